@@ -1,0 +1,373 @@
+//! A program as CUDA C++: one line per operation, under the names of the graph.
+
+use std::collections::BTreeSet;
+
+use crate::dtype::DType;
+use crate::expr::identifier::Identifiers;
+use crate::expr::mode::{Mode, ModeClass};
+use crate::expr::pointwise::{Math, NanPropagation, Pointwise, Real};
+use crate::expr::program::{Instruction, Program, Value};
+
+/// A program as C++ text.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct EmittedProgram {
+    /// C++ types of the inputs, in order.
+    pub input_types: Vec<&'static str>,
+    /// The outputs, in order.
+    pub outputs: Vec<EmittedOutput>,
+    /// The statements, one per operation, then one per output that is used elsewhere too.
+    pub lines: Vec<String>,
+    /// The functions of `device/ops` that the statements call.
+    pub functions: BTreeSet<&'static str>,
+}
+
+/// An output of an [`EmittedProgram`]: assigned, not yet rounded if no operation reads it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct EmittedOutput {
+    /// The C++ type it is assigned as; the store rounds it to the storage type.
+    pub ctype: &'static str,
+}
+
+impl Program {
+    /// The statements that compute the outputs.
+    ///
+    /// `inputs` and `outputs` are identifiers; results get fresh ones from `names`. The program
+    /// should be [simplified](Program::simplified) first: every instruction becomes a line.
+    ///
+    /// # Panics
+    /// When there are fewer identifiers than inputs or outputs.
+    pub fn emit(
+        &self,
+        inputs: &[String],
+        outputs: &[String],
+        names: &mut Identifiers,
+    ) -> EmittedProgram {
+        let mut emitter =
+            Emitter { program: self, inputs, results: Vec::new(), functions: BTreeSet::new() };
+        let uses = self.use_counts();
+        let mut lines = Vec::new();
+        let mut ctypes = vec![""; self.outputs().len()];
+        for (index, instruction) in self.instructions().iter().enumerate() {
+            let value = Value::Result(index);
+            let mut written = (0..ctypes.len()).filter(|slot| self.outputs()[*slot] == value);
+            if let (0, Some(slot)) = (uses[index], written.next()) {
+                // Only stored, never read: the store does the rounding.
+                let target = &outputs[slot];
+                lines.push(format!("{target} = {};", emitter.expression(instruction)));
+                ctypes[slot] = ctype(self.compute(instruction));
+                emitter.results.push(target.clone());
+                for slot in written {
+                    lines.push(format!("{} = {target};", outputs[slot]));
+                    ctypes[slot] = ctype(self.compute(instruction));
+                }
+            } else {
+                let name = names.fresh(&instruction.name);
+                let rounded = emitter.rounded(instruction);
+                lines.push(format!("const {} {name} = {rounded};", instruction.dtype.register()));
+                emitter.results.push(name);
+            }
+        }
+        for (slot, value) in self.outputs().iter().enumerate() {
+            if ctypes[slot].is_empty() {
+                lines.push(format!("{} = {};", outputs[slot], emitter.name(*value)));
+                ctypes[slot] = self.dtype(*value).register();
+            }
+        }
+        EmittedProgram {
+            input_types: self.inputs().iter().map(|input| input.dtype().register()).collect(),
+            outputs: ctypes.into_iter().map(|ctype| EmittedOutput { ctype }).collect(),
+            lines,
+            functions: emitter.functions,
+        }
+    }
+}
+
+fn ctype(math: Math) -> &'static str {
+    math.dtype().register()
+}
+
+struct Emitter<'a> {
+    program: &'a Program,
+    inputs: &'a [String],
+    results: Vec<String>,
+    functions: BTreeSet<&'static str>,
+}
+
+impl Emitter<'_> {
+    fn name(&self, value: Value) -> &str {
+        match value {
+            Value::Input(index) => &self.inputs[index],
+            Value::Result(index) => &self.results[index],
+        }
+    }
+
+    /// An operand in the type that is computed in.
+    fn operand(&self, value: Value, math: Math) -> String {
+        let name = self.name(value);
+        match self.program.dtype(value).register() == ctype(math) {
+            true => name.to_owned(),
+            false => format!("{}({name})", ctype(math)),
+        }
+    }
+
+    fn call(&mut self, function: &'static str, arguments: &[&str]) -> String {
+        self.functions.insert(function);
+        format!("op::{function}({})", arguments.join(", "))
+    }
+
+    /// The expression with the result rounded to the instruction's type.
+    fn rounded(&mut self, instruction: &Instruction) -> String {
+        let math = self.program.compute(instruction);
+        let expression = self.expression(instruction);
+        let register = instruction.dtype.register();
+        if self.needs_no_rounding(instruction) {
+            return match register == ctype(math) {
+                true => expression,
+                false => format!("{register}({expression})"),
+            };
+        }
+        match instruction.dtype {
+            DType::F64 | DType::F32 if register == ctype(math) => expression,
+            DType::F64 | DType::F32 => format!("{register}({expression})"),
+            DType::F16 => self.call("round_f16", &[&expression]),
+            DType::Bf16 => self.call("round_bf16", &[&expression]),
+            DType::I32 => self.call("round_i32", &[&expression]),
+            DType::I8 => self.call("round_i8", &[&expression]),
+            DType::U8 => self.call("round_u8", &[&expression]),
+            DType::Bool => self.call("round_bool", &[&expression]),
+        }
+    }
+
+    /// Whether the result is a value of its type already.
+    fn needs_no_rounding(&self, instruction: &Instruction) -> bool {
+        let Instruction { op, operands, dtype, .. } = instruction;
+        if op.mode.name().starts_with("cmp") || op.mode.name().starts_with("logical") {
+            return true;
+        }
+        let unscaled = op.alpha1.get() == 1.0 && op.alpha2.get() == 1.0;
+        let data = &operands[..operands.len().min(2)];
+        let fit = data.iter().all(|value| self.program.dtype(*value).fits_in(*dtype));
+        let selects =
+            matches!(op.mode, Mode::Identity | Mode::BinarySelect | Mode::Max | Mode::Min);
+        let signs = matches!(op.mode, Mode::Abs | Mode::Neg) && dtype.is_float();
+        unscaled && fit && (selects || signs)
+    }
+
+    /// The expression in the type that is computed in.
+    fn expression(&mut self, instruction: &Instruction) -> String {
+        let op = instruction.op;
+        let math = self.program.compute(instruction);
+        let operands: Vec<String> =
+            instruction.operands.iter().map(|value| self.operand(*value, math)).collect();
+        let x = operands[0].as_str();
+        match op.mode.class() {
+            ModeClass::Select => {
+                let (x, b) = (scaled(x, op.alpha1, math), scaled(&operands[1], op.alpha2, math));
+                format!("{} != 0 ? {x} : {b}", operands[2])
+            }
+            ModeClass::Index => x.to_owned(),
+            ModeClass::Unary => {
+                let x = scaled(x, op.alpha1, math);
+                self.unary(&op, &x, math)
+            }
+            ModeClass::Binary | ModeClass::Backward => self.binary(&op, x, &operands[1], math),
+        }
+    }
+
+    fn unary(&mut self, op: &Pointwise, x: &str, math: Math) -> String {
+        let one = Real::new(1.0);
+        match op.mode {
+            Mode::Abs => format!("fabs({x})"),
+            Mode::Neg => format!("-{}", wrapped(x)),
+            Mode::Identity => x.to_owned(),
+            Mode::Ceil | Mode::Cos | Mode::Exp | Mode::Floor | Mode::Log | Mode::Rsqrt => {
+                format!("{}({x})", op.mode)
+            }
+            Mode::Sin | Mode::Sqrt | Mode::Tan | Mode::Erf => format!("{}({x})", op.mode),
+            Mode::TanhFwd => format!("tanh({x})"),
+            Mode::LogicalNot => truth(format!("{x} == 0"), math),
+            Mode::ReluFwd => self.relu(op, x, math),
+            Mode::SigmoidFwd => self.call("sigmoid", &[x]),
+            Mode::GeluFwd => self.call("gelu", &[x]),
+            Mode::GeluApproxTanhFwd => self.call("gelu_approx_tanh", &[x]),
+            Mode::EluFwd => self.call("elu", &[x, &literal(op.elu_alpha, math)]),
+            Mode::SoftplusFwd => self.call("softplus", &[x, &literal(op.softplus_beta, math)]),
+            Mode::SwishFwd if op.swish_beta == one => self.call("silu", &[x]),
+            Mode::SwishFwd => self.call("swish", &[x, &literal(op.swish_beta, math)]),
+            _ => unreachable!("{} is not unary", op.mode),
+        }
+    }
+
+    fn relu(&mut self, op: &Pointwise, x: &str, math: Math) -> String {
+        let (lower, upper) = (op.relu_lower_clip, op.relu_upper_clip);
+        let clips_above = upper.get() != f64::INFINITY;
+        let (low, high) = (literal(lower, math), literal(upper, math));
+        let propagate = op.nan == NanPropagation::Propagate;
+        if op.relu_lower_clip_slope.get() != 0.0 {
+            let slope = literal(op.relu_lower_clip_slope, math);
+            let x = if propagate { x.to_owned() } else { self.call("replace_nan", &[x, &low]) };
+            return self.call("leaky_relu", &[&x, &low, &high, &slope]);
+        }
+        match (propagate, clips_above) {
+            (false, false) => format!("fmax({x}, {low})"),
+            (false, true) => format!("fmin(fmax({x}, {low}), {high})"),
+            (true, false) => self.call("max_nan", &[x, &low]),
+            (true, true) => {
+                let raised = self.call("max_nan", &[x, &low]);
+                self.call("min_nan", &[&raised, &high])
+            }
+        }
+    }
+
+    fn binary(&mut self, op: &Pointwise, x: &str, b: &str, math: Math) -> String {
+        let one = Real::new(1.0);
+        let (sx, sb) = (scaled(x, op.alpha1, math), scaled(b, op.alpha2, math));
+        let (a1, a2) = (literal(op.alpha1, math), literal(op.alpha2, math));
+        let propagate = op.nan == NanPropagation::Propagate;
+        match op.mode {
+            // Contraction is off, so that a kernel's bits do not depend on how a compiler groups
+            // it: where a scale can ride on an addition, it does so here.
+            Mode::Add if op.alpha1 != one => format!("fma({a1}, {x}, {sb})"),
+            Mode::Add if op.alpha2 != one => format!("fma({a2}, {b}, {x})"),
+            Mode::Add => format!("{x} + {b}"),
+            Mode::Sub if op.alpha1 != one => format!("fma({a1}, {x}, -{})", wrapped(&sb)),
+            Mode::Sub if op.alpha2 != one => {
+                let minus = literal(Real::new(-op.alpha2.get()), math);
+                format!("fma({minus}, {b}, {x})")
+            }
+            Mode::Sub => format!("{x} - {b}"),
+            Mode::AddSquare => self.call("add_square", &[&sx, &sb]),
+            Mode::Mul => format!("{} * {}", sx, wrapped(&sb)),
+            Mode::Div => format!("{} / {}", sx, wrapped(&sb)),
+            Mode::Mod => format!("fmod({sx}, {sb})"),
+            Mode::Pow => format!("pow({sx}, {sb})"),
+            Mode::Max if propagate => self.call("max_nan", &[&sx, &sb]),
+            Mode::Min if propagate => self.call("min_nan", &[&sx, &sb]),
+            Mode::Max => format!("fmax({sx}, {sb})"),
+            Mode::Min => format!("fmin({sx}, {sb})"),
+            Mode::CmpEq => truth(format!("{sx} == {sb}"), math),
+            Mode::CmpNeq => truth(format!("{sx} != {sb}"), math),
+            Mode::CmpGt => truth(format!("{sx} > {sb}"), math),
+            Mode::CmpGe => truth(format!("{sx} >= {sb}"), math),
+            Mode::CmpLt => truth(format!("{sx} < {sb}"), math),
+            Mode::CmpLe => truth(format!("{sx} <= {sb}"), math),
+            Mode::LogicalAnd => truth(format!("{sx} != 0 && {sb} != 0"), math),
+            Mode::LogicalOr => truth(format!("{sx} != 0 || {sb} != 0"), math),
+            _ => self.backward(op, &sx, &sb, math),
+        }
+    }
+
+    fn backward(&mut self, op: &Pointwise, x: &str, dy: &str, math: Math) -> String {
+        match op.mode {
+            Mode::ReluBwd => {
+                let low = literal(op.relu_lower_clip, math);
+                let high = literal(op.relu_upper_clip, math);
+                let slope = literal(op.relu_lower_clip_slope, math);
+                let x = match op.nan {
+                    NanPropagation::Propagate => x.to_owned(),
+                    NanPropagation::NotPropagate => self.call("replace_nan", &[x, &low]),
+                };
+                match op.relu_upper_clip.get() == f64::INFINITY {
+                    true => self.call("relu_bwd", &[&x, dy, &low, &slope]),
+                    false => self.call("clipped_relu_bwd", &[&x, dy, &low, &high, &slope]),
+                }
+            }
+            Mode::TanhBwd => self.call("tanh_bwd", &[x, dy]),
+            Mode::SigmoidBwd => self.call("sigmoid_bwd", &[x, dy]),
+            Mode::GeluBwd => self.call("gelu_bwd", &[x, dy]),
+            Mode::GeluApproxTanhBwd => self.call("gelu_approx_tanh_bwd", &[x, dy]),
+            Mode::EluBwd => self.call("elu_bwd", &[x, dy, &literal(op.elu_alpha, math)]),
+            Mode::SoftplusBwd => {
+                self.call("softplus_bwd", &[x, dy, &literal(op.softplus_beta, math)])
+            }
+            Mode::SwishBwd => self.call("swish_bwd", &[x, dy, &literal(op.swish_beta, math)]),
+            _ => unreachable!("{} takes no gradient", op.mode),
+        }
+    }
+}
+
+fn truth(condition: String, math: Math) -> String {
+    match math {
+        Math::F32 => format!("{condition} ? 1.f : 0.f"),
+        Math::F64 => format!("{condition} ? 1.0 : 0.0"),
+    }
+}
+
+fn scaled(operand: &str, alpha: Real, math: Math) -> String {
+    match alpha.get() == 1.0 {
+        true => operand.to_owned(),
+        false => format!("{} * {operand}", literal(alpha, math)),
+    }
+}
+
+/// Parentheses around a product or a negative number.
+fn wrapped(expression: &str) -> String {
+    match expression.contains(' ') || expression.starts_with('-') {
+        true => format!("({expression})"),
+        false => expression.to_owned(),
+    }
+}
+
+/// The shortest C++ literal that reads back as the scalar rounded to the math precision.
+fn literal(value: Real, math: Math) -> String {
+    let (text, infinite) = match math {
+        Math::F32 => {
+            let value = value.get() as f32;
+            (format!("{value:?}f"), value.is_infinite())
+        }
+        Math::F64 => (format!("{:?}", value.get()), value.get().is_infinite()),
+    };
+    if infinite {
+        let sign = if value.get() < 0.0 { "-" } else { "" };
+        return format!("{sign}op::infinity<{}>()", ctype(math));
+    }
+    text.replace(".0f", ".f")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn emit(program: &Program, inputs: &[&str], outputs: &[&str]) -> EmittedProgram {
+        let mut names = Identifiers::new();
+        let inputs: Vec<String> = inputs.iter().map(|name| names.fresh(name)).collect();
+        let outputs: Vec<String> = outputs.iter().map(|name| names.fresh(name)).collect();
+        program.emit(&inputs, &outputs, &mut names)
+    }
+
+    #[test]
+    fn one_line_per_operation() {
+        let mut program = Program::new();
+        let x = program.input("x", DType::Bf16);
+        let b = program.input("bias", DType::I32);
+        let add = Pointwise::new(Mode::Add).alphas(0.1, 1.0);
+        let h = program.push("h", add, &[x, b], DType::Bf16).expect("valid");
+        let y = program.push("y", Pointwise::new(Mode::GeluFwd), &[h], DType::Bf16).expect("valid");
+        let m =
+            program.push("m", Pointwise::new(Mode::CmpGt), &[h, y], DType::Bool).expect("valid");
+        program.output(y);
+        program.output(m);
+        let emitted = emit(&program, &["x", "bias"], &["y", "m"]);
+        assert_eq!(
+            emitted.lines,
+            [
+                "const float h = op::round_bf16(fma(0.1f, x, float(bias)));",
+                "const float y2 = op::round_bf16(op::gelu(h));",
+                "m = h > y2 ? 1.f : 0.f;",
+                "y = y2;",
+            ]
+        );
+        assert_eq!(emitted.input_types, ["float", "int"]);
+        assert_eq!(emitted.functions.into_iter().collect::<Vec<_>>(), ["gelu", "round_bf16"]);
+    }
+
+    #[test]
+    fn literals_read_back() {
+        assert_eq!(literal(Real::new(1.0), Math::F32), "1.f");
+        assert_eq!(literal(Real::new(0.1), Math::F32), "0.1f");
+        assert_eq!(literal(Real::new(1e-30), Math::F32), "1e-30f");
+        assert_eq!(literal(Real::new(0.1), Math::F64), "0.1");
+        assert_eq!(literal(Real::new(1e300), Math::F32), "op::infinity<float>()");
+        assert_eq!(literal(Real::new(f64::NEG_INFINITY), Math::F64), "-op::infinity<double>()");
+    }
+}

@@ -1,0 +1,249 @@
+//! What a program means, in `f64`.
+
+use std::f64::consts::{FRAC_1_SQRT_2, PI};
+
+use crate::dtype::DType;
+use crate::expr::mode::Mode;
+use crate::expr::pointwise::{Math, NanPropagation, Pointwise, Real};
+use crate::expr::program::{Program, Value};
+
+impl Program {
+    /// The outputs for one element, each rounded to its type.
+    ///
+    /// `inputs` holds one value per [input](Program::inputs), as read from storage.
+    ///
+    /// # Panics
+    /// When `inputs` is shorter than the program's inputs.
+    pub fn eval(&self, inputs: &[f64]) -> Vec<f64> {
+        let mut results: Vec<f64> = Vec::with_capacity(self.instructions().len());
+        let read = |results: &[f64], value: &Value| match value {
+            Value::Input(index) => inputs[*index],
+            Value::Result(index) => results[*index],
+        };
+        for instruction in self.instructions() {
+            let mut operands = [0.0; 3];
+            for (slot, value) in operands.iter_mut().zip(&instruction.operands) {
+                *slot = read(&results, value);
+            }
+            let math = self.compute(instruction);
+            let exact = instruction.op.eval(math, &operands[..instruction.operands.len()]);
+            results.push(instruction.dtype.round(exact));
+        }
+        self.outputs().iter().map(|value| read(&results, value)).collect()
+    }
+}
+
+impl Pointwise {
+    /// The result for one element, before it is rounded to the result's type.
+    ///
+    /// Operands and parameters are rounded to `math` first; everything after that is `f64`.
+    ///
+    /// # Panics
+    /// When there are fewer operands than the mode takes.
+    pub fn eval(&self, math: Math, operands: &[f64]) -> f64 {
+        let round = |value: f64| math.dtype().round(value);
+        let scalar = |value: Real| round(value.get());
+        let x = scaled(scalar(self.alpha1), round(operands[0]));
+        let b = operands.get(1).map_or(0.0, |b| scaled(scalar(self.alpha2), round(*b)));
+        match self.mode {
+            Mode::BinarySelect => match round(operands[2]) != 0.0 {
+                true => x,
+                false => b,
+            },
+            Mode::EluFwd => elu(x, scalar(self.elu_alpha)),
+            Mode::EluBwd => elu_bwd(x, b, scalar(self.elu_alpha)),
+            Mode::SoftplusFwd => softplus(x, scalar(self.softplus_beta)),
+            Mode::SoftplusBwd => b * sigmoid(scalar(self.softplus_beta) * x),
+            Mode::SwishFwd => x / (1.0 + (-scalar(self.swish_beta) * x).exp()),
+            Mode::SwishBwd => swish_bwd(x, b, scalar(self.swish_beta)),
+            Mode::ReluFwd | Mode::ReluBwd => self.relu_eval(math, x, b),
+            mode => plain(mode, x, b, self.nan),
+        }
+    }
+
+    fn relu_eval(&self, math: Math, x: f64, dy: f64) -> f64 {
+        let scalar = |value: Real| math.dtype().round(value.get());
+        let (lower, upper) = (scalar(self.relu_lower_clip), scalar(self.relu_upper_clip));
+        let slope = scalar(self.relu_lower_clip_slope);
+        let x = match self.nan {
+            NanPropagation::NotPropagate if x.is_nan() => lower,
+            _ => x,
+        };
+        if self.mode == Mode::ReluFwd {
+            return match x {
+                x if x < lower => lower + if slope == 0.0 { 0.0 } else { slope * (x - lower) },
+                x if x > upper => upper,
+                x => x,
+            };
+        }
+        match x {
+            x if x <= lower => slope * dy,
+            x if upper.is_finite() && x >= upper => 0.0 * dy,
+            x if x.is_nan() => x,
+            _ => dy,
+        }
+    }
+}
+
+/// A scale of exactly 1 is no operation: it leaves even a signalling value alone.
+fn scaled(alpha: f64, value: f64) -> f64 {
+    if alpha == 1.0 { value } else { alpha * value }
+}
+
+/// The modes whose only parameters are the alphas and the NaN rule.
+fn plain(mode: Mode, x: f64, b: f64, nan: NanPropagation) -> f64 {
+    let truth = |condition: bool| condition as u8 as f64;
+    match mode {
+        Mode::Add => x + b,
+        Mode::AddSquare => x + b * b,
+        Mode::Div => x / b,
+        Mode::Max | Mode::Min => extreme(mode, x, b, nan),
+        Mode::Mod => libm::fmod(x, b),
+        Mode::Mul => x * b,
+        Mode::Pow => libm::pow(x, b),
+        Mode::Sub => x - b,
+        Mode::Abs => x.abs(),
+        Mode::Ceil => x.ceil(),
+        Mode::Cos => x.cos(),
+        Mode::Exp => x.exp(),
+        Mode::Floor => x.floor(),
+        Mode::Log => x.ln(),
+        Mode::Neg => -x,
+        Mode::Rsqrt => 1.0 / x.sqrt(),
+        Mode::Sin => x.sin(),
+        Mode::Sqrt => x.sqrt(),
+        Mode::Tan => x.tan(),
+        Mode::Erf => libm::erf(x),
+        Mode::TanhFwd => x.tanh(),
+        Mode::SigmoidFwd => sigmoid(x),
+        Mode::GeluFwd => 0.5 * x * (1.0 + libm::erf(x * FRAC_1_SQRT_2)),
+        Mode::GeluApproxTanhFwd => 0.5 * x * (1.0 + gelu_inner(x).tanh()),
+        Mode::TanhBwd => b * (1.0 - x.tanh() * x.tanh()),
+        Mode::SigmoidBwd => b * sigmoid(x) * (1.0 - sigmoid(x)),
+        Mode::GeluBwd => b * gelu_slope(x),
+        Mode::GeluApproxTanhBwd => b * gelu_approx_tanh_slope(x),
+        Mode::CmpEq => truth(x == b),
+        Mode::CmpNeq => truth(x != b),
+        Mode::CmpGt => truth(x > b),
+        Mode::CmpGe => truth(x >= b),
+        Mode::CmpLt => truth(x < b),
+        Mode::CmpLe => truth(x <= b),
+        Mode::LogicalAnd => truth(x != 0.0 && b != 0.0),
+        Mode::LogicalOr => truth(x != 0.0 || b != 0.0),
+        Mode::LogicalNot => truth(x == 0.0),
+        // The remaining modes have parameters and are told apart before this function.
+        _ => x,
+    }
+}
+
+fn extreme(mode: Mode, x: f64, b: f64, nan: NanPropagation) -> f64 {
+    if nan == NanPropagation::Propagate && (x.is_nan() || b.is_nan()) {
+        return f64::NAN;
+    }
+    if mode == Mode::Max { x.max(b) } else { x.min(b) }
+}
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+fn elu(x: f64, alpha: f64) -> f64 {
+    if x < 0.0 { alpha * x.exp_m1() } else { x }
+}
+
+fn elu_bwd(x: f64, dy: f64, alpha: f64) -> f64 {
+    if x < 0.0 { dy * alpha * x.exp() } else { dy }
+}
+
+fn softplus(x: f64, beta: f64) -> f64 {
+    let scaled = beta * x;
+    (scaled.max(0.0) + (-scaled.abs()).exp().ln_1p()) / beta
+}
+
+fn swish_bwd(x: f64, dy: f64, beta: f64) -> f64 {
+    let s = sigmoid(beta * x);
+    dy * (s + beta * x * s * (1.0 - s))
+}
+
+fn gelu_inner(x: f64) -> f64 {
+    (2.0 / PI).sqrt() * (x + 0.044715 * x * x * x)
+}
+
+fn gelu_slope(x: f64) -> f64 {
+    let density = (-0.5 * x * x).exp() / (2.0 * PI).sqrt();
+    0.5 * (1.0 + libm::erf(x * FRAC_1_SQRT_2)) + x * density
+}
+
+fn gelu_approx_tanh_slope(x: f64) -> f64 {
+    let t = gelu_inner(x).tanh();
+    let inner_slope = (2.0 / PI).sqrt() * (1.0 + 3.0 * 0.044715 * x * x);
+    0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * inner_slope
+}
+
+impl DType {
+    /// The C++ type that holds a value of this type in a register.
+    pub(crate) fn register(self) -> &'static str {
+        match self {
+            DType::F64 => "double",
+            DType::I32 => "int",
+            _ => "float",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn eval(op: Pointwise, operands: &[f64]) -> f64 {
+        op.eval(Math::F64, operands)
+    }
+
+    #[test]
+    fn relu_follows_the_documents_formula() {
+        let op = Pointwise::new(Mode::ReluFwd).relu(-1.0, 6.0, 0.5);
+        assert_eq!(eval(op, &[-3.0]), -2.0);
+        assert_eq!(eval(op, &[7.0]), 6.0);
+        assert_eq!(eval(op, &[f64::NAN]), -1.0);
+        assert!(eval(op.nan(NanPropagation::Propagate), &[f64::NAN]).is_nan());
+        assert_eq!(eval(Pointwise::new(Mode::ReluFwd), &[f64::NEG_INFINITY]), 0.0);
+    }
+
+    #[test]
+    fn gradients_match_finite_differences() {
+        use Mode::*;
+        let pairs = [
+            (TanhFwd, TanhBwd),
+            (SigmoidFwd, SigmoidBwd),
+            (EluFwd, EluBwd),
+            (GeluFwd, GeluBwd),
+            (SoftplusFwd, SoftplusBwd),
+            (SwishFwd, SwishBwd),
+            (GeluApproxTanhFwd, GeluApproxTanhBwd),
+            (ReluFwd, ReluBwd),
+        ];
+        for (forward, backward) in pairs {
+            for x in [-2.5, -0.3, 0.4, 3.0] {
+                let forward = Pointwise::new(forward).shape(1.5).relu(-1.0, 2.5, 0.25);
+                let backward = Pointwise { mode: backward, ..forward };
+                let step = 1e-6;
+                let rise = eval(forward, &[x + step]) - eval(forward, &[x - step]);
+                let slope = eval(backward, &[x, 2.0]);
+                let expected = rise / step;
+                assert!((slope - expected).abs() < 1e-6, "{backward} at {x}: {slope} {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn math_precision_rounds_operands_of_inexact_modes_only() {
+        let mut program = Program::new();
+        let x = program.input("x", DType::I32);
+        let same = program.push("same", Pointwise::new(Mode::Identity), &[x], DType::I32);
+        let sum = program.push("sum", Pointwise::new(Mode::Add), &[x, x], DType::I32);
+        program.output(same.expect("valid"));
+        program.output(sum.expect("valid"));
+        let odd = 16_777_217.0;
+        assert_eq!(program.eval(&[odd]), [odd, 2.0 * 16_777_216.0]);
+    }
+}

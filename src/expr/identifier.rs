@@ -1,0 +1,91 @@
+//! C++ identifiers from tensor names: readable, unique, and never a word the generated code uses.
+
+use std::collections::BTreeSet;
+
+/// Words that a generated identifier must not shadow: C++ and CUDA keywords, the device functions
+/// a program may call, and the names the templates use next to a program's own.
+const RESERVED: &str = "\
+    alignas alignof and and_eq asm auto bf16 bitand bitor blockDim blockIdx bool break case \
+    catch ceil chain char chunk class column compl const const_cast constexpr continue cos \
+    decltype default delete do double dynamic_cast else enum erf exp explicit export extern f16 \
+    fabs false first float floor fma fmax fmin fmod for friend goto gridDim i if index_t inline \
+    int item j last live log long main mutable namespace new noexcept not not_eq nullptr op \
+    operator or or_eq pow private protected public register reinterpret_cast return row rsqrt \
+    s16 s8 short signed sin sizeof sqrt static static_assert static_cast step struct switch tan \
+    tanh template this threadIdx thread_local throw true try typedef typeid typename u16 u32 \
+    u64 u8 union unsigned using valid virtual void volatile warpSize wchar_t while xor xor_eq";
+
+fn is_reserved(word: &str) -> bool {
+    RESERVED.split_ascii_whitespace().any(|reserved| reserved == word)
+}
+
+/// Suffixes the templates append to a tensor's identifier.
+const SUFFIXES: &[&str] = &["", "_at", "_in", "_out", "_value", "_index"];
+
+/// The identifiers handed out so far in one kernel.
+#[derive(Debug, Clone, Default)]
+pub struct Identifiers {
+    taken: BTreeSet<String>,
+}
+
+impl Identifiers {
+    /// No identifier handed out yet.
+    pub fn new() -> Self {
+        Identifiers::default()
+    }
+
+    /// The base identifier of a tensor name: the last component of a dotted or slashed path, with
+    /// everything that C++ does not allow replaced. `layers.3.bias` and `layers.4.bias` are both
+    /// `bias`, so the layers of a model share their kernels.
+    pub fn base(name: &str) -> String {
+        let last = name.rsplit(['.', '/', ':']).find(|part| !part.is_empty()).unwrap_or("");
+        let mut base: String = last
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+            .collect::<String>()
+            .trim_matches('_')
+            .to_owned();
+        // Two underscores in a row are reserved in C++.
+        while base.contains("__") {
+            base = base.replace("__", "_");
+        }
+        if base.is_empty() || base.starts_with(|c: char| c.is_ascii_digit()) {
+            base.insert_str(0, "t");
+        }
+        base.truncate(40);
+        base
+    }
+
+    /// A fresh identifier for a tensor name.
+    pub fn fresh(&mut self, name: &str) -> String {
+        let base = Identifiers::base(name);
+        let candidates = std::iter::once(base.clone()).chain((2..).map(|n| format!("{base}{n}")));
+        let free = |candidate: &String| {
+            SUFFIXES.iter().all(|suffix| {
+                let full = format!("{candidate}{suffix}");
+                !self.taken.contains(&full) && !is_reserved(&full)
+            })
+        };
+        let found = candidates.into_iter().find(free).expect("some number is free");
+        self.taken.extend(SUFFIXES.iter().map(|suffix| format!("{found}{suffix}")));
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_identifiers() {
+        let mut names = Identifiers::new();
+        assert_eq!(names.fresh("layers.3.bias"), "bias");
+        assert_eq!(names.fresh("layers/4/bias"), "bias2");
+        assert_eq!(names.fresh("float"), "float2");
+        assert_eq!(names.fresh("3 x 3"), "t3_x_3");
+        assert_eq!(names.fresh("größe"), "gr_e");
+        assert_eq!(names.fresh("重み"), "t");
+        assert_eq!(names.fresh("x"), "x");
+        assert_eq!(names.fresh("x_in"), "x_in2");
+    }
+}

@@ -1,0 +1,35 @@
+//! One expression language for everything pointwise: chains, epilogues, prologues, score modifiers,
+//! the body of a recurrent cell.
+//!
+//! A [`Program`] is an SSA list of [`Pointwise`] operations over typed inputs. It knows types and
+//! values but no tensors, memory or threads: those belong to the graph and the engines. It can be
+//! [evaluated in `f64`](Program::eval), [simplified](Program::simplified) where that is bit-exact,
+//! and [written as CUDA C++](Program::emit).
+//!
+//! ```
+//! use kiln::expr::{Mode, Pointwise, Program};
+//! use kiln::DType;
+//!
+//! let mut program = Program::new();
+//! let x = program.input("x", DType::Bf16);
+//! let bias = program.input("bias", DType::F32);
+//! let sum = program.push("sum", Pointwise::new(Mode::Add), &[x, bias], DType::F32)?;
+//! let y = program.push("y", Pointwise::new(Mode::ReluFwd), &[sum], DType::Bf16)?;
+//! program.output(y);
+//! assert_eq!(program.eval(&[-3.0, 0.5]), [0.0]);
+//! # Ok::<(), kiln::Error>(())
+//! ```
+
+mod emit;
+mod eval;
+mod identifier;
+mod mode;
+mod pointwise;
+mod program;
+mod simplify;
+
+pub use emit::{EmittedOutput, EmittedProgram};
+pub use identifier::Identifiers;
+pub use mode::{Mode, ModeClass};
+pub use pointwise::{Math, NanPropagation, Pointwise, Real};
+pub use program::{Input, InputKind, Instruction, Program, Value};

@@ -1,0 +1,274 @@
+//! One pointwise operation: a mode and its parameters (`MCDNN_BACKEND_POINTWISE_DESCRIPTOR`,
+//! section 8.2.2.26, and the scalars of the operation, section 8.2.2.19).
+
+use std::fmt;
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::expr::mode::{Mode, ModeClass};
+
+/// An `f64` that compares and hashes by its bits, so that plain values can hold parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Real(u64);
+
+impl Real {
+    /// The number as it stands.
+    pub const fn new(value: f64) -> Self {
+        Real(value.to_bits())
+    }
+
+    /// The number.
+    pub const fn get(self) -> f64 {
+        f64::from_bits(self.0)
+    }
+}
+
+impl From<f64> for Real {
+    fn from(value: f64) -> Self {
+        Real::new(value)
+    }
+}
+
+impl fmt::Debug for Real {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.get())
+    }
+}
+
+impl fmt::Display for Real {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.get())
+    }
+}
+
+/// The precision in which an operation computes (`MCDNN_ATTR_POINTWISE_MATH_PREC`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub enum Math {
+    /// IEEE binary32.
+    #[default]
+    F32,
+    /// IEEE binary64.
+    F64,
+}
+
+impl Math {
+    /// The type values have while they are computed with.
+    pub const fn dtype(self) -> DType {
+        match self {
+            Math::F32 => DType::F32,
+            Math::F64 => DType::F64,
+        }
+    }
+}
+
+/// What a comparison-based mode does with NaN (`mcdnnNanPropagation_t`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub enum NanPropagation {
+    /// MAX and MIN return the other operand; ReLU maps NaN to its lower clip.
+    #[default]
+    NotPropagate,
+    /// NaN in, NaN out.
+    Propagate,
+}
+
+/// A pointwise operation without its operands.
+///
+/// Every scalar is rounded to the math precision before it is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Pointwise {
+    /// What is computed.
+    pub mode: Mode,
+    /// The precision it is computed in.
+    pub math: Math,
+    /// NaN rule of MAX, MIN and ReLU.
+    pub nan: NanPropagation,
+    /// Scales the first operand; default 1.
+    pub alpha1: Real,
+    /// Scales the second operand; default 1.
+    pub alpha2: Real,
+    /// ReLU: values below are clipped to it; default 0.
+    pub relu_lower_clip: Real,
+    /// ReLU: values above are clipped to it; default infinity, which clips nothing.
+    pub relu_upper_clip: Real,
+    /// ReLU: slope below the lower clip; default 0.
+    pub relu_lower_clip_slope: Real,
+    /// ELU: factor of the exponential branch; default 1.
+    pub elu_alpha: Real,
+    /// Softplus: sharpness; default 1.
+    pub softplus_beta: Real,
+    /// Swish: sharpness; default 1.
+    pub swish_beta: Real,
+    /// GEN_INDEX: the axis counted along; no default (the document's is the invalid -1).
+    pub axis: i64,
+}
+
+impl Pointwise {
+    /// The mode with every parameter at its default.
+    pub const fn new(mode: Mode) -> Self {
+        Pointwise {
+            mode,
+            math: Math::F32,
+            nan: NanPropagation::NotPropagate,
+            alpha1: Real::new(1.0),
+            alpha2: Real::new(1.0),
+            relu_lower_clip: Real::new(0.0),
+            relu_upper_clip: Real::new(f64::INFINITY),
+            relu_lower_clip_slope: Real::new(0.0),
+            elu_alpha: Real::new(1.0),
+            softplus_beta: Real::new(1.0),
+            swish_beta: Real::new(1.0),
+            axis: -1,
+        }
+    }
+
+    /// The same with another math precision.
+    pub const fn math(self, math: Math) -> Self {
+        Pointwise { math, ..self }
+    }
+
+    /// The same with another NaN rule.
+    pub const fn nan(self, nan: NanPropagation) -> Self {
+        Pointwise { nan, ..self }
+    }
+
+    /// The same with operands scaled by `alpha1` and `alpha2`.
+    pub const fn alphas(self, alpha1: f64, alpha2: f64) -> Self {
+        Pointwise { alpha1: Real::new(alpha1), alpha2: Real::new(alpha2), ..self }
+    }
+
+    /// The same with ReLU clipped to `[lower, upper]` and `slope` below.
+    pub const fn relu(self, lower: f64, upper: f64, slope: f64) -> Self {
+        Pointwise {
+            relu_lower_clip: Real::new(lower),
+            relu_upper_clip: Real::new(upper),
+            relu_lower_clip_slope: Real::new(slope),
+            ..self
+        }
+    }
+
+    /// The same with another ELU alpha, softplus beta or swish beta, whichever the mode has.
+    pub const fn shape(self, value: f64) -> Self {
+        let value = Real::new(value);
+        Pointwise { elu_alpha: value, softplus_beta: value, swish_beta: value, ..self }
+    }
+
+    /// The same with another GEN_INDEX axis.
+    pub const fn axis(self, axis: i64) -> Self {
+        Pointwise { axis, ..self }
+    }
+
+    /// The precision operands of these types are computed in: the math precision, or `f64` where
+    /// an [exact](Mode::is_exact) mode would lose bits of an operand otherwise.
+    pub fn compute(&self, operands: impl IntoIterator<Item = DType>) -> Math {
+        let one = Real::new(1.0);
+        let exact = self.mode.is_exact() && self.alpha1 == one && self.alpha2 == one;
+        match exact && operands.into_iter().any(|dtype| !dtype.fits_f32()) {
+            true => Math::F64,
+            false => self.math,
+        }
+    }
+
+    /// The same with every parameter that the mode ignores at its default, so that equal meaning
+    /// is equal value.
+    pub fn normalised(&self) -> Self {
+        let mut kept = Pointwise::new(self.mode);
+        kept.math = self.math;
+        kept.alpha1 = self.alpha1;
+        if self.mode.is_comparison_based() {
+            kept.nan = self.nan;
+        }
+        if matches!(self.mode.class(), ModeClass::Binary | ModeClass::Backward | ModeClass::Select)
+        {
+            kept.alpha2 = self.alpha2;
+        }
+        match self.mode {
+            Mode::ReluFwd | Mode::ReluBwd => {
+                kept.relu_lower_clip = self.relu_lower_clip;
+                kept.relu_upper_clip = self.relu_upper_clip;
+                kept.relu_lower_clip_slope = self.relu_lower_clip_slope;
+            }
+            Mode::EluFwd | Mode::EluBwd => kept.elu_alpha = self.elu_alpha,
+            Mode::SoftplusFwd | Mode::SoftplusBwd => kept.softplus_beta = self.softplus_beta,
+            Mode::SwishFwd | Mode::SwishBwd => kept.swish_beta = self.swish_beta,
+            Mode::GenIndex => kept.axis = self.axis,
+            _ => {}
+        }
+        kept
+    }
+
+    /// Checks the parameters by themselves.
+    ///
+    /// # Errors
+    /// `BadParam` for a parameter that is NaN, an infinite alpha, a lower clip above the upper, a
+    /// softplus or swish beta of 0, or an alpha where the mode has no such operand.
+    pub fn validate(&self) -> Result<()> {
+        let fail = |rule: String| Err(Error::bad_param(format!("{}: {rule}", self.mode)));
+        let used = self.normalised();
+        let finite = [
+            ("alpha1", self.alpha1),
+            ("alpha2", self.alpha2),
+            ("relu_lower_clip_slope", used.relu_lower_clip_slope),
+            ("elu_alpha", used.elu_alpha),
+            ("softplus_beta", used.softplus_beta),
+            ("swish_beta", used.swish_beta),
+        ];
+        if let Some((name, value)) = finite.iter().find(|(_, value)| !value.get().is_finite()) {
+            return fail(format!("{name} {value} is not finite"));
+        }
+        if self.alpha2 != used.alpha2 {
+            return fail(format!("alpha2 {} is set but there is no second operand", self.alpha2));
+        }
+        if self.mode == Mode::GenIndex && self.alpha1.get() != 1.0 {
+            return fail(format!(
+                "alpha1 {} is set but the operand's values are not used",
+                self.alpha1
+            ));
+        }
+        let (lower, upper) = (used.relu_lower_clip.get(), used.relu_upper_clip.get());
+        if lower.is_nan() || upper.is_nan() || lower > upper {
+            return fail(format!("relu_lower_clip {lower} is not at most relu_upper_clip {upper}"));
+        }
+        if used.softplus_beta.get() == 0.0 || used.swish_beta.get() == 0.0 {
+            return fail("beta is 0".to_owned());
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Pointwise {
+    /// The mode and the parameters that differ from their defaults.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let default = Pointwise::new(self.mode);
+        write!(f, "{}", self.mode)?;
+        let mut parts = Vec::new();
+        let reals = [
+            ("alpha1", self.alpha1, default.alpha1),
+            ("alpha2", self.alpha2, default.alpha2),
+            ("lower_clip", self.relu_lower_clip, default.relu_lower_clip),
+            ("upper_clip", self.relu_upper_clip, default.relu_upper_clip),
+            ("slope", self.relu_lower_clip_slope, default.relu_lower_clip_slope),
+            ("alpha", self.elu_alpha, default.elu_alpha),
+            ("softplus_beta", self.softplus_beta, default.softplus_beta),
+            ("swish_beta", self.swish_beta, default.swish_beta),
+        ];
+        parts.extend(
+            reals
+                .iter()
+                .filter(|(_, value, default)| value != default)
+                .map(|(name, value, _)| format!("{name}={value}")),
+        );
+        if self.axis != default.axis {
+            parts.push(format!("axis={}", self.axis));
+        }
+        if self.nan == NanPropagation::Propagate {
+            parts.push("propagate_nan".to_owned());
+        }
+        if self.math == Math::F64 {
+            parts.push("f64".to_owned());
+        }
+        if !parts.is_empty() {
+            write!(f, "{{{}}}", parts.join(", "))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,143 @@
+//! One form for all graphs that mean the same: independent of uids and of insertion order.
+//!
+//! Every operation gets a colour from what feeds it (a Merkle hash, forwards) and from what it
+//! feeds (backwards). Operations are then ordered topologically, ready ones by colour. Two
+//! operations of one colour are interchangeable in all but contrived graphs; there the price is a
+//! second compilation, never a wrong result.
+
+use std::collections::{BTreeMap, HashMap};
+
+use blake3::Hasher;
+
+use crate::expr::Identifiers;
+use crate::graph::operation::Operation;
+use crate::graph::{GraphDigest, find};
+use crate::tensor::TensorDesc;
+
+#[derive(Debug, Clone)]
+pub(super) struct Canonical {
+    pub(super) tensors: Vec<TensorDesc>,
+    pub(super) operations: Vec<Operation>,
+    pub(super) uids: Vec<i64>,
+    pub(super) form_digest: GraphDigest,
+    pub(super) digest: GraphDigest,
+}
+
+type Colour = [u8; 32];
+
+/// The canonical form of a valid graph; `tensors` sorted by uid, `operations` topological.
+pub(super) fn canonical(tensors: &[TensorDesc], operations: &[Operation]) -> Canonical {
+    let colours = colours(tensors, operations);
+    let order = order(operations, &colours);
+    let mut uids: Vec<i64> = Vec::new();
+    let mut position: HashMap<i64, i64> = HashMap::new();
+    let mut renamed = Vec::new();
+    for index in order {
+        let mut place = |uid: i64| {
+            *position.entry(uid).or_insert_with(|| {
+                uids.push(uid);
+                uids.len() as i64 - 1
+            })
+        };
+        let Operation::Pointwise { op, inputs, output } = &operations[index];
+        let inputs = inputs.iter().map(|uid| place(*uid)).collect();
+        let output = place(*output);
+        renamed.push(Operation::Pointwise { op: op.normalised(), inputs, output });
+    }
+    let plain = |(index, uid): (usize, &i64)| {
+        let tensor = find(tensors, *uid).expect("operations name known tensors");
+        TensorDesc { uid: index as i64, ..anonymous(tensor) }
+    };
+    let tensors: Vec<TensorDesc> = uids.iter().enumerate().map(plain).collect();
+    let form_digest = hash(&[b"kiln graph 1", format!("{tensors:?}{renamed:?}").as_bytes()]);
+    let uid_bytes: Vec<u8> = uids.iter().flat_map(|uid| uid.to_le_bytes()).collect();
+    let digest = hash(&[&form_digest, &uid_bytes]);
+    Canonical { tensors, operations: renamed, uids, form_digest, digest }
+}
+
+/// A tensor without its uid and without what its name adds to an identifier. A virtual tensor has
+/// no memory: only its dimensions and its type mean anything.
+fn anonymous(tensor: &TensorDesc) -> TensorDesc {
+    let name = if tensor.name.is_empty() { String::new() } else { Identifiers::base(&tensor.name) };
+    let plain = TensorDesc { uid: 0, name, ..tensor.clone() };
+    match tensor.is_virtual {
+        true => TensorDesc {
+            is_virtual: true,
+            ..TensorDesc::packed(0, plain.name, &tensor.dims, tensor.dtype)
+        },
+        false => plain,
+    }
+}
+
+fn hash(parts: &[&[u8]]) -> Colour {
+    let mut hasher = Hasher::new();
+    for part in parts {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part);
+    }
+    *hasher.finalize().as_bytes()
+}
+
+/// A colour per operation.
+fn colours(tensors: &[TensorDesc], operations: &[Operation]) -> Vec<Colour> {
+    let mut forward: HashMap<i64, Colour> = tensors
+        .iter()
+        .map(|tensor| (tensor.uid, hash(&[format!("{:?}", anonymous(tensor)).as_bytes()])))
+        .collect();
+    for operation in operations {
+        let Operation::Pointwise { op, inputs, output } = operation;
+        let text = format!("{:?}", op.normalised());
+        let mut parts: Vec<&[u8]> = vec![text.as_bytes(), &forward[output]];
+        parts.extend(inputs.iter().map(|uid| forward[uid].as_slice()));
+        let colour = hash(&parts);
+        forward.insert(*output, colour);
+    }
+    let mut backward: HashMap<i64, Vec<Colour>> = HashMap::new();
+    let mut colours = vec![[0; 32]; operations.len()];
+    for (index, operation) in operations.iter().enumerate().rev() {
+        let output = operation.output();
+        let mut uses = backward.remove(&output).unwrap_or_default();
+        uses.sort_unstable();
+        let mut parts: Vec<&[u8]> = vec![&forward[&output]];
+        parts.extend(uses.iter().map(|used| used.as_slice()));
+        colours[index] = hash(&parts);
+        for (slot, uid) in operation.inputs().iter().enumerate() {
+            let used = hash(&[&colours[index], &(slot as u64).to_le_bytes()]);
+            backward.entry(*uid).or_default().push(used);
+        }
+    }
+    colours
+}
+
+/// Topological order; among the ready operations the smallest colour first.
+fn order(operations: &[Operation], colours: &[Colour]) -> Vec<usize> {
+    let producer: HashMap<i64, usize> =
+        operations.iter().enumerate().map(|(index, op)| (op.output(), index)).collect();
+    let mut waiting: Vec<usize> = operations
+        .iter()
+        .map(|op| op.inputs().iter().filter(|uid| producer.contains_key(uid)).count())
+        .collect();
+    let mut readers: Vec<Vec<usize>> = vec![Vec::new(); operations.len()];
+    for (index, operation) in operations.iter().enumerate() {
+        for uid in operation.inputs() {
+            if let Some(from) = producer.get(uid) {
+                readers[*from].push(index);
+            }
+        }
+    }
+    let mut ready: BTreeMap<(Colour, usize), usize> = BTreeMap::new();
+    for index in (0..operations.len()).filter(|index| waiting[*index] == 0) {
+        ready.insert((colours[index], index), index);
+    }
+    let mut order = Vec::with_capacity(operations.len());
+    while let Some((_, index)) = ready.pop_first() {
+        order.push(index);
+        for reader in &readers[index] {
+            waiting[*reader] -= 1;
+            if waiting[*reader] == 0 {
+                ready.insert((colours[*reader], *reader), *reader);
+            }
+        }
+    }
+    order
+}

@@ -1,0 +1,35 @@
+//! The nodes of an operation graph.
+
+use crate::expr::Pointwise;
+
+/// One operation; tensors are named by uid.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Operation {
+    /// `output = op(inputs...)`, element by element (section 8.2.2.19). Operands in the order of
+    /// the document's formula: `x`, then `b` or `dy`, then `t`.
+    Pointwise {
+        /// What is computed.
+        op: Pointwise,
+        /// Uids of the operands.
+        inputs: Vec<i64>,
+        /// Uid of the result.
+        output: i64,
+    },
+}
+
+impl Operation {
+    /// Uids of the tensors read.
+    pub fn inputs(&self) -> &[i64] {
+        match self {
+            Operation::Pointwise { inputs, .. } => inputs,
+        }
+    }
+
+    /// Uid of the tensor written.
+    pub fn output(&self) -> i64 {
+        match self {
+            Operation::Pointwise { output, .. } => *output,
+        }
+    }
+}

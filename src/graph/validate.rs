@@ -1,0 +1,212 @@
+//! Everything that must hold of a graph, and the topological order of its operations.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::error::{Error, Result};
+use crate::graph::operation::Operation;
+use crate::graph::{find, shape};
+use crate::tensor::TensorDesc;
+
+/// Checks a graph and returns its operations in topological order. `tensors` is sorted by uid.
+pub(super) fn validate(
+    tensors: &[TensorDesc],
+    operations: Vec<Operation>,
+) -> Result<Vec<Operation>> {
+    if operations.is_empty() {
+        return Err(Error::bad_param("the graph has no operation"));
+    }
+    check_tensors(tensors)?;
+    for operation in &operations {
+        check_operation(tensors, operation)?;
+    }
+    let producers = producers(tensors, &operations)?;
+    check_uses(tensors, &operations, &producers)?;
+    let operations = topological(tensors, operations, &producers)?;
+    check_connected(&operations)?;
+    Ok(operations)
+}
+
+fn check_tensors(tensors: &[TensorDesc]) -> Result<()> {
+    for pair in tensors.windows(2) {
+        if pair[0].uid == pair[1].uid {
+            let (uid, a, b) = (pair[0].uid, &pair[0].name, &pair[1].name);
+            return Err(Error::bad_param(format!("tensors `{a}` and `{b}` share uid {uid}")));
+        }
+    }
+    let mut names = BTreeMap::new();
+    for tensor in tensors {
+        tensor.validate()?;
+        if tensor.name.is_empty() {
+            if !tensor.is_virtual {
+                let uid = tensor.uid;
+                return Err(Error::bad_param(format!("tensor with uid {uid} has no name")));
+            }
+        } else if let Some(other) = names.insert(&tensor.name, tensor.uid) {
+            let (name, uid) = (&tensor.name, tensor.uid);
+            let text = format!("tensors with uids {other} and {uid} are both named `{name}`");
+            return Err(Error::bad_param(text));
+        }
+    }
+    Ok(())
+}
+
+fn check_operation(tensors: &[TensorDesc], operation: &Operation) -> Result<()> {
+    let Operation::Pointwise { op, inputs, output } = operation;
+    op.validate()?;
+    let (mode, arity, given) = (op.mode, op.mode.arity(), inputs.len());
+    if arity != given {
+        return Err(Error::bad_param(format!("{mode}: takes {arity} operands, got {given}")));
+    }
+    let known = |uid: &i64| {
+        find(tensors, *uid).ok_or_else(|| {
+            Error::bad_param(format!("{mode}: no tensor of the graph has uid {uid}"))
+        })
+    };
+    let operands = inputs.iter().map(known).collect::<Result<Vec<_>>>()?;
+    let result = known(output)?;
+    if inputs.contains(output) {
+        return Err(Error::not_supported(format!(
+            "{mode}: `{}` is both read and written: give the output a uid of its own and pass the \
+             same pointer for both",
+            result.name
+        )));
+    }
+    shape::check(op, &operands, result)
+}
+
+/// Which operation writes each tensor.
+fn producers(tensors: &[TensorDesc], operations: &[Operation]) -> Result<HashMap<i64, usize>> {
+    let mut producers = HashMap::new();
+    for (index, operation) in operations.iter().enumerate() {
+        let uid = operation.output();
+        let tensor = find(tensors, uid).expect("operations were checked");
+        if tensor.by_value {
+            let name = &tensor.name;
+            return Err(Error::bad_param(format!("tensor `{name}` is by value but is written")));
+        }
+        if producers.insert(uid, index).is_some() {
+            let name = shown(tensor);
+            return Err(Error::bad_param(format!("tensor {name} is written by two operations")));
+        }
+    }
+    Ok(producers)
+}
+
+fn check_uses(
+    tensors: &[TensorDesc],
+    operations: &[Operation],
+    producers: &HashMap<i64, usize>,
+) -> Result<()> {
+    let read: BTreeSet<i64> =
+        operations.iter().flat_map(|operation| operation.inputs().iter().copied()).collect();
+    for tensor in tensors {
+        let name = shown(tensor);
+        let written = producers.contains_key(&tensor.uid);
+        let fail = |rule: &str| Err(Error::bad_param(format!("tensor {name} {rule}")));
+        match (written, read.contains(&tensor.uid), tensor.is_virtual) {
+            (false, false, _) => return fail("is not used by any operation"),
+            (false, true, true) => return fail("is virtual but no operation writes it"),
+            (true, false, true) => return fail("is virtual but no operation reads it"),
+            (true, _, false) if tensor.may_overlap() => {
+                let (dims, strides) = (&tensor.dims, &tensor.strides);
+                return Err(Error::not_supported(format!(
+                    "tensor {name} is written but its elements may overlap: dimensions {dims:?}, \
+                     strides {strides:?}"
+                )));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Kahn's algorithm, first come first served.
+fn topological(
+    tensors: &[TensorDesc],
+    operations: Vec<Operation>,
+    producers: &HashMap<i64, usize>,
+) -> Result<Vec<Operation>> {
+    let mut waiting: Vec<usize> = operations
+        .iter()
+        .map(|operation| {
+            let inputs: BTreeSet<_> = operation.inputs().iter().collect();
+            inputs.into_iter().filter(|uid| producers.contains_key(uid)).count()
+        })
+        .collect();
+    let mut readers: HashMap<i64, Vec<usize>> = HashMap::new();
+    for (index, operation) in operations.iter().enumerate() {
+        for uid in operation.inputs().iter().collect::<BTreeSet<_>>() {
+            readers.entry(*uid).or_default().push(index);
+        }
+    }
+    let mut order: Vec<usize> = (0..operations.len()).filter(|at| waiting[*at] == 0).collect();
+    let mut next = 0;
+    while next < order.len() {
+        let output = operations[order[next]].output();
+        for reader in readers.get(&output).into_iter().flatten() {
+            waiting[*reader] -= 1;
+            if waiting[*reader] == 0 {
+                order.push(*reader);
+            }
+        }
+        next += 1;
+    }
+    if order.len() < operations.len() {
+        return Err(cycle(tensors, &operations, producers, &waiting));
+    }
+    let mut slots: Vec<Option<Operation>> = operations.into_iter().map(Some).collect();
+    Ok(order.into_iter().map(|at| slots[at].take().expect("each operation once")).collect())
+}
+
+/// Names one cycle: from any stuck operation, walk to a stuck producer until one repeats.
+fn cycle(
+    tensors: &[TensorDesc],
+    operations: &[Operation],
+    producers: &HashMap<i64, usize>,
+    waiting: &[usize],
+) -> Error {
+    let mut at = (0..operations.len()).find(|at| waiting[*at] > 0).expect("an operation is stuck");
+    let mut walked = Vec::new();
+    while !walked.contains(&at) {
+        walked.push(at);
+        let stuck = |uid: &i64| producers.get(uid).copied().filter(|at| waiting[*at] > 0);
+        at = operations[at].inputs().iter().find_map(stuck).expect("a stuck operand");
+    }
+    let start = walked.iter().position(|seen| *seen == at).expect("the walk closed");
+    let mut names: Vec<String> = walked[start..]
+        .iter()
+        .rev()
+        .map(|at| shown(find(tensors, operations[*at].output()).expect("checked")))
+        .collect();
+    // Start the cycle at its first name, so that the text does not depend on insertion order.
+    let first = (0..names.len()).min_by_key(|at| &names[*at]).expect("a cycle has a tensor");
+    names.rotate_left(first);
+    names.push(names[0].clone());
+    Error::bad_param(format!("the graph has a cycle: {}", names.join(" -> ")))
+}
+
+fn check_connected(operations: &[Operation]) -> Result<()> {
+    // Union by relabelling: graphs are small, and this runs once.
+    let mut label: HashMap<i64, usize> = HashMap::new();
+    for (index, operation) in operations.iter().enumerate() {
+        let uids = operation.inputs().iter().copied().chain([operation.output()]);
+        let touched: BTreeSet<usize> =
+            uids.clone().filter_map(|uid| label.get(&uid).copied()).collect();
+        for other in label.values_mut().filter(|other| touched.contains(other)) {
+            *other = index;
+        }
+        label.extend(uids.map(|uid| (uid, index)));
+    }
+    let parts = label.values().collect::<BTreeSet<_>>().len();
+    match parts {
+        1 => Ok(()),
+        _ => Err(Error::bad_param(format!("the operations form {parts} unconnected graphs"))),
+    }
+}
+
+fn shown(tensor: &TensorDesc) -> String {
+    match tensor.name.as_str() {
+        "" => format!("#{}", tensor.uid),
+        name => format!("`{name}`"),
+    }
+}

@@ -1,0 +1,12 @@
+//! Kiln.
+
+pub mod dtype;
+pub mod error;
+pub mod expr;
+pub mod graph;
+pub mod target;
+pub mod tensor;
+
+pub use crate::dtype::DType;
+pub use crate::error::{Error, ErrorKind, Result};
+pub use crate::tensor::TensorDesc;

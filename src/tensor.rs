@@ -1,0 +1,236 @@
+//! The descriptor of a tensor: what it is called, its shape, where its elements lie.
+
+use std::fmt;
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+
+/// The most dimensions a tensor may have (`MCDNN_MAX_DIMS`).
+pub const DIMS_MAX: usize = 8;
+
+/// The largest byte alignment that changes a kernel: device allocations guarantee more.
+pub const ALIGNMENT_MAX: usize = 256;
+
+/// A tensor of an operation graph (`MCDNN_BACKEND_TENSOR_DESCRIPTOR`, section 8.2.2.30).
+///
+/// Strides and offsets count elements. The element at index `i` lies at `sum(i[k] * strides[k])`
+/// from the pointer in the variant pack.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct TensorDesc {
+    /// Identifies the tensor within its graph and in a variant pack.
+    pub uid: i64,
+    /// Its name in texts, problem files and generated code.
+    pub name: String,
+    /// Extent of each dimension; 0 makes the tensor empty.
+    pub dims: Vec<i64>,
+    /// Distance in elements between neighbours, one per dimension, all positive.
+    pub strides: Vec<i64>,
+    /// Type of the elements in storage.
+    pub dtype: DType,
+    /// The pointer's guaranteed alignment in bytes.
+    pub alignment: usize,
+    /// An intermediate that exists only inside kernels: it has no storage. Its values are still
+    /// rounded to `dtype`, so that making a tensor virtual never changes a result.
+    pub is_virtual: bool,
+    /// One element passed in the variant pack by value, from the host.
+    pub by_value: bool,
+}
+
+impl TensorDesc {
+    /// A packed, row-major tensor with 16-byte alignment.
+    pub fn packed(uid: i64, name: impl Into<String>, dims: &[i64], dtype: DType) -> Self {
+        TensorDesc {
+            uid,
+            name: name.into(),
+            dims: dims.to_vec(),
+            strides: packed_strides(dims),
+            dtype,
+            alignment: 16,
+            is_virtual: false,
+            by_value: false,
+        }
+    }
+
+    /// The number of elements; `None` when it exceeds `i64`.
+    pub fn elements(&self) -> Option<i64> {
+        if self.dims.contains(&0) {
+            return Some(0);
+        }
+        self.dims.iter().try_fold(1i64, |product, dim| product.checked_mul(*dim))
+    }
+
+    /// Whether the tensor has no element.
+    pub fn is_empty(&self) -> bool {
+        self.dims.contains(&0)
+    }
+
+    /// Bytes from the pointer to behind the last element.
+    ///
+    /// # Errors
+    /// `BadParam` when the span exceeds 2^62 bytes.
+    pub fn span_bytes(&self) -> Result<u64> {
+        if self.is_empty() {
+            return Ok(0);
+        }
+        let last = self.dims.iter().zip(&self.strides).try_fold(0i64, |last, (dim, stride)| {
+            (dim - 1).checked_mul(*stride).and_then(|span| last.checked_add(span))
+        });
+        last.and_then(|last| last.checked_add(1))
+            .and_then(|elements| elements.checked_mul(self.dtype.bytes() as i64))
+            .filter(|bytes| *bytes <= 1 << 62)
+            .map(|bytes| bytes as u64)
+            .ok_or_else(|| Error::bad_param(format!("{self}: spans more than 2^62 bytes")))
+    }
+
+    /// Checks the descriptor by itself, as the document's finalisation does.
+    ///
+    /// # Errors
+    /// `BadParam` for a dimension below 0, a stride below 1, differing counts of the two, more
+    /// than [`DIMS_MAX`] dimensions, an alignment that is not a power of two or not a multiple of
+    /// the element size, or a by-value tensor that is virtual or has more than one element.
+    pub fn validate(&self) -> Result<()> {
+        let fail = |rule: String| Err(Error::bad_param(format!("tensor `{}`: {rule}", self.name)));
+        if self.dims.is_empty() || self.dims.len() > DIMS_MAX {
+            let count = self.dims.len();
+            return fail(format!("has {count} dimensions, expected 1 to {DIMS_MAX}"));
+        }
+        if self.dims.len() != self.strides.len() {
+            let (dims, strides) = (self.dims.len(), self.strides.len());
+            return fail(format!("has {dims} dimensions but {strides} strides"));
+        }
+        if let Some(dim) = self.dims.iter().find(|dim| **dim < 0) {
+            return fail(format!("dimension {dim} is negative in {:?}", self.dims));
+        }
+        if let Some(stride) = self.strides.iter().find(|stride| **stride < 1) {
+            return fail(format!("stride {stride} is not positive in {:?}", self.strides));
+        }
+        let size = self.dtype.bytes();
+        if !self.alignment.is_power_of_two() || self.alignment % size != 0 {
+            let (alignment, dtype) = (self.alignment, self.dtype);
+            return fail(format!(
+                "byte alignment {alignment} is not a power of two divisible by the {size} bytes of {dtype}"
+            ));
+        }
+        if self.by_value && self.is_virtual {
+            return fail("is both virtual and by value".to_owned());
+        }
+        if self.by_value && self.elements() != Some(1) {
+            return fail(format!("is by value but has dimensions {:?}", self.dims));
+        }
+        self.span_bytes().map(drop)
+    }
+
+    /// Whether two elements may share an address.
+    ///
+    /// The test is sufficient, not exact: it wants each dimension's stride, from the smallest up,
+    /// to step over everything the dimensions below it span.
+    pub fn may_overlap(&self) -> bool {
+        let mut axes: Vec<(i64, i64)> = std::iter::zip(&self.strides, &self.dims)
+            .filter(|(_, dim)| **dim > 1)
+            .map(|(stride, dim)| (*stride, *dim))
+            .collect();
+        axes.sort_unstable();
+        let mut span = 0i64;
+        axes.into_iter().any(|(stride, dim)| {
+            let overlaps = stride <= span;
+            span = span.saturating_add(stride.saturating_mul(dim - 1));
+            overlaps
+        })
+    }
+
+    /// Element offsets of all indices in row-major order.
+    pub fn offsets(&self) -> impl Iterator<Item = usize> + '_ {
+        let count = self.elements().unwrap_or(0).max(0);
+        (0..count).map(|linear| self.offset_of(linear))
+    }
+
+    /// The element offset of the `linear`-th index in row-major order.
+    pub fn offset_of(&self, linear: i64) -> usize {
+        let mut rest = linear;
+        let mut offset = 0;
+        for (dim, stride) in self.dims.iter().zip(&self.strides).rev() {
+            offset += (rest % dim) * stride;
+            rest /= dim;
+        }
+        offset as usize
+    }
+}
+
+/// Row-major strides without gaps.
+pub fn packed_strides(dims: &[i64]) -> Vec<i64> {
+    let mut strides = vec![1; dims.len()];
+    for axis in (1..dims.len()).rev() {
+        strides[axis - 1] = strides[axis] * dims[axis].max(1);
+    }
+    strides
+}
+
+impl fmt::Display for TensorDesc {
+    /// `name: bf16[64, 768]`, with strides when not packed, and its flags.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}{:?}", self.name, self.dtype, self.dims)?;
+        if self.strides != packed_strides(&self.dims) {
+            write!(f, " strides {:?}", self.strides)?;
+        }
+        if self.alignment != 16 {
+            write!(f, " align {}", self.alignment)?;
+        }
+        if self.is_virtual {
+            f.write_str(" virtual")?;
+        }
+        if self.by_value {
+            f.write_str(" by value")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_and_offsets_follow_strides() {
+        let mut tensor = TensorDesc::packed(1, "x", &[2, 3], DType::F32);
+        assert_eq!(tensor.span_bytes().ok(), Some(24));
+        tensor.strides = vec![10, 2];
+        assert_eq!(tensor.span_bytes().ok(), Some((10 + 4 + 1) * 4));
+        assert_eq!(tensor.offsets().collect::<Vec<_>>(), [0, 2, 4, 10, 12, 14]);
+        assert_eq!(tensor.to_string(), "x: f32[2, 3] strides [10, 2]");
+    }
+
+    #[test]
+    fn overlap_is_seen() {
+        let mut tensor = TensorDesc::packed(1, "y", &[4, 4], DType::F32);
+        assert!(!tensor.may_overlap());
+        tensor.strides = vec![3, 1];
+        assert!(tensor.may_overlap());
+        tensor.strides = vec![1, 4];
+        assert!(!tensor.may_overlap());
+    }
+
+    #[test]
+    fn validation_names_the_rule() {
+        let check = |change: fn(&mut TensorDesc)| {
+            let mut tensor = TensorDesc::packed(1, "x", &[2, 3], DType::F32);
+            change(&mut tensor);
+            tensor.validate().expect_err("invalid").to_string()
+        };
+        assert_eq!(check(|t| t.dims = vec![]), "tensor `x`: has 0 dimensions, expected 1 to 8");
+        assert_eq!(check(|t| t.strides = vec![1]), "tensor `x`: has 2 dimensions but 1 strides");
+        assert_eq!(check(|t| t.dims[1] = -2), "tensor `x`: dimension -2 is negative in [2, -2]");
+        assert_eq!(check(|t| t.strides[0] = 0), "tensor `x`: stride 0 is not positive in [0, 1]");
+        assert_eq!(
+            check(|t| t.alignment = 2),
+            "tensor `x`: byte alignment 2 is not a power of two divisible by the 4 bytes of f32"
+        );
+        assert_eq!(
+            check(|t| t.by_value = true),
+            "tensor `x`: is by value but has dimensions [2, 3]"
+        );
+        assert_eq!(
+            check(|t| t.strides[0] = i64::MAX),
+            "x: f32[2, 3] strides [9223372036854775807, 1]: spans more than 2^62 bytes"
+        );
+    }
+}
