@@ -1,9 +1,12 @@
 //! Kiln.
 
+pub mod codegen;
 pub mod dtype;
+pub mod engine;
 pub mod error;
 pub mod expr;
 pub mod graph;
+pub mod reference;
 pub mod target;
 pub mod tensor;
 

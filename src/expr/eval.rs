@@ -8,7 +8,7 @@ use crate::expr::pointwise::{Math, NanPropagation, Pointwise, Real};
 use crate::expr::program::{Program, Value};
 
 impl Program {
-    /// The outputs for one element, each rounded to its type.
+    /// The outputs for one element, each rounded to the math precision and then to its type.
     ///
     /// `inputs` holds one value per [input](Program::inputs), as read from storage.
     ///
@@ -27,14 +27,14 @@ impl Program {
             }
             let math = self.compute(instruction);
             let exact = instruction.op.eval(math, &operands[..instruction.operands.len()]);
-            results.push(instruction.dtype.round(exact));
+            results.push(instruction.dtype.round(math.dtype().round(exact)));
         }
         self.outputs().iter().map(|value| read(&results, value)).collect()
     }
 }
 
 impl Pointwise {
-    /// The result for one element, before it is rounded to the result's type.
+    /// The result for one element, before it is rounded to `math` and to the result's type.
     ///
     /// Operands and parameters are rounded to `math` first; everything after that is `f64`.
     ///
@@ -177,7 +177,8 @@ fn gelu_slope(x: f64) -> f64 {
 fn gelu_approx_tanh_slope(x: f64) -> f64 {
     let t = gelu_inner(x).tanh();
     let inner_slope = (2.0 / PI).sqrt() * (1.0 + 3.0 * 0.044715 * x * x);
-    0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * inner_slope
+    let bend = 1.0 - t * t;
+    0.5 * (1.0 + t) + if bend == 0.0 { 0.0 } else { 0.5 * x * bend * inner_slope }
 }
 
 impl DType {

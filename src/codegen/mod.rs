@@ -1,0 +1,143 @@
+//! From a kernel spec to CUDA C++ text.
+//!
+//! Templates are embedded in the library; a folder can stand in for them. This module knows
+//! nothing of graphs or devices: it renders what the spec names.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use tera::{Context, Tera};
+
+use crate::engine::KernelSpec;
+use crate::error::{Error, Result};
+use crate::target::Arch;
+
+/// Every template below `templates/`, by its path without `.tera`.
+const EMBEDDED: &[(&str, &str)] = &[
+    ("device/ops/pointwise.cuh", include_str!("../../templates/device/ops/pointwise.cuh.tera")),
+    ("device/ptx/convert.cuh", include_str!("../../templates/device/ptx/convert.cuh.tera")),
+    ("device/ptx/global.cuh", include_str!("../../templates/device/ptx/global.cuh.tera")),
+    ("device/tile/fragment.cuh", include_str!("../../templates/device/tile/fragment.cuh.tera")),
+    ("device/types.cuh", include_str!("../../templates/device/types.cuh.tera")),
+    (
+        "pointwise/sm75_pointwise.cu",
+        include_str!("../../templates/pointwise/sm75_pointwise.cu.tera"),
+    ),
+];
+
+/// Readable CUDA C++, complete in itself: it includes no header.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct KernelSource {
+    /// The spec's stem.
+    pub stem: String,
+    /// The kernel's name.
+    pub entry: String,
+    /// What it must be compiled for.
+    pub arch: Arch,
+    /// The text.
+    pub text: String,
+}
+
+/// A set of templates, parsed.
+#[derive(Debug, Clone)]
+pub struct Templates {
+    tera: Tera,
+}
+
+impl Templates {
+    /// The templates built into the library.
+    pub fn embedded() -> &'static Templates {
+        static TEMPLATES: OnceLock<Templates> = OnceLock::new();
+        TEMPLATES.get_or_init(|| {
+            let texts = EMBEDDED.iter().map(|(name, text)| ((*name).to_owned(), *text));
+            Templates::parse(texts).expect("embedded templates are tested")
+        })
+    }
+
+    /// The templates of a folder laid out as `templates/` in the repository.
+    ///
+    /// # Errors
+    /// `Compile` when the folder can not be read or a template does not parse.
+    pub fn from_dir(dir: &Path) -> Result<Templates> {
+        let mut texts = Vec::new();
+        collect(dir, dir, &mut texts).map_err(|error| {
+            let shown = dir.display();
+            Error::compile(format!("failed to read templates from `{shown}`")).caused_by(error)
+        })?;
+        if texts.is_empty() {
+            let shown = dir.display();
+            return Err(Error::compile(format!("no *.tera file in template folder `{shown}`")));
+        }
+        Templates::parse(texts.into_iter())
+    }
+
+    fn parse<T: AsRef<str>>(texts: impl Iterator<Item = (String, T)>) -> Result<Templates> {
+        let mut tera = Tera::new();
+        tera.autoescape_on(Vec::<String>::new());
+        tera.add_raw_templates(texts)
+            .map_err(|error| Error::compile(format!("failed to parse templates: {error}")))?;
+        Ok(Templates { tera })
+    }
+
+    /// Renders a spec.
+    ///
+    /// # Errors
+    /// `Compile` when the template is missing or refers to an unknown variable.
+    pub fn render(&self, spec: &KernelSpec) -> Result<KernelSource> {
+        let failed = |error: tera::Error| {
+            Error::compile(format!("failed to render template `{}`: {error}", spec.template))
+        };
+        let context = Context::from_serialize(&spec.parameters).map_err(failed)?;
+        let text = self.tera.render(spec.template, &context).map_err(failed)?;
+        Ok(KernelSource {
+            stem: spec.stem.clone(),
+            entry: spec.entry.to_owned(),
+            arch: spec.arch,
+            text: tidy(&text),
+        })
+    }
+}
+
+/// Drops trailing blanks and repeated empty lines, which template tags leave behind.
+fn tidy(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut blank = true;
+    for line in text.lines().map(str::trim_end) {
+        if !(line.is_empty() && blank) {
+            out.push_str(line);
+            out.push('\n');
+        }
+        blank = line.is_empty();
+    }
+    out
+}
+
+fn collect(root: &Path, dir: &Path, texts: &mut Vec<(String, String)>) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            collect(root, &path, texts)?;
+        } else if path.extension().is_some_and(|extension| extension == "tera") {
+            let relative = path.strip_prefix(root).expect("walked from the root");
+            let name = relative.with_extension("").to_string_lossy().into_owned();
+            texts.push((name, std::fs::read_to_string(&path)?));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_embedded_list_is_the_folder() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("templates");
+        let mut found = Vec::new();
+        collect(&root, &root, &mut found).expect("readable");
+        found.sort();
+        let embedded: Vec<(String, String)> =
+            EMBEDDED.iter().map(|(name, text)| ((*name).into(), (*text).into())).collect();
+        assert_eq!(found, embedded);
+    }
+}

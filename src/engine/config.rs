@@ -1,0 +1,129 @@
+//! Knobs and their settings.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
+
+/// A tuning parameter of an engine and the values it may take for one graph.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Knob {
+    /// Its name, the same in configurations, templates and texts.
+    pub name: &'static str,
+    /// What it changes, in one line.
+    pub about: &'static str,
+    /// The allowed values, ascending.
+    pub values: Vec<i64>,
+}
+
+/// An engine with a value for each of its knobs; prints as `pointwise{grid=0, items=2, ...}`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EngineConfig {
+    /// The engine's name.
+    pub engine: String,
+    /// A value per knob name.
+    pub knobs: BTreeMap<String, i64>,
+}
+
+impl EngineConfig {
+    /// A configuration from knob names and values.
+    pub fn new(engine: &str, knobs: &[(&str, i64)]) -> Self {
+        let knobs = knobs.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        EngineConfig { engine: engine.to_owned(), knobs }
+    }
+
+    /// The same with one knob set to another value.
+    pub fn with(mut self, knob: &str, value: i64) -> Self {
+        self.knobs.insert(knob.to_owned(), value);
+        self
+    }
+
+    /// The value of a knob.
+    ///
+    /// # Errors
+    /// `BadParam` when it is not set.
+    pub fn knob(&self, name: &str) -> Result<i64> {
+        let engine = &self.engine;
+        let missing = || Error::bad_param(format!("engine {engine}: knob `{name}` is not set"));
+        self.knobs.get(name).copied().ok_or_else(missing)
+    }
+
+    /// Checks every setting against the knobs an engine offers.
+    ///
+    /// # Errors
+    /// `BadParam` for an unknown or missing knob or a value that is not allowed.
+    pub fn validate(&self, knobs: &[Knob]) -> Result<()> {
+        let engine = &self.engine;
+        for name in self.knobs.keys() {
+            if !knobs.iter().any(|knob| knob.name == name) {
+                return Err(Error::bad_param(format!("engine {engine}: unknown knob `{name}`")));
+            }
+        }
+        for knob in knobs {
+            let value = self.knob(knob.name)?;
+            if !knob.values.contains(&value) {
+                let (name, values) = (knob.name, &knob.values);
+                return Err(Error::bad_param(format!(
+                    "engine {engine}: knob `{name}` is {value}, expected one of {values:?}"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for EngineConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let knobs: Vec<String> =
+            self.knobs.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        write!(f, "{}{{{}}}", self.engine, knobs.join(", "))
+    }
+}
+
+impl FromStr for EngineConfig {
+    type Err = Error;
+
+    /// Reads what `Display` writes.
+    fn from_str(text: &str) -> Result<Self> {
+        let bad = || {
+            Error::bad_param(format!(
+                "malformed engine configuration `{text}`: expected like pointwise{{items=2}}"
+            ))
+        };
+        let (engine, rest) = text.split_once('{').ok_or_else(bad)?;
+        let body = rest.strip_suffix('}').ok_or_else(bad)?;
+        let mut knobs = BTreeMap::new();
+        for setting in body.split(',').map(str::trim).filter(|setting| !setting.is_empty()) {
+            let (name, value) = setting.split_once('=').ok_or_else(bad)?;
+            knobs.insert(name.trim().to_owned(), value.trim().parse().map_err(|_| bad())?);
+        }
+        Ok(EngineConfig { engine: engine.trim().to_owned(), knobs })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_round_trips() {
+        let config = EngineConfig::new("pointwise", &[("vector", 8), ("items", 2)]);
+        assert_eq!(config.to_string(), "pointwise{items=2, vector=8}");
+        assert_eq!(config.to_string().parse::<EngineConfig>().expect("valid"), config);
+        assert!("pointwise".parse::<EngineConfig>().is_err());
+    }
+
+    #[test]
+    fn settings_are_checked() {
+        let knobs = [Knob { name: "items", about: "", values: vec![1, 2] }];
+        let check = |config: EngineConfig| config.validate(&knobs).expect_err("bad").to_string();
+        let config = EngineConfig::new("e", &[]);
+        assert_eq!(check(config.clone()), "engine e: knob `items` is not set");
+        assert_eq!(
+            check(config.clone().with("items", 3)),
+            "engine e: knob `items` is 3, expected one of [1, 2]"
+        );
+        assert_eq!(check(config.with("item", 1)), "engine e: unknown knob `item`");
+    }
+}

@@ -1,0 +1,66 @@
+//! What an engine hands on: the kernel to generate and the way to launch it.
+
+use crate::dtype::DType;
+use crate::target::Arch;
+
+/// All that a kernel's source depends on: a template, its parameters, an architecture.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct KernelSpec {
+    /// `{sm}_{op}_{dtype}_{variant}`: shared by template, golden file, case and bench.
+    pub stem: String,
+    /// Path of the template below `templates/`, without `.tera`.
+    pub template: &'static str,
+    /// The kernel's name in the source.
+    pub entry: &'static str,
+    /// What it is generated for.
+    pub arch: Arch,
+    /// The template's variables, a JSON object.
+    pub parameters: serde_json::Value,
+}
+
+/// A kernel and its launch.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct KernelPlan {
+    /// What to generate.
+    pub spec: KernelSpec,
+    /// How to launch it.
+    pub launch: LaunchPlan,
+}
+
+/// How many blocks a launch has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Grid {
+    /// Exactly so many; 0 launches nothing.
+    Fixed(u32),
+    /// As many as the device holds at once, but not more than there is work for.
+    Resident {
+        /// Blocks that have work.
+        blocks_max: u32,
+        /// The count is a multiple of this, at least one of it.
+        multiple_of: u32,
+    },
+}
+
+/// Shape and arguments of a launch.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct LaunchPlan {
+    /// Blocks, along x.
+    pub grid: Grid,
+    /// Threads of a block, along x.
+    pub threads: u32,
+    /// Dynamic shared memory in bytes.
+    pub shared_bytes: u32,
+    /// Whether all blocks must be resident together.
+    pub cooperative: bool,
+    /// The kernel's parameters, 8 bytes each.
+    pub arguments: Vec<Argument>,
+}
+
+/// One kernel parameter; tensors are named by their canonical uid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Argument {
+    /// The tensor's device address.
+    Address(i64),
+    /// The tensor's single element, passed as a `double`.
+    Value(i64, DType),
+}

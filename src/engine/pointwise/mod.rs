@@ -1,0 +1,77 @@
+//! The pointwise engine: a whole graph of pointwise operations in one pass over memory.
+//!
+//! Every input is read once and every output written once, in 16-byte accesses where layout and
+//! alignment allow it, so a kernel runs at the speed of memory as long as its arithmetic hides
+//! behind it. Operands that are broadcast along everything are loaded once per thread; in a
+//! persistent grid those that depend on the column alone stay in registers.
+
+mod domain;
+mod parameters;
+mod program;
+mod schedule;
+
+use crate::engine::pointwise::domain::Domain;
+use crate::engine::pointwise::program::GraphProgram;
+use crate::engine::pointwise::schedule::Schedule;
+use crate::engine::{Engine, EngineConfig, KernelPlan, Knob};
+use crate::error::{Error, Result};
+use crate::graph::{CanonicalGraph, Operation};
+use crate::target::Target;
+
+/// Kernel parameters fit in 4 KiB on every architecture; each takes 8 bytes.
+const ARGUMENTS_MAX: usize = 4096 / 8;
+
+/// The oldest architecture the template is written for.
+const CAPABILITY_MIN: u16 = 75;
+
+/// See the module.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PointwiseEngine;
+
+impl Engine for PointwiseEngine {
+    fn name(&self) -> &'static str {
+        "pointwise"
+    }
+
+    fn support(&self, graph: CanonicalGraph<'_>, target: &Target) -> Result<()> {
+        let pointwise = |operation: &Operation| matches!(operation, Operation::Pointwise { .. });
+        if !graph.operations.iter().all(pointwise) {
+            return Err(Error::not_supported("an operation is not pointwise"));
+        }
+        if target.arch.capability < CAPABILITY_MIN {
+            let arch = target.arch;
+            return Err(Error::not_supported(format!("{arch} is older than sm_{CAPABILITY_MIN}")));
+        }
+        let stored = graph.tensors.iter().filter(|tensor| !tensor.is_virtual).count();
+        if stored > ARGUMENTS_MAX {
+            return Err(Error::not_supported(format!(
+                "{stored} tensors with storage exceed the {ARGUMENTS_MAX} parameters of a kernel"
+            )));
+        }
+        Domain::of(graph).map(drop)
+    }
+
+    fn knobs(&self, graph: CanonicalGraph<'_>, _target: &Target) -> Vec<Knob> {
+        let domain = Domain::of(graph).expect("the graph is supported");
+        schedule::knobs(graph, &domain)
+    }
+
+    fn heuristic(&self, graph: CanonicalGraph<'_>, target: &Target) -> EngineConfig {
+        let domain = Domain::of(graph).expect("the graph is supported");
+        schedule::heuristic(graph, &domain, target)
+    }
+
+    fn lower(
+        &self,
+        graph: CanonicalGraph<'_>,
+        target: &Target,
+        config: &EngineConfig,
+    ) -> Result<KernelPlan> {
+        self.support(graph, target)?;
+        let domain = Domain::of(graph)?;
+        config.validate(&schedule::knobs(graph, &domain))?;
+        let program = GraphProgram::of(graph, &domain);
+        let schedule = Schedule::new(graph, &domain, config)?;
+        Ok(parameters::kernel_plan(graph, &domain, &program, &schedule, target.arch))
+    }
+}

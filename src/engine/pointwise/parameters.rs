@@ -1,0 +1,323 @@
+//! The variables of the pointwise template: a kernel plan from a schedule.
+
+use serde_json::{Value as Json, json};
+
+use crate::dtype::DType;
+use crate::engine::pointwise::domain::Domain;
+use crate::engine::pointwise::program::{GraphProgram, Source};
+use crate::engine::pointwise::schedule::{Access, Schedule, access_bytes};
+use crate::engine::{Argument, KernelPlan, KernelSpec, LaunchPlan};
+use crate::expr::Identifiers;
+use crate::graph::CanonicalGraph;
+use crate::target::Arch;
+
+struct Context<'a> {
+    graph: CanonicalGraph<'a>,
+    domain: &'a Domain,
+    schedule: &'a Schedule,
+    /// Identifier of each tensor of the graph; empty for virtual ones.
+    names: Vec<String>,
+}
+
+/// Assembles spec and launch.
+pub(super) fn kernel_plan(
+    graph: CanonicalGraph<'_>,
+    domain: &Domain,
+    program: &GraphProgram,
+    schedule: &Schedule,
+    arch: Arch,
+) -> KernelPlan {
+    let mut identifiers = Identifiers::new();
+    let names: Vec<String> = graph
+        .tensors
+        .iter()
+        .map(|tensor| match tensor.is_virtual {
+            true => String::new(),
+            false => identifiers.fresh(&tensor.name),
+        })
+        .collect();
+    let context = Context { graph, domain, schedule, names };
+    let inputs: Vec<usize> = program
+        .sources
+        .iter()
+        .enumerate()
+        .filter_map(|(input, source)| match source {
+            Source::Tensor(at) if program.reads(input) => Some(*at),
+            _ => None,
+        })
+        .collect();
+    let parameters = context.parameters(program, &inputs, identifiers);
+    let variant = if schedule.fixed_columns { "rows" } else { "flat" };
+    let dtype = graph.tensors[program.outputs[0]].dtype;
+    let mut spec = KernelSpec {
+        stem: format!("sm75_pointwise_{dtype}_{variant}"),
+        template: "pointwise/sm75_pointwise.cu",
+        entry: "pointwise",
+        arch,
+        parameters,
+    };
+    spec.parameters["stem"] = json!(spec.stem);
+    spec.parameters["entry"] = json!(spec.entry);
+    spec.parameters["arch"] = json!(arch.to_string());
+    let argument = |at: &usize| match graph.tensors[*at].by_value {
+        true => Argument::Value(*at as i64, graph.tensors[*at].dtype),
+        false => Argument::Address(*at as i64),
+    };
+    let launch = LaunchPlan {
+        grid: schedule.grid,
+        threads: schedule.threads as u32,
+        shared_bytes: 0,
+        cooperative: false,
+        arguments: inputs.iter().chain(&program.outputs).map(argument).collect(),
+    };
+    KernelPlan { spec, launch }
+}
+
+impl Context<'_> {
+    fn parameters(
+        &self,
+        program: &GraphProgram,
+        inputs: &[usize],
+        mut identifiers: Identifiers,
+    ) -> Json {
+        let input_names: Vec<String> = program
+            .sources
+            .iter()
+            .map(|source| match source {
+                Source::Tensor(at) => self.names[*at].clone(),
+                Source::Coordinate(_) => identifiers.fresh("index"),
+            })
+            .collect();
+        let output_names: Vec<String> =
+            program.outputs.iter().map(|at| self.names[*at].clone()).collect();
+        let emitted = program.program.emit(&input_names, &output_names, &mut identifiers);
+        let read: Vec<usize> =
+            (0..program.sources.len()).filter(|input| program.reads(*input)).collect();
+        let mut chain_parameters = Vec::new();
+        let mut chain_arguments = Vec::new();
+        for input in read {
+            let register = emitted.input_types[input];
+            chain_parameters.push(format!("const {register} {}", input_names[input]));
+            chain_arguments.push(self.chain_argument(&program.sources[input], register));
+        }
+        for (name, output) in output_names.iter().zip(&emitted.outputs) {
+            chain_parameters.push(format!("{}& {name}", output.ctype));
+            chain_arguments.push(format!("{name}_value[j]"));
+        }
+        let tensors: Vec<Json> =
+            inputs.iter().chain(&program.outputs).map(|at| self.tensor(*at)).collect();
+        let outputs: Vec<Json> = std::iter::zip(&program.outputs, &emitted.outputs)
+            .map(|(at, output)| self.output(*at, output.ctype))
+            .collect();
+        let kernel_parameters: Vec<String> = inputs
+            .iter()
+            .map(|at| self.kernel_parameter(*at, "const "))
+            .chain(program.outputs.iter().map(|at| self.kernel_parameter(*at, "")))
+            .collect();
+        let Schedule { vector, items, threads, chunks, .. } = *self.schedule;
+        let outer = &self.domain.extents[..self.domain.extents.len() - 1];
+        json!({
+            "listing": program.program.to_string().lines().collect::<Vec<_>>(),
+            "functions": emitted.functions,
+            "index_type": self.index_type(),
+            "threads": threads,
+            "vector": vector,
+            "items": items,
+            "columns": self.domain.columns(),
+            "chunks": chunks,
+            "rows": self.domain.rows(),
+            "extents": outer,
+            "divisions": divisions(outer.len()),
+            "has_tail": self.domain.columns() % vector != 0,
+            "fixed_columns": self.schedule.fixed_columns,
+            "persistent": self.schedule.persistent,
+            "block_chunks": self.schedule.block_chunks,
+            "column_blocks": self.schedule.column_blocks,
+            "tensors": tensors,
+            "outputs": outputs,
+            "lines": emitted.lines,
+            "chain_parameters": list(&chain_parameters, 4),
+            "chain_arguments": list(&chain_arguments, 26),
+            "kernel_parameters": list(&kernel_parameters, 4),
+        })
+    }
+
+    /// 32-bit offsets where everything a kernel counts stays below 2^31: the last block may step
+    /// one tile past the end without wrapping.
+    fn index_type(&self) -> &'static str {
+        let chunks = self.domain.rows().saturating_mul(self.schedule.chunks * self.schedule.vector);
+        match chunks.max(self.domain.offset_max()) < 1 << 31 {
+            true => "unsigned",
+            false => "long long",
+        }
+    }
+
+    fn access(&self, at: usize) -> Access {
+        self.schedule.access(self.graph, self.domain, at)
+    }
+
+    fn chain_argument(&self, source: &Source, register: &str) -> String {
+        let last = self.domain.extents.len() - 1;
+        match source {
+            Source::Coordinate(None) => format!("{register}(0)"),
+            Source::Coordinate(Some(dimension)) if *dimension == last => {
+                format!("{register}(p.column + j)")
+            }
+            Source::Coordinate(Some(dimension)) => format!("{register}(p.i{dimension})"),
+            Source::Tensor(at) => {
+                let name = &self.names[*at];
+                let element = if self.domain.column_stride(*at) == 0 { "0" } else { "j" };
+                match self.access(*at) {
+                    Access::Value => format!("{register}({name})"),
+                    Access::Scalar => format!("{name}_in.get(0)"),
+                    Access::Row => format!("{name}_in.get(j)"),
+                    Access::Stream => format!("{name}_in[item].get({element})"),
+                }
+            }
+        }
+    }
+
+    fn kernel_parameter(&self, at: usize, constness: &str) -> String {
+        let name = &self.names[at];
+        match self.graph.tensors[at].by_value {
+            true => format!("const double {name}"),
+            false => format!("{constness}{}* {name}", ctype(self.graph.tensors[at].dtype)),
+        }
+    }
+
+    fn tensor(&self, at: usize) -> Json {
+        let tensor = &self.graph.tensors[at];
+        let (name, stride) = (&self.names[at], self.domain.column_stride(at));
+        let strides = self.domain.row_strides(at);
+        let written = self.graph.operations.iter().any(|operation| operation.output() == at as i64);
+        let kind = match (written, self.access(at)) {
+            (true, _) => "output",
+            (false, Access::Value) => "value",
+            (false, Access::Scalar) => "scalar",
+            (false, Access::Row) => "row",
+            (false, Access::Stream) => "stream",
+        };
+        let ctype = ctype(tensor.dtype);
+        let (load, load_stride) = match stride {
+            0 => (format!("load<int(sizeof({ctype}))>"), String::new()),
+            1 => (format!("load<{name}_layout::ACCESS>"), String::new()),
+            _ => ("load_strided".to_owned(), format!("{name}_layout::STRIDE, ")),
+        };
+        json!({
+            "name": name,
+            "text": tensor.to_string(),
+            "kind": kind,
+            "ctype": ctype,
+            "access_bytes": self.access_bytes(at),
+            "stride": stride,
+            "strides": strides,
+            "offset": offset(strides, stride),
+            "fragment": if stride == 0 { "1" } else { "VECTOR" },
+            "load": load,
+            "load_stride": load_stride,
+            "load_valid": if stride == 0 { "1" } else { "valid" },
+        })
+    }
+
+    fn output(&self, at: usize, value_type: &str) -> Json {
+        let name = &self.names[at];
+        let stride = self.domain.column_stride(at);
+        let (store, store_stride) = match stride {
+            0 | 1 => (format!("store<{name}_layout::ACCESS>"), String::new()),
+            _ => ("store_strided".to_owned(), format!("{name}_layout::STRIDE, ")),
+        };
+        json!({
+            "name": name,
+            "ctype": ctype(self.graph.tensors[at].dtype),
+            "value_type": value_type,
+            "guard": self.guard(at),
+            "store": store,
+            "store_stride": store_stride,
+        })
+    }
+
+    fn access_bytes(&self, at: usize) -> i64 {
+        let tensor = &self.graph.tensors[at];
+        let outer = &self.domain.extents[..self.domain.extents.len() - 1];
+        match self.domain.column_stride(at) {
+            1 => access_bytes(tensor, self.domain.row_strides(at), outer, self.schedule.vector),
+            _ => tensor.dtype.bytes() as i64,
+        }
+    }
+
+    /// The condition under which an output smaller than the domain is written: once per element.
+    fn guard(&self, at: usize) -> String {
+        let last = self.domain.extents.len() - 1;
+        let conditions: Vec<String> = self.domain.strides[at]
+            .iter()
+            .zip(&self.domain.extents)
+            .enumerate()
+            .filter(|(_, (stride, extent))| **stride == 0 && **extent > 1)
+            .map(|(dimension, _)| match dimension == last {
+                true => "p.column == 0".to_owned(),
+                false => format!("p.i{dimension} == 0"),
+            })
+            .collect();
+        conditions.join(" && ")
+    }
+}
+
+/// Parameters or arguments on one line if they are few, else one per line.
+fn list(entries: &[String], indent: usize) -> String {
+    let line = entries.join(", ");
+    match line.len() <= 60 {
+        true => line,
+        false => {
+            let margin = format!("\n{}", " ".repeat(indent));
+            format!("{margin}{}", entries.join(&format!(",{margin}")))
+        }
+    }
+}
+
+/// The device type of a storage type.
+fn ctype(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F64 => "double",
+        DType::F32 => "float",
+        DType::F16 => "f16",
+        DType::Bf16 => "bf16",
+        DType::I32 => "int",
+        DType::I8 => "signed char",
+        DType::U8 => "unsigned char",
+        DType::Bool => "bool8",
+    }
+}
+
+/// Expressions for the outer coordinates of a row.
+fn divisions(count: usize) -> Vec<String> {
+    (0..count)
+        .map(|dimension| {
+            let inner: Vec<String> =
+                (dimension + 1..count).map(|inner| format!("EXTENT{inner}")).collect();
+            let quotient = match inner.len() {
+                0 => "row".to_owned(),
+                1 => format!("row / {}", inner[0]),
+                _ => format!("row / ({})", inner.join(" * ")),
+            };
+            match dimension {
+                0 => quotient,
+                _ => format!("{quotient} % EXTENT{dimension}"),
+            }
+        })
+        .collect()
+}
+
+fn offset(strides: &[i64], stride: i64) -> String {
+    let mut terms: Vec<String> = strides
+        .iter()
+        .enumerate()
+        .filter(|(_, stride)| **stride != 0)
+        .map(|(dimension, _)| format!("p.i{dimension} * STRIDE{dimension}"))
+        .collect();
+    match stride {
+        0 => {}
+        1 => terms.push("p.column".to_owned()),
+        _ => terms.push("p.column * STRIDE".to_owned()),
+    }
+    if terms.is_empty() { "0".to_owned() } else { terms.join(" + ") }
+}

@@ -1,0 +1,250 @@
+//! How the elements of a domain are dealt out to threads: knobs, their default, the launch grid.
+
+use crate::dtype::DType;
+use crate::engine::pointwise::domain::Domain;
+use crate::engine::{EngineConfig, Grid, Knob};
+use crate::error::{Error, Result};
+use crate::graph::CanonicalGraph;
+use crate::target::Target;
+use crate::tensor::TensorDesc;
+
+/// Bytes of the widest memory access of one thread.
+const ACCESS_BYTES_MAX: i64 = 16;
+
+/// Registers a kernel needs besides its fragments: addresses, coordinates, the chain itself.
+const REGISTERS_BASE: i64 = 40;
+
+/// Registers of one SM that its threads share, on every architecture so far.
+const REGISTERS_SM: i64 = 65536;
+
+/// The most registers of one thread.
+const REGISTERS_THREAD_MAX: i64 = 255;
+
+/// How one tensor is accessed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Access {
+    /// A kernel parameter passed by value.
+    Value,
+    /// One element for the whole domain.
+    Scalar,
+    /// The same elements in every row.
+    Row,
+    /// Elements of its own in every chunk, or at least in every row.
+    Stream,
+}
+
+/// The knob settings and what follows from them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Schedule {
+    pub(super) vector: i64,
+    pub(super) items: i64,
+    pub(super) threads: i64,
+    pub(super) persistent: bool,
+    /// Each thread stays in the columns it starts in, so that row operands stay in registers.
+    pub(super) fixed_columns: bool,
+    pub(super) chunks: i64,
+    /// Of a block, with fixed columns.
+    pub(super) block_chunks: i64,
+    pub(super) column_blocks: i64,
+    pub(super) grid: Grid,
+}
+
+impl Schedule {
+    /// # Errors
+    /// `NotSupported` when the setting needs more registers than a thread has, or more blocks
+    /// than a grid.
+    pub(super) fn new(
+        graph: CanonicalGraph<'_>,
+        domain: &Domain,
+        config: &EngineConfig,
+    ) -> Result<Schedule> {
+        let (vector, items) = (config.knob("vector")?, config.knob("items")?);
+        let (threads, persistent) = (config.knob("threads")?, config.knob("grid")? == 1);
+        let needed = registers(graph, domain, vector, items);
+        let available = (REGISTERS_SM / threads).min(REGISTERS_THREAD_MAX);
+        if needed > available {
+            return Err(Error::not_supported(format!(
+                "{config} needs about {needed} registers of a thread's {available}"
+            )));
+        }
+        let chunks = ceil_div(domain.columns(), vector);
+        let fixed_columns = persistent && has_row_operand(graph, domain);
+        let block_chunks = (chunks.max(1) as u64).next_power_of_two().min(threads as u64) as i64;
+        let column_blocks = ceil_div(chunks, block_chunks);
+        let blocks = match fixed_columns {
+            true => ceil_div(domain.rows(), threads / block_chunks * items)
+                .saturating_mul(column_blocks),
+            false => ceil_div(domain.rows().saturating_mul(chunks), threads * items),
+        };
+        let grid = match (persistent, u32::try_from(blocks).ok().filter(|n| *n <= i32::MAX as u32))
+        {
+            (false, Some(blocks)) => Grid::Fixed(blocks),
+            (false, None) => {
+                return Err(Error::not_supported(format!(
+                    "{config} needs {blocks} blocks, more than a grid has; use grid=1"
+                )));
+            }
+            (true, Some(0)) => Grid::Fixed(0),
+            (true, blocks) => Grid::Resident {
+                blocks_max: blocks.unwrap_or(i32::MAX as u32),
+                multiple_of: if fixed_columns { column_blocks as u32 } else { 1 },
+            },
+        };
+        Ok(Schedule {
+            vector,
+            items,
+            threads,
+            persistent,
+            fixed_columns,
+            chunks,
+            block_chunks,
+            column_blocks,
+            grid,
+        })
+    }
+
+    /// How a tensor is accessed under this schedule.
+    pub(super) fn access(&self, graph: CanonicalGraph<'_>, domain: &Domain, at: usize) -> Access {
+        match broadcast(graph, domain, at) {
+            Access::Row if !self.fixed_columns => Access::Stream,
+            access => access,
+        }
+    }
+}
+
+/// How a tensor is accessed as far as its strides tell.
+fn broadcast(graph: CanonicalGraph<'_>, domain: &Domain, at: usize) -> Access {
+    let strided = domain.row_strides(at).iter().any(|stride| *stride != 0);
+    match (graph.tensors[at].by_value, strided, domain.column_stride(at)) {
+        (true, _, _) => Access::Value,
+        (false, false, 0) => Access::Scalar,
+        (false, false, _) if domain.rows() > 1 => Access::Row,
+        _ => Access::Stream,
+    }
+}
+
+fn ceil_div(count: i64, size: i64) -> i64 {
+    count / size + i64::from(count % size != 0)
+}
+
+fn is_written(graph: CanonicalGraph<'_>, at: usize) -> bool {
+    graph.operations.iter().any(|operation| operation.output() == at as i64)
+}
+
+fn stored(graph: CanonicalGraph<'_>) -> impl Iterator<Item = (usize, &TensorDesc)> {
+    let memory = |(_, tensor): &(usize, &TensorDesc)| !tensor.is_virtual && !tensor.by_value;
+    graph.tensors.iter().enumerate().filter(memory)
+}
+
+fn has_row_operand(graph: CanonicalGraph<'_>, domain: &Domain) -> bool {
+    stored(graph)
+        .any(|(at, _)| !is_written(graph, at) && broadcast(graph, domain, at) == Access::Row)
+}
+
+/// Bytes per access for `vector` elements of a tensor that lie side by side.
+pub(super) fn access_bytes(
+    tensor: &TensorDesc,
+    row_strides: &[i64],
+    extents: &[i64],
+    vector: i64,
+) -> i64 {
+    let size = tensor.dtype.bytes() as i64;
+    let fits = |bytes: i64| {
+        let aligned = |count: i64| count * size % bytes == 0;
+        let rows = row_strides.iter().zip(extents).filter(|(_, extent)| **extent > 1);
+        tensor.alignment as i64 % bytes == 0
+            && aligned(vector)
+            && rows.into_iter().all(|(stride, _)| aligned(*stride))
+    };
+    [16, 8, 4, 2, 1].into_iter().find(|bytes| *bytes >= size && fits(*bytes)).unwrap_or(size)
+}
+
+/// The knobs with the values this graph allows.
+pub(super) fn knobs(graph: CanonicalGraph<'_>, domain: &Domain) -> Vec<Knob> {
+    let column_guard = stored(graph).any(|(at, _)| {
+        is_written(graph, at) && domain.column_stride(at) == 0 && domain.columns() > 1
+    });
+    let narrowest = stored(graph).map(|(_, tensor)| tensor.dtype.bytes() as i64).min().unwrap_or(4);
+    let useful = (domain.columns().max(1) as u64).next_power_of_two() as i64;
+    let vector_max = if column_guard { 1 } else { (ACCESS_BYTES_MAX / narrowest).min(useful) };
+    let up_to = |max: i64| (0..).map(|n| 1 << n).take_while(|n| *n <= max).collect();
+    vec![
+        Knob {
+            name: "grid",
+            about: "0: one pass, a block per tile; 1: persistent, blocks loop over tiles",
+            values: vec![0, 1],
+        },
+        Knob { name: "items", about: "chunks per thread and pass", values: up_to(8) },
+        Knob { name: "threads", about: "threads per block", values: vec![64, 128, 256, 512, 1024] },
+        Knob { name: "vector", about: "elements per chunk", values: up_to(vector_max) },
+    ]
+}
+
+/// 32-bit registers of a thread: the fragments in flight and one chunk's results.
+fn registers(graph: CanonicalGraph<'_>, domain: &Domain, vector: i64, items: i64) -> i64 {
+    let words = |tensor: &TensorDesc, count: i64| (tensor.dtype.bytes() as i64 * count + 3) / 4;
+    let fragments: i64 = stored(graph)
+        .map(|(at, tensor)| match (is_written(graph, at), broadcast(graph, domain, at)) {
+            // A result in its register type, until the whole chunk is stored.
+            (true, _) => vector * if tensor.dtype == DType::F64 { 2 } else { 1 },
+            (false, Access::Stream) if domain.column_stride(at) == 0 => items * words(tensor, 1),
+            (false, Access::Stream | Access::Row) => items * words(tensor, vector),
+            (false, _) => 1,
+        })
+        .sum();
+    fragments + REGISTERS_BASE
+}
+
+/// The setting expected to run best.
+///
+/// 16 bytes per access and about 64 bytes in flight per thread keep an H100-class memory busy at
+/// half occupancy (Little's law: 3.35 TB/s x 600 ns = 2 MB = 132 SMs x 1024 threads x 15 bytes);
+/// past that more items only cost registers. A persistent grid pays once it saves reloading row
+/// operands several times over.
+pub(super) fn heuristic(
+    graph: CanonicalGraph<'_>,
+    domain: &Domain,
+    target: &Target,
+) -> EngineConfig {
+    let knobs = knobs(graph, domain);
+    let widest = *knobs[3].values.last().expect("at least one vector width");
+    let vectorised = |(at, tensor): (usize, &TensorDesc)| match domain.column_stride(at) {
+        1 => {
+            let outer = &domain.extents[..domain.extents.len() - 1];
+            access_bytes(tensor, domain.row_strides(at), outer, widest)
+                / tensor.dtype.bytes() as i64
+        }
+        _ => 1,
+    };
+    let mut vector = stored(graph).map(vectorised).max().unwrap_or(1).min(widest);
+    let streamed = |vector: i64| -> i64 {
+        stored(graph)
+            .filter(|(at, _)| !is_written(graph, *at))
+            .filter(|(at, _)| broadcast(graph, domain, *at) == Access::Stream)
+            .map(|(_, tensor)| tensor.dtype.bytes() as i64 * vector)
+            .sum()
+    };
+    let mut items = (4 * ACCESS_BYTES_MAX / streamed(vector).max(1)).clamp(1, 4);
+    items = 1 << items.ilog2();
+    let threads_max = i64::from(target.sm_count * target.threads_sm_max);
+    let tiles = |vector: i64| domain.rows().saturating_mul(ceil_div(domain.columns(), vector));
+    // A small problem is spread over the whole device before anything is done per thread.
+    while items > 1 && tiles(vector) / items < threads_max {
+        items /= 2;
+    }
+    let threads = if tiles(vector) / items < threads_max / 2 { 128 } else { 256 };
+    while registers(graph, domain, vector, items) > 128 && (items > 1 || vector > 1) {
+        if items > 1 { items /= 2 } else { vector /= 2 }
+    }
+    let passes = tiles(vector) / items / threads_max.max(1);
+    let blocks = tiles(vector) / (items * threads);
+    let persistent =
+        (has_row_operand(graph, domain) && passes >= 4) || blocks > i64::from(i32::MAX);
+    let settings = [
+        ("grid", i64::from(persistent)),
+        ("items", items),
+        ("threads", threads),
+        ("vector", vector),
+    ];
+    EngineConfig::new("pointwise", &settings)
+}

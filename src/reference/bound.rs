@@ -1,0 +1,144 @@
+//! How far an implementation of a pointwise operation may be off: derived from the type, the
+//! published errors of the device functions and the errors of the operands, never tuned.
+
+use crate::dtype::DType;
+use crate::expr::{Math, Mode, ModeClass, Pointwise, Real};
+
+/// The error bound of a result whose operands are off by at most `errors`.
+///
+/// Operand errors are propagated by evaluating the operation at the corners of the box they span,
+/// which bounds every mode that is monotonic over the box and sees every jump (rounding,
+/// comparison) that the box contains a corner beyond. To that come the error of the operation
+/// itself and, unless the result is exact so far, one rounding to the result's type.
+pub(super) fn propagated(
+    op: &Pointwise,
+    math: Math,
+    values: &[f64],
+    errors: &[f64],
+    dtype: DType,
+) -> f64 {
+    let exact = op.eval(math, values);
+    let mut errors = [errors, &[0.0; 3]].concat();
+    errors.truncate(values.len());
+    for (slot, alpha) in [op.alpha1, op.alpha2].into_iter().enumerate() {
+        if slot < values.len() && alpha != Real::new(1.0) {
+            // The scaled operand is rounded once. As an error of the operand: half an ulp of it.
+            errors[slot] += values[slot].abs() * math.dtype().epsilon() / 2.0;
+        }
+    }
+    let mut error = mode_error(op, math, values, exact);
+    if errors.iter().any(|error| *error > 0.0) {
+        error += corner_deviation(op, math, values, &errors, exact);
+    }
+    if error == 0.0 {
+        return 0.0;
+    }
+    let reach = dtype.round(exact.abs() + error);
+    let last_place = match dtype.integer_range() {
+        Some(_) => 1.0,
+        None if dtype == DType::Bool => 1.0,
+        None => (reach * dtype.epsilon()).max(dtype.smallest()),
+    };
+    // An integer result is right when the real one is nowhere near the next rounding boundary.
+    let stays = |delta: f64| dtype.round(exact + delta) == dtype.round(exact);
+    match dtype.is_float() {
+        false if stays(error) && stays(-error) => 0.0,
+        _ => error + last_place,
+    }
+}
+
+fn corner_deviation(op: &Pointwise, math: Math, values: &[f64], errors: &[f64], at: f64) -> f64 {
+    let mut deviation: f64 = 0.0;
+    let mut corner = [0.0; 3];
+    for signs in 0..3usize.pow(values.len() as u32) {
+        let mut rest = signs;
+        for slot in 0..values.len() {
+            corner[slot] = values[slot] + errors[slot] * (rest % 3) as f64 - errors[slot];
+            rest /= 3;
+        }
+        let moved = op.eval(math, &corner[..values.len()]);
+        let same = moved == at || (moved.is_nan() && at.is_nan());
+        let distance = if same { 0.0 } else { (moved - at).abs() };
+        deviation = deviation.max(if distance.is_nan() { f64::INFINITY } else { distance });
+    }
+    deviation
+}
+
+/// The absolute error of an operation itself, for exact operands.
+///
+/// The single functions are those of the CUDA C++ programming guide (section "mathematical
+/// functions", maximum ulp error); what is composed of them is bounded term by term. With `f64`
+/// math the reference has errors of the same size itself, so everything counts twice.
+pub fn mode_error(op: &Pointwise, math: Math, values: &[f64], exact: f64) -> f64 {
+    let epsilon = math.dtype().epsilon();
+    let x = op.alpha1.get() * values[0];
+    let dy = values.get(1).map_or(0.0, |dy| (op.alpha2.get() * dy).abs());
+    let y = exact.abs();
+    let scaled = op.alpha1.get() != 1.0 || op.alpha2.get() != 1.0;
+    // In units of epsilon.
+    let units = match op.mode {
+        Mode::Add | Mode::Sub if scaled => y,
+        Mode::Add | Mode::Sub | Mode::Mul | Mode::Div | Mode::Sqrt | Mode::Mod => 0.0,
+        Mode::AddSquare => y,
+        Mode::Exp | Mode::Log | Mode::Sin | Mode::Cos | Mode::Rsqrt | Mode::Erf => 2.0 * y,
+        Mode::TanhFwd => 2.0 * y,
+        Mode::Tan => 4.0 * y,
+        Mode::Pow => 8.0 * y,
+        Mode::SigmoidFwd => 4.0 * y,
+        Mode::EluFwd if x < 0.0 => 3.0 * y,
+        Mode::SoftplusFwd => y * (4.0 + argument(op.softplus_beta, x)),
+        Mode::SwishFwd => y * (4.0 + argument(op.swish_beta, x)),
+        // x / 2 * (1 + erf(..)): the sum cancels for negative x, the error stays relative to x.
+        Mode::GeluFwd => 2.0 * x.abs() + 2.0 * y,
+        Mode::GeluApproxTanhFwd => 3.0 * x.abs() + 2.0 * y,
+        Mode::ReluFwd if op.relu_lower_clip_slope.get() != 0.0 => {
+            2.0 * y + 2.0 * op.relu_lower_clip.get().abs()
+        }
+        Mode::ReluBwd => 0.0,
+        Mode::TanhBwd => 6.0 * dy,
+        Mode::SigmoidBwd => 4.0 * dy + 4.0 * y,
+        Mode::EluBwd if x < 0.0 => 4.0 * y,
+        Mode::SoftplusBwd => y * (4.0 + argument(op.softplus_beta, x)),
+        Mode::SwishBwd => dy * (6.0 + 6.0 * (op.swish_beta.get() * x).abs()),
+        Mode::GeluBwd => 8.0 * dy + 2.0 * y,
+        Mode::GeluApproxTanhBwd => {
+            let inner_slope = 0.8 * (1.0 + 0.1342 * x * x);
+            dy * (4.0 + 4.0 * (x * inner_slope).abs()) + 2.0 * y
+        }
+        _ => 0.0,
+    };
+    let smooth = units > 0.0 && op.mode.class() != ModeClass::Select && units.is_finite();
+    let counted = if math == Math::F64 { 2.0 * units } else { units };
+    // Below the normal range an ulp no longer shrinks with the value.
+    if smooth { counted * epsilon + 2.0 * math.dtype().smallest() } else { 0.0 }
+}
+
+/// A rounded factor inside an exponential shifts its argument by half an ulp of the product.
+fn argument(beta: Real, x: f64) -> f64 {
+    if beta.get() == 1.0 { 0.0 } else { (beta.get() * x).abs() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bound(op: Pointwise, values: &[f64], errors: &[f64], dtype: DType) -> f64 {
+        propagated(&op, Math::F32, values, errors, dtype)
+    }
+
+    #[test]
+    fn correctly_rounded_operations_of_exact_operands_have_no_slack() {
+        assert_eq!(bound(Pointwise::new(Mode::Add), &[0.1, 0.2], &[0.0; 2], DType::Bf16), 0.0);
+        assert!(bound(Pointwise::new(Mode::Exp), &[0.1], &[0.0], DType::F32) > 0.0);
+    }
+
+    #[test]
+    fn a_jump_inside_the_error_box_is_allowed_for() {
+        let floor = Pointwise::new(Mode::Floor);
+        assert!(bound(floor, &[1.0], &[1e-6], DType::F32) >= 1.0);
+        assert_eq!(bound(floor, &[1.5], &[1e-6], DType::F32), 0.0);
+        let equal = Pointwise::new(Mode::CmpEq);
+        assert!(bound(equal, &[1.0, 1.0], &[1e-6, 0.0], DType::Bool) >= 1.0);
+        assert_eq!(bound(equal, &[1.0, 2.0], &[1e-6, 0.0], DType::Bool), 0.0);
+    }
+}

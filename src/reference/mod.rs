@@ -1,0 +1,103 @@
+//! What every operation means, in plain `f64` loops, and how far an implementation may be off.
+//!
+//! The reference imports nothing from the engines and shares no code with them: every engine, knob
+//! setting and device is tested against it, and `kiln run --check` runs it for a user. Tensors are
+//! lists of values in row-major order of their indices, whatever their strides.
+
+mod bound;
+mod pointwise;
+
+use std::collections::HashMap;
+
+pub use bound::mode_error;
+
+use crate::error::{Error, Result};
+use crate::graph::{Operation, OperationGraph};
+use crate::tensor::TensorDesc;
+
+/// Values in row-major index order, and for each the largest error an implementation that computes
+/// in the stated math precision may show (0 where only the exact bits will do).
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Expected {
+    /// What the result should be.
+    pub values: Vec<f64>,
+    /// How far off it may be.
+    pub bounds: Vec<f64>,
+}
+
+/// Evaluates a graph: every tensor of it, by uid, virtual ones included.
+///
+/// `inputs` maps the uid of every input to its values in row-major order.
+///
+/// # Errors
+/// `BadParam` when an input is missing or has another number of values than its tensor.
+pub fn evaluate(
+    graph: &OperationGraph,
+    inputs: &HashMap<i64, Vec<f64>>,
+) -> Result<HashMap<i64, Expected>> {
+    let mut tensors = HashMap::new();
+    for tensor in graph.inputs() {
+        let name = &tensor.name;
+        let values = inputs
+            .get(&tensor.uid)
+            .ok_or_else(|| Error::bad_param(format!("input `{name}` has no values")))?;
+        let (count, given) = (tensor.elements().unwrap_or(0) as usize, values.len());
+        if count != given {
+            let text = format!("input `{name}` has {given} values, its tensor {count} elements");
+            return Err(Error::bad_param(text));
+        }
+        // What storage can not hold is not an input.
+        let values: Vec<f64> = values.iter().map(|value| tensor.dtype.round(*value)).collect();
+        let bounds = vec![0.0; count];
+        tensors.insert(tensor.uid, Expected { values, bounds });
+    }
+    for operation in graph.operations() {
+        let Operation::Pointwise { op, inputs, output } = operation;
+        let operands: Vec<(&TensorDesc, &Expected)> = inputs
+            .iter()
+            .map(|uid| graph.tensor(*uid).map(|tensor| (tensor, &tensors[uid])))
+            .collect::<Result<_>>()?;
+        let result = pointwise::evaluate(op, &operands, graph.tensor(*output)?);
+        tensors.insert(*output, result);
+    }
+    Ok(tensors)
+}
+
+/// The worst element of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Deviation {
+    /// Row-major position.
+    pub index: usize,
+    /// The value that came out.
+    pub actual: f64,
+    /// The value that should have.
+    pub expected: f64,
+    /// How far off it may be.
+    pub bound: f64,
+    /// The error as a multiple of the bound; above 1 the comparison fails.
+    pub ratio: f64,
+}
+
+impl Expected {
+    /// The element that is furthest off in terms of its bound; `None` when all are exact.
+    ///
+    /// NaN matches NaN, and an infinity the same infinity.
+    ///
+    /// # Panics
+    /// When `actual` has another length.
+    pub fn worst(&self, actual: &[f64]) -> Option<Deviation> {
+        assert_eq!(actual.len(), self.values.len(), "compared tensors have equal length");
+        let deviation = |index: usize| {
+            let (actual, expected, bound) = (actual[index], self.values[index], self.bounds[index]);
+            let same = actual == expected || (actual.is_nan() && expected.is_nan());
+            let ratio = match (same, (actual - expected).abs() / bound) {
+                (true, _) => return None,
+                (false, ratio) if ratio.is_nan() && bound.is_infinite() => 0.0,
+                (false, ratio) if ratio.is_nan() => f64::INFINITY,
+                (false, ratio) => ratio,
+            };
+            Some(Deviation { index, actual, expected, bound, ratio })
+        };
+        (0..actual.len()).filter_map(deviation).max_by(|a, b| a.ratio.total_cmp(&b.ratio))
+    }
+}
