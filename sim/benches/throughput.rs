@@ -1,0 +1,77 @@
+//! How fast kernels run: the pointwise chain of 1 M elements, a tiled product, a tiny launch.
+//!
+//! `cargo bench -p kiln-sim`. The kernels are those of `tests/cuda`.
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use kiln_sim::{Device, DeviceConfig, Kernel, Launch, Module};
+use std::hint::black_box;
+
+fn kernel(stem: &str, name: &str) -> Kernel {
+    let path = format!("{}/tests/cuda/{stem}.sm_80.ptx", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(path).expect("the tests' PTX is beside the bench");
+    let module = Module::load(&text).expect("the tests' PTX loads");
+    module.kernel(name).expect("the kernel is in its module")
+}
+
+fn pack(kernel: &Kernel, values: &[u64]) -> Vec<u8> {
+    let mut block = vec![0; kernel.param_bytes()];
+    for (param, value) in kernel.params().iter().zip(values) {
+        block[param.offset..param.offset + param.bytes]
+            .copy_from_slice(&value.to_le_bytes()[..param.bytes]);
+    }
+    block
+}
+
+fn shape(grid: [u32; 3], block: [u32; 3]) -> Launch {
+    Launch { grid, block, shared_bytes: 0, cooperative: false }
+}
+
+fn filled(device: &Device, bytes: u64) -> u64 {
+    let address = device.alloc(bytes).expect("the device has room");
+    device.fill(address, 0x3f, bytes).expect("the range is allocated");
+    address
+}
+
+fn pointwise(c: &mut Criterion) {
+    const ELEMENTS: u64 = 1 << 20;
+    for workers in [1, 2] {
+        let device = Device::new(DeviceConfig { workers, ..DeviceConfig::default() });
+        let buffers = [0; 3].map(|_| filled(&device, ELEMENTS * 2));
+        for name in ["bf16_gelu_tanh", "bf16_gelu_erf"] {
+            let kernel = kernel("halves", name);
+            let scalars = [ELEMENTS / 8, u64::from(1.5_f32.to_bits())];
+            let params = pack(&kernel, &[&buffers[..], &scalars[..]].concat());
+            let launch = shape([(ELEMENTS / 8).div_ceil(256) as u32, 1, 1], [256, 1, 1]);
+            c.bench_function(&format!("{name} 1M, {workers} workers"), |b| {
+                b.iter(|| black_box(device.launch(&kernel, &launch, &params)));
+            });
+        }
+    }
+}
+
+fn matmul(c: &mut Criterion) {
+    let (m, n, k) = (256_u64, 256_u64, 256_u64);
+    let kernel = kernel("blocks", "matmul");
+    for workers in [1, 2] {
+        let device = Device::new(DeviceConfig { workers, ..DeviceConfig::default() });
+        let buffers = [m * k, k * n, m * n].map(|count| filled(&device, count * 4));
+        let params = pack(&kernel, &[&buffers[..], &[m, n, k][..]].concat());
+        let launch = shape([16, 16, 1], [16, 16, 1]);
+        c.bench_function(&format!("matmul 256x256x256, {workers} workers"), |b| {
+            b.iter(|| black_box(device.launch(&kernel, &launch, &params)));
+        });
+    }
+}
+
+fn tiny(c: &mut Criterion) {
+    let device = Device::new(DeviceConfig::default());
+    let kernel = kernel("pointwise", "f32_floor");
+    let buffers = [0; 3].map(|_| filled(&device, 4096));
+    let params = pack(&kernel, &[&buffers[..], &[1024][..]].concat());
+    c.bench_function("launch of 4 blocks", |b| {
+        b.iter(|| black_box(device.launch(&kernel, &shape([4, 1, 1], [256, 1, 1]), &params)));
+    });
+}
+
+criterion_group!(benches, pointwise, matmul, tiny);
+criterion_main!(benches);

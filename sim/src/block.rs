@@ -1,0 +1,246 @@
+//! A block: its warps, its shared memory and its barriers.
+//!
+//! A block is a coroutine: a turn runs every warp that can for a slice, in an order drawn from the
+//! launch's seed. A fixed order would hide missing synchronisation.
+
+use crate::error::{Error, ErrorKind, Place};
+use crate::execute::{Fault, Stop, run};
+use crate::launch::Context;
+use crate::op::{Kind, Vote};
+use crate::registers::LANES;
+use crate::types::Class;
+use crate::warp::{Wait, Warp};
+
+/// Barriers of a block.
+const BARRIERS: usize = 16;
+
+/// Who has arrived at a barrier since it last opened.
+#[derive(Debug, Default, Clone)]
+struct Barrier {
+    /// Lanes arrived, by warp; empty while the barrier is not used.
+    arrived: Vec<u32>,
+    /// Threads it waits for; 0 for all.
+    threads: u32,
+    /// Lanes whose predicate is set, and lanes in all.
+    set: u32,
+    total: u32,
+}
+
+/// What the warps of a block share.
+#[derive(Debug)]
+pub(crate) struct BlockState {
+    pub index: [u32; 3],
+    pub linear: u64,
+    pub shared: Vec<u32>,
+    pub shared_bytes: u32,
+    barriers: Vec<Barrier>,
+    warp_count: usize,
+    /// Whether a barrier may have become complete.
+    pub barrier_changed: bool,
+    /// Whether a warp wrote memory that others may wait for.
+    pub progressed: bool,
+    pub warp_instructions: u64,
+    pub lane_instructions: u64,
+}
+
+impl BlockState {
+    /// Notes lanes that arrive at a barrier.
+    pub fn arrive(&mut self, warp: u32, id: usize, threads: u32, lanes: u32, predicate: u32) {
+        let barrier = &mut self.barriers[id];
+        barrier.arrived.resize(self.warp_count, 0);
+        barrier.arrived[warp as usize] |= lanes;
+        barrier.threads = threads;
+        barrier.set += predicate.count_ones();
+        barrier.total += lanes.count_ones();
+        self.barrier_changed = true;
+    }
+}
+
+/// How a turn ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Every thread has exited.
+    Done,
+    /// Something moved.
+    Moved,
+    /// Every thread that can run polls, and nothing was written.
+    Idle,
+}
+
+/// One block.
+#[derive(Debug)]
+pub(crate) struct Block {
+    pub state: BlockState,
+    warps: Vec<Warp>,
+    order: Vec<usize>,
+    random: u64,
+}
+
+impl Block {
+    pub fn new(linear: u64, cx: &Context<'_>) -> Block {
+        let [x, y, _] = cx.launch.grid.map(u64::from);
+        let index = [linear % x, linear / x % y, linear / x / y].map(|part| part as u32);
+        let threads: u32 = cx.launch.block.iter().product();
+        let shared_bytes = cx.program.shared_bytes + cx.launch.shared_bytes;
+        let warps = (0..threads.div_ceil(LANES as u32)).map(|warp| {
+            let mine = threads - warp * LANES as u32;
+            Warp::new(warp, mine, cx.program.registers, cx.program.local_bytes)
+        });
+        let warps: Vec<Warp> = warps.collect();
+        let state = BlockState {
+            index,
+            linear,
+            shared: vec![0; shared_bytes.div_ceil(4) as usize],
+            shared_bytes,
+            barriers: vec![Barrier::default(); BARRIERS],
+            warp_count: warps.len(),
+            barrier_changed: false,
+            progressed: false,
+            warp_instructions: 0,
+            lane_instructions: 0,
+        };
+        let order = (0..warps.len()).collect();
+        let random = cx.seed ^ linear.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        Block { state, warps, order, random }
+    }
+
+    fn shuffle(&mut self) {
+        for last in (1..self.order.len()).rev() {
+            self.random ^= self.random << 13;
+            self.random ^= self.random >> 7;
+            self.random ^= self.random << 17;
+            self.order.swap(last, (self.random % (last as u64 + 1)) as usize);
+        }
+    }
+
+    /// Runs every warp that can for a slice.
+    pub fn turn(&mut self, cx: &Context<'_>) -> Result<Turn, Error> {
+        self.shuffle();
+        let (mut moved, mut ran) = (false, false);
+        self.state.progressed = false;
+        for at in 0..self.order.len() {
+            let warp = &mut self.warps[self.order[at]];
+            if !warp.ready() {
+                continue;
+            }
+            ran = true;
+            let stop = run(warp, &mut self.state, cx);
+            let stop = stop.map_err(|fault| self.failed(self.order[at], *fault, cx))?;
+            moved |= stop != Stop::Polled;
+            if self.state.barrier_changed {
+                self.open_barriers(cx);
+            }
+        }
+        if self.warps.iter().all(|warp| warp.live == 0) {
+            return Ok(Turn::Done);
+        }
+        if !ran {
+            return Err(self.stuck(cx));
+        }
+        Ok(if moved || self.state.progressed { Turn::Moved } else { Turn::Idle })
+    }
+
+    fn failed(&self, warp: usize, fault: Fault, cx: &Context<'_>) -> Error {
+        let place = self.place(warp, fault.lane, fault.pc, cx);
+        Error::new(fault.kind, fault.message).with_place(place)
+    }
+
+    fn place(&self, warp: usize, lane: usize, pc: u32, cx: &Context<'_>) -> Place {
+        let thread = (warp * LANES + lane) as u32;
+        let [x, y, _] = cx.launch.block;
+        let thread = [thread % x, thread / x % y, thread / x / y];
+        cx.place(self.state.index, thread, pc)
+    }
+
+    /// Opens every barrier that all have arrived at.
+    fn open_barriers(&mut self, cx: &Context<'_>) {
+        self.state.barrier_changed = false;
+        for id in 0..BARRIERS {
+            let barrier = &self.state.barriers[id];
+            if barrier.arrived.is_empty() {
+                continue;
+            }
+            let complete = |warp: &&Warp| {
+                let arrived = barrier.arrived[warp.index as usize];
+                arrived & warp.live == warp.live
+            };
+            let full = self.warps.iter().filter(complete);
+            let opens = match barrier.threads {
+                0 => full.count() == self.warps.len(),
+                threads => {
+                    let came = full.filter(|w| barrier.arrived[w.index as usize] != 0).count();
+                    (came * LANES) as u32 >= threads
+                }
+            };
+            if opens {
+                self.open(id, cx);
+            }
+        }
+    }
+
+    fn open(&mut self, id: usize, cx: &Context<'_>) {
+        let barrier = std::mem::take(&mut self.state.barriers[id]);
+        for warp in &mut self.warps {
+            for at in 0..warp.splits.len() {
+                let split = warp.splits[at];
+                if split.wait != Wait::Barrier(id as u8) {
+                    continue;
+                }
+                warp.splits[at].wait = Wait::Ready;
+                warp.splits[at].pc += 1;
+                let op = &cx.program.ops[split.pc as usize];
+                let Kind::Barrier(crate::op::Barrier { reduce: Some(reduce), .. }) = op.kind else {
+                    continue;
+                };
+                let (class, value) = match reduce {
+                    Vote::All => (Class::Pred, u32::from(barrier.set == barrier.total)),
+                    Vote::Any => (Class::Pred, u32::from(barrier.set != 0)),
+                    _ => (Class::Word, barrier.set),
+                };
+                if class == Class::Pred {
+                    warp.registers.set_predicate(op.d, value.wrapping_neg(), split.mask);
+                } else {
+                    warp.registers.set_word(op.d, &[value; LANES], split.mask);
+                }
+            }
+        }
+    }
+
+    /// Every split that is left, for a message: its place and what it waits for.
+    fn waiting(&self, cx: &Context<'_>) -> Vec<(usize, usize, u32, Wait)> {
+        let mut out = Vec::new();
+        for (index, warp) in self.warps.iter().enumerate() {
+            for split in &warp.splits {
+                let lane = split.mask.trailing_zeros() as usize;
+                out.push((index, lane, split.pc, split.wait));
+            }
+        }
+        out.sort_by_key(|&(_, _, pc, _)| cx.program.origins[pc as usize].line);
+        out
+    }
+
+    /// No warp can run: they wait for each other at different places.
+    fn stuck(&self, cx: &Context<'_>) -> Error {
+        self.report(cx, ErrorKind::DivergentBarrier, "threads wait for each other")
+    }
+
+    /// Every warp that can run polls, and so does every other block.
+    pub fn hung(&self, cx: &Context<'_>) -> Error {
+        self.report(cx, ErrorKind::Deadlock, "every thread waits or polls and none moves")
+    }
+
+    fn report(&self, cx: &Context<'_>, kind: ErrorKind, what: &str) -> Error {
+        let waiting = self.waiting(cx);
+        let mut lines: Vec<u32> =
+            waiting.iter().map(|&(_, _, pc, _)| cx.program.origins[pc as usize].line).collect();
+        lines.dedup();
+        let lines: Vec<String> = lines.iter().map(u32::to_string).collect();
+        let message = format!("{what}, at ptx lines {}", lines.join(", "));
+        match waiting.first() {
+            Some(&(warp, lane, pc, _)) => {
+                Error::new(kind, message).with_place(self.place(warp, lane, pc, cx))
+            }
+            None => Error::new(kind, message),
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Branches, calls and ends.
+
+use super::{Decoder, Modifiers, Placed};
+use crate::ast::{Instruction, Operand};
+use crate::error::Result;
+use crate::op::Kind;
+use crate::types::Type;
+use std::collections::HashMap;
+
+impl Decoder<'_> {
+    /// The label of a name, in the innermost scope that has it.
+    fn label(&self, scope: u32, name: &str) -> Result<u32> {
+        self.scoped(scope, name, |frame, key| frame.labels.get(key).copied())
+    }
+
+    fn scoped<T>(
+        &self,
+        scope: u32,
+        name: &str,
+        find: impl Fn(&super::Frame, &(u32, String)) -> Option<T>,
+    ) -> Result<T> {
+        let frame = self.top();
+        let mut at = scope;
+        loop {
+            if let Some(found) = find(frame, &(at, name.to_string())) {
+                return Ok(found);
+            }
+            let parent = frame.scopes[at as usize];
+            if parent == at {
+                return self.invalid(format!("unknown label `{name}`"));
+            }
+            at = parent;
+        }
+    }
+
+    pub(super) fn branch(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
+        m.take("uni");
+        self.count(i, m, 1)?;
+        let Operand::Name(name) = &i.operands[0] else {
+            return self.invalid("expected a label");
+        };
+        let label = self.label(i.scope, name)?;
+        self.push(Kind::Branch, Vec::new(), Vec::new(), 0).targets = vec![label];
+        Ok(())
+    }
+
+    pub(super) fn branch_indexed(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
+        if !m.take("idx") {
+            return Err(m.error("is not a form that is known"));
+        }
+        m.take("uni");
+        self.count(i, m, 2)?;
+        let index = self.source(&i.operands[0], Type::U32)?;
+        let Operand::Name(name) = &i.operands[1] else {
+            return self.invalid("expected a list of branch targets");
+        };
+        let names = self.scoped(i.scope, name, |frame, key| frame.targets.get(key).cloned())?;
+        let labels: Vec<u32> =
+            names.iter().map(|name| self.label(i.scope, name)).collect::<Result<_>>()?;
+        self.push(Kind::BranchIndexed, Vec::new(), vec![index], 0).targets = labels;
+        Ok(())
+    }
+
+    pub(super) fn leave(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
+        m.take("uni");
+        match i.opcode.as_str() {
+            "ret" => {
+                let end = self.top().end;
+                self.push(Kind::Branch, Vec::new(), Vec::new(), 0).targets = vec![end];
+            }
+            "exit" => self.emit(Kind::Exit, Vec::new(), Vec::new(), 0),
+            _ => self.emit(Kind::Trap, Vec::new(), Vec::new(), 0),
+        }
+        Ok(())
+    }
+
+    /// Inlines a device function: its parameters are the caller's variables, or its own registers.
+    pub(super) fn call(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
+        m.take("uni");
+        let (mut returns, mut name, mut arguments) = (&[][..], None, &[][..]);
+        for operand in &i.operands {
+            match operand {
+                Operand::Vector(items) if name.is_none() => returns = items,
+                Operand::Vector(items) => arguments = items,
+                Operand::Name(text) if name.is_none() => name = Some(text.as_str()),
+                _ => return self.unsupported("an indirect call"),
+            }
+        }
+        let Some(name) = name else {
+            return self.unsupported("an indirect call");
+        };
+        let ast = self.ast;
+        let Some(callee) = ast.functions.iter().find(|f| f.name == name) else {
+            return self.invalid(format!("unknown function `{name}`"));
+        };
+        if name == "__assertfail" {
+            self.emit(Kind::Trap, Vec::new(), Vec::new(), 0);
+            return Ok(());
+        }
+        if !callee.defined {
+            return self.unsupported(format!("call of the undefined function `{name}`"));
+        }
+        let actuals: Vec<&Operand> = returns.iter().chain(arguments).collect();
+        let formals = callee.returns + callee.params;
+        if actuals.len() != formals {
+            return self.invalid(format!("`{name}` takes {formals} parameters"));
+        }
+        if !callee.register_params.is_empty() {
+            return self.unsupported(format!("register parameters of `{name}`"));
+        }
+        let mut bound: HashMap<usize, Placed> = HashMap::new();
+        for (index, actual) in actuals.into_iter().enumerate() {
+            let Operand::Variable(id) = actual else {
+                return self.unsupported("a call argument that is not a parameter variable");
+            };
+            bound.insert(index, self.place(*id));
+        }
+        let guard = self.guard.take();
+        let end = self.new_label();
+        if let Some((value, negated)) = guard {
+            let skip = self.push(Kind::Branch, Vec::new(), Vec::new(), 0);
+            skip.guard = Some((value, !negated));
+            skip.targets = vec![end];
+        }
+        let frame = self.frame(callee, end, &bound)?;
+        self.body(callee, frame)?;
+        self.bind_label(end);
+        Ok(())
+    }
+}

@@ -1,0 +1,412 @@
+//! Floating arithmetic, functions and comparisons.
+
+use super::{Decoder, Modifiers};
+use crate::ast::{Instruction, Operand};
+use crate::draft::Source;
+use crate::error::Result;
+use crate::half::{Bf16, F16};
+use crate::lanes::{self, Flush, Ftz, Handler, LaneOp, Sat, Saturate, handler};
+use crate::op::Kind;
+use crate::rounding::{Direction, Down, Nearest, Up, Zero};
+use crate::types::{Class, Type};
+
+/// The operation, flushing and saturating as asked.
+fn flagged<O>(flush: bool, saturate: bool) -> Handler
+where
+    O: LaneOp<A: Flush, B: Flush, C: Flush, D: Flush + Saturate>,
+{
+    match (flush, saturate) {
+        (false, false) => handler::<O>(),
+        (true, false) => handler::<Ftz<O>>(),
+        (false, true) => handler::<Sat<O>>(),
+        (true, true) => handler::<Sat<Ftz<O>>>(),
+    }
+}
+
+/// The operation, flushing as asked.
+pub(super) fn flushed<O>(flush: bool) -> Handler
+where
+    O: LaneOp<A: Flush, B: Flush, C: Flush, D: Flush>,
+{
+    if flush { handler::<Ftz<O>>() } else { handler::<O>() }
+}
+
+/// The operation in a rounding mode.
+macro_rules! rounded {
+    ($op:ident, $ty:ty, $direction:expr, $flush:expr, $saturate:expr) => {
+        match $direction {
+            Direction::Nearest => flagged::<lanes::$op<$ty, Nearest>>($flush, $saturate),
+            Direction::Zero => flagged::<lanes::$op<$ty, Zero>>($flush, $saturate),
+            Direction::Down => flagged::<lanes::$op<$ty, Down>>($flush, $saturate),
+            Direction::Up => flagged::<lanes::$op<$ty, Up>>($flush, $saturate),
+        }
+    };
+}
+
+/// The operation in a rounding mode of either precision; only single precision flushes and
+/// saturates.
+macro_rules! by_precision {
+    ($op:ident, $ty:expr, $direction:expr, $flush:expr, $saturate:expr) => {
+        match $ty {
+            Type::F32 => rounded!($op, f32, $direction, $flush, $saturate),
+            _ => match $direction {
+                Direction::Nearest => handler::<lanes::$op<f64, Nearest>>(),
+                Direction::Zero => handler::<lanes::$op<f64, Zero>>(),
+                Direction::Down => handler::<lanes::$op<f64, Down>>(),
+                Direction::Up => handler::<lanes::$op<f64, Up>>(),
+            },
+        }
+    };
+}
+
+/// The operation without rounding, of either precision.
+macro_rules! unrounded {
+    ($op:ident, $ty:expr, $flush:expr) => {
+        match $ty {
+            Type::F32 => flushed::<lanes::$op<f32>>($flush),
+            _ => handler::<lanes::$op<f64>>(),
+        }
+    };
+}
+
+/// The 16-bit operation of a type.
+macro_rules! by_half {
+    ($op:ident, $ty:expr) => {
+        match $ty {
+            Type::F16 => handler::<lanes::Scalar<F16, lanes::$op>>(),
+            Type::F16x2 => handler::<lanes::Packed<F16, lanes::$op>>(),
+            Type::Bf16 => handler::<lanes::Scalar<Bf16, lanes::$op>>(),
+            _ => handler::<lanes::Packed<Bf16, lanes::$op>>(),
+        }
+    };
+}
+
+impl Decoder<'_> {
+    pub(super) fn float_arithmetic(
+        &mut self,
+        i: &Instruction,
+        m: &mut Modifiers<'_>,
+        ty: Type,
+    ) -> Result<()> {
+        let single = ty == Type::F32;
+        let flush = single && m.take("ftz");
+        let opcode = i.opcode.as_str();
+        if matches!(opcode, "min" | "max") {
+            return self.extremum(i, m, ty, flush);
+        }
+        if matches!(opcode, "abs" | "neg") {
+            let chosen = match opcode {
+                "abs" => unrounded!(FloatAbs, ty, flush),
+                _ => unrounded!(FloatNeg, ty, flush),
+            };
+            return self.plain(i, m, Some(chosen), ty, 1);
+        }
+        let direction = m.rounding();
+        if opcode == "div" && direction.is_none() && !(m.take("approx") || m.take("full")) {
+            return Err(m.error("lacks a rounding"));
+        }
+        if opcode == "fma" && direction.is_none() {
+            return Err(m.error("lacks a rounding"));
+        }
+        let direction = direction.unwrap_or(Direction::Nearest);
+        let saturate = single && opcode != "div" && m.take("sat");
+        let (chosen, operands) = match opcode {
+            "add" => (by_precision!(FloatAdd, ty, direction, flush, saturate), 2),
+            "sub" => (by_precision!(FloatSub, ty, direction, flush, saturate), 2),
+            "mul" => (by_precision!(FloatMul, ty, direction, flush, saturate), 2),
+            "div" => (by_precision!(FloatDiv, ty, direction, flush, false), 2),
+            "fma" | "mad" => (by_precision!(FloatFma, ty, direction, flush, saturate), 3),
+            _ => return Err(m.error("is not a form that is known")),
+        };
+        self.plain(i, m, Some(chosen), ty, operands)
+    }
+
+    fn extremum(
+        &mut self,
+        i: &Instruction,
+        m: &mut Modifiers<'_>,
+        ty: Type,
+        flush: bool,
+    ) -> Result<()> {
+        let nan = m.take("NaN");
+        let min = i.opcode == "min";
+        if m.take("xorsign") {
+            if !m.take("abs") || ty != Type::F32 {
+                return Err(m.error("is not a form that is known"));
+            }
+            let chosen = match min {
+                true => flushed::<lanes::FloatMinXor<f32>>(flush),
+                false => flushed::<lanes::FloatMaxXor<f32>>(flush),
+            };
+            self.count(i, m, 3)?;
+            let reads = self.sources(i, &[ty, ty])?;
+            let write = self.target(&i.operands[0], ty.class())?;
+            self.lane(chosen, write, reads, nan.into());
+            return Ok(());
+        }
+        let chosen = match (min, nan) {
+            (true, false) => unrounded!(FloatMin, ty, flush),
+            (true, true) => unrounded!(FloatMinNan, ty, flush),
+            (false, false) => unrounded!(FloatMax, ty, flush),
+            (false, true) => unrounded!(FloatMaxNan, ty, flush),
+        };
+        if i.operands.len() == 4 {
+            let reads = self.sources(i, &[ty, ty, ty])?;
+            let pair = vec![reads[0], reads[1]];
+            let first = self.emit_new(ty.class(), Kind::Lane(chosen), pair, 0);
+            let write = self.target(&i.operands[0], ty.class())?;
+            self.lane(chosen, write, vec![first, reads[2]], 0);
+            return Ok(());
+        }
+        self.plain(i, m, Some(chosen), ty, 2)
+    }
+
+    pub(super) fn half_arithmetic(
+        &mut self,
+        i: &Instruction,
+        m: &mut Modifiers<'_>,
+        ty: Type,
+    ) -> Result<()> {
+        m.take("rn");
+        let mut flags = 0;
+        let f16 = matches!(ty, Type::F16 | Type::F16x2);
+        let mut flag = |name: &str, bit: i64| {
+            if m.take(name) {
+                flags |= bit;
+            }
+        };
+        let opcode = i.opcode.as_str();
+        if f16 {
+            flag("ftz", lanes::FLUSH);
+        }
+        if matches!(opcode, "add" | "sub" | "mul" | "fma") && f16 {
+            flag("sat", lanes::SATURATE);
+        }
+        if opcode == "fma" {
+            flag("relu", lanes::RELU);
+        }
+        if matches!(opcode, "min" | "max") {
+            flag("NaN", lanes::NAN);
+        }
+        let (chosen, operands) = match opcode {
+            "add" => (by_half!(HalfAdd, ty), 2),
+            "sub" => (by_half!(HalfSub, ty), 2),
+            "mul" => (by_half!(HalfMul, ty), 2),
+            "fma" => (by_half!(HalfFma, ty), 3),
+            "min" => (by_half!(HalfMin, ty), 2),
+            "max" => (by_half!(HalfMax, ty), 2),
+            "neg" => (by_half!(HalfNeg, ty), 1),
+            "abs" => (by_half!(HalfAbs, ty), 1),
+            _ => return Err(m.error("is not a form that is known")),
+        };
+        self.half_op(i, m, ty, chosen, operands, flags)
+    }
+
+    fn half_op(
+        &mut self,
+        i: &Instruction,
+        m: &Modifiers<'_>,
+        ty: Type,
+        chosen: Handler,
+        operands: usize,
+        flags: i64,
+    ) -> Result<()> {
+        self.count(i, m, operands + 1)?;
+        let mut reads = self.sources(i, &[ty, ty, ty])?;
+        // The operation reads three operands whatever it uses.
+        reads.resize(3, Source::Word(0));
+        let write = self.target(&i.operands[0], Class::Word)?;
+        self.lane(chosen, write, reads, flags);
+        Ok(())
+    }
+
+    /// `rcp`, `sqrt`, `rsqrt`, `ex2`, `lg2`, `sin`, `cos`, `tanh`, `copysign`, `testp`.
+    pub(super) fn function(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
+        let opcode = i.opcode.as_str();
+        let approximate = m.take("approx");
+        let flush = m.take("ftz");
+        let direction = m.rounding();
+        let property =
+            m.take_map(|text| lanes::TEST_PROPERTIES.iter().position(|&property| property == text));
+        let ty = m.ty()?;
+        let known = Direction::Nearest;
+        let chosen = match (opcode, ty) {
+            ("copysign", Type::F32 | Type::F64) => {
+                let chosen = unrounded!(FloatCopySign, ty, false);
+                return self.plain(i, m, Some(chosen), ty, 2);
+            }
+            ("testp", Type::F32 | Type::F64) => return self.test(i, m, ty, property),
+            ("rcp", Type::F64) if approximate => handler::<lanes::RcpHigh>(),
+            ("rsqrt", Type::F64) if flush => handler::<lanes::RsqrtHigh>(),
+            ("rsqrt", Type::F64) if approximate => handler::<lanes::RsqrtDouble>(),
+            ("rcp" | "sqrt", Type::F32 | Type::F64) if approximate || direction.is_some() => {
+                let direction = direction.unwrap_or(known);
+                match opcode {
+                    "rcp" => by_precision!(FloatRcp, ty, direction, flush, false),
+                    _ => by_precision!(FloatSqrt, ty, direction, flush, false),
+                }
+            }
+            ("tanh" | "ex2", Type::F16 | Type::F16x2 | Type::Bf16 | Type::Bf16x2)
+                if approximate =>
+            {
+                let chosen = match opcode {
+                    "tanh" => by_half!(HalfTanh, ty),
+                    _ => by_half!(HalfEx2, ty),
+                };
+                return self.half_op(i, m, ty, chosen, 1, 0);
+            }
+            (_, Type::F32) if approximate => match opcode {
+                "rsqrt" => flushed::<lanes::Rsqrt>(flush),
+                "ex2" => flushed::<lanes::Ex2>(flush),
+                "lg2" => flushed::<lanes::Lg2>(flush),
+                "sin" => flushed::<lanes::Sin>(flush),
+                "cos" => flushed::<lanes::Cos>(flush),
+                "tanh" => flushed::<lanes::Tanh>(flush),
+                _ => return Err(m.error("is not a form that is known")),
+            },
+            _ => return Err(m.error("is not a form that is known")),
+        };
+        self.plain(i, m, Some(chosen), ty, 1)
+    }
+
+    fn test(
+        &mut self,
+        i: &Instruction,
+        m: &Modifiers<'_>,
+        ty: Type,
+        property: Option<usize>,
+    ) -> Result<()> {
+        let Some(property) = property else {
+            return Err(m.error("lacks a property"));
+        };
+        self.count(i, m, 2)?;
+        let reads = self.sources(i, &[ty])?;
+        let write = self.target(&i.operands[0], Class::Pred)?;
+        self.lane(unrounded!(FloatTest, ty, false), write, reads, property as i64);
+        Ok(())
+    }
+
+    /// `setp` and `set`.
+    pub(super) fn compare(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
+        let relation = m.take_map(|text| RELATIONS.iter().find(|&&name| name == text).copied());
+        let Some(relation) = relation else {
+            return Err(m.error("lacks a comparison"));
+        };
+        let combine = m.take_map(|text| match text {
+            "and" => Some(handler::<lanes::And<bool>>()),
+            "or" => Some(handler::<lanes::Or<bool>>()),
+            "xor" => Some(handler::<lanes::Xor<bool>>()),
+            _ => None,
+        });
+        let flush = m.take("ftz");
+        let result = if i.opcode == "set" { Some(m.ty()?) } else { None };
+        let ty = m.ty()?;
+        let Some(chosen) = comparison(relation, ty, flush) else {
+            return Err(m.error("is not a form that is known"));
+        };
+        self.count(i, m, 3 + usize::from(combine.is_some()))?;
+        let reads = self.sources(i, &[ty, ty])?[..2].to_vec();
+        let other = match combine {
+            Some(_) => Some(self.source(&i.operands[3], Type::Pred)?),
+            None => None,
+        };
+        let combined = |decoder: &mut Self, truth: Source| match (combine, other) {
+            (Some(combine), Some(other)) => {
+                decoder.emit_new(Class::Pred, Kind::Lane(combine), vec![truth, other], 0)
+            }
+            _ => truth,
+        };
+        if let (None, Operand::Register(_), None) = (result, &i.operands[0], combine) {
+            let write = self.target(&i.operands[0], Class::Pred)?;
+            self.lane(chosen, write, reads, 0);
+            return Ok(());
+        }
+        let truth = self.emit_new(Class::Pred, Kind::Lane(chosen), reads, 0);
+        let negated = match truth {
+            Source::Value(value) => Source::Negated(value),
+            other => other,
+        };
+        let first = combined(self, truth);
+        let copy = handler::<lanes::Move<bool>>();
+        match (result, &i.operands[0]) {
+            (Some(Type::F32), operand) => {
+                let write = self.target(operand, Class::Word)?;
+                self.lane(handler::<lanes::SetFloat>(), write, vec![first], 0);
+            }
+            (Some(Type::U32 | Type::S32 | Type::B32), operand) => {
+                let write = self.target(operand, Class::Word)?;
+                self.lane(handler::<lanes::SetOnes>(), write, vec![first], 0);
+            }
+            (Some(_), _) => return Err(m.error("is not a form that is known")),
+            (None, Operand::Pair(p, q)) => {
+                let second = combined(self, negated);
+                let p = self.target(p, Class::Pred)?;
+                let q = self.target(q, Class::Pred)?;
+                self.lane(copy, p, vec![first], 0);
+                self.lane(copy, q, vec![second], 0);
+            }
+            (None, operand) => {
+                let write = self.target(operand, Class::Pred)?;
+                self.lane(copy, write, vec![first], 0);
+            }
+        }
+        Ok(())
+    }
+}
+
+const RELATIONS: [&str; 18] = [
+    "eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu",
+    "geu", "num", "nan",
+];
+
+macro_rules! by_relation {
+    ($ty:ty, $relation:expr, $make:ident $(, $flush:expr)?) => {
+        match $relation {
+            "eq" => Some($make::<lanes::Equal<$ty>>($($flush)?)),
+            "ne" => Some($make::<lanes::NotEqual<$ty>>($($flush)?)),
+            "lt" | "lo" => Some($make::<lanes::Less<$ty>>($($flush)?)),
+            "le" | "ls" => Some($make::<lanes::LessEqual<$ty>>($($flush)?)),
+            "gt" | "hi" => Some($make::<lanes::Greater<$ty>>($($flush)?)),
+            "ge" | "hs" => Some($make::<lanes::GreaterEqual<$ty>>($($flush)?)),
+            _ => None,
+        }
+    };
+}
+
+macro_rules! by_float_relation {
+    ($ty:ty, $relation:expr, $make:ident $(, $flush:expr)?) => {
+        match $relation {
+            "equ" => Some($make::<lanes::EqualUnordered<$ty>>($($flush)?)),
+            "neu" => Some($make::<lanes::NotEqualUnordered<$ty>>($($flush)?)),
+            "ltu" => Some($make::<lanes::LessUnordered<$ty>>($($flush)?)),
+            "leu" => Some($make::<lanes::LessEqualUnordered<$ty>>($($flush)?)),
+            "gtu" => Some($make::<lanes::GreaterUnordered<$ty>>($($flush)?)),
+            "geu" => Some($make::<lanes::GreaterEqualUnordered<$ty>>($($flush)?)),
+            "num" => Some($make::<lanes::BothNumbers<$ty>>($($flush)?)),
+            "nan" => Some($make::<lanes::EitherNan<$ty>>($($flush)?)),
+            other => by_relation!($ty, other, $make $(, $flush)?),
+        }
+    };
+}
+
+/// The comparison of a type; `lo`, `ls`, `hi` and `hs` compare without sign.
+fn comparison(relation: &str, ty: Type, flush: bool) -> Option<Handler> {
+    let unsigned = matches!(relation, "lo" | "ls" | "hi" | "hs");
+    if flush && ty != Type::F32 || unsigned && ty.signed() {
+        return None;
+    }
+    match ty {
+        Type::U16 | Type::B16 => by_relation!(u16, relation, handler),
+        Type::S16 => by_relation!(i16, relation, handler),
+        Type::U32 | Type::B32 => by_relation!(u32, relation, handler),
+        Type::S32 => by_relation!(i32, relation, handler),
+        Type::U64 | Type::B64 => by_relation!(u64, relation, handler),
+        Type::S64 => by_relation!(i64, relation, handler),
+        _ if unsigned => None,
+        Type::F32 => by_float_relation!(f32, relation, flushed, flush),
+        Type::F64 => by_float_relation!(f64, relation, handler),
+        Type::F16 => by_float_relation!(F16, relation, handler),
+        Type::Bf16 => by_float_relation!(Bf16, relation, handler),
+        _ => None,
+    }
+}

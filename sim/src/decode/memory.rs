@@ -1,0 +1,221 @@
+//! Loads, stores and addresses.
+
+use super::{Decoder, Modifiers, Placed};
+use crate::ast::{Instruction, Operand};
+use crate::draft::{Source, Value};
+use crate::error::Result;
+use crate::lanes::{self, handler};
+use crate::memory::{LOCAL_BASE, SHARED_BASE};
+use crate::op::{Access, Kind, Window};
+use crate::types::{Class, Type};
+
+/// A decoded address operand.
+pub(super) struct Address {
+    pub window: Window,
+    pub base: Source,
+    pub wide: bool,
+    pub offset: i64,
+}
+
+/// Whether a modifier is a cache hint, which changes nothing here.
+fn is_cache_hint(text: &str) -> bool {
+    const HINTS: [&str; 10] = ["ca", "cg", "cs", "cv", "wb", "wt", "nc", "lu", "unified", "ftz"];
+    HINTS[..9].contains(&text)
+        || text.starts_with("L1::")
+        || text.starts_with("L2::") && text != "L2::cache_hint"
+}
+
+impl Decoder<'_> {
+    pub(super) fn take_window(&self, m: &mut Modifiers<'_>) -> Window {
+        let window = m.take_map(|text| match text {
+            "global" | "const" => Some(Window::Global),
+            "shared" | "shared::cta" => Some(Window::Shared),
+            "local" => Some(Window::Local),
+            "param" | "param::entry" | "param::func" => Some(Window::Param),
+            _ => None,
+        });
+        window.unwrap_or(Window::Generic)
+    }
+
+    /// Takes what orders an access: whether it is strong.
+    pub(super) fn take_strength(&self, m: &mut Modifiers<'_>) -> bool {
+        let strong = ["volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"];
+        let found = m.take_map(|text| strong.contains(&text).then_some(())).is_some();
+        m.take("weak");
+        let scopes = ["cta", "cluster", "gpu", "sys"];
+        m.take_map(|text| scopes.contains(&text).then_some(()));
+        found
+    }
+
+    pub(super) fn address(&mut self, operand: &Operand, window: Window) -> Result<Address> {
+        let Operand::Address { base, offset, rest } = operand else {
+            return self.invalid("expected an address in brackets");
+        };
+        if !rest.is_empty() {
+            return self.invalid("an address with coordinates");
+        }
+        let at = |window, bits: u64| Address {
+            window,
+            base: Source::Wide(bits),
+            wide: true,
+            offset: *offset,
+        };
+        match **base {
+            Operand::Variable(id) => Ok(match (self.place(id), window) {
+                (Placed::Shared(place), Window::Generic) => {
+                    at(window, SHARED_BASE + u64::from(place))
+                }
+                (Placed::Local(place), Window::Generic) => {
+                    at(window, LOCAL_BASE + u64::from(place))
+                }
+                (Placed::Shared(place), _) => at(Window::Shared, place.into()),
+                (Placed::Local(place), _) => at(Window::Local, place.into()),
+                (Placed::Param(place), _) => at(Window::Param, place.into()),
+                (Placed::Global(index), _) => {
+                    let base = self.variable_address(index);
+                    Address { window, base, wide: true, offset: *offset }
+                }
+            }),
+            Operand::Register(id) => {
+                let value = self.top().registers[id as usize];
+                // A kernel's parameters are read through generic addresses; a function's are in
+                // local memory, and their addresses are local.
+                let window = match window {
+                    Window::Param if self.top().entry => Window::Generic,
+                    Window::Param => Window::Local,
+                    other => other,
+                };
+                let wide = self.class(value) == Class::Wide;
+                Ok(Address { window, base: Source::Value(value), wide, offset: *offset })
+            }
+            Operand::Int(value) => Ok(at(window, value as u64)),
+            _ => self.unsupported("an address of an unknown form"),
+        }
+    }
+
+    /// `.v2`, `.v4`, `.v8`.
+    fn take_vector(&self, m: &mut Modifiers<'_>) -> Option<usize> {
+        m.take_map(|text| match text {
+            "v2" => Some(2),
+            "v4" => Some(4),
+            "v8" => Some(8),
+            _ => None,
+        })
+    }
+
+    /// The modifiers of a load or store: the access, and the element type.
+    fn access(&mut self, m: &mut Modifiers<'_>) -> Result<(Access, Type)> {
+        m.take_while(is_cache_hint);
+        let strong = self.take_strength(m);
+        let window = self.take_window(m);
+        m.take_while(is_cache_hint);
+        let count = self.take_vector(m).unwrap_or(1);
+        let ty = m.ty()?;
+        if matches!(ty, Type::Pred | Type::B128) {
+            return Err(m.error("is not a form that is known"));
+        }
+        let (bytes, signed) = (ty.bytes() as u8, ty.signed());
+        let count = count as u8;
+        Ok((Access { window, bytes, count, signed, strong, wide_address: true }, ty))
+    }
+
+    /// The elements of a vector operand, or the operand itself.
+    fn elements<'o>(
+        &self,
+        m: &Modifiers<'_>,
+        operand: &'o Operand,
+        count: u8,
+    ) -> Result<Vec<&'o Operand>> {
+        let elements: Vec<&Operand> = match operand {
+            Operand::Vector(items) => items.iter().collect(),
+            other => vec![other],
+        };
+        if elements.len() == usize::from(count) {
+            return Ok(elements);
+        }
+        Err(m.error(&format!("has {} elements instead of {count}", elements.len())))
+    }
+
+    pub(super) fn load(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
+        let (mut access, ty) = self.access(m)?;
+        self.count(i, m, 2)?;
+        let mut writes: Vec<Value> = Vec::new();
+        let mut after = Vec::new();
+        for element in self.elements(m, &i.operands[0], access.count)? {
+            let target = self.any_target(element, ty.class())?;
+            match (self.class(target), ty.class()) {
+                (have, want) if have == want => writes.push(target),
+                (Class::Wide, Class::Word) => {
+                    let value = self.new_value(Class::Word);
+                    writes.push(value);
+                    after.push((target, Source::Value(value)));
+                }
+                _ => return self.invalid("the result does not fit its register"),
+            }
+        }
+        let address = self.address(&i.operands[1], access.window)?;
+        (access.window, access.wide_address) = (address.window, address.wide);
+        self.emit(Kind::Load(access), writes, vec![address.base], address.offset);
+        for (target, value) in after {
+            self.extend(target, value, ty);
+        }
+        Ok(())
+    }
+
+    pub(super) fn store(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
+        let (mut access, ty) = self.access(m)?;
+        self.count(i, m, 2)?;
+        let address = self.address(&i.operands[0], access.window)?;
+        (access.window, access.wide_address) = (address.window, address.wide);
+        let mut reads = vec![address.base];
+        for element in self.elements(m, &i.operands[1], access.count)? {
+            reads.push(self.source(element, ty)?);
+        }
+        self.emit(Kind::Store(access), Vec::new(), reads, address.offset);
+        Ok(())
+    }
+
+    /// `cvta.space` makes an address generic, `cvta.to.space` undoes it.
+    pub(super) fn convert_address(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
+        let to = m.take("to");
+        let Some(base) = m.take_map(Self::generic_base) else {
+            return Err(m.error("lacks a state space"));
+        };
+        let ty = m.ty()?;
+        self.count(i, m, 2)?;
+        let read = self.source(&i.operands[1], ty)?;
+        let write = self.target(&i.operands[0], ty.class())?;
+        if base == 0 || ty.class() != Class::Wide {
+            self.copy(write, read);
+            return Ok(());
+        }
+        let delta = if to { base.wrapping_neg() } else { base };
+        let reads = vec![read, Source::Wide(delta)];
+        self.lane(handler::<lanes::IntAdd<u64>>(), write, reads, 0);
+        Ok(())
+    }
+
+    /// `isspacep`: windows are aligned to their size, so the high word tells.
+    pub(super) fn is_space(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
+        use crate::memory::{GLOBAL_BASE, PARAM_BASE};
+        let base = m.take_map(|text| match text {
+            "global" | "const" => Some(GLOBAL_BASE),
+            "param" | "param::entry" => Some(PARAM_BASE),
+            other => Self::generic_base(other).filter(|&base| base != 0),
+        });
+        let Some(base) = base else {
+            return Err(m.error("lacks a state space"));
+        };
+        self.count(i, m, 2)?;
+        let read = self.source(&i.operands[1], Type::U64)?;
+        let write = self.target(&i.operands[0], Class::Pred)?;
+        let high = self.lane_new::<lanes::HighWord>(Class::Word, vec![read]);
+        let bound = Source::Word((base >> 32) as u32);
+        let chosen = match base == GLOBAL_BASE {
+            true => handler::<lanes::GreaterEqual<u32>>(),
+            false => handler::<lanes::Equal<u32>>(),
+        };
+        self.lane(chosen, write, vec![high, bound], 0);
+        Ok(())
+    }
+}

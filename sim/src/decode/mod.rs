@@ -1,0 +1,340 @@
+//! Instructions to micro-ops: every opcode and modifier is recognised here or refused.
+//!
+//! Device functions are inlined where they are called; their parameters live in local memory.
+
+mod arithmetic;
+mod atomic;
+mod bit;
+mod control;
+mod convert;
+mod float;
+mod memory;
+mod modifiers;
+mod operand;
+mod warp;
+
+use crate::ast::{Ast, Function, Instruction, Space, Statement, Variable, VariableId};
+use crate::colour;
+use crate::draft::{Draft, Drafts, Source, Value};
+use crate::error::{Error, ErrorKind, Result};
+use crate::lanes::{Handler, LaneOp, handler};
+use crate::op::{Kind, Origin, Program};
+use crate::types::Class;
+use modifiers::Modifiers;
+use std::collections::HashMap;
+
+/// How deep calls may nest before they count as recursion.
+const CALL_DEPTH_MAX: usize = 32;
+
+/// Decodes one entry.
+pub(crate) fn decode(ast: &Ast, function: &Function) -> Result<Program> {
+    let mut program = Program::default();
+    let mut decoder = Decoder::new(ast);
+    decoder.place_shared(function)?;
+    let end = decoder.new_label();
+    let frame = decoder.frame(function, end, &HashMap::new())?;
+    decoder.body(function, frame)?;
+    decoder.bind_label(end);
+    decoder.emit(Kind::Exit, Vec::new(), Vec::new(), 0);
+    program.local_bytes = decoder.local_bytes.next_multiple_of(16);
+    program.shared_bytes = decoder.shared_bytes;
+    colour::encode(&decoder.drafts, &mut program)?;
+    Ok(program)
+}
+
+/// Where a function's variable was put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Placed {
+    /// Offset in the block's shared memory.
+    Shared(u32),
+    /// Offset in the thread's local memory.
+    Local(u32),
+    /// Offset in the launch's parameter block.
+    Param(u32),
+    /// A module variable in global memory.
+    Global(u32),
+}
+
+/// One inlined function.
+struct Frame {
+    registers: Vec<Value>,
+    places: Vec<Placed>,
+    labels: HashMap<(u32, String), u32>,
+    targets: HashMap<(u32, String), Vec<String>>,
+    scopes: Vec<u32>,
+    end: u32,
+    entry: bool,
+}
+
+struct Decoder<'a> {
+    ast: &'a Ast,
+    drafts: Drafts,
+    frames: Vec<Frame>,
+    /// Module variables in shared memory.
+    shared_places: HashMap<u32, u32>,
+    shared_bytes: u32,
+    local_bytes: u32,
+    guard: Option<(Value, bool)>,
+    origin: Origin,
+    /// The carry flag, once used.
+    carry: Option<Value>,
+}
+
+impl<'a> Decoder<'a> {
+    fn new(ast: &'a Ast) -> Decoder<'a> {
+        Decoder {
+            ast,
+            drafts: Drafts::default(),
+            frames: Vec::new(),
+            shared_places: HashMap::new(),
+            shared_bytes: 0,
+            local_bytes: 0,
+            guard: None,
+            origin: Origin::default(),
+            carry: None,
+        }
+    }
+
+    fn unsupported<T>(&self, message: impl Into<String>) -> Result<T> {
+        Err(Error::at_line(ErrorKind::Unsupported, self.origin.line, message))
+    }
+
+    fn invalid<T>(&self, message: impl Into<String>) -> Result<T> {
+        Err(Error::at_line(ErrorKind::Parse, self.origin.line, message))
+    }
+
+    fn new_value(&mut self, class: Class) -> Value {
+        self.drafts.classes.push(class);
+        Value(self.drafts.classes.len() as u32 - 1)
+    }
+
+    fn new_label(&mut self) -> u32 {
+        self.drafts.labels.push(0);
+        self.drafts.labels.len() as u32 - 1
+    }
+
+    fn bind_label(&mut self, label: u32) {
+        self.drafts.labels[label as usize] = self.drafts.ops.len();
+    }
+
+    fn push(&mut self, kind: Kind, writes: Vec<Value>, reads: Vec<Source>, imm: i64) -> &mut Draft {
+        let (guard, origin) = (self.guard, self.origin);
+        let draft = Draft { kind, guard, writes, reads, imm, targets: Vec::new(), origin };
+        self.drafts.ops.push(draft);
+        self.drafts.ops.last_mut().expect("an op was just pushed")
+    }
+
+    /// Emits under the instruction's guard.
+    fn emit(&mut self, kind: Kind, writes: Vec<Value>, reads: Vec<Source>, imm: i64) {
+        self.push(kind, writes, reads, imm);
+    }
+
+    /// Emits into a new register, without the guard: nobody else sees it.
+    fn emit_new(&mut self, class: Class, kind: Kind, reads: Vec<Source>, imm: i64) -> Source {
+        let value = self.new_value(class);
+        self.push(kind, vec![value], reads, imm).guard = None;
+        Source::Value(value)
+    }
+
+    fn lane(&mut self, handler: Handler, write: Value, reads: Vec<Source>, imm: i64) {
+        self.emit(Kind::Lane(handler), vec![write], reads, imm);
+    }
+
+    fn lane_new<O: LaneOp>(&mut self, class: Class, reads: Vec<Source>) -> Source {
+        self.emit_new(class, Kind::Lane(handler::<O>()), reads, 0)
+    }
+
+    /// Puts every shared variable that the kernel can reach: those with bounds first, then the
+    /// dynamic arrays, which all begin at the end.
+    fn place_shared(&mut self, entry: &Function) -> Result<()> {
+        let mut reached = Vec::new();
+        self.reach(entry, &mut reached, &mut vec![entry.name.clone()]);
+        let shared = |id: &u32| self.ast.variables[*id as usize].space == Space::Shared;
+        reached.retain(shared);
+        let (fixed, dynamic): (Vec<u32>, Vec<u32>) =
+            reached.into_iter().partition(|&id| self.ast.variables[id as usize].bytes > 0);
+        for id in fixed {
+            let place = self.reserve_shared(&self.ast.variables[id as usize])?;
+            self.shared_places.insert(id, place);
+        }
+        // Function variables come before the dynamic arrays too; they are placed when their
+        // function is, so room is reserved for them by placing them now.
+        if !dynamic.is_empty() {
+            let own: Vec<&Variable> =
+                entry.variables.iter().filter(|v| v.space == Space::Shared).collect();
+            let mut end = self.shared_bytes;
+            for variable in own {
+                end = end.next_multiple_of(variable.align) + variable.bytes;
+            }
+            let align = dynamic.iter().map(|&id| self.ast.variables[id as usize].align).max();
+            let at = end.next_multiple_of(align.unwrap_or(1).max(16));
+            for id in dynamic {
+                self.shared_places.insert(id, at);
+            }
+        }
+        Ok(())
+    }
+
+    fn reserve_shared(&mut self, variable: &Variable) -> Result<u32> {
+        let at = self.shared_bytes.next_multiple_of(variable.align);
+        match at.checked_add(variable.bytes) {
+            Some(end) => self.shared_bytes = end,
+            None => return self.unsupported("shared variables of more than 4 GiB"),
+        }
+        Ok(at)
+    }
+
+    /// The module variables that a function or its callees name.
+    fn reach(&self, function: &Function, out: &mut Vec<u32>, seen: &mut Vec<String>) {
+        for statement in &function.body {
+            let Statement::Instruction(instruction) = statement else { continue };
+            for operand in &instruction.operands {
+                operand::walk(operand, &mut |id, name| {
+                    if let Some(VariableId::Module(id)) = id
+                        && !out.contains(&id)
+                    {
+                        out.push(id);
+                    }
+                    let Some(name) = name.filter(|name| !seen.iter().any(|s| s == name)) else {
+                        return;
+                    };
+                    if let Some(callee) = self.ast.functions.iter().find(|f| f.name == name) {
+                        seen.push(name.to_string());
+                        self.reach(callee, out, seen);
+                    }
+                });
+            }
+        }
+    }
+
+    /// Makes the registers, variables and labels of one inlining of a function.
+    fn frame(
+        &mut self,
+        function: &Function,
+        end: u32,
+        bound: &HashMap<usize, Placed>,
+    ) -> Result<Frame> {
+        let registers = function.registers.iter().map(|ty| self.new_value(ty.class())).collect();
+        let mut places = Vec::new();
+        let mut param_at = 0_u32;
+        for (index, variable) in function.variables.iter().enumerate() {
+            let formal = index < function.returns + function.params;
+            let place = match (variable.space, bound.get(&index)) {
+                (_, Some(&place)) => place,
+                (Space::Param, None) if formal && function.entry => {
+                    param_at = param_at.next_multiple_of(variable.align);
+                    param_at += variable.bytes;
+                    Placed::Param(param_at - variable.bytes)
+                }
+                (Space::Param | Space::Local, None) => {
+                    let at = self.local_bytes.next_multiple_of(variable.align.max(4));
+                    self.local_bytes = at + variable.bytes;
+                    Placed::Local(at)
+                }
+                (Space::Shared, None) => Placed::Shared(self.reserve_shared(variable)?),
+                (Space::Global | Space::Const, None) => {
+                    return self.unsupported("a global variable inside a function");
+                }
+            };
+            places.push(place);
+        }
+        let mut frame = Frame {
+            registers,
+            places,
+            labels: HashMap::new(),
+            targets: HashMap::new(),
+            scopes: function.scopes.clone(),
+            end,
+            entry: function.entry,
+        };
+        for statement in &function.body {
+            match statement {
+                Statement::Label { name, scope } => {
+                    let label = self.new_label();
+                    frame.labels.insert((*scope, name.clone()), label);
+                }
+                Statement::BranchTargets { name, scope, targets } => {
+                    frame.targets.insert((*scope, name.clone()), targets.clone());
+                }
+                Statement::Instruction(_) => {}
+            }
+        }
+        Ok(frame)
+    }
+
+    fn top(&self) -> &Frame {
+        self.frames.last().expect("a body is decoded within its frame")
+    }
+
+    fn body(&mut self, function: &Function, frame: Frame) -> Result<()> {
+        if self.frames.len() >= CALL_DEPTH_MAX {
+            return self.unsupported(format!("recursive call of `{}`", function.name));
+        }
+        self.frames.push(frame);
+        for statement in &function.body {
+            match statement {
+                Statement::Label { name, scope } => {
+                    let label = self.top().labels[&(*scope, name.clone())];
+                    self.bind_label(label);
+                }
+                Statement::BranchTargets { .. } => {}
+                Statement::Instruction(instruction) => self.instruction(instruction)?,
+            }
+        }
+        self.guard = None;
+        self.frames.pop();
+        Ok(())
+    }
+
+    fn instruction(&mut self, instruction: &'_ Instruction) -> Result<()> {
+        self.origin = Origin { line: instruction.line, loc: instruction.loc };
+        self.guard = match instruction.guard {
+            None => None,
+            Some(guard) => {
+                let value = self.top().registers[guard.register as usize];
+                if self.drafts.classes[value.0 as usize] != Class::Pred {
+                    return self.invalid("the guard is not a predicate");
+                }
+                Some((value, guard.negated))
+            }
+        };
+        let mut modifiers = Modifiers::new(instruction);
+        self.dispatch(instruction, &mut modifiers)?;
+        modifiers.finish()
+    }
+
+    fn dispatch(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
+        match i.opcode.as_str() {
+            "add" | "sub" | "mul" | "mad" | "fma" | "div" | "rem" | "min" | "max" | "abs"
+            | "neg" | "sad" | "mul24" | "mad24" | "addc" | "subc" | "madc" | "dp4a" => {
+                self.arithmetic(i, m)
+            }
+            "rcp" | "sqrt" | "rsqrt" | "ex2" | "lg2" | "sin" | "cos" | "tanh" | "copysign"
+            | "testp" => self.function(i, m),
+            "and" | "or" | "xor" | "not" | "cnot" | "shl" | "shr" | "shf" | "popc" | "clz"
+            | "brev" | "bfe" | "bfi" | "bfind" | "lop3" | "prmt" | "selp" | "slct" => {
+                self.bits(i, m)
+            }
+            "setp" | "set" => self.compare(i, m),
+            "mov" => self.mov(i, m),
+            "cvt" => self.convert(i, m),
+            "cvta" => self.convert_address(i, m),
+            "isspacep" => self.is_space(i, m),
+            "ld" | "ldu" => self.load(i, m),
+            "st" => self.store(i, m),
+            "prefetch" | "prefetchu" | "applypriority" | "discard" => {
+                m.take_all();
+                Ok(())
+            }
+            "atom" | "red" => self.atomic(i, m),
+            "bra" => self.branch(i, m),
+            "brx" => self.branch_indexed(i, m),
+            "call" => self.call(i, m),
+            "ret" | "exit" | "trap" | "brkpt" => self.leave(i, m),
+            "bar" | "barrier" => self.barrier(i, m),
+            "shfl" | "vote" | "match" | "redux" | "activemask" => self.exchange(i, m),
+            "membar" | "fence" | "nanosleep" | "griddepcontrol" | "pmevent" => self.order(i, m),
+            other => self.unsupported(format!("unknown opcode `{other}`")),
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Operands to sources and values.
+
+use super::{Decoder, Modifiers, Placed};
+use crate::ast::{Instruction, Operand, Space, VariableId};
+use crate::draft::{Source, Value};
+use crate::error::Result;
+use crate::lanes::LowWord;
+use crate::memory::{LOCAL_BASE, PARAM_BASE, SHARED_BASE};
+use crate::op::{Kind, Special};
+use crate::types::{Class, Type};
+
+/// Visits the variables and names inside an operand.
+pub(super) fn walk(operand: &Operand, visit: &mut impl FnMut(Option<VariableId>, Option<&str>)) {
+    match operand {
+        Operand::Variable(id) => visit(Some(*id), None),
+        Operand::Name(name) => visit(None, Some(name)),
+        Operand::Vector(items) => items.iter().for_each(|item| walk(item, visit)),
+        Operand::Not(inner) => walk(inner, visit),
+        Operand::Pair(first, second) => {
+            walk(first, visit);
+            walk(second, visit);
+        }
+        Operand::Address { base, .. } => walk(base, visit),
+        _ => {}
+    }
+}
+
+impl Decoder<'_> {
+    pub(super) fn count(&self, i: &Instruction, m: &Modifiers<'_>, count: usize) -> Result<()> {
+        if i.operands.len() == count {
+            return Ok(());
+        }
+        let found = i.operands.len();
+        Err(m.error(&format!("has {found} operands instead of {count}")))
+    }
+
+    pub(super) fn class(&self, value: Value) -> Class {
+        self.drafts.classes[value.0 as usize]
+    }
+
+    /// An operand that is read as `ty`.
+    pub(super) fn source(&mut self, operand: &Operand, ty: Type) -> Result<Source> {
+        match operand {
+            Operand::Register(id) => {
+                let value = self.top().registers[*id as usize];
+                match (self.class(value), ty.class()) {
+                    (have, want) if have == want => Ok(Source::Value(value)),
+                    (Class::Wide, Class::Word) => {
+                        Ok(self.lane_new::<LowWord>(Class::Word, vec![Source::Value(value)]))
+                    }
+                    _ => self.invalid(format!("an operand's register does not hold {ty}")),
+                }
+            }
+            Operand::Special(name) => self.special(name, ty),
+            Operand::Not(inner) if ty == Type::Pred => Ok(match self.source(inner, ty)? {
+                Source::Value(value) => Source::Negated(value),
+                Source::Negated(value) => Source::Value(value),
+                Source::Bool(value) => Source::Bool(!value),
+                other => other,
+            }),
+            Operand::Int(value) => self.literal(*value as u64, ty),
+            Operand::Single(bits) if ty == Type::F64 => {
+                Ok(Source::Wide(f64::from(f32::from_bits(*bits)).to_bits()))
+            }
+            Operand::Single(bits) => self.literal(u64::from(*bits), ty),
+            Operand::Double(bits) if ty == Type::F32 => {
+                Ok(Source::Word((f64::from_bits(*bits) as f32).to_bits()))
+            }
+            Operand::Double(bits) => self.literal(*bits, ty),
+            Operand::Variable(id) => self.address_of(*id, 0, ty),
+            Operand::Address { base, offset, rest } if rest.is_empty() => match **base {
+                Operand::Variable(id) => self.address_of(id, *offset, ty),
+                _ => self.invalid("an address where a value belongs"),
+            },
+            _ => self.unsupported("an operand of an unknown form"),
+        }
+    }
+
+    fn literal(&self, bits: u64, ty: Type) -> Result<Source> {
+        Ok(match ty.class() {
+            Class::Pred => Source::Bool(bits != 0),
+            Class::Word => Source::Word(bits as u32),
+            Class::Wide => Source::Wide(bits),
+        })
+    }
+
+    pub(super) fn sources(&mut self, i: &Instruction, types: &[Type]) -> Result<Vec<Source>> {
+        let operands = i.operands[1..].iter();
+        operands.zip(types).map(|(operand, &ty)| self.source(operand, ty)).collect()
+    }
+
+    /// The register an operand names, which must hold `class`.
+    pub(super) fn target(&mut self, operand: &Operand, class: Class) -> Result<Value> {
+        match operand {
+            Operand::Register(id) => {
+                let value = self.top().registers[*id as usize];
+                if self.class(value) == class {
+                    return Ok(value);
+                }
+                self.invalid("the result does not fit its register")
+            }
+            Operand::Sink => Ok(self.new_value(class)),
+            _ => self.invalid("the result must be a register"),
+        }
+    }
+
+    /// The register an operand names, whatever it holds.
+    pub(super) fn any_target(&mut self, operand: &Operand, class: Class) -> Result<Value> {
+        match operand {
+            Operand::Register(id) => Ok(self.top().registers[*id as usize]),
+            other => self.target(other, class),
+        }
+    }
+
+    pub(super) fn place(&self, id: VariableId) -> Placed {
+        match id {
+            VariableId::Function(index) => self.top().places[index as usize],
+            VariableId::Module(index) => match self.ast.variables[index as usize].space {
+                Space::Shared => {
+                    Placed::Shared(self.shared_places.get(&index).copied().unwrap_or_default())
+                }
+                _ => Placed::Global(index),
+            },
+        }
+    }
+
+    /// A variable's address in its own space, as `mov` gives it; parameters of a kernel have the
+    /// generic address, since nothing else can use it.
+    fn address_of(&mut self, id: VariableId, offset: i64, ty: Type) -> Result<Source> {
+        let bits = match self.place(id) {
+            Placed::Shared(at) | Placed::Local(at) => i64::from(at).wrapping_add(offset) as u64,
+            Placed::Param(at) => (i64::from(at).wrapping_add(offset) as u64) + PARAM_BASE,
+            Placed::Global(index) => {
+                let base = self.variable_address(index);
+                if offset == 0 {
+                    return Ok(base);
+                }
+                let reads = vec![base, Source::Wide(offset as u64)];
+                return Ok(self.lane_new::<crate::lanes::IntAdd<u64>>(Class::Wide, reads));
+            }
+        };
+        self.literal(bits, ty)
+    }
+
+    pub(super) fn variable_address(&mut self, index: u32) -> Source {
+        self.emit_new(Class::Wide, Kind::VariableAddress, Vec::new(), index.into())
+    }
+
+    /// What to add to an address of a space to make it generic.
+    pub(super) fn generic_base(space: &str) -> Option<u64> {
+        match space {
+            "shared" | "shared::cta" | "shared::cluster" => Some(SHARED_BASE),
+            "local" => Some(LOCAL_BASE),
+            "param" | "param::entry" => Some(0),
+            "global" | "const" => Some(0),
+            _ => None,
+        }
+    }
+
+    fn special(&mut self, name: &str, ty: Type) -> Result<Source> {
+        let (stem, axis) = match name.split_once('.') {
+            Some((stem, axis)) => (stem, axis.as_bytes()[0] - b'x'),
+            None => (name, 0),
+        };
+        let constant = |value| Ok(Source::Word(value));
+        let special = match stem {
+            "tid" => Special::Thread(axis),
+            "ntid" => Special::BlockSize(axis),
+            "ctaid" | "clusterid" => Special::Block(axis),
+            "nctaid" | "nclusterid" => Special::GridSize(axis),
+            "laneid" => Special::Lane,
+            "warpid" => Special::Warp,
+            "nwarpid" => Special::WarpCount,
+            "smid" => Special::Multiprocessor,
+            "nsmid" => Special::MultiprocessorCount,
+            "gridid" => Special::Grid,
+            "lanemask_eq" => Special::MaskEqual,
+            "lanemask_le" => Special::MaskLessEqual,
+            "lanemask_lt" => Special::MaskLess,
+            "lanemask_ge" => Special::MaskGreaterEqual,
+            "lanemask_gt" => Special::MaskGreater,
+            "clock" | "clock64" | "globaltimer" | "globaltimer_lo" => Special::Clock,
+            "clock_hi" | "globaltimer_hi" => Special::ClockHigh,
+            "dynamic_smem_size" => Special::DynamicShared,
+            "total_smem_size" => Special::TotalShared,
+            "cluster_ctarank" => return constant(0),
+            "is_explicit_cluster" if ty == Type::Pred => return Ok(Source::Bool(false)),
+            _ => return self.unsupported(format!("unknown special register `%{name}`")),
+        };
+        Ok(match ty.class() {
+            Class::Wide => self.emit_new(Class::Wide, Kind::SpecialWide(special), Vec::new(), 0),
+            _ => self.emit_new(Class::Word, Kind::Special(special), Vec::new(), 0),
+        })
+    }
+}

@@ -1,0 +1,207 @@
+//! The simulated device: memory and launches.
+
+use crate::ast::Space;
+use crate::error::{Error, ErrorKind, Result};
+use crate::launch::{self, Context, Launch, Report};
+use crate::memory::Memory;
+use crate::module::{Kernel, Loaded};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// What a device has.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct DeviceConfig {
+    /// Bytes that may be allocated at once. The host's memory is taken as it is touched.
+    pub memory_bytes: u64,
+    /// The most shared memory of a block, static and dynamic, in bytes.
+    pub shared_bytes_max: u32,
+    /// Multiprocessors: what `%nsmid` says, and how many blocks are resident.
+    pub sm_count: u32,
+    /// Host threads that run blocks.
+    pub workers: usize,
+    /// What the order of warps is drawn from.
+    pub seed: u64,
+}
+
+impl Default for DeviceConfig {
+    /// 8 GiB, 227 KiB of shared memory, 4 multiprocessors and a worker for each host processor.
+    fn default() -> DeviceConfig {
+        DeviceConfig {
+            memory_bytes: 8 << 30,
+            shared_bytes_max: 227 << 10,
+            sm_count: 4,
+            workers: std::thread::available_parallelism().map_or(1, |count| count.get()),
+            seed: 0,
+        }
+    }
+}
+
+/// A device: global memory, and launches on it. Threads may share it.
+#[derive(Debug)]
+pub struct Device {
+    config: DeviceConfig,
+    memory: Memory,
+    /// Where each module's variables are, by the module's id.
+    variables: Mutex<HashMap<u64, Resident>>,
+}
+
+/// A module's variables on a device.
+#[derive(Debug)]
+struct Resident {
+    module: Weak<Loaded>,
+    addresses: Arc<[u64]>,
+}
+
+impl Device {
+    /// A device with empty memory.
+    pub fn new(config: DeviceConfig) -> Device {
+        let memory = Memory::new(config.memory_bytes);
+        Device { config, memory, variables: Mutex::default() }
+    }
+
+    /// What it was made with.
+    pub fn config(&self) -> &DeviceConfig {
+        &self.config
+    }
+
+    /// Allocates zeroed memory; the address is a multiple of 256. Allocations never touch: an
+    /// access past the end of one is found out. None is ever given an address that another had.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfMemory`](ErrorKind::OutOfMemory) if the budget is spent.
+    pub fn alloc(&self, bytes: u64) -> Result<u64> {
+        self.memory.alloc(bytes)
+    }
+
+    /// Frees an allocation.
+    ///
+    /// # Errors
+    ///
+    /// [`UnknownAddress`](ErrorKind::UnknownAddress) if no live allocation begins at `address`.
+    pub fn free(&self, address: u64) -> Result<()> {
+        self.memory.free(address)
+    }
+
+    /// Copies to the device.
+    ///
+    /// # Errors
+    ///
+    /// [`UnknownAddress`](ErrorKind::UnknownAddress) if no one allocation holds the range.
+    pub fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        let count = bytes.len() as u64;
+        self.memory.with_range("write", address, count, |allocation, offset| {
+            allocation.write(offset, bytes);
+        })
+    }
+
+    /// Copies from the device.
+    ///
+    /// # Errors
+    ///
+    /// [`UnknownAddress`](ErrorKind::UnknownAddress) if no one allocation holds the range.
+    pub fn read(&self, address: u64, out: &mut [u8]) -> Result<()> {
+        let count = out.len() as u64;
+        self.memory.with_range("read", address, count, |allocation, offset| {
+            allocation.read(offset, out);
+        })
+    }
+
+    /// Sets every byte of a range.
+    ///
+    /// # Errors
+    ///
+    /// [`UnknownAddress`](ErrorKind::UnknownAddress) if no one allocation holds the range.
+    pub fn fill(&self, address: u64, byte: u8, bytes: u64) -> Result<()> {
+        const CHUNK: usize = 4096;
+        let chunk = [byte; CHUNK];
+        self.memory.with_range("fill", address, bytes, |allocation, offset| {
+            let mut at = 0;
+            while at < bytes {
+                let count = (bytes - at).min(CHUNK as u64);
+                allocation.write(offset + at, &chunk[..count as usize]);
+                at += count;
+            }
+        })
+    }
+
+    /// Runs a kernel to its end. `params` is the parameter block as the `.param` space lays it
+    /// out: each parameter of [`Kernel::params`] at its offset.
+    ///
+    /// # Errors
+    ///
+    /// [`BadLaunch`](ErrorKind::BadLaunch) if the shape or the parameters do not fit, and whatever
+    /// the kernel did wrong; memory then holds what it wrote until it was stopped.
+    pub fn launch(&self, kernel: &Kernel, launch: &Launch, params: &[u8]) -> Result<Report> {
+        launch::check(kernel, launch, params, &self.config)?;
+        let variables = self.module_variables(&kernel.module)?;
+        let mut words = Vec::with_capacity(params.len().div_ceil(4));
+        for chunk in params.chunks(4) {
+            let mut bytes = [0; 4];
+            bytes[..chunk.len()].copy_from_slice(chunk);
+            words.push(u32::from_le_bytes(bytes));
+        }
+        let table = self.memory.snapshot();
+        let context = Context {
+            kernel,
+            program: &kernel.entry().program,
+            launch,
+            memory: &self.memory,
+            table: &table,
+            params: &words,
+            param_bytes: params.len() as u64,
+            variables: &variables,
+            threads: launch::thread_rows(launch.block),
+            sm_count: self.config.sm_count,
+            seed: self.config.seed,
+        };
+        launch::run(&context, &self.config)
+    }
+
+    /// The addresses of a module's variables, which are made at its first launch.
+    fn module_variables(&self, module: &Arc<Loaded>) -> Result<Arc<[u64]>> {
+        let mut known = self.variables.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(resident) = known.get(&module.id) {
+            return Ok(resident.addresses.clone());
+        }
+        let dead: Vec<u64> = known
+            .iter()
+            .filter(|(_, resident)| resident.module.strong_count() == 0)
+            .map(|(&id, _)| id)
+            .collect();
+        for resident in dead.iter().filter_map(|id| known.remove(id)) {
+            for &address in resident.addresses.iter().filter(|&&address| address != 0) {
+                self.memory.free(address)?;
+            }
+        }
+        let addresses: Arc<[u64]> = self.place_variables(module)?.into();
+        let resident = Resident { module: Arc::downgrade(module), addresses: addresses.clone() };
+        known.insert(module.id, resident);
+        Ok(addresses)
+    }
+
+    fn place_variables(&self, module: &Loaded) -> Result<Vec<u64>> {
+        let mut addresses = Vec::new();
+        for variable in &module.ast.variables {
+            let in_memory = matches!(variable.space, Space::Global | Space::Const);
+            addresses.push(if in_memory { self.alloc(variable.bytes.into())? } else { 0 });
+        }
+        for (variable, &address) in module.ast.variables.iter().zip(&addresses) {
+            let mut bytes = variable.init.clone();
+            for relocation in &variable.relocations {
+                let mut all = module.ast.variables.iter();
+                let Some(index) = all.position(|other| other.name == relocation.symbol) else {
+                    let text = format!("unknown variable `{}`", relocation.symbol);
+                    return Err(Error::new(ErrorKind::Parse, text));
+                };
+                let value = addresses[index].wrapping_add(relocation.add as u64);
+                let at = relocation.offset as usize;
+                bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+            }
+            if address != 0 {
+                self.write(address, &bytes)?;
+            }
+        }
+        Ok(addresses)
+    }
+}

@@ -1,0 +1,153 @@
+//! Operations between the lanes of a warp.
+
+use super::{Failure, Next, first_lane};
+use crate::error::ErrorKind;
+use crate::launch::Context;
+use crate::op::{Kind, MicroOp, Modify, Shuffle, Vote};
+use crate::registers::{LANES, Slot};
+use crate::warp::Warp;
+
+fn lanes_of(mask: u32) -> impl Iterator<Item = usize> {
+    (0..LANES).filter(move |lane| mask >> lane & 1 != 0)
+}
+
+/// Runs the op if every member is here, and waits for them otherwise.
+pub(super) fn synchronised(
+    warp: &mut Warp,
+    cx: &Context<'_>,
+    op: &MicroOp,
+    active: u32,
+) -> Result<Next, Failure> {
+    let slot = match op.kind {
+        Kind::Shuffle(_) => cx.program.lists[op.list as usize],
+        Kind::WarpSync => op.a,
+        _ => op.b,
+    };
+    let members = *warp.registers.word(&cx.program.constants, slot);
+    let named = lanes_of(active).fold(0, |all, lane| all | members[lane]);
+    if named & warp.live & !active != 0 {
+        return Ok(Next::WaitLanes(active));
+    }
+    if let Some(lane) = lanes_of(active).find(|&lane| members[lane] >> lane & 1 == 0) {
+        let message = format!("the member mask {:#010x} lacks lane {lane}", members[lane]);
+        return Err(Failure { kind: ErrorKind::DivergentBarrier, message, lane });
+    }
+    match op.kind {
+        Kind::Shuffle(mode) => shuffle(warp, cx, op, mode, active),
+        Kind::Vote(mode) => vote(warp, op, mode, &members, active),
+        Kind::MatchWord { all } => {
+            let values = warp.registers.word(&cx.program.constants, op.a).map(u64::from);
+            matching(warp, op, &values, &members, all, active);
+        }
+        Kind::MatchWide { all } => {
+            let values = *warp.registers.wide(&cx.program.constants, op.a);
+            matching(warp, op, &values, &members, all, active);
+        }
+        Kind::Reduce { modify, signed } => {
+            let values = *warp.registers.word(&cx.program.constants, op.a);
+            let mut out = [0; LANES];
+            for lane in lanes_of(active) {
+                out[lane] = reduced(modify, signed, &values, members[lane] & active);
+            }
+            warp.registers.set_word(op.d, &out, active);
+        }
+        _ => {}
+    }
+    Ok(Next::Go)
+}
+
+/// `shfl`: the clamp operand holds the last lane in its low bits and the segment mask above.
+fn shuffle(warp: &mut Warp, cx: &Context<'_>, op: &MicroOp, mode: Shuffle, active: u32) {
+    let constants = &cx.program.constants;
+    let values = *warp.registers.word(constants, op.a);
+    let lanes = *warp.registers.word(constants, op.b);
+    let clamps = *warp.registers.word(constants, op.c);
+    let mut out = values;
+    let mut valid = 0_u32;
+    for lane in 0..LANES {
+        let (by, clamp) = (lanes[lane] & 31, clamps[lane] & 31);
+        let segment = clamps[lane] >> 8 & 31;
+        let own = lane as u32;
+        let last = (own & segment) | (clamp & !segment);
+        let first = own & segment;
+        let (from, inside) = match mode {
+            Shuffle::Up => (own.wrapping_sub(by), own as i32 - by as i32 >= last as i32),
+            Shuffle::Down => (own + by, own + by <= last),
+            Shuffle::Butterfly => (own ^ by, own ^ by <= last),
+            Shuffle::Index => {
+                let from = first | (by & !segment);
+                (from, from <= last)
+            }
+        };
+        if inside {
+            out[lane] = values[from as usize & 31];
+            valid |= 1 << lane;
+        }
+    }
+    warp.registers.set_word(op.d, &out, active);
+    if op.e != Slot::TRUE {
+        warp.registers.set_predicate(op.e, valid, active);
+    }
+}
+
+fn vote(warp: &mut Warp, op: &MicroOp, mode: Vote, members: &[u32; LANES], active: u32) {
+    let truth = warp.registers.predicate(op.a) & active;
+    if mode == Vote::Ballot {
+        let ballot = members.map(|members| truth & members);
+        warp.registers.set_word(op.d, &ballot, active);
+        return;
+    }
+    let mut out = 0;
+    for lane in lanes_of(active) {
+        let (of, set) = (members[lane] & active, truth & members[lane]);
+        let holds = match mode {
+            Vote::All => set == of,
+            Vote::Any => set != 0,
+            _ => set == of || set == 0,
+        };
+        out |= u32::from(holds) << lane;
+    }
+    warp.registers.set_predicate(op.d, out, active);
+}
+
+fn matching(
+    warp: &mut Warp,
+    op: &MicroOp,
+    values: &[u64; LANES],
+    members: &[u32; LANES],
+    all: bool,
+    active: u32,
+) {
+    let mut out = [0; LANES];
+    let mut agreed = 0;
+    for lane in lanes_of(active) {
+        let of = members[lane] & active;
+        let equal = lanes_of(of).filter(|&other| values[other] == values[lane]);
+        let equal = equal.fold(0, |mask, other| mask | 1 << other);
+        if !all || equal == of {
+            out[lane] = equal;
+            agreed |= 1 << lane;
+        }
+    }
+    warp.registers.set_word(op.d, &out, active);
+    if all && op.e != Slot::TRUE {
+        warp.registers.set_predicate(op.e, agreed, active);
+    }
+}
+
+fn reduced(modify: Modify, signed: bool, values: &[u32; LANES], of: u32) -> u32 {
+    let first = values[first_lane(of)];
+    lanes_of(of & of.wrapping_sub(1)).fold(first, |sum, lane| {
+        let value = values[lane];
+        match (modify, signed) {
+            (Modify::Add, _) => sum.wrapping_add(value),
+            (Modify::Min, false) => sum.min(value),
+            (Modify::Max, false) => sum.max(value),
+            (Modify::Min, true) => (sum as i32).min(value as i32) as u32,
+            (Modify::Max, true) => (sum as i32).max(value as i32) as u32,
+            (Modify::And, _) => sum & value,
+            (Modify::Or, _) => sum | value,
+            _ => sum ^ value,
+        }
+    })
+}

@@ -1,0 +1,270 @@
+//! Runs a warp for a slice.
+
+mod access;
+mod atomic;
+mod exchange;
+mod special;
+
+use crate::block::BlockState;
+use crate::error::ErrorKind;
+use crate::launch::Context;
+use crate::op::{Kind, MicroOp};
+use crate::warp::{Running, Wait, Warp};
+
+/// Instructions of a slice.
+const SLICE: u32 = 4096;
+/// A slice ends once its polls weigh this much.
+const POLL_MAX: u32 = 24;
+/// What a strong load, an exchange, a compare-and-swap or a sleep weighs.
+const POLL_STRONG: u32 = 8;
+/// What another atomic weighs: few of them spin.
+const POLL_ATOMIC: u32 = 1;
+
+/// Why a slice ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// Every lane has exited.
+    Exited,
+    /// Every lane that is left waits.
+    Parked,
+    /// The lanes poll.
+    Polled,
+    /// The slice was used up.
+    Used,
+}
+
+/// A failure in a lane.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    pub kind: ErrorKind,
+    pub message: String,
+    pub lane: usize,
+    pub pc: u32,
+}
+
+/// What an op did, besides going on.
+enum Next {
+    Go,
+    /// The lanes go on after it, having weighed so many polls.
+    Poll(u32),
+    /// These lanes stay where they are, for others of the warp.
+    WaitLanes(u32),
+    /// These lanes wait at a barrier.
+    WaitBarrier(u32, u8),
+}
+
+/// A failure without its place.
+pub(crate) struct Failure {
+    pub kind: ErrorKind,
+    pub message: String,
+    pub lane: usize,
+}
+
+fn first_lane(mask: u32) -> usize {
+    mask.trailing_zeros() as usize & 31
+}
+
+/// Runs the warp until it exits, waits, polls or has used its slice.
+pub(crate) fn run(
+    warp: &mut Warp,
+    block: &mut BlockState,
+    cx: &Context<'_>,
+) -> Result<Stop, Box<Fault>> {
+    let program = cx.program;
+    let Some(Running { mut pc, mut mask, mut limit }) = warp.pick() else {
+        return Ok(if warp.live == 0 { Stop::Exited } else { Stop::Parked });
+    };
+    let (mut left, mut polls) = (SLICE, 0);
+    let mut lanes = 0_u64;
+    let stop = loop {
+        if pc >= limit {
+            Running { pc, mask, limit } = warp.settle(pc, mask);
+        }
+        if left == 0 || polls >= POLL_MAX {
+            let others = !warp.splits.is_empty();
+            warp.suspend(pc, mask, Wait::Ready);
+            if let Some(split) = warp.splits.last_mut() {
+                split.yielded = others;
+            }
+            break if polls >= POLL_MAX { Stop::Polled } else { Stop::Used };
+        }
+        left -= 1;
+        let op = &program.ops[pc as usize];
+        let active = mask & warp.registers.predicate(op.guard);
+        if active == 0 {
+            pc += 1;
+            continue;
+        }
+        lanes += u64::from(active.count_ones());
+        let gone = match op.kind {
+            Kind::Lane(handler) => {
+                // SAFETY: `lanes::handler`, the only maker of handlers, picks a function whose
+                // instructions this processor was found to have.
+                unsafe { handler(&mut warp.registers, &program.constants, op, active) };
+                pc += 1;
+                continue;
+            }
+            Kind::Branch => {
+                let target = op.imm as u32;
+                if active == mask {
+                    pc = target;
+                } else {
+                    warp.suspend(target, active, Wait::Ready);
+                    (pc, mask) = (pc + 1, mask & !active);
+                }
+                if !warp.splits.is_empty() {
+                    Running { pc, mask, limit } = warp.settle(pc, mask);
+                }
+                continue;
+            }
+            Kind::BranchIndexed => {
+                branch_indexed(warp, cx, op, active).map_err(|f| fault(f, pc))?;
+                active
+            }
+            Kind::Exit => {
+                warp.leave(active);
+                block.barrier_changed = true;
+                active
+            }
+            _ => match step(warp, block, cx, op, active).map_err(|f| fault(f, pc))? {
+                Next::Go => {
+                    pc += 1;
+                    continue;
+                }
+                Next::Poll(weight) => {
+                    polls += weight;
+                    pc += 1;
+                    continue;
+                }
+                Next::WaitLanes(lanes) => {
+                    warp.suspend(pc, lanes, Wait::Lanes);
+                    lanes
+                }
+                Next::WaitBarrier(lanes, id) => {
+                    warp.suspend(pc, lanes, Wait::Barrier(id));
+                    lanes
+                }
+            },
+        };
+        // Some lanes went elsewhere; the rest go on.
+        mask &= !gone;
+        pc += 1;
+        if mask != 0 {
+            Running { pc, mask, limit } = warp.settle(pc, mask);
+            continue;
+        }
+        match warp.pick() {
+            Some(running) => Running { pc, mask, limit } = running,
+            None if warp.live == 0 => break Stop::Exited,
+            None => break Stop::Parked,
+        }
+    };
+    block.warp_instructions += u64::from(SLICE - left);
+    block.lane_instructions += lanes;
+    Ok(stop)
+}
+
+fn fault(failure: Failure, pc: u32) -> Box<Fault> {
+    let Failure { kind, message, lane } = failure;
+    Box::new(Fault { kind, message, lane, pc })
+}
+
+/// Sends each lane to its target.
+fn branch_indexed(
+    warp: &mut Warp,
+    cx: &Context<'_>,
+    op: &MicroOp,
+    active: u32,
+) -> Result<(), Failure> {
+    let index = *warp.registers.word(&cx.program.constants, op.a);
+    let first = op.list as usize;
+    let targets = &cx.program.targets[first..first + op.imm as usize];
+    for lane in (0..32).filter(|lane| active >> lane & 1 != 0) {
+        let Some(&target) = targets.get(index[lane] as usize) else {
+            let message = format!("branch index {} of {}", index[lane], targets.len());
+            return Err(Failure { kind: ErrorKind::OutOfBounds, message, lane });
+        };
+        let same =
+            |split: &&mut crate::warp::Split| split.pc == target && split.wait == Wait::Ready;
+        match warp.splits.iter_mut().find(same) {
+            Some(split) => split.mask |= 1 << lane,
+            None => warp.suspend(target, 1 << lane, Wait::Ready),
+        }
+    }
+    Ok(())
+}
+
+/// Ops that are neither lane-wise nor jumps.
+fn step(
+    warp: &mut Warp,
+    block: &mut BlockState,
+    cx: &Context<'_>,
+    op: &MicroOp,
+    active: u32,
+) -> Result<Next, Failure> {
+    match op.kind {
+        Kind::Load(access) => {
+            access::load(warp, block, cx, op, access, active)?;
+            Ok(if access.strong { Next::Poll(POLL_STRONG) } else { Next::Go })
+        }
+        Kind::Store(access) => {
+            block.progressed = true;
+            access::store(warp, block, cx, op, access, active)?;
+            Ok(Next::Go)
+        }
+        Kind::Atomic(atomic) => {
+            use crate::op::Modify::{Compare, Exchange};
+            atomic::atomic(warp, block, cx, op, atomic, active)?;
+            let spins = matches!(atomic.modify, Compare | Exchange);
+            Ok(Next::Poll(if spins { POLL_STRONG } else { POLL_ATOMIC }))
+        }
+        Kind::Special(register) => {
+            let row = special::word(warp, block, cx, register);
+            warp.registers.set_word(op.d, &row, active);
+            Ok(Next::Go)
+        }
+        Kind::SpecialWide(register) => {
+            let row = special::wide(warp, block, cx, register);
+            warp.registers.set_wide(op.d, &row, active);
+            Ok(Next::Go)
+        }
+        Kind::VariableAddress => {
+            let row = [cx.variables[op.imm as usize]; 32];
+            warp.registers.set_wide(op.d, &row, active);
+            Ok(Next::Go)
+        }
+        Kind::ActiveMask => {
+            warp.registers.set_word(op.d, &[active; 32], active);
+            Ok(Next::Go)
+        }
+        Kind::Shuffle(_)
+        | Kind::Vote(_)
+        | Kind::MatchWord { .. }
+        | Kind::MatchWide { .. }
+        | Kind::Reduce { .. }
+        | Kind::WarpSync => exchange::synchronised(warp, cx, op, active),
+        Kind::Barrier(barrier) => {
+            if barrier.aligned && active != warp.live {
+                return Ok(Next::WaitLanes(active));
+            }
+            let constants = &cx.program.constants;
+            let lane = first_lane(active);
+            let id = warp.registers.word(constants, op.a)[lane];
+            let threads = warp.registers.word(constants, op.b)[lane];
+            let predicate = warp.registers.predicate(op.c) & active;
+            if id >= 16 {
+                let message = format!("barrier {id} of 16");
+                return Err(Failure { kind: ErrorKind::OutOfBounds, message, lane });
+            }
+            block.arrive(warp.index, id as usize, threads, active, predicate);
+            Ok(if barrier.wait { Next::WaitBarrier(active, id as u8) } else { Next::Go })
+        }
+        Kind::Sleep => Ok(Next::Poll(POLL_STRONG)),
+        Kind::Fence => Ok(Next::Go),
+        Kind::Trap => {
+            let message = "trap".to_string();
+            Err(Failure { kind: ErrorKind::Trap, message, lane: first_lane(active) })
+        }
+        Kind::Lane(_) | Kind::Branch | Kind::BranchIndexed | Kind::Exit => Ok(Next::Go),
+    }
+}

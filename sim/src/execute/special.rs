@@ -1,0 +1,58 @@
+//! Special registers.
+
+use crate::block::BlockState;
+use crate::launch::Context;
+use crate::op::Special;
+use crate::registers::LANES;
+use crate::warp::Warp;
+
+/// A special register of every lane.
+pub(super) fn word(
+    warp: &Warp,
+    block: &BlockState,
+    cx: &Context<'_>,
+    register: Special,
+) -> [u32; LANES] {
+    let all = |value: u32| [value; LANES];
+    let lanes = |f: fn(u32) -> u32| std::array::from_fn(|lane| f(lane as u32));
+    let launch = cx.launch;
+    match register {
+        Special::Thread(axis) => cx.threads[warp.index as usize][usize::from(axis)].0,
+        Special::BlockSize(axis) => all(launch.block[usize::from(axis)]),
+        Special::Block(axis) => all(block.index[usize::from(axis)]),
+        Special::GridSize(axis) => all(launch.grid[usize::from(axis)]),
+        Special::Lane => lanes(|lane| lane),
+        Special::Warp => all(warp.index),
+        Special::WarpCount => all(cx.threads.len() as u32),
+        Special::Multiprocessor => all((block.linear % u64::from(cx.sm_count)) as u32),
+        Special::MultiprocessorCount => all(cx.sm_count),
+        Special::Grid => all(0),
+        Special::MaskEqual => lanes(|lane| 1 << lane),
+        Special::MaskLessEqual => lanes(|lane| u32::MAX >> (31 - lane)),
+        Special::MaskLess => lanes(|lane| (1 << lane) - 1),
+        Special::MaskGreaterEqual => lanes(|lane| u32::MAX << lane),
+        Special::MaskGreater => lanes(|lane| (u32::MAX << lane) << 1),
+        Special::Clock => all(clock(block) as u32),
+        Special::ClockHigh => all((clock(block) >> 32) as u32),
+        Special::DynamicShared => all(launch.shared_bytes),
+        Special::TotalShared => all(launch.shared_bytes + cx.program.shared_bytes),
+    }
+}
+
+/// A special register of 64 bits.
+pub(super) fn wide(
+    warp: &Warp,
+    block: &BlockState,
+    cx: &Context<'_>,
+    register: Special,
+) -> [u64; LANES] {
+    match register {
+        Special::Clock => [clock(block); LANES],
+        other => word(warp, block, cx, other).map(u64::from),
+    }
+}
+
+/// Clocks are the block's own instructions, to be the same in every run.
+fn clock(block: &BlockState) -> u64 {
+    block.warp_instructions
+}

@@ -1,0 +1,119 @@
+//! 16-bit arithmetic, one value or two in a word.
+//!
+//! Every operation is written once for a value; the packed form applies it to both halves. The
+//! flags of the immediate are `SATURATE`, `RELU`, `NAN` and `FLUSH`.
+
+use super::float::{half_fma, half_max, half_min, half_relu, half_saturate};
+use super::{LaneOp, lane_ops};
+use crate::half::Half;
+use std::marker::PhantomData;
+
+/// Immediate flag: clamp the result to [0, 1].
+pub(crate) const SATURATE: i64 = 1;
+/// Immediate flag: clamp a negative result to 0.
+pub(crate) const RELU: i64 = 2;
+/// Immediate flag: NaN if either operand is.
+pub(crate) const NAN: i64 = 4;
+/// Immediate flag: subnormal operands and results become zero.
+pub(crate) const FLUSH: i64 = 8;
+
+/// A function of three values of a 16-bit format.
+pub(crate) trait HalfFunction<H: Half> {
+    fn apply(a: H, b: H, c: H, flags: i64) -> H;
+}
+
+macro_rules! half_functions {
+    ($($name:ident($a:ident, $b:ident, $c:ident, $flags:ident) = $body:expr;)*) => {$(
+        pub(crate) struct $name;
+        impl<H: Half> HalfFunction<H> for $name {
+            #[inline(always)]
+            fn apply($a: H, $b: H, $c: H, $flags: i64) -> H {
+                $body
+            }
+        }
+    )*};
+}
+
+half_functions! {
+    HalfAdd(a, b, _c, _flags) = H::nearest(a.single() + b.single());
+    HalfSub(a, b, _c, _flags) = H::nearest(a.single() - b.single());
+    HalfMul(a, b, _c, _flags) = H::from_odd(f64::from(a.single()) * f64::from(b.single()));
+    HalfFma(a, b, c, _flags) = half_fma(a, b, c);
+    HalfMin(a, b, _c, flags) = half_min(a, b, flags & NAN != 0);
+    HalfMax(a, b, _c, flags) = half_max(a, b, flags & NAN != 0);
+    HalfNeg(a, _b, _c, _flags) = H::from_bits(a.bits() ^ 0x8000);
+    HalfAbs(a, _b, _c, _flags) = H::from_bits(a.bits() & 0x7fff);
+    HalfEx2(a, _b, _c, _flags) = H::nearest(super::approx::ex2(a.single()));
+    HalfTanh(a, _b, _c, _flags) = H::nearest(super::approx::tanh(a.single()));
+}
+
+/// Zero of its sign, for a subnormal of f16 (bf16 has no flush that differs).
+#[inline(always)]
+fn flush<H: Half>(value: H) -> H {
+    let bits = value.bits();
+    if bits & 0x7c00 == 0 { H::from_bits(bits & 0x8000) } else { value }
+}
+
+#[inline(always)]
+fn finished<H: Half, F: HalfFunction<H>>(a: u16, b: u16, c: u16, flags: i64) -> u16 {
+    let operand = |bits: u16| {
+        let value = H::from_bits(bits);
+        if flags & FLUSH != 0 { flush(value) } else { value }
+    };
+    let mut value = F::apply(operand(a), operand(b), operand(c), flags);
+    if flags & FLUSH != 0 {
+        value = flush(value);
+    }
+    if flags & SATURATE != 0 {
+        value = half_saturate(value);
+    }
+    if flags & RELU != 0 {
+        value = half_relu(value);
+    }
+    value.bits()
+}
+
+/// One value of a 16-bit format.
+pub(crate) struct Scalar<H, F>(PhantomData<(H, F)>);
+
+impl<H: Half, F: HalfFunction<H>> LaneOp for Scalar<H, F> {
+    type A = u16;
+    type B = u16;
+    type C = u16;
+    type D = u16;
+    #[inline(always)]
+    fn eval(a: u16, b: u16, c: u16, flags: i64) -> u16 {
+        finished::<H, F>(a, b, c, flags)
+    }
+}
+
+/// Two values of a 16-bit format.
+pub(crate) struct Packed<H, F>(PhantomData<(H, F)>);
+
+impl<H: Half, F: HalfFunction<H>> LaneOp for Packed<H, F> {
+    type A = u32;
+    type B = u32;
+    type C = u32;
+    type D = u32;
+    #[inline(always)]
+    fn eval(a: u32, b: u32, c: u32, flags: i64) -> u32 {
+        let low = finished::<H, F>(a as u16, b as u16, c as u16, flags);
+        let high = finished::<H, F>((a >> 16) as u16, (b >> 16) as u16, (c >> 16) as u16, flags);
+        u32::from(low) | u32::from(high) << 16
+    }
+}
+
+lane_ops! {
+    /// Packs two singles: `a` in the high half.
+    PackNearest<H: Half>(a: f32, b: f32) -> u32 = pack(H::nearest(a), H::nearest(b));
+    PackZero<H: Half>(a: f32, b: f32) -> u32 = pack(H::toward_zero(a), H::toward_zero(b));
+    PackNearestRelu<H: Half>(a: f32, b: f32) -> u32 =
+        pack(half_relu(H::nearest(a)), half_relu(H::nearest(b)));
+    PackZeroRelu<H: Half>(a: f32, b: f32) -> u32 =
+        pack(half_relu(H::toward_zero(a)), half_relu(H::toward_zero(b)));
+}
+
+#[inline(always)]
+fn pack<H: Half>(high: H, low: H) -> u32 {
+    u32::from(low.bits()) | u32::from(high.bits()) << 16
+}

@@ -1,0 +1,290 @@
+//! A launch: its shape, its checks, and the workers that share its blocks.
+
+use crate::block::{Block, Turn};
+use crate::device::DeviceConfig;
+use crate::error::{Error, ErrorKind, Place, Result};
+use crate::memory::{Memory, Table};
+use crate::module::Kernel;
+use crate::op::Program;
+use crate::registers::{LANES, Row};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, PoisonError};
+
+/// The shape of one launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Launch {
+    /// Blocks along x, y and z.
+    pub grid: [u32; 3],
+    /// Threads of a block along x, y and z.
+    pub block: [u32; 3],
+    /// Dynamic shared memory of a block, in bytes.
+    pub shared_bytes: u32,
+    /// Whether all blocks must be resident at once, as grid barriers need.
+    pub cooperative: bool,
+}
+
+/// What one launch executed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Report {
+    /// Instructions executed, each counted once for a warp.
+    pub warp_instructions: u64,
+    /// Instructions executed, each counted once for every lane that took part.
+    pub lane_instructions: u64,
+}
+
+/// Threads of a block, at most.
+const BLOCK_THREADS_MAX: u64 = 1024;
+/// Threads that a multiprocessor holds at once.
+const SM_THREADS: u64 = 2048;
+/// Blocks that a multiprocessor holds at once.
+const SM_BLOCKS: u64 = 32;
+/// Fewer warps than this are not worth a second thread, whose start costs tens of microseconds.
+const WARPS_PER_WORKER_MIN: u64 = 16;
+/// Rounds without progress of any worker before a launch counts as hung.
+const IDLE_ROUNDS_MAX: u32 = 2000;
+
+/// What every block of a launch sees.
+pub(crate) struct Context<'a> {
+    pub kernel: &'a Kernel,
+    pub program: &'a Program,
+    pub launch: &'a Launch,
+    pub memory: &'a Memory,
+    pub table: &'a Table,
+    pub params: &'a [u32],
+    pub param_bytes: u64,
+    /// Addresses of the module's variables.
+    pub variables: &'a [u64],
+    /// Thread indices by warp and axis.
+    pub threads: Vec<[Row<u32>; 3]>,
+    pub sm_count: u32,
+    pub seed: u64,
+}
+
+impl Context<'_> {
+    pub fn place(&self, block: [u32; 3], thread: [u32; 3], pc: u32) -> Place {
+        let origin = self.program.origins[pc as usize];
+        let module = &self.kernel.module;
+        let file = module.ast.files.get(&origin.loc.file);
+        Place {
+            kernel: self.kernel.name().to_string(),
+            block,
+            thread,
+            line: origin.line,
+            text: module.line(origin.line).to_string(),
+            source: file.map(|file| (file.clone(), origin.loc.line)),
+        }
+    }
+}
+
+/// The thread indices of each warp of a block.
+pub(crate) fn thread_rows(block: [u32; 3]) -> Vec<[Row<u32>; 3]> {
+    let count: u32 = block.iter().product();
+    let [x, y, _] = block;
+    let warps = 0..count.div_ceil(LANES as u32);
+    let row = |warp: u32, part: &dyn Fn(u32) -> u32| {
+        Row(std::array::from_fn(|lane| part(warp * LANES as u32 + lane as u32)))
+    };
+    warps.map(|w| [row(w, &|t| t % x), row(w, &|t| t / x % y), row(w, &|t| t / x / y)]).collect()
+}
+
+fn bad<T>(kernel: &Kernel, why: String) -> Result<T> {
+    let text = format!("failed to launch `{}`: {why}", kernel.name());
+    Err(Error::new(ErrorKind::BadLaunch, text))
+}
+
+/// Blocks that the device holds at once.
+fn resident_max(kernel: &Kernel, launch: &Launch, config: &DeviceConfig) -> u64 {
+    let threads = launch.block.iter().map(|&n| u64::from(n)).product::<u64>().max(1);
+    let shared = u64::from(kernel.shared_bytes()) + u64::from(launch.shared_bytes);
+    let by_threads = SM_THREADS / threads.next_multiple_of(LANES as u64);
+    // A block may use 1 KiB less than what a multiprocessor has; each costs 1 KiB itself.
+    let by_shared = (u64::from(config.shared_bytes_max) + 1024) / (shared + 1024);
+    by_threads.min(by_shared).clamp(1, SM_BLOCKS) * u64::from(config.sm_count)
+}
+
+/// Refuses launches that a driver would refuse.
+pub(crate) fn check(
+    kernel: &Kernel,
+    launch: &Launch,
+    params: &[u8],
+    config: &DeviceConfig,
+) -> Result<()> {
+    let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
+    if gx == 0 || gy == 0 || gz == 0 || gx > i32::MAX as u32 || gy > 65535 || gz > 65535 {
+        return bad(
+            kernel,
+            format!("grid ({gx}, {gy}, {gz}) is not within (2147483647, 65535, 65535)"),
+        );
+    }
+    let threads = u64::from(bx) * u64::from(by) * u64::from(bz);
+    if threads == 0 || threads > BLOCK_THREADS_MAX || bz > 64 {
+        return bad(kernel, format!("block ({bx}, {by}, {bz}) is not within 1024 threads"));
+    }
+    if let Some(max) = kernel.block_threads_max().filter(|&max| threads > u64::from(max)) {
+        return bad(kernel, format!("{threads} threads where .maxntid allows {max}"));
+    }
+    let shared = u64::from(kernel.shared_bytes()) + u64::from(launch.shared_bytes);
+    if shared > u64::from(config.shared_bytes_max) {
+        let max = config.shared_bytes_max;
+        return bad(kernel, format!("{shared} bytes of shared memory of {max}"));
+    }
+    if params.len() != kernel.param_bytes() {
+        let (found, want) = (params.len(), kernel.param_bytes());
+        return bad(kernel, format!("{found} bytes of parameters instead of {want}"));
+    }
+    let blocks = u64::from(gx) * u64::from(gy) * u64::from(gz);
+    let resident = resident_max(kernel, launch, config);
+    if launch.cooperative && blocks > resident {
+        return bad(kernel, format!("a cooperative grid of {blocks} blocks; {resident} fit"));
+    }
+    Ok(())
+}
+
+/// What the workers of a launch share.
+struct Shared<'a> {
+    cx: &'a Context<'a>,
+    blocks: u64,
+    /// Blocks that one worker holds at once.
+    window: u64,
+    workers: u64,
+    next: AtomicU64,
+    /// Counts everything that moves.
+    progress: AtomicU64,
+    /// The progress that each worker saw before its last idle round; all ones while it runs.
+    idle_at: Vec<AtomicU64>,
+    failed: AtomicBool,
+    failure: Mutex<Option<(u64, Error)>>,
+    report: Mutex<Report>,
+}
+
+/// No idle round yet.
+const BUSY: u64 = u64::MAX;
+/// The worker has no blocks left.
+const FINISHED: u64 = u64::MAX - 1;
+
+/// Runs every block.
+pub(crate) fn run(cx: &Context<'_>, config: &DeviceConfig) -> Result<Report> {
+    let blocks = cx.launch.grid.iter().map(|&n| u64::from(n)).product::<u64>();
+    let warps = blocks.saturating_mul(cx.threads.len() as u64);
+    let wanted = (warps / WARPS_PER_WORKER_MIN).clamp(1, blocks);
+    let workers = wanted.min(config.workers.max(1) as u64);
+    let resident = resident_max(cx.kernel, cx.launch, config);
+    let shared = Shared {
+        cx,
+        blocks,
+        window: match cx.launch.cooperative {
+            true => blocks.div_ceil(workers),
+            false => resident.div_ceil(workers),
+        },
+        workers,
+        next: AtomicU64::new(0),
+        progress: AtomicU64::new(0),
+        idle_at: (0..workers).map(|_| AtomicU64::new(BUSY)).collect(),
+        failed: AtomicBool::new(false),
+        failure: Mutex::new(None),
+        report: Mutex::default(),
+    };
+    if workers == 1 {
+        shared.work(0);
+    } else {
+        std::thread::scope(|scope| {
+            let shared = &shared;
+            for index in 1..workers {
+                scope.spawn(move || shared.work(index as usize));
+            }
+            shared.work(0);
+        });
+    }
+    let failure = shared.failure.into_inner().unwrap_or_else(PoisonError::into_inner);
+    match failure {
+        Some((_, error)) => Err(error),
+        None => Ok(shared.report.into_inner().unwrap_or_else(PoisonError::into_inner)),
+    }
+}
+
+impl Shared<'_> {
+    fn work(&self, index: usize) {
+        let mut resident: VecDeque<Block> = VecDeque::new();
+        let mut idle_rounds = 0;
+        if self.cx.launch.cooperative {
+            let mine = (0..self.blocks).skip(index).step_by(self.workers as usize);
+            resident.extend(mine.map(|linear| Block::new(linear, self.cx)));
+        }
+        let mut admit = true;
+        while !self.failed.load(SeqCst) {
+            // A block that polls may wait for one that has not begun.
+            if admit && (resident.len() as u64) < self.window && !self.cx.launch.cooperative {
+                let linear = self.next.fetch_add(1, SeqCst);
+                if linear < self.blocks {
+                    resident.push_back(Block::new(linear, self.cx));
+                }
+            }
+            if resident.is_empty() {
+                break;
+            }
+            let before = self.progress.load(SeqCst);
+            let moved = match self.round(&mut resident) {
+                Ok(moved) => moved,
+                Err((linear, error)) => return self.fail(linear, error),
+            };
+            admit = resident.is_empty() || !moved;
+            if moved {
+                self.progress.fetch_add(1, SeqCst);
+                self.idle_at[index].store(BUSY, SeqCst);
+                idle_rounds = 0;
+                continue;
+            }
+            self.idle_at[index].store(before, SeqCst);
+            idle_rounds = if self.all_idle() { idle_rounds + 1 } else { 0 };
+            if let (true, Some(block)) = (idle_rounds > IDLE_ROUNDS_MAX, resident.front()) {
+                return self.fail(block.state.linear, block.hung(self.cx));
+            }
+            if self.workers > 1 {
+                std::thread::yield_now();
+            }
+        }
+        self.idle_at[index].store(FINISHED, SeqCst);
+    }
+
+    /// One turn of each block; whether any moved.
+    fn round(&self, resident: &mut VecDeque<Block>) -> std::result::Result<bool, (u64, Error)> {
+        let mut moved = false;
+        for _ in 0..resident.len() {
+            let Some(mut block) = resident.pop_front() else { break };
+            match block.turn(self.cx).map_err(|error| (block.state.linear, error))? {
+                Turn::Done => {
+                    moved = true;
+                    self.count(&block);
+                }
+                turn => {
+                    moved |= turn == Turn::Moved;
+                    resident.push_back(block);
+                }
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Whether every worker that has blocks was idle since anything last moved.
+    fn all_idle(&self) -> bool {
+        let now = self.progress.load(SeqCst);
+        self.idle_at.iter().all(|at| matches!(at.load(SeqCst), at if at == now || at == FINISHED))
+    }
+
+    fn count(&self, block: &Block) {
+        let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+        report.warp_instructions += block.state.warp_instructions;
+        report.lane_instructions += block.state.lane_instructions;
+    }
+
+    /// Keeps the failure of the first block.
+    fn fail(&self, linear: u64, error: Error) {
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        if failure.as_ref().is_none_or(|&(first, _)| linear < first) {
+            *failure = Some((linear, error));
+        }
+        self.failed.store(true, SeqCst);
+    }
+}

@@ -1,0 +1,149 @@
+//! A loaded PTX module and its kernels.
+
+use crate::ast::{Ast, Variable};
+use crate::decode::decode;
+use crate::error::Result;
+use crate::op::Program;
+use crate::parse::parse;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A parsed, verified and decoded PTX module. Cloning shares it.
+#[derive(Debug, Clone)]
+pub struct Module {
+    inner: Arc<Loaded>,
+}
+
+/// One entry of a module. Cloning shares it.
+#[derive(Debug, Clone)]
+pub struct Kernel {
+    pub(crate) module: Arc<Loaded>,
+    index: usize,
+}
+
+/// One parameter of a kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Param {
+    /// Its name in the PTX.
+    pub name: String,
+    /// Its offset in the parameter block, in bytes.
+    pub offset: usize,
+    /// Its size in bytes.
+    pub bytes: usize,
+    /// Its alignment in bytes.
+    pub align: usize,
+}
+
+/// What a module's clones and kernels share.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    /// Unique in the process.
+    pub id: u64,
+    pub text: String,
+    pub ast: Ast,
+    pub entries: Vec<Entry>,
+}
+
+/// A decoded entry.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub name: String,
+    pub params: Vec<Param>,
+    pub param_bytes: usize,
+    pub threads_max: Option<u32>,
+    pub program: Program,
+}
+
+impl Loaded {
+    /// A line of the text, from 1, trimmed.
+    pub fn line(&self, line: u32) -> &str {
+        self.text.lines().nth(line.saturating_sub(1) as usize).unwrap_or_default().trim()
+    }
+}
+
+/// Lays parameters out as the `.param` space does.
+fn lay_out(variables: &[Variable]) -> (Vec<Param>, usize) {
+    let mut at = 0_usize;
+    let mut params = Vec::new();
+    for variable in variables {
+        let (bytes, align) = (variable.bytes as usize, variable.align as usize);
+        let offset = at.next_multiple_of(align);
+        at = offset + bytes;
+        params.push(Param { name: variable.name.clone(), offset, bytes, align });
+    }
+    (params, at)
+}
+
+impl Module {
+    /// Parses, verifies and decodes PTX text. A trailing NUL, as NVRTC leaves one, is no matter.
+    ///
+    /// # Errors
+    ///
+    /// [`Parse`](crate::ErrorKind::Parse) if the text is not PTX, and
+    /// [`Unsupported`](crate::ErrorKind::Unsupported), with the line, if it holds an opcode,
+    /// modifier or directive that the machine does not run: nothing is guessed.
+    pub fn load(ptx: &str) -> Result<Module> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+        let text = ptx.trim_end_matches('\0');
+        let ast = parse(text)?;
+        let mut entries = Vec::new();
+        for function in ast.functions.iter().filter(|f| f.entry && f.defined) {
+            let program = decode(&ast, function)?;
+            let formals = &function.variables[..function.params];
+            let (params, param_bytes) = lay_out(formals);
+            let name = function.name.clone();
+            let threads_max = function.threads_max;
+            entries.push(Entry { name, params, param_bytes, threads_max, program });
+        }
+        let id = NEXT_ID.fetch_add(1, Relaxed);
+        let text = text.to_string();
+        Ok(Module { inner: Arc::new(Loaded { id, text, ast, entries }) })
+    }
+
+    /// The kernel of that (mangled) name.
+    pub fn kernel(&self, name: &str) -> Option<Kernel> {
+        let index = self.inner.entries.iter().position(|entry| entry.name == name)?;
+        Some(Kernel { module: self.inner.clone(), index })
+    }
+
+    /// The names of the kernels, in the order of the text.
+    pub fn kernels(&self) -> impl Iterator<Item = &str> {
+        self.inner.entries.iter().map(|entry| entry.name.as_str())
+    }
+
+    /// The `.target` text: `sm_90a`.
+    pub fn target(&self) -> &str {
+        &self.inner.ast.target
+    }
+}
+
+impl Kernel {
+    pub(crate) fn entry(&self) -> &Entry {
+        &self.module.entries[self.index]
+    }
+
+    /// The (mangled) name.
+    pub fn name(&self) -> &str {
+        &self.entry().name
+    }
+
+    /// Bytes of the parameter block.
+    pub fn param_bytes(&self) -> usize {
+        self.entry().param_bytes
+    }
+
+    /// The parameters, in order.
+    pub fn params(&self) -> &[Param] {
+        &self.entry().params
+    }
+
+    /// Static shared memory of a block, in bytes.
+    pub fn shared_bytes(&self) -> u32 {
+        self.entry().program.shared_bytes
+    }
+
+    /// The most threads a block may have, from `.maxntid` or `.reqntid`.
+    pub fn block_threads_max(&self) -> Option<u32> {
+        self.entry().threads_max
+    }
+}

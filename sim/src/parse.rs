@@ -1,0 +1,292 @@
+//! Tokens to a module: directives, declarations and scopes. Bodies are in `parse_body`.
+
+use crate::ast::{Ast, Function, Relocation, Space, Variable};
+use crate::error::{Error, ErrorKind, Result};
+use crate::lex::{Spanned, Token, tokens};
+use crate::types::Type;
+use std::collections::HashMap;
+
+/// Parses a module.
+pub(crate) fn parse(text: &str) -> Result<Ast> {
+    let tokens = tokens(text)?;
+    let mut parser = Parser { tokens, at: 0, ast: Ast::default(), names: HashMap::new() };
+    while parser.peek() != Token::End {
+        parser.module_item()?;
+    }
+    Ok(parser.ast)
+}
+
+pub(crate) struct Parser<'a> {
+    tokens: Vec<Spanned<'a>>,
+    at: usize,
+    pub ast: Ast,
+    /// Module variables by name.
+    pub names: HashMap<String, u32>,
+}
+
+impl<'a> Parser<'a> {
+    pub fn peek(&self) -> Token<'a> {
+        self.tokens[self.at].token
+    }
+
+    pub fn peek_second(&self) -> Token<'a> {
+        self.tokens.get(self.at + 1).map_or(Token::End, |spanned| spanned.token)
+    }
+
+    pub fn line(&self) -> u32 {
+        self.tokens[self.at].line
+    }
+
+    pub fn next(&mut self) -> Token<'a> {
+        let token = self.peek();
+        self.at = (self.at + 1).min(self.tokens.len() - 1);
+        token
+    }
+
+    pub fn error<T>(&self, message: impl Into<String>) -> Result<T> {
+        Err(Error::at_line(ErrorKind::Parse, self.line(), message))
+    }
+
+    pub fn unexpected<T>(&self, wanted: &str) -> Result<T> {
+        self.error(format!("expected {wanted}, found {}", self.peek()))
+    }
+
+    /// Takes the token if it is this one.
+    pub fn eat(&mut self, token: Token<'_>) -> bool {
+        let found = self.peek() == token;
+        if found {
+            self.next();
+        }
+        found
+    }
+
+    pub fn mark(&mut self, mark: char) -> Result<()> {
+        if self.eat(Token::Mark(mark)) { Ok(()) } else { self.unexpected(&format!("`{mark}`")) }
+    }
+
+    pub fn name(&mut self) -> Result<&'a str> {
+        match self.peek() {
+            Token::Name(name) => {
+                self.next();
+                Ok(name)
+            }
+            _ => self.unexpected("a name"),
+        }
+    }
+
+    pub fn int(&mut self) -> Result<i64> {
+        let negative = self.eat(Token::Mark('-'));
+        match self.peek() {
+            Token::Int(value) => {
+                self.next();
+                let value = value as i64;
+                Ok(if negative { value.wrapping_neg() } else { value })
+            }
+            _ => self.unexpected("an integer"),
+        }
+    }
+
+    /// Skips to the end of the line that the last token was on.
+    pub fn skip_line(&mut self, line: u32) {
+        while self.line() == line && self.peek() != Token::End {
+            self.next();
+        }
+    }
+
+    fn module_item(&mut self) -> Result<()> {
+        let line = self.line();
+        let Token::Dot(directive) = self.peek() else {
+            return self.unexpected("a directive");
+        };
+        self.next();
+        match directive {
+            "version" | "address_size" => self.skip_line(line),
+            "target" => {
+                self.ast.target = self.name()?.to_string();
+                self.skip_line(line);
+            }
+            "file" => {
+                let number = self.int()? as u32;
+                if let Token::Text(path) = self.peek() {
+                    self.ast.files.insert(number, path.to_string());
+                }
+                self.skip_line(line);
+            }
+            "section" => self.skip_section()?,
+            "visible" | "weak" | "extern" | "common" => {}
+            "pragma" => self.skip_past(';')?,
+            "entry" => self.function(true)?,
+            "func" => self.function(false)?,
+            "global" | "const" | "shared" => {
+                let space = match directive {
+                    "global" => Space::Global,
+                    "const" => Space::Const,
+                    _ => Space::Shared,
+                };
+                for variable in self.variables(space)? {
+                    self.declare(variable);
+                }
+            }
+            other => {
+                let text = format!("unknown directive `.{other}`");
+                return Err(Error::at_line(ErrorKind::Unsupported, line, text));
+            }
+        }
+        Ok(())
+    }
+
+    fn declare(&mut self, variable: Variable) {
+        match self.names.get(&variable.name) {
+            Some(&index) => self.ast.variables[index as usize] = variable,
+            None => {
+                let index = self.ast.variables.len() as u32;
+                self.names.insert(variable.name.clone(), index);
+                self.ast.variables.push(variable);
+            }
+        }
+    }
+
+    pub fn skip_past(&mut self, mark: char) -> Result<()> {
+        while self.peek() != Token::End {
+            if self.next() == Token::Mark(mark) {
+                return Ok(());
+            }
+        }
+        self.unexpected(&format!("`{mark}`"))
+    }
+
+    fn skip_section(&mut self) -> Result<()> {
+        self.next();
+        self.mark('{')?;
+        self.skip_past('}')
+    }
+
+    /// What follows a state space: `.align 4 .b8 name[24] = {..}, name2;`, and its semicolon.
+    pub fn variables(&mut self, space: Space) -> Result<Vec<Variable>> {
+        let mut out = Vec::new();
+        let (align, ty, elements) = self.declaration_type()?;
+        loop {
+            let mut variable = self.declarator(space, align, ty, elements)?;
+            if self.eat(Token::Mark('=')) {
+                self.initialiser(&mut variable, ty)?;
+                variable.bytes = variable.bytes.max(variable.init.len() as u32);
+            }
+            out.push(variable);
+            if self.eat(Token::Mark(';')) {
+                return Ok(out);
+            }
+            self.mark(',')?;
+        }
+    }
+
+    /// `.align 8 .v4 .f32`: alignment, type, elements of the vector.
+    pub fn declaration_type(&mut self) -> Result<(Option<u32>, Type, u32)> {
+        let (mut align, mut elements) = (None, 1);
+        loop {
+            let Token::Dot(word) = self.peek() else {
+                return self.unexpected("a type");
+            };
+            self.next();
+            match word {
+                "align" => align = Some(self.int()? as u32),
+                "ptr" | "global" | "const" | "shared" | "local" | "attribute" => {}
+                "v2" => elements = 2,
+                "v4" => elements = 4,
+                _ => match Type::from_name(word) {
+                    Some(ty) => return Ok((align, ty, elements)),
+                    None => return self.error(format!("unknown type `.{word}`")),
+                },
+            }
+        }
+    }
+
+    /// The declared name, with array bounds.
+    pub fn declarator(
+        &mut self,
+        space: Space,
+        align: Option<u32>,
+        ty: Type,
+        elements: u32,
+    ) -> Result<Variable> {
+        let name = self.name()?.to_string();
+        let mut count = 1_u32;
+        while self.eat(Token::Mark('[')) {
+            if self.eat(Token::Mark(']')) {
+                count = 0;
+                continue;
+            }
+            let bound = self.int()?;
+            count = match u32::try_from(bound).ok().and_then(|bound| count.checked_mul(bound)) {
+                Some(count) => count,
+                None => return self.error(format!("`{name}` is too large")),
+            };
+            self.mark(']')?;
+        }
+        let natural = ty.bytes() * elements;
+        let align = align.unwrap_or(natural).max(1);
+        let Some(bytes) = natural.checked_mul(count) else {
+            return self.error(format!("`{name}` is too large"));
+        };
+        if !align.is_power_of_two() {
+            return self.error(format!("alignment {align} of `{name}` is no power of two"));
+        }
+        Ok(Variable { name, space, align, bytes, init: Vec::new(), relocations: Vec::new() })
+    }
+
+    fn initialiser(&mut self, variable: &mut Variable, ty: Type) -> Result<()> {
+        if !self.eat(Token::Mark('{')) {
+            return self.initial_value(variable, ty);
+        }
+        while !self.eat(Token::Mark('}')) {
+            self.initialiser(variable, ty)?;
+            self.eat(Token::Mark(','));
+        }
+        Ok(())
+    }
+
+    fn initial_value(&mut self, variable: &mut Variable, ty: Type) -> Result<()> {
+        let offset = variable.init.len() as u32;
+        let bits = match self.peek() {
+            Token::Single(bits) if ty == Type::F64 => f64::from(f32::from_bits(bits)).to_bits(),
+            Token::Single(bits) => u64::from(bits),
+            Token::Double(bits) if ty == Type::F32 => {
+                u64::from((f64::from_bits(bits) as f32).to_bits())
+            }
+            Token::Double(bits) => bits,
+            Token::Int(_) | Token::Mark('-') => {
+                let value = self.int()?;
+                variable.init.extend(&value.to_le_bytes()[..ty.bytes().min(8) as usize]);
+                return Ok(());
+            }
+            Token::Name(name) if ty.bytes() == 8 => {
+                let generic = name == "generic" && self.peek_second() == Token::Mark('(');
+                self.next();
+                let mut symbol = name;
+                if generic {
+                    self.mark('(')?;
+                    symbol = self.name()?;
+                    self.mark(')')?;
+                }
+                let add = if self.eat(Token::Mark('+')) { self.int()? } else { 0 };
+                let symbol = symbol.to_string();
+                variable.relocations.push(Relocation { offset, symbol, add });
+                variable.init.extend([0; 8]);
+                return Ok(());
+            }
+            _ => return self.unexpected("an initial value"),
+        };
+        self.next();
+        variable.init.extend(&bits.to_le_bytes()[..ty.bytes().min(8) as usize]);
+        Ok(())
+    }
+
+    /// Adds a function, replacing an earlier declaration without a body.
+    pub fn add_function(&mut self, function: Function) {
+        let found = self.ast.functions.iter_mut().find(|known| known.name == function.name);
+        match found {
+            Some(known) if !known.defined => *known = function,
+            Some(_) => {}
+            None => self.ast.functions.push(function),
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! IEEE rounding in the directions that the host does not round in, and rounding to odd.
+//!
+//! A directed result is the nearest one moved by at most one unit, by the sign of the exact error.
+//! Rounding to odd keeps, in the last bit, that something was cut off: rounding such a value again
+//! to a format at least two bits shorter gives what one rounding would have given.
+
+/// A rounding direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Direction {
+    Nearest,
+    Zero,
+    Down,
+    Up,
+}
+
+/// A direction as a type, so that operations specialise.
+pub(crate) trait Mode {
+    const DIRECTION: Direction;
+}
+
+macro_rules! modes {
+    ($($name:ident),*) => {$(
+        pub(crate) struct $name;
+        impl Mode for $name {
+            const DIRECTION: Direction = Direction::$name;
+        }
+    )*};
+}
+
+modes!(Nearest, Zero, Down, Up);
+
+/// `a + b` as the nearest sum and its exact error.
+#[inline(always)]
+fn two_sum(a: f64, b: f64) -> (f64, f64) {
+    let sum = a + b;
+    let other = sum - a;
+    (sum, (a - (sum - other)) + (b - other))
+}
+
+/// A value with an error below half a unit, rounded to odd.
+#[inline(always)]
+fn to_odd(nearest: f64, error: f64) -> f64 {
+    let bits = nearest.to_bits();
+    let inexact = error != 0.0 && nearest.is_finite();
+    // An even last bit means the exact value lies beside `nearest`; step towards it.
+    let outward = (error > 0.0) == (nearest > 0.0);
+    let stepped = if outward { bits.wrapping_add(1) } else { bits.wrapping_sub(1) };
+    f64::from_bits(if inexact && bits & 1 == 0 { stepped } else { bits })
+}
+
+/// `a + b` rounded to odd.
+#[inline(always)]
+pub(crate) fn add_to_odd(a: f64, b: f64) -> f64 {
+    let (sum, error) = two_sum(a, b);
+    to_odd(sum, error)
+}
+
+/// A double rounded to odd single precision; beyond the range it becomes infinite as nearest does.
+#[inline(always)]
+pub(crate) fn single_to_odd(value: f64) -> f32 {
+    let nearest = value as f32;
+    let bits = nearest.to_bits();
+    let back = f64::from(nearest);
+    let inexact = back != value && nearest.is_finite() && !value.is_nan();
+    let outward = value.abs() > back.abs();
+    let stepped = if outward { bits.wrapping_add(1) } else { bits.wrapping_sub(1) };
+    f32::from_bits(if inexact && bits & 1 == 0 { stepped } else { bits })
+}
+
+/// Rounds a double, or one rounded to odd, to single precision.
+#[inline(always)]
+pub(crate) fn single<M: Mode>(value: f64) -> f32 {
+    let nearest = value as f32;
+    if matches!(M::DIRECTION, Direction::Nearest) {
+        return nearest;
+    }
+    step_single::<M>(nearest, value - f64::from(nearest), value)
+}
+
+/// Moves the nearest single by one unit if the direction asks for it.
+#[inline(always)]
+fn step_single<M: Mode>(nearest: f32, error: f64, exact: f64) -> f32 {
+    let below = match M::DIRECTION {
+        Direction::Nearest => return nearest,
+        Direction::Zero => exact > 0.0,
+        Direction::Down => true,
+        Direction::Up => false,
+    };
+    if below && error < 0.0 {
+        nearest.next_down()
+    } else if !below && error > 0.0 {
+        nearest.next_up()
+    } else {
+        nearest
+    }
+}
+
+/// Moves the nearest double by one unit if the direction asks for it; `error` has the sign of the
+/// exact value less `nearest`.
+#[inline(always)]
+pub(crate) fn step_double<M: Mode>(nearest: f64, error: f64) -> f64 {
+    let below = match M::DIRECTION {
+        Direction::Nearest => return nearest,
+        Direction::Zero => nearest > 0.0 || (nearest == 0.0 && error > 0.0),
+        Direction::Down => true,
+        Direction::Up => false,
+    };
+    if below && error < 0.0 {
+        nearest.next_down()
+    } else if !below && error > 0.0 {
+        nearest.next_up()
+    } else {
+        nearest
+    }
+}
+
+/// The zero that an exact sum of opposite values has: negative only when rounding down.
+#[inline(always)]
+fn signed_zero<M: Mode>(sum: f64, a: f64, b: f64) -> f64 {
+    let cancels = sum == 0.0 && a.is_sign_negative() != b.is_sign_negative();
+    if matches!(M::DIRECTION, Direction::Down) && cancels { -0.0 } else { sum }
+}
+
+/// `a + b` in double precision.
+#[inline(always)]
+pub(crate) fn add_double<M: Mode>(a: f64, b: f64) -> f64 {
+    let (sum, error) = two_sum(a, b);
+    if matches!(M::DIRECTION, Direction::Nearest) || sum.is_nan() || a.is_infinite() {
+        return a + b;
+    }
+    if sum.is_infinite() && b.is_finite() {
+        return overflow::<M>(sum);
+    }
+    step_double::<M>(signed_zero::<M>(sum, a, b), error)
+}
+
+/// A finite result beyond the range.
+#[inline(always)]
+fn overflow<M: Mode>(infinite: f64) -> f64 {
+    let stays = match M::DIRECTION {
+        Direction::Nearest => true,
+        Direction::Zero => false,
+        Direction::Down => infinite < 0.0,
+        Direction::Up => infinite > 0.0,
+    };
+    if stays { infinite } else { f64::MAX.copysign(infinite) }
+}
+
+/// `a * b` in double precision.
+#[inline(always)]
+pub(crate) fn mul_double<M: Mode>(a: f64, b: f64) -> f64 {
+    let product = a * b;
+    if matches!(M::DIRECTION, Direction::Nearest) || product.is_nan() {
+        return product;
+    }
+    if product.is_infinite() && a.is_finite() && b.is_finite() {
+        return overflow::<M>(product);
+    }
+    step_double::<M>(product, a.mul_add(b, -product))
+}
+
+/// `a * b + c` in double precision; the error's sign is by Boldo and Muller, "Exact and
+/// approximated error of the FMA" (2011).
+#[inline(always)]
+pub(crate) fn fma_double<M: Mode>(a: f64, b: f64, c: f64) -> f64 {
+    let nearest = a.mul_add(b, c);
+    if matches!(M::DIRECTION, Direction::Nearest) || nearest.is_nan() {
+        return nearest;
+    }
+    if nearest.is_infinite() {
+        let exact = a.is_infinite() || b.is_infinite() || c.is_infinite();
+        return if exact { nearest } else { overflow::<M>(nearest) };
+    }
+    let (high, low) = (a * b, a.mul_add(b, -(a * b)));
+    let (alpha, alpha_error) = two_sum(c, low);
+    let (beta, beta_error) = two_sum(high, alpha);
+    let gamma = (beta - nearest) + beta_error;
+    step_double::<M>(signed_zero::<M>(nearest, high, c), gamma + alpha_error)
+}
+
+/// `a / b` in double precision.
+#[inline(always)]
+pub(crate) fn div_double<M: Mode>(a: f64, b: f64) -> f64 {
+    let quotient = a / b;
+    if matches!(M::DIRECTION, Direction::Nearest) || quotient.is_nan() || b == 0.0 {
+        return quotient;
+    }
+    if quotient.is_infinite() && a.is_finite() {
+        return overflow::<M>(quotient);
+    }
+    if quotient.is_infinite() || b.is_infinite() {
+        return quotient;
+    }
+    let rest = (-quotient).mul_add(b, a);
+    step_double::<M>(quotient, if b < 0.0 { -rest } else { rest })
+}
+
+/// The square root in double precision.
+#[inline(always)]
+pub(crate) fn sqrt_double<M: Mode>(a: f64) -> f64 {
+    let root = a.sqrt();
+    if matches!(M::DIRECTION, Direction::Nearest) || !root.is_finite() || root == 0.0 {
+        return root;
+    }
+    step_double::<M>(root, (-root).mul_add(root, a))
+}
+
+/// `a + b` in single precision.
+#[inline(always)]
+pub(crate) fn add_single<M: Mode>(a: f32, b: f32) -> f32 {
+    if matches!(M::DIRECTION, Direction::Nearest) {
+        return a + b;
+    }
+    let (a, b) = (f64::from(a), f64::from(b));
+    single::<M>(signed_zero::<M>(add_to_odd(a, b), a, b))
+}
+
+/// `a * b` in single precision; the double product is exact.
+#[inline(always)]
+pub(crate) fn mul_single<M: Mode>(a: f32, b: f32) -> f32 {
+    if matches!(M::DIRECTION, Direction::Nearest) {
+        return a * b;
+    }
+    single::<M>(f64::from(a) * f64::from(b))
+}
+
+/// `a * b + c` in single precision; the double product is exact.
+#[inline(always)]
+pub(crate) fn fma_single<M: Mode>(a: f32, b: f32, c: f32) -> f32 {
+    if matches!(M::DIRECTION, Direction::Nearest) {
+        return a.mul_add(b, c);
+    }
+    let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
+    single::<M>(signed_zero::<M>(add_to_odd(product, c), product, c))
+}
+
+/// `a / b` in single precision.
+#[inline(always)]
+pub(crate) fn div_single<M: Mode>(a: f32, b: f32) -> f32 {
+    if matches!(M::DIRECTION, Direction::Nearest) {
+        return a / b;
+    }
+    let (a, b) = (f64::from(a), f64::from(b));
+    let quotient = a / b;
+    if !quotient.is_finite() || b.is_infinite() {
+        return quotient as f32;
+    }
+    // The rest is exact, so its sign is the error's.
+    let rest = (-quotient).mul_add(b, a);
+    single::<M>(to_odd(quotient, if b < 0.0 { -rest } else { rest }))
+}
+
+/// The square root in single precision.
+#[inline(always)]
+pub(crate) fn sqrt_single<M: Mode>(a: f32) -> f32 {
+    if matches!(M::DIRECTION, Direction::Nearest) {
+        return a.sqrt();
+    }
+    let a = f64::from(a);
+    let root = a.sqrt();
+    if !root.is_finite() || root == 0.0 {
+        return root as f32;
+    }
+    single::<M>(to_odd(root, (-root).mul_add(root, a)))
+}
+
+/// An integer as a double rounded to odd.
+#[inline(always)]
+pub(crate) fn double_to_odd(value: i128) -> f64 {
+    let nearest = value as f64;
+    // Integers up to 64 bits: `nearest` is an integer below 2^65, so the difference is exact.
+    to_odd(nearest, (value - nearest as i128) as f64)
+}
+
+/// An integer as a double.
+#[inline(always)]
+pub(crate) fn double_from_integer<M: Mode>(value: i128) -> f64 {
+    let nearest = value as f64;
+    step_double::<M>(nearest, (value - nearest as i128) as f64)
+}

@@ -1,0 +1,123 @@
+//! A warp: its registers, and the splits that divergence makes of it.
+//!
+//! Lanes that are at one place with one fate form a split. One split runs at a time: of those that
+//! may, the one with the smallest program counter, which lets the others catch up and merge. A
+//! split that polls yields to the others, so a lane that spins lets the lane it waits for go on.
+
+use crate::registers::{LANES, RegisterCount, Registers};
+
+/// Why a split does not run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// It can run.
+    Ready,
+    /// For lanes of its own warp, at its program counter.
+    Lanes,
+    /// At a barrier of the block.
+    Barrier(u8),
+}
+
+/// Lanes that run together.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Split {
+    pub pc: u32,
+    pub mask: u32,
+    pub wait: Wait,
+    /// Whether it polled since the others last ran.
+    pub yielded: bool,
+}
+
+/// What `settle` decided: which lanes run, and up to where.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Running {
+    pub pc: u32,
+    pub mask: u32,
+    /// The next program counter at which another split is met.
+    pub limit: u32,
+}
+
+/// One warp.
+#[derive(Debug)]
+pub(crate) struct Warp {
+    pub index: u32,
+    /// Lanes that have not exited.
+    pub live: u32,
+    pub registers: Registers,
+    pub splits: Vec<Split>,
+    /// Local memory: every lane's words, one lane after the other.
+    pub local: Vec<u32>,
+    /// The allocation last found, by its index in the launch's table.
+    pub last_hit: usize,
+}
+
+impl Warp {
+    /// A warp at the start of its kernel, with its first `threads` lanes.
+    pub fn new(index: u32, threads: u32, count: RegisterCount, local_bytes: u32) -> Warp {
+        let live = if threads >= 32 { u32::MAX } else { (1 << threads) - 1 };
+        let start = Split { pc: 0, mask: live, wait: Wait::Ready, yielded: false };
+        Warp {
+            index,
+            live,
+            registers: Registers::new(count),
+            splits: vec![start],
+            local: vec![0; local_bytes as usize / 4 * LANES],
+            last_hit: 0,
+        }
+    }
+
+    pub fn ready(&self) -> bool {
+        self.splits.iter().any(|split| split.wait == Wait::Ready)
+    }
+
+    /// Takes the split to run next out of the list.
+    pub fn pick(&mut self) -> Option<Running> {
+        let ready = |split: &&Split| split.wait == Wait::Ready;
+        if self.splits.iter().filter(ready).all(|split| split.yielded) {
+            self.splits.iter_mut().for_each(|split| split.yielded = false);
+        }
+        let candidates = self.splits.iter().enumerate();
+        let able = candidates.filter(|(_, split)| split.wait == Wait::Ready && !split.yielded);
+        let (index, _) = able.min_by_key(|(_, split)| split.pc)?;
+        let split = self.splits.swap_remove(index);
+        Some(self.settle(split.pc, split.mask))
+    }
+
+    /// Merges the running lanes with splits at their place, lets a split that is behind go first,
+    /// and finds where the next split will be met.
+    pub fn settle(&mut self, mut pc: u32, mut mask: u32) -> Running {
+        loop {
+            self.splits.retain(|split| {
+                let merges = split.pc == pc && !matches!(split.wait, Wait::Barrier(_));
+                if merges {
+                    mask |= split.mask;
+                }
+                !merges
+            });
+            let behind =
+                self.splits.iter().enumerate().filter(|(_, split)| {
+                    split.pc < pc && split.wait == Wait::Ready && !split.yielded
+                });
+            let Some((index, _)) = behind.min_by_key(|(_, split)| split.pc) else { break };
+            let split = self.splits.swap_remove(index);
+            self.suspend(pc, mask, Wait::Ready);
+            (pc, mask) = (split.pc, split.mask);
+        }
+        let ahead = self.splits.iter().filter(|split| split.pc > pc);
+        let met = ahead.filter(|split| !matches!(split.wait, Wait::Barrier(_)));
+        let limit = met.map(|split| split.pc).min().unwrap_or(u32::MAX);
+        Running { pc, mask, limit }
+    }
+
+    /// Takes lanes that exit out of the warp; who waits for them looks again.
+    pub fn leave(&mut self, lanes: u32) {
+        self.live &= !lanes;
+        for split in self.splits.iter_mut().filter(|split| split.wait == Wait::Lanes) {
+            split.wait = Wait::Ready;
+        }
+    }
+
+    /// Puts lanes into the list.
+    pub fn suspend(&mut self, pc: u32, mask: u32, wait: Wait) {
+        self.splits.push(Split { pc, mask, wait, yielded: false });
+    }
+}
