@@ -18,15 +18,42 @@ fn probe() {
     g.output(y, "y", DType::Bf16);
     let g = g.build().unwrap();
     println!("{g}");
-    let t = target::Target::named("h200").unwrap();
-    for grid in [0, 1] {
-        let cfg = engine::choose(g.canonical(), &t).unwrap().with("grid", grid);
-        println!("{cfg}");
-        let p = engine::engine_named("pointwise").unwrap().lower(g.canonical(), &t, &cfg).unwrap();
-        let start = std::time::Instant::now();
-        let src = codegen::Templates::embedded().render(&p.spec).unwrap();
-        println!("{:?}", start.elapsed());
-        std::fs::write(format!("/tmp/w/k{grid}.cu"), &src.text).unwrap();
-        println!("{:?}", p.launch);
+    let kiln = Kiln::open(Config {
+        nvrtc: Some("/tmp/w/x/nvidia/cu13/lib".into()),
+        cache_dir: Some("/tmp/w/cache".into()),
+        ..Config::default()
+    })
+    .unwrap();
+    let plan = kiln.plan(&g).unwrap();
+    println!("{plan:?} {:?}", plan.report());
+    let mut pack = VariantPack::new();
+    let mut inputs = std::collections::HashMap::new();
+    let mut bufs = vec![];
+    for t in g.inputs() {
+        let n = t.elements().unwrap() as usize;
+        let vals: Vec<f64> =
+            (0..n).map(|i| t.dtype.round(((i * 7919 % 251) as f64 - 125.0) / 40.0)).collect();
+        if t.by_value {
+            pack.set_value(t.uid, vals[0]);
+        } else {
+            let mut bytes = vec![0u8; n * t.dtype.bytes()];
+            for (i, v) in vals.iter().enumerate() {
+                t.dtype.write(*v, &mut bytes[i * t.dtype.bytes()..]);
+            }
+            let b = kiln.device().upload(&bytes).unwrap();
+            pack = pack.with(t.uid, &b);
+            bufs.push(b);
+        }
+        inputs.insert(t.uid, vals);
     }
+    let out = g.outputs().next().unwrap();
+    let b = kiln.device().alloc(out.span_bytes().unwrap()).unwrap();
+    pack = pack.with(out.uid, &b);
+    let t = std::time::Instant::now();
+    plan.execute(&kiln.stream(), &pack).unwrap();
+    println!("ran in {:?}", t.elapsed());
+    let bytes = b.to_vec().unwrap();
+    let actual: Vec<f64> = bytes.chunks(2).map(|c| out.dtype.read(c)).collect();
+    let expected = reference::evaluate(&g, &inputs).unwrap();
+    println!("{:?}", expected[&out.uid].worst(&actual));
 }

@@ -1,0 +1,186 @@
+//! The file format of one compiled kernel.
+//!
+//! ```text
+//! "KILNENT1"                 8 bytes
+//! header length              u32, little endian
+//! header                     JSON: schema, key, what was asked, resources, lengths, digest
+//! payload                    cubin, PTX, log, one after another
+//! ```
+//! A reader trusts nothing: magic, schema, key, request and the payload's digest must all match.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::cache::key::{Key, Request, SCHEMA};
+use crate::compile::{Image, Resources};
+
+const MAGIC: &[u8; 8] = b"KILNENT1";
+
+/// No header is larger: it holds one source text.
+const HEADER_BYTES_MAX: usize = 64 << 20;
+
+/// Why bytes are not the entry that was looked for. Each is a miss.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum EntryError {
+    /// The file does not begin like an entry, or ends early.
+    #[error("not an entry, or cut short")]
+    Malformed,
+    /// Another version of the format.
+    #[error("schema {0}, expected {SCHEMA}")]
+    Schema(u32),
+    /// The entry of another key.
+    #[error("entry of key {0}")]
+    Key(String),
+    /// The key matches but not what was asked: a collision or a forgery.
+    #[error("request differs")]
+    Request,
+    /// The payload is not what was written.
+    #[error("payload digest differs")]
+    Digest,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Header {
+    schema: u32,
+    key: String,
+    request: Request,
+    kernels: Vec<String>,
+    resources: Resources,
+    cubin_bytes: usize,
+    ptx_bytes: usize,
+    log_bytes: usize,
+    payload_blake3: String,
+}
+
+/// A compiled kernel with what was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// What was asked.
+    pub request: Request,
+    /// What came of it.
+    pub image: Image,
+}
+
+impl Entry {
+    /// The file's bytes.
+    pub fn encode(request: &Request, image: &Image) -> Vec<u8> {
+        let payload = [&image.cubin, image.ptx.as_bytes(), image.log.as_bytes()].concat();
+        let header = Header {
+            schema: SCHEMA,
+            key: Key::of(request).to_hex(),
+            request: request.clone(),
+            kernels: vec![request.entry.clone()],
+            resources: image.resources,
+            cubin_bytes: image.cubin.len(),
+            ptx_bytes: image.ptx.len(),
+            log_bytes: image.log.len(),
+            payload_blake3: blake3::hash(&payload).to_hex().to_string(),
+        };
+        let header = serde_json::to_vec(&header).expect("plain data is JSON");
+        [MAGIC, &(header.len() as u32).to_le_bytes()[..], &header, &payload].concat()
+    }
+
+    /// Reads and checks a file's bytes against the key they were found under.
+    ///
+    /// # Errors
+    /// The first thing that does not match.
+    pub fn decode(bytes: &[u8], key: Key) -> Result<Entry, EntryError> {
+        let rest = bytes.strip_prefix(MAGIC).ok_or(EntryError::Malformed)?;
+        let (length, rest) = rest.split_first_chunk::<4>().ok_or(EntryError::Malformed)?;
+        let length = u32::from_le_bytes(*length) as usize;
+        if length > HEADER_BYTES_MAX || length > rest.len() {
+            return Err(EntryError::Malformed);
+        }
+        let (header, payload) = rest.split_at(length);
+        let header: Header = serde_json::from_slice(header).map_err(|_| EntryError::Malformed)?;
+        if header.schema != SCHEMA {
+            return Err(EntryError::Schema(header.schema));
+        }
+        if header.key != key.to_hex() {
+            return Err(EntryError::Key(header.key));
+        }
+        if Key::of(&header.request) != key {
+            return Err(EntryError::Request);
+        }
+        if blake3::hash(payload).to_hex().as_str() != header.payload_blake3 {
+            return Err(EntryError::Digest);
+        }
+        let (cubin, rest) =
+            payload.split_at_checked(header.cubin_bytes).ok_or(EntryError::Malformed)?;
+        let (ptx, log) = rest.split_at_checked(header.ptx_bytes).ok_or(EntryError::Malformed)?;
+        if log.len() != header.log_bytes {
+            return Err(EntryError::Malformed);
+        }
+        let text =
+            |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| EntryError::Malformed);
+        let image = Image {
+            cubin: cubin.to_vec(),
+            ptx: text(ptx)?,
+            log: text(log)?,
+            resources: header.resources,
+        };
+        Ok(Entry { request: header.request, image })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compile::Toolchain;
+    use crate::target::Arch;
+
+    fn sample() -> (Request, Image) {
+        let request = Request {
+            stem: "s".into(),
+            entry: "e".into(),
+            source: "text".into(),
+            options: vec!["-a".into()],
+            arch: Arch::new(90),
+            toolchain: Toolchain { version: (13, 0), build: 88 },
+        };
+        let image = Image {
+            cubin: vec![1, 2, 3, 4],
+            ptx: "ptx".into(),
+            log: "log".into(),
+            resources: Resources { registers: 32, ..Resources::default() },
+        };
+        (request, image)
+    }
+
+    #[test]
+    fn round_trips() {
+        let (request, image) = sample();
+        let bytes = Entry::encode(&request, &image);
+        let entry = Entry::decode(&bytes, Key::of(&request)).expect("valid");
+        assert_eq!(entry, Entry { request, image });
+    }
+
+    #[test]
+    fn no_cut_and_no_flipped_byte_goes_unnoticed() {
+        let (request, image) = sample();
+        let (bytes, key) = (Entry::encode(&request, &image), Key::of(&request));
+        for length in 0..bytes.len() {
+            assert!(Entry::decode(&bytes[..length], key).is_err(), "cut at {length}");
+        }
+        let resources = String::from_utf8_lossy(&bytes).find("\"resources\"").expect("present");
+        for position in 0..bytes.len() {
+            // Counters that only inform are not covered by a digest.
+            if (resources..resources + 90).contains(&position) {
+                continue;
+            }
+            let mut damaged = bytes.clone();
+            damaged[position] ^= 0x10;
+            let decoded = Entry::decode(&damaged, key).map(|entry| entry.image);
+            assert!(decoded.is_err() || decoded == Ok(image.clone()), "flip at {position}");
+        }
+    }
+
+    #[test]
+    fn another_key_is_named() {
+        let (request, image) = sample();
+        let other = Request { source: "other".into(), ..request.clone() };
+        let error = Entry::decode(&Entry::encode(&request, &image), Key::of(&other));
+        assert_eq!(error, Err(EntryError::Key(Key::of(&request).to_hex())));
+    }
+}

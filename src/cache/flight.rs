@@ -1,0 +1,107 @@
+//! The memory tier: one value per key, built once, by one thread, while others for the same key
+//! wait and others for other keys do not notice.
+
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dashmap::DashMap;
+
+use crate::error::Result;
+
+/// A single-flight map.
+#[derive(Debug)]
+pub struct Flight<K: Eq + Hash, V> {
+    slots: DashMap<K, Arc<Slot<V>>>,
+}
+
+#[derive(Debug)]
+struct Slot<V> {
+    value: Mutex<Option<V>>,
+}
+
+impl<K: Eq + Hash, V> Default for Flight<K, V> {
+    fn default() -> Self {
+        Flight { slots: DashMap::new() }
+    }
+}
+
+impl<K: Eq + Hash + Clone, V: Clone> Flight<K, V> {
+    /// The value of a key, if it has been built.
+    pub fn get(&self, key: &K) -> Option<V> {
+        let slot = self.slots.get(key)?.clone();
+        slot.value.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The value of a key, built by this call if no other has.
+    ///
+    /// The map is not locked while building. A failure is not remembered: the next caller, waiting
+    /// ones included, tries again.
+    ///
+    /// # Errors
+    /// What `build` returns.
+    pub fn get_or_build(&self, key: &K, build: impl FnOnce() -> Result<V>) -> Result<V> {
+        let slot = match self.slots.get(key) {
+            Some(slot) => slot.clone(),
+            None => {
+                let fresh = || Arc::new(Slot { value: Mutex::new(None) });
+                self.slots.entry(key.clone()).or_insert_with(fresh).clone()
+            }
+        };
+        let mut value = slot.value.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(value) = &*value {
+            return Ok(value.clone());
+        }
+        let built = build()?;
+        *value = Some(built.clone());
+        Ok(built)
+    }
+
+    /// The number of values built.
+    pub fn len(&self) -> usize {
+        let built = |slot: &Arc<Slot<V>>| {
+            slot.value.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        };
+        // Slots are taken out first: a shard must not stay locked while one of its values is built.
+        let slots: Vec<Arc<Slot<V>>> = self.slots.iter().map(|slot| slot.value().clone()).collect();
+        slots.iter().filter(|slot| built(slot)).count()
+    }
+
+    /// Whether nothing has been built.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::error::Error;
+
+    #[test]
+    fn many_threads_build_once() {
+        let (flight, built) = (Flight::<u32, u32>::default(), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|| {
+                    let value = flight.get_or_build(&7, || {
+                        std::thread::sleep(std::time::Duration::from_millis(20));
+                        built.fetch_add(1, Ordering::Relaxed);
+                        Ok(49)
+                    });
+                    assert_eq!(value.ok(), Some(49));
+                });
+            }
+        });
+        assert_eq!((built.into_inner(), flight.len()), (1, 1));
+    }
+
+    #[test]
+    fn a_failure_is_tried_again() {
+        let flight = Flight::<u32, u32>::default();
+        assert!(flight.get_or_build(&1, || Err(Error::internal("no"))).is_err());
+        assert_eq!(flight.get(&1), None);
+        assert_eq!(flight.get_or_build(&1, || Ok(5)).ok(), Some(5));
+    }
+}

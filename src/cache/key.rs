@@ -1,0 +1,116 @@
+//! What identifies a compiled kernel.
+
+use std::fmt;
+
+use blake3::Hasher;
+use serde::{Deserialize, Serialize};
+
+use crate::codegen::KernelSource;
+use crate::compile::{Toolchain, options};
+use crate::target::Arch;
+
+/// Changes whenever the meaning of keys or the entry format does.
+pub const SCHEMA: u32 = 1;
+
+/// The identity of a compiled kernel: everything that can change a bit of it, and nothing else.
+///
+/// The rendered source stands for templates, graph and knobs; the options for how it is compiled;
+/// version and build for what compiles it. Neither the device's name nor the driver's version
+/// counts: what is stored is machine code for one exact architecture.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key([u8; 32]);
+
+impl Key {
+    /// The key of a request.
+    pub fn of(request: &Request) -> Key {
+        let mut hasher = Hasher::new_derive_key("kiln 2026-11 compiled kernel key");
+        hasher.update(&SCHEMA.to_le_bytes());
+        let mut part = |bytes: &[u8]| {
+            hasher.update(&(bytes.len() as u64).to_le_bytes());
+            hasher.update(bytes);
+        };
+        part(request.source.as_bytes());
+        for option in &request.options {
+            part(option.as_bytes());
+        }
+        part(request.arch.to_string().as_bytes());
+        part(request.toolchain.to_string().as_bytes());
+        Key(*hasher.finalize().as_bytes())
+    }
+
+    /// 64 hexadecimal digits.
+    pub fn to_hex(self) -> String {
+        blake3::Hash::from_bytes(self.0).to_hex().to_string()
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.to_hex())
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Key({})", &self.to_hex()[..16])
+    }
+}
+
+/// What is asked of the compiler; stored in the entry and compared on a hit.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Request {
+    /// The kernel's stem, for people.
+    pub stem: String,
+    /// The kernel's name in the image.
+    pub entry: String,
+    /// The rendered source.
+    pub source: String,
+    /// The options, without paths.
+    pub options: Vec<String>,
+    /// The exact architecture.
+    pub arch: Arch,
+    /// What compiles it.
+    pub toolchain: Toolchain,
+}
+
+impl Request {
+    /// The request for a source compiled by a toolchain.
+    pub fn new(source: &KernelSource, toolchain: &Toolchain) -> Request {
+        Request {
+            stem: source.stem.clone(),
+            entry: source.entry.clone(),
+            source: source.text.clone(),
+            options: options(source.arch),
+            arch: source.arch,
+            toolchain: toolchain.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_counts() {
+        let base = Request {
+            stem: "s".into(),
+            entry: "e".into(),
+            source: "text".into(),
+            options: vec!["-a".into(), "-b".into()],
+            arch: Arch::new(90),
+            toolchain: Toolchain { version: (13, 0), build: 88 },
+        };
+        let changed = [
+            Request { source: "text ".into(), ..base.clone() },
+            Request { options: vec!["-a-b".into()], ..base.clone() },
+            Request { arch: Arch::of_device(90), ..base.clone() },
+            Request { toolchain: Toolchain { version: (13, 0), build: 89 }, ..base.clone() },
+        ];
+        for request in changed {
+            assert_ne!(Key::of(&request), Key::of(&base), "{request:?}");
+        }
+        let renamed = Request { stem: "another".into(), ..base.clone() };
+        assert_eq!(Key::of(&renamed), Key::of(&base));
+    }
+}

@@ -1,0 +1,285 @@
+//! The binding to one NVRTC library, loaded by full path.
+//!
+//! cudarc's own loader looks libraries up by bare name, panics when none is found, and may pick
+//! another one than was located. The types are cudarc's; the functions are resolved here.
+
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::path::{Path, PathBuf};
+use std::ptr;
+
+use cudarc::nvrtc::sys::{nvrtcProgram, nvrtcResult};
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+
+use crate::codegen::KernelSource;
+use crate::compile::{Image, elf, options};
+use crate::error::{Error, Result};
+
+type Status = nvrtcResult;
+
+/// A loaded NVRTC; compiles from any number of threads.
+pub struct Compiler {
+    path: PathBuf,
+    version: (i32, i32),
+    functions: Functions,
+    /// Kept loaded for as long as the functions are called: for the rest of the process, because
+    /// NVRTC does not survive being unloaded.
+    _library: std::mem::ManuallyDrop<Library>,
+}
+
+struct Functions {
+    version: unsafe extern "C" fn(*mut c_int, *mut c_int) -> Status,
+    create: unsafe extern "C" fn(
+        *mut nvrtcProgram,
+        *const c_char,
+        *const c_char,
+        c_int,
+        *const *const c_char,
+        *const *const c_char,
+    ) -> Status,
+    destroy: unsafe extern "C" fn(*mut nvrtcProgram) -> Status,
+    compile: unsafe extern "C" fn(nvrtcProgram, c_int, *const *const c_char) -> Status,
+    log_size: unsafe extern "C" fn(nvrtcProgram, *mut usize) -> Status,
+    log: unsafe extern "C" fn(nvrtcProgram, *mut c_char) -> Status,
+    ptx_size: unsafe extern "C" fn(nvrtcProgram, *mut usize) -> Status,
+    ptx: unsafe extern "C" fn(nvrtcProgram, *mut c_char) -> Status,
+    cubin_size: unsafe extern "C" fn(nvrtcProgram, *mut usize) -> Status,
+    cubin: unsafe extern "C" fn(nvrtcProgram, *mut c_char) -> Status,
+    error_string: unsafe extern "C" fn(Status) -> *const c_char,
+}
+
+impl std::fmt::Debug for Compiler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (major, minor) = self.version;
+        write!(f, "NVRTC {major}.{minor} at {}", self.path.display())
+    }
+}
+
+impl Compiler {
+    /// Loads the library and the builtins beside it.
+    ///
+    /// # Errors
+    /// `Compile` when it can not be loaded or is older than 12.0.
+    pub fn load(path: &Path) -> Result<Compiler> {
+        let shown = path.display().to_string();
+        let failed = |error: libloading::Error| {
+            Error::compile(format!("failed to load NVRTC `{shown}`: {error}"))
+        };
+        // NVRTC opens its builtins by bare name and ignores run paths: loaded before it, they are
+        // found whatever the library path.
+        for builtins in builtins_beside(path) {
+            // SAFETY: loading runs the library's initialisers; these are NVIDIA's.
+            let library = unsafe { Library::open(Some(&builtins), RTLD_NOW | RTLD_GLOBAL) };
+            std::mem::forget(library.map_err(failed)?);
+        }
+        // SAFETY: as above.
+        let library =
+            unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) }.map_err(failed)?;
+        // SAFETY: the signatures are those of nvrtc.h, unchanged since CUDA 11.2.
+        let functions = unsafe { Functions::resolve(&library) }.map_err(failed)?;
+        let mut version = (0, 0);
+        // SAFETY: both pointers are valid for a write.
+        let status = unsafe { (functions.version)(&mut version.0, &mut version.1) };
+        if status != Status::NVRTC_SUCCESS || version.0 < 12 {
+            let (major, minor) = version;
+            let text =
+                format!("NVRTC `{shown}` has version {major}.{minor}, expected 12.0 or newer");
+            return Err(Error::compile(text));
+        }
+        let library = std::mem::ManuallyDrop::new(library);
+        Ok(Compiler { path: path.to_owned(), version, functions, _library: library })
+    }
+
+    /// The library file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Major and minor version.
+    pub fn version(&self) -> (i32, i32) {
+        self.version
+    }
+
+    /// Compiles a source for its architecture.
+    ///
+    /// # Errors
+    /// `Compile` with stem, options and log.
+    pub fn compile(&self, source: &KernelSource) -> Result<Image> {
+        let mut options = options(source.arch);
+        if self.version >= (12, 9) {
+            // Its own cache answers with an empty log, and the log has the spill report.
+            options.push("--no-cache".to_owned());
+        }
+        let name = format!("{}.cu", source.stem);
+        let output = self.run(&source.text, &name, &options)?;
+        let resources = elf::resources(&output.cubin, &source.entry, &output.log)?;
+        Ok(Image { cubin: output.cubin, ptx: output.ptx, log: output.log, resources })
+    }
+
+    /// The value of `__CUDACC_VER_BUILD__`: which build of its version this is.
+    ///
+    /// # Errors
+    /// `Compile` when the probe fails.
+    pub fn build(&self) -> Result<u32> {
+        let text = "extern \"C\" __constant__ const unsigned build = __CUDACC_VER_BUILD__;\n\
+                    extern \"C\" __global__ void probe(unsigned* out) { *out = *(volatile const \
+                    unsigned*)&build; }\n";
+        let options = ["--gpu-architecture=compute_80".to_owned()];
+        let output = self.run(text, "build.cu", &options)?;
+        let declared = output.ptx.split(" build = ").nth(1);
+        let number: Option<u32> = declared
+            .and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).next())
+            .and_then(|digits| digits.parse().ok());
+        number.ok_or_else(|| {
+            let shown = self.path.display();
+            Error::compile(format!("failed to read the build number of NVRTC `{shown}`"))
+        })
+    }
+
+    fn run(&self, text: &str, name: &str, options: &[String]) -> Result<Output> {
+        let c_string = |text: &str| {
+            CString::new(text).map_err(|_| Error::compile(format!("`{name}` holds a NUL byte")))
+        };
+        let (source, c_name) = (c_string(text)?, c_string(name)?);
+        let program = Program::create(self, &source, &c_name)?;
+        let texts = options.iter().map(|text| c_string(text)).collect::<Result<Vec<_>>>()?;
+        let pointers: Vec<*const c_char> = texts.iter().map(|text| text.as_ptr()).collect();
+        // SAFETY: the program is live and the option strings outlive the call.
+        let status = unsafe {
+            (self.functions.compile)(program.handle, pointers.len() as c_int, pointers.as_ptr())
+        };
+        let log = program.text(self.functions.log_size, self.functions.log)?;
+        if status != Status::NVRTC_SUCCESS {
+            let (shown, reason) = (options.join(" "), self.reason(status));
+            return Err(Error::compile(format!(
+                "failed to compile `{name}` with {shown}: {reason}\n{}",
+                log.trim_end()
+            )));
+        }
+        let ptx = program.text(self.functions.ptx_size, self.functions.ptx)?;
+        let cubin = match options.iter().any(|option| option.contains("=sm_")) {
+            true => program.bytes(self.functions.cubin_size, self.functions.cubin)?,
+            false => Vec::new(),
+        };
+        Ok(Output { cubin, ptx, log })
+    }
+
+    fn reason(&self, status: Status) -> String {
+        // SAFETY: the function returns a static string for every status.
+        let text = unsafe { CStr::from_ptr((self.functions.error_string)(status)) };
+        text.to_string_lossy().into_owned()
+    }
+
+    fn check(&self, status: Status, attempt: &str) -> Result<()> {
+        match status {
+            Status::NVRTC_SUCCESS => Ok(()),
+            _ => Err(Error::compile(format!("failed to {attempt}: {}", self.reason(status)))),
+        }
+    }
+}
+
+struct Output {
+    cubin: Vec<u8>,
+    ptx: String,
+    log: String,
+}
+
+impl Functions {
+    /// # Safety
+    /// `library` must be NVRTC.
+    unsafe fn resolve(library: &Library) -> std::result::Result<Functions, libloading::Error> {
+        // SAFETY: the caller promises the library, nvrtc.h the signatures.
+        unsafe {
+            Ok(Functions {
+                version: *library.get(b"nvrtcVersion\0")?,
+                create: *library.get(b"nvrtcCreateProgram\0")?,
+                destroy: *library.get(b"nvrtcDestroyProgram\0")?,
+                compile: *library.get(b"nvrtcCompileProgram\0")?,
+                log_size: *library.get(b"nvrtcGetProgramLogSize\0")?,
+                log: *library.get(b"nvrtcGetProgramLog\0")?,
+                ptx_size: *library.get(b"nvrtcGetPTXSize\0")?,
+                ptx: *library.get(b"nvrtcGetPTX\0")?,
+                cubin_size: *library.get(b"nvrtcGetCUBINSize\0")?,
+                cubin: *library.get(b"nvrtcGetCUBIN\0")?,
+                error_string: *library.get(b"nvrtcGetErrorString\0")?,
+            })
+        }
+    }
+}
+
+/// A live `nvrtcProgram`.
+struct Program<'a> {
+    compiler: &'a Compiler,
+    handle: nvrtcProgram,
+}
+
+impl<'a> Program<'a> {
+    fn create(compiler: &'a Compiler, source: &CStr, name: &CStr) -> Result<Self> {
+        let mut handle = ptr::null_mut();
+        // SAFETY: the strings are NUL-terminated and copied by the call; no headers are passed.
+        let status = unsafe {
+            (compiler.functions.create)(
+                &mut handle,
+                source.as_ptr(),
+                name.as_ptr(),
+                0,
+                ptr::null(),
+                ptr::null(),
+            )
+        };
+        compiler.check(status, "create an NVRTC program")?;
+        Ok(Program { compiler, handle })
+    }
+
+    fn bytes(
+        &self,
+        size_of: unsafe extern "C" fn(nvrtcProgram, *mut usize) -> Status,
+        read: unsafe extern "C" fn(nvrtcProgram, *mut c_char) -> Status,
+    ) -> Result<Vec<u8>> {
+        let mut size = 0;
+        // SAFETY: the program is live and `size` valid for a write.
+        let status = unsafe { size_of(self.handle, &mut size) };
+        self.compiler.check(status, "ask NVRTC for the size of a result")?;
+        let mut bytes = vec![0u8; size];
+        // SAFETY: the buffer has the size NVRTC asked for.
+        let status = unsafe { read(self.handle, bytes.as_mut_ptr().cast()) };
+        self.compiler.check(status, "read a result from NVRTC")?;
+        Ok(bytes)
+    }
+
+    /// A result that is a NUL-terminated text.
+    fn text(
+        &self,
+        size_of: unsafe extern "C" fn(nvrtcProgram, *mut usize) -> Status,
+        read: unsafe extern "C" fn(nvrtcProgram, *mut c_char) -> Status,
+    ) -> Result<String> {
+        let mut bytes = self.bytes(size_of, read)?;
+        bytes.truncate(bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len()));
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+impl Drop for Program<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the handle was created by this library and is destroyed once.
+        unsafe { (self.compiler.functions.destroy)(&mut self.handle) };
+    }
+}
+
+/// `libnvrtc-builtins.so.*` in the library's folder.
+fn builtins_beside(path: &Path) -> Vec<PathBuf> {
+    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let Some(entries) = real.parent().and_then(|folder| std::fs::read_dir(folder).ok()) else {
+        return Vec::new();
+    };
+    let is_builtins = |path: &PathBuf| {
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        name.is_some_and(|name| name.starts_with("libnvrtc-builtins.so"))
+    };
+    let mut found: Vec<PathBuf> = entries
+        .filter_map(|entry| entry.ok())
+        .map(|entry| entry.path())
+        .filter(is_builtins)
+        .collect();
+    found.sort();
+    found
+}

@@ -1,0 +1,151 @@
+//! Handles on a device's memory, queues and points in time; dropping one gives it back.
+
+use std::sync::Arc;
+
+use crate::device::{Device, Driver};
+use crate::error::{Error, Result};
+
+/// Device memory. Dropping it frees it; work that still uses it must have finished.
+#[derive(Debug)]
+pub struct Buffer {
+    driver: Arc<dyn Driver>,
+    address: u64,
+    bytes: u64,
+}
+
+impl Buffer {
+    pub(super) fn new(driver: Arc<dyn Driver>, bytes: u64) -> Result<Buffer> {
+        let address = driver.alloc(bytes)?;
+        Ok(Buffer { driver, address, bytes })
+    }
+
+    /// The device address.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// The size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Copies from the host to `offset`, after everything on the default stream, and waits.
+    ///
+    /// # Errors
+    /// `BadParam` when the bytes do not fit, `Driver` when the copy fails.
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.check(offset, bytes.len())?;
+        self.driver.write(self.address + offset, bytes, 0)
+    }
+
+    /// Copies to the host from `offset`, after everything on the default stream, and waits.
+    ///
+    /// # Errors
+    /// `BadParam` when the range exceeds the buffer, `Driver` when the copy fails.
+    pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.check(offset, bytes.len())?;
+        self.driver.read(self.address + offset, bytes, 0)
+    }
+
+    /// The whole content.
+    ///
+    /// # Errors
+    /// As [`Buffer::read`].
+    pub fn to_vec(&self) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.bytes as usize];
+        self.read(0, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn check(&self, offset: u64, bytes: usize) -> Result<()> {
+        let end = offset.checked_add(bytes as u64);
+        match end.is_some_and(|end| end <= self.bytes) {
+            true => Ok(()),
+            false => Err(Error::bad_param(format!(
+                "{bytes} bytes at offset {offset} exceed a buffer of {} bytes",
+                self.bytes
+            ))),
+        }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.driver.free(self.address);
+    }
+}
+
+/// A queue of work on a device.
+#[derive(Debug)]
+pub struct Stream {
+    driver: Arc<dyn Driver>,
+    handle: u64,
+}
+
+impl Stream {
+    pub(super) fn new(driver: Arc<dyn Driver>) -> Result<Stream> {
+        let handle = driver.stream_create()?;
+        Ok(Stream { driver, handle })
+    }
+
+    pub(super) fn default_of(driver: Arc<dyn Driver>) -> Stream {
+        Stream { driver, handle: 0 }
+    }
+
+    /// The device's own handle: a `CUstream` on a GPU.
+    pub fn handle(&self) -> u64 {
+        self.handle
+    }
+
+    /// Waits until everything queued has run.
+    ///
+    /// # Errors
+    /// `Driver` when something queued has failed.
+    pub fn synchronize(&self) -> Result<()> {
+        self.driver.synchronize(self.handle)
+    }
+
+    /// Marks this point of the queue.
+    ///
+    /// # Errors
+    /// `Driver` when it can not be recorded.
+    pub fn record(&self) -> Result<Event> {
+        let handle = self.driver.event_record(self.handle)?;
+        Ok(Event { driver: self.driver.clone(), handle })
+    }
+
+    pub(crate) fn belongs_to(&self, device: &Device) -> bool {
+        device.is(&self.driver)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.handle != 0 {
+            self.driver.stream_destroy(self.handle);
+        }
+    }
+}
+
+/// A marked point of a stream.
+#[derive(Debug)]
+pub struct Event {
+    driver: Arc<dyn Driver>,
+    handle: u64,
+}
+
+impl Event {
+    /// Milliseconds from `earlier` to this event; waits for this one.
+    ///
+    /// # Errors
+    /// `Driver` when something before the events has failed.
+    pub fn elapsed_ms(&self, earlier: &Event) -> Result<f64> {
+        self.driver.event_elapsed_ms(earlier.handle, self.handle)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        self.driver.event_destroy(self.handle);
+    }
+}

@@ -1,0 +1,279 @@
+//! An NVIDIA GPU, through cudarc's `driver::result` layer and, where it falls short, `sys`.
+
+use std::ffi::{CString, c_void};
+use std::ptr;
+use std::sync::Arc;
+
+use cudarc::driver::{DriverError, result, sys};
+
+use crate::compile::Image;
+use crate::device::{Driver, Launch, Launchable};
+use crate::error::{Error, Result};
+use crate::target::{Arch, Target};
+
+/// The number of GPUs.
+pub(super) fn count() -> Result<u32> {
+    // SAFETY: asks the dynamic loader whether the driver library is there; cudarc panics when it
+    // is used without.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(Error::driver("no CUDA driver: libcuda.so was not found"));
+    }
+    result::init().map_err(failed("initialise the CUDA driver"))?;
+    let count = result::device::get_count().map_err(failed("count the GPUs"))?;
+    Ok(count as u32)
+}
+
+fn failed(attempt: &'static str) -> impl FnOnce(DriverError) -> Error {
+    move |error| {
+        let name = error
+            .error_name()
+            .map_or_else(|_| format!("{:?}", error.0), |name| name.to_string_lossy().into_owned());
+        Error::driver(format!("failed to {attempt}: {name}")).caused_by(error)
+    }
+}
+
+/// A device's primary context, retained for as long as anything refers to it.
+#[derive(Debug)]
+struct Primary {
+    device: sys::CUdevice,
+    context: sys::CUcontext,
+}
+
+// SAFETY: a CUDA context may be made current on any thread; the driver does its own locking.
+unsafe impl Send for Primary {}
+// SAFETY: as above.
+unsafe impl Sync for Primary {}
+
+impl Primary {
+    /// Makes the context current on this thread if it is not.
+    fn bind(&self) -> Result<()> {
+        let current = result::ctx::get_current().map_err(failed("read the current context"))?;
+        if current != Some(self.context) {
+            // SAFETY: the context is retained for the life of `self`.
+            unsafe { result::ctx::set_current(self.context) }
+                .map_err(failed("make the context current"))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Primary {
+    fn drop(&mut self) {
+        // SAFETY: retained once in `open`. Failure at shutdown leaves nothing to do.
+        let _ = unsafe { result::primary_ctx::release(self.device) };
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct CudaDriver {
+    primary: Arc<Primary>,
+    target: Target,
+}
+
+impl CudaDriver {
+    pub(super) fn open(index: u32) -> Result<CudaDriver> {
+        let count = count()?;
+        if index >= count {
+            return Err(Error::bad_param(format!("no GPU {index}: the driver has {count}")));
+        }
+        let device = result::device::get(index as i32).map_err(failed("open the GPU"))?;
+        // SAFETY: `device` is valid; the context is released when `Primary` is dropped.
+        let context = unsafe { result::primary_ctx::retain(device) }
+            .map_err(failed("retain the GPU's primary context"))?;
+        let primary = Arc::new(Primary { device, context });
+        primary.bind()?;
+        Ok(CudaDriver { target: target(device)?, primary })
+    }
+}
+
+fn target(device: sys::CUdevice) -> Result<Target> {
+    use sys::CUdevice_attribute_enum::*;
+    let attribute = |attribute| {
+        // SAFETY: `device` is valid.
+        let value = unsafe { result::device::get_attribute(device, attribute) };
+        value.map(|value| value as u32).map_err(failed("read an attribute of the GPU"))
+    };
+    let major = attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+    let minor = attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+    Ok(Target {
+        name: result::device::get_name(device).map_err(failed("read the GPU's name"))?,
+        arch: Arch::of_device((major * 10 + minor) as u16),
+        sm_count: attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        shared_block_bytes_max: attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
+        shared_sm_bytes: attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)?,
+        registers_sm: attribute(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR)?,
+        threads_sm_max: attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?,
+        l2_bytes: u64::from(attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?),
+    })
+}
+
+impl Driver for CudaDriver {
+    fn target(&self) -> &Target {
+        &self.target
+    }
+
+    fn alloc(&self, bytes: u64) -> Result<u64> {
+        self.primary.bind()?;
+        // SAFETY: a plain allocation. The driver refuses 0 bytes, a buffer may have none.
+        unsafe { result::malloc_sync(bytes.max(1) as usize) }.map_err(failed("allocate memory"))
+    }
+
+    fn free(&self, address: u64) {
+        // SAFETY: the address came from `alloc` and is freed once, by its buffer. A failure here
+        // is an earlier asynchronous one, which the next call reports.
+        let _ = self.primary.bind().map(|()| unsafe { result::free_sync(address) });
+    }
+
+    fn write(&self, address: u64, bytes: &[u8], stream: u64) -> Result<()> {
+        self.primary.bind()?;
+        let handle = stream as sys::CUstream;
+        // SAFETY: the buffer checked the range; the copy is waited for, so `bytes` outlives it.
+        unsafe {
+            result::memcpy_htod_async(address, bytes, handle)
+                .and_then(|()| result::stream::synchronize(handle))
+        }
+        .map_err(failed("copy to the GPU"))
+    }
+
+    fn read(&self, address: u64, bytes: &mut [u8], stream: u64) -> Result<()> {
+        self.primary.bind()?;
+        let handle = stream as sys::CUstream;
+        // SAFETY: as in `write`.
+        unsafe {
+            result::memcpy_dtoh_async(bytes, address, handle)
+                .and_then(|()| result::stream::synchronize(handle))
+        }
+        .map_err(failed("copy from the GPU"))
+    }
+
+    fn stream_create(&self) -> Result<u64> {
+        self.primary.bind()?;
+        let stream = result::stream::create(result::stream::StreamKind::NonBlocking);
+        stream.map(|stream| stream as u64).map_err(failed("create a stream"))
+    }
+
+    fn stream_destroy(&self, stream: u64) {
+        // SAFETY: created by `stream_create`, destroyed once; the driver finishes queued work.
+        let _ = self.primary.bind().map(|()| unsafe { result::stream::destroy(stream as _) });
+    }
+
+    fn synchronize(&self, stream: u64) -> Result<()> {
+        self.primary.bind()?;
+        // SAFETY: the stream is alive.
+        unsafe { result::stream::synchronize(stream as _) }.map_err(failed("run queued work"))
+    }
+
+    fn event_record(&self, stream: u64) -> Result<u64> {
+        self.primary.bind()?;
+        let event = result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT)
+            .map_err(failed("create an event"))?;
+        // SAFETY: event and stream are alive.
+        unsafe { result::event::record(event, stream as _) }.map_err(failed("record an event"))?;
+        Ok(event as u64)
+    }
+
+    fn event_destroy(&self, event: u64) {
+        // SAFETY: created by `event_record`, destroyed once.
+        let _ = self.primary.bind().map(|()| unsafe { result::event::destroy(event as _) });
+    }
+
+    fn event_elapsed_ms(&self, start: u64, end: u64) -> Result<f64> {
+        self.primary.bind()?;
+        // SAFETY: both events are alive and recorded.
+        let elapsed = unsafe {
+            result::event::synchronize(end as _)
+                .and_then(|()| result::event::elapsed(start as _, end as _))
+        };
+        elapsed.map(f64::from).map_err(failed("time two events"))
+    }
+
+    fn load(&self, image: &Image, entry: &str, shared_bytes: u32) -> Result<Arc<dyn Launchable>> {
+        self.primary.bind()?;
+        let name = CString::new(entry).expect("kernel names are identifiers");
+        // SAFETY: the image is a complete cubin that outlives the call, which copies it.
+        let module = unsafe { result::module::load_data(image.cubin.as_ptr().cast()) }
+            .map_err(failed("load a cubin"))?;
+        let loaded = Module { primary: self.primary.clone(), module };
+        // SAFETY: the module is alive.
+        let function = unsafe { result::module::get_function(module, name) }
+            .map_err(failed("find the kernel in its cubin"))?;
+        if shared_bytes > 48 << 10 {
+            let limit =
+                sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: the function is alive.
+            unsafe {
+                result::function::set_function_attribute(function, limit, shared_bytes as i32)
+            }
+            .map_err(failed("raise the kernel's shared memory limit"))?;
+        }
+        Ok(Arc::new(CudaKernel { loaded, function }))
+    }
+}
+
+/// A loaded module; keeps its context.
+#[derive(Debug)]
+struct Module {
+    primary: Arc<Primary>,
+    module: sys::CUmodule,
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        // SAFETY: loaded once, unloaded once; the driver waits for kernels in flight.
+        let _ = self.primary.bind().map(|()| unsafe { result::module::unload(self.module) });
+    }
+}
+
+#[derive(Debug)]
+struct CudaKernel {
+    loaded: Module,
+    function: sys::CUfunction,
+}
+
+// SAFETY: module and function handles may be used from any thread with their context current.
+unsafe impl Send for CudaKernel {}
+// SAFETY: as above.
+unsafe impl Sync for CudaKernel {}
+
+/// Markers of `cuLaunchKernel`'s `extra` list (cuda.h).
+const PARAM_END: *mut c_void = ptr::null_mut();
+const PARAM_BUFFER_POINTER: *mut c_void = ptr::without_provenance_mut(1);
+const PARAM_BUFFER_SIZE: *mut c_void = ptr::without_provenance_mut(2);
+
+impl Launchable for CudaKernel {
+    fn launch(&self, launch: &Launch, arguments: &[u64], stream: u64) -> Result<()> {
+        self.loaded.primary.bind()?;
+        let mut attribute = sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE,
+            pad: [0; 4],
+            value: sys::CUlaunchAttributeValue { cooperative: 1 },
+        };
+        let config = sys::CUlaunchConfig {
+            gridDimX: launch.grid,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: launch.threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: launch.shared_bytes,
+            hStream: stream as sys::CUstream,
+            attrs: &mut attribute,
+            numAttrs: u32::from(launch.cooperative),
+        };
+        let mut bytes = size_of_val(arguments);
+        let mut extra = [
+            PARAM_BUFFER_POINTER,
+            arguments.as_ptr().cast_mut().cast(),
+            PARAM_BUFFER_SIZE,
+            (&raw mut bytes).cast(),
+            PARAM_END,
+        ];
+        // SAFETY: the packed buffer matches the kernel's parameters, 8 bytes each; the driver
+        // copies it, the configuration and the attribute before it returns. Addresses in it were
+        // checked against the plan's tensors.
+        let status = unsafe {
+            sys::cuLaunchKernelEx(&config, self.function, ptr::null_mut(), extra.as_mut_ptr())
+        };
+        status.result().map_err(failed("launch a kernel"))
+    }
+}

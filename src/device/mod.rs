@@ -1,0 +1,197 @@
+//! Where kernels run: an NVIDIA GPU, the simulated device, or nowhere.
+//!
+//! One small trait, [`Driver`], with three implementations that load the same image and take the
+//! same launch. Around it the handles users hold: [`Device`], [`Stream`], [`Buffer`], [`Event`].
+//! This module knows images and addresses; it must never know graphs, plans or the cache.
+
+mod buffer;
+mod cuda;
+mod null;
+mod sim;
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+pub use buffer::{Buffer, Event, Stream};
+
+use crate::compile::Image;
+use crate::error::{Error, Result};
+use crate::target::Target;
+
+/// Shape of a launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Launch {
+    /// Blocks along x.
+    pub grid: u32,
+    /// Threads per block along x.
+    pub threads: u32,
+    /// Dynamic shared memory in bytes.
+    pub shared_bytes: u32,
+    /// All blocks must be resident together.
+    pub cooperative: bool,
+}
+
+/// What a device can do. Addresses and stream handles are the implementation's own numbers; stream
+/// 0 always exists.
+pub(crate) trait Driver: fmt::Debug + Send + Sync {
+    fn target(&self) -> &Target;
+    fn alloc(&self, bytes: u64) -> Result<u64>;
+    fn free(&self, address: u64);
+    fn write(&self, address: u64, bytes: &[u8], stream: u64) -> Result<()>;
+    fn read(&self, address: u64, bytes: &mut [u8], stream: u64) -> Result<()>;
+    fn stream_create(&self) -> Result<u64>;
+    fn stream_destroy(&self, stream: u64);
+    fn synchronize(&self, stream: u64) -> Result<()>;
+    /// An event recorded after everything the stream holds so far.
+    fn event_record(&self, stream: u64) -> Result<u64>;
+    fn event_destroy(&self, event: u64);
+    /// Milliseconds between two recorded events; waits for the later one.
+    fn event_elapsed_ms(&self, start: u64, end: u64) -> Result<f64>;
+    /// Loads an image and finds the kernel `entry` in it.
+    fn load(&self, image: &Image, entry: &str, shared_bytes: u32) -> Result<Arc<dyn Launchable>>;
+}
+
+/// A loaded kernel. `arguments` holds its parameters, 8 bytes each, in order.
+pub(crate) trait Launchable: fmt::Debug + Send + Sync {
+    fn launch(&self, launch: &Launch, arguments: &[u64], stream: u64) -> Result<()>;
+}
+
+/// Which device to open.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub enum DeviceChoice {
+    /// GPU 0 if there is one, else the simulator.
+    #[default]
+    Auto,
+    /// The simulated device, as a target of the table ([`Target::named`]).
+    Sim(String),
+    /// The GPU of this index.
+    Cuda(u32),
+    /// A device that launches nothing, for measuring host overhead; as a target of the table.
+    Null(String),
+}
+
+impl FromStr for DeviceChoice {
+    type Err = Error;
+
+    /// Reads `auto`, `sim`, `sim:TARGET`, `cuda`, `cuda:N`, `null` or `null:TARGET`.
+    fn from_str(text: &str) -> Result<Self> {
+        let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
+        let named = |default: &str| if rest.is_empty() { default } else { rest }.to_owned();
+        let choice = match kind {
+            "auto" if rest.is_empty() => Some(DeviceChoice::Auto),
+            "sim" => Some(DeviceChoice::Sim(named("sim"))),
+            "null" => Some(DeviceChoice::Null(named("sim"))),
+            "cuda" => named("0").parse().ok().map(DeviceChoice::Cuda),
+            _ => None,
+        };
+        choice.ok_or_else(|| {
+            Error::bad_param(format!(
+                "unknown device `{text}`: expected auto, sim[:TARGET], cuda[:N] or null[:TARGET]"
+            ))
+        })
+    }
+}
+
+/// An open device; clones share it.
+#[derive(Debug, Clone)]
+pub struct Device {
+    driver: Arc<dyn Driver>,
+    kind: &'static str,
+}
+
+impl Device {
+    /// Opens a device.
+    ///
+    /// # Errors
+    /// `BadParam` for an unknown target, `Driver` when the GPU can not be opened.
+    pub fn open(choice: &DeviceChoice) -> Result<Device> {
+        match choice {
+            DeviceChoice::Auto if cuda::count().is_ok_and(|count| count > 0) => Device::cuda(0),
+            DeviceChoice::Auto => Ok(Device::sim(Target::sim())),
+            DeviceChoice::Sim(name) => Target::named(name).map(Device::sim),
+            DeviceChoice::Cuda(index) => Device::cuda(*index),
+            DeviceChoice::Null(name) => Target::named(name).map(Device::null),
+        }
+    }
+
+    /// The simulated device, with the limits of `target`.
+    pub fn sim(target: Target) -> Device {
+        Device { driver: Arc::new(sim::SimDriver::new(target)), kind: "sim" }
+    }
+
+    /// The GPU of this index.
+    ///
+    /// # Errors
+    /// `Driver` when there is no CUDA driver or no such GPU.
+    pub fn cuda(index: u32) -> Result<Device> {
+        Ok(Device { driver: Arc::new(cuda::CudaDriver::open(index)?), kind: "cuda" })
+    }
+
+    /// A device that accepts everything and launches nothing; buffers have no memory.
+    pub fn null(target: Target) -> Device {
+        Device { driver: Arc::new(null::NullDriver::new(target)), kind: "null" }
+    }
+
+    /// The number of GPUs.
+    ///
+    /// # Errors
+    /// `Driver` when there is no CUDA driver.
+    pub fn cuda_count() -> Result<u32> {
+        cuda::count()
+    }
+
+    /// What the device is.
+    pub fn target(&self) -> &Target {
+        self.driver.target()
+    }
+
+    /// `sim`, `cuda` or `null`.
+    pub fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    /// A buffer of uninitialised memory.
+    ///
+    /// # Errors
+    /// `Driver` when there is not enough memory.
+    pub fn alloc(&self, bytes: u64) -> Result<Buffer> {
+        Buffer::new(self.driver.clone(), bytes)
+    }
+
+    /// A buffer filled from the host.
+    ///
+    /// # Errors
+    /// `Driver` when there is not enough memory or the copy fails.
+    pub fn upload(&self, bytes: &[u8]) -> Result<Buffer> {
+        let buffer = self.alloc(bytes.len() as u64)?;
+        buffer.write(0, bytes)?;
+        Ok(buffer)
+    }
+
+    /// A new stream; work on different streams may overlap.
+    ///
+    /// # Errors
+    /// `Driver` when it can not be created.
+    pub fn stream(&self) -> Result<Stream> {
+        Stream::new(self.driver.clone())
+    }
+
+    /// The stream every device has.
+    pub fn default_stream(&self) -> Stream {
+        Stream::default_of(self.driver.clone())
+    }
+
+    pub(crate) fn load(
+        &self,
+        image: &Image,
+        entry: &str,
+        shared_bytes: u32,
+    ) -> Result<Arc<dyn Launchable>> {
+        self.driver.load(image, entry, shared_bytes)
+    }
+
+    pub(crate) fn is(&self, driver: &Arc<dyn Driver>) -> bool {
+        Arc::ptr_eq(&self.driver, driver)
+    }
+}

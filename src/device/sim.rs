@@ -1,0 +1,140 @@
+//! The simulated device: the image's PTX on `kiln-sim`. Every call runs to its end before it
+//! returns, so streams are in order by themselves.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use kiln_sim::{DeviceConfig, Kernel, Module};
+
+use crate::compile::Image;
+use crate::device::{Driver, Launch, Launchable};
+use crate::error::{Error, Result};
+use crate::target::Target;
+
+#[derive(Debug)]
+pub(super) struct SimDriver {
+    target: Target,
+    machine: Arc<Machine>,
+    events: Mutex<HashMap<u64, Instant>>,
+    handles: AtomicU64,
+}
+
+struct Machine(kiln_sim::Device);
+
+impl std::fmt::Debug for Machine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("kiln-sim")
+    }
+}
+
+impl SimDriver {
+    pub(super) fn new(target: Target) -> Self {
+        let config = DeviceConfig {
+            shared_bytes_max: target.shared_block_bytes_max,
+            sm_count: target.sm_count,
+            ..DeviceConfig::default()
+        };
+        SimDriver {
+            target,
+            machine: Arc::new(Machine(kiln_sim::Device::new(config))),
+            events: Mutex::default(),
+            handles: AtomicU64::new(1),
+        }
+    }
+
+    fn handle(&self) -> u64 {
+        self.handles.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+fn failed(attempt: &str) -> impl FnOnce(kiln_sim::Error) -> Error {
+    move |error| Error::driver(format!("failed to {attempt} on the simulated device: {error}"))
+}
+
+impl Driver for SimDriver {
+    fn target(&self) -> &Target {
+        &self.target
+    }
+
+    fn alloc(&self, bytes: u64) -> Result<u64> {
+        self.machine.0.alloc(bytes).map_err(failed("allocate memory"))
+    }
+
+    fn free(&self, address: u64) {
+        self.machine.0.free(address).expect("buffers are freed once");
+    }
+
+    fn write(&self, address: u64, bytes: &[u8], _stream: u64) -> Result<()> {
+        self.machine.0.write(address, bytes).map_err(failed("write memory"))
+    }
+
+    fn read(&self, address: u64, bytes: &mut [u8], _stream: u64) -> Result<()> {
+        self.machine.0.read(address, bytes).map_err(failed("read memory"))
+    }
+
+    fn stream_create(&self) -> Result<u64> {
+        Ok(self.handle())
+    }
+
+    fn stream_destroy(&self, _stream: u64) {}
+
+    fn synchronize(&self, _stream: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn event_record(&self, _stream: u64) -> Result<u64> {
+        let event = self.handle();
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        events.insert(event, Instant::now());
+        Ok(event)
+    }
+
+    fn event_destroy(&self, event: u64) {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).remove(&event);
+    }
+
+    fn event_elapsed_ms(&self, start: u64, end: u64) -> Result<f64> {
+        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        match (events.get(&start), events.get(&end)) {
+            (Some(start), Some(end)) => {
+                Ok(end.saturating_duration_since(*start).as_secs_f64() * 1e3)
+            }
+            _ => Err(Error::internal("an event outlived its record")),
+        }
+    }
+
+    fn load(&self, image: &Image, entry: &str, _shared: u32) -> Result<Arc<dyn Launchable>> {
+        let module = Module::load(&image.ptx).map_err(failed("load PTX"))?;
+        let kernel = module
+            .kernel(entry)
+            .ok_or_else(|| Error::internal(format!("the PTX holds no kernel `{entry}`")))?;
+        Ok(Arc::new(SimKernel { machine: self.machine.clone(), kernel }))
+    }
+}
+
+struct SimKernel {
+    machine: Arc<Machine>,
+    kernel: Kernel,
+}
+
+impl std::fmt::Debug for SimKernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.kernel.name())
+    }
+}
+
+impl Launchable for SimKernel {
+    fn launch(&self, launch: &Launch, arguments: &[u64], _stream: u64) -> Result<()> {
+        let parameters: Vec<u8> = arguments.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let launch = kiln_sim::Launch {
+            grid: [launch.grid, 1, 1],
+            block: [launch.threads, 1, 1],
+            shared_bytes: launch.shared_bytes,
+            cooperative: launch.cooperative,
+        };
+        let report = self.machine.0.launch(&self.kernel, &launch, &parameters);
+        report.map(drop).map_err(failed("run a kernel"))
+    }
+}

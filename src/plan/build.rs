@@ -1,0 +1,368 @@
+//! Building plans: through every stage once, then from memory.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use dashmap::DashMap;
+use tracing::{debug, info, warn};
+
+use crate::cache::{DiskCache, Flight, Key, Request};
+use crate::codegen::{KernelSource, Templates};
+use crate::compile::{Compiler, Image, Located, Resources, Toolchain, locate};
+use crate::device::{Device, Launch, Launchable, Stream};
+use crate::engine::{self, Argument, EngineConfig, Grid, KernelPlan, LaunchPlan};
+use crate::error::{Error, Result};
+use crate::graph::{GraphDigest, OperationGraph};
+use crate::plan::config::Config;
+use crate::plan::execute::{Binding, ExecutionPlan, PlanInner};
+use crate::tensor::ALIGNMENT_MAX;
+
+/// A device with its compiler and caches. Clones share everything; any thread may use it.
+#[derive(Clone)]
+pub struct Kiln {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    device: Device,
+    templates: Templates,
+    search: crate::compile::Search,
+    located: OnceLock<Located>,
+    toolchain: OnceLock<Toolchain>,
+    compiler: OnceLock<Compiler>,
+    /// Held while NVRTC is located or loaded, so that it happens once.
+    loading: Mutex<()>,
+    disk: Option<DiskCache>,
+    kernels: Flight<Key, Arc<Loaded>>,
+    plans: DashMap<GraphDigest, ExecutionPlan>,
+}
+
+/// A kernel on the device.
+#[derive(Debug)]
+struct Loaded {
+    kernel: Arc<dyn Launchable>,
+    resources: Resources,
+    origin: Origin,
+    obtained_in: Duration,
+}
+
+/// Where a kernel came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// Another plan of this process had it.
+    Memory,
+    /// The disk cache.
+    Disk,
+    /// NVRTC compiled it.
+    Compiled,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Origin::Memory => "memory hit",
+            Origin::Disk => "disk hit",
+            Origin::Compiled => "compiled",
+        })
+    }
+}
+
+/// How a plan came to be.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct BuildReport {
+    /// The kernel's cache key.
+    pub key: Key,
+    /// The kernel's stem.
+    pub stem: String,
+    /// Where the kernel came from.
+    pub origin: Origin,
+    /// Time to render the source.
+    pub render: Duration,
+    /// Time from the source to a kernel on the device.
+    pub obtain: Duration,
+    /// What the kernel occupies.
+    pub resources: Resources,
+}
+
+impl Kiln {
+    /// Opens a device and the caches.
+    ///
+    /// NVRTC is not looked for until something must be compiled. A cache folder that can not be
+    /// used is a warning.
+    ///
+    /// # Errors
+    /// `BadParam` for a setting that makes no sense, `Driver` when the device can not be opened,
+    /// `Compile` when a template folder does not parse.
+    pub fn open(config: Config) -> Result<Kiln> {
+        let resolved = config.resolve()?;
+        let device = Device::open(&resolved.device)?;
+        let templates = match &resolved.templates {
+            Some(folder) => Templates::from_dir(folder)?,
+            None => Templates::embedded().clone(),
+        };
+        info!("opened {} as {}", device.target(), device.kind());
+        Ok(Kiln {
+            inner: Arc::new(Inner {
+                device,
+                templates,
+                search: resolved.search,
+                located: OnceLock::new(),
+                toolchain: OnceLock::new(),
+                compiler: OnceLock::new(),
+                loading: Mutex::new(()),
+                disk: resolved.cache_dir.as_deref().and_then(DiskCache::open),
+                kernels: Flight::default(),
+                plans: DashMap::new(),
+            }),
+        })
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.inner.device
+    }
+
+    /// The device's default stream.
+    pub fn stream(&self) -> Stream {
+        self.inner.device.default_stream()
+    }
+
+    /// The disk cache, if there is one.
+    pub fn disk_cache(&self) -> Option<&DiskCache> {
+        self.inner.disk.as_ref()
+    }
+
+    /// A plan with the engine and knobs expected to run best; built once per graph.
+    ///
+    /// # Errors
+    /// `NotSupported` with every engine's reason, `Compile` when there is no NVRTC or a kernel
+    /// does not compile, `Driver` when the device refuses it.
+    pub fn plan(&self, graph: &OperationGraph) -> Result<ExecutionPlan> {
+        if let Some(plan) = self.inner.plans.get(&graph.digest()) {
+            return Ok(plan.clone());
+        }
+        let config = engine::choose(graph.canonical(), self.inner.device.target())?;
+        let plan = self.plan_with(graph, &config)?;
+        self.inner.plans.insert(graph.digest(), plan.clone());
+        Ok(plan)
+    }
+
+    /// A plan with this engine and these knobs.
+    ///
+    /// # Errors
+    /// As [`Kiln::plan`]; `BadParam` for an unknown engine or knob or a value out of range.
+    pub fn plan_with(
+        &self,
+        graph: &OperationGraph,
+        config: &EngineConfig,
+    ) -> Result<ExecutionPlan> {
+        let kernel = self.lower(graph, config)?;
+        let start = Instant::now();
+        let source = self.inner.templates.render(&kernel.spec)?;
+        let render = start.elapsed();
+        let request = Request::new(&source, &self.inner.toolchain()?);
+        let key = Key::of(&request);
+        let mut origin = Origin::Memory;
+        let shared_bytes = kernel.launch.shared_bytes;
+        let start = Instant::now();
+        let loaded = self.inner.kernels.get_or_build(&key, || {
+            let loaded = self.inner.obtain(&source, &request, key, shared_bytes)?;
+            origin = loaded.origin;
+            Ok(Arc::new(loaded))
+        })?;
+        let obtain = match origin {
+            Origin::Memory => start.elapsed(),
+            _ => loaded.obtained_in,
+        };
+        debug!("{origin} {} {key:?} in {obtain:?}", source.stem);
+        let resources = loaded.resources;
+        let report = BuildReport { key, stem: source.stem, origin, render, obtain, resources };
+        self.assemble(graph, config, &kernel.launch, &loaded, report)
+    }
+
+    /// The source a configuration gives for a graph, without compiling it.
+    ///
+    /// # Errors
+    /// As [`Kiln::plan_with`].
+    pub fn source(&self, graph: &OperationGraph, config: &EngineConfig) -> Result<KernelSource> {
+        self.inner.templates.render(&self.lower(graph, config)?.spec)
+    }
+
+    /// Compiles a source with the NVRTC this Kiln uses, past all caches.
+    ///
+    /// # Errors
+    /// `Compile` when there is no NVRTC or the source does not compile.
+    pub fn compile(&self, source: &KernelSource) -> Result<Image> {
+        self.inner.compiler()?.compile(source)
+    }
+
+    /// The compiler, loaded now if it has not been.
+    ///
+    /// # Errors
+    /// `Compile` when there is no NVRTC.
+    pub fn compiler(&self) -> Result<&Compiler> {
+        self.inner.compiler()
+    }
+
+    fn lower(&self, graph: &OperationGraph, config: &EngineConfig) -> Result<KernelPlan> {
+        let target = self.inner.device.target();
+        engine::engine_named(&config.engine)?.lower(graph.canonical(), target, config)
+    }
+
+    fn assemble(
+        &self,
+        graph: &OperationGraph,
+        config: &EngineConfig,
+        launch: &LaunchPlan,
+        loaded: &Loaded,
+        report: BuildReport,
+    ) -> Result<ExecutionPlan> {
+        let canonical = graph.canonical();
+        let binding = |at: usize| {
+            let tensor = &canonical.tensors[at];
+            Ok(Binding {
+                uid: canonical.uids[at],
+                by_value: tensor.by_value.then_some(tensor.dtype),
+                bytes: tensor.span_bytes()?,
+                misalignment_mask: tensor.alignment.min(ALIGNMENT_MAX) as u64 - 1,
+            })
+        };
+        let passed: Vec<usize> = launch
+            .arguments
+            .iter()
+            .map(|argument| match argument {
+                Argument::Address(at) | Argument::Value(at, _) => *at as usize,
+            })
+            .collect();
+        let untouched = (0..canonical.tensors.len())
+            .filter(|at| !canonical.tensors[*at].is_virtual && !passed.contains(at));
+        let bindings =
+            passed.iter().copied().chain(untouched).map(binding).collect::<Result<Vec<_>>>()?;
+        Ok(ExecutionPlan {
+            inner: Arc::new(PlanInner {
+                graph: graph.clone(),
+                device: self.inner.device.clone(),
+                config: config.clone(),
+                report,
+                kernel: loaded.kernel.clone(),
+                launch: Launch {
+                    grid: self.grid(launch, loaded.resources),
+                    threads: launch.threads,
+                    shared_bytes: launch.shared_bytes,
+                    cooperative: launch.cooperative,
+                },
+                bindings,
+                parameters: passed.len(),
+            }),
+        })
+    }
+
+    /// The number of blocks, from what the kernel occupies.
+    fn grid(&self, launch: &LaunchPlan, resources: Resources) -> u32 {
+        let (blocks_max, multiple_of) = match launch.grid {
+            Grid::Fixed(blocks) => return blocks,
+            Grid::Resident { blocks_max, multiple_of } => (blocks_max, multiple_of),
+        };
+        let target = self.inner.device.target();
+        let registers = resources.registers.max(16).next_multiple_of(8) * launch.threads;
+        let shared = resources.shared_bytes + launch.shared_bytes;
+        let by_threads = target.threads_sm_max / launch.threads;
+        let by_registers = target.registers_sm / registers;
+        let by_shared = target.shared_sm_bytes.checked_div(shared).unwrap_or(u32::MAX);
+        let resident = by_threads.min(by_registers).min(by_shared).max(1) * target.sm_count;
+        let whole = (resident / multiple_of).max(1) * multiple_of;
+        whole.min(blocks_max)
+    }
+}
+
+impl fmt::Debug for Kiln {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Kiln on {}", self.inner.device.target())
+    }
+}
+
+impl Inner {
+    /// A kernel from the disk cache or the compiler, loaded on the device.
+    fn obtain(
+        &self,
+        source: &KernelSource,
+        request: &Request,
+        key: Key,
+        shared_bytes: u32,
+    ) -> Result<Loaded> {
+        let start = Instant::now();
+        let loaded = |kernel, image: &Image, origin| Loaded {
+            kernel,
+            resources: image.resources,
+            origin,
+            obtained_in: start.elapsed(),
+        };
+        if let Some(disk) = &self.disk
+            && let Some(image) = disk.get(key)
+        {
+            match self.device.load(&image, &source.entry, shared_bytes) {
+                Ok(kernel) => return Ok(loaded(kernel, &image, Origin::Disk)),
+                Err(error) => disk.reject(key, &error.to_string()),
+            }
+        }
+        let image = self.compiler()?.compile(source)?;
+        if image.resources.spill_bytes > 0 {
+            let (stem, bytes) = (&source.stem, image.resources.spill_bytes);
+            warn!("kernel {stem} spills {bytes} bytes of registers per thread");
+        }
+        let kernel = self.device.load(&image, &source.entry, shared_bytes)?;
+        if let Some(disk) = &self.disk {
+            disk.put(request, &image);
+        }
+        Ok(loaded(kernel, &image, Origin::Compiled))
+    }
+
+    fn located(&self) -> Result<&Located> {
+        if let Some(located) = self.located.get() {
+            return Ok(located);
+        }
+        let located = locate(&self.search)?;
+        Ok(self.located.get_or_init(|| located))
+    }
+
+    /// The toolchain, from memory, from the memo in the cache folder, or by loading it.
+    fn toolchain(&self) -> Result<Toolchain> {
+        if let Some(toolchain) = self.toolchain.get() {
+            return Ok(toolchain.clone());
+        }
+        let folder = self.disk.as_ref().map(DiskCache::folder);
+        let located = match (self.located(), folder.and_then(Toolchain::recall_latest)) {
+            (Ok(located), _) => located,
+            // No NVRTC on this machine: entries of the one that filled the cache can still serve.
+            (Err(_), Some(known)) => return Ok(self.toolchain.get_or_init(|| known).clone()),
+            (Err(error), None) => return Err(error),
+        };
+        if let Some(known) = folder.and_then(|folder| Toolchain::recall(located, folder)) {
+            return Ok(self.toolchain.get_or_init(|| known).clone());
+        }
+        let toolchain = Toolchain::of(self.compiler()?)?;
+        if let Some(Err(error)) = folder.map(|folder| toolchain.remember(located, folder)) {
+            warn!("{error}");
+        }
+        Ok(self.toolchain.get_or_init(|| toolchain).clone())
+    }
+
+    fn compiler(&self) -> Result<&Compiler> {
+        if let Some(compiler) = self.compiler.get() {
+            return Ok(compiler);
+        }
+        let _loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(compiler) = self.compiler.get() {
+            return Ok(compiler);
+        }
+        let located = self.located()?;
+        let start = Instant::now();
+        let compiler = Compiler::load(&located.path)?;
+        info!("loaded {compiler:?}, {}, in {:?}", located.found_by, start.elapsed());
+        if self.compiler.set(compiler).is_err() {
+            return Err(Error::internal("NVRTC was loaded twice"));
+        }
+        self.compiler.get().ok_or_else(|| Error::internal("NVRTC was not kept"))
+    }
+}

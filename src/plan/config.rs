@@ -1,0 +1,83 @@
+//! Settings, read once at [`open`](crate::plan::Kiln::open).
+
+use std::env;
+use std::path::PathBuf;
+
+use crate::compile::Search;
+use crate::device::DeviceChoice;
+use crate::error::Result;
+
+/// How a [`Kiln`](crate::plan::Kiln) is set up. A field that is `None` is taken from the
+/// environment, and from its default where that says nothing.
+///
+/// | field | variable | default |
+/// |---|---|---|
+/// | `device` | `KILN_DEVICE`: `auto`, `sim[:TARGET]`, `cuda[:N]`, `null[:TARGET]` | `auto` |
+/// | `cache_dir` | `KILN_CACHE_DIR`: a folder, or `off` | `$XDG_CACHE_HOME/kiln`, `~/.cache/kiln` |
+/// | `nvrtc` | `KILN_NVRTC`: the library or its folder | searched for |
+/// | `templates` | `KILN_TEMPLATES`: a folder laid out as `templates/` | embedded |
+///
+/// These four are all the variables the library reads. The command line tool also reads
+/// `KILN_LOG`: a filter for log messages, such as `kiln=debug`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Config {
+    /// The device to run on.
+    pub device: Option<DeviceChoice>,
+    /// The folder of the disk cache.
+    pub cache_dir: Option<PathBuf>,
+    /// Keep compiled kernels in memory only.
+    pub no_disk_cache: bool,
+    /// The NVRTC library or the folder it is in.
+    pub nvrtc: Option<PathBuf>,
+    /// A folder of templates to use instead of the embedded ones.
+    pub templates: Option<PathBuf>,
+}
+
+/// A [`Config`] with every choice made.
+#[derive(Debug, Clone)]
+pub(super) struct Resolved {
+    pub(super) device: DeviceChoice,
+    /// `None`: no disk cache wanted, or no place for one.
+    pub(super) cache_dir: Option<PathBuf>,
+    pub(super) search: Search,
+    pub(super) templates: Option<PathBuf>,
+}
+
+impl Config {
+    pub(super) fn resolve(&self) -> Result<Resolved> {
+        let path =
+            |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let device = match (&self.device, env::var("KILN_DEVICE")) {
+            (Some(device), _) => device.clone(),
+            (None, Ok(text)) if !text.is_empty() => text
+                .parse()
+                .map_err(|error: crate::error::Error| error.context("environment KILN_DEVICE"))?,
+            (None, _) => DeviceChoice::Auto,
+        };
+        let cache_dir = match (&self.cache_dir, path("KILN_CACHE_DIR")) {
+            _ if self.no_disk_cache => None,
+            (Some(folder), _) => Some(folder.clone()),
+            (None, Some(folder)) if folder.as_os_str() == "off" => None,
+            (None, Some(folder)) => Some(folder),
+            (None, None) => default_cache_dir(),
+        };
+        Ok(Resolved {
+            device,
+            cache_dir,
+            search: Search { configured: self.nvrtc.clone(), environment: path("KILN_NVRTC") },
+            templates: self.templates.clone().or_else(|| path("KILN_TEMPLATES")),
+        })
+    }
+}
+
+fn default_cache_dir() -> Option<PathBuf> {
+    let absolute =
+        |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let found = absolute("XDG_CACHE_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
+        .map(|folder| folder.join("kiln"));
+    if found.is_none() {
+        tracing::warn!("neither XDG_CACHE_HOME nor HOME is set; caching in memory only");
+    }
+    found
+}

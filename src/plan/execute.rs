@@ -1,0 +1,187 @@
+//! The hot path: check the pack, fill in the arguments, launch. Nothing here renders, hashes,
+//! allocates or reads the environment.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::device::{Device, Launch, Launchable, Stream};
+use crate::dtype::DType;
+use crate::engine::EngineConfig;
+use crate::error::{Error, Result};
+use crate::graph::OperationGraph;
+use crate::plan::build::BuildReport;
+use crate::plan::variant_pack::{Slot, VariantPack};
+
+/// A graph ready to run on one device; clones share it, any thread may execute it.
+#[derive(Clone)]
+pub struct ExecutionPlan {
+    pub(super) inner: Arc<PlanInner>,
+}
+
+pub(super) struct PlanInner {
+    pub(super) graph: OperationGraph,
+    pub(super) device: Device,
+    pub(super) config: EngineConfig,
+    pub(super) report: BuildReport,
+    pub(super) kernel: Arc<dyn Launchable>,
+    /// `grid` 0: the graph has no element, nothing is launched.
+    pub(super) launch: Launch,
+    /// The kernel's parameters first, in order; then tensors it does not touch.
+    pub(super) bindings: Vec<Binding>,
+    /// How many of the bindings are parameters.
+    pub(super) parameters: usize,
+}
+
+/// What a tensor of the variant pack must be like.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Binding {
+    pub(super) uid: i64,
+    /// The element type of a by-value tensor.
+    pub(super) by_value: Option<DType>,
+    /// Bytes the tensor spans.
+    pub(super) bytes: u64,
+    /// Guaranteed alignment minus 1.
+    pub(super) misalignment_mask: u64,
+}
+
+impl ExecutionPlan {
+    /// Queues the graph on a stream.
+    ///
+    /// Inputs and outputs may share memory where a tensor of equal shape, strides and type is both
+    /// read and written; otherwise tensors must not overlap.
+    ///
+    /// # Errors
+    /// `BadParam` when the pack lacks a tensor, holds one that is virtual or unknown, or a buffer
+    /// is too small or misaligned, or the stream belongs to another device; `Driver` when the
+    /// launch fails. Nothing was launched then.
+    pub fn execute(&self, stream: &Stream, pack: &VariantPack) -> Result<()> {
+        let plan = &*self.inner;
+        if !stream.belongs_to(&plan.device) {
+            return Err(Error::bad_param("the stream belongs to another device than the plan"));
+        }
+        if pack.entries.len() != plan.bindings.len() {
+            return Err(plan.surplus_or_missing(pack));
+        }
+        // Stack space in steps, so that the common kernel does not pay for clearing 4 KiB.
+        match plan.parameters {
+            0..=16 => plan.launch_with::<16>(stream, pack),
+            17..=64 => plan.launch_with::<64>(stream, pack),
+            _ => plan.launch_with::<512>(stream, pack),
+        }
+    }
+
+    /// Bytes of workspace [`ExecutionPlan::execute`] needs in the pack.
+    pub fn workspace_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Uids of the tensors a pack must hold, in the order that is looked up fastest.
+    pub fn tensors(&self) -> impl Iterator<Item = i64> + '_ {
+        self.inner.bindings.iter().map(|binding| binding.uid)
+    }
+
+    /// The graph it computes.
+    pub fn graph(&self) -> &OperationGraph {
+        &self.inner.graph
+    }
+
+    /// The engine and knobs it runs with.
+    pub fn config(&self) -> &EngineConfig {
+        &self.inner.config
+    }
+
+    /// How it came to be.
+    pub fn report(&self) -> &BuildReport {
+        &self.inner.report
+    }
+
+    /// The shape of its launch.
+    pub fn launch(&self) -> Launch {
+        self.inner.launch
+    }
+}
+
+impl fmt::Debug for ExecutionPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ExecutionPlan({} on {})", self.inner.config, self.inner.device.target())
+    }
+}
+
+impl PlanInner {
+    fn launch_with<const N: usize>(&self, stream: &Stream, pack: &VariantPack) -> Result<()> {
+        let mut arguments = [0u64; N];
+        for (index, binding) in self.bindings.iter().enumerate() {
+            let argument = match (pack.find(binding.uid, index), binding.by_value) {
+                (Some(Slot::Memory { address, bytes }), None) => {
+                    let unfit = (address & binding.misalignment_mask) != 0;
+                    if (unfit || *bytes < binding.bytes) && binding.bytes != 0 {
+                        return Err(self.unfit_buffer(binding, *address, *bytes));
+                    }
+                    *address
+                }
+                (Some(Slot::Value(value)), Some(dtype)) => dtype.round(*value).to_bits(),
+                _ => return Err(self.surplus_or_missing(pack)),
+            };
+            if index < self.parameters {
+                arguments[index] = argument;
+            }
+        }
+        if self.launch.grid == 0 {
+            return Ok(());
+        }
+        self.kernel.launch(&self.launch, &arguments[..self.parameters], stream.handle())
+    }
+
+    #[cold]
+    fn unfit_buffer(&self, binding: &Binding, address: u64, bytes: u64) -> Error {
+        let (uid, needed) = (binding.uid, binding.bytes);
+        let name = self.name(uid);
+        let alignment = binding.misalignment_mask + 1;
+        if address % alignment != 0 {
+            return Error::bad_param(format!(
+                "tensor `{name}` (uid {uid}): address {address:#x} is not aligned to {alignment} bytes"
+            ));
+        }
+        Error::bad_param(format!(
+            "tensor `{name}` (uid {uid}): the buffer has {bytes} bytes, the tensor spans {needed}"
+        ))
+    }
+
+    /// Says what is wrong with the set of uids in a pack.
+    #[cold]
+    fn surplus_or_missing(&self, pack: &VariantPack) -> Error {
+        for (uid, slot) in &pack.entries {
+            let tensor = match self.graph.tensor(*uid) {
+                Ok(tensor) => tensor,
+                Err(error) => return error.context("variant pack"),
+            };
+            let name = &tensor.name;
+            if tensor.is_virtual {
+                return Error::bad_param(format!(
+                    "variant pack: tensor `{name}` (uid {uid}) is virtual: it has no memory"
+                ));
+            }
+            if tensor.by_value != matches!(slot, Slot::Value(_)) {
+                let (is, given) = match tensor.by_value {
+                    true => ("by value", "memory"),
+                    false => ("in memory", "a value"),
+                };
+                return Error::bad_param(format!(
+                    "variant pack: tensor `{name}` (uid {uid}) is {is} but the pack holds {given}"
+                ));
+            }
+        }
+        let present = |uid: i64| pack.entries.iter().any(|(known, _)| *known == uid);
+        match self.bindings.iter().find(|binding| !present(binding.uid)) {
+            Some(Binding { uid, .. }) => Error::bad_param(format!(
+                "variant pack: tensor `{}` (uid {uid}) is missing",
+                self.name(*uid)
+            )),
+            None => Error::internal("variant pack: every tensor is there but was not found"),
+        }
+    }
+
+    fn name(&self, uid: i64) -> &str {
+        self.graph.tensor(uid).map_or("", |tensor| &tensor.name)
+    }
+}

@@ -1,0 +1,74 @@
+//! The addresses a plan runs on.
+
+use crate::device::Buffer;
+
+/// What one uid stands for in an execution.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Slot {
+    /// Device memory.
+    Memory { address: u64, bytes: u64 },
+    /// A host value for a by-value tensor.
+    Value(f64),
+}
+
+/// Uids with device memory or host values (`MCDNN_BACKEND_VARIANT_PACK_DESCRIPTOR`, 8.2.2.31).
+///
+/// A pack holds addresses, not memory: buffers must stay alive until the work has run. Reusing one
+/// pack for many executions costs nothing per call. Lookups are fastest when tensors are added in
+/// the order of [`ExecutionPlan::tensors`](crate::plan::ExecutionPlan::tensors).
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct VariantPack {
+    pub(super) entries: Vec<(i64, Slot)>,
+    pub(super) workspace: Option<(u64, u64)>,
+}
+
+impl VariantPack {
+    /// A pack without entries.
+    pub fn new() -> Self {
+        VariantPack::default()
+    }
+
+    /// The same with a tensor at the start of a buffer.
+    pub fn with(mut self, uid: i64, buffer: &Buffer) -> Self {
+        self.set_address(uid, buffer.address(), buffer.bytes());
+        self
+    }
+
+    /// The same with a by-value tensor's element.
+    pub fn with_value(mut self, uid: i64, value: f64) -> Self {
+        self.set(uid, Slot::Value(value));
+        self
+    }
+
+    /// The same with a workspace.
+    pub fn with_workspace(mut self, buffer: &Buffer) -> Self {
+        self.workspace = Some((buffer.address(), buffer.bytes()));
+        self
+    }
+
+    /// Adds or replaces a tensor at a device address with so many bytes behind it.
+    pub fn set_address(&mut self, uid: i64, address: u64, bytes: u64) {
+        self.set(uid, Slot::Memory { address, bytes });
+    }
+
+    /// Adds or replaces a by-value tensor's element.
+    pub fn set_value(&mut self, uid: i64, value: f64) {
+        self.set(uid, Slot::Value(value));
+    }
+
+    fn set(&mut self, uid: i64, slot: Slot) {
+        match self.entries.iter_mut().find(|(known, _)| *known == uid) {
+            Some((_, old)) => *old = slot,
+            None => self.entries.push((uid, slot)),
+        }
+    }
+
+    /// The slot of a uid; `hint` is where it is expected.
+    #[inline]
+    pub(super) fn find(&self, uid: i64, hint: usize) -> Option<&Slot> {
+        match self.entries.get(hint) {
+            Some((known, slot)) if *known == uid => Some(slot),
+            _ => self.entries.iter().find(|(known, _)| *known == uid).map(|(_, slot)| slot),
+        }
+    }
+}
