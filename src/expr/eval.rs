@@ -43,13 +43,17 @@ impl Pointwise {
     pub fn eval(&self, math: Math, operands: &[f64]) -> f64 {
         let round = |value: f64| math.dtype().round(value);
         let scalar = |value: Real| round(value.get());
-        let x = scaled(scalar(self.alpha1), round(operands[0]));
+        let (alpha1, raw) = (scalar(self.alpha1), round(operands[0]));
+        let x = scaled(alpha1, raw);
         let b = operands.get(1).map_or(0.0, |b| scaled(scalar(self.alpha2), round(*b)));
         match self.mode {
             Mode::BinarySelect => match round(operands[2]) != 0.0 {
                 true => x,
                 false => b,
             },
+            // A scale rides on the addition: one rounding, as in a fused multiply-add.
+            Mode::Add if alpha1 != 1.0 => alpha1.mul_add(raw, b),
+            Mode::Sub if alpha1 != 1.0 => alpha1.mul_add(raw, -b),
             Mode::EluFwd => elu(x, scalar(self.elu_alpha)),
             Mode::EluBwd => elu_bwd(x, b, scalar(self.elu_alpha)),
             Mode::SoftplusFwd => softplus(x, scalar(self.softplus_beta)),
@@ -95,7 +99,7 @@ fn plain(mode: Mode, x: f64, b: f64, nan: NanPropagation) -> f64 {
     let truth = |condition: bool| condition as u8 as f64;
     match mode {
         Mode::Add => x + b,
-        Mode::AddSquare => x + b * b,
+        Mode::AddSquare => b.mul_add(b, x),
         Mode::Div => x / b,
         Mode::Max | Mode::Min => extreme(mode, x, b, nan),
         Mode::Mod => libm::fmod(x, b),

@@ -2,25 +2,27 @@
 
 use std::collections::BTreeSet;
 
-/// Words that a generated identifier must not shadow: C++ and CUDA keywords, the device functions
-/// a program may call, and the names the templates use next to a program's own.
+/// Words that a generated identifier must not shadow: C++ keywords, the device functions a program
+/// may call, and the names the templates use next to a program's own. Generated identifiers are
+/// lower case; constants, types and CUDA's own variables are not.
 const RESERVED: &str = "\
-    alignas alignof and and_eq asm auto bf16 bitand bitor blockDim blockIdx bool break case \
-    catch ceil chain char chunk class column compl const const_cast constexpr continue cos \
-    decltype default delete do double dynamic_cast else enum erf exp explicit export extern f16 \
-    fabs false first float floor fma fmax fmin fmod for friend goto gridDim i if index_t inline \
-    int item j last live log long main mutable namespace new noexcept not not_eq nullptr op \
-    operator or or_eq pow private protected public register reinterpret_cast return row rsqrt \
-    s16 s8 short signed sin sizeof sqrt static static_assert static_cast step struct switch tan \
-    tanh template this threadIdx thread_local throw true try typedef typeid typename u16 u32 \
-    u64 u8 union unsigned using valid virtual void volatile warpSize wchar_t while xor xor_eq";
+    alignas alignof and and_eq asm at auto bf16 bitand bitor bool bool8 break case catch ceil \
+    chain char chunk class column compl const const_cast constexpr continue cos decltype \
+    default delete do double dynamic_cast else enum erf exp explicit export extern f16 fabs \
+    false first float floor fma fmax fmin fmod for friend goto i if index_t inline int item j \
+    last live load load_strided log long main max memcpy min mutable namespace new noexcept not \
+    not_eq nullptr op operator or or_eq p point pointwise pow private protected public register \
+    reinterpret_cast return row rsqrt s16 s8 short signed sin sizeof sqrt static static_assert \
+    static_cast step store store_strided struct switch tan tanh template this thread_local \
+    throw to_odd true try typedef typeid typename u16 u32 u64 u8 union unsigned using valid \
+    virtual void volatile wchar_t while widen xor xor_eq";
 
 fn is_reserved(word: &str) -> bool {
     RESERVED.split_ascii_whitespace().any(|reserved| reserved == word)
 }
 
 /// Suffixes the templates append to a tensor's identifier.
-const SUFFIXES: &[&str] = &["", "_at", "_in", "_out", "_value", "_index"];
+const SUFFIXES: &[&str] = &["", "_in", "_out", "_value", "_layout"];
 
 /// The identifiers handed out so far in one kernel.
 #[derive(Debug, Clone, Default)]
@@ -34,14 +36,14 @@ impl Identifiers {
         Identifiers::default()
     }
 
-    /// The base identifier of a tensor name: the last component of a dotted or slashed path, with
-    /// everything that C++ does not allow replaced. `layers.3.bias` and `layers.4.bias` are both
+    /// The base identifier of a tensor name: the last component of a dotted or slashed path, in lower
+    /// case, with everything that C++ does not allow replaced. `layers.3.bias` and `layers.4.bias` are both
     /// `bias`, so the layers of a model share their kernels.
     pub fn base(name: &str) -> String {
         let last = name.rsplit(['.', '/', ':']).find(|part| !part.is_empty()).unwrap_or("");
         let mut base: String = last
             .chars()
-            .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+            .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' })
             .collect::<String>()
             .trim_matches('_')
             .to_owned();
@@ -84,6 +86,7 @@ mod tests {
         assert_eq!(names.fresh("float"), "float2");
         assert_eq!(names.fresh("3 x 3"), "t3_x_3");
         assert_eq!(names.fresh("größe"), "gr_e");
+        assert_eq!(names.fresh("THREADS"), "threads");
         assert_eq!(names.fresh("重み"), "t");
         assert_eq!(names.fresh("x"), "x");
         assert_eq!(names.fresh("x_in"), "x_in2");

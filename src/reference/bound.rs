@@ -77,7 +77,8 @@ pub fn mode_error(op: &Pointwise, math: Math, values: &[f64], exact: f64) -> f64
     let scaled = op.alpha1.get() != 1.0 || op.alpha2.get() != 1.0;
     // In units of epsilon.
     let units = match op.mode {
-        Mode::Add | Mode::Sub if scaled => y,
+        // One product is fused into the sum, the other is rounded by itself.
+        Mode::Add | Mode::Sub if scaled => y + dy,
         Mode::Add | Mode::Sub | Mode::Mul | Mode::Div | Mode::Sqrt | Mode::Mod => 0.0,
         Mode::AddSquare => y,
         Mode::Exp | Mode::Log | Mode::Sin | Mode::Cos | Mode::Rsqrt | Mode::Erf => 2.0 * y,

@@ -1,0 +1,179 @@
+//! Runs graphs on the device under test and compares with the reference.
+//!
+//! Every buffer is poisoned before its elements are written, and every byte of an output that is
+//! not an element must still be poison afterwards: a stray store fails the test that made it.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use kiln::device::{Buffer, DeviceChoice};
+use kiln::engine::EngineConfig;
+use kiln::plan::ExecutionPlan;
+use kiln::{Config, Kiln, OperationGraph, Result, TensorDesc, VariantPack, reference};
+
+/// Byte that fills everything no element covers: a NaN in every floating-point type.
+const POISON: u8 = 0xff;
+
+/// Poisoned bytes before and behind every tensor.
+const GUARD_BYTES: usize = 256;
+
+/// Values by uid, in row-major order.
+pub type Values = HashMap<i64, Vec<f64>>;
+
+/// Compiled kernels survive between runs of the tests: keys cover all that could make them stale.
+pub fn cache_dir() -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("kernels")
+}
+
+/// The device under test: `KILN_DEVICE`, or what `auto` finds.
+pub fn kiln() -> &'static Kiln {
+    static KILN: OnceLock<Kiln> = OnceLock::new();
+    KILN.get_or_init(|| {
+        let config = Config { cache_dir: Some(cache_dir()), ..Config::default() };
+        Kiln::open(config).expect("the device under test opens")
+    })
+}
+
+/// Devices for both PTX dialects (up to sm_90a, from sm_100): on a GPU, just the GPU.
+pub fn dialects() -> Vec<&'static Kiln> {
+    static OTHER: OnceLock<Kiln> = OnceLock::new();
+    let first = kiln();
+    if first.device().kind() != "sim" {
+        return vec![first];
+    }
+    let other = OTHER.get_or_init(|| {
+        let device = Some(DeviceChoice::Sim("sim120".to_owned()));
+        let config = Config { device, cache_dir: Some(cache_dir()), ..Config::default() };
+        Kiln::open(config).expect("the simulator opens")
+    });
+    vec![first, other]
+}
+
+/// The bytes of one tensor with guards, its elements set and everything else poisoned. An offset
+/// of one element from a 256-byte boundary stands in for the least alignment a tensor declares.
+pub struct Layout {
+    start: usize,
+    bytes: usize,
+}
+
+impl Layout {
+    pub fn of(tensor: &TensorDesc) -> Layout {
+        let slack = if tensor.alignment < GUARD_BYTES { tensor.alignment } else { 0 };
+        let start = GUARD_BYTES + slack;
+        let span = tensor.span_bytes().expect("tensors under test are small") as usize;
+        Layout { start, bytes: start + span + GUARD_BYTES }
+    }
+
+    pub fn encode(&self, tensor: &TensorDesc, values: &[f64]) -> Vec<u8> {
+        let mut bytes = vec![POISON; self.bytes];
+        for (value, offset) in values.iter().zip(tensor.offsets()) {
+            let at = self.start + offset * tensor.dtype.bytes();
+            tensor.dtype.write(*value, &mut bytes[at..]);
+        }
+        bytes
+    }
+
+    /// The elements; panics where a byte outside of them has changed.
+    pub fn decode(&self, tensor: &TensorDesc, mut bytes: Vec<u8>) -> Vec<f64> {
+        let size = tensor.dtype.bytes();
+        let mut values = Vec::new();
+        for offset in tensor.offsets() {
+            let at = self.start + offset * size;
+            values.push(tensor.dtype.read(&bytes[at..]));
+            bytes[at..at + size].fill(POISON);
+        }
+        let stray = bytes.iter().position(|byte| *byte != POISON);
+        assert_eq!(stray, None, "{tensor}: a byte outside its elements was written");
+        values
+    }
+}
+
+/// A plan's inputs and outputs on its device.
+pub struct Bound {
+    pub pack: VariantPack,
+    /// Kept alive for the pack.
+    pub buffers: HashMap<i64, Buffer>,
+}
+
+/// Uploads inputs and allocates outputs.
+pub fn bind(kiln: &Kiln, graph: &OperationGraph, inputs: &Values) -> Result<Bound> {
+    let mut bound = Bound { pack: VariantPack::new(), buffers: HashMap::new() };
+    for tensor in graph.inputs().chain(graph.outputs()) {
+        let values = inputs.get(&tensor.uid).map_or(&[][..], Vec::as_slice);
+        if tensor.by_value {
+            bound.pack.set_value(tensor.uid, values[0]);
+            continue;
+        }
+        let layout = Layout::of(tensor);
+        let buffer = kiln.device().upload(&layout.encode(tensor, values))?;
+        let start = layout.start as u64;
+        bound.pack.set_address(tensor.uid, buffer.address() + start, tensor.span_bytes()?);
+        bound.buffers.insert(tensor.uid, buffer);
+    }
+    Ok(bound)
+}
+
+/// Executes a plan and reads its outputs.
+pub fn run_plan(kiln: &Kiln, plan: &ExecutionPlan, inputs: &Values) -> Result<Values> {
+    let graph = plan.graph();
+    let bound = bind(kiln, graph, inputs)?;
+    let stream = kiln.stream();
+    plan.execute(&stream, &bound.pack)?;
+    stream.synchronize()?;
+    let read = |tensor: &TensorDesc| {
+        let bytes = bound.buffers[&tensor.uid].to_vec()?;
+        Ok((tensor.uid, Layout::of(tensor).decode(tensor, bytes)))
+    };
+    graph.outputs().map(read).collect()
+}
+
+/// Runs a graph at the given or the heuristic setting.
+pub fn run(
+    kiln: &Kiln,
+    graph: &OperationGraph,
+    config: Option<&EngineConfig>,
+    inputs: &Values,
+) -> Result<Values> {
+    let plan = match config {
+        Some(config) => kiln.plan_with(graph, config)?,
+        None => kiln.plan(graph)?,
+    };
+    run_plan(kiln, &plan, inputs)
+}
+
+/// Panics unless every output is within the bound the reference derives.
+pub fn compare(graph: &OperationGraph, inputs: &Values, actual: &Values, what: &str) {
+    let expected = reference::evaluate(graph, inputs).expect("inputs fit the graph");
+    for tensor in graph.outputs() {
+        let worst = expected[&tensor.uid].worst(&actual[&tensor.uid]);
+        if let Some(worst) = worst.filter(|worst| worst.ratio > 1.0) {
+            let at = |values: &Vec<f64>| values.get(worst.index).copied();
+            let inputs: Vec<_> = graph
+                .inputs()
+                .map(|input| (&input.name, inputs.get(&input.uid).and_then(at)))
+                .collect();
+            panic!("{what}: output {tensor}: {worst:?}\ninputs at that index: {inputs:?}\n{graph}");
+        }
+    }
+}
+
+/// Runs a graph and compares it with the reference.
+pub fn check(
+    kiln: &Kiln,
+    graph: &OperationGraph,
+    config: Option<&EngineConfig>,
+    inputs: &Values,
+    what: &str,
+) {
+    let actual = run(kiln, graph, config, inputs)
+        .unwrap_or_else(|error| panic!("{what}: {error:?}\n{graph}"));
+    compare(graph, inputs, &actual, what);
+}
+
+/// Deterministic values with a prime period, in [-span, span], rounded to what storage holds.
+pub fn fill(tensor: &TensorDesc, seed: u64, span: f64) -> Vec<f64> {
+    let count = tensor.elements().expect("tensors under test are small") as u64;
+    let value = |index: u64| ((index + seed) * 7919 % 251) as f64 / 125.0 - 1.0;
+    (0..count).map(|index| tensor.dtype.round(span * value(index))).collect()
+}
