@@ -2,6 +2,7 @@
 
 use crate::ast::Space;
 use crate::error::{Error, ErrorKind, Result};
+use crate::lanes::has_v3;
 use crate::launch::{self, Context, Launch, Report};
 use crate::memory::Memory;
 use crate::module::{Kernel, Loaded};
@@ -154,6 +155,7 @@ impl Device {
             threads: launch::thread_rows(launch.block),
             sm_count: self.config.sm_count,
             seed: self.config.seed,
+            has_v3: has_v3(),
         };
         launch::run(&context, &self.config)
     }

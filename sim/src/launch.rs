@@ -41,7 +41,7 @@ const SM_THREADS: u64 = 2048;
 /// Blocks that a multiprocessor holds at once.
 const SM_BLOCKS: u64 = 32;
 /// Fewer warps than this are not worth a second thread, whose start costs tens of microseconds.
-const WARPS_PER_WORKER_MIN: u64 = 16;
+const WARPS_PER_WORKER_MIN: u64 = 32;
 /// Rounds without progress of any worker before a launch counts as hung.
 const IDLE_ROUNDS_MAX: u32 = 2000;
 
@@ -60,6 +60,8 @@ pub(crate) struct Context<'a> {
     pub threads: Vec<[Row<u32>; 3]>,
     pub sm_count: u32,
     pub seed: u64,
+    /// Whether the processor has the instructions of the `v3` level.
+    pub has_v3: bool,
 }
 
 impl Context<'_> {

@@ -1,4 +1,47 @@
 //! A PTX machine: runs CUDA kernels without a GPU, and checks them.
+//!
+//! A [`Module`] is PTX text, parsed, verified and decoded; a [`Device`] has memory and launches a
+//! module's kernels. Results are those of the hardware where PTX defines them; `.approx` functions
+//! give the rounded true value. Every access is checked: outside an allocation, after a free or
+//! misaligned, it fails with the kernel, thread, PTX line and CUDA line. So do barriers that
+//! threads reach divided, and grids in which nobody moves. What the machine does not run it
+//! refuses when the module is loaded.
+//!
+//! With one worker a launch is the same every time. With more, blocks that race for the order of
+//! floating-point atomics may differ in rounding, as on hardware.
+//!
+//! ```
+//! use kiln_sim::{Device, DeviceConfig, Launch, Module};
+//!
+//! let module = Module::load(
+//!     ".version 8.0 .target sm_90 .address_size 64
+//!      .visible .entry square(.param .u64 values) {
+//!          .reg .b32 %r<3>; .reg .b64 %rd<4>;
+//!          ld.param.u64 %rd1, [values];
+//!          mov.u32 %r1, %tid.x;
+//!          mul.wide.u32 %rd2, %r1, 4;
+//!          add.s64 %rd3, %rd1, %rd2;
+//!          mul.lo.u32 %r2, %r1, %r1;
+//!          st.global.u32 [%rd3], %r2;
+//!          ret;
+//!      }",
+//! )?;
+//! let kernel = module.kernel("square").expect("the module has it");
+//! let device = Device::new(DeviceConfig::default());
+//! let values = device.alloc(4 * 4)?;
+//! let shape = Launch { grid: [1; 3], block: [4, 1, 1], shared_bytes: 0, cooperative: false };
+//! device.launch(&kernel, &shape, &values.to_le_bytes())?;
+//!
+//! let mut bytes = [0; 16];
+//! device.read(values, &mut bytes)?;
+//! assert_eq!(bytes, [0, 0, 0, 0, 1, 0, 0, 0, 4, 0, 0, 0, 9, 0, 0, 0]);
+//!
+//! // One thread too many: the store misses the buffer.
+//! let wide = Launch { block: [5, 1, 1], ..shape };
+//! let error = device.launch(&kernel, &wide, &values.to_le_bytes()).unwrap_err();
+//! assert!(error.to_string().contains("thread (4, 0, 0)"));
+//! # Ok::<(), kiln_sim::Error>(())
+//! ```
 
 #![warn(missing_docs)]
 

@@ -10,6 +10,9 @@ use std::collections::HashMap;
 pub(crate) fn parse(text: &str) -> Result<Ast> {
     let tokens = tokens(text)?;
     let mut parser = Parser { tokens, at: 0, ast: Ast::default(), names: HashMap::new() };
+    if parser.peek() != Token::Dot("version") {
+        return parser.unexpected("`.version`");
+    }
     while parser.peek() != Token::End {
         parser.module_item()?;
     }

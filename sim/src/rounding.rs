@@ -253,6 +253,10 @@ pub(crate) fn div_single<M: Mode>(a: f32, b: f32) -> f32 {
 /// The square root in single precision.
 #[inline(always)]
 pub(crate) fn sqrt_single<M: Mode>(a: f32) -> f32 {
+    // Said outright: LLVM takes the root of a negative for a number when it vectorises.
+    if a < 0.0 {
+        return f32::NAN;
+    }
     if matches!(M::DIRECTION, Direction::Nearest) {
         return a.sqrt();
     }

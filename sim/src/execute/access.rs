@@ -4,189 +4,20 @@
 //! plane `k` holding word `k` of every lane. Accesses below a word have one plane.
 
 use super::Failure;
+use super::aim::{Aim, Attempt, Place, Span, addresses, lanes_of, resolve};
 use crate::block::BlockState;
 use crate::error::ErrorKind;
 use crate::launch::Context;
-use crate::memory::{
-    Allocation, GLOBAL_BASE, LOCAL_BASE, PARAM_BASE, SHARED_BASE, WINDOW_BYTES, store_part,
-};
-use crate::op::{Access, MicroOp, Window};
-use crate::registers::{LANES, Slot};
+use crate::memory::store_part;
+use crate::op::{Access, MicroOp};
+use crate::registers::LANES;
 use crate::warp::Warp;
 use std::sync::atomic::Ordering::Relaxed;
 
 type Plane = [u32; LANES];
 
-/// Each lane's address.
-pub(super) fn addresses(
-    warp: &Warp,
-    cx: &Context<'_>,
-    base: Slot,
-    wide: bool,
-    offset: i64,
-) -> [u64; LANES] {
-    let constants = &cx.program.constants;
-    if wide {
-        let base = warp.registers.wide(constants, base);
-        return std::array::from_fn(|lane| base[lane].wrapping_add(offset as u64));
-    }
-    let base = warp.registers.word(constants, base);
-    std::array::from_fn(|lane| u64::from(base[lane].wrapping_add(offset as u32)))
-}
-
-fn lanes_of(mask: u32) -> impl Iterator<Item = usize> {
-    (0..LANES).filter(move |lane| mask >> lane & 1 != 0)
-}
-
-/// The lanes' addresses in a window.
-struct Aim {
-    window: Window,
-    addresses: [u64; LANES],
-    active: u32,
-    attempt: Attempt,
-}
-
-impl Aim {
-    /// Whether all lanes take part, `words` words each, one after the other in memory that is
-    /// not each lane's own.
-    fn is_run(&self, words: usize) -> bool {
-        let Aim { window, ref addresses, active, attempt } = *self;
-        let (first, stride) = (addresses[0], attempt.bytes);
-        let follows = |same, lane| same & (addresses[lane] == first + lane as u64 * stride);
-        active == u32::MAX
-            && stride == words as u64 * 4
-            && !matches!(window, Window::Local | Window::Param)
-            && (0..LANES).fold(true, follows)
-    }
-
-    /// The access of a run as one.
-    fn whole(&self) -> Attempt {
-        Attempt { bytes: self.attempt.bytes * LANES as u64, ..self.attempt }
-    }
-
-    fn check_alignment(&self, align: u64) -> Result<(), Failure> {
-        let Aim { ref addresses, active, attempt, .. } = *self;
-        let low = (0..LANES)
-            .fold(0, |low, lane| low | if active >> lane & 1 != 0 { addresses[lane] } else { 0 });
-        if low & (align - 1) == 0 {
-            return Ok(());
-        }
-        match lanes_of(active).find(|&lane| addresses[lane] & (align - 1) != 0) {
-            Some(lane) => Err(attempt.misaligned(lane, addresses[lane], align)),
-            None => Ok(()),
-        }
-    }
-}
-
-/// What an access is, for messages.
-#[derive(Clone, Copy)]
-pub(super) struct Attempt {
-    pub verb: &'static str,
-    pub bytes: u64,
-}
-
-impl Attempt {
-    pub fn misaligned(self, lane: usize, address: u64, align: u64) -> Failure {
-        let Attempt { verb, bytes } = self;
-        let message =
-            format!("{verb} of {bytes} bytes at {address:#x} is not aligned to {align} bytes");
-        Failure { kind: ErrorKind::Misaligned, message, lane }
-    }
-
-    pub fn out_of_window(self, lane: usize, window: &str, offset: u64, size: u64) -> Failure {
-        let Attempt { verb, bytes } = self;
-        let missed = offset.saturating_add(bytes).saturating_sub(size);
-        let message = format!(
-            "{verb} of {bytes} bytes at {window} offset {offset:#x} is out of bounds: {missed} \
-             bytes past the end of the {window} memory of {size} bytes"
-        );
-        Failure { kind: ErrorKind::OutOfBounds, message, lane }
-    }
-
-    fn out_of_memory(self, cx: &Context<'_>, lane: usize, address: u64) -> Failure {
-        let Attempt { verb, bytes } = self;
-        let (kind, why) = cx.table.diagnose(address, bytes);
-        let message = format!("{verb} of {bytes} bytes at {address:#x} is out of bounds: {why}");
-        Failure { kind, message, lane }
-    }
-}
-
-/// Where one address leads.
-pub(super) enum Place<'a> {
-    Global(&'a Allocation, u64),
-    Shared(u64),
-    Local(u64),
-    Param(u64),
-}
-
-/// The window of a generic address, and the offset in it.
-fn classify(address: u64) -> (Window, u64) {
-    match address & !(WINDOW_BYTES - 1) {
-        SHARED_BASE => (Window::Shared, address - SHARED_BASE),
-        LOCAL_BASE => (Window::Local, address - LOCAL_BASE),
-        PARAM_BASE => (Window::Param, address - PARAM_BASE),
-        _ => (Window::Global, address),
-    }
-}
-
-/// Finds the allocation of a global address, the last one first.
-fn global<'a>(
-    last_hit: &mut usize,
-    cx: &Context<'a>,
-    lane: usize,
-    address: u64,
-    attempt: Attempt,
-) -> Result<(&'a Allocation, u64), Failure> {
-    if let Some(hit) = cx.table.get(*last_hit) {
-        let offset = address.wrapping_sub(hit.base);
-        if offset < hit.bytes && hit.bytes - offset >= attempt.bytes {
-            return Ok((hit, offset));
-        }
-    }
-    let found = cx.table.find(address, attempt.bytes).filter(|_| address >= GLOBAL_BASE);
-    match found.and_then(|index| cx.table.get(index).map(|hit| (index, hit))) {
-        Some((index, hit)) => {
-            *last_hit = index;
-            Ok((hit, address - hit.base))
-        }
-        None => Err(attempt.out_of_memory(cx, lane, address)),
-    }
-}
-
-/// Resolves one lane's address, checked for bounds.
-pub(super) fn resolve<'a>(
-    warp: &mut Warp,
-    block: &BlockState,
-    cx: &Context<'a>,
-    window: Window,
-    lane: usize,
-    address: u64,
-    attempt: Attempt,
-) -> Result<Place<'a>, Failure> {
-    let (window, at) = match window {
-        Window::Generic => classify(address),
-        window => (window, address),
-    };
-    let (name, size) = match window {
-        Window::Global | Window::Generic => {
-            let (allocation, offset) = global(&mut warp.last_hit, cx, lane, at, attempt)?;
-            return Ok(Place::Global(allocation, offset));
-        }
-        Window::Shared => ("shared", u64::from(block.shared_bytes)),
-        Window::Local => ("local", warp.local.len() as u64 / 8),
-        Window::Param => ("parameter", cx.param_bytes),
-    };
-    if attempt.bytes > size || at > size - attempt.bytes {
-        return Err(attempt.out_of_window(lane, name, at, size));
-    }
-    Ok(match window {
-        Window::Shared => Place::Shared(at),
-        Window::Local => Place::Local(at + lane as u64 * size),
-        _ => Place::Param(at),
-    })
-}
-
 /// The words of one lane, or the part of a word shifted down.
+#[inline(always)]
 fn read_lane(
     place: &Place<'_>,
     warp: &Warp,
@@ -204,19 +35,36 @@ fn read_lane(
     value >> (8 * (at % 4))
 }
 
+/// Reads words of every lane from one place.
+#[inline(always)]
+fn read_span<const WORDS: usize>(span: &Span<'_>, word: impl Fn(usize) -> u32) -> [Plane; WORDS] {
+    let mut planes = [[0; LANES]; WORDS];
+    if span.uniform {
+        let at = span.offsets[0];
+        return std::array::from_fn(|k| [word(at as usize / 4 + k) >> (8 * (at % 4)); LANES]);
+    }
+    for (lane, &at) in span.offsets.iter().enumerate() {
+        for (k, plane) in planes.iter_mut().enumerate() {
+            plane[lane] = word(at as usize / 4 + k) >> (8 * (at % 4));
+        }
+    }
+    planes
+}
+
+#[inline(always)]
 fn fetch<const WORDS: usize>(
     warp: &mut Warp,
     block: &BlockState,
     cx: &Context<'_>,
     aim: &Aim,
 ) -> Result<[Plane; WORDS], Failure> {
-    let mut planes = [[0; LANES]; WORDS];
-    let Aim { window, ref addresses, active, attempt } = *aim;
-    if aim.is_run(WORDS) {
-        // A run that leaves its allocation is found out lane by lane below.
-        match resolve(warp, block, cx, window, 0, addresses[0], aim.whole()) {
-            Ok(Place::Global(allocation, at)) => {
-                let words = &allocation.words[at as usize / 4..][..WORDS * LANES];
+    if let Some(span) = aim.span(warp, block, cx) {
+        let at = span.offsets[0] as usize / 4;
+        let run = span.run && aim.attempt.bytes == WORDS as u64 * 4;
+        let mut planes = [[0; LANES]; WORDS];
+        match span.place {
+            Place::Global(allocation, _) if run => {
+                let words = &allocation.words[at..][..WORDS * LANES];
                 for (lane, words) in words.chunks_exact(WORDS).enumerate() {
                     for k in 0..WORDS {
                         planes[k][lane] = words[k].load(Relaxed);
@@ -224,8 +72,8 @@ fn fetch<const WORDS: usize>(
                 }
                 return Ok(planes);
             }
-            Ok(Place::Shared(at)) => {
-                let words = &block.shared[at as usize / 4..][..WORDS * LANES];
+            Place::Shared(_) if run => {
+                let words = &block.shared[at..][..WORDS * LANES];
                 for (lane, words) in words.chunks_exact(WORDS).enumerate() {
                     for k in 0..WORDS {
                         planes[k][lane] = words[k];
@@ -233,18 +81,18 @@ fn fetch<const WORDS: usize>(
                 }
                 return Ok(planes);
             }
-            _ => {}
+            Place::Global(allocation, _) => {
+                return Ok(read_span(&span, |at| allocation.words[at].load(Relaxed)));
+            }
+            Place::Shared(_) => return Ok(read_span(&span, |at| block.shared[at])),
+            Place::Param(_) => return Ok(read_span(&span, |at| cx.params[at])),
+            Place::Local(_) => {}
         }
     }
-    if window == Window::Param && addresses[0] == addresses[LANES - 1] {
-        let place = resolve(warp, block, cx, window, 0, addresses[0], attempt)?;
-        for (k, plane) in planes.iter_mut().enumerate() {
-            *plane = [read_lane(&place, warp, block, cx, k); LANES];
-        }
-        return Ok(planes);
-    }
-    for lane in lanes_of(active) {
-        let place = resolve(warp, block, cx, window, lane, addresses[lane], attempt)?;
+    let mut planes = [[0; LANES]; WORDS];
+    for lane in lanes_of(aim.active) {
+        let address = aim.addresses[lane];
+        let place = resolve(warp, block, cx, aim.window, lane, address, aim.attempt)?;
         for (k, plane) in planes.iter_mut().enumerate() {
             plane[lane] = read_lane(&place, warp, block, cx, k);
         }
@@ -253,6 +101,7 @@ fn fetch<const WORDS: usize>(
 }
 
 /// Puts the elements that the planes hold into the target registers.
+#[inline(always)]
 fn spread(
     warp: &mut Warp,
     cx: &Context<'_>,
@@ -285,7 +134,8 @@ fn spread(
     }
 }
 
-pub(super) fn load(
+#[inline(always)]
+fn load_lanes(
     warp: &mut Warp,
     block: &BlockState,
     cx: &Context<'_>,
@@ -315,6 +165,7 @@ pub(super) fn load(
 }
 
 /// Gathers the planes from the source registers.
+#[inline(always)]
 fn gather<const WORDS: usize>(
     warp: &Warp,
     cx: &Context<'_>,
@@ -382,6 +233,54 @@ impl Place<'_> {
     }
 }
 
+/// Writes whole words of the lanes into one place; false if it must be done lane by lane.
+#[inline(always)]
+fn put_span<const WORDS: usize>(
+    span: &Span<'_>,
+    block: &mut BlockState,
+    active: u32,
+    planes: &[Plane; WORDS],
+) -> bool {
+    let at = span.offsets[0] as usize / 4;
+    match span.place {
+        Place::Global(allocation, _) if span.run => {
+            let words = &allocation.words[at..][..WORDS * LANES];
+            for (lane, words) in words.chunks_exact(WORDS).enumerate() {
+                for k in 0..WORDS {
+                    words[k].store(planes[k][lane], Relaxed);
+                }
+            }
+        }
+        Place::Shared(_) if span.run => {
+            let words = &mut block.shared[at..][..WORDS * LANES];
+            for (lane, words) in words.chunks_exact_mut(WORDS).enumerate() {
+                for k in 0..WORDS {
+                    words[k] = planes[k][lane];
+                }
+            }
+        }
+        Place::Global(allocation, _) => {
+            for lane in lanes_of(active) {
+                let words = &allocation.words[span.offsets[lane] as usize / 4..][..WORDS];
+                for k in 0..WORDS {
+                    words[k].store(planes[k][lane], Relaxed);
+                }
+            }
+        }
+        Place::Shared(_) => {
+            for lane in lanes_of(active) {
+                let words = &mut block.shared[span.offsets[lane] as usize / 4..][..WORDS];
+                for k in 0..WORDS {
+                    words[k] = planes[k][lane];
+                }
+            }
+        }
+        Place::Local(_) | Place::Param(_) => return false,
+    }
+    true
+}
+
+#[inline(always)]
 fn put<const WORDS: usize>(
     warp: &mut Warp,
     block: &mut BlockState,
@@ -390,28 +289,11 @@ fn put<const WORDS: usize>(
     planes: &[Plane; WORDS],
 ) -> Result<(), Failure> {
     let Aim { window, ref addresses, active, attempt } = *aim;
-    if aim.is_run(WORDS) {
-        match resolve(warp, block, cx, window, 0, addresses[0], aim.whole()) {
-            Ok(Place::Global(allocation, at)) => {
-                let words = &allocation.words[at as usize / 4..][..WORDS * LANES];
-                for (lane, words) in words.chunks_exact(WORDS).enumerate() {
-                    for k in 0..WORDS {
-                        words[k].store(planes[k][lane], Relaxed);
-                    }
-                }
-                return Ok(());
-            }
-            Ok(Place::Shared(at)) => {
-                let words = &mut block.shared[at as usize / 4..][..WORDS * LANES];
-                for (lane, words) in words.chunks_exact_mut(WORDS).enumerate() {
-                    for k in 0..WORDS {
-                        words[k] = planes[k][lane];
-                    }
-                }
-                return Ok(());
-            }
-            _ => {}
-        }
+    if attempt.bytes == WORDS as u64 * 4
+        && let Some(span) = aim.span(warp, block, cx)
+        && put_span(&span, block, active, planes)
+    {
+        return Ok(());
     }
     let part = if attempt.bytes < 4 { (1_u32 << (8 * attempt.bytes)) - 1 } else { u32::MAX };
     let mut pending: Option<Pending<'_>> = None;
@@ -432,11 +314,6 @@ fn put<const WORDS: usize>(
                     open.mask |= mask;
                 }
                 _ => {
-                    let place = match place {
-                        Place::Global(allocation, at) => Place::Global(allocation, at),
-                        Place::Shared(at) => Place::Shared(at),
-                        Place::Local(at) | Place::Param(at) => Place::Local(at),
-                    };
                     let next = Pending { place, word, value: value & mask, mask };
                     write_word(warp, block, pending.replace(next));
                 }
@@ -447,7 +324,8 @@ fn put<const WORDS: usize>(
     Ok(())
 }
 
-pub(super) fn store(
+#[inline(always)]
+fn store_lanes(
     warp: &mut Warp,
     block: &mut BlockState,
     cx: &Context<'_>,
@@ -474,3 +352,40 @@ pub(super) fn store(
         _ => stored!(8),
     }
 }
+
+/// Compiles an access for the instruction-set levels that handlers are compiled for.
+macro_rules! levels {
+    ($name:ident, $lanes:ident, $v3:ident, $block:ty) => {
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+        fn $v3(
+            warp: &mut Warp,
+            block: $block,
+            cx: &Context<'_>,
+            op: &MicroOp,
+            access: Access,
+            active: u32,
+        ) -> Result<(), Failure> {
+            $lanes(warp, block, cx, op, access, active)
+        }
+
+        pub(super) fn $name(
+            warp: &mut Warp,
+            block: $block,
+            cx: &Context<'_>,
+            op: &MicroOp,
+            access: Access,
+            active: u32,
+        ) -> Result<(), Failure> {
+            #[cfg(target_arch = "x86_64")]
+            if cx.has_v3 {
+                // SAFETY: `has_v3` says that the processor has these instructions.
+                return unsafe { $v3(warp, block, cx, op, access, active) };
+            }
+            $lanes(warp, block, cx, op, access, active)
+        }
+    };
+}
+
+levels!(load, load_lanes, load_v3, &BlockState);
+levels!(store, store_lanes, store_v3, &mut BlockState);

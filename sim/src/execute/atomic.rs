@@ -1,7 +1,7 @@
 //! Read-modify-writes, lane after lane.
 
 use super::Failure;
-use super::access::{Attempt, Place, addresses, resolve};
+use super::aim::{Attempt, Place, addresses, resolve};
 use crate::block::BlockState;
 use crate::error::ErrorKind;
 use crate::half::{Bf16, F16, Half};

@@ -1,6 +1,7 @@
 //! Runs a warp for a slice.
 
 mod access;
+mod aim;
 mod atomic;
 mod exchange;
 mod special;

@@ -183,8 +183,9 @@ fn v3<O: LaneOp>(r: &mut Registers, k: &Constants, op: &MicroOp, mask: u32) {
     lanes::<O>(r, k, op, mask);
 }
 
+/// Whether the processor has the instructions that `v3` functions use.
 #[cfg(target_arch = "x86_64")]
-fn has_v3() -> bool {
+pub(crate) fn has_v3() -> bool {
     use std::arch::is_x86_feature_detected as has;
     has!("avx2")
         && has!("fma")
@@ -193,6 +194,12 @@ fn has_v3() -> bool {
         && has!("bmi2")
         && has!("lzcnt")
         && has!("popcnt")
+}
+
+/// Whether the processor has the instructions that `v3` functions use.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn has_v3() -> bool {
+    false
 }
 
 /// The function that runs `O` on this processor.

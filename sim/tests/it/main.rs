@@ -1,5 +1,9 @@
 //! Runs PTX on the machine and checks what it computes and how it fails.
 
 mod blocks;
+mod device;
+mod errors;
+mod instructions;
 mod pointwise;
+mod properties;
 mod run;

@@ -1,0 +1,209 @@
+//! Where the lanes of an access go: addresses, alignment, bounds.
+
+use super::{Failure, first_lane};
+use crate::block::BlockState;
+use crate::error::ErrorKind;
+use crate::launch::Context;
+use crate::memory::{Allocation, GLOBAL_BASE, LOCAL_BASE, PARAM_BASE, SHARED_BASE, WINDOW_BYTES};
+use crate::op::Window;
+use crate::registers::{LANES, Slot};
+use crate::warp::Warp;
+
+/// Each lane's address.
+#[inline(always)]
+pub(super) fn addresses(
+    warp: &Warp,
+    cx: &Context<'_>,
+    base: Slot,
+    wide: bool,
+    offset: i64,
+) -> [u64; LANES] {
+    let constants = &cx.program.constants;
+    if wide {
+        let base = warp.registers.wide(constants, base);
+        return std::array::from_fn(|lane| base[lane].wrapping_add(offset as u64));
+    }
+    let base = warp.registers.word(constants, base);
+    std::array::from_fn(|lane| u64::from(base[lane].wrapping_add(offset as u32)))
+}
+
+pub(super) fn lanes_of(mask: u32) -> impl Iterator<Item = usize> {
+    (0..LANES).filter(move |lane| mask >> lane & 1 != 0)
+}
+
+/// The lanes' addresses in a window.
+pub(super) struct Aim {
+    pub window: Window,
+    pub addresses: [u64; LANES],
+    pub active: u32,
+    pub attempt: Attempt,
+}
+
+/// Lanes that reach into one allocation or window, so that one check covers them.
+pub(super) struct Span<'a> {
+    /// Where the lowest lane goes.
+    pub place: Place<'a>,
+    /// Each lane's byte offset in its allocation or window; inactive lanes have the lowest.
+    pub offsets: [u64; LANES],
+    /// Whether all lanes have the same address.
+    pub uniform: bool,
+    /// Whether all lanes take part, one after the other.
+    pub run: bool,
+}
+
+impl Aim {
+    /// The lanes as one range, if one allocation or window holds it. Local memory is each lane's
+    /// own, and has no ranges.
+    #[inline(always)]
+    pub fn span<'a>(
+        &self,
+        warp: &mut Warp,
+        block: &BlockState,
+        cx: &Context<'a>,
+    ) -> Option<Span<'a>> {
+        let Aim { window, ref addresses, active, attempt } = *self;
+        let first = addresses[first_lane(active)];
+        let kept: [u64; LANES] =
+            std::array::from_fn(
+                |lane| {
+                    if active >> lane & 1 != 0 { addresses[lane] } else { first }
+                },
+            );
+        let low = kept.iter().copied().fold(u64::MAX, u64::min);
+        let high = kept.iter().copied().fold(0, u64::max);
+        let bytes = (high - low).checked_add(attempt.bytes)?;
+        let place = resolve(warp, block, cx, window, 0, low, Attempt { bytes, ..attempt }).ok()?;
+        let at = match place {
+            Place::Global(_, at) | Place::Shared(at) | Place::Param(at) => at,
+            Place::Local(_) => return None,
+        };
+        let follows =
+            |same, lane| same & (kept[lane] == low.wrapping_add(lane as u64 * attempt.bytes));
+        let run = active == u32::MAX && (0..LANES).fold(true, follows);
+        let offsets = kept.map(|address| address - low + at);
+        Some(Span { place, offsets, uniform: low == high, run })
+    }
+
+    #[inline(always)]
+    pub fn check_alignment(&self, align: u64) -> Result<(), Failure> {
+        let Aim { ref addresses, active, attempt, .. } = *self;
+        let low = (0..LANES)
+            .fold(0, |low, lane| low | if active >> lane & 1 != 0 { addresses[lane] } else { 0 });
+        if low & (align - 1) == 0 {
+            return Ok(());
+        }
+        match lanes_of(active).find(|&lane| addresses[lane] & (align - 1) != 0) {
+            Some(lane) => Err(attempt.misaligned(lane, addresses[lane], align)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What an access is, for messages.
+#[derive(Clone, Copy)]
+pub(super) struct Attempt {
+    pub verb: &'static str,
+    pub bytes: u64,
+}
+
+impl Attempt {
+    pub fn misaligned(self, lane: usize, address: u64, align: u64) -> Failure {
+        let Attempt { verb, bytes } = self;
+        let message =
+            format!("{verb} of {bytes} bytes at {address:#x} is not aligned to {align} bytes");
+        Failure { kind: ErrorKind::Misaligned, message, lane }
+    }
+
+    pub fn out_of_window(self, lane: usize, window: &str, offset: u64, size: u64) -> Failure {
+        let Attempt { verb, bytes } = self;
+        let missed = offset.saturating_add(bytes).saturating_sub(size);
+        let message = format!(
+            "{verb} of {bytes} bytes at {window} offset {offset:#x} is out of bounds: {missed} \
+             bytes past the end of the {window} memory of {size} bytes"
+        );
+        Failure { kind: ErrorKind::OutOfBounds, message, lane }
+    }
+
+    fn out_of_memory(self, cx: &Context<'_>, lane: usize, address: u64) -> Failure {
+        let Attempt { verb, bytes } = self;
+        let (kind, why) = cx.table.diagnose(address, bytes);
+        let message = format!("{verb} of {bytes} bytes at {address:#x} is out of bounds: {why}");
+        Failure { kind, message, lane }
+    }
+}
+
+/// Where one address leads.
+#[derive(Clone, Copy)]
+pub(super) enum Place<'a> {
+    Global(&'a Allocation, u64),
+    Shared(u64),
+    Local(u64),
+    Param(u64),
+}
+
+/// The window of a generic address, and the offset in it.
+fn classify(address: u64) -> (Window, u64) {
+    match address & !(WINDOW_BYTES - 1) {
+        SHARED_BASE => (Window::Shared, address - SHARED_BASE),
+        LOCAL_BASE => (Window::Local, address - LOCAL_BASE),
+        PARAM_BASE => (Window::Param, address - PARAM_BASE),
+        _ => (Window::Global, address),
+    }
+}
+
+/// Finds the allocation of a global address, the last one first.
+fn global<'a>(
+    last_hit: &mut usize,
+    cx: &Context<'a>,
+    lane: usize,
+    address: u64,
+    attempt: Attempt,
+) -> Result<(&'a Allocation, u64), Failure> {
+    if let Some(hit) = cx.table.get(*last_hit) {
+        let offset = address.wrapping_sub(hit.base);
+        if offset < hit.bytes && hit.bytes - offset >= attempt.bytes {
+            return Ok((hit, offset));
+        }
+    }
+    let found = cx.table.find(address, attempt.bytes).filter(|_| address >= GLOBAL_BASE);
+    match found.and_then(|index| cx.table.get(index).map(|hit| (index, hit))) {
+        Some((index, hit)) => {
+            *last_hit = index;
+            Ok((hit, address - hit.base))
+        }
+        None => Err(attempt.out_of_memory(cx, lane, address)),
+    }
+}
+
+/// Resolves one lane's address, checked for bounds.
+pub(super) fn resolve<'a>(
+    warp: &mut Warp,
+    block: &BlockState,
+    cx: &Context<'a>,
+    window: Window,
+    lane: usize,
+    address: u64,
+    attempt: Attempt,
+) -> Result<Place<'a>, Failure> {
+    let (window, at) = match window {
+        Window::Generic => classify(address),
+        window => (window, address),
+    };
+    let (name, size) = match window {
+        Window::Global | Window::Generic => {
+            let (allocation, offset) = global(&mut warp.last_hit, cx, lane, at, attempt)?;
+            return Ok(Place::Global(allocation, offset));
+        }
+        Window::Shared => ("shared", u64::from(block.shared_bytes)),
+        Window::Local => ("local", warp.local.len() as u64 / 8),
+        Window::Param => ("parameter", cx.param_bytes),
+    };
+    if attempt.bytes > size || at > size - attempt.bytes {
+        return Err(attempt.out_of_window(lane, name, at, size));
+    }
+    Ok(match window {
+        Window::Shared => Place::Shared(at),
+        Window::Local => Place::Local(at + lane as u64 * size),
+        _ => Place::Param(at),
+    })
+}
