@@ -39,13 +39,17 @@ fn read_lane(
 #[inline(always)]
 fn read_span<const WORDS: usize>(span: &Span<'_>, word: impl Fn(usize) -> u32) -> [Plane; WORDS] {
     let mut planes = [[0; LANES]; WORDS];
+    let at = span.at as usize;
     if span.uniform {
-        let at = span.offsets[0];
-        return std::array::from_fn(|k| [word(at as usize / 4 + k) >> (8 * (at % 4)); LANES]);
-    }
-    for (lane, &at) in span.offsets.iter().enumerate() {
         for (k, plane) in planes.iter_mut().enumerate() {
-            plane[lane] = word(at as usize / 4 + k) >> (8 * (at % 4));
+            *plane = [word(at / 4 + k) >> (8 * (at % 4)); LANES];
+        }
+        return planes;
+    }
+    for lane in 0..LANES {
+        let at = at + span.offsets[lane] as usize;
+        for (k, plane) in planes.iter_mut().enumerate() {
+            plane[lane] = word(at / 4 + k) >> (8 * (at % 4));
         }
     }
     planes
@@ -59,7 +63,7 @@ fn fetch<const WORDS: usize>(
     aim: &Aim,
 ) -> Result<[Plane; WORDS], Failure> {
     if let Some(span) = aim.span(warp, block, cx) {
-        let at = span.offsets[0] as usize / 4;
+        let at = span.at as usize / 4;
         let run = span.run && aim.attempt.bytes == WORDS as u64 * 4;
         let mut planes = [[0; LANES]; WORDS];
         match span.place {
@@ -241,7 +245,7 @@ fn put_span<const WORDS: usize>(
     active: u32,
     planes: &[Plane; WORDS],
 ) -> bool {
-    let at = span.offsets[0] as usize / 4;
+    let at = span.at as usize / 4;
     match span.place {
         Place::Global(allocation, _) if span.run => {
             let words = &allocation.words[at..][..WORDS * LANES];
@@ -261,7 +265,8 @@ fn put_span<const WORDS: usize>(
         }
         Place::Global(allocation, _) => {
             for lane in lanes_of(active) {
-                let words = &allocation.words[span.offsets[lane] as usize / 4..][..WORDS];
+                let words = &allocation.words
+                    [(span.at as usize + span.offsets[lane] as usize) / 4..][..WORDS];
                 for k in 0..WORDS {
                     words[k].store(planes[k][lane], Relaxed);
                 }
@@ -269,7 +274,8 @@ fn put_span<const WORDS: usize>(
         }
         Place::Shared(_) => {
             for lane in lanes_of(active) {
-                let words = &mut block.shared[span.offsets[lane] as usize / 4..][..WORDS];
+                let words = &mut block.shared
+                    [(span.at as usize + span.offsets[lane] as usize) / 4..][..WORDS];
                 for k in 0..WORDS {
                     words[k] = planes[k][lane];
                 }

@@ -19,12 +19,30 @@ pub(super) fn addresses(
     offset: i64,
 ) -> [u64; LANES] {
     let constants = &cx.program.constants;
+    let mut out = [0; LANES];
     if wide {
         let base = warp.registers.wide(constants, base);
-        return std::array::from_fn(|lane| base[lane].wrapping_add(offset as u64));
+        for lane in 0..LANES {
+            out[lane] = base[lane].wrapping_add(offset as u64);
+        }
+        return out;
     }
     let base = warp.registers.word(constants, base);
-    std::array::from_fn(|lane| u64::from(base[lane].wrapping_add(offset as u32)))
+    for lane in 0..LANES {
+        out[lane] = u64::from(base[lane].wrapping_add(offset as u32));
+    }
+    out
+}
+
+/// Reduces a row by halves, which vectorises where a running value does not.
+#[inline(always)]
+fn reduced(mut row: [i32; LANES], f: impl Fn(i32, i32) -> i32) -> i32 {
+    for half in [16, 8, 4, 2, 1] {
+        for lane in 0..half {
+            row[lane] = f(row[lane], row[lane + half]);
+        }
+    }
+    row[0]
 }
 
 pub(super) fn lanes_of(mask: u32) -> impl Iterator<Item = usize> {
@@ -43,8 +61,10 @@ pub(super) struct Aim {
 pub(super) struct Span<'a> {
     /// Where the lowest lane goes.
     pub place: Place<'a>,
-    /// Each lane's byte offset in its allocation or window; inactive lanes have the lowest.
-    pub offsets: [u64; LANES],
+    /// The lowest lane's byte offset in the allocation or window.
+    pub at: u64,
+    /// Each lane's byte offset from there; inactive lanes have some active one's.
+    pub offsets: [u32; LANES],
     /// Whether all lanes have the same address.
     pub uniform: bool,
     /// Whether all lanes take part, one after the other.
@@ -63,32 +83,44 @@ impl Aim {
     ) -> Option<Span<'a>> {
         let Aim { window, ref addresses, active, attempt } = *self;
         let first = addresses[first_lane(active)];
-        let kept: [u64; LANES] =
-            std::array::from_fn(
-                |lane| {
-                    if active >> lane & 1 != 0 { addresses[lane] } else { first }
-                },
-            );
-        let low = kept.iter().copied().fold(u64::MAX, u64::min);
-        let high = kept.iter().copied().fold(0, u64::max);
-        let bytes = (high - low).checked_add(attempt.bytes)?;
-        let place = resolve(warp, block, cx, window, 0, low, Attempt { bytes, ..attempt }).ok()?;
+        // Distances in 32 bits: the vector units have their minimum and maximum.
+        let mut distances = [0_i32; LANES];
+        let mut beyond = 0_i64;
+        for lane in 0..LANES {
+            let distance = addresses[lane].wrapping_sub(first) as i64;
+            let kept = if active >> lane & 1 != 0 { distance } else { 0 };
+            distances[lane] = kept as i32;
+            beyond |= kept ^ i64::from(kept as i32);
+        }
+        let low = reduced(distances, i32::min);
+        let high = reduced(distances, i32::max);
+        let mut offsets = [0_u32; LANES];
+        let mut run = active == u32::MAX;
+        for lane in 0..LANES {
+            offsets[lane] = distances[lane].wrapping_sub(low) as u32;
+            run &= offsets[lane] == lane as u32 * attempt.bytes as u32;
+        }
+        if beyond != 0 {
+            return None;
+        }
+        let bytes = (i64::from(high) - i64::from(low)) as u64 + attempt.bytes;
+        let lowest = first.wrapping_add(i64::from(low) as u64);
+        let whole = Attempt { bytes, ..attempt };
+        let place = resolve(warp, block, cx, window, 0, lowest, whole).ok()?;
         let at = match place {
             Place::Global(_, at) | Place::Shared(at) | Place::Param(at) => at,
             Place::Local(_) => return None,
         };
-        let follows =
-            |same, lane| same & (kept[lane] == low.wrapping_add(lane as u64 * attempt.bytes));
-        let run = active == u32::MAX && (0..LANES).fold(true, follows);
-        let offsets = kept.map(|address| address - low + at);
-        Some(Span { place, offsets, uniform: low == high, run })
+        Some(Span { place, at, offsets, uniform: low == high, run })
     }
 
     #[inline(always)]
     pub fn check_alignment(&self, align: u64) -> Result<(), Failure> {
         let Aim { ref addresses, active, attempt, .. } = *self;
-        let low = (0..LANES)
-            .fold(0, |low, lane| low | if active >> lane & 1 != 0 { addresses[lane] } else { 0 });
+        let mut low = 0;
+        for (lane, &address) in addresses.iter().enumerate() {
+            low |= if active >> lane & 1 != 0 { address } else { 0 };
+        }
         if low & (align - 1) == 0 {
             return Ok(());
         }

@@ -3,6 +3,7 @@
 mod blocks;
 mod device;
 mod errors;
+mod exchange;
 mod instructions;
 mod pointwise;
 mod properties;
