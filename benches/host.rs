@@ -1,1 +1,190 @@
-fn main() {}
+//! What Kiln itself costs on the host: executing, finding and building plans, and the simulator.
+//!
+//! `cargo bench --bench host`. Kernels are compiled once, by a child process, into a temporary
+//! cache folder: a process that has NVRTC loaded can not show what a disk hit costs without it.
+//! Nothing before the `jit` group loads it, and the `disk_hit` group checks that.
+
+use std::hint::black_box;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use criterion::{BatchSize, Criterion};
+use kiln::device::{Buffer, DeviceChoice};
+use kiln::expr::{Mode, Pointwise};
+use kiln::plan::Origin;
+use kiln::{Config, DType, ExecutionPlan, Kiln, OperationGraph, VariantPack, engine};
+
+/// The argument that makes this binary fill a cache folder and end.
+const FILL_CACHE: &str = "fill-cache";
+
+/// `y = clip(gelu(x + bias) + residual)` in bf16: four tensors, 8 MiB of traffic per 1 M elements.
+fn demo_chain(rows: i64, columns: i64) -> OperationGraph {
+    let mut graph = OperationGraph::builder();
+    let x = graph.input("x", &[rows, columns], DType::Bf16);
+    let bias = graph.input("bias", &[1, columns], DType::Bf16);
+    let residual = graph.input("residual", &[rows, columns], DType::Bf16);
+    let mut step = |op, inputs: &[i64]| graph.pointwise(op, inputs).expect("the chain is valid");
+    let biased = step(Pointwise::new(Mode::Add), &[x, bias]);
+    let activated = step(Pointwise::new(Mode::GeluFwd), &[biased]);
+    let sum = step(Pointwise::new(Mode::Add), &[activated, residual]);
+    let y = step(Pointwise::new(Mode::ReluFwd).relu(-1.0, 6.0, 0.0), &[sum]);
+    graph.output(y, "y", DType::Bf16);
+    graph.build().expect("the chain is valid")
+}
+
+/// The sum of all but one of `tensors` tensors, which is the output.
+fn sum_of(tensors: usize) -> OperationGraph {
+    let mut graph = OperationGraph::builder();
+    let mut sum = graph.input("x0", &[256, 256], DType::Bf16);
+    for index in 1..tensors - 1 {
+        let x = graph.input(&format!("x{index}"), &[256, 256], DType::Bf16);
+        let added = graph.pointwise(Pointwise::new(Mode::Add), &[sum, x]);
+        sum = added.expect("the sum is valid");
+    }
+    graph.output(sum, "y", DType::Bf16);
+    graph.build().expect("the sum is valid")
+}
+
+fn graphs() -> [(&'static str, OperationGraph); 2] {
+    [("4_tensors", demo_chain(1024, 1024)), ("20_tensors", sum_of(20))]
+}
+
+fn open(device: DeviceChoice, cache: &Path) -> Kiln {
+    let config =
+        Config { device: Some(device), cache_dir: Some(cache.to_owned()), ..Config::default() };
+    Kiln::open(config).expect("the device opens")
+}
+
+fn null() -> DeviceChoice {
+    DeviceChoice::Null("sim".to_owned())
+}
+
+fn sim() -> DeviceChoice {
+    DeviceChoice::Sim("sim".to_owned())
+}
+
+/// A pack with memory for every tensor, filled with values around 1, and that memory.
+fn bind(kiln: &Kiln, plan: &ExecutionPlan) -> (VariantPack, Vec<Buffer>) {
+    let (mut pack, mut buffers) = (VariantPack::new(), Vec::new());
+    for uid in plan.tensors() {
+        let tensor = plan.graph().tensor(uid).expect("a tensor of the plan");
+        let size = tensor.dtype.bytes();
+        let mut bytes = vec![0; tensor.span_bytes().expect("tensors are small") as usize];
+        for (index, element) in bytes.chunks_exact_mut(size).enumerate() {
+            tensor.dtype.write((index * 7919 % 251) as f64 / 50.0 - 2.5, element);
+        }
+        let buffer = kiln.device().upload(&bytes).expect("there is memory");
+        pack = pack.with(uid, &buffer);
+        buffers.push(buffer);
+    }
+    (pack, buffers)
+}
+
+fn is_nvrtc_loaded() -> bool {
+    std::fs::read_to_string("/proc/self/maps").is_ok_and(|maps| maps.contains("libnvrtc.so"))
+}
+
+/// Launching a ready plan on a device that does nothing. Target: 150 ns.
+fn execute(c: &mut Criterion, cache: &Path) {
+    let mut group = c.benchmark_group("execute");
+    let kiln = open(null(), cache);
+    let stream = kiln.stream();
+    for (name, graph) in graphs() {
+        let plan = kiln.plan(&graph).expect("the graph is supported");
+        let (pack, _buffers) = bind(&kiln, &plan);
+        group.bench_function(name, |b| b.iter(|| plan.execute(&stream, black_box(&pack))));
+    }
+}
+
+/// A plan this `Kiln` has built before. Target: 2 us.
+fn memory_hit(c: &mut Criterion, cache: &Path) {
+    let mut group = c.benchmark_group("memory_hit");
+    let kiln = open(null(), cache);
+    for (name, graph) in graphs() {
+        kiln.plan(&graph).expect("the graph is supported");
+        group.bench_function(name, |b| b.iter(|| kiln.plan(black_box(&graph))));
+    }
+}
+
+/// From a fresh `Kiln` and a filled cache folder to a kernel on the device. Target: 1 ms.
+fn disk_hit(c: &mut Criterion, cache: &Path) {
+    let mut group = c.benchmark_group("disk_hit");
+    let graph = demo_chain(1024, 1024);
+    for (name, device) in [("null", null()), ("sim", sim())] {
+        let plan = open(device.clone(), cache).plan(&graph).expect("the cache is filled");
+        assert_eq!(plan.report().origin, Origin::Disk);
+        group.bench_function(name, |b| {
+            let fresh = || open(device.clone(), cache);
+            b.iter_batched_ref(fresh, |kiln| kiln.plan(&graph), BatchSize::PerIteration)
+        });
+        group.bench_function(format!("{name}_with_open"), |b| {
+            b.iter_with_large_drop(|| {
+                let kiln = open(device.clone(), cache);
+                (kiln.plan(&graph), kiln)
+            })
+        });
+    }
+    assert!(!is_nvrtc_loaded(), "a disk hit loaded NVRTC");
+}
+
+/// From a graph to CUDA C++ text. Target: 200 us.
+fn render(c: &mut Criterion, cache: &Path) {
+    let kiln = open(null(), cache);
+    let graph = demo_chain(1024, 1024);
+    let config = engine::choose(graph.canonical(), kiln.device().target()).expect("supported");
+    c.bench_function("render/demo_chain", |b| b.iter(|| kiln.source(black_box(&graph), &config)));
+}
+
+/// The demo chain on the simulated device, 1 M elements. Target: 50 ms.
+fn simulate(c: &mut Criterion, cache: &Path) {
+    let mut group = c.benchmark_group("simulate");
+    group.sample_size(20).measurement_time(Duration::from_secs(5));
+    let kiln = open(sim(), cache);
+    let stream = kiln.stream();
+    let plan = kiln.plan(&demo_chain(1024, 1024)).expect("the graph is supported");
+    let (pack, _buffers) = bind(&kiln, &plan);
+    group.bench_function("demo_chain_1M", |b| {
+        b.iter(|| plan.execute(&stream, &pack).and_then(|()| stream.synchronize()))
+    });
+}
+
+/// CUDA C++ text to a cubin with NVRTC loaded. Target: 100 ms.
+fn jit(c: &mut Criterion, cache: &Path) {
+    let mut group = c.benchmark_group("jit");
+    group.sample_size(20).measurement_time(Duration::from_secs(5));
+    let kiln = open(null(), cache);
+    let graph = demo_chain(1024, 1024);
+    let config = engine::choose(graph.canonical(), kiln.device().target()).expect("supported");
+    let source = kiln.source(&graph, &config).expect("the graph is supported");
+    kiln.compile(&source).expect("NVRTC is there and the chain compiles");
+    group.bench_function("demo_chain", |b| b.iter(|| kiln.compile(black_box(&source))));
+}
+
+fn fill_cache(cache: &Path) {
+    for device in [null(), sim()] {
+        let kiln = open(device, cache);
+        for (name, graph) in graphs() {
+            kiln.plan(&graph).unwrap_or_else(|error| panic!("{name}: {error:?}"));
+        }
+    }
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    if let [_, command, folder] = &arguments[..]
+        && command == FILL_CACHE
+    {
+        return fill_cache(Path::new(folder));
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let cache = folder.path();
+    let this = std::env::current_exe().expect("a running program has a path");
+    let filled = Command::new(this).arg(FILL_CACHE).arg(cache).status();
+    assert!(filled.is_ok_and(|status| status.success()), "the cache could not be filled");
+    let mut criterion = Criterion::default().configure_from_args();
+    for bench in [execute, memory_hit, disk_hit, render, simulate, jit] {
+        bench(&mut criterion, cache);
+    }
+    criterion.final_summary();
+}

@@ -47,28 +47,29 @@ struct Repr {
 }
 
 impl Error {
-    pub(crate) fn new(kind: ErrorKind, text: impl Into<String>) -> Self {
+    /// An error of a front-end or a tool built on the library.
+    pub fn with(kind: ErrorKind, text: impl Into<String>) -> Self {
         Error(Box::new(Repr { kind, text: text.into(), source: None }))
     }
 
     pub(crate) fn bad_param(text: impl Into<String>) -> Self {
-        Error::new(ErrorKind::BadParam, text)
+        Error::with(ErrorKind::BadParam, text)
     }
 
     pub(crate) fn not_supported(text: impl Into<String>) -> Self {
-        Error::new(ErrorKind::NotSupported, text)
+        Error::with(ErrorKind::NotSupported, text)
     }
 
     pub(crate) fn compile(text: impl Into<String>) -> Self {
-        Error::new(ErrorKind::Compile, text)
+        Error::with(ErrorKind::Compile, text)
     }
 
     pub(crate) fn driver(text: impl Into<String>) -> Self {
-        Error::new(ErrorKind::Driver, text)
+        Error::with(ErrorKind::Driver, text)
     }
 
     pub(crate) fn internal(text: impl Into<String>) -> Self {
-        Error::new(ErrorKind::Internal, text)
+        Error::with(ErrorKind::Internal, text)
     }
 
     pub(crate) fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {

@@ -205,6 +205,14 @@ impl Kiln {
         self.inner.compiler()
     }
 
+    /// Where NVRTC was found; it is not loaded for that.
+    ///
+    /// # Errors
+    /// `Compile` that lists every place looked at.
+    pub fn nvrtc(&self) -> Result<Located> {
+        self.inner.located().cloned()
+    }
+
     fn lower(&self, graph: &OperationGraph, config: &EngineConfig) -> Result<KernelPlan> {
         let target = self.inner.device.target();
         engine::engine_named(&config.engine)?.lower(graph.canonical(), target, config)
@@ -332,11 +340,13 @@ impl Inner {
             return Ok(toolchain.clone());
         }
         let folder = self.disk.as_ref().map(DiskCache::folder);
-        let located = match (self.located(), folder.and_then(Toolchain::recall_latest)) {
-            (Ok(located), _) => located,
+        let located = match self.located() {
+            Ok(located) => located,
             // No NVRTC on this machine: entries of the one that filled the cache can still serve.
-            (Err(_), Some(known)) => return Ok(self.toolchain.get_or_init(|| known).clone()),
-            (Err(error), None) => return Err(error),
+            Err(error) => {
+                let known = folder.and_then(Toolchain::recall_latest).ok_or(error)?;
+                return Ok(self.toolchain.get_or_init(|| known).clone());
+            }
         };
         if let Some(known) = folder.and_then(|folder| Toolchain::recall(located, folder)) {
             return Ok(self.toolchain.get_or_init(|| known).clone());

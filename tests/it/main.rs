@@ -1,4 +1,13 @@
 //! The integration tests, one binary: `KILN_DEVICE` chooses the device they run on.
 
+mod cache;
+mod cli;
+mod errors;
+mod golden;
+mod graph;
 mod harness;
+mod knobs;
+mod onnx;
 mod pointwise;
+mod special;
+mod tidy;

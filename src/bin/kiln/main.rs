@@ -1,1 +1,112 @@
-fn main() {}
+//! The command line tool. It uses the public API only.
+
+mod demo;
+mod doctor;
+mod engines;
+mod problem;
+mod run;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use kiln::device::DeviceChoice;
+use kiln::{Config, Error, ErrorKind, Kiln};
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  success
+  1  a check failed: the result differs from the reference, or something doctor needs is missing
+  2  bad arguments, a malformed problem or bad input tensors
+  3  not supported: no engine can run the problem
+  4  no NVRTC, or a kernel did not compile
+  5  the device or the operating system failed
+
+Environment: KILN_DEVICE, KILN_CACHE_DIR, KILN_NVRTC, KILN_TEMPLATES stand in for the options of the
+same names; KILN_LOG filters log messages, such as KILN_LOG=kiln=debug.";
+
+/// CUDA kernels specialised at run time, on a GPU or on a simulated device.
+#[derive(Parser)]
+#[command(version, after_help = EXIT_CODES, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Build and run a bias + GELU + residual + clip chain in bf16, and check the result
+    Demo(demo::DemoArgs),
+    /// Run a problem file on tensors from a safetensors file
+    Run(run::RunArgs),
+    /// Show which engines can run a problem, with knobs, and why the others can not
+    Engines(engines::EnginesArgs),
+    /// Show what was found on this machine, with a fix for everything that is missing
+    Doctor(doctor::DoctorArgs),
+}
+
+/// Options of every command that opens a device.
+#[derive(Args, Clone)]
+struct DeviceArgs {
+    /// The device: auto, sim, sim:TARGET, cuda, cuda:N or null
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<DeviceChoice>,
+    /// Folder of the kernel cache; `off` keeps kernels in memory only
+    #[arg(long, value_name = "DIR")]
+    cache_dir: Option<PathBuf>,
+    /// The NVRTC library or its folder
+    #[arg(long, value_name = "PATH")]
+    nvrtc: Option<PathBuf>,
+    /// A folder of templates to use instead of the embedded ones
+    #[arg(long, value_name = "DIR")]
+    templates: Option<PathBuf>,
+}
+
+impl DeviceArgs {
+    fn open(&self) -> kiln::Result<Kiln> {
+        let off = self.cache_dir.as_ref().is_some_and(|folder| folder.as_os_str() == "off");
+        Kiln::open(Config {
+            device: self.device.clone(),
+            cache_dir: self.cache_dir.clone(),
+            no_disk_cache: off,
+            nvrtc: self.nvrtc.clone(),
+            templates: self.templates.clone(),
+        })
+    }
+}
+
+fn main() -> ExitCode {
+    let filter = std::env::var("KILN_LOG").unwrap_or_else(|_| "warn".to_owned());
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::new(filter))
+        .with_writer(std::io::stderr)
+        .without_time()
+        .init();
+    let result = match Cli::parse().command {
+        Command::Demo(args) => demo::demo(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Engines(args) => engines::engines(&args),
+        Command::Doctor(args) => doctor::doctor(&args),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("kiln: {error}");
+            let mut cause = std::error::Error::source(&error);
+            while let Some(error) = cause {
+                eprintln!("  caused by: {error}");
+                cause = error.source();
+            }
+            exit_code(&error)
+        }
+    }
+}
+
+fn exit_code(error: &Error) -> ExitCode {
+    ExitCode::from(match error.kind() {
+        ErrorKind::BadParam => 2,
+        ErrorKind::NotSupported => 3,
+        ErrorKind::Compile => 4,
+        _ => 5,
+    })
+}

@@ -69,7 +69,7 @@ impl Schedule {
         }
         let chunks = ceil_div(domain.columns(), vector);
         let fixed_columns = persistent && has_row_operand(graph, domain);
-        let block_chunks = (chunks.max(1) as u64).next_power_of_two().min(threads as u64) as i64;
+        let block_chunks = block_chunks(chunks, threads);
         let column_blocks = ceil_div(chunks, block_chunks);
         let blocks = match fixed_columns {
             true => ceil_div(domain.rows(), threads / block_chunks * items)
@@ -121,6 +121,17 @@ fn broadcast(graph: CanonicalGraph<'_>, domain: &Domain, at: usize) -> Access {
         (false, false, _) if domain.rows() > 1 => Access::Row,
         _ => Access::Stream,
     }
+}
+
+/// How many chunks of a row one block covers with fixed columns: a power of two, so that threads
+/// split evenly; at least a warp's worth, so that accesses coalesce; of those the one that leaves
+/// the fewest threads without a column (96 chunks are three times 32, not once 128).
+fn block_chunks(chunks: i64, threads: i64) -> i64 {
+    let whole_row = (chunks.max(1) as u64).next_power_of_two().min(threads as u64) as i64;
+    std::iter::successors(Some(whole_row), |width| Some(width / 2))
+        .take_while(|width| *width >= 32 || *width == whole_row)
+        .min_by_key(|width| ceil_div(chunks, *width) * width)
+        .expect("the whole row is a candidate")
 }
 
 fn ceil_div(count: i64, size: i64) -> i64 {
@@ -247,4 +258,15 @@ pub(super) fn heuristic(
         ("vector", vector),
     ];
     EngineConfig::new("pointwise", &settings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_leave_few_threads_without_a_column() {
+        let chosen = [1, 3, 32, 96, 100, 129, 4096].map(|chunks| block_chunks(chunks, 256));
+        assert_eq!(chosen, [1, 4, 32, 32, 128, 32, 256]);
+    }
 }

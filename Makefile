@@ -1,0 +1,44 @@
+# Everything a checkout needs. `make help` lists the targets.
+
+SHELL := /bin/bash
+CARGO ?= cargo
+DEVICE ?= auto
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint ci bench bench-gpu golden onnx-data clean
+
+help: ## List the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+
+setup: ## Install what is missing (NVRTC, into third_party/); quick when nothing is
+	@scripts/setup.sh
+
+demo: setup ## Build and run the demo on a GPU if there is one, else on the simulator
+	$(CARGO) run --release --quiet -- demo --device $(DEVICE)
+
+test: setup ## Run all tests: unit, integration, simulator, documentation
+	$(CARGO) test --workspace --quiet
+
+lint: ## Check formatting, clippy and documentation; all warnings are errors
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+
+ci: lint test demo ## What .ci/run runs
+
+bench: setup ## Host-side benchmarks: dispatch, cache, render, compile, simulator
+	$(CARGO) bench --bench host
+	$(CARGO) bench -p kiln-sim
+
+bench-gpu: ## Compare with torch on a GPU (see benches/gpu/README.md)
+	benches/gpu/run.sh
+
+golden: setup ## Rewrite the golden files in tests/golden; review the difference as code
+	INSTA_UPDATE=always INSTA_FORCE_PASS=1 $(CARGO) test --test it golden
+
+onnx-data: ## Rebuild tests/data/onnx from the onnx wheel (development only)
+	python3 tests/data/onnx/extract.py
+
+clean: ## Remove build products and what setup installed
+	$(CARGO) clean
+	rm -rf third_party

@@ -1,0 +1,108 @@
+//! `kiln demo`: the whole way from a graph to a checked result, shown.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use kiln::expr::{Mode, Pointwise};
+use kiln::{DType, OperationGraph};
+use serde_json::{Value, json};
+
+use crate::DeviceArgs;
+use crate::problem::{self, Check, shown};
+use crate::run::{check_json, check_text};
+
+const EXAMPLES: &str = "\
+Examples:
+  kiln demo
+  kiln demo --device sim:rtx4090
+  kiln demo --device cuda:0 --json";
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct DemoArgs {
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    device: DeviceArgs,
+}
+
+/// Shapes that take different kernels: packed rows, a tail, one column, more rows than blocks.
+const SHAPES: [[i64; 2]; 4] = [[64, 768], [37, 1001], [4096, 1], [2048, 256]];
+
+/// `y = clip(gelu(x + bias) + residual, -1, 6)` in bf16.
+fn chain(rows: i64, columns: i64) -> kiln::Result<OperationGraph> {
+    let mut graph = OperationGraph::builder();
+    let x = graph.input("x", &[rows, columns], DType::Bf16);
+    let bias = graph.input("bias", &[1, columns], DType::Bf16);
+    let residual = graph.input("residual", &[rows, columns], DType::Bf16);
+    let biased = graph.pointwise(Pointwise::new(Mode::Add), &[x, bias])?;
+    graph.name(biased, "biased", DType::F32);
+    let hidden = graph.pointwise(Pointwise::new(Mode::GeluFwd), &[biased])?;
+    graph.name(hidden, "hidden", DType::F32);
+    let sum = graph.pointwise(Pointwise::new(Mode::Add), &[hidden, residual])?;
+    graph.name(sum, "sum", DType::F32);
+    let clip = Pointwise::new(Mode::ReluFwd).relu(-1.0, 6.0, 0.0);
+    let y = graph.pointwise(clip, &[sum])?;
+    graph.output(y, "y", DType::Bf16);
+    graph.build()
+}
+
+pub fn demo(args: &DemoArgs) -> kiln::Result<ExitCode> {
+    let kiln = args.device.open()?;
+    let mut rows = Vec::new();
+    let mut passed = true;
+    if !args.json {
+        println!("device  {} [{}]\n", kiln.device().target(), kiln.device().kind());
+        print!("{}", chain(SHAPES[0][0], SHAPES[0][1])?);
+        println!(
+            "\n{:11}  {:46}  {:>21}  {:>4}  {:>8}  check",
+            "shape", "engine and knobs", "kernel", "regs", "run"
+        );
+    }
+    for [height, width] in SHAPES {
+        let graph = chain(height, width)?;
+        let inputs = problem::random_inputs(&graph, 1);
+        let plan = kiln.plan(&graph)?;
+        let ran = problem::execute(&kiln, &plan, &inputs)?;
+        let checks = problem::check(&graph, &inputs, &ran)?;
+        passed &= checks.iter().all(Check::passed);
+        let report = plan.report();
+        if args.json {
+            rows.push(json!({
+                "shape": [height, width],
+                "config": plan.config().to_string(),
+                "kernel": report.stem,
+                "origin": report.origin.to_string(),
+                "obtain_ms": report.obtain.as_secs_f64() * 1e3,
+                "registers": report.resources.registers,
+                "run_ms": ran.elapsed.as_secs_f64() * 1e3,
+                "bytes_min": graph.bytes_min(),
+                "checks": checks.iter().map(check_json).collect::<Vec<Value>>(),
+            }));
+        } else {
+            println!(
+                "{:11}  {:46}  {:>21}  {:>4}  {:>8}  {}",
+                format!("{height}x{width}"),
+                plan.config().to_string(),
+                format!("{} {}", report.origin, shown(report.obtain)),
+                report.resources.registers,
+                shown(ran.elapsed),
+                checks.iter().map(check_text).collect::<Vec<_>>().join("; "),
+            );
+        }
+    }
+    if args.json {
+        let device = kiln.device().target().to_string();
+        println!("{:#}", json!({"device": device, "passed": passed, "rows": rows}));
+    } else {
+        let verdict =
+            if passed { "every result is within the reference's bound" } else { "FAILED" };
+        println!("\n{verdict}");
+        if let Some(cache) = kiln.disk_cache() {
+            let folder = cache.folder().display();
+            println!("kernels are kept in {folder}: a second run finds them there");
+        }
+    }
+    Ok(ExitCode::from(u8::from(!passed)))
+}

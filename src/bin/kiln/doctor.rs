@@ -1,0 +1,195 @@
+//! `kiln doctor`: what was found, and what to do about what was not.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use kiln::device::{Device, DeviceChoice};
+use kiln::expr::{Mode, Pointwise};
+use kiln::{DType, Kiln, OperationGraph};
+use serde_json::json;
+
+use crate::DeviceArgs;
+use crate::problem::{self, Check};
+
+#[derive(Args)]
+pub struct DoctorArgs {
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    device: DeviceArgs,
+}
+
+/// One thing looked at.
+struct Finding {
+    name: &'static str,
+    state: State,
+    text: String,
+    /// What to do, when there is something to do.
+    fix: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum State {
+    Ok,
+    /// Missing, and Kiln works without it.
+    Optional,
+    /// Missing, and Kiln does not work without it.
+    Missing,
+}
+
+impl State {
+    fn name(self) -> &'static str {
+        match self {
+            State::Ok => "ok",
+            State::Optional => "none",
+            State::Missing => "missing",
+        }
+    }
+}
+
+pub fn doctor(args: &DoctorArgs) -> kiln::Result<ExitCode> {
+    let mut findings = vec![driver()];
+    match args.device.open() {
+        Ok(kiln) => {
+            let target = kiln.device().target();
+            findings.push(ok("device", format!("{target} [{}]", kiln.device().kind())));
+            findings.push(cache(&kiln));
+            let compiler = nvrtc(&kiln);
+            let usable = compiler.state == State::Ok;
+            findings.push(compiler);
+            if usable {
+                findings.push(trial(args));
+            }
+        }
+        Err(error) => findings.push(Finding {
+            name: "device",
+            state: State::Missing,
+            text: error.to_string(),
+            fix: Some("use --device sim, or unset what asks for another device".to_owned()),
+        }),
+    }
+    let healthy = findings.iter().all(|finding| finding.state != State::Missing);
+    if args.json {
+        let list: Vec<_> = findings
+            .iter()
+            .map(|finding| {
+                json!({
+                    "name": finding.name,
+                    "state": finding.state.name(),
+                    "text": finding.text,
+                    "fix": finding.fix,
+                })
+            })
+            .collect();
+        println!("{:#}", json!({"healthy": healthy, "findings": list}));
+    } else {
+        for finding in &findings {
+            println!("{:8} {:8} {}", finding.name, finding.state.name(), finding.text);
+            if let Some(fix) = &finding.fix {
+                println!("{:17} fix: {fix}", "");
+            }
+        }
+        println!("\n{}", if healthy { "Kiln can run here" } else { "Kiln can not run here yet" });
+    }
+    Ok(ExitCode::from(u8::from(!healthy)))
+}
+
+fn ok(name: &'static str, text: String) -> Finding {
+    Finding { name, state: State::Ok, text, fix: None }
+}
+
+fn driver() -> Finding {
+    let none = |text: String, fix: &str| Finding {
+        name: "driver",
+        state: State::Optional,
+        text,
+        fix: Some(fix.to_owned()),
+    };
+    match Device::cuda_count() {
+        Ok(0) => none("a CUDA driver, but no GPU".to_owned(), "none needed: the simulator is used"),
+        Ok(count) => {
+            let name = |index: u32| match Device::cuda(index) {
+                Ok(device) => device.target().to_string(),
+                Err(error) => error.to_string(),
+            };
+            let names: Vec<String> = (0..count).map(name).collect();
+            ok("driver", format!("{count} GPU: {}", names.join("; ")))
+        }
+        Err(error) => none(
+            error.to_string(),
+            "none needed: the simulator is used; for a GPU install NVIDIA's driver (525 or newer)",
+        ),
+    }
+}
+
+fn cache(kiln: &Kiln) -> Finding {
+    match kiln.disk_cache() {
+        Some(cache) => {
+            let shards = std::fs::read_dir(cache.folder().join("kernels"));
+            let entries: usize = shards
+                .into_iter()
+                .flatten()
+                .filter_map(|shard| std::fs::read_dir(shard.ok()?.path()).ok())
+                .map(Iterator::count)
+                .sum();
+            ok("cache", format!("{} ({entries} kernels)", cache.folder().display()))
+        }
+        None => Finding {
+            name: "cache",
+            state: State::Optional,
+            text: "no usable folder: kernels are kept in memory only".to_owned(),
+            fix: Some("set KILN_CACHE_DIR to a folder that is yours, mode 0700".to_owned()),
+        },
+    }
+}
+
+fn nvrtc(kiln: &Kiln) -> Finding {
+    let missing = |text: String| Finding {
+        name: "nvrtc",
+        state: State::Missing,
+        text,
+        fix: Some(
+            "run `make setup`, or `pip install nvidia-cuda-nvrtc`, or set KILN_NVRTC".to_owned(),
+        ),
+    };
+    let located = match kiln.nvrtc() {
+        Ok(located) => located,
+        Err(error) => return missing(error.to_string()),
+    };
+    match kiln.compiler() {
+        Ok(compiler) => {
+            let (major, minor) = compiler.version();
+            ok("nvrtc", format!("{major}.{minor} at {located}"))
+        }
+        Err(error) => missing(error.to_string()),
+    }
+}
+
+/// Compiles and runs a small kernel, past the caches.
+fn trial(args: &DoctorArgs) -> Finding {
+    let attempt = || -> kiln::Result<bool> {
+        let mut graph = OperationGraph::builder();
+        let x = graph.input("x", &[1000], DType::F32);
+        let y = graph.pointwise(Pointwise::new(Mode::TanhFwd), &[x])?;
+        graph.output(y, "y", DType::F32);
+        let graph = graph.build()?;
+        let kiln = DeviceArgs { cache_dir: Some("off".into()), ..args.device.clone() }.open()?;
+        let inputs = problem::random_inputs(&graph, 7);
+        let ran = problem::execute(&kiln, &kiln.plan(&graph)?, &inputs)?;
+        Ok(problem::check(&graph, &inputs, &ran)?.iter().all(Check::passed))
+    };
+    let failed = |text: String| Finding {
+        name: "trial",
+        state: State::Missing,
+        text,
+        fix: Some("fix what is missing above; if nothing is, please report this".to_owned()),
+    };
+    let null = matches!(args.device.device, Some(DeviceChoice::Null(_)));
+    match attempt() {
+        _ if null => ok("trial", "skipped: the null device runs nothing".to_owned()),
+        Ok(true) => ok("trial", "compiled and ran a kernel, the result is right".to_owned()),
+        Ok(false) => failed("a kernel ran but its result is wrong".to_owned()),
+        Err(error) => failed(error.to_string()),
+    }
+}

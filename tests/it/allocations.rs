@@ -1,0 +1,137 @@
+//! `execute` allocates nothing, however many tensors a plan has, and launches nothing when it
+//! fails.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::path::Path;
+
+use kiln::device::DeviceChoice;
+use kiln::expr::{Mode, Pointwise};
+use kiln::{Config, DType, ErrorKind, Kiln, OperationGraph};
+
+use crate::harness::{self, Values};
+
+/// The system's allocator, counting per thread: tests that run beside this one do not disturb it.
+struct Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+fn count() {
+    // A thread that is ending has no counter any more, and nobody who reads it.
+    let _ = ALLOCATIONS.try_with(|allocations| allocations.set(allocations.get() + 1));
+}
+
+// SAFETY: every call is the system allocator's own, with the arguments given; counting touches a
+// thread-local integer only, which neither allocates nor unwinds.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller keeps the contract, which is the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: as above. Left to the default, zeroing would touch every page.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        count();
+        // SAFETY: as above. Left to the default, growing would always copy.
+        unsafe { System.realloc(block, layout, bytes) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: as above; `block` came from the system allocator.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+/// How often `work` allocates on this thread.
+fn allocations_of<T>(work: impl FnOnce() -> T) -> (T, u64) {
+    let before = ALLOCATIONS.get();
+    let result = work();
+    (result, ALLOCATIONS.get() - before)
+}
+
+/// The sum of all but one of `tensors` tensors, which is the output.
+fn sum_of(tensors: usize) -> OperationGraph {
+    let mut graph = OperationGraph::builder();
+    let mut sum = graph.input("x0", &[8, 16], DType::F32);
+    for index in 1..tensors - 1 {
+        let x = graph.input(&format!("x{index}"), &[8, 16], DType::F32);
+        sum = graph.pointwise(Pointwise::new(Mode::Add), &[sum, x]).expect("valid");
+    }
+    graph.output(sum, "y", DType::F32);
+    graph.build().expect("valid")
+}
+
+fn null() -> Kiln {
+    let device = Some(DeviceChoice::Null("sim".to_owned()));
+    let cache_dir = Some(harness::cache_dir());
+    Kiln::open(Config { device, cache_dir, ..Config::default() }).expect("the null device opens")
+}
+
+fn inputs(graph: &OperationGraph) -> Values {
+    graph.inputs().map(|tensor| (tensor.uid, harness::fill(tensor, 3, 1.0))).collect()
+}
+
+#[test]
+fn the_counter_counts() {
+    let (_, allocations) = allocations_of(|| std::hint::black_box(Box::new(7)));
+    assert_eq!(allocations, 1);
+}
+
+#[test]
+fn execute_allocates_nothing() {
+    let kiln = null();
+    let stream = kiln.stream();
+    for tensors in [4, 20, 70] {
+        let graph = sum_of(tensors);
+        let plan = kiln.plan(&graph).expect("supported");
+        // The pack is in the order of uids, not of `tensors()`: lookups take their slow path too.
+        let bound = harness::bind(&kiln, &graph, &inputs(&graph)).expect("bound");
+        let (result, allocations) = allocations_of(|| plan.execute(&stream, &bound.pack));
+        assert!(result.is_ok(), "{tensors} tensors: {result:?}");
+        assert_eq!(allocations, 0, "{tensors} tensors");
+    }
+}
+
+#[test]
+fn a_failed_execute_launches_nothing() {
+    let kiln = harness::kiln();
+    let stream = kiln.stream();
+    for tensors in [4, 20, 70] {
+        let graph = sum_of(tensors);
+        let plan = kiln.plan(&graph).expect("supported");
+        let bound = harness::bind(kiln, &graph, &inputs(&graph)).expect("bound");
+        let output = graph.tensor_named("y").expect("the output");
+        let untouched = bound.buffers[&output.uid].to_vec().expect("readable");
+        let last = plan.tensors().last().expect("a plan has tensors");
+        let buffer = &bound.buffers[&last];
+        let (address, bytes) = (buffer.address(), output.span_bytes().expect("small"));
+        // What is wrong concerns the tensor that is looked at last.
+        for (address, bytes, complaint) in
+            [(address + 4, bytes, "is not aligned"), (address, bytes - 1, "the buffer has")]
+        {
+            let mut pack = bound.pack.clone();
+            pack.set_address(last, address, bytes);
+            let error = plan.execute(&stream, &pack).expect_err("the pack does not fit");
+            assert_eq!(error.kind(), ErrorKind::BadParam);
+            assert!(error.to_string().contains(complaint), "{error}");
+        }
+        stream.synchronize().expect("nothing runs");
+        let now = bound.buffers[&output.uid].to_vec().expect("readable");
+        assert_eq!(now, untouched, "{tensors} tensors: the output was written");
+        plan.execute(&stream, &bound.pack).expect("the plan still runs");
+        let values = harness::run_plan(kiln, &plan, &inputs(&graph)).expect("the plan still runs");
+        harness::compare(&graph, &inputs(&graph), &values, "after a failure");
+    }
+    assert!(Path::new(&harness::cache_dir()).is_dir());
+}

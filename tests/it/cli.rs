@@ -1,0 +1,177 @@
+//! The command line tool, run as a user runs it.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use kiln::DType;
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+
+use crate::harness;
+
+const PROBLEM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/problems/swish_backward.json");
+
+fn kiln(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_kiln"))
+        .args(arguments)
+        .env("KILN_CACHE_DIR", harness::cache_dir())
+        .output()
+        .expect("the tool starts")
+}
+
+#[track_caller]
+fn succeeds(arguments: &[&str]) -> String {
+    let output = kiln(arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {}\n{errors}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[track_caller]
+fn fails(code: i32, text: &str, arguments: &[&str]) {
+    let output = kiln(arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}\n{errors}");
+    assert!(errors.contains(text), "{arguments:?}: {errors}");
+}
+
+fn json(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+#[test]
+fn demo_checks_its_results() {
+    let text = succeeds(&["demo"]);
+    assert!(text.contains("every result is within the reference's bound"), "{text}");
+    assert!(text.contains("hidden: f32[64, 768] = gelu_fwd(biased)"), "{text}");
+    let document = json(&succeeds(&["demo", "--json"]));
+    assert_eq!(document["passed"], true);
+    for row in document["rows"].as_array().unwrap() {
+        assert_eq!(row["origin"], "disk hit", "the second run finds the kernels: {row}");
+    }
+}
+
+#[test]
+fn run_reads_and_writes_tensors() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (inputs, outputs) = (path("in.safetensors"), path("out.safetensors"));
+    let halves = |from: f64| -> Vec<u8> {
+        let values = (0..8 * 1024).map(|at| from + at as f64 / 4096.0);
+        let mut bytes = vec![0; 8 * 1024 * 2];
+        for (value, element) in values.zip(bytes.chunks_exact_mut(2)) {
+            DType::F16.write(value, element);
+        }
+        bytes
+    };
+    let (x, dy, scale) = (halves(-1.0), halves(0.5), 2.0f32.to_le_bytes());
+    let view = |dtype, shape: &[usize], bytes| {
+        TensorView::new(dtype, shape.to_vec(), bytes).expect("bytes fit the shape")
+    };
+    let tensors = HashMap::from([
+        ("x", view(Dtype::F16, &[8, 1024], &x)),
+        ("dy", view(Dtype::F16, &[8, 1024], &dy)),
+        ("loss_scale", view(Dtype::F32, &[1, 1], &scale)),
+    ]);
+    safetensors::serialize_to_file(tensors, None, Path::new(&inputs)).unwrap();
+    let run = ["run", PROBLEM, "--inputs", &inputs, "--outputs", &outputs, "--check", "--json"];
+    let report = json(&succeeds(&run));
+    assert_eq!(report["checks"][0]["passed"], true);
+    assert_eq!(report["spill_bytes"], 0);
+    let bytes = std::fs::read(&outputs).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let dx = file.tensor("dx").unwrap();
+    assert_eq!((dx.dtype(), dx.shape()), (Dtype::F32, &[8, 1024][..]));
+    // Element 4096: x = 0, dy = 1.5; swish'(0) = 1/2; times the loss scale.
+    assert_eq!(DType::F32.read(&dx.data()[4096 * 4..]), 1.5);
+}
+
+#[test]
+fn run_reports_bad_input_exactly() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let broken = path("broken.safetensors");
+    std::fs::write(&broken, b"\xff\xff\xff\xff").unwrap();
+    let run =
+        |inputs: &str| vec!["run".to_owned(), PROBLEM.into(), "--inputs".into(), inputs.into()];
+    let check = |code, text: &str, arguments: Vec<String>| {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        fails(code, text, &arguments);
+    };
+    check(2, &format!("kiln: malformed safetensors file `{broken}`: "), run(&broken));
+    let missing = path("missing.safetensors");
+    check(
+        2,
+        &format!("kiln: failed to read tensors from `{missing}`: No such file"),
+        run(&missing),
+    );
+    let wrong = path("wrong.safetensors");
+    let bytes = [0; 64];
+    let view = TensorView::new(Dtype::F32, vec![16], &bytes).unwrap();
+    safetensors::serialize_to_file([("x", view)], None, Path::new(&wrong)).unwrap();
+    check(
+        2,
+        &format!("kiln: `{wrong}`: tensor `x` is F32[16], the problem says f16[8, 1024]"),
+        run(&wrong),
+    );
+    let view = TensorView::new(Dtype::F32, vec![16], &bytes).unwrap();
+    safetensors::serialize_to_file([("z", view)], None, Path::new(&wrong)).unwrap();
+    check(2, &format!("kiln: `{wrong}` holds no tensor `x`"), run(&wrong));
+    let problem = path("problem.json");
+    std::fs::write(&problem, "{\"graph\": 3}").unwrap();
+    fails(
+        2,
+        "kiln: malformed problem: invalid type: integer `3`",
+        &["run", &problem, "--random", "1"],
+    );
+    fails(2, "required arguments were not provided", &["run", PROBLEM]);
+    fails(
+        4,
+        "NVRTC not found",
+        &["run", PROBLEM, "--random", "1", "--nvrtc", "/nowhere", "--cache-dir", "off"],
+    );
+    fails(2, "unknown device `gpu`", &["run", PROBLEM, "--random", "1", "--device", "gpu"]);
+}
+
+#[test]
+fn engines_explain_themselves() {
+    let text = succeeds(&["engines", PROBLEM, "--source"]);
+    assert!(text.contains("vector   [1,2,4,8]"), "{text}");
+    assert!(text.contains("op::swish_bwd(x, scaled, 1.5f)"), "{text}");
+    let document = json(&succeeds(&["engines", PROBLEM, "--json", "--device", "sim:h200"]));
+    assert_eq!(document["engines"][0]["supported"], true);
+    assert_eq!(document["device"], "NVIDIA H200 (sm_90a, 132 SMs)");
+    let folder = tempfile::tempdir().unwrap();
+    let problem = folder.path().join("problem.json");
+    let tensor = |name: &str, extent: i64| serde_json::json!({"name": name, "dtype": "f32", "dims": [extent]});
+    let add =
+        |a: &str, y: &str| serde_json::json!({"pointwise": "add", "inputs": ["s", a], "output": y});
+    let graph = serde_json::json!({"graph": {
+        "tensors": [tensor("s", 1), tensor("a", 5), tensor("b", 7), tensor("y", 5), tensor("z", 7)],
+        "operations": [add("a", "y"), add("b", "z")],
+    }});
+    std::fs::write(&problem, graph.to_string()).unwrap();
+    fails(3, "tensors do not broadcast to one shape", &["engines", problem.to_str().unwrap()]);
+}
+
+#[test]
+fn doctor_finds_what_the_tests_found() {
+    let text = succeeds(&["doctor"]);
+    assert!(text.contains("compiled and ran a kernel, the result is right"), "{text}");
+    let output = kiln(&["doctor", "--json", "--nvrtc", "/nowhere"]);
+    assert_eq!(output.status.code(), Some(1));
+    let document = json(&String::from_utf8(output.stdout).unwrap());
+    assert_eq!(document["healthy"], false);
+    let findings = document["findings"].as_array().unwrap();
+    let nvrtc = findings.iter().find(|finding| finding["name"] == "nvrtc").unwrap();
+    assert!(nvrtc["fix"].as_str().unwrap().starts_with("run `make setup`"), "{nvrtc}");
+}
+
+#[test]
+fn every_command_has_help_with_examples() {
+    for command in ["demo", "run", "engines"] {
+        let text = succeeds(&[command, "--help"]);
+        assert!(text.contains("Examples:\n  kiln "), "{text}");
+    }
+    assert!(succeeds(&["--help"]).contains("Exit codes:"));
+}

@@ -1,0 +1,81 @@
+//! Golden files: rendered sources, and which configuration the heuristic chooses. A difference is
+//! reviewed as code; `make golden` rewrites them.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use kiln::codegen::Templates;
+use kiln::engine;
+use kiln::expr::{Mode, Pointwise};
+use kiln::target::Target;
+use kiln::{DType, OperationGraph, TensorDesc};
+
+fn assert_golden(name: &str, text: &str) {
+    let mut settings = insta::Settings::clone_current();
+    settings.set_snapshot_path(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden"));
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    settings.bind(|| insta::assert_snapshot!(name, text));
+}
+
+/// `y = clip(gelu(x + bias) + residual)` in bf16.
+fn chain(rows: i64, columns: i64) -> OperationGraph {
+    let mut graph = OperationGraph::builder();
+    let x = graph.input("x", &[rows, columns], DType::Bf16);
+    let bias = graph.input("model.layers.7.mlp.bias", &[1, columns], DType::Bf16);
+    let residual = graph.input("residual", &[rows, columns], DType::Bf16);
+    let biased = graph.pointwise(Pointwise::new(Mode::Add), &[x, bias]).unwrap();
+    graph.name(biased, "biased", DType::F32);
+    let hidden = graph.pointwise(Pointwise::new(Mode::GeluFwd), &[biased]).unwrap();
+    graph.name(hidden, "hidden", DType::Bf16);
+    let sum = graph.pointwise(Pointwise::new(Mode::Add), &[hidden, residual]).unwrap();
+    let clip = Pointwise::new(Mode::ReluFwd).relu(-1.0, 6.0, 0.0);
+    let y = graph.pointwise(clip, &[sum]).unwrap();
+    graph.output(y, "y", DType::Bf16);
+    graph.build().unwrap()
+}
+
+/// A channels-last operand, an index, a by-value scalar, a mask output, a tail.
+fn strided() -> OperationGraph {
+    let mut graph = OperationGraph::builder();
+    let x = TensorDesc::packed(1, "x", &[2, 3, 35], DType::F16);
+    let x = graph.tensor(TensorDesc { strides: vec![105, 1, 3], ..x });
+    let scale = graph.scalar("scale", 3, DType::F32);
+    let index = graph.pointwise(Pointwise::new(Mode::GenIndex).axis(2), &[x]).unwrap();
+    let scaled = graph.pointwise(Pointwise::new(Mode::Mul), &[x, scale]).unwrap();
+    let over = graph.pointwise(Pointwise::new(Mode::CmpGt), &[scaled, index]).unwrap();
+    graph.output(scaled, "scaled", DType::F32);
+    graph.output(over, "over", DType::Bool);
+    graph.build().unwrap()
+}
+
+fn source(graph: &OperationGraph, grid: i64) -> String {
+    let target = Target::named("h200").unwrap();
+    let config = engine::choose(graph.canonical(), &target).unwrap().with("grid", grid);
+    let engine = engine::engine_named(&config.engine).unwrap();
+    let kernel = engine.lower(graph.canonical(), &target, &config).unwrap();
+    Templates::embedded().render(&kernel.spec).unwrap().text
+}
+
+#[test]
+fn golden_sources() {
+    assert_golden("sm75_pointwise_bf16_flat.cu", &source(&chain(64, 768), 0));
+    assert_golden("sm75_pointwise_bf16_rows.cu", &source(&chain(64, 768), 1));
+    assert_golden("sm75_pointwise_f32_strided.cu", &source(&strided(), 0));
+}
+
+#[test]
+fn golden_heuristics() {
+    let mut table = String::new();
+    for target in ["sim", "t4", "a100", "rtx4090", "h200", "b200"] {
+        let target = Target::named(target).unwrap();
+        writeln!(table, "{target}").unwrap();
+        for [rows, columns] in [[1, 1], [64, 768], [37, 1001], [4096, 4096], [65536, 1024]] {
+            let chosen = engine::choose(chain(rows, columns).canonical(), &target).unwrap();
+            writeln!(table, "  chain {rows}x{columns}: {chosen}").unwrap();
+        }
+        let chosen = engine::choose(strided().canonical(), &target).unwrap();
+        writeln!(table, "  strided: {chosen}").unwrap();
+    }
+    assert_golden("heuristics", &table);
+}

@@ -1,0 +1,117 @@
+//! Operation graphs: canonical form, text and JSON.
+
+use kiln::expr::{Mode, Pointwise};
+use kiln::graph::Operation;
+use kiln::{DType, OperationGraph, TensorDesc};
+
+fn operation(mode: Mode, inputs: &[i64], output: i64) -> Operation {
+    Operation::Pointwise { op: Pointwise::new(mode), inputs: inputs.to_vec(), output }
+}
+
+fn tensor(uid: i64, name: &str) -> TensorDesc {
+    TensorDesc::packed(uid, name, &[4, 8], DType::F32)
+}
+
+fn hidden(uid: i64) -> TensorDesc {
+    TensorDesc { is_virtual: true, ..tensor(uid, "") }
+}
+
+#[test]
+fn uids_and_insertion_order_do_not_change_the_form() {
+    let first = OperationGraph::new(
+        vec![tensor(1, "a"), tensor(2, "b"), hidden(3), hidden(4), tensor(5, "y")],
+        vec![
+            operation(Mode::Exp, &[1], 3),
+            operation(Mode::TanhFwd, &[2], 4),
+            operation(Mode::Sub, &[3, 4], 5),
+        ],
+    )
+    .unwrap();
+    let second = OperationGraph::new(
+        vec![tensor(-7, "y"), hidden(90), tensor(11, "b"), hidden(2), tensor(40, "a")],
+        vec![
+            operation(Mode::Sub, &[90, 2], -7),
+            operation(Mode::TanhFwd, &[11], 2),
+            operation(Mode::Exp, &[40], 90),
+        ],
+    )
+    .unwrap();
+    assert_eq!(first.form_digest(), second.form_digest());
+    assert_eq!(first.canonical().tensors, second.canonical().tensors);
+    assert_eq!(first.canonical().operations, second.canonical().operations);
+    assert_ne!(first.digest(), second.digest(), "a plan binds uids");
+    assert_ne!(first, second);
+    let uids = first.canonical().uids.iter().zip(second.canonical().uids);
+    for (a, b) in uids {
+        assert_eq!(first.tensor(*a).unwrap().name, second.tensor(*b).unwrap().name);
+    }
+}
+
+#[test]
+fn meaning_changes_the_form() {
+    let graph = |mode: Mode, inputs: &[i64]| {
+        let tensors = vec![tensor(1, "a"), tensor(2, "b"), tensor(3, "y")];
+        OperationGraph::new(tensors, vec![operation(mode, inputs, 3)]).unwrap()
+    };
+    let base = graph(Mode::Sub, &[1, 2]);
+    assert_ne!(base.form_digest(), graph(Mode::Sub, &[2, 1]).form_digest());
+    assert_ne!(base.form_digest(), graph(Mode::Add, &[1, 2]).form_digest());
+    assert_eq!(base.form_digest(), graph(Mode::Sub, &[1, 2]).form_digest());
+}
+
+#[test]
+fn ignored_parameters_and_paths_of_names_do_not() {
+    let graph = |name: &str, op: Pointwise| {
+        let tensors = vec![tensor(1, name), tensor(2, "y")];
+        let exp = Operation::Pointwise { op, inputs: vec![1], output: 2 };
+        OperationGraph::new(tensors, vec![exp]).unwrap()
+    };
+    let base = graph("layers.0.x", Pointwise::new(Mode::Exp));
+    let other = graph("layers.1.x", Pointwise::new(Mode::Exp).shape(3.0));
+    assert_eq!(base.form_digest(), other.form_digest());
+}
+
+#[test]
+fn json_round_trips_with_every_parameter() {
+    let mut graph = OperationGraph::builder();
+    let x = graph.tensor(TensorDesc {
+        strides: vec![16, 2],
+        alignment: 4,
+        ..TensorDesc::packed(1, "x", &[4, 8], DType::F16)
+    });
+    let scale = graph.scalar("scale", 2, DType::F64);
+    let op = Pointwise::new(Mode::ReluFwd).relu(-0.1, 6.5, 0.01).alphas(0.1, 1.0);
+    let clipped = graph.pointwise(op, &[x]).unwrap();
+    let scaled = graph.pointwise(Pointwise::new(Mode::Mul).alphas(1.0, -3.0), &[clipped, scale]);
+    let index = graph.pointwise(Pointwise::new(Mode::GenIndex).axis(1), &[x]).unwrap();
+    let y = graph.pointwise(Pointwise::new(Mode::Add), &[scaled.unwrap(), index]).unwrap();
+    graph.output(y, "y", DType::Bf16);
+    let graph = graph.build().unwrap();
+    let text = graph.to_json();
+    let back = OperationGraph::from_json(&text).unwrap();
+    assert_eq!(back, graph);
+    assert_eq!(back.to_json(), text);
+    assert_eq!(
+        graph.to_string(),
+        "input  x: f16[4, 8] strides [16, 2] align 4\n\
+         input  scale: f64[1, 1] by value\n\
+         \u{20}      #3: f32[4, 8] = relu_fwd{alpha1=0.1, lower_clip=-0.1, upper_clip=6.5, slope=0.01}(x)\n\
+         \u{20}      #5: f32[4, 8] = gen_index{axis=1}(x)\n\
+         \u{20}      #4: f32[4, 8] = mul{alpha2=-3}(#3, scale)\n\
+         output y: bf16[4, 8] = add(#4, #5)\n"
+    );
+}
+
+#[test]
+fn the_example_problems_are_valid() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/problems");
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let graph = OperationGraph::from_json(&text);
+        assert!(graph.is_ok(), "{}: {graph:?}", path.display());
+        count += 1;
+    }
+    assert!(count >= 3, "{count} examples");
+}

@@ -1,0 +1,152 @@
+//! Knobs: every legal setting gives the same bits, on both dialects; and every architecture the
+//! engine claims compiles without a spilled register.
+
+use kiln::codegen::{KernelSource, Templates};
+use kiln::compile::compile_all;
+use kiln::engine::{self, EngineConfig};
+use kiln::expr::{Math, Mode, Pointwise};
+use kiln::target::Target;
+use kiln::{DType, ErrorKind, OperationGraph, TensorDesc};
+
+use crate::harness::{self, Values};
+
+/// Row operand, scalar, streams of three widths, a tail, 24 chunks per row.
+fn mixed() -> OperationGraph {
+    let mut graph = OperationGraph::builder();
+    let x = graph.input("x", &[37, 187], DType::Bf16);
+    let bias = graph.input("bias", &[1, 187], DType::F32);
+    let column = graph.input("column", &[37, 1], DType::F16);
+    let scale = graph.scalar("scale", 2, DType::F32);
+    let sum = graph.pointwise(Pointwise::new(Mode::Add).alphas(0.7, 1.0), &[x, bias]).unwrap();
+    let hidden = graph.pointwise(Pointwise::new(Mode::GeluFwd), &[sum]).unwrap();
+    let scaled = graph.pointwise(Pointwise::new(Mode::Mul), &[hidden, scale]).unwrap();
+    let shifted = graph.pointwise(Pointwise::new(Mode::Sub), &[scaled, column]).unwrap();
+    graph.output(hidden, "hidden", DType::F32);
+    graph.output(shifted, "y", DType::I8);
+    graph.build().unwrap()
+}
+
+/// Packed, one dimension, double precision.
+fn packed() -> OperationGraph {
+    let mut graph = OperationGraph::builder();
+    let x = graph.input("x", &[5, 205], DType::F64);
+    let exp = Pointwise::new(Mode::Exp).math(Math::F64);
+    let y = graph.pointwise(exp, &[x]).unwrap();
+    graph.output(y, "y", DType::F64);
+    graph.build().unwrap()
+}
+
+/// Three outer dimensions that do not collapse, an index, an output smaller than the domain.
+fn permuted() -> OperationGraph {
+    let mut graph = OperationGraph::builder();
+    let x = TensorDesc { strides: vec![180, 1, 30, 5], ..desc(1, "x", &[3, 5, 6, 5], DType::F16) };
+    let x = graph.tensor(x);
+    let row = graph.input("row", &[1, 1, 6, 5], DType::F32);
+    let doubled = graph.pointwise(Pointwise::new(Mode::Add), &[row, row]).unwrap();
+    let index = graph.pointwise(Pointwise::new(Mode::GenIndex).axis(2), &[x]).unwrap();
+    let sum = graph.pointwise(Pointwise::new(Mode::Add), &[x, doubled]).unwrap();
+    let y = graph.pointwise(Pointwise::new(Mode::Mul), &[sum, index]).unwrap();
+    graph.output(doubled, "doubled", DType::F32);
+    graph.output(y, "y", DType::Bf16);
+    graph.build().unwrap()
+}
+
+fn desc(uid: i64, name: &str, dims: &[i64], dtype: DType) -> TensorDesc {
+    TensorDesc::packed(uid, name, dims, dtype)
+}
+
+fn inputs(graph: &OperationGraph) -> Values {
+    graph.inputs().map(|tensor| (tensor.uid, harness::fill(tensor, 5, 3.0))).collect()
+}
+
+/// Every combination of knob values, legal or not.
+fn settings(graph: &OperationGraph) -> Vec<EngineConfig> {
+    let target = harness::kiln().device().target();
+    let engine = engine::engine_named("pointwise").unwrap();
+    let mut all = vec![EngineConfig::new("pointwise", &[])];
+    for knob in engine.knobs(graph.canonical(), target) {
+        let with = |config: &EngineConfig| {
+            let set = |value: &i64| config.clone().with(knob.name, *value);
+            knob.values.iter().map(set).collect::<Vec<_>>()
+        };
+        all = all.iter().flat_map(with).collect();
+    }
+    all
+}
+
+fn bits(values: &[f64]) -> Vec<u64> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+fn same_bits(graph: &OperationGraph) {
+    let inputs = inputs(graph);
+    for kiln in harness::dialects() {
+        let reference = harness::run(kiln, graph, None, &inputs).unwrap();
+        harness::compare(graph, &inputs, &reference, "heuristic");
+        let (mut ran, mut refused) = (0, 0);
+        for config in settings(graph) {
+            let plan = match kiln.plan_with(graph, &config) {
+                Ok(plan) => plan,
+                Err(error) if error.kind() == ErrorKind::NotSupported => {
+                    let text = error.to_string();
+                    assert!(text.contains(" needs about "), "{text}");
+                    refused += 1;
+                    continue;
+                }
+                Err(error) => panic!("{config}: {error:?}"),
+            };
+            assert_eq!(plan.report().resources.spill_bytes, 0, "{config} spills");
+            let actual = harness::run_plan(kiln, &plan, &inputs).unwrap();
+            for (uid, values) in &actual {
+                assert_eq!(bits(values), bits(&reference[uid]), "{config}");
+            }
+            ran += 1;
+        }
+        assert!(ran >= 60, "{ran} settings ran, {refused} were refused");
+    }
+}
+
+#[test]
+fn every_setting_gives_the_same_bits_mixed() {
+    same_bits(&mixed());
+}
+
+#[test]
+fn every_setting_gives_the_same_bits_packed() {
+    same_bits(&packed());
+}
+
+#[test]
+fn every_setting_gives_the_same_bits_permuted() {
+    same_bits(&permuted());
+}
+
+#[test]
+fn every_target_compiles_without_spills() {
+    let mut sources: Vec<KernelSource> = Vec::new();
+    for name in ["t4", "a100", "rtx3090", "rtx4090", "h200", "b200", "rtx5090"] {
+        let target = Target::named(name).unwrap();
+        for graph in [mixed(), packed(), permuted()] {
+            let heuristic = engine::choose(graph.canonical(), &target).unwrap();
+            let engine = engine::engine_named("pointwise").unwrap();
+            for grid in [0, 1] {
+                let config = heuristic.clone().with("grid", grid);
+                let kernel = engine.lower(graph.canonical(), &target, &config).unwrap();
+                sources.push(Templates::embedded().render(&kernel.spec).unwrap());
+            }
+        }
+    }
+    let compiler = harness::kiln().compiler().unwrap();
+    let mut finished = 0;
+    let images = compile_all(compiler, &sources, |_, _| finished += 1);
+    assert_eq!(finished, sources.len());
+    let archs: std::collections::BTreeSet<_> = sources.iter().map(|source| source.arch).collect();
+    assert_eq!(archs.len(), 7);
+    for (source, image) in sources.iter().zip(images) {
+        let image = image.unwrap_or_else(|error| panic!("{error:?}"));
+        let (arch, stem) = (source.arch, &source.stem);
+        assert_eq!(image.resources.spill_bytes, 0, "{stem} for {arch} spills");
+        assert!((8..=128).contains(&image.resources.registers), "{stem} for {arch}: {image:?}");
+        assert!(image.ptx.contains(&format!(".target {arch}")), "{stem} for {arch}");
+    }
+}

@@ -1,0 +1,156 @@
+//! ONNX's own node tests as an outside check: `tests/data/onnx/extract.py` says where they are
+//! from, `tests/data/onnx/cases.json` which of them are left out and why.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use kiln::reference::{self, Expected};
+use kiln::{DType, OperationGraph, TensorDesc};
+use safetensors::SafeTensors;
+use serde::Deserialize;
+
+use crate::harness::{self, Values};
+
+#[derive(Deserialize)]
+struct Index {
+    count: usize,
+    skipped_count: usize,
+    cases: Vec<Case>,
+    /// Names by reason.
+    skipped: BTreeMap<String, Vec<String>>,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    name: String,
+    problem: serde_json::Value,
+    #[serde(default)]
+    magnitude: f64,
+}
+
+/// A case with its graph, inputs and ONNX's results.
+struct Loaded {
+    case: Case,
+    graph: OperationGraph,
+    inputs: Values,
+    expected: Values,
+}
+
+/// Reads a file of the container.
+fn file(name: &str) -> Vec<u8> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/onnx").join(name);
+    fs::read(&path).unwrap_or_else(|error| panic!("failed to read `{}`: {error}", path.display()))
+}
+
+fn index() -> Index {
+    serde_json::from_slice(&file("cases.json")).expect("the index is well-formed")
+}
+
+fn load() -> Vec<Loaded> {
+    let bytes = file("cases.safetensors");
+    let tensors = SafeTensors::deserialize(&bytes).expect("the container is well-formed");
+    let load = |case: Case| {
+        let graph = OperationGraph::from_json(&case.problem.to_string())
+            .unwrap_or_else(|error| panic!("{}: {error:?}", case.name));
+        let read = |tensor: &TensorDesc| (tensor.uid, values(&tensors, &case.name, tensor));
+        let inputs = graph.inputs().map(read).collect();
+        let expected = graph.outputs().map(read).collect();
+        Loaded { inputs, expected, graph, case }
+    };
+    let loaded: Vec<Loaded> = index().cases.into_iter().map(load).collect();
+    let used: usize = loaded.iter().map(|case| case.inputs.len() + case.expected.len()).sum();
+    assert_eq!(used, tensors.len(), "the container holds what the cases use, no more");
+    loaded
+}
+
+fn values(tensors: &SafeTensors<'_>, case: &str, tensor: &TensorDesc) -> Vec<f64> {
+    let name = format!("{case}/{}", tensor.name);
+    let view = tensors.tensor(&name).unwrap_or_else(|error| panic!("`{name}`: {error}"));
+    let stored = view.dtype().to_string().to_lowercase();
+    assert_eq!(stored, tensor.dtype.name(), "{name}");
+    let dims: Vec<i64> = view.shape().iter().map(|dim| *dim as i64).collect();
+    assert_eq!(dims, tensor.dims, "{name}");
+    view.data().chunks_exact(tensor.dtype.bytes()).map(|bytes| tensor.dtype.read(bytes)).collect()
+}
+
+/// What ONNX expects, with how far a result may be off: what the reference bounds for the graph,
+/// and the error of ONNX's own values.
+///
+/// Those are computed by NumPy in the type of the output. Where the graph is exact (its bound is
+/// 0), so is NumPy: both round every operation correctly. Elsewhere NumPy calls functions that are
+/// off by less than 4 ulp (release notes: 3.83 for the logarithm and 2.52 for the exponential of
+/// 1.17, 4 for the vector functions of 1.22), and formulas of an exponential and up to three more
+/// roundings, which come to no more. An ulp is at most epsilon times the largest value on the way,
+/// or the smallest value of the type.
+fn onnx_expected(case: &Loaded, tensor: &TensorDesc, bounds: &[f64]) -> Expected {
+    let values = case.expected[&tensor.uid].clone();
+    let (epsilon, smallest) = (tensor.dtype.epsilon(), tensor.dtype.smallest());
+    let tolerance = |(value, bound): (&f64, &f64)| match *bound {
+        0.0 => 0.0,
+        bound => bound + 4.0 * epsilon * value.abs().max(case.case.magnitude) + smallest,
+    };
+    let bounds = values.iter().zip(bounds).map(tolerance).collect();
+    Expected { values, bounds }
+}
+
+/// A line for each output that is off, for all cases at once: they are independent.
+fn disagreements(case: &Loaded, actual: &Values, what: &str) -> Vec<String> {
+    let reference = reference::evaluate(&case.graph, &case.inputs).expect("inputs fit the graph");
+    let check = |tensor: &TensorDesc| {
+        let expected = onnx_expected(case, tensor, &reference[&tensor.uid].bounds);
+        let worst = expected.worst(&actual[&tensor.uid])?;
+        (worst.ratio > 1.0).then(|| format!("{what} {}: {tensor}: {worst:?}", case.case.name))
+    };
+    case.graph.outputs().filter_map(check).collect()
+}
+
+#[test]
+fn the_index_is_complete() {
+    let index = index();
+    assert!(index.count > 0);
+    assert_eq!(index.cases.len(), index.count);
+    assert_eq!(index.skipped.values().flatten().count(), index.skipped_count);
+    let skipped = index.skipped.values().flatten();
+    let mut names: Vec<&String> = index.cases.iter().map(|case| &case.name).collect();
+    names.extend(skipped);
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), index.count + index.skipped_count, "a name is listed twice");
+}
+
+#[test]
+fn every_storage_type_has_a_case() {
+    let cases = load();
+    let stored = || cases.iter().flat_map(|case| case.graph.inputs().chain(case.graph.outputs()));
+    let tested = |dtype: &DType| stored().any(|tensor| tensor.dtype == *dtype);
+    let missing: Vec<_> = DType::ALL.into_iter().filter(|dtype| !tested(dtype)).collect();
+    assert_eq!(missing, []);
+}
+
+#[test]
+fn the_reference_agrees_with_onnx() {
+    let check = |case: &Loaded| {
+        let values = reference::evaluate(&case.graph, &case.inputs).expect("inputs fit the graph");
+        let values = values.into_iter().map(|(uid, expected)| (uid, expected.values)).collect();
+        disagreements(case, &values, "reference")
+    };
+    let failures: Vec<String> = load().iter().flat_map(check).collect();
+    assert!(failures.is_empty(), "{} cases differ:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn every_device_agrees_with_onnx() {
+    let cases = load();
+    let mut failures = Vec::new();
+    for kiln in harness::dialects() {
+        let arch = kiln.device().target().arch.to_string();
+        for case in &cases {
+            match harness::run(kiln, &case.graph, None, &case.inputs) {
+                Ok(actual) => failures.extend(disagreements(case, &actual, &arch)),
+                Err(error) => failures.push(format!("{arch} {}: {error:?}", case.case.name)),
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{} cases differ:\n{}", failures.len(), failures.join("\n"));
+}

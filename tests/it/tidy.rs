@@ -1,0 +1,184 @@
+//! Checks the shape of the source itself: layering, sizes, and the rules a compiler cannot see.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Modules in pipeline order. A module may import only modules that stand before it.
+const ORDER: &[&str] = &[
+    "error",
+    "dtype",
+    "tensor",
+    "target",
+    "expr",
+    "graph",
+    "reference",
+    "engine",
+    "codegen",
+    "compile",
+    "cache",
+    "device",
+    "plan",
+    "rnn",
+    "attention",
+    "loops",
+    "capi",
+    "bin",
+];
+/// The only modules that may contain `unsafe`.
+const UNSAFE: &[&str] = &["compile", "device", "capi"];
+/// The only file of the simulator that may: concurrent global memory and register lanes.
+const UNSAFE_SIM: &[&str] = &["memory", "lanes", "registers"];
+const LINES_MAX: usize = 600;
+const COLUMNS_MAX: usize = 100;
+/// Text that has no place in a finished source.
+const MARKERS: &[&str] =
+    &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("#[ig", "nore"), concat!("todo", "!(")];
+
+#[test]
+fn tidy() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut problems = Vec::new();
+    let folders = [
+        "src",
+        "sim/src",
+        "sim/tests",
+        "sim/benches",
+        "tests/it",
+        "templates",
+        "benches",
+        "examples",
+    ];
+    for path in folders.iter().flat_map(|dir| files(&root.join(dir))) {
+        let text = fs::read_to_string(&path).expect("source files are UTF-8");
+        let path = path.strip_prefix(root).expect("walked from root");
+        check_file(path, &text, &mut problems);
+    }
+    assert!(problems.is_empty(), "\n{}", problems.join("\n"));
+}
+
+fn check_file(path: &Path, text: &str, problems: &mut Vec<String>) {
+    let shown = path.display();
+    let mut report = |line: usize, what: &str| problems.push(format!("{shown}:{line}: {what}"));
+    let count = text.lines().count();
+    if count > LINES_MAX {
+        report(count, "more than 600 lines: split by concept");
+    }
+    let rust = path.extension().is_some_and(|ext| ext == "rs");
+    if rust && !text.starts_with("//!") {
+        report(1, "a module opens with a `//!` line saying what it is for");
+    }
+    let template = path.extension().is_some_and(|ext| ext == "tera");
+    let module = module_of(path);
+    let rank = module.as_ref().map(|name| ORDER.iter().position(|known| known == name));
+    if rank == Some(None) {
+        report(1, "module has no place in ORDER (tests/it/tidy.rs)");
+    }
+    let library = path.starts_with("src") || path.starts_with("sim/src");
+    let mut safety = false;
+    let mut in_tests = false;
+    for (index, line) in text.lines().enumerate() {
+        let number = index + 1;
+        in_tests |= line.starts_with("#[cfg(test)]");
+        // Template tags and the lines they share are as long as the names they hold.
+        if line.chars().count() > COLUMNS_MAX && !(template && line.contains("{%")) {
+            let placeholders = template && line.contains("{{");
+            if !placeholders {
+                report(number, "wider than 100 columns");
+            }
+        }
+        if MARKERS.iter().any(|marker| line.contains(marker))
+            && path.file_name() != Some("tidy.rs".as_ref())
+        {
+            report(number, "a marker of unfinished work");
+        }
+        let code = line.split("//").next().unwrap_or("");
+        if rust && library && !in_tests && code.contains(".unwrap()") {
+            report(number, "state the invariant with `expect`, or return the error");
+        }
+        let covered = safety;
+        safety = line.contains("// SAFETY:") || (safety && code.trim().is_empty());
+        if rust && library && (code.contains("unsafe ") || code.contains("unsafe{")) {
+            if !may_be_unsafe(path, rank.flatten()) {
+                report(
+                    number,
+                    "`unsafe` belongs in compile, device, capi or the simulator's memory",
+                );
+            } else if !covered && !code.contains("unsafe fn") && !code.contains("unsafe extern") {
+                report(number, "`unsafe` without a `// SAFETY:` comment above it");
+            }
+        }
+        if template && code.contains("asm") && !path.starts_with("templates/device/ptx") {
+            report(number, "inline PTX belongs in templates/device/ptx");
+        }
+        let Some(Some(rank)) = rank else { continue };
+        for target in code.split("crate::").skip(1) {
+            let name =
+                target.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or("");
+            match ORDER.iter().position(|known| *known == name) {
+                Some(other) if other <= rank => {}
+                Some(_) => report(number, &format!("{} may not import {name}", ORDER[rank])),
+                None if ["capi", "bin"].contains(&ORDER[rank]) => {}
+                None => report(number, "write `crate::module::item`, one module per `use`"),
+            }
+        }
+    }
+}
+
+fn may_be_unsafe(path: &Path, rank: Option<usize>) -> bool {
+    match rank {
+        Some(rank) => UNSAFE.contains(&ORDER[rank]),
+        None => {
+            let inner = path.strip_prefix("sim/src").ok().and_then(|rest| rest.components().next());
+            let stem = inner.and_then(|first| Path::new(first.as_os_str()).file_stem());
+            stem.is_some_and(|stem| UNSAFE_SIM.iter().any(|known| stem == *known))
+        }
+    }
+}
+
+/// The top-level module a source file belongs to; `None` outside `src` and for `lib.rs`.
+fn module_of(path: &Path) -> Option<String> {
+    let first = path.strip_prefix("src").ok()?.components().next()?;
+    let name = Path::new(first.as_os_str()).file_stem()?.to_str()?.to_owned();
+    (name != "lib").then_some(name)
+}
+
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry.expect("readable directory").path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else if path.extension().is_some_and(|ext| ext == "rs" || ext == "tera") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn tidy_catches_what_it_claims() {
+    let cases = [
+        ("src/graph/op.rs", "//! Ops.\nuse crate::engine::Knob;\n", 1),
+        ("src/engine/gemm.rs", "//! Gemm.\nuse crate::graph::Op;\n", 0),
+        ("src/graph/alu.rs", "//! Alu.\nfn f() { unsafe { g() } }\n", 1),
+        ("src/device/cuda.rs", "//! Cuda.\nfn f() { unsafe { g() } }\n", 1),
+        ("src/device/cuda.rs", "//! Cuda.\n// SAFETY: g is sound.\nunsafe { g() }\n", 0),
+        ("sim/src/alu.rs", "//! Alu.\n// SAFETY: no.\nunsafe { g() }\n", 1),
+        ("src/graph/op.rs", "//! Ops.\nuse crate::{engine::Knob, error::Error};\n", 1),
+        ("src/graph/op.rs", "//! Ops.\nuse crate::Plan;\n", 1),
+        ("src/capi/plan.rs", "//! Plans.\nuse crate::Plan;\n", 0),
+        ("src/misc.rs", "//! Misc.\n", 1),
+        ("src/plan.rs", "fn f() {}\n", 1),
+        ("src/plan/a.rs", "//! A.\nfn f() { g().unwrap() }\n", 1),
+        ("src/plan/a.rs", "//! A.\n#[cfg(test)]\nfn f() { g().unwrap() }\n", 0),
+        ("templates/device/tile/a.cuh.tera", "asm(\"bar.sync 0;\");\n", 1),
+        ("templates/device/ptx/a.cuh.tera", "asm(\"bar.sync 0;\");\n", 0),
+    ];
+    for (path, text, expected) in cases {
+        let mut problems = Vec::new();
+        check_file(Path::new(path), text, &mut problems);
+        assert_eq!(problems.len(), expected, "{path}: {problems:#?}");
+    }
+}
