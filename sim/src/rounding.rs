@@ -253,9 +253,10 @@ pub(crate) fn div_single<M: Mode>(a: f32, b: f32) -> f32 {
 /// The square root in single precision.
 #[inline(always)]
 pub(crate) fn sqrt_single<M: Mode>(a: f32) -> f32 {
-    // Said outright: LLVM takes the root of a negative for a number when it vectorises.
-    if a < 0.0 {
-        return f32::NAN;
+    // By the operand's bits: a test of the vectorised root for NaN was seen to be dropped.
+    let bits = a.to_bits();
+    if bits > 0x7f80_0000 && bits != 0x8000_0000 {
+        return f32::from_bits(0x7fff_ffff);
     }
     if matches!(M::DIRECTION, Direction::Nearest) {
         return a.sqrt();
