@@ -47,7 +47,12 @@ fn arguments() -> Result<Arguments, AnyError> {
     if samples == 0 {
         return Err("SAMPLES is 0".into());
     }
-    Ok(Arguments { device: device.clone(), rows: rows.parse()?, columns: columns.parse()?, samples })
+    Ok(Arguments {
+        device: device.clone(),
+        rows: rows.parse()?,
+        columns: columns.parse()?,
+        samples,
+    })
 }
 
 fn demo_chain(rows: i64, columns: i64) -> kiln::Result<OperationGraph> {

@@ -94,8 +94,8 @@ impl DType {
     /// The smallest positive (subnormal) value; 0 for the integer types.
     pub const fn smallest(self) -> f64 {
         match self {
-            DType::F64 => 4.940_656_458_412_465e-324,
-            DType::F32 => 1.401_298_464_324_817e-45,
+            DType::F64 => f64::from_bits(1),
+            DType::F32 => f32::from_bits(1) as f64,
             DType::F16 => 5.960_464_477_539_063e-8,
             DType::Bf16 => 9.183_549_615_799_121e-41,
             DType::I32 | DType::I8 | DType::U8 | DType::Bool => 0.0,

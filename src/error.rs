@@ -1,4 +1,4 @@
-//! The one error type. A kind says who must act; the text says what was tried and with which values.
+//! The one error type. A kind says who must act; the text what was tried and with which values.
 
 use std::error::Error as StdError;
 use std::fmt;

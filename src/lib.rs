@@ -1,4 +1,54 @@
-//! Kiln.
+//! Kiln turns a description of a computation into CUDA kernels specialised for exactly these
+//! hyperparameters, at run time, and runs them on an NVIDIA GPU or on a simulated device.
+//!
+//! # The way of a graph
+//!
+//! Stages are plain values, each `Debug`, `Clone`, `Eq` and `Hash`; data flows one way, and only
+//! [`plan`] sees every stage.
+//!
+//! ```text
+//!  OperationGraph     graph     what is computed: tensors and operations, valid by construction
+//!       |
+//!  EngineConfig       engine    which engine runs it, with which knobs
+//!       |
+//!  KernelPlan         engine    template + parameters + architecture, and how to launch
+//!       |
+//!  KernelSource       codegen   readable CUDA C++, no headers (tera)
+//!       |
+//!  Image              compile   cubin and PTX, registers, spills (NVRTC)
+//!       |             cache     by blake3 key: memory, then disk; a hit skips compile
+//!       |
+//!  ExecutionPlan      plan      loaded on a device; execute only launches
+//!       |
+//!   cuda | sim        device    one image, two devices
+//! ```
+//!
+//! # Modules, in the order of their imports
+//!
+//! | module | holds | must never know |
+//! |---|---|---|
+//! | [`error`], [`dtype`], [`tensor`], [`target`] | leaf values | anything |
+//! | [`expr`] | the language of everything pointwise | tensors, memory, threads |
+//! | [`graph`] | operations, validation, canonical form, JSON | how anything runs |
+//! | [`reference`](mod@reference) | what operations mean, in `f64`; error bounds | the engines |
+//! | [`engine`] | support, knobs, heuristics, kernel parameters | addresses, compilers |
+//! | [`codegen`] | templates | graphs, devices |
+//! | [`compile`] | NVRTC | graphs, caches, devices |
+//! | [`cache`] | keys, entries, tiers | what kernels are for |
+//! | [`device`] | memory, streams, launches | graphs, plans, caches |
+//! | [`plan`] | [`Kiln`], [`ExecutionPlan`], [`VariantPack`] | |
+//!
+//! The simulated device is the crate `kiln-sim`: a PTX machine that stands on its own.
+//!
+//! # Rules that hold everywhere
+//!
+//! * Every operation has one meaning: [`reference`](mod@reference). An engine's result is within
+//!   the bound derived there, on both devices, whatever the knobs; and every knob setting gives
+//!   the same bits.
+//! * [`ExecutionPlan::execute`] renders, hashes and allocates nothing and reads no environment.
+//! * The cache never fails a call: what goes wrong there is a warning and a rebuild.
+//! * Bad input gets an [`Error`] whose [kind](ErrorKind) says who must act; nothing panics.
+//! * The environment is read once, at [`Kiln::open`]: all variables are listed at [`Config`].
 
 pub mod cache;
 pub mod codegen;
@@ -19,3 +69,8 @@ pub use crate::error::{Error, ErrorKind, Result};
 pub use crate::graph::OperationGraph;
 pub use crate::plan::{Config, ExecutionPlan, Kiln, VariantPack};
 pub use crate::tensor::TensorDesc;
+
+/// The examples of the README, compiled and run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

@@ -105,10 +105,11 @@ impl TensorDesc {
             return fail(format!("stride {stride} is not positive in {:?}", self.strides));
         }
         let size = self.dtype.bytes();
-        if !self.alignment.is_power_of_two() || self.alignment % size != 0 {
+        if !self.alignment.is_power_of_two() || !self.alignment.is_multiple_of(size) {
             let (alignment, dtype) = (self.alignment, self.dtype);
             return fail(format!(
-                "byte alignment {alignment} is not a power of two divisible by the {size} bytes of {dtype}"
+                "byte alignment {alignment} is not a power of two divisible by \
+                 the {size} bytes of {dtype}"
             ));
         }
         if self.by_value && self.is_virtual {

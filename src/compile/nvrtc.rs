@@ -147,7 +147,7 @@ impl Compiler {
         let status = unsafe {
             (self.functions.compile)(program.handle, pointers.len() as c_int, pointers.as_ptr())
         };
-        let log = program.text(self.functions.log_size, self.functions.log)?;
+        let log = without_times(&program.text(self.functions.log_size, self.functions.log)?);
         if status != Status::NVRTC_SUCCESS {
             let (shown, reason) = (options.join(" "), self.reason(status));
             return Err(Error::compile(format!(
@@ -263,6 +263,12 @@ impl Drop for Program<'_> {
         // SAFETY: the handle was created by this library and is destroyed once.
         unsafe { (self.compiler.functions.destroy)(&mut self.handle) };
     }
+}
+
+/// The log without the lines that differ from run to run.
+fn without_times(log: &str) -> String {
+    let lasting = |line: &&str| !line.contains("Compile time");
+    log.lines().filter(lasting).map(|line| format!("{line}\n")).collect()
 }
 
 /// `libnvrtc-builtins.so.*` in the library's folder.

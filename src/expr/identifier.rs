@@ -36,9 +36,9 @@ impl Identifiers {
         Identifiers::default()
     }
 
-    /// The base identifier of a tensor name: the last component of a dotted or slashed path, in lower
-    /// case, with everything that C++ does not allow replaced. `layers.3.bias` and `layers.4.bias` are both
-    /// `bias`, so the layers of a model share their kernels.
+    /// The base identifier of a tensor name: the last component of a dotted or slashed path, in
+    /// lower case, with everything that C++ does not allow replaced. `layers.3.bias` and
+    /// `layers.4.bias` are both `bias`, so the layers of a model share their kernels.
     pub fn base(name: &str) -> String {
         let last = name.rsplit(['.', '/', ':']).find(|part| !part.is_empty()).unwrap_or("");
         let mut base: String = last
@@ -52,7 +52,7 @@ impl Identifiers {
             base = base.replace("__", "_");
         }
         if base.is_empty() || base.starts_with(|c: char| c.is_ascii_digit()) {
-            base.insert_str(0, "t");
+            base.insert(0, 't');
         }
         base.truncate(40);
         base

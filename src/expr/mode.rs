@@ -104,7 +104,7 @@ modes! {
     SwishFwd "swish_fwd" Unary;
     /// `x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))`.
     GeluApproxTanhFwd "gelu_approx_tanh_fwd" Unary;
-    /// Gradient of `ReluFwd`: `dy`, `slope * dy` at or below the lower clip, 0 at or above the upper.
+    /// Gradient of `ReluFwd`: `dy`; at or below the lower clip `slope * dy`, at the upper 0.
     ReluBwd "relu_bwd" Backward;
     /// Gradient of `TanhFwd`.
     TanhBwd "tanh_bwd" Backward;

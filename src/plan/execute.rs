@@ -137,9 +137,10 @@ impl PlanInner {
         let (uid, needed) = (binding.uid, binding.bytes);
         let name = self.name(uid);
         let alignment = binding.misalignment_mask + 1;
-        if address % alignment != 0 {
+        if !address.is_multiple_of(alignment) {
             return Error::bad_param(format!(
-                "tensor `{name}` (uid {uid}): address {address:#x} is not aligned to {alignment} bytes"
+                "tensor `{name}` (uid {uid}): \
+                 address {address:#x} is not aligned to {alignment} bytes"
             ));
         }
         Error::bad_param(format!(

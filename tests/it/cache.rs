@@ -70,15 +70,12 @@ fn entry(folder: &Path) -> std::path::PathBuf {
 
 #[test]
 fn a_hit_needs_no_toolkit() {
-    let folder = tempfile::tempdir().unwrap();
-    assert_eq!(origin(&open(folder.path())), Origin::Compiled);
-    assert_eq!(fs::metadata(folder.path()).unwrap().mode() & 0o077, 0);
-    let nowhere = folder.path().join("nowhere");
-    let without = Config {
-        cache_dir: Some(folder.path().to_owned()),
-        nvrtc: Some(nowhere),
-        ..Config::default()
-    };
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("made/by/kiln");
+    assert_eq!(origin(&open(&folder)), Origin::Compiled);
+    assert_eq!(fs::metadata(&folder).unwrap().mode() & 0o077, 0, "private");
+    let nowhere = folder.join("nowhere");
+    let without = Config { cache_dir: Some(folder), nvrtc: Some(nowhere), ..Config::default() };
     let kiln = Kiln::open(without).unwrap();
     assert_eq!(origin(&kiln), Origin::Disk);
     assert!(kiln.compiler().is_err(), "there was no NVRTC to load");

@@ -143,7 +143,10 @@ fn engines_explain_themselves() {
     assert_eq!(document["device"], "NVIDIA H200 (sm_90a, 132 SMs)");
     let folder = tempfile::tempdir().unwrap();
     let problem = folder.path().join("problem.json");
-    let tensor = |name: &str, extent: i64| serde_json::json!({"name": name, "dtype": "f32", "dims": [extent]});
+    let tensor = |name: &str, extent: i64| {
+        let dims = [extent];
+        serde_json::json!({"name": name, "dtype": "f32", "dims": dims})
+    };
     let add =
         |a: &str, y: &str| serde_json::json!({"pointwise": "add", "inputs": ["s", a], "output": y});
     let graph = serde_json::json!({"graph": {

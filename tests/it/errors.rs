@@ -282,8 +282,8 @@ fn graphs_no_engine_runs() {
     let graph = OperationGraph::new(tensors, operations).unwrap();
     refused(
         ErrorKind::NotSupported,
-        "no engine runs the graph: pointwise: tensors do not broadcast to one shape: 5 and 7 in one \
-         dimension",
+        "no engine runs the graph: pointwise: tensors do not broadcast to one shape: 5 and 7 in \
+         one dimension",
         harness::kiln().plan(&graph),
     );
 }

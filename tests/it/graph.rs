@@ -95,7 +95,8 @@ fn json_round_trips_with_every_parameter() {
         graph.to_string(),
         "input  x: f16[4, 8] strides [16, 2] align 4\n\
          input  scale: f64[1, 1] by value\n\
-         \u{20}      #3: f32[4, 8] = relu_fwd{alpha1=0.1, lower_clip=-0.1, upper_clip=6.5, slope=0.01}(x)\n\
+         \u{20}      #3: f32[4, 8] = relu_fwd{alpha1=0.1, lower_clip=-0.1, upper_clip=6.5, \
+         slope=0.01}(x)\n\
          \u{20}      #5: f32[4, 8] = gen_index{axis=1}(x)\n\
          \u{20}      #4: f32[4, 8] = mul{alpha2=-3}(#3, scale)\n\
          output y: bf16[4, 8] = add(#4, #5)\n"

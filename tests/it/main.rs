@@ -1,5 +1,6 @@
 //! The integration tests, one binary: `KILN_DEVICE` chooses the device they run on.
 
+mod allocations;
 mod cache;
 mod cli;
 mod errors;

@@ -54,7 +54,7 @@ impl Decoder<'_> {
         {
             return self.with_carry(i, m);
         }
-        if opcode == "dp4a" {
+        if matches!(opcode, "dp4a" | "dp2a") {
             return self.dot(i, m);
         }
         let ty = m.ty()?;
@@ -162,6 +162,12 @@ impl Decoder<'_> {
     }
 
     fn dot(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
+        let dot = match i.opcode.as_str() {
+            "dp4a" => handler::<lanes::Dp4a>(),
+            _ if m.take("lo") => handler::<lanes::Dp2aLow>(),
+            _ if m.take("hi") => handler::<lanes::Dp2aHigh>(),
+            _ => return Err(m.error("is not a form that is known")),
+        };
         let (a, b) = (m.ty()?, m.ty()?);
         if ![a, b].iter().all(|ty| matches!(ty, Type::U32 | Type::S32)) {
             return Err(m.error("is not a form that is known"));
@@ -170,7 +176,7 @@ impl Decoder<'_> {
         let reads = self.sources(i, &[a, b, Type::B32])?;
         let write = self.target(&i.operands[0], Class::Word)?;
         let imm = i64::from(a.signed()) | i64::from(b.signed()) << 1;
-        self.lane(handler::<lanes::Dp4a>(), write, reads, imm);
+        self.lane(dot, write, reads, imm);
         Ok(())
     }
 

@@ -306,7 +306,7 @@ impl<'a> Decoder<'a> {
     fn dispatch(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
         match i.opcode.as_str() {
             "add" | "sub" | "mul" | "mad" | "fma" | "div" | "rem" | "min" | "max" | "abs"
-            | "neg" | "sad" | "mul24" | "mad24" | "addc" | "subc" | "madc" | "dp4a" => {
+            | "neg" | "sad" | "mul24" | "mad24" | "addc" | "subc" | "madc" | "dp4a" | "dp2a" => {
                 self.arithmetic(i, m)
             }
             "rcp" | "sqrt" | "rsqrt" | "ex2" | "lg2" | "sin" | "cos" | "tanh" | "copysign"

@@ -141,6 +141,20 @@ fn dot_bytes(a: u32, b: u32, signed: (bool, bool)) -> u32 {
     (product(0) + product(1) + product(2) + product(3)) as u32
 }
 
+/// The sum of products of the two halves of `a` with the two low bytes of `b`.
+#[inline(always)]
+fn dot_halves(a: u32, b: u32, signed: (bool, bool)) -> u32 {
+    let half = |index: u32| {
+        let half = (a >> (16 * index)) as u16;
+        if signed.0 { i32::from(half as i16) } else { i32::from(half) }
+    };
+    let byte = |index: u32| {
+        let byte = (b >> (8 * index)) as u8;
+        if signed.1 { i32::from(byte as i8) } else { i32::from(byte) }
+    };
+    (half(0) * byte(0) + half(1) * byte(1)) as u32
+}
+
 lane_ops! {
     IntAdd<T: Int>(a: T, b: T) -> T = a.add(b);
     IntSub<T: Int>(a: T, b: T) -> T = a.sub(b);
@@ -174,4 +188,10 @@ lane_ops! {
     /// Bits 0 and 1 of the immediate: whether `a` and `b` hold signed bytes.
     Dp4a(a: u32, b: u32, c: u32; signed) -> u32 =
         c.wrapping_add(dot_bytes(a, b, (signed & 1 != 0, signed & 2 != 0)));
+    /// Halves of `a` by the low bytes of `b`; the immediate as in [`Dp4a`].
+    Dp2aLow(a: u32, b: u32, c: u32; signed) -> u32 =
+        c.wrapping_add(dot_halves(a, b, (signed & 1 != 0, signed & 2 != 0)));
+    /// Halves of `a` by the high bytes of `b`.
+    Dp2aHigh(a: u32, b: u32, c: u32; signed) -> u32 =
+        c.wrapping_add(dot_halves(a, b >> 16, (signed & 1 != 0, signed & 2 != 0)));
 }

@@ -67,7 +67,8 @@ pub fn read_inputs(path: &Path, graph: &OperationGraph) -> kiln::Result<Values> 
         if dtype_of(found) != Some(wanted) || shape != tensor.dims {
             let dims = &tensor.dims;
             return Err(bad(format!(
-                "`{shown}`: tensor `{name}` is {found:?}{shape:?}, the problem says {wanted}{dims:?}"
+                "`{shown}`: tensor `{name}` is {found:?}{shape:?}, \
+                 the problem says {wanted}{dims:?}"
             )));
         }
         let elements = view.data().chunks_exact(wanted.bytes());
