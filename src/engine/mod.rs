@@ -32,6 +32,14 @@ pub trait Engine: Send + Sync {
     /// The knob settings this engine expects to run best.
     fn heuristic(&self, graph: CanonicalGraph<'_>, target: &Target) -> EngineConfig;
 
+    /// The next setting that needs fewer registers; `None` when there is none.
+    fn smaller(
+        &self,
+        graph: CanonicalGraph<'_>,
+        target: &Target,
+        config: &EngineConfig,
+    ) -> Option<EngineConfig>;
+
     /// The kernel for these knob settings.
     ///
     /// # Errors

@@ -142,8 +142,17 @@ impl Kiln {
         if let Some(plan) = self.inner.plans.get(&graph.digest()) {
             return Ok(plan.clone());
         }
-        let config = engine::choose(graph.canonical(), self.inner.device.target())?;
-        let plan = self.plan_with(graph, &config)?;
+        let target = self.inner.device.target();
+        let mut config = engine::choose(graph.canonical(), target)?;
+        let engine = engine::engine_named(&config.engine)?;
+        let mut plan = self.build(graph, &config)?;
+        // The heuristic estimates registers, the assembler knows: step down until it is content.
+        while plan.spill_bytes() > 0
+            && let Some(smaller) = engine.smaller(graph.canonical(), target, &config)
+        {
+            config = smaller;
+            plan = self.build(graph, &config)?;
+        }
         self.inner.plans.insert(graph.digest(), plan.clone());
         Ok(plan)
     }
@@ -151,12 +160,24 @@ impl Kiln {
     /// A plan with this engine and these knobs.
     ///
     /// # Errors
-    /// As [`Kiln::plan`]; `BadParam` for an unknown engine or knob or a value out of range.
+    /// As [`Kiln::plan`]; `BadParam` for an unknown engine or knob or a value out of range,
+    /// `NotSupported` when the setting spills registers.
     pub fn plan_with(
         &self,
         graph: &OperationGraph,
         config: &EngineConfig,
     ) -> Result<ExecutionPlan> {
+        let plan = self.build(graph, config)?;
+        match plan.spill_bytes() {
+            0 => Ok(plan),
+            bytes => Err(Error::not_supported(format!(
+                "{config} spills {bytes} bytes of registers per thread on {}",
+                self.inner.device.target().arch
+            ))),
+        }
+    }
+
+    fn build(&self, graph: &OperationGraph, config: &EngineConfig) -> Result<ExecutionPlan> {
         let kernel = self.lower(graph, config)?;
         let start = Instant::now();
         let source = self.inner.templates.render(&kernel.spec)?;
@@ -315,10 +336,6 @@ impl Inner {
             }
         }
         let image = self.compiler()?.compile(source)?;
-        if image.resources.spill_bytes > 0 {
-            let (stem, bytes) = (&source.stem, image.resources.spill_bytes);
-            warn!("kernel {stem} spills {bytes} bytes of registers per thread");
-        }
         let kernel = self.device.load(&image, &source.entry, shared_bytes)?;
         if let Some(disk) = &self.disk {
             disk.put(request, &image);

@@ -95,6 +95,10 @@ impl ExecutionPlan {
         &self.inner.report
     }
 
+    pub(super) fn spill_bytes(&self) -> u32 {
+        self.inner.report.resources.spill_bytes
+    }
+
     /// The shape of its launch.
     pub fn launch(&self) -> Launch {
         self.inner.launch

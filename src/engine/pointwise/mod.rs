@@ -61,6 +61,19 @@ impl Engine for PointwiseEngine {
         schedule::heuristic(graph, &domain, target)
     }
 
+    fn smaller(
+        &self,
+        _graph: CanonicalGraph<'_>,
+        _target: &Target,
+        config: &EngineConfig,
+    ) -> Option<EngineConfig> {
+        let halved = |knob: &str| {
+            let value = config.knob(knob).ok().filter(|value| *value > 1)?;
+            Some(config.clone().with(knob, value / 2))
+        };
+        halved("items").or_else(|| halved("vector"))
+    }
+
     fn lower(
         &self,
         graph: CanonicalGraph<'_>,
