@@ -161,7 +161,7 @@ impl TensorDesc {
 pub fn packed_strides(dims: &[i64]) -> Vec<i64> {
     let mut strides = vec![1; dims.len()];
     for axis in (1..dims.len()).rev() {
-        strides[axis - 1] = strides[axis] * dims[axis].max(1);
+        strides[axis - 1] = i64::saturating_mul(strides[axis], dims[axis].max(1));
     }
     strides
 }

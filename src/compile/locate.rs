@@ -50,10 +50,10 @@ pub fn locate(search: &Search) -> Result<Located> {
         return Ok(Located { path, found_by: "already loaded" });
     }
     looked.push("libraries already loaded by the process".to_owned());
-    for (found_by, folders) in
-        [("toolkit", toolkits()), ("python package", packages()), ("checkout", checkouts())]
-    {
-        for folder in folders {
+    let kinds: [(&'static str, fn() -> Vec<PathBuf>); 3] =
+        [("toolkit", toolkits), ("python package", packages), ("checkout", checkouts)];
+    for (found_by, folders) in kinds {
+        for folder in folders() {
             if let Some(path) = library_at(&folder) {
                 return Ok(Located { path, found_by });
             }

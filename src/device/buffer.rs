@@ -80,16 +80,17 @@ impl Drop for Buffer {
 pub struct Stream {
     driver: Arc<dyn Driver>,
     handle: u64,
+    owned: bool,
 }
 
 impl Stream {
     pub(super) fn new(driver: Arc<dyn Driver>) -> Result<Stream> {
         let handle = driver.stream_create()?;
-        Ok(Stream { driver, handle })
+        Ok(Stream { driver, handle, owned: true })
     }
 
-    pub(super) fn default_of(driver: Arc<dyn Driver>) -> Stream {
-        Stream { driver, handle: 0 }
+    pub(super) fn external(driver: Arc<dyn Driver>, handle: u64) -> Stream {
+        Stream { driver, handle, owned: false }
     }
 
     /// The device's own handle: a `CUstream` on a GPU.
@@ -121,7 +122,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if self.handle != 0 {
+        if self.owned {
             self.driver.stream_destroy(self.handle);
         }
     }

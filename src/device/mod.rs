@@ -1,6 +1,6 @@
 //! Where kernels run: an NVIDIA GPU, the simulated device, or nowhere.
 //!
-//! One small trait, [`Driver`], with three implementations that load the same image and take the
+//! One small trait, `Driver`, with three implementations that load the same image and take the
 //! same launch. Around it the handles users hold: [`Device`], [`Stream`], [`Buffer`], [`Event`].
 //! This module knows images and addresses; it must never know graphs, plans or the cache.
 
@@ -177,9 +177,16 @@ impl Device {
         Stream::new(self.driver.clone())
     }
 
+    /// A stream that belongs to someone else, by the device's own handle (a `CUstream` on a GPU):
+    /// for launching into the streams of another library, or into one that is being captured into
+    /// a CUDA graph. It is not destroyed when the handle is dropped.
+    pub fn external_stream(&self, handle: u64) -> Stream {
+        Stream::external(self.driver.clone(), handle)
+    }
+
     /// The stream every device has.
     pub fn default_stream(&self) -> Stream {
-        Stream::default_of(self.driver.clone())
+        Stream::external(self.driver.clone(), 0)
     }
 
     pub(crate) fn load(

@@ -1,6 +1,7 @@
 //! C++ identifiers from tensor names: readable, unique, and never a word the generated code uses.
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 /// Words that a generated identifier must not shadow: C++ keywords, the device functions a program
 /// may call, and the names the templates use next to a program's own. Generated identifiers are
@@ -18,7 +19,9 @@ const RESERVED: &str = "\
     virtual void volatile wchar_t while widen xor xor_eq";
 
 fn is_reserved(word: &str) -> bool {
-    RESERVED.split_ascii_whitespace().any(|reserved| reserved == word)
+    static WORDS: LazyLock<BTreeSet<&str>> =
+        LazyLock::new(|| RESERVED.split_ascii_whitespace().collect());
+    WORDS.contains(word)
 }
 
 /// Suffixes the templates append to a tensor's identifier.

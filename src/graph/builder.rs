@@ -92,7 +92,7 @@ impl GraphBuilder {
     }
 
     fn fresh_uid(&self) -> i64 {
-        self.tensors.iter().map(|tensor| tensor.uid).max().unwrap_or(0) + 1
+        self.tensors.iter().map(|tensor| tensor.uid).max().unwrap_or(0).saturating_add(1)
     }
 
     fn operands(&self, op: &Pointwise, inputs: &[i64]) -> Result<Vec<&TensorDesc>> {

@@ -44,6 +44,7 @@ pub(super) fn canonical(tensors: &[TensorDesc], operations: &[Operation]) -> Can
         let output = place(*output);
         renamed.push(Operation::Pointwise { op: op.normalised(), inputs, output });
     }
+    let name = |uid: i64| find(tensors, uid).map_or("", |tensor| &tensor.name);
     let plain = |(index, uid): (usize, &i64)| {
         let tensor = find(tensors, *uid).expect("operations name known tensors");
         TensorDesc { uid: index as i64, ..anonymous(tensor) }
@@ -51,7 +52,8 @@ pub(super) fn canonical(tensors: &[TensorDesc], operations: &[Operation]) -> Can
     let tensors: Vec<TensorDesc> = uids.iter().enumerate().map(plain).collect();
     let form_digest = hash(&[b"kiln graph 1", format!("{tensors:?}{renamed:?}").as_bytes()]);
     let uid_bytes: Vec<u8> = uids.iter().flat_map(|uid| uid.to_le_bytes()).collect();
-    let digest = hash(&[&form_digest, &uid_bytes]);
+    let names: String = uids.iter().map(|uid| format!("{:?}", name(*uid))).collect();
+    let digest = hash(&[&form_digest, &uid_bytes, names.as_bytes()]);
     Canonical { tensors, operations: renamed, uids, form_digest, digest }
 }
 

@@ -132,13 +132,14 @@ impl OperationGraph {
         self.canonical.form_digest
     }
 
-    /// The digest of the canonical form and its uids: equal for graphs that may share a plan.
+    /// The digest of the canonical form, its uids and names: equal for graphs that may share a
+    /// plan.
     pub fn digest(&self) -> GraphDigest {
         self.canonical.digest
     }
 }
 
-/// Graphs are equal when they mean the same under the same uids.
+/// Graphs are equal when they mean the same under the same uids and names.
 impl PartialEq for OperationGraph {
     fn eq(&self, other: &Self) -> bool {
         self.digest() == other.digest()

@@ -3,6 +3,7 @@
 use kiln::expr::{Mode, Pointwise};
 use kiln::graph::Operation;
 use kiln::{DType, OperationGraph, TensorDesc};
+use proptest::prelude::*;
 
 fn operation(mode: Mode, inputs: &[i64], output: i64) -> Operation {
     Operation::Pointwise { op: Pointwise::new(mode), inputs: inputs.to_vec(), output }
@@ -69,6 +70,83 @@ fn ignored_parameters_and_paths_of_names_do_not() {
     let base = graph("layers.0.x", Pointwise::new(Mode::Exp));
     let other = graph("layers.1.x", Pointwise::new(Mode::Exp).shape(3.0));
     assert_eq!(base.form_digest(), other.form_digest());
+}
+
+/// A chain of binary operations over three inputs, as (mode, operand, operand) steps.
+fn steps_graph(
+    steps: &[(usize, usize, usize)],
+    uid: impl Fn(i64) -> i64,
+    rotate: usize,
+) -> OperationGraph {
+    let modes = [Mode::Add, Mode::Sub, Mode::Mul, Mode::Div, Mode::Max, Mode::Pow];
+    let mut tensors = vec![tensor(uid(0), "a"), tensor(uid(1), "b"), tensor(uid(2), "c")];
+    let mut operations = Vec::new();
+    for (at, (mode, first, second)) in steps.iter().enumerate() {
+        let result = 3 + at as i64;
+        let operand = |pick: &usize| uid((pick % (3 + at)) as i64);
+        let inputs = [operand(first), operand(second)];
+        operations.push(operation(modes[mode % modes.len()], &inputs, uid(result)));
+        // Alternating outputs and inner results; what is not read below becomes an output.
+        tensors.push(TensorDesc { is_virtual: true, ..tensor(uid(result), "") });
+    }
+    let read: Vec<i64> = operations.iter().flat_map(|op| op.inputs().to_vec()).collect();
+    tensors.retain(|tensor| tensor.is_virtual || read.contains(&tensor.uid));
+    for (at, tensor) in tensors.iter_mut().enumerate() {
+        if tensor.is_virtual && !read.contains(&tensor.uid) {
+            (tensor.is_virtual, tensor.name) = (false, format!("y{at}"));
+        }
+    }
+    let count = tensors.len();
+    tensors.rotate_left(rotate % count);
+    operations.rotate_left(rotate % steps.len());
+    OperationGraph::new(tensors, operations).expect("connected through its inputs")
+}
+
+proptest! {
+    #[test]
+    fn any_order_and_numbering_has_the_same_form(
+        mut steps in prop::collection::vec((0..6usize, 0..99usize, 0..99usize), 1..12),
+        rotate in 0..50usize,
+        factor in 1..1000i64,
+    ) {
+        // The first step reads a and b, the last c: every input is used and all is connected.
+        (steps[0].1, steps[0].2) = (0, 1);
+        let last = steps.len() - 1;
+        if last > 0 {
+            (steps[last].1, steps[last].2) = (2 + last, 2);
+            for step in &mut steps[1..last] {
+                step.1 = 0;
+            }
+        }
+        let plain = steps_graph(&steps, |uid| uid, 0);
+        let moved = steps_graph(&steps, |uid| (uid * 7919 + 13) % 10007 * factor, rotate);
+        prop_assert_eq!(plain.form_digest(), moved.form_digest());
+    }
+
+    #[test]
+    fn mangled_problems_are_refused_or_planned_never_a_panic(
+        example in 0..3usize,
+        edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        number in prop::sample::select(vec!["0", "-1", "9223372036854775807", "4611686018427387904"]),
+    ) {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/problems/");
+        let name = ["bias_gelu_residual", "swish_backward", "causal_mask"][example];
+        let text = std::fs::read_to_string(format!("{folder}{name}.json")).unwrap();
+        let mut bytes = text.replacen("768", number, 2).replacen("1024", number, 1).into_bytes();
+        for (at, byte) in edits {
+            let at = at.index(bytes.len());
+            bytes[at] = if byte.is_ascii() { byte } else { bytes[at] };
+        }
+        let Ok(graph) = OperationGraph::from_json(&String::from_utf8_lossy(&bytes)) else {
+            return Ok(());
+        };
+        let target = kiln::target::Target::named("h200").unwrap();
+        if let Ok(config) = kiln::engine::choose(graph.canonical(), &target) {
+            let engine = kiln::engine::engine_named(&config.engine).unwrap();
+            let kernel = engine.lower(graph.canonical(), &target, &config).unwrap();
+            kiln::codegen::Templates::embedded().render(&kernel.spec).unwrap();
+        }
+    }
 }
 
 #[test]

@@ -26,6 +26,13 @@ impl Domain {
     /// `NotSupported` when the tensors do not broadcast to one shape, or it has over 2^62 elements.
     pub(super) fn of(graph: CanonicalGraph<'_>) -> Result<Domain> {
         let shape = broadcast_shape(graph.tensors)?;
+        if shape.contains(&0) {
+            return Ok(Domain {
+                extents: vec![0],
+                axes: vec![None; shape.len()],
+                strides: vec![vec![0]; graph.tensors.len()],
+            });
+        }
         let counted = counted_axes(graph);
         let order = axis_order(graph, &shape);
         let stride = |tensor: &TensorDesc, axis: usize| match tensor.dims[axis] {

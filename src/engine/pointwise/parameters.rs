@@ -136,9 +136,9 @@ impl Context<'_> {
             "tensors": tensors,
             "outputs": outputs,
             "lines": emitted.lines,
-            "chain_parameters": list(&chain_parameters, 4),
-            "chain_arguments": list(&chain_arguments, 26),
-            "kernel_parameters": list(&kernel_parameters, 4),
+            "chain_parameters": list(&chain_parameters, Indent(4), Width(60)),
+            "chain_arguments": list(&chain_arguments, Indent(24), Width(70)),
+            "kernel_parameters": list(&kernel_parameters, Indent(4), Width(25)),
         })
     }
 
@@ -262,13 +262,17 @@ impl Context<'_> {
     }
 }
 
-/// Parameters or arguments on one line if they are few, else one per line.
-fn list(entries: &[String], indent: usize) -> String {
+struct Indent(usize);
+
+struct Width(usize);
+
+/// Parameters or arguments on one line if they fit in what is left of it, else one per line.
+fn list(entries: &[String], indent: Indent, left: Width) -> String {
     let line = entries.join(", ");
-    match line.len() <= 60 {
+    match line.len() <= left.0 {
         true => line,
         false => {
-            let margin = format!("\n{}", " ".repeat(indent));
+            let margin = format!("\n{}", " ".repeat(indent.0));
             format!("{margin}{}", entries.join(&format!(",{margin}")))
         }
     }
