@@ -50,10 +50,14 @@ pub fn locate(search: &Search) -> Result<Located> {
         return Ok(Located { path, found_by: "already loaded" });
     }
     looked.push("libraries already loaded by the process".to_owned());
-    let kinds: [(&'static str, fn() -> Vec<PathBuf>); 3] =
-        [("toolkit", toolkits), ("python package", packages), ("checkout", checkouts)];
-    for (found_by, folders) in kinds {
-        for folder in folders() {
+    // Each kind of place is listed only when the ones before it had nothing.
+    for found_by in ["toolkit", "python package", "checkout"] {
+        let folders = match found_by {
+            "toolkit" => toolkits(),
+            "python package" => packages(),
+            _ => checkouts(),
+        };
+        for folder in folders {
             if let Some(path) = library_at(&folder) {
                 return Ok(Located { path, found_by });
             }
