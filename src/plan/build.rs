@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::graph::{GraphDigest, OperationGraph};
 use crate::plan::config::Config;
 use crate::plan::execute::{Binding, ExecutionPlan, PlanInner};
+use crate::plan::report::{BuildReport, Origin};
 use crate::tensor::ALIGNMENT_MAX;
 
 /// A device with its compiler and caches. Clones share everything; any thread may use it.
@@ -45,44 +46,6 @@ struct Loaded {
     resources: Resources,
     origin: Origin,
     obtained_in: Duration,
-}
-
-/// Where a kernel came from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Origin {
-    /// Another plan of this process had it.
-    Memory,
-    /// The disk cache.
-    Disk,
-    /// NVRTC compiled it.
-    Compiled,
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Origin::Memory => "memory hit",
-            Origin::Disk => "disk hit",
-            Origin::Compiled => "compiled",
-        })
-    }
-}
-
-/// How a plan came to be.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct BuildReport {
-    /// The kernel's cache key.
-    pub key: Key,
-    /// The kernel's stem.
-    pub stem: String,
-    /// Where the kernel came from.
-    pub origin: Origin,
-    /// Time to render the source.
-    pub render: Duration,
-    /// Time from the source to a kernel on the device.
-    pub obtain: Duration,
-    /// What the kernel occupies.
-    pub resources: Resources,
 }
 
 impl Kiln {

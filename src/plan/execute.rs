@@ -9,7 +9,7 @@ use crate::dtype::DType;
 use crate::engine::EngineConfig;
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
-use crate::plan::build::BuildReport;
+use crate::plan::report::BuildReport;
 use crate::plan::variant_pack::{Slot, VariantPack};
 
 /// A graph ready to run on one device; clones share it, any thread may execute it.

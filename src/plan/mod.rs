@@ -6,9 +6,11 @@
 mod build;
 mod config;
 mod execute;
+mod report;
 mod variant_pack;
 
-pub use build::{BuildReport, Kiln, Origin};
+pub use build::Kiln;
 pub use config::Config;
 pub use execute::ExecutionPlan;
+pub use report::{BuildReport, Origin};
 pub use variant_pack::VariantPack;

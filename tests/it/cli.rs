@@ -171,6 +171,43 @@ fn doctor_finds_what_the_tests_found() {
 }
 
 #[test]
+fn the_environment_stands_in_for_options() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |variable: &str, value: &str, arguments: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_kiln"))
+            .args(["run", PROBLEM, "--random", "1", "--json"])
+            .args(arguments)
+            .env("KILN_CACHE_DIR", harness::cache_dir())
+            .env(variable, value)
+            .output()
+            .expect("the tool starts")
+    };
+    let device = |output: Output| {
+        json(&String::from_utf8(output.stdout).unwrap())["device"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(
+        device(run("KILN_DEVICE", "sim:a100", &[])),
+        "NVIDIA A100-SXM4-80GB (sm_80, 108 SMs)"
+    );
+    let option_wins = run("KILN_DEVICE", "sim:a100", &["--device", "sim:t4"]);
+    assert_eq!(device(option_wins), "Tesla T4 (sm_75, 40 SMs)");
+    let errors = |output: Output| String::from_utf8(output.stderr).unwrap();
+    assert!(
+        errors(run("KILN_DEVICE", "gpu", &[]))
+            .starts_with("kiln: environment KILN_DEVICE: unknown device `gpu`: expected auto"),
+    );
+    let cache = folder.path().join("cache");
+    run("KILN_CACHE_DIR", cache.to_str().unwrap(), &[]);
+    assert!(cache.join("kernels").is_dir());
+    let templates = concat!(env!("CARGO_MANIFEST_DIR"), "/templates");
+    assert!(run("KILN_TEMPLATES", templates, &[]).status.success());
+    let missing = errors(run("KILN_TEMPLATES", "/nowhere", &[]));
+    assert!(missing.starts_with("kiln: failed to read templates from `/nowhere`\n  caused by: "));
+    let missing = errors(run("KILN_NVRTC", "/nowhere", &["--cache-dir", "off"]));
+    assert!(missing.ends_with("looked at:\n  /nowhere (KILN_NVRTC)\n"), "{missing}");
+}
+
+#[test]
 fn every_command_has_help_with_examples() {
     for command in ["demo", "run", "engines"] {
         let text = succeeds(&[command, "--help"]);

@@ -206,6 +206,12 @@ fn empty_tensors_launch_nothing() {
 
 #[test]
 fn threads_and_streams_share_one_kiln() {
+    fn shared<T: Send + Sync>() {}
+    shared::<kiln::Kiln>();
+    shared::<kiln::ExecutionPlan>();
+    shared::<VariantPack>();
+    shared::<kiln::device::Stream>();
+    shared::<kiln::device::Buffer>();
     let kiln = harness::kiln();
     std::thread::scope(|scope| {
         for thread in 0..8u64 {
