@@ -9,7 +9,7 @@ FOLDER=third_party/nvrtc
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
-command -v cargo >/dev/null || fail "cargo not found: install Rust 1.88 or newer with rustup"
+command -v cargo >/dev/null || fail "cargo not found: install Rust 1.89 or newer with rustup"
 command -v cc >/dev/null || fail "cc not found: install a C compiler (Debian: apt-get install gcc)"
 
 # An NVRTC that the library finds by itself is used as it is.

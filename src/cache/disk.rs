@@ -1,36 +1,49 @@
 //! The disk tier: one file per entry, written so that a crash leaves either all of it or nothing.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
 use tracing::warn;
 
-use crate::cache::entry::Entry;
+use crate::cache::collect::{self, Collected, EntryFile};
+use crate::cache::counters::{self, Counters, Counts};
+use crate::cache::entry::{Entry, EntryError};
+use crate::cache::explain::{self, Explanation};
 use crate::cache::key::{Key, Request};
+use crate::cache::lease::Lease;
+use crate::cache::lock::KeyLock;
 use crate::compile::Image;
 
+/// The size the folder is kept within unless the user says otherwise.
+pub const BUDGET_BYTES: u64 = 1 << 30;
+
+/// An entry's last use is noted at most this often: it costs a write.
+const TOUCH_AFTER: Duration = Duration::from_secs(3600);
+
+/// A collection is due after this share of the budget has been written: a sixteenth, so that the
+/// folder never exceeds its budget by more, per process.
+const COLLECT_SHARE: u64 = 16;
+
 /// A folder of entries. Every failure is a warning, never an error.
+///
+/// ```text
+/// kernels/ab/<key>.kiln   entries, by the first two digits of their keys
+/// leases/process-*        the keys that living processes use
+/// locks/<key>             held while a process compiles the key
+/// stats.json              counts of the processes that have ended
+/// ```
 #[derive(Debug)]
 pub struct DiskCache {
     folder: PathBuf,
+    budget_bytes: u64,
     writable: AtomicBool,
-    hits: AtomicU64,
-    misses: AtomicU64,
-    rejected: AtomicU64,
-}
-
-/// What happened so far in this process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct DiskCounters {
-    /// Entries found and accepted.
-    pub hits: u64,
-    /// Entries not found.
-    pub misses: u64,
-    /// Entries found and thrown away.
-    pub rejected: u64,
+    written_bytes: AtomicU64,
+    counters: Counters,
+    lease: Option<Lease>,
 }
 
 impl DiskCache {
@@ -39,35 +52,42 @@ impl DiskCache {
     /// Returns `None`, after a warning, when the folder can not be used: it can not be created, or
     /// it belongs to another user or can be written by others, which would let them choose the
     /// code this process runs.
-    pub fn open(folder: &Path) -> Option<DiskCache> {
+    pub fn open(folder: &Path, budget_bytes: u64) -> Option<DiskCache> {
         let shown = folder.display();
         if let Err(error) = create_private(folder) {
             warn!("failed to create cache folder `{shown}`: {error}; caching in memory only");
             return None;
         }
-        match fs::metadata(folder) {
-            Ok(metadata) => {
-                let (owner, mode) = (metadata.uid(), metadata.mode());
-                if owner != rustix::process::geteuid().as_raw() || mode & 0o022 != 0 {
-                    warn!(
-                        "cache folder `{shown}` belongs to uid {owner} with mode {:o}; it must be \
-                         yours and writable by nobody else; caching in memory only",
-                        mode & 0o777
-                    );
+        // The link, if it is one, must be ours too: others could point it elsewhere later.
+        for metadata in [fs::symlink_metadata(folder), fs::metadata(folder)] {
+            let metadata = match metadata {
+                Ok(metadata) => metadata,
+                Err(error) => {
+                    warn!("failed to read cache folder `{shown}`: {error}; caching in memory only");
                     return None;
                 }
-            }
-            Err(error) => {
-                warn!("failed to read cache folder `{shown}`: {error}; caching in memory only");
+            };
+            let (owner, mode) = (metadata.uid(), metadata.mode());
+            let others_write = mode & 0o022 != 0 && !metadata.file_type().is_symlink();
+            if owner != rustix::process::geteuid().as_raw() || others_write {
+                warn!(
+                    "cache folder `{shown}` belongs to uid {owner} with mode {:o}; it must be \
+                     yours and writable by nobody else; caching in memory only",
+                    mode & 0o777
+                );
                 return None;
             }
         }
+        let leases = folder.join("leases");
+        let lease = create_private(&leases).ok().and_then(|()| Lease::open(&leases));
         Some(DiskCache {
             folder: folder.to_owned(),
+            budget_bytes,
             writable: AtomicBool::new(true),
-            hits: AtomicU64::new(0),
-            misses: AtomicU64::new(0),
-            rejected: AtomicU64::new(0),
+            // The first write of a process looks after the folder.
+            written_bytes: AtomicU64::new(budget_bytes),
+            counters: Counters::default(),
+            lease,
         })
     }
 
@@ -76,13 +96,19 @@ impl DiskCache {
         &self.folder
     }
 
-    /// What happened so far.
-    pub fn counters(&self) -> DiskCounters {
-        DiskCounters {
-            hits: self.hits.load(Ordering::Relaxed),
-            misses: self.misses.load(Ordering::Relaxed),
-            rejected: self.rejected.load(Ordering::Relaxed),
-        }
+    /// The size the folder is kept within.
+    pub fn budget_bytes(&self) -> u64 {
+        self.budget_bytes
+    }
+
+    /// What happened in this process.
+    pub fn counts(&self) -> Counts {
+        self.counters.snapshot()
+    }
+
+    /// What happened in all processes that have ended.
+    pub fn counts_of_all(&self) -> Counts {
+        counters::read(&self.folder)
     }
 
     /// The file of a key: sharded by its first two digits.
@@ -91,53 +117,130 @@ impl DiskCache {
         self.folder.join("kernels").join(&hex[..2]).join(format!("{hex}.kiln"))
     }
 
+    /// All entry files, most recently used first.
+    pub fn entries(&self) -> Vec<EntryFile> {
+        collect::entries(&self.folder)
+    }
+
     /// The image of a key, if an entry is there and every byte of it is right. A wrong one is
     /// deleted.
     pub fn get(&self, key: Key) -> Option<Image> {
-        let path = self.path_of(key);
-        let bytes = match fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                if error.kind() != io::ErrorKind::NotFound {
-                    warn!("failed to read cache entry `{}`: {error}", path.display());
-                }
-                self.misses.fetch_add(1, Ordering::Relaxed);
-                return None;
-            }
-        };
-        match Entry::decode(&bytes, key) {
-            Ok(entry) => {
-                self.hits.fetch_add(1, Ordering::Relaxed);
+        match self.read(key) {
+            Ok(Some(entry)) => {
+                self.counters.hit(entry.compile);
+                self.touch(key);
                 Some(entry.image)
             }
+            Ok(None) => {
+                self.counters.miss("absent");
+                None
+            }
             Err(reason) => {
-                self.reject(key, &reason.to_string());
+                self.reject(key, reason.name(), &reason.to_string());
                 None
             }
         }
     }
 
-    /// Throws an entry away that turned out to be useless.
-    pub fn reject(&self, key: Key, reason: &str) {
+    /// The entry of a key, checked; `None` when there is none. Nothing is counted or deleted.
+    ///
+    /// # Errors
+    /// What is wrong with the file.
+    pub fn read(&self, key: Key) -> Result<Option<Entry>, EntryError> {
         let path = self.path_of(key);
-        warn!("rejected cache entry `{}`: {reason}; it is rebuilt", path.display());
-        self.rejected.fetch_add(1, Ordering::Relaxed);
+        match fs::read(&path) {
+            Ok(bytes) => Entry::decode(&bytes, key).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => {
+                warn!("failed to read cache entry `{}`: {error}", path.display());
+                Ok(None)
+            }
+        }
+    }
+
+    /// Throws an entry away that turned out to be useless; `reason` is counted, `text` shown.
+    pub fn reject(&self, key: Key, reason: &str, text: &str) {
+        let path = self.path_of(key);
+        warn!("rejected cache entry `{}`: {text}; it is rebuilt", path.display());
+        self.counters.miss(reason);
         // A reader of the same entry in another process may have been faster.
         let _ = fs::remove_file(path);
     }
 
+    /// Waits for another process that compiles the key, for a bounded time; the caller looks once
+    /// more, compiles if it must, and drops the lock. `None`: go on without.
+    pub fn lock(&self, key: Key) -> Option<KeyLock> {
+        if !self.writable.load(Ordering::Relaxed) {
+            return None;
+        }
+        let folder = self.folder.join("locks");
+        create_private(&folder).ok()?;
+        KeyLock::acquire(&folder, &key.to_hex())
+    }
+
+    /// Notes that this process uses the entry, so that no process removes it.
+    pub fn keep(&self, key: Key) {
+        if let Some(lease) = &self.lease {
+            lease.add(key);
+        }
+    }
+
     /// Stores an image. After the first failure (a full disk, a read-only folder) nothing more is
     /// written in this process.
-    pub fn put(&self, request: &Request, image: &Image) {
+    pub fn put(&self, request: &Request, image: &Image, compile: Duration) {
         if !self.writable.load(Ordering::Relaxed) {
             return;
         }
         let path = self.path_of(Key::of(request));
-        if let Err(error) = write_atomically(&path, &Entry::encode(request, image)) {
+        let bytes = Entry::encode(request, image, compile);
+        if let Err(error) = write_atomically(&path, &bytes) {
             self.writable.store(false, Ordering::Relaxed);
             let shown = path.display();
             warn!("failed to write cache entry `{shown}`: {error}; no more entries are written");
+            return;
         }
+        self.counters.wrote();
+        let written = bytes.len() as u64;
+        let before = self.written_bytes.fetch_add(written, Ordering::Relaxed);
+        if before + written > self.budget_bytes / COLLECT_SHARE {
+            self.written_bytes.store(0, Ordering::Relaxed);
+            self.collect(self.budget_bytes);
+        }
+    }
+
+    /// Brings the folder within a budget now and removes abandoned files. `None` when another
+    /// process is doing so.
+    pub fn collect(&self, budget_bytes: u64) -> Option<Collected> {
+        let collected = collect::collect(&self.folder, budget_bytes)?;
+        self.counters.evicted(collected.removed);
+        Some(collected)
+    }
+
+    /// Why a request is not answered by the entry that comes nearest.
+    pub fn explain(&self, request: &Request) -> Explanation {
+        explain::explain(&self.folder, request)
+    }
+
+    fn touch(&self, key: Key) {
+        let path = self.path_of(key);
+        let now = SystemTime::now();
+        let old = |modified: SystemTime| match now.duration_since(modified) {
+            Ok(age) => age > TOUCH_AFTER,
+            // The clock went back: a date in the future would keep the entry for ever.
+            Err(_) => true,
+        };
+        if fs::metadata(&path).and_then(|metadata| metadata.modified()).is_ok_and(old) {
+            // A read-only folder keeps the dates it has.
+            let _ =
+                File::options().append(true).open(&path).and_then(|file| file.set_modified(now));
+        }
+    }
+}
+
+impl Drop for DiskCache {
+    fn drop(&mut self) {
+        // Counts are for people; a folder that takes no writes has none.
+        let _ = counters::add(&self.folder, &self.counters.snapshot());
     }
 }
 

@@ -8,6 +8,8 @@
 //! ```
 //! A reader trusts nothing: magic, schema, key, request and the payload's digest must all match.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -47,6 +49,7 @@ struct Header {
     request: Request,
     kernels: Vec<String>,
     resources: Resources,
+    compile_us: u64,
     cubin_bytes: usize,
     ptx_bytes: usize,
     log_bytes: usize,
@@ -60,11 +63,26 @@ pub struct Entry {
     pub request: Request,
     /// What came of it.
     pub image: Image,
+    /// How long that took.
+    pub compile: Duration,
+}
+
+impl EntryError {
+    /// A short stable name for counters.
+    pub fn name(&self) -> &'static str {
+        match self {
+            EntryError::Malformed => "malformed",
+            EntryError::Schema(_) => "schema",
+            EntryError::Key(_) => "key",
+            EntryError::Request => "request",
+            EntryError::Digest => "digest",
+        }
+    }
 }
 
 impl Entry {
     /// The file's bytes.
-    pub fn encode(request: &Request, image: &Image) -> Vec<u8> {
+    pub fn encode(request: &Request, image: &Image, compile: Duration) -> Vec<u8> {
         let payload = [&image.cubin, image.ptx.as_bytes(), image.log.as_bytes()].concat();
         let header = Header {
             schema: SCHEMA,
@@ -72,6 +90,7 @@ impl Entry {
             request: request.clone(),
             kernels: vec![request.entry.clone()],
             resources: image.resources,
+            compile_us: compile.as_micros() as u64,
             cubin_bytes: image.cubin.len(),
             ptx_bytes: image.ptx.len(),
             log_bytes: image.log.len(),
@@ -120,25 +139,20 @@ impl Entry {
             log: text(log)?,
             resources: header.resources,
         };
-        Ok(Entry { request: header.request, image })
+        let compile = Duration::from_micros(header.compile_us);
+        Ok(Entry { request: header.request, image, compile })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compile::Toolchain;
-    use crate::target::Arch;
+    use crate::cache::key::tests::sample_request;
+
+    const COMPILE: Duration = Duration::from_millis(50);
 
     fn sample() -> (Request, Image) {
-        let request = Request {
-            stem: "s".into(),
-            entry: "e".into(),
-            source: "text".into(),
-            options: vec!["-a".into()],
-            arch: Arch::new(90),
-            toolchain: Toolchain { version: (13, 0), build: 88 },
-        };
+        let request = sample_request();
         let image = Image {
             cubin: vec![1, 2, 3, 4],
             ptx: "ptx".into(),
@@ -151,22 +165,22 @@ mod tests {
     #[test]
     fn round_trips() {
         let (request, image) = sample();
-        let bytes = Entry::encode(&request, &image);
+        let bytes = Entry::encode(&request, &image, COMPILE);
         let entry = Entry::decode(&bytes, Key::of(&request)).expect("valid");
-        assert_eq!(entry, Entry { request, image });
+        assert_eq!(entry, Entry { request, image, compile: COMPILE });
     }
 
     #[test]
     fn no_cut_and_no_flipped_byte_goes_unnoticed() {
         let (request, image) = sample();
-        let (bytes, key) = (Entry::encode(&request, &image), Key::of(&request));
+        let (bytes, key) = (Entry::encode(&request, &image, COMPILE), Key::of(&request));
         for length in 0..bytes.len() {
             assert!(Entry::decode(&bytes[..length], key).is_err(), "cut at {length}");
         }
         let resources = String::from_utf8_lossy(&bytes).find("\"resources\"").expect("present");
         for position in 0..bytes.len() {
             // Counters that only inform are not covered by a digest.
-            if (resources..resources + 90).contains(&position) {
+            if (resources..resources + 110).contains(&position) {
                 continue;
             }
             let mut damaged = bytes.clone();
@@ -180,7 +194,7 @@ mod tests {
     fn another_key_is_named() {
         let (request, image) = sample();
         let other = Request { source: "other".into(), ..request.clone() };
-        let error = Entry::decode(&Entry::encode(&request, &image), Key::of(&other));
+        let error = Entry::decode(&Entry::encode(&request, &image, COMPILE), Key::of(&other));
         assert_eq!(error, Err(EntryError::Key(Key::of(&request).to_hex())));
     }
 }

@@ -38,6 +38,11 @@ impl Key {
         Key(*hasher.finalize().as_bytes())
     }
 
+    /// The key that [`Key::to_hex`] writes; `None` for any other text.
+    pub fn from_hex(text: &str) -> Option<Key> {
+        blake3::Hash::from_hex(text).ok().map(|hash| Key(*hash.as_bytes()))
+    }
+
     /// 64 hexadecimal digits.
     pub fn to_hex(self) -> String {
         blake3::Hash::from_bytes(self.0).to_hex().to_string()
@@ -88,19 +93,23 @@ impl Request {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    #[test]
-    fn every_part_counts() {
-        let base = Request {
+    pub(in crate::cache) fn sample_request() -> Request {
+        Request {
             stem: "s".into(),
             entry: "e".into(),
             source: "text".into(),
             options: vec!["-a".into(), "-b".into()],
             arch: Arch::new(90),
             toolchain: Toolchain { version: (13, 0), build: 88 },
-        };
+        }
+    }
+
+    #[test]
+    fn every_part_counts() {
+        let base = sample_request();
         let changed = [
             Request { source: "text ".into(), ..base.clone() },
             Request { options: vec!["-a-b".into()], ..base.clone() },
@@ -112,5 +121,8 @@ mod tests {
         }
         let renamed = Request { stem: "another".into(), ..base.clone() };
         assert_eq!(Key::of(&renamed), Key::of(&base));
+        let key = Key::of(&base);
+        assert_eq!(Key::from_hex(&key.to_hex()), Some(key));
+        assert_eq!(Key::from_hex("xyz"), None);
     }
 }

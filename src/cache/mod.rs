@@ -3,12 +3,21 @@
 //! The cache never fails a call. Whatever goes wrong here (no home, a full disk, a corrupt or
 //! foreign entry) is a warning and a rebuild. It knows keys and images, not what they are for.
 
+mod collect;
+mod counters;
 mod disk;
 mod entry;
+mod explain;
 mod flight;
 mod key;
+mod lease;
+mod lock;
 
-pub use disk::{DiskCache, DiskCounters};
+pub use collect::{Collected, EntryFile};
+pub use counters::Counts;
+pub use disk::{BUDGET_BYTES, DiskCache};
 pub use entry::{Entry, EntryError};
+pub use explain::{Difference, Explanation, differences};
 pub use flight::Flight;
 pub use key::{Key, Request};
+pub use lock::KeyLock;

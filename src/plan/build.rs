@@ -74,7 +74,10 @@ impl Kiln {
                 toolchain: OnceLock::new(),
                 compiler: OnceLock::new(),
                 loading: Mutex::new(()),
-                disk: resolved.cache_dir.as_deref().and_then(DiskCache::open),
+                disk: resolved
+                    .cache_dir
+                    .as_deref()
+                    .and_then(|folder| DiskCache::open(folder, resolved.cache_bytes)),
                 kernels: Flight::default(),
                 plans: DashMap::new(),
             }),
@@ -290,18 +293,36 @@ impl Inner {
             origin,
             obtained_in: start.elapsed(),
         };
-        if let Some(disk) = &self.disk
-            && let Some(image) = disk.get(key)
-        {
+        let from_disk = |disk: &DiskCache| {
+            let image = disk.get(key)?;
             match self.device.load(&image, &source.entry, shared_bytes) {
-                Ok(kernel) => return Ok(loaded(kernel, &image, Origin::Disk)),
-                Err(error) => disk.reject(key, &error.to_string()),
+                Ok(kernel) => {
+                    disk.keep(key);
+                    Some(loaded(kernel, &image, Origin::Disk))
+                }
+                Err(error) => {
+                    disk.reject(key, "device", &error.to_string());
+                    None
+                }
             }
+        };
+        if let Some(found) = self.disk.as_ref().and_then(from_disk) {
+            return Ok(found);
         }
+        // Another process may be compiling the same kernel, or have finished just now: wait for a
+        // turn, then look once more.
+        let _turn = self.disk.as_ref().and_then(|disk| disk.lock(key));
+        let appeared = self.disk.as_ref().filter(|disk| disk.path_of(key).exists());
+        if let Some(found) = appeared.and_then(from_disk) {
+            return Ok(found);
+        }
+        let compiling = Instant::now();
         let image = self.compiler()?.compile(source)?;
+        let compile = compiling.elapsed();
         let kernel = self.device.load(&image, &source.entry, shared_bytes)?;
         if let Some(disk) = &self.disk {
-            disk.put(request, &image);
+            disk.keep(key);
+            disk.put(request, &image, compile);
         }
         Ok(loaded(kernel, &image, Origin::Compiled))
     }

@@ -3,9 +3,10 @@
 use std::env;
 use std::path::PathBuf;
 
+use crate::cache::BUDGET_BYTES;
 use crate::compile::Search;
 use crate::device::DeviceChoice;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// How a [`Kiln`](crate::plan::Kiln) is set up. A field that is `None` is taken from the
 /// environment, and from its default where that says nothing.
@@ -14,10 +15,11 @@ use crate::error::Result;
 /// |---|---|---|
 /// | `device` | `KILN_DEVICE`: `auto`, `sim[:TARGET]`, `cuda[:N]`, `null[:TARGET]` | `auto` |
 /// | `cache_dir` | `KILN_CACHE_DIR`: a folder, or `off` | `$XDG_CACHE_HOME/kiln`, `~/.cache/kiln` |
+/// | `cache_bytes` | `KILN_CACHE_BYTES`: the disk cache's budget | 1 GiB |
 /// | `nvrtc` | `KILN_NVRTC`: the library or its folder | searched for |
 /// | `templates` | `KILN_TEMPLATES`: a folder laid out as `templates/` | embedded |
 ///
-/// These four are all the variables the library reads. The command line tool also reads
+/// These five are all the variables the library reads. The command line tool also reads
 /// `KILN_LOG`: a filter for log messages, such as `kiln=debug`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Config {
@@ -25,6 +27,8 @@ pub struct Config {
     pub device: Option<DeviceChoice>,
     /// The folder of the disk cache.
     pub cache_dir: Option<PathBuf>,
+    /// The size the disk cache is kept within, in bytes.
+    pub cache_bytes: Option<u64>,
     /// Keep compiled kernels in memory only.
     pub no_disk_cache: bool,
     /// The NVRTC library or the folder it is in.
@@ -39,6 +43,7 @@ pub(super) struct Resolved {
     pub(super) device: DeviceChoice,
     /// `None`: no disk cache wanted, or no place for one.
     pub(super) cache_dir: Option<PathBuf>,
+    pub(super) cache_bytes: u64,
     pub(super) search: Search,
     pub(super) templates: Option<PathBuf>,
 }
@@ -49,9 +54,9 @@ impl Config {
             |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let device = match (&self.device, env::var("KILN_DEVICE")) {
             (Some(device), _) => device.clone(),
-            (None, Ok(text)) if !text.is_empty() => text
-                .parse()
-                .map_err(|error: crate::error::Error| error.context("environment KILN_DEVICE"))?,
+            (None, Ok(text)) if !text.is_empty() => {
+                text.parse().map_err(|error: Error| error.context("environment KILN_DEVICE"))?
+            }
             (None, _) => DeviceChoice::Auto,
         };
         let cache_dir = match (&self.cache_dir, path("KILN_CACHE_DIR")) {
@@ -61,9 +66,19 @@ impl Config {
             (None, Some(folder)) => Some(folder),
             (None, None) => default_cache_dir(),
         };
+        let cache_bytes = match (self.cache_bytes, env::var("KILN_CACHE_BYTES")) {
+            (Some(bytes), _) => bytes,
+            (None, Ok(text)) if !text.is_empty() => text.parse().map_err(|_| {
+                Error::bad_param(format!(
+                    "environment KILN_CACHE_BYTES: `{text}` is not a number of bytes"
+                ))
+            })?,
+            (None, _) => BUDGET_BYTES,
+        };
         Ok(Resolved {
             device,
             cache_dir,
+            cache_bytes,
             search: Search { configured: self.nvrtc.clone(), environment: path("KILN_NVRTC") },
             templates: self.templates.clone().or_else(|| path("KILN_TEMPLATES")),
         })

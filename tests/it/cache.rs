@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use kiln::engine;
 use kiln::expr::{Mode, Pointwise};
 use kiln::plan::Origin;
 use kiln::{Config, DType, Kiln, OperationGraph};
@@ -79,7 +80,7 @@ fn a_hit_needs_no_toolkit() {
     let kiln = Kiln::open(without).unwrap();
     assert_eq!(origin(&kiln), Origin::Disk);
     assert!(kiln.compiler().is_err(), "there was no NVRTC to load");
-    assert_eq!(kiln.disk_cache().unwrap().counters().hits, 1);
+    assert_eq!(kiln.disk_cache().unwrap().counts().hits, 1);
 }
 
 #[test]
@@ -116,7 +117,7 @@ fn damage_is_a_rebuild() {
         let (origin, log) = logged(|| origin(&open(folder.path())));
         assert_eq!(origin, Origin::Compiled);
         assert!(log.contains(&format!(": {reason}; it is rebuilt")), "{log}");
-        assert_eq!(fs::read(&path).unwrap().len(), whole.len(), "rebuilt in place");
+        assert_ne!(fs::read(&path).unwrap(), damaged, "rebuilt in place");
     }
     assert_eq!(origin(&open(folder.path())), Origin::Disk);
 }
@@ -129,11 +130,12 @@ fn an_image_the_device_rejects_is_rebuilt() {
     assert_eq!(origin(&kiln), Origin::Compiled);
     let key = kiln.plan(&graph()).unwrap().report().key;
     let path = entry(folder.path());
-    let Entry { request, mut image } = Entry::decode(&fs::read(&path).unwrap(), key).unwrap();
+    let Entry { request, mut image, compile } =
+        Entry::decode(&fs::read(&path).unwrap(), key).unwrap();
     assert_eq!(Key::of(&request), key);
     image.ptx = ".version 8.0\n.target sm_90a\n.address_size 64\n".to_owned();
     image.cubin = b"no image".to_vec();
-    fs::write(&path, Entry::encode(&request, &image)).unwrap();
+    fs::write(&path, Entry::encode(&request, &image, compile)).unwrap();
     let (origin, log) = logged(|| origin(&open(folder.path())));
     assert_eq!(origin, Origin::Compiled);
     assert!(log.contains("rejected cache entry"), "{log}");
@@ -184,6 +186,60 @@ fn sixteen_threads_compile_once() {
             scope.spawn(|| kiln.plan(&graph()).unwrap());
         }
     });
-    assert_eq!(kiln.disk_cache().unwrap().counters().misses, 1);
+    assert_eq!(kiln.disk_cache().unwrap().counts().misses_total(), 1);
     entry(folder.path());
+}
+
+#[test]
+fn the_budget_is_kept_and_what_is_in_use_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |cache_bytes| {
+        let cache_dir = Some(folder.path().to_owned());
+        let config = Config { cache_dir, cache_bytes: Some(cache_bytes), ..Config::default() };
+        Kiln::open(config).unwrap()
+    };
+    let threads = |kiln: &Kiln| {
+        let graph = graph();
+        let config = engine::choose(graph.canonical(), kiln.device().target()).unwrap();
+        for threads in [64, 128, 256, 512] {
+            kiln.plan_with(&graph, &config.clone().with("threads", threads)).unwrap();
+        }
+    };
+    // Nothing fits in a byte, but a process keeps what it uses.
+    let kiln = open(1);
+    threads(&kiln);
+    assert_eq!(kiln.disk_cache().unwrap().entries().len(), 4);
+    drop(kiln);
+    // The next process does not use them: its first write clears the way.
+    let kiln = open(60_000);
+    let config = engine::choose(graph().canonical(), kiln.device().target()).unwrap();
+    let plan = kiln.plan_with(&graph(), &config.with("threads", 1024)).unwrap();
+    assert_eq!(plan.report().origin, Origin::Compiled);
+    let disk = kiln.disk_cache().unwrap();
+    let left: Vec<String> = disk.entries().into_iter().map(|entry| entry.key).collect();
+    assert_eq!(left, [plan.report().key.to_hex()], "only what this process uses");
+    assert_eq!(disk.counts().evicted, 4);
+}
+
+#[test]
+fn an_explanation_names_what_differs() {
+    let folder = tempfile::tempdir().unwrap();
+    let kiln = open(folder.path());
+    let plan = kiln.plan(&graph()).unwrap();
+    let disk = kiln.disk_cache().unwrap();
+    let entry = disk.read(plan.report().key).unwrap().unwrap();
+    assert_eq!(disk.explain(&entry.request).to_string(), "no other entry to compare with");
+    let threads = plan.config().knob("threads").unwrap();
+    kiln.plan_with(&graph(), &plan.config().clone().with("threads", 2 * threads)).unwrap();
+    let explanation = disk.explain(&entry.request).to_string();
+    let wanted = format!("wanted  constexpr int THREADS = {threads};  // per block");
+    let found = format!("found   constexpr int THREADS = {};  // per block", 2 * threads);
+    assert!(explanation.contains("source differs in 1 lines, first at line "), "{explanation}");
+    assert!(explanation.contains(&wanted) && explanation.contains(&found), "{explanation}");
+    let mut elsewhere = entry.request.clone();
+    elsewhere.toolchain.build += 1;
+    elsewhere.options[0] = "--gpu-architecture=sm_80".to_owned();
+    let explanation = disk.explain(&elsewhere).to_string();
+    assert!(explanation.contains("option differs: wanted `--gpu-architecture=sm_80`"));
+    assert!(explanation.contains("compiled by another toolchain: wanted NVRTC "), "{explanation}");
 }

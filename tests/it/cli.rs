@@ -171,6 +171,75 @@ fn doctor_finds_what_the_tests_found() {
 }
 
 #[test]
+fn sixteen_cold_processes_compile_one_kernel() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache");
+    let start = || {
+        Command::new(env!("CARGO_BIN_EXE_kiln"))
+            .args(["run", PROBLEM, "--random", "1", "--json"])
+            .env("KILN_CACHE_DIR", &cache)
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("the tool starts")
+    };
+    let children: Vec<_> = (0..16).map(|_| start()).collect();
+    let origins: Vec<String> = children
+        .into_iter()
+        .map(|child| json(&String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()))
+        .map(|report| report["origin"].as_str().unwrap().to_owned())
+        .collect();
+    let compiled = origins.iter().filter(|origin| *origin == "compiled").count();
+    assert_eq!(compiled, 1, "{origins:?}");
+    let stats = ["cache", "stats", "--json", "--cache-dir", cache.to_str().unwrap()];
+    let stats = json(&succeeds(&stats));
+    assert_eq!(
+        (&stats["entries"], &stats["hits"], &stats["writes"]),
+        (&1.into(), &15.into(), &1.into())
+    );
+}
+
+#[test]
+fn cache_looks_after_its_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache");
+    let cache = cache.to_str().unwrap();
+    fn with<'a>(cache: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
+        [arguments, &["--cache-dir", cache]].concat()
+    }
+    let config = |threads: u32| format!("pointwise{{grid=0,items=1,threads={threads},vector=8}}");
+    for threads in [128, 256] {
+        succeeds(&with(cache, &["run", PROBLEM, "--random", "1", "--config", &config(threads)]));
+    }
+    let listed = json(&succeeds(&with(cache, &["cache", "ls", "--json"])));
+    let entries = listed["entries"].as_array().unwrap();
+    assert_eq!(entries.len(), 2);
+    assert!(entries[0]["kernel"].as_str().unwrap().starts_with("sm75_pointwise_f32_flat for sm_"));
+    let key = entries[0]["key"].as_str().unwrap().to_owned();
+    let text = succeeds(&with(cache, &["cache", "explain", &key[..12]]));
+    assert!(text.contains("wanted  constexpr int THREADS = "), "{text}");
+    fails(
+        2,
+        "no entry has a key that starts with `xyz`",
+        &with(cache, &["cache", "explain", "xyz"]),
+    );
+    assert!(succeeds(&with(cache, &["cache", "verify"])).ends_with(": all sound\n"));
+    let path = Path::new(cache).join("kernels").join(&key[..2]).join(format!("{key}.kiln"));
+    let mut bytes = std::fs::read(&path).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let output = kiln(&with(cache, &["cache", "verify"]));
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains(&format!("{key}.kiln: payload digest differs")), "{text}");
+    assert!(succeeds(&with(cache, &["cache", "clear"])).starts_with("removed  2 entries"));
+    assert!(
+        succeeds(&with(cache, &["cache", "gc", "--budget", "1M"]))
+            .starts_with("removed  0 entries")
+    );
+    fails(2, "expected like 500M", &with(cache, &["cache", "gc", "--budget", "much"]));
+}
+
+#[test]
 fn the_environment_stands_in_for_options() {
     let folder = tempfile::tempdir().unwrap();
     let run = |variable: &str, value: &str, arguments: &[&str]| {
@@ -209,7 +278,7 @@ fn the_environment_stands_in_for_options() {
 
 #[test]
 fn every_command_has_help_with_examples() {
-    for command in ["demo", "run", "engines"] {
+    for command in ["demo", "run", "engines", "cache"] {
         let text = succeeds(&[command, "--help"]);
         assert!(text.contains("Examples:\n  kiln "), "{text}");
     }

@@ -1,5 +1,6 @@
 //! The command line tool. It uses the public API only.
 
+mod cache;
 mod demo;
 mod doctor;
 mod engines;
@@ -41,6 +42,8 @@ enum Command {
     Run(run::RunArgs),
     /// Show which engines can run a problem, with knobs, and why the others can not
     Engines(engines::EnginesArgs),
+    /// Look after the disk cache: what it holds, whether it is sound, why a lookup missed
+    Cache(cache::CacheArgs),
     /// Show what was found on this machine, with a fix for everything that is missing
     Doctor(doctor::DoctorArgs),
 }
@@ -68,6 +71,7 @@ impl DeviceArgs {
         Kiln::open(Config {
             device: self.device.clone(),
             cache_dir: self.cache_dir.clone(),
+            cache_bytes: None,
             no_disk_cache: off,
             nvrtc: self.nvrtc.clone(),
             templates: self.templates.clone(),
@@ -86,6 +90,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::demo(&args),
         Command::Run(args) => run::run(&args),
         Command::Engines(args) => engines::engines(&args),
+        Command::Cache(args) => cache::cache(&args),
         Command::Doctor(args) => doctor::doctor(&args),
     };
     match result {

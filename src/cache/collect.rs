@@ -1,0 +1,172 @@
+//! Keeping the folder within its budget: least recently used entries go first.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use crate::cache::lease::leased;
+
+/// Collection stops at this share of the budget, so that it does not run at every write.
+const LOW_WATERMARK: f64 = 0.8;
+
+/// A temporary or lock file older than this was left by a process that has ended.
+const STALE: Duration = Duration::from_secs(3600);
+
+/// One entry file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EntryFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The key in hexadecimal.
+    pub key: String,
+    /// Its size.
+    pub bytes: u64,
+    /// When it was last used, to about an hour.
+    pub used: SystemTime,
+}
+
+/// What a collection did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Collected {
+    /// Entries kept.
+    pub kept: usize,
+    /// Their bytes.
+    pub kept_bytes: u64,
+    /// Entries removed.
+    pub removed: usize,
+    /// Their bytes.
+    pub removed_bytes: u64,
+    /// Entries over the budget that living processes use.
+    pub in_use: usize,
+    /// Abandoned temporary files removed.
+    pub stale: usize,
+}
+
+/// All entry files below a cache folder, most recently used first.
+pub(super) fn entries(folder: &Path) -> Vec<EntryFile> {
+    let mut found: Vec<EntryFile> = files(folder)
+        .filter_map(|path| {
+            let key = path.file_name()?.to_str()?.strip_suffix(".kiln")?.to_owned();
+            let metadata =
+                fs::symlink_metadata(&path).ok().filter(|metadata| metadata.is_file())?;
+            let used = metadata.modified().ok()?;
+            Some(EntryFile { path, key, bytes: metadata.len(), used })
+        })
+        .collect();
+    found.sort_by(|a, b| (b.used, &a.key).cmp(&(a.used, &b.key)));
+    found
+}
+
+/// Everything in the shard folders.
+fn files(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let children = |folder: &Path| {
+        fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
+    };
+    children(&folder.join("kernels")).flat_map(move |shard| children(&shard))
+}
+
+/// Brings the folder within `budget_bytes`. Does nothing when another process is at it.
+pub(super) fn collect(folder: &Path, budget_bytes: u64) -> Option<Collected> {
+    let turn =
+        File::options().create(true).truncate(false).write(true).open(folder.join("gc.lock"));
+    let turn = turn.ok().filter(|file| file.try_lock().is_ok())?;
+    let mut collected = Collected { stale: reap(folder), ..Collected::default() };
+    let leased = leased(&folder.join("leases"));
+    let entries = entries(folder);
+    let mut total: u64 = entries.iter().map(|entry| entry.bytes).sum();
+    let aim = match total > budget_bytes {
+        true => (budget_bytes as f64 * LOW_WATERMARK) as u64,
+        false => u64::MAX,
+    };
+    for entry in entries.iter().rev() {
+        let over = total > aim;
+        if over && leased.contains(&entry.key) {
+            collected.in_use += 1;
+        }
+        // Removing is atomic: a reader has the whole file open or finds none.
+        if over && !leased.contains(&entry.key) && fs::remove_file(&entry.path).is_ok() {
+            total -= entry.bytes;
+            collected.removed += 1;
+            collected.removed_bytes += entry.bytes;
+        } else {
+            collected.kept += 1;
+            collected.kept_bytes += entry.bytes;
+        }
+    }
+    drop(turn);
+    Some(collected)
+}
+
+/// Removes what ended processes left behind.
+fn reap(folder: &Path) -> usize {
+    let now = SystemTime::now();
+    let locks = fs::read_dir(folder.join("locks")).into_iter().flatten().flatten();
+    let temporary = files(folder).filter(|path| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(".tmp-"))
+    });
+    let stale = |path: &PathBuf| {
+        let age = fs::symlink_metadata(path).and_then(|metadata| metadata.modified());
+        age.is_ok_and(|modified| now.duration_since(modified).is_ok_and(|age| age > STALE))
+    };
+    let old: Vec<PathBuf> =
+        temporary.chain(locks.map(|entry| entry.path())).filter(stale).collect();
+    old.iter().filter(|path| fs::remove_file(path).is_ok()).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(folder: &Path, key: &str, bytes: usize, age: u64) -> PathBuf {
+        let shard = folder.join("kernels").join(&key[..2]);
+        fs::create_dir_all(&shard).expect("writable");
+        let path = shard.join(format!("{key}.kiln"));
+        fs::write(&path, vec![0; bytes]).expect("writable");
+        let then = SystemTime::now() - Duration::from_secs(age);
+        File::open(&path).and_then(|file| file.set_modified(then)).expect("own file");
+        path
+    }
+
+    #[test]
+    fn the_least_recently_used_go_down_to_the_watermark() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        for (age, key) in ["aa", "bb", "cc", "dd", "ee"].iter().enumerate() {
+            entry(folder.path(), key, 100, age as u64 * 10);
+        }
+        assert_eq!(collect(folder.path(), 500).expect("alone").removed, 0);
+        let collected = collect(folder.path(), 400).expect("alone");
+        assert_eq!((collected.removed, collected.kept_bytes), (2, 300));
+        let left: Vec<String> = entries(folder.path()).into_iter().map(|entry| entry.key).collect();
+        assert_eq!(left, ["aa", "bb", "cc"]);
+    }
+
+    #[test]
+    fn entries_in_use_stay() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        fs::create_dir(folder.path().join("leases")).expect("writable");
+        let old = entry(folder.path(), "aa", 100, 1000);
+        let young = entry(folder.path(), "bb", 100, 0);
+        let mut lease = tempfile::Builder::new()
+            .prefix("process-")
+            .tempfile_in(folder.path().join("leases"))
+            .expect("writable");
+        std::io::Write::write_all(&mut lease, b"aa\n").expect("writable");
+        lease.as_file().try_lock().expect("free");
+        let collected = collect(folder.path(), 100).expect("alone");
+        assert_eq!((collected.in_use, collected.removed), (1, 1));
+        assert!(old.exists() && !young.exists());
+    }
+
+    #[test]
+    fn abandoned_files_are_reaped() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = entry(folder.path(), "aa", 10, 0);
+        let temporary = path.with_file_name(".tmp-abc");
+        fs::write(&temporary, b"half").expect("writable");
+        assert_eq!(collect(folder.path(), 100).expect("alone").stale, 0);
+        let then = SystemTime::now() - 2 * STALE;
+        File::open(&temporary).and_then(|file| file.set_modified(then)).expect("own file");
+        assert_eq!(collect(folder.path(), 100).expect("alone").stale, 1);
+        assert!(!temporary.exists() && path.exists());
+    }
+}

@@ -1,0 +1,150 @@
+//! Why a lookup missed: what differs from the entry that comes nearest.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use crate::cache::collect::entries;
+use crate::cache::entry::Entry;
+use crate::cache::key::{Key, Request};
+
+/// One part of a request that differs from an entry's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Difference {
+    /// The first line of the source that differs, counted from 1, and how many do.
+    Source {
+        /// Line number.
+        line: usize,
+        /// Lines that differ in all.
+        lines: usize,
+        /// What was asked.
+        wanted: String,
+        /// What the entry has.
+        found: String,
+    },
+    /// A compiler option; empty where one side has none.
+    Option {
+        /// What was asked.
+        wanted: String,
+        /// What the entry has.
+        found: String,
+    },
+    /// The architecture or the NVRTC build.
+    Toolchain {
+        /// What was asked.
+        wanted: String,
+        /// What the entry has.
+        found: String,
+    },
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Difference::Source { line, lines, wanted, found } => write!(
+                f,
+                "source differs in {lines} lines, first at line {line}:\n    wanted  {wanted}\n    \
+                 found   {found}"
+            ),
+            Difference::Option { wanted, found } => {
+                write!(f, "option differs: wanted `{wanted}`, found `{found}`")
+            }
+            Difference::Toolchain { wanted, found } => {
+                write!(f, "compiled by another toolchain: wanted {wanted}, found {found}")
+            }
+        }
+    }
+}
+
+/// The nearest entry and what differs from it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explanation {
+    /// The key looked for.
+    pub key: Key,
+    /// The nearest entry's key and stem; `None` in an empty cache.
+    pub nearest: Option<(Key, String)>,
+    /// What differs, empty for the entry itself.
+    pub differences: Vec<Difference>,
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some((key, stem)) = &self.nearest else {
+            return write!(f, "no other entry to compare with");
+        };
+        write!(f, "nearest entry {} ({stem}):", &key.to_hex()[..16])?;
+        for difference in &self.differences {
+            write!(f, "\n  {difference}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Compares a request with every entry of a cache folder but its own.
+pub(super) fn explain(folder: &Path, request: &Request) -> Explanation {
+    let key = Key::of(request);
+    let others = entries(folder).into_iter().filter(|file| file.key != key.to_hex());
+    let nearest = others
+        .filter_map(|file| {
+            let other = Key::from_hex(&file.key)?;
+            let entry = Entry::decode(&fs::read(&file.path).ok()?, other).ok()?;
+            let differences = differences(request, &entry.request);
+            Some((distance(&differences, request, &entry.request), other, entry, differences))
+        })
+        .min_by_key(|(distance, other, ..)| (*distance, *other));
+    match nearest {
+        Some((_, other, entry, differences)) => {
+            Explanation { key, nearest: Some((other, entry.request.stem)), differences }
+        }
+        None => Explanation { key, nearest: None, differences: Vec::new() },
+    }
+}
+
+/// Everything that differs between two requests.
+pub fn differences(wanted: &Request, found: &Request) -> Vec<Difference> {
+    let mut differences = Vec::new();
+    if let Some(difference) = source_difference(&wanted.source, &found.source) {
+        differences.push(difference);
+    }
+    for position in 0..wanted.options.len().max(found.options.len()) {
+        let option = |options: &[String]| options.get(position).cloned().unwrap_or_default();
+        let (wanted, found) = (option(&wanted.options), option(&found.options));
+        if wanted != found {
+            differences.push(Difference::Option { wanted, found });
+        }
+    }
+    let (wanted, found) = (wanted.toolchain.to_string(), found.toolchain.to_string());
+    if wanted != found {
+        differences.push(Difference::Toolchain { wanted, found });
+    }
+    differences
+}
+
+fn source_difference(wanted: &str, found: &str) -> Option<Difference> {
+    let (ours, theirs): (Vec<&str>, Vec<&str>) =
+        (wanted.lines().collect(), found.lines().collect());
+    let line_at = |lines: &[&str], at: usize| lines.get(at).copied().unwrap_or("").to_owned();
+    let count = ours.len().max(theirs.len());
+    let differing = (0..count).filter(|at| ours.get(*at) != theirs.get(*at));
+    let lines = differing.clone().count();
+    let first = differing.into_iter().next()?;
+    Some(Difference::Source {
+        line: first + 1,
+        lines,
+        wanted: line_at(&ours, first).trim().to_owned(),
+        found: line_at(&theirs, first).trim().to_owned(),
+    })
+}
+
+/// Another kernel is farther than another toolchain or option.
+fn distance(differences: &[Difference], wanted: &Request, found: &Request) -> usize {
+    let source: usize = differences
+        .iter()
+        .map(|difference| match difference {
+            Difference::Source { lines, .. } => *lines,
+            Difference::Option { .. } | Difference::Toolchain { .. } => 1,
+        })
+        .sum();
+    source + if wanted.stem == found.stem { 0 } else { 10_000 }
+}

@@ -1,0 +1,94 @@
+//! One compilation per key across processes: an advisory file lock that the operating system
+//! releases whatever happens to its holder.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long a process waits for another one's compilation before it compiles by itself. Longer
+/// than any compilation, shorter than a user's patience with a holder that hangs.
+const WAIT_MAX: Duration = Duration::from_secs(20);
+
+/// Between two attempts; a compilation takes tens of milliseconds.
+const POLL: Duration = Duration::from_millis(2);
+
+/// The right to compile a key; dropping it lets the next process in.
+#[derive(Debug)]
+pub struct KeyLock {
+    path: PathBuf,
+    _file: File,
+}
+
+impl KeyLock {
+    /// Takes the lock of `name` in `folder`, waiting for another holder for a bounded time.
+    ///
+    /// Returns `None` when the wait is over or locking does not work here (a read-only or remote
+    /// folder): the caller goes on without.
+    pub fn acquire(folder: &Path, name: &str) -> Option<KeyLock> {
+        let path = folder.join(name);
+        let deadline = Instant::now() + WAIT_MAX;
+        loop {
+            match KeyLock::attempt(&path) {
+                Ok(Some(file)) => return Some(KeyLock { path, _file: file }),
+                Ok(None) if Instant::now() < deadline => std::thread::sleep(POLL),
+                Ok(None) | Err(_) => return None,
+            }
+        }
+    }
+
+    fn attempt(path: &Path) -> io::Result<Option<File>> {
+        let file = File::options().create(true).truncate(false).write(true).open(path)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        // The previous holder removes the file before it unlocks: a lock on a removed file
+        // excludes nobody.
+        let current = fs::metadata(path)
+            .is_ok_and(|metadata| file.metadata().is_ok_and(|ours| ours.ino() == metadata.ino()));
+        Ok(current.then_some(file))
+    }
+}
+
+impl Drop for KeyLock {
+    fn drop(&mut self) {
+        // Failure leaves an empty file that the collector removes.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn holders_exclude_each_other_and_leave_nothing() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let (inside, rounds) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..25 {
+                        let lock = KeyLock::acquire(folder.path(), "key").expect("a turn comes");
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                        rounds.fetch_add(1, Ordering::Relaxed);
+                        drop(lock);
+                    }
+                });
+            }
+        });
+        assert_eq!(rounds.into_inner(), 200);
+        assert_eq!(fs::read_dir(folder.path()).expect("readable").count(), 0);
+    }
+
+    #[test]
+    fn a_folder_without_locks_is_no_obstacle() {
+        assert!(KeyLock::acquire(Path::new("/nowhere"), "key").is_none());
+    }
+}
