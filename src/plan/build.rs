@@ -17,6 +17,7 @@ use crate::graph::{GraphDigest, OperationGraph};
 use crate::plan::config::Config;
 use crate::plan::execute::{Binding, ExecutionPlan, PlanInner};
 use crate::plan::report::{BuildReport, Origin};
+use crate::target::Target;
 use crate::tensor::ALIGNMENT_MAX;
 
 /// A device with its compiler and caches. Clones share everything; any thread may use it.
@@ -173,7 +174,27 @@ impl Kiln {
     /// # Errors
     /// As [`Kiln::plan_with`].
     pub fn source(&self, graph: &OperationGraph, config: &EngineConfig) -> Result<KernelSource> {
-        self.inner.templates.render(&self.lower(graph, config)?.spec)
+        self.source_for(graph, self.inner.device.target(), config)
+    }
+
+    /// The source for another target than the device's.
+    pub(super) fn source_for(
+        &self,
+        graph: &OperationGraph,
+        target: &Target,
+        config: &EngineConfig,
+    ) -> Result<KernelSource> {
+        let engine = engine::engine_named(&config.engine)?;
+        let kernel = engine.lower(graph.canonical(), target, config)?;
+        self.inner.templates.render(&kernel.spec)
+    }
+
+    /// What compiles, or compiled, the kernels of this Kiln.
+    ///
+    /// # Errors
+    /// `Compile` when there is no NVRTC and the cache remembers none.
+    pub fn toolchain(&self) -> Result<Toolchain> {
+        self.inner.toolchain()
     }
 
     /// Compiles a source with the NVRTC this Kiln uses, past all caches.

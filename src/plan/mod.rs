@@ -6,11 +6,15 @@
 mod build;
 mod config;
 mod execute;
+mod manifest;
 mod report;
 mod variant_pack;
+mod warm;
 
 pub use build::Kiln;
 pub use config::Config;
 pub use execute::ExecutionPlan;
+pub use manifest::{Instance, Manifest, ManifestProblem};
 pub use report::{BuildReport, Origin};
 pub use variant_pack::VariantPack;
+pub use warm::{WarmProgress, WarmSummary, Warmed};

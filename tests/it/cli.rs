@@ -240,6 +240,24 @@ fn cache_looks_after_its_folder() {
 }
 
 #[test]
+fn warm_fills_the_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (manifest, cache) = (path("manifest.toml"), path("cache"));
+    let text = format!("targets = [\"sim\", \"a100\"]\n[[problem]]\nfile = {PROBLEM:?}\n");
+    std::fs::write(&manifest, text).unwrap();
+    let warm = ["warm", &manifest, "--cache-dir", &cache, "--json"];
+    let report = json(&succeeds(&warm));
+    assert_eq!((&report["problems"], &report["compiled"]), (&2.into(), &2.into()));
+    let report = json(&succeeds(&warm));
+    assert_eq!((&report["compiled"], &report["found"]), (&0.into(), &2.into()));
+    let run = ["run", PROBLEM, "--random", "1", "--json", "--device", "sim", "--cache-dir", &cache];
+    assert_eq!(json(&succeeds(&run))["origin"], "disk hit");
+    fails(2, "unknown target `sm_42`", &["warm", &manifest, "--target", "sm_42"]);
+    fails(2, "kiln: failed to read manifest `/nowhere`", &["warm", "/nowhere"]);
+}
+
+#[test]
 fn the_environment_stands_in_for_options() {
     let folder = tempfile::tempdir().unwrap();
     let run = |variable: &str, value: &str, arguments: &[&str]| {
@@ -278,7 +296,7 @@ fn the_environment_stands_in_for_options() {
 
 #[test]
 fn every_command_has_help_with_examples() {
-    for command in ["demo", "run", "engines", "cache"] {
+    for command in ["demo", "run", "engines", "cache", "warm"] {
         let text = succeeds(&[command, "--help"]);
         assert!(text.contains("Examples:\n  kiln "), "{text}");
     }

@@ -38,12 +38,22 @@ pub fn kiln() -> &'static Kiln {
 /// Devices for both PTX dialects (up to sm_90a, from sm_100): on a GPU, just the GPU.
 pub fn dialects() -> Vec<&'static Kiln> {
     static OTHER: OnceLock<Kiln> = OnceLock::new();
+    with_simulated(&OTHER, "sim120")
+}
+
+/// The device under test and the oldest architecture, whose kernels convert bf16 by hand.
+pub fn oldest() -> Vec<&'static Kiln> {
+    static OTHER: OnceLock<Kiln> = OnceLock::new();
+    with_simulated(&OTHER, "t4")
+}
+
+fn with_simulated(other: &'static OnceLock<Kiln>, target: &str) -> Vec<&'static Kiln> {
     let first = kiln();
     if first.device().kind() != "sim" {
         return vec![first];
     }
-    let other = OTHER.get_or_init(|| {
-        let device = Some(DeviceChoice::Sim("sim120".to_owned()));
+    let other = other.get_or_init(|| {
+        let device = Some(DeviceChoice::Sim(target.to_owned()));
         let config = Config { device, cache_dir: Some(cache_dir()), ..Config::default() };
         Kiln::open(config).expect("the simulator opens")
     });

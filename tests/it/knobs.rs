@@ -51,6 +51,21 @@ fn permuted() -> OperationGraph {
     graph.build().unwrap()
 }
 
+/// Every storage type read and written, in vectors.
+fn all_types() -> OperationGraph {
+    let mut graph = OperationGraph::builder();
+    let mut sum = graph.input("x", &[4, 64], DType::F32);
+    for dtype in DType::ALL {
+        let input = graph.input(&format!("in_{dtype}"), &[4, 64], dtype);
+        sum = graph.pointwise(Pointwise::new(Mode::Add), &[sum, input]).unwrap();
+    }
+    for dtype in DType::ALL {
+        let copy = graph.pointwise(Pointwise::new(Mode::Identity), &[sum]).unwrap();
+        graph.output(copy, &format!("out_{dtype}"), dtype);
+    }
+    graph.build().unwrap()
+}
+
 fn desc(uid: i64, name: &str, dims: &[i64], dtype: DType) -> TensorDesc {
     TensorDesc::packed(uid, name, dims, dtype)
 }
@@ -126,7 +141,7 @@ fn every_target_compiles_without_spills() {
     let mut sources: Vec<KernelSource> = Vec::new();
     for name in ["t4", "a100", "rtx3090", "rtx4090", "h200", "b200", "rtx5090"] {
         let target = Target::named(name).unwrap();
-        for graph in [mixed(), packed(), permuted()] {
+        for graph in [mixed(), packed(), permuted(), all_types()] {
             let heuristic = engine::choose(graph.canonical(), &target).unwrap();
             let engine = engine::engine_named("pointwise").unwrap();
             for grid in [0, 1] {

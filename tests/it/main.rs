@@ -12,3 +12,4 @@ mod onnx;
 mod pointwise;
 mod special;
 mod tidy;
+mod warm;

@@ -58,7 +58,7 @@ const EDGES: &[f64] = &[
 
 #[test]
 fn every_cast_rounds_as_the_reference_says() {
-    for kiln in harness::dialects() {
+    for kiln in harness::dialects().into_iter().chain(harness::oldest()) {
         for from in DType::ALL {
             for to in DType::ALL {
                 for math in [Math::F32, Math::F64] {

@@ -6,6 +6,7 @@ mod doctor;
 mod engines;
 mod problem;
 mod run;
+mod warm;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -42,6 +43,8 @@ enum Command {
     Run(run::RunArgs),
     /// Show which engines can run a problem, with knobs, and why the others can not
     Engines(engines::EnginesArgs),
+    /// Compile the kernels of a manifest ahead of the first call
+    Warm(warm::WarmArgs),
     /// Look after the disk cache: what it holds, whether it is sound, why a lookup missed
     Cache(cache::CacheArgs),
     /// Show what was found on this machine, with a fix for everything that is missing
@@ -90,6 +93,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::demo(&args),
         Command::Run(args) => run::run(&args),
         Command::Engines(args) => engines::engines(&args),
+        Command::Warm(args) => warm::warm(&args),
         Command::Cache(args) => cache::cache(&args),
         Command::Doctor(args) => doctor::doctor(&args),
     };

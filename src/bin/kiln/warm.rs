@@ -1,0 +1,79 @@
+//! `kiln warm`: the kernels of a manifest, compiled ahead of the first call.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use kiln::plan::Manifest;
+use serde_json::json;
+
+use crate::DeviceArgs;
+use crate::problem::shown;
+
+const EXAMPLES: &str = "\
+Examples:
+  kiln warm cache/pointwise.toml
+  kiln warm deployment.toml --target h200 --target sm_80 --json
+
+An interrupted warm-up resumes: kernels that are in the cache are not compiled again.";
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct WarmArgs {
+    /// The manifest (TOML)
+    manifest: PathBuf,
+    /// Warm for this GPU or architecture instead of the manifest's; may be repeated
+    #[arg(long, value_name = "TARGET")]
+    target: Vec<String>,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    device: DeviceArgs,
+}
+
+pub fn warm(args: &WarmArgs) -> kiln::Result<ExitCode> {
+    let manifest = Manifest::read(&args.manifest)?;
+    let targets: Vec<_> =
+        args.target.iter().map(|name| Manifest::target(name)).collect::<kiln::Result<_>>()?;
+    let kiln = args.device.open()?;
+    let bar = if args.json { ProgressBar::hidden() } else { ProgressBar::new(0) };
+    let style = ProgressStyle::with_template("{bar:32} {pos}/{len} kernels, {eta} left  {msg}");
+    bar.set_style(style.expect("the template is valid"));
+    let summary = kiln.warm(&manifest, &targets, |progress| {
+        bar.set_length(progress.total as u64);
+        bar.set_position(progress.done as u64);
+        bar.set_message(progress.stem.to_owned());
+    })?;
+    bar.finish_and_clear();
+    let kernels = summary.kernels();
+    let count = |name: &str| kernels.get(name).copied().unwrap_or(0);
+    if args.json {
+        let failed: Vec<_> = summary
+            .failed
+            .iter()
+            .map(|(name, error)| json!({"problem": name, "error": error.to_string()}))
+            .collect();
+        let document = json!({
+            "problems": summary.warmed.len() + summary.failed.len(),
+            "compiled": count("compiled"),
+            "found": count("found"),
+            "failed": failed,
+            "seconds": summary.elapsed.as_secs_f64(),
+        });
+        println!("{document:#}");
+    } else {
+        println!(
+            "{} problems: {} kernels compiled, {} found in the cache, in {}",
+            summary.warmed.len() + summary.failed.len(),
+            count("compiled"),
+            count("found"),
+            shown(summary.elapsed),
+        );
+        for (name, error) in &summary.failed {
+            println!("failed   {name}: {error}");
+        }
+    }
+    Ok(ExitCode::from(u8::from(!summary.failed.is_empty())))
+}

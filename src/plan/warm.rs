@@ -1,0 +1,225 @@
+//! Warming up: the kernels of a manifest, compiled in parallel before anyone asks for them.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::cache::{Key, Request};
+use crate::codegen::KernelSource;
+use crate::compile::{Image, compile_all};
+use crate::engine::{self, EngineConfig};
+use crate::error::{Error, Result};
+use crate::plan::build::Kiln;
+use crate::plan::manifest::{Instance, Manifest};
+use crate::plan::report::Origin;
+use crate::target::Target;
+
+/// How far a warm-up is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WarmProgress<'a> {
+    /// Kernels done, found or compiled.
+    pub done: usize,
+    /// Kernels known to be needed so far.
+    pub total: usize,
+    /// The kernel just done.
+    pub stem: &'a str,
+}
+
+/// A problem of a manifest with a kernel that serves it.
+#[derive(Debug, Clone)]
+pub struct Warmed {
+    /// The problem.
+    pub instance: Instance,
+    /// The target it is for.
+    pub target: Target,
+    /// The engine and knobs.
+    pub config: EngineConfig,
+    /// What was asked of the compiler.
+    pub request: Request,
+    /// What came of it.
+    pub image: Arc<Image>,
+    /// Where it came from; `Memory` for a kernel another problem shares.
+    pub origin: Origin,
+}
+
+/// What a warm-up did.
+#[derive(Debug)]
+pub struct WarmSummary {
+    /// A kernel per problem and target; two where a setting turned out to spill and another one
+    /// follows it.
+    pub warmed: Vec<Warmed>,
+    /// Problems that could not be served: name and target, and why.
+    pub failed: Vec<(String, Error)>,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+impl WarmSummary {
+    /// Distinct kernels by where they came from.
+    pub fn kernels(&self) -> BTreeMap<&'static str, usize> {
+        let mut counts = BTreeMap::new();
+        for warmed in self.warmed.iter().filter(|warmed| warmed.origin != Origin::Memory) {
+            let name = if warmed.origin == Origin::Disk { "found" } else { "compiled" };
+            *counts.entry(name).or_default() += 1;
+        }
+        counts
+    }
+}
+
+/// What came of each key: an image, or the text of an error that several problems may share.
+type Images = HashMap<Key, std::result::Result<Arc<Image>, String>>;
+
+/// A kernel that is still to be found or compiled.
+struct Job {
+    instance: Instance,
+    target: Target,
+    config: EngineConfig,
+    source: KernelSource,
+    request: Request,
+    key: Key,
+}
+
+impl Kiln {
+    /// Finds or compiles every kernel of a manifest and keeps it in the disk cache.
+    ///
+    /// `targets` overrides the manifest's; without either it is this device's. Compilations run in
+    /// parallel; each kernel is stored when it is done, so an interrupted warm-up resumes. Kernels
+    /// for this device are loaded too, so that the first call finds them in memory.
+    ///
+    /// # Errors
+    /// `BadParam` for a bad manifest or target, `Compile` when something must be compiled and there
+    /// is no NVRTC. A problem that fails by itself is listed in the summary.
+    pub fn warm(
+        &self,
+        manifest: &Manifest,
+        targets: &[Target],
+        mut progress: impl FnMut(WarmProgress<'_>),
+    ) -> Result<WarmSummary> {
+        let start = Instant::now();
+        let targets = match (targets, manifest.targets.as_slice()) {
+            ([], []) => vec![self.device().target().clone()],
+            ([], names) => {
+                names.iter().map(|name| Manifest::target(name)).collect::<Result<_>>()?
+            }
+            (given, _) => given.to_vec(),
+        };
+        let mut summary =
+            WarmSummary { warmed: Vec::new(), failed: Vec::new(), elapsed: Duration::ZERO };
+        let mut jobs = Vec::new();
+        for instance in manifest.instances()? {
+            for target in &targets {
+                let chosen = engine::choose(instance.graph.canonical(), target)
+                    .and_then(|config| self.job(&instance, target, config));
+                match chosen {
+                    Ok(job) => jobs.push(job),
+                    Err(error) => {
+                        summary
+                            .failed
+                            .push((format!("{} for {}", instance.name, target.arch), error));
+                    }
+                }
+            }
+        }
+        let mut images = HashMap::new();
+        let mut done = 0;
+        while !jobs.is_empty() {
+            let total = done + jobs.iter().map(|job| job.key).collect::<HashSet<_>>().len();
+            let mut step = |stem: &str| {
+                done += 1;
+                progress(WarmProgress { done, total, stem });
+            };
+            let origins = self.find_or_compile(&jobs, &mut images, &mut step)?;
+            jobs = self.settle(jobs, &images, origins, &mut summary)?;
+        }
+        for warmed in &summary.warmed {
+            if warmed.target == *self.device().target() && warmed.image.resources.spill_bytes == 0 {
+                self.plan(&warmed.instance.graph)?;
+            }
+        }
+        summary.elapsed = start.elapsed();
+        Ok(summary)
+    }
+
+    fn job(&self, instance: &Instance, target: &Target, config: EngineConfig) -> Result<Job> {
+        let source = self.source_for(&instance.graph, target, &config)?;
+        let request = Request::new(&source, &self.toolchain()?);
+        let key = Key::of(&request);
+        Ok(Job { instance: instance.clone(), target: target.clone(), config, source, request, key })
+    }
+
+    /// Fills `images` with the result of every key; says where each new one came from.
+    fn find_or_compile(
+        &self,
+        jobs: &[Job],
+        images: &mut Images,
+        step: &mut dyn FnMut(&str),
+    ) -> Result<HashMap<Key, Origin>> {
+        let mut origins = HashMap::new();
+        let mut missing: Vec<&Job> = Vec::new();
+        for job in jobs {
+            if images.contains_key(&job.key) || missing.iter().any(|other| other.key == job.key) {
+                continue;
+            }
+            match self.disk_cache().and_then(|disk| disk.get(job.key)) {
+                Some(image) => {
+                    origins.insert(job.key, Origin::Disk);
+                    images.insert(job.key, Ok(Arc::new(image)));
+                    step(&job.source.stem);
+                }
+                None => missing.push(job),
+            }
+        }
+        if missing.is_empty() {
+            return Ok(origins);
+        }
+        let sources: Vec<KernelSource> = missing.iter().map(|job| job.source.clone()).collect();
+        let mut last = Instant::now();
+        let results = compile_all(self.compiler()?, &sources, |position, result| {
+            let job = missing[position];
+            // Threads finish in any order: the time since the last one is this one's share.
+            let share = last.elapsed();
+            last = Instant::now();
+            if let (Some(disk), Ok(image)) = (self.disk_cache(), result) {
+                disk.put(&job.request, image, share);
+            }
+            step(&job.source.stem);
+        });
+        for (job, result) in missing.into_iter().zip(results) {
+            origins.insert(job.key, Origin::Compiled);
+            images.insert(job.key, result.map(Arc::new).map_err(|error| error.to_string()));
+        }
+        Ok(origins)
+    }
+
+    /// Moves finished jobs to the summary; returns the follow-ups of those that spill.
+    fn settle(
+        &self,
+        jobs: Vec<Job>,
+        images: &Images,
+        mut origins: HashMap<Key, Origin>,
+        summary: &mut WarmSummary,
+    ) -> Result<Vec<Job>> {
+        let mut follow_ups = Vec::new();
+        for job in jobs {
+            let image = match &images[&job.key] {
+                Ok(image) => image.clone(),
+                Err(text) => {
+                    let name = format!("{} for {}", job.instance.name, job.target.arch);
+                    summary.failed.push((name, Error::compile(text.clone())));
+                    continue;
+                }
+            };
+            if image.resources.spill_bytes > 0 {
+                let engine = engine::engine_named(&job.config.engine)?;
+                let canonical = job.instance.graph.canonical();
+                if let Some(config) = engine.smaller(canonical, &job.target, &job.config) {
+                    follow_ups.push(self.job(&job.instance, &job.target, config)?);
+                }
+            }
+            let origin = origins.remove(&job.key).unwrap_or(Origin::Memory);
+            let Job { instance, target, config, request, .. } = job;
+            summary.warmed.push(Warmed { instance, target, config, request, image, origin });
+        }
+        Ok(follow_ups)
+    }
+}
