@@ -12,7 +12,7 @@ use tracing::warn;
 use crate::cache::collect::{self, Collected, EntryFile};
 use crate::cache::counters::{self, Counters, Counts};
 use crate::cache::entry::{Entry, EntryError};
-use crate::cache::explain::{self, Explanation};
+use crate::cache::explain::{Explanation, explain};
 use crate::cache::key::{Key, Request};
 use crate::cache::lease::Lease;
 use crate::cache::lock::KeyLock;
@@ -218,7 +218,13 @@ impl DiskCache {
 
     /// Why a request is not answered by the entry that comes nearest.
     pub fn explain(&self, request: &Request) -> Explanation {
-        explain::explain(&self.folder, request)
+        explain(request, self.requests())
+    }
+
+    /// What the entries were asked for; damaged ones are passed over.
+    pub fn requests(&self) -> impl Iterator<Item = Request> + '_ {
+        let request = |file: EntryFile| self.read(Key::from_hex(&file.key)?).ok()?;
+        self.entries().into_iter().filter_map(request).map(|entry| entry.request)
     }
 
     fn touch(&self, key: Key) {

@@ -1,11 +1,7 @@
 //! Why a lookup missed: what differs from the entry that comes nearest.
 
 use std::fmt;
-use std::fs;
-use std::path::Path;
 
-use crate::cache::collect::entries;
-use crate::cache::entry::Entry;
 use crate::cache::key::{Key, Request};
 
 /// One part of a request that differs from an entry's.
@@ -81,28 +77,28 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// Compares a request with every entry of a cache folder but its own.
-pub(super) fn explain(folder: &Path, request: &Request) -> Explanation {
+/// Compares a request with others, such as those of a cache's or a pack's entries.
+pub fn explain(request: &Request, others: impl IntoIterator<Item = Request>) -> Explanation {
     let key = Key::of(request);
-    let others = entries(folder).into_iter().filter(|file| file.key != key.to_hex());
     let nearest = others
-        .filter_map(|file| {
-            let other = Key::from_hex(&file.key)?;
-            let entry = Entry::decode(&fs::read(&file.path).ok()?, other).ok()?;
-            let differences = differences(request, &entry.request);
-            Some((distance(&differences, request, &entry.request), other, entry, differences))
+        .into_iter()
+        .map(|other| (Key::of(&other), other))
+        .filter(|(other_key, _)| *other_key != key)
+        .map(|(other_key, other)| {
+            let differences = differences(request, &other);
+            (distance(&differences, request, &other), other_key, other.stem, differences)
         })
-        .min_by_key(|(distance, other, ..)| (*distance, *other));
+        .min_by_key(|(distance, other_key, ..)| (*distance, *other_key));
     match nearest {
-        Some((_, other, entry, differences)) => {
-            Explanation { key, nearest: Some((other, entry.request.stem)), differences }
+        Some((_, other_key, stem, differences)) => {
+            Explanation { key, nearest: Some((other_key, stem)), differences }
         }
         None => Explanation { key, nearest: None, differences: Vec::new() },
     }
 }
 
 /// Everything that differs between two requests.
-pub fn differences(wanted: &Request, found: &Request) -> Vec<Difference> {
+fn differences(wanted: &Request, found: &Request) -> Vec<Difference> {
     let mut differences = Vec::new();
     if let Some(difference) = source_difference(&wanted.source, &found.source) {
         differences.push(difference);

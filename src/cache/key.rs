@@ -38,6 +38,16 @@ impl Key {
         Key(*hasher.finalize().as_bytes())
     }
 
+    /// The key of these 32 bytes.
+    pub const fn from_bytes(bytes: [u8; 32]) -> Key {
+        Key(bytes)
+    }
+
+    /// Its 32 bytes.
+    pub const fn to_bytes(self) -> [u8; 32] {
+        self.0
+    }
+
     /// The key that [`Key::to_hex`] writes; `None` for any other text.
     pub fn from_hex(text: &str) -> Option<Key> {
         blake3::Hash::from_hex(text).ok().map(|hash| Key(*hash.as_bytes()))

@@ -12,12 +12,15 @@ mod flight;
 mod key;
 mod lease;
 mod lock;
+mod map;
+mod pack;
 
 pub use collect::{Collected, EntryFile};
 pub use counters::Counts;
 pub use disk::{BUDGET_BYTES, DiskCache};
 pub use entry::{Entry, EntryError};
-pub use explain::{Difference, Explanation, differences};
+pub use explain::{Difference, Explanation, explain};
 pub use flight::Flight;
 pub use key::{Key, Request};
 pub use lock::KeyLock;
+pub use pack::{Pack, PackItem};

@@ -38,6 +38,18 @@ pub struct KernelSource {
     pub text: String,
 }
 
+impl KernelSource {
+    /// Identifies the source within a process, whatever compiles it.
+    pub fn digest(&self) -> [u8; 32] {
+        let arch = self.arch.to_string();
+        *blake3::Hasher::new()
+            .update(arch.as_bytes())
+            .update(self.text.as_bytes())
+            .finalize()
+            .as_bytes()
+    }
+}
+
 /// A set of templates, parsed.
 #[derive(Debug, Clone)]
 pub struct Templates {

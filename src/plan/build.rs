@@ -1,52 +1,30 @@
 //! Building plans: through every stage once, then from memory.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
 
 use dashmap::DashMap;
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
-use crate::cache::{DiskCache, Flight, Key, Request};
+use crate::cache::{DiskCache, Flight};
 use crate::codegen::{KernelSource, Templates};
-use crate::compile::{Compiler, Image, Located, Resources, Toolchain, locate};
-use crate::device::{Device, Launch, Launchable, Stream};
+use crate::compile::{Compiler, Image, Located, Resources, Toolchain};
+use crate::device::{Device, Launch, Stream};
 use crate::engine::{self, Argument, EngineConfig, Grid, KernelPlan, LaunchPlan};
 use crate::error::{Error, Result};
-use crate::graph::{GraphDigest, OperationGraph};
+use crate::graph::OperationGraph;
 use crate::plan::config::Config;
 use crate::plan::execute::{Binding, ExecutionPlan, PlanInner};
 use crate::plan::report::{BuildReport, Origin};
+use crate::plan::tiers::{Loaded, Tiers};
 use crate::target::Target;
 use crate::tensor::ALIGNMENT_MAX;
 
 /// A device with its compiler and caches. Clones share everything; any thread may use it.
 #[derive(Clone)]
 pub struct Kiln {
-    inner: Arc<Inner>,
-}
-
-struct Inner {
-    device: Device,
-    templates: Templates,
-    search: crate::compile::Search,
-    located: OnceLock<Located>,
-    toolchain: OnceLock<Toolchain>,
-    compiler: OnceLock<Compiler>,
-    /// Held while NVRTC is located or loaded, so that it happens once.
-    loading: Mutex<()>,
-    disk: Option<DiskCache>,
-    kernels: Flight<Key, Arc<Loaded>>,
-    plans: DashMap<GraphDigest, ExecutionPlan>,
-}
-
-/// A kernel on the device.
-#[derive(Debug)]
-struct Loaded {
-    kernel: Arc<dyn Launchable>,
-    resources: Resources,
-    origin: Origin,
-    obtained_in: Duration,
+    inner: Arc<Tiers>,
 }
 
 impl Kiln {
@@ -67,10 +45,12 @@ impl Kiln {
         };
         info!("opened {} as {}", device.target(), device.kind());
         Ok(Kiln {
-            inner: Arc::new(Inner {
+            inner: Arc::new(Tiers {
                 device,
                 templates,
                 search: resolved.search,
+                packs: resolved.packs,
+                no_jit: resolved.no_jit,
                 located: OnceLock::new(),
                 toolchain: OnceLock::new(),
                 compiler: OnceLock::new(),
@@ -149,13 +129,11 @@ impl Kiln {
         let start = Instant::now();
         let source = self.inner.templates.render(&kernel.spec)?;
         let render = start.elapsed();
-        let request = Request::new(&source, &self.inner.toolchain()?);
-        let key = Key::of(&request);
         let mut origin = Origin::Memory;
         let shared_bytes = kernel.launch.shared_bytes;
         let start = Instant::now();
-        let loaded = self.inner.kernels.get_or_build(&key, || {
-            let loaded = self.inner.obtain(&source, &request, key, shared_bytes)?;
+        let loaded = self.inner.kernels.get_or_build(&source.digest(), || {
+            let loaded = self.inner.obtain(&source, shared_bytes)?;
             origin = loaded.origin;
             Ok(Arc::new(loaded))
         })?;
@@ -163,8 +141,8 @@ impl Kiln {
             Origin::Memory => start.elapsed(),
             _ => loaded.obtained_in,
         };
+        let (key, resources) = (loaded.key, loaded.resources);
         debug!("{origin} {} {key:?} in {obtain:?}", source.stem);
-        let resources = loaded.resources;
         let report = BuildReport { key, stem: source.stem, origin, render, obtain, resources };
         self.assemble(graph, config, &kernel.launch, &loaded, report)
     }
@@ -295,106 +273,5 @@ impl Kiln {
 impl fmt::Debug for Kiln {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Kiln on {}", self.inner.device.target())
-    }
-}
-
-impl Inner {
-    /// A kernel from the disk cache or the compiler, loaded on the device.
-    fn obtain(
-        &self,
-        source: &KernelSource,
-        request: &Request,
-        key: Key,
-        shared_bytes: u32,
-    ) -> Result<Loaded> {
-        let start = Instant::now();
-        let loaded = |kernel, image: &Image, origin| Loaded {
-            kernel,
-            resources: image.resources,
-            origin,
-            obtained_in: start.elapsed(),
-        };
-        let from_disk = |disk: &DiskCache| {
-            let image = disk.get(key)?;
-            match self.device.load(&image, &source.entry, shared_bytes) {
-                Ok(kernel) => {
-                    disk.keep(key);
-                    Some(loaded(kernel, &image, Origin::Disk))
-                }
-                Err(error) => {
-                    disk.reject(key, "device", &error.to_string());
-                    None
-                }
-            }
-        };
-        if let Some(found) = self.disk.as_ref().and_then(from_disk) {
-            return Ok(found);
-        }
-        // Another process may be compiling the same kernel, or have finished just now: wait for a
-        // turn, then look once more.
-        let _turn = self.disk.as_ref().and_then(|disk| disk.lock(key));
-        let appeared = self.disk.as_ref().filter(|disk| disk.path_of(key).exists());
-        if let Some(found) = appeared.and_then(from_disk) {
-            return Ok(found);
-        }
-        let compiling = Instant::now();
-        let image = self.compiler()?.compile(source)?;
-        let compile = compiling.elapsed();
-        let kernel = self.device.load(&image, &source.entry, shared_bytes)?;
-        if let Some(disk) = &self.disk {
-            disk.keep(key);
-            disk.put(request, &image, compile);
-        }
-        Ok(loaded(kernel, &image, Origin::Compiled))
-    }
-
-    fn located(&self) -> Result<&Located> {
-        if let Some(located) = self.located.get() {
-            return Ok(located);
-        }
-        let located = locate(&self.search)?;
-        Ok(self.located.get_or_init(|| located))
-    }
-
-    /// The toolchain, from memory, from the memo in the cache folder, or by loading it.
-    fn toolchain(&self) -> Result<Toolchain> {
-        if let Some(toolchain) = self.toolchain.get() {
-            return Ok(toolchain.clone());
-        }
-        let folder = self.disk.as_ref().map(DiskCache::folder);
-        let located = match self.located() {
-            Ok(located) => located,
-            // No NVRTC on this machine: entries of the one that filled the cache can still serve.
-            Err(error) => {
-                let known = folder.and_then(Toolchain::recall_latest).ok_or(error)?;
-                return Ok(self.toolchain.get_or_init(|| known).clone());
-            }
-        };
-        if let Some(known) = folder.and_then(|folder| Toolchain::recall(located, folder)) {
-            return Ok(self.toolchain.get_or_init(|| known).clone());
-        }
-        let toolchain = Toolchain::of(self.compiler()?)?;
-        if let Some(Err(error)) = folder.map(|folder| toolchain.remember(located, folder)) {
-            warn!("{error}");
-        }
-        Ok(self.toolchain.get_or_init(|| toolchain).clone())
-    }
-
-    fn compiler(&self) -> Result<&Compiler> {
-        if let Some(compiler) = self.compiler.get() {
-            return Ok(compiler);
-        }
-        let _loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(compiler) = self.compiler.get() {
-            return Ok(compiler);
-        }
-        let located = self.located()?;
-        let start = Instant::now();
-        let compiler = Compiler::load(&located.path)?;
-        info!("loaded {compiler:?}, {}, in {:?}", located.found_by, start.elapsed());
-        if self.compiler.set(compiler).is_err() {
-            return Err(Error::internal("NVRTC was loaded twice"));
-        }
-        self.compiler.get().ok_or_else(|| Error::internal("NVRTC was not kept"))
     }
 }

@@ -3,7 +3,7 @@
 use std::env;
 use std::path::PathBuf;
 
-use crate::cache::BUDGET_BYTES;
+use crate::cache::{BUDGET_BYTES, Pack};
 use crate::compile::Search;
 use crate::device::DeviceChoice;
 use crate::error::{Error, Result};
@@ -16,12 +16,14 @@ use crate::error::{Error, Result};
 /// | `device` | `KILN_DEVICE`: `auto`, `sim[:TARGET]`, `cuda[:N]`, `null[:TARGET]` | `auto` |
 /// | `cache_dir` | `KILN_CACHE_DIR`: a folder, or `off` | `$XDG_CACHE_HOME/kiln`, `~/.cache/kiln` |
 /// | `cache_bytes` | `KILN_CACHE_BYTES`: the disk cache's budget | 1 GiB |
+/// | `packs` | `KILN_PACKS`: files separated by colons, the first wins | none |
+/// | `no_jit` | `KILN_NO_JIT`: 1 to fail rather than compile | compile |
 /// | `nvrtc` | `KILN_NVRTC`: the library or its folder | searched for |
 /// | `templates` | `KILN_TEMPLATES`: a folder laid out as `templates/` | embedded |
 ///
-/// These five are all the variables the library reads. The command line tool also reads
+/// These seven are all the variables the library reads. The command line tool also reads
 /// `KILN_LOG`: a filter for log messages, such as `kiln=debug`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Config {
     /// The device to run on.
     pub device: Option<DeviceChoice>,
@@ -29,6 +31,10 @@ pub struct Config {
     pub cache_dir: Option<PathBuf>,
     /// The size the disk cache is kept within, in bytes.
     pub cache_bytes: Option<u64>,
+    /// Packs of prebuilt kernels, searched in this order and before the disk cache.
+    pub packs: Option<Vec<Pack>>,
+    /// Strict mode: fail with the missing key and its explanation instead of compiling.
+    pub no_jit: Option<bool>,
     /// Keep compiled kernels in memory only.
     pub no_disk_cache: bool,
     /// The NVRTC library or the folder it is in.
@@ -44,6 +50,8 @@ pub(super) struct Resolved {
     /// `None`: no disk cache wanted, or no place for one.
     pub(super) cache_dir: Option<PathBuf>,
     pub(super) cache_bytes: u64,
+    pub(super) packs: Vec<Pack>,
+    pub(super) no_jit: bool,
     pub(super) search: Search,
     pub(super) templates: Option<PathBuf>,
 }
@@ -75,10 +83,30 @@ impl Config {
             })?,
             (None, _) => BUDGET_BYTES,
         };
+        let packs = match (&self.packs, env::var_os("KILN_PACKS")) {
+            (Some(packs), _) => packs.clone(),
+            (None, Some(paths)) => env::split_paths(&paths)
+                .filter(|path| !path.as_os_str().is_empty())
+                .map(|path| Pack::open(&path))
+                .collect::<Result<_>>()
+                .map_err(|error| error.context("environment KILN_PACKS"))?,
+            (None, None) => Vec::new(),
+        };
+        let no_jit = match (self.no_jit, env::var("KILN_NO_JIT").as_deref()) {
+            (Some(no_jit), _) => no_jit,
+            (None, Ok("1")) => true,
+            (None, Ok("0" | "") | Err(_)) => false,
+            (None, Ok(text)) => {
+                let text = format!("environment KILN_NO_JIT: `{text}` is neither 0 nor 1");
+                return Err(Error::bad_param(text));
+            }
+        };
         Ok(Resolved {
             device,
             cache_dir,
             cache_bytes,
+            packs,
+            no_jit,
             search: Search { configured: self.nvrtc.clone(), environment: path("KILN_NVRTC") },
             templates: self.templates.clone().or_else(|| path("KILN_TEMPLATES")),
         })

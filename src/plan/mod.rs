@@ -8,6 +8,9 @@ mod config;
 mod execute;
 mod manifest;
 mod report;
+mod shipment;
+mod tiers;
+mod trial;
 mod variant_pack;
 mod warm;
 
@@ -16,5 +19,7 @@ pub use config::Config;
 pub use execute::ExecutionPlan;
 pub use manifest::{Instance, Manifest, ManifestProblem};
 pub use report::{BuildReport, Origin};
+pub use shipment::{CatalogLine, Coverage, Verified, catalog, merge_packs};
+pub use trial::{Trial, Values, random_values};
 pub use variant_pack::VariantPack;
 pub use warm::{WarmProgress, WarmSummary, Warmed};

@@ -11,6 +11,8 @@ use crate::compile::Resources;
 pub enum Origin {
     /// Another plan of this process had it.
     Memory,
+    /// A pack.
+    Pack,
     /// The disk cache.
     Disk,
     /// NVRTC compiled it.
@@ -21,6 +23,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Origin::Memory => "memory hit",
+            Origin::Pack => "pack hit",
             Origin::Disk => "disk hit",
             Origin::Compiled => "compiled",
         })

@@ -258,6 +258,42 @@ fn warm_fills_the_cache() {
 }
 
 #[test]
+fn packs_ship_a_deployment() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (manifest, pack) = (path("manifest.toml"), path("a.kilnpack"));
+    std::fs::write(&manifest, format!("[[problem]]\nfile = {PROBLEM:?}\n")).unwrap();
+    let text = succeeds(&["pack", "build", &manifest, "--target", "sim", "-o", &pack]);
+    assert!(text.starts_with("1 kernels for sm_90a in "), "{text}");
+    assert!(succeeds(&["pack", "ls", &pack]).contains(" canary  "));
+    assert!(succeeds(&["pack", "verify", &pack]).starts_with("1 kernels sound, 1 canaries right"));
+    let covers = |target: &str| kiln(&["pack", "covers", &manifest, &pack, "--target", target]);
+    assert_eq!(covers("sim").status.code(), Some(0));
+    assert_eq!(covers("a100").status.code(), Some(1));
+    assert_eq!(kiln(&["pack", "diff", &pack, &pack]).status.code(), Some(0));
+    let run = |problem: &str, nvrtc: &str| {
+        Command::new(env!("CARGO_BIN_EXE_kiln"))
+            .args(["run", problem, "--random", "1", "--json", "--device", "sim"])
+            .args(["--nvrtc", nvrtc, "--cache-dir", "off"])
+            .envs([("KILN_PACKS", pack.as_str()), ("KILN_NO_JIT", "1")])
+            .output()
+            .expect("the tool starts")
+    };
+    let output = run(PROBLEM, "/nowhere");
+    assert_eq!(json(&String::from_utf8(output.stdout).unwrap())["origin"], "pack hit");
+    let other = PROBLEM.replace("swish_backward", "causal_mask");
+    let output = run(&other, "/nowhere");
+    assert_eq!(output.status.code(), Some(3));
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.starts_with("kiln: no-JIT mode: kernel sm75_pointwise_"), "{errors}");
+    fails(
+        2,
+        "expected like 0/4",
+        &["pack", "build", &manifest, "--target", "sim", "-o", &pack, "--shard", "4/4"],
+    );
+}
+
+#[test]
 fn the_environment_stands_in_for_options() {
     let folder = tempfile::tempdir().unwrap();
     let run = |variable: &str, value: &str, arguments: &[&str]| {
@@ -296,7 +332,7 @@ fn the_environment_stands_in_for_options() {
 
 #[test]
 fn every_command_has_help_with_examples() {
-    for command in ["demo", "run", "engines", "cache", "warm"] {
+    for command in ["demo", "run", "engines", "cache", "warm", "pack"] {
         let text = succeeds(&[command, "--help"]);
         assert!(text.contains("Examples:\n  kiln "), "{text}");
     }

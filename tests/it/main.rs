@@ -9,6 +9,7 @@ mod graph;
 mod harness;
 mod knobs;
 mod onnx;
+mod pack;
 mod pointwise;
 mod special;
 mod tidy;

@@ -85,8 +85,8 @@ pub fn cache(args: &CacheArgs) -> kiln::Result<ExitCode> {
         CacheCommand::Explain { key } => explain(disk, key)?,
     };
     match args.json {
-        true => println!("{document:#}"),
-        false => println!("{}", text.trim_end()),
+        true => say!("{document:#}"),
+        false => say!("{}", text.trim_end()),
     }
     Ok(code)
 }
@@ -223,7 +223,8 @@ fn explain(disk: &DiskCache, digits: &str) -> kiln::Result<Answer> {
     Ok((document, text, ExitCode::SUCCESS))
 }
 
-fn size(bytes: u64) -> String {
+/// Bytes in binary units.
+pub fn size(bytes: u64) -> String {
     match bytes as f64 {
         bytes if bytes < 1024.0 => format!("{bytes} B"),
         bytes if bytes < 1048576.0 => format!("{:.1} KiB", bytes / 1024.0),

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use kiln::expr::{Mode, Pointwise};
-use kiln::{DType, OperationGraph};
+use kiln::{DType, OperationGraph, plan};
 use serde_json::{Value, json};
 
 use crate::DeviceArgs;
@@ -53,18 +53,22 @@ pub fn demo(args: &DemoArgs) -> kiln::Result<ExitCode> {
     let mut rows = Vec::new();
     let mut passed = true;
     if !args.json {
-        println!("device  {} [{}]\n", kiln.device().target(), kiln.device().kind());
-        print!("{}", chain(SHAPES[0][0], SHAPES[0][1])?);
-        println!(
+        say!("device  {} [{}]\n", kiln.device().target(), kiln.device().kind());
+        say!("{}", chain(SHAPES[0][0], SHAPES[0][1])?.to_string().trim_end());
+        say!(
             "\n{:11}  {:46}  {:>21}  {:>4}  {:>8}  check",
-            "shape", "engine and knobs", "kernel", "regs", "run"
+            "shape",
+            "engine and knobs",
+            "kernel",
+            "regs",
+            "run"
         );
     }
     for [height, width] in SHAPES {
         let graph = chain(height, width)?;
-        let inputs = problem::random_inputs(&graph, 1);
+        let inputs = plan::random_values(&graph, 1);
         let plan = kiln.plan(&graph)?;
-        let ran = problem::execute(&kiln, &plan, &inputs)?;
+        let ran = kiln.trial(&plan, &inputs)?;
         let checks = problem::check(&graph, &inputs, &ran)?;
         passed &= checks.iter().all(Check::passed);
         let report = plan.report();
@@ -81,7 +85,7 @@ pub fn demo(args: &DemoArgs) -> kiln::Result<ExitCode> {
                 "checks": checks.iter().map(check_json).collect::<Vec<Value>>(),
             }));
         } else {
-            println!(
+            say!(
                 "{:11}  {:46}  {:>21}  {:>4}  {:>8}  {}",
                 format!("{height}x{width}"),
                 plan.config().to_string(),
@@ -94,14 +98,14 @@ pub fn demo(args: &DemoArgs) -> kiln::Result<ExitCode> {
     }
     if args.json {
         let device = kiln.device().target().to_string();
-        println!("{:#}", json!({"device": device, "passed": passed, "rows": rows}));
+        say!("{:#}", json!({"device": device, "passed": passed, "rows": rows}));
     } else {
         let verdict =
             if passed { "every result is within the reference's bound" } else { "FAILED" };
-        println!("\n{verdict}");
+        say!("\n{verdict}");
         if let Some(cache) = kiln.disk_cache() {
             let folder = cache.folder().display();
-            println!("kernels are kept in {folder}: a second run finds them there");
+            say!("kernels are kept in {folder}: a second run finds them there");
         }
     }
     Ok(ExitCode::from(u8::from(!passed)))

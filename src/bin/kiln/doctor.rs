@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use kiln::device::{Device, DeviceChoice};
 use kiln::expr::{Mode, Pointwise};
-use kiln::{DType, Kiln, OperationGraph};
+use kiln::{DType, Kiln, OperationGraph, plan};
 use serde_json::json;
 
 use crate::DeviceArgs;
@@ -82,15 +82,15 @@ pub fn doctor(args: &DoctorArgs) -> kiln::Result<ExitCode> {
                 })
             })
             .collect();
-        println!("{:#}", json!({"healthy": healthy, "findings": list}));
+        say!("{:#}", json!({"healthy": healthy, "findings": list}));
     } else {
         for finding in &findings {
-            println!("{:8} {:8} {}", finding.name, finding.state.name(), finding.text);
+            say!("{:8} {:8} {}", finding.name, finding.state.name(), finding.text);
             if let Some(fix) = &finding.fix {
-                println!("{:17} fix: {fix}", "");
+                say!("{:17} fix: {fix}", "");
             }
         }
-        println!("\n{}", if healthy { "Kiln can run here" } else { "Kiln can not run here yet" });
+        say!("\n{}", if healthy { "Kiln can run here" } else { "Kiln can not run here yet" });
     }
     Ok(ExitCode::from(u8::from(!healthy)))
 }
@@ -175,8 +175,8 @@ fn trial(args: &DoctorArgs) -> Finding {
         graph.output(y, "y", DType::F32);
         let graph = graph.build()?;
         let kiln = DeviceArgs { cache_dir: Some("off".into()), ..args.device.clone() }.open()?;
-        let inputs = problem::random_inputs(&graph, 7);
-        let ran = problem::execute(&kiln, &kiln.plan(&graph)?, &inputs)?;
+        let inputs = plan::random_values(&graph, 7);
+        let ran = kiln.trial(&kiln.plan(&graph)?, &inputs)?;
         Ok(problem::check(&graph, &inputs, &ran)?.iter().all(Check::passed))
     };
     let failed = |text: String| Finding {

@@ -67,28 +67,28 @@ pub fn engines(args: &EnginesArgs) -> kiln::Result<ExitCode> {
             "engines": described,
             "source": source,
         });
-        println!("{document:#}");
+        say!("{document:#}");
     } else {
-        println!("device  {target}");
-        print!("{graph}");
+        say!("device  {target}");
+        say!("{}", graph.to_string().trim_end());
         for engine in &described {
-            println!("\n{}", engine["engine"].as_str().unwrap_or_default());
+            say!("\n{}", engine["engine"].as_str().unwrap_or_default());
             match engine["supported"].as_bool() {
                 Some(true) => print_supported(engine),
-                _ => println!("  can not: {}", engine["reason"].as_str().unwrap_or_default()),
+                _ => say!("  can not: {}", engine["reason"].as_str().unwrap_or_default()),
             }
         }
         if let Some(source) = source {
-            println!("\n{source}");
+            say!("\n{source}");
         }
     }
     chosen.map(|_| ExitCode::SUCCESS)
 }
 
 fn print_supported(engine: &serde_json::Value) {
-    println!("  {}", engine["config"].as_str().unwrap_or_default());
+    say!("  {}", engine["config"].as_str().unwrap_or_default());
     for knob in engine["knobs"].as_array().into_iter().flatten() {
         let text = |key: &str| knob[key].as_str().unwrap_or_default().to_owned();
-        println!("  {:8} {:24} {}", text("name"), knob["values"].to_string(), text("about"));
+        say!("  {:8} {:24} {}", text("name"), knob["values"].to_string(), text("about"));
     }
 }

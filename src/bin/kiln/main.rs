@@ -1,13 +1,21 @@
 //! The command line tool. It uses the public API only.
 
+/// Prints a line to standard output. A reader that has gone (`kiln ... | head`) ends the program
+/// quietly.
+macro_rules! say {
+    ($($argument:tt)*) => { $crate::say_line(format_args!($($argument)*)) };
+}
+
 mod cache;
 mod demo;
 mod doctor;
 mod engines;
+mod pack;
 mod problem;
 mod run;
 mod warm;
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -45,6 +53,8 @@ enum Command {
     Engines(engines::EnginesArgs),
     /// Compile the kernels of a manifest ahead of the first call
     Warm(warm::WarmArgs),
+    /// Prebuilt kernels in one file: build, prove coverage, verify, merge
+    Pack(pack::PackArgs),
     /// Look after the disk cache: what it holds, whether it is sound, why a lookup missed
     Cache(cache::CacheArgs),
     /// Show what was found on this machine, with a fix for everything that is missing
@@ -74,10 +84,10 @@ impl DeviceArgs {
         Kiln::open(Config {
             device: self.device.clone(),
             cache_dir: self.cache_dir.clone(),
-            cache_bytes: None,
             no_disk_cache: off,
             nvrtc: self.nvrtc.clone(),
             templates: self.templates.clone(),
+            ..Config::default()
         })
     }
 }
@@ -94,6 +104,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Engines(args) => engines::engines(&args),
         Command::Warm(args) => warm::warm(&args),
+        Command::Pack(args) => pack::pack(&args),
         Command::Cache(args) => cache::cache(&args),
         Command::Doctor(args) => doctor::doctor(&args),
     };
@@ -108,6 +119,12 @@ fn main() -> ExitCode {
             }
             exit_code(&error)
         }
+    }
+}
+
+fn say_line(line: std::fmt::Arguments<'_>) {
+    if writeln!(std::io::stdout(), "{line}").is_err() {
+        std::process::exit(0);
     }
 }
 

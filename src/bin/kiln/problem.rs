@@ -1,17 +1,12 @@
-//! Problem files and tensor files: reading, writing, and running one on the other.
+//! Problem files and tensor files: reading, writing, and comparing with the reference.
 
-use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use kiln::device::Buffer;
-use kiln::{DType, ErrorKind, ExecutionPlan, Kiln, OperationGraph, TensorDesc, VariantPack};
-use kiln::{Error, reference};
+use kiln::plan::{Trial, Values};
+use kiln::{DType, Error, ErrorKind, OperationGraph, TensorDesc, reference};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
-
-/// Values of tensors by uid, in row-major order.
-pub type Values = HashMap<i64, Vec<f64>>;
 
 /// Reads a problem file.
 pub fn read_graph(path: &Path) -> kiln::Result<OperationGraph> {
@@ -103,66 +98,6 @@ pub fn write_outputs(path: &Path, graph: &OperationGraph, values: &Values) -> ki
     safetensors::serialize_to_file(views, None, path).map_err(|error| failed(error.to_string()))
 }
 
-/// Reproducible values in [-2, 2] for every input.
-pub fn random_inputs(graph: &OperationGraph, seed: u64) -> Values {
-    // xorshift64*: any fixed generator will do, and this one needs no crate.
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 40) as f64 / (1u64 << 22) as f64 - 2.0
-    };
-    let mut values = |tensor: &TensorDesc| {
-        let count = tensor.elements().unwrap_or(0);
-        (0..count).map(|_| tensor.dtype.round(next())).collect()
-    };
-    graph.inputs().map(|tensor| (tensor.uid, values(tensor))).collect()
-}
-
-/// What an execution gave.
-pub struct Ran {
-    /// Values of the outputs.
-    pub outputs: Values,
-    /// Time on the device, or in the simulator.
-    pub elapsed: Duration,
-}
-
-/// Uploads inputs, executes once, downloads outputs.
-pub fn execute(kiln: &Kiln, plan: &ExecutionPlan, inputs: &Values) -> kiln::Result<Ran> {
-    let graph = plan.graph();
-    let mut pack = VariantPack::new();
-    let mut buffers: HashMap<i64, Buffer> = HashMap::new();
-    for tensor in graph.inputs().chain(graph.outputs()) {
-        if tensor.by_value {
-            pack.set_value(tensor.uid, inputs[&tensor.uid][0]);
-            continue;
-        }
-        let mut bytes = vec![0; tensor.span_bytes()? as usize];
-        for (value, offset) in inputs.get(&tensor.uid).into_iter().flatten().zip(tensor.offsets()) {
-            tensor.dtype.write(*value, &mut bytes[offset * tensor.dtype.bytes()..]);
-        }
-        let buffer = kiln.device().upload(&bytes)?;
-        pack = pack.with(tensor.uid, &buffer);
-        buffers.insert(tensor.uid, buffer);
-    }
-    let workspace = kiln.device().alloc(plan.workspace_bytes())?;
-    let pack = pack.with_workspace(&workspace);
-    let stream = kiln.stream();
-    let start = stream.record()?;
-    plan.execute(&stream, &pack)?;
-    let end = stream.record()?;
-    let elapsed = Duration::from_secs_f64(end.elapsed_ms(&start)? / 1e3);
-    let read = |tensor: &TensorDesc| {
-        let bytes = buffers[&tensor.uid].to_vec()?;
-        let size = tensor.dtype.bytes();
-        let element = |offset: usize| tensor.dtype.read(&bytes[offset * size..]);
-        Ok((tensor.uid, tensor.offsets().map(element).collect()))
-    };
-    let outputs = graph.outputs().map(read).collect::<kiln::Result<_>>()?;
-    Ok(Ran { outputs, elapsed })
-}
-
 /// The comparison of one output with the reference.
 pub struct Check {
     pub name: String,
@@ -180,7 +115,7 @@ impl Check {
 }
 
 /// Compares outputs with the reference.
-pub fn check(graph: &OperationGraph, inputs: &Values, ran: &Ran) -> kiln::Result<Vec<Check>> {
+pub fn check(graph: &OperationGraph, inputs: &Values, ran: &Trial) -> kiln::Result<Vec<Check>> {
     let expected = reference::evaluate(graph, inputs)?;
     let compare = |tensor: &TensorDesc| {
         let actual = &ran.outputs[&tensor.uid];

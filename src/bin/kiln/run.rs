@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use kiln::engine::EngineConfig;
-use kiln::{Error, ErrorKind};
+use kiln::{Error, ErrorKind, plan};
 use serde_json::json;
 
 use crate::DeviceArgs;
@@ -50,7 +50,7 @@ pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
     let graph = problem::read_graph(&args.problem)?;
     let inputs = match (&args.inputs, args.random) {
         (Some(path), _) => problem::read_inputs(path, &graph)?,
-        (None, Some(seed)) => problem::random_inputs(&graph, seed),
+        (None, Some(seed)) => plan::random_values(&graph, seed),
         (None, None) => {
             return Err(Error::with(ErrorKind::BadParam, "neither --inputs nor --random is given"));
         }
@@ -60,7 +60,7 @@ pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
         Some(config) => kiln.plan_with(&graph, config)?,
         None => kiln.plan(&graph)?,
     };
-    let ran = problem::execute(&kiln, &plan, &inputs)?;
+    let ran = kiln.trial(&plan, &inputs)?;
     if let Some(path) = &args.outputs {
         problem::write_outputs(path, &graph, &ran.outputs)?;
     }
@@ -82,17 +82,17 @@ pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
             "spill_bytes": report.resources.spill_bytes,
             "checks": checks.iter().map(check_json).collect::<Vec<_>>(),
         });
-        println!("{document:#}");
+        say!("{document:#}");
     } else {
-        println!("device  {}", kiln.device().target());
-        println!("plan    {}", plan.config());
-        println!("kernel  {} ({} in {})", report.stem, report.origin, shown(report.obtain));
-        println!("ran in  {}", shown(ran.elapsed));
+        say!("device  {}", kiln.device().target());
+        say!("plan    {}", plan.config());
+        say!("kernel  {} ({} in {})", report.stem, report.origin, shown(report.obtain));
+        say!("ran in  {}", shown(ran.elapsed));
         for check in &checks {
-            println!("check   {}", check_text(check));
+            say!("check   {}", check_text(check));
         }
         if let Some(path) = &args.outputs {
-            println!("wrote   {}", path.display());
+            say!("wrote   {}", path.display());
         }
     }
     Ok(ExitCode::from(u8::from(!checks.iter().all(Check::passed))))

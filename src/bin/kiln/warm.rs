@@ -33,14 +33,19 @@ pub struct WarmArgs {
     device: DeviceArgs,
 }
 
+/// A bar with the time that is left, on a terminal.
+pub fn progress_bar(hidden: bool) -> ProgressBar {
+    let bar = if hidden { ProgressBar::hidden() } else { ProgressBar::new(0) };
+    let style = ProgressStyle::with_template("{bar:32} {pos}/{len} kernels, {eta} left  {msg}");
+    bar.with_style(style.expect("the template is valid"))
+}
+
 pub fn warm(args: &WarmArgs) -> kiln::Result<ExitCode> {
     let manifest = Manifest::read(&args.manifest)?;
     let targets: Vec<_> =
         args.target.iter().map(|name| Manifest::target(name)).collect::<kiln::Result<_>>()?;
     let kiln = args.device.open()?;
-    let bar = if args.json { ProgressBar::hidden() } else { ProgressBar::new(0) };
-    let style = ProgressStyle::with_template("{bar:32} {pos}/{len} kernels, {eta} left  {msg}");
-    bar.set_style(style.expect("the template is valid"));
+    let bar = progress_bar(args.json);
     let summary = kiln.warm(&manifest, &targets, |progress| {
         bar.set_length(progress.total as u64);
         bar.set_position(progress.done as u64);
@@ -62,9 +67,9 @@ pub fn warm(args: &WarmArgs) -> kiln::Result<ExitCode> {
             "failed": failed,
             "seconds": summary.elapsed.as_secs_f64(),
         });
-        println!("{document:#}");
+        say!("{document:#}");
     } else {
-        println!(
+        say!(
             "{} problems: {} kernels compiled, {} found in the cache, in {}",
             summary.warmed.len() + summary.failed.len(),
             count("compiled"),
@@ -72,7 +77,7 @@ pub fn warm(args: &WarmArgs) -> kiln::Result<ExitCode> {
             shown(summary.elapsed),
         );
         for (name, error) in &summary.failed {
-            println!("failed   {name}: {error}");
+            say!("failed   {name}: {error}");
         }
     }
     Ok(ExitCode::from(u8::from(!summary.failed.is_empty())))

@@ -1,0 +1,287 @@
+//! Packs for a deployment: built from a manifest, proven to cover it, checked by running them.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cache::{Entry, Key, Pack, PackItem, Request};
+use crate::engine::{self, EngineConfig};
+use crate::error::{Error, Result};
+use crate::graph::OperationGraph;
+use crate::plan::build::Kiln;
+use crate::plan::config::Config;
+use crate::plan::manifest::{Instance, Manifest};
+use crate::plan::report::Origin;
+use crate::plan::trial::{Values, random_values};
+use crate::plan::warm::{WarmProgress, Warmed};
+use crate::target::Target;
+
+/// A kernel with more elements than this gets no canary: a simulator would take seconds for it.
+const CANARY_ELEMENTS_MAX: i64 = 1 << 20;
+
+/// Every canary's inputs are made from this.
+const CANARY_SEED: u64 = 2026;
+
+/// One line of a pack's catalog: what a kernel is for, and what it must give.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CatalogLine {
+    /// The kernel's key, in hexadecimal.
+    pub key: String,
+    /// Its stem.
+    pub stem: String,
+    /// The manifest's problem.
+    pub problem: String,
+    /// The problem document.
+    pub document: String,
+    /// The GPU it was planned for.
+    pub target: Target,
+    /// Engine and knobs.
+    pub config: String,
+    /// The digest of its outputs on the simulator for the canary inputs; none for large problems.
+    pub canary: Option<String>,
+}
+
+/// What a pack's verification found.
+#[derive(Debug, Default)]
+pub struct Verified {
+    /// Entries whose bytes are right.
+    pub sound: usize,
+    /// Canaries that ran and gave what they should.
+    pub canaries: usize,
+    /// Kernels without a canary.
+    pub without_canary: usize,
+    /// Everything that is wrong.
+    pub problems: Vec<String>,
+}
+
+/// What a manifest needs of packs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Coverage {
+    /// Problems whose kernels are there.
+    pub covered: usize,
+    /// Problems with a kernel that would be compiled: name, and the key that is missing.
+    pub missing: Vec<(String, Key)>,
+}
+
+impl Kiln {
+    /// Builds the pack of a manifest for one target; no GPU is needed. Returns the kernels packed.
+    ///
+    /// Kernels of the cache are used, the others compiled in parallel. `shard` of `(i, n)` takes
+    /// every n-th kernel, to spread a build over machines; merge the shards afterwards.
+    ///
+    /// # Errors
+    /// As [`Kiln::warm`]; the first problem that can not be served; `Driver` when the file can not
+    /// be written.
+    pub fn build_pack(
+        &self,
+        manifest: &Manifest,
+        target: &Target,
+        shard: (usize, usize),
+        path: &Path,
+        progress: impl FnMut(WarmProgress<'_>),
+    ) -> Result<usize> {
+        let mut summary = self.warm(manifest, std::slice::from_ref(target), progress)?;
+        if let Some((name, error)) = summary.failed.pop() {
+            return Err(error.context(name));
+        }
+        let mut seen = HashSet::new();
+        let (shard_at, shards) = shard;
+        let mine: Vec<&Warmed> = summary
+            .warmed
+            .iter()
+            .filter(|warmed| seen.insert(Key::of(&warmed.request)))
+            .enumerate()
+            .filter(|(position, _)| position % shards == shard_at)
+            .map(|(_, warmed)| warmed)
+            .collect();
+        let simulator = self.canary_device(target, None)?;
+        let catalog: Vec<CatalogLine> =
+            mine.iter().map(|warmed| catalog_line(&simulator, warmed)).collect::<Result<_>>()?;
+        let items: Vec<PackItem> = mine
+            .iter()
+            .map(|warmed| PackItem {
+                key: Key::of(&warmed.request),
+                // No times: the same kernels give the same pack.
+                entry: Entry::encode(&warmed.request, &warmed.image, Duration::ZERO),
+            })
+            .collect();
+        let catalog = serde_json::to_string(&catalog).expect("plain data is JSON");
+        Pack::write(path, target.arch, &self.toolchain()?, items, &catalog)?;
+        Ok(mine.len())
+    }
+
+    /// A simulated device of a target: with a pack alone, or with this Kiln's cache.
+    fn canary_device(&self, target: &Target, pack: Option<&Pack>) -> Result<Kiln> {
+        let key =
+            Target::names().find(|key| Target::named(key).is_ok_and(|known| known == *target));
+        let key = key.ok_or_else(|| {
+            Error::bad_param(format!("target `{}` is not in the table of GPUs", target.name))
+        })?;
+        Kiln::open(Config {
+            device: Some(format!("sim:{key}").parse()?),
+            cache_dir: self.disk_cache().map(|disk| disk.folder().to_owned()),
+            no_disk_cache: pack.is_some() || self.disk_cache().is_none(),
+            packs: Some(pack.into_iter().cloned().collect()),
+            no_jit: Some(pack.is_some()),
+            nvrtc: self.nvrtc().ok().map(|located| located.path),
+            templates: None,
+            cache_bytes: None,
+        })
+    }
+
+    /// Checks every byte of a pack, then runs its canaries from the pack alone on the simulator.
+    ///
+    /// # Errors
+    /// `BadParam` when the catalog can not be read.
+    pub fn verify_pack(&self, pack: &Pack) -> Result<Verified> {
+        let mut verified = Verified::default();
+        let damaged = pack.verify();
+        verified.sound = pack.len() - damaged.len().min(pack.len());
+        verified.problems.extend(damaged.iter().map(ToString::to_string));
+        for line in catalog(pack)? {
+            let Some(expected) = &line.canary else {
+                verified.without_canary += 1;
+                continue;
+            };
+            let ran = self.canary_device(&line.target, Some(pack)).and_then(|simulator| {
+                let graph = OperationGraph::from_json(&line.document)?;
+                canary(&simulator, &graph, &line.config.parse()?)
+            });
+            match ran {
+                Ok(digest) if digest == *expected => verified.canaries += 1,
+                Ok(digest) => verified.problems.push(format!(
+                    "{} ({}): the canary gives {}, expected {}",
+                    line.stem,
+                    line.problem,
+                    &digest[..16],
+                    expected.get(..16).unwrap_or(expected)
+                )),
+                Err(error) => {
+                    verified.problems.push(format!("{} ({}): {error}", line.stem, line.problem));
+                }
+            }
+        }
+        Ok(verified)
+    }
+
+    /// Whether a program that follows the manifest on this target ever compiles, given these packs.
+    ///
+    /// The proof walks the way of [`Kiln::plan`] for every problem, with each pack's toolchain,
+    /// spilling settings included.
+    ///
+    /// # Errors
+    /// `BadParam` for a bad manifest, `NotSupported` for a problem no engine runs.
+    pub fn covers(&self, packs: &[Pack], manifest: &Manifest, target: &Target) -> Result<Coverage> {
+        let mut coverage = Coverage::default();
+        for Instance { name, graph } in manifest.instances()? {
+            let mut config = engine::choose(graph.canonical(), target)?;
+            let engine = engine::engine_named(&config.engine)?;
+            let missing = loop {
+                let source = self.source_for(&graph, target, &config)?;
+                let find = |pack: &Pack| {
+                    let key = Key::of(&Request::new(&source, pack.toolchain()));
+                    (pack.arch() == target.arch).then(|| pack.get(key).ok().flatten()).flatten()
+                };
+                let Some(entry) = packs.iter().find_map(find) else {
+                    let toolchain = packs.first().map(Pack::toolchain).cloned();
+                    let toolchain = toolchain.map_or_else(|| self.toolchain(), Ok)?;
+                    break Some(Key::of(&Request::new(&source, &toolchain)));
+                };
+                let smaller = engine.smaller(graph.canonical(), target, &config);
+                match smaller.filter(|_| entry.image.resources.spill_bytes > 0) {
+                    Some(smaller) => config = smaller,
+                    None => break None,
+                }
+            };
+            match missing {
+                Some(key) => coverage.missing.push((name, key)),
+                None => coverage.covered += 1,
+            }
+        }
+        Ok(coverage)
+    }
+}
+
+/// The catalog of a pack.
+///
+/// # Errors
+/// `BadParam` when it is damaged.
+pub fn catalog(pack: &Pack) -> Result<Vec<CatalogLine>> {
+    serde_json::from_str(pack.catalog()?).map_err(|error| {
+        let name = pack.name().display();
+        Error::bad_param(format!("pack `{name}`: its catalog is damaged: {error}"))
+    })
+}
+
+/// Writes one pack from several of the same architecture and toolchain; the first of two equal keys
+/// wins. Returns the kernels written.
+///
+/// # Errors
+/// `BadParam` when packs differ or are damaged, `Driver` when the file can not be written.
+pub fn merge_packs(packs: &[Pack], path: &Path) -> Result<usize> {
+    let first = packs.first().ok_or_else(|| Error::bad_param("no pack to merge"))?;
+    let (mut items, mut lines) = (Vec::new(), Vec::<CatalogLine>::new());
+    for pack in packs {
+        if (pack.arch(), pack.toolchain()) != (first.arch(), first.toolchain()) {
+            return Err(Error::bad_param(format!(
+                "packs differ: `{}` is for {} by {}, `{}` for {} by {}",
+                first.name().display(),
+                first.arch(),
+                first.toolchain(),
+                pack.name().display(),
+                pack.arch(),
+                pack.toolchain()
+            )));
+        }
+        items.extend(pack.items()?);
+        for line in catalog(pack)? {
+            if !lines.iter().any(|known| known.key == line.key) {
+                lines.push(line);
+            }
+        }
+    }
+    lines.sort_by(|a, b| a.key.cmp(&b.key));
+    let text = serde_json::to_string(&lines).expect("plain data is JSON");
+    Pack::write(path, first.arch(), first.toolchain(), items, &text)?;
+    Ok(lines.len())
+}
+
+fn catalog_line(simulator: &Kiln, warmed: &Warmed) -> Result<CatalogLine> {
+    let Warmed { instance, target, config, request, image, .. } = warmed;
+    let elements = |graph: &OperationGraph| {
+        graph.tensors().iter().filter_map(|tensor| tensor.elements()).max().unwrap_or(0)
+    };
+    let small = elements(&instance.graph) <= CANARY_ELEMENTS_MAX;
+    // A setting that spills is packed for the record; no plan runs it.
+    let runs = small && image.resources.spill_bytes == 0;
+    Ok(CatalogLine {
+        key: Key::of(request).to_hex(),
+        stem: request.stem.clone(),
+        problem: instance.name.clone(),
+        document: instance.graph.to_json(),
+        target: target.clone(),
+        config: config.to_string(),
+        canary: runs.then(|| canary(simulator, &instance.graph, config)).transpose()?,
+    })
+}
+
+/// Runs a kernel on the canary inputs; the digest of its outputs.
+fn canary(simulator: &Kiln, graph: &OperationGraph, config: &EngineConfig) -> Result<String> {
+    let plan = simulator.plan_with(graph, config)?;
+    debug_assert_ne!(plan.report().origin, Origin::Memory, "each kernel has one canary");
+    let outputs = simulator.trial(&plan, &random_values(graph, CANARY_SEED))?.outputs;
+    Ok(digest(graph, &outputs))
+}
+
+fn digest(graph: &OperationGraph, outputs: &Values) -> String {
+    let mut hasher = blake3::Hasher::new_derive_key("kiln 2026-11 canary outputs");
+    for tensor in graph.outputs() {
+        hasher.update(tensor.name.as_bytes());
+        for value in &outputs[&tensor.uid] {
+            hasher.update(&value.to_bits().to_le_bytes());
+        }
+    }
+    hasher.finalize().to_hex().to_string()
+}

@@ -1,0 +1,200 @@
+//! Where kernels come from: memory, packs, the disk cache, and at last the compiler.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use dashmap::DashMap;
+use tracing::{info, warn};
+
+use crate::cache::{DiskCache, Flight, Key, Pack, Request, explain};
+use crate::codegen::{KernelSource, Templates};
+use crate::compile::{Compiler, Located, Resources, Search, Toolchain, locate};
+use crate::device::{Device, Launchable};
+use crate::error::{Error, Result};
+use crate::graph::GraphDigest;
+use crate::plan::execute::ExecutionPlan;
+use crate::plan::report::Origin;
+
+/// A device with its templates, caches and compiler.
+pub(super) struct Tiers {
+    pub(super) device: Device,
+    pub(super) templates: Templates,
+    pub(super) search: Search,
+    /// Searched in this order, before the disk cache.
+    pub(super) packs: Vec<Pack>,
+    /// Never compile.
+    pub(super) no_jit: bool,
+    pub(super) located: OnceLock<Located>,
+    pub(super) toolchain: OnceLock<Toolchain>,
+    pub(super) compiler: OnceLock<Compiler>,
+    /// Held while NVRTC is located or loaded, so that it happens once.
+    pub(super) loading: Mutex<()>,
+    pub(super) disk: Option<DiskCache>,
+    /// By the digest of their source.
+    pub(super) kernels: Flight<[u8; 32], Arc<Loaded>>,
+    pub(super) plans: DashMap<GraphDigest, ExecutionPlan>,
+}
+
+/// A kernel on the device.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    pub(super) key: Key,
+    pub(super) kernel: Arc<dyn Launchable>,
+    pub(super) resources: Resources,
+    pub(super) origin: Origin,
+    pub(super) obtained_in: Duration,
+}
+
+impl Tiers {
+    /// A kernel from the first tier that has it: packs, disk, compiler.
+    pub(super) fn obtain(&self, source: &KernelSource, shared_bytes: u32) -> Result<Loaded> {
+        let start = Instant::now();
+        if let Some(found) = self.packed(source, shared_bytes, start) {
+            return Ok(found);
+        }
+        let request = match (self.toolchain(), self.packs.first()) {
+            (Ok(toolchain), _) => Request::new(source, &toolchain),
+            // Without any toolchain, what is missing is missing from the packs.
+            (Err(_), Some(pack)) if self.no_jit => Request::new(source, pack.toolchain()),
+            (Err(error), _) => return Err(error),
+        };
+        if let Some(found) = self.cached(source, &request, shared_bytes, start) {
+            return Ok(found);
+        }
+        if self.no_jit {
+            return Err(self.missing(&request));
+        }
+        // Another process may be compiling the same kernel, or have finished just now: wait for a
+        // turn, then look once more.
+        let key = Key::of(&request);
+        let _turn = self.disk.as_ref().and_then(|disk| disk.lock(key));
+        if self.disk.as_ref().is_some_and(|disk| disk.path_of(key).exists())
+            && let Some(found) = self.cached(source, &request, shared_bytes, start)
+        {
+            return Ok(found);
+        }
+        let compiling = Instant::now();
+        let image = self.compiler()?.compile(source)?;
+        let compile = compiling.elapsed();
+        let kernel = self.device.load(&image, &source.entry, shared_bytes)?;
+        if let Some(disk) = &self.disk {
+            disk.keep(key);
+            disk.put(&request, &image, compile);
+        }
+        let (resources, origin) = (image.resources, Origin::Compiled);
+        Ok(Loaded { key, kernel, resources, origin, obtained_in: start.elapsed() })
+    }
+
+    fn packed(&self, source: &KernelSource, shared_bytes: u32, start: Instant) -> Option<Loaded> {
+        for pack in self.packs.iter().filter(|pack| pack.arch() == source.arch) {
+            let key = Key::of(&Request::new(source, pack.toolchain()));
+            let loaded = pack.get(key).and_then(|entry| match entry {
+                Some(entry) => {
+                    let kernel = self.device.load(&entry.image, &source.entry, shared_bytes)?;
+                    Ok(Some((kernel, entry.image.resources)))
+                }
+                None => Ok(None),
+            });
+            match loaded {
+                Ok(Some((kernel, resources))) => {
+                    let obtained_in = start.elapsed();
+                    return Some(Loaded {
+                        key,
+                        kernel,
+                        resources,
+                        origin: Origin::Pack,
+                        obtained_in,
+                    });
+                }
+                Ok(None) => {}
+                Err(error) => warn!("{error}; the next tier is asked"),
+            }
+        }
+        None
+    }
+
+    fn cached(
+        &self,
+        source: &KernelSource,
+        request: &Request,
+        shared_bytes: u32,
+        start: Instant,
+    ) -> Option<Loaded> {
+        let (disk, key) = (self.disk.as_ref()?, Key::of(request));
+        let image = disk.get(key)?;
+        match self.device.load(&image, &source.entry, shared_bytes) {
+            Ok(kernel) => {
+                disk.keep(key);
+                let (resources, origin) = (image.resources, Origin::Disk);
+                Some(Loaded { key, kernel, resources, origin, obtained_in: start.elapsed() })
+            }
+            Err(error) => {
+                disk.reject(key, "device", &error.to_string());
+                None
+            }
+        }
+    }
+
+    /// The error of a kernel that would have to be compiled and may not be.
+    fn missing(&self, request: &Request) -> Error {
+        let packed = self.packs.iter().flat_map(Pack::requests);
+        let explanation =
+            explain(request, packed.chain(self.disk.iter().flat_map(DiskCache::requests)));
+        let Request { stem, arch, .. } = request;
+        Error::not_supported(format!(
+            "no-JIT mode: kernel {stem} for {arch} is in no pack and not in the cache\n  key {}\n  \
+             {explanation}",
+            explanation.key
+        ))
+    }
+
+    pub(super) fn located(&self) -> Result<&Located> {
+        if let Some(located) = self.located.get() {
+            return Ok(located);
+        }
+        let located = locate(&self.search)?;
+        Ok(self.located.get_or_init(|| located))
+    }
+
+    /// The toolchain, from memory, from the memo in the cache folder, or by loading it.
+    pub(super) fn toolchain(&self) -> Result<Toolchain> {
+        if let Some(toolchain) = self.toolchain.get() {
+            return Ok(toolchain.clone());
+        }
+        let folder = self.disk.as_ref().map(DiskCache::folder);
+        let located = match self.located() {
+            Ok(located) => located,
+            // No NVRTC on this machine: entries of the one that filled the cache can still serve.
+            Err(error) => {
+                let known = folder.and_then(Toolchain::recall_latest).ok_or(error)?;
+                return Ok(self.toolchain.get_or_init(|| known).clone());
+            }
+        };
+        if let Some(known) = folder.and_then(|folder| Toolchain::recall(located, folder)) {
+            return Ok(self.toolchain.get_or_init(|| known).clone());
+        }
+        let toolchain = Toolchain::of(self.compiler()?)?;
+        if let Some(Err(error)) = folder.map(|folder| toolchain.remember(located, folder)) {
+            warn!("{error}");
+        }
+        Ok(self.toolchain.get_or_init(|| toolchain).clone())
+    }
+
+    pub(super) fn compiler(&self) -> Result<&Compiler> {
+        if let Some(compiler) = self.compiler.get() {
+            return Ok(compiler);
+        }
+        let _loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(compiler) = self.compiler.get() {
+            return Ok(compiler);
+        }
+        let located = self.located()?;
+        let start = Instant::now();
+        let compiler = Compiler::load(&located.path)?;
+        info!("loaded {compiler:?}, {}, in {:?}", located.found_by, start.elapsed());
+        if self.compiler.set(compiler).is_err() {
+            return Err(Error::internal("NVRTC was loaded twice"));
+        }
+        self.compiler.get().ok_or_else(|| Error::internal("NVRTC was not kept"))
+    }
+}

@@ -1,0 +1,85 @@
+//! Running a plan on values from the host: for checks, canaries and the command line.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::device::Buffer;
+use crate::error::Result;
+use crate::graph::OperationGraph;
+use crate::plan::build::Kiln;
+use crate::plan::execute::ExecutionPlan;
+use crate::plan::variant_pack::VariantPack;
+use crate::tensor::TensorDesc;
+
+/// Values of tensors by uid, in row-major order.
+pub type Values = HashMap<i64, Vec<f64>>;
+
+/// What an execution gave.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trial {
+    /// Values of the outputs.
+    pub outputs: Values,
+    /// Time on the device, or in the simulator.
+    pub elapsed: Duration,
+}
+
+/// Reproducible values in [-2, 2) for every input of a graph.
+pub fn random_values(graph: &OperationGraph, seed: u64) -> Values {
+    // xorshift64*: any fixed generator will do, and canaries depend on this one.
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 40) as f64 / (1u64 << 22) as f64 - 2.0
+    };
+    let mut values = |tensor: &TensorDesc| {
+        let count = tensor.elements().unwrap_or(0);
+        (0..count).map(|_| tensor.dtype.round(next())).collect()
+    };
+    graph.inputs().map(|tensor| (tensor.uid, values(tensor))).collect()
+}
+
+impl Kiln {
+    /// Uploads inputs, executes a plan once and downloads its outputs. Memory between elements is
+    /// zero.
+    ///
+    /// # Errors
+    /// `Driver` when memory, copies or the launch fail.
+    ///
+    /// # Panics
+    /// When `inputs` lacks the value of a by-value tensor.
+    pub fn trial(&self, plan: &ExecutionPlan, inputs: &Values) -> Result<Trial> {
+        let graph = plan.graph();
+        let mut pack = VariantPack::new();
+        let mut buffers: HashMap<i64, Buffer> = HashMap::new();
+        for tensor in graph.inputs().chain(graph.outputs()) {
+            if tensor.by_value {
+                pack.set_value(tensor.uid, inputs[&tensor.uid][0]);
+                continue;
+            }
+            let mut bytes = vec![0; tensor.span_bytes()? as usize];
+            let values = inputs.get(&tensor.uid).into_iter().flatten();
+            for (value, offset) in values.zip(tensor.offsets()) {
+                tensor.dtype.write(*value, &mut bytes[offset * tensor.dtype.bytes()..]);
+            }
+            let buffer = self.device().upload(&bytes)?;
+            pack = pack.with(tensor.uid, &buffer);
+            buffers.insert(tensor.uid, buffer);
+        }
+        let workspace = self.device().alloc(plan.workspace_bytes())?;
+        let pack = pack.with_workspace(&workspace);
+        let stream = self.stream();
+        let start = stream.record()?;
+        plan.execute(&stream, &pack)?;
+        let elapsed = Duration::from_secs_f64(stream.record()?.elapsed_ms(&start)? / 1e3);
+        let read = |tensor: &TensorDesc| {
+            let bytes = buffers[&tensor.uid].to_vec()?;
+            let size = tensor.dtype.bytes();
+            let element = |offset: usize| tensor.dtype.read(&bytes[offset * size..]);
+            Ok((tensor.uid, tensor.offsets().map(element).collect()))
+        };
+        let outputs = graph.outputs().map(read).collect::<Result<_>>()?;
+        Ok(Trial { outputs, elapsed })
+    }
+}
