@@ -85,7 +85,7 @@ impl DiskCache {
             budget_bytes,
             writable: AtomicBool::new(true),
             // The first write of a process looks after the folder.
-            written_bytes: AtomicU64::new(budget_bytes),
+            written_bytes: AtomicU64::new(budget_bytes / COLLECT_SHARE),
             counters: Counters::default(),
             lease,
         })
@@ -202,7 +202,7 @@ impl DiskCache {
         self.counters.wrote();
         let written = bytes.len() as u64;
         let before = self.written_bytes.fetch_add(written, Ordering::Relaxed);
-        if before + written > self.budget_bytes / COLLECT_SHARE {
+        if before.saturating_add(written) > self.budget_bytes / COLLECT_SHARE {
             self.written_bytes.store(0, Ordering::Relaxed);
             self.collect(self.budget_bytes);
         }

@@ -7,14 +7,17 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::path::{Path, PathBuf};
 use std::ptr;
 
-use cudarc::nvrtc::sys::{nvrtcProgram, nvrtcResult};
+use cudarc::nvrtc::sys::nvrtcProgram;
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
 use crate::codegen::KernelSource;
 use crate::compile::{Image, elf, options};
 use crate::error::{Error, Result};
 
-type Status = nvrtcResult;
+/// An `nvrtcResult`. Not cudarc's enum: another version's library may return codes it lacks.
+type Status = c_int;
+
+const SUCCESS: Status = 0;
 
 /// A loaded NVRTC; compiles from any number of threads.
 pub struct Compiler {
@@ -69,7 +72,8 @@ impl Compiler {
         for builtins in builtins_beside(path) {
             // SAFETY: loading runs the library's initialisers; these are NVIDIA's.
             let library = unsafe { Library::open(Some(&builtins), RTLD_NOW | RTLD_GLOBAL) };
-            std::mem::forget(library.map_err(failed)?);
+            // One that does not load may be a leftover of another version; compiling will tell.
+            let _kept = library.map(std::mem::forget);
         }
         // SAFETY: as above.
         let library =
@@ -79,7 +83,7 @@ impl Compiler {
         let mut version = (0, 0);
         // SAFETY: both pointers are valid for a write.
         let status = unsafe { (functions.version)(&mut version.0, &mut version.1) };
-        if status != Status::NVRTC_SUCCESS || version.0 < 12 {
+        if status != SUCCESS || version.0 < 12 {
             let (major, minor) = version;
             let text =
                 format!("NVRTC `{shown}` has version {major}.{minor}, expected 12.0 or newer");
@@ -148,7 +152,7 @@ impl Compiler {
             (self.functions.compile)(program.handle, pointers.len() as c_int, pointers.as_ptr())
         };
         let log = without_times(&program.text(self.functions.log_size, self.functions.log)?);
-        if status != Status::NVRTC_SUCCESS {
+        if status != SUCCESS {
             let (shown, reason) = (options.join(" "), self.reason(status));
             return Err(Error::compile(format!(
                 "failed to compile `{name}` with {shown}: {reason}\n{}",
@@ -171,7 +175,7 @@ impl Compiler {
 
     fn check(&self, status: Status, attempt: &str) -> Result<()> {
         match status {
-            Status::NVRTC_SUCCESS => Ok(()),
+            SUCCESS => Ok(()),
             _ => Err(Error::compile(format!("failed to {attempt}: {}", self.reason(status)))),
         }
     }

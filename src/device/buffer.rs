@@ -24,6 +24,11 @@ impl Buffer {
         self.address
     }
 
+    /// Identifies the device the memory is on, within this process.
+    pub(crate) fn owner(&self) -> usize {
+        Arc::as_ptr(&self.driver).addr()
+    }
+
     /// The size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -139,8 +144,12 @@ impl Event {
     /// Milliseconds from `earlier` to this event; waits for this one.
     ///
     /// # Errors
-    /// `Driver` when something before the events has failed.
+    /// `BadParam` when the events are of different devices, `Driver` when something before them has
+    /// failed.
     pub fn elapsed_ms(&self, earlier: &Event) -> Result<f64> {
+        if !Arc::ptr_eq(&self.driver, &earlier.driver) {
+            return Err(Error::bad_param("the two events are of different devices"));
+        }
         self.driver.event_elapsed_ms(earlier.handle, self.handle)
     }
 }

@@ -32,6 +32,41 @@ fn failed(attempt: &'static str) -> impl FnOnce(DriverError) -> Error {
     }
 }
 
+/// The oldest driver interface this module needs: cudarc's bindings panic where a function is
+/// missing, and the newest one used, `cuEventElapsedTime_v2`, came with CUDA 12.8.
+const DRIVER_VERSION_MIN: i32 = 12_080;
+
+/// The driver's CUDA version, as 1000 * major + 10 * minor.
+fn driver_version() -> Result<i32> {
+    let mut version = 0;
+    // SAFETY: `version` is valid for a write.
+    unsafe { sys::cuDriverGetVersion(&mut version) }
+        .result()
+        .map_err(failed("read the driver's version"))?;
+    Ok(version)
+}
+
+/// An image that can not be loaded: the image's fault (kind `Compile`), or the device's (`Driver`).
+fn rejected(error: DriverError, cubin: &[u8]) -> Error {
+    use sys::cudaError_enum::*;
+    let faulty = [
+        CUDA_ERROR_INVALID_IMAGE,
+        CUDA_ERROR_NO_BINARY_FOR_GPU,
+        CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
+        CUDA_ERROR_INVALID_SOURCE,
+    ];
+    let bytes = cubin.len();
+    match faulty.contains(&error.0) {
+        true => Error::compile(format!(
+            "the driver rejects a cubin of {bytes} bytes: {:?}; a driver older than the NVRTC that \
+             compiled it may be the reason",
+            error.0
+        ))
+        .caused_by(error),
+        false => failed("load a cubin")(error),
+    }
+}
+
 /// A device's primary context, retained for as long as anything refers to it.
 #[derive(Debug)]
 struct Primary {
@@ -75,6 +110,13 @@ impl CudaDriver {
         let count = count()?;
         if index >= count {
             return Err(Error::bad_param(format!("no GPU {index}: the driver has {count}")));
+        }
+        let version = driver_version()?;
+        if version < DRIVER_VERSION_MIN {
+            let (major, minor) = (version / 1000, version % 1000 / 10);
+            return Err(Error::driver(format!(
+                "the driver supports CUDA {major}.{minor}, expected 12.8 or newer (driver 570)"
+            )));
         }
         let device = result::device::get(index as i32).map_err(failed("open the GPU"))?;
         // SAFETY: `device` is valid; the context is released when `Primary` is dropped.
@@ -148,7 +190,8 @@ impl Driver for CudaDriver {
 
     fn stream_create(&self) -> Result<u64> {
         self.primary.bind()?;
-        let stream = result::stream::create(result::stream::StreamKind::NonBlocking);
+        // In order with the default stream, which buffers are read and written on.
+        let stream = result::stream::create(result::stream::StreamKind::Default);
         stream.map(|stream| stream as u64).map_err(failed("create a stream"))
     }
 
@@ -168,8 +211,11 @@ impl Driver for CudaDriver {
         let event = result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT)
             .map_err(failed("create an event"))?;
         // SAFETY: event and stream are alive.
-        unsafe { result::event::record(event, stream as _) }.map_err(failed("record an event"))?;
-        Ok(event as u64)
+        let recorded = unsafe { result::event::record(event, stream as _) };
+        if recorded.is_err() {
+            self.event_destroy(event as u64);
+        }
+        recorded.map(|()| event as u64).map_err(failed("record an event"))
     }
 
     fn event_destroy(&self, event: u64) {
@@ -181,7 +227,8 @@ impl Driver for CudaDriver {
         self.primary.bind()?;
         // SAFETY: both events are alive and recorded.
         let elapsed = unsafe {
-            result::event::synchronize(end as _)
+            result::event::synchronize(start as _)
+                .and_then(|()| result::event::synchronize(end as _))
                 .and_then(|()| result::event::elapsed(start as _, end as _))
         };
         elapsed.map(f64::from).map_err(failed("time two events"))
@@ -192,7 +239,7 @@ impl Driver for CudaDriver {
         let name = CString::new(entry).expect("kernel names are identifiers");
         // SAFETY: the image is a complete cubin that outlives the call, which copies it.
         let module = unsafe { result::module::load_data(image.cubin.as_ptr().cast()) }
-            .map_err(failed("load a cubin"))?;
+            .map_err(|error| rejected(error, &image.cubin))?;
         let loaded = Module { primary: self.primary.clone(), module };
         // SAFETY: the module is alive.
         let function = unsafe { result::module::get_function(module, name) }

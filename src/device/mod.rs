@@ -180,7 +180,11 @@ impl Device {
     /// A stream that belongs to someone else, by the device's own handle (a `CUstream` on a GPU):
     /// for launching into the streams of another library, or into one that is being captured into
     /// a CUDA graph. It is not destroyed when the handle is dropped.
-    pub fn external_stream(&self, handle: u64) -> Stream {
+    ///
+    /// # Safety
+    /// The handle must be a live stream of this device for as long as the result is used: the
+    /// driver does not check it.
+    pub unsafe fn external_stream(&self, handle: u64) -> Stream {
         Stream::external(self.driver.clone(), handle)
     }
 
@@ -196,6 +200,11 @@ impl Device {
         shared_bytes: u32,
     ) -> Result<Arc<dyn Launchable>> {
         self.driver.load(image, entry, shared_bytes)
+    }
+
+    /// Identifies the device within this process.
+    pub(crate) fn owner(&self) -> usize {
+        Arc::as_ptr(&self.driver).addr()
     }
 
     pub(crate) fn is(&self, driver: &Arc<dyn Driver>) -> bool {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::compile::Image;
 use crate::device::{Driver, Launch, Launchable};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::target::Target;
 
 #[derive(Debug)]
@@ -27,7 +27,10 @@ impl Driver for NullDriver {
     }
 
     fn alloc(&self, bytes: u64) -> Result<u64> {
-        Ok(self.next.fetch_add(bytes.max(1).next_multiple_of(256), Ordering::Relaxed))
+        let step = bytes.max(1).checked_next_multiple_of(256).filter(|step| *step < 1 << 62);
+        let step =
+            step.ok_or_else(|| Error::driver(format!("failed to allocate {bytes} bytes")))?;
+        Ok(self.next.fetch_add(step, Ordering::Relaxed))
     }
 
     fn free(&self, _address: u64) {}

@@ -106,10 +106,12 @@ impl Driver for SimDriver {
     }
 
     fn load(&self, image: &Image, entry: &str, _shared: u32) -> Result<Arc<dyn Launchable>> {
-        let module = Module::load(&image.ptx).map_err(failed("load PTX"))?;
+        let module = Module::load(&image.ptx).map_err(|error| {
+            Error::compile(format!("the simulated device rejects a kernel: {error}"))
+        })?;
         let kernel = module
             .kernel(entry)
-            .ok_or_else(|| Error::internal(format!("the PTX holds no kernel `{entry}`")))?;
+            .ok_or_else(|| Error::compile(format!("the PTX holds no kernel `{entry}`")))?;
         Ok(Arc::new(SimKernel { machine: self.machine.clone(), kernel }))
     }
 }

@@ -155,15 +155,17 @@ impl Emitter<'_> {
 
     /// The expression in the type that is computed in.
     fn expression(&mut self, instruction: &Instruction) -> String {
-        let op = instruction.op;
         let math = self.program.compute(instruction);
+        let op = instruction.op.rounded(math);
         let operands: Vec<String> =
             instruction.operands.iter().map(|value| self.operand(*value, math)).collect();
         let x = operands[0].as_str();
         match op.mode.class() {
             ModeClass::Select => {
                 let (x, b) = (scaled(x, op.alpha1, math), scaled(&operands[1], op.alpha2, math));
-                format!("{} != 0 ? {x} : {b}", operands[2])
+                // The mask is compared in its own type: a small double is not rounded to zero.
+                let mask = self.name(instruction.operands[2]);
+                format!("{mask} != 0 ? {x} : {b}")
             }
             ModeClass::Index => x.to_owned(),
             ModeClass::Unary => {

@@ -36,7 +36,8 @@ impl Program {
 impl Pointwise {
     /// The result for one element, before it is rounded to `math` and to the result's type.
     ///
-    /// Operands and parameters are rounded to `math` first; everything after that is `f64`.
+    /// Operands, scaled operands and parameters are rounded to `math` first; everything after that
+    /// is `f64`.
     ///
     /// # Panics
     /// When there are fewer operands than the mode takes.
@@ -44,21 +45,25 @@ impl Pointwise {
         let round = |value: f64| math.dtype().round(value);
         let scalar = |value: Real| round(value.get());
         let (alpha1, raw) = (scalar(self.alpha1), round(operands[0]));
-        let x = scaled(alpha1, raw);
-        let b = operands.get(1).map_or(0.0, |b| scaled(scalar(self.alpha2), round(*b)));
+        let x = round(scaled(alpha1, raw));
+        let (alpha2, raw_b) = (scalar(self.alpha2), operands.get(1).map_or(0.0, |b| round(*b)));
+        let b = round(scaled(alpha2, raw_b));
         match self.mode {
-            Mode::BinarySelect => match round(operands[2]) != 0.0 {
+            // The mask is compared in its own type: any nonzero value is true.
+            Mode::BinarySelect => match operands[2] != 0.0 {
                 true => x,
                 false => b,
             },
             // A scale rides on the addition: one rounding, as in a fused multiply-add.
             Mode::Add if alpha1 != 1.0 => alpha1.mul_add(raw, b),
+            Mode::Add if alpha2 != 1.0 => alpha2.mul_add(raw_b, x),
             Mode::Sub if alpha1 != 1.0 => alpha1.mul_add(raw, -b),
+            Mode::Sub if alpha2 != 1.0 => (-alpha2).mul_add(raw_b, x),
             Mode::EluFwd => elu(x, scalar(self.elu_alpha)),
             Mode::EluBwd => elu_bwd(x, b, scalar(self.elu_alpha)),
             Mode::SoftplusFwd => softplus(x, scalar(self.softplus_beta)),
             Mode::SoftplusBwd => b * sigmoid(scalar(self.softplus_beta) * x),
-            Mode::SwishFwd => x / (1.0 + (-scalar(self.swish_beta) * x).exp()),
+            Mode::SwishFwd => x * sigmoid(scalar(self.swish_beta) * x),
             Mode::SwishBwd => swish_bwd(x, b, scalar(self.swish_beta)),
             Mode::ReluFwd | Mode::ReluBwd => self.relu_eval(math, x, b),
             mode => plain(mode, x, b, self.nan),
@@ -148,7 +153,8 @@ fn extreme(mode: Mode, x: f64, b: f64, nan: NanPropagation) -> f64 {
 }
 
 fn sigmoid(x: f64) -> f64 {
-    1.0 / (1.0 + (-x).exp())
+    let small = (-x.abs()).exp();
+    (if x < 0.0 { small } else { 1.0 }) / (1.0 + small)
 }
 
 fn elu(x: f64, alpha: f64) -> f64 {

@@ -1,6 +1,6 @@
 //! C++ identifiers from tensor names: readable, unique, and never a word the generated code uses.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::LazyLock;
 
 /// Words that a generated identifier must not shadow: C++ keywords, the device functions a program
@@ -8,15 +8,16 @@ use std::sync::LazyLock;
 /// lower case; constants, types and CUDA's own variables are not.
 const RESERVED: &str = "\
     alignas alignof and and_eq asm at auto bf16 bitand bitor bool bool8 break case catch ceil \
-    chain char chunk class column compl const const_cast constexpr continue cos decltype \
-    default delete do double dynamic_cast else enum erf exp explicit export extern f16 fabs \
-    false first float floor fma fmax fmin fmod for friend goto i if index_t inline int item j \
-    last live load load_strided log long main max memcpy min mutable namespace new noexcept not \
-    not_eq nullptr op operator or or_eq p point pointwise pow private protected public register \
-    reinterpret_cast return row rsqrt s16 s8 short signed sin sizeof sqrt static static_assert \
-    static_cast step store store_strided struct switch tan tanh template this thread_local \
-    throw to_odd true try typedef typeid typename u16 u32 u64 u8 union unsigned using valid \
-    virtual void volatile wchar_t while widen xor xor_eq";
+    chain char char16_t char32_t char8_t chunk class co_await co_return co_yield column compl \
+    concept const const_cast consteval constexpr constinit continue cos decltype default delete \
+    do double dynamic_cast else enum erf exp explicit export extern f16 fabs false first float \
+    floor fma fmax fmin fmod for friend goto i if index_t inline int item j last live load \
+    load_strided log long main max memcpy min mutable namespace new noexcept not not_eq nullptr \
+    op operator or or_eq p point pointwise pow private protected public register \
+    reinterpret_cast requires return row rsqrt s16 s8 short signed sin sizeof sqrt static \
+    static_assert static_cast step store store_strided struct switch tan tanh template this \
+    thread_local throw to_odd true try typedef typeid typename u16 u32 u64 u8 union unsigned \
+    using valid virtual void volatile wchar_t while widen xor xor_eq";
 
 fn is_reserved(word: &str) -> bool {
     static WORDS: LazyLock<BTreeSet<&str>> =
@@ -31,6 +32,8 @@ const SUFFIXES: &[&str] = &["", "_in", "_out", "_value", "_layout"];
 #[derive(Debug, Clone, Default)]
 pub struct Identifiers {
     taken: BTreeSet<String>,
+    /// Where to go on counting for a base that was taken.
+    next: HashMap<String, usize>,
 }
 
 impl Identifiers {
@@ -64,14 +67,20 @@ impl Identifiers {
     /// A fresh identifier for a tensor name.
     pub fn fresh(&mut self, name: &str) -> String {
         let base = Identifiers::base(name);
-        let candidates = std::iter::once(base.clone()).chain((2..).map(|n| format!("{base}{n}")));
+        let mut number = self.next.get(&base).copied().unwrap_or(1);
+        let candidates = std::iter::from_fn(|| {
+            number += 1;
+            Some(if number == 2 { base.clone() } else { format!("{base}{}", number - 1) })
+        });
         let free = |candidate: &String| {
             SUFFIXES.iter().all(|suffix| {
                 let full = format!("{candidate}{suffix}");
                 !self.taken.contains(&full) && !is_reserved(&full)
             })
         };
-        let found = candidates.into_iter().find(free).expect("some number is free");
+        let mut candidates = candidates;
+        let found = candidates.find(free).expect("some number is free");
+        self.next.insert(base, number);
         self.taken.extend(SUFFIXES.iter().map(|suffix| format!("{found}{suffix}")));
         found
     }

@@ -196,6 +196,22 @@ impl Pointwise {
         kept
     }
 
+    /// The same with every scalar as the math precision holds it.
+    pub fn rounded(&self, math: Math) -> Self {
+        let round = |value: Real| Real::new(math.dtype().round(value.get()));
+        Pointwise {
+            alpha1: round(self.alpha1),
+            alpha2: round(self.alpha2),
+            relu_lower_clip: round(self.relu_lower_clip),
+            relu_upper_clip: round(self.relu_upper_clip),
+            relu_lower_clip_slope: round(self.relu_lower_clip_slope),
+            elu_alpha: round(self.elu_alpha),
+            softplus_beta: round(self.softplus_beta),
+            swish_beta: round(self.swish_beta),
+            ..*self
+        }
+    }
+
     /// Checks the parameters by themselves.
     ///
     /// # Errors
@@ -228,8 +244,12 @@ impl Pointwise {
         if lower.is_nan() || upper.is_nan() || lower > upper {
             return fail(format!("relu_lower_clip {lower} is not at most relu_upper_clip {upper}"));
         }
-        if used.softplus_beta.get() == 0.0 || used.swish_beta.get() == 0.0 {
-            return fail("beta is 0".to_owned());
+        let held = used.rounded(self.math);
+        if held.softplus_beta.get() == 0.0 || held.swish_beta.get() == 0.0 {
+            return fail("beta is 0 in the math precision".to_owned());
+        }
+        if !held.alpha1.get().is_finite() || !held.alpha2.get().is_finite() {
+            return fail("an alpha is infinite in the math precision".to_owned());
         }
         Ok(())
     }

@@ -30,13 +30,13 @@ struct GraphJson {
 struct TensorJson {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     name: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     uid: Option<i64>,
     dtype: String,
     dims: Vec<i64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     strides: Option<Vec<i64>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     alignment: Option<usize>,
     #[serde(default, rename = "virtual", skip_serializing_if = "is_false")]
     is_virtual: bool,
@@ -50,28 +50,72 @@ struct OperationJson {
     pointwise: String,
     inputs: Vec<String>,
     output: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     math: Option<String>,
     #[serde(default, skip_serializing_if = "is_false")]
     propagate_nan: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    alpha1: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    alpha2: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    relu_lower_clip: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    relu_upper_clip: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    relu_lower_clip_slope: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    elu_alpha: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    softplus_beta: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    swish_beta: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    alpha1: Option<JsonReal>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    alpha2: Option<JsonReal>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    relu_lower_clip: Option<JsonReal>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    relu_upper_clip: Option<JsonReal>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    relu_lower_clip_slope: Option<JsonReal>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    elu_alpha: Option<JsonReal>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    softplus_beta: Option<JsonReal>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    swish_beta: Option<JsonReal>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     axis: Option<i64>,
+}
+
+/// A number that may be infinite, which JSON's numbers can not be: `"inf"` and `"-inf"`.
+#[derive(Clone, Copy)]
+struct JsonReal(f64);
+
+impl Serialize for JsonReal {
+    fn serialize<S: serde::Serializer>(
+        &self,
+        serializer: S,
+    ) -> std::result::Result<S::Ok, S::Error> {
+        match self.0 {
+            f64::INFINITY => serializer.serialize_str("inf"),
+            f64::NEG_INFINITY => serializer.serialize_str("-inf"),
+            number => serializer.serialize_f64(number),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for JsonReal {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Form {
+            Number(f64),
+            Text(String),
+        }
+        let expected = || serde::de::Error::custom("expected a number, \"inf\" or \"-inf\"");
+        match Form::deserialize(from).map_err(|_| expected())? {
+            Form::Number(number) => Ok(JsonReal(number)),
+            Form::Text(text) if text == "inf" => Ok(JsonReal(f64::INFINITY)),
+            Form::Text(text) if text == "-inf" => Ok(JsonReal(f64::NEG_INFINITY)),
+            Form::Text(_) => Err(expected()),
+        }
+    }
+}
+
+/// A key that is there has a value: null does not stand for the default.
+fn present<'de, D, T>(from: D) -> std::result::Result<Option<T>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    T::deserialize(from).map(Some)
 }
 
 fn is_false(value: &bool) -> bool {
@@ -157,7 +201,8 @@ fn read_operation(json: OperationJson, tensors: &[TensorDesc]) -> Result<Operati
         })
     };
     let default = Pointwise::new(mode);
-    let real = |value: Option<f64>, default: Real| value.map_or(default, Real::new);
+    let real =
+        |value: Option<JsonReal>, default: Real| value.map_or(default, |value| Real::new(value.0));
     let math = match json.math.as_deref() {
         None | Some("f32") => Math::F32,
         Some("f64") => Math::F64,
@@ -194,7 +239,7 @@ fn write_operation(operation: &Operation, graph: &OperationGraph) -> OperationJs
         _ => format!("#{uid}"),
     };
     let default = Pointwise::new(op.mode);
-    let real = |value: Real, default: Real| (value != default).then(|| value.get());
+    let real = |value: Real, default: Real| (value != default).then(|| JsonReal(value.get()));
     OperationJson {
         pointwise: op.mode.name().to_owned(),
         inputs: inputs.iter().map(|uid| name(*uid)).collect(),

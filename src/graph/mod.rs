@@ -113,9 +113,13 @@ impl OperationGraph {
     /// The least that any implementation must move: every input once, every output once.
     pub fn bytes_min(&self) -> u64 {
         let bytes = |tensor: &TensorDesc| {
-            tensor.elements().unwrap_or(0) as u64 * tensor.dtype.bytes() as u64
+            (tensor.elements().unwrap_or(0) as u64).saturating_mul(tensor.dtype.bytes() as u64)
         };
-        self.tensors.iter().filter(|tensor| !tensor.is_virtual && !tensor.by_value).map(bytes).sum()
+        self.tensors
+            .iter()
+            .filter(|tensor| !tensor.is_virtual && !tensor.by_value)
+            .map(bytes)
+            .fold(0, u64::saturating_add)
     }
 
     /// The canonical form: uids are positions, names are reduced to identifiers.

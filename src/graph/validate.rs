@@ -36,6 +36,11 @@ fn check_tensors(tensors: &[TensorDesc]) -> Result<()> {
     let mut names = BTreeMap::new();
     for tensor in tensors {
         tensor.validate()?;
+        if tensor.name.starts_with('#') {
+            let name = &tensor.name;
+            let text = format!("tensor `{name}`: a name must not begin with `#`, which marks uids");
+            return Err(Error::bad_param(text));
+        }
         if tensor.name.is_empty() {
             if !tensor.is_virtual {
                 let uid = tensor.uid;

@@ -19,7 +19,7 @@ use crate::plan::execute::{Binding, ExecutionPlan, PlanInner};
 use crate::plan::report::{BuildReport, Origin};
 use crate::plan::tiers::{Loaded, Tiers};
 use crate::target::Target;
-use crate::tensor::ALIGNMENT_MAX;
+use crate::tensor::{ALIGNMENT_MAX, TensorDesc};
 
 /// A device with its compiler and caches. Clones share everything; any thread may use it.
 #[derive(Clone)]
@@ -180,7 +180,7 @@ impl Kiln {
     /// # Errors
     /// `Compile` when there is no NVRTC or the source does not compile.
     pub fn compile(&self, source: &KernelSource) -> Result<Image> {
-        self.inner.compiler()?.compile(source)
+        self.compiler()?.compile(source)
     }
 
     /// The compiler, loaded now if it has not been.
@@ -188,6 +188,10 @@ impl Kiln {
     /// # Errors
     /// `Compile` when there is no NVRTC.
     pub fn compiler(&self) -> Result<&Compiler> {
+        self.inner.compiler().map(|(compiler, _)| compiler)
+    }
+
+    pub(super) fn compiler_and_toolchain(&self) -> Result<&(Compiler, Toolchain)> {
         self.inner.compiler()
     }
 
@@ -213,9 +217,23 @@ impl Kiln {
         report: BuildReport,
     ) -> Result<ExecutionPlan> {
         let canonical = graph.canonical();
+        let whole = |tensor: &TensorDesc| {
+            let axes = 0..tensor.dims.len();
+            let largest = |axis: usize| canonical.tensors.iter().map(|t| t.dims[axis]).max();
+            axes.into_iter().all(|axis| largest(axis) == Some(tensor.dims[axis]))
+        };
+        let alike = |a: &TensorDesc, b: &TensorDesc| {
+            (&a.dims, &a.strides, a.dtype) == (&b.dims, &b.strides, b.dtype)
+        };
+        let class = |tensor: &TensorDesc| {
+            let first = canonical.tensors.iter().position(|other| alike(tensor, other));
+            if whole(tensor) { first.map_or(0, |at| at as u32 + 1) } else { 0 }
+        };
         let binding = |at: usize| {
             let tensor = &canonical.tensors[at];
             Ok(Binding {
+                written: canonical.operations.iter().any(|op| op.output() == at as i64),
+                class: class(tensor),
                 uid: canonical.uids[at],
                 by_value: tensor.by_value.then_some(tensor.dtype),
                 bytes: tensor.span_bytes()?,
@@ -237,6 +255,7 @@ impl Kiln {
             inner: Arc::new(PlanInner {
                 graph: graph.clone(),
                 device: self.inner.device.clone(),
+                owner: self.inner.device.owner(),
                 config: config.clone(),
                 report,
                 kernel: loaded.kernel.clone(),

@@ -21,6 +21,8 @@ pub struct ExecutionPlan {
 pub(super) struct PlanInner {
     pub(super) graph: OperationGraph,
     pub(super) device: Device,
+    /// The device's identity, as buffers know it.
+    pub(super) owner: usize,
     pub(super) config: EngineConfig,
     pub(super) report: BuildReport,
     pub(super) kernel: Arc<dyn Launchable>,
@@ -40,6 +42,12 @@ pub(super) struct Binding {
     pub(super) by_value: Option<DType>,
     /// Bytes the tensor spans.
     pub(super) bytes: u64,
+    /// Whether the plan writes the tensor.
+    pub(super) written: bool,
+    /// Tensors of one class lie alike and are as large as the graph's whole shape: an input and an
+    /// output of a class may be the same memory, because each element is read by the thread that
+    /// writes it. 0 for every other tensor.
+    pub(super) class: u32,
     /// Guaranteed alignment minus 1.
     pub(super) misalignment_mask: u64,
 }
@@ -47,13 +55,13 @@ pub(super) struct Binding {
 impl ExecutionPlan {
     /// Queues the graph on a stream.
     ///
-    /// Inputs and outputs may share memory where a tensor of equal shape, strides and type is both
-    /// read and written; otherwise tensors must not overlap.
+    /// An input and an output may be the same memory where both have the graph's whole (broadcast)
+    /// shape and equal strides and types; otherwise what is written must overlap nothing.
     ///
     /// # Errors
-    /// `BadParam` when the pack lacks a tensor, holds one that is virtual or unknown, or a buffer
-    /// is too small or misaligned, or the stream belongs to another device; `Driver` when the
-    /// launch fails. Nothing was launched then.
+    /// `BadParam` when the pack lacks a tensor, holds one that is virtual or unknown, a buffer is
+    /// too small, misaligned or on another device, what is written overlaps another tensor, or the
+    /// stream belongs to another device; `Driver` when the launch fails. Nothing was launched then.
     pub fn execute(&self, stream: &Stream, pack: &VariantPack) -> Result<()> {
         let plan = &*self.inner;
         if !stream.belongs_to(&plan.device) {
@@ -116,10 +124,16 @@ impl PlanInner {
         let mut arguments = [0u64; N];
         for (index, binding) in self.bindings.iter().enumerate() {
             let argument = match (pack.find(binding.uid, index), binding.by_value) {
-                (Some(Slot::Memory { address, bytes }), None) => {
+                (Some(Slot::Memory { address, bytes, owner }), None) => {
                     let unfit = (address & binding.misalignment_mask) != 0;
                     if (unfit || *bytes < binding.bytes) && binding.bytes != 0 {
                         return Err(self.unfit_buffer(binding, *address, *bytes));
+                    }
+                    if *owner != 0 && *owner != self.owner {
+                        return Err(self.foreign_buffer(binding));
+                    }
+                    if binding.written {
+                        self.check_overlap(index, *address, pack)?;
                     }
                     *address
                 }
@@ -134,6 +148,40 @@ impl PlanInner {
             return Ok(());
         }
         self.kernel.launch(&self.launch, &arguments[..self.parameters], stream.handle())
+    }
+
+    /// Checks a written tensor against every other one.
+    fn check_overlap(&self, at: usize, address: u64, pack: &VariantPack) -> Result<()> {
+        let binding = &self.bindings[at];
+        for (index, other) in self.bindings.iter().enumerate() {
+            let Some(Slot::Memory { address: start, .. }) = pack.find(other.uid, index) else {
+                continue;
+            };
+            let apart = start.saturating_add(other.bytes) <= address
+                || address.saturating_add(binding.bytes) <= *start;
+            let same = *start == address && other.class == binding.class && binding.class != 0;
+            // Of two outputs each is checked against the other, and neither may be the other.
+            let allowed = same && !other.written;
+            if index != at && !apart && !allowed && binding.bytes != 0 {
+                return Err(self.overlap(binding, other));
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn overlap(&self, written: &Binding, other: &Binding) -> Error {
+        let (name, uid) = (self.name(written.uid), written.uid);
+        let other = self.name(other.uid);
+        Error::bad_param(format!(
+            "tensor `{name}` (uid {uid}) is written but its memory overlaps that of `{other}`"
+        ))
+    }
+
+    #[cold]
+    fn foreign_buffer(&self, binding: &Binding) -> Error {
+        let (name, uid) = (self.name(binding.uid), binding.uid);
+        Error::bad_param(format!("tensor `{name}` (uid {uid}): the buffer is on another device"))
     }
 
     #[cold]

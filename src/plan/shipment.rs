@@ -271,7 +271,7 @@ fn catalog_line(simulator: &Kiln, warmed: &Warmed) -> Result<CatalogLine> {
 fn canary(simulator: &Kiln, graph: &OperationGraph, config: &EngineConfig) -> Result<String> {
     let plan = simulator.plan_with(graph, config)?;
     debug_assert_ne!(plan.report().origin, Origin::Memory, "each kernel has one canary");
-    let outputs = simulator.trial(&plan, &random_values(graph, CANARY_SEED))?.outputs;
+    let outputs = simulator.trial(&plan, &random_values(graph, CANARY_SEED)?)?.outputs;
     Ok(digest(graph, &outputs))
 }
 

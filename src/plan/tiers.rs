@@ -10,7 +10,7 @@ use crate::cache::{DiskCache, Flight, Key, Pack, Request, explain};
 use crate::codegen::{KernelSource, Templates};
 use crate::compile::{Compiler, Located, Resources, Search, Toolchain, locate};
 use crate::device::{Device, Launchable};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::graph::GraphDigest;
 use crate::plan::execute::ExecutionPlan;
 use crate::plan::report::Origin;
@@ -26,7 +26,7 @@ pub(super) struct Tiers {
     pub(super) no_jit: bool,
     pub(super) located: OnceLock<Located>,
     pub(super) toolchain: OnceLock<Toolchain>,
-    pub(super) compiler: OnceLock<Compiler>,
+    pub(super) compiler: OnceLock<(Compiler, Toolchain)>,
     /// Held while NVRTC is located or loaded, so that it happens once.
     pub(super) loading: Mutex<()>,
     pub(super) disk: Option<DiskCache>,
@@ -58,29 +58,32 @@ impl Tiers {
             (Err(_), Some(pack)) if self.no_jit => Request::new(source, pack.toolchain()),
             (Err(error), _) => return Err(error),
         };
-        if let Some(found) = self.cached(source, &request, shared_bytes, start) {
+        if let Some(found) = self.cached(source, &request, shared_bytes, start)? {
             return Ok(found);
         }
         if self.no_jit {
             return Err(self.missing(&request));
         }
+        // What compiles is asked for itself: the identity above may be that of a library that has
+        // been replaced since, or that is not on this machine at all.
+        let (compiler, toolchain) = self.compiler()?;
+        let request = Request::new(source, toolchain);
         // Another process may be compiling the same kernel, or have finished just now: wait for a
         // turn, then look once more.
         let key = Key::of(&request);
         let _turn = self.disk.as_ref().and_then(|disk| disk.lock(key));
         if self.disk.as_ref().is_some_and(|disk| disk.path_of(key).exists())
-            && let Some(found) = self.cached(source, &request, shared_bytes, start)
+            && let Some(found) = self.cached(source, &request, shared_bytes, start)?
         {
             return Ok(found);
         }
         let compiling = Instant::now();
-        let image = self.compiler()?.compile(source)?;
-        let compile = compiling.elapsed();
-        let kernel = self.device.load(&image, &source.entry, shared_bytes)?;
+        let image = compiler.compile(source)?;
         if let Some(disk) = &self.disk {
             disk.keep(key);
-            disk.put(&request, &image, compile);
+            disk.put(&request, &image, compiling.elapsed());
         }
+        let kernel = self.device.load(&image, &source.entry, shared_bytes)?;
         let (resources, origin) = (image.resources, Origin::Compiled);
         Ok(Loaded { key, kernel, resources, origin, obtained_in: start.elapsed() })
     }
@@ -119,19 +122,23 @@ impl Tiers {
         request: &Request,
         shared_bytes: u32,
         start: Instant,
-    ) -> Option<Loaded> {
-        let (disk, key) = (self.disk.as_ref()?, Key::of(request));
-        let image = disk.get(key)?;
+    ) -> Result<Option<Loaded>> {
+        let Some(disk) = &self.disk else { return Ok(None) };
+        let key = Key::of(request);
+        let Some(image) = disk.get(key) else { return Ok(None) };
         match self.device.load(&image, &source.entry, shared_bytes) {
             Ok(kernel) => {
                 disk.keep(key);
                 let (resources, origin) = (image.resources, Origin::Disk);
-                Some(Loaded { key, kernel, resources, origin, obtained_in: start.elapsed() })
+                let obtained_in = start.elapsed();
+                Ok(Some(Loaded { key, kernel, resources, origin, obtained_in }))
             }
-            Err(error) => {
+            // The image is at fault: it is rebuilt. Any other failure is the device's.
+            Err(error) if error.kind() == ErrorKind::Compile => {
                 disk.reject(key, "device", &error.to_string());
-                None
+                Ok(None)
             }
+            Err(error) => Err(error),
         }
     }
 
@@ -173,14 +180,12 @@ impl Tiers {
         if let Some(known) = folder.and_then(|folder| Toolchain::recall(located, folder)) {
             return Ok(self.toolchain.get_or_init(|| known).clone());
         }
-        let toolchain = Toolchain::of(self.compiler()?)?;
-        if let Some(Err(error)) = folder.map(|folder| toolchain.remember(located, folder)) {
-            warn!("{error}");
-        }
-        Ok(self.toolchain.get_or_init(|| toolchain).clone())
+        let (_, toolchain) = self.compiler()?;
+        Ok(self.toolchain.get_or_init(|| toolchain.clone()).clone())
     }
 
-    pub(super) fn compiler(&self) -> Result<&Compiler> {
+    /// The compiler and what it is, loaded now if it has not been.
+    pub(super) fn compiler(&self) -> Result<&(Compiler, Toolchain)> {
         if let Some(compiler) = self.compiler.get() {
             return Ok(compiler);
         }
@@ -191,10 +196,18 @@ impl Tiers {
         let located = self.located()?;
         let start = Instant::now();
         let compiler = Compiler::load(&located.path)?;
+        let folder = self.disk.as_ref().map(DiskCache::folder);
+        let toolchain = match folder.and_then(|folder| Toolchain::recall(located, folder)) {
+            Some(known) if known.version == compiler.version() => known,
+            _ => {
+                let asked = Toolchain::of(&compiler)?;
+                if let Some(Err(error)) = folder.map(|folder| asked.remember(located, folder)) {
+                    warn!("{error}");
+                }
+                asked
+            }
+        };
         info!("loaded {compiler:?}, {}, in {:?}", located.found_by, start.elapsed());
-        if self.compiler.set(compiler).is_err() {
-            return Err(Error::internal("NVRTC was loaded twice"));
-        }
-        self.compiler.get().ok_or_else(|| Error::internal("NVRTC was not kept"))
+        Ok(self.compiler.get_or_init(|| (compiler, toolchain)))
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::device::Buffer;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
 use crate::plan::build::Kiln;
 use crate::plan::execute::ExecutionPlan;
@@ -24,7 +24,10 @@ pub struct Trial {
 }
 
 /// Reproducible values in [-2, 2) for every input of a graph.
-pub fn random_values(graph: &OperationGraph, seed: u64) -> Values {
+///
+/// # Errors
+/// `Driver` when there is not enough host memory.
+pub fn random_values(graph: &OperationGraph, seed: u64) -> Result<Values> {
     // xorshift64*: any fixed generator will do, and canaries depend on this one.
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -34,10 +37,26 @@ pub fn random_values(graph: &OperationGraph, seed: u64) -> Values {
         (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 40) as f64 / (1u64 << 22) as f64 - 2.0
     };
     let mut values = |tensor: &TensorDesc| {
-        let count = tensor.elements().unwrap_or(0);
-        (0..count).map(|_| tensor.dtype.round(next())).collect()
+        let count = tensor.elements().unwrap_or(0) as usize;
+        let mut values = Vec::new();
+        values.try_reserve_exact(count).map_err(|_| {
+            Error::driver(format!("failed to allocate {count} values on the host for {tensor}"))
+        })?;
+        values.extend((0..count).map(|_| tensor.dtype.round(next())));
+        Ok((tensor.uid, values))
     };
-    graph.inputs().map(|tensor| (tensor.uid, values(tensor))).collect()
+    graph.inputs().map(&mut values).collect()
+}
+
+/// Host memory for a tensor's span.
+fn zeroed(tensor: &TensorDesc) -> Result<Vec<u8>> {
+    let span = tensor.span_bytes()?;
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(span as usize).map_err(|_| {
+        Error::driver(format!("failed to allocate {span} bytes on the host for {tensor}"))
+    })?;
+    bytes.resize(span as usize, 0);
+    Ok(bytes)
 }
 
 impl Kiln {
@@ -58,7 +77,7 @@ impl Kiln {
                 pack.set_value(tensor.uid, inputs[&tensor.uid][0]);
                 continue;
             }
-            let mut bytes = vec![0; tensor.span_bytes()? as usize];
+            let mut bytes = zeroed(tensor)?;
             let values = inputs.get(&tensor.uid).into_iter().flatten();
             for (value, offset) in values.zip(tensor.offsets()) {
                 tensor.dtype.write(*value, &mut bytes[offset * tensor.dtype.bytes()..]);

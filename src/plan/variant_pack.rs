@@ -5,8 +5,8 @@ use crate::device::Buffer;
 /// What one uid stands for in an execution.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Slot {
-    /// Device memory.
-    Memory { address: u64, bytes: u64 },
+    /// Device memory; `owner` is its device, 0 where only an address was given.
+    Memory { address: u64, bytes: u64, owner: usize },
     /// A host value for a by-value tensor.
     Value(f64),
 }
@@ -30,7 +30,8 @@ impl VariantPack {
 
     /// The same with a tensor at the start of a buffer.
     pub fn with(mut self, uid: i64, buffer: &Buffer) -> Self {
-        self.set_address(uid, buffer.address(), buffer.bytes());
+        let (address, bytes) = (buffer.address(), buffer.bytes());
+        self.set(uid, Slot::Memory { address, bytes, owner: buffer.owner() });
         self
     }
 
@@ -46,9 +47,9 @@ impl VariantPack {
         self
     }
 
-    /// Adds or replaces a tensor at a device address with so many bytes behind it.
+    /// Adds or replaces a tensor at an address of the plan's device with so many bytes behind it.
     pub fn set_address(&mut self, uid: i64, address: u64, bytes: u64) {
-        self.set(uid, Slot::Memory { address, bytes });
+        self.set(uid, Slot::Memory { address, bytes, owner: 0 });
     }
 
     /// Adds or replaces a by-value tensor's element.

@@ -172,9 +172,13 @@ impl Kiln {
         if missing.is_empty() {
             return Ok(origins);
         }
+        let (compiler, toolchain) = self.compiler_and_toolchain()?;
+        if missing.iter().any(|job| job.request.toolchain != *toolchain) {
+            return Err(Error::compile("NVRTC was replaced while the program ran: start it again"));
+        }
         let sources: Vec<KernelSource> = missing.iter().map(|job| job.source.clone()).collect();
         let mut last = Instant::now();
-        let results = compile_all(self.compiler()?, &sources, |position, result| {
+        let results = compile_all(compiler, &sources, |position, result| {
             let job = missing[position];
             // Threads finish in any order: the time since the last one is this one's share.
             let share = last.elapsed();

@@ -18,17 +18,9 @@ pub(super) fn propagated(
     dtype: DType,
 ) -> f64 {
     let exact = op.eval(math, values);
-    let mut errors = [errors, &[0.0; 3]].concat();
-    errors.truncate(values.len());
-    for (slot, alpha) in [op.alpha1, op.alpha2].into_iter().enumerate() {
-        if slot < values.len() && alpha != Real::new(1.0) {
-            // The scaled operand is rounded once. As an error of the operand: half an ulp of it.
-            errors[slot] += values[slot].abs() * math.dtype().epsilon() / 2.0;
-        }
-    }
     let mut error = mode_error(op, math, values, exact);
     if errors.iter().any(|error| *error > 0.0) {
-        error += corner_deviation(op, math, values, &errors, exact);
+        error += corner_deviation(op, math, values, errors, exact);
     }
     if error == 0.0 {
         return 0.0;
@@ -77,8 +69,8 @@ pub fn mode_error(op: &Pointwise, math: Math, values: &[f64], exact: f64) -> f64
     let scaled = op.alpha1.get() != 1.0 || op.alpha2.get() != 1.0;
     // In units of epsilon.
     let units = match op.mode {
-        // One product is fused into the sum, the other is rounded by itself.
-        Mode::Add | Mode::Sub if scaled => y + dy,
+        // The fused product is exact in f64, its sum is rounded to f64 before it is rounded again.
+        Mode::Add | Mode::Sub if scaled => y,
         Mode::Add | Mode::Sub | Mode::Mul | Mode::Div | Mode::Sqrt | Mode::Mod => 0.0,
         Mode::AddSquare => y,
         Mode::Exp | Mode::Log | Mode::Sin | Mode::Cos | Mode::Rsqrt | Mode::Erf => 2.0 * y,
@@ -108,10 +100,18 @@ pub fn mode_error(op: &Pointwise, math: Math, values: &[f64], exact: f64) -> f64
         }
         _ => 0.0,
     };
+    // An infinite gradient times a slope that underflows in one precision and not in the other is
+    // NaN in one and infinite in the other.
+    let gradient = op.mode.class() == ModeClass::Backward && op.mode != Mode::ReluBwd;
+    if gradient && dy.is_infinite() {
+        return f64::INFINITY;
+    }
     let smooth = units > 0.0 && op.mode.class() != ModeClass::Select && units.is_finite();
     let counted = if math == Math::F64 { 2.0 * units } else { units };
-    // Below the normal range an ulp no longer shrinks with the value.
-    if smooth { counted * epsilon + 2.0 * math.dtype().smallest() } else { 0.0 }
+    // Below the normal range an ulp no longer shrinks with the value: that of a factor is scaled by
+    // what it is multiplied with.
+    let factors = 2.0 + x.abs() + dy + (x * dy).abs();
+    if smooth { counted * epsilon + factors * math.dtype().smallest() } else { 0.0 }
 }
 
 /// A rounded factor inside an exponential shifts its argument by half an ulp of the product.

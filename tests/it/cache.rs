@@ -108,8 +108,8 @@ fn damage_is_a_rebuild() {
     let mut flipped = whole.clone();
     *flipped.last_mut().unwrap() ^= 1;
     for (damaged, reason) in [
-        (&flipped[..], "payload digest differs"),
-        (&whole[..whole.len() / 2], "payload digest differs"),
+        (&flipped[..], "digest differs"),
+        (&whole[..whole.len() / 2], "digest differs"),
         (&whole[..7], "not an entry, or cut short"),
         (&[], "not an entry, or cut short"),
     ] {

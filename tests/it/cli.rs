@@ -230,7 +230,7 @@ fn cache_looks_after_its_folder() {
     let output = kiln(&with(cache, &["cache", "verify"]));
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains(&format!("{key}.kiln: payload digest differs")), "{text}");
+    assert!(text.contains(&format!("{key}.kiln: digest differs")), "{text}");
     assert!(succeeds(&with(cache, &["cache", "clear"])).starts_with("removed  2 entries"));
     assert!(
         succeeds(&with(cache, &["cache", "gc", "--budget", "1M"]))

@@ -151,7 +151,10 @@ fn parameters_out_of_range() {
         "relu_fwd: relu_lower_clip 3 is not at most relu_upper_clip 2",
         Pointwise::new(Mode::ReluFwd).relu(3.0, 2.0, 0.0),
     );
-    check("swish_fwd: beta is 0", Pointwise::new(Mode::SwishFwd).shape(0.0));
+    check(
+        "swish_fwd: beta is 0 in the math precision",
+        Pointwise::new(Mode::SwishFwd).shape(1e-60),
+    );
 }
 
 #[test]
@@ -238,9 +241,51 @@ fn variant_packs() {
         "the stream belongs to another device than the plan",
         plan.execute(&other.default_stream(), &whole),
     );
+    let elsewhere = other.alloc(400).unwrap();
+    refuse(
+        "tensor `x` (uid 1): the buffer is on another device",
+        &whole.clone().with(x, &elsewhere),
+    );
+    let mut shifted = whole.clone();
+    shifted.set_address(x, to.address() + 16, 400);
+    refuse("tensor `y` (uid 4) is written but its memory overlaps that of `x`", &shifted);
     assert_eq!(to.to_vec().unwrap(), [7; 400], "a refused call writes nothing");
     plan.execute(&kiln.stream(), &whole).unwrap();
     assert_eq!(DType::F32.read(&to.to_vec().unwrap()), 1.0);
+}
+
+#[test]
+fn memory_shared_with_a_broadcast_operand() {
+    // Every row reads the bias while the first one would overwrite it.
+    let kiln = harness::kiln();
+    let mut graph = OperationGraph::builder();
+    let x = graph.input("x", &[64, 768], DType::F32);
+    let bias = graph.input("bias", &[1, 768], DType::F32);
+    let y = graph.pointwise(Pointwise::new(Mode::Add), &[x, bias]).unwrap();
+    let doubled = graph.pointwise(Pointwise::new(Mode::Add), &[bias, bias]).unwrap();
+    graph.output(y, "y", DType::F32);
+    graph.output(doubled, "doubled", DType::F32);
+    let plan = kiln.plan(&graph.build().unwrap()).unwrap();
+    let buffer = |bytes: u64| kiln.device().alloc(bytes).unwrap();
+    let (xs, row) = (buffer(64 * 768 * 4), buffer(768 * 4));
+    let pack = VariantPack::new().with(x, &xs).with(bias, &row).with(y, &xs).with(doubled, &row);
+    refused(
+        ErrorKind::BadParam,
+        "tensor `doubled` (uid 4) is written but its memory overlaps that of `bias`",
+        plan.execute(&kiln.stream(), &pack),
+    );
+}
+
+#[test]
+fn events_of_two_devices() {
+    let target = kiln::target::Target::sim();
+    let devices = [0, 1].map(|_| kiln::device::Device::null(target.clone()));
+    let [first, second] = devices.map(|device| device.default_stream().record().unwrap());
+    refused(
+        ErrorKind::BadParam,
+        "the two events are of different devices",
+        first.elapsed_ms(&second),
+    );
 }
 
 #[test]

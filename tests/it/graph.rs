@@ -182,6 +182,24 @@ fn json_round_trips_with_every_parameter() {
 }
 
 #[test]
+fn infinite_clips_survive_json_and_null_is_no_default() {
+    let mut graph = OperationGraph::builder();
+    let x = graph.input("x", &[4], DType::F32);
+    let clip = Pointwise::new(Mode::ReluFwd).relu(f64::NEG_INFINITY, 6.0, 0.0);
+    let y = graph.pointwise(clip, &[x]).unwrap();
+    graph.output(y, "y", DType::F32);
+    let graph = graph.build().unwrap();
+    let text = graph.to_json();
+    assert!(text.contains("\"relu_lower_clip\": \"-inf\""), "{text}");
+    assert_eq!(OperationGraph::from_json(&text).unwrap(), graph);
+    let error =
+        OperationGraph::from_json(&text.replace("\"-inf\"", "null")).unwrap_err().to_string();
+    assert!(error.contains("expected a number, \"inf\" or \"-inf\""), "{error}");
+    let error = OperationGraph::from_json(&text.replace("\"x\"", "\"#2\"")).unwrap_err();
+    assert_eq!(error.to_string(), "tensor `#2`: a name must not begin with `#`, which marks uids");
+}
+
+#[test]
 fn the_example_problems_are_valid() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/problems");
     let mut count = 0;

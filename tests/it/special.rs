@@ -132,6 +132,56 @@ fn nan_and_infinity_go_where_the_reference_sends_them() {
 }
 
 #[test]
+fn tails_of_activations_neither_overflow_nor_vanish() {
+    let values: Vec<f64> = (0..240).map(|at| f64::from(at) - 120.0).collect();
+    for kiln in harness::dialects() {
+        for op in [
+            Pointwise::new(Mode::SigmoidFwd),
+            Pointwise::new(Mode::SwishFwd),
+            Pointwise::new(Mode::SwishFwd).shape(1.7),
+            Pointwise::new(Mode::SoftplusFwd),
+            Pointwise::new(Mode::TanhFwd),
+            Pointwise::new(Mode::EluFwd),
+        ] {
+            for math in [Math::F32, Math::F64] {
+                let dtype = math.dtype();
+                let (graph, inputs) = unary(op.math(math), dtype, dtype, values.clone());
+                harness::check(kiln, &graph, None, &inputs, &format!("{op} {dtype}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn scaled_operands_and_parameters_are_rounded_before_anything_is_decided() {
+    let huge = [3e38, -3e38, 1e30, 2.0, f64::INFINITY, f64::NEG_INFINITY];
+    for kiln in harness::dialects() {
+        for mode in [Mode::Log, Mode::Sqrt, Mode::Rsqrt, Mode::GeluFwd, Mode::Floor, Mode::SwishFwd]
+        {
+            let op = Pointwise::new(mode).alphas(1.7, 1.0);
+            let values = huge.iter().map(|value| DType::F32.round(*value)).collect();
+            let (graph, inputs) = unary(op, DType::F32, DType::F32, values);
+            harness::check(kiln, &graph, None, &inputs, mode.name());
+        }
+        // A clip beyond f32 is no clip in f32; a slope below f32 is none.
+        for op in [
+            Pointwise::new(Mode::ReluFwd).relu(0.0, 1e300, 0.0),
+            Pointwise::new(Mode::ReluFwd).relu(0.0, f64::INFINITY, 1e-50),
+        ] {
+            let (graph, inputs) = unary(op, DType::F32, DType::F32, huge.to_vec());
+            harness::check(kiln, &graph, None, &inputs, &op.to_string());
+        }
+        let mut graph = OperationGraph::builder();
+        let (x, dy) = (graph.input("x", &[6], DType::F32), graph.input("dy", &[6], DType::F32));
+        let op = Pointwise::new(Mode::ReluBwd).relu(0.0, 1e300, 0.0);
+        let dx = graph.pointwise(op, &[x, dy]).unwrap();
+        graph.output(dx, "dx", DType::F32);
+        let inputs = Values::from([(x, huge.to_vec()), (dy, vec![3.0; 6])]);
+        harness::check(kiln, &graph.build().unwrap(), None, &inputs, "relu_bwd");
+    }
+}
+
+#[test]
 fn a_buffer_may_be_input_and_output() {
     let kiln = harness::kiln();
     let mut graph = OperationGraph::builder();

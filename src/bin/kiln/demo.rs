@@ -66,7 +66,7 @@ pub fn demo(args: &DemoArgs) -> kiln::Result<ExitCode> {
     }
     for [height, width] in SHAPES {
         let graph = chain(height, width)?;
-        let inputs = plan::random_values(&graph, 1);
+        let inputs = plan::random_values(&graph, 1)?;
         let plan = kiln.plan(&graph)?;
         let ran = kiln.trial(&plan, &inputs)?;
         let checks = problem::check(&graph, &inputs, &ran)?;

@@ -33,7 +33,8 @@ Exit codes:
   5  the device or the operating system failed
 
 Environment: KILN_DEVICE, KILN_CACHE_DIR, KILN_NVRTC, KILN_TEMPLATES stand in for the options of the
-same names; KILN_LOG filters log messages, such as KILN_LOG=kiln=debug.";
+same names. KILN_CACHE_BYTES is the cache's budget, KILN_PACKS lists packs separated by colons,
+KILN_NO_JIT=1 forbids compiling, KILN_LOG filters log messages, such as KILN_LOG=kiln=debug.";
 
 /// CUDA kernels specialised at run time, on a GPU or on a simulated device.
 #[derive(Parser)]

@@ -50,12 +50,15 @@ pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
     let graph = problem::read_graph(&args.problem)?;
     let inputs = match (&args.inputs, args.random) {
         (Some(path), _) => problem::read_inputs(path, &graph)?,
-        (None, Some(seed)) => plan::random_values(&graph, seed),
+        (None, Some(seed)) => plan::random_values(&graph, seed)?,
         (None, None) => {
             return Err(Error::with(ErrorKind::BadParam, "neither --inputs nor --random is given"));
         }
     };
     let kiln = args.device.open()?;
+    if args.check && kiln.device().kind() == "null" {
+        return Err(Error::with(ErrorKind::BadParam, "--check: the null device computes nothing"));
+    }
     let plan = match &args.config {
         Some(config) => kiln.plan_with(&graph, config)?,
         None => kiln.plan(&graph)?,

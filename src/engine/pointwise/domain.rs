@@ -152,7 +152,8 @@ fn axis_order(graph: CanonicalGraph<'_>, shape: &[i64]) -> Vec<usize> {
         .iter()
         .filter(|tensor| !tensor.is_virtual)
         .max_by_key(|tensor| {
-            let bytes = tensor.elements().unwrap_or(0) * tensor.dtype.bytes() as i64;
+            let elements = tensor.elements().unwrap_or(i64::MAX);
+            let bytes = elements.saturating_mul(tensor.dtype.bytes() as i64);
             (bytes, written(tensor.uid), std::cmp::Reverse(tensor.uid))
         })
         .expect("a graph has an output");

@@ -26,6 +26,9 @@ const REGISTERS_SM: i64 = 65536;
 /// The most registers of one thread.
 const REGISTERS_THREAD_MAX: i64 = 255;
 
+/// The most blocks of a grid.
+const GRID_MAX: i64 = i32::MAX as i64;
+
 /// How one tensor is accessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Access {
@@ -68,7 +71,8 @@ impl Schedule {
         let (threads, persistent) = (config.knob("threads")?, config.knob("grid")? == 1);
         let needed = registers(graph, domain, vector, items);
         let available = (REGISTERS_SM / threads).min(REGISTERS_THREAD_MAX);
-        if needed > available {
+        // The estimate steers away from spills; the smallest setting is for the assembler to judge.
+        if needed > available && (vector > 1 || items > 1) {
             return Err(Error::not_supported(format!(
                 "{config} needs about {needed} registers of a thread's {available}"
             )));
@@ -77,13 +81,21 @@ impl Schedule {
         let fixed_columns = persistent && has_row_operand(graph, domain);
         let block_chunks = block_chunks(chunks, threads);
         let column_blocks = ceil_div(chunks, block_chunks);
+        if fixed_columns && column_blocks > GRID_MAX {
+            return Err(Error::not_supported(format!(
+                "{config} needs {column_blocks} blocks side by side, more than a grid has; \
+                 use grid=0"
+            )));
+        }
         let blocks = match fixed_columns {
             true => ceil_div(domain.rows(), threads / block_chunks * items)
                 .saturating_mul(column_blocks),
             false => ceil_div(domain.rows().saturating_mul(chunks), threads * items),
         };
-        let grid = match (persistent, u32::try_from(blocks).ok().filter(|n| *n <= i32::MAX as u32))
-        {
+        let grid = match (
+            persistent,
+            u32::try_from(blocks).ok().filter(|count| i64::from(*count) <= GRID_MAX),
+        ) {
             (false, Some(blocks)) => Grid::Fixed(blocks),
             (false, None) => {
                 return Err(Error::not_supported(format!(
@@ -92,7 +104,7 @@ impl Schedule {
             }
             (true, Some(0)) => Grid::Fixed(0),
             (true, blocks) => Grid::Resident {
-                blocks_max: blocks.unwrap_or(i32::MAX as u32),
+                blocks_max: blocks.unwrap_or(GRID_MAX as u32),
                 multiple_of: if fixed_columns { column_blocks as u32 } else { 1 },
             },
         };
@@ -263,8 +275,9 @@ pub(super) fn heuristic(
     }
     let passes = tiles(vector) / items / threads_max.max(1);
     let blocks = tiles(vector) / (items * threads);
-    let persistent =
-        (has_row_operand(graph, domain) && passes >= 4) || blocks > i64::from(i32::MAX);
+    let rows = has_row_operand(graph, domain);
+    let columns_fit = ceil_div(domain.columns(), vector * threads) <= GRID_MAX / 32;
+    let persistent = (rows && passes >= 4 && columns_fit) || (!rows && blocks > GRID_MAX);
     let settings = [
         ("grid", i64::from(persistent)),
         ("items", items),
