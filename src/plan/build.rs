@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use dashmap::DashMap;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use crate::cache::{DiskCache, Flight};
 use crate::codegen::{KernelSource, Templates};
@@ -51,6 +51,7 @@ impl Kiln {
                 search: resolved.search,
                 packs: resolved.packs,
                 no_jit: resolved.no_jit,
+                dump: resolved.dump,
                 located: OnceLock::new(),
                 toolchain: OnceLock::new(),
                 compiler: OnceLock::new(),
@@ -141,10 +142,19 @@ impl Kiln {
             Origin::Memory => start.elapsed(),
             _ => loaded.obtained_in,
         };
-        let (key, resources) = (loaded.key, loaded.resources);
+        let (key, resources) = (loaded.key, loaded.image.resources);
         debug!("{origin} {} {key:?} in {obtain:?}", source.stem);
-        let report = BuildReport { key, stem: source.stem, origin, render, obtain, resources };
-        self.assemble(graph, config, &kernel.launch, &loaded, report)
+        let report =
+            BuildReport { key, stem: source.stem.clone(), origin, render, obtain, resources };
+        let plan = self.assemble(graph, config, kernel, source, &loaded, report)?;
+        if let Some((folder, filter)) = &self.inner.dump
+            && plan.report().stem.contains(filter.as_str())
+            && let Err(error) = plan.dump(folder)
+        {
+            // A dump is for people: it never fails a call.
+            warn!("{error}");
+        }
+        Ok(plan)
     }
 
     /// The source a configuration gives for a graph, without compiling it.
@@ -212,10 +222,12 @@ impl Kiln {
         &self,
         graph: &OperationGraph,
         config: &EngineConfig,
-        launch: &LaunchPlan,
+        kernel: KernelPlan,
+        source: KernelSource,
         loaded: &Loaded,
         report: BuildReport,
     ) -> Result<ExecutionPlan> {
+        let KernelPlan { spec, launch } = kernel;
         let canonical = graph.canonical();
         let whole = |tensor: &TensorDesc| {
             let axes = 0..tensor.dims.len();
@@ -260,11 +272,14 @@ impl Kiln {
                 report,
                 kernel: loaded.kernel.clone(),
                 launch: Launch {
-                    grid: self.grid(launch, loaded.resources),
+                    grid: self.grid(&launch, loaded.image.resources),
                     threads: launch.threads,
                     shared_bytes: launch.shared_bytes,
                     cooperative: launch.cooperative,
                 },
+                spec,
+                source,
+                image: loaded.image.clone(),
                 bindings,
                 parameters: passed.len(),
             }),

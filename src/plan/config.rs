@@ -18,10 +18,11 @@ use crate::error::{Error, Result};
 /// | `cache_bytes` | `KILN_CACHE_BYTES`: the disk cache's budget | 1 GiB |
 /// | `packs` | `KILN_PACKS`: files separated by colons, the first wins | none |
 /// | `no_jit` | `KILN_NO_JIT`: 1 to fail rather than compile | compile |
+/// | `dump` | `KILN_DUMP`: a folder; `KILN_DUMP_FILTER`: part of the stems wanted | no dumps |
 /// | `nvrtc` | `KILN_NVRTC`: the library or its folder | searched for |
 /// | `templates` | `KILN_TEMPLATES`: a folder laid out as `templates/` | embedded |
 ///
-/// These seven are all the variables the library reads. The command line tool also reads
+/// These are all the variables the library reads. The command line tool also reads
 /// `KILN_LOG`: a filter for log messages, such as `kiln=debug`.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
@@ -35,6 +36,8 @@ pub struct Config {
     pub packs: Option<Vec<Pack>>,
     /// Strict mode: fail with the missing key and its explanation instead of compiling.
     pub no_jit: Option<bool>,
+    /// A folder that every planned kernel is dumped to, one folder each.
+    pub dump: Option<PathBuf>,
     /// Keep compiled kernels in memory only.
     pub no_disk_cache: bool,
     /// The NVRTC library or the folder it is in.
@@ -52,6 +55,7 @@ pub(super) struct Resolved {
     pub(super) cache_bytes: u64,
     pub(super) packs: Vec<Pack>,
     pub(super) no_jit: bool,
+    pub(super) dump: Option<(PathBuf, String)>,
     pub(super) search: Search,
     pub(super) templates: Option<PathBuf>,
 }
@@ -107,6 +111,11 @@ impl Config {
             cache_bytes,
             packs,
             no_jit,
+            dump: self
+                .dump
+                .clone()
+                .or_else(|| path("KILN_DUMP"))
+                .map(|folder| (folder, env::var("KILN_DUMP_FILTER").unwrap_or_default())),
             search: Search { configured: self.nvrtc.clone(), environment: path("KILN_NVRTC") },
             templates: self.templates.clone().or_else(|| path("KILN_TEMPLATES")),
         })

@@ -4,9 +4,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::codegen::KernelSource;
+use crate::compile::Image;
 use crate::device::{Device, Launch, Launchable, Stream};
 use crate::dtype::DType;
-use crate::engine::EngineConfig;
+use crate::engine::{EngineConfig, KernelSpec};
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
 use crate::plan::report::BuildReport;
@@ -24,6 +26,9 @@ pub(super) struct PlanInner {
     /// The device's identity, as buffers know it.
     pub(super) owner: usize,
     pub(super) config: EngineConfig,
+    pub(super) spec: KernelSpec,
+    pub(super) source: KernelSource,
+    pub(super) image: Arc<Image>,
     pub(super) report: BuildReport,
     pub(super) kernel: Arc<dyn Launchable>,
     /// `grid` 0: the graph has no element, nothing is launched.
@@ -96,6 +101,27 @@ impl ExecutionPlan {
     /// The engine and knobs it runs with.
     pub fn config(&self) -> &EngineConfig {
         &self.inner.config
+    }
+
+    /// What its kernel was generated from.
+    pub fn spec(&self) -> &KernelSpec {
+        &self.inner.spec
+    }
+
+    /// The source of its kernel.
+    pub fn source(&self) -> &KernelSource {
+        &self.inner.source
+    }
+
+    /// The compiled kernel.
+    pub fn image(&self) -> &Image {
+        &self.inner.image
+    }
+
+    /// The names of the tensors its kernel takes, in the order of the parameters.
+    pub fn arguments(&self) -> Vec<&str> {
+        let parameters = &self.inner.bindings[..self.inner.parameters];
+        parameters.iter().map(|binding| self.inner.name(binding.uid)).collect()
     }
 
     /// How it came to be.

@@ -5,6 +5,7 @@
 
 mod build;
 mod config;
+mod dump;
 mod execute;
 mod manifest;
 mod report;

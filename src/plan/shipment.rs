@@ -126,8 +126,7 @@ impl Kiln {
             packs: Some(pack.into_iter().cloned().collect()),
             no_jit: Some(pack.is_some()),
             nvrtc: self.nvrtc().ok().map(|located| located.path),
-            templates: None,
-            cache_bytes: None,
+            ..Config::default()
         })
     }
 

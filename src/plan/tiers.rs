@@ -1,5 +1,6 @@
 //! Where kernels come from: memory, packs, the disk cache, and at last the compiler.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,7 @@ use tracing::{info, warn};
 
 use crate::cache::{DiskCache, Flight, Key, Pack, Request, explain};
 use crate::codegen::{KernelSource, Templates};
-use crate::compile::{Compiler, Located, Resources, Search, Toolchain, locate};
+use crate::compile::{Compiler, Image, Located, Search, Toolchain, locate};
 use crate::device::{Device, Launchable};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::GraphDigest;
@@ -22,6 +23,8 @@ pub(super) struct Tiers {
     pub(super) search: Search,
     /// Searched in this order, before the disk cache.
     pub(super) packs: Vec<Pack>,
+    /// Where kernels are dumped as they are planned, and which: those whose stem holds the text.
+    pub(super) dump: Option<(PathBuf, String)>,
     /// Never compile.
     pub(super) no_jit: bool,
     pub(super) located: OnceLock<Located>,
@@ -40,7 +43,7 @@ pub(super) struct Tiers {
 pub(super) struct Loaded {
     pub(super) key: Key,
     pub(super) kernel: Arc<dyn Launchable>,
-    pub(super) resources: Resources,
+    pub(super) image: Arc<Image>,
     pub(super) origin: Origin,
     pub(super) obtained_in: Duration,
 }
@@ -84,8 +87,8 @@ impl Tiers {
             disk.put(&request, &image, compiling.elapsed());
         }
         let kernel = self.device.load(&image, &source.entry, shared_bytes)?;
-        let (resources, origin) = (image.resources, Origin::Compiled);
-        Ok(Loaded { key, kernel, resources, origin, obtained_in: start.elapsed() })
+        let (image, origin) = (Arc::new(image), Origin::Compiled);
+        Ok(Loaded { key, kernel, image, origin, obtained_in: start.elapsed() })
     }
 
     fn packed(&self, source: &KernelSource, shared_bytes: u32, start: Instant) -> Option<Loaded> {
@@ -94,20 +97,14 @@ impl Tiers {
             let loaded = pack.get(key).and_then(|entry| match entry {
                 Some(entry) => {
                     let kernel = self.device.load(&entry.image, &source.entry, shared_bytes)?;
-                    Ok(Some((kernel, entry.image.resources)))
+                    Ok(Some((kernel, Arc::new(entry.image))))
                 }
                 None => Ok(None),
             });
             match loaded {
-                Ok(Some((kernel, resources))) => {
+                Ok(Some((kernel, image))) => {
                     let obtained_in = start.elapsed();
-                    return Some(Loaded {
-                        key,
-                        kernel,
-                        resources,
-                        origin: Origin::Pack,
-                        obtained_in,
-                    });
+                    return Some(Loaded { key, kernel, image, origin: Origin::Pack, obtained_in });
                 }
                 Ok(None) => {}
                 Err(error) => warn!("{error}; the next tier is asked"),
@@ -129,9 +126,9 @@ impl Tiers {
         match self.device.load(&image, &source.entry, shared_bytes) {
             Ok(kernel) => {
                 disk.keep(key);
-                let (resources, origin) = (image.resources, Origin::Disk);
+                let (image, origin) = (Arc::new(image), Origin::Disk);
                 let obtained_in = start.elapsed();
-                Ok(Some(Loaded { key, kernel, resources, origin, obtained_in }))
+                Ok(Some(Loaded { key, kernel, image, origin, obtained_in }))
             }
             // The image is at fault: it is rebuilt. Any other failure is the device's.
             Err(error) if error.kind() == ErrorKind::Compile => {

@@ -294,6 +294,35 @@ fn packs_ship_a_deployment() {
 }
 
 #[test]
+fn dumps_hold_everything_about_a_kernel() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().to_str().unwrap();
+    let shown = succeeds(&["dump", PROBLEM, "-o", output]);
+    let own = Path::new(shown.trim_end());
+    let read = |name: &str| std::fs::read_to_string(own.join(name)).unwrap();
+    let spec = json(&read("spec.json"));
+    assert_eq!(spec["launch"]["arguments"], serde_json::json!(["dy", "loss_scale", "x", "dx"]));
+    assert!(read("kernel.cu").contains("op::swish_bwd(x, scaled, 1.5f)"));
+    assert!(read("options.txt").contains("--fmad=false"));
+    assert!(read("kernel.ptx").contains(".entry pointwise"));
+    assert!(std::fs::read(own.join("kernel.cubin")).unwrap().starts_with(b"\x7fELF"));
+    let problem = own.join("problem.json");
+    succeeds(&["run", problem.to_str().unwrap(), "--random", "1", "--check"]);
+    // Every kernel of a run, filtered.
+    let all = folder.path().join("all");
+    let run = |filter: &str| {
+        let status = Command::new(env!("CARGO_BIN_EXE_kiln"))
+            .args(["run", PROBLEM, "--random", "1"])
+            .env("KILN_CACHE_DIR", harness::cache_dir())
+            .envs([("KILN_DUMP", all.to_str().unwrap()), ("KILN_DUMP_FILTER", filter)])
+            .output();
+        assert!(status.unwrap().status.success());
+        std::fs::read_dir(&all).map_or(0, Iterator::count)
+    };
+    assert_eq!((run("gemm"), run("pointwise")), (0, 1));
+}
+
+#[test]
 fn the_environment_stands_in_for_options() {
     let folder = tempfile::tempdir().unwrap();
     let run = |variable: &str, value: &str, arguments: &[&str]| {
@@ -332,7 +361,7 @@ fn the_environment_stands_in_for_options() {
 
 #[test]
 fn every_command_has_help_with_examples() {
-    for command in ["demo", "run", "engines", "cache", "warm", "pack"] {
+    for command in ["demo", "run", "engines", "cache", "warm", "pack", "dump"] {
         let text = succeeds(&[command, "--help"]);
         assert!(text.contains("Examples:\n  kiln "), "{text}");
     }

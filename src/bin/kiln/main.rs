@@ -9,6 +9,7 @@ macro_rules! say {
 mod cache;
 mod demo;
 mod doctor;
+mod dump;
 mod engines;
 mod pack;
 mod problem;
@@ -34,7 +35,8 @@ Exit codes:
 
 Environment: KILN_DEVICE, KILN_CACHE_DIR, KILN_NVRTC, KILN_TEMPLATES stand in for the options of the
 same names. KILN_CACHE_BYTES is the cache's budget, KILN_PACKS lists packs separated by colons,
-KILN_NO_JIT=1 forbids compiling, KILN_LOG filters log messages, such as KILN_LOG=kiln=debug.";
+KILN_NO_JIT=1 forbids compiling, KILN_DUMP is a folder
+for dumps of every kernel, KILN_LOG filters log messages, such as KILN_LOG=kiln=debug.";
 
 /// CUDA kernels specialised at run time, on a GPU or on a simulated device.
 #[derive(Parser)]
@@ -50,6 +52,8 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Run a problem file on tensors from a safetensors file
     Run(run::RunArgs),
+    /// Write everything about a problem's kernel to a folder: source, PTX, cubin, launch
+    Dump(dump::DumpArgs),
     /// Show which engines can run a problem, with knobs, and why the others can not
     Engines(engines::EnginesArgs),
     /// Compile the kernels of a manifest ahead of the first call
@@ -103,6 +107,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Demo(args) => demo::demo(&args),
         Command::Run(args) => run::run(&args),
+        Command::Dump(args) => dump::dump(&args),
         Command::Engines(args) => engines::engines(&args),
         Command::Warm(args) => warm::warm(&args),
         Command::Pack(args) => pack::pack(&args),
