@@ -14,6 +14,7 @@ mod lease;
 mod lock;
 mod map;
 mod pack;
+mod signature;
 
 pub use collect::{Collected, EntryFile};
 pub use counters::Counts;
@@ -24,3 +25,4 @@ pub use flight::Flight;
 pub use key::{Key, Request};
 pub use lock::KeyLock;
 pub use pack::{Pack, PackItem};
+pub use signature::{PackSigner, TrustRoot};

@@ -7,6 +7,7 @@
 //! rows                       80 bytes each, sorted by key: key, digest, offset, length
 //! entries                    as in the disk cache, one after another
 //! catalog                    JSON, for people and for verification
+//! trailer                    in a signed pack: who vouches for it (signature.rs)
 //! ```
 //! Opening reads the header only. Finding a kernel is a binary search in the mapped rows; every
 //! byte of an entry is checked against its row before it is used.
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::cache::entry::Entry;
 use crate::cache::key::{Key, Request, SCHEMA};
 use crate::cache::map::map;
+use crate::cache::signature::{PackSigner, TRAILER_BYTES, TrustRoot, signer};
 use crate::compile::Toolchain;
 use crate::error::{Error, Result};
 use crate::target::Arch;
@@ -37,6 +39,7 @@ struct Header {
     toolchain: Toolchain,
     catalog_offset: u64,
     catalog_bytes: u64,
+    catalog_blake3: String,
 }
 
 /// An open pack; clones share the mapping.
@@ -250,7 +253,9 @@ impl Pack {
         let range = catalog_offset
             .checked_add(catalog_bytes)
             .and_then(|end| self.bytes.get().get(catalog_offset as usize..end as usize));
-        range.and_then(|bytes| std::str::from_utf8(bytes).ok()).ok_or_else(|| {
+        let digest = self.header.catalog_blake3.as_str();
+        let sound = range.filter(|bytes| blake3::hash(bytes).to_hex().as_str() == digest);
+        sound.and_then(|bytes| std::str::from_utf8(bytes).ok()).ok_or_else(|| {
             let name = self.name.display();
             Error::bad_param(format!("pack `{name}`: its catalog is damaged"))
         })
@@ -277,6 +282,7 @@ impl Pack {
                 toolchain: toolchain.clone(),
                 catalog_offset: entries_at + entries_bytes,
                 catalog_bytes: catalog.len() as u64,
+                catalog_blake3: blake3::hash(catalog.as_bytes()).to_hex().to_string(),
             };
             // Padded to a fixed size: the offsets in it depend on its own length.
             let mut text = serde_json::to_string(&header).expect("plain data is JSON");
@@ -301,18 +307,65 @@ impl Pack {
         }
         items.iter().for_each(|item| out.extend(&item.entry));
         out.extend(catalog.as_bytes());
-        let failed = |error: std::io::Error| {
-            Error::driver(format!("failed to write pack `{}`: {error}", path.display()))
-        };
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let folder = folder.unwrap_or(Path::new("."));
-        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
-        file.write_all(&out).and_then(|()| file.as_file().sync_all()).map_err(failed)?;
-        let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-        fs::set_permissions(file.path(), readable).map_err(failed)?;
-        file.persist(path).map_err(|error| failed(error.error))?;
-        Ok(())
+        replace(path, &out)
     }
+
+    /// What a signature covers: everything before the entries.
+    fn signed(&self) -> &[u8] {
+        &self.bytes.get()[..self.rows_at + self.rows * ROW_BYTES]
+    }
+
+    /// Who signed the pack; `None` when nobody has.
+    ///
+    /// # Errors
+    /// `BadParam` when it is signed and the signature is wrong.
+    pub fn signer(&self) -> Result<Option<TrustRoot>> {
+        signer(self.bytes.get(), self.signed())
+            .map_err(|what| Error::bad_param(format!("pack `{}`: {what}", self.name.display())))
+    }
+
+    /// Refuses a pack that none of the roots has signed.
+    ///
+    /// # Errors
+    /// `BadParam` when it is unsigned, signed by another key, or its signature is wrong.
+    pub fn require_trust(&self, roots: &[TrustRoot]) -> Result<()> {
+        let name = self.name.display();
+        match self.signer()? {
+            Some(root) if roots.contains(&root) => Ok(()),
+            Some(root) => Err(Error::bad_param(format!(
+                "pack `{name}`: it is signed by {}, which is not a trust root",
+                root.to_hex()
+            ))),
+            None => Err(Error::bad_param(format!("pack `{name}`: it is not signed"))),
+        }
+    }
+
+    /// Signs a pack file; an earlier signature is replaced.
+    ///
+    /// # Errors
+    /// `BadParam` when it is not a pack, `Driver` when it can not be written.
+    pub fn sign(path: &Path, key: &PackSigner) -> Result<()> {
+        let pack = Pack::open(path)?;
+        let all = pack.bytes.get();
+        let signed_before = signer(all, pack.signed()) != Ok(None);
+        let end = all.len() - if signed_before { TRAILER_BYTES } else { 0 };
+        replace(path, &[&all[..end], &key.trailer(pack.signed())].concat())
+    }
+}
+
+/// Replaces a file by a whole new one, readable by everyone.
+fn replace(path: &Path, out: &[u8]) -> Result<()> {
+    let failed = |error: std::io::Error| {
+        Error::driver(format!("failed to write pack `{}`: {error}", path.display()))
+    };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
+    file.write_all(out).and_then(|()| file.as_file().sync_all()).map_err(failed)?;
+    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    fs::set_permissions(file.path(), readable).map_err(failed)?;
+    file.persist(path).map_err(|error| failed(error.error))?;
+    Ok(())
 }
 
 fn head<const N: usize>(bytes: &[u8]) -> [u8; N] {
@@ -364,6 +417,37 @@ mod tests {
         let shuffled: Vec<&str> = sources.iter().rev().chain(&sources[..1]).copied().collect();
         write(&path, &shuffled);
         assert_eq!(fs::read(&path).expect("readable"), before);
+    }
+
+    #[test]
+    fn only_trusted_signatures_pass() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("a.kilnpack");
+        let unsigned = write(&path, &["one", "two"]);
+        let key = PackSigner::generate().expect("random numbers");
+        let other = PackSigner::generate().expect("random numbers");
+        let refused = |pack: &Pack| pack.require_trust(&[key.root()]).expect_err("bad").to_string();
+        assert!(refused(&unsigned).ends_with(": it is not signed"));
+        for _ in 0..2 {
+            Pack::sign(&path, &key).expect("writable");
+            let signed = Pack::open(&path).expect("a pack");
+            assert_eq!(signed.signer().expect("right"), Some(key.root()));
+            assert!(signed.require_trust(&[other.root(), key.root()]).is_ok());
+            assert_eq!(signed.bytes(), unsigned.bytes() + TRAILER_BYTES as u64);
+            assert!(signed.verify().is_empty());
+        }
+        // Whatever the signature covers, a flipped bit breaks it.
+        let whole = fs::read(&path).expect("readable");
+        for position in 0..unsigned.signed().len() {
+            let mut forged = whole.clone();
+            forged[position] ^= 1;
+            if let Ok(pack) = Pack::embedded(Vec::leak(forged), "forged") {
+                assert!(pack.require_trust(&[key.root()]).is_err(), "flip at {position}");
+            }
+        }
+        Pack::sign(&path, &other).expect("writable");
+        let text = refused(&Pack::open(&path).expect("a pack"));
+        assert!(text.ends_with("which is not a trust root"), "{text}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::env;
 use std::path::PathBuf;
 
-use crate::cache::{BUDGET_BYTES, Pack};
+use crate::cache::{BUDGET_BYTES, Pack, TrustRoot};
 use crate::compile::Search;
 use crate::device::DeviceChoice;
 use crate::error::{Error, Result};
@@ -17,8 +17,9 @@ use crate::error::{Error, Result};
 /// | `cache_dir` | `KILN_CACHE_DIR`: a folder, or `off` | `$XDG_CACHE_HOME/kiln`, `~/.cache/kiln` |
 /// | `cache_bytes` | `KILN_CACHE_BYTES`: the disk cache's budget | 1 GiB |
 /// | `packs` | `KILN_PACKS`: files separated by colons, the first wins | none |
+/// | `trust_roots` | `KILN_TRUST_ROOTS`: public keys separated by colons | no signature needed |
 /// | `no_jit` | `KILN_NO_JIT`: 1 to fail rather than compile | compile |
-/// | `dump` | `KILN_DUMP`: a folder; `KILN_DUMP_FILTER`: part of the stems wanted | no dumps |
+/// | `dump` | `KILN_DUMP`: a folder; `KILN_DUMP_FILTER`: part of a stem | no dumps |
 /// | `nvrtc` | `KILN_NVRTC`: the library or its folder | searched for |
 /// | `templates` | `KILN_TEMPLATES`: a folder laid out as `templates/` | embedded |
 ///
@@ -34,6 +35,8 @@ pub struct Config {
     pub cache_bytes: Option<u64>,
     /// Packs of prebuilt kernels, searched in this order and before the disk cache.
     pub packs: Option<Vec<Pack>>,
+    /// Public keys: where there is one, packs that none of them has signed are refused.
+    pub trust_roots: Option<Vec<TrustRoot>>,
     /// Strict mode: fail with the missing key and its explanation instead of compiling.
     pub no_jit: Option<bool>,
     /// A folder that every planned kernel is dumped to, one folder each.
@@ -96,6 +99,19 @@ impl Config {
                 .map_err(|error| error.context("environment KILN_PACKS"))?,
             (None, None) => Vec::new(),
         };
+        let trust_roots = match (&self.trust_roots, env::var("KILN_TRUST_ROOTS")) {
+            (Some(roots), _) => roots.clone(),
+            (None, Ok(text)) => text
+                .split(':')
+                .filter(|key| !key.is_empty())
+                .map(TrustRoot::from_hex)
+                .collect::<Result<_>>()
+                .map_err(|error| error.context("environment KILN_TRUST_ROOTS"))?,
+            (None, Err(_)) => Vec::new(),
+        };
+        if !trust_roots.is_empty() {
+            packs.iter().try_for_each(|pack: &Pack| pack.require_trust(&trust_roots))?;
+        }
         let no_jit = match (self.no_jit, env::var("KILN_NO_JIT").as_deref()) {
             (Some(no_jit), _) => no_jit,
             (None, Ok("1")) => true,

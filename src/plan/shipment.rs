@@ -125,6 +125,8 @@ impl Kiln {
             no_disk_cache: pack.is_some() || self.disk_cache().is_none(),
             packs: Some(pack.into_iter().cloned().collect()),
             no_jit: Some(pack.is_some()),
+            // Verification is asked for this pack; whom to trust is asked elsewhere.
+            trust_roots: Some(Vec::new()),
             nvrtc: self.nvrtc().ok().map(|located| located.path),
             ..Config::default()
         })

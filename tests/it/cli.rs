@@ -286,6 +286,27 @@ fn packs_ship_a_deployment() {
     assert_eq!(output.status.code(), Some(3));
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(errors.starts_with("kiln: no-JIT mode: kernel sm75_pointwise_"), "{errors}");
+    // Signed packs: only those of a trusted key are opened where a root is configured.
+    let (key, other) = (path("key"), path("other"));
+    let root = succeeds(&["pack", "keygen", "-o", &key]).trim_end().to_owned();
+    let stranger = succeeds(&["pack", "keygen", "-o", &other]).trim_end().to_owned();
+    fails(5, "failed to write key", &["pack", "keygen", "-o", &key]);
+    let trusting = |roots: &str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_kiln"))
+            .args(["run", PROBLEM, "--random", "1", "--device", "sim", "--cache-dir", "off"])
+            .envs([("KILN_PACKS", pack.as_str()), ("KILN_TRUST_ROOTS", roots)])
+            .output()
+            .expect("the tool starts");
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, errors) = trusting(&root);
+    assert_eq!((code, errors), (Some(2), format!("kiln: pack `{pack}`: it is not signed\n")));
+    succeeds(&["pack", "sign", &pack, "--key", &key]);
+    assert!(succeeds(&["pack", "ls", &pack]).contains(&format!("signed by {root}")));
+    assert_eq!(trusting(&format!("{stranger}:{root}")).0, Some(0));
+    let (code, errors) = trusting(&stranger);
+    assert!(code == Some(2) && errors.contains("which is not a trust root"), "{errors}");
+    assert!(trusting("xyz").1.contains("environment KILN_TRUST_ROOTS: a public key is 64"));
     fails(
         2,
         "expected like 0/4",

@@ -1,11 +1,14 @@
 //! `kiln pack`: prebuilt kernels in one file, for deployments that must not compile.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use kiln::cache::{Key, Pack};
+use kiln::cache::{Key, Pack, PackSigner, TrustRoot};
 use kiln::plan::{self, Manifest};
 use kiln::{Error, ErrorKind, Kiln};
 use serde_json::{Value, json};
@@ -74,6 +77,19 @@ enum PackCommand {
         #[arg(short, long)]
         output: PathBuf,
     },
+    /// Make a key for signing: writes the secret to a file, prints the public key
+    Keygen {
+        /// The file for the secret key, readable by you alone
+        #[arg(short, long)]
+        output: PathBuf,
+    },
+    /// Sign a pack in place; `KILN_TRUST_ROOTS` lists the public keys a deployment accepts
+    Sign {
+        pack: PathBuf,
+        /// The secret key's file
+        #[arg(long)]
+        key: PathBuf,
+    },
     /// What one pack holds and another does not; exit code 1 if they differ
     Diff { old: PathBuf, new: PathBuf },
 }
@@ -131,6 +147,14 @@ pub fn pack(args: &PackArgs) -> kiln::Result<ExitCode> {
             let text = format!("{count} kernels in {}", output.display());
             (json!({"kernels": count, "pack": output}), text, true)
         }
+        PackCommand::Keygen { output } => keygen(output)?,
+        PackCommand::Sign { pack, key } => {
+            let key = PackSigner::read(key)?;
+            Pack::sign(pack, &key)?;
+            let root = key.root().to_hex();
+            let text = format!("signed {} with {root}", pack.display());
+            (json!({"pack": pack, "public_key": root}), text, true)
+        }
         PackCommand::Diff { old, new } => diff(&Pack::open(old)?, &Pack::open(new)?)?,
     };
     match args.json {
@@ -146,14 +170,27 @@ fn open_all(paths: &[PathBuf]) -> kiln::Result<Vec<Pack>> {
     paths.iter().map(|path| Pack::open(path)).collect()
 }
 
+fn keygen(output: &Path) -> kiln::Result<Answer> {
+    let key = PackSigner::generate()?;
+    let file = File::options().write(true).create_new(true).mode(0o600).open(output);
+    file.and_then(|mut file| writeln!(file, "{}", key.to_hex())).map_err(|error| {
+        let shown = output.display();
+        Error::with(ErrorKind::Driver, format!("failed to write key `{shown}`: {error}"))
+    })?;
+    let root = key.root().to_hex();
+    Ok((json!({"key": output, "public_key": root}), root, true))
+}
+
 fn list(pack: &Pack) -> kiln::Result<Answer> {
     let lines = plan::catalog(pack)?;
+    let signer = pack.signer()?.map(TrustRoot::to_hex);
     let mut text = format!(
-        "{} kernels for {} by {}, {}\n",
+        "{} kernels for {} by {}, {}, {}\n",
         pack.len(),
         pack.arch(),
         pack.toolchain(),
-        size(pack.bytes())
+        size(pack.bytes()),
+        signer.as_ref().map_or("not signed".to_owned(), |root| format!("signed by {root}")),
     );
     for line in &lines {
         let canary = if line.canary.is_some() { "canary" } else { "" };
@@ -163,6 +200,7 @@ fn list(pack: &Pack) -> kiln::Result<Answer> {
     let document = json!({
         "arch": pack.arch().to_string(),
         "toolchain": pack.toolchain().to_string(),
+        "signed_by": signer,
         "bytes": pack.bytes(),
         "kernels": lines,
     });
