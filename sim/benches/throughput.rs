@@ -3,7 +3,7 @@
 //! `cargo bench -p kiln-sim`. The kernels are those of `tests/cuda`.
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use kiln_sim::{Device, DeviceConfig, Kernel, Launch, Module};
+use kiln_sim::{Checks, Device, DeviceConfig, Kernel, Launch, Module};
 use std::hint::black_box;
 
 fn kernel(stem: &str, name: &str) -> Kernel {
@@ -23,7 +23,7 @@ fn pack(kernel: &Kernel, values: &[u64]) -> Vec<u8> {
 }
 
 fn shape(grid: [u32; 3], block: [u32; 3]) -> Launch {
-    Launch { grid, block, shared_bytes: 0, cooperative: false }
+    Launch { grid, block, ..Launch::default() }
 }
 
 fn filled(device: &Device, bytes: u64) -> u64 {
@@ -63,6 +63,49 @@ fn matmul(c: &mut Criterion) {
     }
 }
 
+/// What each class of checks, and counting, costs on one worker.
+fn watched(c: &mut Criterion) {
+    let off = Checks::NONE;
+    let modes = [
+        ("unchecked", off, false),
+        ("uninitialised", Checks { uninitialised: true, ..off }, false),
+        ("shared races", Checks { shared_races: true, ..off }, false),
+        ("global races", Checks { global_races: true, ..off }, false),
+        ("all checks", Checks::ALL, false),
+        ("counters", off, true),
+        ("all checks and counters", Checks::ALL, true),
+    ];
+    let device = Device::new(DeviceConfig { workers: 1, ..DeviceConfig::default() });
+    let (m, n, k) = (256_u64, 256_u64, 256_u64);
+    let product = kernel("blocks", "matmul");
+    let buffers = [m * k, k * n, m * n].map(|count| filled(&device, count * 4));
+    let product_params = pack(&product, &[&buffers[..], &[m, n, k][..]].concat());
+    const ELEMENTS: u64 = 1 << 20;
+    let chain = kernel("halves", "bf16_gelu_tanh");
+    let buffers = [0; 3].map(|_| filled(&device, ELEMENTS * 2));
+    let scalars = [ELEMENTS / 8, u64::from(1.5_f32.to_bits())];
+    let chain_params = pack(&chain, &[&buffers[..], &scalars[..]].concat());
+    let copy = kernel("pointwise", "f32_floor");
+    let buffers = [0; 3].map(|_| filled(&device, ELEMENTS * 4));
+    let copy_params = pack(&copy, &[&buffers[..], &[ELEMENTS][..]].concat());
+    for (name, checks, counters) in modes {
+        let launch = Launch { checks, counters, ..shape([16, 16, 1], [16, 16, 1]) };
+        c.bench_function(&format!("matmul 256x256x256, {name}"), |b| {
+            b.iter(|| black_box(device.launch(&product, &launch, &product_params)));
+        });
+        let blocks = (ELEMENTS / 8).div_ceil(256) as u32;
+        let launch = Launch { checks, counters, ..shape([blocks, 1, 1], [256, 1, 1]) };
+        c.bench_function(&format!("bf16_gelu_tanh 1M, {name}"), |b| {
+            b.iter(|| black_box(device.launch(&chain, &launch, &chain_params)));
+        });
+        let blocks = ELEMENTS.div_ceil(256) as u32;
+        let launch = Launch { checks, counters, ..shape([blocks, 1, 1], [256, 1, 1]) };
+        c.bench_function(&format!("f32_floor 1M, {name}"), |b| {
+            b.iter(|| black_box(device.launch(&copy, &launch, &copy_params)));
+        });
+    }
+}
+
 fn tiny(c: &mut Criterion) {
     let device = Device::new(DeviceConfig::default());
     let kernel = kernel("pointwise", "f32_floor");
@@ -73,5 +116,5 @@ fn tiny(c: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, pointwise, matmul, tiny);
+criterion_group!(benches, pointwise, matmul, watched, tiny);
 criterion_main!(benches);

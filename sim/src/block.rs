@@ -10,6 +10,7 @@ use crate::op::{Kind, Vote};
 use crate::registers::LANES;
 use crate::types::Class;
 use crate::warp::{Wait, Warp};
+use crate::watch::{BlockShadow, Watch};
 
 /// Barriers of a block.
 const BARRIERS: usize = 16;
@@ -41,6 +42,8 @@ pub(crate) struct BlockState {
     pub progressed: bool,
     pub warp_instructions: u64,
     pub lane_instructions: u64,
+    /// What checks and counters remember of it.
+    pub shadow: Option<Box<BlockShadow>>,
 }
 
 impl BlockState {
@@ -78,8 +81,7 @@ pub(crate) struct Block {
 
 impl Block {
     pub fn new(linear: u64, cx: &Context<'_>) -> Block {
-        let [x, y, _] = cx.launch.grid.map(u64::from);
-        let index = [linear % x, linear / x % y, linear / x / y].map(|part| part as u32);
+        let index = cx.block_index(linear);
         let threads: u32 = cx.launch.block.iter().product();
         let shared_bytes = cx.program.shared_bytes + cx.launch.shared_bytes;
         let warps = (0..threads.div_ceil(LANES as u32)).map(|warp| {
@@ -98,6 +100,7 @@ impl Block {
             progressed: false,
             warp_instructions: 0,
             lane_instructions: 0,
+            shadow: BlockShadow::new(linear, warps.len(), cx),
         };
         let order = (0..warps.len()).collect();
         let random = cx.seed ^ linear.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -114,7 +117,7 @@ impl Block {
     }
 
     /// Runs every warp that can for a slice.
-    pub fn turn(&mut self, cx: &Context<'_>) -> Result<Turn, Error> {
+    pub fn turn(&mut self, cx: &Context<'_>, watch: &mut Watch) -> Result<Turn, Error> {
         self.shuffle();
         let (mut moved, mut ran) = (false, false);
         self.state.progressed = false;
@@ -124,7 +127,10 @@ impl Block {
                 continue;
             }
             ran = true;
-            let stop = run(warp, &mut self.state, cx);
+            let stop = match watch.on {
+                true => run::<true>(warp, &mut self.state, cx, watch),
+                false => run::<false>(warp, &mut self.state, cx, watch),
+            };
             let stop = stop.map_err(|fault| self.failed(self.order[at], *fault, cx))?;
             moved |= stop != Stop::Polled;
             if self.state.barrier_changed {
@@ -135,7 +141,7 @@ impl Block {
             return Ok(Turn::Done);
         }
         if !ran {
-            return Err(self.stuck(cx));
+            return Err(self.stuck(cx, watch));
         }
         Ok(if moved || self.state.progressed { Turn::Moved } else { Turn::Idle })
     }
@@ -179,6 +185,13 @@ impl Block {
     }
 
     fn open(&mut self, id: usize, cx: &Context<'_>) {
+        if let Some(shadow) = &mut self.state.shadow {
+            let at = |warp: &&Warp| {
+                warp.splits.iter().any(|split| split.wait == Wait::Barrier(id as u8))
+            };
+            let all = self.warps.iter().all(|warp| warp.live == 0 || at(&warp));
+            shadow.open(id, self.warps.iter().filter(at).map(|warp| warp.index as usize), all);
+        }
         let barrier = std::mem::take(&mut self.state.barriers[id]);
         for warp in &mut self.warps {
             for at in 0..warp.splits.len() {
@@ -220,7 +233,11 @@ impl Block {
     }
 
     /// No warp can run: they wait for each other at different places.
-    fn stuck(&self, cx: &Context<'_>) -> Error {
+    fn stuck(&self, cx: &Context<'_>, watch: &mut Watch) -> Error {
+        let mut places = self.waiting(cx);
+        places.dedup_by_key(|&mut (_, _, pc, _)| pc);
+        let places: Vec<_> = places.iter().map(|&(warp, lane, pc, _)| (warp, lane, pc)).collect();
+        watch.divergent(&self.state, cx, &places);
         self.report(cx, ErrorKind::DivergentBarrier, "threads wait for each other")
     }
 

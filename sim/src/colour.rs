@@ -8,11 +8,16 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::op::{Kind, MicroOp, Program};
 use crate::registers::{LANES, Row, Slot};
 use crate::types::Class;
+use crate::watch::Tracked;
 use std::collections::HashMap;
 
 /// Fills the program's ops, constants and register counts.
 pub(crate) fn encode(drafts: &Drafts, program: &mut Program) -> Result<()> {
-    let slots = assign(drafts, program)?;
+    let runs = solved_runs(drafts);
+    let slots = assign(drafts, &intervals(drafts, &runs), program)?;
+    if let Some(first) = runs.first() {
+        program.tracked = Tracked::new(drafts, first.live_in.iter());
+    }
     let mut encoder = Encoder { slots, program, words: HashMap::new(), wides: HashMap::new() };
     for draft in &drafts.ops {
         encoder.op(draft, &drafts.labels)?;
@@ -102,8 +107,8 @@ fn step(live: &mut Set, draft: &Draft) {
     }
 }
 
-/// The first and last op at which each register is live.
-fn intervals(drafts: &Drafts) -> Vec<Option<(usize, usize)>> {
+/// The runs, with what is live at their starts.
+fn solved_runs(drafts: &Drafts) -> Vec<Run> {
     let mut runs = runs(drafts);
     let mut changed = true;
     while changed {
@@ -119,12 +124,17 @@ fn intervals(drafts: &Drafts) -> Vec<Option<(usize, usize)>> {
             changed |= runs[index].live_in.add(&live);
         }
     }
+    runs
+}
+
+/// The first and last op at which each register is live.
+fn intervals(drafts: &Drafts, runs: &[Run]) -> Vec<Option<(usize, usize)>> {
     let mut out: Vec<Option<(usize, usize)>> = vec![None; drafts.classes.len()];
     let mut touch = |value: Value, at: usize| {
         let interval = &mut out[value.0 as usize];
         *interval = Some(interval.map_or((at, at), |(first, last)| (first.min(at), last.max(at))));
     };
-    for run in &runs {
+    for run in runs {
         for value in run.live_in.iter() {
             touch(value, run.start);
         }
@@ -142,8 +152,11 @@ fn intervals(drafts: &Drafts) -> Vec<Option<(usize, usize)>> {
     out
 }
 
-fn assign(drafts: &Drafts, program: &mut Program) -> Result<Vec<Slot>> {
-    let intervals = intervals(drafts);
+fn assign(
+    drafts: &Drafts,
+    intervals: &[Option<(usize, usize)>],
+    program: &mut Program,
+) -> Result<Vec<Slot>> {
     let mut order: Vec<(usize, usize, usize)> = intervals
         .iter()
         .enumerate()

@@ -65,7 +65,7 @@ impl Device {
         &self.config
     }
 
-    /// Allocates zeroed memory; the address is a multiple of 256. Allocations never touch: an
+    /// Allocates memory, whose bytes are zero but count as never written; the address is a multiple of 256. Allocations never touch: an
     /// access past the end of one is found out. None is ever given an address that another had.
     ///
     /// # Errors
@@ -142,6 +142,9 @@ impl Device {
             bytes[..chunk.len()].copy_from_slice(chunk);
             words.push(u32::from_le_bytes(bytes));
         }
+        if !launch.checks.uninitialised {
+            self.memory.assume_written();
+        }
         let table = self.memory.snapshot();
         let context = Context {
             kernel,
@@ -189,7 +192,9 @@ impl Device {
             addresses.push(if in_memory { self.alloc(variable.bytes.into())? } else { 0 });
         }
         for (variable, &address) in module.ast.variables.iter().zip(&addresses) {
+            // What has no initialiser is zero.
             let mut bytes = variable.init.clone();
+            bytes.resize(variable.bytes as usize, 0);
             for relocation in &variable.relocations {
                 let mut all = module.ast.variables.iter();
                 let Some(index) = all.position(|other| other.name == relocation.symbol) else {

@@ -4,6 +4,7 @@
 //! carries a [`Place`]: the kernel, the block and thread, the PTX line and its text, and the CUDA
 //! source line when the module was compiled with `-lineinfo`.
 
+use crate::watch::Finding;
 use std::fmt;
 
 /// The result of a fallible call.
@@ -48,7 +49,7 @@ pub struct Place {
     pub thread: [u32; 3],
     /// The line of the PTX text, from 1.
     pub line: u32,
-    /// That line's text, trimmed.
+    /// That line's text, with single blanks.
     pub text: String,
     /// The source file and line named by the last `.loc`.
     pub source: Option<(String, u32)>,
@@ -66,6 +67,7 @@ struct Inner {
     message: String,
     line: Option<u32>,
     place: Option<Place>,
+    findings: Vec<Finding>,
 }
 
 impl Error {
@@ -84,14 +86,31 @@ impl Error {
         self.inner.place.as_ref()
     }
 
+    /// What the launch's checks had found when the kernel failed.
+    pub fn findings(&self) -> &[Finding] {
+        &self.inner.findings
+    }
+
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        let inner = Inner { kind, message: message.into(), line: None, place: None };
+        let inner =
+            Inner { kind, message: message.into(), line: None, place: None, findings: Vec::new() };
         Error { inner: Box::new(inner) }
     }
 
     pub(crate) fn at_line(kind: ErrorKind, line: u32, message: impl Into<String>) -> Error {
-        let inner = Inner { kind, message: message.into(), line: Some(line), place: None };
+        let inner = Inner {
+            kind,
+            message: message.into(),
+            line: Some(line),
+            place: None,
+            findings: Vec::new(),
+        };
         Error { inner: Box::new(inner) }
+    }
+
+    pub(crate) fn with_findings(mut self, findings: Vec<Finding>) -> Error {
+        self.inner.findings = findings;
+        self
     }
 
     pub(crate) fn with_place(mut self, place: Place) -> Error {

@@ -1,12 +1,14 @@
 //! A launch: its shape, its checks, and the workers that share its blocks.
 
 use crate::block::{Block, Turn};
+use crate::counters::Counters;
 use crate::device::DeviceConfig;
 use crate::error::{Error, ErrorKind, Place, Result};
 use crate::memory::{Memory, Table};
 use crate::module::Kernel;
 use crate::op::Program;
 use crate::registers::{LANES, Row};
+use crate::watch::{Checks, Finding, Watch};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
@@ -22,6 +24,27 @@ pub struct Launch {
     pub shared_bytes: u32,
     /// Whether all blocks must be resident at once, as grid barriers need.
     pub cooperative: bool,
+    /// What to look for.
+    pub checks: Checks,
+    /// Whether to count what is executed.
+    pub counters: bool,
+    /// Bytes that must move between memory and the device at least, for the counters to compare.
+    pub bytes_min: Option<u64>,
+}
+
+impl Default for Launch {
+    /// One thread, and nothing looked for.
+    fn default() -> Launch {
+        Launch {
+            grid: [1; 3],
+            block: [1; 3],
+            shared_bytes: 0,
+            cooperative: false,
+            checks: Checks::NONE,
+            counters: false,
+            bytes_min: None,
+        }
+    }
 }
 
 /// What one launch executed.
@@ -32,6 +55,10 @@ pub struct Report {
     pub warp_instructions: u64,
     /// Instructions executed, each counted once for every lane that took part.
     pub lane_instructions: u64,
+    /// What the checks found, in the order in which it was met.
+    pub findings: Vec<Finding>,
+    /// What was executed, if the launch asked for it.
+    pub counters: Option<Box<Counters>>,
 }
 
 /// Threads of a block, at most.
@@ -65,6 +92,12 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
+    /// The index in the grid of a block by its number.
+    pub fn block_index(&self, linear: u64) -> [u32; 3] {
+        let [x, y, _] = self.launch.grid.map(u64::from);
+        [linear % x, linear / x % y, linear / x / y].map(|part| part as u32)
+    }
+
     pub fn place(&self, block: [u32; 3], thread: [u32; 3], pc: u32) -> Place {
         let origin = self.program.origins[pc as usize];
         let module = &self.kernel.module;
@@ -74,7 +107,7 @@ impl Context<'_> {
             block,
             thread,
             line: origin.line,
-            text: module.line(origin.line).to_string(),
+            text: module.line(origin.line).split_whitespace().collect::<Vec<_>>().join(" "),
             source: file.map(|file| (file.clone(), origin.loc.line)),
         }
     }
@@ -171,7 +204,8 @@ pub(crate) fn run(cx: &Context<'_>, config: &DeviceConfig) -> Result<Report> {
     let blocks = cx.launch.grid.iter().map(|&n| u64::from(n)).product::<u64>();
     let warps = blocks.saturating_mul(cx.threads.len() as u64);
     let wanted = (warps / WARPS_PER_WORKER_MIN).clamp(1, blocks);
-    let workers = wanted.min(config.workers.max(1) as u64);
+    let watched = Watch::new(cx).on;
+    let workers = if watched { 1 } else { wanted.min(config.workers.max(1) as u64) };
     let resident = resident_max(cx.kernel, cx.launch, config);
     let shared = Shared {
         cx,
@@ -210,6 +244,7 @@ impl Shared<'_> {
     fn work(&self, index: usize) {
         let mut resident: VecDeque<Block> = VecDeque::new();
         let mut idle_rounds = 0;
+        let mut watch = Watch::new(self.cx);
         if self.cx.launch.cooperative {
             let mine = (0..self.blocks).skip(index).step_by(self.workers as usize);
             resident.extend(mine.map(|linear| Block::new(linear, self.cx)));
@@ -227,9 +262,11 @@ impl Shared<'_> {
                 break;
             }
             let before = self.progress.load(SeqCst);
-            let moved = match self.round(&mut resident) {
+            let moved = match self.round(&mut resident, &mut watch) {
                 Ok(moved) => moved,
-                Err((linear, error)) => return self.fail(linear, error),
+                Err((linear, error)) => {
+                    return self.fail(linear, error.with_findings(watch.findings.take()));
+                }
             };
             admit = resident.is_empty() || !moved;
             if moved {
@@ -241,21 +278,31 @@ impl Shared<'_> {
             self.idle_at[index].store(before, SeqCst);
             idle_rounds = if self.all_idle() { idle_rounds + 1 } else { 0 };
             if let (true, Some(block)) = (idle_rounds > IDLE_ROUNDS_MAX, resident.front()) {
-                return self.fail(block.state.linear, block.hung(self.cx));
+                let error = block.hung(self.cx).with_findings(watch.findings.take());
+                return self.fail(block.state.linear, error);
             }
             if self.workers > 1 {
                 std::thread::yield_now();
             }
         }
         self.idle_at[index].store(FINISHED, SeqCst);
+        if watch.on {
+            let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+            report.findings = watch.findings.take();
+            report.counters = watch.counting.map(|counting| Box::new(counting.finish(self.cx)));
+        }
     }
 
     /// One turn of each block; whether any moved.
-    fn round(&self, resident: &mut VecDeque<Block>) -> std::result::Result<bool, (u64, Error)> {
+    fn round(
+        &self,
+        resident: &mut VecDeque<Block>,
+        watch: &mut Watch,
+    ) -> std::result::Result<bool, (u64, Error)> {
         let mut moved = false;
         for _ in 0..resident.len() {
             let Some(mut block) = resident.pop_front() else { break };
-            match block.turn(self.cx).map_err(|error| (block.state.linear, error))? {
+            match block.turn(self.cx, watch).map_err(|error| (block.state.linear, error))? {
                 Turn::Done => {
                     moved = true;
                     self.count(&block);

@@ -29,7 +29,7 @@
 //! let kernel = module.kernel("square").expect("the module has it");
 //! let device = Device::new(DeviceConfig::default());
 //! let values = device.alloc(4 * 4)?;
-//! let shape = Launch { grid: [1; 3], block: [4, 1, 1], shared_bytes: 0, cooperative: false };
+//! let shape = Launch { block: [4, 1, 1], ..Launch::default() };
 //! device.launch(&kernel, &shape, &values.to_le_bytes())?;
 //!
 //! let mut bytes = [0; 16];
@@ -48,6 +48,7 @@
 mod ast;
 mod block;
 mod colour;
+mod counters;
 mod decode;
 mod device;
 mod draft;
@@ -66,8 +67,14 @@ mod registers;
 mod rounding;
 mod types;
 mod warp;
+mod watch;
 
+pub use counters::{
+    Bound, ClassCount, Count, Counters, Estimate, GlobalCount, InstructionClass, Limit, LineCount,
+    Machine, Occupancy, Part, Resources, SharedCount, SourceCount,
+};
 pub use device::{Device, DeviceConfig};
 pub use error::{Error, ErrorKind, Place};
 pub use launch::{Launch, Report};
 pub use module::{Kernel, Module, Param};
+pub use watch::{Checks, Finding, FindingKind, Site};

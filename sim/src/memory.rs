@@ -6,7 +6,8 @@
 //! that must be one step take a lock.
 
 use crate::error::{Error, ErrorKind, Result};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use crate::watch::Written;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// Generic addresses from here are shared memory.
@@ -33,6 +34,7 @@ pub(crate) struct Allocation {
     pub base: u64,
     pub bytes: u64,
     pub words: Box<[AtomicU32]>,
+    pub written: Written,
 }
 
 /// Live allocations by address, and the last that were freed.
@@ -48,10 +50,13 @@ pub(crate) struct Memory {
     table: RwLock<Arc<Table>>,
     space: Mutex<AddressSpace>,
     wide_lock: Mutex<()>,
+    /// Allocations before this number may have been written while nobody looked.
+    assumed: AtomicU64,
 }
 
 #[derive(Debug)]
 struct AddressSpace {
+    allocations: u64,
     next: u64,
     used: u64,
     budget: u64,
@@ -80,6 +85,7 @@ impl Allocation {
     }
 
     pub fn write(&self, offset: u64, data: &[u8]) {
+        self.written.set(offset, data.len() as u64, true);
         words_of(offset, data.len(), |word, first, range| {
             let mut bytes = [0; 4];
             let mut mask = [0; 4];
@@ -150,9 +156,21 @@ impl Memory {
     pub fn new(budget: u64) -> Memory {
         Memory {
             table: RwLock::default(),
-            space: Mutex::new(AddressSpace { next: GLOBAL_BASE, used: 0, budget }),
+            space: Mutex::new(AddressSpace { allocations: 0, next: GLOBAL_BASE, used: 0, budget }),
             wide_lock: Mutex::new(()),
+            assumed: AtomicU64::new(0),
         }
+    }
+
+    /// Notes that a launch may write anything unseen.
+    pub fn assume_written(&self) {
+        let space = self.space.lock().unwrap_or_else(PoisonError::into_inner);
+        self.assumed.fetch_max(space.allocations + 1, Relaxed);
+    }
+
+    /// Allocations before this number may have been written unseen.
+    pub fn assumed(&self) -> u64 {
+        self.assumed.load(Relaxed)
     }
 
     /// The allocations as they are now; they stay alive as long as the snapshot.
@@ -175,9 +193,11 @@ impl Memory {
         let base = space.next;
         space.next = (base + bytes + GUARD_BYTES).next_multiple_of(ALIGN);
         space.used += bytes;
+        space.allocations += 1;
         let words = zeroed(bytes.div_ceil(4) as usize);
+        let written = Written::new(space.allocations, zeroed(bytes.div_ceil(32) as usize));
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
-        Arc::make_mut(&mut table).live.push(Arc::new(Allocation { base, bytes, words }));
+        Arc::make_mut(&mut table).live.push(Arc::new(Allocation { base, bytes, words, written }));
         Ok(base)
     }
 

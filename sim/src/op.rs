@@ -4,6 +4,7 @@ use crate::ast::Loc;
 use crate::lanes::Handler;
 use crate::registers::{Constants, RegisterCount, Slot};
 use crate::types::Type;
+use crate::watch::{Tracked, Traits};
 
 /// Where an access goes. Constant variables live in global memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -175,6 +176,7 @@ pub(crate) struct MicroOp {
 pub(crate) struct Origin {
     pub line: u32,
     pub loc: Loc,
+    pub traits: Traits,
 }
 
 /// A kernel ready to run.
@@ -185,6 +187,8 @@ pub(crate) struct Program {
     pub lists: Vec<Slot>,
     /// Targets of indexed branches.
     pub targets: Vec<u32>,
+    /// Registers that checks must watch.
+    pub tracked: Tracked,
     pub constants: Constants,
     pub registers: RegisterCount,
     /// Local memory of a thread.

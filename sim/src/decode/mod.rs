@@ -20,6 +20,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::lanes::{Handler, LaneOp, handler};
 use crate::op::{Kind, Origin, Program};
 use crate::types::Class;
+use crate::watch::Traits;
 use modifiers::Modifiers;
 use std::collections::HashMap;
 
@@ -287,7 +288,8 @@ impl<'a> Decoder<'a> {
     }
 
     fn instruction(&mut self, instruction: &'_ Instruction) -> Result<()> {
-        self.origin = Origin { line: instruction.line, loc: instruction.loc };
+        let traits = Traits::of(instruction, self.origin.traits.instruction + 1);
+        self.origin = Origin { line: instruction.line, loc: instruction.loc, traits };
         self.guard = match instruction.guard {
             None => None,
             Some(guard) => {

@@ -221,7 +221,7 @@ fn write_word(warp: &mut Warp, block: &mut BlockState, pending: Option<Pending<'
 }
 
 impl Place<'_> {
-    fn offset(&self) -> u64 {
+    pub fn offset(&self) -> u64 {
         match *self {
             Place::Global(_, at) | Place::Shared(at) | Place::Local(at) | Place::Param(at) => at,
         }

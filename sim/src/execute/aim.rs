@@ -11,7 +11,7 @@ use crate::warp::Warp;
 
 /// Each lane's address.
 #[inline(always)]
-pub(super) fn addresses(
+pub(crate) fn addresses(
     warp: &Warp,
     cx: &Context<'_>,
     base: Slot,
@@ -50,7 +50,7 @@ pub(super) fn lanes_of(mask: u32) -> impl Iterator<Item = usize> {
 }
 
 /// The lanes' addresses in a window.
-pub(super) struct Aim {
+pub(crate) struct Aim {
     pub window: Window,
     pub addresses: [u64; LANES],
     pub active: u32,
@@ -58,7 +58,7 @@ pub(super) struct Aim {
 }
 
 /// Lanes that reach into one allocation or window, so that one check covers them.
-pub(super) struct Span<'a> {
+pub(crate) struct Span<'a> {
     /// Where the lowest lane goes.
     pub place: Place<'a>,
     /// The lowest lane's byte offset in the allocation or window.
@@ -133,7 +133,7 @@ impl Aim {
 
 /// What an access is, for messages.
 #[derive(Clone, Copy)]
-pub(super) struct Attempt {
+pub(crate) struct Attempt {
     pub verb: &'static str,
     pub bytes: u64,
 }
@@ -166,7 +166,7 @@ impl Attempt {
 
 /// Where one address leads.
 #[derive(Clone, Copy)]
-pub(super) enum Place<'a> {
+pub(crate) enum Place<'a> {
     Global(&'a Allocation, u64),
     Shared(u64),
     Local(u64),
@@ -208,7 +208,7 @@ fn global<'a>(
 }
 
 /// Resolves one lane's address, checked for bounds.
-pub(super) fn resolve<'a>(
+pub(crate) fn resolve<'a>(
     warp: &mut Warp,
     block: &BlockState,
     cx: &Context<'a>,

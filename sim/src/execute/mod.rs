@@ -6,11 +6,14 @@ mod atomic;
 mod exchange;
 mod special;
 
+pub(crate) use aim::{Aim, Attempt, Place, addresses, resolve};
+
 use crate::block::BlockState;
 use crate::error::ErrorKind;
 use crate::launch::Context;
 use crate::op::{Kind, MicroOp};
 use crate::warp::{Running, Wait, Warp};
+use crate::watch::{At, Watch};
 
 /// Instructions of a slice.
 const SLICE: u32 = 4096;
@@ -66,10 +69,11 @@ fn first_lane(mask: u32) -> usize {
 }
 
 /// Runs the warp until it exits, waits, polls or has used its slice.
-pub(crate) fn run(
+pub(crate) fn run<const WATCHED: bool>(
     warp: &mut Warp,
     block: &mut BlockState,
     cx: &Context<'_>,
+    watch: &mut Watch,
 ) -> Result<Stop, Box<Fault>> {
     let program = cx.program;
     let Some(Running { mut pc, mut mask, mut limit }) = warp.pick() else {
@@ -92,6 +96,9 @@ pub(crate) fn run(
         left -= 1;
         let op = &program.ops[pc as usize];
         let active = mask & warp.registers.predicate(op.guard);
+        if WATCHED {
+            watch.before(warp, block, cx, At { pc, mask, active });
+        }
         if active == 0 {
             pc += 1;
             continue;
@@ -127,7 +134,14 @@ pub(crate) fn run(
                 block.barrier_changed = true;
                 active
             }
-            _ => match step(warp, block, cx, op, active).map_err(|f| fault(f, pc))? {
+            _ => match step(warp, block, cx, op, active).map_err(|f| fault(f, pc)).inspect(
+                |next| {
+                    if WATCHED {
+                        let waits = matches!(next, Next::WaitLanes(_));
+                        watch.after(warp, block, cx, At { pc, mask, active }, waits);
+                    }
+                },
+            )? {
                 Next::Go => {
                     pc += 1;
                     continue;

@@ -96,7 +96,7 @@ fn traps_and_source_lines() {
          .file 1 \"k.cu\"\n"
     );
     let kernel = Module::load(&text).unwrap().kernel("k").unwrap();
-    let shape = Launch { grid: [1, 3, 1], block: [5, 4, 1], shared_bytes: 0, cooperative: false };
+    let shape = Launch { grid: [1, 3, 1], block: [5, 4, 1], ..Launch::default() };
     check(
         &device().launch(&kernel, &shape, &[]).unwrap_err(),
         ErrorKind::Trap,

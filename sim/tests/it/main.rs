@@ -1,9 +1,11 @@
 //! Runs PTX on the machine and checks what it computes and how it fails.
 
 mod blocks;
+mod checks;
 mod device;
 mod errors;
 mod exchange;
+
 mod instructions;
 mod pointwise;
 mod properties;

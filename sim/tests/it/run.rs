@@ -68,7 +68,7 @@ pub fn params(kernel: &Kernel, values: &[u64]) -> Vec<u8> {
 }
 
 pub fn line(blocks: u32, threads: u32) -> Launch {
-    Launch { grid: [blocks, 1, 1], block: [threads, 1, 1], shared_bytes: 0, cooperative: false }
+    Launch { grid: [blocks, 1, 1], block: [threads, 1, 1], ..Launch::default() }
 }
 
 pub fn launch(device: &Device, kernel: &Kernel, shape: Launch, values: &[u64]) -> Report {

@@ -1,0 +1,214 @@
+//! Collects counts while a launch runs.
+
+use super::{ClassCount, Count, Counters, InstructionClass, LineCount, SharedCount, SourceCount};
+use crate::launch::Context;
+use crate::op::{Kind, Program};
+use crate::registers::LANES;
+use crate::watch::{At, Lanes};
+use std::collections::{BTreeMap, HashMap};
+
+/// Bytes that caches move at once.
+const SECTOR_BYTES: u64 = 32;
+/// Bytes of a cache line.
+const LINE_BYTES: u64 = 128;
+/// Banks of shared memory, of 4 bytes each.
+const BANKS: usize = 32;
+
+/// An op, and the lanes that go to an area of memory.
+type Touched<'a> = (u32, u64, &'a Lanes);
+
+/// A bit for each sector of an allocation.
+type Sectors = Vec<u64>;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Counting {
+    ops: Vec<Count>,
+    /// Ops that end a PTX instruction; the others prepare its operands.
+    ends: Vec<bool>,
+    read: HashMap<u64, Sectors>,
+    written: HashMap<u64, Sectors>,
+}
+
+impl Counting {
+    pub fn new(program: &Program) -> Counting {
+        let number = |at: usize| program.origins.get(at).map(|o| o.traits.instruction);
+        let count = program.ops.len();
+        Counting {
+            ops: vec![Count::default(); count],
+            // The exit that ends every kernel is no instruction of the text.
+            ends: (0..count).map(|at| at + 1 < count && number(at) != number(at + 1)).collect(),
+            read: HashMap::new(),
+            written: HashMap::new(),
+        }
+    }
+
+    /// An op that a warp issues.
+    #[inline]
+    pub fn issue(&mut self, program: &Program, at: At) {
+        let pc = at.pc as usize;
+        if !self.ends[pc] {
+            return;
+        }
+        let count = &mut self.ops[pc];
+        count.warp_instructions += 1;
+        count.lane_instructions += u64::from(at.active.count_ones());
+        if let Kind::Branch = program.ops[pc].kind {
+            count.diverged += u64::from(at.active != 0 && at.active != at.mask);
+        }
+    }
+
+    /// Takes back an op that waits and will be issued again.
+    pub fn retract(&mut self, at: At) {
+        let pc = at.pc as usize;
+        if self.ends[pc] {
+            self.ops[pc].warp_instructions -= 1;
+            self.ops[pc].lane_instructions -= u64::from(at.active.count_ones());
+        }
+    }
+
+    /// Lanes that touch an allocation.
+    pub fn global(&mut self, (pc, area, lanes): Touched<'_>, writes: bool) {
+        let bytes = u64::from(lanes.bytes);
+        let mut sectors = [0; LANES];
+        let mut count = 0;
+        if lanes.run {
+            let (first, end) = (lanes.offsets[0], lanes.offsets[0] + bytes * LANES as u64);
+            let parts = |of: u64| (end - 1) / of - first / of + 1;
+            let target = &mut self.ops[pc as usize].global;
+            target.requests += 1;
+            target.bytes += end - first;
+            target.sectors += parts(SECTOR_BYTES);
+            target.lines += parts(LINE_BYTES);
+            for sector in first / SECTOR_BYTES..=(end - 1) / SECTOR_BYTES {
+                self.mark(area, sector, writes);
+            }
+            return;
+        }
+        // A lane's bytes are aligned to their number, which a sector is a multiple of.
+        for lane in lanes.each() {
+            sectors[count] = lanes.offsets[lane] / SECTOR_BYTES;
+            count += 1;
+        }
+        let sectors = &mut sectors[..count];
+        sectors.sort_unstable();
+        let distinct = |of: u64| {
+            let steps = sectors.windows(2).filter(|pair| pair[0] / of != pair[1] / of);
+            steps.count() as u64 + 1
+        };
+        let (each, lines) = (distinct(1), distinct(LINE_BYTES / SECTOR_BYTES));
+        let target = &mut self.ops[pc as usize].global;
+        target.requests += 1;
+        target.bytes += bytes * count as u64;
+        target.sectors += each;
+        target.lines += lines;
+        let mut last = None;
+        for &sector in sectors.iter() {
+            if last.replace(sector) != Some(sector) {
+                self.mark(area, sector, writes);
+            }
+        }
+    }
+
+    fn mark(&mut self, area: u64, sector: u64, writes: bool) {
+        let table = if writes { &mut self.written } else { &mut self.read };
+        let bits = table.entry(area).or_default();
+        let (word, bit) = ((sector / 64) as usize, sector % 64);
+        if bits.len() <= word {
+            bits.resize(word + 1, 0);
+        }
+        bits[word] |= 1 << bit;
+    }
+
+    /// Lanes that touch shared memory.
+    pub fn shared(&mut self, (pc, _, lanes): Touched<'_>, writes: bool) {
+        let (wavefronts, least) = wavefronts(lanes);
+        let count = &mut self.ops[pc as usize];
+        let target: &mut SharedCount =
+            if writes { &mut count.shared_stores } else { &mut count.shared_loads };
+        target.requests += 1;
+        target.wavefronts += wavefronts;
+        target.conflicts += wavefronts - least;
+    }
+
+    /// The counts of the launch.
+    pub fn finish(&self, cx: &Context<'_>) -> Counters {
+        let program = cx.program;
+        let mut lines: BTreeMap<u32, LineCount> = BTreeMap::new();
+        let mut sources: BTreeMap<(String, u32), Count> = BTreeMap::new();
+        let mut classes: BTreeMap<InstructionClass, ClassCount> = BTreeMap::new();
+        let mut total = Count::default();
+        for (pc, count) in self.ops.iter().enumerate().filter(|(_, c)| **c != Count::default()) {
+            let origin = program.origins[pc];
+            let place = cx.place([0; 3], [0; 3], pc as u32);
+            if let Some(source) = place.source.clone() {
+                sources.entry(source).or_default().add(count);
+            }
+            let line = lines.entry(origin.line).or_insert_with(|| LineCount {
+                line: origin.line,
+                text: place.text,
+                source: place.source,
+                count: Count::default(),
+            });
+            line.count.add(count);
+            let class = origin.traits.class;
+            let none = ClassCount { class, warp_instructions: 0, lane_instructions: 0 };
+            let of = classes.entry(class).or_insert(none);
+            of.warp_instructions += count.warp_instructions;
+            of.lane_instructions += count.lane_instructions;
+            total.add(count);
+        }
+        let bytes = |table: &HashMap<u64, Sectors>| {
+            let words = table.values().flatten();
+            words.map(|word| u64::from(word.count_ones())).sum::<u64>() * SECTOR_BYTES
+        };
+        Counters {
+            total,
+            classes: classes.into_values().collect(),
+            lines: lines.into_values().collect(),
+            sources: sources
+                .into_iter()
+                .map(|((file, line), count)| SourceCount { file, line, count })
+                .collect(),
+            dram_read_bytes: bytes(&self.read),
+            dram_written_bytes: bytes(&self.written),
+            bytes_min: cx.launch.bytes_min,
+        }
+    }
+}
+
+/// The passes over the banks that an access takes, and the least for its size. Accesses of 8 bytes
+/// are made by half warps, those of 16 by quarters; lanes that want one word share it.
+fn wavefronts(lanes: &Lanes) -> (u64, u64) {
+    let per_lane = lanes.lane_words();
+    let together = LANES / per_lane.clamp(1, 4);
+    let (mut passes, mut least) = (0, 0);
+    for first in (0..LANES).step_by(together) {
+        let group = lanes.active >> first & (u32::MAX >> (32 - together));
+        if group == 0 {
+            continue;
+        }
+        least += 1;
+        if lanes.run || lanes.uniform {
+            passes += 1;
+            continue;
+        }
+        let mut wanted = [0_usize; LANES];
+        let mut count = 0;
+        for lane in (0..together).filter(|lane| group >> lane & 1 != 0) {
+            for word in lanes.words(first + lane).0.take(LANES / together) {
+                wanted[count] = word;
+                count += 1;
+            }
+        }
+        let wanted = &mut wanted[..count];
+        wanted.sort_unstable();
+        let mut banks = [0_u64; BANKS];
+        let mut last = usize::MAX;
+        for &word in wanted.iter().filter(|&&word| std::mem::replace(&mut last, word) != word) {
+            banks[word % BANKS] += 1;
+        }
+        passes += banks.into_iter().max().unwrap_or(1);
+    }
+    (passes, least)
+}

@@ -1,0 +1,203 @@
+//! Machines as plain numbers, and how many warps of a kernel one multiprocessor holds.
+
+/// What one machine has. Rates are per multiprocessor and clock unless they say otherwise.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Machine {
+    /// The name in tables.
+    pub name: &'static str,
+    /// Multiprocessors.
+    pub sm_count: u32,
+    /// Clocks of a second, boosted.
+    pub clock_hz: f64,
+    /// Warp instructions issued.
+    pub issue_rate: u32,
+    /// Lanes of single precision, and of integer arithmetic at half of it or better.
+    pub f32_lanes: u32,
+    /// Lanes of integer arithmetic.
+    pub integer_lanes: u32,
+    /// Lanes of double precision.
+    pub f64_lanes: u32,
+    /// Lanes of half precision, two values each.
+    pub half_lanes: u32,
+    /// Lanes of special functions, and of conversions.
+    pub special_lanes: u32,
+    /// Lanes of loads and stores.
+    pub memory_lanes: u32,
+    /// Bytes of shared memory, or of the first cache.
+    pub shared_bytes_rate: u32,
+    /// Bytes of a second between all multiprocessors and the second cache, if it is known.
+    pub l2_bytes_second: Option<f64>,
+    /// Bytes of a second between the machine and its memory.
+    pub dram_bytes_second: f64,
+    /// Registers of 32 bits of a multiprocessor.
+    pub registers: u32,
+    /// Shared memory of a multiprocessor, in bytes.
+    pub shared_bytes: u32,
+    /// Threads of a multiprocessor.
+    pub threads_max: u32,
+    /// Blocks of a multiprocessor.
+    pub blocks_max: u32,
+}
+
+/// Arithmetic throughputs: CUDA C++ Programming Guide, table "Throughput of Native Arithmetic
+/// Instructions", by compute capability (8.0, 8.9, 9.0, 10.0). Limits of a multiprocessor: the
+/// same guide, table "Technical Specifications per Compute Capability".
+const COMMON: Machine = Machine {
+    name: "",
+    sm_count: 0,
+    clock_hz: 0.0,
+    // Four schedulers, an instruction each: every architecture white paper since Volta's.
+    issue_rate: 4,
+    f32_lanes: 128,
+    integer_lanes: 64,
+    f64_lanes: 64,
+    half_lanes: 128,
+    special_lanes: 16,
+    // Load and store units: the A100 and H100 white papers, figure of the multiprocessor.
+    memory_lanes: 32,
+    // 32 banks of 4 bytes: CUDA C++ Programming Guide, "Shared Memory".
+    shared_bytes_rate: 128,
+    l2_bytes_second: None,
+    dram_bytes_second: 0.0,
+    registers: 65536,
+    shared_bytes: 228 << 10,
+    threads_max: 2048,
+    blocks_max: 32,
+};
+
+impl Machine {
+    /// A100 SXM4 80 GB. NVIDIA A100 data sheet (memory) and white paper (multiprocessors, boost
+    /// clock, 5120 bytes a clock from the second cache).
+    pub const A100: Machine = Machine {
+        name: "A100",
+        sm_count: 108,
+        clock_hz: 1.41e9,
+        f32_lanes: 64,
+        f64_lanes: 32,
+        l2_bytes_second: Some(5120.0 * 1.41e9),
+        dram_bytes_second: 2.039e12,
+        shared_bytes: 164 << 10,
+        ..COMMON
+    };
+    /// H100 SXM5. NVIDIA H100 data sheet: 3.35 TB/s, and 66.9 TFLOPS of FP32, which give the clock:
+    /// 66.9e12 / (132 x 128 x 2). The second cache's rate is not published.
+    pub const H100: Machine = Machine {
+        name: "H100",
+        sm_count: 132,
+        clock_hz: 1.98e9,
+        dram_bytes_second: 3.35e12,
+        ..COMMON
+    };
+    /// H200 SXM. As the H100, with 4.8 TB/s: NVIDIA H200 data sheet.
+    pub const H200: Machine = Machine { name: "H200", dram_bytes_second: 4.8e12, ..Machine::H100 };
+    /// L40S. NVIDIA L40S data sheet: 864 GB/s and 91.6 TFLOPS of FP32, which give the clock:
+    /// 91.6e12 / (142 x 128 x 2). The second cache's rate is not published.
+    pub const L40S: Machine = Machine {
+        name: "L40S",
+        sm_count: 142,
+        clock_hz: 2.52e9,
+        f64_lanes: 2,
+        half_lanes: 64,
+        dram_bytes_second: 0.864e12,
+        shared_bytes: 100 << 10,
+        threads_max: 1536,
+        blocks_max: 24,
+        ..COMMON
+    };
+    /// GeForce RTX 4090. NVIDIA Ada white paper: 128 multiprocessors, 2.52 GHz, 1008 GB/s. The
+    /// second cache's rate is not published.
+    pub const RTX_4090: Machine =
+        Machine { name: "RTX 4090", sm_count: 128, dram_bytes_second: 1.008e12, ..Machine::L40S };
+    /// B200. NVIDIA DGX B200 data sheet: 64 TB/s and 600 TFLOPS of FP32 for eight, which give the
+    /// clock: 75e12 / (148 x 128 x 2). The second cache's rate is not published.
+    pub const B200: Machine = Machine {
+        name: "B200",
+        sm_count: 148,
+        clock_hz: 1.98e9,
+        dram_bytes_second: 8.0e12,
+        ..COMMON
+    };
+
+    /// Every machine of the table.
+    pub const ALL: [Machine; 6] = [
+        Machine::A100,
+        Machine::H100,
+        Machine::H200,
+        Machine::L40S,
+        Machine::RTX_4090,
+        Machine::B200,
+    ];
+
+    /// The machine of that name, in any case and with or without spaces.
+    pub fn named(name: &str) -> Option<Machine> {
+        let plain = |text: &str| text.to_ascii_lowercase().replace([' ', '-', '_'], "");
+        Machine::ALL.into_iter().find(|machine| plain(machine.name) == plain(name))
+    }
+}
+
+/// What a block of a compiled kernel takes, as the driver or the assembler says it: PTX does not
+/// know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Resources {
+    /// Registers of a thread.
+    pub registers: u32,
+    /// Shared memory of a block, static and dynamic, in bytes.
+    pub shared_bytes: u32,
+}
+
+/// What keeps a multiprocessor from holding more blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Limit {
+    /// Blocks at once.
+    Blocks,
+    /// Threads at once.
+    Threads,
+    /// The registers.
+    Registers,
+    /// The shared memory.
+    Shared,
+}
+
+/// How full a multiprocessor is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct Occupancy {
+    /// Blocks of one multiprocessor; 0 if the kernel does not fit.
+    pub blocks: u32,
+    /// Warps of one multiprocessor.
+    pub warps: u32,
+    /// Of the warps that it could hold, from 0 to 1.
+    pub share: f64,
+    /// What binds.
+    pub limit: Limit,
+}
+
+/// Registers are given to a warp in units of this: CUDA Occupancy Calculator, since 7.0.
+const REGISTER_UNIT: u32 = 256;
+/// Shared memory that a block costs beyond its own, since 8.0: CUDA C++ Programming Guide.
+const SHARED_RESERVED: u32 = 1024;
+/// Shared memory is given in units of this, since 8.0.
+const SHARED_UNIT: u32 = 128;
+
+impl Occupancy {
+    /// Of a kernel with blocks of so many threads.
+    pub fn of(machine: &Machine, threads: u32, resources: Resources) -> Occupancy {
+        let warps = threads.div_ceil(32).max(1);
+        let per_warp = (resources.registers.max(1) * 32).next_multiple_of(REGISTER_UNIT);
+        // Each of the four schedulers has a quarter of the registers, and whole warps.
+        let warps_by_registers = machine.registers / 4 / per_warp * 4;
+        let shared = resources.shared_bytes.next_multiple_of(SHARED_UNIT) + SHARED_RESERVED;
+        let limits = [
+            (machine.blocks_max, Limit::Blocks),
+            (machine.threads_max / (warps * 32), Limit::Threads),
+            (warps_by_registers / warps, Limit::Registers),
+            (machine.shared_bytes / shared, Limit::Shared),
+        ];
+        let (blocks, limit) =
+            limits.into_iter().min_by_key(|&(blocks, _)| blocks).unwrap_or((0, Limit::Blocks));
+        let warps = blocks * warps;
+        let share = f64::from(warps) * 32.0 / f64::from(machine.threads_max);
+        Occupancy { blocks, warps, share, limit }
+    }
+}

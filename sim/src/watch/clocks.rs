@@ -1,0 +1,249 @@
+//! What each warp knows to have happened: vector clocks over the warps of a block, and over other
+//! blocks where the kernel synchronises with them.
+//!
+//! A warp's accesses carry its epoch. An access is ordered before another if the other's warp knows
+//! of the first one's epoch. Barriers join what their warps know; after one that every warp waited
+//! at, one number, the floor, stands for all of it.
+
+use std::rc::Rc;
+
+/// Lanes of a warp.
+const LANES: usize = 32;
+/// Barriers of a block.
+const BARRIERS: usize = 16;
+/// Past this epoch nothing is checked: entries of the shadow have 25 bits for it.
+pub(crate) const EPOCH_MAX: u32 = (1 << 25) - 2;
+
+/// What is known of each block's warps, sorted by block.
+#[derive(Debug, Default)]
+pub(crate) struct Known(Vec<(u32, Rc<[u32]>)>);
+
+impl Known {
+    /// Whether an epoch of a warp is known.
+    pub fn has(&self, block: u32, warp: usize, epoch: u32) -> bool {
+        let found = self.0.binary_search_by_key(&block, |&(block, _)| block);
+        found.is_ok_and(|at| self.0[at].1[warp] >= epoch)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn row(&self, block: u32) -> Option<&[u32]> {
+        let found = self.0.binary_search_by_key(&block, |&(block, _)| block);
+        found.ok().map(|at| &*self.0[at].1)
+    }
+
+    /// With a block's row raised to at least `row`.
+    fn with(&self, block: u32, row: &[u32]) -> Known {
+        let mut blocks = self.0.clone();
+        match blocks.binary_search_by_key(&block, |&(block, _)| block) {
+            Ok(at) => blocks[at].1 = raised(&blocks[at].1, row),
+            Err(at) => blocks.insert(at, (block, row.into())),
+        }
+        Known(blocks)
+    }
+}
+
+fn raised(mine: &Rc<[u32]>, theirs: &[u32]) -> Rc<[u32]> {
+    if mine.iter().zip(theirs).all(|(mine, theirs)| mine >= theirs) {
+        return mine.clone();
+    }
+    mine.iter().zip(theirs).map(|(&mine, &theirs)| mine.max(theirs)).collect()
+}
+
+/// What is known by either.
+pub(crate) fn joined(a: &Rc<Known>, b: &Rc<Known>) -> Rc<Known> {
+    if Rc::ptr_eq(a, b) || b.0.is_empty() {
+        return a.clone();
+    }
+    if a.0.is_empty() {
+        return b.clone();
+    }
+    let mut out = Vec::with_capacity(a.0.len().max(b.0.len()));
+    let (mut left, mut right) = (a.0.iter().peekable(), b.0.iter().peekable());
+    loop {
+        let next = match (left.peek(), right.peek()) {
+            (None, None) => return Rc::new(Known(out)),
+            (Some((x, _)), Some((y, _))) if x == y => {
+                left.next().zip(right.next()).map(|((block, mine), (_, theirs))| {
+                    let row =
+                        if Rc::ptr_eq(mine, theirs) { mine.clone() } else { raised(mine, theirs) };
+                    (*block, row)
+                })
+            }
+            (Some((x, _)), Some((y, _))) if x > y => right.next().cloned(),
+            (Some(_), _) => left.next().cloned(),
+            (None, Some(_)) => right.next().cloned(),
+        };
+        out.extend(next);
+    }
+}
+
+/// What one warp knows.
+#[derive(Debug)]
+pub(crate) struct WarpClock {
+    /// The epoch of what it does now.
+    pub epoch: u32,
+    /// The last epoch known of each warp of the block. Its own is the last that every lane knows.
+    row: Vec<u32>,
+    /// The least of the row: everything up to here is ordered, whoever did it.
+    pub floor: u32,
+    /// What lanes know of each other's epochs beyond that, once some of them synchronised.
+    lanes: Option<Box<[[u32; LANES]; LANES]>>,
+    /// What it knows of other blocks.
+    pub known: Rc<Known>,
+}
+
+impl WarpClock {
+    fn new(warps: usize) -> WarpClock {
+        WarpClock { epoch: 1, row: vec![0; warps], floor: 0, lanes: None, known: Rc::default() }
+    }
+
+    fn step(&mut self) {
+        self.epoch += 1;
+    }
+
+    fn lower(&mut self) {
+        self.floor = self.row.iter().copied().min().unwrap_or(0);
+    }
+}
+
+/// What has been brought to a barrier.
+#[derive(Debug, Default, Clone)]
+struct Meeting {
+    row: Vec<u32>,
+    known: Option<Rc<Known>>,
+}
+
+/// The clocks of a block.
+#[derive(Debug)]
+pub(crate) struct Clocks {
+    pub block: u32,
+    pub warps: Vec<WarpClock>,
+    meetings: Vec<Meeting>,
+}
+
+/// An access as the shadow remembers it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Event {
+    pub block: u32,
+    pub warp: u32,
+    /// A lane that did it.
+    pub lane: u32,
+    /// Whether other lanes did so too.
+    pub many: bool,
+    pub epoch: u32,
+    pub pc: u32,
+}
+
+impl Clocks {
+    pub fn new(block: u32, warps: usize) -> Clocks {
+        let meetings = vec![Meeting::default(); BARRIERS];
+        Clocks { block, warps: (0..warps).map(|_| WarpClock::new(warps)).collect(), meetings }
+    }
+
+    /// Whether the epochs have run out.
+    pub fn spent(&self, warp: usize) -> bool {
+        self.warps[warp].epoch >= EPOCH_MAX
+    }
+
+    /// Whether an event is ordered before what a lane does now.
+    pub fn ordered(&self, event: &Event, warp: usize, lane: u32) -> bool {
+        let me = &self.warps[warp];
+        if event.block != self.block {
+            return me.known.has(event.block, event.warp as usize, event.epoch);
+        }
+        if me.row[event.warp as usize] >= event.epoch {
+            return true;
+        }
+        if event.warp as usize != warp {
+            return false;
+        }
+        let among = |lanes: &[[u32; LANES]; LANES]| {
+            let of = if event.many { lane } else { event.lane };
+            lanes[lane as usize][of as usize] >= event.epoch
+        };
+        event.lane == lane && !event.many || me.lanes.as_deref().is_some_and(among)
+    }
+
+    /// Lanes of a warp synchronise: all that are left, or some.
+    pub fn sync_lanes(&mut self, warp: usize, members: u32, live: u32) {
+        let me = &mut self.warps[warp];
+        let epoch = me.epoch;
+        if members & live == live {
+            me.row[warp] = epoch;
+            me.lanes = None;
+            me.lower();
+        } else {
+            let lanes = me.lanes.get_or_insert_with(|| Box::new([[0; LANES]; LANES]));
+            let of = |mask: u32| (0..LANES).filter(move |lane| mask >> lane & 1 != 0);
+            let mut row = [0; LANES];
+            for lane in of(members) {
+                row = std::array::from_fn(|at| row[at].max(lanes[lane][at]));
+            }
+            of(members).for_each(|lane| row[lane] = epoch);
+            of(members).for_each(|lane| lanes[lane] = row);
+        }
+        me.step();
+    }
+
+    /// A warp arrives at a barrier.
+    pub fn arrive(&mut self, warp: usize, id: usize) {
+        let me = &mut self.warps[warp];
+        let meeting = &mut self.meetings[id];
+        meeting.row.resize(me.row.len(), 0);
+        for (at, brought) in meeting.row.iter_mut().enumerate() {
+            *brought = (*brought).max(if at == warp { me.epoch } else { me.row[at] });
+        }
+        let known = meeting.known.get_or_insert_default();
+        *known = joined(known, &me.known);
+        me.step();
+    }
+
+    /// A barrier opens for the warps that wait at it; `all` if no other is left.
+    pub fn open(&mut self, id: usize, waiting: impl Iterator<Item = usize>, all: bool) {
+        let meeting = std::mem::take(&mut self.meetings[id]);
+        let (Some(known), mut row) = (meeting.known, meeting.row) else { return };
+        let next = self.warps.iter().map(|warp| warp.epoch).max().unwrap_or(1) + 1;
+        if all {
+            row.fill(next - 1);
+        }
+        for warp in waiting {
+            let me = &mut self.warps[warp];
+            for (mine, &brought) in me.row.iter_mut().zip(&row) {
+                *mine = (*mine).max(brought);
+            }
+            me.known = joined(&me.known, &known);
+            me.lanes = None;
+            me.epoch = if all { next } else { me.epoch + 1 };
+            me.lower();
+        }
+    }
+
+    /// All that a warp knows and did until now, to be passed on; its next access is a new epoch.
+    pub fn released(&mut self, warp: usize) -> Rc<Known> {
+        let me = &mut self.warps[warp];
+        let mut row = me.row.clone();
+        row[warp] = me.epoch;
+        me.step();
+        Rc::new(me.known.with(self.block, &row))
+    }
+
+    /// A warp learns what another released.
+    pub fn acquire(&mut self, warp: usize, from: &Rc<Known>) {
+        let me = &mut self.warps[warp];
+        if Rc::ptr_eq(&me.known, from) {
+            return;
+        }
+        if let Some(row) = from.row(self.block) {
+            for (at, (mine, &theirs)) in me.row.iter_mut().zip(row).enumerate() {
+                if at != warp {
+                    *mine = (*mine).max(theirs);
+                }
+            }
+            me.lower();
+        }
+        me.known = joined(&me.known, from);
+    }
+}

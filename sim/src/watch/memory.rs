@@ -1,0 +1,470 @@
+//! Accesses to memory: what they read that nobody wrote, and what they race with.
+
+use super::finding::FindingKind;
+use super::global::Global;
+use super::lanes::Lanes;
+use super::registers::{NEVER, Poison};
+use super::report::Reporter;
+use super::shadow::BlockShadow;
+use super::shared::{Actor, Conflict};
+use super::sync::{Strong, Touch};
+use super::tracked::Role;
+use super::traits::{Order, Scope};
+use super::{At, Watch};
+use crate::block::BlockState;
+use crate::execute::{Aim, Attempt, Place, addresses, resolve};
+use crate::launch::Context;
+use crate::op::{Kind, MicroOp, Window};
+use crate::registers::LANES;
+use crate::warp::Warp;
+
+/// Numbers of the windows where others number an allocation of the launch's table.
+pub(crate) const SHARED: u64 = u64::MAX;
+pub(crate) const LOCAL: u64 = u64::MAX - 1;
+
+/// Who looks, and at what.
+struct Scene<'a, 'b> {
+    warp: &'a Warp,
+    block: &'a BlockState,
+    cx: &'a Context<'b>,
+    at: At,
+    touch: Touch,
+    order: Order,
+    /// Bytes of an element, of which a vector access has several.
+    element: u32,
+}
+
+fn shape(op: &MicroOp) -> Option<(Window, bool, u32, u32, Touch)> {
+    Some(match op.kind {
+        Kind::Load(access) | Kind::Store(access) => {
+            let element = u32::from(access.bytes);
+            let touch = if matches!(op.kind, Kind::Load(_)) { Touch::Read } else { Touch::Write };
+            let bytes = element * u32::from(access.count);
+            (access.window, access.wide_address, bytes, element, touch)
+        }
+        Kind::Atomic(atomic) => {
+            let bytes = atomic.ty.bytes();
+            (atomic.window, atomic.wide_address, bytes, bytes, Touch::Modify)
+        }
+        _ => return None,
+    })
+}
+
+impl Watch {
+    /// Looks at an access before it is made. One that is about to fail is left alone.
+    pub(super) fn memory(
+        &mut self,
+        shadow: &mut BlockShadow,
+        warp: &mut Warp,
+        block: &BlockState,
+        cx: &Context<'_>,
+        at: At,
+    ) {
+        let op = &cx.program.ops[at.pc as usize];
+        let Some((window, wide, bytes, element, touch)) = shape(op) else { return };
+        if window == Window::Param {
+            return;
+        }
+        let order = cx.program.origins[at.pc as usize].traits.order;
+        let attempt = Attempt { verb: "", bytes: u64::from(bytes) };
+        let addresses = addresses(warp, cx, op.a, wide, op.imm);
+        let aim = Aim { window, addresses, active: at.active, attempt };
+        if aim.check_alignment(u64::from(bytes)).is_err() {
+            return;
+        }
+        let mut lanes =
+            Lanes { offsets: [0; LANES], active: at.active, bytes, run: false, uniform: false };
+        if let Some(span) = aim.span(warp, block, cx) {
+            lanes.run = span.run && bytes.is_multiple_of(4);
+            lanes.uniform = span.uniform;
+            for (offset, from) in lanes.offsets.iter_mut().zip(span.offsets) {
+                *offset = span.at + u64::from(from);
+            }
+            let area = area(&span.place, warp);
+            let scene = Scene { warp, block, cx, at, touch, order, element };
+            self.look(shadow, &scene, area, &lanes);
+            return;
+        }
+        let mut areas = [None; LANES];
+        for lane in lanes.each() {
+            let place = resolve(warp, block, cx, window, lane, aim.addresses[lane], attempt);
+            let Ok(place) = place else { return };
+            areas[lane] = area(&place, warp);
+            lanes.offsets[lane] = place.offset();
+        }
+        let scene = Scene { warp, block, cx, at, touch, order, element };
+        let mut left = at.active;
+        while left != 0 {
+            let first = areas[left.trailing_zeros() as usize];
+            let alike = (0..LANES).filter(|&lane| left >> lane & 1 != 0 && areas[lane] == first);
+            let together = alike.fold(0, |mask, lane| mask | 1_u32 << lane);
+            left &= !together;
+            self.look(shadow, &scene, first, &lanes.only(together));
+        }
+    }
+
+    /// Looks at lanes that go to one area.
+    fn look(
+        &mut self,
+        shadow: &mut BlockShadow,
+        scene: &Scene<'_, '_>,
+        area: Option<u64>,
+        lanes: &Lanes,
+    ) {
+        let Some(area) = area else { return };
+        if let Some(counting) = &mut self.counting {
+            let part = (scene.at.pc, area, lanes);
+            match area {
+                SHARED => counting.shared(part, scene.touch != Touch::Read),
+                LOCAL => {}
+                _ => counting.global(part, scene.touch != Touch::Read),
+            }
+        }
+        if self.checks.uninitialised {
+            if scene.touch != Touch::Write {
+                self.unwritten(shadow, scene, area, lanes);
+            }
+            if scene.touch != Touch::Read {
+                written(shadow, scene, area, lanes);
+            }
+        }
+        let wanted = match area {
+            SHARED => self.checks.shared_races,
+            LOCAL => false,
+            _ => self.checks.global_races,
+        };
+        let warp = scene.warp.index as usize;
+        if !self.checks.races() || area == LOCAL || shadow.clocks.spent(warp) {
+            return;
+        }
+        if wanted {
+            self.races(shadow, scene, area, lanes);
+        }
+        if scene.order.scope != Scope::Weak {
+            self.strong(shadow, scene, area, lanes);
+        }
+    }
+
+    fn races(&mut self, shadow: &mut BlockShadow, scene: &Scene<'_, '_>, area: u64, lanes: &Lanes) {
+        let warp = scene.warp.index as usize;
+        let scope = scene.order.scope;
+        let by = Actor { warp, pc: scene.at.pc, strong: scope != Scope::Weak };
+        let mut conflicts = Vec::new();
+        let mut lanes = *lanes;
+        if scene.touch == Touch::Write && !lanes.run && lanes.active.count_ones() > 1 {
+            let repeated = lanes.repeated();
+            self.collisions(shadow, scene, area, &lanes, repeated);
+            lanes = lanes.only(lanes.active & !repeated);
+        }
+        let (clocks, writes) = (&shadow.clocks, scene.touch != Touch::Read);
+        if area == SHARED {
+            match writes {
+                true => shadow.shared.store(clocks, &lanes, by, &mut conflicts),
+                false => shadow.shared.load(clocks, &lanes, by, &mut conflicts),
+            }
+        } else {
+            let allocation = area as usize;
+            let words = scene.cx.table.get(allocation).map_or(0, |found| found.words.len());
+            let access = Global { lanes: &lanes, by, scope, allocation, words };
+            let stamps = &mut shadow.warps[warp].stamps;
+            self.global.access(clocks, &access, writes, stamps, &mut conflicts);
+        }
+        for Conflict { lane, at, earlier } in conflicts {
+            let stored = matches!(scene.cx.program.ops[earlier.pc as usize].kind, Kind::Store(_));
+            if stored && scene.touch == Touch::Write && holds(scene, area, &lanes, lane) {
+                continue;
+            }
+            let same_warp = earlier.block == clocks.block && earlier.warp as usize == warp;
+            let kind = match (same_warp, area) {
+                (true, _) => FindingKind::WarpRace,
+                (_, SHARED) => FindingKind::SharedRace,
+                _ => FindingKind::GlobalRace,
+            };
+            let missing = (earlier.block != clocks.block).then(|| {
+                let own = [&shadow.warps[warp].fenced];
+                let all = shadow.warps.iter().map(|warp| &warp.fenced);
+                self.sync.missing(own.into_iter().chain(all), &earlier)
+            });
+            let reporter = Reporter::new(scene.cx, scene.block);
+            let me = (scene.at.pc, warp, lane);
+            let make = || reporter.race(kind, (area, at), &earlier, me, missing);
+            let pair = (earlier.pc.min(scene.at.pc), earlier.pc.max(scene.at.pc));
+            self.findings.add((kind, pair.0, pair.1), make);
+        }
+    }
+
+    /// Lanes of one store that write different values to one address.
+    fn collisions(
+        &mut self,
+        shadow: &BlockShadow,
+        scene: &Scene<'_, '_>,
+        area: u64,
+        lanes: &Lanes,
+        repeated: u32,
+    ) {
+        let op = &scene.cx.program.ops[scene.at.pc as usize];
+        for lane in lanes.only(repeated).each() {
+            let first = lanes.first_alike(lane);
+            if !differ(scene, op, first, lane) {
+                continue;
+            }
+            let warp = scene.warp.index as usize;
+            let earlier = super::clocks::Event {
+                block: shadow.clocks.block,
+                warp: warp as u32,
+                lane: first as u32,
+                many: false,
+                epoch: 0,
+                pc: scene.at.pc,
+            };
+            let reporter = Reporter::new(scene.cx, scene.block);
+            let make = || {
+                let subject = (area, lanes.offsets[lane]);
+                let me = (scene.at.pc, warp, lane);
+                reporter.race(FindingKind::WarpRace, subject, &earlier, me, None)
+            };
+            // An op that races with itself as a whole has another key than one with two passes.
+            self.findings.add((FindingKind::WarpRace, NEVER, scene.at.pc), make);
+        }
+    }
+
+    fn strong(
+        &mut self,
+        shadow: &mut BlockShadow,
+        scene: &Scene<'_, '_>,
+        area: u64,
+        lanes: &Lanes,
+    ) {
+        let BlockShadow { clocks, warps, sync, .. } = shadow;
+        let warp = scene.warp.index as usize;
+        let (touch, order, pc) = (scene.touch, scene.order, scene.at.pc);
+        let (sync, base) = match area {
+            SHARED => (sync, 0),
+            _ => {
+                let allocation = scene.cx.table.get(area as usize);
+                (&mut self.sync, allocation.map_or(0, |found| found.base))
+            }
+        };
+        for lane in lanes.each() {
+            let key = base + lanes.offsets[lane];
+            let access = Strong { key, touch, order, warp, lane: lane as u32, pc };
+            sync.strong(clocks, &mut warps[warp].fenced, access);
+        }
+    }
+
+    /// Reports loads of bytes that nobody wrote; elements of a vector only when they are used.
+    fn unwritten(
+        &mut self,
+        shadow: &mut BlockShadow,
+        scene: &Scene<'_, '_>,
+        area: u64,
+        lanes: &Lanes,
+    ) {
+        let warp = scene.warp.index as usize;
+        let (kind, bad) = match area {
+            SHARED => (FindingKind::UninitialisedShared, shadow.shared.unwritten(lanes)),
+            LOCAL => (FindingKind::UninitialisedLocal, {
+                let local = &shadow.warps[warp].local;
+                lanes_where(lanes, |lane| {
+                    let (mut words, bytes) = lanes.words(lane);
+                    words.any(|word| u64::from(local[word]) & bytes != bytes)
+                })
+            }),
+            _ => (FindingKind::UninitialisedGlobal, self.unwritten_global(scene, area, lanes)),
+        };
+        if bad == 0 {
+            return;
+        }
+        let unset = |lane: usize| match area {
+            SHARED => shadow.shared.first_unset(lanes, lane),
+            LOCAL => first_unset_local(&shadow.warps[warp].local, lanes, lane),
+            _ => {
+                let at = lanes.offsets[lane];
+                let table = scene.cx.table.get(area as usize);
+                let first = table.and_then(|a| a.written.first_unset(at, lanes.bytes.into()));
+                first.unwrap_or(at)
+            }
+        };
+        if scene.touch == Touch::Read && scene.element < lanes.bytes {
+            let found: Vec<(usize, u64)> =
+                lanes.only(bad).each().map(|lane| (lane, unset(lane))).collect();
+            brought(shadow, scene, area, lanes, &found);
+            return;
+        }
+        let reporter = Reporter::new(scene.cx, scene.block);
+        for lane in lanes.only(bad).each() {
+            let make = || reporter.unwritten(kind, (area, unset(lane)), (scene.at.pc, warp, lane));
+            self.findings.add((kind, NEVER, scene.at.pc), make);
+        }
+    }
+
+    fn unwritten_global(&self, scene: &Scene<'_, '_>, area: u64, lanes: &Lanes) -> u32 {
+        let Some(allocation) = scene.cx.table.get(area as usize) else { return 0 };
+        let written = &allocation.written;
+        let bytes = u64::from(lanes.bytes);
+        if written.number < self.assumed
+            || lanes.run && written.all(lanes.offsets[0], bytes * LANES as u64)
+        {
+            return 0;
+        }
+        lanes_where(lanes, |lane| !written.all(lanes.offsets[lane], bytes))
+    }
+}
+
+fn lanes_where(lanes: &Lanes, bad: impl Fn(usize) -> bool) -> u32 {
+    lanes.each().fold(0, |mask, lane| mask | u32::from(bad(lane)) << lane)
+}
+
+fn first_unset_local(local: &[u8], lanes: &Lanes, lane: usize) -> u64 {
+    let at = lanes.offsets[lane];
+    let unset = |&at: &u64| local[at as usize / 4] >> (at % 4) & 1 == 0;
+    (at..at + u64::from(lanes.bytes)).find(unset).unwrap_or(at)
+}
+
+/// The window or allocation of a place; none for parameters.
+fn area(place: &Place<'_>, warp: &Warp) -> Option<u64> {
+    match place {
+        Place::Global(..) => Some(warp.last_hit as u64),
+        Place::Shared(_) => Some(SHARED),
+        Place::Local(_) => Some(LOCAL),
+        Place::Param(_) => None,
+    }
+}
+
+/// Whether memory has the value already that a lane of a store gives it: many threads that say the
+/// same are a race by the letter, and a habit that harms nobody.
+fn holds(scene: &Scene<'_, '_>, area: u64, lanes: &Lanes, lane: usize) -> bool {
+    let (program, registers) = (scene.cx.program, &scene.warp.registers);
+    let op = &program.ops[scene.at.pc as usize];
+    let Kind::Store(access) = op.kind else { return false };
+    let bytes = usize::from(access.bytes);
+    let mut now = vec![0; lanes.bytes as usize];
+    let at = lanes.offsets[lane];
+    match (area, scene.cx.table.get(area as usize)) {
+        (SHARED, _) => {
+            for (byte, at) in now.iter_mut().zip(at as usize..) {
+                *byte = scene.block.shared[at / 4].to_le_bytes()[at % 4];
+            }
+        }
+        (_, Some(allocation)) => allocation.read(at, &mut now),
+        (_, None) => return false,
+    }
+    let sources = &program.lists[op.list as usize..][..usize::from(access.count)];
+    now.chunks(bytes).zip(sources).all(|(now, &source)| {
+        let value = match access.bytes {
+            8 => registers.wide(&program.constants, source)[lane],
+            _ => registers.word(&program.constants, source)[lane].into(),
+        };
+        *now == value.to_le_bytes()[..bytes]
+    })
+}
+
+/// Whether two lanes of a store have different values.
+fn differ(scene: &Scene<'_, '_>, op: &MicroOp, a: usize, b: usize) -> bool {
+    let Kind::Store(access) = op.kind else { return false };
+    let (program, registers) = (scene.cx.program, &scene.warp.registers);
+    let sources = &program.lists[op.list as usize..][..usize::from(access.count)];
+    sources.iter().any(|&source| {
+        if access.bytes == 8 {
+            let row = registers.wide(&program.constants, source);
+            return row[a] != row[b];
+        }
+        let row = registers.word(&program.constants, source);
+        let kept = u32::MAX >> (32 - 8 * u32::from(access.bytes));
+        row[a] & kept != row[b] & kept
+    })
+}
+
+/// Marks the registers that a vector load fills with bytes that nobody wrote.
+fn brought(
+    shadow: &mut BlockShadow,
+    scene: &Scene<'_, '_>,
+    area: u64,
+    lanes: &Lanes,
+    found: &[(usize, u64)],
+) {
+    let BlockShadow { warps, shared, .. } = shadow;
+    let WarpParts { poison, local } = {
+        let warp = &mut warps[scene.warp.index as usize];
+        WarpParts { poison: &mut warp.poison, local: &warp.local }
+    };
+    let allocation = scene.cx.table.get(area as usize);
+    for &(register, role) in scene.cx.program.tracked.uses(scene.at.pc) {
+        let Role::Write(element) = role else { continue };
+        for &(lane, at) in found {
+            let start = lanes.offsets[lane] + u64::from(element) * u64::from(scene.element);
+            let part = Lanes {
+                offsets: [start; LANES],
+                active: 1 << lane,
+                bytes: scene.element,
+                run: false,
+                uniform: false,
+            };
+            let missing = match area {
+                SHARED => shared.unwritten(&part) != 0,
+                LOCAL => {
+                    let (mut words, bytes) = part.words(lane);
+                    words.any(|word| u64::from(local[word]) & bytes != bytes)
+                }
+                _ => allocation.is_some_and(|a| !a.written.all(start, scene.element.into())),
+            };
+            if missing {
+                let held = &mut poison[register as usize];
+                if held.lanes & scene.at.active == 0 {
+                    (held.from, held.area, held.at) = (scene.at.pc, area, at.max(start));
+                }
+                held.lanes |= 1 << lane;
+            }
+        }
+    }
+}
+
+/// What [`brought`] needs of a warp's shadow.
+struct WarpParts<'a> {
+    poison: &'a mut Vec<Poison>,
+    local: &'a [u8],
+}
+
+/// Marks what a store or atomic writes; what has no value itself leaves its bytes without one.
+fn written(shadow: &mut BlockShadow, scene: &Scene<'_, '_>, area: u64, lanes: &Lanes) {
+    let warp = scene.warp.index as usize;
+    set(shadow, scene, area, lanes, true);
+    for &(register, role) in scene.cx.program.tracked.uses(scene.at.pc) {
+        let Role::Read(position @ 1..) = role else { continue };
+        let held = shadow.warps[warp].poison[register as usize];
+        let bad = held.lanes & lanes.active;
+        if bad == 0 || scene.touch != Touch::Write {
+            continue;
+        }
+        let mut part = Lanes { bytes: scene.element, run: false, ..lanes.only(bad) };
+        let skip = u64::from(position - 1) * u64::from(scene.element);
+        part.offsets.iter_mut().for_each(|offset| *offset += skip);
+        set(shadow, scene, area, &part, false);
+    }
+}
+
+fn set(shadow: &mut BlockShadow, scene: &Scene<'_, '_>, area: u64, lanes: &Lanes, written: bool) {
+    match area {
+        SHARED => shadow.shared.set_written(lanes, written),
+        LOCAL => {
+            let local = &mut shadow.warps[scene.warp.index as usize].local;
+            for lane in lanes.each() {
+                let (words, bytes) = lanes.words(lane);
+                for word in &mut local[words] {
+                    *word = if written { *word | bytes as u8 } else { *word & !(bytes as u8) };
+                }
+            }
+        }
+        _ => {
+            let Some(allocation) = scene.cx.table.get(area as usize) else { return };
+            let bytes = u64::from(lanes.bytes);
+            if lanes.run {
+                let all = bytes * LANES as u64;
+                return allocation.written.set(lanes.offsets[0], all, written);
+            }
+            for lane in lanes.each() {
+                allocation.written.set(lanes.offsets[lane], bytes, written);
+            }
+        }
+    }
+}

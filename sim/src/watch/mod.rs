@@ -1,0 +1,173 @@
+//! What a launch looks for while it runs: mistakes, and counts. The machine calls [`Watch::before`]
+//! before each op and [`Watch::after`] after those that may have to wait; nothing here changes what
+//! a kernel computes.
+//!
+//! A watched launch runs on one worker, so the shadows need no locks and what is found is the same
+//! on every host.
+
+mod checks;
+mod clocks;
+mod finding;
+mod global;
+mod lanes;
+mod memory;
+mod registers;
+mod report;
+mod shadow;
+mod shared;
+mod sync;
+mod tracked;
+mod traits;
+mod written;
+
+pub use checks::Checks;
+pub use finding::{Finding, FindingKind, Site};
+pub(crate) use lanes::Lanes;
+pub(crate) use shadow::BlockShadow;
+pub(crate) use tracked::Tracked;
+pub(crate) use traits::Traits;
+pub(crate) use written::Written;
+
+use crate::block::BlockState;
+use crate::counters::Counting;
+use crate::launch::Context;
+use crate::op::{Barrier, Kind};
+use crate::warp::Warp;
+use finding::Findings;
+use global::GlobalShadow;
+use report::Reporter;
+use sync::Sync;
+use traits::Scope;
+
+/// An op that is about to run, or has run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct At {
+    pub pc: u32,
+    /// The lanes that are here, and those whose guard lets them take part.
+    pub mask: u32,
+    pub active: u32,
+}
+
+/// The shadows and counts of a launch.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    pub on: bool,
+    checks: Checks,
+    /// Allocations before this number may have been written while nobody looked.
+    assumed: u64,
+    global: GlobalShadow,
+    sync: Sync,
+    pub findings: Findings,
+    pub counting: Option<Box<Counting>>,
+}
+
+impl Watch {
+    /// What a launch asks for.
+    pub fn new(cx: &Context<'_>) -> Watch {
+        let checks = cx.launch.checks;
+        let counting = cx.launch.counters.then(|| Box::new(Counting::new(cx.program)));
+        Watch {
+            on: checks != Checks::NONE || counting.is_some(),
+            checks,
+            assumed: cx.memory.assumed(),
+            counting,
+            ..Watch::default()
+        }
+    }
+
+    /// Before an op runs.
+    pub fn before(&mut self, warp: &mut Warp, block: &mut BlockState, cx: &Context<'_>, at: At) {
+        if let Some(counting) = &mut self.counting {
+            counting.issue(cx.program, at);
+        }
+        if at.active == 0 {
+            return;
+        }
+        let Some(mut shadow) = block.shadow.take() else { return };
+        if self.checks.uninitialised {
+            self.registers(&mut shadow, warp, block, cx, at);
+        }
+        match cx.program.ops[at.pc as usize].kind {
+            Kind::Load(_) | Kind::Store(_) | Kind::Atomic(_) => {
+                self.memory(&mut shadow, warp, block, cx, at);
+            }
+            _ => {}
+        }
+        block.shadow = Some(shadow);
+    }
+
+    /// After an op ran that is neither lane-wise nor a jump.
+    /// If it waits it will run again, and did nothing.
+    pub fn after(
+        &mut self,
+        warp: &Warp,
+        block: &mut BlockState,
+        cx: &Context<'_>,
+        at: At,
+        waits: bool,
+    ) {
+        if waits {
+            if let Some(counting) = &mut self.counting {
+                counting.retract(at);
+            }
+            return;
+        }
+        let Some(mut shadow) = block.shadow.take() else { return };
+        let index = warp.index as usize;
+        match cx.program.ops[at.pc as usize].kind {
+            Kind::Fence if self.checks.races() => {
+                let scope = cx.program.origins[at.pc as usize].traits.order.scope;
+                if scope != Scope::Weak {
+                    let fenced = &mut shadow.warps[index].fenced;
+                    fenced.fence(&mut shadow.clocks, index, at.active, scope);
+                }
+            }
+            Kind::Barrier(barrier) => self.barrier(&mut shadow, warp, block, cx, (at, barrier)),
+            // Whoever waits for lanes of its warp has met them, whatever else it does.
+            Kind::Shuffle(_)
+            | Kind::Vote(_)
+            | Kind::MatchWord { .. }
+            | Kind::MatchWide { .. }
+            | Kind::Reduce { .. }
+            | Kind::WarpSync => shadow.clocks.sync_lanes(index, at.active, warp.live),
+            _ => {}
+        }
+        block.shadow = Some(shadow);
+    }
+
+    /// Threads of a block that wait for each other: warp, lane and op of each.
+    pub fn divergent(
+        &mut self,
+        block: &BlockState,
+        cx: &Context<'_>,
+        waiting: &[(usize, usize, u32)],
+    ) {
+        if let (true, [(_, _, first), .., (_, _, last)]) = (self.checks.barriers, waiting) {
+            let reporter = Reporter::new(cx, block);
+            let make = || reporter.divergent(waiting);
+            self.findings.add((FindingKind::DivergentBarrier, *first, *last), make);
+        }
+    }
+
+    fn barrier(
+        &mut self,
+        shadow: &mut BlockShadow,
+        warp: &Warp,
+        block: &BlockState,
+        cx: &Context<'_>,
+        (at, _): (At, Barrier),
+    ) {
+        let op = &cx.program.ops[at.pc as usize];
+        let lane = at.active.trailing_zeros() as usize;
+        let id = warp.registers.word(&cx.program.constants, op.a)[lane] as usize;
+        let threads = warp.registers.word(&cx.program.constants, op.b)[lane];
+        let index = warp.index as usize;
+        shadow.clocks.arrive(index, id);
+        let first = *shadow.arrivals[id].get_or_insert((threads, index, lane, at.pc));
+        if self.checks.barriers && first.0 != threads {
+            let reporter = Reporter::new(cx, block);
+            let make = || reporter.mismatch(id, first, (threads, index, lane, at.pc));
+            self.findings.add((FindingKind::BarrierMismatch, first.3, at.pc), make);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Registers that hold no value: who reads them, and what copies of them become.
+
+use super::finding::FindingKind;
+use super::report::Reporter;
+use super::shadow::BlockShadow;
+use super::tracked::{Role, Tracked};
+use super::traits::Moves;
+use super::{At, Watch};
+use crate::block::BlockState;
+use crate::launch::Context;
+use crate::op::Kind;
+use crate::warp::Warp;
+
+/// The op of a register that was never written.
+pub(crate) const NEVER: u32 = u32::MAX;
+
+/// The lanes of a register whose value nobody wrote.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Poison {
+    pub lanes: u32,
+    /// The vector load that it came from, or [`NEVER`].
+    pub from: u32,
+    /// The window or allocation, and the byte, that it came from.
+    pub area: u64,
+    pub at: u64,
+}
+
+impl Poison {
+    const NONE: Poison = Poison { lanes: 0, from: NEVER, area: 0, at: 0 };
+
+    /// The tracked registers at the start of a kernel.
+    pub fn start(tracked: &Tracked) -> Vec<Poison> {
+        let lanes = |unwritten: &bool| if *unwritten { u32::MAX } else { 0 };
+        tracked
+            .unwritten
+            .iter()
+            .map(|unwritten| Poison { lanes: lanes(unwritten), ..Poison::NONE })
+            .collect()
+    }
+}
+
+impl Watch {
+    /// Reports reads of registers that hold nothing, and follows copies.
+    pub(super) fn registers(
+        &mut self,
+        shadow: &mut BlockShadow,
+        warp: &Warp,
+        block: &BlockState,
+        cx: &Context<'_>,
+        at: At,
+    ) {
+        let tracked = &cx.program.tracked;
+        let uses = tracked.uses(at.pc);
+        if uses.is_empty() {
+            return;
+        }
+        let poison = &mut shadow.warps[warp.index as usize].poison;
+        let op = &cx.program.ops[at.pc as usize];
+        let store = matches!(op.kind, Kind::Store(_));
+        let mut copied = Poison::NONE;
+        for &(register, role) in uses {
+            let mut held = poison[register as usize];
+            let position = match role {
+                Role::Guard => {
+                    held.lanes &= at.mask;
+                    u16::MAX
+                }
+                Role::Read(position) => {
+                    held.lanes &= at.active;
+                    position
+                }
+                Role::Write(_) => {
+                    let kept = poison[register as usize].lanes & !at.active;
+                    let from = if copied.lanes != 0 { copied } else { held };
+                    poison[register as usize] = Poison { lanes: kept | copied.lanes, ..from };
+                    continue;
+                }
+            };
+            if held.lanes == 0 {
+                continue;
+            }
+            match (tracked.moves[at.pc as usize], position) {
+                (_, u16::MAX) => {}
+                // What a vector load brought goes back to memory as it came.
+                _ if store && position > 0 && held.from != NEVER => continue,
+                (Moves::Copy, _) | (Moves::Select, 0 | 1) => {
+                    if tracked.moves[at.pc as usize] == Moves::Select {
+                        let chosen = warp.registers.predicate(op.c);
+                        held.lanes &= if position == 0 { chosen } else { !chosen };
+                    }
+                    if held.lanes != 0 {
+                        copied = Poison { lanes: copied.lanes | held.lanes, ..held };
+                    }
+                    continue;
+                }
+                _ => {}
+            }
+            let reporter = Reporter::new(cx, block);
+            let lane = held.lanes.trailing_zeros() as usize;
+            let kind = match (held.from, held.area) {
+                (NEVER, _) => FindingKind::UninitialisedRegister,
+                (_, super::memory::SHARED) => FindingKind::UninitialisedShared,
+                (_, super::memory::LOCAL) => FindingKind::UninitialisedLocal,
+                _ => FindingKind::UninitialisedGlobal,
+            };
+            let who = (warp.index as usize, lane);
+            for _ in 0..held.lanes.count_ones() {
+                let make = || match held.from {
+                    NEVER => reporter.register(at.pc, who, position),
+                    _ => reporter.brought(kind, at.pc, who, held),
+                };
+                self.findings.add((kind, held.from, at.pc), make);
+            }
+        }
+    }
+}

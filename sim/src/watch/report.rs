@@ -1,0 +1,260 @@
+//! The texts of findings.
+
+use super::clocks::Event;
+use super::finding::{Finding, FindingKind, Site};
+use super::memory::{LOCAL, SHARED};
+use super::registers::Poison;
+use super::shadow::Arrival;
+use super::sync::Missing;
+use crate::block::BlockState;
+use crate::error::Place;
+use crate::launch::Context;
+use crate::op::Kind;
+use crate::registers::LANES;
+
+/// A warp and a lane.
+type Who = (usize, usize);
+
+/// Describes what happens in a block.
+pub(crate) struct Reporter<'a, 'b> {
+    cx: &'a Context<'b>,
+    block: &'a BlockState,
+}
+
+impl<'a, 'b> Reporter<'a, 'b> {
+    pub fn new(cx: &'a Context<'b>, block: &'a BlockState) -> Reporter<'a, 'b> {
+        Reporter { cx, block }
+    }
+
+    fn place(&self, block: [u32; 3], (warp, lane): Who, pc: u32) -> Place {
+        let thread = (warp * LANES + lane) as u32;
+        let [x, y, _] = self.cx.launch.block;
+        self.cx.place(block, [thread % x, thread / x % y, thread / x / y], pc)
+    }
+
+    fn here(&self, who: Who, pc: u32) -> Site {
+        Site { what: self.what(pc), place: self.place(self.block.index, who, pc) }
+    }
+
+    /// What an op does, in words.
+    fn what(&self, pc: u32) -> String {
+        match self.cx.program.ops[pc as usize].kind {
+            Kind::Load(access) => {
+                format!("load of {} bytes", u32::from(access.bytes) * u32::from(access.count))
+            }
+            Kind::Store(access) => {
+                format!("store of {} bytes", u32::from(access.bytes) * u32::from(access.count))
+            }
+            Kind::Atomic(atomic) => format!("atomic of {} bytes", atomic.ty.bytes()),
+            Kind::Barrier(_) => "arrival".to_string(),
+            _ => "use".to_string(),
+        }
+    }
+
+    fn line(&self, pc: u32) -> u32 {
+        self.cx.program.origins[pc as usize].line
+    }
+
+    /// `the red at ptx line 52`
+    fn named(&self, pc: u32) -> String {
+        let line = self.line(pc);
+        let text = self.cx.kernel.module.line(line);
+        let after_guard = text.split_whitespace().find(|word| !word.starts_with(['@', '{']));
+        let opcode = after_guard.unwrap_or_default().split('.').next().unwrap_or_default();
+        format!("the {opcode} at ptx line {line}")
+    }
+
+    /// A place in memory.
+    fn subject(&self, (area, at): (u64, u64)) -> String {
+        match area {
+            SHARED => format!("shared+{at:#x}"),
+            LOCAL => {
+                let per_thread = u64::from(self.cx.program.local_bytes).max(1);
+                format!("local+{:#x}", at % per_thread)
+            }
+            _ => match self.cx.table.get(area as usize) {
+                Some(found) => {
+                    let (number, bytes) = (found.written.number, found.bytes);
+                    format!("allocation #{number} + {at} of {bytes} bytes")
+                }
+                None => format!("{at:#x}"),
+            },
+        }
+    }
+
+    /// Two accesses that nothing orders.
+    pub fn race(
+        &self,
+        kind: FindingKind,
+        subject: (u64, u64),
+        earlier: &Event,
+        (pc, warp, lane): (u32, usize, usize),
+        missing: Option<Missing>,
+    ) -> Finding {
+        let mut index = self.block.index;
+        if u64::from(earlier.block) != self.block.linear {
+            index = self.cx.block_index(earlier.block.into());
+        }
+        let before = (earlier.warp as usize, earlier.lane as usize);
+        let first =
+            Site { what: self.what(earlier.pc), place: self.place(index, before, earlier.pc) };
+        let second = self.here((warp, lane), pc);
+        let remedy = match (kind, missing) {
+            (_, Some(missing)) => self.between_blocks(missing),
+            (FindingKind::WarpRace, None) if earlier.epoch == 0 => {
+                "the lanes of one store disagree: let one lane store, or use an atomic".to_string()
+            }
+            (FindingKind::WarpRace, None) => self.between(true, earlier.pc, pc),
+            (_, None) => self.between(false, earlier.pc, pc),
+        };
+        // Neither comes first; the order of the text is the same for every seed.
+        let sites = if earlier.pc <= pc { vec![first, second] } else { vec![second, first] };
+        Finding { kind, subject: self.subject(subject), sites, remedy, count: 1 }
+    }
+
+    /// Where a barrier is lacking between two ops of which neither order is known.
+    fn between(&self, warp: bool, first: u32, second: u32) -> String {
+        let (low, high) = (first.min(second), first.max(second));
+        let name = if warp { "bar.warp.sync" } else { "bar.sync" };
+        let (a, b) = (self.line(low), self.line(high));
+        let origins = &self.cx.program.origins;
+        let source = origins[low as usize].loc;
+        if low == high || source.line != 0 && source == origins[high as usize].loc {
+            return "one statement races with itself: an atomic would make it whole".to_string();
+        }
+        let ops = &self.cx.program.ops;
+        let barrier = |range: std::ops::Range<u32>| {
+            ops[range.start as usize..range.end as usize].iter().any(|op| match op.kind {
+                Kind::Barrier(barrier) => barrier.wait,
+                Kind::WarpSync => warp,
+                _ => false,
+            })
+        };
+        // The innermost loop that holds both.
+        let backward = |&pc: &u32| {
+            let op = &ops[pc as usize];
+            matches!(op.kind, Kind::Branch) && op.imm as u32 <= low
+        };
+        let end = (high..ops.len() as u32).find(backward);
+        let around = end.is_some_and(|end| {
+            let start = ops[end as usize].imm as u32;
+            barrier(low..high) || first > second && !(barrier(start..low) || barrier(high..end))
+        });
+        match around {
+            false => format!("a {name} between ptx line {a} and ptx line {b} would order them"),
+            true => format!(
+                "a {name} after ptx line {b}, before the loop comes back to ptx line {a}, would \
+                 order them"
+            ),
+        }
+    }
+
+    fn between_blocks(&self, missing: Missing) -> String {
+        match missing {
+            Missing::Release(pc) => {
+                let op = self.named(pc);
+                format!("a release on {op}, or a fence before it, would order them")
+            }
+            Missing::Acquire(pc) => {
+                let op = self.named(pc);
+                format!("an acquire on {op}, or a fence after it, would order them")
+            }
+            Missing::Everything => {
+                "nothing orders the two blocks: use atomics, or a grid barrier (a release after \
+                 the first access, an acquire before the second)"
+                    .to_string()
+            }
+        }
+    }
+
+    /// A load of bytes that nobody wrote.
+    pub fn unwritten(
+        &self,
+        kind: FindingKind,
+        subject: (u64, u64),
+        (pc, warp, lane): (u32, usize, usize),
+    ) -> Finding {
+        let sites = vec![self.here((warp, lane), pc)];
+        let subject = self.subject(subject);
+        Finding { kind, subject, sites, remedy: never(kind).to_string(), count: 1 }
+    }
+
+    /// A use of an element of a vector load that nobody wrote.
+    pub fn brought(&self, kind: FindingKind, pc: u32, who: Who, held: Poison) -> Finding {
+        let sites = vec![self.here(who, held.from), self.here(who, pc)];
+        let subject = self.subject((held.area, held.at));
+        Finding { kind, subject, sites, remedy: never(kind).to_string(), count: 1 }
+    }
+
+    /// A use of a register that nobody wrote.
+    pub fn register(&self, pc: u32, who: Who, position: u16) -> Finding {
+        let site = self.here(who, pc);
+        let subject = operand(&site.place.text, self.cx.program.ops[pc as usize].kind, position);
+        let kind = FindingKind::UninitialisedRegister;
+        let remedy = "the thread came here by a path that writes no value to it".to_string();
+        Finding { kind, subject, sites: vec![site], remedy, count: 1 }
+    }
+
+    /// Two arrivals at one barrier that count differently.
+    pub fn mismatch(&self, id: usize, first: Arrival, second: Arrival) -> Finding {
+        let site = |(threads, warp, lane, pc): Arrival| {
+            let what = match threads {
+                0 => "arrival that waits for all threads".to_string(),
+                threads => format!("arrival that waits for {threads} threads"),
+            };
+            Site { what, place: self.place(self.block.index, (warp, lane), pc) }
+        };
+        Finding {
+            kind: FindingKind::BarrierMismatch,
+            subject: format!("barrier {id}"),
+            sites: vec![site(first), site(second)],
+            remedy: "every arrival at a barrier must count the same threads".to_string(),
+            count: 1,
+        }
+    }
+
+    /// Threads that wait for each other at different places: warp, lane and op of each.
+    pub fn divergent(&self, waiting: &[(usize, usize, u32)]) -> Finding {
+        let sites = waiting.iter().map(|&(warp, lane, pc)| {
+            let place = self.place(self.block.index, (warp, lane), pc);
+            Site { what: "wait".to_string(), place }
+        });
+        Finding {
+            kind: FindingKind::DivergentBarrier,
+            subject: format!("threads wait for each other at {} places", waiting.len()),
+            sites: sites.collect(),
+            remedy: "all threads of the block must reach the same barriers".to_string(),
+            count: 1,
+        }
+    }
+}
+
+fn never(kind: FindingKind) -> &'static str {
+    match kind {
+        FindingKind::UninitialisedShared => "no thread of the block wrote it before",
+        FindingKind::UninitialisedLocal => "the thread did not write it before",
+        _ => "neither the host nor a kernel wrote it before",
+    }
+}
+
+/// The register that an operand names in the text of its instruction.
+fn operand(text: &str, kind: Kind, position: u16) -> String {
+    let text = text.trim_end_matches(';');
+    let guard = text.strip_prefix('@').and_then(|rest| rest.split_whitespace().next());
+    if position == u16::MAX {
+        return format!("`{}`", guard.unwrap_or(text).trim_start_matches('!'));
+    }
+    let text =
+        text.split_once(char::is_whitespace).filter(|_| guard.is_some()).map_or(text, |t| t.1);
+    let operands = text.trim().split_once(char::is_whitespace).map_or("", |(_, rest)| rest);
+    let skipped = match kind {
+        Kind::Store(_) | Kind::Barrier(_) | Kind::WarpSync => 0,
+        Kind::Load(access) => usize::from(access.count),
+        _ => 1,
+    };
+    let cut = |c: char| matches!(c, ',' | '{' | '}' | '|');
+    let names = operands.split(cut).map(str::trim).filter(|name| !name.is_empty());
+    let name = names.skip(skipped).nth(position.into()).unwrap_or("a register");
+    let name = name.trim_matches(['[', ']', '!', ' ']);
+    format!("`{}`", name.split('+').next().unwrap_or(name))
+}

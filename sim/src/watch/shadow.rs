@@ -1,0 +1,69 @@
+//! The shadow of one block: its clocks, its shared memory, and its warps' registers and locals.
+
+use super::Checks;
+use super::clocks::Clocks;
+use super::global::StampCache;
+use super::registers::Poison;
+use super::shared::SharedShadow;
+use super::sync::{Fenced, Sync};
+use crate::launch::Context;
+use crate::registers::LANES;
+
+/// The shadow of a warp.
+#[derive(Debug)]
+pub(crate) struct WarpShadow {
+    /// Of every tracked register, the lanes whose value nobody wrote.
+    pub poison: Vec<Poison>,
+    /// Four bits for each word of local memory: the bytes written.
+    pub local: Vec<u8>,
+    pub fenced: Fenced,
+    pub stamps: StampCache,
+}
+
+/// The first arrival at a barrier since it opened: threads, warp, lane, op.
+pub(crate) type Arrival = (u32, usize, usize, u32);
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct BlockShadow {
+    pub warps: Vec<WarpShadow>,
+    pub clocks: Clocks,
+    pub shared: SharedShadow,
+    /// Order through shared memory.
+    pub sync: Sync,
+    pub arrivals: Vec<Option<Arrival>>,
+}
+
+impl BlockShadow {
+    /// The shadow of a block, if the launch checks for anything or counts.
+    pub fn new(linear: u64, warps: usize, cx: &Context<'_>) -> Option<Box<BlockShadow>> {
+        let Checks { uninitialised, .. } = cx.launch.checks;
+        if cx.launch.checks == Checks::NONE && !cx.launch.counters {
+            return None;
+        }
+        let program = cx.program;
+        let shared = (program.shared_bytes + cx.launch.shared_bytes).div_ceil(4) as usize;
+        let warp = || WarpShadow {
+            poison: if uninitialised { Poison::start(&program.tracked) } else { Vec::new() },
+            local: match uninitialised {
+                true => vec![0; program.local_bytes as usize / 4 * LANES],
+                false => Vec::new(),
+            },
+            fenced: Fenced::default(),
+            stamps: StampCache::default(),
+        };
+        Some(Box::new(BlockShadow {
+            warps: (0..warps).map(|_| warp()).collect(),
+            clocks: Clocks::new(linear as u32, warps),
+            shared: SharedShadow::new(shared, warps),
+            sync: Sync::default(),
+            arrivals: vec![None; 16],
+        }))
+    }
+
+    /// A barrier opens for the warps that wait at it; `all` if no live warp is elsewhere.
+    pub fn open(&mut self, id: usize, waiting: impl Iterator<Item = usize>, all: bool) {
+        self.arrivals[id] = None;
+        self.clocks.open(id, waiting, all);
+    }
+}

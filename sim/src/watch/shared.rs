@@ -1,0 +1,221 @@
+//! The shadow of a block's shared memory: who last wrote each word, who read it since, and which
+//! bytes were written at all.
+//!
+//! An entry is 64 bits: the epoch above, then the op, the thread, whether the access was strong,
+//! the bytes, and four bits more: the bytes ever written, or whether several lanes read.
+
+use super::clocks::{Clocks, Event};
+use super::lanes::Lanes;
+
+const EPOCH: u32 = 38;
+const PC: u32 = 19;
+const THREAD: u32 = 9;
+const STRONG: u64 = 1 << 8;
+const BYTES: u32 = 4;
+const MANY: u64 = 1;
+const LANES: u64 = 32;
+
+/// Who touches memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Actor {
+    pub warp: usize,
+    pub pc: u32,
+    pub strong: bool,
+}
+
+/// A touch that nothing orders after an earlier one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Conflict {
+    pub lane: usize,
+    /// The first byte that both touch.
+    pub at: u64,
+    pub earlier: Event,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct SharedShadow {
+    writes: Vec<u64>,
+    /// The last read by each warp, one plane of words for each.
+    reads: Vec<u64>,
+}
+
+fn event(entry: u64, block: u32, many: bool) -> Event {
+    let thread = entry >> THREAD & 0x3ff;
+    Event {
+        block,
+        warp: (thread / LANES) as u32,
+        lane: (thread % LANES) as u32,
+        many,
+        epoch: (entry >> EPOCH) as u32,
+        pc: (entry >> PC & 0x7_ffff) as u32,
+    }
+}
+
+impl SharedShadow {
+    pub fn new(words: usize, warps: usize) -> SharedShadow {
+        SharedShadow { writes: vec![0; words], reads: vec![0; words * warps] }
+    }
+
+    fn plane(&self, warp: usize) -> usize {
+        warp * self.writes.len()
+    }
+
+    fn entry(clocks: &Clocks, by: Actor, lane: usize, bytes: u64) -> u64 {
+        let epoch = u64::from(clocks.warps[by.warp].epoch);
+        let thread = by.warp as u64 * LANES + lane as u64;
+        let strong = if by.strong { STRONG } else { 0 };
+        epoch << EPOCH | u64::from(by.pc) << PC | thread << THREAD | strong | bytes << BYTES
+    }
+
+    /// Whether every entry of the words is of an epoch that the warp knows.
+    fn known(entries: &[u64], limit: u64) -> bool {
+        let beyond = entries.iter().fold(0, |beyond, entry| beyond | limit.wrapping_sub(*entry));
+        beyond >> 63 == 0
+    }
+
+    /// The lanes whose bytes were not all written.
+    pub fn unwritten(&self, lanes: &Lanes) -> u32 {
+        if lanes.run {
+            let all = self.writes[lanes.run_words()].iter().fold(0xf, |all, entry| all & entry);
+            if all & 0xf == 0xf {
+                return 0;
+            }
+        }
+        let mut out = 0;
+        for lane in lanes.each() {
+            let (mut words, bytes) = lanes.words(lane);
+            let missing = words.any(|word| self.writes[word] & bytes != bytes);
+            out |= u32::from(missing) << lane;
+        }
+        out
+    }
+
+    /// The first byte of a lane that was not written.
+    pub fn first_unset(&self, lanes: &Lanes, lane: usize) -> u64 {
+        let at = lanes.offsets[lane];
+        let unset = |&at: &u64| self.writes[at as usize / 4] >> (at % 4) & 1 == 0;
+        (at..at + u64::from(lanes.bytes)).find(unset).unwrap_or(at)
+    }
+
+    /// Sets which bytes are written, without a word on who did it.
+    pub fn set_written(&mut self, lanes: &Lanes, written: bool) {
+        for lane in lanes.each() {
+            let (words, bytes) = lanes.words(lane);
+            for entry in &mut self.writes[words] {
+                *entry = if written { *entry | bytes } else { *entry & !bytes };
+            }
+        }
+    }
+
+    /// Notes a load; conflicts with earlier stores go to `out`.
+    pub fn load(&mut self, clocks: &Clocks, lanes: &Lanes, by: Actor, out: &mut Vec<Conflict>) {
+        let limit = (u64::from(clocks.warps[by.warp].floor) + 1) << EPOCH;
+        let plane = self.plane(by.warp);
+        if lanes.run {
+            let words = lanes.run_words();
+            if !Self::known(&self.writes[words.clone()], limit - 1) {
+                lanes.each().for_each(|lane| self.check(clocks, lanes, by, lane, 0..1, out));
+            }
+            let (per, first) = (lanes.lane_words(), plane + words.start);
+            for lane in 0..LANES as usize {
+                let new = Self::entry(clocks, by, lane, 0xf);
+                for entry in &mut self.reads[first + lane * per..][..per] {
+                    *entry = read(*entry, new);
+                }
+            }
+            return;
+        }
+        for lane in lanes.each() {
+            let (words, bytes) = lanes.words(lane);
+            if !Self::known(&self.writes[words.clone()], limit - 1) {
+                self.check(clocks, lanes, by, lane, 0..1, out);
+            }
+            let new = Self::entry(clocks, by, lane, bytes);
+            let many = if lanes.uniform && lanes.active.count_ones() > 1 { MANY } else { 0 };
+            for entry in &mut self.reads[plane + words.start..plane + words.end] {
+                *entry = read(*entry, new) | many;
+            }
+            if lanes.uniform {
+                break;
+            }
+        }
+    }
+
+    /// Notes a store or atomic; conflicts with earlier accesses go to `out`.
+    pub fn store(&mut self, clocks: &Clocks, lanes: &Lanes, by: Actor, out: &mut Vec<Conflict>) {
+        let limit = (u64::from(clocks.warps[by.warp].floor) + 1) << EPOCH;
+        let planes = clocks.warps.len();
+        let clean = |shadow: &SharedShadow, words: std::ops::Range<usize>| {
+            Self::known(&shadow.writes[words.clone()], limit - 1)
+                && (0..planes).all(|warp| {
+                    let at = shadow.plane(warp);
+                    Self::known(&shadow.reads[at + words.start..at + words.end], limit - 1)
+                })
+        };
+        if lanes.run && clean(self, lanes.run_words()) {
+            let (per, first) = (lanes.lane_words(), lanes.run_words().start);
+            for lane in 0..LANES as usize {
+                let new = Self::entry(clocks, by, lane, 0xf) | 0xf;
+                self.writes[first + lane * per..][..per].fill(new);
+            }
+            return;
+        }
+        for lane in lanes.each() {
+            let (words, bytes) = lanes.words(lane);
+            if !clean(self, words.clone()) {
+                self.check(clocks, lanes, by, lane, 0..planes + 1, out);
+            }
+            let new = Self::entry(clocks, by, lane, bytes) | bytes;
+            for entry in &mut self.writes[words] {
+                *entry = new | *entry & 0xf;
+            }
+        }
+    }
+
+    /// Compares a lane with the earlier accesses of its words: 0 is the write, from 1 the reads of
+    /// each warp.
+    fn check(
+        &self,
+        clocks: &Clocks,
+        lanes: &Lanes,
+        by: Actor,
+        lane: usize,
+        against: std::ops::Range<usize>,
+        out: &mut Vec<Conflict>,
+    ) {
+        let (words, bytes) = lanes.words(lane);
+        for word in words {
+            for source in against.clone() {
+                let (entry, many) = match source {
+                    0 => (self.writes[word], false),
+                    plane => {
+                        let entry = self.reads[self.plane(plane - 1) + word];
+                        (entry, entry & MANY != 0)
+                    }
+                };
+                let common = entry >> BYTES & bytes;
+                if common == 0 || by.strong && entry & STRONG != 0 {
+                    continue;
+                }
+                let earlier = event(entry, clocks.block, many);
+                if !clocks.ordered(&earlier, by.warp, lane as u32) {
+                    let at = word as u64 * 4 + u64::from(common.trailing_zeros());
+                    out.push(Conflict { lane, at, earlier });
+                }
+            }
+        }
+    }
+}
+
+/// A read after another of the same warp: what both read, if they are of one epoch.
+#[inline(always)]
+fn read(old: u64, new: u64) -> u64 {
+    const THREADS: u64 = 0x3ff << THREAD;
+    if old >> EPOCH != new >> EPOCH {
+        return new;
+    }
+    let many = if old & THREADS == new & THREADS { old & MANY } else { MANY };
+    let strong = old & new & STRONG;
+    (new & !STRONG) | strong | old & (0xf << BYTES) | many
+}

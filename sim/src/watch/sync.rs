@@ -1,0 +1,173 @@
+//! Order through memory: what was released at an address, and who acquires it.
+//!
+//! A release stores what its warp knows at the address; an acquire that reads the address takes it.
+//! Fences do the same for the strong accesses after and before them. What was stored without a
+//! release is remembered too, to say what a racy kernel lacks.
+
+use super::clocks::{Clocks, Event, Known, joined};
+use super::traits::{Order, Scope};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// How many synchronising reads of a warp are remembered, for remedies.
+const POLLS_MAX: usize = 4;
+
+/// What a strong access does to its address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Touch {
+    Read,
+    Write,
+    Modify,
+}
+
+/// What was released at an address.
+#[derive(Debug, Default)]
+struct Cell {
+    /// To the device.
+    wide: Rc<Known>,
+    /// To one block only.
+    near: Vec<(u32, Rc<Known>)>,
+    /// Strong writes that released nothing: the last of each warp, as epoch and op.
+    loose: HashMap<(u32, u32), (u32, u32)>,
+}
+
+/// A strong read.
+#[derive(Debug, Clone, Copy)]
+struct Poll {
+    key: u64,
+    pc: u32,
+    acquired: bool,
+}
+
+/// What fences make of a warp's strong accesses.
+#[derive(Debug, Default)]
+pub(crate) struct Fenced {
+    /// What strong writes of these lanes release, since a fence.
+    before: Option<(Scope, u32, Rc<Known>)>,
+    /// What the next fence acquires.
+    after: Vec<Rc<Known>>,
+    polls: Vec<Poll>,
+}
+
+impl Fenced {
+    /// A fence of some lanes.
+    pub fn fence(&mut self, clocks: &mut Clocks, warp: usize, lanes: u32, scope: Scope) {
+        for known in std::mem::take(&mut self.after) {
+            clocks.acquire(warp, &known);
+        }
+        for poll in &mut self.polls {
+            poll.acquired = true;
+        }
+        let earlier = match self.before.take() {
+            Some((earlier, mask, _)) if earlier == scope => mask,
+            _ => 0,
+        };
+        self.before = Some((scope, lanes | earlier, clocks.released(warp)));
+    }
+}
+
+/// A strong access of a lane.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Strong {
+    pub key: u64,
+    pub touch: Touch,
+    pub order: Order,
+    pub warp: usize,
+    pub lane: u32,
+    pub pc: u32,
+}
+
+/// What would have ordered two accesses of different blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// A release on this op.
+    Release(u32),
+    /// An acquire on this op.
+    Acquire(u32),
+    /// Both.
+    Everything,
+}
+
+/// Every address that strong accesses touch.
+#[derive(Debug, Default)]
+pub(crate) struct Sync {
+    cells: HashMap<u64, Cell>,
+}
+
+impl Sync {
+    /// Notes a strong access and takes or gives what it orders.
+    pub fn strong(&mut self, clocks: &mut Clocks, fenced: &mut Fenced, access: Strong) {
+        let Strong { key, touch, order, warp, .. } = access;
+        let block = clocks.block;
+        if touch == Touch::Read && !self.cells.contains_key(&key) {
+            remember(fenced, access);
+            return;
+        }
+        let cell = self.cells.entry(key).or_default();
+        if touch != Touch::Write && !order.silent {
+            let near = cell.near.iter().find(|&&(of, _)| of == block).map(|(_, known)| known);
+            let wide = (order.scope == Scope::Device).then_some(&cell.wide);
+            for known in near.into_iter().chain(wide).filter(|known| !known.is_empty()) {
+                if order.acquires {
+                    clocks.acquire(warp, known);
+                } else if !fenced.after.iter().any(|held| Rc::ptr_eq(held, known)) {
+                    fenced.after.push(known.clone());
+                }
+            }
+            remember(fenced, access);
+        }
+        if touch == Touch::Read {
+            return;
+        }
+        if touch == Touch::Write {
+            cell.wide = Rc::default();
+            cell.near.clear();
+        }
+        let from_fence = fenced.before.as_ref().filter(|f| f.1 >> access.lane & 1 != 0);
+        let (scope, given) = match (order.releases, from_fence) {
+            (true, _) => (order.scope, clocks.released(warp)),
+            (false, Some((scope, _, known))) => ((*scope).min(order.scope), known.clone()),
+            (false, None) => {
+                let epoch = clocks.warps[warp].epoch;
+                cell.loose.insert((block, warp as u32), (epoch, access.pc));
+                return;
+            }
+        };
+        match cell.near.iter_mut().find(|(of, _)| *of == block) {
+            Some((_, known)) => *known = joined(known, &given),
+            None => cell.near.push((block, given.clone())),
+        }
+        if scope == Scope::Device {
+            cell.wide = joined(&cell.wide, &given);
+        }
+    }
+
+    /// What a warp would have needed to be ordered after an event of another block.
+    /// `fenced` are those of its block, its own first.
+    pub fn missing<'a>(&self, fenced: impl Iterator<Item = &'a Fenced>, event: &Event) -> Missing {
+        for poll in fenced.flat_map(|fenced| fenced.polls.iter().rev()) {
+            let Some(cell) = self.cells.get(&poll.key) else { continue };
+            if !poll.acquired && cell.wide.has(event.block, event.warp as usize, event.epoch) {
+                return Missing::Acquire(poll.pc);
+            }
+            let after = |at: &((u32, u32), (u32, u32))| {
+                let ((block, warp), (epoch, _)) = *at;
+                block == event.block && (warp != event.warp || epoch >= event.epoch)
+            };
+            let loose = cell.loose.iter().map(|(&by, &at)| (by, at)).filter(after);
+            if let Some((_, (_, pc))) = loose.min() {
+                return Missing::Release(pc);
+            }
+        }
+        Missing::Everything
+    }
+}
+
+fn remember(fenced: &mut Fenced, access: Strong) {
+    let poll = Poll { key: access.key, pc: access.pc, acquired: access.order.acquires };
+    fenced.polls.retain(|held| held.key != poll.key);
+    if fenced.polls.len() == POLLS_MAX {
+        fenced.polls.remove(0);
+    }
+    fenced.polls.push(poll);
+}

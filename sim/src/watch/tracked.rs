@@ -1,0 +1,118 @@
+//! The registers whose being written must be watched, found when a kernel is decoded.
+//!
+//! A register can be read before it is written only if it is live where the kernel begins, and a
+//! vector load may bring bytes that nobody wrote and nobody will use. Those registers, and what
+//! they are copied to, are tracked; a kernel that has none pays nothing.
+
+use super::traits::Moves;
+use crate::draft::{Drafts, Source, Value};
+use crate::op::{Kind, Window};
+
+/// Which operand a tracked register is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Guard,
+    Read(u16),
+    Write(u16),
+}
+
+/// The tracked registers of a kernel, and the ops that use them.
+#[derive(Debug, Default)]
+pub(crate) struct Tracked {
+    /// Of every op, the end of its part of `uses`.
+    ends: Vec<u32>,
+    uses: Vec<(u32, Role)>,
+    /// What each op does with a value that was never written.
+    pub moves: Vec<Moves>,
+    /// Whether each tracked register may be read before it is written.
+    pub unwritten: Vec<bool>,
+}
+
+/// Ops that prepare an instruction's operands run for lanes that its guard leaves out: they only
+/// move values.
+fn moves(drafts: &Drafts) -> Vec<Moves> {
+    let next = drafts.ops.iter().skip(1).map(Some).chain([None]);
+    let both = drafts.ops.iter().zip(next);
+    let moves = both.map(|(draft, next)| {
+        let number = draft.origin.traits.instruction;
+        let prepares = next.is_some_and(|next| next.origin.traits.instruction == number);
+        match draft.kind {
+            Kind::Lane(_) if prepares => Moves::Copy,
+            Kind::Lane(_) => draft.origin.traits.moves,
+            _ => Moves::No,
+        }
+    });
+    moves.collect()
+}
+
+impl Tracked {
+    /// What an op does with tracked registers: reads first.
+    #[inline(always)]
+    pub fn uses(&self, pc: u32) -> &[(u32, Role)] {
+        let start = if pc == 0 { 0 } else { self.ends[pc as usize - 1] };
+        &self.uses[start as usize..self.ends[pc as usize] as usize]
+    }
+
+    /// Tracks `unwritten`, the registers live at the start, and the results of vector loads.
+    pub fn new(drafts: &Drafts, unwritten: impl Iterator<Item = Value>) -> Tracked {
+        const NONE: u32 = u32::MAX;
+        let mut index = vec![NONE; drafts.classes.len()];
+        let mut out = Tracked::default();
+        for value in unwritten {
+            index[value.0 as usize] = out.unwritten.len() as u32;
+            out.unwritten.push(true);
+        }
+        out.moves = moves(drafts);
+        let unwritten = &mut out.unwritten;
+        let mut track = |value: Value, index: &mut [u32]| {
+            let slot = &mut index[value.0 as usize];
+            let new = *slot == NONE;
+            if new {
+                *slot = unwritten.len() as u32;
+                unwritten.push(false);
+            }
+            new
+        };
+        for draft in &drafts.ops {
+            if let Kind::Load(access) = draft.kind
+                && access.count > 1
+                && access.window != Window::Param
+            {
+                draft.writes.iter().for_each(|&value| _ = track(value, &mut index));
+            }
+        }
+        let mut grew = true;
+        while grew {
+            grew = false;
+            for (draft, &moves) in drafts.ops.iter().zip(&out.moves) {
+                if moves != Moves::No
+                    && draft.values_read().any(|value| index[value.0 as usize] != NONE)
+                {
+                    for &value in &draft.writes {
+                        grew |= track(value, &mut index);
+                    }
+                }
+            }
+        }
+        for draft in &drafts.ops {
+            let tracked = |value: Value| Some(index[value.0 as usize]).filter(|&at| at != NONE);
+            if let Some(at) = draft.guard.and_then(|(value, _)| tracked(value)) {
+                out.uses.push((at, Role::Guard));
+            }
+            for (position, source) in draft.reads.iter().enumerate() {
+                if let Source::Value(value) | Source::Negated(value) = *source
+                    && let Some(at) = tracked(value)
+                {
+                    out.uses.push((at, Role::Read(position as u16)));
+                }
+            }
+            for (position, &value) in draft.writes.iter().enumerate() {
+                if let Some(at) = tracked(value) {
+                    out.uses.push((at, Role::Write(position as u16)));
+                }
+            }
+            out.ends.push(out.uses.len() as u32);
+        }
+        out
+    }
+}
