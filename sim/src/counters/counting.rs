@@ -36,8 +36,13 @@ impl Counting {
         let count = program.ops.len();
         Counting {
             ops: vec![Count::default(); count],
-            // The exit that ends every kernel is no instruction of the text.
-            ends: (0..count).map(|at| at + 1 < count && number(at) != number(at + 1)).collect(),
+            // The exit that ends every kernel is no instruction of the text, and counted as the
+            // one before it.
+            ends: (1..=count)
+                .map(|next| next + 1 == count || number(next - 1) != number(next))
+                .enumerate()
+                .map(|(at, ends)| ends && at + 1 < count)
+                .collect(),
             read: HashMap::new(),
             written: HashMap::new(),
         }

@@ -2,7 +2,7 @@
 //!
 //! The reports are in `tests/reports`; `BLESS=1 cargo test` writes them anew, to be reviewed.
 
-use crate::run::{line, params, text, upload};
+use crate::run::{golden, line, params, text, upload};
 use kiln_sim::{Checks, Device, DeviceConfig, Error, FindingKind, Launch, Module, Report};
 
 const TARGETS: [&str; 2] = ["sm_80", "sm_120"];
@@ -58,19 +58,6 @@ fn report(module: &Module, name: &str) -> String {
     findings.iter().for_each(|finding| out += &format!("{finding}\n"));
     error.iter().for_each(|error| out += &format!("error: {error}\n"));
     out + "\n"
-}
-
-#[track_caller]
-fn golden(path: &str, have: &str) {
-    let full = format!("{}/tests/{path}", env!("CARGO_MANIFEST_DIR"));
-    if std::env::var_os("BLESS").is_some() {
-        std::fs::write(&full, have).unwrap();
-    }
-    let want = std::fs::read_to_string(&full).unwrap_or_default();
-    for (at, (have, want)) in have.lines().zip(want.lines()).enumerate() {
-        assert_eq!(have, want, "{path}:{}", at + 1);
-    }
-    assert_eq!(have.lines().count(), want.lines().count(), "{path}");
 }
 
 #[test]

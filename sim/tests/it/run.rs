@@ -74,3 +74,17 @@ pub fn line(blocks: u32, threads: u32) -> Launch {
 pub fn launch(device: &Device, kernel: &Kernel, shape: Launch, values: &[u64]) -> Report {
     device.launch(kernel, &shape, &params(kernel, values)).unwrap_or_else(|error| panic!("{error}"))
 }
+
+/// Compares with a file below `tests`; with `BLESS` set, writes it anew.
+#[track_caller]
+pub fn golden(path: &str, have: &str) {
+    let full = format!("{}/tests/{path}", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&full, have).unwrap();
+    }
+    let want = std::fs::read_to_string(&full).unwrap_or_default();
+    for (at, (have, want)) in have.lines().zip(want.lines()).enumerate() {
+        assert_eq!(have, want, "{path}:{}", at + 1);
+    }
+    assert_eq!(have.lines().count(), want.lines().count(), "{path}");
+}

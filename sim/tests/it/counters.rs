@@ -1,0 +1,202 @@
+//! Counts against what they are by hand.
+
+use crate::run::{golden, line, params, text};
+use kiln_sim::{
+    Counters, Device, DeviceConfig, Estimate, InstructionClass, Launch, Limit, Machine, Module,
+    Occupancy, Part, Resources,
+};
+
+const TARGETS: [&str; 2] = ["sm_80", "sm_120"];
+
+fn module(target: &str) -> Module {
+    Module::load(&text(&format!("cuda/counters.{target}.ptx"))).unwrap()
+}
+
+/// The counts of a kernel with buffers of `bytes` each and then `n`, if it takes that.
+fn count(target: &str, name: &str, shape: Launch, bytes: &[u64], n: Option<u64>) -> Counters {
+    let device = Device::new(DeviceConfig::default());
+    let kernel = module(target).kernel(name).unwrap();
+    let buffers = bytes.iter().map(|&bytes| device.alloc(bytes).unwrap());
+    let arguments: Vec<u64> = buffers.chain(n).collect();
+    let shape = Launch { counters: true, ..shape };
+    let report = device.launch(&kernel, &shape, &params(&kernel, &arguments)).unwrap();
+    *report.counters.unwrap()
+}
+
+fn warps(counters: &Counters, class: InstructionClass) -> u64 {
+    counters.class(class).warp_instructions
+}
+
+#[test]
+fn a_copy_by_hand() {
+    for target in TARGETS {
+        // 4 blocks of 8 warps load and store once.
+        let counters = count(target, "copy", line(4, 256), &[4096, 4096], None);
+        assert_eq!(warps(&counters, InstructionClass::LoadGlobal), 32);
+        assert_eq!(warps(&counters, InstructionClass::StoreGlobal), 32);
+        assert_eq!(warps(&counters, InstructionClass::LoadParam), 2 * 32);
+        // `ret`, and nothing else that moves control.
+        assert_eq!(warps(&counters, InstructionClass::Control), 32);
+        let total = counters.total;
+        assert_eq!(total.lane_instructions, 32 * total.warp_instructions);
+        assert_eq!(total.active_lanes(), 32.0);
+        assert_eq!(total.diverged, 0);
+        // A warp's 32 words are 128 bytes: 4 sectors, 1 line.
+        assert_eq!(total.global.requests, 64);
+        assert_eq!(total.global.bytes, 64 * 128);
+        assert_eq!(total.global.sectors, 64 * 4);
+        assert_eq!(total.global.lines, 64);
+        assert_eq!(total.global.sectors_per_request(), 4.0);
+        assert_eq!((counters.dram_read_bytes, counters.dram_written_bytes), (4096, 4096));
+    }
+    // The 14 instructions of the text from compute_80.
+    let counters = count("sm_80", "copy", line(4, 256), &[4096, 4096], None);
+    assert_eq!(counters.total.warp_instructions, 14 * 32);
+}
+
+#[test]
+fn a_strided_copy_by_hand() {
+    for target in TARGETS {
+        let buffers = [1024 * 64, 4096];
+        let counters = count(target, "strided_copy", line(4, 256), &buffers, None);
+        let total = counters.total;
+        // A lane's word is 64 bytes from the next lane's: 32 sectors, and 2 lanes to a line. The
+        // stores are as in the plain copy.
+        assert_eq!(total.global.sectors, 32 * 32 + 32 * 4);
+        assert_eq!(total.global.lines, 32 * 16 + 32);
+        assert_eq!(total.global.bytes, 64 * 128);
+        // 1024 sectors for 1024 words.
+        assert_eq!((counters.dram_read_bytes, counters.dram_written_bytes), (32 * 1024, 4096));
+    }
+}
+
+#[test]
+fn a_reduction_by_hand() {
+    for target in TARGETS {
+        let counters = count(target, "reduction", line(2, 256), &[2048, 8], None);
+        let total = counters.total;
+        // 8 steps, at each of which 8 warps of 2 blocks wait.
+        assert_eq!(warps(&counters, InstructionClass::Barrier), 2 * 8 * 8);
+        // 128, 64 and 32 threads add as 4, 2 and 1 whole warps, 16 to 1 as a part of one.
+        let adds = counters.class(InstructionClass::F32);
+        assert_eq!(adds.warp_instructions, 2 * (4 + 2 + 1 + 5));
+        assert_eq!(adds.lane_instructions, 2 * (128 + 64 + 32 + 16 + 8 + 4 + 2 + 1));
+        // The five parts of a warp, and the thread that writes the sum.
+        assert_eq!(total.diverged, 2 * (5 + 1));
+        // Two operands of each sum and the result; each sum, and every warp's input.
+        assert_eq!(total.shared_loads.requests, 2 * (2 * 12 + 1));
+        assert_eq!(total.shared_stores.requests, 2 * (12 + 8));
+        assert_eq!(total.shared_loads.conflicts + total.shared_stores.conflicts, 0);
+        // 8 warps load 4 sectors each; one lane stores.
+        assert_eq!(total.global.requests, 2 * (8 + 1));
+        assert_eq!(total.global.sectors, 2 * (8 * 4 + 1));
+        assert_eq!(total.global.bytes, 2 * (1024 + 4));
+        // The sums of both blocks are in one sector.
+        assert_eq!((counters.dram_read_bytes, counters.dram_written_bytes), (2048, 32));
+    }
+}
+
+fn product(target: &str, name: &str) -> Counters {
+    let shape = Launch { grid: [2, 2, 1], block: [32, 8, 1], ..line(1, 1) };
+    let shape = Launch { bytes_min: Some(3 * 64 * 64 * 4), ..shape };
+    count(target, name, shape, &[64 * 64 * 4; 3], Some(64))
+}
+
+#[test]
+fn a_product_by_hand() {
+    for target in TARGETS {
+        let even = product(target, "product_even");
+        let total = even.total;
+        // 4 blocks of 8 warps go through 2 tiles each.
+        let turns = 4 * 8 * 2;
+        // A turn loads 4 rows of A's tile and 4 of B's, each of 128 bytes; a warp stores 4 rows.
+        assert_eq!(total.global.requests, turns * 8 + 4 * 8 * 4);
+        assert_eq!(total.global.sectors, total.global.requests * 4);
+        // Every word of A and B is read, by 2 blocks each, and every word of C is written.
+        assert_eq!(even.dram_read_bytes, 2 * 64 * 64 * 4);
+        assert_eq!(even.dram_written_bytes, 64 * 64 * 4);
+        assert_eq!(Some(even.dram_bytes()), even.bytes_min);
+        // 64^3 products, all lanes at work.
+        let products = even.class(InstructionClass::F32);
+        assert_eq!(products.lane_instructions, 64 * 64 * 64);
+        assert_eq!(products.warp_instructions, 64 * 64 * 64 / 32);
+        // A step of 32 takes 4 words of A, which all lanes share, and 32 of B, one a lane.
+        assert_eq!(total.shared_loads.requests, turns * 32 * 5);
+        assert_eq!(total.shared_loads.wavefronts, total.shared_loads.requests);
+        // The 4 rows of A are stored as columns: 32 words from lane to lane, all in one bank.
+        assert_eq!(total.shared_stores.requests, turns * 8);
+        assert_eq!(total.shared_stores.wavefronts, turns * (4 * 32 + 4));
+        assert_eq!(total.shared_stores.conflicts, turns * 4 * 31);
+        // A row of 33 words puts them in 32 banks.
+        let padded = product(target, "product_padded").total;
+        assert_eq!(padded.shared_stores.wavefronts, turns * 8);
+        assert_eq!(padded.shared_stores.conflicts, 0);
+        // The conflicts are where the source stores A's tile.
+        let worst = even.sources.iter().max_by_key(|s| s.count.shared_stores.conflicts).unwrap();
+        assert_eq!((worst.file.as_str(), worst.line), ("counters.cu", 40));
+        assert_eq!(worst.count.shared_stores.conflicts, turns * 4 * 31);
+    }
+}
+
+#[test]
+fn tables() {
+    let counters = product("sm_80", "product_even");
+    let resources = Resources { registers: 40, shared_bytes: 8192 };
+    let mut text = counters.to_string();
+    for machine in Machine::ALL {
+        text += &Estimate::of(&counters, &machine, 4, 256, resources).to_string();
+    }
+    golden("reports/product.txt", &text);
+}
+
+#[test]
+fn counts_are_the_same_every_time() {
+    let run = |workers, seed| {
+        let device = Device::new(DeviceConfig { workers, seed, ..DeviceConfig::default() });
+        let kernel = module("sm_120").kernel("product_even").unwrap();
+        let buffers = [0; 3].map(|_| device.alloc(64 * 64 * 4).unwrap());
+        let shape = Launch { grid: [2, 2, 1], block: [32, 8, 1], counters: true, ..line(1, 1) };
+        let arguments = [&buffers[..], &[64]].concat();
+        device.launch(&kernel, &shape, &params(&kernel, &arguments)).unwrap()
+    };
+    let first = run(1, 0);
+    for (workers, seed) in [(1, 0), (2, 0), (4, 0), (1, 1), (2, 99)] {
+        assert_eq!(run(workers, seed), first);
+    }
+}
+
+#[test]
+fn occupancy_by_hand() {
+    let of = |threads, registers, shared_bytes| {
+        Occupancy::of(&Machine::H100, threads, Resources { registers, shared_bytes })
+    };
+    // 64 registers of 32 lanes are 2048; a quarter of 65536 holds 8 such warps.
+    let full = of(256, 64, 0);
+    assert_eq!((full.blocks, full.warps, full.limit), (4, 32, Limit::Registers));
+    assert_eq!(full.share, 0.5);
+    // 228 KiB over 48 KiB and the 1 KiB that a block costs.
+    let shared = of(128, 32, 48 << 10);
+    assert_eq!((shared.blocks, shared.warps, shared.limit), (4, 16, Limit::Shared));
+    assert_eq!(of(1024, 32, 0).blocks, 2);
+    assert_eq!((of(32, 32, 0).blocks, of(32, 32, 0).limit), (32, Limit::Blocks));
+    assert_eq!(of(1024, 128, 0).blocks, 0);
+}
+
+#[test]
+fn an_estimate_by_hand() {
+    let counters = count("sm_80", "copy", line(1080, 256), &[1080 * 1024; 2], None);
+    let machine = Machine::A100;
+    let estimate = Estimate::of(&counters, &machine, 1080, 256, Resources::default());
+    let of = |part| estimate.bounds.iter().find(|bound| bound.part == part).unwrap();
+    let close = |have: f64, want: f64| assert!((have - want).abs() < want * 1e-9, "{have} {want}");
+    // 2 x 1080 KiB at 2.039 TB/s.
+    close(of(Part::Dram).us, 2.0 * 1080.0 * 1024.0 / 2.039e12 * 1e6);
+    // 8640 warps of 14 instructions, 4 a clock on 108 multiprocessors at 1.41 GHz.
+    close(of(Part::Issue).us, 8640.0 * 14.0 / 4.0 / 108.0 / 1.41e9 * 1e6);
+    // A load and a store of each warp, a warp a clock.
+    close(of(Part::LoadStore).us, 8640.0 * 2.0 / 108.0 / 1.41e9 * 1e6);
+    assert_eq!(estimate.binds().unwrap().part, Part::Dram);
+    assert_eq!(estimate.binds().unwrap().share, 1.0);
+    assert_eq!(estimate.filled, 1.0);
+    assert_eq!(Machine::named("rtx4090").unwrap().name, "RTX 4090");
+}
