@@ -4,7 +4,9 @@
 //! module's kernels. Results are those of the hardware where PTX defines them; `.approx` functions
 //! give the rounded true value. Every access is checked: outside an allocation, after a free or
 //! misaligned, it fails with the kernel, thread, PTX line and CUDA line. So do barriers that
-//! threads reach divided, and grids in which nobody moves. What the machine does not run it
+//! threads reach divided, and grids in which nobody moves. Races, reads of what nobody wrote and
+//! barriers that disagree are looked for when [`Launch::checks`] says so, and what is executed is
+//! counted when [`Launch::counters`] does. What the machine does not run it
 //! refuses when the module is loaded.
 //!
 //! With one worker a launch is the same every time. With more, blocks that race for the order of
@@ -44,6 +46,11 @@
 //! ```
 
 #![warn(missing_docs)]
+
+/// The examples of the readme.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 mod ast;
 mod block;

@@ -57,9 +57,12 @@ impl Counting {
         }
         let count = &mut self.ops[pc];
         count.warp_instructions += 1;
-        count.lane_instructions += u64::from(at.active.count_ones());
         if let Kind::Branch = program.ops[pc].kind {
+            // Who does not take it executes it too.
+            count.lane_instructions += u64::from(at.mask.count_ones());
             count.diverged += u64::from(at.active != 0 && at.active != at.mask);
+        } else {
+            count.lane_instructions += u64::from(at.active.count_ones());
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod blocks;
 mod checks;
+mod command;
 mod counters;
 mod device;
 mod errors;

@@ -1,0 +1,118 @@
+//! The command `kiln-sim`: what it prints, and its exit status.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn below(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn command(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kiln-sim"));
+    command.current_dir(below("tests/readme")).args(arguments).output().unwrap()
+}
+
+fn stdout(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).unwrap()
+}
+
+/// Runs a job, given as text, of a PTX file of the tests.
+fn job(ptx: &str, job: &str, more: &[&str]) -> Output {
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("kiln-sim-{}-{}.json", std::process::id(), NEXT.fetch_add(1, Relaxed));
+    let path = std::env::temp_dir().join(name);
+    std::fs::write(&path, job).unwrap();
+    let ptx = below(&format!("tests/cuda/{ptx}"));
+    let both = [ptx.to_str().unwrap(), path.to_str().unwrap()];
+    let output = command(&[&both[..], more].concat());
+    std::fs::remove_file(&path).unwrap();
+    output
+}
+
+#[test]
+fn the_readme_tells_the_truth() {
+    let readme = std::fs::read_to_string(below("README.md")).unwrap();
+    let output = command(&["reverse.ptx", "reverse.json"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(readme.contains(&format!("```text\n{}```", stdout(&output))), "{}", stdout(&output));
+    for (language, file) in [("cuda", "reverse.cu"), ("json", "reverse.json")] {
+        let text = std::fs::read_to_string(below(&format!("tests/readme/{file}"))).unwrap();
+        assert!(readme.contains(&format!("```{language}\n{text}```")), "{file}");
+    }
+}
+
+#[test]
+fn a_correct_kernel_exits_with_0() {
+    let text = r#"{ "kernel": "tiles_clean", "block": [64, 1, 1], "arguments": [
+        { "dtype": "u32", "count": 128, "fill": "index" },
+        { "dtype": "u32", "count": 64, "print": 3 },
+        { "dtype": "i32", "value": 2 } ] }"#;
+    let output = job("races.sm_120.ptx", text, &["--machine", "A100"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+    // Word i is (63 - i) + (127 - i).
+    assert!(stdout(&output).starts_with("argument 1: 190 188 186 ..\nno findings\n\n"));
+    assert!(stdout(&output).contains("A100: 32 blocks or 64 warps of a multiprocessor (100%"));
+}
+
+#[test]
+fn everything_is_one_json_value() {
+    let output = command(&["reverse.ptx", "reverse.json", "--json", "--machine", "h200"]);
+    assert_eq!(output.status.code(), Some(1));
+    let value: serde_json::Value = serde_json::from_str(stdout(&output)).unwrap();
+    assert_eq!(value["buffers"][0]["values"][0], "63");
+    assert_eq!(value["findings"][0]["kind"], "race in shared memory");
+    assert_eq!(value["findings"][0]["sites"][1]["source"], "reverse.cu:8");
+
+    assert_eq!(value["counters"]["global"]["requests"], 16);
+    assert_eq!(value["estimate"]["machine"], "H200");
+    assert_eq!(value["failure"], serde_json::Value::Null);
+}
+
+#[test]
+fn checks_are_chosen() {
+    let chosen = |checks| command(&["reverse.ptx", "reverse.json", "--checks", checks]);
+    assert_eq!(chosen("none").status.code(), Some(0));
+    assert_eq!(chosen("uninitialised,global,barriers").status.code(), Some(0));
+    assert_eq!(chosen("shared").status.code(), Some(1));
+    let wrong = chosen("spelling");
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("unknown check `spelling`"));
+}
+
+#[test]
+fn a_kernel_that_fails_exits_with_1() {
+    let text = r#"{ "kernel": "copy", "block": [64, 1, 1], "arguments": [
+        { "dtype": "f16", "count": 64, "fill": 1.5 }, { "dtype": "bf16", "count": 64 } ] }"#;
+    let output = job("unwritten.sm_80.ptx", text, &[]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stdout(&output).starts_with("failed: load of 4 bytes"), "{}", stdout(&output));
+}
+
+#[test]
+fn jobs_that_cannot_be_run_exit_with_2() {
+    let refused = |text: &str, why: &str| {
+        let output = job("unwritten.sm_80.ptx", text, &[]);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains(why), "{error}");
+    };
+    refused("{", "failed to read");
+    refused("{}", "the job must name a kernel: register_read, ");
+    refused(r#"{ "kernel": "none" }"#, "the module has no kernel `none`");
+    refused(r#"{ "kernel": "copy" }"#, "`copy` takes 2 arguments, the job has 0");
+    refused(r#"{ "kernel": "copy", "colour": 1 }"#, "unknown field `colour`");
+    let scalars = r#"{ "kernel": "copy", "arguments": [
+        { "dtype": "i32", "value": 1 }, { "dtype": "i32", "value": 1 } ] }"#;
+    refused(scalars, "argument 0 has 4 bytes, `copy_param_0` 8");
+    let wide = r#"{ "kernel": "copy", "block": [2048, 1, 1], "arguments": [
+        { "dtype": "u64", "value": 0 }, { "dtype": "u64", "value": 0 } ] }"#;
+    refused(wide, "is not within 1024 threads");
+}
+
+#[test]
+fn help_has_an_example() {
+    let output = command(&["--help"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(stdout(&output).contains("\"kernel\": \"rotate\""));
+}
