@@ -18,9 +18,21 @@ pub(crate) struct Lanes {
 
 impl Lanes {
     /// Whole lanes of a mask.
+    #[inline(always)]
     pub fn each(&self) -> impl Iterator<Item = usize> + use<> {
-        let active = self.active;
-        (0..LANES).filter(move |lane| active >> lane & 1 != 0)
+        let mut left = self.active;
+        std::iter::from_fn(move || {
+            let lane = left.trailing_zeros() as usize;
+            left &= left.wrapping_sub(1);
+            (lane < LANES).then_some(lane)
+        })
+    }
+
+    /// Words that lanes touch one of each, in whole: what most accesses are.
+    #[inline(always)]
+    pub fn single_words(&self) -> Option<impl Iterator<Item = (usize, usize)> + '_> {
+        let word = |lane: usize| (lane, self.offsets[lane] as usize / 4);
+        (self.bytes == 4).then(|| self.each().map(word))
     }
 
     /// The first word of the first lane, and how many words a run has.

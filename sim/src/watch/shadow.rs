@@ -1,6 +1,7 @@
 //! The shadow of one block: its clocks, its shared memory, and its warps' registers and locals.
 
 use super::Checks;
+use super::asynchronous::Copies;
 use super::clocks::Clocks;
 use super::global::StampCache;
 use super::registers::Poison;
@@ -10,7 +11,7 @@ use crate::launch::Context;
 use crate::registers::LANES;
 
 /// The shadow of a warp.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct WarpShadow {
     /// Of every tracked register, the lanes whose value nobody wrote.
     pub poison: Vec<Poison>,
@@ -18,6 +19,8 @@ pub(crate) struct WarpShadow {
     pub local: Vec<u8>,
     pub fenced: Fenced,
     pub stamps: StampCache,
+    /// What it copies meanwhile.
+    pub copies: Copies,
 }
 
 /// The first arrival at a barrier since it opened: threads, warp, lane, op.
@@ -49,16 +52,23 @@ impl BlockShadow {
                 true => vec![0; program.local_bytes as usize / 4 * LANES],
                 false => Vec::new(),
             },
-            fenced: Fenced::default(),
-            stamps: StampCache::default(),
+            ..WarpShadow::default()
         };
-        Some(Box::new(BlockShadow {
-            warps: (0..warps).map(|_| warp()).collect(),
-            clocks: Clocks::new(linear as u32, warps),
-            shared: SharedShadow::new(shared, warps),
+        let mut out = BlockShadow::empty(warps, shared);
+        out.clocks.block = linear as u32;
+        out.warps.extend((0..warps).map(|_| warp()));
+        Some(Box::new(out))
+    }
+
+    /// The shadow of so many warps, which are to be added, and words of shared memory.
+    pub fn empty(warps: usize, words: usize) -> BlockShadow {
+        BlockShadow {
+            warps: Vec::with_capacity(warps),
+            clocks: Clocks::new(0, warps),
+            shared: SharedShadow::new(words, warps),
             sync: Sync::default(),
             arrivals: vec![None; 16],
-        }))
+        }
     }
 
     /// A barrier opens for the warps that wait at it; `all` if no live warp is elsewhere.

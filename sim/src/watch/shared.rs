@@ -82,6 +82,12 @@ impl SharedShadow {
                 return 0;
             }
         }
+        if let Some(words) = lanes.single_words() {
+            let all = words.fold(0xf, |all, (_, word)| all & self.writes[word]);
+            if all & 0xf == 0xf {
+                return 0;
+            }
+        }
         let mut out = 0;
         for lane in lanes.each() {
             let (mut words, bytes) = lanes.words(lane);
@@ -126,6 +132,9 @@ impl SharedShadow {
             }
             return;
         }
+        if self.load_single(clocks, lanes, by, limit - 1) {
+            return;
+        }
         for lane in lanes.each() {
             let (words, bytes) = lanes.words(lane);
             if !Self::known(&self.writes[words.clone()], limit - 1) {
@@ -140,6 +149,21 @@ impl SharedShadow {
                 break;
             }
         }
+    }
+
+    /// Notes a load of a word by each lane if no conflict is possible; whether it did.
+    fn load_single(&mut self, clocks: &Clocks, lanes: &Lanes, by: Actor, limit: u64) -> bool {
+        let Some(words) = lanes.single_words().filter(|_| !lanes.uniform) else { return false };
+        let first = Self::entry(clocks, by, 0, 0xf);
+        let (writes, plane) = (&self.writes[..], self.plane(by.warp));
+        let reads = &mut self.reads[plane..][..writes.len()];
+        let mut beyond = 0;
+        // Where this turns out wrong, the caller does the same again.
+        for (lane, word) in words {
+            beyond |= limit.wrapping_sub(writes[word]);
+            reads[word] = read(reads[word], first + ((lane as u64) << THREAD));
+        }
+        beyond >> 63 == 0
     }
 
     /// Notes a store or atomic; conflicts with earlier accesses go to `out`.

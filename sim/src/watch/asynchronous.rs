@@ -1,0 +1,209 @@
+//! Copies that go on while their thread does, and the barriers in memory that tell of them.
+//!
+//! Where the machine issues, commits, waits for and completes copies it calls these, and reports
+//! what they give. A copy counts as a store of its thread when it is issued, which finds earlier
+//! readers; its bytes count as unwritten until it is waited for, which finds early ones; waiting
+//! stores again, in the epoch of whoever waited.
+
+use super::lanes::Lanes;
+use super::shadow::BlockShadow;
+use super::shared::{Actor, Conflict};
+use super::sync::{Strong, Touch};
+use super::traits::{Order, Scope};
+use crate::registers::LANES;
+
+/// What a copy is waited for by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Group {
+    /// Its thread has not committed it.
+    Open,
+    /// The thread's group of that number.
+    Committed(u32),
+    /// The barrier at that offset of shared memory.
+    Barrier(u64),
+}
+
+/// A copy that was issued and not waited for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct InFlight {
+    pub lane: usize,
+    pub pc: u32,
+    at: u64,
+    bytes: u32,
+    group: Group,
+}
+
+/// The copies of a warp.
+#[derive(Debug, Default)]
+pub(crate) struct Copies {
+    list: Vec<InFlight>,
+    /// Groups that each lane has committed.
+    committed: [u32; LANES],
+}
+
+impl InFlight {
+    fn lanes(&self) -> Lanes {
+        let (offsets, active) = ([self.at; LANES], 1 << self.lane);
+        Lanes { offsets, active, bytes: self.bytes, run: false, uniform: false }
+    }
+}
+
+impl BlockShadow {
+    /// Lanes issue copies to shared memory. What they race with goes to `out`.
+    pub fn copy_issued(
+        &mut self,
+        by: Actor,
+        target: &Lanes,
+        group: Group,
+        out: &mut Vec<Conflict>,
+    ) {
+        self.shared.store(&self.clocks, target, by, out);
+        self.shared.set_written(target, false);
+        for lane in target.each() {
+            let (at, bytes) = (target.offsets[lane], target.bytes);
+            self.warps[by.warp].copies.list.push(InFlight { lane, pc: by.pc, at, bytes, group });
+        }
+    }
+
+    /// `cp.async.commit_group`
+    pub fn copy_committed(&mut self, warp: usize, lanes: u32) {
+        let copies = &mut self.warps[warp].copies;
+        for copy in copies.list.iter_mut().filter(|copy| lanes >> copy.lane & 1 != 0) {
+            if copy.group == Group::Open {
+                copy.group = Group::Committed(copies.committed[copy.lane]);
+            }
+        }
+        (0..LANES).filter(|lane| lanes >> lane & 1 != 0).for_each(|at| copies.committed[at] += 1);
+    }
+
+    /// `cp.async.wait_group`: all but the last `left` groups of each lane are done.
+    pub fn copy_waited(&mut self, warp: usize, lanes: u32, left: u32) {
+        let committed = self.warps[warp].copies.committed;
+        self.finish(warp, |copy| match copy.group {
+            Group::Committed(number) => {
+                lanes >> copy.lane & 1 != 0 && number + left < committed[copy.lane]
+            }
+            Group::Open | Group::Barrier(_) => false,
+        });
+    }
+
+    /// The copies that a barrier in shared memory counts have arrived: it releases them.
+    pub fn copy_completed(&mut self, barrier: u64) {
+        for warp in 0..self.warps.len() {
+            let done = |copy: &InFlight| copy.group == Group::Barrier(barrier);
+            if let Some(first) = self.warps[warp].copies.list.iter().find(|copy| done(copy)) {
+                let (lane, pc) = (first.lane as u32, first.pc);
+                self.finish(warp, done);
+                self.phase_arrived(warp, lane, pc, barrier);
+            }
+        }
+    }
+
+    fn finish(&mut self, warp: usize, done: impl Fn(&InFlight) -> bool) {
+        let list = std::mem::take(&mut self.warps[warp].copies.list);
+        let (done, left): (Vec<_>, Vec<_>) = list.into_iter().partition(done);
+        self.warps[warp].copies.list = left;
+        for copy in done {
+            // Whoever read it meanwhile was told so; what matters from here is this store.
+            let by = Actor { warp, pc: copy.pc, strong: false };
+            self.shared.store(&self.clocks, &copy.lanes(), by, &mut Vec::new());
+        }
+    }
+
+    /// A thread arrives at a barrier in shared memory.
+    pub fn phase_arrived(&mut self, warp: usize, lane: u32, pc: u32, barrier: u64) {
+        let order = Order { scope: Scope::Block, releases: true, ..Order::default() };
+        self.phase(Strong { key: barrier, touch: Touch::Modify, order, warp, lane, pc });
+    }
+
+    /// A thread sees that a phase of a barrier in shared memory is complete.
+    pub fn phase_waited(&mut self, warp: usize, lane: u32, pc: u32, barrier: u64) {
+        let order = Order { scope: Scope::Block, acquires: true, ..Order::default() };
+        self.phase(Strong { key: barrier, touch: Touch::Read, order, warp, lane, pc });
+    }
+
+    fn phase(&mut self, access: Strong) {
+        let fenced = &mut self.warps[access.warp].fenced;
+        self.sync.strong(&mut self.clocks, fenced, access);
+    }
+
+    /// A copy that lanes of a warp leave behind when they exit.
+    pub fn copy_leaked(&self, warp: usize, lanes: u32) -> Option<InFlight> {
+        let mut copies = self.warps[warp].copies.list.iter();
+        copies.find(|copy| lanes >> copy.lane & 1 != 0).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watch::shadow::WarpShadow;
+
+    fn shadow() -> BlockShadow {
+        let mut shadow = BlockShadow::empty(2, 64);
+        shadow.warps = (0..2).map(|_| WarpShadow::default()).collect();
+        shadow
+    }
+
+    fn words(first: u64) -> Lanes {
+        let offsets = std::array::from_fn(|lane| 4 * (first + lane as u64));
+        Lanes { offsets, active: u32::MAX, bytes: 4, run: true, uniform: false }
+    }
+
+    fn by(warp: usize, pc: u32) -> Actor {
+        Actor { warp, pc, strong: false }
+    }
+
+    #[test]
+    fn a_group_is_unwritten_until_it_is_waited_for() {
+        let mut shadow = shadow();
+        let mut found = Vec::new();
+        shadow.copy_issued(by(0, 1), &words(0), Group::Open, &mut found);
+        shadow.copy_committed(0, u32::MAX);
+        shadow.copy_issued(by(0, 2), &words(32), Group::Open, &mut found);
+        shadow.copy_committed(0, u32::MAX);
+        assert_eq!(shadow.shared.unwritten(&words(0)), u32::MAX);
+        shadow.copy_waited(0, u32::MAX, 1);
+        assert_eq!(shadow.shared.unwritten(&words(0)), 0);
+        assert_eq!(shadow.shared.unwritten(&words(32)), u32::MAX);
+        assert_eq!(shadow.copy_leaked(0, 1).map(|copy| copy.pc), Some(2));
+        shadow.copy_waited(0, u32::MAX, 0);
+        assert!(shadow.copy_leaked(0, u32::MAX).is_none());
+        assert!(found.is_empty());
+        // Its own lanes may read it; another warp needs a barrier.
+        shadow.shared.load(&shadow.clocks, &words(0), by(0, 3), &mut found);
+        assert!(found.is_empty());
+        shadow.shared.load(&shadow.clocks, &words(0), by(1, 4), &mut found);
+        assert_eq!(found.len(), 32);
+    }
+
+    #[test]
+    fn a_copy_races_with_readers_before_it() {
+        let mut shadow = shadow();
+        let mut found = Vec::new();
+        shadow.shared.load(&shadow.clocks, &words(0), by(1, 1), &mut found);
+        shadow.copy_issued(by(0, 2), &words(0), Group::Open, &mut found);
+        assert_eq!(found.len(), 32);
+        assert_eq!((found[0].earlier.warp, found[0].earlier.pc), (1, 1));
+    }
+
+    #[test]
+    fn a_barrier_in_memory_orders_copies_and_readers() {
+        let mut shadow = shadow();
+        let mut found = Vec::new();
+        shadow.copy_issued(by(0, 1), &words(0), Group::Barrier(240), &mut found);
+        shadow.copy_completed(240);
+        shadow.phase_waited(1, 0, 2, 240);
+        shadow.shared.load(&shadow.clocks, &words(0), by(1, 3), &mut found);
+        assert!(found.is_empty());
+        assert_eq!(shadow.shared.unwritten(&words(0)), 0);
+        // The reader gives the words back through a second barrier.
+        shadow.phase_arrived(1, 0, 4, 248);
+        shadow.phase_waited(0, 0, 5, 248);
+        shadow.copy_issued(by(0, 1), &words(0), Group::Barrier(240), &mut found);
+        assert!(found.is_empty());
+        shadow.copy_completed(240);
+        shadow.copy_issued(by(0, 1), &words(0), Group::Barrier(240), &mut found);
+        assert!(found.is_empty());
+    }
+}
