@@ -1,4 +1,9 @@
-//! Registers that hold no value: who reads them, and what copies of them become.
+//! Registers that hold no value: what is computed from them, and where that matters.
+//!
+//! What a register that was never written gives is followed through arithmetic, as compilers and
+//! tails of arrays compute with it and throw the result away. It is reported where it becomes a
+//! branch, an address, or a value in memory or another lane. What a vector load brought is reported
+//! where it is computed with.
 
 use super::finding::FindingKind;
 use super::report::Reporter;
@@ -20,7 +25,8 @@ pub(crate) struct Poison {
     pub lanes: u32,
     /// The vector load that it came from, or [`NEVER`].
     pub from: u32,
-    /// The window or allocation, and the byte, that it came from.
+    /// The window or allocation, and the byte, that it came from. Of a register that was never
+    /// written: 0 or one more than the op that first used it, and which operand it was there.
     pub area: u64,
     pub at: u64,
 }
@@ -57,6 +63,7 @@ impl Watch {
         let poison = &mut shadow.warps[warp.index as usize].poison;
         let op = &cx.program.ops[at.pc as usize];
         let store = matches!(op.kind, Kind::Store(_));
+        let lane_wise = matches!(op.kind, Kind::Lane(_));
         let mut copied = Poison::NONE;
         for &(register, role) in uses {
             let mut held = poison[register as usize];
@@ -93,10 +100,21 @@ impl Watch {
                     }
                     continue;
                 }
+                (Moves::No | Moves::Select, _) if lane_wise && held.from == NEVER => {
+                    if held.area == 0 {
+                        (held.area, held.at) = (u64::from(at.pc) + 1, position.into());
+                    }
+                    copied = Poison { lanes: copied.lanes | held.lanes, ..held };
+                    continue;
+                }
                 _ => {}
             }
             let reporter = Reporter::new(cx, block);
             let lane = held.lanes.trailing_zeros() as usize;
+            let first = match (held.from, held.area) {
+                (NEVER, 1..) => held.area as u32 - 1,
+                (from, _) => from,
+            };
             let kind = match (held.from, held.area) {
                 (NEVER, _) => FindingKind::UninitialisedRegister,
                 (_, super::memory::SHARED) => FindingKind::UninitialisedShared,
@@ -106,10 +124,10 @@ impl Watch {
             let who = (warp.index as usize, lane);
             for _ in 0..held.lanes.count_ones() {
                 let make = || match held.from {
-                    NEVER => reporter.register(at.pc, who, position),
+                    NEVER => reporter.register(at.pc, who, position, held),
                     _ => reporter.brought(kind, at.pc, who, held),
                 };
-                self.findings.add((kind, held.from, at.pc), make);
+                self.findings.add((kind, first, at.pc), make);
             }
         }
     }

@@ -47,6 +47,7 @@ impl<'a, 'b> Reporter<'a, 'b> {
             }
             Kind::Atomic(atomic) => format!("atomic of {} bytes", atomic.ty.bytes()),
             Kind::Barrier(_) => "arrival".to_string(),
+            Kind::Branch | Kind::BranchIndexed => "branch".to_string(),
             _ => "use".to_string(),
         }
     }
@@ -186,13 +187,22 @@ impl<'a, 'b> Reporter<'a, 'b> {
         Finding { kind, subject, sites, remedy: never(kind).to_string(), count: 1 }
     }
 
-    /// A use of a register that nobody wrote.
-    pub fn register(&self, pc: u32, who: Who, position: u16) -> Finding {
-        let site = self.here(who, pc);
-        let subject = operand(&site.place.text, self.cx.program.ops[pc as usize].kind, position);
+    /// An effect of a register that nobody wrote: at this op, of something first computed at
+    /// another.
+    pub fn register(&self, pc: u32, who: Who, position: u16, held: Poison) -> Finding {
+        let (first, position) = match held.area {
+            0 => (pc, position),
+            first => (first as u32 - 1, held.at as u16),
+        };
+        let mut sites = vec![self.here(who, first)];
+        let text = &sites[0].place.text;
+        let subject = operand(text, self.cx.program.ops[first as usize].kind, position);
+        if first != pc {
+            sites.push(self.here(who, pc));
+        }
         let kind = FindingKind::UninitialisedRegister;
         let remedy = "the thread came here by a path that writes no value to it".to_string();
-        Finding { kind, subject, sites: vec![site], remedy, count: 1 }
+        Finding { kind, subject, sites, remedy, count: 1 }
     }
 
     /// Two arrivals at one barrier that count differently.

@@ -1,8 +1,9 @@
 //! The registers whose being written must be watched, found when a kernel is decoded.
 //!
 //! A register can be read before it is written only if it is live where the kernel begins, and a
-//! vector load may bring bytes that nobody wrote and nobody will use. Those registers, and what
-//! they are copied to, are tracked; a kernel that has none pays nothing.
+//! vector load may bring bytes that nobody wrote and nobody will use. Those registers are tracked,
+//! with what the former compute and what the latter are copied to; a kernel that has none pays
+//! nothing.
 
 use super::traits::Moves;
 use crate::draft::{Drafts, Source, Value};
@@ -58,11 +59,18 @@ impl Tracked {
         const NONE: u32 = u32::MAX;
         let mut index = vec![NONE; drafts.classes.len()];
         let mut out = Tracked::default();
-        for value in unwritten {
+        let mut somewhere = vec![false; drafts.classes.len()];
+        for value in drafts.ops.iter().flat_map(|draft| &draft.writes) {
+            somewhere[value.0 as usize] = true;
+        }
+        // A register that nothing writes at all is how compilers say that any value will do, as
+        // for the bytes of a vector that it will not use.
+        for value in unwritten.filter(|value| somewhere[value.0 as usize]) {
             index[value.0 as usize] = out.unwritten.len() as u32;
             out.unwritten.push(true);
         }
         out.moves = moves(drafts);
+        let starts = out.unwritten.len();
         let unwritten = &mut out.unwritten;
         let mut track = |value: Value, index: &mut [u32]| {
             let slot = &mut index[value.0 as usize];
@@ -81,15 +89,21 @@ impl Tracked {
                 draft.writes.iter().for_each(|&value| _ = track(value, &mut index));
             }
         }
+        // What comes from a register that may be unwritten, by any arithmetic.
+        let mut tainted: Vec<bool> = index.iter().map(|&at| (at as usize) < starts).collect();
         let mut grew = true;
         while grew {
             grew = false;
             for (draft, &moves) in drafts.ops.iter().zip(&out.moves) {
-                if moves != Moves::No
-                    && draft.values_read().any(|value| index[value.0 as usize] != NONE)
-                {
+                if !matches!(draft.kind, Kind::Lane(_)) {
+                    continue;
+                }
+                let taints = draft.values_read().any(|value| tainted[value.0 as usize]);
+                let tracked = |value: Value| index[value.0 as usize] != NONE;
+                if taints || moves != Moves::No && draft.values_read().any(tracked) {
                     for &value in &draft.writes {
-                        grew |= track(value, &mut index);
+                        grew |= track(value, &mut index) || taints && !tainted[value.0 as usize];
+                        tainted[value.0 as usize] |= taints;
                     }
                 }
             }
