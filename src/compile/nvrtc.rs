@@ -113,7 +113,8 @@ impl Compiler {
             // Its own cache answers with an empty log, and the log has the spill report.
             options.push("--no-cache".to_owned());
         }
-        let name = format!("{}.cu", source.stem);
+        // An absolute name: a relative one would put the working folder into the line information.
+        let name = format!("/kiln/{}.cu", source.stem);
         let output = self.run(&source.text, &name, &options)?;
         let resources = elf::resources(&output.cubin, &source.entry, &output.log)?;
         Ok(Image { cubin: output.cubin, ptx: output.ptx, log: output.log, resources })

@@ -14,6 +14,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 pub use buffer::{Buffer, Event, Stream};
+pub use sim::SimOptions;
 
 use crate::compile::Image;
 use crate::error::{Error, Result};
@@ -48,6 +49,10 @@ pub(crate) trait Driver: fmt::Debug + Send + Sync {
     fn event_destroy(&self, event: u64);
     /// Milliseconds between two recorded events; waits for the later one.
     fn event_elapsed_ms(&self, start: u64, end: u64) -> Result<f64>;
+    /// What the last launch counted, as a table, where the device counts.
+    fn report(&self) -> Option<String> {
+        None
+    }
     /// Loads an image and finds the kernel `entry` in it.
     fn load(&self, image: &Image, entry: &str, shared_bytes: u32) -> Result<Arc<dyn Launchable>>;
 }
@@ -101,23 +106,23 @@ pub struct Device {
 }
 
 impl Device {
-    /// Opens a device.
+    /// Opens a device; the options are for the simulated one.
     ///
     /// # Errors
     /// `BadParam` for an unknown target, `Driver` when the GPU can not be opened.
-    pub fn open(choice: &DeviceChoice) -> Result<Device> {
+    pub fn open(choice: &DeviceChoice, options: SimOptions) -> Result<Device> {
         match choice {
             DeviceChoice::Auto if cuda::count().is_ok_and(|count| count > 0) => Device::cuda(0),
-            DeviceChoice::Auto => Ok(Device::sim(Target::sim())),
-            DeviceChoice::Sim(name) => Target::named(name).map(Device::sim),
+            DeviceChoice::Auto => Ok(Device::sim(Target::sim(), options)),
+            DeviceChoice::Sim(name) => Ok(Device::sim(Target::named(name)?, options)),
             DeviceChoice::Cuda(index) => Device::cuda(*index),
             DeviceChoice::Null(name) => Target::named(name).map(Device::null),
         }
     }
 
     /// The simulated device, with the limits of `target`.
-    pub fn sim(target: Target) -> Device {
-        Device { driver: Arc::new(sim::SimDriver::new(target)), kind: "sim" }
+    pub fn sim(target: Target, options: SimOptions) -> Device {
+        Device { driver: Arc::new(sim::SimDriver::new(target, options)), kind: "sim" }
     }
 
     /// The GPU of this index.
@@ -139,6 +144,11 @@ impl Device {
     /// `Driver` when there is no CUDA driver.
     pub fn cuda_count() -> Result<u32> {
         cuda::count()
+    }
+
+    /// What the last launch counted, as a table; `None` where nothing is counted.
+    pub fn report(&self) -> Option<String> {
+        self.driver.report()
     }
 
     /// What the device is.

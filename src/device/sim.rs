@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use kiln_sim::{DeviceConfig, Kernel, Module};
+use kiln_sim::{Checks, DeviceConfig, Kernel, Module, Report};
 
 use crate::compile::Image;
 use crate::device::{Driver, Launch, Launchable};
@@ -21,7 +21,21 @@ pub(super) struct SimDriver {
     handles: AtomicU64,
 }
 
-struct Machine(kiln_sim::Device);
+/// What the simulated device looks for and counts; neither costs anything when off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct SimOptions {
+    /// Fail a launch that reads what nobody wrote, races, or divides a barrier.
+    pub sanitize: bool,
+    /// Count what launches execute.
+    pub count: bool,
+}
+
+struct Machine {
+    device: kiln_sim::Device,
+    options: SimOptions,
+    /// The report of the last launch.
+    report: Mutex<Option<Report>>,
+}
 
 impl std::fmt::Debug for Machine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -30,7 +44,7 @@ impl std::fmt::Debug for Machine {
 }
 
 impl SimDriver {
-    pub(super) fn new(target: Target) -> Self {
+    pub(super) fn new(target: Target, options: SimOptions) -> Self {
         let config = DeviceConfig {
             shared_bytes_max: target.shared_block_bytes_max,
             sm_count: target.sm_count,
@@ -38,7 +52,11 @@ impl SimDriver {
         };
         SimDriver {
             target,
-            machine: Arc::new(Machine(kiln_sim::Device::new(config))),
+            machine: Arc::new(Machine {
+                device: kiln_sim::Device::new(config),
+                options,
+                report: Mutex::new(None),
+            }),
             events: Mutex::default(),
             handles: AtomicU64::new(1),
         }
@@ -59,19 +77,19 @@ impl Driver for SimDriver {
     }
 
     fn alloc(&self, bytes: u64) -> Result<u64> {
-        self.machine.0.alloc(bytes).map_err(failed("allocate memory"))
+        self.machine.device.alloc(bytes).map_err(failed("allocate memory"))
     }
 
     fn free(&self, address: u64) {
-        self.machine.0.free(address).expect("buffers are freed once");
+        self.machine.device.free(address).expect("buffers are freed once");
     }
 
     fn write(&self, address: u64, bytes: &[u8], _stream: u64) -> Result<()> {
-        self.machine.0.write(address, bytes).map_err(failed("write memory"))
+        self.machine.device.write(address, bytes).map_err(failed("write memory"))
     }
 
     fn read(&self, address: u64, bytes: &mut [u8], _stream: u64) -> Result<()> {
-        self.machine.0.read(address, bytes).map_err(failed("read memory"))
+        self.machine.device.read(address, bytes).map_err(failed("read memory"))
     }
 
     fn stream_create(&self) -> Result<u64> {
@@ -105,6 +123,11 @@ impl Driver for SimDriver {
         }
     }
 
+    fn report(&self) -> Option<String> {
+        let report = self.machine.report.lock().unwrap_or_else(PoisonError::into_inner);
+        report.as_ref()?.counters.as_ref().map(ToString::to_string)
+    }
+
     fn load(&self, image: &Image, entry: &str, _shared: u32) -> Result<Arc<dyn Launchable>> {
         let module = Module::load(&image.ptx).map_err(|error| {
             Error::compile(format!("the simulated device rejects a kernel: {error}"))
@@ -130,13 +153,25 @@ impl std::fmt::Debug for SimKernel {
 impl Launchable for SimKernel {
     fn launch(&self, launch: &Launch, arguments: &[u64], _stream: u64) -> Result<()> {
         let parameters: Vec<u8> = arguments.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let SimOptions { sanitize, count } = self.machine.options;
         let launch = kiln_sim::Launch {
             grid: [launch.grid, 1, 1],
             block: [launch.threads, 1, 1],
             shared_bytes: launch.shared_bytes,
             cooperative: launch.cooperative,
+            checks: if sanitize { Checks::ALL } else { Checks::NONE },
+            counters: count,
+            ..kiln_sim::Launch::default()
         };
-        let report = self.machine.0.launch(&self.kernel, &launch, &parameters);
-        report.map(drop).map_err(failed("run a kernel"))
+        let report = self.machine.device.launch(&self.kernel, &launch, &parameters);
+        let report = report.map_err(failed("run a kernel"))?;
+        let found = report.findings.first().map(|first| {
+            let (count, name) = (report.findings.len(), self.kernel.name());
+            Error::driver(format!(
+                "the sanitizer finds {count} in kernel `{name}`, first:\n{first}"
+            ))
+        });
+        *self.machine.report.lock().unwrap_or_else(PoisonError::into_inner) = Some(report);
+        found.map_or(Ok(()), Err)
     }
 }

@@ -38,7 +38,7 @@ impl Kiln {
     /// `Compile` when a template folder does not parse.
     pub fn open(config: Config) -> Result<Kiln> {
         let resolved = config.resolve()?;
-        let device = Device::open(&resolved.device)?;
+        let device = Device::open(&resolved.device, resolved.sim)?;
         let templates = match &resolved.templates {
             Some(folder) => Templates::from_dir(folder)?,
             None => Templates::embedded().clone(),

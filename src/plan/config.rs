@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::cache::{BUDGET_BYTES, Pack, TrustRoot};
 use crate::compile::Search;
-use crate::device::DeviceChoice;
+use crate::device::{DeviceChoice, SimOptions};
 use crate::error::{Error, Result};
 
 /// How a [`Kiln`](crate::plan::Kiln) is set up. A field that is `None` is taken from the
@@ -19,6 +19,8 @@ use crate::error::{Error, Result};
 /// | `packs` | `KILN_PACKS`: files separated by colons, the first wins | none |
 /// | `trust_roots` | `KILN_TRUST_ROOTS`: public keys separated by colons | no signature needed |
 /// | `no_jit` | `KILN_NO_JIT`: 1 to fail rather than compile | compile |
+/// | `sanitize` | `KILN_SANITIZE`: 1 to check launches on the simulator | no checks |
+/// | `count` | none: counts are asked for | no counts |
 /// | `dump` | `KILN_DUMP`: a folder; `KILN_DUMP_FILTER`: part of a stem | no dumps |
 /// | `nvrtc` | `KILN_NVRTC`: the library or its folder | searched for |
 /// | `templates` | `KILN_TEMPLATES`: a folder laid out as `templates/` | embedded |
@@ -41,6 +43,10 @@ pub struct Config {
     pub no_jit: Option<bool>,
     /// A folder that every planned kernel is dumped to, one folder each.
     pub dump: Option<PathBuf>,
+    /// On the simulator: fail a launch that races, reads what nobody wrote or divides a barrier.
+    pub sanitize: Option<bool>,
+    /// On the simulator: count what launches execute ([`Device::report`](crate::device::Device)).
+    pub count: bool,
     /// Keep compiled kernels in memory only.
     pub no_disk_cache: bool,
     /// The NVRTC library or the folder it is in.
@@ -53,6 +59,7 @@ pub struct Config {
 #[derive(Debug, Clone)]
 pub(super) struct Resolved {
     pub(super) device: DeviceChoice,
+    pub(super) sim: SimOptions,
     /// `None`: no disk cache wanted, or no place for one.
     pub(super) cache_dir: Option<PathBuf>,
     pub(super) cache_bytes: u64,
@@ -112,17 +119,11 @@ impl Config {
         if !trust_roots.is_empty() {
             packs.iter().try_for_each(|pack: &Pack| pack.require_trust(&trust_roots))?;
         }
-        let no_jit = match (self.no_jit, env::var("KILN_NO_JIT").as_deref()) {
-            (Some(no_jit), _) => no_jit,
-            (None, Ok("1")) => true,
-            (None, Ok("0" | "") | Err(_)) => false,
-            (None, Ok(text)) => {
-                let text = format!("environment KILN_NO_JIT: `{text}` is neither 0 nor 1");
-                return Err(Error::bad_param(text));
-            }
-        };
+        let no_jit = self.no_jit.map_or_else(|| switch("KILN_NO_JIT"), Ok)?;
+        let sanitize = self.sanitize.map_or_else(|| switch("KILN_SANITIZE"), Ok)?;
         Ok(Resolved {
             device,
+            sim: SimOptions { sanitize, count: self.count },
             cache_dir,
             cache_bytes,
             packs,
@@ -135,6 +136,17 @@ impl Config {
             search: Search { configured: self.nvrtc.clone(), environment: path("KILN_NVRTC") },
             templates: self.templates.clone().or_else(|| path("KILN_TEMPLATES")),
         })
+    }
+}
+
+/// A variable that is 1 or 0, 0 when it is not set.
+fn switch(name: &str) -> Result<bool> {
+    match env::var(name).as_deref() {
+        Ok("1") => Ok(true),
+        Ok("0" | "") | Err(_) => Ok(false),
+        Ok(text) => {
+            Err(Error::bad_param(format!("environment {name}: `{text}` is neither 0 nor 1")))
+        }
     }
 }
 

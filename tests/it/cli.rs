@@ -87,6 +87,21 @@ fn run_reads_and_writes_tensors() {
 }
 
 #[test]
+fn run_checks_and_counts_on_the_simulator() {
+    let run = ["run", PROBLEM, "--random", "1", "--device", "sim", "--sanitize", "--counters"];
+    let text = succeeds(&run);
+    // One 16-byte load per 8 halves of x and dy, two 16-byte stores per 8 floats of dx.
+    let chunks = 8 * 1024 / 8 / 32;
+    let row = |name: &str| {
+        let line = text.lines().find(|line| line.trim_start().starts_with(name));
+        let count = line.and_then(|line| line.split_whitespace().nth(2));
+        count.and_then(|count| count.parse::<u64>().ok()).unwrap_or_else(|| panic!("{text}"))
+    };
+    assert_eq!((row("load global"), row("store global")), (2 * chunks, 2 * chunks));
+    assert!(text.contains("/kiln/sm75_pointwise_f32_flat.cu:"), "no working folder in it: {text}");
+}
+
+#[test]
 fn run_reports_bad_input_exactly() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();

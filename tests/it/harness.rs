@@ -26,13 +26,16 @@ pub fn cache_dir() -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("kernels")
 }
 
+/// Every test on the simulator runs sanitized.
+fn checked(device: Option<DeviceChoice>) -> Config {
+    let cache_dir = Some(cache_dir());
+    Config { device, cache_dir, sanitize: Some(true), ..Config::default() }
+}
+
 /// The device under test: `KILN_DEVICE`, or what `auto` finds.
 pub fn kiln() -> &'static Kiln {
     static KILN: OnceLock<Kiln> = OnceLock::new();
-    KILN.get_or_init(|| {
-        let config = Config { cache_dir: Some(cache_dir()), ..Config::default() };
-        Kiln::open(config).expect("the device under test opens")
-    })
+    KILN.get_or_init(|| Kiln::open(checked(None)).expect("the device under test opens"))
 }
 
 /// Devices for both PTX dialects (up to sm_90a, from sm_100): on a GPU, just the GPU.
@@ -54,8 +57,7 @@ fn with_simulated(other: &'static OnceLock<Kiln>, target: &str) -> Vec<&'static 
     }
     let other = other.get_or_init(|| {
         let device = Some(DeviceChoice::Sim(target.to_owned()));
-        let config = Config { device, cache_dir: Some(cache_dir()), ..Config::default() };
-        Kiln::open(config).expect("the simulator opens")
+        Kiln::open(checked(device)).expect("the simulator opens")
     });
     vec![first, other]
 }

@@ -85,6 +85,11 @@ struct DeviceArgs {
 
 impl DeviceArgs {
     fn open(&self) -> kiln::Result<Kiln> {
+        self.open_with(Config::default())
+    }
+
+    /// Opens with the options of this struct over a command's own.
+    fn open_with(&self, config: Config) -> kiln::Result<Kiln> {
         let off = self.cache_dir.as_ref().is_some_and(|folder| folder.as_os_str() == "off");
         Kiln::open(Config {
             device: self.device.clone(),
@@ -92,7 +97,7 @@ impl DeviceArgs {
             no_disk_cache: off,
             nvrtc: self.nvrtc.clone(),
             templates: self.templates.clone(),
-            ..Config::default()
+            ..config
         })
     }
 }

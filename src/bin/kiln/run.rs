@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use kiln::engine::EngineConfig;
-use kiln::{Error, ErrorKind, plan};
+use kiln::{Config, Error, ErrorKind, plan};
 use serde_json::json;
 
 use crate::DeviceArgs;
@@ -15,6 +15,7 @@ const EXAMPLES: &str = "\
 Examples:
   kiln run chain.json --inputs in.safetensors --outputs out.safetensors --check
   kiln run chain.json --random 1 --check --device sim:rtx4090
+  kiln run chain.json --random 1 --device sim:h200 --sanitize --counters
   kiln run chain.json --random 1 --config 'pointwise{grid=1, items=2, threads=256, vector=8}'
 
 The problem format is described in docs/problem-format.md.";
@@ -39,6 +40,12 @@ pub struct RunArgs {
     /// Use this engine and these knobs instead of the heuristic's
     #[arg(long, value_name = "CONFIG")]
     config: Option<EngineConfig>,
+    /// On the simulator: fail on races, reads of what nobody wrote, divided barriers
+    #[arg(long)]
+    sanitize: bool,
+    /// On the simulator: count instructions and memory traffic
+    #[arg(long)]
+    counters: bool,
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
@@ -55,7 +62,11 @@ pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
             return Err(Error::with(ErrorKind::BadParam, "neither --inputs nor --random is given"));
         }
     };
-    let kiln = args.device.open()?;
+    let kiln = args.device.open_with(Config {
+        sanitize: args.sanitize.then_some(true),
+        count: args.counters,
+        ..Config::default()
+    })?;
     if args.check && kiln.device().kind() == "null" {
         return Err(Error::with(ErrorKind::BadParam, "--check: the null device computes nothing"));
     }
@@ -83,6 +94,7 @@ pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
             "run_ms": ran.elapsed.as_secs_f64() * 1e3,
             "registers": report.resources.registers,
             "spill_bytes": report.resources.spill_bytes,
+            "counters": kiln.device().report(),
             "checks": checks.iter().map(check_json).collect::<Vec<_>>(),
         });
         say!("{document:#}");
@@ -93,6 +105,9 @@ pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
         say!("ran in  {}", shown(ran.elapsed));
         for check in &checks {
             say!("check   {}", check_text(check));
+        }
+        if let Some(counters) = kiln.device().report() {
+            say!("{}", counters.trim_end());
         }
         if let Some(path) = &args.outputs {
             say!("wrote   {}", path.display());
