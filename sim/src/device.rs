@@ -65,8 +65,9 @@ impl Device {
         &self.config
     }
 
-    /// Allocates memory, whose bytes are zero but count as never written; the address is a multiple of 256. Allocations never touch: an
-    /// access past the end of one is found out. None is ever given an address that another had.
+    /// Allocates memory, whose bytes are zero but count as never written; the address is a multiple
+    /// of 256. Allocations never touch: an access past the end of one is found out. None is ever
+    /// given an address that another had.
     ///
     /// # Errors
     ///

@@ -23,7 +23,8 @@ impl fmt::Display for Counters {
         let (requests, each) = (global.requests, global.sectors_per_request());
         writeln!(
             f,
-            "global memory      {requests} requests, {} bytes, {} sectors ({each:.2} each), {} lines",
+            "global memory      {requests} requests, {} bytes, {} sectors ({each:.2} each), {} \
+             lines",
             global.bytes, global.sectors, global.lines
         )?;
         let (read, written) = (self.dram_read_bytes, self.dram_written_bytes);

@@ -145,8 +145,8 @@ impl fmt::Display for Estimate {
         let Occupancy { blocks, warps, share, limit } = self.occupancy;
         writeln!(
             f,
-            "{}: {blocks} blocks or {warps} warps of a multiprocessor ({:.0}%, by {limit:?}), {:.0}% \
-             of the multiprocessors",
+            "{}: {blocks} blocks or {warps} warps of a multiprocessor ({:.0}%, by {limit:?}), \
+             {:.0}% of the multiprocessors",
             self.machine,
             100.0 * share,
             100.0 * self.filled

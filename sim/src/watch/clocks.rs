@@ -247,3 +247,59 @@ impl Clocks {
         me.known = joined(&me.known, from);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(warp: u32, lane: u32, epoch: u32) -> Event {
+        Event { block: 0, warp, lane, many: false, epoch, pc: 0 }
+    }
+
+    #[test]
+    fn lanes_that_synchronise_know_each_other_and_no_more() {
+        let mut clocks = Clocks::new(0, 1);
+        let low = 0xffff;
+        clocks.sync_lanes(0, low, u32::MAX);
+        assert!(clocks.ordered(&event(0, 3, 1), 0, 5));
+        assert!(!clocks.ordered(&event(0, 20, 1), 0, 5));
+        assert!(!clocks.ordered(&event(0, 3, 1), 0, 20));
+        // What lane 3 did reaches lane 20 through lane 15.
+        clocks.sync_lanes(0, 1 << 15 | 1 << 20, u32::MAX);
+        assert!(clocks.ordered(&event(0, 3, 1), 0, 20));
+        assert!(!clocks.ordered(&event(0, 3, 2), 0, 20));
+        clocks.sync_lanes(0, u32::MAX, u32::MAX);
+        assert!((0..32).all(|lane| clocks.ordered(&event(0, 7, 3), 0, lane)));
+    }
+
+    #[test]
+    fn a_barrier_joins_those_who_wait() {
+        let mut clocks = Clocks::new(0, 3);
+        // Warp 0 arrives and goes on; warp 1 waits; warp 2 is elsewhere.
+        clocks.arrive(0, 1);
+        clocks.arrive(1, 1);
+        clocks.open(1, [1].into_iter(), false);
+        assert!(clocks.ordered(&event(0, 0, 1), 1, 0));
+        assert!(!clocks.ordered(&event(1, 0, 1), 0, 0));
+        assert!(!clocks.ordered(&event(0, 0, 1), 2, 0));
+        // What warp 0 did since is not known.
+        assert!(!clocks.ordered(&event(0, 0, 2), 1, 0));
+    }
+
+    #[test]
+    fn what_is_released_is_passed_on() {
+        let (mut first, mut second) = (Clocks::new(0, 2), Clocks::new(1, 2));
+        let known = first.released(1);
+        assert!(!second.ordered(&event(1, 0, 1), 0, 0));
+        second.acquire(0, &known);
+        assert!(second.ordered(&event(1, 0, 1), 0, 0));
+        assert!(!second.ordered(&event(1, 0, 2), 0, 0));
+        assert!(!second.ordered(&event(0, 0, 1), 0, 0));
+        // A barrier of the block passes it to the other warp.
+        second.arrive(0, 0);
+        second.arrive(1, 0);
+        second.open(0, [0, 1].into_iter(), true);
+        assert!(second.ordered(&event(1, 0, 1), 1, 0));
+        assert_eq!(second.warps[0].floor, second.warps[1].floor);
+    }
+}

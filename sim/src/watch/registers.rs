@@ -19,6 +19,9 @@ use crate::warp::Warp;
 /// The op of a register that was never written.
 pub(crate) const NEVER: u32 = u32::MAX;
 
+/// The place of a guard among the operands.
+pub(crate) const GUARD: u16 = u16::MAX;
+
 /// The lanes of a register whose value nobody wrote.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Poison {
@@ -65,12 +68,13 @@ impl Watch {
         let store = matches!(op.kind, Kind::Store(_));
         let lane_wise = matches!(op.kind, Kind::Lane(_));
         let mut copied = Poison::NONE;
+        let mut effects = Vec::new();
         for &(register, role) in uses {
             let mut held = poison[register as usize];
             let position = match role {
                 Role::Guard => {
                     held.lanes &= at.mask;
-                    u16::MAX
+                    GUARD
                 }
                 Role::Read(position) => {
                     held.lanes &= at.active;
@@ -83,52 +87,59 @@ impl Watch {
                     continue;
                 }
             };
-            if held.lanes == 0 {
+            let moves = tracked.moves[at.pc as usize];
+            if moves == Moves::Select && position < 2 {
+                let chosen = warp.registers.predicate(op.c);
+                held.lanes &= if position == 0 { chosen } else { !chosen };
+            }
+            // What a vector load brought goes back to memory as it came.
+            if held.lanes == 0 || store && position > 0 && held.from != NEVER {
                 continue;
             }
-            match (tracked.moves[at.pc as usize], position) {
-                (_, u16::MAX) => {}
-                // What a vector load brought goes back to memory as it came.
-                _ if store && position > 0 && held.from != NEVER => continue,
-                (Moves::Copy, _) | (Moves::Select, 0 | 1) => {
-                    if tracked.moves[at.pc as usize] == Moves::Select {
-                        let chosen = warp.registers.predicate(op.c);
-                        held.lanes &= if position == 0 { chosen } else { !chosen };
-                    }
-                    if held.lanes != 0 {
-                        copied = Poison { lanes: copied.lanes | held.lanes, ..held };
-                    }
-                    continue;
+            let moved = moves == Moves::Copy || moves == Moves::Select && position < 2;
+            let computed = lane_wise && held.from == NEVER;
+            if position != GUARD && (moved || computed) {
+                if !moved && held.area == 0 {
+                    (held.area, held.at) = (u64::from(at.pc) + 1, position.into());
                 }
-                (Moves::No | Moves::Select, _) if lane_wise && held.from == NEVER => {
-                    if held.area == 0 {
-                        (held.area, held.at) = (u64::from(at.pc) + 1, position.into());
-                    }
-                    copied = Poison { lanes: copied.lanes | held.lanes, ..held };
-                    continue;
-                }
-                _ => {}
+                copied = Poison { lanes: copied.lanes | held.lanes, ..held };
+                continue;
             }
-            let reporter = Reporter::new(cx, block);
-            let lane = held.lanes.trailing_zeros() as usize;
-            let first = match (held.from, held.area) {
-                (NEVER, 1..) => held.area as u32 - 1,
-                (from, _) => from,
+            effects.push((position, held));
+        }
+        for (position, held) in effects {
+            self.effect(warp, block, cx, at, (position, held));
+        }
+    }
+
+    /// Reports what becomes of an unwritten register.
+    fn effect(
+        &mut self,
+        warp: &Warp,
+        block: &BlockState,
+        cx: &Context<'_>,
+        at: At,
+        (position, held): (u16, Poison),
+    ) {
+        let reporter = Reporter::new(cx, block);
+        let lane = held.lanes.trailing_zeros() as usize;
+        let first = match (held.from, held.area) {
+            (NEVER, 1..) => held.area as u32 - 1,
+            (from, _) => from,
+        };
+        let kind = match (held.from, held.area) {
+            (NEVER, _) => FindingKind::UninitialisedRegister,
+            (_, super::memory::SHARED) => FindingKind::UninitialisedShared,
+            (_, super::memory::LOCAL) => FindingKind::UninitialisedLocal,
+            _ => FindingKind::UninitialisedGlobal,
+        };
+        let who = (warp.index as usize, lane);
+        for _ in 0..held.lanes.count_ones() {
+            let make = || match held.from {
+                NEVER => reporter.register(at.pc, who, position, held),
+                _ => reporter.brought(kind, at.pc, who, held),
             };
-            let kind = match (held.from, held.area) {
-                (NEVER, _) => FindingKind::UninitialisedRegister,
-                (_, super::memory::SHARED) => FindingKind::UninitialisedShared,
-                (_, super::memory::LOCAL) => FindingKind::UninitialisedLocal,
-                _ => FindingKind::UninitialisedGlobal,
-            };
-            let who = (warp.index as usize, lane);
-            for _ in 0..held.lanes.count_ones() {
-                let make = || match held.from {
-                    NEVER => reporter.register(at.pc, who, position, held),
-                    _ => reporter.brought(kind, at.pc, who, held),
-                };
-                self.findings.add((kind, first, at.pc), make);
-            }
+            self.findings.add((kind, first, at.pc), make);
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::clocks::Event;
 use super::finding::{Finding, FindingKind, Site};
 use super::memory::{LOCAL, SHARED};
-use super::registers::Poison;
+use super::registers::{GUARD, Poison};
 use super::shadow::Arrival;
 use super::sync::Missing;
 use crate::block::BlockState;
@@ -251,7 +251,7 @@ fn never(kind: FindingKind) -> &'static str {
 fn operand(text: &str, kind: Kind, position: u16) -> String {
     let text = text.trim_end_matches(';');
     let guard = text.strip_prefix('@').and_then(|rest| rest.split_whitespace().next());
-    if position == u16::MAX {
+    if position == GUARD {
         return format!("`{}`", guard.unwrap_or(text).trim_start_matches('!'));
     }
     let text =

@@ -9,6 +9,9 @@ use super::traits::Moves;
 use crate::draft::{Drafts, Source, Value};
 use crate::op::{Kind, Window};
 
+/// The index of a register that is not tracked.
+const NONE: u32 = u32::MAX;
+
 /// Which operand a tracked register is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -56,7 +59,6 @@ impl Tracked {
 
     /// Tracks `unwritten`, the registers live at the start, and the results of vector loads.
     pub fn new(drafts: &Drafts, unwritten: impl Iterator<Item = Value>) -> Tracked {
-        const NONE: u32 = u32::MAX;
         let mut index = vec![NONE; drafts.classes.len()];
         let mut out = Tracked::default();
         let mut somewhere = vec![false; drafts.classes.len()];
@@ -108,25 +110,30 @@ impl Tracked {
                 }
             }
         }
+        out.note_uses(drafts, &index);
+        out
+    }
+
+    /// Notes what each op does with the registers that have an index.
+    fn note_uses(&mut self, drafts: &Drafts, index: &[u32]) {
         for draft in &drafts.ops {
             let tracked = |value: Value| Some(index[value.0 as usize]).filter(|&at| at != NONE);
             if let Some(at) = draft.guard.and_then(|(value, _)| tracked(value)) {
-                out.uses.push((at, Role::Guard));
+                self.uses.push((at, Role::Guard));
             }
             for (position, source) in draft.reads.iter().enumerate() {
                 if let Source::Value(value) | Source::Negated(value) = *source
                     && let Some(at) = tracked(value)
                 {
-                    out.uses.push((at, Role::Read(position as u16)));
+                    self.uses.push((at, Role::Read(position as u16)));
                 }
             }
             for (position, &value) in draft.writes.iter().enumerate() {
                 if let Some(at) = tracked(value) {
-                    out.uses.push((at, Role::Write(position as u16)));
+                    self.uses.push((at, Role::Write(position as u16)));
                 }
             }
-            out.ends.push(out.uses.len() as u32);
+            self.ends.push(self.uses.len() as u32);
         }
-        out
     }
 }
