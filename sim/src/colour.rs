@@ -242,6 +242,10 @@ impl Encoder<'_> {
                 self.program.lists.extend(&reads[1..]);
                 list
             }
+            Kind::Unit(_) => {
+                self.program.lists.extend(writes.iter().chain(&reads));
+                list
+            }
             _ => {
                 self.program.lists.extend(reads.iter().skip(3));
                 list

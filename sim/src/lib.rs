@@ -61,6 +61,7 @@ mod device;
 mod draft;
 mod error;
 mod execute;
+mod format;
 mod half;
 mod lanes;
 mod launch;
@@ -73,6 +74,7 @@ mod parse_body;
 mod registers;
 mod rounding;
 mod types;
+mod unit;
 mod warp;
 mod watch;
 

@@ -4,6 +4,7 @@ use crate::ast::Loc;
 use crate::lanes::Handler;
 use crate::registers::{Constants, RegisterCount, Slot};
 use crate::types::Type;
+use crate::unit::Unit;
 use crate::watch::{Tracked, Traits};
 
 /// Where an access goes. Constant variables live in global memory.
@@ -154,6 +155,8 @@ pub(crate) enum Kind {
     /// Lets others run.
     Sleep,
     Fence,
+    /// The list: what it writes, then what it reads.
+    Unit(Unit),
 }
 
 /// One instruction of the machine.

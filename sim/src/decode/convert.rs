@@ -83,6 +83,9 @@ macro_rules! clamped {
 
 impl Decoder<'_> {
     pub(super) fn convert(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
+        if i.modifiers.iter().any(|text| matches!(text.as_str(), "e4m3x2" | "e5m2x2")) {
+            return self.convert_eight(i, m);
+        }
         let mut integral = false;
         let mut rounding = m.rounding();
         if rounding.is_none() {

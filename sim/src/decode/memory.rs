@@ -120,7 +120,7 @@ impl Decoder<'_> {
     }
 
     /// The elements of a vector operand, or the operand itself.
-    fn elements<'o>(
+    pub(super) fn elements<'o>(
         &self,
         m: &Modifiers<'_>,
         operand: &'o Operand,

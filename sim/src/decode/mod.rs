@@ -7,7 +7,9 @@ mod atomic;
 mod bit;
 mod control;
 mod convert;
+mod convert_eight;
 mod float;
+mod matrix;
 mod memory;
 mod modifiers;
 mod operand;
@@ -336,6 +338,7 @@ impl<'a> Decoder<'a> {
             "bar" | "barrier" => self.barrier(i, m),
             "shfl" | "vote" | "match" | "redux" | "activemask" => self.exchange(i, m),
             "membar" | "fence" | "nanosleep" | "griddepcontrol" | "pmevent" => self.order(i, m),
+            "ldmatrix" | "stmatrix" | "movmatrix" | "mma" => self.matrix(i, m),
             other => self.unsupported(format!("unknown opcode `{other}`")),
         }
     }

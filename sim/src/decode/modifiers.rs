@@ -45,6 +45,12 @@ impl<'a> Modifiers<'a> {
         self.taken.fill(true);
     }
 
+    /// Whether a modifier that `first` accepts is there before any of `others`.
+    pub fn next_is(&self, first: impl Fn(&str) -> bool, others: [&str; 2]) -> bool {
+        let found = self.left().find(|(_, text)| first(text) || others.contains(text));
+        found.is_some_and(|(_, text)| first(text))
+    }
+
     /// The next type, which must be there.
     pub fn ty(&mut self) -> Result<Type> {
         let ty = self.take_map(Type::from_name);

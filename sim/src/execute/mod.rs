@@ -4,7 +4,10 @@ mod access;
 mod aim;
 mod atomic;
 mod exchange;
+mod matrix;
+mod multiply;
 mod special;
+mod unit;
 
 pub(crate) use aim::{Aim, Attempt, Place, addresses, resolve};
 
@@ -276,6 +279,7 @@ fn step(
         }
         Kind::Sleep => Ok(Next::Poll(POLL_STRONG)),
         Kind::Fence => Ok(Next::Go),
+        Kind::Unit(which) => unit::step(warp, block, cx, op, which, active),
         Kind::Trap => {
             let message = "trap".to_string();
             Err(Failure { kind: ErrorKind::Trap, message, lane: first_lane(active) })

@@ -61,4 +61,4 @@ macro_rules! families {
     )*};
 }
 
-families!(atomic, bits, carry, control, memory, compare, convert, float, half, integer);
+families!(eight, atomic, bits, carry, control, memory, compare, convert, float, half, integer);

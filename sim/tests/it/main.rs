@@ -9,6 +9,7 @@ mod errors;
 mod exchange;
 
 mod instructions;
+mod matrix;
 mod pointwise;
 mod properties;
 mod run;

@@ -1,0 +1,140 @@
+//! The element formats of matrices, and the 8-bit floating formats.
+
+use crate::half::{Bf16, F16};
+
+/// What one element of a matrix is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Format {
+    F16,
+    Bf16,
+    Tf32,
+    F32,
+    F64,
+    E4m3,
+    E5m2,
+    S8,
+    U8,
+    S4,
+    U4,
+    S32,
+}
+
+const NAMES: [(&str, Format); 12] = [
+    ("f16", Format::F16),
+    ("bf16", Format::Bf16),
+    ("tf32", Format::Tf32),
+    ("f32", Format::F32),
+    ("f64", Format::F64),
+    ("e4m3", Format::E4m3),
+    ("e5m2", Format::E5m2),
+    ("s8", Format::S8),
+    ("u8", Format::U8),
+    ("s4", Format::S4),
+    ("u4", Format::U4),
+    ("s32", Format::S32),
+];
+
+impl Format {
+    /// The format that a modifier names, if it names one.
+    pub fn from_name(name: &str) -> Option<Format> {
+        NAMES.iter().find(|(text, _)| *text == name).map(|&(_, format)| format)
+    }
+
+    /// Bits of an element.
+    pub fn bits(self) -> usize {
+        match self {
+            Format::S4 | Format::U4 => 4,
+            Format::E4m3 | Format::E5m2 | Format::S8 | Format::U8 => 8,
+            Format::F16 | Format::Bf16 => 16,
+            Format::Tf32 | Format::F32 | Format::S32 => 32,
+            Format::F64 => 64,
+        }
+    }
+
+    /// Whether sums of products are integers.
+    pub fn integer(self) -> bool {
+        matches!(self, Format::S8 | Format::U8 | Format::S4 | Format::U4 | Format::S32)
+    }
+
+    /// The value of an element's bits, exactly; tf32 ignores the 13 bits it lacks.
+    #[inline(always)]
+    pub fn single(self, bits: u32) -> f32 {
+        match self {
+            Format::F16 => F16(bits as u16).to_f32(),
+            Format::Bf16 => Bf16(bits as u16).to_f32(),
+            Format::Tf32 => f32::from_bits(bits & !0x1fff),
+            Format::E4m3 => E4M3.value(bits as u8),
+            Format::E5m2 => E5M2.value(bits as u8),
+            _ => f32::from_bits(bits),
+        }
+    }
+
+    /// The value of an integer element's bits.
+    #[inline(always)]
+    pub fn integer_value(self, bits: u32) -> i32 {
+        match self {
+            Format::S8 => i32::from(bits as i8),
+            Format::U8 => i32::from(bits as u8),
+            Format::S4 => (bits << 28) as i32 >> 28,
+            Format::U4 => (bits & 15) as i32,
+            _ => bits as i32,
+        }
+    }
+}
+
+/// An 8-bit floating format: its fraction, its least exponent, its greatest finite value.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fp8 {
+    fraction_bits: u32,
+    exponent_min: i32,
+    code_max: u8,
+    /// Codes above this, without their sign, are NaN.
+    code_infinite: u8,
+}
+
+/// No infinities, one NaN, greatest value 448.
+pub(crate) const E4M3: Fp8 =
+    Fp8 { fraction_bits: 3, exponent_min: -6, code_max: 0x7e, code_infinite: 0x7e };
+/// The high byte of f16: greatest finite value 57344.
+pub(crate) const E5M2: Fp8 =
+    Fp8 { fraction_bits: 2, exponent_min: -14, code_max: 0x7b, code_infinite: 0x7c };
+
+impl Fp8 {
+    /// The value of a code, exactly.
+    #[inline(always)]
+    pub fn value(self, code: u8) -> f32 {
+        let magnitude = u32::from(code & 0x7f);
+        let sign = u32::from(code & 0x80) << 24;
+        if magnitude > u32::from(self.code_infinite) {
+            return f32::from_bits(0x7fff_ffff);
+        }
+        if magnitude > u32::from(self.code_max) {
+            return f32::from_bits(0x7f80_0000 | sign);
+        }
+        let field = magnitude >> self.fraction_bits;
+        let fraction = magnitude & ((1 << self.fraction_bits) - 1);
+        let whole = if field == 0 { fraction } else { fraction | 1 << self.fraction_bits };
+        let exponent = self.exponent_min + field.max(1) as i32 - 1 - self.fraction_bits as i32;
+        let scale = f32::from_bits(((exponent + 127) as u32) << 23);
+        f32::from_bits((whole as f32 * scale).to_bits() | sign)
+    }
+
+    /// The nearest code, ties to even; what is beyond the greatest finite value becomes that.
+    #[inline(always)]
+    pub fn nearest(self, value: f32) -> u8 {
+        if value.is_nan() {
+            return 0x7f;
+        }
+        let magnitude = value.abs();
+        let sign = (value.to_bits() >> 24) as u8 & 0x80;
+        let exponent = ((magnitude.to_bits() >> 23) as i32 - 127).max(self.exponent_min);
+        if exponent > 16 {
+            return self.code_max | sign;
+        }
+        let unit = exponent - self.fraction_bits as i32;
+        let units = magnitude / f32::from_bits(((unit + 127) as u32) << 23);
+        let base = ((exponent - self.exponent_min) as u32) << self.fraction_bits;
+        let code = base + units.round_ties_even() as u32;
+        code.min(self.code_max.into()) as u8 | sign
+    }
+}
