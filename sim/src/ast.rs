@@ -135,6 +135,8 @@ pub(crate) struct Function {
     /// Whether there is a body.
     pub defined: bool,
     pub threads_max: Option<u32>,
+    pub cluster: Option<[u32; 3]>,
+    pub cluster_blocks_max: Option<u32>,
     pub line: u32,
 }
 

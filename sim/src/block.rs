@@ -3,8 +3,10 @@
 //! A block is a coroutine: a turn runs every warp that can for a slice, in an order drawn from the
 //! launch's seed. A fixed order would hide missing synchronisation.
 
+use crate::bulk::Queue;
+use crate::cluster::Peers;
 use crate::error::{Error, ErrorKind, Place};
-use crate::execute::{Fault, Stop, run};
+use crate::execute::{self, Fault, Stop, run};
 use crate::launch::Context;
 use crate::op::{Kind, Vote};
 use crate::registers::LANES;
@@ -34,6 +36,10 @@ pub(crate) struct BlockState {
     pub linear: u64,
     pub shared: Vec<u32>,
     pub shared_bytes: u32,
+    pub peers: Peers,
+    pub queue: Queue,
+    /// What the block printed.
+    pub printed: String,
     barriers: Vec<Barrier>,
     warp_count: usize,
     /// Whether a barrier may have become complete.
@@ -47,6 +53,14 @@ pub(crate) struct BlockState {
 }
 
 impl BlockState {
+    /// The shared memory of a rank of the cluster.
+    pub fn shared_of(&mut self, rank: usize) -> &mut [u32] {
+        match rank == self.peers.rank as usize {
+            true => &mut self.shared,
+            false => &mut self.peers.shared[rank],
+        }
+    }
+
     /// Notes lanes that arrive at a barrier.
     pub fn arrive(&mut self, warp: u32, id: usize, threads: u32, lanes: u32, predicate: u32) {
         let barrier = &mut self.barriers[id];
@@ -68,20 +82,31 @@ pub(crate) enum Turn {
     Moved,
     /// Every thread that can run polls, and nothing was written.
     Idle,
+    /// Every thread waits, some of them for other blocks of the cluster.
+    Waiting,
 }
 
 /// One block.
 #[derive(Debug)]
 pub(crate) struct Block {
     pub state: BlockState,
-    warps: Vec<Warp>,
+    pub warps: Vec<Warp>,
     order: Vec<usize>,
     random: u64,
 }
 
 impl Block {
-    pub fn new(linear: u64, cx: &Context<'_>) -> Block {
-        let index = cx.block_index(linear);
+    /// The block of a rank in a cluster.
+    pub fn new(cluster: u64, rank: u32, cx: &Context<'_>) -> Block {
+        let ([x, y, _], size) = (cx.launch.grid, cx.cluster);
+        let (across, down) = (u64::from(x / size[0]), u64::from(y / size[1]));
+        let first = [cluster % across, cluster / across % down, cluster / across / down];
+        let place = [rank % size[0], rank / size[0] % size[1], rank / size[0] / size[1]];
+        let index: [u32; 3] =
+            std::array::from_fn(|axis| first[axis] as u32 * size[axis] + place[axis]);
+        let [bx, by, bz] = index.map(u64::from);
+        let linear = bx + (by + bz * u64::from(y)) * u64::from(x);
+        let peers = Peers { size: size.iter().product(), rank, place, ..Peers::default() };
         let threads: u32 = cx.launch.block.iter().product();
         let shared_bytes = cx.program.shared_bytes + cx.launch.shared_bytes;
         let warps = (0..threads.div_ceil(LANES as u32)).map(|warp| {
@@ -94,6 +119,9 @@ impl Block {
             linear,
             shared: vec![0; shared_bytes.div_ceil(4) as usize],
             shared_bytes,
+            peers,
+            queue: Queue::default(),
+            printed: String::new(),
             barriers: vec![Barrier::default(); BARRIERS],
             warp_count: warps.len(),
             barrier_changed: false,
@@ -121,6 +149,8 @@ impl Block {
         self.shuffle();
         let (mut moved, mut ran) = (false, false);
         self.state.progressed = false;
+        execute::advance(&mut self.state, &mut self.warps, cx, self.random)
+            .map_err(|(warp, fault)| self.failed(warp, *fault, cx))?;
         for at in 0..self.order.len() {
             let warp = &mut self.warps[self.order[at]];
             if !warp.ready() {
@@ -138,7 +168,15 @@ impl Block {
             }
         }
         if self.warps.iter().all(|warp| warp.live == 0) {
+            let finished = execute::finish(&mut self.state, cx);
+            finished.map_err(|(warp, fault)| self.failed(warp, *fault, cx))?;
             return Ok(Turn::Done);
+        }
+        let for_cluster = |warp: &Warp| {
+            warp.splits.iter().any(|split| split.wait == Wait::Barrier(Wait::CLUSTER))
+        };
+        if !ran && self.warps.iter().any(for_cluster) {
+            return Ok(Turn::Waiting);
         }
         if !ran {
             return Err(self.stuck(cx, watch));
@@ -233,7 +271,7 @@ impl Block {
     }
 
     /// No warp can run: they wait for each other at different places.
-    fn stuck(&self, cx: &Context<'_>, watch: &mut Watch) -> Error {
+    pub fn stuck(&self, cx: &Context<'_>, watch: &mut Watch) -> Error {
         let mut places = self.waiting(cx);
         places.dedup_by_key(|&mut (_, _, pc, _)| pc);
         let places: Vec<_> = places.iter().map(|&(warp, lane, pc, _)| (warp, lane, pc)).collect();

@@ -157,6 +157,8 @@ impl Device {
             param_bytes: params.len() as u64,
             variables: &variables,
             threads: launch::thread_rows(launch.block),
+            cluster: launch.cluster_of(kernel),
+            explicit_cluster: kernel.cluster().is_some() || launch.cluster != [0; 3],
             sm_count: self.config.sm_count,
             seed: self.config.seed,
             has_v3: has_v3(),

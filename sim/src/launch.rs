@@ -1,6 +1,7 @@
 //! A launch: its shape, its checks, and the workers that share its blocks.
 
-use crate::block::{Block, Turn};
+use crate::block::Turn;
+use crate::cluster::Cluster;
 use crate::counters::Counters;
 use crate::device::DeviceConfig;
 use crate::error::{Error, ErrorKind, Place, Result};
@@ -24,6 +25,8 @@ pub struct Launch {
     pub shared_bytes: u32,
     /// Whether all blocks must be resident at once, as grid barriers need.
     pub cooperative: bool,
+    /// Blocks of a cluster along x, y and z; zeros for what the kernel itself says.
+    pub cluster: [u32; 3],
     /// What to look for.
     pub checks: Checks,
     /// Whether to count what is executed.
@@ -40,10 +43,19 @@ impl Default for Launch {
             block: [1; 3],
             shared_bytes: 0,
             cooperative: false,
+            cluster: [0; 3],
             checks: Checks::NONE,
             counters: false,
             bytes_min: None,
         }
+    }
+}
+
+impl Launch {
+    /// The cluster's shape: the kernel's own, the launch's, or one block.
+    pub(crate) fn cluster_of(&self, kernel: &Kernel) -> [u32; 3] {
+        let own = if self.cluster == [0; 3] { [1; 3] } else { self.cluster };
+        kernel.cluster().unwrap_or(own)
     }
 }
 
@@ -59,6 +71,8 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// What was executed, if the launch asked for it.
     pub counters: Option<Box<Counters>>,
+    /// What `printf` wrote, block after block.
+    pub printed: String,
 }
 
 /// Threads of a block, at most.
@@ -67,6 +81,8 @@ const BLOCK_THREADS_MAX: u64 = 1024;
 const SM_THREADS: u64 = 2048;
 /// Blocks that a multiprocessor holds at once.
 const SM_BLOCKS: u64 = 32;
+/// Blocks of a cluster, at most; 8 are portable between devices.
+const CLUSTER_BLOCKS_MAX: u32 = 16;
 /// Fewer warps than this are not worth a second thread, whose start costs tens of microseconds.
 const WARPS_PER_WORKER_MIN: u64 = 32;
 /// Rounds without progress of any worker before a launch counts as hung.
@@ -85,6 +101,9 @@ pub(crate) struct Context<'a> {
     pub variables: &'a [u64],
     /// Thread indices by warp and axis.
     pub threads: Vec<[Row<u32>; 3]>,
+    /// Blocks of a cluster, and whether the kernel or the launch asked for clusters.
+    pub cluster: [u32; 3],
+    pub explicit_cluster: bool,
     pub sm_count: u32,
     pub seed: u64,
     /// Whether the processor has the instructions of the `v3` level.
@@ -169,6 +188,7 @@ pub(crate) fn check(
         let (found, want) = (params.len(), kernel.param_bytes());
         return bad(kernel, format!("{found} bytes of parameters instead of {want}"));
     }
+    check_cluster(kernel, launch)?;
     let blocks = u64::from(gx) * u64::from(gy) * u64::from(gz);
     let resident = resident_max(kernel, launch, config);
     if launch.cooperative && blocks > resident {
@@ -177,11 +197,38 @@ pub(crate) fn check(
     Ok(())
 }
 
+fn check_cluster(kernel: &Kernel, launch: &Launch) -> Result<()> {
+    let [x, y, z] = launch.cluster;
+    if let Some(own) =
+        kernel.cluster().filter(|&own| launch.cluster != [0; 3] && launch.cluster != own)
+    {
+        let [a, b, c] = own;
+        return bad(
+            kernel,
+            format!("cluster ({x}, {y}, {z}) where .reqnctapercluster says ({a}, {b}, {c})"),
+        );
+    }
+    let size = launch.cluster_of(kernel);
+    let ([x, y, z], [gx, gy, gz]) = (size, launch.grid);
+    let blocks = size.iter().map(|&n| u64::from(n)).product::<u64>();
+    let max = kernel.cluster_blocks_max().unwrap_or(CLUSTER_BLOCKS_MAX).min(CLUSTER_BLOCKS_MAX);
+    if blocks == 0 || blocks > u64::from(max) {
+        return bad(kernel, format!("cluster ({x}, {y}, {z}) is not within {max} blocks"));
+    }
+    if gx % x != 0 || gy % y != 0 || gz % z != 0 {
+        return bad(
+            kernel,
+            format!("grid ({gx}, {gy}, {gz}) is not a multiple of cluster ({x}, {y}, {z})"),
+        );
+    }
+    Ok(())
+}
+
 /// What the workers of a launch share.
 struct Shared<'a> {
     cx: &'a Context<'a>,
-    blocks: u64,
-    /// Blocks that one worker holds at once.
+    clusters: u64,
+    /// Clusters that one worker holds at once.
     window: u64,
     workers: u64,
     next: AtomicU64,
@@ -192,6 +239,8 @@ struct Shared<'a> {
     failed: AtomicBool,
     failure: Mutex<Option<(u64, Error)>>,
     report: Mutex<Report>,
+    /// What blocks printed, by their index.
+    printed: Mutex<Vec<(u64, String)>>,
 }
 
 /// No idle round yet.
@@ -202,16 +251,18 @@ const FINISHED: u64 = u64::MAX - 1;
 /// Runs every block.
 pub(crate) fn run(cx: &Context<'_>, config: &DeviceConfig) -> Result<Report> {
     let blocks = cx.launch.grid.iter().map(|&n| u64::from(n)).product::<u64>();
+    let size = cx.cluster.iter().map(|&n| u64::from(n)).product::<u64>();
+    let clusters = blocks / size;
     let warps = blocks.saturating_mul(cx.threads.len() as u64);
-    let wanted = (warps / WARPS_PER_WORKER_MIN).clamp(1, blocks);
+    let wanted = (warps / WARPS_PER_WORKER_MIN).clamp(1, clusters);
     let watched = Watch::new(cx).on;
     let workers = if watched { 1 } else { wanted.min(config.workers.max(1) as u64) };
-    let resident = resident_max(cx.kernel, cx.launch, config);
+    let resident = resident_max(cx.kernel, cx.launch, config).div_ceil(size);
     let shared = Shared {
         cx,
-        blocks,
+        clusters,
         window: match cx.launch.cooperative {
-            true => blocks.div_ceil(workers),
+            true => clusters.div_ceil(workers),
             false => resident.div_ceil(workers),
         },
         workers,
@@ -221,6 +272,7 @@ pub(crate) fn run(cx: &Context<'_>, config: &DeviceConfig) -> Result<Report> {
         failed: AtomicBool::new(false),
         failure: Mutex::new(None),
         report: Mutex::default(),
+        printed: Mutex::default(),
     };
     if workers == 1 {
         shared.work(0);
@@ -234,28 +286,32 @@ pub(crate) fn run(cx: &Context<'_>, config: &DeviceConfig) -> Result<Report> {
         });
     }
     let failure = shared.failure.into_inner().unwrap_or_else(PoisonError::into_inner);
-    match failure {
-        Some((_, error)) => Err(error),
-        None => Ok(shared.report.into_inner().unwrap_or_else(PoisonError::into_inner)),
+    if let Some((_, error)) = failure {
+        return Err(error);
     }
+    let mut report = shared.report.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut printed = shared.printed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    printed.sort();
+    report.printed = printed.into_iter().map(|(_, text)| text).collect();
+    Ok(report)
 }
 
 impl Shared<'_> {
     fn work(&self, index: usize) {
-        let mut resident: VecDeque<Block> = VecDeque::new();
+        let mut resident: VecDeque<Cluster> = VecDeque::new();
         let mut idle_rounds = 0;
         let mut watch = Watch::new(self.cx);
         if self.cx.launch.cooperative {
-            let mine = (0..self.blocks).skip(index).step_by(self.workers as usize);
-            resident.extend(mine.map(|linear| Block::new(linear, self.cx)));
+            let mine = (0..self.clusters).skip(index).step_by(self.workers as usize);
+            resident.extend(mine.map(|linear| Cluster::new(linear, self.cx)));
         }
         let mut admit = true;
         while !self.failed.load(SeqCst) {
             // A block that polls may wait for one that has not begun.
             if admit && (resident.len() as u64) < self.window && !self.cx.launch.cooperative {
                 let linear = self.next.fetch_add(1, SeqCst);
-                if linear < self.blocks {
-                    resident.push_back(Block::new(linear, self.cx));
+                if linear < self.clusters {
+                    resident.push_back(Cluster::new(linear, self.cx));
                 }
             }
             if resident.is_empty() {
@@ -277,9 +333,9 @@ impl Shared<'_> {
             }
             self.idle_at[index].store(before, SeqCst);
             idle_rounds = if self.all_idle() { idle_rounds + 1 } else { 0 };
-            if let (true, Some(block)) = (idle_rounds > IDLE_ROUNDS_MAX, resident.front()) {
-                let error = block.hung(self.cx).with_findings(watch.findings.take());
-                return self.fail(block.state.linear, error);
+            if let (true, Some(cluster)) = (idle_rounds > IDLE_ROUNDS_MAX, resident.front()) {
+                let error = cluster.hung(self.cx).with_findings(watch.findings.take());
+                return self.fail(cluster.linear, error);
             }
             if self.workers > 1 {
                 std::thread::yield_now();
@@ -293,23 +349,23 @@ impl Shared<'_> {
         }
     }
 
-    /// One turn of each block; whether any moved.
+    /// One turn of each cluster; whether any moved.
     fn round(
         &self,
-        resident: &mut VecDeque<Block>,
+        resident: &mut VecDeque<Cluster>,
         watch: &mut Watch,
     ) -> std::result::Result<bool, (u64, Error)> {
         let mut moved = false;
         for _ in 0..resident.len() {
-            let Some(mut block) = resident.pop_front() else { break };
-            match block.turn(self.cx, watch).map_err(|error| (block.state.linear, error))? {
+            let Some(mut cluster) = resident.pop_front() else { break };
+            match cluster.turn(self.cx, watch).map_err(|error| (cluster.linear, error))? {
                 Turn::Done => {
                     moved = true;
-                    self.count(&block);
+                    self.count(&cluster);
                 }
                 turn => {
                     moved |= turn == Turn::Moved;
-                    resident.push_back(block);
+                    resident.push_back(cluster);
                 }
             }
         }
@@ -322,13 +378,19 @@ impl Shared<'_> {
         self.idle_at.iter().all(|at| matches!(at.load(SeqCst), at if at == now || at == FINISHED))
     }
 
-    fn count(&self, block: &Block) {
+    fn count(&self, cluster: &Cluster) {
         let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
-        report.warp_instructions += block.state.warp_instructions;
-        report.lane_instructions += block.state.lane_instructions;
+        for block in &cluster.blocks {
+            report.warp_instructions += block.state.warp_instructions;
+            report.lane_instructions += block.state.lane_instructions;
+            if !block.state.printed.is_empty() {
+                let mut printed = self.printed.lock().unwrap_or_else(PoisonError::into_inner);
+                printed.push((block.state.linear, block.state.printed.clone()));
+            }
+        }
     }
 
-    /// Keeps the failure of the first block.
+    /// Keeps the failure of the first cluster.
     fn fail(&self, linear: u64, error: Error) {
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         if failure.as_ref().is_none_or(|&(first, _)| linear < first) {

@@ -54,7 +54,10 @@ struct Readme;
 
 mod ast;
 mod block;
+mod bulk;
+mod cluster;
 mod colour;
+mod copies;
 mod counters;
 mod decode;
 mod device;
@@ -66,6 +69,7 @@ mod half;
 mod lanes;
 mod launch;
 mod lex;
+mod mbarrier;
 mod memory;
 mod module;
 mod op;
@@ -73,6 +77,7 @@ mod parse;
 mod parse_body;
 mod registers;
 mod rounding;
+mod tensor_map;
 mod types;
 mod unit;
 mod warp;
@@ -86,4 +91,7 @@ pub use device::{Device, DeviceConfig};
 pub use error::{Error, ErrorKind, Place};
 pub use launch::{Launch, Report};
 pub use module::{Kernel, Module, Param};
+pub use tensor_map::{
+    Interleave, L2Promotion, OutOfBoundsFill, Swizzle, TensorMap, TensorType, Tiled,
+};
 pub use watch::{Checks, Finding, FindingKind, Site};

@@ -21,6 +21,9 @@ pub(crate) const GLOBAL_BASE: u64 = 1 << 44;
 /// Bytes of each window below global memory.
 pub(crate) const WINDOW_BYTES: u64 = 1 << 32;
 
+/// Bytes of the shared window that one block of a cluster has.
+pub(crate) const RANK_BYTES: u64 = 1 << 24;
+
 /// Alignment of every allocation.
 const ALIGN: u64 = 256;
 /// Bytes between allocations that belong to nobody.

@@ -51,6 +51,8 @@ pub(crate) struct Entry {
     pub params: Vec<Param>,
     pub param_bytes: usize,
     pub threads_max: Option<u32>,
+    pub cluster: Option<[u32; 3]>,
+    pub cluster_blocks_max: Option<u32>,
     pub program: Program,
 }
 
@@ -92,8 +94,15 @@ impl Module {
             let formals = &function.variables[..function.params];
             let (params, param_bytes) = lay_out(formals);
             let name = function.name.clone();
-            let threads_max = function.threads_max;
-            entries.push(Entry { name, params, param_bytes, threads_max, program });
+            entries.push(Entry {
+                name,
+                params,
+                param_bytes,
+                threads_max: function.threads_max,
+                cluster: function.cluster,
+                cluster_blocks_max: function.cluster_blocks_max,
+                program,
+            });
         }
         let id = NEXT_ID.fetch_add(1, Relaxed);
         let text = text.to_string();
@@ -145,5 +154,15 @@ impl Kernel {
     /// The most threads a block may have, from `.maxntid` or `.reqntid`.
     pub fn block_threads_max(&self) -> Option<u32> {
         self.entry().threads_max
+    }
+
+    /// Blocks of a cluster along x, y and z, from `.reqnctapercluster`.
+    pub fn cluster(&self) -> Option<[u32; 3]> {
+        self.entry().cluster
+    }
+
+    /// The most blocks that a cluster may have, from `.maxclusterrank`.
+    pub fn cluster_blocks_max(&self) -> Option<u32> {
+        self.entry().cluster_blocks_max
     }
 }

@@ -107,6 +107,16 @@ pub(crate) enum Special {
     ClockHigh,
     DynamicShared,
     TotalShared,
+    /// The cluster's index in the grid, along an axis.
+    Cluster(u8),
+    ClusterCount(u8),
+    /// The block's index in its cluster, along an axis.
+    ClusterBlock(u8),
+    ClusterSize(u8),
+    ClusterRank,
+    ClusterBlocks,
+    /// 1 if clusters were asked for.
+    ExplicitCluster,
 }
 
 /// What a micro-op does.

@@ -100,8 +100,14 @@ impl Parser<'_> {
                     body.function.threads_max = Some(threads as u32);
                 }
                 "pragma" => self.skip_past(';')?,
-                "minnctapersm" | "maxnctapersm" | "maxnreg" | "noreturn" | "explicitcluster"
-                | "reqnctapercluster" | "maxclusterrank" | "blocksareclusters" => {}
+                "reqnctapercluster" => {
+                    let axis = |at: usize| values.get(at).map_or(1, |&value| value as u32);
+                    body.function.cluster = Some([axis(0), axis(1), axis(2)]);
+                }
+                "maxclusterrank" => {
+                    body.function.cluster_blocks_max = values.first().map(|&value| value as u32);
+                }
+                "minnctapersm" | "maxnctapersm" | "maxnreg" | "noreturn" | "explicitcluster" => {}
                 other => return self.error(format!("unknown directive `.{other}`")),
             }
         }
@@ -407,7 +413,7 @@ impl Parser<'_> {
 }
 
 fn is_special(name: &str) -> bool {
-    const NAMES: [&str; 27] = [
+    const NAMES: [&str; 30] = [
         "tid",
         "ntid",
         "laneid",
@@ -435,6 +441,9 @@ fn is_special(name: &str) -> bool {
         "clusterid",
         "nclusterid",
         "cluster_ctarank",
+        "cluster_ctaid",
+        "cluster_nctaid",
+        "cluster_nctarank",
     ];
     NAMES.contains(&name)
 }

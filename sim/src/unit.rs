@@ -2,7 +2,8 @@
 //! clusters. Their operands are all in the list: what they write, then what they read.
 
 use crate::format::Format;
-use crate::op::Window;
+use crate::op::{Modify, Window};
+use crate::types::Type;
 
 /// What a unit does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +16,107 @@ pub(crate) enum Unit {
     TransposeMatrix,
     /// Writes D; reads A, B and C.
     Multiply(Multiply),
+    /// `cp.async` of so many bytes; reads where to, where from, how many bytes, and whether to
+    /// ignore the source.
+    Copy(u8),
+    CopyCommit,
+    /// Lands the copies of all groups but the newest; the immediate counts those.
+    CopyWait,
+    /// Lands every copy.
+    CopyWaitAll,
+    /// Arrives at the barrier that it reads once the copies before have landed.
+    CopyArrive {
+        window: Window,
+        joins: bool,
+    },
+    Barrier(MemoryBarrier),
+    /// Writes the pending arrivals of a barrier's state.
+    PendingCount,
+    Bulk(BulkCopy),
+    /// A store, or a reduction, of elements into the cluster that takes its bytes off a barrier;
+    /// reads where to, the barrier, the elements.
+    StoreAsync(StoreAsync),
+    BulkCommit,
+    /// Lands the bulk copies of all groups but the newest, or only reads them.
+    BulkWait {
+        reads: bool,
+    },
+    /// `mapa`: writes the address of what the first word names in the block of the second's rank.
+    MapAddress,
+    /// Writes the rank of the block that an address names.
+    AddressRank,
+    ClusterArrive {
+        aligned: bool,
+    },
+    ClusterWait {
+        aligned: bool,
+    },
+    /// Writes the elected lane and whether it is this one; reads the members.
+    Elect,
+    /// `vprintf`: writes a count; reads the format's and the arguments' addresses.
+    Print,
+}
+
+/// An operation on a barrier in shared memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MemoryBarrier {
+    pub window: Window,
+    pub action: BarrierAction,
+}
+
+/// Each reads the barrier's address first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BarrierAction {
+    /// Reads a count.
+    Initialise,
+    Invalidate,
+    /// Writes the state before; reads a count of arrivals and the bytes to expect.
+    Arrive {
+        drops: bool,
+        no_complete: bool,
+    },
+    /// Reads bytes.
+    Expect,
+    Complete,
+    /// Writes whether the phase is over; reads a state.
+    TestState,
+    /// Reads a parity.
+    TestParity,
+}
+
+/// A bulk copy by each lane that takes part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BulkCopy {
+    pub kind: BulkKind,
+    /// Whether it ends at a barrier, not in a group.
+    pub barrier: bool,
+    pub multicast: bool,
+    pub reduce: Option<(Modify, Type)>,
+}
+
+/// The ends of a bulk copy and what it reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BulkKind {
+    /// Where to, where from, bytes; then the barrier, the ranks.
+    GlobalToShared,
+    SharedToShared,
+    SharedToGlobal,
+    /// Where to, the tensor map, the coordinates of `rank`; then the barrier, the ranks.
+    TileToShared {
+        rank: u8,
+    },
+    /// Where from, the tensor map, the coordinates.
+    SharedToTile {
+        rank: u8,
+    },
+}
+
+/// An asynchronous store of `count` elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StoreAsync {
+    pub ty: Type,
+    pub count: u8,
+    pub reduce: Option<Modify>,
 }
 
 /// 8x8 matrices of 16-bit elements, between shared memory and registers.

@@ -4,6 +4,7 @@
 //! may, the one with the smallest program counter, which lets the others catch up and merge. A
 //! split that polls yields to the others, so a lane that spins lets the lane it waits for go on.
 
+use crate::copies::Copies;
 use crate::registers::{LANES, RegisterCount, Registers};
 
 /// Why a split does not run.
@@ -13,8 +14,13 @@ pub(crate) enum Wait {
     Ready,
     /// For lanes of its own warp, at its program counter.
     Lanes,
-    /// At a barrier of the block.
+    /// At a barrier of the block, or the cluster's.
     Barrier(u8),
+}
+
+impl Wait {
+    /// The number of the cluster's barrier.
+    pub const CLUSTER: u8 = u8::MAX;
 }
 
 /// Lanes that run together.
@@ -46,6 +52,11 @@ pub(crate) struct Warp {
     pub splits: Vec<Split>,
     /// Local memory: every lane's words, one lane after the other.
     pub local: Vec<u32>,
+    /// Lanes that arrived at the cluster's barrier since it last opened, and those that have yet
+    /// to wait for it.
+    pub cluster_arrived: u32,
+    pub cluster_owed: u32,
+    pub copies: Copies,
     /// The allocation last found, by its index in the launch's table.
     pub last_hit: usize,
 }
@@ -61,6 +72,9 @@ impl Warp {
             registers: Registers::new(count),
             splits: vec![start],
             local: vec![0; local_bytes as usize / 4 * LANES],
+            cluster_arrived: 0,
+            cluster_owed: 0,
+            copies: Copies::default(),
             last_hit: 0,
         }
     }

@@ -10,19 +10,7 @@ impl Decoder<'_> {
     pub(super) fn atomic(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
         self.take_strength(m);
         let window = self.take_window(m);
-        let modify = m.take_map(|text| match text {
-            "add" => Some(Modify::Add),
-            "min" => Some(Modify::Min),
-            "max" => Some(Modify::Max),
-            "and" => Some(Modify::And),
-            "or" => Some(Modify::Or),
-            "xor" => Some(Modify::Xor),
-            "exch" => Some(Modify::Exchange),
-            "cas" => Some(Modify::Compare),
-            "inc" => Some(Modify::Increment),
-            "dec" => Some(Modify::Decrement),
-            _ => None,
-        });
+        let modify = m.take_map(modify);
         let Some(modify) = modify else {
             return Err(m.error("has no operation that is known"));
         };
@@ -51,7 +39,25 @@ impl Decoder<'_> {
     }
 }
 
-fn known(modify: Modify, ty: Type) -> bool {
+/// The operation that a modifier names.
+pub(super) fn modify(text: &str) -> Option<Modify> {
+    Some(match text {
+        "add" => Modify::Add,
+        "min" => Modify::Min,
+        "max" => Modify::Max,
+        "and" => Modify::And,
+        "or" => Modify::Or,
+        "xor" => Modify::Xor,
+        "exch" => Modify::Exchange,
+        "cas" => Modify::Compare,
+        "inc" => Modify::Increment,
+        "dec" => Modify::Decrement,
+        _ => return None,
+    })
+}
+
+/// Whether an operation has a form for a type.
+pub(crate) fn known(modify: Modify, ty: Type) -> bool {
     use Type::*;
     match modify {
         Modify::Add => {

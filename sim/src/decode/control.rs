@@ -2,9 +2,11 @@
 
 use super::{Decoder, Modifiers, Placed};
 use crate::ast::{Instruction, Operand};
+use crate::draft::Source;
 use crate::error::Result;
-use crate::op::Kind;
-use crate::types::Type;
+use crate::op::{Access, Kind, Window};
+use crate::types::{Class, Type};
+use crate::unit::Unit;
 use std::collections::HashMap;
 
 impl Decoder<'_> {
@@ -97,6 +99,9 @@ impl Decoder<'_> {
             self.emit(Kind::Trap, Vec::new(), Vec::new(), 0);
             return Ok(());
         }
+        if name == "vprintf" && !callee.defined {
+            return self.print(returns, arguments);
+        }
         if !callee.defined {
             return self.unsupported(format!("call of the undefined function `{name}`"));
         }
@@ -125,6 +130,38 @@ impl Decoder<'_> {
         let frame = self.frame(callee, end, &bound)?;
         self.body(callee, frame)?;
         self.bind_label(end);
+        Ok(())
+    }
+
+    /// `vprintf(format, arguments)`: reads the two addresses from its parameters.
+    fn print(&mut self, returns: &[Operand], arguments: &[Operand]) -> Result<()> {
+        let ([result], [format, values]) = (returns, arguments) else {
+            return self.invalid("`vprintf` takes 2 parameters");
+        };
+        let mut at = Vec::new();
+        for operand in [result, format, values] {
+            match operand {
+                Operand::Variable(id) => match self.place(*id) {
+                    Placed::Local(place) => at.push(Source::Wide(place.into())),
+                    _ => return self.invalid("a parameter of `vprintf` is no local parameter"),
+                },
+                _ => return self.unsupported("a call argument that is not a parameter variable"),
+            }
+        }
+        let access = |bytes: u8| Access {
+            window: Window::Local,
+            bytes,
+            count: 1,
+            signed: false,
+            strong: false,
+            wide_address: true,
+        };
+        let load = Kind::Load(access(8));
+        let format = self.emit_new(Class::Wide, load, vec![at[1]], 0);
+        let values = self.emit_new(Class::Wide, load, vec![at[2]], 0);
+        let count = self.new_value(Class::Word);
+        self.emit(Kind::Unit(Unit::Print), vec![count], vec![format, values], 0);
+        self.emit(Kind::Store(access(4)), Vec::new(), vec![at[0], Source::Value(count)], 0);
         Ok(())
     }
 }

@@ -29,7 +29,7 @@ impl Decoder<'_> {
     pub(super) fn take_window(&self, m: &mut Modifiers<'_>) -> Window {
         let window = m.take_map(|text| match text {
             "global" | "const" => Some(Window::Global),
-            "shared" | "shared::cta" => Some(Window::Shared),
+            "shared" | "shared::cta" | "shared::cluster" => Some(Window::Shared),
             "local" => Some(Window::Local),
             "param" | "param::entry" | "param::func" => Some(Window::Param),
             _ => None,

@@ -5,9 +5,12 @@
 mod arithmetic;
 mod atomic;
 mod bit;
+mod bulk;
+mod cluster;
 mod control;
 mod convert;
 mod convert_eight;
+mod copy;
 mod float;
 mod matrix;
 mod memory;
@@ -23,6 +26,7 @@ use crate::lanes::{Handler, LaneOp, handler};
 use crate::op::{Kind, Origin, Program};
 use crate::types::Class;
 use crate::watch::Traits;
+pub(crate) use atomic::known;
 use modifiers::Modifiers;
 use std::collections::HashMap;
 
@@ -40,7 +44,7 @@ pub(crate) fn decode(ast: &Ast, function: &Function) -> Result<Program> {
     decoder.bind_label(end);
     decoder.emit(Kind::Exit, Vec::new(), Vec::new(), 0);
     program.local_bytes = decoder.local_bytes.next_multiple_of(16);
-    program.shared_bytes = decoder.shared_bytes;
+    program.shared_bytes = decoder.shared_bytes.max(decoder.dynamic_at);
     colour::encode(&decoder.drafts, &mut program)?;
     Ok(program)
 }
@@ -76,6 +80,8 @@ struct Decoder<'a> {
     /// Module variables in shared memory.
     shared_places: HashMap<u32, u32>,
     shared_bytes: u32,
+    /// Where the dynamic arrays begin; 0 without any.
+    dynamic_at: u32,
     local_bytes: u32,
     guard: Option<(Value, bool)>,
     origin: Origin,
@@ -91,6 +97,7 @@ impl<'a> Decoder<'a> {
             frames: Vec::new(),
             shared_places: HashMap::new(),
             shared_bytes: 0,
+            dynamic_at: 0,
             local_bytes: 0,
             guard: None,
             origin: Origin::default(),
@@ -171,6 +178,7 @@ impl<'a> Decoder<'a> {
             }
             let align = dynamic.iter().map(|&id| self.ast.variables[id as usize].align).max();
             let at = end.next_multiple_of(align.unwrap_or(1).max(16));
+            self.dynamic_at = at;
             for id in dynamic {
                 self.shared_places.insert(id, at);
             }
@@ -324,6 +332,14 @@ impl<'a> Decoder<'a> {
             "cvt" => self.convert(i, m),
             "cvta" => self.convert_address(i, m),
             "isspacep" => self.is_space(i, m),
+            "st" | "red" if i.modifiers.first().is_some_and(|first| first == "async") => {
+                self.store_async(i, m)
+            }
+            "cp" => self.asynchronous(i, m),
+            "mbarrier" => self.memory_barrier(i, m),
+            "mapa" | "getctarank" => self.map_address(i, m),
+            "elect" => self.elect(i, m),
+            "setmaxnreg" => self.register_budget(i, m),
             "ld" | "ldu" => self.load(i, m),
             "st" => self.store(i, m),
             "prefetch" | "prefetchu" | "applypriority" | "discard" => {

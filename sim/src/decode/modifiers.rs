@@ -51,6 +51,11 @@ impl<'a> Modifiers<'a> {
         found.is_some_and(|(_, text)| first(text))
     }
 
+    /// Whether any modifier, taken or not, is this one.
+    pub fn has(&self, name: &str) -> bool {
+        self.instruction.modifiers.iter().any(|text| text == name)
+    }
+
     /// The next type, which must be there.
     pub fn ty(&mut self) -> Result<Type> {
         let ty = self.take_map(Type::from_name);

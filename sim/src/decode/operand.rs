@@ -162,12 +162,17 @@ impl Decoder<'_> {
             Some((stem, axis)) => (stem, axis.as_bytes()[0] - b'x'),
             None => (name, 0),
         };
-        let constant = |value| Ok(Source::Word(value));
         let special = match stem {
             "tid" => Special::Thread(axis),
             "ntid" => Special::BlockSize(axis),
-            "ctaid" | "clusterid" => Special::Block(axis),
-            "nctaid" | "nclusterid" => Special::GridSize(axis),
+            "ctaid" => Special::Block(axis),
+            "nctaid" => Special::GridSize(axis),
+            "clusterid" => Special::Cluster(axis),
+            "nclusterid" => Special::ClusterCount(axis),
+            "cluster_ctaid" => Special::ClusterBlock(axis),
+            "cluster_nctaid" => Special::ClusterSize(axis),
+            "cluster_ctarank" => Special::ClusterRank,
+            "cluster_nctarank" => Special::ClusterBlocks,
             "laneid" => Special::Lane,
             "warpid" => Special::Warp,
             "nwarpid" => Special::WarpCount,
@@ -183,8 +188,12 @@ impl Decoder<'_> {
             "clock_hi" | "globaltimer_hi" => Special::ClockHigh,
             "dynamic_smem_size" => Special::DynamicShared,
             "total_smem_size" => Special::TotalShared,
-            "cluster_ctarank" => return constant(0),
-            "is_explicit_cluster" if ty == Type::Pred => return Ok(Source::Bool(false)),
+            "is_explicit_cluster" if ty == Type::Pred => {
+                let kind = Kind::Special(Special::ExplicitCluster);
+                let word = self.emit_new(Class::Word, kind, Vec::new(), 0);
+                let reads = vec![word, Source::Word(0)];
+                return Ok(self.lane_new::<crate::lanes::NotEqual<u32>>(Class::Pred, reads));
+            }
             _ => return self.unsupported(format!("unknown special register `%{name}`")),
         };
         Ok(match ty.class() {

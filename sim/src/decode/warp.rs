@@ -17,6 +17,9 @@ impl Decoder<'_> {
             self.emit(Kind::WarpSync, Vec::new(), vec![members], 0);
             return Ok(());
         }
+        if m.take("cluster") {
+            return self.cluster_barrier(i, m);
+        }
         m.take("cta");
         let aligned = m.take("aligned") || bar;
         let (sync, arrive) = (m.take("sync"), m.take("arrive"));
@@ -179,11 +182,29 @@ impl Decoder<'_> {
                 self.emit(Kind::Sleep, Vec::new(), Vec::new(), 0);
             }
             "membar" | "fence" => {
-                const WORDS: [&str; 12] = [
-                    "gl", "cta", "sys", "gpu", "cluster", "sc", "acq_rel", "acquire", "release",
-                    "proxy", "alias", "async",
+                const WORDS: [&str; 16] = [
+                    "gl",
+                    "cta",
+                    "sys",
+                    "gpu",
+                    "cluster",
+                    "sc",
+                    "acq_rel",
+                    "acquire",
+                    "release",
+                    "proxy",
+                    "alias",
+                    "async",
+                    "global",
+                    "shared::cta",
+                    "shared::cluster",
+                    "mbarrier_init",
                 ];
-                m.take_while(|text| WORDS.contains(&text) || text.starts_with("async::"));
+                const STEMS: [&str; 4] =
+                    ["async::", "tensormap::", "sync_restrict::", "op_restrict::"];
+                m.take_while(|text| {
+                    WORDS.contains(&text) || STEMS.iter().any(|stem| text.starts_with(stem))
+                });
                 self.emit(Kind::Fence, Vec::new(), Vec::new(), 0);
             }
             "griddepcontrol" => {

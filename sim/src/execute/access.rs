@@ -29,6 +29,7 @@ fn read_lane(
     let (value, at) = match *place {
         Place::Global(allocation, at) => (allocation.words[word(at)].load(Relaxed), at),
         Place::Shared(at) => (block.shared[word(at)], at),
+        Place::Peer(rank, at) => (block.peers.shared[rank][word(at)], at),
         Place::Local(at) => (warp.local[word(at)], at),
         Place::Param(at) => (cx.params[word(at)], at),
     };
@@ -90,7 +91,7 @@ fn fetch<const WORDS: usize>(
             }
             Place::Shared(_) => return Ok(read_span(&span, |at| block.shared[at])),
             Place::Param(_) => return Ok(read_span(&span, |at| cx.params[at])),
-            Place::Local(_) => {}
+            Place::Local(_) | Place::Peer(..) => {}
         }
     }
     let mut planes = [[0; LANES]; WORDS];
@@ -215,6 +216,7 @@ fn write_word(warp: &mut Warp, block: &mut BlockState, pending: Option<Pending<'
     match place {
         Place::Global(allocation, _) => store_part(&allocation.words[word], value, mask),
         Place::Shared(_) => blend(&mut block.shared[word]),
+        Place::Peer(rank, _) => blend(&mut block.peers.shared[rank][word]),
         Place::Local(_) => blend(&mut warp.local[word]),
         Place::Param(_) => {}
     }
@@ -223,7 +225,11 @@ fn write_word(warp: &mut Warp, block: &mut BlockState, pending: Option<Pending<'
 impl Place<'_> {
     pub fn offset(&self) -> u64 {
         match *self {
-            Place::Global(_, at) | Place::Shared(at) | Place::Local(at) | Place::Param(at) => at,
+            Place::Global(_, at)
+            | Place::Shared(at)
+            | Place::Peer(_, at)
+            | Place::Local(at)
+            | Place::Param(at) => at,
         }
     }
 
@@ -231,6 +237,7 @@ impl Place<'_> {
         let together = match (self, &pending.place) {
             (Place::Global(a, _), Place::Global(b, _)) => a.base == b.base,
             (Place::Shared(_), Place::Shared(_)) => true,
+            (Place::Peer(a, _), Place::Peer(b, _)) => a == b,
             _ => false,
         };
         together && word == pending.word
@@ -281,7 +288,7 @@ fn put_span<const WORDS: usize>(
                 }
             }
         }
-        Place::Local(_) | Place::Param(_) => return false,
+        Place::Local(_) | Place::Param(_) | Place::Peer(..) => return false,
     }
     true
 }

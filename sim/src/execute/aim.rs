@@ -4,7 +4,9 @@ use super::{Failure, first_lane};
 use crate::block::BlockState;
 use crate::error::ErrorKind;
 use crate::launch::Context;
-use crate::memory::{Allocation, GLOBAL_BASE, LOCAL_BASE, PARAM_BASE, SHARED_BASE, WINDOW_BYTES};
+use crate::memory::{
+    Allocation, GLOBAL_BASE, LOCAL_BASE, PARAM_BASE, RANK_BYTES, SHARED_BASE, WINDOW_BYTES,
+};
 use crate::op::Window;
 use crate::registers::{LANES, Slot};
 use crate::warp::Warp;
@@ -109,7 +111,7 @@ impl Aim {
         let place = resolve(warp, block, cx, window, 0, lowest, whole).ok()?;
         let at = match place {
             Place::Global(_, at) | Place::Shared(at) | Place::Param(at) => at,
-            Place::Local(_) => return None,
+            Place::Local(_) | Place::Peer(..) => return None,
         };
         Some(Span { place, at, offsets, uniform: low == high, run })
     }
@@ -156,7 +158,7 @@ impl Attempt {
         Failure { kind: ErrorKind::OutOfBounds, message, lane }
     }
 
-    fn out_of_memory(self, cx: &Context<'_>, lane: usize, address: u64) -> Failure {
+    pub fn out_of_memory(self, cx: &Context<'_>, lane: usize, address: u64) -> Failure {
         let Attempt { verb, bytes } = self;
         let (kind, why) = cx.table.diagnose(address, bytes);
         let message = format!("{verb} of {bytes} bytes at {address:#x} is out of bounds: {why}");
@@ -169,6 +171,8 @@ impl Attempt {
 pub(crate) enum Place<'a> {
     Global(&'a Allocation, u64),
     Shared(u64),
+    /// Shared memory of another block of the cluster.
+    Peer(usize, u64),
     Local(u64),
     Param(u64),
 }
@@ -207,6 +211,34 @@ fn global<'a>(
     }
 }
 
+/// Resolves an address that names a block of the cluster.
+fn in_cluster<'a>(
+    block: &BlockState,
+    lane: usize,
+    at: u64,
+    attempt: Attempt,
+) -> Result<Place<'a>, Failure> {
+    let size = u64::from(block.shared_bytes);
+    let (rank, offset) = block.peers.locate(at);
+    if rank >= block.peers.size.into() {
+        return Err(attempt.out_of_window(lane, "shared", at, size));
+    }
+    if attempt.bytes > size || offset > size - attempt.bytes {
+        return Err(attempt.out_of_window(lane, "shared", offset, size));
+    }
+    if rank == block.peers.rank.into() {
+        return Ok(Place::Shared(offset));
+    }
+    let rank = rank as usize;
+    if block.peers.exited[rank] {
+        let Attempt { verb, bytes } = attempt;
+        let message =
+            format!("{verb} of {bytes} bytes in block {rank} of the cluster, which has exited");
+        return Err(Failure { kind: ErrorKind::UseAfterFree, message, lane });
+    }
+    Ok(Place::Peer(rank, offset))
+}
+
 /// Resolves one lane's address, checked for bounds.
 pub(crate) fn resolve<'a>(
     warp: &mut Warp,
@@ -226,6 +258,7 @@ pub(crate) fn resolve<'a>(
             let (allocation, offset) = global(&mut warp.last_hit, cx, lane, at, attempt)?;
             return Ok(Place::Global(allocation, offset));
         }
+        Window::Shared if at >= RANK_BYTES => return in_cluster(block, lane, at, attempt),
         Window::Shared => ("shared", u64::from(block.shared_bytes)),
         Window::Local => ("local", warp.local.len() as u64 / 8),
         Window::Param => ("parameter", cx.param_bytes),

@@ -15,7 +15,7 @@ use crate::warp::Warp;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// What a memory cell becomes.
-fn modified(atomic: Atomic, old: u64, b: u64, c: u64) -> u64 {
+pub(super) fn modified(atomic: Atomic, old: u64, b: u64, c: u64) -> u64 {
     let words = (old as u32, b as u32);
     match (atomic.modify, atomic.ty) {
         (Modify::Exchange, _) => b,
@@ -80,7 +80,7 @@ fn pair<H: Half>(modify: Modify, a: u32, b: u32) -> u32 {
 }
 
 /// Replaces a word's value by a function of it; gives the old one.
-fn update(word: &AtomicU32, f: impl Fn(u32) -> u32) -> u32 {
+pub(super) fn update(word: &AtomicU32, f: impl Fn(u32) -> u32) -> u32 {
     let mut old = word.load(Relaxed);
     loop {
         match word.compare_exchange_weak(old, f(old), Relaxed, Relaxed) {
@@ -176,6 +176,10 @@ fn word_cell(
             let (index, shift) = cell(at);
             (update_plain(&mut block.shared[index], change(shift)), shift)
         }
+        Place::Peer(rank, at) => {
+            let (index, shift) = cell(at);
+            (update_plain(&mut block.peers.shared[rank][index], change(shift)), shift)
+        }
         Place::Local(at) => {
             let (index, shift) = cell(at);
             (update_plain(&mut warp.local[index], change(shift)), shift)
@@ -203,6 +207,7 @@ fn wide_cell(
     }
     let words = match *place {
         Place::Shared(at) => &mut block.shared[at as usize / 4..][..2],
+        Place::Peer(rank, at) => &mut block.peers.shared[rank][at as usize / 4..][..2],
         Place::Local(at) => &mut warp.local[at as usize / 4..][..2],
         _ => return Err(to_parameter(lane)),
     };

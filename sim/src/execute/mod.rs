@@ -3,9 +3,14 @@
 mod access;
 mod aim;
 mod atomic;
+mod bulk;
+mod cluster;
+mod copy;
 mod exchange;
 mod matrix;
+mod mbarrier;
 mod multiply;
+mod print;
 mod special;
 mod unit;
 
@@ -137,7 +142,7 @@ pub(crate) fn run<const WATCHED: bool>(
                 block.barrier_changed = true;
                 active
             }
-            _ => match step(warp, block, cx, op, active).map_err(|f| fault(f, pc)).inspect(
+            _ => match step(warp, block, cx, op, active, pc).map_err(|f| fault(f, pc)).inspect(
                 |next| {
                     if WATCHED {
                         let waits = matches!(next, Next::WaitLanes(_));
@@ -187,6 +192,24 @@ fn fault(failure: Failure, pc: u32) -> Box<Fault> {
     Box::new(Fault { kind, message, lane, pc })
 }
 
+/// Lands asynchronous copies, as may happen between any two slices; a failure names its warp.
+pub(crate) fn advance(
+    block: &mut BlockState,
+    warps: &mut [Warp],
+    cx: &Context<'_>,
+    random: u64,
+) -> Result<(), (usize, Box<Fault>)> {
+    for (index, warp) in warps.iter_mut().enumerate() {
+        copy::advance(warp, block, cx).map_err(|fault| (index, fault))?;
+    }
+    bulk::advance(block, cx, random).map_err(|(warp, fault)| (warp as usize, fault))
+}
+
+/// Lands what a block that has exited left under way.
+pub(crate) fn finish(block: &mut BlockState, cx: &Context<'_>) -> Result<(), (usize, Box<Fault>)> {
+    bulk::finish(block, cx).map_err(|(warp, fault)| (warp as usize, fault))
+}
+
 /// Sends each lane to its target.
 fn branch_indexed(
     warp: &mut Warp,
@@ -219,6 +242,7 @@ fn step(
     cx: &Context<'_>,
     op: &MicroOp,
     active: u32,
+    pc: u32,
 ) -> Result<Next, Failure> {
     match op.kind {
         Kind::Load(access) => {
@@ -279,7 +303,7 @@ fn step(
         }
         Kind::Sleep => Ok(Next::Poll(POLL_STRONG)),
         Kind::Fence => Ok(Next::Go),
-        Kind::Unit(which) => unit::step(warp, block, cx, op, which, active),
+        Kind::Unit(which) => unit::step(warp, block, cx, op, which, (active, pc)),
         Kind::Trap => {
             let message = "trap".to_string();
             Err(Failure { kind: ErrorKind::Trap, message, lane: first_lane(active) })

@@ -35,6 +35,17 @@ pub(super) fn word(
         Special::Clock => all(clock(block) as u32),
         Special::ClockHigh => all((clock(block) >> 32) as u32),
         Special::DynamicShared => all(launch.shared_bytes),
+        Special::Cluster(axis) => {
+            all(block.index[usize::from(axis)] / cx.cluster[usize::from(axis)])
+        }
+        Special::ClusterCount(axis) => {
+            all(launch.grid[usize::from(axis)] / cx.cluster[usize::from(axis)])
+        }
+        Special::ClusterBlock(axis) => all(block.peers.place[usize::from(axis)]),
+        Special::ClusterSize(axis) => all(cx.cluster[usize::from(axis)]),
+        Special::ClusterRank => all(block.peers.rank),
+        Special::ClusterBlocks => all(block.peers.size),
+        Special::ExplicitCluster => all(cx.explicit_cluster.into()),
         Special::TotalShared => all(launch.shared_bytes + cx.program.shared_bytes),
     }
 }

@@ -1,6 +1,6 @@
 //! Ops of the units: their operands, and which file runs which.
 
-use super::{Failure, Next, matrix, multiply};
+use super::{Failure, Next, bulk, cluster, copy, matrix, mbarrier, multiply, print};
 use crate::block::BlockState;
 use crate::error::ErrorKind;
 use crate::launch::Context;
@@ -37,7 +37,7 @@ pub(super) fn step(
     cx: &Context<'_>,
     op: &MicroOp,
     unit: Unit,
-    active: u32,
+    (active, pc): (u32, u32),
 ) -> Result<Next, Failure> {
     match unit {
         Unit::LoadMatrix(_) | Unit::StoreMatrix(_) | Unit::TransposeMatrix | Unit::Multiply(_) => {
@@ -50,7 +50,28 @@ pub(super) fn step(
                 Unit::Multiply(product) => multiply::multiply(warp, cx, op, product),
                 _ => matrix::transpose(warp, cx, op),
             }
-            Ok(Next::Go)
         }
+        Unit::Copy(bytes) => copy::issue(warp, block, cx, op, bytes, active, pc)?,
+        Unit::CopyCommit => copy::commit(warp, active),
+        Unit::CopyWait => copy::wait(warp, block, cx, Some(op.imm as u32), active)?,
+        Unit::CopyWaitAll => copy::wait(warp, block, cx, None, active)?,
+        Unit::CopyArrive { window, joins } => {
+            copy::arrive(warp, block, cx, op, (window, joins), active, pc)?;
+        }
+        Unit::Barrier(barrier) => return mbarrier::step(warp, block, cx, op, barrier, active),
+        Unit::PendingCount => mbarrier::pending_count(warp, cx, op, active)?,
+        Unit::Bulk(copy) => bulk::issue(warp, block, cx, op, copy, active, pc)?,
+        Unit::StoreAsync(store) => bulk::issue_store(warp, block, cx, op, store, active, pc)?,
+        Unit::BulkCommit => bulk::commit(warp, block, active),
+        Unit::BulkWait { reads } => {
+            bulk::wait(warp, block, cx, (op.imm as u32, reads), active)?;
+        }
+        Unit::MapAddress => cluster::map_address(warp, block, cx, op, active)?,
+        Unit::AddressRank => cluster::address_rank(warp, block, cx, op, active),
+        Unit::ClusterArrive { aligned } => return cluster::arrive(warp, aligned, active),
+        Unit::ClusterWait { aligned } => return cluster::wait(warp, aligned, active),
+        Unit::Elect => return cluster::elect(warp, cx, op, active),
+        Unit::Print => print::print(warp, block, cx, op, active)?,
     }
+    Ok(Next::Go)
 }

@@ -327,7 +327,7 @@ fn area(place: &Place<'_>, warp: &Warp) -> Option<u64> {
         Place::Global(..) => Some(warp.last_hit as u64),
         Place::Shared(_) => Some(SHARED),
         Place::Local(_) => Some(LOCAL),
-        Place::Param(_) => None,
+        Place::Param(_) | Place::Peer(..) => None,
     }
 }
 

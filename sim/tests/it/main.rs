@@ -1,8 +1,10 @@
 //! Runs PTX on the machine and checks what it computes and how it fails.
 
+mod attention;
 mod blocks;
 mod checks;
 mod command;
+mod copies;
 mod counters;
 mod device;
 mod errors;

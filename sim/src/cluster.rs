@@ -1,0 +1,136 @@
+//! A cluster: blocks that run together, reach into each other's shared memory and meet at a
+//! barrier. A launch without clusters has clusters of one block.
+//!
+//! While one block of a cluster runs, the shared memories of the others are lent to it.
+
+use crate::block::{Block, Turn};
+use crate::error::Error;
+use crate::launch::Context;
+use crate::memory::RANK_BYTES;
+use crate::warp::Wait;
+use crate::watch::Watch;
+
+/// What a block that runs sees of its cluster.
+#[derive(Debug, Default)]
+pub(crate) struct Peers {
+    /// Blocks of the cluster.
+    pub size: u32,
+    /// The block's own rank and place in the cluster.
+    pub rank: u32,
+    pub place: [u32; 3],
+    /// The shared memory of each rank; the running block's own is empty here.
+    pub shared: Vec<Vec<u32>>,
+    /// Ranks whose threads have all exited.
+    pub exited: Vec<bool>,
+}
+
+impl Peers {
+    /// The rank and offset of an address in the shared window: the top byte holds the rank, from
+    /// 1, and is 0 in a block's own addresses.
+    #[inline(always)]
+    pub fn locate(&self, at: u64) -> (u64, u64) {
+        match at / RANK_BYTES {
+            0 => (self.rank.into(), at),
+            field => (field - 1, at % RANK_BYTES),
+        }
+    }
+}
+
+/// One cluster.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    /// Its index in the launch.
+    pub linear: u64,
+    pub blocks: Vec<Block>,
+    done: Vec<bool>,
+}
+
+impl Cluster {
+    pub fn new(linear: u64, cx: &Context<'_>) -> Cluster {
+        let size: u32 = cx.cluster.iter().product();
+        let blocks: Vec<Block> = (0..size).map(|rank| Block::new(linear, rank, cx)).collect();
+        Cluster { linear, done: vec![false; blocks.len()], blocks }
+    }
+
+    /// Runs every block that can for a turn.
+    pub fn turn(&mut self, cx: &Context<'_>, watch: &mut Watch) -> Result<Turn, Error> {
+        let (mut moved, mut waiting, mut live) = (false, 0, 0);
+        for rank in 0..self.blocks.len() {
+            if self.done[rank] {
+                continue;
+            }
+            live += 1;
+            self.lend(rank);
+            let turn = self.blocks[rank].turn(cx, watch);
+            self.take_back(rank);
+            match turn? {
+                Turn::Done => {
+                    self.done[rank] = true;
+                    moved = true;
+                }
+                Turn::Moved => moved = true,
+                Turn::Waiting => waiting += 1,
+                Turn::Idle => {}
+            }
+        }
+        moved |= self.open_barrier();
+        match self.done.iter().all(|&done| done) {
+            true => Ok(Turn::Done),
+            false if moved => Ok(Turn::Moved),
+            false if waiting == live => Err(self.unfinished().stuck(cx, watch)),
+            false => Ok(Turn::Idle),
+        }
+    }
+
+    /// The first block that has threads left.
+    fn unfinished(&self) -> &Block {
+        let first = self.done.iter().position(|&done| !done);
+        &self.blocks[first.unwrap_or_default()]
+    }
+
+    pub fn hung(&self, cx: &Context<'_>) -> Error {
+        self.unfinished().hung(cx)
+    }
+
+    fn lend(&mut self, rank: usize) {
+        if self.blocks.len() == 1 {
+            return;
+        }
+        let take = |block: &mut Block| std::mem::take(&mut block.state.shared);
+        let mut shared: Vec<Vec<u32>> = self.blocks.iter_mut().map(take).collect();
+        let state = &mut self.blocks[rank].state;
+        state.shared = std::mem::take(&mut shared[rank]);
+        state.peers.shared = shared;
+        state.peers.exited.clone_from(&self.done);
+    }
+
+    fn take_back(&mut self, rank: usize) {
+        if self.blocks.len() == 1 {
+            return;
+        }
+        let shared = std::mem::take(&mut self.blocks[rank].state.peers.shared);
+        for (other, words) in shared.into_iter().enumerate().filter(|&(other, _)| other != rank) {
+            self.blocks[other].state.shared = words;
+        }
+    }
+
+    /// Opens the cluster's barrier once every thread that has not exited has arrived.
+    fn open_barrier(&mut self) -> bool {
+        let warps = || self.blocks.iter().flat_map(|block| &block.warps);
+        let none = warps().all(|warp| warp.cluster_arrived & warp.live == 0);
+        if none || warps().any(|warp| warp.live & !warp.cluster_arrived != 0) {
+            return false;
+        }
+        for warp in self.blocks.iter_mut().flat_map(|block| &mut block.warps) {
+            warp.cluster_arrived = 0;
+            for split in &mut warp.splits {
+                if split.wait == Wait::Barrier(Wait::CLUSTER) {
+                    split.wait = Wait::Ready;
+                    split.pc += 1;
+                    warp.cluster_owed &= !split.mask;
+                }
+            }
+        }
+        true
+    }
+}

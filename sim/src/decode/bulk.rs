@@ -1,0 +1,202 @@
+//! Bulk copies: `cp.async.bulk`, `cp.reduce.async.bulk`, their tensor forms, `st.async` and
+//! `red.async`.
+
+use super::atomic::{known, modify};
+use super::{Decoder, Modifiers};
+use crate::ast::{Instruction, Operand};
+use crate::draft::Source;
+use crate::error::Result;
+use crate::op::{Kind, Modify, Window};
+use crate::types::Type;
+use crate::unit::{BulkCopy, BulkKind, StoreAsync, Unit};
+
+/// What the modifiers of a bulk copy say.
+struct Request {
+    /// Dimensions, of the tensor forms.
+    tensor: Option<u8>,
+    barrier: bool,
+    multicast: bool,
+    hinted: bool,
+    reduce: Option<(Modify, Type)>,
+}
+
+impl Decoder<'_> {
+    pub(super) fn bulk(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
+        if m.take("commit_group") {
+            self.emit(Kind::Unit(Unit::BulkCommit), Vec::new(), Vec::new(), 0);
+            return self.count(i, m, 0);
+        }
+        if m.take("wait_group") {
+            let reads = m.take("read");
+            let left = self.group_count(i, m)?;
+            self.emit(Kind::Unit(Unit::BulkWait { reads }), Vec::new(), Vec::new(), left);
+            return Ok(());
+        }
+        let mut tensor = None;
+        if m.take("tensor") {
+            let dimensions = |text: &str| text.strip_suffix('d')?.parse().ok();
+            tensor = m.take_map(dimensions).filter(|rank| (1..=5).contains(rank));
+            m.take("tile");
+            if tensor.is_none() {
+                return Err(m.error("is not a form that is known"));
+            }
+        }
+        if m.take("prefetch") {
+            // The caches hold nothing here.
+            m.take_while(|text| matches!(text, "L2" | "global" | "L2::cache_hint"));
+            return Ok(());
+        }
+        let request = self.bulk_request(i, m, tensor)?;
+        self.bulk_copy(i, m, &request)
+    }
+
+    fn bulk_request(
+        &mut self,
+        i: &Instruction,
+        m: &mut Modifiers<'_>,
+        tensor: Option<u8>,
+    ) -> Result<Request> {
+        let barrier = m.take("mbarrier::complete_tx::bytes");
+        let group = m.take("bulk_group");
+        let multicast = m.take("multicast::cluster");
+        let hinted = m.take("L2::cache_hint");
+        let reduces = i.modifiers.first().is_some_and(|first| first == "reduce");
+        let reduce = if reduces { Some(self.bulk_reduction(m, tensor)?) } else { None };
+        if barrier == group {
+            return Err(m.error("lacks its completion"));
+        }
+        Ok(Request { tensor, barrier, multicast, hinted, reduce })
+    }
+
+    /// The operation of a reduction; the elements of a tensor have the type of its map.
+    fn bulk_reduction(
+        &mut self,
+        m: &mut Modifiers<'_>,
+        tensor: Option<u8>,
+    ) -> Result<(Modify, Type)> {
+        m.take("noftz");
+        let chosen = m.take_map(modify);
+        let chosen = chosen.filter(|m| !matches!(m, Modify::Exchange | Modify::Compare));
+        let ty = if tensor.is_some() { Type::U32 } else { m.ty()? };
+        match chosen {
+            Some(chosen) if tensor.is_some() || known(chosen, ty) => Ok((chosen, ty)),
+            _ => Err(m.error("is not a form that is known")),
+        }
+    }
+
+    fn bulk_copy(&mut self, i: &Instruction, m: &mut Modifiers<'_>, r: &Request) -> Result<()> {
+        const SPACES: [&str; 4] = ["global", "shared", "shared::cta", "shared::cluster"];
+        let mut space = || m.take_map(|text| SPACES.iter().position(|&name| name == text));
+        let (Some(to), Some(from)) = (space(), space()) else {
+            return Err(m.error("lacks a state space"));
+        };
+        let kind = match (to == 0, from == 0, r.tensor, r.barrier) {
+            (false, true, None, true) if r.reduce.is_none() => BulkKind::GlobalToShared,
+            (false, false, None, true) if !r.multicast => BulkKind::SharedToShared,
+            (true, false, None, false) => BulkKind::SharedToGlobal,
+            (false, true, Some(rank), true) if r.reduce.is_none() => {
+                BulkKind::TileToShared { rank }
+            }
+            (true, false, Some(rank), false) => BulkKind::SharedToTile { rank },
+            _ => return Err(m.error("is not a form that is known")),
+        };
+        let mut operands: Vec<&Operand> = i.operands.iter().collect();
+        if r.hinted {
+            operands.pop();
+        }
+        let extra = usize::from(r.barrier) + usize::from(r.multicast);
+        let plain = if r.tensor.is_some() { 2 } else { 3 };
+        if operands.len() != plain + extra {
+            let found = operands.len();
+            return Err(m.error(&format!("has {found} operands instead of {}", plain + extra)));
+        }
+        let mut reads = match kind {
+            BulkKind::TileToShared { rank } => {
+                self.tile_operands(m, operands[0], operands[1], rank)?
+            }
+            BulkKind::SharedToTile { rank } => {
+                self.tile_operands(m, operands[1], operands[0], rank)?
+            }
+            _ => {
+                let windows = [to, from].map(|space| match space {
+                    0 => Window::Global,
+                    _ => Window::Shared,
+                });
+                vec![
+                    self.plain_address(operands[0], windows[0])?.1,
+                    self.plain_address(operands[1], windows[1])?.1,
+                    self.source(operands[2], Type::U32)?,
+                ]
+            }
+        };
+        if r.barrier {
+            reads.push(self.plain_address(operands[plain], Window::Shared)?.1);
+        }
+        if r.multicast {
+            reads.push(self.source(operands[plain + 1], Type::B16)?);
+        }
+        let copy = BulkCopy { kind, barrier: r.barrier, multicast: r.multicast, reduce: r.reduce };
+        self.emit(Kind::Unit(Unit::Bulk(copy)), Vec::new(), reads, 0);
+        Ok(())
+    }
+
+    /// The shared end, the tensor map's address and the coordinates.
+    fn tile_operands(
+        &mut self,
+        m: &Modifiers<'_>,
+        shared: &Operand,
+        tile: &Operand,
+        rank: u8,
+    ) -> Result<Vec<Source>> {
+        let Operand::Address { base, offset, rest } = tile else {
+            return self.invalid("expected a tensor map and coordinates in brackets");
+        };
+        let coordinates = match &rest[..] {
+            [Operand::Vector(items)] if items.len() == usize::from(rank) => items,
+            _ => return Err(m.error(&format!("has no {rank} coordinates"))),
+        };
+        let map = Operand::Address { base: base.clone(), offset: *offset, rest: Vec::new() };
+        let mut reads = vec![
+            self.plain_address(shared, Window::Shared)?.1,
+            self.plain_address(&map, Window::Generic)?.1,
+        ];
+        for coordinate in coordinates {
+            reads.push(self.source(coordinate, Type::S32)?);
+        }
+        Ok(reads)
+    }
+
+    pub(super) fn store_async(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
+        m.take("async");
+        m.take("weak");
+        let ordered = m.take("relaxed") & m.take("cluster");
+        if !m.take("mbarrier::complete_tx::bytes") {
+            return Err(m.error("is not a form that is known"));
+        }
+        m.take("shared::cluster");
+        let reduces = i.opcode == "red";
+        let reduce = if reduces { m.take_map(modify) } else { None };
+        let count = if m.take("v2") {
+            2
+        } else if m.take("v4") {
+            4
+        } else {
+            1
+        };
+        let ty = m.ty()?;
+        let fits = matches!(ty.bytes(), 4 | 8) && ty != Type::Pred;
+        let reducible = reduce.is_some_and(|modify| ordered && known(modify, ty) && count == 1);
+        if !fits || reduces && !reducible {
+            return Err(m.error("is not a form that is known"));
+        }
+        self.count(i, m, 3)?;
+        let mut reads = vec![
+            self.plain_address(&i.operands[0], Window::Shared)?.1,
+            self.plain_address(&i.operands[2], Window::Shared)?.1,
+        ];
+        reads.extend(self.vector(m, &i.operands[1], count, ty)?);
+        let unit = Unit::StoreAsync(StoreAsync { ty, count: count as u8, reduce });
+        self.emit(Kind::Unit(unit), Vec::new(), reads, 0);
+        Ok(())
+    }
+}

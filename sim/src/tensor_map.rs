@@ -1,0 +1,370 @@
+//! Tensor maps: 128 opaque bytes that describe a tensor in global memory and the box of it that a
+//! bulk tensor copy moves. The layout of the bytes is this machine's own.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::types::Type;
+
+/// Dimensions of a tensor, at most.
+const RANK_MAX: usize = 5;
+/// Elements of a box along a dimension, at most.
+const BOX_MAX: u32 = 256;
+/// The most that a traversal may step by.
+const STEP_MAX: u32 = 8;
+const MARK: [u8; 4] = *b"TMap";
+
+/// The type of a tensor's elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum TensorType {
+    U8,
+    U16,
+    U32,
+    S32,
+    U64,
+    S64,
+    F16,
+    F32,
+    F64,
+    Bf16,
+}
+
+const TYPES: [(TensorType, u8); 10] = [
+    (TensorType::U8, 1),
+    (TensorType::U16, 2),
+    (TensorType::U32, 4),
+    (TensorType::S32, 4),
+    (TensorType::U64, 8),
+    (TensorType::S64, 8),
+    (TensorType::F16, 2),
+    (TensorType::F32, 4),
+    (TensorType::F64, 8),
+    (TensorType::Bf16, 2),
+];
+
+impl TensorType {
+    /// Bytes of an element.
+    pub fn bytes(self) -> u32 {
+        TYPES.iter().find(|(ty, _)| *ty == self).map_or(1, |&(_, bytes)| bytes.into())
+    }
+
+    fn element(self) -> Type {
+        match self {
+            TensorType::U8 => Type::U8,
+            TensorType::U16 => Type::U16,
+            TensorType::U32 => Type::U32,
+            TensorType::S32 => Type::S32,
+            TensorType::U64 => Type::U64,
+            TensorType::S64 => Type::S64,
+            TensorType::F16 => Type::F16,
+            TensorType::F32 => Type::F32,
+            TensorType::F64 => Type::F64,
+            TensorType::Bf16 => Type::Bf16,
+        }
+    }
+
+    fn floating(self) -> bool {
+        matches!(self, TensorType::F16 | TensorType::F32 | TensorType::F64 | TensorType::Bf16)
+    }
+}
+
+/// How 16-byte chunks of a box are spread over the banks of shared memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Swizzle {
+    /// In order.
+    #[default]
+    None,
+    /// Bit 4 of an address is flipped by bit 7.
+    B32,
+    /// Bits 4 and 5 are flipped by bits 7 and 8.
+    B64,
+    /// Bits 4 to 6 are flipped by bits 7 to 9.
+    B128,
+}
+
+impl Swizzle {
+    /// Bytes of a row of the pattern, which a box's inner dimension may not exceed.
+    pub(crate) fn row_bytes(self) -> Option<u64> {
+        match self {
+            Swizzle::None => None,
+            Swizzle::B32 => Some(32),
+            Swizzle::B64 => Some(64),
+            Swizzle::B128 => Some(128),
+        }
+    }
+
+    /// Where the byte at an address of shared memory lies.
+    #[inline(always)]
+    pub(crate) fn apply(self, address: u64) -> u64 {
+        let bits = match self {
+            Swizzle::None => 0,
+            Swizzle::B32 => 0x10,
+            Swizzle::B64 => 0x30,
+            Swizzle::B128 => 0x70,
+        };
+        address ^ (address >> 3 & bits)
+    }
+}
+
+/// How elements of several channels interleave in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[allow(missing_docs)]
+pub enum Interleave {
+    #[default]
+    None,
+    B16,
+    B32,
+}
+
+/// What the second-level cache fetches, which changes nothing here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[allow(missing_docs)]
+pub enum L2Promotion {
+    #[default]
+    None,
+    B64,
+    B128,
+    B256,
+}
+
+/// What elements outside the tensor read as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum OutOfBoundsFill {
+    /// Zero.
+    #[default]
+    Zero,
+    /// A NaN, which only floating types have.
+    Nan,
+}
+
+/// The arguments of `cuTensorMapEncodeTiled`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tiled<'a> {
+    /// The type of an element.
+    pub data_type: TensorType,
+    /// Where the tensor begins in global memory: a multiple of 16.
+    pub address: u64,
+    /// Elements along each dimension, the contiguous one first: 1 to 5 of them, 1 to 2^32 each.
+    pub dims: &'a [u64],
+    /// Bytes from one index to the next along each dimension but the first: multiples of 16 below
+    /// 2^40.
+    pub strides: &'a [u64],
+    /// Elements of the box along each dimension: 1 to 256.
+    pub box_dims: &'a [u32],
+    /// Every how many elements are taken along each dimension: 1 to 8; the first is ignored.
+    pub element_strides: &'a [u32],
+    /// Only [`Interleave::None`] is supported.
+    pub interleave: Interleave,
+    /// The pattern of the box in shared memory.
+    pub swizzle: Swizzle,
+    /// A hint.
+    pub l2_promotion: L2Promotion,
+    /// What elements outside the tensor read as.
+    pub fill: OutOfBoundsFill,
+}
+
+/// A tensor map: pass its bytes as a 64-byte aligned kernel parameter, or copy them to memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C, align(64))]
+pub struct TensorMap([u8; 128]);
+
+fn check(holds: bool, why: impl FnOnce() -> String) -> Result<()> {
+    if holds {
+        return Ok(());
+    }
+    let text = format!("failed to encode a tensor map: {}", why());
+    Err(Error::new(ErrorKind::BadLaunch, text))
+}
+
+impl TensorMap {
+    /// Encodes a tiled tensor, as `cuTensorMapEncodeTiled` does.
+    ///
+    /// # Errors
+    ///
+    /// [`BadLaunch`](ErrorKind::BadLaunch) for arguments that the driver refuses, and
+    /// [`Unsupported`](ErrorKind::Unsupported) for an interleaved layout.
+    pub fn encode_tiled(tiled: &Tiled<'_>) -> Result<TensorMap> {
+        check_tiled(tiled)?;
+        let mut bytes = [0; 128];
+        let mut at = 0;
+        let mut put = |part: &[u8]| {
+            bytes[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        };
+        put(&MARK);
+        let code = TYPES.iter().position(|(ty, _)| *ty == tiled.data_type).unwrap_or_default();
+        let nan = tiled.fill == OutOfBoundsFill::Nan;
+        put(&[code as u8, tiled.dims.len() as u8, tiled.swizzle as u8, nan.into()]);
+        put(&tiled.address.to_le_bytes());
+        for axis in 0..RANK_MAX {
+            let dim = tiled.dims.get(axis).copied().unwrap_or(1);
+            put(&dim.to_le_bytes());
+            let stride = if axis == 0 { 0 } else { *tiled.strides.get(axis - 1).unwrap_or(&0) };
+            put(&stride.to_le_bytes());
+            let boxed = tiled.box_dims.get(axis).copied().unwrap_or(1);
+            put(&(boxed as u16).to_le_bytes());
+            let step = if axis == 0 { 1 } else { *tiled.element_strides.get(axis).unwrap_or(&1) };
+            put(&[step as u8]);
+        }
+        Ok(TensorMap(bytes))
+    }
+
+    /// The opaque bytes.
+    pub fn bytes(&self) -> &[u8; 128] {
+        &self.0
+    }
+}
+
+fn check_tiled(tiled: &Tiled<'_>) -> Result<()> {
+    let Tiled { data_type, address, dims, strides, box_dims, element_strides, .. } = *tiled;
+    if tiled.interleave != Interleave::None {
+        let text = "failed to encode a tensor map: an interleaved layout is not supported";
+        return Err(Error::new(ErrorKind::Unsupported, text));
+    }
+    let rank = dims.len();
+    check((1..=RANK_MAX).contains(&rank), || format!("rank {rank} is not within 1 and 5"))?;
+    let lengths = [strides.len() + 1, box_dims.len(), element_strides.len()];
+    check(lengths == [rank; 3], || {
+        let [strides, boxes, steps] = [lengths[0] - 1, lengths[1], lengths[2]];
+        format!("{strides} strides, {boxes} box dimensions, {steps} steps for rank {rank}")
+    })?;
+    check(address.is_multiple_of(16), || format!("address {address:#x} is no multiple of 16"))?;
+    for (axis, &dim) in dims.iter().enumerate() {
+        check((1..=1 << 32).contains(&dim), || {
+            format!("dimension {axis} of {dim} elements is not within 1 and 4294967296")
+        })?;
+    }
+    for (axis, &stride) in strides.iter().enumerate() {
+        check(stride.is_multiple_of(16) && stride < 1 << 40, || {
+            format!("stride {axis} of {stride} bytes is no multiple of 16 below 1099511627776")
+        })?;
+    }
+    for (axis, &boxed) in box_dims.iter().enumerate() {
+        check((1..=BOX_MAX).contains(&boxed), || {
+            format!("box dimension {axis} of {boxed} elements is not within 1 and {BOX_MAX}")
+        })?;
+    }
+    for (axis, &step) in element_strides.iter().enumerate().skip(1) {
+        check((1..=STEP_MAX).contains(&step), || {
+            format!("step {step} of dimension {axis} is not within 1 and {STEP_MAX}")
+        })?;
+    }
+    let inner = u64::from(box_dims[0]) * u64::from(data_type.bytes());
+    check(inner.is_multiple_of(16), || {
+        format!("the box's inner dimension of {inner} bytes is no multiple of 16")
+    })?;
+    let row = tiled.swizzle.row_bytes().unwrap_or(u64::MAX);
+    check(inner <= row, || {
+        format!("the box's inner dimension of {inner} bytes exceeds the swizzle's {row}")
+    })?;
+    check(tiled.fill == OutOfBoundsFill::Zero || data_type.floating(), || {
+        "a NaN fill of an integer type".to_string()
+    })
+}
+
+/// A decoded map and the coordinates of a box.
+#[derive(Debug, Clone)]
+pub(crate) struct Tile {
+    pub element_bytes: u64,
+    pub element: Type,
+    pub rank: usize,
+    pub swizzle: Swizzle,
+    /// The bytes that elements outside read as.
+    pub fill: [u8; 8],
+    address: u64,
+    dims: [i64; RANK_MAX],
+    strides: [u64; RANK_MAX],
+    /// Elements taken along each dimension, and every how many.
+    counts: [u64; RANK_MAX],
+    steps: [i64; RANK_MAX],
+    pub start: [i64; RANK_MAX],
+}
+
+/// A row of a box: the elements of it that are inside the tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TileRow {
+    /// The row's offset in the box, in bytes.
+    pub at: u64,
+    /// Bytes of the row before the tensor begins, and inside it.
+    pub before: u64,
+    pub inside: u64,
+    /// Where the part inside is in global memory.
+    pub address: u64,
+}
+
+impl Tile {
+    /// Decodes a map; `None` if the bytes are none.
+    pub fn decode(bytes: &[u8; 128]) -> Option<Tile> {
+        let rest = bytes.strip_prefix(&MARK)?;
+        let &[code, rank, swizzle, nan, ..] = rest else { return None };
+        let (ty, element_bytes) = *TYPES.get(usize::from(code))?;
+        let swizzles = [Swizzle::None, Swizzle::B32, Swizzle::B64, Swizzle::B128];
+        let wide = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let mut tile = Tile {
+            element_bytes: element_bytes.into(),
+            element: ty.element(),
+            rank: rank.into(),
+            swizzle: *swizzles.get(usize::from(swizzle))?,
+            fill: [0; 8],
+            address: wide(8),
+            dims: [1; RANK_MAX],
+            strides: [0; RANK_MAX],
+            counts: [1; RANK_MAX],
+            steps: [1; RANK_MAX],
+            start: [0; RANK_MAX],
+        };
+        for axis in 0..RANK_MAX {
+            let at = 16 + 19 * axis;
+            tile.dims[axis] = wide(at) as i64;
+            tile.strides[axis] = wide(at + 8);
+            let boxed = u64::from(u16::from_le_bytes([bytes[at + 16], bytes[at + 17]]));
+            tile.steps[axis] = bytes[at + 18].into();
+            tile.counts[axis] = boxed.div_ceil(u64::from(bytes[at + 18]));
+        }
+        if nan != 0 {
+            tile.fill = match ty {
+                TensorType::F16 | TensorType::Bf16 => {
+                    [0xff, 0x7f, 0xff, 0x7f, 0xff, 0x7f, 0xff, 0x7f]
+                }
+                TensorType::F32 => [0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff, 0x7f],
+                _ => f64::NAN.to_le_bytes(),
+            };
+        }
+        Some(tile)
+    }
+
+    /// Bytes of the box.
+    pub fn bytes(&self) -> u64 {
+        self.counts.iter().product::<u64>() * self.element_bytes
+    }
+
+    /// Bytes of a row of the box.
+    pub fn row_bytes(&self) -> u64 {
+        self.counts[0] * self.element_bytes
+    }
+
+    /// The rows of the box, in order.
+    pub fn rows(&self) -> impl Iterator<Item = TileRow> + '_ {
+        let rows: u64 = self.counts[1..].iter().product();
+        (0..rows).map(|row| {
+            let (mut rest, mut address, mut inside) = (row, self.address, true);
+            for axis in 1..RANK_MAX {
+                let index = (rest % self.counts[axis]) as i64;
+                rest /= self.counts[axis];
+                let at = self.start[axis] + index * self.steps[axis];
+                inside &= (0..self.dims[axis]).contains(&at);
+                address = address.wrapping_add((at as u64).wrapping_mul(self.strides[axis]));
+            }
+            let (first, count) = (self.start[0], self.counts[0] as i64);
+            let before = (-first).clamp(0, count);
+            let end = (self.dims[0] - first).clamp(before, count);
+            let taken = if inside { (end - before) as u64 } else { 0 };
+            TileRow {
+                at: row * self.row_bytes(),
+                before: before as u64 * self.element_bytes,
+                inside: taken * self.element_bytes,
+                address: address
+                    .wrapping_add(((first + before) as u64).wrapping_mul(self.element_bytes)),
+            }
+        })
+    }
+}
