@@ -4,7 +4,7 @@ use crate::op::{Kind, Origin};
 use crate::types::Class;
 
 /// A virtual register.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Value(pub u32);
 
 /// An operand that is read.

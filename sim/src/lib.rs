@@ -81,6 +81,7 @@ mod tensor_map;
 mod types;
 mod unit;
 mod warp;
+mod warpgroup;
 mod watch;
 
 pub use counters::{

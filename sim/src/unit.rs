@@ -16,6 +16,12 @@ pub(crate) enum Unit {
     TransposeMatrix,
     /// Writes D; reads A, B and C.
     Multiply(Multiply),
+    /// Writes D; reads A (four registers or a descriptor), B's descriptor, whether to add to D, D.
+    WarpgroupMultiply(WarpgroupMultiply),
+    WarpgroupFence,
+    WarpgroupCommit,
+    /// Finishes the products of all groups but the newest; the immediate counts those.
+    WarpgroupWait,
     /// `cp.async` of so many bytes; reads where to, where from, how many bytes, and whether to
     /// ignore the source.
     Copy(u8),
@@ -55,6 +61,30 @@ pub(crate) enum Unit {
     Elect,
     /// `vprintf`: writes a count; reads the format's and the arguments' addresses.
     Print,
+}
+
+/// A product of 64 x k and k x n matrices by a warpgroup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WarpgroupMultiply {
+    pub n: u16,
+    pub k: u8,
+    pub a: Format,
+    pub b: Format,
+    pub sum: Format,
+    pub saturate: bool,
+    /// Whether A is in registers.
+    pub a_registers: bool,
+    /// Whether A and B are negated.
+    pub negated: [bool; 2],
+    /// Whether the rows of A and the columns of B are contiguous, not k.
+    pub transposed: [bool; 2],
+}
+
+impl WarpgroupMultiply {
+    /// Registers of D.
+    pub fn registers(self) -> usize {
+        usize::from(self.n) * self.sum.bits() / 64
+    }
 }
 
 /// An operation on a barrier in shared memory.

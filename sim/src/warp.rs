@@ -6,6 +6,7 @@
 
 use crate::copies::Copies;
 use crate::registers::{LANES, RegisterCount, Registers};
+use crate::warpgroup::Products;
 
 /// Why a split does not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +58,7 @@ pub(crate) struct Warp {
     pub cluster_arrived: u32,
     pub cluster_owed: u32,
     pub copies: Copies,
+    pub products: Products,
     /// The allocation last found, by its index in the launch's table.
     pub last_hit: usize,
 }
@@ -75,6 +77,7 @@ impl Warp {
             cluster_arrived: 0,
             cluster_owed: 0,
             copies: Copies::default(),
+            products: Products::default(),
             last_hit: 0,
         }
     }

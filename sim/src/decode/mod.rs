@@ -17,6 +17,7 @@ mod memory;
 mod modifiers;
 mod operand;
 mod warp;
+mod warpgroup;
 
 use crate::ast::{Ast, Function, Instruction, Space, Statement, Variable, VariableId};
 use crate::colour;
@@ -45,6 +46,7 @@ pub(crate) fn decode(ast: &Ast, function: &Function) -> Result<Program> {
     decoder.emit(Kind::Exit, Vec::new(), Vec::new(), 0);
     program.local_bytes = decoder.local_bytes.next_multiple_of(16);
     program.shared_bytes = decoder.shared_bytes.max(decoder.dynamic_at);
+    decoder.hold_accumulators();
     colour::encode(&decoder.drafts, &mut program)?;
     Ok(program)
 }
@@ -87,6 +89,8 @@ struct Decoder<'a> {
     origin: Origin,
     /// The carry flag, once used.
     carry: Option<Value>,
+    /// Registers that products of warpgroups are summed in.
+    accumulators: Vec<Value>,
 }
 
 impl<'a> Decoder<'a> {
@@ -102,6 +106,7 @@ impl<'a> Decoder<'a> {
             guard: None,
             origin: Origin::default(),
             carry: None,
+            accumulators: Vec::new(),
         }
     }
 
@@ -335,6 +340,7 @@ impl<'a> Decoder<'a> {
             "st" | "red" if i.modifiers.first().is_some_and(|first| first == "async") => {
                 self.store_async(i, m)
             }
+            "wgmma" => self.warpgroup(i, m),
             "cp" => self.asynchronous(i, m),
             "mbarrier" => self.memory_barrier(i, m),
             "mapa" | "getctarank" => self.map_address(i, m),

@@ -13,6 +13,7 @@ mod multiply;
 mod print;
 mod special;
 mod unit;
+mod warpgroup;
 
 pub(crate) use aim::{Aim, Attempt, Place, addresses, resolve};
 

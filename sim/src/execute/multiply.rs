@@ -15,7 +15,7 @@ use crate::unit::Multiply;
 use crate::warp::Warp;
 
 /// Elements along k, at most.
-const K_MAX: usize = 64;
+pub(super) const K_MAX: usize = 64;
 
 /// An operand as k slices of eight elements: rows of half of A, or columns of B.
 pub(super) type Slices<T> = [[T; 8]; K_MAX];
@@ -26,7 +26,7 @@ pub(super) type Sums<T> = [[T; 8]; 8];
 /// The element of one lane's register: the lane holds `per` neighbours along k in one of its
 /// registers, whose eight lanes groups are the rows (or columns).
 #[inline(always)]
-fn slice<T: Copy>(
+pub(super) fn slice<T: Copy>(
     out: &mut Slices<T>,
     words: &[u32; LANES],
     first_k: usize,
@@ -44,7 +44,7 @@ fn slice<T: Copy>(
 
 /// Sums of one half of A with B; `muladd` is the sum's step.
 #[inline(always)]
-fn accumulate<T: Copy>(
+pub(super) fn accumulate<T: Copy>(
     a: &Slices<T>,
     b: &Slices<T>,
     k: usize,

@@ -1,6 +1,6 @@
 //! Ops of the units: their operands, and which file runs which.
 
-use super::{Failure, Next, bulk, cluster, copy, matrix, mbarrier, multiply, print};
+use super::{Failure, Next, bulk, cluster, copy, matrix, mbarrier, multiply, print, warpgroup};
 use crate::block::BlockState;
 use crate::error::ErrorKind;
 use crate::launch::Context;
@@ -40,7 +40,14 @@ pub(super) fn step(
     (active, pc): (u32, u32),
 ) -> Result<Next, Failure> {
     match unit {
-        Unit::LoadMatrix(_) | Unit::StoreMatrix(_) | Unit::TransposeMatrix | Unit::Multiply(_) => {
+        Unit::LoadMatrix(_)
+        | Unit::StoreMatrix(_)
+        | Unit::TransposeMatrix
+        | Unit::Multiply(_)
+        | Unit::WarpgroupMultiply(_)
+        | Unit::WarpgroupFence
+        | Unit::WarpgroupCommit
+        | Unit::WarpgroupWait => {
             if !whole(warp, active)? {
                 return Ok(Next::WaitLanes(active));
             }
@@ -48,6 +55,12 @@ pub(super) fn step(
                 Unit::LoadMatrix(moved) => matrix::load(warp, block, cx, op, moved)?,
                 Unit::StoreMatrix(moved) => matrix::store(warp, block, cx, op, moved)?,
                 Unit::Multiply(product) => multiply::multiply(warp, cx, op, product),
+                Unit::WarpgroupMultiply(product) => {
+                    warpgroup::multiply(warp, block, cx, op, product)?;
+                }
+                Unit::WarpgroupFence => warp.products.fenced = true,
+                Unit::WarpgroupCommit => warpgroup::commit(warp),
+                Unit::WarpgroupWait => warpgroup::wait(warp, op.imm as u32),
                 _ => matrix::transpose(warp, cx, op),
             }
         }

@@ -13,5 +13,7 @@ mod exchange;
 mod instructions;
 mod matrix;
 mod pointwise;
+mod products;
 mod properties;
 mod run;
+mod warpgroup;

@@ -1,0 +1,353 @@
+//! `wgmma`: each warp computes its own 16 rows, when it issues the product; the sum reaches its
+//! registers, which are poisoned until then, when its group is waited for.
+
+use super::Failure;
+use super::multiply::{K_MAX, Slices, accumulate, slice};
+use super::unit::{list, misuse};
+use crate::block::BlockState;
+use crate::format::Format;
+use crate::half::F16;
+use crate::lanes::canonical;
+use crate::launch::Context;
+use crate::op::MicroOp;
+use crate::registers::{LANES, Slot};
+use crate::tensor_map::Swizzle;
+use crate::unit::WarpgroupMultiply;
+use crate::warp::Warp;
+use crate::warpgroup::{InFlight, POISON};
+
+/// Threads of a warpgroup.
+const THREADS: u32 = 128;
+/// The bits of a descriptor that mean nothing and must be zero.
+const RESERVED: u64 = 0x3ff1_c000_c000_c000;
+
+/// A matrix in shared memory: rows of A, or columns of B, by k.
+#[derive(Debug, Clone, Copy)]
+struct Descriptor {
+    start: u64,
+    /// Bytes between the neighbours of a core matrix, in the leading and the other dimension.
+    leading: u64,
+    stride: u64,
+    /// Rows of 128 bytes from where the swizzle's pattern begins.
+    base: u64,
+    swizzle: Swizzle,
+    /// Whether rows are contiguous, not k.
+    transposed: bool,
+}
+
+impl Descriptor {
+    fn decode(bits: u64, transposed: bool) -> Descriptor {
+        let field = |low: u32| (bits >> low & 0x3fff) << 4;
+        let swizzles = [Swizzle::None, Swizzle::B128, Swizzle::B64, Swizzle::B32];
+        Descriptor {
+            start: field(0),
+            leading: field(16),
+            stride: field(32),
+            base: bits >> 49 & 7,
+            swizzle: swizzles[(bits >> 62) as usize],
+            transposed,
+        }
+    }
+
+    /// Where the 16 bytes lie that hold, of group `group` of eight rows: chunk `chunk` of k of row
+    /// `index`, or, when rows are contiguous, the eight rows of element `8 chunk + index` of k.
+    #[inline(always)]
+    fn address(&self, group: u64, index: u64, chunk: u64) -> u64 {
+        let place = match (self.swizzle.row_bytes(), self.transposed) {
+            (None, false) => index * 16 + group * self.stride + chunk * self.leading,
+            (Some(row), false) => index * row + group * self.stride + chunk * 16,
+            (None, true) => index * 16 + group * self.stride + chunk * self.leading,
+            (Some(row), true) => {
+                let across = row / 16;
+                let (block, inner) = (group / across, group % across);
+                index * row + inner * 16 + block * self.leading + chunk * self.stride
+            }
+        };
+        let address = self.start + place;
+        let pattern = address.wrapping_sub(self.base << 7);
+        address ^ (self.swizzle.apply(pattern) ^ pattern)
+    }
+
+    /// Where the highest 16 bytes end, at most: swizzling moves them within 1 KiB.
+    fn end(&self, groups: u64, chunks: u64) -> u64 {
+        let places = (0..groups).flat_map(|group| {
+            (0..chunks).flat_map(move |chunk| (0..8).map(move |index| (group, index, chunk)))
+        });
+        let ends = places.map(|(group, index, chunk)| self.address(group, index, chunk) + 16);
+        ends.max().unwrap_or_default()
+    }
+
+    /// Eight rows as slices of k.
+    #[inline(always)]
+    fn slices<T: Copy>(
+        &self,
+        shared: &[u32],
+        group: u64,
+        bits: usize,
+        zero: T,
+        value: impl Fn(u32) -> T,
+    ) -> Slices<T> {
+        let mut out = [[zero; 8]; K_MAX];
+        let read = |index: u64, chunk: u64| -> [u32; 4] {
+            let at = self.address(group, index, chunk) as usize / 4;
+            [shared[at], shared[at + 1], shared[at + 2], shared[at + 3]]
+        };
+        for chunk in 0..2 {
+            let words: [[u32; 4]; 8] = std::array::from_fn(|index| read(index as u64, chunk));
+            let chunk = chunk as usize;
+            if self.transposed {
+                for (index, words) in words.iter().enumerate() {
+                    for (pair, word) in words.iter().enumerate() {
+                        out[8 * chunk + index][2 * pair] = value(*word);
+                        out[8 * chunk + index][2 * pair + 1] = value(word >> 16);
+                    }
+                }
+                continue;
+            }
+            let per = 32 / bits;
+            for word in 0..4 {
+                for part in 0..per {
+                    let k = (chunk * 4 + word) * per + part;
+                    out[k] = std::array::from_fn(|row| value(words[row][word] >> (part * bits)));
+                }
+            }
+        }
+        out
+    }
+}
+
+/// Checks that a product has its warpgroup, and finds its operands.
+fn descriptors(
+    warp: &Warp,
+    block: &BlockState,
+    cx: &Context<'_>,
+    product: WarpgroupMultiply,
+    reads: &[Slot],
+) -> Result<(Option<Descriptor>, Descriptor), Failure> {
+    let threads: u32 = cx.launch.block.iter().product();
+    if (warp.index / 4 + 1) * THREADS > threads {
+        return misuse(0, format!("wgmma in warp {} of a block of {threads} threads", warp.index));
+    }
+    if !warp.products.fenced {
+        return misuse(0, "wgmma.mma_async without a wgmma.fence before it");
+    }
+    let decode = |slot: Slot, transposed: bool, groups: u64| {
+        let row = warp.registers.wide(&cx.program.constants, slot);
+        if let Some(lane) = row.iter().position(|&bits| bits != row[0]) {
+            return misuse(lane, "the lanes of a warp give different matrix descriptors");
+        }
+        if row[0] & RESERVED != 0 {
+            return misuse(0, format!("the matrix descriptor {:#x} has reserved bits", row[0]));
+        }
+        let descriptor = Descriptor::decode(row[0], transposed);
+        let (end, size) = (descriptor.end(groups, 2), u64::from(block.shared_bytes));
+        if end > size {
+            return misuse(
+                0,
+                format!(
+                    "the matrix descriptor {:#x} reaches shared offset {end:#x} of {size} bytes",
+                    row[0]
+                ),
+            );
+        }
+        Ok(descriptor)
+    };
+    let [in_a, in_b] = product.transposed;
+    let b_at = if product.a_registers { 4 } else { 1 };
+    let b = decode(reads[b_at], in_b, u64::from(product.n) / 8)?;
+    let a = match product.a_registers {
+        true => None,
+        false => Some(decode(reads[0], in_a, 8)?),
+    };
+    Ok((a, b))
+}
+
+/// Takes the sum that a product adds to: one under way in the same registers, or the registers.
+fn addend(
+    warp: &mut Warp,
+    cx: &Context<'_>,
+    writes: &[Slot],
+    adds: bool,
+) -> Result<Vec<[u32; LANES]>, Failure> {
+    let flights = &mut warp.products.in_flight;
+    if let Some(at) = flights.iter().position(|flight| flight.slots == writes) {
+        let words = flights.remove(at).words;
+        return Ok(if adds { words } else { vec![[0; LANES]; writes.len()] });
+    }
+    if flights.iter().any(|flight| flight.slots.iter().any(|slot| writes.contains(slot))) {
+        return misuse(0, "wgmma on part of the accumulators of another that is under way");
+    }
+    if !adds {
+        return Ok(vec![[0; LANES]; writes.len()]);
+    }
+    let word = |slot: &Slot| *warp.registers.word(&cx.program.constants, *slot);
+    let words: Vec<[u32; LANES]> = writes.iter().map(word).collect();
+    if words.iter().all(|row| row.iter().all(|&word| word == POISON)) {
+        return misuse(
+            0,
+            "wgmma adds to accumulators that were copied before they were waited for",
+        );
+    }
+    Ok(words)
+}
+
+/// What the product adds, for the rows of one warp: a word of each register.
+struct Rows<'a> {
+    warp: &'a Warp,
+    cx: &'a Context<'a>,
+    shared: &'a [u32],
+    product: WarpgroupMultiply,
+    reads: &'a [Slot],
+    a: Option<Descriptor>,
+    b: Descriptor,
+}
+
+impl Rows<'_> {
+    /// The two halves of the warp's rows of A.
+    #[inline(always)]
+    fn halves<T: Copy>(&self, zero: T, value: impl Fn(u32) -> T) -> [Slices<T>; 2] {
+        let bits = self.product.a.bits();
+        if let Some(a) = self.a {
+            let first = u64::from(self.warp.index % 4) * 2;
+            return [0, 1].map(|half| a.slices(self.shared, first + half, bits, zero, &value));
+        }
+        let mut out = [[[zero; 8]; K_MAX]; 2];
+        for index in 0..4 {
+            let words = self.warp.registers.word(&self.cx.program.constants, self.reads[index]);
+            slice(&mut out[index % 2], words, index / 2 * (128 / bits), bits, &value);
+        }
+        out
+    }
+
+    #[inline(always)]
+    fn floating<const NARROW: bool>(&self, words: &mut [[u32; LANES]]) {
+        let WarpgroupMultiply { a, b, negated, .. } = self.product;
+        let sign = |value: f32, negated: bool| if negated { -value } else { value };
+        let halves = self.halves(0.0, |bits| sign(a.single(bits), negated[0]));
+        for group in 0..u64::from(self.product.n) / 8 {
+            let value = |bits| sign(b.single(bits), negated[1]);
+            let columns = self.b.slices(self.shared, group, b.bits(), 0.0, value);
+            for (half, rows) in halves.iter().enumerate() {
+                let mut sums = [[0.0_f32; 8]; 8];
+                let at = group as usize * if NARROW { 2 } else { 4 };
+                for lane in 0..LANES {
+                    let (low, high) = match NARROW {
+                        true => {
+                            let word = words[at + half][lane];
+                            (F16(word as u16).to_f32(), F16((word >> 16) as u16).to_f32())
+                        }
+                        false => {
+                            let word = |part: usize| words[at + 2 * half + part][lane];
+                            (f32::from_bits(word(0)), f32::from_bits(word(1)))
+                        }
+                    };
+                    sums[lane / 4][lane % 4 * 2] = low;
+                    sums[lane / 4][lane % 4 * 2 + 1] = high;
+                }
+                accumulate(rows, &columns, self.product.k.into(), &mut sums, f32::mul_add);
+                for lane in 0..LANES {
+                    let sum = |part: usize| canonical(sums[lane / 4][lane % 4 * 2 + part]);
+                    if NARROW {
+                        let bits = |part: usize| u32::from(F16::from_f32(sum(part)).0);
+                        words[at + half][lane] = bits(0) | bits(1) << 16;
+                    } else {
+                        words[at + 2 * half][lane] = sum(0).to_bits();
+                        words[at + 2 * half + 1][lane] = sum(1).to_bits();
+                    }
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn integral(&self, words: &mut [[u32; LANES]]) {
+        let WarpgroupMultiply { a, b, saturate, .. } = self.product;
+        let halves = self.halves(0, |bits| a.integer_value(bits));
+        for group in 0..u64::from(self.product.n) / 8 {
+            let value = |bits| b.integer_value(bits);
+            let columns = self.b.slices(self.shared, group, b.bits(), 0, value);
+            for (half, rows) in halves.iter().enumerate() {
+                let mut sums = [[0_i32; 8]; 8];
+                let k = self.product.k.into();
+                accumulate(rows, &columns, k, &mut sums, |a, b, sum| sum + a * b);
+                for part in 0..2 {
+                    let row = &mut words[group as usize * 4 + 2 * half + part];
+                    for (lane, word) in row.iter_mut().enumerate() {
+                        let (old, sum) = (*word as i32, sums[lane / 4][lane % 4 * 2 + part]);
+                        let new =
+                            if saturate { old.saturating_add(sum) } else { old.wrapping_add(sum) };
+                        *word = new as u32;
+                    }
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn add_to(&self, words: &mut [[u32; LANES]]) {
+        match self.product.sum {
+            Format::S32 => self.integral(words),
+            Format::F16 => self.floating::<true>(words),
+            _ => self.floating::<false>(words),
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+    fn add_to_v3(&self, words: &mut [[u32; LANES]]) {
+        self.add_to(words);
+    }
+}
+
+/// Issues a product.
+pub(super) fn multiply(
+    warp: &mut Warp,
+    block: &BlockState,
+    cx: &Context<'_>,
+    op: &MicroOp,
+    product: WarpgroupMultiply,
+) -> Result<(), Failure> {
+    let (writes, reads) = list(cx, op).split_at(product.registers());
+    let (a, b) = descriptors(warp, block, cx, product, reads)?;
+    let scale = reads[if product.a_registers { 5 } else { 2 }];
+    let adds = match warp.registers.predicate(scale) {
+        0 => false,
+        u32::MAX => true,
+        _ => return misuse(0, "the lanes of a warp give different scale-d"),
+    };
+    let mut words = addend(warp, cx, writes, adds)?;
+    let rows = Rows { warp, cx, shared: &block.shared, product, reads, a, b };
+    #[cfg(target_arch = "x86_64")]
+    if cx.has_v3 {
+        // SAFETY: `has_v3` says that the processor has these instructions.
+        unsafe { rows.add_to_v3(&mut words) };
+    } else {
+        rows.add_to(&mut words);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    rows.add_to(&mut words);
+    for slot in writes {
+        warp.registers.set_word(*slot, &[POISON; LANES], u32::MAX);
+    }
+    warp.products.in_flight.push(InFlight { slots: writes.to_vec(), words, group: None });
+    Ok(())
+}
+
+pub(super) fn commit(warp: &mut Warp) {
+    let group = warp.products.committed;
+    for flight in warp.products.in_flight.iter_mut().filter(|flight| flight.group.is_none()) {
+        flight.group = Some(group);
+    }
+    warp.products.committed += 1;
+}
+
+/// Gives the registers the sums of all groups but the newest.
+pub(super) fn wait(warp: &mut Warp, newest: u32) {
+    let committed = warp.products.committed;
+    let over = |flight: &InFlight| flight.group.is_some_and(|group| committed - group > newest);
+    for flight in warp.products.in_flight.extract_if(.., |flight| over(flight)) {
+        for (slot, words) in flight.slots.iter().zip(&flight.words) {
+            warp.registers.set_word(*slot, words, u32::MAX);
+        }
+    }
+}
