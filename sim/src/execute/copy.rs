@@ -167,7 +167,7 @@ pub(super) fn advance(
     cx: &Context<'_>,
 ) -> Result<(), Box<Fault>> {
     let exited = warp.live == 0;
-    if warp.copies.arrivals == 0 && !(exited && !warp.copies.pending.is_empty()) {
+    if warp.copies.pending.is_empty() || warp.copies.arrivals == 0 && !exited {
         return Ok(());
     }
     let mut pending = std::mem::take(&mut warp.copies.pending);

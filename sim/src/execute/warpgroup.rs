@@ -105,11 +105,9 @@ impl Descriptor {
                 continue;
             }
             let per = 32 / bits;
-            for word in 0..4 {
-                for part in 0..per {
-                    let k = (chunk * 4 + word) * per + part;
-                    out[k] = std::array::from_fn(|row| value(words[row][word] >> (part * bits)));
-                }
+            for (k, out) in out[chunk * 4 * per..][..4 * per].iter_mut().enumerate() {
+                let (word, part) = (k / per, k % per);
+                *out = std::array::from_fn(|row| value(words[row][word] >> (part * bits)));
             }
         }
         out
