@@ -61,6 +61,15 @@ impl BlockState {
         }
     }
 
+    /// Tells the shadow of the block that has it that shared memory was written from outside.
+    pub fn landed(&mut self, rank: usize, at: u64, bytes: u64, barrier: Option<u64>) {
+        let Some(shadow) = &mut self.shadow else { return };
+        match rank == self.peers.rank as usize {
+            true => shadow.landed(at, bytes, barrier),
+            false => self.peers.wrote.push((rank, at, bytes)),
+        }
+    }
+
     /// Notes lanes that arrive at a barrier.
     pub fn arrive(&mut self, warp: u32, id: usize, threads: u32, lanes: u32, predicate: u32) {
         let barrier = &mut self.barriers[id];

@@ -22,6 +22,8 @@ pub(crate) struct Peers {
     pub shared: Vec<Vec<u32>>,
     /// Ranks whose threads have all exited.
     pub exited: Vec<bool>,
+    /// What this block wrote into others, for their shadows: rank, offset and bytes.
+    pub wrote: Vec<(usize, u64, u64)>,
 }
 
 impl Peers {
@@ -111,6 +113,11 @@ impl Cluster {
         let shared = std::mem::take(&mut self.blocks[rank].state.peers.shared);
         for (other, words) in shared.into_iter().enumerate().filter(|&(other, _)| other != rank) {
             self.blocks[other].state.shared = words;
+        }
+        for (other, at, bytes) in std::mem::take(&mut self.blocks[rank].state.peers.wrote) {
+            if let Some(shadow) = &mut self.blocks[other].state.shadow {
+                shadow.landed(at, bytes, None);
+            }
         }
     }
 

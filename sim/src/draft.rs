@@ -2,6 +2,7 @@
 
 use crate::op::{Kind, Origin};
 use crate::types::Class;
+use crate::unit::Unit;
 
 /// A virtual register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,6 +40,16 @@ impl Draft {
             Source::Bool(_) | Source::Word(_) | Source::Wide(_) => None,
         });
         reads.chain(self.guard.map(|(value, _)| value))
+    }
+
+    /// How many of the reads are of values: accumulators that a product may overwrite, or that
+    /// only wait, are read to keep their rows.
+    pub fn used(&self) -> usize {
+        match self.kind {
+            Kind::Unit(Unit::WarpgroupWait) => 0,
+            Kind::Unit(Unit::WarpgroupMultiply(product)) => self.reads.len() - product.registers(),
+            _ => self.reads.len(),
+        }
     }
 
     /// Whether control never goes on to the next op.

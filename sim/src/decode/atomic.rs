@@ -3,8 +3,8 @@
 use super::{Decoder, Modifiers};
 use crate::ast::Instruction;
 use crate::error::Result;
-use crate::op::{Atomic, Kind, Modify};
-use crate::types::Type;
+use crate::op::{Atomic, Kind, Modify, Window};
+use crate::types::{Class, Type};
 
 impl Decoder<'_> {
     pub(super) fn atomic(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
@@ -15,9 +15,13 @@ impl Decoder<'_> {
             return Err(m.error("has no operation that is known"));
         };
         m.take("noftz");
+        let vector = self.take_vector(m);
         let ty = m.ty()?;
         if !known(modify, ty) {
             return Err(m.error("is not a form that is known"));
+        }
+        if let Some(count) = vector {
+            return self.atomic_vector(i, m, (window, modify, ty), count);
         }
         let returns = i.opcode == "atom";
         let compare = modify == Modify::Compare;
@@ -35,6 +39,35 @@ impl Decoder<'_> {
         let (window, wide_address) = (address.window, address.wide);
         let kind = Kind::Atomic(Atomic { window, modify, ty, wide_address });
         self.emit(kind, vec![write], reads, address.offset);
+        Ok(())
+    }
+
+    /// A vector is as many atomics as it has elements: only each of them is one step.
+    fn atomic_vector(
+        &mut self,
+        i: &Instruction,
+        m: &Modifiers<'_>,
+        (window, modify, ty): (Window, Modify, Type),
+        count: usize,
+    ) -> Result<()> {
+        let half = matches!(ty, Type::F16 | Type::Bf16 | Type::F16x2 | Type::Bf16x2);
+        let bytes = count as u32 * ty.bytes();
+        if window != Window::Global || bytes > 16 || !half && ty != Type::F32 {
+            return Err(m.error("is not a form that is known"));
+        }
+        let at = usize::from(i.opcode == "atom");
+        self.count(i, m, 2 + at)?;
+        let address = self.address(&i.operands[at], window)?;
+        let values = self.vector(m, &i.operands[at + 1], count, ty)?;
+        let writes = match at {
+            1 => self.targets(m, &i.operands[0], count, Class::Word)?,
+            _ => (0..count).map(|_| self.new_value(Class::Word)).collect(),
+        };
+        let kind = Kind::Atomic(Atomic { window, modify, ty, wide_address: address.wide });
+        for (index, (write, value)) in writes.into_iter().zip(values).enumerate() {
+            let offset = address.offset + index as i64 * i64::from(ty.bytes());
+            self.emit(kind, vec![write], vec![address.base, value], offset);
+        }
         Ok(())
     }
 }

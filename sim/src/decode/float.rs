@@ -301,6 +301,9 @@ impl Decoder<'_> {
         let flush = m.take("ftz");
         let result = if i.opcode == "set" { Some(m.ty()?) } else { None };
         let ty = m.ty()?;
+        if matches!(ty, Type::F16x2 | Type::Bf16x2) && !flush {
+            return self.compare_pair(i, m, (relation, combine), result, ty);
+        }
         let Some(chosen) = comparison(relation, ty, flush) else {
             return Err(m.error("is not a form that is known"));
         };
@@ -337,7 +340,14 @@ impl Decoder<'_> {
                 let write = self.target(operand, Class::Word)?;
                 self.lane(handler::<lanes::SetOnes>(), write, vec![first], 0);
             }
-            (Some(_), _) => return Err(m.error("is not a form that is known")),
+            (Some(result), operand) => {
+                let Some(truth) = super::compare_pair::truth(result) else {
+                    return Err(m.error("is not a form that is known"));
+                };
+                let write = self.target(operand, Class::Word)?;
+                let reads = vec![first, Source::Bool(false)];
+                self.lane(handler::<lanes::SetHalves>(), write, reads, truth);
+            }
             (None, Operand::Pair(p, q)) => {
                 let second = combined(self, negated);
                 let p = self.target(p, Class::Pred)?;
@@ -390,7 +400,7 @@ macro_rules! by_float_relation {
 }
 
 /// The comparison of a type; `lo`, `ls`, `hi` and `hs` compare without sign.
-fn comparison(relation: &str, ty: Type, flush: bool) -> Option<Handler> {
+pub(super) fn comparison(relation: &str, ty: Type, flush: bool) -> Option<Handler> {
     let unsigned = matches!(relation, "lo" | "ls" | "hi" | "hs");
     if flush && ty != Type::F32 || unsigned && ty.signed() {
         return None;

@@ -94,7 +94,7 @@ impl Decoder<'_> {
     }
 
     /// `.v2`, `.v4`, `.v8`.
-    fn take_vector(&self, m: &mut Modifiers<'_>) -> Option<usize> {
+    pub(super) fn take_vector(&self, m: &mut Modifiers<'_>) -> Option<usize> {
         m.take_map(|text| match text {
             "v2" => Some(2),
             "v4" => Some(4),

@@ -7,6 +7,7 @@ mod atomic;
 mod bit;
 mod bulk;
 mod cluster;
+mod compare_pair;
 mod control;
 mod convert;
 mod convert_eight;

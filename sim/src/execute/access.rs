@@ -216,7 +216,10 @@ fn write_word(warp: &mut Warp, block: &mut BlockState, pending: Option<Pending<'
     match place {
         Place::Global(allocation, _) => store_part(&allocation.words[word], value, mask),
         Place::Shared(_) => blend(&mut block.shared[word]),
-        Place::Peer(rank, _) => blend(&mut block.peers.shared[rank][word]),
+        Place::Peer(rank, _) => {
+            blend(&mut block.peers.shared[rank][word]);
+            block.landed(rank, 4 * word as u64, 4, None);
+        }
         Place::Local(_) => blend(&mut warp.local[word]),
         Place::Param(_) => {}
     }

@@ -372,8 +372,13 @@ fn land(block: &mut BlockState, cx: &Context<'_>, bulk: &mut Bulk) -> Result<(),
                 End::Tile(tile) => tile.swizzle,
                 _ => Swizzle::None,
             };
+            let barrier = match bulk.completion {
+                Completion::Barrier(_, at) => Some(at),
+                Completion::Group(_) => None,
+            };
             for rank in lanes_of(all(*rank)) {
                 write_shared(block, (rank, *at), swizzle, bulk.reduce, &data);
+                block.landed(rank, *at, bulk.bytes, barrier);
             }
         }
         End::Global(address) => {

@@ -104,6 +104,9 @@ impl<H: Half, F: HalfFunction<H>> LaneOp for Packed<H, F> {
 }
 
 lane_ops! {
+    /// A value in the halves of a word for which the predicates hold.
+    SetHalves(a: bool, b: bool; truth) -> u32 =
+        (if a { truth as u32 } else { 0 }) | (if b { (truth as u32) << 16 } else { 0 });
     /// Packs two singles: `a` in the high half.
     PackNearest<H: Half>(a: f32, b: f32) -> u32 = pack(H::nearest(a), H::nearest(b));
     PackZero<H: Half>(a: f32, b: f32) -> u32 = pack(H::toward_zero(a), H::toward_zero(b));

@@ -23,15 +23,15 @@ pub(crate) const SHARED: u64 = u64::MAX;
 pub(crate) const LOCAL: u64 = u64::MAX - 1;
 
 /// Who looks, and at what.
-struct Scene<'a, 'b> {
-    warp: &'a Warp,
-    block: &'a BlockState,
-    cx: &'a Context<'b>,
-    at: At,
-    touch: Touch,
-    order: Order,
+pub(super) struct Scene<'a, 'b> {
+    pub warp: &'a Warp,
+    pub block: &'a BlockState,
+    pub cx: &'a Context<'b>,
+    pub at: At,
+    pub touch: Touch,
+    pub order: Order,
     /// Bytes of an element, of which a vector access has several.
-    element: u32,
+    pub element: u32,
 }
 
 fn shape(op: &MicroOp) -> Option<(Window, bool, u32, u32, Touch)> {
@@ -104,7 +104,7 @@ impl Watch {
     }
 
     /// Looks at lanes that go to one area.
-    fn look(
+    pub(super) fn look(
         &mut self,
         shadow: &mut BlockShadow,
         scene: &Scene<'_, '_>,
@@ -169,9 +169,22 @@ impl Watch {
             let stamps = &mut shadow.warps[warp].stamps;
             self.global.access(clocks, &access, writes, stamps, &mut conflicts);
         }
+        self.conflicts(shadow, scene, area, &lanes, conflicts);
+    }
+
+    /// Reports conflicts of an access with earlier ones.
+    pub(super) fn conflicts(
+        &mut self,
+        shadow: &BlockShadow,
+        scene: &Scene<'_, '_>,
+        area: u64,
+        lanes: &Lanes,
+        conflicts: Vec<Conflict>,
+    ) {
+        let (clocks, warp) = (&shadow.clocks, scene.warp.index as usize);
         for Conflict { lane, at, earlier } in conflicts {
             let stored = matches!(scene.cx.program.ops[earlier.pc as usize].kind, Kind::Store(_));
-            if stored && scene.touch == Touch::Write && holds(scene, area, &lanes, lane) {
+            if stored && scene.touch == Touch::Write && holds(scene, area, lanes, lane) {
                 continue;
             }
             let same_warp = earlier.block == clocks.block && earlier.warp as usize == warp;

@@ -5,7 +5,10 @@
 //! A watched launch runs on one worker, so the shadows need no locks and what is found is the same
 //! on every host.
 
-#[cfg_attr(not(test), expect(dead_code, reason = "the machine has no asynchronous copies yet"))]
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "copies that a thread leaves behind are no mistake")
+)]
 mod asynchronous;
 mod checks;
 mod clocks;
@@ -20,6 +23,7 @@ mod shared;
 mod sync;
 mod tracked;
 mod traits;
+mod units;
 mod written;
 
 pub use checks::Checks;
@@ -93,6 +97,7 @@ impl Watch {
             Kind::Load(_) | Kind::Store(_) | Kind::Atomic(_) => {
                 self.memory(&mut shadow, warp, block, cx, at);
             }
+            Kind::Unit(unit) => self.unit_before(&mut shadow, warp, block, cx, (at, unit)),
             _ => {}
         }
         block.shadow = Some(shadow);
@@ -125,6 +130,7 @@ impl Watch {
                 }
             }
             Kind::Barrier(barrier) => self.barrier(&mut shadow, warp, block, cx, (at, barrier)),
+            Kind::Unit(unit) => self.unit_after(&mut shadow, warp, block, cx, (at, unit)),
             // Whoever waits for lanes of its warp has met them, whatever else it does.
             Kind::Shuffle(_)
             | Kind::Vote(_)

@@ -121,7 +121,7 @@ impl Tracked {
             if let Some(at) = draft.guard.and_then(|(value, _)| tracked(value)) {
                 self.uses.push((at, Role::Guard));
             }
-            for (position, source) in draft.reads.iter().enumerate() {
+            for (position, source) in draft.reads[..draft.used()].iter().enumerate() {
                 if let Source::Value(value) | Source::Negated(value) = *source
                     && let Some(at) = tracked(value)
                 {

@@ -2,7 +2,7 @@
 
 use crate::run::{Plain, device, download, launch, line, text, upload};
 use kiln_sim::{
-    Device, DeviceConfig, Interleave, Kernel, L2Promotion, Launch, Module, OutOfBoundsFill,
+    Checks, Device, DeviceConfig, Interleave, Kernel, L2Promotion, Launch, Module, OutOfBoundsFill,
     Swizzle, TensorMap, TensorType, Tiled,
 };
 
@@ -107,7 +107,7 @@ fn blocks_of_a_cluster_reach_each_other() {
                 let values = (0..4).map(|other| 10 * (cluster * 4 + other) + 1);
                 // The sum may see the 7 that a neighbour adds.
                 let sum = values.sum::<usize>() as u32;
-                assert!((got[0] - sum) % 7 == 0 && got[0] - sum <= 28, "{} {sum}", got[0]);
+                assert!((got[0] - sum).is_multiple_of(7) && got[0] - sum <= 28, "{} {sum}", got[0]);
                 assert_eq!(got[1], 100 + (rank as u32 + 3) % 4);
                 assert_eq!(got[2], 10 * block as u32 + 8);
             }
@@ -176,8 +176,11 @@ fn tiles_are_loaded_stored_and_added() {
                 for column in 0..32 {
                     let (x, y) = (x + column, y + row);
                     // A chunk of 16 bytes changes places with another of its row of 128 bytes.
-                    let chunk =
-                        if swizzle == Swizzle::B128 { column / 4 ^ row % 8 } else { column / 4 };
+                    let chunk = if swizzle == Swizzle::B128 {
+                        (column / 4) ^ (row % 8)
+                    } else {
+                        column / 4
+                    };
                     let got = out[(row * 32 + chunk * 4 + column % 4) as usize];
                     if inside(x, y) {
                         assert_eq!(got, input[y as usize * pitch + x as usize], "{x} {y}");
@@ -242,7 +245,7 @@ fn tiles_of_four_dimensions() {
                 let at = [x, row % 2 * 3, row / 2 % 2, row / 4];
                 let at = std::array::from_fn(|axis| start[axis] + at[axis] as i32);
                 // The pattern of 32 bytes flips 16-byte chunks in every second group of 128.
-                let flipped = i ^ (i / 64 & bits) * 8;
+                let flipped = i ^ (((i / 64) & bits) * 8);
                 assert_eq!(got[flipped], element(at), "{swizzle:?} {i}");
             }
         }
@@ -310,4 +313,28 @@ fn tensor_maps_are_checked() {
         refuse(Tiled { interleave: Interleave::B16, ..good }),
         "an interleaved layout is not supported"
     );
+}
+
+/// Kernels that make no mistake, in the eyes of every check.
+#[test]
+fn checks_follow_copies_and_barriers() {
+    for module in modules() {
+        let device = device();
+        let input = upload(&device, &(0..2048).collect::<Vec<u32>>());
+        let out = upload(&device, &[0_u32; 1024]);
+        let cases: [(&str, Launch, Vec<u64>); 5] = [
+            ("pipeline", line(1, 288), vec![input, out, 7]),
+            ("store_and_reduce", line(3, 128), vec![out, out + 2048]),
+            ("small_copies", line(1, 32), vec![input, out]),
+            ("multicast", line(4, 64), vec![input, out]),
+            ("small_things", line(1, 32), vec![out, 0]),
+        ];
+        for (name, shape, arguments) in cases {
+            let kernel = module.kernel(name).unwrap();
+            let shape = Launch { checks: Checks::ALL, ..shape };
+            let report = launch(&device, &kernel, shape, &arguments);
+            let texts: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
+            assert!(texts.is_empty(), "{name}: {}", texts.join("\n"));
+        }
+    }
 }

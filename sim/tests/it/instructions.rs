@@ -61,4 +61,6 @@ macro_rules! families {
     )*};
 }
 
-families!(eight, atomic, bits, carry, control, memory, compare, convert, float, half, integer);
+families!(
+    pairs, eight, atomic, bits, carry, control, memory, compare, convert, float, half, integer
+);

@@ -12,6 +12,7 @@ mod exchange;
 
 mod instructions;
 mod matrix;
+mod misuse;
 mod pointwise;
 mod products;
 mod properties;

@@ -159,7 +159,7 @@ fn check(form: &Form) {
     let module = Module::load(&text).unwrap_or_else(|error| panic!("{}: {error}", form.types));
     // Values that tell the elements apart and whose sums every format holds.
     let hash =
-        |x: usize, y: usize, salt: usize| ((x * 37 + y * 11 + salt * 5) * 2_654_435 >> 7) % 7;
+        |x: usize, y: usize, salt: usize| (((x * 37 + y * 11 + salt * 5) * 2_654_435) >> 7) % 7;
     let in_a =
         |row, column| hash(row, column, 1) as i64 - if form.types.contains('u') { 0 } else { 3 };
     let in_b =
@@ -356,18 +356,14 @@ fn matrices_are_loaded() {
                 "{ROWS} ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 {{{list}}}, [%r12];"
             ));
             for (lane, got) in got.iter().enumerate() {
-                for matrix in 0..count {
+                for (matrix, &word) in got[..count].iter().enumerate() {
                     let element = |i: usize| {
                         let (row, column) = (lane / 4, lane % 4 * 2 + i);
                         let (row, column) =
                             if trans.is_empty() { (row, column) } else { (column, row) };
                         (row_at(matrix * 8 + row) + column) as u32
                     };
-                    assert_eq!(
-                        got[matrix],
-                        element(0) | element(1) << 16,
-                        "x{count}{trans} {lane}"
-                    );
+                    assert_eq!(word, element(0) | element(1) << 16, "x{count}{trans} {lane}");
                 }
             }
         }
@@ -386,14 +382,14 @@ fn matrices_are_stored() {
              ld.shared.u32 %r1, [%r12]; ld.shared.u32 %r2, [%r12+128];"
         ));
         for (lane, got) in got.iter().enumerate() {
-            for matrix in 0..2 {
+            for (matrix, &word) in got[..2].iter().enumerate() {
                 let element = |i: usize| {
                     let (row, column) = (lane / 4, lane % 4 * 2 + i);
                     let (row, column) =
                         if trans.is_empty() { (row, column) } else { (column, row) };
                     (1000 + row * 8 + column + 100 * matrix) as u32
                 };
-                assert_eq!(got[matrix], element(0) | element(1) << 16, "{trans} {lane}");
+                assert_eq!(word, element(0) | element(1) << 16, "{trans} {lane}");
             }
         }
     }

@@ -19,9 +19,9 @@ enum Layout {
 /// The chunk that a swizzle puts in the place of another, in a row of `width` bytes.
 fn swizzle(width: usize, row: usize, chunk: usize) -> usize {
     match width {
-        128 => chunk ^ row % 8,
-        64 => chunk ^ row / 2 % 4,
-        _ => chunk ^ row / 4 % 2,
+        128 => chunk ^ (row % 8),
+        64 => chunk ^ (row / 2 % 4),
+        _ => chunk ^ (row / 4 % 2),
     }
 }
 

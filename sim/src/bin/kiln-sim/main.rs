@@ -127,6 +127,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         checks: arguments.checks,
         counters: arguments.counters || arguments.machine.is_some(),
         bytes_min: job.bytes_min,
+        ..Launch::default()
     };
     let mut outcome = match device.launch(&kernel, &launch, &block) {
         Ok(report) => Outcome {

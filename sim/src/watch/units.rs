@@ -1,0 +1,183 @@
+//! What the units do to shared memory: matrices, copies that land later, barriers in memory.
+//!
+//! What goes to another block of the cluster only counts as written there.
+
+use super::asynchronous::Group;
+use super::lanes::Lanes;
+use super::memory::{SHARED, Scene};
+use super::shadow::BlockShadow;
+use super::shared::Actor;
+use super::sync::Touch;
+use super::traits::Order;
+use super::{At, Watch};
+use crate::block::BlockState;
+use crate::bulk::{Completion, End};
+use crate::execute::{Attempt, Place, addresses, resolve};
+use crate::launch::Context;
+use crate::op::Window;
+use crate::registers::{LANES, Slot};
+use crate::unit::{BarrierAction, Unit};
+use crate::warp::Warp;
+
+/// One lane's bytes.
+fn one(lane: usize, at: u64, bytes: u64) -> Lanes {
+    let (offsets, active) = ([at; LANES], 1 << lane);
+    Lanes { offsets, active, bytes: bytes as u32, run: false, uniform: false }
+}
+
+impl Watch {
+    /// Before an op of a unit runs.
+    pub(super) fn unit_before(
+        &mut self,
+        shadow: &mut BlockShadow,
+        warp: &mut Warp,
+        block: &BlockState,
+        cx: &Context<'_>,
+        (at, unit): (At, Unit),
+    ) {
+        let op = &cx.program.ops[at.pc as usize];
+        let slots = &cx.program.lists[op.list as usize..];
+        let (touch, window, addresses, active, bytes) = match unit {
+            Unit::LoadMatrix(moved) | Unit::StoreMatrix(moved) => {
+                let load = matches!(unit, Unit::LoadMatrix(_));
+                let slot = slots[if load { usize::from(moved.count) } else { 0 }];
+                let rows = u32::MAX >> (32 - 8 * u32::from(moved.count));
+                let active = if at.active == u32::MAX { rows } else { 0 };
+                let addresses = addresses(warp, cx, slot, moved.wide_address, op.imm);
+                let touch = if load { Touch::Read } else { Touch::Write };
+                (touch, moved.window, addresses, active, 16)
+            }
+            Unit::Copy(bytes) => {
+                let addresses = *warp.registers.wide(&cx.program.constants, slots[0]);
+                (Touch::Write, Window::Shared, addresses, at.active, bytes.into())
+            }
+            _ => return,
+        };
+        let mut offsets = [0; LANES];
+        for lane in (0..LANES).filter(|lane| active >> lane & 1 != 0) {
+            let attempt = Attempt { verb: "", bytes };
+            let address = addresses[lane];
+            match resolve(warp, block, cx, window, lane, address, attempt) {
+                Ok(Place::Shared(offset)) if offset.is_multiple_of(bytes) => offsets[lane] = offset,
+                // It is about to fail.
+                _ => return,
+            }
+        }
+        if active == 0 {
+            return;
+        }
+        let lanes = Lanes { offsets, active, bytes: bytes as u32, run: false, uniform: false };
+        let order = Order::default();
+        let scene = Scene { warp, block, cx, at, touch, order, element: bytes as u32 };
+        match unit {
+            Unit::Copy(_) => self.issued(shadow, &scene, &lanes, Group::Open),
+            _ => self.look(shadow, &scene, Some(SHARED), &lanes),
+        }
+    }
+
+    /// A copy to shared memory was issued.
+    fn issued(
+        &mut self,
+        shadow: &mut BlockShadow,
+        scene: &Scene<'_, '_>,
+        lanes: &Lanes,
+        group: Group,
+    ) {
+        let by = Actor { warp: scene.warp.index as usize, pc: scene.at.pc, strong: false };
+        let mut conflicts = Vec::new();
+        shadow.copy_issued(by, lanes, group, &mut conflicts);
+        if self.checks.shared_races {
+            self.conflicts(shadow, scene, SHARED, lanes, conflicts);
+        }
+    }
+
+    /// After an op of a unit ran.
+    pub(super) fn unit_after(
+        &mut self,
+        shadow: &mut BlockShadow,
+        warp: &Warp,
+        block: &BlockState,
+        cx: &Context<'_>,
+        (at, unit): (At, Unit),
+    ) {
+        let op = &cx.program.ops[at.pc as usize];
+        let slots = &cx.program.lists[op.list as usize..];
+        let (index, active) = (warp.index as usize, at.active);
+        let own = |slot: Slot, lane: usize| {
+            let address = warp.registers.wide(&cx.program.constants, slot)[lane];
+            let (rank, at) = block.peers.locate(address % crate::memory::WINDOW_BYTES);
+            (rank == block.peers.rank.into()).then_some(at)
+        };
+        let lanes = (0..LANES).filter(|lane| active >> lane & 1 != 0);
+        match unit {
+            Unit::CopyCommit => shadow.copy_committed(index, active),
+            Unit::CopyWait => shadow.copy_waited(index, active, op.imm as u32),
+            Unit::CopyWaitAll => {
+                shadow.copy_committed(index, active);
+                shadow.copy_waited(index, active, 0);
+            }
+            Unit::CopyArrive { .. } => {
+                // What waits for the barrier may read the copies.
+                shadow.copy_committed(index, active);
+                shadow.copy_waited(index, active, 0);
+                for (lane, barrier) in lanes.filter_map(|lane| Some((lane, own(slots[0], lane)?))) {
+                    shadow.phase_arrived(index, lane as u32, at.pc, barrier);
+                }
+            }
+            Unit::Barrier(barrier) => match barrier.action {
+                BarrierAction::Arrive { .. } => {
+                    let places = lanes.filter_map(|lane| Some((lane, own(slots[1], lane)?)));
+                    for (lane, barrier) in places {
+                        shadow.phase_arrived(index, lane as u32, at.pc, barrier);
+                    }
+                }
+                BarrierAction::TestState | BarrierAction::TestParity => {
+                    let over = warp.registers.predicate(slots[0]);
+                    let lanes = lanes.filter(|lane| over >> lane & 1 != 0);
+                    let places = lanes.filter_map(|lane| Some((lane, own(slots[1], lane)?)));
+                    for (lane, barrier) in places {
+                        shadow.phase_waited(index, lane as u32, at.pc, barrier);
+                    }
+                    // Clocks are a warp's: lanes that saw a phase end count as having met, which
+                    // hides what they fail to order among themselves.
+                    shadow.clocks.sync_lanes(index, active & over, warp.live);
+                }
+                _ => {}
+            },
+            Unit::Bulk(_) | Unit::StoreAsync(_) => {
+                let scene = Scene {
+                    warp,
+                    block,
+                    cx,
+                    at,
+                    touch: Touch::Write,
+                    order: Order::default(),
+                    element: 16,
+                };
+                let issued = block.queue.pending.iter().rev().take(active.count_ones() as usize);
+                for bulk in issued {
+                    let (End::Shared(rank, to), Completion::Barrier(_, barrier)) =
+                        (&bulk.to, bulk.completion)
+                    else {
+                        continue;
+                    };
+                    if *rank == block.peers.rank as usize && bulk.reduce.is_none() {
+                        let lanes = one(bulk.thread as usize % LANES, *to, bulk.bytes);
+                        self.issued(shadow, &scene, &lanes, Group::Barrier(barrier));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl BlockShadow {
+    /// A bulk copy has landed; `barrier` tells of it if it is this block's.
+    pub fn landed(&mut self, at: u64, bytes: u64, barrier: Option<u64>) {
+        self.shared.set_written(&one(0, at, bytes), true);
+        if let Some(barrier) = barrier {
+            self.copy_completed(barrier);
+        }
+    }
+}
