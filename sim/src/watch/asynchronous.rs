@@ -110,16 +110,6 @@ impl BlockShadow {
         }
     }
 
-    /// A unit that is no thread wrote whole words of shared memory, which counts as written from
-    /// now on; who did it is not remembered.
-    pub fn landed(&mut self, at: u64, bytes: u32) {
-        for word in (at..at + u64::from(bytes)).step_by(4) {
-            let offsets = [word; LANES];
-            let lanes = Lanes { offsets, active: 1, bytes: 4, run: false, uniform: false };
-            self.shared.set_written(&lanes, true);
-        }
-    }
-
     /// A thread arrives at a barrier in shared memory.
     pub fn phase_arrived(&mut self, warp: usize, lane: u32, pc: u32, barrier: u64) {
         let order = Order { scope: Scope::Block, releases: true, ..Order::default() };
@@ -185,15 +175,6 @@ mod tests {
         assert!(found.is_empty());
         shadow.shared.load(&shadow.clocks, &words(0), by(1, 4), &mut found);
         assert_eq!(found.len(), 32);
-    }
-
-    #[test]
-    fn what_a_unit_wrote_may_be_read() {
-        let mut shadow = shadow();
-        shadow.landed(4, 124);
-        assert_eq!(shadow.shared.unwritten(&words(0)), 1);
-        shadow.landed(0, 4);
-        assert_eq!(shadow.shared.unwritten(&words(0)), 0);
     }
 
     #[test]
