@@ -100,23 +100,20 @@ pub(crate) const E5M2: Fp8 =
     Fp8 { fraction_bits: 2, exponent_min: -14, code_max: 0x7b, code_infinite: 0x7c };
 
 impl Fp8 {
-    /// The value of a code, exactly.
+    /// The value of a code, exactly; without branches, so that loops over codes vectorise.
     #[inline(always)]
     pub fn value(self, code: u8) -> f32 {
+        let select = |condition: bool, yes: u32, no: u32| if condition { yes } else { no };
         let magnitude = u32::from(code & 0x7f);
-        let sign = u32::from(code & 0x80) << 24;
-        if magnitude > u32::from(self.code_infinite) {
-            return f32::from_bits(0x7fff_ffff);
-        }
-        if magnitude > u32::from(self.code_max) {
-            return f32::from_bits(0x7f80_0000 | sign);
-        }
-        let field = magnitude >> self.fraction_bits;
-        let fraction = magnitude & ((1 << self.fraction_bits) - 1);
-        let whole = if field == 0 { fraction } else { fraction | 1 << self.fraction_bits };
-        let exponent = self.exponent_min + field.max(1) as i32 - 1 - self.fraction_bits as i32;
-        let scale = f32::from_bits(((exponent + 127) as u32) << 23);
-        f32::from_bits((whole as f32 * scale).to_bits() | sign)
+        let bias = (self.exponent_min - 1 + 127) as u32;
+        let normal = (magnitude << (23 - self.fraction_bits)).wrapping_add(bias << 23);
+        let unit = self.exponent_min - self.fraction_bits as i32;
+        let scale = f32::from_bits(((unit + 127) as u32) << 23);
+        let subnormal = (magnitude as i32 as f32 * scale).to_bits();
+        let finite = select(magnitude >> self.fraction_bits == 0, subnormal, normal);
+        let bounded = select(magnitude > self.code_max.into(), 0x7f80_0000, finite);
+        let signed = bounded | u32::from(code & 0x80) << 24;
+        f32::from_bits(select(magnitude > self.code_infinite.into(), 0x7fff_ffff, signed))
     }
 
     /// The nearest code, ties to even; what is beyond the greatest finite value becomes that.

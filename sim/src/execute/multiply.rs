@@ -14,11 +14,8 @@ use crate::registers::{LANES, Slot};
 use crate::unit::Multiply;
 use crate::warp::Warp;
 
-/// Elements along k, at most.
-pub(super) const K_MAX: usize = 64;
-
-/// An operand as k slices of eight elements: rows of half of A, or columns of B.
-pub(super) type Slices<T> = [[T; 8]; K_MAX];
+/// An operand as slices of eight elements along k: rows of half of A, or columns of B.
+pub(super) type Slices<T, const K: usize> = [[T; 8]; K];
 
 /// A sum: eight rows of eight columns.
 pub(super) type Sums<T> = [[T; 8]; 8];
@@ -26,8 +23,8 @@ pub(super) type Sums<T> = [[T; 8]; 8];
 /// The element of one lane's register: the lane holds `per` neighbours along k in one of its
 /// registers, whose eight lanes groups are the rows (or columns).
 #[inline(always)]
-pub(super) fn slice<T: Copy>(
-    out: &mut Slices<T>,
+pub(super) fn slice<T: Copy, const K: usize>(
+    out: &mut Slices<T, K>,
     words: &[u32; LANES],
     first_k: usize,
     bits: usize,
@@ -35,18 +32,17 @@ pub(super) fn slice<T: Copy>(
 ) {
     let per = 32 / bits;
     for part in 0..per {
-        let values: [T; LANES] = std::array::from_fn(|lane| value(words[lane] >> (part * bits)));
-        for (lane, value) in values.into_iter().enumerate() {
-            out[first_k + lane % 4 * per + part][lane / 4] = value;
+        for (lane, word) in words.iter().enumerate() {
+            out[first_k + lane % 4 * per + part][lane / 4] = value(word >> (part * bits));
         }
     }
 }
 
 /// Sums of one half of A with B; `muladd` is the sum's step.
 #[inline(always)]
-pub(super) fn accumulate<T: Copy>(
-    a: &Slices<T>,
-    b: &Slices<T>,
+pub(super) fn accumulate<T: Copy, const K: usize>(
+    a: &Slices<T, K>,
+    b: &Slices<T, K>,
     k: usize,
     sums: &mut Sums<T>,
     muladd: impl Fn(T, T, T) -> T,
@@ -64,76 +60,78 @@ pub(super) fn accumulate<T: Copy>(
 
 /// Both operands of a product as slices: the halves of A, and B.
 #[inline(always)]
-fn operands<T: Copy>(
+fn operands<T: Copy, const K: usize>(
     warp: &Warp,
     cx: &Context<'_>,
     product: Multiply,
     reads: &[Slot],
     zero: T,
     value: impl Fn(Format, u32) -> T,
-) -> [Slices<T>; 3] {
-    let mut out = [[[zero; 8]; K_MAX]; 3];
+) -> [Slices<T, K>; 3] {
+    let mut out = [[[zero; 8]; K]; 3];
+    let Multiply { a, b, .. } = product;
     let [in_a, in_b, _] = product.registers();
     let halves = usize::from(product.m) / 8;
     let word = |index: usize| warp.registers.word(&cx.program.constants, reads[index]);
     for index in 0..in_a {
-        let bits = product.a.bits();
-        let first_k = index / halves * 4 * (32 / bits);
-        slice(&mut out[index % halves], word(index), first_k, bits, |w| value(product.a, w));
+        let first_k = index / halves * (128 / a.bits());
+        slice(&mut out[index % halves], word(index), first_k, a.bits(), |w| value(a, w));
     }
     for index in 0..in_b {
-        let bits = product.b.bits();
-        let first_k = index * 4 * (32 / bits);
-        slice(&mut out[2], word(in_a + index), first_k, bits, |w| value(product.b, w));
+        let first_k = index * (128 / b.bits());
+        slice(&mut out[2], word(in_a + index), first_k, b.bits(), |w| value(b, w));
     }
     out
 }
 
+/// A floating product of at most `K` along k; inlined for each format, so that converting an
+/// operand is one loop.
 #[inline(always)]
-fn floating(warp: &mut Warp, cx: &Context<'_>, op: &MicroOp, product: Multiply) {
+fn floating<const K: usize>(warp: &mut Warp, cx: &Context<'_>, op: &MicroOp, product: Multiply) {
     let [in_a, in_b, in_c] = product.registers();
     let (writes, reads) = list(cx, op).split_at(in_c);
     let k = usize::from(product.k);
-    let slices = match product.a {
-        // The formats whose conversion is worth a loop of its own.
-        Format::F16 => operands(warp, cx, product, reads, 0.0, |_, w| Format::F16.single(w)),
-        Format::Bf16 => operands(warp, cx, product, reads, 0.0, |_, w| Format::Bf16.single(w)),
-        _ => operands(warp, cx, product, reads, 0.0, Format::single),
-    };
+    let slices = operands::<f32, K>(warp, cx, product, reads, 0.0, Format::single);
     let narrow = product.sum == Format::F16;
-    for half in 0..usize::from(product.m) / 8 {
+    for half in 0..2 {
         let mut sums = [[0.0_f32; 8]; 8];
         let c =
             |index: usize| *warp.registers.word(&cx.program.constants, reads[in_a + in_b + index]);
         let (low, high) = match narrow {
-            true => (c(half), c(half).map(|word| word >> 16)),
+            true => (c(half), c(half)),
             false => (c(2 * half), c(2 * half + 1)),
         };
-        let of = if narrow { Format::F16 } else { Format::F32 };
         for lane in 0..LANES {
-            sums[lane / 4][lane % 4 * 2] = of.single(low[lane]);
-            sums[lane / 4][lane % 4 * 2 + 1] = of.single(high[lane]);
+            let pair = match narrow {
+                true => [F16(low[lane] as u16).to_f32(), F16((high[lane] >> 16) as u16).to_f32()],
+                false => [f32::from_bits(low[lane]), f32::from_bits(high[lane])],
+            };
+            sums[lane / 4][lane % 4 * 2..][..2].copy_from_slice(&pair);
         }
         accumulate(&slices[half], &slices[2], k, &mut sums, f32::mul_add);
-        let flat = |lane: usize, part: usize| canonical(sums[lane / 4][lane % 4 * 2 + part]);
-        if narrow {
-            let pair = |value: f32| u32::from(F16::from_f32(value).0);
-            let words = std::array::from_fn(|lane| pair(flat(lane, 0)) | pair(flat(lane, 1)) << 16);
-            warp.registers.set_word(writes[half], &words, u32::MAX);
-            continue;
+        let (mut low, mut high) = ([0; LANES], [0; LANES]);
+        for lane in 0..LANES {
+            low[lane] = canonical(sums[lane / 4][lane % 4 * 2]).to_bits();
+            high[lane] = canonical(sums[lane / 4][lane % 4 * 2 + 1]).to_bits();
         }
-        for part in 0..2 {
-            let words = std::array::from_fn(|lane| flat(lane, part).to_bits());
-            warp.registers.set_word(writes[2 * half + part], &words, u32::MAX);
+        if narrow {
+            for lane in 0..LANES {
+                let bits = |word: u32| u32::from(F16::from_f32(f32::from_bits(word)).0);
+                low[lane] = bits(low[lane]) | bits(high[lane]) << 16;
+            }
+            warp.registers.set_word(writes[half], &low, u32::MAX);
+        } else {
+            warp.registers.set_word(writes[2 * half], &low, u32::MAX);
+            warp.registers.set_word(writes[2 * half + 1], &high, u32::MAX);
         }
     }
 }
 
 #[inline(always)]
-fn integral(warp: &mut Warp, cx: &Context<'_>, op: &MicroOp, product: Multiply) {
+fn integral<const K: usize>(warp: &mut Warp, cx: &Context<'_>, op: &MicroOp, product: Multiply) {
     let [in_a, in_b, in_c] = product.registers();
     let (writes, reads) = list(cx, op).split_at(in_c);
-    let slices = operands(warp, cx, product, reads, 0, Format::integer_value);
+    let slices = operands::<i32, K>(warp, cx, product, reads, 0, Format::integer_value);
     for half in 0..usize::from(product.m) / 8 {
         let mut sums = [[0_i32; 8]; 8];
         let k = usize::from(product.k);
@@ -177,26 +175,55 @@ fn double(warp: &mut Warp, cx: &Context<'_>, op: &MicroOp, product: Multiply) {
     }
 }
 
-#[inline(always)]
-fn any(warp: &mut Warp, cx: &Context<'_>, op: &MicroOp, product: Multiply) {
-    match product.a {
-        Format::F64 => double(warp, cx, op, product),
-        format if format.integer() => integral(warp, cx, op, product),
-        _ => floating(warp, cx, op, product),
-    }
+/// Declares a function for each instruction-set level and each format that is worth its own code.
+macro_rules! products {
+    ($($name:ident, $v3:ident = $of:ident::<$k:literal>($($field:ident: $value:expr),*);)*) => {$(
+        #[inline(always)]
+        fn $name(warp: &mut Warp, cx: &Context<'_>, op: &MicroOp, product: Multiply) {
+            $of::<$k>(warp, cx, op, Multiply { $($field: $value,)* ..product });
+        }
+
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+        fn $v3(warp: &mut Warp, cx: &Context<'_>, op: &MicroOp, product: Multiply) {
+            $name(warp, cx, op, product);
+        }
+    )*};
 }
 
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
-fn any_v3(warp: &mut Warp, cx: &Context<'_>, op: &MicroOp, product: Multiply) {
-    any(warp, cx, op, product);
+products! {
+    f16_f32, f16_f32_v3 = floating::<16>(m: 16, k: 16, a: Format::F16, b: Format::F16, sum: Format::F32);
+    f16_f16, f16_f16_v3 = floating::<16>(m: 16, k: 16, a: Format::F16, b: Format::F16, sum: Format::F16);
+    bf16, bf16_v3 = floating::<16>(m: 16, k: 16, a: Format::Bf16, b: Format::Bf16, sum: Format::F32);
+    tf32, tf32_v3 = floating::<8>(m: 16, k: 8, a: Format::Tf32, b: Format::Tf32, sum: Format::F32);
+    e4m3, e4m3_v3 =
+        floating::<32>(m: 16, k: 32, a: Format::E4m3, b: Format::E4m3, sum: Format::F32);
+    s8, s8_v3 = integral::<32>(m: 16, k: 32, a: Format::S8, b: Format::S8, sum: Format::S32);
+    other_floating, other_floating_v3 = floating::<32>();
+    other_integral, other_integral_v3 = integral::<64>();
 }
 
 pub(super) fn multiply(warp: &mut Warp, cx: &Context<'_>, op: &MicroOp, product: Multiply) {
-    #[cfg(target_arch = "x86_64")]
-    if cx.has_v3 {
-        // SAFETY: `has_v3` says that the processor has these instructions.
-        return unsafe { any_v3(warp, cx, op, product) };
+    use Format::{Bf16, E4m3, F16, F32, F64, S8, Tf32};
+    macro_rules! by_level {
+        ($name:ident, $v3:ident) => {{
+            #[cfg(target_arch = "x86_64")]
+            if cx.has_v3 {
+                // SAFETY: `has_v3` says that the processor has these instructions.
+                return unsafe { $v3(warp, cx, op, product) };
+            }
+            $name(warp, cx, op, product)
+        }};
     }
-    any(warp, cx, op, product);
+    match (product.a, product.b, product.k, product.sum) {
+        (F64, ..) => double(warp, cx, op, product),
+        (F16, _, 16, F32) => by_level!(f16_f32, f16_f32_v3),
+        (F16, _, 16, _) => by_level!(f16_f16, f16_f16_v3),
+        (Bf16, _, 16, _) => by_level!(bf16, bf16_v3),
+        (Tf32, _, 8, _) => by_level!(tf32, tf32_v3),
+        (E4m3, E4m3, 32, F32) => by_level!(e4m3, e4m3_v3),
+        (S8, S8, 32, _) if product.m == 16 => by_level!(s8, s8_v3),
+        (format, ..) if format.integer() => by_level!(other_integral, other_integral_v3),
+        _ => by_level!(other_floating, other_floating_v3),
+    }
 }

@@ -2,7 +2,7 @@
 //! registers, which are poisoned until then, when its group is waited for.
 
 use super::Failure;
-use super::multiply::{K_MAX, Slices, accumulate, slice};
+use super::multiply::{self, accumulate, slice};
 use super::unit::{list, misuse};
 use crate::block::BlockState;
 use crate::format::Format;
@@ -15,6 +15,11 @@ use crate::tensor_map::Swizzle;
 use crate::unit::WarpgroupMultiply;
 use crate::warp::Warp;
 use crate::warpgroup::{InFlight, POISON};
+
+/// Elements along k, at most.
+const K_MAX: usize = 32;
+
+type Slices<T> = multiply::Slices<T, K_MAX>;
 
 /// Threads of a warpgroup.
 const THREADS: u32 = 128;
