@@ -196,7 +196,8 @@ products! {
         floating::<16>(m: 16, k: 16, a: Format::F16, b: Format::F16, sum: Format::F32);
     f16_f16, f16_f16_v3 =
         floating::<16>(m: 16, k: 16, a: Format::F16, b: Format::F16, sum: Format::F16);
-    bf16, bf16_v3 = floating::<16>(m: 16, k: 16, a: Format::Bf16, b: Format::Bf16, sum: Format::F32);
+    bf16, bf16_v3 =
+        floating::<16>(m: 16, k: 16, a: Format::Bf16, b: Format::Bf16, sum: Format::F32);
     tf32, tf32_v3 = floating::<8>(m: 16, k: 8, a: Format::Tf32, b: Format::Tf32, sum: Format::F32);
     e4m3, e4m3_v3 =
         floating::<32>(m: 16, k: 32, a: Format::E4m3, b: Format::E4m3, sum: Format::F32);
