@@ -332,22 +332,7 @@ impl Decoder<'_> {
         let first = combined(self, truth);
         let copy = handler::<lanes::Move<bool>>();
         match (result, &i.operands[0]) {
-            (Some(Type::F32), operand) => {
-                let write = self.target(operand, Class::Word)?;
-                self.lane(handler::<lanes::SetFloat>(), write, vec![first], 0);
-            }
-            (Some(Type::U32 | Type::S32 | Type::B32), operand) => {
-                let write = self.target(operand, Class::Word)?;
-                self.lane(handler::<lanes::SetOnes>(), write, vec![first], 0);
-            }
-            (Some(result), operand) => {
-                let Some(truth) = super::compare_pair::truth(result) else {
-                    return Err(m.error("is not a form that is known"));
-                };
-                let write = self.target(operand, Class::Word)?;
-                let reads = vec![first, Source::Bool(false)];
-                self.lane(handler::<lanes::SetHalves>(), write, reads, truth);
-            }
+            (Some(result), operand) => return self.set(m, operand, first, result),
             (None, Operand::Pair(p, q)) => {
                 let second = combined(self, negated);
                 let p = self.target(p, Class::Pred)?;
@@ -359,6 +344,29 @@ impl Decoder<'_> {
                 let write = self.target(operand, Class::Pred)?;
                 self.lane(copy, write, vec![first], 0);
             }
+        }
+        Ok(())
+    }
+
+    /// What `set` gives where a comparison holds: ones, or one.
+    fn set(
+        &mut self,
+        m: &Modifiers<'_>,
+        operand: &Operand,
+        holds: Source,
+        result: Type,
+    ) -> Result<()> {
+        let write = self.target(operand, Class::Word)?;
+        match (result, super::compare_pair::truth(result)) {
+            (Type::F32, _) => self.lane(handler::<lanes::SetFloat>(), write, vec![holds], 0),
+            (Type::U32 | Type::S32 | Type::B32, _) => {
+                self.lane(handler::<lanes::SetOnes>(), write, vec![holds], 0);
+            }
+            (_, Some(truth)) => {
+                let reads = vec![holds, Source::Bool(false)];
+                self.lane(handler::<lanes::SetHalves>(), write, reads, truth);
+            }
+            _ => return Err(m.error("is not a form that is known")),
         }
         Ok(())
     }

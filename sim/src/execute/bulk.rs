@@ -12,7 +12,7 @@ use crate::decode::known;
 use crate::launch::Context;
 use crate::memory::{Allocation, GLOBAL_BASE};
 use crate::op::{Atomic, MicroOp, Modify, Window};
-use crate::registers::LANES;
+use crate::registers::{LANES, Slot};
 use crate::tensor_map::{Swizzle, Tile};
 use crate::types::Type;
 use crate::unit::{BulkCopy, BulkKind, StoreAsync};
@@ -74,6 +74,24 @@ fn tensor_map(
     }
 }
 
+/// What a lane's bulk copy reads from registers.
+struct Operands<'a> {
+    warp: &'a Warp,
+    cx: &'a Context<'a>,
+    slots: &'a [Slot],
+    lane: usize,
+}
+
+impl Operands<'_> {
+    fn wide(&self, index: usize) -> u64 {
+        self.warp.registers.wide(&self.cx.program.constants, self.slots[index])[self.lane]
+    }
+
+    fn word(&self, index: usize) -> u32 {
+        self.warp.registers.word(&self.cx.program.constants, self.slots[index])[self.lane]
+    }
+}
+
 /// Issues the copies of the lanes that take part.
 pub(super) fn issue(
     warp: &mut Warp,
@@ -84,86 +102,44 @@ pub(super) fn issue(
     active: u32,
     pc: u32,
 ) -> Result<(), Failure> {
-    let (constants, slots) = (&cx.program.constants, list(cx, op));
+    let slots = list(cx, op);
     for lane in lanes_of(active) {
-        let wide = |warp: &Warp, index: usize| warp.registers.wide(constants, slots[index])[lane];
-        let word = |warp: &Warp, index: usize| warp.registers.word(constants, slots[index])[lane];
-        let (first, second) = (wide(warp, 0), wide(warp, 1));
-        let own = block.peers.rank as usize;
-        let mut next = 3;
-        let bytes;
-        let (to, from) = match copy.kind {
+        let ((to, from), bytes, next) = match copy.kind {
             BulkKind::TileToShared { rank } | BulkKind::SharedToTile { rank } => {
-                let mut tile = tensor_map(warp, block, cx, lane, second)?;
-                if tile.rank != usize::from(rank) {
-                    let found = tile.rank;
-                    return misuse(lane, format!("a tensor map of rank {found}, not {rank}"));
-                }
-                next = 2 + tile.rank;
-                for axis in 0..tile.rank {
-                    tile.start[axis] = (word(warp, 2 + axis) as i32).into();
-                }
-                bytes = tile.bytes();
-                let at = shared_end(warp, block, cx, lane, first, (bytes, TILE_ALIGN))?;
-                let (tile, shared) = (End::Tile(Box::new(tile)), End::Shared(at.0, at.1));
-                match copy.kind {
-                    BulkKind::TileToShared { .. } => (shared, tile),
-                    _ => (tile, shared),
-                }
+                let load = matches!(copy.kind, BulkKind::TileToShared { .. });
+                let (tile, shared, bytes) =
+                    tile_ends(warp, block, cx, slots, (lane, usize::from(rank)))?;
+                let ends = if load { (shared, tile) } else { (tile, shared) };
+                (ends, bytes, 2 + usize::from(rank))
             }
             kind => {
-                bytes = word(warp, 2).into();
-                let attempt = Attempt { verb: "bulk copy", bytes };
-                if !bytes.is_multiple_of(ALIGN) {
-                    return misuse(
-                        lane,
-                        format!("a bulk copy of {bytes} bytes, no multiple of 16"),
-                    );
-                }
-                let mut shared = |address| {
-                    let at = shared_end(warp, block, cx, lane, address, (bytes, ALIGN))?;
-                    Ok(End::Shared(at.0, at.1))
-                };
-                let global = |address: u64| match address.is_multiple_of(ALIGN) {
-                    true => allocation(cx, lane, address, bytes).map(|_| End::Global(address)),
-                    false => Err(attempt.misaligned(lane, address, ALIGN)),
-                };
-                match kind {
-                    BulkKind::GlobalToShared => (shared(first)?, global(second)?),
-                    BulkKind::SharedToGlobal => (global(first)?, shared(second)?),
-                    _ => (shared(first)?, shared(second)?),
-                }
+                let (ends, bytes) = plain_ends(warp, block, cx, slots, (lane, kind))?;
+                (ends, bytes, 3)
             }
         };
         if let End::Shared(rank, _) = from
-            && rank != own
+            && rank != block.peers.rank as usize
         {
             return misuse(lane, "a bulk copy from another block's shared memory");
         }
         let thread = warp.index * LANES as u32 + lane as u32;
         let completion = match copy.barrier {
             true => {
-                let address = wide(warp, next);
+                let address = Operands { warp, cx, slots, lane }.wide(next);
                 let (rank, at) = locate(warp, block, cx, Window::Shared, lane, address)?;
                 Completion::Barrier(rank, at)
             }
             false => Completion::Group(*block.queue.groups.entry(thread).or_default()),
         };
-        let ranks = if copy.multicast { word(warp, next + 1) & 0xffff } else { 0 };
-        if copy.multicast && (ranks == 0 || ranks >> block.peers.size != 0) {
+        let mut ranks = 0;
+        if copy.multicast {
+            ranks = Operands { warp, cx, slots, lane }.word(next + 1) & 0xffff;
             let size = block.peers.size;
-            return misuse(lane, format!("a multicast mask {ranks:#x} in a cluster of {size}"));
+            if ranks == 0 || ranks >> size != 0 {
+                return misuse(lane, format!("a multicast mask {ranks:#x} in a cluster of {size}"));
+            }
         }
-        let reduce = match (copy.reduce, &to) {
-            (Some((modify, _)), End::Tile(tile)) if known(modify, tile.element) => {
-                Some((modify, tile.element))
-            }
-            (Some((modify, _)), End::Tile(tile)) => {
-                let element = tile.element;
-                return misuse(lane, format!("a tensor of {element} has no {modify:?} reduction"));
-            }
-            (reduce, _) => reduce,
-        };
+        let reduce = reduction(copy, &to, lane)?;
         block.queue.pending.push(Bulk {
             from,
             to,
@@ -177,6 +153,76 @@ pub(super) fn issue(
         });
     }
     Ok(())
+}
+
+/// The operation of a reduction: a tensor's elements have the type of its map.
+fn reduction(copy: BulkCopy, to: &End, lane: usize) -> Result<Option<(Modify, Type)>, Failure> {
+    match (copy.reduce, to) {
+        (Some((modify, _)), End::Tile(tile)) if known(modify, tile.element) => {
+            Ok(Some((modify, tile.element)))
+        }
+        (Some((modify, _)), End::Tile(tile)) => {
+            let element = tile.element;
+            misuse(lane, format!("a tensor of {element} has no {modify:?} reduction"))
+        }
+        (reduce, _) => Ok(reduce),
+    }
+}
+
+/// The tile of a lane's tensor copy, its shared end, and its bytes.
+fn tile_ends(
+    warp: &mut Warp,
+    block: &BlockState,
+    cx: &Context<'_>,
+    slots: &[Slot],
+    (lane, rank): (usize, usize),
+) -> Result<(End, End, u64), Failure> {
+    let operands = Operands { warp, cx, slots, lane };
+    let (address, map) = (operands.wide(0), operands.wide(1));
+    let mut start = [0; 5];
+    for (axis, start) in start.iter_mut().enumerate().take(rank) {
+        *start = i64::from(operands.word(2 + axis) as i32);
+    }
+    let mut tile = tensor_map(warp, block, cx, lane, map)?;
+    if tile.rank != rank {
+        let found = tile.rank;
+        return misuse(lane, format!("a tensor map of rank {found}, not {rank}"));
+    }
+    tile.start = start;
+    let bytes = tile.bytes();
+    let at = shared_end(warp, block, cx, lane, address, (bytes, TILE_ALIGN))?;
+    Ok((End::Tile(Box::new(tile)), End::Shared(at.0, at.1), bytes))
+}
+
+/// Where a lane's copy of plain bytes goes and comes from, and its bytes.
+fn plain_ends(
+    warp: &mut Warp,
+    block: &BlockState,
+    cx: &Context<'_>,
+    slots: &[Slot],
+    (lane, kind): (usize, BulkKind),
+) -> Result<((End, End), u64), Failure> {
+    let operands = Operands { warp, cx, slots, lane };
+    let (first, second) = (operands.wide(0), operands.wide(1));
+    let bytes = u64::from(operands.word(2));
+    let attempt = Attempt { verb: "bulk copy", bytes };
+    if !bytes.is_multiple_of(ALIGN) {
+        return misuse(lane, format!("a bulk copy of {bytes} bytes, no multiple of 16"));
+    }
+    let mut shared = |address| {
+        let at = shared_end(warp, block, cx, lane, address, (bytes, ALIGN))?;
+        Ok(End::Shared(at.0, at.1))
+    };
+    let global = |address: u64| match address.is_multiple_of(ALIGN) {
+        true => allocation(cx, lane, address, bytes).map(|_| End::Global(address)),
+        false => Err(attempt.misaligned(lane, address, ALIGN)),
+    };
+    let ends = match kind {
+        BulkKind::GlobalToShared => (shared(first)?, global(second)?),
+        BulkKind::SharedToGlobal => (global(first)?, shared(second)?),
+        _ => (shared(first)?, shared(second)?),
+    };
+    Ok((ends, bytes))
 }
 
 /// Issues `st.async` and `red.async`.

@@ -144,30 +144,33 @@ impl Watch {
                 }
                 _ => {}
             },
-            Unit::Bulk(_) | Unit::StoreAsync(_) => {
-                let scene = Scene {
-                    warp,
-                    block,
-                    cx,
-                    at,
-                    touch: Touch::Write,
-                    order: Order::default(),
-                    element: 16,
-                };
-                let issued = block.queue.pending.iter().rev().take(active.count_ones() as usize);
-                for bulk in issued {
-                    let (End::Shared(rank, to), Completion::Barrier(_, barrier)) =
-                        (&bulk.to, bulk.completion)
-                    else {
-                        continue;
-                    };
-                    if *rank == block.peers.rank as usize && bulk.reduce.is_none() {
-                        let lanes = one(bulk.thread as usize % LANES, *to, bulk.bytes);
-                        self.issued(shadow, &scene, &lanes, Group::Barrier(barrier));
-                    }
-                }
-            }
+            Unit::Bulk(_) | Unit::StoreAsync(_) => self.bulk_issued(shadow, warp, block, cx, at),
             _ => {}
+        }
+    }
+
+    /// Bulk copies were issued: the last of the block's queue.
+    fn bulk_issued(
+        &mut self,
+        shadow: &mut BlockShadow,
+        warp: &Warp,
+        block: &BlockState,
+        cx: &Context<'_>,
+        at: At,
+    ) {
+        let (touch, order) = (Touch::Write, Order::default());
+        let scene = Scene { warp, block, cx, at, touch, order, element: 16 };
+        let count = at.active.count_ones() as usize;
+        for bulk in block.queue.pending.iter().rev().take(count) {
+            let (End::Shared(rank, to), Completion::Barrier(_, barrier)) =
+                (&bulk.to, bulk.completion)
+            else {
+                continue;
+            };
+            if *rank == block.peers.rank as usize && bulk.reduce.is_none() {
+                let lanes = one(bulk.thread as usize % LANES, *to, bulk.bytes);
+                self.issued(shadow, &scene, &lanes, Group::Barrier(barrier));
+            }
         }
     }
 }

@@ -338,3 +338,39 @@ fn checks_follow_copies_and_barriers() {
         }
     }
 }
+
+#[test]
+fn blocks_copy_and_add_into_each_other() {
+    // Block 0 copies its 64 bytes into block 1, adds them to the next 64, and adds 5 to a word.
+    let text = ".version 8.6\n.target sm_90a\n.address_size 64\n.visible .entry k(.param .u64 o)\n\
+        .reqnctapercluster 2\n{\n.reg .pred %p<3>; .reg .b32 %r<20>; .reg .b64 %rd<4>; .shared \
+        .align 8 .b8 b[8]; .shared .align 128 .b8 s[256];\nld.param.u64 %rd1, [o]; mov.u32 %r0, \
+        %tid.x; mov.u32 %r1, b; mov.u32 %r2, s; mov.u32 %r3, %cluster_ctarank; setp.ne.u32 %p1, \
+        %r3, 0;\nshl.b32 %r4, %r0, 2; add.u32 %r4, %r4, %r2; mul.lo.u32 %r5, %r0, 3; \
+        st.shared.u32 [%r4], %r5; st.shared.u32 [%r4+128], 1000;\nsetp.ne.u32 %p2, %r0, 0; @%p2 \
+        bra READY;\nmbarrier.init.shared.b64 [%r1], 1; mbarrier.arrive.expect_tx.shared.b64 _, \
+        [%r1], 132;\nREADY: barrier.cluster.arrive; barrier.cluster.wait;\n@%p1 bra WAIT; @%p2 bra \
+        END;\nmov.u32 %r6, 1; mapa.shared::cluster.u32 %r7, %r1, %r6; \
+        mapa.shared::cluster.u32 %r8, %r2, %r6; add.u32 %r9, %r8, 128; add.u32 %r10, %r8, 64;\n\
+        getctarank.shared::cluster.u32 %r11, %r8; st.global.u32 [%rd1+256], %r11;\n\
+        cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r10], [%r2], 64, \
+        [%r7];\ncp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add\
+        .u32 [%r9], [%r2], 64, [%r7];\n\
+        red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%r8+252], \
+        5, [%r7];\nbra END;\nWAIT: mbarrier.try_wait.parity.shared.b64 %p1, [%r1], 0; @!%p1 bra \
+        WAIT;\nshl.b32 %r12, %r0, 3; cvt.u64.u32 %rd2, %r12; add.u64 %rd1, %rd1, %rd2; \
+        ld.shared.u32 %r13, [%r4]; ld.shared.u32 %r14, [%r4+128]; st.global.v2.u32 [%rd1], {%r13, \
+        %r14};\nEND: barrier.cluster.arrive; barrier.cluster.wait;\nret;\n}\n";
+    let module = Module::load(text).unwrap_or_else(|error| panic!("{error}"));
+    for device in devices() {
+        let out = upload(&device, &[0_u32; 65]);
+        launch(&device, &module.kernel("k").unwrap(), line(2, 32), &[out]);
+        let got = download::<u32>(&device, out, 65);
+        for (i, pair) in got[..64].chunks(2).enumerate() {
+            assert_eq!(pair[0], if i < 16 { 3 * i } else { 3 * (i - 16) } as u32, "{i}");
+            let added = if i < 16 { 3 * i as u32 } else { 5 * u32::from(i == 31) };
+            assert_eq!(pair[1], 1000 + added, "{i}");
+        }
+        assert_eq!(got[64], 1);
+    }
+}
