@@ -33,11 +33,10 @@ impl F16 {
     pub fn to_f32(self) -> f32 {
         let bits = u32::from(self.0);
         let magnitude = bits & 0x7fff;
-        let normal = (magnitude << 13).wrapping_add((127 - 15) << 23);
         let special = (magnitude << 13) | 0x7f80_0000;
-        // A subnormal is its fraction times 2^-24, which f32 holds exactly.
-        let subnormal = (magnitude as i32 as f32 * f32::from_bits(0x3380_0000)).to_bits();
-        let finite = select(magnitude < 0x0400, subnormal, normal);
+        // At f32's place for a fraction the value is 2^112 times too small, which one exact
+        // product mends for normal values and subnormal ones alike.
+        let finite = (f32::from_bits(magnitude << 13) * f32::from_bits(0x7780_0000)).to_bits();
         f32::from_bits(select(magnitude >= 0x7c00, special, finite) | ((bits & 0x8000) << 16))
     }
 
