@@ -107,7 +107,7 @@ impl OperationGraph {
     }
 
     fn is_written(&self, uid: i64) -> bool {
-        self.operations.iter().any(|operation| operation.output() == uid)
+        writes(&self.operations, uid)
     }
 
     /// The least that any implementation must move: every input once, every output once.
@@ -167,6 +167,17 @@ pub struct CanonicalGraph<'a> {
     pub operations: &'a [Operation],
     /// The graph's own uid of each tensor.
     pub uids: &'a [i64],
+}
+
+impl CanonicalGraph<'_> {
+    /// Whether an operation writes the tensor at this position.
+    pub(crate) fn is_written(&self, at: usize) -> bool {
+        writes(self.operations, at as i64)
+    }
+}
+
+fn writes(operations: &[Operation], uid: i64) -> bool {
+    operations.iter().any(|operation| operation.output() == uid)
 }
 
 pub(crate) fn find(tensors: &[TensorDesc], uid: i64) -> Option<&TensorDesc> {

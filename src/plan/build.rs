@@ -244,7 +244,7 @@ impl Kiln {
         let binding = |at: usize| {
             let tensor = &canonical.tensors[at];
             Ok(Binding {
-                written: canonical.operations.iter().any(|op| op.output() == at as i64),
+                written: canonical.is_written(at),
                 class: class(tensor),
                 uid: canonical.uids[at],
                 by_value: tensor.by_value.then_some(tensor.dtype),

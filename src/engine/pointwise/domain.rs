@@ -146,7 +146,6 @@ fn counted_axes(graph: CanonicalGraph<'_>) -> Vec<usize> {
 /// Axes from the largest stride to the smallest: in the order of the tensor that moves the most
 /// bytes, an output before an input, so that its innermost dimension becomes the columns.
 fn axis_order(graph: CanonicalGraph<'_>, shape: &[i64]) -> Vec<usize> {
-    let written = |uid: i64| graph.operations.iter().any(|operation| operation.output() == uid);
     let leader = graph
         .tensors
         .iter()
@@ -154,7 +153,7 @@ fn axis_order(graph: CanonicalGraph<'_>, shape: &[i64]) -> Vec<usize> {
         .max_by_key(|tensor| {
             let elements = tensor.elements().unwrap_or(i64::MAX);
             let bytes = elements.saturating_mul(tensor.dtype.bytes() as i64);
-            (bytes, written(tensor.uid), std::cmp::Reverse(tensor.uid))
+            (bytes, graph.is_written(tensor.uid as usize), std::cmp::Reverse(tensor.uid))
         })
         .expect("a graph has an output");
     let mut order: Vec<usize> = (0..shape.len()).collect();

@@ -189,7 +189,7 @@ impl Context<'_> {
         let tensor = &self.graph.tensors[at];
         let (name, stride) = (&self.names[at], self.domain.column_stride(at));
         let strides = self.domain.row_strides(at);
-        let written = self.graph.operations.iter().any(|operation| operation.output() == at as i64);
+        let written = self.graph.is_written(at);
         let kind = match (written, self.access(at)) {
             (true, _) => "output",
             (false, Access::Value) => "value",

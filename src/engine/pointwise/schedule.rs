@@ -156,10 +156,6 @@ fn ceil_div(count: i64, size: i64) -> i64 {
     count / size + i64::from(count % size != 0)
 }
 
-fn is_written(graph: CanonicalGraph<'_>, at: usize) -> bool {
-    graph.operations.iter().any(|operation| operation.output() == at as i64)
-}
-
 fn stored(graph: CanonicalGraph<'_>) -> impl Iterator<Item = (usize, &TensorDesc)> {
     let memory = |(_, tensor): &(usize, &TensorDesc)| !tensor.is_virtual && !tensor.by_value;
     graph.tensors.iter().enumerate().filter(memory)
@@ -167,7 +163,7 @@ fn stored(graph: CanonicalGraph<'_>) -> impl Iterator<Item = (usize, &TensorDesc
 
 fn has_row_operand(graph: CanonicalGraph<'_>, domain: &Domain) -> bool {
     stored(graph)
-        .any(|(at, _)| !is_written(graph, at) && broadcast(graph, domain, at) == Access::Row)
+        .any(|(at, _)| !graph.is_written(at) && broadcast(graph, domain, at) == Access::Row)
 }
 
 /// Bytes per access for `vector` elements of a tensor that lie side by side.
@@ -191,7 +187,7 @@ pub(super) fn access_bytes(
 /// The knobs with the values this graph allows.
 pub(super) fn knobs(graph: CanonicalGraph<'_>, domain: &Domain) -> Vec<Knob> {
     let column_guard = stored(graph).any(|(at, _)| {
-        is_written(graph, at) && domain.column_stride(at) == 0 && domain.columns() > 1
+        graph.is_written(at) && domain.column_stride(at) == 0 && domain.columns() > 1
     });
     let narrowest = stored(graph).map(|(_, tensor)| tensor.dtype.bytes() as i64).min().unwrap_or(4);
     let useful = (domain.columns().max(1) as u64).next_power_of_two() as i64;
@@ -213,7 +209,7 @@ pub(super) fn knobs(graph: CanonicalGraph<'_>, domain: &Domain) -> Vec<Knob> {
 fn registers(graph: CanonicalGraph<'_>, domain: &Domain, vector: i64, items: i64) -> i64 {
     let words = |tensor: &TensorDesc, count: i64| (tensor.dtype.bytes() as i64 * count + 3) / 4;
     let fragments: i64 = stored(graph)
-        .map(|(at, tensor)| match (is_written(graph, at), broadcast(graph, domain, at)) {
+        .map(|(at, tensor)| match (graph.is_written(at), broadcast(graph, domain, at)) {
             // A result in its register type, until the whole chunk is stored.
             (true, _) => vector * if tensor.dtype == DType::F64 { 2 } else { 1 },
             (false, Access::Stream) if domain.column_stride(at) == 0 => items * words(tensor, 1),
@@ -256,7 +252,7 @@ pub(super) fn heuristic(
     let mut vector = stored(graph).map(vectorised).max().unwrap_or(1).min(widest);
     let streamed = |vector: i64| -> i64 {
         stored(graph)
-            .filter(|(at, _)| !is_written(graph, *at))
+            .filter(|(at, _)| !graph.is_written(*at))
             .filter(|(at, _)| broadcast(graph, domain, *at) == Access::Stream)
             .map(|(_, tensor)| tensor.dtype.bytes() as i64 * vector)
             .sum()
