@@ -2,7 +2,7 @@
 //! memory, and whether it only moves a value. Everything comes from the instruction's name.
 
 use crate::ast::Instruction;
-use crate::counters::InstructionClass;
+use crate::counters::{InstructionClass, Operands, product};
 
 /// How an access or fence orders others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]
@@ -43,6 +43,8 @@ pub(crate) struct Traits {
     /// Numbers the instructions of a kernel, inlined ones once for each inlining.
     pub instruction: u32,
     pub class: InstructionClass,
+    /// Of a matrix product: its operands, and how many a warp multiplies.
+    pub product: Option<(Operands, u64)>,
     pub order: Order,
     pub moves: Moves,
 }
@@ -53,6 +55,7 @@ impl Traits {
         Traits {
             instruction: number,
             class: InstructionClass::of(opcode, modifiers),
+            product: product(opcode, modifiers),
             order: order(opcode, modifiers),
             moves: match opcode {
                 "mov" | "cvta" | "ld" => Moves::Copy,

@@ -3,8 +3,8 @@
 use crate::run::{Plain, device, download, line, text, upload};
 use half::f16;
 use kiln_sim::{
-    Checks, Device, DeviceConfig, Interleave, Kernel, L2Promotion, Launch, Module, OutOfBoundsFill,
-    Swizzle, TensorMap, TensorType, Tiled,
+    Checks, Device, DeviceConfig, Interleave, Kernel, L2Promotion, Launch, Module, Operands,
+    OutOfBoundsFill, Swizzle, TensorMap, TensorType, Tiled,
 };
 
 fn kernel(name: &str) -> Kernel {
@@ -79,10 +79,12 @@ fn left_sides_come_from_registers() {
     let [in_a, in_b] = [&a, &b].map(|values| upload(&device, &halves(values)));
     let out = upload(&device, &[0_f32; 64 * 64]);
     let arguments = [in_a.bytes(), map(in_b, 64, 64), out.bytes()];
-    let shape = Launch { shared_bytes: 8192, ..line(1, 128) };
-    device
+    let shape = Launch { shared_bytes: 8192, counters: true, ..line(1, 128) };
+    let report = device
         .launch(&kernel, &shape, &packed(&kernel, &arguments))
         .unwrap_or_else(|error| panic!("{error}"));
+    let [product] = report.counters.unwrap().products[..] else { panic!("one kind of operands") };
+    assert_eq!((product.operands, product.multiply_adds), (Operands::Half, 64 * 64 * 64));
     for (at, got) in download::<f32>(&device, out, 64 * 64).into_iter().enumerate() {
         let (row, column) = (at / 64, at % 64);
         let want: i32 = (0..64).map(|i| a[row * 64 + i] * b[i * 64 + column]).sum();
