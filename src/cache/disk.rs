@@ -185,15 +185,14 @@ impl DiskCache {
         }
     }
 
-    /// Stores an image. After the first failure (a full disk, a read-only folder) nothing more is
-    /// written in this process.
-    pub fn put(&self, request: &Request, image: &Image, compile: Duration) {
+    /// Stores the bytes of an entry ([`Entry::encode`]). After the first failure (a full disk, a
+    /// read-only folder) nothing more is written in this process.
+    pub fn put(&self, key: Key, bytes: &[u8]) {
         if !self.writable.load(Ordering::Relaxed) {
             return;
         }
-        let path = self.path_of(Key::of(request));
-        let bytes = Entry::encode(request, image, compile);
-        if let Err(error) = write_atomically(&path, &bytes) {
+        let path = self.path_of(key);
+        if let Err(error) = write_atomically(&path, bytes) {
             self.writable.store(false, Ordering::Relaxed);
             let shown = path.display();
             warn!("failed to write cache entry `{shown}`: {error}; no more entries are written");

@@ -7,7 +7,7 @@ use std::time::Instant;
 use dashmap::DashMap;
 use tracing::{debug, info, warn};
 
-use crate::cache::{DiskCache, Flight};
+use crate::cache::{DiskCache, Flight, RemoteCache};
 use crate::codegen::{KernelSource, Templates};
 use crate::compile::{Compiler, Image, Located, Resources, Toolchain};
 use crate::device::{Device, Launch, Stream};
@@ -24,7 +24,7 @@ use crate::tensor::{ALIGNMENT_MAX, TensorDesc};
 /// A device with its compiler and caches. Clones share everything; any thread may use it.
 #[derive(Clone)]
 pub struct Kiln {
-    inner: Arc<Tiers>,
+    pub(super) inner: Arc<Tiers>,
 }
 
 impl Kiln {
@@ -60,6 +60,7 @@ impl Kiln {
                     .cache_dir
                     .as_deref()
                     .and_then(|folder| DiskCache::open(folder, resolved.cache_bytes)),
+                remote: resolved.remote.as_ref().map(RemoteCache::open).transpose()?,
                 kernels: Flight::default(),
                 plans: DashMap::new(),
             }),
@@ -79,6 +80,11 @@ impl Kiln {
     /// The disk cache, if there is one.
     pub fn disk_cache(&self) -> Option<&DiskCache> {
         self.inner.disk.as_ref()
+    }
+
+    /// The remote store, if there is one.
+    pub fn remote_cache(&self) -> Option<&RemoteCache> {
+        self.inner.remote.as_ref()
     }
 
     /// A plan with the engine and knobs expected to run best; built once per graph.

@@ -2,8 +2,9 @@
 
 use std::env;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use crate::cache::{BUDGET_BYTES, Pack, TrustRoot};
+use crate::cache::{BUDGET_BYTES, Pack, Remote, TrustRoot};
 use crate::compile::Search;
 use crate::device::{DeviceChoice, SimOptions};
 use crate::error::{Error, Result};
@@ -17,6 +18,7 @@ use crate::error::{Error, Result};
 /// | `cache_dir` | `KILN_CACHE_DIR`: a folder, or `off` | `$XDG_CACHE_HOME/kiln`, `~/.cache/kiln` |
 /// | `cache_bytes` | `KILN_CACHE_BYTES`: the disk cache's budget | 1 GiB |
 /// | `packs` | `KILN_PACKS`: files separated by colons, the first wins | none |
+/// | `remote` | `KILN_REMOTE`: an address; `KILN_REMOTE_READ_ONLY`: 1; `KILN_REMOTE_MS` | none |
 /// | `trust_roots` | `KILN_TRUST_ROOTS`: public keys separated by colons | no signature needed |
 /// | `no_jit` | `KILN_NO_JIT`: 1 to fail rather than compile | compile |
 /// | `sanitize` | `KILN_SANITIZE`: 1 to check launches on the simulator | no checks |
@@ -37,6 +39,9 @@ pub struct Config {
     pub cache_bytes: Option<u64>,
     /// Packs of prebuilt kernels, searched in this order and before the disk cache.
     pub packs: Option<Vec<Pack>>,
+    /// A store that several machines share, asked after the disk cache; needs the cargo feature
+    /// `remote`.
+    pub remote: Option<Remote>,
     /// Public keys: where there is one, packs that none of them has signed are refused.
     pub trust_roots: Option<Vec<TrustRoot>>,
     /// Strict mode: fail with the missing key and its explanation instead of compiling.
@@ -47,7 +52,7 @@ pub struct Config {
     pub sanitize: Option<bool>,
     /// On the simulator: count what launches execute ([`Device::report`](crate::device::Device)).
     pub count: bool,
-    /// Keep compiled kernels in memory only.
+    /// Keep compiled kernels in memory only: no disk cache, nor the remote of the environment.
     pub no_disk_cache: bool,
     /// The NVRTC library or the folder it is in.
     pub nvrtc: Option<PathBuf>,
@@ -64,6 +69,7 @@ pub(super) struct Resolved {
     pub(super) cache_dir: Option<PathBuf>,
     pub(super) cache_bytes: u64,
     pub(super) packs: Vec<Pack>,
+    pub(super) remote: Option<Remote>,
     pub(super) no_jit: bool,
     pub(super) dump: Option<(PathBuf, String)>,
     pub(super) search: Search,
@@ -88,14 +94,9 @@ impl Config {
             (None, Some(folder)) => Some(folder),
             (None, None) => default_cache_dir(),
         };
-        let cache_bytes = match (self.cache_bytes, env::var("KILN_CACHE_BYTES")) {
-            (Some(bytes), _) => bytes,
-            (None, Ok(text)) if !text.is_empty() => text.parse().map_err(|_| {
-                Error::bad_param(format!(
-                    "environment KILN_CACHE_BYTES: `{text}` is not a number of bytes"
-                ))
-            })?,
-            (None, _) => BUDGET_BYTES,
+        let cache_bytes = match self.cache_bytes {
+            Some(bytes) => bytes,
+            None => number("KILN_CACHE_BYTES", "bytes")?.unwrap_or(BUDGET_BYTES),
         };
         let packs = match (&self.packs, env::var_os("KILN_PACKS")) {
             (Some(packs), _) => packs.clone(),
@@ -127,6 +128,11 @@ impl Config {
             cache_dir,
             cache_bytes,
             packs,
+            remote: match &self.remote {
+                Some(remote) => Some(remote.clone()),
+                None if self.no_disk_cache => None,
+                None => remote_of_environment()?,
+            },
             no_jit,
             dump: self
                 .dump
@@ -148,6 +154,30 @@ fn switch(name: &str) -> Result<bool> {
             Err(Error::bad_param(format!("environment {name}: `{text}` is neither 0 nor 1")))
         }
     }
+}
+
+/// A variable that is a number of these units.
+fn number(name: &str, units: &str) -> Result<Option<u64>> {
+    let text = env::var(name).unwrap_or_default();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|_| {
+        Error::bad_param(format!("environment {name}: `{text}` is not a number of {units}"))
+    })
+}
+
+fn remote_of_environment() -> Result<Option<Remote>> {
+    let uri = env::var("KILN_REMOTE").unwrap_or_default();
+    if uri.is_empty() {
+        return Ok(None);
+    }
+    let mut remote = Remote::new(uri);
+    remote.read_only = switch("KILN_REMOTE_READ_ONLY")?;
+    if let Some(ms) = number("KILN_REMOTE_MS", "milliseconds")? {
+        remote.timeout = Duration::from_millis(ms);
+    }
+    Ok(Some(remote))
 }
 
 fn default_cache_dir() -> Option<PathBuf> {

@@ -15,6 +15,8 @@ pub enum Origin {
     Pack,
     /// The disk cache.
     Disk,
+    /// The remote store.
+    Remote,
     /// NVRTC compiled it.
     Compiled,
 }
@@ -25,6 +27,7 @@ impl fmt::Display for Origin {
             Origin::Memory => "memory hit",
             Origin::Pack => "pack hit",
             Origin::Disk => "disk hit",
+            Origin::Remote => "remote hit",
             Origin::Compiled => "compiled",
         })
     }

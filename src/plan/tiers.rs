@@ -1,4 +1,4 @@
-//! Where kernels come from: memory, packs, the disk cache, and at last the compiler.
+//! Where kernels come from: memory, packs, the disk cache, a remote store, at last the compiler.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use dashmap::DashMap;
 use tracing::{info, warn};
 
-use crate::cache::{DiskCache, Flight, Key, Pack, Request, explain};
+use crate::cache::{DiskCache, Entry, Flight, Key, Pack, RemoteCache, Request, explain};
 use crate::codegen::{KernelSource, Templates};
 use crate::compile::{Compiler, Image, Located, Search, Toolchain, locate};
 use crate::device::{Device, Launchable};
@@ -33,6 +33,7 @@ pub(super) struct Tiers {
     /// Held while NVRTC is located or loaded, so that it happens once.
     pub(super) loading: Mutex<()>,
     pub(super) disk: Option<DiskCache>,
+    pub(super) remote: Option<RemoteCache>,
     /// By the digest of their source.
     pub(super) kernels: Flight<[u8; 32], Arc<Loaded>>,
     pub(super) plans: DashMap<GraphDigest, ExecutionPlan>,
@@ -64,6 +65,9 @@ impl Tiers {
         if let Some(found) = self.cached(source, &request, shared_bytes, start)? {
             return Ok(found);
         }
+        if let Some(found) = self.fetched(source, &request, shared_bytes, start)? {
+            return Ok(found);
+        }
         if self.no_jit {
             return Err(self.missing(&request));
         }
@@ -84,8 +88,8 @@ impl Tiers {
         let image = compiler.compile(source)?;
         if let Some(disk) = &self.disk {
             disk.keep(key);
-            disk.put(&request, &image, compiling.elapsed());
         }
+        self.store(&request, &image, compiling.elapsed());
         let kernel = self.device.load(&image, &source.entry, shared_bytes)?;
         let (image, origin) = (Arc::new(image), Origin::Compiled);
         Ok(Loaded { key, kernel, image, origin, obtained_in: start.elapsed() })
@@ -120,22 +124,72 @@ impl Tiers {
         shared_bytes: u32,
         start: Instant,
     ) -> Result<Option<Loaded>> {
-        let Some(disk) = &self.disk else { return Ok(None) };
         let key = Key::of(request);
-        let Some(image) = disk.get(key) else { return Ok(None) };
+        let Some(image) = self.disk.as_ref().and_then(|disk| disk.get(key)) else {
+            return Ok(None);
+        };
+        self.accept(source, key, image, Origin::Disk, shared_bytes, start)
+    }
+
+    fn fetched(
+        &self,
+        source: &KernelSource,
+        request: &Request,
+        shared_bytes: u32,
+        start: Instant,
+    ) -> Result<Option<Loaded>> {
+        let key = Key::of(request);
+        let Some(image) = self.fetch(key) else { return Ok(None) };
+        self.accept(source, key, image, Origin::Remote, shared_bytes, start)
+    }
+
+    /// Loads an image that was kept; one that the device rejects is thrown away.
+    fn accept(
+        &self,
+        source: &KernelSource,
+        key: Key,
+        image: Image,
+        origin: Origin,
+        shared_bytes: u32,
+        start: Instant,
+    ) -> Result<Option<Loaded>> {
         match self.device.load(&image, &source.entry, shared_bytes) {
             Ok(kernel) => {
-                disk.keep(key);
-                let (image, origin) = (Arc::new(image), Origin::Disk);
-                let obtained_in = start.elapsed();
-                Ok(Some(Loaded { key, kernel, image, origin, obtained_in }))
+                if let Some(disk) = &self.disk {
+                    disk.keep(key);
+                }
+                let image = Arc::new(image);
+                Ok(Some(Loaded { key, kernel, image, origin, obtained_in: start.elapsed() }))
             }
             // The image is at fault: it is rebuilt. Any other failure is the device's.
             Err(error) if error.kind() == ErrorKind::Compile => {
-                disk.reject(key, "device", &error.to_string());
+                match &self.disk {
+                    Some(disk) => disk.reject(key, "device", &error.to_string()),
+                    None => warn!("rejected entry {key}: {error}; it is rebuilt"),
+                }
                 Ok(None)
             }
             Err(error) => Err(error),
+        }
+    }
+
+    /// The image of a key from the remote store; the disk cache keeps it.
+    pub(super) fn fetch(&self, key: Key) -> Option<Image> {
+        let (entry, bytes) = self.remote.as_ref()?.get(key)?;
+        if let Some(disk) = &self.disk {
+            disk.put(key, &bytes);
+        }
+        Some(entry.image)
+    }
+
+    /// Keeps what was compiled, on disk and in the remote store.
+    pub(super) fn store(&self, request: &Request, image: &Image, compile: Duration) {
+        let (key, bytes) = (Key::of(request), Entry::encode(request, image, compile));
+        if let Some(disk) = &self.disk {
+            disk.put(key, &bytes);
+        }
+        if let Some(remote) = &self.remote {
+            remote.put(key, bytes);
         }
     }
 

@@ -160,9 +160,11 @@ impl Kiln {
             if images.contains_key(&job.key) || missing.iter().any(|other| other.key == job.key) {
                 continue;
             }
-            match self.disk_cache().and_then(|disk| disk.get(job.key)) {
-                Some(image) => {
-                    origins.insert(job.key, Origin::Disk);
+            let kept = self.disk_cache().and_then(|disk| disk.get(job.key));
+            let kept = kept.map(|image| (image, Origin::Disk));
+            match kept.or_else(|| Some((self.inner.fetch(job.key)?, Origin::Remote))) {
+                Some((image, origin)) => {
+                    origins.insert(job.key, origin);
                     images.insert(job.key, Ok(Arc::new(image)));
                     step(&job.source.stem);
                 }
@@ -183,8 +185,8 @@ impl Kiln {
             // Threads finish in any order: the time since the last one is this one's share.
             let share = last.elapsed();
             last = Instant::now();
-            if let (Some(disk), Ok(image)) = (self.disk_cache(), result) {
-                disk.put(&job.request, image, share);
+            if let Ok(image) = result {
+                self.inner.store(&job.request, image, share);
             }
             step(&job.source.stem);
         });

@@ -11,6 +11,8 @@ mod knobs;
 mod onnx;
 mod pack;
 mod pointwise;
+#[cfg(feature = "remote")]
+mod remote;
 mod special;
 mod tidy;
 mod warm;

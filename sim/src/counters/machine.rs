@@ -111,8 +111,8 @@ const COMMON: Machine = Machine {
 };
 
 impl Machine {
-    /// A100 SXM4 80 GB. NVIDIA A100 data sheet (memory, tensor cores) and white paper (multiprocessors, boost
-    /// clock, 5120 bytes a clock from the second cache).
+    /// A100 SXM4 80 GB. NVIDIA A100 data sheet (memory, tensor cores) and white paper
+    /// (multiprocessors, boost clock, 5120 bytes a clock from the second cache).
     pub const A100: Machine = Machine {
         name: "A100",
         sm_count: 108,
