@@ -1,66 +1,159 @@
-//! Instruction families: each file of `tests/ptx` stores results and says beside each what it is.
+//! Instruction forms: each file of `tests/ptx` stores results and says beside each what it is.
+//!
+//! A file is one entry, `test`, with one parameter: the address of a buffer of zeros. What follows
+//! a store is what its word must hold afterwards:
+//!
+//! - `// = 0x3c00`: exactly that. A list has one value for each thread, 8 bytes apart.
+//! - `// ~ 0.5 rel 2^-11`: that, but for the error that the specification allows: so many units in
+//!   the last place (`2ulp`), relative (`rel`) or absolute (`abs`), and one rounding.
+//!
+//! A line `// launch: grid 2 block 64` says what to launch; without it blocks of 1 and of 32
+//! threads run, which all store the same. See the folder's README.
 
+use crate::expectation::{Expectation, expectations};
 use crate::run::{device, launch, line, text};
-use kiln_sim::Module;
+use kiln_sim::{Launch, Module};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
-/// A store's offset, its bytes and the value after `// =`.
-fn expectation(line: &str) -> Option<(usize, usize, u64)> {
-    let (code, want) = line.split_once("// = ")?;
-    let want = want.trim();
-    let want = match want.strip_prefix("0x") {
-        Some(hex) => u64::from_str_radix(hex, 16),
-        None => want.parse(),
-    };
-    let offset = code.split_once("[%out+")?.1.split_once(']')?.0;
-    let bytes = match code.split('.').nth(2)?.split_whitespace().next()? {
-        "u16" => 2,
-        "u32" | "f32" => 4,
-        _ => 8,
-    };
-    Some((offset.parse().unwrap(), bytes, want.unwrap()))
+/// Bytes of a file's buffer.
+const OUT_BYTES: usize = 1 << 16;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ptx")
 }
 
-#[track_caller]
-fn check(stem: &str) {
-    let source = text(&format!("ptx/{stem}.ptx"));
-    let module = Module::load(&source).unwrap_or_else(|error| panic!("{stem}: {error}"));
-    let kernel = module.kernel(stem).unwrap();
-    let mut failures = Vec::new();
-    let mut checked = 0;
-    for threads in [1, 32] {
-        let device = device();
-        let out = device.alloc(16384).unwrap();
-        launch(&device, &kernel, line(1, threads), &[out]);
-        let mut previous = "";
-        for (index, line) in source.lines().enumerate() {
-            if let Some((offset, bytes, want)) = expectation(line) {
-                let mut got = [0; 8];
-                device.read(out + offset as u64, &mut got[..bytes]).unwrap();
-                let got = u64::from_le_bytes(got);
-                checked += 1;
-                if got != want {
-                    failures.push(format!(
-                        "{stem}.ptx:{}:{previous}: {got:#x}, not {want:#x}",
-                        index + 1
-                    ));
-                }
-            }
-            previous = line;
+/// The entries of a directory, in order.
+fn entries(path: &Path) -> Vec<PathBuf> {
+    let mut entries: Vec<PathBuf> =
+        std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect();
+    entries.sort();
+    entries
+}
+
+/// The files, as `opcode/form`, and their text.
+fn files() -> Vec<(String, String)> {
+    let mut files = Vec::new();
+    for opcode in entries(&folder()).iter().filter(|path| path.is_dir()) {
+        for path in
+            entries(opcode).iter().filter(|path| path.extension().is_some_and(|e| e == "ptx"))
+        {
+            let stem = path.with_extension("");
+            let name = stem.strip_prefix(folder()).unwrap().to_str().unwrap().to_string();
+            let source = text(&format!("ptx/{name}.ptx"));
+            files.push((name, source));
         }
     }
-    assert!(failures.is_empty(), "{}", failures.join("\n"));
-    assert!(checked > 0, "{stem} checks nothing");
+    files
 }
 
-macro_rules! families {
-    ($($stem:ident),*) => {$(
-        #[test]
-        fn $stem() {
-            check(stringify!($stem));
+/// What the line `// launch:` asks for.
+fn launches(source: &str) -> Vec<Launch> {
+    let Some(asked) = source.lines().find_map(|line| line.strip_prefix("// launch: ")) else {
+        return vec![line(1, 1), line(1, 32)];
+    };
+    let mut shape = line(1, 1);
+    let words: Vec<&str> = asked.split_whitespace().collect();
+    for pair in words.chunks(2) {
+        let count: u32 = pair[1].parse().unwrap();
+        match pair[0] {
+            "grid" => shape.grid[0] = count,
+            "block" => shape.block[0] = count,
+            "shared" => shape.shared_bytes = count,
+            other => panic!("a launch has no `{other}`"),
         }
-    )*};
+    }
+    vec![shape]
 }
 
-families!(
-    pairs, eight, atomic, bits, carry, control, memory, compare, convert, float, half, integer
-);
+/// The lines of a file that hold something else than they say.
+fn failures(name: &str, source: &str) -> Vec<String> {
+    let expectations = expectations(name, source);
+    if expectations.is_empty() {
+        return vec![format!("{name}.ptx: says nothing of what it stores")];
+    }
+    let module = match Module::load(source) {
+        Ok(module) => module,
+        Err(error) => return vec![format!("{name}.ptx: {error}")],
+    };
+    let kernel = module.kernel("test").unwrap();
+    let mut failures = Vec::new();
+    for shape in launches(source) {
+        let device = device();
+        let out = device.alloc(OUT_BYTES as u64).unwrap();
+        device.write(out, &[0; OUT_BYTES]).unwrap();
+        launch(&device, &kernel, shape, &[out]);
+        let mut bytes = vec![0; OUT_BYTES];
+        device.read(out, &mut bytes).unwrap();
+        let threads = u64::from(shape.grid[0]) * u64::from(shape.block[0]);
+        let wrong = |expectation: &Expectation| expectation.check(&bytes, threads);
+        failures.extend(expectations.iter().filter_map(wrong));
+    }
+    failures
+}
+
+#[test]
+fn every_store_holds_what_its_file_says() {
+    let failures: Vec<String> =
+        files().iter().flat_map(|(name, source)| failures(name, source)).collect();
+    assert!(failures.is_empty(), "{}\n{} in all", failures.join("\n"), failures.len());
+}
+
+/// The words of the instructions of all files, by opcode: `add` to `f16`, `rn`, ..
+fn words_tested() -> BTreeMap<String, BTreeSet<String>> {
+    let mut tested: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (_, source) in files() {
+        let lines = source.lines().map(|line| line.split("//").next().unwrap_or_default());
+        for statement in lines.flat_map(|line| line.split(['{', '}', ';'])) {
+            let mut words = statement.split_whitespace().skip_while(|word| word.starts_with('@'));
+            let mut parts = words.next().unwrap_or_default().split('.');
+            let opcode = parts.next().unwrap_or_default().to_string();
+            tested.entry(opcode).or_default().extend(parts.map(str::to_string));
+        }
+    }
+    tested
+}
+
+/// Every text between quotes in the decoder that can be an opcode or a modifier.
+fn words_decoded(path: &Path) -> BTreeSet<String> {
+    let source = std::fs::read_to_string(path).unwrap();
+    let code: String = source
+        .lines()
+        .filter(|line| !line.contains("error(") && !line.trim().starts_with("//"))
+        .collect();
+    let word = |text: &&str| {
+        !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "_:".contains(c))
+    };
+    code.split('"').skip(1).step_by(2).filter(word).map(str::to_string).collect()
+}
+
+/// Words of the decoder that are no modifiers, or that no file can use.
+const EXEMPT: [&str; 0] = [];
+
+#[test]
+fn every_word_of_the_decoder_is_tested() {
+    let tested = words_tested();
+    let all: BTreeSet<&String> = tested.keys().chain(tested.values().flatten()).collect();
+    let decoder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/decode");
+    let mut missing = Vec::new();
+    for path in entries(&decoder) {
+        let words = words_decoded(&path);
+        let untested = words.iter().filter(|word| !all.contains(word));
+        let untested = untested.filter(|word| !EXEMPT.contains(&word.as_str()));
+        missing.extend(untested.map(|word| format!("{}: {word}", path.display())));
+    }
+    assert!(missing.is_empty(), "no file of tests/ptx uses\n{}", missing.join("\n"));
+}
+
+#[test]
+fn every_file_uses_the_opcode_of_its_folder() {
+    for (name, source) in files() {
+        let opcode = name.split_once('/').unwrap().0;
+        let used = source.lines().any(|line| {
+            let code = line.split("//").next().unwrap_or_default();
+            code.split_whitespace()
+                .any(|word| word.trim_end_matches(';').split('.').next() == Some(opcode))
+        });
+        assert!(used, "{name}.ptx has no `{opcode}`");
+    }
+}

@@ -9,6 +9,7 @@ mod counters;
 mod device;
 mod errors;
 mod exchange;
+mod expectation;
 
 mod instructions;
 mod matrix;
