@@ -67,6 +67,8 @@ class Machine:
         return literal(text, ty)
 
     def move(self, form, target, source):
+        if not form.types:
+            raise Unknown(form)
         bits = integers.bits_of(form.types[0]) if form.types[0] != "pred" else 1
         if source.startswith("{"):
             parts = [self.value(part, None) for part in split(source[1:-1])]
@@ -117,7 +119,7 @@ def statements(line):
 
 def run(machine, statement):
     match = re.match(r"^([a-z][\w.:]*)\s+(.*)$", statement)
-    if not match or match[1].startswith(("st", "ret", "ld")):
+    if not match or match[1].startswith(("st.", "red.")):
         return
     form, operands = Form(match[1]), split(match[2])
     try:
@@ -141,6 +143,15 @@ def expectation(machine, line):
     return f"// = 0x{value & integers.mask(bits):0{bits // 4}x}"
 
 
+def says(line, want):
+    """Whether a line already says this; a value may be written in any base."""
+    have = line.split("// ")[-1]
+    numbers = [re.fullmatch(r"= (\w+)", text) for text in (have, want[3:])]
+    if all(numbers):
+        return int(numbers[0][1], 0) == int(numbers[1][1], 0)
+    return have == want[3:]
+
+
 def process(path, write):
     """The number of expectations that were computed, and the lines that say another."""
     lines = path.read_text().splitlines()
@@ -154,7 +165,7 @@ def process(path, write):
             continue
         computed += 1
         code = line.split("//")[0].rstrip()
-        if line != f"{code} {want}":
+        if not says(line, want):
             wrong.append(f"{path}:{index + 1}: {want}")
             lines[index] = f"{code} {want}"
     if write and wrong:
