@@ -200,8 +200,7 @@ impl Decoder<'_> {
                     "shared::cluster",
                     "mbarrier_init",
                 ];
-                const STEMS: [&str; 4] =
-                    ["async::", "tensormap::", "sync_restrict::", "op_restrict::"];
+                const STEMS: [&str; 3] = ["async::", "tensormap::", "sync_restrict::"];
                 m.take_while(|text| {
                     WORDS.contains(&text) || STEMS.iter().any(|stem| text.starts_with(stem))
                 });
