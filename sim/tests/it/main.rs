@@ -18,4 +18,5 @@ mod pointwise;
 mod products;
 mod properties;
 mod run;
+mod tiles;
 mod warpgroup;
