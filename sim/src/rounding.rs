@@ -180,8 +180,8 @@ pub(crate) fn mul_double<M: Mode>(a: f64, b: f64) -> f64 {
     step_double::<M>(product, product_error(a, b, product))
 }
 
-/// A value with the sign of `a * b + c - nearest`, for a product that is neither tiny nor beyond the
-/// range; by Boldo and Muller, "Exact and approximated error of the FMA" (2011).
+/// A value with the sign of `a * b + c - nearest`, for a product neither tiny nor beyond the range:
+/// Boldo and Muller, "Exact and approximated error of the FMA" (2011).
 #[inline(always)]
 fn sum_error(a: f64, b: f64, c: f64, nearest: f64) -> f64 {
     let (high, low) = (a * b, a.mul_add(b, -(a * b)));

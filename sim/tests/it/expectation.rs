@@ -1,6 +1,54 @@
-//! What the comment after a store says that it holds: see `instructions`.
+//! The instruction files, what they launch and what their stores must hold: see their README.
 
 use half::{bf16, f16};
+use std::path::{Path, PathBuf};
+
+/// Bytes of the buffer that a file's entry gets; zeros.
+pub const OUT_BYTES: usize = 1 << 16;
+
+/// The entries of a directory, in order.
+pub fn entries(path: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+    let mut entries: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    entries.sort();
+    entries
+}
+
+/// The files of the folder `ptx`, as `opcode/form`, and their text.
+pub fn files(ptx: &Path) -> Vec<(String, String)> {
+    let mut files = Vec::new();
+    for path in entries(ptx).iter().filter(|path| path.is_dir()).flat_map(|path| entries(path)) {
+        if path.extension().is_some_and(|extension| extension == "ptx") {
+            let name = path.with_extension("").strip_prefix(ptx).unwrap().to_string_lossy().into();
+            files.push((name, std::fs::read_to_string(&path).unwrap()));
+        }
+    }
+    files
+}
+
+/// What to launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    pub grid: u32,
+    pub block: u32,
+}
+
+/// What the line `// launch:` asks for; without it, blocks of 1 and of 32 threads.
+pub fn shapes(name: &str, source: &str) -> Vec<Shape> {
+    let Some(asked) = source.lines().find_map(|line| line.strip_prefix("// launch: ")) else {
+        return vec![Shape { grid: 1, block: 1 }, Shape { grid: 1, block: 32 }];
+    };
+    let mut shape = Shape { grid: 1, block: 1 };
+    let words: Vec<&str> = asked.split_whitespace().collect();
+    for pair in words.chunks(2) {
+        match (pair[0], pair[1].parse()) {
+            ("grid", Ok(count)) => shape.grid = count,
+            ("block", Ok(count)) => shape.block = count,
+            _ => panic!("{name}.ptx: launch: {asked}"),
+        }
+    }
+    vec![shape]
+}
 
 /// How far a value may be off.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -98,8 +146,9 @@ fn expectation(line: &str, previous: &str, place: &str) -> Option<Expectation> {
 }
 
 impl Expectation {
-    /// What is wrong with the bytes that a launch of so many threads left, if anything is.
-    pub fn check(&self, bytes: &[u8], threads: u64) -> Option<String> {
+    /// What is wrong with the bytes that a launch left, if anything is.
+    pub fn check(&self, bytes: &[u8], shape: Shape) -> Option<String> {
+        let threads = shape.grid * shape.block;
         let at = |index: usize| {
             let mut word = [0; 8];
             let start = self.offset + index * THREAD_BYTES;
@@ -108,7 +157,7 @@ impl Expectation {
         };
         match &self.want {
             Want::Near { value, bound, brain } => self.distance(at(0), *value, *bound, *brain),
-            Want::Exact(list) if list.len() == 1 || list.len() as u64 == threads => {
+            Want::Exact(list) if list.len() == 1 || list.len() as u32 == threads => {
                 let mask = u64::MAX >> (64 - 8 * self.bytes);
                 list.iter().enumerate().find(|&(thread, want)| at(thread) != want & mask).map(
                     |(thread, want)| {
@@ -155,14 +204,20 @@ fn wrong_values_are_found() {
     bytes[8..12].copy_from_slice(&f32::from_bits(1.5_f32.to_bits() + 2).to_le_bytes());
     bytes[16] = 1;
     bytes[24..28].fill(0xff);
-    let wrong: Vec<Option<String>> = found.iter().map(|e| e.check(&bytes, 3)).collect();
+    let wrong: Vec<Option<String>> =
+        found.iter().map(|e| e.check(&bytes, Shape { grid: 1, block: 3 })).collect();
     let said = |text: &str| Some(text.to_string());
     assert_eq!(wrong[0], said("add/s32.ptx:2: mov.b32 %r0, 5;: thread 0: 0x5, not 0x6"));
     assert!(wrong[1].as_ref().unwrap().starts_with("add/s32.ptx:4: ex2.approx.f32 %f0, %f1;: 1.5"));
     assert!(wrong[2].as_ref().unwrap().ends_with("thread 2: 0x0, not 0x2"));
-    assert!(found[2].check(&bytes, 2).unwrap().ends_with("3 values for 2 threads"));
+    assert!(
+        found[2]
+            .check(&bytes, Shape { grid: 2, block: 1 })
+            .unwrap()
+            .ends_with("3 values for 2 threads")
+    );
     bytes[8..12].copy_from_slice(&f32::from_bits(1.5_f32.to_bits() + 1).to_le_bytes());
     bytes[32] = 2;
-    assert_eq!(found[1].check(&bytes, 3), None);
-    assert_eq!(found[2].check(&bytes, 3), None);
+    assert_eq!(found[1].check(&bytes, Shape { grid: 3, block: 1 }), None);
+    assert_eq!(found[2].check(&bytes, Shape { grid: 3, block: 1 }), None);
 }

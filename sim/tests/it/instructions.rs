@@ -1,69 +1,13 @@
 //! Instruction forms: each file of `tests/ptx` stores results and says beside each what it is.
-//!
-//! A file is one entry, `test`, with one parameter: the address of a buffer of zeros. What follows
-//! a store is what its word must hold afterwards:
-//!
-//! - `// = 0x3c00`: exactly that. A list has one value for each thread, 8 bytes apart.
-//! - `// ~ 0.5 rel 2^-11`: that, but for the error that the specification allows: so many units in
-//!   the last place (`2ulp`), relative (`rel`) or absolute (`abs`), and one rounding.
-//!
-//! A line `// launch: grid 2 block 64` says what to launch; without it blocks of 1 and of 32
-//! threads run, which all store the same. See the folder's README.
 
-use crate::expectation::{Expectation, expectations};
-use crate::run::{device, launch, line, text};
-use kiln_sim::{Launch, Module};
+use crate::expectation::{Expectation, OUT_BYTES, entries, expectations, files, shapes};
+use crate::run::{device, launch, line};
+use kiln_sim::Module;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Bytes of a file's buffer.
-const OUT_BYTES: usize = 1 << 16;
-
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ptx")
-}
-
-/// The entries of a directory, in order.
-fn entries(path: &Path) -> Vec<PathBuf> {
-    let mut entries: Vec<PathBuf> =
-        std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect();
-    entries.sort();
-    entries
-}
-
-/// The files, as `opcode/form`, and their text.
-fn files() -> Vec<(String, String)> {
-    let mut files = Vec::new();
-    for opcode in entries(&folder()).iter().filter(|path| path.is_dir()) {
-        for path in
-            entries(opcode).iter().filter(|path| path.extension().is_some_and(|e| e == "ptx"))
-        {
-            let stem = path.with_extension("");
-            let name = stem.strip_prefix(folder()).unwrap().to_str().unwrap().to_string();
-            let source = text(&format!("ptx/{name}.ptx"));
-            files.push((name, source));
-        }
-    }
-    files
-}
-
-/// What the line `// launch:` asks for.
-fn launches(source: &str) -> Vec<Launch> {
-    let Some(asked) = source.lines().find_map(|line| line.strip_prefix("// launch: ")) else {
-        return vec![line(1, 1), line(1, 32)];
-    };
-    let mut shape = line(1, 1);
-    let words: Vec<&str> = asked.split_whitespace().collect();
-    for pair in words.chunks(2) {
-        let count: u32 = pair[1].parse().unwrap();
-        match pair[0] {
-            "grid" => shape.grid[0] = count,
-            "block" => shape.block[0] = count,
-            "shared" => shape.shared_bytes = count,
-            other => panic!("a launch has no `{other}`"),
-        }
-    }
-    vec![shape]
 }
 
 /// The lines of a file that hold something else than they say.
@@ -78,15 +22,14 @@ fn failures(name: &str, source: &str) -> Vec<String> {
     };
     let kernel = module.kernel("test").unwrap();
     let mut failures = Vec::new();
-    for shape in launches(source) {
+    for shape in shapes(name, source) {
         let device = device();
         let out = device.alloc(OUT_BYTES as u64).unwrap();
         device.write(out, &[0; OUT_BYTES]).unwrap();
-        launch(&device, &kernel, shape, &[out]);
+        launch(&device, &kernel, line(shape.grid, shape.block), &[out]);
         let mut bytes = vec![0; OUT_BYTES];
         device.read(out, &mut bytes).unwrap();
-        let threads = u64::from(shape.grid[0]) * u64::from(shape.block[0]);
-        let wrong = |expectation: &Expectation| expectation.check(&bytes, threads);
+        let wrong = |expectation: &Expectation| expectation.check(&bytes, shape);
         failures.extend(expectations.iter().filter_map(wrong));
     }
     failures
@@ -95,7 +38,7 @@ fn failures(name: &str, source: &str) -> Vec<String> {
 #[test]
 fn every_store_holds_what_its_file_says() {
     let failures: Vec<String> =
-        files().iter().flat_map(|(name, source)| failures(name, source)).collect();
+        files(&folder()).iter().flat_map(|(name, source)| failures(name, source)).collect();
     assert!(failures.is_empty(), "{}\n{} in all", failures.join("\n"), failures.len());
 }
 
@@ -107,7 +50,7 @@ fn in_word(c: char) -> bool {
 /// The words of all files' instructions: opcodes, modifiers, names.
 fn words_tested() -> BTreeSet<String> {
     let mut words = BTreeSet::new();
-    for (_, source) in files() {
+    for (_, source) in files(&folder()) {
         let code = source.lines().map(|line| line.split("//").next().unwrap_or_default());
         words.extend(code.flat_map(|line| line.split(|c| !in_word(c)).map(str::to_string)));
     }
@@ -146,7 +89,7 @@ fn every_opcode_has_a_folder_of_files_that_use_it() {
     let mut opcodes = words_decoded(&dispatch);
     // A modifier that tells two forms of one opcode apart.
     opcodes.remove("async");
-    let files = files();
+    let files = files(&folder());
     let uses = |source: &str, opcode: &str| {
         let code = source.lines().map(|line| line.split("//").next().unwrap_or_default());
         code.flat_map(str::split_whitespace)

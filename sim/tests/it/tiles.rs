@@ -9,8 +9,8 @@ use kiln_sim::{
 /// Bytes of shared memory, and of what a kernel copies out of it or into it.
 const BOX_BYTES: usize = 4096;
 
-/// A kernel for tensors of a rank. `load` brings the box at the coordinates `x` to `out`, as it lies
-/// in shared memory; `store` and `reduce` bring `out` to the box.
+/// A kernel for tensors of a rank. `load` brings the box at the coordinates `x` to `out`, as it
+/// lies in shared memory; `store` and the reductions bring `out` to the box.
 fn kernel(rank: usize, direction: &str) -> Kernel {
     let at: Vec<String> = (0..rank).map(|axis| format!("%x{axis}")).collect();
     let at = at.join(", ");

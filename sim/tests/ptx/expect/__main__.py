@@ -182,8 +182,10 @@ def main():
         computed += count
         wrong += lines
         stores += len(re.findall(r"// [=~]", path.read_text()))
-    print("\n".join(wrong if not write else []), end="\n" if wrong and not write else "")
-    print(f"{computed} of {stores} expectations computed, {len(wrong)} {'written' if write else 'differ'}")
+    if not write:
+        print(*wrong, sep="\n", end="\n" * bool(wrong))
+    done = "written" if write else "differ"
+    print(f"{computed} of {stores} expectations computed, {len(wrong)} {done}")
     sys.exit(bool(wrong) and not write)
 
 

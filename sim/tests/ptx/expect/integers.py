@@ -39,19 +39,19 @@ def quotient(a, b):
 def arithmetic(form, operands, flags):
     """`flags["carry"]` is the condition code's carry."""
     ty, bits = form.types[0], bits_of(form.types[0])
-    a, *rest = [read(value, ty) for value in operands]
-    b = rest[0] if rest else 0
-    c = read(operands[2], "u" + str(2 * bits)) if form.has("wide") and len(rest) > 1 else (
-        rest[1] if len(rest) > 1 else 0
-    )
+    a, b, c = ([read(value, ty) for value in operands] + [0, 0])[:3]
     op = form.opcode
+    if op == "mad" and form.has("wide"):
+        return a * b + operands[2]
     if op in ("mul", "mad", "madc"):
         product = a * b
         if form.has("hi"):
             product >>= bits
         if op == "mul":
             return product
-        return with_carry(form, product & mask(bits), c, flags, bits) if form.carries else product + c
+        if form.carries:
+            return with_carry(form, product & mask(bits), c, flags, bits)
+        return product + c
     if op in ("mul24", "mad24"):
         narrow = lambda value: signed(value, 24) if ty == "s32" else value & mask(24)
         product = narrow(a) * narrow(b)
