@@ -3,15 +3,18 @@
 mod attention;
 mod blocks;
 mod checks;
+mod clusters;
 mod command;
+mod cooperative;
 mod copies;
 mod counters;
 mod device;
 mod errors;
 mod exchange;
 mod expectation;
-
+mod headers;
 mod instructions;
+mod lstm;
 mod matrix;
 mod misuse;
 mod pointwise;
