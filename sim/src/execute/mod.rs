@@ -16,6 +16,7 @@ mod unit;
 mod warpgroup;
 
 pub(crate) use aim::{Aim, Attempt, Place, addresses, resolve};
+pub(crate) use exchange::sources;
 
 use crate::block::BlockState;
 use crate::error::ErrorKind;

@@ -12,8 +12,10 @@ use super::tracked::{Role, Tracked};
 use super::traits::Moves;
 use super::{At, Watch};
 use crate::block::BlockState;
+use crate::execute::sources;
 use crate::launch::Context;
 use crate::op::Kind;
+use crate::registers::LANES;
 use crate::warp::Warp;
 
 /// The op of a register that was never written.
@@ -46,6 +48,12 @@ impl Poison {
             .map(|unwritten| Poison { lanes: lanes(unwritten), ..Poison::NONE })
             .collect()
     }
+}
+
+/// The lanes that others of a shuffle read.
+fn taken(from: [usize; LANES], active: u32) -> u32 {
+    let others = from.iter().enumerate().filter(|&(lane, &from)| from != lane);
+    others.filter(|&(lane, _)| active >> lane & 1 != 0).fold(0, |all, (_, from)| all | 1 << from)
 }
 
 impl Watch {
@@ -91,6 +99,9 @@ impl Watch {
             if moves == Moves::Select && position < 2 {
                 let chosen = warp.registers.predicate(op.c);
                 held.lanes &= if position == 0 { chosen } else { !chosen };
+            }
+            if let (Kind::Shuffle(mode), 0) = (op.kind, position) {
+                held.lanes &= taken(sources(warp, cx, op, mode).0, at.active);
             }
             // What a vector load brought goes back to memory as it came.
             if held.lanes == 0 || store && position > 0 && held.from != NEVER {

@@ -262,7 +262,7 @@ fn operand(text: &str, kind: Kind, position: u16) -> String {
         Kind::Load(access) => usize::from(access.count),
         _ => 1,
     };
-    let cut = |c: char| matches!(c, ',' | '{' | '}' | '|');
+    let cut = |c: char| matches!(c, ',' | '{' | '}');
     let names = operands.split(cut).map(str::trim).filter(|name| !name.is_empty());
     let name = names.skip(skipped).nth(position.into()).unwrap_or("a register");
     let name = name.trim_matches(['[', ']', '!', ' ']);
