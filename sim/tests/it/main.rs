@@ -2,6 +2,7 @@
 
 mod attention;
 mod blocks;
+mod cases;
 mod checks;
 mod clusters;
 mod command;
