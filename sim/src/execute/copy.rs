@@ -185,6 +185,9 @@ pub(super) fn advance(
             let at = (rank, arrival.at[lane].into());
             let changed = change(block, lane, at, |state| state.arrive(1, false));
             changed.map_err(|f| fault(f, arrival.pc))?;
+            if let Some(shadow) = &mut block.shadow {
+                shadow.copy_arrived(warp.index as usize, lane, arrival.pc, at.1);
+            }
         }
     }
     pending.retain(|item| matches!(item, Pending::Copy(copy) if copy.mask != 0 && !exited));

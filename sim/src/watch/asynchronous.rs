@@ -28,7 +28,7 @@ pub(crate) enum Group {
 pub(crate) struct InFlight {
     pub lane: usize,
     pub pc: u32,
-    at: u64,
+    pub at: u64,
     bytes: u32,
     group: Group,
 }
@@ -57,7 +57,7 @@ impl BlockShadow {
         group: Group,
         out: &mut Vec<Conflict>,
     ) {
-        self.shared.store(&self.clocks, target, by, out);
+        self.store(target, by, out);
         self.shared.set_written(target, false);
         for lane in target.each() {
             let (at, bytes) = (target.offsets[lane], target.bytes);
@@ -87,6 +87,16 @@ impl BlockShadow {
         });
     }
 
+    /// `cp.async.mbarrier.arrive`: a lane's copies are told of by a barrier in shared memory.
+    pub fn copy_handed(&mut self, warp: usize, lane: usize, barrier: u64) {
+        let list = &mut self.warps[warp].copies.list;
+        for copy in list.iter_mut().filter(|copy| copy.lane == lane) {
+            if !matches!(copy.group, Group::Barrier(_)) {
+                copy.group = Group::Barrier(barrier);
+            }
+        }
+    }
+
     /// The copies that a barrier in shared memory counts have arrived: it releases them.
     pub fn copy_completed(&mut self, barrier: u64) {
         for warp in 0..self.warps.len() {
@@ -97,6 +107,13 @@ impl BlockShadow {
                 self.phase_arrived(warp, lane, pc, barrier);
             }
         }
+    }
+
+    /// A lane's copies that a barrier was to be told of have landed: it arrives.
+    pub fn copy_arrived(&mut self, warp: usize, lane: usize, pc: u32, barrier: u64) {
+        let group = Group::Barrier(barrier);
+        self.finish(warp, |copy| copy.lane == lane && copy.group == group);
+        self.phase_arrived(warp, lane as u32, pc, barrier);
     }
 
     fn finish(&mut self, warp: usize, done: impl Fn(&InFlight) -> bool) {
@@ -127,10 +144,13 @@ impl BlockShadow {
         self.sync.strong(&mut self.clocks, fenced, access);
     }
 
-    /// A copy that lanes of a warp leave behind when they exit.
+    /// A copy that lanes of a warp leave behind when they exit; those that a barrier tells of may
+    /// be waited for by others.
     pub fn copy_leaked(&self, warp: usize, lanes: u32) -> Option<InFlight> {
-        let mut copies = self.warps[warp].copies.list.iter();
-        copies.find(|copy| lanes >> copy.lane & 1 != 0).copied()
+        let leaks = |copy: &&InFlight| {
+            lanes >> copy.lane & 1 != 0 && !matches!(copy.group, Group::Barrier(_))
+        };
+        self.warps[warp].copies.list.iter().find(leaks).copied()
     }
 }
 

@@ -8,7 +8,8 @@
 pub struct Checks {
     /// Reads of registers, shared, global and local memory that nobody wrote.
     pub uninitialised: bool,
-    /// Unordered accesses to shared memory, of which one writes.
+    /// Unordered accesses to shared memory, of which one writes, by threads and by asynchronous
+    /// copies.
     pub shared_races: bool,
     /// Unordered accesses to global memory, of which one writes.
     pub global_races: bool,

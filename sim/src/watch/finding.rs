@@ -22,6 +22,8 @@ pub enum FindingKind {
     GlobalRace,
     /// Threads of one warp touch memory, one of them writes, nothing orders them.
     WarpRace,
+    /// A bulk copy reads what threads stored, and no `fence.proxy.async` stands between.
+    MissingProxyFence,
     /// Threads wait for each other at different places.
     DivergentBarrier,
     /// Threads arrive at one barrier with different counts.
@@ -41,6 +43,7 @@ impl FindingKind {
             FindingKind::SharedRace => "race in shared memory",
             FindingKind::GlobalRace => "race in global memory",
             FindingKind::WarpRace => "race within a warp",
+            FindingKind::MissingProxyFence => "missing proxy fence",
             FindingKind::DivergentBarrier => "divergent barrier",
             FindingKind::BarrierMismatch => "mismatched barrier",
             FindingKind::LeakedCopy => "leaked asynchronous copy",

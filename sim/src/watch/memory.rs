@@ -7,7 +7,7 @@ use super::registers::{NEVER, Poison};
 use super::report::Reporter;
 use super::shadow::BlockShadow;
 use super::shared::{Actor, Conflict};
-use super::sync::{Strong, Touch};
+use super::sync::{Missing, Strong, Touch};
 use super::tracked::Role;
 use super::traits::{Order, Scope};
 use super::{At, Watch};
@@ -120,14 +120,29 @@ impl Watch {
                 _ => counting.global(part, scene.touch != Touch::Read),
             }
         }
-        if self.checks.uninitialised {
-            if scene.touch != Touch::Write {
-                self.unwritten(shadow, scene, area, lanes);
-            }
-            if scene.touch != Touch::Read {
-                written(shadow, scene, area, lanes);
-            }
+        self.check(shadow, scene, area, lanes);
+    }
+
+    /// Checks what lanes do in one area.
+    pub(super) fn check(
+        &mut self,
+        shadow: &mut BlockShadow,
+        scene: &Scene<'_, '_>,
+        area: u64,
+        lanes: &Lanes,
+    ) {
+        if self.checks.uninitialised && scene.touch != Touch::Write {
+            self.unwritten(shadow, scene, area, lanes);
         }
+        self.order(shadow, scene, area, lanes);
+        // Races take every store for one of values.
+        if self.checks.uninitialised && scene.touch != Touch::Read {
+            written(shadow, scene, area, lanes);
+        }
+    }
+
+    /// What orders an access, and what does not.
+    fn order(&mut self, shadow: &mut BlockShadow, scene: &Scene<'_, '_>, area: u64, lanes: &Lanes) {
         let wanted = match area {
             SHARED => self.checks.shared_races,
             LOCAL => false,
@@ -159,7 +174,7 @@ impl Watch {
         let (clocks, writes) = (&shadow.clocks, scene.touch != Touch::Read);
         if area == SHARED {
             match writes {
-                true => shadow.shared.store(clocks, &lanes, by, &mut conflicts),
+                true => shadow.store(&lanes, by, &mut conflicts),
                 false => shadow.shared.load(clocks, &lanes, by, &mut conflicts),
             }
         } else {
@@ -182,22 +197,25 @@ impl Watch {
         conflicts: Vec<Conflict>,
     ) {
         let (clocks, warp) = (&shadow.clocks, scene.warp.index as usize);
-        for Conflict { lane, at, earlier } in conflicts {
+        for Conflict { lane, at, earlier, copies } in conflicts {
             let stored = matches!(scene.cx.program.ops[earlier.pc as usize].kind, Kind::Store(_));
             if stored && scene.touch == Touch::Write && holds(scene, area, lanes, lane) {
                 continue;
             }
             let same_warp = earlier.block == clocks.block && earlier.warp as usize == warp;
             let kind = match (same_warp, area) {
-                (true, _) => FindingKind::WarpRace,
+                (true, _) if !copies => FindingKind::WarpRace,
                 (_, SHARED) => FindingKind::SharedRace,
                 _ => FindingKind::GlobalRace,
             };
-            let missing = (earlier.block != clocks.block).then(|| {
-                let own = [&shadow.warps[warp].fenced];
-                let all = shadow.warps.iter().map(|warp| &warp.fenced);
-                self.sync.missing(own.into_iter().chain(all), &earlier)
-            });
+            let missing = match earlier.block != clocks.block {
+                true => {
+                    let own = [&shadow.warps[warp].fenced];
+                    let all = shadow.warps.iter().map(|warp| &warp.fenced);
+                    Some(self.sync.missing(own.into_iter().chain(all), &earlier))
+                }
+                false => copies.then_some(Missing::Wait(earlier.pc)),
+            };
             let reporter = Reporter::new(scene.cx, scene.block);
             let me = (scene.at.pc, warp, lane);
             let make = || reporter.race(kind, (area, at), &earlier, me, missing);

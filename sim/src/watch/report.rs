@@ -11,6 +11,7 @@ use crate::error::Place;
 use crate::launch::Context;
 use crate::op::Kind;
 use crate::registers::LANES;
+use crate::unit::Unit;
 
 /// A warp and a lane.
 type Who = (usize, usize);
@@ -48,6 +49,9 @@ impl<'a, 'b> Reporter<'a, 'b> {
             Kind::Atomic(atomic) => format!("atomic of {} bytes", atomic.ty.bytes()),
             Kind::Barrier(_) => "arrival".to_string(),
             Kind::Branch | Kind::BranchIndexed => "branch".to_string(),
+            Kind::Unit(Unit::Bulk(_)) => "bulk copy".to_string(),
+            Kind::Unit(Unit::Copy(bytes)) => format!("copy of {bytes} bytes"),
+            Kind::Exit => "exit".to_string(),
             _ => "use".to_string(),
         }
     }
@@ -101,7 +105,7 @@ impl<'a, 'b> Reporter<'a, 'b> {
             Site { what: self.what(earlier.pc), place: self.place(index, before, earlier.pc) };
         let second = self.here((warp, lane), pc);
         let remedy = match (kind, missing) {
-            (_, Some(missing)) => self.between_blocks(missing),
+            (_, Some(missing)) => self.lacks(missing),
             (FindingKind::WarpRace, None) if earlier.epoch == 0 => {
                 "the lanes of one store disagree: let one lane store, or use an atomic".to_string()
             }
@@ -150,8 +154,12 @@ impl<'a, 'b> Reporter<'a, 'b> {
         }
     }
 
-    fn between_blocks(&self, missing: Missing) -> String {
+    fn lacks(&self, missing: Missing) -> String {
         match missing {
+            Missing::Wait(pc) => {
+                let op = self.named(pc);
+                format!("{op} reads until a cp.async.bulk.wait_group.read: one would order them")
+            }
             Missing::Release(pc) => {
                 let op = self.named(pc);
                 format!("a release on {op}, or a fence before it, would order them")
@@ -166,6 +174,33 @@ impl<'a, 'b> Reporter<'a, 'b> {
                     .to_string()
             }
         }
+    }
+
+    /// A bulk copy of what a thread stored, without a fence between their proxies.
+    pub fn unfenced(
+        &self,
+        at: u64,
+        writer: &Event,
+        (pc, warp, lane): (u32, usize, usize),
+    ) -> Finding {
+        let by = (writer.warp as usize, writer.lane as usize);
+        let place = self.place(self.block.index, by, writer.pc);
+        let sites = vec![Site { what: self.what(writer.pc), place }, self.here((warp, lane), pc)];
+        let line = self.line(writer.pc);
+        let remedy = format!(
+            "bulk copies see what threads store only behind a fence.proxy.async, which lacks after \
+             ptx line {line}"
+        );
+        let (kind, subject) = (FindingKind::MissingProxyFence, self.subject((SHARED, at)));
+        Finding { kind, subject, sites, remedy, count: 1 }
+    }
+
+    /// A copy that its thread exits without waiting for.
+    pub fn leaked(&self, at: u64, (pc, exit): (u32, u32), who: Who) -> Finding {
+        let sites = vec![self.here(who, pc), self.here(who, exit)];
+        let remedy = "the thread must wait for its copies: cp.async.wait_all before it exits";
+        let (kind, subject) = (FindingKind::LeakedCopy, self.subject((SHARED, at)));
+        Finding { kind, subject, sites, remedy: remedy.to_string(), count: 1 }
     }
 
     /// A load of bytes that nobody wrote.

@@ -2,6 +2,7 @@
 
 use super::Checks;
 use super::asynchronous::Copies;
+use super::bulk::BulkShadow;
 use super::clocks::Clocks;
 use super::global::StampCache;
 use super::registers::Poison;
@@ -35,6 +36,7 @@ pub(crate) struct BlockShadow {
     /// Order through shared memory.
     pub sync: Sync,
     pub arrivals: Vec<Option<Arrival>>,
+    pub bulk: BulkShadow,
 }
 
 impl BlockShadow {
@@ -68,6 +70,7 @@ impl BlockShadow {
             shared: SharedShadow::new(words, warps),
             sync: Sync::default(),
             arrivals: vec![None; 16],
+            bulk: BulkShadow::new(warps),
         }
     }
 

@@ -47,16 +47,20 @@ pub(crate) struct Traits {
     pub product: Option<(Operands, u64)>,
     pub order: Order,
     pub moves: Moves,
+    /// Whether it is a fence between threads and asynchronous copies.
+    pub proxy_fence: bool,
 }
 
 impl Traits {
     pub fn of(instruction: &Instruction, number: u32) -> Traits {
         let (opcode, modifiers) = (instruction.opcode.as_str(), &instruction.modifiers[..]);
+        let has = |name: &str| modifiers.iter().any(|modifier| modifier == name);
         Traits {
             instruction: number,
             class: InstructionClass::of(opcode, modifiers),
             product: product(opcode, modifiers),
             order: order(opcode, modifiers),
+            proxy_fence: opcode == "fence" && ["proxy", "async"].iter().all(|name| has(name)),
             moves: match opcode {
                 "mov" | "cvta" | "ld" => Moves::Copy,
                 "selp" => Moves::Select,

@@ -11,19 +11,12 @@ use super::sync::Touch;
 use super::traits::Order;
 use super::{At, Watch};
 use crate::block::BlockState;
-use crate::bulk::{Completion, End};
 use crate::execute::{Attempt, Place, addresses, resolve};
 use crate::launch::Context;
 use crate::op::Window;
 use crate::registers::{LANES, Slot};
 use crate::unit::{BarrierAction, Unit};
 use crate::warp::Warp;
-
-/// One lane's bytes.
-fn one(lane: usize, at: u64, bytes: u64) -> Lanes {
-    let (offsets, active) = ([at; LANES], 1 << lane);
-    Lanes { offsets, active, bytes: bytes as u32, run: false, uniform: false }
-}
 
 impl Watch {
     /// Before an op of a unit runs.
@@ -76,7 +69,7 @@ impl Watch {
     }
 
     /// A copy to shared memory was issued.
-    fn issued(
+    pub(super) fn issued(
         &mut self,
         shadow: &mut BlockShadow,
         scene: &Scene<'_, '_>,
@@ -117,11 +110,8 @@ impl Watch {
                 shadow.copy_waited(index, active, 0);
             }
             Unit::CopyArrive { .. } => {
-                // What waits for the barrier may read the copies.
-                shadow.copy_committed(index, active);
-                shadow.copy_waited(index, active, 0);
                 for (lane, barrier) in lanes.filter_map(|lane| Some((lane, own(slots[0], lane)?))) {
-                    shadow.phase_arrived(index, lane as u32, at.pc, barrier);
+                    shadow.copy_handed(index, lane, barrier);
                 }
             }
             Unit::Barrier(barrier) => match barrier.action {
@@ -145,42 +135,11 @@ impl Watch {
                 _ => {}
             },
             Unit::Bulk(_) | Unit::StoreAsync(_) => self.bulk_issued(shadow, warp, block, cx, at),
-            _ => {}
-        }
-    }
-
-    /// Bulk copies were issued: the last of the block's queue.
-    fn bulk_issued(
-        &mut self,
-        shadow: &mut BlockShadow,
-        warp: &Warp,
-        block: &BlockState,
-        cx: &Context<'_>,
-        at: At,
-    ) {
-        let (touch, order) = (Touch::Write, Order::default());
-        let scene = Scene { warp, block, cx, at, touch, order, element: 16 };
-        let count = at.active.count_ones() as usize;
-        for bulk in block.queue.pending.iter().rev().take(count) {
-            let (End::Shared(rank, to), Completion::Barrier(_, barrier)) =
-                (&bulk.to, bulk.completion)
-            else {
-                continue;
-            };
-            if *rank == block.peers.rank as usize && bulk.reduce.is_none() {
-                let lanes = one(bulk.thread as usize % LANES, *to, bulk.bytes);
-                self.issued(shadow, &scene, &lanes, Group::Barrier(barrier));
+            Unit::BulkWait { .. } => {
+                let newest = op.imm as u32;
+                lanes.for_each(|lane| shadow.bulk_waited(index, lane, newest, &block.queue));
             }
-        }
-    }
-}
-
-impl BlockShadow {
-    /// A bulk copy has landed; `barrier` tells of it if it is this block's.
-    pub fn landed(&mut self, at: u64, bytes: u64, barrier: Option<u64>) {
-        self.shared.set_written(&one(0, at, bytes), true);
-        if let Some(barrier) = barrier {
-            self.copy_completed(barrier);
+            _ => {}
         }
     }
 }
