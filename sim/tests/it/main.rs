@@ -18,6 +18,7 @@ mod instructions;
 mod lstm;
 mod matrix;
 mod misuse;
+mod mutations;
 mod pointwise;
 mod products;
 mod properties;
