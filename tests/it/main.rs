@@ -9,6 +9,7 @@ mod graph;
 mod harness;
 mod instructions;
 mod knobs;
+mod mutations;
 mod onnx;
 mod pack;
 mod pointwise;
