@@ -8,6 +8,7 @@ use crate::cluster::Peers;
 use crate::error::{Error, ErrorKind, Place};
 use crate::execute::{self, Fault, Stop, run};
 use crate::launch::Context;
+use crate::mbarrier::Mbarrier;
 use crate::op::{Kind, Vote};
 use crate::registers::LANES;
 use crate::types::Class;
@@ -65,7 +66,10 @@ impl BlockState {
     pub fn landed(&mut self, rank: usize, at: u64, bytes: u64, barrier: Option<u64>) {
         let Some(shadow) = &mut self.shadow else { return };
         match rank == self.peers.rank as usize {
-            true => shadow.landed(at, bytes, barrier),
+            true => {
+                let phase = barrier.map(|at| (at, Mbarrier::parity(&self.shared, at)));
+                shadow.landed(at, bytes, phase);
+            }
             false => self.peers.wrote.push((rank, at, bytes)),
         }
     }

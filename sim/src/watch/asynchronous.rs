@@ -48,6 +48,11 @@ impl InFlight {
     }
 }
 
+/// Where a barrier's phases of a parity meet: barriers are 8 bytes apart.
+fn phase_key(barrier: u64, odd: bool) -> u64 {
+    barrier | u64::from(odd)
+}
+
 impl BlockShadow {
     /// Lanes issue copies to shared memory. What they race with goes to `out`.
     pub fn copy_issued(
@@ -97,23 +102,25 @@ impl BlockShadow {
         }
     }
 
-    /// The copies that a barrier in shared memory counts have arrived: it releases them.
-    pub fn copy_completed(&mut self, barrier: u64) {
+    /// The copies that a barrier in shared memory counts have arrived in a phase, which releases
+    /// them.
+    pub fn copy_completed(&mut self, barrier: u64, odd: bool) {
         for warp in 0..self.warps.len() {
             let done = |copy: &InFlight| copy.group == Group::Barrier(barrier);
             if let Some(first) = self.warps[warp].copies.list.iter().find(|copy| done(copy)) {
                 let (lane, pc) = (first.lane as u32, first.pc);
                 self.finish(warp, done);
-                self.phase_arrived(warp, lane, pc, barrier);
+                self.phase_arrived((warp, lane, pc), barrier, odd);
             }
         }
     }
 
     /// A lane's copies that a barrier was to be told of have landed: it arrives.
-    pub fn copy_arrived(&mut self, warp: usize, lane: usize, pc: u32, barrier: u64) {
+    pub fn copy_arrived(&mut self, by: (usize, u32, u32), barrier: u64, odd: bool) {
+        let (warp, lane, _) = by;
         let group = Group::Barrier(barrier);
-        self.finish(warp, |copy| copy.lane == lane && copy.group == group);
-        self.phase_arrived(warp, lane as u32, pc, barrier);
+        self.finish(warp, |copy| copy.lane == lane as usize && copy.group == group);
+        self.phase_arrived(by, barrier, odd);
     }
 
     fn finish(&mut self, warp: usize, done: impl Fn(&InFlight) -> bool) {
@@ -127,16 +134,18 @@ impl BlockShadow {
         }
     }
 
-    /// A thread arrives at a barrier in shared memory.
-    pub fn phase_arrived(&mut self, warp: usize, lane: u32, pc: u32, barrier: u64) {
+    /// A thread, by its warp, lane and op, arrives in a phase of a barrier in shared memory.
+    pub fn phase_arrived(&mut self, (warp, lane, pc): (usize, u32, u32), barrier: u64, odd: bool) {
         let order = Order { scope: Scope::Block, releases: true, ..Order::default() };
-        self.phase(Strong { key: barrier, touch: Touch::Modify, order, warp, lane, pc });
+        let key = phase_key(barrier, odd);
+        self.phase(Strong { key, touch: Touch::Modify, order, warp, lane, pc });
     }
 
     /// A thread sees that a phase of a barrier in shared memory is complete.
-    pub fn phase_waited(&mut self, warp: usize, lane: u32, pc: u32, barrier: u64) {
+    pub fn phase_waited(&mut self, (warp, lane, pc): (usize, u32, u32), barrier: u64, odd: bool) {
         let order = Order { scope: Scope::Block, acquires: true, ..Order::default() };
-        self.phase(Strong { key: barrier, touch: Touch::Read, order, warp, lane, pc });
+        let key = phase_key(barrier, odd);
+        self.phase(Strong { key, touch: Touch::Read, order, warp, lane, pc });
     }
 
     fn phase(&mut self, access: Strong) {
@@ -212,17 +221,17 @@ mod tests {
         let mut shadow = shadow();
         let mut found = Vec::new();
         shadow.copy_issued(by(0, 1), &words(0), Group::Barrier(240), &mut found);
-        shadow.copy_completed(240);
-        shadow.phase_waited(1, 0, 2, 240);
+        shadow.copy_completed(240, false);
+        shadow.phase_waited((1, 0, 2), 240, false);
         shadow.shared.load(&shadow.clocks, &words(0), by(1, 3), &mut found);
         assert!(found.is_empty());
         assert_eq!(shadow.shared.unwritten(&words(0)), 0);
         // The reader gives the words back through a second barrier.
-        shadow.phase_arrived(1, 0, 4, 248);
-        shadow.phase_waited(0, 0, 5, 248);
+        shadow.phase_arrived((1, 0, 4), 248, false);
+        shadow.phase_waited((0, 0, 5), 248, false);
         shadow.copy_issued(by(0, 1), &words(0), Group::Barrier(240), &mut found);
         assert!(found.is_empty());
-        shadow.copy_completed(240);
+        shadow.copy_completed(240, true);
         shadow.copy_issued(by(0, 1), &words(0), Group::Barrier(240), &mut found);
         assert!(found.is_empty());
     }

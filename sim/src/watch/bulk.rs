@@ -1,5 +1,5 @@
-//! Bulk copies: what they write into shared memory, and what they read from it until they are waited
-//! for.
+//! Bulk copies: what they write into shared memory, and what they read from it until they are
+//! waited for.
 //!
 //! They see memory through a proxy of their own. What a thread stored reaches it by a
 //! `fence.proxy.async`, of the thread itself or of one that the store is ordered before.
@@ -203,11 +203,11 @@ impl BlockShadow {
         }
     }
 
-    /// A bulk copy has landed; `barrier` tells of it if it is this block's.
-    pub fn landed(&mut self, at: u64, bytes: u64, barrier: Option<u64>) {
+    /// A bulk copy has landed; a barrier tells of it in a phase if it is this block's.
+    pub fn landed(&mut self, at: u64, bytes: u64, barrier: Option<(u64, bool)>) {
         self.shared.set_written(&one(0, at, bytes), true);
-        if let Some(barrier) = barrier {
-            self.copy_completed(barrier);
+        if let Some((barrier, odd)) = barrier {
+            self.copy_completed(barrier, odd);
         }
     }
 }

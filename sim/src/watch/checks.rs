@@ -6,7 +6,8 @@
 /// the host; one that looks for nothing pays nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Checks {
-    /// Reads of registers, shared, global and local memory that nobody wrote.
+    /// Reads of registers, shared, global and local memory that nobody wrote, and of products of
+    /// warpgroups that were not waited for.
     pub uninitialised: bool,
     /// Unordered accesses to shared memory, of which one writes, by threads and by asynchronous
     /// copies.

@@ -10,6 +10,8 @@ use std::fmt;
 pub enum FindingKind {
     /// A register is used that its thread never wrote.
     UninitialisedRegister,
+    /// A register is used to which a product of its warpgroup, that was not waited for, adds.
+    UnfinishedProduct,
     /// Bytes of shared memory are used that nobody wrote.
     UninitialisedShared,
     /// Bytes of global memory are used that neither host nor kernels wrote.
@@ -37,6 +39,7 @@ impl FindingKind {
     pub fn name(self) -> &'static str {
         match self {
             FindingKind::UninitialisedRegister => "uninitialised register",
+            FindingKind::UnfinishedProduct => "unfinished product",
             FindingKind::UninitialisedShared => "uninitialised shared memory",
             FindingKind::UninitialisedGlobal => "uninitialised global memory",
             FindingKind::UninitialisedLocal => "uninitialised local memory",

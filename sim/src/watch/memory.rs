@@ -21,6 +21,8 @@ use crate::warp::Warp;
 /// Numbers of the windows where others number an allocation of the launch's table.
 pub(crate) const SHARED: u64 = u64::MAX;
 pub(crate) const LOCAL: u64 = u64::MAX - 1;
+/// The same where no memory is meant, but a product under way.
+pub(crate) const PRODUCT: u64 = u64::MAX - 2;
 
 /// Who looks, and at what.
 pub(super) struct Scene<'a, 'b> {

@@ -6,6 +6,7 @@
 //! where it is computed with.
 
 use super::finding::FindingKind;
+use super::memory::PRODUCT;
 use super::report::Reporter;
 use super::shadow::BlockShadow;
 use super::tracked::{Role, Tracked};
@@ -16,6 +17,7 @@ use crate::execute::sources;
 use crate::launch::Context;
 use crate::op::Kind;
 use crate::registers::LANES;
+use crate::unit::Unit;
 use crate::warp::Warp;
 
 /// The op of a register that was never written.
@@ -75,6 +77,7 @@ impl Watch {
         let op = &cx.program.ops[at.pc as usize];
         let store = matches!(op.kind, Kind::Store(_));
         let lane_wise = matches!(op.kind, Kind::Lane(_));
+        let product = matches!(op.kind, Kind::Unit(Unit::WarpgroupMultiply(_)));
         let mut copied = Poison::NONE;
         let mut effects = Vec::new();
         for &(register, role) in uses {
@@ -87,6 +90,11 @@ impl Watch {
                 Role::Read(position) => {
                     held.lanes &= at.active;
                     position
+                }
+                Role::Write(_) if product => {
+                    let lanes = at.active;
+                    poison[register as usize] = Poison { lanes, from: at.pc, area: PRODUCT, at: 0 };
+                    continue;
                 }
                 Role::Write(_) => {
                     let kept = poison[register as usize].lanes & !at.active;
@@ -103,13 +111,14 @@ impl Watch {
             if let (Kind::Shuffle(mode), 0) = (op.kind, position) {
                 held.lanes &= taken(sources(warp, cx, op, mode).0, at.active);
             }
+            let brought = held.from != NEVER && held.area != PRODUCT;
             // What a vector load brought goes back to memory as it came.
-            if held.lanes == 0 || store && position > 0 && held.from != NEVER {
+            if held.lanes == 0 || store && position > 0 && brought {
                 continue;
             }
             let moved = moves == Moves::Copy || moves == Moves::Select && position < 2;
             let computed = lane_wise && held.from == NEVER;
-            if position != GUARD && (moved || computed) {
+            if position != GUARD && held.area != PRODUCT && (moved || computed) {
                 if !moved && held.area == 0 {
                     (held.area, held.at) = (u64::from(at.pc) + 1, position.into());
                 }
@@ -120,6 +129,21 @@ impl Watch {
         }
         for (position, held) in effects {
             self.effect(warp, block, cx, at, (position, held));
+        }
+    }
+
+    /// Accumulators of the products that a warp has waited for hold their sums.
+    pub(super) fn products_done(shadow: &mut BlockShadow, warp: &Warp, cx: &Context<'_>) {
+        let under_way = |from: u32| {
+            let op = &cx.program.ops[from as usize];
+            let Kind::Unit(Unit::WarpgroupMultiply(product)) = op.kind else { return false };
+            let slots = &cx.program.lists[op.list as usize..][..product.registers()];
+            warp.products.in_flight.iter().any(|flight| flight.slots == slots)
+        };
+        for held in &mut shadow.warps[warp.index as usize].poison {
+            if held.area == PRODUCT && !under_way(held.from) {
+                *held = Poison::NONE;
+            }
         }
     }
 
@@ -140,6 +164,7 @@ impl Watch {
         };
         let kind = match (held.from, held.area) {
             (NEVER, _) => FindingKind::UninitialisedRegister,
+            (_, PRODUCT) => FindingKind::UnfinishedProduct,
             (_, super::memory::SHARED) => FindingKind::UninitialisedShared,
             (_, super::memory::LOCAL) => FindingKind::UninitialisedLocal,
             _ => FindingKind::UninitialisedGlobal,
@@ -148,6 +173,7 @@ impl Watch {
         for _ in 0..held.lanes.count_ones() {
             let make = || match held.from {
                 NEVER => reporter.register(at.pc, who, position, held),
+                from if held.area == PRODUCT => reporter.unfinished(from, at.pc, who, position),
                 _ => reporter.brought(kind, at.pc, who, held),
             };
             self.findings.add((kind, first, at.pc), make);

@@ -51,6 +51,7 @@ impl<'a, 'b> Reporter<'a, 'b> {
             Kind::Branch | Kind::BranchIndexed => "branch".to_string(),
             Kind::Unit(Unit::Bulk(_)) => "bulk copy".to_string(),
             Kind::Unit(Unit::Copy(bytes)) => format!("copy of {bytes} bytes"),
+            Kind::Unit(Unit::WarpgroupMultiply(_)) => "product".to_string(),
             Kind::Exit => "exit".to_string(),
             _ => "use".to_string(),
         }
@@ -238,6 +239,16 @@ impl<'a, 'b> Reporter<'a, 'b> {
         let kind = FindingKind::UninitialisedRegister;
         let remedy = "the thread came here by a path that writes no value to it".to_string();
         Finding { kind, subject, sites, remedy, count: 1 }
+    }
+
+    /// A use of an accumulator of a product that goes on.
+    pub fn unfinished(&self, product: u32, pc: u32, who: Who, position: u16) -> Finding {
+        let sites = vec![self.here(who, product), self.here(who, pc)];
+        let kind = self.cx.program.ops[pc as usize].kind;
+        let subject = operand(&sites[1].place.text, kind, position);
+        let remedy = "its group must be committed, and waited for by wgmma.wait_group, before";
+        let kind = FindingKind::UnfinishedProduct;
+        Finding { kind, subject, sites, remedy: remedy.to_string(), count: 1 }
     }
 
     /// Two arrivals at one barrier that count differently.

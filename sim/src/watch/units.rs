@@ -13,10 +13,44 @@ use super::{At, Watch};
 use crate::block::BlockState;
 use crate::execute::{Attempt, Place, addresses, resolve};
 use crate::launch::Context;
+use crate::mbarrier::Mbarrier;
 use crate::op::Window;
 use crate::registers::{LANES, Slot};
-use crate::unit::{BarrierAction, Unit};
+use crate::unit::{BarrierAction, MemoryBarrier, Unit};
 use crate::warp::Warp;
+
+/// The lanes whose addresses are in their own block's shared memory, and where.
+fn own_places<'a>(
+    warp: &'a Warp,
+    block: &'a BlockState,
+    cx: &'a Context<'_>,
+    slot: Slot,
+    lanes: u32,
+) -> impl Iterator<Item = (usize, u64)> + 'a {
+    let lanes = (0..LANES).filter(move |lane| lanes >> lane & 1 != 0);
+    lanes.filter_map(move |lane| {
+        let address = warp.registers.wide(&cx.program.constants, slot)[lane];
+        let (rank, at) = block.peers.locate(address % crate::memory::WINDOW_BYTES);
+        (rank == block.peers.rank.into()).then_some((lane, at))
+    })
+}
+
+/// The parity of the phase that a lane waits for: given, or that of an arrival's state.
+fn waited_parity<'a>(
+    warp: &'a Warp,
+    cx: &'a Context<'_>,
+    action: BarrierAction,
+    slot: Slot,
+) -> impl Fn(usize) -> bool + 'a {
+    let constants = &cx.program.constants;
+    move |lane| match action {
+        BarrierAction::TestParity => warp.registers.word(constants, slot)[lane] & 1 != 0,
+        _ => {
+            let state = Mbarrier::decode(warp.registers.wide(constants, slot)[lane]);
+            state.is_ok_and(|state| state.odd)
+        }
+    }
+}
 
 impl Watch {
     /// Before an op of a unit runs.
@@ -39,6 +73,14 @@ impl Watch {
                 let addresses = addresses(warp, cx, slot, moved.wide_address, op.imm);
                 let touch = if load { Touch::Read } else { Touch::Write };
                 (touch, moved.window, addresses, active, 16)
+            }
+            Unit::Barrier(MemoryBarrier { action: BarrierAction::Arrive { .. }, .. }) => {
+                // Before, as it may be the last of its phase.
+                for (lane, barrier) in own_places(warp, block, cx, slots[1], at.active) {
+                    let by = (warp.index as usize, lane as u32, at.pc);
+                    shadow.phase_arrived(by, barrier, Mbarrier::parity(&block.shared, barrier));
+                }
+                return;
             }
             Unit::Copy(bytes) => {
                 let addresses = *warp.registers.wide(&cx.program.constants, slots[0]);
@@ -96,11 +138,6 @@ impl Watch {
         let op = &cx.program.ops[at.pc as usize];
         let slots = &cx.program.lists[op.list as usize..];
         let (index, active) = (warp.index as usize, at.active);
-        let own = |slot: Slot, lane: usize| {
-            let address = warp.registers.wide(&cx.program.constants, slot)[lane];
-            let (rank, at) = block.peers.locate(address % crate::memory::WINDOW_BYTES);
-            (rank == block.peers.rank.into()).then_some(at)
-        };
         let lanes = (0..LANES).filter(|lane| active >> lane & 1 != 0);
         match unit {
             Unit::CopyCommit => shadow.copy_committed(index, active),
@@ -110,23 +147,16 @@ impl Watch {
                 shadow.copy_waited(index, active, 0);
             }
             Unit::CopyArrive { .. } => {
-                for (lane, barrier) in lanes.filter_map(|lane| Some((lane, own(slots[0], lane)?))) {
+                for (lane, barrier) in own_places(warp, block, cx, slots[0], active) {
                     shadow.copy_handed(index, lane, barrier);
                 }
             }
             Unit::Barrier(barrier) => match barrier.action {
-                BarrierAction::Arrive { .. } => {
-                    let places = lanes.filter_map(|lane| Some((lane, own(slots[1], lane)?)));
-                    for (lane, barrier) in places {
-                        shadow.phase_arrived(index, lane as u32, at.pc, barrier);
-                    }
-                }
                 BarrierAction::TestState | BarrierAction::TestParity => {
                     let over = warp.registers.predicate(slots[0]);
-                    let lanes = lanes.filter(|lane| over >> lane & 1 != 0);
-                    let places = lanes.filter_map(|lane| Some((lane, own(slots[1], lane)?)));
-                    for (lane, barrier) in places {
-                        shadow.phase_waited(index, lane as u32, at.pc, barrier);
+                    let odd = waited_parity(warp, cx, barrier.action, slots[2]);
+                    for (lane, barrier) in own_places(warp, block, cx, slots[1], active & over) {
+                        shadow.phase_waited((index, lane as u32, at.pc), barrier, odd(lane));
                     }
                     // Clocks are a warp's: lanes that saw a phase end count as having met, which
                     // hides what they fail to order among themselves.
@@ -135,6 +165,7 @@ impl Watch {
                 _ => {}
             },
             Unit::Bulk(_) | Unit::StoreAsync(_) => self.bulk_issued(shadow, warp, block, cx, at),
+            Unit::WarpgroupWait => Watch::products_done(shadow, warp, cx),
             Unit::BulkWait { .. } => {
                 let newest = op.imm as u32;
                 lanes.for_each(|lane| shadow.bulk_waited(index, lane, newest, &block.queue));
