@@ -1,5 +1,5 @@
-//! Bugs planted in rendered kernels, one at a time: the sanitizer finds every one, in the PTX of both
-//! compilers, and names the line.
+//! Bugs planted in rendered kernels, one at a time: the sanitizer finds every one, in the PTX of
+//! both compilers, and names the line.
 
 use std::fs;
 use std::path::PathBuf;

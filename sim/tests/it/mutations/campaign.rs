@@ -204,7 +204,7 @@ impl Bug {
 }
 
 /// The classes that the campaign must plant.
-const CLASSES: [Class; 16] = [
+const CLASSES: [Class; 18] = [
     Class::Finding(FindingKind::UninitialisedRegister),
     Class::Finding(FindingKind::UninitialisedShared),
     Class::Finding(FindingKind::UninitialisedGlobal),
@@ -212,6 +212,8 @@ const CLASSES: [Class; 16] = [
     Class::Finding(FindingKind::SharedRace),
     Class::Finding(FindingKind::GlobalRace),
     Class::Finding(FindingKind::WarpRace),
+    Class::Finding(FindingKind::MissingProxyFence),
+    Class::Finding(FindingKind::UnfinishedProduct),
     Class::Finding(FindingKind::DivergentBarrier),
     Class::Finding(FindingKind::BarrierMismatch),
     Class::Finding(FindingKind::LeakedCopy),

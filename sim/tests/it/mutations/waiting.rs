@@ -5,7 +5,7 @@ use super::campaign::{Mutation, nth, on, plant};
 use super::edit::Change::{Drop, Instead, Only, Operand, Swap};
 use kiln_sim::ErrorKind::{Deadlock, DivergentBarrier, Misuse};
 use kiln_sim::FindingKind;
-use kiln_sim::FindingKind::{BarrierMismatch, LeakedCopy, UninitialisedShared};
+use kiln_sim::FindingKind::{BarrierMismatch, LeakedCopy, UnfinishedProduct, UninitialisedShared};
 
 pub const MUTATIONS: &[Mutation] = &[
     // Barriers that some threads do not reach, or count differently.
@@ -136,6 +136,24 @@ pub const MUTATIONS: &[Mutation] = &[
     // Products of warpgroups.
     plant("products/matmul", nth("wgmma.fence", 1, Drop), Error(Misuse), "wgmma.mma_async"),
     plant("products/from_registers", nth("wgmma.fence", 1, Drop), Error(Misuse), "wgmma.mma_async"),
+    plant(
+        "products/matmul",
+        nth("wgmma.wait_group", 2, Drop),
+        Finding(UnfinishedProduct),
+        "cvt.rn.f16x2",
+    ),
+    plant(
+        "products/from_registers",
+        nth("wgmma.wait_group", 1, Drop),
+        Finding(UnfinishedProduct),
+        "out[(row + i",
+    ),
+    plant(
+        "products/from_registers",
+        nth("wgmma.commit_group", 1, Drop),
+        Finding(UnfinishedProduct),
+        "out[(row + i",
+    ),
     // A grid that waits for more blocks than arrive.
     plant(
         "lstm/lstm",
