@@ -187,6 +187,12 @@ impl Decoder<'_> {
         }
         if matches!(opcode, "min" | "max") {
             flag("NaN", lanes::NAN);
+            if m.take("xorsign") {
+                if !m.take("abs") {
+                    return Err(m.error("lacks `.abs`"));
+                }
+                flags |= lanes::XOR_SIGN;
+            }
         }
         let (chosen, operands) = match opcode {
             "add" => (by_half!(HalfAdd, ty), 2),

@@ -47,6 +47,13 @@ impl Decoder<'_> {
         found
     }
 
+    /// What `prefetch` and its like name: nothing is cached here.
+    pub(super) fn cached(&self, m: &mut Modifiers<'_>) {
+        let words =
+            ["global", "local", "tensormap", "L1", "L2", "L2::evict_last", "L2::evict_normal"];
+        m.take_while(|text| words.contains(&text));
+    }
+
     pub(super) fn address(&mut self, operand: &Operand, window: Window) -> Result<Address> {
         let Operand::Address { base, offset, rest } = operand else {
             return self.invalid("expected an address in brackets");

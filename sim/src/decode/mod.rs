@@ -350,7 +350,7 @@ impl<'a> Decoder<'a> {
             "ld" | "ldu" => self.load(i, m),
             "st" => self.store(i, m),
             "prefetch" | "prefetchu" | "applypriority" | "discard" => {
-                m.take_all();
+                self.cached(m);
                 Ok(())
             }
             "atom" | "red" => self.atomic(i, m),

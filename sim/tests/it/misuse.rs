@@ -180,6 +180,10 @@ fn forms_that_are_refused() {
         "ptx line 7: `cp.async.cg.shared.global` is not a form that is known"
     );
     assert_eq!(
+        refuse("prefetch.global.L3 [%rd1];"),
+        "ptx line 7: `prefetch.global.L3` has an unknown modifier `.L3`"
+    );
+    assert_eq!(
         refuse("setmaxnreg.inc.sync.aligned.u32 100;"),
         "ptx line 7: `setmaxnreg.inc.sync.aligned.u32` has no count that is a multiple of 8 within \
          24 and 256"
