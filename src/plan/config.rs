@@ -8,6 +8,7 @@ use crate::cache::{BUDGET_BYTES, Pack, Remote, TrustRoot};
 use crate::compile::Search;
 use crate::device::{DeviceChoice, SimOptions};
 use crate::error::{Error, Result};
+use crate::plan::background::Background;
 
 /// How a [`Kiln`](crate::plan::Kiln) is set up. A field that is `None` is taken from the
 /// environment, and from its default where that says nothing.
@@ -21,6 +22,7 @@ use crate::error::{Error, Result};
 /// | `remote` | `KILN_REMOTE`: an address; `KILN_REMOTE_READ_ONLY`: 1; `KILN_REMOTE_MS` | none |
 /// | `trust_roots` | `KILN_TRUST_ROOTS`: public keys separated by colons | no signature needed |
 /// | `no_jit` | `KILN_NO_JIT`: 1 to fail rather than compile | compile |
+/// | `background` | `KILN_BACKGROUND`: `THREADS` or `THREADS:QUEUE` | compile in the foreground |
 /// | `sanitize` | `KILN_SANITIZE`: 1 to check launches on the simulator | no checks |
 /// | `count` | none: counts are asked for | no counts |
 /// | `dump` | `KILN_DUMP`: a folder; `KILN_DUMP_FILTER`: part of a stem | no dumps |
@@ -46,6 +48,9 @@ pub struct Config {
     pub trust_roots: Option<Vec<TrustRoot>>,
     /// Strict mode: fail with the missing key and its explanation instead of compiling.
     pub no_jit: Option<bool>,
+    /// Serve a graph at once with a more general kernel that has been built, if there is one,
+    /// while its own is compiled; not in strict mode.
+    pub background: Option<Background>,
     /// A folder that every planned kernel is dumped to, one folder each.
     pub dump: Option<PathBuf>,
     /// On the simulator: fail a launch that races, reads what nobody wrote or divides a barrier.
@@ -71,6 +76,7 @@ pub(super) struct Resolved {
     pub(super) packs: Vec<Pack>,
     pub(super) remote: Option<Remote>,
     pub(super) no_jit: bool,
+    pub(super) background: Option<Background>,
     pub(super) dump: Option<(PathBuf, String)>,
     pub(super) search: Search,
     pub(super) templates: Option<PathBuf>,
@@ -120,6 +126,14 @@ impl Config {
         if !trust_roots.is_empty() {
             packs.iter().try_for_each(|pack: &Pack| pack.require_trust(&trust_roots))?;
         }
+        let background = match (self.background, env::var("KILN_BACKGROUND")) {
+            (Some(background), _) => Some(background),
+            (None, Ok(text)) if !text.is_empty() => Some(
+                text.parse()
+                    .map_err(|error: Error| error.context("environment KILN_BACKGROUND"))?,
+            ),
+            (None, _) => None,
+        };
         let no_jit = self.no_jit.map_or_else(|| switch("KILN_NO_JIT"), Ok)?;
         let sanitize = self.sanitize.map_or_else(|| switch("KILN_SANITIZE"), Ok)?;
         Ok(Resolved {
@@ -134,6 +148,7 @@ impl Config {
                 None => remote_of_environment()?,
             },
             no_jit,
+            background: background.filter(|background| background.threads > 0),
             dump: self
                 .dump
                 .clone()

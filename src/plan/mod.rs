@@ -3,6 +3,7 @@
 //! [`Kiln::open`] fixes device, caches and templates. [`Kiln::plan`] takes a graph through engine,
 //! codegen, cache and compiler to an [`ExecutionPlan`]; [`ExecutionPlan::execute`] only launches.
 
+mod background;
 mod build;
 mod config;
 mod dump;
@@ -12,9 +13,11 @@ mod report;
 mod shipment;
 mod tiers;
 mod trial;
+mod upgrade;
 mod variant_pack;
 mod warm;
 
+pub use background::Background;
 pub use build::Kiln;
 pub use config::Config;
 pub use execute::ExecutionPlan;
@@ -22,5 +25,6 @@ pub use manifest::{Instance, Manifest, ManifestProblem};
 pub use report::{BuildReport, Origin};
 pub use shipment::{CatalogLine, Coverage, Verified, catalog, merge_packs};
 pub use trial::{Trial, Values, random_values};
+pub use upgrade::Tier;
 pub use variant_pack::VariantPack;
 pub use warm::{WarmProgress, WarmSummary, Warmed};

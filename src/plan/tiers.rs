@@ -53,23 +53,14 @@ impl Tiers {
     /// A kernel from the first tier that has it: packs, disk, compiler.
     pub(super) fn obtain(&self, source: &KernelSource, shared_bytes: u32) -> Result<Loaded> {
         let start = Instant::now();
-        if let Some(found) = self.packed(source, shared_bytes, start) {
-            return Ok(found);
-        }
-        let request = match (self.toolchain(), self.packs.first()) {
-            (Ok(toolchain), _) => Request::new(source, &toolchain),
-            // Without any toolchain, what is missing is missing from the packs.
-            (Err(_), Some(pack)) if self.no_jit => Request::new(source, pack.toolchain()),
-            (Err(error), _) => return Err(error),
-        };
-        if let Some(found) = self.cached(source, &request, shared_bytes, start)? {
+        if let Some(found) = self.find(source, shared_bytes)? {
             return Ok(found);
         }
         if let Some(found) = self.fetched(source, &request, shared_bytes, start)? {
             return Ok(found);
         }
         if self.no_jit {
-            return Err(self.missing(&request));
+            return Err(self.missing(&self.request(source)?));
         }
         // What compiles is asked for itself: the identity above may be that of a library that has
         // been replaced since, or that is not on this machine at all.
@@ -93,6 +84,24 @@ impl Tiers {
         let kernel = self.device.load(&image, &source.entry, shared_bytes)?;
         let (image, origin) = (Arc::new(image), Origin::Compiled);
         Ok(Loaded { key, kernel, image, origin, obtained_in: start.elapsed() })
+    }
+
+    /// A kernel from packs or disk; `None` when it would have to be compiled.
+    pub(super) fn find(&self, source: &KernelSource, shared_bytes: u32) -> Result<Option<Loaded>> {
+        let start = Instant::now();
+        match self.packed(source, shared_bytes, start) {
+            Some(found) => Ok(Some(found)),
+            None => self.cached(source, &self.request(source)?, shared_bytes, start),
+        }
+    }
+
+    fn request(&self, source: &KernelSource) -> Result<Request> {
+        match (self.toolchain(), self.packs.first()) {
+            (Ok(toolchain), _) => Ok(Request::new(source, &toolchain)),
+            // Without any toolchain, what is missing is missing from the packs.
+            (Err(_), Some(pack)) if self.no_jit => Ok(Request::new(source, pack.toolchain())),
+            (Err(error), _) => Err(error),
+        }
     }
 
     fn packed(&self, source: &KernelSource, shared_bytes: u32, start: Instant) -> Option<Loaded> {

@@ -129,7 +129,7 @@ impl Kiln {
                 progress(WarmProgress { done, total, stem });
             };
             let origins = self.find_or_compile(&jobs, &mut images, &mut step)?;
-            jobs = self.settle(jobs, &images, origins, &mut summary)?;
+            jobs = self.gather(jobs, &images, origins, &mut summary)?;
         }
         for warmed in &summary.warmed {
             if warmed.target == *self.device().target() && warmed.image.resources.spill_bytes == 0 {
@@ -198,7 +198,7 @@ impl Kiln {
     }
 
     /// Moves finished jobs to the summary; returns the follow-ups of those that spill.
-    fn settle(
+    fn gather(
         &self,
         jobs: Vec<Job>,
         images: &Images,

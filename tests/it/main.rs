@@ -1,9 +1,11 @@
 //! The integration tests, one binary: `KILN_DEVICE` chooses the device they run on.
 
 mod allocations;
+mod background;
 mod cache;
 mod cli;
 mod errors;
+mod general;
 mod golden;
 mod graph;
 mod harness;
