@@ -83,6 +83,15 @@ pub(super) struct Resolved {
 }
 
 impl Config {
+    /// The folder of the disk cache that [`open`](crate::plan::Kiln::open) would use and create;
+    /// `None` where there is none.
+    ///
+    /// # Errors
+    /// `BadParam` as for `open`.
+    pub fn cache_folder(&self) -> Result<Option<PathBuf>> {
+        Ok(self.resolve()?.cache_dir)
+    }
+
     pub(super) fn resolve(&self) -> Result<Resolved> {
         let path =
             |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);

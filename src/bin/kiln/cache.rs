@@ -6,10 +6,8 @@ use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
 use kiln::cache::{Counts, DiskCache, EntryFile, Key};
-use kiln::{Error, ErrorKind};
+use kiln::{Config, Error, ErrorKind, Kiln};
 use serde_json::{Value, json};
-
-use crate::DeviceArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -66,13 +64,17 @@ fn parse_size(text: &str) -> Result<u64, String> {
 }
 
 pub fn cache(args: &CacheArgs) -> kiln::Result<ExitCode> {
-    let device = DeviceArgs {
+    let config = Config {
         device: Some("null".parse()?),
         cache_dir: args.cache_dir.clone(),
-        nvrtc: None,
-        templates: None,
+        ..Config::default()
     };
-    let kiln = device.open()?;
+    // Opening would create it.
+    if let Some(folder) = config.cache_folder()?.filter(|folder| !folder.exists()) {
+        let text = format!("cache folder `{}` does not exist", folder.display());
+        return Err(Error::with(ErrorKind::BadParam, text));
+    }
+    let kiln = Kiln::open(config)?;
     let disk = kiln.disk_cache().ok_or_else(|| {
         Error::with(ErrorKind::BadParam, "there is no usable cache folder: see `kiln doctor`")
     })?;
