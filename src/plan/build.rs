@@ -17,6 +17,7 @@ use crate::graph::OperationGraph;
 use crate::plan::background::Workers;
 use crate::plan::config::{Config, Resolved};
 use crate::plan::execute::{Binding, ExecutionPlan, PlanInner, PlannedKernel};
+use crate::plan::record::Recorder;
 use crate::plan::report::{BuildReport, Origin};
 use crate::plan::tiers::{Loaded, Tiers};
 use crate::plan::upgrade::Upgrade;
@@ -53,12 +54,15 @@ impl Kiln {
             None => Templates::embedded().clone(),
         };
         info!("opened {} as {}", device.target(), device.kind());
+        let record = resolved.record.as_deref();
+        let recorder = record.map(|path| Recorder::open(path, device.target())).transpose()?;
         let inner = Arc::new(Tiers {
             device,
             templates,
             search: resolved.search,
             packs: resolved.packs,
             no_jit: resolved.no_jit,
+            recorder,
             dump: resolved.dump,
             located: OnceLock::new(),
             toolchain: OnceLock::new(),
@@ -114,6 +118,7 @@ impl Kiln {
             return Ok(plan.clone());
         }
         let chosen = engine::choose(graph.canonical(), self.inner.device.target())?;
+        self.inner.record(graph, None);
         let plan = match &self.workers {
             Some(workers) => workers.plan(&self.inner, graph, &chosen)?,
             None => self.inner.plan_of(graph, self.inner.compiled_best(graph, &chosen)?, None),
@@ -135,6 +140,7 @@ impl Kiln {
         graph: &OperationGraph,
         config: &EngineConfig,
     ) -> Result<ExecutionPlan> {
+        self.inner.record(graph, Some(config));
         let planned = self.inner.planned(graph, config, Reach::Compiled)?;
         let planned = planned.expect("nothing is out of the compiler's reach");
         match planned.spill_bytes() {
@@ -297,6 +303,12 @@ impl Tiers {
         let (device, owner) = (self.device.clone(), self.device.owner());
         let inner = PlanInner { graph: graph.clone(), device, owner, first, upgrade };
         ExecutionPlan { inner: Arc::new(inner) }
+    }
+
+    fn record(&self, graph: &OperationGraph, config: Option<&EngineConfig>) {
+        if let Some(recorder) = &self.recorder {
+            recorder.note(graph, config);
+        }
     }
 
     /// Dumps the plan's kernel where dumps are wanted.

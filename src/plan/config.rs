@@ -23,6 +23,7 @@ use crate::plan::background::Background;
 /// | `trust_roots` | `KILN_TRUST_ROOTS`: public keys separated by colons | no signature needed |
 /// | `no_jit` | `KILN_NO_JIT`: 1 to fail rather than compile | compile |
 /// | `background` | `KILN_BACKGROUND`: `THREADS` or `THREADS:QUEUE` | compile in the foreground |
+/// | `record` | `KILN_RECORD`: a manifest that what is planned is added to | nothing is recorded |
 /// | `sanitize` | `KILN_SANITIZE`: 1 to check launches on the simulator | no checks |
 /// | `count` | none: counts are asked for | no counts |
 /// | `dump` | `KILN_DUMP`: a folder; `KILN_DUMP_FILTER`: part of a stem | no dumps |
@@ -51,6 +52,9 @@ pub struct Config {
     /// Serve a graph at once with a more general kernel that has been built, if there is one,
     /// while its own is compiled; not in strict mode.
     pub background: Option<Background>,
+    /// A manifest that every problem planned is added to, for `kiln warm` and `kiln pack build`. An
+    /// empty path: none.
+    pub record: Option<PathBuf>,
     /// A folder that every planned kernel is dumped to, one folder each.
     pub dump: Option<PathBuf>,
     /// On the simulator: fail a launch that races, reads what nobody wrote or divides a barrier.
@@ -77,6 +81,7 @@ pub(super) struct Resolved {
     pub(super) remote: Option<Remote>,
     pub(super) no_jit: bool,
     pub(super) background: Option<Background>,
+    pub(super) record: Option<PathBuf>,
     pub(super) dump: Option<(PathBuf, String)>,
     pub(super) search: Search,
     pub(super) templates: Option<PathBuf>,
@@ -158,6 +163,11 @@ impl Config {
             },
             no_jit,
             background: background.filter(|background| background.threads > 0),
+            record: self
+                .record
+                .clone()
+                .or_else(|| path("KILN_RECORD"))
+                .filter(|path| !path.as_os_str().is_empty()),
             dump: self
                 .dump
                 .clone()

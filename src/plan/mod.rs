@@ -9,6 +9,7 @@ mod config;
 mod dump;
 mod execute;
 mod manifest;
+mod record;
 mod report;
 mod shipment;
 mod tiers;

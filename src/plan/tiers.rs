@@ -14,6 +14,7 @@ use crate::device::{Device, Launchable};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::GraphDigest;
 use crate::plan::execute::ExecutionPlan;
+use crate::plan::record::Recorder;
 use crate::plan::report::Origin;
 
 /// A device with its templates, caches and compiler.
@@ -23,6 +24,8 @@ pub(super) struct Tiers {
     pub(super) search: Search,
     /// Searched in this order, before the disk cache.
     pub(super) packs: Vec<Pack>,
+    /// Where problems are recorded as they are planned.
+    pub(super) recorder: Option<Recorder>,
     /// Where kernels are dumped as they are planned, and which: those whose stem holds the text.
     pub(super) dump: Option<(PathBuf, String)>,
     /// Never compile.

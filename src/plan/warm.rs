@@ -96,21 +96,16 @@ impl Kiln {
         mut progress: impl FnMut(WarmProgress<'_>),
     ) -> Result<WarmSummary> {
         let start = Instant::now();
-        let targets = match (targets, manifest.targets.as_slice()) {
-            ([], []) => vec![self.device().target().clone()],
-            ([], names) => {
-                names.iter().map(|name| Manifest::target(name)).collect::<Result<_>>()?
-            }
-            (given, _) => given.to_vec(),
-        };
         let mut summary =
             WarmSummary { warmed: Vec::new(), failed: Vec::new(), elapsed: Duration::ZERO };
         let mut jobs = Vec::new();
         for instance in manifest.instances()? {
-            for target in &targets {
-                let chosen = engine::choose(instance.graph.canonical(), target)
-                    .and_then(|config| self.job(&instance, target, config));
-                match chosen {
+            for target in &self.targets_of(&instance, manifest, targets)? {
+                let chosen = match &instance.config {
+                    Some(config) => Ok(config.clone()),
+                    None => engine::choose(instance.graph.canonical(), target),
+                };
+                match chosen.and_then(|config| self.job(&instance, target, config)) {
                     Ok(job) => jobs.push(job),
                     Err(error) => {
                         summary
@@ -133,11 +128,34 @@ impl Kiln {
         }
         for warmed in &summary.warmed {
             if warmed.target == *self.device().target() && warmed.image.resources.spill_bytes == 0 {
-                self.plan(&warmed.instance.graph)?;
+                let Instance { graph, config, .. } = &warmed.instance;
+                match config {
+                    Some(config) => self.plan_with(graph, config)?,
+                    None => self.plan(graph)?,
+                };
             }
         }
         summary.elapsed = start.elapsed();
         Ok(summary)
+    }
+
+    /// The targets of a problem: those given, else its own, else the manifest's or the device's.
+    fn targets_of(
+        &self,
+        instance: &Instance,
+        manifest: &Manifest,
+        given: &[Target],
+    ) -> Result<Vec<Target>> {
+        let own = instance.own_targets()?;
+        Ok(match (given, own.as_slice(), manifest.targets.as_slice()) {
+            ([], [], []) => vec![self.device().target().clone()],
+            ([], [], names) => {
+                names.iter().map(|name| Manifest::target(name)).collect::<Result<_>>()?
+            }
+            ([], _, _) => own,
+            (given, [], _) => given.to_vec(),
+            (given, own, _) => given.iter().filter(|it| own.contains(it)).cloned().collect(),
+        })
     }
 
     fn job(&self, instance: &Instance, target: &Target, config: EngineConfig) -> Result<Job> {
@@ -215,7 +233,7 @@ impl Kiln {
                     continue;
                 }
             };
-            if image.resources.spill_bytes > 0 {
+            if image.resources.spill_bytes > 0 && job.instance.config.is_none() {
                 let engine = engine::engine_named(&job.config.engine)?;
                 let canonical = job.instance.graph.canonical();
                 if let Some(config) = engine.smaller(canonical, &job.target, &job.config) {

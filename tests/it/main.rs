@@ -15,6 +15,7 @@ mod mutations;
 mod onnx;
 mod pack;
 mod pointwise;
+mod record;
 #[cfg(feature = "remote")]
 mod remote;
 mod special;
