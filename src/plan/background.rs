@@ -12,26 +12,32 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tracing::warn;
+use tracing::field::Empty;
+use tracing::{debug_span, dispatcher, warn};
 
 use crate::engine::{self, EngineConfig};
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
 use crate::plan::build::{Kiln, Reach};
 use crate::plan::execute::{ExecutionPlan, PlanInner};
+use crate::plan::metrics::{BackgroundMetrics, Counter};
+use crate::plan::span::Timed;
 use crate::plan::tiers::Tiers;
 use crate::plan::upgrade::Upgrade;
 
 /// NVRTC holds a few hundred megabytes per compilation in flight.
 const THREADS_MAX: usize = 8;
 
+/// The queue is allocated whole, so that an execution may enter it without allocating.
+const QUEUE_MAX: usize = 4096;
+
 /// Compiling in the background ([`Config::background`](crate::plan::Config::background)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Background {
     /// Threads that compile, up to 8; 0 compiles in the foreground.
     pub threads: usize,
-    /// Compilations that wait at most. A plan that finds the queue full keeps its general kernel
-    /// and asks again when it is executed.
+    /// Compilations that wait at most, up to 4096. A plan that finds the queue full keeps its
+    /// general kernel and asks again when it is executed.
     pub queue: usize,
 }
 
@@ -52,10 +58,9 @@ impl FromStr for Background {
             None => (text.parse().ok(), Some(Background::default().queue)),
         };
         match (threads, queue) {
-            (Some(threads @ 0..=THREADS_MAX), Some(queue)) => Ok(Background { threads, queue }),
+            (Some(threads), Some(queue)) => Ok(Background { threads, queue }),
             _ => Err(Error::bad_param(format!(
-                "malformed background `{text}`: expected THREADS or THREADS:QUEUE, at most \
-                 {THREADS_MAX} threads"
+                "malformed background `{text}`: expected THREADS or THREADS:QUEUE"
             ))),
         }
     }
@@ -74,6 +79,9 @@ pub(super) struct Queue {
     jobs: Mutex<Jobs>,
     changed: Condvar,
     capacity: usize,
+    finished: Counter,
+    failed: Counter,
+    refused: Counter,
 }
 
 struct Jobs {
@@ -86,7 +94,14 @@ impl Queue {
     pub(super) fn new(capacity: usize) -> Queue {
         let waiting = VecDeque::with_capacity(capacity);
         let jobs = Jobs { waiting, running: 0, stopped: false };
-        Queue { jobs: Mutex::new(jobs), changed: Condvar::new(), capacity }
+        Queue {
+            jobs: Mutex::new(jobs),
+            changed: Condvar::new(),
+            capacity,
+            finished: Counter::default(),
+            failed: Counter::default(),
+            refused: Counter::default(),
+        }
     }
 
     fn jobs(&self) -> MutexGuard<'_, Jobs> {
@@ -100,6 +115,8 @@ impl Queue {
         if accepted {
             jobs.waiting.push_back(job);
             self.changed.notify_all();
+        } else {
+            self.refused.add(1);
         }
         accepted
     }
@@ -115,8 +132,9 @@ impl Queue {
         Some(job)
     }
 
-    /// A job that was popped is done.
-    fn done(&self) {
+    /// A job that was popped is done; whether its kernel compiled.
+    fn done(&self, compiled: bool) {
+        if compiled { &self.finished } else { &self.failed }.add(1);
         self.jobs().running -= 1;
         self.changed.notify_all();
     }
@@ -152,12 +170,14 @@ impl Workers {
     /// Starts the threads.
     ///
     /// # Errors
-    /// `BadParam` for more than 8, `Driver` when one can not be started.
+    /// `BadParam` for more threads or places than there may be, `Driver` when a thread can not be
+    /// started.
     pub(super) fn start(tiers: &Arc<Tiers>, background: Background) -> Result<Workers> {
-        if background.threads > THREADS_MAX {
-            let threads = background.threads;
+        let Background { threads, queue } = background;
+        if threads > THREADS_MAX || queue > QUEUE_MAX {
             return Err(Error::bad_param(format!(
-                "{threads} background threads, expected at most {THREADS_MAX}"
+                "{threads} background threads with a queue of {queue}, expected at most \
+                 {THREADS_MAX} with {QUEUE_MAX}"
             )));
         }
         let queue = Arc::new(Queue::new(background.queue));
@@ -165,7 +185,11 @@ impl Workers {
         for _ in 0..background.threads {
             let (queue, tiers) = (workers.queue.clone(), tiers.clone());
             let thread = std::thread::Builder::new().name("kiln-background".to_owned());
-            let started = thread.spawn(move || work(&queue, &tiers));
+            // What listens where Kiln is opened hears its threads too.
+            let listener = dispatcher::get_default(Clone::clone);
+            let started = thread.spawn(move || {
+                dispatcher::with_default(&listener, || work(&queue, &tiers));
+            });
             workers.threads.push(started.map_err(|error| {
                 Error::driver("failed to start a background thread").caused_by(error)
             })?);
@@ -188,6 +212,7 @@ impl Workers {
         let substitutes = engine::substitutes(graph.canonical(), target, chosen);
         for config in &substitutes {
             if let Some(kernel) = tiers.best(graph, config, Reach::Built)? {
+                tiers.counters.general_hits.add(1);
                 return Ok(tiers.plan_of(graph, kernel, Some(Upgrade::through(&self.queue))));
             }
         }
@@ -208,6 +233,20 @@ impl Kiln {
     /// whether it has been. Deferred plans are not waited for: see [`ExecutionPlan::settle`].
     pub fn settle(&self, timeout: Duration) -> bool {
         self.workers.as_ref().is_none_or(|workers| workers.queue.settle(timeout))
+    }
+}
+
+impl Workers {
+    pub(super) fn metrics(&self) -> BackgroundMetrics {
+        let Queue { finished, failed, refused, .. } = &*self.queue;
+        let jobs = self.queue.jobs();
+        BackgroundMetrics {
+            waiting: jobs.waiting.len() as u64,
+            running: jobs.running as u64,
+            finished: finished.get(),
+            failed: failed.get(),
+            refused: refused.get(),
+        }
     }
 }
 
@@ -232,23 +271,36 @@ fn work(queue: &Queue, tiers: &Tiers) {
         warn!("{error}; kernels that are loaded in the background may disturb CUDA graph captures");
     }
     while let Some(job) = queue.pop() {
-        run(job, tiers);
-        queue.done();
+        queue.done(run(job, tiers));
     }
 }
 
-fn run(job: Job, tiers: &Tiers) {
+/// Whether the job's kernel compiled.
+fn run(job: Job, tiers: &Tiers) -> bool {
+    let graph = match &job {
+        Job::Special(plan) => &plan.graph,
+        Job::General(graph, _) => graph,
+    };
+    let target = tiers.device.target();
+    let config = match &job {
+        Job::Special(_) => engine::choose(graph.canonical(), target),
+        Job::General(_, config) => Ok(config.clone()),
+    };
+    let family = config.as_ref().map_or("", |config| &config.engine);
+    let span = debug_span!("background", family, target = %target.arch, ns = Empty);
+    let _span = Timed::new(span);
+    let best = config.and_then(|config| tiers.compiled_best(graph, &config));
+    let compiled = best.is_ok();
     match job {
         Job::Special(plan) => {
-            let chosen = engine::choose(plan.graph.canonical(), tiers.device.target());
-            let best = chosen.and_then(|chosen| tiers.compiled_best(&plan.graph, &chosen));
             plan.upgrade.as_ref().expect("a plan with a job has an upgrade").finish(best);
             tiers.dump(&ExecutionPlan { inner: plan });
         }
-        Job::General(graph, config) => {
-            if let Err(error) = tiers.compiled_best(&graph, &config) {
+        Job::General(..) => {
+            if let Err(error) = best {
                 warn!("failed to compile a general kernel: {error}");
             }
         }
     }
+    compiled
 }

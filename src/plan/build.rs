@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use dashmap::DashMap;
-use tracing::{debug, info, warn};
+use tracing::field::Empty;
+use tracing::{debug, debug_span, info, warn};
 
 use crate::cache::{DiskCache, Flight, RemoteCache};
 use crate::codegen::{KernelSource, Templates};
@@ -17,10 +18,12 @@ use crate::graph::OperationGraph;
 use crate::plan::background::Workers;
 use crate::plan::config::{Config, Resolved};
 use crate::plan::execute::{Binding, ExecutionPlan, PlanInner, PlannedKernel};
+use crate::plan::metrics::Counters;
 use crate::plan::record::Recorder;
 use crate::plan::report::{BuildReport, Origin};
+use crate::plan::span::Timed;
 use crate::plan::tiers::{Loaded, Tiers};
-use crate::plan::upgrade::Upgrade;
+use crate::plan::upgrade::{Tier, Upgrade};
 use crate::target::Target;
 use crate::tensor::{ALIGNMENT_MAX, TensorDesc};
 
@@ -75,6 +78,7 @@ impl Kiln {
             remote: resolved.remote.as_ref().map(RemoteCache::open).transpose()?,
             kernels: Flight::default(),
             plans: DashMap::new(),
+            counters: Counters::default(),
         });
         // What may not be compiled at all is not compiled in the background either.
         let background = resolved.background.filter(|_| !resolved.no_jit);
@@ -86,6 +90,10 @@ impl Kiln {
     #[cfg(test)]
     pub(super) fn tiers(&self) -> &Arc<Tiers> {
         &self.inner
+    }
+
+    pub(super) fn counters(&self) -> &Counters {
+        &self.inner.counters
     }
 
     /// The device.
@@ -115,9 +123,13 @@ impl Kiln {
     /// does not compile, `Driver` when the device refuses it.
     pub fn plan(&self, graph: &OperationGraph) -> Result<ExecutionPlan> {
         if let Some(plan) = self.inner.plans.get(&graph.digest()) {
+            self.inner.counters.plan_hits.add(1);
             return Ok(plan.clone());
         }
-        let chosen = engine::choose(graph.canonical(), self.inner.device.target())?;
+        let target = self.inner.device.target();
+        let chosen = engine::choose(graph.canonical(), target)?;
+        let family = chosen.engine.as_str();
+        let span = plan_span(family, target);
         self.inner.record(graph, None);
         let plan = match &self.workers {
             Some(workers) => workers.plan(&self.inner, graph, &chosen)?,
@@ -127,6 +139,11 @@ impl Kiln {
         let plan = self.inner.plans.entry(graph.digest()).or_insert(plan).clone();
         plan.start_upgrade();
         self.inner.dump(&plan);
+        span.key(plan.report().key);
+        span.tier(match plan.tier() {
+            Tier::Special => plan.report().origin.name(),
+            _ => "general",
+        });
         Ok(plan)
     }
 
@@ -140,6 +157,7 @@ impl Kiln {
         graph: &OperationGraph,
         config: &EngineConfig,
     ) -> Result<ExecutionPlan> {
+        let span = plan_span(&config.engine, self.inner.device.target());
         self.inner.record(graph, Some(config));
         let planned = self.inner.planned(graph, config, Reach::Compiled)?;
         let planned = planned.expect("nothing is out of the compiler's reach");
@@ -147,6 +165,8 @@ impl Kiln {
             0 => {
                 let plan = self.inner.plan_of(graph, planned, None);
                 self.inner.dump(&plan);
+                span.key(plan.report().key);
+                span.tier(plan.report().origin.name());
                 Ok(plan)
             }
             bytes => Err(Error::not_supported(format!(
@@ -213,6 +233,19 @@ impl Kiln {
     }
 }
 
+/// The span of a plan that is made.
+fn plan_span(family: &str, target: &Target) -> Timed {
+    let arch = &target.arch;
+    Timed::new(debug_span!(
+        "plan",
+        family,
+        target = %arch,
+        key = Empty,
+        tier = Empty,
+        ns = Empty
+    ))
+}
+
 /// How far a kernel may be fetched from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reach {
@@ -233,8 +266,15 @@ impl Tiers {
     ) -> Result<Option<PlannedKernel>> {
         let kernel = self.lower(graph, config)?;
         let start = Instant::now();
-        let source = self.templates.render(&kernel.spec)?;
+        let source = {
+            let target = &self.device.target().arch;
+            let fields =
+                debug_span!("render", family = config.engine, target = %target, ns = Empty);
+            let _span = Timed::new(fields);
+            self.templates.render(&kernel.spec)?
+        };
         let render = start.elapsed();
+        self.counters.render_ns.add_ns(render);
         let mut origin = Origin::Memory;
         let shared_bytes = kernel.launch.shared_bytes;
         let start = Instant::now();
@@ -257,6 +297,7 @@ impl Tiers {
             Origin::Memory => start.elapsed(),
             _ => loaded.obtained_in,
         };
+        self.counters.kernel(origin);
         let (key, resources) = (loaded.key, loaded.image.resources);
         debug!("{origin} {} {key:?} in {obtain:?}", source.stem);
         let report =

@@ -30,8 +30,9 @@ use crate::plan::background::Background;
 /// | `nvrtc` | `KILN_NVRTC`: the library or its folder | searched for |
 /// | `templates` | `KILN_TEMPLATES`: a folder laid out as `templates/` | embedded |
 ///
-/// These are all the variables the library reads. The command line tool also reads
-/// `KILN_LOG`: a filter for log messages, such as `kiln=debug`.
+/// These are all the variables the library reads. The command line tool also reads `KILN_LOG` or
+/// else `RUST_LOG`, a filter for log messages such as `kiln=debug`, and `KILN_TRACE`, a file for
+/// the spans of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
     /// The device to run on.

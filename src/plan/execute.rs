@@ -4,6 +4,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tracing::trace_span;
+
 use crate::codegen::KernelSource;
 use crate::compile::Image;
 use crate::device::{Device, Launch, Launchable, Stream};
@@ -80,6 +82,13 @@ impl ExecutionPlan {
     /// stream belongs to another device; `Driver` when the launch fails. Nothing was launched then.
     pub fn execute(&self, stream: &Stream, pack: &VariantPack) -> Result<()> {
         let plan = &*self.inner;
+        let _span = trace_span!(
+            "execute",
+            family = self.config().engine,
+            target = %plan.device.target().arch,
+            key = %self.report().key
+        )
+        .entered();
         if !stream.belongs_to(&plan.device) {
             return Err(Error::bad_param("the stream belongs to another device than the plan"));
         }

@@ -21,6 +21,19 @@ pub enum Origin {
     Compiled,
 }
 
+impl Origin {
+    /// Its name in spans and metrics: `memory`, `pack`, `disk` or `compiled`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Origin::Memory => "memory",
+            Origin::Pack => "pack",
+            Origin::Disk => "disk",
+            Origin::Remote => "remote",
+            Origin::Compiled => "compiled",
+        }
+    }
+}
+
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

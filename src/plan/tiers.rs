@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
-use tracing::{info, warn};
+use tracing::field::Empty;
+use tracing::{debug_span, info, warn};
 
 use crate::cache::{DiskCache, Entry, Flight, Key, Pack, RemoteCache, Request, explain};
 use crate::codegen::{KernelSource, Templates};
@@ -14,8 +15,10 @@ use crate::device::{Device, Launchable};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::GraphDigest;
 use crate::plan::execute::ExecutionPlan;
+use crate::plan::metrics::Counters;
 use crate::plan::record::Recorder;
 use crate::plan::report::Origin;
+use crate::plan::span::Timed;
 
 /// A device with its templates, caches and compiler.
 pub(super) struct Tiers {
@@ -40,6 +43,7 @@ pub(super) struct Tiers {
     /// By the digest of their source.
     pub(super) kernels: Flight<[u8; 32], Arc<Loaded>>,
     pub(super) plans: DashMap<GraphDigest, ExecutionPlan>,
+    pub(super) counters: Counters,
 }
 
 /// A kernel on the device.
@@ -59,7 +63,9 @@ impl Tiers {
         if let Some(found) = self.find(source, shared_bytes)? {
             return Ok(found);
         }
-        if let Some(found) = self.fetched(source, &request, shared_bytes, start)? {
+        if self.remote.is_some()
+            && let Some(found) = self.fetched(source, shared_bytes)?
+        {
             return Ok(found);
         }
         if self.no_jit {
@@ -79,12 +85,16 @@ impl Tiers {
             return Ok(found);
         }
         let compiling = Instant::now();
-        let image = compiler.compile(source)?;
+        let image = compiler.compile(source).inspect_err(|_| {
+            self.counters.compile_failures.add(1);
+        })?;
+        let compiled_in = compiling.elapsed();
+        self.counters.compile_ns.add_ns(compiled_in);
         if let Some(disk) = &self.disk {
             disk.keep(key);
         }
-        self.store(&request, &image, compiling.elapsed());
-        let kernel = self.device.load(&image, &source.entry, shared_bytes)?;
+        self.store(&request, &image, compiled_in);
+        let kernel = self.load(key, &image, source, shared_bytes)?;
         let (image, origin) = (Arc::new(image), Origin::Compiled);
         Ok(Loaded { key, kernel, image, origin, obtained_in: start.elapsed() })
     }
@@ -92,10 +102,34 @@ impl Tiers {
     /// A kernel from packs or disk; `None` when it would have to be compiled.
     pub(super) fn find(&self, source: &KernelSource, shared_bytes: u32) -> Result<Option<Loaded>> {
         let start = Instant::now();
-        match self.packed(source, shared_bytes, start) {
-            Some(found) => Ok(Some(found)),
-            None => self.cached(source, &self.request(source)?, shared_bytes, start),
+        let fields =
+            debug_span!("find", key = Empty, target = %source.arch, tier = Empty, ns = Empty);
+        let span = Timed::new(fields);
+        let found = match self.packed(source, shared_bytes, start) {
+            Some(found) => Some(found),
+            None => self.cached(source, &self.request(source)?, shared_bytes, start)?,
+        };
+        span.tier(found.as_ref().map_or("none", |found| found.origin.name()));
+        if let Some(found) = &found {
+            span.key(found.key);
         }
+        Ok(found)
+    }
+
+    /// Loads an image on the device.
+    fn load(
+        &self,
+        key: Key,
+        image: &Image,
+        source: &KernelSource,
+        shared_bytes: u32,
+    ) -> Result<Arc<dyn Launchable>> {
+        let start = Instant::now();
+        let fields = debug_span!("load", key = %key, target = %source.arch, ns = Empty);
+        let _span = Timed::new(fields);
+        let kernel = self.device.load(image, &source.entry, shared_bytes)?;
+        self.counters.load_ns.add_ns(start.elapsed());
+        Ok(kernel)
     }
 
     fn request(&self, source: &KernelSource) -> Result<Request> {
@@ -112,7 +146,7 @@ impl Tiers {
             let key = Key::of(&Request::new(source, pack.toolchain()));
             let loaded = pack.get(key).and_then(|entry| match entry {
                 Some(entry) => {
-                    let kernel = self.device.load(&entry.image, &source.entry, shared_bytes)?;
+                    let kernel = self.load(key, &entry.image, source, shared_bytes)?;
                     Ok(Some((kernel, Arc::new(entry.image))))
                 }
                 None => Ok(None),
@@ -143,15 +177,19 @@ impl Tiers {
         self.accept(source, key, image, Origin::Disk, shared_bytes, start)
     }
 
-    fn fetched(
-        &self,
-        source: &KernelSource,
-        request: &Request,
-        shared_bytes: u32,
-        start: Instant,
-    ) -> Result<Option<Loaded>> {
-        let key = Key::of(request);
-        let Some(image) = self.fetch(key) else { return Ok(None) };
+    /// A kernel from the remote store.
+    fn fetched(&self, source: &KernelSource, shared_bytes: u32) -> Result<Option<Loaded>> {
+        let start = Instant::now();
+        let fields =
+            debug_span!("find", key = Empty, target = %source.arch, tier = Empty, ns = Empty);
+        let span = Timed::new(fields);
+        let key = Key::of(&self.request(source)?);
+        span.key(key);
+        let Some(image) = self.fetch(key) else {
+            span.tier("none");
+            return Ok(None);
+        };
+        span.tier(Origin::Remote.name());
         self.accept(source, key, image, Origin::Remote, shared_bytes, start)
     }
 
@@ -165,7 +203,7 @@ impl Tiers {
         shared_bytes: u32,
         start: Instant,
     ) -> Result<Option<Loaded>> {
-        match self.device.load(&image, &source.entry, shared_bytes) {
+        match self.load(key, &image, source, shared_bytes) {
             Ok(kernel) => {
                 if let Some(disk) = &self.disk {
                     disk.keep(key);

@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tracing::field::Empty;
+use tracing::info_span;
+
 use crate::cache::{Key, Request};
 use crate::codegen::KernelSource;
 use crate::compile::{Image, compile_all};
@@ -12,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::plan::build::Kiln;
 use crate::plan::manifest::{Instance, Manifest};
 use crate::plan::report::Origin;
+use crate::plan::span::Timed;
 use crate::target::Target;
 
 /// How far a warm-up is.
@@ -59,7 +63,11 @@ impl WarmSummary {
     pub fn kernels(&self) -> BTreeMap<&'static str, usize> {
         let mut counts = BTreeMap::new();
         for warmed in self.warmed.iter().filter(|warmed| warmed.origin != Origin::Memory) {
-            let name = if warmed.origin == Origin::Disk { "found" } else { "compiled" };
+            let name = match warmed.origin {
+                Origin::Disk => "found",
+                Origin::Remote => "fetched",
+                _ => "compiled",
+            };
             *counts.entry(name).or_default() += 1;
         }
         counts
@@ -96,6 +104,7 @@ impl Kiln {
         mut progress: impl FnMut(WarmProgress<'_>),
     ) -> Result<WarmSummary> {
         let start = Instant::now();
+        let _span = Timed::new(info_span!("warm", ns = Empty));
         let mut summary =
             WarmSummary { warmed: Vec::new(), failed: Vec::new(), elapsed: Duration::ZERO };
         let mut jobs = Vec::new();
@@ -203,9 +212,14 @@ impl Kiln {
             // Threads finish in any order: the time since the last one is this one's share.
             let share = last.elapsed();
             last = Instant::now();
-            if let Ok(image) = result {
-                self.inner.store(&job.request, image, share);
+            match result {
+                Ok(image) => {
+                    self.counters().kernel(Origin::Compiled);
+                    self.inner.store(&job.request, image, share);
+                }
+                Err(_) => self.counters().compile_failures.add(1),
             }
+            self.counters().compile_ns.add_ns(share);
             step(&job.source.stem);
         });
         for (job, result) in missing.into_iter().zip(results) {

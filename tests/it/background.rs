@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use kiln::expr::{Mode, Pointwise};
@@ -179,12 +180,25 @@ fn settings_are_checked() {
         let Background { threads, queue } = text.parse().unwrap();
         assert_eq!((threads, queue), expected);
     }
-    for text in ["", "many", "1:", "9", "1:2:3"] {
+    for text in ["", "many", "1:", "-1", "1:2:3"] {
         let error = text.parse::<Background>().unwrap_err().to_string();
         assert!(error.starts_with(&format!("malformed background `{text}`: expected ")), "{error}");
     }
     let folder = tempfile::tempdir().unwrap();
-    let background = Some(Background { threads: 9, queue: 1 });
-    let error = Kiln::open(Config { background, ..config(folder.path()) }).unwrap_err();
-    assert_eq!(error.to_string(), "9 background threads, expected at most 8");
+    for (threads, queue) in [(9, 1), (1, 4097), (1, usize::MAX)] {
+        let background = Some(Background { threads, queue });
+        let error = Kiln::open(Config { background, ..config(folder.path()) }).unwrap_err();
+        let expected = format!(
+            "{threads} background threads with a queue of {queue}, expected at most 8 with"
+        );
+        assert!(error.to_string().starts_with(&expected), "{error}");
+    }
+    let tool = Command::new(env!("CARGO_BIN_EXE_kiln"))
+        .args(["cache", "stats"])
+        .env("KILN_BACKGROUND", "nine")
+        .output()
+        .expect("the tool starts");
+    let errors = String::from_utf8(tool.stderr).unwrap();
+    let expected = "kiln: environment KILN_BACKGROUND: malformed background `nine`: expected ";
+    assert!(tool.status.code() == Some(2) && errors.starts_with(expected), "{errors}");
 }

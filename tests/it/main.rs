@@ -12,6 +12,7 @@ mod harness;
 mod instructions;
 mod knobs;
 mod mutations;
+mod observability;
 mod onnx;
 mod pack;
 mod pointwise;

@@ -99,7 +99,7 @@ fn stats(disk: &DiskCache) -> Answer {
     let entries = disk.entries();
     let bytes: u64 = entries.iter().map(|entry| entry.bytes).sum();
     let counts = disk.counts_of_all();
-    let Counts { hits, writes, evicted, saved_us, misses } = &counts;
+    let Counts { hits, writes, evicted, saved_us, misses, read_bytes, written_bytes } = &counts;
     let document = json!({
         "folder": disk.folder(),
         "entries": entries.len(),
@@ -107,7 +107,9 @@ fn stats(disk: &DiskCache) -> Answer {
         "budget_bytes": disk.budget_bytes(),
         "hits": hits,
         "misses": misses,
+        "read_bytes": read_bytes,
         "writes": writes,
+        "written_bytes": written_bytes,
         "evicted": evicted,
         "compile_time_saved_us": saved_us,
     });
