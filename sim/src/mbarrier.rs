@@ -72,9 +72,9 @@ impl Mbarrier {
         })
     }
 
-    /// The parity of the phase of the object at an offset of shared memory.
+    /// The parity of the phase of the object at an offset of shared memory, if there is one.
     pub fn parity(shared: &[u32], at: u64) -> bool {
-        shared[at as usize / 4 + 1] >> 29 & 1 != 0
+        shared.get(at as usize / 4 + 1).is_some_and(|high| high >> 29 & 1 != 0)
     }
 
     pub fn encode(self) -> u64 {

@@ -31,6 +31,8 @@ pub(crate) struct InFlight {
     pub at: u64,
     bytes: u32,
     group: Group,
+    /// The barrier that `cp.async.mbarrier.arrive` is to tell of it.
+    told: Option<u64>,
 }
 
 /// The copies of a warp.
@@ -66,7 +68,8 @@ impl BlockShadow {
         self.shared.set_written(target, false);
         for lane in target.each() {
             let (at, bytes) = (target.offsets[lane], target.bytes);
-            self.warps[by.warp].copies.list.push(InFlight { lane, pc: by.pc, at, bytes, group });
+            let copy = InFlight { lane, pc: by.pc, at, bytes, group, told: None };
+            self.warps[by.warp].copies.list.push(copy);
         }
     }
 
@@ -96,9 +99,7 @@ impl BlockShadow {
     pub fn copy_handed(&mut self, warp: usize, lane: usize, barrier: u64) {
         let list = &mut self.warps[warp].copies.list;
         for copy in list.iter_mut().filter(|copy| copy.lane == lane) {
-            if !matches!(copy.group, Group::Barrier(_)) {
-                copy.group = Group::Barrier(barrier);
-            }
+            copy.told.get_or_insert(barrier);
         }
     }
 
@@ -118,8 +119,7 @@ impl BlockShadow {
     /// A lane's copies that a barrier was to be told of have landed: it arrives.
     pub fn copy_arrived(&mut self, by: (usize, u32, u32), barrier: u64, odd: bool) {
         let (warp, lane, _) = by;
-        let group = Group::Barrier(barrier);
-        self.finish(warp, |copy| copy.lane == lane as usize && copy.group == group);
+        self.finish(warp, |copy| copy.lane == lane as usize && copy.told == Some(barrier));
         self.phase_arrived(by, barrier, odd);
     }
 
@@ -157,7 +157,8 @@ impl BlockShadow {
     /// be waited for by others.
     pub fn copy_leaked(&self, warp: usize, lanes: u32) -> Option<InFlight> {
         let leaks = |copy: &&InFlight| {
-            lanes >> copy.lane & 1 != 0 && !matches!(copy.group, Group::Barrier(_))
+            let told = copy.told.is_some() || matches!(copy.group, Group::Barrier(_));
+            lanes >> copy.lane & 1 != 0 && !told
         };
         self.warps[warp].copies.list.iter().find(leaks).copied()
     }
@@ -214,6 +215,20 @@ mod tests {
         shadow.copy_issued(by(0, 2), &words(0), Group::Open, &mut found);
         assert_eq!(found.len(), 32);
         assert_eq!((found[0].earlier.warp, found[0].earlier.pc), (1, 1));
+    }
+
+    #[test]
+    fn copies_that_a_barrier_will_tell_of_may_be_waited_for_before() {
+        let mut shadow = shadow();
+        shadow.copy_issued(by(0, 1), &words(0), Group::Open, &mut Vec::new());
+        (0..LANES).for_each(|lane| shadow.copy_handed(0, lane, 240));
+        assert!(shadow.copy_leaked(0, u32::MAX).is_none());
+        assert_eq!(shadow.shared.unwritten(&words(0)), u32::MAX);
+        shadow.copy_arrived((0, 3, 2), 240, false);
+        assert_eq!(shadow.shared.unwritten(&words(0)), !(1 << 3));
+        shadow.copy_committed(0, u32::MAX);
+        shadow.copy_waited(0, u32::MAX, 0);
+        assert_eq!(shadow.shared.unwritten(&words(0)), 0);
     }
 
     #[test]
