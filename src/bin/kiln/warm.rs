@@ -64,16 +64,18 @@ pub fn warm(args: &WarmArgs) -> kiln::Result<ExitCode> {
             "problems": summary.warmed.len() + summary.failed.len(),
             "compiled": count("compiled"),
             "found": count("found"),
+            "fetched": count("fetched"),
             "failed": failed,
             "seconds": summary.elapsed.as_secs_f64(),
         });
         say!("{document:#}");
     } else {
         say!(
-            "{} problems: {} kernels compiled, {} found in the cache, in {}",
+            "{} problems: {} kernels compiled, {} found in the cache, {} fetched, in {}",
             summary.warmed.len() + summary.failed.len(),
             count("compiled"),
             count("found"),
+            count("fetched"),
             shown(summary.elapsed),
         );
         for (name, error) in &summary.failed {

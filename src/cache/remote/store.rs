@@ -118,7 +118,7 @@ impl RemoteCache {
         self.shared.succeeded();
         match Entry::decode(&bytes, key) {
             Ok(entry) => {
-                self.shared.counters.hit(entry.compile);
+                self.shared.counters.hit(bytes.len() as u64, entry.compile);
                 Some((entry, bytes))
             }
             Err(reason) => {
@@ -174,6 +174,7 @@ impl RemoteCache {
         let name = self.name.clone();
         runtime.spawn(async move {
             let path = path_of(key);
+            let count = bytes.len() as u64;
             let write = shared.operator.write(&path, bytes);
             let failure = match timeout(deadline, write).await {
                 Ok(Ok(_)) => None,
@@ -183,7 +184,7 @@ impl RemoteCache {
             match failure {
                 None => {
                     shared.succeeded();
-                    shared.counters.wrote();
+                    shared.counters.wrote(count);
                     debug!("sent entry {key} to remote store `{name}`");
                 }
                 Some(text) => shared.failed(&name, &text),
