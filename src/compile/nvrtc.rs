@@ -108,7 +108,14 @@ impl Compiler {
     /// # Errors
     /// `Compile` with stem, options and log.
     pub fn compile(&self, source: &KernelSource) -> Result<Image> {
-        let mut options = options(source.arch);
+        self.compile_with(source, options(source.arch))
+    }
+
+    /// The same with other options than [`options`].
+    ///
+    /// # Errors
+    /// As [`Compiler::compile`].
+    pub fn compile_with(&self, source: &KernelSource, mut options: Vec<String>) -> Result<Image> {
         if self.version >= (12, 9) {
             // Its own cache answers with an empty log, and the log has the spill report.
             options.push("--no-cache".to_owned());

@@ -203,6 +203,11 @@ impl Device {
         Stream::external(self.driver.clone(), 0)
     }
 
+    /// Copies to the host from any address of the device, after everything on the default stream.
+    pub(crate) fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
+        self.driver.read(address, bytes, 0)
+    }
+
     pub(crate) fn load(
         &self,
         image: &Image,

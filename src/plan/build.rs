@@ -14,7 +14,8 @@ use crate::device::{Device, Launch, Stream};
 use crate::engine::{self, Argument, EngineConfig, Grid, KernelPlan, LaunchPlan};
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
-use crate::plan::config::Config;
+use crate::plan::capture::Capture;
+use crate::plan::config::{Config, Dumping};
 use crate::plan::execute::{Binding, ExecutionPlan, PlanInner};
 use crate::plan::report::{BuildReport, Origin};
 use crate::plan::tiers::{Loaded, Tiers};
@@ -152,15 +153,25 @@ impl Kiln {
         debug!("{origin} {} {key:?} in {obtain:?}", source.stem);
         let report =
             BuildReport { key, stem: source.stem.clone(), origin, render, obtain, resources };
-        let plan = self.assemble(graph, config, kernel, source, &loaded, report)?;
-        if let Some((folder, filter)) = &self.inner.dump
-            && plan.report().stem.contains(filter.as_str())
-            && let Err(error) = plan.dump(folder)
+        let mut plan = self.assemble(graph, config, kernel, source, &loaded, report)?;
+        if let Some(dumping) = &self.inner.dump
+            && dumping.wants(plan.report())
         {
-            // A dump is for people: it never fails a call.
-            warn!("{error}");
+            self.dump_built(&mut plan, dumping);
         }
         Ok(plan)
+    }
+
+    /// Dumps a plan that nobody else has yet. A dump is for people: it never fails a call.
+    fn dump_built(&self, plan: &mut ExecutionPlan, dumping: &Dumping) {
+        let folder = match plan.dump(&dumping.folder) {
+            Ok(folder) => folder,
+            Err(error) => return warn!("{error}"),
+        };
+        if let Some(bytes_max) = dumping.tensor_bytes_max {
+            let inner = Arc::get_mut(&mut plan.inner).expect("the plan has not been shared");
+            inner.capture = Some(Capture::new(folder, bytes_max));
+        }
     }
 
     /// The source a configuration gives for a graph, without compiling it.
@@ -288,6 +299,7 @@ impl Kiln {
                 image: loaded.image.clone(),
                 bindings,
                 parameters: passed.len(),
+                capture: None,
             }),
         })
     }

@@ -8,6 +8,7 @@ use crate::cache::{BUDGET_BYTES, Pack, Remote, TrustRoot};
 use crate::compile::Search;
 use crate::device::{DeviceChoice, SimOptions};
 use crate::error::{Error, Result};
+use crate::plan::report::BuildReport;
 
 /// How a [`Kiln`](crate::plan::Kiln) is set up. A field that is `None` is taken from the
 /// environment, and from its default where that says nothing.
@@ -23,7 +24,10 @@ use crate::error::{Error, Result};
 /// | `no_jit` | `KILN_NO_JIT`: 1 to fail rather than compile | compile |
 /// | `sanitize` | `KILN_SANITIZE`: 1 to check launches on the simulator | no checks |
 /// | `count` | none: counts are asked for | no counts |
-/// | `dump` | `KILN_DUMP`: a folder; `KILN_DUMP_FILTER`: part of a stem | no dumps |
+/// | `dump` | `KILN_DUMP`: a folder | no dumps |
+/// | `dump_filter` | `KILN_DUMP_FILTER`: part of a stem, or the start of a key | every kernel |
+/// | `dump_tensors` | `KILN_DUMP_TENSORS`: 1 to dump what first launches run on | no tensors |
+/// | `dump_tensor_bytes` | `KILN_DUMP_TENSOR_BYTES`: the most to capture of a launch | 256 MiB |
 /// | `nvrtc` | `KILN_NVRTC`: the library or its folder | searched for |
 /// | `templates` | `KILN_TEMPLATES`: a folder laid out as `templates/` | embedded |
 ///
@@ -48,6 +52,12 @@ pub struct Config {
     pub no_jit: Option<bool>,
     /// A folder that every planned kernel is dumped to, one folder each.
     pub dump: Option<PathBuf>,
+    /// Dump only kernels whose stem holds this text or whose key starts with it.
+    pub dump_filter: Option<String>,
+    /// Also dump the tensors of every plan's first launch, which then waits for its stream.
+    pub dump_tensors: Option<bool>,
+    /// The most bytes of tensors to capture of one launch; larger ones are left out.
+    pub dump_tensor_bytes: Option<u64>,
     /// On the simulator: fail a launch that races, reads what nobody wrote or divides a barrier.
     pub sanitize: Option<bool>,
     /// On the simulator: count what launches execute ([`Device::report`](crate::device::Device)).
@@ -58,6 +68,26 @@ pub struct Config {
     pub nvrtc: Option<PathBuf>,
     /// A folder of templates to use instead of the embedded ones.
     pub templates: Option<PathBuf>,
+}
+
+/// The default of [`Config::dump_tensor_bytes`].
+const DUMP_TENSOR_BYTES: u64 = 256 << 20;
+
+/// Which kernels are dumped as they are planned, and where to.
+#[derive(Debug, Clone)]
+pub(super) struct Dumping {
+    pub(super) folder: PathBuf,
+    /// Part of a stem or the start of a key.
+    pub(super) filter: String,
+    /// The most bytes of tensors to capture; `None`: none.
+    pub(super) tensor_bytes_max: Option<u64>,
+}
+
+impl Dumping {
+    pub(super) fn wants(&self, report: &BuildReport) -> bool {
+        let filter = self.filter.as_str();
+        report.stem.contains(filter) || report.key.to_hex().starts_with(filter)
+    }
 }
 
 /// A [`Config`] with every choice made.
@@ -71,7 +101,7 @@ pub(super) struct Resolved {
     pub(super) packs: Vec<Pack>,
     pub(super) remote: Option<Remote>,
     pub(super) no_jit: bool,
-    pub(super) dump: Option<(PathBuf, String)>,
+    pub(super) dump: Option<Dumping>,
     pub(super) search: Search,
     pub(super) templates: Option<PathBuf>,
 }
@@ -138,9 +168,24 @@ impl Config {
                 .dump
                 .clone()
                 .or_else(|| path("KILN_DUMP"))
-                .map(|folder| (folder, env::var("KILN_DUMP_FILTER").unwrap_or_default())),
+                .map(|folder| self.dumping(folder))
+                .transpose()?,
             search: Search { configured: self.nvrtc.clone(), environment: path("KILN_NVRTC") },
             templates: self.templates.clone().or_else(|| path("KILN_TEMPLATES")),
+        })
+    }
+
+    fn dumping(&self, folder: PathBuf) -> Result<Dumping> {
+        let filter = self.dump_filter.clone().or_else(|| env::var("KILN_DUMP_FILTER").ok());
+        let tensors = self.dump_tensors.map_or_else(|| switch("KILN_DUMP_TENSORS"), Ok)?;
+        let bytes_max = match self.dump_tensor_bytes {
+            Some(bytes) => bytes,
+            None => number("KILN_DUMP_TENSOR_BYTES", "bytes")?.unwrap_or(DUMP_TENSOR_BYTES),
+        };
+        Ok(Dumping {
+            folder,
+            filter: filter.unwrap_or_default(),
+            tensor_bytes_max: tensors.then_some(bytes_max),
         })
     }
 }

@@ -11,6 +11,7 @@ use crate::dtype::DType;
 use crate::engine::{EngineConfig, KernelSpec};
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
+use crate::plan::capture::Capture;
 use crate::plan::report::BuildReport;
 use crate::plan::variant_pack::{Slot, VariantPack};
 
@@ -37,6 +38,8 @@ pub(super) struct PlanInner {
     pub(super) bindings: Vec<Binding>,
     /// How many of the bindings are parameters.
     pub(super) parameters: usize,
+    /// Set where the dump of the plan is to hold tensors.
+    pub(super) capture: Option<Capture>,
 }
 
 /// What a tensor of the variant pack must be like.
@@ -75,11 +78,9 @@ impl ExecutionPlan {
         if pack.entries.len() != plan.bindings.len() {
             return Err(plan.surplus_or_missing(pack));
         }
-        // Stack space in steps, so that the common kernel does not pay for clearing 4 KiB.
-        match plan.parameters {
-            0..=16 => plan.launch_with::<16>(stream, pack),
-            17..=64 => plan.launch_with::<64>(stream, pack),
-            _ => plan.launch_with::<512>(stream, pack),
+        match &plan.capture {
+            None => plan.launch(stream, pack),
+            Some(capture) => capture.around(plan, stream, pack, || plan.launch(stream, pack)),
         }
     }
 
@@ -120,8 +121,7 @@ impl ExecutionPlan {
 
     /// The names of the tensors its kernel takes, in the order of the parameters.
     pub fn arguments(&self) -> Vec<&str> {
-        let parameters = &self.inner.bindings[..self.inner.parameters];
-        parameters.iter().map(|binding| self.inner.name(binding.uid)).collect()
+        self.inner.parameters().iter().map(|binding| self.inner.name(binding.uid)).collect()
     }
 
     /// How it came to be.
@@ -146,6 +146,20 @@ impl fmt::Debug for ExecutionPlan {
 }
 
 impl PlanInner {
+    /// What the kernel's parameters are bound to.
+    pub(super) fn parameters(&self) -> &[Binding] {
+        &self.bindings[..self.parameters]
+    }
+
+    fn launch(&self, stream: &Stream, pack: &VariantPack) -> Result<()> {
+        // Stack space in steps, so that the common kernel does not pay for clearing 4 KiB.
+        match self.parameters {
+            0..=16 => self.launch_with::<16>(stream, pack),
+            17..=64 => self.launch_with::<64>(stream, pack),
+            _ => self.launch_with::<512>(stream, pack),
+        }
+    }
+
     fn launch_with<const N: usize>(&self, stream: &Stream, pack: &VariantPack) -> Result<()> {
         let mut arguments = [0u64; N];
         for (index, binding) in self.bindings.iter().enumerate() {
@@ -174,6 +188,17 @@ impl PlanInner {
             return Ok(());
         }
         self.kernel.launch(&self.launch, &arguments[..self.parameters], stream.handle())
+    }
+
+    /// Whether the pack holds every tensor, large enough and of the right kind.
+    pub(super) fn fits(&self, pack: &VariantPack) -> bool {
+        self.bindings.iter().enumerate().all(|(index, binding)| {
+            match (pack.find(binding.uid, index), binding.by_value) {
+                (Some(Slot::Memory { bytes, .. }), None) => *bytes >= binding.bytes,
+                (Some(Slot::Value(_)), Some(_)) => true,
+                _ => false,
+            }
+        })
     }
 
     /// Checks a written tensor against every other one.
@@ -260,7 +285,7 @@ impl PlanInner {
         }
     }
 
-    fn name(&self, uid: i64) -> &str {
+    pub(super) fn name(&self, uid: i64) -> &str {
         self.graph.tensor(uid).map_or("", |tensor| &tensor.name)
     }
 }

@@ -4,12 +4,14 @@
 //! codegen, cache and compiler to an [`ExecutionPlan`]; [`ExecutionPlan::execute`] only launches.
 
 mod build;
+mod capture;
 mod config;
 mod dump;
 mod execute;
 mod manifest;
 mod report;
 mod shipment;
+mod tensors;
 mod tiers;
 mod trial;
 mod variant_pack;
@@ -21,6 +23,7 @@ pub use execute::ExecutionPlan;
 pub use manifest::{Instance, Manifest, ManifestProblem};
 pub use report::{BuildReport, Origin};
 pub use shipment::{CatalogLine, Coverage, Verified, catalog, merge_packs};
+pub use tensors::{read_values, write_values};
 pub use trial::{Trial, Values, random_values};
 pub use variant_pack::VariantPack;
 pub use warm::{WarmProgress, WarmSummary, Warmed};

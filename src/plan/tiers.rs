@@ -1,6 +1,5 @@
 //! Where kernels come from: memory, packs, the disk cache, a remote store, at last the compiler.
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,6 +12,7 @@ use crate::compile::{Compiler, Image, Located, Search, Toolchain, locate};
 use crate::device::{Device, Launchable};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::GraphDigest;
+use crate::plan::config::Dumping;
 use crate::plan::execute::ExecutionPlan;
 use crate::plan::report::Origin;
 
@@ -23,8 +23,8 @@ pub(super) struct Tiers {
     pub(super) search: Search,
     /// Searched in this order, before the disk cache.
     pub(super) packs: Vec<Pack>,
-    /// Where kernels are dumped as they are planned, and which: those whose stem holds the text.
-    pub(super) dump: Option<(PathBuf, String)>,
+    /// Which kernels are dumped as they are planned.
+    pub(super) dump: Option<Dumping>,
     /// Never compile.
     pub(super) no_jit: bool,
     pub(super) located: OnceLock<Located>,

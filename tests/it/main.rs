@@ -3,6 +3,7 @@
 mod allocations;
 mod cache;
 mod cli;
+mod dump;
 mod errors;
 mod golden;
 mod graph;

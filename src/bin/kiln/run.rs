@@ -9,7 +9,7 @@ use kiln::{Config, Error, ErrorKind, plan};
 use serde_json::json;
 
 use crate::DeviceArgs;
-use crate::problem::{self, Check, shown};
+use crate::problem::{self, Check, InputArgs, shown};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -25,12 +25,8 @@ The problem format is described in docs/problem-format.md.";
 pub struct RunArgs {
     /// The problem file (JSON)
     problem: PathBuf,
-    /// Read the inputs from this safetensors file, by name
-    #[arg(long, value_name = "FILE", required_unless_present = "random")]
-    inputs: Option<PathBuf>,
-    /// Make the inputs up instead, reproducibly from this seed
-    #[arg(long, value_name = "SEED", conflicts_with = "inputs")]
-    random: Option<u64>,
+    #[command(flatten)]
+    inputs: InputArgs,
     /// Write the outputs to this safetensors file
     #[arg(long, value_name = "FILE")]
     outputs: Option<PathBuf>,
@@ -55,13 +51,9 @@ pub struct RunArgs {
 
 pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
     let graph = problem::read_graph(&args.problem)?;
-    let inputs = match (&args.inputs, args.random) {
-        (Some(path), _) => problem::read_inputs(path, &graph)?,
-        (None, Some(seed)) => plan::random_values(&graph, seed)?,
-        (None, None) => {
-            return Err(Error::with(ErrorKind::BadParam, "neither --inputs nor --random is given"));
-        }
-    };
+    let inputs = args.inputs.values(&graph)?.ok_or_else(|| {
+        Error::with(ErrorKind::BadParam, "one of --inputs FILE and --random SEED is needed")
+    })?;
     let kiln = args.device.open_with(Config {
         sanitize: args.sanitize.then_some(true),
         count: args.counters,
@@ -76,7 +68,7 @@ pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
     };
     let ran = kiln.trial(&plan, &inputs)?;
     if let Some(path) = &args.outputs {
-        problem::write_outputs(path, &graph, &ran.outputs)?;
+        plan::write_values(path, graph.outputs(), &ran.outputs)?;
     }
     let checks = match args.check {
         true => problem::check(&graph, &inputs, &ran)?,
