@@ -14,6 +14,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 pub use buffer::{Buffer, Event, Stream};
+pub use kiln_sim::{Counters, Finding};
 pub use sim::SimOptions;
 
 use crate::compile::Image;
@@ -49,9 +50,13 @@ pub(crate) trait Driver: fmt::Debug + Send + Sync {
     fn event_destroy(&self, event: u64);
     /// Milliseconds between two recorded events; waits for the later one.
     fn event_elapsed_ms(&self, start: u64, end: u64) -> Result<f64>;
-    /// What the last launch counted, as a table, where the device counts.
-    fn report(&self) -> Option<String> {
+    /// What the last launch counted, where the device counts.
+    fn counters(&self) -> Option<Counters> {
         None
+    }
+    /// What the sanitizer found in the last launch, where there is one.
+    fn findings(&self) -> Vec<Finding> {
+        Vec::new()
     }
     /// Loads an image and finds the kernel `entry` in it.
     fn load(&self, image: &Image, entry: &str, shared_bytes: u32) -> Result<Arc<dyn Launchable>>;
@@ -146,9 +151,14 @@ impl Device {
         cuda::count()
     }
 
-    /// What the last launch counted, as a table; `None` where nothing is counted.
-    pub fn report(&self) -> Option<String> {
-        self.driver.report()
+    /// What the last launch counted; its text is a table. `None` where nothing is counted.
+    pub fn counters(&self) -> Option<Counters> {
+        self.driver.counters()
+    }
+
+    /// What the sanitizer found in the last launch; nothing where it is off.
+    pub fn findings(&self) -> Vec<Finding> {
+        self.driver.findings()
     }
 
     /// What the device is.

@@ -27,6 +27,7 @@ use tracing::warn;
 use crate::cache::Key;
 use crate::codegen::KernelSource;
 use crate::compile::{Image, Resources, disassemble, options};
+use crate::device::Launch;
 use crate::engine::KernelSpec;
 use crate::error::{Error, Result};
 use crate::plan::execute::{Binding, ExecutionPlan};
@@ -97,6 +98,13 @@ pub(super) enum Passed {
     Address,
     /// Its only element, as a `double`.
     Value,
+}
+
+impl DumpLaunch {
+    pub(super) fn shape(&self) -> Launch {
+        let DumpLaunch { grid, threads, shared_bytes, cooperative, .. } = *self;
+        Launch { grid, threads, shared_bytes, cooperative }
+    }
 }
 
 /// The name of a kernel's folder in a dump, and its name for overrides.

@@ -77,6 +77,15 @@ pub fn read_values<'a>(
     Ok(values)
 }
 
+/// What stands in a safetensors file besides tensors.
+///
+/// # Errors
+/// `BadParam` when the file can not be read or is malformed.
+pub(super) fn read_metadata(path: &Path) -> Result<HashMap<String, String>> {
+    let (_, metadata) = SafeTensors::read_metadata(&read(path)?).map_err(malformed(path))?;
+    Ok(metadata.metadata().clone().unwrap_or_default())
+}
+
 /// Writes the values of tensors to a safetensors file.
 ///
 /// # Errors

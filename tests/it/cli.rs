@@ -369,7 +369,7 @@ fn the_environment_stands_in_for_options() {
 
 #[test]
 fn every_command_has_help_with_examples() {
-    for command in ["demo", "run", "engines", "cache", "warm", "pack", "dump"] {
+    for command in ["demo", "run", "engines", "cache", "warm", "pack", "dump", "replay"] {
         let text = succeeds(&[command, "--help"]);
         assert!(text.contains("Examples:\n  kiln "), "{text}");
     }

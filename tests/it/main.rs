@@ -16,6 +16,7 @@ mod pack;
 mod pointwise;
 #[cfg(feature = "remote")]
 mod remote;
+mod replay;
 mod special;
 mod tidy;
 mod warm;

@@ -7,12 +7,15 @@ macro_rules! say {
 }
 
 mod cache;
+mod counts;
 mod demo;
+mod difference;
 mod doctor;
 mod dump;
 mod engines;
 mod pack;
 mod problem;
+mod replay;
 mod run;
 mod warm;
 
@@ -57,6 +60,8 @@ enum Command {
     Run(run::RunArgs),
     /// Write everything about a problem's kernel to a folder: source, PTX, cubin, launch
     Dump(dump::DumpArgs),
+    /// Run a dumped kernel again, or an edited one instead, and compare results and counts
+    Replay(replay::ReplayArgs),
     /// Show which engines can run a problem, with knobs, and why the others can not
     Engines(engines::EnginesArgs),
     /// Compile the kernels of a manifest ahead of the first call
@@ -116,6 +121,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::demo(&args),
         Command::Run(args) => run::run(&args),
         Command::Dump(args) => dump::dump(&args),
+        Command::Replay(args) => replay::replay(&args),
         Command::Engines(args) => engines::engines(&args),
         Command::Warm(args) => warm::warm(&args),
         Command::Pack(args) => pack::pack(&args),

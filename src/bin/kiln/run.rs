@@ -86,7 +86,7 @@ pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
             "run_ms": ran.elapsed.as_secs_f64() * 1e3,
             "registers": report.resources.registers,
             "spill_bytes": report.resources.spill_bytes,
-            "counters": kiln.device().report(),
+            "counters": kiln.device().counters().map(|counters| counters.to_string()),
             "checks": checks.iter().map(check_json).collect::<Vec<_>>(),
         });
         say!("{document:#}");
@@ -98,8 +98,8 @@ pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
         for check in &checks {
             say!("check   {}", check_text(check));
         }
-        if let Some(counters) = kiln.device().report() {
-            say!("{}", counters.trim_end());
+        if let Some(counters) = kiln.device().counters() {
+            say!("{}", counters.to_string().trim_end());
         }
         if let Some(path) = &args.outputs {
             say!("wrote   {}", path.display());
