@@ -17,6 +17,7 @@ use crate::graph::OperationGraph;
 use crate::plan::capture::Capture;
 use crate::plan::config::{Config, Dumping};
 use crate::plan::execute::{Binding, ExecutionPlan, PlanInner};
+use crate::plan::overrides::{OverrideUse, Overrides};
 use crate::plan::report::{BuildReport, Origin};
 use crate::plan::tiers::{Loaded, Tiers};
 use crate::target::Target;
@@ -53,6 +54,7 @@ impl Kiln {
                 packs: resolved.packs,
                 no_jit: resolved.no_jit,
                 dump: resolved.dump,
+                overrides: resolved.overrides.as_deref().map(Overrides::open).transpose()?,
                 located: OnceLock::new(),
                 toolchain: OnceLock::new(),
                 compiler: OnceLock::new(),
@@ -135,12 +137,16 @@ impl Kiln {
     fn build(&self, graph: &OperationGraph, config: &EngineConfig) -> Result<ExecutionPlan> {
         let kernel = self.lower(graph, config)?;
         let start = Instant::now();
-        let source = self.inner.templates.render(&kernel.spec)?;
+        let mut source = self.inner.templates.render(&kernel.spec)?;
         let render = start.elapsed();
+        let edit = self.inner.overriding(&source);
+        if let Some(edit) = edit.filter(|edit| !edit.is_ptx) {
+            source.text.clone_from(&edit.text);
+        }
         let mut origin = Origin::Memory;
         let shared_bytes = kernel.launch.shared_bytes;
         let start = Instant::now();
-        let loaded = self.inner.kernels.get_or_build(&source.digest(), || {
+        let mut loaded = self.inner.kernels.get_or_build(&source.digest(), || {
             let loaded = self.inner.obtain(&source, shared_bytes)?;
             origin = loaded.origin;
             Ok(Arc::new(loaded))
@@ -149,10 +155,13 @@ impl Kiln {
             Origin::Memory => start.elapsed(),
             _ => loaded.obtained_in,
         };
+        if let Some(edit) = edit.filter(|edit| edit.is_ptx) {
+            loaded = self.inner.with_ptx(&loaded, &source, shared_bytes, edit)?;
+        }
         let (key, resources) = (loaded.key, loaded.image.resources);
         debug!("{origin} {} {key:?} in {obtain:?}", source.stem);
-        let report =
-            BuildReport { key, stem: source.stem.clone(), origin, render, obtain, resources };
+        let (stem, overridden) = (source.stem.clone(), edit.map(|edit| edit.path.clone()));
+        let report = BuildReport { key, stem, origin, render, obtain, resources, overridden };
         let mut plan = self.assemble(graph, config, kernel, source, &loaded, report)?;
         if let Some(dumping) = &self.inner.dump
             && dumping.wants(plan.report())
@@ -172,6 +181,11 @@ impl Kiln {
             let inner = Arc::get_mut(&mut plan.inner).expect("the plan has not been shared");
             inner.capture = Some(Capture::new(folder, bytes_max));
         }
+    }
+
+    /// What each override has replaced so far; those without a kernel replaced nothing.
+    pub fn overrides(&self) -> Vec<OverrideUse> {
+        self.inner.overrides.as_ref().map_or_else(Vec::new, Overrides::uses)
     }
 
     /// The source a configuration gives for a graph, without compiling it.

@@ -28,6 +28,7 @@ use crate::plan::report::BuildReport;
 /// | `dump_filter` | `KILN_DUMP_FILTER`: part of a stem, or the start of a key | every kernel |
 /// | `dump_tensors` | `KILN_DUMP_TENSORS`: 1 to dump what first launches run on | no tensors |
 /// | `dump_tensor_bytes` | `KILN_DUMP_TENSOR_BYTES`: the most to capture of a launch | 256 MiB |
+/// | `overrides` | `KILN_OVERRIDES`: a folder of kernels that stand in for generated ones | none |
 /// | `nvrtc` | `KILN_NVRTC`: the library or its folder | searched for |
 /// | `templates` | `KILN_TEMPLATES`: a folder laid out as `templates/` | embedded |
 ///
@@ -58,6 +59,9 @@ pub struct Config {
     pub dump_tensors: Option<bool>,
     /// The most bytes of tensors to capture of one launch; larger ones are left out.
     pub dump_tensor_bytes: Option<u64>,
+    /// A folder of edited dumps, sources and PTX that stand in for generated kernels: see
+    /// `docs/dump-and-replay.md`.
+    pub overrides: Option<PathBuf>,
     /// On the simulator: fail a launch that races, reads what nobody wrote or divides a barrier.
     pub sanitize: Option<bool>,
     /// On the simulator: count what launches execute ([`Device::report`](crate::device::Device)).
@@ -102,6 +106,7 @@ pub(super) struct Resolved {
     pub(super) remote: Option<Remote>,
     pub(super) no_jit: bool,
     pub(super) dump: Option<Dumping>,
+    pub(super) overrides: Option<PathBuf>,
     pub(super) search: Search,
     pub(super) templates: Option<PathBuf>,
 }
@@ -170,6 +175,7 @@ impl Config {
                 .or_else(|| path("KILN_DUMP"))
                 .map(|folder| self.dumping(folder))
                 .transpose()?,
+            overrides: self.overrides.clone().or_else(|| path("KILN_OVERRIDES")),
             search: Search { configured: self.nvrtc.clone(), environment: path("KILN_NVRTC") },
             templates: self.templates.clone().or_else(|| path("KILN_TEMPLATES")),
         })

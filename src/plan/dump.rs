@@ -60,6 +60,8 @@ pub(super) struct DumpSpec {
     pub(super) config: String,
     pub(super) key: String,
     pub(super) origin: String,
+    /// The file that stood in for the generated kernel.
+    pub(super) overridden: Option<PathBuf>,
     pub(super) launch: DumpLaunch,
     pub(super) resources: Resources,
     /// The blake3 digests of the files a user may edit, as they were written.
@@ -184,6 +186,7 @@ impl ExecutionPlan {
             config: self.config().to_string(),
             key: report.key.to_hex(),
             origin: report.origin.to_string(),
+            overridden: report.overridden.clone(),
             launch: DumpLaunch {
                 grid: launch.grid,
                 threads: launch.threads,

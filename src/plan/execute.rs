@@ -129,8 +129,10 @@ impl ExecutionPlan {
         &self.inner.report
     }
 
+    /// Bytes that a generated kernel spills; what a user's own kernel spills is the user's wish.
     pub(super) fn spill_bytes(&self) -> u32 {
-        self.inner.report.resources.spill_bytes
+        let BuildReport { resources, overridden, .. } = &self.inner.report;
+        if overridden.is_some() { 0 } else { resources.spill_bytes }
     }
 
     /// The shape of its launch.

@@ -256,7 +256,7 @@ fn read_addresses(path: &Path) -> Result<HashMap<String, u64>> {
     read_metadata(path)?.into_iter().map(address).collect()
 }
 
-fn read_text(path: &Path) -> Result<String> {
+pub(super) fn read_text(path: &Path) -> Result<String> {
     fs::read_to_string(path).map_err(|error| unreadable(path, error))
 }
 

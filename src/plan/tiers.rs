@@ -14,6 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::GraphDigest;
 use crate::plan::config::Dumping;
 use crate::plan::execute::ExecutionPlan;
+use crate::plan::overrides::Overrides;
 use crate::plan::report::Origin;
 
 /// A device with its templates, caches and compiler.
@@ -25,6 +26,7 @@ pub(super) struct Tiers {
     pub(super) packs: Vec<Pack>,
     /// Which kernels are dumped as they are planned.
     pub(super) dump: Option<Dumping>,
+    pub(super) overrides: Option<Overrides>,
     /// Never compile.
     pub(super) no_jit: bool,
     pub(super) located: OnceLock<Located>,

@@ -12,6 +12,7 @@ mod instructions;
 mod knobs;
 mod mutations;
 mod onnx;
+mod overrides;
 mod pack;
 mod pointwise;
 #[cfg(feature = "remote")]

@@ -41,8 +41,9 @@ same names. KILN_CACHE_BYTES is the cache's budget, KILN_PACKS lists packs separ
 KILN_NO_JIT=1 forbids compiling, KILN_REMOTE is the address of a store that machines share
 (KILN_REMOTE_READ_ONLY=1, KILN_REMOTE_MS). KILN_DUMP is a folder for dumps of every kernel,
 KILN_DUMP_FILTER part of a kernel's stem or the start of its key, KILN_DUMP_TENSORS=1 dumps the
-tensors of first launches too, of at most KILN_DUMP_TENSOR_BYTES. KILN_LOG filters log messages,
-such as KILN_LOG=kiln=debug.";
+tensors of first launches too, of at most KILN_DUMP_TENSOR_BYTES. KILN_OVERRIDES is a folder of
+edited kernels that stand in for generated ones. KILN_LOG filters log messages, such as
+KILN_LOG=kiln=debug.";
 
 /// CUDA kernels specialised at run time, on a GPU or on a simulated device.
 #[derive(Parser)]

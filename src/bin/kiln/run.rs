@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use kiln::engine::EngineConfig;
-use kiln::{Config, Error, ErrorKind, plan};
+use kiln::plan::OverrideUse;
+use kiln::{Config, Error, ErrorKind};
 use serde_json::json;
 
 use crate::DeviceArgs;
@@ -68,7 +69,7 @@ pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
     };
     let ran = kiln.trial(&plan, &inputs)?;
     if let Some(path) = &args.outputs {
-        plan::write_values(path, graph.outputs(), &ran.outputs)?;
+        kiln::plan::write_values(path, graph.outputs(), &ran.outputs)?;
     }
     let checks = match args.check {
         true => problem::check(&graph, &inputs, &ran)?,
@@ -81,6 +82,7 @@ pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
             "config": plan.config().to_string(),
             "kernel": report.stem,
             "key": report.key.to_hex(),
+            "overrides": kiln.overrides().iter().map(override_json).collect::<Vec<_>>(),
             "origin": report.origin.to_string(),
             "obtain_ms": report.obtain.as_secs_f64() * 1e3,
             "run_ms": ran.elapsed.as_secs_f64() * 1e3,
@@ -106,6 +108,10 @@ pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
         }
     }
     Ok(ExitCode::from(u8::from(!checks.iter().all(Check::passed))))
+}
+
+fn override_json(of: &OverrideUse) -> serde_json::Value {
+    json!({"path": of.path, "kernels": of.kernels})
 }
 
 /// `y: 786432 elements ok, worst error 0.52 of its bound`.
