@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use dashmap::DashMap;
-use tracing::{debug, info, warn};
+use tracing::{debug, debug_span, info, warn};
 
 use crate::cache::{DiskCache, Flight, RemoteCache};
 use crate::codegen::{KernelSource, Templates};
@@ -137,7 +137,8 @@ impl Kiln {
     fn build(&self, graph: &OperationGraph, config: &EngineConfig) -> Result<ExecutionPlan> {
         let kernel = self.lower(graph, config)?;
         let start = Instant::now();
-        let mut source = self.inner.templates.render(&kernel.spec)?;
+        let render = || self.inner.templates.render(&kernel.spec);
+        let mut source = debug_span!("render", kernel = kernel.spec.stem).in_scope(render)?;
         let render = start.elapsed();
         let edit = self.inner.overriding(&source);
         if let Some(edit) = edit.filter(|edit| !edit.is_ptx) {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
-use tracing::{info, warn};
+use tracing::{debug_span, info, warn};
 
 use crate::cache::{DiskCache, Entry, Flight, Key, Pack, RemoteCache, Request, explain};
 use crate::codegen::{KernelSource, Templates};
@@ -54,6 +54,7 @@ pub(super) struct Loaded {
 impl Tiers {
     /// A kernel from the first tier that has it: packs, disk, compiler.
     pub(super) fn obtain(&self, source: &KernelSource, shared_bytes: u32) -> Result<Loaded> {
+        let _span = debug_span!("obtain kernel", kernel = source.stem).entered();
         let start = Instant::now();
         if let Some(found) = self.packed(source, shared_bytes, start) {
             return Ok(found);
@@ -87,17 +88,19 @@ impl Tiers {
             return Ok(found);
         }
         let compiling = Instant::now();
-        let image = compiler.compile(source)?;
+        let image = debug_span!("compile").in_scope(|| compiler.compile(source))?;
         if let Some(disk) = &self.disk {
             disk.keep(key);
         }
         self.store(&request, &image, compiling.elapsed());
-        let kernel = self.device.load(&image, &source.entry, shared_bytes)?;
+        let load = || self.device.load(&image, &source.entry, shared_bytes);
+        let kernel = debug_span!("load module").in_scope(load)?;
         let (image, origin) = (Arc::new(image), Origin::Compiled);
         Ok(Loaded { key, kernel, image, origin, obtained_in: start.elapsed() })
     }
 
     fn packed(&self, source: &KernelSource, shared_bytes: u32, start: Instant) -> Option<Loaded> {
+        let _span = debug_span!("look in packs", packs = self.packs.len()).entered();
         for pack in self.packs.iter().filter(|pack| pack.arch() == source.arch) {
             let key = Key::of(&Request::new(source, pack.toolchain()));
             let loaded = pack.get(key).and_then(|entry| match entry {
@@ -126,6 +129,7 @@ impl Tiers {
         shared_bytes: u32,
         start: Instant,
     ) -> Result<Option<Loaded>> {
+        let _span = debug_span!("look on disk").entered();
         let key = Key::of(request);
         let Some(image) = self.disk.as_ref().and_then(|disk| disk.get(key)) else {
             return Ok(None);
@@ -140,6 +144,7 @@ impl Tiers {
         shared_bytes: u32,
         start: Instant,
     ) -> Result<Option<Loaded>> {
+        let _span = debug_span!("look in the remote store").entered();
         let key = Key::of(request);
         let Some(image) = self.fetch(key) else { return Ok(None) };
         self.accept(source, key, image, Origin::Remote, shared_bytes, start)
@@ -186,6 +191,7 @@ impl Tiers {
 
     /// Keeps what was compiled, on disk and in the remote store.
     pub(super) fn store(&self, request: &Request, image: &Image, compile: Duration) {
+        let _span = debug_span!("store").entered();
         let (key, bytes) = (Key::of(request), Entry::encode(request, image, compile));
         if let Some(disk) = &self.disk {
             disk.put(key, &bytes);
@@ -246,6 +252,7 @@ impl Tiers {
         if let Some(compiler) = self.compiler.get() {
             return Ok(compiler);
         }
+        let _span = debug_span!("load NVRTC").entered();
         let located = self.located()?;
         let start = Instant::now();
         let compiler = Compiler::load(&located.path)?;

@@ -153,6 +153,7 @@ fn run_reports_bad_input_exactly() {
 fn engines_explain_themselves() {
     let text = succeeds(&["engines", PROBLEM, "--source"]);
     assert!(text.contains("vector   [1,2,4,8]"), "{text}");
+    assert!(text.contains("    vector=8: the widest access that layouts and"), "{text}");
     assert!(text.contains("op::swish_bwd(x, scaled, 1.5f)"), "{text}");
     let document = json(&succeeds(&["engines", PROBLEM, "--json", "--device", "sim:h200"]));
     assert_eq!(document["engines"][0]["supported"], true);

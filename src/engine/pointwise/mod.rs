@@ -6,11 +6,13 @@
 //! persistent grid those that depend on the column alone stay in registers.
 
 mod domain;
+mod heuristic;
 mod parameters;
 mod program;
 mod schedule;
 
 use crate::engine::pointwise::domain::Domain;
+use crate::engine::pointwise::heuristic::Decision;
 use crate::engine::pointwise::program::GraphProgram;
 use crate::engine::pointwise::schedule::Schedule;
 use crate::engine::{Engine, EngineConfig, KernelPlan, Knob};
@@ -58,7 +60,12 @@ impl Engine for PointwiseEngine {
 
     fn heuristic(&self, graph: CanonicalGraph<'_>, target: &Target) -> EngineConfig {
         let domain = Domain::of(graph).expect("the graph is supported");
-        schedule::heuristic(graph, &domain, target)
+        Decision::of(graph, &domain, target).config()
+    }
+
+    fn reasons(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<String> {
+        let domain = Domain::of(graph).expect("the graph is supported");
+        Decision::of(graph, &domain, target).reasons()
     }
 
     fn smaller(
