@@ -3,6 +3,7 @@
 mod allocations;
 mod cache;
 mod cli;
+mod docs;
 mod dump;
 mod errors;
 mod golden;
@@ -14,6 +15,7 @@ mod mutations;
 mod onnx;
 mod overrides;
 mod pack;
+mod page;
 mod pointwise;
 #[cfg(feature = "remote")]
 mod remote;

@@ -14,6 +14,7 @@ mod doctor;
 mod dump;
 mod engines;
 mod pack;
+mod page;
 mod problem;
 mod replay;
 mod run;
@@ -26,6 +27,10 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use kiln::device::DeviceChoice;
 use kiln::{Config, Error, ErrorKind, Kiln};
+use page::Recorder;
+use tracing::Level;
+use tracing_subscriber::filter::{EnvFilter, Targets};
+use tracing_subscriber::prelude::*;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -112,16 +117,14 @@ impl DeviceArgs {
 }
 
 fn main() -> ExitCode {
-    let filter = std::env::var("KILN_LOG").unwrap_or_else(|_| "warn".to_owned());
-    tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::new(filter))
-        .with_writer(std::io::stderr)
-        .without_time()
-        .init();
-    let result = match Cli::parse().command {
+    let cli = Cli::parse();
+    let recorder = Recorder::start();
+    let records = matches!(&cli.command, Command::Dump(args) if args.records());
+    log(records.then(|| recorder.clone()));
+    let result = match cli.command {
         Command::Demo(args) => demo::demo(&args),
         Command::Run(args) => run::run(&args),
-        Command::Dump(args) => dump::dump(&args),
+        Command::Dump(args) => dump::dump(&args, &recorder),
         Command::Replay(args) => replay::replay(&args),
         Command::Engines(args) => engines::engines(&args),
         Command::Warm(args) => warm::warm(&args),
@@ -141,6 +144,18 @@ fn main() -> ExitCode {
             exit_code(&error)
         }
     }
+}
+
+/// Messages go to standard error as `KILN_LOG` says; all that Kiln does goes to the recorder.
+fn log(recorder: Option<Recorder>) {
+    let filter = std::env::var("KILN_LOG").unwrap_or_else(|_| "warn".to_owned());
+    let messages = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        .without_time()
+        .with_filter(EnvFilter::new(filter));
+    let own = Targets::new().with_target("kiln", Level::DEBUG);
+    let recorded = recorder.map(|recorder| recorder.with_filter(own));
+    tracing_subscriber::registry().with(recorded).with(messages).init();
 }
 
 fn say_line(line: std::fmt::Arguments<'_>) {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use kiln::plan::{self, Trial, Values};
 use kiln::{Error, ErrorKind, OperationGraph, TensorDesc, reference};
+use serde_json::json;
 
 /// Where a problem's inputs come from.
 #[derive(Args)]
@@ -20,6 +21,14 @@ pub struct InputArgs {
 }
 
 impl InputArgs {
+    pub fn are_given(&self) -> bool {
+        self.inputs.is_some() || self.random.is_some()
+    }
+
+    pub fn file(&self) -> Option<&Path> {
+        self.inputs.as_deref()
+    }
+
     /// The values; `None` where neither option is given.
     pub fn values(&self, graph: &OperationGraph) -> kiln::Result<Option<Values>> {
         match (&self.inputs, self.random) {
@@ -69,6 +78,34 @@ pub fn check(graph: &OperationGraph, inputs: &Values, ran: &Trial) -> kiln::Resu
         }
     };
     Ok(graph.outputs().map(compare).collect())
+}
+
+/// `y: 786432 elements ok, worst error 0.52 of its bound`.
+pub fn check_text(check: &Check) -> String {
+    let Check { name, elements, ratio, worst } = check;
+    match (check.passed(), worst) {
+        (true, None) => format!("{name}: {elements} elements ok, all exact"),
+        (true, Some(_)) => {
+            format!("{name}: {elements} elements ok, worst error {ratio:.2} of its bound")
+        }
+        (false, worst) => {
+            let detail = worst.map_or(String::new(), |worst| {
+                let (at, is, wanted) = (worst.index, worst.actual, worst.expected);
+                format!(": element {at} is {is}, expected {wanted} within {:e}", worst.bound)
+            });
+            format!("{name}: FAILED, worst error {ratio:.2} of its bound{detail}")
+        }
+    }
+}
+
+/// The same for programs.
+pub fn check_json(check: &Check) -> serde_json::Value {
+    json!({
+        "tensor": check.name,
+        "elements": check.elements,
+        "passed": check.passed(),
+        "worst_error_over_bound": check.ratio,
+    })
 }
 
 /// A duration with three significant digits or so.

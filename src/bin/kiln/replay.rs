@@ -12,8 +12,7 @@ use serde_json::{Value, json};
 use crate::DeviceArgs;
 use crate::counts;
 use crate::difference::Difference;
-use crate::problem::{self, Check, InputArgs, shown};
-use crate::run::{check_json, check_text};
+use crate::problem::{self, Check, InputArgs, check_json, check_text, shown};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -194,7 +193,7 @@ impl<'a> Comparison<'a> {
         self.print_counters();
         match &self.faults[..] {
             [] => say!("\nthe replay is sound"),
-            faults => say!("\nFAILED: {}", faults.join("\n        ")),
+            faults => say!("\nFAILED: {}", faults.join("\n").replace('\n', "\n        ")),
         }
     }
 

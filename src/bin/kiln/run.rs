@@ -10,7 +10,7 @@ use kiln::{Config, Error, ErrorKind};
 use serde_json::json;
 
 use crate::DeviceArgs;
-use crate::problem::{self, Check, InputArgs, shown};
+use crate::problem::{self, Check, InputArgs, check_json, check_text, shown};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -112,32 +112,4 @@ pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
 
 fn override_json(of: &OverrideUse) -> serde_json::Value {
     json!({"path": of.path, "kernels": of.kernels})
-}
-
-/// `y: 786432 elements ok, worst error 0.52 of its bound`.
-pub fn check_text(check: &Check) -> String {
-    let Check { name, elements, ratio, worst } = check;
-    match (check.passed(), worst) {
-        (true, None) => format!("{name}: {elements} elements ok, all exact"),
-        (true, Some(_)) => {
-            format!("{name}: {elements} elements ok, worst error {ratio:.2} of its bound")
-        }
-        (false, worst) => {
-            let detail = worst.map_or(String::new(), |worst| {
-                let (at, is, wanted) = (worst.index, worst.actual, worst.expected);
-                format!(": element {at} is {is}, expected {wanted} within {:e}", worst.bound)
-            });
-            format!("{name}: FAILED, worst error {ratio:.2} of its bound{detail}")
-        }
-    }
-}
-
-/// The same for programs.
-pub fn check_json(check: &Check) -> serde_json::Value {
-    json!({
-        "tensor": check.name,
-        "elements": check.elements,
-        "passed": check.passed(),
-        "worst_error_over_bound": check.ratio,
-    })
 }

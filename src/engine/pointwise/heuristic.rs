@@ -103,11 +103,15 @@ impl Decision {
         let (grid, within) =
             (i64::from(self.persistent), format!("stay within {REGISTERS_WANTED} registers"));
         let grid_why = match (self.row_operand, self.persistent) {
-            (true, true) => format!("{passes} passes over the device load what rows share once"),
+            (true, true) => {
+                format!("{passes} passes over the device, so what rows share is loaded once")
+            }
             (true, false) if *passes >= PASSES_MIN => {
                 "rows are too wide for one pass of a grid".to_owned()
             }
-            (true, false) => format!("{passes} passes over the device load little twice"),
+            (true, false) => {
+                format!("{passes} passes over the device, too few to load what rows share once")
+            }
             (false, true) => "one pass needs more blocks than a grid has".to_owned(),
             (false, false) => "rows share no operand".to_owned(),
         };
