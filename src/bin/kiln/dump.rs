@@ -163,12 +163,13 @@ fn write_page(
         let trial = kiln.trial(plan, inputs)?;
         launched.push((*problem, plan, inputs, trial, kiln.device().counters()));
     }
-    // The run ends here: what follows tries what was not chosen.
+    // The run ends here: what follows tries what was not chosen, and dumps none of it.
     let steps = recorder.steps();
+    let trying = args.device.open_with(Config { count: true, ..Config::default() })?;
     let mut kernels = Vec::new();
     for (number, (problem, plan, inputs, trial, counters)) in launched.iter().enumerate() {
         let ran = Ran { problem, plan, inputs, trial, counters: counters.as_ref() };
-        kernels.push(KernelSection::of(kiln, &machine, &ran, number)?);
+        kernels.push(KernelSection::of(&trying, &machine, &ran, number)?);
     }
     let page = Page {
         device: target.to_string(),

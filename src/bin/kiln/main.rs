@@ -97,6 +97,27 @@ struct DeviceArgs {
     templates: Option<PathBuf>,
 }
 
+/// What the simulated device does besides running kernels.
+#[derive(Args)]
+struct WatchArgs {
+    /// On the simulator: fail on races, reads of what nobody wrote, divided barriers
+    #[arg(long)]
+    sanitize: bool,
+    /// On the simulator: count instructions and memory traffic
+    #[arg(long)]
+    counters: bool,
+}
+
+impl WatchArgs {
+    fn config(&self) -> Config {
+        Config {
+            sanitize: self.sanitize.then_some(true),
+            count: self.counters,
+            ..Config::default()
+        }
+    }
+}
+
 impl DeviceArgs {
     fn open(&self) -> kiln::Result<Kiln> {
         self.open_with(Config::default())

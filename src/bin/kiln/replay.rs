@@ -6,13 +6,13 @@ use std::process::ExitCode;
 use clap::Args;
 use kiln::compile::Resources;
 use kiln::plan::{self, Dump, Edit, Relaunch, Values};
-use kiln::{Config, Error, Kiln, reference};
+use kiln::{Error, Kiln, reference};
 use serde_json::{Value, json};
 
-use crate::DeviceArgs;
 use crate::counts;
 use crate::difference::Difference;
 use crate::problem::{self, Check, InputArgs, check_json, check_text, shown};
+use crate::{DeviceArgs, WatchArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -36,12 +36,8 @@ pub struct ReplayArgs {
     edited: Option<PathBuf>,
     #[command(flatten)]
     inputs: InputArgs,
-    /// On the simulator: look for races, reads of what nobody wrote, divided barriers
-    #[arg(long)]
-    sanitize: bool,
-    /// On the simulator: count instructions and memory traffic, before and after
-    #[arg(long)]
-    counters: bool,
+    #[command(flatten)]
+    watch: WatchArgs,
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
@@ -77,12 +73,7 @@ fn open(args: &ReplayArgs, dump: &Dump) -> kiln::Result<Kiln> {
     if device.device.is_none() && !chosen {
         device.device = Some(dump.device());
     }
-    device.open_with(Config {
-        sanitize: args.sanitize.then_some(true),
-        count: args.counters,
-        // What is replayed is no plan: there is nothing to dump or to replace.
-        ..Config::default()
-    })
+    device.open_with(args.watch.config())
 }
 
 /// The dumped kernel and the replayed one, side by side.

@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use clap::Args;
 use kiln::engine::EngineConfig;
 use kiln::plan::OverrideUse;
-use kiln::{Config, Error, ErrorKind};
+use kiln::{Error, ErrorKind};
 use serde_json::json;
 
-use crate::DeviceArgs;
 use crate::problem::{self, Check, InputArgs, check_json, check_text, shown};
+use crate::{DeviceArgs, WatchArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -37,12 +37,8 @@ pub struct RunArgs {
     /// Use this engine and these knobs instead of the heuristic's
     #[arg(long, value_name = "CONFIG")]
     config: Option<EngineConfig>,
-    /// On the simulator: fail on races, reads of what nobody wrote, divided barriers
-    #[arg(long)]
-    sanitize: bool,
-    /// On the simulator: count instructions and memory traffic
-    #[arg(long)]
-    counters: bool,
+    #[command(flatten)]
+    watch: WatchArgs,
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
@@ -55,11 +51,7 @@ pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
     let inputs = args.inputs.values(&graph)?.ok_or_else(|| {
         Error::with(ErrorKind::BadParam, "one of --inputs FILE and --random SEED is needed")
     })?;
-    let kiln = args.device.open_with(Config {
-        sanitize: args.sanitize.then_some(true),
-        count: args.counters,
-        ..Config::default()
-    })?;
+    let kiln = args.device.open_with(args.watch.config())?;
     if args.check && kiln.device().kind() == "null" {
         return Err(Error::with(ErrorKind::BadParam, "--check: the null device computes nothing"));
     }

@@ -22,10 +22,10 @@ pub struct Line {
 }
 
 impl Line {
-    fn new(number: u32, text: &str, source: Option<u32>, warps: Option<u64>) -> Line {
+    fn new(number: u32, text: &str, warps: Option<u64>) -> Line {
         let comment = text.find("//").unwrap_or(text.len());
         let (code, comment) = (text[..comment].to_owned(), text[comment..].to_owned());
-        Line { number, code, comment, source, warps, heat: 0 }
+        Line { number, code, comment, source: None, warps, heat: 0 }
     }
 }
 
@@ -35,7 +35,7 @@ pub fn source(text: &str, counters: Option<&Counters>) -> Vec<Line> {
     let warps: HashMap<u32, u64> =
         counted.map(|of| (of.line, of.count.warp_instructions)).collect();
     let lines = (1..).zip(text.lines());
-    heated(lines.map(|(at, text)| Line::new(at, text, None, warps.get(&at).copied())).collect())
+    heated(lines.map(|(at, text)| Line::new(at, text, warps.get(&at).copied())).collect())
 }
 
 /// The PTX of the code, without line and debug directives.
@@ -57,9 +57,9 @@ pub fn ptx(text: &str, counters: Option<&Counters>) -> Vec<Line> {
             // Debug information, to the end of the text.
             break;
         } else {
-            let is_code = directive.ends_with(';') && source.is_some();
-            let source = source.filter(|_| is_code);
-            lines.push(Line::new(number, text, source, warps.get(&number).copied()));
+            let mut line = Line::new(number, text, warps.get(&number).copied());
+            line.source = source.filter(|_| line.code.trim_end().ends_with(';'));
+            lines.push(line);
         }
     }
     heated(lines)
