@@ -38,6 +38,12 @@ impl Key {
         Key(*hasher.finalize().as_bytes())
     }
 
+    /// The key of this kernel with other PTX in its place.
+    pub fn overridden(self, ptx: &str) -> Key {
+        let mut hasher = Hasher::new_derive_key("kiln 2026-11 overridden kernel key");
+        Key(*hasher.update(&self.0).update(ptx.as_bytes()).finalize().as_bytes())
+    }
+
     /// The key of these 32 bytes.
     pub const fn from_bytes(bytes: [u8; 32]) -> Key {
         Key(bytes)

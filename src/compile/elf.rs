@@ -16,7 +16,7 @@ const ATTRIBUTE_FRAME: u8 = 0x11;
 /// The resources of the kernel `entry`.
 ///
 /// # Errors
-/// `Internal` when the image is not an ELF file or does not hold the kernel.
+/// `Compile` when the image does not hold the kernel, `Internal` when it is not an ELF file.
 pub(super) fn resources(cubin: &[u8], entry: &str, log: &str) -> Result<Resources> {
     let unreadable = |error: object::Error| {
         Error::internal("failed to read the cubin as an ELF file").caused_by(error)
@@ -47,7 +47,7 @@ pub(super) fn resources(cubin: &[u8], entry: &str, log: &str) -> Result<Resource
         }
     }
     if !has_text {
-        return Err(Error::internal(format!("the cubin holds no kernel `{entry}`")));
+        return Err(Error::compile(format!("the cubin holds no kernel `{entry}`")));
     }
     found.spill_bytes = spill_bytes(log);
     Ok(found)

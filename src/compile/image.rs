@@ -18,7 +18,7 @@ pub struct Resources {
 /// A compiled kernel: a cubin for the device, its PTX for the simulator and for reading.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Image {
-    /// The ELF image for exactly one architecture.
+    /// The ELF image for exactly one architecture; empty for PTX from a user's hand.
     pub cubin: Vec<u8>,
     /// The text the cubin was assembled from.
     pub ptx: String,

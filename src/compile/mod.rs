@@ -3,6 +3,7 @@
 //! NVRTC is found and loaded only when something must be compiled: a cache hit needs none of it.
 //! This module knows sources and images; it must never know graphs, caches or devices.
 
+mod disassemble;
 mod elf;
 mod image;
 mod locate;
@@ -10,6 +11,7 @@ mod nvrtc;
 mod pool;
 mod toolchain;
 
+pub use disassemble::disassemble;
 pub use image::{Image, Resources};
 pub use locate::{Located, Search, locate};
 pub use nvrtc::Compiler;

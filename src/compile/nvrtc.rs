@@ -111,16 +111,23 @@ impl Compiler {
     /// # Errors
     /// `Compile` with stem, options and log.
     pub fn compile(&self, source: &KernelSource) -> Result<Image> {
+        self.compile_with(source, options(source.arch))
+    }
+
+    /// The same with other options than [`options`].
+    ///
+    /// # Errors
+    /// As [`Compiler::compile`].
+    pub fn compile_with(&self, source: &KernelSource, options: Vec<String>) -> Result<Image> {
         let start = Instant::now();
         let (stem, target) = (source.stem.as_str(), &source.arch);
         let span = debug_span!("compile", stem, target = %target, ns = Empty).entered();
-        let image = self.compile_image(source);
+        let image = self.compile_image(source, options);
         span.record("ns", start.elapsed().as_nanos() as u64);
         image
     }
 
-    fn compile_image(&self, source: &KernelSource) -> Result<Image> {
-        let mut options = options(source.arch);
+    fn compile_image(&self, source: &KernelSource, mut options: Vec<String>) -> Result<Image> {
         if self.version >= (12, 9) {
             // Its own cache answers with an empty log, and the log has the spill report.
             options.push("--no-cache".to_owned());

@@ -1,5 +1,6 @@
 //! An NVIDIA GPU, through cudarc's `driver::result` layer and, where it falls short, `sys`.
 
+use std::borrow::Cow;
 use std::ffi::{CString, c_void};
 use std::ptr;
 use std::sync::Arc;
@@ -47,23 +48,24 @@ fn driver_version() -> Result<i32> {
 }
 
 /// An image that can not be loaded: the image's fault (kind `Compile`), or the device's (`Driver`).
-fn rejected(error: DriverError, cubin: &[u8]) -> Error {
+fn rejected(error: DriverError, image: &[u8]) -> Error {
     use sys::cudaError_enum::*;
     let faulty = [
         CUDA_ERROR_INVALID_IMAGE,
+        CUDA_ERROR_INVALID_PTX,
         CUDA_ERROR_NO_BINARY_FOR_GPU,
         CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
         CUDA_ERROR_INVALID_SOURCE,
     ];
-    let bytes = cubin.len();
+    let bytes = image.len();
     match faulty.contains(&error.0) {
         true => Error::compile(format!(
-            "the driver rejects a cubin of {bytes} bytes: {:?}; a driver older than the NVRTC that \
-             compiled it may be the reason",
+            "the driver rejects an image of {bytes} bytes: {:?}; a driver older than the NVRTC \
+             that compiled it may be the reason",
             error.0
         ))
         .caused_by(error),
-        false => failed("load a cubin")(error),
+        false => failed("load an image")(error),
     }
 }
 
@@ -272,9 +274,14 @@ impl Driver for CudaDriver {
     fn load(&self, image: &Image, entry: &str, shared_bytes: u32) -> Result<Arc<dyn Launchable>> {
         self.primary.bind()?;
         let name = CString::new(entry).expect("kernel names are identifiers");
-        // SAFETY: the image is a complete cubin that outlives the call, which copies it.
-        let module = unsafe { result::module::load_data(image.cubin.as_ptr().cast()) }
-            .map_err(|error| rejected(error, &image.cubin))?;
+        // Without a cubin the driver assembles the PTX, which must end in a NUL.
+        let bytes = match image.cubin.is_empty() {
+            true => Cow::Owned([image.ptx.as_bytes(), b"\0"].concat()),
+            false => Cow::Borrowed(&image.cubin),
+        };
+        // SAFETY: the bytes are a complete image that outlives the call, which copies it.
+        let module = unsafe { result::module::load_data(bytes.as_ptr().cast()) }
+            .map_err(|error| rejected(error, &bytes))?;
         let loaded = Module { primary: self.primary.clone(), module };
         // SAFETY: the module is alive.
         let function = unsafe { result::module::get_function(module, name) }

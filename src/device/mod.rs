@@ -14,6 +14,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 pub use buffer::{Buffer, Event, Stream};
+pub use kiln_sim::{Counters, Finding};
 pub use sim::SimOptions;
 
 use crate::compile::Image;
@@ -49,8 +50,8 @@ pub(crate) trait Driver: fmt::Debug + Send + Sync {
     fn event_destroy(&self, event: u64);
     /// Milliseconds between two recorded events; waits for the later one.
     fn event_elapsed_ms(&self, start: u64, end: u64) -> Result<f64>;
-    /// What the last launch counted, as a table, where the device counts.
-    fn report(&self) -> Option<String> {
+    /// What the last launch counted, where the device counts.
+    fn counters(&self) -> Option<Counters> {
         None
     }
     /// Identifies the CUDA graph that a stream is being captured into; `None` when it is not.
@@ -61,6 +62,10 @@ pub(crate) trait Driver: fmt::Debug + Send + Sync {
     /// other threads capture.
     fn enter_background(&self) -> Result<()> {
         Ok(())
+    }
+    /// What the sanitizer found in the last launch, where there is one.
+    fn findings(&self) -> Vec<Finding> {
+        Vec::new()
     }
     /// Loads an image and finds the kernel `entry` in it.
     fn load(&self, image: &Image, entry: &str, shared_bytes: u32) -> Result<Arc<dyn Launchable>>;
@@ -155,9 +160,14 @@ impl Device {
         cuda::count()
     }
 
-    /// What the last launch counted, as a table; `None` where nothing is counted.
-    pub fn report(&self) -> Option<String> {
-        self.driver.report()
+    /// What the last launch counted; its text is a table. `None` where nothing is counted.
+    pub fn counters(&self) -> Option<Counters> {
+        self.driver.counters()
+    }
+
+    /// What the sanitizer found in the last launch; nothing where it is off.
+    pub fn findings(&self) -> Vec<Finding> {
+        self.driver.findings()
     }
 
     /// What the device is.
@@ -228,6 +238,11 @@ impl Device {
 
     pub(crate) fn enter_background(&self) -> Result<()> {
         self.driver.enter_background()
+    }
+
+    /// Copies to the host from any address of the device, after everything on the default stream.
+    pub(crate) fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
+        self.driver.read(address, bytes, 0)
     }
 
     pub(crate) fn load(

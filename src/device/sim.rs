@@ -3,13 +3,13 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use kiln_sim::{Checks, DeviceConfig, Kernel, Module, Report};
 
 use crate::compile::Image;
-use crate::device::{Driver, Launch, Launchable};
+use crate::device::{Counters, Driver, Finding, Launch, Launchable};
 use crate::error::{Error, Result};
 use crate::target::Target;
 
@@ -33,8 +33,14 @@ pub struct SimOptions {
 struct Machine {
     device: kiln_sim::Device,
     options: SimOptions,
-    /// The report of the last launch.
-    report: Mutex<Option<Report>>,
+    /// The report of the last launch; of one that failed, the findings.
+    report: Mutex<Report>,
+}
+
+impl Machine {
+    fn last_report(&self) -> MutexGuard<'_, Report> {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl std::fmt::Debug for Machine {
@@ -55,7 +61,7 @@ impl SimDriver {
             machine: Arc::new(Machine {
                 device: kiln_sim::Device::new(config),
                 options,
-                report: Mutex::new(None),
+                report: Mutex::default(),
             }),
             events: Mutex::default(),
             handles: AtomicU64::new(1),
@@ -123,9 +129,12 @@ impl Driver for SimDriver {
         }
     }
 
-    fn report(&self) -> Option<String> {
-        let report = self.machine.report.lock().unwrap_or_else(PoisonError::into_inner);
-        report.as_ref()?.counters.as_ref().map(ToString::to_string)
+    fn counters(&self) -> Option<Counters> {
+        self.machine.last_report().counters.as_deref().cloned()
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        self.machine.last_report().findings.clone()
     }
 
     fn load(&self, image: &Image, entry: &str, _shared: u32) -> Result<Arc<dyn Launchable>> {
@@ -163,15 +172,20 @@ impl Launchable for SimKernel {
             counters: count,
             ..kiln_sim::Launch::default()
         };
-        let report = self.machine.device.launch(&self.kernel, &launch, &parameters);
-        let report = report.map_err(failed("run a kernel"))?;
+        let launched = self.machine.device.launch(&self.kernel, &launch, &parameters);
+        let report = launched.map_err(|error| {
+            let mut report = Report::default();
+            report.findings = error.findings().to_vec();
+            *self.machine.last_report() = report;
+            failed("run a kernel")(error)
+        })?;
         let found = report.findings.first().map(|first| {
             let (count, name) = (report.findings.len(), self.kernel.name());
             Error::driver(format!(
                 "the sanitizer finds {count} in kernel `{name}`, first:\n{first}"
             ))
         });
-        *self.machine.report.lock().unwrap_or_else(PoisonError::into_inner) = Some(report);
+        *self.machine.last_report() = report;
         found.map_or(Ok(()), Err)
     }
 }

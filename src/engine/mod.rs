@@ -32,6 +32,9 @@ pub trait Engine: Send + Sync {
     /// The knob settings this engine expects to run best.
     fn heuristic(&self, graph: CanonicalGraph<'_>, target: &Target) -> EngineConfig;
 
+    /// Why the heuristic's settings are what they are: a line for each knob, `items=2: ...`.
+    fn reasons(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<String>;
+
     /// The next setting that needs fewer registers; `None` when there is none.
     fn smaller(
         &self,

@@ -1,5 +1,7 @@
 //! The nodes of an operation graph.
 
+use std::fmt;
+
 use crate::expr::Pointwise;
 
 /// One operation; tensors are named by uid.
@@ -30,6 +32,15 @@ impl Operation {
     pub fn output(&self) -> i64 {
         match self {
             Operation::Pointwise { output, .. } => *output,
+        }
+    }
+}
+
+impl fmt::Display for Operation {
+    /// What is done, without operands: `relu_fwd{upper_clip=6}`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Operation::Pointwise { op, .. } => op.fmt(f),
         }
     }
 }

@@ -16,9 +16,11 @@ use crate::engine::{self, Argument, EngineConfig, Grid, KernelPlan, LaunchPlan};
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
 use crate::plan::background::Workers;
+use crate::plan::capture::Capture;
 use crate::plan::config::{Config, Resolved};
 use crate::plan::execute::{Binding, ExecutionPlan, PlanInner, PlannedKernel};
 use crate::plan::metrics::Counters;
+use crate::plan::overrides::{OverrideUse, Overrides};
 use crate::plan::record::Recorder;
 use crate::plan::report::{BuildReport, Origin};
 use crate::plan::span::Timed;
@@ -67,6 +69,7 @@ impl Kiln {
             no_jit: resolved.no_jit,
             recorder,
             dump: resolved.dump,
+            overrides: resolved.overrides.as_deref().map(Overrides::open).transpose()?,
             located: OnceLock::new(),
             toolchain: OnceLock::new(),
             compiler: OnceLock::new(),
@@ -176,6 +179,11 @@ impl Kiln {
         }
     }
 
+    /// What each override has replaced so far; those without a kernel replaced nothing.
+    pub fn overrides(&self) -> Vec<OverrideUse> {
+        self.inner.overrides.as_ref().map_or_else(Vec::new, Overrides::uses)
+    }
+
     /// The source a configuration gives for a graph, without compiling it.
     ///
     /// # Errors
@@ -266,7 +274,7 @@ impl Tiers {
     ) -> Result<Option<PlannedKernel>> {
         let kernel = self.lower(graph, config)?;
         let start = Instant::now();
-        let source = {
+        let mut source = {
             let target = &self.device.target().arch;
             let fields =
                 debug_span!("render", family = config.engine, target = %target, ns = Empty);
@@ -275,6 +283,10 @@ impl Tiers {
         };
         let render = start.elapsed();
         self.counters.render_ns.add_ns(render);
+        let edit = self.overriding(&source);
+        if let Some(edit) = edit.filter(|edit| !edit.is_ptx) {
+            source.text.clone_from(&edit.text);
+        }
         let mut origin = Origin::Memory;
         let shared_bytes = kernel.launch.shared_bytes;
         let start = Instant::now();
@@ -292,16 +304,19 @@ impl Tiers {
                     .get_or_build(&digest, || self.obtain(&source, shared_bytes).map(&mut keep))?,
             ),
         };
-        let Some(loaded) = loaded else { return Ok(None) };
+        let Some(mut loaded) = loaded else { return Ok(None) };
         let obtain = match origin {
             Origin::Memory => start.elapsed(),
             _ => loaded.obtained_in,
         };
         self.counters.kernel(origin);
+        if let Some(edit) = edit.filter(|edit| edit.is_ptx) {
+            loaded = self.with_ptx(&loaded, &source, shared_bytes, edit)?;
+        }
         let (key, resources) = (loaded.key, loaded.image.resources);
         debug!("{origin} {} {key:?} in {obtain:?}", source.stem);
-        let report =
-            BuildReport { key, stem: source.stem.clone(), origin, render, obtain, resources };
+        let (stem, overridden) = (source.stem.clone(), edit.map(|edit| edit.path.clone()));
+        let report = BuildReport { key, stem, origin, render, obtain, resources, overridden };
         self.assemble(graph, config, kernel, source, &loaded, report).map(Some)
     }
 
@@ -354,12 +369,18 @@ impl Tiers {
 
     /// Dumps the plan's kernel where dumps are wanted.
     pub(super) fn dump(&self, plan: &ExecutionPlan) {
-        if let Some((folder, filter)) = &self.dump
-            && plan.report().stem.contains(filter.as_str())
-            && let Err(error) = plan.dump(folder)
-        {
-            // A dump is for people: it never fails a call.
-            warn!("{error}");
+        let kernel = plan.kernel();
+        let Some(dumping) = self.dump.as_ref().filter(|dumping| dumping.wants(&kernel.report))
+        else {
+            return;
+        };
+        // A dump is for people: it never fails a call.
+        let folder = match plan.dump(&dumping.folder) {
+            Ok(folder) => folder,
+            Err(error) => return warn!("{error}"),
+        };
+        if let Some(bytes_max) = dumping.tensor_bytes_max {
+            kernel.capture.get_or_init(|| Capture::new(folder, bytes_max));
         }
     }
 
@@ -429,6 +450,7 @@ impl Tiers {
             bindings,
             parameters: passed.len(),
             numbers: launch.numbers.iter().map(|number| *number as u64).collect(),
+            capture: OnceLock::new(),
         })
     }
 

@@ -9,6 +9,7 @@ use crate::compile::Search;
 use crate::device::{DeviceChoice, SimOptions};
 use crate::error::{Error, Result};
 use crate::plan::background::Background;
+use crate::plan::report::BuildReport;
 
 /// How a [`Kiln`](crate::plan::Kiln) is set up. A field that is `None` is taken from the
 /// environment, and from its default where that says nothing.
@@ -26,7 +27,11 @@ use crate::plan::background::Background;
 /// | `record` | `KILN_RECORD`: a manifest that what is planned is added to | nothing is recorded |
 /// | `sanitize` | `KILN_SANITIZE`: 1 to check launches on the simulator | no checks |
 /// | `count` | none: counts are asked for | no counts |
-/// | `dump` | `KILN_DUMP`: a folder; `KILN_DUMP_FILTER`: part of a stem | no dumps |
+/// | `dump` | `KILN_DUMP`: a folder | no dumps |
+/// | `dump_filter` | `KILN_DUMP_FILTER`: part of a stem, or the start of a key | every kernel |
+/// | `dump_tensors` | `KILN_DUMP_TENSORS`: 1 to dump what first launches run on | no tensors |
+/// | `dump_tensor_bytes` | `KILN_DUMP_TENSOR_BYTES`: the most to capture of a launch | 256 MiB |
+/// | `overrides` | `KILN_OVERRIDES`: a folder of kernels that stand in for generated ones | none |
 /// | `nvrtc` | `KILN_NVRTC`: the library or its folder | searched for |
 /// | `templates` | `KILN_TEMPLATES`: a folder laid out as `templates/` | embedded |
 ///
@@ -58,6 +63,15 @@ pub struct Config {
     pub record: Option<PathBuf>,
     /// A folder that every planned kernel is dumped to, one folder each.
     pub dump: Option<PathBuf>,
+    /// Dump only kernels whose stem holds this text or whose key starts with it.
+    pub dump_filter: Option<String>,
+    /// Also dump the tensors of every plan's first launch, which then waits for its stream.
+    pub dump_tensors: Option<bool>,
+    /// The most bytes of tensors to capture of one launch; larger ones are left out.
+    pub dump_tensor_bytes: Option<u64>,
+    /// A folder of edited dumps, sources and PTX that stand in for generated kernels: see
+    /// `docs/dump-and-replay.md`.
+    pub overrides: Option<PathBuf>,
     /// On the simulator: fail a launch that races, reads what nobody wrote or divides a barrier.
     pub sanitize: Option<bool>,
     /// On the simulator: count what launches execute ([`Device::report`](crate::device::Device)).
@@ -68,6 +82,26 @@ pub struct Config {
     pub nvrtc: Option<PathBuf>,
     /// A folder of templates to use instead of the embedded ones.
     pub templates: Option<PathBuf>,
+}
+
+/// The default of [`Config::dump_tensor_bytes`].
+const DUMP_TENSOR_BYTES: u64 = 256 << 20;
+
+/// Which kernels are dumped as they are planned, and where to.
+#[derive(Debug, Clone)]
+pub(super) struct Dumping {
+    pub(super) folder: PathBuf,
+    /// Part of a stem or the start of a key.
+    pub(super) filter: String,
+    /// The most bytes of tensors to capture; `None`: none.
+    pub(super) tensor_bytes_max: Option<u64>,
+}
+
+impl Dumping {
+    pub(super) fn wants(&self, report: &BuildReport) -> bool {
+        let filter = self.filter.as_str();
+        report.stem.contains(filter) || report.key.to_hex().starts_with(filter)
+    }
 }
 
 /// A [`Config`] with every choice made.
@@ -83,7 +117,8 @@ pub(super) struct Resolved {
     pub(super) no_jit: bool,
     pub(super) background: Option<Background>,
     pub(super) record: Option<PathBuf>,
-    pub(super) dump: Option<(PathBuf, String)>,
+    pub(super) dump: Option<Dumping>,
+    pub(super) overrides: Option<PathBuf>,
     pub(super) search: Search,
     pub(super) templates: Option<PathBuf>,
 }
@@ -173,9 +208,25 @@ impl Config {
                 .dump
                 .clone()
                 .or_else(|| path("KILN_DUMP"))
-                .map(|folder| (folder, env::var("KILN_DUMP_FILTER").unwrap_or_default())),
+                .map(|folder| self.dumping(folder))
+                .transpose()?,
+            overrides: self.overrides.clone().or_else(|| path("KILN_OVERRIDES")),
             search: Search { configured: self.nvrtc.clone(), environment: path("KILN_NVRTC") },
             templates: self.templates.clone().or_else(|| path("KILN_TEMPLATES")),
+        })
+    }
+
+    fn dumping(&self, folder: PathBuf) -> Result<Dumping> {
+        let filter = self.dump_filter.clone().or_else(|| env::var("KILN_DUMP_FILTER").ok());
+        let tensors = self.dump_tensors.map_or_else(|| switch("KILN_DUMP_TENSORS"), Ok)?;
+        let bytes_max = match self.dump_tensor_bytes {
+            Some(bytes) => bytes,
+            None => number("KILN_DUMP_TENSOR_BYTES", "bytes")?.unwrap_or(DUMP_TENSOR_BYTES),
+        };
+        Ok(Dumping {
+            folder,
+            filter: filter.unwrap_or_default(),
+            tensor_bytes_max: tensors.then_some(bytes_max),
         })
     }
 }

@@ -1,74 +1,215 @@
-//! Dumps: everything about a kernel in one folder, to read and to debug.
+//! Dumps: everything about a kernel in one folder, to read, to edit and to replay.
 //!
 //! ```text
 //! <stem>-<first digits of the key>/
-//!   spec.json        template, parameters, architecture, engine and knobs, launch, resources
-//!   problem.json     the graph, as `kiln run` reads it
-//!   kernel.cu        the rendered source
-//!   options.txt      what it is compiled with
-//!   kernel.ptx       and what came of it
+//!   spec.json            template, parameters, architecture, engine and knobs, launch, resources
+//!   problem.json         the problem, as `kiln run` reads it
+//!   kernel.cu            the rendered source
+//!   options.txt          what it is compiled with
+//!   kernel.ptx           and what came of it
 //!   kernel.cubin
-//!   log.txt          what compiler and assembler said
+//!   kernel.sass          where `nvdisasm` is installed
+//!   log.txt              what compiler and assembler said
+//!   stack.txt            who asked for the kernel
+//!   inputs.safetensors   where tensors are captured: before the first launch
+//!   outputs.safetensors  and after it
 //! ```
 
+use std::backtrace::Backtrace;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use serde::{Deserialize, Serialize};
+use tracing::warn;
 
+use crate::cache::Key;
 use crate::codegen::KernelSource;
-use crate::compile::{Image, options};
+use crate::compile::{Image, Resources, disassemble, options};
+use crate::device::Launch;
 use crate::engine::KernelSpec;
 use crate::error::{Error, Result};
-use crate::plan::execute::ExecutionPlan;
+use crate::plan::execute::{Binding, ExecutionPlan};
+use crate::target::Arch;
+
+/// Changes whenever a reader of older folders would misread a new one.
+pub(super) const SCHEMA: u32 = 1;
+
+pub(super) const SPEC: &str = "spec.json";
+pub(super) const PROBLEM: &str = "problem.json";
+pub(super) const SOURCE: &str = "kernel.cu";
+pub(super) const OPTIONS: &str = "options.txt";
+pub(super) const PTX: &str = "kernel.ptx";
+pub(super) const CUBIN: &str = "kernel.cubin";
+pub(super) const INPUTS: &str = "inputs.safetensors";
+pub(super) const OUTPUTS: &str = "outputs.safetensors";
+
+/// `spec.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct DumpSpec {
+    pub(super) schema: u32,
+    pub(super) stem: String,
+    pub(super) template: String,
+    pub(super) entry: String,
+    pub(super) arch: Arch,
+    /// `sim`, `cuda` or `null`.
+    pub(super) device: String,
+    /// The name of the device's target.
+    pub(super) target: String,
+    pub(super) config: String,
+    pub(super) key: String,
+    pub(super) origin: String,
+    /// The file that stood in for the generated kernel.
+    pub(super) overridden: Option<PathBuf>,
+    pub(super) launch: DumpLaunch,
+    pub(super) resources: Resources,
+    /// The blake3 digests of the files a user may edit, as they were written.
+    pub(super) digests: BTreeMap<String, String>,
+    pub(super) parameters: serde_json::Value,
+}
+
+/// How the kernel is launched.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct DumpLaunch {
+    pub(super) grid: u32,
+    pub(super) threads: u32,
+    pub(super) shared_bytes: u32,
+    pub(super) cooperative: bool,
+    /// The kernel's parameters, in order.
+    pub(super) arguments: Vec<DumpArgument>,
+    /// Parameters behind those: numbers of 8 bytes, the same at every launch.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) numbers: Vec<u64>,
+}
+
+/// One parameter of the kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct DumpArgument {
+    /// The tensor's name in the problem.
+    pub(super) tensor: String,
+    pub(super) passed: Passed,
+    /// Bytes the tensor spans.
+    pub(super) bytes: u64,
+    /// Whether the kernel writes it.
+    pub(super) written: bool,
+}
+
+/// How a tensor reaches the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Passed {
+    /// Its device address.
+    Address,
+    /// Its only element, as a `double`.
+    Value,
+}
+
+impl DumpLaunch {
+    pub(super) fn shape(&self) -> Launch {
+        let DumpLaunch { grid, threads, shared_bytes, cooperative, .. } = *self;
+        Launch { grid, threads, shared_bytes, cooperative }
+    }
+}
+
+/// The name of a kernel's folder in a dump, and its name for overrides.
+pub(super) fn identifier(stem: &str, key: Key) -> String {
+    format!("{stem}-{}", &key.to_hex()[..16])
+}
+
+pub(super) fn digest(text: &str) -> String {
+    blake3::hash(text.as_bytes()).to_hex().to_string()
+}
 
 impl ExecutionPlan {
-    /// Writes the plan's kernel to a folder of its own below `folder`; returns that folder.
+    /// Writes the plan's kernel to a folder of its own below `folder`, with the stack of this call;
+    /// returns that folder. Tensors of an earlier dump are removed from it.
     ///
     /// # Errors
     /// `Driver` when a file can not be written.
     pub fn dump(&self, folder: &Path) -> Result<PathBuf> {
-        let report = self.report();
-        let own = folder.join(format!("{}-{}", report.stem, &report.key.to_hex()[..16]));
+        let own = folder.join(self.identifier());
         self.write_files(&own).map_err(|error| {
             let shown = own.display();
             Error::driver(format!("failed to write dump `{shown}`: {error}")).caused_by(error)
         })?;
+        match disassemble(&own.join(CUBIN)) {
+            Some(Ok(sass)) => write(&own, "kernel.sass", sass.as_bytes())?,
+            Some(Err(error)) => warn!("{error}; the dump has no SASS"),
+            None => {}
+        }
         Ok(own)
+    }
+
+    /// The kernel's name: its folder in a dump is called so, and an override for it.
+    pub fn identifier(&self) -> String {
+        let report = self.report();
+        identifier(&report.stem, report.key)
     }
 
     fn write_files(&self, folder: &Path) -> io::Result<()> {
         let KernelSource { text, arch, .. } = self.source();
-        let KernelSpec { stem, template, entry, parameters, .. } = self.spec();
-        let Image { cubin, ptx, log, resources } = self.image();
-        let report = self.report();
-        let launch = self.launch();
-        let spec = json!({
-            "stem": stem,
-            "template": template,
-            "entry": entry,
-            "arch": arch.to_string(),
-            "config": self.config().to_string(),
-            "key": report.key.to_hex(),
-            "origin": report.origin.to_string(),
-            "launch": {
-                "grid": launch.grid,
-                "threads": launch.threads,
-                "shared_bytes": launch.shared_bytes,
-                "cooperative": launch.cooperative,
-                "arguments": self.arguments(),
-            },
-            "resources": resources,
-            "parameters": parameters,
-        });
+        let Image { cubin, ptx, log, .. } = self.image();
+        let spec = serde_json::to_string_pretty(&self.dump_spec()).expect("plain data is JSON");
         fs::create_dir_all(folder)?;
-        fs::write(folder.join("spec.json"), format!("{spec:#}\n"))?;
-        fs::write(folder.join("problem.json"), self.graph().to_json() + "\n")?;
-        fs::write(folder.join("kernel.cu"), text)?;
-        fs::write(folder.join("options.txt"), options(*arch).join("\n") + "\n")?;
-        fs::write(folder.join("kernel.ptx"), ptx)?;
-        fs::write(folder.join("kernel.cubin"), cubin)?;
-        fs::write(folder.join("log.txt"), log)
+        for stale in [INPUTS, OUTPUTS, "kernel.sass"] {
+            match fs::remove_file(folder.join(stale)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        fs::write(folder.join(SPEC), spec + "\n")?;
+        fs::write(folder.join(PROBLEM), self.graph().to_json() + "\n")?;
+        fs::write(folder.join(SOURCE), text)?;
+        fs::write(folder.join(OPTIONS), options(*arch).join("\n") + "\n")?;
+        fs::write(folder.join(PTX), ptx)?;
+        fs::write(folder.join(CUBIN), cubin)?;
+        fs::write(folder.join("log.txt"), log)?;
+        fs::write(folder.join("stack.txt"), Backtrace::force_capture().to_string())
     }
+
+    fn dump_spec(&self) -> DumpSpec {
+        let KernelSpec { stem, template, entry, arch, parameters } = self.spec();
+        let (report, launch, device) = (self.report(), self.launch(), &self.inner.device);
+        let kernel = self.kernel();
+        let argument = |binding: &Binding| DumpArgument {
+            tensor: self.inner.name(binding.uid).to_owned(),
+            passed: if binding.by_value.is_some() { Passed::Value } else { Passed::Address },
+            bytes: binding.bytes,
+            written: binding.written,
+        };
+        let editable = [(SOURCE, &self.source().text), (PTX, &self.image().ptx)];
+        DumpSpec {
+            schema: SCHEMA,
+            stem: stem.clone(),
+            template: (*template).to_owned(),
+            entry: (*entry).to_owned(),
+            arch: *arch,
+            device: device.kind().to_owned(),
+            target: device.target().name.clone(),
+            config: self.config().to_string(),
+            key: report.key.to_hex(),
+            origin: report.origin.to_string(),
+            overridden: report.overridden.clone(),
+            launch: DumpLaunch {
+                grid: launch.grid,
+                threads: launch.threads,
+                shared_bytes: launch.shared_bytes,
+                cooperative: launch.cooperative,
+                arguments: kernel.parameters().iter().map(argument).collect(),
+                numbers: kernel.numbers.clone(),
+            },
+            resources: report.resources,
+            digests: editable.map(|(name, text)| (name.to_owned(), digest(text))).into(),
+            parameters: parameters.clone(),
+        }
+    }
+}
+
+fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<()> {
+    let path = folder.join(name);
+    fs::write(&path, bytes).map_err(|error| {
+        let shown = path.display();
+        Error::driver(format!("failed to write dump `{shown}`: {error}")).caused_by(error)
+    })
 }

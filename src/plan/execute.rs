@@ -2,7 +2,7 @@
 //! allocates or reads the environment.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tracing::trace_span;
 
@@ -13,6 +13,7 @@ use crate::dtype::DType;
 use crate::engine::{EngineConfig, KernelSpec};
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
+use crate::plan::capture::Capture;
 use crate::plan::report::BuildReport;
 use crate::plan::upgrade::Upgrade;
 use crate::plan::variant_pack::{Slot, VariantPack};
@@ -50,6 +51,8 @@ pub(super) struct PlannedKernel {
     pub(super) parameters: usize,
     /// Parameters behind those.
     pub(super) numbers: Vec<u64>,
+    /// Set where the dump of the kernel is to hold tensors.
+    pub(super) capture: OnceLock<Capture>,
 }
 
 /// What a tensor of the variant pack must be like.
@@ -99,11 +102,11 @@ impl ExecutionPlan {
         if pack.entries.len() != kernel.bindings.len() {
             return Err(plan.surplus_or_missing(kernel, pack));
         }
-        // Stack space in steps, so that the common kernel does not pay for clearing 4 KiB.
-        match kernel.parameters + kernel.numbers.len() {
-            0..=16 => plan.launch::<16>(kernel, stream, pack),
-            17..=64 => plan.launch::<64>(kernel, stream, pack),
-            _ => plan.launch::<512>(kernel, stream, pack),
+        match kernel.capture.get() {
+            None => plan.launch(kernel, stream, pack),
+            Some(capture) => {
+                capture.around(plan, kernel, stream, pack, || plan.launch(kernel, stream, pack))
+            }
         }
     }
 
@@ -149,9 +152,8 @@ impl ExecutionPlan {
 
     /// The names of the tensors its kernel takes, in the order of the parameters.
     pub fn arguments(&self) -> Vec<&str> {
-        let kernel = self.kernel();
-        let parameters = &kernel.bindings[..kernel.parameters];
-        parameters.iter().map(|binding| self.inner.name(binding.uid)).collect()
+        let (kernel, plan) = (self.kernel(), &self.inner);
+        kernel.parameters().iter().map(|binding| plan.name(binding.uid)).collect()
     }
 
     /// How it came to be.
@@ -177,13 +179,40 @@ impl fmt::Debug for ExecutionPlan {
 }
 
 impl PlannedKernel {
+    /// Bytes that a generated kernel spills; what a user's own kernel spills is the user's wish.
     pub(super) fn spill_bytes(&self) -> u32 {
-        self.report.resources.spill_bytes
+        let BuildReport { resources, overridden, .. } = &self.report;
+        if overridden.is_some() { 0 } else { resources.spill_bytes }
+    }
+
+    /// What the kernel's parameters are bound to.
+    pub(super) fn parameters(&self) -> &[Binding] {
+        &self.bindings[..self.parameters]
+    }
+
+    /// Whether the pack holds every tensor, large enough and of the right kind.
+    pub(super) fn fits(&self, pack: &VariantPack) -> bool {
+        self.bindings.iter().enumerate().all(|(index, binding)| {
+            match (pack.find(binding.uid, index), binding.by_value) {
+                (Some(Slot::Memory { bytes, .. }), None) => *bytes >= binding.bytes,
+                (Some(Slot::Value(_)), Some(_)) => true,
+                _ => false,
+            }
+        })
     }
 }
 
 impl PlanInner {
-    fn launch<const N: usize>(
+    fn launch(&self, kernel: &PlannedKernel, stream: &Stream, pack: &VariantPack) -> Result<()> {
+        // Stack space in steps, so that the common kernel does not pay for clearing 4 KiB.
+        match kernel.parameters + kernel.numbers.len() {
+            0..=16 => self.launch_with::<16>(kernel, stream, pack),
+            17..=64 => self.launch_with::<64>(kernel, stream, pack),
+            _ => self.launch_with::<512>(kernel, stream, pack),
+        }
+    }
+
+    fn launch_with<const N: usize>(
         &self,
         kernel: &PlannedKernel,
         stream: &Stream,
@@ -311,7 +340,7 @@ impl PlanInner {
         }
     }
 
-    fn name(&self, uid: i64) -> &str {
+    pub(super) fn name(&self, uid: i64) -> &str {
         self.graph.tensor(uid).map_or("", |tensor| &tensor.name)
     }
 }

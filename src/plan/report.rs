@@ -1,6 +1,7 @@
 //! How a plan came to be: what a user sees of the build.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cache::Key;
@@ -61,4 +62,6 @@ pub struct BuildReport {
     pub obtain: Duration,
     /// What the kernel occupies.
     pub resources: Resources,
+    /// The file that stands in for the generated kernel.
+    pub overridden: Option<PathBuf>,
 }

@@ -1,6 +1,5 @@
 //! Where kernels come from: memory, packs, the disk cache, a remote store, at last the compiler.
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,8 +13,10 @@ use crate::compile::{Compiler, Image, Located, Search, Toolchain, locate};
 use crate::device::{Device, Launchable};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::GraphDigest;
+use crate::plan::config::Dumping;
 use crate::plan::execute::ExecutionPlan;
 use crate::plan::metrics::Counters;
+use crate::plan::overrides::Overrides;
 use crate::plan::record::Recorder;
 use crate::plan::report::Origin;
 use crate::plan::span::Timed;
@@ -29,8 +30,9 @@ pub(super) struct Tiers {
     pub(super) packs: Vec<Pack>,
     /// Where problems are recorded as they are planned.
     pub(super) recorder: Option<Recorder>,
-    /// Where kernels are dumped as they are planned, and which: those whose stem holds the text.
-    pub(super) dump: Option<(PathBuf, String)>,
+    /// Which kernels are dumped as they are planned.
+    pub(super) dump: Option<Dumping>,
+    pub(super) overrides: Option<Overrides>,
     /// Never compile.
     pub(super) no_jit: bool,
     pub(super) located: OnceLock<Located>,
@@ -234,7 +236,10 @@ impl Tiers {
 
     /// Keeps what was compiled, on disk and in the remote store.
     pub(super) fn store(&self, request: &Request, image: &Image, compile: Duration) {
-        let (key, bytes) = (Key::of(request), Entry::encode(request, image, compile));
+        let key = Key::of(request);
+        let _span =
+            Timed::new(debug_span!("store", key = %key, target = %request.arch, ns = Empty));
+        let bytes = Entry::encode(request, image, compile);
         if let Some(disk) = &self.disk {
             disk.put(key, &bytes);
         }
@@ -294,6 +299,7 @@ impl Tiers {
         if let Some(compiler) = self.compiler.get() {
             return Ok(compiler);
         }
+        let _span = Timed::new(debug_span!("toolchain", ns = Empty));
         let located = self.located()?;
         let start = Instant::now();
         let compiler = Compiler::load(&located.path)?;

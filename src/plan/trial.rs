@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::device::Buffer;
+use crate::device::{Buffer, Device};
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
 use crate::plan::build::Kiln;
@@ -48,15 +48,33 @@ pub fn random_values(graph: &OperationGraph, seed: u64) -> Result<Values> {
     graph.inputs().map(&mut values).collect()
 }
 
-/// Host memory for a tensor's span.
-fn zeroed(tensor: &TensorDesc) -> Result<Vec<u8>> {
+/// A buffer with a tensor's elements from `offset` on, where there are values, and `filler` in
+/// every other byte.
+pub(super) fn upload(
+    device: &Device,
+    tensor: &TensorDesc,
+    values: Option<&Vec<f64>>,
+    offset: usize,
+    filler: u8,
+) -> Result<Buffer> {
     let span = tensor.span_bytes()?;
     let mut bytes = Vec::new();
-    bytes.try_reserve_exact(span as usize).map_err(|_| {
+    bytes.try_reserve_exact(offset + span as usize).map_err(|_| {
         Error::driver(format!("failed to allocate {span} bytes on the host for {tensor}"))
     })?;
-    bytes.resize(span as usize, 0);
-    Ok(bytes)
+    bytes.resize(offset + span as usize, filler);
+    for (value, element) in values.into_iter().flatten().zip(tensor.offsets()) {
+        tensor.dtype.write(*value, &mut bytes[offset + element * tensor.dtype.bytes()..]);
+    }
+    device.upload(&bytes)
+}
+
+/// The elements of a tensor that lies at an offset of a buffer.
+pub(super) fn download(buffer: &Buffer, tensor: &TensorDesc, offset: usize) -> Result<Vec<f64>> {
+    let bytes = buffer.to_vec()?;
+    let size = tensor.dtype.bytes();
+    let element = |at: usize| tensor.dtype.read(&bytes[offset + at * size..]);
+    Ok(tensor.offsets().map(element).collect())
 }
 
 impl Kiln {
@@ -77,12 +95,7 @@ impl Kiln {
                 pack.set_value(tensor.uid, inputs[&tensor.uid][0]);
                 continue;
             }
-            let mut bytes = zeroed(tensor)?;
-            let values = inputs.get(&tensor.uid).into_iter().flatten();
-            for (value, offset) in values.zip(tensor.offsets()) {
-                tensor.dtype.write(*value, &mut bytes[offset * tensor.dtype.bytes()..]);
-            }
-            let buffer = self.device().upload(&bytes)?;
+            let buffer = upload(self.device(), tensor, inputs.get(&tensor.uid), 0, 0)?;
             pack = pack.with(tensor.uid, &buffer);
             buffers.insert(tensor.uid, buffer);
         }
@@ -92,12 +105,8 @@ impl Kiln {
         let start = stream.record()?;
         plan.execute(&stream, &pack)?;
         let elapsed = Duration::from_secs_f64(stream.record()?.elapsed_ms(&start)? / 1e3);
-        let read = |tensor: &TensorDesc| {
-            let bytes = buffers[&tensor.uid].to_vec()?;
-            let size = tensor.dtype.bytes();
-            let element = |offset: usize| tensor.dtype.read(&bytes[offset * size..]);
-            Ok((tensor.uid, tensor.offsets().map(element).collect()))
-        };
+        let read =
+            |tensor: &TensorDesc| Ok((tensor.uid, download(&buffers[&tensor.uid], tensor, 0)?));
         let outputs = graph.outputs().map(read).collect::<Result<_>>()?;
         Ok(Trial { outputs, elapsed })
     }

@@ -8,8 +8,7 @@ use kiln::{DType, OperationGraph, plan};
 use serde_json::{Value, json};
 
 use crate::DeviceArgs;
-use crate::problem::{self, Check, shown};
-use crate::run::{check_json, check_text};
+use crate::problem::{self, Check, check_json, check_text, shown};
 
 const EXAMPLES: &str = "\
 Examples:

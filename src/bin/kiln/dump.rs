@@ -1,32 +1,57 @@
-//! `kiln dump`: everything about a problem's kernel in one folder.
+//! `kiln dump`: everything about the kernels of problems, in folders or on one page.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 use kiln::engine::EngineConfig;
+use kiln::plan::{self, ExecutionPlan, Values};
+use kiln::{Config, Error, ErrorKind, Kiln, OperationGraph};
+use kiln_sim::Machine;
 use serde_json::json;
+use tracing::info_span;
 
 use crate::DeviceArgs;
-use crate::problem;
+use crate::counts;
+use crate::page::{KernelSection, Page, Ran, Recorder};
+use crate::problem::{self, InputArgs};
 
 const EXAMPLES: &str = "\
 Examples:
   kiln dump chain.json -o dumps
-  kiln dump chain.json -o dumps --device sim:h200 --config 'pointwise{grid=1, items=2, ...}'
-  KILN_DUMP=dumps KILN_DUMP_FILTER=bf16 kiln demo";
+  kiln dump chain.json -o dumps --tensors --random 1 --device sim:h200
+  kiln dump chain.json mask.json --html run.html --device sim:h200
+  kiln dump chain.json -o dumps --config 'pointwise{grid=1, items=2, threads=256, vector=8}'
+  KILN_DUMP=dumps KILN_DUMP_FILTER=bf16 KILN_DUMP_TENSORS=1 kiln demo
+
+What a folder holds, how `kiln replay` runs it again, and what is on the page:
+docs/dump-and-replay.md.";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct DumpArgs {
-    /// The problem file (JSON)
-    problem: PathBuf,
-    /// The folder; the kernel gets one of its own in it
-    #[arg(short, long, value_name = "DIR")]
-    output: PathBuf,
+    /// The problem files (JSON)
+    #[arg(required = true)]
+    problems: Vec<PathBuf>,
+    /// A folder; each kernel gets one of its own in it
+    #[arg(short, long, value_name = "DIR", required_unless_present = "html")]
+    output: Option<PathBuf>,
+    /// Write one self-contained page about all kernels: each is launched, and counted on the
+    /// simulated device
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Estimate times for this machine instead of the device: A100, H100, H200, L40S, ...
+    #[arg(long, value_name = "NAME", value_parser = machine, requires = "html")]
+    machine: Option<Machine>,
     /// Use this engine and these knobs instead of the heuristic's
     #[arg(long, value_name = "CONFIG")]
     config: Option<EngineConfig>,
+    /// Launch the kernel once, and dump its tensors: inputs are made up where none are given
+    #[arg(long, requires = "output")]
+    tensors: bool,
+    #[command(flatten)]
+    inputs: InputArgs,
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
@@ -34,17 +59,130 @@ pub struct DumpArgs {
     device: DeviceArgs,
 }
 
-pub fn dump(args: &DumpArgs) -> kiln::Result<ExitCode> {
-    let graph = problem::read_graph(&args.problem)?;
-    let kiln = args.device.open()?;
-    let plan = match &args.config {
-        Some(config) => kiln.plan_with(&graph, config)?,
-        None => kiln.plan(&graph)?,
-    };
-    let folder = plan.dump(&args.output)?;
+impl DumpArgs {
+    /// Whether the page's timeline wants to know what happens.
+    pub fn records(&self) -> bool {
+        self.html.is_some()
+    }
+
+    fn launches(&self) -> bool {
+        self.tensors || self.html.is_some()
+    }
+}
+
+fn machine(name: &str) -> Result<Machine, String> {
+    Machine::named(name).ok_or_else(|| {
+        format!("expected one of {}", Machine::ALL.map(|machine| machine.name).join(", "))
+    })
+}
+
+/// A problem with its plan, and what it runs on where it is launched.
+struct Dumped<'a> {
+    problem: &'a Path,
+    plan: ExecutionPlan,
+    inputs: Option<Values>,
+}
+
+pub fn dump(args: &DumpArgs, recorder: &Recorder) -> kiln::Result<ExitCode> {
+    let bad = |text: &str| Err(Error::with(ErrorKind::BadParam, text));
+    if args.inputs.are_given() && !args.launches() {
+        return bad("--inputs and --random go with --tensors or --html");
+    }
+    if args.inputs.file().is_some() && args.problems.len() > 1 {
+        return bad("--inputs goes with one problem");
+    }
+    let graphs: Vec<OperationGraph> =
+        args.problems.iter().map(|path| problem::read_graph(path)).collect::<kiln::Result<_>>()?;
+    let kiln = args.device.open_with(Config {
+        dump: args.output.clone().filter(|_| args.tensors),
+        dump_filter: Some(String::new()),
+        dump_tensors: Some(args.tensors),
+        count: args.html.is_some(),
+        ..Config::default()
+    })?;
+    let mut dumped = Vec::new();
+    for (problem, graph) in args.problems.iter().zip(&graphs) {
+        let _span = info_span!("plan", problem = %problem.display()).entered();
+        let plan = match &args.config {
+            Some(config) => kiln.plan_with(graph, config)?,
+            None => kiln.plan(graph)?,
+        };
+        let inputs = match (args.launches(), args.inputs.values(graph)?) {
+            (false, _) => None,
+            (true, Some(values)) => Some(values),
+            (true, None) => Some(plan::random_values(graph, 1)?),
+        };
+        dumped.push(Dumped { problem, plan, inputs });
+    }
+    let folders = folders(args, &dumped)?;
+    if let Some(path) = &args.html {
+        write_page(path, args, &kiln, &dumped, recorder)?;
+    } else {
+        for Dumped { plan, inputs, .. } in &dumped {
+            inputs.as_ref().map(|inputs| kiln.trial(plan, inputs)).transpose()?;
+        }
+    }
+    let key = |dumped: &Dumped<'_>| dumped.plan.report().key.to_hex();
     match args.json {
-        true => say!("{:#}", json!({"folder": folder, "key": plan.report().key.to_hex()})),
-        false => say!("{}", folder.display()),
+        true => {
+            let keys: Vec<String> = dumped.iter().map(key).collect();
+            say!("{:#}", json!({"folders": folders, "keys": keys, "html": args.html}));
+        }
+        false => {
+            for path in folders.iter().chain(&args.html) {
+                say!("{}", path.display());
+            }
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The folders of the kernels, written now unless planning has done it.
+fn folders(args: &DumpArgs, dumped: &[Dumped<'_>]) -> kiln::Result<Vec<PathBuf>> {
+    let Some(output) = &args.output else { return Ok(Vec::new()) };
+    let folder = |dumped: &Dumped<'_>| match args.tensors {
+        true => Ok(output.join(dumped.plan.identifier())),
+        false => dumped.plan.dump(output),
+    };
+    dumped.iter().map(folder).collect()
+}
+
+fn write_page(
+    path: &Path,
+    args: &DumpArgs,
+    kiln: &Kiln,
+    dumped: &[Dumped<'_>],
+    recorder: &Recorder,
+) -> kiln::Result<()> {
+    let target = kiln.device().target();
+    let machine = args.machine.clone().unwrap_or_else(|| counts::machine_of(&target.name));
+    let mut launched = Vec::new();
+    for Dumped { problem, plan, inputs } in dumped {
+        let inputs = inputs.as_ref().expect("a page launches every kernel");
+        let _span = info_span!("launch", problem = %problem.display()).entered();
+        let trial = kiln.trial(plan, inputs)?;
+        launched.push((*problem, plan, inputs, trial, kiln.device().counters()));
+    }
+    // The run ends here: what follows tries what was not chosen, and dumps none of it.
+    let steps = recorder.steps();
+    let trying = args.device.open_with(Config { count: true, ..Config::default() })?;
+    let mut kernels = Vec::new();
+    for (number, (problem, plan, inputs, trial, counters)) in launched.iter().enumerate() {
+        let ran = Ran { problem, plan, inputs, trial, counters: counters.as_ref() };
+        kernels.push(KernelSection::of(&trying, &machine, &ran, number)?);
+    }
+    let page = Page {
+        device: target.to_string(),
+        kind: kiln.device().kind(),
+        machine: machine.name,
+        toolchain: kiln.toolchain().map_or_else(|_| "no NVRTC".to_owned(), |of| of.to_string()),
+        version: env!("CARGO_PKG_VERSION"),
+        kernels,
+        total_ms: steps.iter().map(|step| step.start_ms + step.ms).fold(0.0, f64::max),
+        steps,
+    };
+    fs::write(path, page.html()?).map_err(|error| {
+        let shown = path.display();
+        Error::with(ErrorKind::Driver, format!("failed to write page `{shown}`: {error}"))
+    })
 }

@@ -45,6 +45,7 @@ pub fn engines(args: &EnginesArgs) -> kiln::Result<ExitCode> {
                 "engine": engine.name(),
                 "supported": true,
                 "config": engine.heuristic(canonical, target).to_string(),
+                "reasons": engine.reasons(canonical, target),
                 "knobs": knobs,
             })
         }
@@ -87,6 +88,9 @@ pub fn engines(args: &EnginesArgs) -> kiln::Result<ExitCode> {
 
 fn print_supported(engine: &serde_json::Value) {
     say!("  {}", engine["config"].as_str().unwrap_or_default());
+    for reason in engine["reasons"].as_array().into_iter().flatten() {
+        say!("    {}", reason.as_str().unwrap_or_default());
+    }
     for knob in engine["knobs"].as_array().into_iter().flatten() {
         let text = |key: &str| knob[key].as_str().unwrap_or_default().to_owned();
         say!("  {:8} {:24} {}", text("name"), knob["values"].to_string(), text("about"));

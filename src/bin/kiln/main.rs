@@ -7,12 +7,16 @@ macro_rules! say {
 }
 
 mod cache;
+mod counts;
 mod demo;
+mod difference;
 mod doctor;
 mod dump;
 mod engines;
 mod pack;
+mod page;
 mod problem;
+mod replay;
 mod run;
 mod warm;
 
@@ -23,8 +27,10 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use kiln::device::DeviceChoice;
 use kiln::{Config, Error, ErrorKind, Kiln};
+use page::Recorder;
+use tracing::Level;
 use tracing_chrome::{ChromeLayerBuilder, FlushGuard};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{EnvFilter, Targets};
 use tracing_subscriber::fmt::format::FmtSpan;
 use tracing_subscriber::prelude::*;
 
@@ -41,9 +47,11 @@ Environment: KILN_DEVICE, KILN_CACHE_DIR, KILN_NVRTC, KILN_TEMPLATES stand in fo
 same names. KILN_CACHE_BYTES is the cache's budget, KILN_PACKS lists packs separated by colons,
 KILN_NO_JIT=1 forbids compiling, KILN_REMOTE is the address of a store that machines share
 (KILN_REMOTE_READ_ONLY=1, KILN_REMOTE_MS), KILN_BACKGROUND=THREADS compiles in the background,
-KILN_RECORD is a manifest that problems are added to, KILN_DUMP is a folder for dumps of every
-kernel, KILN_LOG or RUST_LOG filters log messages, such as KILN_LOG=kiln=debug, KILN_TRACE stands in
-for --trace.";
+KILN_RECORD is a manifest that problems are added to. KILN_DUMP is a folder for dumps of every kernel,
+KILN_DUMP_FILTER part of a kernel's stem or the start of its key, KILN_DUMP_TENSORS=1 dumps the
+tensors of first launches too, of at most KILN_DUMP_TENSOR_BYTES. KILN_OVERRIDES is a folder of
+edited kernels that stand in for generated ones. KILN_LOG or RUST_LOG filters log messages, such as
+KILN_LOG=kiln=debug, KILN_TRACE stands in for --trace.";
 
 /// CUDA kernels specialised at run time, on a GPU or on a simulated device.
 #[derive(Parser)]
@@ -64,6 +72,8 @@ enum Command {
     Run(run::RunArgs),
     /// Write everything about a problem's kernel to a folder: source, PTX, cubin, launch
     Dump(dump::DumpArgs),
+    /// Run a dumped kernel again, or an edited one instead, and compare results and counts
+    Replay(replay::ReplayArgs),
     /// Show which engines can run a problem, with knobs, and why the others can not
     Engines(engines::EnginesArgs),
     /// Compile the kernels of a manifest ahead of the first call
@@ -93,6 +103,27 @@ struct DeviceArgs {
     templates: Option<PathBuf>,
 }
 
+/// What the simulated device does besides running kernels.
+#[derive(Args)]
+struct WatchArgs {
+    /// On the simulator: fail on races, reads of what nobody wrote, divided barriers
+    #[arg(long)]
+    sanitize: bool,
+    /// On the simulator: count instructions and memory traffic
+    #[arg(long)]
+    counters: bool,
+}
+
+impl WatchArgs {
+    fn config(&self) -> Config {
+        Config {
+            sanitize: self.sanitize.then_some(true),
+            count: self.counters,
+            ..Config::default()
+        }
+    }
+}
+
 impl DeviceArgs {
     fn open(&self) -> kiln::Result<Kiln> {
         self.open_with(Config::default())
@@ -112,9 +143,9 @@ impl DeviceArgs {
     }
 }
 
-/// Messages go to standard error, spans to a trace file if one is wanted: as long as the result
-/// lives.
-fn listen(trace: Option<&Path>) -> kiln::Result<Option<FlushGuard>> {
+/// Messages go to standard error, all that Kiln does to the recorder, spans to a trace file if one
+/// is wanted: as long as the result lives.
+fn listen(trace: Option<&Path>, recorder: Option<Recorder>) -> kiln::Result<Option<FlushGuard>> {
     let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
     let filter = variable("KILN_LOG").or_else(|| variable("RUST_LOG"));
     let filter = EnvFilter::new(filter.as_deref().unwrap_or("warn"));
@@ -132,14 +163,20 @@ fn listen(trace: Option<&Path>) -> kiln::Result<Option<FlushGuard>> {
     };
     let (spans, guard) = trace.map(create).transpose()?.unzip();
     let spans = spans.map(|layer| layer.with_filter(EnvFilter::new("kiln=trace")));
-    tracing_subscriber::registry().with(messages.with_filter(filter)).with(spans).init();
+    let own = Targets::new().with_target("kiln", Level::DEBUG);
+    let recorded = recorder.map(|recorder| recorder.with_filter(own));
+    let registry = tracing_subscriber::registry().with(messages.with_filter(filter));
+    registry.with(spans).with(recorded).init();
     Ok(guard)
 }
 
 fn main() -> ExitCode {
     let Cli { command, trace } = Cli::parse();
     let trace = trace.filter(|path| !path.as_os_str().is_empty());
-    let result = listen(trace.as_deref()).and_then(|_guard| run(command));
+    let recorder = Recorder::start();
+    let records = matches!(&command, Command::Dump(args) if args.records());
+    let listening = listen(trace.as_deref(), records.then(|| recorder.clone()));
+    let result = listening.and_then(|_guard| run(command, &recorder));
     match result {
         Ok(code) => code,
         Err(error) => {
@@ -154,11 +191,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> kiln::Result<ExitCode> {
+fn run(command: Command, recorder: &Recorder) -> kiln::Result<ExitCode> {
     match command {
         Command::Demo(args) => demo::demo(&args),
         Command::Run(args) => run::run(&args),
-        Command::Dump(args) => dump::dump(&args),
+        Command::Dump(args) => dump::dump(&args, recorder),
+        Command::Replay(args) => replay::replay(&args),
         Command::Engines(args) => engines::engines(&args),
         Command::Warm(args) => warm::warm(&args),
         Command::Pack(args) => pack::pack(&args),

@@ -1,12 +1,43 @@
-//! Problem files and tensor files: reading, writing, and comparing with the reference.
+//! Problem files: reading them, and comparing what they give with the reference.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use kiln::plan::{Trial, Values};
-use kiln::{DType, Error, ErrorKind, OperationGraph, TensorDesc, reference};
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use clap::Args;
+use kiln::plan::{self, Trial, Values};
+use kiln::{Error, ErrorKind, OperationGraph, TensorDesc, reference};
+use serde_json::json;
+
+/// Where a problem's inputs come from.
+#[derive(Args)]
+pub struct InputArgs {
+    /// Read the inputs from this safetensors file, by name
+    #[arg(long, value_name = "FILE")]
+    inputs: Option<PathBuf>,
+    /// Make the inputs up instead, reproducibly from this seed
+    #[arg(long, value_name = "SEED", conflicts_with = "inputs")]
+    random: Option<u64>,
+}
+
+impl InputArgs {
+    pub fn are_given(&self) -> bool {
+        self.inputs.is_some() || self.random.is_some()
+    }
+
+    pub fn file(&self) -> Option<&Path> {
+        self.inputs.as_deref()
+    }
+
+    /// The values; `None` where neither option is given.
+    pub fn values(&self, graph: &OperationGraph) -> kiln::Result<Option<Values>> {
+        match (&self.inputs, self.random) {
+            (Some(path), _) => plan::read_values(path, graph.inputs()).map(Some),
+            (None, Some(seed)) => plan::random_values(graph, seed).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+}
 
 /// Reads a problem file.
 pub fn read_graph(path: &Path) -> kiln::Result<OperationGraph> {
@@ -15,87 +46,6 @@ pub fn read_graph(path: &Path) -> kiln::Result<OperationGraph> {
         Error::with(ErrorKind::BadParam, format!("failed to read problem `{shown}`: {error}"))
     })?;
     OperationGraph::from_json(&text)
-}
-
-fn dtype_of(dtype: Dtype) -> Option<DType> {
-    Some(match dtype {
-        Dtype::F64 => DType::F64,
-        Dtype::F32 => DType::F32,
-        Dtype::F16 => DType::F16,
-        Dtype::BF16 => DType::Bf16,
-        Dtype::I32 => DType::I32,
-        Dtype::I8 => DType::I8,
-        Dtype::U8 => DType::U8,
-        Dtype::BOOL => DType::Bool,
-        _ => return None,
-    })
-}
-
-fn safetensors_dtype(dtype: DType) -> Dtype {
-    match dtype {
-        DType::F64 => Dtype::F64,
-        DType::F32 => Dtype::F32,
-        DType::F16 => Dtype::F16,
-        DType::Bf16 => Dtype::BF16,
-        DType::I32 => Dtype::I32,
-        DType::I8 => Dtype::I8,
-        DType::U8 => Dtype::U8,
-        DType::Bool => Dtype::BOOL,
-    }
-}
-
-/// Reads the values of a graph's inputs from a safetensors file; tensors are matched by name.
-pub fn read_inputs(path: &Path, graph: &OperationGraph) -> kiln::Result<Values> {
-    let shown = path.display();
-    let bad = |text: String| Error::with(ErrorKind::BadParam, text);
-    let bytes = fs::read(path)
-        .map_err(|error| bad(format!("failed to read tensors from `{shown}`: {error}")))?;
-    let file = SafeTensors::deserialize(&bytes)
-        .map_err(|error| bad(format!("malformed safetensors file `{shown}`: {error}")))?;
-    let mut values = Values::new();
-    for tensor in graph.inputs() {
-        let name = &tensor.name;
-        let view =
-            file.tensor(name).map_err(|_| bad(format!("`{shown}` holds no tensor `{name}`")))?;
-        let shape: Vec<i64> = view.shape().iter().map(|dim| *dim as i64).collect();
-        let (found, wanted) = (view.dtype(), tensor.dtype);
-        if dtype_of(found) != Some(wanted) || shape != tensor.dims {
-            let dims = &tensor.dims;
-            return Err(bad(format!(
-                "`{shown}`: tensor `{name}` is {found:?}{shape:?}, \
-                 the problem says {wanted}{dims:?}"
-            )));
-        }
-        let elements = view.data().chunks_exact(wanted.bytes());
-        values.insert(tensor.uid, elements.map(|element| wanted.read(element)).collect());
-    }
-    Ok(values)
-}
-
-/// Writes the values of a graph's outputs to a safetensors file.
-pub fn write_outputs(path: &Path, graph: &OperationGraph, values: &Values) -> kiln::Result<()> {
-    let shown = path.display();
-    let mut tensors = Vec::new();
-    for tensor in graph.outputs() {
-        let size = tensor.dtype.bytes();
-        let mut bytes = vec![0; values[&tensor.uid].len() * size];
-        for (value, element) in values[&tensor.uid].iter().zip(bytes.chunks_exact_mut(size)) {
-            tensor.dtype.write(*value, element);
-        }
-        let shape: Vec<usize> = tensor.dims.iter().map(|dim| *dim as usize).collect();
-        tensors.push((tensor.name.clone(), safetensors_dtype(tensor.dtype), shape, bytes));
-    }
-    let failed = |error: String| {
-        Error::with(ErrorKind::Driver, format!("failed to write tensors to `{shown}`: {error}"))
-    };
-    let views = tensors
-        .iter()
-        .map(|(name, dtype, shape, bytes)| {
-            let view = TensorView::new(*dtype, shape.clone(), bytes);
-            view.map(|view| (name.as_str(), view)).map_err(|error| failed(error.to_string()))
-        })
-        .collect::<kiln::Result<Vec<_>>>()?;
-    safetensors::serialize_to_file(views, None, path).map_err(|error| failed(error.to_string()))
 }
 
 /// The comparison of one output with the reference.
@@ -128,6 +78,34 @@ pub fn check(graph: &OperationGraph, inputs: &Values, ran: &Trial) -> kiln::Resu
         }
     };
     Ok(graph.outputs().map(compare).collect())
+}
+
+/// `y: 786432 elements ok, worst error 0.52 of its bound`.
+pub fn check_text(check: &Check) -> String {
+    let Check { name, elements, ratio, worst } = check;
+    match (check.passed(), worst) {
+        (true, None) => format!("{name}: {elements} elements ok, all exact"),
+        (true, Some(_)) => {
+            format!("{name}: {elements} elements ok, worst error {ratio:.2} of its bound")
+        }
+        (false, worst) => {
+            let detail = worst.map_or(String::new(), |worst| {
+                let (at, is, wanted) = (worst.index, worst.actual, worst.expected);
+                format!(": element {at} is {is}, expected {wanted} within {:e}", worst.bound)
+            });
+            format!("{name}: FAILED, worst error {ratio:.2} of its bound{detail}")
+        }
+    }
+}
+
+/// The same for programs.
+pub fn check_json(check: &Check) -> serde_json::Value {
+    json!({
+        "tensor": check.name,
+        "elements": check.elements,
+        "passed": check.passed(),
+        "worst_error_over_bound": check.ratio,
+    })
 }
 
 /// A duration with three significant digits or so.

@@ -67,6 +67,16 @@ impl Engine for GeneralEngine {
         EngineConfig::new(self.name(), &settings)
     }
 
+    fn reasons(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<String> {
+        let config = self.heuristic(graph, target);
+        let reason = |knob: &Knob| {
+            let (name, value) = (knob.name, config.knob(knob.name).ok()?);
+            let least = if knob.values.len() > 1 { "the least" } else { "all" };
+            Some(format!("{name}={value}: {least} that the shape needs"))
+        };
+        self.knobs(graph, target).iter().filter_map(reason).collect()
+    }
+
     fn smaller(
         &self,
         _graph: CanonicalGraph<'_>,

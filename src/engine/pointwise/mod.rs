@@ -10,6 +10,7 @@
 
 mod domain;
 mod general;
+mod heuristic;
 mod parameters;
 mod program;
 mod schedule;
@@ -17,6 +18,7 @@ mod schedule;
 pub(super) use general::GeneralEngine;
 
 use crate::engine::pointwise::domain::Domain;
+use crate::engine::pointwise::heuristic::Decision;
 use crate::engine::pointwise::program::GraphProgram;
 use crate::engine::pointwise::schedule::Schedule;
 use crate::engine::{Engine, EngineConfig, KernelPlan, Knob};
@@ -64,7 +66,12 @@ impl Engine for PointwiseEngine {
 
     fn heuristic(&self, graph: CanonicalGraph<'_>, target: &Target) -> EngineConfig {
         let domain = Domain::of(graph).expect("the graph is supported");
-        schedule::heuristic(graph, &domain, target)
+        Decision::of(graph, &domain, target).config()
+    }
+
+    fn reasons(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<String> {
+        let domain = Domain::of(graph).expect("the graph is supported");
+        Decision::of(graph, &domain, target).reasons()
     }
 
     fn smaller(

@@ -1,4 +1,4 @@
-//! How the elements of a domain are dealt out to threads: knobs, their default, the launch grid.
+//! How the elements of a domain are dealt out to threads: knobs, the launch grid.
 
 use crate::dtype::DType;
 use crate::engine::pointwise::domain::Domain;
@@ -6,11 +6,10 @@ use crate::engine::{EngineConfig, Grid, Knob};
 use crate::error::{Error, Result};
 use crate::expr::Math;
 use crate::graph::{CanonicalGraph, Operation};
-use crate::target::Target;
 use crate::tensor::TensorDesc;
 
 /// Bytes of the widest memory access of one thread.
-const ACCESS_BYTES_MAX: i64 = 16;
+pub(super) const ACCESS_BYTES_MAX: i64 = 16;
 
 /// Registers a kernel needs besides its fragments: addresses, coordinates, the chain itself.
 const REGISTERS_BASE: i64 = 40;
@@ -27,7 +26,7 @@ const REGISTERS_SM: i64 = 65536;
 const REGISTERS_THREAD_MAX: i64 = 255;
 
 /// The most blocks of a grid.
-const GRID_MAX: i64 = i32::MAX as i64;
+pub(super) const GRID_MAX: i64 = i32::MAX as i64;
 
 /// How one tensor is accessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -131,7 +130,7 @@ impl Schedule {
 }
 
 /// How a tensor is accessed as far as its strides tell.
-fn broadcast(graph: CanonicalGraph<'_>, domain: &Domain, at: usize) -> Access {
+pub(super) fn broadcast(graph: CanonicalGraph<'_>, domain: &Domain, at: usize) -> Access {
     let strided = domain.row_strides(at).iter().any(|stride| *stride != 0);
     match (graph.tensors[at].by_value, strided, domain.column_stride(at)) {
         (true, _, _) => Access::Value,
@@ -152,16 +151,16 @@ fn block_chunks(chunks: i64, threads: i64) -> i64 {
         .expect("the whole row is a candidate")
 }
 
-fn ceil_div(count: i64, size: i64) -> i64 {
+pub(super) fn ceil_div(count: i64, size: i64) -> i64 {
     count / size + i64::from(count % size != 0)
 }
 
-fn stored(graph: CanonicalGraph<'_>) -> impl Iterator<Item = (usize, &TensorDesc)> {
+pub(super) fn stored(graph: CanonicalGraph<'_>) -> impl Iterator<Item = (usize, &TensorDesc)> {
     let memory = |(_, tensor): &(usize, &TensorDesc)| !tensor.is_virtual && !tensor.by_value;
     graph.tensors.iter().enumerate().filter(memory)
 }
 
-fn has_row_operand(graph: CanonicalGraph<'_>, domain: &Domain) -> bool {
+pub(super) fn has_row_operand(graph: CanonicalGraph<'_>, domain: &Domain) -> bool {
     stored(graph)
         .any(|(at, _)| !graph.is_written(at) && broadcast(graph, domain, at) == Access::Row)
 }
@@ -206,7 +205,12 @@ pub(super) fn knobs(graph: CanonicalGraph<'_>, domain: &Domain) -> Vec<Knob> {
 }
 
 /// 32-bit registers of a thread: the fragments in flight and one chunk's results.
-fn registers(graph: CanonicalGraph<'_>, domain: &Domain, vector: i64, items: i64) -> i64 {
+pub(super) fn registers(
+    graph: CanonicalGraph<'_>,
+    domain: &Domain,
+    vector: i64,
+    items: i64,
+) -> i64 {
     let words = |tensor: &TensorDesc, count: i64| (tensor.dtype.bytes() as i64 * count + 3) / 4;
     let fragments: i64 = stored(graph)
         .map(|(at, tensor)| match (graph.is_written(at), broadcast(graph, domain, at)) {
@@ -226,61 +230,6 @@ fn registers(graph: CanonicalGraph<'_>, domain: &Domain, vector: i64, items: i64
         false => 0,
     };
     fragments + REGISTERS_BASE + double
-}
-
-/// The setting expected to run best.
-///
-/// 16 bytes per access and about 64 bytes in flight per thread keep an H100-class memory busy at
-/// half occupancy (Little's law: 3.35 TB/s x 600 ns = 2 MB = 132 SMs x 1024 threads x 15 bytes);
-/// past that more items only cost registers. A persistent grid pays once it saves reloading row
-/// operands several times over.
-pub(super) fn heuristic(
-    graph: CanonicalGraph<'_>,
-    domain: &Domain,
-    target: &Target,
-) -> EngineConfig {
-    let knobs = knobs(graph, domain);
-    let widest = *knobs[3].values.last().expect("at least one vector width");
-    let vectorised = |(at, tensor): (usize, &TensorDesc)| match domain.column_stride(at) {
-        1 => {
-            let outer = &domain.extents[..domain.extents.len() - 1];
-            access_bytes(tensor, domain.row_strides(at), outer, widest)
-                / tensor.dtype.bytes() as i64
-        }
-        _ => 1,
-    };
-    let mut vector = stored(graph).map(vectorised).max().unwrap_or(1).min(widest);
-    let streamed = |vector: i64| -> i64 {
-        stored(graph)
-            .filter(|(at, _)| !graph.is_written(*at))
-            .filter(|(at, _)| broadcast(graph, domain, *at) == Access::Stream)
-            .map(|(_, tensor)| tensor.dtype.bytes() as i64 * vector)
-            .sum()
-    };
-    let mut items = (4 * ACCESS_BYTES_MAX / streamed(vector).max(1)).clamp(1, 4);
-    items = 1 << items.ilog2();
-    let threads_max = i64::from(target.sm_count * target.threads_sm_max);
-    let tiles = |vector: i64| domain.rows().saturating_mul(ceil_div(domain.columns(), vector));
-    // A small problem is spread over the whole device before anything is done per thread.
-    while items > 1 && tiles(vector) / items < threads_max {
-        items /= 2;
-    }
-    let threads = if tiles(vector) / items < threads_max / 2 { 128 } else { 256 };
-    while registers(graph, domain, vector, items) > 128 && (items > 1 || vector > 1) {
-        if items > 1 { items /= 2 } else { vector /= 2 }
-    }
-    let passes = tiles(vector) / items / threads_max.max(1);
-    let blocks = tiles(vector) / (items * threads);
-    let rows = has_row_operand(graph, domain);
-    let columns_fit = ceil_div(domain.columns(), vector * threads) <= GRID_MAX / 32;
-    let persistent = (rows && passes >= 4 && columns_fit) || (!rows && blocks > GRID_MAX);
-    let settings = [
-        ("grid", i64::from(persistent)),
-        ("items", items),
-        ("threads", threads),
-        ("vector", vector),
-    ];
-    EngineConfig::new("pointwise", &settings)
 }
 
 #[cfg(test)]

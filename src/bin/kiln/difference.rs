@@ -1,0 +1,127 @@
+//! How two results of one tensor differ.
+
+use kiln::TensorDesc;
+use serde_json::{Value, json};
+
+/// Elements that are shown of all that differ.
+const SHOWN: usize = 5;
+
+/// The comparison of a tensor's values with earlier ones.
+pub struct Difference {
+    pub name: String,
+    pub elements: usize,
+    pub differing: usize,
+    /// The largest distance; infinite where one of the two is not a finite number.
+    pub largest: f64,
+    /// The first that differ.
+    pub first: Vec<Element>,
+}
+
+/// One element that differs.
+pub struct Element {
+    pub index: Vec<i64>,
+    pub was: f64,
+    pub is: f64,
+    /// What the reference says.
+    pub reference: f64,
+}
+
+impl Difference {
+    /// Compares bit by bit, except that any NaN equals any other.
+    pub fn of(tensor: &TensorDesc, was: &[f64], is: &[f64], reference: &[f64]) -> Difference {
+        let differs = |at: &usize| {
+            was[*at].to_bits() != is[*at].to_bits() && !(was[*at].is_nan() && is[*at].is_nan())
+        };
+        let differing: Vec<usize> = (0..was.len()).filter(differs).collect();
+        let distance = |at: &usize| match (is[*at] - was[*at]).abs() {
+            distance if distance.is_nan() => f64::INFINITY,
+            distance => distance,
+        };
+        let element = |at: &usize| Element {
+            index: index(&tensor.dims, *at as i64),
+            was: was[*at],
+            is: is[*at],
+            reference: reference[*at],
+        };
+        Difference {
+            name: tensor.name.clone(),
+            elements: was.len(),
+            differing: differing.len(),
+            largest: differing.iter().map(distance).fold(0.0, f64::max),
+            first: differing.iter().take(SHOWN).map(element).collect(),
+        }
+    }
+
+    pub fn is_none(&self) -> bool {
+        self.differing == 0
+    }
+
+    /// One line, and one for each element that is shown.
+    pub fn text(&self) -> String {
+        let Difference { name, elements, differing, largest, first } = self;
+        if self.is_none() {
+            return format!("{name}: {elements} elements, the same bits");
+        }
+        let mut text =
+            format!("{name}: {differing} of {elements} elements differ, by {largest} at most");
+        for Element { index, was, is, reference } in first {
+            text += &format!("\n  {index:?}  was {was}, is {is}, reference {reference}");
+        }
+        text
+    }
+
+    pub fn json(&self) -> Value {
+        // JSON has no NaN.
+        let number =
+            |value: f64| if value.is_finite() { json!(value) } else { json!(value.to_string()) };
+        let element = |element: &Element| {
+            let Element { index, was, is, reference } = element;
+            json!({
+                "index": index,
+                "was": number(*was),
+                "is": number(*is),
+                "reference": number(*reference),
+            })
+        };
+        json!({
+            "tensor": self.name,
+            "elements": self.elements,
+            "differing": self.differing,
+            "largest": number(self.largest),
+            "first": self.first.iter().map(element).collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// The index of an element in row-major order.
+fn index(dims: &[i64], mut linear: i64) -> Vec<i64> {
+    let mut index = vec![0; dims.len()];
+    for (place, dim) in index.iter_mut().zip(dims).rev() {
+        *place = linear % dim;
+        linear /= dim;
+    }
+    index
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln::DType;
+
+    #[test]
+    fn differences_are_counted_and_placed() {
+        let tensor = TensorDesc::packed(1, "y", &[2, 3], DType::F32);
+        let was = [0.0, f64::NAN, 1.0, 2.0, f64::INFINITY, 4.0];
+        let is = [-0.0, f64::NAN, 1.0, 2.5, 3.0, 4.0];
+        let difference = Difference::of(&tensor, &was, &is, &[0.0; 6]);
+        assert_eq!(
+            difference.text(),
+            "y: 3 of 6 elements differ, by inf at most\n  \
+             [0, 0]  was 0, is -0, reference 0\n  \
+             [1, 0]  was 2, is 2.5, reference 0\n  \
+             [1, 1]  was inf, is 3, reference 0"
+        );
+        assert_eq!(difference.json()["first"][2]["was"], "inf");
+        assert!(Difference::of(&tensor, &was, &was, &was).is_none());
+    }
+}

@@ -1,0 +1,46 @@
+//! Machine code as text, by NVIDIA's `nvdisasm`, where it is installed.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::error::{Error, Result};
+
+const NAME: &str = "nvdisasm";
+
+/// The SASS of a cubin file, with the source line of every instruction; `None` where `nvdisasm` is
+/// neither on the `PATH` nor in a toolkit.
+///
+/// # Errors
+/// `Driver` when the tool does not start or refuses the file: it may be older than the cubin.
+pub fn disassemble(cubin: &Path) -> Option<Result<String>> {
+    let tool = folders().into_iter().map(|folder| folder.join(NAME)).find(|path| path.is_file())?;
+    Some(run(&tool, cubin))
+}
+
+fn run(tool: &Path, cubin: &Path) -> Result<String> {
+    let (shown, file) = (tool.display(), cubin.display());
+    let output = Command::new(tool)
+        .args(["--print-code", "--print-line-info"])
+        .arg(cubin)
+        .output()
+        .map_err(|error| Error::driver(format!("failed to start `{shown}`")).caused_by(error))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = said.trim_end();
+        return Err(Error::driver(format!("`{shown}` failed to disassemble `{file}`: {said}")));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Where the tool may be, in the order of preference.
+fn folders() -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    if let Some(paths) = env::var_os("PATH") {
+        folders.extend(env::split_paths(&paths).filter(|path| !path.as_os_str().is_empty()));
+    }
+    let roots = ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"].into_iter().filter_map(env::var_os);
+    folders.extend(roots.map(|root| Path::new(&root).join("bin")));
+    folders.extend(["/usr/local/cuda/bin", "/opt/cuda/bin"].map(PathBuf::from));
+    folders
+}

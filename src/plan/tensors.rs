@@ -1,0 +1,131 @@
+//! Tensors in safetensors files: by name, packed in row-major order, whatever their strides.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use safetensors::SafeTensorError;
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::plan::trial::Values;
+use crate::tensor::TensorDesc;
+
+fn dtype_of(dtype: Dtype) -> Option<DType> {
+    DType::ALL.into_iter().find(|known| safetensors_dtype(*known) == dtype)
+}
+
+fn safetensors_dtype(dtype: DType) -> Dtype {
+    match dtype {
+        DType::F64 => Dtype::F64,
+        DType::F32 => Dtype::F32,
+        DType::F16 => Dtype::F16,
+        DType::Bf16 => Dtype::BF16,
+        DType::I32 => Dtype::I32,
+        DType::I8 => Dtype::I8,
+        DType::U8 => Dtype::U8,
+        DType::Bool => Dtype::BOOL,
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    let shown = path.display();
+    fs::read(path).map_err(|error| {
+        Error::bad_param(format!("failed to read tensors from `{shown}`: {error}"))
+    })
+}
+
+fn malformed(path: &Path) -> impl FnOnce(SafeTensorError) -> Error {
+    move |error| {
+        let shown = path.display();
+        Error::bad_param(format!("malformed safetensors file `{shown}`: {error}"))
+    }
+}
+
+/// Reads the values of tensors from a safetensors file; tensors are matched by name, others in the
+/// file are ignored.
+///
+/// # Errors
+/// `BadParam` when the file can not be read or is malformed, or a tensor is missing or has another
+/// type or shape.
+pub fn read_values<'a>(
+    path: &Path,
+    tensors: impl Iterator<Item = &'a TensorDesc>,
+) -> Result<Values> {
+    let shown = path.display();
+    let bytes = read(path)?;
+    let file = SafeTensors::deserialize(&bytes).map_err(malformed(path))?;
+    let mut values = Values::new();
+    for tensor in tensors {
+        let name = &tensor.name;
+        let view = file
+            .tensor(name)
+            .map_err(|_| Error::bad_param(format!("`{shown}` holds no tensor `{name}`")))?;
+        let shape: Vec<i64> = view.shape().iter().map(|dim| *dim as i64).collect();
+        let (found, wanted) = (view.dtype(), tensor.dtype);
+        if dtype_of(found) != Some(wanted) || shape != tensor.dims {
+            let dims = &tensor.dims;
+            return Err(Error::bad_param(format!(
+                "`{shown}`: tensor `{name}` is {found:?}{shape:?}, \
+                 the problem says {wanted}{dims:?}"
+            )));
+        }
+        let elements = view.data().chunks_exact(wanted.bytes());
+        values.insert(tensor.uid, elements.map(|element| wanted.read(element)).collect());
+    }
+    Ok(values)
+}
+
+/// What stands in a safetensors file besides tensors.
+///
+/// # Errors
+/// `BadParam` when the file can not be read or is malformed.
+pub(super) fn read_metadata(path: &Path) -> Result<HashMap<String, String>> {
+    let (_, metadata) = SafeTensors::read_metadata(&read(path)?).map_err(malformed(path))?;
+    Ok(metadata.metadata().clone().unwrap_or_default())
+}
+
+/// Writes the values of tensors to a safetensors file.
+///
+/// # Errors
+/// `Driver` when the file can not be written.
+///
+/// # Panics
+/// When `values` lacks a tensor.
+pub fn write_values<'a>(
+    path: &Path,
+    tensors: impl Iterator<Item = &'a TensorDesc>,
+    values: &Values,
+) -> Result<()> {
+    let packed = |tensor: &'a TensorDesc| {
+        let size = tensor.dtype.bytes();
+        let mut bytes = vec![0; values[&tensor.uid].len() * size];
+        for (value, element) in values[&tensor.uid].iter().zip(bytes.chunks_exact_mut(size)) {
+            tensor.dtype.write(*value, element);
+        }
+        (tensor, bytes)
+    };
+    write_packed(path, &tensors.map(packed).collect::<Vec<_>>(), None)
+}
+
+/// Writes tensors whose elements are packed already, and metadata.
+pub(super) fn write_packed(
+    path: &Path,
+    tensors: &[(&TensorDesc, Vec<u8>)],
+    metadata: Option<HashMap<String, String>>,
+) -> Result<()> {
+    let shown = path.display();
+    let failed = |error: SafeTensorError| {
+        Error::driver(format!("failed to write tensors to `{shown}`: {error}"))
+    };
+    let views = tensors
+        .iter()
+        .map(|(tensor, bytes)| {
+            let shape = tensor.dims.iter().map(|dim| *dim as usize).collect();
+            let view = TensorView::new(safetensors_dtype(tensor.dtype), shape, bytes);
+            Ok((tensor.name.as_str(), view.map_err(failed)?))
+        })
+        .collect::<Result<Vec<_>>>()?;
+    safetensors::serialize_to_file(views, metadata, path).map_err(failed)
+}
