@@ -73,8 +73,8 @@ fn barriers_in_memory() {
     assert_eq!(kind, ErrorKind::OutOfBounds);
     assert_eq!(
         text,
-        "mbarrier of 8 bytes at shared offset 0x10000 is out of bounds: 64392 bytes past the end of \
-         the shared memory of 1152 bytes"
+        "mbarrier of 8 bytes at shared offset 0x10000 is out of bounds: 64392 bytes past the end \
+         of the shared memory of 1152 bytes"
     );
     let endless =
         format!("{INIT} L: mbarrier.try_wait.parity.shared.b64 %p1, [%r1], 0; @!%p1 bra L;");
