@@ -285,22 +285,30 @@ impl Block {
         places.dedup_by_key(|&mut (_, _, pc, _)| pc);
         let places: Vec<_> = places.iter().map(|&(warp, lane, pc, _)| (warp, lane, pc)).collect();
         watch.divergent(&self.state, cx, &places);
-        self.report(cx, ErrorKind::DivergentBarrier, "threads wait for each other")
+        let what = "threads wait for each other";
+        self.report(cx, ErrorKind::DivergentBarrier, what, &self.lines(cx))
     }
 
     /// Every warp that can run polls, and so does every other block.
     pub fn hung(&self, cx: &Context<'_>) -> Error {
-        self.report(cx, ErrorKind::Deadlock, "every thread waits or polls and none moves")
+        let what = "every thread waits or polls and none moves";
+        self.report(cx, ErrorKind::Deadlock, what, &self.lines(cx))
     }
 
-    fn report(&self, cx: &Context<'_>, kind: ErrorKind, what: &str) -> Error {
-        let waiting = self.waiting(cx);
+    /// The PTX lines that its threads are at, in order.
+    pub fn lines(&self, cx: &Context<'_>) -> Vec<u32> {
+        let waiting = self.waiting(cx).into_iter();
         let mut lines: Vec<u32> =
-            waiting.iter().map(|&(_, _, pc, _)| cx.program.origins[pc as usize].line).collect();
+            waiting.map(|(_, _, pc, _)| cx.program.origins[pc as usize].line).collect();
         lines.dedup();
+        lines
+    }
+
+    /// A failure at these lines, and at the first of the block's threads.
+    pub fn report(&self, cx: &Context<'_>, kind: ErrorKind, what: &str, lines: &[u32]) -> Error {
         let lines: Vec<String> = lines.iter().map(u32::to_string).collect();
         let message = format!("{what}, at ptx lines {}", lines.join(", "));
-        match waiting.first() {
+        match self.waiting(cx).first() {
             Some(&(warp, lane, pc, _)) => {
                 Error::new(kind, message).with_place(self.place(warp, lane, pc, cx))
             }

@@ -79,19 +79,22 @@ impl Cluster {
         match self.done.iter().all(|&done| done) {
             true => Ok(Turn::Done),
             false if moved => Ok(Turn::Moved),
-            false if waiting == live => Err(self.unfinished().stuck(cx, watch)),
+            false if waiting == live => Err(self.first_unfinished().stuck(cx, watch)),
             false => Ok(Turn::Idle),
         }
     }
 
-    /// The first block that has threads left.
-    fn unfinished(&self) -> &Block {
-        let first = self.done.iter().position(|&done| !done);
-        &self.blocks[first.unwrap_or_default()]
+    /// The blocks that have threads left.
+    pub fn unfinished(&self) -> impl Iterator<Item = &Block> + Clone {
+        self.blocks.iter().zip(&self.done).filter(|&(_, &done)| !done).map(|(block, _)| block)
+    }
+
+    fn first_unfinished(&self) -> &Block {
+        self.unfinished().next().expect("a cluster that is not done has a block that is not")
     }
 
     pub fn hung(&self, cx: &Context<'_>) -> Error {
-        self.unfinished().hung(cx)
+        self.first_unfinished().hung(cx)
     }
 
     fn lend(&mut self, rank: usize) {

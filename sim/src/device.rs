@@ -1,12 +1,13 @@
 //! The simulated device: memory and launches.
 
 use crate::ast::Space;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::lanes::has_v3;
 use crate::launch::{self, Context, Launch, Report};
 use crate::memory::Memory;
 use crate::module::{Kernel, Loaded};
 use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// What a device has.
@@ -162,6 +163,7 @@ impl Device {
             sm_count: self.config.sm_count,
             seed: self.config.seed,
             has_v3: has_v3(),
+            executed: AtomicU64::new(0),
         };
         launch::run(&context, &self.config)
     }
@@ -200,10 +202,8 @@ impl Device {
             bytes.resize(variable.bytes as usize, 0);
             for relocation in &variable.relocations {
                 let mut all = module.ast.variables.iter();
-                let Some(index) = all.position(|other| other.name == relocation.symbol) else {
-                    let text = format!("unknown variable `{}`", relocation.symbol);
-                    return Err(Error::new(ErrorKind::Parse, text));
-                };
+                let index = all.position(|other| other.name == relocation.symbol);
+                let index = index.expect("the parser knew every symbol");
                 let value = addresses[index].wrapping_add(relocation.add as u64);
                 let at = relocation.offset as usize;
                 bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());

@@ -40,11 +40,6 @@ impl<'a> Modifiers<'a> {
         while self.take_map(|text| drop(text).then_some(())).is_some() {}
     }
 
-    /// Takes whatever is left.
-    pub fn take_all(&mut self) {
-        self.taken.fill(true);
-    }
-
     /// Whether a modifier that `first` accepts is there before any of `others`.
     pub fn next_is(&self, first: impl Fn(&str) -> bool, others: [&str; 2]) -> bool {
         let found = self.left().find(|(_, text)| first(text) || others.contains(text));

@@ -88,7 +88,8 @@ pub(crate) fn run<const WATCHED: bool>(
     let Some(Running { mut pc, mut mask, mut limit }) = warp.pick() else {
         return Ok(if warp.live == 0 { Stop::Exited } else { Stop::Parked });
     };
-    let (mut left, mut polls) = (SLICE, 0);
+    let slice = cx.instructions_left().min(SLICE.into()) as u32;
+    let (mut left, mut polls) = (slice, 0);
     let mut lanes = 0_u64;
     let stop = loop {
         if pc >= limit {
@@ -183,7 +184,8 @@ pub(crate) fn run<const WATCHED: bool>(
             None => break Stop::Parked,
         }
     };
-    block.warp_instructions += u64::from(SLICE - left);
+    cx.count_instructions((slice - left).into());
+    block.warp_instructions += u64::from(slice - left);
     block.lane_instructions += lanes;
     Ok(stop)
 }

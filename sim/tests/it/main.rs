@@ -16,5 +16,6 @@ mod misuse;
 mod pointwise;
 mod products;
 mod properties;
+mod refusals;
 mod run;
 mod warpgroup;
