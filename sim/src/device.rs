@@ -17,9 +17,9 @@ pub struct DeviceConfig {
     pub memory_bytes: u64,
     /// The most shared memory of a block, static and dynamic, in bytes.
     pub shared_bytes_max: u32,
-    /// Multiprocessors: what `%nsmid` says, and how many blocks are resident.
+    /// Multiprocessors, at least 1: what `%nsmid` says, and how many blocks are resident.
     pub sm_count: u32,
-    /// Host threads that run blocks.
+    /// Host threads that run blocks, at least 1.
     pub workers: usize,
     /// What the order of warps is drawn from.
     pub seed: u64,
@@ -56,7 +56,8 @@ struct Resident {
 
 impl Device {
     /// A device with empty memory.
-    pub fn new(config: DeviceConfig) -> Device {
+    pub fn new(mut config: DeviceConfig) -> Device {
+        (config.sm_count, config.workers) = (config.sm_count.max(1), config.workers.max(1));
         let memory = Memory::new(config.memory_bytes);
         Device { config, memory, variables: Mutex::default() }
     }

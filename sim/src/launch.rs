@@ -301,7 +301,7 @@ pub(crate) fn run(cx: &Context<'_>, config: &DeviceConfig) -> Result<Report> {
     let warps = blocks.saturating_mul(cx.threads.len() as u64);
     let wanted = (warps / WARPS_PER_WORKER_MIN).clamp(1, clusters);
     let watched = Watch::new(cx).on;
-    let workers = if watched { 1 } else { wanted.min(config.workers.max(1) as u64) };
+    let workers = if watched { 1 } else { wanted.min(config.workers as u64) };
     let resident = resident_max(cx.kernel, cx.launch, config).div_ceil(size);
     let shared = Shared {
         cx,
