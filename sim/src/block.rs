@@ -4,7 +4,7 @@
 //! launch's seed. A fixed order would hide missing synchronisation.
 
 use crate::bulk::Queue;
-use crate::cluster::Peers;
+use crate::cluster::{Peers, place_of};
 use crate::error::{Error, ErrorKind, Place};
 use crate::execute::{self, Fault, Stop, run};
 use crate::launch::Context;
@@ -61,12 +61,15 @@ impl BlockState {
         }
     }
 
-    /// Tells the shadow of the block that has it that shared memory was written from outside.
+    /// Tells the shadows that shared memory was written from outside, and a barrier beside it told.
     pub fn landed(&mut self, rank: usize, at: u64, bytes: u64, barrier: Option<u64>) {
         let Some(shadow) = &mut self.shadow else { return };
         match rank == self.peers.rank as usize {
-            true => shadow.landed(at, bytes, barrier),
+            true => shadow.landed(at, bytes),
             false => self.peers.wrote.push((rank, at, bytes)),
+        }
+        if let Some(barrier) = barrier {
+            shadow.copy_completed((rank, barrier));
         }
     }
 
@@ -110,7 +113,7 @@ impl Block {
         let ([x, y, _], size) = (cx.launch.grid, cx.cluster);
         let (across, down) = (u64::from(x / size[0]), u64::from(y / size[1]));
         let first = [cluster % across, cluster / across % down, cluster / across / down];
-        let place = [rank % size[0], rank / size[0] % size[1], rank / size[0] / size[1]];
+        let place = place_of(rank, size);
         let index: [u32; 3] =
             std::array::from_fn(|axis| first[axis] as u32 * size[axis] + place[axis]);
         let [bx, by, bz] = index.map(u64::from);
@@ -137,7 +140,7 @@ impl Block {
             progressed: false,
             warp_instructions: 0,
             lane_instructions: 0,
-            shadow: BlockShadow::new(linear, warps.len(), cx),
+            shadow: BlockShadow::new(linear, rank, warps.len(), cx),
         };
         let order = (0..warps.len()).collect();
         let random = cx.seed ^ linear.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -261,6 +264,24 @@ impl Block {
                     warp.registers.set_predicate(op.d, value.wrapping_neg(), split.mask);
                 } else {
                     warp.registers.set_word(op.d, &[value; LANES], split.mask);
+                }
+            }
+        }
+    }
+
+    /// Lets those go on who wait for the cluster's barrier.
+    pub fn pass_cluster_barrier(&mut self) {
+        for warp in &mut self.warps {
+            warp.cluster_arrived = 0;
+            for split in &mut warp.splits {
+                if split.wait != Wait::Barrier(Wait::CLUSTER) {
+                    continue;
+                }
+                split.wait = Wait::Ready;
+                split.pc += 1;
+                warp.cluster_owed &= !split.mask;
+                if let Some(shadow) = &mut self.state.shadow {
+                    shadow.cluster_waited(warp.index as usize, split.mask, warp.live);
                 }
             }
         }

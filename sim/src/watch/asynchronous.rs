@@ -5,6 +5,7 @@
 //! readers; its bytes count as unwritten until it is waited for, which finds early ones; waiting
 //! stores again, in the epoch of whoever waited.
 
+use super::cluster::key;
 use super::lanes::Lanes;
 use super::shadow::BlockShadow;
 use super::shared::{Actor, Conflict};
@@ -19,8 +20,8 @@ pub(crate) enum Group {
     Open,
     /// The thread's group of that number.
     Committed(u32),
-    /// The barrier at that offset of shared memory.
-    Barrier(u64),
+    /// The barrier at that rank and offset of shared memory.
+    Barrier((usize, u64)),
 }
 
 /// A copy that was issued and not waited for.
@@ -28,6 +29,8 @@ pub(crate) enum Group {
 pub(crate) struct InFlight {
     pub lane: usize,
     pub pc: u32,
+    /// The rank whose shared memory it goes to, and where there.
+    rank: usize,
     at: u64,
     bytes: u32,
     group: Group,
@@ -49,20 +52,24 @@ impl InFlight {
 }
 
 impl BlockShadow {
-    /// Lanes issue copies to shared memory. What they race with goes to `out`.
+    /// Lanes issue copies to the shared memory of a rank. What they race with goes to `out`.
     pub fn copy_issued(
         &mut self,
         by: Actor,
-        target: &Lanes,
+        (rank, target): (usize, &Lanes),
         group: Group,
         out: &mut Vec<Conflict>,
     ) {
-        self.shared.store(&self.clocks, target, by, out);
-        self.shared.set_written(target, false);
-        for lane in target.each() {
-            let (at, bytes) = (target.offsets[lane], target.bytes);
-            self.warps[by.warp].copies.list.push(InFlight { lane, pc: by.pc, at, bytes, group });
+        if rank == self.rank {
+            self.shared.store(&self.clocks, target, by, out);
+            self.shared.set_written(target, false);
         }
+        self.cluster_access((rank, target), by, Scope::Weak, true, out);
+        let list = &mut self.warps[by.warp].copies.list;
+        list.extend(target.each().map(|lane| {
+            let (at, bytes) = (target.offsets[lane], target.bytes);
+            InFlight { lane, pc: by.pc, rank, at, bytes, group }
+        }));
     }
 
     /// `cp.async.commit_group`
@@ -88,13 +95,13 @@ impl BlockShadow {
     }
 
     /// The copies that a barrier in shared memory counts have arrived: it releases them.
-    pub fn copy_completed(&mut self, barrier: u64) {
+    pub fn copy_completed(&mut self, barrier: (usize, u64)) {
         for warp in 0..self.warps.len() {
             let done = |copy: &InFlight| copy.group == Group::Barrier(barrier);
             if let Some(first) = self.warps[warp].copies.list.iter().find(|copy| done(copy)) {
                 let (lane, pc) = (first.lane as u32, first.pc);
                 self.finish(warp, done);
-                self.phase_arrived(warp, lane, pc, barrier);
+                self.phase_arrived(warp, lane, pc, barrier, true);
             }
         }
     }
@@ -106,31 +113,43 @@ impl BlockShadow {
         for copy in done {
             // Whoever read it meanwhile was told so; what matters from here is this store.
             let by = Actor { warp, pc: copy.pc, strong: false };
-            self.shared.store(&self.clocks, &copy.lanes(), by, &mut Vec::new());
+            let target = copy.lanes();
+            if copy.rank == self.rank {
+                self.shared.store(&self.clocks, &target, by, &mut Vec::new());
+            }
+            self.cluster_access((copy.rank, &target), by, Scope::Weak, true, &mut Vec::new());
         }
     }
 
-    /// A thread arrives at a barrier in shared memory.
-    pub fn phase_arrived(&mut self, warp: usize, lane: u32, pc: u32, barrier: u64) {
-        let order = Order { scope: Scope::Block, releases: true, ..Order::default() };
-        self.phase(Strong { key: barrier, touch: Touch::Modify, order, warp, lane, pc });
+    /// A thread arrives at a barrier in shared memory, by its rank and offset.
+    pub fn phase_arrived(
+        &mut self,
+        warp: usize,
+        lane: u32,
+        pc: u32,
+        (rank, at): (usize, u64),
+        releases: bool,
+    ) {
+        let order = Order { scope: Scope::Device, releases, ..Order::default() };
+        self.phase(Strong { key: key(rank, at), touch: Touch::Modify, order, warp, lane, pc });
     }
 
     /// A thread sees that a phase of a barrier in shared memory is complete.
-    pub fn phase_waited(&mut self, warp: usize, lane: u32, pc: u32, barrier: u64) {
-        let order = Order { scope: Scope::Block, acquires: true, ..Order::default() };
-        self.phase(Strong { key: barrier, touch: Touch::Read, order, warp, lane, pc });
+    pub fn phase_waited(
+        &mut self,
+        warp: usize,
+        lane: u32,
+        pc: u32,
+        (rank, at): (usize, u64),
+        acquires: bool,
+    ) {
+        let order = Order { scope: Scope::Device, acquires, ..Order::default() };
+        self.phase(Strong { key: key(rank, at), touch: Touch::Read, order, warp, lane, pc });
     }
 
     fn phase(&mut self, access: Strong) {
         let fenced = &mut self.warps[access.warp].fenced;
-        self.sync.strong(&mut self.clocks, fenced, access);
-    }
-
-    /// A copy that lanes of a warp leave behind when they exit.
-    pub fn copy_leaked(&self, warp: usize, lanes: u32) -> Option<InFlight> {
-        let mut copies = self.warps[warp].copies.list.iter();
-        copies.find(|copy| lanes >> copy.lane & 1 != 0).copied()
+        self.cluster.sync.strong(&mut self.clocks, fenced, access);
     }
 }
 
@@ -158,17 +177,15 @@ mod tests {
     fn a_group_is_unwritten_until_it_is_waited_for() {
         let mut shadow = shadow();
         let mut found = Vec::new();
-        shadow.copy_issued(by(0, 1), &words(0), Group::Open, &mut found);
+        shadow.copy_issued(by(0, 1), (0, &words(0)), Group::Open, &mut found);
         shadow.copy_committed(0, u32::MAX);
-        shadow.copy_issued(by(0, 2), &words(32), Group::Open, &mut found);
+        shadow.copy_issued(by(0, 2), (0, &words(32)), Group::Open, &mut found);
         shadow.copy_committed(0, u32::MAX);
         assert_eq!(shadow.shared.unwritten(&words(0)), u32::MAX);
         shadow.copy_waited(0, u32::MAX, 1);
         assert_eq!(shadow.shared.unwritten(&words(0)), 0);
         assert_eq!(shadow.shared.unwritten(&words(32)), u32::MAX);
-        assert_eq!(shadow.copy_leaked(0, 1).map(|copy| copy.pc), Some(2));
         shadow.copy_waited(0, u32::MAX, 0);
-        assert!(shadow.copy_leaked(0, u32::MAX).is_none());
         assert!(found.is_empty());
         // Its own lanes may read it; another warp needs a barrier.
         shadow.shared.load(&shadow.clocks, &words(0), by(0, 3), &mut found);
@@ -182,7 +199,7 @@ mod tests {
         let mut shadow = shadow();
         let mut found = Vec::new();
         shadow.shared.load(&shadow.clocks, &words(0), by(1, 1), &mut found);
-        shadow.copy_issued(by(0, 2), &words(0), Group::Open, &mut found);
+        shadow.copy_issued(by(0, 2), (0, &words(0)), Group::Open, &mut found);
         assert_eq!(found.len(), 32);
         assert_eq!((found[0].earlier.warp, found[0].earlier.pc), (1, 1));
     }
@@ -191,19 +208,19 @@ mod tests {
     fn a_barrier_in_memory_orders_copies_and_readers() {
         let mut shadow = shadow();
         let mut found = Vec::new();
-        shadow.copy_issued(by(0, 1), &words(0), Group::Barrier(240), &mut found);
-        shadow.copy_completed(240);
-        shadow.phase_waited(1, 0, 2, 240);
+        shadow.copy_issued(by(0, 1), (0, &words(0)), Group::Barrier((0, 240)), &mut found);
+        shadow.copy_completed((0, 240));
+        shadow.phase_waited(1, 0, 2, (0, 240), true);
         shadow.shared.load(&shadow.clocks, &words(0), by(1, 3), &mut found);
         assert!(found.is_empty());
         assert_eq!(shadow.shared.unwritten(&words(0)), 0);
         // The reader gives the words back through a second barrier.
-        shadow.phase_arrived(1, 0, 4, 248);
-        shadow.phase_waited(0, 0, 5, 248);
-        shadow.copy_issued(by(0, 1), &words(0), Group::Barrier(240), &mut found);
+        shadow.phase_arrived(1, 0, 4, (0, 248), true);
+        shadow.phase_waited(0, 0, 5, (0, 248), true);
+        shadow.copy_issued(by(0, 1), (0, &words(0)), Group::Barrier((0, 240)), &mut found);
         assert!(found.is_empty());
-        shadow.copy_completed(240);
-        shadow.copy_issued(by(0, 1), &words(0), Group::Barrier(240), &mut found);
+        shadow.copy_completed((0, 240));
+        shadow.copy_issued(by(0, 1), (0, &words(0)), Group::Barrier((0, 240)), &mut found);
         assert!(found.is_empty());
     }
 }

@@ -16,7 +16,8 @@ pub enum FindingKind {
     UninitialisedGlobal,
     /// Bytes of local memory are used that their thread never wrote.
     UninitialisedLocal,
-    /// Threads of different warps touch shared memory, one of them writes, nothing orders them.
+    /// Threads of different warps touch shared memory, one of them writes, nothing orders them; or
+    /// one writes what a product or bulk copy has yet to read.
     SharedRace,
     /// Threads of different warps touch global memory, one of them writes, nothing orders them.
     GlobalRace,
@@ -26,8 +27,6 @@ pub enum FindingKind {
     DivergentBarrier,
     /// Threads arrive at one barrier with different counts.
     BarrierMismatch,
-    /// A thread exits before a copy that it issued was waited for.
-    LeakedCopy,
 }
 
 impl FindingKind {
@@ -43,7 +42,6 @@ impl FindingKind {
             FindingKind::WarpRace => "race within a warp",
             FindingKind::DivergentBarrier => "divergent barrier",
             FindingKind::BarrierMismatch => "mismatched barrier",
-            FindingKind::LeakedCopy => "leaked asynchronous copy",
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Accesses to memory: what they read that nobody wrote, and what they race with.
 
+use super::cluster::key;
 use super::finding::FindingKind;
 use super::global::Global;
 use super::lanes::Lanes;
@@ -7,7 +8,7 @@ use super::registers::{NEVER, Poison};
 use super::report::Reporter;
 use super::shadow::BlockShadow;
 use super::shared::{Actor, Conflict};
-use super::sync::{Strong, Touch};
+use super::sync::{Missing, Strong, Touch};
 use super::tracked::Role;
 use super::traits::{Order, Scope};
 use super::{At, Watch};
@@ -21,6 +22,24 @@ use crate::warp::Warp;
 /// Numbers of the windows where others number an allocation of the launch's table.
 pub(crate) const SHARED: u64 = u64::MAX;
 pub(crate) const LOCAL: u64 = u64::MAX - 1;
+
+/// Ranks of the cluster have numbers from here.
+const PEERS: u64 = u64::MAX - 32;
+
+/// The number of the shared memory of a rank other than the block's own.
+fn peer(rank: usize) -> u64 {
+    PEERS + rank as u64
+}
+
+/// The rank of an area that is another block's shared memory.
+pub(super) fn peer_rank(area: u64) -> Option<usize> {
+    (PEERS..LOCAL).contains(&area).then(|| (area - PEERS) as usize)
+}
+
+/// The area that shared memory of a rank is.
+pub(super) fn shared_area(shadow: &BlockShadow, rank: usize) -> u64 {
+    if rank == shadow.rank { SHARED } else { peer(rank) }
+}
 
 /// Who looks, and at what.
 pub(super) struct Scene<'a, 'b> {
@@ -112,7 +131,8 @@ impl Watch {
         lanes: &Lanes,
     ) {
         let Some(area) = area else { return };
-        if let Some(counting) = &mut self.counting {
+        let elsewhere = peer_rank(area).is_some();
+        if let Some(counting) = self.counting.as_mut().filter(|_| !elsewhere) {
             let part = (scene.at.pc, area, lanes);
             match area {
                 SHARED => counting.shared(part, scene.touch != Touch::Read),
@@ -120,7 +140,19 @@ impl Watch {
                 _ => counting.global(part, scene.touch != Touch::Read),
             }
         }
-        if self.checks.uninitialised {
+        self.order(shadow, scene, area, lanes);
+    }
+
+    /// Looks at what was written before an access, and at what it races with.
+    pub(super) fn order(
+        &mut self,
+        shadow: &mut BlockShadow,
+        scene: &Scene<'_, '_>,
+        area: u64,
+        lanes: &Lanes,
+    ) {
+        let elsewhere = peer_rank(area).is_some();
+        if self.checks.uninitialised && !elsewhere {
             if scene.touch != Touch::Write {
                 self.unwritten(shadow, scene, area, lanes);
             }
@@ -129,8 +161,8 @@ impl Watch {
             }
         }
         let wanted = match area {
-            SHARED => self.checks.shared_races,
             LOCAL => false,
+            _ if area == SHARED || elsewhere => self.checks.shared_races,
             _ => self.checks.global_races,
         };
         let warp = scene.warp.index as usize;
@@ -145,7 +177,13 @@ impl Watch {
         }
     }
 
-    fn races(&mut self, shadow: &mut BlockShadow, scene: &Scene<'_, '_>, area: u64, lanes: &Lanes) {
+    pub(super) fn races(
+        &mut self,
+        shadow: &mut BlockShadow,
+        scene: &Scene<'_, '_>,
+        area: u64,
+        lanes: &Lanes,
+    ) {
         let warp = scene.warp.index as usize;
         let scope = scene.order.scope;
         let by = Actor { warp, pc: scene.at.pc, strong: scope != Scope::Weak };
@@ -156,20 +194,46 @@ impl Watch {
             self.collisions(shadow, scene, area, &lanes, repeated);
             lanes = lanes.only(lanes.active & !repeated);
         }
-        let (clocks, writes) = (&shadow.clocks, scene.touch != Touch::Read);
-        if area == SHARED {
+        let writes = scene.touch != Touch::Read;
+        let rank = if area == SHARED { Some(shadow.rank) } else { peer_rank(area) };
+        if let Some(rank) = rank {
             match writes {
-                true => shadow.shared.store(clocks, &lanes, by, &mut conflicts),
-                false => shadow.shared.load(clocks, &lanes, by, &mut conflicts),
+                _ if area != SHARED => {}
+                true => shadow.shared.store(&shadow.clocks, &lanes, by, &mut conflicts),
+                false => shadow.shared.load(&shadow.clocks, &lanes, by, &mut conflicts),
+            }
+            shadow.cluster_access((rank, &lanes), by, scope, writes, &mut conflicts);
+            if writes {
+                self.overwritten(shadow, scene, (rank, area), &lanes);
             }
         } else {
             let allocation = area as usize;
             let words = scene.cx.table.get(allocation).map_or(0, |found| found.words.len());
             let access = Global { lanes: &lanes, by, scope, allocation, words };
             let stamps = &mut shadow.warps[warp].stamps;
-            self.global.access(clocks, &access, writes, stamps, &mut conflicts);
+            self.global.access(&shadow.clocks, &access, writes, stamps, &mut conflicts);
         }
         self.conflicts(shadow, scene, area, &lanes, conflicts);
+    }
+
+    /// Reports a write over reads that go on.
+    pub(super) fn overwritten(
+        &mut self,
+        shadow: &BlockShadow,
+        scene: &Scene<'_, '_>,
+        (rank, area): (usize, u64),
+        lanes: &Lanes,
+    ) {
+        let warp = scene.warp.index as usize;
+        let by = Actor { warp, pc: scene.at.pc, strong: false };
+        for Conflict { lane, at, earlier } in shadow.overwritten(rank, lanes, by) {
+            let kind = FindingKind::SharedRace;
+            let reporter = Reporter::new(scene.cx, scene.block);
+            let me = (scene.at.pc, warp, lane);
+            let make = || reporter.race(kind, (area, at), &earlier, me, None);
+            let pair = (earlier.pc.min(scene.at.pc), earlier.pc.max(scene.at.pc));
+            self.findings.add((kind, pair.0, pair.1), make);
+        }
     }
 
     /// Reports conflicts of an access with earlier ones.
@@ -190,10 +254,13 @@ impl Watch {
             let same_warp = earlier.block == clocks.block && earlier.warp as usize == warp;
             let kind = match (same_warp, area) {
                 (true, _) => FindingKind::WarpRace,
-                (_, SHARED) => FindingKind::SharedRace,
+                _ if area == SHARED || peer_rank(area).is_some() => FindingKind::SharedRace,
                 _ => FindingKind::GlobalRace,
             };
             let missing = (earlier.block != clocks.block).then(|| {
+                if kind == FindingKind::SharedRace {
+                    return Missing::Everything;
+                }
                 let own = [&shadow.warps[warp].fenced];
                 let all = shadow.warps.iter().map(|warp| &warp.fenced);
                 self.sync.missing(own.into_iter().chain(all), &earlier)
@@ -248,12 +315,13 @@ impl Watch {
         area: u64,
         lanes: &Lanes,
     ) {
-        let BlockShadow { clocks, warps, sync, .. } = shadow;
+        let rank = if area == SHARED { Some(shadow.rank) } else { peer_rank(area) };
+        let BlockShadow { clocks, warps, cluster, .. } = shadow;
         let warp = scene.warp.index as usize;
         let (touch, order, pc) = (scene.touch, scene.order, scene.at.pc);
-        let (sync, base) = match area {
-            SHARED => (sync, 0),
-            _ => {
+        let (sync, base) = match rank {
+            Some(rank) => (&mut cluster.sync, key(rank, 0)),
+            None => {
                 let allocation = scene.cx.table.get(area as usize);
                 (&mut self.sync, allocation.map_or(0, |found| found.base))
             }
@@ -340,7 +408,8 @@ fn area(place: &Place<'_>, warp: &Warp) -> Option<u64> {
         Place::Global(..) => Some(warp.last_hit as u64),
         Place::Shared(_) => Some(SHARED),
         Place::Local(_) => Some(LOCAL),
-        Place::Param(_) | Place::Peer(..) => None,
+        Place::Peer(rank, _) => Some(peer(*rank)),
+        Place::Param(_) => None,
     }
 }
 
@@ -353,10 +422,14 @@ fn holds(scene: &Scene<'_, '_>, area: u64, lanes: &Lanes, lane: usize) -> bool {
     let bytes = usize::from(access.bytes);
     let mut now = vec![0; lanes.bytes as usize];
     let at = lanes.offsets[lane];
+    let shared = match peer_rank(area) {
+        Some(rank) => &scene.block.peers.shared[rank],
+        None => &scene.block.shared,
+    };
     match (area, scene.cx.table.get(area as usize)) {
-        (SHARED, _) => {
+        _ if area == SHARED || peer_rank(area).is_some() => {
             for (byte, at) in now.iter_mut().zip(at as usize..) {
-                *byte = scene.block.shared[at / 4].to_le_bytes()[at % 4];
+                *byte = shared[at / 4].to_le_bytes()[at % 4];
             }
         }
         (_, Some(allocation)) => allocation.read(at, &mut now),

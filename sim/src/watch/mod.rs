@@ -5,17 +5,15 @@
 //! A watched launch runs on one worker, so the shadows need no locks and what is found is the same
 //! on every host.
 
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "copies that a thread leaves behind are no mistake")
-)]
 mod asynchronous;
 mod checks;
 mod clocks;
+mod cluster;
 mod finding;
 mod global;
 mod lanes;
 mod memory;
+mod open;
 mod registers;
 mod report;
 mod shadow;
@@ -27,6 +25,7 @@ mod units;
 mod written;
 
 pub use checks::Checks;
+pub(crate) use cluster::ClusterShadow;
 pub use finding::{Finding, FindingKind, Site};
 pub(crate) use lanes::Lanes;
 pub(crate) use shadow::BlockShadow;

@@ -2,15 +2,17 @@
 
 use super::clocks::Event;
 use super::finding::{Finding, FindingKind, Site};
-use super::memory::{LOCAL, SHARED};
+use super::memory::{LOCAL, SHARED, peer_rank};
 use super::registers::{GUARD, Poison};
 use super::shadow::Arrival;
 use super::sync::Missing;
 use crate::block::BlockState;
+use crate::cluster::place_of;
 use crate::error::Place;
 use crate::launch::Context;
 use crate::op::Kind;
 use crate::registers::LANES;
+use crate::unit::Unit;
 
 /// A warp and a lane.
 type Who = (usize, usize);
@@ -48,7 +50,17 @@ impl<'a, 'b> Reporter<'a, 'b> {
             Kind::Atomic(atomic) => format!("atomic of {} bytes", atomic.ty.bytes()),
             Kind::Barrier(_) => "arrival".to_string(),
             Kind::Branch | Kind::BranchIndexed => "branch".to_string(),
+            Kind::Unit(unit) => of_unit(unit).to_string(),
             _ => "use".to_string(),
+        }
+    }
+
+    /// What waits for an op that reads shared memory after it was issued.
+    fn wait(&self, pc: u32) -> Option<&'static str> {
+        match self.cx.program.ops[pc as usize].kind {
+            Kind::Unit(Unit::WarpgroupMultiply(_)) => Some("wgmma.wait_group"),
+            Kind::Unit(Unit::Bulk(copy)) if !copy.barrier => Some("cp.async.bulk.wait_group.read"),
+            _ => None,
         }
     }
 
@@ -67,6 +79,13 @@ impl<'a, 'b> Reporter<'a, 'b> {
 
     /// A place in memory.
     fn subject(&self, (area, at): (u64, u64)) -> String {
+        if let Some(rank) = peer_rank(area) {
+            let mine = self.block.peers.place;
+            let theirs = place_of(rank as u32, self.cx.cluster);
+            let axis = |axis: usize| self.block.index[axis] - mine[axis] + theirs[axis];
+            let (x, y, z) = (axis(0), axis(1), axis(2));
+            return format!("shared+{at:#x} of block ({x}, {y}, {z})");
+        }
         match area {
             SHARED => format!("shared+{at:#x}"),
             LOCAL => {
@@ -101,12 +120,25 @@ impl<'a, 'b> Reporter<'a, 'b> {
             Site { what: self.what(earlier.pc), place: self.place(index, before, earlier.pc) };
         let second = self.here((warp, lane), pc);
         let remedy = match (kind, missing) {
+            (FindingKind::SharedRace, Some(_)) => {
+                "nothing orders the two blocks: use barrier.cluster, or a barrier in memory with a \
+                 release and an acquire at cluster scope"
+                    .to_string()
+            }
             (_, Some(missing)) => self.between_blocks(missing),
             (FindingKind::WarpRace, None) if earlier.epoch == 0 => {
                 "the lanes of one store disagree: let one lane store, or use an atomic".to_string()
             }
             (FindingKind::WarpRace, None) => self.between(true, earlier.pc, pc),
             (_, None) => self.between(false, earlier.pc, pc),
+        };
+        let remedy = match self.wait(earlier.pc) {
+            Some(wait) if kind == FindingKind::SharedRace => format!(
+                "{} reads until a {wait}: one before the write, and a barrier where other warps \
+                 write, would order them",
+                self.named(earlier.pc)
+            ),
+            _ => remedy,
         };
         // Neither comes first; the order of the text is the same for every seed.
         let sites = if earlier.pc <= pc { vec![first, second] } else { vec![second, first] };
@@ -236,6 +268,18 @@ impl<'a, 'b> Reporter<'a, 'b> {
             remedy: "all threads of the block must reach the same barriers".to_string(),
             count: 1,
         }
+    }
+}
+
+fn of_unit(unit: Unit) -> &'static str {
+    match unit {
+        Unit::LoadMatrix(_) => "load of matrices",
+        Unit::StoreMatrix(_) => "store of matrices",
+        Unit::WarpgroupMultiply(_) => "read of matrices",
+        Unit::Copy(_) => "asynchronous copy",
+        Unit::Bulk(_) => "bulk copy",
+        Unit::StoreAsync(_) => "asynchronous store",
+        _ => "use",
     }
 }
 

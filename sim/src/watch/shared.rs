@@ -57,6 +57,11 @@ impl SharedShadow {
         SharedShadow { writes: vec![0; words], reads: vec![0; words * warps] }
     }
 
+    /// Words of the block's shared memory.
+    pub fn words(&self) -> usize {
+        self.writes.len()
+    }
+
     fn plane(&self, warp: usize) -> usize {
         warp * self.writes.len()
     }

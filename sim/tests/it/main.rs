@@ -3,6 +3,7 @@
 mod attention;
 mod blocks;
 mod checks;
+mod clusters;
 mod command;
 mod copies;
 mod counters;

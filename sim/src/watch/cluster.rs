@@ -1,0 +1,98 @@
+//! The shadow of a cluster: what its blocks do to each other's shared memory, and what orders them.
+//! It is lent to the block that runs.
+
+use super::clocks::{Event, Known, joined};
+use super::global::{Global, GlobalShadow};
+use super::lanes::Lanes;
+use super::open::OpenRead;
+use super::shadow::BlockShadow;
+use super::shared::{Actor, Conflict};
+use super::sync::Sync;
+use super::traits::Scope;
+use crate::memory::RANK_BYTES;
+use std::rc::Rc;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct ClusterShadow {
+    /// Order through shared memory, by [`key`].
+    pub sync: Sync,
+    /// Who touched the shared memory of each rank, where there are several.
+    touched: GlobalShadow,
+    /// Reads of shared memory that go on.
+    pub open: Vec<OpenRead>,
+    /// What was brought to the cluster's barrier, and what it gave when it last opened.
+    arriving: Rc<Known>,
+    opened: Rc<Known>,
+}
+
+/// A place in the shared memory of a cluster.
+pub(crate) fn key(rank: usize, at: u64) -> u64 {
+    rank as u64 * RANK_BYTES + at
+}
+
+impl ClusterShadow {
+    /// The cluster's barrier opens.
+    pub fn open_barrier(&mut self) {
+        self.opened = std::mem::take(&mut self.arriving);
+    }
+}
+
+impl BlockShadow {
+    /// Lanes arrive at the cluster's barrier; without a release, what a fence before it gives.
+    pub fn cluster_arrived(&mut self, warp: usize, lanes: u32, releases: bool) {
+        let known = match releases {
+            true => self.clocks.released(warp),
+            false => match self.warps[warp].fenced.given(lanes) {
+                Some((_, known)) => known,
+                None => return,
+            },
+        };
+        self.cluster.arriving = joined(&self.cluster.arriving, &known);
+    }
+
+    /// Lanes go on after the cluster's barrier.
+    pub fn cluster_waited(&mut self, warp: usize, lanes: u32, live: u32) {
+        let opened = self.cluster.opened.clone();
+        self.clocks.acquire(warp, &opened);
+        self.clocks.sync_lanes(warp, lanes, live);
+    }
+
+    /// Notes an access to the shared memory of a rank, for those of other blocks to be compared
+    /// with. What happens within a block its own shadow sees better.
+    pub fn cluster_access(
+        &mut self,
+        (rank, lanes): (usize, &Lanes),
+        by: Actor,
+        scope: Scope,
+        writes: bool,
+        out: &mut Vec<Conflict>,
+    ) {
+        if self.blocks == 1 {
+            return;
+        }
+        let access = Global { lanes, by, scope, allocation: rank, words: self.shared.words() };
+        let stamps = &mut self.warps[by.warp].cluster_stamps;
+        let before = out.len();
+        self.cluster.touched.access(&self.clocks, &access, writes, stamps, out);
+        let (own, block) = (rank == self.rank, self.clocks.block);
+        let found = out.split_off(before).into_iter();
+        out.extend(found.filter(|conflict| !own || conflict.earlier.block != block));
+    }
+
+    /// Reads that go on in what lanes write, although their issue is ordered before it.
+    pub fn overwritten(&self, rank: usize, lanes: &Lanes, by: Actor) -> Vec<Conflict> {
+        let mut out = Vec::new();
+        for read in self.cluster.open.iter().filter(|read| read.rank == rank) {
+            for lane in lanes.each() {
+                let start = lanes.offsets[lane];
+                let Some(at) = read.meets(start..start + u64::from(lanes.bytes)) else { continue };
+                let earlier: Event = read.event;
+                if self.clocks.ordered(&earlier, by.warp, lane as u32) {
+                    out.push(Conflict { lane, at, earlier });
+                }
+            }
+        }
+        out
+    }
+}
