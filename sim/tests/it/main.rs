@@ -3,7 +3,6 @@
 mod attention;
 mod blocks;
 mod checks;
-mod clusters;
 mod command;
 mod copies;
 mod counters;
@@ -19,4 +18,5 @@ mod products;
 mod properties;
 mod refusals;
 mod run;
+mod sharing;
 mod warpgroup;
