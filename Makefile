@@ -5,7 +5,7 @@ CARGO ?= cargo
 DEVICE ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint ci bench bench-gpu fuzz-sim golden onnx-data clean
+.PHONY: help setup demo test test-remote lint ci bench bench-gpu fuzz-sim golden expect onnx-data clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -17,11 +17,15 @@ demo: setup ## Build and run the demo on a GPU if there is one, else on the simu
 	$(CARGO) run --release --quiet -- demo --device $(DEVICE)
 
 test: setup ## Run all tests: unit, integration, simulator, documentation
-	$(CARGO) test --workspace --quiet
+	$(CARGO) test --workspace --features remote --quiet
+
+test-remote: setup ## Test the remote tier against Redis and nginx, which must be installed
+	KILN_TEST_SERVERS=1 $(CARGO) test --features remote --test it remote
 
 lint: ## Check formatting, clippy and documentation; all warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --features remote --quiet -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 
 ci: lint test demo ## What .ci/run runs
@@ -38,6 +42,9 @@ fuzz-sim: ## Fuzz the simulator for FUZZ_SECONDS (1800); needs nightly Rust and 
 
 golden: setup ## Rewrite the golden files in tests/golden; review the difference as code
 	INSTA_UPDATE=always INSTA_FORCE_PASS=1 $(CARGO) test --test it golden
+
+expect: ## Compute anew what the simulator's instruction files must hold (needs Python)
+	python3 sim/tests/ptx/expect
 
 onnx-data: ## Rebuild tests/data/onnx from the onnx wheel (development only)
 	python3 tests/data/onnx/extract.py

@@ -8,6 +8,7 @@ use crate::cluster::{Peers, place_of};
 use crate::error::{Error, ErrorKind, Place};
 use crate::execute::{self, Fault, Stop, run};
 use crate::launch::Context;
+use crate::mbarrier::Mbarrier;
 use crate::op::{Kind, Vote};
 use crate::registers::LANES;
 use crate::types::Class;
@@ -63,14 +64,24 @@ impl BlockState {
 
     /// Tells the shadows that shared memory was written from outside, and a barrier beside it told.
     pub fn landed(&mut self, rank: usize, at: u64, bytes: u64, barrier: Option<u64>) {
+        let odd = barrier.is_some_and(|barrier| self.parity((rank, barrier)));
         let Some(shadow) = &mut self.shadow else { return };
         match rank == self.peers.rank as usize {
             true => shadow.landed(at, bytes),
             false => self.peers.wrote.push((rank, at, bytes)),
         }
         if let Some(barrier) = barrier {
-            shadow.copy_completed((rank, barrier));
+            shadow.copy_completed((rank, barrier), odd);
         }
+    }
+
+    /// The parity of the phase of a barrier, by its rank and offset.
+    pub fn parity(&self, (rank, at): (usize, u64)) -> bool {
+        let shared = match rank == self.peers.rank as usize {
+            true => Some(&self.shared),
+            false => self.peers.shared.get(rank),
+        };
+        shared.is_some_and(|shared| Mbarrier::parity(shared, at))
     }
 
     /// Notes lanes that arrive at a barrier.

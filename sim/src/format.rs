@@ -40,6 +40,13 @@ impl Format {
         NAMES.iter().find(|(text, _)| *text == name).map(|&(_, format)| format)
     }
 
+    /// The rows, columns and depth of a product: `m16n8k16`.
+    pub fn shape(name: &str) -> Option<[u32; 3]> {
+        let (m, rest) = name.strip_prefix('m')?.split_once('n')?;
+        let (n, k) = rest.split_once('k')?;
+        Some([m.parse().ok()?, n.parse().ok()?, k.parse().ok()?])
+    }
+
     /// Bits of an element.
     pub fn bits(self) -> usize {
         match self {

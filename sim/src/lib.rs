@@ -86,7 +86,8 @@ mod watch;
 
 pub use counters::{
     Bound, ClassCount, Count, Counters, Estimate, GlobalCount, InstructionClass, Limit, LineCount,
-    Machine, Occupancy, Part, Resources, SharedCount, SourceCount,
+    Machine, Occupancy, Operands, Part, ProductCount, Resources, SharedCount, SourceCount,
+    TensorRates,
 };
 pub use device::{Device, DeviceConfig};
 pub use error::{Error, ErrorKind, Place};

@@ -72,6 +72,11 @@ impl Mbarrier {
         })
     }
 
+    /// The parity of the phase of the object at an offset of shared memory, if there is one.
+    pub fn parity(shared: &[u32], at: u64) -> bool {
+        shared.get(at as usize / 4 + 1).is_some_and(|high| high >> 29 & 1 != 0)
+    }
+
     pub fn encode(self) -> u64 {
         let bytes = (self.bytes as u64 & ((1 << 21) - 1)) << 40;
         let counts = u64::from(self.pending) | u64::from(self.expected) << 20;

@@ -57,13 +57,13 @@ pub(crate) fn add_to_odd(a: f64, b: f64) -> f64 {
     to_odd(sum, error)
 }
 
-/// A double rounded to odd single precision; beyond the range it becomes infinite as nearest does.
+/// A double rounded to odd single precision; beyond the range that is the largest value.
 #[inline(always)]
 pub(crate) fn single_to_odd(value: f64) -> f32 {
     let nearest = value as f32;
     let bits = nearest.to_bits();
     let back = f64::from(nearest);
-    let inexact = back != value && nearest.is_finite() && !value.is_nan();
+    let inexact = back != value && value.is_finite();
     let outward = value.abs() > back.abs();
     let stepped = if outward { bits.wrapping_add(1) } else { bits.wrapping_sub(1) };
     f32::from_bits(if inexact && bits & 1 == 0 { stepped } else { bits })
@@ -151,6 +151,27 @@ fn overflow<M: Mode>(infinite: f64) -> f64 {
     if stays { infinite } else { f64::MAX.copysign(infinite) }
 }
 
+/// 2^-900: above it the errors of doubles have no bits below the least subnormal.
+const TINY: f64 = f64::from_bits((1023 - 900) << 52);
+/// 2^300: what makes the roots of tiny values regular again, and its square the values.
+const GROWN_ROOT: f64 = f64::from_bits((1023 + 300) << 52);
+const GROWN: f64 = GROWN_ROOT * GROWN_ROOT;
+/// 2^-100: what makes products beyond the range finite.
+const SHRUNK: f64 = f64::from_bits((1023 - 100) << 52);
+
+/// A value with the sign of `a * b - product`, where `product` is the nearest one.
+#[inline(always)]
+fn product_error(a: f64, b: f64, product: f64) -> f64 {
+    if product.abs() >= TINY || a == 0.0 || b == 0.0 {
+        return a.mul_add(b, -product);
+    }
+    if product == 0.0 {
+        return 1_f64.copysign(product);
+    }
+    let (small, large) = if a.abs() < b.abs() { (a, b) } else { (b, a) };
+    (small * GROWN).mul_add(large, -(product * GROWN))
+}
+
 /// `a * b` in double precision.
 #[inline(always)]
 pub(crate) fn mul_double<M: Mode>(a: f64, b: f64) -> f64 {
@@ -161,11 +182,39 @@ pub(crate) fn mul_double<M: Mode>(a: f64, b: f64) -> f64 {
     if product.is_infinite() && a.is_finite() && b.is_finite() {
         return overflow::<M>(product);
     }
-    step_double::<M>(product, a.mul_add(b, -product))
+    step_double::<M>(product, product_error(a, b, product))
 }
 
-/// `a * b + c` in double precision; the error's sign is by Boldo and Muller, "Exact and
-/// approximated error of the FMA" (2011).
+/// A value with the sign of `a * b + c - nearest`, for a product neither tiny nor beyond the range:
+/// Boldo and Muller, "Exact and approximated error of the FMA" (2011).
+#[inline(always)]
+fn sum_error(a: f64, b: f64, c: f64, nearest: f64) -> f64 {
+    let (high, low) = (a * b, a.mul_add(b, -(a * b)));
+    let (alpha, alpha_error) = two_sum(c, low);
+    let (beta, beta_error) = two_sum(high, alpha);
+    (beta - nearest) + beta_error + alpha_error
+}
+
+/// A value with the sign of `a * b + c - nearest`.
+#[inline(always)]
+fn fma_error(a: f64, b: f64, c: f64, nearest: f64) -> f64 {
+    let product = a * b;
+    if product.is_finite() && product.abs() >= TINY || a == 0.0 || b == 0.0 {
+        return sum_error(a, b, c, nearest);
+    }
+    let (small, large) = if a.abs() < b.abs() { (a, b) } else { (b, a) };
+    if product.is_infinite() {
+        return sum_error(small, large * SHRUNK, c * SHRUNK, nearest * SHRUNK);
+    }
+    // Below half of the last bit of `c`, only the product's sign matters.
+    let negligible = (small * GROWN * large).abs() < TINY || c.abs() * GROWN_ROOT > 1.0;
+    match negligible {
+        true => 1_f64.copysign(product),
+        false => sum_error(small * GROWN, large, c * GROWN, nearest * GROWN),
+    }
+}
+
+/// `a * b + c` in double precision.
 #[inline(always)]
 pub(crate) fn fma_double<M: Mode>(a: f64, b: f64, c: f64) -> f64 {
     let nearest = a.mul_add(b, c);
@@ -176,11 +225,10 @@ pub(crate) fn fma_double<M: Mode>(a: f64, b: f64, c: f64) -> f64 {
         let exact = a.is_infinite() || b.is_infinite() || c.is_infinite();
         return if exact { nearest } else { overflow::<M>(nearest) };
     }
-    let (high, low) = (a * b, a.mul_add(b, -(a * b)));
-    let (alpha, alpha_error) = two_sum(c, low);
-    let (beta, beta_error) = two_sum(high, alpha);
-    let gamma = (beta - nearest) + beta_error;
-    step_double::<M>(signed_zero::<M>(nearest, high, c), gamma + alpha_error)
+    match fma_error(a, b, c, nearest) {
+        0.0 => signed_zero::<M>(nearest, a * b, c),
+        error => step_double::<M>(nearest, error),
+    }
 }
 
 /// `a / b` in double precision.
@@ -196,7 +244,8 @@ pub(crate) fn div_double<M: Mode>(a: f64, b: f64) -> f64 {
     if quotient.is_infinite() || b.is_infinite() {
         return quotient;
     }
-    let rest = (-quotient).mul_add(b, a);
+    let scale = if a.abs() < TINY { GROWN } else { 1.0 };
+    let rest = (-quotient * scale).mul_add(b, a * scale);
     step_double::<M>(quotient, if b < 0.0 { -rest } else { rest })
 }
 
@@ -207,7 +256,9 @@ pub(crate) fn sqrt_double<M: Mode>(a: f64) -> f64 {
     if matches!(M::DIRECTION, Direction::Nearest) || !root.is_finite() || root == 0.0 {
         return root;
     }
-    step_double::<M>(root, (-root).mul_add(root, a))
+    let scale = if a < TINY { GROWN_ROOT } else { 1.0 };
+    let scaled = root * scale;
+    step_double::<M>(root, (-scaled).mul_add(scaled, a * scale * scale))
 }
 
 /// `a + b` in single precision.

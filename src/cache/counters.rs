@@ -1,7 +1,7 @@
 //! What the cache did: in this process, and in all of them together.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::Mutex;
@@ -10,16 +10,26 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cache::lock::KeyLock;
+
+/// How long an ending process waits for others that end: each holds the file for a millisecond.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+
 /// Counts since some beginning.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Counts {
     /// Entries found and accepted.
     pub hits: u64,
     /// Entries not accepted, by reason: `absent`, or what was wrong (`malformed`, `schema`, `key`,
     /// `request`, `digest`, `device`: the device rejected the image).
     pub misses: BTreeMap<String, u64>,
+    /// Bytes of the entries found.
+    pub read_bytes: u64,
     /// Entries written.
     pub writes: u64,
+    /// Their bytes.
+    pub written_bytes: u64,
     /// Entries removed to stay within the budget.
     pub evicted: u64,
     /// Compile time that hits saved, in microseconds.
@@ -34,7 +44,9 @@ impl Counts {
 
     fn merge(&mut self, other: &Counts) {
         self.hits += other.hits;
+        self.read_bytes += other.read_bytes;
         self.writes += other.writes;
+        self.written_bytes += other.written_bytes;
         self.evicted += other.evicted;
         self.saved_us += other.saved_us;
         for (reason, count) in &other.misses {
@@ -52,9 +64,10 @@ impl Counters {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(super) fn hit(&self, saved: Duration) {
+    pub(super) fn hit(&self, bytes: u64, saved: Duration) {
         self.with(|counts| {
             counts.hits += 1;
+            counts.read_bytes += bytes;
             counts.saved_us += saved.as_micros() as u64;
         });
     }
@@ -63,8 +76,11 @@ impl Counters {
         self.with(|counts| *counts.misses.entry(reason.to_owned()).or_default() += 1);
     }
 
-    pub(super) fn wrote(&self) {
-        self.with(|counts| counts.writes += 1);
+    pub(super) fn wrote(&self, bytes: u64) {
+        self.with(|counts| {
+            counts.writes += 1;
+            counts.written_bytes += bytes;
+        });
     }
 
     pub(super) fn evicted(&self, count: usize) {
@@ -87,9 +103,8 @@ pub(super) fn add(folder: &Path, counts: &Counts) -> io::Result<()> {
     if *counts == Counts::default() {
         return Ok(());
     }
-    let turn =
-        File::options().create(true).truncate(false).write(true).open(folder.join("stats.lock"))?;
-    turn.lock()?;
+    let turn = KeyLock::acquire_within(folder, "stats.lock", WAIT_MAX);
+    let _turn = turn.ok_or(io::ErrorKind::WouldBlock)?;
     let mut total = read(folder);
     total.merge(counts);
     let file = tempfile::NamedTempFile::new_in(folder)?;
@@ -109,7 +124,7 @@ mod tests {
             for _ in 0..8 {
                 scope.spawn(|| {
                     let counters = Counters::default();
-                    counters.hit(Duration::from_millis(3));
+                    counters.hit(7, Duration::from_millis(3));
                     counters.miss("absent");
                     counters.miss("digest");
                     add(folder.path(), &counters.snapshot()).expect("writable");
@@ -118,6 +133,15 @@ mod tests {
         });
         let total = read(folder.path());
         assert_eq!((total.hits, total.misses_total(), total.saved_us), (8, 16, 24_000));
-        assert_eq!(total.misses["digest"], 8);
+        assert_eq!((total.misses["digest"], total.read_bytes), (8, 56));
+    }
+
+    #[test]
+    fn a_process_that_hangs_holds_nobody_up() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let _held = KeyLock::acquire(folder.path(), "stats.lock").expect("free");
+        let counts = Counts { hits: 1, ..Counts::default() };
+        let error = add(folder.path(), &counts).expect_err("held");
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
     }
 }

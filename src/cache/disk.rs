@@ -125,9 +125,9 @@ impl DiskCache {
     /// The image of a key, if an entry is there and every byte of it is right. A wrong one is
     /// deleted.
     pub fn get(&self, key: Key) -> Option<Image> {
-        match self.read(key) {
-            Ok(Some(entry)) => {
-                self.counters.hit(entry.compile);
+        match self.read_sized(key) {
+            Ok(Some((entry, bytes))) => {
+                self.counters.hit(bytes, entry.compile);
                 self.touch(key);
                 Some(entry.image)
             }
@@ -147,9 +147,14 @@ impl DiskCache {
     /// # Errors
     /// What is wrong with the file.
     pub fn read(&self, key: Key) -> Result<Option<Entry>, EntryError> {
+        Ok(self.read_sized(key)?.map(|(entry, _)| entry))
+    }
+
+    /// The same with the size of its file.
+    fn read_sized(&self, key: Key) -> Result<Option<(Entry, u64)>, EntryError> {
         let path = self.path_of(key);
         match fs::read(&path) {
-            Ok(bytes) => Entry::decode(&bytes, key).map(Some),
+            Ok(bytes) => Ok(Some((Entry::decode(&bytes, key)?, bytes.len() as u64))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => {
                 warn!("failed to read cache entry `{}`: {error}", path.display());
@@ -185,22 +190,21 @@ impl DiskCache {
         }
     }
 
-    /// Stores an image. After the first failure (a full disk, a read-only folder) nothing more is
-    /// written in this process.
-    pub fn put(&self, request: &Request, image: &Image, compile: Duration) {
+    /// Stores the bytes of an entry ([`Entry::encode`]). After the first failure (a full disk, a
+    /// read-only folder) nothing more is written in this process.
+    pub fn put(&self, key: Key, bytes: &[u8]) {
         if !self.writable.load(Ordering::Relaxed) {
             return;
         }
-        let path = self.path_of(Key::of(request));
-        let bytes = Entry::encode(request, image, compile);
-        if let Err(error) = write_atomically(&path, &bytes) {
+        let path = self.path_of(key);
+        if let Err(error) = write_atomically(&path, bytes) {
             self.writable.store(false, Ordering::Relaxed);
             let shown = path.display();
             warn!("failed to write cache entry `{shown}`: {error}; no more entries are written");
             return;
         }
-        self.counters.wrote();
         let written = bytes.len() as u64;
+        self.counters.wrote(written);
         let before = self.written_bytes.fetch_add(written, Ordering::Relaxed);
         if before.saturating_add(written) > self.budget_bytes / COLLECT_SHARE {
             self.written_bytes.store(0, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 //! wait and others for other keys do not notice.
 
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use dashmap::DashMap;
 
@@ -40,13 +40,7 @@ impl<K: Eq + Hash + Clone, V: Clone> Flight<K, V> {
     /// # Errors
     /// What `build` returns.
     pub fn get_or_build(&self, key: &K, build: impl FnOnce() -> Result<V>) -> Result<V> {
-        let slot = match self.slots.get(key) {
-            Some(slot) => slot.clone(),
-            None => {
-                let fresh = || Arc::new(Slot { value: Mutex::new(None) });
-                self.slots.entry(key.clone()).or_insert_with(fresh).clone()
-            }
-        };
+        let slot = self.slot(key);
         let mut value = slot.value.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(value) = &*value {
             return Ok(value.clone());
@@ -54,6 +48,38 @@ impl<K: Eq + Hash + Clone, V: Clone> Flight<K, V> {
         let built = build()?;
         *value = Some(built.clone());
         Ok(built)
+    }
+
+    /// The value of a key that has been built or that `find` finds; `None` without waiting when
+    /// another call is building it.
+    ///
+    /// # Errors
+    /// What `find` returns.
+    pub fn get_or_find(
+        &self,
+        key: &K,
+        find: impl FnOnce() -> Result<Option<V>>,
+    ) -> Result<Option<V>> {
+        let slot = self.slot(key);
+        let mut value = match slot.value.try_lock() {
+            Ok(value) => value,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(None),
+        };
+        if value.is_none() {
+            *value = find()?;
+        }
+        Ok(value.clone())
+    }
+
+    fn slot(&self, key: &K) -> Arc<Slot<V>> {
+        match self.slots.get(key) {
+            Some(slot) => slot.clone(),
+            None => {
+                let fresh = || Arc::new(Slot { value: Mutex::new(None) });
+                self.slots.entry(key.clone()).or_insert_with(fresh).clone()
+            }
+        }
     }
 
     /// The number of values built.
@@ -95,6 +121,20 @@ mod tests {
             }
         });
         assert_eq!((built.into_inner(), flight.len()), (1, 1));
+    }
+
+    #[test]
+    fn finding_waits_for_nobody() {
+        let flight = Flight::<u32, u32>::default();
+        assert_eq!(flight.get_or_find(&7, || Ok(None)).ok(), Some(None));
+        let inside = flight.get_or_build(&7, || {
+            assert_eq!(flight.get_or_find(&7, || Ok(Some(1))).ok(), Some(None));
+            Ok(49)
+        });
+        assert_eq!(inside.ok(), Some(49));
+        assert_eq!(flight.get_or_find(&7, || Ok(None)).ok(), Some(Some(49)));
+        assert_eq!(flight.get_or_find(&8, || Ok(Some(64))).ok(), Some(Some(64)));
+        assert_eq!(flight.get(&8), Some(64));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use crate::cache::collect::is_stale;
 use crate::cache::key::Key;
 
 /// The keys of this process.
@@ -60,8 +61,8 @@ pub(super) fn leased(folder: &Path) -> HashSet<String> {
                 let text = fs::read_to_string(&path).unwrap_or_default();
                 keys.extend(text.lines().map(str::to_owned));
             }
-            // A file just made by a process that has not locked it yet is empty.
-            Ok(()) if file.metadata().is_ok_and(|metadata| metadata.len() > 0) => {
+            // A file just made by a process that has not locked it yet is empty and young.
+            Ok(()) if file.metadata().is_ok_and(|file| file.len() > 0 || is_stale(&file)) => {
                 let _ = fs::remove_file(&path);
             }
             Ok(()) | Err(TryLockError::Error(_)) => {}

@@ -14,6 +14,7 @@ mod lease;
 mod lock;
 mod map;
 mod pack;
+mod remote;
 mod signature;
 
 pub use collect::{Collected, EntryFile};
@@ -25,4 +26,5 @@ pub use flight::Flight;
 pub use key::{Key, Request};
 pub use lock::KeyLock;
 pub use pack::{Pack, PackItem};
+pub use remote::{Remote, RemoteCache};
 pub use signature::{PackSigner, TrustRoot};

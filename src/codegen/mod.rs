@@ -23,6 +23,10 @@ const EMBEDDED: &[(&str, &str)] = &[
         "pointwise/sm75_pointwise.cu",
         include_str!("../../templates/pointwise/sm75_pointwise.cu.tera"),
     ),
+    (
+        "pointwise/sm75_pointwise_general.cu",
+        include_str!("../../templates/pointwise/sm75_pointwise_general.cu.tera"),
+    ),
 ];
 
 /// Readable CUDA C++, complete in itself: it includes no header.

@@ -6,9 +6,12 @@
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::path::{Path, PathBuf};
 use std::ptr;
+use std::time::Instant;
 
 use cudarc::nvrtc::sys::nvrtcProgram;
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+use tracing::debug_span;
+use tracing::field::Empty;
 
 use crate::codegen::KernelSource;
 use crate::compile::{Image, elf, options};
@@ -108,6 +111,15 @@ impl Compiler {
     /// # Errors
     /// `Compile` with stem, options and log.
     pub fn compile(&self, source: &KernelSource) -> Result<Image> {
+        let start = Instant::now();
+        let (stem, target) = (source.stem.as_str(), &source.arch);
+        let span = debug_span!("compile", stem, target = %target, ns = Empty).entered();
+        let image = self.compile_image(source);
+        span.record("ns", start.elapsed().as_nanos() as u64);
+        image
+    }
+
+    fn compile_image(&self, source: &KernelSource) -> Result<Image> {
         let mut options = options(source.arch);
         if self.version >= (12, 9) {
             // Its own cache answers with an empty log, and the log has the spill report.

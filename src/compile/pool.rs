@@ -4,6 +4,8 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
+use tracing::dispatcher;
+
 use crate::codegen::KernelSource;
 use crate::compile::{Compiler, Image};
 use crate::error::Result;
@@ -28,7 +30,10 @@ pub fn compile_all(
     std::thread::scope(|scope| {
         for _ in 0..workers {
             let (send, next) = (send.clone(), &next);
+            // What listens on this thread hears the workers too.
+            let listener = dispatcher::get_default(Clone::clone);
             scope.spawn(move || {
+                let _heard = dispatcher::set_default(&listener);
                 while let Some(position) =
                     Some(next.fetch_add(1, Ordering::Relaxed)).filter(|at| *at < sources.len())
                 {

@@ -234,6 +234,41 @@ impl Driver for CudaDriver {
         elapsed.map(f64::from).map_err(failed("time two events"))
     }
 
+    fn capture(&self, stream: u64) -> Option<u64> {
+        use sys::CUstreamCaptureStatus_enum::CU_STREAM_CAPTURE_STATUS_NONE;
+        self.primary.bind().ok()?;
+        let (mut status, mut id) = (CU_STREAM_CAPTURE_STATUS_NONE, 0);
+        let (graph, nodes, edges, count) =
+            (ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the stream is alive, two pointers are valid for a write, the others optional.
+        let asked = unsafe {
+            sys::cuStreamGetCaptureInfo_v3(
+                stream as _,
+                &mut status,
+                &mut id,
+                graph,
+                nodes,
+                edges,
+                count,
+            )
+        };
+        match asked.result() {
+            Ok(()) if status == CU_STREAM_CAPTURE_STATUS_NONE => None,
+            Ok(()) => Some(id),
+            // The default stream can not be asked while another stream is captured.
+            Err(_) => Some(u64::MAX),
+        }
+    }
+
+    fn enter_background(&self) -> Result<()> {
+        self.primary.bind()?;
+        let mut mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: `mode` is valid for a read and a write. It concerns this thread only.
+        unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut mode) }
+            .result()
+            .map_err(failed("set the capture mode of a thread"))
+    }
+
     fn load(&self, image: &Image, entry: &str, shared_bytes: u32) -> Result<Arc<dyn Launchable>> {
         self.primary.bind()?;
         let name = CString::new(entry).expect("kernel names are identifiers");

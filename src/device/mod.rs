@@ -53,6 +53,15 @@ pub(crate) trait Driver: fmt::Debug + Send + Sync {
     fn report(&self) -> Option<String> {
         None
     }
+    /// Identifies the CUDA graph that a stream is being captured into; `None` when it is not.
+    fn capture(&self, _stream: u64) -> Option<u64> {
+        None
+    }
+    /// Called on a thread that loads kernels while others work: its calls must not disturb what
+    /// other threads capture.
+    fn enter_background(&self) -> Result<()> {
+        Ok(())
+    }
     /// Loads an image and finds the kernel `entry` in it.
     fn load(&self, image: &Image, entry: &str, shared_bytes: u32) -> Result<Arc<dyn Launchable>>;
 }
@@ -201,6 +210,24 @@ impl Device {
     /// The stream every device has.
     pub fn default_stream(&self) -> Stream {
         Stream::external(self.driver.clone(), 0)
+    }
+
+    /// The null device with one capture that all streams are in while its number is not 0.
+    #[cfg(test)]
+    pub(crate) fn null_capturing(
+        target: Target,
+        capture: Arc<std::sync::atomic::AtomicU64>,
+    ) -> Device {
+        let driver = Arc::new(null::NullDriver::capturing(target, capture));
+        Device { driver, kind: "null" }
+    }
+
+    pub(crate) fn capture(&self, stream: &Stream) -> Option<u64> {
+        self.driver.capture(stream.handle())
+    }
+
+    pub(crate) fn enter_background(&self) -> Result<()> {
+        self.driver.enter_background()
     }
 
     pub(crate) fn load(

@@ -13,11 +13,24 @@ pub(super) struct NullDriver {
     target: Target,
     /// The next address: buffers differ and are aligned as on a GPU.
     next: AtomicU64,
+    /// The capture that every stream is in, 0 for none.
+    #[cfg(test)]
+    capture: Arc<AtomicU64>,
 }
 
 impl NullDriver {
     pub(super) fn new(target: Target) -> Self {
-        NullDriver { target, next: AtomicU64::new(1 << 32) }
+        NullDriver {
+            target,
+            next: AtomicU64::new(1 << 32),
+            #[cfg(test)]
+            capture: Arc::default(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn capturing(target: Target, capture: Arc<AtomicU64>) -> Self {
+        NullDriver { capture, ..NullDriver::new(target) }
     }
 }
 
@@ -62,6 +75,11 @@ impl Driver for NullDriver {
 
     fn event_elapsed_ms(&self, _start: u64, _end: u64) -> Result<f64> {
         Ok(0.0)
+    }
+
+    #[cfg(test)]
+    fn capture(&self, _stream: u64) -> Option<u64> {
+        Some(self.capture.load(Ordering::SeqCst)).filter(|id| *id != 0)
     }
 
     fn load(&self, _image: &Image, _entry: &str, _shared: u32) -> Result<Arc<dyn Launchable>> {

@@ -54,6 +54,9 @@ pub struct LaunchPlan {
     pub cooperative: bool,
     /// The kernel's parameters, 8 bytes each.
     pub arguments: Vec<Argument>,
+    /// Parameters behind those: numbers that are known now, 8 bytes each, such as the extents and
+    /// strides of a kernel that serves any shape.
+    pub numbers: Vec<i64>,
 }
 
 /// One kernel parameter; tensors are named by their canonical uid.

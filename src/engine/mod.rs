@@ -40,6 +40,12 @@ pub trait Engine: Send + Sync {
         config: &EngineConfig,
     ) -> Option<EngineConfig>;
 
+    /// Whether one kernel serves every shape of a graph: slower than one made for the shape, but
+    /// it can stand in while that is compiled.
+    fn serves_any_shape(&self) -> bool {
+        false
+    }
+
     /// The kernel for these knob settings.
     ///
     /// # Errors
@@ -54,7 +60,7 @@ pub trait Engine: Send + Sync {
 
 /// All engines, the most specialised first.
 pub fn engines() -> &'static [&'static dyn Engine] {
-    &[&pointwise::PointwiseEngine]
+    &[&pointwise::PointwiseEngine, &pointwise::GeneralEngine]
 }
 
 /// The engine of this name.
@@ -69,17 +75,35 @@ pub fn engine_named(name: &str) -> Result<&'static dyn Engine> {
     })
 }
 
+/// The heuristic settings of the engines that could stand in for the one chosen, the most
+/// specialised first.
+pub fn substitutes(
+    graph: CanonicalGraph<'_>,
+    target: &Target,
+    chosen: &EngineConfig,
+) -> Vec<EngineConfig> {
+    engines()
+        .iter()
+        .filter(|engine| engine.name() != chosen.engine && engine.support(graph, target).is_ok())
+        .map(|engine| engine.heuristic(graph, target))
+        .collect()
+}
+
 /// The first engine that supports the graph, at its heuristic setting.
 ///
 /// # Errors
 /// `NotSupported` with every engine's reason.
 pub fn choose(graph: CanonicalGraph<'_>, target: &Target) -> Result<EngineConfig> {
-    let mut reasons = Vec::new();
+    let mut reasons: Vec<(&str, String)> = Vec::new();
     for engine in engines() {
-        match engine.support(graph, target) {
+        match engine.support(graph, target).map_err(|reason| reason.to_string()) {
             Ok(()) => return Ok(engine.heuristic(graph, target)),
-            Err(reason) => reasons.push(format!("{}: {reason}", engine.name())),
+            // Engines of one family share their rules.
+            Err(reason) if reasons.iter().any(|(_, known)| *known == reason) => {}
+            Err(reason) => reasons.push((engine.name(), reason)),
         }
     }
+    let reasons: Vec<String> =
+        reasons.iter().map(|(name, reason)| format!("{name}: {reason}")).collect();
     Err(Error::not_supported(format!("no engine runs the graph: {}", reasons.join("; "))))
 }

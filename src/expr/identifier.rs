@@ -10,10 +10,11 @@ const RESERVED: &str = "\
     alignas alignof and and_eq asm at auto bf16 bitand bitor bool bool8 break case catch ceil \
     chain char char16_t char32_t char8_t chunk class co_await co_return co_yield column compl \
     concept const const_cast consteval constexpr constinit continue cos decltype default delete \
-    do double dynamic_cast else enum erf exp explicit export extern f16 fabs false first float \
-    floor fma fmax fmin fmod for friend goto i if index_t inline int item j last live load \
-    load_strided log long main max memcpy min mutable namespace new noexcept not not_eq nullptr \
-    op operator or or_eq p point pointwise pow private protected public register \
+    do double dynamic_cast else enum erf exp explicit export extents extern f16 fabs false first \
+    float \
+    floor fma fmax fmin fmod for friend goto i if index_t inline int is_first item j last live \
+    load load_strided log long main max memcpy min mutable namespace new noexcept not not_eq \
+    nullptr offset op operator or or_eq p point pointwise pow private protected public register \
     reinterpret_cast requires return row rsqrt s16 s8 short signed sin sizeof sqrt static \
     static_assert static_cast step store store_strided struct switch tan tanh template this \
     thread_local throw to_odd true try typedef typeid typename u16 u32 u64 u8 union unsigned \
@@ -26,7 +27,7 @@ fn is_reserved(word: &str) -> bool {
 }
 
 /// Suffixes the templates append to a tensor's identifier.
-const SUFFIXES: &[&str] = &["", "_in", "_out", "_value", "_layout"];
+const SUFFIXES: &[&str] = &["", "_in", "_out", "_value", "_layout", "_strides"];
 
 /// The identifiers handed out so far in one kernel.
 #[derive(Debug, Clone, Default)]

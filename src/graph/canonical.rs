@@ -4,6 +4,9 @@
 //! feeds (backwards). Operations are then ordered topologically, ready ones by colour. Two
 //! operations of one colour are interchangeable in all but contrived graphs; there the price is a
 //! second compilation, never a wrong result.
+//!
+//! Colours without extents and strides go first, so that graphs which differ in shape alone have
+//! their operations in one order: a kernel that takes its shape at run time serves them all.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -27,7 +30,9 @@ type Colour = [u8; 32];
 
 /// The canonical form of a valid graph; `tensors` sorted by uid, `operations` topological.
 pub(super) fn canonical(tensors: &[TensorDesc], operations: &[Operation]) -> Canonical {
-    let colours = colours(tensors, operations);
+    let structural = colours(tensors, operations, structure);
+    let full = colours(tensors, operations, |tensor| format!("{:?}", anonymous(tensor)));
+    let colours: Vec<_> = structural.into_iter().zip(full).collect();
     let order = order(operations, &colours);
     let mut uids: Vec<i64> = Vec::new();
     let mut position: HashMap<i64, i64> = HashMap::new();
@@ -71,6 +76,12 @@ fn anonymous(tensor: &TensorDesc) -> TensorDesc {
     }
 }
 
+/// What a tensor is whatever its shape.
+fn structure(tensor: &TensorDesc) -> String {
+    let TensorDesc { name, dtype, is_virtual, by_value, .. } = anonymous(tensor);
+    format!("{:?}", (name, dtype, is_virtual, by_value))
+}
+
 fn hash(parts: &[&[u8]]) -> Colour {
     let mut hasher = Hasher::new();
     for part in parts {
@@ -80,12 +91,14 @@ fn hash(parts: &[&[u8]]) -> Colour {
     *hasher.finalize().as_bytes()
 }
 
-/// A colour per operation.
-fn colours(tensors: &[TensorDesc], operations: &[Operation]) -> Vec<Colour> {
-    let mut forward: HashMap<i64, Colour> = tensors
-        .iter()
-        .map(|tensor| (tensor.uid, hash(&[format!("{:?}", anonymous(tensor)).as_bytes()])))
-        .collect();
+/// A colour per operation; `text` says what counts of a tensor.
+fn colours(
+    tensors: &[TensorDesc],
+    operations: &[Operation],
+    text: impl Fn(&TensorDesc) -> String,
+) -> Vec<Colour> {
+    let mut forward: HashMap<i64, Colour> =
+        tensors.iter().map(|tensor| (tensor.uid, hash(&[text(tensor).as_bytes()]))).collect();
     for operation in operations {
         let Operation::Pointwise { op, inputs, output } = operation;
         let text = format!("{:?}", op.normalised());
@@ -112,7 +125,7 @@ fn colours(tensors: &[TensorDesc], operations: &[Operation]) -> Vec<Colour> {
 }
 
 /// Topological order; among the ready operations the smallest colour first.
-fn order(operations: &[Operation], colours: &[Colour]) -> Vec<usize> {
+fn order(operations: &[Operation], colours: &[(Colour, Colour)]) -> Vec<usize> {
     let producer: HashMap<i64, usize> =
         operations.iter().enumerate().map(|(index, op)| (op.output(), index)).collect();
     let mut waiting: Vec<usize> = operations
@@ -127,7 +140,7 @@ fn order(operations: &[Operation], colours: &[Colour]) -> Vec<usize> {
             }
         }
     }
-    let mut ready: BTreeMap<(Colour, usize), usize> = BTreeMap::new();
+    let mut ready: BTreeMap<((Colour, Colour), usize), usize> = BTreeMap::new();
     for index in (0..operations.len()).filter(|index| waiting[*index] == 0) {
         ready.insert((colours[index], index), index);
     }

@@ -5,26 +5,34 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use dashmap::DashMap;
-use tracing::{debug, info, warn};
+use tracing::field::Empty;
+use tracing::{debug, debug_span, info, warn};
 
-use crate::cache::{DiskCache, Flight};
+use crate::cache::{DiskCache, Flight, RemoteCache};
 use crate::codegen::{KernelSource, Templates};
 use crate::compile::{Compiler, Image, Located, Resources, Toolchain};
 use crate::device::{Device, Launch, Stream};
 use crate::engine::{self, Argument, EngineConfig, Grid, KernelPlan, LaunchPlan};
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
-use crate::plan::config::Config;
-use crate::plan::execute::{Binding, ExecutionPlan, PlanInner};
+use crate::plan::background::Workers;
+use crate::plan::config::{Config, Resolved};
+use crate::plan::execute::{Binding, ExecutionPlan, PlanInner, PlannedKernel};
+use crate::plan::metrics::Counters;
+use crate::plan::record::Recorder;
 use crate::plan::report::{BuildReport, Origin};
+use crate::plan::span::Timed;
 use crate::plan::tiers::{Loaded, Tiers};
+use crate::plan::upgrade::{Tier, Upgrade};
 use crate::target::Target;
 use crate::tensor::{ALIGNMENT_MAX, TensorDesc};
 
 /// A device with its compiler and caches. Clones share everything; any thread may use it.
 #[derive(Clone)]
 pub struct Kiln {
-    inner: Arc<Tiers>,
+    pub(super) inner: Arc<Tiers>,
+    /// Those that compile in the background; they end with the last clone.
+    pub(super) workers: Option<Arc<Workers>>,
 }
 
 impl Kiln {
@@ -39,31 +47,53 @@ impl Kiln {
     pub fn open(config: Config) -> Result<Kiln> {
         let resolved = config.resolve()?;
         let device = Device::open(&resolved.device, resolved.sim)?;
+        Kiln::on(device, resolved)
+    }
+
+    /// Opens the caches for a device.
+    pub(super) fn on(device: Device, resolved: Resolved) -> Result<Kiln> {
         let templates = match &resolved.templates {
             Some(folder) => Templates::from_dir(folder)?,
             None => Templates::embedded().clone(),
         };
         info!("opened {} as {}", device.target(), device.kind());
-        Ok(Kiln {
-            inner: Arc::new(Tiers {
-                device,
-                templates,
-                search: resolved.search,
-                packs: resolved.packs,
-                no_jit: resolved.no_jit,
-                dump: resolved.dump,
-                located: OnceLock::new(),
-                toolchain: OnceLock::new(),
-                compiler: OnceLock::new(),
-                loading: Mutex::new(()),
-                disk: resolved
-                    .cache_dir
-                    .as_deref()
-                    .and_then(|folder| DiskCache::open(folder, resolved.cache_bytes)),
-                kernels: Flight::default(),
-                plans: DashMap::new(),
-            }),
-        })
+        let record = resolved.record.as_deref();
+        let recorder = record.map(|path| Recorder::open(path, device.target())).transpose()?;
+        let inner = Arc::new(Tiers {
+            device,
+            templates,
+            search: resolved.search,
+            packs: resolved.packs,
+            no_jit: resolved.no_jit,
+            recorder,
+            dump: resolved.dump,
+            located: OnceLock::new(),
+            toolchain: OnceLock::new(),
+            compiler: OnceLock::new(),
+            loading: Mutex::new(()),
+            disk: resolved
+                .cache_dir
+                .as_deref()
+                .and_then(|folder| DiskCache::open(folder, resolved.cache_bytes)),
+            remote: resolved.remote.as_ref().map(RemoteCache::open).transpose()?,
+            kernels: Flight::default(),
+            plans: DashMap::new(),
+            counters: Counters::default(),
+        });
+        // What may not be compiled at all is not compiled in the background either.
+        let background = resolved.background.filter(|_| !resolved.no_jit);
+        let workers = background.map(|background| Workers::start(&inner, background));
+        Ok(Kiln { inner, workers: workers.transpose()?.map(Arc::new) })
+    }
+
+    /// Where its kernels come from.
+    #[cfg(test)]
+    pub(super) fn tiers(&self) -> &Arc<Tiers> {
+        &self.inner
+    }
+
+    pub(super) fn counters(&self) -> &Counters {
+        &self.inner.counters
     }
 
     /// The device.
@@ -81,6 +111,11 @@ impl Kiln {
         self.inner.disk.as_ref()
     }
 
+    /// The remote store, if there is one.
+    pub fn remote_cache(&self) -> Option<&RemoteCache> {
+        self.inner.remote.as_ref()
+    }
+
     /// A plan with the engine and knobs expected to run best; built once per graph.
     ///
     /// # Errors
@@ -88,20 +123,27 @@ impl Kiln {
     /// does not compile, `Driver` when the device refuses it.
     pub fn plan(&self, graph: &OperationGraph) -> Result<ExecutionPlan> {
         if let Some(plan) = self.inner.plans.get(&graph.digest()) {
+            self.inner.counters.plan_hits.add(1);
             return Ok(plan.clone());
         }
         let target = self.inner.device.target();
-        let mut config = engine::choose(graph.canonical(), target)?;
-        let engine = engine::engine_named(&config.engine)?;
-        let mut plan = self.build(graph, &config)?;
-        // The heuristic estimates registers, the assembler knows: step down until it is content.
-        while plan.spill_bytes() > 0
-            && let Some(smaller) = engine.smaller(graph.canonical(), target, &config)
-        {
-            config = smaller;
-            plan = self.build(graph, &config)?;
-        }
-        self.inner.plans.insert(graph.digest(), plan.clone());
+        let chosen = engine::choose(graph.canonical(), target)?;
+        let family = chosen.engine.as_str();
+        let span = plan_span(family, target);
+        self.inner.record(graph, None);
+        let plan = match &self.workers {
+            Some(workers) => workers.plan(&self.inner, graph, &chosen)?,
+            None => self.inner.plan_of(graph, self.inner.compiled_best(graph, &chosen)?, None),
+        };
+        // Of two threads that planned the same graph, one keeps its plan.
+        let plan = self.inner.plans.entry(graph.digest()).or_insert(plan).clone();
+        plan.start_upgrade();
+        self.inner.dump(&plan);
+        span.key(plan.report().key);
+        span.tier(match plan.tier() {
+            Tier::Special => plan.report().origin.name(),
+            _ => "general",
+        });
         Ok(plan)
     }
 
@@ -115,46 +157,23 @@ impl Kiln {
         graph: &OperationGraph,
         config: &EngineConfig,
     ) -> Result<ExecutionPlan> {
-        let plan = self.build(graph, config)?;
-        match plan.spill_bytes() {
-            0 => Ok(plan),
+        let span = plan_span(&config.engine, self.inner.device.target());
+        self.inner.record(graph, Some(config));
+        let planned = self.inner.planned(graph, config, Reach::Compiled)?;
+        let planned = planned.expect("nothing is out of the compiler's reach");
+        match planned.spill_bytes() {
+            0 => {
+                let plan = self.inner.plan_of(graph, planned, None);
+                self.inner.dump(&plan);
+                span.key(plan.report().key);
+                span.tier(plan.report().origin.name());
+                Ok(plan)
+            }
             bytes => Err(Error::not_supported(format!(
                 "{config} spills {bytes} bytes of registers per thread on {}",
                 self.inner.device.target().arch
             ))),
         }
-    }
-
-    fn build(&self, graph: &OperationGraph, config: &EngineConfig) -> Result<ExecutionPlan> {
-        let kernel = self.lower(graph, config)?;
-        let start = Instant::now();
-        let source = self.inner.templates.render(&kernel.spec)?;
-        let render = start.elapsed();
-        let mut origin = Origin::Memory;
-        let shared_bytes = kernel.launch.shared_bytes;
-        let start = Instant::now();
-        let loaded = self.inner.kernels.get_or_build(&source.digest(), || {
-            let loaded = self.inner.obtain(&source, shared_bytes)?;
-            origin = loaded.origin;
-            Ok(Arc::new(loaded))
-        })?;
-        let obtain = match origin {
-            Origin::Memory => start.elapsed(),
-            _ => loaded.obtained_in,
-        };
-        let (key, resources) = (loaded.key, loaded.image.resources);
-        debug!("{origin} {} {key:?} in {obtain:?}", source.stem);
-        let report =
-            BuildReport { key, stem: source.stem.clone(), origin, render, obtain, resources };
-        let plan = self.assemble(graph, config, kernel, source, &loaded, report)?;
-        if let Some((folder, filter)) = &self.inner.dump
-            && plan.report().stem.contains(filter.as_str())
-            && let Err(error) = plan.dump(folder)
-        {
-            // A dump is for people: it never fails a call.
-            warn!("{error}");
-        }
-        Ok(plan)
     }
 
     /// The source a configuration gives for a graph, without compiling it.
@@ -212,9 +231,140 @@ impl Kiln {
     pub fn nvrtc(&self) -> Result<Located> {
         self.inner.located().cloned()
     }
+}
+
+/// The span of a plan that is made.
+fn plan_span(family: &str, target: &Target) -> Timed {
+    let arch = &target.arch;
+    Timed::new(debug_span!(
+        "plan",
+        family,
+        target = %arch,
+        key = Empty,
+        tier = Empty,
+        ns = Empty
+    ))
+}
+
+/// How far a kernel may be fetched from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// Memory, packs, the disk cache.
+    Built,
+    /// The compiler too.
+    Compiled,
+}
+
+impl Tiers {
+    /// A kernel with these knobs, on the device; `None` when it would have to be compiled and
+    /// `reach` forbids that.
+    fn planned(
+        &self,
+        graph: &OperationGraph,
+        config: &EngineConfig,
+        reach: Reach,
+    ) -> Result<Option<PlannedKernel>> {
+        let kernel = self.lower(graph, config)?;
+        let start = Instant::now();
+        let source = {
+            let target = &self.device.target().arch;
+            let fields =
+                debug_span!("render", family = config.engine, target = %target, ns = Empty);
+            let _span = Timed::new(fields);
+            self.templates.render(&kernel.spec)?
+        };
+        let render = start.elapsed();
+        self.counters.render_ns.add_ns(render);
+        let mut origin = Origin::Memory;
+        let shared_bytes = kernel.launch.shared_bytes;
+        let start = Instant::now();
+        let mut keep = |loaded: Loaded| {
+            origin = loaded.origin;
+            Arc::new(loaded)
+        };
+        let digest = source.digest();
+        let loaded = match reach {
+            Reach::Built => self
+                .kernels
+                .get_or_find(&digest, || Ok(self.find(&source, shared_bytes)?.map(&mut keep)))?,
+            Reach::Compiled => Some(
+                self.kernels
+                    .get_or_build(&digest, || self.obtain(&source, shared_bytes).map(&mut keep))?,
+            ),
+        };
+        let Some(loaded) = loaded else { return Ok(None) };
+        let obtain = match origin {
+            Origin::Memory => start.elapsed(),
+            _ => loaded.obtained_in,
+        };
+        self.counters.kernel(origin);
+        let (key, resources) = (loaded.key, loaded.image.resources);
+        debug!("{origin} {} {key:?} in {obtain:?}", source.stem);
+        let report =
+            BuildReport { key, stem: source.stem.clone(), origin, render, obtain, resources };
+        self.assemble(graph, config, kernel, source, &loaded, report).map(Some)
+    }
+
+    /// The kernel expected to run best: of the chosen setting, or of a smaller one where the
+    /// assembler had to spill registers. The heuristic estimates them, the assembler knows.
+    pub(super) fn best(
+        &self,
+        graph: &OperationGraph,
+        chosen: &EngineConfig,
+        reach: Reach,
+    ) -> Result<Option<PlannedKernel>> {
+        let target = self.device.target();
+        let engine = engine::engine_named(&chosen.engine)?;
+        let mut planned = self.planned(graph, chosen, reach)?;
+        while let Some(kernel) = planned.as_ref().filter(|kernel| kernel.spill_bytes() > 0)
+            && let Some(smaller) = engine.smaller(graph.canonical(), target, &kernel.config)
+        {
+            planned = self.planned(graph, &smaller, reach)?;
+        }
+        Ok(planned)
+    }
+
+    /// As [`Tiers::best`], compiled now if it must be.
+    pub(super) fn compiled_best(
+        &self,
+        graph: &OperationGraph,
+        chosen: &EngineConfig,
+    ) -> Result<PlannedKernel> {
+        let best = self.best(graph, chosen, Reach::Compiled)?;
+        Ok(best.expect("nothing is out of the compiler's reach"))
+    }
+
+    /// A plan that runs this kernel.
+    pub(super) fn plan_of(
+        &self,
+        graph: &OperationGraph,
+        first: PlannedKernel,
+        upgrade: Option<Upgrade>,
+    ) -> ExecutionPlan {
+        let (device, owner) = (self.device.clone(), self.device.owner());
+        let inner = PlanInner { graph: graph.clone(), device, owner, first, upgrade };
+        ExecutionPlan { inner: Arc::new(inner) }
+    }
+
+    fn record(&self, graph: &OperationGraph, config: Option<&EngineConfig>) {
+        if let Some(recorder) = &self.recorder {
+            recorder.note(graph, config);
+        }
+    }
+
+    /// Dumps the plan's kernel where dumps are wanted.
+    pub(super) fn dump(&self, plan: &ExecutionPlan) {
+        if let Some((folder, filter)) = &self.dump
+            && plan.report().stem.contains(filter.as_str())
+            && let Err(error) = plan.dump(folder)
+        {
+            // A dump is for people: it never fails a call.
+            warn!("{error}");
+        }
+    }
 
     fn lower(&self, graph: &OperationGraph, config: &EngineConfig) -> Result<KernelPlan> {
-        let target = self.inner.device.target();
+        let target = self.device.target();
         engine::engine_named(&config.engine)?.lower(graph.canonical(), target, config)
     }
 
@@ -226,7 +376,7 @@ impl Kiln {
         source: KernelSource,
         loaded: &Loaded,
         report: BuildReport,
-    ) -> Result<ExecutionPlan> {
+    ) -> Result<PlannedKernel> {
         let KernelPlan { spec, launch } = kernel;
         let canonical = graph.canonical();
         let whole = |tensor: &TensorDesc| {
@@ -263,26 +413,22 @@ impl Kiln {
             .filter(|at| !canonical.tensors[*at].is_virtual && !passed.contains(at));
         let bindings =
             passed.iter().copied().chain(untouched).map(binding).collect::<Result<Vec<_>>>()?;
-        Ok(ExecutionPlan {
-            inner: Arc::new(PlanInner {
-                graph: graph.clone(),
-                device: self.inner.device.clone(),
-                owner: self.inner.device.owner(),
-                config: config.clone(),
-                report,
-                kernel: loaded.kernel.clone(),
-                launch: Launch {
-                    grid: self.grid(&launch, loaded.image.resources),
-                    threads: launch.threads,
-                    shared_bytes: launch.shared_bytes,
-                    cooperative: launch.cooperative,
-                },
-                spec,
-                source,
-                image: loaded.image.clone(),
-                bindings,
-                parameters: passed.len(),
-            }),
+        Ok(PlannedKernel {
+            config: config.clone(),
+            report,
+            kernel: loaded.kernel.clone(),
+            launch: Launch {
+                grid: self.grid(&launch, loaded.image.resources),
+                threads: launch.threads,
+                shared_bytes: launch.shared_bytes,
+                cooperative: launch.cooperative,
+            },
+            spec,
+            source,
+            image: loaded.image.clone(),
+            bindings,
+            parameters: passed.len(),
+            numbers: launch.numbers.iter().map(|number| *number as u64).collect(),
         })
     }
 
@@ -292,7 +438,7 @@ impl Kiln {
             Grid::Fixed(blocks) => return blocks,
             Grid::Resident { blocks_max, multiple_of } => (blocks_max, multiple_of),
         };
-        let target = self.inner.device.target();
+        let target = self.device.target();
         let registers = resources.registers.max(16).next_multiple_of(8) * launch.threads;
         let shared = resources.shared_bytes + launch.shared_bytes;
         let by_threads = target.threads_sm_max / launch.threads;

@@ -4,6 +4,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tracing::trace_span;
+
 use crate::codegen::KernelSource;
 use crate::compile::Image;
 use crate::device::{Device, Launch, Launchable, Stream};
@@ -12,6 +14,7 @@ use crate::engine::{EngineConfig, KernelSpec};
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
 use crate::plan::report::BuildReport;
+use crate::plan::upgrade::Upgrade;
 use crate::plan::variant_pack::{Slot, VariantPack};
 
 /// A graph ready to run on one device; clones share it, any thread may execute it.
@@ -25,6 +28,14 @@ pub(super) struct PlanInner {
     pub(super) device: Device,
     /// The device's identity, as buffers know it.
     pub(super) owner: usize,
+    /// What the plan was made with.
+    pub(super) first: PlannedKernel,
+    /// What it is to be replaced by, where that was not built yet.
+    pub(super) upgrade: Option<Upgrade>,
+}
+
+/// A kernel on the device with the way to launch it for one graph.
+pub(super) struct PlannedKernel {
     pub(super) config: EngineConfig,
     pub(super) spec: KernelSpec,
     pub(super) source: KernelSource,
@@ -37,6 +48,8 @@ pub(super) struct PlanInner {
     pub(super) bindings: Vec<Binding>,
     /// How many of the bindings are parameters.
     pub(super) parameters: usize,
+    /// Parameters behind those.
+    pub(super) numbers: Vec<u64>,
 }
 
 /// What a tensor of the variant pack must be like.
@@ -69,18 +82,34 @@ impl ExecutionPlan {
     /// stream belongs to another device; `Driver` when the launch fails. Nothing was launched then.
     pub fn execute(&self, stream: &Stream, pack: &VariantPack) -> Result<()> {
         let plan = &*self.inner;
+        let _span = trace_span!(
+            "execute",
+            family = self.config().engine,
+            target = %plan.device.target().arch,
+            key = %self.report().key
+        )
+        .entered();
         if !stream.belongs_to(&plan.device) {
             return Err(Error::bad_param("the stream belongs to another device than the plan"));
         }
-        if pack.entries.len() != plan.bindings.len() {
-            return Err(plan.surplus_or_missing(pack));
+        let kernel = match &plan.upgrade {
+            None => &plan.first,
+            Some(upgrade) => upgrade.pick(&self.inner, stream),
+        };
+        if pack.entries.len() != kernel.bindings.len() {
+            return Err(plan.surplus_or_missing(kernel, pack));
         }
         // Stack space in steps, so that the common kernel does not pay for clearing 4 KiB.
-        match plan.parameters {
-            0..=16 => plan.launch_with::<16>(stream, pack),
-            17..=64 => plan.launch_with::<64>(stream, pack),
-            _ => plan.launch_with::<512>(stream, pack),
+        match kernel.parameters + kernel.numbers.len() {
+            0..=16 => plan.launch::<16>(kernel, stream, pack),
+            17..=64 => plan.launch::<64>(kernel, stream, pack),
+            _ => plan.launch::<512>(kernel, stream, pack),
         }
+    }
+
+    /// The kernel that runs now, outside of captures.
+    pub(super) fn kernel(&self) -> &PlannedKernel {
+        self.inner.upgrade.as_ref().and_then(Upgrade::special).unwrap_or(&self.inner.first)
     }
 
     /// Bytes of workspace [`ExecutionPlan::execute`] needs in the pack.
@@ -90,7 +119,7 @@ impl ExecutionPlan {
 
     /// Uids of the tensors a pack must hold, in the order that is looked up fastest.
     pub fn tensors(&self) -> impl Iterator<Item = i64> + '_ {
-        self.inner.bindings.iter().map(|binding| binding.uid)
+        self.kernel().bindings.iter().map(|binding| binding.uid)
     }
 
     /// The graph it computes.
@@ -100,55 +129,69 @@ impl ExecutionPlan {
 
     /// The engine and knobs it runs with.
     pub fn config(&self) -> &EngineConfig {
-        &self.inner.config
+        &self.kernel().config
     }
 
     /// What its kernel was generated from.
     pub fn spec(&self) -> &KernelSpec {
-        &self.inner.spec
+        &self.kernel().spec
     }
 
     /// The source of its kernel.
     pub fn source(&self) -> &KernelSource {
-        &self.inner.source
+        &self.kernel().source
     }
 
     /// The compiled kernel.
     pub fn image(&self) -> &Image {
-        &self.inner.image
+        &self.kernel().image
     }
 
     /// The names of the tensors its kernel takes, in the order of the parameters.
     pub fn arguments(&self) -> Vec<&str> {
-        let parameters = &self.inner.bindings[..self.inner.parameters];
+        let kernel = self.kernel();
+        let parameters = &kernel.bindings[..kernel.parameters];
         parameters.iter().map(|binding| self.inner.name(binding.uid)).collect()
     }
 
     /// How it came to be.
     pub fn report(&self) -> &BuildReport {
-        &self.inner.report
+        &self.kernel().report
     }
 
-    pub(super) fn spill_bytes(&self) -> u32 {
-        self.inner.report.resources.spill_bytes
+    /// What its kernel takes behind those: numbers fixed by the plan, 8 bytes each.
+    pub fn numbers(&self) -> &[u64] {
+        &self.kernel().numbers
     }
 
     /// The shape of its launch.
     pub fn launch(&self) -> Launch {
-        self.inner.launch
+        self.kernel().launch
     }
 }
 
 impl fmt::Debug for ExecutionPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ExecutionPlan({} on {})", self.inner.config, self.inner.device.target())
+        write!(f, "ExecutionPlan({} on {})", self.config(), self.inner.device.target())
+    }
+}
+
+impl PlannedKernel {
+    pub(super) fn spill_bytes(&self) -> u32 {
+        self.report.resources.spill_bytes
     }
 }
 
 impl PlanInner {
-    fn launch_with<const N: usize>(&self, stream: &Stream, pack: &VariantPack) -> Result<()> {
+    fn launch<const N: usize>(
+        &self,
+        kernel: &PlannedKernel,
+        stream: &Stream,
+        pack: &VariantPack,
+    ) -> Result<()> {
         let mut arguments = [0u64; N];
-        for (index, binding) in self.bindings.iter().enumerate() {
+        let parameters = kernel.parameters;
+        for (index, binding) in kernel.bindings.iter().enumerate() {
             let argument = match (pack.find(binding.uid, index), binding.by_value) {
                 (Some(Slot::Memory { address, bytes, owner }), None) => {
                     let unfit = (address & binding.misalignment_mask) != 0;
@@ -159,27 +202,35 @@ impl PlanInner {
                         return Err(self.foreign_buffer(binding));
                     }
                     if binding.written {
-                        self.check_overlap(index, *address, pack)?;
+                        self.check_overlap(kernel, index, *address, pack)?;
                     }
                     *address
                 }
                 (Some(Slot::Value(value)), Some(dtype)) => dtype.round(*value).to_bits(),
-                _ => return Err(self.surplus_or_missing(pack)),
+                _ => return Err(self.surplus_or_missing(kernel, pack)),
             };
-            if index < self.parameters {
+            if index < parameters {
                 arguments[index] = argument;
             }
         }
-        if self.launch.grid == 0 {
+        if kernel.launch.grid == 0 {
             return Ok(());
         }
-        self.kernel.launch(&self.launch, &arguments[..self.parameters], stream.handle())
+        let end = parameters + kernel.numbers.len();
+        arguments[parameters..end].copy_from_slice(&kernel.numbers);
+        kernel.kernel.launch(&kernel.launch, &arguments[..end], stream.handle())
     }
 
     /// Checks a written tensor against every other one.
-    fn check_overlap(&self, at: usize, address: u64, pack: &VariantPack) -> Result<()> {
-        let binding = &self.bindings[at];
-        for (index, other) in self.bindings.iter().enumerate() {
+    fn check_overlap(
+        &self,
+        kernel: &PlannedKernel,
+        at: usize,
+        address: u64,
+        pack: &VariantPack,
+    ) -> Result<()> {
+        let binding = &kernel.bindings[at];
+        for (index, other) in kernel.bindings.iter().enumerate() {
             let Some(Slot::Memory { address: start, .. }) = pack.find(other.uid, index) else {
                 continue;
             };
@@ -228,7 +279,7 @@ impl PlanInner {
 
     /// Says what is wrong with the set of uids in a pack.
     #[cold]
-    fn surplus_or_missing(&self, pack: &VariantPack) -> Error {
+    fn surplus_or_missing(&self, kernel: &PlannedKernel, pack: &VariantPack) -> Error {
         for (uid, slot) in &pack.entries {
             let tensor = match self.graph.tensor(*uid) {
                 Ok(tensor) => tensor,
@@ -251,7 +302,7 @@ impl PlanInner {
             }
         }
         let present = |uid: i64| pack.entries.iter().any(|(known, _)| *known == uid);
-        match self.bindings.iter().find(|binding| !present(binding.uid)) {
+        match kernel.bindings.iter().find(|binding| !present(binding.uid)) {
             Some(Binding { uid, .. }) => Error::bad_param(format!(
                 "variant pack: tensor `{}` (uid {uid}) is missing",
                 self.name(*uid)

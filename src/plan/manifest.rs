@@ -5,6 +5,8 @@
 //!
 //! [[problem]]
 //! file = "chain.json"                # relative to the manifest; or `inline`, the JSON itself
+//! targets = ["h200"]                 # only for these of the targets; default: for all
+//! config = "pointwise{...}"          # this engine and these knobs; default: the heuristic's
 //! [problem.vary]                     # every combination is one problem
 //! rows = [1, 8, 64]
 //! dtype = ["bf16", "f16"]
@@ -19,6 +21,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::engine::EngineConfig;
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
 use crate::target::Target;
@@ -51,6 +54,12 @@ pub struct ManifestProblem {
     /// The problem document itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inline: Option<String>,
+    /// Names of the targets it is for; empty: all that are asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<String>,
+    /// Engine and knobs; none: the heuristic's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<String>,
     /// Values per parameter; every combination is one problem.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub vary: BTreeMap<String, Vec<toml::Value>>,
@@ -63,6 +72,26 @@ pub struct Instance {
     pub name: String,
     /// What is asked.
     pub graph: OperationGraph,
+    /// Names of the targets it is for; empty: all that are asked for.
+    pub targets: Vec<String>,
+    /// Engine and knobs; none: the heuristic's.
+    pub config: Option<EngineConfig>,
+}
+
+impl Instance {
+    /// Whether it is meant for a target.
+    ///
+    /// # Errors
+    /// `BadParam` when one of its targets is not known.
+    pub fn is_for(&self, target: &Target) -> Result<bool> {
+        let own = self.own_targets()?;
+        Ok(own.is_empty() || own.contains(target))
+    }
+
+    pub(super) fn own_targets(&self) -> Result<Vec<Target>> {
+        let targets = self.targets.iter().map(|name| Manifest::target(name));
+        targets.collect::<Result<_>>().map_err(|error| error.context(&self.name))
+    }
 }
 
 impl Manifest {
@@ -89,6 +118,11 @@ impl Manifest {
         Ok(Manifest { folder: folder.to_owned(), ..manifest })
     }
 
+    /// A manifest of these problems, their files relative to the working folder.
+    pub fn of(problems: Vec<ManifestProblem>) -> Manifest {
+        Manifest { problems, ..Manifest::default() }
+    }
+
     /// The manifest's text.
     pub fn to_toml(&self) -> String {
         toml::to_string_pretty(self).expect("plain data is TOML")
@@ -110,6 +144,11 @@ impl Manifest {
         }
     }
 
+    /// The name of a target of the table.
+    pub fn name_of(target: &Target) -> Option<&'static str> {
+        Target::names().find(|key| Target::named(key).is_ok_and(|known| known == *target))
+    }
+
     /// Every problem with every combination of its parameters.
     ///
     /// # Errors
@@ -129,7 +168,9 @@ impl Manifest {
                 let failed = |error: Error| error.context(&name);
                 let filled = fill(&document, &values).map_err(failed)?;
                 let graph = OperationGraph::from_json(&filled.to_string()).map_err(failed)?;
-                instances.push(Instance { name, graph });
+                let config = problem.config.as_ref().map(|text| text.parse());
+                let config = config.transpose().map_err(failed)?;
+                instances.push(Instance { name, graph, targets: problem.targets.clone(), config });
                 if instances.len() > PROBLEMS_MAX {
                     let text = format!("the manifest has more than {PROBLEMS_MAX} problems");
                     return Err(Error::bad_param(text));
@@ -272,6 +313,15 @@ dtype = ["bf16", "f16"]
         assert_eq!(
             check("[[problem]]\ninline = '{\"graph\": \"${n}\"}'"),
             "problem 1: placeholder `${n}` has no values under `vary`"
+        );
+        assert_eq!(
+            check(
+                "[[problem]]\nconfig = 'fast'\ninline = '''{\"graph\": {\"tensors\": [
+                {\"name\": \"x\", \"dtype\": \"f32\", \"dims\": [1]},
+                {\"name\": \"y\", \"dtype\": \"f32\", \"dims\": [1]}], \"operations\": [
+                {\"pointwise\": \"neg\", \"inputs\": [\"x\"], \"output\": \"y\"}]}}'''"
+            ),
+            "problem 1: malformed engine configuration `fast`: expected like pointwise{items=2}"
         );
         assert!(
             check("[[problems]]\n").starts_with("malformed manifest: TOML parse error at line 1")

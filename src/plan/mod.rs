@@ -2,25 +2,37 @@
 //!
 //! [`Kiln::open`] fixes device, caches and templates. [`Kiln::plan`] takes a graph through engine,
 //! codegen, cache and compiler to an [`ExecutionPlan`]; [`ExecutionPlan::execute`] only launches.
+//!
+//! A program need not wait for the compiler: [`Config::record`] writes a [`Manifest`] of what it
+//! asks for, [`Kiln::warm`] and [`Kiln::build_pack`] compile that ahead, and [`Config::background`]
+//! serves what is new with a more general kernel until its own is compiled.
 
+mod background;
 mod build;
 mod config;
 mod dump;
 mod execute;
 mod manifest;
+mod metrics;
+mod record;
 mod report;
 mod shipment;
+mod span;
 mod tiers;
 mod trial;
+mod upgrade;
 mod variant_pack;
 mod warm;
 
+pub use background::Background;
 pub use build::Kiln;
 pub use config::Config;
 pub use execute::ExecutionPlan;
 pub use manifest::{Instance, Manifest, ManifestProblem};
+pub use metrics::{BackgroundMetrics, Metrics};
 pub use report::{BuildReport, Origin};
 pub use shipment::{CatalogLine, Coverage, Verified, catalog, merge_packs};
 pub use trial::{Trial, Values, random_values};
+pub use upgrade::Tier;
 pub use variant_pack::VariantPack;
 pub use warm::{WarmProgress, WarmSummary, Warmed};

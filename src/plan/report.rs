@@ -15,8 +15,23 @@ pub enum Origin {
     Pack,
     /// The disk cache.
     Disk,
+    /// The remote store.
+    Remote,
     /// NVRTC compiled it.
     Compiled,
+}
+
+impl Origin {
+    /// Its name in spans and metrics: `memory`, `pack`, `disk` or `compiled`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Origin::Memory => "memory",
+            Origin::Pack => "pack",
+            Origin::Disk => "disk",
+            Origin::Remote => "remote",
+            Origin::Compiled => "compiled",
+        }
+    }
 }
 
 impl fmt::Display for Origin {
@@ -25,6 +40,7 @@ impl fmt::Display for Origin {
             Origin::Memory => "memory hit",
             Origin::Pack => "pack hit",
             Origin::Disk => "disk hit",
+            Origin::Remote => "remote hit",
             Origin::Compiled => "compiled",
         })
     }

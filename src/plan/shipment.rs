@@ -1,7 +1,7 @@
 //! Packs for a deployment: built from a manifest, proven to cover it, checked by running them.
 
 use std::collections::HashSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -114,9 +114,7 @@ impl Kiln {
 
     /// A simulated device of a target: with a pack alone, or with this Kiln's cache.
     fn canary_device(&self, target: &Target, pack: Option<&Pack>) -> Result<Kiln> {
-        let key =
-            Target::names().find(|key| Target::named(key).is_ok_and(|known| known == *target));
-        let key = key.ok_or_else(|| {
+        let key = Manifest::name_of(target).ok_or_else(|| {
             Error::bad_param(format!("target `{}` is not in the table of GPUs", target.name))
         })?;
         Kiln::open(Config {
@@ -128,6 +126,8 @@ impl Kiln {
             // Verification is asked for this pack; whom to trust is asked elsewhere.
             trust_roots: Some(Vec::new()),
             nvrtc: self.nvrtc().ok().map(|located| located.path),
+            // Canaries are no part of what a program asks for.
+            record: Some(PathBuf::new()),
             ..Config::default()
         })
     }
@@ -176,8 +176,15 @@ impl Kiln {
     /// `BadParam` for a bad manifest, `NotSupported` for a problem no engine runs.
     pub fn covers(&self, packs: &[Pack], manifest: &Manifest, target: &Target) -> Result<Coverage> {
         let mut coverage = Coverage::default();
-        for Instance { name, graph } in manifest.instances()? {
-            let mut config = engine::choose(graph.canonical(), target)?;
+        for instance in manifest.instances()? {
+            if !instance.is_for(target)? {
+                continue;
+            }
+            let Instance { name, graph, config: wanted, .. } = instance;
+            let mut config = match &wanted {
+                Some(config) => config.clone(),
+                None => engine::choose(graph.canonical(), target)?,
+            };
             let engine = engine::engine_named(&config.engine)?;
             let missing = loop {
                 let source = self.source_for(&graph, target, &config)?;
@@ -191,7 +198,8 @@ impl Kiln {
                     break Some(Key::of(&Request::new(&source, &toolchain)));
                 };
                 let smaller = engine.smaller(graph.canonical(), target, &config);
-                match smaller.filter(|_| entry.image.resources.spill_bytes > 0) {
+                let spills = wanted.is_none() && entry.image.resources.spill_bytes > 0;
+                match smaller.filter(|_| spills) {
                     Some(smaller) => config = smaller,
                     None => break None,
                 }

@@ -1,20 +1,24 @@
-//! Where kernels come from: memory, packs, the disk cache, and at last the compiler.
+//! Where kernels come from: memory, packs, the disk cache, a remote store, at last the compiler.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
-use tracing::{info, warn};
+use tracing::field::Empty;
+use tracing::{debug_span, info, warn};
 
-use crate::cache::{DiskCache, Flight, Key, Pack, Request, explain};
+use crate::cache::{DiskCache, Entry, Flight, Key, Pack, RemoteCache, Request, explain};
 use crate::codegen::{KernelSource, Templates};
 use crate::compile::{Compiler, Image, Located, Search, Toolchain, locate};
 use crate::device::{Device, Launchable};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::GraphDigest;
 use crate::plan::execute::ExecutionPlan;
+use crate::plan::metrics::Counters;
+use crate::plan::record::Recorder;
 use crate::plan::report::Origin;
+use crate::plan::span::Timed;
 
 /// A device with its templates, caches and compiler.
 pub(super) struct Tiers {
@@ -23,6 +27,8 @@ pub(super) struct Tiers {
     pub(super) search: Search,
     /// Searched in this order, before the disk cache.
     pub(super) packs: Vec<Pack>,
+    /// Where problems are recorded as they are planned.
+    pub(super) recorder: Option<Recorder>,
     /// Where kernels are dumped as they are planned, and which: those whose stem holds the text.
     pub(super) dump: Option<(PathBuf, String)>,
     /// Never compile.
@@ -33,9 +39,11 @@ pub(super) struct Tiers {
     /// Held while NVRTC is located or loaded, so that it happens once.
     pub(super) loading: Mutex<()>,
     pub(super) disk: Option<DiskCache>,
+    pub(super) remote: Option<RemoteCache>,
     /// By the digest of their source.
     pub(super) kernels: Flight<[u8; 32], Arc<Loaded>>,
     pub(super) plans: DashMap<GraphDigest, ExecutionPlan>,
+    pub(super) counters: Counters,
 }
 
 /// A kernel on the device.
@@ -52,20 +60,16 @@ impl Tiers {
     /// A kernel from the first tier that has it: packs, disk, compiler.
     pub(super) fn obtain(&self, source: &KernelSource, shared_bytes: u32) -> Result<Loaded> {
         let start = Instant::now();
-        if let Some(found) = self.packed(source, shared_bytes, start) {
+        if let Some(found) = self.find(source, shared_bytes)? {
             return Ok(found);
         }
-        let request = match (self.toolchain(), self.packs.first()) {
-            (Ok(toolchain), _) => Request::new(source, &toolchain),
-            // Without any toolchain, what is missing is missing from the packs.
-            (Err(_), Some(pack)) if self.no_jit => Request::new(source, pack.toolchain()),
-            (Err(error), _) => return Err(error),
-        };
-        if let Some(found) = self.cached(source, &request, shared_bytes, start)? {
+        if self.remote.is_some()
+            && let Some(found) = self.fetched(source, shared_bytes)?
+        {
             return Ok(found);
         }
         if self.no_jit {
-            return Err(self.missing(&request));
+            return Err(self.missing(&self.request(source)?));
         }
         // What compiles is asked for itself: the identity above may be that of a library that has
         // been replaced since, or that is not on this machine at all.
@@ -81,14 +85,60 @@ impl Tiers {
             return Ok(found);
         }
         let compiling = Instant::now();
-        let image = compiler.compile(source)?;
+        let image = compiler.compile(source).inspect_err(|_| {
+            self.counters.compile_failures.add(1);
+        })?;
+        let compiled_in = compiling.elapsed();
+        self.counters.compile_ns.add_ns(compiled_in);
         if let Some(disk) = &self.disk {
             disk.keep(key);
-            disk.put(&request, &image, compiling.elapsed());
         }
-        let kernel = self.device.load(&image, &source.entry, shared_bytes)?;
+        self.store(&request, &image, compiled_in);
+        let kernel = self.load(key, &image, source, shared_bytes)?;
         let (image, origin) = (Arc::new(image), Origin::Compiled);
         Ok(Loaded { key, kernel, image, origin, obtained_in: start.elapsed() })
+    }
+
+    /// A kernel from packs or disk; `None` when it would have to be compiled.
+    pub(super) fn find(&self, source: &KernelSource, shared_bytes: u32) -> Result<Option<Loaded>> {
+        let start = Instant::now();
+        let fields =
+            debug_span!("find", key = Empty, target = %source.arch, tier = Empty, ns = Empty);
+        let span = Timed::new(fields);
+        let found = match self.packed(source, shared_bytes, start) {
+            Some(found) => Some(found),
+            None => self.cached(source, &self.request(source)?, shared_bytes, start)?,
+        };
+        span.tier(found.as_ref().map_or("none", |found| found.origin.name()));
+        if let Some(found) = &found {
+            span.key(found.key);
+        }
+        Ok(found)
+    }
+
+    /// Loads an image on the device.
+    fn load(
+        &self,
+        key: Key,
+        image: &Image,
+        source: &KernelSource,
+        shared_bytes: u32,
+    ) -> Result<Arc<dyn Launchable>> {
+        let start = Instant::now();
+        let fields = debug_span!("load", key = %key, target = %source.arch, ns = Empty);
+        let _span = Timed::new(fields);
+        let kernel = self.device.load(image, &source.entry, shared_bytes)?;
+        self.counters.load_ns.add_ns(start.elapsed());
+        Ok(kernel)
+    }
+
+    fn request(&self, source: &KernelSource) -> Result<Request> {
+        match (self.toolchain(), self.packs.first()) {
+            (Ok(toolchain), _) => Ok(Request::new(source, &toolchain)),
+            // Without any toolchain, what is missing is missing from the packs.
+            (Err(_), Some(pack)) if self.no_jit => Ok(Request::new(source, pack.toolchain())),
+            (Err(error), _) => Err(error),
+        }
     }
 
     fn packed(&self, source: &KernelSource, shared_bytes: u32, start: Instant) -> Option<Loaded> {
@@ -96,7 +146,7 @@ impl Tiers {
             let key = Key::of(&Request::new(source, pack.toolchain()));
             let loaded = pack.get(key).and_then(|entry| match entry {
                 Some(entry) => {
-                    let kernel = self.device.load(&entry.image, &source.entry, shared_bytes)?;
+                    let kernel = self.load(key, &entry.image, source, shared_bytes)?;
                     Ok(Some((kernel, Arc::new(entry.image))))
                 }
                 None => Ok(None),
@@ -120,22 +170,76 @@ impl Tiers {
         shared_bytes: u32,
         start: Instant,
     ) -> Result<Option<Loaded>> {
-        let Some(disk) = &self.disk else { return Ok(None) };
         let key = Key::of(request);
-        let Some(image) = disk.get(key) else { return Ok(None) };
-        match self.device.load(&image, &source.entry, shared_bytes) {
+        let Some(image) = self.disk.as_ref().and_then(|disk| disk.get(key)) else {
+            return Ok(None);
+        };
+        self.accept(source, key, image, Origin::Disk, shared_bytes, start)
+    }
+
+    /// A kernel from the remote store.
+    fn fetched(&self, source: &KernelSource, shared_bytes: u32) -> Result<Option<Loaded>> {
+        let start = Instant::now();
+        let fields =
+            debug_span!("find", key = Empty, target = %source.arch, tier = Empty, ns = Empty);
+        let span = Timed::new(fields);
+        let key = Key::of(&self.request(source)?);
+        span.key(key);
+        let Some(image) = self.fetch(key) else {
+            span.tier("none");
+            return Ok(None);
+        };
+        span.tier(Origin::Remote.name());
+        self.accept(source, key, image, Origin::Remote, shared_bytes, start)
+    }
+
+    /// Loads an image that was kept; one that the device rejects is thrown away.
+    fn accept(
+        &self,
+        source: &KernelSource,
+        key: Key,
+        image: Image,
+        origin: Origin,
+        shared_bytes: u32,
+        start: Instant,
+    ) -> Result<Option<Loaded>> {
+        match self.load(key, &image, source, shared_bytes) {
             Ok(kernel) => {
-                disk.keep(key);
-                let (image, origin) = (Arc::new(image), Origin::Disk);
-                let obtained_in = start.elapsed();
-                Ok(Some(Loaded { key, kernel, image, origin, obtained_in }))
+                if let Some(disk) = &self.disk {
+                    disk.keep(key);
+                }
+                let image = Arc::new(image);
+                Ok(Some(Loaded { key, kernel, image, origin, obtained_in: start.elapsed() }))
             }
             // The image is at fault: it is rebuilt. Any other failure is the device's.
             Err(error) if error.kind() == ErrorKind::Compile => {
-                disk.reject(key, "device", &error.to_string());
+                match &self.disk {
+                    Some(disk) => disk.reject(key, "device", &error.to_string()),
+                    None => warn!("rejected entry {key}: {error}; it is rebuilt"),
+                }
                 Ok(None)
             }
             Err(error) => Err(error),
+        }
+    }
+
+    /// The image of a key from the remote store; the disk cache keeps it.
+    pub(super) fn fetch(&self, key: Key) -> Option<Image> {
+        let (entry, bytes) = self.remote.as_ref()?.get(key)?;
+        if let Some(disk) = &self.disk {
+            disk.put(key, &bytes);
+        }
+        Some(entry.image)
+    }
+
+    /// Keeps what was compiled, on disk and in the remote store.
+    pub(super) fn store(&self, request: &Request, image: &Image, compile: Duration) {
+        let (key, bytes) = (Key::of(request), Entry::encode(request, image, compile));
+        if let Some(disk) = &self.disk {
+            disk.put(key, &bytes);
+        }
+        if let Some(remote) = &self.remote {
+            remote.put(key, bytes);
         }
     }
 

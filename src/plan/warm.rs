@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tracing::field::Empty;
+use tracing::info_span;
+
 use crate::cache::{Key, Request};
 use crate::codegen::KernelSource;
 use crate::compile::{Image, compile_all};
@@ -12,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::plan::build::Kiln;
 use crate::plan::manifest::{Instance, Manifest};
 use crate::plan::report::Origin;
+use crate::plan::span::Timed;
 use crate::target::Target;
 
 /// How far a warm-up is.
@@ -59,7 +63,11 @@ impl WarmSummary {
     pub fn kernels(&self) -> BTreeMap<&'static str, usize> {
         let mut counts = BTreeMap::new();
         for warmed in self.warmed.iter().filter(|warmed| warmed.origin != Origin::Memory) {
-            let name = if warmed.origin == Origin::Disk { "found" } else { "compiled" };
+            let name = match warmed.origin {
+                Origin::Disk => "found",
+                Origin::Remote => "fetched",
+                _ => "compiled",
+            };
             *counts.entry(name).or_default() += 1;
         }
         counts
@@ -96,21 +104,17 @@ impl Kiln {
         mut progress: impl FnMut(WarmProgress<'_>),
     ) -> Result<WarmSummary> {
         let start = Instant::now();
-        let targets = match (targets, manifest.targets.as_slice()) {
-            ([], []) => vec![self.device().target().clone()],
-            ([], names) => {
-                names.iter().map(|name| Manifest::target(name)).collect::<Result<_>>()?
-            }
-            (given, _) => given.to_vec(),
-        };
+        let _span = Timed::new(info_span!("warm", ns = Empty));
         let mut summary =
             WarmSummary { warmed: Vec::new(), failed: Vec::new(), elapsed: Duration::ZERO };
         let mut jobs = Vec::new();
         for instance in manifest.instances()? {
-            for target in &targets {
-                let chosen = engine::choose(instance.graph.canonical(), target)
-                    .and_then(|config| self.job(&instance, target, config));
-                match chosen {
+            for target in &self.targets_of(&instance, manifest, targets)? {
+                let chosen = match &instance.config {
+                    Some(config) => Ok(config.clone()),
+                    None => engine::choose(instance.graph.canonical(), target),
+                };
+                match chosen.and_then(|config| self.job(&instance, target, config)) {
                     Ok(job) => jobs.push(job),
                     Err(error) => {
                         summary
@@ -129,15 +133,38 @@ impl Kiln {
                 progress(WarmProgress { done, total, stem });
             };
             let origins = self.find_or_compile(&jobs, &mut images, &mut step)?;
-            jobs = self.settle(jobs, &images, origins, &mut summary)?;
+            jobs = self.gather(jobs, &images, origins, &mut summary)?;
         }
         for warmed in &summary.warmed {
             if warmed.target == *self.device().target() && warmed.image.resources.spill_bytes == 0 {
-                self.plan(&warmed.instance.graph)?;
+                let Instance { graph, config, .. } = &warmed.instance;
+                match config {
+                    Some(config) => self.plan_with(graph, config)?,
+                    None => self.plan(graph)?,
+                };
             }
         }
         summary.elapsed = start.elapsed();
         Ok(summary)
+    }
+
+    /// The targets of a problem: those given, else its own, else the manifest's or the device's.
+    fn targets_of(
+        &self,
+        instance: &Instance,
+        manifest: &Manifest,
+        given: &[Target],
+    ) -> Result<Vec<Target>> {
+        let own = instance.own_targets()?;
+        Ok(match (given, own.as_slice(), manifest.targets.as_slice()) {
+            ([], [], []) => vec![self.device().target().clone()],
+            ([], [], names) => {
+                names.iter().map(|name| Manifest::target(name)).collect::<Result<_>>()?
+            }
+            ([], _, _) => own,
+            (given, [], _) => given.to_vec(),
+            (given, own, _) => given.iter().filter(|it| own.contains(it)).cloned().collect(),
+        })
     }
 
     fn job(&self, instance: &Instance, target: &Target, config: EngineConfig) -> Result<Job> {
@@ -160,9 +187,11 @@ impl Kiln {
             if images.contains_key(&job.key) || missing.iter().any(|other| other.key == job.key) {
                 continue;
             }
-            match self.disk_cache().and_then(|disk| disk.get(job.key)) {
-                Some(image) => {
-                    origins.insert(job.key, Origin::Disk);
+            let kept = self.disk_cache().and_then(|disk| disk.get(job.key));
+            let kept = kept.map(|image| (image, Origin::Disk));
+            match kept.or_else(|| Some((self.inner.fetch(job.key)?, Origin::Remote))) {
+                Some((image, origin)) => {
+                    origins.insert(job.key, origin);
                     images.insert(job.key, Ok(Arc::new(image)));
                     step(&job.source.stem);
                 }
@@ -183,9 +212,14 @@ impl Kiln {
             // Threads finish in any order: the time since the last one is this one's share.
             let share = last.elapsed();
             last = Instant::now();
-            if let (Some(disk), Ok(image)) = (self.disk_cache(), result) {
-                disk.put(&job.request, image, share);
+            match result {
+                Ok(image) => {
+                    self.counters().kernel(Origin::Compiled);
+                    self.inner.store(&job.request, image, share);
+                }
+                Err(_) => self.counters().compile_failures.add(1),
             }
+            self.counters().compile_ns.add_ns(share);
             step(&job.source.stem);
         });
         for (job, result) in missing.into_iter().zip(results) {
@@ -196,7 +230,7 @@ impl Kiln {
     }
 
     /// Moves finished jobs to the summary; returns the follow-ups of those that spill.
-    fn settle(
+    fn gather(
         &self,
         jobs: Vec<Job>,
         images: &Images,
@@ -213,7 +247,7 @@ impl Kiln {
                     continue;
                 }
             };
-            if image.resources.spill_bytes > 0 {
+            if image.resources.spill_bytes > 0 && job.instance.config.is_none() {
                 let engine = engine::engine_named(&job.config.engine)?;
                 let canonical = job.instance.graph.canonical();
                 if let Some(config) = engine.smaller(canonical, &job.target, &job.config) {

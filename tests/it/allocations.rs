@@ -3,9 +3,11 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::time::Duration;
 
 use kiln::device::DeviceChoice;
 use kiln::expr::{Mode, Pointwise};
+use kiln::plan::{Background, Tier};
 use kiln::{Config, DType, ErrorKind, Kiln, OperationGraph, VariantPack};
 
 use crate::harness::{self, Values};
@@ -107,6 +109,48 @@ fn execute_allocates_nothing() {
             assert_eq!(allocations, 0, "{tensors} tensors {order}");
             uids.reverse();
         }
+    }
+}
+
+#[test]
+fn a_plan_that_changes_its_kernel_allocates_nothing() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let open = |queue| {
+        Kiln::open(Config {
+            device: Some(DeviceChoice::Null("sim".to_owned())),
+            cache_dir: Some(folder.path().to_owned()),
+            background: Some(Background { threads: 1, queue }),
+            ..Config::default()
+        })
+        .expect("the null device opens")
+    };
+    let shape = |rows| {
+        let mut graph = OperationGraph::builder();
+        let x = graph.input("x", &[rows, 16], DType::F32);
+        let y = graph.pointwise(Pointwise::new(Mode::Neg), &[x]).expect("valid");
+        graph.output(y, "y", DType::F32);
+        graph.build().expect("valid")
+    };
+    let kiln = open(4);
+    kiln.plan(&shape(1)).expect("supported");
+    assert!(kiln.settle(Duration::from_secs(60)), "the general kernel compiles");
+    for (kiln, settled) in [(open(0), Tier::Deferred), (kiln, Tier::Special)] {
+        let graph = shape(8);
+        let plan = kiln.plan(&graph).expect("supported");
+        let stream = kiln.stream();
+        let buffers: Vec<_> = plan.tensors().map(|uid| (uid, kiln.device().alloc(512))).collect();
+        let mut pack = VariantPack::new();
+        for (uid, buffer) in &buffers {
+            pack = pack.with(*uid, buffer.as_ref().expect("the null device has memory"));
+        }
+        for round in ["at first", "settled"] {
+            let (result, allocations) = allocations_of(|| plan.execute(&stream, &pack));
+            assert!(result.is_ok(), "{settled:?} {round}: {result:?}");
+            assert_eq!(allocations, 0, "{settled:?} {round}");
+            plan.settle(Duration::from_secs(if settled == Tier::Special { 60 } else { 0 }))
+                .expect("it compiles");
+        }
+        assert_eq!(plan.tier(), settled);
     }
 }
 

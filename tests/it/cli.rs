@@ -251,6 +251,13 @@ fn cache_looks_after_its_folder() {
         succeeds(&with(cache, &["cache", "gc", "--budget", "1M"]))
             .starts_with("removed  0 entries")
     );
+    let typo = folder.path().join("typo");
+    let shown = typo.to_str().unwrap();
+    for command in [&["cache", "stats"][..], &["cache", "ls"], &["cache", "clear"]] {
+        let text = format!("kiln: cache folder `{shown}` does not exist");
+        fails(2, &text, &with(shown, command));
+        assert!(!typo.exists(), "looking creates nothing");
+    }
     fails(2, "expected like 500M", &with(cache, &["cache", "gc", "--budget", "much"]));
 }
 

@@ -304,7 +304,7 @@ fn engines_and_knobs() {
     assert!(plan(base.clone()).is_ok());
     refused(
         ErrorKind::BadParam,
-        "unknown engine `conv`: expected one of pointwise",
+        "unknown engine `conv`: expected one of pointwise, pointwise_general",
         plan(EngineConfig::new("conv", &[])),
     );
     refused(

@@ -57,11 +57,20 @@ fn source(graph: &OperationGraph, grid: i64) -> String {
     Templates::embedded().render(&kernel.spec).unwrap().text
 }
 
+fn general(graph: &OperationGraph) -> String {
+    let target = Target::named("h200").unwrap();
+    let engine = engine::engine_named("pointwise_general").unwrap();
+    let config = engine.heuristic(graph.canonical(), &target);
+    let kernel = engine.lower(graph.canonical(), &target, &config).unwrap();
+    Templates::embedded().render(&kernel.spec).unwrap().text
+}
+
 #[test]
 fn golden_sources() {
     assert_golden("sm75_pointwise_bf16_flat.cu", &source(&chain(64, 768), 0));
     assert_golden("sm75_pointwise_bf16_rows.cu", &source(&chain(64, 768), 1));
     assert_golden("sm75_pointwise_f32_strided.cu", &source(&strided(), 0));
+    assert_golden("sm75_pointwise_f32_general.cu", &general(&strided()));
 }
 
 #[test]

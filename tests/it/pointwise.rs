@@ -7,7 +7,7 @@ use crate::harness::{self, Values};
 
 /// How the operands of a case lie in memory.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Layout {
+pub enum Layout {
     Contiguous,
     BroadcastRow,
     BroadcastColumn,
@@ -16,7 +16,7 @@ enum Layout {
     Misaligned,
 }
 
-const LAYOUTS: [Layout; 6] = [
+pub const LAYOUTS: [Layout; 6] = [
     Layout::Contiguous,
     Layout::BroadcastRow,
     Layout::BroadcastColumn,
@@ -34,14 +34,14 @@ fn columns(dtype: DType) -> [i64; 6] {
 }
 
 /// A group of modes that share operands, so that one kernel tests them all.
-struct Group {
-    name: &'static str,
+pub struct Group {
+    pub name: &'static str,
     /// The range of `x`; the other operand is in [-2, 2].
     x: (f64, f64),
     ops: Vec<Pointwise>,
 }
 
-fn groups() -> Vec<Group> {
+pub fn groups() -> Vec<Group> {
     use Mode::*;
     let new = Pointwise::new;
     let all = |modes: &[Mode]| modes.iter().map(|mode| new(*mode)).collect::<Vec<_>>();
@@ -94,7 +94,7 @@ fn place(tensor: TensorDesc, layout: Layout) -> TensorDesc {
     }
 }
 
-fn case(group: &Group, dtype: DType, layout: Layout, columns: i64) -> (OperationGraph, Values) {
+pub fn case(group: &Group, dtype: DType, layout: Layout, columns: i64) -> (OperationGraph, Values) {
     let mut graph = OperationGraph::builder();
     let b_dims = match layout {
         Layout::BroadcastRow => [1, columns],

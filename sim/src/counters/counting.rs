@@ -1,6 +1,9 @@
 //! Collects counts while a launch runs.
 
-use super::{ClassCount, Count, Counters, InstructionClass, LineCount, SharedCount, SourceCount};
+use super::{
+    ClassCount, Count, Counters, InstructionClass, LineCount, Operands, ProductCount, SharedCount,
+    SourceCount,
+};
 use crate::launch::Context;
 use crate::op::{Kind, Program};
 use crate::registers::LANES;
@@ -145,6 +148,7 @@ impl Counting {
         let mut lines: BTreeMap<u32, LineCount> = BTreeMap::new();
         let mut sources: BTreeMap<(String, u32), Count> = BTreeMap::new();
         let mut classes: BTreeMap<InstructionClass, ClassCount> = BTreeMap::new();
+        let mut products: BTreeMap<Operands, ProductCount> = BTreeMap::new();
         let mut total = Count::default();
         for (pc, count) in self.ops.iter().enumerate().filter(|(_, c)| **c != Count::default()) {
             let origin = program.origins[pc];
@@ -164,6 +168,12 @@ impl Counting {
             let of = classes.entry(class).or_insert(none);
             of.warp_instructions += count.warp_instructions;
             of.lane_instructions += count.lane_instructions;
+            if let Some((operands, each)) = origin.traits.product {
+                let none = ProductCount { operands, warp_instructions: 0, multiply_adds: 0 };
+                let of = products.entry(operands).or_insert(none);
+                of.warp_instructions += count.warp_instructions;
+                of.multiply_adds += count.warp_instructions * each;
+            }
             total.add(count);
         }
         let bytes = |table: &HashMap<u64, Sectors>| {
@@ -173,6 +183,7 @@ impl Counting {
         Counters {
             total,
             classes: classes.into_values().collect(),
+            products: products.into_values().collect(),
             lines: lines.into_values().collect(),
             sources: sources
                 .into_iter()

@@ -17,6 +17,10 @@ impl fmt::Display for Counters {
         }
         let (warps, lanes) = (total.warp_instructions, total.lane_instructions);
         writeln!(f, "  {:<16} {warps:>14} {lanes:>16}", "all")?;
+        for of in &self.products {
+            let (warps, each) = (of.warp_instructions, of.multiply_adds);
+            writeln!(f, "matrix products    {warps} of {}, {each} multiply-adds", of.operands)?;
+        }
         let (active, diverged) = (total.active_lanes(), total.diverged);
         writeln!(f, "divergence         {active:.2} lanes active, {diverged} branches diverged")?;
         let global = &total.global;

@@ -8,11 +8,14 @@ mod class;
 mod counting;
 mod display;
 mod machine;
+mod products;
 mod roofline;
 
 pub use class::InstructionClass;
 pub(crate) use counting::Counting;
-pub use machine::{Limit, Machine, Occupancy, Resources};
+pub use machine::{Limit, Machine, Occupancy, Resources, TensorRates};
+pub(crate) use products::product;
+pub use products::{Operands, ProductCount};
 pub use roofline::{Bound, Estimate, Part};
 
 /// Traffic of global memory.
@@ -105,6 +108,8 @@ pub struct Counters {
     pub total: Count,
     /// By class, without those that did not occur.
     pub classes: Vec<ClassCount>,
+    /// Matrix products by their operands, without those that did not occur.
+    pub products: Vec<ProductCount>,
     /// By line of PTX, in its order.
     pub lines: Vec<LineCount>,
     /// By line of CUDA, in the order of files and lines.

@@ -17,8 +17,12 @@ pub enum Part {
     F64,
     /// Half precision.
     Half,
-    /// Special functions and conversions.
+    /// Special functions.
     Special,
+    /// Conversions between types.
+    Conversion,
+    /// Matrix products.
+    Tensor,
     /// The load and store units.
     LoadStore,
     /// The banks of shared memory.
@@ -38,6 +42,8 @@ impl fmt::Display for Part {
             Part::F64 => "f64",
             Part::Half => "half",
             Part::Special => "special",
+            Part::Conversion => "conversion",
+            Part::Tensor => "tensor cores",
             Part::LoadStore => "load/store",
             Part::Shared => "shared memory",
             Part::L2 => "second cache",
@@ -105,6 +111,12 @@ impl Estimate {
             Class::StoreGeneric,
             Class::Atomic,
         ];
+        // Of the whole machine, of which only the multiprocessors with a block take part.
+        let tensor: f64 = counters
+            .products
+            .iter()
+            .map(|product| 2.0 * product.multiply_adds as f64 / machine.tensor.of(product.operands))
+            .sum();
         let issued = counters.total.warp_instructions as f64;
         let mut seconds = vec![
             (Part::Issue, issued / f64::from(machine.issue_rate) / clocks),
@@ -112,10 +124,9 @@ impl Estimate {
             (Part::F32, lanes(&[Class::F32], machine.f32_lanes)),
             (Part::F64, lanes(&[Class::F64], machine.f64_lanes)),
             (Part::Half, lanes(&[Class::Half], machine.half_lanes)),
-            (
-                Part::Special,
-                lanes(&[Class::SpecialFunction, Class::Conversion], machine.special_lanes),
-            ),
+            (Part::Special, lanes(&[Class::SpecialFunction], machine.special_lanes)),
+            (Part::Conversion, lanes(&[Class::Conversion], machine.conversion_lanes)),
+            (Part::Tensor, tensor / (used / f64::from(machine.sm_count))),
             (Part::LoadStore, lanes(&memory, machine.memory_lanes)),
             (Part::Shared, shared_bytes / f64::from(machine.shared_bytes_rate) / clocks),
             (Part::Dram, counters.dram_bytes() as f64 / machine.dram_bytes_second),

@@ -129,11 +129,13 @@ impl Decoder<'_> {
         let chosen = match (wide, sign) {
             (false, Type::S32) => Some(handler::<lanes::SelectSigned<u32>>()),
             (true, Type::S32) => Some(handler::<lanes::SelectSigned<u64>>()),
-            // A negative subnormal is below zero, unless it is flushed.
-            (false, Type::F32) if !flush => Some(handler::<lanes::SelectSignedFloat<u32>>()),
-            (true, Type::F32) if !flush => Some(handler::<lanes::SelectSignedFloat<u64>>()),
+            (false, Type::F32) if flush => Some(handler::<lanes::SelectSignedFlushed<u32>>()),
+            (true, Type::F32) if flush => Some(handler::<lanes::SelectSignedFlushed<u64>>()),
+            (false, Type::F32) => Some(handler::<lanes::SelectSignedFloat<u32>>()),
+            (true, Type::F32) => Some(handler::<lanes::SelectSignedFloat<u64>>()),
             _ => None,
         };
+        let chosen = chosen.filter(|_| !flush || sign == Type::F32);
         self.shaped(i, m, chosen, &[ty, ty, sign], ty.class())
     }
 

@@ -24,13 +24,13 @@ impl Decoder<'_> {
         &mut self,
         i: &Instruction,
         m: &Modifiers<'_>,
-        (relation, combine): (&str, Option<Handler>),
+        (relation, combine, flush): (&str, Option<Handler>, bool),
         result: Option<Type>,
         ty: Type,
     ) -> Result<()> {
         let half = if ty == Type::F16x2 { Type::F16 } else { Type::Bf16 };
         let missing = || m.error("is not a form that is known");
-        let chosen = comparison(relation, half, false).ok_or_else(missing)?;
+        let chosen = comparison(relation, half, flush).ok_or_else(missing)?;
         self.count(i, m, 3 + usize::from(combine.is_some()))?;
         let low = self.sources(i, &[ty, ty])?[..2].to_vec();
         let high: Vec<Source> = low

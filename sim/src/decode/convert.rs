@@ -5,7 +5,7 @@ use super::{Decoder, Modifiers};
 use crate::ast::Instruction;
 use crate::draft::{Source, Value};
 use crate::error::Result;
-use crate::half::{Bf16, F16};
+use crate::half::{Bf16, F16, Half};
 use crate::lanes::{self, Handler, handler};
 use crate::op::Kind;
 use crate::rounding::{Direction, Down, Nearest, Up, Zero};
@@ -188,22 +188,18 @@ impl Decoder<'_> {
                 Ok(())
             }
             (true, true) => {
-                let Some(chosen) = float_to_float(r) else {
-                    return Err(m.error("is not a form that is known"));
-                };
                 if self.class(write) != r.to.class() {
                     return self.invalid("the result does not fit its register");
                 }
-                if r.saturate && matches!(r.to, Type::F16 | Type::Bf16) {
-                    let half = self.emit_new(Class::Word, Kind::Lane(chosen), vec![read], 0);
-                    let clamp = match r.to {
-                        Type::F16 => handler::<lanes::HalfSaturate<F16>>(),
-                        _ => handler::<lanes::HalfSaturate<Bf16>>(),
-                    };
-                    self.lane(clamp, write, vec![half], 0);
+                let Some(chosen) = float_to_float(r) else {
+                    return Err(m.error("is not a form that is known"));
+                };
+                if !r.saturate {
+                    self.lane(chosen, write, vec![read], 0);
                     return Ok(());
                 }
-                self.lane(chosen, write, vec![read], 0);
+                let value = self.emit_new(r.to.class(), Kind::Lane(chosen), vec![read], 0);
+                self.lane(clamped_to_one(r.to), write, vec![value], 0);
                 Ok(())
             }
             _ => Err(m.error("is not a form that is known")),
@@ -345,6 +341,25 @@ fn float_to_integer(r: &Request) -> Option<Handler> {
     })
 }
 
+/// From single precision, negative values to zero.
+fn rectified<H: Half>(direction: Direction) -> Option<Handler> {
+    match direction {
+        Direction::Nearest => Some(handler::<lanes::HalfFromSingleRelu<H>>()),
+        Direction::Zero => Some(handler::<lanes::HalfFromSingleZeroRelu<H>>()),
+        Direction::Down | Direction::Up => None,
+    }
+}
+
+/// Clamps to [0, 1].
+fn clamped_to_one(ty: Type) -> Handler {
+    match ty {
+        Type::F16 => handler::<lanes::HalfSaturate<F16>>(),
+        Type::Bf16 => handler::<lanes::HalfSaturate<Bf16>>(),
+        Type::F32 => handler::<lanes::Sat<lanes::SingleIdentity>>(),
+        _ => handler::<lanes::Sat<lanes::DoubleIdentity>>(),
+    }
+}
+
 fn float_to_float(r: &Request) -> Option<Handler> {
     let direction = r.rounding.unwrap_or(Direction::Nearest);
     if r.relu && (r.integral || r.from != Type::F32) {
@@ -352,37 +367,24 @@ fn float_to_float(r: &Request) -> Option<Handler> {
     }
     if r.integral {
         return Some(match (r.to, r.from) {
-            (Type::F32, Type::F32) if r.saturate => match direction {
-                Direction::Nearest => handler::<lanes::Sat<lanes::Integral<f32, f32, Nearest>>>(),
-                _ => return None,
-            },
             (Type::F32, Type::F32) => by_mode_flushed!(Integral<f32, f32>, direction, r.flush),
-            (Type::F64, Type::F64) if !r.saturate => by_mode!(Integral<f64, f64>, direction),
+            (Type::F64, Type::F64) => by_mode!(Integral<f64, f64>, direction),
             (Type::F16, Type::F16) => by_mode!(Integral<F16, F16>, direction),
             (Type::Bf16, Type::Bf16) => by_mode!(Integral<Bf16, Bf16>, direction),
             _ => return None,
         });
     }
-    let sat = r.saturate;
     Some(match (r.to, r.from) {
-        (Type::F32, Type::F32) => match (sat, r.flush) {
-            (true, true) => handler::<lanes::Sat<lanes::Ftz<lanes::SingleIdentity>>>(),
-            (true, false) => handler::<lanes::Sat<lanes::SingleIdentity>>(),
-            (false, flush) => flushed::<lanes::SingleIdentity>(flush),
-        },
-        (Type::F64, Type::F64) if sat => handler::<lanes::Sat<lanes::DoubleIdentity>>(),
+        (Type::F32, Type::F32) => flushed::<lanes::SingleIdentity>(r.flush),
         (Type::F64, Type::F64) => handler::<lanes::DoubleIdentity>(),
-        (Type::F32, Type::F16) if sat => handler::<lanes::Sat<lanes::SingleFromF16>>(),
         (Type::F32, Type::F16) => handler::<lanes::SingleFromF16>(),
-        (Type::F32, Type::Bf16) if sat => handler::<lanes::Sat<lanes::SingleFromBf16>>(),
         (Type::F32, Type::Bf16) => handler::<lanes::SingleFromBf16>(),
-        (Type::F32, Type::F64) if sat => return None,
         (Type::F32, Type::F64) => by_mode_flushed!(RealFrom<f64, f32>, direction, r.flush),
         (Type::F64, Type::F32) => flushed::<lanes::RealFrom<f32, f64, Nearest>>(r.flush),
         (Type::F64, Type::F16) => handler::<lanes::RealFrom<F16, f64, Nearest>>(),
         (Type::F64, Type::Bf16) => handler::<lanes::RealFrom<Bf16, f64, Nearest>>(),
-        (Type::F16, Type::F32) if r.relu => handler::<lanes::HalfFromSingleRelu<F16>>(),
-        (Type::Bf16, Type::F32) if r.relu => handler::<lanes::HalfFromSingleRelu<Bf16>>(),
+        (Type::F16, Type::F32) if r.relu => rectified::<F16>(direction)?,
+        (Type::Bf16, Type::F32) if r.relu => rectified::<Bf16>(direction)?,
         (Type::F16, Type::F32) if direction == Direction::Nearest => {
             flushed::<lanes::HalfFromSingle<F16>>(r.flush)
         }

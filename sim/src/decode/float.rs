@@ -187,6 +187,12 @@ impl Decoder<'_> {
         }
         if matches!(opcode, "min" | "max") {
             flag("NaN", lanes::NAN);
+            if m.take("xorsign") {
+                if !m.take("abs") {
+                    return Err(m.error("lacks `.abs`"));
+                }
+                flags |= lanes::XOR_SIGN;
+            }
         }
         let (chosen, operands) = match opcode {
             "add" => (by_half!(HalfAdd, ty), 2),
@@ -301,8 +307,8 @@ impl Decoder<'_> {
         let flush = m.take("ftz");
         let result = if i.opcode == "set" { Some(m.ty()?) } else { None };
         let ty = m.ty()?;
-        if matches!(ty, Type::F16x2 | Type::Bf16x2) && !flush {
-            return self.compare_pair(i, m, (relation, combine), result, ty);
+        if matches!(ty, Type::F16x2 | Type::Bf16x2) {
+            return self.compare_pair(i, m, (relation, combine, flush), result, ty);
         }
         let Some(chosen) = comparison(relation, ty, flush) else {
             return Err(m.error("is not a form that is known"));
@@ -410,7 +416,7 @@ macro_rules! by_float_relation {
 /// The comparison of a type; `lo`, `ls`, `hi` and `hs` compare without sign.
 pub(super) fn comparison(relation: &str, ty: Type, flush: bool) -> Option<Handler> {
     let unsigned = matches!(relation, "lo" | "ls" | "hi" | "hs");
-    if flush && ty != Type::F32 || unsigned && ty.signed() {
+    if flush && !matches!(ty, Type::F32 | Type::F16) || unsigned && ty.signed() {
         return None;
     }
     match ty {
@@ -423,7 +429,7 @@ pub(super) fn comparison(relation: &str, ty: Type, flush: bool) -> Option<Handle
         _ if unsigned => None,
         Type::F32 => by_float_relation!(f32, relation, flushed, flush),
         Type::F64 => by_float_relation!(f64, relation, handler),
-        Type::F16 => by_float_relation!(F16, relation, handler),
+        Type::F16 => by_float_relation!(F16, relation, flushed, flush),
         Type::Bf16 => by_float_relation!(Bf16, relation, handler),
         _ => None,
     }

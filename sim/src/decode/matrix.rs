@@ -9,13 +9,6 @@ use crate::op::Kind;
 use crate::types::{Class, Type};
 use crate::unit::{MatrixMove, Multiply, Unit};
 
-/// `m16n8k16` as three numbers.
-pub(super) fn shape(text: &str) -> Option<[u32; 3]> {
-    let (m, rest) = text.strip_prefix('m')?.split_once('n')?;
-    let (n, k) = rest.split_once('k')?;
-    Some([m.parse().ok()?, n.parse().ok()?, k.parse().ok()?])
-}
-
 impl Decoder<'_> {
     pub(super) fn matrix(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
         if !m.take("sync") || !m.take("aligned") {
@@ -75,7 +68,7 @@ impl Decoder<'_> {
     }
 
     fn multiply_matrices(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
-        let shape = m.take_map(shape);
+        let shape = m.take_map(Format::shape);
         let (row, column) = (m.take("row"), m.take("col"));
         let kind = m.take("kind::f8f6f4");
         let saturate = m.take("satfinite");

@@ -19,8 +19,7 @@ pub(super) struct Address {
 
 /// Whether a modifier is a cache hint, which changes nothing here.
 fn is_cache_hint(text: &str) -> bool {
-    const HINTS: [&str; 9] = ["ca", "cg", "cs", "cv", "wb", "wt", "nc", "lu", "unified"];
-    HINTS.contains(&text)
+    ["ca", "cg", "cs", "cv", "wb", "wt", "nc", "lu"].contains(&text)
         || text.starts_with("L1::")
         || text.starts_with("L2::") && text != "L2::cache_hint"
 }
@@ -39,7 +38,8 @@ impl Decoder<'_> {
 
     /// Takes what orders an access: whether it is strong.
     pub(super) fn take_strength(&self, m: &mut Modifiers<'_>) -> bool {
-        let strong = ["volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"];
+        m.take("mmio");
+        let strong = ["volatile", "relaxed", "acquire", "release", "acq_rel"];
         let found = m.take_map(|text| strong.contains(&text).then_some(())).is_some();
         m.take("weak");
         let scopes = ["cta", "cluster", "gpu", "sys"];

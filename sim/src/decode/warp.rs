@@ -193,10 +193,7 @@ impl Decoder<'_> {
                 }
                 self.count(i, m, 0)?;
             }
-            _ => {
-                m.take("mask");
-                self.count(i, m, 1)?;
-            }
+            _ => self.count(i, m, 1)?,
         }
         Ok(())
     }

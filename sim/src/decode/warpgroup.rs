@@ -1,6 +1,5 @@
 //! `wgmma`.
 
-use super::matrix::shape;
 use super::{Decoder, Modifiers};
 use crate::ast::{Instruction, Operand};
 use crate::draft::Source;
@@ -34,7 +33,7 @@ impl Decoder<'_> {
     }
 
     fn warpgroup_multiply(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
-        let shape = m.take_map(shape);
+        let shape = m.take_map(Format::shape);
         let mut format = || m.take_map(Format::from_name);
         let (Some(sum), Some(a), Some(b)) = (format(), format(), format()) else {
             return Err(m.error("is not a form that is known"));

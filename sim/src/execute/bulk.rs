@@ -329,13 +329,14 @@ pub(super) fn advance(
 }
 
 /// Lands what a block that has exited left under way. Its shared memory goes with it, so that must
-/// have been read.
+/// have been read; what comes from registers needs nothing of the block.
 pub(super) fn finish(block: &mut BlockState, cx: &Context<'_>) -> Result<(), (u32, Box<Fault>)> {
     for mut bulk in std::mem::take(&mut block.queue.pending) {
         let (warp, pc) = (bulk.thread / LANES as u32, bulk.pc);
-        let landed = match bulk.data {
-            Some(_) => land(block, cx, &mut bulk),
-            None => misuse(
+        let leaves = bulk.data.is_some() || matches!(bulk.from, End::Bytes(_));
+        let landed = match leaves {
+            true => land(block, cx, &mut bulk),
+            false => misuse(
                 bulk.thread as usize % LANES,
                 format!("the block exits with a bulk copy of {} bytes under way", bulk.bytes),
             ),

@@ -183,6 +183,10 @@ pub(super) fn advance(
         let rank = block.peers.rank as usize;
         for lane in lanes_of(arrival.mask) {
             let at = (rank, arrival.at[lane].into());
+            let odd = block.parity(at);
+            if let Some(shadow) = &mut block.shadow {
+                shadow.copy_arrived((warp.index as usize, lane as u32, arrival.pc), at, odd);
+            }
             let changed = change(block, lane, at, |state| state.arrive(1, false));
             changed.map_err(|f| fault(f, arrival.pc))?;
         }

@@ -56,13 +56,18 @@ pub(super) fn synchronised(
     Ok(Next::Go)
 }
 
-/// `shfl`: the clamp operand holds the last lane in its low bits and the segment mask above.
-fn shuffle(warp: &mut Warp, cx: &Context<'_>, op: &MicroOp, mode: Shuffle, active: u32) {
+/// The lane that each lane of a `shfl` reads, and whether that is within its segment: the clamp
+/// operand holds the last lane in its low bits and the segment mask above.
+pub(crate) fn sources(
+    warp: &Warp,
+    cx: &Context<'_>,
+    op: &MicroOp,
+    mode: Shuffle,
+) -> ([usize; LANES], u32) {
     let constants = &cx.program.constants;
-    let values = *warp.registers.word(constants, op.a);
     let lanes = *warp.registers.word(constants, op.b);
     let clamps = *warp.registers.word(constants, op.c);
-    let mut out = values;
+    let mut out = std::array::from_fn(|lane| lane);
     let mut valid = 0_u32;
     for lane in 0..LANES {
         let (by, clamp) = (lanes[lane] & 31, clamps[lane] & 31);
@@ -80,11 +85,17 @@ fn shuffle(warp: &mut Warp, cx: &Context<'_>, op: &MicroOp, mode: Shuffle, activ
             }
         };
         if inside {
-            out[lane] = values[from as usize & 31];
+            out[lane] = from as usize & 31;
             valid |= 1 << lane;
         }
     }
-    warp.registers.set_word(op.d, &out, active);
+    (out, valid)
+}
+
+fn shuffle(warp: &mut Warp, cx: &Context<'_>, op: &MicroOp, mode: Shuffle, active: u32) {
+    let (from, valid) = sources(warp, cx, op, mode);
+    let values = *warp.registers.word(&cx.program.constants, op.a);
+    warp.registers.set_word(op.d, &from.map(|lane| values[lane]), active);
     if op.e != Slot::TRUE {
         warp.registers.set_predicate(op.e, valid, active);
     }

@@ -16,6 +16,7 @@ mod unit;
 mod warpgroup;
 
 pub(crate) use aim::{Aim, Attempt, Place, addresses, resolve};
+pub(crate) use exchange::sources;
 pub(crate) use warpgroup::product_pieces;
 
 use crate::block::BlockState;

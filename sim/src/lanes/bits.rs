@@ -190,6 +190,9 @@ lane_ops! {
     Select<T: Lane>(a: T, b: T, c: bool) -> T = if c { a } else { b };
     SelectSigned<T: Lane>(a: T, b: T, c: i32) -> T = if c >= 0 { a } else { b };
     SelectSignedFloat<T: Lane>(a: T, b: T, c: f32) -> T = if c >= 0.0 { a } else { b };
+    /// A negative subnormal is flushed to a zero, which has no sign.
+    SelectSignedFlushed<T: Lane>(a: T, b: T, c: f32) -> T =
+        if c > -f32::MIN_POSITIVE { a } else { b };
     /// All ones where the condition holds.
     SetOnes(a: bool) -> u32 = if a { u32::MAX } else { 0 };
     /// 1.0 where the condition holds.

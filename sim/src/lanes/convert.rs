@@ -205,6 +205,8 @@ lane_ops! {
     SingleFromBf16(a: Bf16) -> f32 = canonical(a.to_f32());
     HalfFromSingle<H: Half>(a: f32) -> u16 = H::nearest(a).bits();
     HalfFromSingleRelu<H: Half>(a: f32) -> u16 = super::float::half_relu(H::nearest(a)).bits();
+    HalfFromSingleZeroRelu<H: Half>(a: f32) -> u16 =
+        super::float::half_relu(H::toward_zero(a)).bits();
     HalfSaturate<H: Half>(a: u16) -> u16 = super::float::half_saturate(H::from_bits(a)).bits();
     SingleIdentity(a: f32) -> f32 = canonical(a);
     DoubleIdentity(a: f64) -> f64 = a;

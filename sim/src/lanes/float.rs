@@ -111,7 +111,8 @@ macro_rules! float {
                     1 => self.is_infinite(),
                     2 => !self.is_nan(),
                     3 => self.is_nan(),
-                    4 => self.is_normal(),
+                    // Zeros count as normal.
+                    4 => self.is_normal() || self == 0.0,
                     _ => self.is_subnormal(),
                 }
             }

@@ -226,6 +226,13 @@ impl Flush for f32 {
     }
 }
 
+impl Flush for F16 {
+    #[inline(always)]
+    fn flush(self) -> F16 {
+        F16(if self.0 & 0x7c00 == 0 { self.0 & 0x8000 } else { self.0 })
+    }
+}
+
 macro_rules! no_flush {
     ($($ty:ty),*) => {$(
         impl Flush for $ty {
@@ -237,9 +244,9 @@ macro_rules! no_flush {
     )*};
 }
 
-no_flush!((), bool, i8, u8, u16, i16, u32, i32, u64, i64, f64, F16, Bf16);
+no_flush!((), bool, i8, u8, u16, i16, u32, i32, u64, i64, f64, Bf16);
 
-/// `.ftz`: subnormal single-precision operands and results become zero of their sign.
+/// `.ftz`: subnormal operands and results of single and half precision become zero of their sign.
 pub(crate) struct Ftz<O>(PhantomData<O>);
 
 impl<O: LaneOp<A: Flush, B: Flush, C: Flush, D: Flush>> LaneOp for Ftz<O> {

@@ -1,7 +1,7 @@
 //! 16-bit arithmetic, one value or two in a word.
 //!
 //! Every operation is written once for a value; the packed form applies it to both halves. The
-//! flags of the immediate are `SATURATE`, `RELU`, `NAN` and `FLUSH`.
+//! flags of the immediate are the constants below.
 
 use super::float::{half_fma, half_max, half_min, half_relu, half_saturate};
 use super::{LaneOp, lane_ops};
@@ -16,6 +16,9 @@ pub(crate) const RELU: i64 = 2;
 pub(crate) const NAN: i64 = 4;
 /// Immediate flag: subnormal operands and results become zero.
 pub(crate) const FLUSH: i64 = 8;
+
+/// Immediate flag: compare magnitudes, and give the result the exclusive or of the signs.
+pub(crate) const XOR_SIGN: i64 = 16;
 
 /// A function of three values of a 16-bit format.
 pub(crate) trait HalfFunction<H: Half> {
@@ -39,12 +42,24 @@ half_functions! {
     HalfSub(a, b, _c, _flags) = H::nearest(a.single() - b.single());
     HalfMul(a, b, _c, _flags) = H::from_odd(f64::from(a.single()) * f64::from(b.single()));
     HalfFma(a, b, c, _flags) = half_fma(a, b, c);
-    HalfMin(a, b, _c, flags) = half_min(a, b, flags & NAN != 0);
-    HalfMax(a, b, _c, flags) = half_max(a, b, flags & NAN != 0);
+    HalfMin(a, b, _c, flags) = extremum(a, b, flags, half_min);
+    HalfMax(a, b, _c, flags) = extremum(a, b, flags, half_max);
     HalfNeg(a, _b, _c, _flags) = H::from_bits(a.bits() ^ 0x8000);
     HalfAbs(a, _b, _c, _flags) = H::from_bits(a.bits() & 0x7fff);
     HalfEx2(a, _b, _c, _flags) = H::nearest(super::approx::ex2(a.single()));
     HalfTanh(a, _b, _c, _flags) = H::nearest(super::approx::tanh(a.single()));
+}
+
+#[inline(always)]
+fn extremum<H: Half>(a: H, b: H, flags: i64, pick: impl Fn(H, H, bool) -> H) -> H {
+    let nan = flags & NAN != 0;
+    if flags & XOR_SIGN == 0 {
+        return pick(a, b, nan);
+    }
+    let magnitude = |value: H| H::from_bits(value.bits() & 0x7fff);
+    let result = pick(magnitude(a), magnitude(b), nan);
+    let sign = if result.single().is_nan() { 0 } else { (a.bits() ^ b.bits()) & 0x8000 };
+    H::from_bits(result.bits() | sign)
 }
 
 /// Zero of its sign, for a subnormal of f16 (bf16 has no flush that differs).

@@ -13,6 +13,9 @@ use super::sync::{Strong, Touch};
 use super::traits::{Order, Scope};
 use crate::registers::LANES;
 
+/// A rank of the cluster and an offset in its shared memory.
+pub(crate) type At = (usize, u64);
+
 /// What a copy is waited for by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Group {
@@ -20,8 +23,8 @@ pub(crate) enum Group {
     Open,
     /// The thread's group of that number.
     Committed(u32),
-    /// The barrier at that rank and offset of shared memory.
-    Barrier((usize, u64)),
+    /// That barrier in shared memory.
+    Barrier(At),
 }
 
 /// A copy that was issued and not waited for.
@@ -31,9 +34,11 @@ pub(crate) struct InFlight {
     pub pc: u32,
     /// The rank whose shared memory it goes to, and where there.
     rank: usize,
-    at: u64,
+    pub at: u64,
     bytes: u32,
     group: Group,
+    /// The barrier that `cp.async.mbarrier.arrive` is to tell of it.
+    told: Option<At>,
 }
 
 /// The copies of a warp.
@@ -51,6 +56,11 @@ impl InFlight {
     }
 }
 
+/// Where a barrier's phases of a parity meet: barriers are 8 bytes apart.
+fn phase_key((rank, at): At, odd: bool) -> u64 {
+    key(rank, at) | u64::from(odd)
+}
+
 impl BlockShadow {
     /// Lanes issue copies to the shared memory of a rank. What they race with goes to `out`.
     pub fn copy_issued(
@@ -60,15 +70,14 @@ impl BlockShadow {
         group: Group,
         out: &mut Vec<Conflict>,
     ) {
+        self.store((rank, target), by, Scope::Weak, out);
         if rank == self.rank {
-            self.shared.store(&self.clocks, target, by, out);
             self.shared.set_written(target, false);
         }
-        self.cluster_access((rank, target), by, Scope::Weak, true, out);
         let list = &mut self.warps[by.warp].copies.list;
         list.extend(target.each().map(|lane| {
             let (at, bytes) = (target.offsets[lane], target.bytes);
-            InFlight { lane, pc: by.pc, rank, at, bytes, group }
+            InFlight { lane, pc: by.pc, rank, at, bytes, group, told: None }
         }));
     }
 
@@ -94,16 +103,32 @@ impl BlockShadow {
         });
     }
 
-    /// The copies that a barrier in shared memory counts have arrived: it releases them.
-    pub fn copy_completed(&mut self, barrier: (usize, u64)) {
+    /// `cp.async.mbarrier.arrive`: a lane's copies are told of by a barrier in shared memory.
+    pub fn copy_handed(&mut self, warp: usize, lane: usize, barrier: At) {
+        let list = &mut self.warps[warp].copies.list;
+        for copy in list.iter_mut().filter(|copy| copy.lane == lane) {
+            copy.told.get_or_insert(barrier);
+        }
+    }
+
+    /// The copies that a barrier in shared memory counts have arrived in a phase, which releases
+    /// them.
+    pub fn copy_completed(&mut self, barrier: At, odd: bool) {
         for warp in 0..self.warps.len() {
             let done = |copy: &InFlight| copy.group == Group::Barrier(barrier);
             if let Some(first) = self.warps[warp].copies.list.iter().find(|copy| done(copy)) {
                 let (lane, pc) = (first.lane as u32, first.pc);
                 self.finish(warp, done);
-                self.phase_arrived(warp, lane, pc, barrier, true);
+                self.phase_arrived((warp, lane, pc), barrier, odd, true);
             }
         }
+    }
+
+    /// A lane's copies that a barrier was to be told of have landed: it arrives.
+    pub fn copy_arrived(&mut self, by: (usize, u32, u32), barrier: At, odd: bool) {
+        let (warp, lane, _) = by;
+        self.finish(warp, |copy| copy.lane == lane as usize && copy.told == Some(barrier));
+        self.phase_arrived(by, barrier, odd, true);
     }
 
     fn finish(&mut self, warp: usize, done: impl Fn(&InFlight) -> bool) {
@@ -117,39 +142,50 @@ impl BlockShadow {
             if copy.rank == self.rank {
                 self.shared.store(&self.clocks, &target, by, &mut Vec::new());
             }
-            self.cluster_access((copy.rank, &target), by, Scope::Weak, true, &mut Vec::new());
+            let target = (copy.rank, &target);
+            self.cluster_access(target, by, Scope::Weak, true, &mut Vec::new());
         }
     }
 
-    /// A thread arrives at a barrier in shared memory, by its rank and offset.
+    /// A thread, by its warp, lane and op, arrives in a phase of a barrier in shared memory.
     pub fn phase_arrived(
         &mut self,
-        warp: usize,
-        lane: u32,
-        pc: u32,
-        (rank, at): (usize, u64),
+        (warp, lane, pc): (usize, u32, u32),
+        barrier: At,
+        odd: bool,
         releases: bool,
     ) {
         let order = Order { scope: Scope::Device, releases, ..Order::default() };
-        self.phase(Strong { key: key(rank, at), touch: Touch::Modify, order, warp, lane, pc });
+        let key = phase_key(barrier, odd);
+        self.phase(Strong { key, touch: Touch::Modify, order, warp, lane, pc });
     }
 
     /// A thread sees that a phase of a barrier in shared memory is complete.
     pub fn phase_waited(
         &mut self,
-        warp: usize,
-        lane: u32,
-        pc: u32,
-        (rank, at): (usize, u64),
+        (warp, lane, pc): (usize, u32, u32),
+        barrier: At,
+        odd: bool,
         acquires: bool,
     ) {
         let order = Order { scope: Scope::Device, acquires, ..Order::default() };
-        self.phase(Strong { key: key(rank, at), touch: Touch::Read, order, warp, lane, pc });
+        let key = phase_key(barrier, odd);
+        self.phase(Strong { key, touch: Touch::Read, order, warp, lane, pc });
     }
 
     fn phase(&mut self, access: Strong) {
         let fenced = &mut self.warps[access.warp].fenced;
         self.cluster.sync.strong(&mut self.clocks, fenced, access);
+    }
+
+    /// A copy that lanes of a warp leave behind when they exit; those that a barrier tells of may
+    /// be waited for by others.
+    pub fn copy_leaked(&self, warp: usize, lanes: u32) -> Option<InFlight> {
+        let leaks = |copy: &&InFlight| {
+            let told = copy.told.is_some() || matches!(copy.group, Group::Barrier(_));
+            lanes >> copy.lane & 1 != 0 && !told
+        };
+        self.warps[warp].copies.list.iter().find(leaks).copied()
     }
 }
 
@@ -185,7 +221,9 @@ mod tests {
         shadow.copy_waited(0, u32::MAX, 1);
         assert_eq!(shadow.shared.unwritten(&words(0)), 0);
         assert_eq!(shadow.shared.unwritten(&words(32)), u32::MAX);
+        assert_eq!(shadow.copy_leaked(0, 1).map(|copy| copy.pc), Some(2));
         shadow.copy_waited(0, u32::MAX, 0);
+        assert!(shadow.copy_leaked(0, u32::MAX).is_none());
         assert!(found.is_empty());
         // Its own lanes may read it; another warp needs a barrier.
         shadow.shared.load(&shadow.clocks, &words(0), by(0, 3), &mut found);
@@ -205,21 +243,35 @@ mod tests {
     }
 
     #[test]
+    fn copies_that_a_barrier_will_tell_of_may_be_waited_for_before() {
+        let mut shadow = shadow();
+        shadow.copy_issued(by(0, 1), (0, &words(0)), Group::Open, &mut Vec::new());
+        (0..LANES).for_each(|lane| shadow.copy_handed(0, lane, (0, 240)));
+        assert!(shadow.copy_leaked(0, u32::MAX).is_none());
+        assert_eq!(shadow.shared.unwritten(&words(0)), u32::MAX);
+        shadow.copy_arrived((0, 3, 2), (0, 240), false);
+        assert_eq!(shadow.shared.unwritten(&words(0)), !(1 << 3));
+        shadow.copy_committed(0, u32::MAX);
+        shadow.copy_waited(0, u32::MAX, 0);
+        assert_eq!(shadow.shared.unwritten(&words(0)), 0);
+    }
+
+    #[test]
     fn a_barrier_in_memory_orders_copies_and_readers() {
         let mut shadow = shadow();
         let mut found = Vec::new();
         shadow.copy_issued(by(0, 1), (0, &words(0)), Group::Barrier((0, 240)), &mut found);
-        shadow.copy_completed((0, 240));
-        shadow.phase_waited(1, 0, 2, (0, 240), true);
+        shadow.copy_completed((0, 240), false);
+        shadow.phase_waited((1, 0, 2), (0, 240), false, true);
         shadow.shared.load(&shadow.clocks, &words(0), by(1, 3), &mut found);
         assert!(found.is_empty());
         assert_eq!(shadow.shared.unwritten(&words(0)), 0);
         // The reader gives the words back through a second barrier.
-        shadow.phase_arrived(1, 0, 4, (0, 248), true);
-        shadow.phase_waited(0, 0, 5, (0, 248), true);
+        shadow.phase_arrived((1, 0, 4), (0, 248), false, true);
+        shadow.phase_waited((0, 0, 5), (0, 248), false, true);
         shadow.copy_issued(by(0, 1), (0, &words(0)), Group::Barrier((0, 240)), &mut found);
         assert!(found.is_empty());
-        shadow.copy_completed((0, 240));
+        shadow.copy_completed((0, 240), true);
         shadow.copy_issued(by(0, 1), (0, &words(0)), Group::Barrier((0, 240)), &mut found);
         assert!(found.is_empty());
     }

@@ -6,9 +6,11 @@
 /// the host; one that looks for nothing pays nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Checks {
-    /// Reads of registers, shared, global and local memory that nobody wrote.
+    /// Reads of registers, shared, global and local memory that nobody wrote, and of products of
+    /// warpgroups that were not waited for.
     pub uninitialised: bool,
-    /// Unordered accesses to shared memory, of which one writes.
+    /// Unordered accesses to shared memory, of which one writes, by threads and by asynchronous
+    /// copies.
     pub shared_races: bool,
     /// Unordered accesses to global memory, of which one writes.
     pub global_races: bool,

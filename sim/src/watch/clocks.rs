@@ -230,6 +230,13 @@ impl Clocks {
         Rc::new(me.known.with(self.block, &row))
     }
 
+    /// The epochs that a warp knows of its block's warps, and its own, which ends.
+    pub fn fenced(&mut self, warp: usize) -> (Vec<u32>, u32) {
+        let me = &mut self.warps[warp];
+        me.step();
+        (me.row.clone(), me.epoch - 1)
+    }
+
     /// A warp learns what another released.
     pub fn acquire(&mut self, warp: usize, from: &Rc<Known>) {
         let me = &mut self.warps[warp];

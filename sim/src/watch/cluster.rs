@@ -1,7 +1,7 @@
 //! The shadow of a cluster: what its blocks do to each other's shared memory, and what orders them.
 //! It is lent to the block that runs.
 
-use super::clocks::{Event, Known, joined};
+use super::clocks::{Known, joined};
 use super::global::{Global, GlobalShadow};
 use super::lanes::Lanes;
 use super::open::OpenRead;
@@ -80,19 +80,39 @@ impl BlockShadow {
         out.extend(found.filter(|conflict| !own || conflict.earlier.block != block));
     }
 
-    /// Reads that go on in what lanes write, although their issue is ordered before it.
-    pub fn overwritten(&self, rank: usize, lanes: &Lanes, by: Actor) -> Vec<Conflict> {
-        let mut out = Vec::new();
+    /// Lanes store to the shared memory of a rank; what that conflicts with goes to `out`.
+    pub fn store(
+        &mut self,
+        (rank, lanes): (usize, &Lanes),
+        by: Actor,
+        scope: Scope,
+        out: &mut Vec<Conflict>,
+    ) {
+        if rank == self.rank {
+            self.shared.store(&self.clocks, lanes, by, out);
+        }
+        self.cluster_access((rank, lanes), by, scope, true, out);
         for read in self.cluster.open.iter().filter(|read| read.rank == rank) {
             for lane in lanes.each() {
                 let start = lanes.offsets[lane];
-                let Some(at) = read.meets(start..start + u64::from(lanes.bytes)) else { continue };
-                let earlier: Event = read.event;
-                if self.clocks.ordered(&earlier, by.warp, lane as u32) {
-                    out.push(Conflict { lane, at, earlier });
+                if let Some(at) = read.meets(start..start + u64::from(lanes.bytes)) {
+                    out.push(Conflict { lane, at, earlier: read.event, open: true });
                 }
             }
         }
-        out
+    }
+
+    /// Lanes load from the shared memory of a rank.
+    pub fn load(
+        &mut self,
+        (rank, lanes): (usize, &Lanes),
+        by: Actor,
+        scope: Scope,
+        out: &mut Vec<Conflict>,
+    ) {
+        if rank == self.rank {
+            self.shared.load(&self.clocks, lanes, by, out);
+        }
+        self.cluster_access((rank, lanes), by, scope, false, out);
     }
 }

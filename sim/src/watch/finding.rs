@@ -10,6 +10,8 @@ use std::fmt;
 pub enum FindingKind {
     /// A register is used that its thread never wrote.
     UninitialisedRegister,
+    /// A register is used to which a product of its warpgroup, that was not waited for, adds.
+    UnfinishedProduct,
     /// Bytes of shared memory are used that nobody wrote.
     UninitialisedShared,
     /// Bytes of global memory are used that neither host nor kernels wrote.
@@ -23,10 +25,14 @@ pub enum FindingKind {
     GlobalRace,
     /// Threads of one warp touch memory, one of them writes, nothing orders them.
     WarpRace,
+    /// A bulk copy reads what threads stored, and no `fence.proxy.async` stands between.
+    MissingProxyFence,
     /// Threads wait for each other at different places.
     DivergentBarrier,
     /// Threads arrive at one barrier with different counts.
     BarrierMismatch,
+    /// A thread exits before a copy that it issued was waited for.
+    LeakedCopy,
 }
 
 impl FindingKind {
@@ -34,14 +40,17 @@ impl FindingKind {
     pub fn name(self) -> &'static str {
         match self {
             FindingKind::UninitialisedRegister => "uninitialised register",
+            FindingKind::UnfinishedProduct => "unfinished product",
             FindingKind::UninitialisedShared => "uninitialised shared memory",
             FindingKind::UninitialisedGlobal => "uninitialised global memory",
             FindingKind::UninitialisedLocal => "uninitialised local memory",
             FindingKind::SharedRace => "race in shared memory",
             FindingKind::GlobalRace => "race in global memory",
             FindingKind::WarpRace => "race within a warp",
+            FindingKind::MissingProxyFence => "missing proxy fence",
             FindingKind::DivergentBarrier => "divergent barrier",
             FindingKind::BarrierMismatch => "mismatched barrier",
+            FindingKind::LeakedCopy => "leaked asynchronous copy",
         }
     }
 }

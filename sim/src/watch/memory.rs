@@ -22,6 +22,8 @@ use crate::warp::Warp;
 /// Numbers of the windows where others number an allocation of the launch's table.
 pub(crate) const SHARED: u64 = u64::MAX;
 pub(crate) const LOCAL: u64 = u64::MAX - 1;
+/// The same where no memory is meant, but a product under way.
+pub(crate) const PRODUCT: u64 = u64::MAX - 2;
 
 /// Ranks of the cluster have numbers from here.
 const PEERS: u64 = u64::MAX - 32;
@@ -33,7 +35,7 @@ fn peer(rank: usize) -> u64 {
 
 /// The rank of an area that is another block's shared memory.
 pub(super) fn peer_rank(area: u64) -> Option<usize> {
-    (PEERS..LOCAL).contains(&area).then(|| (area - PEERS) as usize)
+    (PEERS..PEERS + 16).contains(&area).then(|| (area - PEERS) as usize)
 }
 
 /// The area that shared memory of a rank is.
@@ -140,11 +142,11 @@ impl Watch {
                 _ => counting.global(part, scene.touch != Touch::Read),
             }
         }
-        self.order(shadow, scene, area, lanes);
+        self.check(shadow, scene, area, lanes);
     }
 
-    /// Looks at what was written before an access, and at what it races with.
-    pub(super) fn order(
+    /// Checks what lanes do in one area.
+    pub(super) fn check(
         &mut self,
         shadow: &mut BlockShadow,
         scene: &Scene<'_, '_>,
@@ -152,17 +154,21 @@ impl Watch {
         lanes: &Lanes,
     ) {
         let elsewhere = peer_rank(area).is_some();
-        if self.checks.uninitialised && !elsewhere {
-            if scene.touch != Touch::Write {
-                self.unwritten(shadow, scene, area, lanes);
-            }
-            if scene.touch != Touch::Read {
-                written(shadow, scene, area, lanes);
-            }
+        if self.checks.uninitialised && !elsewhere && scene.touch != Touch::Write {
+            self.unwritten(shadow, scene, area, lanes);
         }
+        self.order(shadow, scene, area, lanes);
+        // Races take every store for one of values.
+        if self.checks.uninitialised && !elsewhere && scene.touch != Touch::Read {
+            written(shadow, scene, area, lanes);
+        }
+    }
+
+    /// What orders an access, and what does not.
+    fn order(&mut self, shadow: &mut BlockShadow, scene: &Scene<'_, '_>, area: u64, lanes: &Lanes) {
         let wanted = match area {
             LOCAL => false,
-            _ if area == SHARED || elsewhere => self.checks.shared_races,
+            _ if area == SHARED || peer_rank(area).is_some() => self.checks.shared_races,
             _ => self.checks.global_races,
         };
         let warp = scene.warp.index as usize;
@@ -198,13 +204,8 @@ impl Watch {
         let rank = if area == SHARED { Some(shadow.rank) } else { peer_rank(area) };
         if let Some(rank) = rank {
             match writes {
-                _ if area != SHARED => {}
-                true => shadow.shared.store(&shadow.clocks, &lanes, by, &mut conflicts),
-                false => shadow.shared.load(&shadow.clocks, &lanes, by, &mut conflicts),
-            }
-            shadow.cluster_access((rank, &lanes), by, scope, writes, &mut conflicts);
-            if writes {
-                self.overwritten(shadow, scene, (rank, area), &lanes);
+                true => shadow.store((rank, &lanes), by, scope, &mut conflicts),
+                false => shadow.load((rank, &lanes), by, scope, &mut conflicts),
             }
         } else {
             let allocation = area as usize;
@@ -214,26 +215,6 @@ impl Watch {
             self.global.access(&shadow.clocks, &access, writes, stamps, &mut conflicts);
         }
         self.conflicts(shadow, scene, area, &lanes, conflicts);
-    }
-
-    /// Reports a write over reads that go on.
-    pub(super) fn overwritten(
-        &mut self,
-        shadow: &BlockShadow,
-        scene: &Scene<'_, '_>,
-        (rank, area): (usize, u64),
-        lanes: &Lanes,
-    ) {
-        let warp = scene.warp.index as usize;
-        let by = Actor { warp, pc: scene.at.pc, strong: false };
-        for Conflict { lane, at, earlier } in shadow.overwritten(rank, lanes, by) {
-            let kind = FindingKind::SharedRace;
-            let reporter = Reporter::new(scene.cx, scene.block);
-            let me = (scene.at.pc, warp, lane);
-            let make = || reporter.race(kind, (area, at), &earlier, me, None);
-            let pair = (earlier.pc.min(scene.at.pc), earlier.pc.max(scene.at.pc));
-            self.findings.add((kind, pair.0, pair.1), make);
-        }
     }
 
     /// Reports conflicts of an access with earlier ones.
@@ -246,25 +227,27 @@ impl Watch {
         conflicts: Vec<Conflict>,
     ) {
         let (clocks, warp) = (&shadow.clocks, scene.warp.index as usize);
-        for Conflict { lane, at, earlier } in conflicts {
+        for Conflict { lane, at, earlier, open } in conflicts {
             let stored = matches!(scene.cx.program.ops[earlier.pc as usize].kind, Kind::Store(_));
             if stored && scene.touch == Touch::Write && holds(scene, area, lanes, lane) {
                 continue;
             }
             let same_warp = earlier.block == clocks.block && earlier.warp as usize == warp;
             let kind = match (same_warp, area) {
-                (true, _) => FindingKind::WarpRace,
+                (true, _) if !open => FindingKind::WarpRace,
                 _ if area == SHARED || peer_rank(area).is_some() => FindingKind::SharedRace,
                 _ => FindingKind::GlobalRace,
             };
-            let missing = (earlier.block != clocks.block).then(|| {
-                if kind == FindingKind::SharedRace {
-                    return Missing::Everything;
+            let missing = match earlier.block != clocks.block {
+                _ if open => Some(Missing::Wait(earlier.pc)),
+                true if kind == FindingKind::SharedRace => Some(Missing::Everything),
+                true => {
+                    let own = [&shadow.warps[warp].fenced];
+                    let all = shadow.warps.iter().map(|warp| &warp.fenced);
+                    Some(self.sync.missing(own.into_iter().chain(all), &earlier))
                 }
-                let own = [&shadow.warps[warp].fenced];
-                let all = shadow.warps.iter().map(|warp| &warp.fenced);
-                self.sync.missing(own.into_iter().chain(all), &earlier)
-            });
+                false => None,
+            };
             let reporter = Reporter::new(scene.cx, scene.block);
             let me = (scene.at.pc, warp, lane);
             let make = || reporter.race(kind, (area, at), &earlier, me, missing);

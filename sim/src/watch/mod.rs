@@ -6,6 +6,7 @@
 //! on every host.
 
 mod asynchronous;
+mod bulk;
 mod checks;
 mod clocks;
 mod cluster;
@@ -97,6 +98,7 @@ impl Watch {
                 self.memory(&mut shadow, warp, block, cx, at);
             }
             Kind::Unit(unit) => self.unit_before(&mut shadow, warp, block, cx, (at, unit)),
+            Kind::Exit => self.leaves(&shadow, warp, block, cx, at),
             _ => {}
         }
         block.shadow = Some(shadow);
@@ -123,6 +125,9 @@ impl Watch {
         match cx.program.ops[at.pc as usize].kind {
             Kind::Fence if self.checks.races() => {
                 let scope = cx.program.origins[at.pc as usize].traits.order.scope;
+                if cx.program.origins[at.pc as usize].traits.proxy_fence {
+                    shadow.proxy_fenced(index, at.active);
+                }
                 if scope != Scope::Weak {
                     let fenced = &mut shadow.warps[index].fenced;
                     fenced.fence(&mut shadow.clocks, index, at.active, scope);
@@ -140,6 +145,25 @@ impl Watch {
             _ => {}
         }
         block.shadow = Some(shadow);
+    }
+
+    /// Lanes exit: what they copied must have been waited for.
+    fn leaves(
+        &mut self,
+        shadow: &BlockShadow,
+        warp: &Warp,
+        block: &BlockState,
+        cx: &Context<'_>,
+        at: At,
+    ) {
+        let index = warp.index as usize;
+        let Some(copy) = shadow.copy_leaked(index, at.active).filter(|_| self.checks.shared_races)
+        else {
+            return;
+        };
+        let reporter = Reporter::new(cx, block);
+        let make = || reporter.leaked(copy.at, (copy.pc, at.pc), (index, copy.lane));
+        self.findings.add((FindingKind::LeakedCopy, copy.pc, at.pc), make);
     }
 
     /// Threads of a block that wait for each other: warp, lane and op of each.

@@ -39,13 +39,12 @@ impl OpenRead {
         let mine = self.ranges.get(next).filter(|mine| mine.start < range.end)?;
         Some(mine.start.max(range.start))
     }
+}
 
-    /// What it reads in pieces of 16 bytes, as many as lanes at a time.
-    fn pieces(&self) -> Vec<Lanes> {
-        let starts: Vec<u64> =
-            self.ranges.iter().flat_map(|range| range.clone().step_by(16)).collect();
-        pieces(&starts)
-    }
+/// One lane's bytes.
+pub(crate) fn one(lane: usize, at: u64, bytes: u64) -> Lanes {
+    let (offsets, active) = ([at; LANES], 1 << lane);
+    Lanes { offsets, active, bytes: bytes as u32, run: false, uniform: false }
 }
 
 /// Pieces of 16 bytes, one for each lane.
@@ -59,26 +58,26 @@ pub(crate) fn pieces(starts: &[u64]) -> Vec<Lanes> {
     chunks.collect()
 }
 
-/// Ranges of pieces of 16 bytes, neighbours joined.
-fn joined(mut starts: Vec<u64>) -> Vec<Range<u64>> {
-    starts.sort_unstable();
+/// Ranges in order, neighbours joined.
+fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
     let mut out: Vec<Range<u64>> = Vec::new();
-    for start in starts {
+    for range in ranges {
         match out.last_mut() {
-            Some(last) if start <= last.end => last.end = last.end.max(start + 16),
-            _ => out.push(start..start + 16),
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => out.push(range),
         }
     }
     out
 }
 
 impl BlockShadow {
-    /// A read of pieces of the block's own shared memory goes on.
-    pub fn read_begun(&mut self, by: Actor, lane: u32, starts: Vec<u64>, ending: Ending) {
+    /// A read of ranges of the block's own shared memory goes on.
+    pub fn read_begun(&mut self, by: Actor, lane: u32, ranges: Vec<Range<u64>>, ending: Ending) {
         let (block, warp) = (self.clocks.block, by.warp as u32);
         let epoch = self.clocks.warps[by.warp].epoch;
         let event = Event { block, warp, lane, many: false, epoch, pc: by.pc };
-        let read = OpenRead { rank: self.rank, event, ending, ranges: joined(starts) };
+        let read = OpenRead { rank: self.rank, event, ending, ranges: joined(ranges) };
         self.cluster.open.push(read);
     }
 
@@ -123,11 +122,10 @@ impl BlockShadow {
         self.cluster.open = left;
         for read in ended {
             let by = Actor { warp, pc: read.event.pc, strong: false };
-            for lanes in read.pieces() {
+            for range in read.ranges {
+                let lanes = one(read.event.lane as usize, range.start, range.end - range.start);
                 // Who wrote meanwhile was told so.
-                self.shared.load(&self.clocks, &lanes, by, &mut Vec::new());
-                let own = (self.rank, &lanes);
-                self.cluster_access(own, by, Scope::Weak, false, &mut Vec::new());
+                self.load((self.rank, &lanes), by, Scope::Weak, &mut Vec::new());
             }
         }
     }
@@ -140,7 +138,7 @@ mod tests {
     #[test]
     fn pieces_join_and_meet() {
         let event = Event { block: 0, warp: 0, lane: 0, many: false, epoch: 1, pc: 0 };
-        let ranges = joined(vec![64, 0, 16, 64, 128]);
+        let ranges = joined(vec![64..80, 0..16, 16..32, 64..80, 128..144]);
         assert_eq!(ranges, [0..32, 64..80, 128..144]);
         let read = OpenRead { rank: 0, event, ending: Ending::Bulk(0), ranges };
         assert_eq!(read.meets(32..64), None);
@@ -148,7 +146,5 @@ mod tests {
         assert_eq!(read.meets(8..12), Some(8));
         assert_eq!(read.meets(140..200), Some(140));
         assert_eq!(read.meets(144..200), None);
-        let offsets: Vec<u64> = read.pieces()[0].offsets[..4].to_vec();
-        assert_eq!((offsets, read.pieces()[0].active), (vec![0, 16, 64, 128], 0xf));
     }
 }

@@ -6,14 +6,18 @@
 //! where it is computed with.
 
 use super::finding::FindingKind;
+use super::memory::PRODUCT;
 use super::report::Reporter;
 use super::shadow::BlockShadow;
 use super::tracked::{Role, Tracked};
 use super::traits::Moves;
 use super::{At, Watch};
 use crate::block::BlockState;
+use crate::execute::sources;
 use crate::launch::Context;
 use crate::op::Kind;
+use crate::registers::LANES;
+use crate::unit::Unit;
 use crate::warp::Warp;
 
 /// The op of a register that was never written.
@@ -48,6 +52,12 @@ impl Poison {
     }
 }
 
+/// The lanes that others of a shuffle read.
+fn taken(from: [usize; LANES], active: u32) -> u32 {
+    let others = from.iter().enumerate().filter(|&(lane, &from)| from != lane);
+    others.filter(|&(lane, _)| active >> lane & 1 != 0).fold(0, |all, (_, from)| all | 1 << from)
+}
+
 impl Watch {
     /// Reports reads of registers that hold nothing, and follows copies.
     pub(super) fn registers(
@@ -67,6 +77,7 @@ impl Watch {
         let op = &cx.program.ops[at.pc as usize];
         let store = matches!(op.kind, Kind::Store(_));
         let lane_wise = matches!(op.kind, Kind::Lane(_));
+        let product = matches!(op.kind, Kind::Unit(Unit::WarpgroupMultiply(_)));
         let mut copied = Poison::NONE;
         let mut effects = Vec::new();
         for &(register, role) in uses {
@@ -80,6 +91,11 @@ impl Watch {
                     held.lanes &= at.active;
                     position
                 }
+                Role::Write(_) if product => {
+                    let lanes = at.active;
+                    poison[register as usize] = Poison { lanes, from: at.pc, area: PRODUCT, at: 0 };
+                    continue;
+                }
                 Role::Write(_) => {
                     let kept = poison[register as usize].lanes & !at.active;
                     let from = if copied.lanes != 0 { copied } else { held };
@@ -92,13 +108,17 @@ impl Watch {
                 let chosen = warp.registers.predicate(op.c);
                 held.lanes &= if position == 0 { chosen } else { !chosen };
             }
+            if let (Kind::Shuffle(mode), 0) = (op.kind, position) {
+                held.lanes &= taken(sources(warp, cx, op, mode).0, at.active);
+            }
+            let brought = held.from != NEVER && held.area != PRODUCT;
             // What a vector load brought goes back to memory as it came.
-            if held.lanes == 0 || store && position > 0 && held.from != NEVER {
+            if held.lanes == 0 || store && position > 0 && brought {
                 continue;
             }
             let moved = moves == Moves::Copy || moves == Moves::Select && position < 2;
             let computed = lane_wise && held.from == NEVER;
-            if position != GUARD && (moved || computed) {
+            if position != GUARD && held.area != PRODUCT && (moved || computed) {
                 if !moved && held.area == 0 {
                     (held.area, held.at) = (u64::from(at.pc) + 1, position.into());
                 }
@@ -109,6 +129,21 @@ impl Watch {
         }
         for (position, held) in effects {
             self.effect(warp, block, cx, at, (position, held));
+        }
+    }
+
+    /// Accumulators of the products that a warp has waited for hold their sums.
+    pub(super) fn products_done(shadow: &mut BlockShadow, warp: &Warp, cx: &Context<'_>) {
+        let under_way = |from: u32| {
+            let op = &cx.program.ops[from as usize];
+            let Kind::Unit(Unit::WarpgroupMultiply(product)) = op.kind else { return false };
+            let slots = &cx.program.lists[op.list as usize..][..product.registers()];
+            warp.products.in_flight.iter().any(|flight| flight.slots == slots)
+        };
+        for held in &mut shadow.warps[warp.index as usize].poison {
+            if held.area == PRODUCT && !under_way(held.from) {
+                *held = Poison::NONE;
+            }
         }
     }
 
@@ -129,6 +164,7 @@ impl Watch {
         };
         let kind = match (held.from, held.area) {
             (NEVER, _) => FindingKind::UninitialisedRegister,
+            (_, PRODUCT) => FindingKind::UnfinishedProduct,
             (_, super::memory::SHARED) => FindingKind::UninitialisedShared,
             (_, super::memory::LOCAL) => FindingKind::UninitialisedLocal,
             _ => FindingKind::UninitialisedGlobal,
@@ -137,6 +173,7 @@ impl Watch {
         for _ in 0..held.lanes.count_ones() {
             let make = || match held.from {
                 NEVER => reporter.register(at.pc, who, position, held),
+                from if held.area == PRODUCT => reporter.unfinished(from, at.pc, who, position),
                 _ => reporter.brought(kind, at.pc, who, held),
             };
             self.findings.add((kind, first, at.pc), make);

@@ -50,7 +50,11 @@ impl<'a, 'b> Reporter<'a, 'b> {
             Kind::Atomic(atomic) => format!("atomic of {} bytes", atomic.ty.bytes()),
             Kind::Barrier(_) => "arrival".to_string(),
             Kind::Branch | Kind::BranchIndexed => "branch".to_string(),
-            Kind::Unit(unit) => of_unit(unit).to_string(),
+            Kind::Unit(Unit::Bulk(_)) => "bulk copy".to_string(),
+            Kind::Unit(Unit::StoreAsync(_)) => "asynchronous store".to_string(),
+            Kind::Unit(Unit::Copy(bytes)) => format!("copy of {bytes} bytes"),
+            Kind::Unit(Unit::WarpgroupMultiply(_)) => "product".to_string(),
+            Kind::Exit => "exit".to_string(),
             _ => "use".to_string(),
         }
     }
@@ -120,25 +124,20 @@ impl<'a, 'b> Reporter<'a, 'b> {
             Site { what: self.what(earlier.pc), place: self.place(index, before, earlier.pc) };
         let second = self.here((warp, lane), pc);
         let remedy = match (kind, missing) {
-            (FindingKind::SharedRace, Some(_)) => {
+            (FindingKind::SharedRace, None) if self.wait(earlier.pc).is_some() => {
+                self.lacks(Missing::Wait(earlier.pc))
+            }
+            (FindingKind::SharedRace, Some(Missing::Everything)) => {
                 "nothing orders the two blocks: use barrier.cluster, or a barrier in memory with a \
                  release and an acquire at cluster scope"
                     .to_string()
             }
-            (_, Some(missing)) => self.between_blocks(missing),
+            (_, Some(missing)) => self.lacks(missing),
             (FindingKind::WarpRace, None) if earlier.epoch == 0 => {
                 "the lanes of one store disagree: let one lane store, or use an atomic".to_string()
             }
             (FindingKind::WarpRace, None) => self.between(true, earlier.pc, pc),
             (_, None) => self.between(false, earlier.pc, pc),
-        };
-        let remedy = match self.wait(earlier.pc) {
-            Some(wait) if kind == FindingKind::SharedRace => format!(
-                "{} reads until a {wait}: one before the write, and a barrier where other warps \
-                 write, would order them",
-                self.named(earlier.pc)
-            ),
-            _ => remedy,
         };
         // Neither comes first; the order of the text is the same for every seed.
         let sites = if earlier.pc <= pc { vec![first, second] } else { vec![second, first] };
@@ -182,8 +181,12 @@ impl<'a, 'b> Reporter<'a, 'b> {
         }
     }
 
-    fn between_blocks(&self, missing: Missing) -> String {
+    fn lacks(&self, missing: Missing) -> String {
         match missing {
+            Missing::Wait(pc) => {
+                let (op, wait) = (self.named(pc), self.wait(pc).unwrap_or("wait"));
+                format!("{op} reads until a {wait}: one would order them")
+            }
             Missing::Release(pc) => {
                 let op = self.named(pc);
                 format!("a release on {op}, or a fence before it, would order them")
@@ -198,6 +201,33 @@ impl<'a, 'b> Reporter<'a, 'b> {
                     .to_string()
             }
         }
+    }
+
+    /// A bulk copy of what a thread stored, without a fence between their proxies.
+    pub fn unfenced(
+        &self,
+        at: u64,
+        writer: &Event,
+        (pc, warp, lane): (u32, usize, usize),
+    ) -> Finding {
+        let by = (writer.warp as usize, writer.lane as usize);
+        let place = self.place(self.block.index, by, writer.pc);
+        let sites = vec![Site { what: self.what(writer.pc), place }, self.here((warp, lane), pc)];
+        let line = self.line(writer.pc);
+        let remedy = format!(
+            "bulk copies see what threads store only behind a fence.proxy.async, which lacks after \
+             ptx line {line}"
+        );
+        let (kind, subject) = (FindingKind::MissingProxyFence, self.subject((SHARED, at)));
+        Finding { kind, subject, sites, remedy, count: 1 }
+    }
+
+    /// A copy that its thread exits without waiting for.
+    pub fn leaked(&self, at: u64, (pc, exit): (u32, u32), who: Who) -> Finding {
+        let sites = vec![self.here(who, pc), self.here(who, exit)];
+        let remedy = "the thread must wait for its copies: cp.async.wait_all before it exits";
+        let (kind, subject) = (FindingKind::LeakedCopy, self.subject((SHARED, at)));
+        Finding { kind, subject, sites, remedy: remedy.to_string(), count: 1 }
     }
 
     /// A load of bytes that nobody wrote.
@@ -237,6 +267,16 @@ impl<'a, 'b> Reporter<'a, 'b> {
         Finding { kind, subject, sites, remedy, count: 1 }
     }
 
+    /// A use of an accumulator of a product that goes on.
+    pub fn unfinished(&self, product: u32, pc: u32, who: Who, position: u16) -> Finding {
+        let sites = vec![self.here(who, product), self.here(who, pc)];
+        let kind = self.cx.program.ops[pc as usize].kind;
+        let subject = operand(&sites[1].place.text, kind, position);
+        let remedy = "its group must be committed, and waited for by wgmma.wait_group, before";
+        let kind = FindingKind::UnfinishedProduct;
+        Finding { kind, subject, sites, remedy: remedy.to_string(), count: 1 }
+    }
+
     /// Two arrivals at one barrier that count differently.
     pub fn mismatch(&self, id: usize, first: Arrival, second: Arrival) -> Finding {
         let site = |(threads, warp, lane, pc): Arrival| {
@@ -271,18 +311,6 @@ impl<'a, 'b> Reporter<'a, 'b> {
     }
 }
 
-fn of_unit(unit: Unit) -> &'static str {
-    match unit {
-        Unit::LoadMatrix(_) => "load of matrices",
-        Unit::StoreMatrix(_) => "store of matrices",
-        Unit::WarpgroupMultiply(_) => "read of matrices",
-        Unit::Copy(_) => "asynchronous copy",
-        Unit::Bulk(_) => "bulk copy",
-        Unit::StoreAsync(_) => "asynchronous store",
-        _ => "use",
-    }
-}
-
 fn never(kind: FindingKind) -> &'static str {
     match kind {
         FindingKind::UninitialisedShared => "no thread of the block wrote it before",
@@ -306,7 +334,7 @@ fn operand(text: &str, kind: Kind, position: u16) -> String {
         Kind::Load(access) => usize::from(access.count),
         _ => 1,
     };
-    let cut = |c: char| matches!(c, ',' | '{' | '}' | '|');
+    let cut = |c: char| matches!(c, ',' | '{' | '}');
     let names = operands.split(cut).map(str::trim).filter(|name| !name.is_empty());
     let name = names.skip(skipped).nth(position.into()).unwrap_or("a register");
     let name = name.trim_matches(['[', ']', '!', ' ']);

@@ -2,6 +2,7 @@
 
 use super::Checks;
 use super::asynchronous::Copies;
+use super::bulk::BulkShadow;
 use super::clocks::Clocks;
 use super::cluster::ClusterShadow;
 use super::global::StampCache;
@@ -43,6 +44,7 @@ pub(crate) struct BlockShadow {
     /// The cluster's shadow while the block runs; at other times an empty one.
     pub cluster: Box<ClusterShadow>,
     pub arrivals: Vec<Option<Arrival>>,
+    pub bulk: BulkShadow,
 }
 
 impl BlockShadow {
@@ -79,6 +81,7 @@ impl BlockShadow {
             blocks: 1,
             cluster: Box::default(),
             arrivals: vec![None; 16],
+            bulk: BulkShadow::new(warps),
         }
     }
 

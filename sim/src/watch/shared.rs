@@ -30,6 +30,8 @@ pub(crate) struct Conflict {
     /// The first byte that both touch.
     pub at: u64,
     pub earlier: Event,
+    /// Whether the earlier one is a read by a copy or product that goes on.
+    pub open: bool,
 }
 
 /// See the module.
@@ -107,6 +109,12 @@ impl SharedShadow {
         let at = lanes.offsets[lane];
         let unset = |&at: &u64| self.writes[at as usize / 4] >> (at % 4) & 1 == 0;
         (at..at + u64::from(lanes.bytes)).find(unset).unwrap_or(at)
+    }
+
+    /// The last store to a word.
+    pub fn writer(&self, word: usize, block: u32) -> Option<Event> {
+        let entry = self.writes[word];
+        (entry >> EPOCH != 0).then(|| event(entry, block, false))
     }
 
     /// Sets which bytes are written, without a word on who did it.
@@ -230,7 +238,7 @@ impl SharedShadow {
                 let earlier = event(entry, clocks.block, many);
                 if !clocks.ordered(&earlier, by.warp, lane as u32) {
                     let at = word as u64 * 4 + u64::from(common.trailing_zeros());
-                    out.push(Conflict { lane, at, earlier });
+                    out.push(Conflict { lane, at, earlier, open: false });
                 }
             }
         }

@@ -83,9 +83,11 @@ pub(crate) struct Strong {
     pub pc: u32,
 }
 
-/// What would have ordered two accesses of different blocks.
+/// What would have ordered two accesses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Missing {
+    /// A wait for what this op copies.
+    Wait(u32),
     /// A release on this op.
     Release(u32),
     /// An acquire on this op.

@@ -2,12 +2,13 @@
 //!
 //! A register can be read before it is written only if it is live where the kernel begins, and a
 //! vector load may bring bytes that nobody wrote and nobody will use. Those registers are tracked,
-//! with what the former compute and what the latter are copied to; a kernel that has none pays
-//! nothing.
+//! with what the former compute and what the latter are copied to, and the accumulators of products
+//! that go on after they are issued; a kernel that has none pays nothing.
 
 use super::traits::Moves;
 use crate::draft::{Drafts, Source, Value};
 use crate::op::{Kind, Window};
+use crate::unit::Unit;
 
 /// The index of a register that is not tracked.
 const NONE: u32 = u32::MAX;
@@ -57,7 +58,8 @@ impl Tracked {
         &self.uses[start as usize..self.ends[pc as usize] as usize]
     }
 
-    /// Tracks `unwritten`, the registers live at the start, and the results of vector loads.
+    /// Tracks `unwritten`, the registers live at the start, and the results of vector loads and of
+    /// products of warpgroups.
     pub fn new(drafts: &Drafts, unwritten: impl Iterator<Item = Value>) -> Tracked {
         let mut index = vec![NONE; drafts.classes.len()];
         let mut out = Tracked::default();
@@ -88,6 +90,9 @@ impl Tracked {
                 && access.count > 1
                 && access.window != Window::Param
             {
+                draft.writes.iter().for_each(|&value| _ = track(value, &mut index));
+            }
+            if let Kind::Unit(Unit::WarpgroupMultiply(_)) = draft.kind {
                 draft.writes.iter().for_each(|&value| _ = track(value, &mut index));
             }
         }

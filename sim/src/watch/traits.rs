@@ -2,7 +2,7 @@
 //! memory, and whether it only moves a value. Everything comes from the instruction's name.
 
 use crate::ast::Instruction;
-use crate::counters::InstructionClass;
+use crate::counters::{InstructionClass, Operands, product};
 
 /// How an access or fence orders others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]
@@ -43,17 +43,24 @@ pub(crate) struct Traits {
     /// Numbers the instructions of a kernel, inlined ones once for each inlining.
     pub instruction: u32,
     pub class: InstructionClass,
+    /// Of a matrix product: its operands, and how many a warp multiplies.
+    pub product: Option<(Operands, u64)>,
     pub order: Order,
     pub moves: Moves,
+    /// Whether it is a fence between threads and asynchronous copies.
+    pub proxy_fence: bool,
 }
 
 impl Traits {
     pub fn of(instruction: &Instruction, number: u32) -> Traits {
         let (opcode, modifiers) = (instruction.opcode.as_str(), &instruction.modifiers[..]);
+        let has = |name: &str| modifiers.iter().any(|modifier| modifier == name);
         Traits {
             instruction: number,
             class: InstructionClass::of(opcode, modifiers),
+            product: product(opcode, modifiers),
             order: order(opcode, modifiers),
+            proxy_fence: opcode == "fence" && ["proxy", "async"].iter().all(|name| has(name)),
             moves: match opcode {
                 "mov" | "cvta" | "ld" => Moves::Copy,
                 "selp" => Moves::Select,

@@ -1,6 +1,6 @@
 //! What the units do to shared memory: matrices, copies that land later, barriers in memory.
 
-use super::asynchronous::Group;
+use super::asynchronous::{At as BarrierAt, Group};
 use super::lanes::Lanes;
 use super::memory::{SHARED, Scene, shared_area};
 use super::open::{Ending, pieces};
@@ -10,19 +10,46 @@ use super::sync::Touch;
 use super::traits::{Order, Scope};
 use super::{At, Watch};
 use crate::block::BlockState;
-use crate::bulk::{Completion, End};
 use crate::execute::{Attempt, Place, addresses, product_pieces, resolve};
 use crate::launch::Context;
+use crate::mbarrier::Mbarrier;
 use crate::memory::WINDOW_BYTES;
 use crate::op::Window;
 use crate::registers::{LANES, Slot};
-use crate::unit::{BarrierAction, Unit, WarpgroupMultiply};
+use crate::unit::{BarrierAction, MemoryBarrier, Unit, WarpgroupMultiply};
 use crate::warp::Warp;
 
-/// One lane's bytes.
-fn one(lane: usize, at: u64, bytes: u64) -> Lanes {
-    let (offsets, active) = ([at; LANES], 1 << lane);
-    Lanes { offsets, active, bytes: bytes as u32, run: false, uniform: false }
+/// The barriers in memory that lanes name, by rank and offset.
+fn barriers<'a>(
+    warp: &'a Warp,
+    block: &'a BlockState,
+    cx: &'a Context<'_>,
+    slot: Slot,
+    lanes: u32,
+) -> impl Iterator<Item = (usize, BarrierAt)> + 'a {
+    let lanes = (0..LANES).filter(move |lane| lanes >> lane & 1 != 0);
+    lanes.map(move |lane| {
+        let address = warp.registers.wide(&cx.program.constants, slot)[lane];
+        let (rank, at) = block.peers.locate(address % WINDOW_BYTES);
+        (lane, (rank as usize, at))
+    })
+}
+
+/// The parity of the phase that a lane waits for: given, or that of an arrival's state.
+fn waited_parity<'a>(
+    warp: &'a Warp,
+    cx: &'a Context<'_>,
+    action: BarrierAction,
+    slot: Slot,
+) -> impl Fn(usize) -> bool + 'a {
+    let constants = &cx.program.constants;
+    move |lane| match action {
+        BarrierAction::TestParity => warp.registers.word(constants, slot)[lane] & 1 != 0,
+        _ => {
+            let state = Mbarrier::decode(warp.registers.wide(constants, slot)[lane]);
+            state.is_ok_and(|state| state.odd)
+        }
+    }
 }
 
 impl Watch {
@@ -46,6 +73,16 @@ impl Watch {
                 let addresses = addresses(warp, cx, slot, moved.wide_address, op.imm);
                 let touch = if load { Touch::Read } else { Touch::Write };
                 (touch, moved.window, addresses, active, 16)
+            }
+            Unit::Barrier(MemoryBarrier { action: BarrierAction::Arrive { .. }, .. }) => {
+                // Before, as it may be the last of its phase.
+                let order = cx.program.origins[at.pc as usize].traits.order;
+                let releases = order.releases || order.scope == Scope::Weak;
+                for (lane, barrier) in barriers(warp, block, cx, slots[1], at.active) {
+                    let by = (warp.index as usize, lane as u32, at.pc);
+                    shadow.phase_arrived(by, barrier, block.parity(barrier), releases);
+                }
+                return;
             }
             Unit::Copy(bytes) => {
                 let addresses = *warp.registers.wide(&cx.program.constants, slots[0]);
@@ -97,16 +134,17 @@ impl Watch {
         let (touch, order) = (Touch::Read, Order::default());
         let scene = Scene { warp, block, cx, at, touch, order, element: 16 };
         for lanes in pieces(&starts) {
-            self.order(shadow, &scene, SHARED, &lanes);
+            self.check(shadow, &scene, SHARED, &lanes);
         }
         if self.checks.shared_races {
             let by = Actor { warp: warp.index as usize, pc: at.pc, strong: false };
-            shadow.read_begun(by, 0, starts, Ending::Product(None));
+            let ranges = starts.into_iter().map(|start| start..start + 16);
+            shadow.read_begun(by, 0, ranges.collect(), Ending::Product(None));
         }
     }
 
     /// A copy to the shared memory of a rank was issued.
-    fn issued(
+    pub(super) fn issued(
         &mut self,
         shadow: &mut BlockShadow,
         scene: &Scene<'_, '_>,
@@ -117,9 +155,7 @@ impl Watch {
         let mut conflicts = Vec::new();
         shadow.copy_issued(by, (rank, lanes), group, &mut conflicts);
         if self.checks.shared_races {
-            let area = shared_area(shadow, rank);
-            self.conflicts(shadow, scene, area, lanes, conflicts);
-            self.overwritten(shadow, scene, (rank, area), lanes);
+            self.conflicts(shadow, scene, shared_area(shadow, rank), lanes, conflicts);
         }
     }
 
@@ -144,16 +180,33 @@ impl Watch {
                 shadow.copy_waited(index, active, 0);
             }
             Unit::CopyArrive { .. } => {
-                // What waits for the barrier may read the copies.
-                shadow.copy_committed(index, active);
-                shadow.copy_waited(index, active, 0);
-                for lane in lanes {
-                    let barrier = barrier_at(warp, block, cx, slots[0], lane);
-                    shadow.phase_arrived(index, lane as u32, at.pc, barrier, true);
+                for (lane, barrier) in barriers(warp, block, cx, slots[0], active) {
+                    shadow.copy_handed(index, lane, barrier);
                 }
             }
-            Unit::Barrier(_) => barrier(shadow, warp, block, cx, (at, unit)),
+            Unit::Barrier(barrier) => match barrier.action {
+                BarrierAction::TestState | BarrierAction::TestParity => {
+                    let over = warp.registers.predicate(slots[0]);
+                    let odd = waited_parity(warp, cx, barrier.action, slots[2]);
+                    let order = cx.program.origins[at.pc as usize].traits.order;
+                    let acquires = order.acquires || order.scope == Scope::Weak;
+                    for (lane, barrier) in barriers(warp, block, cx, slots[1], active & over) {
+                        let by = (index, lane as u32, at.pc);
+                        shadow.phase_waited(by, barrier, odd(lane), acquires);
+                    }
+                    // Clocks are a warp's: lanes that saw a phase end count as having met, which
+                    // hides what they fail to order among themselves.
+                    shadow.clocks.sync_lanes(index, active & over, warp.live);
+                }
+                _ => {}
+            },
             Unit::Bulk(_) | Unit::StoreAsync(_) => self.bulk_issued(shadow, warp, block, cx, at),
+            Unit::WarpgroupCommit => shadow.products_committed(index),
+            Unit::WarpgroupWait => {
+                shadow.products_waited(index, op.imm as u32);
+                shadow.clocks.sync_lanes(index, active, warp.live);
+                Watch::products_done(shadow, warp, cx);
+            }
             Unit::BulkWait { .. } => {
                 for lane in lanes {
                     let thread = (index * LANES + lane) as u32;
@@ -161,8 +214,6 @@ impl Watch {
                     shadow.bulk_waited(index, lane as u32, committed, op.imm as u32);
                 }
             }
-            Unit::WarpgroupCommit => shadow.products_committed(index),
-            Unit::WarpgroupWait => shadow.products_waited(index, op.imm as u32),
             Unit::ClusterArrive { releases, .. } => {
                 shadow.cluster_arrived(index, active, releases);
             }
@@ -172,100 +223,5 @@ impl Watch {
             }
             _ => {}
         }
-    }
-
-    /// Bulk copies were issued: the last of the block's queue.
-    fn bulk_issued(
-        &mut self,
-        shadow: &mut BlockShadow,
-        warp: &Warp,
-        block: &BlockState,
-        cx: &Context<'_>,
-        at: At,
-    ) {
-        let order = Order::default();
-        let count = at.active.count_ones() as usize;
-        for bulk in block.queue.pending.iter().rev().take(count) {
-            let lane = bulk.thread as usize % LANES;
-            if let End::Shared(_, from) = bulk.from
-                && self.checks.shared_races
-            {
-                let scene = Scene { warp, block, cx, at, touch: Touch::Read, order, element: 16 };
-                self.races(shadow, &scene, SHARED, &one(lane, from, bulk.bytes));
-                if let Completion::Group(number) = bulk.completion {
-                    let starts = (from..from + bulk.bytes).step_by(16).collect();
-                    let by = Actor { warp: warp.index as usize, pc: at.pc, strong: false };
-                    shadow.read_begun(by, lane as u32, starts, Ending::Bulk(number));
-                }
-            }
-            if let (End::Shared(rank, to), Completion::Barrier(_, barrier)) =
-                (&bulk.to, bulk.completion)
-                && bulk.reduce.is_none()
-            {
-                let scene = Scene { warp, block, cx, at, touch: Touch::Write, order, element: 16 };
-                let ranks = if bulk.ranks == 0 { 1 << rank } else { bulk.ranks };
-                for rank in (0..LANES).filter(|rank| ranks >> rank & 1 != 0) {
-                    let lanes = one(lane, *to, bulk.bytes);
-                    self.issued(shadow, &scene, (rank, &lanes), Group::Barrier((rank, barrier)));
-                }
-            }
-        }
-    }
-}
-
-/// The rank and offset of the barrier in memory that a lane names.
-fn barrier_at(
-    warp: &Warp,
-    block: &BlockState,
-    cx: &Context<'_>,
-    slot: Slot,
-    lane: usize,
-) -> (usize, u64) {
-    let address = warp.registers.wide(&cx.program.constants, slot)[lane];
-    let (rank, at) = block.peers.locate(address % WINDOW_BYTES);
-    (rank as usize, at)
-}
-
-/// After an op on barriers in memory ran: what arrives releases and what sees a phase end acquires,
-/// unless it is relaxed.
-fn barrier(
-    shadow: &mut BlockShadow,
-    warp: &Warp,
-    block: &BlockState,
-    cx: &Context<'_>,
-    (at, unit): (At, Unit),
-) {
-    let Unit::Barrier(barrier) = unit else { return };
-    let slots = &cx.program.lists[cx.program.ops[at.pc as usize].list as usize..];
-    let order = cx.program.origins[at.pc as usize].traits.order;
-    let (index, stated) = (warp.index as usize, order.scope != Scope::Weak);
-    let lanes = |mask: u32| (0..LANES).filter(move |lane| mask >> lane & 1 != 0);
-    match barrier.action {
-        BarrierAction::Arrive { .. } => {
-            for lane in lanes(at.active) {
-                let place = barrier_at(warp, block, cx, slots[1], lane);
-                let releases = order.releases || !stated;
-                shadow.phase_arrived(index, lane as u32, at.pc, place, releases);
-            }
-        }
-        BarrierAction::TestState | BarrierAction::TestParity => {
-            let over = warp.registers.predicate(slots[0]) & at.active;
-            for lane in lanes(over) {
-                let place = barrier_at(warp, block, cx, slots[1], lane);
-                let acquires = order.acquires || !stated;
-                shadow.phase_waited(index, lane as u32, at.pc, place, acquires);
-            }
-            // Clocks are a warp's: lanes that saw a phase end count as having met, which hides
-            // what they fail to order among themselves.
-            shadow.clocks.sync_lanes(index, over, warp.live);
-        }
-        _ => {}
-    }
-}
-
-impl BlockShadow {
-    /// Bytes of the block's shared memory were written from outside its warps.
-    pub fn landed(&mut self, at: u64, bytes: u64) {
-        self.shared.set_written(&one(0, at, bytes), true);
     }
 }

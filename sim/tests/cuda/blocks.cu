@@ -109,6 +109,15 @@ extern "C" __global__ void spinlock(u32* lock, u32* count)
     }
 }
 
+// A spinlock that lanes wait for before they go on: the one that has it must not wait for the others.
+extern "C" __global__ void spinlock_entered(u32* lock, u32* count)
+{
+    while (atomicCAS(lock, 0u, 1u) != 0u) {}
+    *(volatile u32*)count = *(volatile u32*)count + 1;
+    __threadfence();
+    atomicExch(lock, 0u);
+}
+
 __device__ __noinline__ float polynomial(float x, int degree)
 {
     float sum = 0.f;

@@ -1,3 +1,4 @@
+// targets: sm_90a sm_120
 // Asynchronous copies, barriers in shared memory, clusters.
 
 typedef unsigned int word;
@@ -138,7 +139,7 @@ extern "C" __global__ void small_copies(const unsigned char* in, unsigned char* 
     for (int i = 0; i < 48; i++) out[lane * 48 + i] = to[lane][i];
 }
 
-// Every block of a cluster sums the first words of all of them, and tells its right neighbour.
+// Every block of a cluster sums the first words of all of them, then tells its right neighbour.
 extern "C" __global__ void __cluster_dims__(4, 1, 1) neighbours(word* out) {
     __shared__ word mine, told;
     __shared__ __align__(8) wide arrived;
@@ -159,6 +160,7 @@ extern "C" __global__ void __cluster_dims__(4, 1, 1) neighbours(word* out) {
                      : "r"(map_to(shared_address(&mine), other)));
         sum += value;
     }
+    cluster_sync();
     if (threadIdx.x == 0) {
         word next = (rank + 1) % 4;
         asm volatile(

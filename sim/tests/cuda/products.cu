@@ -1,3 +1,4 @@
+// targets: sm_90a
 // A pipelined product of f16 matrices by warpgroups: tiles come and go by tensor copies, swizzled
 // by 128 bytes; and a product whose left side is in registers.
 

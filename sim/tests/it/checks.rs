@@ -2,14 +2,10 @@
 //!
 //! The reports are in `tests/reports`; `BLESS=1 cargo test` writes them anew, to be reviewed.
 
-use crate::run::{golden, line, params, text, upload};
+use crate::run::{golden, line, params, seeded, text, upload};
 use kiln_sim::{Checks, Device, DeviceConfig, Error, FindingKind, Launch, Module, Report};
 
 const TARGETS: [&str; 2] = ["sm_80", "sm_120"];
-
-fn device(seed: u64) -> Device {
-    Device::new(DeviceConfig { seed, ..DeviceConfig::default() })
-}
 
 fn module(stem: &str, target: &str) -> Module {
     Module::load(&text(&format!("cuda/{stem}.{target}.ptx"))).unwrap()
@@ -41,7 +37,7 @@ fn prepared(device: &Device, name: &str) -> (Launch, Vec<u64>) {
 }
 
 fn run(module: &Module, name: &str, seed: u64, checks: Checks) -> Result<Report, Error> {
-    let device = device(seed);
+    let device = seeded(seed);
     let kernel = module.kernel(name).unwrap();
     let (shape, arguments) = prepared(&device, name);
     let shape = Launch { checks, ..shape };
@@ -115,7 +111,7 @@ fn every_mistake_has_its_kind() {
 }
 
 #[test]
-fn correct_kernels_have_no_findings() {
+fn corrected_kernels_have_no_findings() {
     for target in TARGETS {
         let module = module("races", target);
         for name in module.kernels().filter(|name| is_clean(name)) {
@@ -134,7 +130,7 @@ fn what_is_written_may_be_read() {
     for target in TARGETS {
         let module = module("unwritten", target);
         for seed in 0..20 {
-            let device = device(seed);
+            let device = seeded(seed);
             let input = upload(&device, &words);
             let out = || device.alloc(1024).unwrap();
             let points = out();
@@ -162,7 +158,7 @@ fn what_is_written_may_be_read() {
 #[test]
 fn padding_that_was_moved_stays_unwritten() {
     let module = module("unwritten", "sm_80");
-    let device = device(0);
+    let device = seeded(0);
     let kernel = module.kernel("padding").unwrap();
     let buffers = [0; 4].map(|_| device.alloc(1024).unwrap());
     (0..32).for_each(|at| device.write(buffers[0] + at * 16, &[0; 12]).unwrap());
@@ -182,7 +178,7 @@ fn padding_that_was_moved_stays_unwritten() {
 fn a_launch_that_looks_for_nothing_may_write_anything() {
     let module = module("unwritten", "sm_80");
     let kernel = module.kernel("copy").unwrap();
-    let device = device(0);
+    let device = seeded(0);
     let [a, b, c] = [0; 3].map(|_| device.alloc(256).unwrap());
     let launch = |from, to, checks| {
         let shape = Launch { checks, ..line(1, 64) };
@@ -229,41 +225,5 @@ fn findings_do_not_depend_on_workers() {
         });
         let first = reports[0].clone();
         assert!(reports.iter_mut().all(|report| *report == first), "{name}");
-    }
-}
-
-/// The kernels that other tests run for their results are correct.
-#[test]
-fn working_kernels_have_no_findings() {
-    let words: Vec<u32> = (0..4096).collect();
-    for target in TARGETS {
-        let module = module("blocks", target);
-        for seed in 0..20 {
-            let device = device(seed);
-            let x = || upload(&device, &words);
-            let y = || device.alloc(4096 * 4).unwrap();
-            let zero = || upload(&device, &[0_u32; 64]);
-            let product = Launch { grid: [3, 4, 1], block: [16, 16, 1], ..line(1, 1) };
-            let dynamic = Launch { shared_bytes: 256, ..line(7, 96) };
-            let grid = Launch { cooperative: true, ..line(8, 64) };
-            let cases = [
-                ("row_softmax", line(4, 256), vec![x(), y(), 1000]),
-                ("matmul", product, vec![x(), x(), y(), 50, 33, 70]),
-                ("histogram", dynamic, vec![x(), zero(), 1000]),
-                ("votes", line(1, 64), vec![x(), y()]),
-                ("grid_barrier", grid, vec![zero(), y(), zero(), 3]),
-                ("spinlock", line(2, 64), vec![zero(), zero()]),
-                ("calls", line(2, 64), vec![x(), y(), 100]),
-                ("switches", line(2, 64), vec![x(), y(), 100]),
-                ("variables", line(1, 64), vec![y(), y()]),
-                ("bytes", line(4, 64), vec![y(), 256]),
-            ];
-            for (name, shape, arguments) in cases {
-                let kernel = module.kernel(name).unwrap();
-                let shape = Launch { checks: Checks::ALL, ..shape };
-                let report = device.launch(&kernel, &shape, &params(&kernel, &arguments)).unwrap();
-                nothing(&report, &format!("{name} {target}, seed {seed}"));
-            }
-        }
     }
 }

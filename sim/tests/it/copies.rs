@@ -1,38 +1,21 @@
 //! Asynchronous copies, barriers in shared memory, tensor maps and clusters.
 
-use crate::run::{Plain, device, download, launch, line, text, upload};
+use crate::run::{Plain, device, dialects, download, launch, line, packed, seeded, upload};
 use kiln_sim::{
-    Checks, Device, DeviceConfig, Interleave, Kernel, L2Promotion, Launch, Module, OutOfBoundsFill,
-    Swizzle, TensorMap, TensorType, Tiled,
+    Device, Interleave, L2Promotion, Launch, Module, OutOfBoundsFill, Swizzle, TensorMap,
+    TensorType, Tiled,
 };
-
-/// The kernels of `copies.cu`, as both compilers translate them.
-fn modules() -> [Module; 2] {
-    ["sm_90a", "sm_120"].map(|target| {
-        let path = format!("cuda/copies.{target}.ptx");
-        Module::load(&text(&path)).unwrap_or_else(|error| panic!("{path}: {error}"))
-    })
-}
-
-/// A parameter block from the bytes of each parameter.
-fn packed(kernel: &Kernel, values: &[Vec<u8>]) -> Vec<u8> {
-    let mut block = vec![0; kernel.param_bytes()];
-    for (param, value) in kernel.params().iter().zip(values) {
-        block[param.offset..][..param.bytes].copy_from_slice(value);
-    }
-    block
-}
 
 /// Devices whose warps run in different orders.
 fn devices() -> impl Iterator<Item = Device> {
-    (0..6).map(|seed| Device::new(DeviceConfig { seed, ..DeviceConfig::default() }))
+    (0..6).map(seeded)
 }
 
 #[test]
 fn bulk_copies_feed_a_pipeline() {
     let tiles = 7;
     let input: Vec<f32> = (0..tiles * 256).map(|i| (i % 97) as f32).collect();
-    for module in modules() {
+    for module in dialects("copies") {
         let kernel = module.kernel("pipeline").unwrap();
         for device in devices() {
             let out = upload(&device, &[0_f32; 256]);
@@ -48,7 +31,7 @@ fn bulk_copies_feed_a_pipeline() {
 
 #[test]
 fn bulk_stores_and_reductions() {
-    for module in modules() {
+    for module in dialects("copies") {
         let kernel = module.kernel("store_and_reduce").unwrap();
         for device in devices() {
             let (stored, reduced) =
@@ -67,7 +50,7 @@ fn bulk_stores_and_reductions() {
 #[test]
 fn small_copies_land_with_zeros() {
     let input: Vec<u8> = (0..32 * 48_u32).map(|i| (i % 251 + 1) as u8).collect();
-    for module in modules() {
+    for module in dialects("copies") {
         let kernel = module.kernel("small_copies").unwrap();
         let device = device();
         let out = upload(&device, &[0_u8; 32 * 48]);
@@ -95,7 +78,7 @@ fn small_copies_land_with_zeros() {
 
 #[test]
 fn blocks_of_a_cluster_reach_each_other() {
-    for module in modules() {
+    for module in dialects("copies") {
         let kernel = module.kernel("neighbours").unwrap();
         assert_eq!(kernel.cluster(), Some([4, 1, 1]));
         for device in devices() {
@@ -105,9 +88,7 @@ fn blocks_of_a_cluster_reach_each_other() {
             for (block, got) in got.chunks(3).enumerate() {
                 let (cluster, rank) = (block / 4, block % 4);
                 let values = (0..4).map(|other| 10 * (cluster * 4 + other) + 1);
-                // The sum may see the 7 that a neighbour adds.
-                let sum = values.sum::<usize>() as u32;
-                assert!((got[0] - sum).is_multiple_of(7) && got[0] - sum <= 28, "{} {sum}", got[0]);
+                assert_eq!(got[0], values.sum::<usize>() as u32);
                 assert_eq!(got[1], 100 + (rank as u32 + 3) % 4);
                 assert_eq!(got[2], 10 * block as u32 + 8);
             }
@@ -118,7 +99,7 @@ fn blocks_of_a_cluster_reach_each_other() {
 #[test]
 fn copies_are_cast_to_several_blocks() {
     let input: Vec<u32> = (0..256).map(|i| i * 3 + 1).collect();
-    for module in modules() {
+    for module in dialects("copies") {
         let kernel = module.kernel("multicast").unwrap();
         for device in devices() {
             let out = upload(&device, &[0_u32; 256]);
@@ -153,7 +134,7 @@ fn tiles_are_loaded_stored_and_added() {
     let input: Vec<f32> = (0..rows * pitch).map(|i| i as f32 + 1.0).collect();
     let inside = |x: i32, y: i32| (0..40).contains(&x) && (0..50).contains(&y);
     let cases = [(0, 0), (8, 10), (16, 45), (-4, -3), (36, 48), (100, 3)];
-    for module in modules() {
+    for module in dialects("copies") {
         let kernel = module.kernel("tiles").unwrap();
         for ((x, y), swizzle) in
             cases.into_iter().zip([Swizzle::B128, Swizzle::None].into_iter().cycle())
@@ -212,7 +193,7 @@ fn tiles_of_four_dimensions() {
         let index = (0..4).rev().fold(0, |sum, axis| sum * dims[axis] as i32 + at[axis]);
         if inside { input[index as usize] } else { 0 }
     };
-    for module in modules() {
+    for module in dialects("copies") {
         let kernel = module.kernel("tile_4d").unwrap();
         for (swizzle, bits) in [(Swizzle::B32, 1), (Swizzle::None, 0)] {
             let device = device();
@@ -254,7 +235,7 @@ fn tiles_of_four_dimensions() {
 
 #[test]
 fn prints_elects_and_reports_sizes() {
-    for module in modules() {
+    for module in dialects("copies") {
         let kernel = module.kernel("small_things").unwrap();
         let device = device();
         let out = upload(&device, &[0_u32; 32]);
@@ -313,30 +294,6 @@ fn tensor_maps_are_checked() {
         refuse(Tiled { interleave: Interleave::B16, ..good }),
         "an interleaved layout is not supported"
     );
-}
-
-/// Kernels that make no mistake, in the eyes of every check.
-#[test]
-fn checks_follow_copies_and_barriers() {
-    for module in modules() {
-        let device = device();
-        let input = upload(&device, &(0..2048).collect::<Vec<u32>>());
-        let out = upload(&device, &[0_u32; 1024]);
-        let cases: [(&str, Launch, Vec<u64>); 5] = [
-            ("pipeline", line(1, 288), vec![input, out, 7]),
-            ("store_and_reduce", line(3, 128), vec![out, out + 2048]),
-            ("small_copies", line(1, 32), vec![input, out]),
-            ("multicast", line(4, 64), vec![input, out]),
-            ("small_things", line(1, 32), vec![out, 0]),
-        ];
-        for (name, shape, arguments) in cases {
-            let kernel = module.kernel(name).unwrap();
-            let shape = Launch { checks: Checks::ALL, ..shape };
-            let report = launch(&device, &kernel, shape, &arguments);
-            let texts: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
-            assert!(texts.is_empty(), "{name}: {}", texts.join("\n"));
-        }
-    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::run::{golden, line, params, text};
 use kiln_sim::{
     Counters, Device, DeviceConfig, Estimate, InstructionClass, Launch, Limit, Machine, Module,
-    Occupancy, Part, Resources,
+    Occupancy, Operands, Part, Resources,
 };
 
 const TARGETS: [&str; 2] = ["sm_80", "sm_120"];
@@ -136,6 +136,47 @@ fn a_product_by_hand() {
         assert_eq!((worst.file.as_str(), worst.line), ("counters.cu", 40));
         assert_eq!(worst.count.shared_stores.conflicts, turns * 4 * 31);
     }
+}
+
+#[test]
+fn matrix_products_by_hand() {
+    let module = Module::load(
+        ".version 8.0 .target sm_80 .address_size 64
+         .visible .entry products() {
+             .reg .b32 %r<8>;
+             .reg .f32 %f<4>;
+             mov.b32 %r0, 0;
+             mov.f32 %f0, 0f00000000;
+             mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
+                 {%f0, %f1, %f2, %f3}, {%r0, %r0, %r0, %r0}, {%r0, %r0}, {%f0, %f0, %f0, %f0};
+             mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32
+                 {%f0, %f1, %f2, %f3}, {%r0, %r0, %r0, %r0}, {%r0, %r0}, {%f0, %f0, %f0, %f0};
+             mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32
+                 {%r1, %r2, %r3, %r4}, {%r0, %r0, %r0, %r0}, {%r0, %r0}, {%r0, %r0, %r0, %r0};
+             ret;
+         }",
+    )
+    .unwrap();
+    let shape = Launch { counters: true, ..line(216, 128) };
+    let kernel = module.kernel("products").unwrap();
+    let device = Device::new(DeviceConfig::default());
+    let counters = *device.launch(&kernel, &shape, &[]).unwrap().counters.unwrap();
+    let warps = 216 * 4;
+    let of = |operands| counters.products.iter().find(|count| count.operands == operands).unwrap();
+    let (half, int8) = (of(Operands::Half), of(Operands::Int8));
+    assert_eq!(counters.products.len(), 2);
+    assert_eq!((half.warp_instructions, half.multiply_adds), (2 * warps, 2 * warps * 16 * 8 * 16));
+    assert_eq!((int8.warp_instructions, int8.multiply_adds), (warps, warps * 16 * 8 * 32));
+    // The two f16 products of a warp take as long as the one of twice the rate and depth: 3 x 4096
+    // operations at the rate of f16, of all 108 multiprocessors.
+    let estimate = Estimate::of(&counters, &Machine::A100, 216, 128, Resources::default());
+    let bound = estimate.binds().unwrap();
+    assert_eq!(bound.part, Part::Tensor);
+    let us = (warps * 3 * 4096) as f64 / 312e12 * 1e6;
+    assert!((bound.us - us).abs() < us * 1e-9, "{} {us}", bound.us);
+    // Half of the multiprocessors take twice as long.
+    let estimate = Estimate::of(&counters, &Machine::A100, 54, 128, Resources::default());
+    assert!((estimate.binds().unwrap().us - 2.0 * us).abs() < us * 1e-9);
 }
 
 #[test]

@@ -1,66 +1,108 @@
-//! Instruction families: each file of `tests/ptx` stores results and says beside each what it is.
+//! Instruction forms: each file of `tests/ptx` stores results and says beside each what it is.
 
-use crate::run::{device, launch, line, text};
+use crate::expectation::{Expectation, OUT_BYTES, entries, expectations, files, shapes};
+use crate::run::{device, launch, line};
 use kiln_sim::Module;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
-/// A store's offset, its bytes and the value after `// =`.
-fn expectation(line: &str) -> Option<(usize, usize, u64)> {
-    let (code, want) = line.split_once("// = ")?;
-    let want = want.trim();
-    let want = match want.strip_prefix("0x") {
-        Some(hex) => u64::from_str_radix(hex, 16),
-        None => want.parse(),
-    };
-    let offset = code.split_once("[%out+")?.1.split_once(']')?.0;
-    let bytes = match code.split('.').nth(2)?.split_whitespace().next()? {
-        "u16" => 2,
-        "u32" | "f32" => 4,
-        _ => 8,
-    };
-    Some((offset.parse().unwrap(), bytes, want.unwrap()))
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ptx")
 }
 
-#[track_caller]
-fn check(stem: &str) {
-    let source = text(&format!("ptx/{stem}.ptx"));
-    let module = Module::load(&source).unwrap_or_else(|error| panic!("{stem}: {error}"));
-    let kernel = module.kernel(stem).unwrap();
-    let mut failures = Vec::new();
-    let mut checked = 0;
-    for threads in [1, 32] {
-        let device = device();
-        let out = device.alloc(16384).unwrap();
-        launch(&device, &kernel, line(1, threads), &[out]);
-        let mut previous = "";
-        for (index, line) in source.lines().enumerate() {
-            if let Some((offset, bytes, want)) = expectation(line) {
-                let mut got = [0; 8];
-                device.read(out + offset as u64, &mut got[..bytes]).unwrap();
-                let got = u64::from_le_bytes(got);
-                checked += 1;
-                if got != want {
-                    failures.push(format!(
-                        "{stem}.ptx:{}:{previous}: {got:#x}, not {want:#x}",
-                        index + 1
-                    ));
-                }
-            }
-            previous = line;
-        }
+/// The lines of a file that hold something else than they say.
+fn failures(name: &str, source: &str) -> Vec<String> {
+    let expectations = expectations(name, source);
+    if expectations.is_empty() {
+        return vec![format!("{name}.ptx: says nothing of what it stores")];
     }
-    assert!(failures.is_empty(), "{}", failures.join("\n"));
-    assert!(checked > 0, "{stem} checks nothing");
+    let module = match Module::load(source) {
+        Ok(module) => module,
+        Err(error) => return vec![format!("{name}.ptx: {error}")],
+    };
+    let kernel = module.kernel("test").unwrap();
+    let mut failures = Vec::new();
+    for shape in shapes(name, source) {
+        let device = device();
+        let out = device.alloc(OUT_BYTES as u64).unwrap();
+        device.write(out, &[0; OUT_BYTES]).unwrap();
+        launch(&device, &kernel, line(shape.grid, shape.block), &[out]);
+        let mut bytes = vec![0; OUT_BYTES];
+        device.read(out, &mut bytes).unwrap();
+        let wrong = |expectation: &Expectation| expectation.check(&bytes, shape);
+        failures.extend(expectations.iter().filter_map(wrong));
+    }
+    failures
 }
 
-macro_rules! families {
-    ($($stem:ident),*) => {$(
-        #[test]
-        fn $stem() {
-            check(stringify!($stem));
-        }
-    )*};
+#[test]
+fn every_store_holds_what_its_file_says() {
+    let failures: Vec<String> =
+        files(&folder()).iter().flat_map(|(name, source)| failures(name, source)).collect();
+    assert!(failures.is_empty(), "{}\n{} in all", failures.join("\n"), failures.len());
 }
 
-families!(
-    pairs, eight, atomic, bits, carry, control, memory, compare, convert, float, half, integer
-);
+/// Whether a character can be in a name of the language.
+fn in_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_' || c == ':'
+}
+
+/// The words of all files' instructions: opcodes, modifiers, names.
+fn words_tested() -> BTreeSet<String> {
+    let mut words = BTreeSet::new();
+    for (_, source) in files(&folder()) {
+        let code = source.lines().map(|line| line.split("//").next().unwrap_or_default());
+        words.extend(code.flat_map(|line| line.split(|c| !in_word(c)).map(str::to_string)));
+    }
+    words
+}
+
+/// The words between quotes in a file of the decoder: opcodes, modifiers, special registers.
+fn words_decoded(path: &Path) -> BTreeSet<String> {
+    let source = std::fs::read_to_string(path).unwrap();
+    let texts = source.split('"').skip(1).step_by(2);
+    texts.filter(|text| !text.is_empty() && text.chars().all(in_word)).map(str::to_string).collect()
+}
+
+/// Words that no file can use: a tensor map is encoded outside of a kernel (see `copies`).
+const ELSEWHERE: [&str; 2] = ["tensor", "tile"];
+
+#[test]
+fn every_word_of_the_decoder_is_tested() {
+    let tested = words_tested();
+    let decoder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/decode");
+    let mut missing = Vec::new();
+    for path in entries(&decoder) {
+        let known = |word: &String| match word.strip_suffix("::") {
+            Some(_) => tested.iter().any(|tested| tested.starts_with(word)),
+            None => tested.contains(word) || ELSEWHERE.contains(&word.as_str()),
+        };
+        let untested = words_decoded(&path).into_iter().filter(|word| !known(word));
+        missing.extend(untested.map(|word| format!("{}: {word}", path.display())));
+    }
+    assert!(missing.is_empty(), "no file of tests/ptx uses\n{}", missing.join("\n"));
+}
+
+#[test]
+fn every_opcode_has_a_folder_of_files_that_use_it() {
+    let dispatch = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/decode/mod.rs");
+    let mut opcodes = words_decoded(&dispatch);
+    // A modifier that tells two forms of one opcode apart.
+    opcodes.remove("async");
+    let files = files(&folder());
+    let uses = |source: &str, opcode: &str| {
+        let code = source.lines().map(|line| line.split("//").next().unwrap_or_default());
+        code.flat_map(str::split_whitespace)
+            .any(|word| word.split(['.', ';']).next() == Some(opcode))
+    };
+    for (name, source) in &files {
+        let opcode = name.split_once('/').unwrap().0;
+        assert!(uses(source, opcode), "{name}.ptx has no `{opcode}`");
+        assert!(opcodes.contains(opcode), "the decoder does not know `{opcode}`");
+    }
+    let folders: BTreeSet<&str> =
+        files.iter().map(|(name, _)| name.split_once('/').unwrap().0).collect();
+    let missing: Vec<&String> =
+        opcodes.iter().filter(|opcode| !folders.contains(opcode.as_str())).collect();
+    assert!(missing.is_empty(), "no folder of tests/ptx for {missing:?}");
+}

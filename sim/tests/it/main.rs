@@ -2,21 +2,28 @@
 
 mod attention;
 mod blocks;
+mod cases;
 mod checks;
+mod clusters;
 mod command;
+mod cooperative;
 mod copies;
 mod counters;
 mod device;
 mod errors;
 mod exchange;
-
+mod expectation;
+mod headers;
 mod instructions;
+mod lstm;
 mod matrix;
 mod misuse;
+mod mutations;
 mod pointwise;
 mod products;
 mod properties;
 mod refusals;
 mod run;
 mod sharing;
+mod tiles;
 mod warpgroup;

@@ -1,9 +1,9 @@
 //! Barriers in memory, copies and clusters used against their rules: the exact texts.
 
 use crate::run::{device, line};
-use kiln_sim::{ErrorKind, Launch, Module};
+use kiln_sim::{Checks, ErrorKind, Launch, Module};
 
-/// The message of a body that fails, for one block of `threads`; `%r1` is a barrier's address and
+/// The message of a body that fails, whether it is checked or not; `%r1` is a barrier's address and
 /// `%r2` 1 KiB of shared memory.
 fn fail(body: &str, shape: Launch) -> (ErrorKind, String) {
     let text = format!(
@@ -12,8 +12,13 @@ fn fail(body: &str, shape: Launch) -> (ErrorKind, String) {
          128 .b8 s[1024];\nmov.u32 %r1, b; mov.u32 %r2, s; mov.u32 %r0, %tid.x;\n{body}\nret;\n}}\n"
     );
     let module = Module::load(&text).unwrap_or_else(|error| panic!("{error}"));
-    let error = device().launch(&module.kernel("k").unwrap(), &shape, &[]).unwrap_err();
-    (error.kind(), error.to_string().split("; kernel").next().unwrap().to_string())
+    let [plain, checked] = [Checks::NONE, Checks::ALL].map(|checks| {
+        let shape = Launch { checks, ..shape };
+        let error = device().launch(&module.kernel("k").unwrap(), &shape, &[]).unwrap_err();
+        (error.kind(), error.to_string().split("; kernel").next().unwrap().to_string())
+    });
+    assert_eq!(plain, checked);
+    plain
 }
 
 #[track_caller]
@@ -63,6 +68,14 @@ fn barriers_in_memory() {
     let (kind, text) = fail("mbarrier.init.shared.b64 [%r1+4], 1;", line(1, 1));
     assert_eq!(kind, ErrorKind::Misaligned);
     assert_eq!(text, "mbarrier of 8 bytes at 0x4 is not aligned to 8 bytes");
+    let (kind, text) =
+        fail("add.u32 %r1, %r1, 65536; mbarrier.arrive.shared.b64 %rd1, [%r1];", line(1, 1));
+    assert_eq!(kind, ErrorKind::OutOfBounds);
+    assert_eq!(
+        text,
+        "mbarrier of 8 bytes at shared offset 0x10000 is out of bounds: 64392 bytes past the end of \
+         the shared memory of 1152 bytes"
+    );
     let endless =
         format!("{INIT} L: mbarrier.try_wait.parity.shared.b64 %p1, [%r1], 0; @!%p1 bra L;");
     let (kind, text) = fail(&endless, line(1, 1));
@@ -178,6 +191,10 @@ fn forms_that_are_refused() {
     assert_eq!(
         refuse("cp.async.cg.shared.global [%r1], [%rd1], 8;"),
         "ptx line 7: `cp.async.cg.shared.global` is not a form that is known"
+    );
+    assert_eq!(
+        refuse("prefetch.global.L3 [%rd1];"),
+        "ptx line 7: `prefetch.global.L3` is not a form that is known"
     );
     assert_eq!(
         refuse("setmaxnreg.inc.sync.aligned.u32 100;"),

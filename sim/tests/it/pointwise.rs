@@ -1,6 +1,7 @@
 //! CUDA's pointwise functions against Rust's, in units in the last place of the result's type.
 
 use crate::run::{Plain, device, dialects, download, launch, line, upload};
+use kiln_sim::Module;
 
 const COUNT: usize = 4099;
 
@@ -22,15 +23,16 @@ fn uniform(seed: u64, low: f64, high: f64) -> Vec<f64> {
         .collect()
 }
 
-fn apply<T: Plain>(name: &str, stem: &str, a: &[T], b: &[T]) -> [Vec<T>; 2] {
+fn apply<T: Plain>(name: &str, stem: &str, a: &[T], b: &[T]) -> Vec<Vec<T>> {
     let device = device();
-    dialects(stem).map(|module| {
+    let run = |module: Module| {
         let kernel = module.kernel(name).unwrap();
         let out = upload(&device, &vec![T::default(); a.len()]);
         let values = [upload(&device, a), upload(&device, b), out, a.len() as u64];
         launch(&device, &kernel, line(a.len().div_ceil(128) as u32, 128), &values);
         download(&device, out, a.len())
-    })
+    };
+    dialects(stem).into_iter().map(run).collect()
 }
 
 /// The distance of `got` from `want` in units in the last place of `want` as f32.

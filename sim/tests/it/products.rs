@@ -1,40 +1,11 @@
 //! Pipelined products by warpgroups, fed by tensor copies.
 
-use crate::run::{Plain, device, download, line, text, upload};
+use crate::run::{Plain, device, dialects, download, f16_boxes, line, packed, seeded, upload};
 use half::f16;
-use kiln_sim::{
-    Checks, Device, DeviceConfig, Interleave, Kernel, L2Promotion, Launch, Module, OutOfBoundsFill,
-    Swizzle, TensorMap, TensorType, Tiled,
-};
+use kiln_sim::{Kernel, Launch, Operands};
 
 fn kernel(name: &str) -> Kernel {
-    let module = Module::load(&text("cuda/products.sm_90a.ptx")).unwrap_or_else(|e| panic!("{e}"));
-    module.kernel(name).unwrap()
-}
-
-/// A matrix of f16 that goes in boxes of 64 by 64, swizzled.
-fn map(address: u64, rows: usize, columns: usize) -> Vec<u8> {
-    let tiled = Tiled {
-        data_type: TensorType::F16,
-        address,
-        dims: &[columns as u64, rows as u64],
-        strides: &[columns as u64 * 2],
-        box_dims: &[64, 64],
-        element_strides: &[1, 1],
-        interleave: Interleave::None,
-        swizzle: Swizzle::B128,
-        l2_promotion: L2Promotion::None,
-        fill: OutOfBoundsFill::Zero,
-    };
-    TensorMap::encode_tiled(&tiled).unwrap().bytes().to_vec()
-}
-
-fn packed(kernel: &Kernel, values: &[Vec<u8>]) -> Vec<u8> {
-    let mut block = vec![0; kernel.param_bytes()];
-    for (param, value) in kernel.params().iter().zip(values) {
-        block[param.offset..][..param.bytes].copy_from_slice(value);
-    }
-    block
+    dialects("products")[0].kernel(name).unwrap()
 }
 
 fn values(count: usize, salt: usize) -> Vec<i32> {
@@ -51,17 +22,15 @@ fn tiles_flow_through_warpgroups() {
     let (a, b) = (values(m * k, 3), values(n * k, 5));
     let kernel = kernel("matmul");
     for seed in 0..4 {
-        let device = Device::new(DeviceConfig { seed, ..DeviceConfig::default() });
+        let device = seeded(seed);
         let [in_a, in_b] = [&a, &b].map(|values| upload(&device, &halves(values)));
         let out = upload(&device, &vec![0_u16; m * n]);
-        let arguments = [map(in_a, m, k), map(in_b, n, k), map(out, m, n), 5_i32.bytes()];
-        let checks = if seed == 0 { Checks::ALL } else { Checks::NONE };
-        let shape = Launch { grid: [3, 2, 1], shared_bytes: 7 * 8192, checks, ..line(1, 256) };
-        let report = device
+        let arguments =
+            [f16_boxes(in_a, m, k), f16_boxes(in_b, n, k), f16_boxes(out, m, n), 5_i32.bytes()];
+        let shape = Launch { grid: [3, 2, 1], shared_bytes: 7 * 8192, ..line(1, 256) };
+        device
             .launch(&kernel, &shape, &packed(&kernel, &arguments))
             .unwrap_or_else(|error| panic!("{error}"));
-        let findings: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
-        assert!(findings.is_empty(), "{}", findings.join("\n"));
         for (at, got) in download::<u16>(&device, out, m * n).into_iter().enumerate() {
             let (row, column) = (at / n, at % n);
             let want: i32 = (0..k).map(|i| a[row * k + i] * b[column * k + i]).sum();
@@ -78,11 +47,13 @@ fn left_sides_come_from_registers() {
     let device = device();
     let [in_a, in_b] = [&a, &b].map(|values| upload(&device, &halves(values)));
     let out = upload(&device, &[0_f32; 64 * 64]);
-    let arguments = [in_a.bytes(), map(in_b, 64, 64), out.bytes()];
-    let shape = Launch { shared_bytes: 8192, ..line(1, 128) };
-    device
+    let arguments = [in_a.bytes(), f16_boxes(in_b, 64, 64), out.bytes()];
+    let shape = Launch { shared_bytes: 8192, counters: true, ..line(1, 128) };
+    let report = device
         .launch(&kernel, &shape, &packed(&kernel, &arguments))
         .unwrap_or_else(|error| panic!("{error}"));
+    let [product] = report.counters.unwrap().products[..] else { panic!("one kind of operands") };
+    assert_eq!((product.operands, product.multiply_adds), (Operands::Half, 64 * 64 * 64));
     for (at, got) in download::<f32>(&device, out, 64 * 64).into_iter().enumerate() {
         let (row, column) = (at / 64, at % 64);
         let want: i32 = (0..64).map(|i| a[row * 64 + i] * b[i * 64 + column]).sum();

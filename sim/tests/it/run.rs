@@ -1,23 +1,47 @@
 //! Modules, buffers and launches for the tests.
 
-use kiln_sim::{Device, DeviceConfig, Kernel, Launch, Module, Report};
+use kiln_sim::{
+    Device, DeviceConfig, Interleave, Kernel, L2Promotion, Launch, Module, OutOfBoundsFill, Report,
+    Swizzle, TensorMap, TensorType, Tiled,
+};
+use std::path::Path;
+
+const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
 
 /// The text of a file below `tests`.
 pub fn text(path: &str) -> String {
-    let full = format!("{}/tests/{path}", env!("CARGO_MANIFEST_DIR"));
-    std::fs::read_to_string(&full).unwrap_or_else(|error| panic!("{full}: {error}"))
+    std::fs::read_to_string(Path::new(TESTS).join(path))
+        .unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The kernels of a CUDA file, as both compilers of NVRTC translate them.
-pub fn dialects(stem: &str) -> [Module; 2] {
-    ["sm_80", "sm_120"].map(|target| {
-        let path = format!("cuda/{stem}.{target}.ptx");
-        Module::load(&text(&path)).unwrap_or_else(|error| panic!("{path}: {error}"))
-    })
+/// The targets that CUDA files are translated for, those of the older compiler first.
+const TARGETS: [&str; 4] = ["sm_80", "sm_90a", "sm_120", "sm_120a"];
+
+/// The PTX of a CUDA file by its targets: each compiler of NVRTC that has its instructions.
+pub fn translations(stem: &str) -> Vec<(&'static str, String)> {
+    let path = |target: &str| format!("cuda/{stem}.{target}.ptx");
+    let exists = |target: &&str| Path::new(TESTS).join(path(target)).exists();
+    let found: Vec<_> =
+        TARGETS.into_iter().filter(exists).map(|target| (target, text(&path(target)))).collect();
+    assert!(!found.is_empty(), "{stem}");
+    found
+}
+
+/// The kernels of a CUDA file, as both compilers translate them.
+pub fn dialects(stem: &str) -> Vec<Module> {
+    let load = |(target, text): (&str, String)| {
+        Module::load(&text).unwrap_or_else(|error| panic!("{stem}.{target}: {error}"))
+    };
+    translations(stem).into_iter().map(load).collect()
 }
 
 pub fn device() -> Device {
     Device::new(DeviceConfig::default())
+}
+
+/// A device whose warps run in the order of a seed.
+pub fn seeded(seed: u64) -> Device {
+    Device::new(DeviceConfig { seed, ..DeviceConfig::default() })
 }
 
 /// A plain value with a fixed byte form.
@@ -67,6 +91,33 @@ pub fn params(kernel: &Kernel, values: &[u64]) -> Vec<u8> {
     block
 }
 
+/// A parameter block from the bytes of each parameter.
+pub fn packed(kernel: &Kernel, values: &[Vec<u8>]) -> Vec<u8> {
+    let mut block = vec![0; kernel.param_bytes()];
+    assert_eq!(kernel.params().len(), values.len());
+    for (param, value) in kernel.params().iter().zip(values) {
+        block[param.offset..][..param.bytes].copy_from_slice(value);
+    }
+    block
+}
+
+/// A matrix of f16 that goes in boxes of 64 by 64, swizzled by 128 bytes.
+pub fn f16_boxes(address: u64, rows: usize, columns: usize) -> Vec<u8> {
+    let tiled = Tiled {
+        data_type: TensorType::F16,
+        address,
+        dims: &[columns as u64, rows as u64],
+        strides: &[columns as u64 * 2],
+        box_dims: &[64, 64],
+        element_strides: &[1, 1],
+        interleave: Interleave::None,
+        swizzle: Swizzle::B128,
+        l2_promotion: L2Promotion::None,
+        fill: OutOfBoundsFill::Zero,
+    };
+    TensorMap::encode_tiled(&tiled).unwrap().bytes().to_vec()
+}
+
 pub fn line(blocks: u32, threads: u32) -> Launch {
     Launch { grid: [blocks, 1, 1], block: [threads, 1, 1], ..Launch::default() }
 }
@@ -78,7 +129,7 @@ pub fn launch(device: &Device, kernel: &Kernel, shape: Launch, values: &[u64]) -
 /// Compares with a file below `tests`; with `BLESS` set, writes it anew.
 #[track_caller]
 pub fn golden(path: &str, have: &str) {
-    let full = format!("{}/tests/{path}", env!("CARGO_MANIFEST_DIR"));
+    let full = Path::new(TESTS).join(path);
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(&full, have).unwrap();
     }

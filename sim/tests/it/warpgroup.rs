@@ -68,6 +68,10 @@ impl Layout {
     }
 }
 
+/// Layouts with k contiguous.
+const STRAIGHT: [Layout; 4] =
+    [Layout::Plain, Layout::Swizzled(32), Layout::Swizzled(64), Layout::Swizzled(128)];
+
 /// One kind of product.
 #[derive(Clone, Copy)]
 struct Form {
@@ -137,19 +141,35 @@ fn in_b(column: usize, k: usize) -> i32 {
 
 /// Runs the product twice, into one sum, and compares it.
 fn check(form: &Form, n: usize, a: Layout, b: Layout, literals: &str, sign: i32) {
+    check_shifted(form, n, (a, b), literals, sign, 0);
+}
+
+/// As `check`, with matrices that begin so many rows of 128 bytes behind a multiple of 1 KiB, which
+/// their descriptors say, and the swizzle's pattern with them.
+fn check_shifted(
+    form: &Form,
+    n: usize,
+    (a, b): (Layout, Layout),
+    literals: &str,
+    sign: i32,
+    rows: usize,
+) {
+    let (a_at, b_at) = (rows * 128, B_AT + rows * 128);
+    let base = (rows as u64) << 49;
     let module = Module::load(&text(form, n, literals)).unwrap_or_else(|error| panic!("{error}"));
     let mut image = vec![0_u8; 65536];
     let mut put = |at: usize, value: i32| {
         image[at..at + form.size].copy_from_slice(&(form.encode)(value).to_le_bytes()[..form.size]);
     };
     for k in 0..form.k {
-        (0..64).for_each(|row| put(a.place(row, k, 64, form.size), in_a(row, k)));
-        (0..n).for_each(|column| put(B_AT + b.place(column, k, n, form.size), in_b(column, k)));
+        (0..64).for_each(|row| put(a_at + a.place(row, k, 64, form.size), in_a(row, k)));
+        (0..n).for_each(|column| put(b_at + b.place(column, k, n, form.size), in_b(column, k)));
     }
     let registers = if form.narrow { n / 4 } else { n / 2 };
     let device = device();
     let out = upload(&device, &vec![0_u32; 128 * registers]);
-    let arguments = [upload(&device, &image), a.descriptor(0, 64), b.descriptor(B_AT, n), out];
+    let descriptors = [a.descriptor(a_at, 64) | base, b.descriptor(b_at, n) | base];
+    let arguments = [upload(&device, &image), descriptors[0], descriptors[1], out];
     launch(&device, &module.kernel("k").unwrap(), line(1, 128), &arguments);
     let words = download::<u32>(&device, out, 128 * registers);
     for row in 0..64 {
@@ -176,16 +196,14 @@ fn check(form: &Form, n: usize, a: Layout, b: Layout, literals: &str, sign: i32)
 
 #[test]
 fn every_layout_of_half_matrices() {
-    let straight =
-        [Layout::Plain, Layout::Swizzled(32), Layout::Swizzled(64), Layout::Swizzled(128)];
     let across = [
         Layout::PlainRows,
         Layout::SwizzledRows(32),
         Layout::SwizzledRows(64),
         Layout::SwizzledRows(128),
     ];
-    for a in straight.into_iter().chain(across) {
-        for b in straight.into_iter().chain(across) {
+    for a in STRAIGHT.into_iter().chain(across) {
+        for b in STRAIGHT.into_iter().chain(across) {
             let bits = |layout: Layout| i32::from(layout.transposed());
             let literals = format!(", 1, 1, {}, {}", bits(a), bits(b));
             check(&HALF, 64, a, b, &literals, 1);
@@ -205,6 +223,35 @@ fn every_width_and_scale() {
     check(&narrow, 48, layout, layout, ", 1, -1, 0, 0", -1);
 }
 
+const TF32: Form = Form {
+    types: "f32.tf32.tf32",
+    k: 8,
+    size: 4,
+    encode: |value| (value as f32).to_bits(),
+    ..HALF
+};
+
+const BYTE: Form = Form {
+    types: "s32.s8.s8",
+    k: 32,
+    size: 1,
+    encode: |value| value as u32,
+    integer: true,
+    literals: "",
+    ..HALF
+};
+
+const E4M3: Form = Form {
+    types: "f32.e4m3.e4m3",
+    k: 32,
+    size: 1,
+    encode: |value| {
+        let codes = [0, 0x38, 0x40, 0x44, 0x48, 0x4a];
+        codes[value.unsigned_abs() as usize] | if value < 0 { 0x80 } else { 0 }
+    },
+    ..HALF
+};
+
 #[test]
 fn every_type() {
     let layout = Layout::Swizzled(64);
@@ -214,31 +261,29 @@ fn every_type() {
         ..HALF
     };
     check(&bf16, 32, layout, Layout::Plain, ", 1, 1, 0, 0", 1);
-    let tf32 =
-        Form { types: "f32.tf32.tf32", k: 8, size: 4, encode: |v| (v as f32).to_bits(), ..HALF };
-    check(&tf32, 24, layout, layout, tf32.literals, 1);
-    let s8 = Form {
-        types: "s32.s8.s8",
-        k: 32,
-        size: 1,
-        encode: |value| value as u32,
-        integer: true,
-        ..HALF
-    };
-    check(&s8, 32, layout, Layout::Plain, "", 1);
-    let e4m3 = Form {
-        types: "f32.e4m3.e4m3",
-        k: 32,
-        size: 1,
-        encode: |value| {
-            let codes = [0, 0x38, 0x40, 0x44, 0x48, 0x4a];
-            codes[value.unsigned_abs() as usize] | if value < 0 { 0x80 } else { 0 }
-        },
-        ..HALF
-    };
-    check(&e4m3, 40, Layout::Swizzled(128), layout, e4m3.literals, 1);
-    let short = Form { types: "f16.e4m3.e4m3", narrow: true, ..e4m3 };
-    check(&short, 8, Layout::Plain, Layout::Swizzled(32), short.literals, 1);
+    check(&bf16, 40, Layout::SwizzledRows(64), Layout::SwizzledRows(32), ", -1, 1, 1, 1", -1);
+    let short = Form { types: "f16.e4m3.e4m3", narrow: true, ..E4M3 };
+    check(&short, 8, Layout::Plain, Layout::Swizzled(32), ", -1, 1", -1);
+    for form in [TF32, BYTE, E4M3] {
+        for (a, b) in STRAIGHT.into_iter().flat_map(|a| STRAIGHT.map(|b| (a, b))) {
+            check(&form, 24, a, b, form.literals, 1);
+        }
+    }
+    for n in (8..=256).step_by(8).filter(|n| n % 16 == 0 || *n <= 24) {
+        check(&BYTE, n, layout, layout, BYTE.literals, 1);
+    }
+}
+
+#[test]
+fn every_offset_of_a_pattern() {
+    for rows in 0..8 {
+        for width in [32, 64, 128] {
+            let straight = (Layout::Swizzled(width), Layout::Swizzled(width));
+            check_shifted(&HALF, 16, straight, ", 1, 1, 0, 0", 1, rows);
+            let across = (Layout::SwizzledRows(width), Layout::SwizzledRows(width));
+            check_shifted(&HALF, 64, across, ", 1, 1, 1, 1", 1, rows);
+        }
+    }
 }
 
 /// Runs a body of a block of `threads`, with a descriptor of 1 KiB of shared memory in `%rd1`.

@@ -6,10 +6,8 @@ use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
 use kiln::cache::{Counts, DiskCache, EntryFile, Key};
-use kiln::{Error, ErrorKind};
+use kiln::{Config, Error, ErrorKind, Kiln};
 use serde_json::{Value, json};
-
-use crate::DeviceArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -66,13 +64,17 @@ fn parse_size(text: &str) -> Result<u64, String> {
 }
 
 pub fn cache(args: &CacheArgs) -> kiln::Result<ExitCode> {
-    let device = DeviceArgs {
+    let config = Config {
         device: Some("null".parse()?),
         cache_dir: args.cache_dir.clone(),
-        nvrtc: None,
-        templates: None,
+        ..Config::default()
     };
-    let kiln = device.open()?;
+    // Opening would create it.
+    if let Some(folder) = config.cache_folder()?.filter(|folder| !folder.exists()) {
+        let text = format!("cache folder `{}` does not exist", folder.display());
+        return Err(Error::with(ErrorKind::BadParam, text));
+    }
+    let kiln = Kiln::open(config)?;
     let disk = kiln.disk_cache().ok_or_else(|| {
         Error::with(ErrorKind::BadParam, "there is no usable cache folder: see `kiln doctor`")
     })?;
@@ -97,7 +99,7 @@ fn stats(disk: &DiskCache) -> Answer {
     let entries = disk.entries();
     let bytes: u64 = entries.iter().map(|entry| entry.bytes).sum();
     let counts = disk.counts_of_all();
-    let Counts { hits, writes, evicted, saved_us, misses } = &counts;
+    let Counts { hits, writes, evicted, saved_us, misses, read_bytes, written_bytes } = &counts;
     let document = json!({
         "folder": disk.folder(),
         "entries": entries.len(),
@@ -105,7 +107,9 @@ fn stats(disk: &DiskCache) -> Answer {
         "budget_bytes": disk.budget_bytes(),
         "hits": hits,
         "misses": misses,
+        "read_bytes": read_bytes,
         "writes": writes,
+        "written_bytes": written_bytes,
         "evicted": evicted,
         "compile_time_saved_us": saved_us,
     });

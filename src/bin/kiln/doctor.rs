@@ -3,13 +3,14 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use kiln::cache::RemoteCache;
 use kiln::device::Device;
 use kiln::expr::{Mode, Pointwise};
 use kiln::{DType, Kiln, OperationGraph, plan};
 use serde_json::json;
 
 use crate::DeviceArgs;
-use crate::problem::{self, Check};
+use crate::problem::{self, Check, shown};
 
 #[derive(Args)]
 pub struct DoctorArgs {
@@ -55,6 +56,7 @@ pub fn doctor(args: &DoctorArgs) -> kiln::Result<ExitCode> {
             let target = kiln.device().target();
             findings.push(ok("device", format!("{target} [{}]", kiln.device().kind())));
             findings.push(cache(&kiln));
+            findings.extend(kiln.remote_cache().map(remote));
             let compiler = nvrtc(&kiln);
             let usable = compiler.state == State::Ok;
             findings.push(compiler);
@@ -140,6 +142,18 @@ fn cache(kiln: &Kiln) -> Finding {
             state: State::Optional,
             text: "no usable folder: kernels are kept in memory only".to_owned(),
             fix: Some("set KILN_CACHE_DIR to a folder that is yours, mode 0700".to_owned()),
+        },
+    }
+}
+
+fn remote(store: &RemoteCache) -> Finding {
+    match store.check() {
+        Ok(answered) => ok("remote", format!("{} answers in {}", store.name(), shown(answered))),
+        Err(error) => Finding {
+            name: "remote",
+            state: State::Optional,
+            text: error.to_string(),
+            fix: Some("none needed: kernels are compiled here; check KILN_REMOTE".to_owned()),
         },
     }
 }

@@ -16,13 +16,17 @@ mod problem;
 mod run;
 mod warm;
 
-use std::io::Write;
-use std::path::PathBuf;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use kiln::device::DeviceChoice;
 use kiln::{Config, Error, ErrorKind, Kiln};
+use tracing_chrome::{ChromeLayerBuilder, FlushGuard};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::FmtSpan;
+use tracing_subscriber::prelude::*;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -35,8 +39,11 @@ Exit codes:
 
 Environment: KILN_DEVICE, KILN_CACHE_DIR, KILN_NVRTC, KILN_TEMPLATES stand in for the options of the
 same names. KILN_CACHE_BYTES is the cache's budget, KILN_PACKS lists packs separated by colons,
-KILN_NO_JIT=1 forbids compiling, KILN_DUMP is a folder
-for dumps of every kernel, KILN_LOG filters log messages, such as KILN_LOG=kiln=debug.";
+KILN_NO_JIT=1 forbids compiling, KILN_REMOTE is the address of a store that machines share
+(KILN_REMOTE_READ_ONLY=1, KILN_REMOTE_MS), KILN_BACKGROUND=THREADS compiles in the background,
+KILN_RECORD is a manifest that problems are added to, KILN_DUMP is a folder for dumps of every
+kernel, KILN_LOG or RUST_LOG filters log messages, such as KILN_LOG=kiln=debug, KILN_TRACE stands in
+for --trace.";
 
 /// CUDA kernels specialised at run time, on a GPU or on a simulated device.
 #[derive(Parser)]
@@ -44,6 +51,9 @@ for dumps of every kernel, KILN_LOG filters log messages, such as KILN_LOG=kiln=
 struct Cli {
     #[command(subcommand)]
     command: Command,
+    /// Write the spans of the run to a file that chrome://tracing and Perfetto read
+    #[arg(long, value_name = "FILE", global = true, env = "KILN_TRACE")]
+    trace: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]
@@ -102,23 +112,34 @@ impl DeviceArgs {
     }
 }
 
-fn main() -> ExitCode {
-    let filter = std::env::var("KILN_LOG").unwrap_or_else(|_| "warn".to_owned());
-    tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::new(filter))
+/// Messages go to standard error, spans to a trace file if one is wanted: as long as the result
+/// lives.
+fn listen(trace: Option<&Path>) -> kiln::Result<Option<FlushGuard>> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
+    let filter = variable("KILN_LOG").or_else(|| variable("RUST_LOG"));
+    let filter = EnvFilter::new(filter.as_deref().unwrap_or("warn"));
+    let messages = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .without_time()
-        .init();
-    let result = match Cli::parse().command {
-        Command::Demo(args) => demo::demo(&args),
-        Command::Run(args) => run::run(&args),
-        Command::Dump(args) => dump::dump(&args),
-        Command::Engines(args) => engines::engines(&args),
-        Command::Warm(args) => warm::warm(&args),
-        Command::Pack(args) => pack::pack(&args),
-        Command::Cache(args) => cache::cache(&args),
-        Command::Doctor(args) => doctor::doctor(&args),
+        .with_span_events(FmtSpan::CLOSE);
+    let create = |path: &Path| {
+        let file = std::fs::File::create(path).map_err(|error| {
+            let shown = path.display();
+            Error::with(ErrorKind::Driver, format!("failed to write trace `{shown}`: {error}"))
+        })?;
+        Ok(ChromeLayerBuilder::new().writer(file).include_args(true).build())
     };
+    let (spans, guard) = trace.map(create).transpose()?.unzip();
+    let spans = spans.map(|layer| layer.with_filter(EnvFilter::new("kiln=trace")));
+    tracing_subscriber::registry().with(messages.with_filter(filter)).with(spans).init();
+    Ok(guard)
+}
+
+fn main() -> ExitCode {
+    let Cli { command, trace } = Cli::parse();
+    let trace = trace.filter(|path| !path.as_os_str().is_empty());
+    let result = listen(trace.as_deref()).and_then(|_guard| run(command));
     match result {
         Ok(code) => code,
         Err(error) => {
@@ -130,6 +151,19 @@ fn main() -> ExitCode {
             }
             exit_code(&error)
         }
+    }
+}
+
+fn run(command: Command) -> kiln::Result<ExitCode> {
+    match command {
+        Command::Demo(args) => demo::demo(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Dump(args) => dump::dump(&args),
+        Command::Engines(args) => engines::engines(&args),
+        Command::Warm(args) => warm::warm(&args),
+        Command::Pack(args) => pack::pack(&args),
+        Command::Cache(args) => cache::cache(&args),
+        Command::Doctor(args) => doctor::doctor(&args),
     }
 }
 

@@ -94,6 +94,7 @@ pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
             "run_ms": ran.elapsed.as_secs_f64() * 1e3,
             "registers": report.resources.registers,
             "spill_bytes": report.resources.spill_bytes,
+            "metrics": kiln.metrics(),
             "counters": kiln.device().report(),
             "checks": checks.iter().map(check_json).collect::<Vec<_>>(),
         });

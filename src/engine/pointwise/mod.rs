@@ -4,11 +4,17 @@
 //! alignment allow it, so a kernel runs at the speed of memory as long as its arithmetic hides
 //! behind it. Operands that are broadcast along everything are loaded once per thread; in a
 //! persistent grid those that depend on the column alone stay in registers.
+//!
+//! A second engine, `pointwise_general`, takes the shape at run time: one element at a time, for
+//! any shape and strides of the same operations.
 
 mod domain;
+mod general;
 mod parameters;
 mod program;
 mod schedule;
+
+pub(super) use general::GeneralEngine;
 
 use crate::engine::pointwise::domain::Domain;
 use crate::engine::pointwise::program::GraphProgram;
@@ -19,7 +25,7 @@ use crate::graph::{CanonicalGraph, Operation};
 use crate::target::Target;
 
 /// Kernel parameters fit in 4 KiB on every architecture; each takes 8 bytes.
-const ARGUMENTS_MAX: usize = 4096 / 8;
+const PARAMETERS_MAX: usize = 4096 / 8;
 
 /// The oldest architecture the template is written for.
 const CAPABILITY_MIN: u16 = 75;
@@ -43,9 +49,9 @@ impl Engine for PointwiseEngine {
             return Err(Error::not_supported(format!("{arch} is older than sm_{CAPABILITY_MIN}")));
         }
         let stored = graph.tensors.iter().filter(|tensor| !tensor.is_virtual).count();
-        if stored > ARGUMENTS_MAX {
+        if stored > PARAMETERS_MAX {
             return Err(Error::not_supported(format!(
-                "{stored} tensors with storage exceed the {ARGUMENTS_MAX} parameters of a kernel"
+                "{stored} tensors with storage exceed the {PARAMETERS_MAX} parameters of a kernel"
             )));
         }
         Domain::of(graph).map(drop)

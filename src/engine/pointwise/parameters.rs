@@ -10,6 +10,7 @@ use crate::engine::{Argument, KernelPlan, KernelSpec, LaunchPlan};
 use crate::expr::Identifiers;
 use crate::graph::CanonicalGraph;
 use crate::target::Arch;
+use crate::tensor::TensorDesc;
 
 struct Context<'a> {
     graph: CanonicalGraph<'a>,
@@ -28,14 +29,7 @@ pub(super) fn kernel_plan(
     arch: Arch,
 ) -> KernelPlan {
     let mut identifiers = Identifiers::new();
-    let names: Vec<String> = graph
-        .tensors
-        .iter()
-        .map(|tensor| match tensor.is_virtual {
-            true => String::new(),
-            false => identifiers.fresh(&tensor.name),
-        })
-        .collect();
+    let names = names(graph, &mut identifiers);
     let context = Context { graph, domain, schedule, names };
     let inputs: Vec<usize> = program
         .sources
@@ -59,16 +53,13 @@ pub(super) fn kernel_plan(
     spec.parameters["stem"] = json!(spec.stem);
     spec.parameters["entry"] = json!(spec.entry);
     spec.parameters["arch"] = json!(arch.to_string());
-    let argument = |at: &usize| match graph.tensors[*at].by_value {
-        true => Argument::Value(*at as i64, graph.tensors[*at].dtype),
-        false => Argument::Address(*at as i64),
-    };
     let launch = LaunchPlan {
         grid: schedule.grid,
         threads: schedule.threads as u32,
         shared_bytes: 0,
         cooperative: false,
-        arguments: inputs.iter().chain(&program.outputs).map(argument).collect(),
+        arguments: arguments(graph, inputs.iter().chain(&program.outputs)),
+        numbers: Vec::new(),
     };
     KernelPlan { spec, launch }
 }
@@ -111,8 +102,8 @@ impl Context<'_> {
             .collect();
         let kernel_parameters: Vec<String> = inputs
             .iter()
-            .map(|at| self.kernel_parameter(*at, "const "))
-            .chain(program.outputs.iter().map(|at| self.kernel_parameter(*at, "")))
+            .chain(&program.outputs)
+            .map(|at| kernel_parameter(self.graph, *at, &self.names[*at]))
             .collect();
         let Schedule { vector, items, threads, chunks, .. } = *self.schedule;
         let outer = &self.domain.extents[..self.domain.extents.len() - 1];
@@ -174,14 +165,6 @@ impl Context<'_> {
                     Access::Stream => format!("{name}_in[item].get({element})"),
                 }
             }
-        }
-    }
-
-    fn kernel_parameter(&self, at: usize, constness: &str) -> String {
-        let name = &self.names[at];
-        match self.graph.tensors[at].by_value {
-            true => format!("const double {name}"),
-            false => format!("{constness}{}* {name}", ctype(self.graph.tensors[at].dtype)),
         }
     }
 
@@ -262,12 +245,43 @@ impl Context<'_> {
     }
 }
 
-struct Indent(usize);
+/// An identifier per tensor of the graph; empty for virtual ones.
+pub(super) fn names(graph: CanonicalGraph<'_>, identifiers: &mut Identifiers) -> Vec<String> {
+    let name = |tensor: &TensorDesc| match tensor.is_virtual {
+        true => String::new(),
+        false => identifiers.fresh(&tensor.name),
+    };
+    graph.tensors.iter().map(name).collect()
+}
 
-struct Width(usize);
+/// How the tensors a kernel takes are passed.
+pub(super) fn arguments<'a>(
+    graph: CanonicalGraph<'_>,
+    passed: impl Iterator<Item = &'a usize>,
+) -> Vec<Argument> {
+    let argument = |at: &usize| match graph.tensors[*at].by_value {
+        true => Argument::Value(*at as i64, graph.tensors[*at].dtype),
+        false => Argument::Address(*at as i64),
+    };
+    passed.map(argument).collect()
+}
+
+/// The declaration of a tensor's parameter.
+pub(super) fn kernel_parameter(graph: CanonicalGraph<'_>, at: usize, name: &str) -> String {
+    let ctype = ctype(graph.tensors[at].dtype);
+    match (graph.tensors[at].by_value, graph.is_written(at)) {
+        (true, _) => format!("const double {name}"),
+        (false, true) => format!("{ctype}* {name}"),
+        (false, false) => format!("const {ctype}* {name}"),
+    }
+}
+
+pub(super) struct Indent(pub(super) usize);
+
+pub(super) struct Width(pub(super) usize);
 
 /// Parameters or arguments on one line if they fit in what is left of it, else one per line.
-fn list(entries: &[String], indent: Indent, left: Width) -> String {
+pub(super) fn list(entries: &[String], indent: Indent, left: Width) -> String {
     let line = entries.join(", ");
     match line.len() <= left.0 {
         true => line,
@@ -279,7 +293,7 @@ fn list(entries: &[String], indent: Indent, left: Width) -> String {
 }
 
 /// The device type of a storage type.
-fn ctype(dtype: DType) -> &'static str {
+pub(super) fn ctype(dtype: DType) -> &'static str {
     match dtype {
         DType::F64 => "double",
         DType::F32 => "float",

@@ -1,0 +1,159 @@
+//! Bulk copies: what they write into shared memory, and what they read from it until they are
+//! waited for.
+//!
+//! They see memory through a proxy of their own. What a thread stored reaches it by a
+//! `fence.proxy.async`, of the thread itself or of one that the store is ordered before.
+
+use super::asynchronous::Group;
+use super::clocks::Event;
+use super::finding::FindingKind;
+use super::lanes::Lanes;
+use super::memory::{SHARED, Scene};
+use super::open::{Ending, one};
+use super::report::Reporter;
+use super::shadow::BlockShadow;
+use super::shared::Actor;
+use super::sync::Touch;
+use super::traits::Order;
+use super::{At, Watch};
+use crate::block::BlockState;
+use crate::bulk::{Bulk, Completion, End};
+use crate::launch::Context;
+use crate::op::Kind;
+use crate::registers::LANES;
+use crate::unit::Unit;
+use crate::warp::Warp;
+
+/// Bytes that a tile's swizzle keeps together.
+const CHUNK: u64 = 16;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct BulkShadow {
+    /// The last epoch of each warp that a fence followed: for each of its own lanes, and for all
+    /// by a fence of whoever knew of it.
+    own: Vec<[u32; LANES]>,
+    known: Vec<u32>,
+}
+
+impl BulkShadow {
+    pub fn new(warps: usize) -> BulkShadow {
+        let (own, known) = (vec![[0; LANES]; warps], vec![0; warps]);
+        BulkShadow { own, known }
+    }
+
+    /// Whether a fence between the proxies followed a store.
+    fn fenced(&self, store: &Event) -> bool {
+        let warp = store.warp as usize;
+        self.own[warp][store.lane as usize].max(self.known[warp]) >= store.epoch
+    }
+}
+
+/// The parts of shared memory that a copy from there reads: of a tile those that its tensor has.
+fn parts(bulk: &Bulk, at: u64) -> Vec<(u64, u64)> {
+    let End::Tile(tile) = &bulk.to else { return vec![(at, bulk.bytes)] };
+    let mut out = Vec::new();
+    for row in tile.rows() {
+        let mut next = row.at + row.before;
+        let end = next + row.inside;
+        while next < end {
+            let bytes = (CHUNK - next % CHUNK).min(end - next);
+            out.push((tile.swizzle.apply(at + next), bytes));
+            next += bytes;
+        }
+    }
+    out
+}
+
+impl Watch {
+    /// Bulk copies were issued: the last of the block's queue.
+    pub(super) fn bulk_issued(
+        &mut self,
+        shadow: &mut BlockShadow,
+        warp: &Warp,
+        block: &BlockState,
+        cx: &Context<'_>,
+        at: At,
+    ) {
+        let order = Order::default();
+        let scene = Scene { warp, block, cx, at, touch: Touch::Write, order, element: 16 };
+        let own = block.peers.rank as usize;
+        let count = at.active.count_ones() as usize;
+        for bulk in block.queue.pending.iter().rev().take(count) {
+            let lane = bulk.thread as usize % LANES;
+            if let (&End::Shared(rank, to), Completion::Barrier(_, barrier)) =
+                (&bulk.to, bulk.completion)
+                && bulk.reduce.is_none()
+            {
+                let lanes = one(lane, to, bulk.bytes);
+                let ranks = if bulk.ranks == 0 { 1 << rank } else { bulk.ranks };
+                for rank in (0..LANES).filter(|rank| ranks >> rank & 1 != 0) {
+                    self.issued(shadow, &scene, (rank, &lanes), Group::Barrier((rank, barrier)));
+                }
+            }
+            if let End::Shared(rank, from) = bulk.from
+                && rank == own
+            {
+                self.bulk_reads(shadow, &Scene { touch: Touch::Read, ..scene }, bulk, from);
+            }
+        }
+    }
+
+    /// A copy from shared memory was issued.
+    fn bulk_reads(
+        &mut self,
+        shadow: &mut BlockShadow,
+        scene: &Scene<'_, '_>,
+        bulk: &Bulk,
+        from: u64,
+    ) {
+        let (warp, lane) = (scene.warp.index as usize, bulk.thread as usize % LANES);
+        for (at, bytes) in parts(bulk, from) {
+            let lanes = one(lane, at, bytes);
+            self.check(shadow, &Scene { element: bytes as u32, ..*scene }, SHARED, &lanes);
+            if self.checks.shared_races {
+                self.proxies(shadow, scene, &lanes, lane);
+            }
+        }
+        if let Completion::Group(number) = bulk.completion
+            && self.checks.shared_races
+        {
+            let ranges = parts(bulk, from).into_iter().map(|(at, bytes)| at..at + bytes);
+            let by = Actor { warp, pc: bulk.pc, strong: false };
+            shadow.read_begun(by, lane as u32, ranges.collect(), Ending::Bulk(number));
+        }
+    }
+
+    /// Reports words that a copy reads and no fence followed.
+    fn proxies(&mut self, shadow: &BlockShadow, scene: &Scene<'_, '_>, lanes: &Lanes, lane: usize) {
+        let (words, _) = lanes.words(lane);
+        for word in words {
+            let Some(writer) = shadow.shared.writer(word, shadow.clocks.block) else { continue };
+            let op = &scene.cx.program.ops[writer.pc as usize];
+            let copied = matches!(op.kind, Kind::Unit(Unit::Bulk(_) | Unit::StoreAsync(_)));
+            if copied || shadow.bulk.fenced(&writer) {
+                continue;
+            }
+            let (reporter, pc) = (Reporter::new(scene.cx, scene.block), scene.at.pc);
+            let me = (pc, scene.warp.index as usize, lane);
+            let make = || reporter.unfenced(word as u64 * 4, &writer, me);
+            self.findings.add((FindingKind::MissingProxyFence, writer.pc, pc), make);
+        }
+    }
+}
+
+impl BlockShadow {
+    /// Lanes of a warp fence what they know of between the proxies.
+    pub fn proxy_fenced(&mut self, warp: usize, lanes: u32) {
+        let (row, epoch) = self.clocks.fenced(warp);
+        for lane in (0..LANES).filter(|lane| lanes >> lane & 1 != 0) {
+            self.bulk.own[warp][lane] = epoch;
+        }
+        self.bulk.known.iter_mut().zip(row).for_each(|(known, epoch)| *known = (*known).max(epoch));
+    }
+
+    /// Bytes of the block's shared memory were written from outside its warps.
+    pub fn landed(&mut self, at: u64, bytes: u64) {
+        self.shared.set_written(&one(0, at, bytes), true);
+    }
+}

@@ -1,0 +1,58 @@
+//! The remote tier of a build without it.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use super::Remote;
+use crate::cache::{Counts, Entry, Key};
+use crate::error::{Error, Result};
+
+/// A store that several machines share; none can be opened by this build.
+#[derive(Debug)]
+pub struct RemoteCache(Infallible);
+
+impl RemoteCache {
+    /// Refuses: this build lacks the feature.
+    ///
+    /// # Errors
+    /// `NotSupported`, always.
+    pub fn open(remote: &Remote) -> Result<RemoteCache> {
+        Err(Error::not_supported(format!(
+            "remote store `{}`: this build lacks the cargo feature `remote`",
+            remote.name()
+        )))
+    }
+
+    /// The entry of a key.
+    pub fn get(&self, _key: Key) -> Option<(Entry, Vec<u8>)> {
+        match self.0 {}
+    }
+
+    /// Asks the store for something that it will not have.
+    ///
+    /// # Errors
+    /// When it fails or does not answer in time.
+    pub fn check(&self) -> Result<Duration> {
+        match self.0 {}
+    }
+
+    /// Where the store is.
+    pub fn name(&self) -> &str {
+        match self.0 {}
+    }
+
+    /// Sends an entry.
+    pub fn put(&self, _key: Key, _bytes: Vec<u8>) {
+        match self.0 {}
+    }
+
+    /// Waits for what is being sent.
+    pub fn flush(&self, _wait: Duration) -> bool {
+        match self.0 {}
+    }
+
+    /// What happened in this process.
+    pub fn counts(&self) -> Counts {
+        match self.0 {}
+    }
+}

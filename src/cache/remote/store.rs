@@ -1,0 +1,291 @@
+//! The remote tier on `opendal`. Its tasks run on a thread of their own, so that callers may be in
+//! any runtime or none.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use opendal::{ErrorKind, Operator};
+use tokio::runtime::Runtime;
+use tokio::time::timeout;
+use tracing::{debug, warn};
+
+use super::Remote;
+use crate::cache::counters::Counters;
+use crate::cache::{Counts, Entry, Key};
+use crate::error::{Error, Result};
+
+/// No entry is larger; a store that says it has more is not read.
+const ENTRY_BYTES_MAX: u64 = 256 << 20;
+
+/// Entries on their way to the store; more are dropped, for the next process to send.
+const SENDING_MAX: usize = 64;
+
+/// After this many failures in a row the store is left alone for a while.
+const FAILURES_MAX: u32 = 3;
+
+/// How long that is.
+const REST: Duration = Duration::from_secs(30);
+
+/// How many times longer than a read a write may take.
+const WRITE_PATIENCE: u32 = 10;
+
+/// How long a process that ends waits for what it is sending.
+const LAST_WAIT: Duration = Duration::from_secs(5);
+
+/// A store that several machines share. Every failure is a warning, never an error.
+pub struct RemoteCache {
+    name: String,
+    read_only: bool,
+    timeout: Duration,
+    shared: Arc<Shared>,
+    /// `None` once it is being dropped.
+    runtime: Option<Runtime>,
+}
+
+/// What calls and tasks share.
+struct Shared {
+    operator: Operator,
+    counters: Counters,
+    health: Mutex<Health>,
+    sending: AtomicUsize,
+    sent: (Mutex<()>, Condvar),
+}
+
+/// Whether the store is worth a call.
+#[derive(Default)]
+struct Health {
+    failures: u32,
+    rests_until: Option<Instant>,
+}
+
+impl RemoteCache {
+    /// Opens a store; nothing is asked of it yet.
+    ///
+    /// # Errors
+    /// `BadParam` for an address that `opendal` does not understand.
+    pub fn open(remote: &Remote) -> Result<RemoteCache> {
+        let operator = Operator::from_uri(remote.uri.as_str()).map_err(|error| {
+            Error::bad_param(format!("remote store `{}`: {error}", remote.name()))
+        })?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("kiln-remote")
+            .enable_all()
+            .build()
+            .map_err(|error| Error::internal(format!("failed to start a thread: {error}")))?;
+        let shared = Shared {
+            operator,
+            counters: Counters::default(),
+            health: Mutex::default(),
+            sending: AtomicUsize::new(0),
+            sent: Default::default(),
+        };
+        Ok(RemoteCache {
+            name: remote.name(),
+            read_only: remote.read_only,
+            timeout: remote.timeout,
+            shared: Arc::new(shared),
+            runtime: Some(runtime),
+        })
+    }
+
+    /// The entry of a key and its bytes, if the store has it in time and every byte is right.
+    pub fn get(&self, key: Key) -> Option<(Entry, Vec<u8>)> {
+        if !self.shared.is_well() {
+            self.shared.counters.miss("resting");
+            return None;
+        }
+        let operator = self.shared.operator.clone();
+        let bytes = match self.ask(async move { read(&operator, &path_of(key)).await }) {
+            Some(Ok(bytes)) => bytes,
+            Some(Err(error)) if error.kind() == ErrorKind::NotFound => {
+                self.shared.succeeded();
+                self.shared.counters.miss("absent");
+                return None;
+            }
+            Some(Err(error)) => {
+                self.failed("failed", &error.to_string());
+                return None;
+            }
+            None => {
+                self.failed("late", &format!("no answer within {:?}", self.timeout));
+                return None;
+            }
+        };
+        self.shared.succeeded();
+        match Entry::decode(&bytes, key) {
+            Ok(entry) => {
+                self.shared.counters.hit(entry.compile);
+                Some((entry, bytes))
+            }
+            Err(reason) => {
+                warn!("rejected entry {key} of remote store `{}`: {reason}", self.name);
+                self.shared.counters.miss(reason.name());
+                None
+            }
+        }
+    }
+
+    /// Asks the store for something that it will not have; how long that took.
+    ///
+    /// # Errors
+    /// `Driver` when it fails or does not answer in time.
+    pub fn check(&self) -> Result<Duration> {
+        let (start, operator) = (Instant::now(), self.shared.operator.clone());
+        let text = match self.ask(async move { operator.stat("kiln-doctor").await }) {
+            Some(Err(error)) if error.kind() != ErrorKind::NotFound => error.to_string(),
+            Some(_) => return Ok(start.elapsed()),
+            None => format!("no answer within {:?}", self.timeout),
+        };
+        Err(Error::driver(format!("remote store `{}`: {text}", self.name)))
+    }
+
+    /// Runs a question on the store's thread; `None` where it is not answered in time.
+    fn ask<T: Send + 'static>(
+        &self,
+        question: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        let (sender, receiver) = channel();
+        let (runtime, deadline) = (self.runtime.as_ref()?, self.timeout);
+        runtime.spawn(async move {
+            // Who asked may have gone.
+            let _ = sender.send(timeout(deadline, question).await);
+        });
+        // The task has the deadline; a thread that gets no turn must not hold the caller either.
+        receiver.recv_timeout(deadline * 2).ok()?.ok()
+    }
+
+    /// Sends an entry, without waiting for it.
+    pub fn put(&self, key: Key, bytes: Vec<u8>) {
+        // To one that just failed nothing is sent: a process that ends would wait for it.
+        if self.read_only || self.shared.failures() > 0 {
+            return;
+        }
+        let Some(runtime) = &self.runtime else { return };
+        if self.shared.sending.fetch_add(1, Ordering::SeqCst) >= SENDING_MAX {
+            self.shared.done();
+            warn!("remote store `{}` is behind: entry {key} is not sent", self.name);
+            return;
+        }
+        let (shared, deadline) = (self.shared.clone(), self.timeout * WRITE_PATIENCE);
+        let name = self.name.clone();
+        runtime.spawn(async move {
+            let path = path_of(key);
+            let write = shared.operator.write(&path, bytes);
+            let failure = match timeout(deadline, write).await {
+                Ok(Ok(_)) => None,
+                Ok(Err(error)) => Some(error.to_string()),
+                Err(_) => Some(format!("not taken within {deadline:?}")),
+            };
+            match failure {
+                None => {
+                    shared.succeeded();
+                    shared.counters.wrote();
+                    debug!("sent entry {key} to remote store `{name}`");
+                }
+                Some(text) => shared.failed(&name, &text),
+            }
+            shared.done();
+        });
+    }
+
+    /// Waits until everything is sent or has failed; whether that was in time.
+    pub fn flush(&self, wait: Duration) -> bool {
+        let (lock, sent) = &self.shared.sent;
+        let guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let busy = |(): &mut ()| self.shared.sending.load(Ordering::SeqCst) > 0;
+        let waited = sent.wait_timeout_while(guard, wait, busy);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
+    /// Where the store is, without secrets.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What happened in this process. Misses are `absent`, `late`, `failed`, `resting` (after
+    /// several failures), or what was wrong with an entry.
+    pub fn counts(&self) -> Counts {
+        self.shared.counters.snapshot()
+    }
+
+    fn failed(&self, reason: &str, text: &str) {
+        self.shared.counters.miss(reason);
+        self.shared.failed(&self.name, text);
+    }
+}
+
+impl Shared {
+    fn is_well(&self) -> bool {
+        let mut health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
+        match health.rests_until {
+            Some(until) if Instant::now() < until => false,
+            Some(_) => {
+                // One call finds out; another failure sends it to rest again.
+                *health = Health { failures: FAILURES_MAX - 1, rests_until: None };
+                true
+            }
+            None => true,
+        }
+    }
+
+    fn failures(&self) -> u32 {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner).failures
+    }
+
+    fn succeeded(&self) {
+        *self.health.lock().unwrap_or_else(PoisonError::into_inner) = Health::default();
+    }
+
+    fn failed(&self, name: &str, text: &str) {
+        let mut health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
+        health.failures += 1;
+        if health.failures < FAILURES_MAX {
+            warn!("remote store `{name}`: {text}");
+        } else if health.rests_until.is_none() {
+            health.rests_until = Some(Instant::now() + REST);
+            warn!("remote store `{name}`: {text}; it is left alone for {REST:?}");
+        }
+    }
+
+    /// An entry is no longer on its way.
+    fn done(&self) {
+        self.sending.fetch_sub(1, Ordering::SeqCst);
+        drop(self.sent.0.lock().unwrap_or_else(PoisonError::into_inner));
+        self.sent.1.notify_all();
+    }
+}
+
+impl Drop for RemoteCache {
+    fn drop(&mut self) {
+        if !self.flush(LAST_WAIT) {
+            warn!("remote store `{}`: not everything was sent", self.name);
+        }
+        if let Some(runtime) = self.runtime.take() {
+            // A runtime must not be dropped inside of another one, where the caller may be.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl fmt::Debug for RemoteCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RemoteCache({})", self.name)
+    }
+}
+
+async fn read(operator: &Operator, path: &str) -> opendal::Result<Vec<u8>> {
+    let bytes = operator.stat(path).await?.content_length();
+    if bytes > ENTRY_BYTES_MAX {
+        let text = format!("{bytes} bytes are more than an entry has");
+        return Err(opendal::Error::new(ErrorKind::Unexpected, text));
+    }
+    Ok(operator.read(path).await?.to_vec())
+}
+
+fn path_of(key: Key) -> String {
+    format!("{key}.kiln")
+}

@@ -1,0 +1,306 @@
+//! Compiling in the background: a bounded queue and the threads that empty it.
+//!
+//! A graph whose kernel has not been built is served by another engine's kernel, if one has been
+//! built that runs it, and its own is compiled here. Where there is none the caller waits for its
+//! own kernel, and the kernel that serves every shape of the graph is compiled here: the next
+//! shape need not wait.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tracing::field::Empty;
+use tracing::{debug_span, dispatcher, warn};
+
+use crate::engine::{self, EngineConfig};
+use crate::error::{Error, Result};
+use crate::graph::OperationGraph;
+use crate::plan::build::{Kiln, Reach};
+use crate::plan::execute::{ExecutionPlan, PlanInner};
+use crate::plan::metrics::{BackgroundMetrics, Counter};
+use crate::plan::span::Timed;
+use crate::plan::tiers::Tiers;
+use crate::plan::upgrade::Upgrade;
+
+/// NVRTC holds a few hundred megabytes per compilation in flight.
+const THREADS_MAX: usize = 8;
+
+/// The queue is allocated whole, so that an execution may enter it without allocating.
+const QUEUE_MAX: usize = 4096;
+
+/// Compiling in the background ([`Config::background`](crate::plan::Config::background)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Background {
+    /// Threads that compile, up to 8; 0 compiles in the foreground.
+    pub threads: usize,
+    /// Compilations that wait at most, up to 4096. A plan that finds the queue full keeps its
+    /// general kernel and asks again when it is executed.
+    pub queue: usize,
+}
+
+impl Default for Background {
+    /// One thread, 64 waiting compilations.
+    fn default() -> Self {
+        Background { threads: 1, queue: 64 }
+    }
+}
+
+impl FromStr for Background {
+    type Err = Error;
+
+    /// Reads `THREADS` or `THREADS:QUEUE`.
+    fn from_str(text: &str) -> Result<Self> {
+        let (threads, queue) = match text.split_once(':') {
+            Some((threads, queue)) => (threads.parse().ok(), queue.parse().ok()),
+            None => (text.parse().ok(), Some(Background::default().queue)),
+        };
+        match (threads, queue) {
+            (Some(threads), Some(queue)) => Ok(Background { threads, queue }),
+            _ => Err(Error::bad_param(format!(
+                "malformed background `{text}`: expected THREADS or THREADS:QUEUE"
+            ))),
+        }
+    }
+}
+
+/// What is compiled in the background.
+pub(super) enum Job {
+    /// The own kernel of a plan that runs a general one.
+    Special(Arc<PlanInner>),
+    /// A kernel that other shapes of the graph can use.
+    General(Box<OperationGraph>, EngineConfig),
+}
+
+/// Jobs that wait.
+pub(super) struct Queue {
+    jobs: Mutex<Jobs>,
+    changed: Condvar,
+    capacity: usize,
+    finished: Counter,
+    failed: Counter,
+    refused: Counter,
+}
+
+struct Jobs {
+    waiting: VecDeque<Job>,
+    running: usize,
+    stopped: bool,
+}
+
+impl Queue {
+    pub(super) fn new(capacity: usize) -> Queue {
+        let waiting = VecDeque::with_capacity(capacity);
+        let jobs = Jobs { waiting, running: 0, stopped: false };
+        Queue {
+            jobs: Mutex::new(jobs),
+            changed: Condvar::new(),
+            capacity,
+            finished: Counter::default(),
+            failed: Counter::default(),
+            refused: Counter::default(),
+        }
+    }
+
+    fn jobs(&self) -> MutexGuard<'_, Jobs> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a job; `false` when the queue is full or has stopped.
+    pub(super) fn push(&self, job: Job) -> bool {
+        let mut jobs = self.jobs();
+        let accepted = !jobs.stopped && jobs.waiting.len() < self.capacity;
+        if accepted {
+            jobs.waiting.push_back(job);
+            self.changed.notify_all();
+        } else {
+            self.refused.add(1);
+        }
+        accepted
+    }
+
+    /// The next job; `None` when the queue has stopped.
+    fn pop(&self) -> Option<Job> {
+        let mut jobs = self.jobs();
+        while !jobs.stopped && jobs.waiting.is_empty() {
+            jobs = self.changed.wait(jobs).unwrap_or_else(PoisonError::into_inner);
+        }
+        let job = jobs.waiting.pop_front()?;
+        jobs.running += 1;
+        Some(job)
+    }
+
+    /// A job that was popped is done; whether its kernel compiled.
+    fn done(&self, compiled: bool) {
+        if compiled { &self.finished } else { &self.failed }.add(1);
+        self.jobs().running -= 1;
+        self.changed.notify_all();
+    }
+
+    /// Waits until nothing waits or runs; `false` when the time is over before.
+    fn settle(&self, timeout: Duration) -> bool {
+        let busy = |jobs: &mut Jobs| !jobs.waiting.is_empty() || jobs.running > 0;
+        let waited = self.changed.wait_timeout_while(self.jobs(), timeout, busy);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
+    fn stop(&self) {
+        let mut jobs = self.jobs();
+        jobs.stopped = true;
+        let abandoned: Vec<Job> = jobs.waiting.drain(..).collect();
+        drop(jobs);
+        self.changed.notify_all();
+        for job in abandoned {
+            if let Job::Special(plan) = job {
+                plan.upgrade.as_ref().expect("a plan with a job has an upgrade").abandon();
+            }
+        }
+    }
+}
+
+/// The threads of one Kiln. Dropping them throws waiting jobs away and waits for running ones.
+pub(super) struct Workers {
+    queue: Arc<Queue>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Workers {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// `BadParam` for more threads or places than there may be, `Driver` when a thread can not be
+    /// started.
+    pub(super) fn start(tiers: &Arc<Tiers>, background: Background) -> Result<Workers> {
+        let Background { threads, queue } = background;
+        if threads > THREADS_MAX || queue > QUEUE_MAX {
+            return Err(Error::bad_param(format!(
+                "{threads} background threads with a queue of {queue}, expected at most \
+                 {THREADS_MAX} with {QUEUE_MAX}"
+            )));
+        }
+        let queue = Arc::new(Queue::new(background.queue));
+        let mut workers = Workers { queue, threads: Vec::new() };
+        for _ in 0..background.threads {
+            let (queue, tiers) = (workers.queue.clone(), tiers.clone());
+            let thread = std::thread::Builder::new().name("kiln-background".to_owned());
+            // What listens where Kiln is opened hears its threads too.
+            let listener = dispatcher::get_default(Clone::clone);
+            let started = thread.spawn(move || {
+                dispatcher::with_default(&listener, || work(&queue, &tiers));
+            });
+            workers.threads.push(started.map_err(|error| {
+                Error::driver("failed to start a background thread").caused_by(error)
+            })?);
+        }
+        Ok(workers)
+    }
+
+    /// A plan for a graph that has none: with its own kernel if that has been built, with a general
+    /// one if such a one has been built, else with its own, compiled now.
+    pub(super) fn plan(
+        &self,
+        tiers: &Tiers,
+        graph: &OperationGraph,
+        chosen: &EngineConfig,
+    ) -> Result<ExecutionPlan> {
+        if let Some(best) = tiers.best(graph, chosen, Reach::Built)? {
+            return Ok(tiers.plan_of(graph, best, None));
+        }
+        let target = tiers.device.target();
+        let substitutes = engine::substitutes(graph.canonical(), target, chosen);
+        for config in &substitutes {
+            if let Some(kernel) = tiers.best(graph, config, Reach::Built)? {
+                tiers.counters.general_hits.add(1);
+                return Ok(tiers.plan_of(graph, kernel, Some(Upgrade::through(&self.queue))));
+            }
+        }
+        let best = tiers.compiled_best(graph, chosen)?;
+        let any_shape = |config: &EngineConfig| {
+            engine::engine_named(&config.engine).is_ok_and(|engine| engine.serves_any_shape())
+        };
+        if let Some(general) = substitutes.into_iter().find(any_shape) {
+            // Refused, it is asked for with the next shape that is compiled.
+            self.queue.push(Job::General(Box::new(graph.clone()), general));
+        }
+        Ok(tiers.plan_of(graph, best, None))
+    }
+}
+
+impl Kiln {
+    /// Waits until everything queued in the background has been compiled, or the time is over;
+    /// whether it has been. Deferred plans are not waited for: see [`ExecutionPlan::settle`].
+    pub fn settle(&self, timeout: Duration) -> bool {
+        self.workers.as_ref().is_none_or(|workers| workers.queue.settle(timeout))
+    }
+}
+
+impl Workers {
+    pub(super) fn metrics(&self) -> BackgroundMetrics {
+        let Queue { finished, failed, refused, .. } = &*self.queue;
+        let jobs = self.queue.jobs();
+        BackgroundMetrics {
+            waiting: jobs.waiting.len() as u64,
+            running: jobs.running as u64,
+            finished: finished.get(),
+            failed: failed.get(),
+            refused: refused.get(),
+        }
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.queue.stop();
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has said so; there is nothing left to do for it.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for Workers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Workers({} threads)", self.threads.len())
+    }
+}
+
+fn work(queue: &Queue, tiers: &Tiers) {
+    if let Err(error) = tiers.device.enter_background() {
+        warn!("{error}; kernels that are loaded in the background may disturb CUDA graph captures");
+    }
+    while let Some(job) = queue.pop() {
+        queue.done(run(job, tiers));
+    }
+}
+
+/// Whether the job's kernel compiled.
+fn run(job: Job, tiers: &Tiers) -> bool {
+    let graph = match &job {
+        Job::Special(plan) => &plan.graph,
+        Job::General(graph, _) => graph,
+    };
+    let target = tiers.device.target();
+    let config = match &job {
+        Job::Special(_) => engine::choose(graph.canonical(), target),
+        Job::General(_, config) => Ok(config.clone()),
+    };
+    let family = config.as_ref().map_or("", |config| &config.engine);
+    let span = debug_span!("background", family, target = %target.arch, ns = Empty);
+    let _span = Timed::new(span);
+    let best = config.and_then(|config| tiers.compiled_best(graph, &config));
+    let compiled = best.is_ok();
+    match job {
+        Job::Special(plan) => {
+            plan.upgrade.as_ref().expect("a plan with a job has an upgrade").finish(best);
+            tiers.dump(&ExecutionPlan { inner: plan });
+        }
+        Job::General(..) => {
+            if let Err(error) = best {
+                warn!("failed to compile a general kernel: {error}");
+            }
+        }
+    }
+    compiled
+}

@@ -1,0 +1,303 @@
+//! A plan that runs a more general kernel until its own has been compiled.
+//!
+//! The own kernel comes once and stays, and the general one is kept: work that is queued or
+//! captured into a CUDA graph may still refer to it. So a plan that has settled costs its
+//! executions one load of a flag.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use tracing::warn;
+
+use crate::device::Stream;
+use crate::error::{Error, Result};
+use crate::plan::background::{Job, Queue};
+use crate::plan::execute::{ExecutionPlan, PlanInner, PlannedKernel};
+
+/// Captures that are remembered; with more at a time a kernel may change within the oldest.
+const CAPTURES_MAX: usize = 8;
+
+/// Between two attempts to enter a full queue, while waiting for that.
+const RETRY: Duration = Duration::from_millis(5);
+
+/// Which kernel a plan runs ([`ExecutionPlan::tier`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Tier {
+    /// Its own: made for exactly this graph.
+    Special,
+    /// A more general one; the own waits to be compiled or is being compiled.
+    Queued,
+    /// A more general one; the queue was full, and the next execution asks again.
+    Deferred,
+    /// A more general one, for good: the own failed to compile.
+    Failed,
+}
+
+/// The way from a general kernel to the plan's own.
+#[derive(Default)]
+pub(super) struct Upgrade {
+    /// Nothing changes any more: `special` runs, or the general kernel where there is none.
+    settled: AtomicBool,
+    special: OnceLock<PlannedKernel>,
+    state: Mutex<State>,
+    changed: Condvar,
+    queue: Weak<Queue>,
+}
+
+struct State {
+    progress: Progress,
+    /// CUDA graphs that have been given the general kernel: they are given no other.
+    captures: [u64; CAPTURES_MAX],
+    captured: usize,
+}
+
+enum Progress {
+    Deferred,
+    Queued,
+    Ready,
+    Failed(String),
+}
+
+impl Default for State {
+    fn default() -> Self {
+        State { progress: Progress::Deferred, captures: [0; CAPTURES_MAX], captured: 0 }
+    }
+}
+
+impl State {
+    fn note_capture(&mut self, id: u64) {
+        if !self.has_capture(id) {
+            self.captures[self.captured % CAPTURES_MAX] = id;
+            self.captured += 1;
+        }
+    }
+
+    fn has_capture(&self, id: u64) -> bool {
+        self.captures[..self.captured.min(CAPTURES_MAX)].contains(&id)
+    }
+}
+
+impl Upgrade {
+    /// An upgrade that is compiled through this queue; it has not been asked for yet.
+    pub(super) fn through(queue: &Arc<Queue>) -> Upgrade {
+        Upgrade { queue: Arc::downgrade(queue), ..Upgrade::default() }
+    }
+
+    /// The plan's own kernel, once it is there.
+    pub(super) fn special(&self) -> Option<&PlannedKernel> {
+        self.special.get()
+    }
+
+    /// The kernel for an execution on this stream.
+    #[inline]
+    pub(super) fn pick<'a>(
+        &'a self,
+        plan: &'a Arc<PlanInner>,
+        stream: &Stream,
+    ) -> &'a PlannedKernel {
+        match self.settled.load(Ordering::Acquire) {
+            true => self.special().unwrap_or(&plan.first),
+            false => self.choose(plan, stream),
+        }
+    }
+
+    #[cold]
+    fn choose<'a>(&'a self, plan: &'a Arc<PlanInner>, stream: &Stream) -> &'a PlannedKernel {
+        let capture = plan.device.capture(stream);
+        if capture.is_none() {
+            self.enqueue(plan);
+        }
+        let mut state = self.state();
+        match (self.special(), capture) {
+            (None, None) => &plan.first,
+            (None, Some(id)) => {
+                state.note_capture(id);
+                &plan.first
+            }
+            (Some(_), Some(id)) if state.has_capture(id) => &plan.first,
+            (Some(special), Some(_)) => special,
+            (Some(special), None) => {
+                // Where no capture is known that may still be under way, nobody need ask again.
+                self.settled.store(state.captured == 0, Ordering::Release);
+                special
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for the own kernel unless that has been done; a full queue refuses.
+    pub(super) fn enqueue(&self, plan: &Arc<PlanInner>) {
+        let mut state = self.state();
+        if matches!(state.progress, Progress::Deferred)
+            && let Some(queue) = self.queue.upgrade()
+            && queue.push(Job::Special(plan.clone()))
+        {
+            state.progress = Progress::Queued;
+        }
+    }
+
+    /// Takes what came of the job; executions use it from now on.
+    pub(super) fn finish(&self, compiled: Result<PlannedKernel>) {
+        let mut state = self.state();
+        state.progress = match compiled {
+            Ok(kernel) => {
+                // A job is done once: there is no other kernel yet.
+                let _ = self.special.set(kernel);
+                Progress::Ready
+            }
+            Err(error) => {
+                warn!("failed to compile a plan's own kernel, it keeps a general one: {error}");
+                self.settled.store(true, Ordering::Release);
+                Progress::Failed(error.to_string())
+            }
+        };
+        self.changed.notify_all();
+    }
+
+    /// The job was thrown away.
+    pub(super) fn abandon(&self) {
+        self.state().progress = Progress::Deferred;
+        self.changed.notify_all();
+    }
+
+    fn tier(&self) -> Tier {
+        match &self.state().progress {
+            Progress::Deferred => Tier::Deferred,
+            Progress::Queued => Tier::Queued,
+            Progress::Ready => Tier::Special,
+            Progress::Failed(_) => Tier::Failed,
+        }
+    }
+
+    fn settle(&self, plan: &Arc<PlanInner>, timeout: Duration) -> Result<Tier> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            self.enqueue(plan);
+            let mut state = self.state();
+            let left = deadline.saturating_duration_since(Instant::now());
+            let wait = match &state.progress {
+                Progress::Failed(text) => return Err(Error::compile(text.clone())),
+                Progress::Ready => {
+                    state.captured = 0;
+                    self.settled.store(true, Ordering::Release);
+                    return Ok(Tier::Special);
+                }
+                Progress::Deferred if self.queue.upgrade().is_none() => return Ok(Tier::Deferred),
+                Progress::Deferred => left.min(RETRY),
+                Progress::Queued => left,
+            };
+            if left.is_zero() {
+                drop(state);
+                return Ok(self.tier());
+            }
+            drop(self.changed.wait_timeout(state, wait));
+        }
+    }
+}
+
+impl ExecutionPlan {
+    /// Which kernel the plan runs. It changes at most once, from a general kernel to the plan's
+    /// own, and never for executions that are captured into a CUDA graph with an earlier one.
+    pub fn tier(&self) -> Tier {
+        self.inner.upgrade.as_ref().map_or(Tier::Special, Upgrade::tier)
+    }
+
+    /// Waits until the plan runs its own kernel, or the time is over; returns what it runs then.
+    ///
+    /// To be called before a capture that shall have the own kernel, and not during one: captures
+    /// under way are forgotten.
+    ///
+    /// # Errors
+    /// `Compile` when the own kernel failed to compile; the plan keeps running the general one.
+    pub fn settle(&self, timeout: Duration) -> Result<Tier> {
+        match &self.inner.upgrade {
+            Some(upgrade) => upgrade.settle(&self.inner, timeout),
+            None => Ok(Tier::Special),
+        }
+    }
+
+    /// Asks for the plan's own kernel if it runs a general one.
+    pub(super) fn start_upgrade(&self) {
+        if let Some(upgrade) = &self.inner.upgrade {
+            upgrade.enqueue(&self.inner);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+    use crate::device::Device;
+    use crate::dtype::DType;
+    use crate::engine;
+    use crate::expr::{Mode, Pointwise};
+    use crate::graph::OperationGraph;
+    use crate::plan::build::{Kiln, Reach};
+    use crate::plan::config::Config;
+    use crate::target::Target;
+
+    /// A Kiln on a device whose streams are in the capture of this number.
+    fn capturing() -> (Kiln, Arc<AtomicU64>) {
+        let capture = Arc::new(AtomicU64::new(0));
+        let device = Device::null_capturing(Target::sim(), capture.clone());
+        let config = Config { no_disk_cache: true, ..Config::default() };
+        let resolved = config.resolve().expect("nothing is wrong with it");
+        (Kiln::on(device, resolved).expect("there is nothing to open"), capture)
+    }
+
+    fn graph() -> OperationGraph {
+        let mut graph = OperationGraph::builder();
+        let x = graph.input("x", &[4, 5], DType::F32);
+        let y = graph.pointwise(Pointwise::new(Mode::Neg), &[x]).expect("valid");
+        graph.output(y, "y", DType::F32);
+        graph.build().expect("valid")
+    }
+
+    #[test]
+    fn nothing_changes_within_a_capture() {
+        let (kiln, capture) = capturing();
+        let (graph, target) = (graph(), Target::sim());
+        let chosen = engine::choose(graph.canonical(), &target).expect("supported");
+        let general = engine::substitutes(graph.canonical(), &target, &chosen).remove(0);
+        let build = |config| {
+            kiln.tiers().best(&graph, config, Reach::Compiled).map(|kernel| kernel.expect("built"))
+        };
+        // A queue that nobody empties, with place for one.
+        let queue = Arc::new(Queue::new(1));
+        let plan = |queue| {
+            let first = build(&general).expect("compiles");
+            kiln.tiers().plan_of(&graph, first, Some(Upgrade::through(queue)))
+        };
+        let (plan, refused) = (plan(&queue), plan(&queue));
+        let upgrade = plan.inner.upgrade.as_ref().expect("it has one");
+        let stream = kiln.stream();
+        let engine = |plan: &ExecutionPlan| {
+            let upgrade = plan.inner.upgrade.as_ref().expect("it has one");
+            upgrade.pick(&plan.inner, &stream).config.engine.clone()
+        };
+        let (own, other) = ("pointwise", "pointwise_general");
+        assert_eq!(plan.tier(), Tier::Deferred);
+        // A capture asks for nothing; any other execution does.
+        capture.store(7, Ordering::SeqCst);
+        assert_eq!((engine(&plan), plan.tier()), (other.to_owned(), Tier::Deferred));
+        capture.store(0, Ordering::SeqCst);
+        assert_eq!((engine(&plan), plan.tier()), (other.to_owned(), Tier::Queued));
+        assert_eq!((engine(&refused), refused.tier()), (other.to_owned(), Tier::Deferred));
+        upgrade.finish(build(&chosen));
+        assert_eq!(plan.tier(), Tier::Special);
+        for (number, expected) in [(7, other), (0, own), (7, other), (8, own), (0, own)] {
+            capture.store(number, Ordering::SeqCst);
+            assert_eq!(engine(&plan), expected, "capture {number}");
+        }
+        assert_eq!(plan.settle(Duration::ZERO).expect("compiled"), Tier::Special);
+        capture.store(7, Ordering::SeqCst);
+        assert_eq!(engine(&plan), own, "settling forgets captures");
+    }
+}
