@@ -87,6 +87,13 @@ struct Frame {
     entry: bool,
 }
 
+/// Where a variable begins and ends behind `used` bytes, if that is within `bytes_max`.
+fn placed_after(used: u32, variable: &Variable, align: u32, bytes_max: u32) -> Option<(u32, u32)> {
+    let at = used.checked_next_multiple_of(variable.align.max(align))?;
+    let end = at.checked_add(variable.bytes).filter(|&end| end <= bytes_max)?;
+    Some((at, end))
+}
+
 struct Decoder<'a> {
     ast: &'a Ast,
     drafts: Drafts,
@@ -208,27 +215,22 @@ impl<'a> Decoder<'a> {
     }
 
     fn reserve_shared(&mut self, variable: &Variable) -> Result<u32> {
-        let at = self.shared_bytes.checked_next_multiple_of(variable.align);
-        let end = at.and_then(|at| at.checked_add(variable.bytes));
-        match (at, end.filter(|&end| end <= SHARED_BYTES_MAX)) {
-            (Some(at), Some(end)) => {
-                self.shared_bytes = end;
-                Ok(at)
-            }
-            _ => self.unsupported(format!("more than {SHARED_BYTES_MAX} bytes of shared memory")),
-        }
+        let placed = placed_after(self.shared_bytes, variable, 1, SHARED_BYTES_MAX);
+        let Some((at, end)) = placed else {
+            let text = format!("more than {SHARED_BYTES_MAX} bytes of shared memory");
+            return self.unsupported(text);
+        };
+        self.shared_bytes = end;
+        Ok(at)
     }
 
     fn reserve_local(&mut self, variable: &Variable) -> Result<u32> {
-        let at = self.local_bytes.checked_next_multiple_of(variable.align.max(4));
-        let end = at.and_then(|at| at.checked_add(variable.bytes));
-        match (at, end.filter(|&end| end <= LOCAL_BYTES_MAX)) {
-            (Some(at), Some(end)) => {
-                self.local_bytes = end;
-                Ok(at)
-            }
-            _ => self.unsupported(format!("more than {LOCAL_BYTES_MAX} bytes of local memory")),
-        }
+        let placed = placed_after(self.local_bytes, variable, 4, LOCAL_BYTES_MAX);
+        let Some((at, end)) = placed else {
+            return self.unsupported(format!("more than {LOCAL_BYTES_MAX} bytes of local memory"));
+        };
+        self.local_bytes = end;
+        Ok(at)
     }
 
     /// The module variables that a function or its callees name.

@@ -5,7 +5,7 @@
 //! readers; its bytes count as unwritten until it is waited for, which finds early ones; waiting
 //! stores again, in the epoch of whoever waited.
 
-use super::cluster::key;
+use super::cluster::{SharedAccess, key};
 use super::lanes::Lanes;
 use super::shadow::BlockShadow;
 use super::shared::{Actor, Conflict};
@@ -70,7 +70,7 @@ impl BlockShadow {
         group: Group,
         out: &mut Vec<Conflict>,
     ) {
-        self.store((rank, target), by, Scope::Weak, out);
+        self.store(SharedAccess { rank, lanes: target, by, scope: Scope::Weak }, out);
         if rank == self.rank {
             self.shared.set_written(target, false);
         }
@@ -138,12 +138,9 @@ impl BlockShadow {
         for copy in done {
             // Whoever read it meanwhile was told so; what matters from here is this store.
             let by = Actor { warp, pc: copy.pc, strong: false };
-            let target = copy.lanes();
-            if copy.rank == self.rank {
-                self.shared.store(&self.clocks, &target, by, &mut Vec::new());
-            }
-            let target = (copy.rank, &target);
-            self.cluster_access(target, by, Scope::Weak, true, &mut Vec::new());
+            let (rank, lanes) = (copy.rank, &copy.lanes());
+            let access = SharedAccess { rank, lanes, by, scope: Scope::Weak };
+            self.store(access, &mut Vec::new());
         }
     }
 

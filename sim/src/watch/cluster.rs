@@ -26,6 +26,15 @@ pub(crate) struct ClusterShadow {
     opened: Rc<Known>,
 }
 
+/// An access of a warp to the shared memory of a rank.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SharedAccess<'a> {
+    pub rank: usize,
+    pub lanes: &'a Lanes,
+    pub by: Actor,
+    pub scope: Scope,
+}
+
 /// A place in the shared memory of a cluster.
 pub(crate) fn key(rank: usize, at: u64) -> u64 {
     rank as u64 * RANK_BYTES + at
@@ -58,19 +67,13 @@ impl BlockShadow {
         self.clocks.sync_lanes(warp, lanes, live);
     }
 
-    /// Notes an access to the shared memory of a rank, for those of other blocks to be compared
-    /// with. What happens within a block its own shadow sees better.
-    pub fn cluster_access(
-        &mut self,
-        (rank, lanes): (usize, &Lanes),
-        by: Actor,
-        scope: Scope,
-        writes: bool,
-        out: &mut Vec<Conflict>,
-    ) {
+    /// Notes an access for those of other blocks to be compared with. What happens within a block
+    /// its own shadow sees better.
+    fn compare(&mut self, access: SharedAccess<'_>, writes: bool, out: &mut Vec<Conflict>) {
         if self.blocks == 1 {
             return;
         }
+        let SharedAccess { rank, lanes, by, scope } = access;
         let access = Global { lanes, by, scope, allocation: rank, words: self.shared.words() };
         let stamps = &mut self.warps[by.warp].cluster_stamps;
         let before = out.len();
@@ -80,18 +83,13 @@ impl BlockShadow {
         out.extend(found.filter(|conflict| !own || conflict.earlier.block != block));
     }
 
-    /// Lanes store to the shared memory of a rank; what that conflicts with goes to `out`.
-    pub fn store(
-        &mut self,
-        (rank, lanes): (usize, &Lanes),
-        by: Actor,
-        scope: Scope,
-        out: &mut Vec<Conflict>,
-    ) {
+    /// Lanes store; what that conflicts with goes to `out`.
+    pub fn store(&mut self, access: SharedAccess<'_>, out: &mut Vec<Conflict>) {
+        let SharedAccess { rank, lanes, by, .. } = access;
         if rank == self.rank {
             self.shared.store(&self.clocks, lanes, by, out);
         }
-        self.cluster_access((rank, lanes), by, scope, true, out);
+        self.compare(access, true, out);
         for read in self.cluster.open.iter().filter(|read| read.rank == rank) {
             for lane in lanes.each() {
                 let start = lanes.offsets[lane];
@@ -102,17 +100,11 @@ impl BlockShadow {
         }
     }
 
-    /// Lanes load from the shared memory of a rank.
-    pub fn load(
-        &mut self,
-        (rank, lanes): (usize, &Lanes),
-        by: Actor,
-        scope: Scope,
-        out: &mut Vec<Conflict>,
-    ) {
-        if rank == self.rank {
-            self.shared.load(&self.clocks, lanes, by, out);
+    /// Lanes load; what that conflicts with goes to `out`.
+    pub fn load(&mut self, access: SharedAccess<'_>, out: &mut Vec<Conflict>) {
+        if access.rank == self.rank {
+            self.shared.load(&self.clocks, access.lanes, access.by, out);
         }
-        self.cluster_access((rank, lanes), by, scope, false, out);
+        self.compare(access, false, out);
     }
 }

@@ -1,6 +1,6 @@
 //! Accesses to memory: what they read that nobody wrote, and what they race with.
 
-use super::cluster::key;
+use super::cluster::{SharedAccess, key};
 use super::finding::FindingKind;
 use super::global::Global;
 use super::lanes::Lanes;
@@ -203,9 +203,10 @@ impl Watch {
         let writes = scene.touch != Touch::Read;
         let rank = if area == SHARED { Some(shadow.rank) } else { peer_rank(area) };
         if let Some(rank) = rank {
+            let access = SharedAccess { rank, lanes: &lanes, by, scope };
             match writes {
-                true => shadow.store((rank, &lanes), by, scope, &mut conflicts),
-                false => shadow.load((rank, &lanes), by, scope, &mut conflicts),
+                true => shadow.store(access, &mut conflicts),
+                false => shadow.load(access, &mut conflicts),
             }
         } else {
             let allocation = area as usize;

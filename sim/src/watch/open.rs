@@ -4,6 +4,7 @@
 //! epoch of whoever waited.
 
 use super::clocks::Event;
+use super::cluster::SharedAccess;
 use super::lanes::Lanes;
 use super::shadow::BlockShadow;
 use super::shared::Actor;
@@ -125,7 +126,9 @@ impl BlockShadow {
             for range in read.ranges {
                 let lanes = one(read.event.lane as usize, range.start, range.end - range.start);
                 // Who wrote meanwhile was told so.
-                self.load((self.rank, &lanes), by, Scope::Weak, &mut Vec::new());
+                let access =
+                    SharedAccess { rank: self.rank, lanes: &lanes, by, scope: Scope::Weak };
+                self.load(access, &mut Vec::new());
             }
         }
     }
