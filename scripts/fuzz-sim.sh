@@ -12,8 +12,10 @@ cargo +nightly --version >/dev/null 2>&1 || fail "no nightly compiler: rustup in
 
 # A seed for each kernel: what precedes the first one and all device functions, then the kernel.
 mkdir -p corpus/ptx
-for file in ../tests/{cuda,ptx,readme}/*.ptx; do
-    name=$(basename "$file" .ptx)
+rm -f corpus/ptx/seed-*
+shopt -s globstar
+for file in ../tests/**/*.ptx; do
+    name=${file#../tests/} name=${name%.ptx} name=${name//\//-}
     awk -v out="corpus/ptx/seed-$name" '
         /\.entry/ { entry++; inside = 1 }
         inside { kernels[entry] = kernels[entry] $0 "\n"; if (/^}/) inside = 0; next }

@@ -1,6 +1,7 @@
 //! Mutations of PTX that keep most of it well formed: lines come, go and change places; opcodes,
 //! modifiers, operands and numbers are exchanged. What bytes alone would do, libFuzzer does.
 
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 /// Numbers at the edges of types, fields and windows.
@@ -59,11 +60,13 @@ fn pool() -> &'static [String] {
     static POOL: OnceLock<Vec<String>> = OnceLock::new();
     POOL.get_or_init(|| {
         let mut out = Vec::new();
-        for folder in ["cuda", "ptx", "it"] {
-            let path = format!("{}/../tests/{folder}", env!("CARGO_MANIFEST_DIR"));
-            for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
-                let path = entry.path();
-                if path.extension().is_some_and(|name| name == "ptx" || name == "rs") {
+        let mut folders = vec![PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests"))];
+        while let Some(folder) = folders.pop() {
+            for path in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+                let path = path.path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|name| name == "ptx" || name == "rs") {
                     let text = std::fs::read_to_string(path).unwrap_or_default();
                     let pieces = text.split([';', '"', '\n']).map(str::trim);
                     out.extend(pieces.filter(|piece| is_instruction(piece)).map(str::to_string));
