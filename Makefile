@@ -5,7 +5,7 @@ CARGO ?= cargo
 DEVICE ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-remote lint ci bench bench-gpu golden expect onnx-data clean
+.PHONY: help setup demo test test-remote lint ci bench bench-gpu fuzz-sim golden expect onnx-data clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -36,6 +36,9 @@ bench: setup ## Host-side benchmarks: dispatch, cache, render, compile, simulato
 
 bench-gpu: ## Compare with torch on a GPU (see benches/gpu/README.md)
 	benches/gpu/run.sh
+
+fuzz-sim: ## Fuzz the simulator for FUZZ_SECONDS (1800); needs nightly Rust and cargo-fuzz
+	scripts/fuzz-sim.sh
 
 golden: setup ## Rewrite the golden files in tests/golden; review the difference as code
 	INSTA_UPDATE=always INSTA_FORCE_PASS=1 $(CARGO) test --test it golden

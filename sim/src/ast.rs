@@ -24,6 +24,9 @@ pub(crate) struct Variable {
     pub init: Vec<u8>,
     /// Addresses stored in `init`: offset of the 8 bytes, the variable by name, what to add.
     pub relocations: Vec<Relocation>,
+    /// Whether another module defines it.
+    pub external: bool,
+    pub line: u32,
 }
 
 /// An address of another variable inside an initialiser.
@@ -135,6 +138,8 @@ pub(crate) struct Function {
     /// Whether there is a body.
     pub defined: bool,
     pub threads_max: Option<u32>,
+    /// The shape that a block must have.
+    pub threads_required: Option<[u32; 3]>,
     pub cluster: Option<[u32; 3]>,
     pub cluster_blocks_max: Option<u32>,
     pub line: u32,

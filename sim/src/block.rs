@@ -4,7 +4,7 @@
 //! launch's seed. A fixed order would hide missing synchronisation.
 
 use crate::bulk::Queue;
-use crate::cluster::Peers;
+use crate::cluster::{Peers, place_of};
 use crate::error::{Error, ErrorKind, Place};
 use crate::execute::{self, Fault, Stop, run};
 use crate::launch::Context;
@@ -62,16 +62,26 @@ impl BlockState {
         }
     }
 
-    /// Tells the shadow of the block that has it that shared memory was written from outside.
+    /// Tells the shadows that shared memory was written from outside, and a barrier beside it told.
     pub fn landed(&mut self, rank: usize, at: u64, bytes: u64, barrier: Option<u64>) {
+        let odd = barrier.is_some_and(|barrier| self.parity((rank, barrier)));
         let Some(shadow) = &mut self.shadow else { return };
         match rank == self.peers.rank as usize {
-            true => {
-                let phase = barrier.map(|at| (at, Mbarrier::parity(&self.shared, at)));
-                shadow.landed(at, bytes, phase);
-            }
+            true => shadow.landed(at, bytes),
             false => self.peers.wrote.push((rank, at, bytes)),
         }
+        if let Some(barrier) = barrier {
+            shadow.copy_completed((rank, barrier), odd);
+        }
+    }
+
+    /// The parity of the phase of a barrier, by its rank and offset.
+    pub fn parity(&self, (rank, at): (usize, u64)) -> bool {
+        let shared = match rank == self.peers.rank as usize {
+            true => Some(&self.shared),
+            false => self.peers.shared.get(rank),
+        };
+        shared.is_some_and(|shared| Mbarrier::parity(shared, at))
     }
 
     /// Notes lanes that arrive at a barrier.
@@ -114,7 +124,7 @@ impl Block {
         let ([x, y, _], size) = (cx.launch.grid, cx.cluster);
         let (across, down) = (u64::from(x / size[0]), u64::from(y / size[1]));
         let first = [cluster % across, cluster / across % down, cluster / across / down];
-        let place = [rank % size[0], rank / size[0] % size[1], rank / size[0] / size[1]];
+        let place = place_of(rank, size);
         let index: [u32; 3] =
             std::array::from_fn(|axis| first[axis] as u32 * size[axis] + place[axis]);
         let [bx, by, bz] = index.map(u64::from);
@@ -141,7 +151,7 @@ impl Block {
             progressed: false,
             warp_instructions: 0,
             lane_instructions: 0,
-            shadow: BlockShadow::new(linear, warps.len(), cx),
+            shadow: BlockShadow::new(linear, rank, warps.len(), cx),
         };
         let order = (0..warps.len()).collect();
         let random = cx.seed ^ linear.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -270,6 +280,24 @@ impl Block {
         }
     }
 
+    /// Lets those go on who wait for the cluster's barrier.
+    pub fn pass_cluster_barrier(&mut self) {
+        for warp in &mut self.warps {
+            warp.cluster_arrived = 0;
+            for split in &mut warp.splits {
+                if split.wait != Wait::Barrier(Wait::CLUSTER) {
+                    continue;
+                }
+                split.wait = Wait::Ready;
+                split.pc += 1;
+                warp.cluster_owed &= !split.mask;
+                if let Some(shadow) = &mut self.state.shadow {
+                    shadow.cluster_waited(warp.index as usize, split.mask, warp.live);
+                }
+            }
+        }
+    }
+
     /// Every split that is left, for a message: its place and what it waits for.
     fn waiting(&self, cx: &Context<'_>) -> Vec<(usize, usize, u32, Wait)> {
         let mut out = Vec::new();
@@ -289,22 +317,30 @@ impl Block {
         places.dedup_by_key(|&mut (_, _, pc, _)| pc);
         let places: Vec<_> = places.iter().map(|&(warp, lane, pc, _)| (warp, lane, pc)).collect();
         watch.divergent(&self.state, cx, &places);
-        self.report(cx, ErrorKind::DivergentBarrier, "threads wait for each other")
+        let what = "threads wait for each other";
+        self.report(cx, ErrorKind::DivergentBarrier, what, &self.lines(cx))
     }
 
     /// Every warp that can run polls, and so does every other block.
     pub fn hung(&self, cx: &Context<'_>) -> Error {
-        self.report(cx, ErrorKind::Deadlock, "every thread waits or polls and none moves")
+        let what = "every thread waits or polls and none moves";
+        self.report(cx, ErrorKind::Deadlock, what, &self.lines(cx))
     }
 
-    fn report(&self, cx: &Context<'_>, kind: ErrorKind, what: &str) -> Error {
-        let waiting = self.waiting(cx);
+    /// The PTX lines that its threads are at, in order.
+    pub fn lines(&self, cx: &Context<'_>) -> Vec<u32> {
+        let waiting = self.waiting(cx).into_iter();
         let mut lines: Vec<u32> =
-            waiting.iter().map(|&(_, _, pc, _)| cx.program.origins[pc as usize].line).collect();
+            waiting.map(|(_, _, pc, _)| cx.program.origins[pc as usize].line).collect();
         lines.dedup();
+        lines
+    }
+
+    /// A failure at these lines, and at the first of the block's threads.
+    pub fn report(&self, cx: &Context<'_>, kind: ErrorKind, what: &str, lines: &[u32]) -> Error {
         let lines: Vec<String> = lines.iter().map(u32::to_string).collect();
         let message = format!("{what}, at ptx lines {}", lines.join(", "));
-        match waiting.first() {
+        match self.waiting(cx).first() {
             Some(&(warp, lane, pc, _)) => {
                 Error::new(kind, message).with_place(self.place(warp, lane, pc, cx))
             }

@@ -7,8 +7,7 @@ use crate::block::{Block, Turn};
 use crate::error::Error;
 use crate::launch::Context;
 use crate::memory::RANK_BYTES;
-use crate::warp::Wait;
-use crate::watch::Watch;
+use crate::watch::{ClusterShadow, Watch};
 
 /// What a block that runs sees of its cluster.
 #[derive(Debug, Default)]
@@ -24,6 +23,11 @@ pub(crate) struct Peers {
     pub exited: Vec<bool>,
     /// What this block wrote into others, for their shadows: rank, offset and bytes.
     pub wrote: Vec<(usize, u64, u64)>,
+}
+
+/// The place in a cluster of a block by its rank.
+pub(crate) fn place_of(rank: u32, size: [u32; 3]) -> [u32; 3] {
+    [rank % size[0], rank / size[0] % size[1], rank / size[0] / size[1]]
 }
 
 impl Peers {
@@ -45,13 +49,15 @@ pub(crate) struct Cluster {
     pub linear: u64,
     pub blocks: Vec<Block>,
     done: Vec<bool>,
+    /// What the checks remember of it; the block that runs has it.
+    shadow: Box<ClusterShadow>,
 }
 
 impl Cluster {
     pub fn new(linear: u64, cx: &Context<'_>) -> Cluster {
         let size: u32 = cx.cluster.iter().product();
         let blocks: Vec<Block> = (0..size).map(|rank| Block::new(linear, rank, cx)).collect();
-        Cluster { linear, done: vec![false; blocks.len()], blocks }
+        Cluster { linear, done: vec![false; blocks.len()], blocks, shadow: Box::default() }
     }
 
     /// Runs every block that can for a turn.
@@ -79,22 +85,33 @@ impl Cluster {
         match self.done.iter().all(|&done| done) {
             true => Ok(Turn::Done),
             false if moved => Ok(Turn::Moved),
-            false if waiting == live => Err(self.unfinished().stuck(cx, watch)),
+            false if waiting == live => Err(self.first_unfinished().stuck(cx, watch)),
             false => Ok(Turn::Idle),
         }
     }
 
-    /// The first block that has threads left.
-    fn unfinished(&self) -> &Block {
-        let first = self.done.iter().position(|&done| !done);
-        &self.blocks[first.unwrap_or_default()]
+    /// The blocks that have threads left.
+    pub fn unfinished(&self) -> impl Iterator<Item = &Block> + Clone {
+        self.blocks.iter().zip(&self.done).filter(|&(_, &done)| !done).map(|(block, _)| block)
+    }
+
+    fn first_unfinished(&self) -> &Block {
+        self.unfinished().next().expect("a cluster that is not done has a block that is not")
     }
 
     pub fn hung(&self, cx: &Context<'_>) -> Error {
-        self.unfinished().hung(cx)
+        self.first_unfinished().hung(cx)
+    }
+
+    /// Swaps the cluster's shadow with that of a block.
+    fn swap_shadow(&mut self, rank: usize) {
+        if let Some(shadow) = &mut self.blocks[rank].state.shadow {
+            std::mem::swap(&mut shadow.cluster, &mut self.shadow);
+        }
     }
 
     fn lend(&mut self, rank: usize) {
+        self.swap_shadow(rank);
         if self.blocks.len() == 1 {
             return;
         }
@@ -107,6 +124,7 @@ impl Cluster {
     }
 
     fn take_back(&mut self, rank: usize) {
+        self.swap_shadow(rank);
         if self.blocks.len() == 1 {
             return;
         }
@@ -116,7 +134,7 @@ impl Cluster {
         }
         for (other, at, bytes) in std::mem::take(&mut self.blocks[rank].state.peers.wrote) {
             if let Some(shadow) = &mut self.blocks[other].state.shadow {
-                shadow.landed(at, bytes, None);
+                shadow.landed(at, bytes);
             }
         }
     }
@@ -128,15 +146,11 @@ impl Cluster {
         if none || warps().any(|warp| warp.live & !warp.cluster_arrived != 0) {
             return false;
         }
-        for warp in self.blocks.iter_mut().flat_map(|block| &mut block.warps) {
-            warp.cluster_arrived = 0;
-            for split in &mut warp.splits {
-                if split.wait == Wait::Barrier(Wait::CLUSTER) {
-                    split.wait = Wait::Ready;
-                    split.pc += 1;
-                    warp.cluster_owed &= !split.mask;
-                }
-            }
+        self.shadow.open_barrier();
+        for rank in 0..self.blocks.len() {
+            self.swap_shadow(rank);
+            self.blocks[rank].pass_cluster_barrier();
+            self.swap_shadow(rank);
         }
         true
     }

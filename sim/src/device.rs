@@ -1,12 +1,13 @@
 //! The simulated device: memory and launches.
 
 use crate::ast::Space;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::lanes::has_v3;
 use crate::launch::{self, Context, Launch, Report};
 use crate::memory::Memory;
 use crate::module::{Kernel, Loaded};
 use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// What a device has.
@@ -16,9 +17,9 @@ pub struct DeviceConfig {
     pub memory_bytes: u64,
     /// The most shared memory of a block, static and dynamic, in bytes.
     pub shared_bytes_max: u32,
-    /// Multiprocessors: what `%nsmid` says, and how many blocks are resident.
+    /// Multiprocessors, at least 1: what `%nsmid` says, and how many blocks are resident.
     pub sm_count: u32,
-    /// Host threads that run blocks.
+    /// Host threads that run blocks, at least 1.
     pub workers: usize,
     /// What the order of warps is drawn from.
     pub seed: u64,
@@ -55,7 +56,8 @@ struct Resident {
 
 impl Device {
     /// A device with empty memory.
-    pub fn new(config: DeviceConfig) -> Device {
+    pub fn new(mut config: DeviceConfig) -> Device {
+        (config.sm_count, config.workers) = (config.sm_count.max(1), config.workers.max(1));
         let memory = Memory::new(config.memory_bytes);
         Device { config, memory, variables: Mutex::default() }
     }
@@ -162,6 +164,7 @@ impl Device {
             sm_count: self.config.sm_count,
             seed: self.config.seed,
             has_v3: has_v3(),
+            executed: AtomicU64::new(0),
         };
         launch::run(&context, &self.config)
     }
@@ -200,10 +203,8 @@ impl Device {
             bytes.resize(variable.bytes as usize, 0);
             for relocation in &variable.relocations {
                 let mut all = module.ast.variables.iter();
-                let Some(index) = all.position(|other| other.name == relocation.symbol) else {
-                    let text = format!("unknown variable `{}`", relocation.symbol);
-                    return Err(Error::new(ErrorKind::Parse, text));
-                };
+                let index = all.position(|other| other.name == relocation.symbol);
+                let index = index.expect("the parser knew every symbol");
                 let value = addresses[index].wrapping_add(relocation.add as u64);
                 let at = relocation.offset as usize;
                 bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());

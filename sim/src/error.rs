@@ -30,6 +30,8 @@ pub enum ErrorKind {
     DivergentBarrier,
     /// Every thread that is left waits or polls, and nothing they wait for can happen.
     Deadlock,
+    /// A launch executed as many instructions as it was allowed and has not ended.
+    InstructionLimit,
     /// A kernel used a barrier, a descriptor or a copy against its rules.
     Misuse,
     /// The grid, block, shared memory or parameter block does not fit the kernel or the device.

@@ -5,13 +5,13 @@ use crate::cluster::Cluster;
 use crate::counters::Counters;
 use crate::device::DeviceConfig;
 use crate::error::{Error, ErrorKind, Place, Result};
-use crate::memory::{Memory, Table};
+use crate::memory::{Memory, RANK_BYTES, Table};
 use crate::module::Kernel;
 use crate::op::Program;
 use crate::registers::{LANES, Row};
 use crate::watch::{Checks, Finding, Watch};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
 
 /// The shape of one launch.
@@ -33,6 +33,9 @@ pub struct Launch {
     pub counters: bool,
     /// Bytes that must move between memory and the device at least, for the counters to compare.
     pub bytes_min: Option<u64>,
+    /// Instructions that the launch may execute, each counted once for a warp; none for no limit.
+    /// Several workers may each exceed it by what they have begun, at most 4096.
+    pub warp_instructions_max: Option<u64>,
 }
 
 impl Default for Launch {
@@ -47,6 +50,7 @@ impl Default for Launch {
             checks: Checks::NONE,
             counters: false,
             bytes_min: None,
+            warp_instructions_max: None,
         }
     }
 }
@@ -108,6 +112,8 @@ pub(crate) struct Context<'a> {
     pub seed: u64,
     /// Whether the processor has the instructions of the `v3` level.
     pub has_v3: bool,
+    /// Warp instructions executed so far, counted where the launch has a limit.
+    pub executed: AtomicU64,
 }
 
 impl Context<'_> {
@@ -115,6 +121,21 @@ impl Context<'_> {
     pub fn block_index(&self, linear: u64) -> [u32; 3] {
         let [x, y, _] = self.launch.grid.map(u64::from);
         [linear % x, linear / x % y, linear / x / y].map(|part| part as u32)
+    }
+
+    /// Warp instructions that may yet be executed.
+    pub fn instructions_left(&self) -> u64 {
+        match self.launch.warp_instructions_max {
+            Some(max) => max.saturating_sub(self.executed.load(Relaxed)),
+            None => u64::MAX,
+        }
+    }
+
+    /// Counts what a warp executed.
+    pub fn count_instructions(&self, count: u64) {
+        if self.launch.warp_instructions_max.is_some() {
+            self.executed.fetch_add(count, Relaxed);
+        }
     }
 
     pub fn place(&self, block: [u32; 3], thread: [u32; 3], pc: u32) -> Place {
@@ -143,6 +164,11 @@ pub(crate) fn thread_rows(block: [u32; 3]) -> Vec<[Row<u32>; 3]> {
     warps.map(|w| [row(w, &|t| t % x), row(w, &|t| t / x % y), row(w, &|t| t / x / y)]).collect()
 }
 
+/// How many there are in all three dimensions, or more than any launch may have.
+fn product(size: [u32; 3]) -> u64 {
+    size.iter().fold(1, |all, &n| u64::saturating_mul(all, n.into()))
+}
+
 fn bad<T>(kernel: &Kernel, why: String) -> Result<T> {
     let text = format!("failed to launch `{}`: {why}", kernel.name());
     Err(Error::new(ErrorKind::BadLaunch, text))
@@ -150,7 +176,7 @@ fn bad<T>(kernel: &Kernel, why: String) -> Result<T> {
 
 /// Blocks that the device holds at once.
 fn resident_max(kernel: &Kernel, launch: &Launch, config: &DeviceConfig) -> u64 {
-    let threads = launch.block.iter().map(|&n| u64::from(n)).product::<u64>().max(1);
+    let threads = product(launch.block);
     let shared = u64::from(kernel.shared_bytes()) + u64::from(launch.shared_bytes);
     let by_threads = SM_THREADS / threads.next_multiple_of(LANES as u64);
     // A block may use 1 KiB less than what a multiprocessor has; each costs 1 KiB itself.
@@ -172,16 +198,22 @@ pub(crate) fn check(
             format!("grid ({gx}, {gy}, {gz}) is not within (2147483647, 65535, 65535)"),
         );
     }
-    let threads = u64::from(bx) * u64::from(by) * u64::from(bz);
+    let threads = product(launch.block);
     if threads == 0 || threads > BLOCK_THREADS_MAX || bz > 64 {
         return bad(kernel, format!("block ({bx}, {by}, {bz}) is not within 1024 threads"));
+    }
+    if let Some([x, y, z]) = kernel.block().filter(|&own| launch.block != own) {
+        return bad(
+            kernel,
+            format!("block ({bx}, {by}, {bz}) where .reqntid says ({x}, {y}, {z})"),
+        );
     }
     if let Some(max) = kernel.block_threads_max().filter(|&max| threads > u64::from(max)) {
         return bad(kernel, format!("{threads} threads where .maxntid allows {max}"));
     }
     let shared = u64::from(kernel.shared_bytes()) + u64::from(launch.shared_bytes);
-    if shared > u64::from(config.shared_bytes_max) {
-        let max = config.shared_bytes_max;
+    let max = u64::from(config.shared_bytes_max).min(RANK_BYTES);
+    if shared > max {
         return bad(kernel, format!("{shared} bytes of shared memory of {max}"));
     }
     if params.len() != kernel.param_bytes() {
@@ -189,12 +221,26 @@ pub(crate) fn check(
         return bad(kernel, format!("{found} bytes of parameters instead of {want}"));
     }
     check_cluster(kernel, launch)?;
-    let blocks = u64::from(gx) * u64::from(gy) * u64::from(gz);
+    let blocks = product(launch.grid);
     let resident = resident_max(kernel, launch, config);
     if launch.cooperative && blocks > resident {
         return bad(kernel, format!("a cooperative grid of {blocks} blocks; {resident} fit"));
     }
     Ok(())
+}
+
+/// The failure of a launch that has executed what it may, naming where its blocks are.
+fn out_of_instructions(resident: &VecDeque<Cluster>, cx: &Context<'_>) -> Error {
+    let mut blocks = resident.iter().flat_map(Cluster::unfinished).peekable();
+    let mut lines: Vec<u32> = blocks.clone().flat_map(|block| block.lines(cx)).collect();
+    lines.sort_unstable();
+    lines.dedup();
+    let max = cx.launch.warp_instructions_max.unwrap_or_default();
+    let what = format!("the launch has not ended after {max} warp instructions");
+    match blocks.peek() {
+        Some(block) => block.report(cx, ErrorKind::InstructionLimit, &what, &lines),
+        None => Error::new(ErrorKind::InstructionLimit, what),
+    }
 }
 
 fn check_cluster(kernel: &Kernel, launch: &Launch) -> Result<()> {
@@ -210,7 +256,7 @@ fn check_cluster(kernel: &Kernel, launch: &Launch) -> Result<()> {
     }
     let size = launch.cluster_of(kernel);
     let ([x, y, z], [gx, gy, gz]) = (size, launch.grid);
-    let blocks = size.iter().map(|&n| u64::from(n)).product::<u64>();
+    let blocks = product(size);
     let max = kernel.cluster_blocks_max().unwrap_or(CLUSTER_BLOCKS_MAX).min(CLUSTER_BLOCKS_MAX);
     if blocks == 0 || blocks > u64::from(max) {
         return bad(kernel, format!("cluster ({x}, {y}, {z}) is not within {max} blocks"));
@@ -250,13 +296,12 @@ const FINISHED: u64 = u64::MAX - 1;
 
 /// Runs every block.
 pub(crate) fn run(cx: &Context<'_>, config: &DeviceConfig) -> Result<Report> {
-    let blocks = cx.launch.grid.iter().map(|&n| u64::from(n)).product::<u64>();
-    let size = cx.cluster.iter().map(|&n| u64::from(n)).product::<u64>();
+    let (blocks, size) = (product(cx.launch.grid), product(cx.cluster));
     let clusters = blocks / size;
     let warps = blocks.saturating_mul(cx.threads.len() as u64);
     let wanted = (warps / WARPS_PER_WORKER_MIN).clamp(1, clusters);
     let watched = Watch::new(cx).on;
-    let workers = if watched { 1 } else { wanted.min(config.workers.max(1) as u64) };
+    let workers = if watched { 1 } else { wanted.min(config.workers as u64) };
     let resident = resident_max(cx.kernel, cx.launch, config).div_ceil(size);
     let shared = Shared {
         cx,
@@ -324,6 +369,10 @@ impl Shared<'_> {
                     return self.fail(linear, error.with_findings(watch.findings.take()));
                 }
             };
+            if let (0, Some(cluster)) = (self.cx.instructions_left(), resident.front()) {
+                let error = out_of_instructions(&resident, self.cx);
+                return self.fail(cluster.linear, error.with_findings(watch.findings.take()));
+            }
             admit = resident.is_empty() || !moved;
             if moved {
                 self.progress.fetch_add(1, SeqCst);

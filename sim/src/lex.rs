@@ -118,7 +118,7 @@ impl<'a> Lexer<'a> {
 
     fn token(&mut self) -> Result<Token<'a>> {
         let first = self.peek(0);
-        if self.at >= self.text.len() || first == 0 {
+        if self.at >= self.text.len() {
             return Ok(Token::End);
         }
         match first {
@@ -143,11 +143,11 @@ impl<'a> Lexer<'a> {
                 Ok(Token::Text(text))
             }
             byte if in_name(byte) => Ok(Token::Name(self.take_while(in_name))),
-            byte if byte.is_ascii() => {
+            byte if byte.is_ascii_graphic() => {
                 self.at += 1;
                 Ok(Token::Mark(byte as char))
             }
-            _ => self.error("a character outside ascii"),
+            byte => self.error(format!("a byte {byte:#04x}, which is no character of PTX")),
         }
     }
 

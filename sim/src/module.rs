@@ -51,6 +51,7 @@ pub(crate) struct Entry {
     pub params: Vec<Param>,
     pub param_bytes: usize,
     pub threads_max: Option<u32>,
+    pub threads_required: Option<[u32; 3]>,
     pub cluster: Option<[u32; 3]>,
     pub cluster_blocks_max: Option<u32>,
     pub program: Program,
@@ -99,6 +100,7 @@ impl Module {
                 params,
                 param_bytes,
                 threads_max: function.threads_max,
+                threads_required: function.threads_required,
                 cluster: function.cluster,
                 cluster_blocks_max: function.cluster_blocks_max,
                 program,
@@ -151,9 +153,14 @@ impl Kernel {
         self.entry().program.shared_bytes
     }
 
-    /// The most threads a block may have, from `.maxntid` or `.reqntid`.
+    /// The most threads a block may have, from `.maxntid`.
     pub fn block_threads_max(&self) -> Option<u32> {
         self.entry().threads_max
+    }
+
+    /// The shape that a block must have, from `.reqntid`.
+    pub fn block(&self) -> Option<[u32; 3]> {
+        self.entry().threads_required
     }
 
     /// Blocks of a cluster along x, y and z, from `.reqnctapercluster`.

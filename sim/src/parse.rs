@@ -6,15 +6,32 @@ use crate::lex::{Spanned, Token, tokens};
 use crate::types::Type;
 use std::collections::HashMap;
 
+/// How deep braces, brackets and negations may nest.
+const NESTING_MAX: u32 = 64;
+/// Bytes of a kernel's parameters, at most, and before PTX ISA 8.1.
+const PARAM_BYTES_MAX: u32 = 32764;
+const PARAM_BYTES_MAX_OLD: u32 = 4352;
+
 /// Parses a module.
 pub(crate) fn parse(text: &str) -> Result<Ast> {
     let tokens = tokens(text)?;
-    let mut parser = Parser { tokens, at: 0, ast: Ast::default(), names: HashMap::new() };
+    let mut parser = Parser {
+        tokens,
+        at: 0,
+        ast: Ast::default(),
+        names: HashMap::new(),
+        external: false,
+        version: 0.0,
+        nesting: 0,
+    };
     if parser.peek() != Token::Dot("version") {
         return parser.unexpected("`.version`");
     }
     while parser.peek() != Token::End {
         parser.module_item()?;
+    }
+    for variable in &parser.ast.variables {
+        parser.check_links(variable)?;
     }
     Ok(parser.ast)
 }
@@ -25,6 +42,11 @@ pub(crate) struct Parser<'a> {
     pub ast: Ast,
     /// Module variables by name.
     pub names: HashMap<String, u32>,
+    /// Whether the item is `.extern`: only declared.
+    external: bool,
+    /// The PTX ISA's version.
+    version: f64,
+    nesting: u32,
 }
 
 impl<'a> Parser<'a> {
@@ -89,6 +111,40 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// An integer that fits in 32 bits.
+    pub fn unsigned(&mut self) -> Result<u32> {
+        let line = self.line();
+        let value = self.int()?;
+        u32::try_from(value).map_err(|_| {
+            let text = format!("{value} is not within 0 and 4294967295");
+            Error::at_line(ErrorKind::Parse, line, text)
+        })
+    }
+
+    /// Parses what may hold more of its kind.
+    pub fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if self.nesting == NESTING_MAX {
+            return self.error(format!("nesting deeper than {NESTING_MAX}"));
+        }
+        self.nesting += 1;
+        let parsed = parse(self);
+        self.nesting -= 1;
+        parsed
+    }
+
+    /// Refuses parameters that a kernel cannot have.
+    pub fn check_param_bytes(&self, name: &str, bytes: Option<u32>, line: u32) -> Result<()> {
+        let max = if self.version < 8.1 { PARAM_BYTES_MAX_OLD } else { PARAM_BYTES_MAX };
+        match bytes {
+            Some(bytes) if bytes <= max => Ok(()),
+            bytes => {
+                let bytes = bytes.map_or("4 GiB".to_string(), |bytes| format!("{bytes} bytes"));
+                let text = format!("the parameters of `{name}` take {bytes} where {max} fit");
+                Err(Error::at_line(ErrorKind::Parse, line, text))
+            }
+        }
+    }
+
     /// Skips to the end of the line that the last token was on.
     pub fn skip_line(&mut self, line: u32) {
         while self.line() == line && self.peek() != Token::End {
@@ -103,20 +159,36 @@ impl<'a> Parser<'a> {
         };
         self.next();
         match directive {
-            "version" | "address_size" => self.skip_line(line),
+            "version" => {
+                let Token::Double(bits) = self.next() else {
+                    return Err(Error::at_line(ErrorKind::Parse, line, "a version like `8.0`"));
+                };
+                self.version = f64::from_bits(bits);
+            }
+            "address_size" => match self.int()? {
+                64 => {}
+                bits => {
+                    let text = format!("addresses of {bits} bits, not 64");
+                    return Err(Error::at_line(ErrorKind::Unsupported, line, text));
+                }
+            },
             "target" => {
                 self.ast.target = self.name()?.to_string();
                 self.skip_line(line);
             }
             "file" => {
-                let number = self.int()? as u32;
+                let number = self.unsigned()?;
                 if let Token::Text(path) = self.peek() {
                     self.ast.files.insert(number, path.to_string());
                 }
                 self.skip_line(line);
             }
             "section" => self.skip_section()?,
-            "visible" | "weak" | "extern" | "common" => {}
+            "visible" | "weak" | "common" => {}
+            "extern" => {
+                self.external = true;
+                return Ok(());
+            }
             "pragma" => self.skip_past(';')?,
             "entry" => self.function(true)?,
             "func" => self.function(false)?,
@@ -127,7 +199,7 @@ impl<'a> Parser<'a> {
                     _ => Space::Shared,
                 };
                 for variable in self.variables(space)? {
-                    self.declare(variable);
+                    self.declare(variable)?;
                 }
             }
             other => {
@@ -135,18 +207,43 @@ impl<'a> Parser<'a> {
                 return Err(Error::at_line(ErrorKind::Unsupported, line, text));
             }
         }
+        self.external = false;
         Ok(())
     }
 
-    fn declare(&mut self, variable: Variable) {
-        match self.names.get(&variable.name) {
-            Some(&index) => self.ast.variables[index as usize] = variable,
-            None => {
-                let index = self.ast.variables.len() as u32;
-                self.names.insert(variable.name.clone(), index);
-                self.ast.variables.push(variable);
+    /// Adds a variable; one that is only declared makes way for its definition.
+    fn declare(&mut self, mut variable: Variable) -> Result<()> {
+        variable.external = self.external;
+        let Some(&index) = self.names.get(&variable.name) else {
+            let index = self.ast.variables.len() as u32;
+            self.names.insert(variable.name.clone(), index);
+            self.ast.variables.push(variable);
+            return Ok(());
+        };
+        let known = &mut self.ast.variables[index as usize];
+        if !known.external && !variable.external {
+            return Err(twice(variable.line, &variable.name));
+        }
+        if known.external {
+            *known = variable;
+        }
+        Ok(())
+    }
+
+    /// Refuses what only a linker could give: memory of another module, and addresses of it.
+    fn check_links(&self, variable: &Variable) -> Result<()> {
+        let fail = |text| Err(Error::at_line(ErrorKind::Parse, variable.line, text));
+        if variable.external && variable.space != Space::Shared {
+            return fail(format!("`{}` is declared and not defined", variable.name));
+        }
+        for Relocation { symbol, .. } in &variable.relocations {
+            let known = self.names.get(symbol).map(|&index| &self.ast.variables[index as usize]);
+            if known.is_none_or(|known| known.space == Space::Shared) {
+                let name = &variable.name;
+                return fail(format!("`{symbol}`, in `{name}`, is no variable in global memory"));
             }
         }
+        Ok(())
     }
 
     pub fn skip_past(&mut self, mark: char) -> Result<()> {
@@ -171,8 +268,7 @@ impl<'a> Parser<'a> {
         loop {
             let mut variable = self.declarator(space, align, ty, elements)?;
             if self.eat(Token::Mark('=')) {
-                self.initialiser(&mut variable, ty)?;
-                variable.bytes = variable.bytes.max(variable.init.len() as u32);
+                self.initial_values(&mut variable, ty)?;
             }
             out.push(variable);
             if self.eat(Token::Mark(';')) {
@@ -191,7 +287,7 @@ impl<'a> Parser<'a> {
             };
             self.next();
             match word {
-                "align" => align = Some(self.int()? as u32),
+                "align" => align = Some(self.unsigned()?),
                 "ptr" | "global" | "const" | "shared" | "local" | "attribute" => {}
                 "v2" => elements = 2,
                 "v4" => elements = 4,
@@ -211,7 +307,7 @@ impl<'a> Parser<'a> {
         ty: Type,
         elements: u32,
     ) -> Result<Variable> {
-        let name = self.name()?.to_string();
+        let (line, name) = (self.line(), self.name()?.to_string());
         let mut count = 1_u32;
         while self.eat(Token::Mark('[')) {
             if self.eat(Token::Mark(']')) {
@@ -233,7 +329,26 @@ impl<'a> Parser<'a> {
         if !align.is_power_of_two() {
             return self.error(format!("alignment {align} of `{name}` is no power of two"));
         }
-        Ok(Variable { name, space, align, bytes, init: Vec::new(), relocations: Vec::new() })
+        let (init, relocations) = (Vec::new(), Vec::new());
+        Ok(Variable { name, space, align, bytes, init, relocations, external: false, line })
+    }
+
+    /// What follows a variable's `=`; it gives an array without bounds its size.
+    fn initial_values(&mut self, variable: &mut Variable, ty: Type) -> Result<()> {
+        let name = variable.name.clone();
+        if !matches!(variable.space, Space::Global | Space::Const) {
+            return self.error(format!("`{name}` cannot have an initial value"));
+        }
+        self.initialiser(variable, ty)?;
+        let bytes = variable.init.len() as u32;
+        if variable.bytes == 0 {
+            variable.bytes = bytes;
+        }
+        if bytes > variable.bytes {
+            let room = variable.bytes;
+            return self.error(format!("{bytes} bytes of values for the {room} of `{name}`"));
+        }
+        Ok(())
     }
 
     fn initialiser(&mut self, variable: &mut Variable, ty: Type) -> Result<()> {
@@ -241,7 +356,7 @@ impl<'a> Parser<'a> {
             return self.initial_value(variable, ty);
         }
         while !self.eat(Token::Mark('}')) {
-            self.initialiser(variable, ty)?;
+            self.nested(|parser| parser.initialiser(variable, ty))?;
             self.eat(Token::Mark(','));
         }
         Ok(())
@@ -284,12 +399,19 @@ impl<'a> Parser<'a> {
     }
 
     /// Adds a function, replacing an earlier declaration without a body.
-    pub fn add_function(&mut self, function: Function) {
+    pub fn add_function(&mut self, function: Function) -> Result<()> {
         let found = self.ast.functions.iter_mut().find(|known| known.name == function.name);
         match found {
             Some(known) if !known.defined => *known = function,
+            Some(_) if function.defined => return Err(twice(function.line, &function.name)),
             Some(_) => {}
             None => self.ast.functions.push(function),
         }
+        Ok(())
     }
+}
+
+/// The error for a second definition.
+pub(crate) fn twice(line: u32, name: &str) -> Error {
+    Error::at_line(ErrorKind::Parse, line, format!("`{name}` is defined twice"))
 }

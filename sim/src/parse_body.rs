@@ -3,11 +3,11 @@
 use crate::ast::{
     Function, Guard, Instruction, Loc, Operand, RegisterId, Space, Statement, Variable, VariableId,
 };
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::lex::Token;
-use crate::parse::Parser;
+use crate::parse::{Parser, twice};
 use crate::types::Type;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// What a name means inside a body.
 #[derive(Clone, Copy)]
@@ -16,11 +16,15 @@ enum Named {
     Variable(u32),
 }
 
+/// Registers of a function, at most.
+const REGISTERS_MAX: usize = 1 << 20;
+
 /// One `{ .. }`.
 #[derive(Default)]
 struct Scope {
     id: u32,
     names: HashMap<String, Named>,
+    labels: HashSet<String>,
     /// `%r<48>`: the prefix, the first register, the count.
     ranges: Vec<(String, RegisterId, u32)>,
 }
@@ -34,15 +38,7 @@ struct Body {
 
 impl Body {
     fn lookup(&self, name: &str) -> Option<Named> {
-        self.scopes.iter().rev().find_map(|scope| {
-            scope.names.get(name).copied().or_else(|| {
-                let prefix = name.trim_end_matches(|c: char| c.is_ascii_digit());
-                let index: u32 = name[prefix.len()..].parse().ok()?;
-                let ranges = scope.ranges.iter().filter(|&&(_, _, count)| index < count);
-                let mut named = ranges.filter(|(range, _, _)| range == prefix);
-                named.next().map(|&(_, first, _)| Named::Register(first + index))
-            })
-        })
+        self.scopes.iter().rev().find_map(|scope| scope.lookup(name))
     }
 
     fn scope(&self) -> u32 {
@@ -55,21 +51,60 @@ impl Body {
         self.scopes.push(Scope { id, ..Scope::default() });
     }
 
-    fn bind(&mut self, name: &str, named: Named) {
-        if let Some(scope) = self.scopes.last_mut() {
-            scope.names.insert(name.to_string(), named);
+    fn innermost(&mut self) -> &mut Scope {
+        self.scopes.last_mut().expect("a body has a scope until its last brace")
+    }
+
+    fn bind(&mut self, name: &str, named: Named, line: u32) -> Result<()> {
+        let scope = self.innermost();
+        if scope.lookup(name).is_some() {
+            return Err(twice(line, name));
         }
+        scope.names.insert(name.to_string(), named);
+        Ok(())
     }
 
-    fn variable(&mut self, variable: Variable) {
+    fn variable(&mut self, variable: Variable) -> Result<()> {
         let index = self.function.variables.len() as u32;
-        self.bind(&variable.name.clone(), Named::Variable(index));
+        self.bind(&variable.name, Named::Variable(index), variable.line)?;
         self.function.variables.push(variable);
+        Ok(())
     }
 
-    fn register(&mut self, ty: Type) -> RegisterId {
+    fn register(&mut self, name: &str, ty: Type, line: u32) -> Result<RegisterId> {
+        let register = self.function.registers.len() as u32;
+        self.bind(name, Named::Register(register), line)?;
         self.function.registers.push(ty);
-        self.function.registers.len() as u32 - 1
+        Ok(register)
+    }
+
+    /// `%r<48>`
+    fn registers(&mut self, prefix: &str, count: u32, ty: Type, line: u32) -> Result<()> {
+        let scope = self.innermost();
+        let holds = |name: &String| {
+            let index = name.strip_prefix(prefix).and_then(|index| index.parse().ok());
+            index.is_some_and(|index: u32| index < count)
+        };
+        let again = scope.ranges.iter().any(|(range, _, _)| range == prefix);
+        if again || scope.names.keys().any(holds) {
+            return Err(twice(line, prefix));
+        }
+        let first = self.function.registers.len() as u32;
+        self.innermost().ranges.push((prefix.to_string(), first, count));
+        self.function.registers.extend((0..count).map(|_| ty));
+        Ok(())
+    }
+}
+
+impl Scope {
+    fn lookup(&self, name: &str) -> Option<Named> {
+        self.names.get(name).copied().or_else(|| {
+            let prefix = name.trim_end_matches(|c: char| c.is_ascii_digit());
+            let index: u32 = name[prefix.len()..].parse().ok()?;
+            let ranges = self.ranges.iter().filter(|&&(_, _, count)| index < count);
+            let mut named = ranges.filter(|(range, _, _)| range == prefix);
+            named.next().map(|&(_, first, _)| Named::Register(first + index))
+        })
     }
 }
 
@@ -87,36 +122,54 @@ impl Parser<'_> {
         if self.peek() == Token::Mark('(') {
             body.function.params = self.formal_params(&mut body)?;
         }
+        if entry {
+            let formals = &body.function.variables[body.function.returns..];
+            let bytes = formals.iter().try_fold(0_u32, |at, formal| {
+                at.checked_next_multiple_of(formal.align)?.checked_add(formal.bytes)
+            });
+            self.check_param_bytes(&body.function.name, bytes, body.function.line)?;
+        }
         while let Token::Dot(directive) = self.peek() {
             self.next();
-            let mut values = Vec::new();
-            while matches!(self.peek(), Token::Int(_)) {
-                values.push(self.int()?);
-                self.eat(Token::Mark(','));
-            }
-            match directive {
-                "maxntid" | "reqntid" => {
-                    let threads: i64 = values.iter().product();
-                    body.function.threads_max = Some(threads as u32);
-                }
-                "pragma" => self.skip_past(';')?,
-                "reqnctapercluster" => {
-                    let axis = |at: usize| values.get(at).map_or(1, |&value| value as u32);
-                    body.function.cluster = Some([axis(0), axis(1), axis(2)]);
-                }
-                "maxclusterrank" => {
-                    body.function.cluster_blocks_max = values.first().map(|&value| value as u32);
-                }
-                "minnctapersm" | "maxnctapersm" | "maxnreg" | "noreturn" | "explicitcluster" => {}
-                other => return self.error(format!("unknown directive `.{other}`")),
-            }
+            self.tuning(&mut body.function, directive)?;
         }
         if !self.eat(Token::Mark(';')) {
             self.mark('{')?;
             self.block(&mut body)?;
             body.function.defined = true;
         }
-        self.add_function(body.function);
+        self.add_function(body.function)
+    }
+
+    /// A directive between a function's head and its body.
+    fn tuning(&mut self, function: &mut Function, directive: &str) -> Result<()> {
+        let line = self.line();
+        let mut values = Vec::new();
+        while matches!(self.peek(), Token::Int(_)) {
+            values.push(self.unsigned()?);
+            self.eat(Token::Mark(','));
+        }
+        let axes = || match values[..] {
+            [x] => Ok([x, 1, 1]),
+            [x, y] => Ok([x, y, 1]),
+            [x, y, z] => Ok([x, y, z]),
+            _ => {
+                let text = format!("`.{directive}` has {} numbers, not 1 to 3", values.len());
+                Err(Error::at_line(ErrorKind::Parse, line, text))
+            }
+        };
+        match directive {
+            "maxntid" => {
+                let threads = axes()?.into_iter().try_fold(1, u32::checked_mul);
+                function.threads_max = Some(threads.unwrap_or(u32::MAX));
+            }
+            "reqntid" => function.threads_required = Some(axes()?),
+            "pragma" => self.skip_past(';')?,
+            "reqnctapercluster" => function.cluster = Some(axes()?),
+            "maxclusterrank" => function.cluster_blocks_max = Some(axes()?[0]),
+            "minnctapersm" | "maxnctapersm" | "maxnreg" | "noreturn" | "explicitcluster" => {}
+            other => return self.error(format!("unknown directive `.{other}`")),
+        }
         Ok(())
     }
 
@@ -125,19 +178,18 @@ impl Parser<'_> {
         let mut count = 0;
         self.mark('(')?;
         while !self.eat(Token::Mark(')')) {
+            let line = self.line();
             match self.next() {
                 Token::Dot("param") => {
                     let (align, ty, elements) = self.declaration_type()?;
                     self.pointer_attributes()?;
                     let variable = self.declarator(Space::Param, align, ty, elements)?;
-                    body.variable(variable);
+                    body.variable(variable)?;
                 }
                 Token::Dot("reg") => {
                     let (_, ty, _) = self.declaration_type()?;
-                    let register = body.register(ty);
+                    let register = body.register(self.name()?, ty, line)?;
                     body.function.register_params.push(register);
-                    let name = self.name()?;
-                    body.bind(name, Named::Register(register));
                 }
                 _ => return self.unexpected("a parameter"),
             }
@@ -176,7 +228,7 @@ impl Parser<'_> {
                 Token::Mark('{') => {
                     self.next();
                     body.open();
-                    self.block(body)?;
+                    self.nested(|parser| parser.block(body))?;
                 }
                 Token::Mark(';') => {
                     self.next();
@@ -188,7 +240,7 @@ impl Parser<'_> {
                 Token::Name(name) if self.peek_second() == Token::Mark(':') => {
                     self.next();
                     self.next();
-                    self.label(body, name)?;
+                    self.label(body, name, line)?;
                 }
                 Token::Name(_) | Token::Mark('@') => {
                     let instruction = self.instruction(body)?;
@@ -199,7 +251,10 @@ impl Parser<'_> {
         }
     }
 
-    fn label(&mut self, body: &mut Body, name: &str) -> Result<()> {
+    fn label(&mut self, body: &mut Body, name: &str, line: u32) -> Result<()> {
+        if !body.innermost().labels.insert(name.to_string()) {
+            return Err(twice(line, name));
+        }
         let (name, scope) = (name.to_string(), body.scope());
         if self.eat(Token::Dot("branchtargets")) {
             let mut targets = Vec::new();
@@ -226,11 +281,11 @@ impl Parser<'_> {
                     _ => Space::Param,
                 };
                 for variable in self.variables(space)? {
-                    body.variable(variable);
+                    body.variable(variable)?;
                 }
             }
             "loc" => {
-                let (file, line_number) = (self.int()? as u32, self.int()? as u32);
+                let (file, line_number) = (self.unsigned()?, self.unsigned()?);
                 body.loc = Loc { file, line: line_number };
                 self.skip_line(line);
             }
@@ -244,21 +299,16 @@ impl Parser<'_> {
     fn registers(&mut self, body: &mut Body) -> Result<()> {
         let (_, ty, _) = self.declaration_type()?;
         loop {
-            let name = self.name()?;
+            let (line, name) = (self.line(), self.name()?);
             if self.eat(Token::Mark('<')) {
-                let count = self.int()?;
+                let count = self.unsigned()?;
                 self.mark('>')?;
-                if !(0..=1 << 20).contains(&count) {
-                    return self.error(format!("{count} registers `{name}`"));
+                if count as usize > REGISTERS_MAX - body.function.registers.len() {
+                    return self.error(format!("more than {REGISTERS_MAX} registers"));
                 }
-                let first = body.function.registers.len() as u32;
-                body.function.registers.extend((0..count).map(|_| ty));
-                if let Some(scope) = body.scopes.last_mut() {
-                    scope.ranges.push((name.to_string(), first, count as u32));
-                }
+                body.registers(name, count, ty, line)?;
             } else {
-                let register = body.register(ty);
-                body.bind(name, Named::Register(register));
+                body.register(name, ty, line)?;
             }
             if self.eat(Token::Mark(';')) {
                 return Ok(());
@@ -316,7 +366,8 @@ impl Parser<'_> {
             Token::Mark('(') => self.list(body, '(', ')'),
             Token::Mark('!') => {
                 self.next();
-                Ok(Operand::Not(Box::new(self.simple_operand(body)?)))
+                let inner = self.nested(|parser| parser.simple_operand(body))?;
+                Ok(Operand::Not(Box::new(inner)))
             }
             Token::Mark('-') => match self.peek_second() {
                 Token::Double(bits) => {
@@ -385,7 +436,7 @@ impl Parser<'_> {
         self.mark(open)?;
         let mut items = Vec::new();
         while !self.eat(Token::Mark(close)) {
-            items.push(self.operand(body)?);
+            items.push(self.nested(|parser| parser.operand(body))?);
             if self.peek() != Token::Mark(close) {
                 self.mark(',')?;
             }
@@ -395,7 +446,7 @@ impl Parser<'_> {
 
     fn address(&mut self, body: &Body) -> Result<Operand> {
         self.mark('[')?;
-        let base = Box::new(self.simple_operand(body)?);
+        let base = Box::new(self.nested(|parser| parser.simple_operand(body))?);
         let mut offset = 0_i64;
         while self.eat(Token::Mark('+')) {
             offset = offset.wrapping_add(self.int()?);
@@ -405,7 +456,7 @@ impl Parser<'_> {
         }
         let mut rest = Vec::new();
         while self.eat(Token::Mark(',')) {
-            rest.push(self.operand(body)?);
+            rest.push(self.nested(|parser| parser.operand(body))?);
         }
         self.mark(']')?;
         Ok(Operand::Address { base, offset, rest })

@@ -4,6 +4,8 @@
 //! Rounding to odd keeps, in the last bit, that something was cut off: rounding such a value again
 //! to a format at least two bits shorter gives what one rounding would have given.
 
+use std::cmp::Ordering;
+
 /// A rounding direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Direction {
@@ -80,18 +82,29 @@ pub(crate) fn single<M: Mode>(value: f64) -> f32 {
 /// Moves the nearest single by one unit if the direction asks for it.
 #[inline(always)]
 fn step_single<M: Mode>(nearest: f32, error: f64, exact: f64) -> f32 {
+    match step::<M>(exact > 0.0, error) {
+        Ordering::Less => nearest.next_down(),
+        Ordering::Equal => nearest,
+        Ordering::Greater => nearest.next_up(),
+    }
+}
+
+/// Which way the direction moves the nearest value, by the signs of the exact value and of its
+/// error.
+#[inline(always)]
+fn step<M: Mode>(positive: bool, error: f64) -> Ordering {
     let below = match M::DIRECTION {
-        Direction::Nearest => return nearest,
-        Direction::Zero => exact > 0.0,
+        Direction::Nearest => return Ordering::Equal,
+        Direction::Zero => positive,
         Direction::Down => true,
         Direction::Up => false,
     };
     if below && error < 0.0 {
-        nearest.next_down()
+        Ordering::Less
     } else if !below && error > 0.0 {
-        nearest.next_up()
+        Ordering::Greater
     } else {
-        nearest
+        Ordering::Equal
     }
 }
 
@@ -99,18 +112,10 @@ fn step_single<M: Mode>(nearest: f32, error: f64, exact: f64) -> f32 {
 /// exact value less `nearest`.
 #[inline(always)]
 pub(crate) fn step_double<M: Mode>(nearest: f64, error: f64) -> f64 {
-    let below = match M::DIRECTION {
-        Direction::Nearest => return nearest,
-        Direction::Zero => nearest > 0.0 || (nearest == 0.0 && error > 0.0),
-        Direction::Down => true,
-        Direction::Up => false,
-    };
-    if below && error < 0.0 {
-        nearest.next_down()
-    } else if !below && error > 0.0 {
-        nearest.next_up()
-    } else {
-        nearest
+    match step::<M>(nearest > 0.0 || nearest == 0.0 && error > 0.0, error) {
+        Ordering::Less => nearest.next_down(),
+        Ordering::Equal => nearest,
+        Ordering::Greater => nearest.next_up(),
     }
 }
 

@@ -53,6 +53,7 @@ pub(crate) enum Unit {
     AddressRank,
     ClusterArrive {
         aligned: bool,
+        releases: bool,
     },
     ClusterWait {
         aligned: bool,

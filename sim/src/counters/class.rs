@@ -3,53 +3,73 @@
 use crate::types::Type;
 use std::fmt;
 
-/// What part of a multiprocessor an instruction keeps busy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-#[non_exhaustive]
-pub enum InstructionClass {
+macro_rules! classes {
+    ($($(#[$meta:meta])* $class:ident = $name:literal,)*) => {
+        /// What part of a multiprocessor an instruction keeps busy.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+        #[non_exhaustive]
+        pub enum InstructionClass {
+            $($(#[$meta])* $class,)*
+        }
+
+        impl InstructionClass {
+            /// Every class, in the order of tables.
+            pub const ALL: [InstructionClass; [$($name),*].len()] = [$($class),*];
+
+            /// The name in tables.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $($class => $name,)*
+                }
+            }
+        }
+    };
+}
+
+classes! {
     /// Integer and logic, moves, selections and address arithmetic.
     #[default]
-    Integer,
+    Integer = "integer",
     /// Single precision.
-    F32,
+    F32 = "f32",
     /// Double precision.
-    F64,
+    F64 = "f64",
     /// Half precision and bfloat16.
-    Half,
+    Half = "half",
     /// Conversions between types.
-    Conversion,
+    Conversion = "conversion",
     /// Reciprocals, roots, exponentials, trigonometry.
-    SpecialFunction,
+    SpecialFunction = "special function",
     /// Loads from global memory.
-    LoadGlobal,
+    LoadGlobal = "load global",
     /// Loads from shared memory.
-    LoadShared,
+    LoadShared = "load shared",
     /// Loads from local memory.
-    LoadLocal,
+    LoadLocal = "load local",
     /// Loads of parameters and constants.
-    LoadParam,
+    LoadParam = "load param",
     /// Loads through a generic address.
-    LoadGeneric,
+    LoadGeneric = "load generic",
     /// Stores to global memory.
-    StoreGlobal,
+    StoreGlobal = "store global",
     /// Stores to shared memory.
-    StoreShared,
+    StoreShared = "store shared",
     /// Stores to local memory and parameters.
-    StoreLocal,
+    StoreLocal = "store local",
     /// Stores through a generic address.
-    StoreGeneric,
+    StoreGeneric = "store generic",
     /// Read-modify-writes.
-    Atomic,
+    Atomic = "atomic",
     /// Block and warp barriers, fences, waits.
-    Barrier,
+    Barrier = "barrier",
     /// Exchanges between lanes.
-    Exchange,
+    Exchange = "exchange",
     /// Branches, calls and exits.
-    Control,
+    Control = "control",
     /// Matrix products, and what feeds them from shared memory.
-    Tensor,
+    Tensor = "tensor",
     /// Asynchronous copies.
-    Copy,
+    Copy = "copy",
 }
 
 use InstructionClass::*;
@@ -68,31 +88,6 @@ const TABLE: [(InstructionClass, &[&str]); 9] = [
 ];
 
 impl InstructionClass {
-    /// Every class, in the order of tables.
-    pub const ALL: [InstructionClass; 21] = [
-        Integer,
-        F32,
-        F64,
-        Half,
-        Conversion,
-        SpecialFunction,
-        LoadGlobal,
-        LoadShared,
-        LoadLocal,
-        LoadParam,
-        LoadGeneric,
-        StoreGlobal,
-        StoreShared,
-        StoreLocal,
-        StoreGeneric,
-        Atomic,
-        Barrier,
-        Exchange,
-        Control,
-        Tensor,
-        Copy,
-    ];
-
     /// The class of an opcode with its modifiers.
     pub(crate) fn of(opcode: &str, modifiers: &[String]) -> InstructionClass {
         let has = |name: &str| modifiers.iter().any(|modifier| modifier == name);
@@ -117,33 +112,6 @@ impl InstructionClass {
                 let row = TABLE.iter().find(|(_, names)| names.contains(&opcode));
                 row.map_or_else(|| by_type(modifiers), |&(class, _)| class)
             }
-        }
-    }
-
-    /// The name in tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Integer => "integer",
-            F32 => "f32",
-            F64 => "f64",
-            Half => "half",
-            Conversion => "conversion",
-            SpecialFunction => "special function",
-            LoadGlobal => "load global",
-            LoadShared => "load shared",
-            LoadLocal => "load local",
-            LoadParam => "load param",
-            LoadGeneric => "load generic",
-            StoreGlobal => "store global",
-            StoreShared => "store shared",
-            StoreLocal => "store local",
-            StoreGeneric => "store generic",
-            Atomic => "atomic",
-            Barrier => "barrier",
-            Exchange => "exchange",
-            Control => "control",
-            Tensor => "tensor",
-            Copy => "copy",
         }
     }
 }

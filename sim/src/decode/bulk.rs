@@ -42,12 +42,25 @@ impl Decoder<'_> {
             }
         }
         if m.take("prefetch") {
-            // The caches hold nothing here.
-            m.take_while(|text| matches!(text, "L2" | "global" | "L2::cache_hint"));
-            return Ok(());
+            return self.bulk_prefetch(i, m, tensor);
         }
         let request = self.bulk_request(i, m, tensor)?;
         self.bulk_copy(i, m, &request)
+    }
+
+    /// Fills the caches, which the machine does not have: only the form matters.
+    fn bulk_prefetch(
+        &mut self,
+        i: &Instruction,
+        m: &mut Modifiers<'_>,
+        tensor: Option<u8>,
+    ) -> Result<()> {
+        if !m.take("L2") || !m.take("global") {
+            return Err(m.error("is not a form that is known"));
+        }
+        m.take("tile");
+        let hinted = usize::from(m.take("L2::cache_hint"));
+        self.count(i, m, if tensor.is_some() { 1 } else { 2 } + hinted)
     }
 
     fn bulk_request(

@@ -43,11 +43,16 @@ impl Decoder<'_> {
 
     pub(super) fn cluster_barrier(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
         let (arrive, wait) = (m.take("arrive"), m.take("wait"));
-        m.take_while(|text| matches!(text, "acquire" | "release" | "relaxed"));
-        let aligned = m.take("aligned");
         let unit = match (arrive, wait) {
-            (true, false) => Unit::ClusterArrive { aligned },
-            (false, true) => Unit::ClusterWait { aligned },
+            (true, false) => {
+                let relaxed = m.take("relaxed");
+                let releases = m.take("release") || !relaxed;
+                Unit::ClusterArrive { aligned: m.take("aligned"), releases }
+            }
+            (false, true) => {
+                m.take("acquire");
+                Unit::ClusterWait { aligned: m.take("aligned") }
+            }
             _ => return Err(m.error("is not a form that is known")),
         };
         self.emit(Kind::Unit(unit), Vec::new(), Vec::new(), 0);

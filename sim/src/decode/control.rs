@@ -64,9 +64,10 @@ impl Decoder<'_> {
     }
 
     pub(super) fn leave(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
-        m.take("uni");
+        self.count(i, m, 0)?;
         match i.opcode.as_str() {
             "ret" => {
+                m.take("uni");
                 let end = self.top().end;
                 self.push(Kind::Branch, Vec::new(), Vec::new(), 0).targets = vec![end];
             }

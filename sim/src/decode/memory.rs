@@ -47,11 +47,23 @@ impl Decoder<'_> {
         found
     }
 
-    /// What `prefetch` and its like name: nothing is cached here.
-    pub(super) fn cached(&self, m: &mut Modifiers<'_>) {
-        let words =
-            ["global", "local", "tensormap", "L1", "L2", "L2::evict_last", "L2::evict_normal"];
-        m.take_while(|text| words.contains(&text));
+    /// What is said to caches, of which the machine has none.
+    pub(super) fn cache_hint(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
+        let window = self.take_window(m);
+        let (levels, operands): (&[&str], usize) = match i.opcode.as_str() {
+            "prefetch" => (&["L1", "L2", "L2::evict_last", "L2::evict_normal", "tensormap"], 1),
+            "prefetchu" => (&["L1"], 1),
+            "applypriority" => (&["L2::evict_normal"], 2),
+            _ => (&["L2"], 2),
+        };
+        if !levels.iter().any(|level| m.take(level)) {
+            return Err(m.error("is not a form that is known"));
+        }
+        self.count(i, m, operands)?;
+        if operands == 2 && i.operands[1] != Operand::Int(128) {
+            return Err(m.error("has a size that is not 128"));
+        }
+        self.address(&i.operands[0], window).map(drop)
     }
 
     pub(super) fn address(&mut self, operand: &Operand, window: Window) -> Result<Address> {
@@ -96,6 +108,7 @@ impl Decoder<'_> {
                 Ok(Address { window, base: Source::Value(value), wide, offset: *offset })
             }
             Operand::Int(value) => Ok(at(window, value as u64)),
+            Operand::Name(ref name) => self.invalid(format!("unknown name `{name}`")),
             _ => self.unsupported("an address of an unknown form"),
         }
     }

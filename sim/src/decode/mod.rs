@@ -32,13 +32,23 @@ pub(crate) use atomic::known;
 use modifiers::Modifiers;
 use std::collections::HashMap;
 
-/// How deep calls may nest before they count as recursion.
+/// How deep calls may nest.
 const CALL_DEPTH_MAX: usize = 32;
+
+/// Ops of a kernel, at most: an entry of the shadow has 19 bits for one.
+const OPS_MAX: usize = 1 << 19;
+/// Registers of a kernel, at most, those of its inlined functions among them.
+const VALUES_MAX: usize = 1 << 22;
+/// Shared memory of a block, at most: no device has as much.
+const SHARED_BYTES_MAX: u32 = 1 << 23;
+/// Local memory of a thread, at most, as on every device.
+const LOCAL_BYTES_MAX: u32 = 512 << 10;
 
 /// Decodes one entry.
 pub(crate) fn decode(ast: &Ast, function: &Function) -> Result<Program> {
     let mut program = Program::default();
     let mut decoder = Decoder::new(ast);
+    decoder.origin.line = function.line;
     decoder.place_shared(function)?;
     let end = decoder.new_label();
     let frame = decoder.frame(function, end, &HashMap::new())?;
@@ -67,6 +77,7 @@ enum Placed {
 
 /// One inlined function.
 struct Frame {
+    name: String,
     registers: Vec<Value>,
     places: Vec<Placed>,
     labels: HashMap<(u32, String), u32>,
@@ -74,6 +85,13 @@ struct Frame {
     scopes: Vec<u32>,
     end: u32,
     entry: bool,
+}
+
+/// Where a variable begins and ends behind `used` bytes, if that is within `bytes_max`.
+fn placed_after(used: u32, variable: &Variable, align: u32, bytes_max: u32) -> Option<(u32, u32)> {
+    let at = used.checked_next_multiple_of(variable.align.max(align))?;
+    let end = at.checked_add(variable.bytes).filter(|&end| end <= bytes_max)?;
+    Some((at, end))
 }
 
 struct Decoder<'a> {
@@ -178,12 +196,16 @@ impl<'a> Decoder<'a> {
         if !dynamic.is_empty() {
             let own: Vec<&Variable> =
                 entry.variables.iter().filter(|v| v.space == Space::Shared).collect();
-            let mut end = self.shared_bytes;
+            let fixed = self.shared_bytes;
             for variable in own {
-                end = end.next_multiple_of(variable.align) + variable.bytes;
+                self.reserve_shared(variable)?;
             }
             let align = dynamic.iter().map(|&id| self.ast.variables[id as usize].align).max();
-            let at = end.next_multiple_of(align.unwrap_or(1).max(16));
+            let align = align.unwrap_or(1).max(16);
+            let Some(at) = self.shared_bytes.checked_next_multiple_of(align) else {
+                return self.unsupported(format!("an alignment of {align} in shared memory"));
+            };
+            self.shared_bytes = fixed;
             self.dynamic_at = at;
             for id in dynamic {
                 self.shared_places.insert(id, at);
@@ -193,11 +215,21 @@ impl<'a> Decoder<'a> {
     }
 
     fn reserve_shared(&mut self, variable: &Variable) -> Result<u32> {
-        let at = self.shared_bytes.next_multiple_of(variable.align);
-        match at.checked_add(variable.bytes) {
-            Some(end) => self.shared_bytes = end,
-            None => return self.unsupported("shared variables of more than 4 GiB"),
-        }
+        let placed = placed_after(self.shared_bytes, variable, 1, SHARED_BYTES_MAX);
+        let Some((at, end)) = placed else {
+            let text = format!("more than {SHARED_BYTES_MAX} bytes of shared memory");
+            return self.unsupported(text);
+        };
+        self.shared_bytes = end;
+        Ok(at)
+    }
+
+    fn reserve_local(&mut self, variable: &Variable) -> Result<u32> {
+        let placed = placed_after(self.local_bytes, variable, 4, LOCAL_BYTES_MAX);
+        let Some((at, end)) = placed else {
+            return self.unsupported(format!("more than {LOCAL_BYTES_MAX} bytes of local memory"));
+        };
+        self.local_bytes = end;
         Ok(at)
     }
 
@@ -231,6 +263,9 @@ impl<'a> Decoder<'a> {
         end: u32,
         bound: &HashMap<usize, Placed>,
     ) -> Result<Frame> {
+        if self.drafts.classes.len() + function.registers.len() > VALUES_MAX {
+            return self.unsupported(format!("more than {VALUES_MAX} registers"));
+        }
         let registers = function.registers.iter().map(|ty| self.new_value(ty.class())).collect();
         let mut places = Vec::new();
         let mut param_at = 0_u32;
@@ -243,11 +278,7 @@ impl<'a> Decoder<'a> {
                     param_at += variable.bytes;
                     Placed::Param(param_at - variable.bytes)
                 }
-                (Space::Param | Space::Local, None) => {
-                    let at = self.local_bytes.next_multiple_of(variable.align.max(4));
-                    self.local_bytes = at + variable.bytes;
-                    Placed::Local(at)
-                }
+                (Space::Param | Space::Local, None) => Placed::Local(self.reserve_local(variable)?),
                 (Space::Shared, None) => Placed::Shared(self.reserve_shared(variable)?),
                 (Space::Global | Space::Const, None) => {
                     return self.unsupported("a global variable inside a function");
@@ -256,6 +287,7 @@ impl<'a> Decoder<'a> {
             places.push(place);
         }
         let mut frame = Frame {
+            name: function.name.clone(),
             registers,
             places,
             labels: HashMap::new(),
@@ -284,8 +316,11 @@ impl<'a> Decoder<'a> {
     }
 
     fn body(&mut self, function: &Function, frame: Frame) -> Result<()> {
-        if self.frames.len() >= CALL_DEPTH_MAX {
+        if self.frames.iter().any(|outer| outer.name == function.name) {
             return self.unsupported(format!("recursive call of `{}`", function.name));
+        }
+        if self.frames.len() >= CALL_DEPTH_MAX {
+            return self.unsupported(format!("calls nest deeper than {CALL_DEPTH_MAX}"));
         }
         self.frames.push(frame);
         for statement in &function.body {
@@ -318,6 +353,9 @@ impl<'a> Decoder<'a> {
         };
         let mut modifiers = Modifiers::new(instruction);
         self.dispatch(instruction, &mut modifiers)?;
+        if self.drafts.ops.len() > OPS_MAX {
+            return self.unsupported(format!("more than {OPS_MAX} ops, calls inlined"));
+        }
         modifiers.finish()
     }
 
@@ -349,10 +387,7 @@ impl<'a> Decoder<'a> {
             "setmaxnreg" => self.register_budget(i, m),
             "ld" | "ldu" => self.load(i, m),
             "st" => self.store(i, m),
-            "prefetch" | "prefetchu" | "applypriority" | "discard" => {
-                self.cached(m);
-                Ok(())
-            }
+            "prefetch" | "prefetchu" | "applypriority" | "discard" => self.cache_hint(i, m),
             "atom" | "red" => self.atomic(i, m),
             "bra" => self.branch(i, m),
             "brx" => self.branch_indexed(i, m),

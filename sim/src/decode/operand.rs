@@ -72,6 +72,7 @@ impl Decoder<'_> {
                 Operand::Variable(id) => self.address_of(id, *offset, ty),
                 _ => self.invalid("an address where a value belongs"),
             },
+            Operand::Name(name) => self.invalid(format!("unknown name `{name}`")),
             _ => self.unsupported("an operand of an unknown form"),
         }
     }
@@ -158,47 +159,64 @@ impl Decoder<'_> {
     }
 
     fn special(&mut self, name: &str, ty: Type) -> Result<Source> {
-        let (stem, axis) = match name.split_once('.') {
-            Some((stem, axis)) => (stem, axis.as_bytes()[0] - b'x'),
-            None => (name, 0),
+        let special = match name.split_once('.') {
+            Some((stem, axis)) => axis_special(stem, axis.as_bytes()[0] - b'x'),
+            None => plain_special(name),
         };
-        let special = match stem {
-            "tid" => Special::Thread(axis),
-            "ntid" => Special::BlockSize(axis),
-            "ctaid" => Special::Block(axis),
-            "nctaid" => Special::GridSize(axis),
-            "clusterid" => Special::Cluster(axis),
-            "nclusterid" => Special::ClusterCount(axis),
-            "cluster_ctaid" => Special::ClusterBlock(axis),
-            "cluster_nctaid" => Special::ClusterSize(axis),
-            "cluster_ctarank" => Special::ClusterRank,
-            "cluster_nctarank" => Special::ClusterBlocks,
-            "laneid" => Special::Lane,
-            "warpid" => Special::Warp,
-            "nwarpid" => Special::WarpCount,
-            "smid" => Special::Multiprocessor,
-            "nsmid" => Special::MultiprocessorCount,
-            "gridid" => Special::Grid,
-            "lanemask_eq" => Special::MaskEqual,
-            "lanemask_le" => Special::MaskLessEqual,
-            "lanemask_lt" => Special::MaskLess,
-            "lanemask_ge" => Special::MaskGreaterEqual,
-            "lanemask_gt" => Special::MaskGreater,
-            "clock" | "clock64" | "globaltimer" | "globaltimer_lo" => Special::Clock,
-            "clock_hi" | "globaltimer_hi" => Special::ClockHigh,
-            "dynamic_smem_size" => Special::DynamicShared,
-            "total_smem_size" => Special::TotalShared,
-            "is_explicit_cluster" if ty == Type::Pred => {
-                let kind = Kind::Special(Special::ExplicitCluster);
-                let word = self.emit_new(Class::Word, kind, Vec::new(), 0);
-                let reads = vec![word, Source::Word(0)];
-                return Ok(self.lane_new::<crate::lanes::NotEqual<u32>>(Class::Pred, reads));
-            }
-            _ => return self.unsupported(format!("unknown special register `%{name}`")),
+        let Some(special) = special else {
+            return self.unsupported(format!("unknown special register `%{name}`"));
         };
+        if special == Special::ExplicitCluster {
+            let word = self.emit_new(Class::Word, Kind::Special(special), Vec::new(), 0);
+            let reads = vec![word, Source::Word(0)];
+            return match ty {
+                Type::Pred => Ok(self.lane_new::<crate::lanes::NotEqual<u32>>(Class::Pred, reads)),
+                _ => self.invalid("`%is_explicit_cluster` is a predicate"),
+            };
+        }
         Ok(match ty.class() {
             Class::Wide => self.emit_new(Class::Wide, Kind::SpecialWide(special), Vec::new(), 0),
             _ => self.emit_new(Class::Word, Kind::Special(special), Vec::new(), 0),
         })
     }
+}
+
+/// The special registers that have a part for each axis.
+fn axis_special(stem: &str, axis: u8) -> Option<Special> {
+    Some(match stem {
+        "tid" => Special::Thread(axis),
+        "ntid" => Special::BlockSize(axis),
+        "ctaid" => Special::Block(axis),
+        "nctaid" => Special::GridSize(axis),
+        "clusterid" => Special::Cluster(axis),
+        "nclusterid" => Special::ClusterCount(axis),
+        "cluster_ctaid" => Special::ClusterBlock(axis),
+        "cluster_nctaid" => Special::ClusterSize(axis),
+        _ => return None,
+    })
+}
+
+/// The special registers of one part.
+fn plain_special(name: &str) -> Option<Special> {
+    Some(match name {
+        "cluster_ctarank" => Special::ClusterRank,
+        "cluster_nctarank" => Special::ClusterBlocks,
+        "laneid" => Special::Lane,
+        "warpid" => Special::Warp,
+        "nwarpid" => Special::WarpCount,
+        "smid" => Special::Multiprocessor,
+        "nsmid" => Special::MultiprocessorCount,
+        "gridid" => Special::Grid,
+        "lanemask_eq" => Special::MaskEqual,
+        "lanemask_le" => Special::MaskLessEqual,
+        "lanemask_lt" => Special::MaskLess,
+        "lanemask_ge" => Special::MaskGreaterEqual,
+        "lanemask_gt" => Special::MaskGreater,
+        "clock" | "clock64" | "globaltimer" | "globaltimer_lo" => Special::Clock,
+        "clock_hi" | "globaltimer_hi" => Special::ClockHigh,
+        "dynamic_smem_size" => Special::DynamicShared,
+        "total_smem_size" => Special::TotalShared,
+        "is_explicit_cluster" => Special::ExplicitCluster,
+        _ => return None,
+    })
 }

@@ -178,39 +178,55 @@ impl Decoder<'_> {
     pub(super) fn order(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
         match i.opcode.as_str() {
             "nanosleep" => {
-                m.take("u32");
+                self.count(i, m, 1)?;
+                let ty = m.ty()?;
+                self.source(&i.operands[0], ty)?;
                 self.emit(Kind::Sleep, Vec::new(), Vec::new(), 0);
             }
             "membar" | "fence" => {
-                const WORDS: [&str; 16] = [
-                    "gl",
-                    "cta",
-                    "sys",
-                    "gpu",
-                    "cluster",
-                    "sc",
-                    "acq_rel",
-                    "acquire",
-                    "release",
-                    "proxy",
-                    "alias",
-                    "async",
-                    "global",
-                    "shared::cta",
-                    "shared::cluster",
-                    "mbarrier_init",
-                ];
-                const STEMS: [&str; 3] = ["async::", "tensormap::", "sync_restrict::"];
-                m.take_while(|text| {
-                    WORDS.contains(&text) || STEMS.iter().any(|stem| text.starts_with(stem))
-                });
+                self.fence(i, m)?;
                 self.emit(Kind::Fence, Vec::new(), Vec::new(), 0);
             }
             "griddepcontrol" => {
-                m.take_while(|text| matches!(text, "wait" | "launch_dependents"));
+                if !m.take("wait") && !m.take("launch_dependents") {
+                    return Err(m.error("is not a form that is known"));
+                }
+                self.count(i, m, 0)?;
             }
-            _ => {}
+            _ => self.count(i, m, 1)?,
         }
         Ok(())
+    }
+
+    /// `fence` and `membar`: the machine's memory is in order, so all that matters is the form.
+    fn fence(&self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
+        fn any(m: &mut Modifiers<'_>, names: &[&str]) -> bool {
+            names.iter().any(|name| m.take(name))
+        }
+        let mut operands = 0;
+        let known = if m.take("proxy") {
+            if any(m, &["tensormap::generic", "async::generic"]) {
+                let acquires = m.take("acquire");
+                operands = if acquires && m.has("tensormap::generic") { 2 } else { 0 };
+                m.take_while(|text| text.starts_with("sync_restrict::"));
+                (acquires || m.take("release")) && any(m, &["cta", "cluster", "gpu", "sys"])
+            } else if m.take("async") {
+                any(m, &["global", "shared::cta", "shared::cluster"]);
+                true
+            } else {
+                m.take("alias")
+            }
+        } else if i.opcode == "membar" {
+            any(m, &["cta", "gl", "sys"])
+        } else {
+            any(m, &["mbarrier_init"]);
+            any(m, &["sc", "acq_rel", "acquire", "release"]);
+            m.take_while(|text| text.starts_with("sync_restrict::"));
+            any(m, &["cta", "cluster", "gpu", "sys"])
+        };
+        if !known {
+            return Err(m.error("is not a form that is known"));
+        }
+        self.count(i, m, operands)
     }
 }

@@ -7,7 +7,6 @@ use super::{Failure, Fault, fault};
 use crate::block::BlockState;
 use crate::copies::{Arrival, Copy, Pending};
 use crate::launch::Context;
-use crate::mbarrier::Mbarrier;
 use crate::op::{MicroOp, Window};
 use crate::registers::LANES;
 use crate::warp::Warp;
@@ -184,9 +183,9 @@ pub(super) fn advance(
         let rank = block.peers.rank as usize;
         for lane in lanes_of(arrival.mask) {
             let at = (rank, arrival.at[lane].into());
+            let odd = block.parity(at);
             if let Some(shadow) = &mut block.shadow {
-                let by = (warp.index as usize, lane as u32, arrival.pc);
-                shadow.copy_arrived(by, at.1, Mbarrier::parity(&block.shared, at.1));
+                shadow.copy_arrived((warp.index as usize, lane as u32, arrival.pc), at, odd);
             }
             let changed = change(block, lane, at, |state| state.arrive(1, false));
             changed.map_err(|f| fault(f, arrival.pc))?;

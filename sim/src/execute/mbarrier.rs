@@ -26,6 +26,10 @@ fn store(block: &mut BlockState, (rank, at): At, bits: u64) {
     block.progressed = true;
 }
 
+fn refused<T>(lane: usize, (_, at): At, refusal: Refusal) -> Result<T, Failure> {
+    misuse(lane, format!("mbarrier at shared offset {at:#x}: {refusal}"))
+}
+
 /// Changes a barrier; gives its state before.
 pub(super) fn change(
     block: &mut BlockState,
@@ -42,7 +46,7 @@ pub(super) fn change(
             store(block, at, barrier.encode());
             Ok(before)
         }
-        Err(refusal) => misuse(lane, format!("mbarrier at shared offset {:#x}: {refusal}", at.1)),
+        Err(refusal) => refused(lane, at, refusal),
     }
 }
 
@@ -127,9 +131,7 @@ fn set(
     match action {
         BarrierAction::Initialise => match Mbarrier::new(number) {
             Ok(barrier) => store(block, at, barrier.encode()),
-            Err(refusal) => {
-                return misuse(lane, format!("mbarrier at shared offset {:#x}: {refusal}", at.1));
-            }
+            Err(refusal) => return refused(lane, at, refusal),
         },
         BarrierAction::Invalidate => {
             change(block, lane, at, |_| Ok(()))?;
@@ -173,12 +175,9 @@ fn test(
         if at.0 != block.peers.rank as usize {
             return misuse(lane, "a wait for a barrier of another block");
         }
-        let state = load(block, at);
-        match state {
+        match load(block, at) {
             Ok(state) => over |= u32::from(state.odd != odd[lane]) << lane,
-            Err(refusal) => {
-                return misuse(lane, format!("mbarrier at shared offset {:#x}: {refusal}", at.1));
-            }
+            Err(refusal) => return refused(lane, at, refusal),
         }
     }
     warp.registers.set_predicate(slots[0], over, active);

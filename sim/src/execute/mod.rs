@@ -17,11 +17,12 @@ mod warpgroup;
 
 pub(crate) use aim::{Aim, Attempt, Place, addresses, resolve};
 pub(crate) use exchange::sources;
+pub(crate) use warpgroup::product_pieces;
 
 use crate::block::BlockState;
 use crate::error::ErrorKind;
 use crate::launch::Context;
-use crate::op::{Kind, MicroOp};
+use crate::op::{Barrier, Kind, MicroOp};
 use crate::warp::{Running, Wait, Warp};
 use crate::watch::{At, Watch};
 
@@ -89,7 +90,8 @@ pub(crate) fn run<const WATCHED: bool>(
     let Some(Running { mut pc, mut mask, mut limit }) = warp.pick() else {
         return Ok(if warp.live == 0 { Stop::Exited } else { Stop::Parked });
     };
-    let (mut left, mut polls) = (SLICE, 0);
+    let slice = cx.instructions_left().min(SLICE.into()) as u32;
+    let (mut left, mut polls) = (slice, 0);
     let mut lanes = 0_u64;
     let stop = loop {
         if pc >= limit {
@@ -114,7 +116,7 @@ pub(crate) fn run<const WATCHED: bool>(
             continue;
         }
         lanes += u64::from(active.count_ones());
-        let gone = match op.kind {
+        let (gone, weight) = match op.kind {
             Kind::Lane(handler) => {
                 // SAFETY: `lanes::handler`, the only maker of handlers, picks a function whose
                 // instructions this processor was found to have.
@@ -135,45 +137,18 @@ pub(crate) fn run<const WATCHED: bool>(
                 }
                 continue;
             }
-            Kind::BranchIndexed => {
-                branch_indexed(warp, cx, op, active).map_err(|f| fault(f, pc))?;
-                active
+            _ => {
+                let at = At { pc, mask, active };
+                other::<WATCHED>(warp, block, cx, watch, at).map_err(|f| fault(f, pc))?
             }
-            Kind::Exit => {
-                warp.leave(active);
-                block.barrier_changed = true;
-                active
-            }
-            _ => match step(warp, block, cx, op, active, pc).map_err(|f| fault(f, pc)).inspect(
-                |next| {
-                    if WATCHED {
-                        let waits = matches!(next, Next::WaitLanes(_));
-                        watch.after(warp, block, cx, At { pc, mask, active }, waits);
-                    }
-                },
-            )? {
-                Next::Go => {
-                    pc += 1;
-                    continue;
-                }
-                Next::Poll(weight) => {
-                    polls += weight;
-                    pc += 1;
-                    continue;
-                }
-                Next::WaitLanes(lanes) => {
-                    warp.suspend(pc, lanes, Wait::Lanes);
-                    lanes
-                }
-                Next::WaitBarrier(lanes, id) => {
-                    warp.suspend(pc, lanes, Wait::Barrier(id));
-                    lanes
-                }
-            },
         };
+        polls += weight;
+        pc += 1;
+        if gone == 0 {
+            continue;
+        }
         // Some lanes went elsewhere; the rest go on.
         mask &= !gone;
-        pc += 1;
         if mask != 0 {
             Running { pc, mask, limit } = warp.settle(pc, mask);
             continue;
@@ -184,9 +159,52 @@ pub(crate) fn run<const WATCHED: bool>(
             None => break Stop::Parked,
         }
     };
-    block.warp_instructions += u64::from(SLICE - left);
+    cx.count_instructions((slice - left).into());
+    block.warp_instructions += u64::from(slice - left);
     block.lane_instructions += lanes;
     Ok(stop)
+}
+
+/// Runs an op that is neither lane-wise nor a branch: the lanes that do not go on after it, and how
+/// many polls it weighs.
+#[inline(always)]
+fn other<const WATCHED: bool>(
+    warp: &mut Warp,
+    block: &mut BlockState,
+    cx: &Context<'_>,
+    watch: &mut Watch,
+    at: At,
+) -> Result<(u32, u32), Failure> {
+    let At { pc, active, .. } = at;
+    let op = &cx.program.ops[pc as usize];
+    match op.kind {
+        Kind::BranchIndexed => {
+            branch_indexed(warp, cx, op, active)?;
+            return Ok((active, 0));
+        }
+        Kind::Exit => {
+            warp.leave(active);
+            block.barrier_changed = true;
+            return Ok((active, 0));
+        }
+        _ => {}
+    }
+    let next = step(warp, block, cx, op, active, pc)?;
+    if WATCHED {
+        watch.after(warp, block, cx, at, matches!(next, Next::WaitLanes(_)));
+    }
+    Ok(match next {
+        Next::Go => (0, 0),
+        Next::Poll(weight) => (0, weight),
+        Next::WaitLanes(lanes) => {
+            warp.suspend(pc, lanes, Wait::Lanes);
+            (lanes, 0)
+        }
+        Next::WaitBarrier(lanes, id) => {
+            warp.suspend(pc, lanes, Wait::Barrier(id));
+            (lanes, 0)
+        }
+    })
 }
 
 fn fault(failure: Failure, pc: u32) -> Box<Fault> {
@@ -237,6 +255,31 @@ fn branch_indexed(
     Ok(())
 }
 
+/// Arrives at a barrier of the block.
+fn arrive(
+    warp: &mut Warp,
+    block: &mut BlockState,
+    cx: &Context<'_>,
+    op: &MicroOp,
+    barrier: Barrier,
+    active: u32,
+) -> Result<Next, Failure> {
+    if barrier.aligned && active != warp.live {
+        return Ok(Next::WaitLanes(active));
+    }
+    let constants = &cx.program.constants;
+    let lane = first_lane(active);
+    let id = warp.registers.word(constants, op.a)[lane];
+    let threads = warp.registers.word(constants, op.b)[lane];
+    let predicate = warp.registers.predicate(op.c) & active;
+    if id >= 16 {
+        let message = format!("barrier {id} of 16");
+        return Err(Failure { kind: ErrorKind::OutOfBounds, message, lane });
+    }
+    block.arrive(warp.index, id as usize, threads, active, predicate);
+    Ok(if barrier.wait { Next::WaitBarrier(active, id as u8) } else { Next::Go })
+}
+
 /// Ops that are neither lane-wise nor jumps.
 fn step(
     warp: &mut Warp,
@@ -262,23 +305,8 @@ fn step(
             let spins = matches!(atomic.modify, Compare | Exchange);
             Ok(Next::Poll(if spins { POLL_STRONG } else { POLL_ATOMIC }))
         }
-        Kind::Special(register) => {
-            let row = special::word(warp, block, cx, register);
-            warp.registers.set_word(op.d, &row, active);
-            Ok(Next::Go)
-        }
-        Kind::SpecialWide(register) => {
-            let row = special::wide(warp, block, cx, register);
-            warp.registers.set_wide(op.d, &row, active);
-            Ok(Next::Go)
-        }
-        Kind::VariableAddress => {
-            let row = [cx.variables[op.imm as usize]; 32];
-            warp.registers.set_wide(op.d, &row, active);
-            Ok(Next::Go)
-        }
-        Kind::ActiveMask => {
-            warp.registers.set_word(op.d, &[active; 32], active);
+        Kind::Special(_) | Kind::SpecialWide(_) | Kind::VariableAddress | Kind::ActiveMask => {
+            special::write(warp, block, cx, op, active);
             Ok(Next::Go)
         }
         Kind::Shuffle(_)
@@ -287,22 +315,7 @@ fn step(
         | Kind::MatchWide { .. }
         | Kind::Reduce { .. }
         | Kind::WarpSync => exchange::synchronised(warp, cx, op, active),
-        Kind::Barrier(barrier) => {
-            if barrier.aligned && active != warp.live {
-                return Ok(Next::WaitLanes(active));
-            }
-            let constants = &cx.program.constants;
-            let lane = first_lane(active);
-            let id = warp.registers.word(constants, op.a)[lane];
-            let threads = warp.registers.word(constants, op.b)[lane];
-            let predicate = warp.registers.predicate(op.c) & active;
-            if id >= 16 {
-                let message = format!("barrier {id} of 16");
-                return Err(Failure { kind: ErrorKind::OutOfBounds, message, lane });
-            }
-            block.arrive(warp.index, id as usize, threads, active, predicate);
-            Ok(if barrier.wait { Next::WaitBarrier(active, id as u8) } else { Next::Go })
-        }
+        Kind::Barrier(barrier) => arrive(warp, block, cx, op, barrier, active),
         Kind::Sleep => Ok(Next::Poll(POLL_STRONG)),
         Kind::Fence => Ok(Next::Go),
         Kind::Unit(which) => unit::step(warp, block, cx, op, which, (active, pc)),

@@ -2,17 +2,37 @@
 
 use crate::block::BlockState;
 use crate::launch::Context;
-use crate::op::Special;
+use crate::op::{Kind, MicroOp, Special};
 use crate::registers::LANES;
 use crate::warp::Warp;
 
-/// A special register of every lane.
-pub(super) fn word(
-    warp: &Warp,
+/// Writes what does not come from registers: a special register, or a variable's address.
+pub(super) fn write(
+    warp: &mut Warp,
     block: &BlockState,
     cx: &Context<'_>,
-    register: Special,
-) -> [u32; LANES] {
+    op: &MicroOp,
+    active: u32,
+) {
+    match op.kind {
+        Kind::Special(register) => {
+            let row = word(warp, block, cx, register);
+            warp.registers.set_word(op.d, &row, active);
+        }
+        Kind::SpecialWide(register) => {
+            let row = wide(warp, block, cx, register);
+            warp.registers.set_wide(op.d, &row, active);
+        }
+        Kind::VariableAddress => {
+            let row = [cx.variables[op.imm as usize]; LANES];
+            warp.registers.set_wide(op.d, &row, active);
+        }
+        _ => warp.registers.set_word(op.d, &[active; LANES], active),
+    }
+}
+
+/// A special register of every lane.
+fn word(warp: &Warp, block: &BlockState, cx: &Context<'_>, register: Special) -> [u32; LANES] {
     let all = |value: u32| [value; LANES];
     let lanes = |f: fn(u32) -> u32| std::array::from_fn(|lane| f(lane as u32));
     let launch = cx.launch;
@@ -51,12 +71,7 @@ pub(super) fn word(
 }
 
 /// A special register of 64 bits.
-pub(super) fn wide(
-    warp: &Warp,
-    block: &BlockState,
-    cx: &Context<'_>,
-    register: Special,
-) -> [u64; LANES] {
+fn wide(warp: &Warp, block: &BlockState, cx: &Context<'_>, register: Special) -> [u64; LANES] {
     match register {
         Special::Clock => [clock(block); LANES],
         other => word(warp, block, cx, other).map(u64::from),

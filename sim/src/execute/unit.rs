@@ -81,7 +81,7 @@ pub(super) fn step(
         }
         Unit::MapAddress => cluster::map_address(warp, block, cx, op, active)?,
         Unit::AddressRank => cluster::address_rank(warp, block, cx, op, active),
-        Unit::ClusterArrive { aligned } => return cluster::arrive(warp, aligned, active),
+        Unit::ClusterArrive { aligned, .. } => return cluster::arrive(warp, aligned, active),
         Unit::ClusterWait { aligned } => return cluster::wait(warp, aligned, active),
         Unit::Elect => return cluster::elect(warp, cx, op, active),
         Unit::Print => print::print(warp, block, cx, op, active)?,

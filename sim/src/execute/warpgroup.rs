@@ -15,6 +15,7 @@ use crate::tensor_map::Swizzle;
 use crate::unit::WarpgroupMultiply;
 use crate::warp::Warp;
 use crate::warpgroup::{InFlight, POISON};
+use std::ops::Range;
 
 /// Elements along k, at most.
 const K_MAX: usize = 32;
@@ -73,13 +74,17 @@ impl Descriptor {
         address ^ (self.swizzle.apply(pattern) ^ pattern)
     }
 
-    /// Where the highest 16 bytes end, at most: swizzling moves them within 1 KiB.
-    fn end(&self, groups: u64, chunks: u64) -> u64 {
-        let places = (0..groups).flat_map(|group| {
-            (0..chunks).flat_map(move |chunk| (0..8).map(move |index| (group, index, chunk)))
-        });
-        let ends = places.map(|(group, index, chunk)| self.address(group, index, chunk) + 16);
-        ends.max().unwrap_or_default()
+    /// Where all pieces of 16 bytes of some groups begin.
+    fn pieces(self, groups: Range<u64>, chunks: u64) -> impl Iterator<Item = u64> {
+        groups.flat_map(move |group| {
+            (0..chunks)
+                .flat_map(move |chunk| (0..8).map(move |index| self.address(group, index, chunk)))
+        })
+    }
+
+    /// Where the highest of them ends.
+    fn end(self, groups: u64, chunks: u64) -> u64 {
+        self.pieces(0..groups, chunks).map(|start| start + 16).max().unwrap_or_default()
     }
 
     /// Eight rows as slices of k.
@@ -163,6 +168,22 @@ fn descriptors(
         false => Some(decode(reads[0], in_a, 8)?),
     };
     Ok((a, b))
+}
+
+/// Where the pieces of 16 bytes begin that a warp's product reads in shared memory; `None` if it is
+/// about to fail.
+pub(crate) fn product_pieces(
+    warp: &Warp,
+    block: &BlockState,
+    cx: &Context<'_>,
+    op: &MicroOp,
+    product: WarpgroupMultiply,
+) -> Option<Vec<u64>> {
+    let (_, reads) = list(cx, op).split_at(product.registers());
+    let (a, b) = descriptors(warp, block, cx, product, reads).ok()?;
+    let first = u64::from(warp.index % 4) * 2;
+    let rows = a.into_iter().flat_map(|a| a.pieces(first..first + 2, 2));
+    Some(rows.chain(b.pieces(0..u64::from(product.n) / 8, 2)).collect())
 }
 
 /// Takes the sum that a product adds to: one under way in the same registers, or the registers.

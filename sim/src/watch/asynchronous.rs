@@ -5,12 +5,16 @@
 //! readers; its bytes count as unwritten until it is waited for, which finds early ones; waiting
 //! stores again, in the epoch of whoever waited.
 
+use super::cluster::{SharedAccess, key};
 use super::lanes::Lanes;
 use super::shadow::BlockShadow;
 use super::shared::{Actor, Conflict};
 use super::sync::{Strong, Touch};
 use super::traits::{Order, Scope};
 use crate::registers::LANES;
+
+/// A rank of the cluster and an offset in its shared memory.
+pub(crate) type At = (usize, u64);
 
 /// What a copy is waited for by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,8 +23,8 @@ pub(crate) enum Group {
     Open,
     /// The thread's group of that number.
     Committed(u32),
-    /// The barrier at that offset of shared memory.
-    Barrier(u64),
+    /// That barrier in shared memory.
+    Barrier(At),
 }
 
 /// A copy that was issued and not waited for.
@@ -28,11 +32,13 @@ pub(crate) enum Group {
 pub(crate) struct InFlight {
     pub lane: usize,
     pub pc: u32,
+    /// The rank whose shared memory it goes to, and where there.
+    rank: usize,
     pub at: u64,
     bytes: u32,
     group: Group,
     /// The barrier that `cp.async.mbarrier.arrive` is to tell of it.
-    told: Option<u64>,
+    told: Option<At>,
 }
 
 /// The copies of a warp.
@@ -51,26 +57,28 @@ impl InFlight {
 }
 
 /// Where a barrier's phases of a parity meet: barriers are 8 bytes apart.
-fn phase_key(barrier: u64, odd: bool) -> u64 {
-    barrier | u64::from(odd)
+fn phase_key((rank, at): At, odd: bool) -> u64 {
+    key(rank, at) | u64::from(odd)
 }
 
 impl BlockShadow {
-    /// Lanes issue copies to shared memory. What they race with goes to `out`.
+    /// Lanes issue copies to the shared memory of a rank. What they race with goes to `out`.
     pub fn copy_issued(
         &mut self,
         by: Actor,
-        target: &Lanes,
+        (rank, target): (usize, &Lanes),
         group: Group,
         out: &mut Vec<Conflict>,
     ) {
-        self.store(target, by, out);
-        self.shared.set_written(target, false);
-        for lane in target.each() {
-            let (at, bytes) = (target.offsets[lane], target.bytes);
-            let copy = InFlight { lane, pc: by.pc, at, bytes, group, told: None };
-            self.warps[by.warp].copies.list.push(copy);
+        self.store(SharedAccess { rank, lanes: target, by, scope: Scope::Weak }, out);
+        if rank == self.rank {
+            self.shared.set_written(target, false);
         }
+        let list = &mut self.warps[by.warp].copies.list;
+        list.extend(target.each().map(|lane| {
+            let (at, bytes) = (target.offsets[lane], target.bytes);
+            InFlight { lane, pc: by.pc, rank, at, bytes, group, told: None }
+        }));
     }
 
     /// `cp.async.commit_group`
@@ -96,7 +104,7 @@ impl BlockShadow {
     }
 
     /// `cp.async.mbarrier.arrive`: a lane's copies are told of by a barrier in shared memory.
-    pub fn copy_handed(&mut self, warp: usize, lane: usize, barrier: u64) {
+    pub fn copy_handed(&mut self, warp: usize, lane: usize, barrier: At) {
         let list = &mut self.warps[warp].copies.list;
         for copy in list.iter_mut().filter(|copy| copy.lane == lane) {
             copy.told.get_or_insert(barrier);
@@ -105,22 +113,22 @@ impl BlockShadow {
 
     /// The copies that a barrier in shared memory counts have arrived in a phase, which releases
     /// them.
-    pub fn copy_completed(&mut self, barrier: u64, odd: bool) {
+    pub fn copy_completed(&mut self, barrier: At, odd: bool) {
         for warp in 0..self.warps.len() {
             let done = |copy: &InFlight| copy.group == Group::Barrier(barrier);
             if let Some(first) = self.warps[warp].copies.list.iter().find(|copy| done(copy)) {
                 let (lane, pc) = (first.lane as u32, first.pc);
                 self.finish(warp, done);
-                self.phase_arrived((warp, lane, pc), barrier, odd);
+                self.phase_arrived((warp, lane, pc), barrier, odd, true);
             }
         }
     }
 
     /// A lane's copies that a barrier was to be told of have landed: it arrives.
-    pub fn copy_arrived(&mut self, by: (usize, u32, u32), barrier: u64, odd: bool) {
+    pub fn copy_arrived(&mut self, by: (usize, u32, u32), barrier: At, odd: bool) {
         let (warp, lane, _) = by;
         self.finish(warp, |copy| copy.lane == lane as usize && copy.told == Some(barrier));
-        self.phase_arrived(by, barrier, odd);
+        self.phase_arrived(by, barrier, odd, true);
     }
 
     fn finish(&mut self, warp: usize, done: impl Fn(&InFlight) -> bool) {
@@ -130,27 +138,41 @@ impl BlockShadow {
         for copy in done {
             // Whoever read it meanwhile was told so; what matters from here is this store.
             let by = Actor { warp, pc: copy.pc, strong: false };
-            self.shared.store(&self.clocks, &copy.lanes(), by, &mut Vec::new());
+            let (rank, lanes) = (copy.rank, &copy.lanes());
+            let access = SharedAccess { rank, lanes, by, scope: Scope::Weak };
+            self.store(access, &mut Vec::new());
         }
     }
 
     /// A thread, by its warp, lane and op, arrives in a phase of a barrier in shared memory.
-    pub fn phase_arrived(&mut self, (warp, lane, pc): (usize, u32, u32), barrier: u64, odd: bool) {
-        let order = Order { scope: Scope::Block, releases: true, ..Order::default() };
+    pub fn phase_arrived(
+        &mut self,
+        (warp, lane, pc): (usize, u32, u32),
+        barrier: At,
+        odd: bool,
+        releases: bool,
+    ) {
+        let order = Order { scope: Scope::Device, releases, ..Order::default() };
         let key = phase_key(barrier, odd);
         self.phase(Strong { key, touch: Touch::Modify, order, warp, lane, pc });
     }
 
     /// A thread sees that a phase of a barrier in shared memory is complete.
-    pub fn phase_waited(&mut self, (warp, lane, pc): (usize, u32, u32), barrier: u64, odd: bool) {
-        let order = Order { scope: Scope::Block, acquires: true, ..Order::default() };
+    pub fn phase_waited(
+        &mut self,
+        (warp, lane, pc): (usize, u32, u32),
+        barrier: At,
+        odd: bool,
+        acquires: bool,
+    ) {
+        let order = Order { scope: Scope::Device, acquires, ..Order::default() };
         let key = phase_key(barrier, odd);
         self.phase(Strong { key, touch: Touch::Read, order, warp, lane, pc });
     }
 
     fn phase(&mut self, access: Strong) {
         let fenced = &mut self.warps[access.warp].fenced;
-        self.sync.strong(&mut self.clocks, fenced, access);
+        self.cluster.sync.strong(&mut self.clocks, fenced, access);
     }
 
     /// A copy that lanes of a warp leave behind when they exit; those that a barrier tells of may
@@ -188,9 +210,9 @@ mod tests {
     fn a_group_is_unwritten_until_it_is_waited_for() {
         let mut shadow = shadow();
         let mut found = Vec::new();
-        shadow.copy_issued(by(0, 1), &words(0), Group::Open, &mut found);
+        shadow.copy_issued(by(0, 1), (0, &words(0)), Group::Open, &mut found);
         shadow.copy_committed(0, u32::MAX);
-        shadow.copy_issued(by(0, 2), &words(32), Group::Open, &mut found);
+        shadow.copy_issued(by(0, 2), (0, &words(32)), Group::Open, &mut found);
         shadow.copy_committed(0, u32::MAX);
         assert_eq!(shadow.shared.unwritten(&words(0)), u32::MAX);
         shadow.copy_waited(0, u32::MAX, 1);
@@ -212,7 +234,7 @@ mod tests {
         let mut shadow = shadow();
         let mut found = Vec::new();
         shadow.shared.load(&shadow.clocks, &words(0), by(1, 1), &mut found);
-        shadow.copy_issued(by(0, 2), &words(0), Group::Open, &mut found);
+        shadow.copy_issued(by(0, 2), (0, &words(0)), Group::Open, &mut found);
         assert_eq!(found.len(), 32);
         assert_eq!((found[0].earlier.warp, found[0].earlier.pc), (1, 1));
     }
@@ -220,11 +242,11 @@ mod tests {
     #[test]
     fn copies_that_a_barrier_will_tell_of_may_be_waited_for_before() {
         let mut shadow = shadow();
-        shadow.copy_issued(by(0, 1), &words(0), Group::Open, &mut Vec::new());
-        (0..LANES).for_each(|lane| shadow.copy_handed(0, lane, 240));
+        shadow.copy_issued(by(0, 1), (0, &words(0)), Group::Open, &mut Vec::new());
+        (0..LANES).for_each(|lane| shadow.copy_handed(0, lane, (0, 240)));
         assert!(shadow.copy_leaked(0, u32::MAX).is_none());
         assert_eq!(shadow.shared.unwritten(&words(0)), u32::MAX);
-        shadow.copy_arrived((0, 3, 2), 240, false);
+        shadow.copy_arrived((0, 3, 2), (0, 240), false);
         assert_eq!(shadow.shared.unwritten(&words(0)), !(1 << 3));
         shadow.copy_committed(0, u32::MAX);
         shadow.copy_waited(0, u32::MAX, 0);
@@ -235,19 +257,19 @@ mod tests {
     fn a_barrier_in_memory_orders_copies_and_readers() {
         let mut shadow = shadow();
         let mut found = Vec::new();
-        shadow.copy_issued(by(0, 1), &words(0), Group::Barrier(240), &mut found);
-        shadow.copy_completed(240, false);
-        shadow.phase_waited((1, 0, 2), 240, false);
+        shadow.copy_issued(by(0, 1), (0, &words(0)), Group::Barrier((0, 240)), &mut found);
+        shadow.copy_completed((0, 240), false);
+        shadow.phase_waited((1, 0, 2), (0, 240), false, true);
         shadow.shared.load(&shadow.clocks, &words(0), by(1, 3), &mut found);
         assert!(found.is_empty());
         assert_eq!(shadow.shared.unwritten(&words(0)), 0);
         // The reader gives the words back through a second barrier.
-        shadow.phase_arrived((1, 0, 4), 248, false);
-        shadow.phase_waited((0, 0, 5), 248, false);
-        shadow.copy_issued(by(0, 1), &words(0), Group::Barrier(240), &mut found);
+        shadow.phase_arrived((1, 0, 4), (0, 248), false, true);
+        shadow.phase_waited((0, 0, 5), (0, 248), false, true);
+        shadow.copy_issued(by(0, 1), (0, &words(0)), Group::Barrier((0, 240)), &mut found);
         assert!(found.is_empty());
-        shadow.copy_completed(240, true);
-        shadow.copy_issued(by(0, 1), &words(0), Group::Barrier(240), &mut found);
+        shadow.copy_completed((0, 240), true);
+        shadow.copy_issued(by(0, 1), (0, &words(0)), Group::Barrier((0, 240)), &mut found);
         assert!(found.is_empty());
     }
 }

@@ -9,36 +9,27 @@ use super::clocks::Event;
 use super::finding::FindingKind;
 use super::lanes::Lanes;
 use super::memory::{SHARED, Scene};
+use super::open::{Ending, one};
 use super::report::Reporter;
 use super::shadow::BlockShadow;
-use super::shared::{Actor, Conflict};
+use super::shared::Actor;
 use super::sync::Touch;
 use super::traits::Order;
 use super::{At, Watch};
 use crate::block::BlockState;
-use crate::bulk::{Bulk, Completion, End, Queue};
+use crate::bulk::{Bulk, Completion, End};
 use crate::launch::Context;
 use crate::op::Kind;
 use crate::registers::LANES;
 use crate::unit::Unit;
 use crate::warp::Warp;
-use std::ops::Range;
 
 /// Bytes that a tile's swizzle keeps together.
 const CHUNK: u64 = 16;
 
-/// A copy that reads shared memory until its group is waited for.
-#[derive(Debug, Clone)]
-struct Reading {
-    at: Range<u64>,
-    by: Event,
-    group: u32,
-}
-
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct BulkShadow {
-    readings: Vec<Reading>,
     /// The last epoch of each warp that a fence followed: for each of its own lanes, and for all
     /// by a fence of whoever knew of it.
     own: Vec<[u32; LANES]>,
@@ -48,7 +39,7 @@ pub(crate) struct BulkShadow {
 impl BulkShadow {
     pub fn new(warps: usize) -> BulkShadow {
         let (own, known) = (vec![[0; LANES]; warps], vec![0; warps]);
-        BulkShadow { own, known, ..BulkShadow::default() }
+        BulkShadow { own, known }
     }
 
     /// Whether a fence between the proxies followed a store.
@@ -56,12 +47,6 @@ impl BulkShadow {
         let warp = store.warp as usize;
         self.own[warp][store.lane as usize].max(self.known[warp]) >= store.epoch
     }
-}
-
-/// One lane's bytes.
-fn one(lane: usize, at: u64, bytes: u64) -> Lanes {
-    let (offsets, active) = ([at; LANES], 1 << lane);
-    Lanes { offsets, active, bytes: bytes as u32, run: false, uniform: false }
 }
 
 /// The parts of shared memory that a copy from there reads: of a tile those that its tensor has.
@@ -98,10 +83,13 @@ impl Watch {
             let lane = bulk.thread as usize % LANES;
             if let (&End::Shared(rank, to), Completion::Barrier(_, barrier)) =
                 (&bulk.to, bulk.completion)
-                && rank == own
                 && bulk.reduce.is_none()
             {
-                self.issued(shadow, &scene, &one(lane, to, bulk.bytes), Group::Barrier(barrier));
+                let lanes = one(lane, to, bulk.bytes);
+                let ranks = if bulk.ranks == 0 { 1 << rank } else { bulk.ranks };
+                for rank in (0..LANES).filter(|rank| ranks >> rank & 1 != 0) {
+                    self.issued(shadow, &scene, (rank, &lanes), Group::Barrier((rank, barrier)));
+                }
             }
             if let End::Shared(rank, from) = bulk.from
                 && rank == own
@@ -127,17 +115,12 @@ impl Watch {
                 self.proxies(shadow, scene, &lanes, lane);
             }
         }
-        if let Completion::Group(group) = bulk.completion {
-            let by = Event {
-                block: shadow.clocks.block,
-                warp: warp as u32,
-                lane: lane as u32,
-                many: false,
-                epoch: shadow.clocks.warps[warp].epoch,
-                pc: bulk.pc,
-            };
-            let at = from..from + bulk.bytes;
-            shadow.bulk.readings.push(Reading { at, by, group });
+        if let Completion::Group(number) = bulk.completion
+            && self.checks.shared_races
+        {
+            let ranges = parts(bulk, from).into_iter().map(|(at, bytes)| at..at + bytes);
+            let by = Actor { warp, pc: bulk.pc, strong: false };
+            shadow.read_begun(by, lane as u32, ranges.collect(), Ending::Bulk(number));
         }
     }
 
@@ -160,24 +143,6 @@ impl Watch {
 }
 
 impl BlockShadow {
-    /// Lanes store; what that conflicts with goes to `out`.
-    pub fn store(&mut self, lanes: &Lanes, by: Actor, out: &mut Vec<Conflict>) {
-        self.shared.store(&self.clocks, lanes, by, out);
-        for Reading { at, by: earlier, .. } in &self.bulk.readings {
-            let bytes = u64::from(lanes.bytes);
-            let hit = |lane: &usize| {
-                let from = lanes.offsets[*lane];
-                from < at.end && at.start < from + bytes
-            };
-            out.extend(lanes.each().filter(hit).map(|lane| Conflict {
-                lane,
-                at: lanes.offsets[lane].max(at.start),
-                earlier: *earlier,
-                copies: true,
-            }));
-        }
-    }
-
     /// Lanes of a warp fence what they know of between the proxies.
     pub fn proxy_fenced(&mut self, warp: usize, lanes: u32) {
         let (row, epoch) = self.clocks.fenced(warp);
@@ -187,27 +152,8 @@ impl BlockShadow {
         self.bulk.known.iter_mut().zip(row).for_each(|(known, epoch)| *known = (*known).max(epoch));
     }
 
-    /// `cp.async.bulk.wait_group` of a thread: all but its newest groups have read.
-    pub fn bulk_waited(&mut self, warp: usize, lane: usize, newest: u32, queue: &Queue) {
-        let thread = (warp * LANES + lane) as u32;
-        let committed = queue.groups.get(&thread).copied().unwrap_or_default();
-        let over = |reading: &mut Reading| {
-            let mine = (reading.by.warp as usize, reading.by.lane as usize) == (warp, lane);
-            mine && committed - reading.group > newest
-        };
-        for Reading { at, by, .. } in self.bulk.readings.extract_if(.., over) {
-            let (lanes, pc) = (one(lane, at.start, at.end - at.start), by.pc);
-            let by = Actor { warp, pc, strong: false };
-            // It was told of conflicts before; those to come see that it read until here.
-            self.shared.load(&self.clocks, &lanes, by, &mut Vec::new());
-        }
-    }
-
-    /// A bulk copy has landed; a barrier tells of it in a phase if it is this block's.
-    pub fn landed(&mut self, at: u64, bytes: u64, barrier: Option<(u64, bool)>) {
+    /// Bytes of the block's shared memory were written from outside its warps.
+    pub fn landed(&mut self, at: u64, bytes: u64) {
         self.shared.set_written(&one(0, at, bytes), true);
-        if let Some((barrier, odd)) = barrier {
-            self.copy_completed(barrier, odd);
-        }
     }
 }

@@ -18,7 +18,8 @@ pub enum FindingKind {
     UninitialisedGlobal,
     /// Bytes of local memory are used that their thread never wrote.
     UninitialisedLocal,
-    /// Threads of different warps touch shared memory, one of them writes, nothing orders them.
+    /// Threads of different warps touch shared memory, one of them writes, nothing orders them; or
+    /// one writes what a product or bulk copy has yet to read.
     SharedRace,
     /// Threads of different warps touch global memory, one of them writes, nothing orders them.
     GlobalRace,

@@ -205,7 +205,7 @@ impl GlobalShadow {
         }
         if !clocks.ordered(&earlier, access.by.warp, lane as u32) {
             let at = word as u64 * 4 + u64::from((common >> BYTES).trailing_zeros());
-            out.push(Conflict { lane, at, earlier, copies: false });
+            out.push(Conflict { lane, at, earlier, open: false });
         }
     }
 }

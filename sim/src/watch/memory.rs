@@ -1,5 +1,6 @@
 //! Accesses to memory: what they read that nobody wrote, and what they race with.
 
+use super::cluster::{SharedAccess, key};
 use super::finding::FindingKind;
 use super::global::Global;
 use super::lanes::Lanes;
@@ -23,6 +24,24 @@ pub(crate) const SHARED: u64 = u64::MAX;
 pub(crate) const LOCAL: u64 = u64::MAX - 1;
 /// The same where no memory is meant, but a product under way.
 pub(crate) const PRODUCT: u64 = u64::MAX - 2;
+
+/// Ranks of the cluster have numbers from here.
+const PEERS: u64 = u64::MAX - 32;
+
+/// The number of the shared memory of a rank other than the block's own.
+fn peer(rank: usize) -> u64 {
+    PEERS + rank as u64
+}
+
+/// The rank of an area that is another block's shared memory.
+pub(super) fn peer_rank(area: u64) -> Option<usize> {
+    (PEERS..PEERS + 16).contains(&area).then(|| (area - PEERS) as usize)
+}
+
+/// The area that shared memory of a rank is.
+pub(super) fn shared_area(shadow: &BlockShadow, rank: usize) -> u64 {
+    if rank == shadow.rank { SHARED } else { peer(rank) }
+}
 
 /// Who looks, and at what.
 pub(super) struct Scene<'a, 'b> {
@@ -114,7 +133,8 @@ impl Watch {
         lanes: &Lanes,
     ) {
         let Some(area) = area else { return };
-        if let Some(counting) = &mut self.counting {
+        let elsewhere = peer_rank(area).is_some();
+        if let Some(counting) = self.counting.as_mut().filter(|_| !elsewhere) {
             let part = (scene.at.pc, area, lanes);
             match area {
                 SHARED => counting.shared(part, scene.touch != Touch::Read),
@@ -133,12 +153,13 @@ impl Watch {
         area: u64,
         lanes: &Lanes,
     ) {
-        if self.checks.uninitialised && scene.touch != Touch::Write {
+        let elsewhere = peer_rank(area).is_some();
+        if self.checks.uninitialised && !elsewhere && scene.touch != Touch::Write {
             self.unwritten(shadow, scene, area, lanes);
         }
         self.order(shadow, scene, area, lanes);
         // Races take every store for one of values.
-        if self.checks.uninitialised && scene.touch != Touch::Read {
+        if self.checks.uninitialised && !elsewhere && scene.touch != Touch::Read {
             written(shadow, scene, area, lanes);
         }
     }
@@ -146,8 +167,8 @@ impl Watch {
     /// What orders an access, and what does not.
     fn order(&mut self, shadow: &mut BlockShadow, scene: &Scene<'_, '_>, area: u64, lanes: &Lanes) {
         let wanted = match area {
-            SHARED => self.checks.shared_races,
             LOCAL => false,
+            _ if area == SHARED || peer_rank(area).is_some() => self.checks.shared_races,
             _ => self.checks.global_races,
         };
         let warp = scene.warp.index as usize;
@@ -162,7 +183,13 @@ impl Watch {
         }
     }
 
-    fn races(&mut self, shadow: &mut BlockShadow, scene: &Scene<'_, '_>, area: u64, lanes: &Lanes) {
+    pub(super) fn races(
+        &mut self,
+        shadow: &mut BlockShadow,
+        scene: &Scene<'_, '_>,
+        area: u64,
+        lanes: &Lanes,
+    ) {
         let warp = scene.warp.index as usize;
         let scope = scene.order.scope;
         let by = Actor { warp, pc: scene.at.pc, strong: scope != Scope::Weak };
@@ -173,18 +200,20 @@ impl Watch {
             self.collisions(shadow, scene, area, &lanes, repeated);
             lanes = lanes.only(lanes.active & !repeated);
         }
-        let (clocks, writes) = (&shadow.clocks, scene.touch != Touch::Read);
-        if area == SHARED {
+        let writes = scene.touch != Touch::Read;
+        let rank = if area == SHARED { Some(shadow.rank) } else { peer_rank(area) };
+        if let Some(rank) = rank {
+            let access = SharedAccess { rank, lanes: &lanes, by, scope };
             match writes {
-                true => shadow.store(&lanes, by, &mut conflicts),
-                false => shadow.shared.load(clocks, &lanes, by, &mut conflicts),
+                true => shadow.store(access, &mut conflicts),
+                false => shadow.load(access, &mut conflicts),
             }
         } else {
             let allocation = area as usize;
             let words = scene.cx.table.get(allocation).map_or(0, |found| found.words.len());
             let access = Global { lanes: &lanes, by, scope, allocation, words };
             let stamps = &mut shadow.warps[warp].stamps;
-            self.global.access(clocks, &access, writes, stamps, &mut conflicts);
+            self.global.access(&shadow.clocks, &access, writes, stamps, &mut conflicts);
         }
         self.conflicts(shadow, scene, area, &lanes, conflicts);
     }
@@ -199,24 +228,26 @@ impl Watch {
         conflicts: Vec<Conflict>,
     ) {
         let (clocks, warp) = (&shadow.clocks, scene.warp.index as usize);
-        for Conflict { lane, at, earlier, copies } in conflicts {
+        for Conflict { lane, at, earlier, open } in conflicts {
             let stored = matches!(scene.cx.program.ops[earlier.pc as usize].kind, Kind::Store(_));
             if stored && scene.touch == Touch::Write && holds(scene, area, lanes, lane) {
                 continue;
             }
             let same_warp = earlier.block == clocks.block && earlier.warp as usize == warp;
             let kind = match (same_warp, area) {
-                (true, _) if !copies => FindingKind::WarpRace,
-                (_, SHARED) => FindingKind::SharedRace,
+                (true, _) if !open => FindingKind::WarpRace,
+                _ if area == SHARED || peer_rank(area).is_some() => FindingKind::SharedRace,
                 _ => FindingKind::GlobalRace,
             };
             let missing = match earlier.block != clocks.block {
+                _ if open => Some(Missing::Wait(earlier.pc)),
+                true if kind == FindingKind::SharedRace => Some(Missing::Everything),
                 true => {
                     let own = [&shadow.warps[warp].fenced];
                     let all = shadow.warps.iter().map(|warp| &warp.fenced);
                     Some(self.sync.missing(own.into_iter().chain(all), &earlier))
                 }
-                false => copies.then_some(Missing::Wait(earlier.pc)),
+                false => None,
             };
             let reporter = Reporter::new(scene.cx, scene.block);
             let me = (scene.at.pc, warp, lane);
@@ -268,12 +299,13 @@ impl Watch {
         area: u64,
         lanes: &Lanes,
     ) {
-        let BlockShadow { clocks, warps, sync, .. } = shadow;
+        let rank = if area == SHARED { Some(shadow.rank) } else { peer_rank(area) };
+        let BlockShadow { clocks, warps, cluster, .. } = shadow;
         let warp = scene.warp.index as usize;
         let (touch, order, pc) = (scene.touch, scene.order, scene.at.pc);
-        let (sync, base) = match area {
-            SHARED => (sync, 0),
-            _ => {
+        let (sync, base) = match rank {
+            Some(rank) => (&mut cluster.sync, key(rank, 0)),
+            None => {
                 let allocation = scene.cx.table.get(area as usize);
                 (&mut self.sync, allocation.map_or(0, |found| found.base))
             }
@@ -360,7 +392,8 @@ fn area(place: &Place<'_>, warp: &Warp) -> Option<u64> {
         Place::Global(..) => Some(warp.last_hit as u64),
         Place::Shared(_) => Some(SHARED),
         Place::Local(_) => Some(LOCAL),
-        Place::Param(_) | Place::Peer(..) => None,
+        Place::Peer(rank, _) => Some(peer(*rank)),
+        Place::Param(_) => None,
     }
 }
 
@@ -373,10 +406,14 @@ fn holds(scene: &Scene<'_, '_>, area: u64, lanes: &Lanes, lane: usize) -> bool {
     let bytes = usize::from(access.bytes);
     let mut now = vec![0; lanes.bytes as usize];
     let at = lanes.offsets[lane];
+    let shared = match peer_rank(area) {
+        Some(rank) => &scene.block.peers.shared[rank],
+        None => &scene.block.shared,
+    };
     match (area, scene.cx.table.get(area as usize)) {
-        (SHARED, _) => {
+        _ if area == SHARED || peer_rank(area).is_some() => {
             for (byte, at) in now.iter_mut().zip(at as usize..) {
-                *byte = scene.block.shared[at / 4].to_le_bytes()[at % 4];
+                *byte = shared[at / 4].to_le_bytes()[at % 4];
             }
         }
         (_, Some(allocation)) => allocation.read(at, &mut now),

@@ -2,11 +2,12 @@
 
 use super::clocks::Event;
 use super::finding::{Finding, FindingKind, Site};
-use super::memory::{LOCAL, SHARED};
+use super::memory::{LOCAL, SHARED, peer_rank};
 use super::registers::{GUARD, Poison};
 use super::shadow::Arrival;
 use super::sync::Missing;
 use crate::block::BlockState;
+use crate::cluster::place_of;
 use crate::error::Place;
 use crate::launch::Context;
 use crate::op::Kind;
@@ -50,10 +51,20 @@ impl<'a, 'b> Reporter<'a, 'b> {
             Kind::Barrier(_) => "arrival".to_string(),
             Kind::Branch | Kind::BranchIndexed => "branch".to_string(),
             Kind::Unit(Unit::Bulk(_)) => "bulk copy".to_string(),
+            Kind::Unit(Unit::StoreAsync(_)) => "asynchronous store".to_string(),
             Kind::Unit(Unit::Copy(bytes)) => format!("copy of {bytes} bytes"),
             Kind::Unit(Unit::WarpgroupMultiply(_)) => "product".to_string(),
             Kind::Exit => "exit".to_string(),
             _ => "use".to_string(),
+        }
+    }
+
+    /// What waits for an op that reads shared memory after it was issued.
+    fn wait(&self, pc: u32) -> Option<&'static str> {
+        match self.cx.program.ops[pc as usize].kind {
+            Kind::Unit(Unit::WarpgroupMultiply(_)) => Some("wgmma.wait_group"),
+            Kind::Unit(Unit::Bulk(copy)) if !copy.barrier => Some("cp.async.bulk.wait_group.read"),
+            _ => None,
         }
     }
 
@@ -72,6 +83,13 @@ impl<'a, 'b> Reporter<'a, 'b> {
 
     /// A place in memory.
     fn subject(&self, (area, at): (u64, u64)) -> String {
+        if let Some(rank) = peer_rank(area) {
+            let mine = self.block.peers.place;
+            let theirs = place_of(rank as u32, self.cx.cluster);
+            let axis = |axis: usize| self.block.index[axis] - mine[axis] + theirs[axis];
+            let (x, y, z) = (axis(0), axis(1), axis(2));
+            return format!("shared+{at:#x} of block ({x}, {y}, {z})");
+        }
         match area {
             SHARED => format!("shared+{at:#x}"),
             LOCAL => {
@@ -106,6 +124,14 @@ impl<'a, 'b> Reporter<'a, 'b> {
             Site { what: self.what(earlier.pc), place: self.place(index, before, earlier.pc) };
         let second = self.here((warp, lane), pc);
         let remedy = match (kind, missing) {
+            (FindingKind::SharedRace, None) if self.wait(earlier.pc).is_some() => {
+                self.lacks(Missing::Wait(earlier.pc))
+            }
+            (FindingKind::SharedRace, Some(Missing::Everything)) => {
+                "nothing orders the two blocks: use barrier.cluster, or a barrier in memory with a \
+                 release and an acquire at cluster scope"
+                    .to_string()
+            }
             (_, Some(missing)) => self.lacks(missing),
             (FindingKind::WarpRace, None) if earlier.epoch == 0 => {
                 "the lanes of one store disagree: let one lane store, or use an atomic".to_string()
@@ -158,8 +184,8 @@ impl<'a, 'b> Reporter<'a, 'b> {
     fn lacks(&self, missing: Missing) -> String {
         match missing {
             Missing::Wait(pc) => {
-                let op = self.named(pc);
-                format!("{op} reads until a cp.async.bulk.wait_group.read: one would order them")
+                let (op, wait) = (self.named(pc), self.wait(pc).unwrap_or("wait"));
+                format!("{op} reads until a {wait}: one would order them")
             }
             Missing::Release(pc) => {
                 let op = self.named(pc);

@@ -4,10 +4,11 @@ use super::Checks;
 use super::asynchronous::Copies;
 use super::bulk::BulkShadow;
 use super::clocks::Clocks;
+use super::cluster::ClusterShadow;
 use super::global::StampCache;
 use super::registers::Poison;
 use super::shared::SharedShadow;
-use super::sync::{Fenced, Sync};
+use super::sync::Fenced;
 use crate::launch::Context;
 use crate::registers::LANES;
 
@@ -20,6 +21,10 @@ pub(crate) struct WarpShadow {
     pub local: Vec<u8>,
     pub fenced: Fenced,
     pub stamps: StampCache,
+    /// Those of the cluster's shadow.
+    pub cluster_stamps: StampCache,
+    /// Groups of `wgmma` that it has committed.
+    pub products_committed: u32,
     /// What it copies meanwhile.
     pub copies: Copies,
 }
@@ -33,15 +38,18 @@ pub(crate) struct BlockShadow {
     pub warps: Vec<WarpShadow>,
     pub clocks: Clocks,
     pub shared: SharedShadow,
-    /// Order through shared memory.
-    pub sync: Sync,
+    /// The block's rank in its cluster, and the cluster's blocks.
+    pub rank: usize,
+    pub blocks: u32,
+    /// The cluster's shadow while the block runs; at other times an empty one.
+    pub cluster: Box<ClusterShadow>,
     pub arrivals: Vec<Option<Arrival>>,
     pub bulk: BulkShadow,
 }
 
 impl BlockShadow {
     /// The shadow of a block, if the launch checks for anything or counts.
-    pub fn new(linear: u64, warps: usize, cx: &Context<'_>) -> Option<Box<BlockShadow>> {
+    pub fn new(linear: u64, rank: u32, warps: usize, cx: &Context<'_>) -> Option<Box<BlockShadow>> {
         let Checks { uninitialised, .. } = cx.launch.checks;
         if cx.launch.checks == Checks::NONE && !cx.launch.counters {
             return None;
@@ -58,6 +66,7 @@ impl BlockShadow {
         };
         let mut out = BlockShadow::empty(warps, shared);
         out.clocks.block = linear as u32;
+        (out.rank, out.blocks) = (rank as usize, cx.cluster.iter().product());
         out.warps.extend((0..warps).map(|_| warp()));
         Some(Box::new(out))
     }
@@ -68,7 +77,9 @@ impl BlockShadow {
             warps: Vec::with_capacity(warps),
             clocks: Clocks::new(0, warps),
             shared: SharedShadow::new(words, warps),
-            sync: Sync::default(),
+            rank: 0,
+            blocks: 1,
+            cluster: Box::default(),
             arrivals: vec![None; 16],
             bulk: BulkShadow::new(warps),
         }

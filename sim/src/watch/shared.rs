@@ -30,8 +30,8 @@ pub(crate) struct Conflict {
     /// The first byte that both touch.
     pub at: u64,
     pub earlier: Event,
-    /// Whether the earlier one is a copy that goes on.
-    pub copies: bool,
+    /// Whether the earlier one is a read by a copy or product that goes on.
+    pub open: bool,
 }
 
 /// See the module.
@@ -57,6 +57,11 @@ fn event(entry: u64, block: u32, many: bool) -> Event {
 impl SharedShadow {
     pub fn new(words: usize, warps: usize) -> SharedShadow {
         SharedShadow { writes: vec![0; words], reads: vec![0; words * warps] }
+    }
+
+    /// Words of the block's shared memory.
+    pub fn words(&self) -> usize {
+        self.writes.len()
     }
 
     fn plane(&self, warp: usize) -> usize {
@@ -233,7 +238,7 @@ impl SharedShadow {
                 let earlier = event(entry, clocks.block, many);
                 if !clocks.ordered(&earlier, by.warp, lane as u32) {
                     let at = word as u64 * 4 + u64::from(common.trailing_zeros());
-                    out.push(Conflict { lane, at, earlier, copies: false });
+                    out.push(Conflict { lane, at, earlier, open: false });
                 }
             }
         }

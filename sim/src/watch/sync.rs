@@ -50,6 +50,12 @@ pub(crate) struct Fenced {
 }
 
 impl Fenced {
+    /// What strong writes of these lanes release, since a fence, and to whom.
+    pub fn given(&self, lanes: u32) -> Option<(Scope, Rc<Known>)> {
+        let before = self.before.as_ref().filter(|(_, fenced, _)| lanes & !fenced == 0);
+        before.map(|(scope, _, known)| (*scope, known.clone()))
+    }
+
     /// A fence of some lanes.
     pub fn fence(&mut self, clocks: &mut Clocks, warp: usize, lanes: u32, scope: Scope) {
         for known in std::mem::take(&mut self.after) {
@@ -125,10 +131,9 @@ impl Sync {
             cell.wide = Rc::default();
             cell.near.clear();
         }
-        let from_fence = fenced.before.as_ref().filter(|f| f.1 >> access.lane & 1 != 0);
-        let (scope, given) = match (order.releases, from_fence) {
+        let (scope, given) = match (order.releases, fenced.given(1 << access.lane)) {
             (true, _) => (order.scope, clocks.released(warp)),
-            (false, Some((scope, _, known))) => ((*scope).min(order.scope), known.clone()),
+            (false, Some((scope, known))) => (scope.min(order.scope), known),
             (false, None) => {
                 let epoch = clocks.warps[warp].epoch;
                 cell.loose.insert((block, warp as u32), (epoch, access.pc));

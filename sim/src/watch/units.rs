@@ -1,37 +1,37 @@
 //! What the units do to shared memory: matrices, copies that land later, barriers in memory.
-//!
-//! What goes to another block of the cluster only counts as written there.
 
-use super::asynchronous::Group;
+use super::asynchronous::{At as BarrierAt, Group};
 use super::lanes::Lanes;
-use super::memory::{SHARED, Scene};
+use super::memory::{SHARED, Scene, shared_area};
+use super::open::{Ending, pieces};
 use super::shadow::BlockShadow;
 use super::shared::Actor;
 use super::sync::Touch;
-use super::traits::Order;
+use super::traits::{Order, Scope};
 use super::{At, Watch};
 use crate::block::BlockState;
-use crate::execute::{Attempt, Place, addresses, resolve};
+use crate::execute::{Attempt, Place, addresses, product_pieces, resolve};
 use crate::launch::Context;
 use crate::mbarrier::Mbarrier;
+use crate::memory::WINDOW_BYTES;
 use crate::op::Window;
 use crate::registers::{LANES, Slot};
-use crate::unit::{BarrierAction, MemoryBarrier, Unit};
+use crate::unit::{BarrierAction, MemoryBarrier, Unit, WarpgroupMultiply};
 use crate::warp::Warp;
 
-/// The lanes whose addresses are in their own block's shared memory, and where.
-fn own_places<'a>(
+/// The barriers in memory that lanes name, by rank and offset.
+fn barriers<'a>(
     warp: &'a Warp,
     block: &'a BlockState,
     cx: &'a Context<'_>,
     slot: Slot,
     lanes: u32,
-) -> impl Iterator<Item = (usize, u64)> + 'a {
+) -> impl Iterator<Item = (usize, BarrierAt)> + 'a {
     let lanes = (0..LANES).filter(move |lane| lanes >> lane & 1 != 0);
-    lanes.filter_map(move |lane| {
+    lanes.map(move |lane| {
         let address = warp.registers.wide(&cx.program.constants, slot)[lane];
-        let (rank, at) = block.peers.locate(address % crate::memory::WINDOW_BYTES);
-        (rank == block.peers.rank.into()).then_some((lane, at))
+        let (rank, at) = block.peers.locate(address % WINDOW_BYTES);
+        (lane, (rank as usize, at))
     })
 }
 
@@ -76,15 +76,20 @@ impl Watch {
             }
             Unit::Barrier(MemoryBarrier { action: BarrierAction::Arrive { .. }, .. }) => {
                 // Before, as it may be the last of its phase.
-                for (lane, barrier) in own_places(warp, block, cx, slots[1], at.active) {
+                let order = cx.program.origins[at.pc as usize].traits.order;
+                let releases = order.releases || order.scope == Scope::Weak;
+                for (lane, barrier) in barriers(warp, block, cx, slots[1], at.active) {
                     let by = (warp.index as usize, lane as u32, at.pc);
-                    shadow.phase_arrived(by, barrier, Mbarrier::parity(&block.shared, barrier));
+                    shadow.phase_arrived(by, barrier, block.parity(barrier), releases);
                 }
                 return;
             }
             Unit::Copy(bytes) => {
                 let addresses = *warp.registers.wide(&cx.program.constants, slots[0]);
                 (Touch::Write, Window::Shared, addresses, at.active, bytes.into())
+            }
+            Unit::WarpgroupMultiply(product) => {
+                return self.product(shadow, warp, block, cx, (at, product));
             }
             _ => return,
         };
@@ -105,24 +110,52 @@ impl Watch {
         let order = Order::default();
         let scene = Scene { warp, block, cx, at, touch, order, element: bytes as u32 };
         match unit {
-            Unit::Copy(_) => self.issued(shadow, &scene, &lanes, Group::Open),
+            Unit::Copy(_) => self.issued(shadow, &scene, (shadow.rank, &lanes), Group::Open),
             _ => self.look(shadow, &scene, Some(SHARED), &lanes),
         }
     }
 
-    /// A copy to shared memory was issued.
+    /// A product begins to read its operands in shared memory.
+    fn product(
+        &mut self,
+        shadow: &mut BlockShadow,
+        warp: &Warp,
+        block: &BlockState,
+        cx: &Context<'_>,
+        (at, product): (At, WarpgroupMultiply),
+    ) {
+        let op = &cx.program.ops[at.pc as usize];
+        let starts = match at.active {
+            u32::MAX => product_pieces(warp, block, cx, op, product),
+            _ => None,
+        };
+        // Without, it waits for its lanes or is about to fail.
+        let Some(starts) = starts else { return };
+        let (touch, order) = (Touch::Read, Order::default());
+        let scene = Scene { warp, block, cx, at, touch, order, element: 16 };
+        for lanes in pieces(&starts) {
+            self.check(shadow, &scene, SHARED, &lanes);
+        }
+        if self.checks.shared_races {
+            let by = Actor { warp: warp.index as usize, pc: at.pc, strong: false };
+            let ranges = starts.into_iter().map(|start| start..start + 16);
+            shadow.read_begun(by, 0, ranges.collect(), Ending::Product(None));
+        }
+    }
+
+    /// A copy to the shared memory of a rank was issued.
     pub(super) fn issued(
         &mut self,
         shadow: &mut BlockShadow,
         scene: &Scene<'_, '_>,
-        lanes: &Lanes,
+        (rank, lanes): (usize, &Lanes),
         group: Group,
     ) {
         let by = Actor { warp: scene.warp.index as usize, pc: scene.at.pc, strong: false };
         let mut conflicts = Vec::new();
-        shadow.copy_issued(by, lanes, group, &mut conflicts);
+        shadow.copy_issued(by, (rank, lanes), group, &mut conflicts);
         if self.checks.shared_races {
-            self.conflicts(shadow, scene, SHARED, lanes, conflicts);
+            self.conflicts(shadow, scene, shared_area(shadow, rank), lanes, conflicts);
         }
     }
 
@@ -147,7 +180,7 @@ impl Watch {
                 shadow.copy_waited(index, active, 0);
             }
             Unit::CopyArrive { .. } => {
-                for (lane, barrier) in own_places(warp, block, cx, slots[0], active) {
+                for (lane, barrier) in barriers(warp, block, cx, slots[0], active) {
                     shadow.copy_handed(index, lane, barrier);
                 }
             }
@@ -155,8 +188,11 @@ impl Watch {
                 BarrierAction::TestState | BarrierAction::TestParity => {
                     let over = warp.registers.predicate(slots[0]);
                     let odd = waited_parity(warp, cx, barrier.action, slots[2]);
-                    for (lane, barrier) in own_places(warp, block, cx, slots[1], active & over) {
-                        shadow.phase_waited((index, lane as u32, at.pc), barrier, odd(lane));
+                    let order = cx.program.origins[at.pc as usize].traits.order;
+                    let acquires = order.acquires || order.scope == Scope::Weak;
+                    for (lane, barrier) in barriers(warp, block, cx, slots[1], active & over) {
+                        let by = (index, lane as u32, at.pc);
+                        shadow.phase_waited(by, barrier, odd(lane), acquires);
                     }
                     // Clocks are a warp's: lanes that saw a phase end count as having met, which
                     // hides what they fail to order among themselves.
@@ -165,10 +201,25 @@ impl Watch {
                 _ => {}
             },
             Unit::Bulk(_) | Unit::StoreAsync(_) => self.bulk_issued(shadow, warp, block, cx, at),
-            Unit::WarpgroupWait => Watch::products_done(shadow, warp, cx),
+            Unit::WarpgroupCommit => shadow.products_committed(index),
+            Unit::WarpgroupWait => {
+                shadow.products_waited(index, op.imm as u32);
+                shadow.clocks.sync_lanes(index, active, warp.live);
+                Watch::products_done(shadow, warp, cx);
+            }
             Unit::BulkWait { .. } => {
-                let newest = op.imm as u32;
-                lanes.for_each(|lane| shadow.bulk_waited(index, lane, newest, &block.queue));
+                for lane in lanes {
+                    let thread = (index * LANES + lane) as u32;
+                    let committed = block.queue.groups.get(&thread).copied().unwrap_or_default();
+                    shadow.bulk_waited(index, lane as u32, committed, op.imm as u32);
+                }
+            }
+            Unit::ClusterArrive { releases, .. } => {
+                shadow.cluster_arrived(index, active, releases);
+            }
+            // Lanes that have yet to wait go on when the barrier opens.
+            Unit::ClusterWait { .. } if warp.cluster_arrived & active == 0 => {
+                shadow.cluster_waited(index, active, warp.live);
             }
             _ => {}
         }

@@ -22,6 +22,8 @@ mod mutations;
 mod pointwise;
 mod products;
 mod properties;
+mod refusals;
 mod run;
+mod sharing;
 mod tiles;
 mod warpgroup;

@@ -194,7 +194,7 @@ fn forms_that_are_refused() {
     );
     assert_eq!(
         refuse("prefetch.global.L3 [%rd1];"),
-        "ptx line 7: `prefetch.global.L3` has an unknown modifier `.L3`"
+        "ptx line 7: `prefetch.global.L3` is not a form that is known"
     );
     assert_eq!(
         refuse("setmaxnreg.inc.sync.aligned.u32 100;"),

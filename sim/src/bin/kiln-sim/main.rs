@@ -56,6 +56,9 @@ struct Arguments {
     /// Estimate the time on a machine: A100, H100, H200, L40S, RTX4090 or B200. Counts too.
     #[arg(long, value_parser = machine)]
     machine: Option<Machine>,
+    /// Instructions that the kernel may execute, each counted once for a warp.
+    #[arg(long, value_name = "COUNT")]
+    warp_instructions_max: Option<u64>,
     /// What the order of warps is drawn from.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -127,6 +130,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         checks: arguments.checks,
         counters: arguments.counters || arguments.machine.is_some(),
         bytes_min: job.bytes_min,
+        warp_instructions_max: arguments.warp_instructions_max,
         ..Launch::default()
     };
     let mut outcome = match device.launch(&kernel, &launch, &block) {

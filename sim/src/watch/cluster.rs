@@ -1,0 +1,110 @@
+//! The shadow of a cluster: what its blocks do to each other's shared memory, and what orders them.
+//! It is lent to the block that runs.
+
+use super::clocks::{Known, joined};
+use super::global::{Global, GlobalShadow};
+use super::lanes::Lanes;
+use super::open::OpenRead;
+use super::shadow::BlockShadow;
+use super::shared::{Actor, Conflict};
+use super::sync::Sync;
+use super::traits::Scope;
+use crate::memory::RANK_BYTES;
+use std::rc::Rc;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct ClusterShadow {
+    /// Order through shared memory, by [`key`].
+    pub sync: Sync,
+    /// Who touched the shared memory of each rank, where there are several.
+    touched: GlobalShadow,
+    /// Reads of shared memory that go on.
+    pub open: Vec<OpenRead>,
+    /// What was brought to the cluster's barrier, and what it gave when it last opened.
+    arriving: Rc<Known>,
+    opened: Rc<Known>,
+}
+
+/// An access of a warp to the shared memory of a rank.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SharedAccess<'a> {
+    pub rank: usize,
+    pub lanes: &'a Lanes,
+    pub by: Actor,
+    pub scope: Scope,
+}
+
+/// A place in the shared memory of a cluster.
+pub(crate) fn key(rank: usize, at: u64) -> u64 {
+    rank as u64 * RANK_BYTES + at
+}
+
+impl ClusterShadow {
+    /// The cluster's barrier opens.
+    pub fn open_barrier(&mut self) {
+        self.opened = std::mem::take(&mut self.arriving);
+    }
+}
+
+impl BlockShadow {
+    /// Lanes arrive at the cluster's barrier; without a release, what a fence before it gives.
+    pub fn cluster_arrived(&mut self, warp: usize, lanes: u32, releases: bool) {
+        let known = match releases {
+            true => self.clocks.released(warp),
+            false => match self.warps[warp].fenced.given(lanes) {
+                Some((_, known)) => known,
+                None => return,
+            },
+        };
+        self.cluster.arriving = joined(&self.cluster.arriving, &known);
+    }
+
+    /// Lanes go on after the cluster's barrier.
+    pub fn cluster_waited(&mut self, warp: usize, lanes: u32, live: u32) {
+        let opened = self.cluster.opened.clone();
+        self.clocks.acquire(warp, &opened);
+        self.clocks.sync_lanes(warp, lanes, live);
+    }
+
+    /// Notes an access for those of other blocks to be compared with. What happens within a block
+    /// its own shadow sees better.
+    fn compare(&mut self, access: SharedAccess<'_>, writes: bool, out: &mut Vec<Conflict>) {
+        if self.blocks == 1 {
+            return;
+        }
+        let SharedAccess { rank, lanes, by, scope } = access;
+        let access = Global { lanes, by, scope, allocation: rank, words: self.shared.words() };
+        let stamps = &mut self.warps[by.warp].cluster_stamps;
+        let before = out.len();
+        self.cluster.touched.access(&self.clocks, &access, writes, stamps, out);
+        let (own, block) = (rank == self.rank, self.clocks.block);
+        let found = out.split_off(before).into_iter();
+        out.extend(found.filter(|conflict| !own || conflict.earlier.block != block));
+    }
+
+    /// Lanes store; what that conflicts with goes to `out`.
+    pub fn store(&mut self, access: SharedAccess<'_>, out: &mut Vec<Conflict>) {
+        let SharedAccess { rank, lanes, by, .. } = access;
+        if rank == self.rank {
+            self.shared.store(&self.clocks, lanes, by, out);
+        }
+        self.compare(access, true, out);
+        for read in self.cluster.open.iter().filter(|read| read.rank == rank) {
+            for lane in lanes.each() {
+                let start = lanes.offsets[lane];
+                if let Some(at) = read.meets(start..start + u64::from(lanes.bytes)) {
+                    out.push(Conflict { lane, at, earlier: read.event, open: true });
+                }
+            }
+        }
+    }
+
+    /// Lanes load; what that conflicts with goes to `out`.
+    pub fn load(&mut self, access: SharedAccess<'_>, out: &mut Vec<Conflict>) {
+        if access.rank == self.rank {
+            self.shared.load(&self.clocks, access.lanes, access.by, out);
+        }
+        self.compare(access, false, out);
+    }
+}
