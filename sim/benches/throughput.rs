@@ -1,15 +1,14 @@
-//! How fast kernels run: the pointwise chain of 1 M elements, a tiled product, a tiny launch.
+//! How fast modules load and kernels run: the pointwise chain of 1 M elements, a tiled product with
+//! its rate in instructions of lanes, attention, a tiny launch.
 //!
 //! `cargo bench -p kiln-sim`. The kernels are those of `tests/cuda`.
 
-use criterion::{Criterion, criterion_group, criterion_main};
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use kiln_sim::{Checks, Device, DeviceConfig, Kernel, Launch, Module};
 use std::hint::black_box;
 
 fn kernel(stem: &str, name: &str) -> Kernel {
-    let path = format!("{}/tests/cuda/{stem}.sm_80.ptx", env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(path).expect("the tests' PTX is beside the bench");
-    let module = Module::load(&text).expect("the tests' PTX loads");
+    let module = Module::load(&text(stem)).expect("the tests' PTX loads");
     module.kernel(name).expect("the kernel is in its module")
 }
 
@@ -49,15 +48,55 @@ fn pointwise(c: &mut Criterion) {
     }
 }
 
+fn text(stem: &str) -> String {
+    let path = format!("{}/tests/cuda/{stem}.sm_80.ptx", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(path).expect("the tests' PTX is beside the bench")
+}
+
+/// Parsing and decoding: the whole of `Module::load`.
+fn load(c: &mut Criterion) {
+    let text = text("attention");
+    let mut group = c.benchmark_group("load");
+    group.throughput(Throughput::Bytes(text.len() as u64));
+    group.bench_function(format!("attention, {} KB of PTX", text.len() / 1000), |b| {
+        b.iter(|| Module::load(black_box(&text)));
+    });
+}
+
 fn matmul(c: &mut Criterion) {
-    let (m, n, k) = (256_u64, 256_u64, 256_u64);
+    let (m, n, k) = (250_u64, 200_u64, 256_u64);
     let kernel = kernel("blocks", "matmul");
+    let mut group = c.benchmark_group(format!("matmul {m}x{n}x{k}"));
     for workers in [1, 2] {
         let device = Device::new(DeviceConfig { workers, ..DeviceConfig::default() });
         let buffers = [m * k, k * n, m * n].map(|count| filled(&device, count * 4));
         let params = pack(&kernel, &[&buffers[..], &[m, n, k][..]].concat());
-        let launch = shape([16, 16, 1], [16, 16, 1]);
-        c.bench_function(&format!("matmul 256x256x256, {workers} workers"), |b| {
+        let grid = [n.div_ceil(16) as u32, m.div_ceil(16) as u32, 1];
+        let launch = shape(grid, [16, 16, 1]);
+        let counted = Launch { counters: true, ..launch };
+        let report = device.launch(&kernel, &counted, &params).expect("the launch counts");
+        let total = report.counters.expect("it was asked to").total;
+        // Elements are instructions, once for each lane.
+        group.throughput(Throughput::Elements(total.lane_instructions));
+        group.bench_function(format!("{workers} workers"), |b| {
+            b.iter(|| black_box(device.launch(&kernel, &launch, &params)));
+        });
+    }
+}
+
+fn attention(c: &mut Criterion) {
+    let (length, heads, width) = (256_u64, 2_u64, 64_u64);
+    let kernel = kernel("attention", "attention");
+    let device = Device::new(DeviceConfig { workers: 1, ..DeviceConfig::default() });
+    let buffers = [0; 4].map(|_| filled(&device, heads * length * width * 2));
+    let scalars = [length, u64::from(0.18_f32.to_bits())];
+    let params = pack(&kernel, &[&buffers[..], &scalars[..]].concat());
+    let shared_bytes = (64 + 4 * 32) * 72 * 2;
+    let grid = [length.div_ceil(64) as u32, heads as u32, 1];
+    for (name, checks) in [("unchecked", Checks::NONE), ("all checks", Checks::ALL)] {
+        let launch = Launch { shared_bytes, checks, ..shape(grid, [128, 1, 1]) };
+        let name = format!("attention {heads}x{length}x{width}, {name}");
+        c.bench_function(&name, |b| {
             b.iter(|| black_box(device.launch(&kernel, &launch, &params)));
         });
     }
@@ -116,5 +155,5 @@ fn tiny(c: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, pointwise, matmul, watched, tiny);
+criterion_group!(benches, load, pointwise, matmul, attention, watched, tiny);
 criterion_main!(benches);

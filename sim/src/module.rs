@@ -153,6 +153,11 @@ impl Kernel {
         self.entry().program.shared_bytes
     }
 
+    /// Bytes that the registers of one resident warp take on the host.
+    pub fn warp_bytes(&self) -> usize {
+        self.entry().program.registers.bytes()
+    }
+
     /// The most threads a block may have, from `.maxntid`.
     pub fn block_threads_max(&self) -> Option<u32> {
         self.entry().threads_max

@@ -51,6 +51,15 @@ pub(crate) struct RegisterCount {
     pub predicates: usize,
 }
 
+impl RegisterCount {
+    /// What the registers of a warp take on the host.
+    pub fn bytes(self) -> usize {
+        self.words * size_of::<Row<u32>>()
+            + self.wides * size_of::<Row<u64>>()
+            + self.predicates * size_of::<u32>()
+    }
+}
+
 /// The registers of one warp.
 #[derive(Debug)]
 pub(crate) struct Registers {

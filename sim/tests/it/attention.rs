@@ -41,6 +41,7 @@ fn attention() {
     let device = device();
     for module in dialects("attention") {
         let kernel = module.kernel("attention").unwrap();
+        assert!(kernel.warp_bytes() <= 64 << 10, "{} bytes", kernel.warp_bytes());
         let bits = |x: &[f16]| x.iter().map(|x| x.to_bits()).collect::<Vec<u16>>();
         let buffers = [&q, &k, &v].map(|x| upload(&device, &bits(x)));
         let out = upload(&device, &vec![0_u16; q.len()]);
