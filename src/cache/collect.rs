@@ -1,6 +1,6 @@
 //! Keeping the folder within its budget: least recently used entries go first.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -53,7 +53,10 @@ pub(super) fn entries(folder: &Path) -> Vec<EntryFile> {
             Some(EntryFile { path, key, bytes: metadata.len(), used })
         })
         .collect();
-    found.sort_by(|a, b| (b.used, &a.key).cmp(&(a.used, &b.key)));
+    // The clock went back: a date in the future says nothing, and must not keep an entry for ever.
+    let latest = SystemTime::now() + STALE;
+    let used = |file: &EntryFile| Some(file.used).filter(|used| *used <= latest);
+    found.sort_by(|a, b| (used(b), &a.key).cmp(&(used(a), &b.key)));
     found
 }
 
@@ -99,18 +102,23 @@ pub(super) fn collect(folder: &Path, budget_bytes: u64) -> Option<Collected> {
 
 /// Removes what ended processes left behind.
 fn reap(folder: &Path) -> usize {
-    let now = SystemTime::now();
-    let locks = fs::read_dir(folder.join("locks")).into_iter().flatten().flatten();
-    let temporary = files(folder).filter(|path| {
-        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(".tmp-"))
-    });
-    let stale = |path: &PathBuf| {
-        let age = fs::symlink_metadata(path).and_then(|metadata| metadata.modified());
-        age.is_ok_and(|modified| now.duration_since(modified).is_ok_and(|age| age > STALE))
+    let children = |folder: &Path| {
+        fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
     };
+    let temporary = files(folder).chain(children(folder)).filter(|path| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(".tmp"))
+    });
+    let stale = |path: &PathBuf| fs::symlink_metadata(path).is_ok_and(|file| is_stale(&file));
     let old: Vec<PathBuf> =
-        temporary.chain(locks.map(|entry| entry.path())).filter(stale).collect();
+        temporary.chain(children(&folder.join("locks"))).filter(stale).collect();
     old.iter().filter(|path| fs::remove_file(path).is_ok()).count()
+}
+
+/// Whether a file has been left alone for so long that its process has ended; a date as far in the
+/// future was given by a clock that has been set back.
+pub(super) fn is_stale(file: &Metadata) -> bool {
+    let age = file.modified().map(|modified| SystemTime::now().duration_since(modified));
+    age.is_ok_and(|age| age.unwrap_or_else(|ahead| ahead.duration()) > STALE)
 }
 
 #[cfg(test)]
@@ -161,12 +169,35 @@ mod tests {
     fn abandoned_files_are_reaped() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let path = entry(folder.path(), "aa", 10, 0);
-        let temporary = path.with_file_name(".tmp-abc");
-        fs::write(&temporary, b"half").expect("writable");
+        fs::create_dir(folder.path().join("leases")).expect("writable");
+        let lease = folder.path().join("leases/process-dead");
+        let left =
+            [path.with_file_name(".tmp-abc"), folder.path().join(".tmpStats"), lease.clone()];
+        for path in &left {
+            fs::write(path, if *path == lease { "" } else { "half" }).expect("writable");
+        }
         assert_eq!(collect(folder.path(), 100).expect("alone").stale, 0);
+        assert!(left.iter().all(|path| path.exists()), "they may belong to a living process");
         let then = SystemTime::now() - 2 * STALE;
-        File::open(&temporary).and_then(|file| file.set_modified(then)).expect("own file");
+        for path in &left {
+            File::open(path).and_then(|file| file.set_modified(then)).expect("own file");
+        }
+        assert_eq!(collect(folder.path(), 100).expect("alone").stale, 2);
+        assert!(left.iter().all(|path| !path.exists()) && path.exists());
+        // Of a time that has not come.
+        let file = File::create(&left[0]).expect("writable");
+        file.set_modified(SystemTime::now() + 2 * STALE).expect("own file");
         assert_eq!(collect(folder.path(), 100).expect("alone").stale, 1);
-        assert!(!temporary.exists() && path.exists());
+    }
+
+    #[test]
+    fn entries_from_the_future_go_first() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let future = entry(folder.path(), "aa", 100, 0);
+        let then = SystemTime::now() + 24 * STALE;
+        File::open(&future).and_then(|file| file.set_modified(then)).expect("own file");
+        let past = entry(folder.path(), "bb", 100, 1000);
+        collect(folder.path(), 150).expect("alone");
+        assert!(!future.exists() && past.exists());
     }
 }

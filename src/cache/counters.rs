@@ -1,7 +1,7 @@
 //! What the cache did: in this process, and in all of them together.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::Mutex;
@@ -9,6 +9,11 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+use crate::cache::lock::KeyLock;
+
+/// How long an ending process waits for others that end: each holds the file for a millisecond.
+const WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// Counts since some beginning.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -87,9 +92,8 @@ pub(super) fn add(folder: &Path, counts: &Counts) -> io::Result<()> {
     if *counts == Counts::default() {
         return Ok(());
     }
-    let turn =
-        File::options().create(true).truncate(false).write(true).open(folder.join("stats.lock"))?;
-    turn.lock()?;
+    let turn = KeyLock::acquire_within(folder, "stats.lock", WAIT_MAX);
+    let _turn = turn.ok_or(io::ErrorKind::WouldBlock)?;
     let mut total = read(folder);
     total.merge(counts);
     let file = tempfile::NamedTempFile::new_in(folder)?;
@@ -119,5 +123,14 @@ mod tests {
         let total = read(folder.path());
         assert_eq!((total.hits, total.misses_total(), total.saved_us), (8, 16, 24_000));
         assert_eq!(total.misses["digest"], 8);
+    }
+
+    #[test]
+    fn a_process_that_hangs_holds_nobody_up() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let _held = KeyLock::acquire(folder.path(), "stats.lock").expect("free");
+        let counts = Counts { hits: 1, ..Counts::default() };
+        let error = add(folder.path(), &counts).expect_err("held");
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
     }
 }

@@ -19,6 +19,9 @@ use crate::compile::{Image, Resources};
 
 const MAGIC: &[u8; 8] = b"KILNENT1";
 
+/// No entry is larger: what says that it is, in a folder, a pack or a store, is not read.
+pub(super) const ENTRY_BYTES_MAX: u64 = 256 << 20;
+
 /// No header is larger: it holds one source text.
 const HEADER_BYTES_MAX: usize = 64 << 20;
 

@@ -9,6 +9,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use crate::cache::collect::is_stale;
 use crate::cache::key::Key;
 
 /// The keys of this process.
@@ -55,16 +56,20 @@ pub(super) fn leased(folder: &Path) -> HashSet<String> {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         let Ok(file) = File::open(&path) else { continue };
+        let Ok(metadata) = file.metadata() else { continue };
+        // Just made: its process has yet to lock it.
+        if metadata.len() == 0 && !is_stale(&metadata) {
+            continue;
+        }
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => {
                 let text = fs::read_to_string(&path).unwrap_or_default();
                 keys.extend(text.lines().map(str::to_owned));
             }
-            // A file just made by a process that has not locked it yet is empty.
-            Ok(()) if file.metadata().is_ok_and(|metadata| metadata.len() > 0) => {
+            Ok(()) => {
                 let _ = fs::remove_file(&path);
             }
-            Ok(()) | Err(TryLockError::Error(_)) => {}
+            Err(TryLockError::Error(_)) => {}
         }
     }
     keys

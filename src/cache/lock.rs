@@ -27,8 +27,13 @@ impl KeyLock {
     /// Returns `None` when the wait is over or locking does not work here (a read-only or remote
     /// folder): the caller goes on without.
     pub fn acquire(folder: &Path, name: &str) -> Option<KeyLock> {
+        KeyLock::acquire_within(folder, name, WAIT_MAX)
+    }
+
+    /// The same with a bound of its own.
+    pub(super) fn acquire_within(folder: &Path, name: &str, wait: Duration) -> Option<KeyLock> {
         let path = folder.join(name);
-        let deadline = Instant::now() + WAIT_MAX;
+        let deadline = Instant::now() + wait;
         loop {
             match KeyLock::attempt(&path) {
                 Ok(Some(file)) => return Some(KeyLock { path, _file: file }),
@@ -85,6 +90,17 @@ mod tests {
         });
         assert_eq!(rounds.into_inner(), 200);
         assert_eq!(fs::read_dir(folder.path()).expect("readable").count(), 0);
+    }
+
+    #[test]
+    fn waiting_has_an_end() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let held = KeyLock::acquire(folder.path(), "key").expect("free");
+        let (start, wait) = (Instant::now(), Duration::from_millis(20));
+        assert!(KeyLock::acquire_within(folder.path(), "key", wait).is_none());
+        assert!(start.elapsed() >= wait);
+        drop(held);
+        assert!(KeyLock::acquire_within(folder.path(), "key", wait).is_some());
     }
 
     #[test]

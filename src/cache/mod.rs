@@ -9,6 +9,7 @@ mod disk;
 mod entry;
 mod explain;
 mod flight;
+mod folder;
 mod key;
 mod lease;
 mod lock;
