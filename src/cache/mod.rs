@@ -13,10 +13,10 @@ mod folder;
 mod key;
 mod lease;
 mod lock;
-mod map;
 mod pack;
 mod remote;
 mod signature;
+mod storage;
 
 pub use collect::{Collected, EntryFile};
 pub use counters::Counts;

@@ -7,6 +7,7 @@ mod errors;
 mod golden;
 mod graph;
 mod harness;
+mod hostile;
 mod knobs;
 mod onnx;
 mod pack;
