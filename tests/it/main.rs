@@ -3,6 +3,7 @@
 mod allocations;
 mod cache;
 mod cli;
+mod deploy;
 mod errors;
 mod golden;
 mod graph;
