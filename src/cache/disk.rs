@@ -133,6 +133,7 @@ impl DiskCache {
         match read_entry(&path) {
             Ok(bytes) => Entry::decode(&bytes, key).map(Some),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Err(EntryError::Malformed),
             Err(error) => {
                 warn!("failed to read cache entry `{}`: {error}", path.display());
                 Ok(None)
@@ -233,14 +234,12 @@ impl Drop for DiskCache {
 
 /// The bytes of a file, if they are not more than an entry has.
 fn read_entry(path: &Path) -> io::Result<Vec<u8>> {
-    let file = File::open(path)?;
-    let length = file.metadata()?.len();
-    if length > ENTRY_BYTES_MAX {
-        let text = format!("{length} bytes are more than an entry has");
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+    let mut file = File::open(path)?;
+    if file.metadata()?.len() > ENTRY_BYTES_MAX {
+        return Err(io::ErrorKind::FileTooLarge.into());
     }
-    let mut bytes = Vec::with_capacity(length as usize);
-    file.take(ENTRY_BYTES_MAX).read_to_end(&mut bytes)?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -293,6 +293,7 @@ fn a_giant_file_is_not_read() {
     // A terabyte that occupies nothing.
     File::options().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
     assert!(cache.get(key("one")).is_none());
+    assert!(!path.exists() && cache.counts().misses.contains_key("malformed"));
     cache.put(key("one"), &entry("one"));
     assert!(cache.get(key("one")).is_some());
     let pack = folder.path().join("a.kilnpack");
