@@ -219,7 +219,7 @@ impl Pack {
 
     fn entry(&self, row: &Row) -> Result<Entry> {
         let blob = self.blob(row)?;
-        Entry::decode(&blob, row.key).map_err(|error| self.damaged(row, &error.to_string()))
+        Entry::decode_checked(&blob, row.key).map_err(|error| self.damaged(row, &error.to_string()))
     }
 
     /// The entries, in the order of their keys.
