@@ -31,7 +31,7 @@ lint: ## Check formatting, clippy and documentation; all warnings are errors
 ci: lint test demo ## What .ci/run runs
 
 bench: setup ## Host-side benchmarks: dispatch, cache, render, compile, simulator
-	$(CARGO) bench --bench host
+	$(CARGO) bench --bench host --bench pack
 	$(CARGO) bench -p kiln-sim
 
 bench-gpu: ## Compare with torch on a GPU (see benches/gpu/README.md)
