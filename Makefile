@@ -3,9 +3,10 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 DEVICE ?= auto
+TORTURE ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-remote lint ci bench bench-gpu golden onnx-data clean
+.PHONY: help setup demo test test-remote lint ci bench bench-gpu golden onnx-data torture clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -39,6 +40,9 @@ bench-gpu: ## Compare with torch on a GPU (see benches/gpu/README.md)
 
 golden: setup ## Rewrite the golden files in tests/golden; review the difference as code
 	INSTA_UPDATE=always INSTA_FORCE_PASS=1 $(CARGO) test --test it golden
+
+torture: ## Kill, damage and starve the cache, with figures (TORTURE='--seconds 60 --seed 7')
+	$(CARGO) run --release --quiet --example torture -- $(TORTURE)
 
 onnx-data: ## Rebuild tests/data/onnx from the onnx wheel (development only)
 	python3 tests/data/onnx/extract.py
