@@ -4,9 +4,10 @@ SHELL := /bin/bash
 CARGO ?= cargo
 DEVICE ?= auto
 TORTURE ?=
+FUZZ_SECONDS ?= 1800
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-remote lint ci bench bench-gpu golden onnx-data torture clean
+.PHONY: help setup demo test test-remote lint ci bench bench-gpu golden onnx-data torture fuzz clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -43,6 +44,13 @@ golden: setup ## Rewrite the golden files in tests/golden; review the difference
 
 torture: ## Kill, damage and starve the cache, with figures (TORTURE='--seconds 60 --seed 7')
 	$(CARGO) run --release --quiet --example torture -- $(TORTURE)
+
+fuzz: setup ## Fuzz the readers of entries and packs for FUZZ_SECONDS each (nightly, cargo-fuzz)
+	$(CARGO) run --quiet --manifest-path fuzz/Cargo.toml --bin seed
+	for target in entry pack; do \
+		$(CARGO) +nightly fuzz run $$target -- -max_len=20000 -timeout=10 \
+			-max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 || exit 1; \
+	done
 
 onnx-data: ## Rebuild tests/data/onnx from the onnx wheel (development only)
 	python3 tests/data/onnx/extract.py
