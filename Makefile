@@ -3,9 +3,12 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 DEVICE ?= auto
+TORTURE ?=
+FUZZ_SECONDS ?= 1800
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-remote lint ci bench bench-gpu fuzz-sim golden expect onnx-data clean
+.PHONY: help setup demo test test-remote lint ci bench bench-gpu golden expect onnx-data torture fuzz \
+	fuzz-sim clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -31,7 +34,7 @@ lint: ## Check formatting, clippy and documentation; all warnings are errors
 ci: lint test demo ## What .ci/run runs
 
 bench: setup ## Host-side benchmarks: dispatch, cache, render, compile, simulator
-	$(CARGO) bench --bench host
+	$(CARGO) bench --bench host --bench pack
 	$(CARGO) bench -p kiln-sim
 
 bench-gpu: ## Compare with torch on a GPU (see benches/gpu/README.md)
@@ -45,6 +48,16 @@ golden: setup ## Rewrite the golden files in tests/golden; review the difference
 
 expect: ## Compute anew what the simulator's instruction files must hold (needs Python)
 	python3 sim/tests/ptx/expect
+
+torture: ## Kill, damage and starve the cache, with figures (TORTURE='--seconds 60 --seed 7')
+	$(CARGO) run --release --quiet --example torture -- $(TORTURE)
+
+fuzz: setup ## Fuzz the readers of entries and packs for FUZZ_SECONDS each (nightly, cargo-fuzz)
+	$(CARGO) run --quiet --manifest-path fuzz/Cargo.toml --bin seed
+	for target in entry pack; do \
+		$(CARGO) +nightly fuzz run $$target -- -max_len=20000 -timeout=10 \
+			-max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 || exit 1; \
+	done
 
 onnx-data: ## Rebuild tests/data/onnx from the onnx wheel (development only)
 	python3 tests/data/onnx/extract.py

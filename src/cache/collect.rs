@@ -53,7 +53,10 @@ pub(super) fn entries(folder: &Path) -> Vec<EntryFile> {
             Some(EntryFile { path, key, bytes: metadata.len(), used })
         })
         .collect();
-    found.sort_by(|a, b| (b.used, &a.key).cmp(&(a.used, &b.key)));
+    // The clock went back: a date in the future says nothing, and must not keep an entry for ever.
+    let latest = SystemTime::now() + STALE;
+    let used = |file: &EntryFile| Some(file.used).filter(|used| *used <= latest);
+    found.sort_by(|a, b| (used(b), &a.key).cmp(&(used(a), &b.key)));
     found
 }
 
@@ -111,10 +114,11 @@ fn reap(folder: &Path) -> usize {
     old.iter().filter(|path| fs::remove_file(path).is_ok()).count()
 }
 
-/// Whether a file has been left alone for so long that its process has ended.
+/// Whether a file has been left alone for so long that its process has ended; a date as far in the
+/// future was given by a clock that has been set back.
 pub(super) fn is_stale(file: &Metadata) -> bool {
     let age = file.modified().map(|modified| SystemTime::now().duration_since(modified));
-    age.is_ok_and(|age| age.is_ok_and(|age| age > STALE))
+    age.is_ok_and(|age| age.unwrap_or_else(|ahead| ahead.duration()) > STALE)
 }
 
 #[cfg(test)]
@@ -180,5 +184,20 @@ mod tests {
         }
         assert_eq!(collect(folder.path(), 100).expect("alone").stale, 2);
         assert!(left.iter().all(|path| !path.exists()) && path.exists());
+        // Of a time that has not come.
+        let file = File::create(&left[0]).expect("writable");
+        file.set_modified(SystemTime::now() + 2 * STALE).expect("own file");
+        assert_eq!(collect(folder.path(), 100).expect("alone").stale, 1);
+    }
+
+    #[test]
+    fn entries_from_the_future_go_first() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let future = entry(folder.path(), "aa", 100, 0);
+        let then = SystemTime::now() + 24 * STALE;
+        File::open(&future).and_then(|file| file.set_modified(then)).expect("own file");
+        let past = entry(folder.path(), "bb", 100, 1000);
+        collect(folder.path(), 150).expect("alone");
+        assert!(!future.exists() && past.exists());
     }
 }

@@ -1,8 +1,7 @@
 //! The disk tier: one file per entry, written so that a crash leaves either all of it or nothing.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -11,8 +10,9 @@ use tracing::warn;
 
 use crate::cache::collect::{self, Collected, EntryFile};
 use crate::cache::counters::{self, Counters, Counts};
-use crate::cache::entry::{Entry, EntryError};
+use crate::cache::entry::{ENTRY_BYTES_MAX, Entry, EntryError};
 use crate::cache::explain::{Explanation, explain};
+use crate::cache::folder::{create_private, open_private};
 use crate::cache::key::{Key, Request};
 use crate::cache::lease::Lease;
 use crate::cache::lock::KeyLock;
@@ -50,38 +50,20 @@ impl DiskCache {
     /// Opens a folder, creating it with mode 0700.
     ///
     /// Returns `None`, after a warning, when the folder can not be used: it can not be created, or
-    /// it belongs to another user or can be written by others, which would let them choose the
-    /// code this process runs.
+    /// it belongs to another user or can be written or replaced by others, which would let them
+    /// choose the code this process runs.
     pub fn open(folder: &Path, budget_bytes: u64) -> Option<DiskCache> {
-        let shown = folder.display();
-        if let Err(error) = create_private(folder) {
-            warn!("failed to create cache folder `{shown}`: {error}; caching in memory only");
-            return None;
-        }
-        // The link, if it is one, must be ours too: others could point it elsewhere later.
-        for metadata in [fs::symlink_metadata(folder), fs::metadata(folder)] {
-            let metadata = match metadata {
-                Ok(metadata) => metadata,
-                Err(error) => {
-                    warn!("failed to read cache folder `{shown}`: {error}; caching in memory only");
-                    return None;
-                }
-            };
-            let (owner, mode) = (metadata.uid(), metadata.mode());
-            let others_write = mode & 0o022 != 0 && !metadata.file_type().is_symlink();
-            if owner != rustix::process::geteuid().as_raw() || others_write {
-                warn!(
-                    "cache folder `{shown}` belongs to uid {owner} with mode {:o}; it must be \
-                     yours and writable by nobody else; caching in memory only",
-                    mode & 0o777
-                );
+        let folder = match open_private(folder) {
+            Ok(folder) => folder,
+            Err(text) => {
+                warn!("{text}; caching in memory only");
                 return None;
             }
-        }
+        };
         let leases = folder.join("leases");
         let lease = create_private(&leases).ok().and_then(|()| Lease::open(&leases));
         Some(DiskCache {
-            folder: folder.to_owned(),
+            folder,
             budget_bytes,
             writable: AtomicBool::new(true),
             // The first write of a process looks after the folder.
@@ -153,9 +135,10 @@ impl DiskCache {
     /// The same with the size of its file.
     fn read_sized(&self, key: Key) -> Result<Option<(Entry, u64)>, EntryError> {
         let path = self.path_of(key);
-        match fs::read(&path) {
+        match read_entry(&path) {
             Ok(bytes) => Ok(Some((Entry::decode(&bytes, key)?, bytes.len() as u64))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Err(EntryError::Malformed),
             Err(error) => {
                 warn!("failed to read cache entry `{}`: {error}", path.display());
                 Ok(None)
@@ -254,8 +237,15 @@ impl Drop for DiskCache {
     }
 }
 
-fn create_private(folder: &Path) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+/// The bytes of a file, if they are not more than an entry has.
+fn read_entry(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    if file.metadata()?.len() > ENTRY_BYTES_MAX {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Temporary file in the same folder, flushed to disk, renamed over the target: readers see the

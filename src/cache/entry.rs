@@ -19,6 +19,9 @@ use crate::compile::{Image, Resources};
 
 const MAGIC: &[u8; 8] = b"KILNENT1";
 
+/// No entry is larger: what says that it is, in a folder, a pack or a store, is not read.
+pub(super) const ENTRY_BYTES_MAX: u64 = 256 << 20;
+
 /// No header is larger: it holds one source text.
 const HEADER_BYTES_MAX: usize = 64 << 20;
 
@@ -41,6 +44,26 @@ pub enum EntryError {
     /// Header or payload are not what was written.
     #[error("digest differs")]
     Digest,
+}
+
+/// The outer parts of an entry; nothing in them is checked but that they are there.
+struct Framed<'a> {
+    digest: &'a [u8; 32],
+    header_bytes: usize,
+    body: &'a [u8],
+}
+
+impl Framed<'_> {
+    fn of(bytes: &[u8]) -> Result<Framed<'_>, EntryError> {
+        let rest = bytes.strip_prefix(MAGIC).ok_or(EntryError::Malformed)?;
+        let (length, rest) = rest.split_first_chunk::<4>().ok_or(EntryError::Malformed)?;
+        let (digest, body) = rest.split_first_chunk::<32>().ok_or(EntryError::Malformed)?;
+        let header_bytes = u32::from_le_bytes(*length) as usize;
+        match header_bytes <= HEADER_BYTES_MAX.min(body.len()) {
+            true => Ok(Framed { digest, header_bytes, body }),
+            false => Err(EntryError::Malformed),
+        }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -106,17 +129,23 @@ impl Entry {
     /// # Errors
     /// The first thing that does not match.
     pub fn decode(bytes: &[u8], key: Key) -> Result<Entry, EntryError> {
-        let rest = bytes.strip_prefix(MAGIC).ok_or(EntryError::Malformed)?;
-        let (length, rest) = rest.split_first_chunk::<4>().ok_or(EntryError::Malformed)?;
-        let (digest, rest) = rest.split_first_chunk::<32>().ok_or(EntryError::Malformed)?;
-        let length = u32::from_le_bytes(*length) as usize;
-        if length > HEADER_BYTES_MAX || length > rest.len() {
-            return Err(EntryError::Malformed);
+        let framed = Framed::of(bytes)?;
+        match blake3::hash(framed.body).as_bytes() == framed.digest {
+            true => Entry::parse(framed, key),
+            false => Err(EntryError::Digest),
         }
-        if blake3::hash(rest).as_bytes() != digest {
-            return Err(EntryError::Digest);
-        }
-        let (header, payload) = rest.split_at(length);
+    }
+
+    /// The same for bytes of which another digest, as that of a pack's row, has been checked.
+    ///
+    /// # Errors
+    /// As [`Entry::decode`], without `Digest`.
+    pub(super) fn decode_checked(bytes: &[u8], key: Key) -> Result<Entry, EntryError> {
+        Entry::parse(Framed::of(bytes)?, key)
+    }
+
+    fn parse(framed: Framed<'_>, key: Key) -> Result<Entry, EntryError> {
+        let (header, payload) = framed.body.split_at(framed.header_bytes);
         let header: Header = serde_json::from_slice(header).map_err(|_| EntryError::Malformed)?;
         if header.schema != SCHEMA {
             return Err(EntryError::Schema(header.schema));

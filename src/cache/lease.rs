@@ -56,16 +56,20 @@ pub(super) fn leased(folder: &Path) -> HashSet<String> {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         let Ok(file) = File::open(&path) else { continue };
+        let Ok(metadata) = file.metadata() else { continue };
+        // Just made: its process has yet to lock it.
+        if metadata.len() == 0 && !is_stale(&metadata) {
+            continue;
+        }
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => {
                 let text = fs::read_to_string(&path).unwrap_or_default();
                 keys.extend(text.lines().map(str::to_owned));
             }
-            // A file just made by a process that has not locked it yet is empty and young.
-            Ok(()) if file.metadata().is_ok_and(|file| file.len() > 0 || is_stale(&file)) => {
+            Ok(()) => {
                 let _ = fs::remove_file(&path);
             }
-            Ok(()) | Err(TryLockError::Error(_)) => {}
+            Err(TryLockError::Error(_)) => {}
         }
     }
     keys

@@ -9,13 +9,14 @@ mod disk;
 mod entry;
 mod explain;
 mod flight;
+mod folder;
 mod key;
 mod lease;
 mod lock;
-mod map;
 mod pack;
 mod remote;
 mod signature;
+mod storage;
 
 pub use collect::{Collected, EntryFile};
 pub use counters::Counts;

@@ -1,18 +1,20 @@
 //! Packs: many compiled kernels in one read-only file, shipped with a deployment.
 //!
 //! ```text
-//! "KILNPAK1"                 8 bytes
+//! "KILNPAK2"                 8 bytes
 //! header length, row count   u32, u32, little endian
-//! header                     JSON: schema, architecture, toolchain, where the catalog is
+//! digest                     32 bytes: blake3 of the 16 bytes before it, the header and the rows
+//! header                     JSON: schema, architecture, toolchain, the catalog's size and digest
 //! rows                       80 bytes each, sorted by key: key, digest, offset, length
-//! entries                    as in the disk cache, one after another
+//! entries                    as in the disk cache, in the order of the rows, one after another
 //! catalog                    JSON, for people and for verification
 //! trailer                    in a signed pack: who vouches for it (signature.rs)
 //! ```
-//! Opening reads the header only. Finding a kernel is a binary search in the mapped rows; every
-//! byte of an entry is checked against its row before it is used.
+//! Opening reads and checks what stands before the entries, and that the lengths add up to the
+//! file's. Finding a kernel is a binary search in the rows; every byte of an entry is checked
+//! against its row before it is used. Nothing is compressed, so nothing is larger than the file.
 
-use std::cmp::Ordering;
+use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -20,51 +22,44 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cache::entry::Entry;
+use crate::cache::entry::{ENTRY_BYTES_MAX, Entry};
 use crate::cache::key::{Key, Request, SCHEMA};
-use crate::cache::map::map;
 use crate::cache::signature::{PackSigner, TRAILER_BYTES, TrustRoot, signer};
+use crate::cache::storage::Storage;
 use crate::compile::Toolchain;
 use crate::error::{Error, Result};
 use crate::target::Arch;
 
-const MAGIC: &[u8; 8] = b"KILNPAK1";
+const MAGIC: &[u8; 8] = b"KILNPAK2";
+const LENGTHS_BYTES: usize = 16;
+const PREFIX_BYTES: usize = LENGTHS_BYTES + 32;
 const ROW_BYTES: usize = 80;
-const PREFIX_BYTES: usize = 16;
+
+/// Limits of what a reader takes memory for, far above what is ever packed.
+const HEADER_BYTES_MAX: usize = 1 << 16;
+const ROWS_MAX: usize = 1 << 20;
+const CATALOG_BYTES_MAX: u64 = 256 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Header {
     schema: u32,
     arch: Arch,
     toolchain: Toolchain,
-    catalog_offset: u64,
     catalog_bytes: u64,
     catalog_blake3: String,
 }
 
-/// An open pack; clones share the mapping.
+/// An open pack; clones share the file.
 #[derive(Debug, Clone)]
 pub struct Pack {
     name: PathBuf,
-    bytes: Bytes,
+    storage: Arc<Storage>,
+    /// Everything before the entries: what a signature covers.
+    head: Arc<[u8]>,
     header: Header,
     rows_at: usize,
-    rows: usize,
-}
-
-#[derive(Debug, Clone)]
-enum Bytes {
-    Mapped(Arc<memmap2::Mmap>),
-    Embedded(&'static [u8]),
-}
-
-impl Bytes {
-    fn get(&self) -> &[u8] {
-        match self {
-            Bytes::Mapped(map) => map,
-            Bytes::Embedded(bytes) => bytes,
-        }
-    }
+    catalog_at: u64,
+    trailer: Option<[u8; TRAILER_BYTES]>,
 }
 
 /// One kernel to be packed.
@@ -76,52 +71,88 @@ pub struct PackItem {
     pub entry: Vec<u8>,
 }
 
+/// Where an entry lies and what its bytes must be.
+struct Row {
+    key: Key,
+    blake3: [u8; 32],
+    offset: u64,
+    length: u64,
+}
+
+impl Row {
+    fn read(bytes: &[u8]) -> Row {
+        Row {
+            key: Key::from_bytes(head(bytes)),
+            blake3: head(&bytes[32..]),
+            offset: u64::from_le_bytes(head(&bytes[64..])),
+            length: u64::from_le_bytes(head(&bytes[72..])),
+        }
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend(self.key.to_bytes());
+        out.extend(self.blake3);
+        out.extend(self.offset.to_le_bytes());
+        out.extend(self.length.to_le_bytes());
+    }
+}
+
 impl Pack {
-    /// Maps a pack file.
+    /// Opens a pack file.
     ///
     /// # Errors
-    /// `BadParam` when the file can not be opened or is not a pack.
+    /// `BadParam` when the file can not be opened or is not a whole pack.
     pub fn open(path: &Path) -> Result<Pack> {
-        let shown = path.display();
-        let failed = |error: std::io::Error| {
-            Error::bad_param(format!("failed to open pack `{shown}`: {error}"))
-        };
-        let file = File::open(path).map_err(failed)?;
-        let bytes = Bytes::Mapped(Arc::new(map(&file).map_err(failed)?));
-        Pack::parse(bytes, path)
+        let file = File::open(path).map_err(|error| {
+            Error::bad_param(format!("failed to open pack `{}`: {error}", path.display()))
+        })?;
+        Pack::parse(Storage::File(file), path)
     }
 
-    /// Opens a pack that is part of the program, by `include_bytes!`.
+    /// Opens a pack that is part of the program, by `include_bytes!`, or that it holds in memory.
     ///
     /// # Errors
-    /// `BadParam` when the bytes are not a pack.
-    pub fn embedded(bytes: &'static [u8], name: &str) -> Result<Pack> {
-        Pack::parse(Bytes::Embedded(bytes), Path::new(name))
+    /// `BadParam` when the bytes are not a whole pack.
+    pub fn embedded(bytes: impl Into<Cow<'static, [u8]>>, name: &str) -> Result<Pack> {
+        Pack::parse(Storage::Memory(bytes.into()), Path::new(name))
     }
 
-    fn parse(bytes: Bytes, name: &Path) -> Result<Pack> {
+    fn parse(storage: Storage, name: &Path) -> Result<Pack> {
         let malformed = |what: &str| {
             Error::bad_param(format!("failed to open pack `{}`: {what}", name.display()))
         };
-        let all = bytes.get();
-        let prefix = all.get(..PREFIX_BYTES).ok_or_else(|| malformed("it is cut short"))?;
-        let rest = prefix.strip_prefix(MAGIC).ok_or_else(|| malformed("it is not a pack"))?;
-        let number = |at: usize| {
-            u32::from_le_bytes(rest[at..at + 4].try_into().expect("four bytes")) as usize
+        let read = |offset: u64, length: usize| {
+            storage.read(offset, length as u64).map_err(|error| malformed(&error.to_string()))
         };
+        let lengths = read(0, LENGTHS_BYTES)?;
+        let rest = lengths.strip_prefix(MAGIC).ok_or_else(|| malformed("it is not a pack"))?;
+        let number = |at: usize| u32::from_le_bytes(head(&rest[at..])) as usize;
         let (header_bytes, rows) = (number(0), number(4));
+        if header_bytes > HEADER_BYTES_MAX || rows > ROWS_MAX {
+            return Err(malformed("its header is damaged"));
+        }
         let rows_at = PREFIX_BYTES + header_bytes;
-        let header = all.get(PREFIX_BYTES..rows_at).ok_or_else(|| malformed("it is cut short"))?;
-        let header: Header =
-            serde_json::from_slice(header).map_err(|_| malformed("its header is damaged"))?;
+        let all = read(0, rows_at + rows * ROW_BYTES)?;
+        if all[LENGTHS_BYTES..PREFIX_BYTES] != digest_of_head(&all) {
+            return Err(malformed("its digest differs"));
+        }
+        let header: Header = serde_json::from_slice(&all[PREFIX_BYTES..rows_at])
+            .map_err(|_| malformed("its header is damaged"))?;
         if header.schema != SCHEMA {
             return Err(malformed(&format!("schema {}, expected {SCHEMA}", header.schema)));
         }
-        let rows_end = rows.checked_mul(ROW_BYTES).and_then(|bytes| bytes.checked_add(rows_at));
-        if rows_end.is_none_or(|end| end > all.len()) {
-            return Err(malformed("it is cut short"));
-        }
-        Ok(Pack { name: name.to_owned(), header, rows_at, rows, bytes })
+        let catalog_at = check_rows(&all[rows_at..], all.len() as u64).map_err(malformed)?;
+        let end = Some(header.catalog_bytes).filter(|bytes| *bytes <= CATALOG_BYTES_MAX);
+        let end = end.ok_or_else(|| malformed("its catalog is too long"))? + catalog_at;
+        let len = storage.len().map_err(|error| malformed(&error.to_string()))?;
+        let trailer = match len.checked_sub(end) {
+            None => return Err(malformed("it is cut short")),
+            Some(0) => None,
+            Some(_) if len == end + TRAILER_BYTES as u64 => Some(head(&read(end, TRAILER_BYTES)?)),
+            Some(more) => return Err(malformed(&format!("{more} bytes follow its catalog"))),
+        };
+        let (name, head) = (name.to_owned(), all.into());
+        Ok(Pack { name, storage: storage.into(), head, header, rows_at, catalog_at, trailer })
     }
 
     /// The file, or the name given to embedded bytes.
@@ -141,27 +172,30 @@ impl Pack {
 
     /// The number of kernels.
     pub fn len(&self) -> usize {
-        self.rows
+        self.rows().len()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.rows == 0
+        self.len() == 0
     }
 
     /// The size in bytes.
     pub fn bytes(&self) -> u64 {
-        self.bytes.get().len() as u64
+        self.catalog_end() + self.trailer.map_or(0, |trailer| trailer.len() as u64)
     }
 
-    fn row(&self, at: usize) -> &[u8] {
-        let start = self.rows_at + at * ROW_BYTES;
-        &self.bytes.get()[start..start + ROW_BYTES]
+    fn catalog_end(&self) -> u64 {
+        self.catalog_at + self.header.catalog_bytes
+    }
+
+    fn rows(&self) -> &[[u8; ROW_BYTES]] {
+        self.head[self.rows_at..].as_chunks().0
     }
 
     /// The keys, ascending.
     pub fn keys(&self) -> impl Iterator<Item = Key> + '_ {
-        (0..self.rows).map(|at| Key::from_bytes(head(self.row(at))))
+        self.rows().iter().map(|row| Row::read(row).key)
     }
 
     /// The entry of a key; `None` when the pack does not hold it.
@@ -169,7 +203,7 @@ impl Pack {
     /// # Errors
     /// `BadParam` when the entry is damaged, with what is wrong.
     pub fn get(&self, key: Key) -> Result<Option<Entry>> {
-        self.find(key).map(|at| self.entry(at)).transpose()
+        self.find(key).map(|row| self.entry(&row)).transpose()
     }
 
     /// Whether the pack holds a key; the entry is not checked.
@@ -177,59 +211,45 @@ impl Pack {
         self.find(key).is_some()
     }
 
-    fn find(&self, key: Key) -> Option<usize> {
-        let (mut low, mut high) = (0, self.rows);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            match Key::from_bytes(head(self.row(middle))).cmp(&key) {
-                Ordering::Equal => return Some(middle),
-                Ordering::Less => low = middle + 1,
-                Ordering::Greater => high = middle,
-            }
-        }
-        None
+    fn find(&self, key: Key) -> Option<Row> {
+        let rows = self.rows();
+        let found = rows.binary_search_by_key(&key, |row| Key::from_bytes(head(row)));
+        found.ok().map(|at| Row::read(&rows[at]))
     }
 
-    fn entry(&self, at: usize) -> Result<Entry> {
-        let key = Key::from_bytes(head(self.row(at)));
-        let blob = self.blob(at)?;
-        Entry::decode(blob, key).map_err(|error| self.damaged(key, &error.to_string()))
+    fn entry(&self, row: &Row) -> Result<Entry> {
+        let blob = self.blob(row)?;
+        Entry::decode_checked(&blob, row.key).map_err(|error| self.damaged(row, &error.to_string()))
+    }
+
+    /// The entries, in the order of their keys.
+    fn entries(&self) -> impl Iterator<Item = Result<Entry>> + '_ {
+        self.rows().iter().map(|row| self.entry(&Row::read(row)))
     }
 
     /// The bytes of an entry, checked against the row's digest.
-    fn blob(&self, at: usize) -> Result<&[u8]> {
-        let row = self.row(at);
-        let key = Key::from_bytes(head(row));
-        let number = |from: usize| u64::from_le_bytes(head(&row[from..])) as usize;
-        let (offset, length) = (number(64), number(72));
-        let blob = offset
-            .checked_add(length)
-            .and_then(|end| self.bytes.get().get(offset..end))
-            .ok_or_else(|| self.damaged(key, "it lies outside of the file"))?;
-        match *blake3::hash(blob).as_bytes() == head::<32>(&row[32..]) {
+    fn blob(&self, row: &Row) -> Result<Cow<'_, [u8]>> {
+        let blob = self.storage.read(row.offset, row.length);
+        let blob = blob.map_err(|error| self.damaged(row, &error.to_string()))?;
+        match *blake3::hash(&blob).as_bytes() == row.blake3 {
             true => Ok(blob),
-            false => Err(self.damaged(key, "its digest differs")),
+            false => Err(self.damaged(row, "its digest differs")),
         }
     }
 
-    fn damaged(&self, key: Key, what: &str) -> Error {
+    fn damaged(&self, row: &Row, what: &str) -> Error {
         let name = self.name.display();
-        Error::bad_param(format!("pack `{name}`: entry {key}: {what}"))
+        Error::bad_param(format!("pack `{name}`: entry {}: {what}", row.key))
     }
 
     /// Checks every entry; what is wrong, one error per damaged entry.
     pub fn verify(&self) -> Vec<Error> {
-        let mut errors: Vec<Error> = (0..self.rows).filter_map(|at| self.entry(at).err()).collect();
-        if !self.keys().is_sorted() {
-            let name = self.name.display();
-            errors.push(Error::bad_param(format!("pack `{name}`: its rows are not sorted")));
-        }
-        errors
+        self.entries().filter_map(Result::err).collect()
     }
 
     /// What the entries were asked for; damaged ones are passed over.
     pub fn requests(&self) -> impl Iterator<Item = Request> + '_ {
-        (0..self.rows).filter_map(|at| self.entry(at).ok()).map(|entry| entry.request)
+        self.entries().flatten().map(|entry| entry.request)
     }
 
     /// The items, for merging into another pack.
@@ -237,25 +257,22 @@ impl Pack {
     /// # Errors
     /// As [`Pack::get`].
     pub fn items(&self) -> Result<Vec<PackItem>> {
-        let item = |at: usize| {
-            let key = Key::from_bytes(head(self.row(at)));
-            Ok(PackItem { key, entry: self.blob(at)?.to_vec() })
+        let item = |row: &[u8; ROW_BYTES]| {
+            let row = Row::read(row);
+            Ok(PackItem { key: row.key, entry: self.blob(&row)?.into_owned() })
         };
-        (0..self.rows).map(item).collect()
+        self.rows().iter().map(item).collect()
     }
 
     /// The catalog: JSON that says what the kernels are for.
     ///
     /// # Errors
     /// `BadParam` when it is damaged.
-    pub fn catalog(&self) -> Result<&str> {
-        let Header { catalog_offset, catalog_bytes, .. } = self.header;
-        let range = catalog_offset
-            .checked_add(catalog_bytes)
-            .and_then(|end| self.bytes.get().get(catalog_offset as usize..end as usize));
+    pub fn catalog(&self) -> Result<String> {
         let digest = self.header.catalog_blake3.as_str();
-        let sound = range.filter(|bytes| blake3::hash(bytes).to_hex().as_str() == digest);
-        sound.and_then(|bytes| std::str::from_utf8(bytes).ok()).ok_or_else(|| {
+        let bytes = self.storage.read(self.catalog_at, self.header.catalog_bytes).ok();
+        let sound = bytes.filter(|bytes| blake3::hash(bytes).to_hex().as_str() == digest);
+        sound.and_then(|bytes| String::from_utf8(bytes.into_owned()).ok()).ok_or_else(|| {
             let name = self.name.display();
             Error::bad_param(format!("pack `{name}`: its catalog is damaged"))
         })
@@ -265,6 +282,7 @@ impl Pack {
     ///
     /// # Errors
     /// `Driver` when the file can not be written; an existing one is replaced only by a whole one.
+    /// `BadParam` for more or larger items than a reader takes.
     pub fn write(
         path: &Path,
         arch: Arch,
@@ -274,45 +292,43 @@ impl Pack {
     ) -> Result<()> {
         items.sort_by_key(|item| item.key);
         items.dedup_by_key(|item| item.key);
-        let entries_bytes: u64 = items.iter().map(|item| item.entry.len() as u64).sum();
-        let header = |entries_at: u64| {
-            let header = Header {
-                schema: SCHEMA,
-                arch,
-                toolchain: toolchain.clone(),
-                catalog_offset: entries_at + entries_bytes,
-                catalog_bytes: catalog.len() as u64,
-                catalog_blake3: blake3::hash(catalog.as_bytes()).to_hex().to_string(),
-            };
-            // Padded to a fixed size: the offsets in it depend on its own length.
-            let mut text = serde_json::to_string(&header).expect("plain data is JSON");
-            text.extend(std::iter::repeat_n(' ', 512usize.saturating_sub(text.len())));
-            text
-        };
-        let rows_bytes = items.len() * ROW_BYTES;
-        let entries_at = (PREFIX_BYTES + header(0).len() + rows_bytes) as u64;
-        let header = header(entries_at);
-        let mut out = Vec::with_capacity(entries_at as usize + entries_bytes as usize);
+        let entry_bytes = items.iter().map(|item| item.entry.len() as u64);
+        if items.len() > ROWS_MAX
+            || catalog.len() as u64 > CATALOG_BYTES_MAX
+            || entry_bytes.clone().any(|bytes| bytes > ENTRY_BYTES_MAX)
+        {
+            let shown = path.display();
+            return Err(Error::bad_param(format!(
+                "failed to write pack `{shown}`: it is too large"
+            )));
+        }
+        let header = serde_json::to_vec(&Header {
+            schema: SCHEMA,
+            arch,
+            toolchain: toolchain.clone(),
+            catalog_bytes: catalog.len() as u64,
+            catalog_blake3: blake3::hash(catalog.as_bytes()).to_hex().to_string(),
+        })
+        .expect("plain data is JSON");
+        let head_bytes = PREFIX_BYTES + header.len() + items.len() * ROW_BYTES;
+        let all_bytes = head_bytes + entry_bytes.sum::<u64>() as usize + catalog.len();
+        let mut out = Vec::with_capacity(all_bytes);
         out.extend(MAGIC);
         out.extend((header.len() as u32).to_le_bytes());
         out.extend((items.len() as u32).to_le_bytes());
-        out.extend(header.as_bytes());
-        let mut offset = entries_at;
-        for item in &items {
-            out.extend(item.key.to_bytes());
-            out.extend(blake3::hash(&item.entry).as_bytes());
-            out.extend(offset.to_le_bytes());
-            out.extend((item.entry.len() as u64).to_le_bytes());
-            offset += item.entry.len() as u64;
+        out.extend([0; 32]);
+        out.extend(&header);
+        let mut offset = head_bytes as u64;
+        for PackItem { key, entry } in &items {
+            let (blake3, length) = (*blake3::hash(entry).as_bytes(), entry.len() as u64);
+            Row { key: *key, blake3, offset, length }.write(&mut out);
+            offset += length;
         }
+        let digest = digest_of_head(&out);
+        out[LENGTHS_BYTES..PREFIX_BYTES].copy_from_slice(&digest);
         items.iter().for_each(|item| out.extend(&item.entry));
         out.extend(catalog.as_bytes());
         replace(path, &out)
-    }
-
-    /// What a signature covers: everything before the entries.
-    fn signed(&self) -> &[u8] {
-        &self.bytes.get()[..self.rows_at + self.rows * ROW_BYTES]
     }
 
     /// Who signed the pack; `None` when nobody has.
@@ -320,8 +336,8 @@ impl Pack {
     /// # Errors
     /// `BadParam` when it is signed and the signature is wrong.
     pub fn signer(&self) -> Result<Option<TrustRoot>> {
-        signer(self.bytes.get(), self.signed())
-            .map_err(|what| Error::bad_param(format!("pack `{}`: {what}", self.name.display())))
+        let signer = self.trailer.map(|trailer| signer(&trailer, &self.head)).transpose();
+        signer.map_err(|what| Error::bad_param(format!("pack `{}`: {what}", self.name.display())))
     }
 
     /// Refuses a pack that none of the roots has signed.
@@ -346,11 +362,33 @@ impl Pack {
     /// `BadParam` when it is not a pack, `Driver` when it can not be written.
     pub fn sign(path: &Path, key: &PackSigner) -> Result<()> {
         let pack = Pack::open(path)?;
-        let all = pack.bytes.get();
-        let signed_before = signer(all, pack.signed()) != Ok(None);
-        let end = all.len() - if signed_before { TRAILER_BYTES } else { 0 };
-        replace(path, &[&all[..end], &key.trailer(pack.signed())].concat())
+        let unsigned = pack.storage.read(0, pack.catalog_end()).map_err(|error| {
+            Error::bad_param(format!("failed to read pack `{}`: {error}", path.display()))
+        })?;
+        replace(path, &[&unsigned, key.trailer(&pack.head).as_slice()].concat())
     }
+}
+
+/// What the digest of the prefix must be.
+fn digest_of_head(all: &[u8]) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&all[..LENGTHS_BYTES]).update(&all[PREFIX_BYTES..]);
+    *hasher.finalize().as_bytes()
+}
+
+/// Checks that keys ascend and that entries follow one another from `offset`; where they end.
+fn check_rows(rows: &[u8], mut offset: u64) -> std::result::Result<u64, &'static str> {
+    let mut before: Option<Key> = None;
+    for row in rows.chunks_exact(ROW_BYTES).map(Row::read) {
+        if before.is_some_and(|before| before >= row.key) {
+            return Err("its rows are not sorted");
+        }
+        if row.offset != offset || row.length > ENTRY_BYTES_MAX {
+            return Err("its entries do not follow one another");
+        }
+        (before, offset) = (Some(row.key), offset + row.length);
+    }
+    Ok(offset)
 }
 
 /// Replaces a file by a whole new one, readable by everyone.
@@ -405,7 +443,7 @@ mod tests {
         let sources: Vec<String> = (0..50).map(|n| format!("kernel {n}")).collect();
         let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
         let pack = write(&path, &sources);
-        assert_eq!((pack.len(), pack.catalog().expect("whole")), (50, "[]"));
+        assert_eq!((pack.len(), pack.catalog().expect("whole")), (50, "[]".to_owned()));
         for source in &sources {
             let entry = pack.get(item(source).key).expect("sound").expect("packed");
             assert_eq!(entry.request.source, *source);
@@ -438,10 +476,10 @@ mod tests {
         }
         // Whatever the signature covers, a flipped bit breaks it.
         let whole = fs::read(&path).expect("readable");
-        for position in 0..unsigned.signed().len() {
+        for position in 0..unsigned.head.len() {
             let mut forged = whole.clone();
             forged[position] ^= 1;
-            if let Ok(pack) = Pack::embedded(Vec::leak(forged), "forged") {
+            if let Ok(pack) = Pack::embedded(forged, "forged") {
                 assert!(pack.require_trust(&[key.root()]).is_err(), "flip at {position}");
             }
         }
@@ -459,7 +497,6 @@ mod tests {
         let whole = fs::read(&path).expect("readable");
         let expected = |source: &str| Entry::decode(&item(source).entry, item(source).key);
         let check = |bytes: Vec<u8>| {
-            let bytes: &'static [u8] = Vec::leak(bytes);
             let Ok(pack) = Pack::embedded(bytes, "damaged") else { return };
             for source in sources {
                 // Found as it was, not found, or an error; never something else.

@@ -92,21 +92,21 @@ impl PackSigner {
     }
 }
 
-/// Who signed; `None` when the bytes do not end in a trailer.
+/// Who signed.
 ///
 /// # Errors
-/// A text when there is a trailer and its signature is wrong.
-pub(super) fn signer(all: &[u8], signed: &[u8]) -> std::result::Result<Option<TrustRoot>, String> {
-    let trailer = all.len().checked_sub(TRAILER_BYTES).map(|at| &all[at..]);
-    let Some(trailer) = trailer.and_then(|bytes| bytes.strip_prefix(MAGIC)) else {
-        return Ok(None);
-    };
+/// A text when the signature is wrong.
+pub(super) fn signer(
+    trailer: &[u8; TRAILER_BYTES],
+    signed: &[u8],
+) -> std::result::Result<TrustRoot, String> {
+    let trailer = trailer.strip_prefix(MAGIC).ok_or("its signature is damaged")?;
     let (root, signature) = trailer.split_at(32);
     let root: [u8; 32] = root.try_into().expect("split at 32");
     let signature = Signature::from_slice(signature).expect("64 bytes are left");
     let valid = VerifyingKey::from_bytes(&root)
         .is_ok_and(|key| key.verify_strict(&message(signed), &signature).is_ok());
-    if valid { Ok(Some(TrustRoot(root))) } else { Err("its signature is wrong".to_owned()) }
+    if valid { Ok(TrustRoot(root)) } else { Err("its signature is wrong".to_owned()) }
 }
 
 fn message(signed: &[u8]) -> [u8; 32] {

@@ -9,6 +9,10 @@ use crate::error::{Error, Result};
 /// File names of NVRTC, newest first; both supported major versions.
 const NAMES: &[&str] = &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
 
+/// The folder that `make setup` fills, in a checkout. The one that the library was built from is
+/// looked at before Python's packages, which are many files to look at.
+const INSTALLED: &str = "third_party/nvrtc/nvidia/cu13/lib";
+
 /// What a user may say about where NVRTC is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Search {
@@ -51,11 +55,12 @@ pub fn locate(search: &Search) -> Result<Located> {
     }
     looked.push("libraries already loaded by the process".to_owned());
     // Each kind of place is listed only when the ones before it had nothing.
-    for found_by in ["toolkit", "python package", "checkout"] {
+    for found_by in ["toolkit", "checkout", "python package", "working folder"] {
         let folders = match found_by {
             "toolkit" => toolkits(),
+            "checkout" => vec![Path::new(env!("CARGO_MANIFEST_DIR")).join(INSTALLED)],
             "python package" => packages(),
-            _ => checkouts(),
+            _ => env::current_dir().iter().map(|here| here.join(INSTALLED)).collect(),
         };
         for folder in folders {
             if let Some(path) = library_at(&folder) {
@@ -77,10 +82,10 @@ fn not_found(looked: &[String]) -> Error {
 
 /// The library a path means: itself, or the newest of the known names in the folder.
 fn library_at(place: &Path) -> Option<PathBuf> {
-    if place.is_file() {
-        return Some(place.to_owned());
+    match place.metadata().ok()?.is_file() {
+        true => Some(place.to_owned()),
+        false => NAMES.iter().map(|name| place.join(name)).find(|path| path.is_file()),
     }
-    NAMES.iter().map(|name| place.join(name)).find(|path| path.is_file())
 }
 
 /// The library the process has loaded already, if any.
@@ -140,21 +145,6 @@ fn packages() -> Vec<PathBuf> {
                 }
             }
         }
-    }
-    folders
-}
-
-/// The folder that `make setup` fills: in the working folder, and in the checkout the library was
-/// built from.
-fn checkouts() -> Vec<PathBuf> {
-    let below = "third_party/nvrtc/nvidia/cu13/lib";
-    let mut folders = Vec::new();
-    if let Ok(here) = env::current_dir() {
-        folders.push(here.join(below));
-    }
-    let built_from = Path::new(env!("CARGO_MANIFEST_DIR")).join(below);
-    if !folders.contains(&built_from) {
-        folders.push(built_from);
     }
     folders
 }

@@ -218,7 +218,7 @@ impl Kiln {
 /// # Errors
 /// `BadParam` when it is damaged.
 pub fn catalog(pack: &Pack) -> Result<Vec<CatalogLine>> {
-    serde_json::from_str(pack.catalog()?).map_err(|error| {
+    serde_json::from_str(&pack.catalog()?).map_err(|error| {
         let name = pack.name().display();
         Error::bad_param(format!("pack `{name}`: its catalog is damaged: {error}"))
     })

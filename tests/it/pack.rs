@@ -114,7 +114,7 @@ fn verification_runs_the_canaries() {
     let item = items.iter_mut().find(|item| item.key == key).unwrap();
     item.entry = kiln::cache::Entry::encode(&entry.request, &entry.image, entry.compile);
     let forged = folder.path().join("forged.kilnpack");
-    Pack::write(&forged, pack.arch(), pack.toolchain(), items, pack.catalog().unwrap()).unwrap();
+    Pack::write(&forged, pack.arch(), pack.toolchain(), items, &pack.catalog().unwrap()).unwrap();
     let verified = builder().verify_pack(&Pack::open(&forged).unwrap()).unwrap();
     assert_eq!((verified.sound, verified.canaries), (8, 7));
     assert!(verified.problems[0].contains("the canary gives "), "{:?}", verified.problems);

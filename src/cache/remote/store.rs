@@ -14,11 +14,9 @@ use tracing::{debug, warn};
 
 use super::Remote;
 use crate::cache::counters::Counters;
+use crate::cache::entry::ENTRY_BYTES_MAX;
 use crate::cache::{Counts, Entry, Key};
 use crate::error::{Error, Result};
-
-/// No entry is larger; a store that says it has more is not read.
-const ENTRY_BYTES_MAX: u64 = 256 << 20;
 
 /// Entries on their way to the store; more are dropped, for the next process to send.
 const SENDING_MAX: usize = 64;

@@ -1,0 +1,101 @@
+//! Folders that only this user can change: whoever writes into a cache chooses the code that its
+//! readers run.
+
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Creates a folder with mode 0700, and its parents; one that is there stays as it is.
+pub(super) fn create_private(folder: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+/// Creates a folder or takes one that is there; its path without links, which is to be used from
+/// then on: a link may point elsewhere later.
+///
+/// # Errors
+/// A text when the folder can not be created, belongs to another user, can be written by others, or
+/// lies where others can replace it.
+pub(super) fn open_private(folder: &Path) -> Result<PathBuf, String> {
+    let shown = folder.display();
+    create_private(folder)
+        .map_err(|error| format!("failed to create cache folder `{shown}`: {error}"))?;
+    let unreadable = |error: io::Error| format!("failed to read cache folder `{shown}`: {error}");
+    let link = fs::symlink_metadata(folder).map_err(unreadable)?;
+    let path = folder.canonicalize().map_err(unreadable)?;
+    let own = fs::metadata(&path).map_err(unreadable)?;
+    for metadata in [&link, &own] {
+        let (owner, mode) = (metadata.uid(), metadata.mode());
+        let others_write = mode & 0o022 != 0 && !metadata.is_symlink();
+        if owner != user() || others_write {
+            return Err(format!(
+                "cache folder `{shown}` belongs to uid {owner} with mode {:o}; it must be yours \
+                 and writable by nobody else",
+                mode & 0o777
+            ));
+        }
+    }
+    for (inner, outer) in path.ancestors().zip(path.ancestors().skip(1)) {
+        let metadata = (fs::metadata(inner), fs::metadata(outer));
+        let (inside, outside) = (metadata.0.map_err(unreadable)?, metadata.1.map_err(unreadable)?);
+        if is_replaceable(&inside, &outside) {
+            return Err(format!(
+                "cache folder `{shown}` can be replaced by others: `{}` belongs to uid {}, and \
+                 `{}` has mode {:o}",
+                inner.display(),
+                inside.uid(),
+                outer.display(),
+                outside.mode() & 0o7777
+            ));
+        }
+    }
+    Ok(path)
+}
+
+/// Whether others can put something else in a folder's place: its parent is open to all, and it
+/// lacks the sticky bit or somebody else has made the folder.
+fn is_replaceable(folder: &Metadata, parent: &Metadata) -> bool {
+    let (open_to_all, sticky) = (parent.mode() & 0o002 != 0, parent.mode() & 0o1000 != 0);
+    open_to_all && !(sticky && [0, user()].contains(&folder.uid()))
+}
+
+fn user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_folder_that_others_can_replace_is_refused() {
+        let parent = tempfile::tempdir().expect("temporary folder");
+        let open = parent.path().join("open");
+        fs::create_dir(&open).expect("writable");
+        let with_mode = |mode| {
+            fs::set_permissions(&open, fs::Permissions::from_mode(mode)).expect("own folder");
+            open_private(&open.join("made/cache"))
+        };
+        let text = with_mode(0o777).expect_err("replaceable");
+        assert!(text.contains("can be replaced by others: `") && text.ends_with("777"), "{text}");
+        for mode in [0o1777, 0o775, 0o700] {
+            let path = with_mode(mode).expect("private");
+            assert_eq!(fs::metadata(path).expect("there").mode() & 0o777, 0o700);
+        }
+    }
+
+    #[test]
+    fn links_are_followed_once() {
+        let parent = tempfile::tempdir().expect("temporary folder");
+        let parent = parent.path().canonicalize().expect("there");
+        let (target, link) = (parent.join("target"), parent.join("link"));
+        create_private(&target).expect("writable");
+        symlink(&target, &link).expect("writable");
+        assert_eq!(open_private(&link), Ok(target));
+        symlink(parent.join("nowhere"), parent.join("dangling")).expect("writable");
+        assert!(open_private(&parent.join("dangling")).is_err());
+    }
+}
