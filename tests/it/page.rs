@@ -60,7 +60,7 @@ fn the_page_has_every_section_and_needs_no_network() {
     assert!(choice.contains("11 candidates"), "{choice}");
     assert!(text(by_id(&document, "k0-resources")).contains("Launch8 × 128 threads"));
     let timeline = text(by_id(&document, "timeline"));
-    for step in ["opened NVIDIA H200", "render", "find", "compile", "launch"] {
+    for step in ["opened NVIDIA H200", "render", "find", "load", "launch"] {
         assert!(timeline.contains(step), "{step}: {timeline}");
     }
 }
