@@ -4,14 +4,15 @@
 //! plane `k` holding word `k` of every lane. Accesses below a word have one plane.
 
 use super::Failure;
-use super::aim::{Aim, Attempt, Place, Span, addresses, lanes_of, resolve};
+use super::aim::{Aim, Attempt, Place, Span, addresses, lanes_of, reduced, resolve};
 use crate::block::BlockState;
 use crate::error::ErrorKind;
 use crate::launch::Context;
 use crate::memory::store_part;
-use crate::op::{Access, MicroOp};
+use crate::op::{Access, MicroOp, Window};
 use crate::registers::LANES;
 use crate::warp::Warp;
+use std::hint::black_box;
 use std::sync::atomic::Ordering::Relaxed;
 
 type Plane = [u32; LANES];
@@ -36,11 +37,24 @@ fn read_lane(
     value >> (8 * (at % 4))
 }
 
-/// Reads words of every lane from one place.
+/// Reads words of every lane from one place, or parts of a word.
 #[inline(always)]
-fn read_span<const WORDS: usize>(span: &Span<'_>, word: impl Fn(usize) -> u32) -> [Plane; WORDS] {
+fn read_span<const WORDS: usize>(
+    span: &Span<'_>,
+    whole: bool,
+    word: impl Fn(usize) -> u32,
+) -> [Plane; WORDS] {
     let mut planes = [[0; LANES]; WORDS];
     let at = span.at as usize;
+    if whole && !span.uniform {
+        for lane in 0..LANES {
+            let at = (at + span.offsets[lane] as usize) / 4;
+            for (k, plane) in planes.iter_mut().enumerate() {
+                plane[lane] = word(at + k);
+            }
+        }
+        return planes;
+    }
     if span.uniform {
         for (k, plane) in planes.iter_mut().enumerate() {
             *plane = [word(at / 4 + k) >> (8 * (at % 4)); LANES];
@@ -65,7 +79,8 @@ fn fetch<const WORDS: usize>(
 ) -> Result<[Plane; WORDS], Failure> {
     if let Some(span) = aim.span(warp, block, cx) {
         let at = span.at as usize / 4;
-        let run = span.run && aim.attempt.bytes == WORDS as u64 * 4;
+        let whole = aim.attempt.bytes == WORDS as u64 * 4;
+        let run = span.run && whole;
         let mut planes = [[0; LANES]; WORDS];
         match span.place {
             Place::Global(allocation, _) if run => {
@@ -87,10 +102,10 @@ fn fetch<const WORDS: usize>(
                 return Ok(planes);
             }
             Place::Global(allocation, _) => {
-                return Ok(read_span(&span, |at| allocation.words[at].load(Relaxed)));
+                return Ok(read_span(&span, whole, |at| allocation.words[at].load(Relaxed)));
             }
-            Place::Shared(_) => return Ok(read_span(&span, |at| block.shared[at])),
-            Place::Param(_) => return Ok(read_span(&span, |at| cx.params[at])),
+            Place::Shared(_) => return Ok(read_span(&span, whole, |at| block.shared[at])),
+            Place::Param(_) => return Ok(read_span(&span, whole, |at| cx.params[at])),
             Place::Local(_) | Place::Peer(..) => {}
         }
     }
@@ -137,6 +152,48 @@ fn spread(
         };
         warp.registers.set_word(target, &part, active);
     }
+}
+
+/// Loads a word of shared memory for every lane, if all of them are aligned and in bounds: what
+/// inner loops are made of, in as few passes over the lanes as there can be.
+#[inline(always)]
+fn load_shared_lanes(
+    warp: &mut Warp,
+    block: &BlockState,
+    cx: &Context<'_>,
+    op: &MicroOp,
+    access: Access,
+) -> bool {
+    let words = &block.shared[..block.shared_bytes as usize / 4];
+    let at = addresses(warp, cx, op.a, access.wide_address, op.imm);
+    let (mut places, mut bits) = ([0_u32; LANES], 0);
+    for lane in 0..LANES {
+        places[lane] = (at[lane] / 4) as u32;
+        bits |= at[lane];
+    }
+    if bits >> 32 != 0 || bits % 4 != 0 || reduced(places, u32::max) as usize >= words.len() {
+        return false;
+    }
+    // Kept in memory: the compiler would take every vector above apart for the scalar loads.
+    let places = black_box(places);
+    let mut row = [0; LANES];
+    for lane in 0..LANES {
+        row[lane] = words[places[lane] as usize];
+    }
+    warp.registers.set_word(cx.program.lists[op.list as usize], &row, u32::MAX);
+    true
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+fn load_shared_v3(
+    warp: &mut Warp,
+    block: &BlockState,
+    cx: &Context<'_>,
+    op: &MicroOp,
+    access: Access,
+) -> bool {
+    load_shared_lanes(warp, block, cx, op, access)
 }
 
 #[inline(always)]
@@ -403,5 +460,24 @@ macro_rules! levels {
     };
 }
 
-levels!(load, load_lanes, load_v3, &BlockState);
+levels!(load_any, load_lanes, load_v3, &BlockState);
 levels!(store, store_lanes, store_v3, &mut BlockState);
+
+pub(super) fn load(
+    warp: &mut Warp,
+    block: &BlockState,
+    cx: &Context<'_>,
+    op: &MicroOp,
+    access: Access,
+    active: u32,
+) -> Result<(), Failure> {
+    let word = (access.bytes, access.count) == (4, 1);
+    if word && access.window == Window::Shared && active == u32::MAX {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `has_v3` says that the processor has these instructions.
+        if cx.has_v3 && unsafe { load_shared_v3(warp, block, cx, op, access) } {
+            return Ok(());
+        }
+    }
+    load_any(warp, block, cx, op, access, active)
+}

@@ -38,13 +38,32 @@ pub(crate) fn addresses(
 
 /// Reduces a row by halves, which vectorises where a running value does not.
 #[inline(always)]
-fn reduced(mut row: [i32; LANES], f: impl Fn(i32, i32) -> i32) -> i32 {
+pub(super) fn reduced<T: Copy>(mut row: [T; LANES], f: impl Fn(T, T) -> T) -> T {
     for half in [16, 8, 4, 2, 1] {
         for lane in 0..half {
             row[lane] = f(row[lane], row[lane + half]);
         }
     }
     row[0]
+}
+
+/// How far the lanes' addresses are from the first one, 0 for those that take no part, and whether
+/// one is further than 32 bits say: the vector units have their minimum and maximum.
+#[inline(always)]
+fn distances<const ALL: bool>(
+    addresses: &[u64; LANES],
+    first: u64,
+    active: u32,
+) -> ([i32; LANES], bool) {
+    let mut distances = [0_i32; LANES];
+    let mut beyond = 0_i64;
+    for lane in 0..LANES {
+        let distance = addresses[lane].wrapping_sub(first) as i64;
+        let kept = if ALL || active >> lane & 1 != 0 { distance } else { 0 };
+        distances[lane] = kept as i32;
+        beyond |= kept ^ i64::from(kept as i32);
+    }
+    (distances, beyond != 0)
 }
 
 pub(super) fn lanes_of(mask: u32) -> impl Iterator<Item = usize> {
@@ -85,15 +104,10 @@ impl Aim {
     ) -> Option<Span<'a>> {
         let Aim { window, ref addresses, active, attempt } = *self;
         let first = addresses[first_lane(active)];
-        // Distances in 32 bits: the vector units have their minimum and maximum.
-        let mut distances = [0_i32; LANES];
-        let mut beyond = 0_i64;
-        for lane in 0..LANES {
-            let distance = addresses[lane].wrapping_sub(first) as i64;
-            let kept = if active >> lane & 1 != 0 { distance } else { 0 };
-            distances[lane] = kept as i32;
-            beyond |= kept ^ i64::from(kept as i32);
-        }
+        let (distances, beyond) = match active {
+            u32::MAX => distances::<true>(addresses, first, active),
+            _ => distances::<false>(addresses, first, active),
+        };
         let low = reduced(distances, i32::min);
         let high = reduced(distances, i32::max);
         let mut offsets = [0_u32; LANES];
@@ -102,7 +116,7 @@ impl Aim {
             offsets[lane] = distances[lane].wrapping_sub(low) as u32;
             run &= offsets[lane] == lane as u32 * attempt.bytes as u32;
         }
-        if beyond != 0 {
+        if beyond {
             return None;
         }
         let bytes = (i64::from(high) - i64::from(low)) as u64 + attempt.bytes;
@@ -119,14 +133,13 @@ impl Aim {
     #[inline(always)]
     pub fn check_alignment(&self, align: u64) -> Result<(), Failure> {
         let Aim { ref addresses, active, attempt, .. } = *self;
-        let mut low = 0;
-        for (lane, &address) in addresses.iter().enumerate() {
-            low |= if active >> lane & 1 != 0 { address } else { 0 };
-        }
+        // What lanes that do not take part hold is rarely wrong, and then looked at again.
+        let low = addresses.iter().fold(0, |low, address| low | address);
         if low & (align - 1) == 0 {
             return Ok(());
         }
-        match lanes_of(active).find(|&lane| addresses[lane] & (align - 1) != 0) {
+        let lanes = |lane: &usize| addresses[*lane] & (align - 1) != 0;
+        match lanes_of(active).find(lanes) {
             Some(lane) => Err(attempt.misaligned(lane, addresses[lane], align)),
             None => Ok(()),
         }
