@@ -100,6 +100,21 @@ fn run_checks_and_counts_on_the_simulator() {
     };
     assert_eq!((row("load global"), row("store global")), (2 * chunks, 2 * chunks));
     assert!(text.contains("/kiln/sm75_pointwise_f32_flat.cu:"), "no working folder in it: {text}");
+    // Halves of x and dy read, floats of dx written, and the loss scale passed by value.
+    let least = 8 * 1024 * (2 + 2 + 4);
+    let moved = format!("{} bytes read, {} written, 1.00 times the least", least / 2, least / 2);
+    assert!(text.contains(&moved), "{text}");
+    assert!(text.contains("H100: ") && text.contains("% of the multiprocessors"), "{text}");
+    let h200 = ["run", PROBLEM, "--random", "1", "--device", "sim:h200", "--counters", "--json"];
+    let report = json(&succeeds(&h200));
+    let estimate = &report["estimate"];
+    assert_eq!(estimate["machine"], "H200");
+    // Eight blocks do not fill a machine: what binds is the few multiprocessors that have one.
+    assert_eq!(estimate["parts"][0]["part"], "issue slots");
+    let mut parts = estimate["parts"].as_array().unwrap().iter();
+    let memory = parts.find(|part| part["part"] == "device memory").unwrap();
+    let us = memory["us"].as_f64().unwrap();
+    assert!((us - f64::from(least) / 4.8e6).abs() < 1e-9, "{us}");
 }
 
 #[test]

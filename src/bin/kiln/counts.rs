@@ -2,7 +2,7 @@
 
 use kiln::compile::Resources;
 use kiln::device::{Counters, Launch};
-use kiln_sim::{Estimate, InstructionClass, Machine};
+use kiln_sim::{Estimate, InstructionClass, Machine, Occupancy};
 use serde_json::{Value, json};
 
 /// The machine of the simulator's table that a GPU of this name is, `H100` for any other.
@@ -75,4 +75,19 @@ pub fn change(was: f64, is: f64) -> String {
 pub fn json(counters: &Counters) -> Value {
     let named = |(name, count): (String, u64)| (name.trim_start().replace(' ', "_"), json!(count));
     Value::Object(rows(counters).into_iter().map(named).collect())
+}
+
+/// The least time of each part of a machine, that which binds first, for programs.
+pub fn estimate_json(estimate: &Estimate) -> Value {
+    let Occupancy { blocks, warps, share, .. } = estimate.occupancy;
+    let parts = estimate.bounds.iter().filter(|bound| bound.us > 0.0);
+    json!({
+        "machine": estimate.machine,
+        "blocks_per_multiprocessor": blocks,
+        "warps_per_multiprocessor": warps,
+        "occupancy": share,
+        "parts": parts
+            .map(|bound| json!({"part": bound.part.to_string(), "us": bound.us}))
+            .collect::<Vec<_>>(),
+    })
 }

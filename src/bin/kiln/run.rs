@@ -9,6 +9,7 @@ use kiln::plan::OverrideUse;
 use kiln::{Error, ErrorKind};
 use serde_json::json;
 
+use crate::counts;
 use crate::problem::{self, Check, InputArgs, check_json, check_text, shown};
 use crate::{DeviceArgs, WatchArgs};
 
@@ -68,6 +69,12 @@ pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
         false => Vec::new(),
     };
     let report = plan.report();
+    let counted = kiln.device().counters().map(|mut counters| {
+        counters.bytes_min = Some(graph.bytes_min());
+        let machine = counts::machine_of(&kiln.device().target().name);
+        let estimate = counts::estimate(&counters, &machine, plan.launch(), report.resources);
+        (counters, estimate)
+    });
     if args.json {
         let document = json!({
             "device": kiln.device().target().to_string(),
@@ -81,7 +88,8 @@ pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
             "registers": report.resources.registers,
             "spill_bytes": report.resources.spill_bytes,
             "metrics": kiln.metrics(),
-            "counters": kiln.device().counters().map(|counters| counters.to_string()),
+            "counters": counted.as_ref().map(|(counters, _)| counts::json(counters)),
+            "estimate": counted.as_ref().map(|(_, estimate)| counts::estimate_json(estimate)),
             "checks": checks.iter().map(check_json).collect::<Vec<_>>(),
         });
         say!("{document:#}");
@@ -93,8 +101,8 @@ pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
         for check in &checks {
             say!("check   {}", check_text(check));
         }
-        if let Some(counters) = kiln.device().counters() {
-            say!("{}", counters.to_string().trim_end());
+        if let Some((counters, estimate)) = &counted {
+            say!("{counters}{}", estimate.to_string().trim_end());
         }
         if let Some(path) = &args.outputs {
             say!("wrote   {}", path.display());
