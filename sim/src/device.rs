@@ -73,7 +73,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`OutOfMemory`](ErrorKind::OutOfMemory) if the budget is spent.
+    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) if the budget is spent.
     pub fn alloc(&self, bytes: u64) -> Result<u64> {
         self.memory.alloc(bytes)
     }
@@ -82,7 +82,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`UnknownAddress`](ErrorKind::UnknownAddress) if no live allocation begins at `address`.
+    /// [`UnknownAddress`](crate::ErrorKind::UnknownAddress) if no live allocation begins at
+    /// `address`.
     pub fn free(&self, address: u64) -> Result<()> {
         self.memory.free(address)
     }
@@ -91,7 +92,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`UnknownAddress`](ErrorKind::UnknownAddress) if no one allocation holds the range.
+    /// [`UnknownAddress`](crate::ErrorKind::UnknownAddress) if no one allocation holds the range.
     pub fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
         let count = bytes.len() as u64;
         self.memory.with_range("write", address, count, |allocation, offset| {
@@ -103,7 +104,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`UnknownAddress`](ErrorKind::UnknownAddress) if no one allocation holds the range.
+    /// [`UnknownAddress`](crate::ErrorKind::UnknownAddress) if no one allocation holds the range.
     pub fn read(&self, address: u64, out: &mut [u8]) -> Result<()> {
         let count = out.len() as u64;
         self.memory.with_range("read", address, count, |allocation, offset| {
@@ -115,7 +116,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`UnknownAddress`](ErrorKind::UnknownAddress) if no one allocation holds the range.
+    /// [`UnknownAddress`](crate::ErrorKind::UnknownAddress) if no one allocation holds the range.
     pub fn fill(&self, address: u64, byte: u8, bytes: u64) -> Result<()> {
         const CHUNK: usize = 4096;
         let chunk = [byte; CHUNK];
@@ -134,8 +135,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`BadLaunch`](ErrorKind::BadLaunch) if the shape or the parameters do not fit, and whatever
-    /// the kernel did wrong; memory then holds what it wrote until it was stopped.
+    /// [`BadLaunch`](crate::ErrorKind::BadLaunch) if the shape or the parameters do not fit, and
+    /// whatever the kernel did wrong; memory then holds what it wrote until it was stopped.
     pub fn launch(&self, kernel: &Kernel, launch: &Launch, params: &[u8]) -> Result<Report> {
         launch::check(kernel, launch, params, &self.config)?;
         let variables = self.module_variables(&kernel.module)?;
