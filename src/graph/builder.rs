@@ -2,9 +2,9 @@
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::expr::{Math, Pointwise};
-use crate::graph::operation::Operation;
-use crate::graph::{OperationGraph, shape};
+use crate::expr::Pointwise;
+use crate::graph::operation::{Op, Operation};
+use crate::graph::{Matmul, OperationGraph, Reduction};
 use crate::tensor::TensorDesc;
 
 /// Collects tensors and operations; tensors are referred to by uid.
@@ -36,27 +36,60 @@ impl GraphBuilder {
         self.tensor(TensorDesc { by_value: true, ..desc })
     }
 
-    /// Adds an operation whose result is a virtual tensor: packed, unnamed, in the math precision.
+    /// Adds a pointwise operation whose result is a virtual tensor, as [`GraphBuilder::operation`].
     ///
     /// # Errors
     /// `BadParam` when an operand is unknown or the shapes do not fit.
     pub fn pointwise(&mut self, op: Pointwise, inputs: &[i64]) -> Result<i64> {
-        let operands = self.operands(&op, inputs)?;
-        let dims = shape::infer(&op, &operands)?;
-        let dtype = match op.math {
-            Math::F32 => DType::F32,
-            Math::F64 => DType::F64,
-        };
-        let uid = self.fresh_uid();
-        let desc = TensorDesc::packed(uid, "", &dims, dtype);
-        self.tensors.push(TensorDesc { is_virtual: true, ..desc });
-        self.pointwise_into(op, inputs, uid);
+        Ok(self.operation(Op::Pointwise(op), inputs)?[0])
+    }
+
+    /// Adds a product of matrices whose result is a virtual tensor.
+    ///
+    /// # Errors
+    /// As [`GraphBuilder::pointwise`].
+    pub fn matmul(&mut self, op: Matmul, a: i64, b: i64) -> Result<i64> {
+        Ok(self.operation(Op::Matmul(op), &[a, b])?[0])
+    }
+
+    /// Adds a reduction to these dimensions, those of the operand with some of them 1; its result
+    /// is a virtual tensor.
+    ///
+    /// # Errors
+    /// As [`GraphBuilder::pointwise`].
+    pub fn reduction(&mut self, op: Reduction, x: i64, dims: &[i64]) -> Result<i64> {
+        let op = Op::Reduction(op);
+        self.operands(&op, &[x])?;
+        let uid = self.intermediate(&op, dims);
+        self.operation_into(op, &[x], &[uid]);
         Ok(uid)
+    }
+
+    /// Adds an operation with its operands in the order of its slots. Its results are virtual
+    /// tensors: packed, unnamed, in the math precision.
+    ///
+    /// # Errors
+    /// `BadParam` when an operand is unknown, the shapes do not fit, or the operation is a
+    /// reduction, whose operand leaves its result open.
+    pub fn operation(&mut self, op: Op, inputs: &[i64]) -> Result<Vec<i64>> {
+        let operands = self.operands(&op, inputs)?;
+        let results = op.infer(&operands)?.ok_or_else(|| {
+            Error::bad_param(format!("{op}: the dimensions of the result must be given"))
+        })?;
+        let uids: Vec<i64> = results.iter().map(|dims| self.intermediate(&op, dims)).collect();
+        self.operation_into(op, inputs, &uids);
+        Ok(uids)
+    }
+
+    /// Adds an operation that writes tensors added before.
+    pub fn operation_into(&mut self, op: Op, inputs: &[i64], outputs: &[i64]) {
+        let (inputs, outputs) = (inputs.to_vec(), outputs.to_vec());
+        self.operations.push(Operation { op, inputs, outputs });
     }
 
     /// Adds an operation that writes a tensor added before.
     pub fn pointwise_into(&mut self, op: Pointwise, inputs: &[i64], output: i64) {
-        self.operations.push(Operation::Pointwise { op, inputs: inputs.to_vec(), output });
+        self.operation_into(Op::Pointwise(op), inputs, &[output]);
     }
 
     /// Gives a tensor a name, a type and storage: it becomes an output.
@@ -95,14 +128,19 @@ impl GraphBuilder {
         self.tensors.iter().map(|tensor| tensor.uid).max().unwrap_or(0).saturating_add(1)
     }
 
-    fn operands(&self, op: &Pointwise, inputs: &[i64]) -> Result<Vec<&TensorDesc>> {
-        let (mode, arity, given) = (op.mode, op.mode.arity(), inputs.len());
-        if arity != given {
-            return Err(Error::bad_param(format!("{mode}: takes {arity} operands, got {given}")));
-        }
+    fn intermediate(&mut self, op: &Op, dims: &[i64]) -> i64 {
+        let uid = self.fresh_uid();
+        let desc = TensorDesc::packed(uid, "", dims, op.math());
+        self.tensors.push(TensorDesc { is_virtual: true, ..desc });
+        uid
+    }
+
+    fn operands(&self, op: &Op, inputs: &[i64]) -> Result<Vec<&TensorDesc>> {
+        op.check_arity(inputs.len())?;
         let find = |uid: &i64| {
             self.tensors.iter().find(|tensor| tensor.uid == *uid).ok_or_else(|| {
-                Error::bad_param(format!("{mode}: no tensor of the graph has uid {uid}"))
+                let name = op.name();
+                Error::bad_param(format!("{name}: no tensor of the graph has uid {uid}"))
             })
         };
         inputs.iter().map(find).collect()

@@ -44,10 +44,10 @@ pub(super) fn canonical(tensors: &[TensorDesc], operations: &[Operation]) -> Can
                 uids.len() as i64 - 1
             })
         };
-        let Operation::Pointwise { op, inputs, output } = &operations[index];
+        let Operation { op, inputs, outputs } = &operations[index];
         let inputs = inputs.iter().map(|uid| place(*uid)).collect();
-        let output = place(*output);
-        renamed.push(Operation::Pointwise { op: op.normalised(), inputs, output });
+        let outputs = outputs.iter().map(|uid| place(*uid)).collect();
+        renamed.push(Operation { op: op.normalised(), inputs, outputs });
     }
     let name = |uid: i64| find(tensors, uid).map_or("", |tensor| &tensor.name);
     let plain = |(index, uid): (usize, &i64)| {
@@ -55,7 +55,7 @@ pub(super) fn canonical(tensors: &[TensorDesc], operations: &[Operation]) -> Can
         TensorDesc { uid: index as i64, ..anonymous(tensor) }
     };
     let tensors: Vec<TensorDesc> = uids.iter().enumerate().map(plain).collect();
-    let form_digest = hash(&[b"kiln graph 1", format!("{tensors:?}{renamed:?}").as_bytes()]);
+    let form_digest = hash(&[b"kiln graph 2", format!("{tensors:?}{renamed:?}").as_bytes()]);
     let uid_bytes: Vec<u8> = uids.iter().flat_map(|uid| uid.to_le_bytes()).collect();
     let names: String = uids.iter().map(|uid| format!("{:?}", name(*uid))).collect();
     let digest = hash(&[&form_digest, &uid_bytes, names.as_bytes()]);
@@ -99,45 +99,51 @@ fn colours(
 ) -> Vec<Colour> {
     let mut forward: HashMap<i64, Colour> =
         tensors.iter().map(|tensor| (tensor.uid, hash(&[text(tensor).as_bytes()]))).collect();
-    for operation in operations {
-        let Operation::Pointwise { op, inputs, output } = operation;
-        let text = format!("{:?}", op.normalised());
-        let mut parts: Vec<&[u8]> = vec![text.as_bytes(), &forward[output]];
-        parts.extend(inputs.iter().map(|uid| forward[uid].as_slice()));
-        let colour = hash(&parts);
-        forward.insert(*output, colour);
+    // What an operation's results are, each by its slot.
+    let mut results = vec![[0; 32]; operations.len()];
+    for (index, operation) in operations.iter().enumerate() {
+        let text = format!("{:?}", operation.op.normalised());
+        let uids = operation.outputs.iter().chain(&operation.inputs);
+        let parts = uids.map(|uid| forward[uid].as_slice());
+        let parts: Vec<&[u8]> = [text.as_bytes()].into_iter().chain(parts).collect();
+        results[index] = hash(&parts);
+        for (slot, uid) in operation.outputs.iter().enumerate() {
+            forward.insert(*uid, in_slot(&results[index], slot));
+        }
     }
     let mut backward: HashMap<i64, Vec<Colour>> = HashMap::new();
     let mut colours = vec![[0; 32]; operations.len()];
     for (index, operation) in operations.iter().enumerate().rev() {
-        let output = operation.output();
-        let mut uses = backward.remove(&output).unwrap_or_default();
-        uses.sort_unstable();
-        let mut parts: Vec<&[u8]> = vec![&forward[&output]];
-        parts.extend(uses.iter().map(|used| used.as_slice()));
-        colours[index] = hash(&parts);
-        for (slot, uid) in operation.inputs().iter().enumerate() {
-            let used = hash(&[&colours[index], &(slot as u64).to_le_bytes()]);
-            backward.entry(*uid).or_default().push(used);
+        let mut parts: Vec<Colour> = vec![results[index]];
+        for output in &operation.outputs {
+            let mut uses = backward.remove(output).unwrap_or_default();
+            uses.sort_unstable();
+            parts.push(hash(&uses.iter().map(|used| used.as_slice()).collect::<Vec<_>>()));
+        }
+        colours[index] = hash(&parts.iter().map(|part| part.as_slice()).collect::<Vec<_>>());
+        for (slot, uid) in operation.inputs.iter().enumerate() {
+            backward.entry(*uid).or_default().push(in_slot(&colours[index], slot));
         }
     }
     colours
 }
 
+fn in_slot(colour: &Colour, slot: usize) -> Colour {
+    hash(&[colour, &(slot as u64).to_le_bytes()])
+}
+
 /// Topological order; among the ready operations the smallest colour first.
 fn order(operations: &[Operation], colours: &[(Colour, Colour)]) -> Vec<usize> {
-    let producer: HashMap<i64, usize> =
-        operations.iter().enumerate().map(|(index, op)| (op.output(), index)).collect();
-    let mut waiting: Vec<usize> = operations
-        .iter()
-        .map(|op| op.inputs().iter().filter(|uid| producer.contains_key(uid)).count())
-        .collect();
+    let produced = |(index, op): (usize, &Operation)| -> Vec<(i64, usize)> {
+        op.outputs.iter().map(|uid| (*uid, index)).collect()
+    };
+    let producer: HashMap<i64, usize> = operations.iter().enumerate().flat_map(produced).collect();
+    let mut waiting = vec![0; operations.len()];
     let mut readers: Vec<Vec<usize>> = vec![Vec::new(); operations.len()];
     for (index, operation) in operations.iter().enumerate() {
-        for uid in operation.inputs() {
-            if let Some(from) = producer.get(uid) {
-                readers[*from].push(index);
-            }
+        for from in operation.inputs.iter().filter_map(|uid| producer.get(uid)) {
+            waiting[index] += 1;
+            readers[*from].push(index);
         }
     }
     let mut ready: BTreeMap<((Colour, Colour), usize), usize> = BTreeMap::new();

@@ -24,14 +24,22 @@
 mod builder;
 mod canonical;
 mod json;
+mod matmul;
+mod norm;
 mod operation;
+mod reduction;
 mod shape;
+mod statistics;
 mod validate;
 
 use std::fmt;
 
 pub use builder::GraphBuilder;
-pub use operation::Operation;
+pub use matmul::{Matmul, MatmulMath};
+pub use norm::{NormBackward, NormForward, NormMode, Phase};
+pub use operation::{Op, Operation, Slots};
+pub use reduction::{Reduction, ReductionOp};
+pub use statistics::{BnBackwardWeights, BnFinalize, GenStats};
 
 use crate::error::{Error, Result};
 use crate::tensor::TensorDesc;
@@ -177,7 +185,7 @@ impl CanonicalGraph<'_> {
 }
 
 fn writes(operations: &[Operation], uid: i64) -> bool {
-    operations.iter().any(|operation| operation.output() == uid)
+    operations.iter().any(|operation| operation.outputs.contains(&uid))
 }
 
 pub(crate) fn find(tensors: &[TensorDesc], uid: i64) -> Option<&TensorDesc> {
@@ -195,13 +203,17 @@ impl fmt::Display for OperationGraph {
             writeln!(f, "input  {tensor}")?;
         }
         for operation in &self.operations {
-            let output = find(&self.tensors, operation.output()).expect("validated");
-            let Operation::Pointwise { op, inputs, output: uid } = operation;
-            let operands: Vec<String> = inputs.iter().map(|uid| name(*uid)).collect();
-            let kept = if output.is_virtual { "" } else { "output " };
-            let shape = format!("{}{:?}", output.dtype, output.dims);
-            let operands = operands.join(", ");
-            writeln!(f, "{kept:7}{}: {shape} = {op}({operands})", name(*uid))?;
+            let output = |uid: &i64| find(&self.tensors, *uid).expect("validated");
+            let result = |uid: &i64| {
+                let TensorDesc { dtype, dims, .. } = output(uid);
+                format!("{}: {dtype}{dims:?}", name(*uid))
+            };
+            let results: Vec<String> = operation.outputs.iter().map(result).collect();
+            let operands: Vec<String> = operation.inputs.iter().map(|uid| name(*uid)).collect();
+            let stored = operation.outputs.iter().any(|uid| !output(uid).is_virtual);
+            let kept = if stored { "output " } else { "" };
+            let (results, operands) = (results.join(", "), operands.join(", "));
+            writeln!(f, "{kept:7}{results} = {}({operands})", operation.op)?;
         }
         Ok(())
     }

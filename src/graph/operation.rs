@@ -2,36 +2,187 @@
 
 use std::fmt;
 
+use crate::dtype::DType;
+use crate::error::{Error, Result};
 use crate::expr::Pointwise;
+use crate::graph::matmul::Matmul;
+use crate::graph::norm::{NormBackward, NormForward};
+use crate::graph::reduction::Reduction;
+use crate::graph::shape;
+use crate::graph::statistics::{self, BnBackwardWeights, BnFinalize, GenStats};
+use crate::tensor::TensorDesc;
 
-/// One operation; tensors are named by uid.
+/// One operation; tensors are named by uid, in the order of the operation's [slots](Op::slots).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Operation {
+    /// What is computed.
+    pub op: Op,
+    /// Uids of the tensors read.
+    pub inputs: Vec<i64>,
+    /// Uids of the tensors written.
+    pub outputs: Vec<i64>,
+}
+
+/// What an operation computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Operation {
-    /// `output = op(inputs...)`, element by element (section 8.2.2.19). Operands in the order of
-    /// the document's formula: `x`, then `b` or `dy`, then `t`.
-    Pointwise {
-        /// What is computed.
-        op: Pointwise,
-        /// Uids of the operands.
-        inputs: Vec<i64>,
-        /// Uid of the result.
-        output: i64,
-    },
+pub enum Op {
+    /// Element by element (section 8.2.2.19). Operands in the order of the document's formula:
+    /// `x`, then `b` or `dy`, then `t`.
+    Pointwise(Pointwise),
+    /// The product of matrices (section 8.2.2.16).
+    Matmul(Matmul),
+    /// One value of many, along some dimensions (section 8.2.2.20).
+    Reduction(Reduction),
+    /// Normalisation (section 8.2.2.18).
+    NormForward(NormForward),
+    /// The gradients of a normalisation (section 8.2.2.17).
+    NormBackward(NormBackward),
+    /// Sums and sums of squares of every channel (section 8.2.2.15).
+    GenStats(GenStats),
+    /// From the sums of every channel to the line that normalises it.
+    BnFinalize(BnFinalize),
+    /// The gradients of a batch normalisation's weights, and the plane that gives the data's.
+    BnBackwardWeights(BnBackwardWeights),
+}
+
+/// The names of an operation's operands and results, in their order.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Slots {
+    /// What is read.
+    pub inputs: Vec<&'static str>,
+    /// What is written.
+    pub outputs: Vec<&'static str>,
+}
+
+impl Slots {
+    pub(crate) fn new(inputs: &[&'static str], outputs: &[&'static str]) -> Slots {
+        Slots { inputs: inputs.to_vec(), outputs: outputs.to_vec() }
+    }
 }
 
 impl Operation {
-    /// Uids of the tensors read.
-    pub fn inputs(&self) -> &[i64] {
+    /// A pointwise operation.
+    pub fn pointwise(op: Pointwise, inputs: &[i64], output: i64) -> Operation {
+        Operation { op: Op::Pointwise(op), inputs: inputs.to_vec(), outputs: vec![output] }
+    }
+
+    /// The pointwise operation that this is, if it is one.
+    pub fn as_pointwise(&self) -> Option<&Pointwise> {
+        match &self.op {
+            Op::Pointwise(op) => Some(op),
+            _ => None,
+        }
+    }
+}
+
+impl Op {
+    /// The name in texts and problem files.
+    pub fn name(&self) -> &'static str {
         match self {
-            Operation::Pointwise { inputs, .. } => inputs,
+            Op::Pointwise(op) => op.mode.name(),
+            Op::Matmul(_) => "matmul",
+            Op::Reduction(_) => "reduction",
+            Op::NormForward(_) => "norm_forward",
+            Op::NormBackward(_) => "norm_backward",
+            Op::GenStats(_) => "gen_stats",
+            Op::BnFinalize(_) => "bn_finalize",
+            Op::BnBackwardWeights(_) => "bn_backward_weights",
         }
     }
 
-    /// Uid of the tensor written.
-    pub fn output(&self) -> i64 {
+    /// Checks the number of operands.
+    pub(super) fn check_arity(&self, given: usize) -> Result<()> {
+        let (name, arity) = (self.name(), self.slots().inputs.len());
+        match given == arity {
+            true => Ok(()),
+            false => {
+                let text = format!("{name}: takes {arity} operands, got {given}");
+                Err(Error::bad_param(text))
+            }
+        }
+    }
+
+    /// The names of operands and results. Attributes say which optional ones there are.
+    pub fn slots(&self) -> Slots {
         match self {
-            Operation::Pointwise { output, .. } => *output,
+            Op::Pointwise(op) => Slots::new(&["x", "b", "t"][..op.mode.arity()], &["y"]),
+            Op::Matmul(op) => op.slots(),
+            Op::Reduction(_) => Slots::new(&["x"], &["y"]),
+            Op::NormForward(op) => op.slots(),
+            Op::NormBackward(op) => op.slots(),
+            Op::GenStats(_) => Slots::new(&["x"], &["sum", "sq_sum"]),
+            Op::BnFinalize(op) => op.slots(),
+            Op::BnBackwardWeights(_) => BnBackwardWeights::slots(),
+        }
+    }
+
+    /// The dimensions of the results; `None` where the operands leave them open.
+    pub(super) fn infer(&self, inputs: &[&TensorDesc]) -> Result<Option<Vec<Vec<i64>>>> {
+        let channels = |x: &TensorDesc| statistics::channels(self, x);
+        Ok(Some(match self {
+            Op::Pointwise(op) => vec![shape::infer(op, inputs)?],
+            Op::Matmul(op) => vec![op.infer(inputs[0], inputs[1])?],
+            Op::Reduction(_) => return Ok(None),
+            Op::NormForward(op) => op.infer(inputs)?,
+            Op::NormBackward(op) => op.infer(inputs)?,
+            Op::GenStats(_) | Op::BnFinalize(_) | Op::BnBackwardWeights(_) => {
+                vec![channels(inputs[0])?; self.slots().outputs.len()]
+            }
+        }))
+    }
+
+    /// What is computed in.
+    pub fn math(&self) -> DType {
+        match self {
+            Op::Pointwise(op) => op.math.dtype(),
+            Op::Matmul(op) => op.math.dtype(),
+            Op::Reduction(op) => op.math.dtype(),
+            Op::NormForward(op) => op.math.dtype(),
+            Op::NormBackward(op) => op.math.dtype(),
+            Op::GenStats(op) => op.math.dtype(),
+            Op::BnFinalize(op) => op.math.dtype(),
+            Op::BnBackwardWeights(op) => op.math.dtype(),
+        }
+    }
+
+    /// Checks the attributes, and that the tensors of the slots fit together.
+    pub(super) fn check(&self, inputs: &[&TensorDesc], outputs: &[&TensorDesc]) -> Result<()> {
+        match self {
+            Op::Pointwise(op) => {
+                op.validate()?;
+                shape::check(op, inputs, outputs[0])
+            }
+            Op::Matmul(op) => op.check(inputs, outputs[0]),
+            Op::Reduction(op) => op.check(inputs[0], outputs[0]),
+            Op::NormForward(op) => op.check(inputs, outputs),
+            Op::NormBackward(op) => op.check(inputs, outputs),
+            Op::GenStats(op) => op.check(inputs[0], outputs),
+            Op::BnFinalize(op) => op.check(inputs, outputs),
+            Op::BnBackwardWeights(op) => op.check(inputs, outputs),
+        }
+    }
+
+    /// One form for all attributes that mean the same.
+    pub(super) fn normalised(&self) -> Op {
+        match self {
+            Op::Pointwise(op) => Op::Pointwise(op.normalised()),
+            other => *other,
+        }
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Op::Pointwise(op) => op.fmt(f),
+            Op::Matmul(op) => op.fmt(f),
+            Op::Reduction(op) => op.fmt(f),
+            Op::NormForward(op) => op.fmt(f),
+            Op::NormBackward(op) => op.fmt(f),
+            Op::GenStats(op) => op.fmt(f),
+            Op::BnFinalize(op) => op.fmt(f),
+            Op::BnBackwardWeights(op) => op.fmt(f),
         }
     }
 }
@@ -39,8 +190,6 @@ impl Operation {
 impl fmt::Display for Operation {
     /// What is done, without operands: `relu_fwd{upper_clip=6}`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Operation::Pointwise { op, .. } => op.fmt(f),
-        }
+        self.op.fmt(f)
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::error::{Error, Result};
+use crate::graph::find;
 use crate::graph::operation::Operation;
-use crate::graph::{find, shape};
 use crate::tensor::TensorDesc;
 
 /// Checks a graph and returns its operations in topological order. `tensors` is sorted by uid.
@@ -56,42 +56,54 @@ fn check_tensors(tensors: &[TensorDesc]) -> Result<()> {
 }
 
 fn check_operation(tensors: &[TensorDesc], operation: &Operation) -> Result<()> {
-    let Operation::Pointwise { op, inputs, output } = operation;
-    op.validate()?;
-    let (mode, arity, given) = (op.mode, op.mode.arity(), inputs.len());
-    if arity != given {
-        return Err(Error::bad_param(format!("{mode}: takes {arity} operands, got {given}")));
+    let (op, slots) = (&operation.op, operation.op.slots());
+    let name = op.name();
+    op.check_arity(operation.inputs.len())?;
+    let (results, given) = (slots.outputs.len(), operation.outputs.len());
+    if results != given {
+        return Err(Error::bad_param(format!("{name}: gives {results} results, got {given}")));
     }
     let known = |uid: &i64| {
         find(tensors, *uid).ok_or_else(|| {
-            Error::bad_param(format!("{mode}: no tensor of the graph has uid {uid}"))
+            Error::bad_param(format!("{name}: no tensor of the graph has uid {uid}"))
         })
     };
-    let operands = inputs.iter().map(known).collect::<Result<Vec<_>>>()?;
-    let result = known(output)?;
-    if inputs.contains(output) {
+    let inputs = operation.inputs.iter().map(known).collect::<Result<Vec<_>>>()?;
+    let outputs = operation.outputs.iter().map(known).collect::<Result<Vec<_>>>()?;
+    if let Some(result) = outputs.iter().find(|output| operation.inputs.contains(&output.uid)) {
         return Err(Error::not_supported(format!(
-            "{mode}: `{}` is both read and written: give the output a uid of its own and pass the \
+            "{name}: `{}` is both read and written: give the output a uid of its own and pass the \
              same pointer for both",
             result.name
         )));
     }
-    shape::check(op, &operands, result)
+    op.check(&inputs, &outputs)
 }
 
 /// Which operation writes each tensor.
 fn producers(tensors: &[TensorDesc], operations: &[Operation]) -> Result<HashMap<i64, usize>> {
     let mut producers = HashMap::new();
     for (index, operation) in operations.iter().enumerate() {
-        let uid = operation.output();
-        let tensor = find(tensors, uid).expect("operations were checked");
-        if tensor.by_value {
-            let name = &tensor.name;
-            return Err(Error::bad_param(format!("tensor `{name}` is by value but is written")));
-        }
-        if producers.insert(uid, index).is_some() {
+        for uid in &operation.outputs {
+            let tensor = find(tensors, *uid).expect("operations were checked");
+            if tensor.by_value {
+                let name = &tensor.name;
+                return Err(Error::bad_param(format!(
+                    "tensor `{name}` is by value but is written"
+                )));
+            }
             let name = shown(tensor);
-            return Err(Error::bad_param(format!("tensor {name} is written by two operations")));
+            match producers.insert(*uid, index) {
+                None => {}
+                Some(other) if other == index => {
+                    let text = format!("tensor {name} is two results of one operation");
+                    return Err(Error::bad_param(text));
+                }
+                Some(_) => {
+                    let text = format!("tensor {name} is written by two operations");
+                    return Err(Error::bad_param(text));
+                }
+            }
         }
     }
     Ok(producers)
@@ -103,7 +115,7 @@ fn check_uses(
     producers: &HashMap<i64, usize>,
 ) -> Result<()> {
     let read: BTreeSet<i64> =
-        operations.iter().flat_map(|operation| operation.inputs().iter().copied()).collect();
+        operations.iter().flat_map(|operation| operation.inputs.iter().copied()).collect();
     for tensor in tensors {
         let name = shown(tensor);
         let written = producers.contains_key(&tensor.uid);
@@ -131,24 +143,21 @@ fn topological(
     operations: Vec<Operation>,
     producers: &HashMap<i64, usize>,
 ) -> Result<Vec<Operation>> {
-    let mut waiting: Vec<usize> = operations
-        .iter()
-        .map(|operation| {
-            let inputs: BTreeSet<_> = operation.inputs().iter().collect();
-            inputs.into_iter().filter(|uid| producers.contains_key(uid)).count()
-        })
-        .collect();
-    let mut readers: HashMap<i64, Vec<usize>> = HashMap::new();
+    let sources = |operation: &Operation| -> BTreeSet<usize> {
+        operation.inputs.iter().filter_map(|uid| producers.get(uid).copied()).collect()
+    };
+    let mut waiting: Vec<usize> =
+        operations.iter().map(|operation| sources(operation).len()).collect();
+    let mut readers: Vec<Vec<usize>> = vec![Vec::new(); operations.len()];
     for (index, operation) in operations.iter().enumerate() {
-        for uid in operation.inputs().iter().collect::<BTreeSet<_>>() {
-            readers.entry(*uid).or_default().push(index);
+        for source in sources(operation) {
+            readers[source].push(index);
         }
     }
     let mut order: Vec<usize> = (0..operations.len()).filter(|at| waiting[*at] == 0).collect();
     let mut next = 0;
     while next < order.len() {
-        let output = operations[order[next]].output();
-        for reader in readers.get(&output).into_iter().flatten() {
+        for reader in &readers[order[next]] {
             waiting[*reader] -= 1;
             if waiting[*reader] == 0 {
                 order.push(*reader);
@@ -175,13 +184,13 @@ fn cycle(
     while !walked.contains(&at) {
         walked.push(at);
         let stuck = |uid: &i64| producers.get(uid).copied().filter(|at| waiting[*at] > 0);
-        at = operations[at].inputs().iter().find_map(stuck).expect("a stuck operand");
+        at = operations[at].inputs.iter().find_map(stuck).expect("a stuck operand");
     }
     let start = walked.iter().position(|seen| *seen == at).expect("the walk closed");
     let mut names: Vec<String> = walked[start..]
         .iter()
         .rev()
-        .map(|at| shown(find(tensors, operations[*at].output()).expect("checked")))
+        .map(|at| shown(find(tensors, operations[*at].outputs[0]).expect("checked")))
         .collect();
     // Start the cycle at its first name, so that the text does not depend on insertion order.
     let first = (0..names.len()).min_by_key(|at| &names[*at]).expect("a cycle has a tensor");
@@ -194,7 +203,7 @@ fn check_connected(operations: &[Operation]) -> Result<()> {
     // Union by relabelling: graphs are small, and this runs once.
     let mut label: HashMap<i64, usize> = HashMap::new();
     for (index, operation) in operations.iter().enumerate() {
-        let uids = operation.inputs().iter().copied().chain([operation.output()]);
+        let uids = operation.inputs.iter().chain(&operation.outputs).copied();
         let touched: BTreeSet<usize> =
             uids.clone().filter_map(|uid| label.get(&uid).copied()).collect();
         for other in label.values_mut().filter(|other| touched.contains(other)) {

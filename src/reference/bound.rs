@@ -3,6 +3,7 @@
 
 use crate::dtype::DType;
 use crate::expr::{Math, Mode, ModeClass, Pointwise, Real};
+use crate::reference::approx::Approx;
 
 /// The error bound of a result whose operands are off by at most `errors`.
 ///
@@ -25,18 +26,7 @@ pub(super) fn propagated(
     if error == 0.0 {
         return 0.0;
     }
-    let reach = dtype.round(exact.abs() + error);
-    let last_place = match dtype.integer_range() {
-        Some(_) => 1.0,
-        None if dtype == DType::Bool => 1.0,
-        None => (reach * dtype.epsilon()).max(dtype.smallest()),
-    };
-    // An integer result is right when the real one is nowhere near the next rounding boundary.
-    let stays = |delta: f64| dtype.round(exact + delta) == dtype.round(exact);
-    match dtype.is_float() {
-        false if stays(error) && stays(-error) => 0.0,
-        _ => error + last_place,
-    }
+    Approx { value: exact, error }.stored(dtype).error
 }
 
 fn corner_deviation(op: &Pointwise, math: Math, values: &[f64], errors: &[f64], at: f64) -> f64 {

@@ -4,15 +4,22 @@
 //! setting and device is tested against it, and `kiln run --check` runs it for a user. Tensors are
 //! lists of values in row-major order of their indices, whatever their strides.
 
+mod approx;
 mod bound;
+mod index;
+mod matmul;
+mod norm;
 mod pointwise;
+mod reduction;
+mod statistics;
 
 use std::collections::HashMap;
 
 pub use bound::mode_error;
 
 use crate::error::{Error, Result};
-use crate::graph::{Operation, OperationGraph};
+use crate::graph::{Op, OperationGraph};
+use crate::reference::approx::{Approx, Arithmetic};
 use crate::tensor::TensorDesc;
 
 /// Values in row-major index order, and for each the largest error an implementation that computes
@@ -23,6 +30,29 @@ pub struct Expected {
     pub values: Vec<f64>,
     /// How far off it may be.
     pub bounds: Vec<f64>,
+}
+
+/// A tensor that an operation reads.
+#[derive(Debug, Clone, Copy)]
+struct Operand<'a> {
+    desc: &'a TensorDesc,
+    expected: &'a Expected,
+}
+
+impl Operand<'_> {
+    /// An element, rounded to the precision that is computed in.
+    fn at(&self, arithmetic: Arithmetic, position: usize) -> Approx {
+        arithmetic.operand(self.expected.values[position], self.expected.bounds[position])
+    }
+}
+
+impl Expected {
+    /// Results as they are stored.
+    fn stored(results: impl IntoIterator<Item = Approx>, tensor: &TensorDesc) -> Expected {
+        let stored = results.into_iter().map(|result| result.stored(tensor.dtype));
+        let (values, bounds) = stored.map(|result| (result.value, result.error)).unzip();
+        Expected { values, bounds }
+    }
 }
 
 /// Evaluates a graph: every tensor of it, by uid, virtual ones included.
@@ -52,13 +82,22 @@ pub fn evaluate(
         tensors.insert(tensor.uid, Expected { values, bounds });
     }
     for operation in graph.operations() {
-        let Operation::Pointwise { op, inputs, output } = operation;
-        let operands: Vec<(&TensorDesc, &Expected)> = inputs
-            .iter()
-            .map(|uid| graph.tensor(*uid).map(|tensor| (tensor, &tensors[uid])))
-            .collect::<Result<_>>()?;
-        let result = pointwise::evaluate(op, &operands, graph.tensor(*output)?);
-        tensors.insert(*output, result);
+        let operand =
+            |uid: &i64| graph.tensor(*uid).map(|desc| Operand { desc, expected: &tensors[uid] });
+        let operands = operation.inputs.iter().map(operand).collect::<Result<Vec<_>>>()?;
+        let outputs = operation.outputs.iter().map(|uid| graph.tensor(*uid));
+        let outputs = outputs.collect::<Result<Vec<_>>>()?;
+        let results = match &operation.op {
+            Op::Pointwise(op) => vec![pointwise::evaluate(op, &operands, outputs[0])],
+            Op::Matmul(op) => vec![matmul::evaluate(op, &operands, outputs[0])],
+            Op::Reduction(op) => vec![reduction::evaluate(op, &operands[0], outputs[0])],
+            Op::NormForward(op) => norm::forward(op, &operands, &outputs),
+            Op::NormBackward(op) => norm::backward(op, &operands, &outputs),
+            Op::GenStats(op) => statistics::generate(op, &operands[0], &outputs),
+            Op::BnFinalize(op) => statistics::finalize(op, &operands, &outputs),
+            Op::BnBackwardWeights(op) => statistics::backward_weights(op, &operands, &outputs),
+        };
+        tensors.extend(operation.outputs.iter().copied().zip(results));
     }
     Ok(tensors)
 }

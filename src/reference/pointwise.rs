@@ -1,15 +1,12 @@
 //! Pointwise operations: one loop over the elements of the result.
 
 use crate::expr::{ModeClass, Pointwise};
-use crate::reference::{Expected, bound};
-use crate::tensor::{TensorDesc, packed_strides};
+use crate::reference::index::{broadcast_position, unravel};
+use crate::reference::{Expected, Operand, bound};
+use crate::tensor::TensorDesc;
 
-pub(super) fn evaluate(
-    op: &Pointwise,
-    operands: &[(&TensorDesc, &Expected)],
-    output: &TensorDesc,
-) -> Expected {
-    let math = op.compute(operands.iter().map(|(tensor, _)| tensor.dtype));
+pub(super) fn evaluate(op: &Pointwise, operands: &[Operand<'_>], output: &TensorDesc) -> Expected {
+    let math = op.compute(operands.iter().map(|operand| operand.desc.dtype));
     let count = output.elements().unwrap_or(0);
     let mut result = Expected::default();
     for linear in 0..count {
@@ -23,8 +20,8 @@ pub(super) fn evaluate(
             result.bounds.push(0.0);
             continue;
         }
-        for (slot, (tensor, expected)) in operands.iter().enumerate() {
-            let at = broadcast_position(&index, &tensor.dims);
+        for (slot, Operand { desc, expected }) in operands.iter().enumerate() {
+            let at = broadcast_position(&index, &desc.dims);
             values[slot] = expected.values[at];
             errors[slot] = expected.bounds[at];
         }
@@ -36,30 +33,4 @@ pub(super) fn evaluate(
         result.bounds.push(bound);
     }
     result
-}
-
-fn unravel(linear: i64, dims: &[i64]) -> Vec<i64> {
-    let mut rest = linear;
-    let mut index: Vec<i64> = dims
-        .iter()
-        .rev()
-        .map(|dim| {
-            let position = rest % dim;
-            rest /= dim;
-            position
-        })
-        .collect();
-    index.reverse();
-    index
-}
-
-/// The row-major position of `index` in a tensor whose dimensions of 1 are broadcast.
-fn broadcast_position(index: &[i64], dims: &[i64]) -> usize {
-    let strides = packed_strides(dims);
-    let position: i64 = index
-        .iter()
-        .zip(dims.iter().zip(&strides))
-        .map(|(at, (dim, stride))| if *dim == 1 { 0 } else { at * stride })
-        .sum();
-    position as usize
 }

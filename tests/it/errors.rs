@@ -16,7 +16,7 @@ fn hidden(uid: i64, name: &str, dims: &[i64]) -> TensorDesc {
 }
 
 fn op(mode: Mode, inputs: &[i64], output: i64) -> Operation {
-    Operation::Pointwise { op: Pointwise::new(mode), inputs: inputs.to_vec(), output }
+    Operation::pointwise(Pointwise::new(mode), inputs, output)
 }
 
 #[track_caller]
@@ -139,7 +139,7 @@ fn graphs_that_are_none() {
 #[test]
 fn parameters_out_of_range() {
     let check = |text: &str, op: Pointwise| {
-        let operation = Operation::Pointwise { op, inputs: vec![1], output: 2 };
+        let operation = Operation::pointwise(op, &[1], 2);
         invalid(text, vec![tensor(1, "x", &[4]), tensor(2, "y", &[4])], vec![operation]);
     };
     check("exp: alpha1 NaN is not finite", Pointwise::new(Mode::Exp).alphas(f64::NAN, 1.0));

@@ -6,7 +6,7 @@ use kiln::{DType, OperationGraph, TensorDesc};
 use proptest::prelude::*;
 
 fn operation(mode: Mode, inputs: &[i64], output: i64) -> Operation {
-    Operation::Pointwise { op: Pointwise::new(mode), inputs: inputs.to_vec(), output }
+    Operation::pointwise(Pointwise::new(mode), inputs, output)
 }
 
 fn tensor(uid: i64, name: &str) -> TensorDesc {
@@ -64,7 +64,7 @@ fn meaning_changes_the_form() {
 fn ignored_parameters_and_paths_of_names_do_not() {
     let graph = |name: &str, op: Pointwise| {
         let tensors = vec![tensor(1, name), tensor(2, "y")];
-        let exp = Operation::Pointwise { op, inputs: vec![1], output: 2 };
+        let exp = Operation::pointwise(op, &[1], 2);
         OperationGraph::new(tensors, vec![exp]).unwrap()
     };
     let base = graph("layers.0.x", Pointwise::new(Mode::Exp));
@@ -89,7 +89,7 @@ fn steps_graph(
         // Alternating outputs and inner results; what is not read below becomes an output.
         tensors.push(TensorDesc { is_virtual: true, ..tensor(uid(result), "") });
     }
-    let read: Vec<i64> = operations.iter().flat_map(|op| op.inputs().to_vec()).collect();
+    let read: Vec<i64> = operations.iter().flat_map(|op| op.inputs.clone()).collect();
     tensors.retain(|tensor| tensor.is_virtual || read.contains(&tensor.uid));
     for (at, tensor) in tensors.iter_mut().enumerate() {
         if tensor.is_virtual && !read.contains(&tensor.uid) {

@@ -18,6 +18,7 @@ mod knobs;
 mod mutations;
 mod observability;
 mod onnx;
+mod operations;
 mod overrides;
 mod pack;
 mod page;

@@ -136,9 +136,9 @@ fn broadcast_shape(tensors: &[TensorDesc]) -> Result<Vec<i64>> {
 
 /// Axes that some GEN_INDEX counts along.
 fn counted_axes(graph: CanonicalGraph<'_>) -> Vec<usize> {
-    let axis = |operation: &Operation| match operation {
-        Operation::Pointwise { op, .. } if op.mode == Mode::GenIndex => Some(op.axis as usize),
-        _ => None,
+    let axis = |operation: &Operation| {
+        let op = operation.as_pointwise().filter(|op| op.mode == Mode::GenIndex)?;
+        Some(op.axis as usize)
     };
     graph.operations.iter().filter_map(axis).collect()
 }

@@ -42,9 +42,9 @@ impl Engine for PointwiseEngine {
     }
 
     fn support(&self, graph: CanonicalGraph<'_>, target: &Target) -> Result<()> {
-        let pointwise = |operation: &Operation| matches!(operation, Operation::Pointwise { .. });
-        if !graph.operations.iter().all(pointwise) {
-            return Err(Error::not_supported("an operation is not pointwise"));
+        let other = |operation: &&Operation| operation.as_pointwise().is_none();
+        if let Some(Operation { op, .. }) = graph.operations.iter().find(other) {
+            return Err(Error::not_supported(format!("{op} is not pointwise")));
         }
         if target.arch.capability < CAPABILITY_MIN {
             let arch = target.arch;

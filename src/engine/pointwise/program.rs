@@ -2,7 +2,7 @@
 
 use crate::engine::pointwise::domain::Domain;
 use crate::expr::{Mode, Program, Value};
-use crate::graph::{CanonicalGraph, Operation};
+use crate::graph::CanonicalGraph;
 
 /// What an input of the program is fed from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,7 +29,8 @@ impl GraphProgram {
         let mut values: Vec<Option<Value>> = vec![None; graph.tensors.len()];
         let mut outputs = Vec::new();
         for operation in graph.operations {
-            let Operation::Pointwise { op, inputs, output } = operation;
+            let op = operation.as_pointwise().expect("the engine supports the graph");
+            let (inputs, output) = (&operation.inputs, operation.outputs[0] as usize);
             let mut operands = Vec::new();
             for uid in inputs.iter().map(|uid| *uid as usize) {
                 let tensor = &graph.tensors[uid];
@@ -47,7 +48,7 @@ impl GraphProgram {
                 });
                 operands.push(value);
             }
-            let result = &graph.tensors[*output as usize];
+            let result = &graph.tensors[output];
             let name = match result.name.as_str() {
                 "" => op.mode.name(),
                 name => name,
@@ -55,9 +56,9 @@ impl GraphProgram {
             let value = program
                 .push(name, *op, &operands, result.dtype)
                 .expect("operations of a valid graph are valid");
-            values[*output as usize] = Some(value);
+            values[output] = Some(value);
             if !result.is_virtual {
-                outputs.push(*output as usize);
+                outputs.push(output);
                 program.output(value);
             }
         }

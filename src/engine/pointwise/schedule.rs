@@ -221,10 +221,8 @@ pub(super) fn registers(
             (false, _) => 1,
         })
         .sum();
-    let double = |operation: &Operation| {
-        let Operation::Pointwise { op, .. } = operation;
-        op.math == Math::F64
-    };
+    let double =
+        |operation: &Operation| operation.as_pointwise().is_some_and(|op| op.math == Math::F64);
     let double = match graph.operations.iter().any(double) {
         true => REGISTERS_F64 + REGISTERS_F64_ELEMENT * vector * items,
         false => 0,

@@ -46,12 +46,14 @@ impl Picture {
         }
         let inputs = picture.nodes.len();
         for operation in graph.operations() {
-            let from: Vec<usize> = operation.inputs().iter().map(|uid| producer[uid]).collect();
+            let from: Vec<usize> = operation.inputs.iter().map(|uid| producer[uid]).collect();
             let layer = from.iter().map(|node| picture.nodes[*node].layer + 1).max().unwrap_or(0);
-            let output = graph.tensor(operation.output()).expect("the graph is valid");
-            let node = picture.node("operation", operation.to_string(), value_text(output), layer);
+            let output = |uid: &i64| graph.tensor(*uid).expect("the graph is valid");
+            let values: Vec<String> =
+                operation.outputs.iter().map(|uid| value_text(output(uid))).collect();
+            let node = picture.node("operation", operation.to_string(), values.join(", "), layer);
             picture.edges.extend(from.into_iter().map(|from| (from, node)));
-            producer.insert(output.uid, node);
+            producer.extend(operation.outputs.iter().map(|uid| (*uid, node)));
         }
         // Inputs stand right above what reads them first.
         for input in 0..inputs {

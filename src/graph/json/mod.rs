@@ -1,0 +1,144 @@
+//! The JSON form of a graph, as problem files hold it under the key `graph`.
+//!
+//! Tensors are referred to by name, unnamed ones by `#uid`. Everything that has a default may be
+//! left out; a key that is not known is an error.
+
+mod operation;
+mod pointwise;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::graph::{OperationGraph, find};
+use crate::tensor::{TensorDesc, packed_strides};
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProblemJson<O> {
+    graph: GraphJson<O>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GraphJson<O> {
+    tensors: Vec<TensorJson>,
+    operations: Vec<O>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TensorJson {
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    name: String,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    uid: Option<i64>,
+    dtype: String,
+    dims: Vec<i64>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    strides: Option<Vec<i64>>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    alignment: Option<usize>,
+    #[serde(default, rename = "virtual", skip_serializing_if = "is_false")]
+    is_virtual: bool,
+    #[serde(default, skip_serializing_if = "is_false")]
+    by_value: bool,
+}
+
+/// A key that is there has a value: null does not stand for the default.
+fn present<'de, D, T>(from: D) -> std::result::Result<Option<T>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    T::deserialize(from).map(Some)
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+impl OperationGraph {
+    /// Reads a problem document whose one key is `graph`.
+    ///
+    /// # Errors
+    /// `BadParam` with line and column for malformed JSON, with the name for an unknown tensor,
+    /// type or mode, and whatever [`OperationGraph::new`] finds.
+    pub fn from_json(text: &str) -> Result<Self> {
+        let problem: ProblemJson<Map<String, Value>> = serde_json::from_str(text)
+            .map_err(|error| Error::bad_param(format!("malformed problem: {error}")))?;
+        let GraphJson { tensors, operations } = problem.graph;
+        let taken: Vec<i64> = tensors.iter().filter_map(|tensor| tensor.uid).collect();
+        let mut fresh = (1..).filter(|uid| !taken.contains(uid));
+        let tensors = tensors
+            .into_iter()
+            .map(|tensor| {
+                let uid = tensor.uid.or_else(|| fresh.next()).expect("uids do not run out");
+                read_tensor(tensor, uid)
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let operations = operations
+            .into_iter()
+            .map(|operation| operation::read(operation, &tensors))
+            .collect::<Result<Vec<_>>>()?;
+        OperationGraph::new(tensors, operations)
+    }
+
+    /// Writes the document that [`OperationGraph::from_json`] reads.
+    pub fn to_json(&self) -> String {
+        let graph = GraphJson {
+            tensors: self.tensors.iter().map(write_tensor).collect(),
+            operations: self.operations.iter().map(|op| operation::write(op, self)).collect(),
+        };
+        serde_json::to_string_pretty(&ProblemJson { graph }).expect("plain data is JSON")
+    }
+}
+
+/// What operations call a tensor.
+fn reference(graph: &OperationGraph, uid: i64) -> String {
+    match find(&graph.tensors, uid) {
+        Some(tensor) if !tensor.name.is_empty() => tensor.name.clone(),
+        _ => format!("#{uid}"),
+    }
+}
+
+/// The tensor that an operation calls so.
+fn referred(tensors: &[TensorDesc], name: &str) -> Option<i64> {
+    let named = |tensor: &&TensorDesc| match name.strip_prefix('#') {
+        Some(uid) => uid.parse() == Ok(tensor.uid),
+        None => tensor.name == *name,
+    };
+    tensors.iter().find(named).map(|tensor| tensor.uid)
+}
+
+fn read_tensor(json: TensorJson, uid: i64) -> Result<TensorDesc> {
+    let dtype: DType = json
+        .dtype
+        .parse()
+        .map_err(|error: Error| error.context(format_args!("tensor `{}`", json.name)))?;
+    Ok(TensorDesc {
+        uid,
+        strides: json.strides.unwrap_or_else(|| packed_strides(&json.dims)),
+        dims: json.dims,
+        name: json.name,
+        dtype,
+        alignment: json.alignment.unwrap_or(16),
+        is_virtual: json.is_virtual,
+        by_value: json.by_value,
+    })
+}
+
+fn write_tensor(tensor: &TensorDesc) -> TensorJson {
+    let packed = tensor.strides == packed_strides(&tensor.dims);
+    TensorJson {
+        name: tensor.name.clone(),
+        uid: Some(tensor.uid),
+        dtype: tensor.dtype.name().to_owned(),
+        dims: tensor.dims.clone(),
+        strides: (!packed).then(|| tensor.strides.clone()),
+        alignment: (tensor.alignment != 16).then_some(tensor.alignment),
+        is_virtual: tensor.is_virtual,
+        by_value: tensor.by_value,
+    }
+}

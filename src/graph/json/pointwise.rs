@@ -1,0 +1,144 @@
+//! Pointwise operations in JSON, with their many attributes.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{is_false, present, reference, referred};
+use crate::error::{Error, Result};
+use crate::expr::{Math, NanPropagation, Pointwise, Real};
+use crate::graph::{Operation, OperationGraph};
+use crate::tensor::TensorDesc;
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PointwiseJson {
+    pointwise: String,
+    inputs: Vec<String>,
+    output: String,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    math: Option<String>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    propagate_nan: bool,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    alpha1: Option<JsonReal>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    alpha2: Option<JsonReal>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    relu_lower_clip: Option<JsonReal>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    relu_upper_clip: Option<JsonReal>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    relu_lower_clip_slope: Option<JsonReal>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    elu_alpha: Option<JsonReal>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    softplus_beta: Option<JsonReal>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    swish_beta: Option<JsonReal>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    axis: Option<i64>,
+}
+
+/// A number that may be infinite, which JSON's numbers can not be: `"inf"` and `"-inf"`.
+#[derive(Clone, Copy)]
+struct JsonReal(f64);
+
+impl Serialize for JsonReal {
+    fn serialize<S: serde::Serializer>(
+        &self,
+        serializer: S,
+    ) -> std::result::Result<S::Ok, S::Error> {
+        match self.0 {
+            f64::INFINITY => serializer.serialize_str("inf"),
+            f64::NEG_INFINITY => serializer.serialize_str("-inf"),
+            number => serializer.serialize_f64(number),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for JsonReal {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Form {
+            Number(f64),
+            Text(String),
+        }
+        let expected = || serde::de::Error::custom("expected a number, \"inf\" or \"-inf\"");
+        match Form::deserialize(from).map_err(|_| expected())? {
+            Form::Number(number) => Ok(JsonReal(number)),
+            Form::Text(text) if text == "inf" => Ok(JsonReal(f64::INFINITY)),
+            Form::Text(text) if text == "-inf" => Ok(JsonReal(f64::NEG_INFINITY)),
+            Form::Text(_) => Err(expected()),
+        }
+    }
+}
+
+pub(super) fn read(json: PointwiseJson, tensors: &[TensorDesc]) -> Result<Operation> {
+    let mode = json.pointwise.parse()?;
+    let find = |name: &String| {
+        referred(tensors, name).ok_or_else(|| {
+            Error::bad_param(format!("{mode}: no tensor of the graph is named `{name}`"))
+        })
+    };
+    let default = Pointwise::new(mode);
+    let real =
+        |value: Option<JsonReal>, default: Real| value.map_or(default, |value| Real::new(value.0));
+    let math = read_math(&mode, json.math.as_deref())?;
+    let op = Pointwise {
+        mode,
+        math,
+        nan: match json.propagate_nan {
+            true => NanPropagation::Propagate,
+            false => NanPropagation::NotPropagate,
+        },
+        alpha1: real(json.alpha1, default.alpha1),
+        alpha2: real(json.alpha2, default.alpha2),
+        relu_lower_clip: real(json.relu_lower_clip, default.relu_lower_clip),
+        relu_upper_clip: real(json.relu_upper_clip, default.relu_upper_clip),
+        relu_lower_clip_slope: real(json.relu_lower_clip_slope, default.relu_lower_clip_slope),
+        elu_alpha: real(json.elu_alpha, default.elu_alpha),
+        softplus_beta: real(json.softplus_beta, default.softplus_beta),
+        swish_beta: real(json.swish_beta, default.swish_beta),
+        axis: json.axis.unwrap_or(default.axis),
+    };
+    let inputs = json.inputs.iter().map(find).collect::<Result<Vec<_>>>()?;
+    Ok(Operation::pointwise(op, &inputs, find(&json.output)?))
+}
+
+/// `f32` or `f64`, the first where nothing is said.
+pub(super) fn read_math(what: &dyn fmt::Display, text: Option<&str>) -> Result<Math> {
+    match text {
+        None | Some("f32") => Ok(Math::F32),
+        Some("f64") => Ok(Math::F64),
+        Some(other) => Err(Error::bad_param(format!(
+            "{what}: unknown math precision `{other}`: expected f32 or f64"
+        ))),
+    }
+}
+
+pub(super) fn write(
+    op: &Pointwise,
+    operation: &Operation,
+    graph: &OperationGraph,
+) -> PointwiseJson {
+    let default = Pointwise::new(op.mode);
+    let real = |value: Real, default: Real| (value != default).then(|| JsonReal(value.get()));
+    PointwiseJson {
+        pointwise: op.mode.name().to_owned(),
+        inputs: operation.inputs.iter().map(|uid| reference(graph, *uid)).collect(),
+        output: reference(graph, operation.outputs[0]),
+        math: (op.math == Math::F64).then(|| "f64".to_owned()),
+        propagate_nan: op.nan == NanPropagation::Propagate,
+        alpha1: real(op.alpha1, default.alpha1),
+        alpha2: real(op.alpha2, default.alpha2),
+        relu_lower_clip: real(op.relu_lower_clip, default.relu_lower_clip),
+        relu_upper_clip: real(op.relu_upper_clip, default.relu_upper_clip),
+        relu_lower_clip_slope: real(op.relu_lower_clip_slope, default.relu_lower_clip_slope),
+        elu_alpha: real(op.elu_alpha, default.elu_alpha),
+        softplus_beta: real(op.softplus_beta, default.softplus_beta),
+        swish_beta: real(op.swish_beta, default.swish_beta),
+        axis: (op.axis != default.axis).then_some(op.axis),
+    }
+}

@@ -1,0 +1,305 @@
+//! Normalisations and their gradients.
+
+use std::fmt;
+
+use crate::error::{Error, Result};
+use crate::expr::Math;
+use crate::graph::operation::Slots;
+use crate::tensor::TensorDesc;
+
+/// What is normalised together (`mcdnnBackendNormMode_t`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum NormMode {
+    /// All elements along the dimensions that the scale has (Ba et al. 2016).
+    Layer,
+    /// The same without subtracting the mean (Zhang and Sennrich 2019).
+    Rms,
+    /// All positions of a channel of a sample; channels are dimension 1 (Ulyanov et al. 2016).
+    Instance,
+    /// All positions of a channel in all samples (Ioffe and Szegedy 2015).
+    Batch,
+    /// All positions of so many groups of channels of a sample (Wu and He 2018).
+    Group(i64),
+}
+
+/// Whether statistics are computed or given (`mcdnnBackendNormFwdPhase_t`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// The mean and inverse deviation may be given.
+    Inference,
+    /// They are computed, and may be saved.
+    Training,
+}
+
+/// `y = scale * (x - mean) * inv_variance + bias` with `inv_variance = 1 / sqrt(var + epsilon)`
+/// (`MCDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR`, section 8.2.2.18).
+///
+/// Operands: `x`, `scale`, `bias`, `epsilon` (one element), then what the flags add. Running
+/// statistics become `(1 - f) * old + f * new` with the factor `exp_avg_factor` and the unbiased
+/// variance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct NormForward {
+    /// What is normalised together.
+    pub mode: NormMode,
+    /// Whether statistics are computed.
+    pub phase: Phase,
+    /// What is computed in.
+    pub math: Math,
+    /// Whether there is a bias.
+    pub bias: bool,
+    /// Training: `mean` and `inv_variance` are saved; inference: they are given. RMS has no mean.
+    pub statistics: bool,
+    /// Training: running mean and variance are updated.
+    pub running: bool,
+}
+
+/// The gradients of [`NormForward`] (`MCDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR`, section
+/// 8.2.2.17): `dx`, `dscale` and `dbias` from `x`, `dy`, `scale` and either the saved statistics
+/// or `epsilon`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct NormBackward {
+    /// What was normalised together.
+    pub mode: NormMode,
+    /// What is computed in.
+    pub math: Math,
+    /// Whether the bias has a gradient.
+    pub bias: bool,
+    /// Whether the forward operation's statistics are given.
+    pub statistics: bool,
+}
+
+impl NormMode {
+    /// The name in texts and problem files, without the number of groups.
+    pub fn name(self) -> &'static str {
+        match self {
+            NormMode::Layer => "layer",
+            NormMode::Rms => "rms",
+            NormMode::Instance => "instance",
+            NormMode::Batch => "batch",
+            NormMode::Group(_) => "group",
+        }
+    }
+
+    /// Whether the mean is subtracted.
+    pub fn centred(self) -> bool {
+        self != NormMode::Rms
+    }
+
+    fn statistics(self) -> &'static [&'static str] {
+        if self.centred() { &["mean", "inv_variance"] } else { &["inv_variance"] }
+    }
+
+    /// The dimensions of scale and bias, checked, and those of the statistics.
+    fn shapes(self, x: &TensorDesc, scale: &TensorDesc) -> Result<Shapes> {
+        let fail = |rule: String| {
+            Err(Error::bad_param(format!(
+                "{} norm: {rule}: `{}` is {:?}, `{}` is {:?}",
+                self.name(),
+                x.name,
+                x.dims,
+                scale.name,
+                scale.dims
+            )))
+        };
+        let rank = x.dims.len();
+        if scale.dims.len() != rank {
+            return fail("operands differ in the number of dimensions".to_owned());
+        }
+        if let NormMode::Layer | NormMode::Rms = self {
+            let fits = |(x, scale): (&i64, &i64)| x == scale || *scale == 1;
+            if !x.dims.iter().zip(&scale.dims).all(fits) {
+                return fail("the scale has other dimensions than x or 1".to_owned());
+            }
+            let left = |(x, scale): (&i64, &i64)| if *scale == 1 { *x } else { 1 };
+            let statistics = x.dims.iter().zip(&scale.dims).map(left).collect();
+            let (data, parameters) = (x.dims.clone(), scale.dims.clone());
+            return Ok(Shapes { data, parameters, statistics });
+        }
+        if rank < 2 {
+            return fail("x has no dimension of channels".to_owned());
+        }
+        let channels = x.dims[1];
+        let mut parameters = vec![1; rank];
+        parameters[1] = channels;
+        if scale.dims != parameters {
+            return fail(format!("expected a scale of {parameters:?}"));
+        }
+        let mut statistics = vec![1; rank];
+        (statistics[0], statistics[1]) = match self {
+            NormMode::Batch => (1, channels),
+            NormMode::Group(groups) if groups < 1 || channels % groups != 0 => {
+                return fail(format!("{channels} channels do not form {groups} groups"));
+            }
+            NormMode::Group(groups) => (x.dims[0], groups),
+            _ => (x.dims[0], channels),
+        };
+        Ok(Shapes { data: x.dims.clone(), parameters, statistics })
+    }
+}
+
+/// Dimensions of a normalisation's tensors.
+struct Shapes {
+    data: Vec<i64>,
+    parameters: Vec<i64>,
+    statistics: Vec<i64>,
+}
+
+impl Shapes {
+    /// Of the tensor in a slot; a scalar has none.
+    fn of(&self, slot: &str) -> Option<&[i64]> {
+        match slot {
+            "x" | "y" | "dx" | "dy" => Some(&self.data),
+            "mean" | "inv_variance" => Some(&self.statistics),
+            "epsilon" | "exp_avg_factor" => None,
+            _ => Some(&self.parameters),
+        }
+    }
+
+    /// Of an operation's results.
+    fn results(&self, slots: &Slots) -> Vec<Vec<i64>> {
+        slots.outputs.iter().filter_map(|slot| self.of(slot)).map(<[i64]>::to_vec).collect()
+    }
+
+    /// Checks the tensors of all slots.
+    fn check(
+        &self,
+        what: &dyn fmt::Display,
+        slots: &Slots,
+        inputs: &[&TensorDesc],
+        outputs: &[&TensorDesc],
+    ) -> Result<()> {
+        let named = slots.inputs.iter().zip(inputs).chain(slots.outputs.iter().zip(outputs));
+        for (slot, tensor) in named {
+            match self.of(slot) {
+                None => one_element(what, slot, tensor)?,
+                Some(dims) => expect_dims(what, slot, tensor, dims)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Checks an operand or result of known dimensions.
+pub(super) fn expect_dims(
+    what: &dyn fmt::Display,
+    slot: &str,
+    tensor: &TensorDesc,
+    dims: &[i64],
+) -> Result<()> {
+    if tensor.dims == dims {
+        return Ok(());
+    }
+    Err(Error::bad_param(format!(
+        "{what}: {slot} `{}` is {:?}, expected {dims:?}",
+        tensor.name, tensor.dims
+    )))
+}
+
+/// Checks a scalar operand.
+pub(super) fn one_element(what: &dyn fmt::Display, slot: &str, tensor: &TensorDesc) -> Result<()> {
+    match tensor.elements() {
+        Some(1) => Ok(()),
+        _ => Err(Error::bad_param(format!(
+            "{what}: {slot} `{}` is {:?}, expected one element",
+            tensor.name, tensor.dims
+        ))),
+    }
+}
+
+impl NormForward {
+    /// A normalisation in single precision with a bias, that neither saves nor takes statistics.
+    pub fn new(mode: NormMode, phase: Phase) -> NormForward {
+        let math = Math::F32;
+        NormForward { mode, phase, math, bias: true, statistics: false, running: false }
+    }
+
+    pub(super) fn slots(&self) -> Slots {
+        let mut slots = Slots::new(&["x", "scale"], &["y"]);
+        slots.inputs.extend(self.bias.then_some("bias"));
+        slots.inputs.push("epsilon");
+        if self.statistics {
+            let side = match self.phase {
+                Phase::Inference => &mut slots.inputs,
+                Phase::Training => &mut slots.outputs,
+            };
+            side.extend(self.mode.statistics());
+        }
+        if self.running {
+            let inputs = ["exp_avg_factor", "input_running_mean", "input_running_var"];
+            slots.inputs.extend(inputs);
+            slots.outputs.extend(["output_running_mean", "output_running_var"]);
+        }
+        slots
+    }
+
+    pub(super) fn check(&self, inputs: &[&TensorDesc], outputs: &[&TensorDesc]) -> Result<()> {
+        let batch = self.mode == NormMode::Batch;
+        if self.running && (!batch || self.phase == Phase::Inference) {
+            let text = format!("{self}: running statistics are those of batch norm training");
+            return Err(Error::bad_param(text));
+        }
+        if batch && self.phase == Phase::Inference && !self.statistics {
+            let text = format!("{self}: inference takes mean and inv_variance");
+            return Err(Error::bad_param(text));
+        }
+        let shapes = self.mode.shapes(inputs[0], inputs[1])?;
+        shapes.check(self, &self.slots(), inputs, outputs)
+    }
+
+    /// The dimensions of the results.
+    pub(super) fn infer(&self, inputs: &[&TensorDesc]) -> Result<Vec<Vec<i64>>> {
+        Ok(self.mode.shapes(inputs[0], inputs[1])?.results(&self.slots()))
+    }
+}
+
+impl NormBackward {
+    /// The gradients in single precision, with one of the bias, from saved statistics.
+    pub fn new(mode: NormMode) -> NormBackward {
+        NormBackward { mode, math: Math::F32, bias: true, statistics: true }
+    }
+
+    pub(super) fn slots(&self) -> Slots {
+        let mut slots = Slots::new(&["x", "dy", "scale"], &["dx", "dscale"]);
+        match self.statistics {
+            true => slots.inputs.extend(self.mode.statistics()),
+            false => slots.inputs.push("epsilon"),
+        }
+        slots.outputs.extend(self.bias.then_some("dbias"));
+        slots
+    }
+
+    pub(super) fn check(&self, inputs: &[&TensorDesc], outputs: &[&TensorDesc]) -> Result<()> {
+        let shapes = self.mode.shapes(inputs[0], inputs[2])?;
+        shapes.check(self, &self.slots(), inputs, outputs)
+    }
+
+    /// The dimensions of the results.
+    pub(super) fn infer(&self, inputs: &[&TensorDesc]) -> Result<Vec<Vec<i64>>> {
+        Ok(self.mode.shapes(inputs[0], inputs[2])?.results(&self.slots()))
+    }
+}
+
+impl fmt::Display for NormForward {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let phase = match self.phase {
+            Phase::Inference => "inference",
+            Phase::Training => "training",
+        };
+        write!(f, "{}_norm_{phase}", self.mode.name())?;
+        if let NormMode::Group(groups) = self.mode {
+            write!(f, "[{groups} groups]")?;
+        }
+        if self.math == Math::F64 { f.write_str("[f64]") } else { Ok(()) }
+    }
+}
+
+impl fmt::Display for NormBackward {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}_norm_backward", self.mode.name())?;
+        if let NormMode::Group(groups) = self.mode {
+            write!(f, "[{groups} groups]")?;
+        }
+        if self.math == Math::F64 { f.write_str("[f64]") } else { Ok(()) }
+    }
+}

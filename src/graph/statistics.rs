@@ -1,0 +1,148 @@
+//! The parts of a batch normalisation that is split around other operations.
+
+use std::fmt;
+
+use crate::error::{Error, Result};
+use crate::expr::Math;
+use crate::graph::norm::{Phase, expect_dims, one_element};
+use crate::graph::operation::Slots;
+use crate::tensor::TensorDesc;
+
+/// Of every channel (dimension 1) the sum and the sum of squares
+/// (`MCDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR`, section 8.2.2.15).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct GenStats {
+    /// What is computed in.
+    pub math: Math,
+}
+
+/// From the sums of every channel to `eq_scale` and `eq_bias`, the line `eq_scale * x + eq_bias`
+/// that normalises it (`MCDNN_BACKEND_OPERATION_BN_FINALIZE_STATISTICS_DESCRIPTOR`).
+///
+/// Training computes mean and variance from `sum`, `sq_sum` and `accum_count`, and saves the mean
+/// and `1 / sqrt(var + epsilon)`; inference takes the running ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct BnFinalize {
+    /// Where mean and variance come from.
+    pub phase: Phase,
+    /// What is computed in.
+    pub math: Math,
+    /// Training: running mean and variance are updated.
+    pub running: bool,
+}
+
+/// The gradients of a batch normalisation's scale and bias, and the plane
+/// `dx = eq_dy_scale * dy + eq_x_scale * x + eq_bias` of its data
+/// (`MCDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct BnBackwardWeights {
+    /// What is computed in.
+    pub math: Math,
+}
+
+/// The dimensions of a value for every channel of `x`.
+pub(super) fn channels(what: &dyn fmt::Display, x: &TensorDesc) -> Result<Vec<i64>> {
+    if x.dims.len() < 2 {
+        return Err(Error::bad_param(format!(
+            "{what}: `{}` is {:?}, which has no dimension of channels",
+            x.name, x.dims
+        )));
+    }
+    let mut dims = vec![1; x.dims.len()];
+    dims[1] = x.dims[1];
+    Ok(dims)
+}
+
+impl GenStats {
+    pub(super) fn check(&self, x: &TensorDesc, outputs: &[&TensorDesc]) -> Result<()> {
+        let dims = channels(self, x)?;
+        expect_dims(self, "sum", outputs[0], &dims)?;
+        expect_dims(self, "sq_sum", outputs[1], &dims)
+    }
+}
+
+impl BnFinalize {
+    /// A training step in single precision, without running statistics.
+    pub fn new(phase: Phase) -> BnFinalize {
+        BnFinalize { phase, math: Math::F32, running: false }
+    }
+
+    pub(super) fn slots(&self) -> Slots {
+        let mut slots = Slots::new(&["scale", "bias", "epsilon"], &["eq_scale", "eq_bias"]);
+        if self.phase == Phase::Training {
+            slots.inputs.extend(["sum", "sq_sum", "accum_count"]);
+            slots.outputs.extend(["saved_mean", "saved_inv_std"]);
+        }
+        if self.phase == Phase::Inference || self.running {
+            slots.inputs.extend(["prev_running_mean", "prev_running_var"]);
+        }
+        if self.running {
+            slots.inputs.push("exp_avg_factor");
+            slots.outputs.extend(["updated_running_mean", "updated_running_var"]);
+        }
+        slots
+    }
+
+    pub(super) fn check(&self, inputs: &[&TensorDesc], outputs: &[&TensorDesc]) -> Result<()> {
+        if self.running && self.phase == Phase::Inference {
+            return Err(Error::bad_param(format!("{self}: inference updates nothing")));
+        }
+        let dims = channels(self, inputs[0])?;
+        let slots = self.slots();
+        let named = slots.inputs.iter().zip(inputs).chain(slots.outputs.iter().zip(outputs));
+        for (slot, tensor) in named {
+            match *slot {
+                "epsilon" | "exp_avg_factor" | "accum_count" => one_element(self, slot, tensor)?,
+                slot => expect_dims(self, slot, tensor, &dims)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl BnBackwardWeights {
+    pub(super) fn slots() -> Slots {
+        Slots::new(
+            &["x", "dy", "mean", "inv_std", "scale"],
+            &["dscale", "dbias", "eq_dy_scale", "eq_x_scale", "eq_bias"],
+        )
+    }
+
+    pub(super) fn check(&self, inputs: &[&TensorDesc], outputs: &[&TensorDesc]) -> Result<()> {
+        let dims = channels(self, inputs[0])?;
+        expect_dims(self, "dy", inputs[1], &inputs[0].dims)?;
+        let slots = BnBackwardWeights::slots();
+        let parameters = slots.inputs.iter().zip(inputs).skip(2);
+        for (slot, tensor) in parameters.chain(slots.outputs.iter().zip(outputs)) {
+            expect_dims(self, slot, tensor, &dims)?;
+        }
+        Ok(())
+    }
+}
+
+fn in_math(f: &mut fmt::Formatter<'_>, name: &str, math: Math) -> fmt::Result {
+    f.write_str(name)?;
+    if math == Math::F64 { f.write_str("[f64]") } else { Ok(()) }
+}
+
+impl fmt::Display for GenStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        in_math(f, "gen_stats", self.math)
+    }
+}
+
+impl fmt::Display for BnFinalize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.phase {
+            Phase::Inference => "bn_finalize_inference",
+            Phase::Training => "bn_finalize_training",
+        };
+        in_math(f, name, self.math)
+    }
+}
+
+impl fmt::Display for BnBackwardWeights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        in_math(f, "bn_backward_weights", self.math)
+    }
+}

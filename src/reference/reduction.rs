@@ -1,0 +1,70 @@
+//! Reductions.
+
+use crate::graph::{Reduction, ReductionOp};
+use crate::reference::approx::{Approx, Arithmetic};
+use crate::reference::index::{broadcast_position, count, unravel};
+use crate::reference::{Expected, Operand};
+use crate::tensor::TensorDesc;
+
+pub(super) fn evaluate(op: &Reduction, x: &Operand<'_>, y: &TensorDesc) -> Expected {
+    let arithmetic = Arithmetic::new(op.math.dtype());
+    let groups = grouped(&x.desc.dims, &y.dims);
+    let reduced = groups.into_iter().map(|group| {
+        reduce(op.op, arithmetic, group.into_iter().map(|at| x.at(arithmetic, at)).collect())
+    });
+    Expected::stored(reduced, y)
+}
+
+/// The positions of `dims` that share each position of `reduced`, which has some of them 1.
+pub(super) fn grouped(dims: &[i64], reduced: &[i64]) -> Vec<Vec<usize>> {
+    let mut groups = vec![Vec::new(); count(reduced)];
+    for at in 0..count(dims) {
+        groups[broadcast_position(&unravel(at as i64, dims), reduced)].push(at);
+    }
+    groups
+}
+
+fn reduce(op: ReductionOp, arithmetic: Arithmetic, values: Vec<Approx>) -> Approx {
+    let magnitudes = || values.iter().map(|value| value.abs());
+    match op {
+        ReductionOp::Add => arithmetic.sum(values),
+        ReductionOp::Norm1 => arithmetic.sum(magnitudes()),
+        ReductionOp::Norm2 => {
+            let squares = values.iter().map(|value| arithmetic.mul(*value, *value));
+            arithmetic.sqrt(arithmetic.sum(squares))
+        }
+        ReductionOp::Avg => {
+            let count = Approx::exact(values.len() as f64);
+            match values.is_empty() {
+                true => Approx::exact(f64::NAN),
+                false => arithmetic.div(arithmetic.sum(values), count),
+            }
+        }
+        ReductionOp::Mul => product(arithmetic, values),
+        ReductionOp::MulNoZeros => {
+            product(arithmetic, values.into_iter().filter(|value| value.value != 0.0))
+        }
+        ReductionOp::Min => extreme(f64::INFINITY, values.into_iter(), |a, b| a < b),
+        ReductionOp::Max => extreme(f64::NEG_INFINITY, values.into_iter(), |a, b| a > b),
+        ReductionOp::Amax => extreme(0.0, magnitudes(), |a, b| a > b),
+    }
+}
+
+fn product(arithmetic: Arithmetic, values: impl IntoIterator<Item = Approx>) -> Approx {
+    let one = Approx::exact(1.0);
+    values.into_iter().fold(one, |product, value| arithmetic.mul(product, value))
+}
+
+/// The value that comes before all others; it may be any that is close enough.
+fn extreme(
+    none: f64,
+    values: impl Iterator<Item = Approx>,
+    before: impl Fn(f64, f64) -> bool,
+) -> Approx {
+    values.fold(Approx::exact(none), |best, value| {
+        let error = best.error.max(value.error);
+        let takes = value.value.is_nan() || before(value.value, best.value);
+        let first = if takes && !best.value.is_nan() { value.value } else { best.value };
+        Approx { value: first, error }
+    })
+}
