@@ -1,6 +1,6 @@
 //! Settings, read once at [`open`](crate::plan::Kiln::open).
 
-use std::env;
+use std::env::{self, VarError};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -136,12 +136,12 @@ impl Config {
     pub(super) fn resolve(&self) -> Result<Resolved> {
         let path =
             |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let device = match (&self.device, env::var("KILN_DEVICE")) {
+        let device = match (&self.device, text("KILN_DEVICE")?) {
             (Some(device), _) => device.clone(),
-            (None, Ok(text)) if !text.is_empty() => {
+            (None, Some(text)) => {
                 text.parse().map_err(|error: Error| error.context("environment KILN_DEVICE"))?
             }
-            (None, _) => DeviceChoice::Auto,
+            (None, None) => DeviceChoice::Auto,
         };
         let cache_dir = match (&self.cache_dir, path("KILN_CACHE_DIR")) {
             _ if self.no_disk_cache => None,
@@ -163,26 +163,26 @@ impl Config {
                 .map_err(|error| error.context("environment KILN_PACKS"))?,
             (None, None) => Vec::new(),
         };
-        let trust_roots = match (&self.trust_roots, env::var("KILN_TRUST_ROOTS")) {
+        let trust_roots = match (&self.trust_roots, text("KILN_TRUST_ROOTS")?) {
             (Some(roots), _) => roots.clone(),
-            (None, Ok(text)) => text
+            (None, Some(text)) => text
                 .split(':')
                 .filter(|key| !key.is_empty())
                 .map(TrustRoot::from_hex)
                 .collect::<Result<_>>()
                 .map_err(|error| error.context("environment KILN_TRUST_ROOTS"))?,
-            (None, Err(_)) => Vec::new(),
+            (None, None) => Vec::new(),
         };
         if !trust_roots.is_empty() {
             packs.iter().try_for_each(|pack: &Pack| pack.require_trust(&trust_roots))?;
         }
-        let background = match (self.background, env::var("KILN_BACKGROUND")) {
+        let background = match (self.background, text("KILN_BACKGROUND")?) {
             (Some(background), _) => Some(background),
-            (None, Ok(text)) if !text.is_empty() => Some(
+            (None, Some(text)) => Some(
                 text.parse()
                     .map_err(|error: Error| error.context("environment KILN_BACKGROUND"))?,
             ),
-            (None, _) => None,
+            (None, None) => None,
         };
         let no_jit = self.no_jit.map_or_else(|| switch("KILN_NO_JIT"), Ok)?;
         let sanitize = self.sanitize.map_or_else(|| switch("KILN_SANITIZE"), Ok)?;
@@ -217,7 +217,10 @@ impl Config {
     }
 
     fn dumping(&self, folder: PathBuf) -> Result<Dumping> {
-        let filter = self.dump_filter.clone().or_else(|| env::var("KILN_DUMP_FILTER").ok());
+        let filter = match &self.dump_filter {
+            Some(filter) => Some(filter.clone()),
+            None => text("KILN_DUMP_FILTER")?,
+        };
         let tensors = self.dump_tensors.map_or_else(|| switch("KILN_DUMP_TENSORS"), Ok)?;
         let bytes_max = match self.dump_tensor_bytes {
             Some(bytes) => bytes,
@@ -231,12 +234,24 @@ impl Config {
     }
 }
 
+/// A variable that is set and not empty. One that is no text is an error: to take it for unset
+/// would turn off what it asks for, signatures among others.
+fn text(name: &str) -> Result<Option<String>> {
+    match env::var(name) {
+        Ok(text) => Ok(Some(text).filter(|text| !text.is_empty())),
+        Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(_)) => {
+            Err(Error::bad_param(format!("environment {name}: the value is not UTF-8")))
+        }
+    }
+}
+
 /// A variable that is 1 or 0, 0 when it is not set.
 fn switch(name: &str) -> Result<bool> {
-    match env::var(name).as_deref() {
-        Ok("1") => Ok(true),
-        Ok("0" | "") | Err(_) => Ok(false),
-        Ok(text) => {
+    match text(name)?.as_deref() {
+        Some("1") => Ok(true),
+        Some("0") | None => Ok(false),
+        Some(text) => {
             Err(Error::bad_param(format!("environment {name}: `{text}` is neither 0 nor 1")))
         }
     }
@@ -244,20 +259,14 @@ fn switch(name: &str) -> Result<bool> {
 
 /// A variable that is a number of these units.
 fn number(name: &str, units: &str) -> Result<Option<u64>> {
-    let text = env::var(name).unwrap_or_default();
-    if text.is_empty() {
-        return Ok(None);
-    }
+    let Some(text) = text(name)? else { return Ok(None) };
     text.parse().map(Some).map_err(|_| {
         Error::bad_param(format!("environment {name}: `{text}` is not a number of {units}"))
     })
 }
 
 fn remote_of_environment() -> Result<Option<Remote>> {
-    let uri = env::var("KILN_REMOTE").unwrap_or_default();
-    if uri.is_empty() {
-        return Ok(None);
-    }
+    let Some(uri) = text("KILN_REMOTE")? else { return Ok(None) };
     let mut remote = Remote::new(uri);
     remote.read_only = switch("KILN_REMOTE_READ_ONLY")?;
     if let Some(ms) = number("KILN_REMOTE_MS", "milliseconds")? {

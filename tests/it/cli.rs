@@ -118,6 +118,22 @@ fn run_checks_and_counts_on_the_simulator() {
 }
 
 #[test]
+fn a_variable_that_is_no_text_is_refused() {
+    use std::os::unix::ffi::OsStrExt;
+    let wrong = std::ffi::OsStr::from_bytes(b"\xff");
+    for name in ["KILN_TRUST_ROOTS", "KILN_NO_JIT", "KILN_DEVICE", "KILN_CACHE_BYTES"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_kiln"))
+            .args(["run", PROBLEM, "--random", "1"])
+            .env(name, wrong)
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert_eq!(text, format!("kiln: environment {name}: the value is not UTF-8\n"));
+    }
+}
+
+#[test]
 fn run_reports_bad_input_exactly() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
