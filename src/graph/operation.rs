@@ -186,10 +186,3 @@ impl fmt::Display for Op {
         }
     }
 }
-
-impl fmt::Display for Operation {
-    /// What is done, without operands: `relu_fwd{upper_clip=6}`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.op.fmt(f)
-    }
-}

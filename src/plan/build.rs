@@ -89,12 +89,6 @@ impl Kiln {
         Ok(Kiln { inner, workers: workers.transpose()?.map(Arc::new) })
     }
 
-    /// Where its kernels come from.
-    #[cfg(test)]
-    pub(super) fn tiers(&self) -> &Arc<Tiers> {
-        &self.inner
-    }
-
     pub(super) fn counters(&self) -> &Counters {
         &self.inner.counters
     }

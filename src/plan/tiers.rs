@@ -104,9 +104,7 @@ impl Tiers {
     /// A kernel from packs or disk; `None` when it would have to be compiled.
     pub(super) fn find(&self, source: &KernelSource, shared_bytes: u32) -> Result<Option<Loaded>> {
         let start = Instant::now();
-        let fields =
-            debug_span!("find", key = Empty, target = %source.arch, tier = Empty, ns = Empty);
-        let span = Timed::new(fields);
+        let span = search_span(source);
         let found = match self.packed(source, shared_bytes, start) {
             Some(found) => Some(found),
             None => self.cached(source, &self.request(source)?, shared_bytes, start)?,
@@ -182,9 +180,7 @@ impl Tiers {
     /// A kernel from the remote store.
     fn fetched(&self, source: &KernelSource, shared_bytes: u32) -> Result<Option<Loaded>> {
         let start = Instant::now();
-        let fields =
-            debug_span!("find", key = Empty, target = %source.arch, tier = Empty, ns = Empty);
-        let span = Timed::new(fields);
+        let span = search_span(source);
         let key = Key::of(&self.request(source)?);
         span.key(key);
         let Some(image) = self.fetch(key) else {
@@ -317,4 +313,10 @@ impl Tiers {
         info!("loaded {compiler:?}, {}, in {:?}", located.found_by, start.elapsed());
         Ok(self.compiler.get_or_init(|| (compiler, toolchain)))
     }
+}
+
+/// The span of a search for a kernel that has been built.
+fn search_span(source: &KernelSource) -> Timed {
+    let target = &source.arch;
+    Timed::new(debug_span!("find", key = Empty, target = %target, tier = Empty, ns = Empty))
 }

@@ -267,13 +267,13 @@ mod tests {
         let chosen = engine::choose(graph.canonical(), &target).expect("supported");
         let general = engine::substitutes(graph.canonical(), &target, &chosen).remove(0);
         let build = |config| {
-            kiln.tiers().best(&graph, config, Reach::Compiled).map(|kernel| kernel.expect("built"))
+            kiln.inner.best(&graph, config, Reach::Compiled).map(|kernel| kernel.expect("built"))
         };
         // A queue that nobody empties, with place for one.
         let queue = Arc::new(Queue::new(1));
         let plan = |queue| {
             let first = build(&general).expect("compiles");
-            kiln.tiers().plan_of(&graph, first, Some(Upgrade::through(queue)))
+            kiln.inner.plan_of(&graph, first, Some(Upgrade::through(queue)))
         };
         let (plan, refused) = (plan(&queue), plan(&queue));
         let upgrade = plan.inner.upgrade.as_ref().expect("it has one");

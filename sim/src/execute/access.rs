@@ -163,6 +163,7 @@ fn load_shared_lanes(
     cx: &Context<'_>,
     op: &MicroOp,
     access: Access,
+    active: u32,
 ) -> bool {
     let words = &block.shared[..block.shared_bytes as usize / 4];
     let at = addresses(warp, cx, op.a, access.wide_address, op.imm);
@@ -180,20 +181,8 @@ fn load_shared_lanes(
     for lane in 0..LANES {
         row[lane] = words[places[lane] as usize];
     }
-    warp.registers.set_word(cx.program.lists[op.list as usize], &row, u32::MAX);
+    warp.registers.set_word(cx.program.lists[op.list as usize], &row, active);
     true
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
-fn load_shared_v3(
-    warp: &mut Warp,
-    block: &BlockState,
-    cx: &Context<'_>,
-    op: &MicroOp,
-    access: Access,
-) -> bool {
-    load_shared_lanes(warp, block, cx, op, access)
 }
 
 #[inline(always)]
@@ -428,7 +417,7 @@ fn store_lanes(
 
 /// Compiles an access for the instruction-set levels that handlers are compiled for.
 macro_rules! levels {
-    ($name:ident, $lanes:ident, $v3:ident, $block:ty) => {
+    ($name:ident, $lanes:ident, $v3:ident, $block:ty, $result:ty) => {
         #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
         fn $v3(
@@ -438,7 +427,7 @@ macro_rules! levels {
             op: &MicroOp,
             access: Access,
             active: u32,
-        ) -> Result<(), Failure> {
+        ) -> $result {
             $lanes(warp, block, cx, op, access, active)
         }
 
@@ -449,7 +438,7 @@ macro_rules! levels {
             op: &MicroOp,
             access: Access,
             active: u32,
-        ) -> Result<(), Failure> {
+        ) -> $result {
             #[cfg(target_arch = "x86_64")]
             if cx.has_v3 {
                 // SAFETY: `has_v3` says that the processor has these instructions.
@@ -460,8 +449,9 @@ macro_rules! levels {
     };
 }
 
-levels!(load_any, load_lanes, load_v3, &BlockState);
-levels!(store, store_lanes, store_v3, &mut BlockState);
+levels!(load_any, load_lanes, load_v3, &BlockState, Result<(), Failure>);
+levels!(load_shared, load_shared_lanes, load_shared_v3, &BlockState, bool);
+levels!(store, store_lanes, store_v3, &mut BlockState, Result<(), Failure>);
 
 pub(super) fn load(
     warp: &mut Warp,
@@ -472,12 +462,9 @@ pub(super) fn load(
     active: u32,
 ) -> Result<(), Failure> {
     let word = (access.bytes, access.count) == (4, 1);
-    if word && access.window == Window::Shared && active == u32::MAX {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: `has_v3` says that the processor has these instructions.
-        if cx.has_v3 && unsafe { load_shared_v3(warp, block, cx, op, access) } {
-            return Ok(());
-        }
+    let simple = word && access.window == Window::Shared && active == u32::MAX;
+    if simple && load_shared(warp, block, cx, op, access, active) {
+        return Ok(());
     }
     load_any(warp, block, cx, op, access, active)
 }

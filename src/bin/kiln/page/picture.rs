@@ -51,7 +51,8 @@ impl Picture {
             let output = |uid: &i64| graph.tensor(*uid).expect("the graph is valid");
             let values: Vec<String> =
                 operation.outputs.iter().map(|uid| value_text(output(uid))).collect();
-            let node = picture.node("operation", operation.to_string(), values.join(", "), layer);
+            let node =
+                picture.node("operation", operation.op.to_string(), values.join(", "), layer);
             picture.edges.extend(from.into_iter().map(|from| (from, node)));
             producer.extend(operation.outputs.iter().map(|uid| (*uid, node)));
         }
