@@ -27,6 +27,23 @@ pub struct KernelPlan {
     pub launch: LaunchPlan,
 }
 
+/// The kernels that run a graph one after the other, and the memory they share.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Lowering {
+    /// In the order of their launches.
+    pub kernels: Vec<KernelPlan>,
+    /// Bytes of each piece of memory that a kernel leaves to a later one
+    /// ([`Argument::Scratch`]); its content is undefined before the first.
+    pub scratch: Vec<u64>,
+}
+
+impl From<KernelPlan> for Lowering {
+    /// One kernel that needs no other.
+    fn from(kernel: KernelPlan) -> Lowering {
+        Lowering { kernels: vec![kernel], scratch: Vec::new() }
+    }
+}
+
 /// How many blocks a launch has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Grid {
@@ -66,4 +83,7 @@ pub enum Argument {
     Address(i64),
     /// The tensor's single element, passed as a `double`.
     Value(i64, DType),
+    /// The address of the scratch memory at this position of [`Lowering::scratch`], aligned to 256
+    /// bytes.
+    Scratch(usize),
 }

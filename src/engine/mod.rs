@@ -1,15 +1,17 @@
 //! Engines: what can run a graph, with which knobs, and the kernel that comes of it.
 //!
-//! An engine maps a canonical graph, a target and an [`EngineConfig`] to a [`KernelPlan`]: a plain
-//! value that says which template to render with which parameters and how to launch the result.
+//! An engine maps a canonical graph, a target and an [`EngineConfig`] to a [`Lowering`]: plain
+//! values that say which templates to render with which parameters and how to launch the results.
 //! It must never know tensors' addresses, compile anything or touch a device.
 
 mod config;
 mod kernel;
 mod pointwise;
+mod program;
+mod signature;
 
 pub use config::{EngineConfig, Knob};
-pub use kernel::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan};
+pub use kernel::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
 
 use crate::error::{Error, Result};
 use crate::graph::CanonicalGraph;
@@ -20,7 +22,7 @@ pub trait Engine: Send + Sync {
     /// The engine's name in configurations and texts.
     fn name(&self) -> &'static str;
 
-    /// Whether the engine can run the whole graph as one kernel.
+    /// Whether the engine can run the whole graph.
     ///
     /// # Errors
     /// `NotSupported` with the rule that refused.
@@ -49,7 +51,7 @@ pub trait Engine: Send + Sync {
         false
     }
 
-    /// The kernel for these knob settings.
+    /// The kernels for these knob settings.
     ///
     /// # Errors
     /// `BadParam` for a knob that does not exist or a value that is not allowed.
@@ -58,7 +60,7 @@ pub trait Engine: Send + Sync {
         graph: CanonicalGraph<'_>,
         target: &Target,
         config: &EngineConfig,
-    ) -> Result<KernelPlan>;
+    ) -> Result<Lowering>;
 }
 
 /// All engines, the most specialised first.

@@ -194,8 +194,8 @@ impl Kiln {
         config: &EngineConfig,
     ) -> Result<KernelSource> {
         let engine = engine::engine_named(&config.engine)?;
-        let kernel = engine.lower(graph.canonical(), target, config)?;
-        self.inner.templates.render(&kernel.spec)
+        let lowering = engine.lower(graph.canonical(), target, config)?;
+        self.inner.templates.render(&lowering.kernels[0].spec)
     }
 
     /// What compiles, or compiled, the kernels of this Kiln.
@@ -380,7 +380,9 @@ impl Tiers {
 
     fn lower(&self, graph: &OperationGraph, config: &EngineConfig) -> Result<KernelPlan> {
         let target = self.device.target();
-        engine::engine_named(&config.engine)?.lower(graph.canonical(), target, config)
+        let lowering =
+            engine::engine_named(&config.engine)?.lower(graph.canonical(), target, config)?;
+        Ok(lowering.kernels.into_iter().next().expect("one kernel"))
     }
 
     fn assemble(
@@ -422,6 +424,7 @@ impl Tiers {
             .iter()
             .map(|argument| match argument {
                 Argument::Address(at) | Argument::Value(at, _) => *at as usize,
+                Argument::Scratch(_) => unreachable!("no engine uses it"),
             })
             .collect();
         let untouched = (0..canonical.tensors.len())

@@ -53,7 +53,7 @@ fn source(graph: &OperationGraph, grid: i64) -> String {
     let target = Target::named("h200").unwrap();
     let config = engine::choose(graph.canonical(), &target).unwrap().with("grid", grid);
     let engine = engine::engine_named(&config.engine).unwrap();
-    let kernel = engine.lower(graph.canonical(), &target, &config).unwrap();
+    let kernel = engine.lower(graph.canonical(), &target, &config).unwrap().kernels.remove(0);
     Templates::embedded().render(&kernel.spec).unwrap().text
 }
 
@@ -61,7 +61,7 @@ fn general(graph: &OperationGraph) -> String {
     let target = Target::named("h200").unwrap();
     let engine = engine::engine_named("pointwise_general").unwrap();
     let config = engine.heuristic(graph.canonical(), &target);
-    let kernel = engine.lower(graph.canonical(), &target, &config).unwrap();
+    let kernel = engine.lower(graph.canonical(), &target, &config).unwrap().kernels.remove(0);
     Templates::embedded().render(&kernel.spec).unwrap().text
 }
 

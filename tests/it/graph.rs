@@ -143,7 +143,8 @@ proptest! {
         let target = kiln::target::Target::named("h200").unwrap();
         if let Ok(config) = kiln::engine::choose(graph.canonical(), &target) {
             let engine = kiln::engine::engine_named(&config.engine).unwrap();
-            let kernel = engine.lower(graph.canonical(), &target, &config).unwrap();
+            let lowering = engine.lower(graph.canonical(), &target, &config).unwrap();
+            let kernel = &lowering.kernels[0];
             kiln::codegen::Templates::embedded().render(&kernel.spec).unwrap();
         }
     }

@@ -135,7 +135,7 @@ fn missed(choice: &DeviceChoice, clean: &Kiln, form: &Form) -> Result<String> {
     run(clean, &graph, &config)?;
     let source = clean.source(&graph, &config)?;
     let engine = engine::engine_named(&config.engine)?;
-    let template = engine.lower(graph.canonical(), target, &config)?.spec.template;
+    let template = engine.lower(graph.canonical(), target, &config)?.kernels[0].spec.template;
     let mut out = String::new();
     for [_, from, to, says, at] in MUTATIONS.iter().filter(|mutation| mutation[0] == form.name) {
         assert!(source.text.contains(from), "{} has no `{from}`:\n{}", form.name, source.text);

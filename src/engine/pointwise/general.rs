@@ -5,13 +5,11 @@
 use serde_json::{Value as Json, json};
 
 use crate::engine::pointwise::domain::Domain;
-use crate::engine::pointwise::parameters::{
-    Indent, Width, arguments, ctype, kernel_parameter, list, names,
-};
-use crate::engine::pointwise::program::{GraphProgram, Source};
 use crate::engine::pointwise::{PARAMETERS_MAX, PointwiseEngine};
+use crate::engine::program::{GraphProgram, Source};
+use crate::engine::signature::{Indent, Width, arguments, ctype, kernel_parameter, list, names};
 use crate::engine::{
-    Argument, Engine, EngineConfig, Grid, KernelPlan, KernelSpec, Knob, LaunchPlan,
+    Argument, Engine, EngineConfig, Grid, KernelPlan, KernelSpec, Knob, LaunchPlan, Lowering,
 };
 use crate::error::{Error, Result};
 use crate::expr::Identifiers;
@@ -95,7 +93,7 @@ impl Engine for GeneralEngine {
         graph: CanonicalGraph<'_>,
         target: &Target,
         config: &EngineConfig,
-    ) -> Result<KernelPlan> {
+    ) -> Result<Lowering> {
         self.support(graph, target)?;
         config.validate(&self.knobs(graph, target))?;
         let general = General::new(graph, config)?;
@@ -124,7 +122,7 @@ impl Engine for GeneralEngine {
             arguments: general.arguments(),
             numbers: general.numbers(),
         };
-        Ok(KernelPlan { spec, launch })
+        Ok(Lowering::from(KernelPlan { spec, launch }))
     }
 }
 
@@ -144,13 +142,13 @@ struct General<'a> {
 impl<'a> General<'a> {
     fn new(graph: CanonicalGraph<'a>, config: &EngineConfig) -> Result<General<'a>> {
         let domain = Domain::of(graph)?;
-        let program = GraphProgram::of(graph, &domain);
+        let program = GraphProgram::whole(graph);
         let (mut inputs, mut axes) = (Vec::new(), Vec::new());
         for (input, source) in program.sources.iter().enumerate() {
             match source {
                 _ if !program.reads(input) => {}
                 Source::Tensor(at) => inputs.push(*at),
-                Source::Coordinate(dimension) => axes.push(*dimension),
+                Source::Coordinate(axis) => axes.push(axis.and_then(|axis| domain.axes[axis])),
             }
         }
         let (rank, index_bits) = (config.knob("rank")? as usize, config.knob("index")?);

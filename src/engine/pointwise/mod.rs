@@ -12,16 +12,15 @@ mod domain;
 mod general;
 mod heuristic;
 mod parameters;
-mod program;
 mod schedule;
 
 pub(super) use general::GeneralEngine;
 
 use crate::engine::pointwise::domain::Domain;
 use crate::engine::pointwise::heuristic::Decision;
-use crate::engine::pointwise::program::GraphProgram;
 use crate::engine::pointwise::schedule::Schedule;
-use crate::engine::{Engine, EngineConfig, KernelPlan, Knob};
+use crate::engine::program::GraphProgram;
+use crate::engine::{Engine, EngineConfig, Knob, Lowering};
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Operation};
 use crate::target::Target;
@@ -92,12 +91,13 @@ impl Engine for PointwiseEngine {
         graph: CanonicalGraph<'_>,
         target: &Target,
         config: &EngineConfig,
-    ) -> Result<KernelPlan> {
+    ) -> Result<Lowering> {
         self.support(graph, target)?;
         let domain = Domain::of(graph)?;
         config.validate(&schedule::knobs(graph, &domain))?;
-        let program = GraphProgram::of(graph, &domain);
+        let program = GraphProgram::whole(graph);
         let schedule = Schedule::new(graph, &domain, config)?;
-        Ok(parameters::kernel_plan(graph, &domain, &program, &schedule, target.arch))
+        let kernel = parameters::kernel_plan(graph, &domain, &program, &schedule, target.arch);
+        Ok(Lowering::from(kernel))
     }
 }

@@ -2,15 +2,14 @@
 
 use serde_json::{Value as Json, json};
 
-use crate::dtype::DType;
 use crate::engine::pointwise::domain::Domain;
-use crate::engine::pointwise::program::{GraphProgram, Source};
 use crate::engine::pointwise::schedule::{Access, Schedule, access_bytes};
-use crate::engine::{Argument, KernelPlan, KernelSpec, LaunchPlan};
+use crate::engine::program::{GraphProgram, Source};
+use crate::engine::signature::{Indent, Width, arguments, ctype, kernel_parameter, list, names};
+use crate::engine::{KernelPlan, KernelSpec, LaunchPlan};
 use crate::expr::Identifiers;
 use crate::graph::CanonicalGraph;
 use crate::target::Arch;
-use crate::tensor::TensorDesc;
 
 struct Context<'a> {
     graph: CanonicalGraph<'a>,
@@ -150,11 +149,11 @@ impl Context<'_> {
     fn chain_argument(&self, source: &Source, register: &str) -> String {
         let last = self.domain.extents.len() - 1;
         match source {
-            Source::Coordinate(None) => format!("{register}(0)"),
-            Source::Coordinate(Some(dimension)) if *dimension == last => {
-                format!("{register}(p.column + j)")
-            }
-            Source::Coordinate(Some(dimension)) => format!("{register}(p.i{dimension})"),
+            Source::Coordinate(axis) => match axis.and_then(|axis| self.domain.axes[axis]) {
+                None => format!("{register}(0)"),
+                Some(dimension) if dimension == last => format!("{register}(p.column + j)"),
+                Some(dimension) => format!("{register}(p.i{dimension})"),
+            },
             Source::Tensor(at) => {
                 let name = &self.names[*at];
                 let element = if self.domain.column_stride(*at) == 0 { "0" } else { "j" };
@@ -242,67 +241,6 @@ impl Context<'_> {
             })
             .collect();
         conditions.join(" && ")
-    }
-}
-
-/// An identifier per tensor of the graph; empty for virtual ones.
-pub(super) fn names(graph: CanonicalGraph<'_>, identifiers: &mut Identifiers) -> Vec<String> {
-    let name = |tensor: &TensorDesc| match tensor.is_virtual {
-        true => String::new(),
-        false => identifiers.fresh(&tensor.name),
-    };
-    graph.tensors.iter().map(name).collect()
-}
-
-/// How the tensors a kernel takes are passed.
-pub(super) fn arguments<'a>(
-    graph: CanonicalGraph<'_>,
-    passed: impl Iterator<Item = &'a usize>,
-) -> Vec<Argument> {
-    let argument = |at: &usize| match graph.tensors[*at].by_value {
-        true => Argument::Value(*at as i64, graph.tensors[*at].dtype),
-        false => Argument::Address(*at as i64),
-    };
-    passed.map(argument).collect()
-}
-
-/// The declaration of a tensor's parameter.
-pub(super) fn kernel_parameter(graph: CanonicalGraph<'_>, at: usize, name: &str) -> String {
-    let ctype = ctype(graph.tensors[at].dtype);
-    match (graph.tensors[at].by_value, graph.is_written(at)) {
-        (true, _) => format!("const double {name}"),
-        (false, true) => format!("{ctype}* {name}"),
-        (false, false) => format!("const {ctype}* {name}"),
-    }
-}
-
-pub(super) struct Indent(pub(super) usize);
-
-pub(super) struct Width(pub(super) usize);
-
-/// Parameters or arguments on one line if they fit in what is left of it, else one per line.
-pub(super) fn list(entries: &[String], indent: Indent, left: Width) -> String {
-    let line = entries.join(", ");
-    match line.len() <= left.0 {
-        true => line,
-        false => {
-            let margin = format!("\n{}", " ".repeat(indent.0));
-            format!("{margin}{}", entries.join(&format!(",{margin}")))
-        }
-    }
-}
-
-/// The device type of a storage type.
-pub(super) fn ctype(dtype: DType) -> &'static str {
-    match dtype {
-        DType::F64 => "double",
-        DType::F32 => "float",
-        DType::F16 => "f16",
-        DType::Bf16 => "bf16",
-        DType::I32 => "int",
-        DType::I8 => "signed char",
-        DType::U8 => "unsigned char",
-        DType::Bool => "bool8",
     }
 }
 

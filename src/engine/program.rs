@@ -1,0 +1,110 @@
+//! Pointwise operations of a graph as one program over the elements of a domain.
+
+use crate::expr::{Mode, Program, Value};
+use crate::graph::{CanonicalGraph, Operation};
+
+/// What an input of the program is fed from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Source {
+    /// An element of the tensor with this canonical uid.
+    Tensor(usize),
+    /// The coordinate along an axis, for GEN_INDEX; `None` is always 0.
+    Coordinate(Option<usize>),
+}
+
+/// The program, where its inputs come from, and which tensor each output is an element of.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct GraphProgram {
+    pub(super) program: Program,
+    pub(super) sources: Vec<Source>,
+    pub(super) outputs: Vec<usize>,
+}
+
+impl GraphProgram {
+    /// The program of a graph that is pointwise throughout; its outputs are what is stored.
+    pub(super) fn whole(graph: CanonicalGraph<'_>) -> GraphProgram {
+        let stored = |operation: &&Operation| {
+            let output = operation.outputs[0] as usize;
+            !graph.tensors[output].is_virtual
+        };
+        let outputs = graph.operations.iter().filter(stored).map(|op| op.outputs[0] as usize);
+        GraphProgram::of(graph, graph.operations.iter(), &outputs.collect::<Vec<_>>())
+    }
+
+    /// The program of these pointwise operations, in their order in the graph, for the values of
+    /// these tensors. What the operations read and none of them writes is an input, stored or not.
+    /// Results of real and virtual tensors are rounded alike.
+    pub(super) fn of<'a>(
+        graph: CanonicalGraph<'_>,
+        operations: impl Iterator<Item = &'a Operation>,
+        outputs: &[usize],
+    ) -> GraphProgram {
+        let mut builder = Builder {
+            graph,
+            program: Program::new(),
+            sources: Vec::new(),
+            values: vec![None; graph.tensors.len()],
+        };
+        for operation in operations {
+            builder.push(operation);
+        }
+        for output in outputs {
+            let value = builder.tensor(*output);
+            builder.program.output(value);
+        }
+        let Builder { program, sources, .. } = builder;
+        GraphProgram { program: program.simplified(), sources, outputs: outputs.to_vec() }
+    }
+
+    /// Whether an input is still read after simplification.
+    pub(super) fn reads(&self, input: usize) -> bool {
+        let value = Value::Input(input);
+        self.program.outputs().contains(&value)
+            || self.program.instructions().iter().any(|line| line.operands.contains(&value))
+    }
+}
+
+struct Builder<'a> {
+    graph: CanonicalGraph<'a>,
+    program: Program,
+    sources: Vec<Source>,
+    /// Of each tensor that has been read or written.
+    values: Vec<Option<Value>>,
+}
+
+impl Builder<'_> {
+    fn push(&mut self, operation: &Operation) {
+        let op = operation.as_pointwise().expect("the engine supports the operation");
+        let output = operation.outputs[0] as usize;
+        let mut operands = Vec::new();
+        for uid in operation.inputs.iter().map(|uid| *uid as usize) {
+            if op.mode == Mode::GenIndex {
+                let axis = op.axis as usize;
+                let extent = self.graph.tensors[uid].dims[axis];
+                self.sources.push(Source::Coordinate((extent != 1).then_some(axis)));
+                operands.push(self.program.index(format!("axis{axis}"), axis, extent));
+            } else {
+                operands.push(self.tensor(uid));
+            }
+        }
+        let result = &self.graph.tensors[output];
+        let name = match result.name.as_str() {
+            "" => op.mode.name(),
+            name => name,
+        };
+        let value = self
+            .program
+            .push(name, *op, &operands, result.dtype)
+            .expect("operations of a valid graph are valid");
+        self.values[output] = Some(value);
+    }
+
+    /// The value of a tensor's element; an input where no operation has written it.
+    fn tensor(&mut self, at: usize) -> Value {
+        let tensor = &self.graph.tensors[at];
+        *self.values[at].get_or_insert_with(|| {
+            self.sources.push(Source::Tensor(at));
+            self.program.input(tensor.name.clone(), tensor.dtype)
+        })
+    }
+}

@@ -1,0 +1,68 @@
+//! What a kernel takes: its tensors' identifiers, parameters and arguments.
+
+use crate::dtype::DType;
+use crate::engine::Argument;
+use crate::expr::Identifiers;
+use crate::graph::CanonicalGraph;
+use crate::tensor::TensorDesc;
+
+/// An identifier per tensor of the graph; empty for virtual ones.
+pub(super) fn names(graph: CanonicalGraph<'_>, identifiers: &mut Identifiers) -> Vec<String> {
+    let name = |tensor: &TensorDesc| match tensor.is_virtual {
+        true => String::new(),
+        false => identifiers.fresh(&tensor.name),
+    };
+    graph.tensors.iter().map(name).collect()
+}
+
+/// How the tensors a kernel takes are passed.
+pub(super) fn arguments<'a>(
+    graph: CanonicalGraph<'_>,
+    passed: impl Iterator<Item = &'a usize>,
+) -> Vec<Argument> {
+    let argument = |at: &usize| match graph.tensors[*at].by_value {
+        true => Argument::Value(*at as i64, graph.tensors[*at].dtype),
+        false => Argument::Address(*at as i64),
+    };
+    passed.map(argument).collect()
+}
+
+/// The declaration of a tensor's parameter.
+pub(super) fn kernel_parameter(graph: CanonicalGraph<'_>, at: usize, name: &str) -> String {
+    let ctype = ctype(graph.tensors[at].dtype);
+    match (graph.tensors[at].by_value, graph.is_written(at)) {
+        (true, _) => format!("const double {name}"),
+        (false, true) => format!("{ctype}* {name}"),
+        (false, false) => format!("const {ctype}* {name}"),
+    }
+}
+
+pub(super) struct Indent(pub(super) usize);
+
+pub(super) struct Width(pub(super) usize);
+
+/// Parameters or arguments on one line if they fit in what is left of it, else one per line.
+pub(super) fn list(entries: &[String], indent: Indent, left: Width) -> String {
+    let line = entries.join(", ");
+    match line.len() <= left.0 {
+        true => line,
+        false => {
+            let margin = format!("\n{}", " ".repeat(indent.0));
+            format!("{margin}{}", entries.join(&format!(",{margin}")))
+        }
+    }
+}
+
+/// The device type of a storage type.
+pub(super) fn ctype(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F64 => "double",
+        DType::F32 => "float",
+        DType::F16 => "f16",
+        DType::Bf16 => "bf16",
+        DType::I32 => "int",
+        DType::I8 => "signed char",
+        DType::U8 => "unsigned char",
+        DType::Bool => "bool8",
+    }
+}
