@@ -113,7 +113,7 @@ fn disk_hit(c: &mut Criterion, cache: &Path) {
     let graph = demo_chain(1024, 1024);
     for (name, device) in [("null", null()), ("sim", sim())] {
         let plan = open(device.clone(), cache).plan(&graph).expect("the cache is filled");
-        assert_eq!(plan.report().origin, Origin::Disk);
+        assert_eq!(plan.kernels()[0].report().origin, Origin::Disk);
         group.bench_function(name, |b| {
             let fresh = || open(device.clone(), cache);
             b.iter_batched_ref(fresh, |kiln| kiln.plan(&graph), BatchSize::PerIteration)
@@ -133,7 +133,7 @@ fn render(c: &mut Criterion, cache: &Path) {
     let kiln = open(null(), cache);
     let graph = demo_chain(1024, 1024);
     let config = engine::choose(graph.canonical(), kiln.device().target()).expect("supported");
-    c.bench_function("render/demo_chain", |b| b.iter(|| kiln.source(black_box(&graph), &config)));
+    c.bench_function("render/demo_chain", |b| b.iter(|| kiln.sources(black_box(&graph), &config)));
 }
 
 /// The demo chain on the simulated device, 1 M elements. Target: 50 ms.
@@ -156,9 +156,9 @@ fn jit(c: &mut Criterion, cache: &Path) {
     let kiln = open(null(), cache);
     let graph = demo_chain(1024, 1024);
     let config = engine::choose(graph.canonical(), kiln.device().target()).expect("supported");
-    let source = kiln.source(&graph, &config).expect("the graph is supported");
-    kiln.compile(&source).expect("NVRTC is there and the chain compiles");
-    group.bench_function("demo_chain", |b| b.iter(|| kiln.compile(black_box(&source))));
+    let source = &kiln.sources(&graph, &config).expect("the graph is supported")[0];
+    kiln.compile(source).expect("NVRTC is there and the chain compiles");
+    group.bench_function("demo_chain", |b| b.iter(|| kiln.compile(black_box(source))));
 }
 
 /// The null and the simulated device have one architecture: what one fills serves the other.

@@ -43,7 +43,7 @@ fn write(path: &Path, cache: &Path) -> u64 {
     let kiln = open("null:sim", Vec::new(), Some(cache));
     let plan = kiln.plan(&graph()).expect("NVRTC is there");
     let disk = kiln.disk_cache().expect("a folder of its own");
-    let entry = disk.read(plan.report().key).expect("sound").expect("just compiled");
+    let entry = disk.read(plan.kernels()[0].report().key).expect("sound").expect("just compiled");
     let Entry { request, image, .. } = &entry;
     let item = |number: usize| {
         let mut request = request.clone();
@@ -76,7 +76,7 @@ fn bench(c: &mut Criterion, path: &Path, entries_bytes: u64) {
                 fresh,
                 |kiln| {
                     let plan = kiln.plan(&graph).expect("packed");
-                    assert_eq!(plan.report().origin, Origin::Pack);
+                    assert_eq!(plan.kernels()[0].report().origin, Origin::Pack);
                     plan
                 },
                 BatchSize::PerIteration,

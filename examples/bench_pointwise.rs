@@ -145,7 +145,8 @@ fn run(arguments: &Arguments) -> Result<serde_json::Value, AnyError> {
     }
     times.sort_by(f64::total_cmp);
     let (median_ms, min_ms) = (times[times.len() / 2], times[0]);
-    let (report, launch) = (plan.report(), plan.launch());
+    let kernel = &plan.kernels()[0];
+    let (report, launch) = (kernel.report(), kernel.launch());
     Ok(json!({
         "device": kiln.device().target().name,
         "kind": kiln.device().kind(),
@@ -158,7 +159,7 @@ fn run(arguments: &Arguments) -> Result<serde_json::Value, AnyError> {
         "samples": arguments.samples,
         "batch": batch,
         "sets": sets,
-        "config": plan.config().to_string(),
+        "config": kernel.config().to_string(),
         "grid": launch.grid,
         "threads": launch.threads,
         "registers": report.resources.registers,

@@ -6,12 +6,14 @@
 
 mod config;
 mod kernel;
+mod partition;
 mod pointwise;
 mod program;
 mod signature;
 
 pub use config::{EngineConfig, Knob};
 pub use kernel::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
+pub use partition::{Cut, Part, cuts, partition};
 
 use crate::error::{Error, Result};
 use crate::graph::CanonicalGraph;
@@ -48,6 +50,13 @@ pub trait Engine: Send + Sync {
     /// Whether one kernel serves every shape of a graph: slower than one made for the shape, but
     /// it can stand in while that is compiled.
     fn serves_any_shape(&self) -> bool {
+        false
+    }
+
+    /// Whether each element of an output depends on the input elements at its own index alone and
+    /// is written by the thread that reads them: an input may then be overwritten by an output that
+    /// lies alike.
+    fn elementwise(&self) -> bool {
         false
     }
 

@@ -30,6 +30,7 @@ mod operation;
 mod reduction;
 mod shape;
 mod statistics;
+mod subgraph;
 mod validate;
 
 use std::fmt;
@@ -120,14 +121,7 @@ impl OperationGraph {
 
     /// The least that any implementation must move: every input once, every output once.
     pub fn bytes_min(&self) -> u64 {
-        let bytes = |tensor: &TensorDesc| {
-            (tensor.elements().unwrap_or(0) as u64).saturating_mul(tensor.dtype.bytes() as u64)
-        };
-        self.tensors
-            .iter()
-            .filter(|tensor| !tensor.is_virtual && !tensor.by_value)
-            .map(bytes)
-            .fold(0, u64::saturating_add)
+        subgraph::bytes_min(&self.tensors)
     }
 
     /// The canonical form: uids are positions, names are reduced to identifiers.

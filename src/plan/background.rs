@@ -15,12 +15,13 @@ use std::time::Duration;
 use tracing::field::Empty;
 use tracing::{debug_span, dispatcher, warn};
 
-use crate::engine::{self, EngineConfig};
+use crate::engine::{self, EngineConfig, Part};
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
 use crate::plan::build::{Kiln, Reach};
 use crate::plan::execute::{ExecutionPlan, PlanInner};
 use crate::plan::metrics::{BackgroundMetrics, Counter};
+use crate::plan::recipe::{BuiltPart, Recipe};
 use crate::plan::span::Timed;
 use crate::plan::tiers::Tiers;
 use crate::plan::upgrade::Upgrade;
@@ -71,7 +72,7 @@ pub(super) enum Job {
     /// The own kernel of a plan that runs a general one.
     Special(Arc<PlanInner>),
     /// A kernel that other shapes of the graph can use.
-    General(Box<OperationGraph>, EngineConfig),
+    General(Box<Part>),
 }
 
 /// Jobs that wait.
@@ -197,34 +198,64 @@ impl Workers {
         Ok(workers)
     }
 
-    /// A plan for a graph that has none: with its own kernel if that has been built, with a general
-    /// one if such a one has been built, else with its own, compiled now.
+    /// A plan for a graph that has none. Each part runs its own kernels if they have been built,
+    /// else general ones if such have been built, else its own, compiled now.
     pub(super) fn plan(
         &self,
         tiers: &Tiers,
         graph: &OperationGraph,
-        chosen: &EngineConfig,
+        parts: Vec<Part>,
     ) -> Result<ExecutionPlan> {
-        if let Some(best) = tiers.best(graph, chosen, Reach::Built)? {
-            return Ok(tiers.plan_of(graph, best, None));
-        }
-        let target = tiers.device.target();
-        let substitutes = engine::substitutes(graph.canonical(), target, chosen);
-        for config in &substitutes {
-            if let Some(kernel) = tiers.best(graph, config, Reach::Built)? {
-                tiers.counters.general_hits.add(1);
-                return Ok(tiers.plan_of(graph, kernel, Some(Upgrade::through(&self.queue))));
+        let (mut built, mut general) = (Vec::new(), false);
+        for part in parts {
+            if let Some(best) = tiers.best(part.clone(), Reach::Built)? {
+                built.push(best);
+                continue;
+            }
+            let target = tiers.device.target();
+            let substitutes = engine::substitutes(part.graph.canonical(), target, &part.config);
+            match self.substitute(tiers, &part, &substitutes)? {
+                Some(substitute) => {
+                    general = true;
+                    built.push(substitute);
+                }
+                None => {
+                    built.extend(tiers.compiled_best(vec![part.clone()])?);
+                    self.prepare(part, substitutes);
+                }
             }
         }
-        let best = tiers.compiled_best(graph, chosen)?;
+        if general {
+            tiers.counters.general_hits.add(1);
+        }
+        tiers.plan_of(graph, built, general.then(|| Upgrade::through(&self.queue)))
+    }
+
+    /// The part with the first of these settings that has been built.
+    fn substitute(
+        &self,
+        tiers: &Tiers,
+        part: &Part,
+        substitutes: &[EngineConfig],
+    ) -> Result<Option<BuiltPart>> {
+        for config in substitutes {
+            let part = Part { graph: part.graph.clone(), config: config.clone() };
+            if let Some(built) = tiers.best(part, Reach::Built)? {
+                return Ok(Some(built));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Has the kernel compiled that serves every shape of a part, where there is one.
+    fn prepare(&self, part: Part, substitutes: Vec<EngineConfig>) {
         let any_shape = |config: &EngineConfig| {
             engine::engine_named(&config.engine).is_ok_and(|engine| engine.serves_any_shape())
         };
-        if let Some(general) = substitutes.into_iter().find(any_shape) {
+        if let Some(config) = substitutes.into_iter().find(any_shape) {
             // Refused, it is asked for with the next shape that is compiled.
-            self.queue.push(Job::General(Box::new(graph.clone()), general));
+            self.queue.push(Job::General(Box::new(Part { config, ..part })));
         }
-        Ok(tiers.plan_of(graph, best, None))
     }
 }
 
@@ -275,28 +306,28 @@ fn work(queue: &Queue, tiers: &Tiers) {
     }
 }
 
-/// Whether the job's kernel compiled.
+/// Whether the job's kernels compiled.
 fn run(job: Job, tiers: &Tiers) -> bool {
-    let graph = match &job {
-        Job::Special(plan) => &plan.graph,
-        Job::General(graph, _) => graph,
-    };
     let target = tiers.device.target();
-    let config = match &job {
-        Job::Special(_) => engine::choose(graph.canonical(), target),
-        Job::General(_, config) => Ok(config.clone()),
+    let parts = match &job {
+        Job::Special(plan) => engine::partition(&plan.graph, target),
+        Job::General(part) => Ok(vec![(**part).clone()]),
     };
-    let family = config.as_ref().map_or("", |config| &config.engine);
+    let family = match &parts {
+        Ok(parts) => parts[0].config.engine.clone(),
+        Err(_) => String::new(),
+    };
     let span = debug_span!("background", family, target = %target.arch, ns = Empty);
     let _span = Timed::new(span);
-    let best = config.and_then(|config| tiers.compiled_best(graph, &config));
+    let best = parts.and_then(|parts| tiers.compiled_best(parts));
     let compiled = best.is_ok();
     match job {
         Job::Special(plan) => {
-            plan.upgrade.as_ref().expect("a plan with a job has an upgrade").finish(best);
+            let recipe = best.and_then(|best| Recipe::new(&plan.graph, best));
+            plan.upgrade.as_ref().expect("a plan with a job has an upgrade").finish(recipe);
             tiers.dump(&ExecutionPlan { inner: plan });
         }
-        Job::General(..) => {
+        Job::General(_) => {
             if let Err(error) = best {
                 warn!("failed to compile a general kernel: {error}");
             }

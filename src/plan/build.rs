@@ -12,22 +12,22 @@ use crate::cache::{DiskCache, Flight, RemoteCache};
 use crate::codegen::{KernelSource, Templates};
 use crate::compile::{Compiler, Image, Located, Resources, Toolchain};
 use crate::device::{Device, Launch, Stream};
-use crate::engine::{self, Argument, EngineConfig, Grid, KernelPlan, LaunchPlan};
+use crate::engine::{self, EngineConfig, Grid, KernelPlan, LaunchPlan, Lowering, Part};
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
 use crate::plan::background::Workers;
 use crate::plan::capture::Capture;
 use crate::plan::config::{Config, Resolved};
-use crate::plan::execute::{Binding, ExecutionPlan, PlanInner, PlannedKernel};
+use crate::plan::execute::{ExecutionPlan, PlanInner};
 use crate::plan::metrics::Counters;
 use crate::plan::overrides::{OverrideUse, Overrides};
+use crate::plan::recipe::{BuiltKernel, BuiltPart, Recipe};
 use crate::plan::record::Recorder;
 use crate::plan::report::{BuildReport, Origin};
 use crate::plan::span::Timed;
 use crate::plan::tiers::{Loaded, Tiers};
 use crate::plan::upgrade::{Tier, Upgrade};
 use crate::target::Target;
-use crate::tensor::{ALIGNMENT_MAX, TensorDesc};
 
 /// A device with its compiler and caches. Clones share everything; any thread may use it.
 #[derive(Clone)]
@@ -124,27 +124,22 @@ impl Kiln {
             return Ok(plan.clone());
         }
         let target = self.inner.device.target();
-        let chosen = engine::choose(graph.canonical(), target)?;
-        let family = chosen.engine.as_str();
-        let span = plan_span(family, target);
+        let parts = engine::partition(graph, target)?;
+        let span = plan_span(&parts, target);
         self.inner.record(graph, None);
         let plan = match &self.workers {
-            Some(workers) => workers.plan(&self.inner, graph, &chosen)?,
-            None => self.inner.plan_of(graph, self.inner.compiled_best(graph, &chosen)?, None),
+            Some(workers) => workers.plan(&self.inner, graph, parts)?,
+            None => self.inner.plan_of(graph, self.inner.compiled_best(parts)?, None)?,
         };
         // Of two threads that planned the same graph, one keeps its plan.
         let plan = self.inner.plans.entry(graph.digest()).or_insert(plan).clone();
         plan.start_upgrade();
         self.inner.dump(&plan);
-        span.key(plan.report().key);
-        span.tier(match plan.tier() {
-            Tier::Special => plan.report().origin.name(),
-            _ => "general",
-        });
+        plan.describe(&span);
         Ok(plan)
     }
 
-    /// A plan with this engine and these knobs.
+    /// A plan that runs the whole graph with this engine and these knobs.
     ///
     /// # Errors
     /// As [`Kiln::plan`]; `BadParam` for an unknown engine or knob or a value out of range,
@@ -154,23 +149,35 @@ impl Kiln {
         graph: &OperationGraph,
         config: &EngineConfig,
     ) -> Result<ExecutionPlan> {
-        let span = plan_span(&config.engine, self.inner.device.target());
         self.inner.record(graph, Some(config));
-        let planned = self.inner.planned(graph, config, Reach::Compiled)?;
-        let planned = planned.expect("nothing is out of the compiler's reach");
-        match planned.spill_bytes() {
-            0 => {
-                let plan = self.inner.plan_of(graph, planned, None);
-                self.inner.dump(&plan);
-                span.key(plan.report().key);
-                span.tier(plan.report().origin.name());
-                Ok(plan)
+        self.plan_parts(graph, vec![Part { graph: graph.clone(), config: config.clone() }])
+    }
+
+    /// A plan of these parts of a graph, in this order.
+    pub(super) fn plan_parts(
+        &self,
+        graph: &OperationGraph,
+        parts: Vec<Part>,
+    ) -> Result<ExecutionPlan> {
+        let span = plan_span(&parts, self.inner.device.target());
+        let mut built = Vec::new();
+        for part in parts {
+            let part = self.inner.built(Arc::new(part), Reach::Compiled)?;
+            let part = part.expect("nothing is out of the compiler's reach");
+            let bytes = part.spill_bytes();
+            if bytes > 0 {
+                return Err(Error::not_supported(format!(
+                    "{} spills {bytes} bytes of registers per thread on {}",
+                    part.part.config,
+                    self.inner.device.target().arch
+                )));
             }
-            bytes => Err(Error::not_supported(format!(
-                "{config} spills {bytes} bytes of registers per thread on {}",
-                self.inner.device.target().arch
-            ))),
+            built.push(part);
         }
+        let plan = self.inner.plan_of(graph, built, None)?;
+        self.inner.dump(&plan);
+        plan.describe(&span);
+        Ok(plan)
     }
 
     /// What each override has replaced so far; those without a kernel replaced nothing.
@@ -178,24 +185,28 @@ impl Kiln {
         self.inner.overrides.as_ref().map_or_else(Vec::new, Overrides::uses)
     }
 
-    /// The source a configuration gives for a graph, without compiling it.
+    /// The sources a configuration gives for a graph, without compiling them.
     ///
     /// # Errors
     /// As [`Kiln::plan_with`].
-    pub fn source(&self, graph: &OperationGraph, config: &EngineConfig) -> Result<KernelSource> {
-        self.source_for(graph, self.inner.device.target(), config)
+    pub fn sources(
+        &self,
+        graph: &OperationGraph,
+        config: &EngineConfig,
+    ) -> Result<Vec<KernelSource>> {
+        self.sources_for(graph, self.inner.device.target(), config)
     }
 
-    /// The source for another target than the device's.
-    pub(super) fn source_for(
+    /// The sources for another target than the device's.
+    pub(super) fn sources_for(
         &self,
         graph: &OperationGraph,
         target: &Target,
         config: &EngineConfig,
-    ) -> Result<KernelSource> {
+    ) -> Result<Vec<KernelSource>> {
         let engine = engine::engine_named(&config.engine)?;
-        let lowering = engine.lower(graph.canonical(), target, config)?;
-        self.inner.templates.render(&lowering.kernels[0].spec)
+        let kernels = engine.lower(graph.canonical(), target, config)?.kernels;
+        kernels.iter().map(|kernel| self.inner.templates.render(&kernel.spec)).collect()
     }
 
     /// What compiles, or compiled, the kernels of this Kiln.
@@ -235,9 +246,11 @@ impl Kiln {
     }
 }
 
-/// The span of a plan that is made.
-fn plan_span(family: &str, target: &Target) -> Timed {
+/// The span of a plan that is made; several families are joined by `+`.
+fn plan_span(parts: &[Part], target: &Target) -> Timed {
     let arch = &target.arch;
+    let family: Vec<&str> = parts.iter().map(|part| part.config.engine.as_str()).collect();
+    let family = family.join("+");
     Timed::new(debug_span!(
         "plan",
         family,
@@ -258,22 +271,30 @@ pub(super) enum Reach {
 }
 
 impl Tiers {
-    /// A kernel with these knobs, on the device; `None` when it would have to be compiled and
-    /// `reach` forbids that.
-    fn planned(
-        &self,
-        graph: &OperationGraph,
-        config: &EngineConfig,
-        reach: Reach,
-    ) -> Result<Option<PlannedKernel>> {
-        let kernel = self.lower(graph, config)?;
+    /// The kernels of a part, on the device; `None` when one would have to be compiled and `reach`
+    /// forbids that.
+    fn built(&self, part: Arc<Part>, reach: Reach) -> Result<Option<BuiltPart>> {
+        let (config, target) = (&part.config, self.device.target());
+        let engine = engine::engine_named(&config.engine)?;
+        let Lowering { kernels, scratch } = engine.lower(part.graph.canonical(), target, config)?;
+        let mut built = Vec::new();
+        for plan in kernels {
+            match self.kernel(&config.engine, plan, reach)? {
+                Some(kernel) => built.push(kernel),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(BuiltPart { part, kernels: built, scratch }))
+    }
+
+    /// One kernel, as [`Tiers::built`].
+    fn kernel(&self, family: &str, plan: KernelPlan, reach: Reach) -> Result<Option<BuiltKernel>> {
         let start = Instant::now();
         let mut source = {
             let target = &self.device.target().arch;
-            let fields =
-                debug_span!("render", family = config.engine, target = %target, ns = Empty);
+            let fields = debug_span!("render", family, target = %target, ns = Empty);
             let _span = Timed::new(fields);
-            self.templates.render(&kernel.spec)?
+            self.templates.render(&plan.spec)?
         };
         let render = start.elapsed();
         self.counters.render_ns.add_ns(render);
@@ -282,7 +303,7 @@ impl Tiers {
             source.text.clone_from(&edit.text);
         }
         let mut origin = Origin::Memory;
-        let shared_bytes = kernel.launch.shared_bytes;
+        let shared_bytes = plan.launch.shared_bytes;
         let start = Instant::now();
         let mut keep = |loaded: Loaded| {
             origin = loaded.origin;
@@ -311,48 +332,48 @@ impl Tiers {
         debug!("{origin} {} {key:?} in {obtain:?}", source.stem);
         let (stem, overridden) = (source.stem.clone(), edit.map(|edit| edit.path.clone()));
         let report = BuildReport { key, stem, origin, render, obtain, resources, overridden };
-        self.assemble(graph, config, kernel, source, &loaded, report).map(Some)
+        let LaunchPlan { threads, shared_bytes, cooperative, .. } = plan.launch;
+        let grid = self.grid(&plan.launch, resources);
+        let launch = Launch { grid, threads, shared_bytes, cooperative };
+        let (kernel, image) = (loaded.kernel.clone(), loaded.image.clone());
+        Ok(Some(BuiltKernel { plan, source, image, report, kernel, launch }))
     }
 
-    /// The kernel expected to run best: of the chosen setting, or of a smaller one where the
+    /// The kernels expected to run best: of the part's setting, or of a smaller one where the
     /// assembler had to spill registers. The heuristic estimates them, the assembler knows.
-    pub(super) fn best(
-        &self,
-        graph: &OperationGraph,
-        chosen: &EngineConfig,
-        reach: Reach,
-    ) -> Result<Option<PlannedKernel>> {
+    pub(super) fn best(&self, part: Part, reach: Reach) -> Result<Option<BuiltPart>> {
         let target = self.device.target();
-        let engine = engine::engine_named(&chosen.engine)?;
-        let mut planned = self.planned(graph, chosen, reach)?;
-        while let Some(kernel) = planned.as_ref().filter(|kernel| kernel.spill_bytes() > 0)
-            && let Some(smaller) = engine.smaller(graph.canonical(), target, &kernel.config)
+        let engine = engine::engine_named(&part.config.engine)?;
+        let mut built = self.built(Arc::new(part), reach)?;
+        while let Some(BuiltPart { part, .. }) = built.as_ref().filter(|of| of.spill_bytes() > 0)
+            && let Some(config) = engine.smaller(part.graph.canonical(), target, &part.config)
         {
-            planned = self.planned(graph, &smaller, reach)?;
+            let graph = part.graph.clone();
+            built = self.built(Arc::new(Part { graph, config }), reach)?;
         }
-        Ok(planned)
+        Ok(built)
     }
 
-    /// As [`Tiers::best`], compiled now if it must be.
-    pub(super) fn compiled_best(
-        &self,
-        graph: &OperationGraph,
-        chosen: &EngineConfig,
-    ) -> Result<PlannedKernel> {
-        let best = self.best(graph, chosen, Reach::Compiled)?;
-        Ok(best.expect("nothing is out of the compiler's reach"))
+    /// As [`Tiers::best`] of every part, compiled now if they must be.
+    pub(super) fn compiled_best(&self, parts: Vec<Part>) -> Result<Vec<BuiltPart>> {
+        let best = |part| {
+            let best = self.best(part, Reach::Compiled)?;
+            Ok(best.expect("nothing is out of the compiler's reach"))
+        };
+        parts.into_iter().map(best).collect()
     }
 
-    /// A plan that runs this kernel.
+    /// A plan that runs these kernels.
     pub(super) fn plan_of(
         &self,
         graph: &OperationGraph,
-        first: PlannedKernel,
+        parts: Vec<BuiltPart>,
         upgrade: Option<Upgrade>,
-    ) -> ExecutionPlan {
+    ) -> Result<ExecutionPlan> {
         let (device, owner) = (self.device.clone(), self.device.owner());
+        let first = Recipe::new(graph, parts)?;
         let inner = PlanInner { graph: graph.clone(), device, owner, first, upgrade };
-        ExecutionPlan { inner: Arc::new(inner) }
+        Ok(ExecutionPlan { inner: Arc::new(inner) })
     }
 
     fn record(&self, graph: &OperationGraph, config: Option<&EngineConfig>) {
@@ -361,94 +382,19 @@ impl Tiers {
         }
     }
 
-    /// Dumps the plan's kernel where dumps are wanted.
+    /// Dumps the plan's kernels where dumps are wanted.
     pub(super) fn dump(&self, plan: &ExecutionPlan) {
-        let kernel = plan.kernel();
-        let Some(dumping) = self.dump.as_ref().filter(|dumping| dumping.wants(&kernel.report))
-        else {
-            return;
-        };
-        // A dump is for people: it never fails a call.
-        let folder = match plan.dump(&dumping.folder) {
-            Ok(folder) => folder,
-            Err(error) => return warn!("{error}"),
-        };
-        if let Some(bytes_max) = dumping.tensor_bytes_max {
-            kernel.capture.get_or_init(|| Capture::new(folder, bytes_max));
+        let Some(dumping) = &self.dump else { return };
+        for kernel in plan.kernels().iter().filter(|kernel| dumping.wants(&kernel.report)) {
+            // A dump is for people: it never fails a call.
+            let folder = match kernel.dump(&self.device, &dumping.folder) {
+                Ok(folder) => folder,
+                Err(error) => return warn!("{error}"),
+            };
+            if let Some(bytes_max) = dumping.tensor_bytes_max {
+                kernel.capture.get_or_init(|| Capture::new(folder, bytes_max));
+            }
         }
-    }
-
-    fn lower(&self, graph: &OperationGraph, config: &EngineConfig) -> Result<KernelPlan> {
-        let target = self.device.target();
-        let lowering =
-            engine::engine_named(&config.engine)?.lower(graph.canonical(), target, config)?;
-        Ok(lowering.kernels.into_iter().next().expect("one kernel"))
-    }
-
-    fn assemble(
-        &self,
-        graph: &OperationGraph,
-        config: &EngineConfig,
-        kernel: KernelPlan,
-        source: KernelSource,
-        loaded: &Loaded,
-        report: BuildReport,
-    ) -> Result<PlannedKernel> {
-        let KernelPlan { spec, launch } = kernel;
-        let canonical = graph.canonical();
-        let whole = |tensor: &TensorDesc| {
-            let axes = 0..tensor.dims.len();
-            let largest = |axis: usize| canonical.tensors.iter().map(|t| t.dims[axis]).max();
-            axes.into_iter().all(|axis| largest(axis) == Some(tensor.dims[axis]))
-        };
-        let alike = |a: &TensorDesc, b: &TensorDesc| {
-            (&a.dims, &a.strides, a.dtype) == (&b.dims, &b.strides, b.dtype)
-        };
-        let class = |tensor: &TensorDesc| {
-            let first = canonical.tensors.iter().position(|other| alike(tensor, other));
-            if whole(tensor) { first.map_or(0, |at| at as u32 + 1) } else { 0 }
-        };
-        let binding = |at: usize| {
-            let tensor = &canonical.tensors[at];
-            Ok(Binding {
-                written: canonical.is_written(at),
-                class: class(tensor),
-                uid: canonical.uids[at],
-                by_value: tensor.by_value.then_some(tensor.dtype),
-                bytes: tensor.span_bytes()?,
-                misalignment_mask: tensor.alignment.min(ALIGNMENT_MAX) as u64 - 1,
-            })
-        };
-        let passed: Vec<usize> = launch
-            .arguments
-            .iter()
-            .map(|argument| match argument {
-                Argument::Address(at) | Argument::Value(at, _) => *at as usize,
-                Argument::Scratch(_) => unreachable!("no engine uses it"),
-            })
-            .collect();
-        let untouched = (0..canonical.tensors.len())
-            .filter(|at| !canonical.tensors[*at].is_virtual && !passed.contains(at));
-        let bindings =
-            passed.iter().copied().chain(untouched).map(binding).collect::<Result<Vec<_>>>()?;
-        Ok(PlannedKernel {
-            config: config.clone(),
-            report,
-            kernel: loaded.kernel.clone(),
-            launch: Launch {
-                grid: self.grid(&launch, loaded.image.resources),
-                threads: launch.threads,
-                shared_bytes: launch.shared_bytes,
-                cooperative: launch.cooperative,
-            },
-            spec,
-            source,
-            image: loaded.image.clone(),
-            bindings,
-            parameters: passed.len(),
-            numbers: launch.numbers.iter().map(|number| *number as u64).collect(),
-            capture: OnceLock::new(),
-        })
     }
 
     /// The number of blocks, from what the kernel occupies.
@@ -466,6 +412,18 @@ impl Tiers {
         let resident = by_threads.min(by_registers).min(by_shared).max(1) * target.sm_count;
         let whole = (resident / multiple_of).max(1) * multiple_of;
         whole.min(blocks_max)
+    }
+}
+
+impl ExecutionPlan {
+    /// Says in the plan's span what it is: the key of its first kernel and where that came from.
+    fn describe(&self, span: &Timed) {
+        let report = self.kernels()[0].report();
+        span.key(report.key);
+        span.tier(match self.tier() {
+            Tier::Special => report.origin.name(),
+            _ => "general",
+        });
     }
 }
 

@@ -6,12 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tracing::warn;
 
-use crate::device::Stream;
+use crate::device::{Device, Stream};
 use crate::error::{Error, Result};
 use crate::plan::dump::{INPUTS, OUTPUTS};
-use crate::plan::execute::{PlanInner, PlannedKernel};
+use crate::plan::recipe::PlannedKernel;
 use crate::plan::tensors::write_packed;
-use crate::plan::variant_pack::{Slot, VariantPack};
 use crate::tensor::TensorDesc;
 
 /// Where the first launch's tensors go.
@@ -24,48 +23,50 @@ pub(super) struct Capture {
     taken: AtomicBool,
 }
 
+/// A launch that is about to run.
+pub(super) struct Captured<'a> {
+    pub(super) device: &'a Device,
+    pub(super) kernel: &'a PlannedKernel,
+    pub(super) stream: &'a Stream,
+    /// Those of the recipe's bindings.
+    pub(super) words: &'a [u64],
+    pub(super) workspace: u64,
+}
+
 impl Capture {
     pub(super) fn new(folder: PathBuf, bytes_max: u64) -> Capture {
         Capture { folder, bytes_max, taken: AtomicBool::new(false) }
     }
 
-    /// Runs `launch`, the plan's first, between two captures. What can not be captured is a
+    /// Runs `launch`, the kernel's first, between two captures. What can not be captured is a
     /// warning: a dump never fails a call. A launch that fails leaves the inputs it failed with.
     #[cold]
     pub(super) fn around(
         &self,
-        plan: &PlanInner,
-        kernel: &PlannedKernel,
-        stream: &Stream,
-        pack: &VariantPack,
+        of: &Captured<'_>,
         launch: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        if self.taken.load(Ordering::Relaxed)
-            || !kernel.fits(pack)
-            || self.taken.swap(true, Ordering::Relaxed)
-        {
+        if self.taken.swap(true, Ordering::Relaxed) {
             return launch();
         }
-        let before = self.check_size(plan, kernel).and_then(|()| {
-            let inputs: Vec<&TensorDesc> = plan.graph.inputs().collect();
-            self.write(INPUTS, &inputs, plan, stream, pack)
-        });
+        let graph = &of.kernel.part.graph;
+        let before = self.check_size(of).and_then(|()| self.write(INPUTS, graph.inputs(), of));
         launch()?;
-        let outputs: Vec<&TensorDesc> = plan.graph.outputs().collect();
-        let after = before.and_then(|()| self.write(OUTPUTS, &outputs, plan, stream, pack));
+        let after = before.and_then(|()| self.write(OUTPUTS, graph.outputs(), of));
         if let Err(error) = after {
-            warn!("the tensors of {} are not captured: {error}", kernel.report.stem);
+            warn!("the tensors of {} are not captured: {error}", of.kernel.report.stem);
         }
         Ok(())
     }
 
-    fn check_size(&self, plan: &PlanInner, kernel: &PlannedKernel) -> Result<()> {
-        if plan.device.kind() == "null" {
+    fn check_size(&self, of: &Captured<'_>) -> Result<()> {
+        if of.device.kind() == "null" {
             return Err(Error::driver("the null device has no memory"));
         }
-        let in_memory = kernel.bindings.iter().filter(|binding| binding.by_value.is_none());
-        let spans = in_memory.map(|binding| binding.bytes);
-        let (bytes, bytes_max) = (spans.fold(0, u64::saturating_add), self.bytes_max);
+        let graph = &of.kernel.part.graph;
+        let in_memory = graph.inputs().chain(graph.outputs()).filter(|tensor| !tensor.by_value);
+        let bytes = in_memory.map(|tensor| tensor.span_bytes().unwrap_or(u64::MAX));
+        let (bytes, bytes_max) = (bytes.fold(0, u64::saturating_add), self.bytes_max);
         match bytes > bytes_max {
             true => Err(Error::driver(format!(
                 "they span {bytes} bytes, the limit is {bytes_max} (KILN_DUMP_TENSOR_BYTES)"
@@ -74,35 +75,33 @@ impl Capture {
         }
     }
 
-    fn write(
+    fn write<'a>(
         &self,
         name: &str,
-        tensors: &[&TensorDesc],
-        plan: &PlanInner,
-        stream: &Stream,
-        pack: &VariantPack,
+        tensors: impl Iterator<Item = &'a TensorDesc>,
+        of: &Captured<'_>,
     ) -> Result<()> {
-        stream.synchronize()?;
+        of.stream.synchronize()?;
         let mut addresses = HashMap::new();
         let mut packed = Vec::new();
         for tensor in tensors {
-            let bytes = match pack.find(tensor.uid, 0).expect("the pack fits the plan") {
-                Slot::Memory { address, .. } => {
-                    addresses.insert(tensor.name.clone(), format!("{address:#x}"));
-                    let mut span = vec![0; tensor.span_bytes()? as usize];
-                    // A tensor without elements may lie anywhere.
-                    if !span.is_empty() {
-                        plan.device.read(*address, &mut span)?;
-                    }
-                    elements(tensor, &span)
+            let feed = of.kernel.tensors.iter().find(|(uid, _)| *uid == tensor.uid);
+            let Some((_, feed)) = feed else { continue };
+            let word = feed.word(of.words, of.workspace);
+            let bytes = if tensor.by_value {
+                let mut bytes = vec![0; tensor.dtype.bytes()];
+                tensor.dtype.write(f64::from_bits(word), &mut bytes);
+                bytes
+            } else {
+                addresses.insert(tensor.name.clone(), format!("{word:#x}"));
+                let mut span = vec![0; tensor.span_bytes()? as usize];
+                // A tensor without elements may lie anywhere.
+                if !span.is_empty() {
+                    of.device.read(word, &mut span)?;
                 }
-                Slot::Value(value) => {
-                    let mut bytes = vec![0; tensor.dtype.bytes()];
-                    tensor.dtype.write(*value, &mut bytes);
-                    bytes
-                }
+                elements(tensor, &span)
             };
-            packed.push((*tensor, bytes));
+            packed.push((tensor, bytes));
         }
         write_packed(&self.folder.join(name), &packed, Some(addresses))
     }

@@ -3,7 +3,7 @@
 //! ```text
 //! <stem>-<first digits of the key>/
 //!   spec.json            template, parameters, architecture, engine and knobs, launch, resources
-//!   problem.json         the problem, as `kiln run` reads it
+//!   problem.json         the problem, as `kiln run` reads it: the part of the graph it runs
 //!   kernel.cu            the rendered source
 //!   options.txt          what it is compiled with
 //!   kernel.ptx           and what came of it
@@ -27,10 +27,11 @@ use tracing::warn;
 use crate::cache::Key;
 use crate::codegen::KernelSource;
 use crate::compile::{Image, Resources, disassemble, options};
-use crate::device::Launch;
-use crate::engine::KernelSpec;
+use crate::device::{Device, Launch};
+use crate::engine::{Argument, KernelSpec};
 use crate::error::{Error, Result};
-use crate::plan::execute::{Binding, ExecutionPlan};
+use crate::plan::execute::ExecutionPlan;
+use crate::plan::recipe::{Feed, PlannedKernel};
 use crate::target::Arch;
 
 /// Changes whenever a reader of older folders would misread a new one.
@@ -86,10 +87,10 @@ pub(super) struct DumpLaunch {
 /// One parameter of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct DumpArgument {
-    /// The tensor's name in the problem.
+    /// The tensor's name in the problem; `#0`, `#1` for scratch memory.
     pub(super) tensor: String,
     pub(super) passed: Passed,
-    /// Bytes the tensor spans.
+    /// Bytes it spans.
     pub(super) bytes: u64,
     /// Whether the kernel writes it.
     pub(super) written: bool,
@@ -103,6 +104,8 @@ pub(super) enum Passed {
     Address,
     /// Its only element, as a `double`.
     Value,
+    /// The address of what an engine's kernels leave to each other.
+    Scratch,
 }
 
 impl DumpLaunch {
@@ -122,14 +125,26 @@ pub(super) fn digest(text: &str) -> String {
 }
 
 impl ExecutionPlan {
-    /// Writes the plan's kernel to a folder of its own below `folder`, with the stack of this call;
-    /// returns that folder. Tensors of an earlier dump are removed from it.
+    /// Writes each of the plan's kernels to a folder of its own below `folder`, with the stack of
+    /// this call; returns those folders. Tensors of an earlier dump are removed from them.
     ///
     /// # Errors
     /// `Driver` when a file can not be written.
-    pub fn dump(&self, folder: &Path) -> Result<PathBuf> {
+    pub fn dump(&self, folder: &Path) -> Result<Vec<PathBuf>> {
+        let device = &self.inner.device;
+        self.kernels().iter().map(|kernel| kernel.dump(device, folder)).collect()
+    }
+}
+
+impl PlannedKernel {
+    /// The kernel's name: its folder in a dump is called so, and an override for it.
+    pub fn identifier(&self) -> String {
+        identifier(&self.report.stem, self.report.key)
+    }
+
+    pub(super) fn dump(&self, device: &Device, folder: &Path) -> Result<PathBuf> {
         let own = folder.join(self.identifier());
-        self.write_files(&own).map_err(|error| {
+        self.write_files(device, &own).map_err(|error| {
             let shown = own.display();
             Error::driver(format!("failed to write dump `{shown}`: {error}")).caused_by(error)
         })?;
@@ -141,16 +156,11 @@ impl ExecutionPlan {
         Ok(own)
     }
 
-    /// The kernel's name: its folder in a dump is called so, and an override for it.
-    pub fn identifier(&self) -> String {
-        let report = self.report();
-        identifier(&report.stem, report.key)
-    }
-
-    fn write_files(&self, folder: &Path) -> io::Result<()> {
-        let KernelSource { text, arch, .. } = self.source();
-        let Image { cubin, ptx, log, .. } = self.image();
-        let spec = serde_json::to_string_pretty(&self.dump_spec()).expect("plain data is JSON");
+    fn write_files(&self, device: &Device, folder: &Path) -> io::Result<()> {
+        let KernelSource { text, arch, .. } = &self.source;
+        let Image { cubin, ptx, log, .. } = &*self.image;
+        let spec = self.dump_spec(device);
+        let spec = serde_json::to_string_pretty(&spec).expect("plain data is JSON");
         fs::create_dir_all(folder)?;
         for stale in [INPUTS, OUTPUTS, "kernel.sass"] {
             match fs::remove_file(folder.join(stale)) {
@@ -159,7 +169,7 @@ impl ExecutionPlan {
             }
         }
         fs::write(folder.join(SPEC), spec + "\n")?;
-        fs::write(folder.join(PROBLEM), self.graph().to_json() + "\n")?;
+        fs::write(folder.join(PROBLEM), self.part.graph.to_json() + "\n")?;
         fs::write(folder.join(SOURCE), text)?;
         fs::write(folder.join(OPTIONS), options(*arch).join("\n") + "\n")?;
         fs::write(folder.join(PTX), ptx)?;
@@ -168,17 +178,33 @@ impl ExecutionPlan {
         fs::write(folder.join("stack.txt"), Backtrace::force_capture().to_string())
     }
 
-    fn dump_spec(&self) -> DumpSpec {
-        let KernelSpec { stem, template, entry, arch, parameters } = self.spec();
-        let (report, launch, device) = (self.report(), self.launch(), &self.inner.device);
-        let kernel = self.kernel();
-        let argument = |binding: &Binding| DumpArgument {
-            tensor: self.inner.name(binding.uid).to_owned(),
-            passed: if binding.by_value.is_some() { Passed::Value } else { Passed::Address },
-            bytes: binding.bytes,
-            written: binding.written,
+    fn dump_spec(&self, device: &Device) -> DumpSpec {
+        let KernelSpec { stem, template, entry, arch, parameters } = &self.spec;
+        let (report, launch) = (&self.report, self.launch);
+        let canonical = self.part.graph.canonical();
+        let argument = |argument: &Argument| match *argument {
+            Argument::Scratch(at) => DumpArgument {
+                tensor: format!("#{at}"),
+                passed: Passed::Scratch,
+                bytes: self.scratch[at],
+                written: true,
+            },
+            Argument::Address(at) | Argument::Value(at, _) => {
+                let uid = canonical.uids[at as usize];
+                let tensor = self.part.graph.tensor(uid).expect("canonical uids are the graph's");
+                DumpArgument {
+                    tensor: tensor.name.clone(),
+                    passed: if tensor.by_value { Passed::Value } else { Passed::Address },
+                    bytes: tensor.span_bytes().expect("tensors of a graph are valid"),
+                    written: canonical.is_written(at as usize),
+                }
+            }
         };
-        let editable = [(SOURCE, &self.source().text), (PTX, &self.image().ptx)];
+        let number = |feed: &Feed| match feed {
+            Feed::Number(number) => Some(*number),
+            _ => None,
+        };
+        let editable = [(SOURCE, &self.source.text), (PTX, &self.image.ptx)];
         DumpSpec {
             schema: SCHEMA,
             stem: stem.clone(),
@@ -196,8 +222,8 @@ impl ExecutionPlan {
                 threads: launch.threads,
                 shared_bytes: launch.shared_bytes,
                 cooperative: launch.cooperative,
-                arguments: kernel.parameters().iter().map(argument).collect(),
-                numbers: kernel.numbers.clone(),
+                arguments: self.arguments.iter().map(argument).collect(),
+                numbers: self.feeds.iter().filter_map(number).collect(),
             },
             resources: report.resources,
             digests: editable.map(|(name, text)| (name.to_owned(), digest(text))).into(),

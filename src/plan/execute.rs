@@ -2,21 +2,19 @@
 //! allocates or reads the environment.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use tracing::trace_span;
 
-use crate::codegen::KernelSource;
-use crate::compile::Image;
-use crate::device::{Device, Launch, Launchable, Stream};
-use crate::dtype::DType;
-use crate::engine::{EngineConfig, KernelSpec};
+use crate::device::{Device, Stream};
+use crate::engine::Part;
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
-use crate::plan::capture::Capture;
-use crate::plan::report::BuildReport;
+use crate::plan::capture::Captured;
+use crate::plan::recipe::{Binding, Feed, PlannedKernel, Recipe, TENSORS_MAX};
 use crate::plan::upgrade::Upgrade;
 use crate::plan::variant_pack::{Slot, VariantPack};
+use crate::plan::workspace::ALIGNMENT;
 
 /// A graph ready to run on one device; clones share it, any thread may execute it.
 #[derive(Clone)]
@@ -30,47 +28,9 @@ pub(super) struct PlanInner {
     /// The device's identity, as buffers know it.
     pub(super) owner: usize,
     /// What the plan was made with.
-    pub(super) first: PlannedKernel,
+    pub(super) first: Recipe,
     /// What it is to be replaced by, where that was not built yet.
     pub(super) upgrade: Option<Upgrade>,
-}
-
-/// A kernel on the device with the way to launch it for one graph.
-pub(super) struct PlannedKernel {
-    pub(super) config: EngineConfig,
-    pub(super) spec: KernelSpec,
-    pub(super) source: KernelSource,
-    pub(super) image: Arc<Image>,
-    pub(super) report: BuildReport,
-    pub(super) kernel: Arc<dyn Launchable>,
-    /// `grid` 0: the graph has no element, nothing is launched.
-    pub(super) launch: Launch,
-    /// The kernel's parameters first, in order; then tensors it does not touch.
-    pub(super) bindings: Vec<Binding>,
-    /// How many of the bindings are parameters.
-    pub(super) parameters: usize,
-    /// Parameters behind those.
-    pub(super) numbers: Vec<u64>,
-    /// Set where the dump of the kernel is to hold tensors.
-    pub(super) capture: OnceLock<Capture>,
-}
-
-/// What a tensor of the variant pack must be like.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Binding {
-    pub(super) uid: i64,
-    /// The element type of a by-value tensor.
-    pub(super) by_value: Option<DType>,
-    /// Bytes the tensor spans.
-    pub(super) bytes: u64,
-    /// Whether the plan writes the tensor.
-    pub(super) written: bool,
-    /// Tensors of one class lie alike and are as large as the graph's whole shape: an input and an
-    /// output of a class may be the same memory, because each element is read by the thread that
-    /// writes it. 0 for every other tensor.
-    pub(super) class: u32,
-    /// Guaranteed alignment minus 1.
-    pub(super) misalignment_mask: u64,
 }
 
 impl ExecutionPlan {
@@ -84,45 +44,58 @@ impl ExecutionPlan {
     /// too small, misaligned or on another device, what is written overlaps another tensor, or the
     /// stream belongs to another device; `Driver` when the launch fails. Nothing was launched then.
     pub fn execute(&self, stream: &Stream, pack: &VariantPack) -> Result<()> {
+        self.execute_each(stream, pack, |_| ())
+    }
+
+    /// As [`ExecutionPlan::execute`]; `launched` is called after each launch with the position of
+    /// its kernel.
+    #[inline]
+    pub(super) fn execute_each(
+        &self,
+        stream: &Stream,
+        pack: &VariantPack,
+        launched: impl FnMut(usize),
+    ) -> Result<()> {
         let plan = &*self.inner;
         let _span = trace_span!(
             "execute",
-            family = self.config().engine,
+            family = self.kernels()[0].config().engine,
             target = %plan.device.target().arch,
-            key = %self.report().key
+            key = %self.kernels()[0].report.key
         )
         .entered();
         if !stream.belongs_to(&plan.device) {
             return Err(Error::bad_param("the stream belongs to another device than the plan"));
         }
-        let kernel = match &plan.upgrade {
+        let recipe = match &plan.upgrade {
             None => &plan.first,
             Some(upgrade) => upgrade.pick(&self.inner, stream),
         };
-        if pack.entries.len() != kernel.bindings.len() {
-            return Err(plan.surplus_or_missing(kernel, pack));
+        if pack.entries.len() != recipe.bindings.len() {
+            return Err(plan.surplus_or_missing(recipe, pack));
         }
-        match kernel.capture.get() {
-            None => plan.launch(kernel, stream, pack),
-            Some(capture) => {
-                capture.around(plan, kernel, stream, pack, || plan.launch(kernel, stream, pack))
-            }
+        // Stack space in steps, so that the common plan does not pay for clearing 4 KiB.
+        match recipe.bindings.len() {
+            0..=16 => plan.launch::<16>(recipe, stream, pack, launched),
+            17..=64 => plan.launch::<64>(recipe, stream, pack, launched),
+            65..=512 => plan.launch::<512>(recipe, stream, pack, launched),
+            _ => plan.launch::<TENSORS_MAX>(recipe, stream, pack, launched),
         }
     }
 
-    /// The kernel that runs now, outside of captures.
-    pub(super) fn kernel(&self) -> &PlannedKernel {
+    /// What runs now, outside of captures.
+    pub(super) fn recipe(&self) -> &Recipe {
         self.inner.upgrade.as_ref().and_then(Upgrade::special).unwrap_or(&self.inner.first)
     }
 
     /// Bytes of workspace [`ExecutionPlan::execute`] needs in the pack.
     pub fn workspace_bytes(&self) -> u64 {
-        0
+        self.recipe().workspace_bytes
     }
 
     /// Uids of the tensors a pack must hold, in the order that is looked up fastest.
     pub fn tensors(&self) -> impl Iterator<Item = i64> + '_ {
-        self.kernel().bindings.iter().map(|binding| binding.uid)
+        self.recipe().bindings.iter().map(|binding| binding.uid)
     }
 
     /// The graph it computes.
@@ -130,98 +103,37 @@ impl ExecutionPlan {
         &self.inner.graph
     }
 
-    /// The engine and knobs it runs with.
-    pub fn config(&self) -> &EngineConfig {
-        &self.kernel().config
+    /// Its kernels, in the order of their launches.
+    pub fn kernels(&self) -> &[PlannedKernel] {
+        &self.recipe().kernels
     }
 
-    /// What its kernel was generated from.
-    pub fn spec(&self) -> &KernelSpec {
-        &self.kernel().spec
-    }
-
-    /// The source of its kernel.
-    pub fn source(&self) -> &KernelSource {
-        &self.kernel().source
-    }
-
-    /// The compiled kernel.
-    pub fn image(&self) -> &Image {
-        &self.kernel().image
-    }
-
-    /// The names of the tensors its kernel takes, in the order of the parameters.
-    pub fn arguments(&self) -> Vec<&str> {
-        let (kernel, plan) = (self.kernel(), &self.inner);
-        kernel.parameters().iter().map(|binding| plan.name(binding.uid)).collect()
-    }
-
-    /// How it came to be.
-    pub fn report(&self) -> &BuildReport {
-        &self.kernel().report
-    }
-
-    /// What its kernel takes behind those: numbers fixed by the plan, 8 bytes each.
-    pub fn numbers(&self) -> &[u64] {
-        &self.kernel().numbers
-    }
-
-    /// The shape of its launch.
-    pub fn launch(&self) -> Launch {
-        self.kernel().launch
+    /// The parts of the graph, in the order they run: each is run by the kernels of one engine.
+    pub fn parts(&self) -> Vec<&Part> {
+        let mut parts: Vec<&Part> = self.kernels().iter().map(PlannedKernel::part).collect();
+        parts.dedup_by(|next, last| std::ptr::eq(*next, *last));
+        parts
     }
 }
 
 impl fmt::Debug for ExecutionPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ExecutionPlan({} on {})", self.config(), self.inner.device.target())
-    }
-}
-
-impl PlannedKernel {
-    /// Bytes that a generated kernel spills; what a user's own kernel spills is the user's wish.
-    pub(super) fn spill_bytes(&self) -> u32 {
-        let BuildReport { resources, overridden, .. } = &self.report;
-        if overridden.is_some() { 0 } else { resources.spill_bytes }
-    }
-
-    /// What the kernel's parameters are bound to.
-    pub(super) fn parameters(&self) -> &[Binding] {
-        &self.bindings[..self.parameters]
-    }
-
-    /// Whether the pack holds every tensor, large enough and of the right kind.
-    pub(super) fn fits(&self, pack: &VariantPack) -> bool {
-        self.bindings.iter().enumerate().all(|(index, binding)| {
-            match (pack.find(binding.uid, index), binding.by_value) {
-                (Some(Slot::Memory { bytes, .. }), None) => *bytes >= binding.bytes,
-                (Some(Slot::Value(_)), Some(_)) => true,
-                _ => false,
-            }
-        })
+        let parts: Vec<String> = self.parts().iter().map(|part| part.config.to_string()).collect();
+        write!(f, "ExecutionPlan({} on {})", parts.join(", "), self.inner.device.target())
     }
 }
 
 impl PlanInner {
-    fn launch(&self, kernel: &PlannedKernel, stream: &Stream, pack: &VariantPack) -> Result<()> {
-        // Stack space in steps, so that the common kernel does not pay for clearing 4 KiB.
-        match kernel.parameters + kernel.numbers.len() {
-            0..=16 => self.launch_with::<16>(kernel, stream, pack),
-            17..=64 => self.launch_with::<64>(kernel, stream, pack),
-            _ => self.launch_with::<512>(kernel, stream, pack),
-        }
-    }
-
-    fn launch_with<const N: usize>(
+    fn launch<const N: usize>(
         &self,
-        kernel: &PlannedKernel,
+        recipe: &Recipe,
         stream: &Stream,
         pack: &VariantPack,
+        mut launched: impl FnMut(usize),
     ) -> Result<()> {
-        let mut arguments = [0u64; N];
-        let parameters = kernel.parameters;
-        for (index, binding) in kernel.bindings.iter().enumerate() {
-            let argument = match (pack.find(binding.uid, index), binding.by_value) {
+        let mut words = [0u64; N];
+        for (index, binding) in recipe.bindings.iter().enumerate() {
+            words[index] = match (pack.find(binding.uid, index), binding.by_value) {
                 (Some(Slot::Memory { address, bytes, owner }), None) => {
                     let unfit = (address & binding.misalignment_mask) != 0;
                     if (unfit || *bytes < binding.bytes) && binding.bytes != 0 {
@@ -231,35 +143,84 @@ impl PlanInner {
                         return Err(self.foreign_buffer(binding));
                     }
                     if binding.written {
-                        self.check_overlap(kernel, index, *address, pack)?;
+                        self.check_overlap(recipe, index, *address, pack)?;
                     }
                     *address
                 }
                 (Some(Slot::Value(value)), Some(dtype)) => dtype.round(*value).to_bits(),
-                _ => return Err(self.surplus_or_missing(kernel, pack)),
+                _ => return Err(self.surplus_or_missing(recipe, pack)),
             };
-            if index < parameters {
-                arguments[index] = argument;
+        }
+        let workspace = match recipe.workspace_bytes {
+            0 => 0,
+            _ => self.workspace(recipe, pack)?,
+        };
+        let kernels = recipe.kernels.iter().enumerate();
+        for (position, kernel) in kernels.filter(|(_, kernel)| kernel.launch.grid > 0) {
+            let run = || match kernel.feeds.len() {
+                0..=16 => kernel.launch_with::<16>(&words, workspace, stream),
+                17..=64 => kernel.launch_with::<64>(&words, workspace, stream),
+                _ => kernel.launch_with::<512>(&words, workspace, stream),
+            };
+            match kernel.capture.get() {
+                None => run()?,
+                Some(capture) => {
+                    let (device, words) = (&self.device, &words[..]);
+                    capture.around(&Captured { device, kernel, stream, words, workspace }, run)?;
+                }
+            }
+            launched(position);
+        }
+        Ok(())
+    }
+
+    /// The address of the workspace: large enough, aligned, apart from every tensor.
+    fn workspace(&self, recipe: &Recipe, pack: &VariantPack) -> Result<u64> {
+        let needed = recipe.workspace_bytes;
+        let Some(Slot::Memory { address, bytes, owner }) = pack.workspace else {
+            return Err(Error::bad_param(format!(
+                "variant pack: the plan needs a workspace of {needed} bytes, the pack has none"
+            )));
+        };
+        if bytes < needed {
+            return Err(Error::bad_param(format!(
+                "variant pack: the workspace has {bytes} bytes, the plan needs {needed}"
+            )));
+        }
+        if address % ALIGNMENT != 0 {
+            return Err(Error::bad_param(format!(
+                "variant pack: workspace address {address:#x} is not aligned to {ALIGNMENT} bytes"
+            )));
+        }
+        if owner != 0 && owner != self.owner {
+            return Err(Error::bad_param("variant pack: the workspace is on another device"));
+        }
+        for (index, binding) in recipe.bindings.iter().enumerate() {
+            if let Some(Slot::Memory { address: start, .. }) = pack.find(binding.uid, index)
+                && start.saturating_add(binding.bytes) > address
+                && address.saturating_add(needed) > *start
+                && binding.bytes != 0
+            {
+                return Err(Error::bad_param(format!(
+                    "variant pack: the workspace overlaps tensor `{}` (uid {})",
+                    self.name(binding.uid),
+                    binding.uid
+                )));
             }
         }
-        if kernel.launch.grid == 0 {
-            return Ok(());
-        }
-        let end = parameters + kernel.numbers.len();
-        arguments[parameters..end].copy_from_slice(&kernel.numbers);
-        kernel.kernel.launch(&kernel.launch, &arguments[..end], stream.handle())
+        Ok(address)
     }
 
     /// Checks a written tensor against every other one.
     fn check_overlap(
         &self,
-        kernel: &PlannedKernel,
+        recipe: &Recipe,
         at: usize,
         address: u64,
         pack: &VariantPack,
     ) -> Result<()> {
-        let binding = &kernel.bindings[at];
-        for (index, other) in kernel.bindings.iter().enumerate() {
+        let binding = &recipe.bindings[at];
+        for (index, other) in recipe.bindings.iter().enumerate() {
             let Some(Slot::Memory { address: start, .. }) = pack.find(other.uid, index) else {
                 continue;
             };
@@ -308,7 +269,7 @@ impl PlanInner {
 
     /// Says what is wrong with the set of uids in a pack.
     #[cold]
-    fn surplus_or_missing(&self, kernel: &PlannedKernel, pack: &VariantPack) -> Error {
+    fn surplus_or_missing(&self, recipe: &Recipe, pack: &VariantPack) -> Error {
         for (uid, slot) in &pack.entries {
             let tensor = match self.graph.tensor(*uid) {
                 Ok(tensor) => tensor,
@@ -331,7 +292,7 @@ impl PlanInner {
             }
         }
         let present = |uid: i64| pack.entries.iter().any(|(known, _)| *known == uid);
-        match kernel.bindings.iter().find(|binding| !present(binding.uid)) {
+        match recipe.bindings.iter().find(|binding| !present(binding.uid)) {
             Some(Binding { uid, .. }) => Error::bad_param(format!(
                 "variant pack: tensor `{}` (uid {uid}) is missing",
                 self.name(*uid)
@@ -342,5 +303,32 @@ impl PlanInner {
 
     pub(super) fn name(&self, uid: i64) -> &str {
         self.graph.tensor(uid).map_or("", |tensor| &tensor.name)
+    }
+}
+
+impl PlannedKernel {
+    fn launch_with<const N: usize>(
+        &self,
+        words: &[u64],
+        workspace: u64,
+        stream: &Stream,
+    ) -> Result<()> {
+        let mut arguments = [0u64; N];
+        for (argument, feed) in arguments.iter_mut().zip(&self.feeds) {
+            *argument = feed.word(words, workspace);
+        }
+        self.kernel.launch(&self.launch, &arguments[..self.feeds.len()], stream.handle())
+    }
+}
+
+impl Feed {
+    /// What the kernel gets; `words` are those of the recipe's bindings.
+    #[inline]
+    pub(super) fn word(self, words: &[u64], workspace: u64) -> u64 {
+        match self {
+            Feed::Pack(position) => words[position],
+            Feed::Workspace(offset) => workspace + offset,
+            Feed::Number(number) => number,
+        }
     }
 }

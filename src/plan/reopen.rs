@@ -234,6 +234,9 @@ pub(super) fn edit_in_place(
 /// Checks an argument of the launch against the problem.
 fn check_argument(argument: &DumpArgument, graph: &OperationGraph) -> Result<()> {
     let DumpArgument { tensor: name, passed, bytes, .. } = argument;
+    if *passed == Passed::Scratch {
+        return Ok(());
+    }
     let tensor = graph.tensor_named(name)?;
     let (by_value, span) = (tensor.by_value, tensor.span_bytes()?);
     if tensor.is_virtual || by_value != (*passed == Passed::Value) || span != *bytes {

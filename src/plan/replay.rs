@@ -70,6 +70,13 @@ impl Kiln {
     }
 
     fn relaunch(&self, dump: &Dump, image: &Image, inputs: &Values) -> Result<Relaunch> {
+        let arguments = &dump.spec.launch.arguments;
+        if arguments.iter().any(|argument| argument.passed == Passed::Scratch) {
+            return Err(Error::not_supported(format!(
+                "kernel {} shares scratch memory with another one: it does not run alone",
+                dump.spec.stem
+            )));
+        }
         let target = self.device().target();
         if self.device().kind() == "cuda" && target.arch != dump.arch() {
             let (arch, own) = (dump.arch(), target.arch);
@@ -96,7 +103,7 @@ impl Kiln {
             let mut times = (0..timed).map(|_| run()).collect::<Result<Vec<_>>>()?;
             times.sort();
             let elapsed = times.get(timed / 2).copied().unwrap_or(elapsed);
-            Ok(Trial { outputs, elapsed })
+            Ok(Trial { outputs, elapsed, counters: vec![self.device().counters()] })
         });
         Ok(Relaunch {
             resources: (!image.cubin.is_empty()).then_some(image.resources),
@@ -122,7 +129,7 @@ impl Kiln {
                     let value = values.and_then(|values| values.first()).copied().unwrap_or(0.0);
                     (tensor.dtype.round(value).to_bits(), None)
                 }
-                Passed::Address => {
+                Passed::Address | Passed::Scratch => {
                     let buffer = upload(self.device(), tensor, values, offset, POISON)?;
                     (buffer.address() + offset as u64, Some(buffer))
                 }

@@ -1,19 +1,19 @@
 //! Packs for a deployment: built from a manifest, proven to cover it, checked by running them.
 
-use std::collections::HashSet;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cache::{Entry, Key, Pack, PackItem, Request};
+use crate::cache::{self, Key, Pack, PackItem, Request};
 use crate::engine::{self, EngineConfig};
 use crate::error::{Error, Result};
-use crate::graph::OperationGraph;
+use crate::graph::{GraphDigest, OperationGraph};
 use crate::plan::build::Kiln;
 use crate::plan::config::Config;
-use crate::plan::manifest::{Instance, Manifest};
-use crate::plan::report::Origin;
+use crate::plan::manifest::Manifest;
 use crate::plan::trial::{Values, random_values};
 use crate::plan::warm::{WarmProgress, Warmed};
 use crate::target::Target;
@@ -97,14 +97,15 @@ impl Kiln {
             .map(|(_, warmed)| warmed)
             .collect();
         let simulator = self.canary_device(target, None)?;
-        let catalog: Vec<CatalogLine> =
-            mine.iter().map(|warmed| catalog_line(&simulator, warmed)).collect::<Result<_>>()?;
+        let mut canaries = Canaries::new();
+        let mut line = |warmed: &&Warmed| catalog_line(&simulator, &mut canaries, warmed);
+        let catalog: Vec<CatalogLine> = mine.iter().map(&mut line).collect::<Result<_>>()?;
         let items: Vec<PackItem> = mine
             .iter()
             .map(|warmed| PackItem {
                 key: Key::of(&warmed.request),
                 // No times: the same kernels give the same pack.
-                entry: Entry::encode(&warmed.request, &warmed.image, Duration::ZERO),
+                entry: cache::Entry::encode(&warmed.request, &warmed.image, Duration::ZERO),
             })
             .collect();
         let catalog = serde_json::to_string(&catalog).expect("plain data is JSON");
@@ -180,14 +181,32 @@ impl Kiln {
             if !instance.is_for(target)? {
                 continue;
             }
-            let Instance { name, graph, config: wanted, .. } = instance;
-            let mut config = match &wanted {
-                Some(config) => config.clone(),
-                None => engine::choose(graph.canonical(), target)?,
-            };
-            let engine = engine::engine_named(&config.engine)?;
-            let missing = loop {
-                let source = self.source_for(&graph, target, &config)?;
+            let mut missing = None;
+            for (part, config) in instance.parts(target)? {
+                let chosen = instance.config.is_some();
+                missing = missing.or(self.missing(packs, &part.graph, target, config, chosen)?);
+            }
+            match missing {
+                Some(key) => coverage.missing.push((instance.name, key)),
+                None => coverage.covered += 1,
+            }
+        }
+        Ok(coverage)
+    }
+
+    /// A kernel that would be compiled for a graph; `chosen` settings are not made smaller.
+    fn missing(
+        &self,
+        packs: &[Pack],
+        graph: &OperationGraph,
+        target: &Target,
+        mut config: EngineConfig,
+        chosen: bool,
+    ) -> Result<Option<Key>> {
+        let engine = engine::engine_named(&config.engine)?;
+        loop {
+            let mut spills = false;
+            for source in self.sources_for(graph, target, &config)? {
                 let find = |pack: &Pack| {
                     let key = Key::of(&Request::new(&source, pack.toolchain()));
                     (pack.arch() == target.arch).then(|| pack.get(key).ok().flatten()).flatten()
@@ -195,21 +214,15 @@ impl Kiln {
                 let Some(entry) = packs.iter().find_map(find) else {
                     let toolchain = packs.first().map(Pack::toolchain).cloned();
                     let toolchain = toolchain.map_or_else(|| self.toolchain(), Ok)?;
-                    break Some(Key::of(&Request::new(&source, &toolchain)));
+                    return Ok(Some(Key::of(&Request::new(&source, &toolchain))));
                 };
-                let smaller = engine.smaller(graph.canonical(), target, &config);
-                let spills = wanted.is_none() && entry.image.resources.spill_bytes > 0;
-                match smaller.filter(|_| spills) {
-                    Some(smaller) => config = smaller,
-                    None => break None,
-                }
-            };
-            match missing {
-                Some(key) => coverage.missing.push((name, key)),
-                None => coverage.covered += 1,
+                spills |= entry.image.resources.spill_bytes > 0;
+            }
+            match engine.smaller(graph.canonical(), target, &config) {
+                Some(smaller) if spills && !chosen => config = smaller,
+                _ => return Ok(None),
             }
         }
-        Ok(coverage)
     }
 }
 
@@ -257,7 +270,10 @@ pub fn merge_packs(packs: &[Pack], path: &Path) -> Result<usize> {
     Ok(lines.len())
 }
 
-fn catalog_line(simulator: &Kiln, warmed: &Warmed) -> Result<CatalogLine> {
+/// Digests of outputs, by graph and setting: kernels of one setting share them.
+type Canaries = HashMap<(GraphDigest, EngineConfig), String>;
+
+fn catalog_line(simulator: &Kiln, canaries: &mut Canaries, warmed: &Warmed) -> Result<CatalogLine> {
     let Warmed { instance, target, config, request, image, .. } = warmed;
     let elements = |graph: &OperationGraph| {
         graph.tensors().iter().filter_map(|tensor| tensor.elements()).max().unwrap_or(0)
@@ -265,6 +281,13 @@ fn catalog_line(simulator: &Kiln, warmed: &Warmed) -> Result<CatalogLine> {
     let small = elements(&instance.graph) <= CANARY_ELEMENTS_MAX;
     // A setting that spills is packed for the record; no plan runs it.
     let runs = small && image.resources.spill_bytes == 0;
+    let canary = match canaries.entry((instance.graph.digest(), config.clone())) {
+        _ if !runs => None,
+        Entry::Occupied(known) => Some(known.get().clone()),
+        Entry::Vacant(free) => {
+            Some(free.insert(canary(simulator, &instance.graph, config)?).clone())
+        }
+    };
     Ok(CatalogLine {
         key: Key::of(request).to_hex(),
         stem: request.stem.clone(),
@@ -272,14 +295,13 @@ fn catalog_line(simulator: &Kiln, warmed: &Warmed) -> Result<CatalogLine> {
         document: instance.graph.to_json(),
         target: target.clone(),
         config: config.to_string(),
-        canary: runs.then(|| canary(simulator, &instance.graph, config)).transpose()?,
+        canary,
     })
 }
 
 /// Runs a kernel on the canary inputs; the digest of its outputs.
 fn canary(simulator: &Kiln, graph: &OperationGraph, config: &EngineConfig) -> Result<String> {
     let plan = simulator.plan_with(graph, config)?;
-    debug_assert_ne!(plan.report().origin, Origin::Memory, "each kernel has one canary");
     let outputs = simulator.trial(&plan, &random_values(graph, CANARY_SEED)?)?.outputs;
     Ok(digest(graph, &outputs))
 }

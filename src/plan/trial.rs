@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::device::{Buffer, Device};
+use crate::device::{Buffer, Counters, Device};
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
 use crate::plan::build::Kiln;
@@ -21,6 +21,9 @@ pub struct Trial {
     pub outputs: Values,
     /// Time on the device, or in the simulator.
     pub elapsed: Duration,
+    /// What the launch of each kernel counted; `None` for one that was not launched or where
+    /// nothing is counted.
+    pub counters: Vec<Option<Counters>>,
 }
 
 /// Reproducible values in [-2, 2) for every input of a graph.
@@ -103,11 +106,13 @@ impl Kiln {
         let pack = pack.with_workspace(&workspace);
         let stream = self.stream();
         let start = stream.record()?;
-        plan.execute(&stream, &pack)?;
+        let mut counters = vec![None; plan.kernels().len()];
+        let device = self.device();
+        plan.execute_each(&stream, &pack, |kernel| counters[kernel] = device.counters())?;
         let elapsed = Duration::from_secs_f64(stream.record()?.elapsed_ms(&start)? / 1e3);
         let read =
             |tensor: &TensorDesc| Ok((tensor.uid, download(&buffers[&tensor.uid], tensor, 0)?));
         let outputs = graph.outputs().map(read).collect::<Result<_>>()?;
-        Ok(Trial { outputs, elapsed })
+        Ok(Trial { outputs, elapsed, counters })
     }
 }

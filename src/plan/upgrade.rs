@@ -13,7 +13,8 @@ use tracing::warn;
 use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::plan::background::{Job, Queue};
-use crate::plan::execute::{ExecutionPlan, PlanInner, PlannedKernel};
+use crate::plan::execute::{ExecutionPlan, PlanInner};
+use crate::plan::recipe::Recipe;
 
 /// Captures that are remembered; with more at a time a kernel may change within the oldest.
 const CAPTURES_MAX: usize = 8;
@@ -40,7 +41,7 @@ pub enum Tier {
 pub(super) struct Upgrade {
     /// Nothing changes any more: `special` runs, or the general kernel where there is none.
     settled: AtomicBool,
-    special: OnceLock<PlannedKernel>,
+    special: OnceLock<Recipe>,
     state: Mutex<State>,
     changed: Condvar,
     queue: Weak<Queue>,
@@ -86,17 +87,13 @@ impl Upgrade {
     }
 
     /// The plan's own kernel, once it is there.
-    pub(super) fn special(&self) -> Option<&PlannedKernel> {
+    pub(super) fn special(&self) -> Option<&Recipe> {
         self.special.get()
     }
 
     /// The kernel for an execution on this stream.
     #[inline]
-    pub(super) fn pick<'a>(
-        &'a self,
-        plan: &'a Arc<PlanInner>,
-        stream: &Stream,
-    ) -> &'a PlannedKernel {
+    pub(super) fn pick<'a>(&'a self, plan: &'a Arc<PlanInner>, stream: &Stream) -> &'a Recipe {
         match self.settled.load(Ordering::Acquire) {
             true => self.special().unwrap_or(&plan.first),
             false => self.choose(plan, stream),
@@ -104,7 +101,7 @@ impl Upgrade {
     }
 
     #[cold]
-    fn choose<'a>(&'a self, plan: &'a Arc<PlanInner>, stream: &Stream) -> &'a PlannedKernel {
+    fn choose<'a>(&'a self, plan: &'a Arc<PlanInner>, stream: &Stream) -> &'a Recipe {
         let capture = plan.device.capture(stream);
         if capture.is_none() {
             self.enqueue(plan);
@@ -142,12 +139,12 @@ impl Upgrade {
     }
 
     /// Takes what came of the job; executions use it from now on.
-    pub(super) fn finish(&self, compiled: Result<PlannedKernel>) {
+    pub(super) fn finish(&self, compiled: Result<Recipe>) {
         let mut state = self.state();
         state.progress = match compiled {
-            Ok(kernel) => {
-                // A job is done once: there is no other kernel yet.
-                let _ = self.special.set(kernel);
+            Ok(recipe) => {
+                // A job is done once: there is no other recipe yet.
+                let _ = self.special.set(recipe);
                 Progress::Ready
             }
             Err(error) => {
@@ -236,10 +233,10 @@ mod tests {
     use super::*;
     use crate::device::Device;
     use crate::dtype::DType;
-    use crate::engine;
+    use crate::engine::{self, EngineConfig, Part};
     use crate::expr::{Mode, Pointwise};
     use crate::graph::OperationGraph;
-    use crate::plan::build::{Kiln, Reach};
+    use crate::plan::build::Kiln;
     use crate::plan::config::Config;
     use crate::target::Target;
 
@@ -266,21 +263,22 @@ mod tests {
         let (graph, target) = (graph(), Target::sim());
         let chosen = engine::choose(graph.canonical(), &target).expect("supported");
         let general = engine::substitutes(graph.canonical(), &target, &chosen).remove(0);
-        let build = |config| {
-            kiln.inner.best(&graph, config, Reach::Compiled).map(|kernel| kernel.expect("built"))
+        let build = |config: &EngineConfig| {
+            let part = Part { graph: graph.clone(), config: config.clone() };
+            kiln.inner.compiled_best(vec![part]).expect("compiles")
         };
         // A queue that nobody empties, with place for one.
         let queue = Arc::new(Queue::new(1));
         let plan = |queue| {
-            let first = build(&general).expect("compiles");
-            kiln.inner.plan_of(&graph, first, Some(Upgrade::through(queue)))
+            let upgrade = Some(Upgrade::through(queue));
+            kiln.inner.plan_of(&graph, build(&general), upgrade).expect("small")
         };
         let (plan, refused) = (plan(&queue), plan(&queue));
         let upgrade = plan.inner.upgrade.as_ref().expect("it has one");
         let stream = kiln.stream();
         let engine = |plan: &ExecutionPlan| {
             let upgrade = plan.inner.upgrade.as_ref().expect("it has one");
-            upgrade.pick(&plan.inner, &stream).config.engine.clone()
+            upgrade.pick(&plan.inner, &stream).kernels[0].config().engine.clone()
         };
         let (own, other) = ("pointwise", "pointwise_general");
         assert_eq!(plan.tier(), Tier::Deferred);
@@ -290,7 +288,7 @@ mod tests {
         capture.store(0, Ordering::SeqCst);
         assert_eq!((engine(&plan), plan.tier()), (other.to_owned(), Tier::Queued));
         assert_eq!((engine(&refused), refused.tier()), (other.to_owned(), Tier::Deferred));
-        upgrade.finish(build(&chosen));
+        upgrade.finish(Recipe::new(&graph, build(&chosen)));
         assert_eq!(plan.tier(), Tier::Special);
         for (number, expected) in [(7, other), (0, own), (7, other), (8, own), (0, own)] {
             capture.store(number, Ordering::SeqCst);

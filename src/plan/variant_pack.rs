@@ -19,7 +19,7 @@ pub(super) enum Slot {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct VariantPack {
     pub(super) entries: Vec<(i64, Slot)>,
-    pub(super) workspace: Option<(u64, u64)>,
+    pub(super) workspace: Option<Slot>,
 }
 
 impl VariantPack {
@@ -43,13 +43,19 @@ impl VariantPack {
 
     /// The same with a workspace.
     pub fn with_workspace(mut self, buffer: &Buffer) -> Self {
-        self.workspace = Some((buffer.address(), buffer.bytes()));
+        let (address, bytes) = (buffer.address(), buffer.bytes());
+        self.workspace = Some(Slot::Memory { address, bytes, owner: buffer.owner() });
         self
     }
 
     /// Adds or replaces a tensor at an address of the plan's device with so many bytes behind it.
     pub fn set_address(&mut self, uid: i64, address: u64, bytes: u64) {
         self.set(uid, Slot::Memory { address, bytes, owner: 0 });
+    }
+
+    /// Sets the workspace: so many bytes at an address of the plan's device.
+    pub fn set_workspace_address(&mut self, address: u64, bytes: u64) {
+        self.workspace = Some(Slot::Memory { address, bytes, owner: 0 });
     }
 
     /// Adds or replaces a by-value tensor's element.

@@ -29,7 +29,7 @@ pub struct WarmProgress<'a> {
     pub stem: &'a str,
 }
 
-/// A problem of a manifest with a kernel that serves it.
+/// A problem of a manifest, or a part of one, with a kernel that serves it.
 #[derive(Debug, Clone)]
 pub struct Warmed {
     /// The problem.
@@ -49,8 +49,8 @@ pub struct Warmed {
 /// What a warm-up did.
 #[derive(Debug)]
 pub struct WarmSummary {
-    /// A kernel per problem and target; two where a setting turned out to spill and another one
-    /// follows it.
+    /// The kernels of every problem and target, and those of smaller settings where one turned out
+    /// to spill.
     pub warmed: Vec<Warmed>,
     /// Problems that could not be served: name and target, and why.
     pub failed: Vec<(String, Error)>,
@@ -110,16 +110,11 @@ impl Kiln {
         let mut jobs = Vec::new();
         for instance in manifest.instances()? {
             for target in &self.targets_of(&instance, manifest, targets)? {
-                let chosen = match &instance.config {
-                    Some(config) => Ok(config.clone()),
-                    None => engine::choose(instance.graph.canonical(), target),
-                };
-                match chosen.and_then(|config| self.job(&instance, target, config)) {
-                    Ok(job) => jobs.push(job),
+                match self.jobs(&instance, target) {
+                    Ok(more) => jobs.extend(more),
                     Err(error) => {
-                        summary
-                            .failed
-                            .push((format!("{} for {}", instance.name, target.arch), error));
+                        let name = format!("{} for {}", instance.name, target.arch);
+                        summary.failed.push((name, error));
                     }
                 }
             }
@@ -167,11 +162,30 @@ impl Kiln {
         })
     }
 
-    fn job(&self, instance: &Instance, target: &Target, config: EngineConfig) -> Result<Job> {
-        let source = self.source_for(&instance.graph, target, &config)?;
-        let request = Request::new(&source, &self.toolchain()?);
-        let key = Key::of(&request);
-        Ok(Job { instance: instance.clone(), target: target.clone(), config, source, request, key })
+    /// The kernels of a problem.
+    fn jobs(&self, instance: &Instance, target: &Target) -> Result<Vec<Job>> {
+        let mut jobs = Vec::new();
+        for (part, config) in instance.parts(target)? {
+            jobs.extend(self.jobs_of(&part, target, &config)?);
+        }
+        Ok(jobs)
+    }
+
+    /// The kernels of one setting.
+    fn jobs_of(
+        &self,
+        instance: &Instance,
+        target: &Target,
+        config: &EngineConfig,
+    ) -> Result<Vec<Job>> {
+        let toolchain = self.toolchain()?;
+        let job = |source: KernelSource| {
+            let request = Request::new(&source, &toolchain);
+            let (instance, target, config) = (instance.clone(), target.clone(), config.clone());
+            Job { instance, target, config, key: Key::of(&request), source, request }
+        };
+        let sources = self.sources_for(&instance.graph, target, config)?;
+        Ok(sources.into_iter().map(job).collect())
     }
 
     /// Fills `images` with the result of every key; says where each new one came from.
@@ -237,7 +251,7 @@ impl Kiln {
         mut origins: HashMap<Key, Origin>,
         summary: &mut WarmSummary,
     ) -> Result<Vec<Job>> {
-        let mut follow_ups = Vec::new();
+        let mut follow_ups: Vec<Job> = Vec::new();
         for job in jobs {
             let image = match &images[&job.key] {
                 Ok(image) => image.clone(),
@@ -251,7 +265,14 @@ impl Kiln {
                 let engine = engine::engine_named(&job.config.engine)?;
                 let canonical = job.instance.graph.canonical();
                 if let Some(config) = engine.smaller(canonical, &job.target, &job.config) {
-                    follow_ups.push(self.job(&job.instance, &job.target, config)?);
+                    // Of two kernels that spill, one has asked already.
+                    let asked = |other: &Job| {
+                        (&other.instance, &other.target, &other.config)
+                            == (&job.instance, &job.target, &config)
+                    };
+                    if !follow_ups.iter().any(asked) {
+                        follow_ups.extend(self.jobs_of(&job.instance, &job.target, &config)?);
+                    }
                 }
             }
             let origin = origins.remove(&job.key).unwrap_or(Origin::Memory);

@@ -41,7 +41,10 @@ fn config(folder: &Path) -> Config {
 fn with_general(folder: &Path) -> Kiln {
     let kiln = Kiln::open(config(folder)).unwrap();
     let first = kiln.plan(&graph(3, 40)).unwrap();
-    assert_eq!((first.tier(), first.report().origin), (Tier::Special, Origin::Compiled));
+    assert_eq!(
+        (first.tier(), first.kernels()[0].report().origin),
+        (Tier::Special, Origin::Compiled)
+    );
     assert!(kiln.settle(LONG));
     kiln
 }
@@ -57,14 +60,14 @@ fn a_new_shape_is_served_at_once_and_then_by_its_own_kernel() {
     let served = harness::run_plan(&kiln, &plan, &inputs(&graph)).unwrap();
     harness::compare(&graph, &inputs(&graph), &served, "at first");
     assert_eq!(plan.settle(LONG).unwrap(), Tier::Special);
-    assert_eq!((plan.tier(), plan.report().origin), (Tier::Special, Origin::Compiled));
-    assert_eq!(plan.config().engine, "pointwise");
+    assert_eq!((plan.tier(), plan.kernels()[0].report().origin), (Tier::Special, Origin::Compiled));
+    assert_eq!(plan.kernels()[0].config().engine, "pointwise");
     let own = harness::run_plan(&kiln, &plan, &inputs(&graph)).unwrap();
     assert_eq!(own, served);
     // Who plans it again shares the plan; the next process finds its own kernel.
-    assert_eq!(kiln.plan(&graph).unwrap().config(), plan.config());
+    assert_eq!(kiln.plan(&graph).unwrap().kernels()[0].config(), plan.kernels()[0].config());
     let next = Kiln::open(config(folder.path())).unwrap().plan(&graph).unwrap();
-    assert_eq!((next.tier(), next.report().origin), (Tier::Special, Origin::Disk));
+    assert_eq!((next.tier(), next.kernels()[0].report().origin), (Tier::Special, Origin::Disk));
 }
 
 #[test]
@@ -85,7 +88,10 @@ fn many_shapes_and_threads_are_right_while_kernels_change() {
     });
     assert!(kiln.settle(LONG));
     let plan = kiln.plan(&graph(1, 100)).unwrap();
-    assert_eq!((plan.tier(), plan.config().engine.as_str()), (Tier::Special, "pointwise"));
+    assert_eq!(
+        (plan.tier(), plan.kernels()[0].config().engine.as_str()),
+        (Tier::Special, "pointwise")
+    );
 }
 
 #[test]
@@ -101,7 +107,7 @@ fn a_full_queue_defers() {
         harness::compare(&graph, &inputs(&graph), &values, "deferred");
     }
     assert_eq!(plan.settle(Duration::from_millis(20)).unwrap(), Tier::Deferred);
-    assert_eq!(plan.config().engine, "pointwise_general");
+    assert_eq!(plan.kernels()[0].config().engine, "pointwise_general");
 }
 
 #[test]
@@ -120,7 +126,10 @@ fn a_failed_compilation_leaves_the_general_kernel() {
     let error = plan.settle(LONG).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Compile);
     assert!(error.to_string().contains("no such luck"), "{error}");
-    assert_eq!((plan.tier(), plan.config().engine.as_str()), (Tier::Failed, "pointwise_general"));
+    assert_eq!(
+        (plan.tier(), plan.kernels()[0].config().engine.as_str()),
+        (Tier::Failed, "pointwise_general")
+    );
     let values = harness::run_plan(&kiln, &plan, &inputs(&graph)).unwrap();
     harness::compare(&graph, &inputs(&graph), &values, "failed");
 }

@@ -32,7 +32,7 @@ fn origin(kiln: &Kiln) -> Origin {
     let inputs: Values =
         graph.inputs().map(|tensor| (tensor.uid, harness::fill(tensor, 1, 3.0))).collect();
     harness::check(kiln, &graph, None, &inputs, "cached");
-    kiln.plan(&graph).unwrap().report().origin
+    kiln.plan(&graph).unwrap().kernels()[0].report().origin
 }
 
 /// What is logged on this thread while `body` runs.
@@ -88,15 +88,19 @@ fn other_knobs_share_nothing_and_equal_graphs_share_all() {
     let folder = tempfile::tempdir().unwrap();
     let kiln = open(folder.path());
     let first = kiln.plan(&graph()).unwrap();
-    assert_eq!(first.report().origin, Origin::Compiled);
+    assert_eq!(first.kernels()[0].report().origin, Origin::Compiled);
     // Under other uids: another plan, the same kernel.
     let text = graph().to_json().replace("\"uid\": 1", "\"uid\": 41");
     let renamed = OperationGraph::from_json(&text).unwrap();
     let second = kiln.plan(&renamed).unwrap();
-    assert_eq!((second.report().origin, second.report().key), (Origin::Memory, first.report().key));
-    let other = kiln.plan_with(&graph(), &first.config().clone().with("threads", 64)).unwrap();
-    assert_eq!(other.report().origin, Origin::Compiled);
-    assert_ne!(other.report().key, first.report().key);
+    assert_eq!(
+        (second.kernels()[0].report().origin, second.kernels()[0].report().key),
+        (Origin::Memory, first.kernels()[0].report().key)
+    );
+    let other =
+        kiln.plan_with(&graph(), &first.kernels()[0].config().clone().with("threads", 64)).unwrap();
+    assert_eq!(other.kernels()[0].report().origin, Origin::Compiled);
+    assert_ne!(other.kernels()[0].report().key, first.kernels()[0].report().key);
 }
 
 #[test]
@@ -128,7 +132,7 @@ fn an_image_the_device_rejects_is_rebuilt() {
     let folder = tempfile::tempdir().unwrap();
     let kiln = open(folder.path());
     assert_eq!(origin(&kiln), Origin::Compiled);
-    let key = kiln.plan(&graph()).unwrap().report().key;
+    let key = kiln.plan(&graph()).unwrap().kernels()[0].report().key;
     let path = entry(folder.path());
     let Entry { request, mut image, compile } =
         Entry::decode(&fs::read(&path).unwrap(), key).unwrap();
@@ -172,7 +176,7 @@ fn a_folder_that_stops_taking_writes_is_one_warning() {
     let (_, log) = logged(|| {
         assert_eq!(origin(&kiln), Origin::Compiled);
         let plan = kiln.plan(&graph()).unwrap();
-        kiln.plan_with(&graph(), &plan.config().clone().with("threads", 64)).unwrap();
+        kiln.plan_with(&graph(), &plan.kernels()[0].config().clone().with("threads", 64)).unwrap();
     });
     assert_eq!(log.matches("no more entries are written").count(), 1, "{log}");
 }
@@ -214,10 +218,10 @@ fn the_budget_is_kept_and_what_is_in_use_stays() {
     let kiln = open(60_000);
     let config = engine::choose(graph().canonical(), kiln.device().target()).unwrap();
     let plan = kiln.plan_with(&graph(), &config.with("threads", 1024)).unwrap();
-    assert_eq!(plan.report().origin, Origin::Compiled);
+    assert_eq!(plan.kernels()[0].report().origin, Origin::Compiled);
     let disk = kiln.disk_cache().unwrap();
     let left: Vec<String> = disk.entries().into_iter().map(|entry| entry.key).collect();
-    assert_eq!(left, [plan.report().key.to_hex()], "only what this process uses");
+    assert_eq!(left, [plan.kernels()[0].report().key.to_hex()], "only what this process uses");
     assert_eq!(disk.counts().evicted, 4);
 }
 
@@ -227,10 +231,11 @@ fn an_explanation_names_what_differs() {
     let kiln = open(folder.path());
     let plan = kiln.plan(&graph()).unwrap();
     let disk = kiln.disk_cache().unwrap();
-    let entry = disk.read(plan.report().key).unwrap().unwrap();
+    let entry = disk.read(plan.kernels()[0].report().key).unwrap().unwrap();
     assert_eq!(disk.explain(&entry.request).to_string(), "no other entry to compare with");
-    let threads = plan.config().knob("threads").unwrap();
-    kiln.plan_with(&graph(), &plan.config().clone().with("threads", 2 * threads)).unwrap();
+    let threads = plan.kernels()[0].config().knob("threads").unwrap();
+    kiln.plan_with(&graph(), &plan.kernels()[0].config().clone().with("threads", 2 * threads))
+        .unwrap();
     let explanation = disk.explain(&entry.request).to_string();
     let wanted = format!("wanted  constexpr int THREADS = {threads};  // per block");
     let found = format!("found   constexpr int THREADS = {};  // per block", 2 * threads);

@@ -70,7 +70,7 @@ fn a_run_dumps_the_kernels_that_the_filter_wants() {
         assert!(output.status.success());
         let report = json(&String::from_utf8(output.stdout).unwrap());
         let count = fs::read_dir(&all).map_or(0, Iterator::count);
-        (count, report["key"].as_str().unwrap().to_owned())
+        (count, report["kernels"][0]["key"].as_str().unwrap().to_owned())
     };
     let (none, key) = run("gemm");
     assert_eq!((none, run(&key[1..]).0, run(&key[..8]).0), (0, 0, 1));

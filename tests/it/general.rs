@@ -41,7 +41,7 @@ fn one_kernel_per_group(dtype: DType) {
                 let config = general(&graph);
                 let what = format!("{} {dtype} {layout:?} {columns}", group.name);
                 same_bits(harness::kiln(), &graph, &inputs, &config, &what);
-                kernels.insert(harness::kiln().source(&graph, &config).unwrap().text);
+                kernels.insert(harness::kiln().sources(&graph, &config).unwrap().remove(0).text);
             }
         }
         assert_eq!(kernels.len(), 1, "{} {dtype}", group.name);
@@ -108,7 +108,7 @@ fn shapes_of_any_rank_share_a_kernel() {
         let graph = mixed(dims, 0);
         let config = general(&graph);
         same_bits(harness::kiln(), &graph, &inputs(&graph), &config, &format!("{dims:?}"));
-        kernels.insert(harness::kiln().source(&graph, &config).unwrap().text);
+        kernels.insert(harness::kiln().sources(&graph, &config).unwrap().remove(0).text);
     }
     assert_eq!(kernels.len(), 1);
     let graph = mixed(&[2, 2, 3, 2, 3], 1);
@@ -133,8 +133,9 @@ fn the_order_of_operations_is_not_the_shapes() {
         graph.output(sum, "y", DType::F32);
         graph.build().unwrap()
     };
-    let source =
-        |graph: &OperationGraph| harness::kiln().source(graph, &general(graph)).unwrap().text;
+    let source = |graph: &OperationGraph| {
+        harness::kiln().sources(graph, &general(graph)).unwrap().remove(0).text
+    };
     let first = source(&chain([5, 1]));
     for columns in [[1, 5], [33, 33], [1, 1000], [77, 1]] {
         assert_eq!(source(&chain(columns)), first, "{columns:?}");

@@ -133,7 +133,7 @@ fn missed(choice: &DeviceChoice, clean: &Kiln, form: &Form) -> Result<String> {
     let chosen = engine::choose(graph.canonical(), target)?;
     let config = form.knobs.iter().fold(chosen, |config, (knob, value)| config.with(knob, *value));
     run(clean, &graph, &config)?;
-    let source = clean.source(&graph, &config)?;
+    let source = clean.sources(&graph, &config)?.remove(0);
     let engine = engine::engine_named(&config.engine)?;
     let template = engine.lower(graph.canonical(), target, &config)?.kernels[0].spec.template;
     let mut out = String::new();

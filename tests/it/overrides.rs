@@ -36,13 +36,16 @@ fn an_edited_dump_stands_in_for_its_kernel() {
     let (code, report, errors) = run(folder.path(), &[]);
     assert_eq!((code, &report["checks"][0]["passed"]), (Some(1), &json!(false)));
     assert_eq!(report["overrides"], json!([{"path": source, "kernels": [name]}]));
-    assert_ne!(report["key"], plain["key"]);
+    assert_ne!(report["kernels"][0]["key"], plain["kernels"][0]["key"]);
     let warning = format!("kernel {name} is overridden by `{}`", source.display());
     assert!(errors.contains(&warning) && !errors.contains("no kernel"), "{errors}");
     // The cache still has the kernel itself under its own key.
     let check = ["run", PROBLEM, "--random", "1", "--check", "--device", "sim", "--json"];
     let after = parsed(&succeeds(&check));
-    assert_eq!((&after["key"], &after["origin"]), (&plain["key"], &json!("disk hit")));
+    assert_eq!(
+        (&after["kernels"][0]["key"], &after["kernels"][0]["origin"]),
+        (&plain["kernels"][0]["key"], &json!("disk hit"))
+    );
     // PTX: never cached, so no compiler is needed for it.
     fs::write(&source, &original).unwrap();
     let ptx = own.join("kernel.ptx");
@@ -51,8 +54,8 @@ fn an_edited_dump_stands_in_for_its_kernel() {
     fs::write(&ptx, text.replace(store, "")).unwrap();
     let (code, report, _) = run(folder.path(), &[]);
     assert_eq!((code, &report["overrides"][0]["path"]), (Some(1), &json!(ptx)));
-    assert_ne!(report["key"], plain["key"]);
-    assert_eq!(report["origin"], "disk hit");
+    assert_ne!(report["kernels"][0]["key"], plain["kernels"][0]["key"]);
+    assert_eq!(report["kernels"][0]["origin"], "disk hit");
 }
 
 #[test]

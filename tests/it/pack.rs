@@ -54,7 +54,7 @@ fn a_covered_program_never_compiles() {
     let kiln = deployed(packs.to_vec());
     for instance in manifest().instances().unwrap() {
         let plan = kiln.plan(&instance.graph).unwrap();
-        assert_eq!(plan.report().origin, Origin::Pack);
+        assert_eq!(plan.kernels()[0].report().origin, Origin::Pack);
         let graph = &instance.graph;
         let inputs =
             graph.inputs().map(|tensor| (tensor.uid, harness::fill(tensor, 1, 2.0))).collect();
@@ -135,7 +135,7 @@ fn packs_are_searched_in_order_before_the_compiler() {
         .collect();
     let kiln = deployed(halves);
     for instance in manifest().instances().unwrap() {
-        assert_eq!(kiln.plan(&instance.graph).unwrap().report().origin, Origin::Pack);
+        assert_eq!(kiln.plan(&instance.graph).unwrap().kernels()[0].report().origin, Origin::Pack);
     }
     let error = Pack::open(Path::new("/nowhere.kilnpack")).unwrap_err().to_string();
     assert_eq!(

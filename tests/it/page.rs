@@ -71,7 +71,7 @@ fn lines_of_the_page_are_those_of_the_kernel() {
     let document = parse(&html);
     let counted = ["--random", "1", "--device", "sim", "--counters", "--json"];
     let report = json(&succeeds(&[&["run", PROBLEM], &counted[..]].concat()));
-    let all = report["counters"]["warp_instructions"].as_u64().unwrap();
+    let all = report["kernels"][0]["counters"]["warp_instructions"].as_u64().unwrap();
     let warps = |id: &str| -> u64 {
         let counts = by_id(&document, id).descendants().filter(|node| node.has_tag_name("s"));
         counts.filter_map(|node| text(node).parse::<u64>().ok()).sum()

@@ -34,12 +34,12 @@ fn recording(file: &Path) -> Config {
 fn program(kiln: &Kiln) -> Result<Vec<Origin>> {
     let mut origins = Vec::new();
     for columns in [16, 40] {
-        origins.push(kiln.plan(&graph(columns, "layers.1.x"))?.report().origin);
+        origins.push(kiln.plan(&graph(columns, "layers.1.x"))?.kernels()[0].report().origin);
         // The same form under another path of the model: the same kernel.
-        origins.push(kiln.plan(&graph(columns, "layers.2.x"))?.report().origin);
+        origins.push(kiln.plan(&graph(columns, "layers.2.x"))?.kernels()[0].report().origin);
         let plan = kiln.plan(&graph(columns, "layers.1.x"))?;
-        let config = plan.config().clone().with("threads", 64);
-        origins.push(kiln.plan_with(plan.graph(), &config)?.report().origin);
+        let config = plan.kernels()[0].config().clone().with("threads", 64);
+        origins.push(kiln.plan_with(plan.graph(), &config)?.kernels()[0].report().origin);
     }
     Ok(origins)
 }

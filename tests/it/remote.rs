@@ -139,7 +139,10 @@ fn is_shared(uri: &str) {
     let first = machine(folders[0].path(), patient(uri));
     let lengths = [100, 200, 300];
     for length in lengths {
-        assert_eq!(first.plan(&graph(length)).unwrap().report().origin, Origin::Compiled);
+        assert_eq!(
+            first.plan(&graph(length)).unwrap().kernels()[0].report().origin,
+            Origin::Compiled
+        );
     }
     assert!(first.remote_cache().unwrap().flush(Duration::from_secs(10)));
     let counts = first.remote_cache().unwrap().counts();
@@ -148,24 +151,28 @@ fn is_shared(uri: &str) {
     let second = machine(folders[1].path(), patient(uri));
     for length in lengths {
         let plan = second.plan(&graph(length)).unwrap();
-        assert_eq!(plan.report().origin, Origin::Remote);
-        let (entry, bytes) = second.remote_cache().unwrap().get(plan.report().key).unwrap();
-        let file = second.disk_cache().unwrap().path_of(plan.report().key);
+        assert_eq!(plan.kernels()[0].report().origin, Origin::Remote);
+        let (entry, bytes) =
+            second.remote_cache().unwrap().get(plan.kernels()[0].report().key).unwrap();
+        let file = second.disk_cache().unwrap().path_of(plan.kernels()[0].report().key);
         assert_eq!(fs::read(file).unwrap(), bytes, "kept on disk, byte for byte");
-        assert_eq!(entry.image.resources, plan.report().resources);
+        assert_eq!(entry.image.resources, plan.kernels()[0].report().resources);
     }
     drop(second);
     let second = machine(folders[1].path(), patient(uri));
-    assert_eq!(second.plan(&graph(100)).unwrap().report().origin, Origin::Disk);
+    assert_eq!(second.plan(&graph(100)).unwrap().kernels()[0].report().origin, Origin::Disk);
     assert_eq!(second.remote_cache().unwrap().counts().hits, 0, "the disk comes first");
 
     let readers = machine(folders[2].path(), Remote { read_only: true, ..patient(uri) });
-    assert_eq!(readers.plan(&graph(100)).unwrap().report().origin, Origin::Remote);
+    assert_eq!(readers.plan(&graph(100)).unwrap().kernels()[0].report().origin, Origin::Remote);
     let plan = readers.plan(&graph(400)).unwrap();
-    assert_eq!(plan.report().origin, Origin::Compiled);
+    assert_eq!(plan.kernels()[0].report().origin, Origin::Compiled);
     assert!(readers.remote_cache().unwrap().flush(Duration::from_secs(10)));
     assert_eq!(readers.remote_cache().unwrap().counts().writes, 0);
-    assert!(first.remote_cache().unwrap().get(plan.report().key).is_none(), "it was only read");
+    assert!(
+        first.remote_cache().unwrap().get(plan.kernels()[0].report().key).is_none(),
+        "it was only read"
+    );
 }
 
 #[test]
@@ -193,8 +200,9 @@ fn garbage_is_not_served() {
     let uri = format!("fs://{}", store.path().display());
     let folder = tempfile::tempdir().unwrap();
     let first = machine(folder.path(), patient(&uri));
-    let keys: Vec<Key> =
-        [100, 200].map(|length| first.plan(&graph(length)).unwrap().report().key).to_vec();
+    let keys: Vec<Key> = [100, 200]
+        .map(|length| first.plan(&graph(length)).unwrap().kernels()[0].report().key)
+        .to_vec();
     assert!(first.remote_cache().unwrap().flush(Duration::from_secs(10)));
     let file = |key: Key| store.path().join(format!("{key}.kiln"));
     let whole = fs::read(file(keys[0])).unwrap();
@@ -210,14 +218,14 @@ fn garbage_is_not_served() {
         fs::write(file(keys[0]), garbage).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let kiln = machine(folder.path(), Remote { read_only: true, ..patient(&uri) });
-        assert_eq!(kiln.plan(&graph(100)).unwrap().report().origin, Origin::Compiled);
+        assert_eq!(kiln.plan(&graph(100)).unwrap().kernels()[0].report().origin, Origin::Compiled);
         let counts = kiln.remote_cache().unwrap().counts();
         assert_eq!((counts.hits, counts.misses.get(reason)), (0, Some(&1)), "{counts:?}");
     }
     // Who may write heals it.
     let folder = tempfile::tempdir().unwrap();
     let kiln = machine(folder.path(), patient(&uri));
-    assert_eq!(kiln.plan(&graph(100)).unwrap().report().origin, Origin::Compiled);
+    assert_eq!(kiln.plan(&graph(100)).unwrap().kernels()[0].report().origin, Origin::Compiled);
     assert!(kiln.remote_cache().unwrap().flush(Duration::from_secs(10)));
     assert!(kiln.remote_cache().unwrap().get(keys[0]).is_some());
 }
@@ -227,7 +235,7 @@ fn a_store_that_is_down_costs_three_attempts() {
     let folder = tempfile::tempdir().unwrap();
     let uri = format!("redis://127.0.0.1:{}/0", free_port());
     let kiln = machine(folder.path(), Remote::new(&uri));
-    let key = kiln.plan(&graph(100)).unwrap().report().key;
+    let key = kiln.plan(&graph(100)).unwrap().kernels()[0].report().key;
     for _ in 0..20 {
         assert!(kiln.remote_cache().unwrap().get(key).is_none());
     }
@@ -253,7 +261,7 @@ fn a_store_that_is_slow_is_not_waited_for() {
     let timeout = Duration::from_millis(100);
     let remote = Remote { timeout, ..Remote::new(format!("redis://127.0.0.1:{port}/0")) };
     let kiln = machine(folder.path(), remote);
-    let key = kiln.plan(&graph(100)).unwrap().report().key;
+    let key = kiln.plan(&graph(100)).unwrap().kernels()[0].report().key;
     let start = Instant::now();
     for _ in 0..10 {
         assert!(kiln.remote_cache().unwrap().get(key).is_none());
@@ -272,7 +280,7 @@ fn callers_may_be_in_a_runtime() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let kiln = Arc::new(kiln);
     runtime.block_on(async move {
-        assert_eq!(kiln.plan(&graph(100)).unwrap().report().origin, Origin::Compiled);
+        assert_eq!(kiln.plan(&graph(100)).unwrap().kernels()[0].report().origin, Origin::Compiled);
         drop(kiln);
     });
 }

@@ -211,7 +211,11 @@ fn offsets_beyond_32_bits_are_reached() {
     graph.pointwise_into(Pointwise::new(Mode::Neg), &[x], y);
     let graph = graph.build().unwrap();
     let plan = kiln.plan(&graph).unwrap();
-    assert!(kiln.source(&graph, plan.config()).unwrap().text.contains("index_t = long long"));
+    assert!(
+        kiln.sources(&graph, plan.kernels()[0].config()).unwrap()[0]
+            .text
+            .contains("index_t = long long")
+    );
     let from = kiln.device().upload(&(0..32).collect::<Vec<u8>>()).unwrap();
     let to = kiln.device().alloc(row as u64 + 16).unwrap();
     plan.execute(&kiln.stream(), &VariantPack::new().with(x, &from).with(y, &to)).unwrap();
@@ -232,11 +236,14 @@ fn more_than_2_to_the_31_elements_are_planned() {
     graph.output(y, "y", DType::I8);
     let graph = graph.build().unwrap();
     let plan = kiln.plan(&graph).unwrap();
-    let source = kiln.source(&graph, plan.config()).unwrap().text;
+    let source = kiln.sources(&graph, plan.kernels()[0].config()).unwrap().remove(0).text;
     assert!(source.contains("index_t = long long"), "{source}");
-    let items = plan.config().knob("items").unwrap() as u64;
-    let covered = u64::from(plan.launch().grid) * u64::from(plan.launch().threads) * items * 16;
-    assert!(covered >= 3 << 31, "{:?}", plan.launch());
+    let items = plan.kernels()[0].config().knob("items").unwrap() as u64;
+    let covered = u64::from(plan.kernels()[0].launch().grid)
+        * u64::from(plan.kernels()[0].launch().threads)
+        * items
+        * 16;
+    assert!(covered >= 3 << 31, "{:?}", plan.kernels()[0].launch());
 }
 
 #[test]
@@ -248,7 +255,7 @@ fn empty_tensors_launch_nothing() {
     graph.output(y, "y", DType::F32);
     let graph = graph.build().unwrap();
     let plan = kiln.plan(&graph).unwrap();
-    assert_eq!((plan.launch().grid, plan.workspace_bytes()), (0, 0));
+    assert_eq!((plan.kernels()[0].launch().grid, plan.workspace_bytes()), (0, 0));
     let empty = kiln.device().alloc(0).unwrap();
     let pack = VariantPack::new().with(x, &empty).with(y, &empty);
     plan.execute(&kiln.stream(), &pack).unwrap();

@@ -70,11 +70,12 @@ pub fn demo(args: &DemoArgs) -> kiln::Result<ExitCode> {
         let ran = kiln.trial(&plan, &inputs)?;
         let checks = problem::check(&graph, &inputs, &ran)?;
         passed &= checks.iter().all(Check::passed);
-        let report = plan.report();
+        let kernel = &plan.kernels()[0];
+        let report = kernel.report();
         if args.json {
             rows.push(json!({
                 "shape": [height, width],
-                "config": plan.config().to_string(),
+                "config": kernel.config().to_string(),
                 "kernel": report.stem,
                 "origin": report.origin.to_string(),
                 "obtain_ms": report.obtain.as_secs_f64() * 1e3,
@@ -87,7 +88,7 @@ pub fn demo(args: &DemoArgs) -> kiln::Result<ExitCode> {
             say!(
                 "{:11}  {:46}  {:>21}  {:>4}  {:>8}  {}",
                 format!("{height}x{width}"),
-                plan.config().to_string(),
+                kernel.config().to_string(),
                 format!("{} {}", report.origin, shown(report.obtain)),
                 report.resources.registers,
                 shown(ran.elapsed),

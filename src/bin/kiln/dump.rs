@@ -122,10 +122,10 @@ pub fn dump(args: &DumpArgs, recorder: &Recorder) -> kiln::Result<ExitCode> {
             inputs.as_ref().map(|inputs| kiln.trial(plan, inputs)).transpose()?;
         }
     }
-    let key = |dumped: &Dumped<'_>| dumped.plan.report().key.to_hex();
     match args.json {
         true => {
-            let keys: Vec<String> = dumped.iter().map(key).collect();
+            let kernels = dumped.iter().flat_map(|dumped| dumped.plan.kernels());
+            let keys: Vec<String> = kernels.map(|of| of.report().key.to_hex()).collect();
             say!("{:#}", json!({"folders": folders, "keys": keys, "html": args.html}));
         }
         false => {
@@ -140,11 +140,15 @@ pub fn dump(args: &DumpArgs, recorder: &Recorder) -> kiln::Result<ExitCode> {
 /// The folders of the kernels, written now unless planning has done it.
 fn folders(args: &DumpArgs, dumped: &[Dumped<'_>]) -> kiln::Result<Vec<PathBuf>> {
     let Some(output) = &args.output else { return Ok(Vec::new()) };
-    let folder = |dumped: &Dumped<'_>| match args.tensors {
-        true => Ok(output.join(dumped.plan.identifier())),
+    let folders = |dumped: &Dumped<'_>| match args.tensors {
+        true => {
+            let kernels = dumped.plan.kernels().iter();
+            Ok(kernels.map(|kernel| output.join(kernel.identifier())).collect())
+        }
         false => dumped.plan.dump(output),
     };
-    dumped.iter().map(folder).collect()
+    let folders = dumped.iter().map(folders).collect::<kiln::Result<Vec<_>>>()?;
+    Ok(folders.concat())
 }
 
 fn write_page(
@@ -161,15 +165,18 @@ fn write_page(
         let inputs = inputs.as_ref().expect("a page launches every kernel");
         let _span = info_span!("launch", problem = %problem.display()).entered();
         let trial = kiln.trial(plan, inputs)?;
-        launched.push((*problem, plan, inputs, trial, kiln.device().counters()));
+        launched.push((*problem, plan, inputs, trial));
     }
     // The run ends here: what follows tries what was not chosen, and dumps none of it.
     let steps = recorder.steps();
     let trying = args.device.open_with(Config { count: true, ..Config::default() })?;
     let mut kernels = Vec::new();
-    for (number, (problem, plan, inputs, trial, counters)) in launched.iter().enumerate() {
-        let ran = Ran { problem, plan, inputs, trial, counters: counters.as_ref() };
-        kernels.push(KernelSection::of(&trying, &machine, &ran, number)?);
+    for (problem, plan, inputs, trial) in &launched {
+        for (kernel, counters) in plan.kernels().iter().zip(&trial.counters) {
+            let counters = counters.as_ref();
+            let ran = Ran { problem, plan, kernel, inputs, trial, counters };
+            kernels.push(KernelSection::of(&trying, &machine, &ran, kernels.len())?);
+        }
     }
     let page = Page {
         device: target.to_string(),

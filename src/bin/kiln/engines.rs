@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use kiln::engine::{self, Engine};
-use serde_json::json;
+use kiln::engine::{self, Cut, Engine, Part};
+use kiln::target::Target;
+use serde_json::{Value, json};
 
 use crate::DeviceArgs;
 use crate::problem;
@@ -33,8 +34,49 @@ pub struct EnginesArgs {
 pub fn engines(args: &EnginesArgs) -> kiln::Result<ExitCode> {
     let graph = problem::read_graph(&args.problem)?;
     let kiln = args.device.open()?;
-    let (target, canonical) = (kiln.device().target(), graph.canonical());
-    let describe = |engine: &&dyn Engine| match engine.support(canonical, target) {
+    let target = kiln.device().target();
+    let parts = engine::partition(&graph, target);
+    let known = parts.as_deref().unwrap_or_default();
+    let cuts = engine::cuts(&graph, target, known);
+    let described: Vec<Value> = known.iter().map(|part| part_json(part, target)).collect();
+    let mut sources = Vec::new();
+    for Part { graph, config } in known.iter().filter(|_| args.source) {
+        sources.extend(kiln.sources(graph, config)?.into_iter().map(|source| source.text));
+    }
+    if args.json {
+        let document = json!({
+            "device": target.to_string(),
+            "parts": described,
+            "cuts": cuts.iter().map(cut_json).collect::<Vec<_>>(),
+            "sources": sources,
+        });
+        say!("{document:#}");
+    } else {
+        say!("device  {target}");
+        for (number, part) in described.iter().enumerate() {
+            if described.len() > 1 {
+                say!("\npart {} of {}", number + 1, described.len());
+            }
+            print_part(part);
+        }
+        for cut in &cuts {
+            say!("\n{}", cut.to_string().replace("; ", "\n  "));
+        }
+        for source in &sources {
+            say!("\n{source}");
+        }
+    }
+    parts.map(|_| ExitCode::SUCCESS)
+}
+
+fn cut_json(cut: &Cut) -> Value {
+    json!({"parts": cut.parts.map(|part| part + 1), "reasons": cut.reasons})
+}
+
+/// A part with every engine's answer.
+fn part_json(part: &Part, target: &Target) -> Value {
+    let canonical = part.graph.canonical();
+    let engine = |engine: &&dyn Engine| match engine.support(canonical, target) {
         Ok(()) => {
             let knobs = engine.knobs(canonical, target);
             let knobs: Vec<_> = knobs
@@ -55,38 +97,25 @@ pub fn engines(args: &EnginesArgs) -> kiln::Result<ExitCode> {
             "reason": reason.to_string(),
         }),
     };
-    let described: Vec<_> = engine::engines().iter().map(describe).collect();
-    let chosen = engine::choose(canonical, target);
-    let source = match (&chosen, args.source) {
-        (Ok(config), true) => Some(kiln.source(&graph, config)?.text),
-        _ => None,
-    };
-    if args.json {
-        let document = json!({
-            "device": target.to_string(),
-            "chosen": chosen.as_ref().ok().map(ToString::to_string),
-            "engines": described,
-            "source": source,
-        });
-        say!("{document:#}");
-    } else {
-        say!("device  {target}");
-        say!("{}", graph.to_string().trim_end());
-        for engine in &described {
-            say!("\n{}", engine["engine"].as_str().unwrap_or_default());
-            match engine["supported"].as_bool() {
-                Some(true) => print_supported(engine),
-                _ => say!("  can not: {}", engine["reason"].as_str().unwrap_or_default()),
-            }
-        }
-        if let Some(source) = source {
-            say!("\n{source}");
-        }
-    }
-    chosen.map(|_| ExitCode::SUCCESS)
+    json!({
+        "graph": part.graph.to_string(),
+        "chosen": part.config.to_string(),
+        "engines": engine::engines().iter().map(engine).collect::<Vec<_>>(),
+    })
 }
 
-fn print_supported(engine: &serde_json::Value) {
+fn print_part(part: &Value) {
+    say!("{}", part["graph"].as_str().unwrap_or_default().trim_end());
+    for engine in part["engines"].as_array().into_iter().flatten() {
+        say!("\n{}", engine["engine"].as_str().unwrap_or_default());
+        match engine["supported"].as_bool() {
+            Some(true) => print_supported(engine),
+            _ => say!("  can not: {}", engine["reason"].as_str().unwrap_or_default()),
+        }
+    }
+}
+
+fn print_supported(engine: &Value) {
     say!("  {}", engine["config"].as_str().unwrap_or_default());
     for reason in engine["reasons"].as_array().into_iter().flatten() {
         say!("    {}", reason.as_str().unwrap_or_default());

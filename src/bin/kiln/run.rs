@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use kiln::device::Counters;
 use kiln::engine::EngineConfig;
-use kiln::plan::OverrideUse;
+use kiln::plan::{OverrideUse, PlannedKernel};
 use kiln::{Error, ErrorKind};
+use kiln_sim::{Estimate, Machine};
 use serde_json::json;
 
 use crate::counts;
@@ -68,47 +70,93 @@ pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
         true => problem::check(&graph, &inputs, &ran)?,
         false => Vec::new(),
     };
-    let report = plan.report();
-    let counted = kiln.device().counters().map(|mut counters| {
-        counters.bytes_min = Some(graph.bytes_min());
-        let machine = counts::machine_of(&kiln.device().target().name);
-        let estimate = counts::estimate(&counters, &machine, plan.launch(), report.resources);
-        (counters, estimate)
-    });
+    let machine = counts::machine_of(&kiln.device().target().name);
+    let kernels: Vec<Launched<'_>> = std::iter::zip(plan.kernels(), &ran.counters)
+        .map(|(kernel, counters)| Launched::of(kernel, counters.clone(), &machine))
+        .collect();
     if args.json {
+        let parts: Vec<String> = plan.parts().iter().map(|of| of.config.to_string()).collect();
         let document = json!({
             "device": kiln.device().target().to_string(),
-            "config": plan.config().to_string(),
-            "kernel": report.stem,
-            "key": report.key.to_hex(),
+            "parts": parts,
+            "kernels": kernels.iter().map(Launched::json).collect::<Vec<_>>(),
+            "workspace_bytes": plan.workspace_bytes(),
             "overrides": kiln.overrides().iter().map(override_json).collect::<Vec<_>>(),
-            "origin": report.origin.to_string(),
-            "obtain_ms": report.obtain.as_secs_f64() * 1e3,
             "run_ms": ran.elapsed.as_secs_f64() * 1e3,
-            "registers": report.resources.registers,
-            "spill_bytes": report.resources.spill_bytes,
             "metrics": kiln.metrics(),
-            "counters": counted.as_ref().map(|(counters, _)| counts::json(counters)),
-            "estimate": counted.as_ref().map(|(_, estimate)| counts::estimate_json(estimate)),
             "checks": checks.iter().map(check_json).collect::<Vec<_>>(),
         });
         say!("{document:#}");
     } else {
         say!("device  {}", kiln.device().target());
-        say!("plan    {}", plan.config());
-        say!("kernel  {} ({} in {})", report.stem, report.origin, shown(report.obtain));
+        for part in plan.parts() {
+            say!("plan    {}", part.config);
+        }
+        for Launched { kernel, .. } in &kernels {
+            let report = kernel.report();
+            say!("kernel  {} ({} in {})", report.stem, report.origin, shown(report.obtain));
+        }
+        if plan.workspace_bytes() > 0 {
+            say!("memory  {} bytes of workspace", plan.workspace_bytes());
+        }
         say!("ran in  {}", shown(ran.elapsed));
         for check in &checks {
             say!("check   {}", check_text(check));
         }
-        if let Some((counters, estimate)) = &counted {
-            say!("{counters}{}", estimate.to_string().trim_end());
+        for launched in &kernels {
+            launched.print_counts(kernels.len() > 1);
         }
         if let Some(path) = &args.outputs {
             say!("wrote   {}", path.display());
         }
     }
     Ok(ExitCode::from(u8::from(!checks.iter().all(Check::passed))))
+}
+
+/// A kernel of the plan with what its launch counted.
+struct Launched<'a> {
+    kernel: &'a PlannedKernel,
+    counted: Option<(Counters, Estimate)>,
+}
+
+impl Launched<'_> {
+    fn of<'a>(
+        kernel: &'a PlannedKernel,
+        counters: Option<Counters>,
+        machine: &Machine,
+    ) -> Launched<'a> {
+        let counted = counters.map(|mut counters| {
+            counters.bytes_min = Some(kernel.part().graph.bytes_min());
+            let (launch, resources) = (kernel.launch(), kernel.report().resources);
+            let estimate = counts::estimate(&counters, machine, launch, resources);
+            (counters, estimate)
+        });
+        Launched { kernel, counted }
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let (report, counted) = (self.kernel.report(), self.counted.as_ref());
+        json!({
+            "config": self.kernel.config().to_string(),
+            "kernel": report.stem,
+            "key": report.key.to_hex(),
+            "origin": report.origin.to_string(),
+            "obtain_ms": report.obtain.as_secs_f64() * 1e3,
+            "registers": report.resources.registers,
+            "spill_bytes": report.resources.spill_bytes,
+            "counters": counted.map(|(counters, _)| counts::json(counters)),
+            "estimate": counted.map(|(_, estimate)| counts::estimate_json(estimate)),
+        })
+    }
+
+    fn print_counts(&self, named: bool) {
+        if let Some((counters, estimate)) = &self.counted {
+            if named {
+                say!("\n{}", self.kernel.report().stem);
+            }
+            say!("{counters}{}", estimate.to_string().trim_end());
+        }
+    }
 }
 
 fn override_json(of: &OverrideUse) -> serde_json::Value {

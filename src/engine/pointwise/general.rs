@@ -88,6 +88,10 @@ impl Engine for GeneralEngine {
         true
     }
 
+    fn elementwise(&self) -> bool {
+        true
+    }
+
     fn lower(
         &self,
         graph: CanonicalGraph<'_>,

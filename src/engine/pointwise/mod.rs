@@ -86,6 +86,10 @@ impl Engine for PointwiseEngine {
         halved("items").or_else(|| halved("vector"))
     }
 
+    fn elementwise(&self) -> bool {
+        true
+    }
+
     fn lower(
         &self,
         graph: CanonicalGraph<'_>,

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use kiln::device::Counters;
 use kiln::engine::{self, EngineConfig};
-use kiln::plan::{ExecutionPlan, Trial, Values};
+use kiln::plan::{self, ExecutionPlan, PlannedKernel, Trial, Values};
 use kiln::{Error, ErrorKind, Kiln, OperationGraph};
 use kiln_sim::{Estimate, Machine};
 use serde::Serialize;
@@ -89,6 +89,7 @@ struct BoundRow {
 pub struct Ran<'a> {
     pub problem: &'a Path,
     pub plan: &'a ExecutionPlan,
+    pub kernel: &'a PlannedKernel,
     pub inputs: &'a Values,
     pub trial: &'a Trial,
     pub counters: Option<&'a Counters>,
@@ -119,15 +120,15 @@ impl KernelSection {
         ran: &Ran<'_>,
         number: usize,
     ) -> kiln::Result<KernelSection> {
-        let Ran { problem, plan, inputs, trial, counters } = *ran;
-        let (graph, report) = (plan.graph(), plan.report());
-        let estimated = |counters: &Counters, plan: &ExecutionPlan| {
-            counts::estimate(counters, machine, plan.launch(), plan.report().resources)
+        let Ran { problem, plan, kernel, inputs, trial, counters } = *ran;
+        let (graph, report, config) = (&kernel.part().graph, kernel.report(), kernel.config());
+        let estimated = |counters: &Counters, kernel: &PlannedKernel| {
+            counts::estimate(counters, machine, kernel.launch(), kernel.report().resources)
         };
-        let estimate = counters.map(|counters| estimated(counters, plan));
+        let estimate = counters.map(|counters| estimated(counters, kernel));
         let checks = match kiln.device().kind() {
             "null" => Vec::new(),
-            _ => problem::check(graph, inputs, trial)?.iter().map(check_text).collect(),
+            _ => problem::check(plan.graph(), inputs, trial)?.iter().map(check_text).collect(),
         };
         let bound = |bound: &kiln_sim::Bound| BoundRow {
             part: bound.part.to_string(),
@@ -138,20 +139,20 @@ impl KernelSection {
         Ok(KernelSection {
             id: format!("k{number}"),
             problem: problem.display().to_string(),
-            identifier: plan.identifier(),
+            identifier: kernel.identifier(),
             stem: report.stem.clone(),
-            config: plan.config().to_string(),
+            config: config.to_string(),
             key: report.key.to_hex(),
             origin: report.origin.to_string(),
             overridden: report.overridden.as_ref().map(|path| path.display().to_string()),
             picture: picture::svg(graph),
             graph: graph.to_string(),
-            reasons: reasons(kiln, graph, plan.config()),
+            reasons: reasons(kiln, graph, config),
             refused: refused(kiln, graph),
-            candidates: candidates(kiln, ran, |counters, plan| {
-                estimated(counters, plan).binds().map_or(0.0, |bound| bound.us)
+            candidates: candidates(kiln, ran, |counters, kernel| {
+                estimated(counters, kernel).binds().map_or(0.0, |bound| bound.us)
             }),
-            facts: facts(plan, trial, estimate.as_ref(), kiln.device().kind()),
+            facts: facts(ran, estimate.as_ref(), kiln.device().kind()),
             checks,
             counts: counters.map(|of| count_rows(of, graph.bytes_min())).unwrap_or_default(),
             bounds: bounds.filter(|bound| bound.us > 0.0).map(bound).collect(),
@@ -159,8 +160,8 @@ impl KernelSection {
             roofline: counters
                 .zip(estimate.as_ref())
                 .and_then(|(counters, estimate)| roofline::svg(counters, estimate, machine)),
-            source: listing::source(&plan.source().text, counters),
-            ptx: listing::ptx(&plan.image().ptx, counters),
+            source: listing::source(&kernel.source().text, counters),
+            ptx: listing::ptx(&kernel.image().ptx, counters),
         })
     }
 }
@@ -190,10 +191,15 @@ fn refused(kiln: &Kiln, graph: &OperationGraph) -> Vec<String> {
 fn candidates(
     kiln: &Kiln,
     ran: &Ran<'_>,
-    least_us: impl Fn(&Counters, &ExecutionPlan) -> f64,
+    least_us: impl Fn(&Counters, &PlannedKernel) -> f64,
 ) -> Vec<Candidate> {
-    let (graph, chosen) = (ran.plan.graph(), ran.plan.config());
+    let (graph, chosen) = (&ran.kernel.part().graph, ran.kernel.config());
     let Ok(engine) = engine::engine_named(&chosen.engine) else { return Vec::new() };
+    // What one part gets from another is not known here.
+    let inputs = match ran.plan.parts().len() {
+        1 => ran.inputs.clone(),
+        _ => plan::random_values(graph, 1).unwrap_or_default(),
+    };
     let mut candidates = Vec::new();
     for knob in engine.knobs(graph.canonical(), kiln.device().target()) {
         let own = chosen.knob(knob.name).ok();
@@ -202,15 +208,24 @@ fn candidates(
             let change = format!("{}={value}", knob.name);
             let tried = kiln
                 .plan_with(graph, &config)
-                .and_then(|plan| kiln.trial(&plan, ran.inputs).map(|_| plan));
+                .and_then(|plan| kiln.trial(&plan, &inputs).map(|trial| (plan, trial)));
             candidates.push(match tried {
-                Ok(plan) => Candidate {
-                    change,
-                    registers: Some(plan.report().resources.registers),
-                    blocks: Some(plan.launch().grid),
-                    least: kiln.device().counters().map(|of| microseconds(least_us(&of, &plan))),
-                    refused: None,
-                },
+                Ok((plan, trial)) => {
+                    let least = |(kernel, counters): (&PlannedKernel, &Option<Counters>)| {
+                        counters.as_ref().map(|counters| least_us(counters, kernel))
+                    };
+                    let least: Option<f64> =
+                        plan.kernels().iter().zip(&trial.counters).map(least).sum();
+                    let registers =
+                        plan.kernels().iter().map(|kernel| kernel.report().resources.registers);
+                    Candidate {
+                        change,
+                        registers: registers.max(),
+                        blocks: Some(plan.kernels()[0].launch().grid),
+                        least: least.map(microseconds),
+                        refused: None,
+                    }
+                }
                 Err(error) => Candidate {
                     change,
                     registers: None,
@@ -225,13 +240,8 @@ fn candidates(
 }
 
 /// What the kernel occupies, and how it is launched.
-fn facts(
-    plan: &ExecutionPlan,
-    trial: &Trial,
-    estimate: Option<&Estimate>,
-    kind: &str,
-) -> Vec<(String, String)> {
-    let (resources, launch) = (plan.report().resources, plan.launch());
+fn facts(ran: &Ran<'_>, estimate: Option<&Estimate>, kind: &str) -> Vec<(String, String)> {
+    let (resources, launch) = (ran.kernel.report().resources, ran.kernel.launch());
     let registers = resources.registers;
     let shared = resources.shared_bytes + launch.shared_bytes;
     let mut facts = vec![
@@ -248,9 +258,9 @@ fn facts(
         facts.push(("Occupancy", occupied));
         facts.push(("Multiprocessors used", format!("{:.0}%", 100.0 * filled)));
     }
-    let ran = if kind == "cuda" { "Ran in" } else { "Simulated in" };
+    let what = if kind == "cuda" { "Ran in" } else { "Simulated in" };
     if kind != "null" {
-        facts.push((ran, problem::shown(trial.elapsed)));
+        facts.push((what, problem::shown(ran.trial.elapsed)));
     }
     facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }

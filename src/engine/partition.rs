@@ -1,0 +1,242 @@
+//! Splitting a graph into parts that one engine each can run.
+//!
+//! The fewest kernels and, among those, the fewest bytes: parts begin as single operations and are
+//! merged as long as an engine takes the result, the pair that saves the most memory traffic first.
+//! Two parts may be merged where they share a tensor and no third one lies between them.
+
+use std::cmp::Reverse;
+use std::fmt;
+
+use crate::engine::{EngineConfig, choose, engines};
+use crate::error::Result;
+use crate::graph::{Op, OperationGraph};
+use crate::target::Target;
+
+/// Operations of a graph that one engine runs.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Part {
+    /// The operations as a graph; what passes to or from other parts has storage in it.
+    pub graph: OperationGraph,
+    /// The engine and its knobs.
+    pub config: EngineConfig,
+}
+
+/// Two neighbouring parts, and why they are not one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cut {
+    /// Positions of the parts.
+    pub parts: [usize; 2],
+    /// The reason of each engine, or that a third part lies between.
+    pub reasons: Vec<String>,
+}
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [first, second] = self.parts.map(|part| part + 1);
+        write!(f, "parts {first} and {second}: {}", self.reasons.join("; "))
+    }
+}
+
+/// The parts of a graph in the order they run, each with the engine and knobs expected to run best.
+///
+/// # Errors
+/// `NotSupported` when no engine runs one of the operations, with every engine's reason.
+pub fn partition(graph: &OperationGraph, target: &Target) -> Result<Vec<Part>> {
+    let whole = choose(graph.canonical(), target);
+    match (whole, graph.operations().len()) {
+        (Ok(config), _) => return Ok(vec![Part { graph: graph.clone(), config }]),
+        (Err(error), 1) => return Err(error),
+        _ => {}
+    }
+    let part = |operations: &Vec<usize>| {
+        let graph = graph.subgraph(operations)?;
+        let config = choose(graph.canonical(), target)?;
+        Ok(Part { graph, config })
+    };
+    Clusters::of(graph, target).merged().iter().map(part).collect()
+}
+
+/// Why the parts of a graph are not fewer: for every two that share a tensor.
+pub fn cuts(graph: &OperationGraph, target: &Target, parts: &[Part]) -> Vec<Cut> {
+    let mut clusters = Clusters::of(graph, target);
+    let position = |outputs: &[i64]| {
+        graph.operations().iter().position(|operation| operation.outputs == outputs)
+    };
+    for (number, part) in parts.iter().enumerate() {
+        let mut own: Vec<usize> =
+            part.graph.operations().iter().filter_map(|of| position(&of.outputs)).collect();
+        own.sort_unstable();
+        own.iter().for_each(|at| clusters.of[*at] = number);
+        clusters.all[number] = own;
+    }
+    let mut cuts = Vec::new();
+    for second in 0..parts.len() {
+        for first in 0..second {
+            if !clusters.share(first, second) {
+                continue;
+            }
+            let reasons = match clusters.between(first, second) {
+                true => vec!["another part lies between them".to_owned()],
+                false => clusters.reasons(&clusters.union(first, second)),
+            };
+            cuts.push(Cut { parts: [first, second], reasons });
+        }
+    }
+    cuts
+}
+
+/// Operations of a graph in groups.
+struct Clusters<'a> {
+    graph: &'a OperationGraph,
+    target: &'a Target,
+    /// The operations that read what each operation writes.
+    readers: Vec<Vec<usize>>,
+    /// Each group's operations, ascending; none where it was merged into another.
+    all: Vec<Vec<usize>>,
+    /// Each operation's group.
+    of: Vec<usize>,
+}
+
+/// Two clusters that an engine would run as one.
+struct Merge {
+    pair: [usize; 2],
+    union: Vec<usize>,
+    /// Bytes that need not be moved.
+    saved: u64,
+    /// Whether the first of the two holds more than pointwise operations: what follows a product
+    /// costs it nothing, what precedes it is computed for every tile.
+    follows: bool,
+}
+
+impl Clusters<'_> {
+    fn of<'a>(graph: &'a OperationGraph, target: &'a Target) -> Clusters<'a> {
+        let operations = graph.operations();
+        let reads = |from: usize, at: &usize| {
+            operations[*at].inputs.iter().any(|uid| operations[from].outputs.contains(uid))
+        };
+        let count = operations.len();
+        let readers = |from: usize| (from + 1..count).filter(|at| reads(from, at)).collect();
+        Clusters {
+            graph,
+            target,
+            readers: (0..count).map(readers).collect(),
+            all: (0..count).map(|at| vec![at]).collect(),
+            of: (0..count).collect(),
+        }
+    }
+
+    /// Merges what can be merged; the groups in topological order.
+    fn merged(mut self) -> Vec<Vec<usize>> {
+        let mut merges: Vec<Merge> = Vec::new();
+        for second in 0..self.all.len() {
+            merges.extend((0..second).filter_map(|first| self.merge(first, second)));
+        }
+        loop {
+            merges.sort_by_key(|of| (of.saved, of.follows, Reverse(of.pair)));
+            let Some(best) = merges.pop() else { break };
+            if self.between(best.pair[0], best.pair[1]) {
+                continue;
+            }
+            let [kept, gone] = best.pair;
+            self.all[kept] = best.union;
+            self.all[gone].clear();
+            self.all[kept].iter().for_each(|at| self.of[*at] = kept);
+            merges.retain(|of| !of.pair.contains(&kept) && !of.pair.contains(&gone));
+            let others = (0..self.all.len()).filter(|at| *at != kept);
+            merges.extend(others.filter_map(|at| self.merge(kept.min(at), kept.max(at))));
+        }
+        self.in_order()
+    }
+
+    /// The merge of two clusters, where an engine takes it.
+    fn merge(&self, first: usize, second: usize) -> Option<Merge> {
+        if !self.share(first, second) || self.between(first, second) {
+            return None;
+        }
+        let union = self.union(first, second);
+        let sketch = self.graph.sketch(&union);
+        if !engines().iter().any(|engine| engine.support(sketch.view(), self.target).is_ok()) {
+            return None;
+        }
+        let bytes = |of: &[usize]| self.graph.sketch(of).bytes_min();
+        let apart = bytes(&self.all[first]) + bytes(&self.all[second]);
+        let anchored = |at: &usize| !matches!(self.graph.operations()[*at].op, Op::Pointwise(_));
+        let leads = |at: usize| self.all[at].first() == union.first();
+        let leader = if leads(first) { first } else { second };
+        Some(Merge {
+            pair: [first, second],
+            saved: apart.saturating_sub(sketch.bytes_min()),
+            follows: self.all[leader].iter().any(anchored),
+            union,
+        })
+    }
+
+    fn union(&self, first: usize, second: usize) -> Vec<usize> {
+        let mut union = [self.all[first].as_slice(), &self.all[second]].concat();
+        union.sort_unstable();
+        union
+    }
+
+    fn reasons(&self, operations: &[usize]) -> Vec<String> {
+        let sketch = self.graph.sketch(operations);
+        let reason = |engine: &&dyn crate::engine::Engine| {
+            let reason = engine.support(sketch.view(), self.target).err()?;
+            Some(format!("{}: {reason}", engine.name()))
+        };
+        engines().iter().filter_map(reason).collect()
+    }
+
+    /// Whether some tensor is touched by both.
+    fn share(&self, first: usize, second: usize) -> bool {
+        let touched = |cluster: usize| {
+            let operations = self.all[cluster].iter().map(|at| &self.graph.operations()[*at]);
+            operations.flat_map(|operation| operation.inputs.iter().chain(&operation.outputs))
+        };
+        touched(first).any(|uid| touched(second).any(|other| other == uid))
+    }
+
+    /// Whether one needs the other by way of a third.
+    fn between(&self, first: usize, second: usize) -> bool {
+        self.reaches_around(first, second) || self.reaches_around(second, first)
+    }
+
+    /// Whether a path leads from one to the other that leaves both.
+    fn reaches_around(&self, from: usize, to: usize) -> bool {
+        let mut seen = vec![false; self.all.len()];
+        let mut open = vec![from];
+        while let Some(cluster) = open.pop() {
+            for next in self.successors(cluster) {
+                match next {
+                    next if next == to && cluster != from => return true,
+                    next if next == to || next == from || seen[next] => {}
+                    next => {
+                        seen[next] = true;
+                        open.push(next);
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    /// The groups that read what a group writes; one may come several times.
+    fn successors(&self, cluster: usize) -> impl Iterator<Item = usize> + '_ {
+        let readers = self.all[cluster].iter().flat_map(|at| &self.readers[*at]);
+        readers.map(|reader| self.of[*reader])
+    }
+
+    fn in_order(&self) -> Vec<Vec<usize>> {
+        let mut left: Vec<usize> = Vec::new();
+        left.extend((0..self.all.len()).filter(|at| !self.all[*at].is_empty()));
+        let mut ordered = Vec::new();
+        while !left.is_empty() {
+            let feeds = |other: usize, at: usize| {
+                other != at && self.successors(other).any(|next| next == at)
+            };
+            let ready = left.iter().position(|at| !left.iter().any(|other| feeds(*other, *at)));
+            let at = left.remove(ready.expect("merging closes no cycle"));
+            ordered.push(self.all[at].clone());
+        }
+        ordered
+    }
+}

@@ -1,0 +1,105 @@
+//! Some operations of a graph as a graph of their own.
+//!
+//! What passes between them and the others gets storage: it is packed, and named where it had no
+//! name. Values of virtual tensors are rounded to their type, so this changes no result.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::error::Result;
+use crate::graph::operation::Operation;
+use crate::graph::{CanonicalGraph, OperationGraph};
+use crate::tensor::{ALIGNMENT_MAX, TensorDesc};
+
+/// A subgraph in the shape of a canonical graph, to ask engines about: its operations are in
+/// topological order, which need not be the canonical one.
+#[derive(Debug, Clone)]
+pub(crate) struct Sketch {
+    tensors: Vec<TensorDesc>,
+    operations: Vec<Operation>,
+    uids: Vec<i64>,
+}
+
+impl Sketch {
+    /// As engines see it.
+    pub(crate) fn view(&self) -> CanonicalGraph<'_> {
+        CanonicalGraph { tensors: &self.tensors, operations: &self.operations, uids: &self.uids }
+    }
+
+    /// The least bytes that move: what is read and what is stored, each once.
+    pub(crate) fn bytes_min(&self) -> u64 {
+        bytes_min(&self.tensors)
+    }
+}
+
+/// The least bytes that move: every tensor with storage once.
+pub(super) fn bytes_min(tensors: &[TensorDesc]) -> u64 {
+    let bytes = |tensor: &TensorDesc| {
+        (tensor.elements().unwrap_or(0) as u64).saturating_mul(tensor.dtype.bytes() as u64)
+    };
+    let moved = tensors.iter().filter(|tensor| !tensor.is_virtual && !tensor.by_value);
+    moved.map(bytes).fold(0, u64::saturating_add)
+}
+
+impl OperationGraph {
+    /// The graph of the operations at these positions of [`OperationGraph::operations`], which
+    /// ascend. Uids stay.
+    ///
+    /// # Errors
+    /// `BadParam` when the operations are not connected.
+    pub(crate) fn subgraph(&self, operations: &[usize]) -> Result<OperationGraph> {
+        let tensors = self.tensors_of(operations);
+        let operations = operations.iter().map(|at| self.operations[*at].clone()).collect();
+        OperationGraph::new(tensors, operations)
+    }
+
+    /// The same without the checks and the canonical order.
+    pub(crate) fn sketch(&self, operations: &[usize]) -> Sketch {
+        let mut tensors = self.tensors_of(operations);
+        let uids: Vec<i64> = tensors.iter().map(|tensor| tensor.uid).collect();
+        let positions: HashMap<i64, i64> = uids.iter().copied().zip(0..).collect();
+        for (tensor, position) in tensors.iter_mut().zip(0..) {
+            tensor.uid = position;
+        }
+        let renamed = |uids: &[i64]| uids.iter().map(|uid| positions[uid]).collect();
+        let renamed = |at: &usize| {
+            let Operation { op, inputs, outputs } = &self.operations[*at];
+            Operation { op: *op, inputs: renamed(inputs), outputs: renamed(outputs) }
+        };
+        let operations = operations.iter().map(renamed).collect();
+        Sketch { tensors, operations, uids }
+    }
+
+    /// The tensors of some operations, sorted by uid, with storage where others need them.
+    fn tensors_of(&self, operations: &[usize]) -> Vec<TensorDesc> {
+        let inside = |at: &usize| operations.binary_search(at).is_ok();
+        let own = operations.iter().map(|at| &self.operations[*at]);
+        let written: BTreeSet<i64> = own.clone().flat_map(|of| of.outputs.clone()).collect();
+        let others = (0..self.operations.len()).filter(|at| !inside(at));
+        let read_elsewhere: BTreeSet<i64> =
+            others.flat_map(|at| self.operations[at].inputs.clone()).collect();
+        let touched: BTreeSet<i64> =
+            own.flat_map(|of| of.inputs.iter().chain(&of.outputs).copied()).collect();
+        let tensor = |uid: &i64| {
+            let tensor = self.tensor(*uid).expect("operations name known tensors");
+            let crosses = !written.contains(uid) || read_elsewhere.contains(uid);
+            if !tensor.is_virtual || !crosses {
+                return tensor.clone();
+            }
+            let packed = TensorDesc::packed(*uid, self.name_of(tensor), &tensor.dims, tensor.dtype);
+            TensorDesc { alignment: ALIGNMENT_MAX, ..packed }
+        };
+        touched.iter().map(tensor).collect()
+    }
+
+    /// A tensor's name, or one that no other has.
+    fn name_of(&self, tensor: &TensorDesc) -> String {
+        let mut name = tensor.name.clone();
+        if name.is_empty() {
+            name = format!("t{}", tensor.uid);
+            while self.tensors.iter().any(|other| other.name == name) {
+                name.push('_');
+            }
+        }
+        name
+    }
+}

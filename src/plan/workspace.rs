@@ -1,0 +1,101 @@
+//! Where the pieces of a workspace lie: pieces that are never needed together share memory.
+
+/// The alignment of every piece, and of the workspace.
+pub(super) const ALIGNMENT: u64 = 256;
+
+/// A piece, and the launches that it must outlive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Lifetime {
+    pub(super) bytes: u64,
+    /// The first launch that touches it.
+    pub(super) first: usize,
+    /// The last one.
+    pub(super) last: usize,
+}
+
+impl Lifetime {
+    fn meets(&self, other: &Lifetime) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+}
+
+/// The offset of each piece and the bytes of all: greedy by size, each piece at the lowest place
+/// that is free for as long as it lives (Pisarchyk and Lee 2020).
+pub(super) fn layout(pieces: &[Lifetime]) -> (Vec<u64>, u64) {
+    let size = |piece: &Lifetime| piece.bytes.next_multiple_of(ALIGNMENT);
+    let mut order: Vec<usize> = (0..pieces.len()).collect();
+    order.sort_by_key(|at| std::cmp::Reverse(pieces[*at].bytes));
+    let mut offsets = vec![0; pieces.len()];
+    let mut placed: Vec<usize> = Vec::new();
+    for at in order {
+        let mut taken: Vec<(u64, u64)> = placed
+            .iter()
+            .filter(|other| pieces[**other].meets(&pieces[at]))
+            .map(|other| (offsets[*other], offsets[*other] + size(&pieces[*other])))
+            .collect();
+        taken.sort_unstable();
+        let mut offset = 0;
+        for (start, end) in taken {
+            if start >= offset + size(&pieces[at]) {
+                break;
+            }
+            offset = offset.max(end);
+        }
+        offsets[at] = offset;
+        placed.push(at);
+    }
+    let end = |at: &usize| offsets[*at] + size(&pieces[*at]);
+    let bytes = placed.iter().map(end).max().unwrap_or(0);
+    (offsets, bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(bytes: u64, first: usize, last: usize) -> Lifetime {
+        Lifetime { bytes, first, last }
+    }
+
+    #[test]
+    fn a_chain_needs_two_places() {
+        let chain: Vec<Lifetime> = (0..10).map(|at| piece(1000, at, at + 1)).collect();
+        assert_eq!(layout(&chain).1, 2048);
+    }
+
+    #[test]
+    fn gaps_are_filled() {
+        let pieces = [piece(512, 0, 3), piece(256, 0, 0), piece(256, 1, 3), piece(256, 2, 2)];
+        let (offsets, bytes) = layout(&pieces);
+        assert_eq!((offsets, bytes), (vec![0, 512, 512, 768], 1024));
+        assert_eq!(layout(&[]), (vec![], 0));
+    }
+
+    #[test]
+    fn what_lives_together_lies_apart() {
+        let mut state = 1u64;
+        let mut next = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % below
+        };
+        for _ in 0..200 {
+            let pieces: Vec<Lifetime> = (0..12)
+                .map(|_| {
+                    let first = next(10) as usize;
+                    piece(next(5000), first, first + next(4) as usize)
+                })
+                .collect();
+            let (offsets, bytes) = layout(&pieces);
+            for (a, first) in pieces.iter().enumerate() {
+                assert!(offsets[a] % ALIGNMENT == 0 && offsets[a] + first.bytes <= bytes);
+                for (b, second) in pieces.iter().enumerate().take(a) {
+                    let apart = offsets[a] + first.bytes <= offsets[b]
+                        || offsets[b] + second.bytes <= offsets[a];
+                    assert!(apart || !first.meets(second) || first.bytes * second.bytes == 0);
+                }
+            }
+            let sum: u64 = pieces.iter().map(|of| of.bytes.next_multiple_of(ALIGNMENT)).sum();
+            assert!(bytes <= sum);
+        }
+    }
+}
