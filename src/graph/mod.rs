@@ -189,10 +189,7 @@ pub(crate) fn find(tensors: &[TensorDesc], uid: i64) -> Option<&TensorDesc> {
 impl fmt::Display for OperationGraph {
     /// Inputs, operations and outputs, one per line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = |uid: i64| match find(&self.tensors, uid) {
-            Some(tensor) if !tensor.name.is_empty() => tensor.name.clone(),
-            _ => format!("#{uid}"),
-        };
+        let name = |uid: i64| self.reference(uid);
         for tensor in self.inputs() {
             writeln!(f, "input  {tensor}")?;
         }

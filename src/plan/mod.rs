@@ -11,6 +11,7 @@ mod background;
 mod build;
 mod capture;
 mod config;
+mod document;
 mod dump;
 mod execute;
 mod manifest;

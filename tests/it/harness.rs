@@ -103,6 +103,7 @@ impl Layout {
 
 /// A plan's inputs and outputs on its device.
 pub struct Bound {
+    /// Without a workspace.
     pub pack: VariantPack,
     /// Kept alive for the pack.
     pub buffers: HashMap<i64, Buffer>,
@@ -131,7 +132,8 @@ pub fn run_plan(kiln: &Kiln, plan: &ExecutionPlan, inputs: &Values) -> Result<Va
     let graph = plan.graph();
     let bound = bind(kiln, graph, inputs)?;
     let stream = kiln.stream();
-    plan.execute(&stream, &bound.pack)?;
+    let workspace = kiln.device().upload(&vec![POISON; plan.workspace_bytes() as usize])?;
+    plan.execute(&stream, &bound.pack.clone().with_workspace(&workspace))?;
     stream.synchronize()?;
     let read = |tensor: &TensorDesc| {
         let bytes = bound.buffers[&tensor.uid].to_vec()?;

@@ -22,6 +22,7 @@ mod operations;
 mod overrides;
 mod pack;
 mod page;
+mod plans;
 mod pointwise;
 mod record;
 #[cfg(feature = "remote")]

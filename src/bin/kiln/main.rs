@@ -15,6 +15,7 @@ mod dump;
 mod engines;
 mod pack;
 mod page;
+mod plan;
 mod problem;
 mod replay;
 mod run;
@@ -76,6 +77,8 @@ enum Command {
     Replay(replay::ReplayArgs),
     /// Show which engines can run a problem, with knobs, and why the others can not
     Engines(engines::EnginesArgs),
+    /// Plans as files: how a problem is split, every engine and knob
+    Plan(plan::PlanArgs),
     /// Compile the kernels of a manifest ahead of the first call
     Warm(warm::WarmArgs),
     /// Prebuilt kernels in one file: build, prove coverage, verify, merge
@@ -198,6 +201,7 @@ fn run(command: Command, recorder: &Recorder) -> kiln::Result<ExitCode> {
         Command::Dump(args) => dump::dump(&args, recorder),
         Command::Replay(args) => replay::replay(&args),
         Command::Engines(args) => engines::engines(&args),
+        Command::Plan(args) => plan::plan(&args),
         Command::Warm(args) => warm::warm(&args),
         Command::Pack(args) => pack::pack(&args),
         Command::Cache(args) => cache::cache(&args),

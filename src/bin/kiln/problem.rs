@@ -41,11 +41,15 @@ impl InputArgs {
 
 /// Reads a problem file.
 pub fn read_graph(path: &Path) -> kiln::Result<OperationGraph> {
-    let text = fs::read_to_string(path).map_err(|error| {
+    OperationGraph::from_json(&read(path)?)
+}
+
+/// The text of a problem or a plan.
+pub fn read(path: &Path) -> kiln::Result<String> {
+    fs::read_to_string(path).map_err(|error| {
         let shown = path.display();
         Error::with(ErrorKind::BadParam, format!("failed to read problem `{shown}`: {error}"))
-    })?;
-    OperationGraph::from_json(&text)
+    })
 }
 
 /// The comparison of one output with the reference.

@@ -7,11 +7,12 @@ use clap::Args;
 use kiln::device::Counters;
 use kiln::engine::EngineConfig;
 use kiln::plan::{OverrideUse, PlannedKernel};
-use kiln::{Error, ErrorKind};
+use kiln::{Error, ErrorKind, OperationGraph};
 use kiln_sim::{Estimate, Machine};
 use serde_json::json;
 
 use crate::counts;
+use crate::plan;
 use crate::problem::{self, Check, InputArgs, check_json, check_text, shown};
 use crate::{DeviceArgs, WatchArgs};
 
@@ -27,7 +28,7 @@ The problem format is described in docs/problem-format.md.";
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct RunArgs {
-    /// The problem file (JSON)
+    /// The problem file, or a plan that `kiln plan save` wrote (JSON)
     problem: PathBuf,
     #[command(flatten)]
     inputs: InputArgs,
@@ -50,24 +51,33 @@ pub struct RunArgs {
 }
 
 pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
-    let graph = problem::read_graph(&args.problem)?;
-    let inputs = args.inputs.values(&graph)?.ok_or_else(|| {
-        Error::with(ErrorKind::BadParam, "one of --inputs FILE and --random SEED is needed")
-    })?;
+    let bad = |text: &str| Err(Error::with(ErrorKind::BadParam, text));
+    if !args.inputs.are_given() {
+        return bad("one of --inputs FILE and --random SEED is needed");
+    }
+    let text = problem::read(&args.problem)?;
+    let saved = plan::is_plan(&text);
+    if saved && args.config.is_some() {
+        return bad("--config goes with a problem: a plan names its own engines and knobs");
+    }
+    let graph = if saved { None } else { Some(OperationGraph::from_json(&text)?) };
     let kiln = args.device.open_with(args.watch.config())?;
     if args.check && kiln.device().kind() == "null" {
-        return Err(Error::with(ErrorKind::BadParam, "--check: the null device computes nothing"));
+        return bad("--check: the null device computes nothing");
     }
-    let plan = match &args.config {
-        Some(config) => kiln.plan_with(&graph, config)?,
-        None => kiln.plan(&graph)?,
+    let plan = match (&graph, &args.config) {
+        (None, _) => kiln.plan_from_json(&text)?,
+        (Some(graph), Some(config)) => kiln.plan_with(graph, config)?,
+        (Some(graph), None) => kiln.plan(graph)?,
     };
+    let graph = plan.graph();
+    let inputs = args.inputs.values(graph)?.expect("they are given");
     let ran = kiln.trial(&plan, &inputs)?;
     if let Some(path) = &args.outputs {
         kiln::plan::write_values(path, graph.outputs(), &ran.outputs)?;
     }
     let checks = match args.check {
-        true => problem::check(&graph, &inputs, &ran)?,
+        true => problem::check(graph, &inputs, &ran)?,
         false => Vec::new(),
     };
     let machine = counts::machine_of(&kiln.device().target().name);
@@ -89,16 +99,7 @@ pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
         say!("{document:#}");
     } else {
         say!("device  {}", kiln.device().target());
-        for part in plan.parts() {
-            say!("plan    {}", part.config);
-        }
-        for Launched { kernel, .. } in &kernels {
-            let report = kernel.report();
-            say!("kernel  {} ({} in {})", report.stem, report.origin, shown(report.obtain));
-        }
-        if plan.workspace_bytes() > 0 {
-            say!("memory  {} bytes of workspace", plan.workspace_bytes());
-        }
+        plan::print(&plan);
         say!("ran in  {}", shown(ran.elapsed));
         for check in &checks {
             say!("check   {}", check_text(check));

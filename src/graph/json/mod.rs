@@ -95,11 +95,18 @@ impl OperationGraph {
     }
 }
 
-/// What operations call a tensor.
-fn reference(graph: &OperationGraph, uid: i64) -> String {
-    match find(&graph.tensors, uid) {
-        Some(tensor) if !tensor.name.is_empty() => tensor.name.clone(),
-        _ => format!("#{uid}"),
+impl OperationGraph {
+    /// What documents call a tensor: its name, or `#uid` where it has none.
+    pub(crate) fn reference(&self, uid: i64) -> String {
+        match find(&self.tensors, uid) {
+            Some(tensor) if !tensor.name.is_empty() => tensor.name.clone(),
+            _ => format!("#{uid}"),
+        }
+    }
+
+    /// The uid of the tensor that documents call so.
+    pub(crate) fn referred(&self, name: &str) -> Option<i64> {
+        referred(&self.tensors, name)
     }
 }
 

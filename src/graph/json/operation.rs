@@ -4,7 +4,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::pointwise::{self, PointwiseJson, read_math};
-use super::{reference, referred};
+use super::referred;
 use crate::error::{Error, Result};
 use crate::expr::Math;
 use crate::graph::{
@@ -212,7 +212,7 @@ pub(super) fn write(operation: &Operation, graph: &OperationGraph) -> Written {
     let slots = operation.op.slots();
     let inputs = slots.inputs.into_iter().zip(&operation.inputs);
     let outputs = slots.outputs.into_iter().zip(&operation.outputs);
-    keys.extend(inputs.chain(outputs).map(|(slot, uid)| (slot, json!(reference(graph, *uid)))));
+    keys.extend(inputs.chain(outputs).map(|(slot, uid)| (slot, json!(graph.reference(*uid)))));
     Written::Named(keys)
 }
 

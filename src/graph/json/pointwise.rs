@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{is_false, present, reference, referred};
+use super::{is_false, present, referred};
 use crate::error::{Error, Result};
 use crate::expr::{Math, NanPropagation, Pointwise, Real};
 use crate::graph::{Operation, OperationGraph};
@@ -127,8 +127,8 @@ pub(super) fn write(
     let real = |value: Real, default: Real| (value != default).then(|| JsonReal(value.get()));
     PointwiseJson {
         pointwise: op.mode.name().to_owned(),
-        inputs: operation.inputs.iter().map(|uid| reference(graph, *uid)).collect(),
-        output: reference(graph, operation.outputs[0]),
+        inputs: operation.inputs.iter().map(|uid| graph.reference(*uid)).collect(),
+        output: graph.reference(operation.outputs[0]),
         math: (op.math == Math::F64).then(|| "f64".to_owned()),
         propagate_nan: op.nan == NanPropagation::Propagate,
         alpha1: real(op.alpha1, default.alpha1),

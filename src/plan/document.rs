@@ -1,0 +1,134 @@
+//! The JSON form of a plan: the problem, how it is split, every engine and knob.
+//!
+//! Loading one asks no heuristic: the same kernels come of it, from the caches where they are
+//! there. It is for one version of Kiln and one GPU, whose limits and knobs it was made for.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::engine::{EngineConfig, Part};
+use crate::error::{Error, Result};
+use crate::graph::OperationGraph;
+use crate::plan::build::Kiln;
+use crate::plan::execute::ExecutionPlan;
+use crate::target::Target;
+
+/// Changes whenever an older reader would misread a newer document.
+const SCHEMA: u32 = 1;
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PlanJson {
+    kiln_plan: u32,
+    version: String,
+    target: Target,
+    parts: Vec<PartJson>,
+    problem: Value,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PartJson {
+    config: String,
+    /// One tensor that each of its operations writes: a name, or `#uid`.
+    writes: Vec<String>,
+}
+
+impl ExecutionPlan {
+    /// The document that [`Kiln::plan_from_json`] reads.
+    pub fn to_json(&self) -> String {
+        let graph = self.graph();
+        let part = |part: &&Part| {
+            let written = part.graph.operations().iter().map(|operation| operation.outputs[0]);
+            let writes = written.map(|uid| graph.reference(uid)).collect();
+            PartJson { config: part.config.to_string(), writes }
+        };
+        let problem = serde_json::from_str(&graph.to_json()).expect("a graph's JSON is valid");
+        let document = PlanJson {
+            kiln_plan: SCHEMA,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            target: self.inner.device.target().clone(),
+            parts: self.parts().iter().map(part).collect(),
+            problem,
+        };
+        serde_json::to_string_pretty(&document).expect("plain data is JSON")
+    }
+}
+
+impl Kiln {
+    /// The plan that [`ExecutionPlan::to_json`] wrote, without asking any heuristic.
+    ///
+    /// # Errors
+    /// `BadParam` for a malformed document, parts that do not cover the graph, each operation once
+    /// and in an order that can run, or a knob that is not allowed; `NotSupported` for a document
+    /// of another version or another GPU; whatever [`Kiln::plan_with`] finds.
+    pub fn plan_from_json(&self, text: &str) -> Result<ExecutionPlan> {
+        let malformed =
+            |error: serde_json::Error| Error::bad_param(format!("malformed plan: {error}"));
+        let document: Value = serde_json::from_str(text).map_err(malformed)?;
+        // Asked first: another schema has other fields.
+        match document["kiln_plan"].as_u64() {
+            Some(schema) if schema == u64::from(SCHEMA) => {}
+            Some(schema) => {
+                let text = format!("the plan has schema {schema}, this version reads {SCHEMA}");
+                return Err(Error::not_supported(text));
+            }
+            None => return Err(Error::bad_param("malformed plan: it has no key `kiln_plan`")),
+        }
+        let PlanJson { version, target, parts, problem, .. } =
+            serde_json::from_value(document).map_err(malformed)?;
+        let (own, device) = (env!("CARGO_PKG_VERSION"), self.device().target());
+        if version != own {
+            let text = format!("the plan is of version {version}, this is {own}: plan it again");
+            return Err(Error::not_supported(text));
+        }
+        if target != *device {
+            let text = format!("the plan is for {target}, this device is {device}: plan it again");
+            return Err(Error::not_supported(text));
+        }
+        let graph = OperationGraph::from_json(&problem.to_string())?;
+        let parts = parts_of(&graph, &parts)?;
+        self.plan_parts(&graph, parts)
+    }
+}
+
+/// The parts of a graph as a document lists them.
+fn parts_of(graph: &OperationGraph, listed: &[PartJson]) -> Result<Vec<Part>> {
+    let bad = |text: String| Error::bad_param(format!("malformed plan: {text}"));
+    // The part of each operation.
+    let mut owner: Vec<Option<usize>> = vec![None; graph.operations().len()];
+    for (number, PartJson { writes, .. }) in listed.iter().enumerate() {
+        for name in writes {
+            let uid = graph.referred(name);
+            let writer = |uid| graph.operations().iter().position(|of| of.outputs.contains(&uid));
+            let at = uid
+                .and_then(writer)
+                .ok_or_else(|| bad(format!("no operation of the problem writes `{name}`")))?;
+            if owner[at].replace(number).is_some() {
+                return Err(bad(format!("the operation that writes `{name}` is listed twice")));
+            }
+        }
+    }
+    let name = |uid: i64| graph.reference(uid);
+    for (operation, own) in graph.operations().iter().zip(&owner) {
+        let output = operation.outputs[0];
+        let Some(own) = own else {
+            return Err(bad(format!("no part runs the operation that writes `{}`", name(output))));
+        };
+        for (other, theirs) in graph.operations().iter().zip(&owner) {
+            let needed = other.outputs.iter().find(|uid| operation.inputs.contains(uid));
+            if let Some(uid) = needed.filter(|_| theirs > &Some(*own)) {
+                let uid = name(*uid);
+                return Err(bad(format!("a part reads `{uid}` before a later one writes it")));
+            }
+        }
+    }
+    let part = |(number, PartJson { config, .. }): (usize, &PartJson)| {
+        let own = (0..owner.len()).filter(|at| owner[*at] == Some(number));
+        let own: Vec<usize> = own.collect();
+        let config: EngineConfig = config.parse()?;
+        let graph = if listed.len() == 1 { graph.clone() } else { graph.subgraph(&own)? };
+        Ok(Part { graph, config })
+    };
+    listed.iter().enumerate().map(part).collect()
+}

@@ -1,0 +1,161 @@
+//! Plans of several kernels: their order, their workspace, their JSON form.
+
+use kiln::device::Buffer;
+use kiln::expr::{Mode, Pointwise};
+use kiln::{DType, ErrorKind, Kiln, OperationGraph, Result, VariantPack};
+use serde_json::{Value, json};
+
+use crate::harness::{self, Values};
+
+/// A chain of unnamed intermediates, one of them of two bytes and read twice, and two outputs.
+fn chain() -> OperationGraph {
+    let mut graph = OperationGraph::builder();
+    let x = graph.input("x", &[6, 40], DType::F32);
+    let bias = graph.input("bias", &[1, 40], DType::F32);
+    let scale = graph.scalar("scale", 2, DType::F32);
+    let sum = graph.pointwise(Pointwise::new(Mode::Add), &[x, bias]).unwrap();
+    graph.name(sum, "sum", DType::Bf16);
+    let act = graph.pointwise(Pointwise::new(Mode::GeluFwd), &[sum]).unwrap();
+    let scaled = graph.pointwise(Pointwise::new(Mode::Mul), &[act, scale]).unwrap();
+    let residual = graph.pointwise(Pointwise::new(Mode::Add), &[scaled, sum]).unwrap();
+    graph.output(act, "act", DType::F16);
+    graph.output(residual, "y", DType::F32);
+    graph.build().unwrap()
+}
+
+fn inputs(graph: &OperationGraph) -> Values {
+    graph.inputs().map(|tensor| (tensor.uid, harness::fill(tensor, 3, 2.0))).collect()
+}
+
+/// The chain's plan as a document, an operation to a part.
+fn document(kiln: &Kiln) -> Value {
+    let plan = kiln.plan(&chain()).unwrap();
+    assert_eq!((plan.parts().len(), plan.workspace_bytes()), (1, 0));
+    let mut document: Value = serde_json::from_str(&plan.to_json()).unwrap();
+    let part = document["parts"][0].clone();
+    let config = "pointwise{grid=0, items=1, threads=64, vector=2}";
+    let writes = part["writes"].as_array().unwrap();
+    let parts = writes.iter().map(|name| json!({"config": config, "writes": [name]}));
+    document["parts"] = parts.collect();
+    document
+}
+
+fn load(kiln: &Kiln, document: &Value) -> Result<kiln::plan::ExecutionPlan> {
+    kiln.plan_from_json(&document.to_string())
+}
+
+#[test]
+fn a_split_plan_gives_the_same_bits() {
+    for kiln in harness::dialects() {
+        let plan = load(kiln, &document(kiln)).unwrap();
+        let graph = plan.graph().clone();
+        assert_eq!(graph, chain());
+        assert_eq!((plan.parts().len(), plan.kernels().len()), (4, 4));
+        // `sum` lives from the first kernel to the last, `scaled` at the end; `act` is an output.
+        assert_eq!(plan.workspace_bytes(), 512 + 1024);
+        let inputs = inputs(&graph);
+        let apart = harness::run_plan(kiln, &plan, &inputs).unwrap();
+        harness::compare(&graph, &inputs, &apart, "an operation to a part");
+        assert_eq!(apart, harness::run(kiln, &graph, None, &inputs).unwrap());
+        let again = kiln.plan_from_json(&plan.to_json()).unwrap();
+        assert_eq!(again.to_json(), plan.to_json());
+    }
+}
+
+#[test]
+fn a_workspace_must_fit() {
+    let kiln = harness::kiln();
+    let plan = load(kiln, &document(kiln)).unwrap();
+    let bound = harness::bind(kiln, plan.graph(), &inputs(plan.graph())).unwrap();
+    let execute = |pack: &VariantPack| {
+        let error = plan.execute(&kiln.stream(), pack).expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::BadParam);
+        error.to_string()
+    };
+    let buffer = |bytes: u64| -> Buffer { kiln.device().alloc(bytes).unwrap() };
+    assert_eq!(
+        execute(&bound.pack),
+        "variant pack: the plan needs a workspace of 1536 bytes, the pack has none"
+    );
+    assert_eq!(
+        execute(&bound.pack.clone().with_workspace(&buffer(1535))),
+        "variant pack: the workspace has 1535 bytes, the plan needs 1536"
+    );
+    let large = buffer(4096);
+    let mut pack = bound.pack.clone();
+    pack.set_workspace_address(large.address() + 128, 3000);
+    let address = large.address() + 128;
+    assert_eq!(
+        execute(&pack),
+        format!("variant pack: workspace address {address:#x} is not aligned to 256 bytes")
+    );
+    let y = plan.graph().tensor_named("y").unwrap().uid;
+    pack.set_address(y, large.address() + 1024, 6 * 40 * 4);
+    pack.set_workspace_address(large.address(), 4096);
+    assert_eq!(
+        execute(&pack),
+        format!("variant pack: the workspace overlaps tensor `y` (uid {y})")
+    );
+}
+
+#[test]
+fn documents_that_do_not_fit_are_refused() {
+    let kiln = harness::kiln();
+    let refused = |change: &dyn Fn(&mut Value), kind: ErrorKind, text: &str| {
+        let mut document = document(kiln);
+        change(&mut document);
+        let error = load(kiln, &document).expect_err(text);
+        assert!(error.to_string().starts_with(text), "{error}");
+        assert_eq!(error.kind(), kind, "{error}");
+    };
+    let (bad, not) = (ErrorKind::BadParam, ErrorKind::NotSupported);
+    refused(&|of| of["kiln_plan"] = json!(2), not, "the plan has schema 2, this version reads 1");
+    refused(&|of| of["kiln_plan"] = json!("x"), bad, "malformed plan: it has no key `kiln_plan`");
+    refused(&|of| of["version"] = json!("0.0.0"), not, "the plan is of version 0.0.0, this is ");
+    refused(&|of| of["target"]["sm_count"] = json!(7), not, "the plan is for Kiln simulator");
+    refused(&|of| of["more"] = json!(1), bad, "malformed plan: unknown field `more`");
+    let writes = |of: &mut Value, part: usize, name: &str| {
+        of["parts"][part]["writes"] = json!([name]);
+    };
+    refused(
+        &|of| writes(of, 0, "none"),
+        bad,
+        "malformed plan: no operation of the problem writes `none`",
+    );
+    refused(
+        &|of| writes(of, 0, "act"),
+        bad,
+        "malformed plan: the operation that writes `act` is listed twice",
+    );
+    refused(
+        &|of| drop(of["parts"].as_array_mut().unwrap().pop()),
+        bad,
+        "malformed plan: no part runs the operation that writes `y`",
+    );
+    refused(
+        &|of| of["parts"].as_array_mut().unwrap().reverse(),
+        bad,
+        "malformed plan: a part reads `sum` before a later one writes it",
+    );
+    refused(
+        &|of| of["parts"][0]["config"] = json!("pointwise{vector=3}"),
+        bad,
+        "engine pointwise: knob `grid` is not set",
+    );
+}
+
+#[test]
+fn dumps_of_a_split_plan_are_replayed_by_part() {
+    let kiln = harness::kiln();
+    let plan = load(kiln, &document(kiln)).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let folders = plan.dump(folder.path()).unwrap();
+    assert_eq!(folders.len(), 4);
+    for path in folders {
+        let dump = kiln::plan::Dump::open(&path).unwrap();
+        assert_eq!(dump.graph().operations().len(), 1);
+        let values = kiln::plan::random_values(dump.graph(), 1).unwrap();
+        let trial = kiln.replay(&dump, None, &values).unwrap().trial.unwrap();
+        harness::compare(dump.graph(), &values, &trial.outputs, "a part alone");
+    }
+}
