@@ -4,7 +4,9 @@
 //! values that say which templates to render with which parameters and how to launch the results.
 //! It must never know tensors' addresses, compile anything or touch a device.
 
+mod access;
 mod config;
+mod gemm;
 mod kernel;
 mod partition;
 mod pointwise;
@@ -74,7 +76,7 @@ pub trait Engine: Send + Sync {
 
 /// All engines, the most specialised first.
 pub fn engines() -> &'static [&'static dyn Engine] {
-    &[&pointwise::PointwiseEngine, &pointwise::GeneralEngine]
+    &[&pointwise::PointwiseEngine, &pointwise::GeneralEngine, &gemm::SimtEngine]
 }
 
 /// The engine of this name.
