@@ -76,7 +76,7 @@ pub trait Engine: Send + Sync {
 
 /// All engines, the most specialised first.
 pub fn engines() -> &'static [&'static dyn Engine] {
-    &[&pointwise::PointwiseEngine, &pointwise::GeneralEngine, &gemm::SimtEngine]
+    &[&pointwise::PointwiseEngine, &pointwise::GeneralEngine, &gemm::MmaEngine, &gemm::SimtEngine]
 }
 
 /// The engine of this name.

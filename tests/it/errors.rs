@@ -304,7 +304,7 @@ fn engines_and_knobs() {
     assert!(plan(base.clone()).is_ok());
     refused(
         ErrorKind::BadParam,
-        "unknown engine `conv`: expected one of pointwise, pointwise_general, gemm_simt",
+        "unknown engine `conv`: expected one of pointwise, pointwise_general, gemm_mma, gemm_simt",
         plan(EngineConfig::new("conv", &[])),
     );
     refused(
@@ -324,7 +324,7 @@ fn graphs_no_engine_runs() {
     refused(
         ErrorKind::NotSupported,
         "no engine runs the graph: pointwise: gen_stats is not pointwise; \
-         gemm_simt: gen_stats is neither a product of matrices nor pointwise",
+         gemm_mma: gen_stats is neither a product of matrices nor pointwise",
         harness::kiln().plan(&graph.build().unwrap()),
     );
 }
