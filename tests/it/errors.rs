@@ -341,7 +341,7 @@ fn a_graph_that_no_engine_runs_as_one() {
     let operations = vec![op(Mode::Add, &[1, 2], 4), op(Mode::Add, &[1, 3], 5)];
     let graph = OperationGraph::new(tensors, operations).unwrap();
     let target = harness::kiln().device().target();
-    let config = engine::partition(&graph, target).unwrap().remove(0).config;
+    let config = engine::partition(&graph, target, &Default::default()).unwrap().remove(0).config;
     refused(
         ErrorKind::NotSupported,
         "tensors do not broadcast to one shape: 5 and 7 in one dimension",

@@ -19,6 +19,7 @@ mod plan;
 mod problem;
 mod replay;
 mod run;
+mod tune;
 mod warm;
 
 use std::io::{IsTerminal, Write};
@@ -27,6 +28,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use kiln::device::DeviceChoice;
+use kiln::engine::{Mode, Notes, Selection};
 use kiln::{Config, Error, ErrorKind, Kiln};
 use page::Recorder;
 use tracing::Level;
@@ -77,6 +79,8 @@ enum Command {
     Replay(replay::ReplayArgs),
     /// Show which engines can run a problem, with knobs, and why the others can not
     Engines(engines::EnginesArgs),
+    /// Measure the settings of a problem and keep the best for later plans
+    Tune(tune::TuneArgs),
     /// Plans as files: how a problem is split, every engine and knob
     Plan(plan::PlanArgs),
     /// Compile the kernels of a manifest ahead of the first call
@@ -115,6 +119,23 @@ struct WatchArgs {
     /// On the simulator: count instructions and memory traffic
     #[arg(long)]
     counters: bool,
+}
+
+/// How settings are chosen.
+#[derive(Args, Clone)]
+struct SelectionArgs {
+    /// The heuristic: a (rules), b (cost model) or fallback (what always runs)
+    #[arg(long, value_name = "MODE", env = "KILN_HEURISTIC", default_value_t)]
+    heuristic: Mode,
+    /// Leave out settings with one of these notes, such as tensor_core,nondeterministic
+    #[arg(long, value_name = "NOTES", env = "KILN_WITHOUT", default_value_t)]
+    without: Notes,
+}
+
+impl SelectionArgs {
+    fn selection(&self) -> Selection {
+        Selection { mode: self.heuristic, without: self.without.clone() }
+    }
 }
 
 impl WatchArgs {
@@ -201,6 +222,7 @@ fn run(command: Command, recorder: &Recorder) -> kiln::Result<ExitCode> {
         Command::Dump(args) => dump::dump(&args, recorder),
         Command::Replay(args) => replay::replay(&args),
         Command::Engines(args) => engines::engines(&args),
+        Command::Tune(args) => tune::tune(&args),
         Command::Plan(args) => plan::plan(&args),
         Command::Warm(args) => warm::warm(&args),
         Command::Pack(args) => pack::pack(&args),

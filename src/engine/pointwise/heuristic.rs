@@ -153,7 +153,7 @@ fn widest(graph: CanonicalGraph<'_>, domain: &Domain) -> i64 {
 }
 
 /// Bytes that are loaded for one element of the domain.
-fn streamed_bytes(graph: CanonicalGraph<'_>, domain: &Domain) -> i64 {
+pub(super) fn streamed_bytes(graph: CanonicalGraph<'_>, domain: &Domain) -> i64 {
     stored(graph)
         .filter(|(at, _)| !graph.is_written(*at))
         .filter(|(at, _)| broadcast(graph, domain, *at) == Access::Stream)

@@ -13,6 +13,7 @@ mod general;
 mod heuristic;
 mod parameters;
 mod schedule;
+mod work;
 
 pub(super) use general::GeneralEngine;
 
@@ -20,7 +21,7 @@ use crate::engine::pointwise::domain::Domain;
 use crate::engine::pointwise::heuristic::Decision;
 use crate::engine::pointwise::schedule::Schedule;
 use crate::engine::program::GraphProgram;
-use crate::engine::{Engine, EngineConfig, Knob, Lowering};
+use crate::engine::{Engine, EngineConfig, Knob, Lowering, Setting};
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Operation};
 use crate::target::Target;
@@ -84,6 +85,11 @@ impl Engine for PointwiseEngine {
             Some(config.clone().with(knob, value / 2))
         };
         halved("items").or_else(|| halved("vector"))
+    }
+
+    fn settings(&self, graph: CanonicalGraph<'_>, _target: &Target) -> Vec<Setting> {
+        let domain = Domain::of(graph).expect("the graph is supported");
+        work::settings(graph, &domain, self.name())
     }
 
     fn elementwise(&self) -> bool {
