@@ -17,7 +17,9 @@ mod signature;
 pub use config::{EngineConfig, Knob};
 pub use cost::{KernelWork, Setting, TensorWork, machine_of, predicted_us};
 pub use heuristics::{Choice, Mode, Selection, choices, choose};
-pub use kernel::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
+pub use kernel::{
+    Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering, Swizzle, TensorMap,
+};
 pub use notes::{BehaviorNote, Notes, NumericalNote};
 pub use partition::{Cut, Part, cuts, partition};
 
