@@ -4,8 +4,10 @@
 //! values that say which templates to render with which parameters and how to launch the results.
 //! It must never know tensors' addresses, compile anything or touch a device.
 
+mod access;
 mod config;
 mod cost;
+mod gemm;
 mod heuristics;
 mod kernel;
 mod notes;
@@ -90,7 +92,7 @@ pub trait Engine: Send + Sync {
 
 /// All engines, the most specialised first.
 pub fn engines() -> &'static [&'static dyn Engine] {
-    &[&pointwise::PointwiseEngine, &pointwise::GeneralEngine]
+    &[&pointwise::PointwiseEngine, &pointwise::GeneralEngine, &gemm::SimtEngine]
 }
 
 /// The engine of this name.

@@ -8,6 +8,7 @@ mod deploy;
 mod docs;
 mod dump;
 mod errors;
+mod gemm;
 mod general;
 mod golden;
 mod graph;

@@ -55,7 +55,8 @@ KILN_WITHOUT (notes) say how settings are chosen, KILN_ALLOW_SPILLS=1 runs those
 KILN_DUMP is a folder for dumps of every kernel, KILN_DUMP_FILTER part of a kernel's stem or the
 start of its key, KILN_DUMP_TENSORS=1 dumps the tensors of first launches too, of at most
 KILN_DUMP_TENSOR_BYTES. KILN_OVERRIDES is a folder of edited kernels that stand in for generated
-ones. KILN_LOG or RUST_LOG filters log messages, such as KILN_LOG=kiln=debug, KILN_TRACE stands in for --trace.";
+ones. KILN_LOG or RUST_LOG filters log messages, such as KILN_LOG=kiln=debug, KILN_TRACE stands in
+for --trace.";
 
 /// CUDA kernels specialised at run time, on a GPU or on a simulated device.
 #[derive(Parser)]

@@ -2,8 +2,9 @@
 
 use serde_json::{Value as Json, json};
 
+use crate::engine::access::access_bytes;
 use crate::engine::pointwise::domain::Domain;
-use crate::engine::pointwise::schedule::{Access, Schedule, access_bytes};
+use crate::engine::pointwise::schedule::{Access, Schedule};
 use crate::engine::program::{GraphProgram, Source};
 use crate::engine::signature::{Indent, Width, arguments, ctype, kernel_parameter, list, names};
 use crate::engine::{KernelPlan, KernelSpec, LaunchPlan};
