@@ -7,6 +7,7 @@
 mod config;
 mod cost;
 mod heuristics;
+mod expand;
 mod kernel;
 mod notes;
 mod partition;

@@ -16,6 +16,7 @@ mod hostile;
 mod instructions;
 mod knobs;
 mod mutations;
+mod norm;
 mod observability;
 mod onnx;
 mod operations;
@@ -25,6 +26,7 @@ mod page;
 mod plans;
 mod pointwise;
 mod record;
+mod reduction;
 #[cfg(feature = "remote")]
 mod remote;
 mod replay;
