@@ -4,15 +4,18 @@
 //! values that say which templates to render with which parameters and how to launch the results.
 //! It must never know tensors' addresses, compile anything or touch a device.
 
+mod access;
 mod config;
 mod cost;
-mod heuristics;
+mod dimensions;
 mod expand;
+mod heuristics;
 mod kernel;
 mod notes;
 mod partition;
 mod pointwise;
 mod program;
+mod reduction;
 mod signature;
 
 pub use config::{EngineConfig, Knob};
@@ -89,7 +92,7 @@ pub trait Engine: Send + Sync {
 
 /// All engines, the most specialised first.
 pub fn engines() -> &'static [&'static dyn Engine] {
-    &[&pointwise::PointwiseEngine, &pointwise::GeneralEngine]
+    &[&pointwise::PointwiseEngine, &pointwise::GeneralEngine, &reduction::ReductionEngine]
 }
 
 /// The engine of this name.

@@ -1,6 +1,9 @@
 //! Normalisations, their gradients and statistics against the reference.
 
-use kiln::graph::{BnFinalize, NormForward, NormMode, Op, Phase};
+use kiln::expr::Math;
+use kiln::graph::{
+    BnBackwardWeights, BnFinalize, GenStats, NormBackward, NormForward, NormMode, Op, Phase,
+};
 use kiln::{DType, OperationGraph, TensorDesc};
 
 use crate::harness::{self, Values};
@@ -94,6 +97,68 @@ fn finalized_statistics_run() {
             graph(Op::BnFinalize(op), DType::F32, |slot| dims(NormMode::Batch, &[3, 6, 5], slot));
         for kiln in harness::dialects() {
             harness::check(kiln, &graph, None, &values, &op.to_string());
+        }
+    }
+}
+
+/// Every norm that computes its statistics, in training and in inference.
+#[test]
+fn norms_compute_their_statistics() {
+    for mode in MODES {
+        let batch = mode == NormMode::Batch;
+        let training = NormForward {
+            statistics: true,
+            running: batch,
+            ..NormForward::new(mode, Phase::Training)
+        };
+        let inference = NormForward { bias: false, ..NormForward::new(mode, Phase::Inference) };
+        let ops = if batch { vec![training] } else { vec![training, inference] };
+        for op in ops {
+            for dtype in [DType::F64, DType::F32, DType::F16, DType::Bf16] {
+                let math = if dtype == DType::F64 { Math::F64 } else { Math::F32 };
+                let op = NormForward { math, ..op };
+                for data in [vec![3, 6, 5, 7], vec![2, 6, 40, 33], vec![1, 6, 1]] {
+                    let (graph, values) =
+                        graph(Op::NormForward(op), dtype, |slot| dims(mode, &data, slot));
+                    for kiln in harness::dialects() {
+                        let what = format!("{op} {dtype} {data:?}");
+                        harness::check(kiln, &graph, None, &values, &what);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn statistics_of_channels() {
+    for data in [[3, 6, 40], [64, 6, 31], [2, 3, 9000]] {
+        for dtype in [DType::F32, DType::Bf16] {
+            let of = |slot: &str| dims(NormMode::Batch, &data, slot);
+            for op in [
+                Op::GenStats(GenStats::default()),
+                Op::BnBackwardWeights(BnBackwardWeights::default()),
+            ] {
+                let (graph, values) = graph(op, dtype, of);
+                for kiln in harness::dialects() {
+                    harness::check(kiln, &graph, None, &values, &format!("{op} {dtype} {data:?}"));
+                }
+            }
+        }
+    }
+}
+
+/// The gradients of a batch norm reduce along one set of dimensions.
+#[test]
+fn gradients_of_batch_norms() {
+    for statistics in [true, false] {
+        for data in [[3, 6, 40], [64, 6, 31], [2, 3, 9000]] {
+            let op = NormBackward { statistics, ..NormBackward::new(NormMode::Batch) };
+            let of = |slot: &str| dims(NormMode::Batch, &data, slot);
+            let (graph, values) = graph(Op::NormBackward(op), DType::Bf16, of);
+            for kiln in harness::dialects() {
+                harness::check(kiln, &graph, None, &values, &format!("{op} {data:?}"));
+            }
         }
     }
 }

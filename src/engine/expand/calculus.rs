@@ -19,7 +19,16 @@ impl Calculus {
 
     /// An operation that stays as it is but for its attributes.
     pub(super) fn keep(&mut self, op: Op, operation: &Operation) {
+        self.name(operation.outputs[0], op.name());
         self.operations.push(Operation { op, ..operation.clone() });
+    }
+
+    /// Names an intermediate that has no name.
+    fn name(&mut self, tensor: i64, name: &str) {
+        let tensor = &mut self.tensors[tensor as usize];
+        if tensor.is_virtual && tensor.name.is_empty() {
+            tensor.name = name.to_owned();
+        }
     }
 
     pub(super) fn dims(&self, tensor: i64) -> &[i64] {
@@ -69,12 +78,13 @@ impl Calculus {
         self.apply_into(Pointwise::new(Mode::Identity), &[value], result);
     }
 
-    /// A reduction of the graph: its result has any type and may be stored.
+    /// A reduction of the graph: its operand has any type, its result too, and may be stored.
     pub(super) fn reduction(&mut self, op: &Reduction, operation: &Operation) {
         let (x, y) = (operation.inputs[0], operation.outputs[0]);
         let (dims, result) = (self.dims(y).to_vec(), &self.tensors[y as usize]);
-        if result.is_virtual && result.dtype == op.math.dtype() && dims != self.dims(x) {
-            return self.operations.push(operation.clone());
+        if result.is_virtual && result.dtype == self.math.dtype() && dims != self.dims(x) {
+            self.name(y, value_name(op.op));
+            return self.reduce_into(op.op, x, y);
         }
         let reduced = self.reduce(op.op, x, &dims);
         self.store(reduced, y);
@@ -82,15 +92,7 @@ impl Calculus {
 
     /// A reduction to these dimensions; a pointwise operation where there is nothing to reduce.
     pub(super) fn reduce(&mut self, op: ReductionOp, x: i64, dims: &[i64]) -> i64 {
-        let name = match op {
-            ReductionOp::Add => "sum",
-            ReductionOp::Avg => "mean",
-            ReductionOp::Mul | ReductionOp::MulNoZeros => "product",
-            ReductionOp::Min => "least",
-            ReductionOp::Max => "greatest",
-            _ => op.name(),
-        };
-        self.reduce_named(name, op, x, dims)
+        self.reduce_named(value_name(op), op, x, dims)
     }
 
     /// The same under a name.
@@ -105,9 +107,19 @@ impl Calculus {
             return self.reduce_one(name, op, x);
         }
         let result = self.intermediate(name, dims, self.math.dtype());
+        self.reduce_into(op, x, result);
+        result
+    }
+
+    /// An operand that is computed is rounded to its type first; one in memory has it.
+    fn reduce_into(&mut self, op: ReductionOp, x: i64, result: i64) {
+        let computed = self.operations.iter().any(|operation| operation.outputs.contains(&x));
+        let x = match computed && self.tensors[x as usize].dtype != self.math.dtype() {
+            true => self.unary("value", Mode::Identity, x),
+            false => x,
+        };
         let op = Op::Reduction(Reduction { op, math: self.math });
         self.operations.push(Operation { op, inputs: vec![x], outputs: vec![result] });
-        result
     }
 
     /// A reduction of a single value.
@@ -123,5 +135,17 @@ impl Calculus {
             }
             _ => self.unary(name, Mode::Identity, x),
         }
+    }
+}
+
+/// What the result of a reduction is called.
+fn value_name(op: ReductionOp) -> &'static str {
+    match op {
+        ReductionOp::Add => "sum",
+        ReductionOp::Avg => "mean",
+        ReductionOp::Mul | ReductionOp::MulNoZeros => "product",
+        ReductionOp::Min => "least",
+        ReductionOp::Max => "greatest",
+        _ => op.name(),
     }
 }

@@ -1,8 +1,9 @@
 //! A graph in the vocabulary of engines: pointwise operations, reductions and products.
 //!
 //! Normalisations and statistics become what they mean (`crate::graph` has the formulas), with
-//! virtual intermediates in the precision that is computed in. The result of every reduction is
-//! such an intermediate; an operation that copies it rounds it to another type or stores it.
+//! virtual intermediates in the precision that is computed in. A reduction reads a tensor in memory
+//! or an intermediate of that precision, and writes such an intermediate; a copy of it is rounded
+//! to another type or stored.
 //!
 //! Tensors of the graph keep their positions, so arguments can name them; intermediates follow.
 

@@ -94,6 +94,8 @@ impl Engine for GeneralEngine {
     }
 
     fn settings(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<Setting> {
+        let expanded = Expanded::of(graph).expect("the graph is supported");
+        let graph = expanded.graph();
         let domain = Domain::of(graph).expect("the graph is supported");
         let demand = Demand::of(graph, &domain);
         let work = |config: EngineConfig| {

@@ -94,8 +94,9 @@ impl Engine for PointwiseEngine {
     }
 
     fn settings(&self, graph: CanonicalGraph<'_>, _target: &Target) -> Vec<Setting> {
-        let domain = Domain::of(graph).expect("the graph is supported");
-        work::settings(graph, &domain, self.name())
+        let expanded = Expanded::of(graph).expect("the graph is supported");
+        let domain = Domain::of(expanded.graph()).expect("the graph is supported");
+        work::settings(expanded.graph(), &domain, self.name())
     }
 
     fn elementwise(&self) -> bool {

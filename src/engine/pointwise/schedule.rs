@@ -1,15 +1,15 @@
 //! How the elements of a domain are dealt out to threads: knobs, the launch grid.
 
 use crate::dtype::DType;
+use crate::engine::access::{
+    ACCESS_BYTES_MAX, GRID_MAX, REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div, stored,
+};
 use crate::engine::pointwise::domain::Domain;
 use crate::engine::{EngineConfig, Grid, Knob};
 use crate::error::{Error, Result};
 use crate::expr::Math;
 use crate::graph::{CanonicalGraph, Operation};
 use crate::tensor::TensorDesc;
-
-/// Bytes of the widest memory access of one thread.
-pub(super) const ACCESS_BYTES_MAX: i64 = 16;
 
 /// Registers a kernel needs besides its fragments: addresses, coordinates, the chain itself.
 const REGISTERS_BASE: i64 = 40;
@@ -18,15 +18,6 @@ const REGISTERS_BASE: i64 = 40;
 /// elements the assembler spills 64 bytes for sm_90a, at 8 it needs no spill in any setting.
 const REGISTERS_F64: i64 = 24;
 const REGISTERS_F64_ELEMENT: i64 = 10;
-
-/// Registers of one SM that its threads share, on every architecture so far.
-const REGISTERS_SM: i64 = 65536;
-
-/// The most registers of one thread.
-const REGISTERS_THREAD_MAX: i64 = 255;
-
-/// The most blocks of a grid.
-pub(super) const GRID_MAX: i64 = i32::MAX as i64;
 
 /// How one tensor is accessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -151,36 +142,9 @@ fn block_chunks(chunks: i64, threads: i64) -> i64 {
         .expect("the whole row is a candidate")
 }
 
-pub(super) fn ceil_div(count: i64, size: i64) -> i64 {
-    count / size + i64::from(count % size != 0)
-}
-
-pub(super) fn stored(graph: CanonicalGraph<'_>) -> impl Iterator<Item = (usize, &TensorDesc)> {
-    let memory = |(_, tensor): &(usize, &TensorDesc)| !tensor.is_virtual && !tensor.by_value;
-    graph.tensors.iter().enumerate().filter(memory)
-}
-
 pub(super) fn has_row_operand(graph: CanonicalGraph<'_>, domain: &Domain) -> bool {
     stored(graph)
         .any(|(at, _)| !graph.is_written(at) && broadcast(graph, domain, at) == Access::Row)
-}
-
-/// Bytes per access for `vector` elements of a tensor that lie side by side.
-pub(super) fn access_bytes(
-    tensor: &TensorDesc,
-    row_strides: &[i64],
-    extents: &[i64],
-    vector: i64,
-) -> i64 {
-    let size = tensor.dtype.bytes() as i64;
-    let fits = |bytes: i64| {
-        let aligned = |count: i64| count * size % bytes == 0;
-        let rows = row_strides.iter().zip(extents).filter(|(_, extent)| **extent > 1);
-        tensor.alignment as i64 % bytes == 0
-            && aligned(vector)
-            && rows.into_iter().all(|(stride, _)| aligned(*stride))
-    };
-    [16, 8, 4, 2, 1].into_iter().find(|bytes| *bytes >= size && fits(*bytes)).unwrap_or(size)
 }
 
 /// The knobs with the values this graph allows.
