@@ -7,6 +7,8 @@
 mod access;
 mod config;
 mod cost;
+mod dimensions;
+mod expand;
 mod gemm;
 mod heuristics;
 mod kernel;
@@ -14,6 +16,7 @@ mod notes;
 mod partition;
 mod pointwise;
 mod program;
+mod reduction;
 mod signature;
 
 pub use config::{EngineConfig, Knob};
@@ -92,7 +95,12 @@ pub trait Engine: Send + Sync {
 
 /// All engines, the most specialised first.
 pub fn engines() -> &'static [&'static dyn Engine] {
-    &[&pointwise::PointwiseEngine, &pointwise::GeneralEngine, &gemm::SimtEngine]
+    &[
+        &pointwise::PointwiseEngine,
+        &pointwise::GeneralEngine,
+        &reduction::ReductionEngine,
+        &gemm::SimtEngine,
+    ]
 }
 
 /// The engine of this name.

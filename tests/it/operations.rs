@@ -10,7 +10,6 @@ use kiln::graph::{
 };
 use kiln::{DType, TensorDesc, reference};
 
-
 /// Values between -2 and 2, the same for the same seed.
 fn values(count: i64, seed: u64) -> Vec<f64> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;

@@ -4,6 +4,7 @@
 
 use serde_json::{Value as Json, json};
 
+use crate::engine::expand::Expanded;
 use crate::engine::pointwise::domain::Domain;
 use crate::engine::pointwise::work::Demand;
 use crate::engine::pointwise::{PARAMETERS_MAX, PointwiseEngine};
@@ -31,7 +32,8 @@ impl Engine for GeneralEngine {
 
     fn support(&self, graph: CanonicalGraph<'_>, target: &Target) -> Result<()> {
         PointwiseEngine.support(graph, target)?;
-        let general = General::new(graph, &self.heuristic(graph, target))?;
+        let expanded = Expanded::of(graph)?;
+        let general = General::new(expanded.graph(), &self.heuristic(graph, target))?;
         let needed = general.arguments().len() + general.numbers().len();
         match needed <= PARAMETERS_MAX {
             true => Ok(()),
@@ -42,7 +44,8 @@ impl Engine for GeneralEngine {
     }
 
     fn knobs(&self, graph: CanonicalGraph<'_>, _target: &Target) -> Vec<Knob> {
-        let domain = Domain::of(graph).expect("the graph is supported");
+        let expanded = Expanded::of(graph).expect("the graph is supported");
+        let domain = Domain::of(expanded.graph()).expect("the graph is supported");
         let elements: i64 = domain.extents.iter().product();
         // Past the last element by a whole grid, 32 bits still do not wrap.
         let narrow = elements.max(domain.offset_max()) < 1 << 31;
@@ -91,6 +94,8 @@ impl Engine for GeneralEngine {
     }
 
     fn settings(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<Setting> {
+        let expanded = Expanded::of(graph).expect("the graph is supported");
+        let graph = expanded.graph();
         let domain = Domain::of(graph).expect("the graph is supported");
         let demand = Demand::of(graph, &domain);
         let work = |config: EngineConfig| {
@@ -115,6 +120,8 @@ impl Engine for GeneralEngine {
     ) -> Result<Lowering> {
         self.support(graph, target)?;
         config.validate(&self.knobs(graph, target))?;
+        let expanded = Expanded::of(graph)?;
+        let graph = expanded.graph();
         let general = General::new(graph, config)?;
         let dtype = graph.tensors[general.program.outputs[0]].dtype;
         let mut spec = KernelSpec {

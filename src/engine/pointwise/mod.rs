@@ -17,6 +17,7 @@ mod work;
 
 pub(super) use general::GeneralEngine;
 
+use crate::engine::expand::Expanded;
 use crate::engine::pointwise::domain::Domain;
 use crate::engine::pointwise::heuristic::Decision;
 use crate::engine::pointwise::schedule::Schedule;
@@ -42,6 +43,8 @@ impl Engine for PointwiseEngine {
     }
 
     fn support(&self, graph: CanonicalGraph<'_>, target: &Target) -> Result<()> {
+        let expanded = Expanded::of(graph)?;
+        let graph = expanded.graph();
         let other = |operation: &&Operation| operation.as_pointwise().is_none();
         if let Some(Operation { op, .. }) = graph.operations.iter().find(other) {
             return Err(Error::not_supported(format!("{op} is not pointwise")));
@@ -60,18 +63,21 @@ impl Engine for PointwiseEngine {
     }
 
     fn knobs(&self, graph: CanonicalGraph<'_>, _target: &Target) -> Vec<Knob> {
-        let domain = Domain::of(graph).expect("the graph is supported");
-        schedule::knobs(graph, &domain)
+        let expanded = Expanded::of(graph).expect("the graph is supported");
+        let domain = Domain::of(expanded.graph()).expect("the graph is supported");
+        schedule::knobs(expanded.graph(), &domain)
     }
 
     fn heuristic(&self, graph: CanonicalGraph<'_>, target: &Target) -> EngineConfig {
-        let domain = Domain::of(graph).expect("the graph is supported");
-        Decision::of(graph, &domain, target).config()
+        let expanded = Expanded::of(graph).expect("the graph is supported");
+        let domain = Domain::of(expanded.graph()).expect("the graph is supported");
+        Decision::of(expanded.graph(), &domain, target).config()
     }
 
     fn reasons(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<String> {
-        let domain = Domain::of(graph).expect("the graph is supported");
-        Decision::of(graph, &domain, target).reasons()
+        let expanded = Expanded::of(graph).expect("the graph is supported");
+        let domain = Domain::of(expanded.graph()).expect("the graph is supported");
+        Decision::of(expanded.graph(), &domain, target).reasons()
     }
 
     fn smaller(
@@ -88,8 +94,9 @@ impl Engine for PointwiseEngine {
     }
 
     fn settings(&self, graph: CanonicalGraph<'_>, _target: &Target) -> Vec<Setting> {
-        let domain = Domain::of(graph).expect("the graph is supported");
-        work::settings(graph, &domain, self.name())
+        let expanded = Expanded::of(graph).expect("the graph is supported");
+        let domain = Domain::of(expanded.graph()).expect("the graph is supported");
+        work::settings(expanded.graph(), &domain, self.name())
     }
 
     fn elementwise(&self) -> bool {
@@ -103,6 +110,8 @@ impl Engine for PointwiseEngine {
         config: &EngineConfig,
     ) -> Result<Lowering> {
         self.support(graph, target)?;
+        let expanded = Expanded::of(graph)?;
+        let graph = expanded.graph();
         let domain = Domain::of(graph)?;
         config.validate(&schedule::knobs(graph, &domain))?;
         let program = GraphProgram::whole(graph);

@@ -1,9 +1,9 @@
 //! What pointwise settings ask of a GPU.
 
-use crate::engine::access::ceil_div;
+use crate::engine::access::{ceil_div, stored};
 use crate::engine::pointwise::domain::Domain;
 use crate::engine::pointwise::heuristic::streamed_bytes;
-use crate::engine::pointwise::schedule::{Schedule, knobs, registers, stored};
+use crate::engine::pointwise::schedule::{Schedule, knobs, registers};
 use crate::engine::{EngineConfig, Grid, KernelWork, Setting};
 use crate::expr::Math;
 use crate::graph::{CanonicalGraph, Op};
