@@ -132,7 +132,8 @@ fn disk_hit(c: &mut Criterion, cache: &Path) {
 fn render(c: &mut Criterion, cache: &Path) {
     let kiln = open(null(), cache);
     let graph = demo_chain(1024, 1024);
-    let config = engine::choose(graph.canonical(), kiln.device().target()).expect("supported");
+    let config = engine::choose(graph.canonical(), kiln.device().target(), &Default::default())
+        .expect("supported");
     c.bench_function("render/demo_chain", |b| b.iter(|| kiln.sources(black_box(&graph), &config)));
 }
 
@@ -155,7 +156,8 @@ fn jit(c: &mut Criterion, cache: &Path) {
     group.sample_size(20).measurement_time(Duration::from_secs(5));
     let kiln = open(null(), cache);
     let graph = demo_chain(1024, 1024);
-    let config = engine::choose(graph.canonical(), kiln.device().target()).expect("supported");
+    let config = engine::choose(graph.canonical(), kiln.device().target(), &Default::default())
+        .expect("supported");
     let source = &kiln.sources(&graph, &config).expect("the graph is supported")[0];
     kiln.compile(source).expect("NVRTC is there and the chain compiles");
     group.bench_function("demo_chain", |b| b.iter(|| kiln.compile(black_box(source))));

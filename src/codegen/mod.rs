@@ -15,8 +15,10 @@ use crate::target::Arch;
 /// Every template below `templates/`, by its path without `.tera`.
 const EMBEDDED: &[(&str, &str)] = &[
     ("device/ops/pointwise.cuh", include_str!("../../templates/device/ops/pointwise.cuh.tera")),
+    ("device/ops/reduce.cuh", include_str!("../../templates/device/ops/reduce.cuh.tera")),
     ("device/ptx/convert.cuh", include_str!("../../templates/device/ptx/convert.cuh.tera")),
     ("device/ptx/copy_async.cuh", include_str!("../../templates/device/ptx/copy_async.cuh.tera")),
+    ("device/ptx/extreme.cuh", include_str!("../../templates/device/ptx/extreme.cuh.tera")),
     ("device/ptx/global.cuh", include_str!("../../templates/device/ptx/global.cuh.tera")),
     ("device/ptx/mma.cuh", include_str!("../../templates/device/ptx/mma.cuh.tera")),
     ("device/tile/chunks.cuh", include_str!("../../templates/device/tile/chunks.cuh.tera")),
@@ -46,6 +48,18 @@ const EMBEDDED: &[(&str, &str)] = &[
         "pointwise/sm75_pointwise_general.cu",
         include_str!("../../templates/pointwise/sm75_pointwise_general.cu.tera"),
     ),
+    ("reduction/joined.cuh", include_str!("../../templates/reduction/joined.cuh.tera")),
+    ("reduction/problem.cuh", include_str!("../../templates/reduction/problem.cuh.tera")),
+    (
+        "reduction/sm75_reduction_kept.cu",
+        include_str!("../../templates/reduction/sm75_reduction_kept.cu.tera"),
+    ),
+    (
+        "reduction/sm75_reduction_read.cu",
+        include_str!("../../templates/reduction/sm75_reduction_read.cu.tera"),
+    ),
+    ("reduction/stored.cuh", include_str!("../../templates/reduction/stored.cuh.tera")),
+    ("reduction/values.cuh", include_str!("../../templates/reduction/values.cuh.tera")),
 ];
 
 /// Readable CUDA C++, complete in itself: it includes no header.

@@ -1,9 +1,16 @@
-//! Memory accesses of one thread: how wide they may be.
+//! How threads reach memory: sizes and alignments of accesses, limits of a launch.
 
+use crate::graph::CanonicalGraph;
 use crate::tensor::TensorDesc;
 
 /// Bytes of the widest memory access of one thread.
 pub(super) const ACCESS_BYTES_MAX: i64 = 16;
+
+/// Registers of one SM that its threads share, on every architecture so far.
+pub(super) const REGISTERS_SM: i64 = 65536;
+
+/// The most registers of one thread.
+pub(super) const REGISTERS_THREAD_MAX: i64 = 255;
 
 /// The most blocks of a grid.
 pub(super) const GRID_MAX: i64 = i32::MAX as i64;
@@ -12,18 +19,23 @@ pub(super) fn ceil_div(count: i64, size: i64) -> i64 {
     count / size + i64::from(count % size != 0)
 }
 
-/// Bytes per access for `vector` elements of a tensor that lie side by side, where steps of these
-/// strides, along these extents, lead from one such vector to another.
+/// The tensors in memory.
+pub(super) fn stored(graph: CanonicalGraph<'_>) -> impl Iterator<Item = (usize, &TensorDesc)> {
+    let memory = |(_, tensor): &(usize, &TensorDesc)| !tensor.is_virtual && !tensor.by_value;
+    graph.tensors.iter().enumerate().filter(memory)
+}
+
+/// Bytes per access for `vector` elements of a tensor that lie side by side.
 pub(super) fn access_bytes(
     tensor: &TensorDesc,
-    strides: &[i64],
+    row_strides: &[i64],
     extents: &[i64],
     vector: i64,
 ) -> i64 {
     let size = tensor.dtype.bytes() as i64;
     let fits = |bytes: i64| {
         let aligned = |count: i64| count * size % bytes == 0;
-        let rows = strides.iter().zip(extents).filter(|(_, extent)| **extent > 1);
+        let rows = row_strides.iter().zip(extents).filter(|(_, extent)| **extent > 1);
         tensor.alignment as i64 % bytes == 0
             && aligned(vector)
             && rows.into_iter().all(|(stride, _)| aligned(*stride))

@@ -33,6 +33,18 @@ impl EngineConfig {
         EngineConfig { engine: engine.to_owned(), knobs }
     }
 
+    /// Every combination of knob values; what they ask for together may still be too much.
+    pub fn all(engine: &str, knobs: &[Knob]) -> Vec<EngineConfig> {
+        let mut all = vec![EngineConfig::new(engine, &[])];
+        for knob in knobs {
+            let with = |config: EngineConfig| {
+                knob.values.iter().map(move |value| config.clone().with(knob.name, *value))
+            };
+            all = all.into_iter().flat_map(with).collect();
+        }
+        all
+    }
+
     /// The same with one knob set to another value.
     pub fn with(mut self, knob: &str, value: i64) -> Self {
         self.knobs.insert(knob.to_owned(), value);

@@ -6,15 +6,26 @@
 
 mod access;
 mod config;
+mod cost;
+mod dimensions;
+mod expand;
 mod gemm;
+mod heuristics;
 mod kernel;
+mod notes;
 mod partition;
 mod pointwise;
 mod program;
+mod reduction;
 mod signature;
 
 pub use config::{EngineConfig, Knob};
-pub use kernel::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
+pub use cost::{KernelWork, Setting, TensorWork, machine_of, predicted_us};
+pub use heuristics::{Choice, Mode, Selection, choices, choose};
+pub use kernel::{
+    Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering, Swizzle, TensorMap,
+};
+pub use notes::{BehaviorNote, Notes, NumericalNote};
 pub use partition::{Cut, Part, cuts, partition};
 
 use crate::error::{Error, Result};
@@ -49,6 +60,14 @@ pub trait Engine: Send + Sync {
         config: &EngineConfig,
     ) -> Option<EngineConfig>;
 
+    /// Every legal setting with what it asks of the GPU, for the cost model.
+    fn settings(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<Setting>;
+
+    /// What there is to know of a setting.
+    fn notes(&self, _graph: CanonicalGraph<'_>, _target: &Target, _config: &EngineConfig) -> Notes {
+        Notes { behavior: vec![BehaviorNote::RuntimeCompilation], ..Notes::default() }
+    }
+
     /// Whether one kernel serves every shape of a graph: slower than one made for the shape, but
     /// it can stand in while that is compiled.
     fn serves_any_shape(&self) -> bool {
@@ -76,7 +95,13 @@ pub trait Engine: Send + Sync {
 
 /// All engines, the most specialised first.
 pub fn engines() -> &'static [&'static dyn Engine] {
-    &[&pointwise::PointwiseEngine, &pointwise::GeneralEngine, &gemm::MmaEngine, &gemm::SimtEngine]
+    &[
+        &pointwise::PointwiseEngine,
+        &pointwise::GeneralEngine,
+        &reduction::ReductionEngine,
+        &gemm::MmaEngine,
+        &gemm::SimtEngine,
+    ]
 }
 
 /// The engine of this name.
@@ -103,23 +128,4 @@ pub fn substitutes(
         .filter(|engine| engine.name() != chosen.engine && engine.support(graph, target).is_ok())
         .map(|engine| engine.heuristic(graph, target))
         .collect()
-}
-
-/// The first engine that supports the graph, at its heuristic setting.
-///
-/// # Errors
-/// `NotSupported` with every engine's reason.
-pub fn choose(graph: CanonicalGraph<'_>, target: &Target) -> Result<EngineConfig> {
-    let mut reasons: Vec<(&str, String)> = Vec::new();
-    for engine in engines() {
-        match engine.support(graph, target).map_err(|reason| reason.to_string()) {
-            Ok(()) => return Ok(engine.heuristic(graph, target)),
-            // Engines of one family share their rules.
-            Err(reason) if reasons.iter().any(|(_, known)| *known == reason) => {}
-            Err(reason) => reasons.push((engine.name(), reason)),
-        }
-    }
-    let reasons: Vec<String> =
-        reasons.iter().map(|(name, reason)| format!("{name}: {reason}")).collect();
-    Err(Error::not_supported(format!("no engine runs the graph: {}", reasons.join("; "))))
 }

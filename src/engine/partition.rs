@@ -7,9 +7,9 @@
 use std::cmp::Reverse;
 use std::fmt;
 
-use crate::engine::{EngineConfig, choose, engines};
+use crate::engine::{Engine, EngineConfig, Notes, Selection, choices, choose, engines};
 use crate::error::Result;
-use crate::graph::{Op, OperationGraph};
+use crate::graph::{CanonicalGraph, Op, OperationGraph};
 use crate::target::Target;
 
 /// Operations of a graph that one engine runs.
@@ -41,8 +41,12 @@ impl fmt::Display for Cut {
 ///
 /// # Errors
 /// `NotSupported` when no engine runs one of the operations, with every engine's reason.
-pub fn partition(graph: &OperationGraph, target: &Target) -> Result<Vec<Part>> {
-    let whole = choose(graph.canonical(), target);
+pub fn partition(
+    graph: &OperationGraph,
+    target: &Target,
+    selection: &Selection,
+) -> Result<Vec<Part>> {
+    let whole = choose(graph.canonical(), target, selection);
     match (whole, graph.operations().len()) {
         (Ok(config), _) => return Ok(vec![Part { graph: graph.clone(), config }]),
         (Err(error), 1) => return Err(error),
@@ -50,15 +54,16 @@ pub fn partition(graph: &OperationGraph, target: &Target) -> Result<Vec<Part>> {
     }
     let part = |operations: &Vec<usize>| {
         let graph = graph.subgraph(operations)?;
-        let config = choose(graph.canonical(), target)?;
+        let config = choose(graph.canonical(), target, selection)?;
         Ok(Part { graph, config })
     };
-    Clusters::of(graph, target).merged().iter().map(part).collect()
+    Clusters::of(graph, target, selection).merged().iter().map(part).collect()
 }
 
 /// Why the parts of a graph are not fewer: for every two that share a tensor.
 pub fn cuts(graph: &OperationGraph, target: &Target, parts: &[Part]) -> Vec<Cut> {
-    let mut clusters = Clusters::of(graph, target);
+    let any = Selection::default();
+    let mut clusters = Clusters::of(graph, target, &any);
     let position = |outputs: &[i64]| {
         graph.operations().iter().position(|operation| operation.outputs == outputs)
     };
@@ -89,6 +94,7 @@ pub fn cuts(graph: &OperationGraph, target: &Target, parts: &[Part]) -> Vec<Cut>
 struct Clusters<'a> {
     graph: &'a OperationGraph,
     target: &'a Target,
+    selection: &'a Selection,
     /// The operations that read what each operation writes.
     readers: Vec<Vec<usize>>,
     /// Each group's operations, ascending; none where it was merged into another.
@@ -109,7 +115,11 @@ struct Merge {
 }
 
 impl Clusters<'_> {
-    fn of<'a>(graph: &'a OperationGraph, target: &'a Target) -> Clusters<'a> {
+    fn of<'a>(
+        graph: &'a OperationGraph,
+        target: &'a Target,
+        selection: &'a Selection,
+    ) -> Clusters<'a> {
         let operations = graph.operations();
         let reads = |from: usize, at: &usize| {
             operations[*at].inputs.iter().any(|uid| operations[from].outputs.contains(uid))
@@ -119,6 +129,7 @@ impl Clusters<'_> {
         Clusters {
             graph,
             target,
+            selection,
             readers: (0..count).map(readers).collect(),
             all: (0..count).map(|at| vec![at]).collect(),
             of: (0..count).collect(),
@@ -155,7 +166,7 @@ impl Clusters<'_> {
         }
         let union = self.union(first, second);
         let sketch = self.graph.sketch(&union);
-        if !engines().iter().any(|engine| engine.support(sketch.view(), self.target).is_ok()) {
+        if !self.runs(sketch.view()) {
             return None;
         }
         let bytes = |of: &[usize]| self.graph.sketch(of).bytes_min();
@@ -171,6 +182,14 @@ impl Clusters<'_> {
         })
     }
 
+    /// Whether an engine runs a graph, with a setting that is not excluded.
+    fn runs(&self, graph: CanonicalGraph<'_>) -> bool {
+        let supports = |engine: &&dyn Engine| engine.support(graph, self.target).is_ok();
+        engines().iter().any(supports)
+            && (self.selection.without == Notes::default()
+                || choices(graph, self.target, self.selection).is_ok())
+    }
+
     fn union(&self, first: usize, second: usize) -> Vec<usize> {
         let mut union = [self.all[first].as_slice(), &self.all[second]].concat();
         union.sort_unstable();
@@ -179,7 +198,7 @@ impl Clusters<'_> {
 
     fn reasons(&self, operations: &[usize]) -> Vec<String> {
         let sketch = self.graph.sketch(operations);
-        let reason = |engine: &&dyn crate::engine::Engine| {
+        let reason = |engine: &&dyn Engine| {
             let reason = engine.support(sketch.view(), self.target).err()?;
             Some(format!("{}: {reason}", engine.name()))
         };

@@ -7,18 +7,18 @@ use std::sync::LazyLock;
 /// may call, and the names the templates use next to a program's own. Generated identifiers are
 /// lower case; constants, types and CUDA's own variables are not.
 const RESERVED: &str = "\
-    alignas alignof and and_eq asm at auto bf16 bitand bitor bool bool8 break case catch ceil \
-    chain char char16_t char32_t char8_t chunk class co_await co_return co_yield column compl \
-    concept const const_cast consteval constexpr constinit continue cos decltype default delete \
-    do double dynamic_cast else enum erf exp explicit export extents extern f16 fabs false first \
-    float \
-    floor fma fmax fmin fmod for friend goto i if index_t inline int is_first item j last live \
-    load load_strided log long main max memcpy min mutable namespace new noexcept not not_eq \
-    nullptr offset op operator or or_eq p point pointwise pow private protected public register \
-    reinterpret_cast requires return row rsqrt s16 s8 short signed sin sizeof sqrt static \
-    static_assert static_cast step store store_strided struct switch tan tanh template this \
-    thread_local throw to_odd true try typedef typeid typename u16 u32 u64 u8 union unsigned \
-    using valid virtual void volatile wchar_t while widen xor xor_eq";
+    alignas alignof and and_eq asm at auto begin bf16 bitand bitor bool bool8 break c case catch \
+    ceil chain char char16_t char32_t char8_t chunk chunk_at class co_await co_return co_yield \
+    column compl concept const const_cast consteval constexpr constinit continue cos decltype \
+    default delete do double dynamic_cast else end enum erf exp explicit export extents extern \
+    f16 fabs false first float floor fma fmax fmin fmod for friend goto greater i if index_t \
+    inline int is_first item j last lesser line live load load_strided log long main max memcpy \
+    min mutable namespace new noexcept not not_eq nullptr offset op operator or or_eq p point \
+    pointwise pow private protected public r reduce reduction register reinterpret_cast requires \
+    return row row_at rsqrt s16 s8 segment short signed sin sizeof sqrt static static_assert \
+    static_cast step store store_strided struct switch tan tanh template this thread thread_local \
+    throw to_odd true try typedef typeid typename u16 u32 u64 u8 union unsigned using valid \
+    virtual void volatile wchar_t while whole widen xor xor_eq";
 
 fn is_reserved(word: &str) -> bool {
     static WORDS: LazyLock<BTreeSet<&str>> =
@@ -27,7 +27,10 @@ fn is_reserved(word: &str) -> bool {
 }
 
 /// Suffixes the templates append to a tensor's identifier.
-const SUFFIXES: &[&str] = &["", "_in", "_out", "_value", "_layout", "_strides"];
+const SUFFIXES: &[&str] = &[
+    "", "_in", "_out", "_value", "_layout", "_strides", "_kept", "_part", "_parts", "_warps",
+    "_row",
+];
 
 /// The identifiers handed out so far in one kernel.
 #[derive(Debug, Clone, Default)]

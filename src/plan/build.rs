@@ -26,6 +26,7 @@ use crate::plan::record::Recorder;
 use crate::plan::report::{BuildReport, Origin};
 use crate::plan::span::Timed;
 use crate::plan::tiers::{Loaded, Tiers};
+use crate::plan::tune;
 use crate::plan::upgrade::{Tier, Upgrade};
 use crate::target::Target;
 
@@ -67,6 +68,8 @@ impl Kiln {
             search: resolved.search,
             packs: resolved.packs,
             no_jit: resolved.no_jit,
+            selection: resolved.selection,
+            allow_spills: resolved.allow_spills,
             recorder,
             dump: resolved.dump,
             overrides: resolved.overrides.as_deref().map(Overrides::open).transpose()?,
@@ -124,7 +127,7 @@ impl Kiln {
             return Ok(plan.clone());
         }
         let target = self.inner.device.target();
-        let parts = engine::partition(graph, target)?;
+        let parts = self.inner.parts(graph)?;
         let span = plan_span(&parts, target);
         self.inner.record(graph, None);
         let plan = match &self.workers {
@@ -143,7 +146,8 @@ impl Kiln {
     ///
     /// # Errors
     /// As [`Kiln::plan`]; `BadParam` for an unknown engine or knob or a value out of range,
-    /// `NotSupported` when the setting spills registers.
+    /// `NotSupported` when the setting spills registers
+    /// ([`Config::allow_spills`] accepts that).
     pub fn plan_with(
         &self,
         graph: &OperationGraph,
@@ -165,7 +169,7 @@ impl Kiln {
             let part = self.inner.built(Arc::new(part), Reach::Compiled)?;
             let part = part.expect("nothing is out of the compiler's reach");
             let bytes = part.spill_bytes();
-            if bytes > 0 {
+            if bytes > 0 && !self.inner.allow_spills {
                 return Err(Error::not_supported(format!(
                     "{} spills {bytes} bytes of registers per thread on {}",
                     part.part.config,
@@ -271,6 +275,20 @@ pub(super) enum Reach {
 }
 
 impl Tiers {
+    /// The parts of a graph, each with the setting that tuning has found, else the heuristic's.
+    pub(super) fn parts(&self, graph: &OperationGraph) -> Result<Vec<Part>> {
+        let target = self.device.target();
+        let mut parts = engine::partition(graph, target, &self.selection)?;
+        if let Some(disk) = &self.disk {
+            for part in &mut parts {
+                if let Some(config) = tune::winner(disk.folder(), part, target, &self.selection) {
+                    part.config = config;
+                }
+            }
+        }
+        Ok(parts)
+    }
+
     /// The kernels of a part, on the device; `None` when one would have to be compiled and `reach`
     /// forbids that.
     fn built(&self, part: Arc<Part>, reach: Reach) -> Result<Option<BuiltPart>> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::cache::{BUDGET_BYTES, Pack, Remote, TrustRoot};
 use crate::compile::Search;
 use crate::device::{DeviceChoice, SimOptions};
+use crate::engine::{Mode, Notes, Selection};
 use crate::error::{Error, Result};
 use crate::plan::background::Background;
 use crate::plan::report::BuildReport;
@@ -23,6 +24,9 @@ use crate::plan::report::BuildReport;
 /// | `remote` | `KILN_REMOTE`: an address; `KILN_REMOTE_READ_ONLY`: 1; `KILN_REMOTE_MS` | none |
 /// | `trust_roots` | `KILN_TRUST_ROOTS`: public keys separated by colons | no signature needed |
 /// | `no_jit` | `KILN_NO_JIT`: 1 to fail rather than compile | compile |
+/// | `heuristic` | `KILN_HEURISTIC`: `a`, `b` or `fallback` | `a` |
+/// | `without` | `KILN_WITHOUT`: notes that exclude a setting, separated by commas | none |
+/// | `allow_spills` | `KILN_ALLOW_SPILLS`: 1 to run settings that spill registers | refuse them |
 /// | `background` | `KILN_BACKGROUND`: `THREADS` or `THREADS:QUEUE` | compile in the foreground |
 /// | `record` | `KILN_RECORD`: a manifest that what is planned is added to | nothing is recorded |
 /// | `sanitize` | `KILN_SANITIZE`: 1 to check launches on the simulator | no checks |
@@ -55,6 +59,12 @@ pub struct Config {
     pub trust_roots: Option<Vec<TrustRoot>>,
     /// Strict mode: fail with the missing key and its explanation instead of compiling.
     pub no_jit: Option<bool>,
+    /// How engines and knobs are chosen where none has been tuned.
+    pub heuristic: Option<Mode>,
+    /// Settings with one of these notes are not used.
+    pub without: Option<Notes>,
+    /// Run a setting that was asked for even where its kernels spill registers.
+    pub allow_spills: Option<bool>,
     /// Serve a graph at once with a more general kernel that has been built, if there is one,
     /// while its own is compiled; not in strict mode.
     pub background: Option<Background>,
@@ -115,6 +125,8 @@ pub(super) struct Resolved {
     pub(super) packs: Vec<Pack>,
     pub(super) remote: Option<Remote>,
     pub(super) no_jit: bool,
+    pub(super) selection: Selection,
+    pub(super) allow_spills: bool,
     pub(super) background: Option<Background>,
     pub(super) record: Option<PathBuf>,
     pub(super) dump: Option<Dumping>,
@@ -184,6 +196,21 @@ impl Config {
             ),
             (None, None) => None,
         };
+        let mode = match (self.heuristic, text("KILN_HEURISTIC")?) {
+            (Some(mode), _) => mode,
+            (None, Some(text)) => {
+                text.parse().map_err(|error: Error| error.context("environment KILN_HEURISTIC"))?
+            }
+            (None, None) => Mode::default(),
+        };
+        let without = match (&self.without, text("KILN_WITHOUT")?) {
+            (Some(notes), _) => notes.clone(),
+            (None, text) => text
+                .unwrap_or_default()
+                .parse()
+                .map_err(|error: Error| error.context("environment KILN_WITHOUT"))?,
+        };
+        let allow_spills = self.allow_spills.map_or_else(|| switch("KILN_ALLOW_SPILLS"), Ok)?;
         let no_jit = self.no_jit.map_or_else(|| switch("KILN_NO_JIT"), Ok)?;
         let sanitize = self.sanitize.map_or_else(|| switch("KILN_SANITIZE"), Ok)?;
         Ok(Resolved {
@@ -198,6 +225,8 @@ impl Config {
                 None => remote_of_environment()?,
             },
             no_jit,
+            selection: Selection { mode, without },
+            allow_spills,
             background: background.filter(|background| background.threads > 0),
             record: self
                 .record

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::engine::{self, EngineConfig, Part};
+use crate::engine::{self, EngineConfig, Part, Selection};
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
 use crate::target::Target;
@@ -90,11 +90,15 @@ impl Instance {
 
     /// Its parts on a target, each as a problem with the settings expected to run best; the whole
     /// where it names its own.
-    pub(super) fn parts(&self, target: &Target) -> Result<Vec<(Instance, EngineConfig)>> {
+    pub(super) fn parts(
+        &self,
+        target: &Target,
+        selection: &Selection,
+    ) -> Result<Vec<(Instance, EngineConfig)>> {
         if let Some(config) = &self.config {
             return Ok(vec![(self.clone(), config.clone())]);
         }
-        let parts = engine::partition(&self.graph, target)?;
+        let parts = engine::partition(&self.graph, target, selection)?;
         let count = parts.len();
         let name = |number: usize| match count {
             1 => self.name.clone(),

@@ -11,6 +11,7 @@ use crate::cache::{DiskCache, Entry, Flight, Key, Pack, RemoteCache, Request, ex
 use crate::codegen::{KernelSource, Templates};
 use crate::compile::{Compiler, Image, Located, Search, Toolchain, locate};
 use crate::device::{Device, Launchable};
+use crate::engine::Selection;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::GraphDigest;
 use crate::plan::config::Dumping;
@@ -26,6 +27,10 @@ pub(super) struct Tiers {
     pub(super) device: Device,
     pub(super) templates: Templates,
     pub(super) search: Search,
+    /// How settings are chosen.
+    pub(super) selection: Selection,
+    /// Whether settings that were asked for may spill registers.
+    pub(super) allow_spills: bool,
     /// Searched in this order, before the disk cache.
     pub(super) packs: Vec<Pack>,
     /// Where problems are recorded as they are planned.

@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::device::{Buffer, Counters, Device};
+use kiln_sim::{Estimate, Machine};
+
+use crate::compile::Resources;
+use crate::device::{Buffer, Counters, Device, Launch};
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
 use crate::plan::build::Kiln;
@@ -80,6 +83,20 @@ pub(super) fn download(buffer: &Buffer, tensor: &TensorDesc, offset: usize) -> R
     Ok(tensor.offsets().map(element).collect())
 }
 
+/// The least time of a launch on a machine, from what it counted.
+pub fn estimate(
+    counters: &Counters,
+    machine: &Machine,
+    launch: Launch,
+    resources: Resources,
+) -> Estimate {
+    let taken = kiln_sim::Resources {
+        registers: resources.registers,
+        shared_bytes: resources.shared_bytes + launch.shared_bytes,
+    };
+    Estimate::of(counters, machine, u64::from(launch.grid), launch.threads, taken)
+}
+
 impl Kiln {
     /// Uploads inputs, executes a plan once and downloads its outputs. Memory between elements is
     /// zero.
@@ -91,8 +108,30 @@ impl Kiln {
     /// When `inputs` lacks the value of a by-value tensor.
     pub fn trial(&self, plan: &ExecutionPlan, inputs: &Values) -> Result<Trial> {
         let graph = plan.graph();
+        let (pack, buffers) = self.bound(plan, inputs)?;
+        let stream = self.stream();
+        let start = stream.record()?;
+        let mut counters = vec![None; plan.kernels().len()];
+        let device = self.device();
+        plan.execute_each(&stream, &pack, |kernel| counters[kernel] = device.counters())?;
+        let elapsed = Duration::from_secs_f64(stream.record()?.elapsed_ms(&start)? / 1e3);
+        let read = |tensor: &TensorDesc| {
+            Ok((tensor.uid, download(&buffers[&Some(tensor.uid)], tensor, 0)?))
+        };
+        let outputs = graph.outputs().map(read).collect::<Result<_>>()?;
+        Ok(Trial { outputs, elapsed, counters })
+    }
+
+    /// A pack with inputs uploaded and everything else allocated, and its memory by uid; the
+    /// workspace has none.
+    pub(super) fn bound(
+        &self,
+        plan: &ExecutionPlan,
+        inputs: &Values,
+    ) -> Result<(VariantPack, HashMap<Option<i64>, Buffer>)> {
+        let graph = plan.graph();
         let mut pack = VariantPack::new();
-        let mut buffers: HashMap<i64, Buffer> = HashMap::new();
+        let mut buffers = HashMap::new();
         for tensor in graph.inputs().chain(graph.outputs()) {
             if tensor.by_value {
                 pack.set_value(tensor.uid, inputs[&tensor.uid][0]);
@@ -100,19 +139,11 @@ impl Kiln {
             }
             let buffer = upload(self.device(), tensor, inputs.get(&tensor.uid), 0, 0)?;
             pack = pack.with(tensor.uid, &buffer);
-            buffers.insert(tensor.uid, buffer);
+            buffers.insert(Some(tensor.uid), buffer);
         }
         let workspace = self.device().alloc(plan.workspace_bytes())?;
-        let pack = pack.with_workspace(&workspace);
-        let stream = self.stream();
-        let start = stream.record()?;
-        let mut counters = vec![None; plan.kernels().len()];
-        let device = self.device();
-        plan.execute_each(&stream, &pack, |kernel| counters[kernel] = device.counters())?;
-        let elapsed = Duration::from_secs_f64(stream.record()?.elapsed_ms(&start)? / 1e3);
-        let read =
-            |tensor: &TensorDesc| Ok((tensor.uid, download(&buffers[&tensor.uid], tensor, 0)?));
-        let outputs = graph.outputs().map(read).collect::<Result<_>>()?;
-        Ok(Trial { outputs, elapsed, counters })
+        pack = pack.with_workspace(&workspace);
+        buffers.insert(None, workspace);
+        Ok((pack, buffers))
     }
 }

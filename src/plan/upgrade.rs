@@ -233,7 +233,7 @@ mod tests {
     use super::*;
     use crate::device::Device;
     use crate::dtype::DType;
-    use crate::engine::{self, EngineConfig, Part};
+    use crate::engine::{self, EngineConfig, Part, Selection};
     use crate::expr::{Mode, Pointwise};
     use crate::graph::OperationGraph;
     use crate::plan::build::Kiln;
@@ -261,7 +261,8 @@ mod tests {
     fn nothing_changes_within_a_capture() {
         let (kiln, capture) = capturing();
         let (graph, target) = (graph(), Target::sim());
-        let chosen = engine::choose(graph.canonical(), &target).expect("supported");
+        let chosen =
+            engine::choose(graph.canonical(), &target, &Selection::default()).expect("supported");
         let general = engine::substitutes(graph.canonical(), &target, &chosen).remove(0);
         let build = |config: &EngineConfig| {
             let part = Part { graph: graph.clone(), config: config.clone() };

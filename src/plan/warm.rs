@@ -75,10 +75,10 @@ impl WarmSummary {
 }
 
 /// What came of each key: an image, or the text of an error that several problems may share.
-type Images = HashMap<Key, std::result::Result<Arc<Image>, String>>;
+pub(super) type Images = HashMap<Key, std::result::Result<Arc<Image>, String>>;
 
 /// A kernel that is still to be found or compiled.
-struct Job {
+pub(super) struct Job {
     instance: Instance,
     target: Target,
     config: EngineConfig,
@@ -165,14 +165,14 @@ impl Kiln {
     /// The kernels of a problem.
     fn jobs(&self, instance: &Instance, target: &Target) -> Result<Vec<Job>> {
         let mut jobs = Vec::new();
-        for (part, config) in instance.parts(target)? {
+        for (part, config) in instance.parts(target, &self.inner.selection)? {
             jobs.extend(self.jobs_of(&part, target, &config)?);
         }
         Ok(jobs)
     }
 
     /// The kernels of one setting.
-    fn jobs_of(
+    pub(super) fn jobs_of(
         &self,
         instance: &Instance,
         target: &Target,
@@ -189,7 +189,7 @@ impl Kiln {
     }
 
     /// Fills `images` with the result of every key; says where each new one came from.
-    fn find_or_compile(
+    pub(super) fn find_or_compile(
         &self,
         jobs: &[Job],
         images: &mut Images,

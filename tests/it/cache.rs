@@ -204,7 +204,8 @@ fn the_budget_is_kept_and_what_is_in_use_stays() {
     };
     let threads = |kiln: &Kiln| {
         let graph = graph();
-        let config = engine::choose(graph.canonical(), kiln.device().target()).unwrap();
+        let config =
+            engine::choose(graph.canonical(), kiln.device().target(), &Default::default()).unwrap();
         for threads in [64, 128, 256, 512] {
             kiln.plan_with(&graph, &config.clone().with("threads", threads)).unwrap();
         }
@@ -216,7 +217,8 @@ fn the_budget_is_kept_and_what_is_in_use_stays() {
     drop(kiln);
     // The next process does not use them: its first write clears the way.
     let kiln = open(60_000);
-    let config = engine::choose(graph().canonical(), kiln.device().target()).unwrap();
+    let config =
+        engine::choose(graph().canonical(), kiln.device().target(), &Default::default()).unwrap();
     let plan = kiln.plan_with(&graph(), &config.with("threads", 1024)).unwrap();
     assert_eq!(plan.kernels()[0].report().origin, Origin::Compiled);
     let disk = kiln.disk_cache().unwrap();

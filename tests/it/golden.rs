@@ -51,7 +51,8 @@ fn strided() -> OperationGraph {
 
 fn source(graph: &OperationGraph, grid: i64) -> String {
     let target = Target::named("h200").unwrap();
-    let config = engine::choose(graph.canonical(), &target).unwrap().with("grid", grid);
+    let config =
+        engine::choose(graph.canonical(), &target, &Default::default()).unwrap().with("grid", grid);
     let engine = engine::engine_named(&config.engine).unwrap();
     let kernel = engine.lower(graph.canonical(), &target, &config).unwrap().kernels.remove(0);
     Templates::embedded().render(&kernel.spec).unwrap().text
@@ -80,10 +81,12 @@ fn golden_heuristics() {
         let target = Target::named(target).unwrap();
         writeln!(table, "{target}").unwrap();
         for [rows, columns] in [[1, 1], [64, 768], [37, 1001], [4096, 4096], [65536, 1024]] {
-            let chosen = engine::choose(chain(rows, columns).canonical(), &target).unwrap();
+            let chosen =
+                engine::choose(chain(rows, columns).canonical(), &target, &Default::default())
+                    .unwrap();
             writeln!(table, "  chain {rows}x{columns}: {chosen}").unwrap();
         }
-        let chosen = engine::choose(strided().canonical(), &target).unwrap();
+        let chosen = engine::choose(strided().canonical(), &target, &Default::default()).unwrap();
         writeln!(table, "  strided: {chosen}").unwrap();
     }
     assert_golden("heuristics", &table);

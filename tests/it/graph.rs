@@ -141,7 +141,7 @@ proptest! {
             return Ok(());
         };
         let target = kiln::target::Target::named("h200").unwrap();
-        if let Ok(config) = kiln::engine::choose(graph.canonical(), &target) {
+        if let Ok(config) = kiln::engine::choose(graph.canonical(), &target, &Default::default()) {
             let engine = kiln::engine::engine_named(&config.engine).unwrap();
             let lowering = engine.lower(graph.canonical(), &target, &config).unwrap();
             let kernel = &lowering.kernels[0];

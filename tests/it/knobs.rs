@@ -78,15 +78,7 @@ fn inputs(graph: &OperationGraph) -> Values {
 fn settings(graph: &OperationGraph) -> Vec<EngineConfig> {
     let target = harness::kiln().device().target();
     let engine = engine::engine_named("pointwise").unwrap();
-    let mut all = vec![EngineConfig::new("pointwise", &[])];
-    for knob in engine.knobs(graph.canonical(), target) {
-        let with = |config: &EngineConfig| {
-            let set = |value: &i64| config.clone().with(knob.name, *value);
-            knob.values.iter().map(set).collect::<Vec<_>>()
-        };
-        all = all.iter().flat_map(with).collect();
-    }
-    all
+    EngineConfig::all("pointwise", &engine.knobs(graph.canonical(), target))
 }
 
 fn bits(values: &[f64]) -> Vec<u64> {
@@ -142,7 +134,8 @@ fn every_target_compiles_without_spills() {
     for name in ["t4", "a100", "rtx3090", "rtx4090", "h200", "b200", "rtx5090"] {
         let target = Target::named(name).unwrap();
         for graph in [mixed(), packed(), permuted(), all_types()] {
-            let heuristic = engine::choose(graph.canonical(), &target).unwrap();
+            let heuristic =
+                engine::choose(graph.canonical(), &target, &Default::default()).unwrap();
             let engine = engine::engine_named("pointwise").unwrap();
             for grid in [0, 1] {
                 let config = heuristic.clone().with("grid", grid);

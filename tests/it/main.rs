@@ -17,6 +17,7 @@ mod hostile;
 mod instructions;
 mod knobs;
 mod mutations;
+mod norm;
 mod observability;
 mod onnx;
 mod operations;
@@ -25,7 +26,9 @@ mod pack;
 mod page;
 mod plans;
 mod pointwise;
+mod random_graphs;
 mod record;
+mod reduction;
 #[cfg(feature = "remote")]
 mod remote;
 mod replay;

@@ -130,7 +130,7 @@ fn names(report: &str, stem: &str, source: &str, part: &str) -> bool {
 /// What is not found of the bugs of a form.
 fn missed(choice: &DeviceChoice, clean: &Kiln, form: &Form) -> Result<String> {
     let (graph, target) = ((form.graph)(), clean.device().target());
-    let chosen = engine::choose(graph.canonical(), target)?;
+    let chosen = engine::choose(graph.canonical(), target, &Default::default())?;
     let config = form.knobs.iter().fold(chosen, |config, (knob, value)| config.with(knob, *value));
     run(clean, &graph, &config)?;
     let source = clean.sources(&graph, &config)?.remove(0);

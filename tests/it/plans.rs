@@ -1,8 +1,10 @@
 //! Plans of several kernels: their order, their workspace, their JSON form.
 
 use kiln::device::Buffer;
-use kiln::expr::{Mode, Pointwise};
-use kiln::{DType, ErrorKind, Kiln, OperationGraph, Result, VariantPack};
+use kiln::engine::{self, Choice, Mode, Selection};
+use kiln::expr::{self, Pointwise};
+use kiln::target::Target;
+use kiln::{Config, DType, ErrorKind, Kiln, OperationGraph, Result, VariantPack};
 use serde_json::{Value, json};
 
 use crate::harness::{self, Values};
@@ -13,11 +15,11 @@ fn chain() -> OperationGraph {
     let x = graph.input("x", &[6, 40], DType::F32);
     let bias = graph.input("bias", &[1, 40], DType::F32);
     let scale = graph.scalar("scale", 2, DType::F32);
-    let sum = graph.pointwise(Pointwise::new(Mode::Add), &[x, bias]).unwrap();
+    let sum = graph.pointwise(Pointwise::new(expr::Mode::Add), &[x, bias]).unwrap();
     graph.name(sum, "sum", DType::Bf16);
-    let act = graph.pointwise(Pointwise::new(Mode::GeluFwd), &[sum]).unwrap();
-    let scaled = graph.pointwise(Pointwise::new(Mode::Mul), &[act, scale]).unwrap();
-    let residual = graph.pointwise(Pointwise::new(Mode::Add), &[scaled, sum]).unwrap();
+    let act = graph.pointwise(Pointwise::new(expr::Mode::GeluFwd), &[sum]).unwrap();
+    let scaled = graph.pointwise(Pointwise::new(expr::Mode::Mul), &[act, scale]).unwrap();
+    let residual = graph.pointwise(Pointwise::new(expr::Mode::Add), &[scaled, sum]).unwrap();
     graph.output(act, "act", DType::F16);
     graph.output(residual, "y", DType::F32);
     graph.build().unwrap()
@@ -157,5 +159,77 @@ fn dumps_of_a_split_plan_are_replayed_by_part() {
         let values = kiln::plan::random_values(dump.graph(), 1).unwrap();
         let trial = kiln.replay(&dump, None, &values).unwrap().trial.unwrap();
         harness::compare(dump.graph(), &values, &trial.outputs, "a part alone");
+    }
+}
+
+#[test]
+fn a_tuned_setting_is_used_until_it_can_not_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |without: &str| {
+        Kiln::open(Config {
+            device: Some("sim".parse().unwrap()),
+            cache_dir: Some(folder.path().to_owned()),
+            without: Some(without.parse().unwrap()),
+            count: true,
+            ..Config::default()
+        })
+        .unwrap()
+    };
+    let kiln = open("");
+    let heuristic = kiln.plan(&chain()).unwrap().parts()[0].config.clone();
+    let mut steps = 0;
+    let tuned = kiln.tune(&chain(), 6, |_| steps += 1).unwrap();
+    let [tuned] = &tuned[..] else { panic!("{tuned:?}") };
+    assert_eq!((tuned.tried.len(), tuned.tried[0].us), (6, Some(tuned.us)));
+    assert!(tuned.us <= tuned.heuristic_us && steps >= 6, "{tuned:?}");
+    let path = tuned.path.as_ref().unwrap();
+    let chosen = |kiln: &Kiln| kiln.plan(&chain()).unwrap().parts()[0].config.clone();
+    assert_eq!(chosen(&kiln), tuned.part.config);
+    // As if another setting had won.
+    let other = &tuned.tried[1].config;
+    let text = std::fs::read_to_string(path).unwrap();
+    let text = text.replacen(&tuned.tried[0].config, other, 1);
+    std::fs::write(path, &text).unwrap();
+    assert_ne!(*other, heuristic.to_string());
+    assert_eq!(chosen(&open("")).to_string(), *other, "another process finds the file");
+    let damages = [
+        text.replace("pointwise{", "pointwise{none=1, "),
+        text.replace("pointwise{", "conv{"),
+        text[..text.len() / 2].to_owned(),
+    ];
+    for damage in damages {
+        std::fs::write(path, &damage).unwrap();
+        assert_eq!(chosen(&open("")), heuristic, "{damage}");
+    }
+    let error = open("runtime_compilation").plan(&chain()).expect_err("nothing is left");
+    assert_eq!(error.kind(), ErrorKind::NotSupported);
+    let text = "no engine runs the graph: pointwise: runtime_compilation is excluded";
+    assert!(error.to_string().starts_with(text), "{error}");
+}
+
+#[test]
+fn heuristics_agree_on_what_is_legal() {
+    for name in ["t4", "a100", "h200", "rtx5090"] {
+        let target = Target::named(name).unwrap();
+        let graph = chain();
+        let choices = |mode: Mode| {
+            let selection = Selection { mode, ..Selection::default() };
+            engine::choices(graph.canonical(), &target, &selection).unwrap()
+        };
+        let (a, b, fallback) = (choices(Mode::A), choices(Mode::B), choices(Mode::Fallback));
+        let us = |choice: &Choice| choice.predicted_us.unwrap();
+        assert!(b.is_sorted_by(|first, next| us(first) <= us(next)) && us(&b[0]).is_finite());
+        for choice in &a {
+            let config = &choice.config;
+            let engine = engine::engine_named(&config.engine).unwrap();
+            engine.lower(graph.canonical(), &target, config).unwrap();
+            let predicted = us(b.iter().find(|other| other.config == *config).unwrap());
+            assert!(predicted < 2.0 * us(&b[0]), "{config} takes {predicted} us on {name}");
+        }
+        for choice in &b {
+            let engine = engine::engine_named(&choice.config.engine).unwrap();
+            engine.lower(graph.canonical(), &target, &choice.config).unwrap();
+        }
+        assert_eq!(fallback[0].config.engine, "pointwise_general");
     }
 }

@@ -1,30 +1,8 @@
 //! Counts of launches, and what they mean for the time on a machine.
 
-use kiln::compile::Resources;
-use kiln::device::{Counters, Launch};
-use kiln_sim::{Estimate, InstructionClass, Machine, Occupancy};
+use kiln::device::Counters;
+use kiln_sim::{Estimate, InstructionClass, Occupancy};
 use serde_json::{Value, json};
-
-/// The machine of the simulator's table that a GPU of this name is, `H100` for any other.
-pub fn machine_of(target: &str) -> Machine {
-    let plain = |text: &str| text.to_ascii_lowercase().replace([' ', '-'], "");
-    let known = |machine: &Machine| plain(target).contains(&plain(machine.name));
-    Machine::ALL.into_iter().find(known).unwrap_or(Machine::H100)
-}
-
-/// The least time of a launch on a machine.
-pub fn estimate(
-    counters: &Counters,
-    machine: &Machine,
-    launch: Launch,
-    resources: Resources,
-) -> Estimate {
-    let taken = kiln_sim::Resources {
-        registers: resources.registers,
-        shared_bytes: resources.shared_bytes + launch.shared_bytes,
-    };
-    Estimate::of(counters, machine, u64::from(launch.grid), launch.threads, taken)
-}
 
 /// The counts of a launch by name, in the order of a table.
 pub fn rows(counters: &Counters) -> Vec<(String, u64)> {

@@ -13,7 +13,6 @@ use serde_json::json;
 use tracing::info_span;
 
 use crate::DeviceArgs;
-use crate::counts;
 use crate::page::{KernelSection, Page, Ran, Recorder};
 use crate::problem::{self, InputArgs};
 
@@ -159,7 +158,7 @@ fn write_page(
     recorder: &Recorder,
 ) -> kiln::Result<()> {
     let target = kiln.device().target();
-    let machine = args.machine.clone().unwrap_or_else(|| counts::machine_of(&target.name));
+    let machine = args.machine.clone().unwrap_or_else(|| kiln::engine::machine_of(target));
     let mut launched = Vec::new();
     for Dumped { problem, plan, inputs } in dumped {
         let inputs = inputs.as_ref().expect("a page launches every kernel");

@@ -4,23 +4,29 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use kiln::engine::{self, Cut, Engine, Part};
+use kiln::engine::{self, Choice, Cut, Engine, Mode, Part, Selection};
 use kiln::target::Target;
 use serde_json::{Value, json};
 
-use crate::DeviceArgs;
 use crate::problem;
+use crate::{DeviceArgs, SelectionArgs};
 
 const EXAMPLES: &str = "\
 Examples:
   kiln engines chain.json
-  kiln engines chain.json --device sim:h200 --source";
+  kiln engines chain.json --device sim:h200 --source
+  kiln engines mlp.json --device sim:a100 --settings 40 --without tensor_core";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct EnginesArgs {
     /// The problem file (JSON)
     problem: PathBuf,
+    /// How many legal settings to list, the fastest first by the cost model
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    settings: usize,
+    #[command(flatten)]
+    selection: SelectionArgs,
     /// Also print the CUDA source of the chosen configuration
     #[arg(long)]
     source: bool,
@@ -35,10 +41,12 @@ pub fn engines(args: &EnginesArgs) -> kiln::Result<ExitCode> {
     let graph = problem::read_graph(&args.problem)?;
     let kiln = args.device.open()?;
     let target = kiln.device().target();
-    let parts = engine::partition(&graph, target);
+    let selection = args.selection.selection();
+    let parts = engine::partition(&graph, target, &selection);
     let known = parts.as_deref().unwrap_or_default();
     let cuts = engine::cuts(&graph, target, known);
-    let described: Vec<Value> = known.iter().map(|part| part_json(part, target)).collect();
+    let describe = |part: &Part| part_json(part, target, &selection, args.settings);
+    let described: Vec<Value> = known.iter().map(describe).collect();
     let mut sources = Vec::new();
     for Part { graph, config } in known.iter().filter(|_| args.source) {
         sources.extend(kiln.sources(graph, config)?.into_iter().map(|source| source.text));
@@ -74,8 +82,17 @@ fn cut_json(cut: &Cut) -> Value {
 }
 
 /// A part with every engine's answer.
-fn part_json(part: &Part, target: &Target) -> Value {
+fn part_json(part: &Part, target: &Target, selection: &Selection, settings: usize) -> Value {
     let canonical = part.graph.canonical();
+    let model = Selection { mode: Mode::B, ..selection.clone() };
+    let ranked = engine::choices(canonical, target, &model).unwrap_or_default();
+    let setting = |choice: &Choice| {
+        json!({
+            "config": choice.config.to_string(),
+            "predicted_us": choice.predicted_us,
+            "notes": choice.notes.names(),
+        })
+    };
     let engine = |engine: &&dyn Engine| match engine.support(canonical, target) {
         Ok(()) => {
             let knobs = engine.knobs(canonical, target);
@@ -100,6 +117,8 @@ fn part_json(part: &Part, target: &Target) -> Value {
     json!({
         "graph": part.graph.to_string(),
         "chosen": part.config.to_string(),
+        "legal": ranked.len(),
+        "settings": ranked.iter().take(settings).map(setting).collect::<Vec<_>>(),
         "engines": engine::engines().iter().map(engine).collect::<Vec<_>>(),
     })
 }
@@ -112,6 +131,18 @@ fn print_part(part: &Value) {
             Some(true) => print_supported(engine),
             _ => say!("  can not: {}", engine["reason"].as_str().unwrap_or_default()),
         }
+    }
+    let settings = part["settings"].as_array().map_or(&[][..], Vec::as_slice);
+    if settings.is_empty() {
+        return;
+    }
+    say!("\n{:>9}  {} of {} legal settings", "predicted", settings.len(), part["legal"]);
+    for setting in settings {
+        let us = setting["predicted_us"].as_f64().unwrap_or(f64::INFINITY);
+        let notes: Vec<&str> =
+            setting["notes"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let config = setting["config"].as_str().unwrap_or_default();
+        say!("{us:>6.2} us  {config}  [{}]", notes.join(", "));
     }
 }
 

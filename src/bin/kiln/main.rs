@@ -19,6 +19,7 @@ mod plan;
 mod problem;
 mod replay;
 mod run;
+mod tune;
 mod warm;
 
 use std::io::{IsTerminal, Write};
@@ -27,6 +28,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use kiln::device::DeviceChoice;
+use kiln::engine::{Mode, Notes, Selection};
 use kiln::{Config, Error, ErrorKind, Kiln};
 use page::Recorder;
 use tracing::Level;
@@ -48,11 +50,13 @@ Environment: KILN_DEVICE, KILN_CACHE_DIR, KILN_NVRTC, KILN_TEMPLATES stand in fo
 the same names. KILN_CACHE_BYTES is the cache's budget, KILN_PACKS lists packs separated by
 colons, KILN_NO_JIT=1 forbids compiling, KILN_REMOTE is the address of a store that machines share
 (KILN_REMOTE_READ_ONLY=1, KILN_REMOTE_MS), KILN_BACKGROUND=THREADS compiles in the background,
-KILN_RECORD is a manifest that problems are added to. KILN_DUMP is a folder for dumps of every
-kernel, KILN_DUMP_FILTER part of a kernel's stem or the start of its key, KILN_DUMP_TENSORS=1
-dumps the tensors of first launches too, of at most KILN_DUMP_TENSOR_BYTES. KILN_OVERRIDES is a
-folder of edited kernels that stand in for generated ones. KILN_LOG or RUST_LOG filters log
-messages, such as KILN_LOG=kiln=debug, KILN_TRACE stands in for --trace.";
+KILN_RECORD is a manifest that problems are added to. KILN_HEURISTIC (a, b, fallback) and
+KILN_WITHOUT (notes) say how settings are chosen, KILN_ALLOW_SPILLS=1 runs those that spill.
+KILN_DUMP is a folder for dumps of every kernel, KILN_DUMP_FILTER part of a kernel's stem or the
+start of its key, KILN_DUMP_TENSORS=1 dumps the tensors of first launches too, of at most
+KILN_DUMP_TENSOR_BYTES. KILN_OVERRIDES is a folder of edited kernels that stand in for generated
+ones. KILN_LOG or RUST_LOG filters log messages, such as KILN_LOG=kiln=debug, KILN_TRACE stands in
+for --trace.";
 
 /// CUDA kernels specialised at run time, on a GPU or on a simulated device.
 #[derive(Parser)]
@@ -77,6 +81,8 @@ enum Command {
     Replay(replay::ReplayArgs),
     /// Show which engines can run a problem, with knobs, and why the others can not
     Engines(engines::EnginesArgs),
+    /// Measure the settings of a problem and keep the best for later plans
+    Tune(tune::TuneArgs),
     /// Plans as files: how a problem is split, every engine and knob
     Plan(plan::PlanArgs),
     /// Compile the kernels of a manifest ahead of the first call
@@ -115,6 +121,23 @@ struct WatchArgs {
     /// On the simulator: count instructions and memory traffic
     #[arg(long)]
     counters: bool,
+}
+
+/// How settings are chosen.
+#[derive(Args, Clone)]
+struct SelectionArgs {
+    /// The heuristic: a (rules), b (cost model) or fallback (what always runs)
+    #[arg(long, value_name = "MODE", env = "KILN_HEURISTIC", default_value_t)]
+    heuristic: Mode,
+    /// Leave out settings with one of these notes, such as tensor_core,nondeterministic
+    #[arg(long, value_name = "NOTES", env = "KILN_WITHOUT", default_value_t)]
+    without: Notes,
+}
+
+impl SelectionArgs {
+    fn selection(&self) -> Selection {
+        Selection { mode: self.heuristic, without: self.without.clone() }
+    }
 }
 
 impl WatchArgs {
@@ -201,6 +224,7 @@ fn run(command: Command, recorder: &Recorder) -> kiln::Result<ExitCode> {
         Command::Dump(args) => dump::dump(&args, recorder),
         Command::Replay(args) => replay::replay(&args),
         Command::Engines(args) => engines::engines(&args),
+        Command::Tune(args) => tune::tune(&args),
         Command::Plan(args) => plan::plan(&args),
         Command::Warm(args) => warm::warm(&args),
         Command::Pack(args) => pack::pack(&args),

@@ -198,17 +198,17 @@ impl<'a> Comparison<'a> {
             say!("{}", format!("{name:<22} {was:>14} {is:>14} {change:>9}").trim_end());
         }
         let [was, is] = [self.before, self.after].map(|of| self.least_us(of));
-        let machine = counts::machine_of(self.kiln.device().target().name.as_str()).name;
+        let machine = kiln::engine::machine_of(self.kiln.device().target()).name;
         let (name, change) = (format!("least us, {machine}"), counts::change(was, is));
         say!("{}", format!("{name:<22} {was:>14.3} {is:>14.3} {change:>9}").trim_end());
     }
 
     /// The lower bound of the launch's time in microseconds.
     fn least_us(&self, of: &Relaunch) -> f64 {
-        let machine = counts::machine_of(&self.kiln.device().target().name);
+        let machine = kiln::engine::machine_of(self.kiln.device().target());
         let resources = of.resources.unwrap_or_default();
         of.counters.as_ref().map_or(0.0, |counters| {
-            let estimate = counts::estimate(counters, &machine, self.dump.launch(), resources);
+            let estimate = kiln::plan::estimate(counters, &machine, self.dump.launch(), resources);
             estimate.binds().map_or(0.0, |bound| bound.us)
         })
     }

@@ -80,7 +80,7 @@ pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
         true => problem::check(graph, &inputs, &ran)?,
         false => Vec::new(),
     };
-    let machine = counts::machine_of(&kiln.device().target().name);
+    let machine = kiln::engine::machine_of(kiln.device().target());
     let kernels: Vec<Launched<'_>> = std::iter::zip(plan.kernels(), &ran.counters)
         .map(|(kernel, counters)| Launched::of(kernel, counters.clone(), &machine))
         .collect();
@@ -129,7 +129,7 @@ impl Launched<'_> {
         let counted = counters.map(|mut counters| {
             counters.bytes_min = Some(kernel.part().graph.bytes_min());
             let (launch, resources) = (kernel.launch(), kernel.report().resources);
-            let estimate = counts::estimate(&counters, machine, launch, resources);
+            let estimate = kiln::plan::estimate(&counters, machine, launch, resources);
             (counters, estimate)
         });
         Launched { kernel, counted }

@@ -92,6 +92,7 @@ fn multiply(context: &Context<'_>, tiling: &Tiling, variant: Variant, arch: Arch
             shared_bytes: shared_bytes as u32,
             cooperative: false,
             arguments,
+            maps: Vec::new(),
             numbers: Vec::new(),
         },
     }
@@ -124,6 +125,7 @@ fn reduce(context: &Context<'_>, tiling: &Tiling, blocks: i64, arch: Arch) -> Ke
             shared_bytes: 0,
             cooperative: false,
             arguments,
+            maps: Vec::new(),
             numbers: Vec::new(),
         },
     }

@@ -1,5 +1,6 @@
 //! Products on tensor cores by `mma.sync`: 16-bit floats, tf32 and 8-bit integers, from sm_80.
 
+use kiln_sim::Operands;
 use serde_json::{Value as Json, json};
 
 use crate::dtype::DType;
@@ -8,9 +9,12 @@ use crate::engine::gemm::lowering::{Variant, lowering};
 use crate::engine::gemm::parameters::{Context, Tile, access_of, merged};
 use crate::engine::gemm::problem::{Operand, Problem};
 use crate::engine::gemm::tiling::{
-    Tiling, slice_rows, split_knob, split_of, split_reason, tiles_of,
+    Tiling, behavior, slice_rows, split_knob, split_of, split_reason, tiles_of,
 };
-use crate::engine::{Engine, EngineConfig, Knob, Lowering};
+use crate::engine::gemm::work::{Block, Units, work};
+use crate::engine::{
+    Engine, EngineConfig, KernelWork, Knob, Lowering, Notes, NumericalNote, Setting, TensorWork,
+};
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, MatmulMath};
 use crate::target::Target;
@@ -92,6 +96,24 @@ impl Engine for MmaEngine {
             [more, less].into_iter().find(legal)
         };
         halved("warp_n", "cta_n", 32).or_else(|| halved("warp_m", "cta_m", 16))
+    }
+
+    fn settings(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<Setting> {
+        let problem = problem(graph, target).expect("the graph is supported");
+        let product = Product::of(&problem).expect("the graph is supported");
+        let setting = |config: EngineConfig| {
+            let schedule = Schedule::new(&problem, &product, target, &config).ok()?;
+            Some(Setting { config, work: schedule.work(&problem) })
+        };
+        EngineConfig::all(NAME, &knobs(&problem)).into_iter().filter_map(setting).collect()
+    }
+
+    fn notes(&self, graph: CanonicalGraph<'_>, target: &Target, config: &EngineConfig) -> Notes {
+        let math = problem(graph, target).map(|problem| problem.matmul.math);
+        let rounds = math.is_ok_and(|math| math == MatmulMath::Tf32);
+        let rounded = rounds.then_some(NumericalNote::DownConvertInputs);
+        let numerical = std::iter::once(NumericalNote::TensorCore).chain(rounded).collect();
+        Notes { numerical, behavior: behavior(config) }
     }
 
     fn lower(
@@ -204,9 +226,9 @@ fn knobs(problem: &Problem<'_>) -> Vec<Knob> {
         Knob { name: "cta_k", about: "depth of a step", values: depths(problem) },
         Knob { name: "cta_m", about: "rows of a block's tile", values: tile.to_vec() },
         Knob { name: "cta_n", about: "columns of a block's tile", values: tile[1..].to_vec() },
-        Knob { name: "group", about: "rows of tiles walked together", values: vec![1, 4, 8] },
+        Knob { name: "group", about: "rows of tiles walked together", values: vec![1, 8] },
         split_knob(problem),
-        Knob { name: "stages", about: "steps in shared memory", values: vec![2, 3, 4, 5] },
+        Knob { name: "stages", about: "steps in shared memory", values: vec![2, 3, 4] },
         Knob { name: "warp_m", about: "rows of a warp", values: vec![16, 32, 64] },
         Knob { name: "warp_n", about: "columns of a warp", values: vec![32, 64] },
     ]
@@ -259,6 +281,25 @@ impl Schedule {
             )));
         }
         Ok(Schedule { tiling, warp_m, warp_n, stages, threads, slice_rows, shared_bytes })
+    }
+
+    fn work(&self, problem: &Problem<'_>) -> Vec<KernelWork> {
+        let Schedule { warp_m, warp_n, stages, threads, shared_bytes, .. } = *self;
+        // Sums, two products' fragments, addresses.
+        let registers = warp_m * warp_n / 32 + (warp_m + warp_n) / 2 + 40;
+        // Clocks of a multiprocessor for one product of every fragment of a warp: 1024
+        // multiplications of 16 bits, or 128 bytes of shared memory, take one each. As if neither
+        // went on beside the other.
+        let (products, reads) = (warp_m * warp_n / 64, (warp_m + warp_n) / 4);
+        let efficiency = products as f64 / (products + reads) as f64;
+        let operands = match problem.matmul.math {
+            MatmulMath::Tf32 => Operands::Tf32,
+            MatmulMath::I32 => Operands::Int8,
+            _ => Operands::Half,
+        };
+        let one = TensorWork { operands, operations: 2.0, efficiency };
+        let block = Block { threads, registers, shared_bytes, stages: stages - 1 };
+        work(problem, &self.tiling, block, Units::Tensor(one))
     }
 
     fn lowering(

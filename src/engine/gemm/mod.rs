@@ -17,6 +17,7 @@ mod parameters;
 mod problem;
 mod simt;
 mod tiling;
+mod work;
 
 pub(super) use mma::MmaEngine;
 pub(super) use simt::SimtEngine;

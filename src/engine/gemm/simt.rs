@@ -8,10 +8,11 @@ use crate::engine::gemm::lowering::{Variant, lowering};
 use crate::engine::gemm::parameters::{Context, Tile, merged};
 use crate::engine::gemm::problem::{Operand, Problem};
 use crate::engine::gemm::tiling::{
-    Tiling, slice_rows, split_knob, split_of, split_reason, tiles_of,
+    Tiling, behavior, slice_rows, split_knob, split_of, split_reason, tiles_of,
 };
+use crate::engine::gemm::work::{Block, Units, work};
 use crate::engine::signature::ctype;
-use crate::engine::{Engine, EngineConfig, Knob, Lowering};
+use crate::engine::{Engine, EngineConfig, KernelWork, Knob, Lowering, Notes, Setting};
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, MatmulMath};
 use crate::target::Target;
@@ -78,6 +79,19 @@ impl Engine for SimtEngine {
             Schedule::new(&problem, target, &smaller).is_ok().then_some(smaller)
         };
         halved("thread_n", "cta_n").or_else(|| halved("thread_m", "cta_m"))
+    }
+
+    fn settings(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<Setting> {
+        let problem = Problem::of(graph, target.arch.capability).expect("the graph is supported");
+        let setting = |config: EngineConfig| {
+            let work = Schedule::new(&problem, target, &config).ok()?.work(&problem);
+            Some(Setting { config, work })
+        };
+        EngineConfig::all(NAME, &knobs(&problem)).into_iter().filter_map(setting).collect()
+    }
+
+    fn notes(&self, _graph: CanonicalGraph<'_>, _target: &Target, config: &EngineConfig) -> Notes {
+        Notes { behavior: behavior(config), ..Notes::default() }
     }
 
     fn lower(
@@ -158,6 +172,19 @@ impl Schedule {
             )));
         }
         Ok(Schedule { tiling, thread_m, thread_n, threads, slice_rows, shared_bytes })
+    }
+
+    fn work(&self, problem: &Problem<'_>) -> Vec<KernelWork> {
+        let Schedule { thread_m, thread_n, threads, shared_bytes, .. } = *self;
+        let words = element(problem).bytes() as i64 / 4;
+        // Sums, two steps of both operands' fragments, addresses.
+        let registers = words * (thread_m * thread_n + 2 * (thread_m + thread_n)) + 40;
+        // A multiplication, and its share of the reads of both operands: 16 bytes each.
+        let reads = (thread_m + thread_n) as f64 / (thread_m * thread_n) as f64;
+        let each = 1.0 + reads * words as f64 / 4.0;
+        let units = if words == 2 { Units::F64(each) } else { Units::Lanes(each) };
+        let block = Block { threads, registers, shared_bytes, stages: 1 };
+        work(problem, &self.tiling, block, units)
     }
 
     fn lowering(&self, problem: &Problem<'_>, target: &Target) -> Result<Lowering> {

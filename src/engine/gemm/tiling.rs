@@ -3,7 +3,7 @@
 use crate::dtype::DType;
 use crate::engine::access::{GRID_MAX, ceil_div};
 use crate::engine::gemm::problem::Problem;
-use crate::engine::{EngineConfig, Grid, Knob};
+use crate::engine::{BehaviorNote, EngineConfig, Grid, Knob};
 use crate::error::{Error, Result};
 
 /// Elements that tiles may reach beyond a matrix.
@@ -111,6 +111,13 @@ pub(super) fn split_knob(problem: &Problem<'_>) -> Knob {
         about: "blocks that share the depth of a tile; changes the order of sums",
         values: splits.filter(|split| *split == 1 || split * 8 <= problem.k).collect(),
     }
+}
+
+/// What a setting asks of its surroundings.
+pub(super) fn behavior(config: &EngineConfig) -> Vec<BehaviorNote> {
+    let splits = config.knob("split_k").is_ok_and(|split| split > 1);
+    let workspace = splits.then_some(BehaviorNote::Workspace);
+    std::iter::once(BehaviorNote::RuntimeCompilation).chain(workspace).collect()
 }
 
 /// Into how many parts to split the depth so that every multiprocessor has a block, each part of

@@ -1,10 +1,9 @@
 //! The iteration space of a pointwise kernel: the broadcast shape of all tensors, permuted and
 //! collapsed to as few dimensions as their strides allow.
 
-use crate::error::{Error, Result};
-use crate::expr::Mode;
-use crate::graph::{CanonicalGraph, Operation};
-use crate::tensor::TensorDesc;
+use crate::engine::dimensions::{Dimensions, axis_order, broadcast_shape};
+use crate::error::Result;
+use crate::graph::CanonicalGraph;
 
 /// Collapsed dimensions, the innermost ("columns") last; there is always at least one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -26,58 +25,9 @@ impl Domain {
     /// `NotSupported` when the tensors do not broadcast to one shape, or it has over 2^62 elements.
     pub(super) fn of(graph: CanonicalGraph<'_>) -> Result<Domain> {
         let shape = broadcast_shape(graph.tensors)?;
-        if shape.contains(&0) {
-            return Ok(Domain {
-                extents: vec![0],
-                axes: vec![None; shape.len()],
-                strides: vec![vec![0]; graph.tensors.len()],
-            });
-        }
-        let counted = counted_axes(graph);
         let order = axis_order(graph, &shape);
-        let stride = |tensor: &TensorDesc, axis: usize| match tensor.dims[axis] {
-            1 => 0,
-            _ => tensor.strides[axis],
-        };
-        let stored: Vec<usize> = (0..graph.tensors.len())
-            .filter(|index| !graph.tensors[*index].is_virtual && !graph.tensors[*index].by_value)
-            .collect();
-        let mut domain = Domain {
-            extents: Vec::new(),
-            axes: vec![None; shape.len()],
-            strides: vec![Vec::new(); graph.tensors.len()],
-        };
-        let mut last_axis = None;
-        for axis in order.into_iter().filter(|axis| shape[*axis] != 1) {
-            let mergeable = last_axis.is_some_and(|last: usize| {
-                !counted.contains(&axis)
-                    && !counted.contains(&last)
-                    && stored.iter().all(|index| {
-                        let tensor = &graph.tensors[*index];
-                        stride(tensor, last) == stride(tensor, axis) * shape[axis]
-                    })
-            });
-            if mergeable {
-                *domain.extents.last_mut().expect("an outer dimension") *= shape[axis];
-                for (tensor, strides) in graph.tensors.iter().zip(&mut domain.strides) {
-                    *strides.last_mut().expect("an outer dimension") = stride(tensor, axis);
-                }
-            } else {
-                domain.extents.push(shape[axis]);
-                for (tensor, strides) in graph.tensors.iter().zip(&mut domain.strides) {
-                    strides.push(stride(tensor, axis));
-                }
-            }
-            if counted.contains(&axis) {
-                domain.axes[axis] = Some(domain.extents.len() - 1);
-            }
-            last_axis = Some(axis);
-        }
-        if domain.extents.is_empty() {
-            domain.extents.push(1);
-            domain.strides.iter_mut().for_each(|strides| strides.push(0));
-        }
-        Ok(domain)
+        let Dimensions { extents, axes, strides } = Dimensions::of(graph, &shape, order);
+        Ok(Domain { extents, axes, strides })
     }
 
     /// Extent of the innermost dimension.
@@ -111,66 +61,13 @@ impl Domain {
     }
 }
 
-fn broadcast_shape(tensors: &[TensorDesc]) -> Result<Vec<i64>> {
-    let mut shape = vec![1; tensors[0].dims.len()];
-    for tensor in tensors {
-        for (extent, dim) in shape.iter_mut().zip(&tensor.dims) {
-            if *extent == 1 {
-                *extent = *dim;
-            } else if *dim != 1 && *dim != *extent {
-                return Err(Error::not_supported(format!(
-                    "tensors do not broadcast to one shape: {extent} and {dim} in one dimension"
-                )));
-            }
-        }
-    }
-    if shape.contains(&0) {
-        return Ok(shape);
-    }
-    let elements = shape.iter().try_fold(1i64, |product, extent| product.checked_mul(*extent));
-    match elements {
-        Some(elements) if elements <= 1 << 62 => Ok(shape),
-        _ => Err(Error::not_supported(format!("the shape {shape:?} has more than 2^62 elements"))),
-    }
-}
-
-/// Axes that some GEN_INDEX counts along.
-fn counted_axes(graph: CanonicalGraph<'_>) -> Vec<usize> {
-    let axis = |operation: &Operation| {
-        let op = operation.as_pointwise().filter(|op| op.mode == Mode::GenIndex)?;
-        Some(op.axis as usize)
-    };
-    graph.operations.iter().filter_map(axis).collect()
-}
-
-/// Axes from the largest stride to the smallest: in the order of the tensor that moves the most
-/// bytes, an output before an input, so that its innermost dimension becomes the columns.
-fn axis_order(graph: CanonicalGraph<'_>, shape: &[i64]) -> Vec<usize> {
-    let leader = graph
-        .tensors
-        .iter()
-        .filter(|tensor| !tensor.is_virtual)
-        .max_by_key(|tensor| {
-            let elements = tensor.elements().unwrap_or(i64::MAX);
-            let bytes = elements.saturating_mul(tensor.dtype.bytes() as i64);
-            (bytes, graph.is_written(tensor.uid as usize), std::cmp::Reverse(tensor.uid))
-        })
-        .expect("a graph has an output");
-    let mut order: Vec<usize> = (0..shape.len()).collect();
-    // Ties (broadcast dimensions) keep the row-major order: the sort is stable.
-    order.sort_by_key(|axis| {
-        let stride = if leader.dims[*axis] == 1 { i64::MAX } else { leader.strides[*axis] };
-        std::cmp::Reverse(stride)
-    });
-    order
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::dtype::DType;
-    use crate::expr::Pointwise;
+    use crate::expr::{Mode, Pointwise};
     use crate::graph::OperationGraph;
+    use crate::tensor::TensorDesc;
 
     fn domain(dims: &[i64], a: &[i64], b: (&[i64], &[i64])) -> Domain {
         let mut graph = OperationGraph::builder();

@@ -4,12 +4,15 @@
 
 use serde_json::{Value as Json, json};
 
+use crate::engine::expand::Expanded;
 use crate::engine::pointwise::domain::Domain;
+use crate::engine::pointwise::work::Demand;
 use crate::engine::pointwise::{PARAMETERS_MAX, PointwiseEngine};
 use crate::engine::program::{GraphProgram, Source};
 use crate::engine::signature::{Indent, Width, arguments, ctype, kernel_parameter, list, names};
 use crate::engine::{
     Argument, Engine, EngineConfig, Grid, KernelPlan, KernelSpec, Knob, LaunchPlan, Lowering,
+    Setting,
 };
 use crate::error::{Error, Result};
 use crate::expr::Identifiers;
@@ -29,7 +32,8 @@ impl Engine for GeneralEngine {
 
     fn support(&self, graph: CanonicalGraph<'_>, target: &Target) -> Result<()> {
         PointwiseEngine.support(graph, target)?;
-        let general = General::new(graph, &self.heuristic(graph, target))?;
+        let expanded = Expanded::of(graph)?;
+        let general = General::new(expanded.graph(), &self.heuristic(graph, target))?;
         let needed = general.arguments().len() + general.numbers().len();
         match needed <= PARAMETERS_MAX {
             true => Ok(()),
@@ -40,7 +44,8 @@ impl Engine for GeneralEngine {
     }
 
     fn knobs(&self, graph: CanonicalGraph<'_>, _target: &Target) -> Vec<Knob> {
-        let domain = Domain::of(graph).expect("the graph is supported");
+        let expanded = Expanded::of(graph).expect("the graph is supported");
+        let domain = Domain::of(expanded.graph()).expect("the graph is supported");
         let elements: i64 = domain.extents.iter().product();
         // Past the last element by a whole grid, 32 bits still do not wrap.
         let narrow = elements.max(domain.offset_max()) < 1 << 31;
@@ -88,6 +93,21 @@ impl Engine for GeneralEngine {
         true
     }
 
+    fn settings(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<Setting> {
+        let expanded = Expanded::of(graph).expect("the graph is supported");
+        let graph = expanded.graph();
+        let domain = Domain::of(graph).expect("the graph is supported");
+        let demand = Demand::of(graph, &domain);
+        let work = |config: EngineConfig| {
+            // A thread divides once for each dimension to find one element.
+            let elements = domain.extents.iter().product();
+            let work = demand.work(&grid(elements), THREADS.into(), 40, 1, demand.streamed_bytes);
+            Setting { config, work: vec![work] }
+        };
+        let knobs = self.knobs(graph, target);
+        EngineConfig::all(self.name(), &knobs).into_iter().map(work).collect()
+    }
+
     fn elementwise(&self) -> bool {
         true
     }
@@ -100,6 +120,8 @@ impl Engine for GeneralEngine {
     ) -> Result<Lowering> {
         self.support(graph, target)?;
         config.validate(&self.knobs(graph, target))?;
+        let expanded = Expanded::of(graph)?;
+        let graph = expanded.graph();
         let general = General::new(graph, config)?;
         let dtype = graph.tensors[general.program.outputs[0]].dtype;
         let mut spec = KernelSpec {
@@ -113,20 +135,24 @@ impl Engine for GeneralEngine {
         spec.parameters["entry"] = json!(spec.entry);
         spec.parameters["arch"] = json!(target.arch.to_string());
         let elements: i64 = general.domain.extents.iter().product();
-        let blocks = u64::div_ceil(elements as u64, u64::from(THREADS));
-        let grid = match blocks {
-            0 => Grid::Fixed(0),
-            _ => Grid::Resident { blocks_max: blocks.min(i32::MAX as u64) as u32, multiple_of: 1 },
-        };
         let launch = LaunchPlan {
-            grid,
+            grid: grid(elements),
             threads: THREADS,
             shared_bytes: 0,
             cooperative: false,
             arguments: general.arguments(),
+            maps: Vec::new(),
             numbers: general.numbers(),
         };
         Ok(Lowering::from(KernelPlan { spec, launch }))
+    }
+}
+
+/// As many blocks as are resident, but none without an element.
+fn grid(elements: i64) -> Grid {
+    match u64::div_ceil(elements as u64, u64::from(THREADS)) {
+        0 => Grid::Fixed(0),
+        blocks => Grid::Resident { blocks_max: blocks.min(i32::MAX as u64) as u32, multiple_of: 1 },
     }
 }
 

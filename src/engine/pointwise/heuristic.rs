@@ -1,11 +1,9 @@
 //! The knob settings expected to run best, and why.
 
 use crate::engine::EngineConfig;
-use crate::engine::access::{ACCESS_BYTES_MAX, GRID_MAX, access_bytes, ceil_div};
+use crate::engine::access::{ACCESS_BYTES_MAX, GRID_MAX, access_bytes, ceil_div, stored};
 use crate::engine::pointwise::domain::Domain;
-use crate::engine::pointwise::schedule::{
-    Access, broadcast, has_row_operand, knobs, registers, stored,
-};
+use crate::engine::pointwise::schedule::{Access, broadcast, has_row_operand, knobs, registers};
 use crate::graph::CanonicalGraph;
 use crate::target::Target;
 use crate::tensor::TensorDesc;
@@ -153,7 +151,7 @@ fn widest(graph: CanonicalGraph<'_>, domain: &Domain) -> i64 {
 }
 
 /// Bytes that are loaded for one element of the domain.
-fn streamed_bytes(graph: CanonicalGraph<'_>, domain: &Domain) -> i64 {
+pub(super) fn streamed_bytes(graph: CanonicalGraph<'_>, domain: &Domain) -> i64 {
     stored(graph)
         .filter(|(at, _)| !graph.is_written(*at))
         .filter(|(at, _)| broadcast(graph, domain, *at) == Access::Stream)

@@ -13,14 +13,16 @@ mod general;
 mod heuristic;
 mod parameters;
 mod schedule;
+mod work;
 
 pub(super) use general::GeneralEngine;
 
+use crate::engine::expand::Expanded;
 use crate::engine::pointwise::domain::Domain;
 use crate::engine::pointwise::heuristic::Decision;
 use crate::engine::pointwise::schedule::Schedule;
 use crate::engine::program::GraphProgram;
-use crate::engine::{Engine, EngineConfig, Knob, Lowering};
+use crate::engine::{Engine, EngineConfig, Knob, Lowering, Setting};
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Operation};
 use crate::target::Target;
@@ -41,6 +43,8 @@ impl Engine for PointwiseEngine {
     }
 
     fn support(&self, graph: CanonicalGraph<'_>, target: &Target) -> Result<()> {
+        let expanded = Expanded::of(graph)?;
+        let graph = expanded.graph();
         let other = |operation: &&Operation| operation.as_pointwise().is_none();
         if let Some(Operation { op, .. }) = graph.operations.iter().find(other) {
             return Err(Error::not_supported(format!("{op} is not pointwise")));
@@ -59,18 +63,21 @@ impl Engine for PointwiseEngine {
     }
 
     fn knobs(&self, graph: CanonicalGraph<'_>, _target: &Target) -> Vec<Knob> {
-        let domain = Domain::of(graph).expect("the graph is supported");
-        schedule::knobs(graph, &domain)
+        let expanded = Expanded::of(graph).expect("the graph is supported");
+        let domain = Domain::of(expanded.graph()).expect("the graph is supported");
+        schedule::knobs(expanded.graph(), &domain)
     }
 
     fn heuristic(&self, graph: CanonicalGraph<'_>, target: &Target) -> EngineConfig {
-        let domain = Domain::of(graph).expect("the graph is supported");
-        Decision::of(graph, &domain, target).config()
+        let expanded = Expanded::of(graph).expect("the graph is supported");
+        let domain = Domain::of(expanded.graph()).expect("the graph is supported");
+        Decision::of(expanded.graph(), &domain, target).config()
     }
 
     fn reasons(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<String> {
-        let domain = Domain::of(graph).expect("the graph is supported");
-        Decision::of(graph, &domain, target).reasons()
+        let expanded = Expanded::of(graph).expect("the graph is supported");
+        let domain = Domain::of(expanded.graph()).expect("the graph is supported");
+        Decision::of(expanded.graph(), &domain, target).reasons()
     }
 
     fn smaller(
@@ -86,6 +93,12 @@ impl Engine for PointwiseEngine {
         halved("items").or_else(|| halved("vector"))
     }
 
+    fn settings(&self, graph: CanonicalGraph<'_>, _target: &Target) -> Vec<Setting> {
+        let expanded = Expanded::of(graph).expect("the graph is supported");
+        let domain = Domain::of(expanded.graph()).expect("the graph is supported");
+        work::settings(expanded.graph(), &domain, self.name())
+    }
+
     fn elementwise(&self) -> bool {
         true
     }
@@ -97,6 +110,8 @@ impl Engine for PointwiseEngine {
         config: &EngineConfig,
     ) -> Result<Lowering> {
         self.support(graph, target)?;
+        let expanded = Expanded::of(graph)?;
+        let graph = expanded.graph();
         let domain = Domain::of(graph)?;
         config.validate(&schedule::knobs(graph, &domain))?;
         let program = GraphProgram::whole(graph);

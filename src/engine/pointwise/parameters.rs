@@ -3,6 +3,7 @@
 use serde_json::{Value as Json, json};
 
 use crate::engine::access::access_bytes;
+use crate::engine::dimensions::coordinates;
 use crate::engine::pointwise::domain::Domain;
 use crate::engine::pointwise::schedule::{Access, Schedule};
 use crate::engine::program::{GraphProgram, Source};
@@ -59,6 +60,7 @@ pub(super) fn kernel_plan(
         shared_bytes: 0,
         cooperative: false,
         arguments: arguments(graph, inputs.iter().chain(&program.outputs)),
+        maps: Vec::new(),
         numbers: Vec::new(),
     };
     KernelPlan { spec, launch }
@@ -118,7 +120,7 @@ impl Context<'_> {
             "chunks": chunks,
             "rows": self.domain.rows(),
             "extents": outer,
-            "divisions": divisions(outer.len()),
+            "divisions": coordinates(outer.len(), "row", "EXTENT"),
             "has_tail": self.domain.columns() % vector != 0,
             "fixed_columns": self.schedule.fixed_columns,
             "persistent": self.schedule.persistent,
@@ -243,25 +245,6 @@ impl Context<'_> {
             .collect();
         conditions.join(" && ")
     }
-}
-
-/// Expressions for the outer coordinates of a row.
-fn divisions(count: usize) -> Vec<String> {
-    (0..count)
-        .map(|dimension| {
-            let inner: Vec<String> =
-                (dimension + 1..count).map(|inner| format!("EXTENT{inner}")).collect();
-            let quotient = match inner.len() {
-                0 => "row".to_owned(),
-                1 => format!("row / {}", inner[0]),
-                _ => format!("row / ({})", inner.join(" * ")),
-            };
-            match dimension {
-                0 => quotient,
-                _ => format!("{quotient} % EXTENT{dimension}"),
-            }
-        })
-        .collect()
 }
 
 fn offset(strides: &[i64], stride: i64) -> String {

@@ -1,7 +1,9 @@
 //! How the elements of a domain are dealt out to threads: knobs, the launch grid.
 
 use crate::dtype::DType;
-use crate::engine::access::{ACCESS_BYTES_MAX, GRID_MAX, ceil_div};
+use crate::engine::access::{
+    ACCESS_BYTES_MAX, GRID_MAX, REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div, stored,
+};
 use crate::engine::pointwise::domain::Domain;
 use crate::engine::{EngineConfig, Grid, Knob};
 use crate::error::{Error, Result};
@@ -16,12 +18,6 @@ const REGISTERS_BASE: i64 = 40;
 /// elements the assembler spills 64 bytes for sm_90a, at 8 it needs no spill in any setting.
 const REGISTERS_F64: i64 = 24;
 const REGISTERS_F64_ELEMENT: i64 = 10;
-
-/// Registers of one SM that its threads share, on every architecture so far.
-const REGISTERS_SM: i64 = 65536;
-
-/// The most registers of one thread.
-const REGISTERS_THREAD_MAX: i64 = 255;
 
 /// How one tensor is accessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -144,11 +140,6 @@ fn block_chunks(chunks: i64, threads: i64) -> i64 {
         .take_while(|width| *width >= 32 || *width == whole_row)
         .min_by_key(|width| ceil_div(chunks, *width) * width)
         .expect("the whole row is a candidate")
-}
-
-pub(super) fn stored(graph: CanonicalGraph<'_>) -> impl Iterator<Item = (usize, &TensorDesc)> {
-    let memory = |(_, tensor): &(usize, &TensorDesc)| !tensor.is_virtual && !tensor.by_value;
-    graph.tensors.iter().enumerate().filter(memory)
 }
 
 pub(super) fn has_row_operand(graph: CanonicalGraph<'_>, domain: &Domain) -> bool {

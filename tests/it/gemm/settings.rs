@@ -149,7 +149,8 @@ fn heuristics_are_legal() {
                 for k in [0, 1, 64, 4096] {
                     let case = Case::new(MatmulMath::F32, [DType::F16; 3], [m, n, k]);
                     let graph = case.graph();
-                    let chosen = engine::choose(graph.canonical(), &target).unwrap();
+                    let chosen =
+                        engine::choose(graph.canonical(), &target, &Default::default()).unwrap();
                     let engine = engine::engine_named(&chosen.engine).unwrap();
                     engine.lower(graph.canonical(), &target, &chosen).unwrap();
                     let reasons = engine.reasons(graph.canonical(), &target);

@@ -123,7 +123,7 @@ impl KernelSection {
         let Ran { problem, plan, kernel, inputs, trial, counters } = *ran;
         let (graph, report, config) = (&kernel.part().graph, kernel.report(), kernel.config());
         let estimated = |counters: &Counters, kernel: &PlannedKernel| {
-            counts::estimate(counters, machine, kernel.launch(), kernel.report().resources)
+            kiln::plan::estimate(counters, machine, kernel.launch(), kernel.report().resources)
         };
         let estimate = counters.map(|counters| estimated(counters, kernel));
         let checks = match kiln.device().kind() {

@@ -1,0 +1,97 @@
+//! `kiln tune`: settings measured, the best kept.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use kiln::plan::{Tried, TuneProgress, Tuned};
+use kiln::{Config, Error, ErrorKind};
+use serde_json::{Value, json};
+
+use crate::warm::progress_bar;
+use crate::{DeviceArgs, SelectionArgs, problem};
+
+const EXAMPLES: &str = "\
+Examples:
+  kiln tune mlp.json
+  kiln tune mlp.json --settings 100 --device cuda:0
+  kiln tune mlp.json --device sim:h200 --json
+
+On a GPU settings are timed. On the simulator each runs once, and its counts give the least time
+that the GPU could take. The best setting of every part of the problem is kept in the cache folder
+as a JSON file; later plans of that part, for that GPU and by this version, use it.";
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct TuneArgs {
+    /// The problem file (JSON)
+    problem: PathBuf,
+    /// How many settings of each part to measure, the most promising by the cost model
+    #[arg(long, value_name = "N", default_value_t = 24)]
+    settings: usize,
+    #[command(flatten)]
+    selection: SelectionArgs,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    device: DeviceArgs,
+}
+
+pub fn tune(args: &TuneArgs) -> kiln::Result<ExitCode> {
+    if args.settings == 0 {
+        return Err(Error::with(ErrorKind::BadParam, "--settings: there is nothing to measure"));
+    }
+    let graph = problem::read_graph(&args.problem)?;
+    let kiln = args.device.open_with(Config {
+        count: true,
+        heuristic: Some(args.selection.heuristic),
+        without: Some(args.selection.without.clone()),
+        ..Config::default()
+    })?;
+    let bar = progress_bar(args.json);
+    let tuned = kiln.tune(&graph, args.settings, |TuneProgress { done, total, what }| {
+        bar.set_length(total as u64);
+        bar.set_position(done as u64);
+        bar.set_message(what.to_owned());
+    })?;
+    bar.finish_and_clear();
+    if args.json {
+        let device = kiln.device().target().to_string();
+        let parts: Vec<Value> = tuned.iter().map(part_json).collect();
+        say!("{:#}", json!({"device": device, "parts": parts}));
+        return Ok(ExitCode::SUCCESS);
+    }
+    say!("device  {}", kiln.device().target());
+    for (number, part) in tuned.iter().enumerate() {
+        say!("\npart {} of {}", number + 1, tuned.len());
+        say!("{}", part.part.graph.to_string().trim_end());
+        print_tried(&part.tried);
+        let Tuned { us, heuristic_us, .. } = part;
+        say!("best    {} at {us:.2} us, the heuristic's {heuristic_us:.2} us", part.part.config);
+        match &part.path {
+            Some(path) => say!("kept in {}", path.display()),
+            None => say!("not kept: there is no cache folder"),
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_tried(tried: &[Tried]) {
+    say!("{:>9}  {:>9}", "measured", "predicted");
+    for Tried { config, predicted_us, us, refused } in tried {
+        let shown = |us: &Option<f64>| us.map_or("-".to_owned(), |us| format!("{us:.2} us"));
+        let refused = refused.as_ref().map_or(String::new(), |text| format!("  {text}"));
+        say!("{:>9}  {:>9}  {config}{refused}", shown(us), shown(predicted_us));
+    }
+}
+
+fn part_json(part: &Tuned) -> Value {
+    json!({
+        "config": part.part.config.to_string(),
+        "us": part.us,
+        "heuristic_us": part.heuristic_us,
+        "tried": part.tried,
+        "path": part.path,
+    })
+}

@@ -1,0 +1,185 @@
+//! The cost model: how long a setting takes on a GPU, by plain arithmetic.
+//!
+//! A launch takes what its slowest part takes (memory, second cache, arithmetic), after one
+//! latency for each round trip to memory that its blocks must wait for. Memory is only as fast as
+//! the bytes in flight allow (Little's law), arithmetic only as evenly as blocks spread over
+//! multiprocessors.
+
+use kiln_sim::{Machine, Occupancy, Operands, Resources};
+
+use crate::engine::EngineConfig;
+use crate::target::Target;
+
+/// What one launch asks of a GPU, as far as its schedule tells.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct KernelWork {
+    /// Blocks of the launch; those of a persistent grid that have work.
+    pub blocks: u64,
+    /// Threads of a block.
+    pub threads: u32,
+    /// Registers of a thread, estimated.
+    pub registers: u32,
+    /// Shared memory of a block, in bytes.
+    pub shared_bytes: u32,
+    /// Bytes between the device's memory and its second cache.
+    pub dram_bytes: f64,
+    /// Bytes between the second cache and the multiprocessors.
+    pub l2_bytes: f64,
+    /// Bytes that one block asks memory for before it waits.
+    pub in_flight_bytes: f64,
+    /// Times that a block waits for memory, one after the other.
+    pub round_trips: f64,
+    /// Instructions of single precision or integers, counted by lanes; slower ones as several.
+    pub lane_instructions: f64,
+    /// Instructions of double precision, by lanes.
+    pub f64_instructions: f64,
+    /// Operations of tensor cores, a multiplication and its addition being two.
+    pub tensor: Option<TensorWork>,
+}
+
+/// Products of matrices.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TensorWork {
+    /// The operands' kind.
+    pub operands: Operands,
+    /// Operations, those on padding too.
+    pub operations: f64,
+    /// Of the tensor cores' full rate, what this way of feeding them reaches.
+    pub efficiency: f64,
+}
+
+/// A legal setting and what it asks.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Setting {
+    /// Engine and knobs.
+    pub config: EngineConfig,
+    /// Its kernels, in order.
+    pub work: Vec<KernelWork>,
+}
+
+/// From a launch to its first instruction, behind another one on a stream: 2 us on H100.
+const LAUNCH_US: f64 = 2.0;
+
+/// From a load that misses the caches to its value: 500 to 800 ns on A100 and H100 (Luo et al.
+/// 2024, "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture").
+const LATENCY_US: f64 = 0.6;
+
+/// The second cache of an A100 has 2.5 times the bandwidth of its memory (white paper); of others
+/// it is not published.
+const L2_OVER_DRAM: f64 = 2.5;
+
+/// The microseconds that launches one after the other take; infinite where one does not fit.
+pub fn predicted_us(work: &[KernelWork], target: &Target) -> f64 {
+    let machine = scaled(target);
+    work.iter().map(|work| kernel_us(work, &machine)).sum()
+}
+
+fn kernel_us(work: &KernelWork, machine: &Machine) -> f64 {
+    if work.blocks == 0 {
+        return 0.0;
+    }
+    let resources = Resources { registers: work.registers, shared_bytes: work.shared_bytes };
+    let occupancy = Occupancy::of(machine, work.threads, resources);
+    if occupancy.blocks == 0 {
+        return f64::INFINITY;
+    }
+    let (blocks, sms) = (work.blocks as f64, f64::from(machine.sm_count));
+    let resident = blocks.min(f64::from(occupancy.blocks) * sms);
+    let dram_us = machine.dram_bytes_second / 1e6;
+    let in_flight = (resident * work.in_flight_bytes).min(work.l2_bytes);
+    let busy = (in_flight / (dram_us * LATENCY_US)).min(1.0);
+    let l2_us = machine.l2_bytes_second.map_or(dram_us * L2_OVER_DRAM, |rate| rate / 1e6);
+    let memory = (work.dram_bytes / dram_us).max(work.l2_bytes / l2_us) / busy.max(1e-3);
+    // The multiprocessor with the most blocks is done last.
+    let imbalance = (blocks / sms).ceil() / (blocks / sms);
+    let lanes =
+        |count: f64, lanes: u32| count / (f64::from(lanes.max(1)) * sms * machine.clock_hz / 1e6);
+    let tensor = work.tensor.map_or(0.0, |tensor| {
+        tensor.operations / (machine.tensor.of(tensor.operands) * tensor.efficiency / 1e6)
+    });
+    let arithmetic = lanes(work.lane_instructions, machine.f32_lanes)
+        .max(lanes(work.f64_instructions, machine.f64_lanes))
+        .max(tensor);
+    LAUNCH_US + work.round_trips * LATENCY_US + memory.max(arithmetic * imbalance)
+}
+
+/// The machine of the simulator's table that a GPU is, or is most like.
+pub fn machine_of(target: &Target) -> Machine {
+    let plain = |text: &str| text.to_ascii_lowercase().replace([' ', '-'], "");
+    let known = |machine: &Machine| plain(&target.name).contains(&plain(machine.name));
+    let named = Machine::ALL.into_iter().find(known);
+    let alike = || match target.arch.capability {
+        ..86 => Machine::A100,
+        86..90 => Machine::RTX_4090,
+        90..100 => Machine::H100,
+        100..120 => Machine::B200,
+        _ => Machine::RTX_4090,
+    };
+    named.unwrap_or_else(alike)
+}
+
+/// The same with the sizes of the target.
+fn scaled(target: &Target) -> Machine {
+    let machine = machine_of(target);
+    let share = f64::from(target.sm_count) / f64::from(machine.sm_count);
+    Machine {
+        sm_count: target.sm_count,
+        dram_bytes_second: machine.dram_bytes_second * share,
+        registers: target.registers_sm,
+        shared_bytes: target.shared_sm_bytes,
+        threads_max: target.threads_sm_max,
+        ..machine
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn copy(blocks: u64, in_flight_bytes: f64) -> KernelWork {
+        KernelWork {
+            blocks,
+            threads: 256,
+            registers: 32,
+            shared_bytes: 0,
+            dram_bytes: 4.8e9,
+            l2_bytes: 4.8e9,
+            in_flight_bytes,
+            round_trips: 1.0,
+            lane_instructions: 0.0,
+            f64_instructions: 0.0,
+            tensor: None,
+        }
+    }
+
+    #[test]
+    fn a_copy_takes_what_memory_takes() {
+        let h200 = Target::named("h200").expect("known");
+        let us = predicted_us(&[copy(1 << 20, 16384.0)], &h200);
+        assert!((us - 1002.6).abs() < 1e-6, "{us}");
+        // Eight blocks of 2 KiB in flight on each multiprocessor ask for too little at a time.
+        let starved = predicted_us(&[copy(1 << 20, 1024.0)], &h200);
+        assert!(starved > us, "{starved}");
+    }
+
+    #[test]
+    fn what_does_not_fit_takes_for_ever() {
+        let a100 = Target::named("a100").expect("known");
+        let work = KernelWork { shared_bytes: 200 << 10, ..copy(1, 1.0) };
+        assert_eq!(predicted_us(&[work], &a100), f64::INFINITY);
+    }
+
+    #[test]
+    fn a_block_too_many_costs_a_round() {
+        let h100 = Target::named("h100").expect("known");
+        let tensor = TensorWork { operands: Operands::Half, operations: 1e12, efficiency: 1.0 };
+        let work = |blocks| KernelWork {
+            dram_bytes: 0.0,
+            l2_bytes: 0.0,
+            tensor: Some(tensor),
+            ..copy(blocks, 1.0)
+        };
+        let [even, odd] = [132, 133].map(|blocks| predicted_us(&[work(blocks)], &h100));
+        assert!(odd > 1.9 * even, "{even} {odd}");
+    }
+}

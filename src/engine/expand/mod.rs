@@ -1,0 +1,243 @@
+//! A graph in the vocabulary of engines: pointwise operations, reductions and products.
+//!
+//! Normalisations and statistics become what they mean (`crate::graph` has the formulas), with
+//! virtual intermediates in the precision that is computed in. A reduction reads a tensor in memory
+//! or an intermediate of that precision, and writes such an intermediate; a copy of it is rounded
+//! to another type or stored.
+//!
+//! Tensors of the graph keep their positions, so arguments can name them; intermediates follow.
+
+mod calculus;
+mod norm;
+mod shapes;
+mod statistics;
+
+use std::borrow::Cow;
+
+use crate::dtype::DType;
+use crate::engine::expand::calculus::Calculus;
+use crate::engine::expand::shapes::Shapes;
+use crate::error::Result;
+use crate::expr::Math;
+use crate::graph::{CanonicalGraph, Op, Operation, Slots};
+use crate::tensor::TensorDesc;
+
+/// An expanded graph; borrowed where there is nothing to expand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Expanded<'a> {
+    tensors: Cow<'a, [TensorDesc]>,
+    operations: Cow<'a, [Operation]>,
+    /// Of the graph's own tensors.
+    uids: &'a [i64],
+}
+
+impl<'a> Expanded<'a> {
+    /// The expanded form of a graph.
+    ///
+    /// # Errors
+    /// `NotSupported` when the channels of some tensor can not be told apart by group, or tensors
+    /// differ in the number of dimensions.
+    pub(super) fn of(graph: CanonicalGraph<'a>) -> Result<Expanded<'a>> {
+        let plain =
+            |operation: &Operation| matches!(operation.op, Op::Pointwise(_) | Op::Matmul(_));
+        if graph.operations.iter().all(plain) {
+            let (tensors, operations) = (graph.tensors.into(), graph.operations.into());
+            return Ok(Expanded { tensors, operations, uids: graph.uids });
+        }
+        let Shapes { tensors, channel_axes } = shapes::unified(graph)?;
+        let mut calculus = Calculus::new(tensors);
+        for operation in graph.operations {
+            let named = Named { slots: operation.op.slots(), operation };
+            calculus.math = match operation.op.math() {
+                DType::F64 => Math::F64,
+                _ => Math::F32,
+            };
+            match &operation.op {
+                Op::Pointwise(op) => calculus.keep(shapes::pointwise(op, channel_axes)?, operation),
+                Op::Matmul(_) => calculus.keep(operation.op, operation),
+                Op::Reduction(op) => calculus.reduction(op, operation),
+                Op::NormForward(op) => {
+                    norm::forward(&mut calculus, op, channel_axes, &named);
+                }
+                Op::NormBackward(op) => {
+                    norm::backward(&mut calculus, op, channel_axes, &named);
+                }
+                Op::GenStats(_) => statistics::generate(&mut calculus, &named),
+                Op::BnFinalize(op) => statistics::finalize(&mut calculus, op, &named),
+                Op::BnBackwardWeights(_) => statistics::backward_weights(&mut calculus, &named),
+            }
+        }
+        let (tensors, operations) = (calculus.tensors.into(), calculus.operations.into());
+        Ok(Expanded { tensors, operations, uids: graph.uids })
+    }
+
+    /// The expanded graph.
+    pub(super) fn graph(&self) -> CanonicalGraph<'_> {
+        let Expanded { tensors, operations, uids } = self;
+        CanonicalGraph { tensors, operations, uids }
+    }
+}
+
+/// The tensors of an operation by the names of their slots.
+struct Named<'a> {
+    slots: Slots,
+    operation: &'a Operation,
+}
+
+impl Named<'_> {
+    /// An operand that may be missing.
+    fn given(&self, slot: &str) -> Option<i64> {
+        let at = self.slots.inputs.iter().position(|name| *name == slot)?;
+        Some(self.operation.inputs[at])
+    }
+
+    fn operand(&self, slot: &str) -> i64 {
+        self.given(slot).expect("the operation was checked")
+    }
+
+    /// A result that may be missing.
+    fn wanted(&self, slot: &str) -> Option<i64> {
+        let at = self.slots.outputs.iter().position(|name| *name == slot)?;
+        Some(self.operation.outputs[at])
+    }
+
+    fn result(&self, slot: &str) -> i64 {
+        self.wanted(slot).expect("the operation was checked")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+    use crate::graph::{
+        BnBackwardWeights, BnFinalize, GenStats, NormBackward, NormForward, NormMode,
+        OperationGraph, Phase, Reduction, ReductionOp,
+    };
+    use crate::reference;
+
+    const DATA: [i64; 4] = [3, 6, 2, 5];
+
+    /// An operation on tensors of known dimensions, in double precision.
+    fn graph(op: Op, dims: impl Fn(&str) -> Vec<i64>) -> OperationGraph {
+        let mut graph = OperationGraph::builder();
+        let slots = op.slots();
+        let input = |slot: &&'static str| graph.input(slot, &dims(slot), DType::F64);
+        let inputs: Vec<i64> = slots.inputs.iter().map(input).collect();
+        let outputs: Vec<i64> = match op {
+            Op::Reduction(reduction) => {
+                vec![graph.reduction(reduction, inputs[0], &dims("y")).expect("valid")]
+            }
+            _ => graph.operation(op, &inputs).expect("valid"),
+        };
+        for (slot, uid) in slots.outputs.iter().zip(outputs) {
+            graph.output(uid, &format!("out_{slot}"), DType::F64);
+        }
+        graph.build().expect("valid")
+    }
+
+    /// The expanded graph means the same to the reference.
+    fn check(graph: &OperationGraph) {
+        let canonical = graph.canonical();
+        let expanded = Expanded::of(canonical).expect("supported");
+        let plain =
+            |operation: &Operation| matches!(operation.op, Op::Pointwise(_) | Op::Reduction(_));
+        assert!(expanded.operations.iter().all(plain));
+        let value = |seed: i64, at: i64| 0.1 + ((seed * 31 + at * 7919) % 251) as f64 / 100.0;
+        let values = |tensor: &TensorDesc, seed: i64| -> Vec<f64> {
+            (0..tensor.elements().expect("small")).map(|at| value(seed, at)).collect()
+        };
+        let whole = graph.inputs().map(|tensor| (tensor.uid, values(tensor, tensor.uid)));
+        let whole = reference::evaluate(graph, &whole.collect()).expect("valid");
+        let (mut tensors, operations) = (expanded.tensors.to_vec(), expanded.operations.to_vec());
+        // What is given may make another operand needless.
+        let uses = |uid: i64, of: &Operation| of.inputs.contains(&uid) || of.outputs.contains(&uid);
+        tensors.retain(|tensor| operations.iter().any(|operation| uses(tensor.uid, operation)));
+        let intermediates = tensors.iter_mut().filter(|tensor| tensor.is_virtual);
+        intermediates.for_each(|tensor| tensor.name.clear());
+        let parts = OperationGraph::new(tensors, operations).expect("valid");
+        let of = |uid: i64| canonical.uids[uid as usize];
+        let inputs = parts.inputs().map(|tensor| (tensor.uid, values(tensor, of(tensor.uid))));
+        let inputs: HashMap<i64, Vec<f64>> = inputs.collect();
+        let parts_values = reference::evaluate(&parts, &inputs).expect("valid");
+        for output in parts.outputs() {
+            let (have, want) = (&parts_values[&output.uid], &whole[&of(output.uid)]);
+            for (have, want) in have.values.iter().zip(&want.values) {
+                let error = (have - want).abs() / (1.0 + want.abs());
+                assert!(error < 1e-12, "{}: {have}, not {want}\n{graph}{parts}", output.name);
+            }
+        }
+    }
+
+    fn norm_dims(mode: NormMode, slot: &str) -> Vec<i64> {
+        let channels = match mode {
+            NormMode::Layer | NormMode::Rms => vec![1, 6, 2, 5],
+            _ => vec![1, 6, 1, 1],
+        };
+        match slot {
+            "x" | "dy" => DATA.to_vec(),
+            "mean" | "inv_variance" => match mode {
+                NormMode::Layer | NormMode::Rms => vec![3, 1, 1, 1],
+                NormMode::Instance => vec![3, 6, 1, 1],
+                NormMode::Batch => vec![1, 6, 1, 1],
+                NormMode::Group(groups) => vec![3, groups, 1, 1],
+            },
+            "epsilon" | "exp_avg_factor" => vec![1],
+            _ => channels,
+        }
+    }
+
+    #[test]
+    fn norms_mean_what_they_did() {
+        let modes = [NormMode::Layer, NormMode::Rms, NormMode::Instance, NormMode::Batch];
+        let groups = [1, 2, 6].map(NormMode::Group);
+        for mode in modes.into_iter().chain(groups) {
+            let batch = mode == NormMode::Batch;
+            let training = NormForward {
+                math: Math::F64,
+                statistics: true,
+                running: batch,
+                ..NormForward::new(mode, Phase::Training)
+            };
+            let inference = NormForward { phase: Phase::Inference, running: false, ..training };
+            let plain = NormForward { bias: false, statistics: false, running: false, ..training };
+            for op in [training, inference, plain] {
+                check(&graph(Op::NormForward(op), |slot| norm_dims(mode, slot)));
+            }
+            for statistics in [true, false] {
+                let op = NormBackward { math: Math::F64, statistics, ..NormBackward::new(mode) };
+                check(&graph(Op::NormBackward(op), |slot| norm_dims(mode, slot)));
+            }
+        }
+    }
+
+    #[test]
+    fn statistics_mean_what_they_did() {
+        let dims = |slot: &str| match slot {
+            "x" | "dy" => DATA.to_vec(),
+            "epsilon" | "exp_avg_factor" | "accum_count" => vec![1],
+            _ => vec![1, 6, 1, 1],
+        };
+        let math = Math::F64;
+        for op in [
+            Op::GenStats(GenStats { math }),
+            Op::BnBackwardWeights(BnBackwardWeights { math }),
+            Op::BnFinalize(BnFinalize { math, running: true, phase: Phase::Training }),
+            Op::BnFinalize(BnFinalize { math, running: false, phase: Phase::Inference }),
+        ] {
+            check(&graph(op, dims));
+        }
+    }
+
+    #[test]
+    fn reductions_of_one_value_are_pointwise() {
+        for op in ReductionOp::ALL {
+            let op = Op::Reduction(Reduction { op, math: Math::F64 });
+            let graph = graph(op, |_| vec![3, 1]);
+            check(&graph);
+            let expanded = Expanded::of(graph.canonical()).expect("supported");
+            assert!(expanded.operations.iter().all(|operation| operation.as_pointwise().is_some()));
+        }
+    }
+}

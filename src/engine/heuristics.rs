@@ -1,0 +1,166 @@
+//! Heuristics: which settings run a graph, the best first.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::engine::cost::predicted_us;
+use crate::engine::{Engine, EngineConfig, Notes, engines};
+use crate::error::{Error, Result};
+use crate::graph::CanonicalGraph;
+use crate::target::Target;
+
+/// How settings are found (`mcdnnBackendHeurMode_t`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Mode {
+    /// By decision rules, one setting of each engine: microseconds.
+    #[default]
+    A,
+    /// By the cost model, every legal setting of every engine: milliseconds.
+    B,
+    /// The least demanding setting of each engine, the most general engine first.
+    Fallback,
+}
+
+/// How a setting is chosen.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Selection {
+    /// The heuristic.
+    pub mode: Mode,
+    /// Settings with one of these notes are left out.
+    pub without: Notes,
+}
+
+/// A setting that runs a graph.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Choice {
+    /// Engine and knobs.
+    pub config: EngineConfig,
+    /// What there is to know of it.
+    pub notes: Notes,
+    /// The cost model's time in microseconds, in [`Mode::B`].
+    pub predicted_us: Option<f64>,
+}
+
+impl Choice {
+    /// A setting of which nothing more is said.
+    pub(crate) fn of(config: EngineConfig) -> Choice {
+        Choice { config, notes: Notes::default(), predicted_us: None }
+    }
+}
+
+impl Mode {
+    /// The name in texts and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::A => "a",
+            Mode::B => "b",
+            Mode::Fallback => "fallback",
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Mode {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        [Mode::A, Mode::B, Mode::Fallback].into_iter().find(|mode| mode.name() == text).ok_or_else(
+            || Error::bad_param(format!("unknown heuristic `{text}`: expected a, b or fallback")),
+        )
+    }
+}
+
+/// The settings that run a graph as one part, the best first.
+///
+/// # Errors
+/// `NotSupported` with every engine's reason.
+pub fn choices(
+    graph: CanonicalGraph<'_>,
+    target: &Target,
+    selection: &Selection,
+) -> Result<Vec<Choice>> {
+    let mut reasons = Reasons::default();
+    let mut choices = Vec::new();
+    for engine in engines() {
+        if let Err(reason) = engine.support(graph, target) {
+            reasons.add(engine.name(), reason.to_string());
+            continue;
+        }
+        let found = of_engine(*engine, graph, target, selection.mode);
+        let excluded = |choice: &Choice| choice.notes.common(&selection.without);
+        if let Some(note) = found.iter().find_map(excluded) {
+            reasons.add(engine.name(), format!("{note} is excluded"));
+        }
+        choices.extend(found.into_iter().filter(|choice| excluded(choice).is_none()));
+    }
+    match selection.mode {
+        _ if choices.is_empty() => return Err(reasons.error()),
+        Mode::A => {}
+        Mode::B => choices.sort_by(|a, b| {
+            let us = |of: &Choice| of.predicted_us.unwrap_or(f64::INFINITY);
+            us(a).total_cmp(&us(b))
+        }),
+        Mode::Fallback => choices.reverse(),
+    }
+    Ok(choices)
+}
+
+/// The setting that is expected to run a graph best, as one part.
+///
+/// # Errors
+/// As [`choices`].
+pub fn choose(
+    graph: CanonicalGraph<'_>,
+    target: &Target,
+    selection: &Selection,
+) -> Result<EngineConfig> {
+    Ok(choices(graph, target, selection)?.swap_remove(0).config)
+}
+
+fn of_engine(
+    engine: &dyn Engine,
+    graph: CanonicalGraph<'_>,
+    target: &Target,
+    mode: Mode,
+) -> Vec<Choice> {
+    let choice = |config: EngineConfig, predicted_us| {
+        let notes = engine.notes(graph, target, &config);
+        Choice { config, notes, predicted_us }
+    };
+    let best = || engine.heuristic(graph, target);
+    match mode {
+        Mode::A => vec![choice(best(), None)],
+        Mode::B => {
+            let settings = engine.settings(graph, target).into_iter();
+            settings.map(|of| choice(of.config, Some(predicted_us(&of.work, target)))).collect()
+        }
+        Mode::Fallback => {
+            let smaller = |config: &EngineConfig| engine.smaller(graph, target, config);
+            let least = std::iter::successors(Some(best()), smaller).last();
+            vec![choice(least.expect("there is a first"), None)]
+        }
+    }
+}
+
+/// Why engines can not run a graph; engines of one family share their rules.
+#[derive(Default)]
+struct Reasons(Vec<(&'static str, String)>);
+
+impl Reasons {
+    fn add(&mut self, engine: &'static str, reason: String) {
+        if !self.0.iter().any(|(_, known)| *known == reason) {
+            self.0.push((engine, reason));
+        }
+    }
+
+    fn error(&self) -> Error {
+        let reasons: Vec<String> =
+            self.0.iter().map(|(name, reason)| format!("{name}: {reason}")).collect();
+        Error::not_supported(format!("no engine runs the graph: {}", reasons.join("; ")))
+    }
+}

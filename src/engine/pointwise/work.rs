@@ -1,0 +1,100 @@
+//! What pointwise settings ask of a GPU.
+
+use crate::engine::access::{ceil_div, stored};
+use crate::engine::pointwise::domain::Domain;
+use crate::engine::pointwise::heuristic::streamed_bytes;
+use crate::engine::pointwise::schedule::{Schedule, knobs, registers};
+use crate::engine::{EngineConfig, Grid, KernelWork, Setting};
+use crate::expr::Math;
+use crate::graph::{CanonicalGraph, Op};
+use crate::tensor::TensorDesc;
+
+/// Bytes that memory moves at least for an access of any size.
+const SECTOR_BYTES: i64 = 32;
+
+/// Instructions that find a chunk: a division by a constant, bounds, addresses. From the SASS of
+/// the demo chain.
+const INSTRUCTIONS_CHUNK: f64 = 24.0;
+
+/// Instructions of an operation on one element, functions among them.
+const INSTRUCTIONS_OPERATION: f64 = 8.0;
+
+/// Every legal setting.
+pub(super) fn settings(graph: CanonicalGraph<'_>, domain: &Domain, name: &str) -> Vec<Setting> {
+    let demand = Demand::of(graph, domain);
+    let work = |config: EngineConfig| {
+        let schedule = Schedule::new(graph, domain, &config).ok()?;
+        let Schedule { vector, items, threads, .. } = schedule;
+        let registers = registers(graph, domain, vector, items);
+        let chunk_bytes = demand.streamed_bytes * vector * items;
+        let work = demand.work(&schedule.grid, threads, registers, vector, chunk_bytes);
+        Some(Setting { config, work: vec![work] })
+    };
+    EngineConfig::all(name, &knobs(graph, domain)).into_iter().filter_map(work).collect()
+}
+
+/// What a graph asks however its elements are dealt out.
+pub(super) struct Demand {
+    elements: f64,
+    /// Between memory and the multiprocessors.
+    bytes: f64,
+    /// Loaded for one element.
+    pub(super) streamed_bytes: i64,
+    instructions: f64,
+    f64_instructions: f64,
+}
+
+impl Demand {
+    pub(super) fn of(graph: CanonicalGraph<'_>, domain: &Domain) -> Demand {
+        let elements = domain.extents.iter().product::<i64>() as f64;
+        let bytes = |(at, tensor): (usize, &TensorDesc)| {
+            let size = tensor.dtype.bytes() as i64;
+            // Neighbours that lie apart are moved in a sector each.
+            let moved = size.max(SECTOR_BYTES.min(size * domain.column_stride(at)));
+            tensor.elements().unwrap_or(0) as f64 * moved as f64
+        };
+        let double = graph.operations.iter().filter(|operation| match &operation.op {
+            Op::Pointwise(op) => op.math == Math::F64,
+            _ => false,
+        });
+        let double = double.count() as f64;
+        let single = graph.operations.len() as f64 - double;
+        Demand {
+            elements,
+            bytes: stored(graph).map(bytes).sum(),
+            streamed_bytes: streamed_bytes(graph, domain),
+            instructions: elements * single * INSTRUCTIONS_OPERATION,
+            f64_instructions: elements * double * INSTRUCTIONS_OPERATION,
+        }
+    }
+
+    /// With chunks of `vector` elements and so many bytes in flight for a thread.
+    pub(super) fn work(
+        &self,
+        grid: &Grid,
+        threads: i64,
+        registers: i64,
+        vector: i64,
+        in_flight_bytes: i64,
+    ) -> KernelWork {
+        let blocks = match grid {
+            Grid::Fixed(blocks) => *blocks,
+            Grid::Resident { blocks_max, .. } => *blocks_max,
+        };
+        let chunks = ceil_div(self.elements as i64, vector) as f64;
+        KernelWork {
+            blocks: u64::from(blocks),
+            threads: threads as u32,
+            registers: registers as u32,
+            shared_bytes: 0,
+            dram_bytes: self.bytes,
+            l2_bytes: self.bytes,
+            // A kernel that only writes has its stores in flight.
+            in_flight_bytes: (threads * in_flight_bytes.max(4 * vector)) as f64,
+            round_trips: 1.0,
+            lane_instructions: self.instructions + chunks * INSTRUCTIONS_CHUNK,
+            f64_instructions: self.f64_instructions,
+            tensor: None,
+        }
+    }
+}

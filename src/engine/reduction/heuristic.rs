@@ -1,0 +1,220 @@
+//! The knob settings expected to run best, and why.
+
+use crate::engine::EngineConfig;
+use crate::engine::access::{ACCESS_BYTES_MAX, REGISTERS_SM, access_bytes, ceil_div, stored};
+use crate::engine::reduction::schedule::{Footprint, ITEMS_MAX, knobs};
+use crate::engine::reduction::space::Space;
+use crate::graph::CanonicalGraph;
+use crate::target::Target;
+use crate::tensor::TensorDesc;
+
+/// The most registers of a thread that is wanted: half of the threads of an SM then fit.
+const REGISTERS_WANTED: i64 = 128;
+
+/// Threads per row by the most elements it has: short rows share warps, and a row of one warp needs
+/// no barrier; beyond, so many that each thread still holds enough to keep memory busy.
+const THREADS_BY_COLUMNS: [(i64, i64); 5] =
+    [(64, 8), (128, 16), (3072, 32), (6144, 64), (16384, 128)];
+const THREADS_LONG: i64 = 256;
+
+/// Threads of a block: enough warps to fill an SM with few blocks, few enough to balance.
+const THREADS: i64 = 128;
+
+/// Passes over the device from which on a persistent grid pays.
+const PASSES_MIN: i64 = 4;
+
+/// Elements of a segment below which a row is not split further: 16 for each of 256 threads.
+const SEGMENT_MIN: i64 = 4096;
+
+/// The settings, and what decided them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Decision {
+    vector: i64,
+    items: i64,
+    threads: i64,
+    row_threads: i64,
+    split: i64,
+    persistent: bool,
+    /// Whether a row stays in registers.
+    kept: bool,
+    /// Whether neighbours in memory are in different rows.
+    across: bool,
+    /// Whether all rows share elements of an operand.
+    shares: bool,
+    rows: i64,
+    columns: i64,
+    /// Over the whole device.
+    passes: i64,
+}
+
+impl Decision {
+    pub(super) fn of(graph: CanonicalGraph<'_>, space: &Space, target: &Target) -> Decision {
+        let (rows, columns) = (space.rows.count(), space.columns.count());
+        let across = is_across(graph, space);
+        let footprint = Footprint::of(graph, space);
+        let mut vector = if across { 1 } else { widest(graph, space) };
+        while vector > 1 && footprint.registers(vector, 1, true) > REGISTERS_WANTED {
+            vector /= 2;
+        }
+        let chunks = space.lines().saturating_mul(ceil_div(space.width(), vector));
+        let row_threads_max = knobs(graph, space)[4].values.last().copied().unwrap_or(1);
+        let device_threads = i64::from(target.sm_count * target.threads_sm_max);
+        let (mut row_threads, items, kept) = match across {
+            true => (1, 1, false),
+            false => held(space, &footprint, vector, chunks, row_threads_max),
+        };
+        // Too few rows to occupy the device: more threads for each.
+        while (across || !kept)
+            && row_threads < row_threads_max
+            && footprint.registers(vector, items, kept) <= REGISTERS_SM / (2 * row_threads)
+            && rows.saturating_mul(row_threads) < device_threads / 4
+        {
+            row_threads *= 2;
+        }
+        let threads = row_threads.max(THREADS);
+        let mut split = 1;
+        let split_max = *knobs(graph, space)[2].values.last().expect("at least 1");
+        while !kept
+            && threads == row_threads
+            && split < split_max
+            && rows.saturating_mul(split) < 2 * i64::from(target.sm_count)
+            && columns / (2 * split) >= SEGMENT_MIN
+        {
+            split *= 2;
+        }
+        let shares = rows > 1
+            && stored(graph)
+                .any(|(at, _)| !graph.is_written(at) && !space.is_row(at) && space.is_shared(at));
+        let passes = rows.saturating_mul(row_threads) / device_threads.max(1);
+        let persistent = shares && kept && passes >= PASSES_MIN;
+        Decision {
+            vector,
+            items,
+            threads,
+            row_threads,
+            split,
+            persistent,
+            kept,
+            across,
+            shares,
+            rows,
+            columns,
+            passes,
+        }
+    }
+
+    pub(super) fn config(&self) -> EngineConfig {
+        let settings = [
+            ("grid", i64::from(self.persistent)),
+            ("items", self.items),
+            ("split", self.split),
+            ("threads", self.threads),
+            ("threads_row", self.row_threads),
+            ("vector", self.vector),
+        ];
+        EngineConfig::new("reduction", &settings)
+    }
+
+    /// A line for each knob.
+    pub(super) fn reasons(&self) -> Vec<String> {
+        let Decision { vector, items, threads, row_threads, split, rows, columns, passes, .. } =
+            *self;
+        let grid = match (self.shares, self.persistent) {
+            (true, true) => format!("{passes} passes over the device load what rows share once"),
+            (true, false) => "too few passes to load what rows share once".to_owned(),
+            _ => "rows share no elements".to_owned(),
+        };
+        let items_why = match self.kept {
+            true => format!("a row of {columns} stays in registers: it is read once"),
+            false => format!("a row of {columns} is read in each phase; so much is in flight"),
+        };
+        let split_why = match split {
+            1 => format!("{rows} rows are work enough, or short"),
+            _ => format!("{rows} rows of {columns} do not occupy the device"),
+        };
+        let row_why = match self.across {
+            true => "neighbours in memory are in different rows".to_owned(),
+            false => format!("for {columns} elements"),
+        };
+        let vector_why = match self.across {
+            true => "neighbours in memory are in different rows",
+            false => "the widest access that layouts and alignment allow",
+        };
+        vec![
+            format!("grid={}: {grid}", i64::from(self.persistent)),
+            format!("items={items}: {items_why}"),
+            format!("split={split}: {split_why}"),
+            format!("threads={threads}: {} rows per block", threads / row_threads),
+            format!("threads_row={row_threads}: {row_why}"),
+            format!("vector={vector}: {vector_why}"),
+        ]
+    }
+}
+
+/// Threads per row and items with which a row stays in registers; else those that read it again.
+fn held(
+    space: &Space,
+    footprint: &Footprint,
+    vector: i64,
+    chunks: i64,
+    row_threads_max: i64,
+) -> (i64, i64, bool) {
+    let columns = space.columns.count();
+    let first = THREADS_BY_COLUMNS.iter().find(|(most, _)| columns <= *most);
+    let mut row_threads = first.map_or(THREADS_LONG, |(_, threads)| *threads);
+    let useful = (chunks.max(1) as u64).next_power_of_two().min(1 << 20) as i64;
+    row_threads = row_threads.min(useful).min(row_threads_max);
+    let fits = |row_threads: i64| {
+        let items = ceil_div(chunks, row_threads).max(1);
+        items <= ITEMS_MAX && footprint.registers(vector, items, true) <= REGISTERS_WANTED
+    };
+    while !fits(row_threads) && row_threads < row_threads_max.min(512) {
+        row_threads *= 2;
+    }
+    match fits(row_threads) {
+        true => {
+            let items = ceil_div(chunks, row_threads).max(1) as u64;
+            (row_threads, items.next_power_of_two() as i64, true)
+        }
+        false => {
+            let in_flight = (footprint.input_bytes.iter().sum::<i64>() * vector).max(1);
+            let mut items = 1 << (4 * ACCESS_BYTES_MAX / in_flight).clamp(1, 4).ilog2();
+            while items > 1 && footprint.registers(vector, items, false) > REGISTERS_WANTED {
+                items /= 2;
+            }
+            (THREADS_LONG.min(row_threads_max), items, false)
+        }
+    }
+}
+
+/// Whether the tensor that moves the most bytes is contiguous along a kept dimension only.
+fn is_across(graph: CanonicalGraph<'_>, space: &Space) -> bool {
+    let elements = stored(graph).filter(|(at, _)| !space.is_row(*at));
+    let largest = elements.max_by_key(|(_, tensor)| {
+        tensor.elements().unwrap_or(i64::MAX).saturating_mul(tensor.dtype.bytes() as i64)
+    });
+    let steps = |strides: &[i64], extents: &[i64]| {
+        let moved =
+            strides.iter().zip(extents).filter(|(stride, extent)| **stride > 0 && **extent > 1);
+        moved.map(|(stride, _)| *stride).min()
+    };
+    largest.is_some_and(|(at, _)| {
+        let rows = steps(&space.rows.strides[at], &space.rows.extents);
+        let columns = steps(&space.columns.strides[at], &space.columns.extents);
+        rows.is_some_and(|rows| columns.is_some_and(|columns| rows < columns))
+    })
+}
+
+/// Elements in the widest access that some tensor's layout and alignment allow.
+fn widest(graph: CanonicalGraph<'_>, space: &Space) -> i64 {
+    let widest = *knobs(graph, space)[5].values.last().expect("at least one vector width");
+    let vectorised = |(at, tensor): (usize, &TensorDesc)| {
+        let (strides, extents) = space.outer(at);
+        match space.stride(at) {
+            1 => access_bytes(tensor, &strides, &extents, widest) / tensor.dtype.bytes() as i64,
+            _ => 1,
+        }
+    };
+    let elements = stored(graph).filter(|(at, _)| !space.is_row(*at));
+    elements.map(vectorised).max().unwrap_or(1).min(widest)
+}

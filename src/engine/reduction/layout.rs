@@ -1,0 +1,98 @@
+//! Tensors as the templates see them: where elements lie, and how a chunk is loaded and stored.
+
+use serde_json::{Value as Json, json};
+
+use crate::engine::access::access_bytes;
+use crate::engine::reduction::schedule::Schedule;
+use crate::engine::reduction::space::Space;
+use crate::engine::signature::ctype;
+use crate::graph::CanonicalGraph;
+
+/// What a tensor's layout follows from.
+#[derive(Clone, Copy)]
+pub(super) struct Layouts<'a> {
+    pub(super) graph: CanonicalGraph<'a>,
+    pub(super) space: &'a Space,
+    pub(super) schedule: &'a Schedule,
+}
+
+impl Layouts<'_> {
+    /// The variables of a tensor in memory under this name.
+    pub(super) fn tensor(&self, at: usize, name: &str) -> Json {
+        let tensor = &self.graph.tensors[at];
+        let stride = self.space.stride(at);
+        let ctype = ctype(tensor.dtype);
+        let written = self.graph.is_written(at);
+        let access = |verb: &str| match stride {
+            0 | 1 => (format!("{verb}<{name}_layout::ACCESS>"), String::new()),
+            _ => (format!("{verb}_strided"), format!("{name}_layout::STRIDE, ")),
+        };
+        let ((load, load_stride), (store, store_stride)) = (access("load"), access("store"));
+        let outer = self.space.columns.extents.len() - 1;
+        json!({
+            "name": name,
+            "text": tensor.to_string(),
+            "ctype": ctype,
+            "is_row": self.space.is_row(at),
+            "access_bytes": self.access_bytes(at),
+            "stride": stride,
+            "row_strides": self.space.rows.strides[at],
+            "column_strides": self.space.columns.strides[at][..outer],
+            "offset": self.offset(at),
+            "fragment": if stride == 0 && !written { "1" } else { "VECTOR" },
+            "load": load,
+            "load_stride": load_stride,
+            "store": store,
+            "store_stride": store_stride,
+            "guard": self.guard(at),
+        })
+    }
+
+    fn access_bytes(&self, at: usize) -> i64 {
+        let tensor = &self.graph.tensors[at];
+        let (strides, extents) = self.space.outer(at);
+        match self.space.stride(at) {
+            1 => access_bytes(tensor, &strides, &extents, self.schedule.vector),
+            _ => tensor.dtype.bytes() as i64,
+        }
+    }
+
+    fn offset(&self, at: usize) -> String {
+        let moves = |strides: &[i64], coordinate: &str, constant: &str| -> Vec<String> {
+            let strides = strides.iter().enumerate().filter(|(_, stride)| **stride != 0);
+            strides.map(|(n, _)| format!("{coordinate}{n} * {constant}{n}")).collect()
+        };
+        let outer = self.space.columns.extents.len() - 1;
+        let mut terms = moves(&self.space.rows.strides[at], "r.i", "STRIDE");
+        terms.extend(moves(&self.space.columns.strides[at][..outer], "c.k", "STEP"));
+        match self.space.stride(at) {
+            0 => {}
+            1 => terms.push("c.column".to_owned()),
+            _ => terms.push("c.column * STRIDE".to_owned()),
+        }
+        if terms.is_empty() { "0".to_owned() } else { terms.join(" + ") }
+    }
+
+    /// The condition under which an output smaller than the space is written: once per element.
+    fn guard(&self, at: usize) -> String {
+        let (rows, columns) = (&self.space.rows, &self.space.columns);
+        let still = |strides: &[i64], extents: &[i64]| -> Vec<usize> {
+            let pairs = strides.iter().zip(extents).enumerate();
+            pairs.filter(|(_, (s, e))| **s == 0 && **e > 1).map(|(n, _)| n).collect()
+        };
+        let mut conditions: Vec<String> = still(&rows.strides[at], &rows.extents)
+            .into_iter()
+            .map(|n| format!("r.i{n} == 0"))
+            .collect();
+        if !self.space.is_row(at) {
+            let last = columns.extents.len() - 1;
+            conditions.extend(still(&columns.strides[at], &columns.extents).into_iter().map(|n| {
+                match n == last {
+                    true => "c.column == 0".to_owned(),
+                    false => format!("c.k{n} == 0"),
+                }
+            }));
+        }
+        conditions.join(" && ")
+    }
+}

@@ -1,0 +1,105 @@
+//! What one kernel of a reduction reads and writes.
+
+use serde_json::{Value as Json, json};
+
+use crate::engine::reduction::parameters::{Context, Span};
+use crate::engine::reduction::phases::{Phases, Step};
+use crate::engine::signature::{Indent, Width, kernel_parameter, list};
+
+/// The tensors and partial results that one kernel reads and writes.
+pub(super) struct Memory {
+    by_value: Vec<usize>,
+    /// One element for all rows.
+    scalars: Vec<usize>,
+    /// A value per row, for elements.
+    row_inputs: Vec<usize>,
+    /// A value per row, to be stored.
+    last_inputs: Vec<usize>,
+    /// The same elements in every row.
+    shared: Vec<usize>,
+    /// Elements of a row of their own.
+    streams: Vec<usize>,
+    outputs: Vec<usize>,
+    /// Positions of partial results.
+    pub(super) parts: Vec<usize>,
+}
+
+impl Memory {
+    pub(super) fn of(context: &Context<'_>, span: Span) -> Memory {
+        let Context { graph, space, phases, .. } = context;
+        let in_kernel = &phases.phases[..span.end];
+        let with_elements = &in_kernel[span.first.min(span.end)..];
+        let mut read: Vec<usize> = in_kernel.iter().flat_map(|p| Phases::reads(&p.row)).collect();
+        for phase in with_elements {
+            read.extend(Phases::reads(&phase.elements));
+            read.extend(context.element_inputs(phase));
+        }
+        let stored_rows = !span.to_parts;
+        let last = stored_rows.then(|| Phases::reads(&phases.last)).into_iter().flatten();
+        let input = |at: &usize| !graph.tensors[*at].is_virtual && !graph.is_written(*at);
+        let unique = |all: &mut dyn Iterator<Item = usize>| -> Vec<usize> {
+            let mut found = Vec::new();
+            all.filter(input).for_each(|at| {
+                if !found.contains(&at) {
+                    found.push(at)
+                }
+            });
+            found
+        };
+        let (read, last) = (unique(&mut read.into_iter()), unique(&mut last.into_iter()));
+        let both = unique(&mut read.iter().chain(&last).copied());
+        let memory = |at: &usize| !graph.tensors[*at].by_value;
+        let scalar = |at: &usize| memory(at) && space.is_row(*at) && space.is_shared(*at);
+        let row = |at: &usize| memory(at) && space.is_row(*at) && !space.is_shared(*at);
+        let pick = |from: &[usize], chosen: &dyn Fn(&usize) -> bool| -> Vec<usize> {
+            from.iter().copied().filter(|at| chosen(at)).collect()
+        };
+        let elements = with_elements.iter().flat_map(|phase| &phase.elements.outputs).copied();
+        let rows = stored_rows.then_some(&phases.row_outputs).into_iter().flatten().copied();
+        let outputs = elements.filter(|at| !graph.tensors[*at].is_virtual).chain(rows);
+        let before = |number: usize| number < span.first || span.to_parts;
+        let steps = in_kernel.iter().enumerate();
+        let parts = steps.flat_map(|(number, phase)| vec![before(number); phase.steps.len()]);
+        let parts: Vec<bool> = parts.collect();
+        Memory {
+            by_value: pick(&both, &|at| !memory(at)),
+            scalars: pick(&both, &scalar),
+            row_inputs: pick(&read, &row),
+            last_inputs: pick(&last, &|at| row(at) && !read.contains(at)),
+            shared: pick(&read, &|at| !space.is_row(*at) && space.is_shared(*at)),
+            streams: pick(&read, &|at| !space.is_row(*at) && !space.is_shared(*at)),
+            outputs: outputs.collect(),
+            parts: (0..parts.len()).filter(|at| parts[*at]).collect(),
+        }
+    }
+
+    fn inputs(&self) -> Vec<usize> {
+        let Memory { by_value, scalars, row_inputs, last_inputs, shared, streams, .. } = self;
+        [&streams[..], shared, row_inputs, last_inputs, scalars, by_value].concat()
+    }
+
+    pub(super) fn passed(&self) -> Vec<usize> {
+        [self.inputs(), self.outputs.clone()].concat()
+    }
+
+    /// Adds the variables about memory.
+    pub(super) fn describe(&self, context: &Context<'_>, parameters: &mut Json) {
+        let graph = context.graph;
+        let steps: Vec<&Step> = context.steps().collect();
+        let tensors = self.passed();
+        let declared = tensors.iter().map(|at| kernel_parameter(graph, *at, &context.names[*at]));
+        let parts = self.parts.iter().map(|part| {
+            let Step { op, result, .. } = steps[*part];
+            format!("{}* {}_parts", op.math.dtype().register(), context.names[*result])
+        });
+        let declared: Vec<String> = declared.chain(parts).collect();
+        let in_memory = tensors.iter().copied().filter(|at| !graph.tensors[*at].by_value);
+        parameters["kernel_parameters"] = json!(list(&declared, Indent(4), Width(25)));
+        parameters["tensors"] = context.tensors(in_memory).into();
+        parameters["scalars"] = context.tensors(self.scalars.iter().copied()).into();
+        parameters["row_inputs"] = context.tensors(self.row_inputs.iter().copied()).into();
+        parameters["last_inputs"] = context.tensors(self.last_inputs.iter().copied()).into();
+        parameters["shared"] = context.tensors(self.shared.iter().copied()).into();
+        parameters["streams"] = context.tensors(self.streams.iter().copied()).into();
+    }
+}

@@ -1,0 +1,164 @@
+//! The phases of a graph: what is computed of elements, reduced to values of rows, and computed of
+//! those, until the next reductions need the elements again.
+
+use crate::engine::program::{GraphProgram, Source};
+use crate::engine::reduction::space::Space;
+use crate::graph::{CanonicalGraph, Op, Operation, Reduction};
+
+/// A reduction of a phase.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Step {
+    pub(super) op: Reduction,
+    /// The tensor that is reduced, and the one that comes of it.
+    pub(super) operand: usize,
+    pub(super) result: usize,
+}
+
+/// What happens between two rounds of reductions.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Phase {
+    /// Values of rows that elements need, from those that are known.
+    pub(super) row: GraphProgram,
+    /// What is computed of an element, from the elements of inputs, what earlier phases kept and
+    /// values of rows. The outputs are reduced, stored or kept.
+    pub(super) elements: GraphProgram,
+    pub(super) steps: Vec<Step>,
+}
+
+/// A graph in phases.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Phases {
+    pub(super) phases: Vec<Phase>,
+    /// Values of rows that are only stored.
+    pub(super) last: GraphProgram,
+    /// Values of rows that are stored.
+    pub(super) row_outputs: Vec<usize>,
+    /// Elements that later phases read, if a row is kept; none if it is read again.
+    pub(super) kept: Vec<usize>,
+}
+
+/// What is known of every tensor of a graph.
+struct Analysis<'a> {
+    graph: CanonicalGraph<'a>,
+    space: &'a Space,
+    /// The phase that computes a tensor.
+    phase: Vec<usize>,
+    /// Whether the elements of some row need a tensor.
+    needed: Vec<bool>,
+    /// Whether a row is kept between phases.
+    kept: bool,
+}
+
+impl Phases {
+    /// `kept`: elements stay where they are between phases, so that none is computed twice.
+    pub(super) fn of(graph: CanonicalGraph<'_>, space: &Space, kept: bool) -> Phases {
+        let analysis = Analysis::of(graph, space, kept);
+        let count = 1 + analysis.phase.iter().max().expect("a graph has tensors");
+        let held = match kept {
+            true => (0..graph.tensors.len()).filter(|at| analysis.crosses(*at)).collect(),
+            false => Vec::new(),
+        };
+        let phases = (0..count).map(|number| analysis.phase(number)).collect::<Vec<_>>();
+        let row_outputs: Vec<usize> = graph
+            .operations
+            .iter()
+            .map(|operation| operation.outputs[0] as usize)
+            .filter(|at| !graph.tensors[*at].is_virtual && space.is_row(*at))
+            .collect();
+        let last: Vec<usize> =
+            row_outputs.iter().copied().filter(|at| !analysis.needed[*at]).collect();
+        let operations = analysis.pointwise(|at| space.is_row(at) && !analysis.needed[at]);
+        let last = GraphProgram::of(graph, operations, &last);
+        let is_empty = |phase: &Phase| phase.elements.outputs.is_empty() && phase.steps.is_empty();
+        let phases = phases.into_iter().filter(|phase| !is_empty(phase)).collect();
+        Phases { phases, last, row_outputs, kept: held }
+    }
+
+    /// The tensors in memory that a program reads.
+    pub(super) fn reads(program: &GraphProgram) -> impl Iterator<Item = usize> + '_ {
+        program.sources.iter().enumerate().filter_map(|(input, source)| match source {
+            Source::Tensor(at) if program.reads(input) => Some(*at),
+            _ => None,
+        })
+    }
+}
+
+impl<'a> Analysis<'a> {
+    fn of(graph: CanonicalGraph<'a>, space: &'a Space, kept: bool) -> Analysis<'a> {
+        let mut phase = vec![0; graph.tensors.len()];
+        for operation in graph.operations {
+            let after = usize::from(matches!(operation.op, Op::Reduction(_)));
+            let last = operation.inputs.iter().map(|uid| phase[*uid as usize]).max();
+            phase[operation.outputs[0] as usize] = last.unwrap_or(0) + after;
+        }
+        let mut needed = vec![false; graph.tensors.len()];
+        for operation in graph.operations.iter().rev() {
+            let output = operation.outputs[0] as usize;
+            if operation.as_pointwise().is_some() && (!space.is_row(output) || needed[output]) {
+                operation.inputs.iter().for_each(|uid| needed[*uid as usize] = true);
+            }
+        }
+        Analysis { graph, space, phase, needed, kept }
+    }
+
+    /// The pointwise operations whose results are so, in their order.
+    fn pointwise(&self, chosen: impl Fn(usize) -> bool) -> impl Iterator<Item = &'a Operation> {
+        let chosen = move |operation: &&Operation| {
+            operation.as_pointwise().is_some() && chosen(operation.outputs[0] as usize)
+        };
+        self.graph.operations.iter().filter(chosen)
+    }
+
+    /// Whether an operation computes elements of the tensor that a later phase reads.
+    fn crosses(&self, at: usize) -> bool {
+        let later = |operation: &&Operation| {
+            operation.as_pointwise().is_some()
+                && operation.inputs.contains(&(at as i64))
+                && self.phase[operation.outputs[0] as usize] > self.phase[at]
+        };
+        self.graph.is_written(at)
+            && !self.space.is_row(at)
+            && self.graph.operations.iter().any(|op| later(&op))
+    }
+
+    fn phase(&self, number: usize) -> Phase {
+        let Analysis { graph, space, kept, .. } = *self;
+        let steps = graph.operations.iter().filter_map(|operation| self.step(operation, number));
+        let steps: Vec<Step> = steps.collect();
+        let element = |at: usize| graph.is_written(at) && !space.is_row(at);
+        let is_output = |at: usize| {
+            let reduced = steps.iter().any(|step| step.operand == at);
+            let stored = !graph.tensors[at].is_virtual && self.phase[at] == number;
+            reduced || stored || (kept && self.phase[at] == number && self.crosses(at))
+        };
+        let outputs = self.pointwise(|at| element(at) && is_output(at));
+        let outputs: Vec<usize> = outputs.map(|operation| operation.outputs[0] as usize).collect();
+        let computed = |at: usize| {
+            element(at) && if kept { self.phase[at] == number } else { self.phase[at] <= number }
+        };
+        let elements = GraphProgram::of(graph, self.pointwise(computed), &outputs);
+        let here = |at: usize| space.is_row(at) && self.needed[at] && self.phase[at] == number;
+        let values = self.pointwise(here).map(|operation| operation.outputs[0] as usize);
+        let values: Vec<usize> = values.filter(|at| self.leaves(*at)).collect();
+        let row = GraphProgram::of(graph, self.pointwise(here), &values);
+        Phase { row, elements, steps }
+    }
+
+    /// Whether a value of a row is read elsewhere than by the values computed next to it.
+    fn leaves(&self, at: usize) -> bool {
+        let outside = |operation: &Operation| {
+            let output = operation.outputs[0] as usize;
+            let beside = self.space.is_row(output)
+                && self.needed[output]
+                && self.phase[output] == self.phase[at];
+            operation.inputs.contains(&(at as i64)) && !beside
+        };
+        !self.graph.tensors[at].is_virtual || self.graph.operations.iter().any(outside)
+    }
+
+    fn step(&self, operation: &Operation, number: usize) -> Option<Step> {
+        let Op::Reduction(op) = operation.op else { return None };
+        let (operand, result) = (operation.inputs[0] as usize, operation.outputs[0] as usize);
+        (self.phase[operand] == number).then_some(Step { op, operand, result })
+    }
+}

@@ -1,0 +1,197 @@
+//! How rows are dealt out to threads: knobs, the launch grid.
+
+use crate::dtype::DType;
+use crate::engine::access::{
+    ACCESS_BYTES_MAX, GRID_MAX, REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div, stored,
+};
+use crate::engine::reduction::phases::Phases;
+use crate::engine::reduction::space::Space;
+use crate::engine::{EngineConfig, Grid, Knob};
+use crate::error::{Error, Result};
+use crate::graph::CanonicalGraph;
+use crate::target::Arch;
+use crate::tensor::TensorDesc;
+
+/// Registers a kernel needs besides its fragments: addresses, coordinates, partial results.
+const REGISTERS_BASE: i64 = 40;
+
+/// What double-precision functions add, once and per element in flight; measured as for pointwise
+/// kernels.
+const REGISTERS_F64: i64 = 24;
+const REGISTERS_F64_ELEMENT: i64 = 10;
+
+/// The most chunks a thread holds.
+pub(super) const ITEMS_MAX: i64 = 16;
+
+/// The knob settings and what follows from them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Schedule {
+    pub(super) vector: i64,
+    /// Chunks in flight per thread; those of a whole row if that is kept.
+    pub(super) items: i64,
+    pub(super) threads: i64,
+    pub(super) row_threads: i64,
+    /// Whether a row is kept in registers; else every phase reads it again.
+    pub(super) kept: bool,
+    /// Of a row.
+    pub(super) chunks: i64,
+    /// Blocks that share a row.
+    pub(super) segments: i64,
+    pub(super) persistent: bool,
+}
+
+impl Schedule {
+    /// # Errors
+    /// `NotSupported` for settings that do not go together, and when they need more registers than
+    /// a thread has, or more blocks than a grid.
+    pub(super) fn new(
+        space: &Space,
+        footprint: &Footprint,
+        config: &EngineConfig,
+    ) -> Result<Schedule> {
+        let (vector, items) = (config.knob("vector")?, config.knob("items")?);
+        let (threads, row_threads) = (config.knob("threads")?, config.knob("threads_row")?);
+        let (persistent, segments) = (config.knob("grid")? == 1, config.knob("split")?);
+        if threads < row_threads || (segments > 1 && threads != row_threads) {
+            return Err(Error::not_supported(format!(
+                "{config} gives a row {row_threads} of a block's {threads} threads"
+            )));
+        }
+        let chunks = space.lines().saturating_mul(ceil_div(space.width(), vector));
+        let thread_chunks = ceil_div(chunks, row_threads);
+        let kept = (1..=items).contains(&thread_chunks) && segments == 1;
+        let items = items.min(thread_chunks.max(1));
+        let schedule =
+            Schedule { vector, items, threads, row_threads, kept, chunks, segments, persistent };
+        let needed = footprint.registers(vector, items, kept);
+        let available = (REGISTERS_SM / threads).min(REGISTERS_THREAD_MAX);
+        // The estimate steers away from spills; the smallest setting is for the assembler to judge.
+        if needed > available && (vector > 1 || items > 1) {
+            return Err(Error::not_supported(format!(
+                "{config} needs about {needed} registers of a thread's {available}"
+            )));
+        }
+        if !persistent && schedule.blocks(space) > GRID_MAX {
+            let blocks = schedule.blocks(space);
+            return Err(Error::not_supported(format!(
+                "{config} needs {blocks} blocks, more than a grid has; use grid=1"
+            )));
+        }
+        Ok(schedule)
+    }
+
+    /// Rows of a block at a time.
+    pub(super) fn block_rows(&self) -> i64 {
+        self.threads / self.row_threads
+    }
+
+    /// Chunks of the part of a row that one block reduces.
+    pub(super) fn segment_chunks(&self) -> i64 {
+        ceil_div(self.chunks, self.segments)
+    }
+
+    /// Blocks that have work.
+    pub(super) fn blocks(&self, space: &Space) -> i64 {
+        ceil_div(space.rows.count(), self.block_rows()).saturating_mul(self.segments)
+    }
+
+    /// The launch grid of so many blocks.
+    pub(super) fn grid(&self, blocks: i64) -> Grid {
+        let blocks = blocks.min(GRID_MAX) as u32;
+        match self.persistent && blocks > 0 {
+            true => Grid::Resident { blocks_max: blocks, multiple_of: 1 },
+            false => Grid::Fixed(blocks),
+        }
+    }
+}
+
+/// The knobs with the values this graph allows.
+pub(super) fn knobs(graph: CanonicalGraph<'_>, space: &Space) -> Vec<Knob> {
+    let guarded = stored(graph).any(|(at, _)| {
+        graph.is_written(at) && !space.is_row(at) && space.stride(at) == 0 && space.width() > 1
+    });
+    let elements = stored(graph).filter(|(at, _)| !space.is_row(*at));
+    let narrowest = elements.map(|(_, tensor)| tensor.dtype.bytes() as i64).min().unwrap_or(4);
+    let power = |count: i64| (count.max(1) as u64).next_power_of_two().min(1 << 20) as i64;
+    let vector_max =
+        if guarded { 1 } else { (ACCESS_BYTES_MAX / narrowest).min(power(space.width())) };
+    let columns = power(space.columns.count());
+    let threads_max = i64::from(Arch::BLOCK_THREADS_MAX);
+    let up_to = |max: i64| (0..).map(|n| 1 << n).take_while(|n| *n <= max).collect();
+    vec![
+        Knob {
+            name: "grid",
+            about: "0: a block per tile of rows; 1: persistent, blocks loop over tiles",
+            values: vec![0, 1],
+        },
+        Knob {
+            name: "items",
+            about: "the most chunks of a row that a thread keeps; a longer row is read again",
+            values: up_to(ITEMS_MAX.min(columns)),
+        },
+        Knob {
+            name: "split",
+            about: "blocks that share a row",
+            values: up_to((columns / threads_max).clamp(1, 1024)),
+        },
+        Knob { name: "threads", about: "threads per block", values: vec![128, 256, 512, 1024] },
+        Knob {
+            name: "threads_row",
+            about: "threads per row",
+            values: up_to(columns.min(threads_max)),
+        },
+        Knob { name: "vector", about: "elements per chunk", values: up_to(vector_max) },
+    ]
+}
+
+/// What a thread must hold, as far as the graph tells.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Footprint {
+    /// Registers for values of rows.
+    row_words: i64,
+    /// Registers of one element of every output, until its chunk is stored.
+    output_words: i64,
+    /// Operands with one element for a whole chunk.
+    broadcast: i64,
+    /// Bytes of one element of each other operand.
+    pub(super) input_bytes: Vec<i64>,
+    /// Bytes of one element of each intermediate that is kept between phases.
+    kept_bytes: Vec<i64>,
+    is_double: bool,
+}
+
+impl Footprint {
+    pub(super) fn of(graph: CanonicalGraph<'_>, space: &Space) -> Footprint {
+        let words = |tensor: &TensorDesc| if tensor.dtype == DType::F64 { 2 } else { 1 };
+        let bytes = |tensor: &TensorDesc| tensor.dtype.bytes() as i64;
+        let (rows, elements): (Vec<_>, Vec<_>) =
+            stored(graph).partition(|(at, _)| space.is_row(*at));
+        let (outputs, inputs): (Vec<_>, Vec<_>) =
+            elements.into_iter().partition(|(at, _)| graph.is_written(*at));
+        let (broadcast, inputs): (Vec<_>, Vec<_>) =
+            inputs.into_iter().partition(|(at, _)| space.stride(*at) == 0);
+        let kept = Phases::of(graph, space, true).kept;
+        Footprint {
+            row_words: rows.iter().map(|(_, tensor)| words(tensor)).sum(),
+            output_words: outputs.iter().map(|(_, tensor)| words(tensor)).sum(),
+            broadcast: broadcast.len() as i64,
+            input_bytes: inputs.iter().map(|(_, tensor)| bytes(tensor)).collect(),
+            kept_bytes: kept.iter().map(|at| bytes(&graph.tensors[*at])).collect(),
+            is_double: graph.operations.iter().any(|of| of.op.math() == DType::F64),
+        }
+    }
+
+    /// 32-bit registers of a thread: the fragments that it holds and one chunk's results.
+    pub(super) fn registers(&self, vector: i64, items: i64, kept: bool) -> i64 {
+        let fragments = |bytes: &[i64]| -> i64 {
+            bytes.iter().map(|bytes| items * ((bytes * vector + 3) / 4)).sum()
+        };
+        let between = if kept { fragments(&self.kept_bytes) } else { 0 };
+        let held = fragments(&self.input_bytes) + items * self.broadcast + between;
+        let double = match self.is_double {
+            true => REGISTERS_F64 + REGISTERS_F64_ELEMENT * vector * items.min(8),
+            false => 0,
+        };
+        held + self.row_words + vector * self.output_words + REGISTERS_BASE + double
+    }
+}

@@ -1,0 +1,91 @@
+//! What settings of a reduction ask of a GPU.
+
+use crate::dtype::DType;
+use crate::engine::access::{ceil_div, stored};
+use crate::engine::reduction::phases::Phases;
+use crate::engine::reduction::schedule::{Footprint, Schedule, knobs};
+use crate::engine::reduction::space::Space;
+use crate::engine::{EngineConfig, KernelWork, Setting};
+use crate::graph::CanonicalGraph;
+use crate::tensor::TensorDesc;
+
+/// Bytes that memory moves at least for an access of any size.
+const SECTOR_BYTES: i64 = 32;
+
+/// Instructions that find a chunk and join its row's parts: bounds, addresses, shuffles.
+const INSTRUCTIONS_CHUNK: f64 = 24.0;
+
+/// Instructions of an operation on one element, functions among them.
+const INSTRUCTIONS_OPERATION: f64 = 8.0;
+
+/// What a graph asks however its rows are dealt out.
+struct Demand {
+    elements: f64,
+    /// Read once, and written.
+    read_bytes: f64,
+    written_bytes: f64,
+    instructions: f64,
+    f64_instructions: f64,
+    phases: usize,
+}
+
+/// Every legal setting.
+pub(super) fn settings(graph: CanonicalGraph<'_>, space: &Space) -> Vec<Setting> {
+    let (demand, footprint) = (Demand::of(graph, space), Footprint::of(graph, space));
+    let work = |config: EngineConfig| {
+        let schedule = Schedule::new(space, &footprint, &config).ok()?;
+        Some(Setting { work: demand.work(space, &footprint, &schedule), config })
+    };
+    EngineConfig::all("reduction", &knobs(graph, space)).into_iter().filter_map(work).collect()
+}
+
+impl Demand {
+    fn of(graph: CanonicalGraph<'_>, space: &Space) -> Demand {
+        let bytes = |(at, tensor): (usize, &TensorDesc)| {
+            let size = tensor.dtype.bytes() as i64;
+            // Neighbours that lie apart are moved in a sector each.
+            let moved = size.max(SECTOR_BYTES.min(size * space.stride(at)));
+            tensor.elements().unwrap_or(0) as f64 * moved as f64
+        };
+        let sum = |written: bool| {
+            stored(graph).filter(|(at, _)| graph.is_written(*at) == written).map(bytes).sum()
+        };
+        let elements = space.rows.count() as f64 * space.columns.count() as f64;
+        let double = graph.operations.iter().filter(|of| of.op.math() == DType::F64).count();
+        let single = graph.operations.len() - double;
+        Demand {
+            elements,
+            read_bytes: sum(false),
+            written_bytes: sum(true),
+            instructions: elements * single as f64 * INSTRUCTIONS_OPERATION,
+            f64_instructions: elements * double as f64 * INSTRUCTIONS_OPERATION,
+            phases: Phases::of(graph, space, false).phases.len(),
+        }
+    }
+
+    /// One launch, or one per phase of a row that several blocks share.
+    fn work(&self, space: &Space, footprint: &Footprint, schedule: &Schedule) -> Vec<KernelWork> {
+        let Schedule { vector, items, threads, kept, segments, .. } = *schedule;
+        let passes = if kept { 1 } else { self.phases };
+        let launches = if segments > 1 { passes } else { 1 };
+        let share = 1.0 / launches as f64;
+        let read = self.read_bytes * passes as f64;
+        let chunks = ceil_div(self.elements as i64, vector) as f64 * passes as f64;
+        let chunk_bytes = footprint.input_bytes.iter().sum::<i64>() * vector * items;
+        let rounds = ceil_div(schedule.segment_chunks(), schedule.row_threads * items).max(1);
+        let work = KernelWork {
+            blocks: schedule.blocks(space) as u64,
+            threads: threads as u32,
+            registers: footprint.registers(vector, items, kept) as u32,
+            shared_bytes: 0,
+            dram_bytes: (read + self.written_bytes) * share,
+            l2_bytes: (read + self.written_bytes) * share,
+            in_flight_bytes: (threads * chunk_bytes.max(4 * vector)) as f64,
+            round_trips: rounds as f64 * passes as f64 * share,
+            lane_instructions: (self.instructions + chunks * INSTRUCTIONS_CHUNK) * share,
+            f64_instructions: self.f64_instructions * share,
+            tensor: None,
+        };
+        vec![work; launches]
+    }
+}

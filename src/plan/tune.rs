@@ -1,0 +1,307 @@
+//! Tuning: the settings of a graph's parts measured, the best one kept.
+//!
+//! On a GPU settings are timed; on the simulator their counts give the least time they can take.
+//! The winner of each part is a JSON file in the cache folder, under the part's canonical form,
+//! the GPU and the version; every later plan of such a part uses it.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tracing::warn;
+
+use crate::device::Stream;
+use crate::engine::{
+    Choice, EngineConfig, Mode, Part, Selection, choices, engine_named, machine_of, partition,
+};
+use crate::error::{Error, Result};
+use crate::graph::OperationGraph;
+use crate::plan::build::Kiln;
+use crate::plan::execute::ExecutionPlan;
+use crate::plan::manifest::Instance;
+use crate::plan::trial::{estimate, random_values};
+use crate::plan::variant_pack::VariantPack;
+use crate::target::Target;
+
+/// Changes whenever an older reader would misread a newer file.
+const SCHEMA: u32 = 1;
+
+/// The folder of winners, in the cache folder.
+const FOLDER: &str = "tuned";
+
+/// Launches that are timed, after as many to warm up.
+const TIMED: usize = 21;
+const WARM_UP: usize = 5;
+
+/// The inputs of every measurement are made from this.
+const SEED: u64 = 1;
+
+/// A setting that was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Tried {
+    /// Engine and knobs.
+    pub config: String,
+    /// The cost model's time in microseconds.
+    pub predicted_us: Option<f64>,
+    /// The measured time in microseconds, of all its kernels.
+    pub us: Option<f64>,
+    /// Why it can not be used.
+    pub refused: Option<String>,
+}
+
+/// What tuning found for a part of a graph.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tuned {
+    /// The part with the best setting.
+    pub part: Part,
+    /// Its time in microseconds.
+    pub us: f64,
+    /// The time of the heuristic's setting.
+    pub heuristic_us: f64,
+    /// Everything that was tried, the fastest first.
+    pub tried: Vec<Tried>,
+    /// Where the result is kept, if there is a cache folder.
+    pub path: Option<PathBuf>,
+}
+
+/// How far tuning is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TuneProgress<'a> {
+    /// Settings and kernels done.
+    pub done: usize,
+    /// Settings to measure and kernels to compile.
+    pub total: usize,
+    /// What was just done.
+    pub what: &'a str,
+}
+
+/// A winner's file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    kiln_tuned: u32,
+    version: String,
+    target: Target,
+    /// `time` or `counts`.
+    measured: String,
+    config: String,
+    us: f64,
+    heuristic_us: f64,
+    tried: Vec<Tried>,
+    problem: Value,
+}
+
+impl Kiln {
+    /// Measures up to `settings_max` settings of each part of a graph, the most promising by the
+    /// cost model, and keeps the best.
+    ///
+    /// # Errors
+    /// As [`Kiln::plan`]; `BadParam` on a device that neither times nor counts: the null device,
+    /// or the simulator without [`Config::count`](crate::plan::Config::count).
+    pub fn tune(
+        &self,
+        graph: &OperationGraph,
+        settings_max: usize,
+        mut progress: impl FnMut(TuneProgress<'_>),
+    ) -> Result<Vec<Tuned>> {
+        let target = self.device().target();
+        let rules = Selection { mode: Mode::A, ..self.inner.selection.clone() };
+        let parts = partition(graph, target, &rules)?;
+        let tuned = parts
+            .into_iter()
+            .map(|part| self.tune_part(part, settings_max, &mut progress))
+            .collect::<Result<Vec<_>>>()?;
+        // The next plan is made with what was found.
+        self.inner.plans.remove(&graph.digest());
+        Ok(tuned)
+    }
+
+    fn tune_part(
+        &self,
+        part: Part,
+        settings_max: usize,
+        progress: &mut dyn FnMut(TuneProgress<'_>),
+    ) -> Result<Tuned> {
+        let target = self.device().target();
+        let model = Selection { mode: Mode::B, ..self.inner.selection.clone() };
+        let mut wanted = choices(part.graph.canonical(), target, &model)?;
+        let own = wanted.iter().position(|choice| choice.config == part.config);
+        let own = own.map(|at| wanted.remove(at));
+        wanted.truncate(settings_max.saturating_sub(1));
+        wanted.insert(0, own.unwrap_or_else(|| Choice::of(part.config.clone())));
+        self.compile_all_of(&part, &wanted, progress)?;
+        let total = wanted.len();
+        let mut tried = Vec::new();
+        let mut heuristic_us = f64::INFINITY;
+        for (done, Choice { config, predicted_us, .. }) in wanted.iter().enumerate() {
+            let measured = self.measure(&part.graph, config);
+            if let (0, Ok(us)) = (done, &measured) {
+                heuristic_us = *us;
+            }
+            let (us, refused) = match measured {
+                Ok(us) => (Some(us), None),
+                Err(error) => (None, Some(error.to_string())),
+            };
+            let (config, predicted_us) = (config.to_string(), *predicted_us);
+            progress(TuneProgress { done: done + 1, total, what: &config });
+            tried.push(Tried { config, predicted_us, us, refused });
+        }
+        let us = |of: &Tried| of.us.unwrap_or(f64::INFINITY);
+        // Stable: of equals, the heuristic's wins.
+        tried.sort_by(|a, b| us(a).total_cmp(&us(b)));
+        let best = &tried[0];
+        let Some(us) = best.us else {
+            let refused = best.refused.clone().unwrap_or_default();
+            return Err(Error::not_supported(format!("no setting could be measured: {refused}")));
+        };
+        let part = Part { config: best.config.parse()?, ..part };
+        let mut tuned = Tuned { part, us, heuristic_us, tried, path: None };
+        tuned.path = self.keep(&tuned);
+        Ok(tuned)
+    }
+
+    /// Compiles the kernels of all settings in parallel, into the disk cache; without one each is
+    /// compiled when it is measured.
+    fn compile_all_of(
+        &self,
+        part: &Part,
+        wanted: &[Choice],
+        progress: &mut dyn FnMut(TuneProgress<'_>),
+    ) -> Result<()> {
+        if self.disk_cache().is_none() {
+            return Ok(());
+        }
+        let graph = part.graph.clone();
+        let instance = Instance { name: String::new(), graph, targets: Vec::new(), config: None };
+        let mut jobs = Vec::new();
+        for Choice { config, .. } in wanted {
+            // What can not be lowered is refused when it is measured.
+            jobs.extend(
+                self.jobs_of(&instance, self.device().target(), config).unwrap_or_default(),
+            );
+        }
+        let (mut done, total) = (0, jobs.len());
+        self.find_or_compile(&jobs, &mut HashMap::new(), &mut |stem| {
+            done += 1;
+            progress(TuneProgress { done, total, what: stem });
+        })?;
+        Ok(())
+    }
+
+    /// The microseconds of one setting.
+    fn measure(&self, graph: &OperationGraph, config: &EngineConfig) -> Result<f64> {
+        let part = Part { graph: graph.clone(), config: config.clone() };
+        let plan = self.plan_parts(graph, vec![part])?;
+        let inputs = random_values(graph, SEED)?;
+        if self.device().kind() == "cuda" {
+            return self.timed(&plan, &inputs);
+        }
+        let machine = machine_of(self.device().target());
+        let counters = self.trial(&plan, &inputs)?.counters;
+        let mut us = 0.0;
+        for (kernel, counters) in plan.kernels().iter().zip(&counters) {
+            if kernel.launch().grid == 0 {
+                continue;
+            }
+            let counters = counters.as_ref().ok_or_else(|| {
+                Error::bad_param("tuning needs a GPU, or a simulated device that counts")
+            })?;
+            let resources = kernel.report().resources;
+            let estimate = estimate(counters, &machine, kernel.launch(), resources);
+            us += estimate.binds().map_or(0.0, |bound| bound.us);
+        }
+        Ok(us)
+    }
+
+    /// The median of many launches, on a GPU.
+    fn timed(&self, plan: &ExecutionPlan, inputs: &crate::plan::trial::Values) -> Result<f64> {
+        let (pack, _buffers) = self.bound(plan, inputs)?;
+        let stream = self.stream();
+        let once = |stream: &Stream, pack: &VariantPack| {
+            let start = stream.record()?;
+            plan.execute(stream, pack)?;
+            Ok(Duration::from_secs_f64(stream.record()?.elapsed_ms(&start)? / 1e3))
+        };
+        for _ in 0..WARM_UP {
+            once(&stream, &pack)?;
+        }
+        let mut times =
+            (0..TIMED).map(|_| once(&stream, &pack)).collect::<Result<Vec<Duration>>>()?;
+        times.sort();
+        Ok(times[TIMED / 2].as_secs_f64() * 1e6)
+    }
+
+    /// Keeps a result in the cache folder; a failure is a warning.
+    fn keep(&self, tuned: &Tuned) -> Option<PathBuf> {
+        let target = self.device().target();
+        let path = path_of(self.disk_cache()?.folder(), &tuned.part.graph, target);
+        let graph = tuned.part.graph.to_json();
+        let record = Record {
+            kiln_tuned: SCHEMA,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            target: target.clone(),
+            measured: if self.device().kind() == "cuda" { "time" } else { "counts" }.to_owned(),
+            config: tuned.part.config.to_string(),
+            us: tuned.us,
+            heuristic_us: tuned.heuristic_us,
+            tried: tuned.tried.clone(),
+            problem: serde_json::from_str(&graph).expect("a graph's JSON is valid"),
+        };
+        let text = serde_json::to_string_pretty(&record).expect("plain data is JSON");
+        let folder = path.parent().expect("it is in the cache folder");
+        let written = fs::create_dir_all(folder)
+            .and_then(|()| tempfile::NamedTempFile::new_in(folder))
+            .and_then(|file| fs::write(file.path(), text + "\n").map(|()| file))
+            .and_then(|file| file.persist(&path).map_err(|error| error.error));
+        match written {
+            Ok(_) => Some(path),
+            Err(error) => {
+                warn!("failed to keep the tuned setting in `{}`: {error}", path.display());
+                None
+            }
+        }
+    }
+}
+
+/// The setting that tuning has found for a part, where it has and the selection allows it. A file
+/// that can not be used is a warning.
+pub(super) fn winner(
+    cache: &Path,
+    part: &Part,
+    target: &Target,
+    selection: &Selection,
+) -> Option<EngineConfig> {
+    let path = path_of(cache, &part.graph, target);
+    let text = fs::read_to_string(&path).ok()?;
+    let canonical = part.graph.canonical();
+    let usable = |record: Record| {
+        let config: EngineConfig = record.config.parse()?;
+        let engine = engine_named(&config.engine)?;
+        engine.support(canonical, target)?;
+        config.validate(&engine.knobs(canonical, target))?;
+        let excluded = engine.notes(canonical, target, &config).common(&selection.without);
+        Ok(excluded.is_none().then_some(config))
+    };
+    let record = serde_json::from_str(&text)
+        .map_err(|error| Error::bad_param(format!("malformed: {error}")));
+    match record.and_then(usable) {
+        Ok(config) => config,
+        Err(error) => {
+            warn!("tuned setting `{}` is not used: {error}", path.display());
+            None
+        }
+    }
+}
+
+/// Where the winner of a graph on a target is kept.
+fn path_of(cache: &Path, graph: &OperationGraph, target: &Target) -> PathBuf {
+    let target = serde_json::to_string(target).expect("plain data is JSON");
+    let mut hasher = blake3::Hasher::new_derive_key("kiln 2026-11 tuned setting");
+    hasher.update(&graph.form_digest());
+    hasher.update(env!("CARGO_PKG_VERSION").as_bytes());
+    hasher.update(target.as_bytes());
+    cache.join(FOLDER).join(format!("{}.json", &hasher.finalize().to_hex()[..32]))
+}

@@ -1,0 +1,164 @@
+//! Normalisations, their gradients and statistics against the reference.
+
+use kiln::expr::Math;
+use kiln::graph::{
+    BnBackwardWeights, BnFinalize, GenStats, NormBackward, NormForward, NormMode, Op, Phase,
+};
+use kiln::{DType, OperationGraph, TensorDesc};
+
+use crate::harness::{self, Values};
+
+const MODES: [NormMode; 6] = [
+    NormMode::Layer,
+    NormMode::Rms,
+    NormMode::Instance,
+    NormMode::Batch,
+    NormMode::Group(2),
+    NormMode::Group(6),
+];
+
+/// The dimensions of the tensor in a slot, for data of these dimensions.
+fn dims(mode: NormMode, data: &[i64], slot: &str) -> Vec<i64> {
+    let layer = matches!(mode, NormMode::Layer | NormMode::Rms);
+    let channels = |axis: usize| if axis == 1 { data[1] } else { 1 };
+    let along = |keep: &dyn Fn(usize) -> bool| -> Vec<i64> {
+        (0..data.len()).map(|axis| if keep(axis) { data[axis] } else { 1 }).collect()
+    };
+    match slot {
+        "x" | "dy" => data.to_vec(),
+        "epsilon" | "exp_avg_factor" | "accum_count" => vec![1; data.len()],
+        "mean" | "inv_variance" => match mode {
+            NormMode::Layer | NormMode::Rms => along(&|axis| axis == 0),
+            NormMode::Batch => along(&|axis| axis == 1),
+            NormMode::Group(groups) => {
+                let mut dims = along(&|axis| axis == 0);
+                dims[1] = groups;
+                dims
+            }
+            _ => along(&|axis| axis <= 1),
+        },
+        _ if layer => along(&|axis| axis > 0),
+        _ => (0..data.len()).map(channels).collect(),
+    }
+}
+
+/// A graph of one operation: data in `dtype`, all else in single precision or that of `f64` data.
+fn graph(op: Op, dtype: DType, dims: impl Fn(&str) -> Vec<i64>) -> (OperationGraph, Values) {
+    let mut graph = OperationGraph::builder();
+    let slots = op.slots();
+    let parameter = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let of = |slot: &str| if ["x", "dy", "y", "dx"].contains(&slot) { dtype } else { parameter };
+    let mut values = Values::new();
+    let mut inputs = Vec::new();
+    for (at, slot) in slots.inputs.iter().enumerate() {
+        let uid = at as i64 + 1;
+        let scalar = ["epsilon", "exp_avg_factor", "accum_count"].contains(slot);
+        let tensor = TensorDesc::packed(uid, *slot, &dims(slot), of(slot));
+        let fill = match *slot {
+            "epsilon" => vec![1e-3],
+            "exp_avg_factor" => vec![0.25],
+            "accum_count" => vec![30.0],
+            "x" | "dy" | "mean" | "bias" => harness::fill(&tensor, at as u64, 2.0),
+            // Sums of squares and variances.
+            _ => harness::fill(&tensor, at as u64, 1.0).into_iter().map(|v| v + 40.0).collect(),
+        };
+        let tensor = TensorDesc { by_value: scalar, ..tensor };
+        inputs.push(graph.tensor(tensor));
+        values.insert(uid, fill);
+    }
+    let outputs = graph.operation(op, &inputs).expect("valid");
+    for (slot, uid) in slots.outputs.iter().zip(outputs) {
+        graph.output(uid, &format!("out_{slot}"), of(slot));
+    }
+    (graph.build().expect("valid"), values)
+}
+
+/// What takes statistics is pointwise.
+#[test]
+fn norms_with_given_statistics_run() {
+    for mode in MODES {
+        let op = NormForward { statistics: true, ..NormForward::new(mode, Phase::Inference) };
+        for dtype in [DType::F64, DType::F32, DType::Bf16] {
+            let (graph, values) =
+                graph(Op::NormForward(op), dtype, |slot| dims(mode, &[3, 6, 5, 7], slot));
+            for kiln in harness::dialects() {
+                harness::check(kiln, &graph, None, &values, &format!("{op} {dtype}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn finalized_statistics_run() {
+    let inference = BnFinalize::new(Phase::Inference);
+    let training = BnFinalize { running: true, ..BnFinalize::new(Phase::Training) };
+    for op in [inference, training] {
+        let (graph, values) =
+            graph(Op::BnFinalize(op), DType::F32, |slot| dims(NormMode::Batch, &[3, 6, 5], slot));
+        for kiln in harness::dialects() {
+            harness::check(kiln, &graph, None, &values, &op.to_string());
+        }
+    }
+}
+
+/// Every norm that computes its statistics, in training and in inference.
+#[test]
+fn norms_compute_their_statistics() {
+    for mode in MODES {
+        let batch = mode == NormMode::Batch;
+        let training = NormForward {
+            statistics: true,
+            running: batch,
+            ..NormForward::new(mode, Phase::Training)
+        };
+        let inference = NormForward { bias: false, ..NormForward::new(mode, Phase::Inference) };
+        let ops = if batch { vec![training] } else { vec![training, inference] };
+        for op in ops {
+            for dtype in [DType::F64, DType::F32, DType::F16, DType::Bf16] {
+                let math = if dtype == DType::F64 { Math::F64 } else { Math::F32 };
+                let op = NormForward { math, ..op };
+                for data in [vec![3, 6, 5, 7], vec![2, 6, 40, 33], vec![1, 6, 1]] {
+                    let (graph, values) =
+                        graph(Op::NormForward(op), dtype, |slot| dims(mode, &data, slot));
+                    for kiln in harness::dialects() {
+                        let what = format!("{op} {dtype} {data:?}");
+                        harness::check(kiln, &graph, None, &values, &what);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn statistics_of_channels() {
+    for data in [[3, 6, 40], [64, 6, 31], [2, 3, 9000]] {
+        for dtype in [DType::F32, DType::Bf16] {
+            let of = |slot: &str| dims(NormMode::Batch, &data, slot);
+            for op in [
+                Op::GenStats(GenStats::default()),
+                Op::BnBackwardWeights(BnBackwardWeights::default()),
+            ] {
+                let (graph, values) = graph(op, dtype, of);
+                for kiln in harness::dialects() {
+                    harness::check(kiln, &graph, None, &values, &format!("{op} {dtype} {data:?}"));
+                }
+            }
+        }
+    }
+}
+
+/// The gradients of a batch norm reduce along one set of dimensions.
+#[test]
+fn gradients_of_batch_norms() {
+    for statistics in [true, false] {
+        for data in [[3, 6, 40], [64, 6, 31], [2, 3, 9000]] {
+            let op = NormBackward { statistics, ..NormBackward::new(NormMode::Batch) };
+            let of = |slot: &str| dims(NormMode::Batch, &data, slot);
+            let (graph, values) = graph(Op::NormBackward(op), DType::Bf16, of);
+            for kiln in harness::dialects() {
+                harness::check(kiln, &graph, None, &values, &format!("{op} {data:?}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Reductions along rows against the reference: every operation, type, layout and edge shape, with
+//! pointwise operations before, between and after them.
+
+use kiln::engine;
+use kiln::expr::{Math, Mode, Pointwise};
+use kiln::graph::{Reduction, ReductionOp};
+use kiln::{DType, ErrorKind, OperationGraph, TensorDesc};
+
+use crate::harness::{self, Values};
+
+/// How the data of a case lies in memory.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Layout {
+    Contiguous,
+    /// Rows and columns change places.
+    Transposed,
+    /// Neither stride is a power of two or a multiple of a vector.
+    OddStrides,
+    /// Rows further apart than they are long.
+    Padded,
+    Misaligned,
+}
+
+const LAYOUTS: [Layout; 5] = [
+    Layout::Contiguous,
+    Layout::Transposed,
+    Layout::OddStrides,
+    Layout::Padded,
+    Layout::Misaligned,
+];
+
+fn place(tensor: TensorDesc, layout: Layout) -> TensorDesc {
+    let [rows, columns] = [tensor.dims[0], tensor.dims[1].max(1)];
+    let strides = match layout {
+        Layout::Transposed => vec![1, rows.max(1)],
+        Layout::OddStrides => vec![3 * columns + 7, 3],
+        Layout::Padded => vec![columns + 8, 1],
+        Layout::Contiguous | Layout::Misaligned => tensor.strides.clone(),
+    };
+    let least = matches!(layout, Layout::OddStrides | Layout::Misaligned);
+    let alignment = if least { tensor.dtype.bytes() } else { tensor.alignment };
+    TensorDesc { strides, alignment, ..tensor }
+}
+
+fn math(dtype: DType) -> Math {
+    if dtype == DType::F64 { Math::F64 } else { Math::F32 }
+}
+
+/// Every reduction of one input, in one kernel.
+fn all(dtype: DType, layout: Layout, dims: [i64; 2]) -> OperationGraph {
+    let mut graph = OperationGraph::builder();
+    let x = graph.tensor(place(TensorDesc::packed(1, "x", &dims, dtype), layout));
+    let stored = if dtype.is_float() { dtype } else { DType::F32 };
+    for op in ReductionOp::ALL {
+        let reduction = Reduction { op, math: math(dtype) };
+        let y = graph.reduction(reduction, x, &[dims[0], 1]).unwrap();
+        graph.output(y, op.name(), stored);
+    }
+    graph.build().unwrap()
+}
+
+/// Values whose products neither vanish nor overflow, some of them 0.
+fn values(graph: &OperationGraph) -> Values {
+    let near_one = |tensor: &TensorDesc| -> Vec<f64> {
+        let values = harness::fill(tensor, 7, 0.5).into_iter().enumerate();
+        let value = |(at, value): (usize, f64)| match at % 97 {
+            96 => 0.0,
+            _ => tensor.dtype.round(if value < 0.0 { value - 0.75 } else { value + 0.75 }),
+        };
+        values.map(value).collect()
+    };
+    graph.inputs().map(|tensor| (tensor.uid, near_one(tensor))).collect()
+}
+
+fn check_dtype(dtype: DType) {
+    let columns = [0, 1, 2, 31, 32, 33, 255, 256, 257, 1000];
+    for kiln in harness::dialects() {
+        let arch = kiln.device().target().arch;
+        let check = |layout: Layout, dims: [i64; 2]| {
+            let graph = all(dtype, layout, dims);
+            let what = format!("{arch} {dtype} {layout:?} {dims:?}");
+            harness::check(kiln, &graph, None, &values(&graph), &what);
+        };
+        for columns in columns {
+            check(Layout::Contiguous, [3, columns]);
+        }
+        for rows in [0, 1] {
+            check(Layout::Contiguous, [rows, 33]);
+        }
+        for layout in LAYOUTS {
+            check(layout, [5, 77]);
+        }
+    }
+}
+
+#[test]
+fn every_reduction_f32() {
+    check_dtype(DType::F32);
+}
+
+#[test]
+fn every_reduction_f16() {
+    check_dtype(DType::F16);
+}
+
+#[test]
+fn every_reduction_bf16() {
+    check_dtype(DType::Bf16);
+}
+
+#[test]
+fn every_reduction_f64() {
+    check_dtype(DType::F64);
+}
+
+#[test]
+fn every_reduction_of_integers() {
+    for dtype in [DType::I32, DType::I8, DType::U8, DType::Bool] {
+        for kiln in harness::dialects() {
+            for layout in [Layout::Contiguous, Layout::Transposed] {
+                let graph = all(dtype, layout, [5, 77]);
+                let inputs = graph.inputs();
+                let inputs = inputs.map(|tensor| (tensor.uid, harness::fill(tensor, 7, 2.0)));
+                harness::check(
+                    kiln,
+                    &graph,
+                    None,
+                    &inputs.collect(),
+                    &format!("{dtype} {layout:?}"),
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn long_rows_are_read_again_or_split() {
+    for dtype in [DType::F32, DType::Bf16] {
+        for dims in [[3, 5000], [2, 100_000], [1, 300_001]] {
+            let graph = all(dtype, Layout::Contiguous, dims);
+            for kiln in harness::dialects() {
+                harness::check(kiln, &graph, None, &values(&graph), &format!("{dtype} {dims:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn special_values_spread_as_documented() {
+    let special = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, 1.5, -2.5];
+    for dtype in [DType::F64, DType::F32, DType::F16, DType::Bf16] {
+        // Row after row another pair of special values among others.
+        let graph = all(dtype, Layout::Contiguous, [49, 40]);
+        let x = graph.inputs().next().unwrap();
+        let mut data = values(&graph).remove(&x.uid).unwrap();
+        for (row, columns) in data.chunks_mut(40).enumerate() {
+            columns[row % 40] = special[row / 7];
+            columns[(row + 3) % 40] = special[row % 7];
+        }
+        let inputs = Values::from([(x.uid, data)]);
+        for kiln in harness::dialects() {
+            harness::check(kiln, &graph, None, &inputs, &format!("{dtype}"));
+        }
+    }
+}
+
+/// Dimensions of 4-dimensional data that are reduced, in several layouts.
+#[test]
+fn any_dimensions_may_be_reduced() {
+    let dims = [3, 4, 5, 6];
+    let orders: [[usize; 4]; 3] = [[0, 1, 2, 3], [0, 2, 3, 1], [3, 1, 0, 2]];
+    for order in orders {
+        let mut strides = vec![1; 4];
+        let mut step = 1;
+        for axis in order.into_iter().rev() {
+            strides[axis] = step;
+            step *= dims[axis];
+        }
+        for mask in 1..16 {
+            let mut graph = OperationGraph::builder();
+            let desc = TensorDesc::packed(1, "x", &dims, DType::F32);
+            let x = graph.tensor(TensorDesc { strides: strides.clone(), ..desc });
+            let kept: Vec<i64> =
+                (0..4).map(|axis| if mask & (1 << axis) != 0 { 1 } else { dims[axis] }).collect();
+            let index = graph.pointwise(Pointwise::new(Mode::GenIndex).axis(1), &[x]).unwrap();
+            let sum = graph.pointwise(Pointwise::new(Mode::Add), &[x, index]).unwrap();
+            let y = graph.reduction(Reduction::new(ReductionOp::Add), sum, &kept).unwrap();
+            let z = graph.pointwise(Pointwise::new(Mode::Sub), &[x, y]).unwrap();
+            graph.output(y, "y", DType::F32);
+            graph.output(z, "z", DType::F32);
+            let graph = graph.build().unwrap();
+            for kiln in harness::dialects() {
+                let what = format!("{order:?} {mask:b}");
+                harness::check(kiln, &graph, None, &values(&graph), &what);
+            }
+        }
+    }
+}
+
+/// `softmax` or `log(softmax)` along the rows.
+fn softmax(dtype: DType, dims: &[i64], logarithm: bool) -> OperationGraph {
+    let mut graph = OperationGraph::builder();
+    let x = graph.input("x", dims, dtype);
+    let of = |mode: Mode| Pointwise::new(mode).math(math(dtype));
+    let reduce = |op: ReductionOp| Reduction { op, math: math(dtype) };
+    let mut row = dims.to_vec();
+    *row.last_mut().unwrap() = 1;
+    let greatest = graph.reduction(reduce(ReductionOp::Max), x, &row).unwrap();
+    let shifted = graph.pointwise(of(Mode::Sub), &[x, greatest]).unwrap();
+    let e = graph.pointwise(of(Mode::Exp), &[shifted]).unwrap();
+    let total = graph.reduction(reduce(ReductionOp::Add), e, &row).unwrap();
+    let y = match logarithm {
+        true => {
+            let log = graph.pointwise(of(Mode::Log), &[total]).unwrap();
+            graph.pointwise(of(Mode::Sub), &[shifted, log]).unwrap()
+        }
+        false => graph.pointwise(of(Mode::Div), &[e, total]).unwrap(),
+    };
+    graph.output(y, "y", dtype);
+    graph.build().unwrap()
+}
+
+#[test]
+fn softmax_runs() {
+    for dtype in [DType::F64, DType::F32, DType::F16, DType::Bf16] {
+        for columns in [1, 5, 64, 100, 1000, 4100, 33_000] {
+            for logarithm in [false, true] {
+                let graph = softmax(dtype, &[3, columns], logarithm);
+                let inputs = graph.inputs();
+                let inputs = inputs.map(|tensor| (tensor.uid, harness::fill(tensor, 3, 8.0)));
+                let inputs = inputs.collect();
+                for kiln in harness::dialects() {
+                    harness::check(kiln, &graph, None, &inputs, &format!("{dtype} {columns}"));
+                }
+            }
+        }
+    }
+}
+
+/// Infinity less infinity is NaN, so a row whose maximum is infinite is NaN throughout.
+#[test]
+fn softmax_of_infinities() {
+    let graph = softmax(DType::F32, &[4, 50], false);
+    let x = graph.inputs().next().unwrap();
+    let mut data = harness::fill(x, 3, 8.0);
+    data[..50].fill(f64::NEG_INFINITY);
+    data[60..80].fill(f64::NEG_INFINITY);
+    data[120] = f64::INFINITY;
+    data[170] = f64::NAN;
+    let inputs = Values::from([(x.uid, data)]);
+    for kiln in harness::dialects() {
+        let actual = harness::run(kiln, &graph, None, &inputs).unwrap();
+        harness::compare(&graph, &inputs, &actual, "softmax");
+        let y = actual.values().next().unwrap();
+        let nan = |from: usize| y[from..from + 50].iter().filter(|y| y.is_nan()).count();
+        assert_eq!([0, 50, 100, 150].map(nan), [50, 0, 50, 50]);
+    }
+}
+
+/// The residual is added, rounded and stored, then normalised: `h = x + residual`, its root mean
+/// square, `y = h * rms(h) * scale`.
+fn residual_rms(dims: [i64; 2]) -> OperationGraph {
+    let mut graph = OperationGraph::builder();
+    let x = graph.input("x", &dims, DType::Bf16);
+    let residual = graph.input("residual", &dims, DType::Bf16);
+    let scale = graph.input("scale", &[1, dims[1]], DType::Bf16);
+    let h = graph.pointwise(Pointwise::new(Mode::Add), &[x, residual]).unwrap();
+    graph.output(h, "h", DType::Bf16);
+    let square = graph.pointwise(Pointwise::new(Mode::Mul), &[h, h]).unwrap();
+    let mean = graph.reduction(Reduction::new(ReductionOp::Avg), square, &[dims[0], 1]).unwrap();
+    let rms = graph.pointwise(Pointwise::new(Mode::Rsqrt), &[mean]).unwrap();
+    graph.name(rms, "rms", DType::Bf16);
+    let normal = graph.pointwise(Pointwise::new(Mode::Mul), &[h, rms]).unwrap();
+    let y = graph.pointwise(Pointwise::new(Mode::Mul), &[normal, scale]).unwrap();
+    graph.output(y, "y", DType::Bf16);
+    graph.output(mean, "mean", DType::F16);
+    graph.build().unwrap()
+}
+
+#[test]
+fn fused_residual_and_norm() {
+    for dims in [[3, 96], [5, 768], [4, 1001], [2, 20_000]] {
+        let graph = residual_rms(dims);
+        for kiln in harness::dialects() {
+            harness::check(kiln, &graph, None, &values(&graph), &format!("{dims:?}"));
+        }
+    }
+}
+
+#[test]
+fn reductions_along_different_dimensions_are_refused() {
+    let mut graph = OperationGraph::builder();
+    let x = graph.input("x", &[4, 5], DType::F32);
+    let reduce = Reduction::new(ReductionOp::Add);
+    let rows = graph.reduction(reduce, x, &[4, 1]).unwrap();
+    let columns = graph.reduction(reduce, x, &[1, 5]).unwrap();
+    graph.output(rows, "rows", DType::F32);
+    graph.output(columns, "columns", DType::F32);
+    let graph = graph.build().unwrap();
+    let engine = engine::engine_named("reduction").unwrap();
+    let target = harness::kiln().device().target();
+    let error = engine.support(graph.canonical(), target).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotSupported);
+    let text = "reductions along different dimensions: [0] and [1]";
+    let other = "reductions along different dimensions: [1] and [0]";
+    assert!([text, other].contains(&error.to_string().as_str()), "{error}");
+}
