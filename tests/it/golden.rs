@@ -10,6 +10,8 @@ use kiln::expr::{Mode, Pointwise};
 use kiln::target::Target;
 use kiln::{DType, OperationGraph, TensorDesc};
 
+use crate::gemm::fusion::{bias_gelu, prologues};
+
 fn assert_golden(name: &str, text: &str) {
     let mut settings = insta::Settings::clone_current();
     settings.set_snapshot_path(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden"));
@@ -72,6 +74,48 @@ fn golden_sources() {
     assert_golden("sm75_pointwise_bf16_rows.cu", &source(&chain(64, 768), 1));
     assert_golden("sm75_pointwise_f32_strided.cu", &source(&strided(), 0));
     assert_golden("sm75_pointwise_f32_general.cu", &general(&strided()));
+}
+
+/// The kernels of an engine at its own setting, with one knob set.
+fn kernels(graph: &OperationGraph, engine: &str, (knob, value): (&str, i64)) -> Vec<String> {
+    let target = Target::named("h200").unwrap();
+    let engine = engine::engine_named(engine).unwrap();
+    let config = engine.heuristic(graph.canonical(), &target).with(knob, value);
+    let kernels = engine.lower(graph.canonical(), &target, &config).unwrap().kernels;
+    let render =
+        |kernel: &engine::KernelPlan| Templates::embedded().render(&kernel.spec).unwrap().text;
+    kernels.iter().map(render).collect()
+}
+
+#[test]
+fn golden_products() {
+    let extents = [256, 512, 1024];
+    let bare = kernels(&bias_gelu(extents, DType::Bf16), "gemm_mma", ("split_k", 1));
+    assert_golden("sm80_gemm_bf16_mma.cu", &bare[0]);
+    let computed = kernels(&prologues(extents, DType::F16), "gemm_mma", ("split_k", 1));
+    assert_golden("sm80_gemm_f32_mma_prologues.cu", &computed[0]);
+    let split = kernels(&bias_gelu(extents, DType::F32), "gemm_simt", ("split_k", 2));
+    assert_golden("sm75_gemm_f32_simt.cu", &split[0]);
+    assert_golden("sm75_gemm_f32_reduce.cu", &split[1]);
+}
+
+/// Which engine and setting products get.
+#[test]
+fn golden_product_heuristics() {
+    let mut table = String::new();
+    for target in ["sim", "t4", "a100", "rtx4090", "h200", "b200"] {
+        let target = Target::named(target).unwrap();
+        writeln!(table, "{target}").unwrap();
+        for extents in [[1, 4096, 4096], [16, 4096, 4096], [512, 512, 512], [8192, 8192, 8192]] {
+            for dtype in [DType::F16, DType::F32] {
+                let graph = bias_gelu(extents, dtype);
+                let chosen =
+                    engine::choose(graph.canonical(), &target, &Default::default()).unwrap();
+                writeln!(table, "  {dtype} {extents:?}: {chosen}").unwrap();
+            }
+        }
+    }
+    assert_golden("product_heuristics", &table);
 }
 
 #[test]
