@@ -55,13 +55,8 @@ const UNARY: [Mode; 7] = [
     Mode::Identity,
 ];
 const BINARY: [Mode; 5] = [Mode::Add, Mode::Sub, Mode::Mul, Mode::Max, Mode::Min];
-const REDUCTIONS: [ReductionOp; 5] = [
-    ReductionOp::Add,
-    ReductionOp::Max,
-    ReductionOp::Min,
-    ReductionOp::Avg,
-    ReductionOp::Amax,
-];
+const REDUCTIONS: [ReductionOp; 5] =
+    [ReductionOp::Add, ReductionOp::Max, ReductionOp::Min, ReductionOp::Avg, ReductionOp::Amax];
 const TYPES: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];
 
 /// The graph of a seed: one to twelve operations on tensors of three dimensions.
