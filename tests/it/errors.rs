@@ -1,8 +1,8 @@
 //! Bad input: each kind with its exact error, and nothing lost.
 
 use kiln::engine::{self, EngineConfig};
-use kiln::expr::{Math, Mode, Pointwise};
-use kiln::graph::{GenStats, Op, Operation};
+use kiln::expr::{Mode, Pointwise};
+use kiln::graph::{Matmul, Operation};
 use kiln::{Config, DType, Error, ErrorKind, Kiln, OperationGraph, TensorDesc, VariantPack};
 
 use crate::harness;
@@ -304,7 +304,8 @@ fn engines_and_knobs() {
     assert!(plan(base.clone()).is_ok());
     refused(
         ErrorKind::BadParam,
-        "unknown engine `conv`: expected one of pointwise, pointwise_general, gemm_simt",
+        "unknown engine `conv`: expected one of pointwise, pointwise_general, reduction, \
+         gemm_mma, gemm_simt",
         plan(EngineConfig::new("conv", &[])),
     );
     refused(
@@ -317,14 +318,14 @@ fn engines_and_knobs() {
 #[test]
 fn graphs_no_engine_runs() {
     let mut graph = OperationGraph::builder();
-    let x = graph.input("x", &[5, 7], DType::F32);
-    let sums = graph.operation(Op::GenStats(GenStats { math: Math::F32 }), &[x]).unwrap();
-    graph.output(sums[0], "sum", DType::F32);
-    graph.output(sums[1], "sq_sum", DType::F32);
+    let [a, b] = ["a", "b"].map(|name| graph.input(name, &[1 << 22, 1 << 22], DType::F32));
+    let c = graph.matmul(Matmul::default(), a, b).unwrap();
+    graph.output(c, "c", DType::F32);
     refused(
         ErrorKind::NotSupported,
-        "no engine runs the graph: pointwise: gen_stats is not pointwise; \
-         gemm_simt: gen_stats is neither a product of matrices nor pointwise",
+        "no engine runs the graph: pointwise: matmul is not pointwise; \
+         reduction: matmul is neither pointwise nor a reduction; \
+         gemm_mma: the product has more than 2^62 multiplications",
         harness::kiln().plan(&graph.build().unwrap()),
     );
 }
