@@ -8,7 +8,9 @@ use std::sync::Arc;
 use cudarc::driver::{DriverError, result, sys};
 
 use crate::compile::Image;
-use crate::device::{Driver, Launch, Launchable};
+use crate::device::{Driver, Launch, Launchable, MAP_WORDS};
+use crate::dtype::DType;
+use crate::engine::{Swizzle, TensorMap};
 use crate::error::{Error, Result};
 use crate::target::{Arch, Target};
 
@@ -269,6 +271,51 @@ impl Driver for CudaDriver {
         unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut mode) }
             .result()
             .map_err(failed("set the capture mode of a thread"))
+    }
+
+    fn encode(&self, map: &TensorMap, address: u64) -> Result<[u64; MAP_WORDS]> {
+        self.primary.bind()?;
+        let data_type = match map.dtype {
+            DType::F64 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT64,
+            DType::F32 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+            DType::F16 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+            DType::Bf16 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+            DType::I32 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_INT32,
+            DType::I8 | DType::U8 | DType::Bool => {
+                sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT8
+            }
+        };
+        let swizzle = match map.swizzle {
+            Swizzle::None => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_NONE,
+            Swizzle::B32 => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_32B,
+            Swizzle::B64 => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_64B,
+            Swizzle::B128 => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+        };
+        let rank = map.dims.len();
+        if !(1..=5).contains(&rank) || map.box_dims.len() != rank || map.strides.len() + 1 != rank {
+            return Err(Error::internal(format!("malformed tensor map: {map:?}")));
+        }
+        let mut encoded = sys::CUtensorMap { opaque: [0; MAP_WORDS] };
+        // SAFETY: each array has as many entries as
+        // the driver reads for this rank. The address is only written down.
+        let status = unsafe {
+            sys::cuTensorMapEncodeTiled(
+                &mut encoded,
+                data_type,
+                rank as u32,
+                ptr::without_provenance_mut(address as usize),
+                map.dims.as_ptr(),
+                map.strides.as_ptr(),
+                map.box_dims.as_ptr(),
+                [1; 5].as_ptr(),
+                sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+                swizzle,
+                sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            )
+        };
+        status.result().map_err(failed("encode a tensor map"))?;
+        Ok(encoded.opaque)
     }
 
     fn load(&self, image: &Image, entry: &str, shared_bytes: u32) -> Result<Arc<dyn Launchable>> {

@@ -18,6 +18,7 @@ pub use kiln_sim::{Counters, Finding};
 pub use sim::SimOptions;
 
 use crate::compile::Image;
+use crate::engine::TensorMap;
 use crate::error::{Error, Result};
 use crate::target::Target;
 
@@ -63,6 +64,8 @@ pub(crate) trait Driver: fmt::Debug + Send + Sync {
     fn enter_background(&self) -> Result<()> {
         Ok(())
     }
+    /// The 128 bytes of a tensor map whose tensor begins at an address.
+    fn encode(&self, map: &TensorMap, address: u64) -> Result<[u64; MAP_WORDS]>;
     /// What the sanitizer found in the last launch, where there is one.
     fn findings(&self) -> Vec<Finding> {
         Vec::new()
@@ -71,7 +74,10 @@ pub(crate) trait Driver: fmt::Debug + Send + Sync {
     fn load(&self, image: &Image, entry: &str, shared_bytes: u32) -> Result<Arc<dyn Launchable>>;
 }
 
-/// A loaded kernel. `arguments` holds its parameters, 8 bytes each, in order.
+/// The size of a tensor map in words of 8 bytes; as a parameter it begins at a multiple of 8.
+pub(crate) const MAP_WORDS: usize = 16;
+
+/// A loaded kernel. `arguments` holds its parameters as they lie in memory, in order.
 pub(crate) trait Launchable: fmt::Debug + Send + Sync {
     fn launch(&self, launch: &Launch, arguments: &[u64], stream: u64) -> Result<()>;
 }
@@ -234,6 +240,10 @@ impl Device {
 
     pub(crate) fn capture(&self, stream: &Stream) -> Option<u64> {
         self.driver.capture(stream.handle())
+    }
+
+    pub(crate) fn encode(&self, map: &TensorMap, address: u64) -> Result<[u64; MAP_WORDS]> {
+        self.driver.encode(map, address)
     }
 
     pub(crate) fn enter_background(&self) -> Result<()> {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::compile::Image;
-use crate::device::{Driver, Launch, Launchable};
+use crate::device::{Driver, Launch, Launchable, MAP_WORDS};
+use crate::engine::TensorMap;
 use crate::error::{Error, Result};
 use crate::target::Target;
 
@@ -80,6 +81,10 @@ impl Driver for NullDriver {
     #[cfg(test)]
     fn capture(&self, _stream: u64) -> Option<u64> {
         Some(self.capture.load(Ordering::SeqCst)).filter(|id| *id != 0)
+    }
+
+    fn encode(&self, _map: &TensorMap, address: u64) -> Result<[u64; MAP_WORDS]> {
+        Ok([address; MAP_WORDS])
     }
 
     fn load(&self, _image: &Image, _entry: &str, _shared: u32) -> Result<Arc<dyn Launchable>> {

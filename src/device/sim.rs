@@ -6,10 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use kiln_sim::{Checks, DeviceConfig, Kernel, Module, Report};
+use kiln_sim::{
+    Checks, DeviceConfig, Interleave, Kernel, L2Promotion, Module, OutOfBoundsFill, Report,
+    TensorType, Tiled,
+};
 
 use crate::compile::Image;
-use crate::device::{Counters, Driver, Finding, Launch, Launchable};
+use crate::device::{Counters, Driver, Finding, Launch, Launchable, MAP_WORDS};
+use crate::dtype::DType;
+use crate::engine::{Swizzle, TensorMap};
 use crate::error::{Error, Result};
 use crate::target::Target;
 
@@ -135,6 +140,39 @@ impl Driver for SimDriver {
 
     fn findings(&self) -> Vec<Finding> {
         self.machine.last_report().findings.clone()
+    }
+
+    fn encode(&self, map: &TensorMap, address: u64) -> Result<[u64; MAP_WORDS]> {
+        let tiled = Tiled {
+            data_type: match map.dtype {
+                DType::F64 => TensorType::F64,
+                DType::F32 => TensorType::F32,
+                DType::F16 => TensorType::F16,
+                DType::Bf16 => TensorType::Bf16,
+                DType::I32 => TensorType::S32,
+                DType::I8 | DType::U8 | DType::Bool => TensorType::U8,
+            },
+            address,
+            dims: &map.dims,
+            strides: &map.strides,
+            box_dims: &map.box_dims,
+            element_strides: &[1; 5][..map.dims.len().min(5)],
+            interleave: Interleave::None,
+            swizzle: match map.swizzle {
+                Swizzle::None => kiln_sim::Swizzle::None,
+                Swizzle::B32 => kiln_sim::Swizzle::B32,
+                Swizzle::B64 => kiln_sim::Swizzle::B64,
+                Swizzle::B128 => kiln_sim::Swizzle::B128,
+            },
+            l2_promotion: L2Promotion::B256,
+            fill: OutOfBoundsFill::Zero,
+        };
+        let encoded = kiln_sim::TensorMap::encode_tiled(&tiled).map_err(failed("encode"))?;
+        let mut words = [0; MAP_WORDS];
+        for (word, bytes) in words.iter_mut().zip(encoded.bytes().chunks_exact(8)) {
+            *word = u64::from_le_bytes(bytes.try_into().expect("chunks of 8 bytes"));
+        }
+        Ok(words)
     }
 
     fn load(&self, image: &Image, entry: &str, _shared: u32) -> Result<Arc<dyn Launchable>> {

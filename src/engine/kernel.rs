@@ -1,5 +1,7 @@
 //! What an engine hands on: the kernel to generate and the way to launch it.
 
+use serde::{Deserialize, Serialize};
+
 use crate::dtype::DType;
 use crate::target::Arch;
 
@@ -69,8 +71,10 @@ pub struct LaunchPlan {
     pub shared_bytes: u32,
     /// Whether all blocks must be resident together.
     pub cooperative: bool,
-    /// The kernel's parameters, 8 bytes each.
+    /// The kernel's parameters: 8 bytes each, a tensor map 128 at a multiple of 64.
     pub arguments: Vec<Argument>,
+    /// What [`Argument::Map`] refers to.
+    pub maps: Vec<TensorMap>,
     /// Parameters behind those: numbers that are known now, 8 bytes each, such as the extents and
     /// strides of a kernel that serves any shape.
     pub numbers: Vec<i64>,
@@ -86,4 +90,38 @@ pub enum Argument {
     /// The address of the scratch memory at this position of [`Lowering::scratch`], aligned to 256
     /// bytes.
     Scratch(usize),
+    /// The tensor map at this position of [`LaunchPlan::maps`], a `__grid_constant__` parameter.
+    Map(usize),
+}
+
+/// A tensor in global memory and the box of it that a bulk tensor copy moves (TMA, from sm_90 on):
+/// the arguments of `cuTensorMapEncodeTiled`. Elements outside the tensor read as zero.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct TensorMap {
+    /// The tensor's canonical uid.
+    pub tensor: i64,
+    /// The type of its elements.
+    pub dtype: DType,
+    /// Elements along each dimension, the contiguous one first: 1 to 5 of them.
+    pub dims: Vec<u64>,
+    /// Bytes between neighbours along each dimension but the first, multiples of 16.
+    pub strides: Vec<u64>,
+    /// Elements of the box along each dimension, 1 to 256.
+    pub box_dims: Vec<u32>,
+    /// The pattern of the box in shared memory.
+    pub swizzle: Swizzle,
+}
+
+/// How 16-byte chunks of a box are spread over the banks of shared memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub enum Swizzle {
+    /// In order.
+    #[default]
+    None,
+    /// In patterns of 32 bytes.
+    B32,
+    /// In patterns of 64 bytes.
+    B64,
+    /// In patterns of 128 bytes.
+    B128,
 }

@@ -9,6 +9,7 @@ mod config;
 mod cost;
 mod dimensions;
 mod expand;
+mod gemm;
 mod heuristics;
 mod kernel;
 mod notes;
@@ -21,7 +22,9 @@ mod signature;
 pub use config::{EngineConfig, Knob};
 pub use cost::{KernelWork, Setting, TensorWork, machine_of, predicted_us};
 pub use heuristics::{Choice, Mode, Selection, choices, choose};
-pub use kernel::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
+pub use kernel::{
+    Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering, Swizzle, TensorMap,
+};
 pub use notes::{BehaviorNote, Notes, NumericalNote};
 pub use partition::{Cut, Part, cuts, partition};
 
@@ -92,7 +95,12 @@ pub trait Engine: Send + Sync {
 
 /// All engines, the most specialised first.
 pub fn engines() -> &'static [&'static dyn Engine] {
-    &[&pointwise::PointwiseEngine, &pointwise::GeneralEngine, &reduction::ReductionEngine]
+    &[
+        &pointwise::PointwiseEngine,
+        &pointwise::GeneralEngine,
+        &reduction::ReductionEngine,
+        &gemm::SimtEngine,
+    ]
 }
 
 /// The engine of this name.

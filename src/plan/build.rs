@@ -69,6 +69,7 @@ impl Kiln {
             packs: resolved.packs,
             no_jit: resolved.no_jit,
             selection: resolved.selection,
+            allow_spills: resolved.allow_spills,
             recorder,
             dump: resolved.dump,
             overrides: resolved.overrides.as_deref().map(Overrides::open).transpose()?,
@@ -145,7 +146,8 @@ impl Kiln {
     ///
     /// # Errors
     /// As [`Kiln::plan`]; `BadParam` for an unknown engine or knob or a value out of range,
-    /// `NotSupported` when the setting spills registers.
+    /// `NotSupported` when the setting spills registers
+    /// ([`Config::allow_spills`] accepts that).
     pub fn plan_with(
         &self,
         graph: &OperationGraph,
@@ -167,7 +169,7 @@ impl Kiln {
             let part = self.inner.built(Arc::new(part), Reach::Compiled)?;
             let part = part.expect("nothing is out of the compiler's reach");
             let bytes = part.spill_bytes();
-            if bytes > 0 {
+            if bytes > 0 && !self.inner.allow_spills {
                 return Err(Error::not_supported(format!(
                     "{} spills {bytes} bytes of registers per thread on {}",
                     part.part.config,

@@ -26,6 +26,7 @@ use crate::plan::report::BuildReport;
 /// | `no_jit` | `KILN_NO_JIT`: 1 to fail rather than compile | compile |
 /// | `heuristic` | `KILN_HEURISTIC`: `a`, `b` or `fallback` | `a` |
 /// | `without` | `KILN_WITHOUT`: notes that exclude a setting, separated by commas | none |
+/// | `allow_spills` | `KILN_ALLOW_SPILLS`: 1 to run settings that spill registers | refuse them |
 /// | `background` | `KILN_BACKGROUND`: `THREADS` or `THREADS:QUEUE` | compile in the foreground |
 /// | `record` | `KILN_RECORD`: a manifest that what is planned is added to | nothing is recorded |
 /// | `sanitize` | `KILN_SANITIZE`: 1 to check launches on the simulator | no checks |
@@ -62,6 +63,8 @@ pub struct Config {
     pub heuristic: Option<Mode>,
     /// Settings with one of these notes are not used.
     pub without: Option<Notes>,
+    /// Run a setting that was asked for even where its kernels spill registers.
+    pub allow_spills: Option<bool>,
     /// Serve a graph at once with a more general kernel that has been built, if there is one,
     /// while its own is compiled; not in strict mode.
     pub background: Option<Background>,
@@ -123,6 +126,7 @@ pub(super) struct Resolved {
     pub(super) remote: Option<Remote>,
     pub(super) no_jit: bool,
     pub(super) selection: Selection,
+    pub(super) allow_spills: bool,
     pub(super) background: Option<Background>,
     pub(super) record: Option<PathBuf>,
     pub(super) dump: Option<Dumping>,
@@ -206,6 +210,7 @@ impl Config {
                 .parse()
                 .map_err(|error: Error| error.context("environment KILN_WITHOUT"))?,
         };
+        let allow_spills = self.allow_spills.map_or_else(|| switch("KILN_ALLOW_SPILLS"), Ok)?;
         let no_jit = self.no_jit.map_or_else(|| switch("KILN_NO_JIT"), Ok)?;
         let sanitize = self.sanitize.map_or_else(|| switch("KILN_SANITIZE"), Ok)?;
         Ok(Resolved {
@@ -221,6 +226,7 @@ impl Config {
             },
             no_jit,
             selection: Selection { mode, without },
+            allow_spills,
             background: background.filter(|background| background.threads > 0),
             record: self
                 .record

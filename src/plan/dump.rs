@@ -28,7 +28,7 @@ use crate::cache::Key;
 use crate::codegen::KernelSource;
 use crate::compile::{Image, Resources, disassemble, options};
 use crate::device::{Device, Launch};
-use crate::engine::{Argument, KernelSpec};
+use crate::engine::{Argument, KernelSpec, TensorMap};
 use crate::error::{Error, Result};
 use crate::plan::execute::ExecutionPlan;
 use crate::plan::recipe::{Feed, PlannedKernel};
@@ -94,6 +94,9 @@ pub(super) struct DumpArgument {
     pub(super) bytes: u64,
     /// Whether the kernel writes it.
     pub(super) written: bool,
+    /// What the tensor map says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) map: Option<TensorMap>,
 }
 
 /// How a tensor reaches the kernel.
@@ -106,6 +109,8 @@ pub(super) enum Passed {
     Value,
     /// The address of what an engine's kernels leave to each other.
     Scratch,
+    /// A tensor map of it.
+    Map,
 }
 
 impl DumpLaunch {
@@ -182,22 +187,30 @@ impl PlannedKernel {
         let KernelSpec { stem, template, entry, arch, parameters } = &self.spec;
         let (report, launch) = (&self.report, self.launch);
         let canonical = self.part.graph.canonical();
+        let named = |at: i64, passed: Passed| {
+            let uid = canonical.uids[at as usize];
+            let tensor = self.part.graph.tensor(uid).expect("canonical uids are the graph's");
+            DumpArgument {
+                tensor: tensor.name.clone(),
+                passed,
+                bytes: tensor.span_bytes().expect("tensors of a graph are valid"),
+                written: canonical.is_written(at as usize),
+                map: None,
+            }
+        };
         let argument = |argument: &Argument| match *argument {
             Argument::Scratch(at) => DumpArgument {
                 tensor: format!("#{at}"),
                 passed: Passed::Scratch,
                 bytes: self.scratch[at],
                 written: true,
+                map: None,
             },
-            Argument::Address(at) | Argument::Value(at, _) => {
-                let uid = canonical.uids[at as usize];
-                let tensor = self.part.graph.tensor(uid).expect("canonical uids are the graph's");
-                DumpArgument {
-                    tensor: tensor.name.clone(),
-                    passed: if tensor.by_value { Passed::Value } else { Passed::Address },
-                    bytes: tensor.span_bytes().expect("tensors of a graph are valid"),
-                    written: canonical.is_written(at as usize),
-                }
+            Argument::Address(at) => named(at, Passed::Address),
+            Argument::Value(at, _) => named(at, Passed::Value),
+            Argument::Map(at) => {
+                let map = &self.maps[at].0;
+                DumpArgument { map: Some(map.clone()), ..named(map.tensor, Passed::Map) }
             }
         };
         let number = |feed: &Feed| match feed {

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use tracing::trace_span;
 
-use crate::device::{Device, Stream};
+use crate::device::{Device, MAP_WORDS, Stream};
 use crate::engine::Part;
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
 use crate::plan::capture::Captured;
-use crate::plan::recipe::{Binding, Feed, PlannedKernel, Recipe, TENSORS_MAX};
+use crate::plan::recipe::{Binding, Feed, MAP_ALIGNMENT, PlannedKernel, Recipe, TENSORS_MAX};
 use crate::plan::upgrade::Upgrade;
 use crate::plan::variant_pack::{Slot, VariantPack};
 use crate::plan::workspace::ALIGNMENT;
@@ -157,10 +157,10 @@ impl PlanInner {
         };
         let kernels = recipe.kernels.iter().enumerate();
         for (position, kernel) in kernels.filter(|(_, kernel)| kernel.launch.grid > 0) {
-            let run = || match kernel.feeds.len() {
-                0..=16 => kernel.launch_with::<16>(&words, workspace, stream),
-                17..=64 => kernel.launch_with::<64>(&words, workspace, stream),
-                _ => kernel.launch_with::<512>(&words, workspace, stream),
+            let run = || match kernel.words {
+                0..=16 => kernel.launch_with::<16>(&self.device, &words, workspace, stream),
+                17..=64 => kernel.launch_with::<64>(&self.device, &words, workspace, stream),
+                _ => kernel.launch_with::<512>(&self.device, &words, workspace, stream),
             };
             match kernel.capture.get() {
                 None => run()?,
@@ -309,26 +309,38 @@ impl PlanInner {
 impl PlannedKernel {
     fn launch_with<const N: usize>(
         &self,
+        device: &Device,
         words: &[u64],
         workspace: u64,
         stream: &Stream,
     ) -> Result<()> {
         let mut arguments = [0u64; N];
-        for (argument, feed) in arguments.iter_mut().zip(&self.feeds) {
-            *argument = feed.word(words, workspace);
+        let mut at = 0usize;
+        for feed in &self.feeds {
+            if let Feed::Map(map) = feed {
+                let (map, base) = &self.maps[*map];
+                at = at.next_multiple_of(MAP_ALIGNMENT);
+                let encoded = device.encode(map, base.word(words, workspace))?;
+                arguments[at..at + MAP_WORDS].copy_from_slice(&encoded);
+                at += MAP_WORDS;
+            } else {
+                arguments[at] = feed.word(words, workspace);
+                at += 1;
+            }
         }
-        self.kernel.launch(&self.launch, &arguments[..self.feeds.len()], stream.handle())
+        self.kernel.launch(&self.launch, &arguments[..at], stream.handle())
     }
 }
 
 impl Feed {
-    /// What the kernel gets; `words` are those of the recipe's bindings.
+    /// What the kernel gets, in one word; `words` are those of the recipe's bindings.
     #[inline]
     pub(super) fn word(self, words: &[u64], workspace: u64) -> u64 {
         match self {
             Feed::Pack(position) => words[position],
             Feed::Workspace(offset) => workspace + offset,
             Feed::Number(number) => number,
+            Feed::Map(_) => unreachable!("a map is more than a word"),
         }
     }
 }

@@ -4,10 +4,10 @@ use std::sync::{Arc, OnceLock};
 
 use crate::codegen::KernelSource;
 use crate::compile::Image;
-use crate::device::{Launch, Launchable};
+use crate::device::{Launch, Launchable, MAP_WORDS};
 use crate::dtype::DType;
 use crate::engine::{
-    Argument, EngineConfig, KernelPlan, KernelSpec, LaunchPlan, Part, engine_named,
+    Argument, EngineConfig, KernelPlan, KernelSpec, LaunchPlan, Part, TensorMap, engine_named,
 };
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
@@ -15,6 +15,9 @@ use crate::plan::capture::Capture;
 use crate::plan::report::BuildReport;
 use crate::plan::workspace::{self, Lifetime};
 use crate::tensor::{ALIGNMENT_MAX, TensorDesc};
+
+/// Tensor maps begin at a multiple of 64 bytes.
+pub(super) const MAP_ALIGNMENT: usize = 8;
 
 /// The most tensors of a pack: an execution holds their addresses on the stack.
 pub(super) const TENSORS_MAX: usize = 4096;
@@ -44,6 +47,10 @@ pub struct PlannedKernel {
     pub(super) feeds: Vec<Feed>,
     /// Where the part's inputs and outputs are, by uid.
     pub(super) tensors: Vec<(i64, Feed)>,
+    /// What [`Feed::Map`] refers to: each map with where its tensor is.
+    pub(super) maps: Vec<(TensorMap, Feed)>,
+    /// All parameters in words of 8 bytes, with gaps.
+    pub(super) words: usize,
     /// Bytes of the part's scratch memory.
     pub(super) scratch: Vec<u64>,
     /// Set where the dump of the kernel is to hold tensors.
@@ -59,6 +66,8 @@ pub(super) enum Feed {
     Workspace(u64),
     /// A number that is known now.
     Number(u64),
+    /// The tensor map at this position of [`PlannedKernel::maps`].
+    Map(usize),
 }
 
 /// What a tensor of the variant pack must be like.
@@ -137,12 +146,18 @@ impl Recipe {
                 let feed = match *argument {
                     Argument::Scratch(at) => in_workspace(Piece::Scratch { part: number, at }),
                     Argument::Address(at) | Argument::Value(at, _) => tensor(uids[at as usize]),
+                    Argument::Map(at) => Some(Feed::Map(at)),
                 };
                 feed.expect("what a kernel takes has a place")
             };
             for BuiltKernel { plan, source, image, report, kernel, launch } in built {
-                let LaunchPlan { arguments, numbers, .. } = plan.launch;
+                let LaunchPlan { arguments, maps, numbers, .. } = plan.launch;
                 let numbers = numbers.iter().map(|of| Feed::Number(*of as u64));
+                let feeds: Vec<Feed> = arguments.iter().map(feed).chain(numbers).collect();
+                let mapped = |map: TensorMap| {
+                    let base = feed(&Argument::Address(map.tensor));
+                    (map, base)
+                };
                 kernels.push(PlannedKernel {
                     part: part.clone(),
                     spec: plan.spec,
@@ -151,7 +166,9 @@ impl Recipe {
                     report,
                     kernel,
                     launch,
-                    feeds: arguments.iter().map(feed).chain(numbers).collect(),
+                    words: words(&feeds),
+                    feeds,
+                    maps: maps.into_iter().map(mapped).collect(),
                     arguments,
                     tensors: tensors.clone(),
                     scratch: scratch.clone(),
@@ -163,14 +180,22 @@ impl Recipe {
     }
 }
 
+/// The size of a kernel's parameters.
+fn words(feeds: &[Feed]) -> usize {
+    feeds.iter().fold(0, |words, feed| match feed {
+        Feed::Map(_) => usize::next_multiple_of(words, MAP_ALIGNMENT) + MAP_WORDS,
+        _ => words + 1,
+    })
+}
+
 /// What the graph's own tensors must be like: those that kernels take first, in their order.
 fn bindings(graph: &OperationGraph, parts: &[BuiltPart]) -> Result<Vec<Binding>> {
     let mut uids: Vec<i64> = Vec::new();
     for BuiltPart { part, kernels, .. } in parts {
         let own = part.graph.canonical().uids;
-        for argument in kernels.iter().flat_map(|kernel| &kernel.plan.launch.arguments) {
-            if let Argument::Address(at) | Argument::Value(at, _) = argument {
-                uids.push(own[*at as usize]);
+        for LaunchPlan { arguments, maps, .. } in kernels.iter().map(|of| &of.plan.launch) {
+            for argument in arguments {
+                uids.extend(tensor_of(argument, maps).map(|at| own[at as usize]));
             }
         }
     }
@@ -213,6 +238,15 @@ fn class(graph: &OperationGraph, parts: &[BuiltPart], tensor: &TensorDesc) -> u3
     tensors.iter().position(alike).map_or(0, |at| at as u32 + 1)
 }
 
+/// The canonical uid of the tensor that an argument is or describes.
+fn tensor_of(argument: &Argument, maps: &[TensorMap]) -> Option<i64> {
+    match *argument {
+        Argument::Address(at) | Argument::Value(at, _) => Some(at),
+        Argument::Map(at) => Some(maps[at].tensor),
+        Argument::Scratch(_) => None,
+    }
+}
+
 /// What lies in the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Piece {
@@ -235,16 +269,14 @@ fn places(graph: &OperationGraph, parts: &[BuiltPart]) -> Result<(Vec<(Piece, u6
     let mut step = 0;
     for (number, BuiltPart { part, kernels, scratch }) in parts.iter().enumerate() {
         for kernel in kernels {
-            for argument in &kernel.plan.launch.arguments {
-                match argument {
-                    Argument::Scratch(at) => {
-                        touch(Piece::Scratch { part: number, at: *at }, scratch[*at], step);
-                    }
-                    Argument::Address(at) | Argument::Value(at, _) => {
-                        let uid = part.graph.canonical().uids[*at as usize];
-                        if graph.tensor(uid)?.is_virtual {
-                            touch(Piece::Tensor(uid), part.graph.tensor(uid)?.span_bytes()?, step);
-                        }
+            let LaunchPlan { arguments, maps, .. } = &kernel.plan.launch;
+            for argument in arguments {
+                if let Argument::Scratch(at) = argument {
+                    touch(Piece::Scratch { part: number, at: *at }, scratch[*at], step);
+                } else if let Some(at) = tensor_of(argument, maps) {
+                    let uid = part.graph.canonical().uids[at as usize];
+                    if graph.tensor(uid)?.is_virtual {
+                        touch(Piece::Tensor(uid), part.graph.tensor(uid)?.span_bytes()?, step);
                     }
                 }
             }

@@ -7,6 +7,7 @@ use crate::device::{Buffer, Counters, Finding};
 use crate::error::{Error, Result};
 use crate::plan::build::Kiln;
 use crate::plan::dump::Passed;
+use crate::plan::recipe::MAP_ALIGNMENT;
 use crate::plan::reopen::{Dump, Edit};
 use crate::plan::trial::{Trial, Values, download, upload};
 use crate::tensor::TensorDesc;
@@ -87,8 +88,17 @@ impl Kiln {
         let (entry, launch) = (&dump.spec.entry, dump.launch());
         let kernel = self.device().load(image, entry, launch.shared_bytes)?;
         let arguments = self.place(dump, inputs)?;
-        let words = arguments.iter().map(|argument| argument.word);
-        let words: Vec<u64> = words.chain(dump.spec.launch.numbers.iter().copied()).collect();
+        let mut words: Vec<u64> = Vec::new();
+        for (argument, listed) in arguments.iter().zip(&dump.spec.launch.arguments) {
+            match &listed.map {
+                None => words.push(argument.word),
+                Some(map) => {
+                    words.resize(words.len().next_multiple_of(MAP_ALIGNMENT), 0);
+                    words.extend(self.device().encode(map, argument.word)?);
+                }
+            }
+        }
+        words.extend(&dump.spec.launch.numbers);
         let stream = self.stream();
         let run = || {
             let start = stream.record()?;
@@ -129,7 +139,7 @@ impl Kiln {
                     let value = values.and_then(|values| values.first()).copied().unwrap_or(0.0);
                     (tensor.dtype.round(value).to_bits(), None)
                 }
-                Passed::Address | Passed::Scratch => {
+                Passed::Address | Passed::Scratch | Passed::Map => {
                     let buffer = upload(self.device(), tensor, values, offset, POISON)?;
                     (buffer.address() + offset as u64, Some(buffer))
                 }

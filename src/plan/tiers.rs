@@ -29,6 +29,8 @@ pub(super) struct Tiers {
     pub(super) search: Search,
     /// How settings are chosen.
     pub(super) selection: Selection,
+    /// Whether settings that were asked for may spill registers.
+    pub(super) allow_spills: bool,
     /// Searched in this order, before the disk cache.
     pub(super) packs: Vec<Pack>,
     /// Where problems are recorded as they are planned.

@@ -413,9 +413,40 @@ fn the_environment_stands_in_for_options() {
 
 #[test]
 fn every_command_has_help_with_examples() {
-    for command in ["demo", "run", "engines", "cache", "warm", "pack", "dump", "replay"] {
+    for command in
+        ["demo", "run", "engines", "tune", "plan", "cache", "warm", "pack", "dump", "replay"]
+    {
         let text = succeeds(&[command, "--help"]);
         assert!(text.contains("Examples:\n  kiln "), "{text}");
     }
     assert!(succeeds(&["--help"]).contains("Exit codes:"));
+}
+
+#[test]
+fn plans_are_saved_and_loaded() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("plan.json");
+    let plan = plan.to_str().unwrap();
+    let text = succeeds(&["plan", "save", PROBLEM, "-o", plan]);
+    assert!(text.contains("1 parts, 1 kernels"), "{text}");
+    let loaded = json(&succeeds(&["plan", "load", plan, "--json"]));
+    assert_eq!(loaded["kernels"][0]["kernel"], "sm75_pointwise_f32_flat");
+    let text = succeeds(&["run", plan, "--random", "1", "--check"]);
+    assert!(text.contains("check   dx"), "{text}");
+    let config = ["run", plan, "--random", "1", "--config", "pointwise{}"];
+    fails(2, "--config goes with a problem", &config);
+    fails(3, "the plan is for Kiln simulator", &["plan", "load", plan, "--device", "sim:t4"]);
+}
+
+#[test]
+fn tuning_keeps_the_best() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().to_str().unwrap();
+    let tune = ["tune", PROBLEM, "--settings", "3", "--cache-dir", cache, "--device", "sim"];
+    let text = succeeds(&tune);
+    assert!(text.contains("best    pointwise{") && text.contains("kept in "), "{text}");
+    let document = json(&succeeds(&[&tune[..], &["--json"]].concat()));
+    assert_eq!(document["parts"][0]["tried"].as_array().unwrap().len(), 3);
+    fails(2, "there is nothing to measure", &["tune", PROBLEM, "--settings", "0"]);
+    fails(2, "unknown note `fft`", &["tune", PROBLEM, "--without", "fft"]);
 }

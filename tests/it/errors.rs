@@ -1,8 +1,8 @@
 //! Bad input: each kind with its exact error, and nothing lost.
 
 use kiln::engine::{self, EngineConfig};
-use kiln::expr::{Mode, Pointwise};
-use kiln::graph::{Matmul, Operation};
+use kiln::expr::{Math, Mode, Pointwise};
+use kiln::graph::{GenStats, Op, Operation};
 use kiln::{Config, DType, Error, ErrorKind, Kiln, OperationGraph, TensorDesc, VariantPack};
 
 use crate::harness;
@@ -304,7 +304,7 @@ fn engines_and_knobs() {
     assert!(plan(base.clone()).is_ok());
     refused(
         ErrorKind::BadParam,
-        "unknown engine `conv`: expected one of pointwise, pointwise_general",
+        "unknown engine `conv`: expected one of pointwise, pointwise_general, gemm_simt",
         plan(EngineConfig::new("conv", &[])),
     );
     refused(
@@ -317,14 +317,14 @@ fn engines_and_knobs() {
 #[test]
 fn graphs_no_engine_runs() {
     let mut graph = OperationGraph::builder();
-    let a = graph.input("a", &[5, 7], DType::F32);
-    let b = graph.input("b", &[7, 3], DType::F32);
-    let product = graph.matmul(Matmul::default(), a, b).unwrap();
-    let relu = graph.pointwise(Pointwise::new(Mode::ReluFwd), &[product]).unwrap();
-    graph.output(relu, "y", DType::F32);
+    let x = graph.input("x", &[5, 7], DType::F32);
+    let sums = graph.operation(Op::GenStats(GenStats { math: Math::F32 }), &[x]).unwrap();
+    graph.output(sums[0], "sum", DType::F32);
+    graph.output(sums[1], "sq_sum", DType::F32);
     refused(
         ErrorKind::NotSupported,
-        "no engine runs the graph: pointwise: matmul is not pointwise",
+        "no engine runs the graph: pointwise: gen_stats is not pointwise; \
+         gemm_simt: gen_stats is neither a product of matrices nor pointwise",
         harness::kiln().plan(&graph.build().unwrap()),
     );
 }

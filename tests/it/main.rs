@@ -8,6 +8,7 @@ mod deploy;
 mod docs;
 mod dump;
 mod errors;
+mod gemm;
 mod general;
 mod golden;
 mod graph;
@@ -25,6 +26,7 @@ mod pack;
 mod page;
 mod plans;
 mod pointwise;
+mod random_graphs;
 mod record;
 mod reduction;
 #[cfg(feature = "remote")]

@@ -203,10 +203,8 @@ fn a_tuned_setting_is_used_until_it_can_not_be() {
     }
     let error = open("runtime_compilation").plan(&chain()).expect_err("nothing is left");
     assert_eq!(error.kind(), ErrorKind::NotSupported);
-    assert_eq!(
-        error.to_string(),
-        "no engine runs the graph: pointwise: runtime_compilation is excluded"
-    );
+    let text = "no engine runs the graph: pointwise: runtime_compilation is excluded";
+    assert!(error.to_string().starts_with(text), "{error}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use kiln::plan::{Manifest, Origin};
+use kiln::plan::{Manifest, ManifestProblem, Origin};
 use kiln::target::Target;
 use kiln::{Config, Kiln};
 
@@ -65,20 +65,18 @@ fn one_bad_problem_does_not_stop_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let kiln = open(folder.path());
     let mut manifest = manifest();
-    let tensor = |name: &str, extent: i64| {
-        format!(r#"{{"name": "{name}", "dtype": "f32", "dims": [{extent}, {extent}]}}"#)
-    };
-    let tensors = ["a", "b", "y"].map(|name| tensor(name, 5));
-    let unsupported = format!(
+    let tensors =
+        ["x", "y"].map(|name| format!(r#"{{"name": "{name}", "dtype": "f32", "dims": [4]}}"#));
+    let problem = format!(
         r#"{{"graph": {{"tensors": [{}], "operations": [
-            {{"matmul": "f32", "a": "a", "b": "b", "c": "y"}}]}}}}"#,
+            {{"pointwise": "neg", "inputs": ["x"], "output": "y"}}]}}}}"#,
         tensors.join(", ")
     );
-    let problem = kiln::plan::ManifestProblem { inline: Some(unsupported), ..Default::default() };
-    manifest.problems.push(problem);
+    let config = Some("pointwise{grid=0, items=3, threads=64, vector=1}".to_owned());
+    manifest.problems.push(ManifestProblem { inline: Some(problem), config, ..Default::default() });
     let summary = kiln.warm(&manifest, &[], |_| {}).unwrap();
     assert_eq!((summary.warmed.len(), summary.failed.len()), (8, 1));
     let (name, error) = &summary.failed[0];
     assert_eq!(name, "problem 2 for sm_90a");
-    assert!(error.to_string().contains("is not pointwise"), "{error}");
+    assert!(error.to_string().contains("knob `items` is 3"), "{error}");
 }

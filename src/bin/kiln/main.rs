@@ -50,11 +50,13 @@ Environment: KILN_DEVICE, KILN_CACHE_DIR, KILN_NVRTC, KILN_TEMPLATES stand in fo
 the same names. KILN_CACHE_BYTES is the cache's budget, KILN_PACKS lists packs separated by
 colons, KILN_NO_JIT=1 forbids compiling, KILN_REMOTE is the address of a store that machines share
 (KILN_REMOTE_READ_ONLY=1, KILN_REMOTE_MS), KILN_BACKGROUND=THREADS compiles in the background,
-KILN_RECORD is a manifest that problems are added to. KILN_DUMP is a folder for dumps of every
-kernel, KILN_DUMP_FILTER part of a kernel's stem or the start of its key, KILN_DUMP_TENSORS=1
-dumps the tensors of first launches too, of at most KILN_DUMP_TENSOR_BYTES. KILN_OVERRIDES is a
-folder of edited kernels that stand in for generated ones. KILN_LOG or RUST_LOG filters log
-messages, such as KILN_LOG=kiln=debug, KILN_TRACE stands in for --trace.";
+KILN_RECORD is a manifest that problems are added to. KILN_HEURISTIC (a, b, fallback) and
+KILN_WITHOUT (notes) say how settings are chosen, KILN_ALLOW_SPILLS=1 runs those that spill.
+KILN_DUMP is a folder for dumps of every kernel, KILN_DUMP_FILTER part of a kernel's stem or the
+start of its key, KILN_DUMP_TENSORS=1 dumps the tensors of first launches too, of at most
+KILN_DUMP_TENSOR_BYTES. KILN_OVERRIDES is a folder of edited kernels that stand in for generated
+ones. KILN_LOG or RUST_LOG filters log messages, such as KILN_LOG=kiln=debug, KILN_TRACE stands in
+for --trace.";
 
 /// CUDA kernels specialised at run time, on a GPU or on a simulated device.
 #[derive(Parser)]

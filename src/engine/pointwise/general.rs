@@ -141,6 +141,7 @@ impl Engine for GeneralEngine {
             shared_bytes: 0,
             cooperative: false,
             arguments: general.arguments(),
+            maps: Vec::new(),
             numbers: general.numbers(),
         };
         Ok(Lowering::from(KernelPlan { spec, launch }))

@@ -60,6 +60,7 @@ pub(super) fn kernel_plan(
         shared_bytes: 0,
         cooperative: false,
         arguments: arguments(graph, inputs.iter().chain(&program.outputs)),
+        maps: Vec::new(),
         numbers: Vec::new(),
     };
     KernelPlan { spec, launch }

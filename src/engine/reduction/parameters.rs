@@ -249,17 +249,16 @@ impl Context<'_> {
         (parameters["threads"], parameters["row_threads"]) = (json!(COLUMN_THREADS), json!(32));
         memory.describe(self, &mut parameters);
         let padded = self.schedule.chunks * self.schedule.vector;
-        let (template, launch) = (
-            "reduction/sm75_reduction_columns.cu",
-            LaunchPlan {
-                grid: Grid::Fixed(ceil_div(padded, 32) as u32),
-                threads: COLUMN_THREADS,
-                shared_bytes: 0,
-                cooperative: false,
-                arguments: self.arguments(&memory),
-                numbers: Vec::new(),
-            },
-        );
+        let template = "reduction/sm75_reduction_columns.cu";
+        let launch = LaunchPlan {
+            grid: Grid::Fixed(ceil_div(padded, 32) as u32),
+            threads: COLUMN_THREADS,
+            shared_bytes: 0,
+            cooperative: false,
+            arguments: self.arguments(&memory),
+            maps: Vec::new(),
+            numbers: Vec::new(),
+        };
         KernelPlan { spec: self.spec("columns", template, parameters), launch }
     }
 
@@ -279,6 +278,7 @@ impl Context<'_> {
             shared_bytes: 0,
             cooperative: false,
             arguments: self.arguments(memory),
+            maps: Vec::new(),
             numbers: Vec::new(),
         };
         KernelPlan { spec: self.spec(variant, template, parameters), launch }

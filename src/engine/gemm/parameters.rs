@@ -1,0 +1,426 @@
+//! The variables that all templates of the engine share: tensors, operands, the epilogue.
+
+use serde_json::{Value as Json, json};
+
+use crate::dtype::DType;
+use crate::engine::access::access_bytes;
+use crate::engine::gemm::problem::{Coordinate, Operand, Part, Problem, View};
+use crate::engine::gemm::tiling::Tiling;
+use crate::engine::program::Source;
+use crate::engine::signature::{Indent, Width, ctype, kernel_parameter, list, names};
+use crate::expr::{EmittedProgram, Identifiers};
+use crate::graph::MatmulMath;
+
+/// How an operand comes into shared memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Tile {
+    /// The type of the elements in shared memory.
+    pub(super) dtype: DType,
+    /// Elements that a thread moves at once.
+    pub(super) vector: i64,
+    /// Whether they pass through registers, or are copied as they are.
+    pub(super) staged: bool,
+}
+
+/// A problem with the names of its tensors.
+pub(super) struct Context<'a> {
+    pub(super) problem: &'a Problem<'a>,
+    names: Vec<String>,
+    identifiers: Identifiers,
+    partials: String,
+}
+
+/// One part's program as text, with what feeds it.
+struct Emitted {
+    text: EmittedProgram,
+    /// The program's outputs in the text.
+    outputs: Vec<String>,
+    parameters: String,
+    arguments: Vec<String>,
+}
+
+impl<'a> Context<'a> {
+    pub(super) fn new(problem: &'a Problem<'a>) -> Context<'a> {
+        let mut identifiers = Identifiers::new();
+        let names = names(problem.graph, &mut identifiers);
+        let partials = identifiers.fresh("partials");
+        Context { problem, names, identifiers, partials }
+    }
+
+    /// The type of the sums.
+    pub(super) fn sum(&self) -> DType {
+        self.problem.matmul.math.dtype()
+    }
+
+    /// What every kernel of a problem is rendered with; `passed` are the tensors it takes.
+    pub(super) fn shared(&self, passed: &[usize], tiling: &Tiling) -> Json {
+        let Problem { graph, m, n, k, batches, .. } = self.problem;
+        let mut tensors: Vec<Json> = passed
+            .iter()
+            .map(|at| {
+                let declaration = kernel_parameter(*graph, *at, &self.names[*at]);
+                json!({"declaration": declaration, "text": graph.tensors[*at].to_string()})
+            })
+            .collect();
+        if tiling.split_k > 1 {
+            let declaration = format!("{}* {}", ctype(self.sum()), self.partials);
+            tensors.push(json!({"declaration": declaration, "text": "sums of parts of the depth"}));
+        }
+        let masks = ["rows", "columns", "depth"].into_iter().zip(["M", "N", "K"]);
+        let given = masks.zip(self.problem.overrides);
+        let limits = given.filter_map(|((function, extent), at)| {
+            let at = at.filter(|at| passed.contains(at))?;
+            let view = self.problem.epilogue.axes.view(&graph.tensors[at]);
+            let offset = terms(&view, &["0", "0"], |stride| stride.to_string());
+            let (name, function) = (&self.names[at], format!("{function}_of"));
+            let limit = json!({"name": name, "function": function, "extent": extent});
+            Some(with(limit, "offset", json!(offset)))
+        });
+        json!({
+            "index_type": tiling.index_type(self.problem),
+            "m": m,
+            "n": n,
+            "k": k,
+            "batches": batches,
+            "batch_count": self.problem.batch_count(),
+            "divisions": divisions(batches.len()),
+            "tensors": tensors,
+            "limits": limits.collect::<Vec<_>>(),
+            "limits_depth": self.problem.overrides[2].is_some(),
+            "sum": ctype(self.sum()),
+            "split_k": tiling.split_k,
+            "partials": self.partials,
+            "partial_columns": tiling.partial_columns(self.problem),
+        })
+    }
+
+    /// The operations, one per line; nothing for a bare product.
+    pub(super) fn listing(&self) -> Vec<String> {
+        let Problem { graph, a, b, c, epilogue, .. } = self.problem;
+        let text = |part: &Part| part.program.program.to_string();
+        let shown = |at: usize| match graph.tensors[at].name.as_str() {
+            "" => "the product".to_owned(),
+            name => name.to_owned(),
+        };
+        let operation = graph.operations.iter().find(|operation| operation.outputs == [*c as i64]);
+        let op = operation.expect("the product is of the graph").op;
+        let [x, y] = [a, b].map(|operand| &graph.tensors[operand.tensor].name);
+        let product = format!("{}: {} = {op}({x}, {y})\n", shown(*c), graph.tensors[*c].dtype);
+        let text = [text(&a.part), text(&b.part), product, text(epilogue)].concat();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// The variables of an operand.
+    pub(super) fn operand(&self, of: &Operand, tile: Tile, is_a: bool) -> Json {
+        let (graph, program) = (self.problem.graph, &of.part.program);
+        let emitted = self.emit(&of.part, &|source, register| match source {
+            Source::Tensor(at) if graph.tensors[*at].by_value => {
+                format!("{register}(t.{})", self.names[*at])
+            }
+            Source::Tensor(at) => {
+                let scalar = inner(&of.part.axes.view(&graph.tensors[*at]), of.depth_packed) == 0;
+                format!("{}_in[i].get({})", self.names[*at], if scalar { "0" } else { "j" })
+            }
+            Source::Coordinate(axis) => {
+                let at = axis.and_then(|axis| of.part.axes.coordinate(axis));
+                format!("{register}({})", coordinate(at, ["at_row", "at_depth"]))
+            }
+        });
+        let dtype = graph.tensors[of.tensor].dtype;
+        let result_type = emitted.text.outputs[0].ctype;
+        // The store to the tile rounds to its type.
+        let (result, value_type) = match of.is_plain() || dtype == tile.dtype {
+            true => ("value".to_owned(), result_type),
+            false => (format!("widen(Narrow<{}>::from(value))", ctype(dtype)), dtype.register()),
+        };
+        let mut arguments = emitted.arguments;
+        arguments.push("value".to_owned());
+        let stored = of.part.inputs().filter(|at| !graph.tensors[*at].by_value);
+        let extents = [of.extent, self.problem.k];
+        let tensors: Vec<Json> = stored
+            .map(|at| self.tensor(at, &of.part, extents, of.depth_packed, tile.vector))
+            .map(|tensor| {
+                let valid = if tensor["inner"] == 0 { "valid[i] > 0" } else { "valid[i]" };
+                with(tensor, "load_valid", json!(valid))
+            })
+            .collect();
+        let counted = |source: &Source| matches!(source, Source::Coordinate(Some(_)));
+        json!({
+            "title": format!(
+                "{}: rows of {}, how they come into shared memory.",
+                if is_a { "A" } else { "B" },
+                graph.tensors[of.tensor],
+            ),
+            "type": if is_a { "A" } else { "B" },
+            "element": ctype(tile.dtype),
+            "cta_rows": if is_a { "CTA_M" } else { "CTA_N" },
+            "extent": if is_a { "M" } else { "N" },
+            "depth_packed": of.depth_packed,
+            "vector": tile.vector,
+            "staged": tile.staged,
+            "tensor": self.names[of.tensor],
+            "tensors": tensors,
+            "has_coordinates": program.sources.iter().any(counted),
+            "chain_parameters": emitted.parameters,
+            "chain_arguments": list(&arguments, Indent(25), Width(70)),
+            "lines": emitted.text.lines,
+            "functions": emitted.text.functions,
+            "value_type": value_type,
+            "result_type": result_type,
+            "result": result,
+        })
+    }
+
+    /// The variables of the epilogue, `vector` elements of a row at a time.
+    pub(super) fn epilogue(&self, vector: i64) -> Json {
+        let Problem { graph, epilogue, c, m, n, overrides, .. } = self.problem;
+        let product = self.product();
+        let emitted = self.emit(epilogue, &|source, register| match source {
+            Source::Tensor(at) if at == c => product.clone(),
+            Source::Tensor(at) if graph.tensors[*at].by_value => {
+                format!("{register}(t.{})", self.names[*at])
+            }
+            Source::Tensor(at) => {
+                let scalar = epilogue.axes.view(&graph.tensors[*at]).column == 0;
+                format!("{}_in.get({})", self.names[*at], if scalar { "0" } else { "j" })
+            }
+            Source::Coordinate(axis) => {
+                let at = axis.and_then(|axis| epilogue.axes.coordinate(axis));
+                format!("{register}({})", coordinate(at, ["row", "column + j"]))
+            }
+        });
+        let tensor = |at: usize| self.tensor(at, epilogue, [*m, *n], true, vector);
+        let is_loaded = |at: &usize| at != c && !graph.tensors[*at].by_value;
+        let loaded: Vec<Json> = epilogue
+            .inputs()
+            .filter(is_loaded)
+            .map(|at| {
+                let tensor = tensor(at);
+                let valid = if tensor["inner"] == 0 { "1" } else { "valid" };
+                with(tensor, "load_valid", json!(valid))
+            })
+            .collect();
+        let mut arguments = emitted.arguments;
+        arguments.extend(emitted.outputs.iter().map(|name| format!("{name}_value[j]")));
+        let outputs: Vec<Json> = std::iter::zip(self.problem.outputs(), &emitted.text.outputs)
+            .map(|(at, output)| with(tensor(at), "value_type", json!(output.ctype)))
+            .collect();
+        let limit = |slot: usize, function: &str, extent: &str| match overrides[slot] {
+            Some(_) => format!("{function}(t, batch)"),
+            None => extent.to_owned(),
+        };
+        json!({
+            "vector": vector,
+            "tensors": loaded.iter().chain(&outputs).collect::<Vec<_>>(),
+            "loaded": loaded,
+            "outputs": outputs,
+            "chain_parameters": emitted.parameters,
+            "chain_arguments": list(&arguments, Indent(18), Width(78)),
+            "lines": emitted.text.lines,
+            "functions": emitted.text.functions,
+            "has_tail": n % vector != 0,
+            "masked": overrides[0].is_some() || overrides[1].is_some(),
+            "rows": limit(0, "rows_of", "M"),
+            "columns": limit(1, "columns_of", "N"),
+        })
+    }
+
+    /// An element of the product as the epilogue sees it: rounded to the product's type, unless
+    /// it is only stored.
+    fn product(&self) -> String {
+        let Problem { graph, epilogue, c, .. } = self.problem;
+        let dtype = graph.tensors[*c].dtype;
+        let program = &epilogue.program;
+        let input = program.sources.iter().position(|source| *source == Source::Tensor(*c));
+        let read = input.is_some_and(|input| {
+            let value = crate::expr::Value::Input(input);
+            program.program.instructions().iter().any(|line| line.operands.contains(&value))
+        });
+        let same_register = dtype.register() == self.sum().register();
+        match dtype == self.sum() || (!read && same_register) {
+            true => "sum".to_owned(),
+            false => format!("widen(Narrow<{}>::from(sum))", ctype(dtype)),
+        }
+    }
+
+    fn emit(&self, part: &Part, argument: &dyn Fn(&Source, &str) -> String) -> Emitted {
+        let graph = self.problem.graph;
+        let mut identifiers = self.identifiers.clone();
+        let program = &part.program;
+        let mut name = |source: &Source| match source {
+            Source::Tensor(at) if *at == self.problem.c => identifiers.fresh("product"),
+            Source::Tensor(at) => self.names[*at].clone(),
+            Source::Coordinate(_) => identifiers.fresh("index"),
+        };
+        let inputs: Vec<String> = program.sources.iter().map(&mut name).collect();
+        let output = |at: &usize| match graph.is_written(*at) && !graph.tensors[*at].is_virtual {
+            true => self.names[*at].clone(),
+            false => identifiers.fresh("result"),
+        };
+        let outputs: Vec<String> = program.outputs.iter().map(output).collect();
+        let text = program.program.emit(&inputs, &outputs, &mut identifiers);
+        let (mut parameters, mut arguments) = (Vec::new(), Vec::new());
+        for input in (0..inputs.len()).filter(|input| program.reads(*input)) {
+            let register = text.input_types[input];
+            parameters.push(format!("const {register} {}", inputs[input]));
+            arguments.push(argument(&program.sources[input], register));
+        }
+        let results = outputs.iter().zip(&text.outputs);
+        parameters.extend(results.map(|(name, output)| format!("{}& {name}", output.ctype)));
+        let parameters = list(&parameters, Indent(8), Width(56));
+        Emitted { text, outputs, parameters, arguments }
+    }
+
+    /// A tensor's place in memory and how vectors of it are moved, along its columns or its rows.
+    fn tensor(
+        &self,
+        at: usize,
+        part: &Part,
+        extents: [i64; 2],
+        along_columns: bool,
+        vector: i64,
+    ) -> Json {
+        let (tensor, name) = (&self.problem.graph.tensors[at], &self.names[at]);
+        let view = part.axes.view(tensor);
+        let inner = inner(&view, along_columns);
+        let access = access_of(self.problem, at, &view, extents, along_columns, vector);
+        let strides: Vec<Json> = view
+            .named()
+            .filter(|(_, stride)| *stride > 1)
+            .map(|(name, stride)| json!({"name": name, "value": stride}))
+            .collect();
+        let ctype = ctype(tensor.dtype);
+        let constant = if along_columns { "COLUMN" } else { "ROW" };
+        let (verb, stride) = match inner {
+            0 => (format!("<int(sizeof({ctype}))>"), String::new()),
+            1 => (format!("<{name}_layout::ACCESS>"), String::new()),
+            _ => ("_strided".to_owned(), format!("{name}_layout::{constant}, ")),
+        };
+        let mut names = view.named().map(|(name, _)| name);
+        let offset = terms(&view, &["row", "column"], |_| names.next().expect("one per stride"));
+        json!({
+            "name": name,
+            "text": tensor.to_string(),
+            "ctype": ctype,
+            "inner": inner,
+            "access_bytes": access,
+            "strides": strides,
+            "offset": offset,
+            "fragment": if inner == 0 { "1" } else { "VECTOR" },
+            "load": format!("load{verb}"),
+            "load_stride": stride,
+            "store": format!("store{verb}"),
+            "store_stride": stride,
+        })
+    }
+}
+
+impl View {
+    /// The strides with the names of their constants, the outermost first.
+    fn named(&self) -> impl Iterator<Item = (String, i64)> {
+        let batches = self.batches.iter().enumerate();
+        let batches = batches.map(|(at, stride)| (format!("BATCH{at}"), *stride));
+        batches.chain([("ROW".to_owned(), self.row), ("COLUMN".to_owned(), self.column)])
+    }
+}
+
+/// Bytes of one access to a tensor of a part, for `vector` elements along columns or rows.
+pub(super) fn access_of(
+    problem: &Problem<'_>,
+    at: usize,
+    view: &View,
+    extents: [i64; 2],
+    along_columns: bool,
+    vector: i64,
+) -> i64 {
+    let tensor = &problem.graph.tensors[at];
+    let (outer_stride, outer_extent) = match along_columns {
+        true => (view.row, extents[0]),
+        false => (view.column, extents[1]),
+    };
+    let strides: Vec<i64> = view.batches.iter().copied().chain([outer_stride]).collect();
+    let extents: Vec<i64> = problem.batches.iter().copied().chain([outer_extent]).collect();
+    match inner(view, along_columns) {
+        1 => access_bytes(tensor, &strides, &extents, vector),
+        _ => tensor.dtype.bytes() as i64,
+    }
+}
+
+fn inner(view: &View, along_columns: bool) -> i64 {
+    if along_columns { view.column } else { view.row }
+}
+
+fn coordinate(at: Option<Coordinate>, [row, column]: [&str; 2]) -> String {
+    match at {
+        None => "0".to_owned(),
+        Some(Coordinate::Batch(batch)) => format!("batch.i{batch}"),
+        Some(Coordinate::Row) => row.to_owned(),
+        Some(Coordinate::Column) => column.to_owned(),
+    }
+}
+
+/// The sum of coordinates times strides; `factor` writes a stride, and is asked for each.
+fn terms(view: &View, matrix: &[&str; 2], mut factor: impl FnMut(i64) -> String) -> String {
+    let batches = (0..view.batches.len()).map(|at| format!("batch.i{at}"));
+    let coordinates = batches.chain(matrix.iter().map(|name| (*name).to_owned()));
+    let strides = view.batches.iter().copied().chain([view.row, view.column]);
+    let terms: Vec<String> = coordinates
+        .zip(strides)
+        .map(|(coordinate, stride)| (coordinate, stride, factor(stride)))
+        .filter(|(_, stride, _)| *stride != 0)
+        .map(|(coordinate, stride, factor)| match stride {
+            1 => coordinate,
+            _ => format!("{coordinate} * {factor}"),
+        })
+        .collect();
+    if terms.is_empty() { "0".to_owned() } else { terms.join(" + ") }
+}
+
+/// Expressions for the coordinates of a batch.
+fn divisions(count: usize) -> Vec<String> {
+    (0..count)
+        .map(|dimension| {
+            let inner: Vec<String> =
+                (dimension + 1..count).map(|inner| format!("EXTENT{inner}")).collect();
+            let quotient = match inner.len() {
+                0 => "at".to_owned(),
+                1 => format!("at / {}", inner[0]),
+                _ => format!("at / ({})", inner.join(" * ")),
+            };
+            match dimension {
+                0 => quotient,
+                _ => format!("{quotient} % EXTENT{dimension}"),
+            }
+        })
+        .collect()
+}
+
+/// An object with one more member.
+pub(super) fn with(mut object: Json, name: &str, value: Json) -> Json {
+    object[name] = value;
+    object
+}
+
+/// An object with the members of another, too.
+pub(super) fn merged(mut object: Json, other: Json) -> Json {
+    if let (Json::Object(into), Json::Object(from)) = (&mut object, other) {
+        into.extend(from);
+    }
+    object
+}
+
+/// The functions of `device/ops` that parts call.
+pub(super) fn functions(parts: &[&Json]) -> Json {
+    let names = parts.iter().filter_map(|part| part["functions"].as_array()).flatten();
+    let names: std::collections::BTreeSet<&str> = names.filter_map(Json::as_str).collect();
+    json!(names)
+}
+
+/// The expression that adds a product to a sum.
+pub(super) fn multiply_add(math: MatmulMath) -> &'static str {
+    match math {
+        // Unsigned: sums of integers wrap around.
+        MatmulMath::I32 => "int(unsigned(x) * unsigned(y) + unsigned(sums[i][j]))",
+        _ => "fma(x, y, sums[i][j])",
+    }
+}

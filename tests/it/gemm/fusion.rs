@@ -1,0 +1,225 @@
+//! What precedes and follows a product, overridden extents, values that are no numbers.
+
+use kiln::DType::{self, *};
+use kiln::expr::{Mode, Pointwise};
+use kiln::graph::{Matmul, MatmulMath, Op};
+use kiln::{ErrorKind, OperationGraph, TensorDesc, engine};
+
+use super::cases::{Fusion, check, heuristic, inputs};
+use crate::harness;
+
+const MATH: MatmulMath = MatmulMath::F32;
+
+/// `gelu(a b + bias)`, as linear layers have it.
+pub fn bias_gelu(extents: [i64; 3], dtype: DType) -> OperationGraph {
+    let [m, n, k] = extents;
+    let mut fusion = Fusion::new((&[m, k], dtype), (&[k, n], dtype));
+    let bias = fusion.graph.input("bias", &[1, n], dtype);
+    let c = fusion.product(fusion.a, fusion.b, MATH, DType::F32);
+    let biased = fusion.binary(Mode::Add, [c, bias], DType::F32);
+    let y = fusion.unary(Mode::GeluFwd, biased, DType::F32);
+    fusion.output(y, "y", dtype);
+    fusion.build()
+}
+
+/// `relu(a) dequantised(b)`: a program on either operand, one with an operand per column.
+pub fn prologues(extents: [i64; 3], dtype: DType) -> OperationGraph {
+    let [m, n, k] = extents;
+    let mut fusion = Fusion::new((&[m, k], dtype), (&[k, n], I8));
+    let scale = fusion.graph.input("scale", &[1, n], DType::F32);
+    let a = fusion.unary(Mode::ReluFwd, fusion.a, dtype);
+    let b = fusion.binary(Mode::Mul, [fusion.b, scale], dtype);
+    let c = fusion.product(a, b, MATH, DType::F32);
+    fusion.output(c, "c", DType::F32);
+    fusion.build()
+}
+
+/// Two outputs of which one is the product itself; operands per row, per column, per element, by
+/// value; an index; the product rounded to 16 bits before anything follows.
+pub fn rich(extents: [i64; 3], dtype: DType) -> OperationGraph {
+    let [m, n, k] = extents;
+    let mut fusion = Fusion::new((&[2, m, k], dtype), (&[2, k, n], dtype));
+    let residual = fusion.graph.input("residual", &[2, m, n], dtype);
+    let row = fusion.graph.input("row", &[1, m, 1], DType::F32);
+    let per_batch = fusion.graph.input("per_batch", &[2, 1, n], F64);
+    let alpha = fusion.graph.scalar("alpha", 3, DType::F32);
+    let c = fusion.product(fusion.a, fusion.b, MATH, Bf16);
+    let scaled = fusion.binary(Mode::Mul, [c, alpha], DType::F32);
+    let shifted = fusion.binary(Mode::Add, [scaled, row], DType::F32);
+    let gated = fusion.unary(Mode::SwishFwd, shifted, DType::F32);
+    let sum = fusion.binary(Mode::Add, [gated, residual], DType::F32);
+    let index = fusion.apply(Pointwise::new(Mode::GenIndex).axis(2), &[residual], DType::F32);
+    let moved = fusion.binary(Mode::Sub, [sum, index], DType::F32);
+    let y = fusion.binary(Mode::Mul, [moved, per_batch], DType::F32);
+    fusion.output(c, "c", Bf16);
+    fusion.output(y, "y", dtype);
+    fusion.build()
+}
+
+/// The gate and the value of SwiGLU's second half, from a product that both read.
+pub fn two_outputs(extents: [i64; 3], dtype: DType) -> OperationGraph {
+    let [m, n, k] = extents;
+    let mut fusion = Fusion::new((&[m, k], dtype), (&[k, n], dtype));
+    let up = fusion.graph.input("up", &[m, n], dtype);
+    let c = fusion.product(fusion.a, fusion.b, MATH, DType::F32);
+    let gate = fusion.unary(Mode::SwishFwd, c, dtype);
+    let y = fusion.binary(Mode::Mul, [gate, up], DType::F32);
+    fusion.output(gate, "gate", dtype);
+    fusion.output(y, "y", dtype);
+    fusion.build()
+}
+
+/// Operands that are computed from several tensors, broadcast along either dimension, counted.
+pub fn built(extents: [i64; 3]) -> OperationGraph {
+    let [m, n, k] = extents;
+    let mut fusion = Fusion::new((&[m, 1], DType::F32), (&[k, n], F16));
+    let depth = fusion.graph.input("depth", &[1, k], Bf16);
+    let a = fusion.binary(Mode::Add, [fusion.a, depth], DType::F32);
+    let index = fusion.apply(Pointwise::new(Mode::GenIndex).axis(0), &[fusion.b], DType::F32);
+    let tilted =
+        fusion.apply(Pointwise::new(Mode::Add).alphas(1.0, 0.125), &[fusion.b, index], DType::F32);
+    let c = fusion.product(a, tilted, MATH, DType::F32);
+    fusion.output(c, "c", DType::F32);
+    fusion.build()
+}
+
+/// Every fusion that an engine takes for operands of a type.
+pub fn fusions(extents: [i64; 3], dtype: DType) -> Vec<OperationGraph> {
+    vec![
+        bias_gelu(extents, dtype),
+        prologues(extents, dtype),
+        rich(extents, dtype),
+        two_outputs(extents, dtype),
+    ]
+}
+
+#[test]
+fn simt_fusions() {
+    for kiln in harness::dialects() {
+        for dtype in [DType::F32, F16] {
+            for (at, graph) in fusions([37, 45, 40], dtype).iter().enumerate() {
+                check(kiln, graph, "gemm_simt", &format!("fusion {at} {dtype}"));
+            }
+        }
+        check(kiln, &built([37, 45, 40]), "gemm_simt", "built");
+    }
+}
+
+#[test]
+fn simt_fusions_split() {
+    for graph in fusions([9, 45, 64], DType::F32) {
+        let config = heuristic(harness::kiln(), &graph, "gemm_simt").with("split_k", 4);
+        harness::check(harness::kiln(), &graph, Some(&config), &inputs(&graph), "split");
+    }
+}
+
+/// Extents that a tensor overrides, beyond the tensors' and below 0 too.
+pub fn overridden(given: [bool; 3], transposed: bool, dtype: DType) -> OperationGraph {
+    let mut graph = OperationGraph::builder();
+    let a = graph.input("a", &[2, 3, 36, 20], dtype);
+    let b = graph.input("b", &[1, 3, 20, 34], dtype);
+    let mut operands = vec![a, b];
+    for name in
+        ["m", "n", "k"].into_iter().zip(given).filter_map(|(name, given)| given.then_some(name))
+    {
+        operands.push(graph.input(&format!("{name}_override"), &[2, 3, 1, 1], I32));
+    }
+    let c = TensorDesc::packed(20, "c", &[2, 3, 36, 34], DType::F32);
+    let strides = vec![36 * 34 * 3, 36 * 34, 1, 36];
+    let c = graph.tensor(if transposed { TensorDesc { strides, ..c } } else { c });
+    let matmul = Matmul { overrides: given, ..Matmul::new(MATH) };
+    graph.operation_into(Op::Matmul(matmul), &operands, &[c]);
+    let y = graph.pointwise(Pointwise::new(Mode::CmpEq), &[c, c]).unwrap();
+    graph.output(y, "y", DType::F32);
+    graph.build().unwrap()
+}
+
+/// Values for overridden graphs: infinities in rows, columns and depths that do not count.
+pub fn override_values(graph: &OperationGraph) -> harness::Values {
+    let mut values = inputs(graph);
+    for tensor in graph.inputs() {
+        let given = values.get_mut(&tensor.uid).unwrap();
+        match tensor.name.as_str() {
+            "m_override" => *given = vec![36.0, 0.0, 17.0, 40.0, -3.0, 1.0],
+            "n_override" => *given = vec![5.0, 34.0, 33.0, 0.0, 34.0, 99.0],
+            "k_override" => *given = vec![20.0, 7.0, 0.0, 19.0, 16.0, -1.0],
+            // The last row of each A, and so the last K of none.
+            "a" => (0..6).for_each(|at| given[at * 720 + 719] = f64::INFINITY),
+            _ => {}
+        }
+    }
+    values
+}
+
+#[test]
+fn simt_overrides() {
+    for kiln in harness::dialects() {
+        for given in (0..8).map(|bits| [bits & 1 != 0, bits & 2 != 0, bits & 4 != 0]) {
+            for transposed in [false, true] {
+                let graph = overridden(given, transposed, DType::F32);
+                let config = heuristic(kiln, &graph, "gemm_simt");
+                let values = override_values(&graph);
+                let what = format!("overrides {given:?} {transposed}");
+                harness::check(kiln, &graph, Some(&config), &values, &what);
+                let split = config.with("split_k", 2);
+                harness::check(kiln, &graph, Some(&split), &values, &format!("{what} split"));
+            }
+        }
+    }
+}
+
+/// A product with values that are no numbers: in whole rows and columns, and nowhere else.
+pub fn not_numbers(engine: &str, dtype: DType) {
+    let graph = bias_gelu([40, 36, 33], dtype);
+    let mut values = inputs(&graph);
+    let name = |name: &str| graph.tensor_named(name).unwrap().uid;
+    values.get_mut(&name("a")).unwrap()[33 * 5 + 2] = f64::NAN;
+    values.get_mut(&name("a")).unwrap()[33 * 39 + 32] = f64::INFINITY;
+    values.get_mut(&name("b")).unwrap()[36 * 7 + 35] = f64::NEG_INFINITY;
+    for kiln in harness::dialects() {
+        let config = heuristic(kiln, &graph, engine);
+        harness::check(kiln, &graph, Some(&config), &values, "not numbers");
+    }
+}
+
+#[test]
+fn simt_not_numbers() {
+    not_numbers("gemm_simt", DType::F32);
+}
+
+/// What no kernel of the engine takes, with the rule that says so.
+#[test]
+fn refusals_name_their_rule() {
+    let target = harness::kiln().device().target();
+    let engine = engine::engine_named("gemm_simt").unwrap();
+    let refused = |graph: OperationGraph, rule: &str| {
+        let error = engine.support(graph.canonical(), target).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotSupported);
+        assert_eq!(error.to_string(), rule);
+    };
+    let mut fusion = Fusion::new((&[4, 4], DType::F32), (&[4, 4], DType::F32));
+    let c = fusion.product(fusion.a, fusion.b, MATH, DType::F32);
+    let d = fusion.graph.matmul(Matmul::new(MATH), c, fusion.b).unwrap();
+    fusion.output(d, "d", DType::F32);
+    refused(fusion.build(), "the graph has more than one product");
+
+    let mut fusion = Fusion::new((&[4, 4], DType::F32), (&[4, 4], DType::F32));
+    let a = fusion.unary(Mode::Exp, fusion.a, DType::F32);
+    fusion.output(a, "exp", DType::F32);
+    let c = fusion.product(a, fusion.b, MATH, DType::F32);
+    fusion.output(c, "c", DType::F32);
+    refused(fusion.build(), "`exp` is stored and an operand of the product is computed from it");
+
+    let mut fusion = Fusion::new((&[1, 4, 4], DType::F32), (&[1, 4, 4], DType::F32));
+    let x = fusion.graph.input("x", &[2, 4, 4], DType::F32);
+    let c = fusion.product(fusion.a, fusion.b, MATH, DType::F32);
+    let y = fusion.binary(Mode::Add, [c, x], DType::F32);
+    fusion.output(y, "y", DType::F32);
+    refused(fusion.build(), "`y` is [2, 4, 4], the product is [1, 4, 4]");
+
+    let mut graph = OperationGraph::builder();
+    let x = graph.input("x", &[4, 4], DType::F32);
+    let y = graph.pointwise(Pointwise::new(Mode::Exp), &[x]).unwrap();
+    graph.output(y, "y", DType::F32);
+    refused(graph.build().unwrap(), "the graph has no product of matrices");
+}

@@ -1,0 +1,6 @@
+//! Products of matrices with what surrounds them, against the reference.
+
+mod cases;
+mod fusion;
+mod settings;
+mod shapes;

@@ -1,0 +1,162 @@
+//! Knobs: settings that do not change the order of sums give the same bits, all are right, and
+//! those of the heuristic compile for every architecture without a spilled register.
+
+use std::collections::BTreeSet;
+
+use kiln::codegen::{KernelSource, Templates};
+use kiln::compile::compile_all;
+use kiln::engine::{self, EngineConfig};
+use kiln::graph::MatmulMath;
+use kiln::target::Target;
+use kiln::{DType, ErrorKind, OperationGraph};
+
+use super::cases::{Case, heuristic, inputs};
+use super::fusion::{bias_gelu, prologues, rich};
+use crate::harness;
+
+/// Every `step`-th of all combinations of knob values, legal or not.
+fn settings(graph: &OperationGraph, engine: &str, step: usize) -> Vec<EngineConfig> {
+    let target = harness::kiln().device().target();
+    let engine = engine::engine_named(engine).unwrap();
+    let mut all = vec![EngineConfig::new(engine.name(), &[])];
+    for knob in engine.knobs(graph.canonical(), target) {
+        let with = |config: &EngineConfig| {
+            let set = |value: &i64| config.clone().with(knob.name, *value);
+            knob.values.iter().map(set).collect::<Vec<_>>()
+        };
+        all = all.iter().flat_map(with).collect();
+    }
+    all.into_iter().step_by(step).collect()
+}
+
+/// Runs settings; those that add up in the same order must agree in every bit: parts of the depth
+/// are whole steps.
+fn same_bits(graph: &OperationGraph, engine: &str, step: usize, least: usize) {
+    let inputs = inputs(graph);
+    let mut known = std::collections::HashMap::new();
+    let (mut ran, kiln) = (0, harness::kiln());
+    for config in settings(graph, engine, step) {
+        let plan = match kiln.plan_with(graph, &config) {
+            Ok(plan) => plan,
+            Err(error) if error.kind() == ErrorKind::NotSupported => continue,
+            Err(error) => panic!("{config}: {error:?}"),
+        };
+        let actual = harness::run_plan(kiln, &plan, &inputs).unwrap();
+        harness::compare(graph, &inputs, &actual, &config.to_string());
+        let [split_k, cta_k] = ["split_k", "cta_k"].map(|knob| config.knob(knob).unwrap());
+        let order = (split_k, if split_k > 1 { cta_k } else { 0 });
+        let first = known.entry(order).or_insert_with(|| actual.clone());
+        for (uid, values) in &actual {
+            let same = std::iter::zip(values, &first[uid]).all(|(a, b)| a.to_bits() == b.to_bits());
+            assert!(same, "{config}: tensor {uid} has other bits");
+        }
+        ran += 1;
+    }
+    assert!(ran >= least, "{ran} settings ran");
+}
+
+#[test]
+fn simt_settings_agree() {
+    same_bits(&bias_gelu([66, 70, 40], DType::F32), "gemm_simt", 11, 20);
+    same_bits(&prologues([33, 65, 24], DType::F16), "gemm_simt", 29, 8);
+}
+
+#[test]
+fn simt_settings_agree_in_other_precisions() {
+    let doubles = Case::new(MatmulMath::F64, [DType::F64; 3], [35, 66, 20]);
+    same_bits(&doubles.graph(), "gemm_simt", 29, 8);
+    let integers = Case::new(MatmulMath::I32, [DType::I8, DType::U8, DType::I32], [35, 66, 20]);
+    same_bits(&integers.graph(), "gemm_simt", 29, 8);
+}
+
+/// Sources of the heuristic's settings for shapes of all sizes.
+fn sources(engine: &str, target: &Target) -> Vec<KernelSource> {
+    let engine = engine::engine_named(engine).unwrap();
+    let mut sources = Vec::new();
+    for extents in [[4096, 4096, 4096], [256, 512, 1024], [16, 4096, 4096], [100, 90, 80]] {
+        for dtype in [DType::F16, DType::F32] {
+            let graphs =
+                [bias_gelu(extents, dtype), prologues(extents, dtype), rich(extents, dtype)];
+            for graph in graphs {
+                if engine.support(graph.canonical(), target).is_err() {
+                    continue;
+                }
+                let config = engine.heuristic(graph.canonical(), target);
+                let lowering = engine.lower(graph.canonical(), target, &config).unwrap();
+                let render = |kernel: &engine::KernelPlan| {
+                    Templates::embedded().render(&kernel.spec).unwrap()
+                };
+                sources.extend(lowering.kernels.iter().map(render));
+            }
+        }
+    }
+    sources
+}
+
+fn no_spills(engine: &str, targets: &[&str]) {
+    let mut seen = BTreeSet::new();
+    let mut all: Vec<KernelSource> = Vec::new();
+    for name in targets {
+        let target = Target::named(name).unwrap();
+        let fresh =
+            sources(engine, &target).into_iter().filter(|source| seen.insert(source.digest()));
+        all.extend(fresh);
+    }
+    let images = compile_all(harness::kiln().compiler().unwrap(), &all, |_, _| {});
+    let spilled = all.iter().zip(images).filter_map(|(source, image)| {
+        let KernelSource { arch, stem, text, .. } = source;
+        let image = image.unwrap_or_else(|error| panic!("{stem} for {arch}: {error:?}\n{text}"));
+        let bytes = image.resources.spill_bytes;
+        (bytes > 0).then(|| format!("{stem} for {arch}: {bytes} bytes"))
+    });
+    assert_eq!(spilled.collect::<Vec<_>>(), Vec::<String>::new());
+}
+
+#[test]
+fn simt_heuristics_do_not_spill() {
+    no_spills("gemm_simt", &["t4", "a100", "rtx4090", "h200", "b200", "rtx5090"]);
+}
+
+/// The heuristic's settings are legal for every shape and target.
+#[test]
+fn heuristics_are_legal() {
+    for name in Target::names() {
+        let target = Target::named(name).unwrap();
+        for m in [1, 7, 64, 300, 5000] {
+            for n in [1, 40, 1000, 50257] {
+                for k in [0, 1, 64, 4096] {
+                    let case = Case::new(MatmulMath::F32, [DType::F16; 3], [m, n, k]);
+                    let graph = case.graph();
+                    let chosen =
+                        engine::choose(graph.canonical(), &target, &Default::default()).unwrap();
+                    let engine = engine::engine_named(&chosen.engine).unwrap();
+                    engine.lower(graph.canonical(), &target, &chosen).unwrap();
+                    let reasons = engine.reasons(graph.canonical(), &target);
+                    assert_eq!(reasons.len(), chosen.knobs.len());
+                    for (reason, (knob, value)) in reasons.iter().zip(&chosen.knobs) {
+                        assert!(reason.starts_with(&format!("{knob}={value}: ")), "{reason}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A smaller setting exists until there is none, and each is legal.
+#[test]
+fn settings_become_smaller() {
+    let graph = bias_gelu([4096, 4096, 4096], DType::F32);
+    let target = Target::named("a100").unwrap();
+    let engine = engine::engine_named("gemm_simt").unwrap();
+    let mut config = heuristic(harness::kiln(), &graph, "gemm_simt");
+    for (knob, value) in [("cta_m", 128), ("cta_n", 128), ("thread_m", 8), ("thread_n", 8)] {
+        config = config.with(knob, value);
+    }
+    let mut steps = 0;
+    while let Some(smaller) = engine.smaller(graph.canonical(), &target, &config) {
+        engine.lower(graph.canonical(), &target, &smaller).unwrap();
+        config = smaller;
+        steps += 1;
+    }
+    assert_eq!(steps, 2, "{config}");
+}
