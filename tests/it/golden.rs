@@ -5,10 +5,12 @@ use std::fmt::Write;
 use std::path::Path;
 
 use kiln::codegen::Templates;
-use kiln::engine;
+use kiln::engine::{self, KernelPlan};
 use kiln::expr::{Mode, Pointwise};
 use kiln::target::Target;
 use kiln::{DType, OperationGraph, TensorDesc};
+
+use crate::reduction::{residual_rms, softmax};
 
 fn assert_golden(name: &str, text: &str) {
     let mut settings = insta::Settings::clone_current();
@@ -74,6 +76,24 @@ fn golden_sources() {
     assert_golden("sm75_pointwise_f32_general.cu", &general(&strided()));
 }
 
+fn reduction(graph: &OperationGraph) -> String {
+    let target = Target::named("h200").unwrap();
+    let engine = engine::engine_named("reduction").unwrap();
+    let config = engine.heuristic(graph.canonical(), &target);
+    let kernels = engine.lower(graph.canonical(), &target, &config).unwrap().kernels;
+    let text = |kernel: &KernelPlan| Templates::embedded().render(&kernel.spec).unwrap().text;
+    kernels.iter().map(text).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn golden_reductions() {
+    let rms = residual_rms([4096, 2048]);
+    assert_golden("sm75_reduction_bf16_kept.cu", &reduction(&rms));
+    let softmax_of = |columns: i64| softmax(DType::F32, &[16, columns], false);
+    assert_golden("sm75_reduction_f32_kept.cu", &reduction(&softmax_of(1000)));
+    assert_golden("sm75_reduction_f32_read.cu", &reduction(&softmax_of(1 << 20)));
+}
+
 #[test]
 fn golden_heuristics() {
     let mut table = String::new();
@@ -88,6 +108,16 @@ fn golden_heuristics() {
         }
         let chosen = engine::choose(strided().canonical(), &target, &Default::default()).unwrap();
         writeln!(table, "  strided: {chosen}").unwrap();
+        for [rows, columns] in
+            [[1, 1], [65536, 64], [4096, 1000], [4096, 4096], [16, 16384], [8, 1 << 20]]
+        {
+            let graph = softmax(DType::Bf16, &[rows, columns], false);
+            let chosen = engine::choose(graph.canonical(), &target, &Default::default()).unwrap();
+            writeln!(table, "  softmax {rows}x{columns}: {chosen}").unwrap();
+            let graph = residual_rms([rows, columns]);
+            let chosen = engine::choose(graph.canonical(), &target, &Default::default()).unwrap();
+            writeln!(table, "  rms {rows}x{columns}: {chosen}").unwrap();
+        }
     }
     assert_golden("heuristics", &table);
 }
