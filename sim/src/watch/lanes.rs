@@ -3,7 +3,7 @@
 use crate::registers::LANES;
 
 /// See the module.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Lanes {
     /// Each lane's byte offset; only those of active lanes mean anything.
     pub offsets: [u64; LANES],
@@ -17,6 +17,16 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
+    /// Lanes in one range; inactive ones have some active one's offset.
+    pub fn place(&mut self, offsets: [u64; LANES]) {
+        let (first, bytes) = (offsets[0], u64::from(self.bytes));
+        let whole = self.active == u32::MAX && self.bytes.is_multiple_of(4);
+        let mut lanes = offsets.iter().zip(0..);
+        self.run = whole && lanes.all(|(&offset, lane)| offset == first + lane * bytes);
+        self.uniform = offsets.iter().all(|&offset| offset == first);
+        self.offsets = offsets;
+    }
+
     /// Whole lanes of a mask.
     #[inline(always)]
     pub fn each(&self) -> impl Iterator<Item = usize> + use<> {

@@ -93,14 +93,9 @@ impl Watch {
         if aim.check_alignment(u64::from(bytes)).is_err() {
             return;
         }
-        let mut lanes =
-            Lanes { offsets: [0; LANES], active: at.active, bytes, run: false, uniform: false };
+        let mut lanes = Lanes { active: at.active, bytes, ..Lanes::default() };
         if let Some(span) = aim.span(warp, block, cx) {
-            lanes.run = span.run && bytes.is_multiple_of(4);
-            lanes.uniform = span.uniform;
-            for (offset, from) in lanes.offsets.iter_mut().zip(span.offsets) {
-                *offset = span.at + u64::from(from);
-            }
+            lanes.place(span.offsets());
             let area = area(&span.place, warp);
             let scene = Scene { warp, block, cx, at, touch, order, element };
             self.look(shadow, &scene, area, &lanes);
