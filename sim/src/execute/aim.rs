@@ -67,7 +67,7 @@ fn distances<const ALL: bool>(
     (distances, beyond != 0)
 }
 
-pub(super) fn lanes_of(mask: u32) -> impl Iterator<Item = usize> {
+pub(crate) fn lanes_of(mask: u32) -> impl Iterator<Item = usize> {
     (0..LANES).filter(move |lane| mask >> lane & 1 != 0)
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct Aim {
 }
 
 /// Lanes of a group: as many words as a vector holds.
-pub(super) const GROUP: usize = 8;
+pub(crate) const GROUP: usize = 8;
 const GROUPS: usize = LANES / GROUP;
 /// How many places from the first lane of a group each is: none, or one more each time.
 static RAMPS: [[u64; GROUP]; 2] = [[0; GROUP], [0, 1, 2, 3, 4, 5, 6, 7]];
@@ -145,6 +145,14 @@ impl Span<'_> {
                 std::array::from_fn(|lane| firsts[lane / GROUP] + step * (lane % GROUP) as u64)
             }
             Pattern::Scattered(offsets) => *offsets,
+        }
+    }
+
+    /// The step of the groups that the lanes form, if they do.
+    pub fn step(&self) -> Option<u64> {
+        match self.pattern {
+            Pattern::Grouped(Groups { step, .. }) => Some(step),
+            Pattern::Scattered(_) => None,
         }
     }
 }

@@ -15,7 +15,7 @@ mod special;
 mod unit;
 mod warpgroup;
 
-pub(crate) use aim::{Aim, Attempt, Place, addresses, resolve};
+pub(crate) use aim::{Aim, Attempt, GROUP, Place, Span, addresses, lanes_of, resolve};
 pub(crate) use exchange::sources;
 pub(crate) use warpgroup::product_pieces;
 
