@@ -10,6 +10,7 @@ use kiln::expr::{Mode, Pointwise};
 use kiln::target::Target;
 use kiln::{DType, OperationGraph, TensorDesc};
 
+use crate::gemm::fusion::{bias_gelu, prologues};
 use crate::reduction::{residual_rms, softmax};
 
 pub fn assert_golden(name: &str, text: &str) {
@@ -92,6 +93,29 @@ fn golden_reductions() {
     let softmax_of = |columns: i64| softmax(DType::F32, &[16, columns], false);
     assert_golden("sm75_reduction_f32_kept.cu", &reduction(&softmax_of(1000)));
     assert_golden("sm75_reduction_f32_read.cu", &reduction(&softmax_of(1 << 20)));
+}
+
+/// The kernels of an engine at its own setting, with one knob set.
+fn kernels(graph: &OperationGraph, engine: &str, (knob, value): (&str, i64)) -> Vec<String> {
+    let target = Target::named("h200").unwrap();
+    let engine = engine::engine_named(engine).unwrap();
+    let config = engine.heuristic(graph.canonical(), &target).with(knob, value);
+    let kernels = engine.lower(graph.canonical(), &target, &config).unwrap().kernels;
+    let render =
+        |kernel: &engine::KernelPlan| Templates::embedded().render(&kernel.spec).unwrap().text;
+    kernels.iter().map(render).collect()
+}
+
+#[test]
+fn golden_products() {
+    let extents = [256, 512, 1024];
+    let bare = kernels(&bias_gelu(extents, DType::Bf16), "gemm_mma", ("split_k", 1));
+    assert_golden("sm80_gemm_bf16_mma.cu", &bare[0]);
+    let computed = kernels(&prologues(extents, DType::F16), "gemm_mma", ("split_k", 1));
+    assert_golden("sm80_gemm_f32_mma_prologues.cu", &computed[0]);
+    let split = kernels(&bias_gelu(extents, DType::F32), "gemm_simt", ("split_k", 2));
+    assert_golden("sm75_gemm_f32_simt.cu", &split[0]);
+    assert_golden("sm75_gemm_f32_reduce.cu", &split[1]);
 }
 
 #[test]
