@@ -1,8 +1,8 @@
 //! Bad input: each kind with its exact error, and nothing lost.
 
 use kiln::engine::{self, EngineConfig};
-use kiln::expr::{Math, Mode, Pointwise};
-use kiln::graph::{GenStats, Op, Operation};
+use kiln::expr::{Mode, Pointwise};
+use kiln::graph::{NormBackward, NormMode, Op, Operation};
 use kiln::{Config, DType, Error, ErrorKind, Kiln, OperationGraph, TensorDesc, VariantPack};
 
 use crate::harness;
@@ -304,7 +304,8 @@ fn engines_and_knobs() {
     assert!(plan(base.clone()).is_ok());
     refused(
         ErrorKind::BadParam,
-        "unknown engine `conv`: expected one of pointwise, pointwise_general, gemm_simt",
+        "unknown engine `conv`: expected one of pointwise, pointwise_general, reduction, \
+         gemm_simt",
         plan(EngineConfig::new("conv", &[])),
     );
     refused(
@@ -317,14 +318,19 @@ fn engines_and_knobs() {
 #[test]
 fn graphs_no_engine_runs() {
     let mut graph = OperationGraph::builder();
-    let x = graph.input("x", &[5, 7], DType::F32);
-    let sums = graph.operation(Op::GenStats(GenStats { math: Math::F32 }), &[x]).unwrap();
-    graph.output(sums[0], "sum", DType::F32);
-    graph.output(sums[1], "sq_sum", DType::F32);
+    let data = ["x", "dy"].map(|name| graph.input(name, &[2, 3, 5], DType::F32));
+    let scale = graph.input("scale", &[1, 3, 1], DType::F32);
+    let [mean, inverse] = ["mean", "inverse"].map(|name| graph.input(name, &[2, 3, 1], DType::F32));
+    let op = Op::NormBackward(NormBackward::new(NormMode::Instance));
+    let operands = [data[0], data[1], scale, mean, inverse];
+    for (at, uid) in graph.operation(op, &operands).unwrap().into_iter().enumerate() {
+        graph.output(uid, &format!("out{at}"), DType::F32);
+    }
     refused(
         ErrorKind::NotSupported,
-        "no engine runs the graph: pointwise: gen_stats is not pointwise; \
-         gemm_simt: gen_stats is neither a product of matrices nor pointwise",
+        "no engine runs the graph: pointwise: reduce_avg is not pointwise; \
+         reduction: reductions along different dimensions: [2] and [0, 2]; \
+         gemm_simt: instance_norm_backward is neither a product of matrices nor pointwise",
         harness::kiln().plan(&graph.build().unwrap()),
     );
 }
