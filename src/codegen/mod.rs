@@ -17,8 +17,10 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("device/ops/pointwise.cuh", include_str!("../../templates/device/ops/pointwise.cuh.tera")),
     ("device/ops/reduce.cuh", include_str!("../../templates/device/ops/reduce.cuh.tera")),
     ("device/ptx/convert.cuh", include_str!("../../templates/device/ptx/convert.cuh.tera")),
+    ("device/ptx/copy_async.cuh", include_str!("../../templates/device/ptx/copy_async.cuh.tera")),
     ("device/ptx/extreme.cuh", include_str!("../../templates/device/ptx/extreme.cuh.tera")),
     ("device/ptx/global.cuh", include_str!("../../templates/device/ptx/global.cuh.tera")),
+    ("device/ptx/mma.cuh", include_str!("../../templates/device/ptx/mma.cuh.tera")),
     ("device/tile/chunks.cuh", include_str!("../../templates/device/tile/chunks.cuh.tera")),
     (
         "device/tile/depth_major.cuh",
@@ -26,6 +28,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ),
     ("device/tile/fragment.cuh", include_str!("../../templates/device/tile/fragment.cuh.tera")),
     ("device/tile/staging.cuh", include_str!("../../templates/device/tile/staging.cuh.tera")),
+    ("device/tile/swizzled.cuh", include_str!("../../templates/device/tile/swizzled.cuh.tera")),
     ("device/tile/words.cuh", include_str!("../../templates/device/tile/words.cuh.tera")),
     ("device/types.cuh", include_str!("../../templates/device/types.cuh.tera")),
     ("gemm/epilogue.cuh", include_str!("../../templates/gemm/epilogue.cuh.tera")),
@@ -35,6 +38,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("gemm/problem.cuh", include_str!("../../templates/gemm/problem.cuh.tera")),
     ("gemm/sm75_gemm_reduce.cu", include_str!("../../templates/gemm/sm75_gemm_reduce.cu.tera")),
     ("gemm/sm75_gemm_simt.cu", include_str!("../../templates/gemm/sm75_gemm_simt.cu.tera")),
+    ("gemm/sm80_gemm_mma.cu", include_str!("../../templates/gemm/sm80_gemm_mma.cu.tera")),
     ("gemm/tiles.cuh", include_str!("../../templates/gemm/tiles.cuh.tera")),
     (
         "pointwise/sm75_pointwise.cu",

@@ -99,6 +99,7 @@ pub fn engines() -> &'static [&'static dyn Engine] {
         &pointwise::PointwiseEngine,
         &pointwise::GeneralEngine,
         &reduction::ReductionEngine,
+        &gemm::MmaEngine,
         &gemm::SimtEngine,
     ]
 }

@@ -2,7 +2,7 @@
 
 use kiln::engine::{self, EngineConfig};
 use kiln::expr::{Mode, Pointwise};
-use kiln::graph::{NormBackward, NormMode, Op, Operation};
+use kiln::graph::{Matmul, Operation};
 use kiln::{Config, DType, Error, ErrorKind, Kiln, OperationGraph, TensorDesc, VariantPack};
 
 use crate::harness;
@@ -305,7 +305,7 @@ fn engines_and_knobs() {
     refused(
         ErrorKind::BadParam,
         "unknown engine `conv`: expected one of pointwise, pointwise_general, reduction, \
-         gemm_simt",
+         gemm_mma, gemm_simt",
         plan(EngineConfig::new("conv", &[])),
     );
     refused(
@@ -318,19 +318,14 @@ fn engines_and_knobs() {
 #[test]
 fn graphs_no_engine_runs() {
     let mut graph = OperationGraph::builder();
-    let data = ["x", "dy"].map(|name| graph.input(name, &[2, 3, 5], DType::F32));
-    let scale = graph.input("scale", &[1, 3, 1], DType::F32);
-    let [mean, inverse] = ["mean", "inverse"].map(|name| graph.input(name, &[2, 3, 1], DType::F32));
-    let op = Op::NormBackward(NormBackward::new(NormMode::Instance));
-    let operands = [data[0], data[1], scale, mean, inverse];
-    for (at, uid) in graph.operation(op, &operands).unwrap().into_iter().enumerate() {
-        graph.output(uid, &format!("out{at}"), DType::F32);
-    }
+    let [a, b] = ["a", "b"].map(|name| graph.input(name, &[1 << 22, 1 << 22], DType::F32));
+    let c = graph.matmul(Matmul::default(), a, b).unwrap();
+    graph.output(c, "c", DType::F32);
     refused(
         ErrorKind::NotSupported,
-        "no engine runs the graph: pointwise: reduce_avg is not pointwise; \
-         reduction: reductions along different dimensions: [2] and [0, 2]; \
-         gemm_simt: instance_norm_backward is neither a product of matrices nor pointwise",
+        "no engine runs the graph: pointwise: matmul is not pointwise; \
+         reduction: matmul is neither pointwise nor a reduction; \
+         gemm_mma: the product has more than 2^62 multiplications",
         harness::kiln().plan(&graph.build().unwrap()),
     );
 }

@@ -12,7 +12,7 @@ use kiln::{DType, OperationGraph, TensorDesc};
 
 use crate::reduction::{residual_rms, softmax};
 
-fn assert_golden(name: &str, text: &str) {
+pub fn assert_golden(name: &str, text: &str) {
     let mut settings = insta::Settings::clone_current();
     settings.set_snapshot_path(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden"));
     settings.set_prepend_module_to_snapshot(false);
@@ -21,7 +21,7 @@ fn assert_golden(name: &str, text: &str) {
 }
 
 /// `y = clip(gelu(x + bias) + residual)` in bf16.
-fn chain(rows: i64, columns: i64) -> OperationGraph {
+pub fn chain(rows: i64, columns: i64) -> OperationGraph {
     let mut graph = OperationGraph::builder();
     let x = graph.input("x", &[rows, columns], DType::Bf16);
     let bias = graph.input("model.layers.7.mlp.bias", &[1, columns], DType::Bf16);

@@ -36,3 +36,4 @@ mod rows;
 mod special;
 mod tidy;
 mod warm;
+mod winners;

@@ -8,13 +8,16 @@
 //! tile and a second kernel adds up what they leave, in a fixed order.
 //!
 //! `problem` says what is computed and is the same for every kernel; `parameters` writes it as
-//! text. Engines differ in what multiplies: `simt` the ordinary arithmetic units.
+//! text. `lowering` assembles the kernels. Engines differ in what multiplies: `simt` the
+//! ordinary arithmetic units, `mma` tensor cores.
 
+mod lowering;
+mod mma;
 mod parameters;
 mod problem;
 mod simt;
-mod split;
 mod tiling;
 mod work;
 
+pub(super) use mma::MmaEngine;
 pub(super) use simt::SimtEngine;

@@ -9,7 +9,6 @@ use crate::engine::gemm::tiling::Tiling;
 use crate::engine::program::Source;
 use crate::engine::signature::{Indent, Width, ctype, kernel_parameter, list, names};
 use crate::expr::{EmittedProgram, Identifiers};
-use crate::graph::MatmulMath;
 
 /// How an operand comes into shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -158,6 +157,8 @@ impl<'a> Context<'a> {
             "depth_packed": of.depth_packed,
             "vector": tile.vector,
             "staged": tile.staged,
+            "variable": if is_a { "a" } else { "b" },
+            "first": if is_a { "place.row" } else { "place.column" },
             "tensor": self.names[of.tensor],
             "tensors": tensors,
             "has_coordinates": program.sources.iter().any(counted),
@@ -414,13 +415,4 @@ pub(super) fn functions(parts: &[&Json]) -> Json {
     let names = parts.iter().filter_map(|part| part["functions"].as_array()).flatten();
     let names: std::collections::BTreeSet<&str> = names.filter_map(Json::as_str).collect();
     json!(names)
-}
-
-/// The expression that adds a product to a sum.
-pub(super) fn multiply_add(math: MatmulMath) -> &'static str {
-    match math {
-        // Unsigned: sums of integers wrap around.
-        MatmulMath::I32 => "int(unsigned(x) * unsigned(y) + unsigned(sums[i][j]))",
-        _ => "fma(x, y, sums[i][j])",
-    }
 }

@@ -4,18 +4,17 @@ use serde_json::json;
 
 use crate::dtype::DType;
 use crate::engine::access::ceil_div;
-use crate::engine::gemm::parameters::{Context, Tile, functions, merged, multiply_add};
+use crate::engine::gemm::lowering::{Variant, lowering};
+use crate::engine::gemm::parameters::{Context, Tile, merged};
 use crate::engine::gemm::problem::{Operand, Problem};
-use crate::engine::gemm::split;
-use crate::engine::gemm::tiling::{Tiling, epilogue_vector, slice_rows};
-use crate::engine::gemm::work::{Block, Units, work};
-use crate::engine::signature::{arguments, ctype};
-use crate::engine::{
-    Argument, Engine, EngineConfig, KernelPlan, KernelSpec, KernelWork, Knob, LaunchPlan, Lowering,
-    Setting,
+use crate::engine::gemm::tiling::{
+    Tiling, behavior, slice_rows, split_knob, split_of, split_reason, tiles_of,
 };
+use crate::engine::gemm::work::{Block, Units, work};
+use crate::engine::signature::ctype;
+use crate::engine::{Engine, EngineConfig, KernelWork, Knob, Lowering, Notes, Setting};
 use crate::error::{Error, Result};
-use crate::graph::CanonicalGraph;
+use crate::graph::{CanonicalGraph, MatmulMath};
 use crate::target::Target;
 
 const NAME: &str = "gemm_simt";
@@ -91,6 +90,10 @@ impl Engine for SimtEngine {
         EngineConfig::all(NAME, &knobs(&problem)).into_iter().filter_map(setting).collect()
     }
 
+    fn notes(&self, _graph: CanonicalGraph<'_>, _target: &Target, config: &EngineConfig) -> Notes {
+        Notes { behavior: behavior(config), ..Notes::default() }
+    }
+
     fn lower(
         &self,
         graph: CanonicalGraph<'_>,
@@ -110,19 +113,23 @@ fn element(problem: &Problem<'_>) -> DType {
     problem.matmul.math.dtype()
 }
 
+/// The expression that adds a product to a sum.
+fn multiply_add(math: MatmulMath) -> &'static str {
+    match math {
+        // Unsigned: sums of integers wrap around.
+        MatmulMath::I32 => "int(unsigned(x) * unsigned(y) + unsigned(sums[i][j]))",
+        _ => "fma(x, y, sums[i][j])",
+    }
+}
+
 fn knobs(problem: &Problem<'_>) -> Vec<Knob> {
-    let splits = (0..=4).map(|n| 1 << n).filter(|split| *split == 1 || split * 8 <= problem.k);
     let tile = vec![32, 64, 128];
     vec![
         Knob { name: "cta_k", about: "depth of a step", values: vec![8, 16] },
         Knob { name: "cta_m", about: "rows of a block's tile", values: tile.clone() },
         Knob { name: "cta_n", about: "columns of a block's tile", values: tile },
         Knob { name: "group", about: "rows of tiles walked together", values: vec![1, 4, 8] },
-        Knob {
-            name: "split_k",
-            about: "blocks that share the depth of a tile; changes the order of sums",
-            values: splits.collect(),
-        },
+        split_knob(problem),
         Knob { name: "thread_m", about: "rows of a thread", values: vec![4, 8] },
         Knob { name: "thread_n", about: "columns of a thread", values: vec![4, 8] },
     ]
@@ -182,53 +189,28 @@ impl Schedule {
 
     fn lowering(&self, problem: &Problem<'_>, target: &Target) -> Result<Lowering> {
         let context = Context::new(problem);
-        let (arch, tiling) = (target.arch, &self.tiling);
         let element = element(problem);
         let tile = Tile { dtype: element, vector: 16 / element.bytes() as i64, staged: true };
         let operand = |of: &Operand, is_a: bool| {
             let tile_type = "DepthMajor<Element, ROWS, CTA_K, VECTOR, DEPTH_PACKED>";
-            merged(context.operand(of, tile, is_a), json!({"tile": tile_type}))
+            merged(context.operand(of, tile, is_a), json!({"tile": tile_type, "store": "store"}))
         };
-        let operands = [operand(&problem.a, true), operand(&problem.b, false)];
-        let epilogue = context.epilogue(epilogue_vector(problem, context.sum()));
-        let stem = format!("sm75_gemm_{}_simt", split::output_name(problem));
-        let entry = "gemm";
-        let parameters = json!({
-            "stem": stem,
-            "entry": entry,
-            "arch": arch.to_string(),
-            "listing": context.listing(),
-            "functions": functions(&[&operands[0], &operands[1], &epilogue]),
-            "operands": operands,
-            "epilogue": epilogue,
-            "element": ctype(element),
-            "cta_m": tiling.cta_m,
-            "cta_n": tiling.cta_n,
-            "cta_k": tiling.cta_k,
-            "thread_m": self.thread_m,
-            "thread_n": self.thread_n,
-            "group": tiling.group,
-            "slice_rows": self.slice_rows,
-            "multiply_add": multiply_add(problem.matmul.math),
-        });
-        let passed = problem.passed();
-        let parameters = merged(context.shared(&passed, tiling), parameters);
-        let template = "gemm/sm75_gemm_simt.cu";
-        let mut arguments = arguments(problem.graph, passed.iter());
-        if tiling.split_k > 1 {
-            arguments.push(Argument::Scratch(0));
-        }
-        let launch = LaunchPlan {
-            grid: tiling.grid(problem),
-            threads: self.threads as u32,
-            shared_bytes: self.shared_bytes as u32,
-            cooperative: false,
-            arguments,
-            maps: Vec::new(),
-            numbers: Vec::new(),
+        let variant = Variant {
+            sm: "sm75",
+            name: "simt",
+            template: "gemm/sm75_gemm_simt.cu",
+            threads: self.threads,
+            shared_bytes: self.shared_bytes,
+            operands: [operand(&problem.a, true), operand(&problem.b, false)],
+            parameters: json!({
+                "element": ctype(element),
+                "thread_m": self.thread_m,
+                "thread_n": self.thread_n,
+                "slice_rows": self.slice_rows,
+                "multiply_add": multiply_add(problem.matmul.math),
+            }),
         };
-        let spec = KernelSpec { stem, template, entry, arch, parameters };
-        split::lowering(&context, tiling, KernelPlan { spec, launch }, arch)
+        lowering(&context, &self.tiling, variant, target.arch)
     }
 }
 
@@ -247,27 +229,18 @@ impl Decision {
     fn of(problem: &Problem<'_>, target: &Target) -> Decision {
         let double = element(problem) == DType::F64;
         let sm_count = i64::from(target.sm_count);
-        let tiles = |[cta_m, cta_n, ..]: [i64; 4]| {
-            ceil_div(problem.m, cta_m)
-                .saturating_mul(ceil_div(problem.n, cta_n))
-                .saturating_mul(problem.batch_count())
-        };
+        let tiles = |candidate: &[i64; 4]| tiles_of(problem, [candidate[0], candidate[1]]);
         // The multiplications of the busiest multiprocessor, as far as a tile is efficient.
         let cost = |(candidate, efficiency): &([i64; 4], f64)| {
-            let rounds = ceil_div(tiles(*candidate), sm_count) as f64;
+            let rounds = ceil_div(tiles(candidate), sm_count) as f64;
             rounds * (candidate[0] * candidate[1]) as f64 / efficiency
         };
         // A thread's share of doubles takes twice the registers.
         let candidates = CANDIDATES.iter().filter(|(candidate, _)| !double || candidate[3] <= 4);
         let (chosen, _) =
             candidates.min_by(|a, b| cost(a).total_cmp(&cost(b))).expect("there are candidates");
-        let (tiles, steps) = (tiles(*chosen), ceil_div(problem.k, 16));
-        let idle = sm_count / tiles.max(1);
-        let splits = (0..=4).map(|n| 1 << n);
-        let split_k = splits
-            .filter(|split| *split == 1 || (*split <= idle && steps / split >= SPLIT_STEPS_MIN))
-            .max()
-            .expect("1 is one of them");
+        let (tiles, steps) = (tiles(chosen), ceil_div(problem.k, 16));
+        let split_k = split_of(tiles, sm_count, steps, SPLIT_STEPS_MIN);
         let [cta_m, cta_n, thread_m, thread_n] = *chosen;
         let (cta, thread) = ([cta_m, cta_n], [thread_m, thread_n]);
         Decision { cta, thread, split_k, tiles, sm_count, steps, double }
@@ -297,17 +270,12 @@ impl Decision {
             true => "doubles take two registers each",
             false => "the share that reads shared memory least for this tile",
         };
-        let split = match split_k {
-            1 if tiles * 2 > *sm_count => "there are tiles for all multiprocessors".to_owned(),
-            1 => format!("{steps} steps are too few to share"),
-            _ => format!("{tiles} tiles would leave most of {sm_count} multiprocessors idle"),
-        };
         vec![
             "cta_k=16: two tiles of both operands fit beside another block's".to_owned(),
             format!("cta_m={cta_m}: {tile}"),
             format!("cta_n={cta_n}: {tile}"),
             "group=8: blocks that run together share rows of A and columns of B".to_owned(),
-            format!("split_k={split_k}: {split}"),
+            format!("split_k={split_k}: {}", split_reason(*split_k, *tiles, *sm_count, *steps)),
             format!("thread_m={thread_m}: {share}"),
             format!("thread_n={thread_n}: {share}"),
         ]

@@ -3,7 +3,7 @@
 use crate::dtype::DType;
 use crate::engine::access::{GRID_MAX, ceil_div};
 use crate::engine::gemm::problem::Problem;
-use crate::engine::{EngineConfig, Grid};
+use crate::engine::{BehaviorNote, EngineConfig, Grid, Knob};
 use crate::error::{Error, Result};
 
 /// Elements that tiles may reach beyond a matrix.
@@ -11,6 +11,9 @@ const OVERHANG: i64 = 512;
 
 /// Partial sums are stored in rows of a multiple of so many columns.
 const PARTIAL_VECTOR: i64 = 8;
+
+/// The most parts of the depth.
+const SPLIT_MAX: i64 = 16;
 
 /// A block's tile and how blocks share the product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -53,9 +56,7 @@ impl Tiling {
 
     /// Tiles of all batches.
     pub(super) fn tiles(&self, problem: &Problem<'_>) -> i64 {
-        ceil_div(problem.m, self.cta_m)
-            .saturating_mul(ceil_div(problem.n, self.cta_n))
-            .saturating_mul(problem.batch_count())
+        tiles_of(problem, [self.cta_m, self.cta_n])
     }
 
     fn blocks(&self, problem: &Problem<'_>) -> i64 {
@@ -92,6 +93,50 @@ impl Tiling {
             true => "int",
             false => "long long",
         }
+    }
+}
+
+/// Tiles of this size of all batches.
+pub(super) fn tiles_of(problem: &Problem<'_>, [cta_m, cta_n]: [i64; 2]) -> i64 {
+    ceil_div(problem.m, cta_m)
+        .saturating_mul(ceil_div(problem.n, cta_n))
+        .saturating_mul(problem.batch_count())
+}
+
+/// The knob for the parts of the depth.
+pub(super) fn split_knob(problem: &Problem<'_>) -> Knob {
+    let splits = (0..).map(|n| 1 << n).take_while(|split| *split <= SPLIT_MAX);
+    Knob {
+        name: "split_k",
+        about: "blocks that share the depth of a tile; changes the order of sums",
+        values: splits.filter(|split| *split == 1 || split * 8 <= problem.k).collect(),
+    }
+}
+
+/// What a setting asks of its surroundings.
+pub(super) fn behavior(config: &EngineConfig) -> Vec<BehaviorNote> {
+    let splits = config.knob("split_k").is_ok_and(|split| split > 1);
+    let workspace = splits.then_some(BehaviorNote::Workspace);
+    std::iter::once(BehaviorNote::RuntimeCompilation).chain(workspace).collect()
+}
+
+/// Into how many parts to split the depth so that every multiprocessor has a block, each part of
+/// at least `steps_min` of the depth's steps.
+pub(super) fn split_of(tiles: i64, sm_count: i64, steps: i64, steps_min: i64) -> i64 {
+    let idle = sm_count / tiles.max(1);
+    let splits = (0..).map(|n| 1 << n).take_while(|split| *split <= SPLIT_MAX);
+    splits
+        .filter(|split| *split == 1 || (*split <= idle && steps / split >= steps_min))
+        .max()
+        .expect("1 is one of them")
+}
+
+/// Why [`split_of`] decided so.
+pub(super) fn split_reason(split_k: i64, tiles: i64, sm_count: i64, steps: i64) -> String {
+    match split_k {
+        1 if tiles * 2 > sm_count => "there are tiles for all multiprocessors".to_owned(),
+        1 => format!("{steps} steps are too few to share"),
+        _ => format!("{tiles} tiles would leave most of {sm_count} multiprocessors idle"),
     }
 }
 

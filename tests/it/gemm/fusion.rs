@@ -57,7 +57,7 @@ pub fn rich(extents: [i64; 3], dtype: DType) -> OperationGraph {
 }
 
 /// The gate and the value of SwiGLU's second half, from a product that both read.
-pub fn two_outputs(extents: [i64; 3], dtype: DType) -> OperationGraph {
+fn two_outputs(extents: [i64; 3], dtype: DType) -> OperationGraph {
     let [m, n, k] = extents;
     let mut fusion = Fusion::new((&[m, k], dtype), (&[k, n], dtype));
     let up = fusion.graph.input("up", &[m, n], dtype);
@@ -70,7 +70,7 @@ pub fn two_outputs(extents: [i64; 3], dtype: DType) -> OperationGraph {
 }
 
 /// Operands that are computed from several tensors, broadcast along either dimension, counted.
-pub fn built(extents: [i64; 3]) -> OperationGraph {
+fn built(extents: [i64; 3], math: MatmulMath) -> OperationGraph {
     let [m, n, k] = extents;
     let mut fusion = Fusion::new((&[m, 1], DType::F32), (&[k, n], F16));
     let depth = fusion.graph.input("depth", &[1, k], Bf16);
@@ -78,13 +78,13 @@ pub fn built(extents: [i64; 3]) -> OperationGraph {
     let index = fusion.apply(Pointwise::new(Mode::GenIndex).axis(0), &[fusion.b], DType::F32);
     let tilted =
         fusion.apply(Pointwise::new(Mode::Add).alphas(1.0, 0.125), &[fusion.b, index], DType::F32);
-    let c = fusion.product(a, tilted, MATH, DType::F32);
+    let c = fusion.product(a, tilted, math, DType::F32);
     fusion.output(c, "c", DType::F32);
     fusion.build()
 }
 
 /// Every fusion that an engine takes for operands of a type.
-pub fn fusions(extents: [i64; 3], dtype: DType) -> Vec<OperationGraph> {
+fn fusions(extents: [i64; 3], dtype: DType) -> Vec<OperationGraph> {
     vec![
         bias_gelu(extents, dtype),
         prologues(extents, dtype),
@@ -101,20 +101,41 @@ fn simt_fusions() {
                 check(kiln, graph, "gemm_simt", &format!("fusion {at} {dtype}"));
             }
         }
-        check(kiln, &built([37, 45, 40]), "gemm_simt", "built");
+        check(kiln, &built([37, 45, 40], MATH), "gemm_simt", "built");
+    }
+}
+
+#[test]
+fn mma_fusions() {
+    for kiln in harness::dialects() {
+        for dtype in [F16, Bf16] {
+            for (at, graph) in fusions([37, 45, 40], dtype).iter().enumerate() {
+                check(kiln, graph, "gemm_mma", &format!("fusion {at} {dtype}"));
+            }
+        }
+        check(kiln, &built([37, 45, 40], MatmulMath::Tf32), "gemm_mma", "built");
+    }
+}
+
+fn split(engine: &str, dtype: DType) {
+    for graph in fusions([9, 45, 256], dtype) {
+        let config = heuristic(harness::kiln(), &graph, engine).with("split_k", 4);
+        harness::check(harness::kiln(), &graph, Some(&config), &inputs(&graph), "split");
     }
 }
 
 #[test]
 fn simt_fusions_split() {
-    for graph in fusions([9, 45, 64], DType::F32) {
-        let config = heuristic(harness::kiln(), &graph, "gemm_simt").with("split_k", 4);
-        harness::check(harness::kiln(), &graph, Some(&config), &inputs(&graph), "split");
-    }
+    split("gemm_simt", DType::F32);
+}
+
+#[test]
+fn mma_fusions_split() {
+    split("gemm_mma", Bf16);
 }
 
 /// Extents that a tensor overrides, beyond the tensors' and below 0 too.
-pub fn overridden(given: [bool; 3], transposed: bool, dtype: DType) -> OperationGraph {
+fn overridden(given: [bool; 3], transposed: bool, dtype: DType) -> OperationGraph {
     let mut graph = OperationGraph::builder();
     let a = graph.input("a", &[2, 3, 36, 20], dtype);
     let b = graph.input("b", &[1, 3, 20, 34], dtype);
@@ -135,7 +156,7 @@ pub fn overridden(given: [bool; 3], transposed: bool, dtype: DType) -> Operation
 }
 
 /// Values for overridden graphs: infinities in rows, columns and depths that do not count.
-pub fn override_values(graph: &OperationGraph) -> harness::Values {
+fn override_values(graph: &OperationGraph) -> harness::Values {
     let mut values = inputs(graph);
     for tensor in graph.inputs() {
         let given = values.get_mut(&tensor.uid).unwrap();
@@ -151,25 +172,30 @@ pub fn override_values(graph: &OperationGraph) -> harness::Values {
     values
 }
 
-#[test]
-fn simt_overrides() {
-    for kiln in harness::dialects() {
-        for given in (0..8).map(|bits| [bits & 1 != 0, bits & 2 != 0, bits & 4 != 0]) {
-            for transposed in [false, true] {
-                let graph = overridden(given, transposed, DType::F32);
-                let config = heuristic(kiln, &graph, "gemm_simt");
-                let values = override_values(&graph);
-                let what = format!("overrides {given:?} {transposed}");
-                harness::check(kiln, &graph, Some(&config), &values, &what);
-                let split = config.with("split_k", 2);
-                harness::check(kiln, &graph, Some(&split), &values, &format!("{what} split"));
-            }
-        }
+fn every_override(engine: &str, dtype: DType, split_k: i64) {
+    let all = (0..8).map(|bits| [bits & 1 != 0, bits & 2 != 0, bits & 4 != 0]);
+    let cases = all.flat_map(|given| [(given, false, 1), (given, true, split_k)]);
+    for (given, transposed, split_k) in cases {
+        let graph = overridden(given, transposed, dtype);
+        let values = override_values(&graph);
+        let config = heuristic(harness::kiln(), &graph, engine).with("split_k", split_k);
+        let what = format!("{config}: overrides {given:?} {transposed}");
+        harness::check(harness::kiln(), &graph, Some(&config), &values, &what);
     }
 }
 
+#[test]
+fn simt_overrides() {
+    every_override("gemm_simt", DType::F32, 2);
+}
+
+#[test]
+fn mma_overrides() {
+    every_override("gemm_mma", F16, 1);
+}
+
 /// A product with values that are no numbers: in whole rows and columns, and nowhere else.
-pub fn not_numbers(engine: &str, dtype: DType) {
+fn not_numbers(engine: &str, dtype: DType) {
     let graph = bias_gelu([40, 36, 33], dtype);
     let mut values = inputs(&graph);
     let name = |name: &str| graph.tensor_named(name).unwrap().uid;
@@ -185,6 +211,11 @@ pub fn not_numbers(engine: &str, dtype: DType) {
 #[test]
 fn simt_not_numbers() {
     not_numbers("gemm_simt", DType::F32);
+}
+
+#[test]
+fn mma_not_numbers() {
+    not_numbers("gemm_mma", Bf16);
 }
 
 /// What no kernel of the engine takes, with the rule that says so.

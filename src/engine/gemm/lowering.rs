@@ -1,6 +1,7 @@
-//! The kernel that adds up the parts of a product whose depth was split, in their order.
+//! The kernels of a problem: the one that multiplies, and where the depth is split the one that
+//! adds up the parts, in their order.
 
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 use crate::engine::access::{GRID_MAX, ceil_div};
 use crate::engine::gemm::parameters::{Context, functions, merged};
@@ -11,19 +12,37 @@ use crate::engine::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering
 use crate::error::{Error, Result};
 use crate::target::Arch;
 
+/// Threads of a block of the kernel that adds up parts.
 const THREADS: i64 = 128;
 
-/// The lowering of a kernel that leaves parts of the depth, or of one that leaves none.
+/// Bytes of partial sums beyond which nothing is split.
+const PARTIALS_BYTES_MAX: i64 = 1 << 40;
+
+/// What tells the kernel of one engine from that of another.
+pub(super) struct Variant {
+    /// The oldest architecture, as in `sm80`.
+    pub(super) sm: &'static str,
+    pub(super) name: &'static str,
+    pub(super) template: &'static str,
+    pub(super) threads: i64,
+    pub(super) shared_bytes: i64,
+    pub(super) operands: [Json; 2],
+    /// What only its template knows.
+    pub(super) parameters: Json,
+}
+
+/// The kernels of a problem.
 ///
 /// # Errors
-/// `NotSupported` for more blocks than a grid has.
+/// `NotSupported` for partial sums that take too many blocks or bytes.
 pub(super) fn lowering(
     context: &Context<'_>,
     tiling: &Tiling,
-    kernel: KernelPlan,
+    variant: Variant,
     arch: Arch,
 ) -> Result<Lowering> {
     let problem = context.problem;
+    let kernel = multiply(context, tiling, variant, arch);
     if tiling.split_k == 1 {
         return Ok(Lowering::from(kernel));
     }
@@ -31,13 +50,52 @@ pub(super) fn lowering(
     let chunks = ceil_div(problem.n, epilogue_vector(problem, context.sum()))
         .saturating_mul(problem.m)
         .saturating_mul(problem.batch_count());
-    if ceil_div(chunks, THREADS) > GRID_MAX || bytes > 1 << 40 {
+    if ceil_div(chunks, THREADS) > GRID_MAX || bytes > PARTIALS_BYTES_MAX {
         return Err(Error::not_supported(format!(
             "the parts of the product take {bytes} bytes; use split_k=1"
         )));
     }
     let reduce = reduce(context, tiling, ceil_div(chunks, THREADS), arch);
     Ok(Lowering { kernels: vec![kernel, reduce], scratch: vec![bytes as u64] })
+}
+
+fn multiply(context: &Context<'_>, tiling: &Tiling, variant: Variant, arch: Arch) -> KernelPlan {
+    let problem = context.problem;
+    let Variant { sm, name, template, threads, shared_bytes, operands, parameters } = variant;
+    let epilogue = context.epilogue(epilogue_vector(problem, context.sum()));
+    let stem = format!("{sm}_gemm_{}_{name}", output_name(problem));
+    let entry = "gemm";
+    let own = json!({
+        "stem": stem,
+        "entry": entry,
+        "arch": arch.to_string(),
+        "listing": context.listing(),
+        "functions": functions(&[&operands[0], &operands[1], &epilogue]),
+        "operands": operands,
+        "epilogue": epilogue,
+        "cta_m": tiling.cta_m,
+        "cta_n": tiling.cta_n,
+        "cta_k": tiling.cta_k,
+        "group": tiling.group,
+    });
+    let passed = problem.passed();
+    let parameters = merged(merged(context.shared(&passed, tiling), own), parameters);
+    let mut arguments = arguments(problem.graph, passed.iter());
+    if tiling.split_k > 1 {
+        arguments.push(Argument::Scratch(0));
+    }
+    KernelPlan {
+        spec: KernelSpec { stem, template, entry, arch, parameters },
+        launch: LaunchPlan {
+            grid: tiling.grid(problem),
+            threads: threads as u32,
+            shared_bytes: shared_bytes as u32,
+            cooperative: false,
+            arguments,
+            maps: Vec::new(),
+            numbers: Vec::new(),
+        },
+    }
 }
 
 fn reduce(context: &Context<'_>, tiling: &Tiling, blocks: i64, arch: Arch) -> KernelPlan {
@@ -74,7 +132,7 @@ fn reduce(context: &Context<'_>, tiling: &Tiling, blocks: i64, arch: Arch) -> Ke
 }
 
 /// The type of the first output, in names of kernels.
-pub(super) fn output_name(problem: &Problem<'_>) -> &'static str {
+fn output_name(problem: &Problem<'_>) -> &'static str {
     let output = problem.outputs().next().expect("a graph stores something");
     problem.graph.tensors[output].dtype.name()
 }
