@@ -4,7 +4,7 @@ use crate::dtype::DType;
 use crate::engine::access::{
     ACCESS_BYTES_MAX, GRID_MAX, REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div, stored,
 };
-use crate::engine::reduction::phases::{Phases, Step};
+use crate::engine::reduction::phases::{Phase, Phases, Step};
 use crate::engine::reduction::space::Space;
 use crate::engine::{EngineConfig, Grid, Knob};
 use crate::error::{Error, Result};
@@ -23,6 +23,9 @@ const REGISTERS_F64_ELEMENT: i64 = 2;
 /// Threads of a multiprocessor where each block leaves sums of columns: enough to keep memory busy,
 /// few enough that the sums are little beside the data.
 const SUM_THREADS: i64 = 512;
+
+/// Rows that a thread sums up at least, unless that leaves multiprocessors idle.
+const SUM_ROWS: i64 = 4;
 
 /// The most chunks a thread holds.
 pub(super) const ITEMS_MAX: i64 = 16;
@@ -73,8 +76,11 @@ impl Schedule {
                 "{config} does not keep a row of {chunks} chunks, whose columns are summed up"
             )));
         }
-        let blocks_max =
-            space.has_sums().then(|| (i64::from(target.sm_count) * SUM_THREADS / threads).max(1));
+        let blocks_max = space.has_sums().then(|| {
+            let sms = i64::from(target.sm_count);
+            let several_rows = ceil_div(space.rows.count(), threads / row_threads * SUM_ROWS);
+            (sms * SUM_THREADS / threads).min(several_rows.max(sms)).max(1)
+        });
         let schedule = Schedule {
             vector,
             items,
@@ -184,6 +190,9 @@ pub(super) struct Footprint {
     broadcast: i64,
     /// Bytes of one element of each other operand.
     pub(super) input_bytes: Vec<i64>,
+    /// The same as held between phases: the compiler keeps what several of them read in the type it
+    /// is computed in.
+    held_bytes: Vec<i64>,
     /// Bytes of one element of each intermediate that is kept between phases.
     kept_bytes: Vec<i64>,
     /// Registers of the sums of one column.
@@ -202,6 +211,13 @@ impl Footprint {
         let (broadcast, inputs): (Vec<_>, Vec<_>) =
             inputs.into_iter().partition(|(at, _)| space.stride(*at) == 0);
         let phases = Phases::of(graph, space, true);
+        let held = |at: usize, tensor: &TensorDesc| {
+            let reads = |phase: &&Phase| phase.reads(at);
+            match phases.phases.iter().filter(reads).count() {
+                0 | 1 => bytes(tensor),
+                _ => bytes(tensor).max(4),
+            }
+        };
         let sum_words = |step: &Step| step.op.math.dtype().bytes() as i64 / 4;
         Footprint {
             row_words: rows.iter().map(|(_, tensor)| words(tensor)).sum(),
@@ -209,6 +225,7 @@ impl Footprint {
             broadcast: broadcast.len() as i64,
             input_bytes: inputs.iter().map(|(_, tensor)| bytes(tensor)).collect(),
             sum_words: phases.phases.iter().flat_map(|phase| &phase.sums).map(sum_words).sum(),
+            held_bytes: inputs.iter().map(|(at, tensor)| held(*at, tensor)).collect(),
             kept_bytes: phases.kept.iter().map(|at| bytes(&graph.tensors[*at])).collect(),
             is_double: graph.operations.iter().any(|of| of.op.math() == DType::F64),
         }
@@ -219,8 +236,11 @@ impl Footprint {
         let fragments = |bytes: &[i64]| -> i64 {
             bytes.iter().map(|bytes| items * ((bytes * vector + 3) / 4)).sum()
         };
-        let between = if kept { fragments(&self.kept_bytes) } else { 0 };
-        let held = fragments(&self.input_bytes) + items * self.broadcast + between;
+        let held = match kept {
+            true => fragments(&self.held_bytes) + fragments(&self.kept_bytes),
+            false => fragments(&self.input_bytes),
+        };
+        let held = held + items * self.broadcast;
         let double = match self.is_double {
             true => REGISTERS_F64 + REGISTERS_F64_ELEMENT * vector * items.min(8),
             false => 0,
