@@ -4,6 +4,7 @@ use super::{
     ClassCount, Count, Counters, InstructionClass, LineCount, Operands, ProductCount, SharedCount,
     SourceCount,
 };
+use crate::execute::GROUP;
 use crate::launch::Context;
 use crate::op::{Kind, Program};
 use crate::registers::LANES;
@@ -221,13 +222,18 @@ fn wavefronts(lanes: &Lanes) -> (u64, u64) {
         }
         let mut wanted = [0_usize; LANES];
         let mut count = 0;
-        for lane in (0..together).filter(|lane| group >> lane & 1 != 0) {
+        let alike = if lanes.step == Some(0) { GROUP } else { 1 };
+        for lane in (0..together).step_by(alike).filter(|lane| group >> lane & 1 != 0) {
             for word in lanes.words(first + lane).0.take(LANES / together) {
                 wanted[count] = word;
                 count += 1;
             }
         }
         let wanted = &mut wanted[..count];
+        if fit_banks(wanted) {
+            passes += 1;
+            continue;
+        }
         wanted.sort_unstable();
         let mut banks = [0_u64; BANKS];
         let mut last = usize::MAX;
@@ -237,4 +243,13 @@ fn wavefronts(lanes: &Lanes) -> (u64, u64) {
         passes += banks.into_iter().max().unwrap_or(1);
     }
     (passes, least)
+}
+
+/// Whether no bank is asked for two words.
+fn fit_banks(words: &[usize]) -> bool {
+    let mut held = [usize::MAX; BANKS];
+    words.iter().all(|&word| {
+        let before = std::mem::replace(&mut held[word % BANKS], word);
+        before == usize::MAX || before == word
+    })
 }

@@ -106,7 +106,7 @@ impl Watch {
         if active == 0 {
             return;
         }
-        let lanes = Lanes { offsets, active, bytes: bytes as u32, run: false, uniform: false };
+        let lanes = Lanes::apart(offsets, active, bytes as u32);
         let order = Order::default();
         let scene = Scene { warp, block, cx, at, touch, order, element: bytes as u32 };
         match unit {
