@@ -169,8 +169,8 @@ fn heuristics_are_legal() {
                     let engine = engine::engine_named(&chosen.engine).unwrap();
                     engine.lower(graph.canonical(), &target, &chosen).unwrap();
                     let reasons = engine.reasons(graph.canonical(), &target);
-                    assert_eq!(reasons.len(), chosen.knobs.len());
-                    for (reason, (knob, value)) in reasons.iter().zip(&chosen.knobs) {
+                    assert_eq!(reasons.len(), chosen.knobs().count());
+                    for (reason, (knob, value)) in reasons.iter().zip(chosen.knobs()) {
                         assert!(reason.starts_with(&format!("{knob}={value}: ")), "{reason}");
                     }
                 }
