@@ -20,7 +20,7 @@ mod reduction;
 mod signature;
 
 pub use config::{EngineConfig, Knob};
-pub use cost::{KernelWork, Setting, TensorWork, machine_of, predicted_us};
+pub use cost::{CostModel, KernelWork, Setting, TensorWork, machine_of};
 pub use heuristics::{Choice, Mode, Selection, choices, choose};
 pub use kernel::{
     Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering, Swizzle, TensorMap,
@@ -60,7 +60,8 @@ pub trait Engine: Send + Sync {
         config: &EngineConfig,
     ) -> Option<EngineConfig>;
 
-    /// Every legal setting with what it asks of the GPU, for the cost model.
+    /// Every legal setting with what it asks of the GPU, for the cost model; of settings that the
+    /// model does not tell apart, one.
     fn settings(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<Setting>;
 
     /// What there is to know of a setting.
