@@ -40,11 +40,12 @@ pub(super) fn combinations<const N: usize>(knobs: &[Knob; N]) -> impl Iterator<I
 }
 
 impl EngineConfig {
-    /// A configuration from knob names and values.
+    /// A configuration from knob names, each once, and values.
     pub fn new(engine: &'static str, knobs: &[(&'static str, i64)]) -> Self {
-        let values = Vec::with_capacity(knobs.len());
-        let config = EngineConfig { engine: Cow::Borrowed(engine), knobs: values };
-        knobs.iter().fold(config, |config, (name, value)| config.set(Cow::Borrowed(name), *value))
+        let knob = |(name, value): &(&'static str, i64)| (Cow::Borrowed(*name), *value);
+        let mut knobs: Vec<_> = knobs.iter().map(knob).collect();
+        knobs.sort_by(|(a, _), (b, _)| a.cmp(b));
+        EngineConfig { engine: Cow::Borrowed(engine), knobs }
     }
 
     /// The names and values of all knobs, sorted by name.

@@ -10,8 +10,8 @@ use crate::engine::gemm::lowering::{Variant, lowering};
 use crate::engine::gemm::parameters::{Context, Tile, access_of, merged};
 use crate::engine::gemm::problem::{Operand, Problem};
 use crate::engine::gemm::tiling::{
-    GROUP, Rates, Refusal, Tiling, behavior, in_one_order, slice_rows, split_knob, split_reason,
-    tiles_of, useful_splits,
+    Candidate, GROUP, Rates, Refusal, Tiling, behavior, best, in_one_order, slice_rows, split_knob,
+    split_reason, tiles_of,
 };
 use crate::engine::gemm::work::{Block, Demand, Units};
 use crate::engine::{
@@ -42,7 +42,7 @@ const LAUNCH: f64 = (4 << 20) as f64;
 /// A block's tile and a warp's share of it, with how close it comes to the speed of the tensor
 /// cores: a share of 64 x 64 reads 16 bytes of shared memory for 512 multiplications of 16-bit
 /// types, one of 32 x 32 for 256, and so on.
-const CANDIDATES: [([i64; 4], f64); 8] = [
+const CANDIDATES: [Candidate; 8] = [
     ([128, 256, 64, 64], 1.0),
     ([128, 128, 64, 64], 0.95),
     ([128, 64, 64, 32], 0.8),
@@ -69,12 +69,13 @@ impl Engine for MmaEngine {
     fn support(&self, graph: CanonicalGraph<'_>, target: &Target) -> Result<()> {
         let problem = problem(graph, target)?;
         let product = Product::of(&problem)?;
-        let fits = |(tile, _): ([i64; 4], f64)| {
+        let fits = |(tile, _): Candidate| {
             let settings = Settings::of_tile(tile, 1, &product, target);
-            let refused = |refusal: Refusal| refusal.error(&settings.config());
-            Schedule::new(&problem, &product, target, settings).map(drop).map_err(refused)
+            let schedule = Schedule::new(&problem, &product, target, settings);
+            schedule.map(drop).map_err(|refusal| (refusal, settings))
         };
-        CANDIDATES.into_iter().map(fits).reduce(Result::or).expect("there are candidates")
+        let any = CANDIDATES.into_iter().map(fits).reduce(Result::or);
+        any.expect("there are candidates").map_err(|(refusal, of)| refusal.error(&of.config()))
     }
 
     fn knobs(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<Knob> {
@@ -406,27 +407,15 @@ struct Decision {
 const REGISTERS: i64 = 240;
 
 impl Decision {
-    /// Tile and parts of the depth are chosen together: where there is little else to share out,
-    /// a larger tile in more parts beats a small one.
     fn of(problem: &Problem<'_>, product: &Product, target: &Target) -> Decision {
         let sm_count = i64::from(target.sm_count);
-        let splits = |(tile, efficiency): ([i64; 4], f64)| {
-            let tiles = tiles_of(problem, [tile[0], tile[1]]);
-            let rates = Rates { sm_count, efficiency, launch: LAUNCH };
-            useful_splits(problem, tiles, sm_count).map(move |split_k| (tile, split_k, rates))
+        let legal = |tile: [i64; 4], split_k: i64| {
+            let settings = Settings::of_tile(tile, split_k, product, target);
+            let schedule = Schedule::new(problem, product, target, settings).ok()?;
+            Some((schedule.settings.tiling, settings))
         };
-        let (settings, _) = CANDIDATES
-            .into_iter()
-            .flat_map(splits)
-            .map(|(tile, split_k, rates)| {
-                let settings = Settings::of_tile(tile, split_k, product, target);
-                match Schedule::new(problem, product, target, settings) {
-                    Ok(_) => (settings, settings.tiling.load(problem, rates)),
-                    Err(_) => (settings, f64::INFINITY),
-                }
-            })
-            .min_by(|(_, a), (_, b)| a.total_cmp(b))
-            .expect("there are candidates");
+        let rates = Rates { sm_count, launch: LAUNCH };
+        let settings = best(problem, rates, CANDIDATES.into_iter(), legal);
         let Tiling { cta_m, cta_n, cta_k, .. } = settings.tiling;
         let tiles = tiles_of(problem, [cta_m, cta_n]);
         let steps = ceil_div(problem.k, cta_k);

@@ -9,8 +9,8 @@ use crate::engine::gemm::lowering::{Variant, lowering};
 use crate::engine::gemm::parameters::{Context, Tile, merged};
 use crate::engine::gemm::problem::{Operand, Problem};
 use crate::engine::gemm::tiling::{
-    GROUP, Rates, Refusal, Tiling, behavior, in_one_order, slice_rows, split_knob, split_reason,
-    tiles_of, useful_splits,
+    Candidate, GROUP, Rates, Refusal, Tiling, behavior, best, in_one_order, slice_rows, split_knob,
+    split_reason, tiles_of,
 };
 use crate::engine::gemm::work::{Block, Demand, Units};
 use crate::engine::signature::ctype;
@@ -29,7 +29,7 @@ const LAUNCH: f64 = (1 << 19) as f64;
 
 /// Tiles to choose from with a thread's share of them, and how close each comes to the speed of
 /// the arithmetic: the larger the share, the fewer reads of shared memory per multiplication.
-const CANDIDATES: [([i64; 4], f64); 5] = [
+const CANDIDATES: [Candidate; 5] = [
     ([128, 128, 8, 8], 1.0),
     ([128, 64, 8, 4], 0.85),
     ([64, 64, 4, 4], 0.7),
@@ -51,12 +51,13 @@ impl Engine for SimtEngine {
 
     fn support(&self, graph: CanonicalGraph<'_>, target: &Target) -> Result<()> {
         let problem = Problem::of(graph, target.arch.capability)?;
-        let fits = |(tile, _): ([i64; 4], f64)| {
+        let fits = |(tile, _): Candidate| {
             let settings = Settings::of_tile(tile, 1);
-            let refused = |refusal: Refusal| refusal.error(&settings.config());
-            Schedule::new(&problem, target, settings).map(drop).map_err(refused)
+            let schedule = Schedule::new(&problem, target, settings);
+            schedule.map(drop).map_err(|refusal| (refusal, settings))
         };
-        candidates(&problem).map(fits).reduce(Result::or).expect("there are candidates")
+        let any = candidates(&problem).map(fits).reduce(Result::or);
+        any.expect("there are candidates").map_err(|(refusal, of)| refusal.error(&of.config()))
     }
 
     fn knobs(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<Knob> {
@@ -269,26 +270,15 @@ struct Decision {
 }
 
 impl Decision {
-    /// Tile and parts of the depth are chosen together: where there is little else to share out,
-    /// a larger tile in more parts beats a small one.
     fn of(problem: &Problem<'_>, target: &Target) -> Decision {
         let sm_count = i64::from(target.sm_count);
-        let splits = |(tile, efficiency): ([i64; 4], f64)| {
-            let tiles = tiles_of(problem, [tile[0], tile[1]]);
-            let rates = Rates { sm_count, efficiency, launch: LAUNCH };
-            useful_splits(problem, tiles, sm_count).map(move |split_k| (tile, split_k, rates))
+        let legal = |tile: [i64; 4], split_k: i64| {
+            let settings = Settings::of_tile(tile, split_k);
+            let schedule = Schedule::new(problem, target, settings).ok()?;
+            Some((schedule.settings.tiling, settings))
         };
-        let (settings, _) = candidates(problem)
-            .flat_map(splits)
-            .map(|(tile, split_k, rates)| {
-                let settings = Settings::of_tile(tile, split_k);
-                match Schedule::new(problem, target, settings) {
-                    Ok(_) => (settings, settings.tiling.load(problem, rates)),
-                    Err(_) => (settings, f64::INFINITY),
-                }
-            })
-            .min_by(|(_, a), (_, b)| a.total_cmp(b))
-            .expect("there are candidates");
+        let rates = Rates { sm_count, launch: LAUNCH };
+        let settings = best(problem, rates, candidates(problem), legal);
         let Tiling { cta_m, cta_n, cta_k, .. } = settings.tiling;
         let tiles = tiles_of(problem, [cta_m, cta_n]);
         let steps = ceil_div(problem.k, cta_k);
@@ -318,7 +308,7 @@ impl Decision {
 }
 
 /// The tiles to choose from: a thread's share of doubles takes twice the registers.
-fn candidates(problem: &Problem<'_>) -> impl Iterator<Item = ([i64; 4], f64)> {
+fn candidates(problem: &Problem<'_>) -> impl Iterator<Item = Candidate> {
     let double = element(problem) == DType::F64;
     CANDIDATES.into_iter().filter(move |(tile, _)| !double || tile[3] <= 4)
 }

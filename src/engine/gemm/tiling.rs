@@ -36,12 +36,14 @@ pub(super) struct Tiling {
 /// Bytes that memory moves while a kernel is launched: in 2.6 us 5 MB on A100, 12 MB on H200.
 const LAUNCH_BYTES: f64 = (8 << 20) as f64;
 
-/// How fast a tile is multiplied.
+/// A tile, a warp's or a thread's share of it (rows and columns of each), and how close it comes to
+/// the full rate of a multiprocessor.
+pub(super) type Candidate = ([i64; 4], f64);
+
+/// How fast a device multiplies.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Rates {
     pub(super) sm_count: i64,
-    /// Of a multiprocessor's full rate.
-    pub(super) efficiency: f64,
     /// Multiplications of a multiprocessor while a kernel is launched.
     pub(super) launch: f64,
 }
@@ -116,9 +118,9 @@ impl Tiling {
 
     /// What the busiest multiprocessor does, in multiplications at its full rate: its tiles, and
     /// what joining the parts of the depth takes of its time.
-    pub(super) fn load(&self, problem: &Problem<'_>, of: Rates) -> f64 {
+    fn load(&self, problem: &Problem<'_>, of: Rates, efficiency: f64) -> f64 {
         let rounds = ceil_div(self.blocks(problem), of.sm_count) as f64;
-        let part = self.cta_m * self.cta_n * self.split_depth(problem).max(1);
+        let part = (self.cta_m * self.cta_n) as f64 * self.split_depth(problem).max(1) as f64;
         let join = match self.split_k {
             1 => 0.0,
             _ => {
@@ -127,7 +129,7 @@ impl Tiling {
                 of.launch * (1.0 + bytes / LAUNCH_BYTES)
             }
         };
-        rounds * part as f64 / of.efficiency + join
+        rounds * part / efficiency + join
     }
 
     /// Columns of a row of partial sums.
@@ -175,13 +177,27 @@ fn splits(problem: &Problem<'_>) -> impl Iterator<Item = i64> {
     splits.filter(|split| *split == 1 || split * 8 <= problem.k)
 }
 
-/// Parts of the depth that give blocks to multiprocessors which would have none.
-pub(super) fn useful_splits(
+/// The settings whose tile and parts of the depth load the busiest multiprocessor least; the parts
+/// go to multiprocessors that would have nothing to do. Both are chosen together: a larger tile in
+/// more parts may beat a small one. `settings` gives those of a tile in so many parts, where legal.
+pub(super) fn best<S>(
     problem: &Problem<'_>,
-    tiles: i64,
-    sm_count: i64,
-) -> impl Iterator<Item = i64> {
-    splits(problem).filter(move |split| *split == 1 || tiles.saturating_mul(*split) <= sm_count)
+    rates: Rates,
+    candidates: impl Iterator<Item = Candidate>,
+    settings: impl Fn([i64; 4], i64) -> Option<(Tiling, S)>,
+) -> S {
+    let mut best: Option<(f64, S)> = None;
+    for (tile, efficiency) in candidates {
+        let tiles = tiles_of(problem, [tile[0], tile[1]]);
+        let useful = |split: &i64| *split == 1 || tiles.saturating_mul(*split) <= rates.sm_count;
+        for (tiling, legal) in splits(problem).filter(useful).filter_map(|n| settings(tile, n)) {
+            let load = tiling.load(problem, rates, efficiency);
+            if best.as_ref().is_none_or(|(least, _)| load < *least) {
+                best = Some((load, legal));
+            }
+        }
+    }
+    best.expect("a tile of a supported problem is legal").1
 }
 
 /// A knob with its values, but of the orders of tiles only [`GROUP`]: the cost model does not tell
