@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
+use kiln::graph::Op;
 use kiln::reference::{self, Expected};
-use kiln::{DType, OperationGraph, TensorDesc};
+use kiln::{DType, OperationGraph, TensorDesc, engine};
 use safetensors::SafeTensors;
 use serde::Deserialize;
 
@@ -38,6 +39,21 @@ struct Loaded {
     graph: OperationGraph,
     inputs: Values,
     expected: Values,
+}
+
+impl Loaded {
+    /// The same with the product in tf32; `None` where it is not in f32.
+    fn in_tf32(&self) -> Option<Loaded> {
+        let Loaded { case, inputs, expected, .. } = self;
+        let mut problem = case.problem.clone();
+        let operations = problem["graph"]["operations"].as_array_mut()?;
+        let product = operations.iter_mut().find(|operation| operation["matmul"] == "f32")?;
+        product["matmul"] = "tf32".into();
+        let graph = OperationGraph::from_json(&problem.to_string()).expect("it is one in f32");
+        let name = format!("{} in tf32", case.name);
+        let case = Case { name, problem, ..*case };
+        Some(Loaded { case, graph, inputs: inputs.clone(), expected: expected.clone() })
+    }
 }
 
 /// Reads a file of the container.
@@ -160,4 +176,31 @@ fn every_device_agrees_with_onnx() {
         }
     }
     assert!(failures.is_empty(), "{} cases differ:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// Products on every engine that takes them, those of f32 in tf32 too.
+#[test]
+fn every_engine_agrees_with_onnx_on_products() {
+    let is_product = |case: &Loaded| {
+        case.graph.operations().iter().any(|operation| matches!(operation.op, Op::Matmul(_)))
+    };
+    let cases: Vec<Loaded> = load().into_iter().filter(is_product).collect();
+    let rounded: Vec<Loaded> = cases.iter().filter_map(Loaded::in_tf32).collect();
+    let (mut failures, mut ran) = (Vec::new(), BTreeMap::new());
+    for kiln in harness::dialects() {
+        let target = kiln.device().target();
+        for case in cases.iter().chain(&rounded) {
+            let graph = case.graph.canonical();
+            let takes = |engine: &&&dyn engine::Engine| engine.support(graph, target).is_ok();
+            for engine in engine::engines().iter().filter(takes) {
+                let config = engine.heuristic(graph, target);
+                let actual = harness::run(kiln, &case.graph, Some(&config), &case.inputs);
+                let actual = actual.unwrap_or_else(|error| panic!("{}: {error:?}", case.case.name));
+                failures.extend(disagreements(case, &actual, &format!("{} {config}", target.arch)));
+                *ran.entry(engine.name()).or_insert(0) += 1;
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{} cases differ:\n{}", failures.len(), failures.join("\n"));
+    assert!(["gemm_mma", "gemm_simt"].iter().all(|name| ran.contains_key(name)), "{ran:?}");
 }

@@ -8,10 +8,11 @@ Development only: the tests read the two files this script writes next to itself
 `cases.json` holds one problem per case, and the cases that are left out, by reason.
 `cases.safetensors` holds the inputs and ONNX's expected output of each, named `case/tensor`.
 
-A case is one node on elements alone, or one that reduces (`reductions.py`). Its graph is the mode of
-that node where there is one, and otherwise a few operations that compute the same. Scalars become tensors of one element, and
-operands of lower rank get leading dimensions of 1, as NumPy broadcasts them. The forms of a case
-expanded into ONNX's function bodies (`*_expanded`) repeat its data and are not looked at.
+A case is one node on elements alone, one that reduces (`reductions.py`) or one that multiplies
+matrices (`products.py`). Its graph is the mode of that node where there is one, and otherwise a few
+operations that compute the same. Scalars become tensors of one element, and operands of lower rank
+get leading dimensions of 1, as NumPy broadcasts them. The forms of a case expanded into ONNX's
+function bodies (`*_expanded`) repeat its data and are not looked at.
 
 `magnitude` is the largest value that ONNX's own computation rounds on the way to a result, where
 that may exceed the result: it subtracts 1 from an exponential, say. The error of what ONNX expects
@@ -26,6 +27,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import products
 import reductions
 from onnx import TensorProto, helper, numpy_helper
 
@@ -56,6 +58,8 @@ class Operand:
 
     def __init__(self, name, dtype, dims, array=None):
         self.name, self.dtype, self.dims, self.array = name, dtype, list(dims), array
+        # In elements, where they are not those of packed rows.
+        self.strides = None
 
 
 class Graph:
@@ -109,6 +113,16 @@ class Graph:
         self.reduces = True
         return self.add(operation, "y", [x], result)
 
+    def matmul(self, a, b, dtype="f32"):
+        """Appends a product of matrices, of batches of them."""
+        math = {"f32": "f32", "f64": "f64", "i8": "i32", "u8": "i32"}[a.dtype]
+        batches = np.broadcast_shapes(a.dims[:-2], b.dims[:-2])
+        dims = [*map(int, batches), a.dims[-2], b.dims[-1]]
+        result = Operand(f"t{len(self.results)}", dtype, dims)
+        self.reduces = True
+        operation = {"matmul": math, "a": a.name, "b": b.name, "c": result.name}
+        return self.add(operation, "c", [a, b], result)
+
     def norm(self, mode, phase, x, slots, **parameters):
         """Appends a normalisation of `x` with operands by slot."""
         result = Operand(f"t{len(self.results)}", x.dtype, x.dims)
@@ -132,6 +146,7 @@ class Graph:
             "name": operand.name,
             "dtype": operand.dtype,
             "dims": operand.dims,
+            **({"strides": operand.strides} if operand.strides else {}),
         }
         self.inputs = [operand for operand in self.inputs if operand.name in self.used]
         tensors = [tensor(operand) for operand in self.inputs]
@@ -445,6 +460,7 @@ RULES = {
     "ThresholdedRelu": thresholded_relu,
     "Where": where,
     "Xor": plain("cmp_neq"),
+    **products.RULES,
     **reductions.RULES,
 }
 
@@ -491,8 +507,9 @@ def convert(model, folder):
         attributes["axes"] = [int(axis) for axis in read("input_1")]
     result = RULES[node.op_type](graph, [given.get(name) for name in node.input], attributes)
     output, (dtype, dims) = model.graph.output[0], padded[-1]
-    # What ONNX drops of a reduced tensor are dimensions of 1.
-    problem = graph.finish(result, output.name, dtype, result.dims if reduces else dims)
+    # What ONNX drops of a reduced tensor, and of a product with a vector, are dimensions of 1.
+    drops = reduces or node.op_type == "MatMul"
+    problem = graph.finish(result, output.name, dtype, result.dims if drops else dims)
     arrays = {operand.name: operand.array for operand in graph.inputs}
     arrays[output.name] = read("output_0")
     case = {"problem": problem}
