@@ -3,8 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::engine::cost::predicted_us;
-use crate::engine::{Engine, EngineConfig, Notes, engines};
+use crate::engine::{CostModel, Engine, EngineConfig, Notes, engines};
 use crate::error::{Error, Result};
 use crate::graph::CanonicalGraph;
 use crate::target::Target;
@@ -130,8 +129,9 @@ fn of_engine(
     match mode {
         Mode::A => vec![choice(best(), None)],
         Mode::B => {
+            let model = CostModel::of(target);
             let settings = engine.settings(graph, target).into_iter();
-            settings.map(|of| choice(of.config, Some(predicted_us(&of.work, target)))).collect()
+            settings.map(|of| choice(of.config, Some(model.predicted_us(&of.work)))).collect()
         }
         Mode::Fallback => {
             let smaller = |config: &EngineConfig| engine.smaller(graph, target, config);
