@@ -4,3 +4,4 @@ mod cases;
 mod fusion;
 mod settings;
 mod shapes;
+mod wgmma;
