@@ -12,7 +12,9 @@ use std::time::Duration;
 use criterion::{BatchSize, Criterion};
 use kiln::device::{Buffer, DeviceChoice};
 use kiln::expr::{Mode, Pointwise};
+use kiln::graph::{Matmul, NormForward, NormMode, Op, Phase, Reduction, ReductionOp};
 use kiln::plan::Origin;
+use kiln::target::Target;
 use kiln::{Config, DType, ExecutionPlan, Kiln, OperationGraph, VariantPack, engine};
 
 /// The argument that makes this binary fill a cache folder and end.
@@ -137,6 +139,82 @@ fn render(c: &mut Criterion, cache: &Path) {
     c.bench_function("render/demo_chain", |b| b.iter(|| kiln.sources(black_box(&graph), &config)));
 }
 
+/// Five layers of ten operations: norm, two products with biases and GELU, residual, softmax.
+fn layers() -> OperationGraph {
+    let mut graph = OperationGraph::builder();
+    let (rows, columns) = (512, 1024);
+    let mut x = graph.input("x", &[rows, columns], DType::Bf16);
+    let epsilon = graph.scalar("epsilon", 2, DType::F32);
+    for layer in 0..5 {
+        let mut input =
+            |name: &str, dims: &[i64]| graph.input(&format!("{name}{layer}"), dims, DType::Bf16);
+        let scale = input("scale", &[1, columns]);
+        let (up, up_bias) = (input("up", &[columns, columns]), input("up_bias", &[1, columns]));
+        let (down, down_bias) =
+            (input("down", &[columns, columns]), input("down_bias", &[1, columns]));
+        let norm = NormForward { bias: false, ..NormForward::new(NormMode::Rms, Phase::Inference) };
+        let mut step = |op: Op, inputs: &[i64]| {
+            let result = graph.operation(op, inputs).expect("the layer is valid")[0];
+            graph.name(result, "", DType::Bf16);
+            result
+        };
+        let pointwise = |mode: Mode| Op::Pointwise(Pointwise::new(mode));
+        let normed = step(Op::NormForward(norm), &[x, scale, epsilon]);
+        let wide = step(Op::Matmul(Matmul::default()), &[normed, up]);
+        let biased = step(pointwise(Mode::Add), &[wide, up_bias]);
+        let hidden = step(pointwise(Mode::GeluFwd), &[biased]);
+        let narrow = step(Op::Matmul(Matmul::default()), &[hidden, down]);
+        let biased = step(pointwise(Mode::Add), &[narrow, down_bias]);
+        let sum = step(pointwise(Mode::Add), &[biased, x]);
+        let max = Reduction::new(ReductionOp::Max);
+        let max = graph.reduction(max, sum, &[rows, 1]).expect("the layer is valid");
+        let mut step = |mode: Mode, inputs: &[i64]| {
+            graph.pointwise(Pointwise::new(mode), inputs).expect("the layer is valid")
+        };
+        let shifted = step(Mode::Sub, &[sum, max]);
+        x = step(Mode::Exp, &[shifted]);
+    }
+    graph.output(x, "y", DType::Bf16);
+    graph.build().expect("the layers are valid")
+}
+
+/// Choosing settings, by rules (target: 20 us) and by the cost model (target: 2 ms), and splitting
+/// a graph of 50 operations (target: 5 ms).
+fn heuristics(c: &mut Criterion, _cache: &Path) {
+    let mut group = c.benchmark_group("heuristics");
+    let target = Target::named("h200").expect("known");
+    let mut product = OperationGraph::builder();
+    let a = product.input("a", &[4096, 4096], DType::Bf16);
+    let b = product.input("b", &[4096, 4096], DType::Bf16);
+    let c = product.matmul(Matmul::default(), a, b).expect("valid");
+    product.output(c, "c", DType::Bf16);
+    let mut row = OperationGraph::builder();
+    let x = row.input("x", &[4096, 4096], DType::Bf16);
+    let scale = row.input("scale", &[1, 4096], DType::Bf16);
+    let epsilon = row.scalar("epsilon", 2, DType::F32);
+    let norm = NormForward { bias: false, ..NormForward::new(NormMode::Rms, Phase::Inference) };
+    let normed = row.operation(Op::NormForward(norm), &[x, scale, epsilon]).expect("valid")[0];
+    row.output(normed, "y", DType::Bf16);
+    let graphs = [
+        ("chain", demo_chain(4096, 4096)),
+        ("product", product.build().expect("valid")),
+        ("norm", row.build().expect("valid")),
+    ];
+    for (name, graph) in &graphs {
+        for mode in [engine::Mode::A, engine::Mode::B] {
+            let selection = engine::Selection { mode, ..engine::Selection::default() };
+            group.bench_function(format!("{mode}/{name}"), |b| {
+                b.iter(|| engine::choices(black_box(graph).canonical(), &target, &selection))
+            });
+        }
+    }
+    let (graph, selection) = (layers(), engine::Selection::default());
+    assert_eq!(graph.operations().len(), 50);
+    group.bench_function("partition/50_operations", |b| {
+        b.iter(|| engine::partition(black_box(&graph), &target, &selection))
+    });
+}
+
 /// The demo chain on the simulated device, 1 M elements. Target: 50 ms.
 fn simulate(c: &mut Criterion, cache: &Path) {
     let mut group = c.benchmark_group("simulate");
@@ -184,7 +262,7 @@ fn main() {
     let filled = Command::new(this).arg(FILL_CACHE).arg(cache).status();
     assert!(filled.is_ok_and(|status| status.success()), "the cache could not be filled");
     let mut criterion = Criterion::default().configure_from_args();
-    for bench in [execute, memory_hit, disk_hit, render, simulate, jit] {
+    for bench in [execute, memory_hit, disk_hit, heuristics, render, simulate, jit] {
         bench(&mut criterion, cache);
     }
     criterion.final_summary();

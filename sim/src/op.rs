@@ -31,6 +31,14 @@ pub(crate) struct Access {
     pub wide_address: bool,
 }
 
+impl Access {
+    /// Whether each lane's part is one word of shared memory.
+    #[inline(always)]
+    pub fn is_shared_word(self) -> bool {
+        (self.window, self.bytes, self.count) == (Window::Shared, 4, 1)
+    }
+}
+
 /// A read-modify-write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Modify {

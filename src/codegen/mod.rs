@@ -65,6 +65,10 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("reduction/joined.cuh", include_str!("../../templates/reduction/joined.cuh.tera")),
     ("reduction/problem.cuh", include_str!("../../templates/reduction/problem.cuh.tera")),
     (
+        "reduction/sm75_reduction_columns.cu",
+        include_str!("../../templates/reduction/sm75_reduction_columns.cu.tera"),
+    ),
+    (
         "reduction/sm75_reduction_kept.cu",
         include_str!("../../templates/reduction/sm75_reduction_kept.cu.tera"),
     ),

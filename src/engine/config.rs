@@ -1,5 +1,6 @@
 //! Knobs and their settings.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -21,24 +22,28 @@ pub struct Knob {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EngineConfig {
     /// The engine's name.
-    pub engine: String,
+    pub engine: Cow<'static, str>,
     /// A value per knob name.
-    pub knobs: BTreeMap<String, i64>,
+    pub knobs: BTreeMap<Cow<'static, str>, i64>,
 }
 
 impl EngineConfig {
     /// A configuration from knob names and values.
-    pub fn new(engine: &str, knobs: &[(&str, i64)]) -> Self {
-        let knobs = knobs.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-        EngineConfig { engine: engine.to_owned(), knobs }
+    pub fn new(engine: &'static str, knobs: &[(&'static str, i64)]) -> Self {
+        let knobs = knobs.iter().map(|(name, value)| (Cow::Borrowed(*name), *value)).collect();
+        EngineConfig { engine: Cow::Borrowed(engine), knobs }
     }
 
     /// Every combination of knob values; what they ask for together may still be too much.
-    pub fn all(engine: &str, knobs: &[Knob]) -> Vec<EngineConfig> {
+    pub fn all(engine: &'static str, knobs: &[Knob]) -> Vec<EngineConfig> {
         let mut all = vec![EngineConfig::new(engine, &[])];
         for knob in knobs {
             let with = |config: EngineConfig| {
-                knob.values.iter().map(move |value| config.clone().with(knob.name, *value))
+                knob.values.iter().map(move |value| {
+                    let mut config = config.clone();
+                    config.knobs.insert(Cow::Borrowed(knob.name), *value);
+                    config
+                })
             };
             all = all.into_iter().flat_map(with).collect();
         }
@@ -47,7 +52,10 @@ impl EngineConfig {
 
     /// The same with one knob set to another value.
     pub fn with(mut self, knob: &str, value: i64) -> Self {
-        self.knobs.insert(knob.to_owned(), value);
+        match self.knobs.get_mut(knob) {
+            Some(known) => *known = value,
+            None => drop(self.knobs.insert(Cow::Owned(knob.to_owned()), value)),
+        }
         self
     }
 
@@ -108,9 +116,12 @@ impl FromStr for EngineConfig {
         let mut knobs = BTreeMap::new();
         for setting in body.split(',').map(str::trim).filter(|setting| !setting.is_empty()) {
             let (name, value) = setting.split_once('=').ok_or_else(bad)?;
-            knobs.insert(name.trim().to_owned(), value.trim().parse().map_err(|_| bad())?);
+            knobs.insert(
+                Cow::Owned(name.trim().to_owned()),
+                value.trim().parse().map_err(|_| bad())?,
+            );
         }
-        Ok(EngineConfig { engine: engine.trim().to_owned(), knobs })
+        Ok(EngineConfig { engine: Cow::Owned(engine.trim().to_owned()), knobs })
     }
 }
 

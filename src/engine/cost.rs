@@ -1,9 +1,8 @@
 //! The cost model: how long a setting takes on a GPU, by plain arithmetic.
 //!
-//! A launch takes what its slowest part takes (memory, second cache, arithmetic), after one
-//! latency for each round trip to memory that its blocks must wait for. Memory is only as fast as
-//! the bytes in flight allow (Little's law), arithmetic only as evenly as blocks spread over
-//! multiprocessors.
+//! A launch takes what its slowest part takes: memory, second cache, arithmetic, or the waiting of
+//! blocks for round trips to memory, one after the other. Memory is only as fast as the bytes in
+//! flight allow (Little's law), arithmetic only as evenly as blocks spread over multiprocessors.
 
 use kiln_sim::{Machine, Occupancy, Operands, Resources};
 
@@ -100,7 +99,10 @@ fn kernel_us(work: &KernelWork, machine: &Machine) -> f64 {
     let arithmetic = lanes(work.lane_instructions, machine.f32_lanes)
         .max(lanes(work.f64_instructions, machine.f64_lanes))
         .max(tensor);
-    LAUNCH_US + work.round_trips * LATENCY_US + memory.max(arithmetic * imbalance)
+    // Blocks that do not fit at once wait for others to end.
+    let waves = (blocks / (f64::from(occupancy.blocks) * sms)).ceil();
+    let waiting = waves * work.round_trips * LATENCY_US;
+    LAUNCH_US + LATENCY_US + memory.max(arithmetic * imbalance).max(waiting)
 }
 
 /// The machine of the simulator's table that a GPU is, or is most like.

@@ -314,7 +314,7 @@ fn run(job: Job, tiers: &Tiers) -> bool {
         Job::General(part) => Ok(vec![(**part).clone()]),
     };
     let family = match &parts {
-        Ok(parts) => parts[0].config.engine.clone(),
+        Ok(parts) => parts[0].config.engine.clone().into_owned(),
         Err(_) => String::new(),
     };
     let span = debug_span!("background", family, target = %target.arch, ns = Empty);

@@ -253,7 +253,7 @@ impl Kiln {
 /// The span of a plan that is made; several families are joined by `+`.
 fn plan_span(parts: &[Part], target: &Target) -> Timed {
     let arch = &target.arch;
-    let family: Vec<&str> = parts.iter().map(|part| part.config.engine.as_str()).collect();
+    let family: Vec<&str> = parts.iter().map(|part| &*part.config.engine).collect();
     let family = family.join("+");
     Timed::new(debug_span!(
         "plan",

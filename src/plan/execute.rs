@@ -59,7 +59,7 @@ impl ExecutionPlan {
         let plan = &*self.inner;
         let _span = trace_span!(
             "execute",
-            family = self.kernels()[0].config().engine,
+            family = &*self.kernels()[0].config().engine,
             target = %plan.device.target().arch,
             key = %self.kernels()[0].report.key
         )

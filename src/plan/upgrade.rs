@@ -279,7 +279,7 @@ mod tests {
         let stream = kiln.stream();
         let engine = |plan: &ExecutionPlan| {
             let upgrade = plan.inner.upgrade.as_ref().expect("it has one");
-            upgrade.pick(&plan.inner, &stream).kernels[0].config().engine.clone()
+            upgrade.pick(&plan.inner, &stream).kernels[0].config().engine.clone().into_owned()
         };
         let (own, other) = ("pointwise", "pointwise_general");
         assert_eq!(plan.tier(), Tier::Deferred);

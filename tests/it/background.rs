@@ -89,7 +89,7 @@ fn many_shapes_and_threads_are_right_while_kernels_change() {
     assert!(kiln.settle(LONG));
     let plan = kiln.plan(&graph(1, 100)).unwrap();
     assert_eq!(
-        (plan.tier(), plan.kernels()[0].config().engine.as_str()),
+        (plan.tier(), plan.kernels()[0].config().engine.as_ref()),
         (Tier::Special, "pointwise")
     );
 }
@@ -127,7 +127,7 @@ fn a_failed_compilation_leaves_the_general_kernel() {
     assert_eq!(error.kind(), ErrorKind::Compile);
     assert!(error.to_string().contains("no such luck"), "{error}");
     assert_eq!(
-        (plan.tier(), plan.kernels()[0].config().engine.as_str()),
+        (plan.tier(), plan.kernels()[0].config().engine.as_ref()),
         (Tier::Failed, "pointwise_general")
     );
     let values = harness::run_plan(&kiln, &plan, &inputs(&graph)).unwrap();

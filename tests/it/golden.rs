@@ -5,13 +5,16 @@ use std::fmt::Write;
 use std::path::Path;
 
 use kiln::codegen::Templates;
-use kiln::engine;
+use kiln::engine::{self, KernelPlan};
 use kiln::expr::{Mode, Pointwise};
 use kiln::graph::Matmul;
 use kiln::target::Target;
 use kiln::{DType, OperationGraph, TensorDesc};
 
-fn assert_golden(name: &str, text: &str) {
+use crate::gemm::fusion::{bias_gelu, prologues};
+use crate::reduction::{residual_rms, softmax};
+
+pub fn assert_golden(name: &str, text: &str) {
     let mut settings = insta::Settings::clone_current();
     settings.set_snapshot_path(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden"));
     settings.set_prepend_module_to_snapshot(false);
@@ -20,7 +23,7 @@ fn assert_golden(name: &str, text: &str) {
 }
 
 /// `y = clip(gelu(x + bias) + residual)` in bf16.
-fn chain(rows: i64, columns: i64) -> OperationGraph {
+pub fn chain(rows: i64, columns: i64) -> OperationGraph {
     let mut graph = OperationGraph::builder();
     let x = graph.input("x", &[rows, columns], DType::Bf16);
     let bias = graph.input("model.layers.7.mlp.bias", &[1, columns], DType::Bf16);
@@ -136,6 +139,47 @@ fn golden_sources() {
     assert_golden("sm75_pointwise_f32_general.cu", &general(&strided()));
 }
 
+fn reduction(graph: &OperationGraph) -> String {
+    let target = Target::named("h200").unwrap();
+    let engine = engine::engine_named("reduction").unwrap();
+    let config = engine.heuristic(graph.canonical(), &target);
+    let kernels = engine.lower(graph.canonical(), &target, &config).unwrap().kernels;
+    let text = |kernel: &KernelPlan| Templates::embedded().render(&kernel.spec).unwrap().text;
+    kernels.iter().map(text).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn golden_reductions() {
+    let rms = residual_rms([4096, 2048]);
+    assert_golden("sm75_reduction_bf16_kept.cu", &reduction(&rms));
+    let softmax_of = |columns: i64| softmax(DType::F32, &[16, columns], false);
+    assert_golden("sm75_reduction_f32_kept.cu", &reduction(&softmax_of(1000)));
+    assert_golden("sm75_reduction_f32_read.cu", &reduction(&softmax_of(1 << 20)));
+}
+
+/// The kernels of an engine at its own setting, with one knob set.
+fn kernels(graph: &OperationGraph, engine: &str, (knob, value): (&str, i64)) -> Vec<String> {
+    let target = Target::named("h200").unwrap();
+    let engine = engine::engine_named(engine).unwrap();
+    let config = engine.heuristic(graph.canonical(), &target).with(knob, value);
+    let kernels = engine.lower(graph.canonical(), &target, &config).unwrap().kernels;
+    let render =
+        |kernel: &engine::KernelPlan| Templates::embedded().render(&kernel.spec).unwrap().text;
+    kernels.iter().map(render).collect()
+}
+
+#[test]
+fn golden_products() {
+    let extents = [256, 512, 1024];
+    let bare = kernels(&bias_gelu(extents, DType::Bf16), "gemm_mma", ("split_k", 1));
+    assert_golden("sm80_gemm_bf16_mma.cu", &bare[0]);
+    let computed = kernels(&prologues(extents, DType::F16), "gemm_mma", ("split_k", 1));
+    assert_golden("sm80_gemm_f32_mma_prologues.cu", &computed[0]);
+    let split = kernels(&bias_gelu(extents, DType::F32), "gemm_simt", ("split_k", 2));
+    assert_golden("sm75_gemm_f32_simt.cu", &split[0]);
+    assert_golden("sm75_gemm_f32_reduce.cu", &split[1]);
+}
+
 #[test]
 fn golden_heuristics() {
     let mut table = String::new();
@@ -150,6 +194,16 @@ fn golden_heuristics() {
         }
         let chosen = engine::choose(strided().canonical(), &target, &Default::default()).unwrap();
         writeln!(table, "  strided: {chosen}").unwrap();
+        for [rows, columns] in
+            [[1, 1], [65536, 64], [4096, 1000], [4096, 4096], [16, 16384], [8, 1 << 20]]
+        {
+            let graph = softmax(DType::Bf16, &[rows, columns], false);
+            let chosen = engine::choose(graph.canonical(), &target, &Default::default()).unwrap();
+            writeln!(table, "  softmax {rows}x{columns}: {chosen}").unwrap();
+            let graph = residual_rms([rows, columns]);
+            let chosen = engine::choose(graph.canonical(), &target, &Default::default()).unwrap();
+            writeln!(table, "  rms {rows}x{columns}: {chosen}").unwrap();
+        }
     }
     assert_golden("heuristics", &table);
 }

@@ -32,6 +32,8 @@ mod reduction;
 #[cfg(feature = "remote")]
 mod remote;
 mod replay;
+mod rows;
 mod special;
 mod tidy;
 mod warm;
+mod winners;

@@ -162,3 +162,30 @@ fn gradients_of_batch_norms() {
         }
     }
 }
+
+/// Gradients of data and of parameters in one pass: their columns are summed up on the way.
+#[test]
+fn gradients_of_layer_and_rms_norms() {
+    for mode in [NormMode::Layer, NormMode::Rms] {
+        for statistics in [true, false] {
+            for (dtype, data) in [
+                (DType::F32, vec![5, 33]),
+                (DType::Bf16, vec![300, 96]),
+                (DType::F16, vec![37, 5, 50]),
+                (DType::Bf16, vec![9, 2056]),
+                (DType::F64, vec![70, 40]),
+                (DType::F32, vec![1, 40]),
+                (DType::F32, vec![0, 40]),
+            ] {
+                let math = if dtype == DType::F64 { Math::F64 } else { Math::F32 };
+                let op = NormBackward { statistics, math, ..NormBackward::new(mode) };
+                let of = |slot: &str| dims(mode, &data, slot);
+                let (graph, values) = graph(Op::NormBackward(op), dtype, of);
+                for kiln in harness::dialects() {
+                    let what = format!("{op} {dtype} {data:?}");
+                    harness::check(kiln, &graph, None, &values, &what);
+                }
+            }
+        }
+    }
+}

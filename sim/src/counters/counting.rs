@@ -4,6 +4,7 @@ use super::{
     ClassCount, Count, Counters, InstructionClass, LineCount, Operands, ProductCount, SharedCount,
     SourceCount,
 };
+use crate::execute::GROUP;
 use crate::launch::Context;
 use crate::op::{Kind, Program};
 use crate::registers::LANES;
@@ -121,6 +122,13 @@ impl Counting {
         }
     }
 
+    /// Lanes that copy from an allocation, together so many bytes: some fill up with zeros.
+    pub fn copied(&mut self, (pc, area, lanes): Touched<'_>, asked: u64) {
+        self.global((pc, area, lanes), false);
+        let whole = u64::from(lanes.bytes) * u64::from(lanes.active.count_ones());
+        self.ops[pc as usize].global.bytes -= whole - asked;
+    }
+
     fn mark(&mut self, area: u64, sector: u64, writes: bool) {
         let table = if writes { &mut self.written } else { &mut self.read };
         let bits = table.entry(area).or_default();
@@ -214,13 +222,18 @@ fn wavefronts(lanes: &Lanes) -> (u64, u64) {
         }
         let mut wanted = [0_usize; LANES];
         let mut count = 0;
-        for lane in (0..together).filter(|lane| group >> lane & 1 != 0) {
+        let alike = if lanes.step == Some(0) { GROUP } else { 1 };
+        for lane in (0..together).step_by(alike).filter(|lane| group >> lane & 1 != 0) {
             for word in lanes.words(first + lane).0.take(LANES / together) {
                 wanted[count] = word;
                 count += 1;
             }
         }
         let wanted = &mut wanted[..count];
+        if fit_banks(wanted) {
+            passes += 1;
+            continue;
+        }
         wanted.sort_unstable();
         let mut banks = [0_u64; BANKS];
         let mut last = usize::MAX;
@@ -230,4 +243,13 @@ fn wavefronts(lanes: &Lanes) -> (u64, u64) {
         passes += banks.into_iter().max().unwrap_or(1);
     }
     (passes, least)
+}
+
+/// Whether no bank is asked for two words.
+fn fit_banks(words: &[usize]) -> bool {
+    let mut held = [usize::MAX; BANKS];
+    words.iter().all(|&word| {
+        let before = std::mem::replace(&mut held[word % BANKS], word);
+        before == usize::MAX || before == word
+    })
 }

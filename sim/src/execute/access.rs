@@ -4,16 +4,17 @@
 //! plane `k` holding word `k` of every lane. Accesses below a word have one plane.
 
 use super::Failure;
-use super::aim::{Aim, Attempt, Place, Span, addresses, lanes_of, reduced, resolve};
+use super::aim::{Aim, Attempt, GROUP, Groups, Pattern, Place, Span, addresses, lanes_of, resolve};
 use crate::block::BlockState;
 use crate::error::ErrorKind;
+use crate::lanes::leveled;
 use crate::launch::Context;
 use crate::memory::store_part;
-use crate::op::{Access, MicroOp, Window};
+use crate::op::{Access, MicroOp};
 use crate::registers::LANES;
 use crate::warp::Warp;
-use std::hint::black_box;
-use std::sync::atomic::Ordering::Relaxed;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 type Plane = [u32; LANES];
 
@@ -39,32 +40,38 @@ fn read_lane(
 
 /// Reads words of every lane from one place, or parts of a word.
 #[inline(always)]
-fn read_span<const WORDS: usize>(
+fn read_span<W, const WORDS: usize>(
     span: &Span<'_>,
+    words: &[W],
     whole: bool,
-    word: impl Fn(usize) -> u32,
+    read: impl Fn(&W) -> u32,
 ) -> [Plane; WORDS] {
     let mut planes = [[0; LANES]; WORDS];
-    let at = span.at as usize;
-    if whole && !span.uniform {
-        for lane in 0..LANES {
-            let at = (at + span.offsets[lane] as usize) / 4;
-            for (k, plane) in planes.iter_mut().enumerate() {
-                plane[lane] = word(at + k);
+    let part = |at: u64, k: usize| read(&words[at as usize / 4 + k]) >> (8 * (at % 4));
+    match &span.pattern {
+        Pattern::Grouped(Groups { firsts, step: 0 }) => {
+            for (group, &at) in firsts.iter().enumerate() {
+                for (k, plane) in planes.iter_mut().enumerate() {
+                    plane[group * GROUP..][..GROUP].fill(part(at, k));
+                }
             }
         }
-        return planes;
-    }
-    if span.uniform {
-        for (k, plane) in planes.iter_mut().enumerate() {
-            *plane = [word(at / 4 + k) >> (8 * (at % 4)); LANES];
+        Pattern::Grouped(Groups { firsts, .. }) if whole => {
+            for (group, &at) in firsts.iter().enumerate() {
+                let words = &words[at as usize / 4..][..GROUP * WORDS];
+                for (lane, words) in words.chunks_exact(WORDS).enumerate() {
+                    for (plane, word) in planes.iter_mut().zip(words) {
+                        plane[group * GROUP + lane] = read(word);
+                    }
+                }
+            }
         }
-        return planes;
-    }
-    for lane in 0..LANES {
-        let at = at + span.offsets[lane] as usize;
-        for (k, plane) in planes.iter_mut().enumerate() {
-            plane[lane] = word(at / 4 + k) >> (8 * (at % 4));
+        _ => {
+            for (lane, at) in span.offsets().into_iter().enumerate() {
+                for (k, plane) in planes.iter_mut().enumerate() {
+                    plane[lane] = part(at, k);
+                }
+            }
         }
     }
     planes
@@ -77,35 +84,14 @@ fn fetch<const WORDS: usize>(
     cx: &Context<'_>,
     aim: &Aim,
 ) -> Result<[Plane; WORDS], Failure> {
+    let whole = aim.attempt.bytes == WORDS as u64 * 4;
     if let Some(span) = aim.span(warp, block, cx) {
-        let at = span.at as usize / 4;
-        let whole = aim.attempt.bytes == WORDS as u64 * 4;
-        let run = span.run && whole;
-        let mut planes = [[0; LANES]; WORDS];
         match span.place {
-            Place::Global(allocation, _) if run => {
-                let words = &allocation.words[at..][..WORDS * LANES];
-                for (lane, words) in words.chunks_exact(WORDS).enumerate() {
-                    for k in 0..WORDS {
-                        planes[k][lane] = words[k].load(Relaxed);
-                    }
-                }
-                return Ok(planes);
-            }
-            Place::Shared(_) if run => {
-                let words = &block.shared[at..][..WORDS * LANES];
-                for (lane, words) in words.chunks_exact(WORDS).enumerate() {
-                    for k in 0..WORDS {
-                        planes[k][lane] = words[k];
-                    }
-                }
-                return Ok(planes);
-            }
             Place::Global(allocation, _) => {
-                return Ok(read_span(&span, whole, |at| allocation.words[at].load(Relaxed)));
+                return Ok(read_span(&span, &allocation.words, whole, |word| word.load(Relaxed)));
             }
-            Place::Shared(_) => return Ok(read_span(&span, whole, |at| block.shared[at])),
-            Place::Param(_) => return Ok(read_span(&span, whole, |at| cx.params[at])),
+            Place::Shared(_) => return Ok(read_span(&span, &block.shared, whole, |word| *word)),
+            Place::Param(_) => return Ok(read_span(&span, cx.params, whole, |word| *word)),
             Place::Local(_) | Place::Peer(..) => {}
         }
     }
@@ -154,34 +140,47 @@ fn spread(
     }
 }
 
-/// Loads a word of shared memory for every lane, if all of them are aligned and in bounds: what
-/// inner loops are made of, in as few passes over the lanes as there can be.
+/// Reads a word for each lane at an offset from where its group goes, if all are in the words.
 #[inline(always)]
-fn load_shared_lanes(
+fn read_groups(groups: Groups, offset: i64, words: &[u32]) -> Option<Plane> {
+    let places = groups.firsts.map(|first| first.wrapping_add(offset as u64));
+    if places.into_iter().fold(0, |bits, at| bits | at) % 4 != 0 {
+        return None;
+    }
+    let mut row = [0; LANES];
+    let rows = row.chunks_exact_mut(GROUP).zip(places.map(|at| at as usize / 4));
+    if groups.step == 0 {
+        for (lanes, at) in rows {
+            lanes.fill(*words.get(at)?);
+        }
+    } else {
+        for (lanes, at) in rows {
+            lanes.copy_from_slice(words.get(at..at + GROUP)?);
+        }
+    }
+    Some(row)
+}
+
+/// Loads a word of shared memory for every lane where they form groups, as inner loops do; false
+/// if it must be done otherwise.
+#[inline(always)]
+pub(super) fn load_shared(
     warp: &mut Warp,
     block: &BlockState,
     cx: &Context<'_>,
     op: &MicroOp,
     access: Access,
-    active: u32,
 ) -> bool {
+    let constants = &cx.program.constants;
+    let groups = match access.wide_address {
+        true => Groups::new(warp.registers.wide(constants, op.a), 4, u32::MAX),
+        false => Groups::new(warp.registers.word(constants, op.a), 4, u32::MAX),
+    };
     let words = &block.shared[..block.shared_bytes as usize / 4];
-    let at = addresses(warp, cx, op.a, access.wide_address, op.imm);
-    let (mut places, mut bits) = ([0_u32; LANES], 0);
-    for lane in 0..LANES {
-        places[lane] = (at[lane] / 4) as u32;
-        bits |= at[lane];
-    }
-    if bits >> 32 != 0 || bits % 4 != 0 || reduced(places, u32::max) as usize >= words.len() {
+    let Some(row) = groups.and_then(|groups| read_groups(groups, op.imm, words)) else {
         return false;
-    }
-    // Kept in memory: the compiler would take every vector above apart for the scalar loads.
-    let places = black_box(places);
-    let mut row = [0; LANES];
-    for lane in 0..LANES {
-        row[lane] = words[places[lane] as usize];
-    }
-    warp.registers.set_word(cx.program.lists[op.list as usize], &row, active);
+    };
+    warp.registers.set_word(cx.program.lists[op.list as usize], &row, u32::MAX);
     true
 }
 
@@ -293,53 +292,35 @@ impl Place<'_> {
     }
 }
 
-/// Writes whole words of the lanes into one place; false if it must be done lane by lane.
+/// Writes whole words of the lanes into one place.
 #[inline(always)]
-fn put_span<const WORDS: usize>(
+fn write_span<W, const WORDS: usize>(
     span: &Span<'_>,
-    block: &mut BlockState,
+    words: &[W],
     active: u32,
     planes: &[Plane; WORDS],
-) -> bool {
-    let at = span.at as usize / 4;
-    match span.place {
-        Place::Global(allocation, _) if span.run => {
-            let words = &allocation.words[at..][..WORDS * LANES];
-            for (lane, words) in words.chunks_exact(WORDS).enumerate() {
-                for k in 0..WORDS {
-                    words[k].store(planes[k][lane], Relaxed);
+    write: impl Fn(&W, u32),
+) {
+    let put = |words: &[W], lane: usize| {
+        for (word, plane) in words.iter().zip(planes) {
+            write(word, plane[lane]);
+        }
+    };
+    if let Pattern::Grouped(Groups { firsts, step: 1.. }) = &span.pattern {
+        for (group, &at) in firsts.iter().enumerate() {
+            if active >> (group * GROUP) & 1 != 0 {
+                let words = &words[at as usize / 4..][..GROUP * WORDS];
+                for (lane, words) in words.chunks_exact(WORDS).enumerate() {
+                    put(words, group * GROUP + lane);
                 }
             }
         }
-        Place::Shared(_) if span.run => {
-            let words = &mut block.shared[at..][..WORDS * LANES];
-            for (lane, words) in words.chunks_exact_mut(WORDS).enumerate() {
-                for k in 0..WORDS {
-                    words[k] = planes[k][lane];
-                }
-            }
-        }
-        Place::Global(allocation, _) => {
-            for lane in lanes_of(active) {
-                let words = &allocation.words
-                    [(span.at as usize + span.offsets[lane] as usize) / 4..][..WORDS];
-                for k in 0..WORDS {
-                    words[k].store(planes[k][lane], Relaxed);
-                }
-            }
-        }
-        Place::Shared(_) => {
-            for lane in lanes_of(active) {
-                let words = &mut block.shared
-                    [(span.at as usize + span.offsets[lane] as usize) / 4..][..WORDS];
-                for k in 0..WORDS {
-                    words[k] = planes[k][lane];
-                }
-            }
-        }
-        Place::Local(_) | Place::Param(_) | Place::Peer(..) => return false,
+        return;
     }
-    true
+    let offsets = span.offsets();
+    for lane in lanes_of(active) {
+        put(&words[offsets[lane] as usize / 4..][..WORDS], lane);
+    }
 }
 
 #[inline(always)]
@@ -351,19 +332,28 @@ fn put<const WORDS: usize>(
     planes: &[Plane; WORDS],
 ) -> Result<(), Failure> {
     let Aim { window, ref addresses, active, attempt } = *aim;
-    if attempt.bytes == WORDS as u64 * 4
-        && let Some(span) = aim.span(warp, block, cx)
-        && put_span(&span, block, active, planes)
-    {
-        return Ok(());
+    let whole = attempt.bytes == WORDS as u64 * 4;
+    if let Some(span) = whole.then(|| aim.span(warp, block, cx)).flatten() {
+        match span.place {
+            Place::Global(allocation, _) => {
+                let write = |word: &AtomicU32, value| word.store(value, Relaxed);
+                write_span(&span, &allocation.words, active, planes, write);
+                return Ok(());
+            }
+            Place::Shared(_) => {
+                let words = Cell::from_mut(&mut block.shared[..]).as_slice_of_cells();
+                write_span(&span, words, active, planes, Cell::set);
+                return Ok(());
+            }
+            Place::Param(_) | Place::Local(_) | Place::Peer(..) => {}
+        }
     }
     let part = if attempt.bytes < 4 { (1_u32 << (8 * attempt.bytes)) - 1 } else { u32::MAX };
     let mut pending: Option<Pending<'_>> = None;
     for lane in lanes_of(active) {
         let place = resolve(warp, block, cx, window, lane, addresses[lane], attempt)?;
         if let Place::Param(_) = place {
-            let message = "store to a parameter".to_string();
-            return Err(Failure { kind: ErrorKind::OutOfBounds, message, lane });
+            return Err(Failure::new(ErrorKind::OutOfBounds, lane, "store to a parameter"));
         }
         let at = place.offset();
         let shift = 8 * (at % 4) as u32;
@@ -415,56 +405,30 @@ fn store_lanes(
     }
 }
 
-/// Compiles an access for the instruction-set levels that handlers are compiled for.
-macro_rules! levels {
-    ($name:ident, $lanes:ident, $v3:ident, $block:ty, $result:ty) => {
-        #[cfg(target_arch = "x86_64")]
-        #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
-        fn $v3(
-            warp: &mut Warp,
-            block: $block,
-            cx: &Context<'_>,
-            op: &MicroOp,
-            access: Access,
-            active: u32,
-        ) -> $result {
-            $lanes(warp, block, cx, op, access, active)
-        }
-
-        pub(super) fn $name(
-            warp: &mut Warp,
-            block: $block,
-            cx: &Context<'_>,
-            op: &MicroOp,
-            access: Access,
-            active: u32,
-        ) -> $result {
-            #[cfg(target_arch = "x86_64")]
-            if cx.has_v3 {
-                // SAFETY: `has_v3` says that the processor has these instructions.
-                return unsafe { $v3(warp, block, cx, op, access, active) };
-            }
-            $lanes(warp, block, cx, op, access, active)
-        }
-    };
+leveled! {
+    cx.has_v3 =>
+    pub(super) fn load(
+        warp: &mut Warp,
+        block: &BlockState,
+        cx: &Context<'_>,
+        op: &MicroOp,
+        access: Access,
+        active: u32,
+    ) -> Result<(), Failure> {
+        load_lanes(warp, block, cx, op, access, active)
+    }
 }
 
-levels!(load_any, load_lanes, load_v3, &BlockState, Result<(), Failure>);
-levels!(load_shared, load_shared_lanes, load_shared_v3, &BlockState, bool);
-levels!(store, store_lanes, store_v3, &mut BlockState, Result<(), Failure>);
-
-pub(super) fn load(
-    warp: &mut Warp,
-    block: &BlockState,
-    cx: &Context<'_>,
-    op: &MicroOp,
-    access: Access,
-    active: u32,
-) -> Result<(), Failure> {
-    let word = (access.bytes, access.count) == (4, 1);
-    let simple = word && access.window == Window::Shared && active == u32::MAX;
-    if simple && load_shared(warp, block, cx, op, access, active) {
-        return Ok(());
+leveled! {
+    cx.has_v3 =>
+    pub(super) fn store(
+        warp: &mut Warp,
+        block: &mut BlockState,
+        cx: &Context<'_>,
+        op: &MicroOp,
+        access: Access,
+        active: u32,
+    ) -> Result<(), Failure> {
+        store_lanes(warp, block, cx, op, access, active)
     }
-    load_any(warp, block, cx, op, access, active)
 }

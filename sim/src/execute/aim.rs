@@ -10,6 +10,7 @@ use crate::memory::{
 use crate::op::Window;
 use crate::registers::{LANES, Slot};
 use crate::warp::Warp;
+use std::hint::black_box;
 
 /// Each lane's address.
 #[inline(always)]
@@ -66,7 +67,7 @@ fn distances<const ALL: bool>(
     (distances, beyond != 0)
 }
 
-pub(super) fn lanes_of(mask: u32) -> impl Iterator<Item = usize> {
+pub(crate) fn lanes_of(mask: u32) -> impl Iterator<Item = usize> {
     (0..LANES).filter(move |lane| mask >> lane & 1 != 0)
 }
 
@@ -78,18 +79,82 @@ pub(crate) struct Aim {
     pub attempt: Attempt,
 }
 
+/// Lanes of a group: as many words as a vector holds.
+pub(crate) const GROUP: usize = 8;
+const GROUPS: usize = LANES / GROUP;
+/// How many places from the first lane of a group each is: none, or one more each time.
+static RAMPS: [[u64; GROUP]; 2] = [[0; GROUP], [0, 1, 2, 3, 4, 5, 6, 7]];
+
+/// Lanes in groups of eight that go to one address, or one after the other.
+pub(super) struct Groups {
+    /// Where the first lane of each group goes; a group that takes no part has another's.
+    pub firsts: [u64; GROUPS],
+    /// From a lane to the next one of its group: the bytes of a lane, or 0.
+    pub step: u64,
+}
+
+impl Groups {
+    /// The groups that lanes of `bytes` bytes form, if they do and whole groups take part.
+    #[inline(always)]
+    pub fn new<T: Copy + Into<u64>>(at: &[T; LANES], bytes: u64, active: u32) -> Option<Groups> {
+        let leaders = active & 0x0101_0101;
+        if leaders * 0xff != active {
+            return None;
+        }
+        // Read apart from the vectors, which the compiler would build around the scalars.
+        let scalars = black_box(at);
+        let leader = first_lane(leaders);
+        let firsts = std::array::from_fn(|group| {
+            let takes_part = leaders >> (group * GROUP) & 1 != 0;
+            scalars[if takes_part { group * GROUP } else { leader }].into()
+        });
+        let apart = usize::from(scalars[leader].into() != scalars[leader + 1].into());
+        let ramp = RAMPS[apart].map(|place| place * bytes);
+        let mut odd = [0; GROUP];
+        for (group, lanes) in at.chunks_exact(GROUP).enumerate() {
+            let kept = if leaders >> (group * GROUP) & 1 != 0 { u64::MAX } else { 0 };
+            for lane in 0..GROUP {
+                odd[lane] |= (lanes[lane].into() ^ firsts[group].wrapping_add(ramp[lane])) & kept;
+            }
+        }
+        (odd == [0; GROUP]).then_some(Groups { firsts, step: apart as u64 * bytes })
+    }
+}
+
+/// How lanes lie in an allocation or window, in byte offsets.
+#[expect(clippy::large_enum_variant, reason = "an access has one, on the stack")]
+pub(super) enum Pattern {
+    Grouped(Groups),
+    /// Each lane's offset; inactive lanes have some active one's.
+    Scattered([u64; LANES]),
+}
+
 /// Lanes that reach into one allocation or window, so that one check covers them.
 pub(crate) struct Span<'a> {
     /// Where the lowest lane goes.
     pub place: Place<'a>,
-    /// The lowest lane's byte offset in the allocation or window.
-    pub at: u64,
-    /// Each lane's byte offset from there; inactive lanes have some active one's.
-    pub offsets: [u32; LANES],
-    /// Whether all lanes have the same address.
-    pub uniform: bool,
-    /// Whether all lanes take part, one after the other.
-    pub run: bool,
+    pub(super) pattern: Pattern,
+}
+
+impl Span<'_> {
+    /// Each lane's offset; inactive lanes have some active one's.
+    #[inline(always)]
+    pub fn offsets(&self) -> [u64; LANES] {
+        match &self.pattern {
+            Pattern::Grouped(Groups { firsts, step }) => {
+                std::array::from_fn(|lane| firsts[lane / GROUP] + step * (lane % GROUP) as u64)
+            }
+            Pattern::Scattered(offsets) => *offsets,
+        }
+    }
+
+    /// The step of the groups that the lanes form, if they do.
+    pub fn step(&self) -> Option<u64> {
+        match self.pattern {
+            Pattern::Grouped(Groups { step, .. }) => Some(step),
+            Pattern::Scattered(_) => None,
+        }
+    }
 }
 
 impl Aim {
@@ -102,32 +167,52 @@ impl Aim {
         block: &BlockState,
         cx: &Context<'a>,
     ) -> Option<Span<'a>> {
-        let Aim { window, ref addresses, active, attempt } = *self;
+        let Aim { ref addresses, active, attempt, .. } = *self;
+        if let Some(Groups { firsts, step }) = Groups::new(addresses, attempt.bytes, active) {
+            let low = firsts.into_iter().fold(u64::MAX, u64::min);
+            let high = firsts.into_iter().fold(0, u64::max);
+            let last = (high - low).saturating_add(step * (GROUP as u64 - 1));
+            let (place, shift) = self.range(warp, block, cx, low, last)?;
+            let firsts = firsts.map(|first| first.wrapping_add(shift));
+            return Some(Span { place, pattern: Pattern::Grouped(Groups { firsts, step }) });
+        }
         let first = addresses[first_lane(active)];
         let (distances, beyond) = match active {
             u32::MAX => distances::<true>(addresses, first, active),
             _ => distances::<false>(addresses, first, active),
         };
-        let low = reduced(distances, i32::min);
-        let high = reduced(distances, i32::max);
-        let mut offsets = [0_u32; LANES];
-        let mut run = active == u32::MAX;
-        for lane in 0..LANES {
-            offsets[lane] = distances[lane].wrapping_sub(low) as u32;
-            run &= offsets[lane] == lane as u32 * attempt.bytes as u32;
-        }
         if beyond {
             return None;
         }
-        let bytes = (i64::from(high) - i64::from(low)) as u64 + attempt.bytes;
-        let lowest = first.wrapping_add(i64::from(low) as u64);
-        let whole = Attempt { bytes, ..attempt };
-        let place = resolve(warp, block, cx, window, 0, lowest, whole).ok()?;
-        let at = match place {
-            Place::Global(_, at) | Place::Shared(at) | Place::Param(at) => at,
-            Place::Local(_) | Place::Peer(..) => return None,
-        };
-        Some(Span { place, at, offsets, uniform: low == high, run })
+        let low = i64::from(reduced(distances, i32::min));
+        let high = i64::from(reduced(distances, i32::max));
+        let lowest = first.wrapping_add(low as u64);
+        let (place, shift) = self.range(warp, block, cx, lowest, (high - low) as u64)?;
+        let first = first.wrapping_add(shift);
+        let offsets = distances.map(|distance| first.wrapping_add(i64::from(distance) as u64));
+        Some(Span { place, pattern: Pattern::Scattered(offsets) })
+    }
+
+    /// The place of lanes from the lowest address to one so many bytes on, and what makes addresses
+    /// offsets there.
+    #[inline(always)]
+    fn range<'a>(
+        &self,
+        warp: &mut Warp,
+        block: &BlockState,
+        cx: &Context<'a>,
+        lowest: u64,
+        distance: u64,
+    ) -> Option<(Place<'a>, u64)> {
+        let bytes = distance.saturating_add(self.attempt.bytes);
+        let whole = Attempt { bytes, ..self.attempt };
+        let place = resolve(warp, block, cx, self.window, 0, lowest, whole).ok()?;
+        match place {
+            Place::Global(_, at) | Place::Shared(at) | Place::Param(at) => {
+                Some((place, at.wrapping_sub(lowest)))
+            }
+            Place::Local(_) | Place::Peer(..) => None,
+        }
     }
 
     #[inline(always)]
@@ -158,7 +243,7 @@ impl Attempt {
         let Attempt { verb, bytes } = self;
         let message =
             format!("{verb} of {bytes} bytes at {address:#x} is not aligned to {align} bytes");
-        Failure { kind: ErrorKind::Misaligned, message, lane }
+        Failure::new(ErrorKind::Misaligned, lane, message)
     }
 
     pub fn out_of_window(self, lane: usize, window: &str, offset: u64, size: u64) -> Failure {
@@ -168,14 +253,14 @@ impl Attempt {
             "{verb} of {bytes} bytes at {window} offset {offset:#x} is out of bounds: {missed} \
              bytes past the end of the {window} memory of {size} bytes"
         );
-        Failure { kind: ErrorKind::OutOfBounds, message, lane }
+        Failure::new(ErrorKind::OutOfBounds, lane, message)
     }
 
     pub fn out_of_memory(self, cx: &Context<'_>, lane: usize, address: u64) -> Failure {
         let Attempt { verb, bytes } = self;
         let (kind, why) = cx.table.diagnose(address, bytes);
         let message = format!("{verb} of {bytes} bytes at {address:#x} is out of bounds: {why}");
-        Failure { kind, message, lane }
+        Failure::new(kind, lane, message)
     }
 }
 
@@ -247,7 +332,7 @@ fn in_cluster<'a>(
         let Attempt { verb, bytes } = attempt;
         let message =
             format!("{verb} of {bytes} bytes in block {rank} of the cluster, which has exited");
-        return Err(Failure { kind: ErrorKind::UseAfterFree, message, lane });
+        return Err(Failure::new(ErrorKind::UseAfterFree, lane, message));
     }
     Ok(Place::Peer(rank, offset))
 }

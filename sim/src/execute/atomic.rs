@@ -146,8 +146,7 @@ pub(super) fn atomic(
 }
 
 fn to_parameter(lane: usize) -> Failure {
-    let message = "atomic on a parameter".to_string();
-    Failure { kind: ErrorKind::OutOfBounds, message, lane }
+    Failure::new(ErrorKind::OutOfBounds, lane, "atomic on a parameter")
 }
 
 /// Updates a word, or the half of one.

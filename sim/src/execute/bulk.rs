@@ -5,7 +5,7 @@ use super::aim::{Attempt, Place, lanes_of, resolve};
 use super::atomic::{modified, update};
 use super::mbarrier::{At, change, locate};
 use super::unit::{list, misuse};
-use super::{Failure, Fault, fault};
+use super::{Failure, Fault};
 use crate::block::BlockState;
 use crate::bulk::{Bulk, Completion, End};
 use crate::decode::known;
@@ -322,7 +322,7 @@ pub(super) fn advance(
             continue;
         }
         let (warp, pc) = (bulk.thread / LANES as u32, bulk.pc);
-        land(block, cx, &mut bulk).map_err(|failure| (warp, fault(failure, pc)))?;
+        land(block, cx, &mut bulk).map_err(|failure| (warp, failure.at(pc)))?;
     }
     block.queue.pending = kept;
     Ok(())
@@ -341,7 +341,7 @@ pub(super) fn finish(block: &mut BlockState, cx: &Context<'_>) -> Result<(), (u3
                 format!("the block exits with a bulk copy of {} bytes under way", bulk.bytes),
             ),
         };
-        landed.map_err(|failure| (warp, fault(failure, pc)))?;
+        landed.map_err(|failure| (warp, failure.at(pc)))?;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use super::aim::{Aim, Attempt, Place, lanes_of, resolve};
 use super::mbarrier::{change, locate};
 use super::unit::{list, misuse};
-use super::{Failure, Fault, fault};
+use super::{Failure, Fault};
 use crate::block::BlockState;
 use crate::copies::{Arrival, Copy, Pending};
 use crate::launch::Context;
@@ -177,7 +177,7 @@ pub(super) fn advance(
         for item in before {
             let Pending::Copy(copy) = item else { continue };
             let lanes = copy.mask & arrival.mask;
-            land(warp, block, cx, copy, lanes).map_err(|f| fault(f, copy.pc))?;
+            land(warp, block, cx, copy, lanes).map_err(|f| f.at(copy.pc))?;
             copy.mask &= !lanes;
         }
         let rank = block.peers.rank as usize;
@@ -188,7 +188,7 @@ pub(super) fn advance(
                 shadow.copy_arrived((warp.index as usize, lane as u32, arrival.pc), at, odd);
             }
             let changed = change(block, lane, at, |state| state.arrive(1, false));
-            changed.map_err(|f| fault(f, arrival.pc))?;
+            changed.map_err(|f| f.at(arrival.pc))?;
         }
     }
     pending.retain(|item| matches!(item, Pending::Copy(copy) if copy.mask != 0 && !exited));

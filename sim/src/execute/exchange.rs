@@ -30,7 +30,7 @@ pub(super) fn synchronised(
     }
     if let Some(lane) = lanes_of(active).find(|&lane| members[lane] >> lane & 1 == 0) {
         let message = format!("the member mask {:#010x} lacks lane {lane}", members[lane]);
-        return Err(Failure { kind: ErrorKind::DivergentBarrier, message, lane });
+        return Err(Failure::new(ErrorKind::DivergentBarrier, lane, message));
     }
     match op.kind {
         Kind::Shuffle(mode) => shuffle(warp, cx, op, mode, active),

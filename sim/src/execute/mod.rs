@@ -15,12 +15,13 @@ mod special;
 mod unit;
 mod warpgroup;
 
-pub(crate) use aim::{Aim, Attempt, Place, addresses, resolve};
+pub(crate) use aim::{Aim, Attempt, GROUP, Place, Span, addresses, lanes_of, resolve};
 pub(crate) use exchange::sources;
 pub(crate) use warpgroup::product_pieces;
 
 use crate::block::BlockState;
 use crate::error::ErrorKind;
+use crate::lanes::leveled;
 use crate::launch::Context;
 use crate::op::{Barrier, Kind, MicroOp};
 use crate::warp::{Running, Wait, Warp};
@@ -57,7 +58,9 @@ pub(crate) struct Fault {
     pub pc: u32,
 }
 
-/// What an op did, besides going on.
+/// What an op did, besides going on. The tag is a word, as it is read: a byte written just before
+/// would stall that.
+#[repr(u32)]
 enum Next {
     Go,
     /// The lanes go on after it, having weighed so many polls.
@@ -68,19 +71,39 @@ enum Next {
     WaitBarrier(u32, u8),
 }
 
-/// A failure without its place.
-pub(crate) struct Failure {
-    pub kind: ErrorKind,
-    pub message: String,
-    pub lane: usize,
+/// A failure whose op is yet to be told. Boxed, so that results come back in registers.
+pub(crate) struct Failure(Box<Fault>);
+
+impl Failure {
+    fn new(kind: ErrorKind, lane: usize, message: impl Into<String>) -> Failure {
+        Failure(Box::new(Fault { kind, message: message.into(), lane, pc: 0 }))
+    }
+
+    fn at(mut self, pc: u32) -> Box<Fault> {
+        self.0.pc = pc;
+        self.0
+    }
 }
 
 fn first_lane(mask: u32) -> usize {
     mask.trailing_zeros() as usize & 31
 }
 
-/// Runs the warp until it exits, waits, polls or has used its slice.
-pub(crate) fn run<const WATCHED: bool>(
+leveled! {
+    cx.has_v3 =>
+    /// Runs the warp until it exits, waits, polls or has used its slice.
+    pub(crate) fn run<const WATCHED: bool>(
+        warp: &mut Warp,
+        block: &mut BlockState,
+        cx: &Context<'_>,
+        watch: &mut Watch,
+    ) -> Result<Stop, Box<Fault>> {
+        slice::<WATCHED>(warp, block, cx, watch)
+    }
+}
+
+#[inline(always)]
+fn slice<const WATCHED: bool>(
     warp: &mut Warp,
     block: &mut BlockState,
     cx: &Context<'_>,
@@ -137,9 +160,17 @@ pub(crate) fn run<const WATCHED: bool>(
                 }
                 continue;
             }
+            Kind::Load(access)
+                if access.is_shared_word()
+                    && active == u32::MAX
+                    && access::load_shared(warp, block, cx, op, access) =>
+            {
+                pc += 1;
+                continue;
+            }
             _ => {
                 let at = At { pc, mask, active };
-                other::<WATCHED>(warp, block, cx, watch, at).map_err(|f| fault(f, pc))?
+                other::<WATCHED>(warp, block, cx, watch, at).map_err(|f| f.at(pc))?
             }
         };
         polls += weight;
@@ -207,11 +238,6 @@ fn other<const WATCHED: bool>(
     })
 }
 
-fn fault(failure: Failure, pc: u32) -> Box<Fault> {
-    let Failure { kind, message, lane } = failure;
-    Box::new(Fault { kind, message, lane, pc })
-}
-
 /// Lands asynchronous copies, as may happen between any two slices; a failure names its warp.
 pub(crate) fn advance(
     block: &mut BlockState,
@@ -243,7 +269,7 @@ fn branch_indexed(
     for lane in (0..32).filter(|lane| active >> lane & 1 != 0) {
         let Some(&target) = targets.get(index[lane] as usize) else {
             let message = format!("branch index {} of {}", index[lane], targets.len());
-            return Err(Failure { kind: ErrorKind::OutOfBounds, message, lane });
+            return Err(Failure::new(ErrorKind::OutOfBounds, lane, message));
         };
         let same =
             |split: &&mut crate::warp::Split| split.pc == target && split.wait == Wait::Ready;
@@ -274,7 +300,7 @@ fn arrive(
     let predicate = warp.registers.predicate(op.c) & active;
     if id >= 16 {
         let message = format!("barrier {id} of 16");
-        return Err(Failure { kind: ErrorKind::OutOfBounds, message, lane });
+        return Err(Failure::new(ErrorKind::OutOfBounds, lane, message));
     }
     block.arrive(warp.index, id as usize, threads, active, predicate);
     Ok(if barrier.wait { Next::WaitBarrier(active, id as u8) } else { Next::Go })
@@ -319,10 +345,7 @@ fn step(
         Kind::Sleep => Ok(Next::Poll(POLL_STRONG)),
         Kind::Fence => Ok(Next::Go),
         Kind::Unit(which) => unit::step(warp, block, cx, op, which, (active, pc)),
-        Kind::Trap => {
-            let message = "trap".to_string();
-            Err(Failure { kind: ErrorKind::Trap, message, lane: first_lane(active) })
-        }
+        Kind::Trap => Err(Failure::new(ErrorKind::Trap, first_lane(active), "trap")),
         Kind::Lane(_) | Kind::Branch | Kind::BranchIndexed | Kind::Exit => Ok(Next::Go),
     }
 }

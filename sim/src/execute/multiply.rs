@@ -7,7 +7,7 @@
 use super::unit::list;
 use crate::format::Format;
 use crate::half::F16;
-use crate::lanes::canonical;
+use crate::lanes::{canonical, leveled};
 use crate::launch::Context;
 use crate::op::MicroOp;
 use crate::registers::{LANES, Slot};
@@ -175,58 +175,41 @@ fn double(warp: &mut Warp, cx: &Context<'_>, op: &MicroOp, product: Multiply) {
     }
 }
 
-/// Declares a function for each instruction-set level and each format that is worth its own code.
+/// Declares a function for each format that is worth its own code.
 macro_rules! products {
-    ($($name:ident, $v3:ident = $of:ident::<$k:literal>($($field:ident: $value:expr),*);)*) => {$(
-        #[inline(always)]
-        fn $name(warp: &mut Warp, cx: &Context<'_>, op: &MicroOp, product: Multiply) {
-            $of::<$k>(warp, cx, op, Multiply { $($field: $value,)* ..product });
-        }
-
-        #[cfg(target_arch = "x86_64")]
-        #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
-        fn $v3(warp: &mut Warp, cx: &Context<'_>, op: &MicroOp, product: Multiply) {
-            $name(warp, cx, op, product);
+    ($($name:ident = $of:ident::<$k:literal>($($field:ident: $value:expr),*);)*) => {$(
+        leveled! {
+            cx.has_v3 =>
+            fn $name(warp: &mut Warp, cx: &Context<'_>, op: &MicroOp, product: Multiply) {
+                $of::<$k>(warp, cx, op, Multiply { $($field: $value,)* ..product })
+            }
         }
     )*};
 }
 
 products! {
-    f16_f32, f16_f32_v3 =
-        floating::<16>(m: 16, k: 16, a: Format::F16, b: Format::F16, sum: Format::F32);
-    f16_f16, f16_f16_v3 =
-        floating::<16>(m: 16, k: 16, a: Format::F16, b: Format::F16, sum: Format::F16);
-    bf16, bf16_v3 =
-        floating::<16>(m: 16, k: 16, a: Format::Bf16, b: Format::Bf16, sum: Format::F32);
-    tf32, tf32_v3 = floating::<8>(m: 16, k: 8, a: Format::Tf32, b: Format::Tf32, sum: Format::F32);
-    e4m3, e4m3_v3 =
-        floating::<32>(m: 16, k: 32, a: Format::E4m3, b: Format::E4m3, sum: Format::F32);
-    s8, s8_v3 = integral::<32>(m: 16, k: 32, a: Format::S8, b: Format::S8, sum: Format::S32);
-    other_floating, other_floating_v3 = floating::<32>();
-    other_integral, other_integral_v3 = integral::<64>();
+    f16_f32 = floating::<16>(m: 16, k: 16, a: Format::F16, b: Format::F16, sum: Format::F32);
+    f16_f16 = floating::<16>(m: 16, k: 16, a: Format::F16, b: Format::F16, sum: Format::F16);
+    bf16 = floating::<16>(m: 16, k: 16, a: Format::Bf16, b: Format::Bf16, sum: Format::F32);
+    tf32 = floating::<8>(m: 16, k: 8, a: Format::Tf32, b: Format::Tf32, sum: Format::F32);
+    e4m3 = floating::<32>(m: 16, k: 32, a: Format::E4m3, b: Format::E4m3, sum: Format::F32);
+    s8 = integral::<32>(m: 16, k: 32, a: Format::S8, b: Format::S8, sum: Format::S32);
+    other_floating = floating::<32>();
+    other_integral = integral::<64>();
 }
 
 pub(super) fn multiply(warp: &mut Warp, cx: &Context<'_>, op: &MicroOp, product: Multiply) {
     use Format::{Bf16, E4m3, F16, F32, F64, S8, Tf32};
-    macro_rules! by_level {
-        ($name:ident, $v3:ident) => {{
-            #[cfg(target_arch = "x86_64")]
-            if cx.has_v3 {
-                // SAFETY: `has_v3` says that the processor has these instructions.
-                return unsafe { $v3(warp, cx, op, product) };
-            }
-            $name(warp, cx, op, product)
-        }};
-    }
-    match (product.a, product.b, product.k, product.sum) {
-        (F64, ..) => double(warp, cx, op, product),
-        (F16, _, 16, F32) => by_level!(f16_f32, f16_f32_v3),
-        (F16, _, 16, _) => by_level!(f16_f16, f16_f16_v3),
-        (Bf16, _, 16, _) => by_level!(bf16, bf16_v3),
-        (Tf32, _, 8, _) => by_level!(tf32, tf32_v3),
-        (E4m3, E4m3, 32, F32) => by_level!(e4m3, e4m3_v3),
-        (S8, S8, 32, _) if product.m == 16 => by_level!(s8, s8_v3),
-        (format, ..) if format.integer() => by_level!(other_integral, other_integral_v3),
-        _ => by_level!(other_floating, other_floating_v3),
-    }
+    let run = match (product.a, product.b, product.k, product.sum) {
+        (F64, ..) => double,
+        (F16, _, 16, F32) => f16_f32,
+        (F16, _, 16, _) => f16_f16,
+        (Bf16, _, 16, _) => bf16,
+        (Tf32, _, 8, _) => tf32,
+        (E4m3, E4m3, 32, F32) => e4m3,
+        (S8, S8, 32, _) if product.m == 16 => s8,
+        (format, ..) if format.integer() => other_integral,
+        _ => other_floating,
+    };
+    run(warp, cx, op, product);
 }

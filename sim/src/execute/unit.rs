@@ -16,7 +16,7 @@ pub(super) fn list<'a>(cx: &Context<'a>, op: &MicroOp) -> &'a [Slot] {
 
 /// A failure for what breaks an op's rules.
 pub(super) fn misuse<T>(lane: usize, message: impl Into<String>) -> Result<T, Failure> {
-    Err(Failure { kind: ErrorKind::Misuse, message: message.into(), lane })
+    Err(Failure::new(ErrorKind::Misuse, lane, message))
 }
 
 /// Whether a `.sync.aligned` op of the whole warp can run: none of its lanes may have exited.

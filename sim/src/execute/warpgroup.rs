@@ -7,7 +7,7 @@ use super::unit::{list, misuse};
 use crate::block::BlockState;
 use crate::format::Format;
 use crate::half::F16;
-use crate::lanes::canonical;
+use crate::lanes::{canonical, leveled};
 use crate::launch::Context;
 use crate::op::MicroOp;
 use crate::registers::{LANES, Slot};
@@ -315,11 +315,12 @@ impl Rows<'_> {
             _ => self.floating::<false>(words),
         }
     }
+}
 
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
-    fn add_to_v3(&self, words: &mut [[u32; LANES]]) {
-        self.add_to(words);
+leveled! {
+    rows.cx.has_v3 =>
+    fn add(rows: &Rows<'_>, words: &mut [[u32; LANES]]) {
+        rows.add_to(words)
     }
 }
 
@@ -341,15 +342,7 @@ pub(super) fn multiply(
     };
     let mut words = addend(warp, cx, writes, adds)?;
     let rows = Rows { warp, cx, shared: &block.shared, product, reads, a, b };
-    #[cfg(target_arch = "x86_64")]
-    if cx.has_v3 {
-        // SAFETY: `has_v3` says that the processor has these instructions.
-        unsafe { rows.add_to_v3(&mut words) };
-    } else {
-        rows.add_to(&mut words);
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    rows.add_to(&mut words);
+    add(&rows, &mut words);
     for slot in writes {
         warp.registers.set_word(*slot, &[POISON; LANES], u32::MAX);
     }

@@ -10,6 +10,7 @@ mod convert;
 mod eight;
 mod float;
 mod int;
+mod level;
 mod packed;
 
 pub(crate) use approx::*;
@@ -19,6 +20,7 @@ pub(crate) use convert::*;
 pub(crate) use eight::*;
 pub(crate) use float::*;
 pub(crate) use int::*;
+pub(crate) use level::{has_v3, leveled};
 pub(crate) use packed::*;
 
 use crate::half::{Bf16, F16};
@@ -183,25 +185,6 @@ fn baseline<O: LaneOp>(r: &mut Registers, k: &Constants, op: &MicroOp, mask: u32
 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
 fn v3<O: LaneOp>(r: &mut Registers, k: &Constants, op: &MicroOp, mask: u32) {
     lanes::<O>(r, k, op, mask);
-}
-
-/// Whether the processor has the instructions that `v3` functions use.
-#[cfg(target_arch = "x86_64")]
-pub(crate) fn has_v3() -> bool {
-    use std::arch::is_x86_feature_detected as has;
-    has!("avx2")
-        && has!("fma")
-        && has!("f16c")
-        && has!("bmi1")
-        && has!("bmi2")
-        && has!("lzcnt")
-        && has!("popcnt")
-}
-
-/// Whether the processor has the instructions that `v3` functions use.
-#[cfg(not(target_arch = "x86_64"))]
-pub(crate) fn has_v3() -> bool {
-    false
 }
 
 /// The function that runs `O` on this processor.

@@ -52,7 +52,7 @@ pub(crate) struct Copies {
 impl InFlight {
     fn lanes(&self) -> Lanes {
         let (offsets, active) = ([self.at; LANES], 1 << self.lane);
-        Lanes { offsets, active, bytes: self.bytes, run: false, uniform: false }
+        Lanes::apart(offsets, active, self.bytes)
     }
 }
 
@@ -199,7 +199,7 @@ mod tests {
 
     fn words(first: u64) -> Lanes {
         let offsets = std::array::from_fn(|lane| 4 * (first + lane as u64));
-        Lanes { offsets, active: u32::MAX, bytes: 4, run: true, uniform: false }
+        Lanes { run: true, step: Some(4), ..Lanes::apart(offsets, u32::MAX, 4) }
     }
 
     fn by(warp: usize, pc: u32) -> Actor {

@@ -1,5 +1,6 @@
 //! The lanes of one access in one allocation or window, as the shadows go through them.
 
+use crate::execute::{GROUP, Span};
 use crate::registers::LANES;
 
 /// See the module.
@@ -14,9 +15,50 @@ pub(crate) struct Lanes {
     pub run: bool,
     /// Whether the lanes have one address.
     pub uniform: bool,
+    /// From each lane to the next within groups of eight that take part as a whole, if they go to
+    /// whole words one after the other, or to one address.
+    pub step: Option<u64>,
 }
 
 impl Lanes {
+    /// Lanes that form nothing together.
+    pub fn apart(offsets: [u64; LANES], active: u32, bytes: u32) -> Lanes {
+        Lanes { offsets, active, bytes, run: false, uniform: false, step: None }
+    }
+
+    /// The active lanes of a span, each of so many bytes.
+    #[inline(always)]
+    pub fn new(span: &Span<'_>, active: u32, bytes: u32) -> Lanes {
+        let offsets = span.offsets();
+        let mut firsts = offsets.iter().step_by(GROUP).zip(0..);
+        let row = u64::from(bytes) * GROUP as u64;
+        let (mut run, mut uniform) = (false, false);
+        match span.step() {
+            Some(0) => uniform = firsts.all(|(&first, _)| first == offsets[0]),
+            Some(_) => {
+                let whole = active == u32::MAX && bytes.is_multiple_of(4);
+                run = whole && firsts.all(|(&first, group)| first == offsets[0] + group * row);
+            }
+            None => uniform = offsets.iter().all(|&offset| offset == offsets[0]),
+        }
+        let step = span.step().filter(|_| bytes.is_multiple_of(4));
+        Lanes { offsets, active, bytes, run, uniform, step }
+    }
+
+    /// The first lanes of the groups that take part, of lanes with a step.
+    #[inline(always)]
+    pub fn groups(&self) -> impl Iterator<Item = usize> + use<> {
+        let active = self.active;
+        (0..LANES).step_by(GROUP).filter(move |lane| active >> lane & 1 != 0)
+    }
+
+    /// The words of a group with a step.
+    #[inline(always)]
+    pub fn group_words(&self, lane: usize) -> std::ops::Range<usize> {
+        let first = self.offsets[lane] as usize / 4;
+        first..self.offsets[lane + GROUP - 1] as usize / 4 + self.lane_words()
+    }
+
     /// Whole lanes of a mask.
     #[inline(always)]
     pub fn each(&self) -> impl Iterator<Item = usize> + use<> {
@@ -35,7 +77,7 @@ impl Lanes {
         (self.bytes == 4).then(|| self.each().map(word))
     }
 
-    /// The first word of the first lane, and how many words a run has.
+    /// The words of a run.
     pub fn run_words(&self) -> std::ops::Range<usize> {
         let first = self.offsets[0] as usize / 4;
         first..first + LANES * self.lane_words()
@@ -75,6 +117,7 @@ impl Lanes {
 
     /// Only some lanes.
     pub fn only(&self, active: u32) -> Lanes {
-        Lanes { active, run: self.run && active == u32::MAX, ..*self }
+        let step = self.step.filter(|_| active == self.active);
+        Lanes { active, run: self.run && active == u32::MAX, step, ..*self }
     }
 }

@@ -13,7 +13,7 @@ use super::tracked::Role;
 use super::traits::{Order, Scope};
 use super::{At, Watch};
 use crate::block::BlockState;
-use crate::execute::{Aim, Attempt, Place, addresses, resolve};
+use crate::execute::{Aim, Attempt, Place, addresses, lanes_of, resolve};
 use crate::launch::Context;
 use crate::op::{Kind, MicroOp, Window};
 use crate::registers::LANES;
@@ -73,6 +73,7 @@ fn shape(op: &MicroOp) -> Option<(Window, bool, u32, u32, Touch)> {
 
 impl Watch {
     /// Looks at an access before it is made. One that is about to fail is left alone.
+    #[inline(always)]
     pub(super) fn memory(
         &mut self,
         shadow: &mut BlockShadow,
@@ -93,26 +94,21 @@ impl Watch {
         if aim.check_alignment(u64::from(bytes)).is_err() {
             return;
         }
-        let mut lanes =
-            Lanes { offsets: [0; LANES], active: at.active, bytes, run: false, uniform: false };
         if let Some(span) = aim.span(warp, block, cx) {
-            lanes.run = span.run && bytes.is_multiple_of(4);
-            lanes.uniform = span.uniform;
-            for (offset, from) in lanes.offsets.iter_mut().zip(span.offsets) {
-                *offset = span.at + u64::from(from);
-            }
+            let lanes = Lanes::new(&span, at.active, bytes);
             let area = area(&span.place, warp);
             let scene = Scene { warp, block, cx, at, touch, order, element };
             self.look(shadow, &scene, area, &lanes);
             return;
         }
-        let mut areas = [None; LANES];
-        for lane in lanes.each() {
+        let (mut areas, mut offsets) = ([None; LANES], [0; LANES]);
+        for lane in lanes_of(at.active) {
             let place = resolve(warp, block, cx, window, lane, aim.addresses[lane], attempt);
             let Ok(place) = place else { return };
             areas[lane] = area(&place, warp);
-            lanes.offsets[lane] = place.offset();
+            offsets[lane] = place.offset();
         }
+        let lanes = Lanes::apart(offsets, at.active, bytes);
         let scene = Scene { warp, block, cx, at, touch, order, element };
         let mut left = at.active;
         while left != 0 {
@@ -194,16 +190,18 @@ impl Watch {
         let scope = scene.order.scope;
         let by = Actor { warp, pc: scene.at.pc, strong: scope != Scope::Weak };
         let mut conflicts = Vec::new();
-        let mut lanes = *lanes;
+        let first;
+        let mut lanes = lanes;
         if scene.touch == Touch::Write && !lanes.run && lanes.active.count_ones() > 1 {
             let repeated = lanes.repeated();
-            self.collisions(shadow, scene, area, &lanes, repeated);
-            lanes = lanes.only(lanes.active & !repeated);
+            self.collisions(shadow, scene, area, lanes, repeated);
+            first = lanes.only(lanes.active & !repeated);
+            lanes = &first;
         }
         let writes = scene.touch != Touch::Read;
         let rank = if area == SHARED { Some(shadow.rank) } else { peer_rank(area) };
         if let Some(rank) = rank {
-            let access = SharedAccess { rank, lanes: &lanes, by, scope };
+            let access = SharedAccess { rank, lanes, by, scope };
             match writes {
                 true => shadow.store(access, &mut conflicts),
                 false => shadow.load(access, &mut conflicts),
@@ -211,11 +209,11 @@ impl Watch {
         } else {
             let allocation = area as usize;
             let words = scene.cx.table.get(allocation).map_or(0, |found| found.words.len());
-            let access = Global { lanes: &lanes, by, scope, allocation, words };
+            let access = Global { lanes, by, scope, allocation, words };
             let stamps = &mut shadow.warps[warp].stamps;
             self.global.access(&shadow.clocks, &access, writes, stamps, &mut conflicts);
         }
-        self.conflicts(shadow, scene, area, &lanes, conflicts);
+        self.conflicts(shadow, scene, area, lanes, conflicts);
     }
 
     /// Reports conflicts of an access with earlier ones.
@@ -463,13 +461,7 @@ fn brought(
         let Role::Write(element) = role else { continue };
         for &(lane, at) in found {
             let start = lanes.offsets[lane] + u64::from(element) * u64::from(scene.element);
-            let part = Lanes {
-                offsets: [start; LANES],
-                active: 1 << lane,
-                bytes: scene.element,
-                run: false,
-                uniform: false,
-            };
+            let part = Lanes::apart([start; LANES], 1 << lane, scene.element);
             let missing = match area {
                 SHARED => shared.unwritten(&part) != 0,
                 LOCAL => {
@@ -506,9 +498,8 @@ fn written(shadow: &mut BlockShadow, scene: &Scene<'_, '_>, area: u64, lanes: &L
         if bad == 0 || scene.touch != Touch::Write {
             continue;
         }
-        let mut part = Lanes { bytes: scene.element, run: false, ..lanes.only(bad) };
         let skip = u64::from(position - 1) * u64::from(scene.element);
-        part.offsets.iter_mut().for_each(|offset| *offset += skip);
+        let part = Lanes::apart(lanes.offsets.map(|offset| offset + skip), bad, scene.element);
         set(shadow, scene, area, &part, false);
     }
 }

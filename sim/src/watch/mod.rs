@@ -81,7 +81,8 @@ impl Watch {
         }
     }
 
-    /// Before an op runs.
+    /// Before an op runs. Inlined, to be compiled for the level of the loop that calls it.
+    #[inline(always)]
     pub fn before(&mut self, warp: &mut Warp, block: &mut BlockState, cx: &Context<'_>, at: At) {
         if let Some(counting) = &mut self.counting {
             counting.issue(cx.program, at);

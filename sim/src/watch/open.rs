@@ -45,7 +45,7 @@ impl OpenRead {
 /// One lane's bytes.
 pub(crate) fn one(lane: usize, at: u64, bytes: u64) -> Lanes {
     let (offsets, active) = ([at; LANES], 1 << lane);
-    Lanes { offsets, active, bytes: bytes as u32, run: false, uniform: false }
+    Lanes::apart(offsets, active, bytes as u32)
 }
 
 /// Pieces of 16 bytes, one for each lane.
@@ -54,7 +54,7 @@ pub(crate) fn pieces(starts: &[u64]) -> Vec<Lanes> {
         let mut offsets = [0; LANES];
         offsets[..chunk.len()].copy_from_slice(chunk);
         let active = u32::MAX >> (LANES - chunk.len());
-        Lanes { offsets, active, bytes: 16, run: false, uniform: false }
+        Lanes::apart(offsets, active, 16)
     });
     chunks.collect()
 }

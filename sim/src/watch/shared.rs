@@ -6,6 +6,7 @@
 
 use super::clocks::{Clocks, Event};
 use super::lanes::Lanes;
+use crate::execute::GROUP;
 
 const EPOCH: u32 = 38;
 const PC: u32 = 19;
@@ -83,13 +84,14 @@ impl SharedShadow {
 
     /// The lanes whose bytes were not all written.
     pub fn unwritten(&self, lanes: &Lanes) -> u32 {
-        if lanes.run {
-            let all = self.writes[lanes.run_words()].iter().fold(0xf, |all, entry| all & entry);
-            if all & 0xf == 0xf {
+        if lanes.step.is_some() {
+            let words = |all, lane| {
+                self.writes[lanes.group_words(lane)].iter().fold(all, |all, entry| all & entry)
+            };
+            if lanes.groups().fold(0xf, words) == 0xf {
                 return 0;
             }
-        }
-        if let Some(words) = lanes.single_words() {
+        } else if let Some(words) = lanes.single_words() {
             let all = words.fold(0xf, |all, (_, word)| all & self.writes[word]);
             if all & 0xf == 0xf {
                 return 0;
@@ -131,16 +133,23 @@ impl SharedShadow {
     pub fn load(&mut self, clocks: &Clocks, lanes: &Lanes, by: Actor, out: &mut Vec<Conflict>) {
         let limit = (u64::from(clocks.warps[by.warp].floor) + 1) << EPOCH;
         let plane = self.plane(by.warp);
-        if lanes.run {
-            let words = lanes.run_words();
-            if !Self::known(&self.writes[words.clone()], limit - 1) {
-                lanes.each().for_each(|lane| self.check(clocks, lanes, by, lane, 0..1, out));
-            }
-            let (per, first) = (lanes.lane_words(), plane + words.start);
-            for lane in 0..LANES as usize {
-                let new = Self::entry(clocks, by, lane, 0xf);
-                for entry in &mut self.reads[first + lane * per..][..per] {
-                    *entry = read(*entry, new);
+        if let Some(step) = lanes.step.filter(|_| !lanes.uniform) {
+            for first in lanes.groups() {
+                let words = lanes.group_words(first);
+                if !Self::known(&self.writes[words.clone()], limit - 1) {
+                    let group = first..first + GROUP;
+                    group.for_each(|lane| self.check(clocks, lanes, by, lane, 0..1, out));
+                }
+                let reads = &mut self.reads[plane + words.start..plane + words.end];
+                let new = Self::entry(clocks, by, first, 0xf);
+                if step == 0 {
+                    let last = new + ((GROUP as u64 - 1) << THREAD);
+                    reads.iter_mut().for_each(|entry| *entry = read(*entry, last) | MANY);
+                    continue;
+                }
+                for (lane, entries) in (0..).zip(reads.chunks_exact_mut(lanes.lane_words())) {
+                    let new = new + (lane << THREAD);
+                    entries.iter_mut().for_each(|entry| *entry = read(*entry, new));
                 }
             }
             return;
@@ -190,11 +199,14 @@ impl SharedShadow {
                     Self::known(&shadow.reads[at + words.start..at + words.end], limit - 1)
                 })
         };
-        if lanes.run && clean(self, lanes.run_words()) {
-            let (per, first) = (lanes.lane_words(), lanes.run_words().start);
-            for lane in 0..LANES as usize {
-                let new = Self::entry(clocks, by, lane, 0xf) | 0xf;
-                self.writes[first + lane * per..][..per].fill(new);
+        let apart = lanes.step.is_some_and(|step| step != 0);
+        if apart && lanes.groups().all(|first| clean(self, lanes.group_words(first))) {
+            for first in lanes.groups() {
+                let entries =
+                    self.writes[lanes.group_words(first)].chunks_exact_mut(lanes.lane_words());
+                for (lane, entries) in (first..).zip(entries) {
+                    entries.fill(Self::entry(clocks, by, lane, 0xf) | 0xf);
+                }
             }
             return;
         }

@@ -1,5 +1,6 @@
 //! Runs PTX on the machine and checks what it computes and how it fails.
 
+mod accesses;
 mod attention;
 mod blocks;
 mod cases;

@@ -79,8 +79,8 @@ pub(super) fn work(
         dram_bytes: stored - if split_k == 1 { 0.0 } else { rest } + partial,
         l2_bytes: tiles * step_bytes * depth / cta_k as f64 + rest + partial,
         in_flight_bytes: step_bytes * block.stages as f64,
-        // The first tile, then the epilogue's operands.
-        round_trips: 2.0,
+        // The steps of the depth, as many at a time as are loaded ahead, then the epilogue.
+        round_trips: 1.0 + depth / (split_k * cta_k * block.stages) as f64,
         lane_instructions: lanes,
         f64_instructions: f64_lanes,
         tensor,

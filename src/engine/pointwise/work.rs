@@ -20,7 +20,11 @@ const INSTRUCTIONS_CHUNK: f64 = 24.0;
 const INSTRUCTIONS_OPERATION: f64 = 8.0;
 
 /// Every legal setting.
-pub(super) fn settings(graph: CanonicalGraph<'_>, domain: &Domain, name: &str) -> Vec<Setting> {
+pub(super) fn settings(
+    graph: CanonicalGraph<'_>,
+    domain: &Domain,
+    name: &'static str,
+) -> Vec<Setting> {
     let demand = Demand::of(graph, domain);
     let work = |config: EngineConfig| {
         let schedule = Schedule::new(graph, domain, &config).ok()?;

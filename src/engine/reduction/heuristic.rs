@@ -1,7 +1,9 @@
 //! The knob settings expected to run best, and why.
 
 use crate::engine::EngineConfig;
-use crate::engine::access::{ACCESS_BYTES_MAX, REGISTERS_SM, access_bytes, ceil_div, stored};
+use crate::engine::access::{
+    ACCESS_BYTES_MAX, GRID_MAX, REGISTERS_SM, access_bytes, ceil_div, stored,
+};
 use crate::engine::reduction::schedule::{Footprint, ITEMS_MAX, knobs};
 use crate::engine::reduction::space::Space;
 use crate::graph::CanonicalGraph;
@@ -35,6 +37,8 @@ pub(super) struct Decision {
     row_threads: i64,
     split: i64,
     persistent: bool,
+    /// Whether columns are summed up.
+    sums: bool,
     /// Whether a row stays in registers.
     kept: bool,
     /// Whether neighbours in memory are in different rows.
@@ -59,12 +63,12 @@ impl Decision {
         let chunks = space.lines().saturating_mul(ceil_div(space.width(), vector));
         let row_threads_max = knobs(graph, space)[4].values.last().copied().unwrap_or(1);
         let device_threads = i64::from(target.sm_count * target.threads_sm_max);
-        let (mut row_threads, items, kept) = match across {
+        let (mut row_threads, items, kept) = match across && !space.has_sums() {
             true => (1, 1, false),
             false => held(space, &footprint, vector, chunks, row_threads_max),
         };
-        // Too few rows to occupy the device: more threads for each.
-        while (across || !kept)
+        // Too few rows to occupy the device: more threads for each, or several blocks.
+        while across
             && row_threads < row_threads_max
             && footprint.registers(vector, items, kept) <= REGISTERS_SM / (2 * row_threads)
             && rows.saturating_mul(row_threads) < device_threads / 4
@@ -77,7 +81,7 @@ impl Decision {
         while !kept
             && threads == row_threads
             && split < split_max
-            && rows.saturating_mul(split) < 2 * i64::from(target.sm_count)
+            && rows.saturating_mul(split * threads) < device_threads
             && columns / (2 * split) >= SEGMENT_MIN
         {
             split *= 2;
@@ -86,7 +90,9 @@ impl Decision {
             && stored(graph)
                 .any(|(at, _)| !graph.is_written(at) && !space.is_row(at) && space.is_shared(at));
         let passes = rows.saturating_mul(row_threads) / device_threads.max(1);
-        let persistent = shares && kept && passes >= PASSES_MIN;
+        let persistent = space.has_sums()
+            || (shares && kept && passes >= PASSES_MIN)
+            || rows / (threads / row_threads) > GRID_MAX;
         Decision {
             vector,
             items,
@@ -94,6 +100,7 @@ impl Decision {
             row_threads,
             split,
             persistent,
+            sums: space.has_sums(),
             kept,
             across,
             shares,
@@ -101,6 +108,11 @@ impl Decision {
             columns,
             passes,
         }
+    }
+
+    /// Whether a row stays in registers.
+    pub(super) fn is_kept(&self) -> bool {
+        self.kept
     }
 
     pub(super) fn config(&self) -> EngineConfig {
@@ -120,7 +132,9 @@ impl Decision {
         let Decision { vector, items, threads, row_threads, split, rows, columns, passes, .. } =
             *self;
         let grid = match (self.shares, self.persistent) {
+            _ if self.sums => "a block sums up the columns of many rows".to_owned(),
             (true, true) => format!("{passes} passes over the device load what rows share once"),
+            (false, true) => "one pass needs more blocks than a grid has".to_owned(),
             (true, false) => "too few passes to load what rows share once".to_owned(),
             _ => "rows share no elements".to_owned(),
         };

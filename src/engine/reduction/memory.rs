@@ -69,7 +69,28 @@ impl Memory {
             shared: pick(&read, &|at| !space.is_row(*at) && space.is_shared(*at)),
             streams: pick(&read, &|at| !space.is_row(*at) && !space.is_shared(*at)),
             outputs: outputs.collect(),
-            parts: (0..parts.len()).filter(|at| parts[*at]).collect(),
+            parts: match space.has_sums() {
+                true => (0..context.sums().count()).collect(),
+                false => (0..parts.len()).filter(|at| parts[*at]).collect(),
+            },
+        }
+    }
+
+    /// Of the kernel that joins what the blocks left of sums of columns.
+    pub(super) fn of_columns(context: &Context<'_>) -> Memory {
+        let Context { graph, phases, .. } = context;
+        let reads = Phases::reads(&phases.columns);
+        let input = |at: &usize| !graph.tensors[*at].is_virtual && !graph.is_written(*at);
+        let (by_value, scalars) = reads.filter(input).partition(|at| graph.tensors[*at].by_value);
+        Memory {
+            by_value,
+            scalars,
+            row_inputs: Vec::new(),
+            last_inputs: Vec::new(),
+            shared: Vec::new(),
+            streams: Vec::new(),
+            outputs: phases.columns.outputs.clone(),
+            parts: (0..context.sums().count()).collect(),
         }
     }
 
@@ -85,7 +106,10 @@ impl Memory {
     /// Adds the variables about memory.
     pub(super) fn describe(&self, context: &Context<'_>, parameters: &mut Json) {
         let graph = context.graph;
-        let steps: Vec<&Step> = context.steps().collect();
+        let steps: Vec<&Step> = match context.space.has_sums() {
+            true => context.sums().collect(),
+            false => context.steps().collect(),
+        };
         let tensors = self.passed();
         let declared = tensors.iter().map(|at| kernel_parameter(graph, *at, &context.names[*at]));
         let parts = self.parts.iter().map(|part| {

@@ -4,7 +4,9 @@
 //! A row is everything that becomes one value. Where it fits the registers of the threads that
 //! share it, it is read from memory once, whatever the number of reductions; a longer row is read
 //! again in each phase. A few long rows are split over several blocks, whose partial results the
-//! next kernel combines. The order of every sum depends on the knobs alone, so results repeat.
+//! next kernel combines. Sums of columns over all rows, such as the gradients of a norm's
+//! parameters, ride along: each block sums up its own rows', a second kernel the blocks'. The order
+//! of every sum depends on the knobs alone, so results repeat.
 
 mod heuristic;
 mod layout;
@@ -62,7 +64,14 @@ impl Engine for ReductionEngine {
                  kernel"
             )));
         }
-        Space::of(graph).map(drop)
+        let space = Space::of(graph)?;
+        if space.has_sums() && !Decision::of(graph, &space, target).is_kept() {
+            let columns = space.columns.count();
+            return Err(Error::not_supported(format!(
+                "rows of {columns} elements do not fit registers next to sums of their columns"
+            )));
+        }
+        Ok(())
     }
 
     fn knobs(&self, graph: CanonicalGraph<'_>, _target: &Target) -> Vec<Knob> {
@@ -89,30 +98,32 @@ impl Engine for ReductionEngine {
         target: &Target,
         config: &EngineConfig,
     ) -> Option<EngineConfig> {
+        let expanded = Expanded::of(graph).expect("the graph is supported");
+        let space = Space::of(expanded.graph()).expect("the graph is supported");
+        let footprint = Footprint::of(expanded.graph(), &space);
+        let knobs = schedule::knobs(expanded.graph(), &space);
         let with = |knob: &str, change: fn(i64) -> i64| {
-            let value = change(config.knob(knob).ok()?);
-            let knobs = self.knobs(graph, target);
-            let allowed = knobs.iter().any(|of| of.name == knob && of.values.contains(&value));
-            allowed.then(|| config.clone().with(knob, value))
+            let changed = config.clone().with(knob, change(config.knob(knob).ok()?));
+            let schedule = Schedule::new(&space, &footprint, target, &changed);
+            (changed.validate(&knobs).is_ok() && schedule.is_ok()).then_some(changed)
         };
         // More threads of the same block hold less of a row each; then it is read again.
-        let row_threads = config.knob("threads_row").ok()?;
-        let wider = (config.knob("threads").ok()? > row_threads).then_some(());
-        wider
-            .and_then(|()| with("threads_row", |threads| threads * 2))
+        with("threads_row", |threads| threads * 2)
             .or_else(|| with("items", |items| items / 2))
             .or_else(|| with("vector", |vector| vector / 2))
     }
 
-    fn settings(&self, graph: CanonicalGraph<'_>, _target: &Target) -> Vec<Setting> {
+    fn settings(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<Setting> {
         let expanded = Expanded::of(graph).expect("the graph is supported");
         let space = Space::of(expanded.graph()).expect("the graph is supported");
-        work::settings(expanded.graph(), &space)
+        work::settings(expanded.graph(), &space, target)
     }
 
-    fn notes(&self, _graph: CanonicalGraph<'_>, _target: &Target, config: &EngineConfig) -> Notes {
+    fn notes(&self, graph: CanonicalGraph<'_>, _target: &Target, config: &EngineConfig) -> Notes {
+        let expanded = Expanded::of(graph).expect("the graph is supported");
+        let space = Space::of(expanded.graph()).expect("the graph is supported");
         let splits = config.knob("split").is_ok_and(|split| split > 1);
-        let workspace = splits.then_some(BehaviorNote::Workspace);
+        let workspace = (splits || space.has_sums()).then_some(BehaviorNote::Workspace);
         let behavior = std::iter::once(BehaviorNote::RuntimeCompilation).chain(workspace);
         Notes { behavior: behavior.collect(), ..Notes::default() }
     }
@@ -128,7 +139,7 @@ impl Engine for ReductionEngine {
         let graph = expanded.graph();
         let space = Space::of(graph)?;
         config.validate(&schedule::knobs(graph, &space))?;
-        let schedule = Schedule::new(&space, &Footprint::of(graph, &space), config)?;
+        let schedule = Schedule::new(&space, &Footprint::of(graph, &space), target, config)?;
         Ok(lowering(graph, &space, &schedule, target.arch))
     }
 }

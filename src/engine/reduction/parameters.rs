@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value as Json, json};
 
 use crate::dtype::DType;
+use crate::engine::access::ceil_div;
 use crate::engine::dimensions::coordinates;
 use crate::engine::program::{GraphProgram, Source};
 use crate::engine::reduction::layout::Layouts;
@@ -13,10 +14,13 @@ use crate::engine::reduction::phases::{Phase, Phases, Step};
 use crate::engine::reduction::schedule::Schedule;
 use crate::engine::reduction::space::Space;
 use crate::engine::signature::{Indent, Width, arguments, ctype as storage_type, list, names};
-use crate::engine::{Argument, KernelPlan, KernelSpec, LaunchPlan, Lowering};
+use crate::engine::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
 use crate::expr::Identifiers;
 use crate::graph::{CanonicalGraph, ReductionOp};
 use crate::target::Arch;
+
+/// Threads of a block that joins sums of columns: 32 columns, a warp for each of 16 parts.
+const COLUMN_THREADS: u32 = 512;
 
 /// What every kernel of a lowering is made from.
 pub(super) struct Context<'a> {
@@ -54,7 +58,13 @@ pub(super) fn lowering(
     let context = Context { graph, space, schedule, phases: &phases, arch, identifiers, names };
     let count = phases.phases.len();
     if schedule.segments == 1 {
-        return Lowering::from(context.kernel(Span { first: 0, end: count, to_parts: false }));
+        let whole = context.kernel(Span { first: 0, end: count, to_parts: false });
+        let sums = space.has_sums().then(|| context.column_kernel());
+        let kernels = std::iter::once(whole).chain(sums).collect();
+        return Lowering {
+            kernels,
+            scratch: context.sums().map(|sum| context.sum_bytes(sum)).collect(),
+        };
     }
     let reduces = |number: usize| !phases.phases[number].steps.is_empty();
     let span = |number| Span { first: number, end: number + 1, to_parts: reduces(number) };
@@ -81,7 +91,9 @@ fn all_names(
     let mut names = names(graph, identifiers);
     for phase in &phases.phases {
         let results = phase.steps.iter().map(|step| &step.result);
-        for at in phase.row.outputs.iter().chain(&phase.elements.outputs).chain(results) {
+        let sums = phase.sums.iter().map(|sum| &sum.result);
+        let outputs = phase.row.outputs.iter().chain(&phase.elements.outputs);
+        for at in outputs.chain(results).chain(sums) {
             if names[*at].is_empty() {
                 names[*at] = identifiers.fresh(&graph.tensors[*at].name);
             }
@@ -142,6 +154,18 @@ impl Context<'_> {
         self.phases.phases.iter().flat_map(|phase| &phase.steps)
     }
 
+    /// The sums of columns of all phases.
+    pub(super) fn sums(&self) -> impl Iterator<Item = &Step> {
+        self.phases.phases.iter().flat_map(|phase| &phase.sums)
+    }
+
+    /// Bytes of the parts that all blocks leave of a sum of columns.
+    fn sum_bytes(&self, sum: &Step) -> u64 {
+        let Schedule { chunks, vector, .. } = *self.schedule;
+        let bytes = sum.op.math.dtype().bytes() as i64;
+        (self.schedule.slots(self.space) * chunks * vector * bytes) as u64
+    }
+
     fn layouts(&self) -> Layouts<'_> {
         Layouts { graph: self.graph, space: self.space, schedule: self.schedule }
     }
@@ -192,16 +216,80 @@ impl Context<'_> {
         parameters["phases"] = json!(phases);
         parameters["barrier"] = json!(barrier);
         parameters["whole_grid"] = json!(whole_grid);
+        let sums = phases.iter().filter_map(|phase| phase["sums"].as_array()).flatten();
+        parameters["sums"] = sums.cloned().collect();
         memory.describe(self, &mut parameters);
         self.plan(span, &memory, parameters)
     }
 
-    fn plan(&self, span: Span, memory: &Memory, mut parameters: Json) -> KernelPlan {
+    /// The kernel that joins what the blocks left of sums of columns.
+    fn column_kernel(&self) -> KernelPlan {
+        let mut taken = self.identifiers.clone();
+        let program = &self.phases.columns;
+        let after =
+            self.function("column", "What is made of the sums of a column.", program, &mut taken);
+        let memory = Memory::of_columns(self);
+        let mut parameters = self.problem();
+        let outputs = program.outputs.iter().zip(&after.types);
+        parameters["outputs"] =
+            outputs.map(|(at, ctype)| self.element_output(*at, ctype)).collect();
+        let values = program.outputs.iter().map(|at| format!("{}_value", self.names[*at]));
+        parameters["after_function"] = json!(after.name);
+        parameters["after_arguments"] = json!(after.call(values, 12));
+        parameters["functions"] = json!(after.library);
+        parameters["programs"] = json!([after.text]);
+        let no_elements = Phase {
+            row: program.clone(),
+            elements: GraphProgram::of(self.graph, std::iter::empty(), &[]),
+            steps: Vec::new(),
+            sums: Vec::new(),
+        };
+        parameters["sums"] = self.sums().map(|sum| self.step(sum, &no_elements, None)).collect();
+        parameters["slots"] = json!(self.schedule.slots(self.space));
+        (parameters["threads"], parameters["row_threads"]) = (json!(COLUMN_THREADS), json!(32));
+        memory.describe(self, &mut parameters);
+        let padded = self.schedule.chunks * self.schedule.vector;
+        let template = "reduction/sm75_reduction_columns.cu";
+        let launch = LaunchPlan {
+            grid: Grid::Fixed(ceil_div(padded, 32) as u32),
+            threads: COLUMN_THREADS,
+            shared_bytes: 0,
+            cooperative: false,
+            arguments: self.arguments(&memory),
+            maps: Vec::new(),
+            numbers: Vec::new(),
+        };
+        KernelPlan { spec: self.spec("columns", template, parameters), launch }
+    }
+
+    fn plan(&self, span: Span, memory: &Memory, parameters: Json) -> KernelPlan {
         let Schedule { threads, kept, .. } = *self.schedule;
         let (variant, template) = match kept {
             true => ("kept", "reduction/sm75_reduction_kept.cu"),
             false => ("read", "reduction/sm75_reduction_read.cu"),
         };
+        let blocks = match span.first < span.end {
+            true => self.schedule.blocks(self.space),
+            false => self.space.rows.count(),
+        };
+        let launch = LaunchPlan {
+            grid: self.schedule.grid(blocks),
+            threads: threads as u32,
+            shared_bytes: 0,
+            cooperative: false,
+            arguments: self.arguments(memory),
+            maps: Vec::new(),
+            numbers: Vec::new(),
+        };
+        KernelPlan { spec: self.spec(variant, template, parameters), launch }
+    }
+
+    fn arguments(&self, memory: &Memory) -> Vec<Argument> {
+        let scratch = memory.parts.iter().map(|part| Argument::Scratch(*part));
+        arguments(self.graph, memory.passed().iter()).into_iter().chain(scratch).collect()
+    }
+
+    fn spec(&self, variant: &str, template: &'static str, mut parameters: Json) -> KernelSpec {
         let outputs = self.graph.operations.iter().map(|operation| operation.outputs[0] as usize);
         let mut stored = outputs.filter(|at| !self.graph.tensors[*at].is_virtual);
         let dtype = self.graph.tensors[stored.next().expect("a graph has an output")].dtype;
@@ -209,25 +297,7 @@ impl Context<'_> {
         parameters["stem"] = json!(stem);
         parameters["entry"] = json!("reduction");
         parameters["arch"] = json!(self.arch.to_string());
-        let spec = KernelSpec { stem, template, entry: "reduction", arch: self.arch, parameters };
-        let blocks = match span.first < span.end {
-            true => self.schedule.blocks(self.space),
-            false => self.space.rows.count(),
-        };
-        let scratch = memory.parts.iter().map(|part| Argument::Scratch(*part));
-        let launch = LaunchPlan {
-            grid: self.schedule.grid(blocks),
-            threads: threads as u32,
-            shared_bytes: 0,
-            cooperative: false,
-            arguments: arguments(self.graph, memory.passed().iter())
-                .into_iter()
-                .chain(scratch)
-                .collect(),
-            maps: Vec::new(),
-            numbers: Vec::new(),
-        };
-        KernelPlan { spec, launch }
+        KernelSpec { stem, template, entry: "reduction", arch: self.arch, parameters }
     }
 
     /// The variables that all kernels share.
@@ -236,8 +306,10 @@ impl Context<'_> {
         let Schedule { threads, row_threads, vector, items, chunks, segments, .. } = *self.schedule;
         let outer = &columns.extents[..columns.extents.len() - 1];
         let lines = self.phases.phases.iter().flat_map(|phase| self.listing(phase));
-        let last = self.phases.last.program.to_string();
-        let reductions: BTreeSet<&str> = self.steps().map(|step| op_name(step.op.op)).collect();
+        let after = [&self.phases.last, &self.phases.columns];
+        let last = after.map(|program| program.program.to_string()).concat();
+        let steps = self.steps().chain(self.sums());
+        let reductions: BTreeSet<&str> = steps.map(|step| op_name(step.op.op)).collect();
         json!({
             "listing": lines.chain(last.lines().map(str::to_owned)).collect::<Vec<_>>(),
             "reductions": reductions,
@@ -281,7 +353,7 @@ impl Context<'_> {
             format!("{}: {dtype} = {}({})", name(step.result), step.op, name(step.operand))
         };
         let lines = row.lines().chain(elements.lines()).map(str::to_owned);
-        lines.chain(phase.steps.iter().map(step)).collect()
+        lines.chain(phase.steps.iter().chain(&phase.sums).map(step)).collect()
     }
 
     /// A phase of a kernel; the functions it calls are added to the others.
@@ -334,13 +406,16 @@ impl Context<'_> {
         }
         let steps = phase.steps.iter().map(|step| self.step(step, phase, elements.as_ref()));
         json["steps"] = steps.collect();
+        let sums = phase.sums.iter().map(|step| self.step(step, phase, elements.as_ref()));
+        json["sums"] = sums.collect();
         functions.extend(elements);
         json
     }
 
     /// The tensors in memory whose elements a phase reads.
     pub(super) fn element_inputs(&self, phase: &Phase) -> Vec<usize> {
-        let operands = phase.steps.iter().map(|step| step.operand);
+        let steps = phase.steps.iter().chain(&phase.sums);
+        let operands = steps.map(|step| step.operand);
         let mut inputs: Vec<usize> = Vec::new();
         for at in Phases::reads(&phase.elements).chain(operands) {
             let tensor = &self.graph.tensors[at];
@@ -412,6 +487,7 @@ impl Context<'_> {
         match (self.graph.is_written(at), self.space.is_row(at)) {
             _ if tensor.by_value => format!("{register}({name})"),
             (true, true) => self.variable(at),
+            (true, false) if self.space.follows_sums(at) => name.clone(),
             (true, false) => format!("{name}_kept[item].get(j)"),
             (false, true) => format!("{name}_in.get(0)"),
             (false, false) if self.space.stride(at) == 0 => format!("{name}_in[item].get(0)"),
@@ -434,12 +510,16 @@ impl Context<'_> {
         };
         let term = if value_type == register { value } else { format!("{register}({value})") };
         let finish = match step.op.op {
-            ReductionOp::Avg => format!("{name}_part / {register}(COLUMNS)"),
+            ReductionOp::Avg => {
+                let count = if self.space.follows_sums(step.result) { "ROWS" } else { "COLUMNS" };
+                format!("{name}_part / {register}({count})")
+            }
             ReductionOp::Norm2 => format!("sqrt({name}_part)"),
             _ => format!("{name}_part"),
         };
         json!({
             "name": name,
+            "access": 16.min(self.schedule.vector * step.op.math.dtype().bytes() as i64),
             "op": op_name(step.op.op),
             "ctype": register,
             "term": term,

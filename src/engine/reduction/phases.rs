@@ -23,6 +23,8 @@ pub(super) struct Phase {
     /// values of rows. The outputs are reduced, stored or kept.
     pub(super) elements: GraphProgram,
     pub(super) steps: Vec<Step>,
+    /// Reductions of columns, over all rows.
+    pub(super) sums: Vec<Step>,
 }
 
 /// A graph in phases.
@@ -33,6 +35,8 @@ pub(super) struct Phases {
     pub(super) last: GraphProgram,
     /// Values of rows that are stored.
     pub(super) row_outputs: Vec<usize>,
+    /// What is computed from sums of columns, for one column.
+    pub(super) columns: GraphProgram,
     /// Elements that later phases read, if a row is kept; none if it is read again.
     pub(super) kept: Vec<usize>,
 }
@@ -69,9 +73,16 @@ impl Phases {
             row_outputs.iter().copied().filter(|at| !analysis.needed[*at]).collect();
         let operations = analysis.pointwise(|at| space.is_row(at) && !analysis.needed[at]);
         let last = GraphProgram::of(graph, operations, &last);
-        let is_empty = |phase: &Phase| phase.elements.outputs.is_empty() && phase.steps.is_empty();
+        let is_empty = |phase: &Phase| {
+            phase.elements.outputs.is_empty() && phase.steps.is_empty() && phase.sums.is_empty()
+        };
+        let columns: Vec<usize> = (0..graph.tensors.len())
+            .filter(|at| space.follows_sums(*at) && !graph.tensors[*at].is_virtual)
+            .collect();
+        let operations = analysis.pointwise(|at| space.follows_sums(at));
+        let columns = GraphProgram::of(graph, operations, &columns);
         let phases = phases.into_iter().filter(|phase| !is_empty(phase)).collect();
-        Phases { phases, last, row_outputs, kept: held }
+        Phases { phases, last, row_outputs, columns, kept: held }
     }
 
     /// The tensors in memory that a program reads.
@@ -83,18 +94,31 @@ impl Phases {
     }
 }
 
+impl Phase {
+    /// Whether elements of the tensor are read.
+    pub(super) fn reads(&self, at: usize) -> bool {
+        let mut operands = self.steps.iter().chain(&self.sums).map(|step| step.operand);
+        Phases::reads(&self.elements).any(|read| read == at) || operands.any(|read| read == at)
+    }
+}
+
 impl<'a> Analysis<'a> {
     fn of(graph: CanonicalGraph<'a>, space: &'a Space, kept: bool) -> Analysis<'a> {
         let mut phase = vec![0; graph.tensors.len()];
         for operation in graph.operations {
+            let output = operation.outputs[0] as usize;
+            if space.follows_sums(output) {
+                continue;
+            }
             let after = usize::from(matches!(operation.op, Op::Reduction(_)));
             let last = operation.inputs.iter().map(|uid| phase[*uid as usize]).max();
-            phase[operation.outputs[0] as usize] = last.unwrap_or(0) + after;
+            phase[output] = last.unwrap_or(0) + after;
         }
         let mut needed = vec![false; graph.tensors.len()];
         for operation in graph.operations.iter().rev() {
             let output = operation.outputs[0] as usize;
-            if operation.as_pointwise().is_some() && (!space.is_row(output) || needed[output]) {
+            let is_element = !space.is_row(output) && !space.follows_sums(output);
+            if operation.as_pointwise().is_some() && (is_element || needed[output]) {
                 operation.inputs.iter().for_each(|uid| needed[*uid as usize] = true);
             }
         }
@@ -109,6 +133,12 @@ impl<'a> Analysis<'a> {
         self.graph.operations.iter().filter(chosen)
     }
 
+    /// Whether an operation computes elements of the tensor.
+    fn is_element(&self, at: usize) -> bool {
+        let Analysis { graph, space, .. } = self;
+        graph.is_written(at) && !space.is_row(at) && !space.follows_sums(at)
+    }
+
     /// Whether an operation computes elements of the tensor that a later phase reads.
     fn crosses(&self, at: usize) -> bool {
         let later = |operation: &&Operation| {
@@ -116,18 +146,17 @@ impl<'a> Analysis<'a> {
                 && operation.inputs.contains(&(at as i64))
                 && self.phase[operation.outputs[0] as usize] > self.phase[at]
         };
-        self.graph.is_written(at)
-            && !self.space.is_row(at)
-            && self.graph.operations.iter().any(|op| later(&op))
+        self.is_element(at) && self.graph.operations.iter().any(|operation| later(&operation))
     }
 
     fn phase(&self, number: usize) -> Phase {
         let Analysis { graph, space, kept, .. } = *self;
         let steps = graph.operations.iter().filter_map(|operation| self.step(operation, number));
-        let steps: Vec<Step> = steps.collect();
-        let element = |at: usize| graph.is_written(at) && !space.is_row(at);
+        let (sums, steps): (Vec<Step>, Vec<Step>) =
+            steps.partition(|step| space.follows_sums(step.result));
+        let element = |at: usize| self.is_element(at);
         let is_output = |at: usize| {
-            let reduced = steps.iter().any(|step| step.operand == at);
+            let reduced = steps.iter().chain(&sums).any(|step| step.operand == at);
             let stored = !graph.tensors[at].is_virtual && self.phase[at] == number;
             reduced || stored || (kept && self.phase[at] == number && self.crosses(at))
         };
@@ -141,7 +170,7 @@ impl<'a> Analysis<'a> {
         let values = self.pointwise(here).map(|operation| operation.outputs[0] as usize);
         let values: Vec<usize> = values.filter(|at| self.leaves(*at)).collect();
         let row = GraphProgram::of(graph, self.pointwise(here), &values);
-        Phase { row, elements, steps }
+        Phase { row, elements, steps, sums }
     }
 
     /// Whether a value of a row is read elsewhere than by the values computed next to it.

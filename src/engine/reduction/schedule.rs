@@ -4,21 +4,28 @@ use crate::dtype::DType;
 use crate::engine::access::{
     ACCESS_BYTES_MAX, GRID_MAX, REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div, stored,
 };
-use crate::engine::reduction::phases::Phases;
+use crate::engine::reduction::phases::{Phase, Phases, Step};
 use crate::engine::reduction::space::Space;
 use crate::engine::{EngineConfig, Grid, Knob};
 use crate::error::{Error, Result};
 use crate::graph::CanonicalGraph;
-use crate::target::Arch;
+use crate::target::{Arch, Target};
 use crate::tensor::TensorDesc;
 
 /// Registers a kernel needs besides its fragments: addresses, coordinates, partial results.
 const REGISTERS_BASE: i64 = 40;
 
-/// What double-precision functions add, once and per element in flight; measured as for pointwise
-/// kernels.
+/// What double-precision functions add, once and per element in flight. Measured with the logarithm
+/// of softmax: 12 elements take 48 to 64 registers, less than is estimated.
 const REGISTERS_F64: i64 = 24;
-const REGISTERS_F64_ELEMENT: i64 = 10;
+const REGISTERS_F64_ELEMENT: i64 = 2;
+
+/// Threads of a multiprocessor where each block leaves sums of columns: enough to keep memory busy,
+/// few enough that the sums are little beside the data.
+const SUM_THREADS: i64 = 512;
+
+/// Rows that a thread sums up at least, unless that leaves multiprocessors idle.
+const SUM_ROWS: i64 = 4;
 
 /// The most chunks a thread holds.
 pub(super) const ITEMS_MAX: i64 = 16;
@@ -38,6 +45,8 @@ pub(super) struct Schedule {
     /// Blocks that share a row.
     pub(super) segments: i64,
     pub(super) persistent: bool,
+    /// The most blocks, where each leaves sums of its rows' columns.
+    blocks_max: Option<i64>,
 }
 
 impl Schedule {
@@ -47,6 +56,7 @@ impl Schedule {
     pub(super) fn new(
         space: &Space,
         footprint: &Footprint,
+        target: &Target,
         config: &EngineConfig,
     ) -> Result<Schedule> {
         let (vector, items) = (config.knob("vector")?, config.knob("items")?);
@@ -61,8 +71,27 @@ impl Schedule {
         let thread_chunks = ceil_div(chunks, row_threads);
         let kept = (1..=items).contains(&thread_chunks) && segments == 1;
         let items = items.min(thread_chunks.max(1));
-        let schedule =
-            Schedule { vector, items, threads, row_threads, kept, chunks, segments, persistent };
+        if space.has_sums() && !kept {
+            return Err(Error::not_supported(format!(
+                "{config} does not keep a row of {chunks} chunks, whose columns are summed up"
+            )));
+        }
+        let blocks_max = space.has_sums().then(|| {
+            let sms = i64::from(target.sm_count);
+            let several_rows = ceil_div(space.rows.count(), threads / row_threads * SUM_ROWS);
+            (sms * SUM_THREADS / threads).min(several_rows.max(sms)).max(1)
+        });
+        let schedule = Schedule {
+            vector,
+            items,
+            threads,
+            row_threads,
+            kept,
+            chunks,
+            segments,
+            persistent,
+            blocks_max,
+        };
         let needed = footprint.registers(vector, items, kept);
         let available = (REGISTERS_SM / threads).min(REGISTERS_THREAD_MAX);
         // The estimate steers away from spills; the smallest setting is for the assembler to judge.
@@ -92,13 +121,19 @@ impl Schedule {
 
     /// Blocks that have work.
     pub(super) fn blocks(&self, space: &Space) -> i64 {
-        ceil_div(space.rows.count(), self.block_rows()).saturating_mul(self.segments)
+        let blocks = ceil_div(space.rows.count(), self.block_rows()).saturating_mul(self.segments);
+        blocks.min(self.blocks_max.unwrap_or(i64::MAX))
+    }
+
+    /// Sums of columns that are left in scratch memory: one for each row of each block.
+    pub(super) fn slots(&self, space: &Space) -> i64 {
+        self.blocks(space) * self.block_rows()
     }
 
     /// The launch grid of so many blocks.
     pub(super) fn grid(&self, blocks: i64) -> Grid {
         let blocks = blocks.min(GRID_MAX) as u32;
-        match self.persistent && blocks > 0 {
+        match self.persistent && blocks > 0 && self.blocks_max.is_none() {
             true => Grid::Resident { blocks_max: blocks, multiple_of: 1 },
             false => Grid::Fixed(blocks),
         }
@@ -122,7 +157,7 @@ pub(super) fn knobs(graph: CanonicalGraph<'_>, space: &Space) -> Vec<Knob> {
         Knob {
             name: "grid",
             about: "0: a block per tile of rows; 1: persistent, blocks loop over tiles",
-            values: vec![0, 1],
+            values: if space.has_sums() { vec![1] } else { vec![0, 1] },
         },
         Knob {
             name: "items",
@@ -155,8 +190,13 @@ pub(super) struct Footprint {
     broadcast: i64,
     /// Bytes of one element of each other operand.
     pub(super) input_bytes: Vec<i64>,
+    /// The same as held between phases: the compiler keeps what several of them read in the type it
+    /// is computed in.
+    held_bytes: Vec<i64>,
     /// Bytes of one element of each intermediate that is kept between phases.
     kept_bytes: Vec<i64>,
+    /// Registers of the sums of one column.
+    sum_words: i64,
     is_double: bool,
 }
 
@@ -170,13 +210,23 @@ impl Footprint {
             elements.into_iter().partition(|(at, _)| graph.is_written(*at));
         let (broadcast, inputs): (Vec<_>, Vec<_>) =
             inputs.into_iter().partition(|(at, _)| space.stride(*at) == 0);
-        let kept = Phases::of(graph, space, true).kept;
+        let phases = Phases::of(graph, space, true);
+        let held = |at: usize, tensor: &TensorDesc| {
+            let reads = |phase: &&Phase| phase.reads(at);
+            match phases.phases.iter().filter(reads).count() {
+                0 | 1 => bytes(tensor),
+                _ => bytes(tensor).max(4),
+            }
+        };
+        let sum_words = |step: &Step| step.op.math.dtype().bytes() as i64 / 4;
         Footprint {
             row_words: rows.iter().map(|(_, tensor)| words(tensor)).sum(),
             output_words: outputs.iter().map(|(_, tensor)| words(tensor)).sum(),
             broadcast: broadcast.len() as i64,
             input_bytes: inputs.iter().map(|(_, tensor)| bytes(tensor)).collect(),
-            kept_bytes: kept.iter().map(|at| bytes(&graph.tensors[*at])).collect(),
+            sum_words: phases.phases.iter().flat_map(|phase| &phase.sums).map(sum_words).sum(),
+            held_bytes: inputs.iter().map(|(at, tensor)| held(*at, tensor)).collect(),
+            kept_bytes: phases.kept.iter().map(|at| bytes(&graph.tensors[*at])).collect(),
             is_double: graph.operations.iter().any(|of| of.op.math() == DType::F64),
         }
     }
@@ -186,12 +236,16 @@ impl Footprint {
         let fragments = |bytes: &[i64]| -> i64 {
             bytes.iter().map(|bytes| items * ((bytes * vector + 3) / 4)).sum()
         };
-        let between = if kept { fragments(&self.kept_bytes) } else { 0 };
-        let held = fragments(&self.input_bytes) + items * self.broadcast + between;
+        let held = match kept {
+            true => fragments(&self.held_bytes) + fragments(&self.kept_bytes),
+            false => fragments(&self.input_bytes),
+        };
+        let held = held + items * self.broadcast;
         let double = match self.is_double {
             true => REGISTERS_F64 + REGISTERS_F64_ELEMENT * vector * items.min(8),
             false => 0,
         };
-        held + self.row_words + vector * self.output_words + REGISTERS_BASE + double
+        let sums = self.sum_words * vector * items;
+        held + sums + self.row_words + vector * self.output_words + REGISTERS_BASE + double
     }
 }

@@ -13,24 +13,31 @@ pub(super) struct Space {
     pub(super) columns: Dimensions,
     /// Per tensor: whether it has one value for a whole row.
     is_row: Vec<bool>,
+    /// Per tensor: whether it is a sum of columns, or computed from some.
+    follows: Vec<bool>,
 }
 
 impl Space {
     /// The space of a graph of pointwise operations and reductions.
     ///
     /// # Errors
-    /// `NotSupported` when nothing is reduced, reductions are along different dimensions, or the
-    /// tensors do not broadcast to one shape.
+    /// `NotSupported` when nothing is reduced, reductions are along different dimensions but those
+    /// of rows and of columns, or the tensors do not broadcast to one shape.
     pub(super) fn of(graph: CanonicalGraph<'_>) -> Result<Space> {
         let shape = broadcast_shape(graph.tensors)?;
-        let reduced = reduced_axes(graph)?;
+        let reduced = reduced_axes(graph, &shape)?;
         let (columns, rows): (Vec<usize>, Vec<usize>) =
             axis_order(graph, &shape).into_iter().partition(|axis| reduced[*axis]);
         let is_row =
             graph.tensors.iter().map(|tensor| columns.iter().all(|a| tensor.dims[*a] == 1));
         let is_row = is_row.collect();
+        let sums = graph
+            .operations
+            .iter()
+            .filter(|operation| reduced_by(graph, operation).is_some_and(|other| other != reduced));
         Ok(Space {
             is_row,
+            follows: follow(graph, sums),
             rows: Dimensions::of(graph, &shape, rows),
             columns: Dimensions::of(graph, &shape, columns),
         })
@@ -39,6 +46,16 @@ impl Space {
     /// Whether a tensor has one value for a whole row.
     pub(super) fn is_row(&self, tensor: usize) -> bool {
         self.is_row[tensor]
+    }
+
+    /// Whether a tensor is a sum of columns, of all rows, or computed from some.
+    pub(super) fn follows_sums(&self, tensor: usize) -> bool {
+        self.follows[tensor]
+    }
+
+    /// Whether columns are summed up.
+    pub(super) fn has_sums(&self) -> bool {
+        self.follows.contains(&true)
     }
 
     /// Whether a tensor is the same in each of several rows.
@@ -80,26 +97,80 @@ impl Space {
     }
 }
 
-/// Along which axes every reduction of the graph reduces.
-fn reduced_axes(graph: CanonicalGraph<'_>) -> Result<Vec<bool>> {
-    let mut found: Option<Vec<bool>> = None;
+/// Along which axes the rows of a graph lie: those that its reductions reduce. Where some reduce
+/// all others, they sum up columns, which is what a row's elements may not wait for.
+fn reduced_axes(graph: CanonicalGraph<'_>, shape: &[i64]) -> Result<Vec<bool>> {
+    let mut found: Vec<Vec<bool>> = Vec::new();
     for operation in graph.operations {
-        let Operation { op: Op::Reduction(_), inputs, outputs } = operation else { continue };
-        let [x, y] = [inputs[0], outputs[0]].map(|uid| &graph.tensors[uid as usize].dims);
-        let reduced: Vec<bool> = x.iter().zip(y).map(|(x, y)| x != y).collect();
-        match &found {
-            Some(known) if *known != reduced => {
-                let text = format!(
-                    "reductions along different dimensions: {:?} and {:?}",
-                    positions(known),
-                    positions(&reduced)
-                );
-                return Err(Error::not_supported(text));
-            }
-            _ => found = Some(reduced),
+        if let Some(reduced) = reduced_by(graph, operation)
+            && !found.contains(&reduced)
+        {
+            found.push(reduced);
         }
     }
-    found.ok_or_else(|| Error::not_supported("nothing is reduced".to_owned()))
+    let fits = |axes: &&Vec<bool>| {
+        let sums = graph.operations.iter().filter(|operation| {
+            reduced_by(graph, operation).is_some_and(|reduced| reduced != **axes)
+        });
+        found.len() == 1 || are_exits(graph, &follow(graph, sums), axes)
+    };
+    match &found[..] {
+        [] => Err(Error::not_supported("nothing is reduced".to_owned())),
+        [one] => Ok(one.clone()),
+        [a, b] if are_opposite(a, b, shape) => {
+            let text = "elements need the sums of rows and those of columns";
+            let refused = || Error::not_supported(text.to_owned());
+            [a, b].into_iter().find(fits).cloned().ok_or_else(refused)
+        }
+        [a, b, ..] => {
+            let (a, b) = (positions(a), positions(b));
+            let text = format!("reductions along different dimensions: {a:?} and {b:?}");
+            Err(Error::not_supported(text))
+        }
+    }
+}
+
+/// The axes that an operation reduces, if it is a reduction.
+fn reduced_by(graph: CanonicalGraph<'_>, operation: &Operation) -> Option<Vec<bool>> {
+    let Operation { op: Op::Reduction(_), inputs, outputs } = operation else { return None };
+    let [x, y] = [inputs[0], outputs[0]].map(|uid| &graph.tensors[uid as usize].dims);
+    Some(x.iter().zip(y).map(|(x, y)| x != y).collect())
+}
+
+/// Whether every axis is reduced by one of two reductions.
+fn are_opposite(a: &[bool], b: &[bool], shape: &[i64]) -> bool {
+    std::iter::zip(a, b).zip(shape).all(|((a, b), extent)| *extent == 1 || a != b)
+}
+
+/// Per tensor: whether it depends on the results of these operations.
+fn follow<'a>(
+    graph: CanonicalGraph<'_>,
+    operations: impl Iterator<Item = &'a Operation>,
+) -> Vec<bool> {
+    let mut follows = vec![false; graph.tensors.len()];
+    operations.for_each(|operation| follows[operation.outputs[0] as usize] = true);
+    for operation in graph.operations {
+        if operation.inputs.iter().any(|uid| follows[*uid as usize]) {
+            follows[operation.outputs[0] as usize] = true;
+        }
+    }
+    follows
+}
+
+/// Whether tensors that follow from sums of columns are computed from nothing but those and
+/// scalars, and reduced no further.
+fn are_exits(graph: CanonicalGraph<'_>, follows: &[bool], rows: &[bool]) -> bool {
+    graph.operations.iter().all(|operation| {
+        let output = operation.outputs[0] as usize;
+        let reads_them = operation.inputs.iter().any(|uid| follows[*uid as usize]);
+        let is_column =
+            graph.tensors[output].dims.iter().zip(rows).all(|(dim, row)| *row || *dim == 1);
+        let plain = |uid: &i64| {
+            follows[*uid as usize] || graph.tensors[*uid as usize].elements() == Some(1)
+        };
+        let pointwise = operation.as_pointwise().is_some();
+        !reads_them || (pointwise && is_column && operation.inputs.iter().all(plain))
+    })
 }
 
 fn positions(reduced: &[bool]) -> Vec<usize> {

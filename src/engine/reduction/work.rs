@@ -7,6 +7,7 @@ use crate::engine::reduction::schedule::{Footprint, Schedule, knobs};
 use crate::engine::reduction::space::Space;
 use crate::engine::{EngineConfig, KernelWork, Setting};
 use crate::graph::CanonicalGraph;
+use crate::target::Target;
 use crate::tensor::TensorDesc;
 
 /// Bytes that memory moves at least for an access of any size.
@@ -30,10 +31,10 @@ struct Demand {
 }
 
 /// Every legal setting.
-pub(super) fn settings(graph: CanonicalGraph<'_>, space: &Space) -> Vec<Setting> {
+pub(super) fn settings(graph: CanonicalGraph<'_>, space: &Space, target: &Target) -> Vec<Setting> {
     let (demand, footprint) = (Demand::of(graph, space), Footprint::of(graph, space));
     let work = |config: EngineConfig| {
-        let schedule = Schedule::new(space, &footprint, &config).ok()?;
+        let schedule = Schedule::new(space, &footprint, target, &config).ok()?;
         Some(Setting { work: demand.work(space, &footprint, &schedule), config })
     };
     EngineConfig::all("reduction", &knobs(graph, space)).into_iter().filter_map(work).collect()

@@ -1,4 +1,4 @@
-"""Extracts the pointwise cases of ONNX's backend node tests as Kiln problems.
+"""Extracts cases of ONNX's backend node tests as Kiln problems.
 
 Development only: the tests read the two files this script writes next to itself.
 
@@ -8,8 +8,8 @@ Development only: the tests read the two files this script writes next to itself
 `cases.json` holds one problem per case, and the cases that are left out, by reason.
 `cases.safetensors` holds the inputs and ONNX's expected output of each, named `case/tensor`.
 
-A case is one node on elements alone. Its graph is the mode of that node where there is one, and
-otherwise a few operations that compute the same. Scalars become tensors of one element, and
+A case is one node on elements alone, or one that reduces (`reductions.py`). Its graph is the mode of
+that node where there is one, and otherwise a few operations that compute the same. Scalars become tensors of one element, and
 operands of lower rank get leading dimensions of 1, as NumPy broadcasts them. The forms of a case
 expanded into ONNX's function bodies (`*_expanded`) repeat its data and are not looked at.
 
@@ -26,6 +26,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import reductions
 from onnx import TensorProto, helper, numpy_helper
 
 VERSION = "1.21.0"
@@ -62,7 +63,11 @@ class Graph:
 
     def __init__(self):
         self.inputs, self.results, self.operations = [], [], []
+        # The slot each operation writes to, and the names of what some operation reads.
+        self.slots, self.used = [], set()
         self.magnitude = None
+        # Whether NumPy adds up many values on the way, as we do.
+        self.reduces = False
 
     def op(self, mode, *operands, dtype=None, **parameters):
         """Appends an operation. Its result has the type that is computed in unless stated."""
@@ -78,9 +83,40 @@ class Graph:
         }
         if wide:
             operation["math"] = math
+        return self.add(operation, "output", operands, result)
+
+    def add(self, operation, slot, operands, result):
+        """Appends an operation that writes a result to a slot."""
         self.results.append(result)
         self.operations.append(operation)
+        self.slots.append(slot)
+        self.used |= {operand.name for operand in operands}
         return result
+
+    def input(self, name, dtype, dims, array):
+        """A constant of the node, which is an input of the problem."""
+        known = [operand for operand in self.inputs if operand.name == name]
+        self.inputs += [] if known else [Operand(name, dtype, dims, array)]
+        return self.inputs[-1]
+
+    def reduce(self, op, x, dims, dtype=None):
+        """Appends a reduction, whose result is that of a computation of its own in NumPy too."""
+        math = "f64" if x.dtype in WIDE else "f32"
+        result = Operand(f"t{len(self.results)}", dtype or math, dims)
+        operation = {"reduction": op, "x": x.name, "y": result.name}
+        if math == "f64":
+            operation["math"] = math
+        self.reduces = True
+        return self.add(operation, "y", [x], result)
+
+    def norm(self, mode, phase, x, slots, **parameters):
+        """Appends a normalisation of `x` with operands by slot."""
+        result = Operand(f"t{len(self.results)}", x.dtype, x.dims)
+        operands = {"x": x, **slots}
+        names = {slot: operand.name for slot, operand in operands.items()}
+        operation = {"norm_forward": mode, "phase": phase, **parameters, **names, "y": result.name}
+        self.reduces = True
+        return self.add(operation, "y", operands.values(), result)
 
     def constant(self, like, value):
         """A value everywhere, NaN elements of `like` included: a clip to the empty range."""
@@ -91,14 +127,13 @@ class Graph:
         """Names the last result: it is stored, in the type of the output."""
         last = self.results.pop()
         assert last is result and result.dims == list(dims), (result.dims, dims)
-        self.operations[-1]["output"] = name
-        used = {name for operation in self.operations for name in operation["inputs"]}
+        self.operations[-1][self.slots[-1]] = name
         tensor = lambda operand: {
             "name": operand.name,
             "dtype": operand.dtype,
             "dims": operand.dims,
         }
-        self.inputs = [operand for operand in self.inputs if operand.name in used]
+        self.inputs = [operand for operand in self.inputs if operand.name in self.used]
         tensors = [tensor(operand) for operand in self.inputs]
         tensors += [tensor(operand) | {"virtual": True} for operand in self.results]
         tensors.append({"name": name, "dtype": dtype, "dims": list(dims)})
@@ -410,6 +445,7 @@ RULES = {
     "ThresholdedRelu": thresholded_relu,
     "Where": where,
     "Xor": plain("cmp_neq"),
+    **reductions.RULES,
 }
 
 NO_MODE = {
@@ -441,20 +477,27 @@ def convert(model, folder):
     """The problem of a case and its arrays by name."""
     [node], data = model.graph.node, folder / "test_data_set_0"
     read = lambda name: numpy_helper.to_array(onnx.load_tensor(data / f"{name}.pb"))
-    signature = [typed(value) for value in [*model.graph.input, *model.graph.output]]
+    reduces = node.op_type.startswith("Reduce")
+    operands = list(model.graph.input)[: 1 if reduces else None]
+    signature = [typed(value) for value in [*operands, model.graph.output[0]]]
     rank = max(1, *(len(dims) for _, dims in signature))
     padded = [(dtype, [1] * (rank - len(dims)) + dims) for dtype, dims in signature]
     graph = Graph()
-    for index, value in enumerate(model.graph.input):
+    for index, value in enumerate(operands):
         graph.inputs.append(Operand(value.name, *padded[index], read(f"input_{index}")))
     given = {operand.name: operand for operand in graph.inputs}
     attributes = {item.name: helper.get_attribute_value(item) for item in node.attribute}
+    if reduces and len(model.graph.input) > 1:
+        attributes["axes"] = [int(axis) for axis in read("input_1")]
     result = RULES[node.op_type](graph, [given.get(name) for name in node.input], attributes)
-    [output] = model.graph.output
-    problem = graph.finish(result, output.name, *padded[-1])
+    output, (dtype, dims) = model.graph.output[0], padded[-1]
+    # What ONNX drops of a reduced tensor are dimensions of 1.
+    problem = graph.finish(result, output.name, dtype, result.dims if reduces else dims)
     arrays = {operand.name: operand.array for operand in graph.inputs}
     arrays[output.name] = read("output_0")
     case = {"problem": problem}
+    if graph.reduces:
+        case["reduces"] = True
     if graph.magnitude is not None:
         case["magnitude"] = graph.magnitude
     return case, arrays

@@ -1,7 +1,8 @@
 //! Products of matrices with what surrounds them, against the reference.
 
 mod cases;
-mod fusion;
+mod counters;
+pub mod fusion;
 mod settings;
 mod shapes;
 mod wgmma;

@@ -1,0 +1,41 @@
+//! Instruction-set levels: code over lanes is compiled for each, and the processor's is called.
+//! `v3` is x86-64-v3, with vectors of eight words; everything else is the baseline.
+
+/// Whether the processor has the instructions that `v3` functions use.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn has_v3() -> bool {
+    use std::arch::is_x86_feature_detected as has;
+    has!("avx2")
+        && has!("fma")
+        && has!("f16c")
+        && has!("bmi1")
+        && has!("bmi2")
+        && has!("lzcnt")
+        && has!("popcnt")
+}
+
+/// Whether the processor has the instructions that `v3` functions use.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn has_v3() -> bool {
+    false
+}
+
+/// Declares a function whose body is compiled for each level, with what it inlines; the expression
+/// before it says whether the processor [`has_v3`].
+macro_rules! leveled {
+    ($has_v3:expr => $(#[$doc:meta])* $vis:vis fn $name:ident $(<const $n:ident: $n_ty:ty>)?
+        ($($arg:ident: $ty:ty),* $(,)?) $(-> $out:ty)? $body:block) => {
+        $(#[$doc])*
+        $vis fn $name $(<const $n: $n_ty>)? ($($arg: $ty),*) $(-> $out)? {
+            #[cfg(target_arch = "x86_64")]
+            if $has_v3 {
+                #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+                fn v3 $(<const $n: $n_ty>)? ($($arg: $ty),*) $(-> $out)? $body
+                // SAFETY: the processor has these instructions.
+                return unsafe { v3 $(::<$n>)? ($($arg),*) };
+            }
+            $body
+        }
+    };
+}
+pub(crate) use leveled;

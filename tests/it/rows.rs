@@ -1,0 +1,228 @@
+//! What the settings of reductions along rows do: their bits, their registers, the memory they
+//! move.
+
+use std::collections::HashMap;
+
+use kiln::codegen::{KernelSource, Templates};
+use kiln::compile::compile_all;
+use kiln::device::{Counters, DeviceChoice};
+use kiln::engine::{self, EngineConfig};
+use kiln::expr::{Math, Mode, Pointwise};
+use kiln::graph::{NormBackward, NormForward, NormMode, Op, Phase, Reduction, ReductionOp};
+use kiln::target::Target;
+use kiln::{Config, DType, ErrorKind, Kiln, OperationGraph, TensorDesc};
+
+use crate::harness::{self, Values};
+use crate::reduction::{residual_rms, softmax};
+
+/// The variance of every channel, along two dimensions that do not merge, and what it normalises.
+fn channels() -> OperationGraph {
+    let mut graph = OperationGraph::builder();
+    let desc = TensorDesc::packed(1, "x", &[3, 4, 11], DType::F16);
+    let x = graph.tensor(TensorDesc { strides: vec![60, 12, 1], ..desc });
+    let average = Reduction { op: ReductionOp::Avg, math: Math::F64 };
+    let mean = graph.reduction(average, x, &[1, 4, 1]).unwrap();
+    let deviation = Pointwise::new(Mode::Sub).math(Math::F64);
+    let deviation = graph.pointwise(deviation, &[x, mean]).unwrap();
+    let square = Pointwise::new(Mode::Mul).math(Math::F64);
+    let square = graph.pointwise(square, &[deviation, deviation]).unwrap();
+    let variance = graph.reduction(average, square, &[1, 4, 1]).unwrap();
+    graph.output(variance, "variance", DType::F64);
+    graph.output(deviation, "deviation", DType::F32);
+    graph.build().unwrap()
+}
+
+/// A sum and a maximum of rows that may be split, and the rows less them.
+fn long() -> OperationGraph {
+    let mut graph = OperationGraph::builder();
+    let x = graph.input("x", &[2, 5003], DType::F32);
+    let sum = graph.reduction(Reduction::new(ReductionOp::Add), x, &[2, 1]).unwrap();
+    let less = graph.pointwise(Pointwise::new(Mode::Sub), &[x, sum]).unwrap();
+    let greatest = graph.reduction(Reduction::new(ReductionOp::Max), less, &[2, 1]).unwrap();
+    let share = graph.pointwise(Pointwise::new(Mode::Div), &[less, greatest]).unwrap();
+    graph.output(share, "share", DType::F32);
+    graph.output(sum, "sum", DType::F32);
+    graph.build().unwrap()
+}
+
+fn inputs(graph: &OperationGraph) -> Values {
+    graph.inputs().map(|tensor| (tensor.uid, harness::fill(tensor, 5, 3.0))).collect()
+}
+
+fn settings(graph: &OperationGraph) -> Vec<EngineConfig> {
+    let target = harness::kiln().device().target();
+    let engine = engine::engine_named("reduction").unwrap();
+    EngineConfig::all("reduction", &engine.knobs(graph.canonical(), target))
+}
+
+/// Every legal setting that is chosen is within the bound, and those that sum in one order give
+/// the same bits: the grid, the threads of a block and what a thread keeps do not change it.
+fn every_setting(graph: &OperationGraph, chosen: impl Fn(&EngineConfig) -> bool, least: usize) {
+    let inputs = inputs(graph);
+    for kiln in harness::dialects() {
+        let mut ran = 0;
+        let mut known: HashMap<[i64; 3], Values> = HashMap::new();
+        for config in settings(graph).into_iter().filter(&chosen) {
+            let plan = match kiln.plan_with(graph, &config) {
+                Ok(plan) => plan,
+                Err(error) if error.kind() == ErrorKind::NotSupported => {
+                    let text = error.to_string();
+                    let rules =
+                        [" needs about ", " spills ", " of a block's ", " does not keep a row "];
+                    assert!(rules.iter().any(|rule| text.contains(rule)), "{text}");
+                    continue;
+                }
+                Err(error) => panic!("{config}: {error:?}"),
+            };
+            let actual = harness::run_plan(kiln, &plan, &inputs).unwrap();
+            harness::compare(graph, &inputs, &actual, &config.to_string());
+            let order = ["threads_row", "vector", "split"].map(|knob| config.knob(knob).unwrap());
+            let first = known.entry(order).or_insert_with(|| actual.clone());
+            for (uid, values) in &actual {
+                let bits = |values: &[f64]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+                assert_eq!(bits(values), bits(&first[uid]), "{config}");
+            }
+            ran += 1;
+        }
+        assert!(ran >= least, "only {ran} settings ran");
+    }
+}
+
+#[test]
+fn every_setting_residual_rms() {
+    let small = |config: &EngineConfig| config.knob("threads").unwrap() <= 256;
+    every_setting(&residual_rms([5, 21]), small, 200);
+}
+
+#[test]
+fn every_setting_channels() {
+    let small = |config: &EngineConfig| config.knob("threads").unwrap() <= 128;
+    every_setting(&channels(), small, 100);
+}
+
+#[test]
+fn every_setting_of_long_rows() {
+    // Whole blocks for a row: the other settings are those of short rows.
+    let wide = |config: &EngineConfig| {
+        let knob = |name: &str| config.knob(name).unwrap();
+        knob("threads") == knob("threads_row") && knob("vector") == 4 && knob("grid") == 0
+    };
+    every_setting(&long(), wide, 20);
+}
+
+#[test]
+fn every_setting_of_gradients() {
+    // The threads of a block say which rows it sums up.
+    let small = |config: &EngineConfig| config.knob("threads").unwrap() == 128;
+    let op = Op::NormBackward(NormBackward::new(NormMode::Layer));
+    every_setting(&norm(op, DType::Bf16, [70, 21]), small, 20);
+}
+
+fn norm(op: Op, dtype: DType, dims: [i64; 2]) -> OperationGraph {
+    let mut graph = OperationGraph::builder();
+    let input = |graph: &mut kiln::graph::GraphBuilder, slot: &str| match slot {
+        "x" | "dy" => graph.input(slot, &dims, dtype),
+        "epsilon" => graph.scalar(slot, 2, DType::F32),
+        "mean" | "inv_variance" => graph.input(slot, &[dims[0], 1], DType::F32),
+        _ => graph.input(slot, &[1, dims[1]], dtype),
+    };
+    let slots = op.slots();
+    let operands: Vec<i64> = slots.inputs.iter().map(|slot| input(&mut graph, slot)).collect();
+    let outputs = graph.operation(op, &operands).unwrap();
+    for (slot, uid) in slots.outputs.iter().zip(outputs) {
+        let stored = if ["y", "dx"].contains(slot) { dtype } else { DType::F32 };
+        graph.output(uid, &format!("out_{slot}"), stored);
+    }
+    graph.build().unwrap()
+}
+
+fn layer(dtype: DType, dims: [i64; 2]) -> OperationGraph {
+    let op = NormForward { statistics: true, ..NormForward::new(NormMode::Layer, Phase::Training) };
+    norm(Op::NormForward(op), dtype, dims)
+}
+
+#[test]
+fn every_target_compiles_without_spills() {
+    let mut sources: Vec<KernelSource> = Vec::new();
+    let graphs = [
+        softmax(DType::Bf16, &[4096, 1000], false),
+        softmax(DType::F32, &[4096, 12_000], false),
+        softmax(DType::F64, &[64, 3000], true),
+        softmax(DType::F64, &[64, 30_000], false),
+        softmax(DType::F16, &[2, 1_000_000], false),
+        layer(DType::Bf16, [4096, 768]),
+        layer(DType::F32, [4096, 8192]),
+        residual_rms([4096, 5120]),
+        norm(Op::NormBackward(NormBackward::new(NormMode::Layer)), DType::Bf16, [4096, 1024]),
+        norm(Op::NormBackward(NormBackward::new(NormMode::Rms)), DType::F32, [4096, 768]),
+        channels(),
+        long(),
+    ];
+    for name in ["t4", "a100", "rtx4090", "h200", "b200", "rtx5090"] {
+        let target = Target::named(name).unwrap();
+        for graph in &graphs {
+            let config = engine::choose(graph.canonical(), &target, &Default::default()).unwrap();
+            let engine = engine::engine_named("reduction").unwrap();
+            for kernel in engine.lower(graph.canonical(), &target, &config).unwrap().kernels {
+                let source = Templates::embedded().render(&kernel.spec).unwrap();
+                sources.push(source);
+            }
+        }
+    }
+    let compiler = harness::kiln().compiler().unwrap();
+    let images = compile_all(compiler, &sources, |_, _| {});
+    for (source, image) in sources.iter().zip(images) {
+        let image = image.unwrap_or_else(|error| panic!("{error:?}"));
+        let (arch, text) = (source.arch, &source.text);
+        assert_eq!(image.resources.spill_bytes, 0, "spills for {arch}:\n{text}");
+    }
+}
+
+/// The counts of the only kernel of a graph at its heuristic setting.
+fn counted(graph: &OperationGraph) -> Counters {
+    let device = Some(DeviceChoice::Sim("sim".to_owned()));
+    let cache_dir = Some(harness::cache_dir());
+    let kiln = Kiln::open(Config { device, cache_dir, count: true, ..Config::default() }).unwrap();
+    let plan = kiln.plan(graph).unwrap();
+    harness::run_plan(&kiln, &plan, &inputs(graph)).unwrap();
+    kiln.device().counters().unwrap()
+}
+
+/// A row that fits registers is read once: no more bytes than the tensors have, whole sectors of
+/// 16-byte accesses by full warps, no conflict in shared memory.
+#[test]
+fn short_rows_are_read_once() {
+    for graph in [
+        softmax(DType::Bf16, &[64, 1024], false),
+        softmax(DType::F32, &[16, 4096], false),
+        layer(DType::Bf16, [64, 768]),
+        residual_rms([32, 2048]),
+        norm(
+            Op::NormForward(NormForward::new(NormMode::Rms, Phase::Training)),
+            DType::F32,
+            [8, 8192],
+        ),
+    ] {
+        let counters = counted(&graph);
+        let least = graph.bytes_min();
+        let moved = counters.dram_bytes();
+        assert!(moved as f64 <= 1.05 * least as f64, "{moved} bytes, not {least}\n{graph}");
+        let conflicts =
+            counters.total.shared_loads.conflicts + counters.total.shared_stores.conflicts;
+        assert_eq!(conflicts, 0, "{graph}");
+        let global = counters.total.global;
+        // Values of rows are single sectors.
+        let sectors = global.sectors as f64 / (global.bytes as f64 / 32.0);
+        assert!(sectors <= 1.10, "{sectors} times the sectors\n{graph}");
+    }
+}
+
+/// Rows that do not fit registers next to the sums of their columns.
+#[test]
+fn gradients_of_long_rows_are_refused_with_the_rule() {
+    let op = Op::NormBackward(NormBackward::new(NormMode::Layer));
+    let graph = norm(op, DType::F32, [8, 200_000]);
+    let error = harness::kiln().plan(&graph).unwrap_err().to_string();
+    let rule = "reduction: rows of 200000 elements do not fit registers next to sums";
+    assert!(error.contains(rule), "{error}");
+}

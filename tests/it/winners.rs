@@ -1,0 +1,220 @@
+//! Which engine wins, with which knobs, for 40 named problems on three GPUs: a golden file. A
+//! difference is reviewed as code; `make golden` rewrites it.
+
+use std::fmt::Write;
+
+use kiln::engine::{self, Selection};
+use kiln::expr::{Mode, Pointwise};
+use kiln::graph::{
+    GenStats, GraphBuilder, Matmul, MatmulMath, NormBackward, NormForward, NormMode, Op, Phase,
+    Reduction, ReductionOp,
+};
+use kiln::target::Target;
+use kiln::{DType, OperationGraph, TensorDesc};
+
+use crate::golden::{assert_golden, chain};
+use crate::reduction::{residual_rms, softmax};
+
+fn built(build: impl FnOnce(&mut GraphBuilder) -> i64) -> OperationGraph {
+    let mut graph = OperationGraph::builder();
+    let y = build(&mut graph);
+    graph.output(y, "y", DType::Bf16);
+    graph.build().unwrap()
+}
+
+/// The product of two inputs of these dimensions.
+fn product(graph: &mut GraphBuilder, math: MatmulMath, a: &[i64], b: &[i64]) -> i64 {
+    let dtype = match math {
+        MatmulMath::F32 => DType::Bf16,
+        MatmulMath::Tf32 => DType::F32,
+        MatmulMath::F64 => DType::F64,
+        _ => DType::I8,
+    };
+    let (a, b) = (graph.input("a", a, dtype), graph.input("b", b, dtype));
+    graph.matmul(Matmul::new(math), a, b).unwrap()
+}
+
+fn square(math: MatmulMath, size: i64) -> OperationGraph {
+    gemm(math, [size, size, size])
+}
+
+fn gemm(math: MatmulMath, [m, n, k]: [i64; 3]) -> OperationGraph {
+    built(|graph| product(graph, math, &[m, k], &[k, n]))
+}
+
+fn with_bias_and_gelu([m, n, k]: [i64; 3]) -> OperationGraph {
+    built(|graph| {
+        let c = product(graph, MatmulMath::F32, &[m, k], &[k, n]);
+        let bias = graph.input("bias", &[1, n], DType::Bf16);
+        let sum = graph.pointwise(Pointwise::new(Mode::Add), &[c, bias]).unwrap();
+        graph.pointwise(Pointwise::new(Mode::GeluFwd), &[sum]).unwrap()
+    })
+}
+
+/// Two products of one matrix, one of them the gate of the other.
+fn swiglu([m, n, k]: [i64; 3]) -> OperationGraph {
+    built(|graph| {
+        let gate = product(graph, MatmulMath::F32, &[m, k], &[k, n]);
+        let (x, up) = (1, graph.input("up", &[k, n], DType::Bf16));
+        let up = graph.matmul(Matmul::default(), x, up).unwrap();
+        let gate = graph.pointwise(Pointwise::new(Mode::SwishFwd), &[gate]).unwrap();
+        graph.pointwise(Pointwise::new(Mode::Mul), &[gate, up]).unwrap()
+    })
+}
+
+/// Weights of eight bits, widened and scaled on their way into the product.
+fn dequantised([m, n, k]: [i64; 3]) -> OperationGraph {
+    built(|graph| {
+        let a = graph.input("a", &[m, k], DType::F16);
+        let b = graph.input("b", &[k, n], DType::I8);
+        let scale = graph.input("scale", &[1, n], DType::F32);
+        let b = graph.pointwise(Pointwise::new(Mode::Mul), &[b, scale]).unwrap();
+        graph.name(b, "weights", DType::F16);
+        graph.matmul(Matmul::default(), a, b).unwrap()
+    })
+}
+
+/// Scores, softmax and values of heads, as operations.
+fn attention([heads, length, depth]: [i64; 3]) -> OperationGraph {
+    built(|graph| {
+        let scores =
+            product(graph, MatmulMath::F32, &[heads, length, depth], &[heads, depth, length]);
+        let row = [heads, length, 1];
+        let max = graph.reduction(Reduction::new(ReductionOp::Max), scores, &row).unwrap();
+        let shifted = graph.pointwise(Pointwise::new(Mode::Sub), &[scores, max]).unwrap();
+        let exp = graph.pointwise(Pointwise::new(Mode::Exp), &[shifted]).unwrap();
+        let sum = graph.reduction(Reduction::new(ReductionOp::Add), exp, &row).unwrap();
+        let weights = graph.pointwise(Pointwise::new(Mode::Div), &[exp, sum]).unwrap();
+        graph.name(weights, "weights", DType::Bf16);
+        let v = graph.input("v", &[heads, length, depth], DType::Bf16);
+        graph.matmul(Matmul::default(), weights, v).unwrap()
+    })
+}
+
+fn reduced(op: ReductionOp, dims: &[i64], to: &[i64]) -> OperationGraph {
+    built(|graph| {
+        let x = graph.input("x", dims, DType::Bf16);
+        graph.reduction(Reduction::new(op), x, to).unwrap()
+    })
+}
+
+/// All results of an operation, on packed inputs: data in bf16, everything else in f32.
+fn all_of(op: Op, data: &[i64], parameters: &[i64], channels_last: bool) -> OperationGraph {
+    let mut graph = OperationGraph::builder();
+    let mut inputs = Vec::new();
+    for (uid, slot) in (1..).zip(op.slots().inputs) {
+        let rank = data.len();
+        let (dims, dtype) = match slot {
+            "x" | "dy" => (data.to_vec(), DType::Bf16),
+            "epsilon" => (vec![1; rank], DType::F32),
+            "mean" | "inv_variance" => {
+                let left = |(x, own): (&i64, &i64)| if *own == 1 { *x } else { 1 };
+                (data.iter().zip(parameters).map(left).collect(), DType::F32)
+            }
+            _ => (parameters.to_vec(), DType::F32),
+        };
+        let mut tensor = TensorDesc::packed(uid, slot, &dims, dtype);
+        if channels_last && dims == data {
+            let [_, channels, height, width] = [data[0], data[1], data[2], data[3]];
+            tensor.strides = vec![channels * height * width, 1, width * channels, channels];
+        }
+        inputs.push(graph.tensor(tensor));
+    }
+    let results = graph.operation(op, &inputs).unwrap();
+    for (slot, uid) in op.slots().outputs.iter().zip(results) {
+        let data = matches!(*slot, "y" | "dx");
+        graph.output(uid, &format!("out_{slot}"), if data { DType::Bf16 } else { DType::F32 });
+    }
+    graph.build().unwrap()
+}
+
+fn norm(mode: NormMode) -> Op {
+    let phase = Phase::Training;
+    let bias = mode.centred();
+    Op::NormForward(NormForward { bias, statistics: true, ..NormForward::new(mode, phase) })
+}
+
+fn norm_backward(mode: NormMode) -> Op {
+    Op::NormBackward(NormBackward { bias: mode.centred(), ..NormBackward::new(mode) })
+}
+
+/// Transposing one of two operands.
+fn transposed_sum() -> OperationGraph {
+    built(|graph| {
+        let a = graph.input("a", &[4096, 4096], DType::Bf16);
+        let b = TensorDesc::packed(50, "b", &[4096, 4096], DType::Bf16);
+        let b = graph.tensor(TensorDesc { strides: vec![1, 4096], ..b });
+        graph.pointwise(Pointwise::new(Mode::Add), &[a, b]).unwrap()
+    })
+}
+
+fn problems() -> Vec<(&'static str, OperationGraph)> {
+    let (f32, tf32) = (MatmulMath::F32, MatmulMath::Tf32);
+    let (nchw, channels) = ([32, 256, 28, 28], [1, 256, 1, 1]);
+    let (tokens, features) = ([8192, 4096], [1, 4096]);
+    vec![
+        ("chain_one_element", chain(1, 1)),
+        ("chain_small", chain(64, 768)),
+        ("chain_odd", chain(37, 1001)),
+        ("chain_large", chain(65536, 1024)),
+        ("sum_transposed", transposed_sum()),
+        ("reduce_all", reduced(ReductionOp::Add, &[16384, 1024], &[1, 1])),
+        ("reduce_rows", reduced(ReductionOp::Max, &[16384, 1024], &[16384, 1])),
+        ("reduce_columns", reduced(ReductionOp::Add, &[16384, 1024], &[1, 1024])),
+        ("reduce_middle", reduced(ReductionOp::Avg, &[64, 512, 768], &[64, 1, 768])),
+        ("softmax_64", softmax(DType::Bf16, &[65536, 64], false)),
+        ("softmax_1000", softmax(DType::F32, &[4096, 1000], false)),
+        ("softmax_32k", softmax(DType::Bf16, &[2048, 32000], false)),
+        ("log_softmax_128k", softmax(DType::F32, &[512, 128_000], true)),
+        ("residual_rms_2048", residual_rms([8192, 2048])),
+        ("residual_rms_8192", residual_rms([4096, 8192])),
+        ("layer_norm", all_of(norm(NormMode::Layer), &tokens, &features, false)),
+        ("layer_norm_backward", all_of(norm_backward(NormMode::Layer), &tokens, &features, false)),
+        ("rms_norm_backward", all_of(norm_backward(NormMode::Rms), &tokens, &features, false)),
+        ("batch_norm", all_of(norm(NormMode::Batch), &nchw, &channels, false)),
+        ("batch_norm_channels_last", all_of(norm(NormMode::Batch), &nchw, &channels, true)),
+        ("group_norm", all_of(norm(NormMode::Group(32)), &nchw, &channels, false)),
+        ("gen_stats", all_of(Op::GenStats(GenStats::default()), &nchw, &channels, false)),
+        (
+            "gen_stats_channels_last",
+            all_of(Op::GenStats(GenStats::default()), &nchw, &channels, true),
+        ),
+        ("gemm_128", square(f32, 128)),
+        ("gemm_1024", square(f32, 1024)),
+        ("gemm_4096", square(f32, 4096)),
+        ("gemm_8192", square(f32, 8192)),
+        ("gemm_odd", gemm(f32, [1000, 1003, 1001])),
+        ("gemm_tf32", square(tf32, 4096)),
+        ("gemm_f64", square(MatmulMath::F64, 2048)),
+        ("gemm_i8", square(MatmulMath::I32, 4096)),
+        ("gemm_one_row", gemm(f32, [1, 4096, 4096])),
+        ("gemm_16_rows", gemm(f32, [16, 4096, 4096])),
+        ("gemm_deep", gemm(f32, [256, 256, 65536])),
+        ("gemm_dequantised", dequantised([512, 4096, 4096])),
+        ("linear_gelu", with_bias_and_gelu([4096, 16384, 4096])),
+        ("linear_gelu_small", with_bias_and_gelu([64, 768, 768])),
+        ("swiglu", swiglu([4096, 11008, 4096])),
+        ("attention_heads", attention([64, 1024, 128])),
+        ("bmm_small", { built(|graph| product(graph, f32, &[512, 64, 64], &[512, 64, 64])) }),
+    ]
+}
+
+#[test]
+fn winners() {
+    let problems = problems();
+    assert_eq!(problems.len(), 40);
+    let mut table = String::new();
+    for target in ["a100", "rtx4090", "h200"] {
+        let target = Target::named(target).unwrap();
+        writeln!(table, "{target}").unwrap();
+        for (name, graph) in &problems {
+            let parts = engine::partition(graph, &target, &Selection::default())
+                .unwrap_or_else(|error| panic!("{name}: {error}"));
+            for (number, part) in parts.iter().enumerate() {
+                let name = if number == 0 { name } else { "" };
+                writeln!(table, "  {name:24} {}", part.config).unwrap();
+            }
+        }
+    }
+    assert_golden("winners", &table);
+}
