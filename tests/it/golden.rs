@@ -88,7 +88,7 @@ fn linear([m, n, k]: [i64; 3], fused: bool) -> OperationGraph {
     graph.build().unwrap()
 }
 
-fn product(graph: &OperationGraph) -> String {
+fn warpgroups(graph: &OperationGraph) -> String {
     let target = Target::named("h200").unwrap();
     let engine = engine::engine_named("gemm_wgmma").unwrap();
     let config = engine.heuristic(graph.canonical(), &target);
@@ -97,38 +97,9 @@ fn product(graph: &OperationGraph) -> String {
 }
 
 #[test]
-fn golden_products() {
-    assert_golden("sm90_gemm_bf16_wgmma.cu", &product(&linear([4096, 4096, 4096], true)));
-    assert_golden("sm90_gemm_f32_wgmma.cu", &product(&linear([1000, 520, 512], false)));
-}
-
-/// Which engine takes a product, by its shape.
-#[test]
-fn golden_product_heuristics() {
-    let mut table = String::new();
-    for target in ["a100", "h200"] {
-        let target = Target::named(target).unwrap();
-        writeln!(table, "{target}").unwrap();
-        for [m, n, k] in [
-            [4096, 4096, 4096],
-            [8192, 8192, 8192],
-            [2048, 11008, 4096],
-            [1000, 1000, 1000],
-            [256, 512, 1024],
-            [128, 128, 16384],
-            [16, 4096, 4096],
-            [64, 64, 64],
-            [8, 8, 8],
-        ] {
-            for graph in [linear([m, n, k], true), linear([m, n, k], false)] {
-                let chosen =
-                    engine::choose(graph.canonical(), &target, &Default::default()).unwrap();
-                let output = &graph.outputs().next().unwrap().name;
-                writeln!(table, "  {m}x{n}x{k} to {output}: {chosen}").unwrap();
-            }
-        }
-    }
-    assert_golden("product_heuristics", &table);
+fn golden_products_of_warpgroups() {
+    assert_golden("sm90_gemm_bf16_wgmma.cu", &warpgroups(&linear([4096, 4096, 4096], true)));
+    assert_golden("sm90_gemm_f32_wgmma.cu", &warpgroups(&linear([1000, 520, 512], false)));
 }
 
 #[test]

@@ -28,6 +28,7 @@ fn hopper() -> Option<&'static Kiln> {
 /// Settings for tiles of this size.
 fn config([cta_m, cta_n]: [i64; 2], cluster: i64, stages: i64) -> EngineConfig {
     let knobs = [
+        ("turns", 0),
         ("cta_m", cta_m),
         ("cta_n", cta_n),
         ("cluster", cluster),
@@ -95,10 +96,11 @@ fn edges() {
 /// More tiles than blocks, more steps than stages: both rings wrap around.
 #[test]
 fn many_tiles() {
-    for (tile, cluster) in [([64, 64], 1), ([128, 96], 2), ([256, 32], 1)] {
+    let tiles = [([64, 64], 1, 0), ([128, 96], 2, 0), ([256, 32], 1, 1), ([64, 128], 2, 1)];
+    for (tile, cluster, turns) in tiles {
         let case = Case::new(F32, [Bf16; 3], [520, 200, 328]);
         let case = case.lays([Lay::Columns, Lay::Columns, Lay::Rows]);
-        check_at(&case.graph(), &config(tile, cluster, 3), "many tiles");
+        check_at(&case.graph(), &config(tile, cluster, 3).with("turns", turns), "many tiles");
     }
 }
 
@@ -189,9 +191,11 @@ fn heuristics_do_not_spill() {
 #[test]
 fn products_are_not_serialised() {
     let Some(kiln) = hopper() else { return };
-    for tile in [[64, 256], [128, 256], [256, 128], [128, 192]] {
+    let shared = [[64, 256], [128, 256], [256, 128], [128, 192]].map(|tile| (tile, 0));
+    for (tile, turns) in shared.into_iter().chain([([64, 256], 1), ([128, 128], 1)]) {
         let graph = bias_gelu([512, 512, 512], Bf16);
-        let plan = kiln.plan_with(&graph, &config(tile, 2, 3)).unwrap();
+        let config = config(tile, 2, 3).with("turns", turns);
+        let plan = kiln.plan_with(&graph, &config).unwrap();
         let image = plan.kernels()[0].image();
         assert!(!image.log.contains("wgmma"), "{}", image.log);
         assert_eq!(image.resources.spill_bytes, 0);
@@ -206,13 +210,13 @@ fn counts() {
     let kiln = Kiln::open(Config { device, count: true, ..Config::default() }).unwrap();
     let [m, n, k] = [200, 264, 200];
     let packed = [Lay::Rows, Lay::Columns, Lay::Rows];
-    for (graph, tile, cluster) in [
-        (bias_gelu([m, n, k], Bf16), [128, 64], 2),
-        (Case::new(F32, [F16; 3], [m, n, k]).lays(packed).graph(), [128, 96], 1),
-        (two_outputs([m, n, k], F16), [64, 128], 1),
-        (swiglu([m, n, k]), [256, 64], 1),
+    for (graph, tile, cluster, turns) in [
+        (bias_gelu([m, n, k], Bf16), [128, 64], 2, 0),
+        (Case::new(F32, [F16; 3], [m, n, k]).lays(packed).graph(), [128, 96], 1, 1),
+        (two_outputs([m, n, k], F16), [64, 128], 1, 1),
+        (swiglu([m, n, k]), [256, 64], 1, 0),
     ] {
-        let config = config(tile, cluster, 3);
+        let config = config(tile, cluster, 3).with("turns", turns);
         harness::check(&kiln, &graph, Some(&config), &inputs(&graph), "counted");
         let counters = kiln.device().counters().unwrap();
         let [products] = &counters.products[..] else { panic!("{:?}", counters.products) };
@@ -282,4 +286,21 @@ fn large_problems_are_taken() {
     for extents in [[16, 4096, 4096], [4096, 4096, 32], [128, 128, 16384]] {
         assert_eq!(chosen(extents), "gemm_mma", "{extents:?}");
     }
+}
+
+/// A smaller setting exists until there is none, and each is legal.
+#[test]
+fn settings_become_smaller() {
+    let target = kiln::target::Target::named("h200").unwrap();
+    let graph = bias_gelu([4096, 4096, 4096], Bf16);
+    let engine = engine::engine_named(ENGINE).unwrap();
+    let mut tiles = Vec::new();
+    let mut config = engine.heuristic(graph.canonical(), &target);
+    loop {
+        tiles.push(["cta_m", "cta_n"].map(|knob| config.knob(knob).unwrap()));
+        let Some(smaller) = engine.smaller(graph.canonical(), &target, &config) else { break };
+        engine.lower(graph.canonical(), &target, &smaller).unwrap();
+        config = smaller;
+    }
+    assert_eq!(tiles, [[128, 256], [128, 128], [128, 64], [64, 64]]);
 }

@@ -32,7 +32,8 @@ pub(super) fn plan(
     let output = problem.outputs().next().expect("a graph stores something");
     let stem = format!("sm90_gemm_{}_wgmma", problem.graph.tensors[output].dtype);
     let entry = "gemm";
-    let Schedule { cluster, .. } = *schedule;
+    let Schedule { tile, cluster, .. } = *schedule;
+    let [cta_m, cta_n] = tile.cta;
     let stored = outputs.iter().flatten();
     let own = json!({
         "stem": stem,
@@ -44,15 +45,16 @@ pub(super) fn plan(
         "operands": operands(problem, product, cluster),
         "loaded_ranks": BTreeSet::from([product.a.rank(), product.b.rank()]),
         "stored_ranks": stored.clone().map(BulkTensor::rank).collect::<BTreeSet<_>>(),
-        "wgmma": product.parameters(schedule.cta_n),
-        "cta_m": schedule.cta_m,
-        "cta_n": schedule.cta_n,
+        "wgmma": product.parameters(cta_n),
+        "cta_m": cta_m,
+        "cta_n": cta_n,
         "cta_k": schedule.tiling.cta_k,
         "stages": schedule.stages,
         "cluster": cluster,
         "group": schedule.tiling.group,
-        "consumers": schedule.consumers,
-        "warp_n": schedule.warp_n,
+        "consumers": tile.consumers(),
+        "turns": tile.turns,
+        "warp_n": tile.warp_n(),
         "shared_bytes": schedule.shared_bytes,
     });
     let mut passed = problem.passed_to_epilogue();
@@ -61,8 +63,8 @@ pub(super) fn plan(
     // Blocks of a cluster load parts of B for each other: of its rows, or of each panel's depth.
     let lines = |rows: i64, depth_packed: bool| if depth_packed { rows } else { product.cta_k() };
     let [packed_a, packed_b] = product.depth_packed;
-    let map_a = product.a.map(lines(schedule.cta_m, packed_a));
-    let map_b = product.b.map(lines(schedule.cta_n, packed_b) / cluster);
+    let map_a = product.a.map(lines(cta_m, packed_a));
+    let map_b = product.b.map(lines(cta_n, packed_b) / cluster);
     let maps: Vec<_> =
         [map_a, map_b].into_iter().chain(stored.map(|output| output.map(SLICE_ROWS))).collect();
     let mapped = (0..maps.len()).map(Argument::Map);
@@ -92,7 +94,7 @@ fn bulk_outputs(problem: &Problem<'_>, schedule: &Schedule) -> Option<Vec<BulkTe
         at != problem.c && !problem.graph.tensors[at].by_value && row != 0 && column != 0
     };
     let fits = |at: usize| problem.graph.tensors[at].dtype.bytes() == 2 && view(at).column == 1;
-    let refused = schedule.cta_n % BOX_COLUMNS != 0
+    let refused = schedule.tile.cta[1] % BOX_COLUMNS != 0
         || problem.outputs().count() > BULK_OUTPUTS_MAX
         || !problem.outputs().all(fits)
         || problem.epilogue.inputs().any(is_matrix);

@@ -79,17 +79,14 @@ impl Product {
         self.element == DType::F32
     }
 
-    /// Products of so many columns, as far as they keep tensor cores busy: one of 64 rows and n
-    /// columns, 32 bytes deep, multiplies for n / 2 cycles; shared memory, at 128 bytes a cycle,
-    /// gives it its operands in (64 + n) / 4.
-    pub(super) fn work(&self, n: i64) -> TensorWork {
+    /// Products in tiles of this size.
+    pub(super) fn work(&self, cta: [i64; 2]) -> TensorWork {
         let operands = match self.element.bytes() {
             1 => Operands::Int8,
             2 => Operands::Half,
             _ => Operands::Tf32,
         };
-        let efficiency = (2.0 * n as f64 / (64 + n) as f64).min(1.0);
-        TensorWork { operands, operations: 1.0, efficiency }
+        TensorWork { operands, operations: 1.0, efficiency: efficiency(cta) }
     }
 
     /// What the instruction for `n` columns is rendered with.
@@ -119,4 +116,18 @@ impl Product {
             "literals": literals,
         })
     }
+}
+
+/// Cycles of the tensor cores for 32 bytes of a tile's depth: a product of 64 rows and n columns
+/// takes n / 2.
+pub(super) fn cycles([cta_m, cta_n]: [i64; 2]) -> f64 {
+    (cta_m * cta_n) as f64 / 128.0
+}
+
+/// How busy a tile's products keep the tensor cores. For 32 bytes of depth, bulk copies write that
+/// of its rows and columns to shared memory, and each product of 64 rows reads that of its own rows
+/// and of all columns, together at 128 bytes a cycle.
+pub(super) fn efficiency([cta_m, cta_n]: [i64; 2]) -> f64 {
+    let lines = cta_m + cta_n + cta_m / ROWS * (ROWS + cta_n);
+    (cycles([cta_m, cta_n]) * 128.0 / (32 * lines) as f64).min(1.0)
 }

@@ -36,6 +36,11 @@ pub(super) fn knobs() -> Vec<Knob> {
         },
         Knob { name: "group", about: "rows of tiles walked together", values: vec![1, 4, 8] },
         Knob { name: "stages", about: "steps in shared memory", values: vec![3, 4, 5, 6, 8] },
+        Knob {
+            name: "turns",
+            about: "warpgroups take turns at tiles: one multiplies while the other stores",
+            values: vec![0, 1],
+        },
     ]
 }
 
@@ -44,33 +49,52 @@ pub(super) fn knobs() -> Vec<Knob> {
 pub(super) struct Schedule {
     /// Tiles of a cluster's blocks together.
     pub(super) tiling: Tiling,
-    pub(super) cta_m: i64,
-    pub(super) cta_n: i64,
+    pub(super) tile: Tile,
     pub(super) stages: i64,
     pub(super) cluster: i64,
-    /// Warpgroups that multiply.
-    pub(super) consumers: i64,
-    /// Columns that a warp stages at once.
-    pub(super) warp_n: i64,
     pub(super) shared_bytes: i64,
 }
 
-/// Bytes of shared memory that tiles of this size take for each stage.
-pub(super) fn stage_bytes([cta_m, cta_n]: [i64; 2]) -> i64 {
-    (cta_m + cta_n) * 128
+/// A block's tile and who multiplies it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Tile {
+    /// Rows and columns.
+    pub(super) cta: [i64; 2],
+    /// Whether one warpgroup does, in turn with another; else all share it.
+    pub(super) turns: bool,
 }
 
-/// Bytes of shared memory that tiles of this size take beside the stages, without barriers.
-pub(super) fn staging_bytes([cta_m, cta_n]: [i64; 2]) -> i64 {
-    4 * consumers(cta_m) * SLICE_ROWS * warp_n(cta_n) * 4
-}
+impl Tile {
+    pub(super) const fn shared(cta_m: i64, cta_n: i64) -> Tile {
+        Tile { cta: [cta_m, cta_n], turns: false }
+    }
 
-fn consumers(cta_m: i64) -> i64 {
-    (cta_m / ROWS).min(2)
-}
+    pub(super) const fn turns(cta_m: i64, cta_n: i64) -> Tile {
+        Tile { cta: [cta_m, cta_n], turns: true }
+    }
 
-fn warp_n(cta_n: i64) -> i64 {
-    if cta_n % 64 == 0 { 64 } else { 32 }
+    /// Warpgroups that multiply.
+    pub(super) fn consumers(self) -> i64 {
+        if self.turns { 2 } else { (self.cta[0] / ROWS).min(2) }
+    }
+
+    /// Sums of a thread.
+    fn sums(self) -> i64 {
+        let sharers = if self.turns { 1 } else { self.consumers() };
+        self.cta[0] * self.cta[1] / (sharers * WARPGROUP)
+    }
+
+    /// Columns that a warp stages at once.
+    pub(super) fn warp_n(self) -> i64 {
+        if self.cta[1] % 64 == 0 { 64 } else { 32 }
+    }
+
+    /// Bytes of shared memory with so many stages: their tiles and barriers, and what warps stage.
+    pub(super) fn shared_bytes(self, stages: i64) -> i64 {
+        let staging = 4 * self.consumers() * SLICE_ROWS * self.warp_n() * 4;
+        let turns = if self.turns { 2 * 8 } else { 0 };
+        stages * ((self.cta[0] + self.cta[1]) * 128 + 2 * 8) + turns + staging
+    }
 }
 
 impl Schedule {
@@ -83,20 +107,18 @@ impl Schedule {
         config: &EngineConfig,
     ) -> Result<Schedule> {
         let refuse = |rule: String| Err(Error::not_supported(format!("{config} {rule}")));
-        let [cta_m, cta_n, stages] =
-            [config.knob("cta_m")?, config.knob("cta_n")?, config.knob("stages")?];
-        let cluster = config.knob("cluster")?;
-        let (consumers, warp_n) = (consumers(cta_m), warp_n(cta_n));
-        let sums = cta_m * cta_n / (consumers * WARPGROUP);
+        let cta = [config.knob("cta_m")?, config.knob("cta_n")?];
+        let tile = Tile { cta, turns: config.knob("turns")? == 1 };
+        let (cluster, stages) = (config.knob("cluster")?, config.knob("stages")?);
+        let sums = tile.sums();
         if sums > SUMS_MAX {
             return refuse(format!("leaves {sums} sums to a thread, which has {SUMS_MAX}"));
         }
+        let [cta_m, cta_n] = cta;
         if !product.depth_packed[1] && cta_n % 64 != 0 {
             return refuse("cuts panels of B, whose columns are packed by 64".to_owned());
         }
-        let barriers = 2 * 8 * stages;
-        let shared_bytes =
-            stages * stage_bytes([cta_m, cta_n]) + staging_bytes([cta_m, cta_n]) + barriers;
+        let shared_bytes = tile.shared_bytes(stages);
         let available = i64::from(target.shared_block_bytes_max);
         if shared_bytes > available {
             return refuse(format!(
@@ -110,12 +132,12 @@ impl Schedule {
         if blocks > GRID_MAX {
             return refuse(format!("has {blocks} tiles, more than a grid counts"));
         }
-        Ok(Schedule { tiling, cta_m, cta_n, stages, cluster, consumers, warp_n, shared_bytes })
+        Ok(Schedule { tiling, tile, stages, cluster, shared_bytes })
     }
 
     /// One warpgroup more brings the tiles.
     pub(super) fn threads(&self) -> i64 {
-        (self.consumers + 1) * WARPGROUP
+        (self.tile.consumers() + 1) * WARPGROUP
     }
 
     /// Blocks that have a tile.
@@ -128,7 +150,7 @@ impl Schedule {
         let (threads, stages) = (self.threads(), self.stages);
         let registers = REGISTERS_SM / threads / 8 * 8;
         let block = Block { threads, registers, shared_bytes: self.shared_bytes, stages };
-        let units = Units::Tensor(product.work(self.cta_n));
+        let units = Units::Tensor(product.work(self.tile.cta));
         let of_cluster = work(problem, &self.tiling, block, units).swap_remove(0);
         KernelWork {
             blocks: of_cluster.blocks * self.cluster as u64,
