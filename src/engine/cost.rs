@@ -74,9 +74,20 @@ pub struct CostModel {
 }
 
 impl CostModel {
-    /// The model of a target: of the known GPU it is most like, in the target's sizes.
+    /// The model of the machine of the simulator's table that a GPU is or is most like, with the
+    /// GPU's own sizes.
     pub fn of(target: &Target) -> CostModel {
-        CostModel { machine: scaled(target) }
+        let machine = machine_of(target);
+        let share = f64::from(target.sm_count) / f64::from(machine.sm_count);
+        let machine = Machine {
+            sm_count: target.sm_count,
+            dram_bytes_second: machine.dram_bytes_second * share,
+            registers: target.registers_sm,
+            shared_bytes: target.shared_sm_bytes,
+            threads_max: target.threads_sm_max,
+            ..machine
+        };
+        CostModel { machine }
     }
 
     /// The microseconds that launches one after the other take; infinite where one does not fit.
@@ -120,8 +131,7 @@ fn kernel_us(work: &KernelWork, machine: &Machine) -> f64 {
 /// The machine of the simulator's table that a GPU is, or is most like.
 pub fn machine_of(target: &Target) -> Machine {
     let plain = |text: &str| text.to_ascii_lowercase().replace([' ', '-'], "");
-    let name = plain(&target.name);
-    let known = |machine: &Machine| name.contains(&plain(machine.name));
+    let known = |machine: &Machine| plain(&target.name).contains(&plain(machine.name));
     let named = Machine::ALL.into_iter().find(known);
     let alike = || match target.arch.capability {
         ..86 => Machine::A100,
@@ -131,20 +141,6 @@ pub fn machine_of(target: &Target) -> Machine {
         _ => Machine::RTX_4090,
     };
     named.unwrap_or_else(alike)
-}
-
-/// The same with the sizes of the target.
-fn scaled(target: &Target) -> Machine {
-    let machine = machine_of(target);
-    let share = f64::from(target.sm_count) / f64::from(machine.sm_count);
-    Machine {
-        sm_count: target.sm_count,
-        dram_bytes_second: machine.dram_bytes_second * share,
-        registers: target.registers_sm,
-        shared_bytes: target.shared_sm_bytes,
-        threads_max: target.threads_sm_max,
-        ..machine
-    }
 }
 
 #[cfg(test)]
@@ -195,8 +191,8 @@ mod tests {
             tensor: Some(tensor),
             ..copy(blocks, 1.0)
         };
-        let model = CostModel::of(&h100);
-        let [even, odd] = [132, 133].map(|blocks| model.predicted_us(&[work(blocks)]));
+        let [even, odd] =
+            [132, 133].map(|blocks| CostModel::of(&h100).predicted_us(&[work(blocks)]));
         assert!(odd > 1.9 * even, "{even} {odd}");
     }
 }

@@ -21,11 +21,13 @@ mod signature;
 
 pub use config::{EngineConfig, Knob};
 pub use cost::{CostModel, KernelWork, Setting, TensorWork, machine_of};
+pub(crate) use expand::primitives;
 pub use heuristics::{Choice, Mode, Selection, choices, choose};
 pub use kernel::{
     Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering, Swizzle, TensorMap,
 };
 pub use notes::{BehaviorNote, Notes, NumericalNote};
+pub(crate) use partition::divided;
 pub use partition::{Cut, Part, cuts, partition};
 
 use crate::error::{Error, Result};
@@ -69,6 +71,12 @@ pub trait Engine: Send + Sync {
         Notes { behavior: vec![BehaviorNote::RuntimeCompilation], ..Notes::default() }
     }
 
+    /// Whether the engine is expected to run a graph that it supports better than those that are
+    /// less specialised.
+    fn pays(&self, _graph: CanonicalGraph<'_>, _target: &Target) -> bool {
+        true
+    }
+
     /// Whether one kernel serves every shape of a graph: slower than one made for the shape, but
     /// it can stand in while that is compiled.
     fn serves_any_shape(&self) -> bool {
@@ -100,6 +108,7 @@ pub fn engines() -> &'static [&'static dyn Engine] {
         &pointwise::PointwiseEngine,
         &pointwise::GeneralEngine,
         &reduction::ReductionEngine,
+        &gemm::WgmmaEngine,
         &gemm::MmaEngine,
         &gemm::SimtEngine,
     ]

@@ -28,7 +28,7 @@ pub(super) enum Units {
 }
 
 /// Instructions of an operation of a prologue or an epilogue on one element.
-const INSTRUCTIONS_OPERATION: f64 = 8.0;
+pub(super) const INSTRUCTIONS_OPERATION: f64 = 8.0;
 
 /// What a problem asks of a GPU, however it is cut into tiles.
 pub(super) struct Demand<'a> {
