@@ -48,6 +48,15 @@ impl EngineConfig {
         EngineConfig { engine: Cow::Borrowed(engine), knobs }
     }
 
+    /// The same from names and their values apart.
+    pub(super) fn of_values<const N: usize>(
+        engine: &'static str,
+        knobs: [&'static str; N],
+        values: [i64; N],
+    ) -> Self {
+        EngineConfig::new(engine, &std::array::from_fn::<_, N, _>(|at| (knobs[at], values[at])))
+    }
+
     /// The names and values of all knobs, sorted by name.
     pub fn knobs(&self) -> impl Iterator<Item = (&str, i64)> {
         self.knobs.iter().map(|(name, value)| (name.as_ref(), *value))

@@ -290,7 +290,7 @@ impl Settings {
         let Settings { tiling, stages, warp_m, warp_n } = *self;
         let Tiling { cta_m, cta_n, cta_k, group, split_k } = tiling;
         let values = [cta_k, cta_m, cta_n, group, split_k, stages, warp_m, warp_n];
-        EngineConfig::new(NAME, &std::array::from_fn::<_, 8, _>(|at| (KNOBS[at], values[at])))
+        EngineConfig::of_values(NAME, KNOBS, values)
     }
 }
 

@@ -175,7 +175,7 @@ impl Settings {
         let Settings { tiling, thread_m, thread_n } = *self;
         let Tiling { cta_m, cta_n, cta_k, group, split_k } = tiling;
         let values = [cta_k, cta_m, cta_n, group, split_k, thread_m, thread_n];
-        EngineConfig::new(NAME, &std::array::from_fn::<_, 7, _>(|at| (KNOBS[at], values[at])))
+        EngineConfig::of_values(NAME, KNOBS, values)
     }
 }
 

@@ -56,6 +56,8 @@ pub(super) enum Refusal {
     Threads { count: i64, max: i64 },
     SharedBytes { needed: i64, available: i64 },
     Rows { min: i64 },
+    Sums { count: i64, max: i64 },
+    Panels,
 }
 
 impl fmt::Display for Refusal {
@@ -74,6 +76,10 @@ impl fmt::Display for Refusal {
             Refusal::Rows { min } => {
                 write!(f, "reads rows of A that lie side by side, in tiles of at least {min}")
             }
+            Refusal::Sums { count, max } => {
+                write!(f, "leaves {count} sums to a thread, which has {max}")
+            }
+            Refusal::Panels => f.write_str("cuts panels of B, whose columns are packed by 64"),
         }
     }
 }

@@ -181,6 +181,29 @@ fn heuristics_are_legal() {
     }
 }
 
+/// Products with next to nothing but depth are split into parts that are not empty, whatever the
+/// number of steps, and counted without overflow.
+#[test]
+fn deep_products_are_split() {
+    for name in Target::names() {
+        let target = Target::named(name).unwrap();
+        for k in [8256, 65536, 65537, 1 << 50] {
+            for [a, b] in [[DType::F16; 2], [DType::F32; 2]] {
+                let graph = Case::new(MatmulMath::F32, [a, b, DType::F32], [8, 8, k]).graph();
+                for engine in engine::engines() {
+                    if engine.support(graph.canonical(), &target).is_err() {
+                        continue;
+                    }
+                    let config = engine.heuristic(graph.canonical(), &target);
+                    engine.lower(graph.canonical(), &target, &config).unwrap();
+                    let splits = config.knob("split_k").is_ok_and(|split| split > 1);
+                    assert!(splits || config.engine == "gemm_wgmma", "{config} of {k} on {name}");
+                }
+            }
+        }
+    }
+}
+
 /// A smaller setting exists until there is none, and each is legal.
 #[test]
 fn settings_become_smaller() {

@@ -3,10 +3,10 @@
 use crate::engine::EngineConfig;
 use crate::engine::access::ceil_div;
 use crate::engine::gemm::problem::Problem;
-use crate::engine::gemm::tiling::tiles_of;
+use crate::engine::gemm::tiling::{GROUP, tiles_of};
 use crate::engine::gemm::wgmma::NAME;
 use crate::engine::gemm::wgmma::product::{Product, ROWS, cycles, efficiency};
-use crate::engine::gemm::wgmma::schedule::Tile;
+use crate::engine::gemm::wgmma::schedule::{KNOBS, Tile};
 use crate::engine::gemm::work::INSTRUCTIONS_OPERATION;
 use crate::target::Target;
 
@@ -91,16 +91,14 @@ impl Decision {
         Decision { tile, cluster, stages, tiles: tiles(tile), storing, sm_count, rows }
     }
 
+    /// A value for each knob, in the order of [`KNOBS`].
+    pub(super) fn values(&self) -> [i64; 6] {
+        let Tile { cta: [cta_m, cta_n], turns } = self.tile;
+        [self.cluster, cta_m, cta_n, GROUP, self.stages, i64::from(turns)]
+    }
+
     pub(super) fn config(&self) -> EngineConfig {
-        let settings = [
-            ("cluster", self.cluster),
-            ("cta_m", self.tile.cta[0]),
-            ("cta_n", self.tile.cta[1]),
-            ("group", 8),
-            ("stages", self.stages),
-            ("turns", i64::from(self.tile.turns)),
-        ];
-        EngineConfig::new(NAME, &settings)
+        EngineConfig::of_values(NAME, KNOBS, self.values())
     }
 
     /// A line for each knob.

@@ -11,10 +11,12 @@ mod kernel;
 mod product;
 mod schedule;
 
+use crate::engine::config::combinations;
 use crate::engine::gemm::problem::Problem;
+use crate::engine::gemm::tiling::in_one_order;
 use crate::engine::gemm::wgmma::heuristic::Decision;
 use crate::engine::gemm::wgmma::product::Product;
-use crate::engine::gemm::wgmma::schedule::{Schedule, knobs};
+use crate::engine::gemm::wgmma::schedule::{KNOBS, Schedule, knobs};
 use crate::engine::gemm::work::Demand;
 use crate::engine::{
     BehaviorNote, Engine, EngineConfig, Knob, Lowering, Notes, NumericalNote, Setting,
@@ -48,7 +50,7 @@ impl Engine for WgmmaEngine {
 
     fn knobs(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<Knob> {
         Supported::of(graph, target).expect("the graph is supported");
-        knobs()
+        knobs().to_vec()
     }
 
     fn heuristic(&self, graph: CanonicalGraph<'_>, target: &Target) -> EngineConfig {
@@ -71,7 +73,8 @@ impl Engine for WgmmaEngine {
         let halved = |knob: &str, least: i64| {
             let value = config.knob(knob).ok().filter(|value| *value >= 2 * least)?;
             let smaller = config.clone().with(knob, value / 2 / least * least);
-            Schedule::new(&problem, &product, target, &smaller).is_ok().then_some(smaller)
+            let values = smaller.values(KNOBS).ok()?;
+            Schedule::new(&problem, &product, target, values).is_ok().then_some(smaller)
         };
         halved("cta_n", 64).or_else(|| halved("cta_m", 64))
     }
@@ -80,11 +83,12 @@ impl Engine for WgmmaEngine {
         let Supported { problem, product } =
             Supported::of(graph, target).expect("the graph is supported");
         let demand = Demand::of(&problem);
-        let setting = |config: EngineConfig| {
-            let schedule = Schedule::new(&problem, &product, target, &config).ok()?;
+        let setting = |values: [i64; 6]| {
+            let schedule = Schedule::new(&problem, &product, target, values).ok()?;
+            let config = EngineConfig::of_values(NAME, KNOBS, values);
             Some(Setting { config, work: vec![schedule.work(&demand, &product)] })
         };
-        EngineConfig::all(NAME, &knobs()).into_iter().filter_map(setting).collect()
+        combinations(&knobs().map(in_one_order)).filter_map(setting).collect()
     }
 
     fn notes(&self, graph: CanonicalGraph<'_>, target: &Target, _config: &EngineConfig) -> Notes {
@@ -102,7 +106,8 @@ impl Engine for WgmmaEngine {
     ) -> Result<Lowering> {
         let Supported { problem, product } = Supported::of(graph, target)?;
         config.validate(&knobs())?;
-        let schedule = Schedule::new(&problem, &product, target, config)?;
+        let schedule = Schedule::new(&problem, &product, target, config.values(KNOBS)?)
+            .map_err(|refusal| refusal.error(config))?;
         Ok(Lowering::from(kernel::plan(&problem, &product, &schedule, target.arch)))
     }
 }
@@ -123,12 +128,9 @@ impl<'a> Supported<'a> {
         }
         let problem = Problem::of(graph, target.arch.capability)?;
         let product = Product::of(&problem)?;
-        Schedule::new(
-            &problem,
-            &product,
-            target,
-            &Decision::of(&problem, &product, target).config(),
-        )?;
+        let decision = Decision::of(&problem, &product, target);
+        Schedule::new(&problem, &product, target, decision.values())
+            .map_err(|refusal| refusal.error(&decision.config()))?;
         Ok(Supported { problem, product })
     }
 }

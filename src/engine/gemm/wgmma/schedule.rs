@@ -2,11 +2,11 @@
 
 use crate::engine::access::GRID_MAX;
 use crate::engine::gemm::problem::Problem;
-use crate::engine::gemm::tiling::Tiling;
+use crate::engine::gemm::tiling::{GROUP, Refusal, Tiling};
 use crate::engine::gemm::wgmma::product::{Product, ROWS};
 use crate::engine::gemm::work::{Block, Demand, Units};
-use crate::engine::{EngineConfig, KernelWork, Knob};
-use crate::error::{Error, Result};
+use crate::engine::{KernelWork, Knob};
+use crate::error::Result;
 use crate::target::Target;
 
 /// Sums of one thread, at most: half of its registers are left for what follows the product.
@@ -21,8 +21,11 @@ const REGISTERS_SM: i64 = 65536;
 /// Threads of a warpgroup.
 const WARPGROUP: i64 = 128;
 
-pub(super) fn knobs() -> Vec<Knob> {
-    vec![
+/// The names of the knobs.
+pub(super) const KNOBS: [&str; 6] = ["cluster", "cta_m", "cta_n", "group", "stages", "turns"];
+
+pub(super) fn knobs() -> [Knob; 6] {
+    [
         Knob {
             name: "cluster",
             about: "blocks one below the other that share columns of B",
@@ -34,7 +37,7 @@ pub(super) fn knobs() -> Vec<Knob> {
             about: "columns of a block's tile",
             values: (1..=8).map(|n| 32 * n).collect(),
         },
-        Knob { name: "group", about: "rows of tiles walked together", values: vec![1, 4, 8] },
+        Knob { name: "group", about: "rows of tiles walked together", values: vec![1, 4, GROUP] },
         Knob { name: "stages", about: "steps in shared memory", values: vec![3, 4, 5, 6, 8] },
         Knob {
             name: "turns",
@@ -98,39 +101,34 @@ impl Tile {
 }
 
 impl Schedule {
+    /// From values in the order of [`KNOBS`].
+    ///
     /// # Errors
-    /// `NotSupported` for a setting that the device's limits or the problem rule out.
+    /// Where the device's limits or the problem rule the settings out.
     pub(super) fn new(
         problem: &Problem<'_>,
         product: &Product,
         target: &Target,
-        config: &EngineConfig,
-    ) -> Result<Schedule> {
-        let refuse = |rule: String| Err(Error::not_supported(format!("{config} {rule}")));
-        let cta = [config.knob("cta_m")?, config.knob("cta_n")?];
-        let tile = Tile { cta, turns: config.knob("turns")? == 1 };
-        let (cluster, stages) = (config.knob("cluster")?, config.knob("stages")?);
-        let sums = tile.sums();
-        if sums > SUMS_MAX {
-            return refuse(format!("leaves {sums} sums to a thread, which has {SUMS_MAX}"));
+        [cluster, cta_m, cta_n, group, stages, turns]: [i64; 6],
+    ) -> Result<Schedule, Refusal> {
+        let tile = Tile { cta: [cta_m, cta_n], turns: turns == 1 };
+        let count = tile.sums();
+        if count > SUMS_MAX {
+            return Err(Refusal::Sums { count, max: SUMS_MAX });
         }
-        let [cta_m, cta_n] = cta;
         if !product.depth_packed[1] && cta_n % 64 != 0 {
-            return refuse("cuts panels of B, whose columns are packed by 64".to_owned());
+            return Err(Refusal::Panels);
         }
         let shared_bytes = tile.shared_bytes(stages);
         let available = i64::from(target.shared_block_bytes_max);
         if shared_bytes > available {
-            return refuse(format!(
-                "needs {shared_bytes} bytes of shared memory, a block has {available}"
-            ));
+            return Err(Refusal::SharedBytes { needed: shared_bytes, available });
         }
-        let group = config.knob("group")?;
         let tiling =
             Tiling { cta_m: cluster * cta_m, cta_n, cta_k: product.cta_k(), group, split_k: 1 };
-        let blocks = tiling.tiles(problem).saturating_mul(cluster);
-        if blocks > GRID_MAX {
-            return refuse(format!("has {blocks} tiles, more than a grid counts"));
+        let count = tiling.tiles(problem).saturating_mul(cluster);
+        if count > GRID_MAX {
+            return Err(Refusal::Blocks { count });
         }
         Ok(Schedule { tiling, tile, stages, cluster, shared_bytes })
     }
