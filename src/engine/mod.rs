@@ -98,6 +98,7 @@ pub fn engines() -> &'static [&'static dyn Engine] {
     &[
         &pointwise::PointwiseEngine,
         &pointwise::GeneralEngine,
+        &reduction::ColumnsEngine,
         &reduction::ReductionEngine,
         &gemm::MmaEngine,
         &gemm::SimtEngine,
