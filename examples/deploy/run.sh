@@ -30,8 +30,9 @@ export KILN_PACKS=$pack KILN_TRUST_ROOTS KILN_NO_JIT=1 KILN_CACHE_DIR=off KILN_N
 KILN_TRUST_ROOTS=$(cat "$out/root")
 program > "$out/served.jsonl"
 hits=$(grep -c '"origin": *"pack hit"' "$out/served.jsonl")
-echo "served: $hits of ${#problems[@]} kernels from the pack"
-test "$hits" -eq "${#problems[@]}"
+kernels=$(grep -c '"origin":' "$out/served.jsonl")
+echo "served: $hits of $kernels kernels from the pack"
+test "$hits" -eq "$kernels"
 
 # 4. What was not packed is an error that says so, and never a compilation.
 sed 's/1024/1000/' "$here/../problems/swish_backward.json" > "$out/unknown.json"

@@ -15,7 +15,13 @@ fn the_deployment_serves_without_a_compiler() {
     let text = String::from_utf8(output.stdout).unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}\n{errors}");
-    assert!(text.contains("3 kernels sound, 3 canaries right"), "{text}");
-    assert!(text.contains("served: 3 of 3 kernels from the pack"), "{text}");
+    let numbers = |what: &str| -> Vec<usize> {
+        let line = text.lines().find(|line| line.contains(what)).unwrap_or_default();
+        line.split(' ').filter_map(|word| word.parse().ok()).collect()
+    };
+    let (sound, served) = (numbers(" kernels sound"), numbers("served: "));
+    assert_eq!((sound[0], served[0]), (sound[1], served[1]), "{text}");
+    // A problem or more of several kernels.
+    assert!(served[0] > numbers(" problems covered")[0], "{text}");
     assert!(text.contains("no-JIT mode: kernel sm75_pointwise_"), "{text}");
 }

@@ -11,6 +11,7 @@ use kiln::graph::{Reduction, ReductionOp};
 use kiln::target::Target;
 use kiln::{DType, OperationGraph, TensorDesc};
 
+use crate::gemm::fusion::{bias_gelu, prologues};
 use crate::reduction::{residual_rms, softmax};
 
 pub fn assert_golden(name: &str, text: &str) {
@@ -108,6 +109,29 @@ fn golden_reductions() {
     assert_golden("sm75_reduction_f32_read.cu", &reduction("reduction", &long));
     let centred = reduction("reduction_columns", &centred([512, 512, 768]));
     assert_golden("sm75_reduction_bf16_columns.cu", &centred);
+}
+
+/// The kernels of an engine at its own setting, with one knob set.
+fn kernels(graph: &OperationGraph, engine: &str, (knob, value): (&str, i64)) -> Vec<String> {
+    let target = Target::named("h200").unwrap();
+    let engine = engine::engine_named(engine).unwrap();
+    let config = engine.heuristic(graph.canonical(), &target).with(knob, value);
+    let kernels = engine.lower(graph.canonical(), &target, &config).unwrap().kernels;
+    let render =
+        |kernel: &engine::KernelPlan| Templates::embedded().render(&kernel.spec).unwrap().text;
+    kernels.iter().map(render).collect()
+}
+
+#[test]
+fn golden_products() {
+    let extents = [256, 512, 1024];
+    let bare = kernels(&bias_gelu(extents, DType::Bf16), "gemm_mma", ("split_k", 1));
+    assert_golden("sm80_gemm_bf16_mma.cu", &bare[0]);
+    let computed = kernels(&prologues(extents, DType::F16), "gemm_mma", ("split_k", 1));
+    assert_golden("sm80_gemm_f32_mma_prologues.cu", &computed[0]);
+    let split = kernels(&bias_gelu(extents, DType::F32), "gemm_simt", ("split_k", 2));
+    assert_golden("sm75_gemm_f32_simt.cu", &split[0]);
+    assert_golden("sm75_gemm_f32_reduce.cu", &split[1]);
 }
 
 #[test]

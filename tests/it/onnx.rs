@@ -85,8 +85,8 @@ fn values(tensors: &SafeTensors<'_>, case: &str, tensor: &TensorDesc) -> Vec<f64
 /// off by less than 4 ulp (release notes: 3.83 for the logarithm and 2.52 for the exponential of
 /// 1.17, 4 for the vector functions of 1.22), and formulas of an exponential and up to three more
 /// roundings, which come to no more. An ulp is at most epsilon times the largest value on the way,
-/// or the smallest value of the type. Where values are added up, NumPy's result is one of those that
-/// the reference bounds: of any order of additions in the same precision.
+/// or the smallest value of the type. Where values are added up, NumPy's result is one of those
+/// that the reference bounds: of any order of additions in the same precision.
 fn onnx_expected(case: &Loaded, tensor: &TensorDesc, bounds: &[f64]) -> Expected {
     let values = case.expected[&tensor.uid].clone();
     let (epsilon, smallest) = (tensor.dtype.epsilon(), tensor.dtype.smallest());

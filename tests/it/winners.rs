@@ -100,7 +100,12 @@ fn reduced(op: ReductionOp, dims: &[i64], to: &[i64]) -> OperationGraph {
 }
 
 /// All results of an operation, packed or with channels last: data in bf16, everything else in f32.
-fn all_of(op: Op, data: &[i64], parameters: &[i64], with_channels_last: bool) -> OperationGraph {
+pub fn all_of(
+    op: Op,
+    data: &[i64],
+    parameters: &[i64],
+    with_channels_last: bool,
+) -> OperationGraph {
     let mut graph = OperationGraph::builder();
     let mut inputs = Vec::new();
     for (uid, slot) in (1..).zip(op.slots().inputs) {
@@ -131,7 +136,7 @@ fn norm(mode: NormMode) -> Op {
     Op::NormForward(NormForward { bias, statistics: true, ..NormForward::new(mode, phase) })
 }
 
-fn norm_backward(mode: NormMode) -> Op {
+pub fn norm_backward(mode: NormMode) -> Op {
     Op::NormBackward(NormBackward { bias: mode.centred(), ..NormBackward::new(mode) })
 }
 
@@ -214,4 +219,29 @@ fn winners() {
         }
     }
     assert_golden("winners", &table);
+}
+
+/// The rules of mode A against every legal setting, by the cost model.
+#[test]
+fn rules_come_close_to_the_model() {
+    for target in ["a100", "rtx4090", "h200"] {
+        let target = Target::named(target).unwrap();
+        let model = Selection { mode: engine::Mode::B, ..Selection::default() };
+        for (name, graph) in &problems() {
+            for part in engine::partition(graph, &target, &Selection::default()).unwrap() {
+                let ranked = engine::choices(part.graph.canonical(), &target, &model).unwrap();
+                let us = |at: usize| ranked[at].predicted_us.unwrap();
+                let own = ranked.iter().position(|choice| choice.config == part.config);
+                let own = own.unwrap_or_else(|| panic!("{} is not legal", part.config));
+                assert!(
+                    us(own) <= 1.6 * us(0),
+                    "{name} on {target}: {} us with {}, {} us with {}",
+                    us(own),
+                    part.config,
+                    us(0),
+                    ranked[0].config
+                );
+            }
+        }
+    }
 }

@@ -122,6 +122,13 @@ impl Counting {
         }
     }
 
+    /// Lanes that copy from an allocation, together so many bytes: some fill up with zeros.
+    pub fn copied(&mut self, (pc, area, lanes): Touched<'_>, asked: u64) {
+        self.global((pc, area, lanes), false);
+        let whole = u64::from(lanes.bytes) * u64::from(lanes.active.count_ones());
+        self.ops[pc as usize].global.bytes -= whole - asked;
+    }
+
     fn mark(&mut self, area: u64, sector: u64, writes: bool) {
         let table = if writes { &mut self.written } else { &mut self.read };
         let bits = table.entry(area).or_default();

@@ -110,8 +110,43 @@ impl Watch {
         let order = Order::default();
         let scene = Scene { warp, block, cx, at, touch, order, element: bytes as u32 };
         match unit {
-            Unit::Copy(_) => self.issued(shadow, &scene, (shadow.rank, &lanes), Group::Open),
+            Unit::Copy(_) => {
+                self.issued(shadow, &scene, (shadow.rank, &lanes), Group::Open);
+                self.count_copy(warp, block, cx, at, &lanes);
+            }
             _ => self.look(shadow, &scene, Some(SHARED), &lanes),
+        }
+    }
+
+    /// Counts a copy as a store to shared memory and as a load of what is not filled with zeros.
+    fn count_copy(
+        &mut self,
+        warp: &mut Warp,
+        block: &BlockState,
+        cx: &Context<'_>,
+        at: At,
+        to: &Lanes,
+    ) {
+        let Some(counting) = &mut self.counting else { return };
+        counting.shared((at.pc, SHARED, to), true);
+        let slots = &cx.program.lists[cx.program.ops[at.pc as usize].list as usize..];
+        let (constants, registers) = (&cx.program.constants, &warp.registers);
+        let addresses = *registers.wide(constants, slots[1]);
+        let sizes = *registers.word(constants, slots[2]);
+        let ignored = registers.predicate(slots[3]);
+        let mut from = Lanes { offsets: [0; LANES], active: 0, ..*to };
+        let mut asked = 0;
+        for lane in to.each().filter(|&lane| ignored >> lane & 1 == 0 && sizes[lane] > 0) {
+            let attempt = Attempt { verb: "", bytes: sizes[lane].into() };
+            let window = Window::Global;
+            let place = resolve(warp, block, cx, window, lane, addresses[lane], attempt);
+            let Ok(Place::Global(_, offset)) = place else { return };
+            from.offsets[lane] = offset;
+            from.active |= 1 << lane;
+            asked += u64::from(sizes[lane]);
+        }
+        if from.active != 0 {
+            counting.copied((at.pc, warp.last_hit as u64, &from), asked);
         }
     }
 

@@ -138,6 +138,43 @@ fn a_product_by_hand() {
     }
 }
 
+/// A warp copies 16 bytes per lane; the upper half of its lanes ask for 4 and fill up with zeros.
+#[test]
+fn asynchronous_copies_by_hand() {
+    let module = Module::load(
+        ".version 8.0 .target sm_80 .address_size 64
+         .visible .entry copies(.param .u64 from) {
+             .reg .pred %p<1>;
+             .reg .b32 %r<4>;
+             .reg .b64 %rd<4>;
+             .shared .align 16 .b8 tile[512];
+             ld.param.u64 %rd0, [from];
+             mov.u32 %r0, %tid.x;
+             shl.b32 %r1, %r0, 4;
+             cvt.u64.u32 %rd1, %r1;
+             add.s64 %rd2, %rd0, %rd1;
+             setp.lt.u32 %p0, %r0, 16;
+             selp.b32 %r2, 16, 4, %p0;
+             mov.u32 %r3, tile;
+             add.s32 %r3, %r3, %r1;
+             cp.async.cg.shared.global [%r3], [%rd2], 16, %r2;
+             cp.async.wait_all;
+             ret;
+         }",
+    )
+    .unwrap();
+    let device = Device::new(DeviceConfig::default());
+    let kernel = module.kernel("copies").unwrap();
+    let from = device.alloc(512).unwrap();
+    let shape = Launch { counters: true, ..line(1, 32) };
+    let report = device.launch(&kernel, &shape, &params(&kernel, &[from])).unwrap();
+    let counters = report.counters.unwrap();
+    let (global, shared) = (counters.total.global, counters.total.shared_stores);
+    assert_eq!((global.requests, global.bytes), (1, 16 * 16 + 16 * 4));
+    assert_eq!((global.sectors, global.lines, counters.dram_read_bytes), (16, 4, 512));
+    assert_eq!((shared.requests, shared.wavefronts, shared.conflicts), (1, 4, 0));
+}
+
 #[test]
 fn matrix_products_by_hand() {
     let module = Module::load(

@@ -1,7 +1,9 @@
 //! The knob settings expected to run best, and why.
 
 use crate::engine::EngineConfig;
-use crate::engine::access::{ACCESS_BYTES_MAX, REGISTERS_SM, access_bytes, ceil_div, stored};
+use crate::engine::access::{
+    ACCESS_BYTES_MAX, GRID_MAX, REGISTERS_SM, access_bytes, ceil_div, stored,
+};
 use crate::engine::reduction::schedule::{Footprint, ITEMS_MAX, knobs};
 use crate::engine::reduction::space::Space;
 use crate::graph::CanonicalGraph;
@@ -88,7 +90,9 @@ impl Decision {
             && stored(graph)
                 .any(|(at, _)| !graph.is_written(at) && !space.is_row(at) && space.is_shared(at));
         let passes = rows.saturating_mul(row_threads) / device_threads.max(1);
-        let persistent = space.has_sums() || (shares && kept && passes >= PASSES_MIN);
+        let persistent = space.has_sums()
+            || (shares && kept && passes >= PASSES_MIN)
+            || rows / (threads / row_threads) > GRID_MAX;
         Decision {
             vector,
             items,
@@ -130,6 +134,7 @@ impl Decision {
         let grid = match (self.shares, self.persistent) {
             _ if self.sums => "a block sums up the columns of many rows".to_owned(),
             (true, true) => format!("{passes} passes over the device load what rows share once"),
+            (false, true) => "one pass needs more blocks than a grid has".to_owned(),
             (true, false) => "too few passes to load what rows share once".to_owned(),
             _ => "rows share no elements".to_owned(),
         };

@@ -85,17 +85,17 @@ impl Engine for ReductionEngine {
         target: &Target,
         config: &EngineConfig,
     ) -> Option<EngineConfig> {
+        let expanded = Expanded::of(graph).expect("the graph is supported");
+        let space = Space::of(expanded.graph()).expect("the graph is supported");
+        let footprint = Footprint::of(expanded.graph(), &space);
+        let knobs = schedule::knobs(expanded.graph(), &space);
         let with = |knob: &str, change: fn(i64) -> i64| {
-            let value = change(config.knob(knob).ok()?);
-            let knobs = self.knobs(graph, target);
-            let allowed = knobs.iter().any(|of| of.name == knob && of.values.contains(&value));
-            allowed.then(|| config.clone().with(knob, value))
+            let changed = config.clone().with(knob, change(config.knob(knob).ok()?));
+            let schedule = Schedule::new(&space, &footprint, target, &changed);
+            (changed.validate(&knobs).is_ok() && schedule.is_ok()).then_some(changed)
         };
         // More threads of the same block hold less of a row each; then it is read again.
-        let row_threads = config.knob("threads_row").ok()?;
-        let wider = (config.knob("threads").ok()? > row_threads).then_some(());
-        wider
-            .and_then(|()| with("threads_row", |threads| threads * 2))
+        with("threads_row", |threads| threads * 2)
             .or_else(|| with("items", |items| items / 2))
             .or_else(|| with("vector", |vector| vector / 2))
     }

@@ -94,6 +94,14 @@ impl Phases {
     }
 }
 
+impl Phase {
+    /// Whether elements of the tensor are read.
+    pub(super) fn reads(&self, at: usize) -> bool {
+        let mut operands = self.steps.iter().chain(&self.sums).map(|step| step.operand);
+        Phases::reads(&self.elements).any(|read| read == at) || operands.any(|read| read == at)
+    }
+}
+
 impl<'a> Analysis<'a> {
     fn of(graph: CanonicalGraph<'a>, space: &'a Space, kept: bool) -> Analysis<'a> {
         let mut phase = vec![0; graph.tensors.len()];

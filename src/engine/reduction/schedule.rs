@@ -1,10 +1,12 @@
 //! How rows are dealt out to threads: knobs, the launch grid.
 
+use std::fmt;
+
 use crate::dtype::DType;
 use crate::engine::access::{
     ACCESS_BYTES_MAX, GRID_MAX, REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div, stored,
 };
-use crate::engine::reduction::phases::{Phases, Step};
+use crate::engine::reduction::phases::{Phase, Phases, Step};
 use crate::engine::reduction::space::Space;
 use crate::engine::{EngineConfig, Grid, Knob};
 use crate::error::{Error, Result};
@@ -23,6 +25,9 @@ pub(super) const REGISTERS_F64_ELEMENT: i64 = 2;
 /// Threads of a multiprocessor where each block leaves sums of columns: enough to keep memory busy,
 /// few enough that the sums are little beside the data.
 const SUM_THREADS: i64 = 512;
+
+/// Rows that a thread sums up at least, unless that leaves multiprocessors idle.
+const SUM_ROWS: i64 = 4;
 
 /// The most chunks a thread holds.
 pub(super) const ITEMS_MAX: i64 = 16;
@@ -46,6 +51,34 @@ pub(super) struct Schedule {
     blocks_max: Option<i64>,
 }
 
+/// Why settings do not go together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Refusal {
+    Threads { threads: i64, row_threads: i64 },
+    NotKept { chunks: i64 },
+    Registers { needed: i64, available: i64 },
+    Blocks { blocks: i64 },
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Threads { threads, row_threads } => {
+                write!(f, "gives a row {row_threads} of a block's {threads} threads")
+            }
+            Refusal::NotKept { chunks } => {
+                write!(f, "does not keep a row of {chunks} chunks, whose columns are summed up")
+            }
+            Refusal::Registers { needed, available } => {
+                write!(f, "needs about {needed} registers of a thread's {available}")
+            }
+            Refusal::Blocks { blocks } => {
+                write!(f, "needs {blocks} blocks, more than a grid has; use grid=1")
+            }
+        }
+    }
+}
+
 impl Schedule {
     /// # Errors
     /// `NotSupported` for settings that do not go together, and when they need more registers than
@@ -56,25 +89,35 @@ impl Schedule {
         target: &Target,
         config: &EngineConfig,
     ) -> Result<Schedule> {
+        Schedule::checked(space, footprint, target, config)?
+            .map_err(|refusal| Error::not_supported(format!("{config} {refusal}")))
+    }
+
+    /// The same; a refusal is cheap, because most combinations of knobs are refused.
+    pub(super) fn checked(
+        space: &Space,
+        footprint: &Footprint,
+        target: &Target,
+        config: &EngineConfig,
+    ) -> Result<std::result::Result<Schedule, Refusal>> {
         let (vector, items) = (config.knob("vector")?, config.knob("items")?);
         let (threads, row_threads) = (config.knob("threads")?, config.knob("threads_row")?);
         let (persistent, segments) = (config.knob("grid")? == 1, config.knob("split")?);
         if threads < row_threads || (segments > 1 && threads != row_threads) {
-            return Err(Error::not_supported(format!(
-                "{config} gives a row {row_threads} of a block's {threads} threads"
-            )));
+            return Ok(Err(Refusal::Threads { threads, row_threads }));
         }
         let chunks = space.lines().saturating_mul(ceil_div(space.width(), vector));
         let thread_chunks = ceil_div(chunks, row_threads);
         let kept = (1..=items).contains(&thread_chunks) && segments == 1;
         let items = items.min(thread_chunks.max(1));
         if space.has_sums() && !kept {
-            return Err(Error::not_supported(format!(
-                "{config} does not keep a row of {chunks} chunks, whose columns are summed up"
-            )));
+            return Ok(Err(Refusal::NotKept { chunks }));
         }
-        let blocks_max =
-            space.has_sums().then(|| (i64::from(target.sm_count) * SUM_THREADS / threads).max(1));
+        let blocks_max = space.has_sums().then(|| {
+            let sms = i64::from(target.sm_count);
+            let several_rows = ceil_div(space.rows.count(), threads / row_threads * SUM_ROWS);
+            (sms * SUM_THREADS / threads).min(several_rows.max(sms)).max(1)
+        });
         let schedule = Schedule {
             vector,
             items,
@@ -90,17 +133,12 @@ impl Schedule {
         let available = (REGISTERS_SM / threads).min(REGISTERS_THREAD_MAX);
         // The estimate steers away from spills; the smallest setting is for the assembler to judge.
         if needed > available && (vector > 1 || items > 1) {
-            return Err(Error::not_supported(format!(
-                "{config} needs about {needed} registers of a thread's {available}"
-            )));
+            return Ok(Err(Refusal::Registers { needed, available }));
         }
         if !persistent && schedule.blocks(space) > GRID_MAX {
-            let blocks = schedule.blocks(space);
-            return Err(Error::not_supported(format!(
-                "{config} needs {blocks} blocks, more than a grid has; use grid=1"
-            )));
+            return Ok(Err(Refusal::Blocks { blocks: schedule.blocks(space) }));
         }
-        Ok(schedule)
+        Ok(Ok(schedule))
     }
 
     /// Rows of a block at a time.
@@ -184,6 +222,9 @@ pub(super) struct Footprint {
     broadcast: i64,
     /// Bytes of one element of each other operand.
     pub(super) input_bytes: Vec<i64>,
+    /// The same as held between phases: the compiler keeps what several of them read in the type it
+    /// is computed in.
+    held_bytes: Vec<i64>,
     /// Bytes of one element of each intermediate that is kept between phases.
     kept_bytes: Vec<i64>,
     /// Registers of the sums of one column.
@@ -202,6 +243,13 @@ impl Footprint {
         let (broadcast, inputs): (Vec<_>, Vec<_>) =
             inputs.into_iter().partition(|(at, _)| space.stride(*at) == 0);
         let phases = Phases::of(graph, space, true);
+        let held = |at: usize, tensor: &TensorDesc| {
+            let reads = |phase: &&Phase| phase.reads(at);
+            match phases.phases.iter().filter(reads).count() {
+                0 | 1 => bytes(tensor),
+                _ => bytes(tensor).max(4),
+            }
+        };
         let sum_words = |step: &Step| step.op.math.dtype().bytes() as i64 / 4;
         Footprint {
             row_words: rows.iter().map(|(_, tensor)| words(tensor)).sum(),
@@ -209,6 +257,7 @@ impl Footprint {
             broadcast: broadcast.len() as i64,
             input_bytes: inputs.iter().map(|(_, tensor)| bytes(tensor)).collect(),
             sum_words: phases.phases.iter().flat_map(|phase| &phase.sums).map(sum_words).sum(),
+            held_bytes: inputs.iter().map(|(at, tensor)| held(*at, tensor)).collect(),
             kept_bytes: phases.kept.iter().map(|at| bytes(&graph.tensors[*at])).collect(),
             is_double: graph.operations.iter().any(|of| of.op.math() == DType::F64),
         }
@@ -219,8 +268,11 @@ impl Footprint {
         let fragments = |bytes: &[i64]| -> i64 {
             bytes.iter().map(|bytes| items * ((bytes * vector + 3) / 4)).sum()
         };
-        let between = if kept { fragments(&self.kept_bytes) } else { 0 };
-        let held = fragments(&self.input_bytes) + items * self.broadcast + between;
+        let held = match kept {
+            true => fragments(&self.held_bytes) + fragments(&self.kept_bytes),
+            false => fragments(&self.input_bytes),
+        };
+        let held = held + items * self.broadcast;
         let double = match self.is_double {
             true => REGISTERS_F64 + REGISTERS_F64_ELEMENT * vector * items.min(8),
             false => 0,

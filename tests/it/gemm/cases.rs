@@ -27,13 +27,15 @@ pub struct Case {
     /// M, N, K.
     pub extents: [i64; 3],
     pub lays: [Lay; 3],
+    /// Of every tensor but those that are misaligned.
+    pub alignment: usize,
     /// Batches of A, of B.
     pub batches: [&'static [i64]; 2],
 }
 
 impl Case {
     pub fn new(math: MatmulMath, types: [DType; 3], extents: [i64; 3]) -> Case {
-        Case { math, types, extents, lays: [Lay::Rows; 3], batches: [&[], &[]] }
+        Case { math, types, extents, lays: [Lay::Rows; 3], alignment: 16, batches: [&[], &[]] }
     }
 
     pub fn lays(self, lays: [Lay; 3]) -> Case {
@@ -51,7 +53,12 @@ impl Case {
         let mut place = |slot: usize, name: &str| {
             let dims = [batches(slot), shapes[slot].to_vec()].concat();
             let uid = slot as i64 + 1;
-            graph.tensor(placed(uid, name, &dims, self.types[slot], self.lays[slot]))
+            let tensor = placed(uid, name, &dims, self.types[slot], self.lays[slot]);
+            let alignment = match self.lays[slot] {
+                Lay::Misaligned => self.types[slot].bytes(),
+                _ => self.alignment,
+            };
+            graph.tensor(TensorDesc { alignment, ..tensor })
         };
         let [a, b, c] = [place(0, "a"), place(1, "b"), place(2, "c")];
         graph.operation_into(Op::Matmul(Matmul::new(self.math)), &[a, b], &[c]);
@@ -60,7 +67,7 @@ impl Case {
 }
 
 /// A tensor whose last two dimensions lie as given.
-pub fn placed(uid: i64, name: &str, dims: &[i64], dtype: DType, lay: Lay) -> TensorDesc {
+fn placed(uid: i64, name: &str, dims: &[i64], dtype: DType, lay: Lay) -> TensorDesc {
     let rank = dims.len();
     let [rows, columns] = [dims[rank - 2].max(1), dims[rank - 1].max(1)];
     let mut tensor = TensorDesc::packed(uid, name, dims, dtype);
@@ -77,9 +84,6 @@ pub fn placed(uid: i64, name: &str, dims: &[i64], dtype: DType, lay: Lay) -> Ten
     }
     tensor.strides[rank - 2] = row;
     tensor.strides[rank - 1] = column;
-    if lay == Lay::Misaligned {
-        tensor.alignment = dtype.bytes();
-    }
     tensor
 }
 

@@ -1,6 +1,7 @@
 //! Products of matrices with what surrounds them, against the reference.
 
 mod cases;
-mod fusion;
+mod counters;
+pub mod fusion;
 mod settings;
 mod shapes;
