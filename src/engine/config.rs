@@ -1,7 +1,6 @@
 //! Knobs and their settings.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -23,15 +22,32 @@ pub struct Knob {
 pub struct EngineConfig {
     /// The engine's name.
     pub engine: Cow<'static, str>,
-    /// A value per knob name.
-    pub knobs: BTreeMap<Cow<'static, str>, i64>,
+    /// A value per knob name, sorted by name.
+    knobs: Vec<(Cow<'static, str>, i64)>,
 }
 
 impl EngineConfig {
     /// A configuration from knob names and values.
     pub fn new(engine: &'static str, knobs: &[(&'static str, i64)]) -> Self {
-        let knobs = knobs.iter().map(|(name, value)| (Cow::Borrowed(*name), *value)).collect();
-        EngineConfig { engine: Cow::Borrowed(engine), knobs }
+        let config = EngineConfig { engine: Cow::Borrowed(engine), knobs: Vec::new() };
+        knobs.iter().fold(config, |config, (name, value)| config.set(Cow::Borrowed(name), *value))
+    }
+
+    /// The names and values of all knobs, sorted by name.
+    pub fn knobs(&self) -> impl Iterator<Item = (&str, i64)> {
+        self.knobs.iter().map(|(name, value)| (name.as_ref(), *value))
+    }
+
+    fn find(&self, knob: &str) -> std::result::Result<usize, usize> {
+        self.knobs.binary_search_by(|(name, _)| name.as_ref().cmp(knob))
+    }
+
+    fn set(mut self, knob: Cow<'static, str>, value: i64) -> Self {
+        match self.find(&knob) {
+            Ok(at) => self.knobs[at].1 = value,
+            Err(at) => self.knobs.insert(at, (knob, value)),
+        }
+        self
     }
 
     /// Every combination of knob values; what they ask for together may still be too much.
@@ -39,11 +55,9 @@ impl EngineConfig {
         let mut all = vec![EngineConfig::new(engine, &[])];
         for knob in knobs {
             let with = |config: EngineConfig| {
-                knob.values.iter().map(move |value| {
-                    let mut config = config.clone();
-                    config.knobs.insert(Cow::Borrowed(knob.name), *value);
-                    config
-                })
+                knob.values
+                    .iter()
+                    .map(move |value| config.clone().set(Cow::Borrowed(knob.name), *value))
             };
             all = all.into_iter().flat_map(with).collect();
         }
@@ -51,12 +65,8 @@ impl EngineConfig {
     }
 
     /// The same with one knob set to another value.
-    pub fn with(mut self, knob: &str, value: i64) -> Self {
-        match self.knobs.get_mut(knob) {
-            Some(known) => *known = value,
-            None => drop(self.knobs.insert(Cow::Owned(knob.to_owned()), value)),
-        }
-        self
+    pub fn with(self, knob: &str, value: i64) -> Self {
+        self.set(Cow::Owned(knob.to_owned()), value)
     }
 
     /// The value of a knob.
@@ -66,7 +76,7 @@ impl EngineConfig {
     pub fn knob(&self, name: &str) -> Result<i64> {
         let engine = &self.engine;
         let missing = || Error::bad_param(format!("engine {engine}: knob `{name}` is not set"));
-        self.knobs.get(name).copied().ok_or_else(missing)
+        self.find(name).map(|at| self.knobs[at].1).map_err(|_| missing())
     }
 
     /// Checks every setting against the knobs an engine offers.
@@ -75,7 +85,7 @@ impl EngineConfig {
     /// `BadParam` for an unknown or missing knob or a value that is not allowed.
     pub fn validate(&self, knobs: &[Knob]) -> Result<()> {
         let engine = &self.engine;
-        for name in self.knobs.keys() {
+        for (name, _) in &self.knobs {
             if !knobs.iter().any(|knob| knob.name == name) {
                 return Err(Error::bad_param(format!("engine {engine}: unknown knob `{name}`")));
             }
@@ -113,15 +123,14 @@ impl FromStr for EngineConfig {
         };
         let (engine, rest) = text.split_once('{').ok_or_else(bad)?;
         let body = rest.strip_suffix('}').ok_or_else(bad)?;
-        let mut knobs = BTreeMap::new();
+        let engine = Cow::Owned(engine.trim().to_owned());
+        let mut config = EngineConfig { engine, knobs: Vec::new() };
         for setting in body.split(',').map(str::trim).filter(|setting| !setting.is_empty()) {
             let (name, value) = setting.split_once('=').ok_or_else(bad)?;
-            knobs.insert(
-                Cow::Owned(name.trim().to_owned()),
-                value.trim().parse().map_err(|_| bad())?,
-            );
+            let value = value.trim().parse().map_err(|_| bad())?;
+            config = config.with(name.trim(), value);
         }
-        Ok(EngineConfig { engine: Cow::Owned(engine.trim().to_owned()), knobs })
+        Ok(config)
     }
 }
 

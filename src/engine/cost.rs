@@ -67,10 +67,33 @@ const LATENCY_US: f64 = 0.6;
 /// it is not published.
 const L2_OVER_DRAM: f64 = 2.5;
 
-/// The microseconds that launches one after the other take; infinite where one does not fit.
-pub fn predicted_us(work: &[KernelWork], target: &Target) -> f64 {
-    let machine = scaled(target);
-    work.iter().map(|work| kernel_us(work, &machine)).sum()
+/// The cost model of one GPU.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CostModel {
+    machine: Machine,
+}
+
+impl CostModel {
+    /// The model of the machine of the simulator's table that a GPU is or is most like, with the
+    /// GPU's own sizes.
+    pub fn of(target: &Target) -> CostModel {
+        let machine = machine_of(target);
+        let share = f64::from(target.sm_count) / f64::from(machine.sm_count);
+        let machine = Machine {
+            sm_count: target.sm_count,
+            dram_bytes_second: machine.dram_bytes_second * share,
+            registers: target.registers_sm,
+            shared_bytes: target.shared_sm_bytes,
+            threads_max: target.threads_sm_max,
+            ..machine
+        };
+        CostModel { machine }
+    }
+
+    /// The microseconds that launches one after the other take; infinite where one does not fit.
+    pub fn predicted_us(&self, work: &[KernelWork]) -> f64 {
+        work.iter().map(|work| kernel_us(work, &self.machine)).sum()
+    }
 }
 
 fn kernel_us(work: &KernelWork, machine: &Machine) -> f64 {
@@ -120,20 +143,6 @@ pub fn machine_of(target: &Target) -> Machine {
     named.unwrap_or_else(alike)
 }
 
-/// The same with the sizes of the target.
-fn scaled(target: &Target) -> Machine {
-    let machine = machine_of(target);
-    let share = f64::from(target.sm_count) / f64::from(machine.sm_count);
-    Machine {
-        sm_count: target.sm_count,
-        dram_bytes_second: machine.dram_bytes_second * share,
-        registers: target.registers_sm,
-        shared_bytes: target.shared_sm_bytes,
-        threads_max: target.threads_sm_max,
-        ..machine
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,10 +166,11 @@ mod tests {
     #[test]
     fn a_copy_takes_what_memory_takes() {
         let h200 = Target::named("h200").expect("known");
-        let us = predicted_us(&[copy(1 << 20, 16384.0)], &h200);
+        let model = CostModel::of(&h200);
+        let us = model.predicted_us(&[copy(1 << 20, 16384.0)]);
         assert!((us - 1002.6).abs() < 1e-6, "{us}");
         // Eight blocks of 2 KiB in flight on each multiprocessor ask for too little at a time.
-        let starved = predicted_us(&[copy(1 << 20, 1024.0)], &h200);
+        let starved = model.predicted_us(&[copy(1 << 20, 1024.0)]);
         assert!(starved > us, "{starved}");
     }
 
@@ -168,7 +178,7 @@ mod tests {
     fn what_does_not_fit_takes_for_ever() {
         let a100 = Target::named("a100").expect("known");
         let work = KernelWork { shared_bytes: 200 << 10, ..copy(1, 1.0) };
-        assert_eq!(predicted_us(&[work], &a100), f64::INFINITY);
+        assert_eq!(CostModel::of(&a100).predicted_us(&[work]), f64::INFINITY);
     }
 
     #[test]
@@ -181,7 +191,8 @@ mod tests {
             tensor: Some(tensor),
             ..copy(blocks, 1.0)
         };
-        let [even, odd] = [132, 133].map(|blocks| predicted_us(&[work(blocks)], &h100));
+        let [even, odd] =
+            [132, 133].map(|blocks| CostModel::of(&h100).predicted_us(&[work(blocks)]));
         assert!(odd > 1.9 * even, "{even} {odd}");
     }
 }

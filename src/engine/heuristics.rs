@@ -3,8 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::engine::cost::predicted_us;
-use crate::engine::{Engine, EngineConfig, Notes, engine_named, engines};
+use crate::engine::{CostModel, Engine, EngineConfig, Notes, engine_named, engines};
 use crate::error::{Error, Result};
 use crate::graph::CanonicalGraph;
 use crate::target::Target;
@@ -35,17 +34,8 @@ pub struct Selection {
 pub struct Choice {
     /// Engine and knobs.
     pub config: EngineConfig,
-    /// What there is to know of it.
-    pub notes: Notes,
     /// The cost model's time in microseconds, in [`Mode::B`].
     pub predicted_us: Option<f64>,
-}
-
-impl Choice {
-    /// A setting of which nothing more is said.
-    pub(crate) fn of(config: EngineConfig) -> Choice {
-        Choice { config, notes: Notes::default(), predicted_us: None }
-    }
 }
 
 impl Mode {
@@ -91,12 +81,18 @@ pub fn choices(
             reasons.add(engine.name(), reason.to_string());
             continue;
         }
-        let found = of_engine(*engine, graph, target, selection.mode);
-        let excluded = |choice: &Choice| choice.notes.common(&selection.without);
-        if let Some(note) = found.iter().find_map(excluded) {
-            reasons.add(engine.name(), format!("{note} is excluded"));
+        let mut found = of_engine(*engine, graph, target, selection.mode);
+        if selection.without != Notes::default() {
+            found.retain(|choice| {
+                let notes = engine.notes(graph, target, &choice.config);
+                let note = notes.common(&selection.without);
+                if let Some(note) = note {
+                    reasons.add(engine.name(), format!("{note} is excluded"));
+                }
+                note.is_none()
+            });
         }
-        choices.extend(found.into_iter().filter(|choice| excluded(choice).is_none()));
+        choices.extend(found);
     }
     match selection.mode {
         _ if choices.is_empty() => return Err(reasons.error()),
@@ -130,16 +126,14 @@ fn of_engine(
     target: &Target,
     mode: Mode,
 ) -> Vec<Choice> {
-    let choice = |config: EngineConfig, predicted_us| {
-        let notes = engine.notes(graph, target, &config);
-        Choice { config, notes, predicted_us }
-    };
+    let choice = |config: EngineConfig, predicted_us| Choice { config, predicted_us };
     let best = || engine.heuristic(graph, target);
     match mode {
         Mode::A => vec![choice(best(), None)],
         Mode::B => {
+            let model = CostModel::of(target);
             let settings = engine.settings(graph, target).into_iter();
-            settings.map(|of| choice(of.config, Some(predicted_us(&of.work, target)))).collect()
+            settings.map(|of| choice(of.config, Some(model.predicted_us(&of.work)))).collect()
         }
         Mode::Fallback => {
             let smaller = |config: &EngineConfig| engine.smaller(graph, target, config);

@@ -20,7 +20,7 @@ mod reduction;
 mod signature;
 
 pub use config::{EngineConfig, Knob};
-pub use cost::{KernelWork, Setting, TensorWork, machine_of, predicted_us};
+pub use cost::{CostModel, KernelWork, Setting, TensorWork, machine_of};
 pub use heuristics::{Choice, Mode, Selection, choices, choose};
 pub use kernel::{
     Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering, Swizzle, TensorMap,

@@ -310,7 +310,7 @@ fn work(queue: &Queue, tiers: &Tiers) {
 fn run(job: Job, tiers: &Tiers) -> bool {
     let target = tiers.device.target();
     let parts = match &job {
-        Job::Special(plan) => tiers.parts(&plan.graph),
+        Job::Special(plan) => tiers.parts(&plan.graph, target),
         Job::General(part) => Ok(vec![(**part).clone()]),
     };
     let family = match &parts {

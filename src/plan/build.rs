@@ -127,7 +127,7 @@ impl Kiln {
             return Ok(plan.clone());
         }
         let target = self.inner.device.target();
-        let parts = self.inner.parts(graph)?;
+        let parts = self.inner.parts(graph, target)?;
         let span = plan_span(&parts, target);
         self.inner.record(graph, None);
         let plan = match &self.workers {
@@ -276,8 +276,7 @@ pub(super) enum Reach {
 
 impl Tiers {
     /// The parts of a graph, each with the setting that tuning has found, else the heuristic's.
-    pub(super) fn parts(&self, graph: &OperationGraph) -> Result<Vec<Part>> {
-        let target = self.device.target();
+    pub(super) fn parts(&self, graph: &OperationGraph, target: &Target) -> Result<Vec<Part>> {
         let mut parts = engine::partition(graph, target, &self.selection)?;
         if let Some(disk) = &self.disk {
             for part in &mut parts {

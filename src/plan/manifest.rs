@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::engine::{self, EngineConfig, Part, Selection};
+use crate::engine::EngineConfig;
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
 use crate::target::Target;
@@ -86,28 +86,6 @@ impl Instance {
     pub fn is_for(&self, target: &Target) -> Result<bool> {
         let own = self.own_targets()?;
         Ok(own.is_empty() || own.contains(target))
-    }
-
-    /// Its parts on a target, each as a problem with the settings expected to run best; the whole
-    /// where it names its own.
-    pub(super) fn parts(
-        &self,
-        target: &Target,
-        selection: &Selection,
-    ) -> Result<Vec<(Instance, EngineConfig)>> {
-        if let Some(config) = &self.config {
-            return Ok(vec![(self.clone(), config.clone())]);
-        }
-        let parts = engine::partition(&self.graph, target, selection)?;
-        let count = parts.len();
-        let name = |number: usize| match count {
-            1 => self.name.clone(),
-            _ => format!("{} (part {} of {count})", self.name, number + 1),
-        };
-        let part = |(number, Part { graph, config }): (usize, Part)| {
-            (Instance { name: name(number), graph, ..self.clone() }, config)
-        };
-        Ok(parts.into_iter().enumerate().map(part).collect())
     }
 
     pub(super) fn own_targets(&self) -> Result<Vec<Target>> {

@@ -182,7 +182,7 @@ impl Kiln {
                 continue;
             }
             let mut missing = None;
-            for (part, config) in instance.parts(target, &self.inner.selection)? {
+            for (part, config) in self.parts_of(&instance, target)? {
                 let chosen = instance.config.is_some();
                 missing = missing.or(self.missing(packs, &part.graph, target, config, chosen)?);
             }

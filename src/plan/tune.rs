@@ -131,7 +131,10 @@ impl Kiln {
         let own = wanted.iter().position(|choice| choice.config == part.config);
         let own = own.map(|at| wanted.remove(at));
         wanted.truncate(settings_max.saturating_sub(1));
-        wanted.insert(0, own.unwrap_or_else(|| Choice::of(part.config.clone())));
+        wanted.insert(
+            0,
+            own.unwrap_or_else(|| Choice { config: part.config.clone(), predicted_us: None }),
+        );
         self.compile_all_of(&part, &wanted, progress)?;
         let total = wanted.len();
         let mut tried = Vec::new();

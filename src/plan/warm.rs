@@ -10,7 +10,7 @@ use tracing::info_span;
 use crate::cache::{Key, Request};
 use crate::codegen::KernelSource;
 use crate::compile::{Image, compile_all};
-use crate::engine::{self, EngineConfig};
+use crate::engine::{self, EngineConfig, Part};
 use crate::error::{Error, Result};
 use crate::plan::build::Kiln;
 use crate::plan::manifest::{Instance, Manifest};
@@ -162,10 +162,32 @@ impl Kiln {
         })
     }
 
+    /// The parts of a problem on a target, each as a problem with the settings that a plan takes;
+    /// the whole where it names its own.
+    pub(super) fn parts_of(
+        &self,
+        instance: &Instance,
+        target: &Target,
+    ) -> Result<Vec<(Instance, EngineConfig)>> {
+        if let Some(config) = &instance.config {
+            return Ok(vec![(instance.clone(), config.clone())]);
+        }
+        let parts = self.inner.parts(&instance.graph, target)?;
+        let count = parts.len();
+        let name = |number: usize| match count {
+            1 => instance.name.clone(),
+            _ => format!("{} (part {} of {count})", instance.name, number + 1),
+        };
+        let part = |(number, Part { graph, config }): (usize, Part)| {
+            (Instance { name: name(number), graph, ..instance.clone() }, config)
+        };
+        Ok(parts.into_iter().enumerate().map(part).collect())
+    }
+
     /// The kernels of a problem.
     fn jobs(&self, instance: &Instance, target: &Target) -> Result<Vec<Job>> {
         let mut jobs = Vec::new();
-        for (part, config) in instance.parts(target, &self.inner.selection)? {
+        for (part, config) in self.parts_of(instance, target)? {
             jobs.extend(self.jobs_of(&part, target, &config)?);
         }
         Ok(jobs)

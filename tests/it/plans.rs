@@ -3,6 +3,7 @@
 use kiln::device::Buffer;
 use kiln::engine::{self, Choice, Mode, Selection};
 use kiln::expr::{self, Pointwise};
+use kiln::plan::{Manifest, ManifestProblem};
 use kiln::target::Target;
 use kiln::{Config, DType, ErrorKind, Kiln, OperationGraph, Result, VariantPack};
 use serde_json::{Value, json};
@@ -192,6 +193,9 @@ fn a_tuned_setting_is_used_until_it_can_not_be() {
     std::fs::write(path, &text).unwrap();
     assert_ne!(*other, heuristic.to_string());
     assert_eq!(chosen(&open("")).to_string(), *other, "another process finds the file");
+    let problem = ManifestProblem { inline: Some(chain().to_json()), ..Default::default() };
+    let warmed = open("").warm(&Manifest::of(vec![problem]), &[], |_| ()).unwrap().warmed;
+    assert_eq!(warmed[0].config.to_string(), *other, "what is warmed is what is planned");
     let damages = [
         text.replace("pointwise{", "pointwise{none=1, "),
         text.replace("pointwise{", "conv{"),

@@ -218,3 +218,28 @@ fn winners() {
     }
     assert_golden("winners", &table);
 }
+
+/// The rules of mode A against every legal setting, by the cost model.
+#[test]
+fn rules_come_close_to_the_model() {
+    for target in ["a100", "rtx4090", "h200"] {
+        let target = Target::named(target).unwrap();
+        let model = Selection { mode: engine::Mode::B, ..Selection::default() };
+        for (name, graph) in &problems() {
+            for part in engine::partition(graph, &target, &Selection::default()).unwrap() {
+                let ranked = engine::choices(part.graph.canonical(), &target, &model).unwrap();
+                let us = |at: usize| ranked[at].predicted_us.unwrap();
+                let own = ranked.iter().position(|choice| choice.config == part.config);
+                let own = own.unwrap_or_else(|| panic!("{} is not legal", part.config));
+                assert!(
+                    us(own) <= 1.6 * us(0),
+                    "{name} on {target}: {} us with {}, {} us with {}",
+                    us(own),
+                    part.config,
+                    us(0),
+                    ranked[0].config
+                );
+            }
+        }
+    }
+}

@@ -87,10 +87,12 @@ fn part_json(part: &Part, target: &Target, selection: &Selection, settings: usiz
     let model = Selection { mode: Mode::B, ..selection.clone() };
     let ranked = engine::choices(canonical, target, &model).unwrap_or_default();
     let setting = |choice: &Choice| {
+        let notes = engine::engine_named(&choice.config.engine)
+            .map(|engine| engine.notes(canonical, target, &choice.config));
         json!({
             "config": choice.config.to_string(),
             "predicted_us": choice.predicted_us,
-            "notes": choice.notes.names(),
+            "notes": notes.unwrap_or_default().names(),
         })
     };
     let engine = |engine: &&dyn Engine| match engine.support(canonical, target) {

@@ -71,6 +71,7 @@ fn multiply(context: &Context<'_>, tiling: &Tiling, variant: Variant, arch: Arch
         "arch": arch.to_string(),
         "listing": context.listing(),
         "functions": functions(&[&operands[0], &operands[1], &epilogue]),
+        "transposes": operands.iter().any(|operand| operand["transposed"] == true),
         "operands": operands,
         "epilogue": epilogue,
         "cta_m": tiling.cta_m,

@@ -314,7 +314,7 @@ impl Schedule {
             let packed = if transposed { "true" } else { "DEPTH_PACKED" };
             let own = json!({
                 "tile": format!("Swizzled<Element, ROWS, CTA_K, {packed}>"),
-                "store": if transposed { "store_rows" } else { "store" },
+                "transposed": transposed,
             });
             merged(context.operand(of, tile(problem, of, element), is_a), own)
         };

@@ -193,7 +193,7 @@ impl Schedule {
         let tile = Tile { dtype: element, vector: 16 / element.bytes() as i64, staged: true };
         let operand = |of: &Operand, is_a: bool| {
             let tile_type = "DepthMajor<Element, ROWS, CTA_K, VECTOR, DEPTH_PACKED>";
-            merged(context.operand(of, tile, is_a), json!({"tile": tile_type, "store": "store"}))
+            merged(context.operand(of, tile, is_a), json!({"tile": tile_type, "transposed": false}))
         };
         let variant = Variant {
             sm: "sm75",

@@ -1,5 +1,7 @@
 //! How rows are dealt out to threads: knobs, the launch grid.
 
+use std::fmt;
+
 use crate::dtype::DType;
 use crate::engine::access::{
     ACCESS_BYTES_MAX, GRID_MAX, REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div, stored,
@@ -49,6 +51,34 @@ pub(super) struct Schedule {
     blocks_max: Option<i64>,
 }
 
+/// Why settings do not go together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Refusal {
+    Threads { threads: i64, row_threads: i64 },
+    NotKept { chunks: i64 },
+    Registers { needed: i64, available: i64 },
+    Blocks { blocks: i64 },
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Threads { threads, row_threads } => {
+                write!(f, "gives a row {row_threads} of a block's {threads} threads")
+            }
+            Refusal::NotKept { chunks } => {
+                write!(f, "does not keep a row of {chunks} chunks, whose columns are summed up")
+            }
+            Refusal::Registers { needed, available } => {
+                write!(f, "needs about {needed} registers of a thread's {available}")
+            }
+            Refusal::Blocks { blocks } => {
+                write!(f, "needs {blocks} blocks, more than a grid has; use grid=1")
+            }
+        }
+    }
+}
+
 impl Schedule {
     /// # Errors
     /// `NotSupported` for settings that do not go together, and when they need more registers than
@@ -59,22 +89,29 @@ impl Schedule {
         target: &Target,
         config: &EngineConfig,
     ) -> Result<Schedule> {
+        Schedule::checked(space, footprint, target, config)?
+            .map_err(|refusal| Error::not_supported(format!("{config} {refusal}")))
+    }
+
+    /// The same; a refusal is cheap, because most combinations of knobs are refused.
+    pub(super) fn checked(
+        space: &Space,
+        footprint: &Footprint,
+        target: &Target,
+        config: &EngineConfig,
+    ) -> Result<std::result::Result<Schedule, Refusal>> {
         let (vector, items) = (config.knob("vector")?, config.knob("items")?);
         let (threads, row_threads) = (config.knob("threads")?, config.knob("threads_row")?);
         let (persistent, segments) = (config.knob("grid")? == 1, config.knob("split")?);
         if threads < row_threads || (segments > 1 && threads != row_threads) {
-            return Err(Error::not_supported(format!(
-                "{config} gives a row {row_threads} of a block's {threads} threads"
-            )));
+            return Ok(Err(Refusal::Threads { threads, row_threads }));
         }
         let chunks = space.lines().saturating_mul(ceil_div(space.width(), vector));
         let thread_chunks = ceil_div(chunks, row_threads);
         let kept = (1..=items).contains(&thread_chunks) && segments == 1;
         let items = items.min(thread_chunks.max(1));
         if space.has_sums() && !kept {
-            return Err(Error::not_supported(format!(
-                "{config} does not keep a row of {chunks} chunks, whose columns are summed up"
-            )));
+            return Ok(Err(Refusal::NotKept { chunks }));
         }
         let blocks_max = space.has_sums().then(|| {
             let sms = i64::from(target.sm_count);
@@ -96,17 +133,12 @@ impl Schedule {
         let available = (REGISTERS_SM / threads).min(REGISTERS_THREAD_MAX);
         // The estimate steers away from spills; the smallest setting is for the assembler to judge.
         if needed > available && (vector > 1 || items > 1) {
-            return Err(Error::not_supported(format!(
-                "{config} needs about {needed} registers of a thread's {available}"
-            )));
+            return Ok(Err(Refusal::Registers { needed, available }));
         }
         if !persistent && schedule.blocks(space) > GRID_MAX {
-            let blocks = schedule.blocks(space);
-            return Err(Error::not_supported(format!(
-                "{config} needs {blocks} blocks, more than a grid has; use grid=1"
-            )));
+            return Ok(Err(Refusal::Blocks { blocks: schedule.blocks(space) }));
         }
-        Ok(schedule)
+        Ok(Ok(schedule))
     }
 
     /// Rows of a block at a time.

@@ -34,7 +34,7 @@ struct Demand {
 pub(super) fn settings(graph: CanonicalGraph<'_>, space: &Space, target: &Target) -> Vec<Setting> {
     let (demand, footprint) = (Demand::of(graph, space), Footprint::of(graph, space));
     let work = |config: EngineConfig| {
-        let schedule = Schedule::new(space, &footprint, target, &config).ok()?;
+        let schedule = Schedule::checked(space, &footprint, target, &config).ok()?.ok()?;
         Some(Setting { work: demand.work(space, &footprint, &schedule), config })
     };
     EngineConfig::all("reduction", &knobs(graph, space)).into_iter().filter_map(work).collect()

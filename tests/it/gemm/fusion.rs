@@ -117,6 +117,30 @@ fn mma_fusions() {
     }
 }
 
+/// One tensor as both operands and as what is added, indices of a batch and of columns of an
+/// operand, a result that lies along its columns.
+fn roles(dtype: DType) -> OperationGraph {
+    let mut graph = OperationGraph::builder();
+    let x = graph.input("x", &[3, 20, 20], dtype);
+    let batch = graph.pointwise(Pointwise::new(Mode::GenIndex).axis(0), &[x]).unwrap();
+    let row = graph.pointwise(Pointwise::new(Mode::GenIndex).axis(1), &[x]).unwrap();
+    let a = graph.pointwise(Pointwise::new(Mode::Add).alphas(1.0, 0.25), &[x, batch]).unwrap();
+    graph.name(a, "a", dtype);
+    let c = graph.matmul(Matmul::new(MATH), a, x).unwrap();
+    let sum = graph.pointwise(Pointwise::new(Mode::Add), &[c, x]).unwrap();
+    let turned = graph.pointwise(Pointwise::new(Mode::Sub), &[sum, row]).unwrap();
+    let y = TensorDesc::packed(30, "y", &[3, 20, 20], DType::F32);
+    let y = graph.tensor(TensorDesc { strides: vec![400, 1, 20], ..y });
+    graph.pointwise_into(Pointwise::new(Mode::Add), &[turned, batch], y);
+    graph.build().unwrap()
+}
+
+#[test]
+fn a_tensor_in_every_role() {
+    check(harness::kiln(), &roles(DType::F32), "gemm_simt", "roles");
+    check(harness::kiln(), &roles(F16), "gemm_mma", "roles");
+}
+
 fn split(engine: &str, dtype: DType) {
     for graph in fusions([9, 45, 256], dtype) {
         let config = heuristic(harness::kiln(), &graph, engine).with("split_k", 4);

@@ -52,7 +52,7 @@ pub fn same_bits(graph: &OperationGraph, engine: &str, count: usize) {
         };
         let actual = harness::run_plan(kiln, &plan, &inputs).unwrap();
         harness::compare(graph, &inputs, &actual, &config.to_string());
-        let knob = |name: &str| config.knobs.get(name).copied();
+        let knob = |name: &str| config.knob(name).ok();
         let split_k = knob("split_k").unwrap_or(1);
         let order = (split_k, knob("cta_k").filter(|_| split_k > 1));
         let first = known.entry(order).or_insert_with(|| actual.clone());
@@ -141,6 +141,21 @@ fn mma_heuristics_do_not_spill() {
     no_spills("gemm_mma", &["a100", "rtx4090", "h200", "b200", "rtx5090"]);
 }
 
+/// Matrices of more than 2^31 elements count in 64 bits; too large to run, they compile.
+#[test]
+fn large_matrices_compile() {
+    let target = Target::named("h200").unwrap();
+    let graph = rich([1 << 20, 1 << 14, 4096], DType::F16);
+    for name in ["gemm_mma", "gemm_simt"] {
+        let engine = engine::engine_named(name).unwrap();
+        let config = engine.heuristic(graph.canonical(), &target);
+        let lowering = engine.lower(graph.canonical(), &target, &config).unwrap();
+        let source = Templates::embedded().render(&lowering.kernels[0].spec).unwrap();
+        assert!(source.text.contains("using index_t = long long;"), "{}", source.text);
+        harness::kiln().compile(&source).unwrap();
+    }
+}
+
 /// The heuristic's settings are legal for every shape and target.
 #[test]
 fn heuristics_are_legal() {
@@ -156,8 +171,8 @@ fn heuristics_are_legal() {
                     let engine = engine::engine_named(&chosen.engine).unwrap();
                     engine.lower(graph.canonical(), &target, &chosen).unwrap();
                     let reasons = engine.reasons(graph.canonical(), &target);
-                    assert_eq!(reasons.len(), chosen.knobs.len());
-                    for (reason, (knob, value)) in reasons.iter().zip(&chosen.knobs) {
+                    assert_eq!(reasons.len(), chosen.knobs().count());
+                    for (reason, (knob, value)) in reasons.iter().zip(chosen.knobs()) {
                         assert!(reason.starts_with(&format!("{knob}={value}: ")), "{reason}");
                     }
                 }
