@@ -21,11 +21,13 @@ mod signature;
 
 pub use config::{EngineConfig, Knob};
 pub use cost::{CostModel, KernelWork, Setting, TensorWork, machine_of};
+pub(crate) use expand::primitives;
 pub use heuristics::{Choice, Mode, Selection, choices, choose};
 pub use kernel::{
     Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering, Swizzle, TensorMap,
 };
 pub use notes::{BehaviorNote, Notes, NumericalNote};
+pub(crate) use partition::divided;
 pub use partition::{Cut, Part, cuts, partition};
 
 use crate::error::{Error, Result};

@@ -3,10 +3,14 @@
 //! The fewest kernels and, among those, the fewest bytes: parts begin as single operations and are
 //! merged as long as an engine takes the result, the pair that saves the most memory traffic first.
 //! Two parts may be merged where they share a tensor and no third one lies between them.
+//!
+//! Where no engine takes a single operation, the graph is first written in what its operations
+//! mean: a gradient that reduces along several dimensions becomes several reductions.
 
 use std::cmp::Reverse;
 use std::fmt;
 
+use crate::engine::expand::primitives;
 use crate::engine::{Engine, EngineConfig, Notes, Selection, choices, choose, engines};
 use crate::error::Result;
 use crate::graph::{CanonicalGraph, Op, OperationGraph};
@@ -46,12 +50,18 @@ pub fn partition(
     target: &Target,
     selection: &Selection,
 ) -> Result<Vec<Part>> {
-    let whole = choose(graph.canonical(), target, selection);
-    match (whole, graph.operations().len()) {
-        (Ok(config), _) => return Ok(vec![Part { graph: graph.clone(), config }]),
-        (Err(error), 1) => return Err(error),
-        _ => {}
+    if let Ok(config) = choose(graph.canonical(), target, selection) {
+        return Ok(vec![Part { graph: graph.clone(), config }]);
     }
+    parts_of(graph, target, selection).or_else(|error| match primitives(graph) {
+        Ok(primitives) if primitives.operations().len() > graph.operations().len() => {
+            parts_of(&primitives, target, selection)
+        }
+        _ => Err(error),
+    })
+}
+
+fn parts_of(graph: &OperationGraph, target: &Target, selection: &Selection) -> Result<Vec<Part>> {
     let part = |operations: &Vec<usize>| {
         let graph = graph.subgraph(operations)?;
         let config = choose(graph.canonical(), target, selection)?;
@@ -60,10 +70,24 @@ pub fn partition(
     Clusters::of(graph, target, selection).merged().iter().map(part).collect()
 }
 
+/// The graph that parts are of: the whole, or what its operations mean.
+///
+/// # Errors
+/// `NotSupported` when they are of neither.
+pub(crate) fn divided(graph: &OperationGraph, parts: &[Part]) -> Result<OperationGraph> {
+    let known = |uid: &i64| graph.tensor(*uid).is_ok();
+    let written = parts.iter().flat_map(|part| part.graph.operations());
+    match written.flat_map(|operation| &operation.outputs).all(known) {
+        true => Ok(graph.clone()),
+        false => primitives(graph),
+    }
+}
+
 /// Why the parts of a graph are not fewer: for every two that share a tensor.
 pub fn cuts(graph: &OperationGraph, target: &Target, parts: &[Part]) -> Vec<Cut> {
+    let Ok(graph) = divided(graph, parts) else { return Vec::new() };
     let any = Selection::default();
-    let mut clusters = Clusters::of(graph, target, &any);
+    let mut clusters = Clusters::of(&graph, target, &any);
     let position = |outputs: &[i64]| {
         graph.operations().iter().position(|operation| operation.outputs == outputs)
     };

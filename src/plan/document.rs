@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::engine::{EngineConfig, Part};
+use crate::engine::{EngineConfig, Part, divided, primitives};
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
 use crate::plan::build::Kiln;
@@ -23,6 +23,9 @@ struct PlanJson {
     version: String,
     target: Target,
     parts: Vec<PartJson>,
+    /// Whether the parts are of what the problem's operations mean.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    primitives: bool,
     problem: Value,
 }
 
@@ -38,9 +41,11 @@ impl ExecutionPlan {
     /// The document that [`Kiln::plan_from_json`] reads.
     pub fn to_json(&self) -> String {
         let graph = self.graph();
-        let part = |part: &&Part| {
+        let parts: Vec<Part> = self.parts().into_iter().cloned().collect();
+        let divided = divided(graph, &parts).expect("the parts are of the graph");
+        let part = |part: &Part| {
             let written = part.graph.operations().iter().map(|operation| operation.outputs[0]);
-            let writes = written.map(|uid| graph.reference(uid)).collect();
+            let writes = written.map(|uid| divided.reference(uid)).collect();
             PartJson { config: part.config.to_string(), writes }
         };
         let problem = serde_json::from_str(&graph.to_json()).expect("a graph's JSON is valid");
@@ -48,7 +53,8 @@ impl ExecutionPlan {
             kiln_plan: SCHEMA,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             target: self.inner.device.target().clone(),
-            parts: self.parts().iter().map(part).collect(),
+            parts: parts.iter().map(part).collect(),
+            primitives: divided.operations().len() > graph.operations().len(),
             problem,
         };
         serde_json::to_string_pretty(&document).expect("plain data is JSON")
@@ -75,7 +81,7 @@ impl Kiln {
             }
             None => return Err(Error::bad_param("malformed plan: it has no key `kiln_plan`")),
         }
-        let PlanJson { version, target, parts, problem, .. } =
+        let PlanJson { version, target, parts, primitives: deeper, problem, .. } =
             serde_json::from_value(document).map_err(malformed)?;
         let (own, device) = (env!("CARGO_PKG_VERSION"), self.device().target());
         if version != own {
@@ -87,7 +93,10 @@ impl Kiln {
             return Err(Error::not_supported(text));
         }
         let graph = OperationGraph::from_json(&problem.to_string())?;
-        let parts = parts_of(&graph, &parts)?;
+        let parts = match deeper {
+            true => parts_of(&primitives(&graph)?, &parts)?,
+            false => parts_of(&graph, &parts)?,
+        };
         self.plan_parts(&graph, parts)
     }
 }

@@ -201,9 +201,9 @@ fn bindings(graph: &OperationGraph, parts: &[BuiltPart]) -> Result<Vec<Binding>>
     }
     uids.extend(graph.tensors().iter().map(|tensor| tensor.uid));
     let mut bindings: Vec<Binding> = Vec::new();
-    for uid in uids {
+    for uid in uids.into_iter().filter(|uid| !is_between(graph, *uid)) {
         let tensor = graph.tensor(uid)?;
-        if tensor.is_virtual || bindings.iter().any(|binding| binding.uid == uid) {
+        if bindings.iter().any(|binding| binding.uid == uid) {
             continue;
         }
         bindings.push(Binding {
@@ -236,6 +236,11 @@ fn class(graph: &OperationGraph, parts: &[BuiltPart], tensor: &TensorDesc) -> u3
         (&other.dims, &other.strides, other.dtype) == (&tensor.dims, &tensor.strides, tensor.dtype)
     };
     tensors.iter().position(alike).map_or(0, |at| at as u32 + 1)
+}
+
+/// Whether a tensor only passes between parts: it is virtual, or what an operation means has it.
+fn is_between(graph: &OperationGraph, uid: i64) -> bool {
+    graph.tensor(uid).map_or(true, |tensor| tensor.is_virtual)
 }
 
 /// The canonical uid of the tensor that an argument is or describes.
@@ -275,7 +280,7 @@ fn places(graph: &OperationGraph, parts: &[BuiltPart]) -> Result<(Vec<(Piece, u6
                     touch(Piece::Scratch { part: number, at: *at }, scratch[*at], step);
                 } else if let Some(at) = tensor_of(argument, maps) {
                     let uid = part.graph.canonical().uids[at as usize];
-                    if graph.tensor(uid)?.is_virtual {
+                    if is_between(graph, uid) {
                         touch(Piece::Tensor(uid), part.graph.tensor(uid)?.span_bytes()?, step);
                     }
                 }

@@ -3,12 +3,14 @@
 use kiln::device::Buffer;
 use kiln::engine::{self, Choice, Mode, Selection};
 use kiln::expr::{self, Pointwise};
+use kiln::graph::{NormBackward, NormMode, Op};
 use kiln::plan::{Manifest, ManifestProblem};
 use kiln::target::Target;
 use kiln::{Config, DType, ErrorKind, Kiln, OperationGraph, Result, VariantPack};
 use serde_json::{Value, json};
 
 use crate::harness::{self, Values};
+use crate::winners::{all_of, norm_backward};
 
 /// A chain of unnamed intermediates, one of them of two bytes and read twice, and two outputs.
 fn chain() -> OperationGraph {
@@ -235,5 +237,37 @@ fn heuristics_agree_on_what_is_legal() {
             engine.lower(graph.canonical(), &target, &choice.config).unwrap();
         }
         assert_eq!(fallback[0].config.engine, "pointwise_general");
+    }
+}
+
+/// Gradients that reduce along different dimensions: no engine runs them as one operation.
+#[test]
+fn operations_are_divided_into_what_they_mean() {
+    let (data, channels) = ([2, 6, 3, 5], [1, 6, 1, 1]);
+    for mode in [NormMode::Instance, NormMode::Group(3)] {
+        let op = match norm_backward(mode) {
+            Op::NormBackward(op) => Op::NormBackward(NormBackward { statistics: false, ..op }),
+            other => other,
+        };
+        let graph = all_of(op, &data, &channels, false);
+        let mut inputs = inputs(&graph);
+        let epsilon = graph.tensor_named("epsilon").unwrap().uid;
+        inputs.insert(epsilon, vec![0.01]);
+        for kiln in harness::dialects() {
+            let plan = kiln.plan(&graph).unwrap();
+            assert!(plan.parts().len() > 1 && plan.workspace_bytes() > 0, "{plan:?}");
+            let first = harness::run_plan(kiln, &plan, &inputs).unwrap();
+            harness::compare(&graph, &inputs, &first, &format!("{mode:?}"));
+            let again = kiln.plan_from_json(&plan.to_json()).unwrap();
+            assert_eq!(again.to_json(), plan.to_json());
+            assert_eq!(harness::run_plan(kiln, &again, &inputs).unwrap(), first);
+        }
+        let target = harness::kiln().device().target();
+        let parts = engine::partition(&graph, target, &Selection::default()).unwrap();
+        let cuts = engine::cuts(&graph, target, &parts);
+        assert!(
+            cuts.iter().any(|cut| cut.to_string().contains("different dimensions")),
+            "{cuts:?}"
+        );
     }
 }

@@ -99,7 +99,7 @@ fn reduced(op: ReductionOp, dims: &[i64], to: &[i64]) -> OperationGraph {
 }
 
 /// All results of an operation, on packed inputs: data in bf16, everything else in f32.
-fn all_of(op: Op, data: &[i64], parameters: &[i64], channels_last: bool) -> OperationGraph {
+pub fn all_of(op: Op, data: &[i64], parameters: &[i64], channels_last: bool) -> OperationGraph {
     let mut graph = OperationGraph::builder();
     let mut inputs = Vec::new();
     for (uid, slot) in (1..).zip(op.slots().inputs) {
@@ -134,7 +134,7 @@ fn norm(mode: NormMode) -> Op {
     Op::NormForward(NormForward { bias, statistics: true, ..NormForward::new(mode, phase) })
 }
 
-fn norm_backward(mode: NormMode) -> Op {
+pub fn norm_backward(mode: NormMode) -> Op {
     Op::NormBackward(NormBackward { bias: mode.centred(), ..NormBackward::new(mode) })
 }
 

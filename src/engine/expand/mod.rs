@@ -19,7 +19,7 @@ use crate::engine::expand::calculus::Calculus;
 use crate::engine::expand::shapes::Shapes;
 use crate::error::Result;
 use crate::expr::Math;
-use crate::graph::{CanonicalGraph, Op, Operation, Slots};
+use crate::graph::{CanonicalGraph, Op, Operation, OperationGraph, Slots};
 use crate::tensor::TensorDesc;
 
 /// An expanded graph; borrowed where there is nothing to expand.
@@ -78,6 +78,41 @@ impl<'a> Expanded<'a> {
     }
 }
 
+/// The expanded form of a graph as a graph of its own: its tensors keep uids and names, but may be
+/// seen with other dimensions; intermediates have new uids.
+///
+/// # Errors
+/// As [`Expanded::of`].
+pub(crate) fn primitives(graph: &OperationGraph) -> Result<OperationGraph> {
+    let canonical = graph.canonical();
+    let expanded = Expanded::of(canonical)?;
+    let fresh = graph.tensors().iter().map(|tensor| tensor.uid).max().unwrap_or(0) + 1;
+    let uid_of = |at: i64| match canonical.uids.get(at as usize) {
+        Some(uid) => *uid,
+        None => fresh + at - canonical.uids.len() as i64,
+    };
+    let renamed = |uids: &[i64]| uids.iter().map(|at| uid_of(*at)).collect();
+    let operation = |Operation { op, inputs, outputs }: &Operation| Operation {
+        op: *op,
+        inputs: renamed(inputs),
+        outputs: renamed(outputs),
+    };
+    let operations: Vec<Operation> = expanded.operations.iter().map(operation).collect();
+    let tensor = |tensor: &TensorDesc| {
+        let uid = uid_of(tensor.uid);
+        let name = graph.tensor(uid).map_or(String::new(), |own| own.name.clone());
+        TensorDesc { uid, name, ..tensor.clone() }
+    };
+    // What is given may make another operand needless.
+    let used = |tensor: &TensorDesc| {
+        operations
+            .iter()
+            .any(|of| of.inputs.iter().chain(&of.outputs).any(|uid| *uid == tensor.uid))
+    };
+    let tensors = expanded.tensors.iter().map(tensor).filter(used).collect();
+    OperationGraph::new(tensors, operations)
+}
+
 /// The tensors of an operation by the names of their slots.
 struct Named<'a> {
     slots: Slots,
@@ -112,8 +147,8 @@ mod tests {
 
     use super::*;
     use crate::graph::{
-        BnBackwardWeights, BnFinalize, GenStats, NormBackward, NormForward, NormMode,
-        OperationGraph, Phase, Reduction, ReductionOp,
+        BnBackwardWeights, BnFinalize, GenStats, NormBackward, NormForward, NormMode, Phase,
+        Reduction, ReductionOp,
     };
     use crate::reference;
 
@@ -150,19 +185,12 @@ mod tests {
         };
         let whole = graph.inputs().map(|tensor| (tensor.uid, values(tensor, tensor.uid)));
         let whole = reference::evaluate(graph, &whole.collect()).expect("valid");
-        let (mut tensors, operations) = (expanded.tensors.to_vec(), expanded.operations.to_vec());
-        // What is given may make another operand needless.
-        let uses = |uid: i64, of: &Operation| of.inputs.contains(&uid) || of.outputs.contains(&uid);
-        tensors.retain(|tensor| operations.iter().any(|operation| uses(tensor.uid, operation)));
-        let intermediates = tensors.iter_mut().filter(|tensor| tensor.is_virtual);
-        intermediates.for_each(|tensor| tensor.name.clear());
-        let parts = OperationGraph::new(tensors, operations).expect("valid");
-        let of = |uid: i64| canonical.uids[uid as usize];
-        let inputs = parts.inputs().map(|tensor| (tensor.uid, values(tensor, of(tensor.uid))));
+        let parts = primitives(graph).expect("valid");
+        let inputs = parts.inputs().map(|tensor| (tensor.uid, values(tensor, tensor.uid)));
         let inputs: HashMap<i64, Vec<f64>> = inputs.collect();
         let parts_values = reference::evaluate(&parts, &inputs).expect("valid");
         for output in parts.outputs() {
-            let (have, want) = (&parts_values[&output.uid], &whole[&of(output.uid)]);
+            let (have, want) = (&parts_values[&output.uid], &whole[&output.uid]);
             for (have, want) in have.values.iter().zip(&want.values) {
                 let error = (have - want).abs() / (1.0 + want.abs());
                 assert!(error < 1e-12, "{}: {have}, not {want}\n{graph}{parts}", output.name);
