@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::engine::{CostModel, Engine, EngineConfig, Notes, engines};
+use crate::engine::{CostModel, Engine, EngineConfig, Notes, engine_named, engines};
 use crate::error::{Error, Result};
 use crate::graph::CanonicalGraph;
 use crate::target::Target;
@@ -11,7 +11,7 @@ use crate::target::Target;
 /// How settings are found (`mcdnnBackendHeurMode_t`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Mode {
-    /// By decision rules, one setting of each engine: microseconds.
+    /// By decision rules, one setting of each engine, those that pay first: microseconds.
     #[default]
     A,
     /// By the cost model, every legal setting of every engine: milliseconds.
@@ -96,7 +96,9 @@ pub fn choices(
     }
     match selection.mode {
         _ if choices.is_empty() => return Err(reasons.error()),
-        Mode::A => {}
+        Mode::A => choices.sort_by_key(|choice| {
+            engine_named(&choice.config.engine).is_ok_and(|engine| !engine.pays(graph, target))
+        }),
         Mode::B => choices.sort_by(|a, b| {
             let us = |of: &Choice| of.predicted_us.unwrap_or(f64::INFINITY);
             us(a).total_cmp(&us(b))

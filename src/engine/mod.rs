@@ -70,6 +70,12 @@ pub trait Engine: Send + Sync {
         Notes { behavior: vec![BehaviorNote::RuntimeCompilation], ..Notes::default() }
     }
 
+    /// Whether the engine is expected to run a graph that it supports better than those that are
+    /// less specialised.
+    fn pays(&self, _graph: CanonicalGraph<'_>, _target: &Target) -> bool {
+        true
+    }
+
     /// Whether one kernel serves every shape of a graph: slower than one made for the shape, but
     /// it can stand in while that is compiled.
     fn serves_any_shape(&self) -> bool {
@@ -102,6 +108,7 @@ pub fn engines() -> &'static [&'static dyn Engine] {
         &pointwise::GeneralEngine,
         &reduction::ColumnsEngine,
         &reduction::ReductionEngine,
+        &gemm::WgmmaEngine,
         &gemm::MmaEngine,
         &gemm::SimtEngine,
     ]

@@ -7,7 +7,7 @@ use std::path::Path;
 use kiln::codegen::Templates;
 use kiln::engine::{self, KernelPlan};
 use kiln::expr::{Mode, Pointwise};
-use kiln::graph::{Reduction, ReductionOp};
+use kiln::graph::{Matmul, Reduction, ReductionOp};
 use kiln::target::Target;
 use kiln::{DType, OperationGraph, TensorDesc};
 
@@ -68,6 +68,38 @@ fn general(graph: &OperationGraph) -> String {
     let config = engine.heuristic(graph.canonical(), &target);
     let kernel = engine.lower(graph.canonical(), &target, &config).unwrap().kernels.remove(0);
     Templates::embedded().render(&kernel.spec).unwrap().text
+}
+
+/// `y = gelu(a b + bias)`, in bf16, B stored by columns; or without what follows, in f32.
+fn linear([m, n, k]: [i64; 3], fused: bool) -> OperationGraph {
+    let mut graph = OperationGraph::builder();
+    let a = graph.input("a", &[m, k], DType::Bf16);
+    let b = TensorDesc::packed(2, "b", &[k, n], DType::Bf16);
+    let b = graph.tensor(TensorDesc { strides: vec![1, k], ..b });
+    let c = graph.matmul(Matmul::default(), a, b).unwrap();
+    if !fused {
+        graph.output(c, "c", DType::F32);
+        return graph.build().unwrap();
+    }
+    let bias = graph.input("bias", &[1, n], DType::Bf16);
+    let sum = graph.pointwise(Pointwise::new(Mode::Add), &[c, bias]).unwrap();
+    let y = graph.pointwise(Pointwise::new(Mode::GeluFwd), &[sum]).unwrap();
+    graph.output(y, "y", DType::Bf16);
+    graph.build().unwrap()
+}
+
+fn warpgroups(graph: &OperationGraph) -> String {
+    let target = Target::named("h200").unwrap();
+    let engine = engine::engine_named("gemm_wgmma").unwrap();
+    let config = engine.heuristic(graph.canonical(), &target);
+    let kernel = engine.lower(graph.canonical(), &target, &config).unwrap().kernels.remove(0);
+    Templates::embedded().render(&kernel.spec).unwrap().text
+}
+
+#[test]
+fn golden_products_of_warpgroups() {
+    assert_golden("sm90_gemm_bf16_wgmma.cu", &warpgroups(&linear([4096, 4096, 4096], true)));
+    assert_golden("sm90_gemm_f32_wgmma.cu", &warpgroups(&linear([1000, 520, 512], false)));
 }
 
 #[test]

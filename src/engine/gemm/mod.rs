@@ -8,8 +8,8 @@
 //! tile and a second kernel adds up what they leave, in a fixed order.
 //!
 //! `problem` says what is computed and is the same for every kernel; `parameters` writes it as
-//! text. `lowering` assembles the kernels. Engines differ in what multiplies: `simt` the
-//! ordinary arithmetic units, `mma` tensor cores.
+//! text. `lowering` assembles the kernels. Engines differ in what multiplies: `simt` the ordinary
+//! arithmetic units, `mma` tensor cores, `wgmma` those of Hopper with a kernel of another kind.
 
 mod lowering;
 mod mma;
@@ -17,7 +17,9 @@ mod parameters;
 mod problem;
 mod simt;
 mod tiling;
+mod wgmma;
 mod work;
 
 pub(super) use mma::MmaEngine;
 pub(super) use simt::SimtEngine;
+pub(super) use wgmma::WgmmaEngine;

@@ -212,6 +212,7 @@ impl<'a> Context<'a> {
         };
         json!({
             "vector": vector,
+            "stores": true,
             "tensors": loaded.iter().chain(&outputs).collect::<Vec<_>>(),
             "loaded": loaded,
             "outputs": outputs,

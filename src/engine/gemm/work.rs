@@ -29,7 +29,7 @@ pub(super) enum Units {
 }
 
 /// Instructions of an operation of a prologue or an epilogue on one element.
-const INSTRUCTIONS_OPERATION: f64 = 8.0;
+pub(super) const INSTRUCTIONS_OPERATION: f64 = 8.0;
 
 /// The kernels of a product, the one that adds up parts of the depth last.
 pub(super) fn work(

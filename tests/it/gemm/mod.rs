@@ -5,3 +5,4 @@ mod counters;
 pub mod fusion;
 mod settings;
 mod shapes;
+mod wgmma;

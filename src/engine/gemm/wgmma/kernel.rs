@@ -1,0 +1,142 @@
+//! The kernel of a schedule: the template's variables and the launch.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value as Json, json};
+
+use crate::engine::gemm::parameters::{Context, functions, merged, with};
+use crate::engine::gemm::problem::{Problem, View};
+use crate::engine::gemm::tiling::epilogue_vector;
+use crate::engine::gemm::wgmma::bulk::BulkTensor;
+use crate::engine::gemm::wgmma::product::Product;
+use crate::engine::gemm::wgmma::schedule::{SLICE_ROWS, Schedule};
+use crate::engine::signature::{arguments, ctype};
+use crate::engine::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan};
+use crate::target::Arch;
+
+/// Outputs that bulk copies store, at most: each warp has two boxes of shared memory.
+const BULK_OUTPUTS_MAX: usize = 2;
+
+/// Columns of the box of an output.
+const BOX_COLUMNS: i64 = 64;
+
+pub(super) fn plan(
+    problem: &Problem<'_>,
+    product: &Product,
+    schedule: &Schedule,
+    arch: Arch,
+) -> KernelPlan {
+    let context = Context::new(problem);
+    let outputs = bulk_outputs(problem, schedule);
+    let epilogue = epilogue(&context, outputs.as_deref());
+    let output = problem.outputs().next().expect("a graph stores something");
+    let stem = format!("sm90_gemm_{}_wgmma", problem.graph.tensors[output].dtype);
+    let entry = "gemm";
+    let Schedule { tile, cluster, .. } = *schedule;
+    let [cta_m, cta_n] = tile.cta;
+    let stored = outputs.iter().flatten();
+    let own = json!({
+        "stem": stem,
+        "entry": entry,
+        "arch": arch.to_string(),
+        "listing": context.listing(),
+        "functions": functions(&[&epilogue]),
+        "epilogue": epilogue,
+        "operands": operands(problem, product, cluster),
+        "loaded_ranks": BTreeSet::from([product.a.rank(), product.b.rank()]),
+        "stored_ranks": stored.clone().map(BulkTensor::rank).collect::<BTreeSet<_>>(),
+        "wgmma": product.parameters(cta_n),
+        "cta_m": cta_m,
+        "cta_n": cta_n,
+        "cta_k": schedule.tiling.cta_k,
+        "stages": schedule.stages,
+        "cluster": cluster,
+        "group": schedule.tiling.group,
+        "consumers": tile.consumers(),
+        "turns": tile.turns,
+        "warp_n": tile.warp_n(),
+        "shared_bytes": schedule.shared_bytes,
+    });
+    let mut passed = problem.passed_to_epilogue();
+    passed.retain(|at| !stored.clone().any(|output| output.at == *at));
+    let parameters = merged(context.shared(&passed, &schedule.tiling), own);
+    // Blocks of a cluster load parts of B for each other: of its rows, or of each panel's depth.
+    let lines = |rows: i64, depth_packed: bool| if depth_packed { rows } else { product.cta_k() };
+    let [packed_a, packed_b] = product.depth_packed;
+    let map_a = product.a.map(lines(cta_m, packed_a));
+    let map_b = product.b.map(lines(cta_n, packed_b) / cluster);
+    let maps: Vec<_> =
+        [map_a, map_b].into_iter().chain(stored.map(|output| output.map(SLICE_ROWS))).collect();
+    let mapped = (0..maps.len()).map(Argument::Map);
+    let launch = LaunchPlan {
+        grid: Grid::Resident {
+            blocks_max: schedule.blocks(problem) as u32,
+            multiple_of: cluster as u32,
+        },
+        threads: schedule.threads() as u32,
+        shared_bytes: schedule.shared_bytes as u32,
+        cooperative: false,
+        arguments: mapped.chain(arguments(problem.graph, passed.iter())).collect(),
+        maps,
+        numbers: Vec::new(),
+    };
+    let template = "gemm/sm90_gemm_wgmma.cu";
+    KernelPlan { spec: KernelSpec { stem, template, entry, arch, parameters }, launch }
+}
+
+/// The outputs where bulk copies store them all: from a pattern of 16-bit elements, which takes
+/// what follows the product to run on the pairs of columns that a thread has sums of. It pays
+/// where no operand must be loaded pair by pair.
+fn bulk_outputs(problem: &Problem<'_>, schedule: &Schedule) -> Option<Vec<BulkTensor>> {
+    let view = |at: usize| -> View { problem.epilogue.axes.view(&problem.graph.tensors[at]) };
+    let is_matrix = |at: usize| {
+        let View { row, column, .. } = view(at);
+        at != problem.c && !problem.graph.tensors[at].by_value && row != 0 && column != 0
+    };
+    let fits = |at: usize| problem.graph.tensors[at].dtype.bytes() == 2 && view(at).column == 1;
+    let refused = schedule.tile.cta[1] % BOX_COLUMNS != 0
+        || problem.outputs().count() > BULK_OUTPUTS_MAX
+        || !problem.outputs().all(fits)
+        || problem.epilogue.inputs().any(is_matrix);
+    if refused {
+        return None;
+    }
+    problem.outputs().map(|at| BulkTensor::output(problem, at).ok()).collect()
+}
+
+/// The variables of what follows the product.
+fn epilogue(context: &Context<'_>, bulk_outputs: Option<&[BulkTensor]>) -> Json {
+    let Some(outputs) = bulk_outputs else {
+        return context.epilogue(epilogue_vector(context.problem, context.sum()));
+    };
+    let mut epilogue = context.epilogue(2);
+    for (at, output) in outputs.iter().enumerate() {
+        epilogue["outputs"][at]["batch"] = json!(output.batch_arguments());
+    }
+    epilogue["stores"] = json!(false);
+    let loaded = epilogue["loaded"].clone();
+    with(epilogue, "tensors", loaded)
+}
+
+/// The variables of both operands.
+fn operands(problem: &Problem<'_>, product: &Product, cluster: i64) -> [Json; 2] {
+    let operand = |name: &str, rows: &str, bulk: &BulkTensor, depth_packed: bool, parts: i64| {
+        let tensor = &problem.graph.tensors[bulk.at];
+        json!({
+            "title": format!(
+                "{name}: rows of {tensor}, as bulk copies bring them into shared memory."
+            ),
+            "type": name,
+            "element": ctype(tensor.dtype),
+            "cta_rows": rows,
+            "depth_packed": depth_packed,
+            "parts": parts,
+            "batch": bulk.batch_arguments(),
+        })
+    };
+    let [packed_a, packed_b] = product.depth_packed;
+    [
+        operand("A", "CTA_M", &product.a, packed_a, 1),
+        operand("B", "CTA_N", &product.b, packed_b, cluster),
+    ]
+}

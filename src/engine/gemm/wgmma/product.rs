@@ -1,0 +1,133 @@
+//! What is multiplied: the types of an instruction and how both operands lie.
+
+use kiln_sim::Operands;
+use serde_json::{Value as Json, json};
+
+use crate::dtype::DType;
+use crate::engine::TensorWork;
+use crate::engine::gemm::problem::Problem;
+use crate::engine::gemm::wgmma::bulk::BulkTensor;
+use crate::error::{Error, Result};
+use crate::graph::MatmulMath;
+
+/// Rows of a product.
+pub(super) const ROWS: i64 = 64;
+
+/// Registers in one line of the source.
+const REGISTERS_LINE: i64 = 16;
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Product {
+    pub(super) a: BulkTensor,
+    pub(super) b: BulkTensor,
+    /// Whether K is the packed dimension of A, of B.
+    pub(super) depth_packed: [bool; 2],
+    math: MatmulMath,
+    /// The type of the operands in shared memory; integers may differ in their sign.
+    pub(super) element: DType,
+    /// The operands' types as the instruction names them.
+    names: [&'static str; 2],
+}
+
+impl Product {
+    /// # Errors
+    /// `NotSupported` with the rule that refused.
+    pub(super) fn of(problem: &Problem<'_>) -> Result<Product> {
+        if problem.is_empty() || problem.k == 0 {
+            return Err(Error::not_supported("a bulk copy takes at least one element"));
+        }
+        if problem.overrides[2].is_some() {
+            return Err(Error::not_supported("bulk copies do not end at a batch's own K"));
+        }
+        let math = problem.matmul.math;
+        let [type_a, type_b] =
+            [&problem.a, &problem.b].map(|operand| problem.graph.tensors[operand.tensor].dtype);
+        let both = |name| Ok([name; 2]);
+        let integer = |dtype| if dtype == DType::I8 { "s8" } else { "u8" };
+        let names = match (math, type_a, type_b) {
+            (MatmulMath::F32 | MatmulMath::Tf32, DType::F16, DType::F16) => both("f16"),
+            (MatmulMath::F32 | MatmulMath::Tf32, DType::Bf16, DType::Bf16) => both("bf16"),
+            (MatmulMath::Tf32, DType::F32, DType::F32) => both("tf32"),
+            (MatmulMath::I32, ..) => Ok([integer(type_a), integer(type_b)]),
+            (math, a, b) => Err(Error::not_supported(format!(
+                "a warpgroup has no product of {a} and {b} in math {}",
+                math.name()
+            ))),
+        }?;
+        for operand in [&problem.a, &problem.b] {
+            let tensor = &problem.graph.tensors[operand.tensor];
+            let (name, dtype) = (&tensor.name, tensor.dtype);
+            if !operand.depth_packed && dtype.bytes() != 2 {
+                return Err(Error::not_supported(format!(
+                    "`{name}` is not packed along K, as products of {dtype} need it"
+                )));
+            }
+        }
+        let [a, b] = [&problem.a, &problem.b].map(|operand| BulkTensor::operand(problem, operand));
+        let depth_packed = [problem.a.depth_packed, problem.b.depth_packed];
+        Ok(Product { a: a?, b: b?, depth_packed, math, element: type_a, names })
+    }
+
+    /// Depth of a step: 128 bytes, as far as a swizzle reaches.
+    pub(super) fn cta_k(&self) -> i64 {
+        128 / self.element.bytes() as i64
+    }
+
+    /// Whether operands lose bits.
+    pub(super) fn rounds(&self) -> bool {
+        self.element == DType::F32
+    }
+
+    /// Products in tiles of this size.
+    pub(super) fn work(&self, cta: [i64; 2]) -> TensorWork {
+        let operands = match self.element.bytes() {
+            1 => Operands::Int8,
+            2 => Operands::Half,
+            _ => Operands::Tf32,
+        };
+        TensorWork { operands, operations: 1.0, efficiency: efficiency(cta) }
+    }
+
+    /// What the instruction for `n` columns is rendered with.
+    pub(super) fn parameters(&self, n: i64) -> Json {
+        let integers = self.math == MatmulMath::I32;
+        let sums = ROWS * n / 128;
+        let [a, b] = self.depth_packed.map(|depth_packed| i32::from(!depth_packed));
+        let literals = match self.element.bytes() {
+            2 => format!(", 1, 1, {a}, {b}"),
+            4 => ", 1, 1".to_owned(),
+            _ => String::new(),
+        };
+        let lines: Vec<Vec<i64>> = (0..sums)
+            .step_by(REGISTERS_LINE as usize)
+            .map(|first| (first..sums.min(first + REGISTERS_LINE)).collect())
+            .collect();
+        json!({
+            "n": n,
+            "shape": format!("m{ROWS}n{n}k{}", self.cta_k() / 4),
+            "a": self.names[0],
+            "b": self.names[1],
+            "sum": if integers { "s32" } else { "f32" },
+            "sum_type": if integers { "int" } else { "float" },
+            "constraint": if integers { "r" } else { "f" },
+            "sums": sums,
+            "lines": lines,
+            "literals": literals,
+        })
+    }
+}
+
+/// Cycles of the tensor cores for 32 bytes of a tile's depth: a product of 64 rows and n columns
+/// takes n / 2.
+pub(super) fn cycles([cta_m, cta_n]: [i64; 2]) -> f64 {
+    (cta_m * cta_n) as f64 / 128.0
+}
+
+/// How busy a tile's products keep the tensor cores. For 32 bytes of depth, bulk copies write that
+/// of its rows and columns to shared memory, and each product of 64 rows reads that of its own rows
+/// and of all columns, together at 128 bytes a cycle.
+pub(super) fn efficiency([cta_m, cta_n]: [i64; 2]) -> f64 {
+    let lines = cta_m + cta_n + cta_m / ROWS * (ROWS + cta_n);
+    (cycles([cta_m, cta_n]) * 128.0 / (32 * lines) as f64).min(1.0)
+}

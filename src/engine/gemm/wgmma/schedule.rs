@@ -1,0 +1,161 @@
+//! Knobs, and what follows from their settings.
+
+use crate::engine::access::GRID_MAX;
+use crate::engine::gemm::problem::Problem;
+use crate::engine::gemm::tiling::Tiling;
+use crate::engine::gemm::wgmma::product::{Product, ROWS};
+use crate::engine::gemm::work::{Block, Units, work};
+use crate::engine::{EngineConfig, KernelWork, Knob};
+use crate::error::{Error, Result};
+use crate::target::Target;
+
+/// Sums of one thread, at most: half of its registers are left for what follows the product.
+const SUMS_MAX: i64 = 128;
+
+/// Rows that a warp stages at once.
+pub(super) const SLICE_ROWS: i64 = 16;
+
+/// Registers of a multiprocessor, which one block takes.
+const REGISTERS_SM: i64 = 65536;
+
+/// Threads of a warpgroup.
+const WARPGROUP: i64 = 128;
+
+pub(super) fn knobs() -> Vec<Knob> {
+    vec![
+        Knob {
+            name: "cluster",
+            about: "blocks one below the other that share columns of B",
+            values: vec![1, 2],
+        },
+        Knob { name: "cta_m", about: "rows of a block's tile", values: vec![64, 128, 256] },
+        Knob {
+            name: "cta_n",
+            about: "columns of a block's tile",
+            values: (1..=8).map(|n| 32 * n).collect(),
+        },
+        Knob { name: "group", about: "rows of tiles walked together", values: vec![1, 4, 8] },
+        Knob { name: "stages", about: "steps in shared memory", values: vec![3, 4, 5, 6, 8] },
+        Knob {
+            name: "turns",
+            about: "warpgroups take turns at tiles: one multiplies while the other stores",
+            values: vec![0, 1],
+        },
+    ]
+}
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Schedule {
+    /// Tiles of a cluster's blocks together.
+    pub(super) tiling: Tiling,
+    pub(super) tile: Tile,
+    pub(super) stages: i64,
+    pub(super) cluster: i64,
+    pub(super) shared_bytes: i64,
+}
+
+/// A block's tile and who multiplies it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Tile {
+    /// Rows and columns.
+    pub(super) cta: [i64; 2],
+    /// Whether one warpgroup does, in turn with another; else all share it.
+    pub(super) turns: bool,
+}
+
+impl Tile {
+    pub(super) const fn shared(cta_m: i64, cta_n: i64) -> Tile {
+        Tile { cta: [cta_m, cta_n], turns: false }
+    }
+
+    pub(super) const fn turns(cta_m: i64, cta_n: i64) -> Tile {
+        Tile { cta: [cta_m, cta_n], turns: true }
+    }
+
+    /// Warpgroups that multiply.
+    pub(super) fn consumers(self) -> i64 {
+        if self.turns { 2 } else { (self.cta[0] / ROWS).min(2) }
+    }
+
+    /// Sums of a thread.
+    fn sums(self) -> i64 {
+        let sharers = if self.turns { 1 } else { self.consumers() };
+        self.cta[0] * self.cta[1] / (sharers * WARPGROUP)
+    }
+
+    /// Columns that a warp stages at once.
+    pub(super) fn warp_n(self) -> i64 {
+        if self.cta[1] % 64 == 0 { 64 } else { 32 }
+    }
+
+    /// Bytes of shared memory with so many stages: their tiles and barriers, and what warps stage.
+    pub(super) fn shared_bytes(self, stages: i64) -> i64 {
+        let staging = 4 * self.consumers() * SLICE_ROWS * self.warp_n() * 4;
+        let turns = if self.turns { 2 * 8 } else { 0 };
+        stages * ((self.cta[0] + self.cta[1]) * 128 + 2 * 8) + turns + staging
+    }
+}
+
+impl Schedule {
+    /// # Errors
+    /// `NotSupported` for a setting that the device's limits or the problem rule out.
+    pub(super) fn new(
+        problem: &Problem<'_>,
+        product: &Product,
+        target: &Target,
+        config: &EngineConfig,
+    ) -> Result<Schedule> {
+        let refuse = |rule: String| Err(Error::not_supported(format!("{config} {rule}")));
+        let cta = [config.knob("cta_m")?, config.knob("cta_n")?];
+        let tile = Tile { cta, turns: config.knob("turns")? == 1 };
+        let (cluster, stages) = (config.knob("cluster")?, config.knob("stages")?);
+        let sums = tile.sums();
+        if sums > SUMS_MAX {
+            return refuse(format!("leaves {sums} sums to a thread, which has {SUMS_MAX}"));
+        }
+        let [cta_m, cta_n] = cta;
+        if !product.depth_packed[1] && cta_n % 64 != 0 {
+            return refuse("cuts panels of B, whose columns are packed by 64".to_owned());
+        }
+        let shared_bytes = tile.shared_bytes(stages);
+        let available = i64::from(target.shared_block_bytes_max);
+        if shared_bytes > available {
+            return refuse(format!(
+                "needs {shared_bytes} bytes of shared memory, a block has {available}"
+            ));
+        }
+        let group = config.knob("group")?;
+        let tiling =
+            Tiling { cta_m: cluster * cta_m, cta_n, cta_k: product.cta_k(), group, split_k: 1 };
+        let blocks = tiling.tiles(problem).saturating_mul(cluster);
+        if blocks > GRID_MAX {
+            return refuse(format!("has {blocks} tiles, more than a grid counts"));
+        }
+        Ok(Schedule { tiling, tile, stages, cluster, shared_bytes })
+    }
+
+    /// One warpgroup more brings the tiles.
+    pub(super) fn threads(&self) -> i64 {
+        (self.tile.consumers() + 1) * WARPGROUP
+    }
+
+    /// Blocks that have a tile.
+    pub(super) fn blocks(&self, problem: &Problem<'_>) -> i64 {
+        self.tiling.tiles(problem) * self.cluster
+    }
+
+    /// What the launch asks of a GPU.
+    pub(super) fn work(&self, problem: &Problem<'_>, product: &Product) -> KernelWork {
+        let (threads, stages) = (self.threads(), self.stages);
+        let registers = REGISTERS_SM / threads / 8 * 8;
+        let block = Block { threads, registers, shared_bytes: self.shared_bytes, stages };
+        let units = Units::Tensor(product.work(self.tile.cta));
+        let of_cluster = work(problem, &self.tiling, block, units).swap_remove(0);
+        KernelWork {
+            blocks: of_cluster.blocks * self.cluster as u64,
+            in_flight_bytes: of_cluster.in_flight_bytes / self.cluster as f64,
+            ..of_cluster
+        }
+    }
+}
