@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 
 /// Result of every fallible call of the crate.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Who must act on an [`Error`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -26,10 +26,24 @@ pub struct EngineConfig {
     knobs: Vec<(Cow<'static, str>, i64)>,
 }
 
+/// The values of every combination, those of the last knob alternating fastest.
+pub(super) fn combinations<const N: usize>(knobs: &[Knob; N]) -> impl Iterator<Item = [i64; N]> {
+    let count: usize = knobs.iter().map(|knob| knob.values.len()).product();
+    (0..count).map(move |mut at| {
+        let mut values = [0; N];
+        for (value, knob) in values.iter_mut().zip(knobs).rev() {
+            *value = knob.values[at % knob.values.len()];
+            at /= knob.values.len();
+        }
+        values
+    })
+}
+
 impl EngineConfig {
     /// A configuration from knob names and values.
     pub fn new(engine: &'static str, knobs: &[(&'static str, i64)]) -> Self {
-        let config = EngineConfig { engine: Cow::Borrowed(engine), knobs: Vec::new() };
+        let values = Vec::with_capacity(knobs.len());
+        let config = EngineConfig { engine: Cow::Borrowed(engine), knobs: values };
         knobs.iter().fold(config, |config, (name, value)| config.set(Cow::Borrowed(name), *value))
     }
 
@@ -62,6 +76,18 @@ impl EngineConfig {
             all = all.into_iter().flat_map(with).collect();
         }
         all
+    }
+
+    /// The values of these knobs.
+    ///
+    /// # Errors
+    /// `BadParam` when one is not set.
+    pub(super) fn values<const N: usize>(&self, knobs: [&str; N]) -> Result<[i64; N]> {
+        let mut values = [0; N];
+        for (value, knob) in values.iter_mut().zip(knobs) {
+            *value = self.knob(knob)?;
+        }
+        Ok(values)
     }
 
     /// The same with one knob set to another value.
@@ -144,6 +170,13 @@ mod tests {
         assert_eq!(config.to_string(), "pointwise{items=2, vector=8}");
         assert_eq!(config.to_string().parse::<EngineConfig>().expect("valid"), config);
         assert!("pointwise".parse::<EngineConfig>().is_err());
+    }
+
+    #[test]
+    fn combinations_are_in_order() {
+        let knob = |values: &[i64]| Knob { name: "", about: "", values: values.to_vec() };
+        let all: Vec<[i64; 2]> = combinations(&[knob(&[1, 2]), knob(&[3, 4])]).collect();
+        assert_eq!(all, [[1, 3], [1, 4], [2, 3], [2, 4]]);
     }
 
     #[test]

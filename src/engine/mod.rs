@@ -62,7 +62,8 @@ pub trait Engine: Send + Sync {
         config: &EngineConfig,
     ) -> Option<EngineConfig>;
 
-    /// Every legal setting with what it asks of the GPU, for the cost model.
+    /// Every legal setting with what it asks of the GPU, for the cost model; of settings that the
+    /// model does not tell apart, one.
     fn settings(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<Setting>;
 
     /// What there is to know of a setting.

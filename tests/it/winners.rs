@@ -224,6 +224,7 @@ fn winners() {
 /// The rules of mode A against every legal setting, by the cost model.
 #[test]
 fn rules_come_close_to_the_model() {
+    let mut far = Vec::new();
     for target in ["a100", "rtx4090", "h200"] {
         let target = Target::named(target).unwrap();
         let model = Selection { mode: engine::Mode::B, ..Selection::default() };
@@ -233,15 +234,14 @@ fn rules_come_close_to_the_model() {
                 let us = |at: usize| ranked[at].predicted_us.unwrap();
                 let own = ranked.iter().position(|choice| choice.config == part.config);
                 let own = own.unwrap_or_else(|| panic!("{} is not legal", part.config));
-                assert!(
-                    us(own) <= 1.6 * us(0),
-                    "{name} on {target}: {} us with {}, {} us with {}",
-                    us(own),
-                    part.config,
-                    us(0),
-                    ranked[0].config
-                );
+                if us(own) > 1.6 * us(0) {
+                    let (own, best) = (us(own), us(0));
+                    let config = &part.config;
+                    let model = &ranked[0].config;
+                    far.push(format!("{name} on {target}: {own} us {config}, {best} us {model}"));
+                }
             }
         }
     }
+    assert!(far.is_empty(), "{}", far.join("\n"));
 }

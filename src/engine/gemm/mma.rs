@@ -5,13 +5,15 @@ use serde_json::{Value as Json, json};
 
 use crate::dtype::DType;
 use crate::engine::access::ceil_div;
+use crate::engine::config::combinations;
 use crate::engine::gemm::lowering::{Variant, lowering};
 use crate::engine::gemm::parameters::{Context, Tile, access_of, merged};
 use crate::engine::gemm::problem::{Operand, Problem};
 use crate::engine::gemm::tiling::{
-    Tiling, behavior, slice_rows, split_knob, split_of, split_reason, tiles_of,
+    GROUP, Rates, Refusal, Tiling, behavior, in_one_order, slice_rows, split_knob, split_reason,
+    tiles_of, useful_splits,
 };
-use crate::engine::gemm::work::{Block, Units, work};
+use crate::engine::gemm::work::{Block, Demand, Units};
 use crate::engine::{
     Engine, EngineConfig, KernelWork, Knob, Lowering, Notes, NumericalNote, Setting, TensorWork,
 };
@@ -21,18 +23,21 @@ use crate::target::Target;
 
 const NAME: &str = "gemm_mma";
 
+/// Rows of A that lie side by side are read in tiles of at least so many where elements are words.
+const ROWS_MIN: i64 = 32;
+
 /// The first architecture with asynchronous copies and these matrix products.
 const CAPABILITY_MIN: u16 = 80;
 
-/// The most threads of a block: with more, a thread has fewer registers than its share of sums
-/// and fragments takes.
-const THREADS_MAX: i64 = 512;
+/// The most threads of a block: of more, a multiprocessor has registers only for shares of 32 x 32
+/// sums and less, and fewer warps with larger shares read shared memory less.
+const THREADS_MAX: i64 = 256;
 
 /// Bytes of the least asynchronous copy.
 const COPY_BYTES_MIN: i64 = 4;
 
-/// Steps of the depth that pay for a part's way through memory.
-const SPLIT_STEPS_MIN: i64 = 8;
+/// Multiplications of 16-bit types in 2.6 us: 1024 in each of 1.6 GHz.
+const LAUNCH: f64 = (4 << 20) as f64;
 
 /// A block's tile and a warp's share of it, with how close it comes to the speed of the tensor
 /// cores: a share of 64 x 64 reads 16 bytes of shared memory for 512 multiplications of 16-bit
@@ -48,6 +53,10 @@ const CANDIDATES: [([i64; 4], f64); 8] = [
     ([16, 64, 16, 32], 0.3),
 ];
 
+/// The names of the knobs.
+const KNOBS: [&str; 8] =
+    ["cta_k", "cta_m", "cta_n", "group", "split_k", "stages", "warp_m", "warp_n"];
+
 /// See the module.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct MmaEngine;
@@ -60,22 +69,29 @@ impl Engine for MmaEngine {
     fn support(&self, graph: CanonicalGraph<'_>, target: &Target) -> Result<()> {
         let problem = problem(graph, target)?;
         let product = Product::of(&problem)?;
-        Schedule::new(&problem, &product, target, &Decision::of(&problem, target).config())
-            .map(drop)
+        let fits = |(tile, _): ([i64; 4], f64)| {
+            let settings = Settings::of_tile(tile, 1, &product, target);
+            let refused = |refusal: Refusal| refusal.error(&settings.config());
+            Schedule::new(&problem, &product, target, settings).map(drop).map_err(refused)
+        };
+        CANDIDATES.into_iter().map(fits).reduce(Result::or).expect("there are candidates")
     }
 
     fn knobs(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<Knob> {
-        knobs(&problem(graph, target).expect("the graph is supported"))
+        let problem = problem(graph, target).expect("the graph is supported");
+        knobs(&problem, &Product::of(&problem).expect("the graph is supported")).to_vec()
     }
 
     fn heuristic(&self, graph: CanonicalGraph<'_>, target: &Target) -> EngineConfig {
         let problem = problem(graph, target).expect("the graph is supported");
-        Decision::of(&problem, target).config()
+        let product = Product::of(&problem).expect("the graph is supported");
+        Decision::of(&problem, &product, target).settings.config()
     }
 
     fn reasons(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<String> {
         let problem = problem(graph, target).expect("the graph is supported");
-        Decision::of(&problem, target).reasons()
+        let product = Product::of(&problem).expect("the graph is supported");
+        Decision::of(&problem, &product, target).reasons(target)
     }
 
     fn smaller(
@@ -91,8 +107,10 @@ impl Engine for MmaEngine {
             let value = config.knob(share).ok().filter(|value| *value > least)?;
             let more = config.clone().with(share, value / 2);
             let less = more.clone().with(tile, config.knob(tile).ok()? / 2);
-            let legal =
-                |config: &EngineConfig| Schedule::new(&problem, &product, target, config).is_ok();
+            let legal = |config: &EngineConfig| {
+                let settings = Settings::of(config);
+                settings.is_ok_and(|of| Schedule::new(&problem, &product, target, of).is_ok())
+            };
             [more, less].into_iter().find(legal)
         };
         halved("warp_n", "cta_n", 32).or_else(|| halved("warp_m", "cta_m", 16))
@@ -101,11 +119,13 @@ impl Engine for MmaEngine {
     fn settings(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<Setting> {
         let problem = problem(graph, target).expect("the graph is supported");
         let product = Product::of(&problem).expect("the graph is supported");
-        let setting = |config: EngineConfig| {
-            let schedule = Schedule::new(&problem, &product, target, &config).ok()?;
-            Some(Setting { config, work: schedule.work(&problem) })
+        let demand = Demand::of(&problem);
+        let setting = |settings: Settings| {
+            let schedule = Schedule::new(&problem, &product, target, settings).ok()?;
+            Some(Setting { config: settings.config(), work: schedule.work(&demand) })
         };
-        EngineConfig::all(NAME, &knobs(&problem)).into_iter().filter_map(setting).collect()
+        let all = knobs(&problem, &product).map(in_one_order);
+        combinations(&all).map(Settings::from).filter_map(setting).collect()
     }
 
     fn notes(&self, graph: CanonicalGraph<'_>, target: &Target, config: &EngineConfig) -> Notes {
@@ -124,8 +144,9 @@ impl Engine for MmaEngine {
     ) -> Result<Lowering> {
         let problem = problem(graph, target)?;
         let product = Product::of(&problem)?;
-        config.validate(&knobs(&problem))?;
-        let schedule = Schedule::new(&problem, &product, target, config)?;
+        config.validate(&knobs(&problem, &product))?;
+        let schedule = Schedule::new(&problem, &product, target, Settings::of(config)?)
+            .map_err(|refusal| refusal.error(config))?;
         schedule.lowering(&problem, &product, target)
     }
 }
@@ -145,6 +166,8 @@ struct Product {
     elements: [DType; 2],
     /// The types' names in the instruction.
     names: [&'static str; 2],
+    /// Whether an operand is transposed on its way to shared memory.
+    transposes: bool,
 }
 
 impl Product {
@@ -152,30 +175,42 @@ impl Product {
     /// `NotSupported` for types that no instruction multiplies exactly.
     fn of(problem: &Problem<'_>) -> Result<Product> {
         let types = [&problem.a, &problem.b].map(|of| problem.graph.tensors[of.tensor].dtype);
-        let math = problem.matmul.math;
-        match math {
-            MatmulMath::Tf32 => Ok(Product { elements: [DType::F32; 2], names: ["tf32"; 2] }),
+        let (elements, names) = match problem.matmul.math {
+            MatmulMath::Tf32 => ([DType::F32; 2], ["tf32"; 2]),
             MatmulMath::I32 => {
-                let name = |dtype| if dtype == DType::I8 { "s8" } else { "u8" };
-                Ok(Product { elements: types, names: types.map(name) })
+                (types, types.map(|dtype| if dtype == DType::I8 { "s8" } else { "u8" }))
             }
             MatmulMath::F32 => [(DType::F16, "f16"), (DType::Bf16, "bf16")]
                 .into_iter()
                 .find(|(element, _)| types.iter().all(|dtype| dtype.fits_in(*element)))
-                .map(|(element, name)| Product { elements: [element; 2], names: [name; 2] })
+                .map(|(element, name)| ([element; 2], [name; 2]))
                 .ok_or_else(|| {
                     let [a, b] = types;
                     Error::not_supported(format!(
                         "no tensor core multiplies {a} by {b} with the precision of f32"
                     ))
-                }),
-            MatmulMath::F64 => Err(Error::not_supported("tensor cores are not used for f64")),
-        }
+                })?,
+            MatmulMath::F64 => {
+                return Err(Error::not_supported("tensor cores are not used for f64"));
+            }
+        };
+        let operands = [&problem.a, &problem.b].into_iter().zip(elements);
+        let transposes = operands.into_iter().any(|(of, element)| transposes(of, element));
+        Ok(Product { elements, names, transposes })
+    }
+
+    fn element_bytes(&self) -> i64 {
+        self.elements[0].bytes() as i64
+    }
+
+    /// Elements in steps of the depth: 64 or 128 bytes.
+    fn depths(&self) -> [i64; 2] {
+        [64, 128].map(|bytes| bytes / self.element_bytes())
     }
 
     /// Elements in the 32 bytes that one instruction takes of the depth.
     fn depth(&self) -> i64 {
-        32 / self.elements[0].bytes() as i64
+        32 / self.element_bytes()
     }
 
     fn parameters(&self, math: MatmulMath) -> Json {
@@ -214,19 +249,13 @@ fn tile(problem: &Problem<'_>, of: &Operand, element: DType) -> Tile {
     Tile { dtype: element, vector, staged: !copied }
 }
 
-/// Steps of the depth are 64 or 128 bytes.
-fn depths(problem: &Problem<'_>) -> Vec<i64> {
-    let size = Product::of(problem).map_or(2, |product| product.elements[0].bytes() as i64);
-    vec![64 / size, 128 / size]
-}
-
-fn knobs(problem: &Problem<'_>) -> Vec<Knob> {
+fn knobs(problem: &Problem<'_>, product: &Product) -> [Knob; 8] {
     let tile = [16, 32, 64, 128, 256];
-    vec![
-        Knob { name: "cta_k", about: "depth of a step", values: depths(problem) },
+    [
+        Knob { name: "cta_k", about: "depth of a step", values: product.depths().to_vec() },
         Knob { name: "cta_m", about: "rows of a block's tile", values: tile.to_vec() },
         Knob { name: "cta_n", about: "columns of a block's tile", values: tile[1..].to_vec() },
-        Knob { name: "group", about: "rows of tiles walked together", values: vec![1, 8] },
+        Knob { name: "group", about: "rows of tiles walked together", values: vec![1, GROUP] },
         split_knob(problem),
         Knob { name: "stages", about: "steps in shared memory", values: vec![2, 3, 4] },
         Knob { name: "warp_m", about: "rows of a warp", values: vec![16, 32, 64] },
@@ -234,41 +263,64 @@ fn knobs(problem: &Problem<'_>) -> Vec<Knob> {
     ]
 }
 
-/// The knob settings and what follows from them.
-struct Schedule {
+/// A value for each knob.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Settings {
     tiling: Tiling,
+    stages: i64,
     warp_m: i64,
     warp_n: i64,
-    stages: i64,
+}
+
+impl From<[i64; 8]> for Settings {
+    /// From values in the order of [`KNOBS`].
+    fn from(values: [i64; 8]) -> Settings {
+        let [cta_k, cta_m, cta_n, group, split_k, stages, warp_m, warp_n] = values;
+        Settings { tiling: Tiling { cta_m, cta_n, cta_k, group, split_k }, stages, warp_m, warp_n }
+    }
+}
+
+impl Settings {
+    fn of(config: &EngineConfig) -> Result<Settings> {
+        config.values(KNOBS).map(Settings::from)
+    }
+
+    fn config(&self) -> EngineConfig {
+        let Settings { tiling, stages, warp_m, warp_n } = *self;
+        let Tiling { cta_m, cta_n, cta_k, group, split_k } = tiling;
+        let values = [cta_k, cta_m, cta_n, group, split_k, stages, warp_m, warp_n];
+        EngineConfig::new(NAME, &std::array::from_fn::<_, 8, _>(|at| (KNOBS[at], values[at])))
+    }
+}
+
+/// Knob settings and what follows from them.
+struct Schedule {
+    settings: Settings,
     threads: i64,
     slice_rows: i64,
     shared_bytes: i64,
+    math: MatmulMath,
 }
 
 impl Schedule {
     /// # Errors
-    /// `NotSupported` for a setting that the device's limits or the problem rule out.
+    /// Where the device's limits or the problem rule the settings out.
     fn new(
         problem: &Problem<'_>,
         product: &Product,
         target: &Target,
-        config: &EngineConfig,
-    ) -> Result<Schedule> {
-        let tiling = Tiling::new(problem, config)?;
-        let [warp_m, warp_n, stages] =
-            [config.knob("warp_m")?, config.knob("warp_n")?, config.knob("stages")?];
+        settings: Settings,
+    ) -> Result<Schedule, Refusal> {
+        let Settings { tiling, stages, warp_m, warp_n } = settings;
         let warps = tiling.cta_m / warp_m * (tiling.cta_n / warp_n);
         let threads = 32 * warps;
         if threads == 0 || threads > THREADS_MAX {
-            return Err(Error::not_supported(format!(
-                "{config} takes {threads} threads, a block has 32 to {THREADS_MAX}"
-            )));
+            return Err(Refusal::Threads { count: threads, max: THREADS_MAX });
         }
-        let size = product.elements[0].bytes() as i64;
-        if size == 4 && !problem.a.depth_packed && tiling.cta_m < 32 {
-            return Err(Error::not_supported(format!(
-                "{config}: rows of A that lie side by side are read in tiles of at least 32"
-            )));
+        tiling.check(problem)?;
+        let size = product.element_bytes();
+        if size == 4 && !problem.a.depth_packed && tiling.cta_m < ROWS_MIN {
+            return Err(Refusal::Rows { min: ROWS_MIN });
         }
         let tiles = stages * (tiling.cta_m + tiling.cta_n) * tiling.cta_k * size;
         let row_bytes = warps * warp_n * 4;
@@ -276,15 +328,14 @@ impl Schedule {
         let shared_bytes = tiles.max(slice_rows * row_bytes);
         let available = i64::from(target.shared_block_bytes_max);
         if shared_bytes > available {
-            return Err(Error::not_supported(format!(
-                "{config} needs {shared_bytes} bytes of shared memory, a block has {available}"
-            )));
+            return Err(Refusal::SharedBytes { needed: shared_bytes, available });
         }
-        Ok(Schedule { tiling, warp_m, warp_n, stages, threads, slice_rows, shared_bytes })
+        Ok(Schedule { settings, math: problem.matmul.math, threads, slice_rows, shared_bytes })
     }
 
-    fn work(&self, problem: &Problem<'_>) -> Vec<KernelWork> {
-        let Schedule { warp_m, warp_n, stages, threads, shared_bytes, .. } = *self;
+    fn work(&self, demand: &Demand<'_>) -> Vec<KernelWork> {
+        let Schedule { settings, math, threads, shared_bytes, .. } = *self;
+        let Settings { tiling, stages, warp_m, warp_n } = settings;
         // Sums, two products' fragments, addresses.
         let registers = warp_m * warp_n / 32 + (warp_m + warp_n) / 2 + 40;
         // Clocks of a multiprocessor for one product of every fragment of a warp: 1024
@@ -292,14 +343,14 @@ impl Schedule {
         // went on beside the other.
         let (products, reads) = (warp_m * warp_n / 64, (warp_m + warp_n) / 4);
         let efficiency = products as f64 / (products + reads) as f64;
-        let operands = match problem.matmul.math {
+        let operands = match math {
             MatmulMath::Tf32 => Operands::Tf32,
             MatmulMath::I32 => Operands::Int8,
             _ => Operands::Half,
         };
         let one = TensorWork { operands, operations: 2.0, efficiency };
         let block = Block { threads, registers, shared_bytes, stages: stages - 1 };
-        work(problem, &self.tiling, block, Units::Tensor(one))
+        demand.work(&tiling, block, Units::Tensor(one))
     }
 
     fn lowering(
@@ -309,6 +360,7 @@ impl Schedule {
         target: &Target,
     ) -> Result<Lowering> {
         let context = Context::new(problem);
+        let Settings { tiling, stages, warp_m, warp_n } = self.settings;
         let operand = |of: &Operand, element: DType, is_a: bool| {
             let transposed = transposes(of, element);
             let packed = if transposed { "true" } else { "DEPTH_PACKED" };
@@ -329,31 +381,24 @@ impl Schedule {
             parameters: json!({
                 "mma": product.parameters(problem.matmul.math),
                 "mma_k": product.depth(),
-                "warp_m": self.warp_m,
-                "warp_n": self.warp_n,
-                "stages": self.stages,
+                "warp_m": warp_m,
+                "warp_n": warp_n,
+                "stages": stages,
                 "slice_rows": self.slice_rows,
                 "staged": operands.iter().any(|operand| operand["staged"] == true),
             }),
             operands,
         };
-        lowering(&context, &self.tiling, variant, target.arch)
+        lowering(&context, &tiling, variant, target.arch)
     }
 }
 
 /// The settings expected to run best, and what decided them.
 struct Decision {
-    cta: [i64; 2],
-    warp: [i64; 2],
-    cta_k: i64,
-    deep: bool,
-    stages: i64,
-    split_k: i64,
+    settings: Settings,
     tiles: i64,
     sm_count: i64,
     steps: i64,
-    /// Blocks that a multiprocessor should hold at once.
-    blocks: i64,
 }
 
 /// Registers of a thread whose warp has 64 x 64 sums: 128 sums, fragments of two products,
@@ -361,74 +406,81 @@ struct Decision {
 const REGISTERS: i64 = 240;
 
 impl Decision {
-    fn of(problem: &Problem<'_>, target: &Target) -> Decision {
+    /// Tile and parts of the depth are chosen together: where there is little else to share out,
+    /// a larger tile in more parts beats a small one.
+    fn of(problem: &Problem<'_>, product: &Product, target: &Target) -> Decision {
         let sm_count = i64::from(target.sm_count);
-        let tiles = |candidate: &[i64; 4]| tiles_of(problem, [candidate[0], candidate[1]]);
-        // The multiplications of the busiest multiprocessor, as far as a tile is efficient.
-        let cost = |(candidate, efficiency): &([i64; 4], f64)| {
-            let rounds = ceil_div(tiles(candidate), sm_count) as f64;
-            rounds * (candidate[0] * candidate[1]) as f64 / efficiency
+        let splits = |(tile, efficiency): ([i64; 4], f64)| {
+            let tiles = tiles_of(problem, [tile[0], tile[1]]);
+            let rates = Rates { sm_count, efficiency, launch: LAUNCH };
+            useful_splits(problem, tiles, sm_count).map(move |split_k| (tile, split_k, rates))
         };
-        let words = problem.matmul.math == MatmulMath::Tf32 && !problem.a.depth_packed;
-        let candidates = CANDIDATES.iter().filter(|(candidate, _)| !words || candidate[0] >= 32);
-        let (chosen, _) =
-            candidates.min_by(|a, b| cost(a).total_cmp(&cost(b))).expect("there are candidates");
-        let [cta_m, cta_n, warp_m, warp_n] = *chosen;
-        let depths = depths(problem);
-        // Small tiles take deep steps: there is little to do between two barriers. Not so where
-        // threads hold the next step in registers, in single words that are transposed.
-        let transposed = problem.matmul.math == MatmulMath::I32
-            && !(problem.a.depth_packed && problem.b.depth_packed);
-        let deep = cta_m * cta_n <= 64 * 64 && !transposed;
-        let cta_k = depths[usize::from(deep)];
-        let size = 64 / depths[0];
-        let warps = cta_m / warp_m * (cta_n / warp_n);
-        let blocks = (i64::from(target.registers_sm) / (32 * warps * REGISTERS)).clamp(1, 2);
-        let step_bytes = (cta_m + cta_n) * cta_k * size;
-        // The system keeps 1 KiB of shared memory per block.
-        let shared = i64::from(target.shared_sm_bytes) / blocks - 1024;
-        let stages = (shared / step_bytes).clamp(2, 4);
-        let (tiles, steps) = (tiles(chosen), ceil_div(problem.k, cta_k));
-        let split_k = split_of(tiles, sm_count, steps, SPLIT_STEPS_MIN);
-        let (cta, warp) = ([cta_m, cta_n], [warp_m, warp_n]);
-        Decision { cta, warp, cta_k, deep, stages, split_k, tiles, sm_count, steps, blocks }
-    }
-
-    fn config(&self) -> EngineConfig {
-        EngineConfig::new(
-            NAME,
-            &[
-                ("cta_k", self.cta_k),
-                ("cta_m", self.cta[0]),
-                ("cta_n", self.cta[1]),
-                ("group", 8),
-                ("split_k", self.split_k),
-                ("stages", self.stages),
-                ("warp_m", self.warp[0]),
-                ("warp_n", self.warp[1]),
-            ],
-        )
+        let (settings, _) = CANDIDATES
+            .into_iter()
+            .flat_map(splits)
+            .map(|(tile, split_k, rates)| {
+                let settings = Settings::of_tile(tile, split_k, product, target);
+                match Schedule::new(problem, product, target, settings) {
+                    Ok(_) => (settings, settings.tiling.load(problem, rates)),
+                    Err(_) => (settings, f64::INFINITY),
+                }
+            })
+            .min_by(|(_, a), (_, b)| a.total_cmp(b))
+            .expect("there are candidates");
+        let Tiling { cta_m, cta_n, cta_k, .. } = settings.tiling;
+        let tiles = tiles_of(problem, [cta_m, cta_n]);
+        let steps = ceil_div(problem.k, cta_k);
+        Decision { settings, tiles, sm_count, steps }
     }
 
     /// A line for each knob.
-    fn reasons(&self) -> Vec<String> {
-        let Decision { cta: [cta_m, cta_n], warp: [warp_m, warp_n], cta_k, stages, .. } = self;
-        let Decision { split_k, tiles, sm_count, steps, blocks, .. } = self;
+    fn reasons(&self, target: &Target) -> Vec<String> {
+        let Decision { settings, tiles, sm_count, steps } = *self;
+        let Settings { tiling, stages, warp_m, warp_n } = settings;
+        let Tiling { cta_m, cta_n, cta_k, split_k, .. } = tiling;
         let tile = format!("{tiles} tiles load {sm_count} multiprocessors best");
-        let depth = match self.deep {
+        let depth = match is_small([cta_m, cta_n]) {
             true => "a small tile does enough between two barriers only in deep steps",
             false => "enough to do between two barriers, and little to hold on the way there",
         };
         let share = "the share that reads shared memory least for this tile";
+        let blocks = blocks_wanted([cta_m, cta_n, warp_m, warp_n], target);
         vec![
             format!("cta_k={cta_k}: {depth}"),
             format!("cta_m={cta_m}: {tile}"),
             format!("cta_n={cta_n}: {tile}"),
             "group=8: blocks that run together share rows of A and columns of B".to_owned(),
-            format!("split_k={split_k}: {}", split_reason(*split_k, *tiles, *sm_count, *steps)),
+            format!("split_k={split_k}: {}", split_reason(split_k, tiles, sm_count, steps)),
             format!("stages={stages}: up to 4 that fit with {blocks} blocks per multiprocessor"),
             format!("warp_m={warp_m}: {share}"),
             format!("warp_n={warp_n}: {share}"),
         ]
     }
+}
+
+impl Settings {
+    /// The settings that go with a tile, whatever the problem's extents.
+    fn of_tile(tile: [i64; 4], split_k: i64, product: &Product, target: &Target) -> Settings {
+        let [cta_m, cta_n, warp_m, warp_n] = tile;
+        // Small tiles take deep steps: there is little to do between two barriers. Not so where
+        // threads hold the next step in registers, in single words that are transposed.
+        let deep = is_small([cta_m, cta_n]) && !product.transposes;
+        let cta_k = product.depths()[usize::from(deep)];
+        let step_bytes = (cta_m + cta_n) * cta_k * product.element_bytes();
+        // The system keeps 1 KiB of shared memory per block.
+        let shared = i64::from(target.shared_sm_bytes) / blocks_wanted(tile, target) - 1024;
+        let stages = (shared / step_bytes).clamp(2, 4);
+        let tiling = Tiling { cta_m, cta_n, cta_k, group: GROUP, split_k };
+        Settings { tiling, stages, warp_m, warp_n }
+    }
+}
+
+fn is_small([cta_m, cta_n]: [i64; 2]) -> bool {
+    cta_m * cta_n <= 64 * 64
+}
+
+/// Blocks that a multiprocessor should hold at once.
+fn blocks_wanted([cta_m, cta_n, warp_m, warp_n]: [i64; 4], target: &Target) -> i64 {
+    let warps = cta_m / warp_m * (cta_n / warp_n);
+    (i64::from(target.registers_sm) / (32 * warps * REGISTERS)).clamp(1, 2)
 }

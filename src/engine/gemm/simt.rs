@@ -4,16 +4,18 @@ use serde_json::json;
 
 use crate::dtype::DType;
 use crate::engine::access::ceil_div;
+use crate::engine::config::combinations;
 use crate::engine::gemm::lowering::{Variant, lowering};
 use crate::engine::gemm::parameters::{Context, Tile, merged};
 use crate::engine::gemm::problem::{Operand, Problem};
 use crate::engine::gemm::tiling::{
-    Tiling, behavior, slice_rows, split_knob, split_of, split_reason, tiles_of,
+    GROUP, Rates, Refusal, Tiling, behavior, in_one_order, slice_rows, split_knob, split_reason,
+    tiles_of, useful_splits,
 };
-use crate::engine::gemm::work::{Block, Units, work};
+use crate::engine::gemm::work::{Block, Demand, Units};
 use crate::engine::signature::ctype;
 use crate::engine::{Engine, EngineConfig, KernelWork, Knob, Lowering, Notes, Setting};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::graph::{CanonicalGraph, MatmulMath};
 use crate::target::Target;
 
@@ -22,8 +24,8 @@ const NAME: &str = "gemm_simt";
 /// More threads would leave each too few registers for its share of the tile.
 const THREADS_MAX: i64 = 512;
 
-/// Steps of the depth that pay for a part's way through memory.
-const SPLIT_STEPS_MIN: i64 = 16;
+/// Multiplications in 2.6 us: 128 in each of 1.6 GHz.
+const LAUNCH: f64 = (1 << 19) as f64;
 
 /// Tiles to choose from with a thread's share of them, and how close each comes to the speed of
 /// the arithmetic: the larger the share, the fewer reads of shared memory per multiplication.
@@ -34,6 +36,9 @@ const CANDIDATES: [([i64; 4], f64); 5] = [
     ([32, 64, 4, 4], 0.6),
     ([32, 32, 4, 4], 0.5),
 ];
+
+/// The names of the knobs.
+const KNOBS: [&str; 7] = ["cta_k", "cta_m", "cta_n", "group", "split_k", "thread_m", "thread_n"];
 
 /// See the module.
 #[derive(Debug, Clone, Copy)]
@@ -46,17 +51,22 @@ impl Engine for SimtEngine {
 
     fn support(&self, graph: CanonicalGraph<'_>, target: &Target) -> Result<()> {
         let problem = Problem::of(graph, target.arch.capability)?;
-        Schedule::new(&problem, target, &Decision::of(&problem, target).config()).map(drop)
+        let fits = |(tile, _): ([i64; 4], f64)| {
+            let settings = Settings::of_tile(tile, 1);
+            let refused = |refusal: Refusal| refusal.error(&settings.config());
+            Schedule::new(&problem, target, settings).map(drop).map_err(refused)
+        };
+        candidates(&problem).map(fits).reduce(Result::or).expect("there are candidates")
     }
 
     fn knobs(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<Knob> {
         let problem = Problem::of(graph, target.arch.capability).expect("the graph is supported");
-        knobs(&problem)
+        knobs(&problem).to_vec()
     }
 
     fn heuristic(&self, graph: CanonicalGraph<'_>, target: &Target) -> EngineConfig {
         let problem = Problem::of(graph, target.arch.capability).expect("the graph is supported");
-        Decision::of(&problem, target).config()
+        Decision::of(&problem, target).settings.config()
     }
 
     fn reasons(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<String> {
@@ -76,18 +86,21 @@ impl Engine for SimtEngine {
             let value = config.knob(share).ok().filter(|value| *value > 4)?;
             let cta = config.knob(tile).ok()?;
             let smaller = config.clone().with(share, value / 2).with(tile, (cta / 2).max(32));
-            Schedule::new(&problem, target, &smaller).is_ok().then_some(smaller)
+            let settings = Settings::of(&smaller).ok()?;
+            Schedule::new(&problem, target, settings).is_ok().then_some(smaller)
         };
         halved("thread_n", "cta_n").or_else(|| halved("thread_m", "cta_m"))
     }
 
     fn settings(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<Setting> {
         let problem = Problem::of(graph, target.arch.capability).expect("the graph is supported");
-        let setting = |config: EngineConfig| {
-            let work = Schedule::new(&problem, target, &config).ok()?.work(&problem);
-            Some(Setting { config, work })
+        let demand = Demand::of(&problem);
+        let setting = |settings: Settings| {
+            let work = Schedule::new(&problem, target, settings).ok()?.work(&demand);
+            Some(Setting { config: settings.config(), work })
         };
-        EngineConfig::all(NAME, &knobs(&problem)).into_iter().filter_map(setting).collect()
+        let all = knobs(&problem).map(in_one_order);
+        combinations(&all).map(Settings::from).filter_map(setting).collect()
     }
 
     fn notes(&self, _graph: CanonicalGraph<'_>, _target: &Target, config: &EngineConfig) -> Notes {
@@ -102,7 +115,8 @@ impl Engine for SimtEngine {
     ) -> Result<Lowering> {
         let problem = Problem::of(graph, target.arch.capability)?;
         config.validate(&knobs(&problem))?;
-        let schedule = Schedule::new(&problem, target, config)?;
+        let schedule = Schedule::new(&problem, target, Settings::of(config)?)
+            .map_err(|refusal| refusal.error(config))?;
         schedule.lowering(&problem, target)
     }
 }
@@ -122,24 +136,53 @@ fn multiply_add(math: MatmulMath) -> &'static str {
     }
 }
 
-fn knobs(problem: &Problem<'_>) -> Vec<Knob> {
+fn knobs(problem: &Problem<'_>) -> [Knob; 7] {
     let tile = vec![32, 64, 128];
-    vec![
+    [
         Knob { name: "cta_k", about: "depth of a step", values: vec![8, 16] },
         Knob { name: "cta_m", about: "rows of a block's tile", values: tile.clone() },
         Knob { name: "cta_n", about: "columns of a block's tile", values: tile },
-        Knob { name: "group", about: "rows of tiles walked together", values: vec![1, 4, 8] },
+        Knob { name: "group", about: "rows of tiles walked together", values: vec![1, 4, GROUP] },
         split_knob(problem),
         Knob { name: "thread_m", about: "rows of a thread", values: vec![4, 8] },
         Knob { name: "thread_n", about: "columns of a thread", values: vec![4, 8] },
     ]
 }
 
-/// The knob settings and what follows from them.
-struct Schedule {
+/// A value for each knob.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Settings {
     tiling: Tiling,
     thread_m: i64,
     thread_n: i64,
+}
+
+impl From<[i64; 7]> for Settings {
+    /// From values in the order of [`KNOBS`].
+    fn from(values: [i64; 7]) -> Settings {
+        let [cta_k, cta_m, cta_n, group, split_k, thread_m, thread_n] = values;
+        Settings { tiling: Tiling { cta_m, cta_n, cta_k, group, split_k }, thread_m, thread_n }
+    }
+}
+
+impl Settings {
+    fn of(config: &EngineConfig) -> Result<Settings> {
+        config.values(KNOBS).map(Settings::from)
+    }
+
+    fn config(&self) -> EngineConfig {
+        let Settings { tiling, thread_m, thread_n } = *self;
+        let Tiling { cta_m, cta_n, cta_k, group, split_k } = tiling;
+        let values = [cta_k, cta_m, cta_n, group, split_k, thread_m, thread_n];
+        EngineConfig::new(NAME, &std::array::from_fn::<_, 7, _>(|at| (KNOBS[at], values[at])))
+    }
+}
+
+/// Knob settings and what follows from them.
+struct Schedule {
+    settings: Settings,
+    /// The type of elements in shared memory.
+    element: DType,
     threads: i64,
     slice_rows: i64,
     shared_bytes: i64,
@@ -147,19 +190,22 @@ struct Schedule {
 
 impl Schedule {
     /// # Errors
-    /// `NotSupported` for a setting that the device's limits or the problem rule out.
-    fn new(problem: &Problem<'_>, target: &Target, config: &EngineConfig) -> Result<Schedule> {
-        let tiling = Tiling::new(problem, config)?;
-        let (thread_m, thread_n) = (config.knob("thread_m")?, config.knob("thread_n")?);
+    /// Where the device's limits or the problem rule the settings out.
+    fn new(
+        problem: &Problem<'_>,
+        target: &Target,
+        settings: Settings,
+    ) -> Result<Schedule, Refusal> {
+        let Settings { tiling, thread_m, thread_n } = settings;
         let (warp_m, warp_n) = (4 * thread_m, 8 * thread_n);
         let warps = tiling.cta_m / warp_m * (tiling.cta_n / warp_n);
         let threads = 32 * warps;
         if threads == 0 || threads > THREADS_MAX {
-            return Err(Error::not_supported(format!(
-                "{config} takes {threads} threads, a block has 32 to {THREADS_MAX}"
-            )));
+            return Err(Refusal::Threads { count: threads, max: THREADS_MAX });
         }
-        let size = element(problem).bytes() as i64;
+        tiling.check(problem)?;
+        let element = element(problem);
+        let size = element.bytes() as i64;
         let tiles = 2 * (tiling.cta_m + tiling.cta_n) * tiling.cta_k * size;
         let row_bytes = warps * warp_n * size;
         let band = 4 * 16 / size;
@@ -167,16 +213,15 @@ impl Schedule {
         let shared_bytes = tiles.max(slice_rows * row_bytes);
         let available = i64::from(target.shared_block_bytes_max);
         if shared_bytes > available {
-            return Err(Error::not_supported(format!(
-                "{config} needs {shared_bytes} bytes of shared memory, a block has {available}"
-            )));
+            return Err(Refusal::SharedBytes { needed: shared_bytes, available });
         }
-        Ok(Schedule { tiling, thread_m, thread_n, threads, slice_rows, shared_bytes })
+        Ok(Schedule { settings, element, threads, slice_rows, shared_bytes })
     }
 
-    fn work(&self, problem: &Problem<'_>) -> Vec<KernelWork> {
-        let Schedule { thread_m, thread_n, threads, shared_bytes, .. } = *self;
-        let words = element(problem).bytes() as i64 / 4;
+    fn work(&self, demand: &Demand<'_>) -> Vec<KernelWork> {
+        let Schedule { settings, element, threads, shared_bytes, .. } = *self;
+        let Settings { tiling, thread_m, thread_n } = settings;
+        let words = element.bytes() as i64 / 4;
         // Sums, two steps of both operands' fragments, addresses.
         let registers = words * (thread_m * thread_n + 2 * (thread_m + thread_n)) + 40;
         // A multiplication, and its share of the reads of both operands: 16 bytes each.
@@ -184,12 +229,12 @@ impl Schedule {
         let each = 1.0 + reads * words as f64 / 4.0;
         let units = if words == 2 { Units::F64(each) } else { Units::Lanes(each) };
         let block = Block { threads, registers, shared_bytes, stages: 1 };
-        work(problem, &self.tiling, block, units)
+        demand.work(&tiling, block, units)
     }
 
     fn lowering(&self, problem: &Problem<'_>, target: &Target) -> Result<Lowering> {
         let context = Context::new(problem);
-        let element = element(problem);
+        let Schedule { settings: Settings { tiling, thread_m, thread_n }, element, .. } = *self;
         let tile = Tile { dtype: element, vector: 16 / element.bytes() as i64, staged: true };
         let operand = |of: &Operand, is_a: bool| {
             let tile_type = "DepthMajor<Element, ROWS, CTA_K, VECTOR, DEPTH_PACKED>";
@@ -204,21 +249,19 @@ impl Schedule {
             operands: [operand(&problem.a, true), operand(&problem.b, false)],
             parameters: json!({
                 "element": ctype(element),
-                "thread_m": self.thread_m,
-                "thread_n": self.thread_n,
+                "thread_m": thread_m,
+                "thread_n": thread_n,
                 "slice_rows": self.slice_rows,
                 "multiply_add": multiply_add(problem.matmul.math),
             }),
         };
-        lowering(&context, &self.tiling, variant, target.arch)
+        lowering(&context, &tiling, variant, target.arch)
     }
 }
 
 /// The settings expected to run best, and what decided them.
 struct Decision {
-    cta: [i64; 2],
-    thread: [i64; 2],
-    split_k: i64,
+    settings: Settings,
     tiles: i64,
     sm_count: i64,
     steps: i64,
@@ -226,47 +269,39 @@ struct Decision {
 }
 
 impl Decision {
+    /// Tile and parts of the depth are chosen together: where there is little else to share out,
+    /// a larger tile in more parts beats a small one.
     fn of(problem: &Problem<'_>, target: &Target) -> Decision {
-        let double = element(problem) == DType::F64;
         let sm_count = i64::from(target.sm_count);
-        let tiles = |candidate: &[i64; 4]| tiles_of(problem, [candidate[0], candidate[1]]);
-        // The multiplications of the busiest multiprocessor, as far as a tile is efficient.
-        let cost = |(candidate, efficiency): &([i64; 4], f64)| {
-            let rounds = ceil_div(tiles(candidate), sm_count) as f64;
-            rounds * (candidate[0] * candidate[1]) as f64 / efficiency
+        let splits = |(tile, efficiency): ([i64; 4], f64)| {
+            let tiles = tiles_of(problem, [tile[0], tile[1]]);
+            let rates = Rates { sm_count, efficiency, launch: LAUNCH };
+            useful_splits(problem, tiles, sm_count).map(move |split_k| (tile, split_k, rates))
         };
-        // A thread's share of doubles takes twice the registers.
-        let candidates = CANDIDATES.iter().filter(|(candidate, _)| !double || candidate[3] <= 4);
-        let (chosen, _) =
-            candidates.min_by(|a, b| cost(a).total_cmp(&cost(b))).expect("there are candidates");
-        let (tiles, steps) = (tiles(chosen), ceil_div(problem.k, 16));
-        let split_k = split_of(tiles, sm_count, steps, SPLIT_STEPS_MIN);
-        let [cta_m, cta_n, thread_m, thread_n] = *chosen;
-        let (cta, thread) = ([cta_m, cta_n], [thread_m, thread_n]);
-        Decision { cta, thread, split_k, tiles, sm_count, steps, double }
-    }
-
-    fn config(&self) -> EngineConfig {
-        EngineConfig::new(
-            NAME,
-            &[
-                ("cta_k", 16),
-                ("cta_m", self.cta[0]),
-                ("cta_n", self.cta[1]),
-                ("group", 8),
-                ("split_k", self.split_k),
-                ("thread_m", self.thread[0]),
-                ("thread_n", self.thread[1]),
-            ],
-        )
+        let (settings, _) = candidates(problem)
+            .flat_map(splits)
+            .map(|(tile, split_k, rates)| {
+                let settings = Settings::of_tile(tile, split_k);
+                match Schedule::new(problem, target, settings) {
+                    Ok(_) => (settings, settings.tiling.load(problem, rates)),
+                    Err(_) => (settings, f64::INFINITY),
+                }
+            })
+            .min_by(|(_, a), (_, b)| a.total_cmp(b))
+            .expect("there are candidates");
+        let Tiling { cta_m, cta_n, cta_k, .. } = settings.tiling;
+        let tiles = tiles_of(problem, [cta_m, cta_n]);
+        let steps = ceil_div(problem.k, cta_k);
+        Decision { settings, tiles, sm_count, steps, double: element(problem) == DType::F64 }
     }
 
     /// A line for each knob.
     fn reasons(&self) -> Vec<String> {
-        let Decision { cta: [cta_m, cta_n], thread: [thread_m, thread_n], tiles, .. } = self;
-        let Decision { split_k, sm_count, steps, .. } = self;
+        let Decision { settings, tiles, sm_count, steps, double } = *self;
+        let Settings { tiling, thread_m, thread_n } = settings;
+        let Tiling { cta_m, cta_n, split_k, .. } = tiling;
         let tile = format!("{tiles} tiles load {sm_count} multiprocessors best");
-        let share = match self.double {
+        let share = match double {
             true => "doubles take two registers each",
             false => "the share that reads shared memory least for this tile",
         };
@@ -275,9 +310,23 @@ impl Decision {
             format!("cta_m={cta_m}: {tile}"),
             format!("cta_n={cta_n}: {tile}"),
             "group=8: blocks that run together share rows of A and columns of B".to_owned(),
-            format!("split_k={split_k}: {}", split_reason(*split_k, *tiles, *sm_count, *steps)),
+            format!("split_k={split_k}: {}", split_reason(split_k, tiles, sm_count, steps)),
             format!("thread_m={thread_m}: {share}"),
             format!("thread_n={thread_n}: {share}"),
         ]
+    }
+}
+
+/// The tiles to choose from: a thread's share of doubles takes twice the registers.
+fn candidates(problem: &Problem<'_>) -> impl Iterator<Item = ([i64; 4], f64)> {
+    let double = element(problem) == DType::F64;
+    CANDIDATES.into_iter().filter(move |(tile, _)| !double || tile[3] <= 4)
+}
+
+impl Settings {
+    /// The settings that go with a tile and a thread's share of it.
+    fn of_tile([cta_m, cta_n, thread_m, thread_n]: [i64; 4], split_k: i64) -> Settings {
+        let tiling = Tiling { cta_m, cta_n, cta_k: 16, group: GROUP, split_k };
+        Settings { tiling, thread_m, thread_n }
     }
 }

@@ -1,5 +1,7 @@
 //! What every kernel that multiplies tile by tile has in common: the grid, the parts of the depth.
 
+use std::fmt;
+
 use crate::dtype::DType;
 use crate::engine::access::{GRID_MAX, ceil_div};
 use crate::engine::gemm::problem::Problem;
@@ -15,6 +17,10 @@ const PARTIAL_VECTOR: i64 = 8;
 /// The most parts of the depth.
 const SPLIT_MAX: i64 = 16;
 
+/// Rows of tiles that are walked together: a square of tiles that run at the same time loads the
+/// fewest rows of A and columns of B.
+pub(super) const GROUP: i64 = 8;
+
 /// A block's tile and how blocks share the product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Tiling {
@@ -27,31 +33,67 @@ pub(super) struct Tiling {
     pub(super) split_k: i64,
 }
 
+/// Bytes that memory moves while a kernel is launched: in 2.6 us 5 MB on A100, 12 MB on H200.
+const LAUNCH_BYTES: f64 = (8 << 20) as f64;
+
+/// How fast a tile is multiplied.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Rates {
+    pub(super) sm_count: i64,
+    /// Of a multiprocessor's full rate.
+    pub(super) efficiency: f64,
+    /// Multiplications of a multiprocessor while a kernel is launched.
+    pub(super) launch: f64,
+}
+
+/// Why the device or the problem rules out a setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Refusal {
+    EmptyPart { k: i64, cta_k: i64 },
+    Blocks { count: i64 },
+    Threads { count: i64, max: i64 },
+    SharedBytes { needed: i64, available: i64 },
+    Rows { min: i64 },
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::EmptyPart { k, cta_k } => {
+                write!(f, "leaves a part of the depth empty: {k} elements in steps of {cta_k}")
+            }
+            Refusal::Blocks { count } => write!(f, "needs {count} blocks, more than a grid has"),
+            Refusal::Threads { count, max } => {
+                write!(f, "takes {count} threads, a block has 32 to {max}")
+            }
+            Refusal::SharedBytes { needed, available } => {
+                write!(f, "needs {needed} bytes of shared memory, a block has {available}")
+            }
+            Refusal::Rows { min } => {
+                write!(f, "reads rows of A that lie side by side, in tiles of at least {min}")
+            }
+        }
+    }
+}
+
+impl Refusal {
+    pub(super) fn error(self, config: &EngineConfig) -> Error {
+        Error::not_supported(format!("{config} {self}"))
+    }
+}
+
 impl Tiling {
-    /// # Errors
-    /// `NotSupported` for more blocks than a grid has, or parts of the depth that are empty.
-    pub(super) fn new(problem: &Problem<'_>, config: &EngineConfig) -> Result<Tiling> {
-        let tiling = Tiling {
-            cta_m: config.knob("cta_m")?,
-            cta_n: config.knob("cta_n")?,
-            cta_k: config.knob("cta_k")?,
-            group: config.knob("group")?,
-            split_k: config.knob("split_k")?,
-        };
-        let Tiling { split_k, cta_k, .. } = tiling;
-        if split_k > 1 && (split_k - 1) * tiling.split_depth(problem) >= problem.k {
-            let k = problem.k;
-            return Err(Error::not_supported(format!(
-                "{config} leaves a part of the depth empty: {k} elements in steps of {cta_k}"
-            )));
+    /// Whether there are no more blocks than a grid has, and no empty parts of the depth.
+    pub(super) fn check(&self, problem: &Problem<'_>) -> Result<(), Refusal> {
+        let Tiling { split_k, cta_k, .. } = *self;
+        if split_k > 1 && (split_k - 1) * self.split_depth(problem) >= problem.k {
+            return Err(Refusal::EmptyPart { k: problem.k, cta_k });
         }
-        let blocks = tiling.blocks(problem);
-        if blocks > GRID_MAX {
-            return Err(Error::not_supported(format!(
-                "{config} needs {blocks} blocks, more than a grid has"
-            )));
+        let count = self.blocks(problem);
+        if count > GRID_MAX {
+            return Err(Refusal::Blocks { count });
         }
-        Ok(tiling)
+        Ok(())
     }
 
     /// Tiles of all batches.
@@ -70,6 +112,22 @@ impl Tiling {
     /// Elements of the depth that one block takes.
     pub(super) fn split_depth(&self, problem: &Problem<'_>) -> i64 {
         ceil_div(ceil_div(problem.k, self.split_k), self.cta_k) * self.cta_k
+    }
+
+    /// What the busiest multiprocessor does, in multiplications at its full rate: its tiles, and
+    /// what joining the parts of the depth takes of its time.
+    pub(super) fn load(&self, problem: &Problem<'_>, of: Rates) -> f64 {
+        let rounds = ceil_div(self.blocks(problem), of.sm_count) as f64;
+        let part = self.cta_m * self.cta_n * self.split_depth(problem).max(1);
+        let join = match self.split_k {
+            1 => 0.0,
+            _ => {
+                let sum = problem.matmul.math.dtype();
+                let bytes = 2.0 * self.partials(problem) as f64 * sum.bytes() as f64;
+                of.launch * (1.0 + bytes / LAUNCH_BYTES)
+            }
+        };
+        rounds * part as f64 / of.efficiency + join
     }
 
     /// Columns of a row of partial sums.
@@ -105,11 +163,33 @@ pub(super) fn tiles_of(problem: &Problem<'_>, [cta_m, cta_n]: [i64; 2]) -> i64 {
 
 /// The knob for the parts of the depth.
 pub(super) fn split_knob(problem: &Problem<'_>) -> Knob {
-    let splits = (0..).map(|n| 1 << n).take_while(|split| *split <= SPLIT_MAX);
     Knob {
         name: "split_k",
         about: "blocks that share the depth of a tile; changes the order of sums",
-        values: splits.filter(|split| *split == 1 || split * 8 <= problem.k).collect(),
+        values: splits(problem).collect(),
+    }
+}
+
+fn splits(problem: &Problem<'_>) -> impl Iterator<Item = i64> {
+    let splits = (0..).map(|n| 1 << n).take_while(|split| *split <= SPLIT_MAX);
+    splits.filter(|split| *split == 1 || split * 8 <= problem.k)
+}
+
+/// Parts of the depth that give blocks to multiprocessors which would have none.
+pub(super) fn useful_splits(
+    problem: &Problem<'_>,
+    tiles: i64,
+    sm_count: i64,
+) -> impl Iterator<Item = i64> {
+    splits(problem).filter(move |split| *split == 1 || tiles.saturating_mul(*split) <= sm_count)
+}
+
+/// A knob with its values, but of the orders of tiles only [`GROUP`]: the cost model does not tell
+/// them apart.
+pub(super) fn in_one_order(knob: Knob) -> Knob {
+    match knob.name {
+        "group" => Knob { values: vec![GROUP], ..knob },
+        _ => knob,
     }
 }
 
@@ -120,18 +200,7 @@ pub(super) fn behavior(config: &EngineConfig) -> Vec<BehaviorNote> {
     std::iter::once(BehaviorNote::RuntimeCompilation).chain(workspace).collect()
 }
 
-/// Into how many parts to split the depth so that every multiprocessor has a block, each part of
-/// at least `steps_min` of the depth's steps.
-pub(super) fn split_of(tiles: i64, sm_count: i64, steps: i64, steps_min: i64) -> i64 {
-    let idle = sm_count / tiles.max(1);
-    let splits = (0..).map(|n| 1 << n).take_while(|split| *split <= SPLIT_MAX);
-    splits
-        .filter(|split| *split == 1 || (*split <= idle && steps / split >= steps_min))
-        .max()
-        .expect("1 is one of them")
-}
-
-/// Why [`split_of`] decided so.
+/// Why the depth is split into so many parts.
 pub(super) fn split_reason(split_k: i64, tiles: i64, sm_count: i64, steps: i64) -> String {
     match split_k {
         1 if tiles * 2 > sm_count => "there are tiles for all multiprocessors".to_owned(),

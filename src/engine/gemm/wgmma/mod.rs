@@ -15,6 +15,7 @@ use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::wgmma::heuristic::Decision;
 use crate::engine::gemm::wgmma::product::Product;
 use crate::engine::gemm::wgmma::schedule::{Schedule, knobs};
+use crate::engine::gemm::work::Demand;
 use crate::engine::{
     BehaviorNote, Engine, EngineConfig, Knob, Lowering, Notes, NumericalNote, Setting,
 };
@@ -78,9 +79,10 @@ impl Engine for WgmmaEngine {
     fn settings(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<Setting> {
         let Supported { problem, product } =
             Supported::of(graph, target).expect("the graph is supported");
+        let demand = Demand::of(&problem);
         let setting = |config: EngineConfig| {
             let schedule = Schedule::new(&problem, &product, target, &config).ok()?;
-            Some(Setting { config, work: vec![schedule.work(&problem, &product)] })
+            Some(Setting { config, work: vec![schedule.work(&demand, &product)] })
         };
         EngineConfig::all(NAME, &knobs()).into_iter().filter_map(setting).collect()
     }

@@ -4,7 +4,7 @@ use crate::engine::access::GRID_MAX;
 use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::tiling::Tiling;
 use crate::engine::gemm::wgmma::product::{Product, ROWS};
-use crate::engine::gemm::work::{Block, Units, work};
+use crate::engine::gemm::work::{Block, Demand, Units};
 use crate::engine::{EngineConfig, KernelWork, Knob};
 use crate::error::{Error, Result};
 use crate::target::Target;
@@ -146,12 +146,12 @@ impl Schedule {
     }
 
     /// What the launch asks of a GPU.
-    pub(super) fn work(&self, problem: &Problem<'_>, product: &Product) -> KernelWork {
+    pub(super) fn work(&self, demand: &Demand<'_>, product: &Product) -> KernelWork {
         let (threads, stages) = (self.threads(), self.stages);
         let registers = REGISTERS_SM / threads / 8 * 8;
         let block = Block { threads, registers, shared_bytes: self.shared_bytes, stages };
         let units = Units::Tensor(product.work(self.tile.cta));
-        let of_cluster = work(problem, &self.tiling, block, units).swap_remove(0);
+        let of_cluster = demand.work(&self.tiling, block, units).swap_remove(0);
         KernelWork {
             blocks: of_cluster.blocks * self.cluster as u64,
             in_flight_bytes: of_cluster.in_flight_bytes / self.cluster as f64,
