@@ -65,15 +65,7 @@ impl Decision {
             vector /= 2;
         }
         let (chunks, reduced) = (chunks(space, vector), space.columns.count());
-        let mut threads_y = (THREADS / WARP).min(y_max);
-        let mut threads_x = (THREADS / threads_y).min(x_max);
-        while threads_x / 2 >= chunks && threads_x > 1 {
-            threads_x /= 2;
-        }
-        while threads_y < y_max && threads_x * threads_y < THREADS {
-            threads_y *= 2;
-        }
-        threads_x = threads_x.max(WARP / threads_y);
+        let (mut threads_x, mut threads_y) = block(chunks, x_max, y_max);
         let in_flight = (footprint.input_bytes.iter().sum::<i64>() * vector).max(1);
         let rounds = ceil_div(reduced, threads_y).max(1);
         let mut items = 1;
@@ -144,6 +136,19 @@ impl Decision {
             format!("vector={vector}: the widest access that layouts and alignment allow"),
         ]
     }
+}
+
+/// Threads along the kept and along the reduced dimensions: no more of either than there is work.
+fn block(chunks: i64, x_max: i64, y_max: i64) -> (i64, i64) {
+    let mut threads_y = (THREADS / WARP).min(y_max);
+    let mut threads_x = (THREADS / threads_y).min(x_max);
+    while threads_x / 2 >= chunks && threads_x > 1 {
+        threads_x /= 2;
+    }
+    while threads_y < y_max && threads_x * threads_y < THREADS {
+        threads_y *= 2;
+    }
+    (threads_x.max(WARP / threads_y), threads_y)
 }
 
 /// Elements in the widest access that some tensor's layout and alignment allow.
