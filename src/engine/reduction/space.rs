@@ -127,10 +127,12 @@ fn reduced_axes(graph: CanonicalGraph<'_>, shape: &[i64]) -> Result<Vec<bool>> {
         }
     }
     let fits = |axes: &&Vec<bool>| {
-        let sums = graph.operations.iter().filter(|operation| {
+        let mut sums = graph.operations.iter().filter(|operation| {
             reduced_by(graph, operation).is_some_and(|reduced| reduced != **axes)
         });
-        found.len() == 1 || are_exits(graph, &follow(graph, sums), axes)
+        let exits = are_exits(graph, &follow(graph, sums.clone()), axes);
+        // What is summed up are elements, not values of rows.
+        exits && sums.all(|of| graph.tensors[of.inputs[0] as usize].dims == *shape)
     };
     match &found[..] {
         [] => Err(Error::not_supported("nothing is reduced".to_owned())),
