@@ -76,6 +76,10 @@ const EMBEDDED: &[(&str, &str)] = &[
         "reduction/sm75_reduction_read.cu",
         include_str!("../../templates/reduction/sm75_reduction_read.cu.tera"),
     ),
+    (
+        "reduction/sm75_reduction_sums.cu",
+        include_str!("../../templates/reduction/sm75_reduction_sums.cu.tera"),
+    ),
     ("reduction/stored.cuh", include_str!("../../templates/reduction/stored.cuh.tera")),
     ("reduction/values.cuh", include_str!("../../templates/reduction/values.cuh.tera")),
 ];

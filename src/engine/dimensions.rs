@@ -83,6 +83,26 @@ impl Dimensions {
         }
     }
 
+    /// Extent of the innermost dimension.
+    pub(super) fn width(&self) -> i64 {
+        *self.extents.last().expect("there is always one dimension")
+    }
+
+    /// Extents of all other dimensions.
+    pub(super) fn outer(&self) -> &[i64] {
+        &self.extents[..self.extents.len() - 1]
+    }
+
+    /// A tensor's stride along the innermost dimension.
+    pub(super) fn stride(&self, tensor: usize) -> i64 {
+        *self.strides[tensor].last().expect("there is always one dimension")
+    }
+
+    /// A tensor's strides along all other dimensions.
+    pub(super) fn outer_strides(&self, tensor: usize) -> &[i64] {
+        &self.strides[tensor][..self.extents.len() - 1]
+    }
+
     /// Product of the extents.
     pub(super) fn count(&self) -> i64 {
         self.extents.iter().product()

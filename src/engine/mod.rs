@@ -107,6 +107,7 @@ pub fn engines() -> &'static [&'static dyn Engine] {
     &[
         &pointwise::PointwiseEngine,
         &pointwise::GeneralEngine,
+        &reduction::ColumnsEngine,
         &reduction::ReductionEngine,
         &gemm::WgmmaEngine,
         &gemm::MmaEngine,

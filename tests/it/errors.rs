@@ -304,8 +304,8 @@ fn engines_and_knobs() {
     assert!(plan(base.clone()).is_ok());
     refused(
         ErrorKind::BadParam,
-        "unknown engine `conv`: expected one of pointwise, pointwise_general, reduction, \
-         gemm_wgmma, gemm_mma, gemm_simt",
+        "unknown engine `conv`: expected one of pointwise, pointwise_general, reduction_columns, \
+         reduction, gemm_wgmma, gemm_mma, gemm_simt",
         plan(EngineConfig::new("conv", &[])),
     );
     refused(
@@ -324,7 +324,7 @@ fn graphs_no_engine_runs() {
     refused(
         ErrorKind::NotSupported,
         "no engine runs the graph: pointwise: matmul is not pointwise; \
-         reduction: matmul is neither pointwise nor a reduction; \
+         reduction_columns: matmul is neither pointwise nor a reduction; \
          gemm_wgmma: the product has more than 2^62 multiplications",
         harness::kiln().plan(&graph.build().unwrap()),
     );

@@ -7,7 +7,7 @@ use std::path::Path;
 use kiln::codegen::Templates;
 use kiln::engine::{self, KernelPlan};
 use kiln::expr::{Mode, Pointwise};
-use kiln::graph::Matmul;
+use kiln::graph::{Matmul, Reduction, ReductionOp};
 use kiln::target::Target;
 use kiln::{DType, OperationGraph, TensorDesc};
 
@@ -110,22 +110,37 @@ fn golden_sources() {
     assert_golden("sm75_pointwise_f32_general.cu", &general(&strided()));
 }
 
-fn reduction(graph: &OperationGraph) -> String {
+fn reduction(engine: &str, graph: &OperationGraph) -> String {
     let target = Target::named("h200").unwrap();
-    let engine = engine::engine_named("reduction").unwrap();
+    let engine = engine::engine_named(engine).unwrap();
     let config = engine.heuristic(graph.canonical(), &target);
     let kernels = engine.lower(graph.canonical(), &target, &config).unwrap().kernels;
     let text = |kernel: &KernelPlan| Templates::embedded().render(&kernel.spec).unwrap().text;
     kernels.iter().map(text).collect::<Vec<_>>().join("\n")
 }
 
+/// `y = x - mean(x)`, and the mean over the middle of three dimensions.
+fn centred([batch, time, channels]: [i64; 3]) -> OperationGraph {
+    let mut graph = OperationGraph::builder();
+    let x = graph.input("x", &[batch, time, channels], DType::Bf16);
+    let average = Reduction::new(ReductionOp::Avg);
+    let mean = graph.reduction(average, x, &[batch, 1, channels]).unwrap();
+    let y = graph.pointwise(Pointwise::new(Mode::Sub), &[x, mean]).unwrap();
+    graph.output(mean, "mean", DType::F32);
+    graph.output(y, "y", DType::Bf16);
+    graph.build().unwrap()
+}
+
 #[test]
 fn golden_reductions() {
     let rms = residual_rms([4096, 2048]);
-    assert_golden("sm75_reduction_bf16_kept.cu", &reduction(&rms));
+    assert_golden("sm75_reduction_bf16_kept.cu", &reduction("reduction", &rms));
     let softmax_of = |columns: i64| softmax(DType::F32, &[16, columns], false);
-    assert_golden("sm75_reduction_f32_kept.cu", &reduction(&softmax_of(1000)));
-    assert_golden("sm75_reduction_f32_read.cu", &reduction(&softmax_of(1 << 20)));
+    assert_golden("sm75_reduction_f32_kept.cu", &reduction("reduction", &softmax_of(1000)));
+    let long = softmax_of(1 << 20);
+    assert_golden("sm75_reduction_f32_read.cu", &reduction("reduction", &long));
+    let centred = reduction("reduction_columns", &centred([512, 512, 768]));
+    assert_golden("sm75_reduction_bf16_columns.cu", &centred);
 }
 
 /// The kernels of an engine at its own setting, with one knob set.

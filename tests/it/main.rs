@@ -4,6 +4,7 @@ mod allocations;
 mod background;
 mod cache;
 mod cli;
+mod columns;
 mod deploy;
 mod docs;
 mod dump;

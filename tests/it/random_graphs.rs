@@ -155,3 +155,20 @@ fn random_graphs_give_the_reference_2() {
 fn random_graphs_give_the_reference_3() {
     check(3, 4);
 }
+
+/// What random graphs have found: a reduction of what another one gives is a kernel of its own.
+#[test]
+fn a_reduction_of_a_reduction() {
+    let mut graph = OperationGraph::builder();
+    let x = graph.input("x", &[2, 8, 1], DType::F16);
+    let greatest = graph.reduction(Reduction::new(ReductionOp::Max), x, &[1, 8, 1]).unwrap();
+    let sum = graph.reduction(Reduction::new(ReductionOp::Add), greatest, &[1, 1, 1]).unwrap();
+    graph.output(sum, "y", DType::F32);
+    let graph = graph.build().unwrap();
+    let inputs: Values =
+        graph.inputs().map(|tensor| (tensor.uid, harness::fill(tensor, 3, 1.0))).collect();
+    for kiln in harness::dialects() {
+        assert_eq!(kiln.plan(&graph).unwrap().parts().len(), 2);
+        harness::check(kiln, &graph, None, &inputs, "two reductions");
+    }
+}

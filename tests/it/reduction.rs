@@ -60,7 +60,7 @@ fn all(dtype: DType, layout: Layout, dims: [i64; 2]) -> OperationGraph {
 }
 
 /// Values whose products neither vanish nor overflow, some of them 0.
-fn values(graph: &OperationGraph) -> Values {
+pub fn values(graph: &OperationGraph) -> Values {
     let near_one = |tensor: &TensorDesc| -> Vec<f64> {
         let values = harness::fill(tensor, 7, 0.5).into_iter().enumerate();
         let value = |(at, value): (usize, f64)| match at % 97 {

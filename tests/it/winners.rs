@@ -12,6 +12,7 @@ use kiln::graph::{
 use kiln::target::Target;
 use kiln::{DType, OperationGraph, TensorDesc};
 
+use crate::columns::channels_last;
 use crate::golden::{assert_golden, chain};
 use crate::reduction::{residual_rms, softmax};
 
@@ -98,8 +99,13 @@ fn reduced(op: ReductionOp, dims: &[i64], to: &[i64]) -> OperationGraph {
     })
 }
 
-/// All results of an operation, on packed inputs: data in bf16, everything else in f32.
-pub fn all_of(op: Op, data: &[i64], parameters: &[i64], channels_last: bool) -> OperationGraph {
+/// All results of an operation, packed or with channels last: data in bf16, everything else in f32.
+pub fn all_of(
+    op: Op,
+    data: &[i64],
+    parameters: &[i64],
+    with_channels_last: bool,
+) -> OperationGraph {
     let mut graph = OperationGraph::builder();
     let mut inputs = Vec::new();
     for (uid, slot) in (1..).zip(op.slots().inputs) {
@@ -113,19 +119,15 @@ pub fn all_of(op: Op, data: &[i64], parameters: &[i64], channels_last: bool) -> 
             }
             _ => (parameters.to_vec(), DType::F32),
         };
-        let mut tensor = TensorDesc::packed(uid, slot, &dims, dtype);
-        if channels_last && dims == data {
-            let [_, channels, height, width] = [data[0], data[1], data[2], data[3]];
-            tensor.strides = vec![channels * height * width, 1, width * channels, channels];
-        }
-        inputs.push(graph.tensor(tensor));
+        inputs.push(graph.tensor(TensorDesc::packed(uid, slot, &dims, dtype)));
     }
     let results = graph.operation(op, &inputs).unwrap();
     for (slot, uid) in op.slots().outputs.iter().zip(results) {
         let data = matches!(*slot, "y" | "dx");
         graph.output(uid, &format!("out_{slot}"), if data { DType::Bf16 } else { DType::F32 });
     }
-    graph.build().unwrap()
+    let graph = graph.build().unwrap();
+    if with_channels_last { channels_last(&graph) } else { graph }
 }
 
 fn norm(mode: NormMode) -> Op {

@@ -129,6 +129,30 @@ impl Counting {
         self.ops[pc as usize].global.bytes -= whole - asked;
     }
 
+    /// A bulk copy that touches allocations: of each part the area, the offset and the bytes.
+    pub fn bulk(&mut self, pc: u32, parts: &[(u64, u64, u64)], writes: bool) {
+        let mut sectors = Vec::new();
+        for &(area, at, bytes) in parts.iter().filter(|part| part.2 != 0) {
+            let touched = at / SECTOR_BYTES..=(at + bytes - 1) / SECTOR_BYTES;
+            sectors.extend(touched.map(|sector| (area, sector)));
+        }
+        sectors.sort_unstable();
+        sectors.dedup();
+        let mut lines: Vec<(u64, u64)> = sectors
+            .iter()
+            .map(|&(area, sector)| (area, sector * SECTOR_BYTES / LINE_BYTES))
+            .collect();
+        lines.dedup();
+        let target = &mut self.ops[pc as usize].global;
+        target.requests += 1;
+        target.bytes += parts.iter().map(|part| part.2).sum::<u64>();
+        target.sectors += sectors.len() as u64;
+        target.lines += lines.len() as u64;
+        for (area, sector) in sectors {
+            self.mark(area, sector, writes);
+        }
+    }
+
     fn mark(&mut self, area: u64, sector: u64, writes: bool) {
         let table = if writes { &mut self.written } else { &mut self.read };
         let bits = table.entry(area).or_default();

@@ -65,6 +65,22 @@ fn parts(bulk: &Bulk, at: u64) -> Vec<(u64, u64)> {
     out
 }
 
+/// The parts of global memory that one end of a copy touches: area, offset and bytes.
+fn global_parts(cx: &Context<'_>, end: &End, bytes: u64) -> Vec<(u64, u64, u64)> {
+    let place = |(address, bytes): (u64, u64)| {
+        let index = cx.table.find(address, bytes)?;
+        Some((index as u64, address - cx.table.get(index)?.base, bytes))
+    };
+    match end {
+        End::Global(address) => place((*address, bytes)).into_iter().collect(),
+        End::Tile(tile) => {
+            let rows = tile.rows().filter(|row| row.inside != 0);
+            rows.filter_map(|row| place((row.address, row.inside))).collect()
+        }
+        End::Shared(..) | End::Bytes(_) => Vec::new(),
+    }
+}
+
 impl Watch {
     /// Bulk copies were issued: the last of the block's queue.
     pub(super) fn bulk_issued(
@@ -81,6 +97,14 @@ impl Watch {
         let count = at.active.count_ones() as usize;
         for bulk in block.queue.pending.iter().rev().take(count) {
             let lane = bulk.thread as usize % LANES;
+            if let Some(counting) = &mut self.counting {
+                for (end, writes) in [(&bulk.from, false), (&bulk.to, true)] {
+                    let parts = global_parts(cx, end, bulk.bytes);
+                    if !parts.is_empty() {
+                        counting.bulk(at.pc, &parts, writes);
+                    }
+                }
+            }
             if let (&End::Shared(rank, to), Completion::Barrier(_, barrier)) =
                 (&bulk.to, bulk.completion)
                 && bulk.reduce.is_none()

@@ -278,3 +278,31 @@ fn an_estimate_by_hand() {
     assert_eq!(estimate.filled, 1.0);
     assert_eq!(Machine::named("rtx4090").unwrap().name, "RTX 4090");
 }
+
+/// Bulk copies of 208 bytes from the middle of a sector on, there and back.
+#[test]
+fn bulk_copies_by_hand() {
+    let text = ".version 8.6\n.target sm_90a\n.address_size 64\n\
+                .visible .entry k(.param .u64 from, .param .u64 to)\n{\n\
+                .reg .pred %p; .reg .b32 %r<3>; .reg .b64 %rd<3>;\n\
+                .shared .align 16 .b8 s[208]; .shared .align 8 .b8 full[8];\n\
+                ld.param.u64 %rd1, [from]; ld.param.u64 %rd2, [to]; add.u64 %rd1, %rd1, 16;\n\
+                mov.u32 %r1, s; mov.u32 %r2, full; mbarrier.init.shared.b64 [%r2], 1;\n\
+                fence.proxy.async.shared::cta;\n\
+                mbarrier.arrive.expect_tx.shared.b64 _, [%r2], 208;\n\
+                cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes \
+                [%r1], [%rd1], 208, [%r2];\n\
+                WAIT: mbarrier.try_wait.parity.shared.b64 %p, [%r2], 0; @!%p bra WAIT;\n\
+                cp.async.bulk.global.shared::cta.bulk_group [%rd2], [%r1], 208;\n\
+                cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;\nret;\n}\n";
+    let device = Device::new(DeviceConfig::default());
+    let kernel = Module::load(text).unwrap().kernel("k").unwrap();
+    let [from, to] = [0; 2].map(|_| device.alloc(256).unwrap());
+    let shape = Launch { counters: true, ..line(1, 1) };
+    let report = device.launch(&kernel, &shape, &params(&kernel, &[from, to])).unwrap();
+    let counters = report.counters.unwrap();
+    // Bytes 16 to 223 are of sectors 0 to 6, bytes 0 to 207 too: of two lines each.
+    let global = counters.total.global;
+    assert_eq!((global.requests, global.bytes, global.sectors, global.lines), (2, 416, 14, 4));
+    assert_eq!((counters.dram_read_bytes, counters.dram_written_bytes), (7 * 32, 7 * 32));
+}

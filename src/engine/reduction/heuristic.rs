@@ -11,7 +11,7 @@ use crate::target::Target;
 use crate::tensor::TensorDesc;
 
 /// The most registers of a thread that is wanted: half of the threads of an SM then fit.
-const REGISTERS_WANTED: i64 = 128;
+pub(super) const REGISTERS_WANTED: i64 = 128;
 
 /// Threads per row by the most elements it has: short rows share warps, and a row of one warp needs
 /// no barrier; beyond, so many that each thread still holds enough to keep memory busy.
@@ -54,7 +54,7 @@ pub(super) struct Decision {
 impl Decision {
     pub(super) fn of(graph: CanonicalGraph<'_>, space: &Space, target: &Target) -> Decision {
         let (rows, columns) = (space.rows.count(), space.columns.count());
-        let across = is_across(graph, space);
+        let across = space.is_across(graph);
         let footprint = Footprint::of(graph, space);
         let mut vector = if across { 1 } else { widest(graph, space) };
         while vector > 1 && footprint.registers(vector, 1, true) > REGISTERS_WANTED {
@@ -199,24 +199,6 @@ fn held(
             (THREADS_LONG.min(row_threads_max), items, false)
         }
     }
-}
-
-/// Whether the tensor that moves the most bytes is contiguous along a kept dimension only.
-fn is_across(graph: CanonicalGraph<'_>, space: &Space) -> bool {
-    let elements = stored(graph).filter(|(at, _)| !space.is_row(*at));
-    let largest = elements.max_by_key(|(_, tensor)| {
-        tensor.elements().unwrap_or(i64::MAX).saturating_mul(tensor.dtype.bytes() as i64)
-    });
-    let steps = |strides: &[i64], extents: &[i64]| {
-        let moved =
-            strides.iter().zip(extents).filter(|(stride, extent)| **stride > 0 && **extent > 1);
-        moved.map(|(stride, _)| *stride).min()
-    };
-    largest.is_some_and(|(at, _)| {
-        let rows = steps(&space.rows.strides[at], &space.rows.extents);
-        let columns = steps(&space.columns.strides[at], &space.columns.extents);
-        rows.is_some_and(|rows| columns.is_some_and(|columns| rows < columns))
-    })
 }
 
 /// Elements in the widest access that some tensor's layout and alignment allow.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
-use crate::engine::reduction::parameters::{Context, Span};
+use crate::engine::reduction::context::{Context, Span};
 use crate::engine::reduction::phases::{Phases, Step};
 use crate::engine::signature::{Indent, Width, kernel_parameter, list};
 
@@ -103,8 +103,15 @@ impl Memory {
         [self.inputs(), self.outputs.clone()].concat()
     }
 
-    /// Adds the variables about memory.
-    pub(super) fn describe(&self, context: &Context<'_>, parameters: &mut Json) {
+    /// Adds the variables about memory, with each tensor as `tensor` describes it.
+    pub(super) fn describe(
+        &self,
+        context: &Context<'_>,
+        tensor: &dyn Fn(usize) -> Json,
+        parameters: &mut Json,
+    ) {
+        let described =
+            |chosen: &[usize]| chosen.iter().map(|at| tensor(*at)).collect::<Vec<Json>>();
         let graph = context.graph;
         let steps: Vec<&Step> = match context.space.has_sums() {
             true => context.sums().collect(),
@@ -118,12 +125,13 @@ impl Memory {
         });
         let declared: Vec<String> = declared.chain(parts).collect();
         let in_memory = tensors.iter().copied().filter(|at| !graph.tensors[*at].by_value);
+        let in_memory: Vec<usize> = in_memory.collect();
         parameters["kernel_parameters"] = json!(list(&declared, Indent(4), Width(25)));
-        parameters["tensors"] = context.tensors(in_memory).into();
-        parameters["scalars"] = context.tensors(self.scalars.iter().copied()).into();
-        parameters["row_inputs"] = context.tensors(self.row_inputs.iter().copied()).into();
-        parameters["last_inputs"] = context.tensors(self.last_inputs.iter().copied()).into();
-        parameters["shared"] = context.tensors(self.shared.iter().copied()).into();
-        parameters["streams"] = context.tensors(self.streams.iter().copied()).into();
+        parameters["tensors"] = json!(described(&in_memory));
+        parameters["scalars"] = json!(described(&self.scalars));
+        parameters["row_inputs"] = json!(described(&self.row_inputs));
+        parameters["last_inputs"] = json!(described(&self.last_inputs));
+        parameters["shared"] = json!(described(&self.shared));
+        parameters["streams"] = json!(described(&self.streams));
     }
 }

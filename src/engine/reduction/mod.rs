@@ -7,7 +7,11 @@
 //! next kernel combines. Sums of columns over all rows, such as the gradients of a norm's
 //! parameters, ride along: each block sums up its own rows', a second kernel the blocks'. The order
 //! of every sum depends on the knobs alone, so results repeat.
+//!
+//! A second engine, `reduction_columns`, is for layouts whose contiguous dimension is kept.
 
+mod columns;
+mod context;
 mod heuristic;
 mod layout;
 mod memory;
@@ -16,6 +20,8 @@ mod phases;
 mod schedule;
 mod space;
 mod work;
+
+pub(super) use columns::ColumnsEngine;
 
 use crate::engine::expand::Expanded;
 use crate::engine::reduction::heuristic::Decision;
@@ -45,26 +51,7 @@ impl Engine for ReductionEngine {
     fn support(&self, graph: CanonicalGraph<'_>, target: &Target) -> Result<()> {
         let expanded = Expanded::of(graph)?;
         let graph = expanded.graph();
-        let other = |operation: &&Operation| matches!(operation.op, Op::Matmul(_));
-        if let Some(Operation { op, .. }) = graph.operations.iter().find(other) {
-            let text = format!("{op} is neither pointwise nor a reduction");
-            return Err(Error::not_supported(text));
-        }
-        if target.arch.capability < CAPABILITY_MIN {
-            let arch = target.arch;
-            return Err(Error::not_supported(format!("{arch} is older than sm_{CAPABILITY_MIN}")));
-        }
-        // A split row adds the partial results of every reduction.
-        let reduces = |operation: &&Operation| matches!(operation.op, Op::Reduction(_));
-        let stored = graph.tensors.iter().filter(|tensor| !tensor.is_virtual).count();
-        let passed = stored + graph.operations.iter().filter(reduces).count();
-        if passed > PARAMETERS_MAX {
-            return Err(Error::not_supported(format!(
-                "{passed} tensors and partial results exceed the {PARAMETERS_MAX} parameters of a \
-                 kernel"
-            )));
-        }
-        let space = Space::of(graph)?;
+        let space = checked_space(graph, target)?;
         if space.has_sums() && !Decision::of(graph, &space, target).is_kept() {
             let columns = space.columns.count();
             return Err(Error::not_supported(format!(
@@ -142,4 +129,31 @@ impl Engine for ReductionEngine {
         let schedule = Schedule::new(&space, &Footprint::of(graph, &space), target, config)?;
         Ok(lowering(graph, &space, &schedule, target.arch))
     }
+}
+
+/// The space of an expanded graph, where kernels for its reductions can take all they need.
+///
+/// # Errors
+/// `NotSupported` with the rule that refused.
+fn checked_space(graph: CanonicalGraph<'_>, target: &Target) -> Result<Space> {
+    let other = |operation: &&Operation| matches!(operation.op, Op::Matmul(_));
+    if let Some(Operation { op, .. }) = graph.operations.iter().find(other) {
+        let text = format!("{op} is neither pointwise nor a reduction");
+        return Err(Error::not_supported(text));
+    }
+    if target.arch.capability < CAPABILITY_MIN {
+        let arch = target.arch;
+        return Err(Error::not_supported(format!("{arch} is older than sm_{CAPABILITY_MIN}")));
+    }
+    // A split row adds the partial results of every reduction.
+    let reduces = |operation: &&Operation| matches!(operation.op, Op::Reduction(_));
+    let stored = graph.tensors.iter().filter(|tensor| !tensor.is_virtual).count();
+    let passed = stored + graph.operations.iter().filter(reduces).count();
+    if passed > PARAMETERS_MAX {
+        return Err(Error::not_supported(format!(
+            "{passed} tensors and partial results exceed the {PARAMETERS_MAX} parameters of a \
+             kernel"
+        )));
+    }
+    Space::of(graph)
 }

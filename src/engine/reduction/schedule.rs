@@ -15,12 +15,12 @@ use crate::target::{Arch, Target};
 use crate::tensor::TensorDesc;
 
 /// Registers a kernel needs besides its fragments: addresses, coordinates, partial results.
-const REGISTERS_BASE: i64 = 40;
+pub(super) const REGISTERS_BASE: i64 = 40;
 
 /// What double-precision functions add, once and per element in flight. Measured with the logarithm
 /// of softmax: 12 elements take 48 to 64 registers, less than is estimated.
-const REGISTERS_F64: i64 = 24;
-const REGISTERS_F64_ELEMENT: i64 = 2;
+pub(super) const REGISTERS_F64: i64 = 24;
+pub(super) const REGISTERS_F64_ELEMENT: i64 = 2;
 
 /// Threads of a multiprocessor where each block leaves sums of columns: enough to keep memory busy,
 /// few enough that the sums are little beside the data.

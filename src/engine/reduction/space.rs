@@ -1,5 +1,6 @@
 //! The iteration space of a reduction: rows, of which each becomes values, and what lies along one.
 
+use crate::engine::access::stored;
 use crate::engine::dimensions::{Dimensions, axis_order, broadcast_shape};
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Op, Operation};
@@ -65,28 +66,45 @@ impl Space {
 
     /// Extent of the innermost dimension of a row.
     pub(super) fn width(&self) -> i64 {
-        *self.columns.extents.last().expect("there is always one dimension")
+        self.columns.width()
     }
 
     /// Product of a row's outer extents.
     pub(super) fn lines(&self) -> i64 {
-        self.columns.extents[..self.columns.extents.len() - 1].iter().product()
+        self.columns.outer().iter().product()
     }
 
     /// A tensor's stride along the innermost dimension of a row.
     pub(super) fn stride(&self, tensor: usize) -> i64 {
-        *self.columns.strides[tensor].last().expect("there is always one dimension")
+        self.columns.stride(tensor)
     }
 
     /// A tensor's strides along all other dimensions, and the extents of those.
     pub(super) fn outer(&self, tensor: usize) -> (Vec<i64>, Vec<i64>) {
-        let last = self.columns.extents.len() - 1;
-        let (rows, columns) = (&self.rows, &self.columns);
-        let join = |a: &[i64], b: &[i64]| [a, b].concat();
+        let Space { rows, columns, .. } = self;
         (
-            join(&rows.strides[tensor], &columns.strides[tensor][..last]),
-            join(&rows.extents, &columns.extents[..last]),
+            [&rows.strides[tensor], columns.outer_strides(tensor)].concat(),
+            [&rows.extents, columns.outer()].concat(),
         )
+    }
+
+    /// Whether the tensor that moves the most bytes is contiguous along a kept dimension only:
+    /// neighbours in memory are in different rows.
+    pub(super) fn is_across(&self, graph: CanonicalGraph<'_>) -> bool {
+        let elements = stored(graph).filter(|(at, _)| !self.is_row(*at));
+        let largest = elements.max_by_key(|(_, tensor)| {
+            tensor.elements().unwrap_or(i64::MAX).saturating_mul(tensor.dtype.bytes() as i64)
+        });
+        let steps = |strides: &[i64], extents: &[i64]| {
+            let moved =
+                strides.iter().zip(extents).filter(|(stride, extent)| **stride > 0 && **extent > 1);
+            moved.map(|(stride, _)| *stride).min()
+        };
+        largest.is_some_and(|(at, _)| {
+            let rows = steps(&self.rows.strides[at], &self.rows.extents);
+            let columns = steps(&self.columns.strides[at], &self.columns.extents);
+            rows.is_some_and(|rows| columns.is_some_and(|columns| rows < columns))
+        })
     }
 
     /// The largest element offset that any tensor is accessed at.
@@ -109,10 +127,12 @@ fn reduced_axes(graph: CanonicalGraph<'_>, shape: &[i64]) -> Result<Vec<bool>> {
         }
     }
     let fits = |axes: &&Vec<bool>| {
-        let sums = graph.operations.iter().filter(|operation| {
+        let mut sums = graph.operations.iter().filter(|operation| {
             reduced_by(graph, operation).is_some_and(|reduced| reduced != **axes)
         });
-        found.len() == 1 || are_exits(graph, &follow(graph, sums), axes)
+        let exits = are_exits(graph, &follow(graph, sums.clone()), axes);
+        // What is summed up are elements, not values of rows.
+        exits && sums.all(|of| graph.tensors[of.inputs[0] as usize].dims == *shape)
     };
     match &found[..] {
         [] => Err(Error::not_supported("nothing is reduced".to_owned())),

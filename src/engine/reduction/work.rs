@@ -11,13 +11,13 @@ use crate::target::Target;
 use crate::tensor::TensorDesc;
 
 /// Bytes that memory moves at least for an access of any size.
-const SECTOR_BYTES: i64 = 32;
+pub(super) const SECTOR_BYTES: i64 = 32;
 
 /// Instructions that find a chunk and join its row's parts: bounds, addresses, shuffles.
 const INSTRUCTIONS_CHUNK: f64 = 24.0;
 
 /// Instructions of an operation on one element, functions among them.
-const INSTRUCTIONS_OPERATION: f64 = 8.0;
+pub(super) const INSTRUCTIONS_OPERATION: f64 = 8.0;
 
 /// What a graph asks however its rows are dealt out.
 struct Demand {

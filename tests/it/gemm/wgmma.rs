@@ -210,7 +210,8 @@ fn products_are_not_serialised() {
     }
 }
 
-/// As many products as whole tiles and steps take, and no conflict in shared memory.
+/// As many products as whole tiles and steps take, no conflict in shared memory, no byte twice from
+/// or to memory.
 #[test]
 fn counts() {
     let device = Some("sim".parse().unwrap());
@@ -235,6 +236,10 @@ fn counts() {
         assert_eq!(products.warp_instructions, tiles * each, "{config}");
         let total = &counters.total;
         assert_eq!((total.shared_loads.conflicts, total.shared_stores.conflicts), (0, 0));
+        // Every tensor is moved once, in sectors; it begins in the middle of one.
+        let bytes = |of: &TensorDesc| (of.span_bytes().unwrap() + 16).next_multiple_of(32);
+        assert_eq!(counters.dram_read_bytes, graph.inputs().map(bytes).sum::<u64>());
+        assert_eq!(counters.dram_written_bytes, graph.outputs().map(bytes).sum::<u64>());
     }
 }
 

@@ -1,0 +1,107 @@
+//! What settings of a reduction of columns ask of a GPU.
+
+use crate::dtype::DType;
+use crate::engine::access::{ceil_div, stored};
+use crate::engine::reduction::columns::schedule::{Footprint, Schedule, knobs};
+use crate::engine::reduction::phases::Phases;
+use crate::engine::reduction::space::Space;
+use crate::engine::reduction::work::{INSTRUCTIONS_OPERATION, SECTOR_BYTES};
+use crate::engine::{EngineConfig, KernelWork, Setting};
+use crate::graph::CanonicalGraph;
+use crate::tensor::TensorDesc;
+
+/// Instructions that find a vector's elements: bounds and addresses.
+const INSTRUCTIONS_VECTOR: f64 = 16.0;
+
+/// Parts that a thread asks memory for before it waits.
+const JOINED_ROUND: i64 = 4;
+
+/// What a graph asks however it is dealt out.
+struct Demand {
+    elements: f64,
+    /// Read in each phase, and written.
+    read_bytes: f64,
+    written_bytes: f64,
+    instructions: f64,
+    f64_instructions: f64,
+    phases: usize,
+    /// Bytes of a part of every value.
+    part_bytes: f64,
+}
+
+/// Every legal setting.
+pub(super) fn settings(graph: CanonicalGraph<'_>, space: &Space) -> Vec<Setting> {
+    let (demand, footprint) = (Demand::of(graph, space), Footprint::of(graph, space));
+    let work = |config: EngineConfig| {
+        let schedule = Schedule::new(space, &footprint, &config).ok()?;
+        Some(Setting { work: demand.work(&footprint, &schedule), config })
+    };
+    let all = EngineConfig::all("reduction_columns", &knobs(graph, space));
+    all.into_iter().filter_map(work).collect()
+}
+
+impl Demand {
+    fn of(graph: CanonicalGraph<'_>, space: &Space) -> Demand {
+        let bytes = |(at, tensor): (usize, &TensorDesc)| {
+            let size = tensor.dtype.bytes() as i64;
+            // Neighbours that lie apart are moved in a sector each.
+            let moved = size.max(SECTOR_BYTES.min(size * space.rows.stride(at)));
+            tensor.elements().unwrap_or(0) as f64 * moved as f64
+        };
+        let sum = |written: bool| {
+            stored(graph).filter(|(at, _)| graph.is_written(*at) == written).map(bytes).sum()
+        };
+        let elements = space.rows.count() as f64 * space.columns.count() as f64;
+        let double = graph.operations.iter().filter(|of| of.op.math() == DType::F64).count();
+        let single = graph.operations.len() - double;
+        let phases = Phases::of(graph, space, false).phases;
+        let parts = phases.iter().flat_map(|phase| &phase.steps);
+        let part_bytes = parts.map(|step| step.op.math.dtype().bytes() as f64).sum::<f64>();
+        Demand {
+            elements,
+            read_bytes: sum(false),
+            written_bytes: sum(true),
+            instructions: elements * single as f64 * INSTRUCTIONS_OPERATION,
+            f64_instructions: elements * double as f64 * INSTRUCTIONS_OPERATION,
+            phases: phases.len(),
+            part_bytes: part_bytes * space.rows.count() as f64,
+        }
+    }
+
+    /// One launch, or one per phase of values that several blocks share.
+    fn work(&self, footprint: &Footprint, schedule: &Schedule) -> Vec<KernelWork> {
+        let Schedule { vector, items, threads_x, threads_y, segments, segment, .. } = *schedule;
+        let threads = schedule.threads();
+        let launches = if segments > 1 { self.phases + 1 } else { 1 };
+        let share = 1.0 / launches as f64;
+        let passes = self.phases as f64;
+        let line_bytes = threads_x * vector * footprint.input_bytes.iter().min().unwrap_or(&4);
+        let apart = threads_x < schedule.chunks && line_bytes < SECTOR_BYTES;
+        // A block that reads less than a sector side by side moves whole ones.
+        let moved = if apart { SECTOR_BYTES as f64 / line_bytes as f64 } else { 1.0 };
+        let bytes = (self.read_bytes * passes + self.written_bytes) * share * moved;
+        // Each block joins the parts of all that share its values.
+        let parts = match segments {
+            1 => 0.0,
+            _ => self.part_bytes * (segments * segments) as f64 * share,
+        };
+        let vector_bytes = footprint.input_bytes.iter().sum::<i64>() * vector;
+        let vectors = self.elements / vector as f64 * passes;
+        let join = if segments > 1 { ceil_div(segments, threads_y * JOINED_ROUND) } else { 0 };
+        let rounds = ceil_div(segment, threads_y * items).max(1) + join;
+        let work = KernelWork {
+            blocks: (schedule.tiles() * segments) as u64,
+            threads: threads as u32,
+            registers: footprint.registers(vector, items) as u32,
+            shared_bytes: footprint.shared_bytes(vector, threads_x, threads_y) as u32,
+            dram_bytes: bytes,
+            l2_bytes: bytes + parts,
+            in_flight_bytes: (threads * (vector_bytes * items).max(4 * vector)) as f64,
+            round_trips: rounds as f64 * passes * share,
+            lane_instructions: (self.instructions + vectors * INSTRUCTIONS_VECTOR) * share,
+            f64_instructions: self.f64_instructions * share,
+            tensor: None,
+        };
+        vec![work; launches]
+    }
+}

@@ -1,0 +1,436 @@
+//! Reductions whose contiguous dimension is kept: every operation, type, layout and edge shape
+//! against the reference, what settings do to bits, registers and the memory that is moved.
+
+use std::collections::HashMap;
+
+use kiln::codegen::{KernelSource, Templates};
+use kiln::compile::compile_all;
+use kiln::device::{Counters, DeviceChoice};
+use kiln::engine::{self, Engine, EngineConfig};
+use kiln::expr::{Math, Mode, Pointwise};
+use kiln::graph::{
+    BnBackwardWeights, GenStats, NormBackward, NormForward, NormMode, Op, Phase, Reduction,
+    ReductionOp,
+};
+use kiln::target::Target;
+use kiln::{Config, DType, ErrorKind, Kiln, OperationGraph, TensorDesc};
+
+use crate::harness::{self, Values};
+use crate::reduction::values;
+
+fn columns() -> &'static dyn Engine {
+    engine::engine_named("reduction_columns").unwrap()
+}
+
+/// How the data of a case lies in memory; neighbours are along the kept dimension.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Layout {
+    Contiguous,
+    /// Whole vectors lie between rows.
+    Padded,
+    /// Rows start anywhere.
+    OddPadding,
+    /// Neighbours lie two elements apart.
+    Strided,
+    Misaligned,
+}
+
+const LAYOUTS: [Layout; 5] =
+    [Layout::Contiguous, Layout::Padded, Layout::OddPadding, Layout::Strided, Layout::Misaligned];
+
+/// Every reduction of the rows of `x`, in one kernel.
+fn all(dtype: DType, layout: Layout, [reduced, kept]: [i64; 2]) -> OperationGraph {
+    let mut graph = OperationGraph::builder();
+    let x = TensorDesc::packed(1, "x", &[reduced, kept], dtype);
+    let strides = match layout {
+        Layout::Contiguous | Layout::Misaligned => vec![kept, 1],
+        Layout::Padded => vec![(kept + 31) / 16 * 16, 1],
+        Layout::OddPadding => vec![kept + 3, 1],
+        Layout::Strided => vec![2 * kept + 5, 2],
+    };
+    let least = matches!(layout, Layout::Strided | Layout::Misaligned);
+    let alignment = if least { dtype.bytes() } else { x.alignment };
+    let x = graph.tensor(TensorDesc { strides, alignment, ..x });
+    let math = if dtype == DType::F64 { Math::F64 } else { Math::F32 };
+    let stored = if dtype.is_float() { dtype } else { DType::F32 };
+    for op in ReductionOp::ALL {
+        let y = graph.reduction(Reduction { op, math }, x, &[1, kept]).unwrap();
+        graph.output(y, op.name(), stored);
+    }
+    graph.build().unwrap()
+}
+
+fn check_dtype(dtype: DType) {
+    for kiln in harness::dialects() {
+        let check = |layout: Layout, dims: [i64; 2]| {
+            let graph = all(dtype, layout, dims);
+            let what = format!("{dtype} {layout:?} {dims:?}");
+            harness::check(kiln, &graph, None, &values(&graph), &what);
+        };
+        for kept in [1, 7, 8, 33, 1000] {
+            check(Layout::Contiguous, [33, kept]);
+        }
+        for reduced in [0, 1, 2, 31, 1000] {
+            check(Layout::Contiguous, [reduced, 33]);
+        }
+        for layout in LAYOUTS {
+            check(layout, [40, 77]);
+        }
+    }
+}
+
+#[test]
+fn every_reduction_of_columns_f32() {
+    check_dtype(DType::F32);
+}
+
+#[test]
+fn every_reduction_of_columns_f16() {
+    check_dtype(DType::F16);
+}
+
+#[test]
+fn every_reduction_of_columns_bf16() {
+    check_dtype(DType::Bf16);
+}
+
+#[test]
+fn every_reduction_of_columns_f64() {
+    check_dtype(DType::F64);
+}
+
+#[test]
+fn every_reduction_of_integer_columns() {
+    for dtype in [DType::I32, DType::I8, DType::U8, DType::Bool] {
+        for layout in [Layout::Contiguous, Layout::OddPadding, Layout::Misaligned] {
+            let graph = all(dtype, layout, [40, 77]);
+            let inputs = graph.inputs();
+            let inputs = inputs.map(|tensor| (tensor.uid, harness::fill(tensor, 7, 2.0)));
+            let inputs = inputs.collect();
+            for kiln in harness::dialects() {
+                harness::check(kiln, &graph, None, &inputs, &format!("{dtype} {layout:?}"));
+            }
+        }
+    }
+}
+
+/// What is chosen for few values of many elements: several blocks share them.
+#[test]
+fn tall_columns_are_split() {
+    for dtype in [DType::F32, DType::Bf16] {
+        for dims in [[5000, 3], [20_000, 64], [3000, 24]] {
+            let graph = all(dtype, Layout::Contiguous, dims);
+            let target = harness::kiln().device().target();
+            let config = columns().heuristic(graph.canonical(), target);
+            assert!(config.knob("split").unwrap() > 1, "{config}");
+            for kiln in harness::dialects() {
+                harness::check(kiln, &graph, None, &values(&graph), &format!("{dtype} {dims:?}"));
+            }
+        }
+    }
+}
+
+/// The same graph with channels last in all of its four-dimensional tensors.
+pub fn channels_last(graph: &OperationGraph) -> OperationGraph {
+    let placed = |tensor: &TensorDesc| match tensor.dims[..] {
+        [_, channels, height, width] => {
+            let strides = vec![channels * height * width, 1, width * channels, channels];
+            TensorDesc { strides, ..tensor.clone() }
+        }
+        _ => tensor.clone(),
+    };
+    let tensors = graph.tensors().iter().map(placed).collect();
+    OperationGraph::new(tensors, graph.operations().to_vec()).unwrap()
+}
+
+/// An operation on channels-last data, all else one value per channel in single precision.
+fn statistics(op: Op, dtype: DType, data: [i64; 4]) -> (OperationGraph, Values) {
+    let mut graph = OperationGraph::builder();
+    let slots = op.slots();
+    let mut values = Values::new();
+    for (uid, slot) in (1..).zip(&slots.inputs) {
+        let scalar = ["epsilon", "exp_avg_factor"].contains(slot);
+        let (dims, dtype) = match *slot {
+            "x" | "dy" => (data, dtype),
+            _ if scalar => ([1; 4], DType::F32),
+            _ => ([1, data[1], 1, 1], DType::F32),
+        };
+        let tensor = TensorDesc::packed(uid, *slot, &dims, dtype);
+        let fill = match *slot {
+            "epsilon" => vec![1e-3],
+            "exp_avg_factor" => vec![0.25],
+            "x" | "dy" | "mean" | "bias" => harness::fill(&tensor, uid as u64, 2.0),
+            _ => harness::fill(&tensor, uid as u64, 1.0).into_iter().map(|v| v + 40.0).collect(),
+        };
+        values.insert(uid, fill);
+        graph.tensor(TensorDesc { by_value: scalar, ..tensor });
+    }
+    let inputs: Vec<i64> = (1..=slots.inputs.len() as i64).collect();
+    let outputs = graph.operation(op, &inputs).unwrap();
+    for (slot, uid) in slots.outputs.iter().zip(outputs) {
+        let stored = if ["y", "dx"].contains(slot) { dtype } else { DType::F32 };
+        graph.output(uid, &format!("out_{slot}"), stored);
+    }
+    (channels_last(&graph.build().unwrap()), values)
+}
+
+fn batch_norm() -> Op {
+    let training = NormForward::new(NormMode::Batch, Phase::Training);
+    Op::NormForward(NormForward { statistics: true, running: true, ..training })
+}
+
+#[test]
+fn channels_last_statistics_and_norms() {
+    let instance = NormForward::new(NormMode::Instance, Phase::Inference);
+    for op in [
+        Op::GenStats(GenStats::default()),
+        Op::BnBackwardWeights(BnBackwardWeights::default()),
+        batch_norm(),
+        Op::NormForward(instance),
+        Op::NormBackward(NormBackward::new(NormMode::Batch)),
+        Op::NormBackward(NormBackward { statistics: true, ..NormBackward::new(NormMode::Batch) }),
+    ] {
+        for dtype in [DType::F32, DType::F16, DType::Bf16] {
+            for data in [[3, 6, 5, 7], [2, 64, 9, 4], [8, 33, 20, 20]] {
+                let (graph, values) = statistics(op, dtype, data);
+                let target = harness::kiln().device().target();
+                columns().support(graph.canonical(), target).unwrap();
+                for kiln in harness::dialects() {
+                    let what = format!("{op} {dtype} {data:?}");
+                    harness::check(kiln, &graph, None, &values, &what);
+                }
+            }
+        }
+    }
+}
+
+/// With given statistics nothing is reduced.
+#[test]
+fn channels_last_inference_is_pointwise() {
+    let op =
+        NormForward { statistics: true, ..NormForward::new(NormMode::Batch, Phase::Inference) };
+    let (graph, values) = statistics(Op::NormForward(op), DType::Bf16, [2, 24, 5, 7]);
+    for kiln in harness::dialects() {
+        harness::check(kiln, &graph, None, &values, "inference");
+    }
+}
+
+/// Reduces the middle of `[batch, time, channels]`: weighted by time, less the mean; what is stored
+/// is as large as the input, one value each, or an index.
+fn middle(dtype: DType, [batch, time, channels]: [i64; 3]) -> OperationGraph {
+    let mut graph = OperationGraph::builder();
+    let x = graph.input("x", &[batch, time, channels], dtype);
+    let weight = graph.input("weight", &[1, time, 1], DType::F32);
+    let offset = graph.input("offset", &[batch, 1, channels], dtype);
+    let per_batch = graph.input("per_batch", &[batch, 1, 1], DType::F32);
+    let of = Pointwise::new;
+    let moved = graph.pointwise(of(Mode::Add), &[x, offset]).unwrap();
+    let weighted = graph.pointwise(of(Mode::Mul), &[moved, weight]).unwrap();
+    graph.output(weighted, "weighted", dtype);
+    let kept = [batch, 1, channels];
+    let mean = graph.reduction(Reduction::new(ReductionOp::Avg), weighted, &kept).unwrap();
+    let scaled = graph.pointwise(of(Mode::Mul), &[mean, per_batch]).unwrap();
+    graph.name(scaled, "scaled", DType::Bf16);
+    let less = graph.pointwise(of(Mode::Sub), &[weighted, scaled]).unwrap();
+    let row = graph.pointwise(of(Mode::GenIndex).axis(1), &[x]).unwrap();
+    let channel = graph.pointwise(of(Mode::GenIndex).axis(2), &[x]).unwrap();
+    let index = graph.pointwise(of(Mode::Add), &[row, channel]).unwrap();
+    let y = graph.pointwise(of(Mode::Add), &[less, index]).unwrap();
+    graph.output(y, "y", DType::F32);
+    let greatest = graph.reduction(Reduction::new(ReductionOp::Max), y, &kept).unwrap();
+    graph.output(greatest, "greatest", DType::F32);
+    let doubled = graph.pointwise(of(Mode::Add), &[weight, weight]).unwrap();
+    graph.output(doubled, "doubled", DType::F32);
+    graph.output(mean, "mean", DType::F32);
+    graph.build().unwrap()
+}
+
+#[test]
+fn the_middle_is_reduced() {
+    for dtype in [DType::F32, DType::Bf16] {
+        for dims in [[2, 5, 8], [3, 40, 33], [4, 300, 64], [1, 4000, 17]] {
+            let graph = middle(dtype, dims);
+            columns().support(graph.canonical(), harness::kiln().device().target()).unwrap();
+            for kiln in harness::dialects() {
+                harness::check(kiln, &graph, None, &values(&graph), &format!("{dtype} {dims:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn special_values_of_columns_spread_as_documented() {
+    let special = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, 1.5, -2.5];
+    for dtype in [DType::F64, DType::F32, DType::Bf16] {
+        let graph = all(dtype, Layout::Contiguous, [40, 49]);
+        let x = graph.inputs().next().unwrap();
+        let mut data = values(&graph).remove(&x.uid).unwrap();
+        for column in 0..49 {
+            data[column % 40 * 49 + column] = special[column / 7];
+            data[(column + 3) % 40 * 49 + column] = special[column % 7];
+        }
+        let inputs = Values::from([(x.uid, data)]);
+        for kiln in harness::dialects() {
+            harness::check(kiln, &graph, None, &inputs, &format!("{dtype}"));
+        }
+    }
+}
+
+/// Every legal setting is within the bound, and those that sum in one order give the same bits: the
+/// width of vectors, how many are in flight and the threads along the kept dimension do not change
+/// it.
+fn every_setting(graph: &OperationGraph, chosen: impl Fn(&EngineConfig) -> bool, least: usize) {
+    let inputs = values(graph);
+    let target = harness::kiln().device().target();
+    let knobs = columns().knobs(graph.canonical(), target);
+    let settings = EngineConfig::all("reduction_columns", &knobs);
+    for kiln in harness::dialects() {
+        let mut ran = 0;
+        let mut known: HashMap<[i64; 2], Values> = HashMap::new();
+        for config in settings.iter().filter(|config| chosen(config)) {
+            let plan = match kiln.plan_with(graph, config) {
+                Ok(plan) => plan,
+                Err(error) if error.kind() == ErrorKind::NotSupported => {
+                    let text = error.to_string();
+                    let rules =
+                        [" needs about ", " spills ", " has blocks of ", " bytes of shared"];
+                    assert!(rules.iter().any(|rule| text.contains(rule)), "{text}");
+                    continue;
+                }
+                Err(error) => panic!("{config}: {error:?}"),
+            };
+            let actual = harness::run_plan(kiln, &plan, &inputs).unwrap();
+            harness::compare(graph, &inputs, &actual, &config.to_string());
+            let order = ["threads_y", "split"].map(|knob| config.knob(knob).unwrap());
+            let first = known.entry(order).or_insert_with(|| actual.clone());
+            for (uid, values) in &actual {
+                let bits = |values: &[f64]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+                assert_eq!(bits(values), bits(&first[uid]), "{config}");
+            }
+            ran += 1;
+        }
+        assert!(ran >= least, "only {ran} settings ran");
+    }
+}
+
+/// A sum of columns, which some settings split.
+fn sum(dtype: DType, dims: [i64; 2]) -> OperationGraph {
+    let mut graph = OperationGraph::builder();
+    let x = graph.input("x", &dims, dtype);
+    let y = graph.reduction(Reduction::new(ReductionOp::Add), x, &[1, dims[1]]).unwrap();
+    graph.output(y, "y", DType::F32);
+    graph.build().unwrap()
+}
+
+#[test]
+fn every_setting_of_a_sum() {
+    let narrow = |config: &EngineConfig| {
+        let knob = |name: &str| config.knob(name).unwrap();
+        knob("threads_x") == 8 && [1, 4].contains(&knob("items"))
+    };
+    every_setting(&sum(DType::F16, [70, 19]), narrow, 60);
+}
+
+#[test]
+fn every_setting_of_the_middle() {
+    every_setting(&middle(DType::F32, [2, 5, 3]), |_| true, 40);
+}
+
+#[test]
+fn every_setting_of_a_batch_norm() {
+    let (graph, _) = statistics(batch_norm(), DType::F16, [1, 3, 1, 3]);
+    every_setting(&graph, |_| true, 50);
+}
+
+#[test]
+fn every_target_compiles_without_spills() {
+    let bf16 = DType::Bf16;
+    let mut graphs = vec![
+        sum(DType::F16, [8192, 4096]),
+        sum(DType::I8, [1 << 20, 64]),
+        sum(DType::F64, [3000, 40]),
+        middle(bf16, [16, 512, 768]),
+        all(DType::F32, Layout::Contiguous, [4096, 1024]),
+        all(bf16, Layout::Contiguous, [4096, 1024]),
+        all(DType::F64, Layout::OddPadding, [100, 1000]),
+    ];
+    for op in [
+        Op::GenStats(GenStats::default()),
+        Op::BnBackwardWeights(BnBackwardWeights::default()),
+        batch_norm(),
+        Op::NormBackward(NormBackward::new(NormMode::Batch)),
+    ] {
+        graphs.push(statistics(op, bf16, [32, 256, 56, 56]).0);
+    }
+    let mut sources: Vec<KernelSource> = Vec::new();
+    for name in ["t4", "a100", "rtx4090", "h200", "b200", "rtx5090"] {
+        let target = Target::named(name).unwrap();
+        for graph in &graphs {
+            let config = columns().heuristic(graph.canonical(), &target);
+            for kernel in columns().lower(graph.canonical(), &target, &config).unwrap().kernels {
+                sources.push(Templates::embedded().render(&kernel.spec).unwrap());
+            }
+        }
+    }
+    let compiler = harness::kiln().compiler().unwrap();
+    let images = compile_all(compiler, &sources, |_, _| {});
+    for (source, image) in sources.iter().zip(images) {
+        let image = image.unwrap_or_else(|error| panic!("{error:?}"));
+        let (arch, text) = (source.arch, &source.text);
+        assert_eq!(image.resources.spill_bytes, 0, "spills for {arch}:\n{text}");
+    }
+}
+
+/// The counts of a graph's kernels at the heuristic setting.
+fn counted(graph: &OperationGraph) -> Vec<Counters> {
+    let device = Some(DeviceChoice::Sim("sim".to_owned()));
+    let cache_dir = Some(harness::cache_dir());
+    let kiln = Kiln::open(Config { device, cache_dir, count: true, ..Config::default() }).unwrap();
+    let plan = kiln.plan(graph).unwrap();
+    assert!(plan.kernels().iter().all(|of| of.config().engine == "reduction_columns"));
+    let trial = kiln.trial(&plan, &values(graph)).unwrap();
+    trial.counters.into_iter().map(Option::unwrap).collect()
+}
+
+/// Each phase reads whole sectors of 16-byte accesses, no byte more than there are, and meets no
+/// conflict in shared memory.
+#[test]
+fn columns_are_read_once_a_phase() {
+    let bf16 = DType::Bf16;
+    let gen_stats = Op::GenStats(GenStats::default());
+    for (graph, phases) in [
+        (sum(bf16, [512, 1024]), 1),
+        (sum(DType::F32, [2048, 256]), 1),
+        (sum(DType::F32, [4096, 16]), 1),
+        (all(DType::F32, Layout::Contiguous, [256, 512]), 1),
+        (statistics(gen_stats, bf16, [4, 64, 16, 16]).0, 1),
+        (statistics(batch_norm(), bf16, [4, 64, 16, 16]).0, 3),
+    ] {
+        let kernels = counted(&graph);
+        let again = graph.tensors()[0].span_bytes().unwrap() * (phases - 1);
+        let least = graph.bytes_min() + again;
+        let sum = |of: fn(&Counters) -> u64| kernels.iter().map(of).sum::<u64>();
+        let conflicts = |counters: &Counters| {
+            counters.total.shared_loads.conflicts + counters.total.shared_stores.conflicts
+        };
+        let moved = sum(Counters::dram_bytes);
+        assert!(moved as f64 <= 1.05 * least as f64, "{moved} bytes, not {least}\n{graph}");
+        assert_eq!(sum(conflicts), 0, "{graph}");
+        let bytes = sum(|counters| counters.total.global.bytes);
+        let sectors = sum(|counters| counters.total.global.sectors) as f64 / (bytes as f64 / 32.0);
+        assert!(sectors <= 1.02, "{sectors} times the sectors\n{graph}");
+    }
+}
+
+#[test]
+fn contiguous_reductions_are_refused_with_the_rule() {
+    let mut graph = OperationGraph::builder();
+    let x = graph.input("x", &[8, 64], DType::F32);
+    let y = graph.reduction(Reduction::new(ReductionOp::Add), x, &[8, 1]).unwrap();
+    graph.output(y, "y", DType::F32);
+    let graph = graph.build().unwrap();
+    let error = columns().support(graph.canonical(), harness::kiln().device().target());
+    let error = error.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotSupported);
+    assert_eq!(error.to_string(), "neighbours in memory are reduced to one value");
+}
