@@ -2,10 +2,11 @@
 
 use crate::dtype::DType;
 use crate::engine::access::{ceil_div, stored};
+use crate::engine::config::combinations;
 use crate::engine::reduction::phases::Phases;
 use crate::engine::reduction::schedule::{Footprint, Schedule, knobs};
 use crate::engine::reduction::space::Space;
-use crate::engine::{EngineConfig, KernelWork, Setting};
+use crate::engine::{EngineConfig, KernelWork, Knob, Setting};
 use crate::graph::CanonicalGraph;
 use crate::target::Target;
 use crate::tensor::TensorDesc;
@@ -37,7 +38,14 @@ pub(super) fn settings(graph: CanonicalGraph<'_>, space: &Space, target: &Target
         let schedule = Schedule::checked(space, &footprint, target, &config).ok()?.ok()?;
         Some(Setting { work: demand.work(space, &footprint, &schedule), config })
     };
-    EngineConfig::all("reduction", &knobs(graph, space)).into_iter().filter_map(work).collect()
+    let knobs: [Knob; 6] = knobs(graph, space).try_into().expect("there are six");
+    let names = knobs.each_ref().map(|knob| knob.name);
+    // Most combinations give a row more threads than a block has: they need no look.
+    let fits = |[_, _, split, threads, row_threads, _]: &[i64; 6]| {
+        threads == row_threads || (threads > row_threads && *split == 1)
+    };
+    let config = |values| EngineConfig::of_values("reduction", names, values);
+    combinations(&knobs).filter(fits).map(config).filter_map(work).collect()
 }
 
 impl Demand {
