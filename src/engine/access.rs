@@ -6,6 +6,12 @@ use crate::tensor::TensorDesc;
 /// Bytes of the widest memory access of one thread.
 pub(super) const ACCESS_BYTES_MAX: i64 = 16;
 
+/// Bytes that memory moves at least for an access of any size.
+pub(super) const SECTOR_BYTES: i64 = 32;
+
+/// Kernel parameters fit in 4 KiB on every architecture; each takes 8 bytes.
+pub(super) const PARAMETERS_MAX: usize = 4096 / 8;
+
 /// Registers of one SM that its threads share, on every architecture so far.
 pub(super) const REGISTERS_SM: i64 = 65536;
 

@@ -105,6 +105,12 @@ impl EngineConfig {
         self.set(Cow::Owned(knob.to_owned()), value)
     }
 
+    /// The same with half of a knob's value; `None` where that is not set or less than 2.
+    pub(super) fn halved(&self, knob: &str) -> Option<Self> {
+        let value = self.knob(knob).ok().filter(|value| *value > 1)?;
+        Some(self.clone().with(knob, value / 2))
+    }
+
     /// The value of a knob.
     ///
     /// # Errors

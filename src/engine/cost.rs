@@ -56,6 +56,9 @@ pub struct Setting {
     pub work: Vec<KernelWork>,
 }
 
+/// Instructions of a pointwise operation on one element, functions among them.
+pub(super) const INSTRUCTIONS_OPERATION: f64 = 8.0;
+
 /// From a launch to its first instruction, behind another one on a stream: 2 us on H100.
 const LAUNCH_US: f64 = 2.0;
 

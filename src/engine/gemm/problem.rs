@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::engine::access::PARAMETERS_MAX;
 use crate::engine::program::{GraphProgram, Source};
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Matmul, Op, Operation};
@@ -10,9 +11,6 @@ use crate::tensor::TensorDesc;
 
 /// The oldest architecture the templates are written for.
 const CAPABILITY_MIN: u16 = 75;
-
-/// Kernel parameters fit in 4 KiB on every architecture; each takes 8 bytes.
-const PARAMETERS_MAX: usize = 4096 / 8;
 
 /// The axes of tensors that make up the batches, rows and columns of a matrix. The last axis of a
 /// list is the innermost; axes of extent 1 are left out.

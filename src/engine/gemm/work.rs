@@ -1,6 +1,7 @@
 //! What products ask of a GPU, whatever computes them.
 
 use crate::engine::access::ceil_div;
+use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::gemm::problem::{Operand, Problem};
 use crate::engine::gemm::tiling::Tiling;
 use crate::engine::{KernelWork, TensorWork};
@@ -26,9 +27,6 @@ pub(super) enum Units {
     /// Tensor cores, described for one operation.
     Tensor(TensorWork),
 }
-
-/// Instructions of an operation of a prologue or an epilogue on one element.
-pub(super) const INSTRUCTIONS_OPERATION: f64 = 8.0;
 
 /// What a problem asks of a GPU, however it is cut into tiles.
 pub(super) struct Demand<'a> {

@@ -4,10 +4,11 @@
 
 use serde_json::{Value as Json, json};
 
+use crate::engine::access::PARAMETERS_MAX;
 use crate::engine::expand::Expanded;
+use crate::engine::pointwise::PointwiseEngine;
 use crate::engine::pointwise::domain::Domain;
 use crate::engine::pointwise::work::Demand;
-use crate::engine::pointwise::{PARAMETERS_MAX, PointwiseEngine};
 use crate::engine::program::{GraphProgram, Source};
 use crate::engine::signature::{Indent, Width, arguments, ctype, kernel_parameter, list, names};
 use crate::engine::{

@@ -17,6 +17,7 @@ mod work;
 
 pub(super) use general::GeneralEngine;
 
+use crate::engine::access::PARAMETERS_MAX;
 use crate::engine::expand::Expanded;
 use crate::engine::pointwise::domain::Domain;
 use crate::engine::pointwise::heuristic::Decision;
@@ -26,9 +27,6 @@ use crate::engine::{Engine, EngineConfig, Knob, Lowering, Setting};
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Operation};
 use crate::target::Target;
-
-/// Kernel parameters fit in 4 KiB on every architecture; each takes 8 bytes.
-const PARAMETERS_MAX: usize = 4096 / 8;
 
 /// The oldest architecture the template is written for.
 const CAPABILITY_MIN: u16 = 75;
@@ -86,11 +84,7 @@ impl Engine for PointwiseEngine {
         _target: &Target,
         config: &EngineConfig,
     ) -> Option<EngineConfig> {
-        let halved = |knob: &str| {
-            let value = config.knob(knob).ok().filter(|value| *value > 1)?;
-            Some(config.clone().with(knob, value / 2))
-        };
-        halved("items").or_else(|| halved("vector"))
+        config.halved("items").or_else(|| config.halved("vector"))
     }
 
     fn settings(&self, graph: CanonicalGraph<'_>, _target: &Target) -> Vec<Setting> {

@@ -1,6 +1,7 @@
 //! What pointwise settings ask of a GPU.
 
-use crate::engine::access::{ceil_div, stored};
+use crate::engine::access::{SECTOR_BYTES, ceil_div, stored};
+use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::pointwise::domain::Domain;
 use crate::engine::pointwise::heuristic::streamed_bytes;
 use crate::engine::pointwise::schedule::{Schedule, knobs, registers};
@@ -9,15 +10,9 @@ use crate::expr::Math;
 use crate::graph::{CanonicalGraph, Op};
 use crate::tensor::TensorDesc;
 
-/// Bytes that memory moves at least for an access of any size.
-const SECTOR_BYTES: i64 = 32;
-
 /// Instructions that find a chunk: a division by a constant, bounds, addresses. From the SASS of
 /// the demo chain.
 const INSTRUCTIONS_CHUNK: f64 = 24.0;
-
-/// Instructions of an operation on one element, functions among them.
-const INSTRUCTIONS_OPERATION: f64 = 8.0;
 
 /// Every legal setting.
 pub(super) fn settings(

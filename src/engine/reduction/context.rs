@@ -82,7 +82,8 @@ pub(super) struct Function {
     pub(super) types: Vec<&'static str>,
     /// What is passed for the inputs.
     inputs: Vec<String>,
-    pub(super) library: BTreeSet<&'static str>,
+    /// Functions of `device/ops` that it calls.
+    pub(super) calls: BTreeSet<&'static str>,
 }
 
 /// A value of a row: `variable` holds it before it is rounded to its type, `name` after that.
@@ -224,6 +225,23 @@ impl<'a> Context<'a> {
         inputs
     }
 
+    /// A value that is stored: described as a tensor, computed last or held by a variable before.
+    pub(super) fn row_output(
+        &self,
+        at: usize,
+        tensor: Json,
+        variable: String,
+        last: Option<&Function>,
+    ) -> Json {
+        let mut output = tensor;
+        let slot = self.phases.last.outputs.iter().position(|output| *output == at);
+        output["is_last"] = json!(slot.is_some());
+        output["value_type"] = json!(slot.zip(last).map_or("", |(slot, last)| last.types[slot]));
+        let name = &self.names[at];
+        output["value"] = json!(if slot.is_some() { format!("{name}_value") } else { variable });
+        output
+    }
+
     /// A program as a function; `argument` is what a source passes in a register type.
     pub(super) fn function(
         &self,
@@ -259,7 +277,7 @@ impl<'a> Context<'a> {
             "lines": emitted.lines,
         });
         let types = emitted.outputs.iter().map(|output| output.ctype).collect();
-        Function { text, name, types, inputs: passed, library: emitted.functions }
+        Function { text, name, types, inputs: passed, calls: emitted.functions }
     }
 }
 

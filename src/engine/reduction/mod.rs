@@ -23,6 +23,7 @@ mod work;
 
 pub(super) use columns::ColumnsEngine;
 
+use crate::engine::access::PARAMETERS_MAX;
 use crate::engine::expand::Expanded;
 use crate::engine::reduction::heuristic::Decision;
 use crate::engine::reduction::parameters::lowering;
@@ -32,9 +33,6 @@ use crate::engine::{BehaviorNote, Engine, EngineConfig, Knob, Lowering, Notes, S
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Op, Operation};
 use crate::target::Target;
-
-/// Kernel parameters fit in 4 KiB on every architecture; each takes 8 bytes.
-const PARAMETERS_MAX: usize = 4096 / 8;
 
 /// The oldest architecture the templates are written for.
 const CAPABILITY_MIN: u16 = 75;

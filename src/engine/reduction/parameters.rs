@@ -102,8 +102,8 @@ impl Rows<'_> {
         parameters["last_function"] = json!(last.as_ref().map_or("", |last| &last.name));
         parameters["last_arguments"] = json!(last_call.unwrap_or_default());
         functions.extend(last);
-        let library: BTreeSet<&str> = functions.iter().flat_map(|f| &f.library).copied().collect();
-        parameters["functions"] = json!(library);
+        let calls: BTreeSet<&str> = functions.iter().flat_map(|of| &of.calls).copied().collect();
+        parameters["functions"] = json!(calls);
         parameters["programs"] = functions.iter().map(|function| function.text.clone()).collect();
         parameters["phases"] = json!(phases);
         parameters["barrier"] = json!(barrier);
@@ -128,7 +128,7 @@ impl Rows<'_> {
         let values = program.outputs.iter().map(|at| format!("{}_value", self.context.names[*at]));
         parameters["after_function"] = json!(after.name);
         parameters["after_arguments"] = json!(after.call(values, 12));
-        parameters["functions"] = json!(after.library);
+        parameters["functions"] = json!(after.calls);
         parameters["programs"] = json!([after.text]);
         let no_elements = Phase {
             row: program.clone(),
@@ -365,13 +365,6 @@ impl Rows<'_> {
     }
 
     fn row_output(&self, at: usize, last: Option<&Function>) -> Json {
-        let mut output = self.tensor(at);
-        let name = &self.context.names[at];
-        let slot = self.context.phases.last.outputs.iter().position(|output| *output == at);
-        output["is_last"] = json!(slot.is_some());
-        output["value_type"] = json!(slot.zip(last).map_or("", |(slot, last)| last.types[slot]));
-        let value = if slot.is_some() { format!("{name}_value") } else { self.variable(at) };
-        output["value"] = json!(value);
-        output
+        self.context.row_output(at, self.tensor(at), self.variable(at), last)
     }
 }

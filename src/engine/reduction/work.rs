@@ -1,8 +1,9 @@
 //! What settings of a reduction ask of a GPU.
 
 use crate::dtype::DType;
-use crate::engine::access::{ceil_div, stored};
+use crate::engine::access::{SECTOR_BYTES, ceil_div, stored};
 use crate::engine::config::combinations;
+use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::reduction::phases::Phases;
 use crate::engine::reduction::schedule::{Footprint, Schedule, knobs};
 use crate::engine::reduction::space::Space;
@@ -11,14 +12,8 @@ use crate::graph::CanonicalGraph;
 use crate::target::Target;
 use crate::tensor::TensorDesc;
 
-/// Bytes that memory moves at least for an access of any size.
-pub(super) const SECTOR_BYTES: i64 = 32;
-
 /// Instructions that find a chunk and join its row's parts: bounds, addresses, shuffles.
 const INSTRUCTIONS_CHUNK: f64 = 24.0;
-
-/// Instructions of an operation on one element, functions among them.
-pub(super) const INSTRUCTIONS_OPERATION: f64 = 8.0;
 
 /// What a graph asks however its rows are dealt out.
 struct Demand {

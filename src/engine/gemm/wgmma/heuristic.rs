@@ -2,12 +2,12 @@
 
 use crate::engine::EngineConfig;
 use crate::engine::access::ceil_div;
+use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::tiling::{GROUP, tiles_of};
 use crate::engine::gemm::wgmma::NAME;
 use crate::engine::gemm::wgmma::product::{Product, ROWS, cycles, efficiency};
 use crate::engine::gemm::wgmma::schedule::{KNOBS, Tile};
-use crate::engine::gemm::work::INSTRUCTIONS_OPERATION;
 use crate::target::Target;
 
 /// Tiles to choose from; of equals the first.

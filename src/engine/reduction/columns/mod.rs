@@ -77,11 +77,7 @@ impl Engine for ColumnsEngine {
         _target: &Target,
         config: &EngineConfig,
     ) -> Option<EngineConfig> {
-        let halved = |knob: &str| {
-            let value = config.knob(knob).ok().filter(|value| *value > 1)?;
-            Some(config.clone().with(knob, value / 2))
-        };
-        halved("items").or_else(|| halved("vector"))
+        config.halved("items").or_else(|| config.halved("vector"))
     }
 
     fn settings(&self, graph: CanonicalGraph<'_>, _target: &Target) -> Vec<Setting> {

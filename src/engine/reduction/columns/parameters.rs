@@ -68,8 +68,8 @@ impl Columns<'_> {
         parameters["last_function"] = json!(last.as_ref().map_or("", |last| &last.name));
         parameters["last_arguments"] = json!(last_call.unwrap_or_default());
         functions.extend(last);
-        let library: BTreeSet<&str> = functions.iter().flat_map(|f| &f.library).copied().collect();
-        parameters["functions"] = json!(library);
+        let calls: BTreeSet<&str> = functions.iter().flat_map(|of| &of.calls).copied().collect();
+        parameters["functions"] = json!(calls);
         parameters["programs"] = functions.iter().map(|function| function.text.clone()).collect();
         parameters["phases"] = json!(described);
         memory.describe(&self.context, &|at| self.tensor(at), &mut parameters);
@@ -290,14 +290,6 @@ impl Columns<'_> {
     }
 
     fn row_output(&self, at: usize, last: Option<&Function>) -> Json {
-        let mut output = self.tensor(at);
-        let name = &self.context.names[at];
-        let last_outputs = &self.context.phases.last.outputs;
-        let slot = last_outputs.iter().position(|output| *output == at);
-        output["is_last"] = json!(slot.is_some());
-        output["value_type"] = json!(slot.zip(last).map_or("", |(slot, last)| last.types[slot]));
-        let value = if slot.is_some() { format!("{name}_value") } else { self.variable(at) };
-        output["value"] = json!(value);
-        output
+        self.context.row_output(at, self.tensor(at), self.variable(at), last)
     }
 }

@@ -1,11 +1,11 @@
 //! What settings of a reduction of columns ask of a GPU.
 
 use crate::dtype::DType;
-use crate::engine::access::{ceil_div, stored};
+use crate::engine::access::{SECTOR_BYTES, ceil_div, stored};
+use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::reduction::columns::schedule::{Footprint, Schedule, knobs};
 use crate::engine::reduction::phases::Phases;
 use crate::engine::reduction::space::Space;
-use crate::engine::reduction::work::{INSTRUCTIONS_OPERATION, SECTOR_BYTES};
 use crate::engine::{EngineConfig, KernelWork, Setting};
 use crate::graph::CanonicalGraph;
 use crate::tensor::TensorDesc;
