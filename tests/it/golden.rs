@@ -53,21 +53,20 @@ fn strided() -> OperationGraph {
     graph.build().unwrap()
 }
 
-fn source(graph: &OperationGraph, grid: i64) -> String {
+/// The kernels of an engine at its own setting on an H200, with some knobs set.
+fn kernels(engine: &str, graph: &OperationGraph, knobs: &[(&str, i64)]) -> Vec<String> {
     let target = Target::named("h200").unwrap();
-    let config =
-        engine::choose(graph.canonical(), &target, &Default::default()).unwrap().with("grid", grid);
-    let engine = engine::engine_named(&config.engine).unwrap();
-    let kernel = engine.lower(graph.canonical(), &target, &config).unwrap().kernels.remove(0);
-    Templates::embedded().render(&kernel.spec).unwrap().text
+    let engine = engine::engine_named(engine).unwrap();
+    let own = engine.heuristic(graph.canonical(), &target);
+    let config = knobs.iter().fold(own, |config, (knob, value)| config.with(knob, *value));
+    let kernels = engine.lower(graph.canonical(), &target, &config).unwrap().kernels;
+    let text = |kernel: &KernelPlan| Templates::embedded().render(&kernel.spec).unwrap().text;
+    kernels.iter().map(text).collect()
 }
 
-fn general(graph: &OperationGraph) -> String {
-    let target = Target::named("h200").unwrap();
-    let engine = engine::engine_named("pointwise_general").unwrap();
-    let config = engine.heuristic(graph.canonical(), &target);
-    let kernel = engine.lower(graph.canonical(), &target, &config).unwrap().kernels.remove(0);
-    Templates::embedded().render(&kernel.spec).unwrap().text
+/// The same as one text, at the engine's own setting.
+fn sources(engine: &str, graph: &OperationGraph) -> String {
+    kernels(engine, graph, &[]).join("\n")
 }
 
 /// `y = gelu(a b + bias)`, in bf16, B stored by columns; or without what follows, in f32.
@@ -88,35 +87,27 @@ fn linear([m, n, k]: [i64; 3], fused: bool) -> OperationGraph {
     graph.build().unwrap()
 }
 
-fn warpgroups(graph: &OperationGraph) -> String {
-    let target = Target::named("h200").unwrap();
-    let engine = engine::engine_named("gemm_wgmma").unwrap();
-    let config = engine.heuristic(graph.canonical(), &target);
-    let kernel = engine.lower(graph.canonical(), &target, &config).unwrap().kernels.remove(0);
-    Templates::embedded().render(&kernel.spec).unwrap().text
-}
-
 #[test]
 fn golden_products_of_warpgroups() {
-    assert_golden("sm90_gemm_bf16_wgmma.cu", &warpgroups(&linear([4096, 4096, 4096], true)));
-    assert_golden("sm90_gemm_f32_wgmma.cu", &warpgroups(&linear([1000, 520, 512], false)));
+    assert_golden(
+        "sm90_gemm_bf16_wgmma.cu",
+        &sources("gemm_wgmma", &linear([4096, 4096, 4096], true)),
+    );
+    assert_golden(
+        "sm90_gemm_f32_wgmma.cu",
+        &sources("gemm_wgmma", &linear([1000, 520, 512], false)),
+    );
 }
 
 #[test]
 fn golden_sources() {
-    assert_golden("sm75_pointwise_bf16_flat.cu", &source(&chain(64, 768), 0));
-    assert_golden("sm75_pointwise_bf16_rows.cu", &source(&chain(64, 768), 1));
-    assert_golden("sm75_pointwise_f32_strided.cu", &source(&strided(), 0));
-    assert_golden("sm75_pointwise_f32_general.cu", &general(&strided()));
-}
-
-fn reduction(engine: &str, graph: &OperationGraph) -> String {
-    let target = Target::named("h200").unwrap();
-    let engine = engine::engine_named(engine).unwrap();
-    let config = engine.heuristic(graph.canonical(), &target);
-    let kernels = engine.lower(graph.canonical(), &target, &config).unwrap().kernels;
-    let text = |kernel: &KernelPlan| Templates::embedded().render(&kernel.spec).unwrap().text;
-    kernels.iter().map(text).collect::<Vec<_>>().join("\n")
+    let grid = |graph: &OperationGraph, grid: i64| {
+        kernels("pointwise", graph, &[("grid", grid)]).remove(0)
+    };
+    assert_golden("sm75_pointwise_bf16_flat.cu", &grid(&chain(64, 768), 0));
+    assert_golden("sm75_pointwise_bf16_rows.cu", &grid(&chain(64, 768), 1));
+    assert_golden("sm75_pointwise_f32_strided.cu", &grid(&strided(), 0));
+    assert_golden("sm75_pointwise_f32_general.cu", &sources("pointwise_general", &strided()));
 }
 
 /// `y = x - mean(x)`, and the mean over the middle of three dimensions.
@@ -134,34 +125,23 @@ fn centred([batch, time, channels]: [i64; 3]) -> OperationGraph {
 #[test]
 fn golden_reductions() {
     let rms = residual_rms([4096, 2048]);
-    assert_golden("sm75_reduction_bf16_kept.cu", &reduction("reduction", &rms));
+    assert_golden("sm75_reduction_bf16_kept.cu", &sources("reduction", &rms));
     let softmax_of = |columns: i64| softmax(DType::F32, &[16, columns], false);
-    assert_golden("sm75_reduction_f32_kept.cu", &reduction("reduction", &softmax_of(1000)));
+    assert_golden("sm75_reduction_f32_kept.cu", &sources("reduction", &softmax_of(1000)));
     let long = softmax_of(1 << 20);
-    assert_golden("sm75_reduction_f32_read.cu", &reduction("reduction", &long));
-    let centred = reduction("reduction_columns", &centred([512, 512, 768]));
+    assert_golden("sm75_reduction_f32_read.cu", &sources("reduction", &long));
+    let centred = sources("reduction_columns", &centred([512, 512, 768]));
     assert_golden("sm75_reduction_bf16_columns.cu", &centred);
-}
-
-/// The kernels of an engine at its own setting, with one knob set.
-fn kernels(graph: &OperationGraph, engine: &str, (knob, value): (&str, i64)) -> Vec<String> {
-    let target = Target::named("h200").unwrap();
-    let engine = engine::engine_named(engine).unwrap();
-    let config = engine.heuristic(graph.canonical(), &target).with(knob, value);
-    let kernels = engine.lower(graph.canonical(), &target, &config).unwrap().kernels;
-    let render =
-        |kernel: &engine::KernelPlan| Templates::embedded().render(&kernel.spec).unwrap().text;
-    kernels.iter().map(render).collect()
 }
 
 #[test]
 fn golden_products() {
     let extents = [256, 512, 1024];
-    let bare = kernels(&bias_gelu(extents, DType::Bf16), "gemm_mma", ("split_k", 1));
+    let bare = kernels("gemm_mma", &bias_gelu(extents, DType::Bf16), &[("split_k", 1)]);
     assert_golden("sm80_gemm_bf16_mma.cu", &bare[0]);
-    let computed = kernels(&prologues(extents, DType::F16), "gemm_mma", ("split_k", 1));
+    let computed = kernels("gemm_mma", &prologues(extents, DType::F16), &[("split_k", 1)]);
     assert_golden("sm80_gemm_f32_mma_prologues.cu", &computed[0]);
-    let split = kernels(&bias_gelu(extents, DType::F32), "gemm_simt", ("split_k", 2));
+    let split = kernels("gemm_simt", &bias_gelu(extents, DType::F32), &[("split_k", 2)]);
     assert_golden("sm75_gemm_f32_simt.cu", &split[0]);
     assert_golden("sm75_gemm_f32_reduce.cu", &split[1]);
 }
