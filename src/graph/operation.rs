@@ -24,7 +24,7 @@ pub struct Operation {
 }
 
 /// What an operation computes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Op {
     /// Element by element (section 8.2.2.19). Operands in the order of the document's formula:
@@ -167,7 +167,7 @@ impl Op {
     pub(super) fn normalised(&self) -> Op {
         match self {
             Op::Pointwise(op) => Op::Pointwise(op.normalised()),
-            other => *other,
+            other => other.clone(),
         }
     }
 }

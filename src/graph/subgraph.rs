@@ -63,7 +63,7 @@ impl OperationGraph {
         let renamed = |uids: &[i64]| uids.iter().map(|uid| positions[uid]).collect();
         let renamed = |at: &usize| {
             let Operation { op, inputs, outputs } = &self.operations[*at];
-            Operation { op: *op, inputs: renamed(inputs), outputs: renamed(outputs) }
+            Operation { op: op.clone(), inputs: renamed(inputs), outputs: renamed(outputs) }
         };
         let operations = operations.iter().map(renamed).collect();
         Sketch { tensors, operations, uids }

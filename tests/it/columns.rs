@@ -192,7 +192,7 @@ fn channels_last_statistics_and_norms() {
     ] {
         for dtype in [DType::F32, DType::F16, DType::Bf16] {
             for data in [[3, 6, 5, 7], [2, 64, 9, 4], [8, 33, 20, 20]] {
-                let (graph, values) = statistics(op, dtype, data);
+                let (graph, values) = statistics(op.clone(), dtype, data);
                 let target = harness::kiln().device().target();
                 columns().support(graph.canonical(), target).unwrap();
                 for kiln in harness::dialects() {

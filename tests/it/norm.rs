@@ -139,7 +139,7 @@ fn statistics_of_channels() {
                 Op::GenStats(GenStats::default()),
                 Op::BnBackwardWeights(BnBackwardWeights::default()),
             ] {
-                let (graph, values) = graph(op, dtype, of);
+                let (graph, values) = graph(op.clone(), dtype, of);
                 for kiln in harness::dialects() {
                     harness::check(kiln, &graph, None, &values, &format!("{op} {dtype} {data:?}"));
                 }

@@ -121,8 +121,9 @@ pub fn all_of(
         };
         inputs.push(graph.tensor(TensorDesc::packed(uid, slot, &dims, dtype)));
     }
+    let outputs = op.slots().outputs;
     let results = graph.operation(op, &inputs).unwrap();
-    for (slot, uid) in op.slots().outputs.iter().zip(results) {
+    for (slot, uid) in outputs.iter().zip(results) {
         let data = matches!(*slot, "y" | "dx");
         graph.output(uid, &format!("out_{slot}"), if data { DType::Bf16 } else { DType::F32 });
     }

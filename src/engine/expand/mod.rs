@@ -54,7 +54,7 @@ impl<'a> Expanded<'a> {
             };
             match &operation.op {
                 Op::Pointwise(op) => calculus.keep(shapes::pointwise(op, channel_axes)?, operation),
-                Op::Matmul(_) => calculus.keep(operation.op, operation),
+                Op::Matmul(_) => calculus.keep(operation.op.clone(), operation),
                 Op::Reduction(op) => calculus.reduction(op, operation),
                 Op::NormForward(op) => {
                     norm::forward(&mut calculus, op, channel_axes, &named);
@@ -93,7 +93,7 @@ pub(crate) fn primitives(graph: &OperationGraph) -> Result<OperationGraph> {
     };
     let renamed = |uids: &[i64]| uids.iter().map(|at| uid_of(*at)).collect();
     let operation = |Operation { op, inputs, outputs }: &Operation| Operation {
-        op: *op,
+        op: op.clone(),
         inputs: renamed(inputs),
         outputs: renamed(outputs),
     };

@@ -102,7 +102,7 @@ impl<'a> Context<'a> {
             name => name.to_owned(),
         };
         let operation = graph.operations.iter().find(|operation| operation.outputs == [*c as i64]);
-        let op = operation.expect("the product is of the graph").op;
+        let op = &operation.expect("the product is of the graph").op;
         let [x, y] = [a, b].map(|operand| &graph.tensors[operand.tensor].name);
         let product = format!("{}: {} = {op}({x}, {y})\n", shown(*c), graph.tensors[*c].dtype);
         let text = [text(&a.part), text(&b.part), product, text(epilogue)].concat();
