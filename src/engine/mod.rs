@@ -113,7 +113,10 @@ pub fn engines() -> &'static [&'static dyn Engine] {
         &gemm::WgmmaEngine,
         &gemm::MmaEngine,
         &gemm::SimtEngine,
-        &rnn::CtaEngine,
+        &rnn::CTA,
+        &rnn::CLUSTER,
+        &rnn::GRID,
+        &rnn::STREAM,
     ]
 }
 
