@@ -23,10 +23,12 @@
 
 mod builder;
 mod canonical;
+mod cell;
 mod json;
 mod matmul;
 mod norm;
 mod operation;
+mod recurrence;
 mod reduction;
 mod shape;
 mod statistics;
@@ -36,9 +38,11 @@ mod validate;
 use std::fmt;
 
 pub use builder::GraphBuilder;
+pub use cell::{Cell, CellValue, Moments, Product, Stage};
 pub use matmul::{Matmul, MatmulMath};
 pub use norm::{NormBackward, NormForward, NormMode, Phase};
 pub use operation::{Op, Operation, Slots};
+pub use recurrence::{Direction, Recurrence, RecurrenceSlots, RowLayout};
 pub use reduction::{Reduction, ReductionOp};
 pub use statistics::{BnBackwardWeights, BnFinalize, GenStats};
 

@@ -61,7 +61,7 @@ fn dot(
 }
 
 /// An operand of which 11 bits of significand are kept, by rounding or by cutting.
-fn tf32(from: Approx) -> Approx {
+pub(super) fn tf32(from: Approx) -> Approx {
     const EPSILON: f64 = 1.0 / 1024.0;
     let fits = from.value == f64::from(f32::from_bits((from.value as f32).to_bits() & !0x1fff));
     let own =

@@ -10,6 +10,7 @@ mod index;
 mod matmul;
 mod norm;
 mod pointwise;
+mod recurrence;
 mod reduction;
 mod statistics;
 
@@ -96,6 +97,7 @@ pub fn evaluate(
             Op::GenStats(op) => statistics::generate(op, &operands[0], &outputs),
             Op::BnFinalize(op) => statistics::finalize(op, &operands, &outputs),
             Op::BnBackwardWeights(op) => statistics::backward_weights(op, &operands, &outputs),
+            Op::Recurrence(op) => recurrence::evaluate(op, &operands, &outputs),
         };
         tensors.extend(operation.outputs.iter().copied().zip(results));
     }

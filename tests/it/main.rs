@@ -29,6 +29,7 @@ mod plans;
 mod pointwise;
 mod random_graphs;
 mod record;
+mod recurrence;
 mod reduction;
 #[cfg(feature = "remote")]
 mod remote;

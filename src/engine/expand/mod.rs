@@ -54,7 +54,7 @@ impl<'a> Expanded<'a> {
             };
             match &operation.op {
                 Op::Pointwise(op) => calculus.keep(shapes::pointwise(op, channel_axes)?, operation),
-                Op::Matmul(_) => calculus.keep(operation.op.clone(), operation),
+                Op::Matmul(_) | Op::Recurrence(_) => calculus.keep(operation.op.clone(), operation),
                 Op::Reduction(op) => calculus.reduction(op, operation),
                 Op::NormForward(op) => {
                     norm::forward(&mut calculus, op, channel_axes, &named);

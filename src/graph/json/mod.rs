@@ -5,6 +5,7 @@
 
 mod operation;
 mod pointwise;
+mod recurrence;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

@@ -4,7 +4,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::pointwise::{self, PointwiseJson, read_math};
-use super::referred;
+use super::{recurrence, referred};
 use crate::error::{Error, Result};
 use crate::expr::Math;
 use crate::graph::{
@@ -14,7 +14,7 @@ use crate::graph::{
 use crate::tensor::TensorDesc;
 
 /// The keys that say which operation it is.
-const KINDS: [&str; 8] = [
+const KINDS: [&str; 9] = [
     "pointwise",
     "matmul",
     "reduction",
@@ -23,21 +23,37 @@ const KINDS: [&str; 8] = [
     "gen_stats",
     "bn_finalize",
     "bn_backward_weights",
+    "recurrence",
 ];
 
 /// What is left to read of an operation.
-struct Fields {
+pub(super) struct Fields {
     kind: &'static str,
     map: Map<String, Value>,
 }
 
 impl Fields {
-    fn fail<T>(&self, text: impl std::fmt::Display) -> Result<T> {
+    pub(super) fn fail<T>(&self, text: impl std::fmt::Display) -> Result<T> {
         Err(Error::bad_param(format!("{}: {text}", self.kind)))
     }
 
-    fn has(&self, key: &str) -> bool {
+    pub(super) fn has(&self, key: &str) -> bool {
         self.map.contains_key(key)
+    }
+
+    pub(super) fn value(&mut self, key: &str) -> Option<Value> {
+        self.map.remove(key)
+    }
+
+    /// A whole number.
+    pub(super) fn number(&mut self, key: &str) -> Result<i64> {
+        match self.value(key).as_ref().map(|value| (value, value.as_i64())) {
+            None => self.fail(format_args!("key `{key}` is missing")),
+            Some((_, Some(number))) => Ok(number),
+            Some((value, None)) => {
+                self.fail(format_args!("key `{key}` is {value}, expected a whole number"))
+            }
+        }
     }
 
     fn text(&mut self, key: &str) -> Result<Option<String>> {
@@ -59,6 +75,16 @@ impl Fields {
                 self.fail(format_args!("key `{key}` is `{text}`, expected one of {names}"))
             }
         }
+    }
+
+    /// A text that is one of these, or is not there.
+    pub(super) fn choice_or<T: Copy>(
+        &mut self,
+        key: &str,
+        choices: &[(&str, T)],
+        default: T,
+    ) -> Result<T> {
+        if self.has(key) { self.choice(key, choices) } else { Ok(default) }
     }
 
     fn math(&mut self) -> Result<Math> {
@@ -157,6 +183,7 @@ pub(super) fn read(map: Map<String, Value>, tensors: &[TensorDesc]) -> Result<Op
             math: fields.math()?,
             running: fields.has("exp_avg_factor"),
         }),
+        "recurrence" => Op::Recurrence(recurrence::read(&mut fields)?),
         _ => {
             let math = fields.choice(kind, &[("f32", Math::F32), ("f64", Math::F64)])?;
             Op::BnBackwardWeights(BnBackwardWeights { math })
@@ -183,11 +210,23 @@ impl Serialize for Written {
 }
 
 pub(super) fn write(operation: &Operation, graph: &OperationGraph) -> Written {
-    let kind = operation.op.name();
-    let (value, math) = match &operation.op {
+    let mut keys = match &operation.op {
         Op::Pointwise(op) => {
             return Written::Pointwise(Box::new(pointwise::write(op, operation, graph)));
         }
+        op => attributes(op),
+    };
+    let slots = operation.op.slots();
+    let inputs = slots.inputs.into_iter().zip(&operation.inputs);
+    let outputs = slots.outputs.into_iter().zip(&operation.outputs);
+    keys.extend(inputs.chain(outputs).map(|(slot, uid)| (slot, json!(graph.reference(*uid)))));
+    Written::Named(keys)
+}
+
+/// The attributes of an operation, each under its key, first that which says what it is.
+fn attributes(op: &Op) -> Vec<(&'static str, Value)> {
+    let (value, math) = match op {
+        Op::Pointwise(op) => (op.mode.name(), op.math),
         Op::Matmul(op) => (op.math.name(), Math::F32),
         Op::Reduction(op) => (op.op.name(), op.math),
         Op::NormForward(op) => (op.mode.name(), op.math),
@@ -196,24 +235,21 @@ pub(super) fn write(operation: &Operation, graph: &OperationGraph) -> Written {
         Op::BnFinalize(op) => (phase_name(op.phase), op.math),
         Op::BnBackwardWeights(op) if op.math == Math::F64 => ("f64", Math::F32),
         Op::BnBackwardWeights(_) => ("f32", Math::F32),
+        Op::Recurrence(op) => return recurrence::write(op),
     };
-    let mut keys = vec![(kind, json!(value))];
-    if let Op::NormForward(op) = &operation.op {
+    let mut keys = vec![(op.name(), json!(value))];
+    if let Op::NormForward(op) = op {
         keys.push(("phase", json!(phase_name(op.phase))));
     }
     if let Op::NormForward(NormForward { mode: NormMode::Group(groups), .. })
-    | Op::NormBackward(NormBackward { mode: NormMode::Group(groups), .. }) = &operation.op
+    | Op::NormBackward(NormBackward { mode: NormMode::Group(groups), .. }) = op
     {
         keys.push(("groups", json!(groups)));
     }
     if math == Math::F64 {
         keys.push(("math", json!("f64")));
     }
-    let slots = operation.op.slots();
-    let inputs = slots.inputs.into_iter().zip(&operation.inputs);
-    let outputs = slots.outputs.into_iter().zip(&operation.outputs);
-    keys.extend(inputs.chain(outputs).map(|(slot, uid)| (slot, json!(graph.reference(*uid)))));
-    Written::Named(keys)
+    keys
 }
 
 fn phase_name(phase: Phase) -> &'static str {
