@@ -111,9 +111,8 @@ fn values(graph: &OperationGraph, op: &Recurrence, steps: i64) -> Values {
 
 /// An engine's own setting, with some knobs set.
 fn setting(kiln: &Kiln, graph: &OperationGraph, name: &str, knobs: &[(&str, i64)]) -> EngineConfig {
-    let (engine, target) = (engine::engine_named(name).unwrap(), kiln.device().target());
-    engine.support(graph.canonical(), target).unwrap();
-    let own = engine.heuristic(graph.canonical(), target);
+    let own = engine::supported(name, graph.canonical(), kiln.device().target());
+    let own = own.unwrap().heuristic();
     knobs.iter().fold(own, |config, (knob, value)| config.with(knob, *value))
 }
 
@@ -216,7 +215,7 @@ fn knobs_change_no_bits() {
         for (engine, knobs) in &knobs {
             let parts = knobs.iter().find(|(knob, _)| *knob == "parts").map_or(1, |(_, at)| *at);
             let target = kiln.device().target();
-            if engine::engine_named(engine).unwrap().support(graph.canonical(), target).is_err() {
+            if engine::supported(engine, graph.canonical(), target).is_err() {
                 assert_eq!(op.math, MatmulMath::F64, "{engine}");
                 continue;
             }

@@ -16,7 +16,7 @@ use crate::engine::rnn::heuristic::Decision;
 use crate::engine::rnn::layer::Layer;
 use crate::engine::rnn::schedule::{Exchange, Regime, Schedule, Settings, Units};
 use crate::engine::{
-    BehaviorNote, Engine, EngineConfig, Knob, Lowering, Notes, NumericalNote, Setting,
+    BehaviorNote, Engine, EngineConfig, Knob, Lowering, Notes, NumericalNote, Setting, Supported,
 };
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, MatmulMath};
@@ -53,11 +53,6 @@ impl RnnEngine {
         }
         Layer::of(graph)
     }
-
-    fn decision(&self, graph: CanonicalGraph<'_>, target: &Target) -> Decision {
-        let layer = Layer::of(graph).expect("the graph is supported");
-        Decision::of(&layer, target, self.regime).expect("the graph is supported")
-    }
 }
 
 impl Engine for RnnEngine {
@@ -65,60 +60,73 @@ impl Engine for RnnEngine {
         self.regime.engine
     }
 
-    fn support(&self, graph: CanonicalGraph<'_>, target: &Target) -> Result<()> {
+    fn support<'a>(
+        &self,
+        graph: CanonicalGraph<'a>,
+        target: &'a Target,
+    ) -> Result<Box<dyn Supported + 'a>> {
         let layer = self.layer(graph, target)?;
-        Decision::of(&layer, target, self.regime).map(|_| ())
+        let decision = Decision::of(&layer, target, self.regime)?;
+        Ok(Box::new(Rnn { regime: self.regime, layer, decision, target }))
     }
+}
 
-    fn knobs(&self, _graph: CanonicalGraph<'_>, _target: &Target) -> Vec<Knob> {
+/// A layer for which there are settings.
+#[derive(Debug, Clone)]
+struct Rnn<'a> {
+    regime: Regime,
+    layer: Layer<'a>,
+    decision: Decision,
+    target: &'a Target,
+}
+
+impl Rnn<'_> {
+    fn schedule(&self, config: &EngineConfig) -> Result<Schedule> {
+        Schedule::new(&self.layer, self.target, self.regime, Settings::of(config)?)
+    }
+}
+
+impl Supported for Rnn<'_> {
+    fn knobs(&self) -> Vec<Knob> {
         self.regime.knobs().into()
     }
 
-    fn heuristic(&self, graph: CanonicalGraph<'_>, target: &Target) -> EngineConfig {
-        self.decision(graph, target).settings.config(self.regime.engine)
+    fn heuristic(&self) -> EngineConfig {
+        self.decision.settings.config(self.regime.engine)
     }
 
-    fn reasons(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<String> {
-        self.decision(graph, target).reasons()
+    fn reasons(&self) -> Vec<String> {
+        self.decision.reasons()
     }
 
-    fn smaller(
-        &self,
-        _graph: CanonicalGraph<'_>,
-        _target: &Target,
-        config: &EngineConfig,
-    ) -> Option<EngineConfig> {
+    fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
         let registers = config.knob("registers").ok().filter(|registers| *registers > 0)?;
         Some(config.clone().with("registers", registers - 32))
     }
 
-    fn settings(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<Setting> {
-        let layer = Layer::of(graph).expect("the graph is supported");
+    fn settings(&self) -> Vec<Setting> {
         let setting = |config: EngineConfig| {
-            let settings = Settings::of(&config).ok()?;
-            let schedule = Schedule::new(&layer, target, self.regime, settings).ok()?;
-            Some(Setting { config, work: vec![work::of(&layer, &schedule)] })
+            let work = vec![work::of(&self.layer, &self.schedule(&config).ok()?)];
+            Some(Setting { config, work })
         };
         let all = EngineConfig::all(self.regime.engine, &self.regime.knobs());
         all.into_iter().filter_map(setting).collect()
     }
 
     /// Whether no other of these engines takes fewer clocks.
-    fn pays(&self, graph: CanonicalGraph<'_>, target: &Target) -> bool {
-        let own = self.decision(graph, target).clocks;
+    fn pays(&self) -> bool {
         let others = [&CTA, &CLUSTER, &GRID, &STREAM].into_iter();
         let others = others.filter(|other| other.regime.engine != self.regime.engine);
         let clocks = |other: &RnnEngine| {
-            let layer = other.layer(graph, target).ok()?;
-            Some(Decision::of(&layer, target, other.regime).ok()?.clocks)
+            let layer = other.layer(self.layer.graph, self.target).ok()?;
+            Some(Decision::of(&layer, self.target, other.regime).ok()?.clocks)
         };
-        others.filter_map(clocks).all(|clocks| own <= clocks)
+        others.filter_map(clocks).all(|clocks| self.decision.clocks <= clocks)
     }
 
-    fn notes(&self, graph: CanonicalGraph<'_>, target: &Target, _: &EngineConfig) -> Notes {
-        let layer = Layer::of(graph).expect("the graph is supported");
-        let tensor = Units::of(&layer, target) != Units::Lanes;
-        let rounds = layer.op.math == MatmulMath::Tf32;
+    fn notes(&self, _config: &EngineConfig) -> Notes {
+        let tensor = Units::of(&self.layer, self.target) != Units::Lanes;
+        let rounds = self.layer.op.math == MatmulMath::Tf32;
         let numerical = [
             tensor.then_some(NumericalNote::TensorCore),
             rounds.then_some(NumericalNote::DownConvertInputs),
@@ -129,15 +137,9 @@ impl Engine for RnnEngine {
         }
     }
 
-    fn lower(
-        &self,
-        graph: CanonicalGraph<'_>,
-        target: &Target,
-        config: &EngineConfig,
-    ) -> Result<Lowering> {
-        let layer = self.layer(graph, target)?;
+    fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
         config.validate(&self.regime.knobs())?;
-        let schedule = Schedule::new(&layer, target, self.regime, Settings::of(config)?)?;
-        Ok(parameters::lowering(&layer, &schedule, target.arch))
+        let schedule = self.schedule(config)?;
+        Ok(parameters::lowering(&self.layer, &schedule, self.target.arch))
     }
 }
