@@ -17,6 +17,7 @@ mod partition;
 mod pointwise;
 mod program;
 mod reduction;
+mod rnn;
 mod signature;
 
 pub use config::{EngineConfig, Knob};
@@ -111,6 +112,10 @@ pub fn engines() -> &'static [&'static dyn Engine] {
         &gemm::WgmmaEngine,
         &gemm::MmaEngine,
         &gemm::SimtEngine,
+        &rnn::CTA,
+        &rnn::CLUSTER,
+        &rnn::GRID,
+        &rnn::STREAM,
     ]
 }
 
