@@ -116,6 +116,7 @@ pub fn engines() -> &'static [&'static dyn Engine] {
         &rnn::CLUSTER,
         &rnn::GRID,
         &rnn::STREAM,
+        &rnn::StepEngine,
     ]
 }
 
