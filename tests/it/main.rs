@@ -34,6 +34,7 @@ mod reduction;
 #[cfg(feature = "remote")]
 mod remote;
 mod replay;
+mod rnn_vectors;
 mod rows;
 mod special;
 mod tidy;
