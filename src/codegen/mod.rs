@@ -82,6 +82,13 @@ const EMBEDDED: &[(&str, &str)] = &[
     ),
     ("reduction/stored.cuh", include_str!("../../templates/reduction/stored.cuh.tera")),
     ("reduction/values.cuh", include_str!("../../templates/reduction/values.cuh.tera")),
+    ("rnn/layer.cuh", include_str!("../../templates/rnn/layer.cuh.tera")),
+    ("rnn/problem.cuh", include_str!("../../templates/rnn/problem.cuh.tera")),
+    ("rnn/sm75_rnn_simt.cu", include_str!("../../templates/rnn/sm75_rnn_simt.cu.tera")),
+    ("rnn/sm80_rnn_mma.cu", include_str!("../../templates/rnn/sm80_rnn_mma.cu.tera")),
+    ("rnn/weights.cuh", include_str!("../../templates/rnn/weights.cuh.tera")),
+    ("rnn/weights_mma.cuh", include_str!("../../templates/rnn/weights_mma.cuh.tera")),
+    ("rnn/weights_simt.cuh", include_str!("../../templates/rnn/weights_simt.cuh.tera")),
 ];
 
 /// Readable CUDA C++, complete in itself: it includes no header.

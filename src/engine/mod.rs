@@ -17,6 +17,7 @@ mod partition;
 mod pointwise;
 mod program;
 mod reduction;
+mod rnn;
 mod signature;
 
 pub use config::{EngineConfig, Knob};
@@ -112,6 +113,7 @@ pub fn engines() -> &'static [&'static dyn Engine] {
         &gemm::WgmmaEngine,
         &gemm::MmaEngine,
         &gemm::SimtEngine,
+        &rnn::CtaEngine,
     ]
 }
 

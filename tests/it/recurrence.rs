@@ -1,15 +1,28 @@
 //! Recurrent layers: what an operation is, in texts and in documents.
 
-use kiln::graph::{Direction, Op, Recurrence, RecurrenceSlots, RowLayout};
-use kiln::rnn::{CellKind, CellOptions};
+use kiln::expr::{Math, NanPropagation, Real};
+use kiln::graph::{Direction, MatmulMath, Op, Recurrence, RecurrenceSlots, RowLayout};
+
+use kiln::rnn::{CellClip, CellKind, CellOptions, ClipPoint};
 use kiln::tensor::TensorDesc;
 use kiln::{DType, OperationGraph};
 
+use crate::harness::{self, Values};
+
+/// Lengths of the rows of a batch, from all steps down, the last 0 where there are as many.
+fn lengths(op: &Recurrence, steps: i64) -> Vec<i64> {
+    (0..op.batch).map(|b| (op.batch - 1 - b) * steps / (op.batch - 1).max(1)).collect()
+}
+
 /// A layer of these steps with all tensors that its operation names.
-fn graph(op: &Recurrence, steps: i64, dtype: DType) -> OperationGraph {
+pub fn graph(op: &Recurrence, steps: i64, dtype: DType) -> OperationGraph {
     let mut graph = OperationGraph::builder();
     let slots = Op::Recurrence(op.clone()).slots();
-    let (rows, directions) = (steps * op.batch, op.direction.count());
+    let rows = match op.layout {
+        RowLayout::Packed => lengths(op, steps).iter().sum(),
+        _ => steps * op.batch,
+    };
+    let directions = op.direction.count();
     let count = |names: &[String]| names.len() as i64;
     let (cell, units) = (&op.cell, op.units);
     let size = if cell.projected { (units + 1) / 2 } else { units };
@@ -75,5 +88,137 @@ fn layers_of_every_cell_are_written_and_read_back() {
             assert_eq!(read.operations(), graph.operations(), "{}", graph.to_json());
             assert_eq!(read.tensors(), graph.tensors());
         }
+    }
+}
+
+/// Values for every operand: weights whose sums stay near 1, lengths from 0 to all steps.
+fn values(graph: &OperationGraph, op: &Recurrence, steps: i64) -> Values {
+    let scale = 1.0 / (op.units as f64).sqrt();
+    let of = |tensor: &TensorDesc| match tensor.name.as_str() {
+        "lengths" => lengths(op, steps).into_iter().map(|length| length as f64).collect(),
+        "reset" => {
+            let values = harness::fill(tensor, 9, 1.0).into_iter();
+            values.map(|value| f64::from(value > 0.7)).collect()
+        }
+        "r" | "projection" => harness::fill(tensor, tensor.uid as u64, 2.0 * scale),
+        _ => harness::fill(tensor, tensor.uid as u64, 1.0),
+    };
+    graph.inputs().map(|tensor| (tensor.uid, of(tensor))).collect()
+}
+
+fn check(op: &Recurrence, steps: i64, dtype: DType) {
+    let graph = graph(op, steps, dtype);
+    let values = values(&graph, op, steps);
+    for kiln in harness::dialects() {
+        let what = format!("{op} {dtype} {steps} x {} x {}", op.batch, op.units);
+        harness::check(kiln, &graph, None, &values, &what);
+    }
+}
+
+/// A cell in the precision that its layer computes in.
+pub fn layer(
+    kind: CellKind,
+    options: CellOptions,
+    math: MatmulMath,
+    sizes: [i64; 2],
+) -> Recurrence {
+    let precision = if math == MatmulMath::F64 { Math::F64 } else { Math::F32 };
+    let cell = kind.cell(&CellOptions { math: precision, ..options });
+    Recurrence { math, ..Recurrence::new(cell, sizes[0], sizes[1]) }
+}
+
+const MATHS: [(DType, MatmulMath); 5] = [
+    (DType::F32, MatmulMath::F32),
+    (DType::F32, MatmulMath::Tf32),
+    (DType::F16, MatmulMath::F32),
+    (DType::Bf16, MatmulMath::F32),
+    (DType::F64, MatmulMath::F64),
+];
+
+#[test]
+fn layers_compute_their_cells() {
+    for kind in CellKind::ALL {
+        for (dtype, math) in MATHS {
+            check(&layer(kind, CellOptions::default(), math, [3, 20]), 4, dtype);
+        }
+    }
+}
+
+#[test]
+fn lstms_have_options() {
+    let clip = |point, nan| {
+        let (min, max) = (Real::new(-0.3), Real::new(0.2));
+        Some(CellClip { min, max, nan, point })
+    };
+    let plain = CellOptions::default();
+    let propagate = NanPropagation::Propagate;
+    for options in [
+        CellOptions { peephole: true, ..plain },
+        CellOptions { projected: true, ..plain },
+        CellOptions { peephole: true, projected: true, ..plain },
+        CellOptions { cell_clip: clip(ClipPoint::Read, propagate), ..plain },
+        CellOptions { cell_clip: clip(ClipPoint::Stored, NanPropagation::NotPropagate), ..plain },
+        CellOptions { gate_clip: Some(Real::new(0.5)), peephole: true, ..plain },
+    ] {
+        for (dtype, math) in MATHS {
+            check(&layer(CellKind::Lstm, options, math, [9, 19]), 5, dtype);
+        }
+    }
+}
+
+/// Every optional tensor of a cell.
+pub fn everything(kind: CellKind) -> RecurrenceSlots {
+    let others = kind == CellKind::Lstm;
+    RecurrenceSlots {
+        x_bias: true,
+        r_bias: true,
+        h_initial: true,
+        states_initial: others,
+        lengths: true,
+        reset: true,
+        h_final: true,
+        states_final: others,
+        history: others,
+    }
+}
+
+#[test]
+fn layers_have_directions_layouts_and_optional_tensors() {
+    let layouts = [RowLayout::SequenceMajor, RowLayout::BatchMajor, RowLayout::Packed];
+    for direction in [Direction::Forward, Direction::Reverse, Direction::Both] {
+        for layout in layouts {
+            for (kind, projected, apart) in [
+                (CellKind::Lstm, false, false),
+                (CellKind::Lstm, true, true),
+                (CellKind::Gru, false, true),
+                (CellKind::Augru, false, false),
+            ] {
+                let options = CellOptions { projected, ..CellOptions::default() };
+                let plain = layer(kind, options, MatmulMath::F32, [10, 12]);
+                let fill = Real::new(-7.0);
+                let with = everything(kind);
+                let op = Recurrence { direction, layout, apart, fill, with, ..plain };
+                for dtype in [DType::F16, DType::F32] {
+                    check(&op, 6, dtype);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn layers_have_edges() {
+    for units in [1, 7, 8, 9, 31, 33, 64] {
+        for batch in [1, 8, 9, 33] {
+            for dtype in [DType::F16, DType::F32] {
+                let op =
+                    layer(CellKind::Gru, CellOptions::default(), MatmulMath::F32, [batch, units]);
+                check(&op, 2, dtype);
+            }
+        }
+    }
+    for steps in [1, 2, 17] {
+        let op = layer(CellKind::Lstm, CellOptions::default(), MatmulMath::F32, [2, 16]);
+        check(&Recurrence { with: everything(CellKind::Lstm), ..op }, steps, DType::Bf16);
     }
 }
