@@ -115,6 +115,11 @@ impl CellKind {
         }
     }
 
+    /// Whether it keeps a state besides `h`.
+    pub fn has_cell_state(self) -> bool {
+        self == CellKind::Lstm
+    }
+
     /// How many gates the input feeds.
     pub fn gates(self) -> usize {
         match self {

@@ -126,7 +126,7 @@ impl RnnDescriptor {
         });
         if let Some(clip) = &clip {
             clip.validate()?;
-            if self.settings.cell_mode != CellKind::Lstm {
+            if !self.settings.cell_mode.has_cell_state() {
                 let name = self.settings.cell_mode.name();
                 let text = format!("rnn descriptor: a clipped state of cell {name}");
                 return Err(Error::not_supported(text));

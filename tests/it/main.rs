@@ -34,6 +34,8 @@ mod reduction;
 #[cfg(feature = "remote")]
 mod remote;
 mod replay;
+mod rnn_descriptors;
+mod rnn_forward;
 mod rnn_vectors;
 mod rows;
 mod special;
