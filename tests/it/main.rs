@@ -34,6 +34,7 @@ mod reduction;
 #[cfg(feature = "remote")]
 mod remote;
 mod replay;
+mod rnn_cells;
 mod rnn_descriptors;
 mod rnn_forward;
 mod rnn_vectors;
