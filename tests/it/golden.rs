@@ -58,10 +58,10 @@ fn strided() -> OperationGraph {
 /// The kernels of an engine at its own setting on an H200, with some knobs set.
 fn kernels(engine: &str, graph: &OperationGraph, knobs: &[(&str, i64)]) -> Vec<String> {
     let target = Target::named("h200").unwrap();
-    let engine = engine::engine_named(engine).unwrap();
-    let own = engine.heuristic(graph.canonical(), &target);
+    let supported = engine::supported(engine, graph.canonical(), &target).unwrap();
+    let own = supported.heuristic();
     let config = knobs.iter().fold(own, |config, (knob, value)| config.with(knob, *value));
-    let kernels = engine.lower(graph.canonical(), &target, &config).unwrap().kernels;
+    let kernels = supported.lower(&config).unwrap().kernels;
     let text = |kernel: &KernelPlan| Templates::embedded().render(&kernel.spec).unwrap().text;
     kernels.iter().map(text).collect()
 }

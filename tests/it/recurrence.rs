@@ -1,11 +1,14 @@
-//! Recurrent layers: what an operation is, in texts and in documents.
+//! Recurrent layers: what an operation is, in documents and on every engine.
 
+use std::collections::HashMap;
+
+use kiln::engine::{self, EngineConfig};
 use kiln::expr::{Math, NanPropagation, Real};
 use kiln::graph::{Direction, MatmulMath, Op, Recurrence, RecurrenceSlots, RowLayout};
 
 use kiln::rnn::{CellClip, CellKind, CellOptions, ClipPoint};
 use kiln::tensor::TensorDesc;
-use kiln::{DType, OperationGraph};
+use kiln::{DType, ErrorKind, Kiln, OperationGraph};
 
 use crate::harness::{self, Values};
 
@@ -106,13 +109,26 @@ fn values(graph: &OperationGraph, op: &Recurrence, steps: i64) -> Values {
     graph.inputs().map(|tensor| (tensor.uid, of(tensor))).collect()
 }
 
-fn check(op: &Recurrence, steps: i64, dtype: DType) {
+/// An engine's own setting, with some knobs set.
+fn setting(kiln: &Kiln, graph: &OperationGraph, name: &str, knobs: &[(&str, i64)]) -> EngineConfig {
+    let own = engine::supported(name, graph.canonical(), kiln.device().target());
+    let own = own.unwrap().heuristic();
+    knobs.iter().fold(own, |config, (knob, value)| config.with(knob, *value))
+}
+
+/// An engine computes what the reference does.
+fn check_on(kilns: &[&Kiln], name: &str, op: &Recurrence, steps: i64, dtype: DType) {
     let graph = graph(op, steps, dtype);
     let values = values(&graph, op, steps);
-    for kiln in harness::dialects() {
-        let what = format!("{op} {dtype} {steps} x {} x {}", op.batch, op.units);
-        harness::check(kiln, &graph, None, &values, &what);
+    for kiln in kilns {
+        let config = setting(kiln, &graph, name, &[]);
+        let what = format!("{config}: {op} {dtype} {steps} x {} x {}", op.batch, op.units);
+        harness::check(kiln, &graph, Some(&config), &values, &what);
     }
+}
+
+fn check(op: &Recurrence, steps: i64, dtype: DType) {
+    check_on(&[harness::kiln()], "rnn_cta", op, steps, dtype);
 }
 
 /// A cell in the precision that its layer computes in.
@@ -139,7 +155,86 @@ const MATHS: [(DType, MatmulMath); 5] = [
 fn layers_compute_their_cells() {
     for kind in CellKind::ALL {
         for (dtype, math) in MATHS {
-            check(&layer(kind, CellOptions::default(), math, [3, 20]), 4, dtype);
+            let op = layer(kind, CellOptions::default(), math, [3, 20]);
+            let both = dtype == DType::F16 || dtype == DType::F32;
+            let kilns = if both { harness::dialects() } else { vec![harness::kiln()] };
+            check_on(&kilns, "rnn_cta", &op, 4, dtype);
+        }
+    }
+}
+
+/// Layers with one product, with two, with a projection; on tensor cores and without.
+fn samples(sizes: [i64; 2]) -> Vec<(Recurrence, DType)> {
+    let plain = CellOptions::default();
+    let projected = CellOptions { projected: true, ..plain };
+    let of = |kind, options, math| {
+        let with = RecurrenceSlots { h_initial: true, h_final: true, ..Default::default() };
+        let direction = Direction::Both;
+        Recurrence { with, direction, ..layer(kind, options, math, sizes) }
+    };
+    vec![
+        (of(CellKind::Lstm, plain, MatmulMath::F32), DType::F16),
+        (of(CellKind::GruResetBefore, plain, MatmulMath::F32), DType::Bf16),
+        (of(CellKind::Lstm, projected, MatmulMath::F32), DType::F16),
+        (of(CellKind::Gru, plain, MatmulMath::F32), DType::F32),
+        (of(CellKind::Lstm, projected, MatmulMath::F64), DType::F64),
+        (of(CellKind::GruResetBefore, plain, MatmulMath::Tf32), DType::F32),
+    ]
+}
+
+#[test]
+fn blocks_share_the_units_of_a_layer() {
+    for (op, dtype) in samples([5, 44]) {
+        check_on(&harness::dialects(), "rnn_cluster", &op, 3, dtype);
+        check_on(&harness::dialects(), "rnn_grid", &op, 3, dtype);
+    }
+}
+
+/// Whatever the knobs: the same bits where sums have the same parts.
+#[test]
+fn knobs_change_no_bits() {
+    let knobs: [(&str, &[(&str, i64)]); 12] = [
+        ("rnn_cta", &[]),
+        ("rnn_cta", &[("batch_tile", 16)]),
+        ("rnn_cta", &[("columns", 2), ("registers", 0)]),
+        ("rnn_cta", &[("columns", 16), ("registers", 32)]),
+        ("rnn_cluster", &[("blocks", 4)]),
+        ("rnn_cluster", &[("batch_tile", 32), ("columns", 1), ("registers", 0)]),
+        ("rnn_grid", &[("blocks", 2), ("columns", 8)]),
+        ("rnn_stream", &[("kept", 0), ("registers", 0)]),
+        ("rnn_stream", &[("kept", 50), ("registers", 0)]),
+        ("rnn_stream", &[("kept", 50), ("registers", 32), ("columns", 2)]),
+        ("rnn_cta", &[("parts", 4)]),
+        ("rnn_stream", &[("kept", 50), ("parts", 4), ("registers", 0)]),
+    ];
+    let kiln = harness::kiln();
+    for (op, dtype) in samples([9, 72]) {
+        let graph = graph(&op, 3, dtype);
+        let values = values(&graph, &op, 3);
+        let mut bits: HashMap<i64, Vec<Vec<u64>>> = HashMap::new();
+        for (engine, knobs) in &knobs {
+            let parts = knobs.iter().find(|(knob, _)| *knob == "parts").map_or(1, |(_, at)| *at);
+            let target = kiln.device().target();
+            if engine::supported(engine, graph.canonical(), target).is_err() {
+                assert_eq!(op.math, MatmulMath::F64, "{engine}");
+                continue;
+            }
+            let config = setting(kiln, &graph, engine, &[&[("parts", parts)], *knobs].concat());
+            let actual = match harness::run(kiln, &graph, Some(&config), &values) {
+                Ok(actual) => actual,
+                // Without tensor cores registers do not hold the sums of the widest tiles.
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::NotSupported, "{config}: {error}");
+                    continue;
+                }
+            };
+            harness::compare(&graph, &values, &actual, &format!("{config}: {op}"));
+            let of = |tensor: &TensorDesc| {
+                actual[&tensor.uid].iter().map(|value| value.to_bits()).collect()
+            };
+            let actual: Vec<Vec<u64>> = graph.outputs().map(of).collect();
+            let first = bits.entry(parts).or_insert_with(|| actual.clone());
+            assert_eq!(*first, actual, "{config}: {op}");
         }
     }
 }

@@ -1,56 +1,144 @@
 //! The variables of the templates for recurrent layers: a kernel plan from a schedule.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value as Json, json};
 
 use crate::dtype::DType;
 use crate::engine::access::{access_bytes, ceil_div};
 use crate::engine::rnn::layer::Layer;
 use crate::engine::rnn::members::{Members, Program};
-use crate::engine::rnn::schedule::{Placed, Schedule, Units, is_packed};
+use crate::engine::rnn::schedule::{Exchange, Placed, Schedule, Units};
 use crate::engine::signature::ctype;
-use crate::engine::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan};
+use crate::engine::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
 use crate::expr::Math;
 use crate::graph::{CellValue, Direction};
 use crate::target::Arch;
 use crate::tensor::TensorDesc;
 
-/// Assembles spec and launch.
-pub(super) fn kernel_plan(layer: &Layer<'_>, schedule: &Schedule, arch: Arch) -> KernelPlan {
-    let writer = Writer { layer, schedule, members: Members::of(layer) };
-    let (sm, variant, template) = match schedule.units {
-        Units::Lanes => ("sm75", "simt", "rnn/sm75_rnn_simt.cu"),
-        _ => ("sm80", "mma", "rnn/sm80_rnn_mma.cu"),
-    };
-    let (cell, dtype) = (&layer.op.cell.name, layer.dtype());
-    let mut spec = KernelSpec {
-        stem: format!("{sm}_rnn_{dtype}_{cell}_{variant}"),
-        template,
-        entry: "rnn",
-        arch,
-        parameters: writer.parameters(),
-    };
-    spec.parameters["stem"] = json!(spec.stem);
-    spec.parameters["entry"] = json!(spec.entry);
-    spec.parameters["arch"] = json!(arch.to_string());
-    let launch = LaunchPlan {
-        grid: Grid::Fixed((layer.op.direction.count() * writer.batch_tiles()) as u32),
-        threads: schedule.threads as u32,
-        shared_bytes: schedule.memory.total as u32,
-        cooperative: false,
-        arguments: layer.tensors().map(|(_, uid)| Argument::Address(uid as i64)).collect(),
-        maps: Vec::new(),
-        numbers: writer.numbers().into_iter().map(|(_, number)| number).collect(),
-    };
-    KernelPlan { spec, launch }
+/// The kernels of a layer: one that prepares memory where some is needed, and the layer's own.
+pub(super) fn lowering(layer: &Layer<'_>, schedule: &Schedule, arch: Arch) -> Lowering {
+    let writer = Writer { layer, schedule, members: Members::of(layer), arch };
+    let scratch = writer.scratch();
+    let start = (!scratch.is_empty()).then(|| writer.start());
+    let kernels = start.into_iter().chain([writer.layer()]).collect();
+    Lowering { kernels, scratch: scratch.into_iter().map(|piece| piece.bytes as u64).collect() }
+}
+
+/// A piece of memory that the kernels share.
+struct Piece {
+    name: String,
+    ctype: String,
+    bytes: i64,
 }
 
 struct Writer<'a> {
     layer: &'a Layer<'a>,
     schedule: &'a Schedule,
     members: Members,
+    arch: Arch,
 }
 
 impl Writer<'_> {
+    /// The layer itself.
+    fn layer(&self) -> KernelPlan {
+        let Writer { layer, schedule, .. } = self;
+        let tensors = layer.tensors().map(|(_, uid)| Argument::Address(uid as i64));
+        let scratch = (0..self.scratch().len()).map(Argument::Scratch);
+        let launch = LaunchPlan {
+            grid: Grid::Fixed((schedule.teams * schedule.settings.blocks) as u32),
+            threads: schedule.threads as u32,
+            shared_bytes: schedule.memory.total as u32,
+            cooperative: schedule.exchange == Exchange::Grid,
+            arguments: tensors.chain(scratch).collect(),
+            maps: Vec::new(),
+            numbers: self.numbers().into_iter().map(|(_, number)| number).collect(),
+        };
+        let name = format!("rnn_{}_{}", layer.dtype(), layer.op.cell.name);
+        KernelPlan { spec: self.spec("rnn", &name, self.parameters()), launch }
+    }
+
+    /// What prepares memory for it.
+    fn start(&self) -> KernelPlan {
+        let Writer { layer, schedule, .. } = self;
+        let weights = |(slot, _): &(&str, usize)| matches!(*slot, "r" | "projection");
+        let tensors: Vec<(&'static str, usize)> = layer.tensors().filter(weights).collect();
+        let mut parameters = self.shared_parameters();
+        let fields = tensors.iter().map(|(slot, uid)| self.field(slot, *uid));
+        parameters["fields"] = fields.chain(self.scratch_fields()).collect();
+        let constants = parameters["constants"].as_array_mut().expect("constants are a list");
+        constants.push(constant("TEAMS", schedule.teams, "blocks that share batch rows"));
+        // A block for each that has weights of its own.
+        for one in constants.iter_mut().filter(|one| one["name"] == "BATCH_TILES") {
+            *one = constant("BATCH_TILES", 1, "all have the same weights");
+        }
+        let tensors = tensors.iter().map(|(_, uid)| Argument::Address(*uid as i64));
+        let scratch = (0..self.scratch().len()).map(Argument::Scratch);
+        let launch = LaunchPlan {
+            grid: Grid::Fixed((layer.op.direction.count() * schedule.settings.blocks) as u32),
+            threads: schedule.threads as u32,
+            shared_bytes: 0,
+            cooperative: false,
+            arguments: tensors.chain(scratch).collect(),
+            maps: Vec::new(),
+            numbers: Vec::new(),
+        };
+        let name = format!("rnn_start_{}_{}", layer.dtype(), layer.op.cell.name);
+        KernelPlan { spec: self.spec("rnn_start", &name, parameters), launch }
+    }
+
+    fn spec(&self, entry: &'static str, name: &str, mut parameters: Json) -> KernelSpec {
+        let lanes = self.schedule.units == Units::Lanes;
+        let template = match (entry, lanes) {
+            ("rnn", true) => "rnn/sm75_rnn_simt.cu",
+            ("rnn", false) => "rnn/sm80_rnn_mma.cu",
+            (_, true) => "rnn/sm75_rnn_start_simt.cu",
+            (_, false) => "rnn/sm80_rnn_start_mma.cu",
+        };
+        let (sm, variant) = if lanes { ("sm75", "simt") } else { ("sm80", "mma") };
+        let (stem, arch) = (format!("{sm}_{name}_{variant}"), self.arch);
+        parameters["stem"] = json!(stem);
+        parameters["entry"] = json!(entry);
+        parameters["arch"] = json!(arch.to_string());
+        KernelSpec { stem, template, entry, arch, parameters }
+    }
+
+    /// Memory beside the tensors: what blocks exchange and their counters, and weights that are
+    /// read at every step.
+    fn scratch(&self) -> Vec<Piece> {
+        let Writer { layer, schedule, .. } = self;
+        let mut pieces = Vec::new();
+        let mut add = |name: String, ctype: &str, bytes: i64| {
+            pieces.push(Piece { name, ctype: format!("{ctype}*"), bytes });
+        };
+        if schedule.exchange == Exchange::Grid {
+            let rows = schedule.teams * schedule.operands() * schedule.settings.batch_tile;
+            let row_bytes = schedule.shared_width * layer.dtype().bytes() as i64;
+            add("exchanged".to_owned(), ctype(layer.dtype()), rows * row_bytes);
+            add("arrivals".to_owned(), "unsigned", schedule.teams * 4);
+        }
+        let warps = layer.op.direction.count() * schedule.settings.blocks * schedule.threads / 32;
+        for (at, placed) in schedule.products.iter().enumerate() {
+            if placed.streamed() > 0 {
+                let bytes = warps * placed.streamed() * placed.step_bytes;
+                add(format!("streamed{at}"), "Fragment", bytes);
+            }
+        }
+        pieces
+    }
+
+    fn scratch_fields(&self) -> impl Iterator<Item = Json> {
+        let field = |piece: Piece| json!({ "type": piece.ctype, "name": piece.name });
+        self.scratch().into_iter().map(field)
+    }
+
+    fn field(&self, slot: &str, uid: usize) -> Json {
+        let written = matches!(slot, "y" | "h_final" | "states_final" | "history");
+        let constant = if written { "" } else { "const " };
+        let ctype = ctype(self.layer.graph.tensors[uid].dtype);
+        json!({ "type": format!("{constant}{ctype}*"), "name": slot })
+    }
+
     fn batch_tiles(&self) -> i64 {
         ceil_div(self.layer.op.batch, self.schedule.settings.batch_tile)
     }
@@ -85,69 +173,96 @@ impl Writer<'_> {
         format!("{slot}[{direction}{row}{column}]")
     }
 
-    fn parameters(&self) -> Json {
-        let Writer { layer, schedule, members } = self;
-        let op = layer.op;
-        let programs: Vec<Program> = members.programs(layer);
-        let functions: std::collections::BTreeSet<&str> =
-            programs.iter().flat_map(|program| program.functions.iter().copied()).collect();
-        let math = op.math.dtype();
+    /// What all kernels of the layer need.
+    fn shared_parameters(&self) -> Json {
+        let Writer { layer, schedule, .. } = self;
+        let (op, math) = (layer.op, layer.op.math.dtype());
         let simt = schedule.units == Units::Lanes;
-        let vectors = self.vectors();
-        let fields = layer.tensors().map(|(slot, uid)| {
-            let tensor = &layer.graph.tensors[uid];
-            let written = matches!(slot, "y" | "h_final" | "states_final" | "history");
-            let constant = if written { "" } else { "const " };
-            json!({ "type": format!("{constant}{}*", ctype(tensor.dtype)), "name": slot })
-        });
-        let numbers = self.numbers();
-        let numbers = numbers.iter().map(|(name, _)| json!({ "type": "index_t", "name": name }));
-        let members_all = members.all();
+        let products = schedule.products.iter().enumerate();
+        let products = products.map(|(at, placed)| self.product(at, placed));
         json!({
-            "cell": op.cell.name,
-            "listing": self.listing(),
             "mma": self.mma(),
             "simt": simt,
             "stored": ctype(layer.dtype()),
             "element": if simt { math.register() } else { ctype(layer.dtype()) },
             "math": math.register(),
-            "functions": functions,
             "constants": self.constants(),
-            "fields": fields.chain(numbers).collect::<Vec<_>>(),
-            "members": members_all,
-            "given": members.given().map(|(_, name)| name).collect::<Vec<_>>(),
-            "given_values": self.given_values(),
-            "parameters": self.cell_parameters(),
-            "stages": self.stages(&programs),
-            "products": schedule.products.iter().enumerate()
-                .map(|(at, placed)| self.product(at, placed)).collect::<Vec<_>>(),
-            "buffers": schedule.memory.operands.iter().enumerate()
-                .map(|(at, place)| json!({ "name": buffer(at + 1), "at": place }))
-                .collect::<Vec<_>>(),
-            "parts": schedule.settings.parts,
-            "vectors": vectors,
-            "vector": self.vector(),
-            "lengths": op.with.lengths,
-            "with_reset": op.with.reset,
-            "layout": op.layout.name(),
-            "packed": is_packed(layer),
-            "directions": op.direction.count(),
+            "products": products.collect::<Vec<_>>(),
+            "exchange": match schedule.exchange {
+                Exchange::None => "none",
+                Exchange::Cluster => "cluster",
+                Exchange::Grid => "grid",
+            },
             "reverse": match op.direction {
                 Direction::Forward => "false",
                 Direction::Reverse => "true",
                 Direction::Both => "direction == 1",
             },
+        })
+    }
+
+    fn parameters(&self) -> Json {
+        let Writer { layer, schedule, members, .. } = self;
+        let op = layer.op;
+        let programs: Vec<Program> = members.programs(layer);
+        let functions: BTreeSet<&str> =
+            programs.iter().flat_map(|program| program.functions.iter().copied()).collect();
+        let math = if op.math.dtype() == DType::F64 { Math::F64 } else { Math::F32 };
+        let tensors = layer.tensors().map(|(slot, uid)| self.field(slot, uid));
+        let numbers = self.numbers().into_iter();
+        let numbers = numbers.map(|(name, _)| json!({ "type": "index_t", "name": name }));
+        let fields: Vec<Json> = tensors.chain(self.scratch_fields()).chain(numbers).collect();
+        let given: Vec<&str> = members.given().map(|(_, name)| name).collect();
+        let buffers = schedule.memory.operands.iter().enumerate();
+        let buffers = buffers.map(|(at, byte)| json!({ "name": operand(at + 1), "at": byte }));
+        let initial = |slot: &str, column: &str| {
+            layer.tensor(slot).map(|_| self.element(slot, "index_t(b)", column))
+        };
+        let mut parameters = self.shared_parameters();
+        let own = json!({
+            "cell": op.cell.name,
+            "listing": self.listing(),
+            "functions": functions,
+            "fields": fields,
+            "members": members.all(),
+            "given": given,
+            "given_values": self.given_values(),
+            "given_biased": op.with.x_bias,
+            "parameters": self.cell_parameters(),
+            "stages": self.stages(&programs),
+            "buffers": buffers.collect::<Vec<_>>(),
+            "parts": schedule.settings.parts,
+            "cluster": if schedule.exchange == Exchange::Cluster { schedule.settings.blocks } else { 1 },
+            "turns": false,
+            "vectors": self.vectors(),
+            "vector": self.vector(),
+            "lengths": op.with.lengths,
+            "with_reset": op.with.reset,
+            "reset": op.with.reset.then(|| self.element("reset", "row", "0")),
+            "layout": op.layout.name(),
             "projected": op.cell.projected,
+            "projected_gathered": self.gathered("projected", "square"),
             "states": self.states(),
-            "h_initial": layer.tensor("h_initial").is_some().then(|| self.element("h_initial", "index_t(b)", "unit")),
-            "h_final": layer.tensor("h_final").is_some().then(|| self.element("h_final", "index_t(b)", "own")),
-            "states_initial": op.with.states_initial,
+            "h_initial": initial("h_initial", "unit"),
+            "h_final": initial("h_final", "own"),
             "states_final": op.with.states_final,
             "history": op.with.history,
             "y": self.y(),
-            "reset": op.with.reset.then(|| self.element("reset", "row", "0")),
-            "fill": op.fill.literal(if math == DType::F64 { Math::F64 } else { Math::F32 }),
-        })
+            "fill": op.fill.literal(math),
+        });
+        let (Json::Object(into), Json::Object(own)) = (&mut parameters, own) else {
+            unreachable!("parameters are objects")
+        };
+        into.extend(own);
+        parameters
+    }
+
+    /// Where a product's sums come from.
+    fn gathered(&self, sums: &str, square: &str) -> String {
+        match self.schedule.settings.parts {
+            1 => format!("{sums}, {square}"),
+            _ => format!("partial, place.column, {square}"),
+        }
     }
 
     fn listing(&self) -> Vec<String> {
@@ -178,18 +293,14 @@ impl Writer<'_> {
         let memory = &schedule.memory;
         let squares = schedule.batch_squares();
         let mut constants = Vec::new();
-        let mut add = |name: &str, value: i64, about: &str| {
-            let value = value.to_string();
-            let constant = json!({ "type": "int", "name": name, "value": value, "about": about });
-            constants.push(constant);
-        };
+        let mut add = |name, value, about| constants.push(constant(name, value, about));
         add("UNITS", op.units, "");
         add("SIZE", layer.size(), "elements of what the cell gives out");
         add("BATCH", op.batch, "");
         add("BATCH_TILE", settings.batch_tile, "");
         add("BATCH_TILES", self.batch_tiles(), "");
         add("BATCH_SQUARES", squares, "of 8 rows");
-        add("CTAS", 1, "blocks that share the units");
+        add("CTAS", settings.blocks, "blocks that share the units");
         add("COLUMNS", settings.columns, "warps along the units");
         add("PARTS", settings.parts, "warps along the depth");
         add("THREADS", schedule.threads, "");
@@ -198,8 +309,6 @@ impl Writer<'_> {
         add("SQUARES", schedule.groups() * squares, "of 8 units and 8 batch rows");
         add("CELLS", schedule.cells(schedule.groups()), "squares whose cells a warp computes");
         if let Some(projection) = self.projection() {
-            let slice = projection.groups * 8 * settings.columns;
-            add("PROJECTED_SLICE", slice, "of what the cell gives out, of a block");
             add("PROJECTED_GROUPS", projection.groups, "");
             add("PROJECTED_SQUARES", projection.groups * squares, "");
             add("PROJECTED_CELLS", schedule.cells(projection.groups), "");
@@ -214,6 +323,18 @@ impl Writer<'_> {
         }
         if schedule.vectors > 0 {
             add("VECTORS_AT", memory.vectors, "byte of shared memory");
+        }
+        if schedule.exchange != Exchange::None {
+            add("OPERANDS", schedule.operands(), "that blocks exchange");
+        }
+        match schedule.exchange {
+            Exchange::None => {}
+            Exchange::Cluster => add("BARRIERS_AT", memory.barriers, "byte of shared memory"),
+            Exchange::Grid => {
+                add("SHARED_WIDTH", schedule.shared_width, "elements of a row in memory");
+                let bytes = schedule.element_bytes.max(layer.dtype().bytes() as i64);
+                add("CHUNK", 16 / bytes, "elements that are moved at once");
+            }
         }
         if op.with.lengths {
             add("BATCH_ALL", ceil_div(op.batch, 32) * 32, "");
@@ -256,7 +377,7 @@ impl Writer<'_> {
         let mut vectors = Vec::new();
         let mut add = |slot: &str, count: usize, stride: i64| {
             for at in 0..count as i64 {
-                let column = format!("{} + slice_first + own", at * stride);
+                let column = format!("{} + unit", at * stride);
                 vectors.push(json!({
                     "at": vectors.len(),
                     "from": self.element(slot, "", &column),
@@ -349,15 +470,18 @@ impl Writer<'_> {
                 },
                 None => None,
             };
+            let sums = format!("sums{at}");
             json!({
                 "number": at,
+                "gathered": self.gathered(&sums, "place.square(cell)"),
+                "biased": op.with.r_bias,
                 "first": at == 0,
                 "last": last,
                 "lines": program.lines,
                 "product": product.map_or(-1, |at| at as i64),
                 "gates": gates.collect::<Vec<_>>(),
                 "publishes": publishes.map(|(product, value)| {
-                    json!({ "buffer": buffer(product), "value": value })
+                    json!({ "buffer": operand(product), "which": product + 1, "value": value })
                 }),
             })
         };
@@ -365,32 +489,40 @@ impl Writer<'_> {
     }
 
     fn product(&self, at: usize, placed: &Placed) -> Json {
-        let Placed { shape, groups, steps, held, .. } = placed;
+        let Placed { shape, groups, steps, held, kept, .. } = placed;
         let weights = if shape.stage.is_some() { "r" } else { "projection" };
         let tensor = self.layer.tensor(weights).expect("the product has weights");
         let row = format!("index_t(({} + gate) * {} + own)", shape.row, shape.units);
-        let units = if shape.stage.is_some() { "UNITS" } else { "SIZE" };
         let row = if tensor.dims[1] == 1 { "" } else { &row };
+        let (name, variable, units, slice) = match shape.stage {
+            Some(stage) => (format!("Product{stage}"), format!("product{stage}"), "UNITS", "SLICE"),
+            None => ("Projection".to_owned(), "projection".to_owned(), "SIZE", "OUT_SLICE"),
+        };
+        let left = placed.streamed();
+        let streamed = match left {
+            0 => "nullptr".to_owned(),
+            _ => format!(
+                "t.streamed{at} + ((index_t(direction) * CTAS + place.rank) * (THREADS / 32) + \
+                 warp) * ({left} * {name}::STEP)"
+            ),
+        };
         json!({
-            "name": match shape.stage {
-                Some(stage) => format!("Product{stage}"),
-                None => "Projection".to_owned(),
-            },
-            "variable": match shape.stage {
-                Some(stage) => format!("product{stage}"),
-                None => "projection".to_owned(),
-            },
+            "name": name,
+            "variable": variable,
             "comment": self.comment(placed),
             "gates": shape.gates,
             "groups": groups,
             "steps": steps,
             "held": held,
+            "kept": kept,
+            "left": left,
             "units": units,
+            "slice": slice,
             "depth": shape.depth,
-            "slice_first": if shape.stage.is_some() { "slice_first" } else { "projected_first" },
             "from": self.element(weights, row, "k"),
-            "operand": if at == 0 { "before".to_owned() } else { buffer(at) },
+            "operand": if at == 0 { "before".to_owned() } else { operand(at) },
             "kept_at": self.schedule.memory.kept[at],
+            "streamed": streamed,
         })
     }
 
@@ -427,7 +559,10 @@ impl Writer<'_> {
             let written = place.map(|(slot, column)| {
                 let dtype = layer.tensor(slot).map_or(DType::F32, |tensor| tensor.dtype);
                 let to = self.element(slot, "index_t(b)", &column);
-                format!("t.{to} = Narrow<{}>::from(units[cell][i].{name})", ctype(dtype))
+                format!(
+                    "t.{to} =\n                Narrow<{}>::from(units[cell][i].{name})",
+                    ctype(dtype)
+                )
             });
             let history = (at > 0 && op.with.history).then(|| {
                 let tensor = layer.tensor("history").expect("the slot is there");
@@ -457,11 +592,15 @@ impl Writer<'_> {
             true => String::new(),
             false => format!("direction * {} + ", self.layer.size()),
         };
-        json!(self.element("y", "of.row(step, b)", &format!("{first}own")))
+        json!(self.element("y", "rows.row(step, b)", &format!("{first}own")))
     }
 }
 
 /// The operand of a product in shared memory.
-fn buffer(product: usize) -> String {
+fn operand(product: usize) -> String {
     format!("operand{product}")
+}
+
+fn constant(name: &str, value: i64, about: &str) -> Json {
+    json!({ "type": "int", "name": name, "value": value.to_string(), "about": about })
 }

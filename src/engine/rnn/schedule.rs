@@ -5,11 +5,32 @@ use crate::engine::access::{REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div};
 use crate::engine::rnn::layer::{Layer, ProductShape};
 use crate::engine::{EngineConfig, Knob};
 use crate::error::{Error, Result};
-use crate::graph::{MatmulMath, RowLayout};
+use crate::graph::MatmulMath;
 use crate::target::Target;
 
 /// In the order of [`Settings`].
-pub(super) const KNOBS: [&str; 4] = ["batch_tile", "columns", "parts", "registers"];
+pub(super) const KNOBS: [&str; 6] =
+    ["batch_tile", "blocks", "columns", "kept", "parts", "registers"];
+
+/// How blocks that share the units of a layer hear of each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Exchange {
+    /// One block has all units.
+    None,
+    /// They push into each other's shared memory.
+    Cluster,
+    /// They write to memory and count.
+    Grid,
+}
+
+/// What an engine does with a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Regime {
+    pub(super) engine: &'static str,
+    pub(super) exchange: Exchange,
+    /// Whether weights that do not fit on chip are read at every step.
+    pub(super) streams: bool,
+}
 
 /// How products are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +47,9 @@ pub(super) enum Units {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Settings {
     pub(super) batch_tile: i64,
+    pub(super) blocks: i64,
     pub(super) columns: i64,
+    pub(super) kept: i64,
     pub(super) parts: i64,
     pub(super) registers: i64,
 }
@@ -35,10 +58,15 @@ pub(super) struct Settings {
 #[derive(Debug, Clone)]
 pub(super) struct Schedule {
     pub(super) settings: Settings,
+    pub(super) exchange: Exchange,
     pub(super) units: Units,
     pub(super) threads: i64,
     /// Units of a block, a multiple of 8.
     pub(super) slice: i64,
+    /// Units of all blocks that share them, or elements of the first state if those are more.
+    pub(super) shared_width: i64,
+    /// Groups of blocks that share batch rows.
+    pub(super) teams: i64,
     pub(super) products: Vec<Placed>,
     /// Elements between rows of the batch in shared memory.
     pub(super) row_stride: i64,
@@ -61,8 +89,17 @@ pub(super) struct Placed {
     pub(super) steps: i64,
     /// Of them, those whose weights stay in registers.
     pub(super) held: i64,
-    /// Bytes of the others, of each warp.
-    pub(super) kept_bytes: i64,
+    /// Of them, those whose weights stay in shared memory; those of the others are read.
+    pub(super) kept: i64,
+    /// Bytes of the weights of one step, of each warp.
+    pub(super) step_bytes: i64,
+}
+
+impl Placed {
+    /// Steps whose weights are read at every step of the layer.
+    pub(super) fn streamed(&self) -> i64 {
+        self.steps - self.held - self.kept
+    }
 }
 
 /// Where things lie in shared memory, in bytes.
@@ -75,6 +112,7 @@ pub(super) struct Memory {
     pub(super) partial: i64,
     pub(super) vectors: i64,
     pub(super) lengths: i64,
+    pub(super) barriers: i64,
     pub(super) total: i64,
 }
 
@@ -112,39 +150,61 @@ impl Units {
 
 impl Settings {
     pub(super) fn of(config: &EngineConfig) -> Result<Settings> {
-        let [batch_tile, columns, parts, registers] = config.values(KNOBS)?;
-        Ok(Settings { batch_tile, columns, parts, registers })
+        let [batch_tile, blocks, columns, kept, parts, registers] = config.values(KNOBS)?;
+        Ok(Settings { batch_tile, blocks, columns, kept, parts, registers })
     }
 
     pub(super) fn config(self, engine: &'static str) -> EngineConfig {
-        let Settings { batch_tile, columns, parts, registers } = self;
-        EngineConfig::of_values(engine, KNOBS, [batch_tile, columns, parts, registers])
+        let Settings { batch_tile, blocks, columns, kept, parts, registers } = self;
+        let values = [batch_tile, blocks, columns, kept, parts, registers];
+        EngineConfig::of_values(engine, KNOBS, values)
     }
 }
 
-/// The knobs, in the order of [`KNOBS`].
-pub(super) fn knobs() -> [Knob; 4] {
-    let knob = |name, about, values: &[i64]| Knob { name, about, values: values.to_vec() };
-    [
-        knob(KNOBS[0], "rows of the batch of a block", &[8, 16, 32]),
-        knob(KNOBS[1], "warps along the units", &[1, 2, 4, 8, 16]),
-        knob(KNOBS[2], "warps along the depth of products", &[1, 2, 4, 8]),
-        knob(KNOBS[3], "registers of a thread that hold weights", &[0, 32, 64, 96, 128, 160]),
-    ]
+impl Regime {
+    /// The knobs, in the order of [`KNOBS`].
+    pub(super) fn knobs(self) -> [Knob; 6] {
+        let knob = |name, about, values: &[i64]| Knob { name, about, values: values.to_vec() };
+        let blocks: &[i64] = match self.exchange {
+            Exchange::None => &[1],
+            Exchange::Cluster => &[2, 4, 8],
+            Exchange::Grid => &[2, 4, 8, 16, 32, 64, 96, 128],
+        };
+        let kept: &[i64] = if self.streams { &[0, 50, 100] } else { &[100] };
+        let registers = [0, 32, 64, 96, 128, 160];
+        [
+            knob(KNOBS[0], "rows of the batch of a block", &[8, 16, 32]),
+            knob(KNOBS[1], "blocks that share the units", blocks),
+            knob(KNOBS[2], "warps along the units", &[1, 2, 4, 8, 16]),
+            knob(KNOBS[3], "percent of other weights kept in shared memory", kept),
+            knob(KNOBS[4], "warps along the depth of products", &[1, 2, 4, 8]),
+            knob(KNOBS[5], "registers of a thread that hold weights", &registers),
+        ]
+    }
 }
 
 impl Schedule {
     /// # Errors
     /// `NotSupported` where the device's limits rule the settings out.
-    pub(super) fn new(layer: &Layer<'_>, target: &Target, settings: Settings) -> Result<Schedule> {
-        let Settings { columns, parts, registers, .. } = settings;
+    pub(super) fn new(
+        layer: &Layer<'_>,
+        target: &Target,
+        regime: Regime,
+        settings: Settings,
+    ) -> Result<Schedule> {
+        let Settings { batch_tile, blocks, columns, kept, parts, registers } = settings;
         let units = Units::of(layer, target);
         let threads = 32 * columns * parts;
         let fail = |text: String| Err(Error::not_supported(text));
         if threads > 1024 {
             return fail(format!("{threads} threads, at most 1024"));
         }
-        let slice = ceil_div(layer.op.units, 8 * columns) * 8 * columns;
+        let teams = layer.op.direction.count() * ceil_div(layer.op.batch, batch_tile);
+        let sm_count = i64::from(target.sm_count);
+        if regime.exchange == Exchange::Grid && teams * blocks > sm_count {
+            let all = teams * blocks;
+            return fail(format!("{all} blocks, {sm_count} can be resident together"));
+        }
         let math_bytes = layer.op.math.dtype().bytes() as i64;
         let element_bytes =
             if units == Units::Lanes { math_bytes } else { layer.dtype().bytes() as i64 };
@@ -153,25 +213,31 @@ impl Schedule {
             Units::Lanes => 2 * math_bytes,
             _ => 4,
         };
+        let slice_of = |units: i64| ceil_div(units, 8 * columns * blocks) * 8 * columns;
         let mut left = registers;
         let place = |shape: &ProductShape| {
-            let groups = ceil_div(shape.units, 8 * columns);
+            let groups = slice_of(shape.units) / (8 * columns);
             let steps = ceil_div(shape.depth, step_depth * parts);
             let step_registers = 2 * ceil_div(shape.gates * groups, 2) * fragment_registers;
             let held = (left / step_registers).min(steps);
             left -= held * step_registers;
-            let kept_bytes = (steps - held) * step_registers * 32 * 4;
-            Placed { shape: shape.clone(), groups, steps, held, kept_bytes }
+            let step_bytes = step_registers * 32 * 4;
+            let kept = (steps - held) * kept / 100;
+            Placed { shape: shape.clone(), groups, steps, held, kept, step_bytes }
         };
         let products: Vec<Placed> = layer.products.iter().map(place).collect();
+        let shared_width = blocks * slice_of(layer.op.units).max(slice_of(layer.size()));
         let padded = |placed: &Placed| placed.steps * step_depth * parts;
-        let depth = products.iter().map(padded).max().unwrap_or(0).max(layer.size());
+        let depth = products.iter().map(padded).max().unwrap_or(0).max(shared_width);
         let row_stride = ceil_div(depth, step_depth) * step_depth + 16 / element_bytes;
         let mut schedule = Schedule {
             settings,
+            exchange: regime.exchange,
             units,
             threads,
-            slice,
+            slice: slice_of(layer.op.units),
+            shared_width,
+            teams,
             products,
             row_stride,
             element_bytes,
@@ -185,13 +251,34 @@ impl Schedule {
             let needed = schedule.registers;
             return fail(format!("about {needed} registers of each thread, {available} are there"));
         }
-        schedule.memory = schedule.lay_out(layer, math_bytes);
         let available = i64::from(target.shared_block_bytes_max);
+        schedule.memory = schedule.lay_out(layer, math_bytes);
+        if regime.streams && schedule.memory.total > available {
+            schedule.stream(schedule.memory.total - available);
+            schedule.memory = schedule.lay_out(layer, math_bytes);
+        }
         if schedule.memory.total > available {
             let needed = schedule.memory.total;
             return fail(format!("{needed} bytes of shared memory, {available} are there"));
         }
         Ok(schedule)
+    }
+
+    /// Gives up so many bytes of weights in shared memory, the last ones first.
+    fn stream(&mut self, bytes: i64) {
+        let warps = self.threads / 32;
+        let mut left = bytes;
+        for placed in self.products.iter_mut().rev() {
+            let step = warps * placed.step_bytes;
+            let given = ceil_div(left.max(0), step).min(placed.kept);
+            placed.kept -= given;
+            left -= given * step;
+        }
+    }
+
+    /// Operands that blocks exchange: the first state twice, and those of further products.
+    pub(super) fn operands(&self) -> i64 {
+        2 + self.products.len().saturating_sub(1) as i64
     }
 
     /// Squares of 8 batch rows.
@@ -245,7 +332,7 @@ impl Schedule {
         let further = self.products.len().saturating_sub(1);
         let operands = (0..further).map(|_| take(buffer)).collect();
         let warps = self.threads / 32;
-        let kept = self.products.iter().map(|of| take(warps * of.kept_bytes)).collect();
+        let kept = self.products.iter().map(|of| take(warps * of.kept * of.step_bytes)).collect();
         let tiles = |of: &Placed| ceil_div(of.shape.gates * of.groups, 2);
         let tiles = self.products.iter().map(tiles).max().unwrap_or(0);
         let partial = match self.settings.parts {
@@ -257,7 +344,11 @@ impl Schedule {
             true => take(ceil_div(layer.op.batch, 32) * 32 * 4),
             false => 0,
         };
-        Memory { operands, kept, partial, vectors, lengths, total: at }
+        let barriers = match self.exchange {
+            Exchange::Cluster => take(8 * self.operands()),
+            _ => 0,
+        };
+        Memory { operands, kept, partial, vectors, lengths, barriers, total: at }
     }
 }
 
@@ -267,9 +358,4 @@ fn vectors(layer: &Layer<'_>) -> i64 {
     let x = if op.with.x_bias { cell.gates.len() } else { 0 };
     let r = if op.with.r_bias { cell.recurrent_gates() } else { 0 };
     (x + r + cell.parameters.len()) as i64
-}
-
-/// Whether rows may be where others' are not: packed, so that only the device knows where.
-pub(super) fn is_packed(layer: &Layer<'_>) -> bool {
-    layer.op.layout == RowLayout::Packed
 }
