@@ -63,22 +63,32 @@ impl Network {
             let tensor = inputs.iter().find(|tensor| tensor.name == name)?;
             Some(HostTensor::new(&tensor.dims, named.get(&tensor.uid)?.clone()))
         };
-        let weights = self.rnn.from_torch(given)?;
+        self.values_with(&self.rnn.from_torch(given)?, |role| given(role.name()))
+    }
+
+    /// The same from a weight space and all tensors but that.
+    ///
+    /// # Errors
+    /// `BadParam` when a tensor is missing or has other dimensions than [`Network::tensor`], or
+    /// the weight space has another number of values.
+    pub fn values_with(
+        &self,
+        weights: &[f64],
+        mut given: impl FnMut(Role) -> Option<HostTensor>,
+    ) -> Result<HashMap<i64, Vec<f64>>> {
         let mut values = HashMap::new();
-        for place in self.places.iter().filter(|place| !place.role.is_output()) {
-            let tensor = self.graph.tensor(place.uid)?;
-            let whole = match place.role {
-                Role::Weights => weights.clone(),
-                role => {
-                    let tensor = inputs.iter().find(|tensor| tensor.name == role.name());
-                    let tensor = tensor.expect("every role has a name");
-                    let given = given(role.name()).unwrap_or_default();
-                    given.expect(role.name(), &tensor.dims)?;
-                    given.values
-                }
+        for role in self.roles().filter(|role| !role.is_output()) {
+            let (_, dims) = self.tensor(role);
+            let whole = match role {
+                Role::Weights => HostTensor::new(&[weights.len() as i64], weights.to_vec()),
+                _ => given(role).unwrap_or_default(),
             };
-            let elements = tensor.offsets().map(|at| whole[place.offset as usize + at]);
-            values.insert(place.uid, elements.collect());
+            whole.expect(role.name(), &dims)?;
+            for place in self.places.iter().filter(|place| place.role == role) {
+                let offsets = self.graph.tensor(place.uid)?.offsets();
+                let elements = offsets.map(|at| whole.values[place.offset as usize + at]);
+                values.insert(place.uid, elements.collect());
+            }
         }
         Ok(values)
     }

@@ -26,7 +26,7 @@ impl HostTensor {
         if self.dims != dims || self.values.len() != count {
             let (is, values) = (&self.dims, self.values.len());
             return Err(Error::bad_param(format!(
-                "weights `{name}` are {is:?} with {values} values, expected {dims:?}"
+                "`{name}` is {is:?} with {values} values, expected {dims:?}"
             )));
         }
         Ok(())
