@@ -21,6 +21,7 @@
 //! # Ok::<(), kiln::Error>(())
 //! ```
 
+mod attention;
 mod builder;
 mod canonical;
 mod json;
@@ -35,6 +36,9 @@ mod validate;
 
 use std::fmt;
 
+pub use attention::{
+    Attention, AttentionShape, Band, CAPTURED_MAX, Diagonal, ScoreInput, Softcap, score_inputs,
+};
 pub use builder::GraphBuilder;
 pub use matmul::{Matmul, MatmulMath};
 pub use norm::{NormBackward, NormForward, NormMode, Phase};

@@ -5,6 +5,7 @@ use std::fmt;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::Pointwise;
+use crate::graph::attention::Attention;
 use crate::graph::matmul::Matmul;
 use crate::graph::norm::{NormBackward, NormForward};
 use crate::graph::reduction::Reduction;
@@ -44,6 +45,8 @@ pub enum Op {
     BnFinalize(BnFinalize),
     /// The gradients of a batch normalisation's weights, and the plane that gives the data's.
     BnBackwardWeights(BnBackwardWeights),
+    /// Scaled dot product attention.
+    Attention(Attention),
 }
 
 /// The names of an operation's operands and results, in their order.
@@ -88,6 +91,7 @@ impl Op {
             Op::GenStats(_) => "gen_stats",
             Op::BnFinalize(_) => "bn_finalize",
             Op::BnBackwardWeights(_) => "bn_backward_weights",
+            Op::Attention(_) => "attention",
         }
     }
 
@@ -114,6 +118,7 @@ impl Op {
             Op::GenStats(_) => Slots::new(&["x"], &["sum", "sq_sum"]),
             Op::BnFinalize(op) => op.slots(),
             Op::BnBackwardWeights(_) => BnBackwardWeights::slots(),
+            Op::Attention(op) => op.slots(),
         }
     }
 
@@ -126,6 +131,7 @@ impl Op {
             Op::Reduction(_) => return Ok(None),
             Op::NormForward(op) => op.infer(inputs)?,
             Op::NormBackward(op) => op.infer(inputs)?,
+            Op::Attention(op) => op.infer(inputs)?,
             Op::GenStats(_) | Op::BnFinalize(_) | Op::BnBackwardWeights(_) => {
                 vec![channels(inputs[0])?; self.slots().outputs.len()]
             }
@@ -143,6 +149,7 @@ impl Op {
             Op::GenStats(op) => op.math.dtype(),
             Op::BnFinalize(op) => op.math.dtype(),
             Op::BnBackwardWeights(op) => op.math.dtype(),
+            Op::Attention(op) => op.math.dtype(),
         }
     }
 
@@ -160,6 +167,7 @@ impl Op {
             Op::GenStats(op) => op.check(inputs[0], outputs),
             Op::BnFinalize(op) => op.check(inputs, outputs),
             Op::BnBackwardWeights(op) => op.check(inputs, outputs),
+            Op::Attention(op) => op.check(inputs, outputs),
         }
     }
 
@@ -167,6 +175,7 @@ impl Op {
     pub(super) fn normalised(&self) -> Op {
         match self {
             Op::Pointwise(op) => Op::Pointwise(op.normalised()),
+            Op::Attention(op) => Op::Attention(op.normalised()),
             other => other.clone(),
         }
     }
@@ -183,6 +192,7 @@ impl fmt::Display for Op {
             Op::GenStats(op) => op.fmt(f),
             Op::BnFinalize(op) => op.fmt(f),
             Op::BnBackwardWeights(op) => op.fmt(f),
+            Op::Attention(op) => op.fmt(f),
         }
     }
 }

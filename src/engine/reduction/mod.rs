@@ -134,7 +134,7 @@ impl Engine for ReductionEngine {
 /// # Errors
 /// `NotSupported` with the rule that refused.
 fn checked_space(graph: CanonicalGraph<'_>, target: &Target) -> Result<Space> {
-    let other = |operation: &&Operation| matches!(operation.op, Op::Matmul(_));
+    let other = |of: &&Operation| matches!(of.op, Op::Matmul(_) | Op::Attention(_));
     if let Some(Operation { op, .. }) = graph.operations.iter().find(other) {
         let text = format!("{op} is neither pointwise nor a reduction");
         return Err(Error::not_supported(text));

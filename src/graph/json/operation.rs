@@ -4,9 +4,10 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::pointwise::{self, PointwiseJson, read_math};
-use super::referred;
+use super::{attention, referred};
 use crate::error::{Error, Result};
 use crate::expr::Math;
+use crate::graph::attention::is_captured;
 use crate::graph::{
     BnBackwardWeights, BnFinalize, GenStats, Matmul, MatmulMath, NormBackward, NormForward,
     NormMode, Op, Operation, OperationGraph, Phase, Reduction,
@@ -14,7 +15,7 @@ use crate::graph::{
 use crate::tensor::TensorDesc;
 
 /// The keys that say which operation it is.
-const KINDS: [&str; 8] = [
+const KINDS: [&str; 9] = [
     "pointwise",
     "matmul",
     "reduction",
@@ -23,20 +24,21 @@ const KINDS: [&str; 8] = [
     "gen_stats",
     "bn_finalize",
     "bn_backward_weights",
+    "attention",
 ];
 
 /// What is left to read of an operation.
-struct Fields {
+pub(super) struct Fields {
     kind: &'static str,
     map: Map<String, Value>,
 }
 
 impl Fields {
-    fn fail<T>(&self, text: impl std::fmt::Display) -> Result<T> {
+    pub(super) fn fail<T>(&self, text: impl std::fmt::Display) -> Result<T> {
         Err(Error::bad_param(format!("{}: {text}", self.kind)))
     }
 
-    fn has(&self, key: &str) -> bool {
+    pub(super) fn has(&self, key: &str) -> bool {
         self.map.contains_key(key)
     }
 
@@ -48,8 +50,48 @@ impl Fields {
         }
     }
 
+    /// What stands under a key, whatever it is.
+    pub(super) fn take(&mut self, key: &str) -> Option<Value> {
+        self.map.remove(key)
+    }
+
+    /// The text under a key, which stays.
+    pub(super) fn peek(&self, key: &str) -> Option<&str> {
+        self.map.get(key).and_then(Value::as_str)
+    }
+
+    /// A text under a key that had none.
+    pub(super) fn put(&mut self, key: &str, text: String) {
+        self.map.insert(key.to_owned(), Value::String(text));
+    }
+
+    pub(super) fn number(&mut self, key: &str) -> Result<Option<f64>> {
+        self.value(key, "a number", Value::as_f64)
+    }
+
+    pub(super) fn integer(&mut self, key: &str) -> Result<Option<i64>> {
+        self.value(key, "an integer", Value::as_i64)
+    }
+
+    pub(super) fn flag(&mut self, key: &str) -> Result<bool> {
+        Ok(self.value(key, "true or false", Value::as_bool)?.unwrap_or(false))
+    }
+
+    fn value<T>(
+        &mut self,
+        key: &str,
+        expected: &str,
+        read: impl Fn(&Value) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let Some(value) = self.map.remove(key) else { return Ok(None) };
+        match read(&value) {
+            None => self.fail(format_args!("key `{key}` is {value}, expected {expected}")),
+            found => Ok(found),
+        }
+    }
+
     /// A text that is one of these.
-    fn choice<T: Copy>(&mut self, key: &str, choices: &[(&str, T)]) -> Result<T> {
+    pub(super) fn choice<T: Copy>(&mut self, key: &str, choices: &[(&str, T)]) -> Result<T> {
         let text = self.text(key)?.unwrap_or_default();
         match choices.iter().find(|(name, _)| *name == text) {
             Some((_, value)) => Ok(*value),
@@ -67,15 +109,7 @@ impl Fields {
     }
 
     fn mode(&mut self, kind: &'static str) -> Result<NormMode> {
-        let groups = match self.map.remove("groups") {
-            None => None,
-            Some(value) => match value.as_i64() {
-                Some(groups) => Some(groups),
-                None => {
-                    return self.fail(format_args!("key `groups` is {value}, expected a number"));
-                }
-            },
-        };
+        let groups = self.value("groups", "a number", Value::as_i64)?;
         let modes = [NormMode::Layer, NormMode::Rms, NormMode::Instance, NormMode::Batch];
         let mut choices = modes.map(|mode| (mode.name(), mode)).to_vec();
         choices.push(("group", NormMode::Group(groups.unwrap_or(0))));
@@ -157,10 +191,11 @@ pub(super) fn read(map: Map<String, Value>, tensors: &[TensorDesc]) -> Result<Op
             math: fields.math()?,
             running: fields.has("exp_avg_factor"),
         }),
-        _ => {
+        "bn_backward_weights" => {
             let math = fields.choice(kind, &[("f32", Math::F32), ("f64", Math::F64)])?;
             Op::BnBackwardWeights(BnBackwardWeights { math })
         }
+        _ => Op::Attention(attention::read(&mut fields, tensors)?),
     };
     fields.operation(op, tensors)
 }
@@ -196,6 +231,7 @@ pub(super) fn write(operation: &Operation, graph: &OperationGraph) -> Written {
         Op::BnFinalize(op) => (phase_name(op.phase), op.math),
         Op::BnBackwardWeights(op) if op.math == Math::F64 => ("f64", Math::F32),
         Op::BnBackwardWeights(_) => ("f32", Math::F32),
+        Op::Attention(op) => (op.math.name(), Math::F32),
     };
     let mut keys = vec![(kind, json!(value))];
     if let Op::NormForward(op) = &operation.op {
@@ -209,8 +245,13 @@ pub(super) fn write(operation: &Operation, graph: &OperationGraph) -> Written {
     if math == Math::F64 {
         keys.push(("math", json!("f64")));
     }
+    if let Op::Attention(op) = &operation.op {
+        keys.extend(attention::write(op, operation, graph));
+    }
     let slots = operation.op.slots();
     let inputs = slots.inputs.into_iter().zip(&operation.inputs);
+    // A program names the tensors it captures.
+    let inputs = inputs.filter(|(slot, _)| !is_captured(slot));
     let outputs = slots.outputs.into_iter().zip(&operation.outputs);
     keys.extend(inputs.chain(outputs).map(|(slot, uid)| (slot, json!(graph.reference(*uid)))));
     Written::Named(keys)

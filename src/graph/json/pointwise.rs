@@ -14,8 +14,8 @@ use crate::tensor::TensorDesc;
 #[serde(deny_unknown_fields)]
 pub(super) struct PointwiseJson {
     pointwise: String,
-    inputs: Vec<String>,
-    output: String,
+    pub(super) inputs: Vec<String>,
+    pub(super) output: String,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     math: Option<String>,
     #[serde(default, skip_serializing_if = "is_false")]
@@ -76,35 +76,44 @@ impl<'de> Deserialize<'de> for JsonReal {
 }
 
 pub(super) fn read(json: PointwiseJson, tensors: &[TensorDesc]) -> Result<Operation> {
-    let mode = json.pointwise.parse()?;
+    let op = json.op()?;
     let find = |name: &String| {
         referred(tensors, name).ok_or_else(|| {
+            let mode = op.mode;
             Error::bad_param(format!("{mode}: no tensor of the graph is named `{name}`"))
         })
     };
-    let default = Pointwise::new(mode);
-    let real =
-        |value: Option<JsonReal>, default: Real| value.map_or(default, |value| Real::new(value.0));
-    let math = read_math(&mode, json.math.as_deref())?;
-    let op = Pointwise {
-        mode,
-        math,
-        nan: match json.propagate_nan {
-            true => NanPropagation::Propagate,
-            false => NanPropagation::NotPropagate,
-        },
-        alpha1: real(json.alpha1, default.alpha1),
-        alpha2: real(json.alpha2, default.alpha2),
-        relu_lower_clip: real(json.relu_lower_clip, default.relu_lower_clip),
-        relu_upper_clip: real(json.relu_upper_clip, default.relu_upper_clip),
-        relu_lower_clip_slope: real(json.relu_lower_clip_slope, default.relu_lower_clip_slope),
-        elu_alpha: real(json.elu_alpha, default.elu_alpha),
-        softplus_beta: real(json.softplus_beta, default.softplus_beta),
-        swish_beta: real(json.swish_beta, default.swish_beta),
-        axis: json.axis.unwrap_or(default.axis),
-    };
     let inputs = json.inputs.iter().map(find).collect::<Result<Vec<_>>>()?;
     Ok(Operation::pointwise(op, &inputs, find(&json.output)?))
+}
+
+impl PointwiseJson {
+    /// The operation, whatever its operands are.
+    pub(super) fn op(&self) -> Result<Pointwise> {
+        let mode = self.pointwise.parse()?;
+        let default = Pointwise::new(mode);
+        let real = |value: Option<JsonReal>, default: Real| {
+            value.map_or(default, |value| Real::new(value.0))
+        };
+        let math = read_math(&mode, self.math.as_deref())?;
+        Ok(Pointwise {
+            mode,
+            math,
+            nan: match self.propagate_nan {
+                true => NanPropagation::Propagate,
+                false => NanPropagation::NotPropagate,
+            },
+            alpha1: real(self.alpha1, default.alpha1),
+            alpha2: real(self.alpha2, default.alpha2),
+            relu_lower_clip: real(self.relu_lower_clip, default.relu_lower_clip),
+            relu_upper_clip: real(self.relu_upper_clip, default.relu_upper_clip),
+            relu_lower_clip_slope: real(self.relu_lower_clip_slope, default.relu_lower_clip_slope),
+            elu_alpha: real(self.elu_alpha, default.elu_alpha),
+            softplus_beta: real(self.softplus_beta, default.softplus_beta),
+            swish_beta: real(self.swish_beta, default.swish_beta),
+            axis: self.axis.unwrap_or(default.axis),
+        })
+    }
 }
 
 /// `f32` or `f64`, the first where nothing is said.
@@ -123,22 +132,30 @@ pub(super) fn write(
     operation: &Operation,
     graph: &OperationGraph,
 ) -> PointwiseJson {
-    let default = Pointwise::new(op.mode);
-    let real = |value: Real, default: Real| (value != default).then(|| JsonReal(value.get()));
-    PointwiseJson {
-        pointwise: op.mode.name().to_owned(),
-        inputs: operation.inputs.iter().map(|uid| graph.reference(*uid)).collect(),
-        output: graph.reference(operation.outputs[0]),
-        math: (op.math == Math::F64).then(|| "f64".to_owned()),
-        propagate_nan: op.nan == NanPropagation::Propagate,
-        alpha1: real(op.alpha1, default.alpha1),
-        alpha2: real(op.alpha2, default.alpha2),
-        relu_lower_clip: real(op.relu_lower_clip, default.relu_lower_clip),
-        relu_upper_clip: real(op.relu_upper_clip, default.relu_upper_clip),
-        relu_lower_clip_slope: real(op.relu_lower_clip_slope, default.relu_lower_clip_slope),
-        elu_alpha: real(op.elu_alpha, default.elu_alpha),
-        softplus_beta: real(op.softplus_beta, default.softplus_beta),
-        swish_beta: real(op.swish_beta, default.swish_beta),
-        axis: (op.axis != default.axis).then_some(op.axis),
+    let inputs = operation.inputs.iter().map(|uid| graph.reference(*uid)).collect();
+    PointwiseJson::of(op, inputs, graph.reference(operation.outputs[0]))
+}
+
+impl PointwiseJson {
+    /// An operation on operands of these names.
+    pub(super) fn of(op: &Pointwise, inputs: Vec<String>, output: String) -> PointwiseJson {
+        let default = Pointwise::new(op.mode);
+        let real = |value: Real, default: Real| (value != default).then(|| JsonReal(value.get()));
+        PointwiseJson {
+            pointwise: op.mode.name().to_owned(),
+            inputs,
+            output,
+            math: (op.math == Math::F64).then(|| "f64".to_owned()),
+            propagate_nan: op.nan == NanPropagation::Propagate,
+            alpha1: real(op.alpha1, default.alpha1),
+            alpha2: real(op.alpha2, default.alpha2),
+            relu_lower_clip: real(op.relu_lower_clip, default.relu_lower_clip),
+            relu_upper_clip: real(op.relu_upper_clip, default.relu_upper_clip),
+            relu_lower_clip_slope: real(op.relu_lower_clip_slope, default.relu_lower_clip_slope),
+            elu_alpha: real(op.elu_alpha, default.elu_alpha),
+            softplus_beta: real(op.softplus_beta, default.softplus_beta),
+            swish_beta: real(op.swish_beta, default.swish_beta),
+            axis: (op.axis != default.axis).then_some(op.axis),
+        }
     }
 }

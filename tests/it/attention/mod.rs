@@ -1,0 +1,4 @@
+//! Scaled dot product attention.
+
+mod cases;
+mod meaning;
