@@ -37,6 +37,7 @@
 //! | [`cache`] | keys, entries, tiers | what kernels are for |
 //! | [`device`] | memory, streams, launches | graphs, plans, caches |
 //! | [`plan`] | [`Kiln`], [`ExecutionPlan`], [`VariantPack`] | |
+//! | [`rnn`] | recurrent networks, lowered to graphs | engines |
 //!
 //! The simulated device is the crate `kiln-sim`: a PTX machine that stands on its own.
 //!
@@ -61,6 +62,7 @@ pub mod expr;
 pub mod graph;
 pub mod plan;
 pub mod reference;
+pub mod rnn;
 pub mod target;
 pub mod tensor;
 

@@ -23,6 +23,7 @@
 mod emit;
 mod eval;
 mod identifier;
+mod lines;
 mod mode;
 mod pointwise;
 mod program;
@@ -30,6 +31,7 @@ mod simplify;
 
 pub use emit::{EmittedOutput, EmittedProgram};
 pub use identifier::Identifiers;
+pub use lines::Lines;
 pub use mode::{Mode, ModeClass};
 pub use pointwise::{Math, NanPropagation, Pointwise, Real};
 pub use program::{Input, InputKind, Instruction, Program, Value};

@@ -24,10 +24,12 @@
 mod attention;
 mod builder;
 mod canonical;
+mod cell;
 mod json;
 mod matmul;
 mod norm;
 mod operation;
+mod recurrence;
 mod reduction;
 mod shape;
 mod statistics;
@@ -40,9 +42,11 @@ pub use attention::{
     Attention, AttentionShape, Band, CAPTURED_MAX, Diagonal, ScoreInput, Softcap, score_inputs,
 };
 pub use builder::GraphBuilder;
+pub use cell::{Cell, CellValue, Moments, Product, Stage};
 pub use matmul::{Matmul, MatmulMath};
 pub use norm::{NormBackward, NormForward, NormMode, Phase};
 pub use operation::{Op, Operation, Slots};
+pub use recurrence::{Direction, Recurrence, RecurrenceSlots, RowLayout};
 pub use reduction::{Reduction, ReductionOp};
 pub use statistics::{BnBackwardWeights, BnFinalize, GenStats};
 

@@ -8,6 +8,7 @@ use crate::expr::Pointwise;
 use crate::graph::attention::Attention;
 use crate::graph::matmul::Matmul;
 use crate::graph::norm::{NormBackward, NormForward};
+use crate::graph::recurrence::Recurrence;
 use crate::graph::reduction::Reduction;
 use crate::graph::shape;
 use crate::graph::statistics::{self, BnBackwardWeights, BnFinalize, GenStats};
@@ -47,6 +48,8 @@ pub enum Op {
     BnBackwardWeights(BnBackwardWeights),
     /// Scaled dot product attention.
     Attention(Attention),
+    /// A layer of a recurrent network (section 6.2.1.36).
+    Recurrence(Recurrence),
 }
 
 /// The names of an operation's operands and results, in their order.
@@ -92,6 +95,7 @@ impl Op {
             Op::BnFinalize(_) => "bn_finalize",
             Op::BnBackwardWeights(_) => "bn_backward_weights",
             Op::Attention(_) => "attention",
+            Op::Recurrence(_) => "recurrence",
         }
     }
 
@@ -119,6 +123,7 @@ impl Op {
             Op::BnFinalize(op) => op.slots(),
             Op::BnBackwardWeights(_) => BnBackwardWeights::slots(),
             Op::Attention(op) => op.slots(),
+            Op::Recurrence(op) => op.slots(),
         }
     }
 
@@ -132,6 +137,7 @@ impl Op {
             Op::NormForward(op) => op.infer(inputs)?,
             Op::NormBackward(op) => op.infer(inputs)?,
             Op::Attention(op) => op.infer(inputs)?,
+            Op::Recurrence(op) => op.infer(inputs)?,
             Op::GenStats(_) | Op::BnFinalize(_) | Op::BnBackwardWeights(_) => {
                 vec![channels(inputs[0])?; self.slots().outputs.len()]
             }
@@ -150,6 +156,7 @@ impl Op {
             Op::BnFinalize(op) => op.math.dtype(),
             Op::BnBackwardWeights(op) => op.math.dtype(),
             Op::Attention(op) => op.math.dtype(),
+            Op::Recurrence(op) => op.math.dtype(),
         }
     }
 
@@ -168,6 +175,7 @@ impl Op {
             Op::BnFinalize(op) => op.check(inputs, outputs),
             Op::BnBackwardWeights(op) => op.check(inputs, outputs),
             Op::Attention(op) => op.check(inputs, outputs),
+            Op::Recurrence(op) => op.check(inputs, outputs),
         }
     }
 
@@ -193,6 +201,7 @@ impl fmt::Display for Op {
             Op::BnFinalize(op) => op.fmt(f),
             Op::BnBackwardWeights(op) => op.fmt(f),
             Op::Attention(op) => op.fmt(f),
+            Op::Recurrence(op) => op.fmt(f),
         }
     }
 }

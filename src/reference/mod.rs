@@ -11,6 +11,7 @@ mod index;
 mod matmul;
 mod norm;
 mod pointwise;
+mod recurrence;
 mod reduction;
 mod statistics;
 
@@ -98,6 +99,7 @@ pub fn evaluate(
             Op::BnFinalize(op) => statistics::finalize(op, &operands, &outputs),
             Op::BnBackwardWeights(op) => statistics::backward_weights(op, &operands, &outputs),
             Op::Attention(op) => attention::evaluate(op, &operands, &outputs),
+            Op::Recurrence(op) => recurrence::evaluate(op, &operands, &outputs),
         };
         tensors.extend(operation.outputs.iter().copied().zip(results));
     }

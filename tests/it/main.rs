@@ -30,6 +30,7 @@ mod plans;
 mod pointwise;
 mod random_graphs;
 mod record;
+mod recurrence;
 mod reduction;
 #[cfg(feature = "remote")]
 mod remote;

@@ -54,7 +54,7 @@ impl<'a> Expanded<'a> {
             };
             match &operation.op {
                 Op::Pointwise(op) => calculus.keep(shapes::pointwise(op, channel_axes)?, operation),
-                Op::Matmul(_) | Op::Attention(_) => {
+                Op::Matmul(_) | Op::Recurrence(_) | Op::Attention(_) => {
                     calculus.keep(operation.op.clone(), operation);
                 }
                 Op::Reduction(op) => calculus.reduction(op, operation),

@@ -33,24 +33,22 @@ struct ProgramJson {
 pub(super) fn read(fields: &mut Fields, tensors: &[TensorDesc]) -> Result<Attention> {
     let maths = [MatmulMath::F32, MatmulMath::Tf32, MatmulMath::F64];
     let math = fields.choice("attention", &maths.map(|math| (math.name(), math)))?;
-    let cap = fields.number("softcap")?;
-    let last = fields.flag("softcap_last")?;
+    let cap = real(fields, "softcap")?;
+    let last = fields.optional("softcap_last", "true or false", Json::as_bool)?.unwrap_or(false);
     if last && cap.is_none() {
         return fields.fail("key `softcap_last` without `softcap`");
     }
-    let diagonal = match fields.has("diagonal") {
-        true => fields.choice("diagonal", &DIAGONALS)?,
-        false => Diagonal::TopLeft,
-    };
-    let band = Band { diagonal, left: fields.integer("left")?, right: fields.integer("right")? };
-    let dropout = fields.number("dropout")?;
+    let diagonal = fields.choice_or("diagonal", &DIAGONALS, Diagonal::TopLeft)?;
+    let mut keys = |key: &str| fields.optional(key, "a number of keys", Json::as_i64);
+    let band = Band { diagonal, left: keys("left")?, right: keys("right")? };
+    let dropout = real(fields, "dropout")?;
     if let Some(key) = ["seed", "offset"].into_iter().find(|key| fields.has(key))
         && dropout.is_none()
     {
         return fields.fail(format_args!("key `{key}` without `dropout`"));
     }
     let mut op = Attention {
-        scale: fields.number("scale")?.map(Real::new),
+        scale: real(fields, "scale")?.map(Real::new),
         softcap: cap.map(|cap| Softcap { cap: Real::new(cap), last }),
         band,
         intervals: fields.has("key_begin") || fields.has("key_end"),
@@ -65,7 +63,7 @@ pub(super) fn read(fields: &mut Fields, tensors: &[TensorDesc]) -> Result<Attent
         ..Attention::new(math)
     };
     for name in ["score", "keep"] {
-        let Some(json) = fields.take(name) else { continue };
+        let Some(json) = fields.value(name) else { continue };
         let json: ProgramJson = serde_json::from_value(json)
             .map_err(|error| Error::bad_param(format!("attention: malformed {name}: {error}")))?;
         let shape = shape(fields, tensors)?;
@@ -77,6 +75,10 @@ pub(super) fn read(fields: &mut Fields, tensors: &[TensorDesc]) -> Result<Attent
         *(if name == "score" { &mut op.score } else { &mut op.keep }) = Some(program.into());
     }
     Ok(op)
+}
+
+fn real(fields: &mut Fields, key: &str) -> Result<Option<f64>> {
+    fields.optional(key, "a number", Json::as_f64)
 }
 
 /// The extents that the operands named so far give.
@@ -135,13 +137,13 @@ fn program(
     Ok(program)
 }
 
-/// The keys behind the first one, without operands and results.
+/// The attributes, without operands and results.
 pub(super) fn write(
     op: &Attention,
     operation: &Operation,
     graph: &OperationGraph,
 ) -> Vec<(&'static str, Json)> {
-    let mut keys = Vec::new();
+    let mut keys = vec![("attention", json!(op.math.name()))];
     let mut put = |key: &'static str, value: Option<Json>| {
         keys.extend(value.map(|value| (key, value)));
     };

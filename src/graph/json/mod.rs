@@ -6,6 +6,7 @@
 mod attention;
 mod operation;
 mod pointwise;
+mod recurrence;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

@@ -4,7 +4,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::pointwise::{self, PointwiseJson, read_math};
-use super::{attention, referred};
+use super::{attention, recurrence, referred};
 use crate::error::{Error, Result};
 use crate::expr::Math;
 use crate::graph::attention::is_captured;
@@ -15,7 +15,7 @@ use crate::graph::{
 use crate::tensor::TensorDesc;
 
 /// The keys that say which operation it is.
-const KINDS: [&str; 9] = [
+const KINDS: [&str; 10] = [
     "pointwise",
     "matmul",
     "reduction",
@@ -24,6 +24,7 @@ const KINDS: [&str; 9] = [
     "gen_stats",
     "bn_finalize",
     "bn_backward_weights",
+    "recurrence",
     "attention",
 ];
 
@@ -42,17 +43,19 @@ impl Fields {
         self.map.contains_key(key)
     }
 
-    fn text(&mut self, key: &str) -> Result<Option<String>> {
-        match self.map.remove(key) {
-            None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text)),
-            Some(other) => self.fail(format_args!("key `{key}` is {other}, expected a string")),
-        }
+    pub(super) fn value(&mut self, key: &str) -> Option<Value> {
+        self.map.remove(key)
     }
 
-    /// What stands under a key, whatever it is.
-    pub(super) fn take(&mut self, key: &str) -> Option<Value> {
-        self.map.remove(key)
+    /// A whole number.
+    pub(super) fn number(&mut self, key: &str) -> Result<i64> {
+        match self.value(key).as_ref().map(|value| (value, value.as_i64())) {
+            None => self.fail(format_args!("key `{key}` is missing")),
+            Some((_, Some(number))) => Ok(number),
+            Some((value, None)) => {
+                self.fail(format_args!("key `{key}` is {value}, expected a whole number"))
+            }
+        }
     }
 
     /// The text under a key, which stays.
@@ -65,19 +68,8 @@ impl Fields {
         self.map.insert(key.to_owned(), Value::String(text));
     }
 
-    pub(super) fn number(&mut self, key: &str) -> Result<Option<f64>> {
-        self.value(key, "a number", Value::as_f64)
-    }
-
-    pub(super) fn integer(&mut self, key: &str) -> Result<Option<i64>> {
-        self.value(key, "an integer", Value::as_i64)
-    }
-
-    pub(super) fn flag(&mut self, key: &str) -> Result<bool> {
-        Ok(self.value(key, "true or false", Value::as_bool)?.unwrap_or(false))
-    }
-
-    fn value<T>(
+    /// A value that may be missing.
+    pub(super) fn optional<T>(
         &mut self,
         key: &str,
         expected: &str,
@@ -87,6 +79,14 @@ impl Fields {
         match read(&value) {
             None => self.fail(format_args!("key `{key}` is {value}, expected {expected}")),
             found => Ok(found),
+        }
+    }
+
+    fn text(&mut self, key: &str) -> Result<Option<String>> {
+        match self.map.remove(key) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(other) => self.fail(format_args!("key `{key}` is {other}, expected a string")),
         }
     }
 
@@ -103,13 +103,23 @@ impl Fields {
         }
     }
 
+    /// A text that is one of these, or is not there.
+    pub(super) fn choice_or<T: Copy>(
+        &mut self,
+        key: &str,
+        choices: &[(&str, T)],
+        default: T,
+    ) -> Result<T> {
+        if self.has(key) { self.choice(key, choices) } else { Ok(default) }
+    }
+
     fn math(&mut self) -> Result<Math> {
         let text = self.text("math")?;
         read_math(&self.kind, text.as_deref())
     }
 
     fn mode(&mut self, kind: &'static str) -> Result<NormMode> {
-        let groups = self.value("groups", "a number", Value::as_i64)?;
+        let groups = self.optional("groups", "a number", Value::as_i64)?;
         let modes = [NormMode::Layer, NormMode::Rms, NormMode::Instance, NormMode::Batch];
         let mut choices = modes.map(|mode| (mode.name(), mode)).to_vec();
         choices.push(("group", NormMode::Group(groups.unwrap_or(0))));
@@ -191,11 +201,12 @@ pub(super) fn read(map: Map<String, Value>, tensors: &[TensorDesc]) -> Result<Op
             math: fields.math()?,
             running: fields.has("exp_avg_factor"),
         }),
-        "bn_backward_weights" => {
+        "recurrence" => Op::Recurrence(recurrence::read(&mut fields)?),
+        "attention" => Op::Attention(attention::read(&mut fields, tensors)?),
+        _ => {
             let math = fields.choice(kind, &[("f32", Math::F32), ("f64", Math::F64)])?;
             Op::BnBackwardWeights(BnBackwardWeights { math })
         }
-        _ => Op::Attention(attention::read(&mut fields, tensors)?),
     };
     fields.operation(op, tensors)
 }
@@ -218,11 +229,26 @@ impl Serialize for Written {
 }
 
 pub(super) fn write(operation: &Operation, graph: &OperationGraph) -> Written {
-    let kind = operation.op.name();
-    let (value, math) = match &operation.op {
+    let mut keys = match &operation.op {
         Op::Pointwise(op) => {
             return Written::Pointwise(Box::new(pointwise::write(op, operation, graph)));
         }
+        _ => attributes(operation, graph),
+    };
+    let slots = operation.op.slots();
+    let inputs = slots.inputs.into_iter().zip(&operation.inputs);
+    // A program names the tensors it captures.
+    let inputs = inputs.filter(|(slot, _)| !is_captured(slot));
+    let outputs = slots.outputs.into_iter().zip(&operation.outputs);
+    keys.extend(inputs.chain(outputs).map(|(slot, uid)| (slot, json!(graph.reference(*uid)))));
+    Written::Named(keys)
+}
+
+/// The attributes of an operation, each under its key, first that which says what it is.
+fn attributes(operation: &Operation, graph: &OperationGraph) -> Vec<(&'static str, Value)> {
+    let op = &operation.op;
+    let (value, math) = match op {
+        Op::Pointwise(op) => (op.mode.name(), op.math),
         Op::Matmul(op) => (op.math.name(), Math::F32),
         Op::Reduction(op) => (op.op.name(), op.math),
         Op::NormForward(op) => (op.mode.name(), op.math),
@@ -231,30 +257,22 @@ pub(super) fn write(operation: &Operation, graph: &OperationGraph) -> Written {
         Op::BnFinalize(op) => (phase_name(op.phase), op.math),
         Op::BnBackwardWeights(op) if op.math == Math::F64 => ("f64", Math::F32),
         Op::BnBackwardWeights(_) => ("f32", Math::F32),
-        Op::Attention(op) => (op.math.name(), Math::F32),
+        Op::Recurrence(op) => return recurrence::write(op),
+        Op::Attention(op) => return attention::write(op, operation, graph),
     };
-    let mut keys = vec![(kind, json!(value))];
-    if let Op::NormForward(op) = &operation.op {
+    let mut keys = vec![(op.name(), json!(value))];
+    if let Op::NormForward(op) = op {
         keys.push(("phase", json!(phase_name(op.phase))));
     }
     if let Op::NormForward(NormForward { mode: NormMode::Group(groups), .. })
-    | Op::NormBackward(NormBackward { mode: NormMode::Group(groups), .. }) = &operation.op
+    | Op::NormBackward(NormBackward { mode: NormMode::Group(groups), .. }) = op
     {
         keys.push(("groups", json!(groups)));
     }
     if math == Math::F64 {
         keys.push(("math", json!("f64")));
     }
-    if let Op::Attention(op) = &operation.op {
-        keys.extend(attention::write(op, operation, graph));
-    }
-    let slots = operation.op.slots();
-    let inputs = slots.inputs.into_iter().zip(&operation.inputs);
-    // A program names the tensors it captures.
-    let inputs = inputs.filter(|(slot, _)| !is_captured(slot));
-    let outputs = slots.outputs.into_iter().zip(&operation.outputs);
-    keys.extend(inputs.chain(outputs).map(|(slot, uid)| (slot, json!(graph.reference(*uid)))));
-    Written::Named(keys)
+    keys
 }
 
 fn phase_name(phase: Phase) -> &'static str {

@@ -5,8 +5,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{is_false, present, referred};
+use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::expr::{Math, NanPropagation, Pointwise, Real};
+use crate::expr::{Instruction, Lines, Math, NanPropagation, Pointwise, Program, Real, Value};
 use crate::graph::{Operation, OperationGraph};
 use crate::tensor::TensorDesc;
 
@@ -42,7 +43,7 @@ pub(super) struct PointwiseJson {
 
 /// A number that may be infinite, which JSON's numbers can not be: `"inf"` and `"-inf"`.
 #[derive(Clone, Copy)]
-struct JsonReal(f64);
+pub(super) struct JsonReal(pub(super) f64);
 
 impl Serialize for JsonReal {
     fn serialize<S: serde::Serializer>(
@@ -75,68 +76,33 @@ impl<'de> Deserialize<'de> for JsonReal {
     }
 }
 
-pub(super) fn read(json: PointwiseJson, tensors: &[TensorDesc]) -> Result<Operation> {
-    let op = json.op()?;
-    let find = |name: &String| {
-        referred(tensors, name).ok_or_else(|| {
-            let mode = op.mode;
-            Error::bad_param(format!("{mode}: no tensor of the graph is named `{name}`"))
-        })
-    };
-    let inputs = json.inputs.iter().map(find).collect::<Result<Vec<_>>>()?;
-    Ok(Operation::pointwise(op, &inputs, find(&json.output)?))
-}
-
 impl PointwiseJson {
-    /// The operation, whatever its operands are.
+    /// The operation without its operands.
     pub(super) fn op(&self) -> Result<Pointwise> {
         let mode = self.pointwise.parse()?;
         let default = Pointwise::new(mode);
-        let real = |value: Option<JsonReal>, default: Real| {
-            value.map_or(default, |value| Real::new(value.0))
+        let real = |value: &Option<JsonReal>, default: Real| {
+            value.as_ref().map_or(default, |value| Real::new(value.0))
         };
-        let math = read_math(&mode, self.math.as_deref())?;
         Ok(Pointwise {
             mode,
-            math,
+            math: read_math(&mode, self.math.as_deref())?,
             nan: match self.propagate_nan {
                 true => NanPropagation::Propagate,
                 false => NanPropagation::NotPropagate,
             },
-            alpha1: real(self.alpha1, default.alpha1),
-            alpha2: real(self.alpha2, default.alpha2),
-            relu_lower_clip: real(self.relu_lower_clip, default.relu_lower_clip),
-            relu_upper_clip: real(self.relu_upper_clip, default.relu_upper_clip),
-            relu_lower_clip_slope: real(self.relu_lower_clip_slope, default.relu_lower_clip_slope),
-            elu_alpha: real(self.elu_alpha, default.elu_alpha),
-            softplus_beta: real(self.softplus_beta, default.softplus_beta),
-            swish_beta: real(self.swish_beta, default.swish_beta),
+            alpha1: real(&self.alpha1, default.alpha1),
+            alpha2: real(&self.alpha2, default.alpha2),
+            relu_lower_clip: real(&self.relu_lower_clip, default.relu_lower_clip),
+            relu_upper_clip: real(&self.relu_upper_clip, default.relu_upper_clip),
+            relu_lower_clip_slope: real(&self.relu_lower_clip_slope, default.relu_lower_clip_slope),
+            elu_alpha: real(&self.elu_alpha, default.elu_alpha),
+            softplus_beta: real(&self.softplus_beta, default.softplus_beta),
+            swish_beta: real(&self.swish_beta, default.swish_beta),
             axis: self.axis.unwrap_or(default.axis),
         })
     }
-}
 
-/// `f32` or `f64`, the first where nothing is said.
-pub(super) fn read_math(what: &dyn fmt::Display, text: Option<&str>) -> Result<Math> {
-    match text {
-        None | Some("f32") => Ok(Math::F32),
-        Some("f64") => Ok(Math::F64),
-        Some(other) => Err(Error::bad_param(format!(
-            "{what}: unknown math precision `{other}`: expected f32 or f64"
-        ))),
-    }
-}
-
-pub(super) fn write(
-    op: &Pointwise,
-    operation: &Operation,
-    graph: &OperationGraph,
-) -> PointwiseJson {
-    let inputs = operation.inputs.iter().map(|uid| graph.reference(*uid)).collect();
-    PointwiseJson::of(op, inputs, graph.reference(operation.outputs[0]))
-}
-
-impl PointwiseJson {
     /// An operation on operands of these names.
     pub(super) fn of(op: &Pointwise, inputs: Vec<String>, output: String) -> PointwiseJson {
         let default = Pointwise::new(op.mode);
@@ -158,4 +124,60 @@ impl PointwiseJson {
             axis: (op.axis != default.axis).then_some(op.axis),
         }
     }
+}
+
+pub(super) fn read(json: PointwiseJson, tensors: &[TensorDesc]) -> Result<Operation> {
+    let op = json.op()?;
+    let find = |name: &String| {
+        referred(tensors, name).ok_or_else(|| {
+            let mode = op.mode;
+            Error::bad_param(format!("{mode}: no tensor of the graph is named `{name}`"))
+        })
+    };
+    let inputs = json.inputs.iter().map(find).collect::<Result<Vec<_>>>()?;
+    Ok(Operation::pointwise(op, &inputs, find(&json.output)?))
+}
+
+/// A program as a list of operations whose operands and results are values, not tensors.
+pub(super) fn read_program(
+    lines: &[PointwiseJson],
+    outputs: &[String],
+    dtype: DType,
+) -> Result<Program> {
+    let mut program = Lines::new(dtype);
+    for line in lines {
+        let operands: Vec<&str> = line.inputs.iter().map(String::as_str).collect();
+        program.line(&line.output, line.op()?, &operands)?;
+    }
+    program.finish(&outputs.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// What [`read_program`] reads; every value of a program has a name of its own.
+pub(super) fn write_program(program: &Program) -> Vec<PointwiseJson> {
+    let name = |value: &Value| program.name(*value).to_owned();
+    let line = |line: &Instruction| {
+        let operands = line.operands.iter().map(name).collect();
+        PointwiseJson::of(&line.op, operands, line.name.clone())
+    };
+    program.instructions().iter().map(line).collect()
+}
+
+/// `f32` or `f64`, the first where nothing is said.
+pub(super) fn read_math(what: &dyn fmt::Display, text: Option<&str>) -> Result<Math> {
+    match text {
+        None | Some("f32") => Ok(Math::F32),
+        Some("f64") => Ok(Math::F64),
+        Some(other) => Err(Error::bad_param(format!(
+            "{what}: unknown math precision `{other}`: expected f32 or f64"
+        ))),
+    }
+}
+
+pub(super) fn write(
+    op: &Pointwise,
+    operation: &Operation,
+    graph: &OperationGraph,
+) -> PointwiseJson {
+    let inputs = operation.inputs.iter().map(|uid| graph.reference(*uid)).collect();
+    PointwiseJson::of(op, inputs, graph.reference(operation.outputs[0]))
 }

@@ -1,0 +1,177 @@
+//! Recurrent layers in JSON: the cell under the key `recurrence`, the layer's attributes beside it.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::operation::Fields;
+use super::pointwise::{JsonReal, PointwiseJson, read_program, write_program};
+use super::{is_false, present};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::expr::Real;
+use crate::graph::{
+    Cell, Direction, MatmulMath, Moments, Product, Recurrence, RecurrenceSlots, RowLayout, Stage,
+};
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CellJson {
+    name: String,
+    gates: Vec<String>,
+    states: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    parameters: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    row_inputs: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    unit_inputs: Vec<String>,
+    stages: Vec<StageJson>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    projected: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StageJson {
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    product: Option<ProductJson>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    moments: Vec<MomentsJson>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    program: Vec<PointwiseJson>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    outputs: Vec<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProductJson {
+    operand: String,
+    gates: Vec<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MomentsJson {
+    name: String,
+    of: Vec<String>,
+    epsilon: JsonReal,
+}
+
+const DIRECTIONS: [Direction; 3] = [Direction::Forward, Direction::Reverse, Direction::Both];
+const LAYOUTS: [RowLayout; 3] =
+    [RowLayout::SequenceMajor, RowLayout::BatchMajor, RowLayout::Packed];
+
+pub(super) fn read(fields: &mut Fields) -> Result<Recurrence> {
+    let cell: CellJson =
+        match serde_json::from_value(fields.value("recurrence").unwrap_or_default()) {
+            Ok(cell) => cell,
+            Err(error) => return fields.fail(format_args!("malformed cell: {error}")),
+        };
+    let maths = [MatmulMath::F32, MatmulMath::Tf32, MatmulMath::F64].map(|at| (at.name(), at));
+    let math = fields.choice_or("math", &maths, MatmulMath::F32)?;
+    let layouts = LAYOUTS.map(|at| (at.name(), at));
+    let with = RecurrenceSlots {
+        x_bias: fields.has("x_bias"),
+        r_bias: fields.has("r_bias"),
+        h_initial: fields.has("h_initial"),
+        states_initial: fields.has("states_initial"),
+        lengths: fields.has("lengths"),
+        reset: fields.has("reset"),
+        h_final: fields.has("h_final"),
+        states_final: fields.has("states_final"),
+        history: fields.has("history"),
+    };
+    let fill = match fields.value("fill").map(serde_json::from_value::<JsonReal>) {
+        None => Real::new(0.0),
+        Some(Ok(JsonReal(fill))) => Real::new(fill),
+        Some(Err(error)) => return fields.fail(format_args!("key `fill`: {error}")),
+    };
+    Ok(Recurrence {
+        cell: Arc::new(read_cell(cell, math.dtype())?),
+        math,
+        direction: fields.choice_or(
+            "direction",
+            &DIRECTIONS.map(|at| (at.name(), at)),
+            Direction::Forward,
+        )?,
+        layout: fields.choice_or("layout", &layouts, RowLayout::SequenceMajor)?,
+        batch: fields.number("batch")?,
+        units: fields.number("units")?,
+        apart: match fields.value("apart") {
+            None | Some(Value::Bool(false)) => false,
+            Some(Value::Bool(true)) => true,
+            Some(other) => {
+                return fields.fail(format_args!("key `apart` is {other}, expected true or false"));
+            }
+        },
+        fill,
+        with,
+    })
+}
+
+fn read_cell(json: CellJson, dtype: DType) -> Result<Cell> {
+    let context = |error: Error| error.context(format_args!("cell {}", json.name));
+    let stage = |stage: &StageJson| {
+        let product = stage.product.as_ref().map(|ProductJson { operand, gates }| Product {
+            operand: operand.clone(),
+            gates: gates.clone(),
+        });
+        let moments = |MomentsJson { name, of, epsilon }: &MomentsJson| Moments {
+            name: name.clone(),
+            of: of.clone(),
+            epsilon: Real::new(epsilon.0),
+        };
+        let program = read_program(&stage.program, &stage.outputs, dtype)?;
+        Ok(Stage { product, moments: stage.moments.iter().map(moments).collect(), program })
+    };
+    let stages = json.stages.iter().map(stage).collect::<Result<Vec<_>>>().map_err(context)?;
+    let CellJson { name, gates, states, parameters, row_inputs, unit_inputs, projected, .. } = json;
+    Ok(Cell { name, gates, states, parameters, row_inputs, unit_inputs, stages, projected })
+}
+
+/// The attributes of a layer, each under its key.
+pub(super) fn write(op: &Recurrence) -> Vec<(&'static str, Value)> {
+    let mut keys = vec![("recurrence", json!(write_cell(&op.cell)))];
+    let mut named = |key, name: &'static str, default: &'static str| {
+        if name != default {
+            keys.push((key, json!(name)));
+        }
+    };
+    named("math", op.math.name(), MatmulMath::F32.name());
+    named("direction", op.direction.name(), Direction::Forward.name());
+    named("layout", op.layout.name(), RowLayout::SequenceMajor.name());
+    keys.extend([("batch", json!(op.batch)), ("units", json!(op.units))]);
+    if op.apart {
+        keys.push(("apart", json!(true)));
+    }
+    if op.fill != Real::new(0.0) {
+        keys.push(("fill", json!(JsonReal(op.fill.get()))));
+    }
+    keys
+}
+
+fn write_cell(cell: &Cell) -> CellJson {
+    let stage = |Stage { product, moments, program }: &Stage| StageJson {
+        product: product.as_ref().map(|Product { operand, gates }| ProductJson {
+            operand: operand.clone(),
+            gates: gates.clone(),
+        }),
+        moments: moments
+            .iter()
+            .map(|Moments { name, of, epsilon }| MomentsJson {
+                name: name.clone(),
+                of: of.clone(),
+                epsilon: JsonReal(epsilon.get()),
+            })
+            .collect(),
+        program: write_program(program),
+        outputs: program.outputs().iter().map(|value| program.name(*value).to_owned()).collect(),
+    };
+    let Cell { name, gates, states, parameters, row_inputs, unit_inputs, projected, stages } =
+        cell.clone();
+    let stages = stages.iter().map(stage).collect();
+    CellJson { name, gates, states, parameters, row_inputs, unit_inputs, stages, projected }
+}

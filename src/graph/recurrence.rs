@@ -1,0 +1,321 @@
+//! Recurrent layers: a cell, step after step.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::expr::Real;
+use crate::graph::cell::Cell;
+use crate::graph::matmul::MatmulMath;
+use crate::graph::norm::expect_dims;
+use crate::graph::operation::Slots;
+use crate::tensor::TensorDesc;
+
+/// The order in which a layer goes through the steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Direction {
+    /// From the first to the last.
+    #[default]
+    Forward,
+    /// From each row's own last to the first.
+    Reverse,
+    /// Both, each with its own weights and states, forward first.
+    Both,
+}
+
+/// Where a step of a batch row stands among the rows of a tensor (`mcdnnRNNDataLayout_t`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum RowLayout {
+    /// `step * batch + b`.
+    #[default]
+    SequenceMajor,
+    /// `b * steps + step`.
+    BatchMajor,
+    /// Steps one after the other, each with the rows that still run: lengths do not increase.
+    Packed,
+}
+
+/// Which optional operands and results a [`Recurrence`] has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct RecurrenceSlots {
+    /// `x_bias` `[D, 1, gates * units]`, added to `x`.
+    pub x_bias: bool,
+    /// `r_bias` `[D, 1, recurrent gates * units]`, added to products.
+    pub r_bias: bool,
+    /// `h_initial` `[D, batch, size]`: the first state before the first step; else 0.
+    pub h_initial: bool,
+    /// `states_initial` `[D, batch, others * units]`: the other states, one after the other.
+    pub states_initial: bool,
+    /// `lengths` `[1, 1, batch]`, `i32`: the steps that each row has; else all.
+    pub lengths: bool,
+    /// `reset` `[1, rows, 1]`: where it is not 0 the states are 0 before the step.
+    pub reset: bool,
+    /// `h_final` `[D, batch, size]`: the first state after a row's last step.
+    pub h_final: bool,
+    /// `states_final` `[D, batch, others * units]`.
+    pub states_final: bool,
+    /// `history` `[D, rows, others * units]`: the other states after every step.
+    pub history: bool,
+}
+
+/// A layer of a recurrent network behind its input product: the recurrent part of
+/// `mcdnnRNNForward` (section 6.2.1.36).
+///
+/// Tensors, with `D` directions and as many `rows` as steps times batch, or fewer if packed:
+/// - `x` `[D or 1, rows, gates * units]`, what the input gives to the gates, gate after gate; or
+///   `[.., units]`, the same for every gate (`MCDNN_SKIP_INPUT`);
+/// - `r` `[D, recurrent gates * units, size]`, if the cell has products;
+/// - `projection` `[D, size, units]`, if it is projected, else `size = units`;
+/// - `parameters` `[D, parameters, units]`, `row_inputs` `[D or 1, rows, row inputs]`,
+///   `unit_inputs` `[D or 1, rows, unit inputs * units]`, where the cell has some;
+/// - `y` `[1, rows, D * size]`, or `[D, rows, size]` if directions are kept apart.
+///
+/// The first state is rounded to the type of `y` at every step. Steps at and beyond a row's length
+/// leave the states alone and fill `y` and `history` with [`Recurrence::fill`].
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Recurrence {
+    /// What happens at a step.
+    pub cell: Arc<Cell>,
+    /// The precision of products; programs compute in its type.
+    pub math: MatmulMath,
+    /// The order of the steps.
+    pub direction: Direction,
+    /// The order of the rows.
+    pub layout: RowLayout,
+    /// Rows that run side by side, at least 1.
+    pub batch: i64,
+    /// Units of the cell, at least 1.
+    pub units: i64,
+    /// Whether the directions' results are matrices of their own.
+    pub apart: bool,
+    /// What `y` is beyond a row's length.
+    pub fill: Real,
+    /// Which optional tensors there are.
+    pub with: RecurrenceSlots,
+}
+
+impl Direction {
+    /// How many directions it is.
+    pub fn count(self) -> i64 {
+        if self == Direction::Both { 2 } else { 1 }
+    }
+
+    /// The name in texts and problem files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Direction::Forward => "forward",
+            Direction::Reverse => "reverse",
+            Direction::Both => "both",
+        }
+    }
+}
+
+impl RowLayout {
+    /// The name in texts and problem files.
+    pub fn name(self) -> &'static str {
+        match self {
+            RowLayout::SequenceMajor => "sequence_major",
+            RowLayout::BatchMajor => "batch_major",
+            RowLayout::Packed => "packed",
+        }
+    }
+}
+
+impl Recurrence {
+    /// A layer in single precision with none of the optional tensors.
+    pub fn new(cell: impl Into<Arc<Cell>>, batch: i64, units: i64) -> Recurrence {
+        Recurrence {
+            cell: cell.into(),
+            math: MatmulMath::F32,
+            direction: Direction::Forward,
+            layout: RowLayout::SequenceMajor,
+            batch,
+            units,
+            apart: false,
+            fill: Real::new(0.0),
+            with: RecurrenceSlots::default(),
+        }
+    }
+
+    pub(crate) fn slots(&self) -> Slots {
+        let (cell, with) = (&*self.cell, self.with);
+        let inputs = [
+            ("x", true),
+            ("x_bias", with.x_bias),
+            ("r", cell.recurrent_gates() > 0),
+            ("r_bias", with.r_bias),
+            ("projection", cell.projected),
+            ("parameters", !cell.parameters.is_empty()),
+            ("row_inputs", !cell.row_inputs.is_empty()),
+            ("unit_inputs", !cell.unit_inputs.is_empty()),
+            ("h_initial", with.h_initial),
+            ("states_initial", with.states_initial),
+            ("lengths", with.lengths),
+            ("reset", with.reset),
+        ];
+        let outputs = [
+            ("y", true),
+            ("h_final", with.h_final),
+            ("states_final", with.states_final),
+            ("history", with.history),
+        ];
+        let given = |slots: &[(&'static str, bool)]| {
+            slots.iter().filter(|(_, given)| *given).map(|(slot, _)| *slot).collect()
+        };
+        Slots { inputs: given(&inputs), outputs: given(&outputs) }
+    }
+
+    /// The dimensions of the results.
+    pub(super) fn infer(&self, inputs: &[&TensorDesc]) -> Result<Vec<Vec<i64>>> {
+        let shape = self.shape(inputs)?;
+        Ok(self.slots().outputs.into_iter().map(|slot| shape.of(self, slot)).collect())
+    }
+
+    pub(super) fn check(&self, inputs: &[&TensorDesc], outputs: &[&TensorDesc]) -> Result<()> {
+        let fail = |rule: String| Err(Error::bad_param(format!("{self}: {rule}")));
+        self.cell.validate()?;
+        let shape = self.shape(inputs)?;
+        if self.batch < 1 || self.units < 1 {
+            return fail(format!("batch {} or units {} below 1", self.batch, self.units));
+        }
+        if self.fill.get().is_nan() {
+            return fail("the fill is NaN".to_owned());
+        }
+        if self.layout == RowLayout::Packed && !self.with.lengths {
+            return fail("packed rows need lengths".to_owned());
+        }
+        if self.layout != RowLayout::Packed && shape.rows % self.batch != 0 {
+            let (rows, batch) = (shape.rows, self.batch);
+            return fail(format!("{rows} rows are not steps of a batch of {batch}"));
+        }
+        let others = self.cell.states.len() - 1;
+        if others == 0 && (self.with.states_initial || self.with.states_final || self.with.history)
+        {
+            return fail("the cell has only one state".to_owned());
+        }
+        if self.with.r_bias && self.cell.recurrent_gates() == 0 {
+            return fail("the cell has no product for the recurrent bias".to_owned());
+        }
+        let slots = self.slots();
+        let named = slots.inputs.iter().zip(inputs).chain(slots.outputs.iter().zip(outputs));
+        for (slot, tensor) in named {
+            let mut dims = shape.of(self, slot);
+            let shared = matches!(*slot, "x" | "row_inputs" | "unit_inputs");
+            if shared && tensor.dims.first() == Some(&1) {
+                dims[0] = 1;
+            }
+            if *slot == "x" && tensor.dims.last() == Some(&self.units) {
+                dims[2] = self.units;
+            }
+            expect_dims(self, slot, tensor, &dims)?;
+            let fits = match *slot {
+                "lengths" => tensor.dtype == DType::I32,
+                "reset" => true,
+                _ => tensor.dtype.is_float(),
+            };
+            if !fits {
+                let (name, dtype) = (&tensor.name, tensor.dtype);
+                return fail(format!("{slot} `{name}` is {dtype}"));
+            }
+        }
+        self.check_operands(&slots, inputs, outputs[0])
+    }
+
+    /// Weights and what they are multiplied with have one type.
+    fn check_operands(&self, slots: &Slots, inputs: &[&TensorDesc], y: &TensorDesc) -> Result<()> {
+        for (slot, tensor) in slots.inputs.iter().zip(inputs) {
+            if matches!(*slot, "r" | "projection" | "h_initial") && tensor.dtype != y.dtype {
+                return Err(Error::bad_param(format!(
+                    "{self}: {slot} `{}` is {}, y `{}` is {}",
+                    tensor.name, tensor.dtype, y.name, y.dtype
+                )));
+            }
+        }
+        match (y.dtype == DType::F64, self.math) {
+            (true, MatmulMath::F64) | (false, MatmulMath::F32) => Ok(()),
+            (false, MatmulMath::Tf32) if y.dtype == DType::F32 => Ok(()),
+            (_, math) => Err(Error::not_supported(format!(
+                "{self}: math {} with y `{}` of {}",
+                math.name(),
+                y.name,
+                y.dtype
+            ))),
+        }
+    }
+
+    /// What the operands say of the layer's sizes.
+    fn shape(&self, inputs: &[&TensorDesc]) -> Result<Shape> {
+        let slots = self.slots();
+        let find = |slot: &str| slots.inputs.iter().position(|at| *at == slot);
+        let dims = |slot: &str| {
+            let tensor = inputs[find(slot).unwrap_or(0)];
+            match tensor.dims[..] {
+                [a, b, c] => Ok([a, b, c]),
+                _ => Err(Error::bad_param(format!(
+                    "{self}: {slot} `{}` is {:?}, expected 3 dimensions",
+                    tensor.name, tensor.dims
+                ))),
+            }
+        };
+        let rows = dims("x")?[1];
+        let size = if self.cell.projected { dims("projection")?[1] } else { self.units };
+        if size < 1 || size > self.units {
+            return Err(Error::bad_param(format!(
+                "{self}: the projection has {size} rows, expected 1 to {} (units)",
+                self.units
+            )));
+        }
+        Ok(Shape { rows, size })
+    }
+}
+
+/// Sizes of a layer that its attributes do not say.
+struct Shape {
+    rows: i64,
+    /// Of the first state.
+    size: i64,
+}
+
+impl Shape {
+    fn of(&self, op: &Recurrence, slot: &str) -> Vec<i64> {
+        let Shape { rows, size } = *self;
+        let (cell, units, batch, directions) = (&op.cell, op.units, op.batch, op.direction.count());
+        let count = |names: &[String]| names.len() as i64;
+        let others = (count(&cell.states) - 1) * units;
+        let recurrent = cell.recurrent_gates() as i64 * units;
+        match slot {
+            "x" => vec![directions, rows, count(&cell.gates) * units],
+            "x_bias" => vec![directions, 1, count(&cell.gates) * units],
+            "r" => vec![directions, recurrent, size],
+            "r_bias" => vec![directions, 1, recurrent],
+            "projection" => vec![directions, size, units],
+            "parameters" => vec![directions, count(&cell.parameters), units],
+            "row_inputs" => vec![directions, rows, count(&cell.row_inputs)],
+            "unit_inputs" => vec![directions, rows, count(&cell.unit_inputs) * units],
+            "h_initial" | "h_final" => vec![directions, batch, size],
+            "states_initial" | "states_final" => vec![directions, batch, others],
+            "history" => vec![directions, rows, others],
+            "lengths" => vec![1, 1, batch],
+            "reset" => vec![1, rows, 1],
+            _ if op.apart => vec![directions, rows, size],
+            _ => vec![1, rows, directions * size],
+        }
+    }
+}
+
+impl fmt::Display for Recurrence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "recurrence[{}", self.cell.name)?;
+        if self.math == MatmulMath::Tf32 {
+            f.write_str(", tf32")?;
+        }
+        if self.direction != Direction::Forward {
+            write!(f, ", {}", self.direction.name())?;
+        }
+        if self.layout != RowLayout::SequenceMajor {
+            write!(f, ", {}", self.layout.name())?;
+        }
+        f.write_str("]")
+    }
+}

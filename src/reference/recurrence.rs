@@ -1,0 +1,431 @@
+//! Recurrent layers: row by row, step by step, unit by unit.
+//!
+//! What one step may lose is bounded as everywhere. Such bounds grow without measure when they are
+//! carried from step to step, though the network's own dynamics do not let errors grow: so what is
+//! lost at a step is carried by Monte Carlo arithmetic instead (Parker, "Monte Carlo Arithmetic",
+//! 1997). [`SAMPLES`] further runs are disturbed at every step by up to as much as the step may
+//! lose; how far they stray, times [`SAFETY`], is how far an implementation may.
+
+use crate::expr::{Program, Value};
+use crate::graph::{CellValue, Direction, MatmulMath, Recurrence, RowLayout};
+use crate::reference::approx::{Approx, Arithmetic};
+use crate::reference::{Expected, Operand, bound, matmul};
+use crate::tensor::TensorDesc;
+
+/// Disturbed runs.
+const SAMPLES: usize = 2;
+/// How much further than they an implementation may stray.
+const SAFETY: f64 = 2.0;
+
+pub(super) fn evaluate(
+    op: &Recurrence,
+    operands: &[Operand<'_>],
+    outputs: &[&TensorDesc],
+) -> Vec<Expected> {
+    let slots = op.slots();
+    let layer = Layer::new(op, &slots.inputs, operands, outputs[0]);
+    let mut results = Results::new(op, &slots.outputs, outputs);
+    for direction in 0..op.direction.count() as usize {
+        for b in 0..op.batch as usize {
+            layer.run(direction, b, &mut results);
+        }
+    }
+    results.expected
+}
+
+/// States of one row: of each state, a value per unit.
+type States = Vec<Vec<f64>>;
+
+/// A layer with its operands by name.
+struct Layer<'a> {
+    op: &'a Recurrence,
+    slots: &'a [&'static str],
+    operands: &'a [Operand<'a>],
+    y: &'a TensorDesc,
+    arithmetic: Arithmetic,
+    units: usize,
+    /// Elements of the first state.
+    size: usize,
+    rows: usize,
+    lengths: Vec<usize>,
+}
+
+impl<'a> Layer<'a> {
+    fn new(
+        op: &'a Recurrence,
+        slots: &'a [&'static str],
+        operands: &'a [Operand<'a>],
+        y: &'a TensorDesc,
+    ) -> Layer<'a> {
+        let rows = operands[0].desc.dims[1] as usize;
+        let directions = if op.apart { 1 } else { op.direction.count() };
+        let mut layer = Layer {
+            op,
+            slots,
+            operands,
+            y,
+            arithmetic: Arithmetic::new(op.math.dtype()),
+            units: op.units as usize,
+            size: (y.dims[2] / directions) as usize,
+            rows,
+            lengths: Vec::new(),
+        };
+        let batch = op.batch as usize;
+        layer.lengths = match layer.operand("lengths") {
+            None => vec![rows / batch; batch],
+            Some(lengths) => {
+                let longest = if op.layout == RowLayout::Packed { rows } else { rows / batch };
+                let values = lengths.expected.values.iter();
+                values.map(|length| (*length as i64).clamp(0, longest as i64) as usize).collect()
+            }
+        };
+        layer
+    }
+
+    fn operand(&self, slot: &str) -> Option<&Operand<'a>> {
+        self.slots.iter().position(|at| *at == slot).map(|at| &self.operands[at])
+    }
+
+    /// An element of an operand; of one that all directions share, the only one.
+    fn element(&self, slot: &str, index: [usize; 3]) -> Option<Approx> {
+        let operand = self.operand(slot)?;
+        let [directions, height, width] = [0, 1, 2].map(|at| operand.desc.dims[at] as usize);
+        let [direction, row, column] = index;
+        let direction = if directions == 1 { 0 } else { direction };
+        Some(operand.at(self.arithmetic, (direction * height + row) * width + column))
+    }
+
+    /// Where a step of a row stands; `None` for a packed one that the tensor does not have.
+    fn row(&self, step: usize, b: usize) -> Option<usize> {
+        let batch = self.lengths.len();
+        let row = match self.op.layout {
+            RowLayout::SequenceMajor => step * batch + b,
+            RowLayout::BatchMajor => b * (self.rows / batch) + step,
+            RowLayout::Packed => self.lengths.iter().map(|len| step.min(*len)).sum::<usize>() + b,
+        };
+        (row < self.rows).then_some(row)
+    }
+
+    fn run(&self, direction: usize, b: usize, results: &mut Results<'_>) {
+        let mut states = self.initial(direction, b);
+        let mut errors: States = states.iter().map(|state| vec![0.0; state.len()]).collect();
+        let mut strays = vec![states.clone(); SAMPLES];
+        let mut noise = Noise(b as u64 + 1);
+        let reverse = match self.op.direction {
+            Direction::Forward => false,
+            Direction::Reverse => true,
+            Direction::Both => direction == 1,
+        };
+        for at in 0..self.lengths[b] {
+            let step = if reverse { self.lengths[b] - 1 - at } else { at };
+            let Some(row) = self.row(step, b) else { continue };
+            let next = self.step(direction, row, &states, true);
+            for stray in &mut strays {
+                let moved = self.step(direction, row, stray, false);
+                for ((stray, moved), own) in stray.iter_mut().zip(&moved).zip(&next) {
+                    let disturbed = moved.iter().zip(own);
+                    *stray =
+                        disturbed.map(|(to, own)| to.value + noise.next() * own.error).collect();
+                }
+            }
+            for (state, own) in next.iter().enumerate() {
+                let far = |stray: &States| {
+                    let apart = own.iter().zip(&stray[state]).map(|(own, other)| {
+                        let apart = (own.value - other).abs();
+                        // What overflows, or is none, in one run only can be anything.
+                        if apart.is_nan() && !own.value.is_nan() { f64::INFINITY } else { apart }
+                    });
+                    apart.filter(|apart| !apart.is_nan()).fold(0.0, f64::max)
+                };
+                let far = SAFETY * strays.iter().map(far).fold(0.0, f64::max);
+                states[state] = own.iter().map(|own| own.value).collect();
+                errors[state] = own.iter().map(|own| own.error + far).collect();
+            }
+            results.step(direction, row, &states, &errors);
+        }
+        results.finish(direction, b, &states, &errors);
+    }
+
+    fn initial(&self, direction: usize, b: usize) -> States {
+        let value = |slot: &str, column: usize| {
+            self.element(slot, [direction, b, column]).map_or(0.0, |value| value.value)
+        };
+        let first = (0..self.size).map(|unit| value("h_initial", unit)).collect();
+        let other = |state: usize| {
+            let column = |unit: usize| (state - 1) * self.units + unit;
+            (0..self.units).map(|unit| value("states_initial", column(unit))).collect()
+        };
+        std::iter::once(first).chain((1..self.op.cell.states.len()).map(other)).collect()
+    }
+
+    /// The states after a step, with what the step alone may lose.
+    fn step(
+        &self,
+        direction: usize,
+        row: usize,
+        states: &States,
+        bounded: bool,
+    ) -> Vec<Vec<Approx>> {
+        let reset = self.element("reset", [0, row, 0]).is_some_and(|mask| mask.value != 0.0);
+        let zeros = || states.iter().map(|state| vec![0.0; state.len()]).collect();
+        let states: States = if reset { zeros() } else { states.clone() };
+        let mut step = Step {
+            layer: self,
+            at: [direction, row],
+            states: &states,
+            bounded,
+            rows: Vec::new(),
+            moments: Vec::new(),
+            results: Vec::new(),
+        };
+        for stage in 0..self.op.cell.stages.len() {
+            step.stage(stage);
+        }
+        let next = |state: usize| {
+            let source = self.op.cell.next(state).expect("the cell is valid");
+            let own: Vec<Approx> = (0..self.units).map(|unit| step.value(source, unit)).collect();
+            if state == 0 { step.first(&own) } else { own }
+        };
+        (0..states.len()).map(next).collect()
+    }
+}
+
+/// One row at one step.
+struct Step<'a> {
+    layer: &'a Layer<'a>,
+    /// Direction and row.
+    at: [usize; 2],
+    states: &'a States,
+    bounded: bool,
+    /// Of each row of recurrent weights, a value per unit.
+    rows: Vec<Vec<Approx>>,
+    /// Of each stage, of each of its moments, mean and inverse deviation.
+    moments: Vec<Vec<[Approx; 2]>>,
+    /// Of each stage, of each of its results, a value per unit.
+    results: Vec<Vec<Vec<Approx>>>,
+}
+
+impl Step<'_> {
+    fn value(&self, source: CellValue, unit: usize) -> Approx {
+        let (layer, [direction, row]) = (self.layer, self.at);
+        let read = |slot, index| layer.element(slot, index).expect("the operation is valid");
+        match source {
+            CellValue::Gate(gate) => {
+                let gates = layer.operands[0].desc.dims[2] as usize / layer.units;
+                let shared = if gates == 1 { 0 } else { gate };
+                let x = read("x", [direction, row, shared * layer.units + unit]);
+                match layer.element("x_bias", [direction, 0, gate * layer.units + unit]) {
+                    None => x,
+                    Some(bias) => layer.arithmetic.add(x, bias),
+                }
+            }
+            CellValue::Recurrent(at) => self.rows[at][unit],
+            CellValue::State(state) => Approx::exact(self.states[state][unit]),
+            CellValue::Parameter(at) => read("parameters", [direction, at, unit]),
+            CellValue::RowInput(at) => read("row_inputs", [direction, row, at]),
+            CellValue::UnitInput(at) => {
+                read("unit_inputs", [direction, row, at * layer.units + unit])
+            }
+            CellValue::Mean { stage, at } => self.moments[stage][at][0],
+            CellValue::InverseDeviation { stage, at } => self.moments[stage][at][1],
+            CellValue::Result { stage, at } => self.results[stage][at][unit],
+        }
+    }
+
+    fn stage(&mut self, at: usize) {
+        let cell = &self.layer.op.cell;
+        let stage = &cell.stages[at];
+        if let Some(product) = &stage.product {
+            let operand: Vec<Approx> = match cell.output(at.wrapping_sub(1), &product.operand) {
+                Some(of) if at > 0 => self.stored(&self.results[at - 1][of]),
+                _ => self.states[0].iter().map(|value| Approx::exact(*value)).collect(),
+            };
+            for gate in 0..product.gates.len() {
+                self.rows.push(self.product(cell.first_row(at) + gate, &operand));
+            }
+        }
+        self.moments.push(Vec::new());
+        for moments in &stage.moments {
+            let source = |name: &String| cell.value(at, name, false).expect("the cell is valid");
+            let units = 0..self.layer.units;
+            let sources = moments.of.iter().map(source);
+            let values = sources.flat_map(|of| units.clone().map(move |unit| (of, unit)));
+            let values: Vec<Approx> = values.map(|(of, unit)| self.value(of, unit)).collect();
+            let found = self.moments_of(&values, moments.epsilon.get());
+            self.moments[at].push(found);
+        }
+        let sources: Vec<CellValue> = stage
+            .program
+            .inputs()
+            .iter()
+            .map(|input| cell.value(at, &input.name, true).expect("the cell is valid"))
+            .collect();
+        let mut results = vec![Vec::new(); stage.program.outputs().len()];
+        for unit in 0..self.layer.units {
+            let inputs: Vec<Approx> =
+                sources.iter().map(|source| self.value(*source, unit)).collect();
+            for (result, value) in results.iter_mut().zip(self.program(&stage.program, &inputs)) {
+                result.push(value);
+            }
+        }
+        self.results.push(results);
+    }
+
+    /// One row of recurrent weights of every unit, times the operand.
+    fn product(&self, gate: usize, operand: &[Approx]) -> Vec<Approx> {
+        let (layer, direction) = (self.layer, self.at[0]);
+        let unit = |unit: usize| {
+            let row = gate * layer.units + unit;
+            let product = self.dot("r", row, operand);
+            match layer.element("r_bias", [direction, 0, row]) {
+                None => product,
+                Some(bias) => layer.arithmetic.add(product, bias),
+            }
+        };
+        (0..layer.units).map(unit).collect()
+    }
+
+    fn dot(&self, weights: &str, row: usize, operand: &[Approx]) -> Approx {
+        let layer = self.layer;
+        let weights = layer.operand(weights).expect("the operation is valid");
+        let [_, height, width] = [0, 1, 2].map(|at| weights.desc.dims[at] as usize);
+        let first = (self.at[0] * height + row) * width;
+        let tf32 = |value: Approx| match layer.op.math {
+            MatmulMath::Tf32 => matmul::tf32(value),
+            _ => value,
+        };
+        let weights = weights.expected.values[first..first + width].iter();
+        let weights = weights.map(|weight| tf32(Approx::exact(*weight)));
+        let factors = weights.zip(operand.iter().map(|value| tf32(*value)));
+        if !self.bounded {
+            return Approx::exact(factors.map(|(a, b)| a.value * b.value).sum());
+        }
+        layer.arithmetic.sum(factors.map(|(a, b)| layer.arithmetic.mul(a, b)))
+    }
+
+    /// Values rounded to the type that products are taken in.
+    fn stored(&self, values: &[Approx]) -> Vec<Approx> {
+        values.iter().map(|value| value.stored(self.layer.y.dtype)).collect()
+    }
+
+    /// The first state: projected where it is, rounded to what holds it.
+    fn first(&self, own: &[Approx]) -> Vec<Approx> {
+        let own = self.stored(own);
+        match self.layer.op.cell.projected {
+            false => own,
+            true => {
+                let sums = (0..self.layer.size).map(|unit| self.dot("projection", unit, &own));
+                self.stored(&sums.collect::<Vec<_>>())
+            }
+        }
+    }
+
+    fn moments_of(&self, values: &[Approx], epsilon: f64) -> [Approx; 2] {
+        let arithmetic = self.layer.arithmetic;
+        let count = Approx::exact(values.len() as f64);
+        let mean = arithmetic.div(arithmetic.sum(values.iter().copied()), count);
+        let squares = values.iter().map(|value| {
+            let apart = arithmetic.sub(*value, mean);
+            arithmetic.mul(apart, apart)
+        });
+        let variance = arithmetic.div(arithmetic.sum(squares), count);
+        let epsilon = arithmetic.operand(epsilon, 0.0);
+        [mean, arithmetic.rsqrt(arithmetic.add(variance, epsilon))]
+    }
+
+    fn program(&self, program: &Program, inputs: &[Approx]) -> Vec<Approx> {
+        let mut results: Vec<Approx> = Vec::with_capacity(program.instructions().len());
+        let read = |results: &[Approx], value: &Value| match value {
+            Value::Input(at) => inputs[*at],
+            Value::Result(at) => results[*at],
+        };
+        for line in program.instructions() {
+            let operands: Vec<Approx> =
+                line.operands.iter().map(|value| read(&results, value)).collect();
+            let values: Vec<f64> = operands.iter().map(|operand| operand.value).collect();
+            let math = program.compute(line);
+            let value = line.dtype.round(math.dtype().round(line.op.eval(math, &values)));
+            let error = if self.bounded {
+                let errors: Vec<f64> = operands.iter().map(|operand| operand.error).collect();
+                let own = bound::propagated(&line.op, math, &values, &errors, line.dtype);
+                // A program's values are used as they were computed, or as they were rounded.
+                own + (value.abs() * line.dtype.epsilon()).max(line.dtype.smallest())
+            } else {
+                0.0
+            };
+            results.push(Approx { value, error });
+        }
+        program.outputs().iter().map(|value| read(&results, value)).collect()
+    }
+}
+
+/// The results of all rows, filled as rows end.
+struct Results<'a> {
+    op: &'a Recurrence,
+    slots: &'a [&'static str],
+    outputs: &'a [&'a TensorDesc],
+    expected: Vec<Expected>,
+}
+
+impl<'a> Results<'a> {
+    fn new(
+        op: &'a Recurrence,
+        slots: &'a [&'static str],
+        outputs: &'a [&'a TensorDesc],
+    ) -> Results<'a> {
+        let filled = |tensor: &&TensorDesc| {
+            let count = tensor.elements().unwrap_or(0) as usize;
+            let fill = tensor.dtype.round(op.fill.get());
+            Expected { values: vec![fill; count], bounds: vec![0.0; count] }
+        };
+        Results { op, slots, outputs, expected: outputs.iter().map(filled).collect() }
+    }
+
+    /// Writes states to a matrix of a result; a packed row may be one of a wider matrix.
+    fn write(&mut self, slot: &str, first: [usize; 2], values: &[f64], errors: &[f64]) {
+        let Some(at) = self.slots.iter().position(|known| *known == slot) else { return };
+        let (tensor, expected) = (self.outputs[at], &mut self.expected[at]);
+        let width = tensor.dims[2] as usize;
+        let [matrix_row, column] = first;
+        for (unit, (value, error)) in values.iter().zip(errors).enumerate() {
+            let stored = Approx { value: *value, error: *error }.stored(tensor.dtype);
+            let own = matrix_row * width + column + unit;
+            (expected.values[own], expected.bounds[own]) = (stored.value, stored.error);
+        }
+    }
+
+    /// `y` and `history` after a step.
+    fn step(&mut self, direction: usize, row: usize, states: &States, errors: &States) {
+        let rows = self.outputs[0].dims[1] as usize;
+        let size = states[0].len();
+        let place = match self.op.apart {
+            true => [direction * rows + row, 0],
+            false => [row, direction * size],
+        };
+        self.write("y", place, &states[0], &errors[0]);
+        self.others("history", direction * rows + row, states, errors);
+    }
+
+    fn finish(&mut self, direction: usize, b: usize, states: &States, errors: &States) {
+        let row = direction * self.op.batch as usize + b;
+        self.write("h_final", [row, 0], &states[0], &errors[0]);
+        self.others("states_final", row, states, errors);
+    }
+
+    fn others(&mut self, slot: &str, row: usize, states: &States, errors: &States) {
+        let units = self.op.units as usize;
+        for state in 1..states.len() {
+            self.write(slot, [row, (state - 1) * units], &states[state], &errors[state]);
+        }
+    }
+}
+
+/// Numbers between -1 and 1, the same ones every time.
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> f64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+        (self.0 >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
+    }
+}

@@ -1,0 +1,303 @@
+//! The cells of the documents, written as anybody would write one.
+
+use crate::error::Result;
+use crate::expr::{Lines, Math, Mode, NanPropagation, Pointwise, Real};
+use crate::graph::{Cell, Product, Stage};
+
+/// A cell of the documents (`mcdnnRNNMode_t`, section 6.1.2.8; oneDNN's RNN primitive).
+///
+/// Gates stand in the order of the linLayerIDs: LSTM `i f g o` with the candidate `g`, GRU `r z n`
+/// with the candidate `n`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CellKind {
+    /// `h = max(x + r, 0)`.
+    Relu,
+    /// `h = tanh(x + r)`.
+    Tanh,
+    /// `h = sigmoid(x + r)`.
+    Sigmoid,
+    /// `c = f c + i g`, `h = o tanh(c)` (Hochreiter and Schmidhuber 1997).
+    Lstm,
+    /// `n = tanh(x_n + r * (R_n h + b))`: the reset gate after the product, as cuDNN, torch and
+    /// mcDNN; oneDNN's LBR-GRU.
+    Gru,
+    /// `n = tanh(x_n + R_n (r * h) + b)`: the reset gate before the product, as in Cho et al. 2014,
+    /// ONNX's default and oneDNN's vanilla GRU.
+    GruResetBefore,
+    /// [`CellKind::GruResetBefore`] whose update gate is scaled by `1 - attention`, a row input
+    /// (oneDNN; Zhou et al. 2019).
+    Augru,
+    /// [`CellKind::Gru`] with the same scale.
+    LbrAugru,
+}
+
+/// What may be said of a cell of the documents besides its kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct CellOptions {
+    /// What the cell computes in.
+    pub math: Math,
+    /// LSTM: gates `i`, `f` see the old state, `o` the new one, through the parameters `p_i`,
+    /// `p_f`, `p_o` (Gers and Schmidhuber 2000).
+    pub peephole: bool,
+    /// LSTM: `h` is a projection of the cell's output (Sak et al. 2014).
+    pub projected: bool,
+    /// LSTM: limits of the cell state.
+    pub cell_clip: Option<CellClip>,
+    /// ONNX's `clip`: every gate is limited to `[-gate_clip, gate_clip]` before its activation.
+    pub gate_clip: Option<Real>,
+}
+
+/// Limits of an LSTM's cell state (`mcdnnRNNSetClip_v8`, section 6.2.1.42).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CellClip {
+    /// The least value.
+    pub min: Real,
+    /// The greatest value.
+    pub max: Real,
+    /// Whether NaN stays, or becomes the least value.
+    pub nan: NanPropagation,
+    /// Where it is applied.
+    pub point: ClipPoint,
+}
+
+/// Where a cell state is limited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum ClipPoint {
+    /// Where it is read, by the next step and by the activation of the output: what is stored is
+    /// not limited. What cuDNN does.
+    #[default]
+    Read,
+    /// Where it is stored. What TensorFlow's `cell_clip` does.
+    Stored,
+}
+
+impl CellKind {
+    /// All of them.
+    pub const ALL: [CellKind; 8] = [
+        CellKind::Relu,
+        CellKind::Tanh,
+        CellKind::Sigmoid,
+        CellKind::Lstm,
+        CellKind::Gru,
+        CellKind::GruResetBefore,
+        CellKind::Augru,
+        CellKind::LbrAugru,
+    ];
+
+    /// The name in texts and problem files.
+    pub fn name(self) -> &'static str {
+        match self {
+            CellKind::Relu => "relu",
+            CellKind::Tanh => "tanh",
+            CellKind::Sigmoid => "sigmoid",
+            CellKind::Lstm => "lstm",
+            CellKind::Gru => "gru",
+            CellKind::GruResetBefore => "gru_reset_before",
+            CellKind::Augru => "augru",
+            CellKind::LbrAugru => "lbr_augru",
+        }
+    }
+
+    /// How many gates the input feeds.
+    pub fn gates(self) -> usize {
+        match self {
+            CellKind::Relu | CellKind::Tanh | CellKind::Sigmoid => 1,
+            CellKind::Lstm => 4,
+            _ => 3,
+        }
+    }
+
+    /// The cell; options that are not for its kind are ignored.
+    pub fn cell(self, options: &CellOptions) -> Cell {
+        let writer = Writer { options: *options };
+        let cell = match self {
+            CellKind::Relu => writer.plain(self.name(), Mode::ReluFwd),
+            CellKind::Tanh => writer.plain(self.name(), Mode::TanhFwd),
+            CellKind::Sigmoid => writer.plain(self.name(), Mode::SigmoidFwd),
+            CellKind::Lstm => writer.lstm(),
+            CellKind::Gru => writer.gru(self.name(), false),
+            CellKind::LbrAugru => writer.gru(self.name(), true),
+            CellKind::GruResetBefore => writer.gru_reset_before(self.name(), false),
+            CellKind::Augru => writer.gru_reset_before(self.name(), true),
+        };
+        cell.expect("the lines of a cell fit together")
+    }
+}
+
+struct Writer {
+    options: CellOptions,
+}
+
+impl Writer {
+    fn lines(&self) -> Lines {
+        Lines::new(self.options.math.dtype())
+    }
+
+    fn op(&self, mode: Mode) -> Pointwise {
+        Pointwise::new(mode).math(self.options.math)
+    }
+
+    fn line(&self, lines: &mut Lines, name: &str, mode: Mode, operands: &[&str]) -> Result<()> {
+        lines.line(name, self.op(mode), operands)
+    }
+
+    /// A gate from what it is before its activation.
+    fn gate(&self, lines: &mut Lines, name: &str, mode: Mode, sum: &str) -> Result<()> {
+        let Some(limit) = self.options.gate_clip else {
+            return self.line(lines, name, mode, &[sum]);
+        };
+        let limited = format!("{name}_limited");
+        let clip = self.op(Mode::ReluFwd).relu(-limit.get(), limit.get(), 0.0);
+        lines.line(&limited, clip.nan(NanPropagation::Propagate), &[sum])?;
+        self.line(lines, name, mode, &[&limited])
+    }
+
+    /// `sigmoid(x + r)` and the like.
+    fn gate_of_sums(&self, lines: &mut Lines, name: &str, mode: Mode) -> Result<()> {
+        let [sum, x, r] = [format!("{name}_sum"), format!("x_{name}"), format!("r_{name}")];
+        self.line(lines, &sum, Mode::Add, &[&x, &r])?;
+        self.gate(lines, name, mode, &sum)
+    }
+
+    fn limited(&self, lines: &mut Lines, name: &str, of: &str) -> Result<()> {
+        let CellClip { min, max, nan, .. } = self.options.cell_clip.expect("the cell is clipped");
+        lines.line(name, self.op(Mode::ReluFwd).relu(min.get(), max.get(), 0.0).nan(nan), &[of])
+    }
+
+    fn plain(&self, name: &str, mode: Mode) -> Result<Cell> {
+        let mut lines = self.lines();
+        self.line(&mut lines, "sum", Mode::Add, &["x_h", "r_h"])?;
+        self.gate(&mut lines, "next_h", mode, "sum")?;
+        let stage = stage(Some(("h", &["h"])), lines.finish(&["next_h"])?);
+        Ok(cell(name, &["h"], &["h"], vec![stage]))
+    }
+
+    fn lstm(&self) -> Result<Cell> {
+        let CellOptions { peephole, projected, cell_clip, .. } = self.options;
+        let mut lines = self.lines();
+        let at_read = cell_clip.is_some_and(|clip| clip.point == ClipPoint::Read);
+        let old = match at_read {
+            true => {
+                self.limited(&mut lines, "c_read", "c")?;
+                "c_read"
+            }
+            false => "c",
+        };
+        for gate in ["i", "f"] {
+            self.peeping(&mut lines, gate, old)?;
+        }
+        self.gate_of_sums(&mut lines, "g", Mode::TanhFwd)?;
+        self.line(&mut lines, "kept", Mode::Mul, &["f", old])?;
+        self.line(&mut lines, "added", Mode::Mul, &["i", "g"])?;
+        let new = match cell_clip.map(|clip| clip.point) {
+            None => {
+                self.line(&mut lines, "next_c", Mode::Add, &["kept", "added"])?;
+                "next_c"
+            }
+            Some(ClipPoint::Read) => {
+                self.line(&mut lines, "next_c", Mode::Add, &["kept", "added"])?;
+                self.limited(&mut lines, "next_c_read", "next_c")?;
+                "next_c_read"
+            }
+            Some(ClipPoint::Stored) => {
+                self.line(&mut lines, "sum", Mode::Add, &["kept", "added"])?;
+                self.limited(&mut lines, "next_c", "sum")?;
+                "next_c"
+            }
+        };
+        self.peeping(&mut lines, "o", new)?;
+        self.line(&mut lines, "shown", Mode::TanhFwd, &[new])?;
+        self.line(&mut lines, "next_h", Mode::Mul, &["o", "shown"])?;
+        let program = lines.finish(&["next_h", "next_c"])?;
+        let gates = ["i", "f", "g", "o"];
+        let stages = vec![stage(Some(("h", &gates)), program)];
+        let mut cell = cell("lstm", &gates, &["h", "c"], stages);
+        if peephole {
+            cell.parameters = ["p_i", "p_f", "p_o"].map(str::to_owned).to_vec();
+        }
+        Ok(Cell { projected, ..cell })
+    }
+
+    /// A sigmoid gate that may see the cell state.
+    fn peeping(&self, lines: &mut Lines, gate: &str, state: &str) -> Result<()> {
+        if !self.options.peephole {
+            return self.gate_of_sums(lines, gate, Mode::SigmoidFwd);
+        }
+        let [sum, seen, all] = ["sum", "seen", "all"].map(|part| format!("{gate}_{part}"));
+        let sources = [format!("x_{gate}"), format!("r_{gate}")];
+        self.line(lines, &sum, Mode::Add, &[&sources[0], &sources[1]])?;
+        self.line(lines, &seen, Mode::Mul, &[&format!("p_{gate}"), state])?;
+        self.line(lines, &all, Mode::Add, &[&sum, &seen])?;
+        self.gate(lines, gate, Mode::SigmoidFwd, &all)
+    }
+
+    /// `z` or what attention leaves of it, then `n + z (h - n)`.
+    fn updated(&self, lines: &mut Lines, attended: bool) -> Result<()> {
+        let z = match attended {
+            true => {
+                self.line(lines, "z_off", Mode::Mul, &["attention", "z"])?;
+                self.line(lines, "z_left", Mode::Sub, &["z", "z_off"])?;
+                "z_left"
+            }
+            false => "z",
+        };
+        self.line(lines, "apart", Mode::Sub, &["h", "n"])?;
+        self.line(lines, "kept", Mode::Mul, &[z, "apart"])?;
+        self.line(lines, "next_h", Mode::Add, &["n", "kept"])
+    }
+
+    fn gru(&self, name: &str, attended: bool) -> Result<Cell> {
+        let mut lines = self.lines();
+        self.gate_of_sums(&mut lines, "r", Mode::SigmoidFwd)?;
+        self.gate_of_sums(&mut lines, "z", Mode::SigmoidFwd)?;
+        self.line(&mut lines, "reset", Mode::Mul, &["r", "r_n"])?;
+        self.line(&mut lines, "n_sum", Mode::Add, &["x_n", "reset"])?;
+        self.gate(&mut lines, "n", Mode::TanhFwd, "n_sum")?;
+        self.updated(&mut lines, attended)?;
+        let stage = stage(Some(("h", &["r", "z", "n"])), lines.finish(&["next_h"])?);
+        Ok(gru_cell(name, attended, vec![stage]))
+    }
+
+    fn gru_reset_before(&self, name: &str, attended: bool) -> Result<Cell> {
+        let mut first = self.lines();
+        self.gate_of_sums(&mut first, "r", Mode::SigmoidFwd)?;
+        self.gate_of_sums(&mut first, "z", Mode::SigmoidFwd)?;
+        self.line(&mut first, "reset", Mode::Mul, &["r", "h"])?;
+        let mut second = self.lines();
+        self.gate_of_sums(&mut second, "n", Mode::TanhFwd)?;
+        self.updated(&mut second, attended)?;
+        let stages = vec![
+            stage(Some(("h", &["r", "z"])), first.finish(&["z", "reset"])?),
+            stage(Some(("reset", &["n"])), second.finish(&["next_h"])?),
+        ];
+        Ok(gru_cell(name, attended, stages))
+    }
+}
+
+fn stage(product: Option<(&str, &[&str])>, program: crate::expr::Program) -> Stage {
+    let product = product.map(|(operand, gates)| Product {
+        operand: operand.to_owned(),
+        gates: gates.iter().map(|gate| (*gate).to_owned()).collect(),
+    });
+    Stage { product, moments: Vec::new(), program }
+}
+
+fn cell(name: &str, gates: &[&str], states: &[&str], stages: Vec<Stage>) -> Cell {
+    let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    Cell {
+        name: name.to_owned(),
+        gates: owned(gates),
+        states: owned(states),
+        parameters: Vec::new(),
+        row_inputs: Vec::new(),
+        unit_inputs: Vec::new(),
+        stages,
+        projected: false,
+    }
+}
+
+fn gru_cell(name: &str, attended: bool, stages: Vec<Stage>) -> Cell {
+    let row_inputs = if attended { vec!["attention".to_owned()] } else { Vec::new() };
+    Cell { row_inputs, ..cell(name, &["r", "z", "n"], &["h"], stages) }
+}
