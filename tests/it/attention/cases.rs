@@ -60,15 +60,24 @@ pub fn case_of(
     broadcast: Broadcast,
     seed: u64,
 ) -> Case {
+    let graph = graph(op, shape, storage, broadcast);
+    let inputs = graph.inputs().map(|desc| (desc.uid, values(desc, &shape, seed))).collect();
+    Case { graph, inputs }
+}
+
+/// The graph of a case; operands are named as their slots.
+pub fn graph(
+    op: Attention,
+    shape: AttentionShape,
+    storage: [Storage; 4],
+    broadcast: Broadcast,
+) -> OperationGraph {
     let mut graph = OperationGraph::builder();
     let slots = Op::Attention(op.clone()).slots();
     let mut uids = Vec::new();
-    let mut tensors = Vec::new();
-    for (at, slot) in slots.inputs.iter().enumerate() {
+    for (slot, uid) in slots.inputs.iter().zip(1..) {
         let desc = operand(&op, &shape, storage, broadcast, slot);
-        let desc = TensorDesc { uid: at as i64 + 1, name: (*slot).to_owned(), ..desc };
-        tensors.push(desc.clone());
-        uids.push(graph.tensor(desc));
+        uids.push(graph.tensor(TensorDesc { uid, name: (*slot).to_owned(), ..desc }));
     }
     let AttentionShape { batches, heads, queries, width, .. } = shape;
     let o = storage[3].tensor("o", &[batches, heads, queries, width]);
@@ -77,11 +86,7 @@ pub fn case_of(
         outputs.push(graph.tensor(TensorDesc::packed(101, "lse", &shape.rows(), DType::F32)));
     }
     graph.operation_into(Op::Attention(op), &uids, &outputs);
-    let graph = graph.build().unwrap_or_else(|error| panic!("{error}"));
-    let value =
-        |(slot, desc): (&&'static str, &TensorDesc)| (desc.uid, values(slot, desc, &shape, seed));
-    let inputs = slots.inputs.iter().zip(&tensors).map(value).collect();
-    Case { graph, inputs }
+    graph.build().unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn operand(
@@ -114,8 +119,9 @@ fn operand(
     }
 }
 
-/// Values that exercise a slot: lengths within and beyond their range, some empty intervals.
-fn values(slot: &str, desc: &TensorDesc, shape: &AttentionShape, seed: u64) -> Vec<f64> {
+/// Values that exercise the slot that a tensor is named after: lengths within and beyond their range, some empty intervals.
+fn values(desc: &TensorDesc, shape: &AttentionShape, seed: u64) -> Vec<f64> {
+    let slot = desc.name.as_str();
     let count = desc.elements().unwrap() as u64;
     let number = |at: u64, below: i64| ((at * 7919 + seed * 104_729) % 251) as i64 % below.max(1);
     let each = |of: &dyn Fn(u64) -> f64| (0..count).map(of).collect();

@@ -1,4 +1,6 @@
 //! Scaled dot product attention.
 
 mod cases;
+mod features;
 mod meaning;
+mod registers;
