@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::engine::{CostModel, Engine, EngineConfig, Notes, engine_named, engines};
+use crate::engine::{CostModel, EngineConfig, Notes, Supported, engines};
 use crate::error::{Error, Result};
 use crate::graph::CanonicalGraph;
 use crate::target::Target;
@@ -75,30 +75,35 @@ pub fn choices(
     selection: &Selection,
 ) -> Result<Vec<Choice>> {
     let mut reasons = Reasons::default();
-    let mut choices = Vec::new();
+    // In mode A, engines that do not pay come after all that do.
+    let (mut choices, mut others) = (Vec::new(), Vec::new());
     for engine in engines() {
-        if let Err(reason) = engine.support(graph, target) {
-            reasons.add(engine.name(), reason.to_string());
-            continue;
-        }
-        let mut found = of_engine(*engine, graph, target, selection.mode);
+        let supported = match engine.support(graph, target) {
+            Ok(supported) => supported,
+            Err(reason) => {
+                reasons.add(engine.name(), reason.to_string());
+                continue;
+            }
+        };
+        let mut found = of_engine(&*supported, target, selection.mode);
         if selection.without != Notes::default() {
             found.retain(|choice| {
-                let notes = engine.notes(graph, target, &choice.config);
-                let note = notes.common(&selection.without);
+                let note = supported.notes(&choice.config).common(&selection.without);
                 if let Some(note) = note {
                     reasons.add(engine.name(), format!("{note} is excluded"));
                 }
                 note.is_none()
             });
         }
-        choices.extend(found);
+        match selection.mode == Mode::A && !supported.pays() {
+            true => others.extend(found),
+            false => choices.extend(found),
+        }
     }
+    choices.extend(others);
     match selection.mode {
         _ if choices.is_empty() => return Err(reasons.error()),
-        Mode::A => choices.sort_by_key(|choice| {
-            engine_named(&choice.config.engine).is_ok_and(|engine| !engine.pays(graph, target))
-        }),
+        Mode::A => {}
         Mode::B => choices.sort_by(|a, b| {
             let us = |of: &Choice| of.predicted_us.unwrap_or(f64::INFINITY);
             us(a).total_cmp(&us(b))
@@ -120,24 +125,18 @@ pub fn choose(
     Ok(choices(graph, target, selection)?.swap_remove(0).config)
 }
 
-fn of_engine(
-    engine: &dyn Engine,
-    graph: CanonicalGraph<'_>,
-    target: &Target,
-    mode: Mode,
-) -> Vec<Choice> {
+fn of_engine(supported: &dyn Supported, target: &Target, mode: Mode) -> Vec<Choice> {
     let choice = |config: EngineConfig, predicted_us| Choice { config, predicted_us };
-    let best = || engine.heuristic(graph, target);
     match mode {
-        Mode::A => vec![choice(best(), None)],
+        Mode::A => vec![choice(supported.heuristic(), None)],
         Mode::B => {
             let model = CostModel::of(target);
-            let settings = engine.settings(graph, target).into_iter();
+            let settings = supported.settings().into_iter();
             settings.map(|of| choice(of.config, Some(model.predicted_us(&of.work)))).collect()
         }
         Mode::Fallback => {
-            let smaller = |config: &EngineConfig| engine.smaller(graph, target, config);
-            let least = std::iter::successors(Some(best()), smaller).last();
+            let smaller = |config: &EngineConfig| supported.smaller(config);
+            let least = std::iter::successors(Some(supported.heuristic()), smaller).last();
             vec![choice(least.expect("there is a first"), None)]
         }
     }

@@ -18,6 +18,7 @@ mod partition;
 mod pointwise;
 mod program;
 mod reduction;
+mod rnn;
 mod signature;
 
 pub use config::{EngineConfig, Knob};
@@ -31,6 +32,8 @@ pub use notes::{BehaviorNote, Notes, NumericalNote};
 pub(crate) use partition::divided;
 pub use partition::{Cut, Part, cuts, partition};
 
+use std::fmt;
+
 use crate::error::{Error, Result};
 use crate::graph::CanonicalGraph;
 use crate::target::Target;
@@ -40,43 +43,15 @@ pub trait Engine: Send + Sync {
     /// The engine's name in configurations and texts.
     fn name(&self) -> &'static str;
 
-    /// Whether the engine can run the whole graph.
+    /// The graph as this engine runs it, where it can run the whole of it.
     ///
     /// # Errors
     /// `NotSupported` with the rule that refused.
-    fn support(&self, graph: CanonicalGraph<'_>, target: &Target) -> Result<()>;
-
-    /// The knobs and, for this graph, their allowed values. Only for supported graphs.
-    fn knobs(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<Knob>;
-
-    /// The knob settings this engine expects to run best.
-    fn heuristic(&self, graph: CanonicalGraph<'_>, target: &Target) -> EngineConfig;
-
-    /// Why the heuristic's settings are what they are: a line for each knob, `items=2: ...`.
-    fn reasons(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<String>;
-
-    /// The next setting that needs fewer registers; `None` when there is none.
-    fn smaller(
+    fn support<'a>(
         &self,
-        graph: CanonicalGraph<'_>,
-        target: &Target,
-        config: &EngineConfig,
-    ) -> Option<EngineConfig>;
-
-    /// Every legal setting with what it asks of the GPU, for the cost model; of settings that the
-    /// model does not tell apart, one.
-    fn settings(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<Setting>;
-
-    /// What there is to know of a setting.
-    fn notes(&self, _graph: CanonicalGraph<'_>, _target: &Target, _config: &EngineConfig) -> Notes {
-        Notes { behavior: vec![BehaviorNote::RuntimeCompilation], ..Notes::default() }
-    }
-
-    /// Whether the engine is expected to run a graph that it supports better than those that are
-    /// less specialised.
-    fn pays(&self, _graph: CanonicalGraph<'_>, _target: &Target) -> bool {
-        true
-    }
+        graph: CanonicalGraph<'a>,
+        target: &'a Target,
+    ) -> Result<Box<dyn Supported + 'a>>;
 
     /// Whether one kernel serves every shape of a graph: slower than one made for the shape, but
     /// it can stand in while that is compiled.
@@ -90,17 +65,42 @@ pub trait Engine: Send + Sync {
     fn elementwise(&self) -> bool {
         false
     }
+}
+
+/// A graph that an engine can run on a target, analysed once for all that there is to ask.
+pub trait Supported: fmt::Debug {
+    /// The knobs and, for this graph, their allowed values.
+    fn knobs(&self) -> Vec<Knob>;
+
+    /// The knob settings this engine expects to run best.
+    fn heuristic(&self) -> EngineConfig;
+
+    /// Why the heuristic's settings are what they are: a line for each knob, `items=2: ...`.
+    fn reasons(&self) -> Vec<String>;
+
+    /// The next setting that needs fewer registers; `None` when there is none.
+    fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig>;
+
+    /// Every legal setting with what it asks of the GPU, for the cost model; of settings that the
+    /// model does not tell apart, one.
+    fn settings(&self) -> Vec<Setting>;
+
+    /// What there is to know of a setting.
+    fn notes(&self, _config: &EngineConfig) -> Notes {
+        Notes { behavior: vec![BehaviorNote::RuntimeCompilation], ..Notes::default() }
+    }
+
+    /// Whether the engine is expected to run the graph better than those that are less specialised.
+    fn pays(&self) -> bool {
+        true
+    }
 
     /// The kernels for these knob settings.
     ///
     /// # Errors
-    /// `BadParam` for a knob that does not exist or a value that is not allowed.
-    fn lower(
-        &self,
-        graph: CanonicalGraph<'_>,
-        target: &Target,
-        config: &EngineConfig,
-    ) -> Result<Lowering>;
+    /// `BadParam` for a knob that does not exist or a value that is not allowed; `NotSupported` for
+    /// values that ask for too much together.
+    fn lower(&self, config: &EngineConfig) -> Result<Lowering>;
 }
 
 /// All engines, the most specialised first.
@@ -115,6 +115,10 @@ pub fn engines() -> &'static [&'static dyn Engine] {
         &gemm::SimtEngine,
         &attention::MmaEngine,
         &attention::SimtEngine,
+        &rnn::CTA,
+        &rnn::CLUSTER,
+        &rnn::GRID,
+        &rnn::STREAM,
     ]
 }
 
@@ -130,6 +134,18 @@ pub fn engine_named(name: &str) -> Result<&'static dyn Engine> {
     })
 }
 
+/// A graph as the engine of this name runs it.
+///
+/// # Errors
+/// `BadParam` for an unknown name, `NotSupported` with the rule that refused.
+pub fn supported<'a>(
+    name: &str,
+    graph: CanonicalGraph<'a>,
+    target: &'a Target,
+) -> Result<Box<dyn Supported + 'a>> {
+    engine_named(name)?.support(graph, target)
+}
+
 /// The heuristic settings of the engines that could stand in for the one chosen, the most
 /// specialised first.
 pub fn substitutes(
@@ -137,9 +153,7 @@ pub fn substitutes(
     target: &Target,
     chosen: &EngineConfig,
 ) -> Vec<EngineConfig> {
-    engines()
-        .iter()
-        .filter(|engine| engine.name() != chosen.engine && engine.support(graph, target).is_ok())
-        .map(|engine| engine.heuristic(graph, target))
-        .collect()
+    let others = engines().iter().filter(|engine| engine.name() != chosen.engine);
+    let supported = others.filter_map(|engine| engine.support(graph, target).ok());
+    supported.map(|graph| graph.heuristic()).collect()
 }

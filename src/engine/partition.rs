@@ -11,7 +11,9 @@ use std::cmp::Reverse;
 use std::fmt;
 
 use crate::engine::expand::primitives;
-use crate::engine::{Engine, EngineConfig, Notes, Selection, choices, choose, engines};
+use crate::engine::{
+    Engine, EngineConfig, Notes, Selection, Supported, choices, choose, engines, supported,
+};
 use crate::error::Result;
 use crate::graph::{CanonicalGraph, Op, OperationGraph};
 use crate::target::Target;
@@ -23,6 +25,25 @@ pub struct Part {
     pub graph: OperationGraph,
     /// The engine and its knobs.
     pub config: EngineConfig,
+}
+
+impl Part {
+    /// The part as its engine runs it.
+    ///
+    /// # Errors
+    /// As [`supported`].
+    pub fn supported<'a>(&'a self, target: &'a Target) -> Result<Box<dyn Supported + 'a>> {
+        supported(&self.config.engine, self.graph.canonical(), target)
+    }
+
+    /// The part with the next setting that needs fewer registers; `None` when there is none.
+    ///
+    /// # Errors
+    /// As [`supported`].
+    pub(crate) fn smaller(&self, target: &Target) -> Result<Option<Part>> {
+        let config = self.supported(target)?.smaller(&self.config);
+        Ok(config.map(|config| Part { graph: self.graph.clone(), config }))
+    }
 }
 
 /// Two neighbouring parts, and why they are not one.

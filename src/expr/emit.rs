@@ -192,10 +192,10 @@ impl Emitter<'_> {
             Mode::SigmoidFwd => self.call("sigmoid", &[x]),
             Mode::GeluFwd => self.call("gelu", &[x]),
             Mode::GeluApproxTanhFwd => self.call("gelu_approx_tanh", &[x]),
-            Mode::EluFwd => self.call("elu", &[x, &literal(op.elu_alpha, math)]),
-            Mode::SoftplusFwd => self.call("softplus", &[x, &literal(op.softplus_beta, math)]),
+            Mode::EluFwd => self.call("elu", &[x, &op.elu_alpha.literal(math)]),
+            Mode::SoftplusFwd => self.call("softplus", &[x, &op.softplus_beta.literal(math)]),
             Mode::SwishFwd if op.swish_beta == one => self.call("silu", &[x]),
-            Mode::SwishFwd => self.call("swish", &[x, &literal(op.swish_beta, math)]),
+            Mode::SwishFwd => self.call("swish", &[x, &op.swish_beta.literal(math)]),
             _ => unreachable!("{} is not unary", op.mode),
         }
     }
@@ -203,10 +203,10 @@ impl Emitter<'_> {
     fn relu(&mut self, op: &Pointwise, x: &str, math: Math) -> String {
         let (lower, upper) = (op.relu_lower_clip, op.relu_upper_clip);
         let clips_above = upper.get() != f64::INFINITY;
-        let (low, high) = (literal(lower, math), literal(upper, math));
+        let (low, high) = (lower.literal(math), upper.literal(math));
         let propagate = op.nan == NanPropagation::Propagate;
         if op.relu_lower_clip_slope.get() != 0.0 {
-            let slope = literal(op.relu_lower_clip_slope, math);
+            let slope = op.relu_lower_clip_slope.literal(math);
             let x = if propagate { x.to_owned() } else { self.call("replace_nan", &[x, &low]) };
             return self.call("leaky_relu", &[&x, &low, &high, &slope]);
         }
@@ -224,7 +224,7 @@ impl Emitter<'_> {
     fn binary(&mut self, op: &Pointwise, x: &str, b: &str, math: Math) -> String {
         let one = Real::new(1.0);
         let (sx, sb) = (scaled(x, op.alpha1, math), scaled(b, op.alpha2, math));
-        let (a1, a2) = (literal(op.alpha1, math), literal(op.alpha2, math));
+        let (a1, a2) = (op.alpha1.literal(math), op.alpha2.literal(math));
         let propagate = op.nan == NanPropagation::Propagate;
         match op.mode {
             // Contraction is off, so that a kernel's bits do not depend on how a compiler groups
@@ -234,7 +234,7 @@ impl Emitter<'_> {
             Mode::Add => format!("{x} + {b}"),
             Mode::Sub if op.alpha1 != one => format!("fma({a1}, {x}, -{})", wrapped(&sb)),
             Mode::Sub if op.alpha2 != one => {
-                let minus = literal(Real::new(-op.alpha2.get()), math);
+                let minus = Real::new(-op.alpha2.get()).literal(math);
                 format!("fma({minus}, {b}, {x})")
             }
             Mode::Sub => format!("{x} - {b}"),
@@ -262,9 +262,9 @@ impl Emitter<'_> {
     fn backward(&mut self, op: &Pointwise, x: &str, dy: &str, math: Math) -> String {
         match op.mode {
             Mode::ReluBwd => {
-                let low = literal(op.relu_lower_clip, math);
-                let high = literal(op.relu_upper_clip, math);
-                let slope = literal(op.relu_lower_clip_slope, math);
+                let low = op.relu_lower_clip.literal(math);
+                let high = op.relu_upper_clip.literal(math);
+                let slope = op.relu_lower_clip_slope.literal(math);
                 let x = match op.nan {
                     NanPropagation::Propagate => x.to_owned(),
                     NanPropagation::NotPropagate => self.call("replace_nan", &[x, &low]),
@@ -278,11 +278,11 @@ impl Emitter<'_> {
             Mode::SigmoidBwd => self.call("sigmoid_bwd", &[x, dy]),
             Mode::GeluBwd => self.call("gelu_bwd", &[x, dy]),
             Mode::GeluApproxTanhBwd => self.call("gelu_approx_tanh_bwd", &[x, dy]),
-            Mode::EluBwd => self.call("elu_bwd", &[x, dy, &literal(op.elu_alpha, math)]),
+            Mode::EluBwd => self.call("elu_bwd", &[x, dy, &op.elu_alpha.literal(math)]),
             Mode::SoftplusBwd => {
-                self.call("softplus_bwd", &[x, dy, &literal(op.softplus_beta, math)])
+                self.call("softplus_bwd", &[x, dy, &op.softplus_beta.literal(math)])
             }
-            Mode::SwishBwd => self.call("swish_bwd", &[x, dy, &literal(op.swish_beta, math)]),
+            Mode::SwishBwd => self.call("swish_bwd", &[x, dy, &op.swish_beta.literal(math)]),
             _ => unreachable!("{} takes no gradient", op.mode),
         }
     }
@@ -298,7 +298,7 @@ fn truth(condition: String, math: Math) -> String {
 fn scaled(operand: &str, alpha: Real, math: Math) -> String {
     match alpha.get() == 1.0 {
         true => operand.to_owned(),
-        false => format!("{} * {operand}", literal(alpha, math)),
+        false => format!("{} * {operand}", alpha.literal(math)),
     }
 }
 
@@ -310,20 +310,22 @@ fn wrapped(expression: &str) -> String {
     }
 }
 
-/// The shortest C++ literal that reads back as the scalar rounded to the math precision.
-fn literal(value: Real, math: Math) -> String {
-    let (text, infinite) = match math {
-        Math::F32 => {
-            let value = value.get() as f32;
-            (format!("{value:?}f"), value.is_infinite())
+impl Real {
+    /// The shortest C++ literal that reads back as the scalar rounded to the math precision.
+    pub fn literal(self, math: Math) -> String {
+        let (text, infinite) = match math {
+            Math::F32 => {
+                let value = self.get() as f32;
+                (format!("{value:?}f"), value.is_infinite())
+            }
+            Math::F64 => (format!("{:?}", self.get()), self.get().is_infinite()),
+        };
+        if infinite {
+            let sign = if self.get() < 0.0 { "-" } else { "" };
+            return format!("{sign}op::infinity<{}>()", ctype(math));
         }
-        Math::F64 => (format!("{:?}", value.get()), value.get().is_infinite()),
-    };
-    if infinite {
-        let sign = if value.get() < 0.0 { "-" } else { "" };
-        return format!("{sign}op::infinity<{}>()", ctype(math));
+        text.replace(".0f", ".f")
     }
-    text.replace(".0f", ".f")
 }
 
 #[cfg(test)]
@@ -365,11 +367,11 @@ mod tests {
 
     #[test]
     fn literals_read_back() {
-        assert_eq!(literal(Real::new(1.0), Math::F32), "1.f");
-        assert_eq!(literal(Real::new(0.1), Math::F32), "0.1f");
-        assert_eq!(literal(Real::new(1e-30), Math::F32), "1e-30f");
-        assert_eq!(literal(Real::new(0.1), Math::F64), "0.1");
-        assert_eq!(literal(Real::new(1e300), Math::F32), "op::infinity<float>()");
-        assert_eq!(literal(Real::new(f64::NEG_INFINITY), Math::F64), "-op::infinity<double>()");
+        assert_eq!(Real::new(1.0).literal(Math::F32), "1.f");
+        assert_eq!(Real::new(0.1).literal(Math::F32), "0.1f");
+        assert_eq!(Real::new(1e-30).literal(Math::F32), "1e-30f");
+        assert_eq!(Real::new(0.1).literal(Math::F64), "0.1");
+        assert_eq!(Real::new(1e300).literal(Math::F32), "op::infinity<float>()");
+        assert_eq!(Real::new(f64::NEG_INFINITY).literal(Math::F64), "-op::infinity<double>()");
     }
 }

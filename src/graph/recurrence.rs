@@ -32,7 +32,8 @@ pub enum RowLayout {
     SequenceMajor,
     /// `b * steps + step`.
     BatchMajor,
-    /// Steps one after the other, each with the rows that still run: lengths do not increase.
+    /// Steps one after the other, each with the rows that still run: lengths do not increase. Rows
+    /// behind the last step's are not written.
     Packed,
 }
 

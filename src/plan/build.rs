@@ -208,8 +208,8 @@ impl Kiln {
         target: &Target,
         config: &EngineConfig,
     ) -> Result<Vec<KernelSource>> {
-        let engine = engine::engine_named(&config.engine)?;
-        let kernels = engine.lower(graph.canonical(), target, config)?.kernels;
+        let supported = engine::supported(&config.engine, graph.canonical(), target)?;
+        let kernels = supported.lower(config)?.kernels;
         kernels.iter().map(|kernel| self.inner.templates.render(&kernel.spec)).collect()
     }
 
@@ -291,9 +291,8 @@ impl Tiers {
     /// The kernels of a part, on the device; `None` when one would have to be compiled and `reach`
     /// forbids that.
     fn built(&self, part: Arc<Part>, reach: Reach) -> Result<Option<BuiltPart>> {
-        let (config, target) = (&part.config, self.device.target());
-        let engine = engine::engine_named(&config.engine)?;
-        let Lowering { kernels, scratch } = engine.lower(part.graph.canonical(), target, config)?;
+        let config = &part.config;
+        let Lowering { kernels, scratch } = part.supported(self.device.target())?.lower(config)?;
         let mut built = Vec::new();
         for plan in kernels {
             match self.kernel(&config.engine, plan, reach)? {
@@ -360,13 +359,11 @@ impl Tiers {
     /// assembler had to spill registers. The heuristic estimates them, the assembler knows.
     pub(super) fn best(&self, part: Part, reach: Reach) -> Result<Option<BuiltPart>> {
         let target = self.device.target();
-        let engine = engine::engine_named(&part.config.engine)?;
         let mut built = self.built(Arc::new(part), reach)?;
         while let Some(BuiltPart { part, .. }) = built.as_ref().filter(|of| of.spill_bytes() > 0)
-            && let Some(config) = engine.smaller(part.graph.canonical(), target, &part.config)
+            && let Some(smaller) = part.smaller(target)?
         {
-            let graph = part.graph.clone();
-            built = self.built(Arc::new(Part { graph, config }), reach)?;
+            built = self.built(Arc::new(smaller), reach)?;
         }
         Ok(built)
     }

@@ -203,7 +203,7 @@ impl Kiln {
         mut config: EngineConfig,
         chosen: bool,
     ) -> Result<Option<Key>> {
-        let engine = engine::engine_named(&config.engine)?;
+        let supported = engine::supported(&config.engine, graph.canonical(), target)?;
         loop {
             let mut spills = false;
             for source in self.sources_for(graph, target, &config)? {
@@ -218,7 +218,7 @@ impl Kiln {
                 };
                 spills |= entry.image.resources.spill_bytes > 0;
             }
-            match engine.smaller(graph.canonical(), target, &config) {
+            match supported.smaller(&config) {
                 Some(smaller) if spills && !chosen => config = smaller,
                 _ => return Ok(None),
             }

@@ -15,7 +15,7 @@ use tracing::warn;
 
 use crate::device::Stream;
 use crate::engine::{
-    Choice, EngineConfig, Mode, Part, Selection, choices, engine_named, machine_of, partition,
+    Choice, EngineConfig, Mode, Part, Selection, choices, machine_of, partition, supported,
 };
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
@@ -282,10 +282,9 @@ pub(super) fn winner(
     let canonical = part.graph.canonical();
     let usable = |record: Record| {
         let config: EngineConfig = record.config.parse()?;
-        let engine = engine_named(&config.engine)?;
-        engine.support(canonical, target)?;
-        config.validate(&engine.knobs(canonical, target))?;
-        let excluded = engine.notes(canonical, target, &config).common(&selection.without);
+        let supported = supported(&config.engine, canonical, target)?;
+        config.validate(&supported.knobs())?;
+        let excluded = supported.notes(&config).common(&selection.without);
         Ok(excluded.is_none().then_some(config))
     };
     let record = serde_json::from_str(&text)

@@ -284,9 +284,9 @@ impl Kiln {
                 }
             };
             if image.resources.spill_bytes > 0 && job.instance.config.is_none() {
-                let engine = engine::engine_named(&job.config.engine)?;
                 let canonical = job.instance.graph.canonical();
-                if let Some(config) = engine.smaller(canonical, &job.target, &job.config) {
+                let supported = engine::supported(&job.config.engine, canonical, &job.target)?;
+                if let Some(config) = supported.smaller(&job.config) {
                     // Of two kernels that spill, one has asked already.
                     let asked = |other: &Job| {
                         (&other.instance, &other.target, &other.config)

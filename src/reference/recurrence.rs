@@ -236,9 +236,11 @@ impl Step<'_> {
         let cell = &self.layer.op.cell;
         let stage = &cell.stages[at];
         if let Some(product) = &stage.product {
-            let operand: Vec<Approx> = match cell.output(at.wrapping_sub(1), &product.operand) {
-                Some(of) if at > 0 => self.stored(&self.results[at - 1][of]),
-                _ => self.states[0].iter().map(|value| Approx::exact(*value)).collect(),
+            let before = at.checked_sub(1);
+            let made = before.and_then(|of| Some((of, cell.output(of, &product.operand)?)));
+            let operand: Vec<Approx> = match made {
+                Some((stage, output)) => self.stored(&self.results[stage][output]),
+                None => self.states[0].iter().map(|value| Approx::exact(*value)).collect(),
             };
             for gate in 0..product.gates.len() {
                 self.rows.push(self.product(cell.first_row(at) + gate, &operand));

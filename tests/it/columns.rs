@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use kiln::codegen::{KernelSource, Templates};
 use kiln::compile::compile_all;
 use kiln::device::{Counters, DeviceChoice};
-use kiln::engine::{self, Engine, EngineConfig};
+use kiln::engine::{self, EngineConfig, Supported};
 use kiln::expr::{Math, Mode, Pointwise};
 use kiln::graph::{
     BnBackwardWeights, GenStats, NormBackward, NormForward, NormMode, Op, Phase, Reduction,
@@ -18,8 +18,10 @@ use kiln::{Config, DType, ErrorKind, Kiln, OperationGraph, TensorDesc};
 use crate::harness::{self, Values};
 use crate::reduction::values;
 
-fn columns() -> &'static dyn Engine {
-    engine::engine_named("reduction_columns").unwrap()
+const ENGINE: &str = "reduction_columns";
+
+fn supported<'a>(graph: &'a OperationGraph, target: &'a Target) -> Box<dyn Supported + 'a> {
+    engine::supported(ENGINE, graph.canonical(), target).unwrap()
 }
 
 /// How the data of a case lies in memory; neighbours are along the kept dimension.
@@ -121,7 +123,7 @@ fn tall_columns_are_split() {
         for dims in [[5000, 3], [20_000, 64], [3000, 24]] {
             let graph = all(dtype, Layout::Contiguous, dims);
             let target = harness::kiln().device().target();
-            let config = columns().heuristic(graph.canonical(), target);
+            let config = supported(&graph, target).heuristic();
             assert!(config.knob("split").unwrap() > 1, "{config}");
             for kiln in harness::dialects() {
                 harness::check(kiln, &graph, None, &values(&graph), &format!("{dtype} {dims:?}"));
@@ -194,7 +196,7 @@ fn channels_last_statistics_and_norms() {
             for data in [[3, 6, 5, 7], [2, 64, 9, 4], [8, 33, 20, 20]] {
                 let (graph, values) = statistics(op.clone(), dtype, data);
                 let target = harness::kiln().device().target();
-                columns().support(graph.canonical(), target).unwrap();
+                supported(&graph, target);
                 for kiln in harness::dialects() {
                     let what = format!("{op} {dtype} {data:?}");
                     harness::check(kiln, &graph, None, &values, &what);
@@ -250,7 +252,7 @@ fn the_middle_is_reduced() {
     for dtype in [DType::F32, DType::Bf16] {
         for dims in [[2, 5, 8], [3, 40, 33], [4, 300, 64], [1, 4000, 17]] {
             let graph = middle(dtype, dims);
-            columns().support(graph.canonical(), harness::kiln().device().target()).unwrap();
+            supported(&graph, harness::kiln().device().target());
             for kiln in harness::dialects() {
                 harness::check(kiln, &graph, None, &values(&graph), &format!("{dtype} {dims:?}"));
             }
@@ -282,8 +284,8 @@ fn special_values_of_columns_spread_as_documented() {
 fn every_setting(graph: &OperationGraph, chosen: impl Fn(&EngineConfig) -> bool, least: usize) {
     let inputs = values(graph);
     let target = harness::kiln().device().target();
-    let knobs = columns().knobs(graph.canonical(), target);
-    let settings = EngineConfig::all("reduction_columns", &knobs);
+    let knobs = supported(graph, target).knobs();
+    let settings = EngineConfig::all(ENGINE, &knobs);
     for kiln in harness::dialects() {
         let mut ran = 0;
         let mut known: HashMap<[i64; 2], Values> = HashMap::new();
@@ -366,8 +368,8 @@ fn every_target_compiles_without_spills() {
     for name in ["t4", "a100", "rtx4090", "h200", "b200", "rtx5090"] {
         let target = Target::named(name).unwrap();
         for graph in &graphs {
-            let config = columns().heuristic(graph.canonical(), &target);
-            for kernel in columns().lower(graph.canonical(), &target, &config).unwrap().kernels {
+            let supported = supported(graph, &target);
+            for kernel in supported.lower(&supported.heuristic()).unwrap().kernels {
                 sources.push(Templates::embedded().render(&kernel.spec).unwrap());
             }
         }
@@ -429,7 +431,8 @@ fn contiguous_reductions_are_refused_with_the_rule() {
     let y = graph.reduction(Reduction::new(ReductionOp::Add), x, &[8, 1]).unwrap();
     graph.output(y, "y", DType::F32);
     let graph = graph.build().unwrap();
-    let error = columns().support(graph.canonical(), harness::kiln().device().target());
+    let target = harness::kiln().device().target();
+    let error = engine::supported(ENGINE, graph.canonical(), target);
     let error = error.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotSupported);
     assert_eq!(error.to_string(), "neighbours in memory are reduced to one value");

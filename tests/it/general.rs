@@ -10,8 +10,8 @@ use crate::harness::{self, Values};
 use crate::pointwise;
 
 fn general(graph: &OperationGraph) -> EngineConfig {
-    let engine = engine::engine_named("pointwise_general").unwrap();
-    engine.heuristic(graph.canonical(), harness::kiln().device().target())
+    let target = harness::kiln().device().target();
+    engine::supported("pointwise_general", graph.canonical(), target).unwrap().heuristic()
 }
 
 fn same_bits(

@@ -7,11 +7,13 @@ use std::path::Path;
 use kiln::codegen::Templates;
 use kiln::engine::{self, KernelPlan};
 use kiln::expr::{Mode, Pointwise};
-use kiln::graph::{Matmul, Reduction, ReductionOp};
+use kiln::graph::{Direction, Matmul, MatmulMath, Recurrence, Reduction, ReductionOp, RowLayout};
+use kiln::rnn::{CellKind, CellOptions};
 use kiln::target::Target;
 use kiln::{DType, OperationGraph, TensorDesc};
 
 use crate::gemm::fusion::{bias_gelu, prologues};
+use crate::recurrence::{everything, graph as recurrent, layer};
 use crate::reduction::{residual_rms, softmax};
 
 pub fn assert_golden(name: &str, text: &str) {
@@ -56,10 +58,10 @@ fn strided() -> OperationGraph {
 /// The kernels of an engine at its own setting on an H200, with some knobs set.
 fn kernels(engine: &str, graph: &OperationGraph, knobs: &[(&str, i64)]) -> Vec<String> {
     let target = Target::named("h200").unwrap();
-    let engine = engine::engine_named(engine).unwrap();
-    let own = engine.heuristic(graph.canonical(), &target);
+    let supported = engine::supported(engine, graph.canonical(), &target).unwrap();
+    let own = supported.heuristic();
     let config = knobs.iter().fold(own, |config, (knob, value)| config.with(knob, *value));
-    let kernels = engine.lower(graph.canonical(), &target, &config).unwrap().kernels;
+    let kernels = supported.lower(&config).unwrap().kernels;
     let text = |kernel: &KernelPlan| Templates::embedded().render(&kernel.spec).unwrap().text;
     kernels.iter().map(text).collect()
 }
@@ -172,4 +174,18 @@ fn golden_heuristics() {
         }
     }
     assert_golden("heuristics", &table);
+}
+
+#[test]
+fn recurrent_layers() {
+    let plain = CellOptions::default();
+    let lstm = layer(CellKind::Lstm, plain, MatmulMath::F32, [8, 64]);
+    let lstm = recurrent(&lstm, 16, DType::F16);
+    assert_golden("sm80_rnn_f16_lstm_mma.cu", &sources("rnn_cta", &lstm));
+    let options = CellOptions { projected: true, peephole: true, ..plain };
+    let with = everything(CellKind::Lstm);
+    let (layout, direction) = (RowLayout::Packed, Direction::Both);
+    let full = layer(CellKind::Lstm, options, MatmulMath::F32, [8, 20]);
+    let full = recurrent(&Recurrence { with, layout, direction, ..full }, 16, DType::F32);
+    assert_golden("sm75_rnn_f32_lstm_simt.cu", &sources("rnn_cta", &full));
 }

@@ -142,8 +142,8 @@ proptest! {
         };
         let target = kiln::target::Target::named("h200").unwrap();
         if let Ok(config) = kiln::engine::choose(graph.canonical(), &target, &Default::default()) {
-            let engine = kiln::engine::engine_named(&config.engine).unwrap();
-            let lowering = engine.lower(graph.canonical(), &target, &config).unwrap();
+            let supported = kiln::engine::supported(&config.engine, graph.canonical(), &target);
+            let lowering = supported.unwrap().lower(&config).unwrap();
             let kernel = &lowering.kernels[0];
             kiln::codegen::Templates::embedded().render(&kernel.spec).unwrap();
         }

@@ -77,8 +77,8 @@ fn inputs(graph: &OperationGraph) -> Values {
 /// Every combination of knob values, legal or not.
 fn settings(graph: &OperationGraph) -> Vec<EngineConfig> {
     let target = harness::kiln().device().target();
-    let engine = engine::engine_named("pointwise").unwrap();
-    EngineConfig::all("pointwise", &engine.knobs(graph.canonical(), target))
+    let supported = engine::supported("pointwise", graph.canonical(), target).unwrap();
+    EngineConfig::all("pointwise", &supported.knobs())
 }
 
 fn bits(values: &[f64]) -> Vec<u64> {
@@ -136,11 +136,10 @@ fn every_target_compiles_without_spills() {
         for graph in [mixed(), packed(), permuted(), all_types()] {
             let heuristic =
                 engine::choose(graph.canonical(), &target, &Default::default()).unwrap();
-            let engine = engine::engine_named("pointwise").unwrap();
+            let supported = engine::supported("pointwise", graph.canonical(), &target).unwrap();
             for grid in [0, 1] {
                 let config = heuristic.clone().with("grid", grid);
-                let kernel =
-                    engine.lower(graph.canonical(), &target, &config).unwrap().kernels.remove(0);
+                let kernel = supported.lower(&config).unwrap().kernels.remove(0);
                 sources.push(Templates::embedded().render(&kernel.spec).unwrap());
             }
         }

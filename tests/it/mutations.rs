@@ -134,8 +134,8 @@ fn missed(choice: &DeviceChoice, clean: &Kiln, form: &Form) -> Result<String> {
     let config = form.knobs.iter().fold(chosen, |config, (knob, value)| config.with(knob, *value));
     run(clean, &graph, &config)?;
     let source = clean.sources(&graph, &config)?.remove(0);
-    let engine = engine::engine_named(&config.engine)?;
-    let template = engine.lower(graph.canonical(), target, &config)?.kernels[0].spec.template;
+    let supported = engine::supported(&config.engine, graph.canonical(), target)?;
+    let template = supported.lower(&config)?.kernels[0].spec.template;
     let mut out = String::new();
     for [_, from, to, says, at] in MUTATIONS.iter().filter(|mutation| mutation[0] == form.name) {
         assert!(source.text.contains(from), "{} has no `{from}`:\n{}", form.name, source.text);

@@ -191,9 +191,9 @@ fn every_engine_agrees_with_onnx_on_products() {
         let target = kiln.device().target();
         for case in cases.iter().chain(&rounded) {
             let graph = case.graph.canonical();
-            let takes = |engine: &&&dyn engine::Engine| engine.support(graph, target).is_ok();
-            for engine in engine::engines().iter().filter(takes) {
-                let config = engine.heuristic(graph, target);
+            for engine in engine::engines() {
+                let Ok(supported) = engine.support(graph, target) else { continue };
+                let config = supported.heuristic();
                 let actual = harness::run(kiln, &case.graph, Some(&config), &case.inputs);
                 let actual = actual.unwrap_or_else(|error| panic!("{}: {error:?}", case.case.name));
                 failures.extend(disagreements(case, &actual, &format!("{} {config}", target.arch)));

@@ -224,17 +224,19 @@ fn heuristics_agree_on_what_is_legal() {
         };
         let (a, b, fallback) = (choices(Mode::A), choices(Mode::B), choices(Mode::Fallback));
         let us = |choice: &Choice| choice.predicted_us.unwrap();
+        let lower = |Choice { config, .. }: &Choice| {
+            let supported = engine::supported(&config.engine, graph.canonical(), &target);
+            supported.unwrap().lower(config).unwrap();
+        };
         assert!(b.is_sorted_by(|first, next| us(first) <= us(next)) && us(&b[0]).is_finite());
         for choice in &a {
             let config = &choice.config;
-            let engine = engine::engine_named(&config.engine).unwrap();
-            engine.lower(graph.canonical(), &target, config).unwrap();
+            lower(choice);
             let predicted = us(b.iter().find(|other| other.config == *config).unwrap());
             assert!(predicted < 2.0 * us(&b[0]), "{config} takes {predicted} us on {name}");
         }
         for choice in &b {
-            let engine = engine::engine_named(&choice.config.engine).unwrap();
-            engine.lower(graph.canonical(), &target, &choice.config).unwrap();
+            lower(choice);
         }
         assert_eq!(fallback[0].config.engine, "pointwise_general");
     }

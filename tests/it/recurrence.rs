@@ -1,15 +1,31 @@
-//! Recurrent layers: what an operation is, in texts and in documents.
+//! Recurrent layers: what an operation is, in documents and on every engine.
 
-use kiln::graph::{Direction, Op, Recurrence, RecurrenceSlots, RowLayout};
-use kiln::rnn::{CellKind, CellOptions};
+use std::collections::HashMap;
+
+use kiln::engine::{self, EngineConfig};
+use kiln::expr::{Math, NanPropagation, Real};
+use kiln::graph::{Direction, MatmulMath, Op, Recurrence, RecurrenceSlots, RowLayout};
+
+use kiln::rnn::{CellClip, CellKind, CellOptions, ClipPoint};
 use kiln::tensor::TensorDesc;
-use kiln::{DType, OperationGraph};
+use kiln::{DType, ErrorKind, Kiln, OperationGraph};
+
+use crate::harness::{self, Values};
+
+/// Lengths of the rows of a batch, from all steps down, the last 0 where there are as many.
+fn lengths(op: &Recurrence, steps: i64) -> Vec<i64> {
+    (0..op.batch).map(|b| (op.batch - 1 - b) * steps / (op.batch - 1).max(1)).collect()
+}
 
 /// A layer of these steps with all tensors that its operation names.
-fn graph(op: &Recurrence, steps: i64, dtype: DType) -> OperationGraph {
+pub fn graph(op: &Recurrence, steps: i64, dtype: DType) -> OperationGraph {
     let mut graph = OperationGraph::builder();
     let slots = Op::Recurrence(op.clone()).slots();
-    let (rows, directions) = (steps * op.batch, op.direction.count());
+    let rows = match op.layout {
+        RowLayout::Packed => lengths(op, steps).iter().sum(),
+        _ => steps * op.batch,
+    };
+    let directions = op.direction.count();
     let count = |names: &[String]| names.len() as i64;
     let (cell, units) = (&op.cell, op.units);
     let size = if cell.projected { (units + 1) / 2 } else { units };
@@ -75,5 +91,229 @@ fn layers_of_every_cell_are_written_and_read_back() {
             assert_eq!(read.operations(), graph.operations(), "{}", graph.to_json());
             assert_eq!(read.tensors(), graph.tensors());
         }
+    }
+}
+
+/// Values for every operand: weights whose sums stay near 1, lengths from 0 to all steps.
+fn values(graph: &OperationGraph, op: &Recurrence, steps: i64) -> Values {
+    let scale = 1.0 / (op.units as f64).sqrt();
+    let of = |tensor: &TensorDesc| match tensor.name.as_str() {
+        "lengths" => lengths(op, steps).into_iter().map(|length| length as f64).collect(),
+        "reset" => {
+            let values = harness::fill(tensor, 9, 1.0).into_iter();
+            values.map(|value| f64::from(value > 0.7)).collect()
+        }
+        "r" | "projection" => harness::fill(tensor, tensor.uid as u64, 2.0 * scale),
+        _ => harness::fill(tensor, tensor.uid as u64, 1.0),
+    };
+    graph.inputs().map(|tensor| (tensor.uid, of(tensor))).collect()
+}
+
+/// An engine's own setting, with some knobs set.
+fn setting(kiln: &Kiln, graph: &OperationGraph, name: &str, knobs: &[(&str, i64)]) -> EngineConfig {
+    let own = engine::supported(name, graph.canonical(), kiln.device().target());
+    let own = own.unwrap().heuristic();
+    knobs.iter().fold(own, |config, (knob, value)| config.with(knob, *value))
+}
+
+/// An engine computes what the reference does.
+fn check_on(kilns: &[&Kiln], name: &str, op: &Recurrence, steps: i64, dtype: DType) {
+    let graph = graph(op, steps, dtype);
+    let values = values(&graph, op, steps);
+    for kiln in kilns {
+        let config = setting(kiln, &graph, name, &[]);
+        let what = format!("{config}: {op} {dtype} {steps} x {} x {}", op.batch, op.units);
+        harness::check(kiln, &graph, Some(&config), &values, &what);
+    }
+}
+
+fn check(op: &Recurrence, steps: i64, dtype: DType) {
+    check_on(&[harness::kiln()], "rnn_cta", op, steps, dtype);
+}
+
+/// A cell in the precision that its layer computes in.
+pub fn layer(
+    kind: CellKind,
+    options: CellOptions,
+    math: MatmulMath,
+    sizes: [i64; 2],
+) -> Recurrence {
+    let precision = if math == MatmulMath::F64 { Math::F64 } else { Math::F32 };
+    let cell = kind.cell(&CellOptions { math: precision, ..options });
+    Recurrence { math, ..Recurrence::new(cell, sizes[0], sizes[1]) }
+}
+
+const MATHS: [(DType, MatmulMath); 5] = [
+    (DType::F32, MatmulMath::F32),
+    (DType::F32, MatmulMath::Tf32),
+    (DType::F16, MatmulMath::F32),
+    (DType::Bf16, MatmulMath::F32),
+    (DType::F64, MatmulMath::F64),
+];
+
+#[test]
+fn layers_compute_their_cells() {
+    for kind in CellKind::ALL {
+        for (dtype, math) in MATHS {
+            let op = layer(kind, CellOptions::default(), math, [3, 20]);
+            let both = dtype == DType::F16 || dtype == DType::F32;
+            let kilns = if both { harness::dialects() } else { vec![harness::kiln()] };
+            check_on(&kilns, "rnn_cta", &op, 4, dtype);
+        }
+    }
+}
+
+/// Layers with one product, with two, with a projection; on tensor cores and without.
+fn samples(sizes: [i64; 2]) -> Vec<(Recurrence, DType)> {
+    let plain = CellOptions::default();
+    let projected = CellOptions { projected: true, ..plain };
+    let of = |kind, options, math| {
+        let with = RecurrenceSlots { h_initial: true, h_final: true, ..Default::default() };
+        let direction = Direction::Both;
+        Recurrence { with, direction, ..layer(kind, options, math, sizes) }
+    };
+    vec![
+        (of(CellKind::Lstm, plain, MatmulMath::F32), DType::F16),
+        (of(CellKind::GruResetBefore, plain, MatmulMath::F32), DType::Bf16),
+        (of(CellKind::Lstm, projected, MatmulMath::F32), DType::F16),
+        (of(CellKind::Gru, plain, MatmulMath::F32), DType::F32),
+        (of(CellKind::Lstm, projected, MatmulMath::F64), DType::F64),
+        (of(CellKind::GruResetBefore, plain, MatmulMath::Tf32), DType::F32),
+    ]
+}
+
+#[test]
+fn blocks_share_the_units_of_a_layer() {
+    for (op, dtype) in samples([5, 44]) {
+        check_on(&harness::dialects(), "rnn_cluster", &op, 3, dtype);
+        check_on(&harness::dialects(), "rnn_grid", &op, 3, dtype);
+    }
+}
+
+/// Whatever the knobs: the same bits where sums have the same parts.
+#[test]
+fn knobs_change_no_bits() {
+    let knobs: [(&str, &[(&str, i64)]); 12] = [
+        ("rnn_cta", &[]),
+        ("rnn_cta", &[("batch_tile", 16)]),
+        ("rnn_cta", &[("columns", 2), ("registers", 0)]),
+        ("rnn_cta", &[("columns", 16), ("registers", 32)]),
+        ("rnn_cluster", &[("blocks", 4)]),
+        ("rnn_cluster", &[("batch_tile", 32), ("columns", 1), ("registers", 0)]),
+        ("rnn_grid", &[("blocks", 2), ("columns", 8)]),
+        ("rnn_stream", &[("kept", 0), ("registers", 0)]),
+        ("rnn_stream", &[("kept", 50), ("registers", 0)]),
+        ("rnn_stream", &[("kept", 50), ("registers", 32), ("columns", 2)]),
+        ("rnn_cta", &[("parts", 4)]),
+        ("rnn_stream", &[("kept", 50), ("parts", 4), ("registers", 0)]),
+    ];
+    let kiln = harness::kiln();
+    for (op, dtype) in samples([9, 72]) {
+        let graph = graph(&op, 3, dtype);
+        let values = values(&graph, &op, 3);
+        let mut bits: HashMap<i64, Vec<Vec<u64>>> = HashMap::new();
+        for (engine, knobs) in &knobs {
+            let parts = knobs.iter().find(|(knob, _)| *knob == "parts").map_or(1, |(_, at)| *at);
+            let target = kiln.device().target();
+            if engine::supported(engine, graph.canonical(), target).is_err() {
+                assert_eq!(op.math, MatmulMath::F64, "{engine}");
+                continue;
+            }
+            let config = setting(kiln, &graph, engine, &[&[("parts", parts)], *knobs].concat());
+            let actual = match harness::run(kiln, &graph, Some(&config), &values) {
+                Ok(actual) => actual,
+                // Without tensor cores registers do not hold the sums of the widest tiles.
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::NotSupported, "{config}: {error}");
+                    continue;
+                }
+            };
+            harness::compare(&graph, &values, &actual, &format!("{config}: {op}"));
+            let of = |tensor: &TensorDesc| {
+                actual[&tensor.uid].iter().map(|value| value.to_bits()).collect()
+            };
+            let actual: Vec<Vec<u64>> = graph.outputs().map(of).collect();
+            let first = bits.entry(parts).or_insert_with(|| actual.clone());
+            assert_eq!(*first, actual, "{config}: {op}");
+        }
+    }
+}
+
+#[test]
+fn lstms_have_options() {
+    let clip = |point, nan| {
+        let (min, max) = (Real::new(-0.3), Real::new(0.2));
+        Some(CellClip { min, max, nan, point })
+    };
+    let plain = CellOptions::default();
+    let propagate = NanPropagation::Propagate;
+    for options in [
+        CellOptions { peephole: true, ..plain },
+        CellOptions { projected: true, ..plain },
+        CellOptions { peephole: true, projected: true, ..plain },
+        CellOptions { cell_clip: clip(ClipPoint::Read, propagate), ..plain },
+        CellOptions { cell_clip: clip(ClipPoint::Stored, NanPropagation::NotPropagate), ..plain },
+        CellOptions { gate_clip: Some(Real::new(0.5)), peephole: true, ..plain },
+    ] {
+        for (dtype, math) in MATHS {
+            check(&layer(CellKind::Lstm, options, math, [9, 19]), 5, dtype);
+        }
+    }
+}
+
+/// Every optional tensor of a cell.
+pub fn everything(kind: CellKind) -> RecurrenceSlots {
+    let others = kind == CellKind::Lstm;
+    RecurrenceSlots {
+        x_bias: true,
+        r_bias: true,
+        h_initial: true,
+        states_initial: others,
+        lengths: true,
+        reset: true,
+        h_final: true,
+        states_final: others,
+        history: others,
+    }
+}
+
+#[test]
+fn layers_have_directions_layouts_and_optional_tensors() {
+    let layouts = [RowLayout::SequenceMajor, RowLayout::BatchMajor, RowLayout::Packed];
+    for direction in [Direction::Forward, Direction::Reverse, Direction::Both] {
+        for layout in layouts {
+            for (kind, projected, apart) in [
+                (CellKind::Lstm, false, false),
+                (CellKind::Lstm, true, true),
+                (CellKind::Gru, false, true),
+                (CellKind::Augru, false, false),
+            ] {
+                let options = CellOptions { projected, ..CellOptions::default() };
+                let plain = layer(kind, options, MatmulMath::F32, [10, 12]);
+                let fill = Real::new(-7.0);
+                let with = everything(kind);
+                let op = Recurrence { direction, layout, apart, fill, with, ..plain };
+                for dtype in [DType::F16, DType::F32] {
+                    check(&op, 6, dtype);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn layers_have_edges() {
+    for units in [1, 7, 8, 9, 31, 33, 64] {
+        for batch in [1, 8, 9, 33] {
+            for dtype in [DType::F16, DType::F32] {
+                let op =
+                    layer(CellKind::Gru, CellOptions::default(), MatmulMath::F32, [batch, units]);
+                check(&op, 2, dtype);
+            }
+        }
+    }
+    for steps in [1, 2, 17] {
+        let op = layer(CellKind::Lstm, CellOptions::default(), MatmulMath::F32, [2, 16]);
+        check(&Recurrence { with: everything(CellKind::Lstm), ..op }, steps, DType::Bf16);
     }
 }

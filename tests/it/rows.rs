@@ -51,8 +51,8 @@ fn inputs(graph: &OperationGraph) -> Values {
 
 fn settings(graph: &OperationGraph) -> Vec<EngineConfig> {
     let target = harness::kiln().device().target();
-    let engine = engine::engine_named("reduction").unwrap();
-    EngineConfig::all("reduction", &engine.knobs(graph.canonical(), target))
+    let supported = engine::supported("reduction", graph.canonical(), target).unwrap();
+    EngineConfig::all("reduction", &supported.knobs())
 }
 
 /// Every legal setting that is chosen is within the bound, and those that sum in one order give
@@ -162,8 +162,8 @@ fn every_target_compiles_without_spills() {
         let target = Target::named(name).unwrap();
         for graph in &graphs {
             let config = engine::choose(graph.canonical(), &target, &Default::default()).unwrap();
-            let engine = engine::engine_named("reduction").unwrap();
-            for kernel in engine.lower(graph.canonical(), &target, &config).unwrap().kernels {
+            let supported = engine::supported("reduction", graph.canonical(), &target).unwrap();
+            for kernel in supported.lower(&config).unwrap().kernels {
                 let source = Templates::embedded().render(&kernel.spec).unwrap();
                 sources.push(source);
             }

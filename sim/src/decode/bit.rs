@@ -190,6 +190,9 @@ impl Decoder<'_> {
     }
 
     pub(super) fn mov(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
+        if m.take("b128") {
+            return self.mov_pair(i, m);
+        }
         let ty = m.ty()?;
         self.count(i, m, 2)?;
         match (&i.operands[0], &i.operands[1]) {
@@ -207,6 +210,28 @@ impl Decoder<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// `mov.b128`: a register of 128 bits is copied, made of two of 64, or taken apart.
+    fn mov_pair(&mut self, i: &Instruction, m: &Modifiers<'_>) -> Result<()> {
+        self.count(i, m, 2)?;
+        let reads = match &i.operands[1] {
+            Operand::Vector(parts) if parts.len() == 2 => {
+                [self.source(&parts[0], Type::B64)?, self.source(&parts[1], Type::B64)?]
+            }
+            source => self.halves(source)?.map(Source::Value),
+        };
+        let writes = match &i.operands[0] {
+            Operand::Vector(parts) if parts.len() == 2 => {
+                [self.target(&parts[0], Class::Wide)?, self.target(&parts[1], Class::Wide)?]
+            }
+            target => self.halves(target)?,
+        };
+        // A target may be the other half's source.
+        let kept = self.lane_new::<lanes::Move<u64>>(Class::Wide, vec![reads[1]]);
+        self.copy(writes[0], reads[0]);
+        self.copy(writes[1], kept);
+        Ok(())
     }
 
     /// `mov.b64 rd, {a, b}` and the like: two or four parts, low part first.

@@ -93,7 +93,9 @@ impl Decoder<'_> {
 
     fn is_predicate(&self, operand: &Operand) -> bool {
         match operand {
-            Operand::Register(id) => self.class(self.top().registers[*id as usize]) == Class::Pred,
+            Operand::Register(id) => {
+                self.register(*id).is_ok_and(|value| self.class(value) == Class::Pred)
+            }
             Operand::Not(_) => true,
             _ => false,
         }

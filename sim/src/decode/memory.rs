@@ -2,7 +2,7 @@
 
 use super::{Decoder, Modifiers, Placed};
 use crate::ast::{Instruction, Operand};
-use crate::draft::{Source, Value};
+use crate::draft::Source;
 use crate::error::Result;
 use crate::lanes::{self, handler};
 use crate::memory::{LOCAL_BASE, SHARED_BASE};
@@ -96,7 +96,7 @@ impl Decoder<'_> {
                 }
             }),
             Operand::Register(id) => {
-                let value = self.top().registers[id as usize];
+                let value = self.register(id)?;
                 // A kernel's parameters are read through generic addresses; a function's are in
                 // local memory, and their addresses are local.
                 let window = match window {
@@ -104,7 +104,11 @@ impl Decoder<'_> {
                     Window::Param => Window::Local,
                     other => other,
                 };
-                let wide = self.class(value) == Class::Wide;
+                let wide = match self.class(value) {
+                    Class::Wide => true,
+                    Class::Word => false,
+                    Class::Pred => return self.invalid("a predicate where an address belongs"),
+                };
                 Ok(Address { window, base: Source::Value(value), wide, offset: *offset })
             }
             Operand::Int(value) => Ok(at(window, value as u64)),
@@ -129,13 +133,18 @@ impl Decoder<'_> {
         let strong = self.take_strength(m);
         let window = self.take_window(m);
         m.take_while(is_cache_hint);
-        let count = self.take_vector(m).unwrap_or(1);
+        // 128 bits are one element of two words of 64.
+        if m.take("b128") {
+            let access =
+                Access { window, bytes: 8, count: 2, signed: false, strong, wide_address: true };
+            return Ok((access, Type::B128));
+        }
+        let count = self.take_vector(m).unwrap_or(1) as u8;
         let ty = m.ty()?;
-        if matches!(ty, Type::Pred | Type::B128) {
+        if ty == Type::Pred {
             return Err(m.error("is not a form that is known"));
         }
         let (bytes, signed) = (ty.bytes() as u8, ty.signed());
-        let count = count as u8;
         Ok((Access { window, bytes, count, signed, strong, wide_address: true }, ty))
     }
 
@@ -159,9 +168,12 @@ impl Decoder<'_> {
     pub(super) fn load(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
         let (mut access, ty) = self.access(m)?;
         self.count(i, m, 2)?;
-        let mut writes: Vec<Value> = Vec::new();
+        let (mut writes, elements) = match ty {
+            Type::B128 => (self.halves(&i.operands[0])?.to_vec(), Vec::new()),
+            _ => (Vec::new(), self.elements(m, &i.operands[0], access.count)?),
+        };
         let mut after = Vec::new();
-        for element in self.elements(m, &i.operands[0], access.count)? {
+        for element in elements {
             let target = self.any_target(element, ty.class())?;
             match (self.class(target), ty.class()) {
                 (have, want) if have == want => writes.push(target),
@@ -188,8 +200,12 @@ impl Decoder<'_> {
         let address = self.address(&i.operands[0], access.window)?;
         (access.window, access.wide_address) = (address.window, address.wide);
         let mut reads = vec![address.base];
-        for element in self.elements(m, &i.operands[1], access.count)? {
-            reads.push(self.source(element, ty)?);
+        if ty == Type::B128 {
+            reads.extend(self.halves(&i.operands[1])?.map(Source::Value));
+        } else {
+            for element in self.elements(m, &i.operands[1], access.count)? {
+                reads.push(self.source(element, ty)?);
+            }
         }
         self.emit(Kind::Store(access), Vec::new(), reads, address.offset);
         Ok(())

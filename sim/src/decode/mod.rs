@@ -26,7 +26,7 @@ use crate::draft::{Draft, Drafts, Source, Value};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lanes::{Handler, LaneOp, handler};
 use crate::op::{Kind, Origin, Program};
-use crate::types::Class;
+use crate::types::{Class, Type};
 use crate::watch::Traits;
 pub(crate) use atomic::known;
 use modifiers::Modifiers;
@@ -75,10 +75,17 @@ enum Placed {
     Global(u32),
 }
 
+/// What holds a declared register.
+enum Register {
+    One(Value),
+    /// The low and the high half of 128 bits.
+    Pair([Value; 2]),
+}
+
 /// One inlined function.
 struct Frame {
     name: String,
-    registers: Vec<Value>,
+    registers: Vec<Register>,
     places: Vec<Placed>,
     labels: HashMap<(u32, String), u32>,
     targets: HashMap<(u32, String), Vec<String>>,
@@ -140,6 +147,13 @@ impl<'a> Decoder<'a> {
     fn new_value(&mut self, class: Class) -> Value {
         self.drafts.classes.push(class);
         Value(self.drafts.classes.len() as u32 - 1)
+    }
+
+    fn new_register(&mut self, ty: Type) -> Register {
+        match ty {
+            Type::B128 => Register::Pair([(); 2].map(|()| self.new_value(Class::Wide))),
+            _ => Register::One(self.new_value(ty.class())),
+        }
     }
 
     fn new_label(&mut self) -> u32 {
@@ -263,10 +277,12 @@ impl<'a> Decoder<'a> {
         end: u32,
         bound: &HashMap<usize, Placed>,
     ) -> Result<Frame> {
-        if self.drafts.classes.len() + function.registers.len() > VALUES_MAX {
+        let values = |ty: &Type| if *ty == Type::B128 { 2 } else { 1 };
+        let count: usize = function.registers.iter().map(values).sum();
+        if self.drafts.classes.len() + count > VALUES_MAX {
             return self.unsupported(format!("more than {VALUES_MAX} registers"));
         }
-        let registers = function.registers.iter().map(|ty| self.new_value(ty.class())).collect();
+        let registers = function.registers.iter().map(|&ty| self.new_register(ty)).collect();
         let mut places = Vec::new();
         let mut param_at = 0_u32;
         for (index, variable) in function.variables.iter().enumerate() {
@@ -344,7 +360,7 @@ impl<'a> Decoder<'a> {
         self.guard = match instruction.guard {
             None => None,
             Some(guard) => {
-                let value = self.top().registers[guard.register as usize];
+                let value = self.register(guard.register)?;
                 if self.drafts.classes[value.0 as usize] != Class::Pred {
                     return self.invalid("the guard is not a predicate");
                 }

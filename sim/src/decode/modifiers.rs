@@ -51,9 +51,9 @@ impl<'a> Modifiers<'a> {
         self.instruction.modifiers.iter().any(|text| text == name)
     }
 
-    /// The next type, which must be there.
+    /// The next type, which must be there. Instructions that know `b128` take it themselves.
     pub fn ty(&mut self) -> Result<Type> {
-        let ty = self.take_map(Type::from_name);
+        let ty = self.take_map(|text| Type::from_name(text).filter(|&ty| ty != Type::B128));
         ty.ok_or_else(|| self.error("has no type that is known"))
     }
 

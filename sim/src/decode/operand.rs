@@ -1,7 +1,7 @@
 //! Operands to sources and values.
 
-use super::{Decoder, Modifiers, Placed};
-use crate::ast::{Instruction, Operand, Space, VariableId};
+use super::{Decoder, Modifiers, Placed, Register};
+use crate::ast::{Instruction, Operand, RegisterId, Space, VariableId};
 use crate::draft::{Source, Value};
 use crate::error::Result;
 use crate::lanes::LowWord;
@@ -38,11 +38,29 @@ impl Decoder<'_> {
         self.drafts.classes[value.0 as usize]
     }
 
+    /// The value of a register that has one.
+    pub(super) fn register(&self, id: RegisterId) -> Result<Value> {
+        match self.top().registers[id as usize] {
+            Register::One(value) => Ok(value),
+            Register::Pair(_) => self.invalid("a register of 128 bits where another belongs"),
+        }
+    }
+
+    /// The low and the high half of a register of 128 bits.
+    pub(super) fn halves(&self, operand: &Operand) -> Result<[Value; 2]> {
+        if let Operand::Register(id) = operand
+            && let Register::Pair(halves) = self.top().registers[*id as usize]
+        {
+            return Ok(halves);
+        }
+        self.invalid("expected a register of 128 bits")
+    }
+
     /// An operand that is read as `ty`.
     pub(super) fn source(&mut self, operand: &Operand, ty: Type) -> Result<Source> {
         match operand {
             Operand::Register(id) => {
-                let value = self.top().registers[*id as usize];
+                let value = self.register(*id)?;
                 match (self.class(value), ty.class()) {
                     (have, want) if have == want => Ok(Source::Value(value)),
                     (Class::Wide, Class::Word) => {
@@ -94,7 +112,7 @@ impl Decoder<'_> {
     pub(super) fn target(&mut self, operand: &Operand, class: Class) -> Result<Value> {
         match operand {
             Operand::Register(id) => {
-                let value = self.top().registers[*id as usize];
+                let value = self.register(*id)?;
                 if self.class(value) == class {
                     return Ok(value);
                 }
@@ -108,7 +126,7 @@ impl Decoder<'_> {
     /// The register an operand names, whatever it holds.
     pub(super) fn any_target(&mut self, operand: &Operand, class: Class) -> Result<Value> {
         match operand {
-            Operand::Register(id) => Ok(self.top().registers[*id as usize]),
+            Operand::Register(id) => self.register(*id),
             other => self.target(other, class),
         }
     }

@@ -4,7 +4,9 @@
 //! plane `k` holding word `k` of every lane. Accesses below a word have one plane.
 
 use super::Failure;
-use super::aim::{Aim, Attempt, GROUP, Groups, Pattern, Place, Span, addresses, lanes_of, resolve};
+use super::aim::{
+    Aim, Attempt, GROUP, Groups, Pattern, Place, Span, addresses, lanes_of, resolve, word_groups,
+};
 use crate::block::BlockState;
 use crate::error::ErrorKind;
 use crate::lanes::leveled;
@@ -171,11 +173,7 @@ pub(super) fn load_shared(
     op: &MicroOp,
     access: Access,
 ) -> bool {
-    let constants = &cx.program.constants;
-    let groups = match access.wide_address {
-        true => Groups::new(warp.registers.wide(constants, op.a), 4, u32::MAX),
-        false => Groups::new(warp.registers.word(constants, op.a), 4, u32::MAX),
-    };
+    let groups = word_groups(warp, cx, op, access);
     let words = &block.shared[..block.shared_bytes as usize / 4];
     let Some(row) = groups.and_then(|groups| read_groups(groups, op.imm, words)) else {
         return false;

@@ -7,7 +7,7 @@ use crate::launch::Context;
 use crate::memory::{
     Allocation, GLOBAL_BASE, LOCAL_BASE, PARAM_BASE, RANK_BYTES, SHARED_BASE, WINDOW_BYTES,
 };
-use crate::op::Window;
+use crate::op::{Access, MicroOp, Window};
 use crate::registers::{LANES, Slot};
 use crate::warp::Warp;
 use std::hint::black_box;
@@ -81,12 +81,12 @@ pub(crate) struct Aim {
 
 /// Lanes of a group: as many words as a vector holds.
 pub(crate) const GROUP: usize = 8;
-const GROUPS: usize = LANES / GROUP;
+pub(crate) const GROUPS: usize = LANES / GROUP;
 /// How many places from the first lane of a group each is: none, or one more each time.
 static RAMPS: [[u64; GROUP]; 2] = [[0; GROUP], [0, 1, 2, 3, 4, 5, 6, 7]];
 
 /// Lanes in groups of eight that go to one address, or one after the other.
-pub(super) struct Groups {
+pub(crate) struct Groups {
     /// Where the first lane of each group goes; a group that takes no part has another's.
     pub firsts: [u64; GROUPS],
     /// From a lane to the next one of its group: the bytes of a lane, or 0.
@@ -118,6 +118,22 @@ impl Groups {
             }
         }
         (odd == [0; GROUP]).then_some(Groups { firsts, step: apart as u64 * bytes })
+    }
+}
+
+/// The groups that every lane of a warp forms where each accesses a word, before the offset of the
+/// instruction.
+#[inline(always)]
+pub(crate) fn word_groups(
+    warp: &Warp,
+    cx: &Context<'_>,
+    op: &MicroOp,
+    access: Access,
+) -> Option<Groups> {
+    let constants = &cx.program.constants;
+    match access.wide_address {
+        true => Groups::new(warp.registers.wide(constants, op.a), 4, u32::MAX),
+        false => Groups::new(warp.registers.word(constants, op.a), 4, u32::MAX),
     }
 }
 

@@ -15,7 +15,9 @@ mod special;
 mod unit;
 mod warpgroup;
 
-pub(crate) use aim::{Aim, Attempt, GROUP, Place, Span, addresses, lanes_of, resolve};
+pub(crate) use aim::{
+    Aim, Attempt, GROUP, GROUPS, Groups, Place, Span, addresses, lanes_of, resolve, word_groups,
+};
 pub(crate) use exchange::sources;
 pub(crate) use warpgroup::product_pieces;
 

@@ -27,6 +27,10 @@ struct Stamp {
 /// The stamps that a warp used last, by op.
 pub(crate) type StampCache = [(u32, u32, u32); 8];
 
+/// What every stamp stands for; the first stands for nothing.
+#[derive(Debug, Default)]
+struct Stamps(Vec<Stamp>);
+
 /// The words of one allocation.
 #[derive(Debug)]
 struct Words {
@@ -39,7 +43,7 @@ struct Words {
 #[derive(Debug, Default)]
 pub(crate) struct GlobalShadow {
     allocations: Vec<Option<Words>>,
-    stamps: Vec<Stamp>,
+    stamps: Stamps,
 }
 
 /// One access of a warp.
@@ -53,39 +57,61 @@ pub(crate) struct Global<'a> {
     pub words: usize,
 }
 
-impl GlobalShadow {
-    fn words(&mut self, access: &Global<'_>) -> &mut Words {
-        if self.allocations.len() <= access.allocation {
-            self.allocations.resize_with(access.allocation + 1, || None);
-        }
-        let count = access.words;
-        self.allocations[access.allocation].get_or_insert_with(|| Words {
-            writes: vec![0; count],
-            reads: vec![0; count],
-            later_reads: vec![0; count],
-        })
-    }
-
+impl Stamps {
     /// The stamp of what a warp does now.
-    fn stamp(&mut self, clocks: &Clocks, by: Actor, cache: &mut StampCache) -> u32 {
+    fn of(&mut self, clocks: &Clocks, by: Actor, cache: &mut StampCache) -> u32 {
         let epoch = clocks.warps[by.warp].epoch;
         let kept = &mut cache[by.pc as usize % 8];
         if (kept.0, kept.1) != (by.pc, epoch) {
-            if self.stamps.is_empty() {
-                self.stamps.push(Stamp::default());
+            if self.0.is_empty() {
+                self.0.push(Stamp::default());
             }
-            *kept = (by.pc, epoch, self.stamps.len() as u32);
+            *kept = (by.pc, epoch, self.0.len() as u32);
             let (block, warp) = (clocks.block, by.warp as u32);
-            self.stamps.push(Stamp { block, warp, epoch, pc: by.pc });
+            self.0.push(Stamp { block, warp, epoch, pc: by.pc });
         }
         kept.2
     }
 
+    fn block(&self, entry: u64) -> u32 {
+        self.0[(entry >> STAMP) as usize].block
+    }
+
     fn event(&self, entry: u64) -> Event {
-        let Stamp { block, warp, epoch, pc } = self.stamps[(entry >> STAMP) as usize];
+        let Stamp { block, warp, epoch, pc } = self.0[(entry >> STAMP) as usize];
         Event { block, warp, lane: (entry & LANE) as u32, many: entry & MANY != 0, epoch, pc }
     }
 
+    /// Compares an access with an earlier one of its word.
+    fn check(
+        &self,
+        clocks: &Clocks,
+        warp: usize,
+        entry: u64,
+        (word, new): (usize, u64),
+        out: &mut Vec<Conflict>,
+    ) {
+        let common = entry & new & 0xf << BYTES;
+        if common == 0 {
+            return;
+        }
+        let (earlier, lane) = (self.event(entry), new & LANE);
+        let reaches = |entry: u64| match entry >> SCOPE & 3 {
+            0 => false,
+            1 => earlier.block == clocks.block,
+            _ => true,
+        };
+        if reaches(entry) && reaches(new) {
+            return;
+        }
+        if !clocks.ordered(&earlier, warp, lane as u32) {
+            let at = word as u64 * 4 + u64::from((common >> BYTES).trailing_zeros());
+            out.push(Conflict { lane: lane as usize, at, earlier, open: false });
+        }
+    }
+}
+
+impl GlobalShadow {
     /// Notes an access; conflicts with earlier ones go to `out`.
     pub fn access(
         &mut self,
@@ -95,10 +121,13 @@ impl GlobalShadow {
         cache: &mut StampCache,
         out: &mut Vec<Conflict>,
     ) {
-        let stamp = self.stamp(clocks, access.by, cache);
+        let Global { lanes, by, allocation, .. } = *access;
+        if self.allocations.len() <= allocation {
+            self.allocations.resize_with(allocation + 1, || None);
+        }
+        let words = self.allocations[allocation].get_or_insert_with(|| Words::new(access.words));
+        let stamp = self.stamps.of(clocks, by, cache);
         let base = u64::from(stamp) << STAMP | (access.scope as u64) << SCOPE;
-        let lanes = access.lanes;
-        let words = self.words(access);
         if lanes.run && words.fresh(lanes.run_words(), writes) {
             let target = if writes { &mut words.writes } else { &mut words.reads };
             let chunks = target[lanes.run_words()].chunks_exact_mut(lanes.lane_words());
@@ -107,15 +136,19 @@ impl GlobalShadow {
             }
             return;
         }
+        let stamps = &self.stamps;
+        let many = if lanes.uniform && lanes.active.count_ones() > 1 { MANY } else { 0 };
         for lane in lanes.each() {
             let (range, bytes) = lanes.words(lane);
-            let many = if lanes.uniform && lanes.active.count_ones() > 1 { MANY } else { 0 };
+            let new = base | bytes << BYTES | lane as u64;
             for word in range {
-                let new = base | bytes << BYTES | lane as u64;
                 if writes {
-                    self.store(clocks, access, (word, lane), new, out);
+                    for entry in words.store(word, new) {
+                        stamps.check(clocks, by.warp, entry, (word, new), out);
+                    }
                 } else {
-                    self.load(clocks, access, (word, lane), new | many, out);
+                    stamps.check(clocks, by.warp, words.writes[word], (word, new), out);
+                    words.load(word, new | many, (stamps, clocks.block));
                 }
             }
             if lanes.uniform && !writes {
@@ -123,94 +156,44 @@ impl GlobalShadow {
             }
         }
     }
+}
 
-    fn load(
-        &mut self,
-        clocks: &Clocks,
-        access: &Global<'_>,
-        at: (usize, usize),
-        new: u64,
-        out: &mut Vec<Conflict>,
-    ) {
-        let (word, lane) = at;
-        let write = self.words(access).writes[word];
-        if write != 0 {
-            self.check(clocks, access, write, (word, lane), new, out);
-        }
-        let words = self.words(access);
-        let (first, later) = (words.reads[word], words.later_reads[word]);
+impl Words {
+    fn new(count: usize) -> Words {
+        Words { writes: vec![0; count], reads: vec![0; count], later_reads: vec![0; count] }
+    }
+
+    /// Keeps a read by a warp of `block`.
+    fn load(&mut self, word: usize, new: u64, (stamps, block): (&Stamps, u32)) {
+        let (first, later) = (&mut self.reads[word], &mut self.later_reads[word]);
         let same = |entry: u64| entry >> STAMP == new >> STAMP;
-        if first == 0 {
-            words.reads[word] = new;
-        } else if same(first) {
-            words.reads[word] = merged(first, new);
-        } else if later == 0 {
-            words.later_reads[word] = new;
-        } else if same(later) {
-            words.later_reads[word] = merged(later, new);
+        if *first == 0 {
+            *first = new;
+        } else if same(*first) {
+            *first = merged(*first, new);
+        } else if *later == 0 {
+            *later = new;
+        } else if same(*later) {
+            *later = merged(*later, new);
         } else {
-            let block =
-                |shadow: &GlobalShadow, entry: u64| shadow.stamps[(entry >> STAMP) as usize].block;
-            let home = block(self, first);
-            if clocks.block != home || block(self, later) == home {
-                self.words(access).later_reads[word] = new;
+            let home = stamps.block(*first);
+            if block != home || stamps.block(*later) == home {
+                *later = new;
             }
         }
     }
 
-    fn store(
-        &mut self,
-        clocks: &Clocks,
-        access: &Global<'_>,
-        at: (usize, usize),
-        new: u64,
-        out: &mut Vec<Conflict>,
-    ) {
-        let word = at.0;
-        let words = self.words(access);
-        let earlier = [words.writes[word], words.reads[word], words.later_reads[word]];
-        words.writes[word] = new;
-        if earlier[1] != 0 {
-            words.reads[word] = 0;
-        }
-        if earlier[2] != 0 {
-            words.later_reads[word] = 0;
-        }
-        for entry in earlier.into_iter().filter(|&entry| entry != 0) {
-            self.check(clocks, access, entry, at, new, out);
-        }
-    }
-
-    fn check(
-        &self,
-        clocks: &Clocks,
-        access: &Global<'_>,
-        entry: u64,
-        (word, lane): (usize, usize),
-        new: u64,
-        out: &mut Vec<Conflict>,
-    ) {
-        let common = entry & new & 0xf << BYTES;
-        if common == 0 {
-            return;
-        }
-        let earlier = self.event(entry);
-        let reaches = |entry: u64| match entry >> SCOPE & 3 {
-            0 => false,
-            1 => earlier.block == clocks.block,
-            _ => true,
+    /// Keeps a store, which ends what was kept before; gives that.
+    fn store(&mut self, word: usize, new: u64) -> [u64; 3] {
+        // Pages of zeros that nobody writes take no memory.
+        let ended = |entries: &mut [u64]| match entries[word] {
+            0 => 0,
+            _ => std::mem::take(&mut entries[word]),
         };
-        if reaches(entry) && reaches(new) {
-            return;
-        }
-        if !clocks.ordered(&earlier, access.by.warp, lane as u32) {
-            let at = word as u64 * 4 + u64::from((common >> BYTES).trailing_zeros());
-            out.push(Conflict { lane, at, earlier, open: false });
-        }
+        let reads = [ended(&mut self.reads), ended(&mut self.later_reads)];
+        [std::mem::replace(&mut self.writes[word], new), reads[0], reads[1]]
     }
-}
 
-impl Words {
     /// Whether nobody touched the words in a way that matters to a load or store.
     fn fresh(&self, range: std::ops::Range<usize>, writes: bool) -> bool {
         let clear = |entries: &[u64]| entries.iter().fold(0, |any, entry| any | entry) == 0;

@@ -59,6 +59,12 @@ impl Lanes {
         first..self.offsets[lane + GROUP - 1] as usize / 4 + self.lane_words()
     }
 
+    /// The bytes from where a group with a step begins to where it ends.
+    #[inline(always)]
+    pub fn group_bytes(&self, lane: usize) -> u64 {
+        self.offsets[lane + GROUP - 1] + u64::from(self.bytes) - self.offsets[lane]
+    }
+
     /// Whole lanes of a mask.
     #[inline(always)]
     pub fn each(&self) -> impl Iterator<Item = usize> + use<> {

@@ -13,7 +13,7 @@ use super::tracked::Role;
 use super::traits::{Order, Scope};
 use super::{At, Watch};
 use crate::block::BlockState;
-use crate::execute::{Aim, Attempt, Place, addresses, lanes_of, resolve};
+use crate::execute::{Aim, Attempt, Place, addresses, lanes_of, resolve, word_groups};
 use crate::launch::Context;
 use crate::op::{Kind, MicroOp, Window};
 use crate::registers::LANES;
@@ -83,6 +83,9 @@ impl Watch {
         at: At,
     ) {
         let op = &cx.program.ops[at.pc as usize];
+        if at.active == u32::MAX && self.settled(shadow, warp, cx, (at.pc, op)) {
+            return;
+        }
         let Some((window, wide, bytes, element, touch)) = shape(op) else { return };
         if window == Window::Param {
             return;
@@ -118,6 +121,32 @@ impl Watch {
             left &= !together;
             self.look(shadow, &scene, first, &lanes.only(together));
         }
+    }
+
+    /// Looks at a load of shared memory that nothing can be wrong with, as most of inner loops are;
+    /// false if it may be another.
+    #[inline(always)]
+    fn settled(
+        &self,
+        shadow: &mut BlockShadow,
+        warp: &Warp,
+        cx: &Context<'_>,
+        (pc, op): (u32, &MicroOp),
+    ) -> bool {
+        let Kind::Load(access) = op.kind else { return false };
+        let warp_index = warp.index as usize;
+        if !access.is_shared_word()
+            || access.strong
+            || self.counting.is_some()
+            || !self.checks.shared_races
+            || shadow.blocks != 1
+            || shadow.clocks.spent(warp_index)
+        {
+            return false;
+        }
+        let by = Actor { warp: warp_index, pc, strong: false };
+        let Some(groups) = word_groups(warp, cx, op, access) else { return false };
+        shadow.shared.load_groups(&shadow.clocks, &groups, op.imm, by)
     }
 
     /// Looks at lanes that go to one area.
@@ -365,9 +394,16 @@ impl Watch {
         let Some(allocation) = scene.cx.table.get(area as usize) else { return 0 };
         let written = &allocation.written;
         let bytes = u64::from(lanes.bytes);
-        if written.number < self.assumed
-            || lanes.run && written.all(lanes.offsets[0], bytes * LANES as u64)
-        {
+        if written.number < self.assumed {
+            return 0;
+        }
+        let rows = |first: usize| (lanes.offsets[first], lanes.group_bytes(first));
+        let all = match (lanes.run, lanes.step) {
+            (true, _) => written.all(lanes.offsets[0], bytes * LANES as u64),
+            (false, Some(_)) => lanes.groups().map(rows).all(|(at, bytes)| written.all(at, bytes)),
+            (false, None) => false,
+        };
+        if all {
             return 0;
         }
         lanes_where(lanes, |lane| !written.all(lanes.offsets[lane], bytes))

@@ -91,7 +91,7 @@ impl Watch {
             return;
         }
         let Some(mut shadow) = block.shadow.take() else { return };
-        if self.checks.uninitialised {
+        if self.checks.uninitialised && !cx.program.tracked.uses(at.pc).is_empty() {
             self.registers(&mut shadow, warp, block, cx, at);
         }
         match cx.program.ops[at.pc as usize].kind {

@@ -69,10 +69,6 @@ impl Watch {
         at: At,
     ) {
         let tracked = &cx.program.tracked;
-        let uses = tracked.uses(at.pc);
-        if uses.is_empty() {
-            return;
-        }
         let poison = &mut shadow.warps[warp.index as usize].poison;
         let op = &cx.program.ops[at.pc as usize];
         let store = matches!(op.kind, Kind::Store(_));
@@ -80,7 +76,7 @@ impl Watch {
         let product = matches!(op.kind, Kind::Unit(Unit::WarpgroupMultiply(_)));
         let mut copied = Poison::NONE;
         let mut effects = Vec::new();
-        for &(register, role) in uses {
+        for &(register, role) in tracked.uses(at.pc) {
             let mut held = poison[register as usize];
             let position = match role {
                 Role::Guard => {

@@ -6,7 +6,7 @@
 
 use super::clocks::{Clocks, Event};
 use super::lanes::Lanes;
-use crate::execute::GROUP;
+use crate::execute::{GROUP, GROUPS, Groups};
 
 const EPOCH: u32 = 38;
 const PC: u32 = 19;
@@ -127,6 +127,68 @@ impl SharedShadow {
                 *entry = if written { *entry | bytes } else { *entry & !bytes };
             }
         }
+    }
+
+    /// Notes that every lane loads a word, in groups at an offset, if each word was written as a
+    /// whole before what the warp knows; whether it did.
+    #[inline(always)]
+    pub fn load_groups(
+        &mut self,
+        clocks: &Clocks,
+        groups: &Groups,
+        offset: i64,
+        by: Actor,
+    ) -> bool {
+        let mut firsts = [0; GROUPS];
+        for (first, &at) in firsts.iter_mut().zip(&groups.firsts) {
+            let at = at.wrapping_add(offset as u64);
+            if at % 4 != 0 {
+                return false;
+            }
+            *first = at as usize / 4;
+        }
+        let limit = ((u64::from(clocks.warps[by.warp].floor) + 1) << EPOCH) - 1;
+        let plane = self.plane(by.warp);
+        let (writes, new) = (&self.writes[..], Self::entry(clocks, by, 0, 0xf));
+        let reads = &mut self.reads[plane..][..writes.len()];
+        let of = |lane: usize| new + ((lane as u64) << THREAD);
+        if groups.step != 0 {
+            if !Self::settled::<GROUP>(writes, firsts, limit) {
+                return false;
+            }
+            for (group, first) in firsts.into_iter().enumerate() {
+                let entries = reads[first..first + GROUP].iter_mut();
+                for (entry, lane) in entries.zip(group * GROUP..) {
+                    *entry = read(*entry, of(lane));
+                }
+            }
+            return true;
+        }
+        if !Self::settled::<1>(writes, firsts, limit) {
+            return false;
+        }
+        if firsts == [firsts[0]; GROUPS] {
+            reads[firsts[0]] = read(reads[firsts[0]], new) | MANY;
+            return true;
+        }
+        for (group, first) in firsts.into_iter().enumerate() {
+            reads[first] = read(reads[first], of(group * GROUP + GROUP - 1)) | MANY;
+        }
+        true
+    }
+
+    /// Whether words from these on, of each as many, were written as a whole up to a limit.
+    #[inline(always)]
+    fn settled<const COUNT: usize>(writes: &[u64], firsts: [usize; GROUPS], limit: u64) -> bool {
+        let (mut all, mut beyond) = ([0xf; COUNT], [0; COUNT]);
+        for first in firsts {
+            let Some(entries) = writes.get(first..first + COUNT) else { return false };
+            for at in 0..COUNT {
+                all[at] &= entries[at];
+                beyond[at] |= limit.wrapping_sub(entries[at]);
+            }
+        }
+        all == [0xf; COUNT] && beyond.into_iter().fold(0, |any, bits| any | bits) >> 63 == 0
     }
 
     /// Notes a load; conflicts with earlier stores go to `out`.

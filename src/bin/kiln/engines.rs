@@ -87,8 +87,8 @@ fn part_json(part: &Part, target: &Target, selection: &Selection, settings: usiz
     let model = Selection { mode: Mode::B, ..selection.clone() };
     let ranked = engine::choices(canonical, target, &model).unwrap_or_default();
     let setting = |choice: &Choice| {
-        let notes = engine::engine_named(&choice.config.engine)
-            .map(|engine| engine.notes(canonical, target, &choice.config));
+        let notes = engine::supported(&choice.config.engine, canonical, target)
+            .map(|supported| supported.notes(&choice.config));
         json!({
             "config": choice.config.to_string(),
             "predicted_us": choice.predicted_us,
@@ -96,17 +96,17 @@ fn part_json(part: &Part, target: &Target, selection: &Selection, settings: usiz
         })
     };
     let engine = |engine: &&dyn Engine| match engine.support(canonical, target) {
-        Ok(()) => {
-            let knobs = engine.knobs(canonical, target);
-            let knobs: Vec<_> = knobs
+        Ok(supported) => {
+            let knobs: Vec<_> = supported
+                .knobs()
                 .iter()
                 .map(|knob| json!({"name": knob.name, "about": knob.about, "values": knob.values}))
                 .collect();
             json!({
                 "engine": engine.name(),
                 "supported": true,
-                "config": engine.heuristic(canonical, target).to_string(),
-                "reasons": engine.reasons(canonical, target),
+                "config": supported.heuristic().to_string(),
+                "reasons": supported.reasons(),
                 "knobs": knobs,
             })
         }

@@ -13,7 +13,7 @@ use crate::engine::config::combinations;
 use crate::engine::signature::{arguments, ctype, merged};
 use crate::engine::{
     BehaviorNote, Engine, EngineConfig, Grid, KernelPlan, KernelSpec, KernelWork, Knob, LaunchPlan,
-    Lowering, Notes, NumericalNote, Setting, TensorWork,
+    Lowering, Notes, NumericalNote, Setting, Supported, TensorWork,
 };
 use crate::error::{Error, Result};
 use crate::graph::{AttentionShape, CanonicalGraph, MatmulMath};
@@ -55,14 +55,22 @@ pub(in crate::engine) struct MmaEngine;
 
 /// A graph as this engine runs it.
 #[derive(Debug)]
-struct Supported<'a> {
+struct Mma<'a> {
     problem: Problem<'a>,
     target: &'a Target,
     element: DType,
 }
 
-impl MmaEngine {
-    fn of<'a>(graph: CanonicalGraph<'a>, target: &'a Target) -> Result<Supported<'a>> {
+impl Engine for MmaEngine {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn support<'a>(
+        &self,
+        graph: CanonicalGraph<'a>,
+        target: &'a Target,
+    ) -> Result<Box<dyn Supported + 'a>> {
         let capability = target.arch.capability;
         let unsupported = |text: String| Err(Error::not_supported(text));
         if capability < CAPABILITY_MIN {
@@ -80,15 +88,14 @@ impl MmaEngine {
                 "q is {q}, k is {k} and v is {v}: tensor cores take f16 or bf16 for all of them"
             ));
         }
-        let supported = Supported { problem, target, element };
-        let least = supported.tiles()[3];
-        supported.schedule(Settings::of_tile(least))?;
-        Ok(supported)
+        let mma = Mma { problem, target, element };
+        mma.schedule(Settings::of_tile(mma.tiles()[3]))?;
+        Ok(Box::new(mma))
     }
 }
 
-impl Supported<'_> {
-    fn knobs(&self) -> [Knob; 4] {
+impl Mma<'_> {
+    fn all_knobs(&self) -> [Knob; 4] {
         let keys = "keys of a step; changes the order of sums";
         [
             Knob { name: "cta_k", about: keys, values: vec![32, 64, 128] },
@@ -110,7 +117,7 @@ impl Supported<'_> {
 
     /// The largest tile that fits, has queries for more than half of it, and leaves no
     /// multiprocessor idle.
-    fn heuristic(&self) -> Settings {
+    fn best(&self) -> Settings {
         let Problem { shape, .. } = &self.problem;
         let legal = |settings: &Settings| self.schedule(*settings).is_ok();
         let all: Vec<Settings> =
@@ -120,28 +127,6 @@ impl Supported<'_> {
             busy && settings.cta_q / 2 < shape.queries
         };
         *all.iter().find(good).or(all.last()).expect("the least tile fits")
-    }
-
-    fn reasons(&self) -> Vec<String> {
-        let Settings { cta_k, cta_q, hold_q, warp_q } = self.heuristic();
-        let (blocks, sm_count) = (self.problem.blocks(cta_q), self.target.sm_count);
-        let AttentionShape { depth, width, .. } = self.problem.shape;
-        let heavy = if self.tiles() == TILES_HEAVY { " and what else a score takes" } else { "" };
-        let elements = format!("heads of {depth} and {width} elements{heavy}");
-        vec![
-            format!("cta_k={cta_k}: scores and results of {elements} fit in registers"),
-            format!("cta_q={cta_q}: {blocks} blocks for {sm_count} multiprocessors"),
-            format!("hold_q={hold_q}: shared memory has the queries, registers the results"),
-            format!("warp_q={warp_q}: {elements} leave registers for so many rows"),
-        ]
-    }
-
-    fn settings(&self) -> Vec<Setting> {
-        let setting = |settings: Settings| {
-            let schedule = self.schedule(settings).ok()?;
-            Some(Setting { config: settings.config(), work: vec![schedule.work(&self.problem)] })
-        };
-        combinations(&self.knobs()).map(Settings::from).filter_map(setting).collect()
     }
 
     /// # Errors
@@ -177,7 +162,7 @@ impl Supported<'_> {
         Ok(Schedule { settings, threads, registers, shared_bytes, blocks })
     }
 
-    fn lower(&self, settings: Settings) -> Result<Lowering> {
+    fn lowering(&self, settings: Settings) -> Result<Lowering> {
         let problem = &self.problem;
         let Schedule { threads, shared_bytes, blocks, .. } = self.schedule(settings)?;
         let arch = self.target.arch;
@@ -250,9 +235,65 @@ impl Supported<'_> {
 /// Elements of a line of a tile in shared memory: whole products, whole panels of 64.
 fn line_elements(elements: i64) -> i64 {
     match elements {
-        ..=16 => 16,
-        ..=32 => 32,
+        0..=16 => 16,
+        17..=32 => 32,
         _ => ceil_div(elements, 64) * 64,
+    }
+}
+
+impl Supported for Mma<'_> {
+    fn knobs(&self) -> Vec<Knob> {
+        self.all_knobs().to_vec()
+    }
+
+    fn heuristic(&self) -> EngineConfig {
+        self.best().config()
+    }
+
+    fn reasons(&self) -> Vec<String> {
+        let Settings { cta_k, cta_q, hold_q, warp_q } = self.best();
+        let (blocks, sm_count) = (self.problem.blocks(cta_q), self.target.sm_count);
+        let AttentionShape { depth, width, .. } = self.problem.shape;
+        let heavy = if self.tiles() == TILES_HEAVY { " and what else a score takes" } else { "" };
+        let elements = format!("heads of {depth} and {width} elements{heavy}");
+        vec![
+            format!("cta_k={cta_k}: scores and results of {elements} fit in registers"),
+            format!("cta_q={cta_q}: {blocks} blocks for {sm_count} multiprocessors"),
+            format!("hold_q={hold_q}: shared memory has the queries, registers the results"),
+            format!("warp_q={warp_q}: {elements} leave registers for so many rows"),
+        ]
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        let setting = |settings: Settings| {
+            let schedule = self.schedule(settings).ok()?;
+            Some(Setting { config: settings.config(), work: vec![schedule.work(&self.problem)] })
+        };
+        combinations(&self.all_knobs()).map(Settings::from).filter_map(setting).collect()
+    }
+
+    fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
+        let set = |knob: &str, value: i64| config.clone().with(knob, value);
+        let candidates = [
+            set("hold_q", 0),
+            set("warp_q", 16).with("cta_q", config.knob("cta_q").ok()?.min(128)),
+            set("cta_k", config.knob("cta_k").ok()? / 2),
+        ];
+        let legal = |smaller: &EngineConfig| {
+            let known = smaller != config && smaller.validate(&self.all_knobs()).is_ok();
+            known && Settings::of(smaller).is_ok_and(|of| self.schedule(of).is_ok())
+        };
+        candidates.into_iter().find(legal)
+    }
+
+    fn notes(&self, _config: &EngineConfig) -> Notes {
+        let behavior = vec![BehaviorNote::RuntimeCompilation];
+        Notes { numerical: vec![NumericalNote::TensorCore], behavior }
+    }
+
+    fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
+        config.validate(&self.all_knobs())?;
+        self.lowering(Settings::of(config)?)
     }
 }
 
@@ -317,69 +358,5 @@ impl Schedule {
         let tensor = TensorWork { operands: Operands::Half, operations: 2.0, efficiency };
         let block = Block { cta_q, cta_k, threads, registers, shared_bytes, stages: 2 };
         work(problem, block, Units::Tensor(tensor))
-    }
-}
-
-impl Engine for MmaEngine {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn support(&self, graph: CanonicalGraph<'_>, target: &Target) -> Result<()> {
-        MmaEngine::of(graph, target).map(drop)
-    }
-
-    fn knobs(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<Knob> {
-        MmaEngine::of(graph, target).expect("the graph is supported").knobs().to_vec()
-    }
-
-    fn heuristic(&self, graph: CanonicalGraph<'_>, target: &Target) -> EngineConfig {
-        MmaEngine::of(graph, target).expect("the graph is supported").heuristic().config()
-    }
-
-    fn reasons(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<String> {
-        MmaEngine::of(graph, target).expect("the graph is supported").reasons()
-    }
-
-    fn smaller(
-        &self,
-        graph: CanonicalGraph<'_>,
-        target: &Target,
-        config: &EngineConfig,
-    ) -> Option<EngineConfig> {
-        let supported = MmaEngine::of(graph, target).ok()?;
-        let set = |knob: &str, value: i64| config.clone().with(knob, value);
-        let candidates = [
-            set("hold_q", 0),
-            set("warp_q", 16).with("cta_q", config.knob("cta_q").ok()?.min(128)),
-            set("cta_k", config.knob("cta_k").ok()? / 2),
-        ];
-        let legal = |smaller: &EngineConfig| {
-            let known = smaller != config && smaller.validate(&supported.knobs()).is_ok();
-            known && Settings::of(smaller).is_ok_and(|of| supported.schedule(of).is_ok())
-        };
-        candidates.into_iter().find(legal)
-    }
-
-    fn settings(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<Setting> {
-        MmaEngine::of(graph, target).expect("the graph is supported").settings()
-    }
-
-    fn notes(&self, _graph: CanonicalGraph<'_>, _target: &Target, _config: &EngineConfig) -> Notes {
-        Notes {
-            numerical: vec![NumericalNote::TensorCore],
-            behavior: vec![BehaviorNote::RuntimeCompilation],
-        }
-    }
-
-    fn lower(
-        &self,
-        graph: CanonicalGraph<'_>,
-        target: &Target,
-        config: &EngineConfig,
-    ) -> Result<Lowering> {
-        let supported = MmaEngine::of(graph, target)?;
-        config.validate(&supported.knobs())?;
-        supported.lower(Settings::of(config)?)
     }
 }

@@ -76,7 +76,8 @@ fn tensor(problem: &Problem<'_>, slot: &'static str, at: usize) -> Json {
         true => Vec::new(),
         false => tensor.dims.iter().zip(&tensor.strides).map(stride).collect(),
     };
-    let named = AXES.iter().zip(&strides);
+    let named = |(name, value): (&&str, &i64)| json!({"name": name, "value": value});
+    let named: Vec<Json> = AXES.iter().zip(&strides).map(named).collect();
     let coordinates = ["batch", "head", "row", "column"];
     let terms: Vec<String> = coordinates
         .into_iter()
@@ -92,7 +93,7 @@ fn tensor(problem: &Problem<'_>, slot: &'static str, at: usize) -> Json {
         "name": slot,
         "declaration": kernel_parameter(problem.graph, at, slot),
         "text": tensor.to_string(),
-        "strides": named.map(|(name, value)| json!({"name": name, "value": value})).collect::<Vec<_>>(),
+        "strides": named,
         "offset": if terms.is_empty() { "0".to_owned() } else { terms.join(" + ") },
     })
 }

@@ -10,7 +10,7 @@ use crate::engine::config::combinations;
 use crate::engine::signature::arguments;
 use crate::engine::{
     Engine, EngineConfig, Grid, KernelPlan, KernelSpec, KernelWork, Knob, LaunchPlan, Lowering,
-    Setting,
+    Setting, Supported,
 };
 use crate::error::{Error, Result};
 use crate::graph::{AttentionShape, CanonicalGraph};
@@ -40,23 +40,30 @@ pub(in crate::engine) struct SimtEngine;
 
 /// A graph as this engine runs it.
 #[derive(Debug)]
-struct Supported<'a> {
+struct Simt<'a> {
     problem: Problem<'a>,
     target: &'a Target,
 }
 
-impl SimtEngine {
-    fn of<'a>(graph: CanonicalGraph<'a>, target: &'a Target) -> Result<Supported<'a>> {
+impl Engine for SimtEngine {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn support<'a>(
+        &self,
+        graph: CanonicalGraph<'a>,
+        target: &'a Target,
+    ) -> Result<Box<dyn Supported + 'a>> {
         let problem = Problem::of(graph, target.arch.capability)?;
-        let supported = Supported { problem, target };
-        let least = Settings { cta_k: 16, cta_q: 8 };
-        supported.schedule(least)?;
-        Ok(supported)
+        let simt = Simt { problem, target };
+        simt.schedule(Settings { cta_k: 16, cta_q: 8 })?;
+        Ok(Box::new(simt))
     }
 }
 
-impl Supported<'_> {
-    fn knobs(&self) -> [Knob; 2] {
+impl Simt<'_> {
+    fn all_knobs(&self) -> [Knob; 2] {
         let (keys, queries) = (vec![16, 32, 64], vec![8, 16, 32, 64]);
         [
             Knob {
@@ -69,7 +76,7 @@ impl Supported<'_> {
     }
 
     /// The largest tile that fits in few enough registers and leaves no multiprocessor idle.
-    fn heuristic(&self) -> Settings {
+    fn best(&self) -> Settings {
         let sm_count = i64::from(self.target.sm_count);
         let queries = [64, 32, 16, 8].into_iter();
         let legal = |cta_q: i64| {
@@ -83,23 +90,6 @@ impl Supported<'_> {
         let all: Vec<Settings> = queries.filter_map(legal).collect();
         let chosen = all.iter().find(|settings| good(settings)).or(all.last());
         *chosen.expect("the least tile fits")
-    }
-
-    fn reasons(&self) -> Vec<String> {
-        let Settings { cta_k, cta_q } = self.heuristic();
-        let (blocks, sm_count) = (self.problem.blocks(cta_q), self.target.sm_count);
-        vec![
-            format!("cta_k={cta_k}: a step's keys and values fit beside another block's"),
-            format!("cta_q={cta_q}: {blocks} blocks for {sm_count} multiprocessors"),
-        ]
-    }
-
-    fn settings(&self) -> Vec<Setting> {
-        let setting = |settings: Settings| {
-            let schedule = self.schedule(settings).ok()?;
-            Some(Setting { config: settings.config(), work: vec![schedule.work(&self.problem)] })
-        };
-        combinations(&self.knobs()).map(Settings::from).filter_map(setting).collect()
     }
 
     /// # Errors
@@ -134,7 +124,7 @@ impl Supported<'_> {
         Ok(Schedule { settings, shared_bytes, blocks })
     }
 
-    fn lower(&self, settings: Settings) -> Result<Lowering> {
+    fn lowering(&self, settings: Settings) -> Result<Lowering> {
         let problem = &self.problem;
         let Schedule { shared_bytes, blocks, .. } = self.schedule(settings)?;
         let arch = self.target.arch;
@@ -165,6 +155,43 @@ impl Supported<'_> {
                 numbers: Vec::new(),
             },
         }))
+    }
+}
+
+impl Supported for Simt<'_> {
+    fn knobs(&self) -> Vec<Knob> {
+        self.all_knobs().to_vec()
+    }
+
+    fn heuristic(&self) -> EngineConfig {
+        self.best().config()
+    }
+
+    fn reasons(&self) -> Vec<String> {
+        let Settings { cta_k, cta_q } = self.best();
+        let (blocks, sm_count) = (self.problem.blocks(cta_q), self.target.sm_count);
+        vec![
+            format!("cta_k={cta_k}: a step's keys and values fit beside another block's"),
+            format!("cta_q={cta_q}: {blocks} blocks for {sm_count} multiprocessors"),
+        ]
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        let setting = |settings: Settings| {
+            let schedule = self.schedule(settings).ok()?;
+            Some(Setting { config: settings.config(), work: vec![schedule.work(&self.problem)] })
+        };
+        combinations(&self.all_knobs()).map(Settings::from).filter_map(setting).collect()
+    }
+
+    fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
+        let smaller = config.halved("cta_q")?;
+        smaller.validate(&self.all_knobs()).is_ok().then_some(smaller)
+    }
+
+    fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
+        config.validate(&self.all_knobs())?;
+        self.lowering(Settings::of(config)?)
     }
 }
 
@@ -222,53 +249,5 @@ impl Schedule {
         };
         let units = if problem.is_double() { Units::F64(each) } else { Units::Lanes(each) };
         work(problem, block, units)
-    }
-}
-
-impl Engine for SimtEngine {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn support(&self, graph: CanonicalGraph<'_>, target: &Target) -> Result<()> {
-        SimtEngine::of(graph, target).map(drop)
-    }
-
-    fn knobs(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<Knob> {
-        SimtEngine::of(graph, target).expect("the graph is supported").knobs().to_vec()
-    }
-
-    fn heuristic(&self, graph: CanonicalGraph<'_>, target: &Target) -> EngineConfig {
-        SimtEngine::of(graph, target).expect("the graph is supported").heuristic().config()
-    }
-
-    fn reasons(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<String> {
-        SimtEngine::of(graph, target).expect("the graph is supported").reasons()
-    }
-
-    fn smaller(
-        &self,
-        graph: CanonicalGraph<'_>,
-        target: &Target,
-        config: &EngineConfig,
-    ) -> Option<EngineConfig> {
-        let supported = SimtEngine::of(graph, target).ok()?;
-        let smaller = config.clone().with("cta_q", config.knob("cta_q").ok()? / 2);
-        smaller.validate(&supported.knobs()).is_ok().then_some(smaller)
-    }
-
-    fn settings(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<Setting> {
-        SimtEngine::of(graph, target).expect("the graph is supported").settings()
-    }
-
-    fn lower(
-        &self,
-        graph: CanonicalGraph<'_>,
-        target: &Target,
-        config: &EngineConfig,
-    ) -> Result<Lowering> {
-        let supported = SimtEngine::of(graph, target)?;
-        config.validate(&supported.knobs())?;
-        supported.lower(Settings::of(config)?)
     }
 }

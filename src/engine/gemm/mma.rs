@@ -16,7 +16,8 @@ use crate::engine::gemm::tiling::{
 use crate::engine::gemm::work::{Block, Demand, Units};
 use crate::engine::signature::merged;
 use crate::engine::{
-    Engine, EngineConfig, KernelWork, Knob, Lowering, Notes, NumericalNote, Setting, TensorWork,
+    Engine, EngineConfig, KernelWork, Knob, Lowering, Notes, NumericalNote, Setting, Supported,
+    TensorWork,
 };
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, MatmulMath};
@@ -67,8 +68,17 @@ impl Engine for MmaEngine {
         NAME
     }
 
-    fn support(&self, graph: CanonicalGraph<'_>, target: &Target) -> Result<()> {
-        let problem = problem(graph, target)?;
+    fn support<'a>(
+        &self,
+        graph: CanonicalGraph<'a>,
+        target: &'a Target,
+    ) -> Result<Box<dyn Supported + 'a>> {
+        let capability = target.arch.capability;
+        if capability < CAPABILITY_MIN {
+            let text = format!("sm_{capability} is older than sm_{CAPABILITY_MIN}");
+            return Err(Error::not_supported(text));
+        }
+        let problem = Problem::of(graph, capability)?;
         let product = Product::of(&problem)?;
         let fits = |(tile, _): Candidate| {
             let settings = Settings::of_tile(tile, 1, &product, target);
@@ -76,34 +86,43 @@ impl Engine for MmaEngine {
             schedule.map(drop).map_err(|refusal| (refusal, settings))
         };
         let any = CANDIDATES.into_iter().map(fits).reduce(Result::or);
-        any.expect("there are candidates").map_err(|(refusal, of)| refusal.error(&of.config()))
+        any.expect("there are candidates").map_err(|(refusal, of)| refusal.error(&of.config()))?;
+        Ok(Box::new(Mma { problem, product, target }))
+    }
+}
+
+/// A problem for which there are instructions and settings.
+#[derive(Debug, Clone)]
+struct Mma<'a> {
+    problem: Problem<'a>,
+    product: Product,
+    target: &'a Target,
+}
+
+impl Mma<'_> {
+    fn decision(&self) -> Decision {
+        Decision::of(&self.problem, &self.product, self.target)
     }
 
-    fn knobs(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<Knob> {
-        let problem = problem(graph, target).expect("the graph is supported");
-        knobs(&problem, &Product::of(&problem).expect("the graph is supported")).to_vec()
+    fn schedule(&self, settings: Settings) -> Result<Schedule, Refusal> {
+        Schedule::new(&self.problem, &self.product, self.target, settings)
+    }
+}
+
+impl Supported for Mma<'_> {
+    fn knobs(&self) -> Vec<Knob> {
+        knobs(&self.problem, &self.product).to_vec()
     }
 
-    fn heuristic(&self, graph: CanonicalGraph<'_>, target: &Target) -> EngineConfig {
-        let problem = problem(graph, target).expect("the graph is supported");
-        let product = Product::of(&problem).expect("the graph is supported");
-        Decision::of(&problem, &product, target).settings.config()
+    fn heuristic(&self) -> EngineConfig {
+        self.decision().settings.config()
     }
 
-    fn reasons(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<String> {
-        let problem = problem(graph, target).expect("the graph is supported");
-        let product = Product::of(&problem).expect("the graph is supported");
-        Decision::of(&problem, &product, target).reasons(target)
+    fn reasons(&self) -> Vec<String> {
+        self.decision().reasons(self.target)
     }
 
-    fn smaller(
-        &self,
-        graph: CanonicalGraph<'_>,
-        target: &Target,
-        config: &EngineConfig,
-    ) -> Option<EngineConfig> {
-        let problem = problem(graph, target).ok()?;
-        let product = Product::of(&problem).ok()?;
+    fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
         // A smaller share per warp: of the same tile by more warps, else of a smaller tile.
         let halved = |share: &str, tile: &str, least: i64| {
             let value = config.knob(share).ok().filter(|value| *value > least)?;
@@ -111,58 +130,41 @@ impl Engine for MmaEngine {
             let less = more.clone().with(tile, config.knob(tile).ok()? / 2);
             let legal = |config: &EngineConfig| {
                 let settings = Settings::of(config);
-                settings.is_ok_and(|of| Schedule::new(&problem, &product, target, of).is_ok())
+                settings.is_ok_and(|settings| self.schedule(settings).is_ok())
             };
             [more, less].into_iter().find(legal)
         };
         halved("warp_n", "cta_n", 32).or_else(|| halved("warp_m", "cta_m", 16))
     }
 
-    fn settings(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<Setting> {
-        let problem = problem(graph, target).expect("the graph is supported");
-        let product = Product::of(&problem).expect("the graph is supported");
-        let demand = Demand::of(&problem);
+    fn settings(&self) -> Vec<Setting> {
+        let demand = Demand::of(&self.problem);
         let setting = |settings: Settings| {
-            let schedule = Schedule::new(&problem, &product, target, settings).ok()?;
-            Some(Setting { config: settings.config(), work: schedule.work(&demand) })
+            let work = self.schedule(settings).ok()?.work(&demand);
+            Some(Setting { config: settings.config(), work })
         };
-        let all = knobs(&problem, &product).map(in_one_order);
+        let all = knobs(&self.problem, &self.product).map(in_one_order);
         combinations(&all).map(Settings::from).filter_map(setting).collect()
     }
 
-    fn notes(&self, graph: CanonicalGraph<'_>, target: &Target, config: &EngineConfig) -> Notes {
-        let math = problem(graph, target).map(|problem| problem.matmul.math);
-        let rounds = math.is_ok_and(|math| math == MatmulMath::Tf32);
+    fn notes(&self, config: &EngineConfig) -> Notes {
+        let rounds = self.problem.matmul.math == MatmulMath::Tf32;
         let rounded = rounds.then_some(NumericalNote::DownConvertInputs);
         let numerical = std::iter::once(NumericalNote::TensorCore).chain(rounded).collect();
         Notes { numerical, behavior: behavior(config) }
     }
 
-    fn lower(
-        &self,
-        graph: CanonicalGraph<'_>,
-        target: &Target,
-        config: &EngineConfig,
-    ) -> Result<Lowering> {
-        let problem = problem(graph, target)?;
-        let product = Product::of(&problem)?;
-        config.validate(&knobs(&problem, &product))?;
-        let schedule = Schedule::new(&problem, &product, target, Settings::of(config)?)
-            .map_err(|refusal| refusal.error(config))?;
-        schedule.lowering(&problem, &product, target)
+    fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
+        let Mma { problem, product, target } = self;
+        config.validate(&knobs(problem, product))?;
+        let schedule = self.schedule(Settings::of(config)?);
+        let schedule = schedule.map_err(|refusal| refusal.error(config))?;
+        schedule.lowering(problem, product, target)
     }
-}
-
-fn problem<'a>(graph: CanonicalGraph<'a>, target: &Target) -> Result<Problem<'a>> {
-    let capability = target.arch.capability;
-    if capability < CAPABILITY_MIN {
-        let text = format!("sm_{capability} is older than sm_{CAPABILITY_MIN}");
-        return Err(Error::not_supported(text));
-    }
-    Problem::of(graph, capability)
 }
 
 /// What the instruction multiplies.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Product {
     /// Types of the elements in shared memory, of A and of B.
     elements: [DType; 2],

@@ -14,7 +14,7 @@ use crate::engine::gemm::tiling::{
 };
 use crate::engine::gemm::work::{Block, Demand, Units};
 use crate::engine::signature::{ctype, merged};
-use crate::engine::{Engine, EngineConfig, KernelWork, Knob, Lowering, Notes, Setting};
+use crate::engine::{Engine, EngineConfig, KernelWork, Knob, Lowering, Notes, Setting, Supported};
 use crate::error::Result;
 use crate::graph::{CanonicalGraph, MatmulMath};
 use crate::target::Target;
@@ -49,76 +49,80 @@ impl Engine for SimtEngine {
         NAME
     }
 
-    fn support(&self, graph: CanonicalGraph<'_>, target: &Target) -> Result<()> {
-        let problem = Problem::of(graph, target.arch.capability)?;
+    fn support<'a>(
+        &self,
+        graph: CanonicalGraph<'a>,
+        target: &'a Target,
+    ) -> Result<Box<dyn Supported + 'a>> {
+        let simt = Simt { problem: Problem::of(graph, target.arch.capability)?, target };
         let fits = |(tile, _): Candidate| {
             let settings = Settings::of_tile(tile, 1);
-            let schedule = Schedule::new(&problem, target, settings);
+            let schedule = Schedule::new(&simt.problem, target, settings);
             schedule.map(drop).map_err(|refusal| (refusal, settings))
         };
-        let any = candidates(&problem).map(fits).reduce(Result::or);
-        any.expect("there are candidates").map_err(|(refusal, of)| refusal.error(&of.config()))
+        let any = candidates(&simt.problem).map(fits).reduce(Result::or);
+        any.expect("there are candidates").map_err(|(refusal, of)| refusal.error(&of.config()))?;
+        Ok(Box::new(simt))
+    }
+}
+
+/// A problem for which there are settings.
+#[derive(Debug, Clone)]
+struct Simt<'a> {
+    problem: Problem<'a>,
+    target: &'a Target,
+}
+
+impl Simt<'_> {
+    fn schedule(&self, settings: Settings) -> Result<Schedule, Refusal> {
+        Schedule::new(&self.problem, self.target, settings)
+    }
+}
+
+impl Supported for Simt<'_> {
+    fn knobs(&self) -> Vec<Knob> {
+        knobs(&self.problem).to_vec()
     }
 
-    fn knobs(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<Knob> {
-        let problem = Problem::of(graph, target.arch.capability).expect("the graph is supported");
-        knobs(&problem).to_vec()
+    fn heuristic(&self) -> EngineConfig {
+        Decision::of(&self.problem, self.target).settings.config()
     }
 
-    fn heuristic(&self, graph: CanonicalGraph<'_>, target: &Target) -> EngineConfig {
-        let problem = Problem::of(graph, target.arch.capability).expect("the graph is supported");
-        Decision::of(&problem, target).settings.config()
+    fn reasons(&self) -> Vec<String> {
+        Decision::of(&self.problem, self.target).reasons()
     }
 
-    fn reasons(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<String> {
-        let problem = Problem::of(graph, target.arch.capability).expect("the graph is supported");
-        Decision::of(&problem, target).reasons()
-    }
-
-    fn smaller(
-        &self,
-        graph: CanonicalGraph<'_>,
-        target: &Target,
-        config: &EngineConfig,
-    ) -> Option<EngineConfig> {
-        let problem = Problem::of(graph, target.arch.capability).ok()?;
+    fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
         // A smaller share per thread, of a tile for as many threads.
         let halved = |share: &str, tile: &str| {
             let value = config.knob(share).ok().filter(|value| *value > 4)?;
             let cta = config.knob(tile).ok()?;
             let smaller = config.clone().with(share, value / 2).with(tile, (cta / 2).max(32));
             let settings = Settings::of(&smaller).ok()?;
-            Schedule::new(&problem, target, settings).is_ok().then_some(smaller)
+            self.schedule(settings).is_ok().then_some(smaller)
         };
         halved("thread_n", "cta_n").or_else(|| halved("thread_m", "cta_m"))
     }
 
-    fn settings(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<Setting> {
-        let problem = Problem::of(graph, target.arch.capability).expect("the graph is supported");
-        let demand = Demand::of(&problem);
+    fn settings(&self) -> Vec<Setting> {
+        let demand = Demand::of(&self.problem);
         let setting = |settings: Settings| {
-            let work = Schedule::new(&problem, target, settings).ok()?.work(&demand);
+            let work = self.schedule(settings).ok()?.work(&demand);
             Some(Setting { config: settings.config(), work })
         };
-        let all = knobs(&problem).map(in_one_order);
+        let all = knobs(&self.problem).map(in_one_order);
         combinations(&all).map(Settings::from).filter_map(setting).collect()
     }
 
-    fn notes(&self, _graph: CanonicalGraph<'_>, _target: &Target, config: &EngineConfig) -> Notes {
+    fn notes(&self, config: &EngineConfig) -> Notes {
         Notes { behavior: behavior(config), ..Notes::default() }
     }
 
-    fn lower(
-        &self,
-        graph: CanonicalGraph<'_>,
-        target: &Target,
-        config: &EngineConfig,
-    ) -> Result<Lowering> {
-        let problem = Problem::of(graph, target.arch.capability)?;
-        config.validate(&knobs(&problem))?;
-        let schedule = Schedule::new(&problem, target, Settings::of(config)?)
-            .map_err(|refusal| refusal.error(config))?;
-        schedule.lowering(&problem, target)
+    fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
+        config.validate(&knobs(&self.problem))?;
+        let schedule = self.schedule(Settings::of(config)?);
+        let schedule = schedule.map_err(|refusal| refusal.error(config))?;
+        schedule.lowering(&self.problem, self.target)
     }
 }
 

@@ -5,20 +5,21 @@
 use serde_json::{Value as Json, json};
 
 use crate::engine::access::PARAMETERS_MAX;
-use crate::engine::expand::Expanded;
-use crate::engine::pointwise::PointwiseEngine;
+use crate::engine::pointwise::Elements;
 use crate::engine::pointwise::domain::Domain;
 use crate::engine::pointwise::work::Demand;
 use crate::engine::program::{GraphProgram, Source};
 use crate::engine::signature::{Indent, Width, arguments, ctype, kernel_parameter, list, names};
 use crate::engine::{
     Argument, Engine, EngineConfig, Grid, KernelPlan, KernelSpec, Knob, LaunchPlan, Lowering,
-    Setting,
+    Setting, Supported,
 };
 use crate::error::{Error, Result};
 use crate::expr::Identifiers;
 use crate::graph::CanonicalGraph;
 use crate::target::Target;
+
+const NAME: &str = "pointwise_general";
 
 const THREADS: u32 = 256;
 
@@ -28,28 +29,49 @@ pub(in crate::engine) struct GeneralEngine;
 
 impl Engine for GeneralEngine {
     fn name(&self) -> &'static str {
-        "pointwise_general"
+        NAME
     }
 
-    fn support(&self, graph: CanonicalGraph<'_>, target: &Target) -> Result<()> {
-        PointwiseEngine.support(graph, target)?;
-        let expanded = Expanded::of(graph)?;
-        let general = General::new(expanded.graph(), &self.heuristic(graph, target))?;
+    fn support<'a>(
+        &self,
+        graph: CanonicalGraph<'a>,
+        target: &'a Target,
+    ) -> Result<Box<dyn Supported + 'a>> {
+        let any_shape = AnyShape(Elements::of(graph, target)?);
+        let general = General::new(&any_shape.0, &any_shape.heuristic())?;
         let needed = general.arguments().len() + general.numbers().len();
         match needed <= PARAMETERS_MAX {
-            true => Ok(()),
+            true => Ok(Box::new(any_shape)),
             false => Err(Error::not_supported(format!(
                 "extents and strides take {needed} of the {PARAMETERS_MAX} parameters of a kernel"
             ))),
         }
     }
 
-    fn knobs(&self, graph: CanonicalGraph<'_>, _target: &Target) -> Vec<Knob> {
-        let expanded = Expanded::of(graph).expect("the graph is supported");
-        let domain = Domain::of(expanded.graph()).expect("the graph is supported");
-        let elements: i64 = domain.extents.iter().product();
+    fn serves_any_shape(&self) -> bool {
+        true
+    }
+
+    fn elementwise(&self) -> bool {
+        true
+    }
+}
+
+/// Elements whose extents and strides fit the parameters of a kernel.
+#[derive(Debug, Clone)]
+struct AnyShape<'a>(Elements<'a>);
+
+impl AnyShape<'_> {
+    fn elements(&self) -> i64 {
+        self.0.domain.extents.iter().product()
+    }
+}
+
+impl Supported for AnyShape<'_> {
+    fn knobs(&self) -> Vec<Knob> {
+        let domain = &self.0.domain;
         // Past the last element by a whole grid, 32 bits still do not wrap.
-        let narrow = elements.max(domain.offset_max()) < 1 << 31;
+        let narrow = self.elements().max(domain.offset_max()) < 1 << 31;
         let from = |values: [i64; 2], both: bool| values[usize::from(!both)..].to_vec();
         vec![
             Knob {
@@ -65,79 +87,50 @@ impl Engine for GeneralEngine {
         ]
     }
 
-    fn heuristic(&self, graph: CanonicalGraph<'_>, target: &Target) -> EngineConfig {
-        let knobs = self.knobs(graph, target);
+    fn heuristic(&self) -> EngineConfig {
+        let knobs = self.knobs();
         let settings: Vec<_> = knobs.iter().map(|knob| (knob.name, knob.values[0])).collect();
-        EngineConfig::new(self.name(), &settings)
+        EngineConfig::new(NAME, &settings)
     }
 
-    fn reasons(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<String> {
-        let config = self.heuristic(graph, target);
+    fn reasons(&self) -> Vec<String> {
         let reason = |knob: &Knob| {
-            let (name, value) = (knob.name, config.knob(knob.name).ok()?);
             let least = if knob.values.len() > 1 { "the least" } else { "all" };
-            Some(format!("{name}={value}: {least} that the shape needs"))
+            format!("{}={}: {least} that the shape needs", knob.name, knob.values[0])
         };
-        self.knobs(graph, target).iter().filter_map(reason).collect()
+        self.knobs().iter().map(reason).collect()
     }
 
-    fn smaller(
-        &self,
-        _graph: CanonicalGraph<'_>,
-        _target: &Target,
-        _config: &EngineConfig,
-    ) -> Option<EngineConfig> {
+    fn smaller(&self, _config: &EngineConfig) -> Option<EngineConfig> {
         None
     }
 
-    fn serves_any_shape(&self) -> bool {
-        true
+    fn settings(&self) -> Vec<Setting> {
+        let demand = Demand::of(self.0.graph(), &self.0.domain);
+        // A thread divides once for each dimension to find one element.
+        let grid = grid(self.elements());
+        let work = demand.work(&grid, THREADS.into(), 40, 1, demand.streamed_bytes);
+        let setting = |config: EngineConfig| Setting { config, work: vec![work] };
+        EngineConfig::all(NAME, &self.knobs()).into_iter().map(setting).collect()
     }
 
-    fn settings(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<Setting> {
-        let expanded = Expanded::of(graph).expect("the graph is supported");
-        let graph = expanded.graph();
-        let domain = Domain::of(graph).expect("the graph is supported");
-        let demand = Demand::of(graph, &domain);
-        let work = |config: EngineConfig| {
-            // A thread divides once for each dimension to find one element.
-            let elements = domain.extents.iter().product();
-            let work = demand.work(&grid(elements), THREADS.into(), 40, 1, demand.streamed_bytes);
-            Setting { config, work: vec![work] }
-        };
-        let knobs = self.knobs(graph, target);
-        EngineConfig::all(self.name(), &knobs).into_iter().map(work).collect()
-    }
-
-    fn elementwise(&self) -> bool {
-        true
-    }
-
-    fn lower(
-        &self,
-        graph: CanonicalGraph<'_>,
-        target: &Target,
-        config: &EngineConfig,
-    ) -> Result<Lowering> {
-        self.support(graph, target)?;
-        config.validate(&self.knobs(graph, target))?;
-        let expanded = Expanded::of(graph)?;
-        let graph = expanded.graph();
-        let general = General::new(graph, config)?;
-        let dtype = graph.tensors[general.program.outputs[0]].dtype;
+    fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
+        config.validate(&self.knobs())?;
+        let general = General::new(&self.0, config)?;
+        let dtype = self.0.graph().tensors[general.program.outputs[0]].dtype;
+        let arch = self.0.target.arch;
         let mut spec = KernelSpec {
             stem: format!("sm75_pointwise_{dtype}_general"),
             template: "pointwise/sm75_pointwise_general.cu",
             entry: "pointwise",
-            arch: target.arch,
+            arch,
             parameters: general.parameters(),
         };
         spec.parameters["stem"] = json!(spec.stem);
         spec.parameters["entry"] = json!(spec.entry);
-        spec.parameters["arch"] = json!(target.arch.to_string());
-        let elements: i64 = general.domain.extents.iter().product();
+        spec.parameters["arch"] = json!(arch.to_string());
         let launch = LaunchPlan {
-            grid: grid(elements),
+            grid: grid(self.elements()),
             threads: THREADS,
             shared_bytes: 0,
             cooperative: false,
@@ -160,7 +153,7 @@ fn grid(elements: i64) -> Grid {
 /// A graph with everything that its kernel and its launch are made from.
 struct General<'a> {
     graph: CanonicalGraph<'a>,
-    domain: Domain,
+    domain: &'a Domain,
     program: GraphProgram,
     /// Tensors that are read.
     inputs: Vec<usize>,
@@ -171,8 +164,8 @@ struct General<'a> {
 }
 
 impl<'a> General<'a> {
-    fn new(graph: CanonicalGraph<'a>, config: &EngineConfig) -> Result<General<'a>> {
-        let domain = Domain::of(graph)?;
+    fn new(elements: &'a Elements<'_>, config: &EngineConfig) -> Result<General<'a>> {
+        let (graph, domain) = (elements.graph(), &elements.domain);
         let program = GraphProgram::whole(graph);
         let (mut inputs, mut axes) = (Vec::new(), Vec::new());
         for (input, source) in program.sources.iter().enumerate() {

@@ -23,7 +23,7 @@ use crate::engine::pointwise::domain::Domain;
 use crate::engine::pointwise::heuristic::Decision;
 use crate::engine::pointwise::schedule::Schedule;
 use crate::engine::program::GraphProgram;
-use crate::engine::{Engine, EngineConfig, Knob, Lowering, Setting};
+use crate::engine::{Engine, EngineConfig, Knob, Lowering, Setting, Supported};
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Operation};
 use crate::target::Target;
@@ -31,16 +31,42 @@ use crate::target::Target;
 /// The oldest architecture the template is written for.
 const CAPABILITY_MIN: u16 = 75;
 
+const NAME: &str = "pointwise";
+
 /// See the module.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PointwiseEngine;
 
 impl Engine for PointwiseEngine {
     fn name(&self) -> &'static str {
-        "pointwise"
+        NAME
     }
 
-    fn support(&self, graph: CanonicalGraph<'_>, target: &Target) -> Result<()> {
+    fn support<'a>(
+        &self,
+        graph: CanonicalGraph<'a>,
+        target: &'a Target,
+    ) -> Result<Box<dyn Supported + 'a>> {
+        Ok(Box::new(Elements::of(graph, target)?))
+    }
+
+    fn elementwise(&self) -> bool {
+        true
+    }
+}
+
+/// A graph of pointwise operations with the space that its elements span.
+#[derive(Debug, Clone)]
+struct Elements<'a> {
+    expanded: Expanded<'a>,
+    domain: Domain,
+    target: &'a Target,
+}
+
+impl<'a> Elements<'a> {
+    /// # Errors
+    /// `NotSupported` with the rule that refused.
+    fn of(graph: CanonicalGraph<'a>, target: &'a Target) -> Result<Elements<'a>> {
         let expanded = Expanded::of(graph)?;
         let graph = expanded.graph();
         let other = |operation: &&Operation| operation.as_pointwise().is_none();
@@ -57,60 +83,47 @@ impl Engine for PointwiseEngine {
                 "{stored} tensors with storage exceed the {PARAMETERS_MAX} parameters of a kernel"
             )));
         }
-        Domain::of(graph).map(drop)
+        let domain = Domain::of(graph)?;
+        Ok(Elements { expanded, domain, target })
     }
 
-    fn knobs(&self, graph: CanonicalGraph<'_>, _target: &Target) -> Vec<Knob> {
-        let expanded = Expanded::of(graph).expect("the graph is supported");
-        let domain = Domain::of(expanded.graph()).expect("the graph is supported");
-        schedule::knobs(expanded.graph(), &domain)
+    fn graph(&self) -> CanonicalGraph<'_> {
+        self.expanded.graph()
     }
 
-    fn heuristic(&self, graph: CanonicalGraph<'_>, target: &Target) -> EngineConfig {
-        let expanded = Expanded::of(graph).expect("the graph is supported");
-        let domain = Domain::of(expanded.graph()).expect("the graph is supported");
-        Decision::of(expanded.graph(), &domain, target).config()
+    fn decision(&self) -> Decision {
+        Decision::of(self.graph(), &self.domain, self.target)
+    }
+}
+
+impl Supported for Elements<'_> {
+    fn knobs(&self) -> Vec<Knob> {
+        schedule::knobs(self.graph(), &self.domain)
     }
 
-    fn reasons(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<String> {
-        let expanded = Expanded::of(graph).expect("the graph is supported");
-        let domain = Domain::of(expanded.graph()).expect("the graph is supported");
-        Decision::of(expanded.graph(), &domain, target).reasons()
+    fn heuristic(&self) -> EngineConfig {
+        self.decision().config()
     }
 
-    fn smaller(
-        &self,
-        _graph: CanonicalGraph<'_>,
-        _target: &Target,
-        config: &EngineConfig,
-    ) -> Option<EngineConfig> {
+    fn reasons(&self) -> Vec<String> {
+        self.decision().reasons()
+    }
+
+    fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
         config.halved("items").or_else(|| config.halved("vector"))
     }
 
-    fn settings(&self, graph: CanonicalGraph<'_>, _target: &Target) -> Vec<Setting> {
-        let expanded = Expanded::of(graph).expect("the graph is supported");
-        let domain = Domain::of(expanded.graph()).expect("the graph is supported");
-        work::settings(expanded.graph(), &domain, self.name())
+    fn settings(&self) -> Vec<Setting> {
+        work::settings(self.graph(), &self.domain, NAME)
     }
 
-    fn elementwise(&self) -> bool {
-        true
-    }
-
-    fn lower(
-        &self,
-        graph: CanonicalGraph<'_>,
-        target: &Target,
-        config: &EngineConfig,
-    ) -> Result<Lowering> {
-        self.support(graph, target)?;
-        let expanded = Expanded::of(graph)?;
-        let graph = expanded.graph();
-        let domain = Domain::of(graph)?;
-        config.validate(&schedule::knobs(graph, &domain))?;
+    fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
+        config.validate(&self.knobs())?;
+        let (graph, domain) = (self.graph(), &self.domain);
         let program = GraphProgram::whole(graph);
-        let schedule = Schedule::new(graph, &domain, config)?;
-        let kernel = parameters::kernel_plan(graph, &domain, &program, &schedule, target.arch);
+        let schedule = Schedule::new(graph, domain, config)?;
+        let arch = self.target.arch;
+        let kernel = parameters::kernel_plan(graph, domain, &program, &schedule, arch);
         Ok(Lowering::from(kernel))
     }
 }

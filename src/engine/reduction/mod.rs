@@ -29,7 +29,9 @@ use crate::engine::reduction::heuristic::Decision;
 use crate::engine::reduction::parameters::lowering;
 use crate::engine::reduction::schedule::{Footprint, Schedule};
 use crate::engine::reduction::space::Space;
-use crate::engine::{BehaviorNote, Engine, EngineConfig, Knob, Lowering, Notes, Setting};
+use crate::engine::{
+    BehaviorNote, Engine, EngineConfig, Knob, Lowering, Notes, Setting, Supported,
+};
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Op, Operation};
 use crate::target::Target;
@@ -37,59 +39,88 @@ use crate::target::Target;
 /// The oldest architecture the templates are written for.
 const CAPABILITY_MIN: u16 = 75;
 
+const NAME: &str = "reduction";
+
 /// See the module.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReductionEngine;
 
 impl Engine for ReductionEngine {
     fn name(&self) -> &'static str {
-        "reduction"
+        NAME
     }
 
-    fn support(&self, graph: CanonicalGraph<'_>, target: &Target) -> Result<()> {
-        let expanded = Expanded::of(graph)?;
-        let graph = expanded.graph();
-        let space = checked_space(graph, target)?;
-        if space.has_sums() && !Decision::of(graph, &space, target).is_kept() {
-            let columns = space.columns.count();
+    fn support<'a>(
+        &self,
+        graph: CanonicalGraph<'a>,
+        target: &'a Target,
+    ) -> Result<Box<dyn Supported + 'a>> {
+        let rows = Rows(Reductions::of(graph, target)?);
+        if rows.0.space.has_sums() && !rows.decision().is_kept() {
+            let columns = rows.0.space.columns.count();
             return Err(Error::not_supported(format!(
                 "rows of {columns} elements do not fit registers next to sums of their columns"
             )));
         }
-        Ok(())
+        Ok(Box::new(rows))
+    }
+}
+
+/// A graph of reductions and pointwise operations with the space that its elements span.
+#[derive(Debug, Clone)]
+struct Reductions<'a> {
+    expanded: Expanded<'a>,
+    space: Space,
+    target: &'a Target,
+}
+
+impl<'a> Reductions<'a> {
+    /// # Errors
+    /// `NotSupported` with the rule that refused.
+    fn of(graph: CanonicalGraph<'a>, target: &'a Target) -> Result<Reductions<'a>> {
+        let expanded = Expanded::of(graph)?;
+        let space = checked_space(expanded.graph(), target)?;
+        Ok(Reductions { expanded, space, target })
     }
 
-    fn knobs(&self, graph: CanonicalGraph<'_>, _target: &Target) -> Vec<Knob> {
-        let expanded = Expanded::of(graph).expect("the graph is supported");
-        let space = Space::of(expanded.graph()).expect("the graph is supported");
-        schedule::knobs(expanded.graph(), &space)
+    fn graph(&self) -> CanonicalGraph<'_> {
+        self.expanded.graph()
+    }
+}
+
+/// Reductions whose rows are shared by neighbouring threads.
+#[derive(Debug, Clone)]
+struct Rows<'a>(Reductions<'a>);
+
+impl Rows<'_> {
+    fn decision(&self) -> Decision {
+        Decision::of(self.0.graph(), &self.0.space, self.0.target)
     }
 
-    fn heuristic(&self, graph: CanonicalGraph<'_>, target: &Target) -> EngineConfig {
-        let expanded = Expanded::of(graph).expect("the graph is supported");
-        let space = Space::of(expanded.graph()).expect("the graph is supported");
-        Decision::of(expanded.graph(), &space, target).config()
+    fn footprint(&self) -> Footprint {
+        Footprint::of(self.0.graph(), &self.0.space)
+    }
+}
+
+impl Supported for Rows<'_> {
+    fn knobs(&self) -> Vec<Knob> {
+        schedule::knobs(self.0.graph(), &self.0.space)
     }
 
-    fn reasons(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<String> {
-        let expanded = Expanded::of(graph).expect("the graph is supported");
-        let space = Space::of(expanded.graph()).expect("the graph is supported");
-        Decision::of(expanded.graph(), &space, target).reasons()
+    fn heuristic(&self) -> EngineConfig {
+        self.decision().config()
     }
 
-    fn smaller(
-        &self,
-        graph: CanonicalGraph<'_>,
-        target: &Target,
-        config: &EngineConfig,
-    ) -> Option<EngineConfig> {
-        let expanded = Expanded::of(graph).expect("the graph is supported");
-        let space = Space::of(expanded.graph()).expect("the graph is supported");
-        let footprint = Footprint::of(expanded.graph(), &space);
-        let knobs = schedule::knobs(expanded.graph(), &space);
+    fn reasons(&self) -> Vec<String> {
+        self.decision().reasons()
+    }
+
+    fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
+        let Reductions { space, target, .. } = &self.0;
+        let (footprint, knobs) = (self.footprint(), self.knobs());
         let with = |knob: &str, change: fn(i64) -> i64| {
             let changed = config.clone().with(knob, change(config.knob(knob).ok()?));
-            let schedule = Schedule::new(&space, &footprint, target, &changed);
+            let schedule = Schedule::new(space, &footprint, target, &changed);
             (changed.validate(&knobs).is_ok() && schedule.is_ok()).then_some(changed)
         };
         // More threads of the same block hold less of a row each; then it is read again.
@@ -98,34 +129,22 @@ impl Engine for ReductionEngine {
             .or_else(|| with("vector", |vector| vector / 2))
     }
 
-    fn settings(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<Setting> {
-        let expanded = Expanded::of(graph).expect("the graph is supported");
-        let space = Space::of(expanded.graph()).expect("the graph is supported");
-        work::settings(expanded.graph(), &space, target)
+    fn settings(&self) -> Vec<Setting> {
+        work::settings(self.0.graph(), &self.0.space, self.0.target)
     }
 
-    fn notes(&self, graph: CanonicalGraph<'_>, _target: &Target, config: &EngineConfig) -> Notes {
-        let expanded = Expanded::of(graph).expect("the graph is supported");
-        let space = Space::of(expanded.graph()).expect("the graph is supported");
+    fn notes(&self, config: &EngineConfig) -> Notes {
         let splits = config.knob("split").is_ok_and(|split| split > 1);
-        let workspace = (splits || space.has_sums()).then_some(BehaviorNote::Workspace);
+        let workspace = (splits || self.0.space.has_sums()).then_some(BehaviorNote::Workspace);
         let behavior = std::iter::once(BehaviorNote::RuntimeCompilation).chain(workspace);
         Notes { behavior: behavior.collect(), ..Notes::default() }
     }
 
-    fn lower(
-        &self,
-        graph: CanonicalGraph<'_>,
-        target: &Target,
-        config: &EngineConfig,
-    ) -> Result<Lowering> {
-        self.support(graph, target)?;
-        let expanded = Expanded::of(graph)?;
-        let graph = expanded.graph();
-        let space = Space::of(graph)?;
-        config.validate(&schedule::knobs(graph, &space))?;
-        let schedule = Schedule::new(&space, &Footprint::of(graph, &space), target, config)?;
-        Ok(lowering(graph, &space, &schedule, target.arch))
+    fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
+        config.validate(&self.knobs())?;
+        let Reductions { space, target, .. } = &self.0;
+        let schedule = Schedule::new(space, &self.footprint(), target, config)?;
+        Ok(lowering(self.0.graph(), space, &schedule, target.arch))
     }
 }
 
@@ -134,7 +153,8 @@ impl Engine for ReductionEngine {
 /// # Errors
 /// `NotSupported` with the rule that refused.
 fn checked_space(graph: CanonicalGraph<'_>, target: &Target) -> Result<Space> {
-    let other = |of: &&Operation| matches!(of.op, Op::Matmul(_) | Op::Attention(_));
+    let other =
+        |operation: &&Operation| !matches!(operation.op, Op::Pointwise(_) | Op::Reduction(_));
     if let Some(Operation { op, .. }) = graph.operations.iter().find(other) {
         let text = format!("{op} is neither pointwise nor a reduction");
         return Err(Error::not_supported(text));

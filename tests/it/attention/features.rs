@@ -21,11 +21,10 @@ pub fn check(case: &Case, what: &str) -> Vec<&'static str> {
     for kiln in harness::dialects() {
         let target = kiln.device().target();
         for name in ENGINES {
-            let engine = engine::engine_named(name).unwrap();
-            if engine.support(case.graph.canonical(), target).is_err() {
+            let Ok(supported) = engine::supported(name, case.graph.canonical(), target) else {
                 continue;
-            }
-            let config = engine.heuristic(case.graph.canonical(), target);
+            };
+            let config = supported.heuristic();
             let what = format!("{what}: {config} on {}", target.name);
             harness::check(kiln, &case.graph, Some(&config), &case.inputs, &what);
             ran.push(name);
@@ -137,11 +136,10 @@ fn every_setting_of_the_knobs() {
     let target = kiln.device().target();
     for name in ENGINES {
         let case = cases::case(op.clone(), SHAPE, Storage::packed(DType::F16), [true; 4]);
-        let canonical = case.graph.canonical();
-        let engine = engine::engine_named(name).unwrap();
+        let supported = engine::supported(name, case.graph.canonical(), target).unwrap();
         let mut ran = 0;
-        for config in EngineConfig::all(name, &engine.knobs(canonical, target)) {
-            if engine.lower(canonical, target, &config).is_err() {
+        for config in EngineConfig::all(name, &supported.knobs()) {
+            if supported.lower(&config).is_err() {
                 continue;
             }
             let plan = match kiln.plan_with(&case.graph, &config) {

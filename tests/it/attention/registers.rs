@@ -61,13 +61,12 @@ fn defaults_spill_nothing() {
                 let storage = Storage::packed(DType::Bf16);
                 let graph = cases::graph(op, shape, [storage; 4], [true; 4]);
                 for engine in ENGINES {
-                    let engine = engine::engine_named(engine).unwrap();
-                    let canonical = graph.canonical();
-                    if engine.support(canonical, &target).is_err() {
+                    let Ok(supported) = engine::supported(engine, graph.canonical(), &target)
+                    else {
                         continue;
-                    }
-                    let config = engine.heuristic(canonical, &target);
-                    let kernels = engine.lower(canonical, &target, &config).unwrap().kernels;
+                    };
+                    let config = supported.heuristic();
+                    let kernels = supported.lower(&config).unwrap().kernels;
                     let what = format!("{what} of {elements}: {config} on {name}");
                     for kernel in kernels {
                         let source = Templates::embedded().render(&kernel.spec).unwrap();

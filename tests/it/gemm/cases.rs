@@ -99,11 +99,9 @@ pub fn inputs(graph: &OperationGraph) -> Values {
 /// The engine's settings for a graph on a device.
 pub fn heuristic(kiln: &Kiln, graph: &OperationGraph, engine: &str) -> EngineConfig {
     let target = kiln.device().target();
-    let engine = engine::engine_named(engine).unwrap();
-    engine
-        .support(graph.canonical(), target)
-        .unwrap_or_else(|error| panic!("{}: {error}\n{graph}", engine.name()));
-    engine.heuristic(graph.canonical(), target)
+    engine::supported(engine, graph.canonical(), target)
+        .unwrap_or_else(|error| panic!("{engine}: {error}\n{graph}"))
+        .heuristic()
 }
 
 /// Runs a case at an engine's own setting and compares it with the reference.

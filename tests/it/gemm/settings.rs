@@ -18,15 +18,9 @@ use crate::harness;
 fn settings(graph: &OperationGraph, engine: &str, count: usize) -> Vec<EngineConfig> {
     let target = harness::kiln().device().target();
     let engine = engine::engine_named(engine).unwrap();
-    let mut all = vec![EngineConfig::new(engine.name(), &[])];
-    for knob in engine.knobs(graph.canonical(), target) {
-        let with = |config: &EngineConfig| {
-            let set = |value: &i64| config.clone().with(knob.name, *value);
-            knob.values.iter().map(set).collect::<Vec<_>>()
-        };
-        all = all.iter().flat_map(with).collect();
-    }
-    all.retain(|config| match engine.lower(graph.canonical(), target, config) {
+    let supported = engine.support(graph.canonical(), target).unwrap();
+    let mut all = EngineConfig::all(engine.name(), &supported.knobs());
+    all.retain(|config| match supported.lower(config) {
         Ok(_) => true,
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::NotSupported, "{config}: {error}");
@@ -100,10 +94,9 @@ fn sources(engine: &str, target: &Target) -> Vec<KernelSource> {
     for extents in [[4096, 4096, 4096], [256, 512, 1024]] {
         let half = bias_gelu(extents, DType::Bf16);
         let graphs = [half, prologues(extents, DType::F16), rich(extents, DType::F16)];
-        let supported = |graph: &OperationGraph| engine.support(graph.canonical(), target).is_ok();
-        for graph in graphs.into_iter().filter(supported) {
-            let config = engine.heuristic(graph.canonical(), target);
-            let lowering = engine.lower(graph.canonical(), target, &config).unwrap();
+        for graph in &graphs {
+            let Ok(supported) = engine.support(graph.canonical(), target) else { continue };
+            let lowering = supported.lower(&supported.heuristic()).unwrap();
             let render =
                 |kernel: &engine::KernelPlan| Templates::embedded().render(&kernel.spec).unwrap();
             sources.extend(lowering.kernels.iter().map(render));
@@ -147,9 +140,8 @@ fn large_matrices_compile() {
     let target = Target::named("h200").unwrap();
     let graph = rich([1 << 20, 1 << 14, 4096], DType::F16);
     for name in ["gemm_mma", "gemm_simt"] {
-        let engine = engine::engine_named(name).unwrap();
-        let config = engine.heuristic(graph.canonical(), &target);
-        let lowering = engine.lower(graph.canonical(), &target, &config).unwrap();
+        let supported = engine::supported(name, graph.canonical(), &target).unwrap();
+        let lowering = supported.lower(&supported.heuristic()).unwrap();
         let source = Templates::embedded().render(&lowering.kernels[0].spec).unwrap();
         assert!(source.text.contains("using index_t = long long;"), "{}", source.text);
         harness::kiln().compile(&source).unwrap();
@@ -168,9 +160,10 @@ fn heuristics_are_legal() {
                     let graph = case.graph();
                     let chosen =
                         engine::choose(graph.canonical(), &target, &Default::default()).unwrap();
-                    let engine = engine::engine_named(&chosen.engine).unwrap();
-                    engine.lower(graph.canonical(), &target, &chosen).unwrap();
-                    let reasons = engine.reasons(graph.canonical(), &target);
+                    let supported =
+                        engine::supported(&chosen.engine, graph.canonical(), &target).unwrap();
+                    supported.lower(&chosen).unwrap();
+                    let reasons = supported.reasons();
                     assert_eq!(reasons.len(), chosen.knobs().count());
                     for (reason, (knob, value)) in reasons.iter().zip(chosen.knobs()) {
                         assert!(reason.starts_with(&format!("{knob}={value}: ")), "{reason}");
@@ -191,11 +184,11 @@ fn deep_products_are_split() {
             for [a, b] in [[DType::F16; 2], [DType::F32; 2]] {
                 let graph = Case::new(MatmulMath::F32, [a, b, DType::F32], [8, 8, k]).graph();
                 for engine in engine::engines() {
-                    if engine.support(graph.canonical(), &target).is_err() {
+                    let Ok(supported) = engine.support(graph.canonical(), &target) else {
                         continue;
-                    }
-                    let config = engine.heuristic(graph.canonical(), &target);
-                    engine.lower(graph.canonical(), &target, &config).unwrap();
+                    };
+                    let config = supported.heuristic();
+                    supported.lower(&config).unwrap();
                     let splits = config.knob("split_k").is_ok_and(|split| split > 1);
                     assert!(splits || config.engine == "gemm_wgmma", "{config} of {k} on {name}");
                 }
@@ -209,14 +202,14 @@ fn deep_products_are_split() {
 fn settings_become_smaller() {
     let graph = bias_gelu([4096, 4096, 4096], DType::F32);
     let target = Target::named("a100").unwrap();
-    let engine = engine::engine_named("gemm_simt").unwrap();
+    let supported = engine::supported("gemm_simt", graph.canonical(), &target).unwrap();
     let mut config = heuristic(harness::kiln(), &graph, "gemm_simt");
     for (knob, value) in [("cta_m", 128), ("cta_n", 128), ("thread_m", 8), ("thread_n", 8)] {
         config = config.with(knob, value);
     }
     let mut steps = 0;
-    while let Some(smaller) = engine.smaller(graph.canonical(), &target, &config) {
-        engine.lower(graph.canonical(), &target, &smaller).unwrap();
+    while let Some(smaller) = supported.smaller(&config) {
+        supported.lower(&smaller).unwrap();
         config = smaller;
         steps += 1;
     }

@@ -305,13 +305,13 @@ fn large_problems_are_taken() {
 fn settings_become_smaller() {
     let target = kiln::target::Target::named("h200").unwrap();
     let graph = bias_gelu([4096, 4096, 4096], Bf16);
-    let engine = engine::engine_named(ENGINE).unwrap();
+    let supported = engine::supported(ENGINE, graph.canonical(), &target).unwrap();
     let mut tiles = Vec::new();
-    let mut config = engine.heuristic(graph.canonical(), &target);
+    let mut config = supported.heuristic();
     loop {
         tiles.push(["cta_m", "cta_n"].map(|knob| config.knob(knob).unwrap()));
-        let Some(smaller) = engine.smaller(graph.canonical(), &target, &config) else { break };
-        engine.lower(graph.canonical(), &target, &smaller).unwrap();
+        let Some(smaller) = supported.smaller(&config) else { break };
+        supported.lower(&smaller).unwrap();
         config = smaller;
     }
     assert_eq!(tiles, [[128, 256], [128, 128], [128, 64], [64, 64]]);

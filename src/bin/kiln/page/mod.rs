@@ -169,10 +169,8 @@ impl KernelSection {
 /// Why the engine's heuristic has chosen this setting; nothing for a setting that a user chose.
 fn reasons(kiln: &Kiln, graph: &OperationGraph, config: &EngineConfig) -> Vec<String> {
     let (canonical, target) = (graph.canonical(), kiln.device().target());
-    match engine::engine_named(&config.engine) {
-        Ok(engine) if engine.heuristic(canonical, target) == *config => {
-            engine.reasons(canonical, target)
-        }
+    match engine::supported(&config.engine, canonical, target) {
+        Ok(supported) if supported.heuristic() == *config => supported.reasons(),
         _ => Vec::new(),
     }
 }
@@ -194,14 +192,17 @@ fn candidates(
     least_us: impl Fn(&Counters, &PlannedKernel) -> f64,
 ) -> Vec<Candidate> {
     let (graph, chosen) = (&ran.kernel.part().graph, ran.kernel.config());
-    let Ok(engine) = engine::engine_named(&chosen.engine) else { return Vec::new() };
+    let target = kiln.device().target();
+    let Ok(supported) = engine::supported(&chosen.engine, graph.canonical(), target) else {
+        return Vec::new();
+    };
     // What one part gets from another is not known here.
     let inputs = match ran.plan.parts().len() {
         1 => ran.inputs.clone(),
         _ => plan::random_values(graph, 1).unwrap_or_default(),
     };
     let mut candidates = Vec::new();
-    for knob in engine.knobs(graph.canonical(), kiln.device().target()) {
+    for knob in supported.knobs() {
         let own = chosen.knob(knob.name).ok();
         for value in knob.values.iter().filter(|value| Some(**value) != own) {
             let config = chosen.clone().with(knob.name, *value);

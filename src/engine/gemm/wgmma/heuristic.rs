@@ -119,13 +119,12 @@ impl Decision {
             format!("turns={turns}: a tile is stored in {storing}% of the time of its products"),
         ]
     }
-}
 
-/// Whether a problem is large enough in every dimension, and has tiles enough or so little depth
-/// that sharing it would not help.
-pub(super) fn pays(problem: &Problem<'_>, product: &Product, target: &Target) -> bool {
-    let Decision { tiles, sm_count, .. } = Decision::of(problem, product, target);
-    let wide = problem.m >= ROWS && problem.n >= EXTENT_MIN && problem.k >= EXTENT_MIN;
-    let steps = ceil_div(problem.k, product.cta_k());
-    wide && (2 * tiles > sm_count || steps < SPLIT_STEPS)
+    /// Whether the problem is large enough in every dimension, and has tiles enough or so little
+    /// depth that sharing it would not help.
+    pub(super) fn pays(&self, problem: &Problem<'_>, product: &Product) -> bool {
+        let wide = problem.m >= ROWS && problem.n >= EXTENT_MIN && problem.k >= EXTENT_MIN;
+        let steps = ceil_div(problem.k, product.cta_k());
+        wide && (2 * self.tiles > self.sm_count || steps < SPLIT_STEPS)
+    }
 }

@@ -13,13 +13,13 @@ mod schedule;
 
 use crate::engine::config::combinations;
 use crate::engine::gemm::problem::Problem;
-use crate::engine::gemm::tiling::in_one_order;
+use crate::engine::gemm::tiling::{Refusal, in_one_order};
 use crate::engine::gemm::wgmma::heuristic::Decision;
 use crate::engine::gemm::wgmma::product::Product;
 use crate::engine::gemm::wgmma::schedule::{KNOBS, Schedule, knobs};
 use crate::engine::gemm::work::Demand;
 use crate::engine::{
-    BehaviorNote, Engine, EngineConfig, Knob, Lowering, Notes, NumericalNote, Setting,
+    BehaviorNote, Engine, EngineConfig, Knob, Lowering, Notes, NumericalNote, Setting, Supported,
 };
 use crate::error::{Error, Result};
 use crate::graph::CanonicalGraph;
@@ -39,89 +39,11 @@ impl Engine for WgmmaEngine {
         NAME
     }
 
-    fn support(&self, graph: CanonicalGraph<'_>, target: &Target) -> Result<()> {
-        Supported::of(graph, target).map(drop)
-    }
-
-    fn pays(&self, graph: CanonicalGraph<'_>, target: &Target) -> bool {
-        let of = Supported::of(graph, target).expect("the graph is supported");
-        heuristic::pays(&of.problem, &of.product, target)
-    }
-
-    fn knobs(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<Knob> {
-        Supported::of(graph, target).expect("the graph is supported");
-        knobs().to_vec()
-    }
-
-    fn heuristic(&self, graph: CanonicalGraph<'_>, target: &Target) -> EngineConfig {
-        let of = Supported::of(graph, target).expect("the graph is supported");
-        Decision::of(&of.problem, &of.product, target).config()
-    }
-
-    fn reasons(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<String> {
-        let of = Supported::of(graph, target).expect("the graph is supported");
-        Decision::of(&of.problem, &of.product, target).reasons()
-    }
-
-    fn smaller(
+    fn support<'a>(
         &self,
-        graph: CanonicalGraph<'_>,
-        target: &Target,
-        config: &EngineConfig,
-    ) -> Option<EngineConfig> {
-        let Supported { problem, product } = Supported::of(graph, target).ok()?;
-        let halved = |knob: &str, least: i64| {
-            let value = config.knob(knob).ok().filter(|value| *value >= 2 * least)?;
-            let smaller = config.clone().with(knob, value / 2 / least * least);
-            let values = smaller.values(KNOBS).ok()?;
-            Schedule::new(&problem, &product, target, values).is_ok().then_some(smaller)
-        };
-        halved("cta_n", 64).or_else(|| halved("cta_m", 64))
-    }
-
-    fn settings(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<Setting> {
-        let Supported { problem, product } =
-            Supported::of(graph, target).expect("the graph is supported");
-        let demand = Demand::of(&problem);
-        let setting = |values: [i64; 6]| {
-            let schedule = Schedule::new(&problem, &product, target, values).ok()?;
-            let config = EngineConfig::of_values(NAME, KNOBS, values);
-            Some(Setting { config, work: vec![schedule.work(&demand, &product)] })
-        };
-        combinations(&knobs().map(in_one_order)).filter_map(setting).collect()
-    }
-
-    fn notes(&self, graph: CanonicalGraph<'_>, target: &Target, _config: &EngineConfig) -> Notes {
-        let of = Supported::of(graph, target).expect("the graph is supported");
-        let rounded = of.product.rounds().then_some(NumericalNote::DownConvertInputs);
-        let numerical = std::iter::once(NumericalNote::TensorCore).chain(rounded).collect();
-        Notes { numerical, behavior: vec![BehaviorNote::RuntimeCompilation] }
-    }
-
-    fn lower(
-        &self,
-        graph: CanonicalGraph<'_>,
-        target: &Target,
-        config: &EngineConfig,
-    ) -> Result<Lowering> {
-        let Supported { problem, product } = Supported::of(graph, target)?;
-        config.validate(&knobs())?;
-        let schedule = Schedule::new(&problem, &product, target, config.values(KNOBS)?)
-            .map_err(|refusal| refusal.error(config))?;
-        Ok(Lowering::from(kernel::plan(&problem, &product, &schedule, target.arch)))
-    }
-}
-
-/// A graph that the engine takes.
-struct Supported<'a> {
-    problem: Problem<'a>,
-    product: Product,
-}
-
-impl<'a> Supported<'a> {
-    /// # Errors
-    /// `NotSupported` with the rule that refused.
-    fn of(graph: CanonicalGraph<'a>, target: &Target) -> Result<Supported<'a>> {
+        graph: CanonicalGraph<'a>,
+        target: &'a Target,
+    ) -> Result<Box<dyn Supported + 'a>> {
         if target.arch != ARCH {
             let arch = target.arch;
             return Err(Error::not_supported(format!("{arch} is not {ARCH}")));
@@ -131,6 +53,73 @@ impl<'a> Supported<'a> {
         let decision = Decision::of(&problem, &product, target);
         Schedule::new(&problem, &product, target, decision.values())
             .map_err(|refusal| refusal.error(&decision.config()))?;
-        Ok(Supported { problem, product })
+        Ok(Box::new(Wgmma { problem, product, decision, target }))
+    }
+}
+
+/// A problem that bulk copies and products of warpgroups take.
+#[derive(Debug, Clone)]
+struct Wgmma<'a> {
+    problem: Problem<'a>,
+    product: Product,
+    decision: Decision,
+    target: &'a Target,
+}
+
+impl Wgmma<'_> {
+    fn schedule(&self, values: [i64; 6]) -> Result<Schedule, Refusal> {
+        Schedule::new(&self.problem, &self.product, self.target, values)
+    }
+}
+
+impl Supported for Wgmma<'_> {
+    fn knobs(&self) -> Vec<Knob> {
+        knobs().to_vec()
+    }
+
+    fn heuristic(&self) -> EngineConfig {
+        self.decision.config()
+    }
+
+    fn reasons(&self) -> Vec<String> {
+        self.decision.reasons()
+    }
+
+    fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
+        let halved = |knob: &str, least: i64| {
+            let value = config.knob(knob).ok().filter(|value| *value >= 2 * least)?;
+            let smaller = config.clone().with(knob, value / 2 / least * least);
+            let values = smaller.values(KNOBS).ok()?;
+            self.schedule(values).is_ok().then_some(smaller)
+        };
+        halved("cta_n", 64).or_else(|| halved("cta_m", 64))
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        let demand = Demand::of(&self.problem);
+        let setting = |values: [i64; 6]| {
+            let work = self.schedule(values).ok()?.work(&demand, &self.product);
+            let config = EngineConfig::of_values(NAME, KNOBS, values);
+            Some(Setting { config, work: vec![work] })
+        };
+        combinations(&knobs().map(in_one_order)).filter_map(setting).collect()
+    }
+
+    fn notes(&self, _config: &EngineConfig) -> Notes {
+        let rounded = self.product.rounds().then_some(NumericalNote::DownConvertInputs);
+        let numerical = std::iter::once(NumericalNote::TensorCore).chain(rounded).collect();
+        Notes { numerical, behavior: vec![BehaviorNote::RuntimeCompilation] }
+    }
+
+    fn pays(&self) -> bool {
+        self.decision.pays(&self.problem, &self.product)
+    }
+
+    fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
+        config.validate(&knobs())?;
+        let schedule = self.schedule(config.values(KNOBS)?);
+        let schedule = schedule.map_err(|refusal| refusal.error(config))?;
+        let Wgmma { problem, product, target, .. } = self;
+        Ok(Lowering::from(kernel::plan(problem, product, &schedule, target.arch)))
     }
 }

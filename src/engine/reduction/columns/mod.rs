@@ -14,16 +14,18 @@ mod schedule;
 mod work;
 
 use crate::engine::access::GRID_MAX;
-use crate::engine::expand::Expanded;
-use crate::engine::reduction::checked_space;
+use crate::engine::reduction::Reductions;
 use crate::engine::reduction::columns::heuristic::Decision;
 use crate::engine::reduction::columns::parameters::lowering;
 use crate::engine::reduction::columns::schedule::{Footprint, Schedule};
-use crate::engine::reduction::space::Space;
-use crate::engine::{BehaviorNote, Engine, EngineConfig, Knob, Lowering, Notes, Setting};
+use crate::engine::{
+    BehaviorNote, Engine, EngineConfig, Knob, Lowering, Notes, Setting, Supported,
+};
 use crate::error::{Error, Result};
 use crate::graph::CanonicalGraph;
 use crate::target::Target;
+
+const NAME: &str = "reduction_columns";
 
 /// See the module.
 #[derive(Debug, Clone, Copy)]
@@ -31,18 +33,21 @@ pub(in crate::engine) struct ColumnsEngine;
 
 impl Engine for ColumnsEngine {
     fn name(&self) -> &'static str {
-        "reduction_columns"
+        NAME
     }
 
-    fn support(&self, graph: CanonicalGraph<'_>, target: &Target) -> Result<()> {
-        let expanded = Expanded::of(graph)?;
-        let graph = expanded.graph();
-        let space = checked_space(graph, target)?;
+    fn support<'a>(
+        &self,
+        graph: CanonicalGraph<'a>,
+        target: &'a Target,
+    ) -> Result<Box<dyn Supported + 'a>> {
+        let reductions = Reductions::of(graph, target)?;
+        let space = &reductions.space;
         if space.has_sums() {
             let text = "reductions along the kept dimensions of others";
             return Err(Error::not_supported(text.to_owned()));
         }
-        if !space.is_across(graph) {
+        if !space.is_across(reductions.graph()) {
             let text = "neighbours in memory are reduced to one value";
             return Err(Error::not_supported(text.to_owned()));
         }
@@ -50,61 +55,52 @@ impl Engine for ColumnsEngine {
         if values > GRID_MAX {
             return Err(Error::not_supported(format!("{values} values exceed {GRID_MAX} blocks")));
         }
-        Ok(())
+        Ok(Box::new(Columns(reductions)))
+    }
+}
+
+/// Reductions of elements that lie apart in memory.
+#[derive(Debug, Clone)]
+struct Columns<'a>(Reductions<'a>);
+
+impl Columns<'_> {
+    fn decision(&self) -> Decision {
+        Decision::of(self.0.graph(), &self.0.space, self.0.target)
+    }
+}
+
+impl Supported for Columns<'_> {
+    fn knobs(&self) -> Vec<Knob> {
+        schedule::knobs(self.0.graph(), &self.0.space)
     }
 
-    fn knobs(&self, graph: CanonicalGraph<'_>, _target: &Target) -> Vec<Knob> {
-        let expanded = Expanded::of(graph).expect("the graph is supported");
-        let space = Space::of(expanded.graph()).expect("the graph is supported");
-        schedule::knobs(expanded.graph(), &space)
+    fn heuristic(&self) -> EngineConfig {
+        self.decision().config()
     }
 
-    fn heuristic(&self, graph: CanonicalGraph<'_>, target: &Target) -> EngineConfig {
-        let expanded = Expanded::of(graph).expect("the graph is supported");
-        let space = Space::of(expanded.graph()).expect("the graph is supported");
-        Decision::of(expanded.graph(), &space, target).config()
+    fn reasons(&self) -> Vec<String> {
+        self.decision().reasons()
     }
 
-    fn reasons(&self, graph: CanonicalGraph<'_>, target: &Target) -> Vec<String> {
-        let expanded = Expanded::of(graph).expect("the graph is supported");
-        let space = Space::of(expanded.graph()).expect("the graph is supported");
-        Decision::of(expanded.graph(), &space, target).reasons()
-    }
-
-    fn smaller(
-        &self,
-        _graph: CanonicalGraph<'_>,
-        _target: &Target,
-        config: &EngineConfig,
-    ) -> Option<EngineConfig> {
+    fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
         config.halved("items").or_else(|| config.halved("vector"))
     }
 
-    fn settings(&self, graph: CanonicalGraph<'_>, _target: &Target) -> Vec<Setting> {
-        let expanded = Expanded::of(graph).expect("the graph is supported");
-        let space = Space::of(expanded.graph()).expect("the graph is supported");
-        work::settings(expanded.graph(), &space)
+    fn settings(&self) -> Vec<Setting> {
+        work::settings(self.0.graph(), &self.0.space)
     }
 
-    fn notes(&self, _graph: CanonicalGraph<'_>, _target: &Target, config: &EngineConfig) -> Notes {
+    fn notes(&self, config: &EngineConfig) -> Notes {
         let splits = config.knob("split").is_ok_and(|split| split > 1);
         let workspace = splits.then_some(BehaviorNote::Workspace);
         let behavior = std::iter::once(BehaviorNote::RuntimeCompilation).chain(workspace);
         Notes { behavior: behavior.collect(), ..Notes::default() }
     }
 
-    fn lower(
-        &self,
-        graph: CanonicalGraph<'_>,
-        target: &Target,
-        config: &EngineConfig,
-    ) -> Result<Lowering> {
-        self.support(graph, target)?;
-        let expanded = Expanded::of(graph)?;
-        let graph = expanded.graph();
-        let space = Space::of(graph)?;
-        config.validate(&schedule::knobs(graph, &space))?;
-        let schedule = Schedule::new(&space, &Footprint::of(graph, &space), config)?;
-        Ok(lowering(graph, &space, &schedule, target.arch))
+    fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
+        config.validate(&self.knobs())?;
+        let (graph, space) = (self.0.graph(), &self.0.space);
+        let schedule = Schedule::new(space, &Footprint::of(graph, space), config)?;
+        Ok(lowering(graph, space, &schedule, self.0.target.arch))
     }
 }

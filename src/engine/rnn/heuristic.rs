@@ -1,0 +1,113 @@
+//! The settings of a recurrent layer that are expected to run best.
+
+use crate::engine::access::{REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div};
+use crate::engine::rnn::layer::Layer;
+use crate::engine::rnn::schedule::{Exchange, Regime, Schedule, Settings};
+use crate::engine::rnn::work::step_clocks;
+use crate::error::{Error, Result};
+use crate::target::Target;
+
+/// The most warps along the units, and those that should share the depth at least.
+const COLUMNS_MAX: i64 = 16;
+const WARPS_MIN: i64 = 4;
+
+/// Settings, and what decided them.
+#[derive(Debug, Clone)]
+pub(super) struct Decision {
+    pub(super) settings: Settings,
+    all_blocks: i64,
+    sm_count: i64,
+    kept: i64,
+    streamed: i64,
+    /// Of a step, all blocks together.
+    pub(super) clocks: f64,
+}
+
+impl Decision {
+    /// Of the settings that are legal, those whose steps take the least time.
+    ///
+    /// # Errors
+    /// `NotSupported` where no setting is legal, with what the last one lacks.
+    pub(super) fn of(layer: &Layer<'_>, target: &Target, regime: Regime) -> Result<Decision> {
+        let mut refusal = Error::not_supported("no setting is legal");
+        let mut best: Option<Decision> = None;
+        let [tiles, blocks, ..] = regime.knobs();
+        for tile in tiles.values {
+            for blocks in &blocks.values {
+                match settings(layer, target, regime, [tile, *blocks]) {
+                    Ok(schedule) => {
+                        let decision = Decision::with(layer, &schedule, target);
+                        if best.as_ref().is_none_or(|best| decision.clocks < best.clocks) {
+                            best = Some(decision);
+                        }
+                    }
+                    Err(error) => refusal = error,
+                }
+            }
+            if tile >= layer.op.batch {
+                break;
+            }
+        }
+        best.ok_or(refusal)
+    }
+
+    fn with(layer: &Layer<'_>, schedule: &Schedule, target: &Target) -> Decision {
+        let sm_count = i64::from(target.sm_count);
+        let all_blocks = schedule.teams * schedule.settings.blocks;
+        let warps = schedule.threads / 32;
+        let products = schedule.products.iter();
+        let kept = products.clone().map(|of| of.kept * of.step_bytes * warps).sum();
+        let streamed = products.map(|of| of.streamed() * of.step_bytes * warps).sum();
+        let waves = ceil_div(all_blocks, sm_count) as f64;
+        let clocks = waves * step_clocks(layer, schedule);
+        let settings = schedule.settings;
+        Decision { settings, all_blocks, sm_count, kept, streamed, clocks }
+    }
+
+    /// A line for each knob.
+    pub(super) fn reasons(&self) -> Vec<String> {
+        let Decision { settings, all_blocks, sm_count, kept, streamed, clocks } = self;
+        let Settings { batch_tile, blocks, columns, kept: percent, parts, registers } = settings;
+        vec![
+            format!("batch_tile={batch_tile}: {all_blocks} blocks for {sm_count} multiprocessors"),
+            format!("blocks={blocks}: a step of about {clocks:.0} clocks, the fewest"),
+            format!("columns={columns}: a warp for each group of 8 units, up to {COLUMNS_MAX}"),
+            format!("kept={percent}: of the weights that are not in registers, what fits"),
+            format!("parts={parts}: {WARPS_MIN} warps at least hide what each waits for"),
+            format!(
+                "registers={registers}: {kept} bytes of a block's weights stay in shared memory, \
+                 {streamed} are read at every step"
+            ),
+        ]
+    }
+}
+
+/// The settings that go with a tile and a number of blocks.
+fn settings(
+    layer: &Layer<'_>,
+    target: &Target,
+    regime: Regime,
+    [batch_tile, blocks]: [i64; 2],
+) -> Result<Schedule> {
+    let slice = ceil_div(layer.op.units.max(layer.size()), blocks);
+    if regime.exchange != Exchange::None && slice < 8 {
+        return Err(Error::not_supported("blocks have less than 8 units each"));
+    }
+    let groups = ceil_div(slice, 8);
+    let columns = [1, 2, 4, 8].into_iter().find(|columns| *columns >= groups);
+    let columns = columns.unwrap_or(COLUMNS_MAX);
+    let parts = (WARPS_MIN / columns).max(1);
+    let with = |registers: i64| {
+        let settings = Settings { batch_tile, blocks, columns, kept: 100, parts, registers };
+        Schedule::new(layer, target, regime, settings)
+    };
+    // What a thread needs without weights tells how many registers are left for them.
+    let none = Schedule::new(
+        layer,
+        target,
+        Regime { streams: true, ..regime },
+        Settings { batch_tile, blocks, columns, kept: 100, parts, registers: 0 },
+    )?;
+    let available = (REGISTERS_SM / none.threads).min(REGISTERS_THREAD_MAX);
+    with(((available - none.registers) / 32 * 32).clamp(0, 160))
+}

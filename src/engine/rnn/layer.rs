@@ -1,0 +1,123 @@
+//! A recurrent layer as the engines see it: its tensors by slot, its products, its sizes.
+
+use crate::dtype::DType;
+use crate::engine::access::stored;
+use crate::error::{Error, Result};
+use crate::graph::{CanonicalGraph, Op, Recurrence};
+use crate::tensor::TensorDesc;
+
+/// The one operation of a graph.
+#[derive(Debug, Clone)]
+pub(super) struct Layer<'a> {
+    pub(super) graph: CanonicalGraph<'a>,
+    pub(super) op: &'a Recurrence,
+    /// The canonical uid of each slot's tensor.
+    slots: Vec<(&'static str, usize)>,
+    pub(super) products: Vec<ProductShape>,
+}
+
+/// A product that is taken at every step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ProductShape {
+    /// The stage that it is the first part of; `None` for the projection.
+    pub(super) stage: Option<usize>,
+    /// Rows of weights of each unit.
+    pub(super) gates: i64,
+    /// Units that have a result.
+    pub(super) units: i64,
+    /// Elements of the operand.
+    pub(super) depth: i64,
+    /// The first row of weights, in gates.
+    pub(super) row: i64,
+}
+
+impl<'a> Layer<'a> {
+    /// # Errors
+    /// `NotSupported` for any other graph, and for tensors whose rows are not packed.
+    pub(super) fn of(graph: CanonicalGraph<'a>) -> Result<Layer<'a>> {
+        let [operation] = graph.operations else {
+            return Err(Error::not_supported("a recurrent layer stands alone"));
+        };
+        let Op::Recurrence(op) = &operation.op else {
+            return Err(Error::not_supported("the operation is not a recurrent layer"));
+        };
+        let names = op.slots();
+        let inputs = names.inputs.into_iter().zip(&operation.inputs);
+        let outputs = names.outputs.into_iter().zip(&operation.outputs);
+        let slots = inputs.chain(outputs).map(|(slot, uid)| (slot, *uid as usize)).collect();
+        for (_, tensor) in stored(graph) {
+            let (width, stride) = (tensor.dims[2], tensor.strides[2]);
+            if width > 1 && stride != 1 {
+                return Err(Error::not_supported(format!(
+                    "the last dimension of `{}` is not packed: strides {:?}",
+                    tensor.name, tensor.strides
+                )));
+            }
+        }
+        if let Some(tensor) = graph.tensors.iter().find(|tensor| tensor.by_value) {
+            let text = format!("`{}` is passed by value", tensor.name);
+            return Err(Error::not_supported(text));
+        }
+        let mut layer = Layer { graph, op, slots, products: Vec::new() };
+        layer.products = layer.find_products();
+        Ok(layer)
+    }
+
+    fn find_products(&self) -> Vec<ProductShape> {
+        let (units, size) = (self.op.units, self.size());
+        let cell = &self.op.cell;
+        let own = cell.products().map(|(stage, product)| ProductShape {
+            stage: Some(stage),
+            gates: product.gates.len() as i64,
+            units,
+            depth: size,
+            row: cell.first_row(stage) as i64,
+        });
+        let projection = cell.projected.then_some(ProductShape {
+            stage: None,
+            gates: 1,
+            units: size,
+            depth: units,
+            row: 0,
+        });
+        own.chain(projection).collect()
+    }
+
+    /// The canonical uid of a slot's tensor.
+    pub(super) fn uid(&self, slot: &str) -> Option<usize> {
+        self.slots.iter().find(|(name, _)| *name == slot).map(|(_, uid)| *uid)
+    }
+
+    pub(super) fn tensor(&self, slot: &str) -> Option<&'a TensorDesc> {
+        self.uid(slot).map(|uid| &self.graph.tensors[uid])
+    }
+
+    /// Slots and their tensors, operands first.
+    pub(super) fn tensors(&self) -> impl Iterator<Item = (&'static str, usize)> {
+        self.slots.iter().copied()
+    }
+
+    pub(super) fn y(&self) -> &'a TensorDesc {
+        self.tensor("y").expect("a layer has a result")
+    }
+
+    /// What weights are stored in.
+    pub(super) fn dtype(&self) -> DType {
+        self.y().dtype
+    }
+
+    /// Elements of the first state.
+    pub(super) fn size(&self) -> i64 {
+        let apart = if self.op.apart { 1 } else { self.op.direction.count() };
+        self.y().dims[2] / apart
+    }
+
+    pub(super) fn rows(&self) -> i64 {
+        self.y().dims[1]
+    }
+
+    /// Steps of the longest row, as far as the tensors tell.
+    pub(super) fn steps(&self) -> i64 {
+        self.rows() / self.op.batch
+    }
+}

@@ -1,0 +1,112 @@
+//! The values of a cell as members of one C++ struct, and its programs as functions on it.
+
+use std::collections::BTreeSet;
+
+use crate::engine::rnn::layer::Layer;
+use crate::expr::Identifiers;
+use crate::graph::{Cell, CellValue};
+
+/// The name of every value that outlives a program.
+#[derive(Debug, Clone)]
+pub(super) struct Members {
+    names: Vec<(CellValue, String)>,
+}
+
+/// A stage's program as C++ text.
+#[derive(Debug, Clone)]
+pub(super) struct Program {
+    pub(super) lines: Vec<String>,
+    /// The functions of `device/ops` that it calls.
+    pub(super) functions: BTreeSet<&'static str>,
+}
+
+impl Members {
+    pub(super) fn of(layer: &Layer<'_>) -> Members {
+        let cell = &*layer.op.cell;
+        let mut identifiers = Identifiers::new();
+        let mut names = Vec::new();
+        let mut add = |value: CellValue, name: &str| names.push((value, identifiers.fresh(name)));
+        for (at, gate) in cell.gates.iter().enumerate() {
+            add(CellValue::Gate(at), &format!("x_{gate}"));
+        }
+        for (at, name) in cell.row_inputs.iter().enumerate() {
+            add(CellValue::RowInput(at), name);
+        }
+        for (at, name) in cell.unit_inputs.iter().enumerate() {
+            add(CellValue::UnitInput(at), name);
+        }
+        let gates = cell.products().flat_map(|(_, product)| &product.gates);
+        for (row, gate) in gates.enumerate() {
+            add(CellValue::Recurrent(row), &format!("r_{gate}"));
+        }
+        for (at, name) in cell.parameters.iter().enumerate() {
+            add(CellValue::Parameter(at), name);
+        }
+        for (at, name) in cell.states.iter().enumerate() {
+            add(CellValue::State(at), &format!("state_{name}"));
+        }
+        for (stage, of) in cell.stages.iter().enumerate() {
+            for (at, value) in of.program.outputs().iter().enumerate() {
+                add(CellValue::Result { stage, at }, of.program.name(*value));
+            }
+        }
+        Members { names }
+    }
+
+    fn name(&self, value: CellValue) -> &str {
+        let named = self.names.iter().find(|(known, _)| *known == value);
+        named.map(|(_, name)| name.as_str()).expect("every value has a name")
+    }
+
+    /// All names, in their order in the struct.
+    pub(super) fn all(&self) -> Vec<&str> {
+        self.names.iter().map(|(_, name)| name.as_str()).collect()
+    }
+
+    /// What is read from memory at every step.
+    pub(super) fn given(&self) -> impl Iterator<Item = (CellValue, &str)> {
+        let named = self.names.iter().map(|(value, name)| (*value, name.as_str()));
+        named.filter(|(value, _)| {
+            matches!(value, CellValue::Gate(_) | CellValue::RowInput(_) | CellValue::UnitInput(_))
+        })
+    }
+
+    pub(super) fn parameters(&self) -> impl Iterator<Item = &str> {
+        let named = self.names.iter();
+        let named = named.filter(|(value, _)| matches!(value, CellValue::Parameter(_)));
+        named.map(|(_, name)| name.as_str())
+    }
+
+    pub(super) fn recurrent(&self, row: usize) -> &str {
+        self.name(CellValue::Recurrent(row))
+    }
+
+    pub(super) fn state(&self, at: usize) -> &str {
+        self.name(CellValue::State(at))
+    }
+
+    pub(super) fn result(&self, stage: usize, at: usize) -> &str {
+        self.name(CellValue::Result { stage, at })
+    }
+
+    /// The programs of all stages, which read and write members of `unit`.
+    pub(super) fn programs(&self, layer: &Layer<'_>) -> Vec<Program> {
+        let cell: &Cell = &layer.op.cell;
+        let program = |(stage, of): (usize, &crate::graph::Stage)| {
+            let member = |value| format!("unit.{}", self.name(value));
+            let simple = of.program.simplified();
+            let inputs: Vec<String> = simple
+                .inputs()
+                .iter()
+                .map(|input| cell.value(stage, &input.name, true).expect("the cell is valid"))
+                .map(member)
+                .collect();
+            let outputs: Vec<String> = (0..simple.outputs().len())
+                .map(|at| member(CellValue::Result { stage, at }))
+                .collect();
+            let emitted = simple.emit(&inputs, &outputs, &mut Identifiers::new());
+            Program { lines: emitted.lines, functions: emitted.functions }
+        };
+        cell.stages.iter().enumerate().map(program).collect()
+    }
+}

@@ -1,0 +1,145 @@
+//! Engines for recurrent layers: weights stay on chip for all steps.
+//!
+//! A block has some units of some rows of the batch. Each warp has the weights of some groups of 8
+//! units, all gates of them, so that what a product gives to a unit's gates is in the lanes that
+//! compute its cell: the layout of a matrix product's sums is that of units and batch rows. Blocks
+//! that share the units of batch rows give each other what they compute once per product.
+
+mod heuristic;
+mod layer;
+mod members;
+mod parameters;
+mod schedule;
+mod work;
+
+use crate::engine::rnn::heuristic::Decision;
+use crate::engine::rnn::layer::Layer;
+use crate::engine::rnn::schedule::{Exchange, Regime, Schedule, Settings, Units};
+use crate::engine::{
+    BehaviorNote, Engine, EngineConfig, Knob, Lowering, Notes, NumericalNote, Setting, Supported,
+};
+use crate::error::{Error, Result};
+use crate::graph::{CanonicalGraph, MatmulMath};
+use crate::target::Target;
+
+/// An engine for recurrent layers.
+pub(super) struct RnnEngine {
+    regime: Regime,
+}
+
+/// One block has all units, and their weights.
+pub(super) const CTA: RnnEngine =
+    RnnEngine { regime: Regime { engine: "rnn_cta", exchange: Exchange::None, streams: false } };
+
+/// The blocks of a cluster share the units (from sm_90 on).
+pub(super) const CLUSTER: RnnEngine = RnnEngine {
+    regime: Regime { engine: "rnn_cluster", exchange: Exchange::Cluster, streams: false },
+};
+
+/// Blocks all over the device share the units.
+pub(super) const GRID: RnnEngine =
+    RnnEngine { regime: Regime { engine: "rnn_grid", exchange: Exchange::Grid, streams: false } };
+
+/// The same, for weights that do not fit on chip: what does not is read at every step.
+pub(super) const STREAM: RnnEngine =
+    RnnEngine { regime: Regime { engine: "rnn_stream", exchange: Exchange::Grid, streams: true } };
+
+impl RnnEngine {
+    fn layer<'a>(&self, graph: CanonicalGraph<'a>, target: &Target) -> Result<Layer<'a>> {
+        let capability = target.arch.capability;
+        if self.regime.exchange == Exchange::Cluster && capability < 90 {
+            let text = format!("sm_{capability} has no clusters");
+            return Err(Error::not_supported(text));
+        }
+        Layer::of(graph)
+    }
+}
+
+impl Engine for RnnEngine {
+    fn name(&self) -> &'static str {
+        self.regime.engine
+    }
+
+    fn support<'a>(
+        &self,
+        graph: CanonicalGraph<'a>,
+        target: &'a Target,
+    ) -> Result<Box<dyn Supported + 'a>> {
+        let layer = self.layer(graph, target)?;
+        let decision = Decision::of(&layer, target, self.regime)?;
+        Ok(Box::new(Rnn { regime: self.regime, layer, decision, target }))
+    }
+}
+
+/// A layer for which there are settings.
+#[derive(Debug, Clone)]
+struct Rnn<'a> {
+    regime: Regime,
+    layer: Layer<'a>,
+    decision: Decision,
+    target: &'a Target,
+}
+
+impl Rnn<'_> {
+    fn schedule(&self, config: &EngineConfig) -> Result<Schedule> {
+        Schedule::new(&self.layer, self.target, self.regime, Settings::of(config)?)
+    }
+}
+
+impl Supported for Rnn<'_> {
+    fn knobs(&self) -> Vec<Knob> {
+        self.regime.knobs().into()
+    }
+
+    fn heuristic(&self) -> EngineConfig {
+        self.decision.settings.config(self.regime.engine)
+    }
+
+    fn reasons(&self) -> Vec<String> {
+        self.decision.reasons()
+    }
+
+    fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
+        let registers = config.knob("registers").ok().filter(|registers| *registers > 0)?;
+        Some(config.clone().with("registers", registers - 32))
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        let setting = |config: EngineConfig| {
+            let work = vec![work::of(&self.layer, &self.schedule(&config).ok()?)];
+            Some(Setting { config, work })
+        };
+        let all = EngineConfig::all(self.regime.engine, &self.regime.knobs());
+        all.into_iter().filter_map(setting).collect()
+    }
+
+    /// Whether no other of these engines takes fewer clocks.
+    fn pays(&self) -> bool {
+        let others = [&CTA, &CLUSTER, &GRID, &STREAM].into_iter();
+        let others = others.filter(|other| other.regime.engine != self.regime.engine);
+        let clocks = |other: &RnnEngine| {
+            let layer = other.layer(self.layer.graph, self.target).ok()?;
+            Some(Decision::of(&layer, self.target, other.regime).ok()?.clocks)
+        };
+        others.filter_map(clocks).all(|clocks| self.decision.clocks <= clocks)
+    }
+
+    fn notes(&self, _config: &EngineConfig) -> Notes {
+        let tensor = Units::of(&self.layer, self.target) != Units::Lanes;
+        let rounds = self.layer.op.math == MatmulMath::Tf32;
+        let numerical = [
+            tensor.then_some(NumericalNote::TensorCore),
+            rounds.then_some(NumericalNote::DownConvertInputs),
+        ];
+        Notes {
+            numerical: numerical.into_iter().flatten().collect(),
+            behavior: vec![BehaviorNote::RuntimeCompilation],
+        }
+    }
+
+    fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
+        config.validate(&self.regime.knobs())?;
+        let schedule = self.schedule(config)?;
+        Ok(parameters::lowering(&self.layer, &schedule, self.target.arch))
+    }
+}

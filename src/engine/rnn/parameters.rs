@@ -1,0 +1,606 @@
+//! The variables of the templates for recurrent layers: a kernel plan from a schedule.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value as Json, json};
+
+use crate::dtype::DType;
+use crate::engine::access::{access_bytes, ceil_div};
+use crate::engine::rnn::layer::Layer;
+use crate::engine::rnn::members::{Members, Program};
+use crate::engine::rnn::schedule::{Exchange, Placed, Schedule, Units};
+use crate::engine::signature::ctype;
+use crate::engine::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
+use crate::expr::Math;
+use crate::graph::{CellValue, Direction};
+use crate::target::Arch;
+use crate::tensor::TensorDesc;
+
+/// The kernels of a layer: one that prepares memory where some is needed, and the layer's own.
+pub(super) fn lowering(layer: &Layer<'_>, schedule: &Schedule, arch: Arch) -> Lowering {
+    let writer = Writer { layer, schedule, members: Members::of(layer), arch };
+    let scratch = writer.scratch();
+    let start = (!scratch.is_empty()).then(|| writer.start());
+    let kernels = start.into_iter().chain([writer.layer()]).collect();
+    Lowering { kernels, scratch: scratch.into_iter().map(|piece| piece.bytes as u64).collect() }
+}
+
+/// A piece of memory that the kernels share.
+struct Piece {
+    name: String,
+    ctype: String,
+    bytes: i64,
+}
+
+struct Writer<'a> {
+    layer: &'a Layer<'a>,
+    schedule: &'a Schedule,
+    members: Members,
+    arch: Arch,
+}
+
+impl Writer<'_> {
+    /// The layer itself.
+    fn layer(&self) -> KernelPlan {
+        let Writer { layer, schedule, .. } = self;
+        let tensors = layer.tensors().map(|(_, uid)| Argument::Address(uid as i64));
+        let scratch = (0..self.scratch().len()).map(Argument::Scratch);
+        let launch = LaunchPlan {
+            grid: Grid::Fixed((schedule.teams * schedule.settings.blocks) as u32),
+            threads: schedule.threads as u32,
+            shared_bytes: schedule.memory.total as u32,
+            cooperative: schedule.exchange == Exchange::Grid,
+            arguments: tensors.chain(scratch).collect(),
+            maps: Vec::new(),
+            numbers: self.numbers().into_iter().map(|(_, number)| number).collect(),
+        };
+        let name = format!("rnn_{}_{}", layer.dtype(), layer.op.cell.name);
+        KernelPlan { spec: self.spec("rnn", &name, self.parameters()), launch }
+    }
+
+    /// What prepares memory for it.
+    fn start(&self) -> KernelPlan {
+        let Writer { layer, schedule, .. } = self;
+        let weights = |(slot, _): &(&str, usize)| matches!(*slot, "r" | "projection");
+        let tensors: Vec<(&'static str, usize)> = layer.tensors().filter(weights).collect();
+        let mut parameters = self.shared_parameters();
+        let fields = tensors.iter().map(|(slot, uid)| self.field(slot, *uid));
+        parameters["fields"] = fields.chain(self.scratch_fields()).collect();
+        let constants = parameters["constants"].as_array_mut().expect("constants are a list");
+        constants.push(constant("TEAMS", schedule.teams, "blocks that share batch rows"));
+        // A block for each that has weights of its own.
+        for one in constants.iter_mut().filter(|one| one["name"] == "BATCH_TILES") {
+            *one = constant("BATCH_TILES", 1, "all have the same weights");
+        }
+        let tensors = tensors.iter().map(|(_, uid)| Argument::Address(*uid as i64));
+        let scratch = (0..self.scratch().len()).map(Argument::Scratch);
+        let launch = LaunchPlan {
+            grid: Grid::Fixed((layer.op.direction.count() * schedule.settings.blocks) as u32),
+            threads: schedule.threads as u32,
+            shared_bytes: 0,
+            cooperative: false,
+            arguments: tensors.chain(scratch).collect(),
+            maps: Vec::new(),
+            numbers: Vec::new(),
+        };
+        let name = format!("rnn_start_{}_{}", layer.dtype(), layer.op.cell.name);
+        KernelPlan { spec: self.spec("rnn_start", &name, parameters), launch }
+    }
+
+    fn spec(&self, entry: &'static str, name: &str, mut parameters: Json) -> KernelSpec {
+        let lanes = self.schedule.units == Units::Lanes;
+        let template = match (entry, lanes) {
+            ("rnn", true) => "rnn/sm75_rnn_simt.cu",
+            ("rnn", false) => "rnn/sm80_rnn_mma.cu",
+            (_, true) => "rnn/sm75_rnn_start_simt.cu",
+            (_, false) => "rnn/sm80_rnn_start_mma.cu",
+        };
+        let (sm, variant) = if lanes { ("sm75", "simt") } else { ("sm80", "mma") };
+        let (stem, arch) = (format!("{sm}_{name}_{variant}"), self.arch);
+        parameters["stem"] = json!(stem);
+        parameters["entry"] = json!(entry);
+        parameters["arch"] = json!(arch.to_string());
+        KernelSpec { stem, template, entry, arch, parameters }
+    }
+
+    /// Memory beside the tensors: what blocks exchange and their counters, and weights that are
+    /// read at every step.
+    fn scratch(&self) -> Vec<Piece> {
+        let Writer { layer, schedule, .. } = self;
+        let mut pieces = Vec::new();
+        let mut add = |name: String, ctype: &str, bytes: i64| {
+            pieces.push(Piece { name, ctype: format!("{ctype}*"), bytes });
+        };
+        if schedule.exchange == Exchange::Grid {
+            let rows = schedule.teams * schedule.operands() * schedule.settings.batch_tile;
+            let row_bytes = schedule.shared_width * layer.dtype().bytes() as i64;
+            add("exchanged".to_owned(), ctype(layer.dtype()), rows * row_bytes);
+            add("arrivals".to_owned(), "unsigned", schedule.teams * 4);
+        }
+        let warps = layer.op.direction.count() * schedule.settings.blocks * schedule.threads / 32;
+        for (at, placed) in schedule.products.iter().enumerate() {
+            if placed.streamed() > 0 {
+                let bytes = warps * placed.streamed() * placed.step_bytes;
+                add(format!("streamed{at}"), "Fragment", bytes);
+            }
+        }
+        pieces
+    }
+
+    fn scratch_fields(&self) -> impl Iterator<Item = Json> {
+        let field = |piece: Piece| json!({ "type": piece.ctype, "name": piece.name });
+        self.scratch().into_iter().map(field)
+    }
+
+    fn field(&self, slot: &str, uid: usize) -> Json {
+        let written = matches!(slot, "y" | "h_final" | "states_final" | "history");
+        let constant = if written { "" } else { "const " };
+        let ctype = ctype(self.layer.graph.tensors[uid].dtype);
+        json!({ "type": format!("{constant}{ctype}*"), "name": slot })
+    }
+
+    fn batch_tiles(&self) -> i64 {
+        ceil_div(self.layer.op.batch, self.schedule.settings.batch_tile)
+    }
+
+    /// What depends on the number of steps, and so is a number of the launch.
+    fn numbers(&self) -> Vec<(String, i64)> {
+        let layer = self.layer;
+        let mut numbers =
+            vec![("steps".to_owned(), layer.steps()), ("rows".to_owned(), layer.rows())];
+        for slot in ["x", "row_inputs", "unit_inputs", "y", "history"] {
+            let shared = |tensor: &&TensorDesc| tensor.dims[0] > 1;
+            if let Some(tensor) = layer.tensor(slot).filter(shared) {
+                numbers.push((format!("{slot}_direction"), tensor.strides[0]));
+            }
+        }
+        numbers
+    }
+
+    /// An element of a tensor: `name[direction * .. + row * .. + ..]`.
+    fn element(&self, slot: &str, row: &str, column: &str) -> String {
+        let tensor = self.layer.tensor(slot).expect("the slot is there");
+        let per_step = ["x", "row_inputs", "unit_inputs", "y", "history"].contains(&slot);
+        let direction = match (tensor.dims[0] > 1, per_step) {
+            (false, _) => String::new(),
+            (true, true) => format!("direction * t.{slot}_direction + "),
+            (true, false) => format!("index_t(direction) * {} + ", tensor.strides[0]),
+        };
+        let row = match (tensor.dims[1], row) {
+            (1, _) | (_, "") => String::new(),
+            (_, row) => format!("{row} * {} + ", tensor.strides[1]),
+        };
+        format!("{slot}[{direction}{row}{column}]")
+    }
+
+    /// What all kernels of the layer need.
+    fn shared_parameters(&self) -> Json {
+        let Writer { layer, schedule, .. } = self;
+        let (op, math) = (layer.op, layer.op.math.dtype());
+        let simt = schedule.units == Units::Lanes;
+        let products = schedule.products.iter().enumerate();
+        let products = products.map(|(at, placed)| self.product(at, placed));
+        json!({
+            "mma": self.mma(),
+            "simt": simt,
+            "stored": ctype(layer.dtype()),
+            "element": if simt { math.register() } else { ctype(layer.dtype()) },
+            "math": math.register(),
+            "constants": self.constants(),
+            "products": products.collect::<Vec<_>>(),
+            "exchange": match schedule.exchange {
+                Exchange::None => "none",
+                Exchange::Cluster => "cluster",
+                Exchange::Grid => "grid",
+            },
+            "reverse": match op.direction {
+                Direction::Forward => "false",
+                Direction::Reverse => "true",
+                Direction::Both => "direction == 1",
+            },
+        })
+    }
+
+    fn parameters(&self) -> Json {
+        let Writer { layer, schedule, members, .. } = self;
+        let op = layer.op;
+        let programs: Vec<Program> = members.programs(layer);
+        let functions: BTreeSet<&str> =
+            programs.iter().flat_map(|program| program.functions.iter().copied()).collect();
+        let math = if op.math.dtype() == DType::F64 { Math::F64 } else { Math::F32 };
+        let tensors = layer.tensors().map(|(slot, uid)| self.field(slot, uid));
+        let numbers = self.numbers().into_iter();
+        let numbers = numbers.map(|(name, _)| json!({ "type": "index_t", "name": name }));
+        let fields: Vec<Json> = tensors.chain(self.scratch_fields()).chain(numbers).collect();
+        let given: Vec<&str> = members.given().map(|(_, name)| name).collect();
+        let buffers = schedule.memory.operands.iter().enumerate();
+        let buffers = buffers.map(|(at, byte)| json!({ "name": operand(at + 1), "at": byte }));
+        let initial = |slot: &str, column: &str| {
+            layer.tensor(slot).map(|_| self.element(slot, "index_t(b)", column))
+        };
+        let mut parameters = self.shared_parameters();
+        let own = json!({
+            "cell": op.cell.name,
+            "listing": self.listing(),
+            "functions": functions,
+            "fields": fields,
+            "members": members.all(),
+            "given": given,
+            "given_values": self.given_values(),
+            "given_biased": op.with.x_bias,
+            "parameters": self.cell_parameters(),
+            "stages": self.stages(&programs),
+            "buffers": buffers.collect::<Vec<_>>(),
+            "parts": schedule.settings.parts,
+            "cluster": if schedule.exchange == Exchange::Cluster { schedule.settings.blocks } else { 1 },
+            "turns": false,
+            "vectors": self.vectors(),
+            "vector": self.vector(),
+            "lengths": op.with.lengths,
+            "with_reset": op.with.reset,
+            "reset": op.with.reset.then(|| self.element("reset", "row", "0")),
+            "layout": op.layout.name(),
+            "projected": op.cell.projected,
+            "projected_gathered": self.gathered("projected", "square"),
+            "states": self.states(),
+            "h_initial": initial("h_initial", "unit"),
+            "h_final": initial("h_final", "own"),
+            "states_final": op.with.states_final,
+            "history": op.with.history,
+            "y": self.y(),
+            "fill": op.fill.literal(math),
+        });
+        let (Json::Object(into), Json::Object(own)) = (&mut parameters, own) else {
+            unreachable!("parameters are objects")
+        };
+        into.extend(own);
+        parameters
+    }
+
+    /// Where a product's sums come from.
+    fn gathered(&self, sums: &str, square: &str) -> String {
+        match self.schedule.settings.parts {
+            1 => format!("{sums}, {square}"),
+            _ => format!("partial, place.column, {square}"),
+        }
+    }
+
+    fn listing(&self) -> Vec<String> {
+        let program = |stage: &crate::graph::Stage| stage.program.to_string();
+        let text: String = self.layer.op.cell.stages.iter().map(program).collect();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    fn mma(&self) -> Json {
+        let name = match self.schedule.units {
+            Units::Tf32 => "tf32",
+            _ if self.layer.dtype() == DType::Bf16 => "bf16",
+            _ => "f16",
+        };
+        json!({
+            "shape": format!("m16n8k{}", self.schedule.units.fragment_depth()),
+            "a": name,
+            "b": name,
+            "sum": "f32",
+            "sum_type": "float",
+            "constraint": "f",
+        })
+    }
+
+    fn constants(&self) -> Vec<Json> {
+        let Writer { layer, schedule, .. } = self;
+        let (op, settings) = (layer.op, schedule.settings);
+        let memory = &schedule.memory;
+        let squares = schedule.batch_squares();
+        let mut constants = Vec::new();
+        let mut add = |name, value, about| constants.push(constant(name, value, about));
+        add("UNITS", op.units, "");
+        add("SIZE", layer.size(), "elements of what the cell gives out");
+        add("BATCH", op.batch, "");
+        add("BATCH_TILE", settings.batch_tile, "");
+        add("BATCH_TILES", self.batch_tiles(), "");
+        add("BATCH_SQUARES", squares, "of 8 rows");
+        add("CTAS", settings.blocks, "blocks that share the units");
+        add("COLUMNS", settings.columns, "warps along the units");
+        add("PARTS", settings.parts, "warps along the depth");
+        add("THREADS", schedule.threads, "");
+        add("SLICE", schedule.slice, "units of a block");
+        add("GROUPS", schedule.groups(), "of 8 units of a warp");
+        add("SQUARES", schedule.groups() * squares, "of 8 units and 8 batch rows");
+        add("CELLS", schedule.cells(schedule.groups()), "squares whose cells a warp computes");
+        if let Some(projection) = self.projection() {
+            add("PROJECTED_GROUPS", projection.groups, "");
+            add("PROJECTED_SQUARES", projection.groups * squares, "");
+            add("PROJECTED_CELLS", schedule.cells(projection.groups), "");
+        }
+        add("OUT_SLICE", self.out_slice(), "of what the cell gives out, of a block");
+        add("VECTOR", self.vector(), "elements of y that are stored at once");
+        add("FRAGMENT_DEPTH", schedule.units.fragment_depth(), "");
+        add("ROW_STRIDE", schedule.row_stride, "elements between batch rows in shared memory");
+        add("BUFFER_ELEMENTS", schedule.buffer_elements(), "");
+        if settings.parts > 1 {
+            add("PARTIAL_AT", memory.partial, "byte of shared memory");
+        }
+        if schedule.vectors > 0 {
+            add("VECTORS_AT", memory.vectors, "byte of shared memory");
+        }
+        if schedule.exchange != Exchange::None {
+            add("OPERANDS", schedule.operands(), "that blocks exchange");
+        }
+        match schedule.exchange {
+            Exchange::None => {}
+            Exchange::Cluster => add("BARRIERS_AT", memory.barriers, "byte of shared memory"),
+            Exchange::Grid => {
+                add("SHARED_WIDTH", schedule.shared_width, "elements of a row in memory");
+                let bytes = schedule.element_bytes.max(layer.dtype().bytes() as i64);
+                add("CHUNK", 16 / bytes, "elements that are moved at once");
+            }
+        }
+        if op.with.lengths {
+            add("BATCH_ALL", ceil_div(op.batch, 32) * 32, "");
+            add("LENGTHS_AT", memory.lengths, "byte of shared memory");
+        }
+        constants
+    }
+
+    fn projection(&self) -> Option<&Placed> {
+        self.schedule.products.iter().find(|of| of.shape.stage.is_none())
+    }
+
+    fn out_slice(&self) -> i64 {
+        match self.projection() {
+            Some(projection) => projection.groups * 8 * self.schedule.settings.columns,
+            None => self.schedule.slice,
+        }
+    }
+
+    /// Elements of `y` that a thread stores at once.
+    fn vector(&self) -> i64 {
+        let y = self.layer.y();
+        let (stored, element) = (y.dtype.bytes() as i64, self.schedule.element_bytes);
+        let fits = |vector: &i64| {
+            // Directions and rows of a step are as far apart as the strides say.
+            let strides = [y.strides[0], y.strides[1]];
+            let size = self.layer.size();
+            vector * element <= 16
+                && [8, 16].contains(&(vector * stored))
+                && [8, 16].contains(&(vector * element))
+                && size % vector == 0
+                && access_bytes(y, &strides, &y.dims[..2], *vector) == vector * stored
+        };
+        [8, 4, 2].into_iter().find(fits).unwrap_or(1)
+    }
+
+    /// Biases and parameters in the order they have in shared memory.
+    fn vectors(&self) -> Vec<Json> {
+        let (op, units) = (self.layer.op, self.layer.op.units);
+        let mut vectors = Vec::new();
+        let mut add = |slot: &str, count: usize, stride: i64| {
+            for at in 0..count as i64 {
+                let column = format!("{} + unit", at * stride);
+                vectors.push(json!({
+                    "at": vectors.len(),
+                    "from": self.element(slot, "", &column),
+                }));
+            }
+        };
+        if op.with.x_bias {
+            add("x_bias", op.cell.gates.len(), units);
+        }
+        if op.with.r_bias {
+            add("r_bias", op.cell.recurrent_gates(), units);
+        }
+        if let Some(parameters) = self.layer.tensor("parameters") {
+            add("parameters", op.cell.parameters.len(), parameters.strides[1]);
+        }
+        vectors
+    }
+
+    /// Where the vectors of a kind begin.
+    fn first_vector(&self, slot: &str) -> usize {
+        let op = self.layer.op;
+        let x = if op.with.x_bias { op.cell.gates.len() } else { 0 };
+        let r = if op.with.r_bias { op.cell.recurrent_gates() } else { 0 };
+        match slot {
+            "x_bias" => 0,
+            "r_bias" => x,
+            _ => x + r,
+        }
+    }
+
+    fn given_values(&self) -> Vec<Json> {
+        let (op, units) = (self.layer.op, self.layer.op.units);
+        let value = |(value, name): (CellValue, &str)| {
+            let (slot, column, bias) = match value {
+                CellValue::Gate(gate) => {
+                    let shared = self.layer.tensor("x").map(|x| x.dims[2]) == Some(units);
+                    let gate_first = if shared { 0 } else { gate as i64 * units };
+                    let bias = op.with.x_bias.then_some(gate as i64);
+                    ("x", format!("{gate_first} + unit"), bias)
+                }
+                CellValue::RowInput(at) => ("row_inputs", at.to_string(), None),
+                CellValue::UnitInput(at) => {
+                    ("unit_inputs", format!("{} + unit", at as i64 * units), None)
+                }
+                other => unreachable!("{other:?} is not given"),
+            };
+            json!({
+                "name": name,
+                "from": self.element(slot, "row", &column),
+                "bias": bias.unwrap_or(-1),
+            })
+        };
+        self.members.given().map(value).collect()
+    }
+
+    fn cell_parameters(&self) -> Vec<Json> {
+        let first = self.first_vector("parameters");
+        let names = self.members.parameters().enumerate();
+        names.map(|(at, name)| json!({ "name": name, "at": first + at })).collect()
+    }
+
+    fn stages(&self, programs: &[Program]) -> Vec<Json> {
+        let (op, cell) = (self.layer.op, &self.layer.op.cell);
+        let first_bias = self.first_vector("r_bias");
+        let stage = |(at, program): (usize, &Program)| {
+            let product = self.schedule.products.iter().position(|of| of.shape.stage == Some(at));
+            let gates = cell.stages[at].product.iter().flat_map(|of| of.gates.iter().enumerate());
+            let gates = gates.map(|(gate, _)| {
+                let row = cell.first_row(at) + gate;
+                let bias = op.with.r_bias.then_some((first_bias + row) as i64);
+                json!({
+                    "name": self.members.recurrent(row),
+                    "bias": bias.unwrap_or(-1),
+                })
+            });
+            let last = at + 1 == programs.len();
+            let publishes = match cell.stages.get(at + 1).and_then(|next| next.product.as_ref()) {
+                Some(product) => {
+                    let output = cell.output(at, &product.operand).expect("the cell is valid");
+                    let position = self.schedule.products.iter();
+                    let mut position = position.map(|of| of.shape.stage);
+                    let position = position.position(|stage| stage == Some(at + 1));
+                    Some((position.unwrap_or(0), self.members.result(at, output)))
+                }
+                None if last && cell.projected => match cell.next(0) {
+                    Some(CellValue::Result { stage, at }) => {
+                        Some((self.schedule.products.len() - 1, self.members.result(stage, at)))
+                    }
+                    _ => None,
+                },
+                None => None,
+            };
+            let sums = format!("sums{at}");
+            json!({
+                "number": at,
+                "gathered": self.gathered(&sums, "place.square(cell)"),
+                "biased": op.with.r_bias,
+                "first": at == 0,
+                "last": last,
+                "lines": program.lines,
+                "product": product.map_or(-1, |at| at as i64),
+                "gates": gates.collect::<Vec<_>>(),
+                "publishes": publishes.map(|(product, value)| {
+                    json!({ "buffer": operand(product), "which": product + 1, "value": value })
+                }),
+            })
+        };
+        programs.iter().enumerate().map(stage).collect()
+    }
+
+    fn product(&self, at: usize, placed: &Placed) -> Json {
+        let Placed { shape, groups, steps, held, kept, .. } = placed;
+        let weights = if shape.stage.is_some() { "r" } else { "projection" };
+        let tensor = self.layer.tensor(weights).expect("the product has weights");
+        let row = format!("index_t(({} + gate) * {} + own)", shape.row, shape.units);
+        let row = if tensor.dims[1] == 1 { "" } else { &row };
+        let (name, variable, units, slice) = match shape.stage {
+            Some(stage) => (format!("Product{stage}"), format!("product{stage}"), "UNITS", "SLICE"),
+            None => ("Projection".to_owned(), "projection".to_owned(), "SIZE", "OUT_SLICE"),
+        };
+        let left = placed.streamed();
+        let streamed = match left {
+            0 => "nullptr".to_owned(),
+            _ => format!(
+                "t.streamed{at} + ((index_t(direction) * CTAS + place.rank) * (THREADS / 32) + \
+                 warp) * ({left} * {name}::STEP)"
+            ),
+        };
+        json!({
+            "name": name,
+            "variable": variable,
+            "comment": self.comment(placed),
+            "gates": shape.gates,
+            "groups": groups,
+            "steps": steps,
+            "held": held,
+            "kept": kept,
+            "left": left,
+            "units": units,
+            "slice": slice,
+            "depth": shape.depth,
+            "from": self.element(weights, row, "k"),
+            "operand": if at == 0 { "before".to_owned() } else { operand(at) },
+            "kept_at": self.schedule.memory.kept[at],
+            "streamed": streamed,
+        })
+    }
+
+    fn comment(&self, placed: &Placed) -> String {
+        let cell = &self.layer.op.cell;
+        match placed.shape.stage.and_then(|stage| cell.stages[stage].product.as_ref()) {
+            Some(product) => {
+                format!("{} <- recurrent weights * {}", product.gates.join(", "), product.operand)
+            }
+            None => format!("{} <- projection * next_{0}", cell.states[0]),
+        }
+    }
+
+    fn states(&self) -> Vec<Json> {
+        let (layer, op, cell) = (self.layer, self.layer.op, &self.layer.op.cell);
+        let state = |at: usize| {
+            let others = (at as i64 - 1) * op.units;
+            let initial = match at {
+                0 if cell.projected || !op.with.h_initial => None,
+                0 => Some(self.element("h_initial", "index_t(b)", "unit")),
+                _ if op.with.states_initial => {
+                    let column = format!("{others} + unit");
+                    Some(self.element("states_initial", "index_t(b)", &column))
+                }
+                _ => None,
+            };
+            let place = match at {
+                0 if cell.projected || !op.with.h_final => None,
+                0 => Some(("h_final", "own".to_owned())),
+                _ if op.with.states_final => Some(("states_final", format!("{others} + own"))),
+                _ => None,
+            };
+            let name = self.members.state(at);
+            let written = place.map(|(slot, column)| {
+                let dtype = layer.tensor(slot).map_or(DType::F32, |tensor| tensor.dtype);
+                let to = self.element(slot, "index_t(b)", &column);
+                format!(
+                    "t.{to} =\n                Narrow<{}>::from(units[cell][i].{name})",
+                    ctype(dtype)
+                )
+            });
+            let history = (at > 0 && op.with.history).then(|| {
+                let tensor = layer.tensor("history").expect("the slot is there");
+                let column = format!("{others} + own");
+                json!({
+                    "to": self.element("history", "rows.row(step, b)", &column),
+                    "type": ctype(tensor.dtype),
+                })
+            });
+            let next = match cell.next(at) {
+                Some(CellValue::Result { stage, at }) => self.members.result(stage, at),
+                _ => unreachable!("the cell is valid"),
+            };
+            json!({
+                "name": name,
+                "next": next,
+                "initial": initial,
+                "final": written,
+                "history": history,
+            })
+        };
+        (0..cell.states.len()).map(state).collect()
+    }
+
+    fn y(&self) -> Json {
+        let first = match self.layer.op.apart || self.layer.op.direction.count() == 1 {
+            true => String::new(),
+            false => format!("direction * {} + ", self.layer.size()),
+        };
+        json!(self.element("y", "rows.row(step, b)", &format!("{first}own")))
+    }
+}
+
+/// The operand of a product in shared memory.
+fn operand(product: usize) -> String {
+    format!("operand{product}")
+}
+
+fn constant(name: &str, value: i64, about: &str) -> Json {
+    json!({ "type": "int", "name": name, "value": value.to_string(), "about": about })
+}

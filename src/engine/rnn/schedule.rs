@@ -1,0 +1,361 @@
+//! Knob settings of a recurrent layer and what follows from them: who has which weights where.
+
+use crate::dtype::DType;
+use crate::engine::access::{REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div};
+use crate::engine::rnn::layer::{Layer, ProductShape};
+use crate::engine::{EngineConfig, Knob};
+use crate::error::{Error, Result};
+use crate::graph::MatmulMath;
+use crate::target::Target;
+
+/// In the order of [`Settings`].
+pub(super) const KNOBS: [&str; 6] =
+    ["batch_tile", "blocks", "columns", "kept", "parts", "registers"];
+
+/// How blocks that share the units of a layer hear of each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Exchange {
+    /// One block has all units.
+    None,
+    /// They push into each other's shared memory.
+    Cluster,
+    /// They write to memory and count.
+    Grid,
+}
+
+/// What an engine does with a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Regime {
+    pub(super) engine: &'static str,
+    pub(super) exchange: Exchange,
+    /// Whether weights that do not fit on chip are read at every step.
+    pub(super) streams: bool,
+}
+
+/// How products are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Units {
+    /// Tensor cores multiply 16-bit elements.
+    Half,
+    /// Tensor cores multiply tf32.
+    Tf32,
+    /// Each lane multiplies.
+    Lanes,
+}
+
+/// A value for each knob.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Settings {
+    pub(super) batch_tile: i64,
+    pub(super) blocks: i64,
+    pub(super) columns: i64,
+    pub(super) kept: i64,
+    pub(super) parts: i64,
+    pub(super) registers: i64,
+}
+
+/// Settings with what follows from them.
+#[derive(Debug, Clone)]
+pub(super) struct Schedule {
+    pub(super) settings: Settings,
+    pub(super) exchange: Exchange,
+    pub(super) units: Units,
+    pub(super) threads: i64,
+    /// Units of a block, a multiple of 8.
+    pub(super) slice: i64,
+    /// Units of all blocks that share them, or elements of the first state if those are more.
+    pub(super) shared_width: i64,
+    /// Groups of blocks that share batch rows.
+    pub(super) teams: i64,
+    pub(super) products: Vec<Placed>,
+    /// Elements between rows of the batch in shared memory.
+    pub(super) row_stride: i64,
+    /// Bytes of an element that weights are multiplied with.
+    pub(super) element_bytes: i64,
+    /// Biases and parameters, vectors of as many elements as the block has units.
+    pub(super) vectors: i64,
+    /// Registers of a thread, estimated.
+    pub(super) registers: i64,
+    pub(super) memory: Memory,
+}
+
+/// A product's weights among the warps.
+#[derive(Debug, Clone)]
+pub(super) struct Placed {
+    pub(super) shape: ProductShape,
+    /// Groups of 8 units of each warp.
+    pub(super) groups: i64,
+    /// Steps of the depth of each warp.
+    pub(super) steps: i64,
+    /// Of them, those whose weights stay in registers.
+    pub(super) held: i64,
+    /// Of them, those whose weights stay in shared memory; those of the others are read.
+    pub(super) kept: i64,
+    /// Bytes of the weights of one step, of each warp.
+    pub(super) step_bytes: i64,
+}
+
+impl Placed {
+    /// Steps whose weights are read at every step of the layer.
+    pub(super) fn streamed(&self) -> i64 {
+        self.steps - self.held - self.kept
+    }
+}
+
+/// Where things lie in shared memory, in bytes.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Memory {
+    /// Operands of the products after the first.
+    pub(super) operands: Vec<i64>,
+    /// Weights of each product.
+    pub(super) kept: Vec<i64>,
+    pub(super) partial: i64,
+    pub(super) vectors: i64,
+    pub(super) lengths: i64,
+    pub(super) barriers: i64,
+    pub(super) total: i64,
+}
+
+impl Units {
+    /// Elements of the depth that one fragment has.
+    pub(super) fn fragment_depth(self) -> i64 {
+        if self == Units::Tf32 { 8 } else { 16 }
+    }
+
+    /// The layer's.
+    ///
+    /// # Errors
+    /// `NotSupported` where the layer is for other units than tensor cores.
+    pub(super) fn tensor_cores(layer: &Layer<'_>, target: &Target) -> Result<Units> {
+        let capability = target.arch.capability;
+        if capability < 80 {
+            let text = format!("sm_{capability} is older than sm_80");
+            return Err(Error::not_supported(text));
+        }
+        match (layer.dtype(), layer.op.math) {
+            (DType::F16 | DType::Bf16, _) => Ok(Units::Half),
+            (_, MatmulMath::Tf32) => Ok(Units::Tf32),
+            (dtype, math) => Err(Error::not_supported(format!(
+                "no tensor core multiplies {dtype} with the precision of {}",
+                math.name()
+            ))),
+        }
+    }
+
+    /// The units that take a layer's products.
+    pub(super) fn of(layer: &Layer<'_>, target: &Target) -> Units {
+        Units::tensor_cores(layer, target).unwrap_or(Units::Lanes)
+    }
+}
+
+impl Settings {
+    pub(super) fn of(config: &EngineConfig) -> Result<Settings> {
+        let [batch_tile, blocks, columns, kept, parts, registers] = config.values(KNOBS)?;
+        Ok(Settings { batch_tile, blocks, columns, kept, parts, registers })
+    }
+
+    pub(super) fn config(self, engine: &'static str) -> EngineConfig {
+        let Settings { batch_tile, blocks, columns, kept, parts, registers } = self;
+        let values = [batch_tile, blocks, columns, kept, parts, registers];
+        EngineConfig::of_values(engine, KNOBS, values)
+    }
+}
+
+impl Regime {
+    /// The knobs, in the order of [`KNOBS`].
+    pub(super) fn knobs(self) -> [Knob; 6] {
+        let knob = |name, about, values: &[i64]| Knob { name, about, values: values.to_vec() };
+        let blocks: &[i64] = match self.exchange {
+            Exchange::None => &[1],
+            Exchange::Cluster => &[2, 4, 8],
+            Exchange::Grid => &[2, 4, 8, 16, 32, 64, 96, 128],
+        };
+        let kept: &[i64] = if self.streams { &[0, 50, 100] } else { &[100] };
+        let registers = [0, 32, 64, 96, 128, 160];
+        [
+            knob(KNOBS[0], "rows of the batch of a block", &[8, 16, 32]),
+            knob(KNOBS[1], "blocks that share the units", blocks),
+            knob(KNOBS[2], "warps along the units", &[1, 2, 4, 8, 16]),
+            knob(KNOBS[3], "percent of other weights kept in shared memory", kept),
+            knob(KNOBS[4], "warps along the depth of products", &[1, 2, 4, 8]),
+            knob(KNOBS[5], "registers of a thread that hold weights", &registers),
+        ]
+    }
+}
+
+impl Schedule {
+    /// # Errors
+    /// `NotSupported` where the device's limits rule the settings out.
+    pub(super) fn new(
+        layer: &Layer<'_>,
+        target: &Target,
+        regime: Regime,
+        settings: Settings,
+    ) -> Result<Schedule> {
+        let Settings { batch_tile, blocks, columns, kept, parts, registers } = settings;
+        let units = Units::of(layer, target);
+        let threads = 32 * columns * parts;
+        let fail = |text: String| Err(Error::not_supported(text));
+        if threads > 1024 {
+            return fail(format!("{threads} threads, at most 1024"));
+        }
+        let teams = layer.op.direction.count() * ceil_div(layer.op.batch, batch_tile);
+        let sm_count = i64::from(target.sm_count);
+        if regime.exchange == Exchange::Grid && teams * blocks > sm_count {
+            let all = teams * blocks;
+            return fail(format!("{all} blocks, {sm_count} can be resident together"));
+        }
+        let math_bytes = layer.op.math.dtype().bytes() as i64;
+        let element_bytes =
+            if units == Units::Lanes { math_bytes } else { layer.dtype().bytes() as i64 };
+        let step_depth = 2 * units.fragment_depth();
+        let fragment_registers = match units {
+            Units::Lanes => 2 * math_bytes,
+            _ => 4,
+        };
+        let slice_of = |units: i64| ceil_div(units, 8 * columns * blocks) * 8 * columns;
+        let mut left = registers;
+        let place = |shape: &ProductShape| {
+            let groups = slice_of(shape.units) / (8 * columns);
+            let steps = ceil_div(shape.depth, step_depth * parts);
+            let step_registers = 2 * ceil_div(shape.gates * groups, 2) * fragment_registers;
+            let held = (left / step_registers).min(steps);
+            left -= held * step_registers;
+            let step_bytes = step_registers * 32 * 4;
+            let kept = (steps - held) * kept / 100;
+            Placed { shape: shape.clone(), groups, steps, held, kept, step_bytes }
+        };
+        let products: Vec<Placed> = layer.products.iter().map(place).collect();
+        let shared_width = blocks * slice_of(layer.op.units).max(slice_of(layer.size()));
+        let padded = |placed: &Placed| placed.steps * step_depth * parts;
+        let depth = products.iter().map(padded).max().unwrap_or(0).max(shared_width);
+        let row_stride = ceil_div(depth, step_depth) * step_depth + 16 / element_bytes;
+        let mut schedule = Schedule {
+            settings,
+            exchange: regime.exchange,
+            units,
+            threads,
+            slice: slice_of(layer.op.units),
+            shared_width,
+            teams,
+            products,
+            row_stride,
+            element_bytes,
+            vectors: vectors(layer),
+            registers: 0,
+            memory: Memory::default(),
+        };
+        schedule.registers = schedule.estimated_registers(layer);
+        let available = (REGISTERS_SM / threads).min(REGISTERS_THREAD_MAX);
+        if schedule.registers > available {
+            let needed = schedule.registers;
+            return fail(format!("about {needed} registers of each thread, {available} are there"));
+        }
+        let available = i64::from(target.shared_block_bytes_max);
+        schedule.memory = schedule.lay_out(layer, math_bytes);
+        if regime.streams && schedule.memory.total > available {
+            schedule.stream(schedule.memory.total - available);
+            schedule.memory = schedule.lay_out(layer, math_bytes);
+        }
+        if schedule.memory.total > available {
+            let needed = schedule.memory.total;
+            return fail(format!("{needed} bytes of shared memory, {available} are there"));
+        }
+        Ok(schedule)
+    }
+
+    /// Gives up so many bytes of weights in shared memory, the last ones first.
+    fn stream(&mut self, bytes: i64) {
+        let warps = self.threads / 32;
+        let mut left = bytes;
+        for placed in self.products.iter_mut().rev() {
+            let step = warps * placed.step_bytes;
+            let given = ceil_div(left.max(0), step).min(placed.kept);
+            placed.kept -= given;
+            left -= given * step;
+        }
+    }
+
+    /// Operands that blocks exchange: the first state twice, and those of further products.
+    pub(super) fn operands(&self) -> i64 {
+        2 + self.products.len().saturating_sub(1) as i64
+    }
+
+    /// Squares of 8 batch rows.
+    pub(super) fn batch_squares(&self) -> i64 {
+        self.settings.batch_tile / 8
+    }
+
+    /// Groups of 8 units of each warp.
+    pub(super) fn groups(&self) -> i64 {
+        self.slice / 8 / self.settings.columns
+    }
+
+    /// Squares of units and batch rows whose cells each warp computes.
+    pub(super) fn cells(&self, groups: i64) -> i64 {
+        ceil_div(groups * self.batch_squares(), self.settings.parts)
+    }
+
+    /// Elements of all rows of one operand.
+    pub(super) fn buffer_elements(&self) -> i64 {
+        self.settings.batch_tile * self.row_stride
+    }
+
+    fn estimated_registers(&self, layer: &Layer<'_>) -> i64 {
+        let words = layer.op.math.dtype().bytes() as i64 / 4;
+        let step = |placed: &Placed| ceil_div(placed.shape.gates * placed.groups, 2);
+        let fragment = if self.units == Units::Lanes { 8 * words } else { 4 };
+        let held: i64 = self.products.iter().map(|of| of.held * 2 * step(of) * fragment).sum();
+        // Of each 16 x 8 sums a lane has 4, and the words of an operand; without tensor cores it
+        // has a quarter of the depth of 16 sums first, and the weights of half a step.
+        let squares = self.batch_squares();
+        let product = |of: &Placed| match self.units {
+            Units::Lanes => (step(of) * squares * 18 + step(of) * 8 + 8) * words,
+            _ => step(of) * squares * 4 + squares * 4,
+        };
+        let product = self.products.iter().map(product).max().unwrap_or(0);
+        let cell = &layer.op.cell;
+        let given = cell.gates.len() + cell.row_inputs.len() + cell.unit_inputs.len() + 1;
+        let values = 2 * (given + cell.states.len()) as i64 * words;
+        held + product + self.cells(self.groups()) * values + 48
+    }
+
+    fn lay_out(&self, layer: &Layer<'_>, math_bytes: i64) -> Memory {
+        let mut at = 0;
+        let mut take = |bytes: i64| {
+            let first = at;
+            at += ceil_div(bytes, 128) * 128;
+            first
+        };
+        let buffer = self.buffer_elements() * self.element_bytes;
+        take(2 * buffer);
+        let further = self.products.len().saturating_sub(1);
+        let operands = (0..further).map(|_| take(buffer)).collect();
+        let warps = self.threads / 32;
+        let kept = self.products.iter().map(|of| take(warps * of.kept * of.step_bytes)).collect();
+        let tiles = |of: &Placed| ceil_div(of.shape.gates * of.groups, 2);
+        let tiles = self.products.iter().map(tiles).max().unwrap_or(0);
+        let partial = match self.settings.parts {
+            1 => 0,
+            _ => take(warps * tiles * self.batch_squares() * 128 * math_bytes),
+        };
+        let vectors = take(self.vectors * self.slice * math_bytes);
+        let lengths = match layer.op.with.lengths {
+            true => take(ceil_div(layer.op.batch, 32) * 32 * 4),
+            false => 0,
+        };
+        let barriers = match self.exchange {
+            Exchange::Cluster => take(8 * self.operands()),
+            _ => 0,
+        };
+        Memory { operands, kept, partial, vectors, lengths, barriers, total: at }
+    }
+}
+
+/// How many vectors of one value per unit a layer has.
+fn vectors(layer: &Layer<'_>) -> i64 {
+    let (op, cell) = (layer.op, &layer.op.cell);
+    let x = if op.with.x_bias { cell.gates.len() } else { 0 };
+    let r = if op.with.r_bias { cell.recurrent_gates() } else { 0 };
+    (x + r + cell.parameters.len()) as i64
+}

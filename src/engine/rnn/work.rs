@@ -1,0 +1,93 @@
+//! What a recurrent layer asks of a GPU: for the cost model, and for the choice among regimes.
+
+use kiln_sim::Operands;
+
+use crate::engine::cost::INSTRUCTIONS_OPERATION;
+use crate::engine::rnn::layer::Layer;
+use crate::engine::rnn::schedule::{Exchange, Placed, Schedule, Units};
+use crate::engine::{KernelWork, TensorWork};
+
+/// Clocks of a step that are not products: two barriers, reading sums and operands, the cell
+/// (Luo et al. 2024 for the latencies of an H100).
+const STEP_CLOCKS: f64 = 280.0;
+
+/// Clocks until all blocks have what one publishes: a push within a cluster, or a write, a count
+/// and a read through the second cache.
+const PUSH_CLOCKS: f64 = 250.0;
+const COUNT_CLOCKS: f64 = 1500.0;
+
+/// Clocks of one product of 16 x 8 x 16 on one of the four tensor cores of a multiprocessor.
+const MMA_CLOCKS: f64 = 6.4;
+
+/// Lanes of a multiprocessor, and its bytes per clock from the second cache.
+const LANES: f64 = 128.0;
+const L2_BYTES: f64 = 32.0;
+
+/// Clocks of one step, all blocks at once.
+pub(super) fn step_clocks(layer: &Layer<'_>, schedule: &Schedule) -> f64 {
+    let products: f64 = schedule.products.iter().map(|of| multiplications(schedule, of)).sum();
+    let math = match schedule.units {
+        Units::Half => products / 2048.0 * MMA_CLOCKS / 4.0,
+        Units::Tf32 => products / 1024.0 * MMA_CLOCKS / 4.0,
+        Units::Lanes => products / LANES,
+    };
+    let warps = schedule.threads / 32;
+    let streamed = |of: &Placed| (of.streamed() * of.step_bytes * warps) as f64 / L2_BYTES;
+    let streamed: f64 = schedule.products.iter().map(streamed).sum();
+    let stops = schedule.products.len().max(1) as f64;
+    let exchange = match schedule.exchange {
+        Exchange::None => 0.0,
+        Exchange::Cluster => PUSH_CLOCKS,
+        Exchange::Grid => COUNT_CLOCKS,
+    };
+    let cells = (schedule.slice * schedule.settings.batch_tile) as f64;
+    let own = cells * instructions(layer) / LANES;
+    math.max(streamed) + own + stops * (STEP_CLOCKS + exchange)
+}
+
+/// Multiplications of a block for a product, those on padding too.
+fn multiplications(schedule: &Schedule, of: &Placed) -> f64 {
+    let depth = of.steps * schedule.settings.parts * 2 * schedule.units.fragment_depth();
+    let rows = of.shape.gates * of.groups * 8 * schedule.settings.columns;
+    (rows * depth * schedule.settings.batch_tile) as f64
+}
+
+fn instructions(layer: &Layer<'_>) -> f64 {
+    let stages = layer.op.cell.stages.iter();
+    let lines: usize = stages.map(|of| of.program.instructions().len()).sum();
+    lines as f64 * INSTRUCTIONS_OPERATION
+}
+
+/// One launch.
+pub(super) fn of(layer: &Layer<'_>, schedule: &Schedule) -> KernelWork {
+    let steps = layer.steps() as f64;
+    let blocks = (schedule.teams * schedule.settings.blocks) as f64;
+    let bytes: i64 = layer
+        .tensors()
+        .map(|(_, uid)| &layer.graph.tensors[uid])
+        .map(|tensor| tensor.elements().unwrap_or(0) * tensor.dtype.bytes() as i64)
+        .sum();
+    let lanes = schedule.units == Units::Lanes;
+    let products: f64 = schedule.products.iter().map(|of| multiplications(schedule, of)).sum();
+    let tensor = TensorWork {
+        operands: if schedule.units == Units::Tf32 { Operands::Tf32 } else { Operands::Half },
+        operations: 2.0 * products * blocks * steps,
+        efficiency: 0.5,
+    };
+    // A step takes as long as it takes: no other block fills the gaps.
+    let clocks = step_clocks(layer, schedule);
+    let cells = (schedule.slice * schedule.settings.batch_tile) as f64;
+    KernelWork {
+        blocks: blocks as u64,
+        threads: schedule.threads as u32,
+        registers: schedule.registers as u32,
+        shared_bytes: schedule.memory.total as u32,
+        dram_bytes: bytes as f64,
+        l2_bytes: bytes as f64,
+        in_flight_bytes: cells * layer.op.cell.gates.len() as f64 * 4.0,
+        round_trips: 2.0,
+        lane_instructions: blocks * steps * clocks * LANES,
+        f64_instructions: 0.0,
+        tensor: (!lanes).then_some(tensor),
+    }
+}
