@@ -15,8 +15,14 @@ use crate::target::Arch;
 /// Every template below `templates/`, by its path without `.tera`.
 const EMBEDDED: &[(&str, &str)] = &[
     ("attention/keys.cuh", include_str!("../../templates/attention/keys.cuh.tera")),
+    ("attention/partial.cuh", include_str!("../../templates/attention/partial.cuh.tera")),
     ("attention/problem.cuh", include_str!("../../templates/attention/problem.cuh.tera")),
     ("attention/score.cuh", include_str!("../../templates/attention/score.cuh.tera")),
+    ("attention/sequence.cuh", include_str!("../../templates/attention/sequence.cuh.tera")),
+    (
+        "attention/sm75_attention_combine.cu",
+        include_str!("../../templates/attention/sm75_attention_combine.cu.tera"),
+    ),
     (
         "attention/sm75_attention_simt.cu",
         include_str!("../../templates/attention/sm75_attention_simt.cu.tera"),

@@ -113,6 +113,7 @@ pub fn engines() -> &'static [&'static dyn Engine] {
         &gemm::WgmmaEngine,
         &gemm::MmaEngine,
         &gemm::SimtEngine,
+        &attention::DecodeEngine,
         &attention::MmaEngine,
         &attention::SimtEngine,
         &rnn::CTA,

@@ -23,13 +23,18 @@ pub(super) fn evaluate(
     let slots = Op::Attention(op.clone()).slots();
     let arithmetic = Arithmetic::new(op.score_dtype());
     let of = Evaluation { op, shape, slots, operands, arithmetic };
-    let (mut values, mut sums) = (Vec::new(), Vec::new());
+    // What no sequence has a query for is left open.
+    let open = Approx { value: 0.0, error: f64::INFINITY };
+    let rows = &descs[0].dims[..3];
+    let mut values = vec![open; count(rows) * shape.width as usize];
+    let mut sums = vec![open; count(rows)];
     for row in 0..count(&shape.rows()) as i64 {
         let index = unravel(row, &shape.rows());
-        let scores = of.scores([index[0], index[1], index[2]]);
-        let (row, sum) = of.row([index[0], index[1], index[2]], &scores);
-        values.extend(row);
-        sums.push(sum);
+        let row = [index[0], index[1], index[2]];
+        let Some(query) = of.query(row) else { continue };
+        let (result, sum) = of.row(row, &of.scores(row));
+        values.splice(query * result.len()..(query + 1) * result.len(), result);
+        sums[query] = sum;
     }
     let results = [values, sums].into_iter().zip(outputs);
     results.map(|(values, tensor)| Expected::stored(values, tensor)).collect()
@@ -75,13 +80,49 @@ impl Evaluation<'_> {
         Some(operand.expected.values[broadcast_position(index, &operand.desc.dims)] as i64)
     }
 
+    /// Where a sequence begins among all, and where it ends.
+    fn sequence(&self, offsets: &str, batch: i64, all: i64) -> Option<[i64; 2]> {
+        let at = |batch: i64| self.integer(offsets, &[batch, 0, 0, 0]);
+        let begin = at(batch)?.clamp(0, all);
+        Some([begin, at(batch + 1)?.clamp(begin, all)])
+    }
+
+    /// The row of a query in `q`, where the sequence has it.
+    fn query(&self, [batch, head, query]: [i64; 3]) -> Option<usize> {
+        let AttentionShape { heads, .. } = self.shape;
+        let all = self.operands[0].desc.dims[2];
+        let row = match self.sequence("query_offsets", batch, all) {
+            None => (batch * heads + head) * all + query,
+            Some([begin, end]) if query < end - begin => head * all + begin + query,
+            Some(_) => return None,
+        };
+        Some(row as usize)
+    }
+
+    /// The row of a key in `k` and `v`.
+    fn key(&self, [batch, head, key]: [i64; 3]) -> i64 {
+        let AttentionShape { kv_heads, .. } = self.shape;
+        let head = head / self.shape.group();
+        let [outer, all] = [0, 2].map(|axis| self.operands[1].desc.dims[axis]);
+        if let Some([begin, _]) = self.sequence("key_offsets", batch, all) {
+            return head * all + begin + key;
+        }
+        match self.integer("page_table", &[batch, 0, 0, key / all.max(1)]) {
+            None => (batch * kv_heads + head) * all + key,
+            Some(page) => (page.clamp(0, outer - 1) * kv_heads + head) * all + key % all,
+        }
+    }
+
     /// The keys that the bounds leave a query: `[begin, end)`.
     fn bounds(&self, [batch, head, query]: [i64; 3]) -> [i64; 2] {
         let AttentionShape { queries, keys, .. } = self.shape;
-        let own = |slot: &str, extent: i64| {
+        let own = |slot: &str, offsets: &str, operand: usize, extent: i64| {
+            let sequence = self.sequence(offsets, batch, self.operands[operand].desc.dims[2]);
+            let extent = sequence.map_or(extent, |[begin, end]| (end - begin).min(extent));
             self.integer(slot, &[batch, 0, 0, 0]).map_or(extent, |own| own.clamp(0, extent))
         };
-        let (queries, keys) = (own("query_lengths", queries), own("key_lengths", keys));
+        let queries = own("query_lengths", "query_offsets", 0, queries);
+        let keys = own("key_lengths", "key_offsets", 1, keys);
         if query >= queries {
             return [0, 0];
         }
@@ -123,9 +164,10 @@ impl Evaluation<'_> {
     /// A score before masks.
     fn score(&self, index: [i64; 4]) -> Approx {
         let [batch, head, query, key] = index;
-        let AttentionShape { heads, kv_heads, queries, keys, depth, .. } = self.shape;
-        let q = ((batch * heads + head) * queries + query) * depth;
-        let k = ((batch * kv_heads + head / self.shape.group()) * keys + key) * depth;
+        let depth = self.shape.depth;
+        let query_row = self.query([batch, head, query]).expect("the sequence has the query");
+        let q = query_row as i64 * depth;
+        let k = self.key([batch, head, key]) * depth;
         let terms = (0..depth).map(|at| ((q + at) as usize, (k + at) as usize));
         let product = matmul::dot(self.op.math, &self.operands[0], &self.operands[1], terms);
         let arithmetic = self.arithmetic;
@@ -254,15 +296,14 @@ impl Evaluation<'_> {
         sum: Approx,
     ) -> Approx {
         let [batch, head, _] = row;
-        let AttentionShape { kv_heads, keys, width, .. } = self.shape;
-        let first = (batch * kv_heads + head / self.shape.group()) * keys;
+        let width = self.shape.width;
         let (relative, least) = self.weight_rounding();
         let (mut value, mut error, mut magnitude, mut steps) = (0.0, 0.0, 0.0, 0.0);
         for (score, weight) in terms {
             if !self.kept(row, score.key) {
                 continue;
             }
-            let at = ((first + score.key) * width + column) as usize;
+            let at = (self.key([batch, head, score.key]) * width + column) as usize;
             let v = self.value(at);
             let own = weight.value * (weight.error + relative) + least;
             value += weight.value * v.value;

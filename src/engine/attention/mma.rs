@@ -1,39 +1,20 @@
 //! Attention on tensor cores by `mma.sync`, for 16-bit floats from sm_80 (Dao 2023,
 //! "FlashAttention-2").
 
-use kiln_sim::Operands;
-use serde_json::json;
-
-use crate::dtype::DType;
-use crate::engine::access::{GRID_MAX, REGISTERS_THREAD_MAX, access_bytes, ceil_div};
-use crate::engine::attention::parameters::{self, literal};
 use crate::engine::attention::problem::Problem;
-use crate::engine::attention::work::{Block, Units, work};
+use crate::engine::attention::schedule::{Matrices, Schedule, Tiling};
 use crate::engine::config::combinations;
-use crate::engine::signature::{arguments, ctype, merged};
 use crate::engine::{
-    BehaviorNote, Engine, EngineConfig, Grid, KernelPlan, KernelSpec, KernelWork, Knob, LaunchPlan,
-    Lowering, Notes, NumericalNote, Setting, Supported, TensorWork,
+    BehaviorNote, Engine, EngineConfig, Knob, Lowering, Notes, NumericalNote, Setting, Supported,
 };
 use crate::error::{Error, Result};
-use crate::graph::{AttentionShape, CanonicalGraph, MatmulMath};
+use crate::graph::{AttentionShape, CanonicalGraph};
 use crate::target::Target;
 
 const NAME: &str = "attention_mma";
 
 /// The names of the knobs.
 const KNOBS: [&str; 4] = ["cta_k", "cta_q", "hold_q", "warp_q"];
-
-/// The first architecture with asynchronous copies and these matrix products.
-const CAPABILITY_MIN: u16 = 80;
-
-const THREADS_MAX: i64 = 256;
-
-/// Queries and keys of one matrix product.
-const BAND: i64 = 16;
-
-/// Registers for addresses, bounds and fragments on their way.
-const REGISTERS_OTHER: i64 = 60;
 
 /// Tiles in the order in which they are tried: queries of a block, of a warp, keys of a step.
 /// Larger ones read keys and values less often; these leave no register to memory.
@@ -55,11 +36,7 @@ pub(in crate::engine) struct MmaEngine;
 
 /// A graph as this engine runs it.
 #[derive(Debug)]
-struct Mma<'a> {
-    problem: Problem<'a>,
-    target: &'a Target,
-    element: DType,
-}
+struct Mma<'a>(Matrices<'a>);
 
 impl Engine for MmaEngine {
     fn name(&self) -> &'static str {
@@ -71,24 +48,7 @@ impl Engine for MmaEngine {
         graph: CanonicalGraph<'a>,
         target: &'a Target,
     ) -> Result<Box<dyn Supported + 'a>> {
-        let capability = target.arch.capability;
-        let unsupported = |text: String| Err(Error::not_supported(text));
-        if capability < CAPABILITY_MIN {
-            return unsupported(format!("sm_{capability} is older than sm_{CAPABILITY_MIN}"));
-        }
-        let problem = Problem::of(graph, capability)?;
-        if problem.op.math == MatmulMath::F64 {
-            return unsupported("tensor cores are not used for f64".to_owned());
-        }
-        let element = problem.tensor("q").dtype;
-        let types = ["q", "k", "v"].map(|slot| problem.tensor(slot).dtype);
-        if element.bytes() != 2 || types != [element; 3] {
-            let [q, k, v] = types;
-            return unsupported(format!(
-                "q is {q}, k is {k} and v is {v}: tensor cores take f16 or bf16 for all of them"
-            ));
-        }
-        let mma = Mma { problem, target, element };
+        let mma = Mma(Matrices::of(graph, target)?);
         mma.schedule(Settings::of_tile(mma.tiles()[3]))?;
         Ok(Box::new(mma))
     }
@@ -107,10 +67,11 @@ impl Mma<'_> {
 
     /// The tiles to choose from.
     fn tiles(&self) -> Tiles {
-        if self.problem.score.reads_tensors() || self.problem.op.dropout.is_some() {
+        let Problem { op, shape, score, .. } = &self.0.problem;
+        if score.reads_tensors() || op.dropout.is_some() {
             return TILES_HEAVY;
         }
-        let elements = self.problem.shape.depth.max(self.problem.shape.width);
+        let elements = shape.depth.max(shape.width);
         let found = TILES.iter().find(|(most, _)| elements <= *most);
         found.expect("the number of elements is limited").1
     }
@@ -118,13 +79,13 @@ impl Mma<'_> {
     /// The largest tile that fits, has queries for more than half of it, and leaves no
     /// multiprocessor idle.
     fn best(&self) -> Settings {
-        let Problem { shape, .. } = &self.problem;
         let legal = |settings: &Settings| self.schedule(*settings).is_ok();
         let all: Vec<Settings> =
             self.tiles().into_iter().map(Settings::of_tile).filter(legal).collect();
         let good = |settings: &&Settings| {
-            let busy = self.problem.blocks(settings.cta_q) >= i64::from(self.target.sm_count);
-            busy && settings.cta_q / 2 < shape.queries
+            let blocks = self.0.blocks(&settings.tiling());
+            let busy = blocks >= i64::from(self.0.target.sm_count);
+            busy && settings.cta_q / 2 < self.0.problem.shape.queries
         };
         *all.iter().find(good).or(all.last()).expect("the least tile fits")
     }
@@ -132,112 +93,9 @@ impl Mma<'_> {
     /// # Errors
     /// `NotSupported` where the device's limits rule the settings out.
     fn schedule(&self, settings: Settings) -> Result<Schedule> {
-        let Problem { shape, .. } = &self.problem;
-        let config = settings.config();
-        let fail = |text: String| Err(Error::not_supported(format!("{config} {text}")));
-        let Settings { cta_k, cta_q, warp_q, .. } = settings;
-        let threads = cta_q / warp_q * 32;
-        if threads == 0 || threads > THREADS_MAX {
-            return fail(format!("takes {threads} threads, a block has 32 to {THREADS_MAX}"));
-        }
-        let tile = |rows: i64, elements: i64| rows * line_elements(elements) * 2;
-        let queries = tile(cta_q, shape.depth.max(shape.width));
-        let shared_bytes = queries + 2 * tile(cta_k, shape.depth) + tile(cta_k, shape.width);
-        let available = i64::from(self.target.shared_block_bytes_max);
-        if shared_bytes > available {
-            return fail(format!(
-                "needs {shared_bytes} bytes of shared memory, a block has {available}"
-            ));
-        }
-        let registers = settings.registers(shape);
-        if registers > REGISTERS_THREAD_MAX {
-            return fail(format!(
-                "needs about {registers} registers, a thread has {REGISTERS_THREAD_MAX}"
-            ));
-        }
-        let blocks = self.problem.blocks(cta_q);
-        if blocks > GRID_MAX {
-            return fail(format!("needs {blocks} blocks, more than a grid has"));
-        }
-        Ok(Schedule { settings, threads, registers, shared_bytes, blocks })
-    }
-
-    fn lowering(&self, settings: Settings) -> Result<Lowering> {
-        let problem = &self.problem;
-        let Schedule { threads, shared_bytes, blocks, .. } = self.schedule(settings)?;
-        let arch = self.target.arch;
-        let stem = format!("sm80_attention_{}_mma", problem.tensor("o").dtype);
-        let entry = "attention";
-        let Settings { cta_k, cta_q, hold_q, warp_q } = settings;
-        let scale = problem.op.scale_of(problem.shape.depth);
-        // Greatest scores are those of greatest products only where the factor is positive.
-        let modified = problem.score.is_modified() || scale <= 0.0;
-        let natural = if modified { 1.0 } else { scale };
-        let o = problem.tensor("o");
-        let own = json!({
-            "stem": stem,
-            "entry": entry,
-            "arch": arch.to_string(),
-            "element": ctype(self.element),
-            "mma": {
-                "shape": "m16n8k16",
-                "a": self.element.name(),
-                "b": self.element.name(),
-                "sum": "f32",
-                "sum_type": "float",
-                "constraint": "f",
-            },
-            "transposes": false,
-            "modified": modified,
-            "binary": literal(problem, natural * std::f64::consts::LOG2_E),
-            "natural": literal(problem, natural),
-            "q_access": self.access("q"),
-            "k_access": self.access("k"),
-            "v_access": self.access("v"),
-            "o_access": self.access("o"),
-            "staged_o": o.dtype.bytes() == 2,
-            "cta_q": cta_q,
-            "cta_k": cta_k,
-            "warp_q": warp_q,
-            "hold_q": hold_q == 1,
-        });
-        let passed: Vec<usize> = problem.passed().map(|(_, at)| at).collect();
-        Ok(Lowering::from(KernelPlan {
-            spec: KernelSpec {
-                stem,
-                template: "attention/sm80_attention_mma.cu",
-                entry,
-                arch,
-                parameters: merged(parameters::shared(problem), own),
-            },
-            launch: LaunchPlan {
-                grid: Grid::Fixed(if problem.is_empty() { 0 } else { blocks as u32 }),
-                threads: threads as u32,
-                shared_bytes: shared_bytes as u32,
-                cooperative: false,
-                arguments: arguments(problem.graph, passed.iter()),
-                maps: Vec::new(),
-                numbers: Vec::new(),
-            },
-        }))
-    }
-
-    /// Bytes of one access to the tensor of a slot, 8 elements at a time.
-    fn access(&self, slot: &str) -> i64 {
-        let tensor = self.problem.tensor(slot);
-        match tensor.strides[3] == 1 || tensor.dims[3] == 1 {
-            true => access_bytes(tensor, &tensor.strides[..3], &tensor.dims[..3], 8),
-            false => tensor.dtype.bytes() as i64,
-        }
-    }
-}
-
-/// Elements of a line of a tile in shared memory: whole products, whole panels of 64.
-fn line_elements(elements: i64) -> i64 {
-    match elements {
-        0..=16 => 16,
-        17..=32 => 32,
-        _ => ceil_div(elements, 64) * 64,
+        let refused =
+            |rule: String| Err(Error::not_supported(format!("{} {rule}", settings.config())));
+        self.0.schedule(settings.tiling()).or_else(refused)
     }
 }
 
@@ -251,9 +109,10 @@ impl Supported for Mma<'_> {
     }
 
     fn reasons(&self) -> Vec<String> {
-        let Settings { cta_k, cta_q, hold_q, warp_q } = self.best();
-        let (blocks, sm_count) = (self.problem.blocks(cta_q), self.target.sm_count);
-        let AttentionShape { depth, width, .. } = self.problem.shape;
+        let settings = self.best();
+        let Settings { cta_k, cta_q, hold_q, warp_q } = settings;
+        let (blocks, sm_count) = (self.0.blocks(&settings.tiling()), self.0.target.sm_count);
+        let AttentionShape { depth, width, .. } = self.0.problem.shape;
         let heavy = if self.tiles() == TILES_HEAVY { " and what else a score takes" } else { "" };
         let elements = format!("heads of {depth} and {width} elements{heavy}");
         vec![
@@ -262,14 +121,6 @@ impl Supported for Mma<'_> {
             format!("hold_q={hold_q}: shared memory has the queries, registers the results"),
             format!("warp_q={warp_q}: {elements} leave registers for so many rows"),
         ]
-    }
-
-    fn settings(&self) -> Vec<Setting> {
-        let setting = |settings: Settings| {
-            let schedule = self.schedule(settings).ok()?;
-            Some(Setting { config: settings.config(), work: vec![schedule.work(&self.problem)] })
-        };
-        combinations(&self.all_knobs()).map(Settings::from).filter_map(setting).collect()
     }
 
     fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
@@ -286,6 +137,14 @@ impl Supported for Mma<'_> {
         candidates.into_iter().find(legal)
     }
 
+    fn settings(&self) -> Vec<Setting> {
+        let setting = |settings: Settings| {
+            let work = self.0.work(&self.schedule(settings).ok()?);
+            Some(Setting { config: settings.config(), work })
+        };
+        combinations(&self.all_knobs()).map(Settings::from).filter_map(setting).collect()
+    }
+
     fn notes(&self, _config: &EngineConfig) -> Notes {
         let behavior = vec![BehaviorNote::RuntimeCompilation];
         Notes { numerical: vec![NumericalNote::TensorCore], behavior }
@@ -293,7 +152,7 @@ impl Supported for Mma<'_> {
 
     fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
         config.validate(&self.all_knobs())?;
-        self.lowering(Settings::of(config)?)
+        Ok(self.0.lowering(&self.schedule(Settings::of(config)?)?, "mma"))
     }
 }
 
@@ -327,36 +186,8 @@ impl Settings {
         EngineConfig::of_values(NAME, KNOBS, [cta_k, cta_q, hold_q, warp_q])
     }
 
-    /// Registers of a thread, estimated: results, scores, weights of a product, queries.
-    fn registers(self, shape: &AttentionShape) -> i64 {
-        let bands = self.warp_q / BAND;
-        let held = self.hold_q * ceil_div(shape.depth, BAND) * 4;
-        let sums = (ceil_div(shape.width, BAND) * BAND + self.cta_k) / 2;
-        bands * (sums + held) + REGISTERS_OTHER
-    }
-}
-
-/// Settings that fit, and what follows from them.
-struct Schedule {
-    settings: Settings,
-    threads: i64,
-    registers: i64,
-    shared_bytes: i64,
-    blocks: i64,
-}
-
-impl Schedule {
-    fn work(&self, problem: &Problem<'_>) -> KernelWork {
-        let Schedule { settings, threads, registers, shared_bytes, .. } = *self;
-        let Settings { cta_k, cta_q, hold_q, warp_q } = settings;
-        // Clocks of a multiprocessor for the products of a warp with 16 keys, 16 deep: 1024
-        // multiplications, or 128 bytes of shared memory, take one each.
-        let products = (warp_q * BAND * BAND) as f64 / 1024.0;
-        let of_q = if hold_q == 1 { 0 } else { warp_q * BAND / cta_k * BAND };
-        let reads = ((BAND * BAND + of_q) * 2) as f64 / 128.0;
-        let efficiency = products / (products + reads);
-        let tensor = TensorWork { operands: Operands::Half, operations: 2.0, efficiency };
-        let block = Block { cta_q, cta_k, threads, registers, shared_bytes, stages: 2 };
-        work(problem, block, Units::Tensor(tensor))
+    fn tiling(self) -> Tiling {
+        let Settings { cta_k, cta_q, hold_q, warp_q } = self;
+        Tiling { cta_k, cta_q, hold_q: hold_q == 1, warp_q, packs: false, split: 1 }
     }
 }

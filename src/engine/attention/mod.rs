@@ -9,12 +9,15 @@
 //! `problem` says what is computed, `score` turns everything that modifies or masks a score into
 //! one program, `parameters` writes both as text. Engines differ in what multiplies.
 
+mod decode;
 mod mma;
 mod parameters;
 mod problem;
+mod schedule;
 mod score;
 mod simt;
 mod work;
 
+pub(super) use decode::DecodeEngine;
 pub(super) use mma::MmaEngine;
 pub(super) use simt::SimtEngine;

@@ -41,7 +41,7 @@ pub(super) fn shared(problem: &Problem<'_>) -> Json {
     if problem.op.sinks {
         parameters["sinks"] = json!(element(problem, "sinks"));
     }
-    merged(merged(parameters, keys(problem)), score(problem))
+    [sequence, keys, score].into_iter().fold(parameters, |all, part| merged(all, part(problem)))
 }
 
 /// A number as a constant of the type of sums.
@@ -105,28 +105,66 @@ fn stride((dim, stride): (&i64, &i64)) -> i64 {
 
 /// The element of an operand at the coordinates of a score, in its register type.
 fn element(problem: &Problem<'_>, slot: &str) -> String {
+    element_at(problem, slot, ["batch", "head", "query", "key"])
+}
+
+fn element_at(problem: &Problem<'_>, slot: &str, coordinates: [&str; 4]) -> String {
     let tensor = problem.tensor(slot);
     if tensor.by_value {
         return format!("{}(t.{slot})", tensor.dtype.register());
     }
-    let of = |axis: usize, name: &str| if tensor.dims[axis] == 1 { "0" } else { name }.to_owned();
-    let at = ["batch", "head", "query", "key"];
-    let at: Vec<String> = at.iter().enumerate().map(|(axis, name)| of(axis, name)).collect();
+    let of = |(axis, name)| if tensor.dims[axis] == 1 { "0" } else { name };
+    let at: Vec<&str> = coordinates.into_iter().enumerate().map(of).collect();
     format!("widen(t.{slot}[{slot}_layout::at({})])", at.join(", "))
+}
+
+/// Where the queries and keys of a sequence are, and how many there are.
+fn sequence(problem: &Problem<'_>) -> Json {
+    let op = problem.op;
+    let ragged = |slot: &str, of: &str| {
+        let at = |batch: &str| element_at(problem, slot, [batch, "0", "0", "0"]);
+        let all = problem.tensor(of).dims[2];
+        json!({"begin": at("batch"), "end": at("batch + 1"), "all": all})
+    };
+    let length =
+        |given: bool, slot: &str| if given { json!(element(problem, slot)) } else { json!(false) };
+    let (ragged_queries, q_batch, q_row) = match op.queries_max {
+        None => (json!(false), "of.batch", "query"),
+        Some(_) => (ragged("query_offsets", "q"), "0", "of.first_query + query"),
+    };
+    let (ragged_keys, k_batch, k_row) = match (op.keys_max, op.paged) {
+        (Some(_), _) => (ragged("key_offsets", "k"), "0", "of.first_key + key"),
+        (None, true) => (json!(false), "page_of(t, of, key / PAGE)", "key % PAGE"),
+        (None, false) => (json!(false), "of.batch", "key"),
+    };
+    let paged = op.paged.then(|| {
+        let k = problem.tensor("k");
+        json!({
+            "size": k.dims[2].max(1),
+            "count": k.dims[0],
+            "entry": element_at(problem, "page_table", ["of.batch", "0", "0", "page"]),
+        })
+    });
+    let lengths = op.query_lengths || op.key_lengths || op.paged;
+    json!({
+        "limits": lengths || op.queries_max.is_some() || op.keys_max.is_some(),
+        "query_length": length(op.query_lengths, "query_lengths"),
+        "key_length": length(op.key_lengths, "key_lengths"),
+        "ragged_queries": ragged_queries,
+        "ragged_keys": ragged_keys,
+        "paged": paged.unwrap_or(json!(false)),
+        "q_batch": q_batch,
+        "q_row": q_row,
+        "k_batch": k_batch,
+        "k_row": k_row,
+    })
 }
 
 /// What bounds the keys of a query.
 fn keys(problem: &Problem<'_>) -> Json {
     let op = problem.op;
     let Band { diagonal, left, right } = op.band;
-    let length = |given: bool, slot: &str, extent: &str| match given {
-        true => format!("limited({}, {extent})", element(problem, slot)),
-        false => extent.to_owned(),
-    };
     let mut keys = json!({
-        "lengths": op.query_lengths || op.key_lengths,
-        "queries_of": length(op.query_lengths, "query_lengths", "QUERIES"),
-        "keys_of": length(op.key_lengths, "key_lengths", "KEYS"),
         "bottom_right": diagonal == Diagonal::BottomRight,
         "intervals": op.intervals,
     });
@@ -139,8 +177,9 @@ fn keys(problem: &Problem<'_>) -> Json {
         keys["right"] = json!(right.min(reach));
     }
     if op.intervals {
-        keys["key_begin"] = json!(element(problem, "key_begin"));
-        keys["key_end"] = json!(element(problem, "key_end"));
+        let at = ["of.batch", "head", "query", "0"];
+        keys["key_begin"] = json!(element_at(problem, "key_begin", at));
+        keys["key_end"] = json!(element_at(problem, "key_end", at));
     }
     keys
 }

@@ -1,4 +1,5 @@
-//! A graph of one attention as extents, tensors by slot and programs, whatever kernel is made of it.
+//! A graph of one attention as extents, tensors by slot and programs, whatever kernel is made of
+//! it.
 
 use crate::engine::access::ceil_div;
 use crate::engine::attention::score::{Score, score};
@@ -55,7 +56,9 @@ impl<'a> Problem<'a> {
             operation.inputs.iter().map(|at| &graph.tensors[*at as usize]).collect();
         let shape = op.shape(&inputs)?;
         let AttentionShape { batches, heads, queries, keys, depth, width, .. } = shape;
-        for (name, extent) in [("queries", queries), ("keys", keys)] {
+        let [all_queries, all_keys] = [inputs[0].dims[2], inputs[1].dims[2]];
+        for (name, extent) in [("queries", queries.max(all_queries)), ("keys", keys.max(all_keys))]
+        {
             if extent > EXTENT_MAX {
                 return unsupported(format!("{extent} {name}, more than 2^30"));
             }

@@ -136,6 +136,7 @@ impl Simt<'_> {
         parameters["arch"] = json!(arch.to_string());
         parameters["cta_q"] = json!(settings.cta_q);
         parameters["cta_k"] = json!(settings.cta_k);
+        parameters["packs"] = json!(false);
         let passed: Vec<usize> = problem.passed().map(|(_, at)| at).collect();
         Ok(Lowering::from(KernelPlan {
             spec: KernelSpec {
@@ -242,6 +243,8 @@ impl Schedule {
         let block = Block {
             cta_q,
             cta_k,
+            pack: 1,
+            blocks: self.blocks,
             threads: THREADS,
             registers: self.settings.words(problem) + 40,
             shared_bytes: self.shared_bytes,

@@ -13,6 +13,10 @@ const INSTRUCTIONS_SCORE: f64 = 6.0;
 pub(super) struct Block {
     pub(super) cta_q: i64,
     pub(super) cta_k: i64,
+    /// Heads whose queries are rows of one tile.
+    pub(super) pack: i64,
+    /// Blocks of the launch.
+    pub(super) blocks: i64,
     pub(super) threads: i64,
     /// Of a thread, estimated.
     pub(super) registers: i64,
@@ -34,14 +38,16 @@ pub(super) enum Units {
 
 /// The one kernel of a problem.
 pub(super) fn work(problem: &Problem<'_>, block: Block, units: Units) -> KernelWork {
-    let Block { cta_q, cta_k, threads, registers, shared_bytes, stages } = block;
+    let Block { cta_q, cta_k, pack, blocks, threads, registers, shared_bytes, stages } = block;
     let AttentionShape { batches, heads, depth, width, .. } = problem.shape;
     let bytes = |at: usize| {
         let tensor = &problem.graph.tensors[at];
         tensor.elements().unwrap_or(0) as f64 * tensor.dtype.bytes() as f64
     };
     let dram_bytes: f64 = problem.passed().map(|(_, at)| bytes(at)).sum();
-    let tiles = (batches * heads) as f64 * problem.tiles(cta_q, cta_k);
+    // A tile of so many rows has that many fewer queries of each head.
+    let queries = (cta_q / pack).max(1);
+    let tiles = (batches * heads) as f64 / pack as f64 * problem.tiles(queries, cta_k);
     let scores = tiles * (cta_q * cta_k) as f64;
     let multiplications = scores * (depth + width) as f64;
     let step_bytes = cta_k as f64
@@ -49,7 +55,6 @@ pub(super) fn work(problem: &Problem<'_>, block: Block, units: Units) -> KernelW
             + width as f64 * problem.tensor("v").dtype.bytes() as f64);
     let operations = problem.score.program.instructions().len() as f64;
     let each = INSTRUCTIONS_SCORE + operations * INSTRUCTIONS_OPERATION;
-    let blocks = problem.blocks(cta_q);
     let (mut lanes, mut f64_lanes, mut tensor) = (0.0, 0.0, None);
     match units {
         Units::Lanes(cost) => lanes = scores * each + multiplications * cost,

@@ -12,8 +12,8 @@ fn fail<T>(rule: String) -> Result<T> {
     Err(Error::bad_param(format!("attention: {rule}")))
 }
 
-/// The extents that `q`, `k` and `v` give.
-pub(super) fn shape(inputs: &[&TensorDesc]) -> Result<AttentionShape> {
+/// The extents that `q`, `k`, `v` and what says where their rows are give.
+pub(super) fn shape(op: &Attention, inputs: &[&TensorDesc]) -> Result<AttentionShape> {
     let [q, k, v] = [inputs[0], inputs[1], inputs[2]];
     for (slot, tensor) in [("q", q), ("k", k), ("v", v)] {
         if tensor.dims.len() != 4 {
@@ -21,27 +21,46 @@ pub(super) fn shape(inputs: &[&TensorDesc]) -> Result<AttentionShape> {
             return fail(format!("{slot} `{name}` is {dims:?}, expected 4 dimensions"));
         }
     }
+    let slots = op.slots();
+    let places = |slot: &str| {
+        let at = slots.inputs.iter().position(|known| *known == slot);
+        at.and_then(|at| inputs.get(at)).filter(|tensor| tensor.dims.len() == 4)
+    };
+    let offsets = ["query_offsets", "key_offsets"].into_iter().find_map(places);
+    if let Some(offsets) = offsets.filter(|offsets| offsets.dims[0] == 0) {
+        return fail(format!("offsets `{}` have no end of the last sequence", offsets.name));
+    }
+    let batches = offsets.map_or(q.dims[0], |offsets| offsets.dims[0] - 1);
     let shape = AttentionShape {
-        batches: q.dims[0],
+        batches,
         heads: q.dims[1],
         kv_heads: k.dims[1],
-        queries: q.dims[2],
-        keys: k.dims[2],
+        queries: op.queries_max.unwrap_or(q.dims[2]),
+        keys: match places("page_table") {
+            Some(table) => table.dims[3].saturating_mul(k.dims[2]),
+            None => op.keys_max.unwrap_or(k.dims[2]),
+        },
         depth: q.dims[3],
         width: v.dims[3],
     };
-    let AttentionShape { batches, heads, kv_heads, keys, depth, width, .. } = shape;
+    let AttentionShape { heads, kv_heads, depth, width, .. } = shape;
     if depth == 0 || width == 0 {
         let (q, v) = (&q.dims, &v.dims);
         return fail(format!("a head has at least one element: q is {q:?}, v is {v:?}"));
     }
-    expect_dims(&"attention", "k", k, &[batches, kv_heads, keys, depth])?;
-    expect_dims(&"attention", "v", v, &[batches, kv_heads, keys, width])?;
+    let lone = |rows: bool| if rows { 1 } else { batches };
+    expect_dims(&"attention", "q", q, &[lone(op.queries_max.is_some()), heads, q.dims[2], depth])?;
+    let outer = if op.paged { k.dims[0] } else { lone(op.keys_max.is_some()) };
+    expect_dims(&"attention", "k", k, &[outer, kv_heads, k.dims[2], depth])?;
+    expect_dims(&"attention", "v", v, &[outer, kv_heads, k.dims[2], width])?;
     if if kv_heads == 0 { heads != 0 } else { heads % kv_heads != 0 } {
         return fail(format!(
             "{heads} heads of q `{}` do not share {kv_heads} heads of k `{}` evenly",
             q.name, k.name
         ));
+    }
+    if op.paged && shape.keys > 0 && k.dims[0] == 0 {
+        return fail(format!("k `{}` is {:?}: there is no page", k.name, k.dims));
     }
     Ok(shape)
 }
@@ -64,6 +83,14 @@ pub(super) fn attributes(op: &Attention) -> Result<()> {
             return fail(format!("{name} is {value}: a window has no fewer than 0 keys"));
         }
     }
+    for (name, value) in [("queries_max", op.queries_max), ("keys_max", op.keys_max)] {
+        if let Some(value) = value.filter(|value| *value < 0) {
+            return fail(format!("{name} is {value}: a sequence has no fewer than 0 of them"));
+        }
+    }
+    if op.paged && op.keys_max.is_some() {
+        return fail("keys are in pages or one sequence behind the other, not both".to_owned());
+    }
     if let Some(probability) = op.dropout.map(Real::get)
         && !(0.0..1.0).contains(&probability)
     {
@@ -80,7 +107,7 @@ pub(super) fn tensors(
     inputs: &[&TensorDesc],
     outputs: &[&TensorDesc],
 ) -> Result<()> {
-    let shape = shape(inputs)?;
+    let shape = shape(op, inputs)?;
     let slots = op.slots();
     for (slot, tensor) in slots.inputs.iter().zip(inputs).skip(3) {
         operand(op, &shape, slot, tensor)?;
@@ -117,6 +144,15 @@ fn operand(op: &Attention, shape: &AttentionShape, slot: &str, tensor: &TensorDe
         "slopes" | "sinks" => {
             float(slot, tensor)?;
             expect_dims(&"attention", slot, tensor, &[1, heads, 1, 1])
+        }
+        "page_table" => {
+            typed(slot, tensor, DType::I32)?;
+            let pages = tensor.dims.get(3).copied().unwrap_or(0);
+            expect_dims(&"attention", slot, tensor, &[batches, 1, 1, pages])
+        }
+        "query_offsets" | "key_offsets" => {
+            typed(slot, tensor, DType::I32)?;
+            expect_dims(&"attention", slot, tensor, &[batches + 1, 1, 1, 1])
         }
         "query_lengths" | "key_lengths" => {
             typed(slot, tensor, DType::I32)?;

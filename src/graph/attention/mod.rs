@@ -59,7 +59,7 @@ pub struct Softcap {
 /// (Vaswani et al. 2017, "Attention Is All You Need").
 ///
 /// Operands are `q` [B, Hq, Sq, D], `k` [B, Hkv, Skv, D] and `v` [B, Hkv, Skv, Dv], in any memory
-/// order, then what the fields add; results are `o` [B, Hq, Sq, Dv] and, with `statistics`, `lse`
+/// order (or as `paged`, `queries_max` and `keys_max` say), then what the fields add; results are `o` [B, Hq, Sq, Dv] and, with `statistics`, `lse`
 /// [B, Hq, Sq, 1]. Query head `h` reads head `h / (Hq / Hkv)` of keys and values.
 ///
 /// A score passes, in this order, the scale, the soft cap, the bias, the slopes (ALiBi) and the
@@ -79,6 +79,15 @@ pub struct Attention {
     /// Whether `key_begin` and `key_end`, `i32` broadcast to [B, Hq, Sq, 1], give the keys `begin
     /// <= key < end` that take part.
     pub intervals: bool,
+    /// Whether `k` and `v` are [P, Hkv, page, ..], pages of keys, of which `page_table`, `i32` [B, 1,
+    /// 1, N], gives each sequence N. Entries are limited to [0, P).
+    pub paged: bool,
+    /// The most queries of a sequence, where those of all sequences lie one behind the other in
+    /// `q` [1, Hq, T, D], and their results alike. `query_offsets`, `i32` [B + 1, 1, 1, 1], says
+    /// where each begins and the next one ends it. Results of no sequence are left as they are.
+    pub queries_max: Option<i64>,
+    /// The same of keys, and `key_offsets`.
+    pub keys_max: Option<i64>,
     /// Whether a `bias`, broadcast to [B, Hq, Sq, Skv], is added to the scores.
     pub bias: bool,
     /// Whether `slopes` [1, Hq, 1, 1] times `key - query` are added to the scores (Press et al.
@@ -194,6 +203,9 @@ impl Attention {
         let mut given = |given: bool, names: &[&'static str]| {
             inputs.extend(names.iter().filter(|_| given));
         };
+        given(self.paged, &["page_table"]);
+        given(self.queries_max.is_some(), &["query_offsets"]);
+        given(self.keys_max.is_some(), &["key_offsets"]);
         given(self.intervals, &["key_begin", "key_end"]);
         given(self.bias, &["bias"]);
         given(self.slopes, &["slopes"]);
@@ -212,22 +224,21 @@ impl Attention {
         slots
     }
 
-    /// The extents that the operands give.
+    /// The extents that the operands give, the first of them in the order of the slots.
     ///
     /// # Errors
-    /// `BadParam` where `q`, `k` and `v` do not fit together.
+    /// `BadParam` where `q`, `k`, `v` and what says where their rows are do not fit together.
     pub fn shape(&self, inputs: &[&TensorDesc]) -> Result<AttentionShape> {
-        check::shape(inputs)
+        check::shape(self, inputs)
     }
 
     pub(super) fn infer(&self, inputs: &[&TensorDesc]) -> Result<Vec<Vec<i64>>> {
-        let shape = self.shape(inputs)?;
-        let AttentionShape { batches, heads, queries, width, .. } = shape;
-        let mut results = vec![vec![batches, heads, queries, width]];
-        if self.statistics {
-            results.push(shape.rows().to_vec());
-        }
-        Ok(results)
+        let width = self.shape(inputs)?.width;
+        let mut rows = inputs[0].dims.clone();
+        rows.truncate(3);
+        let result = |elements: i64| rows.iter().copied().chain([elements]).collect();
+        let statistics = self.statistics.then(|| result(1));
+        Ok(std::iter::once(result(width)).chain(statistics).collect())
     }
 
     pub(super) fn check(&self, inputs: &[&TensorDesc], outputs: &[&TensorDesc]) -> Result<()> {
@@ -274,6 +285,9 @@ impl fmt::Display for Attention {
         if diagonal == Diagonal::BottomRight {
             parts.push("bottom_right".to_owned());
         }
+        parts.extend(self.paged.then(|| "paged".to_owned()));
+        parts.extend(self.queries_max.map(|most| format!("queries_max {most}")));
+        parts.extend(self.keys_max.map(|most| format!("keys_max {most}")));
         parts.extend(self.dropout.map(|probability| format!("dropout {probability}")));
         for (name, program) in self.programs() {
             let lines: Vec<String> = program.to_string().lines().map(str::to_owned).collect();

@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 use crate::expr::{Program, Real, Value};
 use crate::graph::attention::{COORDINATES, SCORE, captured_slots, normalised};
 use crate::graph::{
-    Attention, AttentionShape, Band, Diagonal, MatmulMath, Operation, OperationGraph, ScoreInput,
-    Softcap, score_inputs,
+    Attention, AttentionShape, Band, Diagonal, MatmulMath, Op, Operation, OperationGraph,
+    ScoreInput, Softcap, score_inputs,
 };
 use crate::tensor::TensorDesc;
 
@@ -51,6 +51,9 @@ pub(super) fn read(fields: &mut Fields, tensors: &[TensorDesc]) -> Result<Attent
         scale: real(fields, "scale")?.map(Real::new),
         softcap: cap.map(|cap| Softcap { cap: Real::new(cap), last }),
         band,
+        paged: fields.has("page_table"),
+        queries_max: fields.optional("queries_max", "a number of queries", Json::as_i64)?,
+        keys_max: fields.optional("keys_max", "a number of keys", Json::as_i64)?,
         intervals: fields.has("key_begin") || fields.has("key_end"),
         bias: fields.has("bias"),
         slopes: fields.has("slopes"),
@@ -66,7 +69,7 @@ pub(super) fn read(fields: &mut Fields, tensors: &[TensorDesc]) -> Result<Attent
         let Some(json) = fields.value(name) else { continue };
         let json: ProgramJson = serde_json::from_value(json)
             .map_err(|error| Error::bad_param(format!("attention: malformed {name}: {error}")))?;
-        let shape = shape(fields, tensors)?;
+        let shape = shape(&op, fields, tensors)?;
         let program = program(&json, op.score_dtype(), &shape, tensors)
             .map_err(|error| error.context(format_args!("attention: {name}")))?;
         for (slot, tensor) in captured_slots(name).zip(json.captured) {
@@ -82,7 +85,7 @@ fn real(fields: &mut Fields, key: &str) -> Result<Option<f64>> {
 }
 
 /// The extents that the operands named so far give.
-fn shape(fields: &Fields, tensors: &[TensorDesc]) -> Result<AttentionShape> {
+fn shape(op: &Attention, fields: &Fields, tensors: &[TensorDesc]) -> Result<AttentionShape> {
     let operand = |slot: &str| {
         let uid = fields.peek(slot).and_then(|name| referred(tensors, name));
         match tensors.iter().find(|tensor| Some(tensor.uid) == uid) {
@@ -90,7 +93,10 @@ fn shape(fields: &Fields, tensors: &[TensorDesc]) -> Result<AttentionShape> {
             None => fields.fail(format_args!("key `{slot}` names no tensor of the graph")),
         }
     };
-    Attention::default().shape(&[operand("q")?, operand("k")?, operand("v")?])
+    let places = Attention { score: None, keep: None, ..op.clone() };
+    let slots = Op::Attention(places.clone()).slots();
+    let operands = slots.inputs.iter().map(|slot| operand(slot)).collect::<Result<Vec<_>>>()?;
+    places.shape(&operands)
 }
 
 fn fail<T>(name: &str, rule: &str) -> Result<T> {
@@ -155,6 +161,8 @@ pub(super) fn write(
     put("diagonal", name.filter(|_| diagonal != Diagonal::TopLeft).map(|name| json!(name)));
     put("left", left.map(|left| json!(left)));
     put("right", right.map(|right| json!(right)));
+    put("queries_max", op.queries_max.map(|most| json!(most)));
+    put("keys_max", op.keys_max.map(|most| json!(most)));
     put("dropout", op.dropout.map(|probability| json!(probability.get())));
     let slots = operation.op.slots();
     for (name, program) in [("score", &op.score), ("keep", &op.keep)] {

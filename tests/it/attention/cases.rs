@@ -34,11 +34,11 @@ impl Storage {
     fn tensor(&self, name: &str, dims: &[i64]) -> TensorDesc {
         let [_, heads, positions, elements] = *dims else { panic!("four dimensions") };
         let row = elements * self.spacing + self.gap;
+        let [heads, positions] = [heads, positions].map(|extent| extent.max(1));
         let strides = match self.positions_first {
             true => vec![row * heads * positions, row, row * heads, self.spacing],
             false => vec![row * heads * positions, row * positions, row, self.spacing],
         };
-        let strides = strides.into_iter().map(|stride| stride.max(1)).collect();
         let desc = TensorDesc::packed(0, name, dims, self.dtype);
         TensorDesc { strides, alignment: self.alignment, ..desc }
     }
@@ -79,14 +79,40 @@ pub fn graph(
         let desc = operand(&op, &shape, storage, broadcast, slot);
         uids.push(graph.tensor(TensorDesc { uid, name: (*slot).to_owned(), ..desc }));
     }
-    let AttentionShape { batches, heads, queries, width, .. } = shape;
-    let o = storage[3].tensor("o", &[batches, heads, queries, width]);
+    let [outer, rows] = Places::of(&op, &shape).q;
+    let AttentionShape { heads, width, .. } = shape;
+    let o = storage[3].tensor("o", &[outer, heads, rows, width]);
     let mut outputs = vec![graph.tensor(TensorDesc { uid: 100, ..o })];
     if op.statistics {
-        outputs.push(graph.tensor(TensorDesc::packed(101, "lse", &shape.rows(), DType::F32)));
+        let dims = [outer, heads, rows, 1];
+        outputs.push(graph.tensor(TensorDesc::packed(101, "lse", &dims, DType::F32)));
     }
     graph.operation_into(Op::Attention(op), &uids, &outputs);
     graph.build().unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Where rows of queries and keys lie: the first dimension of their tensors, and the third.
+struct Places {
+    q: [i64; 2],
+    k: [i64; 2],
+}
+
+/// Keys of a page.
+pub const PAGE: i64 = 5;
+
+impl Places {
+    /// Sequences that lie one behind the other share what is 3 short of enough for all; half of
+    /// the pages are no one's.
+    fn of(op: &Attention, shape: &AttentionShape) -> Places {
+        let AttentionShape { batches, queries, keys, .. } = *shape;
+        let ragged = |most: Option<i64>, extent: i64| match most {
+            None => [batches, extent],
+            Some(_) => [1, (batches * extent - 3).max(1)],
+        };
+        let k =
+            if op.paged { [2 * batches * keys / PAGE, PAGE] } else { ragged(op.keys_max, keys) };
+        Places { q: ragged(op.queries_max, queries), k }
+    }
 }
 
 fn operand(
@@ -102,13 +128,16 @@ fn operand(
         [one(0), one(1), one(2), one(3)]
     };
     let packed = |dims: &[i64], dtype: DType| TensorDesc::packed(0, "", dims, dtype);
+    let places = Places::of(op, shape);
     match slot {
-        "q" => q.tensor("q", &[batches, heads, queries, depth]),
-        "k" => k.tensor("k", &[batches, kv_heads, keys, depth]),
-        "v" => v.tensor("v", &[batches, kv_heads, keys, width]),
+        "q" => q.tensor("q", &[places.q[0], heads, places.q[1], depth]),
+        "k" => k.tensor("k", &[places.k[0], kv_heads, places.k[1], depth]),
+        "v" => v.tensor("v", &[places.k[0], kv_heads, places.k[1], width]),
         "key_begin" | "key_end" => packed(&of(shape.rows()), DType::I32),
         "bias" => packed(&of(shape.scores()), q.dtype),
         "mask" => packed(&of(shape.scores()), DType::Bool),
+        "page_table" => packed(&[batches, 1, 1, keys / PAGE], DType::I32),
+        "query_offsets" | "key_offsets" => packed(&[batches + 1, 1, 1, 1], DType::I32),
         "slopes" | "sinks" => packed(&[1, heads, 1, 1], DType::F32),
         "query_lengths" | "key_lengths" => packed(&[batches, 1, 1, 1], DType::I32),
         "seed" | "offset" => packed(&[1; 4], DType::I32),
@@ -128,6 +157,9 @@ fn values(desc: &TensorDesc, shape: &AttentionShape, seed: u64) -> Vec<f64> {
     match slot {
         "key_begin" => each(&|at| ((number(at, shape.keys + 4) - 2) / 2) as f64),
         "key_end" => each(&|at| (shape.keys + 2 - number(at + 3, shape.keys / 2 + 3)) as f64),
+        "page_table" => each(&|at| (at as i64 * 7 % (2 * count as i64) - number(at, 2)) as f64),
+        "query_offsets" => each(&|at| (at as i64 * (shape.queries - number(at, 3))) as f64),
+        "key_offsets" => each(&|at| (at as i64 * (shape.keys - 2 + number(at, 4))) as f64),
         "mask" => each(&|at| f64::from(number(at, 5) != 0)),
         "slopes" => each(&|at| 0.5_f64.powi(at as i32 + 1)),
         "query_lengths" => each(&|at| (shape.queries - number(at, shape.queries / 2 + 1)) as f64),

@@ -12,7 +12,7 @@ use crate::attention::cases::{self, Case, Storage};
 use crate::harness;
 
 /// The engines of the family.
-pub const ENGINES: [&str; 2] = ["attention_mma", "attention_simt"];
+pub const ENGINES: [&str; 3] = ["attention_decode", "attention_mma", "attention_simt"];
 
 /// Runs a case on every engine that takes it, at its heuristic setting, and gives their names.
 #[track_caller]
@@ -39,7 +39,7 @@ pub const SHAPE: AttentionShape = AttentionShape {
     heads: 4,
     kv_heads: 2,
     queries: 37,
-    keys: 53,
+    keys: 55,
     depth: 32,
     width: 32,
 };
@@ -73,6 +73,20 @@ pub fn features() -> Vec<(&'static str, Attention)> {
         (
             "lengths at the end",
             Attention { query_lengths: true, key_lengths: true, ..band(bottom, Some(30), Some(0)) },
+        ),
+        ("pages", Attention { paged: true, key_lengths: true, ..band(bottom, None, Some(0)) }),
+        (
+            "sequences",
+            Attention {
+                queries_max: Some(SHAPE.queries),
+                keys_max: Some(SHAPE.keys),
+                statistics: true,
+                ..band(bottom, None, Some(0))
+            },
+        ),
+        (
+            "sequences of pages",
+            Attention { queries_max: Some(SHAPE.queries), paged: true, ..plain.clone() },
         ),
         ("dropout", Attention { dropout: Some(Real::new(0.3)), ..plain.clone() }),
         (
@@ -131,7 +145,7 @@ fn double_precision_and_tf32() {
 /// Every legal setting of an engine gives results within the bounds.
 #[test]
 fn every_setting_of_the_knobs() {
-    let (_, op) = features().swap_remove(18);
+    let (_, op) = features().swap_remove(17);
     let kiln = harness::kiln();
     let target = kiln.device().target();
     for name in ENGINES {
