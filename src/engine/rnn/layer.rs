@@ -58,11 +58,6 @@ impl<'a> Layer<'a> {
             let text = format!("`{}` is passed by value", tensor.name);
             return Err(Error::not_supported(text));
         }
-        if op.cell.stages.iter().any(|stage| !stage.moments.is_empty()) {
-            let name = &op.cell.name;
-            let text = format!("cell {name} takes moments of the units of a row");
-            return Err(Error::not_supported(text));
-        }
         let mut layer = Layer { graph, op, slots, products: Vec::new() };
         layer.products = layer.find_products();
         Ok(layer)

@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 use crate::dtype::DType;
 use crate::engine::rnn::elements::Elements;
 use crate::engine::rnn::layer::{Layer, ProductShape};
-use crate::engine::signature::ctype;
+use crate::engine::signature::{ctype, merged};
 use crate::engine::{
     Argument, BehaviorNote, Engine, EngineConfig, Grid, KernelPlan, KernelSpec, KernelWork, Knob,
     LaunchPlan, Lowering, Notes, Setting, Supported, supported,
@@ -242,7 +242,7 @@ impl<'a> Writer<'a> {
         pieces.iter().position(|piece| piece.name == name).expect("the piece is there")
     }
 
-    fn kernel(&self, name: &str, about: &str, mut own: Json) -> KernelPlan {
+    fn kernel(&self, name: &str, about: &str, own: Json) -> KernelPlan {
         let Writer { elements, layer, .. } = self;
         let op = layer.op;
         let tensors = layer.tensors().map(|(slot, uid)| elements.field(slot, uid));
@@ -255,7 +255,10 @@ impl<'a> Writer<'a> {
             .chain(numbers.iter().map(|(name, _)| number(name)))
             .chain([number("at")])
             .collect();
-        let constant = |name: &str, value: i64| json!({ "type": "int", "name": name, "value": value.to_string(), "about": "" });
+        let constant = |name: &str, value: i64| {
+            let value = value.to_string();
+            json!({ "type": "int", "name": name, "value": value, "about": "" })
+        };
         let dtype = layer.dtype();
         let stem = format!("sm75_rnn_cell_{dtype}_{}_{name}", op.cell.name);
         let shared = json!({
@@ -277,13 +280,7 @@ impl<'a> Writer<'a> {
             "stages": [],
             "moments": [],
         });
-        let (Json::Object(own), Json::Object(shared)) = (&mut own, shared) else {
-            unreachable!("parameters are objects")
-        };
-        for (name, value) in shared {
-            own.entry(name).or_insert(value);
-        }
-        let parameters = Json::Object(std::mem::take(own));
+        let parameters = merged(shared, own);
         let arguments = layer.tensors().map(|(_, uid)| Argument::Address(uid as i64));
         let scratch = (0..pieces.len()).map(Argument::Scratch);
         let template = "rnn/sm75_rnn_cell.cu";
@@ -388,7 +385,6 @@ impl<'a> Writer<'a> {
         let (op, cell) = (self.layer.op, &self.layer.op.cell);
         let (elements, members) = (&self.elements, &self.elements.members);
         let programs = members.programs(self.layer);
-        let program = &programs[stage];
         let bias = |slot: &str, given: bool, at: usize| match given {
             true => {
                 let column = format!("{} + unit", at as i64 * op.units);
@@ -442,10 +438,12 @@ impl<'a> Writer<'a> {
             None if last && cell.projected => cell.next(0).map(|value| members.name(value)),
             None => None,
         };
-        let mut own = self.step("stage");
+        // All stages' functions are rendered.
+        let functions: BTreeSet<&str> =
+            programs.iter().flat_map(|of| of.functions.iter().copied()).collect();
         let parts = json!({
             "listing": elements.listing(),
-            "functions": program.functions.iter().collect::<BTreeSet<_>>(),
+            "functions": functions,
             "members": members.all(),
             "given": members.given().map(|(_, name)| name).collect::<Vec<_>>(),
             "stages": programs.iter().map(|of| json!({ "lines": of.lines })).collect::<Vec<_>>(),
@@ -462,13 +460,7 @@ impl<'a> Writer<'a> {
             "reset": op.with.reset.then(|| elements.element("reset", "row", "0")),
             "moments": self.moments(stage),
         });
-        let functions: BTreeSet<&str> =
-            programs.iter().flat_map(|of| of.functions.iter().copied()).collect();
-        let (Json::Object(into), Json::Object(parts)) = (&mut own, parts) else {
-            unreachable!("parameters are objects")
-        };
-        into.extend(parts);
-        own["functions"] = json!(functions);
+        let own = merged(self.step("stage"), parts);
         let about = format!("stage {stage} of a recurrent layer at one step.");
         self.kernel(&format!("stage{stage}"), &about, own)
     }
