@@ -45,6 +45,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("device/ptx/mbarrier.cuh", include_str!("../../templates/device/ptx/mbarrier.cuh.tera")),
     ("device/ptx/mma.cuh", include_str!("../../templates/device/ptx/mma.cuh.tera")),
     ("device/ptx/registers.cuh", include_str!("../../templates/device/ptx/registers.cuh.tera")),
+    ("device/ptx/shared.cuh", include_str!("../../templates/device/ptx/shared.cuh.tera")),
     (
         "device/ptx/store_matrices.cuh",
         include_str!("../../templates/device/ptx/store_matrices.cuh.tera"),
