@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 use crate::engine::access::{GRID_MAX, ceil_div};
 use crate::engine::gemm::parameters::{Context, functions};
 use crate::engine::gemm::problem::Problem;
-use crate::engine::gemm::tiling::{Tiling, epilogue_vector};
+use crate::engine::gemm::tiling::epilogue_vector;
 use crate::engine::signature::{arguments, merged};
 use crate::engine::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
 use crate::error::{Error, Result};
@@ -35,14 +35,9 @@ pub(super) struct Variant {
 ///
 /// # Errors
 /// `NotSupported` for partial sums that take too many blocks or bytes.
-pub(super) fn lowering(
-    context: &Context<'_>,
-    tiling: &Tiling,
-    variant: Variant,
-    arch: Arch,
-) -> Result<Lowering> {
-    let problem = context.problem;
-    let kernel = multiply(context, tiling, variant, arch);
+pub(super) fn lowering(context: &Context<'_>, variant: Variant, arch: Arch) -> Result<Lowering> {
+    let Context { problem, tiling, .. } = context;
+    let kernel = multiply(context, variant, arch);
     if tiling.split_k == 1 {
         return Ok(Lowering::from(kernel));
     }
@@ -55,12 +50,12 @@ pub(super) fn lowering(
             "the parts of the product take {bytes} bytes; use split_k=1"
         )));
     }
-    let reduce = reduce(context, tiling, ceil_div(chunks, THREADS), arch);
+    let reduce = reduce(context, ceil_div(chunks, THREADS), arch);
     Ok(Lowering { kernels: vec![kernel, reduce], scratch: vec![bytes as u64] })
 }
 
-fn multiply(context: &Context<'_>, tiling: &Tiling, variant: Variant, arch: Arch) -> KernelPlan {
-    let problem = context.problem;
+fn multiply(context: &Context<'_>, variant: Variant, arch: Arch) -> KernelPlan {
+    let Context { problem, tiling, .. } = context;
     let Variant { sm, name, template, threads, shared_bytes, operands, parameters } = variant;
     let epilogue = context.epilogue(epilogue_vector(problem, context.sum()));
     let stem = format!("{sm}_gemm_{}_{name}", output_name(problem));
@@ -80,7 +75,7 @@ fn multiply(context: &Context<'_>, tiling: &Tiling, variant: Variant, arch: Arch
         "group": tiling.group,
     });
     let passed = problem.passed();
-    let parameters = merged(merged(context.shared(&passed, tiling), own), parameters);
+    let parameters = merged(merged(context.shared(&passed), own), parameters);
     let mut arguments = arguments(problem.graph, passed.iter());
     if tiling.split_k > 1 {
         arguments.push(Argument::Scratch(0));
@@ -94,13 +89,13 @@ fn multiply(context: &Context<'_>, tiling: &Tiling, variant: Variant, arch: Arch
             cooperative: false,
             arguments,
             maps: Vec::new(),
-            numbers: Vec::new(),
+            numbers: tiling.numbers(problem),
         },
     }
 }
 
-fn reduce(context: &Context<'_>, tiling: &Tiling, blocks: i64, arch: Arch) -> KernelPlan {
-    let problem = context.problem;
+fn reduce(context: &Context<'_>, blocks: i64, arch: Arch) -> KernelPlan {
+    let Context { problem, tiling, .. } = context;
     let passed = problem.passed_to_epilogue();
     let epilogue = context.epilogue(epilogue_vector(problem, context.sum()));
     let entry = "gemm_reduce";
@@ -114,7 +109,7 @@ fn reduce(context: &Context<'_>, tiling: &Tiling, blocks: i64, arch: Arch) -> Ke
         "epilogue": epilogue,
         "threads": THREADS,
     });
-    let parameters = merged(context.shared(&passed, tiling), parameters);
+    let parameters = merged(context.shared(&passed), parameters);
     let template = "gemm/sm75_gemm_reduce.cu";
     let mut arguments = arguments(problem.graph, passed.iter());
     arguments.push(Argument::Scratch(0));
@@ -127,7 +122,7 @@ fn reduce(context: &Context<'_>, tiling: &Tiling, blocks: i64, arch: Arch) -> Ke
             cooperative: false,
             arguments,
             maps: Vec::new(),
-            numbers: Vec::new(),
+            numbers: tiling.numbers(problem),
         },
     }
 }

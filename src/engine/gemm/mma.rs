@@ -10,8 +10,8 @@ use crate::engine::gemm::lowering::{Variant, lowering};
 use crate::engine::gemm::parameters::{Context, Tile, access_of};
 use crate::engine::gemm::problem::{Operand, Problem};
 use crate::engine::gemm::tiling::{
-    Candidate, GROUP, Rates, Refusal, Tiling, behavior, best, in_one_order, slice_rows, split_knob,
-    split_reason, tiles_of,
+    Candidate, DYNAMIC_REASON, GROUP, Rates, Refusal, Tiling, behavior, best, dynamic_knob,
+    slice_rows, split_knob, split_reason, tiles_of, told_apart,
 };
 use crate::engine::gemm::work::{Block, Demand, Units};
 use crate::engine::signature::merged;
@@ -56,8 +56,8 @@ const CANDIDATES: [Candidate; 8] = [
 ];
 
 /// The names of the knobs.
-const KNOBS: [&str; 8] =
-    ["cta_k", "cta_m", "cta_n", "group", "split_k", "stages", "warp_m", "warp_n"];
+const KNOBS: [&str; 9] =
+    ["cta_k", "cta_m", "cta_n", "dynamic_m", "group", "split_k", "stages", "warp_m", "warp_n"];
 
 /// See the module.
 #[derive(Debug, Clone, Copy)]
@@ -143,7 +143,7 @@ impl Supported for Mma<'_> {
             let work = self.schedule(settings).ok()?.work(&demand);
             Some(Setting { config: settings.config(), work })
         };
-        let all = knobs(&self.problem, &self.product).map(in_one_order);
+        let all = knobs(&self.problem, &self.product).map(told_apart);
         combinations(&all).map(Settings::from).filter_map(setting).collect()
     }
 
@@ -253,12 +253,13 @@ fn tile(problem: &Problem<'_>, of: &Operand, element: DType) -> Tile {
     Tile { dtype: element, vector, staged: !copied }
 }
 
-fn knobs(problem: &Problem<'_>, product: &Product) -> [Knob; 8] {
+fn knobs(problem: &Problem<'_>, product: &Product) -> [Knob; 9] {
     let tile = [16, 32, 64, 128, 256];
     [
         Knob { name: "cta_k", about: "depth of a step", values: product.depths().to_vec() },
         Knob { name: "cta_m", about: "rows of a block's tile", values: tile.to_vec() },
         Knob { name: "cta_n", about: "columns of a block's tile", values: tile[1..].to_vec() },
+        dynamic_knob(),
         Knob { name: "group", about: "rows of tiles walked together", values: vec![1, GROUP] },
         split_knob(problem),
         Knob { name: "stages", about: "steps in shared memory", values: vec![2, 3, 4] },
@@ -276,11 +277,13 @@ struct Settings {
     warp_n: i64,
 }
 
-impl From<[i64; 8]> for Settings {
+impl From<[i64; 9]> for Settings {
     /// From values in the order of [`KNOBS`].
-    fn from(values: [i64; 8]) -> Settings {
-        let [cta_k, cta_m, cta_n, group, split_k, stages, warp_m, warp_n] = values;
-        Settings { tiling: Tiling { cta_m, cta_n, cta_k, group, split_k }, stages, warp_m, warp_n }
+    fn from(values: [i64; 9]) -> Settings {
+        let [cta_k, cta_m, cta_n, dynamic_m, group, split_k, stages, warp_m, warp_n] = values;
+        let dynamic_m = dynamic_m == 1;
+        let tiling = Tiling { cta_m, cta_n, cta_k, group, split_k, dynamic_m };
+        Settings { tiling, stages, warp_m, warp_n }
     }
 }
 
@@ -291,8 +294,9 @@ impl Settings {
 
     fn config(&self) -> EngineConfig {
         let Settings { tiling, stages, warp_m, warp_n } = *self;
-        let Tiling { cta_m, cta_n, cta_k, group, split_k } = tiling;
-        let values = [cta_k, cta_m, cta_n, group, split_k, stages, warp_m, warp_n];
+        let Tiling { cta_m, cta_n, cta_k, group, split_k, dynamic_m } = tiling;
+        let dynamic_m = i64::from(dynamic_m);
+        let values = [cta_k, cta_m, cta_n, dynamic_m, group, split_k, stages, warp_m, warp_n];
         EngineConfig::of_values(NAME, KNOBS, values)
     }
 }
@@ -363,8 +367,8 @@ impl Schedule {
         product: &Product,
         target: &Target,
     ) -> Result<Lowering> {
-        let context = Context::new(problem);
         let Settings { tiling, stages, warp_m, warp_n } = self.settings;
+        let context = Context::new(problem, tiling);
         let operand = |of: &Operand, element: DType, is_a: bool| {
             let transposed = transposes(of, element);
             let packed = if transposed { "true" } else { "DEPTH_PACKED" };
@@ -393,7 +397,7 @@ impl Schedule {
             }),
             operands,
         };
-        lowering(&context, &tiling, variant, target.arch)
+        lowering(&context, variant, target.arch)
     }
 }
 
@@ -441,6 +445,7 @@ impl Decision {
             format!("cta_k={cta_k}: {depth}"),
             format!("cta_m={cta_m}: {tile}"),
             format!("cta_n={cta_n}: {tile}"),
+            DYNAMIC_REASON.to_owned(),
             "group=8: blocks that run together share rows of A and columns of B".to_owned(),
             format!("split_k={split_k}: {}", split_reason(split_k, tiles, sm_count, steps)),
             format!("stages={stages}: up to 4 that fit with {blocks} blocks per multiprocessor"),
@@ -462,7 +467,7 @@ impl Settings {
         // The system keeps 1 KiB of shared memory per block.
         let shared = i64::from(target.shared_sm_bytes) / blocks_wanted(tile, target) - 1024;
         let stages = (shared / step_bytes).clamp(2, 4);
-        let tiling = Tiling { cta_m, cta_n, cta_k, group: GROUP, split_k };
+        let tiling = Tiling { cta_m, cta_n, cta_k, group: GROUP, split_k, dynamic_m: false };
         Settings { tiling, stages, warp_m, warp_n }
     }
 }

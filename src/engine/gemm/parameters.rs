@@ -24,6 +24,7 @@ pub(super) struct Tile {
 /// A problem with the names of its tensors.
 pub(super) struct Context<'a> {
     pub(super) problem: &'a Problem<'a>,
+    pub(super) tiling: Tiling,
     names: Vec<String>,
     identifiers: Identifiers,
     partials: String,
@@ -39,11 +40,11 @@ struct Emitted {
 }
 
 impl<'a> Context<'a> {
-    pub(super) fn new(problem: &'a Problem<'a>) -> Context<'a> {
+    pub(super) fn new(problem: &'a Problem<'a>, tiling: Tiling) -> Context<'a> {
         let mut identifiers = Identifiers::new();
         let names = names(problem.graph, &mut identifiers);
         let partials = identifiers.fresh("partials");
-        Context { problem, names, identifiers, partials }
+        Context { problem, tiling, names, identifiers, partials }
     }
 
     /// The type of the sums.
@@ -52,13 +53,14 @@ impl<'a> Context<'a> {
     }
 
     /// What every kernel of a problem is rendered with; `passed` are the tensors it takes.
-    pub(super) fn shared(&self, passed: &[usize], tiling: &Tiling) -> Json {
+    pub(super) fn shared(&self, passed: &[usize]) -> Json {
         let Problem { graph, m, n, k, batches, .. } = self.problem;
+        let tiling = &self.tiling;
         let mut tensors: Vec<Json> = passed
             .iter()
             .map(|at| {
                 let declaration = kernel_parameter(*graph, *at, &self.names[*at]);
-                json!({"declaration": declaration, "text": graph.tensors[*at].to_string()})
+                json!({"declaration": declaration, "text": self.text(*at)})
             })
             .collect();
         if tiling.split_k > 1 {
@@ -70,14 +72,18 @@ impl<'a> Context<'a> {
         let limits = given.filter_map(|((function, extent), at)| {
             let at = at.filter(|at| passed.contains(at))?;
             let view = self.problem.epilogue.axes.view(&graph.tensors[at]);
-            let offset = terms(&view, &["0", "0"], |stride| stride.to_string());
+            let offset = offset(&view.terms(["0", "0"], None), |term| term.stride.to_string());
             let (name, function) = (&self.names[at], format!("{function}_of"));
-            let limit = json!({"name": name, "function": function, "extent": extent});
+            let own = if extent == "M" { self.rows() } else { extent };
+            let limit =
+                json!({"name": name, "function": function, "dimension": extent, "extent": own});
             Some(with(limit, "offset", json!(offset)))
         });
         json!({
             "index_type": tiling.index_type(self.problem),
             "m": m,
+            "dynamic_m": tiling.dynamic_m,
+            "rows": self.rows(),
             "n": n,
             "k": k,
             "batches": batches,
@@ -91,6 +97,20 @@ impl<'a> Context<'a> {
             "partials": self.partials,
             "partial_columns": tiling.partial_columns(self.problem),
         })
+    }
+
+    /// The number of rows as kernels know it.
+    fn rows(&self) -> &'static str {
+        if self.tiling.dynamic_m { "batch.M" } else { "M" }
+    }
+
+    /// A tensor in words; its dimensions only where the kernel is for them.
+    pub(super) fn text(&self, at: usize) -> String {
+        let tensor = &self.problem.graph.tensors[at];
+        match self.tiling.dynamic_m {
+            true => format!("{}: {}", tensor.name, tensor.dtype),
+            false => tensor.to_string(),
+        }
     }
 
     /// The operations, one per line; nothing for a bare product.
@@ -135,9 +155,15 @@ impl<'a> Context<'a> {
         let mut arguments = emitted.arguments;
         arguments.push("value".to_owned());
         let stored = of.part.inputs().filter(|at| !graph.tensors[*at].by_value);
-        let extents = [of.extent, self.problem.k];
+        let matrix = Matrix {
+            part: &of.part,
+            extents: [of.extent, self.problem.k],
+            along_columns: of.depth_packed,
+            vector: tile.vector,
+            is_m: is_a,
+        };
         let tensors: Vec<Json> = stored
-            .map(|at| self.tensor(at, &of.part, extents, of.depth_packed, tile.vector))
+            .map(|at| self.tensor(at, &matrix))
             .map(|tensor| {
                 let valid = if tensor["inner"] == 0 { "valid[i] > 0" } else { "valid[i]" };
                 with(tensor, "load_valid", json!(valid))
@@ -148,12 +174,13 @@ impl<'a> Context<'a> {
             "title": format!(
                 "{}: rows of {}, how they come into shared memory.",
                 if is_a { "A" } else { "B" },
-                graph.tensors[of.tensor],
+                self.text(of.tensor),
             ),
             "type": if is_a { "A" } else { "B" },
             "element": ctype(tile.dtype),
             "cta_rows": if is_a { "CTA_M" } else { "CTA_N" },
             "extent": if is_a { "M" } else { "N" },
+            "is_dynamic": is_a && self.tiling.dynamic_m,
             "depth_packed": of.depth_packed,
             "vector": tile.vector,
             "staged": tile.staged,
@@ -190,7 +217,9 @@ impl<'a> Context<'a> {
                 format!("{register}({})", coordinate(at, ["row", "column + j"]))
             }
         });
-        let tensor = |at: usize| self.tensor(at, epilogue, [*m, *n], true, vector);
+        let matrix =
+            Matrix { part: epilogue, extents: [*m, *n], along_columns: true, vector, is_m: true };
+        let tensor = |at: usize| self.tensor(at, &matrix);
         let is_loaded = |at: &usize| at != c && !graph.tensors[*at].by_value;
         let loaded: Vec<Json> = epilogue
             .inputs()
@@ -222,7 +251,7 @@ impl<'a> Context<'a> {
             "functions": emitted.text.functions,
             "has_tail": n % vector != 0,
             "masked": overrides[0].is_some() || overrides[1].is_some(),
-            "rows": limit(0, "rows_of", "M"),
+            "rows": limit(0, "rows_of", self.rows()),
             "columns": limit(1, "columns_of", "N"),
         })
     }
@@ -273,23 +302,19 @@ impl<'a> Context<'a> {
         Emitted { text, outputs, parameters, arguments }
     }
 
-    /// A tensor's place in memory and how vectors of it are moved, along its columns or its rows.
-    fn tensor(
-        &self,
-        at: usize,
-        part: &Part,
-        extents: [i64; 2],
-        along_columns: bool,
-        vector: i64,
-    ) -> Json {
+    /// A tensor's place in memory and how vectors of it are moved.
+    fn tensor(&self, at: usize, of: &Matrix<'_>) -> Json {
         let (tensor, name) = (&self.problem.graph.tensors[at], &self.names[at]);
+        let Matrix { part, extents, along_columns, vector, .. } = *of;
         let view = part.axes.view(tensor);
         let inner = inner(&view, along_columns);
         let access = access_of(self.problem, at, &view, extents, along_columns, vector);
-        let strides: Vec<Json> = view
-            .named()
-            .filter(|(_, stride)| *stride > 1)
-            .map(|(name, stride)| json!({"name": name, "value": stride}))
+        let rows = (of.is_m && self.tiling.dynamic_m).then_some(self.problem.m);
+        let terms = view.terms(["row", "column"], rows);
+        let strides: Vec<Json> = terms
+            .iter()
+            .filter(|term| term.stride > 1)
+            .map(|Term { constant, stride, .. }| json!({"name": constant, "value": stride}))
             .collect();
         let ctype = ctype(tensor.dtype);
         let constant = if along_columns { "COLUMN" } else { "ROW" };
@@ -298,16 +323,14 @@ impl<'a> Context<'a> {
             1 => (format!("<{name}_layout::ACCESS>"), String::new()),
             _ => ("_strided".to_owned(), format!("{name}_layout::{constant}, ")),
         };
-        let mut names = view.named().map(|(name, _)| name);
-        let offset = terms(&view, &["row", "column"], |_| names.next().expect("one per stride"));
         json!({
             "name": name,
-            "text": tensor.to_string(),
+            "text": self.text(at),
             "ctype": ctype,
             "inner": inner,
             "access_bytes": access,
             "strides": strides,
-            "offset": offset,
+            "offset": offset(&terms, |term| term.constant.clone()),
             "fragment": if inner == 0 { "1" } else { "VECTOR" },
             "load": format!("load{verb}"),
             "load_stride": stride,
@@ -317,12 +340,46 @@ impl<'a> Context<'a> {
     }
 }
 
+/// How vectors of a part's tensors are moved.
+struct Matrix<'a> {
+    part: &'a Part,
+    /// Rows and columns.
+    extents: [i64; 2],
+    /// Or else along rows.
+    along_columns: bool,
+    /// Elements moved at once.
+    vector: i64,
+    /// Whether its rows are those of the product.
+    is_m: bool,
+}
+
+/// A coordinate times a stride, in an offset.
+struct Term {
+    coordinate: String,
+    stride: i64,
+    /// The name of the stride.
+    constant: String,
+}
+
 impl View {
-    /// The strides with the names of their constants, the outermost first.
-    fn named(&self) -> impl Iterator<Item = (String, i64)> {
-        let batches = self.batches.iter().enumerate();
-        let batches = batches.map(|(at, stride)| (format!("BATCH{at}"), *stride));
-        batches.chain([("ROW".to_owned(), self.row), ("COLUMN".to_owned(), self.column)])
+    /// The outermost first. Where `rows` are counted at run time and a batch is so many rows, its
+    /// stride is that of a row.
+    fn terms(&self, [row, column]: [&str; 2], rows: Option<i64>) -> Vec<Term> {
+        let batch = |(at, stride): (usize, &i64)| {
+            let rows = rows.filter(|rows| *rows > 0 && self.row != 0 && stride % rows == 0);
+            let (coordinate, stride) = match rows {
+                Some(rows) => (format!("batch.i{at} * batch.M"), stride / rows),
+                None => (format!("batch.i{at}"), *stride),
+            };
+            Term { coordinate, stride, constant: format!("BATCH{at}") }
+        };
+        let inner = |coordinate: &str, stride: i64, constant: &str| Term {
+            coordinate: coordinate.to_owned(),
+            stride,
+            constant: constant.to_owned(),
+        };
+        let matrix = [inner(row, self.row, "ROW"), inner(column, self.column, "COLUMN")];
+        self.batches.iter().enumerate().map(batch).chain(matrix).collect()
     }
 }
 
@@ -361,20 +418,13 @@ fn coordinate(at: Option<Coordinate>, [row, column]: [&str; 2]) -> String {
     }
 }
 
-/// The sum of coordinates times strides; `factor` writes a stride, and is asked for each.
-fn terms(view: &View, matrix: &[&str; 2], mut factor: impl FnMut(i64) -> String) -> String {
-    let batches = (0..view.batches.len()).map(|at| format!("batch.i{at}"));
-    let coordinates = batches.chain(matrix.iter().map(|name| (*name).to_owned()));
-    let strides = view.batches.iter().copied().chain([view.row, view.column]);
-    let terms: Vec<String> = coordinates
-        .zip(strides)
-        .map(|(coordinate, stride)| (coordinate, stride, factor(stride)))
-        .filter(|(_, stride, _)| *stride != 0)
-        .map(|(coordinate, stride, factor)| match stride {
-            1 => coordinate,
-            _ => format!("{coordinate} * {factor}"),
-        })
-        .collect();
+/// The sum of coordinates times strides, which `factor` writes.
+fn offset(terms: &[Term], factor: impl Fn(&Term) -> String) -> String {
+    let text = |term: &Term| match term.stride {
+        1 => term.coordinate.clone(),
+        _ => format!("{} * {}", term.coordinate, factor(term)),
+    };
+    let terms: Vec<String> = terms.iter().filter(|term| term.stride != 0).map(text).collect();
     if terms.is_empty() { "0".to_owned() } else { terms.join(" + ") }
 }
 

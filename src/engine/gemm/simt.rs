@@ -9,8 +9,8 @@ use crate::engine::gemm::lowering::{Variant, lowering};
 use crate::engine::gemm::parameters::{Context, Tile};
 use crate::engine::gemm::problem::{Operand, Problem};
 use crate::engine::gemm::tiling::{
-    Candidate, GROUP, Rates, Refusal, Tiling, behavior, best, in_one_order, slice_rows, split_knob,
-    split_reason, tiles_of,
+    Candidate, DYNAMIC_REASON, GROUP, Rates, Refusal, Tiling, behavior, best, dynamic_knob,
+    slice_rows, split_knob, split_reason, tiles_of, told_apart,
 };
 use crate::engine::gemm::work::{Block, Demand, Units};
 use crate::engine::signature::{ctype, merged};
@@ -38,7 +38,8 @@ const CANDIDATES: [Candidate; 5] = [
 ];
 
 /// The names of the knobs.
-const KNOBS: [&str; 7] = ["cta_k", "cta_m", "cta_n", "group", "split_k", "thread_m", "thread_n"];
+const KNOBS: [&str; 8] =
+    ["cta_k", "cta_m", "cta_n", "dynamic_m", "group", "split_k", "thread_m", "thread_n"];
 
 /// See the module.
 #[derive(Debug, Clone, Copy)]
@@ -110,7 +111,7 @@ impl Supported for Simt<'_> {
             let work = self.schedule(settings).ok()?.work(&demand);
             Some(Setting { config: settings.config(), work })
         };
-        let all = knobs(&self.problem).map(in_one_order);
+        let all = knobs(&self.problem).map(told_apart);
         combinations(&all).map(Settings::from).filter_map(setting).collect()
     }
 
@@ -141,12 +142,13 @@ fn multiply_add(math: MatmulMath) -> &'static str {
     }
 }
 
-fn knobs(problem: &Problem<'_>) -> [Knob; 7] {
+fn knobs(problem: &Problem<'_>) -> [Knob; 8] {
     let tile = vec![32, 64, 128];
     [
         Knob { name: "cta_k", about: "depth of a step", values: vec![8, 16] },
         Knob { name: "cta_m", about: "rows of a block's tile", values: tile.clone() },
         Knob { name: "cta_n", about: "columns of a block's tile", values: tile },
+        dynamic_knob(),
         Knob { name: "group", about: "rows of tiles walked together", values: vec![1, 4, GROUP] },
         split_knob(problem),
         Knob { name: "thread_m", about: "rows of a thread", values: vec![4, 8] },
@@ -162,11 +164,13 @@ struct Settings {
     thread_n: i64,
 }
 
-impl From<[i64; 7]> for Settings {
+impl From<[i64; 8]> for Settings {
     /// From values in the order of [`KNOBS`].
-    fn from(values: [i64; 7]) -> Settings {
-        let [cta_k, cta_m, cta_n, group, split_k, thread_m, thread_n] = values;
-        Settings { tiling: Tiling { cta_m, cta_n, cta_k, group, split_k }, thread_m, thread_n }
+    fn from(values: [i64; 8]) -> Settings {
+        let [cta_k, cta_m, cta_n, dynamic_m, group, split_k, thread_m, thread_n] = values;
+        let dynamic_m = dynamic_m == 1;
+        let tiling = Tiling { cta_m, cta_n, cta_k, group, split_k, dynamic_m };
+        Settings { tiling, thread_m, thread_n }
     }
 }
 
@@ -177,8 +181,9 @@ impl Settings {
 
     fn config(&self) -> EngineConfig {
         let Settings { tiling, thread_m, thread_n } = *self;
-        let Tiling { cta_m, cta_n, cta_k, group, split_k } = tiling;
-        let values = [cta_k, cta_m, cta_n, group, split_k, thread_m, thread_n];
+        let Tiling { cta_m, cta_n, cta_k, group, split_k, dynamic_m } = tiling;
+        let dynamic_m = i64::from(dynamic_m);
+        let values = [cta_k, cta_m, cta_n, dynamic_m, group, split_k, thread_m, thread_n];
         EngineConfig::of_values(NAME, KNOBS, values)
     }
 }
@@ -238,8 +243,8 @@ impl Schedule {
     }
 
     fn lowering(&self, problem: &Problem<'_>, target: &Target) -> Result<Lowering> {
-        let context = Context::new(problem);
         let Schedule { settings: Settings { tiling, thread_m, thread_n }, element, .. } = *self;
+        let context = Context::new(problem, tiling);
         let tile = Tile { dtype: element, vector: 16 / element.bytes() as i64, staged: true };
         let operand = |of: &Operand, is_a: bool| {
             let tile_type = "DepthMajor<Element, ROWS, CTA_K, VECTOR, DEPTH_PACKED>";
@@ -260,7 +265,7 @@ impl Schedule {
                 "multiply_add": multiply_add(problem.matmul.math),
             }),
         };
-        lowering(&context, &tiling, variant, target.arch)
+        lowering(&context, variant, target.arch)
     }
 }
 
@@ -303,6 +308,7 @@ impl Decision {
             "cta_k=16: two tiles of both operands fit beside another block's".to_owned(),
             format!("cta_m={cta_m}: {tile}"),
             format!("cta_n={cta_n}: {tile}"),
+            DYNAMIC_REASON.to_owned(),
             "group=8: blocks that run together share rows of A and columns of B".to_owned(),
             format!("split_k={split_k}: {}", split_reason(split_k, tiles, sm_count, steps)),
             format!("thread_m={thread_m}: {share}"),
@@ -320,7 +326,7 @@ fn candidates(problem: &Problem<'_>) -> impl Iterator<Item = Candidate> {
 impl Settings {
     /// The settings that go with a tile and a thread's share of it.
     fn of_tile([cta_m, cta_n, thread_m, thread_n]: [i64; 4], split_k: i64) -> Settings {
-        let tiling = Tiling { cta_m, cta_n, cta_k: 16, group: GROUP, split_k };
+        let tiling = Tiling { cta_m, cta_n, cta_k: 16, group: GROUP, split_k, dynamic_m: false };
         Settings { tiling, thread_m, thread_n }
     }
 }

@@ -31,6 +31,8 @@ pub(super) struct Tiling {
     pub(super) group: i64,
     /// Blocks that share the depth of a tile.
     pub(super) split_k: i64,
+    /// Whether rows are counted at run time.
+    pub(super) dynamic_m: bool,
 }
 
 /// Bytes that memory moves while a kernel is launched: in 2.6 us 5 MB on A100, 12 MB on H200.
@@ -138,6 +140,11 @@ impl Tiling {
         rounds * part / efficiency + join
     }
 
+    /// What the kernel is told at its launch.
+    pub(super) fn numbers(&self, problem: &Problem<'_>) -> Vec<i64> {
+        self.dynamic_m.then_some(problem.m).into_iter().collect()
+    }
+
     /// Columns of a row of partial sums.
     pub(super) fn partial_columns(&self, problem: &Problem<'_>) -> i64 {
         ceil_div(problem.n, PARTIAL_VECTOR) * PARTIAL_VECTOR
@@ -168,6 +175,19 @@ pub(super) fn tiles_of(problem: &Problem<'_>, [cta_m, cta_n]: [i64; 2]) -> i64 {
         .saturating_mul(ceil_div(problem.n, cta_n))
         .saturating_mul(problem.batch_count())
 }
+
+/// The knob for kernels that serve every number of rows.
+pub(super) fn dynamic_knob() -> Knob {
+    Knob {
+        name: "dynamic_m",
+        about: "1: rows are counted at run time, one kernel serves any number of 2 and more",
+        values: vec![0, 1],
+    }
+}
+
+/// Why rows are counted when the kernel is made.
+pub(super) const DYNAMIC_REASON: &str =
+    "dynamic_m=0: tiles are found and cut with constants where the rows are known";
 
 /// The knob for the parts of the depth.
 pub(super) fn split_knob(problem: &Problem<'_>) -> Knob {
@@ -206,11 +226,12 @@ pub(super) fn best<S>(
     best.expect("a tile of a supported problem is legal").1
 }
 
-/// A knob with its values, but of the orders of tiles only [`GROUP`]: the cost model does not tell
-/// them apart.
-pub(super) fn in_one_order(knob: Knob) -> Knob {
+/// A knob with the values that the cost model tells apart: of the orders of tiles only [`GROUP`],
+/// and rows that are known.
+pub(super) fn told_apart(knob: Knob) -> Knob {
     match knob.name {
         "group" => Knob { values: vec![GROUP], ..knob },
+        "dynamic_m" => Knob { values: vec![0], ..knob },
         _ => knob,
     }
 }

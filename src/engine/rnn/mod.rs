@@ -5,6 +5,7 @@
 //! compute its cell: the layout of a matrix product's sums is that of units and batch rows. Blocks
 //! that share the units of batch rows give each other what they compute once per product.
 
+mod elements;
 mod heuristic;
 mod layer;
 mod members;

@@ -2,6 +2,7 @@
 
 mod cases;
 mod counters;
+mod dynamic;
 pub mod fusion;
 mod settings;
 mod shapes;

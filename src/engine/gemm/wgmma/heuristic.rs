@@ -4,7 +4,7 @@ use crate::engine::EngineConfig;
 use crate::engine::access::ceil_div;
 use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::gemm::problem::Problem;
-use crate::engine::gemm::tiling::{GROUP, tiles_of};
+use crate::engine::gemm::tiling::{DYNAMIC_REASON, GROUP, tiles_of};
 use crate::engine::gemm::wgmma::NAME;
 use crate::engine::gemm::wgmma::product::{Product, ROWS, cycles, efficiency};
 use crate::engine::gemm::wgmma::schedule::{KNOBS, Tile};
@@ -92,9 +92,9 @@ impl Decision {
     }
 
     /// A value for each knob, in the order of [`KNOBS`].
-    pub(super) fn values(&self) -> [i64; 6] {
+    pub(super) fn values(&self) -> [i64; 7] {
         let Tile { cta: [cta_m, cta_n], turns } = self.tile;
-        [self.cluster, cta_m, cta_n, GROUP, self.stages, i64::from(turns)]
+        [self.cluster, cta_m, cta_n, 0, GROUP, self.stages, i64::from(turns)]
     }
 
     pub(super) fn config(&self) -> EngineConfig {
@@ -114,6 +114,7 @@ impl Decision {
             format!("cluster={cluster}: {shared}"),
             format!("cta_m={cta_m}: {tile}"),
             format!("cta_n={cta_n}: {tile}"),
+            DYNAMIC_REASON.to_owned(),
             "group=8: blocks that run together share rows of A and columns of B".to_owned(),
             format!("stages={stages}: as many as fit in shared memory, up to {}", STAGES[0]),
             format!("turns={turns}: a tile is stored in {storing}% of the time of its products"),

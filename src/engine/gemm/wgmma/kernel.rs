@@ -26,7 +26,7 @@ pub(super) fn plan(
     schedule: &Schedule,
     arch: Arch,
 ) -> KernelPlan {
-    let context = Context::new(problem);
+    let context = Context::new(problem, schedule.tiling);
     let outputs = bulk_outputs(problem, schedule);
     let epilogue = epilogue(&context, outputs.as_deref());
     let output = problem.outputs().next().expect("a graph stores something");
@@ -42,7 +42,7 @@ pub(super) fn plan(
         "listing": context.listing(),
         "functions": functions(&[&epilogue]),
         "epilogue": epilogue,
-        "operands": operands(problem, product, cluster),
+        "operands": operands(&context, product, cluster),
         "loaded_ranks": BTreeSet::from([product.a.rank(), product.b.rank()]),
         "stored_ranks": stored.clone().map(BulkTensor::rank).collect::<BTreeSet<_>>(),
         "wgmma": product.parameters(cta_n),
@@ -59,7 +59,7 @@ pub(super) fn plan(
     });
     let mut passed = problem.passed_to_epilogue();
     passed.retain(|at| !stored.clone().any(|output| output.at == *at));
-    let parameters = merged(context.shared(&passed, &schedule.tiling), own);
+    let parameters = merged(context.shared(&passed), own);
     // Blocks of a cluster load parts of B for each other: of its rows, or of each panel's depth.
     let lines = |rows: i64, depth_packed: bool| if depth_packed { rows } else { product.cta_k() };
     let [packed_a, packed_b] = product.depth_packed;
@@ -78,7 +78,7 @@ pub(super) fn plan(
         cooperative: false,
         arguments: mapped.chain(arguments(problem.graph, passed.iter())).collect(),
         maps,
-        numbers: Vec::new(),
+        numbers: schedule.tiling.numbers(problem),
     };
     let template = "gemm/sm90_gemm_wgmma.cu";
     KernelPlan { spec: KernelSpec { stem, template, entry, arch, parameters }, launch }
@@ -119,12 +119,14 @@ fn epilogue(context: &Context<'_>, bulk_outputs: Option<&[BulkTensor]>) -> Json 
 }
 
 /// The variables of both operands.
-fn operands(problem: &Problem<'_>, product: &Product, cluster: i64) -> [Json; 2] {
+fn operands(context: &Context<'_>, product: &Product, cluster: i64) -> [Json; 2] {
+    let problem = context.problem;
     let operand = |name: &str, rows: &str, bulk: &BulkTensor, depth_packed: bool, parts: i64| {
         let tensor = &problem.graph.tensors[bulk.at];
+        let text = context.text(bulk.at);
         json!({
             "title": format!(
-                "{name}: rows of {tensor}, as bulk copies bring them into shared memory."
+                "{name}: rows of {text}, as bulk copies bring them into shared memory."
             ),
             "type": name,
             "element": ctype(tensor.dtype),

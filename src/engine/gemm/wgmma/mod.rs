@@ -13,7 +13,7 @@ mod schedule;
 
 use crate::engine::config::combinations;
 use crate::engine::gemm::problem::Problem;
-use crate::engine::gemm::tiling::{Refusal, in_one_order};
+use crate::engine::gemm::tiling::{Refusal, told_apart};
 use crate::engine::gemm::wgmma::heuristic::Decision;
 use crate::engine::gemm::wgmma::product::Product;
 use crate::engine::gemm::wgmma::schedule::{KNOBS, Schedule, knobs};
@@ -67,7 +67,7 @@ struct Wgmma<'a> {
 }
 
 impl Wgmma<'_> {
-    fn schedule(&self, values: [i64; 6]) -> Result<Schedule, Refusal> {
+    fn schedule(&self, values: [i64; 7]) -> Result<Schedule, Refusal> {
         Schedule::new(&self.problem, &self.product, self.target, values)
     }
 }
@@ -97,12 +97,12 @@ impl Supported for Wgmma<'_> {
 
     fn settings(&self) -> Vec<Setting> {
         let demand = Demand::of(&self.problem);
-        let setting = |values: [i64; 6]| {
+        let setting = |values: [i64; 7]| {
             let work = self.schedule(values).ok()?.work(&demand, &self.product);
             let config = EngineConfig::of_values(NAME, KNOBS, values);
             Some(Setting { config, work: vec![work] })
         };
-        combinations(&knobs().map(in_one_order)).filter_map(setting).collect()
+        combinations(&knobs().map(told_apart)).filter_map(setting).collect()
     }
 
     fn notes(&self, _config: &EngineConfig) -> Notes {

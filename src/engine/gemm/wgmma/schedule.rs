@@ -2,7 +2,7 @@
 
 use crate::engine::access::GRID_MAX;
 use crate::engine::gemm::problem::Problem;
-use crate::engine::gemm::tiling::{GROUP, Refusal, Tiling};
+use crate::engine::gemm::tiling::{GROUP, Refusal, Tiling, dynamic_knob};
 use crate::engine::gemm::wgmma::product::{Product, ROWS};
 use crate::engine::gemm::work::{Block, Demand, Units};
 use crate::engine::{KernelWork, Knob};
@@ -22,9 +22,10 @@ const REGISTERS_SM: i64 = 65536;
 const WARPGROUP: i64 = 128;
 
 /// The names of the knobs.
-pub(super) const KNOBS: [&str; 6] = ["cluster", "cta_m", "cta_n", "group", "stages", "turns"];
+pub(super) const KNOBS: [&str; 7] =
+    ["cluster", "cta_m", "cta_n", "dynamic_m", "group", "stages", "turns"];
 
-pub(super) fn knobs() -> [Knob; 6] {
+pub(super) fn knobs() -> [Knob; 7] {
     [
         Knob {
             name: "cluster",
@@ -37,6 +38,7 @@ pub(super) fn knobs() -> [Knob; 6] {
             about: "columns of a block's tile",
             values: (1..=8).map(|n| 32 * n).collect(),
         },
+        dynamic_knob(),
         Knob { name: "group", about: "rows of tiles walked together", values: vec![1, 4, GROUP] },
         Knob { name: "stages", about: "steps in shared memory", values: vec![3, 4, 5, 6, 8] },
         Knob {
@@ -109,7 +111,7 @@ impl Schedule {
         problem: &Problem<'_>,
         product: &Product,
         target: &Target,
-        [cluster, cta_m, cta_n, group, stages, turns]: [i64; 6],
+        [cluster, cta_m, cta_n, dynamic_m, group, stages, turns]: [i64; 7],
     ) -> Result<Schedule, Refusal> {
         let tile = Tile { cta: [cta_m, cta_n], turns: turns == 1 };
         let count = tile.sums();
@@ -124,8 +126,8 @@ impl Schedule {
         if shared_bytes > available {
             return Err(Refusal::SharedBytes { needed: shared_bytes, available });
         }
-        let tiling =
-            Tiling { cta_m: cluster * cta_m, cta_n, cta_k: product.cta_k(), group, split_k: 1 };
+        let (cta_k, dynamic_m) = (product.cta_k(), dynamic_m == 1);
+        let tiling = Tiling { cta_m: cluster * cta_m, cta_n, cta_k, group, split_k: 1, dynamic_m };
         let count = tiling.tiles(problem).saturating_mul(cluster);
         if count > GRID_MAX {
             return Err(Refusal::Blocks { count });
