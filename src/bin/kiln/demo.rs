@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use kiln::expr::{Mode, Pointwise};
+use kiln::expr::{Mode, Pointwise, Real};
+use kiln::graph::{Attention, Band, Diagonal, MatmulMath, Op, Softcap};
 use kiln::{DType, OperationGraph, plan};
 use serde_json::{Value, json};
 
@@ -13,12 +14,16 @@ use crate::problem::{self, Check, check_json, check_text, shown};
 const EXAMPLES: &str = "\
 Examples:
   kiln demo
+  kiln demo --attention
   kiln demo --device sim:rtx4090
   kiln demo --device cuda:0 --json";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct DemoArgs {
+    /// Show attention instead of a pointwise chain
+    #[arg(long)]
+    attention: bool,
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
@@ -47,25 +52,85 @@ fn chain(rows: i64, columns: i64) -> kiln::Result<OperationGraph> {
     graph.build()
 }
 
+/// Attentions that no library offers in one kernel, and those that all do.
+fn attentions() -> kiln::Result<Vec<(String, OperationGraph)>> {
+    let plain = Attention::new(MatmulMath::F32);
+    let causal = Attention { band: Band::causal(Diagonal::BottomRight), ..plain.clone() };
+    let window = Band { left: Some(32), ..causal.band };
+    let cap = Softcap { cap: Real::new(30.0), last: false };
+    let sinks = Attention { band: window, sinks: true, softcap: Some(cap), ..plain.clone() };
+    let slopes = Attention { slopes: true, dropout: Some(Real::new(0.1)), ..sinks.clone() };
+    let pages = Attention { paged: true, key_lengths: true, ..plain.clone() };
+    let cases = [
+        ("full", plain, 96, DType::Bf16),
+        ("causal, grouped", causal.clone(), 96, DType::Bf16),
+        ("causal, f32", causal, 40, DType::F32),
+        ("window, sinks, cap", sinks, 96, DType::F16),
+        ("the same, ALiBi, dropout", slopes, 96, DType::F16),
+        ("one query, pages", pages, 1, DType::F16),
+    ];
+    let graph = |(name, op, queries, dtype): (&str, Attention, i64, DType)| {
+        Ok((name.to_owned(), attention(op, queries, dtype)?))
+    };
+    cases.into_iter().map(graph).collect()
+}
+
+/// Eight heads of queries on two of 128 keys.
+fn attention(op: Attention, queries: i64, dtype: DType) -> kiln::Result<OperationGraph> {
+    let op = Op::Attention(op);
+    let mut graph = OperationGraph::builder();
+    let slots = op.slots();
+    let paged = slots.inputs.contains(&"page_table");
+    let mut input = |slot: &&'static str| match *slot {
+        "q" => graph.input(slot, &[1, 8, queries, 64], dtype),
+        "k" | "v" if paged => graph.input(slot, &[12, 2, 16, 64], dtype),
+        "k" | "v" => graph.input(slot, &[1, 2, 128, 64], dtype),
+        "page_table" => graph.input(slot, &[1, 1, 1, 8], DType::I32),
+        "slopes" | "sinks" => graph.input(slot, &[1, 8, 1, 1], DType::F32),
+        _ => graph.input(slot, &[1; 4], DType::I32),
+    };
+    let inputs: Vec<i64> = slots.inputs.iter().map(&mut input).collect();
+    let o = graph.operation(op, &inputs)?[0];
+    graph.output(o, "o", dtype);
+    graph.build()
+}
+
+fn chains() -> kiln::Result<Vec<(String, OperationGraph)>> {
+    SHAPES
+        .map(|[rows, columns]| Ok((format!("{rows}x{columns}"), chain(rows, columns)?)))
+        .into_iter()
+        .collect()
+}
+
 pub fn demo(args: &DemoArgs) -> kiln::Result<ExitCode> {
     let kiln = args.device.open()?;
+    let problems = if args.attention { attentions()? } else { chains()? };
     let mut rows = Vec::new();
     let mut passed = true;
     if !args.json {
         say!("device  {} [{}]\n", kiln.device().target(), kiln.device().kind());
-        say!("{}", chain(SHAPES[0][0], SHAPES[0][1])?.to_string().trim_end());
+        say!("{}", problems[0].1.to_string().trim_end());
         say!(
-            "\n{:11}  {:46}  {:>21}  {:>4}  {:>8}  check",
-            "shape",
+            "\n{:24}  {:58}  {:>21}  {:>4}  {:>8}  check",
+            "problem",
             "engine and knobs",
             "kernel",
             "regs",
             "run"
         );
     }
-    for [height, width] in SHAPES {
-        let graph = chain(height, width)?;
-        let inputs = plan::random_values(&graph, 1)?;
+    for (name, graph) in problems {
+        let mut inputs = plan::random_values(&graph, 1)?;
+        for tensor in graph.inputs() {
+            // Some of the keys, and pages in an order of their own.
+            match tensor.name.as_str() {
+                "key_lengths" => inputs.insert(tensor.uid, vec![123.0]),
+                "page_table" => {
+                    inputs.insert(tensor.uid, (0..8).map(|at| f64::from(at * 5 % 12)).collect())
+                }
+                _ => None,
+            };
+        }
         let plan = kiln.plan(&graph)?;
         let ran = kiln.trial(&plan, &inputs)?;
         let checks = problem::check(&graph, &inputs, &ran)?;
@@ -74,7 +139,7 @@ pub fn demo(args: &DemoArgs) -> kiln::Result<ExitCode> {
         let report = kernel.report();
         if args.json {
             rows.push(json!({
-                "shape": [height, width],
+                "problem": name,
                 "config": kernel.config().to_string(),
                 "kernel": report.stem,
                 "origin": report.origin.to_string(),
@@ -86,8 +151,8 @@ pub fn demo(args: &DemoArgs) -> kiln::Result<ExitCode> {
             }));
         } else {
             say!(
-                "{:11}  {:46}  {:>21}  {:>4}  {:>8}  {}",
-                format!("{height}x{width}"),
+                "{:24}  {:58}  {:>21}  {:>4}  {:>8}  {}",
+                name,
                 kernel.config().to_string(),
                 format!("{} {}", report.origin, shown(report.obtain)),
                 report.resources.registers,
