@@ -110,6 +110,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("rnn/place.cuh", include_str!("../../templates/rnn/place.cuh.tera")),
     ("rnn/problem.cuh", include_str!("../../templates/rnn/problem.cuh.tera")),
     ("rnn/rows.cuh", include_str!("../../templates/rnn/rows.cuh.tera")),
+    ("rnn/sm75_rnn_cell.cu", include_str!("../../templates/rnn/sm75_rnn_cell.cu.tera")),
     ("rnn/sm75_rnn_simt.cu", include_str!("../../templates/rnn/sm75_rnn_simt.cu.tera")),
     ("rnn/sm75_rnn_start_simt.cu", include_str!("../../templates/rnn/sm75_rnn_start_simt.cu.tera")),
     ("rnn/sm80_rnn_mma.cu", include_str!("../../templates/rnn/sm80_rnn_mma.cu.tera")),

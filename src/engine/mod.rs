@@ -120,6 +120,7 @@ pub fn engines() -> &'static [&'static dyn Engine] {
         &rnn::CLUSTER,
         &rnn::GRID,
         &rnn::STREAM,
+        &rnn::StepEngine,
     ]
 }
 

@@ -15,8 +15,12 @@ const LANES: u32 = 12;
 const SCOPE: u32 = 10;
 const BYTES: u32 = 6;
 const MANY: u64 = 1 << 5;
-/// A lane times this is the lane of every byte.
-const EVERY: u64 = (1 | 1 << 5 | 1 << 10 | 1 << 15) << LANES;
+
+/// A lane as that of every byte.
+fn of_every_byte(lane: usize) -> u64 {
+    const EVERY: u64 = (1 | (1 << 5) | (1 << 10) | (1 << 15)) << LANES;
+    EVERY * lane as u64
+}
 
 /// The lane of a byte of an entry.
 fn lane_of(entry: u64, byte: u32) -> u32 {
@@ -149,7 +153,7 @@ impl GlobalShadow {
             let target = if writes { &mut words.writes } else { &mut words.reads };
             let chunks = target[lanes.run_words()].chunks_exact_mut(lanes.lane_words());
             for (lane, entries) in chunks.enumerate() {
-                entries.fill(base | 0xf << BYTES | EVERY * lane as u64);
+                entries.fill(base | 0xf << BYTES | of_every_byte(lane));
             }
             return;
         }
@@ -157,7 +161,7 @@ impl GlobalShadow {
         let many = if lanes.uniform && lanes.active.count_ones() > 1 { MANY } else { 0 };
         for lane in lanes.each() {
             let (range, bytes) = lanes.words(lane);
-            let new = base | bytes << BYTES | EVERY * lane as u64;
+            let new = base | bytes << BYTES | of_every_byte(lane);
             for word in range {
                 if writes {
                     for entry in words.store(word, new) {
@@ -227,7 +231,7 @@ impl Words {
 /// Two accesses of one stamp: the bytes of both, by several lanes if one byte has two.
 fn merged(old: u64, new: u64) -> u64 {
     let bytes = |entry: u64| entry >> BYTES & 0xf;
-    let mut lanes = new & EVERY * 0x1f;
+    let mut lanes = new & of_every_byte(0x1f);
     let mut many = (old | new) & MANY;
     for byte in (0..4).filter(|byte| bytes(old) >> byte & 1 != 0) {
         let own = lane_of(old, byte);
