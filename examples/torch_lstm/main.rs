@@ -54,7 +54,8 @@ fn main() -> Result<(), AnyError> {
     for (role, buffer, _) in &outputs {
         pack = pack.with(*role, buffer);
     }
-    let workspace = kiln.device().alloc(built.workspace_bytes(STEPS, pack.optional())?)?;
+    let workspace =
+        kiln.device().alloc(built.prepare(STEPS, pack.optional())?.workspace_bytes())?;
     built.forward(&kiln.stream(), STEPS, &pack.with_workspace(&workspace))?;
     kiln.stream().synchronize()?;
 

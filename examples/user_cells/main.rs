@@ -3,7 +3,7 @@
 //! ```text
 //! cargo run --release --example user_cells
 //! ```
-//! The same cells as problem files are `examples/problems/rnn_*.json`.
+//! The same cells as problem files are `examples/user_cells/*.json`.
 
 mod cells;
 

@@ -13,8 +13,8 @@ mod user_cells;
 
 /// The problem file of a cell, and the cell in it.
 fn problem(name: &str) -> (Problem, Cell) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/problems");
-    let text = fs::read_to_string(folder.join(format!("rnn_{name}.json")))
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/user_cells");
+    let text = fs::read_to_string(folder.join(format!("{name}.json")))
         .unwrap_or_else(|error| panic!("{name}: {error}"));
     let problem = Problem::from_json(&text).unwrap_or_else(|error| panic!("{name}: {error:?}"));
     let cells = problem.graph().operations().iter().find_map(|operation| match &operation.op {

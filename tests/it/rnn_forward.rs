@@ -1,16 +1,19 @@
 //! Networks built for a batch: forward passes on the device against the reference.
 
 use std::collections::HashMap;
+use std::path::Path;
 
-use kiln::device::Buffer;
+use kiln::cache::Pack;
+use kiln::device::{Buffer, DeviceChoice};
 use kiln::expr::Real;
 use kiln::graph::{Direction, RowLayout};
-use kiln::plan::{ForwardMode, PersistentRnn, Problem, RnnForward, RnnPack};
+use kiln::plan::{ForwardMode, Manifest, Origin, PersistentRnn, Problem, RnnForward, RnnPack};
 use kiln::rnn::{
     CellKind, Extent, Network, Optional, Rnn, RnnDataDescriptor, RnnDataSettings, RnnDescriptor,
     RnnSettings, Role,
 };
-use kiln::{DType, Error, ErrorKind, Kiln, reference};
+use kiln::target::Target;
+use kiln::{Config, DType, Error, ErrorKind, Kiln, reference};
 
 use crate::allocations;
 use crate::harness::{self, Values};
@@ -64,7 +67,7 @@ impl Bound {
     }
 
     fn forward(&mut self, kiln: &Kiln, built: &mut PersistentRnn, steps: i64) -> kiln::Result<()> {
-        let bytes = built.workspace_bytes(steps, self.pack.optional())?;
+        let bytes = built.prepare(steps, self.pack.optional())?.workspace_bytes();
         let workspace = kiln.device().upload(&vec![0xff; bytes as usize])?;
         self.pack = self.pack.with_workspace(&workspace);
         built.forward(&kiln.stream(), steps, &self.pack)?;
@@ -276,11 +279,61 @@ fn a_forward_pass_that_was_seen_before_allocates_nothing() {
     let mut built = kiln.build_rnn_dynamic(&rnn, 2).expect("supported");
     let mut bound = bind(&kiln, &rnn, Extent { batch: 2, rows: 6 }, with);
     bound.forward(&kiln, &mut built, 3).expect("it is planned");
-    let workspace = built.workspace_bytes(3, with).expect("it is planned");
+    let workspace = built.prepare(3, with).expect("it is planned").workspace_bytes();
     let workspace = kiln.device().alloc(workspace).expect("there is memory");
     let pack = bound.pack.with_workspace(&workspace);
     let stream = kiln.stream();
     let (result, count) = allocations::allocations_of(|| built.forward(&stream, 3, &pack));
     result.expect("it is a hit");
     assert_eq!(count, 0);
+}
+
+/// What `cache/rnn.toml` lists is what a program with a built network asks for.
+#[test]
+fn a_pack_of_the_manifest_serves_built_networks() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/cache/rnn.toml");
+    let mut manifest = Manifest::read(Path::new(path)).expect("it is well-formed");
+    for problem in &mut manifest.problems {
+        for (name, values) in &mut problem.vary {
+            match name.as_str() {
+                "hidden" => *values = vec![16.into()],
+                "batch" => *values = vec![2.into()],
+                _ => values.truncate(1),
+            }
+        }
+    }
+    let open = |packs, no_jit| {
+        let cache_dir = Some(harness::cache_dir());
+        let device = Some(DeviceChoice::Sim("sim".to_owned()));
+        let packs = Some(packs);
+        let config = Config { device, packs, no_jit, ..Config::default() };
+        match no_jit {
+            Some(true) => Kiln::open(Config { no_disk_cache: true, ..config }),
+            _ => Kiln::open(Config { cache_dir, ..config }),
+        }
+        .expect("the simulator opens")
+    };
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let file = folder.path().join("rnn.kilnpack");
+    let builder = open(Vec::new(), None);
+    builder.build_pack(&manifest, &Target::sim(), (0, 1), &file, |_| {}).expect("it is built");
+    let pack = Pack::open(&file).expect("it was built");
+    let coverage = builder.covers(std::slice::from_ref(&pack), &manifest, &Target::sim());
+    assert_eq!(coverage.expect("it can be told").missing, []);
+
+    let strict = open(vec![pack], Some(true));
+    let rnn = Rnn::lstm(16, 16).dtype(DType::Bf16);
+    let mut built = strict.build_rnn_dynamic(&rnn, 2).expect("supported");
+    let states = Optional {
+        h_initial: true,
+        states_initial: true,
+        h_final: true,
+        states_final: true,
+        ..Optional::default()
+    };
+    let plan = built.prepare(1, states).expect("the pack has its kernels");
+    assert!(plan.kernels().iter().all(|kernel| kernel.report().origin == Origin::Pack));
+    let error = built.prepare(1, Optional::default()).expect_err("not in the manifest");
+    assert_eq!(error.kind(), ErrorKind::NotSupported, "{error}");
+    assert!(error.to_string().starts_with("no-JIT mode: kernel "), "{error}");
 }

@@ -123,15 +123,15 @@ fn rnn(args: &RnnArgs) -> kiln::Result<()> {
     let rnn = args.rnn();
     let start = Instant::now();
     let mut built = kiln.build_rnn_dynamic(&rnn, args.batch)?;
-    built.plan(args.steps, Optional::default())?;
+    built.prepare(args.steps, Optional::default())?;
     let build = start.elapsed();
     let start = Instant::now();
-    kiln.build_rnn_dynamic(&rnn, args.batch)?.plan(args.steps, Optional::default())?;
+    kiln.build_rnn_dynamic(&rnn, args.batch)?.prepare(args.steps, Optional::default())?;
     let again = start.elapsed();
     let extent = Extent { batch: args.batch, rows: args.batch * args.steps };
     let network = rnn.network(extent, Optional::default())?;
     let (pack, _buffers) = bind(&kiln, &network)?;
-    let workspace = built.workspace_bytes(args.steps, Optional::default())?;
+    let workspace = built.prepare(args.steps, Optional::default())?.workspace_bytes();
     let workspace = kiln.device().alloc(workspace)?;
     let pack = pack.with_workspace(&workspace);
     let (mut host, mut device) = times(&kiln, &mut built, args, &pack)?;
@@ -142,7 +142,7 @@ fn rnn(args: &RnnArgs) -> kiln::Result<()> {
     let weights = network.bytes(Role::Weights) / args.dtype.bytes() as u64;
     let operations = 2 * weights * (args.batch * args.steps) as u64;
     let teraflops = operations as f64 / pass.as_secs_f64() / 1e12;
-    let plan = built.plan(args.steps, Optional::default())?;
+    let plan = built.prepare(args.steps, Optional::default())?;
     let kernels: Vec<&str> =
         plan.kernels().iter().map(|kernel| kernel.report().stem.as_str()).collect();
     let origin = plan.kernels()[0].report().origin.to_string();
