@@ -3,7 +3,7 @@
 //! ```text
 //! cargo run --release --example torch_lstm
 //! ```
-//! `make.py` writes the file. `examples/problems/torch_lstm.json` is the same network as a problem
+//! `make.py` writes the file. `examples/torch_lstm/problem.json` is the same network as a problem
 //! file: `kiln run` takes it with `--inputs examples/torch_lstm/lstm.safetensors`.
 
 use kiln::plan::RnnPack;
