@@ -1,6 +1,7 @@
 //! The integration tests, one binary: `KILN_DEVICE` chooses the device they run on.
 
 mod allocations;
+mod attention;
 mod background;
 mod cache;
 mod cli;

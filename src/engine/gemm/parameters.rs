@@ -453,14 +453,6 @@ pub(super) fn with(mut object: Json, name: &str, value: Json) -> Json {
     object
 }
 
-/// An object with the members of another, too.
-pub(super) fn merged(mut object: Json, other: Json) -> Json {
-    if let (Json::Object(into), Json::Object(from)) = (&mut object, other) {
-        into.extend(from);
-    }
-    object
-}
-
 /// The functions of `device/ops` that parts call.
 pub(super) fn functions(parts: &[&Json]) -> Json {
     let names = parts.iter().filter_map(|part| part["functions"].as_array()).flatten();

@@ -133,6 +133,7 @@ impl<'a> Elements<'a> {
             json!({
                 "name": name,
                 "new": new,
+                "next": next,
                 "initial": initial,
                 "final": end,
                 "history": history,

@@ -10,7 +10,7 @@ use crate::engine::rnn::elements::{Elements, Given};
 use crate::engine::rnn::layer::Layer;
 use crate::engine::rnn::members::Program;
 use crate::engine::rnn::schedule::{Exchange, Placed, Schedule, Units};
-use crate::engine::signature::ctype;
+use crate::engine::signature::{ctype, merged};
 use crate::engine::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
 use crate::expr::Math;
 use crate::graph::{CellValue, Direction};
@@ -185,7 +185,6 @@ impl Writer<'_> {
             Exchange::Cluster => schedule.settings.blocks,
             _ => 1,
         };
-        let mut parameters = self.shared_parameters();
         let own = json!({
             "cell": op.cell.name,
             "listing": self.elements.listing(),
@@ -217,11 +216,7 @@ impl Writer<'_> {
             "y": self.elements.y(),
             "fill": op.fill.literal(math),
         });
-        let (Json::Object(into), Json::Object(own)) = (&mut parameters, own) else {
-            unreachable!("parameters are objects")
-        };
-        into.extend(own);
-        parameters
+        merged(self.shared_parameters(), own)
     }
 
     /// Where a product's sums come from.
