@@ -337,3 +337,20 @@ fn a_pack_of_the_manifest_serves_built_networks() {
     assert_eq!(error.kind(), ErrorKind::NotSupported, "{error}");
     assert!(error.to_string().starts_with("no-JIT mode: kernel "), "{error}");
 }
+
+/// Errors of single steps do not add up over 2048 of them: the bound is the reference's, which
+/// follows what steps of the same sequence lose.
+#[test]
+fn long_sequences_do_not_drift() {
+    let kiln = harness::kiln();
+    let (steps, batch) = (2048, 2);
+    for dtype in [DType::F32, DType::F16] {
+        for rnn in [Rnn::lstm(4, 8).dtype(dtype), Rnn::gru(4, 8).dtype(dtype)] {
+            let with = Optional { h_final: true, ..Optional::default() };
+            let mut built = kiln.build_rnn_dynamic(&rnn, batch).expect("supported");
+            let mut bound = bind(kiln, &rnn, Extent { batch, rows: steps * batch }, with);
+            bound.forward(kiln, &mut built, steps).expect("it runs");
+            bound.check(&format!("{} steps of {dtype}", steps));
+        }
+    }
+}
