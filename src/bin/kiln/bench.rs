@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use kiln::device::Buffer;
 use kiln::plan::{PersistentRnn, RnnPack};
 use kiln::rnn::{CellKind, Extent, Network, Optional, Rnn, Role};
@@ -34,23 +34,19 @@ enum Command {
     Rnn(RnnArgs),
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-#[value(rename_all = "snake_case")]
-enum CellName {
-    Relu,
-    Tanh,
-    Sigmoid,
-    Lstm,
-    Gru,
-    GruResetBefore,
+/// A cell of the documents, by its name in problem files.
+fn cell_named(text: &str) -> Result<CellKind, String> {
+    let found = CellKind::ALL.into_iter().find(|kind| kind.name() == text);
+    let names = CellKind::ALL.map(CellKind::name).join(", ");
+    found.ok_or_else(|| format!("expected one of {names}"))
 }
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 struct RnnArgs {
     /// The cell
-    #[arg(long, value_enum, default_value = "lstm")]
-    cell: CellName,
+    #[arg(long, value_parser = cell_named, default_value = "lstm")]
+    cell: CellKind,
     /// Units of a layer
     #[arg(long, default_value_t = 64)]
     hidden: i64,
@@ -90,15 +86,7 @@ pub fn bench(args: &BenchArgs) -> kiln::Result<ExitCode> {
 
 impl RnnArgs {
     fn rnn(&self) -> Rnn {
-        let kind = match self.cell {
-            CellName::Relu => CellKind::Relu,
-            CellName::Tanh => CellKind::Tanh,
-            CellName::Sigmoid => CellKind::Sigmoid,
-            CellName::Lstm => CellKind::Lstm,
-            CellName::Gru => CellKind::Gru,
-            CellName::GruResetBefore => CellKind::GruResetBefore,
-        };
-        let rnn = Rnn::new(kind, self.input.unwrap_or(self.hidden), self.hidden);
+        let rnn = Rnn::new(self.cell, self.input.unwrap_or(self.hidden), self.hidden);
         let rnn = rnn.layers(self.layers).dtype(self.dtype);
         if self.bidirectional { rnn.bidirectional() } else { rnn }
     }
