@@ -354,3 +354,27 @@ fn long_sequences_do_not_drift() {
         }
     }
 }
+
+#[test]
+fn packed_networks_are_asked_for_vectors() {
+    let kiln = harness::kiln();
+    let rnn = Rnn::lstm(6, 8).layers(2).bidirectional().layout(RowLayout::Packed);
+    let with = Optional { lengths: true, h_final: true, history: true, ..Optional::default() };
+    let mut built = kiln.build_rnn_dynamic(&rnn, 3).expect("supported");
+    for rows in [7, 2, 7] {
+        let bound = bind(kiln, &rnn, Extent { batch: 3, rows }, with);
+        let bytes = built.prepare_packed(rows, with).expect("supported").workspace_bytes();
+        let workspace = kiln.device().alloc(bytes).expect("there is memory");
+        let pack = bound.pack.with_workspace(&workspace);
+        built.forward_packed(&kiln.stream(), rows, &pack).expect("it runs");
+        kiln.stream().synchronize().expect("it ran");
+        bound.check(&format!("{rows} packed vectors"));
+    }
+    let stream = kiln.stream();
+    let error = built.forward(&stream, 2, &RnnPack::new()).expect_err("it is packed");
+    let text = "rnn forward: a packed network is asked for a number of vectors, not of steps";
+    assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::BadParam, text));
+    let without = Optional { lengths: false, ..with };
+    let error = built.prepare_packed(7, without).expect_err("lengths are missing");
+    assert_eq!(error.to_string(), "recurrence[lstm, both, packed]: packed rows need lengths");
+}
