@@ -67,7 +67,7 @@ fn demo_runs_networks() {
 fn networks_are_problems_with_torchs_names() {
     let root = env!("CARGO_MANIFEST_DIR");
     let file = |name: &str| format!("{root}/examples/{name}");
-    let (problem, inputs) = (file("problems/torch_lstm.json"), file("torch_lstm/lstm.safetensors"));
+    let (problem, inputs) = (file("torch_lstm/problem.json"), file("torch_lstm/lstm.safetensors"));
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let outputs = path("out.safetensors");
