@@ -61,6 +61,7 @@ fuzz: setup ## Fuzz the readers of entries and packs for FUZZ_SECONDS each (nigh
 
 onnx-data: ## Rebuild tests/data/onnx from the onnx wheel (development only)
 	python3 tests/data/onnx/extract.py
+	python3 tests/data/onnx/recurrent.py
 
 clean: ## Remove build products and what setup installed
 	$(CARGO) clean

@@ -30,6 +30,7 @@
 //! | [`error`], [`dtype`], [`tensor`], [`target`] | leaf values | anything |
 //! | [`expr`] | the language of everything pointwise | tensors, memory, threads |
 //! | [`graph`] | operations, validation, canonical form, JSON | how anything runs |
+//! | [`rnn`] | recurrent networks, lowered to graphs | engines |
 //! | [`reference`](mod@reference) | what operations mean, in `f64`; error bounds | the engines |
 //! | [`engine`] | support, knobs, heuristics, kernel parameters | addresses, compilers |
 //! | [`codegen`] | templates | graphs, devices |
@@ -37,7 +38,6 @@
 //! | [`cache`] | keys, entries, tiers | what kernels are for |
 //! | [`device`] | memory, streams, launches | graphs, plans, caches |
 //! | [`plan`] | [`Kiln`], [`ExecutionPlan`], [`VariantPack`] | |
-//! | [`rnn`] | recurrent networks, lowered to graphs | engines |
 //!
 //! The simulated device is the crate `kiln-sim`: a PTX machine that stands on its own.
 //!

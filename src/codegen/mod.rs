@@ -14,6 +14,24 @@ use crate::target::Arch;
 
 /// Every template below `templates/`, by its path without `.tera`.
 const EMBEDDED: &[(&str, &str)] = &[
+    ("attention/keys.cuh", include_str!("../../templates/attention/keys.cuh.tera")),
+    ("attention/partial.cuh", include_str!("../../templates/attention/partial.cuh.tera")),
+    ("attention/problem.cuh", include_str!("../../templates/attention/problem.cuh.tera")),
+    ("attention/score.cuh", include_str!("../../templates/attention/score.cuh.tera")),
+    ("attention/sequence.cuh", include_str!("../../templates/attention/sequence.cuh.tera")),
+    (
+        "attention/sm75_attention_combine.cu",
+        include_str!("../../templates/attention/sm75_attention_combine.cu.tera"),
+    ),
+    (
+        "attention/sm75_attention_simt.cu",
+        include_str!("../../templates/attention/sm75_attention_simt.cu.tera"),
+    ),
+    (
+        "attention/sm80_attention_mma.cu",
+        include_str!("../../templates/attention/sm80_attention_mma.cu.tera"),
+    ),
+    ("attention/tile.cuh", include_str!("../../templates/attention/tile.cuh.tera")),
     ("device/ops/pointwise.cuh", include_str!("../../templates/device/ops/pointwise.cuh.tera")),
     ("device/ops/reduce.cuh", include_str!("../../templates/device/ops/reduce.cuh.tera")),
     ("device/ptx/address.cuh", include_str!("../../templates/device/ptx/address.cuh.tera")),
@@ -21,6 +39,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("device/ptx/convert.cuh", include_str!("../../templates/device/ptx/convert.cuh.tera")),
     ("device/ptx/copy_async.cuh", include_str!("../../templates/device/ptx/copy_async.cuh.tera")),
     ("device/ptx/counter.cuh", include_str!("../../templates/device/ptx/counter.cuh.tera")),
+    ("device/ptx/exp2.cuh", include_str!("../../templates/device/ptx/exp2.cuh.tera")),
     ("device/ptx/extreme.cuh", include_str!("../../templates/device/ptx/extreme.cuh.tera")),
     ("device/ptx/global.cuh", include_str!("../../templates/device/ptx/global.cuh.tera")),
     ("device/ptx/mbarrier.cuh", include_str!("../../templates/device/ptx/mbarrier.cuh.tera")),
@@ -92,6 +111,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("rnn/place.cuh", include_str!("../../templates/rnn/place.cuh.tera")),
     ("rnn/problem.cuh", include_str!("../../templates/rnn/problem.cuh.tera")),
     ("rnn/rows.cuh", include_str!("../../templates/rnn/rows.cuh.tera")),
+    ("rnn/sm75_rnn_cell.cu", include_str!("../../templates/rnn/sm75_rnn_cell.cu.tera")),
     ("rnn/sm75_rnn_simt.cu", include_str!("../../templates/rnn/sm75_rnn_simt.cu.tera")),
     ("rnn/sm75_rnn_start_simt.cu", include_str!("../../templates/rnn/sm75_rnn_start_simt.cu.tera")),
     ("rnn/sm80_rnn_mma.cu", include_str!("../../templates/rnn/sm80_rnn_mma.cu.tera")),

@@ -5,6 +5,7 @@
 //! It must never know tensors' addresses, compile anything or touch a device.
 
 mod access;
+mod attention;
 mod config;
 mod cost;
 mod dimensions;
@@ -113,10 +114,14 @@ pub fn engines() -> &'static [&'static dyn Engine] {
         &gemm::WgmmaEngine,
         &gemm::MmaEngine,
         &gemm::SimtEngine,
+        &attention::DecodeEngine,
+        &attention::MmaEngine,
+        &attention::SimtEngine,
         &rnn::CTA,
         &rnn::CLUSTER,
         &rnn::GRID,
         &rnn::STREAM,
+        &rnn::StepEngine,
     ]
 }
 

@@ -58,9 +58,7 @@ impl GraphProgram {
 
     /// Whether an input is still read after simplification.
     pub(super) fn reads(&self, input: usize) -> bool {
-        let value = Value::Input(input);
-        self.program.outputs().contains(&value)
-            || self.program.instructions().iter().any(|line| line.operands.contains(&value))
+        self.program.reads(Value::Input(input))
     }
 }
 

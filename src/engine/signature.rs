@@ -1,5 +1,7 @@
 //! What a kernel takes: its tensors' identifiers, parameters and arguments.
 
+use serde_json::Value as Json;
+
 use crate::dtype::DType;
 use crate::engine::Argument;
 use crate::expr::Identifiers;
@@ -65,4 +67,12 @@ pub(super) fn ctype(dtype: DType) -> &'static str {
         DType::U8 => "unsigned char",
         DType::Bool => "bool8",
     }
+}
+
+/// An object with the members of another, too.
+pub(super) fn merged(mut object: Json, other: Json) -> Json {
+    if let (Json::Object(into), Json::Object(from)) = (&mut object, other) {
+        into.extend(from);
+    }
+    object
 }

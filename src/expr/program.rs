@@ -180,6 +180,12 @@ impl Program {
         instruction.op.compute(instruction.operands.iter().map(|value| self.dtype(*value)))
     }
 
+    /// Whether an instruction reads a value or it is an output.
+    pub(crate) fn reads(&self, value: Value) -> bool {
+        self.outputs.contains(&value)
+            || self.instructions.iter().any(|line| line.operands.contains(&value))
+    }
+
     /// How often each instruction's result is used by other instructions.
     pub(crate) fn use_counts(&self) -> Vec<usize> {
         let mut counts = vec![0; self.instructions.len()];

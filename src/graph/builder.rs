@@ -124,7 +124,7 @@ impl GraphBuilder {
         OperationGraph::new(self.tensors, self.operations)
     }
 
-    fn fresh_uid(&self) -> i64 {
+    pub(crate) fn fresh_uid(&self) -> i64 {
         self.tensors.iter().map(|tensor| tensor.uid).max().unwrap_or(0).saturating_add(1)
     }
 

@@ -167,6 +167,33 @@ impl Cell {
         Some(CellValue::Result { stage: of, at })
     }
 
+    /// What a stage reads, for its moments and its program; each once.
+    pub fn reads(&self, stage: usize) -> Vec<CellValue> {
+        let of = &self.stages[stage];
+        let inputs = of.program.inputs().iter().map(|input| (&input.name, true));
+        let taken = of.moments.iter().flat_map(|moments| &moments.of).map(|name| (name, false));
+        let mut values = Vec::new();
+        for (name, with_moments) in taken.chain(inputs) {
+            let value = self.value(stage, name, with_moments);
+            values.extend(value.filter(|value| !values.contains(value)));
+        }
+        values
+    }
+
+    /// The stage that makes a value; `None` for what is there before the first.
+    pub fn made_in(&self, value: CellValue) -> Option<usize> {
+        match value {
+            CellValue::Mean { stage, .. }
+            | CellValue::InverseDeviation { stage, .. }
+            | CellValue::Result { stage, .. } => Some(stage),
+            CellValue::Recurrent(row) => {
+                let before = self.products().take_while(|(at, _)| self.first_row(*at) <= row);
+                before.map(|(at, _)| at).last()
+            }
+            _ => None,
+        }
+    }
+
     /// The position of a name among the outputs of a stage.
     pub fn output(&self, stage: usize, name: &str) -> Option<usize> {
         let program = &self.stages[stage].program;

@@ -21,6 +21,7 @@
 //! # Ok::<(), kiln::Error>(())
 //! ```
 
+mod attention;
 mod builder;
 mod canonical;
 mod cell;
@@ -37,6 +38,9 @@ mod validate;
 
 use std::fmt;
 
+pub use attention::{
+    Attention, AttentionShape, Band, CAPTURED_MAX, Diagonal, ScoreInput, Softcap, score_inputs,
+};
 pub use builder::GraphBuilder;
 pub use cell::{Cell, CellValue, Moments, Product, Stage};
 pub use matmul::{Matmul, MatmulMath};

@@ -5,6 +5,7 @@ use std::fmt;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::Pointwise;
+use crate::graph::attention::Attention;
 use crate::graph::matmul::Matmul;
 use crate::graph::norm::{NormBackward, NormForward};
 use crate::graph::recurrence::Recurrence;
@@ -45,6 +46,8 @@ pub enum Op {
     BnFinalize(BnFinalize),
     /// The gradients of a batch normalisation's weights, and the plane that gives the data's.
     BnBackwardWeights(BnBackwardWeights),
+    /// Scaled dot product attention.
+    Attention(Attention),
     /// A layer of a recurrent network (section 6.2.1.36).
     Recurrence(Recurrence),
 }
@@ -91,6 +94,7 @@ impl Op {
             Op::GenStats(_) => "gen_stats",
             Op::BnFinalize(_) => "bn_finalize",
             Op::BnBackwardWeights(_) => "bn_backward_weights",
+            Op::Attention(_) => "attention",
             Op::Recurrence(_) => "recurrence",
         }
     }
@@ -118,6 +122,7 @@ impl Op {
             Op::GenStats(_) => Slots::new(&["x"], &["sum", "sq_sum"]),
             Op::BnFinalize(op) => op.slots(),
             Op::BnBackwardWeights(_) => BnBackwardWeights::slots(),
+            Op::Attention(op) => op.slots(),
             Op::Recurrence(op) => op.slots(),
         }
     }
@@ -131,6 +136,7 @@ impl Op {
             Op::Reduction(_) => return Ok(None),
             Op::NormForward(op) => op.infer(inputs)?,
             Op::NormBackward(op) => op.infer(inputs)?,
+            Op::Attention(op) => op.infer(inputs)?,
             Op::Recurrence(op) => op.infer(inputs)?,
             Op::GenStats(_) | Op::BnFinalize(_) | Op::BnBackwardWeights(_) => {
                 vec![channels(inputs[0])?; self.slots().outputs.len()]
@@ -149,6 +155,7 @@ impl Op {
             Op::GenStats(op) => op.math.dtype(),
             Op::BnFinalize(op) => op.math.dtype(),
             Op::BnBackwardWeights(op) => op.math.dtype(),
+            Op::Attention(op) => op.math.dtype(),
             Op::Recurrence(op) => op.math.dtype(),
         }
     }
@@ -167,6 +174,7 @@ impl Op {
             Op::GenStats(op) => op.check(inputs[0], outputs),
             Op::BnFinalize(op) => op.check(inputs, outputs),
             Op::BnBackwardWeights(op) => op.check(inputs, outputs),
+            Op::Attention(op) => op.check(inputs, outputs),
             Op::Recurrence(op) => op.check(inputs, outputs),
         }
     }
@@ -175,6 +183,7 @@ impl Op {
     pub(super) fn normalised(&self) -> Op {
         match self {
             Op::Pointwise(op) => Op::Pointwise(op.normalised()),
+            Op::Attention(op) => Op::Attention(op.normalised()),
             other => other.clone(),
         }
     }
@@ -191,6 +200,7 @@ impl fmt::Display for Op {
             Op::GenStats(op) => op.fmt(f),
             Op::BnFinalize(op) => op.fmt(f),
             Op::BnBackwardWeights(op) => op.fmt(f),
+            Op::Attention(op) => op.fmt(f),
             Op::Recurrence(op) => op.fmt(f),
         }
     }

@@ -24,6 +24,7 @@ use serde_json::Value;
 use crate::engine::EngineConfig;
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
+use crate::plan::problem::Problem;
 use crate::target::Target;
 
 /// More problems than anyone means.
@@ -167,7 +168,8 @@ impl Manifest {
                 };
                 let failed = |error: Error| error.context(&name);
                 let filled = fill(&document, &values).map_err(failed)?;
-                let graph = OperationGraph::from_json(&filled.to_string()).map_err(failed)?;
+                let asked = Problem::from_json(&filled.to_string()).map_err(failed)?;
+                let graph = asked.graph().clone();
                 let config = problem.config.as_ref().map(|text| text.parse());
                 let config = config.transpose().map_err(failed)?;
                 instances.push(Instance { name, graph, targets: problem.targets.clone(), config });

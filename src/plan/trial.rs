@@ -34,6 +34,14 @@ pub struct Trial {
 /// # Errors
 /// `Driver` when there is not enough host memory.
 pub fn random_values(graph: &OperationGraph, seed: u64) -> Result<Values> {
+    random_tensors(graph.inputs(), seed)
+}
+
+/// The same for any tensors.
+pub(super) fn random_tensors<'a>(
+    tensors: impl Iterator<Item = &'a TensorDesc>,
+    seed: u64,
+) -> Result<Values> {
     // xorshift64*: any fixed generator will do, and canaries depend on this one.
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -51,7 +59,7 @@ pub fn random_values(graph: &OperationGraph, seed: u64) -> Result<Values> {
         values.extend((0..count).map(|_| tensor.dtype.round(next())));
         Ok((tensor.uid, values))
     };
-    graph.inputs().map(&mut values).collect()
+    tensors.map(&mut values).collect()
 }
 
 /// A buffer with a tensor's elements from `offset` on, where there are values, and `filler` in

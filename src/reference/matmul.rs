@@ -7,6 +7,9 @@ use crate::reference::index::{broadcast_position, count, unravel};
 use crate::reference::{Expected, Operand};
 use crate::tensor::TensorDesc;
 
+/// What is lost of a number that is cut to 11 bits, as a part of it.
+pub(super) const TF32_EPSILON: f64 = 1.0 / 1024.0;
+
 pub(super) fn evaluate(op: &Matmul, operands: &[Operand<'_>], c: &TensorDesc) -> Expected {
     let (a, b) = (&operands[0], &operands[1]);
     let rank = c.dims.len();
@@ -40,7 +43,8 @@ pub(super) fn evaluate(op: &Matmul, operands: &[Operand<'_>], c: &TensorDesc) ->
     Expected::stored(results, c)
 }
 
-fn dot(
+/// The sum of the products at these positions.
+pub(super) fn dot(
     math: MatmulMath,
     a: &Operand<'_>,
     b: &Operand<'_>,
@@ -62,9 +66,11 @@ fn dot(
 
 /// An operand of which 11 bits of significand are kept, by rounding or by cutting.
 pub(super) fn tf32(from: Approx) -> Approx {
-    const EPSILON: f64 = 1.0 / 1024.0;
     let fits = from.value == f64::from(f32::from_bits((from.value as f32).to_bits() & !0x1fff));
-    let own =
-        if fits && from.error == 0.0 { 0.0 } else { (from.value.abs() + from.error) * EPSILON };
+    let own = if fits && from.error == 0.0 {
+        0.0
+    } else {
+        (from.value.abs() + from.error) * TF32_EPSILON
+    };
     Approx { value: from.value, error: from.error + own }
 }

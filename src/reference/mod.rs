@@ -5,6 +5,7 @@
 //! lists of values in row-major order of their indices, whatever their strides.
 
 mod approx;
+mod attention;
 mod bound;
 mod index;
 mod matmul;
@@ -97,6 +98,7 @@ pub fn evaluate(
             Op::GenStats(op) => statistics::generate(op, &operands[0], &outputs),
             Op::BnFinalize(op) => statistics::finalize(op, &operands, &outputs),
             Op::BnBackwardWeights(op) => statistics::backward_weights(op, &operands, &outputs),
+            Op::Attention(op) => attention::evaluate(op, &operands, &outputs),
             Op::Recurrence(op) => recurrence::evaluate(op, &operands, &outputs),
         };
         tensors.extend(operation.outputs.iter().copied().zip(results));

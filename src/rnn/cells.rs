@@ -1,6 +1,6 @@
 //! The cells of the documents, written as anybody would write one.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::expr::{Lines, Math, Mode, NanPropagation, Pointwise, Real};
 use crate::graph::{Cell, Product, Stage};
 
@@ -61,6 +61,22 @@ pub struct CellClip {
     pub point: ClipPoint,
 }
 
+impl CellClip {
+    /// Checks the limits.
+    ///
+    /// # Errors
+    /// `BadParam` where one is NaN or the least is above the greatest (section 6.2.1.42).
+    pub fn validate(&self) -> Result<()> {
+        let CellClip { min, max, .. } = self;
+        match min.get() <= max.get() {
+            true => Ok(()),
+            false => {
+                Err(Error::bad_param(format!("clip of the cell state: {min} to {max} is no range")))
+            }
+        }
+    }
+}
+
 /// Where a cell state is limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ClipPoint {
@@ -97,6 +113,11 @@ impl CellKind {
             CellKind::Augru => "augru",
             CellKind::LbrAugru => "lbr_augru",
         }
+    }
+
+    /// Whether it keeps a state besides `h`.
+    pub fn has_cell_state(self) -> bool {
+        self == CellKind::Lstm
     }
 
     /// How many gates the input feeds.

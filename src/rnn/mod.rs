@@ -1,5 +1,25 @@
-//! Recurrent networks: cells, and layers that lower to operation graphs.
+//! Recurrent networks: cells, networks of layers, and how they lower to operation graphs.
+//!
+//! An [`Rnn`] says what a network is; [`Rnn::network`] makes an operation graph of it for a batch
+//! and a number of vectors. [`WeightSpace`] says where weights stand, [`RnnDescriptor`] and
+//! [`RnnDataDescriptor`] are mcDNN's descriptors (chapter 6) with all their checks.
 
+mod binding;
 mod cells;
+mod data;
+mod descriptor;
+mod json;
+mod lower;
+mod mode;
+mod network;
+mod parameters;
+mod weights;
 
 pub use cells::{CellClip, CellKind, CellOptions, ClipPoint};
+pub use data::{RnnDataDescriptor, RnnDataSettings};
+pub use descriptor::{MathType, PaddedIo, RnnAlgo, RnnDescriptor, RnnSettings};
+pub use lower::{Extent, Network, Optional, Place, Role};
+pub use mode::{BiasMode, InputMode, Join, Stacking};
+pub use network::{Rnn, RnnCell};
+pub use parameters::{HostTensor, OneDnnWeights};
+pub use weights::{Block, WeightKind, WeightParams, WeightSlice, WeightSpace};

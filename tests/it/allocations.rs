@@ -55,7 +55,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 /// How often `work` allocates on this thread.
-fn allocations_of<T>(work: impl FnOnce() -> T) -> (T, u64) {
+pub fn allocations_of<T>(work: impl FnOnce() -> T) -> (T, u64) {
     let before = ALLOCATIONS.get();
     let result = work();
     (result, ALLOCATIONS.get() - before)
@@ -73,7 +73,7 @@ fn sum_of(tensors: usize) -> OperationGraph {
     graph.build().expect("valid")
 }
 
-fn null() -> Kiln {
+pub fn null() -> Kiln {
     let device = Some(DeviceChoice::Null("sim".to_owned()));
     let cache_dir = Some(harness::cache_dir());
     Kiln::open(Config { device, cache_dir, ..Config::default() }).expect("the null device opens")

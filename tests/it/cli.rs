@@ -53,6 +53,66 @@ fn demo_checks_its_results() {
 }
 
 #[test]
+fn demo_runs_networks() {
+    let text = succeeds(&["demo", "--rnn"]);
+    assert!(text.contains("every result is within the reference's bound"), "{text}");
+    let document = json(&succeeds(&["demo", "--rnn", "--json"]));
+    assert_eq!(document["passed"], true);
+    assert!(document["rows"].as_array().unwrap().len() > 5, "{document}");
+}
+
+#[test]
+fn networks_are_problems_with_torchs_names() {
+    let root = env!("CARGO_MANIFEST_DIR");
+    let file = |name: &str| format!("{root}/examples/{name}");
+    let (problem, inputs) = (file("problems/torch_lstm.json"), file("torch_lstm/lstm.safetensors"));
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let outputs = path("out.safetensors");
+    succeeds(&["run", &problem, "--inputs", &inputs, "--outputs", &outputs, "--check"]);
+    let bytes = [std::fs::read(&inputs).unwrap(), std::fs::read(&outputs).unwrap()];
+    let [torch, own] = bytes.each_ref().map(|bytes| SafeTensors::deserialize(bytes).unwrap());
+    for name in ["output", "h_n", "c_n"] {
+        let [torch, own] = [&torch, &own].map(|file| file.tensor(name).unwrap());
+        assert_eq!(torch.shape(), own.shape(), "{name}");
+        let pairs = torch.data().chunks_exact(4).zip(own.data().chunks_exact(4));
+        let off = pairs.map(|(a, b)| (DType::F32.read(a) - DType::F32.read(b)).abs());
+        // Both round in f32 at every of 20 steps; states stay below 4.
+        assert!(off.fold(0.0, f64::max) < 1e-5, "{name}");
+    }
+    let plan = path("plan.json");
+    succeeds(&["plan", "save", &problem, "-o", &plan]);
+    succeeds(&["run", &plan, "--random", "1", "--check"]);
+    let engines = succeeds(&["engines", &problem]);
+    assert!(engines.contains("rnn_cta{"), "{engines}");
+    succeeds(&["dump", &problem, "-o", &path("dumps")]);
+    let text = std::fs::read_to_string(&problem).unwrap();
+    for (from, to, error) in [
+        ("\"lstm\"", "\"lsdm\"", "key `cell` is `lsdm`, expected one of relu, tanh,"),
+        ("\"h_0\"", "\"h_1\"", "tensor `h_1`, expected one of h_0, c_0, lengths, reset,"),
+        ("\"steps\": 10", "\"rows\": 10", "that is not packed has the key `steps`, and no `rows`"),
+        ("\"both\"", "\"back\"", "key `direction` is `back`, expected one of forward, reverse"),
+        ("\"layers\": 2", "\"layer\": 2", "unknown field `layer`"),
+        ("\"layers\": 2", "\"layers\": 0", "the number of layers is 0, expected at least 1"),
+    ] {
+        let broken = path("broken.json");
+        assert!(text.contains(from), "{from}");
+        std::fs::write(&broken, text.replacen(from, to, 1)).unwrap();
+        fails(2, error, &["run", &broken, "--random", "1"]);
+    }
+}
+
+#[test]
+fn bench_times_a_network() {
+    let arguments = ["bench", "rnn", "--hidden", "16", "--steps", "3", "--samples", "2", "--json"];
+    let document = json(&succeeds(&arguments));
+    assert!(document["build_ms"].as_f64().unwrap() > 0.0, "{document}");
+    assert!(document["pass_us"].as_f64().unwrap() > 0.0, "{document}");
+    fails(2, "--samples is 0", &["bench", "rnn", "--samples", "0"]);
+    fails(2, "the input size is 0", &["bench", "rnn", "--hidden", "0"]);
+}
+
+#[test]
 fn run_reads_and_writes_tensors() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
@@ -413,9 +473,10 @@ fn the_environment_stands_in_for_options() {
 
 #[test]
 fn every_command_has_help_with_examples() {
-    for command in
-        ["demo", "run", "engines", "tune", "plan", "cache", "warm", "pack", "dump", "replay"]
-    {
+    for command in [
+        "demo", "run", "engines", "bench", "tune", "plan", "cache", "warm", "pack", "dump",
+        "replay",
+    ] {
         let text = succeeds(&[command, "--help"]);
         assert!(text.contains("Examples:\n  kiln "), "{text}");
     }

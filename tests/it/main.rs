@@ -1,6 +1,7 @@
 //! The integration tests, one binary: `KILN_DEVICE` chooses the device they run on.
 
 mod allocations;
+mod attention;
 mod background;
 mod cache;
 mod cli;
@@ -21,6 +22,7 @@ mod mutations;
 mod norm;
 mod observability;
 mod onnx;
+mod onnx_rnn;
 mod operations;
 mod overrides;
 mod pack;
@@ -34,6 +36,12 @@ mod reduction;
 #[cfg(feature = "remote")]
 mod remote;
 mod replay;
+mod rnn_cells;
+mod rnn_descriptors;
+mod rnn_forward;
+mod rnn_onednn;
+mod rnn_torch;
+mod rnn_vectors;
 mod rows;
 mod special;
 mod tidy;

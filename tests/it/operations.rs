@@ -395,7 +395,8 @@ fn operations_that_do_not_fit() {
         (
             r#"{"conv":"f32"}"#,
             "an operation has one of the keys pointwise, matmul, reduction, norm_forward, \
-             norm_backward, gen_stats, bn_finalize, bn_backward_weights, got {\"conv\":\"f32\"}",
+             norm_backward, gen_stats, bn_finalize, bn_backward_weights, recurrence, \
+             got {\"conv\":\"f32\"}",
         ),
     ] {
         assert_eq!(graph(operation, ""), text);

@@ -1,8 +1,8 @@
 //! The shadow of global memory for one launch: who last wrote each word, and two who read it since.
 //!
-//! An entry is 64 bits: a stamp above, which stands for a warp, its epoch and an op, then the
-//! strength, the bytes and the lane. Of the readers the first is kept, and of the others the last,
-//! one of another block before one of the same.
+//! An entry is 64 bits: a stamp above, which stands for a warp, its epoch and an op, then the lane
+//! of each byte, the strength and the bytes. Of the readers the first is kept, and of the others
+//! the last, one of another block before one of the same.
 
 use super::clocks::{Clocks, Event};
 use super::lanes::Lanes;
@@ -10,10 +10,22 @@ use super::shared::{Actor, Conflict};
 use super::traits::Scope;
 
 const STAMP: u32 = 32;
+/// Five bits for each byte of the word.
+const LANES: u32 = 12;
 const SCOPE: u32 = 10;
 const BYTES: u32 = 6;
 const MANY: u64 = 1 << 5;
-const LANE: u64 = 0x1f;
+
+/// A lane as that of every byte.
+fn of_every_byte(lane: usize) -> u64 {
+    const EVERY: u64 = (1 | (1 << 5) | (1 << 10) | (1 << 15)) << LANES;
+    EVERY * lane as u64
+}
+
+/// The lane of a byte of an entry.
+fn lane_of(entry: u64, byte: u32) -> u32 {
+    (entry >> (LANES + 5 * byte) & 0x1f) as u32
+}
 
 /// What an entry's stamp stands for.
 #[derive(Debug, Clone, Copy, Default)]
@@ -77,12 +89,13 @@ impl Stamps {
         self.0[(entry >> STAMP) as usize].block
     }
 
-    fn event(&self, entry: u64) -> Event {
+    /// Who touched a byte of a word.
+    fn event(&self, entry: u64, byte: u32) -> Event {
         let Stamp { block, warp, epoch, pc } = self.0[(entry >> STAMP) as usize];
-        Event { block, warp, lane: (entry & LANE) as u32, many: entry & MANY != 0, epoch, pc }
+        Event { block, warp, lane: lane_of(entry, byte), many: entry & MANY != 0, epoch, pc }
     }
 
-    /// Compares an access with an earlier one of its word.
+    /// Compares an access with an earlier one of its word, byte by byte where lanes differ.
     fn check(
         &self,
         clocks: &Clocks,
@@ -91,22 +104,30 @@ impl Stamps {
         (word, new): (usize, u64),
         out: &mut Vec<Conflict>,
     ) {
-        let common = entry & new & 0xf << BYTES;
+        let common = (entry & new) >> BYTES & 0xf;
         if common == 0 {
             return;
         }
-        let (earlier, lane) = (self.event(entry), new & LANE);
         let reaches = |entry: u64| match entry >> SCOPE & 3 {
             0 => false,
-            1 => earlier.block == clocks.block,
+            1 => self.block(entry) == clocks.block,
             _ => true,
         };
         if reaches(entry) && reaches(new) {
             return;
         }
-        if !clocks.ordered(&earlier, warp, lane as u32) {
-            let at = word as u64 * 4 + u64::from((common >> BYTES).trailing_zeros());
-            out.push(Conflict { lane: lane as usize, at, earlier, open: false });
+        let mut last = None;
+        for byte in (0..4).filter(|byte| common >> byte & 1 != 0) {
+            let lanes = (lane_of(entry, byte), lane_of(new, byte));
+            if last.replace(lanes) == Some(lanes) {
+                continue;
+            }
+            let earlier = self.event(entry, byte);
+            if !clocks.ordered(&earlier, warp, lanes.1) {
+                let at = word as u64 * 4 + u64::from(byte);
+                out.push(Conflict { lane: lanes.1 as usize, at, earlier, open: false });
+                return;
+            }
         }
     }
 }
@@ -132,7 +153,7 @@ impl GlobalShadow {
             let target = if writes { &mut words.writes } else { &mut words.reads };
             let chunks = target[lanes.run_words()].chunks_exact_mut(lanes.lane_words());
             for (lane, entries) in chunks.enumerate() {
-                entries.fill(base | 0xf << BYTES | lane as u64);
+                entries.fill(base | 0xf << BYTES | of_every_byte(lane));
             }
             return;
         }
@@ -140,7 +161,7 @@ impl GlobalShadow {
         let many = if lanes.uniform && lanes.active.count_ones() > 1 { MANY } else { 0 };
         for lane in lanes.each() {
             let (range, bytes) = lanes.words(lane);
-            let new = base | bytes << BYTES | lane as u64;
+            let new = base | bytes << BYTES | of_every_byte(lane);
             for word in range {
                 if writes {
                     for entry in words.store(word, new) {
@@ -191,7 +212,11 @@ impl Words {
             _ => std::mem::take(&mut entries[word]),
         };
         let reads = [ended(&mut self.reads), ended(&mut self.later_reads)];
-        [std::mem::replace(&mut self.writes[word], new), reads[0], reads[1]]
+        let old = self.writes[word];
+        // Lanes that write a part of the word each do not hide each other.
+        let beside = old >> STAMP == new >> STAMP && old & new & 0xf << BYTES == 0;
+        self.writes[word] = if beside { merged(old, new) } else { new };
+        [old, reads[0], reads[1]]
     }
 
     /// Whether nobody touched the words in a way that matters to a load or store.
@@ -203,9 +228,20 @@ impl Words {
     }
 }
 
-/// Two reads of one stamp: what both read, by several lanes if they differ.
+/// Two accesses of one stamp: the bytes of both, by several lanes if one byte has two.
 fn merged(old: u64, new: u64) -> u64 {
-    let many = if old & LANE == new & LANE { old & MANY } else { MANY };
+    let bytes = |entry: u64| entry >> BYTES & 0xf;
+    let mut lanes = new & of_every_byte(0x1f);
+    let mut many = (old | new) & MANY;
+    for byte in (0..4).filter(|byte| bytes(old) >> byte & 1 != 0) {
+        let own = lane_of(old, byte);
+        if bytes(new) >> byte & 1 == 0 {
+            let mask = 0x1f << (LANES + 5 * byte);
+            lanes = lanes & !mask | u64::from(own) << (LANES + 5 * byte);
+        } else if own != lane_of(new, byte) {
+            many = MANY;
+        }
+    }
     let scope = (old >> SCOPE & 3).min(new >> SCOPE & 3) << SCOPE;
-    (new & !(3 << SCOPE)) | scope | old & 0xf << BYTES | many
+    new >> STAMP << STAMP | lanes | scope | (bytes(old) | bytes(new)) << BYTES | many
 }

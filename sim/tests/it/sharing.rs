@@ -194,3 +194,23 @@ fn sources_stay_until_their_copy_has_read_them() {
     let again = "add.u32 %r12, %r1, 5; st.shared.u32 [%r4], %r12;\n";
     racy(&[fill, store, BAR, again, BAR, wait].concat(), 1, race, words);
 }
+
+/// Lanes that read and write a part of a word each do not meet; one that takes the whole word does.
+#[test]
+fn parts_of_a_word_have_lanes_of_their_own() {
+    for (bits, bytes) in [(16, 2), (8, 1)] {
+        let place = format!(
+            "mov.u32 %r10, %ctaid.x; shl.b32 %r10, %r10, 7; add.u32 %r10, %r10, %r1;\n\
+             mul.wide.u32 %rd2, %r10, {bytes}; add.s64 %rd2, %rd1, %rd2;\n\
+             and.b64 %rd3, %rd2, -4;\n"
+        );
+        let load = format!("ld.global.u{bits} %r11, [%rd2];\n");
+        let store = format!("st.global.u{bits} [%rd2], %r11;\n");
+        let word = "ld.global.u32 %r12, [%rd3];\n";
+        clean(&[&place[..], &load, &store, &load].concat(), 1);
+        clean(&[&place[..], &load, &store, "bar.warp.sync 0xffffffff;\n", word].concat(), 1);
+        let race = FindingKind::WarpRace;
+        racy(&[&place[..], &load, &store, word].concat(), 1, race, "load of 4 bytes");
+        racy(&[&place[..], word, &load, &store].concat(), 1, race, "load of 4 bytes");
+    }
+}

@@ -4,21 +4,26 @@ use std::process::ExitCode;
 
 use clap::Args;
 use kiln::expr::{Mode, Pointwise};
-use kiln::{DType, OperationGraph, plan};
+use kiln::{DType, Kiln, OperationGraph, plan};
 use serde_json::{Value, json};
 
 use crate::DeviceArgs;
+use crate::networks;
 use crate::problem::{self, Check, check_json, check_text, shown};
 
 const EXAMPLES: &str = "\
 Examples:
   kiln demo
+  kiln demo --rnn
   kiln demo --device sim:rtx4090
   kiln demo --device cuda:0 --json";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct DemoArgs {
+    /// Recurrent networks instead of the pointwise chain
+    #[arg(long)]
+    rnn: bool,
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
@@ -49,9 +54,30 @@ fn chain(rows: i64, columns: i64) -> kiln::Result<OperationGraph> {
 
 pub fn demo(args: &DemoArgs) -> kiln::Result<ExitCode> {
     let kiln = args.device.open()?;
+    let (passed, rows) = match args.rnn {
+        true => networks::demo(&kiln, args.json)?,
+        false => chains(&kiln, args.json)?,
+    };
+    if args.json {
+        let device = kiln.device().target().to_string();
+        say!("{:#}", json!({"device": device, "passed": passed, "rows": rows}));
+    } else {
+        let verdict =
+            if passed { "every result is within the reference's bound" } else { "FAILED" };
+        say!("\n{verdict}");
+        if let Some(cache) = kiln.disk_cache() {
+            let folder = cache.folder().display();
+            say!("kernels are kept in {folder}: a second run finds them there");
+        }
+    }
+    Ok(ExitCode::from(u8::from(!passed)))
+}
+
+/// Runs the chain in all shapes: whether all were right, and what was measured.
+fn chains(kiln: &Kiln, as_json: bool) -> kiln::Result<(bool, Vec<Value>)> {
     let mut rows = Vec::new();
     let mut passed = true;
-    if !args.json {
+    if !as_json {
         say!("device  {} [{}]\n", kiln.device().target(), kiln.device().kind());
         say!("{}", chain(SHAPES[0][0], SHAPES[0][1])?.to_string().trim_end());
         say!(
@@ -72,7 +98,7 @@ pub fn demo(args: &DemoArgs) -> kiln::Result<ExitCode> {
         passed &= checks.iter().all(Check::passed);
         let kernel = &plan.kernels()[0];
         let report = kernel.report();
-        if args.json {
+        if as_json {
             rows.push(json!({
                 "shape": [height, width],
                 "config": kernel.config().to_string(),
@@ -96,17 +122,5 @@ pub fn demo(args: &DemoArgs) -> kiln::Result<ExitCode> {
             );
         }
     }
-    if args.json {
-        let device = kiln.device().target().to_string();
-        say!("{:#}", json!({"device": device, "passed": passed, "rows": rows}));
-    } else {
-        let verdict =
-            if passed { "every result is within the reference's bound" } else { "FAILED" };
-        say!("\n{verdict}");
-        if let Some(cache) = kiln.disk_cache() {
-            let folder = cache.folder().display();
-            say!("kernels are kept in {folder}: a second run finds them there");
-        }
-    }
-    Ok(ExitCode::from(u8::from(!passed)))
+    Ok((passed, rows))
 }

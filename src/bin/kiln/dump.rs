@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use kiln::engine::EngineConfig;
-use kiln::plan::{self, ExecutionPlan, Values};
-use kiln::{Config, Error, ErrorKind, Kiln, OperationGraph};
+use kiln::plan::{ExecutionPlan, Problem, Values};
+use kiln::{Config, Error, ErrorKind, Kiln};
 use kiln_sim::Machine;
 use serde_json::json;
 use tracing::info_span;
@@ -90,8 +90,11 @@ pub fn dump(args: &DumpArgs, recorder: &Recorder) -> kiln::Result<ExitCode> {
     if args.inputs.file().is_some() && args.problems.len() > 1 {
         return bad("--inputs goes with one problem");
     }
-    let graphs: Vec<OperationGraph> =
-        args.problems.iter().map(|path| problem::read_graph(path)).collect::<kiln::Result<_>>()?;
+    let problems: Vec<Problem> = args
+        .problems
+        .iter()
+        .map(|path| problem::read_problem(path))
+        .collect::<kiln::Result<_>>()?;
     let kiln = args.device.open_with(Config {
         dump: args.output.clone().filter(|_| args.tensors),
         dump_filter: Some(String::new()),
@@ -100,18 +103,18 @@ pub fn dump(args: &DumpArgs, recorder: &Recorder) -> kiln::Result<ExitCode> {
         ..Config::default()
     })?;
     let mut dumped = Vec::new();
-    for (problem, graph) in args.problems.iter().zip(&graphs) {
-        let _span = info_span!("plan", problem = %problem.display()).entered();
+    for (path, problem) in args.problems.iter().zip(&problems) {
+        let _span = info_span!("plan", problem = %path.display()).entered();
         let plan = match &args.config {
-            Some(config) => kiln.plan_with(graph, config)?,
-            None => kiln.plan(graph)?,
+            Some(config) => kiln.plan_with(problem.graph(), config)?,
+            None => kiln.plan(problem.graph())?,
         };
-        let inputs = match (args.launches(), args.inputs.values(graph)?) {
+        let inputs = match (args.launches(), args.inputs.values(problem)?) {
             (false, _) => None,
             (true, Some(values)) => Some(values),
-            (true, None) => Some(plan::random_values(graph, 1)?),
+            (true, None) => Some(problem.random_values(1)?),
         };
-        dumped.push(Dumped { problem, plan, inputs });
+        dumped.push(Dumped { problem: path, plan, inputs });
     }
     let folders = folders(args, &dumped)?;
     if let Some(path) = &args.html {

@@ -38,13 +38,14 @@ pub struct EnginesArgs {
 }
 
 pub fn engines(args: &EnginesArgs) -> kiln::Result<ExitCode> {
-    let graph = problem::read_graph(&args.problem)?;
+    let problem = problem::read_problem(&args.problem)?;
+    let graph = problem.graph();
     let kiln = args.device.open()?;
     let target = kiln.device().target();
     let selection = args.selection.selection();
-    let parts = engine::partition(&graph, target, &selection);
+    let parts = engine::partition(graph, target, &selection);
     let known = parts.as_deref().unwrap_or_default();
-    let cuts = engine::cuts(&graph, target, known);
+    let cuts = engine::cuts(graph, target, known);
     let describe = |part: &Part| part_json(part, target, &selection, args.settings);
     let described: Vec<Value> = known.iter().map(describe).collect();
     let mut sources = Vec::new();

@@ -6,6 +6,7 @@ macro_rules! say {
     ($($argument:tt)*) => { $crate::say_line(format_args!($($argument)*)) };
 }
 
+mod bench;
 mod cache;
 mod counts;
 mod demo;
@@ -13,6 +14,7 @@ mod difference;
 mod doctor;
 mod dump;
 mod engines;
+mod networks;
 mod pack;
 mod page;
 mod plan;
@@ -71,7 +73,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Build and run a bias + GELU + residual + clip chain in bf16, and check the result
+    /// Build, run and check a bias + GELU + residual + clip chain in bf16, or recurrent networks
     Demo(demo::DemoArgs),
     /// Run a problem file on tensors from a safetensors file
     Run(run::RunArgs),
@@ -81,6 +83,8 @@ enum Command {
     Replay(replay::ReplayArgs),
     /// Show which engines can run a problem, with knobs, and why the others can not
     Engines(engines::EnginesArgs),
+    /// Time a recurrent network: building it, the host's part of a call, a forward pass
+    Bench(bench::BenchArgs),
     /// Measure the settings of a problem and keep the best for later plans
     Tune(tune::TuneArgs),
     /// Plans as files: how a problem is split, every engine and knob
@@ -224,6 +228,7 @@ fn run(command: Command, recorder: &Recorder) -> kiln::Result<ExitCode> {
         Command::Dump(args) => dump::dump(&args, recorder),
         Command::Replay(args) => replay::replay(&args),
         Command::Engines(args) => engines::engines(&args),
+        Command::Bench(args) => bench::bench(&args),
         Command::Tune(args) => tune::tune(&args),
         Command::Plan(args) => plan::plan(&args),
         Command::Warm(args) => warm::warm(&args),

@@ -67,11 +67,12 @@ pub fn plan(args: &PlanArgs) -> kiln::Result<ExitCode> {
 }
 
 fn save(args: &SaveArgs) -> kiln::Result<ExitCode> {
-    let graph = problem::read_graph(&args.problem)?;
+    let problem = problem::read_problem(&args.problem)?;
+    let graph = problem.graph();
     let kiln = args.device.open()?;
     let plan = match &args.config {
-        Some(config) => kiln.plan_with(&graph, config)?,
-        None => kiln.plan(&graph)?,
+        Some(config) => kiln.plan_with(graph, config)?,
+        None => kiln.plan(graph)?,
     };
     let path = &args.output;
     fs::write(path, plan.to_json() + "\n").map_err(|error| {

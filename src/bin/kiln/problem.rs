@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use kiln::plan::{self, Trial, Values};
+use kiln::plan::{Problem, Trial, Values};
 use kiln::{Error, ErrorKind, OperationGraph, TensorDesc, reference};
 use serde_json::json;
 
@@ -30,18 +30,18 @@ impl InputArgs {
     }
 
     /// The values; `None` where neither option is given.
-    pub fn values(&self, graph: &OperationGraph) -> kiln::Result<Option<Values>> {
+    pub fn values(&self, problem: &Problem) -> kiln::Result<Option<Values>> {
         match (&self.inputs, self.random) {
-            (Some(path), _) => plan::read_values(path, graph.inputs()).map(Some),
-            (None, Some(seed)) => plan::random_values(graph, seed).map(Some),
+            (Some(path), _) => problem.read_values(path).map(Some),
+            (None, Some(seed)) => problem.random_values(seed).map(Some),
             (None, None) => Ok(None),
         }
     }
 }
 
 /// Reads a problem file.
-pub fn read_graph(path: &Path) -> kiln::Result<OperationGraph> {
-    OperationGraph::from_json(&read(path)?)
+pub fn read_problem(path: &Path) -> kiln::Result<Problem> {
+    Problem::from_json(&read(path)?)
 }
 
 /// The text of a problem or a plan.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use kiln::compile::Resources;
-use kiln::plan::{self, Dump, Edit, Relaunch, Values};
+use kiln::plan::{self, Dump, Edit, Problem, Relaunch, Values};
 use kiln::{Error, Kiln, reference};
 use serde_json::{Value, json};
 
@@ -50,7 +50,7 @@ pub fn replay(args: &ReplayArgs) -> kiln::Result<ExitCode> {
     let edit = args.edited.as_deref().map(Edit::read).transpose()?;
     let edit = edit.as_ref().or(dump.edit());
     let kiln = open(args, &dump)?;
-    let given = args.inputs.values(dump.graph())?;
+    let given = args.inputs.values(&Problem::Graph(dump.graph().clone()))?;
     let (inputs, origin) = match (given, dump.inputs()) {
         (Some(values), _) => (values, "given"),
         (None, Some(values)) => (values.clone(), "captured"),

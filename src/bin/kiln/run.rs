@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use clap::Args;
 use kiln::device::Counters;
 use kiln::engine::EngineConfig;
-use kiln::plan::{OverrideUse, PlannedKernel};
-use kiln::{Error, ErrorKind, OperationGraph};
+use kiln::plan::{OverrideUse, PlannedKernel, Problem};
+use kiln::{Error, ErrorKind};
 use kiln_sim::{Estimate, Machine};
 use serde_json::json;
 
@@ -60,21 +60,22 @@ pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
     if saved && args.config.is_some() {
         return bad("--config goes with a problem: a plan names its own engines and knobs");
     }
-    let graph = if saved { None } else { Some(OperationGraph::from_json(&text)?) };
+    let problem = if saved { None } else { Some(Problem::from_json(&text)?) };
     let kiln = args.device.open_with(args.watch.config())?;
     if args.check && kiln.device().kind() == "null" {
         return bad("--check: the null device computes nothing");
     }
-    let plan = match (&graph, &args.config) {
+    let plan = match (&problem, &args.config) {
         (None, _) => kiln.plan_from_json(&text)?,
-        (Some(graph), Some(config)) => kiln.plan_with(graph, config)?,
-        (Some(graph), None) => kiln.plan(graph)?,
+        (Some(problem), Some(config)) => kiln.plan_with(problem.graph(), config)?,
+        (Some(problem), None) => kiln.plan(problem.graph())?,
     };
     let graph = plan.graph();
-    let inputs = args.inputs.values(graph)?.expect("they are given");
+    let problem = problem.unwrap_or_else(|| Problem::Graph(graph.clone()));
+    let inputs = args.inputs.values(&problem)?.expect("they are given");
     let ran = kiln.trial(&plan, &inputs)?;
     if let Some(path) = &args.outputs {
-        kiln::plan::write_values(path, graph.outputs(), &ran.outputs)?;
+        problem.write_values(path, &ran.outputs)?;
     }
     let checks = match args.check {
         true => problem::check(graph, &inputs, &ran)?,

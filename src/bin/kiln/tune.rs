@@ -42,7 +42,8 @@ pub fn tune(args: &TuneArgs) -> kiln::Result<ExitCode> {
     if args.settings == 0 {
         return Err(Error::with(ErrorKind::BadParam, "--settings: there is nothing to measure"));
     }
-    let graph = problem::read_graph(&args.problem)?;
+    let problem = problem::read_problem(&args.problem)?;
+    let graph = problem.graph();
     let kiln = args.device.open_with(Config {
         count: true,
         heuristic: Some(args.selection.heuristic),
@@ -50,7 +51,7 @@ pub fn tune(args: &TuneArgs) -> kiln::Result<ExitCode> {
         ..Config::default()
     })?;
     let bar = progress_bar(args.json);
-    let tuned = kiln.tune(&graph, args.settings, |TuneProgress { done, total, what }| {
+    let tuned = kiln.tune(graph, args.settings, |TuneProgress { done, total, what }| {
         bar.set_length(total as u64);
         bar.set_position(done as u64);
         bar.set_message(what.to_owned());

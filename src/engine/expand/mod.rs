@@ -39,7 +39,7 @@ impl<'a> Expanded<'a> {
     /// differ in the number of dimensions.
     pub(super) fn of(graph: CanonicalGraph<'a>) -> Result<Expanded<'a>> {
         let plain =
-            |operation: &Operation| matches!(operation.op, Op::Pointwise(_) | Op::Matmul(_));
+            |of: &Operation| matches!(of.op, Op::Pointwise(_) | Op::Matmul(_) | Op::Attention(_));
         if graph.operations.iter().all(plain) {
             let (tensors, operations) = (graph.tensors.into(), graph.operations.into());
             return Ok(Expanded { tensors, operations, uids: graph.uids });
@@ -54,7 +54,9 @@ impl<'a> Expanded<'a> {
             };
             match &operation.op {
                 Op::Pointwise(op) => calculus.keep(shapes::pointwise(op, channel_axes)?, operation),
-                Op::Matmul(_) | Op::Recurrence(_) => calculus.keep(operation.op.clone(), operation),
+                Op::Matmul(_) | Op::Recurrence(_) | Op::Attention(_) => {
+                    calculus.keep(operation.op.clone(), operation);
+                }
                 Op::Reduction(op) => calculus.reduction(op, operation),
                 Op::NormForward(op) => {
                     norm::forward(&mut calculus, op, channel_axes, &named);

@@ -41,7 +41,7 @@ pub(super) fn unified(graph: CanonicalGraph<'_>) -> Result<Shapes> {
     }
     let Some(groups) = groups(graph)? else { return Ok(Shapes { tensors, channel_axes: 1 }) };
     if let Some(Operation { op, .. }) =
-        graph.operations.iter().find(|operation| matches!(operation.op, Op::Matmul(_)))
+        graph.operations.iter().find(|of| matches!(of.op, Op::Matmul(_) | Op::Attention(_)))
     {
         let text = format!("{op} next to a norm of groups of channels");
         return Err(Error::not_supported(text));

@@ -5,10 +5,10 @@ use serde_json::{Value as Json, json};
 
 use crate::engine::access::{GRID_MAX, ceil_div};
 use crate::engine::gemm::join::with_joins;
-use crate::engine::gemm::parameters::{Context, functions, merged};
+use crate::engine::gemm::parameters::{Context, functions};
 use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::tiling::epilogue_vector;
-use crate::engine::signature::arguments;
+use crate::engine::signature::{arguments, merged};
 use crate::engine::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
 use crate::error::{Error, Result};
 use crate::target::Arch;

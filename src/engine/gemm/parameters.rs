@@ -12,7 +12,7 @@ use crate::engine::gemm::problem::{Coordinate, Operand, Part, Problem, View};
 use crate::engine::gemm::tiling::Tiling;
 use crate::engine::program::Source;
 use crate::engine::reduce::{finished, op_name};
-use crate::engine::signature::{Indent, Width, ctype, kernel_parameter, list, names};
+use crate::engine::signature::{Indent, Width, ctype, kernel_parameter, list, merged, names};
 use crate::expr::{EmittedProgram, Identifiers};
 
 /// How an operand comes into shared memory.
@@ -549,14 +549,6 @@ fn divisions(count: usize) -> Vec<String> {
 /// An object with one more member.
 pub(super) fn with(mut object: Json, name: &str, value: Json) -> Json {
     object[name] = value;
-    object
-}
-
-/// An object with the members of another, too.
-pub(super) fn merged(mut object: Json, other: Json) -> Json {
-    if let (Json::Object(into), Json::Object(from)) = (&mut object, other) {
-        into.extend(from);
-    }
     object
 }
 

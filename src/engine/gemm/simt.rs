@@ -6,14 +6,14 @@ use crate::dtype::DType;
 use crate::engine::access::ceil_div;
 use crate::engine::config::combinations;
 use crate::engine::gemm::lowering::{Variant, lowering};
-use crate::engine::gemm::parameters::{Context, Tile, merged};
+use crate::engine::gemm::parameters::{Context, Tile};
 use crate::engine::gemm::problem::{Operand, Problem};
 use crate::engine::gemm::tiling::{
     Candidate, DYNAMIC_REASON, GROUP, Rates, Refusal, Tiling, behavior, best, dynamic_knob,
     slice_rows, split_knob, split_reason, tiles_of, told_apart,
 };
 use crate::engine::gemm::work::{Block, Demand, Units};
-use crate::engine::signature::ctype;
+use crate::engine::signature::{ctype, merged};
 use crate::engine::{Engine, EngineConfig, KernelWork, Knob, Lowering, Notes, Setting, Supported};
 use crate::error::Result;
 use crate::graph::{CanonicalGraph, MatmulMath};

@@ -3,7 +3,7 @@
 use crate::dtype::DType;
 use crate::engine::access::stored;
 use crate::error::{Error, Result};
-use crate::graph::{CanonicalGraph, Op, Recurrence};
+use crate::graph::{CanonicalGraph, Op, Recurrence, RowLayout};
 use crate::tensor::TensorDesc;
 
 /// The one operation of a graph.
@@ -116,7 +116,12 @@ impl<'a> Layer<'a> {
         self.y().dims[1]
     }
 
-    /// Steps of the longest row, as far as the tensors tell.
+    /// The most steps that a row can have, as far as the tensors tell.
+    pub(super) fn longest(&self) -> i64 {
+        if self.op.layout == RowLayout::Packed { self.rows() } else { self.steps() }
+    }
+
+    /// Steps of the longest row; of packed rows, on average.
     pub(super) fn steps(&self) -> i64 {
         self.rows() / self.op.batch
     }

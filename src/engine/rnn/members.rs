@@ -46,6 +46,10 @@ impl Members {
             add(CellValue::State(at), &format!("state_{name}"));
         }
         for (stage, of) in cell.stages.iter().enumerate() {
+            for (at, moments) in of.moments.iter().enumerate() {
+                add(CellValue::Mean { stage, at }, &format!("{}_mean", moments.name));
+                add(CellValue::InverseDeviation { stage, at }, &format!("{}_inv", moments.name));
+            }
             for (at, value) in of.program.outputs().iter().enumerate() {
                 add(CellValue::Result { stage, at }, of.program.name(*value));
             }
@@ -53,7 +57,7 @@ impl Members {
         Members { names }
     }
 
-    fn name(&self, value: CellValue) -> &str {
+    pub(super) fn name(&self, value: CellValue) -> &str {
         let named = self.names.iter().find(|(known, _)| *known == value);
         named.map(|(_, name)| name.as_str()).expect("every value has a name")
     }

@@ -5,12 +5,16 @@
 //! compute its cell: the layout of a matrix product's sums is that of units and batch rows. Blocks
 //! that share the units of batch rows give each other what they compute once per product.
 
+mod elements;
 mod heuristic;
 mod layer;
 mod members;
 mod parameters;
 mod schedule;
+mod step;
 mod work;
+
+pub(super) use step::StepEngine;
 
 use crate::engine::rnn::heuristic::Decision;
 use crate::engine::rnn::layer::Layer;
@@ -51,7 +55,11 @@ impl RnnEngine {
             let text = format!("sm_{capability} has no clusters");
             return Err(Error::not_supported(text));
         }
-        Layer::of(graph)
+        let layer = Layer::of(graph)?;
+        if layer.op.cell.stages.iter().any(|stage| !stage.moments.is_empty()) {
+            return Err(Error::not_supported("moments need all units of a row in one block"));
+        }
+        Ok(layer)
     }
 }
 

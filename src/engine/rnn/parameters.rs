@@ -6,19 +6,19 @@ use serde_json::{Value as Json, json};
 
 use crate::dtype::DType;
 use crate::engine::access::{access_bytes, ceil_div};
+use crate::engine::rnn::elements::{Elements, Given};
 use crate::engine::rnn::layer::Layer;
-use crate::engine::rnn::members::{Members, Program};
+use crate::engine::rnn::members::Program;
 use crate::engine::rnn::schedule::{Exchange, Placed, Schedule, Units};
-use crate::engine::signature::ctype;
+use crate::engine::signature::{ctype, merged};
 use crate::engine::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
 use crate::expr::Math;
 use crate::graph::{CellValue, Direction};
 use crate::target::Arch;
-use crate::tensor::TensorDesc;
 
 /// The kernels of a layer: one that prepares memory where some is needed, and the layer's own.
 pub(super) fn lowering(layer: &Layer<'_>, schedule: &Schedule, arch: Arch) -> Lowering {
-    let writer = Writer { layer, schedule, members: Members::of(layer), arch };
+    let writer = Writer { layer, schedule, elements: Elements::of(layer), arch };
     let scratch = writer.scratch();
     let start = (!scratch.is_empty()).then(|| writer.start());
     let kernels = start.into_iter().chain([writer.layer()]).collect();
@@ -35,7 +35,7 @@ struct Piece {
 struct Writer<'a> {
     layer: &'a Layer<'a>,
     schedule: &'a Schedule,
-    members: Members,
+    elements: Elements<'a>,
     arch: Arch,
 }
 
@@ -52,7 +52,7 @@ impl Writer<'_> {
             cooperative: schedule.exchange == Exchange::Grid,
             arguments: tensors.chain(scratch).collect(),
             maps: Vec::new(),
-            numbers: self.numbers().into_iter().map(|(_, number)| number).collect(),
+            numbers: self.elements.numbers().into_iter().map(|(_, number)| number).collect(),
         };
         let name = format!("rnn_{}_{}", layer.dtype(), layer.op.cell.name);
         KernelPlan { spec: self.spec("rnn", &name, self.parameters()), launch }
@@ -64,7 +64,7 @@ impl Writer<'_> {
         let weights = |(slot, _): &(&str, usize)| matches!(*slot, "r" | "projection");
         let tensors: Vec<(&'static str, usize)> = layer.tensors().filter(weights).collect();
         let mut parameters = self.shared_parameters();
-        let fields = tensors.iter().map(|(slot, uid)| self.field(slot, *uid));
+        let fields = tensors.iter().map(|(slot, uid)| self.elements.field(slot, *uid));
         parameters["fields"] = fields.chain(self.scratch_fields()).collect();
         let constants = parameters["constants"].as_array_mut().expect("constants are a list");
         constants.push(constant("TEAMS", schedule.teams, "blocks that share batch rows"));
@@ -132,45 +132,8 @@ impl Writer<'_> {
         self.scratch().into_iter().map(field)
     }
 
-    fn field(&self, slot: &str, uid: usize) -> Json {
-        let written = matches!(slot, "y" | "h_final" | "states_final" | "history");
-        let constant = if written { "" } else { "const " };
-        let ctype = ctype(self.layer.graph.tensors[uid].dtype);
-        json!({ "type": format!("{constant}{ctype}*"), "name": slot })
-    }
-
     fn batch_tiles(&self) -> i64 {
         ceil_div(self.layer.op.batch, self.schedule.settings.batch_tile)
-    }
-
-    /// What depends on the number of steps, and so is a number of the launch.
-    fn numbers(&self) -> Vec<(String, i64)> {
-        let layer = self.layer;
-        let mut numbers =
-            vec![("steps".to_owned(), layer.steps()), ("rows".to_owned(), layer.rows())];
-        for slot in ["x", "row_inputs", "unit_inputs", "y", "history"] {
-            let shared = |tensor: &&TensorDesc| tensor.dims[0] > 1;
-            if let Some(tensor) = layer.tensor(slot).filter(shared) {
-                numbers.push((format!("{slot}_direction"), tensor.strides[0]));
-            }
-        }
-        numbers
-    }
-
-    /// An element of a tensor: `name[direction * .. + row * .. + ..]`.
-    fn element(&self, slot: &str, row: &str, column: &str) -> String {
-        let tensor = self.layer.tensor(slot).expect("the slot is there");
-        let per_step = ["x", "row_inputs", "unit_inputs", "y", "history"].contains(&slot);
-        let direction = match (tensor.dims[0] > 1, per_step) {
-            (false, _) => String::new(),
-            (true, true) => format!("direction * t.{slot}_direction + "),
-            (true, false) => format!("index_t(direction) * {} + ", tensor.strides[0]),
-        };
-        let row = match (tensor.dims[1], row) {
-            (1, _) | (_, "") => String::new(),
-            (_, row) => format!("{row} * {} + ", tensor.strides[1]),
-        };
-        format!("{slot}[{direction}{row}{column}]")
     }
 
     /// What all kernels of the layer need.
@@ -202,26 +165,29 @@ impl Writer<'_> {
     }
 
     fn parameters(&self) -> Json {
-        let Writer { layer, schedule, members, .. } = self;
-        let op = layer.op;
+        let Writer { layer, schedule, elements, .. } = self;
+        let (op, members) = (layer.op, &elements.members);
         let programs: Vec<Program> = members.programs(layer);
         let functions: BTreeSet<&str> =
             programs.iter().flat_map(|program| program.functions.iter().copied()).collect();
         let math = if op.math.dtype() == DType::F64 { Math::F64 } else { Math::F32 };
-        let tensors = layer.tensors().map(|(slot, uid)| self.field(slot, uid));
-        let numbers = self.numbers().into_iter();
+        let tensors = layer.tensors().map(|(slot, uid)| self.elements.field(slot, uid));
+        let numbers = self.elements.numbers().into_iter();
         let numbers = numbers.map(|(name, _)| json!({ "type": "index_t", "name": name }));
         let fields: Vec<Json> = tensors.chain(self.scratch_fields()).chain(numbers).collect();
         let given: Vec<&str> = members.given().map(|(_, name)| name).collect();
         let buffers = schedule.memory.operands.iter().enumerate();
         let buffers = buffers.map(|(at, byte)| json!({ "name": operand(at + 1), "at": byte }));
         let initial = |slot: &str, column: &str| {
-            layer.tensor(slot).map(|_| self.element(slot, "index_t(b)", column))
+            layer.tensor(slot).map(|_| self.elements.element(slot, "index_t(b)", column))
         };
-        let mut parameters = self.shared_parameters();
+        let cluster = match schedule.exchange {
+            Exchange::Cluster => schedule.settings.blocks,
+            _ => 1,
+        };
         let own = json!({
             "cell": op.cell.name,
-            "listing": self.listing(),
+            "listing": self.elements.listing(),
             "functions": functions,
             "fields": fields,
             "members": members.all(),
@@ -232,29 +198,25 @@ impl Writer<'_> {
             "stages": self.stages(&programs),
             "buffers": buffers.collect::<Vec<_>>(),
             "parts": schedule.settings.parts,
-            "cluster": if schedule.exchange == Exchange::Cluster { schedule.settings.blocks } else { 1 },
+            "cluster": cluster,
             "turns": false,
             "vectors": self.vectors(),
             "vector": self.vector(),
             "lengths": op.with.lengths,
             "with_reset": op.with.reset,
-            "reset": op.with.reset.then(|| self.element("reset", "row", "0")),
+            "reset": op.with.reset.then(|| self.elements.element("reset", "row", "0")),
             "layout": op.layout.name(),
             "projected": op.cell.projected,
             "projected_gathered": self.gathered("projected", "square"),
-            "states": self.states(),
+            "states": self.elements.states(),
             "h_initial": initial("h_initial", "unit"),
             "h_final": initial("h_final", "own"),
             "states_final": op.with.states_final,
             "history": op.with.history,
-            "y": self.y(),
+            "y": self.elements.y(),
             "fill": op.fill.literal(math),
         });
-        let (Json::Object(into), Json::Object(own)) = (&mut parameters, own) else {
-            unreachable!("parameters are objects")
-        };
-        into.extend(own);
-        parameters
+        merged(self.shared_parameters(), own)
     }
 
     /// Where a product's sums come from.
@@ -263,12 +225,6 @@ impl Writer<'_> {
             1 => format!("{sums}, {square}"),
             _ => format!("partial, place.column, {square}"),
         }
-    }
-
-    fn listing(&self) -> Vec<String> {
-        let program = |stage: &crate::graph::Stage| stage.program.to_string();
-        let text: String = self.layer.op.cell.stages.iter().map(program).collect();
-        text.lines().map(str::to_owned).collect()
     }
 
     fn mma(&self) -> Json {
@@ -380,7 +336,7 @@ impl Writer<'_> {
                 let column = format!("{} + unit", at * stride);
                 vectors.push(json!({
                     "at": vectors.len(),
-                    "from": self.element(slot, "", &column),
+                    "from": self.elements.element(slot, "", &column),
                 }));
             }
         };
@@ -408,34 +364,21 @@ impl Writer<'_> {
         }
     }
 
+    /// What a step is given, with its bias.
     fn given_values(&self) -> Vec<Json> {
-        let (op, units) = (self.layer.op, self.layer.op.units);
-        let value = |(value, name): (CellValue, &str)| {
-            let (slot, column, bias) = match value {
-                CellValue::Gate(gate) => {
-                    let shared = self.layer.tensor("x").map(|x| x.dims[2]) == Some(units);
-                    let gate_first = if shared { 0 } else { gate as i64 * units };
-                    let bias = op.with.x_bias.then_some(gate as i64);
-                    ("x", format!("{gate_first} + unit"), bias)
-                }
-                CellValue::RowInput(at) => ("row_inputs", at.to_string(), None),
-                CellValue::UnitInput(at) => {
-                    ("unit_inputs", format!("{} + unit", at as i64 * units), None)
-                }
-                other => unreachable!("{other:?} is not given"),
-            };
-            json!({
-                "name": name,
-                "from": self.element(slot, "row", &column),
-                "bias": bias.unwrap_or(-1),
-            })
+        let value = |given: Given| {
+            let sum = biased(
+                format!("from.{}", given.name),
+                given.gate.filter(|_| self.layer.op.with.x_bias),
+            );
+            json!({ "name": given.name, "from": given.from, "sum": sum })
         };
-        self.members.given().map(value).collect()
+        self.elements.given().into_iter().map(value).collect()
     }
 
     fn cell_parameters(&self) -> Vec<Json> {
         let first = self.first_vector("parameters");
-        let names = self.members.parameters().enumerate();
+        let names = self.elements.members.parameters().enumerate();
         names.map(|(at, name)| json!({ "name": name, "at": first + at })).collect()
     }
 
@@ -447,11 +390,9 @@ impl Writer<'_> {
             let gates = cell.stages[at].product.iter().flat_map(|of| of.gates.iter().enumerate());
             let gates = gates.map(|(gate, _)| {
                 let row = cell.first_row(at) + gate;
-                let bias = op.with.r_bias.then_some((first_bias + row) as i64);
-                json!({
-                    "name": self.members.recurrent(row),
-                    "bias": bias.unwrap_or(-1),
-                })
+                let sum = format!("sums[{gate}][i]");
+                let bias = op.with.r_bias.then_some(first_bias + row);
+                json!({ "name": self.elements.members.recurrent(row), "sum": biased(sum, bias) })
             });
             let last = at + 1 == programs.len();
             let publishes = match cell.stages.get(at + 1).and_then(|next| next.product.as_ref()) {
@@ -460,12 +401,13 @@ impl Writer<'_> {
                     let position = self.schedule.products.iter();
                     let mut position = position.map(|of| of.shape.stage);
                     let position = position.position(|stage| stage == Some(at + 1));
-                    Some((position.unwrap_or(0), self.members.result(at, output)))
+                    Some((position.unwrap_or(0), self.elements.members.result(at, output)))
                 }
                 None if last && cell.projected => match cell.next(0) {
-                    Some(CellValue::Result { stage, at }) => {
-                        Some((self.schedule.products.len() - 1, self.members.result(stage, at)))
-                    }
+                    Some(CellValue::Result { stage, at }) => Some((
+                        self.schedule.products.len() - 1,
+                        self.elements.members.result(stage, at),
+                    )),
                     _ => None,
                 },
                 None => None,
@@ -498,6 +440,7 @@ impl Writer<'_> {
             Some(stage) => (format!("Product{stage}"), format!("product{stage}"), "UNITS", "SLICE"),
             None => ("Projection".to_owned(), "projection".to_owned(), "SIZE", "OUT_SLICE"),
         };
+        let factor = if at == 0 { "before".to_owned() } else { operand(at) };
         let left = placed.streamed();
         let streamed = match left {
             0 => "nullptr".to_owned(),
@@ -519,8 +462,9 @@ impl Writer<'_> {
             "units": units,
             "slice": slice,
             "depth": shape.depth,
-            "from": self.element(weights, row, "k"),
-            "operand": if at == 0 { "before".to_owned() } else { operand(at) },
+            "from": self.elements.element(weights, row, "k"),
+            "weights": format!("{}, {groups}, {steps}, {held}, {kept}", shape.gates),
+            "factor": format!("{factor} + place.part * {} * FRAGMENT_DEPTH", steps * 2),
             "kept_at": self.schedule.memory.kept[at],
             "streamed": streamed,
         })
@@ -535,70 +479,19 @@ impl Writer<'_> {
             None => format!("{} <- projection * next_{0}", cell.states[0]),
         }
     }
-
-    fn states(&self) -> Vec<Json> {
-        let (layer, op, cell) = (self.layer, self.layer.op, &self.layer.op.cell);
-        let state = |at: usize| {
-            let others = (at as i64 - 1) * op.units;
-            let initial = match at {
-                0 if cell.projected || !op.with.h_initial => None,
-                0 => Some(self.element("h_initial", "index_t(b)", "unit")),
-                _ if op.with.states_initial => {
-                    let column = format!("{others} + unit");
-                    Some(self.element("states_initial", "index_t(b)", &column))
-                }
-                _ => None,
-            };
-            let place = match at {
-                0 if cell.projected || !op.with.h_final => None,
-                0 => Some(("h_final", "own".to_owned())),
-                _ if op.with.states_final => Some(("states_final", format!("{others} + own"))),
-                _ => None,
-            };
-            let name = self.members.state(at);
-            let written = place.map(|(slot, column)| {
-                let dtype = layer.tensor(slot).map_or(DType::F32, |tensor| tensor.dtype);
-                let to = self.element(slot, "index_t(b)", &column);
-                format!(
-                    "t.{to} =\n                Narrow<{}>::from(units[cell][i].{name})",
-                    ctype(dtype)
-                )
-            });
-            let history = (at > 0 && op.with.history).then(|| {
-                let tensor = layer.tensor("history").expect("the slot is there");
-                let column = format!("{others} + own");
-                json!({
-                    "to": self.element("history", "rows.row(step, b)", &column),
-                    "type": ctype(tensor.dtype),
-                })
-            });
-            let next = match cell.next(at) {
-                Some(CellValue::Result { stage, at }) => self.members.result(stage, at),
-                _ => unreachable!("the cell is valid"),
-            };
-            json!({
-                "name": name,
-                "next": next,
-                "initial": initial,
-                "final": written,
-                "history": history,
-            })
-        };
-        (0..cell.states.len()).map(state).collect()
-    }
-
-    fn y(&self) -> Json {
-        let first = match self.layer.op.apart || self.layer.op.direction.count() == 1 {
-            true => String::new(),
-            false => format!("direction * {} + ", self.layer.size()),
-        };
-        json!(self.element("y", "rows.row(step, b)", &format!("{first}own")))
-    }
 }
 
 /// The operand of a product in shared memory.
 fn operand(product: usize) -> String {
     format!("operand{product}")
+}
+
+/// A value with the vector that is its bias.
+fn biased(value: String, bias: Option<usize>) -> String {
+    match bias {
+        Some(bias) => format!("{value} + of_unit[{bias} * SLICE]"),
+        None => value,
+    }
 }
 
 fn constant(name: &str, value: i64, about: &str) -> Json {

@@ -3,6 +3,7 @@
 //! Tensors are referred to by name, unnamed ones by `#uid`. Everything that has a default may be
 //! left out; a key that is not known is an error.
 
+mod attention;
 mod operation;
 mod pointwise;
 mod recurrence;

@@ -4,9 +4,10 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::pointwise::{self, PointwiseJson, read_math};
-use super::{recurrence, referred};
+use super::{attention, recurrence, referred};
 use crate::error::{Error, Result};
 use crate::expr::Math;
+use crate::graph::attention::is_captured;
 use crate::graph::{
     BnBackwardWeights, BnFinalize, GenStats, Matmul, MatmulMath, NormBackward, NormForward,
     NormMode, Op, Operation, OperationGraph, Phase, Reduction,
@@ -14,7 +15,7 @@ use crate::graph::{
 use crate::tensor::TensorDesc;
 
 /// The keys that say which operation it is.
-const KINDS: [&str; 9] = [
+const KINDS: [&str; 10] = [
     "pointwise",
     "matmul",
     "reduction",
@@ -24,6 +25,7 @@ const KINDS: [&str; 9] = [
     "bn_finalize",
     "bn_backward_weights",
     "recurrence",
+    "attention",
 ];
 
 /// What is left to read of an operation.
@@ -56,6 +58,30 @@ impl Fields {
         }
     }
 
+    /// The text under a key, which stays.
+    pub(super) fn peek(&self, key: &str) -> Option<&str> {
+        self.map.get(key).and_then(Value::as_str)
+    }
+
+    /// A text under a key that had none.
+    pub(super) fn put(&mut self, key: &str, text: String) {
+        self.map.insert(key.to_owned(), Value::String(text));
+    }
+
+    /// A value that may be missing.
+    pub(super) fn optional<T>(
+        &mut self,
+        key: &str,
+        expected: &str,
+        read: impl Fn(&Value) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let Some(value) = self.map.remove(key) else { return Ok(None) };
+        match read(&value) {
+            None => self.fail(format_args!("key `{key}` is {value}, expected {expected}")),
+            found => Ok(found),
+        }
+    }
+
     fn text(&mut self, key: &str) -> Result<Option<String>> {
         match self.map.remove(key) {
             None => Ok(None),
@@ -65,7 +91,7 @@ impl Fields {
     }
 
     /// A text that is one of these.
-    fn choice<T: Copy>(&mut self, key: &str, choices: &[(&str, T)]) -> Result<T> {
+    pub(super) fn choice<T: Copy>(&mut self, key: &str, choices: &[(&str, T)]) -> Result<T> {
         let text = self.text(key)?.unwrap_or_default();
         match choices.iter().find(|(name, _)| *name == text) {
             Some((_, value)) => Ok(*value),
@@ -93,15 +119,7 @@ impl Fields {
     }
 
     fn mode(&mut self, kind: &'static str) -> Result<NormMode> {
-        let groups = match self.map.remove("groups") {
-            None => None,
-            Some(value) => match value.as_i64() {
-                Some(groups) => Some(groups),
-                None => {
-                    return self.fail(format_args!("key `groups` is {value}, expected a number"));
-                }
-            },
-        };
+        let groups = self.optional("groups", "a number", Value::as_i64)?;
         let modes = [NormMode::Layer, NormMode::Rms, NormMode::Instance, NormMode::Batch];
         let mut choices = modes.map(|mode| (mode.name(), mode)).to_vec();
         choices.push(("group", NormMode::Group(groups.unwrap_or(0))));
@@ -184,6 +202,7 @@ pub(super) fn read(map: Map<String, Value>, tensors: &[TensorDesc]) -> Result<Op
             running: fields.has("exp_avg_factor"),
         }),
         "recurrence" => Op::Recurrence(recurrence::read(&mut fields)?),
+        "attention" => Op::Attention(attention::read(&mut fields, tensors)?),
         _ => {
             let math = fields.choice(kind, &[("f32", Math::F32), ("f64", Math::F64)])?;
             Op::BnBackwardWeights(BnBackwardWeights { math })
@@ -214,17 +233,20 @@ pub(super) fn write(operation: &Operation, graph: &OperationGraph) -> Written {
         Op::Pointwise(op) => {
             return Written::Pointwise(Box::new(pointwise::write(op, operation, graph)));
         }
-        op => attributes(op),
+        _ => attributes(operation, graph),
     };
     let slots = operation.op.slots();
     let inputs = slots.inputs.into_iter().zip(&operation.inputs);
+    // A program names the tensors it captures.
+    let inputs = inputs.filter(|(slot, _)| !is_captured(slot));
     let outputs = slots.outputs.into_iter().zip(&operation.outputs);
     keys.extend(inputs.chain(outputs).map(|(slot, uid)| (slot, json!(graph.reference(*uid)))));
     Written::Named(keys)
 }
 
 /// The attributes of an operation, each under its key, first that which says what it is.
-fn attributes(op: &Op) -> Vec<(&'static str, Value)> {
+fn attributes(operation: &Operation, graph: &OperationGraph) -> Vec<(&'static str, Value)> {
+    let op = &operation.op;
     let (value, math) = match op {
         Op::Pointwise(op) => (op.mode.name(), op.math),
         Op::Matmul(op) => (op.math.name(), Math::F32),
@@ -236,6 +258,7 @@ fn attributes(op: &Op) -> Vec<(&'static str, Value)> {
         Op::BnBackwardWeights(op) if op.math == Math::F64 => ("f64", Math::F32),
         Op::BnBackwardWeights(_) => ("f32", Math::F32),
         Op::Recurrence(op) => return recurrence::write(op),
+        Op::Attention(op) => return attention::write(op, operation, graph),
     };
     let mut keys = vec![(op.name(), json!(value))];
     if let Op::NormForward(op) = op {

@@ -15,8 +15,8 @@ use crate::tensor::TensorDesc;
 #[serde(deny_unknown_fields)]
 pub(super) struct PointwiseJson {
     pointwise: String,
-    inputs: Vec<String>,
-    output: String,
+    pub(super) inputs: Vec<String>,
+    pub(super) output: String,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     math: Option<String>,
     #[serde(default, skip_serializing_if = "is_false")]
@@ -103,7 +103,8 @@ impl PointwiseJson {
         })
     }
 
-    fn of(op: &Pointwise, inputs: Vec<String>, output: String) -> PointwiseJson {
+    /// An operation on operands of these names.
+    pub(super) fn of(op: &Pointwise, inputs: Vec<String>, output: String) -> PointwiseJson {
         let default = Pointwise::new(op.mode);
         let real = |value: Real, default: Real| (value != default).then(|| JsonReal(value.get()));
         PointwiseJson {

@@ -112,6 +112,15 @@ pub(super) fn read(fields: &mut Fields) -> Result<Recurrence> {
     })
 }
 
+impl Cell {
+    /// A cell as problem documents write it; its programs compute in `dtype`.
+    pub(crate) fn from_json(json: Value, dtype: DType) -> Result<Cell> {
+        let json = serde_json::from_value(json)
+            .map_err(|error| Error::bad_param(format!("malformed cell: {error}")))?;
+        read_cell(json, dtype)
+    }
+}
+
 fn read_cell(json: CellJson, dtype: DType) -> Result<Cell> {
     let context = |error: Error| error.context(format_args!("cell {}", json.name));
     let stage = |stage: &StageJson| {

@@ -581,4 +581,5 @@ def main():
     print(f"{len(cases)} cases, {sum(map(len, skipped.values()))} skipped")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -6,13 +6,13 @@ use serde_json::{Value as Json, json};
 
 use crate::engine::gemm::join::with_joins;
 use crate::engine::gemm::lowering::output_name;
-use crate::engine::gemm::parameters::{Context, functions, merged, with};
+use crate::engine::gemm::parameters::{Context, functions, with};
 use crate::engine::gemm::problem::{Problem, View};
 use crate::engine::gemm::tiling::epilogue_vector;
 use crate::engine::gemm::wgmma::bulk::BulkTensor;
 use crate::engine::gemm::wgmma::product::Product;
 use crate::engine::gemm::wgmma::schedule::{SLICE_ROWS, Schedule};
-use crate::engine::signature::{arguments, ctype};
+use crate::engine::signature::{arguments, ctype, merged};
 use crate::engine::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
 use crate::error::Result;
 use crate::target::Arch;

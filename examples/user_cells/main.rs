@@ -1,0 +1,41 @@
+//! Runs the cells of `cells.rs` and compares them with the reference.
+//!
+//! ```text
+//! cargo run --release --example user_cells
+//! ```
+//! The same cells as problem files are `examples/problems/rnn_*.json`.
+
+mod cells;
+
+use kiln::plan::Problem;
+use kiln::rnn::{BiasMode, Extent, Optional, Rnn};
+use kiln::{Config, ErrorKind, Kiln, reference};
+
+fn main() -> kiln::Result<()> {
+    let kiln = Kiln::open(Config::default())?;
+    println!("device  {}", kiln.device().target());
+    for cell in cells::all()? {
+        let (name, recurrent) = (cell.name.clone(), cell.recurrent_gates() > 0);
+        let bias = if recurrent { BiasMode::Double } else { BiasMode::SingleInput };
+        let rnn = Rnn::of_cell(cell, 16, 32).bias(bias);
+        let network = rnn.network(Extent { batch: 4, rows: 4 * 10 }, Optional::default())?;
+        let problem = Problem::Rnn(Box::new(network));
+        let (graph, inputs) = (problem.graph(), problem.random_values(1)?);
+        let plan = match kiln.plan(graph) {
+            Err(error) if error.kind() == ErrorKind::NotSupported => {
+                println!("{name:16} {error}");
+                continue;
+            }
+            plan => plan?,
+        };
+        let ran = kiln.trial(&plan, &inputs)?;
+        let expected = reference::evaluate(graph, &inputs)?;
+        for output in graph.outputs() {
+            let worst = expected[&output.uid].worst(&ran.outputs[&output.uid]);
+            let ratio = worst.map_or(0.0, |worst| worst.ratio);
+            println!("{name:16} {output}: worst error {ratio:.2} of its bound");
+            assert!(ratio <= 1.0, "the result is not what the reference says");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,199 @@
+//! `kiln bench`: what a network costs on this device, host and launch apart.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Args, Subcommand, ValueEnum};
+use kiln::device::Buffer;
+use kiln::plan::{PersistentRnn, RnnPack};
+use kiln::rnn::{CellKind, Extent, Network, Optional, Rnn, Role};
+use kiln::{DType, Error, ErrorKind, Kiln};
+use serde_json::json;
+
+use crate::DeviceArgs;
+use crate::problem::shown;
+
+const EXAMPLES: &str = "\
+Examples:
+  kiln bench rnn --cell lstm --hidden 512 --batch 8 --steps 512 --dtype f16
+  kiln bench rnn --cell gru --hidden 256 --layers 2 --bidirectional --device cuda:0 --json
+  kiln bench rnn --hidden 64 --steps 16 --device null      what the host pays for a call
+
+On the simulator times are those of the simulation: counts are in `kiln run --counters`.";
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// A forward pass of a recurrent network: building it, finding it again, running it
+    Rnn(RnnArgs),
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum CellName {
+    Relu,
+    Tanh,
+    Sigmoid,
+    Lstm,
+    Gru,
+    GruResetBefore,
+}
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+struct RnnArgs {
+    /// The cell
+    #[arg(long, value_enum, default_value = "lstm")]
+    cell: CellName,
+    /// Units of a layer
+    #[arg(long, default_value_t = 64)]
+    hidden: i64,
+    /// Elements of an input vector; default: as many as units
+    #[arg(long)]
+    input: Option<i64>,
+    /// Sequences side by side
+    #[arg(long, default_value_t = 8)]
+    batch: i64,
+    /// Steps of each
+    #[arg(long, default_value_t = 16)]
+    steps: i64,
+    /// Layers
+    #[arg(long, default_value_t = 1)]
+    layers: i64,
+    /// Both directions
+    #[arg(long)]
+    bidirectional: bool,
+    /// The type: f64, f32, f16 or bf16
+    #[arg(long, default_value = "f16")]
+    dtype: DType,
+    /// Forward passes that are timed
+    #[arg(long, default_value_t = 20)]
+    samples: usize,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    device: DeviceArgs,
+}
+
+pub fn bench(args: &BenchArgs) -> kiln::Result<ExitCode> {
+    let Command::Rnn(args) = &args.command;
+    rnn(args)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl RnnArgs {
+    fn rnn(&self) -> Rnn {
+        let kind = match self.cell {
+            CellName::Relu => CellKind::Relu,
+            CellName::Tanh => CellKind::Tanh,
+            CellName::Sigmoid => CellKind::Sigmoid,
+            CellName::Lstm => CellKind::Lstm,
+            CellName::Gru => CellKind::Gru,
+            CellName::GruResetBefore => CellKind::GruResetBefore,
+        };
+        let rnn = Rnn::new(kind, self.input.unwrap_or(self.hidden), self.hidden);
+        let rnn = rnn.layers(self.layers).dtype(self.dtype);
+        if self.bidirectional { rnn.bidirectional() } else { rnn }
+    }
+}
+
+/// Device memory for a network's tensors; weights and inputs are 0, which costs the same.
+fn bind(kiln: &Kiln, network: &Network) -> kiln::Result<(RnnPack, Vec<Buffer>)> {
+    let (mut pack, mut buffers) = (RnnPack::new(), Vec::new());
+    for role in network.roles() {
+        let buffer = kiln.device().upload(&vec![0; network.bytes(role) as usize])?;
+        pack = pack.with(role, &buffer);
+        buffers.push(buffer);
+    }
+    Ok((pack, buffers))
+}
+
+fn rnn(args: &RnnArgs) -> kiln::Result<()> {
+    if args.samples == 0 {
+        return Err(Error::with(ErrorKind::BadParam, "--samples is 0"));
+    }
+    let kiln = args.device.open()?;
+    let rnn = args.rnn();
+    let start = Instant::now();
+    let mut built = kiln.build_rnn_dynamic(&rnn, args.batch)?;
+    built.plan(args.steps, Optional::default())?;
+    let build = start.elapsed();
+    let start = Instant::now();
+    kiln.build_rnn_dynamic(&rnn, args.batch)?.plan(args.steps, Optional::default())?;
+    let again = start.elapsed();
+    let extent = Extent { batch: args.batch, rows: args.batch * args.steps };
+    let network = rnn.network(extent, Optional::default())?;
+    let (pack, _buffers) = bind(&kiln, &network)?;
+    let workspace = built.workspace_bytes(args.steps, Optional::default())?;
+    let workspace = kiln.device().alloc(workspace)?;
+    let pack = pack.with_workspace(&workspace);
+    let (mut host, mut device) = times(&kiln, &mut built, args, &pack)?;
+    host.sort();
+    device.sort();
+    let (host, pass) = (host[host.len() / 2], device[device.len() / 2]);
+    // Of input and recurrent products, two operations each.
+    let weights = network.bytes(Role::Weights) / args.dtype.bytes() as u64;
+    let operations = 2 * weights * (args.batch * args.steps) as u64;
+    let teraflops = operations as f64 / pass.as_secs_f64() / 1e12;
+    let plan = built.plan(args.steps, Optional::default())?;
+    let kernels: Vec<&str> =
+        plan.kernels().iter().map(|kernel| kernel.report().stem.as_str()).collect();
+    let origin = plan.kernels()[0].report().origin.to_string();
+    match args.json {
+        true => {
+            let document = json!({
+                "device": kiln.device().target().to_string(),
+                "kernels": kernels,
+                "origin": origin,
+                "build_ms": build.as_secs_f64() * 1e3,
+                "found_ms": again.as_secs_f64() * 1e3,
+                "host_us": host.as_secs_f64() * 1e6,
+                "pass_us": pass.as_secs_f64() * 1e6,
+                "step_us": pass.as_secs_f64() * 1e6 / args.steps as f64,
+                "teraflops": teraflops,
+            });
+            say!("{document:#}");
+        }
+        false => {
+            say!("device  {}", kiln.device().target());
+            say!("kernels {}", kernels.join(", "));
+            say!("build   {} ({origin}), again {}", shown(build), shown(again));
+            say!("host    {} ns a call, median", host.as_nanos());
+            // The null device takes no time.
+            if !pass.is_zero() {
+                let step = pass.as_secs_f64() * 1e6 / args.steps as f64;
+                let pass = shown(pass);
+                say!("pass    {pass}, {step:.2} us a step, {teraflops:.3} TFLOP/s, median");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Of each pass, what the call took on the host, and what it took on the device.
+fn times(
+    kiln: &Kiln,
+    built: &mut PersistentRnn,
+    args: &RnnArgs,
+    pack: &RnnPack,
+) -> kiln::Result<(Vec<Duration>, Vec<Duration>)> {
+    let stream = kiln.stream();
+    built.forward(&stream, args.steps, pack)?;
+    let (mut host, mut device) = (Vec::new(), Vec::new());
+    for _ in 0..args.samples {
+        let before = stream.record()?;
+        let start = Instant::now();
+        built.forward(&stream, args.steps, pack)?;
+        host.push(start.elapsed());
+        let after = stream.record()?;
+        device.push(Duration::from_secs_f64(after.elapsed_ms(&before)? / 1e3));
+    }
+    Ok((host, device))
+}

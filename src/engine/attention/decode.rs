@@ -1,0 +1,182 @@
+//! Attention of few queries on tensor cores: queries of all heads that read the same keys share a
+//! tile, and blocks share the keys of a sequence (Dao et al. 2023, "Flash-Decoding").
+
+use crate::engine::access::ceil_div;
+use crate::engine::attention::problem::Problem;
+use crate::engine::attention::schedule::{BAND, Matrices, Schedule, Tiling};
+use crate::engine::config::combinations;
+use crate::engine::{
+    BehaviorNote, Engine, EngineConfig, Knob, Lowering, Notes, NumericalNote, Setting, Supported,
+};
+use crate::error::{Error, Result};
+use crate::graph::CanonicalGraph;
+use crate::target::Target;
+
+const NAME: &str = "attention_decode";
+
+/// The names of the knobs.
+const KNOBS: [&str; 3] = ["cta_k", "cta_q", "split"];
+
+/// The most parts of the keys.
+const SPLIT_MAX: i64 = 32;
+
+/// Keys of a part at least: fewer do not make up for another kernel that joins the parts.
+const PART_KEYS_MIN: i64 = 256;
+
+/// Blocks that share a multiprocessor: the tiles of so many ask for enough at a time to keep
+/// memory busy.
+const BLOCKS_EACH: i64 = 3;
+
+/// Rows of a tile, queries of heads that share keys, up to which this engine is expected to be the
+/// best: others have rows of one head for as many.
+const ROWS_MAX: i64 = 64;
+
+/// See the module.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::engine) struct DecodeEngine;
+
+/// A graph as this engine runs it.
+#[derive(Debug)]
+struct Decode<'a>(Matrices<'a>);
+
+impl Engine for DecodeEngine {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn support<'a>(
+        &self,
+        graph: CanonicalGraph<'a>,
+        target: &'a Target,
+    ) -> Result<Box<dyn Supported + 'a>> {
+        let decode = Decode(Matrices::of(graph, target)?);
+        decode.schedule(Settings { cta_k: 32, cta_q: 16, split: 1 })?;
+        Ok(Box::new(decode))
+    }
+}
+
+impl Decode<'_> {
+    fn all_knobs(&self) -> [Knob; 3] {
+        let keys = "keys of a step; changes the order of sums";
+        let split = "blocks that share the keys of a row; changes the order of sums";
+        let splits = (0..).map(|n| 1 << n).take_while(|split| *split <= SPLIT_MAX);
+        [
+            Knob { name: "cta_k", about: keys, values: vec![32, 64] },
+            Knob { name: "cta_q", about: "rows of a block", values: vec![16, 32, 64] },
+            Knob { name: "split", about: split, values: splits.collect() },
+        ]
+    }
+
+    /// Rows that read the same keys.
+    fn rows(&self) -> i64 {
+        let shape = &self.0.problem.shape;
+        shape.queries.saturating_mul(shape.group())
+    }
+
+    /// As few rows as there are, and as many parts as keep memory busy.
+    fn best(&self) -> Settings {
+        let Problem { op, shape, score, .. } = &self.0.problem;
+        let heavy = score.reads_tensors() || op.dropout.is_some();
+        let wide = shape.depth.max(shape.width) > 128;
+        let cta_k = if heavy || wide { 32 } else { 64 };
+        let least = Settings { cta_k: 32, cta_q: BAND, split: 1 };
+        let tile = [16, 32, 64].into_iter().map(|cta_q| Settings { cta_k, cta_q, split: 1 });
+        let legal: Vec<Settings> = tile.filter(|of| self.schedule(*of).is_ok()).collect();
+        let enough = legal.iter().find(|of| of.cta_q >= self.rows()).or(legal.last());
+        let tile = *enough.unwrap_or(&least);
+        let blocks = self.0.blocks(&tile.tiling()).max(1);
+        let wanted = BLOCKS_EACH * i64::from(self.0.target.sm_count) / blocks;
+        let most = wanted.min(shape.keys / PART_KEYS_MIN).clamp(1, SPLIT_MAX);
+        Settings { split: 1 << most.ilog2(), ..tile }
+    }
+
+    /// # Errors
+    /// `NotSupported` where the device's limits rule the settings out.
+    fn schedule(&self, settings: Settings) -> Result<Schedule> {
+        let refused =
+            |rule: String| Err(Error::not_supported(format!("{} {rule}", settings.config())));
+        self.0.schedule(settings.tiling()).or_else(refused)
+    }
+}
+
+impl Supported for Decode<'_> {
+    fn knobs(&self) -> Vec<Knob> {
+        self.all_knobs().to_vec()
+    }
+
+    fn heuristic(&self) -> EngineConfig {
+        self.best().config()
+    }
+
+    fn reasons(&self) -> Vec<String> {
+        let settings = self.best();
+        let Settings { cta_k, cta_q, split } = settings;
+        let (rows, keys) = (self.rows(), self.0.problem.shape.keys);
+        let (blocks, sm_count) = (self.0.blocks(&settings.tiling()), self.0.target.sm_count);
+        let part = ceil_div(keys, split);
+        vec![
+            format!("cta_k={cta_k}: tiles of several blocks fit in shared memory"),
+            format!("cta_q={cta_q}: {rows} rows read the same keys"),
+            format!("split={split}: {blocks} blocks of {part} keys for {sm_count} multiprocessors"),
+        ]
+    }
+
+    fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
+        let smaller = config.halved("cta_k")?;
+        smaller.validate(&self.all_knobs()).is_ok().then_some(smaller)
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        let setting = |settings: Settings| {
+            let work = self.0.work(&self.schedule(settings).ok()?);
+            Some(Setting { config: settings.config(), work })
+        };
+        combinations(&self.all_knobs()).map(Settings::from).filter_map(setting).collect()
+    }
+
+    fn notes(&self, config: &EngineConfig) -> Notes {
+        let splits = config.knob("split").is_ok_and(|split| split > 1);
+        let workspace = splits.then_some(BehaviorNote::Workspace);
+        let behavior = std::iter::once(BehaviorNote::RuntimeCompilation).chain(workspace);
+        Notes { numerical: vec![NumericalNote::TensorCore], behavior: behavior.collect() }
+    }
+
+    fn pays(&self) -> bool {
+        self.rows() <= ROWS_MAX
+    }
+
+    fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
+        config.validate(&self.all_knobs())?;
+        Ok(self.0.lowering(&self.schedule(Settings::of(config)?)?, "decode"))
+    }
+}
+
+/// A value for each knob.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Settings {
+    cta_k: i64,
+    cta_q: i64,
+    split: i64,
+}
+
+impl From<[i64; 3]> for Settings {
+    /// From values in the order of [`KNOBS`].
+    fn from([cta_k, cta_q, split]: [i64; 3]) -> Settings {
+        Settings { cta_k, cta_q, split }
+    }
+}
+
+impl Settings {
+    fn of(config: &EngineConfig) -> Result<Settings> {
+        config.values(KNOBS).map(Settings::from)
+    }
+
+    fn config(self) -> EngineConfig {
+        EngineConfig::of_values(NAME, KNOBS, [self.cta_k, self.cta_q, self.split])
+    }
+
+    fn tiling(self) -> Tiling {
+        let Settings { cta_k, cta_q, split } = self;
+        Tiling { cta_k, cta_q, hold_q: false, warp_q: BAND, packs: true, split }
+    }
+}

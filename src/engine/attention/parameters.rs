@@ -1,0 +1,228 @@
+//! A problem as the text that templates are filled with.
+
+use serde_json::{Value as Json, json};
+
+use crate::engine::attention::problem::Problem;
+use crate::engine::attention::score::Source;
+use crate::engine::signature::{ctype, kernel_parameter, merged};
+use crate::expr::Identifiers;
+use crate::graph::{Band, Diagonal};
+use crate::tensor::TensorDesc;
+
+/// The names of a tensor's strides.
+const AXES: [&str; 4] = ["BATCH", "HEAD", "ROW", "COLUMN"];
+
+/// The parameters that all kernels of a problem share.
+pub(super) fn shared(problem: &Problem<'_>) -> Json {
+    let shape = &problem.shape;
+    let mut parameters = json!({
+        "listing": [problem.op.to_string()],
+        "index_type": index_type(problem),
+        "sum": if problem.is_double() { "double" } else { "float" },
+        "batches": shape.batches.max(1),
+        "heads": shape.heads.max(1),
+        "group": shape.group(),
+        "queries": shape.queries,
+        "keys": shape.keys,
+        "depth": shape.depth,
+        "width": shape.width,
+        "scale": literal(problem, problem.op.scale_of(shape.depth)),
+        "descending": problem.op.band.right.is_some(),
+        "tensors": problem.passed().map(|(slot, at)| tensor(problem, slot, at)).collect::<Vec<_>>(),
+        "scratch": [],
+        "o_type": ctype(problem.tensor("o").dtype),
+        "statistics": problem.op.statistics,
+        "sinks": false,
+        "reductions": ["Add", "Max"],
+        "reduces_across": false,
+    });
+    if problem.op.statistics {
+        parameters["lse_type"] = json!(ctype(problem.tensor("lse").dtype));
+    }
+    if problem.op.sinks {
+        parameters["sinks"] = json!(element(problem, "sinks"));
+    }
+    [sequence, keys, score].into_iter().fold(parameters, |all, part| merged(all, part(problem)))
+}
+
+/// A number as a constant of the type of sums.
+pub(super) fn literal(problem: &Problem<'_>, value: f64) -> String {
+    match problem.is_double() {
+        true => format!("{value:?}"),
+        false => format!("{:?}f", value as f32),
+    }
+}
+
+fn index_type(problem: &Problem<'_>) -> &'static str {
+    // Tiles reach beyond a tensor by less than 256 rows.
+    let reach = |at: usize| {
+        let TensorDesc { dims, strides, .. } = &problem.graph.tensors[at];
+        let axes = dims.iter().zip(strides).enumerate();
+        let steps = axes.map(|(axis, (dim, stride))| {
+            let beyond = if axis >= 2 { 256 } else { 0 };
+            (dim + beyond).saturating_mul(*stride)
+        });
+        steps.fold(0, i64::saturating_add)
+    };
+    match problem.passed().map(|(_, at)| reach(at)).max() {
+        Some(most) if most >= 1 << 31 => "long long",
+        _ => "int",
+    }
+}
+
+/// A tensor as the kernel takes it, with its strides where it is in memory.
+fn tensor(problem: &Problem<'_>, slot: &'static str, at: usize) -> Json {
+    let tensor = &problem.graph.tensors[at];
+    let strides: Vec<i64> = match tensor.by_value {
+        true => Vec::new(),
+        false => tensor.dims.iter().zip(&tensor.strides).map(stride).collect(),
+    };
+    let named = |(name, value): (&&str, &i64)| json!({"name": name, "value": value});
+    let named: Vec<Json> = AXES.iter().zip(&strides).map(named).collect();
+    let coordinates = ["batch", "head", "row", "column"];
+    let terms: Vec<String> = coordinates
+        .into_iter()
+        .zip(AXES)
+        .zip(&strides)
+        .filter(|(_, stride)| **stride != 0)
+        .map(|((coordinate, axis), stride)| match stride {
+            1 => coordinate.to_owned(),
+            _ => format!("{coordinate} * {axis}"),
+        })
+        .collect();
+    json!({
+        "name": slot,
+        "declaration": kernel_parameter(problem.graph, at, slot),
+        "text": tensor.to_string(),
+        "strides": named,
+        "offset": if terms.is_empty() { "0".to_owned() } else { terms.join(" + ") },
+    })
+}
+
+/// A dimension of 1 is broadcast.
+fn stride((dim, stride): (&i64, &i64)) -> i64 {
+    if *dim == 1 { 0 } else { *stride }
+}
+
+/// The element of an operand at the coordinates of a score, in its register type.
+fn element(problem: &Problem<'_>, slot: &str) -> String {
+    element_at(problem, slot, ["batch", "head", "query", "key"])
+}
+
+fn element_at(problem: &Problem<'_>, slot: &str, coordinates: [&str; 4]) -> String {
+    let tensor = problem.tensor(slot);
+    if tensor.by_value {
+        return format!("{}(t.{slot})", tensor.dtype.register());
+    }
+    let of = |(axis, name)| if tensor.dims[axis] == 1 { "0" } else { name };
+    let at: Vec<&str> = coordinates.into_iter().enumerate().map(of).collect();
+    format!("widen(t.{slot}[{slot}_layout::at({})])", at.join(", "))
+}
+
+/// Where the queries and keys of a sequence are, and how many there are.
+fn sequence(problem: &Problem<'_>) -> Json {
+    let op = problem.op;
+    let ragged = |slot: &str, of: &str| {
+        let at = |batch: &str| element_at(problem, slot, [batch, "0", "0", "0"]);
+        let all = problem.tensor(of).dims[2];
+        json!({"begin": at("batch"), "end": at("batch + 1"), "all": all})
+    };
+    let length =
+        |given: bool, slot: &str| if given { json!(element(problem, slot)) } else { json!(false) };
+    let (ragged_queries, q_batch, q_row) = match op.queries_max {
+        None => (json!(false), "of.batch", "query"),
+        Some(_) => (ragged("query_offsets", "q"), "0", "of.first_query + query"),
+    };
+    let (ragged_keys, k_batch, k_row) = match (op.keys_max, op.paged) {
+        (Some(_), _) => (ragged("key_offsets", "k"), "0", "of.first_key + key"),
+        (None, true) => (json!(false), "page_of(t, of, key / PAGE)", "key % PAGE"),
+        (None, false) => (json!(false), "of.batch", "key"),
+    };
+    let paged = op.paged.then(|| {
+        let k = problem.tensor("k");
+        json!({
+            "size": k.dims[2].max(1),
+            "count": k.dims[0],
+            "entry": element_at(problem, "page_table", ["of.batch", "0", "0", "page"]),
+        })
+    });
+    let lengths = op.query_lengths || op.key_lengths || op.paged;
+    json!({
+        "limits": lengths || op.queries_max.is_some() || op.keys_max.is_some(),
+        "query_length": length(op.query_lengths, "query_lengths"),
+        "key_length": length(op.key_lengths, "key_lengths"),
+        "ragged_queries": ragged_queries,
+        "ragged_keys": ragged_keys,
+        "paged": paged.unwrap_or(json!(false)),
+        "q_batch": q_batch,
+        "q_row": q_row,
+        "k_batch": k_batch,
+        "k_row": k_row,
+    })
+}
+
+/// What bounds the keys of a query.
+fn keys(problem: &Problem<'_>) -> Json {
+    let op = problem.op;
+    let Band { diagonal, left, right } = op.band;
+    let mut keys = json!({
+        "bottom_right": diagonal == Diagonal::BottomRight,
+        "intervals": op.intervals,
+    });
+    // A window beyond all keys is as good as none.
+    let reach = problem.shape.queries + problem.shape.keys;
+    if let Some(left) = left {
+        keys["left"] = json!(left.min(reach));
+    }
+    if let Some(right) = right {
+        keys["right"] = json!(right.min(reach));
+    }
+    if op.intervals {
+        let at = ["of.batch", "head", "query", "0"];
+        keys["key_begin"] = json!(element_at(problem, "key_begin", at));
+        keys["key_end"] = json!(element_at(problem, "key_end", at));
+    }
+    keys
+}
+
+/// What becomes of a score, and what dropout drops.
+fn score(problem: &Problem<'_>) -> Json {
+    let op = problem.op;
+    let score = &problem.score;
+    let mut names = Identifiers::new();
+    let own = ["score", "batch", "head", "query", "key", "result", "keep", "t"];
+    let own = own.map(|name| names.fresh(name));
+    let mut identifiers = Vec::new();
+    let mut inputs = Vec::new();
+    for (input, source) in score.program.inputs().iter().zip(&score.sources) {
+        let ctype = input.dtype().register();
+        match source {
+            Source::Score => identifiers.push(own[0].clone()),
+            // Coordinates are integers in the kernel.
+            Source::Coordinate(axis) => identifiers.push(format!("{ctype}({})", own[axis + 1])),
+            Source::Tensor(slot) => {
+                let name = names.fresh(slot);
+                let value = element(problem, slot);
+                inputs.push(json!({"name": name, "ctype": ctype, "value": value}));
+                identifiers.push(name);
+            }
+        }
+    }
+    let outputs = [own[5].clone(), own[6].clone()];
+    let emitted = score.program.emit(&identifiers, &outputs, &mut names);
+    let mut parameters = json!({
+        "modified": score.is_modified(),
+        "masked": score.is_masked(),
+        "inputs": inputs,
+        "lines": emitted.lines,
+        "functions": emitted.functions,
+        "dropout": op.dropout.is_some(),
+    });
+    if op.dropout.is_some() {
+        parameters["dropout_threshold"] = json!(op.dropout_threshold());
+        parameters["dropout_scale"] = json!(literal(problem, op.dropout_scale()));
+        parameters["seed"] = json!(element(problem, "seed"));
+        parameters["offset"] = json!(element(problem, "offset"));
+    }
+    parameters
+}

@@ -1,0 +1,136 @@
+//! A graph of one attention as extents, tensors by slot and programs, whatever kernel is made of
+//! it.
+
+use crate::engine::access::ceil_div;
+use crate::engine::attention::score::{Score, score};
+use crate::error::{Error, Result};
+use crate::graph::{
+    Attention, AttentionShape, Band, CanonicalGraph, Diagonal, MatmulMath, Op, Operation, Slots,
+};
+use crate::tensor::TensorDesc;
+
+/// The oldest architecture the templates are written for.
+const CAPABILITY_MIN: u16 = 75;
+
+/// Positions of queries and keys are 32-bit numbers, with windows added to them.
+const EXTENT_MAX: i64 = 1 << 30;
+
+/// The most elements of a head: more do not fit in registers.
+const ELEMENTS_MAX: i64 = 256;
+
+/// Rows of tiles that [`Problem::tiles`] looks at.
+const SAMPLES: i64 = 256;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Problem<'a> {
+    pub(super) graph: CanonicalGraph<'a>,
+    pub(super) op: &'a Attention,
+    pub(super) shape: AttentionShape,
+    operation: &'a Operation,
+    slots: Slots,
+    /// What becomes of scores, and which take part.
+    pub(super) score: Score,
+}
+
+impl<'a> Problem<'a> {
+    /// # Errors
+    /// `NotSupported` for more than one operation or another one, and for what exceeds a limit of
+    /// the kernels.
+    pub(super) fn of(graph: CanonicalGraph<'a>, capability: u16) -> Result<Problem<'a>> {
+        let unsupported = |text: String| Err(Error::not_supported(text));
+        if capability < CAPABILITY_MIN {
+            return unsupported(format!("sm_{capability} is older than sm_{CAPABILITY_MIN}"));
+        }
+        let [operation] = graph.operations else {
+            let other = graph.operations.iter().find(|of| !matches!(of.op, Op::Attention(_)));
+            return match other {
+                Some(other) => unsupported(format!("{} is no attention", other.op)),
+                None => unsupported("the graph has more than one attention".to_owned()),
+            };
+        };
+        let Op::Attention(op) = &operation.op else {
+            return unsupported(format!("{} is no attention", operation.op));
+        };
+        let inputs: Vec<&TensorDesc> =
+            operation.inputs.iter().map(|at| &graph.tensors[*at as usize]).collect();
+        let shape = op.shape(&inputs)?;
+        let AttentionShape { batches, heads, queries, keys, depth, width, .. } = shape;
+        let [all_queries, all_keys] = [inputs[0].dims[2], inputs[1].dims[2]];
+        for (name, extent) in [("queries", queries.max(all_queries)), ("keys", keys.max(all_keys))]
+        {
+            if extent > EXTENT_MAX {
+                return unsupported(format!("{extent} {name}, more than 2^30"));
+            }
+        }
+        if batches.saturating_mul(heads) > EXTENT_MAX {
+            return unsupported(format!("{heads} heads of {batches} sequences, more than 2^30"));
+        }
+        if depth.max(width) > ELEMENTS_MAX {
+            let text = format!("heads of {depth} and {width} elements, more than {ELEMENTS_MAX}");
+            return unsupported(text);
+        }
+        if let Some(tensor) = inputs[..3].iter().find(|tensor| tensor.by_value) {
+            return unsupported(format!("`{}` is passed by value", tensor.name));
+        }
+        let slots = operation.op.slots();
+        let score = score(op, &shape, &slots, &inputs);
+        Ok(Problem { graph, op, shape, operation, slots, score })
+    }
+
+    /// The canonical position of the tensor in a slot.
+    pub(super) fn at(&self, slot: &str) -> Option<usize> {
+        let input = self.slots.inputs.iter().position(|name| *name == slot);
+        let output = || self.slots.outputs.iter().position(|name| *name == slot);
+        let uid = match input {
+            Some(at) => self.operation.inputs[at],
+            None => self.operation.outputs[output()?],
+        };
+        Some(uid as usize)
+    }
+
+    /// The tensor in a slot that the operation has.
+    pub(super) fn tensor(&self, slot: &str) -> &'a TensorDesc {
+        &self.graph.tensors[self.at(slot).expect("the operation has the slot")]
+    }
+
+    /// The slots of all tensors, and their canonical positions.
+    pub(super) fn passed(&self) -> impl Iterator<Item = (&'static str, usize)> {
+        let slots = self.slots.inputs.iter().chain(&self.slots.outputs);
+        slots.map(|slot| (*slot, self.at(slot).expect("slots have tensors")))
+    }
+
+    /// Whether no result has an element.
+    pub(super) fn is_empty(&self) -> bool {
+        let AttentionShape { batches, heads, queries, .. } = self.shape;
+        batches == 0 || heads == 0 || queries == 0
+    }
+
+    /// Whether sums are in double precision.
+    pub(super) fn is_double(&self) -> bool {
+        self.op.math == MatmulMath::F64
+    }
+
+    /// Blocks of so many queries.
+    pub(super) fn blocks(&self, cta_q: i64) -> i64 {
+        let AttentionShape { batches, heads, queries, .. } = self.shape;
+        batches.saturating_mul(heads).saturating_mul(ceil_div(queries, cta_q))
+    }
+
+    /// Tiles of scores of one head that are computed, as far as is known without the data.
+    pub(super) fn tiles(&self, cta_q: i64, cta_k: i64) -> f64 {
+        let AttentionShape { queries, keys, .. } = self.shape;
+        let Band { diagonal, left, right } = self.op.band;
+        let offset = if diagonal == Diagonal::BottomRight { keys - queries } else { 0 };
+        let rows = ceil_div(queries, cta_q);
+        let of_row = |row: i64| {
+            let (first, last) = (row * cta_q, ((row + 1) * cta_q).min(queries) - 1);
+            let begin = left.map_or(0, |left| (first + offset - left).max(0));
+            let end = right.map_or(keys, |right| (last + offset + right + 1).min(keys));
+            if begin < end { ceil_div(end, cta_k) - begin / cta_k } else { 0 }
+        };
+        let samples = rows.min(SAMPLES);
+        let sum: i64 = (0..samples).map(|at| of_row(at * rows / samples.max(1))).sum();
+        sum as f64 * rows as f64 / samples.max(1) as f64
+    }
+}

@@ -1,0 +1,316 @@
+//! Attention by `mma.sync` for given tiles: what fits, and the kernels of it.
+
+use kiln_sim::Operands;
+use serde_json::{Value as Json, json};
+
+use crate::dtype::DType;
+use crate::engine::access::{GRID_MAX, REGISTERS_THREAD_MAX, access_bytes, ceil_div};
+use crate::engine::attention::parameters::{self, literal};
+use crate::engine::attention::problem::Problem;
+use crate::engine::attention::work::{Block, Units, work};
+use crate::engine::signature::{arguments, ctype, merged};
+use crate::engine::{
+    Argument, Grid, KernelPlan, KernelSpec, KernelWork, LaunchPlan, Lowering, TensorWork,
+};
+use crate::error::{Error, Result};
+use crate::graph::{AttentionShape, CanonicalGraph, MatmulMath};
+use crate::target::{Arch, Target};
+
+/// The first architecture with asynchronous copies and these matrix products.
+const CAPABILITY_MIN: u16 = 80;
+
+const THREADS_MAX: i64 = 256;
+
+/// Rows and columns of one matrix product.
+pub(super) const BAND: i64 = 16;
+
+/// Registers for addresses, bounds and fragments on their way.
+const REGISTERS_OTHER: i64 = 60;
+
+/// Threads of a block of the kernel that joins parts, a warp for each row.
+const COMBINE_THREADS: i64 = 128;
+
+/// Bytes of partial results beyond which nothing is split.
+const PARTIALS_BYTES_MAX: i64 = 1 << 40;
+
+/// A problem that tensor cores can compute.
+#[derive(Debug)]
+pub(super) struct Matrices<'a> {
+    pub(super) problem: Problem<'a>,
+    pub(super) target: &'a Target,
+    element: DType,
+}
+
+/// How a block and its warps share rows and keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Tiling {
+    /// Keys of a step.
+    pub(super) cta_k: i64,
+    /// Rows of a block.
+    pub(super) cta_q: i64,
+    /// Whether warps keep their queries in registers.
+    pub(super) hold_q: bool,
+    /// Rows of a warp.
+    pub(super) warp_q: i64,
+    /// Whether queries of all heads that read the same keys are rows of one tile.
+    pub(super) packs: bool,
+    /// Blocks that share the keys of a tile.
+    pub(super) split: i64,
+}
+
+/// A tiling that fits, and what follows from it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Schedule {
+    tiling: Tiling,
+    threads: i64,
+    registers: i64,
+    shared_bytes: i64,
+    pub(super) blocks: i64,
+}
+
+impl<'a> Matrices<'a> {
+    /// # Errors
+    /// `NotSupported` for old devices and for types that tensor cores do not take.
+    pub(super) fn of(graph: CanonicalGraph<'a>, target: &'a Target) -> Result<Matrices<'a>> {
+        let capability = target.arch.capability;
+        let unsupported = |text: String| Err(Error::not_supported(text));
+        if capability < CAPABILITY_MIN {
+            return unsupported(format!("sm_{capability} is older than sm_{CAPABILITY_MIN}"));
+        }
+        let problem = Problem::of(graph, capability)?;
+        if problem.op.math == MatmulMath::F64 {
+            return unsupported("tensor cores are not used for f64".to_owned());
+        }
+        let element = problem.tensor("q").dtype;
+        let types = ["q", "k", "v"].map(|slot| problem.tensor(slot).dtype);
+        if element.bytes() != 2 || types != [element; 3] {
+            let [q, k, v] = types;
+            return unsupported(format!(
+                "q is {q}, k is {k} and v is {v}: tensor cores take f16 or bf16 for all of them"
+            ));
+        }
+        Ok(Matrices { problem, target, element })
+    }
+
+    /// Rows that share a head's keys, for each sequence and lead head, in tiles.
+    pub(super) fn blocks(&self, tiling: &Tiling) -> i64 {
+        let AttentionShape { batches, kv_heads, heads, queries, .. } = self.problem.shape;
+        let (leads, rows) = match tiling.packs {
+            true => (kv_heads, queries.saturating_mul(self.problem.shape.group())),
+            false => (heads, queries),
+        };
+        [leads, ceil_div(rows, tiling.cta_q), tiling.split]
+            .into_iter()
+            .fold(batches, i64::saturating_mul)
+    }
+
+    /// # Errors
+    /// The limit of the device that rules the tiling out.
+    pub(super) fn schedule(&self, tiling: Tiling) -> Result<Schedule, String> {
+        let shape = &self.problem.shape;
+        let Tiling { cta_k, cta_q, warp_q, .. } = tiling;
+        let threads = cta_q / warp_q * 32;
+        if threads == 0 || threads > THREADS_MAX {
+            return Err(format!("takes {threads} threads, a block has 32 to {THREADS_MAX}"));
+        }
+        let tile = |rows: i64, elements: i64| rows * line_elements(elements) * 2;
+        let queries = tile(cta_q, shape.depth.max(shape.width));
+        let shared_bytes = queries + 2 * tile(cta_k, shape.depth) + tile(cta_k, shape.width);
+        let available = i64::from(self.target.shared_block_bytes_max);
+        if shared_bytes > available {
+            return Err(format!(
+                "needs {shared_bytes} bytes of shared memory, a block has {available}"
+            ));
+        }
+        let registers = tiling.registers(shape);
+        if registers > REGISTERS_THREAD_MAX {
+            return Err(format!(
+                "needs about {registers} registers, a thread has {REGISTERS_THREAD_MAX}"
+            ));
+        }
+        let blocks = self.blocks(&tiling);
+        if blocks > GRID_MAX {
+            return Err(format!("needs {blocks} blocks, more than a grid has"));
+        }
+        let bytes = self.partial_bytes(&tiling).into_iter().fold(0, i64::saturating_add);
+        if bytes > PARTIALS_BYTES_MAX {
+            return Err(format!("leaves {bytes} bytes of partial results"));
+        }
+        Ok(Schedule { tiling, threads, registers, shared_bytes, blocks })
+    }
+
+    /// Bytes of the results of parts and of the sums of their weights; 0 where nothing is split.
+    fn partial_bytes(&self, tiling: &Tiling) -> [i64; 2] {
+        let AttentionShape { batches, heads, queries, width, .. } = self.problem.shape;
+        let parts = if tiling.split == 1 { 0 } else { tiling.split };
+        let sums = [heads, queries, parts, 4].into_iter().fold(batches, i64::saturating_mul);
+        [sums.saturating_mul(width), sums]
+    }
+
+    pub(super) fn work(&self, schedule: &Schedule) -> Vec<KernelWork> {
+        let Schedule { tiling, threads, registers, shared_bytes, blocks } = *schedule;
+        let Tiling { cta_k, cta_q, hold_q, warp_q, packs, split } = tiling;
+        // Clocks of a multiprocessor for the products of a warp with 16 keys, 16 deep: 1024
+        // multiplications, or 128 bytes of shared memory, take one each.
+        let products = (warp_q * BAND * BAND) as f64 / 1024.0;
+        let of_q = if hold_q { 0 } else { warp_q * BAND / cta_k * BAND };
+        let reads = ((BAND * BAND + of_q) * 2) as f64 / 128.0;
+        let efficiency = products / (products + reads);
+        let tensor = TensorWork { operands: Operands::Half, operations: 2.0, efficiency };
+        let pack = if packs { self.problem.shape.group() } else { 1 };
+        let block =
+            Block { cta_q, cta_k, pack, blocks, threads, registers, shared_bytes, stages: 2 };
+        let mut kernels = vec![work(&self.problem, block, Units::Tensor(tensor))];
+        if split > 1 {
+            let bytes: f64 = self.partial_bytes(&tiling).iter().map(|bytes| *bytes as f64).sum();
+            kernels[0].l2_bytes += bytes;
+            kernels.push(KernelWork {
+                blocks: self.combine_blocks() as u64,
+                threads: COMBINE_THREADS as u32,
+                registers: 40,
+                shared_bytes: 0,
+                // Partial results have just been written: the second cache has them.
+                dram_bytes: 0.0,
+                l2_bytes: bytes,
+                in_flight_bytes: (COMBINE_THREADS * 4 * split) as f64,
+                round_trips: 2.0,
+                lane_instructions: bytes,
+                f64_instructions: 0.0,
+                tensor: None,
+            });
+        }
+        kernels
+    }
+
+    fn combine_blocks(&self) -> i64 {
+        let AttentionShape { batches, heads, queries, .. } = self.problem.shape;
+        let rows = batches.saturating_mul(heads).saturating_mul(queries);
+        ceil_div(rows, COMBINE_THREADS / 32)
+    }
+
+    /// The kernel, named after its engine, and where keys are split the one that joins the parts.
+    pub(super) fn lowering(&self, schedule: &Schedule, name: &str) -> Lowering {
+        let problem = &self.problem;
+        let Schedule { tiling, threads, shared_bytes, blocks, .. } = *schedule;
+        let Tiling { cta_k, cta_q, hold_q, warp_q, packs, split } = tiling;
+        let scale = problem.op.scale_of(problem.shape.depth);
+        // Greatest scores are those of greatest products only where the factor is positive.
+        let modified = problem.score.is_modified() || scale <= 0.0;
+        let natural = if modified { 1.0 } else { scale };
+        let own = json!({
+            "element": ctype(self.element),
+            "mma": {
+                "shape": "m16n8k16",
+                "a": self.element.name(),
+                "b": self.element.name(),
+                "sum": "f32",
+                "sum_type": "float",
+                "constraint": "f",
+            },
+            "transposes": false,
+            "modified": modified,
+            "binary": literal(problem, natural * std::f64::consts::LOG2_E),
+            "natural": literal(problem, natural),
+            "q_access": self.access("q"),
+            "k_access": self.access("k"),
+            "v_access": self.access("v"),
+            "o_access": self.access("o"),
+            "staged_o": problem.tensor("o").dtype.bytes() == 2,
+            "cta_q": cta_q,
+            "cta_k": cta_k,
+            "warp_q": warp_q,
+            "hold_q": hold_q,
+            "packs": packs,
+        });
+        let variant = Variant { sm: "sm80", name, template: "attention/sm80_attention_mma.cu" };
+        let mut multiply = self.kernel(variant, merged(self.shared(split), own), split);
+        multiply.launch.grid = Grid::Fixed(if problem.is_empty() { 0 } else { blocks as u32 });
+        multiply.launch.threads = threads as u32;
+        multiply.launch.shared_bytes = shared_bytes as u32;
+        if split == 1 {
+            return Lowering::from(multiply);
+        }
+        let own = json!({"threads": COMBINE_THREADS, "packs": false});
+        let template = "attention/sm75_attention_combine.cu";
+        let variant = Variant { sm: "sm75", name: "combine", template };
+        let mut combine = self.kernel(variant, merged(self.shared(split), own), split);
+        let blocks = self.combine_blocks();
+        combine.launch.grid = Grid::Fixed(if problem.is_empty() { 0 } else { blocks as u32 });
+        combine.launch.threads = COMBINE_THREADS as u32;
+        let scratch = self.partial_bytes(&tiling).map(|bytes| bytes as u64).to_vec();
+        Lowering { kernels: vec![multiply, combine], scratch }
+    }
+
+    /// The parameters of both kernels.
+    fn shared(&self, split: i64) -> Json {
+        let scratch = match split {
+            1 => json!([]),
+            _ => json!(["float* partial", "float* partial_sum"]),
+        };
+        let arch = self.target.arch.to_string();
+        let own = json!({"arch": arch, "split": split, "scratch": scratch});
+        merged(parameters::shared(&self.problem), own)
+    }
+
+    fn kernel(&self, variant: Variant<'_>, parameters: Json, split: i64) -> KernelPlan {
+        let Variant { sm, name, template } = variant;
+        let problem = &self.problem;
+        let stem = format!("{sm}_attention_{}_{name}", problem.tensor("o").dtype);
+        let entry = if name == "combine" { "attention_combine" } else { "attention" };
+        let passed: Vec<usize> = problem.passed().map(|(_, at)| at).collect();
+        let mut arguments = arguments(problem.graph, passed.iter());
+        if split > 1 {
+            arguments.extend([Argument::Scratch(0), Argument::Scratch(1)]);
+        }
+        let own = json!({"stem": stem, "entry": entry});
+        let arch: Arch = self.target.arch;
+        KernelPlan {
+            spec: KernelSpec { stem, template, entry, arch, parameters: merged(parameters, own) },
+            launch: LaunchPlan {
+                grid: Grid::Fixed(0),
+                threads: 0,
+                shared_bytes: 0,
+                cooperative: false,
+                arguments,
+                maps: Vec::new(),
+                numbers: Vec::new(),
+            },
+        }
+    }
+
+    /// Bytes of one access to the tensor of a slot, 8 elements at a time.
+    fn access(&self, slot: &str) -> i64 {
+        let tensor = self.problem.tensor(slot);
+        match tensor.strides[3] == 1 || tensor.dims[3] == 1 {
+            true => access_bytes(tensor, &tensor.strides[..3], &tensor.dims[..3], 8),
+            false => tensor.dtype.bytes() as i64,
+        }
+    }
+}
+
+/// What tells one kernel from another.
+struct Variant<'a> {
+    /// The oldest architecture, as in `sm80`.
+    sm: &'static str,
+    name: &'a str,
+    template: &'static str,
+}
+
+impl Tiling {
+    /// Registers of a thread, estimated: results, scores, weights of a product, queries.
+    fn registers(self, shape: &AttentionShape) -> i64 {
+        let bands = self.warp_q / BAND;
+        let held = i64::from(self.hold_q) * ceil_div(shape.depth, BAND) * 4;
+        let sums = (ceil_div(shape.width, BAND) * BAND + self.cta_k) / 2;
+        bands * (sums + held) + REGISTERS_OTHER
+    }
+}
+
+/// Elements of a line of a tile in shared memory: whole products, whole panels of 64.
+fn line_elements(elements: i64) -> i64 {
+    match elements {
+        0..=16 => 16,
+        17..=32 => 32,
+        _ => ceil_div(elements, 64) * 64,
+    }
+}

@@ -1,0 +1,166 @@
+//! Everything that modifies or masks a score, as one program.
+
+use crate::dtype::DType;
+use crate::expr::{Math, Mode, Pointwise, Program, Value};
+use crate::graph::{Attention, AttentionShape, ScoreInput, Slots, Softcap, score_inputs};
+use crate::tensor::TensorDesc;
+
+/// What an input of the program is fed from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Source {
+    /// The scaled product of query and key.
+    Score,
+    /// A coordinate among [batch, head, query, key].
+    Coordinate(usize),
+    /// The element of the tensor in this slot.
+    Tensor(&'static str),
+}
+
+/// The program of a score: its first output is what becomes of the score, a second one is 0 where
+/// the key takes no part.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Score {
+    pub(super) program: Program,
+    pub(super) sources: Vec<Source>,
+}
+
+impl Score {
+    /// Whether the score is more than the scaled product.
+    pub(super) fn is_modified(&self) -> bool {
+        !self.program.instructions().is_empty() || self.is_masked()
+    }
+
+    /// Whether elements of tensors are read for every score.
+    pub(super) fn reads_tensors(&self) -> bool {
+        self.sources
+            .iter()
+            .any(|source| matches!(source, Source::Tensor(slot) if *slot != "slopes"))
+    }
+
+    /// Whether the program leaves out keys.
+    pub(super) fn is_masked(&self) -> bool {
+        self.program.outputs().len() > 1
+    }
+}
+
+/// The program of an operation that was checked.
+pub(super) fn score(
+    op: &Attention,
+    shape: &AttentionShape,
+    slots: &Slots,
+    inputs: &[&TensorDesc],
+) -> Score {
+    let math = if op.score_dtype() == DType::F64 { Math::F64 } else { Math::F32 };
+    let mut builder =
+        Builder { program: Program::new(), sources: Vec::new(), math, shape, slots, inputs };
+    let first = builder.input(Source::Score);
+    let mut score = first;
+    let capped = |last: bool| op.softcap.filter(|softcap| softcap.last == last);
+    score = builder.capped(score, capped(false));
+    if op.bias {
+        let bias = builder.input(Source::Tensor("bias"));
+        score = builder.push("biased", Mode::Add, &[score, bias]);
+    }
+    if op.slopes {
+        let [query, key] = [2, 3].map(|axis| builder.input(Source::Coordinate(axis)));
+        let slope = builder.input(Source::Tensor("slopes"));
+        let distance = builder.push("distance", Mode::Sub, &[key, query]);
+        let penalty = builder.push("penalty", Mode::Mul, &[slope, distance]);
+        score = builder.push("sloped", Mode::Add, &[score, penalty]);
+    }
+    score = builder.capped(score, capped(true));
+    if let Some(program) = &op.score {
+        score = builder.append(program, "score", score);
+    }
+    let mask = op.mask.then(|| builder.input(Source::Tensor("mask")));
+    let keep = op.keep.as_deref().map(|program| builder.append(program, "keep", score));
+    let keep = match (mask, keep) {
+        (Some(mask), Some(keep)) => Some(builder.push("both", Mode::LogicalAnd, &[mask, keep])),
+        (mask, keep) => mask.or(keep),
+    };
+    let Builder { mut program, sources, .. } = builder;
+    program.output(score);
+    if let Some(keep) = keep {
+        program.output(keep);
+    }
+    Score { program: program.simplified(), sources }
+}
+
+struct Builder<'a> {
+    program: Program,
+    sources: Vec<Source>,
+    math: Math,
+    shape: &'a AttentionShape,
+    slots: &'a Slots,
+    inputs: &'a [&'a TensorDesc],
+}
+
+impl Builder<'_> {
+    /// The input that is fed from here.
+    fn input(&mut self, source: Source) -> Value {
+        if let Some(at) = self.sources.iter().position(|known| *known == source) {
+            return Value::Input(at);
+        }
+        self.sources.push(source);
+        match source {
+            Source::Score => self.program.input("score", self.math.dtype()),
+            Source::Coordinate(axis) => {
+                let name = ["batch", "head", "query", "key"][axis];
+                self.program.index(name, axis, self.shape.scores()[axis])
+            }
+            Source::Tensor(slot) => {
+                let at = self.slots.inputs.iter().position(|name| *name == slot);
+                let tensor = self.inputs[at.expect("the operation has the slot")];
+                self.program.input(slot, tensor.dtype)
+            }
+        }
+    }
+
+    fn push(&mut self, name: &str, mode: Mode, operands: &[Value]) -> Value {
+        self.line(name, Pointwise::new(mode), operands)
+    }
+
+    fn line(&mut self, name: &str, op: Pointwise, operands: &[Value]) -> Value {
+        let (op, dtype) = (op.math(self.math), self.math.dtype());
+        self.program.push(name, op, operands, dtype).expect("operands and arity are right")
+    }
+
+    fn capped(&mut self, score: Value, softcap: Option<Softcap>) -> Value {
+        let Some(Softcap { cap, .. }) = softcap else { return score };
+        let cap = cap.get();
+        let tanh = Pointwise::new(Mode::TanhFwd).alphas(1.0 / cap, 1.0);
+        let tanh = self.line("tanh_of_score", tanh, &[score]);
+        self.line("capped", Pointwise::new(Mode::Identity).alphas(cap, 1.0), &[tanh])
+    }
+
+    /// Appends a user's program, with the score for its first input, and returns its output.
+    fn append(&mut self, program: &Program, name: &str, score: Value) -> Value {
+        let captured: Vec<&'static str> = self
+            .slots
+            .inputs
+            .iter()
+            .copied()
+            .filter(|slot| slot.strip_prefix(name).is_some_and(|rest| rest.starts_with('_')))
+            .collect();
+        let mut inputs = Vec::new();
+        for input in score_inputs(program) {
+            inputs.push(match input {
+                ScoreInput::Score => score,
+                ScoreInput::Coordinate(axis) => self.input(Source::Coordinate(axis)),
+                ScoreInput::Captured(at) => self.input(Source::Tensor(captured[at])),
+            });
+        }
+        let mut results: Vec<Value> = Vec::new();
+        let moved = |results: &[Value], value: &Value| match value {
+            Value::Input(at) => inputs[*at],
+            Value::Result(at) => results[*at],
+        };
+        for line in program.instructions() {
+            let operands: Vec<Value> =
+                line.operands.iter().map(|value| moved(&results, value)).collect();
+            let value = self.program.push(line.name.as_str(), line.op, &operands, line.dtype);
+            results.push(value.expect("the program was checked"));
+        }
+        moved(&results, &program.outputs()[0])
+    }
+}

@@ -1,0 +1,81 @@
+//! What attention asks of a GPU, whatever computes it.
+
+use crate::engine::attention::problem::Problem;
+use crate::engine::cost::INSTRUCTIONS_OPERATION;
+use crate::engine::{KernelWork, TensorWork};
+use crate::graph::AttentionShape;
+
+/// Instructions of a score and its weight: an exponential, a comparison, two multiplications.
+const INSTRUCTIONS_SCORE: f64 = 6.0;
+
+/// What one block is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Block {
+    pub(super) cta_q: i64,
+    pub(super) cta_k: i64,
+    /// Heads whose queries are rows of one tile.
+    pub(super) pack: i64,
+    /// Blocks of the launch.
+    pub(super) blocks: i64,
+    pub(super) threads: i64,
+    /// Of a thread, estimated.
+    pub(super) registers: i64,
+    pub(super) shared_bytes: i64,
+    /// Tiles of keys or values that are loaded ahead.
+    pub(super) stages: i64,
+}
+
+/// How its multiplications are computed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Units {
+    /// Instructions of single precision for each multiplication.
+    Lanes(f64),
+    /// Instructions of double precision for each.
+    F64(f64),
+    /// Tensor cores, described for one operation.
+    Tensor(TensorWork),
+}
+
+/// The one kernel of a problem.
+pub(super) fn work(problem: &Problem<'_>, block: Block, units: Units) -> KernelWork {
+    let Block { cta_q, cta_k, pack, blocks, threads, registers, shared_bytes, stages } = block;
+    let AttentionShape { batches, heads, depth, width, .. } = problem.shape;
+    let bytes = |at: usize| {
+        let tensor = &problem.graph.tensors[at];
+        tensor.elements().unwrap_or(0) as f64 * tensor.dtype.bytes() as f64
+    };
+    let dram_bytes: f64 = problem.passed().map(|(_, at)| bytes(at)).sum();
+    // A tile of so many rows has that many fewer queries of each head.
+    let queries = (cta_q / pack).max(1);
+    let tiles = (batches * heads) as f64 / pack as f64 * problem.tiles(queries, cta_k);
+    let scores = tiles * (cta_q * cta_k) as f64;
+    let multiplications = scores * (depth + width) as f64;
+    let step_bytes = cta_k as f64
+        * (depth as f64 * problem.tensor("k").dtype.bytes() as f64
+            + width as f64 * problem.tensor("v").dtype.bytes() as f64);
+    let operations = problem.score.program.instructions().len() as f64;
+    let each = INSTRUCTIONS_SCORE + operations * INSTRUCTIONS_OPERATION;
+    let (mut lanes, mut f64_lanes, mut tensor) = (0.0, 0.0, None);
+    match units {
+        Units::Lanes(cost) => lanes = scores * each + multiplications * cost,
+        Units::F64(cost) => f64_lanes = scores * each + multiplications * cost,
+        Units::Tensor(one) => {
+            lanes = scores * each;
+            tensor = Some(TensorWork { operations: 2.0 * multiplications, ..one });
+        }
+    }
+    KernelWork {
+        blocks: blocks as u64,
+        threads: threads as u32,
+        registers: registers as u32,
+        shared_bytes: shared_bytes as u32,
+        dram_bytes,
+        l2_bytes: dram_bytes + tiles * step_bytes,
+        in_flight_bytes: step_bytes * stages as f64 / 2.0,
+        // Queries, then keys and values of every step.
+        round_trips: 1.0 + 2.0 * tiles / (blocks as f64).max(1.0) / stages as f64,
+        lane_instructions: lanes,
+        f64_instructions: f64_lanes,
+        tensor,
+    }
+}

@@ -1,0 +1,160 @@
+//! A layer's tensors and cell as C++ expressions: what all its kernels say alike.
+
+use serde_json::{Value as Json, json};
+
+use crate::engine::rnn::layer::Layer;
+use crate::engine::rnn::members::Members;
+use crate::engine::signature::ctype;
+use crate::graph::{CellValue, Stage};
+use crate::tensor::TensorDesc;
+
+/// Slots with a row for every step.
+const STEPPED: [&str; 5] = ["x", "row_inputs", "unit_inputs", "y", "history"];
+
+/// A value that memory gives at every step.
+#[derive(Debug, Clone)]
+pub(super) struct Given {
+    pub(super) name: String,
+    /// The element of memory.
+    pub(super) from: String,
+    /// The gate that it is for.
+    pub(super) gate: Option<usize>,
+}
+
+/// The expressions of one layer.
+#[derive(Debug, Clone)]
+pub(super) struct Elements<'a> {
+    pub(super) layer: &'a Layer<'a>,
+    pub(super) members: Members,
+}
+
+impl<'a> Elements<'a> {
+    pub(super) fn of(layer: &'a Layer<'a>) -> Elements<'a> {
+        Elements { layer, members: Members::of(layer) }
+    }
+
+    /// What depends on the number of steps, and so is a number of the launch.
+    pub(super) fn numbers(&self) -> Vec<(String, i64)> {
+        let layer = self.layer;
+        let mut numbers =
+            vec![("steps".to_owned(), layer.steps()), ("rows".to_owned(), layer.rows())];
+        for slot in STEPPED {
+            let shared = |tensor: &&TensorDesc| tensor.dims[0] > 1;
+            if let Some(tensor) = layer.tensor(slot).filter(shared) {
+                numbers.push((format!("{slot}_direction"), tensor.strides[0]));
+            }
+        }
+        numbers
+    }
+
+    /// An element of a tensor: `name[direction * .. + row * .. + ..]`.
+    pub(super) fn element(&self, slot: &str, row: &str, column: &str) -> String {
+        let tensor = self.layer.tensor(slot).expect("the slot is there");
+        let stepped = STEPPED.contains(&slot) || slot == "reset";
+        let direction = match (tensor.dims[0] > 1, stepped) {
+            (false, _) => String::new(),
+            (true, true) => format!("direction * t.{slot}_direction + "),
+            (true, false) => format!("index_t(direction) * {} + ", tensor.strides[0]),
+        };
+        // A kernel serves every number of steps, one among them.
+        let row = match row {
+            "" => String::new(),
+            _ if tensor.dims[1] == 1 && !stepped => String::new(),
+            row => format!("{row} * {} + ", tensor.strides[1]),
+        };
+        format!("{slot}[{direction}{row}{column}]")
+    }
+
+    /// A tensor as a field of what the launch is given.
+    pub(super) fn field(&self, slot: &str, uid: usize) -> Json {
+        let written = matches!(slot, "y" | "h_final" | "states_final" | "history");
+        let constant = if written { "" } else { "const " };
+        let ctype = ctype(self.layer.graph.tensors[uid].dtype);
+        json!({ "type": format!("{constant}{ctype}*"), "name": slot })
+    }
+
+    /// What a step is given at unit `unit` of row `row`.
+    pub(super) fn given(&self) -> Vec<Given> {
+        let units = self.layer.op.units;
+        let value = |(value, name): (CellValue, &str)| {
+            let (slot, column, gate) = match value {
+                CellValue::Gate(gate) => {
+                    let shared = self.layer.tensor("x").map(|x| x.dims[2]) == Some(units);
+                    let first = if shared { 0 } else { gate as i64 * units };
+                    ("x", format!("{first} + unit"), Some(gate))
+                }
+                CellValue::RowInput(at) => ("row_inputs", at.to_string(), None),
+                CellValue::UnitInput(at) => {
+                    ("unit_inputs", format!("{} + unit", at as i64 * units), None)
+                }
+                other => unreachable!("{other:?} is not given"),
+            };
+            Given { name: name.to_owned(), from: self.element(slot, "row", &column), gate }
+        };
+        self.members.given().map(value).collect()
+    }
+
+    /// States with where they come from and go to: at unit `own` of batch row `b`.
+    pub(super) fn states(&self) -> Vec<Json> {
+        let (layer, op, cell) = (self.layer, self.layer.op, &self.layer.op.cell);
+        let state = |at: usize| {
+            let others = (at as i64 - 1) * op.units;
+            let initial = match at {
+                0 if cell.projected || !op.with.h_initial => None,
+                0 => Some(self.element("h_initial", "index_t(b)", "unit")),
+                _ if op.with.states_initial => {
+                    let column = format!("{others} + unit");
+                    Some(self.element("states_initial", "index_t(b)", &column))
+                }
+                _ => None,
+            };
+            let place = match at {
+                0 if cell.projected || !op.with.h_final => None,
+                0 => Some(("h_final", "own".to_owned())),
+                _ if op.with.states_final => Some(("states_final", format!("{others} + own"))),
+                _ => None,
+            };
+            let name = self.members.state(at);
+            let written = |slot: &str, row: &str, column: String| {
+                let tensor = layer.tensor(slot).expect("the slot is there");
+                json!({ "to": self.element(slot, row, &column), "type": ctype(tensor.dtype) })
+            };
+            let end = place.map(|(slot, column)| written(slot, "index_t(b)", column));
+            let history = (at > 0 && op.with.history)
+                .then(|| written("history", "rows.row(step, b)", format!("{others} + own")));
+            let next = match cell.next(at) {
+                Some(CellValue::Result { stage, at }) => self.members.result(stage, at),
+                _ => unreachable!("the cell is valid"),
+            };
+            let new = match at {
+                0 if !cell.projected => format!("stored(unit.{next})"),
+                _ => format!("unit.{next}"),
+            };
+            json!({
+                "name": name,
+                "new": new,
+                "next": next,
+                "initial": initial,
+                "final": end,
+                "history": history,
+            })
+        };
+        (0..cell.states.len()).map(state).collect()
+    }
+
+    /// The element of `y` that holds unit `own` of batch row `b`.
+    pub(super) fn y(&self) -> String {
+        let first = match self.layer.op.apart || self.layer.op.direction.count() == 1 {
+            true => String::new(),
+            false => format!("direction * {} + ", self.layer.size()),
+        };
+        self.element("y", "rows.row(step, b)", &format!("{first}own"))
+    }
+
+    /// The lines of all programs, as they are written in texts.
+    pub(super) fn listing(&self) -> Vec<String> {
+        let program = |stage: &Stage| stage.program.to_string();
+        let text: String = self.layer.op.cell.stages.iter().map(program).collect();
+        text.lines().map(str::to_owned).collect()
+    }
+}

@@ -1,0 +1,203 @@
+//! What must hold of an attention's attributes and tensors.
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::expr::Real;
+use crate::graph::attention::{Attention, AttentionShape, captured_slots, modifier};
+use crate::graph::matmul::MatmulMath;
+use crate::graph::norm::expect_dims;
+use crate::tensor::TensorDesc;
+
+fn fail<T>(rule: String) -> Result<T> {
+    Err(Error::bad_param(format!("attention: {rule}")))
+}
+
+/// The extents that `q`, `k`, `v` and what says where their rows are give.
+pub(super) fn shape(op: &Attention, inputs: &[&TensorDesc]) -> Result<AttentionShape> {
+    let [q, k, v] = [inputs[0], inputs[1], inputs[2]];
+    for (slot, tensor) in [("q", q), ("k", k), ("v", v)] {
+        if tensor.dims.len() != 4 {
+            let TensorDesc { name, dims, .. } = tensor;
+            return fail(format!("{slot} `{name}` is {dims:?}, expected 4 dimensions"));
+        }
+    }
+    let slots = op.slots();
+    let places = |slot: &str| {
+        let at = slots.inputs.iter().position(|known| *known == slot);
+        at.and_then(|at| inputs.get(at)).filter(|tensor| tensor.dims.len() == 4)
+    };
+    let offsets = ["query_offsets", "key_offsets"].into_iter().find_map(places);
+    if let Some(offsets) = offsets.filter(|offsets| offsets.dims[0] == 0) {
+        return fail(format!("offsets `{}` have no end of the last sequence", offsets.name));
+    }
+    let batches = offsets.map_or(q.dims[0], |offsets| offsets.dims[0] - 1);
+    let shape = AttentionShape {
+        batches,
+        heads: q.dims[1],
+        kv_heads: k.dims[1],
+        queries: op.queries_max.unwrap_or(q.dims[2]),
+        keys: match places("page_table") {
+            Some(table) => table.dims[3].saturating_mul(k.dims[2]),
+            None => op.keys_max.unwrap_or(k.dims[2]),
+        },
+        depth: q.dims[3],
+        width: v.dims[3],
+    };
+    let AttentionShape { heads, kv_heads, depth, width, .. } = shape;
+    if depth == 0 || width == 0 {
+        let (q, v) = (&q.dims, &v.dims);
+        return fail(format!("a head has at least one element: q is {q:?}, v is {v:?}"));
+    }
+    let lone = |rows: bool| if rows { 1 } else { batches };
+    expect_dims(&"attention", "q", q, &[lone(op.queries_max.is_some()), heads, q.dims[2], depth])?;
+    let outer = if op.paged { k.dims[0] } else { lone(op.keys_max.is_some()) };
+    expect_dims(&"attention", "k", k, &[outer, kv_heads, k.dims[2], depth])?;
+    expect_dims(&"attention", "v", v, &[outer, kv_heads, k.dims[2], width])?;
+    if if kv_heads == 0 { heads != 0 } else { heads % kv_heads != 0 } {
+        return fail(format!(
+            "{heads} heads of q `{}` do not share {kv_heads} heads of k `{}` evenly",
+            q.name, k.name
+        ));
+    }
+    if op.paged && shape.keys > 0 && k.dims[0] == 0 {
+        return fail(format!("k `{}` is {:?}: there is no page", k.name, k.dims));
+    }
+    Ok(shape)
+}
+
+pub(super) fn attributes(op: &Attention) -> Result<()> {
+    if op.math == MatmulMath::I32 {
+        return fail("math i32 has no exponentials: expected f32, tf32 or f64".to_owned());
+    }
+    if let Some(scale) = op.scale.map(Real::get).filter(|scale| !scale.is_finite()) {
+        return fail(format!("scale {scale} is not finite"));
+    }
+    if let Some(softcap) = op.softcap {
+        let cap = softcap.cap.get();
+        if !(cap.is_finite() && cap > 0.0) {
+            return fail(format!("softcap {cap} is not a number above 0"));
+        }
+    }
+    for (name, value) in [("left", op.band.left), ("right", op.band.right)] {
+        if let Some(value) = value.filter(|value| *value < 0) {
+            return fail(format!("{name} is {value}: a window has no fewer than 0 keys"));
+        }
+    }
+    for (name, value) in [("queries_max", op.queries_max), ("keys_max", op.keys_max)] {
+        if let Some(value) = value.filter(|value| *value < 0) {
+            return fail(format!("{name} is {value}: a sequence has no fewer than 0 of them"));
+        }
+    }
+    if op.paged && op.keys_max.is_some() {
+        return fail("keys are in pages or one sequence behind the other, not both".to_owned());
+    }
+    if let Some(probability) = op.dropout.map(Real::get)
+        && !(0.0..1.0).contains(&probability)
+    {
+        return fail(format!("dropout {probability} is not in [0, 1)"));
+    }
+    for (name, program) in op.programs() {
+        modifier::check(op, name, program)?;
+    }
+    Ok(())
+}
+
+pub(super) fn tensors(
+    op: &Attention,
+    inputs: &[&TensorDesc],
+    outputs: &[&TensorDesc],
+) -> Result<()> {
+    let shape = shape(op, inputs)?;
+    let slots = op.slots();
+    for (slot, tensor) in slots.inputs.iter().zip(inputs).skip(3) {
+        operand(op, &shape, slot, tensor)?;
+    }
+    for (slot, tensor) in slots.inputs.iter().zip(&inputs[..3]) {
+        float(slot, tensor)?;
+    }
+    for (name, program) in op.programs() {
+        modifier::check_coordinates(name, program, &shape)?;
+    }
+    for ((slot, tensor), dims) in slots.outputs.iter().zip(outputs).zip(op.infer(inputs)?) {
+        expect_dims(&"attention", slot, tensor, &dims)?;
+        float(slot, tensor)?;
+    }
+    Ok(())
+}
+
+/// Checks an operand behind `q`, `k` and `v`.
+fn operand(op: &Attention, shape: &AttentionShape, slot: &str, tensor: &TensorDesc) -> Result<()> {
+    let AttentionShape { batches, heads, .. } = *shape;
+    match slot {
+        "key_begin" | "key_end" => {
+            typed(slot, tensor, DType::I32)?;
+            broadcast(slot, tensor, &shape.rows())
+        }
+        "bias" => {
+            float(slot, tensor)?;
+            broadcast(slot, tensor, &shape.scores())
+        }
+        "mask" => {
+            typed(slot, tensor, DType::Bool)?;
+            broadcast(slot, tensor, &shape.scores())
+        }
+        "slopes" | "sinks" => {
+            float(slot, tensor)?;
+            expect_dims(&"attention", slot, tensor, &[1, heads, 1, 1])
+        }
+        "page_table" => {
+            typed(slot, tensor, DType::I32)?;
+            let pages = tensor.dims.get(3).copied().unwrap_or(0);
+            expect_dims(&"attention", slot, tensor, &[batches, 1, 1, pages])
+        }
+        "query_offsets" | "key_offsets" => {
+            typed(slot, tensor, DType::I32)?;
+            expect_dims(&"attention", slot, tensor, &[batches + 1, 1, 1, 1])
+        }
+        "query_lengths" | "key_lengths" => {
+            typed(slot, tensor, DType::I32)?;
+            expect_dims(&"attention", slot, tensor, &[batches, 1, 1, 1])
+        }
+        "seed" | "offset" => {
+            typed(slot, tensor, DType::I32)?;
+            expect_dims(&"attention", slot, tensor, &[1, 1, 1, 1])
+        }
+        captured => {
+            let dtype = op.programs().find_map(|(name, program)| {
+                let at = captured_slots(name).position(|slot| slot == captured)?;
+                modifier::captured(program).nth(at)
+            });
+            typed(slot, tensor, dtype.expect("the slots are those of the programs"))?;
+            broadcast(slot, tensor, &shape.scores())
+        }
+    }
+}
+
+fn typed(slot: &str, tensor: &TensorDesc, dtype: DType) -> Result<()> {
+    match tensor.dtype == dtype {
+        true => Ok(()),
+        false => fail(format!("{slot} `{}` is {}, expected {dtype}", tensor.name, tensor.dtype)),
+    }
+}
+
+fn float(slot: &str, tensor: &TensorDesc) -> Result<()> {
+    match tensor.dtype.is_float() {
+        true => Ok(()),
+        false => {
+            let TensorDesc { name, dtype, .. } = tensor;
+            fail(format!("{slot} `{name}` is {dtype}, expected a floating-point type"))
+        }
+    }
+}
+
+fn broadcast(slot: &str, tensor: &TensorDesc, dims: &[i64]) -> Result<()> {
+    let fits = tensor.dims.len() == dims.len()
+        && tensor.dims.iter().zip(dims).all(|(own, dim)| own == dim || *own == 1);
+    match fits {
+        true => Ok(()),
+        false => fail(format!(
+            "{slot} `{}` is {:?}, which can not be broadcast to {dims:?}",
+            tensor.name, tensor.dims
+        )),
+    }
+}

@@ -1,0 +1,153 @@
+//! Programs over scores: what their inputs stand for.
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::expr::{Identifiers, Input, InputKind, Instruction, Program, Value};
+use crate::graph::attention::{Attention, AttentionShape};
+
+/// The most tensors that a program over scores may capture.
+pub const CAPTURED_MAX: usize = 8;
+
+/// The slots of what programs capture, by the programs' names.
+const CAPTURED: [(&str, [&str; CAPTURED_MAX]); 2] = [
+    (
+        "score",
+        ["score_0", "score_1", "score_2", "score_3", "score_4", "score_5", "score_6", "score_7"],
+    ),
+    ("keep", ["keep_0", "keep_1", "keep_2", "keep_3", "keep_4", "keep_5", "keep_6", "keep_7"]),
+];
+
+/// The name of the score in programs.
+pub(in crate::graph) const SCORE: &str = "score";
+
+/// The names of its coordinates.
+pub(in crate::graph) const COORDINATES: [&str; 4] = ["batch", "head", "query", "key"];
+
+/// What an input of a program over scores is fed from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ScoreInput {
+    /// The score.
+    Score,
+    /// A coordinate of the score: 0 its batch, 1 its head, 2 its query, 3 its key.
+    Coordinate(usize),
+    /// The element of this captured tensor, broadcast to the scores.
+    Captured(usize),
+}
+
+/// What the inputs of a program over scores stand for: the first is the score, [indices] are its
+/// coordinates among [batch, head, query, key], and other elements are of the captured tensors, in
+/// their order.
+///
+/// [indices]: crate::expr::InputKind::Index
+pub fn score_inputs(program: &Program) -> Vec<ScoreInput> {
+    let mut captured = 0;
+    let input = |(at, input): (usize, &Input)| match input.kind {
+        InputKind::Index { axis, .. } => ScoreInput::Coordinate(axis),
+        InputKind::Element(_) if at == 0 => ScoreInput::Score,
+        InputKind::Element(_) => {
+            captured += 1;
+            ScoreInput::Captured(captured - 1)
+        }
+    };
+    program.inputs().iter().enumerate().map(input).collect()
+}
+
+/// The slots of the tensors that the program of this name may capture.
+pub(in crate::graph) fn captured_slots(name: &str) -> impl Iterator<Item = &'static str> {
+    CAPTURED.iter().filter(move |(known, _)| *known == name).flat_map(|(_, slots)| *slots)
+}
+
+/// Whether a slot is that of a captured tensor.
+pub(in crate::graph) fn is_captured(slot: &str) -> bool {
+    CAPTURED.iter().any(|(_, slots)| slots.contains(&slot))
+}
+
+/// The same program with inputs named for what they are, in one order (the score, coordinates that
+/// are read, captured tensors), and with results told apart by name.
+pub(in crate::graph) fn normalised(name: &str, program: &Program) -> Program {
+    let slots: Vec<&str> = captured_slots(name).collect();
+    let stand_for = score_inputs(program);
+    let mut inputs: Vec<(ScoreInput, Input)> = Vec::new();
+    for (at, (stands_for, input)) in stand_for.iter().zip(program.inputs()).enumerate() {
+        let is_read = program.reads(Value::Input(at));
+        if matches!(stands_for, ScoreInput::Coordinate(_)) && !is_read {
+            continue;
+        }
+        let name = match *stands_for {
+            ScoreInput::Score => SCORE,
+            ScoreInput::Coordinate(axis) => COORDINATES[axis],
+            ScoreInput::Captured(at) => slots[at],
+        };
+        inputs.push((*stands_for, Input { name: name.to_owned(), kind: input.kind }));
+    }
+    inputs.sort_by_key(|(stands_for, _)| *stands_for);
+    inputs.dedup();
+    let moved = |value: &Value| match value {
+        Value::Result(_) => *value,
+        Value::Input(at) => {
+            let place = inputs.iter().position(|(stands_for, _)| *stands_for == stand_for[*at]);
+            Value::Input(place.expect("every input is kept"))
+        }
+    };
+    let mut names = Identifiers::new();
+    for taken in [SCORE].iter().chain(&COORDINATES).chain(&slots) {
+        names.fresh(taken);
+    }
+    let renamed = |line: &Instruction| Instruction {
+        name: names.fresh(&line.name),
+        operands: line.operands.iter().map(moved).collect(),
+        ..line.clone()
+    };
+    let instructions = program.instructions().iter().map(renamed).collect();
+    let outputs = program.outputs().iter().map(moved).collect();
+    Program::from_parts(inputs.into_iter().map(|(_, input)| input).collect(), instructions, outputs)
+}
+
+/// The types of the tensors that a program captures.
+pub(super) fn captured(program: &Program) -> impl Iterator<Item = DType> {
+    program.inputs().iter().skip(1).filter_map(|input| match input.kind {
+        InputKind::Element(dtype) => Some(dtype),
+        InputKind::Index { .. } => None,
+    })
+}
+
+/// Checks a program by itself.
+pub(super) fn check(op: &Attention, name: &str, program: &Program) -> Result<()> {
+    let fail = |rule: String| Err(Error::bad_param(format!("attention: {name}: {rule}")));
+    let dtype = op.score_dtype();
+    let first = program.inputs().first().map(|input| input.kind);
+    if first != Some(InputKind::Element(dtype)) {
+        return fail(format!("the first input of the program must be the score, of type {dtype}"));
+    }
+    if program.outputs().len() != 1 {
+        let count = program.outputs().len();
+        return fail(format!("the program has {count} outputs, expected one"));
+    }
+    if let Some(line) = program.instructions().iter().find(|line| line.dtype != dtype) {
+        return fail(format!("`{}` is {}, expected {dtype}", line.name, line.dtype));
+    }
+    let count = captured(program).count();
+    if count > CAPTURED_MAX {
+        return fail(format!("the program captures {count} tensors, at most {CAPTURED_MAX}"));
+    }
+    Ok(())
+}
+
+/// Checks that the coordinates that a program reads are those of the scores.
+pub(super) fn check_coordinates(
+    name: &str,
+    program: &Program,
+    shape: &AttentionShape,
+) -> Result<()> {
+    for input in program.inputs() {
+        let InputKind::Index { axis, extent } = input.kind else { continue };
+        if shape.scores().get(axis) != Some(&extent) {
+            return Err(Error::bad_param(format!(
+                "attention: {name}: `{}` counts {extent} along axis {axis}, the scores are {:?}",
+                input.name,
+                shape.scores()
+            )));
+        }
+    }
+    Ok(())
+}

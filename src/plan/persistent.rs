@@ -1,0 +1,226 @@
+//! Networks built for a batch: plans by number of vectors, found again without any work.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use crate::device::Stream;
+use crate::error::{Error, Result};
+use crate::graph::RowLayout;
+use crate::plan::build::Kiln;
+use crate::plan::execute::ExecutionPlan;
+use crate::plan::rnn_pack::RnnPack;
+use crate::plan::variant_pack::{Slot, VariantPack};
+use crate::rnn::{Extent, Network, Optional, Rnn, Role};
+
+/// A recurrent network on one device, for one batch size (`mcdnnBuildRNNDynamic`, section 6.2.1.2).
+///
+/// Kernels do not depend on the number of steps; plans do, and are kept for every number that was
+/// asked for. A clone keeps its own plans, kernels are shared.
+///
+/// ```
+/// use kiln::device::DeviceChoice;
+/// use kiln::plan::RnnPack;
+/// use kiln::rnn::{Rnn, Role, WeightSpace};
+/// use kiln::{Config, Kiln};
+///
+/// let device = Some(DeviceChoice::Sim("sim".to_owned()));
+/// let kiln = Kiln::open(Config { device, ..Config::default() })?;
+/// let rnn = Rnn::lstm(8, 16);
+/// let mut built = kiln.build_rnn_dynamic(&rnn, 2)?;
+/// let weights = kiln.device().upload(&vec![0; WeightSpace::new(&rnn)?.bytes() as usize])?;
+/// let (steps, batch) = (5, 2);
+/// let x = kiln.device().upload(&vec![0; steps * batch * 8 * 4])?;
+/// let y = kiln.device().upload(&vec![0; steps * batch * 16 * 4])?;
+/// let pack = RnnPack::new().with(Role::Input, &x).with(Role::Output, &y);
+/// let pack = pack.with(Role::Weights, &weights);
+/// let workspace = kiln.device().alloc(built.workspace_bytes(5, pack.optional())?)?;
+/// built.forward(&kiln.stream(), 5, &pack.with_workspace(&workspace))?;
+/// # Ok::<(), kiln::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct PersistentRnn {
+    kiln: Kiln,
+    rnn: Rnn,
+    batch: i64,
+    plans: HashMap<(i64, Optional), Built>,
+}
+
+/// A plan, and where its tensors stand in those of a caller.
+#[derive(Clone)]
+struct Built {
+    plan: ExecutionPlan,
+    /// Overwritten at every call: its entries stand in the order of `views`.
+    pack: VariantPack,
+    views: Vec<View>,
+    /// The tensors a caller gives, and their bytes.
+    roles: Vec<(Role, u64)>,
+    reserve_bytes: u64,
+}
+
+/// Part of a caller's tensor.
+#[derive(Clone, Copy)]
+struct View {
+    role: Role,
+    offset_bytes: u64,
+    bytes: u64,
+}
+
+impl Kiln {
+    /// Builds a network for batches of exactly so many sequences: every kernel that a forward pass
+    /// without optional tensors needs is compiled, or found in the cache.
+    ///
+    /// # Errors
+    /// As [`Rnn::network`] and [`Kiln::plan`].
+    pub fn build_rnn_dynamic(&self, rnn: &Rnn, mini_batch: i64) -> Result<PersistentRnn> {
+        let plans = HashMap::new();
+        let mut built =
+            PersistentRnn { kiln: self.clone(), rnn: rnn.clone(), batch: mini_batch, plans };
+        let lengths = rnn.layout == RowLayout::Packed;
+        built.find(mini_batch, Optional { lengths, ..Optional::default() })?;
+        Ok(built)
+    }
+}
+
+impl PersistentRnn {
+    /// The network.
+    pub fn rnn(&self) -> &Rnn {
+        &self.rnn
+    }
+
+    /// Sequences of a batch.
+    pub fn mini_batch(&self) -> i64 {
+        self.batch
+    }
+
+    /// Queues a forward pass over so many steps on a stream. A number of steps, or a set of
+    /// optional tensors, that was not seen before is planned first; after that, a call looks up
+    /// its plan, fills in addresses and launches: it allocates nothing.
+    ///
+    /// # Errors
+    /// `BadParam` for a packed network, a tensor of the pack that is missing, too small or not the
+    /// network's; as [`ExecutionPlan::execute`]; for a new plan, as [`Kiln::build_rnn_dynamic`].
+    pub fn forward(&mut self, stream: &Stream, steps: i64, pack: &RnnPack) -> Result<()> {
+        let rows = self.rows(steps)?;
+        self.launch(stream, rows, pack)
+    }
+
+    /// As [`PersistentRnn::forward`], of a packed network: `rows` vectors in all.
+    ///
+    /// # Errors
+    /// The same; `BadParam` for a network that is not packed.
+    pub fn forward_packed(&mut self, stream: &Stream, rows: i64, pack: &RnnPack) -> Result<()> {
+        if self.rnn.layout != RowLayout::Packed {
+            let layout = self.rnn.layout.name();
+            let text = format!("rnn forward: packed vectors of a network of layout {layout}");
+            return Err(Error::bad_param(text));
+        }
+        self.launch(stream, rows, pack)
+    }
+
+    /// Bytes of workspace that a forward pass with these tensors needs.
+    ///
+    /// # Errors
+    /// As [`PersistentRnn::forward`].
+    pub fn workspace_bytes(&mut self, steps: i64, with: Optional) -> Result<u64> {
+        let rows = self.rows(steps)?;
+        Ok(self.find(rows, with)?.plan.workspace_bytes())
+    }
+
+    /// The plan of a forward pass with these tensors.
+    ///
+    /// # Errors
+    /// As [`PersistentRnn::forward`].
+    pub fn plan(&mut self, steps: i64, with: Optional) -> Result<&ExecutionPlan> {
+        let rows = self.rows(steps)?;
+        Ok(&self.find(rows, with)?.plan)
+    }
+
+    /// Bytes of workspace and of reserve space that so many vectors need
+    /// (`mcdnnGetRNNTempSpaceSizes`, section 6.2.1.29).
+    pub(super) fn temp_space(&mut self, rows: i64, with: Optional) -> Result<(u64, u64)> {
+        let built = self.find(rows, with)?;
+        Ok((built.plan.workspace_bytes(), built.reserve_bytes))
+    }
+
+    fn rows(&self, steps: i64) -> Result<i64> {
+        let packed = self.rnn.layout == RowLayout::Packed;
+        match steps.checked_mul(self.batch).filter(|_| !packed) {
+            Some(rows) => Ok(rows),
+            None if packed => Err(Error::bad_param(
+                "rnn forward: a packed network is asked for a number of vectors, not of steps",
+            )),
+            None => Err(Error::bad_param(format!(
+                "rnn forward: {steps} steps of {} sequences",
+                self.batch
+            ))),
+        }
+    }
+
+    /// The plan for so many vectors, made if there is none.
+    fn find(&mut self, rows: i64, with: Optional) -> Result<&mut Built> {
+        let PersistentRnn { kiln, rnn, batch, plans } = self;
+        match plans.entry((rows, with)) {
+            std::collections::hash_map::Entry::Occupied(known) => Ok(known.into_mut()),
+            std::collections::hash_map::Entry::Vacant(place) => {
+                let network = rnn.network(Extent { batch: *batch, rows }, with)?;
+                let plan = kiln.plan(&network.graph)?;
+                Ok(place.insert(Built::new(&network, plan)?))
+            }
+        }
+    }
+
+    pub(super) fn launch(&mut self, stream: &Stream, rows: i64, pack: &RnnPack) -> Result<()> {
+        let built = self.find(rows, pack.optional())?;
+        built.check(pack)?;
+        for (view, (_, slot)) in built.views.iter().zip(&mut built.pack.entries) {
+            if let Some(Slot::Memory { address, owner, .. }) = pack.slot(view.role) {
+                let address = address + view.offset_bytes;
+                *slot = Slot::Memory { address, bytes: view.bytes, owner };
+            }
+        }
+        built.pack.workspace = pack.workspace;
+        built.plan.execute(stream, &built.pack)
+    }
+}
+
+impl Built {
+    fn new(network: &Network, plan: ExecutionPlan) -> Result<Built> {
+        let (mut pack, mut views) = (VariantPack::new(), Vec::new());
+        for uid in plan.tensors() {
+            let place = network.places.iter().find(|place| place.uid == uid);
+            let place = place.expect("every input and output has a place");
+            let tensor = network.graph.tensor(uid)?;
+            let offset_bytes = (place.offset * tensor.dtype.bytes() as i64) as u64;
+            let bytes = tensor.span_bytes()?;
+            pack.set_address(uid, 0, bytes);
+            views.push(View { role: place.role, offset_bytes, bytes });
+        }
+        let roles = network.roles().map(|role| (role, network.bytes(role))).collect();
+        let reserve_bytes = network.bytes(Role::Reserve);
+        Ok(Built { plan, pack, views, roles, reserve_bytes })
+    }
+
+    /// Checks that a pack holds the whole of every tensor of the network, and no other.
+    fn check(&self, pack: &RnnPack) -> Result<()> {
+        let bad = |rule: String| Err(Error::bad_param(format!("rnn forward: {rule}")));
+        for role in Role::ALL {
+            let needed = self.roles.iter().find(|(known, _)| *known == role);
+            match (pack.slot(role), needed) {
+                (Some(Slot::Memory { bytes, .. }), Some((_, needed))) if bytes < *needed => {
+                    let name = role.name();
+                    return bad(format!("`{name}` has {bytes} bytes, the network needs {needed}"));
+                }
+                (None, Some(_)) => return bad(format!("`{}` is missing", role.name())),
+                (Some(_), None) => return bad(format!("the network has no `{}`", role.name())),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for PersistentRnn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PersistentRnn({:?}, batch {})", self.rnn, self.batch)
+    }
+}

@@ -1,0 +1,353 @@
+//! Scaled dot product attention, query by query.
+
+use crate::expr::{Program, Value};
+use crate::graph::{
+    Attention, AttentionShape, Band, Diagonal, MatmulMath, Op, ScoreInput, Slots, score_inputs,
+};
+use crate::reference::approx::{Approx, Arithmetic};
+use crate::reference::index::{broadcast_position, count, unravel};
+use crate::reference::{Expected, Operand, bound, matmul};
+use crate::tensor::TensorDesc;
+
+/// Implementations take at least so many keys at a time before they scale what they have by the
+/// new greatest score.
+const KEYS_MIN: f64 = 8.0;
+
+pub(super) fn evaluate(
+    op: &Attention,
+    operands: &[Operand<'_>],
+    outputs: &[&TensorDesc],
+) -> Vec<Expected> {
+    let descs: Vec<&TensorDesc> = operands.iter().map(|operand| operand.desc).collect();
+    let shape = op.shape(&descs).expect("the operation was checked");
+    let slots = Op::Attention(op.clone()).slots();
+    let arithmetic = Arithmetic::new(op.score_dtype());
+    let of = Evaluation { op, shape, slots, operands, arithmetic };
+    // What no sequence has a query for is left open.
+    let open = Approx { value: 0.0, error: f64::INFINITY };
+    let rows = &descs[0].dims[..3];
+    let mut values = vec![open; count(rows) * shape.width as usize];
+    let mut sums = vec![open; count(rows)];
+    for row in 0..count(&shape.rows()) as i64 {
+        let index = unravel(row, &shape.rows());
+        let row = [index[0], index[1], index[2]];
+        let Some(query) = of.query(row) else { continue };
+        let (result, sum) = of.row(row, &of.scores(row));
+        values.splice(query * result.len()..(query + 1) * result.len(), result);
+        sums[query] = sum;
+    }
+    let results = [values, sums].into_iter().zip(outputs);
+    results.map(|(values, tensor)| Expected::stored(values, tensor)).collect()
+}
+
+struct Evaluation<'a> {
+    op: &'a Attention,
+    shape: AttentionShape,
+    slots: Slots,
+    operands: &'a [Operand<'a>],
+    arithmetic: Arithmetic,
+}
+
+/// A score that takes part in the sum.
+struct Score {
+    key: i64,
+    score: Approx,
+}
+
+/// The exponential of a score, relative to that of the greatest.
+struct Weight {
+    value: f64,
+    /// How far off it may be, as a part of it.
+    error: f64,
+}
+
+impl Evaluation<'_> {
+    fn operand(&self, slot: &str) -> Option<&Operand<'_>> {
+        let at = self.slots.inputs.iter().position(|name| *name == slot)?;
+        Some(&self.operands[at])
+    }
+
+    /// The element of an operand at an index, dimensions of 1 broadcast.
+    fn element(&self, slot: &str, index: &[i64]) -> Option<Approx> {
+        let operand = self.operand(slot)?;
+        let at = broadcast_position(index, &operand.desc.dims);
+        Some(operand.at(self.arithmetic, at))
+    }
+
+    /// An integer that a tensor gives.
+    fn integer(&self, slot: &str, index: &[i64]) -> Option<i64> {
+        let operand = self.operand(slot)?;
+        Some(operand.expected.values[broadcast_position(index, &operand.desc.dims)] as i64)
+    }
+
+    /// Where a sequence begins among all, and where it ends.
+    fn sequence(&self, offsets: &str, batch: i64, all: i64) -> Option<[i64; 2]> {
+        let at = |batch: i64| self.integer(offsets, &[batch, 0, 0, 0]);
+        let begin = at(batch)?.clamp(0, all);
+        Some([begin, at(batch + 1)?.clamp(begin, all)])
+    }
+
+    /// The row of a query in `q`, where the sequence has it.
+    fn query(&self, [batch, head, query]: [i64; 3]) -> Option<usize> {
+        let AttentionShape { heads, .. } = self.shape;
+        let all = self.operands[0].desc.dims[2];
+        let row = match self.sequence("query_offsets", batch, all) {
+            None => (batch * heads + head) * all + query,
+            Some([begin, end]) if query < end - begin => head * all + begin + query,
+            Some(_) => return None,
+        };
+        Some(row as usize)
+    }
+
+    /// The row of a key in `k` and `v`.
+    fn key(&self, [batch, head, key]: [i64; 3]) -> i64 {
+        let AttentionShape { kv_heads, .. } = self.shape;
+        let head = head / self.shape.group();
+        let [outer, all] = [0, 2].map(|axis| self.operands[1].desc.dims[axis]);
+        if let Some([begin, _]) = self.sequence("key_offsets", batch, all) {
+            return head * all + begin + key;
+        }
+        match self.integer("page_table", &[batch, 0, 0, key / all.max(1)]) {
+            None => (batch * kv_heads + head) * all + key,
+            Some(page) => (page.clamp(0, outer - 1) * kv_heads + head) * all + key % all,
+        }
+    }
+
+    /// The keys that the bounds leave a query: `[begin, end)`.
+    fn bounds(&self, [batch, head, query]: [i64; 3]) -> [i64; 2] {
+        let AttentionShape { queries, keys, .. } = self.shape;
+        let own = |slot: &str, offsets: &str, operand: usize, extent: i64| {
+            let sequence = self.sequence(offsets, batch, self.operands[operand].desc.dims[2]);
+            let extent = sequence.map_or(extent, |[begin, end]| (end - begin).min(extent));
+            self.integer(slot, &[batch, 0, 0, 0]).map_or(extent, |own| own.clamp(0, extent))
+        };
+        let queries = own("query_lengths", "query_offsets", 0, queries);
+        let keys = own("key_lengths", "key_offsets", 1, keys);
+        if query >= queries {
+            return [0, 0];
+        }
+        let Band { diagonal, left, right } = self.op.band;
+        let offset = match diagonal {
+            Diagonal::TopLeft => 0,
+            Diagonal::BottomRight => keys - queries,
+        };
+        let at = query + offset;
+        let index = [batch, head, query, 0];
+        let begin = self.integer("key_begin", &index).unwrap_or(0);
+        let end = self.integer("key_end", &index).unwrap_or(keys);
+        [
+            begin.max(0).max(left.map_or(0, |left| at.saturating_sub(left))),
+            end.min(keys)
+                .min(right.map_or(keys, |right| at.saturating_add(right).saturating_add(1))),
+        ]
+    }
+
+    /// The scores of a query that take part.
+    fn scores(&self, row: [i64; 3]) -> Vec<Score> {
+        let [begin, end] = self.bounds(row);
+        let [batch, head, query] = row;
+        let score = |key: i64| {
+            let index = [batch, head, query, key];
+            let score = self.score(index);
+            let masked = self.element("mask", &index).is_some_and(|mask| mask.value == 0.0);
+            let keep = self.op.keep.as_deref().map(|keep| self.run(keep, "keep", index, score));
+            let dropped = keep.is_some_and(|keep| keep.value == 0.0);
+            // A decision that may fall either way leaves the row open.
+            let open = keep.is_some_and(|keep| keep.error > 0.0);
+            let error = if open { f64::INFINITY } else { score.error };
+            let out = masked || (dropped && !open) || score.value == f64::NEG_INFINITY;
+            (!out).then_some(Score { key, score: Approx { error, ..score } })
+        };
+        (begin..end).filter_map(score).collect()
+    }
+
+    /// A score before masks.
+    fn score(&self, index: [i64; 4]) -> Approx {
+        let [batch, head, query, key] = index;
+        let depth = self.shape.depth;
+        let query_row = self.query([batch, head, query]).expect("the sequence has the query");
+        let q = query_row as i64 * depth;
+        let k = self.key([batch, head, key]) * depth;
+        let terms = (0..depth).map(|at| ((q + at) as usize, (k + at) as usize));
+        let product = matmul::dot(self.op.math, &self.operands[0], &self.operands[1], terms);
+        let arithmetic = self.arithmetic;
+        let scale = arithmetic.operand(self.op.scale_of(depth), 0.0);
+        // Another order of factors rounds once more.
+        let mut score = arithmetic.mul(arithmetic.mul(product, scale), Approx::exact(1.0));
+        let capped = |score: Approx, last: bool| match self.op.softcap {
+            Some(softcap) if softcap.last == last => self.capped(score, softcap.cap.get()),
+            _ => score,
+        };
+        score = capped(score, false);
+        if let Some(bias) = self.element("bias", &index) {
+            score = add(arithmetic, score, bias);
+        }
+        if let Some(slope) = self.element("slopes", &[0, head, 0, 0]) {
+            let distance = Approx::exact((key - query) as f64);
+            score = add(arithmetic, score, arithmetic.mul(slope, distance));
+        }
+        score = capped(score, true);
+        match self.op.score.as_deref() {
+            None => score,
+            Some(program) => self.run(program, "score", index, score),
+        }
+    }
+
+    /// `cap * tanh(score / cap)`, whose slope is at most 1.
+    fn capped(&self, score: Approx, cap: f64) -> Approx {
+        let cap = self.arithmetic.operand(cap, 0.0);
+        let quotient = self.arithmetic.div(score, cap);
+        // Device functions and compositions of exponentials are within 4 units of 1.
+        let error = quotient.error + 4.0 * self.epsilon();
+        self.arithmetic.mul(Approx { value: quotient.value.tanh(), error }, cap)
+    }
+
+    /// The output of a program over scores.
+    fn run(&self, program: &Program, name: &str, index: [i64; 4], score: Approx) -> Approx {
+        let input = |input: ScoreInput| match input {
+            ScoreInput::Score => score,
+            ScoreInput::Coordinate(axis) => Approx::exact(index[axis] as f64),
+            ScoreInput::Captured(at) => {
+                let operand = self.operand(&format!("{name}_{at}"));
+                let operand = operand.expect("the operation was checked");
+                let position = broadcast_position(&index, &operand.desc.dims);
+                let value = operand.expected.values[position];
+                Approx { value, error: operand.expected.bounds[position] }
+            }
+        };
+        let inputs: Vec<Approx> = score_inputs(program).into_iter().map(input).collect();
+        let mut results: Vec<Approx> = Vec::new();
+        let read = |results: &[Approx], value: &Value| match value {
+            Value::Input(at) => inputs[*at],
+            Value::Result(at) => results[*at],
+        };
+        for line in program.instructions() {
+            let operands: Vec<Approx> =
+                line.operands.iter().map(|value| read(&results, value)).collect();
+            let values: Vec<f64> = operands.iter().map(|operand| operand.value).collect();
+            let errors: Vec<f64> = operands.iter().map(|operand| operand.error).collect();
+            let math = program.compute(line);
+            let value = line.dtype.round(math.dtype().round(line.op.eval(math, &values)));
+            let error = bound::propagated(&line.op, math, &values, &errors, line.dtype);
+            results.push(Approx { value, error });
+        }
+        read(&results, &program.outputs()[0])
+    }
+
+    /// The result of a query and the logarithm of the sum of its weights.
+    fn row(&self, row: [i64; 3], scores: &[Score]) -> (Vec<Approx>, Approx) {
+        let width = self.shape.width as usize;
+        let sink = self.element("sinks", &[0, row[1], 0, 0]);
+        let all = || scores.iter().map(|score| score.score).chain(sink);
+        let greatest = all().map(|score| score.value).fold(f64::NEG_INFINITY, f64::max);
+        if greatest == f64::NEG_INFINITY && !all().any(|score| score.value.is_nan()) {
+            return (vec![Approx::exact(0.0); width], Approx::exact(f64::NEG_INFINITY));
+        }
+        let reach = all().map(|score| score.value.abs() + score.error).fold(0.0, f64::max);
+        let weight = |score: Approx| self.weight(score, greatest, reach, scores.len() as f64);
+        let weights: Vec<Weight> = scores.iter().map(|score| weight(score.score)).collect();
+        let sum = self.sum(
+            weights.iter().map(|of| of.value * of.error).sum(),
+            &weights,
+            sink.map(weight),
+        );
+        let result = |column: usize| {
+            let terms = scores.iter().zip(&weights);
+            self.result(row, column as i64, terms, sum)
+        };
+        let epsilon = self.epsilon();
+        let log = sum.value.ln();
+        let error = sum.error / (sum.value - sum.error).max(0.0)
+            + 4.0 * epsilon * (reach + log.abs() + 1.0);
+        ((0..width).map(result).collect(), Approx { value: greatest + log, error })
+    }
+
+    fn epsilon(&self) -> f64 {
+        self.op.score_dtype().epsilon()
+    }
+
+    /// The weight of a score. The exponent is a difference of scores, which are rounded to another
+    /// base; every time the greatest score grows, weights are scaled by another such exponential.
+    fn weight(&self, score: Approx, greatest: f64, reach: f64, keys: f64) -> Weight {
+        let epsilon = self.epsilon();
+        let scalings = 1.0 + keys / KEYS_MIN;
+        let exponent = score.error + 8.0 * epsilon * reach * (1.0 + scalings);
+        let error = exponent.exp_m1() + 4.0 * epsilon * (1.0 + scalings);
+        Weight { value: (score.value - greatest).exp(), error }
+    }
+
+    /// The sum of all weights, that of a sink among them.
+    fn sum(&self, error: f64, weights: &[Weight], sink: Option<Weight>) -> Approx {
+        let own = sink.map_or(Approx::exact(0.0), |of| Approx {
+            value: of.value,
+            error: of.value * of.error,
+        });
+        let value = weights.iter().map(|of| of.value).sum::<f64>() + own.value;
+        let steps = weights.len() as f64 + 2.0;
+        Approx { value, error: error + own.error + steps * self.epsilon() * value }
+    }
+
+    /// The sum of weighted values, divided by that of weights.
+    fn result<'a>(
+        &self,
+        row: [i64; 3],
+        column: i64,
+        terms: impl Iterator<Item = (&'a Score, &'a Weight)>,
+        sum: Approx,
+    ) -> Approx {
+        let [batch, head, _] = row;
+        let width = self.shape.width;
+        let (relative, least) = self.weight_rounding();
+        let (mut value, mut error, mut magnitude, mut steps) = (0.0, 0.0, 0.0, 0.0);
+        for (score, weight) in terms {
+            if !self.kept(row, score.key) {
+                continue;
+            }
+            let at = (self.key([batch, head, score.key]) * width + column) as usize;
+            let v = self.value(at);
+            let own = weight.value * (weight.error + relative) + least;
+            value += weight.value * v.value;
+            error += own * (v.value.abs() + v.error) + weight.value * v.error;
+            magnitude += weight.value * v.value.abs();
+            steps += 1.0;
+        }
+        let dtype = self.op.score_dtype();
+        error += (steps + 2.0) * (dtype.epsilon() * (magnitude + error) + dtype.smallest());
+        let scale = self.arithmetic.operand(self.op.dropout_scale(), 0.0);
+        let quotient = self.arithmetic.div(Approx { value, error }, sum);
+        self.arithmetic.mul(quotient, scale)
+    }
+
+    /// How far off a weight is after it is rounded to what it is multiplied in: a part of it, and
+    /// at least so much.
+    fn weight_rounding(&self) -> (f64, f64) {
+        let dtype = self.operands[2].desc.dtype;
+        match self.op.math {
+            MatmulMath::F64 => (0.0, 0.0),
+            _ if dtype.bytes() == 2 => (dtype.epsilon(), dtype.smallest()),
+            MatmulMath::Tf32 => (matmul::TF32_EPSILON, 0.0),
+            _ => (0.0, 0.0),
+        }
+    }
+
+    /// An element of the values.
+    fn value(&self, at: usize) -> Approx {
+        let value = self.operands[2].at(self.arithmetic, at);
+        if self.op.math == MatmulMath::Tf32 { matmul::tf32(value) } else { value }
+    }
+
+    fn kept(&self, [batch, head, query]: [i64; 3], key: i64) -> bool {
+        let number = |slot: &str| self.integer(slot, &[0, 0, 0, 0]);
+        let (Some(seed), Some(offset)) = (number("seed"), number("offset")) else { return true };
+        let row = batch * self.shape.heads + head;
+        self.op.kept(seed as i32, [key as u32, query as u32, row as u32, offset as u32])
+    }
+}
+
+/// A sum, where minus infinity stays what it is.
+fn add(arithmetic: Arithmetic, a: Approx, b: Approx) -> Approx {
+    match (a.value + b.value) == f64::NEG_INFINITY {
+        true => Approx::exact(f64::NEG_INFINITY),
+        false => arithmetic.add(a, b),
+    }
+}

@@ -1,0 +1,112 @@
+//! The tensors of a network as its caller names them, and the values of its graph.
+
+use std::collections::HashMap;
+
+use crate::error::Result;
+use crate::rnn::lower::{Network, Role};
+use crate::rnn::parameters::HostTensor;
+use crate::rnn::weights::WeightKind;
+use crate::tensor::TensorDesc;
+
+impl Network {
+    /// The tensors a caller gives, with torch's names, types and dimensions: each parameter by
+    /// itself, states of all layers together. Their uids are their positions.
+    pub fn named_inputs(&self) -> Vec<TensorDesc> {
+        let mut named = Vec::new();
+        let mut add = |name: &str, dtype, dims: &[i64]| {
+            named.push(TensorDesc::packed(named.len() as i64, name, dims, dtype));
+        };
+        for role in self.roles().filter(|role| !role.is_output()) {
+            let (dtype, dims) = self.tensor(role);
+            if role != Role::Weights {
+                add(role.name(), dtype, &dims);
+                continue;
+            }
+            for (pseudo_layer, kind) in self.weights() {
+                let block = self.space.block(pseudo_layer, kind).expect("it is one of the blocks");
+                let name = self.rnn.torch_name(pseudo_layer, kind);
+                match kind {
+                    WeightKind::InputBias | WeightKind::RecurrentBias => {
+                        add(&name, dtype, &[block.rows]);
+                    }
+                    _ => add(&name, dtype, &[block.rows, block.columns]),
+                }
+            }
+        }
+        named
+    }
+
+    /// The tensors a caller gets, as [`Network::named_inputs`].
+    pub fn named_outputs(&self) -> Vec<TensorDesc> {
+        let outputs = (0..).zip(self.roles().filter(|role| role.is_output()));
+        let named = outputs.map(|(uid, role)| {
+            let (dtype, dims) = self.tensor(role);
+            TensorDesc::packed(uid, role.name(), &dims, dtype)
+        });
+        named.collect()
+    }
+
+    /// Every block of the weight space.
+    fn weights(&self) -> impl Iterator<Item = (usize, WeightKind)> + '_ {
+        let all = (0..self.space.pseudo_layers())
+            .flat_map(|pseudo_layer| WeightKind::ALL.map(|kind| (pseudo_layer, kind)));
+        all.filter(|(pseudo_layer, kind)| self.space.block(*pseudo_layer, *kind).is_some())
+    }
+
+    /// The values of the graph's inputs by uid, from those of [`Network::named_inputs`].
+    ///
+    /// # Errors
+    /// `BadParam` when one is missing or has another number of values than its tensor.
+    pub fn graph_values(&self, named: &HashMap<i64, Vec<f64>>) -> Result<HashMap<i64, Vec<f64>>> {
+        let inputs = self.named_inputs();
+        let given = |name: &str| {
+            let tensor = inputs.iter().find(|tensor| tensor.name == name)?;
+            Some(HostTensor::new(&tensor.dims, named.get(&tensor.uid)?.clone()))
+        };
+        self.values_with(&self.rnn.from_torch(given)?, |role| given(role.name()))
+    }
+
+    /// The same from a weight space and all tensors but that.
+    ///
+    /// # Errors
+    /// `BadParam` when a tensor is missing or has other dimensions than [`Network::tensor`], or
+    /// the weight space has another number of values.
+    pub fn values_with(
+        &self,
+        weights: &[f64],
+        mut given: impl FnMut(Role) -> Option<HostTensor>,
+    ) -> Result<HashMap<i64, Vec<f64>>> {
+        let mut values = HashMap::new();
+        for role in self.roles().filter(|role| !role.is_output()) {
+            let (_, dims) = self.tensor(role);
+            let whole = match role {
+                Role::Weights => HostTensor::new(&[weights.len() as i64], weights.to_vec()),
+                _ => given(role).unwrap_or_default(),
+            };
+            whole.expect(role.name(), &dims)?;
+            for place in self.places.iter().filter(|place| place.role == role) {
+                let offsets = self.graph.tensor(place.uid)?.offsets();
+                let elements = offsets.map(|at| whole.values[place.offset as usize + at]);
+                values.insert(place.uid, elements.collect());
+            }
+        }
+        Ok(values)
+    }
+
+    /// The values of [`Network::named_outputs`], from those of the graph's outputs by uid.
+    ///
+    /// # Panics
+    /// When an output has no values.
+    pub fn named_values(&self, graph: &HashMap<i64, Vec<f64>>) -> HashMap<i64, Vec<f64>> {
+        let whole = |tensor: &TensorDesc| {
+            let mut values = vec![0.0; tensor.elements().unwrap_or(0) as usize];
+            for place in self.places.iter().filter(|place| place.role.name() == tensor.name) {
+                let part = &graph[&place.uid];
+                let first = place.offset as usize;
+                values[first..first + part.len()].copy_from_slice(part);
+            }
+            (tensor.uid, values)
+        };
+        self.named_outputs().iter().map(whole).collect()
+    }
+}

@@ -1,0 +1,306 @@
+//! mcDNN's RNN descriptor (`mcdnnSetRNNDescriptor_v8`, section 6.2.1.49) with its checks.
+//!
+//! The document's limits hold here: they are what a program written for mcDNN expects to be told.
+//! [`Rnn`], which a descriptor becomes, does not have those that Kiln does not need.
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::expr::{NanPropagation, Real};
+use crate::graph::{Direction, RowLayout};
+use crate::rnn::cells::{CellClip, CellKind, ClipPoint};
+use crate::rnn::data::RnnDataDescriptor;
+use crate::rnn::mode::{BiasMode, InputMode};
+use crate::rnn::network::Rnn;
+
+/// `mcdnnRNNAlgo_t`: a preference, kept for its limits; engines are chosen as for any graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum RnnAlgo {
+    /// `MCDNN_RNN_ALGO_STANDARD`.
+    #[default]
+    Standard,
+    /// `MCDNN_RNN_ALGO_PERSIST_STATIC`: no projection, no f64, sequences of one length.
+    PersistStatic,
+    /// `MCDNN_RNN_ALGO_PERSIST_DYNAMIC`: no projection, sequences of one length.
+    PersistDynamic,
+}
+
+/// `mcdnnMathType_t`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum MathType {
+    /// `MCDNN_DEFAULT_MATH`.
+    #[default]
+    Default,
+    /// `MCDNN_TENSOR_OP_MATH`: tensor cores.
+    TensorOp,
+    /// `MCDNN_TENSOR_OP_MATH_ALLOW_CONVERSION`: tensor cores, operands of f32 rounded. The document
+    /// rounds to f16; here it is tf32, which loses no range.
+    TensorOpAllowConversion,
+}
+
+/// `auxFlags`: whether inputs and outputs may have padding (`mcdnnRNNPaddingMode_t`, 6.1.2.9).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum PaddedIo {
+    /// Only the packed layout.
+    #[default]
+    Disabled,
+    /// The unpacked layouts too.
+    Enabled,
+}
+
+/// What `mcdnnSetRNNDescriptor_v8` is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RnnSettings {
+    /// The algorithm.
+    pub algo: RnnAlgo,
+    /// `MCDNN_RNN_RELU`, `MCDNN_RNN_TANH`, `MCDNN_LSTM` or `MCDNN_GRU`.
+    pub cell_mode: CellKind,
+    /// The biases.
+    pub bias_mode: BiasMode,
+    /// `MCDNN_UNIDIRECTIONAL` is [`Direction::Forward`], `MCDNN_BIDIRECTIONAL`
+    /// [`Direction::Both`].
+    pub dir_mode: Direction,
+    /// What the first layer does.
+    pub input_mode: InputMode,
+    /// The type of weights, inputs and outputs: f16, f32, f64, and bf16, which is not in the
+    /// document.
+    pub data_type: DType,
+    /// The precision of the mathematics: f16 or f32 for f16, f32 for bf16 and f32, f64 for f64.
+    /// Half precision is computed in f32 either way.
+    pub math_prec: DType,
+    /// Whether tensor cores are preferred.
+    pub math_type: MathType,
+    /// Elements of an input vector.
+    pub input_size: i32,
+    /// Units of a layer.
+    pub hidden_size: i32,
+    /// Elements of a projected `h`; `hidden_size`: no projection.
+    pub proj_size: i32,
+    /// Layers.
+    pub num_layers: i32,
+    /// The probability that a value between layers is dropped in training; inference drops none.
+    pub dropout: Real,
+    /// Whether there may be padding.
+    pub aux_flags: PaddedIo,
+}
+
+/// A valid RNN descriptor, and the clip of its cell state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RnnDescriptor {
+    settings: RnnSettings,
+    clip: Option<CellClip>,
+}
+
+impl RnnDescriptor {
+    /// Checks settings and takes them (`mcdnnSetRNNDescriptor_v8`). The cell state is not clipped.
+    ///
+    /// # Errors
+    /// `BadParam` for a size below 1, a dropout that is no probability, a skipped input whose size
+    /// is not the hidden size; `NotSupported` for a cell or type that the document does not list,
+    /// a precision or math type that does not go with the data type, a projection that is larger
+    /// than the hidden size, of another cell than LSTM or with another algorithm than the standard
+    /// one, f64 with the static one, biases other than both with any but the standard one.
+    pub fn set(settings: RnnSettings) -> Result<RnnDescriptor> {
+        settings.check_sizes()?;
+        settings.check_modes()?;
+        settings.check_types()?;
+        Ok(RnnDescriptor { settings, clip: None })
+    }
+
+    /// The settings (`mcdnnGetRNNDescriptor_v8`, section 6.2.1.21).
+    pub fn get(&self) -> &RnnSettings {
+        &self.settings
+    }
+
+    /// Clips the cell state of all layers to `[lclip, rclip]`, or no longer (`None`)
+    /// (`mcdnnRNNSetClip_v8`, section 6.2.1.42). It changes the size of no buffer.
+    ///
+    /// # Errors
+    /// `BadParam` where a limit is NaN or the left is above the right; `NotSupported` for a cell
+    /// without a cell state.
+    pub fn set_clip(&mut self, clip: Option<(NanPropagation, f64, f64)>) -> Result<()> {
+        let clip = clip.map(|(nan, lclip, rclip)| CellClip {
+            min: Real::new(lclip),
+            max: Real::new(rclip),
+            nan,
+            point: ClipPoint::Read,
+        });
+        if let Some(clip) = &clip {
+            clip.validate()?;
+            if !self.settings.cell_mode.has_cell_state() {
+                let name = self.settings.cell_mode.name();
+                let text = format!("rnn descriptor: a clipped state of cell {name}");
+                return Err(Error::not_supported(text));
+            }
+        }
+        self.clip = clip;
+        Ok(())
+    }
+
+    /// The clip (`mcdnnRNNGetClip_v8`, section 6.2.1.40); `None` is `MCDNN_RNN_CLIP_NONE`.
+    pub fn clip(&self) -> Option<(NanPropagation, f64, f64)> {
+        self.clip.map(|clip| (clip.nan, clip.min.get(), clip.max.get()))
+    }
+
+    /// The network on inputs and outputs as `x` and `y` describe them (section 6.2.1.36).
+    ///
+    /// # Errors
+    /// `BadParam` where they have another type or vector size, differ in anything but that and the
+    /// fill, or have an unpacked layout without padded I/O; `NotSupported` for sequences of
+    /// different lengths with a persistent algorithm.
+    pub fn network(&self, x: &RnnDataDescriptor, y: &RnnDataDescriptor) -> Result<Rnn> {
+        let settings = &self.settings;
+        let (input, output) = (x.get(), y.get());
+        let bad = |rule: String| Err(Error::bad_param(format!("rnn forward: {rule}")));
+        if input.data_type != settings.data_type {
+            let (is, wanted) = (input.data_type, settings.data_type);
+            return bad(format!("x is of {is}, the network of {wanted}"));
+        }
+        if !x.matches(y) {
+            return bad("x and y differ in type, layout, batch or lengths".to_owned());
+        }
+        if input.layout != RowLayout::Packed && settings.aux_flags == PaddedIo::Disabled {
+            let layout = input.layout.name();
+            return bad(format!("layout {layout} needs padded I/O, which is disabled"));
+        }
+        if settings.algo != RnnAlgo::Standard && x.is_ragged() {
+            let text = format!("rnn forward: sequences of different lengths: {:?}", settings.algo);
+            return Err(Error::not_supported(text));
+        }
+        let fill = output.padding_fill.map_or(0.0, Real::get);
+        let rnn = self.rnn().layout(input.layout).fill(fill);
+        let vectors = [
+            ("x", input.vector_size, rnn.input_size),
+            ("y", output.vector_size, rnn.output_size()),
+        ];
+        for (name, is, wanted) in vectors {
+            if i64::from(is) != wanted {
+                return bad(format!("vectors of {name} have {is} elements, expected {wanted}"));
+            }
+        }
+        Ok(rnn)
+    }
+
+    /// The network, for sequence-major vectors.
+    pub fn rnn(&self) -> Rnn {
+        let settings = &self.settings;
+        let (input, hidden) = (i64::from(settings.input_size), i64::from(settings.hidden_size));
+        let projected = settings.proj_size < settings.hidden_size;
+        let rnn = Rnn {
+            projection_size: projected.then_some(i64::from(settings.proj_size)),
+            layers: i64::from(settings.num_layers),
+            direction: settings.dir_mode,
+            bias: settings.bias_mode,
+            input_mode: settings.input_mode,
+            dtype: settings.data_type,
+            tf32: settings.data_type == DType::F32
+                && settings.math_type == MathType::TensorOpAllowConversion,
+            ..Rnn::new(settings.cell_mode, input, hidden)
+        };
+        match self.clip {
+            Some(clip) => rnn.cell_clip(clip),
+            None => rnn,
+        }
+    }
+}
+
+fn bad<T>(rule: String) -> Result<T> {
+    Err(Error::bad_param(format!("rnn descriptor: {rule}")))
+}
+
+fn refuse<T>(rule: String) -> Result<T> {
+    Err(Error::not_supported(format!("rnn descriptor: {rule}")))
+}
+
+impl RnnSettings {
+    /// One forward layer in f32 with both biases, linear input, padding allowed.
+    pub fn new(cell_mode: CellKind, input_size: i32, hidden_size: i32) -> RnnSettings {
+        RnnSettings {
+            algo: RnnAlgo::Standard,
+            cell_mode,
+            bias_mode: BiasMode::Double,
+            dir_mode: Direction::Forward,
+            input_mode: InputMode::Linear,
+            data_type: DType::F32,
+            math_prec: DType::F32,
+            math_type: MathType::Default,
+            input_size,
+            hidden_size,
+            proj_size: hidden_size,
+            num_layers: 1,
+            dropout: Real::new(0.0),
+            aux_flags: PaddedIo::Enabled,
+        }
+    }
+
+    fn check_sizes(&self) -> Result<()> {
+        let sizes = [
+            ("input size", self.input_size),
+            ("hidden size", self.hidden_size),
+            ("projection size", self.proj_size),
+            ("number of layers", self.num_layers),
+        ];
+        if let Some((name, size)) = sizes.into_iter().find(|(_, size)| *size < 1) {
+            return bad(format!("the {name} is {size}, expected at least 1"));
+        }
+        let (input, hidden) = (self.input_size, self.hidden_size);
+        if self.input_mode == InputMode::Skip && input != hidden {
+            return bad(format!("skip input: the input size is {input}, the hidden size {hidden}"));
+        }
+        if !(0.0..1.0).contains(&self.dropout.get()) {
+            return bad(format!("dropout {}, expected 0 to less than 1", self.dropout));
+        }
+        if self.proj_size > hidden {
+            let size = self.proj_size;
+            return refuse(format!("the projection size {size} exceeds the hidden size {hidden}"));
+        }
+        Ok(())
+    }
+
+    fn check_modes(&self) -> Result<()> {
+        let (cell, algo) = (self.cell_mode, self.algo);
+        let known = [CellKind::Relu, CellKind::Tanh, CellKind::Lstm, CellKind::Gru];
+        if !known.contains(&cell) {
+            return refuse(format!("cell {}, expected relu, tanh, lstm or gru", cell.name()));
+        }
+        if self.dir_mode == Direction::Reverse {
+            return refuse("direction reverse, expected forward or both".to_owned());
+        }
+        let projected = self.proj_size < self.hidden_size;
+        if projected && cell != CellKind::Lstm {
+            return refuse(format!("a projection of cell {}, expected lstm", cell.name()));
+        }
+        if projected && algo != RnnAlgo::Standard {
+            return refuse(format!("a projection with {algo:?}, expected Standard"));
+        }
+        // Section 6.2.1.46.
+        if self.bias_mode != BiasMode::Double && algo != RnnAlgo::Standard {
+            let bias = self.bias_mode.name();
+            return refuse(format!("bias mode {bias} with {algo:?}, expected Standard"));
+        }
+        Ok(())
+    }
+
+    fn check_types(&self) -> Result<()> {
+        use MathType::{Default, TensorOp, TensorOpAllowConversion};
+        let (precisions, types): (&[DType], &[MathType]) = match self.data_type {
+            DType::F16 => {
+                (&[DType::F16, DType::F32], &[Default, TensorOp, TensorOpAllowConversion])
+            }
+            DType::Bf16 => (&[DType::F32], &[Default, TensorOp, TensorOpAllowConversion]),
+            DType::F32 => (&[DType::F32], &[Default, TensorOpAllowConversion]),
+            DType::F64 => (&[DType::F64], &[Default]),
+            other => return refuse(format!("data of {other}, expected f16, bf16, f32 or f64")),
+        };
+        let data = self.data_type;
+        if !precisions.contains(&self.math_prec) {
+            return refuse(format!("precision {} of data of {data}", self.math_prec));
+        }
+        if !types.contains(&self.math_type) {
+            return refuse(format!("math type {:?} of data of {data}", self.math_type));
+        }
+        if data == DType::F64 && self.algo == RnnAlgo::PersistStatic {
+            return refuse("data of f64 with PersistStatic".to_owned());
+        }
+        Ok(())
+    }
+}

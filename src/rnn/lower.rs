@@ -1,0 +1,466 @@
+//! From a network to an operation graph: each layer is a product with the input's weights, if any,
+//! and a recurrence behind it.
+
+use std::sync::Arc;
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::expr::Math;
+use crate::graph::{
+    Cell, GraphBuilder, Matmul, Op, OperationGraph, Recurrence, RecurrenceSlots, Reduction,
+    ReductionOp, RowLayout,
+};
+use crate::rnn::mode::{InputMode, Join, Stacking};
+use crate::rnn::network::Rnn;
+use crate::rnn::weights::{ALIGNMENT, WeightKind, WeightSpace};
+use crate::tensor::TensorDesc;
+
+/// What a tensor of a network is to its caller (`mcdnnRNNForward`, section 6.2.1.36).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Role {
+    /// `x`: the vectors of all steps.
+    Input,
+    /// The weight space.
+    Weights,
+    /// `hx`: `h` before the first step, of every pseudo-layer.
+    HInitial,
+    /// `cx`: the other states before the first step, of every pseudo-layer.
+    StatesInitial,
+    /// The steps of each sequence.
+    Lengths,
+    /// Where not 0, the states are 0 before the step.
+    Reset,
+    /// A value per vector for the cell, such as AUGRU's attention.
+    RowInputs,
+    /// A value per unit and vector for the cell.
+    UnitInputs,
+    /// `y`.
+    Output,
+    /// `hy`: `h` after the last step.
+    HFinal,
+    /// `cy`: the other states after the last step.
+    StatesFinal,
+    /// The other states after every step.
+    History,
+    /// What a backward pass needs of a forward pass: outputs of all layers but the last, states.
+    Reserve,
+}
+
+impl Role {
+    /// All of them.
+    pub const ALL: [Role; 13] = [
+        Role::Input,
+        Role::Weights,
+        Role::HInitial,
+        Role::StatesInitial,
+        Role::Lengths,
+        Role::Reset,
+        Role::RowInputs,
+        Role::UnitInputs,
+        Role::Output,
+        Role::HFinal,
+        Role::StatesFinal,
+        Role::History,
+        Role::Reserve,
+    ];
+
+    /// The name in problem and tensor files: torch's where it has one.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Input => "input",
+            Role::Weights => "weights",
+            Role::HInitial => "h_0",
+            Role::StatesInitial => "c_0",
+            Role::Lengths => "lengths",
+            Role::Reset => "reset",
+            Role::RowInputs => "row_inputs",
+            Role::UnitInputs => "unit_inputs",
+            Role::Output => "output",
+            Role::HFinal => "h_n",
+            Role::StatesFinal => "c_n",
+            Role::History => "history",
+            Role::Reserve => "reserve",
+        }
+    }
+
+    /// Whether the network writes it.
+    pub fn is_output(self) -> bool {
+        self >= Role::Output
+    }
+}
+
+/// Which optional tensors a forward pass has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Optional {
+    /// [`Role::HInitial`]; else 0.
+    pub h_initial: bool,
+    /// [`Role::StatesInitial`]; else 0.
+    pub states_initial: bool,
+    /// [`Role::Lengths`]; else every sequence has all steps.
+    pub lengths: bool,
+    /// [`Role::Reset`].
+    pub reset: bool,
+    /// [`Role::HFinal`].
+    pub h_final: bool,
+    /// [`Role::StatesFinal`].
+    pub states_final: bool,
+    /// [`Role::History`].
+    pub history: bool,
+    /// [`Role::Reserve`]: the forward pass of training.
+    pub reserve: bool,
+}
+
+impl Optional {
+    /// Whether a tensor of this role is there, if it is optional.
+    pub fn has(self, role: Role) -> bool {
+        match role {
+            Role::HInitial => self.h_initial,
+            Role::StatesInitial => self.states_initial,
+            Role::Lengths => self.lengths,
+            Role::Reset => self.reset,
+            Role::HFinal => self.h_final,
+            Role::StatesFinal => self.states_final,
+            Role::History => self.history,
+            Role::Reserve => self.reserve,
+            _ => true,
+        }
+    }
+}
+
+/// How many vectors there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Extent {
+    /// Sequences side by side, at least 1.
+    pub batch: i64,
+    /// Vectors of all of them: steps times batch, or the sum of all lengths if packed.
+    pub rows: i64,
+}
+
+/// Where a tensor of the graph stands in a tensor of the caller's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// The tensor of the graph.
+    pub uid: i64,
+    /// The tensor of the caller's.
+    pub role: Role,
+    /// Where it begins there, in elements.
+    pub offset: i64,
+}
+
+/// A network as an operation graph.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Network {
+    /// What is computed.
+    pub graph: OperationGraph,
+    /// A place for every input and output of the graph, by uid.
+    pub places: Vec<Place>,
+    /// The network.
+    pub rnn: Rnn,
+    /// Its vectors.
+    pub extent: Extent,
+    /// Where weights stand.
+    pub space: WeightSpace,
+    /// Elements of [`Role::Reserve`].
+    pub reserve_elements: i64,
+}
+
+impl Rnn {
+    /// The network on so many vectors, as a graph.
+    ///
+    /// # Errors
+    /// As [`Rnn::validate`] and [`OperationGraph::new`]: `BadParam` for an extent that is none, a
+    /// packed layout without lengths, other states of a cell that has one only.
+    pub fn network(&self, extent: Extent, with: Optional) -> Result<Network> {
+        let space = WeightSpace::new(self)?;
+        let Extent { batch, rows } = extent;
+        if batch < 1 || rows < 0 {
+            let text = format!("rnn: {rows} vectors of a batch of {batch}");
+            return Err(Error::bad_param(text));
+        }
+        let cell = self.build_cell();
+        let graph = OperationGraph::builder();
+        let (places, reserve) = (Vec::new(), 0);
+        Lowering {
+            rnn: self,
+            space,
+            cell,
+            extent,
+            with,
+            graph,
+            places,
+            reserve,
+            shared: Vec::new(),
+        }
+        .network()
+    }
+}
+
+struct Lowering<'a> {
+    rnn: &'a Rnn,
+    space: WeightSpace,
+    cell: Arc<Cell>,
+    extent: Extent,
+    with: Optional,
+    graph: GraphBuilder,
+    places: Vec<Place>,
+    /// Elements of the reserve so far.
+    reserve: i64,
+    /// Slots whose tensor all layers read.
+    shared: Vec<(&'static str, i64)>,
+}
+
+impl Lowering<'_> {
+    fn network(mut self) -> Result<Network> {
+        let (rnn, rows) = (self.rnn, self.extent.rows);
+        let input = [1, rows, rnn.input_size];
+        let mut below = self.packed(Role::Input, "input", 0, &input, rnn.dtype);
+        for layer in 0..rnn.layers {
+            below = self.layer(layer, below)?;
+        }
+        if rnn.join == Join::Sum {
+            let math = if rnn.dtype == DType::F64 { Math::F64 } else { Math::F32 };
+            let sum = Reduction { op: ReductionOp::Add, math };
+            let y = self.graph.reduction(sum, below, &[1, rows, rnn.state_size()])?;
+            self.graph.output(y, "output", rnn.dtype);
+            self.places.push(Place { uid: y, role: Role::Output, offset: 0 });
+        }
+        self.places.sort_by_key(|place| place.uid);
+        Ok(Network {
+            graph: self.graph.build()?,
+            places: self.places,
+            rnn: rnn.clone(),
+            extent: self.extent,
+            space: self.space,
+            reserve_elements: self.reserve,
+        })
+    }
+
+    /// Adds a layer that reads this tensor; its result.
+    fn layer(&mut self, layer: i64, below: i64) -> Result<i64> {
+        let rnn = self.rnn;
+        let top = layer + 1 == rnn.layers;
+        let skipped = layer == 0 && rnn.input_mode == InputMode::Skip;
+        let x = match skipped {
+            true => below,
+            false => {
+                let weights = self.weights(layer, WeightKind::Input);
+                self.graph.matmul(Matmul::new(rnn.math()), below, weights)?
+            }
+        };
+        let apart = match top {
+            true => rnn.join == Join::Sum,
+            false => rnn.stacking == Stacking::Separate && rnn.directions() > 1,
+        };
+        let with = self.with;
+        let keeps = with.reserve && self.cell.states.len() > 1;
+        let op = Recurrence {
+            math: rnn.math(),
+            direction: rnn.direction,
+            layout: rnn.layout,
+            apart,
+            fill: rnn.fill,
+            with: RecurrenceSlots {
+                x_bias: rnn.bias.has_input(),
+                r_bias: rnn.bias.has_recurrent(),
+                h_initial: with.h_initial,
+                states_initial: with.states_initial,
+                lengths: with.lengths,
+                reset: with.reset,
+                h_final: with.h_final,
+                states_final: with.states_final,
+                history: with.history || keeps,
+            },
+            ..Recurrence::new(self.cell.clone(), self.extent.batch, rnn.hidden_size)
+        };
+        let slots = op.slots();
+        let inputs: Vec<i64> =
+            slots.inputs.iter().map(|slot| self.operand(slot, layer, x)).collect();
+        let outputs: Vec<i64> =
+            slots.outputs.iter().map(|slot| self.result(slot, layer, apart)).collect();
+        self.graph.operation_into(Op::Recurrence(op), &inputs, &outputs);
+        Ok(outputs[0])
+    }
+
+    fn operand(&mut self, slot: &'static str, layer: i64, x: i64) -> i64 {
+        let (rnn, Extent { batch, rows }) = (self.rnn, self.extent);
+        let count = |names: &[String]| names.len() as i64;
+        match slot {
+            "x" => x,
+            "x_bias" => self.weights(layer, WeightKind::InputBias),
+            "r" => self.weights(layer, WeightKind::Recurrent),
+            "r_bias" => self.weights(layer, WeightKind::RecurrentBias),
+            "projection" => self.weights(layer, WeightKind::Projection),
+            "parameters" => self.weights(layer, WeightKind::Parameters),
+            "h_initial" => self.state(Role::HInitial, layer),
+            "states_initial" => self.state(Role::StatesInitial, layer),
+            "lengths" => self.shared(slot, Role::Lengths, &[1, 1, batch], DType::I32),
+            "reset" => self.shared(slot, Role::Reset, &[1, rows, 1], DType::Bool),
+            "row_inputs" => {
+                let dims = [1, rows, count(&self.cell.row_inputs)];
+                self.shared(slot, Role::RowInputs, &dims, rnn.dtype)
+            }
+            _ => {
+                let dims = [1, rows, count(&self.cell.unit_inputs) * rnn.hidden_size];
+                self.shared(slot, Role::UnitInputs, &dims, rnn.dtype)
+            }
+        }
+    }
+
+    fn result(&mut self, slot: &'static str, layer: i64, apart: bool) -> i64 {
+        let (rnn, rows) = (self.rnn, self.extent.rows);
+        match slot {
+            "h_final" => self.state(Role::HFinal, layer),
+            "states_final" => self.state(Role::StatesFinal, layer),
+            "history" => {
+                let dims = [rnn.directions(), rows, self.others()];
+                let name = format!("history_l{layer}");
+                match self.with.history {
+                    false => self.reserved(&name, &dims),
+                    true => {
+                        let offset = layer * dims.iter().product::<i64>();
+                        self.packed(Role::History, &name, offset, &dims, rnn.dtype)
+                    }
+                }
+            }
+            _ => {
+                let dims = match apart {
+                    true => [rnn.directions(), rows, rnn.state_size()],
+                    false => [1, rows, rnn.directions() * rnn.state_size()],
+                };
+                if layer + 1 == rnn.layers && !apart {
+                    return self.packed(Role::Output, "output", 0, &dims, rnn.dtype);
+                }
+                let name = format!("output_l{layer}");
+                if self.with.reserve {
+                    return self.reserved(&name, &dims);
+                }
+                let uid = self.fresh();
+                let tensor = TensorDesc::packed(uid, name, &dims, rnn.dtype);
+                self.graph.tensor(TensorDesc { is_virtual: true, ..tensor })
+            }
+        }
+    }
+
+    /// Elements of all states of a unit but the first.
+    fn others(&self) -> i64 {
+        (self.cell.states.len() as i64 - 1) * self.rnn.hidden_size
+    }
+
+    /// The states of all sequences before or after a layer, `[directions, batch, ..]`.
+    fn state(&mut self, role: Role, layer: i64) -> i64 {
+        let rnn = self.rnn;
+        let first = matches!(role, Role::HInitial | Role::HFinal);
+        let size = if first { rnn.state_size() } else { self.others() };
+        let dims = [rnn.directions(), self.extent.batch, size];
+        let offset = layer * dims.iter().product::<i64>();
+        self.packed(role, &format!("{}_l{layer}", role.name()), offset, &dims, rnn.dtype)
+    }
+
+    fn shared(&mut self, slot: &'static str, role: Role, dims: &[i64], dtype: DType) -> i64 {
+        if let Some((_, uid)) = self.shared.iter().find(|(known, _)| *known == slot) {
+            return *uid;
+        }
+        let uid = self.packed(role, role.name(), 0, dims, dtype);
+        self.shared.push((slot, uid));
+        uid
+    }
+
+    /// The weights of both directions of a layer as the operations want them: those of the input
+    /// `[directions, input, gates * units]`, biases `[directions, 1, ..]`.
+    fn weights(&mut self, layer: i64, kind: WeightKind) -> i64 {
+        let (directions, count) = (self.rnn.directions(), self.rnn.directions() as usize);
+        let first = layer as usize * count;
+        let block = self.space.block(first, kind).expect("the network has such weights");
+        let last = self.space.block(first + count - 1, kind).expect("so has each direction");
+        let apart = if count > 1 { last.offset - block.offset } else { block.rows * block.columns };
+        let (rows, columns) = (block.rows, block.columns);
+        let (dims, strides) = match kind {
+            WeightKind::Input => ([directions, columns, rows], [apart, 1, columns]),
+            WeightKind::InputBias | WeightKind::RecurrentBias => {
+                ([directions, 1, rows], [apart, rows, 1])
+            }
+            _ => ([directions, rows, columns], [apart, columns, 1]),
+        };
+        let name = format!("{}_l{layer}", kind.torch_name());
+        let tensor = TensorDesc::packed(self.fresh(), name, &dims, self.rnn.dtype);
+        let tensor = TensorDesc { strides: strides.to_vec(), ..tensor };
+        self.place(Role::Weights, block.offset, tensor)
+    }
+
+    fn reserved(&mut self, name: &str, dims: &[i64]) -> i64 {
+        let step = ALIGNMENT / self.rnn.dtype.bytes() as i64;
+        let offset = self.reserve;
+        self.reserve = (offset + dims.iter().product::<i64>() + step - 1) / step * step;
+        self.packed(Role::Reserve, name, offset, dims, self.rnn.dtype)
+    }
+
+    fn packed(&mut self, role: Role, name: &str, offset: i64, dims: &[i64], dtype: DType) -> i64 {
+        let tensor = TensorDesc::packed(self.fresh(), name, dims, dtype);
+        self.place(role, offset, tensor)
+    }
+
+    /// Adds a tensor that begins so many elements behind an address aligned to [`ALIGNMENT`].
+    fn place(&mut self, role: Role, offset: i64, tensor: TensorDesc) -> i64 {
+        let bytes = offset * tensor.dtype.bytes() as i64;
+        let alignment = 1 << (bytes | ALIGNMENT).trailing_zeros();
+        self.places.push(Place { uid: tensor.uid, role, offset });
+        self.graph.tensor(TensorDesc { alignment, ..tensor })
+    }
+
+    fn fresh(&self) -> i64 {
+        self.graph.fresh_uid()
+    }
+}
+
+impl Network {
+    /// The whole of a tensor of the caller's: its type, and its dimensions as torch has them.
+    ///
+    /// Vectors are `[steps, batch, ..]`, `[batch, steps, ..]` or, packed, `[rows, ..]`; states
+    /// `[layers * directions, batch, ..]`; histories `[layers * directions, <vectors>, ..]`.
+    pub fn tensor(&self, role: Role) -> (DType, Vec<i64>) {
+        let (rnn, Extent { batch, rows }) = (&self.rnn, self.extent);
+        let cell = rnn.build_cell();
+        let vectors = |size: i64| match rnn.layout {
+            RowLayout::SequenceMajor => vec![rows / batch, batch, size],
+            RowLayout::BatchMajor => vec![batch, rows / batch, size],
+            RowLayout::Packed => vec![rows, size],
+        };
+        let pseudo_layers = rnn.layers * rnn.directions();
+        let others = (cell.states.len() as i64 - 1) * rnn.hidden_size;
+        let dims = match role {
+            Role::Input => vectors(rnn.input_size),
+            Role::Weights => vec![self.space.elements()],
+            Role::HInitial | Role::HFinal => vec![pseudo_layers, batch, rnn.state_size()],
+            Role::StatesInitial | Role::StatesFinal => vec![pseudo_layers, batch, others],
+            Role::Lengths => vec![batch],
+            Role::Reset => {
+                let mut dims = vectors(1);
+                dims.pop();
+                dims
+            }
+            Role::RowInputs => vectors(cell.row_inputs.len() as i64),
+            Role::UnitInputs => vectors(cell.unit_inputs.len() as i64 * rnn.hidden_size),
+            Role::Output => vectors(rnn.output_size()),
+            Role::History => [vec![pseudo_layers], vectors(others)].concat(),
+            Role::Reserve => vec![self.reserve_elements],
+        };
+        let dtype = match role {
+            Role::Lengths => DType::I32,
+            Role::Reset => DType::Bool,
+            _ => rnn.dtype,
+        };
+        (dtype, dims)
+    }
+
+    /// The tensors of the caller's that the network has, in the order of [`Role::ALL`].
+    pub fn roles(&self) -> impl Iterator<Item = Role> + '_ {
+        let used = |role: &Role| self.places.iter().any(|place| place.role == *role);
+        Role::ALL.into_iter().filter(used)
+    }
+
+    /// Bytes of a tensor of the caller's.
+    pub fn bytes(&self, role: Role) -> u64 {
+        let (dtype, dims) = self.tensor(role);
+        dims.iter().product::<i64>() as u64 * dtype.bytes() as u64
+    }
+}

@@ -1,0 +1,323 @@
+//! A recurrent network: what it is, before its batch and its steps are known.
+
+use std::sync::Arc;
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::expr::{Math, Real};
+use crate::graph::{Cell, Direction, MatmulMath, RowLayout};
+use crate::rnn::cells::{CellClip, CellKind, CellOptions};
+use crate::rnn::mode::{BiasMode, InputMode, Join, Stacking};
+
+/// The cell of a network.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum RnnCell {
+    /// One of the documents. Of the options, `math` and `projected` follow from the network.
+    Kind(CellKind, CellOptions),
+    /// A user's own.
+    Own(Arc<Cell>),
+}
+
+/// A stack of recurrent layers of one cell.
+///
+/// ```
+/// use kiln::rnn::Rnn;
+/// use kiln::DType;
+///
+/// let rnn = Rnn::lstm(512, 256).layers(2).bidirectional().dtype(DType::Bf16);
+/// rnn.validate()?;
+/// assert_eq!(rnn.output_size(), 512);
+/// # Ok::<(), kiln::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Rnn {
+    /// What happens at a step.
+    pub cell: RnnCell,
+    /// Elements of an input vector, at least 1.
+    pub input_size: i64,
+    /// Units of each layer and direction, at least 1.
+    pub hidden_size: i64,
+    /// Elements of `h` where it is projected: 1 to `hidden_size`.
+    pub projection_size: Option<i64>,
+    /// Layers, at least 1.
+    pub layers: i64,
+    /// The order of the steps.
+    pub direction: Direction,
+    /// How two directions become one.
+    pub join: Join,
+    /// What layers above the first read of two directions.
+    pub stacking: Stacking,
+    /// Which biases there are.
+    pub bias: BiasMode,
+    /// What the first layer does with the input.
+    pub input_mode: InputMode,
+    /// The type of inputs, weights, states and outputs: f64, f32, f16 or bf16. Sums and cells are
+    /// in f64 for f64, else in f32.
+    pub dtype: DType,
+    /// Whether products of f32 may be taken in tf32.
+    pub tf32: bool,
+    /// The order of the vectors of input and output.
+    pub layout: RowLayout,
+    /// What outputs and histories are beyond a sequence's length; no NaN, and 0 for a sum.
+    pub fill: Real,
+}
+
+impl Rnn {
+    /// One layer of a cell of the documents: forward, linear input, both biases, in f32.
+    pub fn new(kind: CellKind, input_size: i64, hidden_size: i64) -> Rnn {
+        Rnn::of(RnnCell::Kind(kind, CellOptions::default()), input_size, hidden_size)
+    }
+
+    /// One layer of a user's cell, as [`Rnn::new`].
+    pub fn of_cell(cell: impl Into<Arc<Cell>>, input_size: i64, hidden_size: i64) -> Rnn {
+        Rnn::of(RnnCell::Own(cell.into()), input_size, hidden_size)
+    }
+
+    /// One layer of LSTM, as [`Rnn::new`].
+    pub fn lstm(input_size: i64, hidden_size: i64) -> Rnn {
+        Rnn::new(CellKind::Lstm, input_size, hidden_size)
+    }
+
+    /// One layer of GRU, as [`Rnn::new`].
+    pub fn gru(input_size: i64, hidden_size: i64) -> Rnn {
+        Rnn::new(CellKind::Gru, input_size, hidden_size)
+    }
+
+    fn of(cell: RnnCell, input_size: i64, hidden_size: i64) -> Rnn {
+        Rnn {
+            cell,
+            input_size,
+            hidden_size,
+            projection_size: None,
+            layers: 1,
+            direction: Direction::Forward,
+            join: Join::Concat,
+            stacking: Stacking::Joined,
+            bias: BiasMode::Double,
+            input_mode: InputMode::Linear,
+            dtype: DType::F32,
+            tf32: false,
+            layout: RowLayout::SequenceMajor,
+            fill: Real::new(0.0),
+        }
+    }
+
+    /// The same with so many layers.
+    pub fn layers(self, layers: i64) -> Rnn {
+        Rnn { layers, ..self }
+    }
+
+    /// The same in this direction.
+    pub fn direction(self, direction: Direction) -> Rnn {
+        Rnn { direction, ..self }
+    }
+
+    /// The same in both directions.
+    pub fn bidirectional(self) -> Rnn {
+        self.direction(Direction::Both)
+    }
+
+    /// The same with directions joined so.
+    pub fn join(self, join: Join) -> Rnn {
+        Rnn { join, ..self }
+    }
+
+    /// The same with layers stacked so.
+    pub fn stacking(self, stacking: Stacking) -> Rnn {
+        Rnn { stacking, ..self }
+    }
+
+    /// The same with these biases.
+    pub fn bias(self, bias: BiasMode) -> Rnn {
+        Rnn { bias, ..self }
+    }
+
+    /// The same with the input given to every gate as it is.
+    pub fn skip_input(self) -> Rnn {
+        Rnn { input_mode: InputMode::Skip, ..self }
+    }
+
+    /// The same with `h` projected to so many elements.
+    pub fn projection(self, size: i64) -> Rnn {
+        Rnn { projection_size: Some(size), ..self }
+    }
+
+    /// The same in this type.
+    pub fn dtype(self, dtype: DType) -> Rnn {
+        Rnn { dtype, ..self }
+    }
+
+    /// The same with products in tf32.
+    pub fn tf32(self) -> Rnn {
+        Rnn { tf32: true, ..self }
+    }
+
+    /// The same with vectors in this order.
+    pub fn layout(self, layout: RowLayout) -> Rnn {
+        Rnn { layout, ..self }
+    }
+
+    /// The same with outputs beyond a sequence's length filled so.
+    pub fn fill(self, fill: f64) -> Rnn {
+        Rnn { fill: Real::new(fill), ..self }
+    }
+
+    /// The same with gates that see the cell state (LSTM).
+    pub fn peephole(self) -> Rnn {
+        self.option(|options| options.peephole = true)
+    }
+
+    /// The same with a cell state limited so (LSTM).
+    pub fn cell_clip(self, clip: CellClip) -> Rnn {
+        self.option(|options| options.cell_clip = Some(clip))
+    }
+
+    /// The same with gates limited to `[-limit, limit]` before their activations.
+    pub fn gate_clip(self, limit: f64) -> Rnn {
+        self.option(|options| options.gate_clip = Some(Real::new(limit)))
+    }
+
+    /// A user's cell has no options: what it does stands in its programs.
+    fn option(mut self, set: impl FnOnce(&mut CellOptions)) -> Rnn {
+        if let RnnCell::Kind(_, options) = &mut self.cell {
+            set(options);
+        }
+        self
+    }
+
+    /// Directions of each layer.
+    pub fn directions(&self) -> i64 {
+        self.direction.count()
+    }
+
+    /// Elements of the first state of a direction.
+    pub fn state_size(&self) -> i64 {
+        self.projection_size.unwrap_or(self.hidden_size)
+    }
+
+    /// Elements of an output vector.
+    pub fn output_size(&self) -> i64 {
+        match self.join {
+            Join::Concat => self.directions() * self.state_size(),
+            Join::Sum => self.state_size(),
+        }
+    }
+
+    /// Elements of the vectors that a layer reads.
+    pub fn layer_input_size(&self, layer: i64) -> i64 {
+        match self.stacking {
+            _ if layer == 0 => self.input_size,
+            Stacking::Joined => self.directions() * self.state_size(),
+            Stacking::Separate => self.state_size(),
+        }
+    }
+
+    /// The precision of products.
+    pub fn math(&self) -> MatmulMath {
+        match self.dtype {
+            DType::F64 => MatmulMath::F64,
+            DType::F32 if self.tf32 => MatmulMath::Tf32,
+            _ => MatmulMath::F32,
+        }
+    }
+
+    /// The cell with the options of the network.
+    pub fn build_cell(&self) -> Arc<Cell> {
+        let math = if self.dtype == DType::F64 { Math::F64 } else { Math::F32 };
+        match &self.cell {
+            RnnCell::Kind(kind, options) => {
+                let projected = self.projection_size.is_some();
+                Arc::new(kind.cell(&CellOptions { math, projected, ..*options }))
+            }
+            RnnCell::Own(cell) => cell.clone(),
+        }
+    }
+
+    /// Checks that the parts fit together.
+    ///
+    /// # Errors
+    /// `BadParam` for a value out of its range, `NotSupported` for what does not go together; the
+    /// text names the rule.
+    pub fn validate(&self) -> Result<()> {
+        let bad = |rule: String| Err(Error::bad_param(format!("rnn: {rule}")));
+        let refuse = |rule: String| Err(Error::not_supported(format!("rnn: {rule}")));
+        let sizes = [
+            ("input size", self.input_size),
+            ("hidden size", self.hidden_size),
+            ("number of layers", self.layers),
+        ];
+        if let Some((name, size)) = sizes.into_iter().find(|(_, size)| *size < 1) {
+            return bad(format!("the {name} is {size}, expected at least 1"));
+        }
+        let (input, hidden) = (self.input_size, self.hidden_size);
+        if self.projection_size.is_some_and(|size| size < 1 || size > hidden) {
+            let size = self.state_size();
+            return bad(format!("the projection size is {size}, expected 1 to {hidden} (hidden)"));
+        }
+        if self.input_mode == InputMode::Skip && input != hidden {
+            return bad(format!("skip input: the input size is {input}, the hidden size {hidden}"));
+        }
+        if !self.dtype.is_float() {
+            return refuse(format!("data of {}, expected f64, f32, f16 or bf16", self.dtype));
+        }
+        if self.tf32 && self.dtype != DType::F32 {
+            return refuse(format!("products in tf32 of data of {}", self.dtype));
+        }
+        if self.fill.get().is_nan() {
+            return bad("the padding fill is NaN".to_owned());
+        }
+        if self.join == Join::Sum && self.direction != Direction::Both {
+            return bad("one direction has nothing to be summed with".to_owned());
+        }
+        if self.join == Join::Sum && self.stacking == Stacking::Joined && self.layers > 1 {
+            return refuse("a sum of directions between layers: stack them separately".to_owned());
+        }
+        if self.join == Join::Sum && self.fill.get() != 0.0 {
+            return refuse(format!("a sum of directions filled with {}, not 0", self.fill));
+        }
+        self.validate_cell()
+    }
+
+    fn validate_cell(&self) -> Result<()> {
+        let bad = |rule: String| Err(Error::bad_param(format!("rnn: {rule}")));
+        let refuse = |rule: &str, name: &str| {
+            Err(Error::not_supported(format!("rnn: {rule} of cell {name}, which is no LSTM")))
+        };
+        match &self.cell {
+            RnnCell::Kind(CellKind::Lstm, options) => {
+                if let Some(clip) = &options.cell_clip {
+                    clip.validate()?;
+                }
+            }
+            RnnCell::Kind(kind, _) if self.projection_size.is_some() => {
+                return refuse("a projection", kind.name());
+            }
+            RnnCell::Kind(kind, options) if options.peephole => {
+                return refuse("peepholes", kind.name());
+            }
+            RnnCell::Kind(kind, options) if options.cell_clip.is_some() => {
+                return refuse("a clipped state", kind.name());
+            }
+            RnnCell::Kind(..) => {}
+            RnnCell::Own(cell) => {
+                cell.validate()?;
+                if cell.projected != self.projection_size.is_some() {
+                    let is = if cell.projected { "projected" } else { "not projected" };
+                    return bad(format!("cell {} is {is}, the network otherwise", cell.name));
+                }
+                if self.bias.has_recurrent() && cell.recurrent_gates() == 0 {
+                    let name = &cell.name;
+                    return bad(format!("a recurrent bias of cell {name}, which has no product"));
+                }
+            }
+        }
+        match &self.cell {
+            RnnCell::Kind(_, CellOptions { gate_clip: Some(limit), .. })
+                if limit.get().is_nan() || limit.get() < 0.0 =>
+            {
+                bad(format!("the gate clip is {limit}, expected at least 0"))
+            }
+            _ => Ok(()),
+        }
+    }
+}

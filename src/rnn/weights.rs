@@ -1,0 +1,243 @@
+//! The weight space: where each matrix and bias of a network stands in one buffer.
+//!
+//! For every pseudo-layer (`layer * directions + direction`) follow each other: the input matrices
+//! of all gates, the recurrent matrices of all products' gates, the projection, the cell's
+//! parameters. Behind all matrices follow, for every pseudo-layer, the input biases and the
+//! recurrent biases. Matrices are row-major, a row per unit; those of one kind touch, gate after
+//! gate, so that they are one matrix. Each kind begins at a multiple of [`ALIGNMENT`] bytes: where
+//! sizes are multiples of 8 nothing is between them, and the space is what cuDNN was reported to
+//! use.
+
+use crate::error::{Error, Result};
+use crate::graph::Cell;
+use crate::rnn::mode::InputMode;
+use crate::rnn::network::Rnn;
+
+/// Bytes that each kind of weights is aligned to.
+pub const ALIGNMENT: i64 = 16;
+/// The greatest linLayerID (section 6.2.1.31).
+const LIN_LAYER_MAX: i32 = 8;
+
+/// Weights of one kind, of one pseudo-layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Block {
+    /// Of the first element, in elements from the start of the space.
+    pub offset: i64,
+    /// Rows: of all gates.
+    pub rows: i64,
+    /// Elements of a row.
+    pub columns: i64,
+}
+
+/// What weights of one pseudo-layer are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WeightKind {
+    /// `[gates * hidden, input]`: the product with the input; none with a skipped input.
+    Input,
+    /// `[recurrent gates * hidden, state]`: the recurrent products.
+    Recurrent,
+    /// `[state, hidden]`: the projection.
+    Projection,
+    /// `[parameters, hidden]`: vectors of the cell, such as peepholes.
+    Parameters,
+    /// `[gates * hidden, 1]`.
+    InputBias,
+    /// `[recurrent gates * hidden, 1]`.
+    RecurrentBias,
+}
+
+impl WeightKind {
+    /// Those that stand pseudo-layer by pseudo-layer first.
+    const MATRICES: [WeightKind; 4] =
+        [WeightKind::Input, WeightKind::Recurrent, WeightKind::Projection, WeightKind::Parameters];
+    const BIASES: [WeightKind; 2] = [WeightKind::InputBias, WeightKind::RecurrentBias];
+    /// All of them.
+    pub const ALL: [WeightKind; 6] = [
+        WeightKind::Input,
+        WeightKind::Recurrent,
+        WeightKind::Projection,
+        WeightKind::Parameters,
+        WeightKind::InputBias,
+        WeightKind::RecurrentBias,
+    ];
+
+    /// What torch calls such a parameter of a layer; `parameters` it does not know.
+    pub fn torch_name(self) -> &'static str {
+        match self {
+            WeightKind::Input => "weight_ih",
+            WeightKind::Recurrent => "weight_hh",
+            WeightKind::Projection => "weight_hr",
+            WeightKind::Parameters => "parameters",
+            WeightKind::InputBias => "bias_ih",
+            WeightKind::RecurrentBias => "bias_hh",
+        }
+    }
+}
+
+/// A matrix or a bias in a weight space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct WeightSlice {
+    /// Bytes from the start of the space.
+    pub offset_bytes: u64,
+    /// Rows.
+    pub rows: i64,
+    /// Columns; 1 of a bias.
+    pub columns: i64,
+}
+
+/// What a linLayerID stands for (`mcdnnGetRNNWeightParams`, section 6.2.1.31); what the network
+/// does not have is absent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct WeightParams {
+    /// The matrix.
+    pub matrix: Option<WeightSlice>,
+    /// The bias.
+    pub bias: Option<WeightSlice>,
+}
+
+/// The places of a network's weights in one buffer.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct WeightSpace {
+    /// Of each pseudo-layer, in the order of [`WeightKind::ALL`].
+    blocks: Vec<[Option<Block>; 6]>,
+    elements: i64,
+    element_bytes: i64,
+    hidden: i64,
+    /// Gates with an input matrix, and with a recurrent one.
+    gates: [i32; 2],
+}
+
+impl WeightSpace {
+    /// The places of a network's weights.
+    ///
+    /// # Errors
+    /// As [`Rnn::validate`]; `BadParam` for a space beyond 2^62 bytes.
+    pub fn new(rnn: &Rnn) -> Result<WeightSpace> {
+        rnn.validate()?;
+        let cell = rnn.build_cell();
+        let count = (rnn.layers * rnn.directions()) as usize;
+        let mut space = WeightSpace {
+            blocks: vec![[None; 6]; count],
+            elements: 0,
+            element_bytes: rnn.dtype.bytes() as i64,
+            hidden: rnn.hidden_size,
+            gates: [cell.gates.len() as i32, cell.recurrent_gates() as i32],
+        };
+        for kinds in [&WeightKind::MATRICES[..], &WeightKind::BIASES[..]] {
+            for pseudo_layer in 0..count {
+                for kind in kinds {
+                    let layer = pseudo_layer as i64 / rnn.directions();
+                    if let Some(shape) = shape(rnn, &cell, layer, *kind) {
+                        space.blocks[pseudo_layer][*kind as usize] = Some(space.place(shape)?);
+                    }
+                }
+            }
+        }
+        Ok(space)
+    }
+
+    fn place(&mut self, [rows, columns]: [i64; 2]) -> Result<Block> {
+        let offset = self.elements;
+        let step = ALIGNMENT / self.element_bytes;
+        let end = rows.checked_mul(columns).and_then(|count| count.checked_add(offset));
+        let end = end.filter(|end| *end <= (1 << 62) / self.element_bytes - step);
+        let end = end.ok_or_else(|| Error::bad_param("rnn: the weights exceed 2^62 bytes"))?;
+        self.elements = (end + step - 1) / step * step;
+        Ok(Block { offset, rows, columns })
+    }
+
+    /// The size of the space (`mcdnnGetRNNWeightSpaceSize`, section 6.2.1.32).
+    pub fn bytes(&self) -> u64 {
+        (self.elements * self.element_bytes) as u64
+    }
+
+    /// The same in elements.
+    pub fn elements(&self) -> i64 {
+        self.elements
+    }
+
+    /// Layers times directions.
+    pub fn pseudo_layers(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Weights of one kind; `None` where the network has none.
+    ///
+    /// # Panics
+    /// For a pseudo-layer that is not there.
+    pub fn block(&self, pseudo_layer: usize, kind: WeightKind) -> Option<Block> {
+        self.blocks[pseudo_layer][kind as usize]
+    }
+
+    /// The matrix and the bias of a linLayerID: the gates of the input in the order of the cell
+    /// (LSTM i f g o, GRU r z n), then those of the recurrent products, then the projection.
+    /// `space_bytes` is how large the caller's buffer is.
+    ///
+    /// # Errors
+    /// `BadParam` for a pseudo-layer that is not there, a linLayerID below 0 or above both 8 and
+    /// what the cell has, or weights outside of the buffer.
+    pub fn params(
+        &self,
+        pseudo_layer: i32,
+        lin_layer_id: i32,
+        space_bytes: u64,
+    ) -> Result<WeightParams> {
+        let bad = |rule: String| Err(Error::bad_param(format!("weight params: {rule}")));
+        let count = self.blocks.len();
+        if pseudo_layer < 0 || pseudo_layer as usize >= count {
+            return bad(format!("pseudo-layer {pseudo_layer}, the network has {count}"));
+        }
+        let [input, recurrent] = self.gates;
+        let projection = input + recurrent;
+        let greatest = projection.max(LIN_LAYER_MAX);
+        if !(0..=greatest).contains(&lin_layer_id) {
+            return bad(format!("linLayerID {lin_layer_id}, expected 0 to {greatest}"));
+        }
+        let (gate, matrix, bias) = match lin_layer_id {
+            id if id < input => (id, WeightKind::Input, Some(WeightKind::InputBias)),
+            id if id < projection => {
+                (id - input, WeightKind::Recurrent, Some(WeightKind::RecurrentBias))
+            }
+            id if id == projection => (0, WeightKind::Projection, None),
+            _ => return Ok(WeightParams::default()),
+        };
+        let slice = |kind| self.slice(pseudo_layer as usize, kind, gate);
+        let params = WeightParams { matrix: slice(matrix), bias: bias.and_then(slice) };
+        for WeightSlice { offset_bytes, rows, columns } in
+            [params.matrix, params.bias].into_iter().flatten()
+        {
+            let end = offset_bytes + (rows * columns * self.element_bytes) as u64;
+            if end > space_bytes {
+                let needed = self.bytes();
+                return bad(format!(
+                    "the weight space has {space_bytes} bytes, the network needs {needed}"
+                ));
+            }
+        }
+        Ok(params)
+    }
+
+    /// A gate's part of a block; a projection has no gates.
+    fn slice(&self, pseudo_layer: usize, kind: WeightKind, gate: i32) -> Option<WeightSlice> {
+        let Block { offset, rows, columns } = self.block(pseudo_layer, kind)?;
+        let rows = if kind == WeightKind::Projection { rows } else { self.hidden };
+        let first = offset + i64::from(gate) * rows * columns;
+        Some(WeightSlice { offset_bytes: (first * self.element_bytes) as u64, rows, columns })
+    }
+}
+
+fn shape(rnn: &Rnn, cell: &Cell, layer: i64, kind: WeightKind) -> Option<[i64; 2]> {
+    let (hidden, state) = (rnn.hidden_size, rnn.state_size());
+    let (gates, recurrent) = (cell.gates.len() as i64, cell.recurrent_gates() as i64);
+    let parameters = cell.parameters.len() as i64;
+    let skipped = layer == 0 && rnn.input_mode == InputMode::Skip;
+    let (given, shape) = match kind {
+        WeightKind::Input => (!skipped, [gates * hidden, rnn.layer_input_size(layer)]),
+        WeightKind::Recurrent => (true, [recurrent * hidden, state]),
+        WeightKind::Projection => (rnn.projection_size.is_some(), [state, hidden]),
+        WeightKind::Parameters => (true, [parameters, hidden]),
+        WeightKind::InputBias => (rnn.bias.has_input(), [gates * hidden, 1]),
+        WeightKind::RecurrentBias => (rnn.bias.has_recurrent(), [recurrent * hidden, 1]),
+    };
+    (given && shape[0] > 0).then_some(shape)
+}

@@ -1,0 +1,138 @@
+//! What attention costs, counted: products of the tiles that are attended to and no other, keys and
+//! values read once for each tile of queries, no conflict.
+
+use std::sync::OnceLock;
+
+use kiln::device::Counters;
+use kiln::engine::EngineConfig;
+use kiln::graph::{Attention, AttentionShape, Band, Diagonal, MatmulMath};
+use kiln::{Config, DType, Kiln};
+
+use crate::attention::cases::{self, Case, Storage};
+use crate::harness;
+
+const SHAPE: AttentionShape = AttentionShape {
+    batches: 1,
+    heads: 2,
+    kv_heads: 1,
+    queries: 256,
+    keys: 256,
+    depth: 64,
+    width: 64,
+};
+
+/// A simulator that counts.
+fn counting() -> &'static Kiln {
+    static KILN: OnceLock<Kiln> = OnceLock::new();
+    KILN.get_or_init(|| {
+        let device = Some("sim".parse().unwrap());
+        let cache_dir = Some(harness::cache_dir());
+        Kiln::open(Config { device, cache_dir, count: true, ..Config::default() }).unwrap()
+    })
+}
+
+fn count(case: &Case, config: &str) -> Counters {
+    // One launch at a time: the device keeps the last one's counts.
+    static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _one = ONE.lock().unwrap();
+    let config: EngineConfig = config.parse().unwrap();
+    let plan = counting().plan_with(&case.graph, &config).unwrap();
+    harness::run_plan(counting(), &plan, &case.inputs).unwrap();
+    counting().device().counters().unwrap()
+}
+
+fn mma(cta_q: i64, cta_k: i64) -> String {
+    format!("attention_mma{{cta_k={cta_k}, cta_q={cta_q}, hold_q=0, warp_q=16}}")
+}
+
+fn case(band: Band, shape: AttentionShape) -> Case {
+    let op = Attention { band, ..Attention::new(MatmulMath::F32) };
+    let storage = Storage { alignment: 256, ..Storage::packed(DType::F16) };
+    cases::case(op, shape, storage, [true; 4])
+}
+
+fn conflicts(counters: &Counters) -> u64 {
+    counters.total.shared_loads.conflicts + counters.total.shared_stores.conflicts
+}
+
+/// Tiles of scores that hold a key that a query attends to, one by one.
+fn tiles(
+    shape: &AttentionShape,
+    cta_q: i64,
+    cta_k: i64,
+    attends: impl Fn(i64, i64) -> bool,
+) -> i64 {
+    let hit = |row: i64, column: i64| {
+        let queries = row * cta_q..((row + 1) * cta_q).min(shape.queries);
+        let keys = column * cta_k..((column + 1) * cta_k).min(shape.keys);
+        queries.clone().any(|query| keys.clone().any(|key| attends(query, key)))
+    };
+    let [rows, columns] =
+        [(shape.queries, cta_q), (shape.keys, cta_k)].map(|(of, tile)| (of + tile - 1) / tile);
+    (0..rows).map(|row| (0..columns).filter(|column| hit(row, *column)).count() as i64).sum()
+}
+
+#[test]
+fn products_are_those_of_tiles_that_are_attended_to() {
+    let odd = AttentionShape { queries: 200, keys: 230, ..SHAPE };
+    for shape in [SHAPE, odd] {
+        let offset = shape.keys - shape.queries;
+        for (left, right) in [
+            (None, None),
+            (None, Some(0)),
+            (Some(70), Some(0)),
+            (Some(10), Some(10)),
+            (Some(0), None),
+        ] {
+            let band = Band { diagonal: Diagonal::BottomRight, left, right };
+            for (cta_q, cta_k) in [(64, 64), (128, 32)] {
+                let counters = count(&case(band, shape), &mma(cta_q, cta_k));
+                let attends = |query: i64, key: i64| {
+                    let own = query + offset;
+                    left.is_none_or(|left| key >= own - left)
+                        && right.is_none_or(|right| key <= own + right)
+                };
+                let want = shape.heads * tiles(&shape, cta_q, cta_k, attends) * cta_q * cta_k * 128;
+                let [products] = &counters.products[..] else { panic!("one kind of product") };
+                assert_eq!(products.multiply_adds, want as u64, "{band:?} {cta_q} {cta_k}");
+                assert_eq!(conflicts(&counters), 0, "{band:?} {cta_q} {cta_k}");
+            }
+        }
+    }
+}
+
+/// Every tile of queries reads its keys and values once; memory sees all once.
+#[test]
+fn keys_are_read_once_for_a_tile_of_queries() {
+    let counters = count(&case(Band::default(), SHAPE), &mma(128, 64));
+    let bytes = |heads: i64| 2 * (heads * 256 * 64) as u64;
+    let (q, o, kv) = (bytes(2), bytes(2), 2 * bytes(1));
+    // Two heads of two tiles of queries.
+    assert_eq!(counters.total.global.bytes, q + o + 4 * kv);
+    assert_eq!(counters.dram_read_bytes, q + kv);
+    assert_eq!(counters.dram_written_bytes, o);
+}
+
+/// Heads of any size lie in panels that banks share evenly.
+#[test]
+fn no_size_of_heads_has_conflicts() {
+    for (depth, width) in [(16, 16), (32, 32), (128, 128), (192, 128), (256, 256)] {
+        let shape = AttentionShape { queries: 64, keys: 64, depth, width, ..SHAPE };
+        let counters = count(&case(Band::default(), shape), &mma(64, 32));
+        assert_eq!(conflicts(&counters), 0, "{depth} {width}");
+    }
+}
+
+/// The same bits, whatever ran before.
+#[test]
+fn two_runs_give_the_same_bits() {
+    let case = case(Band::causal(Diagonal::TopLeft), SHAPE);
+    for config in [mma(64, 64), "attention_simt{cta_k=32, cta_q=64}".to_owned()] {
+        let config: EngineConfig = config.parse().unwrap();
+        let run =
+            || harness::run(harness::kiln(), &case.graph, Some(&config), &case.inputs).unwrap();
+        let bits = |values: Vec<f64>| values.into_iter().map(f64::to_bits).collect::<Vec<_>>();
+        let [first, second] = [run(), run()].map(|mut of| bits(of.remove(&100).unwrap()));
+        assert!(first == second, "{config}");
+    }
+}

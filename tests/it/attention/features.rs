@@ -1,0 +1,172 @@
+//! Feature by feature and in all combinations, on every engine that takes them, sanitized, in both
+//! dialects.
+
+use std::sync::Arc;
+
+use kiln::DType;
+use kiln::engine::{self, EngineConfig};
+use kiln::expr::Real;
+use kiln::graph::{Attention, AttentionShape, Band, Diagonal, MatmulMath, Softcap};
+
+use crate::attention::cases::{self, Case, Storage};
+use crate::harness;
+
+/// The engines of the family.
+pub const ENGINES: [&str; 3] = ["attention_decode", "attention_mma", "attention_simt"];
+
+/// Runs a case on every engine that takes it, at its heuristic setting, and gives their names.
+#[track_caller]
+pub fn check(case: &Case, what: &str) -> Vec<&'static str> {
+    let mut ran = Vec::new();
+    for kiln in harness::dialects() {
+        let target = kiln.device().target();
+        for name in ENGINES {
+            let Ok(supported) = engine::supported(name, case.graph.canonical(), target) else {
+                continue;
+            };
+            let config = supported.heuristic();
+            let what = format!("{what}: {config} on {}", target.name);
+            harness::check(kiln, &case.graph, Some(&config), &case.inputs, &what);
+            ran.push(name);
+        }
+    }
+    assert!(!ran.is_empty(), "{what}: no engine takes {}", case.graph);
+    ran
+}
+
+pub const SHAPE: AttentionShape = AttentionShape {
+    batches: 2,
+    heads: 4,
+    kv_heads: 2,
+    queries: 37,
+    keys: 55,
+    depth: 32,
+    width: 32,
+};
+
+/// Each feature by itself, and what it changes of plain attention.
+pub fn features() -> Vec<(&'static str, Attention)> {
+    let plain = Attention::new(MatmulMath::F32);
+    let band =
+        |diagonal, left, right| Attention { band: Band { diagonal, left, right }, ..plain.clone() };
+    let softcap = |last| Some(Softcap { cap: Real::new(0.75), last });
+    let (top, bottom) = (Diagonal::TopLeft, Diagonal::BottomRight);
+    vec![
+        ("plain", plain.clone()),
+        ("scale", Attention { scale: Some(Real::new(1.5)), ..plain.clone() }),
+        ("statistics", Attention { statistics: true, ..plain.clone() }),
+        ("causal", band(top, None, Some(0))),
+        ("causal at the end", band(bottom, None, Some(0))),
+        ("window", band(top, Some(9), Some(3))),
+        ("window at the end", band(bottom, Some(20), Some(0))),
+        ("one key", band(bottom, Some(0), Some(0))),
+        ("wide window", band(top, Some(i64::MAX), Some(i64::MAX))),
+        ("intervals", Attention { intervals: true, ..plain.clone() }),
+        ("softcap", Attention { softcap: softcap(false), ..plain.clone() }),
+        ("bias", Attention { bias: true, ..plain.clone() }),
+        ("softcap of bias", Attention { bias: true, softcap: softcap(true), ..plain.clone() }),
+        ("slopes", Attention { slopes: true, ..plain.clone() }),
+        ("mask", Attention { mask: true, ..plain.clone() }),
+        ("sinks", Attention { sinks: true, statistics: true, ..plain.clone() }),
+        ("query lengths", Attention { query_lengths: true, statistics: true, ..plain.clone() }),
+        ("key lengths", Attention { key_lengths: true, statistics: true, ..plain.clone() }),
+        (
+            "lengths at the end",
+            Attention { query_lengths: true, key_lengths: true, ..band(bottom, Some(30), Some(0)) },
+        ),
+        ("pages", Attention { paged: true, key_lengths: true, ..band(bottom, None, Some(0)) }),
+        (
+            "sequences",
+            Attention {
+                queries_max: Some(SHAPE.queries),
+                keys_max: Some(SHAPE.keys),
+                statistics: true,
+                ..band(bottom, None, Some(0))
+            },
+        ),
+        (
+            "sequences of pages",
+            Attention { queries_max: Some(SHAPE.queries), paged: true, ..plain.clone() },
+        ),
+        ("dropout", Attention { dropout: Some(Real::new(0.3)), ..plain.clone() }),
+        (
+            "score",
+            Attention { score: Some(Arc::new(cases::score_program(&SHAPE))), ..plain.clone() },
+        ),
+        (
+            "keep",
+            Attention { keep: Some(Arc::new(cases::keep_program(DType::F32))), ..plain.clone() },
+        ),
+    ]
+}
+
+#[test]
+fn each_feature_by_itself() {
+    for (name, op) in features() {
+        for dtype in [DType::F32, DType::F16] {
+            let case = cases::case(op.clone(), SHAPE, Storage::packed(dtype), [true; 4]);
+            check(&case, &format!("{name} of {dtype}"));
+        }
+    }
+}
+
+#[test]
+fn operands_are_broadcast() {
+    let (bias, mask, intervals) = (true, true, true);
+    let op = Attention { bias, mask, intervals, ..Attention::new(MatmulMath::F32) };
+    for broadcast in 0..16 {
+        let dims = [0, 1, 2, 3].map(|axis| broadcast >> axis & 1 == 1);
+        let shape = AttentionShape { queries: 9, keys: 19, ..SHAPE };
+        let case = cases::case(op.clone(), shape, Storage::packed(DType::F16), dims);
+        check(&case, &format!("broadcast {dims:?}"));
+    }
+}
+
+#[test]
+fn double_precision_and_tf32() {
+    for math in [MatmulMath::F64, MatmulMath::Tf32] {
+        for dtype in [DType::F64, DType::F32] {
+            let op = Attention {
+                softcap: Some(Softcap { cap: Real::new(2.0), last: false }),
+                bias: true,
+                slopes: true,
+                dropout: Some(Real::new(0.5)),
+                keep: Some(Arc::new(cases::keep_program(math.dtype()))),
+                statistics: true,
+                band: Band::causal(Diagonal::BottomRight),
+                ..Attention::new(math)
+            };
+            let case = cases::case(op, SHAPE, Storage::packed(dtype), [true; 4]);
+            check(&case, &format!("{dtype} in {}", math.name()));
+        }
+    }
+}
+
+/// Every legal setting of an engine gives results within the bounds.
+#[test]
+fn every_setting_of_the_knobs() {
+    let (_, op) = features().swap_remove(17);
+    let kiln = harness::kiln();
+    let target = kiln.device().target();
+    for name in ENGINES {
+        let case = cases::case(op.clone(), SHAPE, Storage::packed(DType::F16), [true; 4]);
+        let supported = engine::supported(name, case.graph.canonical(), target).unwrap();
+        let mut ran = 0;
+        for config in EngineConfig::all(name, &supported.knobs()) {
+            if supported.lower(&config).is_err() {
+                continue;
+            }
+            let plan = match kiln.plan_with(&case.graph, &config) {
+                Ok(plan) => plan,
+                Err(error) => {
+                    assert!(error.to_string().contains(" spills "), "{config}: {error:?}");
+                    continue;
+                }
+            };
+            let actual = harness::run_plan(kiln, &plan, &case.inputs).unwrap();
+            harness::compare(&case.graph, &case.inputs, &actual, &config.to_string());
+            ran += 1;
+        }
+        assert!(ran >= 12, "{name}: {ran} settings");
+    }
+}

@@ -1,0 +1,10 @@
+//! Scaled dot product attention.
+
+mod cases;
+mod counters;
+mod decode;
+mod features;
+mod meaning;
+mod random;
+mod registers;
+mod shapes;

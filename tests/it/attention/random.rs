@@ -1,0 +1,89 @@
+//! Random combinations of features, shapes and orders in memory, on every engine that takes them.
+//!
+//! `KILN_ATTENTIONS=500 cargo test --test it attention::random` runs that many; a failure prints
+//! the seed, and `KILN_ATTENTIONS_FROM=SEED KILN_ATTENTIONS=1` runs it alone.
+
+use std::sync::Arc;
+
+use kiln::DType;
+use kiln::expr::Real;
+use kiln::graph::{Attention, AttentionShape, Band, Diagonal, MatmulMath, Softcap};
+
+use crate::attention::cases::{self, Case, Storage};
+use crate::attention::features::check;
+use crate::random_graphs::{Random, number};
+
+/// Combinations in the ordinary run of the tests.
+const ATTENTIONS: u64 = 16;
+
+const POSITIONS: [i64; 9] = [1, 7, 16, 17, 30, 48, 64, 65, 90];
+const ELEMENTS: [i64; 8] = [1, 8, 16, 24, 32, 33, 64, 72];
+
+/// The case of a seed.
+fn case_of(seed: u64) -> Case {
+    let mut random = Random(seed);
+    let kv_heads = random.pick(&[1, 2]);
+    let depth = random.pick(&ELEMENTS);
+    let width = if random.below(3) == 0 { random.pick(&ELEMENTS) } else { depth };
+    let shape = AttentionShape {
+        batches: random.pick(&[1, 2]),
+        heads: kv_heads * random.pick(&[1, 2, 3]),
+        kv_heads,
+        queries: random.pick(&POSITIONS),
+        keys: random.pick(&POSITIONS),
+        depth,
+        width,
+    };
+    let op = operation(&mut random, &shape);
+    let dtype = random.pick(&[DType::F16, DType::Bf16, DType::F16, DType::F32]);
+    let storage = [(); 4].map(|()| {
+        let gap = random.pick(&[0, 0, 8, 1]);
+        let alignment = if gap == 1 { dtype.bytes() } else { 16 };
+        let spacing = if random.below(8) == 0 { 2 } else { 1 };
+        Storage { dtype, positions_first: random.below(2) == 0, spacing, gap, alignment }
+    });
+    let broadcast = [(); 4].map(|()| random.below(2) == 0);
+    cases::case_of(op, shape, storage, broadcast, seed)
+}
+
+fn operation(random: &mut Random, shape: &AttentionShape) -> Attention {
+    let mut flag = |of: usize| random.below(of) == 0;
+    let (intervals, bias, slopes, mask) = (flag(4), flag(3), flag(3), flag(4));
+    let (sinks, query_lengths, key_lengths) = (flag(4), flag(4), flag(3));
+    let (statistics, score, keep) = (flag(2), flag(4), flag(4));
+    let (paged, queries_max, keys_max) = (flag(4), flag(4), flag(4));
+    let softcap = flag(3).then_some(Softcap { cap: Real::new(1.5), last: flag(2) });
+    let dropout = flag(4).then_some(Real::new(0.2));
+    let scale = flag(3).then_some(Real::new(if flag(4) { -0.5 } else { 0.5 }));
+    let diagonal = if flag(2) { Diagonal::TopLeft } else { Diagonal::BottomRight };
+    let left = random.pick(&[None, None, Some(0), Some(13), Some(40)]);
+    let right = random.pick(&[None, Some(0), Some(0), Some(5)]);
+    Attention {
+        math: MatmulMath::F32,
+        scale,
+        softcap,
+        band: Band { diagonal, left, right },
+        intervals,
+        paged: paged && shape.keys % cases::PAGE == 0,
+        queries_max: queries_max.then_some(shape.queries),
+        keys_max: (keys_max && !paged).then_some(shape.keys),
+        bias,
+        slopes,
+        mask,
+        sinks,
+        query_lengths,
+        key_lengths,
+        dropout,
+        score: score.then(|| Arc::new(cases::score_program(shape))),
+        keep: keep.then(|| Arc::new(cases::keep_program(DType::F32))),
+        statistics,
+    }
+}
+
+#[test]
+fn random_combinations_give_the_reference() {
+    let first = number("KILN_ATTENTIONS_FROM", 1);
+    for seed in first..first + number("KILN_ATTENTIONS", ATTENTIONS) {
+        check(&case_of(seed), &format!("seed {seed}"));
+    }
+}

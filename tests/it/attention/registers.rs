@@ -1,0 +1,86 @@
+//! Default settings leave no register to memory, on every architecture.
+
+use std::sync::Arc;
+
+use kiln::DType;
+use kiln::codegen::Templates;
+use kiln::compile::compile_all;
+use kiln::engine;
+use kiln::expr::Real;
+use kiln::graph::{Attention, AttentionShape, Band, Diagonal, MatmulMath, Softcap};
+use kiln::target::Target;
+
+use crate::attention::cases::{self, Storage};
+use crate::attention::features::ENGINES;
+use crate::harness;
+
+/// Nothing but causal, what models of language ask for, and all there is.
+fn operations(shape: &AttentionShape) -> [(&'static str, Attention); 3] {
+    let causal = Attention {
+        band: Band::causal(Diagonal::BottomRight),
+        statistics: true,
+        ..Attention::new(MatmulMath::F32)
+    };
+    let model = Attention {
+        softcap: Some(Softcap { cap: Real::new(30.0), last: false }),
+        slopes: true,
+        sinks: true,
+        key_lengths: true,
+        band: Band { left: Some(1024), ..causal.band },
+        ..causal.clone()
+    };
+    let all = Attention {
+        intervals: true,
+        bias: true,
+        mask: true,
+        query_lengths: true,
+        dropout: Some(Real::new(0.1)),
+        score: Some(Arc::new(cases::score_program(shape))),
+        keep: Some(Arc::new(cases::keep_program(DType::F32))),
+        ..model.clone()
+    };
+    [("causal", causal), ("model", model), ("all", all)]
+}
+
+#[test]
+fn defaults_spill_nothing() {
+    let mut sources = Vec::new();
+    for name in ["t4", "a100", "rtx4090", "h200", "b200", "rtx5090"] {
+        let target = Target::named(name).unwrap();
+        for elements in [64, 128, 256] {
+            let shape = AttentionShape {
+                batches: 2,
+                heads: 32,
+                kv_heads: 8,
+                queries: 2048,
+                keys: 2048,
+                depth: elements,
+                width: elements,
+            };
+            for (what, op) in operations(&shape) {
+                let storage = Storage::packed(DType::Bf16);
+                let graph = cases::graph(op, shape, [storage; 4], [true; 4]);
+                for engine in ENGINES {
+                    let Ok(supported) = engine::supported(engine, graph.canonical(), &target)
+                    else {
+                        continue;
+                    };
+                    let config = supported.heuristic();
+                    let kernels = supported.lower(&config).unwrap().kernels;
+                    let what = format!("{what} of {elements}: {config} on {name}");
+                    for kernel in kernels {
+                        let source = Templates::embedded().render(&kernel.spec).unwrap();
+                        sources.push((what.clone(), source));
+                    }
+                }
+            }
+        }
+    }
+    let compiler = harness::kiln().compiler().unwrap();
+    let texts: Vec<_> = sources.iter().map(|(_, source)| source.clone()).collect();
+    let images = compile_all(compiler, &texts, |_, _| {});
+    for ((what, _), image) in sources.iter().zip(images) {
+        let resources = image.unwrap_or_else(|error| panic!("{what}: {error:?}")).resources;
+        assert_eq!(resources.spill_bytes, 0, "{what}: {} registers", resources.registers);
+    }
+}

@@ -1,0 +1,286 @@
+//! Networks built for a batch: forward passes on the device against the reference.
+
+use std::collections::HashMap;
+
+use kiln::device::Buffer;
+use kiln::expr::Real;
+use kiln::graph::{Direction, RowLayout};
+use kiln::plan::{ForwardMode, PersistentRnn, Problem, RnnForward, RnnPack};
+use kiln::rnn::{
+    CellKind, Extent, Network, Optional, Rnn, RnnDataDescriptor, RnnDataSettings, RnnDescriptor,
+    RnnSettings, Role,
+};
+use kiln::{DType, Error, ErrorKind, Kiln, reference};
+
+use crate::allocations;
+use crate::harness::{self, Values};
+
+/// The caller's tensors of a network on a device.
+struct Bound {
+    network: Network,
+    values: Values,
+    buffers: HashMap<Role, Buffer>,
+    pack: RnnPack,
+}
+
+/// Plausible values for a network's inputs, uploaded whole; outputs are poisoned.
+fn bind(kiln: &Kiln, rnn: &Rnn, extent: Extent, with: Optional) -> Bound {
+    let network = rnn.network(extent, with).expect("valid");
+    let problem = Problem::Rnn(Box::new(network.clone()));
+    let values = problem.random_values(7).expect("there is memory");
+    let (mut buffers, mut pack) = (HashMap::new(), RnnPack::new());
+    for role in network.roles() {
+        let (dtype, size) = (network.tensor(role).0, network.tensor(role).0.bytes());
+        let mut bytes = vec![0xff; network.bytes(role) as usize];
+        for place in network.places.iter().filter(|place| place.role == role) {
+            let tensor = network.graph.tensor(place.uid).expect("a place is of the graph");
+            let known = values.get(&place.uid).into_iter().flatten();
+            for (value, at) in known.zip(tensor.offsets()) {
+                dtype.write(*value, &mut bytes[(place.offset as usize + at) * size..]);
+            }
+        }
+        let buffer = kiln.device().upload(&bytes).expect("there is memory");
+        pack = pack.with(role, &buffer);
+        buffers.insert(role, buffer);
+    }
+    Bound { network, values, buffers, pack }
+}
+
+impl Bound {
+    /// Panics unless every output is within its bound.
+    fn check(&self, what: &str) {
+        let Network { graph, places, .. } = &self.network;
+        let expected = reference::evaluate(graph, &self.values).expect("values fit the graph");
+        for place in places.iter().filter(|place| place.role.is_output()) {
+            let tensor = graph.tensor(place.uid).expect("a place is of the graph");
+            let bytes = self.buffers[&place.role].to_vec().expect("it can be read");
+            let size = tensor.dtype.bytes();
+            let read = |at| tensor.dtype.read(&bytes[(place.offset as usize + at) * size..]);
+            let actual: Vec<f64> = tensor.offsets().map(read).collect();
+            if let Some(worst) = expected[&place.uid].worst(&actual) {
+                assert!(worst.ratio <= 1.0, "{what}: {tensor}: {worst:?}\n{graph}");
+            }
+        }
+    }
+
+    fn forward(&mut self, kiln: &Kiln, built: &mut PersistentRnn, steps: i64) -> kiln::Result<()> {
+        let bytes = built.workspace_bytes(steps, self.pack.optional())?;
+        let workspace = kiln.device().upload(&vec![0xff; bytes as usize])?;
+        self.pack = self.pack.with_workspace(&workspace);
+        built.forward(&kiln.stream(), steps, &self.pack)?;
+        kiln.stream().synchronize()?;
+        Ok(())
+    }
+}
+
+#[test]
+fn networks_run_on_the_device_as_the_reference_says() {
+    let all = Optional {
+        h_initial: true,
+        lengths: true,
+        reset: true,
+        h_final: true,
+        ..Optional::default()
+    };
+    let lstm_all = Optional { states_initial: true, states_final: true, history: true, ..all };
+    let cases = [
+        ("lstm", Rnn::lstm(12, 16), Optional::default()),
+        ("lstm, all tensors", Rnn::lstm(12, 16).layers(2).bidirectional(), lstm_all),
+        ("gru", Rnn::gru(8, 24).layers(2).dtype(DType::F16), all),
+        ("gru, reset before", Rnn::new(CellKind::GruResetBefore, 8, 16).dtype(DType::Bf16), all),
+        ("tanh, skip", Rnn::new(CellKind::Tanh, 16, 16).skip_input(), all),
+        (
+            "lstm, separate stacks, summed",
+            Rnn::lstm(8, 8)
+                .layers(2)
+                .bidirectional()
+                .stacking(kiln::rnn::Stacking::Separate)
+                .join(kiln::rnn::Join::Sum),
+            lstm_all,
+        ),
+        (
+            "augru, batch-major, reverse",
+            {
+                let augru = Rnn::new(CellKind::Augru, 8, 8).layout(RowLayout::BatchMajor);
+                augru.direction(Direction::Reverse).fill(-2.0)
+            },
+            all,
+        ),
+        ("lstm, peephole", Rnn::lstm(8, 16).peephole(), lstm_all),
+        ("lstm, projection", Rnn::lstm(8, 16).projection(8), lstm_all),
+        ("lstm, peephole, projection", Rnn::lstm(8, 16).peephole().projection(8), lstm_all),
+        ("lstm, f64", Rnn::lstm(5, 7).dtype(DType::F64), lstm_all),
+    ];
+    let kiln = harness::kiln();
+    for (what, rnn, with) in cases {
+        let mut built =
+            kiln.build_rnn_dynamic(&rnn, 3).unwrap_or_else(|error| panic!("{what}: {error:?}"));
+        for steps in [4, 1, 4] {
+            let extent = Extent { batch: 3, rows: 3 * steps };
+            let mut bound = bind(kiln, &rnn, extent, with);
+            let ran = bound.forward(kiln, &mut built, steps);
+            ran.unwrap_or_else(|error| panic!("{what}: {error:?}"));
+            bound.check(&format!("{what}, {steps} steps"));
+        }
+    }
+}
+
+/// A descriptor's arguments on a device, and its network.
+struct Described {
+    descriptor: RnnDescriptor,
+    x: RnnDataDescriptor,
+    y: RnnDataDescriptor,
+    bound: Bound,
+}
+
+fn described(kiln: &Kiln, settings: RnnSettings, with: Optional) -> Described {
+    let descriptor = RnnDescriptor::set(settings).expect("valid");
+    let rnn = descriptor.rnn();
+    let data = |vector_size: i64| {
+        let settings = RnnDataSettings {
+            data_type: settings.data_type,
+            layout: RowLayout::SequenceMajor,
+            max_seq_length: 4,
+            batch_size: 3,
+            vector_size: vector_size as i32,
+            seq_lengths: vec![3, 0, 4],
+            padding_fill: Some(Real::new(0.5)),
+        };
+        RnnDataDescriptor::set(settings).expect("valid")
+    };
+    let (x, y) = (data(rnn.input_size), data(rnn.output_size()));
+    let rnn = descriptor.network(&x, &y).expect("they go together");
+    let bound = bind(kiln, &rnn, x.extent(), with);
+    Described { descriptor, x, y, bound }
+}
+
+impl Described {
+    fn call(&self, mode: ForwardMode) -> RnnForward<'_> {
+        let buffer = |role| self.bound.buffers.get(&role);
+        let rnn = &self.bound.network.rnn;
+        let count = rnn.layers * rnn.directions();
+        RnnForward {
+            descriptor: &self.descriptor,
+            mode,
+            lengths: &self.bound.buffers[&Role::Lengths],
+            x_desc: &self.x,
+            x: &self.bound.buffers[&Role::Input],
+            y_desc: &self.y,
+            y: &self.bound.buffers[&Role::Output],
+            h_dims: [count, 3, rnn.state_size()],
+            hx: buffer(Role::HInitial),
+            hy: buffer(Role::HFinal),
+            c_dims: [count, 3, rnn.hidden_size],
+            cx: buffer(Role::StatesInitial),
+            cy: buffer(Role::StatesFinal),
+            weight_space: &self.bound.buffers[&Role::Weights],
+            workspace: None,
+            reserve: buffer(Role::Reserve),
+        }
+    }
+}
+
+#[test]
+fn the_documented_call_checks_its_descriptors_and_runs() {
+    let kiln = harness::kiln();
+    let settings = RnnSettings {
+        num_layers: 2,
+        dir_mode: Direction::Both,
+        ..RnnSettings::new(CellKind::Lstm, 6, 8)
+    };
+    let with = Optional {
+        h_initial: true,
+        states_initial: true,
+        lengths: true,
+        h_final: true,
+        states_final: true,
+        reserve: true,
+        ..Optional::default()
+    };
+    let described = described(kiln, settings, with);
+    let rnn = &described.bound.network.rnn;
+    let mut built = kiln.build_rnn_dynamic(rnn, 3).expect("supported");
+    let mode = ForwardMode::Training;
+    let sizes = built.temp_space_sizes(mode, &described.x).expect("supported");
+    // The outputs of the first layer, and the cell states of both: 12 vectors, 16 elements.
+    assert_eq!(sizes.reserve_bytes, 3 * 12 * 16 * 4);
+    let inference = built.temp_space_sizes(ForwardMode::Inference, &described.x).expect("so too");
+    assert_eq!(inference.reserve_bytes, 0);
+    let workspace = kiln.device().alloc(sizes.workspace_bytes).expect("there is memory");
+    let call = RnnForward { workspace: Some(&workspace), ..described.call(mode) };
+    built.rnn_forward(&kiln.stream(), &call).expect("it runs");
+    kiln.stream().synchronize().expect("it ran");
+    described.bound.check("the documented call");
+
+    let mut refused = |call: RnnForward<'_>| {
+        let error: Error = built.rnn_forward(&kiln.stream(), &call).expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::BadParam);
+        error.to_string()
+    };
+    let text = "rnn forward: h has dimensions [4, 3, 9], expected [4, 3, 8]";
+    assert_eq!(refused(RnnForward { h_dims: [4, 3, 9], ..call }), text);
+    let text = "rnn forward: c has dimensions [2, 3, 8], expected [4, 3, 8]";
+    assert_eq!(refused(RnnForward { c_dims: [2, 3, 8], ..call }), text);
+    let small = kiln.device().alloc(16).expect("there is memory");
+    let needed = described.bound.network.space.bytes();
+    let text = format!("rnn forward: `weights` has 16 bytes, the network needs {needed}");
+    assert_eq!(refused(RnnForward { weight_space: &small, ..call }), text);
+    let text = "rnn forward: `lengths` has 8 bytes, the network needs 12";
+    let lengths = kiln.device().alloc(8).expect("there is memory");
+    assert_eq!(refused(RnnForward { lengths: &lengths, ..call }), text);
+    let text = "rnn forward: `reserve` has 16 bytes, the network needs 2304";
+    assert_eq!(refused(RnnForward { reserve: Some(&small), ..call }), text);
+    let text = "rnn forward: training needs a reserve space, there is none";
+    assert_eq!(refused(RnnForward { reserve: None, ..call }), text);
+    let needed = sizes.workspace_bytes;
+    let text =
+        format!("variant pack: the plan needs a workspace of {needed} bytes, the pack has none");
+    assert_eq!(refused(RnnForward { workspace: None, ..call }), text);
+    let text = "rnn forward: vectors of y have 6 elements, expected 16";
+    assert_eq!(refused(RnnForward { y_desc: &described.x, ..call }), text);
+}
+
+#[test]
+fn packs_that_do_not_fit_are_refused() {
+    let kiln = harness::kiln();
+    let rnn = Rnn::gru(4, 8);
+    let mut built = kiln.build_rnn_dynamic(&rnn, 2).expect("supported");
+    let bound = bind(kiln, &rnn, Extent { batch: 2, rows: 6 }, Optional::default());
+    let stream = kiln.stream();
+    let text = |result: kiln::Result<()>| result.expect_err("refused").to_string();
+    let missing = RnnPack::new().with(Role::Input, &bound.buffers[&Role::Input]);
+    let error = built.forward(&stream, 3, &missing);
+    assert_eq!(text(error), "rnn forward: `weights` is missing");
+    let error = built.forward(&stream, 4, &bound.pack);
+    assert_eq!(text(error), "rnn forward: `input` has 96 bytes, the network needs 128");
+    let more = bound.pack.with(Role::UnitInputs, &bound.buffers[&Role::Input]);
+    let error = built.forward(&stream, 3, &more);
+    assert_eq!(text(error), "rnn forward: the network has no `unit_inputs`");
+    let states = bound.pack.with(Role::StatesFinal, &bound.buffers[&Role::Input]);
+    let error = built.forward(&stream, 3, &states);
+    assert_eq!(text(error), "recurrence[gru]: the cell has only one state");
+    let error = built.forward_packed(&stream, 6, &bound.pack);
+    let packed = "rnn forward: packed vectors of a network of layout sequence_major";
+    assert_eq!(text(error), packed);
+    let error = built.forward(&stream, i64::MAX, &bound.pack);
+    assert_eq!(text(error), format!("rnn forward: {} steps of 2 sequences", i64::MAX));
+    let error = built.forward(&stream, -1, &bound.pack);
+    assert_eq!(text(error), "rnn: -2 vectors of a batch of 2");
+}
+
+#[test]
+fn a_forward_pass_that_was_seen_before_allocates_nothing() {
+    let kiln = allocations::null();
+    let rnn = Rnn::lstm(8, 16).layers(2).bidirectional();
+    let with = Optional { h_initial: true, states_initial: true, ..Optional::default() };
+    let mut built = kiln.build_rnn_dynamic(&rnn, 2).expect("supported");
+    let mut bound = bind(&kiln, &rnn, Extent { batch: 2, rows: 6 }, with);
+    bound.forward(&kiln, &mut built, 3).expect("it is planned");
+    let workspace = built.workspace_bytes(3, with).expect("it is planned");
+    let workspace = kiln.device().alloc(workspace).expect("there is memory");
+    let pack = bound.pack.with_workspace(&workspace);
+    let stream = kiln.stream();
+    let (result, count) = allocations::allocations_of(|| built.forward(&stream, 3, &pack));
+    result.expect("it is a hit");
+    assert_eq!(count, 0);
+}
