@@ -69,6 +69,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("gemm/layout.cuh", include_str!("../../templates/gemm/layout.cuh.tera")),
     ("gemm/operand.cuh", include_str!("../../templates/gemm/operand.cuh.tera")),
     ("gemm/problem.cuh", include_str!("../../templates/gemm/problem.cuh.tera")),
+    ("gemm/sm75_gemm_join.cu", include_str!("../../templates/gemm/sm75_gemm_join.cu.tera")),
     ("gemm/sm75_gemm_reduce.cu", include_str!("../../templates/gemm/sm75_gemm_reduce.cu.tera")),
     ("gemm/sm75_gemm_simt.cu", include_str!("../../templates/gemm/sm75_gemm_simt.cu.tera")),
     ("gemm/sm80_gemm_mma.cu", include_str!("../../templates/gemm/sm80_gemm_mma.cu.tera")),

@@ -17,6 +17,7 @@ use kiln::target::Target;
 use kiln::{DType, OperationGraph, TensorDesc};
 
 use crate::attention::cases::{Storage, graph as attention, keep_program};
+use crate::gemm::exits::reduced_everywhere;
 use crate::gemm::fusion::{bias_gelu, prologues};
 use crate::recurrence::{everything, graph as recurrent, layer};
 use crate::reduction::{residual_rms, softmax};
@@ -151,6 +152,9 @@ fn golden_products() {
     let split = kernels("gemm_simt", &bias_gelu(extents, DType::F32), &[("split_k", 2)]);
     assert_golden("sm75_gemm_f32_simt.cu", &split[0]);
     assert_golden("sm75_gemm_f32_reduce.cu", &split[1]);
+    let reduced = kernels("gemm_mma", &reduced_everywhere(extents, DType::Bf16), &[]);
+    assert_golden("sm80_gemm_bf16_mma_reduced.cu", &reduced[0]);
+    assert_golden("sm75_gemm_f32_join.cu", &reduced[3]);
 }
 
 #[test]
