@@ -10,8 +10,8 @@ use crate::engine::gemm::lowering::{Variant, lowering};
 use crate::engine::gemm::parameters::{Context, Tile, access_of};
 use crate::engine::gemm::problem::{Operand, Problem};
 use crate::engine::gemm::tiling::{
-    Candidate, DYNAMIC_REASON, GROUP, Rates, Refusal, Tiling, behavior, best, dynamic_knob,
-    slice_rows, split_knob, split_reason, tiles_of, told_apart,
+    Candidate, DYNAMIC_REASON, GROUP, Rates, Refusal, Tiling, behavior, best, check_depth,
+    dynamic_knob, slice_rows, split_knob, split_reason, tiles_of, told_apart,
 };
 use crate::engine::gemm::work::{Block, Demand, Units};
 use crate::engine::signature::merged;
@@ -87,6 +87,9 @@ impl Engine for MmaEngine {
         };
         let any = CANDIDATES.into_iter().map(fits).reduce(Result::or);
         any.expect("there are candidates").map_err(|(refusal, of)| refusal.error(&of.config()))?;
+        let split_k =
+            |bare: &Problem<'_>| Decision::of(bare, &product, target).settings.tiling.split_k;
+        check_depth(&problem, split_k)?;
         Ok(Box::new(Mma { problem, product, target }))
     }
 }

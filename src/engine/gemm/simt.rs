@@ -9,8 +9,8 @@ use crate::engine::gemm::lowering::{Variant, lowering};
 use crate::engine::gemm::parameters::{Context, Tile};
 use crate::engine::gemm::problem::{Operand, Problem};
 use crate::engine::gemm::tiling::{
-    Candidate, DYNAMIC_REASON, GROUP, Rates, Refusal, Tiling, behavior, best, dynamic_knob,
-    slice_rows, split_knob, split_reason, tiles_of, told_apart,
+    Candidate, DYNAMIC_REASON, GROUP, Rates, Refusal, Tiling, behavior, best, check_depth,
+    dynamic_knob, slice_rows, split_knob, split_reason, tiles_of, told_apart,
 };
 use crate::engine::gemm::work::{Block, Demand, Units};
 use crate::engine::signature::{ctype, merged};
@@ -63,6 +63,7 @@ impl Engine for SimtEngine {
         };
         let any = candidates(&simt.problem).map(fits).reduce(Result::or);
         any.expect("there are candidates").map_err(|(refusal, of)| refusal.error(&of.config()))?;
+        check_depth(&simt.problem, |bare| Decision::of(bare, target).settings.tiling.split_k)?;
         Ok(Box::new(simt))
     }
 }

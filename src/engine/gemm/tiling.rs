@@ -183,6 +183,26 @@ pub(super) fn tiles_of(problem: &Problem<'_>, [cta_m, cta_n]: [i64; 2]) -> i64 {
         .saturating_mul(problem.batch_count())
 }
 
+/// That next to reductions, for which the depth of a tile is not shared, it need not be; `split_k`
+/// says among how many blocks it would be shared without them.
+///
+/// # Errors
+/// `NotSupported` where it should be: a kernel that reads the product again costs less.
+pub(super) fn check_depth(
+    problem: &Problem<'_>,
+    split_k: impl Fn(&Problem<'_>) -> i64,
+) -> Result<()> {
+    if problem.exits.is_empty() {
+        return Ok(());
+    }
+    match split_k(&Problem { exits: Vec::new(), ..problem.clone() }) {
+        1 => Ok(()),
+        split_k => Err(Error::not_supported(format!(
+            "{split_k} blocks should share the depth of a tile, which none do next to reductions"
+        ))),
+    }
+}
+
 /// The knob for kernels that serve every number of rows.
 pub(super) fn dynamic_knob() -> Knob {
     Knob {

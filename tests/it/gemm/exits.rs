@@ -5,6 +5,7 @@ use kiln::device::Counters;
 use kiln::engine;
 use kiln::expr::{Math, Mode, Pointwise};
 use kiln::graph::{MatmulMath, Reduction, ReductionOp};
+use kiln::target::Target;
 use kiln::{ErrorKind, OperationGraph, TensorDesc};
 
 use super::cases::{Fusion, check, heuristic, inputs};
@@ -195,6 +196,19 @@ fn reductions_are_fused() {
     let parts = 4 * (128 * 128 / 32 + 128 * 128 / 16 + 128 * 128 / 512);
     let written = counters[0].dram_written_bytes;
     assert!((y..=y + parts).contains(&written), "{written}");
+}
+
+/// Where the depth of few tiles should be shared, the product is a part of its own.
+#[test]
+fn deep_products_stay_alone() {
+    let target = Target::named("h200").unwrap();
+    for (extent, divided) in [(4096, false), (64, true)] {
+        let graph = reduced_everywhere([extent, extent, 16384], Bf16);
+        let chosen = engine::partition(&graph, &target, &Default::default()).unwrap();
+        assert_eq!(chosen.len() > 1, divided, "{extent}: {chosen:?}");
+        let splits = chosen[0].config.knob("split_k").is_ok_and(|split| split > 1);
+        assert_eq!(splits, divided, "{extent}: {}", chosen[0].config);
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ mod schedule;
 
 use crate::engine::config::combinations;
 use crate::engine::gemm::problem::Problem;
-use crate::engine::gemm::tiling::{Refusal, behavior, told_apart};
+use crate::engine::gemm::tiling::{Refusal, behavior, check_depth, told_apart};
 use crate::engine::gemm::wgmma::heuristic::Decision;
 use crate::engine::gemm::wgmma::product::Product;
 use crate::engine::gemm::wgmma::schedule::{KNOBS, Schedule, knobs};
@@ -53,6 +53,7 @@ impl Engine for WgmmaEngine {
         let decision = Decision::of(&problem, &product, target);
         Schedule::new(&problem, &product, target, decision.values())
             .map_err(|refusal| refusal.error(&decision.config()))?;
+        check_depth(&problem, |bare| decision.blocks_wanted(bare, &product))?;
         Ok(Box::new(Wgmma { problem, product, decision, target }))
     }
 }
