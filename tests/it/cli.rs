@@ -42,6 +42,8 @@ pub fn json(text: &str) -> serde_json::Value {
 
 #[test]
 fn demo_checks_its_results() {
+    let text = succeeds(&["demo", "--attention"]);
+    assert!(text.contains("every result is within the reference's bound"), "{text}");
     let text = succeeds(&["demo"]);
     assert!(text.contains("every result is within the reference's bound"), "{text}");
     assert!(text.contains("hidden: f32[64, 768] = gelu_fwd(biased)"), "{text}");
