@@ -18,6 +18,8 @@ mod harness;
 mod hostile;
 mod instructions;
 mod knobs;
+mod mha_descriptors;
+mod mha_vectors;
 mod mutations;
 mod norm;
 mod observability;
