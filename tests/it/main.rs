@@ -19,6 +19,7 @@ mod hostile;
 mod instructions;
 mod knobs;
 mod mha_descriptors;
+mod mha_forward;
 mod mha_vectors;
 mod mutations;
 mod norm;
