@@ -7,8 +7,8 @@ TORTURE ?=
 FUZZ_SECONDS ?= 1800
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-remote lint ci bench bench-gpu golden expect onnx-data torture fuzz \
-	fuzz-sim clean
+.PHONY: help setup demo test test-remote lint ci bench bench-gpu golden expect onnx-data rnn-data torture \
+	fuzz fuzz-sim clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -62,6 +62,10 @@ fuzz: setup ## Fuzz the readers of entries and packs for FUZZ_SECONDS each (nigh
 onnx-data: ## Rebuild tests/data/onnx from the onnx wheel (development only)
 	python3 tests/data/onnx/extract.py
 	python3 tests/data/onnx/recurrent.py
+
+rnn-data: ## Rebuild tests/data/rnn from its oracle and torch (development only)
+	python3 tests/data/rnn/vectors.py
+	python3 tests/data/rnn/torch_cases.py
 
 clean: ## Remove build products and what setup installed
 	$(CARGO) clean

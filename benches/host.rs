@@ -13,7 +13,8 @@ use criterion::{BatchSize, Criterion};
 use kiln::device::{Buffer, DeviceChoice};
 use kiln::expr::{Mode, Pointwise};
 use kiln::graph::{Matmul, NormForward, NormMode, Op, Phase, Reduction, ReductionOp};
-use kiln::plan::Origin;
+use kiln::plan::{Origin, RnnPack};
+use kiln::rnn::{Extent, Optional, Rnn};
 use kiln::target::Target;
 use kiln::{Config, DType, ExecutionPlan, Kiln, OperationGraph, VariantPack, engine};
 
@@ -97,6 +98,47 @@ fn execute(c: &mut Criterion, cache: &Path) {
         let (pack, _buffers) = bind(&kiln, &plan);
         group.bench_function(name, |b| b.iter(|| plan.execute(&stream, black_box(&pack))));
     }
+}
+
+/// The network whose calls are timed, and its optional tensors.
+fn network() -> (Rnn, Optional) {
+    let rnn = Rnn::lstm(64, 64).dtype(DType::F16);
+    let states = Optional {
+        h_initial: true,
+        states_initial: true,
+        h_final: true,
+        states_final: true,
+        ..Optional::default()
+    };
+    (rnn, states)
+}
+
+/// A forward pass that was seen before, two kernels, on a device that does nothing. Target: 1 us.
+/// And building the network on a fresh `Kiln` with a filled cache folder. Target: 2 ms.
+fn rnn_forward(c: &mut Criterion, cache: &Path) {
+    let mut group = c.benchmark_group("rnn");
+    let kiln = open(null(), cache);
+    let (rnn, states) = network();
+    let mut built = kiln.build_rnn_dynamic(&rnn, 8).expect("the network is supported");
+    let workspace = built.prepare(16, states).expect("it is supported").workspace_bytes();
+    let extent = Extent { batch: 8, rows: 8 * 16 };
+    let network = rnn.network(extent, states).expect("the network is valid");
+    let (mut pack, mut buffers) = (RnnPack::new(), Vec::new());
+    for role in network.roles() {
+        let buffer = kiln.device().alloc(network.bytes(role)).expect("there is memory");
+        pack = pack.with(role, &buffer);
+        buffers.push(buffer);
+    }
+    let workspace = kiln.device().alloc(workspace).expect("there is memory");
+    let (pack, stream) = (pack.with_workspace(&workspace), kiln.stream());
+    group.bench_function("forward", |b| b.iter(|| built.forward(&stream, 16, black_box(&pack))));
+    group.bench_function("build_from_disk", |b| {
+        let build = |kiln: &mut Kiln| {
+            let mut built = kiln.build_rnn_dynamic(&rnn, 8)?;
+            built.prepare(16, states).map(drop)
+        };
+        b.iter_batched_ref(|| open(null(), cache), build, BatchSize::PerIteration)
+    });
 }
 
 /// A plan this `Kiln` has built before. Target: 2 us.
@@ -247,6 +289,9 @@ fn fill_cache(cache: &Path) {
     for (name, graph) in graphs() {
         kiln.plan(&graph).unwrap_or_else(|error| panic!("{name}: {error:?}"));
     }
+    let (rnn, states) = network();
+    let mut built = kiln.build_rnn_dynamic(&rnn, 8).expect("the network is supported");
+    built.prepare(16, states).expect("its kernels compile");
 }
 
 fn main() {
@@ -262,7 +307,7 @@ fn main() {
     let filled = Command::new(this).arg(FILL_CACHE).arg(cache).status();
     assert!(filled.is_ok_and(|status| status.success()), "the cache could not be filled");
     let mut criterion = Criterion::default().configure_from_args();
-    for bench in [execute, memory_hit, disk_hit, heuristics, render, simulate, jit] {
+    for bench in [execute, rnn_forward, memory_hit, disk_hit, heuristics, render, simulate, jit] {
         bench(&mut criterion, cache);
     }
     criterion.final_summary();

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Runs the GPU comparison; arguments go to pointwise.py. Results land in $OUT (default ./out).
+# Runs the GPU comparisons. Results land in $OUT (default ./out). The first argument may name one,
+# pointwise or rnn; the others go to it.
 set -eu
 here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
 OUT=${OUT:-out}
@@ -8,4 +9,20 @@ if ! command -v python3 >/dev/null; then
     echo "missing: python3" >&2
     exit 1
 fi
-exec python3 "$here/pointwise.py" "$@"
+case ${1:-all} in
+pointwise | rnn)
+    which=$1
+    shift
+    exec python3 "$here/$which.py" "$@"
+    ;;
+all)
+    status=0
+    python3 "$here/pointwise.py" || status=1
+    python3 "$here/rnn.py" || status=1
+    exit $status
+    ;;
+*)
+    echo "unknown comparison \`$1\`: expected pointwise or rnn" >&2
+    exit 2
+    ;;
+esac

@@ -77,7 +77,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             .with(Role::HFinal, &h[1 - turn])
             .with(Role::StatesFinal, &c[1 - turn])
     });
-    let workspace = device.alloc(built.workspace_bytes(1, packs[0].optional())?)?;
+    let workspace = device.alloc(built.prepare(1, packs[0].optional())?.workspace_bytes())?;
     let packs = packs.map(|pack| pack.with_workspace(&workspace));
 
     let mut text: Vec<char> = start.chars().collect();

@@ -3,7 +3,7 @@
 //! ```text
 //! cargo run --release --example torch_lstm
 //! ```
-//! `make.py` writes the file. `examples/problems/torch_lstm.json` is the same network as a problem
+//! `make.py` writes the file. `examples/torch_lstm/problem.json` is the same network as a problem
 //! file: `kiln run` takes it with `--inputs examples/torch_lstm/lstm.safetensors`.
 
 use kiln::plan::RnnPack;
@@ -54,7 +54,8 @@ fn main() -> Result<(), AnyError> {
     for (role, buffer, _) in &outputs {
         pack = pack.with(*role, buffer);
     }
-    let workspace = kiln.device().alloc(built.workspace_bytes(STEPS, pack.optional())?)?;
+    let workspace =
+        kiln.device().alloc(built.prepare(STEPS, pack.optional())?.workspace_bytes())?;
     built.forward(&kiln.stream(), STEPS, &pack.with_workspace(&workspace))?;
     kiln.stream().synchronize()?;
 

@@ -3,13 +3,13 @@
 //! ```text
 //! cargo run --release --example user_cells
 //! ```
-//! The same cells as problem files are `examples/problems/rnn_*.json`.
+//! The same cells as problem files are `examples/user_cells/*.json`.
 
 mod cells;
 
 use kiln::plan::Problem;
 use kiln::rnn::{BiasMode, Extent, Optional, Rnn};
-use kiln::{Config, ErrorKind, Kiln, reference};
+use kiln::{Config, Kiln, reference};
 
 fn main() -> kiln::Result<()> {
     let kiln = Kiln::open(Config::default())?;
@@ -21,13 +21,7 @@ fn main() -> kiln::Result<()> {
         let network = rnn.network(Extent { batch: 4, rows: 4 * 10 }, Optional::default())?;
         let problem = Problem::Rnn(Box::new(network));
         let (graph, inputs) = (problem.graph(), problem.random_values(1)?);
-        let plan = match kiln.plan(graph) {
-            Err(error) if error.kind() == ErrorKind::NotSupported => {
-                println!("{name:16} {error}");
-                continue;
-            }
-            plan => plan?,
-        };
+        let plan = kiln.plan(graph)?;
         let ran = kiln.trial(&plan, &inputs)?;
         let expected = reference::evaluate(graph, &inputs)?;
         for output in graph.outputs() {

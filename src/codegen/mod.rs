@@ -45,6 +45,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("device/ptx/mbarrier.cuh", include_str!("../../templates/device/ptx/mbarrier.cuh.tera")),
     ("device/ptx/mma.cuh", include_str!("../../templates/device/ptx/mma.cuh.tera")),
     ("device/ptx/registers.cuh", include_str!("../../templates/device/ptx/registers.cuh.tera")),
+    ("device/ptx/shared.cuh", include_str!("../../templates/device/ptx/shared.cuh.tera")),
     (
         "device/ptx/store_matrices.cuh",
         include_str!("../../templates/device/ptx/store_matrices.cuh.tera"),
@@ -68,6 +69,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("gemm/layout.cuh", include_str!("../../templates/gemm/layout.cuh.tera")),
     ("gemm/operand.cuh", include_str!("../../templates/gemm/operand.cuh.tera")),
     ("gemm/problem.cuh", include_str!("../../templates/gemm/problem.cuh.tera")),
+    ("gemm/sm75_gemm_join.cu", include_str!("../../templates/gemm/sm75_gemm_join.cu.tera")),
     ("gemm/sm75_gemm_reduce.cu", include_str!("../../templates/gemm/sm75_gemm_reduce.cu.tera")),
     ("gemm/sm75_gemm_simt.cu", include_str!("../../templates/gemm/sm75_gemm_simt.cu.tera")),
     ("gemm/sm80_gemm_mma.cu", include_str!("../../templates/gemm/sm80_gemm_mma.cu.tera")),

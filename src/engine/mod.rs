@@ -17,6 +17,7 @@ mod notes;
 mod partition;
 mod pointwise;
 mod program;
+mod reduce;
 mod reduction;
 mod rnn;
 mod signature;

@@ -29,8 +29,8 @@ fn is_reserved(word: &str) -> bool {
 
 /// Suffixes the templates append to a tensor's identifier.
 const SUFFIXES: &[&str] = &[
-    "", "_in", "_out", "_value", "_layout", "_strides", "_kept", "_part", "_parts", "_warps",
-    "_row",
+    "", "_in", "_out", "_value", "_layout", "_strides", "_kept", "_part", "_parts", "_terms",
+    "_warps", "_row",
 ];
 
 /// The identifiers handed out so far in one kernel.

@@ -33,7 +33,7 @@ use crate::rnn::{Extent, Network, Optional, Rnn, Role};
 /// let y = kiln.device().upload(&vec![0; steps * batch * 16 * 4])?;
 /// let pack = RnnPack::new().with(Role::Input, &x).with(Role::Output, &y);
 /// let pack = pack.with(Role::Weights, &weights);
-/// let workspace = kiln.device().alloc(built.workspace_bytes(5, pack.optional())?)?;
+/// let workspace = kiln.device().alloc(built.prepare(5, pack.optional())?.workspace_bytes())?;
 /// built.forward(&kiln.stream(), 5, &pack.with_workspace(&workspace))?;
 /// # Ok::<(), kiln::Error>(())
 /// ```
@@ -66,18 +66,19 @@ struct View {
 }
 
 impl Kiln {
-    /// Builds a network for batches of exactly so many sequences: every kernel that a forward pass
-    /// without optional tensors needs is compiled, or found in the cache.
+    /// A network for batches of exactly so many sequences. Kernels are specialised for the network,
+    /// the batch and the optional tensors of a call: they are compiled, or found in the cache, when
+    /// [`PersistentRnn::prepare`] or the first such call asks for them.
     ///
     /// # Errors
-    /// As [`Rnn::network`] and [`Kiln::plan`].
+    /// As [`Rnn::network`]; `NotSupported` where no engine runs it, with every engine's reason.
     pub fn build_rnn_dynamic(&self, rnn: &Rnn, mini_batch: i64) -> Result<PersistentRnn> {
-        let plans = HashMap::new();
-        let mut built =
-            PersistentRnn { kiln: self.clone(), rnn: rnn.clone(), batch: mini_batch, plans };
         let lengths = rnn.layout == RowLayout::Packed;
-        built.find(mini_batch, Optional { lengths, ..Optional::default() })?;
-        Ok(built)
+        let with = Optional { lengths, ..Optional::default() };
+        let network = rnn.network(Extent { batch: mini_batch, rows: mini_batch }, with)?;
+        self.inner.parts(&network.graph, self.device().target())?;
+        let (kiln, rnn, plans) = (self.clone(), rnn.clone(), HashMap::new());
+        Ok(PersistentRnn { kiln, rnn, batch: mini_batch, plans })
     }
 }
 
@@ -98,7 +99,8 @@ impl PersistentRnn {
     ///
     /// # Errors
     /// `BadParam` for a packed network, a tensor of the pack that is missing, too small or not the
-    /// network's; as [`ExecutionPlan::execute`]; for a new plan, as [`Kiln::build_rnn_dynamic`].
+    /// network's; as [`ExecutionPlan::execute`]; for a new plan, as [`Rnn::network`] and
+    /// [`Kiln::plan`].
     pub fn forward(&mut self, stream: &Stream, steps: i64, pack: &RnnPack) -> Result<()> {
         let rows = self.rows(steps)?;
         self.launch(stream, rows, pack)
@@ -109,29 +111,26 @@ impl PersistentRnn {
     /// # Errors
     /// The same; `BadParam` for a network that is not packed.
     pub fn forward_packed(&mut self, stream: &Stream, rows: i64, pack: &RnnPack) -> Result<()> {
-        if self.rnn.layout != RowLayout::Packed {
-            let layout = self.rnn.layout.name();
-            let text = format!("rnn forward: packed vectors of a network of layout {layout}");
-            return Err(Error::bad_param(text));
-        }
+        self.expect_packed()?;
         self.launch(stream, rows, pack)
     }
 
-    /// Bytes of workspace that a forward pass with these tensors needs.
+    /// The plan of a forward pass over so many steps with these optional tensors, made now if there
+    /// is none.
     ///
     /// # Errors
     /// As [`PersistentRnn::forward`].
-    pub fn workspace_bytes(&mut self, steps: i64, with: Optional) -> Result<u64> {
+    pub fn prepare(&mut self, steps: i64, with: Optional) -> Result<&ExecutionPlan> {
         let rows = self.rows(steps)?;
-        Ok(self.find(rows, with)?.plan.workspace_bytes())
+        Ok(&self.find(rows, with)?.plan)
     }
 
-    /// The plan of a forward pass with these tensors.
+    /// As [`PersistentRnn::prepare`], of a packed network: `rows` vectors in all.
     ///
     /// # Errors
-    /// As [`PersistentRnn::forward`].
-    pub fn plan(&mut self, steps: i64, with: Optional) -> Result<&ExecutionPlan> {
-        let rows = self.rows(steps)?;
+    /// As [`PersistentRnn::forward_packed`].
+    pub fn prepare_packed(&mut self, rows: i64, with: Optional) -> Result<&ExecutionPlan> {
+        self.expect_packed()?;
         Ok(&self.find(rows, with)?.plan)
     }
 
@@ -140,6 +139,17 @@ impl PersistentRnn {
     pub(super) fn temp_space(&mut self, rows: i64, with: Optional) -> Result<(u64, u64)> {
         let built = self.find(rows, with)?;
         Ok((built.plan.workspace_bytes(), built.reserve_bytes))
+    }
+
+    fn expect_packed(&self) -> Result<()> {
+        let layout = self.rnn.layout;
+        match layout == RowLayout::Packed {
+            true => Ok(()),
+            false => Err(Error::bad_param(format!(
+                "rnn forward: packed vectors of a network of layout {}",
+                layout.name()
+            ))),
+        }
     }
 
     fn rows(&self, steps: i64) -> Result<i64> {

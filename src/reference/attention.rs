@@ -1,6 +1,6 @@
 //! Scaled dot product attention, query by query.
 
-use crate::expr::{Program, Value};
+use crate::expr::Program;
 use crate::graph::{
     Attention, AttentionShape, Band, Diagonal, MatmulMath, Op, ScoreInput, Slots, score_inputs,
 };
@@ -216,22 +216,7 @@ impl Evaluation<'_> {
             }
         };
         let inputs: Vec<Approx> = score_inputs(program).into_iter().map(input).collect();
-        let mut results: Vec<Approx> = Vec::new();
-        let read = |results: &[Approx], value: &Value| match value {
-            Value::Input(at) => inputs[*at],
-            Value::Result(at) => results[*at],
-        };
-        for line in program.instructions() {
-            let operands: Vec<Approx> =
-                line.operands.iter().map(|value| read(&results, value)).collect();
-            let values: Vec<f64> = operands.iter().map(|operand| operand.value).collect();
-            let errors: Vec<f64> = operands.iter().map(|operand| operand.error).collect();
-            let math = program.compute(line);
-            let value = line.dtype.round(math.dtype().round(line.op.eval(math, &values)));
-            let error = bound::propagated(&line.op, math, &values, &errors, line.dtype);
-            results.push(Approx { value, error });
-        }
-        read(&results, &program.outputs()[0])
+        bound::program(program, &inputs)[0]
     }
 
     /// The result of a query and the logarithm of the sum of its weights.

@@ -2,7 +2,7 @@
 //! published errors of the device functions and the errors of the operands, never tuned.
 
 use crate::dtype::DType;
-use crate::expr::{Math, Mode, ModeClass, Pointwise, Real};
+use crate::expr::{Math, Mode, ModeClass, Pointwise, Program, Real, Value};
 use crate::reference::approx::Approx;
 
 /// The error bound of a result whose operands are off by at most `errors`.
@@ -27,6 +27,26 @@ pub(super) fn propagated(
         return 0.0;
     }
     Approx { value: exact, error }.stored(dtype).error
+}
+
+/// The outputs of a program for one element, each operation propagating the errors of its operands.
+pub(super) fn program(program: &Program, inputs: &[Approx]) -> Vec<Approx> {
+    let mut results: Vec<Approx> = Vec::with_capacity(program.instructions().len());
+    let read = |results: &[Approx], value: &Value| match value {
+        Value::Input(at) => inputs[*at],
+        Value::Result(at) => results[*at],
+    };
+    for line in program.instructions() {
+        let operands: Vec<Approx> =
+            line.operands.iter().map(|value| read(&results, value)).collect();
+        let values: Vec<f64> = operands.iter().map(|operand| operand.value).collect();
+        let errors: Vec<f64> = operands.iter().map(|operand| operand.error).collect();
+        let math = program.compute(line);
+        let value = line.dtype.round(math.dtype().round(line.op.eval(math, &values)));
+        let error = propagated(&line.op, math, &values, &errors, line.dtype);
+        results.push(Approx { value, error });
+    }
+    program.outputs().iter().map(|value| read(&results, value)).collect()
 }
 
 fn corner_deviation(op: &Pointwise, math: Math, values: &[f64], errors: &[f64], at: f64) -> f64 {

@@ -6,7 +6,7 @@
 //! 1997). [`SAMPLES`] further runs are disturbed at every step by up to as much as the step may
 //! lose; how far they stray, times [`SAFETY`], is how far an implementation may.
 
-use crate::expr::{Program, Value};
+use crate::expr::Program;
 use crate::graph::{CellValue, Direction, MatmulMath, Recurrence, RowLayout};
 use crate::reference::approx::{Approx, Arithmetic};
 use crate::reference::{Expected, Operand, bound, matmul};
@@ -336,28 +336,11 @@ impl Step<'_> {
     }
 
     fn program(&self, program: &Program, inputs: &[Approx]) -> Vec<Approx> {
-        let mut results: Vec<Approx> = Vec::with_capacity(program.instructions().len());
-        let read = |results: &[Approx], value: &Value| match value {
-            Value::Input(at) => inputs[*at],
-            Value::Result(at) => results[*at],
-        };
-        for line in program.instructions() {
-            let operands: Vec<Approx> =
-                line.operands.iter().map(|value| read(&results, value)).collect();
-            let values: Vec<f64> = operands.iter().map(|operand| operand.value).collect();
-            let math = program.compute(line);
-            let value = line.dtype.round(math.dtype().round(line.op.eval(math, &values)));
-            let error = if self.bounded {
-                let errors: Vec<f64> = operands.iter().map(|operand| operand.error).collect();
-                let own = bound::propagated(&line.op, math, &values, &errors, line.dtype);
-                // A program's values are used as they were computed, or as they were rounded.
-                own + (value.abs() * line.dtype.epsilon()).max(line.dtype.smallest())
-            } else {
-                0.0
-            };
-            results.push(Approx { value, error });
+        if self.bounded {
+            return bound::program(program, inputs);
         }
-        program.outputs().iter().map(|value| read(&results, value)).collect()
+        let values: Vec<f64> = inputs.iter().map(|input| input.value).collect();
+        program.eval(&values).into_iter().map(Approx::exact).collect()
     }
 }
 

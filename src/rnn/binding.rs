@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 
 use crate::error::Result;
-use crate::rnn::lower::{Network, Role};
+use crate::rnn::lower::Network;
 use crate::rnn::parameters::HostTensor;
+use crate::rnn::role::Role;
 use crate::rnn::weights::WeightKind;
 use crate::tensor::TensorDesc;
 

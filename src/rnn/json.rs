@@ -8,9 +8,10 @@ use crate::error::{Error, Result};
 use crate::expr::{NanPropagation, Real};
 use crate::graph::{Cell, Direction, MatmulMath, RowLayout};
 use crate::rnn::cells::{CellClip, CellKind, CellOptions, ClipPoint};
-use crate::rnn::lower::{Extent, Network, Optional, Role};
+use crate::rnn::lower::{Extent, Network};
 use crate::rnn::mode::{BiasMode, InputMode, Join, Stacking};
 use crate::rnn::network::{Rnn, RnnCell};
+use crate::rnn::role::{Optional, Role};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

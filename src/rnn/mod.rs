@@ -13,13 +13,15 @@ mod lower;
 mod mode;
 mod network;
 mod parameters;
+mod role;
 mod weights;
 
 pub use cells::{CellClip, CellKind, CellOptions, ClipPoint};
 pub use data::{RnnDataDescriptor, RnnDataSettings};
 pub use descriptor::{MathType, PaddedIo, RnnAlgo, RnnDescriptor, RnnSettings};
-pub use lower::{Extent, Network, Optional, Place, Role};
+pub use lower::{Extent, Network, Place};
 pub use mode::{BiasMode, InputMode, Join, Stacking};
 pub use network::{Rnn, RnnCell};
 pub use parameters::{HostTensor, OneDnnWeights};
+pub use role::{Optional, Role};
 pub use weights::{Block, WeightKind, WeightParams, WeightSlice, WeightSpace};

@@ -9,6 +9,11 @@ use crate::graph::{Cell, Direction, MatmulMath, RowLayout};
 use crate::rnn::cells::{CellClip, CellKind, CellOptions};
 use crate::rnn::mode::{BiasMode, InputMode, Join, Stacking};
 
+/// The greatest input and hidden size.
+const SIZE_MAX: i64 = i32::MAX as i64;
+/// More layers than anyone means.
+const LAYERS_MAX: i64 = 1024;
+
 /// The cell of a network.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RnnCell {
@@ -236,8 +241,8 @@ impl Rnn {
     /// Checks that the parts fit together.
     ///
     /// # Errors
-    /// `BadParam` for a value out of its range, `NotSupported` for what does not go together; the
-    /// text names the rule.
+    /// `BadParam` for a value out of its range, `NotSupported` for what does not go together and
+    /// for sizes above 2^31 - 1 or more than 1024 layers; the text names the rule.
     pub fn validate(&self) -> Result<()> {
         let bad = |rule: String| Err(Error::bad_param(format!("rnn: {rule}")));
         let refuse = |rule: String| Err(Error::not_supported(format!("rnn: {rule}")));
@@ -248,6 +253,11 @@ impl Rnn {
         ];
         if let Some((name, size)) = sizes.into_iter().find(|(_, size)| *size < 1) {
             return bad(format!("the {name} is {size}, expected at least 1"));
+        }
+        for ((name, size), most) in sizes.into_iter().zip([SIZE_MAX, SIZE_MAX, LAYERS_MAX]) {
+            if size > most {
+                return refuse(format!("the {name} is {size}, expected at most {most}"));
+            }
         }
         let (input, hidden) = (self.input_size, self.hidden_size);
         if self.projection_size.is_some_and(|size| size < 1 || size > hidden) {

@@ -42,6 +42,8 @@ pub fn json(text: &str) -> serde_json::Value {
 
 #[test]
 fn demo_checks_its_results() {
+    let text = succeeds(&["demo", "--attention"]);
+    assert!(text.contains("every result is within the reference's bound"), "{text}");
     let text = succeeds(&["demo"]);
     assert!(text.contains("every result is within the reference's bound"), "{text}");
     assert!(text.contains("hidden: f32[64, 768] = gelu_fwd(biased)"), "{text}");
@@ -65,7 +67,7 @@ fn demo_runs_networks() {
 fn networks_are_problems_with_torchs_names() {
     let root = env!("CARGO_MANIFEST_DIR");
     let file = |name: &str| format!("{root}/examples/{name}");
-    let (problem, inputs) = (file("problems/torch_lstm.json"), file("torch_lstm/lstm.safetensors"));
+    let (problem, inputs) = (file("torch_lstm/problem.json"), file("torch_lstm/lstm.safetensors"));
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let outputs = path("out.safetensors");

@@ -3,15 +3,21 @@
 
 use std::fmt::Write;
 use std::path::Path;
+use std::sync::Arc;
 
 use kiln::codegen::Templates;
 use kiln::engine::{self, KernelPlan};
-use kiln::expr::{Mode, Pointwise};
-use kiln::graph::{Direction, Matmul, MatmulMath, Recurrence, Reduction, ReductionOp, RowLayout};
+use kiln::expr::{Mode, Pointwise, Real};
+use kiln::graph::{
+    Attention, AttentionShape, Band, Diagonal, Direction, Matmul, MatmulMath, Recurrence,
+    Reduction, ReductionOp, RowLayout, Softcap,
+};
 use kiln::rnn::{CellKind, CellOptions};
 use kiln::target::Target;
 use kiln::{DType, OperationGraph, TensorDesc};
 
+use crate::attention::cases::{Storage, graph as attention, keep_program};
+use crate::gemm::exits::reduced_everywhere;
 use crate::gemm::fusion::{bias_gelu, prologues};
 use crate::recurrence::{everything, graph as recurrent, layer};
 use crate::reduction::{residual_rms, softmax};
@@ -146,6 +152,9 @@ fn golden_products() {
     let split = kernels("gemm_simt", &bias_gelu(extents, DType::F32), &[("split_k", 2)]);
     assert_golden("sm75_gemm_f32_simt.cu", &split[0]);
     assert_golden("sm75_gemm_f32_reduce.cu", &split[1]);
+    let reduced = kernels("gemm_mma", &reduced_everywhere(extents, DType::Bf16), &[]);
+    assert_golden("sm80_gemm_bf16_mma_reduced.cu", &reduced[0]);
+    assert_golden("sm75_gemm_f32_join.cu", &reduced[3]);
 }
 
 #[test]
@@ -188,4 +197,40 @@ fn recurrent_layers() {
     let full = layer(CellKind::Lstm, options, MatmulMath::F32, [8, 20]);
     let full = recurrent(&Recurrence { with, layout, direction, ..full }, 16, DType::F32);
     assert_golden("sm75_rnn_f32_lstm_simt.cu", &sources("rnn_cta", &full));
+}
+
+#[test]
+fn golden_attention() {
+    let shape = AttentionShape {
+        batches: 2,
+        heads: 32,
+        kv_heads: 8,
+        queries: 2048,
+        keys: 2048,
+        depth: 128,
+        width: 128,
+    };
+    let storage = [Storage::packed(DType::Bf16); 4];
+    let causal =
+        Attention { band: Band::causal(Diagonal::BottomRight), ..Attention::new(MatmulMath::F32) };
+    let of = |op: &Attention, shape| attention(op.clone(), shape, storage, [true; 4]);
+    let plain = sources("attention_mma", &of(&causal, shape));
+    assert_golden("sm80_attention_bf16_mma.cu", &plain);
+    let full = Attention {
+        softcap: Some(Softcap { cap: Real::new(30.0), last: false }),
+        bias: true,
+        slopes: true,
+        sinks: true,
+        key_lengths: true,
+        dropout: Some(Real::new(0.1)),
+        keep: Some(Arc::new(keep_program(DType::F32))),
+        statistics: true,
+        ..causal.clone()
+    };
+    let full = sources("attention_simt", &of(&full, shape));
+    assert_golden("sm75_attention_bf16_simt.cu", &full);
+    let pages = Attention { paged: true, key_lengths: true, ..Attention::new(MatmulMath::F32) };
+    let one = AttentionShape { queries: 1, keys: 8000, ..shape };
+    let one = sources("attention_decode", &of(&pages, one));
+    assert_golden("sm80_attention_bf16_decode.cu", &one);
 }

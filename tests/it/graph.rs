@@ -2,6 +2,7 @@
 
 use kiln::expr::{Mode, Pointwise};
 use kiln::graph::Operation;
+use kiln::plan::Problem;
 use kiln::{DType, OperationGraph, TensorDesc};
 use proptest::prelude::*;
 
@@ -207,8 +208,8 @@ fn the_example_problems_are_valid() {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();
-        let graph = OperationGraph::from_json(&text);
-        assert!(graph.is_ok(), "{}: {graph:?}", path.display());
+        let problem = Problem::from_json(&text);
+        assert!(problem.is_ok(), "{}: {problem:?}", path.display());
         count += 1;
     }
     assert!(count >= 3, "{count} examples");

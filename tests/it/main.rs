@@ -35,6 +35,7 @@ mod pointwise;
 mod random_graphs;
 mod record;
 mod recurrence;
+mod recurrence_counts;
 mod reduction;
 #[cfg(feature = "remote")]
 mod remote;

@@ -178,11 +178,12 @@ fn every_device_agrees_with_onnx() {
     assert!(failures.is_empty(), "{} cases differ:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// Products on every engine that takes them, those of f32 in tf32 too.
+/// Products and attention on every engine that takes them, products of f32 in tf32 too.
 #[test]
 fn every_engine_agrees_with_onnx_on_products() {
     let is_product = |case: &Loaded| {
-        case.graph.operations().iter().any(|operation| matches!(operation.op, Op::Matmul(_)))
+        let product = |op: &Op| matches!(op, Op::Matmul(_) | Op::Attention(_));
+        case.graph.operations().iter().any(|operation| product(&operation.op))
     };
     let cases: Vec<Loaded> = load().into_iter().filter(is_product).collect();
     let rounded: Vec<Loaded> = cases.iter().filter_map(Loaded::in_tf32).collect();
@@ -202,5 +203,6 @@ fn every_engine_agrees_with_onnx_on_products() {
         }
     }
     assert!(failures.is_empty(), "{} cases differ:\n{}", failures.len(), failures.join("\n"));
-    assert!(["gemm_mma", "gemm_simt"].iter().all(|name| ran.contains_key(name)), "{ran:?}");
+    let engines = ["gemm_mma", "gemm_simt", "attention_decode", "attention_mma", "attention_simt"];
+    assert!(engines.iter().all(|name| ran.contains_key(name)), "{ran:?}");
 }

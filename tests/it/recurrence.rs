@@ -98,7 +98,7 @@ fn layers_of_every_cell_are_written_and_read_back() {
 }
 
 /// Values for every operand: weights whose sums stay near 1, lengths from 0 to all steps.
-fn values(graph: &OperationGraph, op: &Recurrence, steps: i64) -> Values {
+pub fn values(graph: &OperationGraph, op: &Recurrence, steps: i64) -> Values {
     let scale = 1.0 / (op.units as f64).sqrt();
     let of = |tensor: &TensorDesc| match tensor.name.as_str() {
         "lengths" => lengths(op, steps).into_iter().map(|length| length as f64).collect(),

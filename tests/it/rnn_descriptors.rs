@@ -397,6 +397,14 @@ fn networks_that_make_no_sense_are_refused() {
     assert_eq!(refused(gru(), 5, nothing), text);
     let text = "recurrence[gru, packed]: packed rows need lengths";
     assert_eq!(refused(gru().layout(RowLayout::Packed), 5, nothing), text);
+    let text = "rnn: tensors of 9223372036854775807 vectors exceed 2^58 elements";
+    assert_eq!(refused(gru(), i64::MAX, nothing), text);
+    let text = "rnn: the number of layers is 9223372036854775807, expected at most 1024";
+    assert_eq!(refused(gru().layers(i64::MAX), 6, nothing), text);
+    let text = "rnn: the hidden size is 2147483648, expected at most 2147483647";
+    assert_eq!(refused(Rnn::gru(4, 1 << 31), 6, nothing), text);
+    let large = Rnn::gru(4, i64::from(i32::MAX)).dtype(DType::F64);
+    assert_eq!(refused(large, 6, nothing), "rnn: the weights exceed 2^62 bytes");
     let error = gru().network(Extent { batch: 0, rows: 0 }, nothing).expect_err("no batch");
     expect(&error, BadParam, "rnn: 0 vectors of a batch of 0");
 }

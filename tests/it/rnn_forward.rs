@@ -1,16 +1,19 @@
 //! Networks built for a batch: forward passes on the device against the reference.
 
 use std::collections::HashMap;
+use std::path::Path;
 
-use kiln::device::Buffer;
+use kiln::cache::Pack;
+use kiln::device::{Buffer, DeviceChoice};
 use kiln::expr::Real;
 use kiln::graph::{Direction, RowLayout};
-use kiln::plan::{ForwardMode, PersistentRnn, Problem, RnnForward, RnnPack};
+use kiln::plan::{ForwardMode, Manifest, Origin, PersistentRnn, Problem, RnnForward, RnnPack};
 use kiln::rnn::{
     CellKind, Extent, Network, Optional, Rnn, RnnDataDescriptor, RnnDataSettings, RnnDescriptor,
     RnnSettings, Role,
 };
-use kiln::{DType, Error, ErrorKind, Kiln, reference};
+use kiln::target::Target;
+use kiln::{Config, DType, Error, ErrorKind, Kiln, reference};
 
 use crate::allocations;
 use crate::harness::{self, Values};
@@ -64,7 +67,7 @@ impl Bound {
     }
 
     fn forward(&mut self, kiln: &Kiln, built: &mut PersistentRnn, steps: i64) -> kiln::Result<()> {
-        let bytes = built.workspace_bytes(steps, self.pack.optional())?;
+        let bytes = built.prepare(steps, self.pack.optional())?.workspace_bytes();
         let workspace = kiln.device().upload(&vec![0xff; bytes as usize])?;
         self.pack = self.pack.with_workspace(&workspace);
         built.forward(&kiln.stream(), steps, &self.pack)?;
@@ -115,7 +118,7 @@ fn networks_run_on_the_device_as_the_reference_says() {
     for (what, rnn, with) in cases {
         let mut built =
             kiln.build_rnn_dynamic(&rnn, 3).unwrap_or_else(|error| panic!("{what}: {error:?}"));
-        for steps in [4, 1, 4] {
+        for steps in [4, 1, 0, 4] {
             let extent = Extent { batch: 3, rows: 3 * steps };
             let mut bound = bind(kiln, &rnn, extent, with);
             let ran = bound.forward(kiln, &mut built, steps);
@@ -276,11 +279,102 @@ fn a_forward_pass_that_was_seen_before_allocates_nothing() {
     let mut built = kiln.build_rnn_dynamic(&rnn, 2).expect("supported");
     let mut bound = bind(&kiln, &rnn, Extent { batch: 2, rows: 6 }, with);
     bound.forward(&kiln, &mut built, 3).expect("it is planned");
-    let workspace = built.workspace_bytes(3, with).expect("it is planned");
+    let workspace = built.prepare(3, with).expect("it is planned").workspace_bytes();
     let workspace = kiln.device().alloc(workspace).expect("there is memory");
     let pack = bound.pack.with_workspace(&workspace);
     let stream = kiln.stream();
     let (result, count) = allocations::allocations_of(|| built.forward(&stream, 3, &pack));
     result.expect("it is a hit");
     assert_eq!(count, 0);
+}
+
+/// What `cache/rnn.toml` lists is what a program with a built network asks for.
+#[test]
+fn a_pack_of_the_manifest_serves_built_networks() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/cache/rnn.toml");
+    let mut manifest = Manifest::read(Path::new(path)).expect("it is well-formed");
+    for problem in &mut manifest.problems {
+        for (name, values) in &mut problem.vary {
+            match name.as_str() {
+                "hidden" => *values = vec![16.into()],
+                "batch" => *values = vec![2.into()],
+                _ => values.truncate(1),
+            }
+        }
+    }
+    let open = |packs, no_jit| {
+        let cache_dir = Some(harness::cache_dir());
+        let device = Some(DeviceChoice::Sim("sim".to_owned()));
+        let packs = Some(packs);
+        let config = Config { device, packs, no_jit, ..Config::default() };
+        match no_jit {
+            Some(true) => Kiln::open(Config { no_disk_cache: true, ..config }),
+            _ => Kiln::open(Config { cache_dir, ..config }),
+        }
+        .expect("the simulator opens")
+    };
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let file = folder.path().join("rnn.kilnpack");
+    let builder = open(Vec::new(), None);
+    builder.build_pack(&manifest, &Target::sim(), (0, 1), &file, |_| {}).expect("it is built");
+    let pack = Pack::open(&file).expect("it was built");
+    let coverage = builder.covers(std::slice::from_ref(&pack), &manifest, &Target::sim());
+    assert_eq!(coverage.expect("it can be told").missing, []);
+
+    let strict = open(vec![pack], Some(true));
+    let rnn = Rnn::lstm(16, 16).dtype(DType::Bf16);
+    let mut built = strict.build_rnn_dynamic(&rnn, 2).expect("supported");
+    let states = Optional {
+        h_initial: true,
+        states_initial: true,
+        h_final: true,
+        states_final: true,
+        ..Optional::default()
+    };
+    let plan = built.prepare(1, states).expect("the pack has its kernels");
+    assert!(plan.kernels().iter().all(|kernel| kernel.report().origin == Origin::Pack));
+    let error = built.prepare(1, Optional::default()).expect_err("not in the manifest");
+    assert_eq!(error.kind(), ErrorKind::NotSupported, "{error}");
+    assert!(error.to_string().starts_with("no-JIT mode: kernel "), "{error}");
+}
+
+/// Errors of single steps do not add up over 2048 of them: the bound is the reference's, which
+/// follows what steps of the same sequence lose.
+#[test]
+fn long_sequences_do_not_drift() {
+    let kiln = harness::kiln();
+    let (steps, batch) = (2048, 2);
+    for dtype in [DType::F32, DType::F16] {
+        for rnn in [Rnn::lstm(4, 8).dtype(dtype), Rnn::gru(4, 8).dtype(dtype)] {
+            let with = Optional { h_final: true, ..Optional::default() };
+            let mut built = kiln.build_rnn_dynamic(&rnn, batch).expect("supported");
+            let mut bound = bind(kiln, &rnn, Extent { batch, rows: steps * batch }, with);
+            bound.forward(kiln, &mut built, steps).expect("it runs");
+            bound.check(&format!("{} steps of {dtype}", steps));
+        }
+    }
+}
+
+#[test]
+fn packed_networks_are_asked_for_vectors() {
+    let kiln = harness::kiln();
+    let rnn = Rnn::lstm(6, 8).layers(2).bidirectional().layout(RowLayout::Packed);
+    let with = Optional { lengths: true, h_final: true, history: true, ..Optional::default() };
+    let mut built = kiln.build_rnn_dynamic(&rnn, 3).expect("supported");
+    for rows in [7, 2, 7] {
+        let bound = bind(kiln, &rnn, Extent { batch: 3, rows }, with);
+        let bytes = built.prepare_packed(rows, with).expect("supported").workspace_bytes();
+        let workspace = kiln.device().alloc(bytes).expect("there is memory");
+        let pack = bound.pack.with_workspace(&workspace);
+        built.forward_packed(&kiln.stream(), rows, &pack).expect("it runs");
+        kiln.stream().synchronize().expect("it ran");
+        bound.check(&format!("{rows} packed vectors"));
+    }
+    let stream = kiln.stream();
+    let error = built.forward(&stream, 2, &RnnPack::new()).expect_err("it is packed");
+    let text = "rnn forward: a packed network is asked for a number of vectors, not of steps";
+    assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::BadParam, text));
+    let without = Optional { lengths: false, ..with };
+    let error = built.prepare_packed(7, without).expect_err("lengths are missing");
+    assert_eq!(error.to_string(), "recurrence[lstm, both, packed]: packed rows need lengths");
 }

@@ -1,10 +1,14 @@
 //! Recurrent networks against `tests/data/rnn`: what an oracle that knows nothing of Kiln says.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
+use kiln::TensorDesc;
 use kiln::plan::Problem;
-use kiln::reference;
+use kiln::reference::{self, Expected};
+use kiln::rnn::Network;
 use serde::Deserialize;
+
+use crate::harness::{self, Values};
 
 /// How far two computations in f64 may be apart: networks of 3 units, up to 8 products deep, of
 /// values below 4. Both round some hundred times, each by 1.1e-16 relative, and no cell magnifies
@@ -12,8 +16,8 @@ use serde::Deserialize;
 const TOLERANCE: f64 = 1e-12;
 
 #[derive(Deserialize)]
-pub struct Case {
-    pub name: String,
+struct Case {
+    name: String,
     problem: serde_json::Value,
     inputs: BTreeMap<String, Recipe>,
     lengths: Vec<f64>,
@@ -43,39 +47,69 @@ impl Recipe {
     }
 }
 
-pub fn cases() -> Vec<Case> {
+fn cases() -> Vec<Case> {
     serde_json::from_str(include_str!("../data/rnn/cases.json")).expect("the file is well-formed")
+}
+
+impl Case {
+    fn network(&self) -> Network {
+        match Problem::from_json(&self.problem.to_string()) {
+            Ok(Problem::Rnn(network)) => *network,
+            other => panic!("{}: {other:?}", self.name),
+        }
+    }
+
+    /// The values of the graph's inputs.
+    fn values(&self, network: &Network) -> Values {
+        let values = |tensor: TensorDesc| match self.inputs.get(&tensor.name) {
+            Some(recipe) => (tensor.uid, recipe.values(&tensor.name)),
+            None => (tensor.uid, self.lengths.clone()),
+        };
+        let named = network.named_inputs().into_iter().map(values).collect();
+        network.graph_values(&named).expect("inputs fit the network")
+    }
+
+    /// What is further from the oracle's results than the tolerance and these bounds.
+    fn off(&self, network: &Network, actual: &Values, bounds: &Values) -> Vec<String> {
+        let (actual, bounds) = (network.named_values(actual), network.named_values(bounds));
+        let outputs = network.named_outputs();
+        assert_eq!(outputs.len(), self.outputs.len(), "{}", self.name);
+        let check = |tensor: &TensorDesc| {
+            let bounds = bounds[&tensor.uid].iter().map(|bound| bound + TOLERANCE).collect();
+            let expected = Expected { values: self.outputs[&tensor.name].clone(), bounds };
+            let worst = expected.worst(&actual[&tensor.uid]).filter(|worst| worst.ratio > 1.0)?;
+            Some(format!("{}: {}: {worst:?}", self.name, tensor.name))
+        };
+        outputs.iter().filter_map(check).collect()
+    }
 }
 
 #[test]
 fn the_reference_agrees_with_the_oracle() {
     let mut failures = Vec::new();
     for case in cases() {
-        let problem = Problem::from_json(&case.problem.to_string())
-            .unwrap_or_else(|error| panic!("{}: {error:?}", case.name));
-        let Problem::Rnn(network) = &problem else { panic!("{}: no network", case.name) };
-        let mut named = HashMap::new();
-        for tensor in network.named_inputs() {
-            let values = match case.inputs.get(&tensor.name) {
-                Some(recipe) => recipe.values(&tensor.name),
-                None => case.lengths.clone(),
-            };
-            named.insert(tensor.uid, values);
-        }
-        let values = network.graph_values(&named).expect("inputs fit the network");
-        let results = reference::evaluate(&network.graph, &values).expect("values fit the graph");
-        let results = results.into_iter().map(|(uid, expected)| (uid, expected.values)).collect();
-        let results = network.named_values(&results);
-        let outputs = network.named_outputs();
-        assert_eq!(outputs.len(), case.outputs.len(), "{}", case.name);
-        for tensor in outputs {
-            let (actual, wanted) = (&results[&tensor.uid], &case.outputs[&tensor.name]);
-            assert_eq!(actual.len(), wanted.len(), "{}: {tensor}", case.name);
-            let off = |(actual, wanted): (&f64, &f64)| (actual - wanted).abs();
-            let worst = actual.iter().zip(wanted).map(off).fold(0.0, f64::max);
-            if worst.is_nan() || worst > TOLERANCE {
-                failures.push(format!("{}: {} is off by {worst:e}", case.name, tensor.name));
-            }
+        let network = case.network();
+        let results = reference::evaluate(&network.graph, &case.values(&network));
+        let results = results.expect("values fit the graph").into_iter();
+        let zero = |values: &Vec<f64>| vec![0.0; values.len()];
+        let values: Values = results.map(|(uid, expected)| (uid, expected.values)).collect();
+        let bounds = values.iter().map(|(uid, values)| (*uid, zero(values))).collect();
+        failures.extend(case.off(&network, &values, &bounds));
+    }
+    assert!(failures.is_empty(), "{} differ:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn the_device_agrees_with_the_oracle() {
+    let mut failures = Vec::new();
+    for case in cases() {
+        let network = case.network();
+        let inputs = case.values(&network);
+        let expected = reference::evaluate(&network.graph, &inputs).expect("values fit the graph");
+        let bounds = expected.into_iter().map(|(uid, expected)| (uid, expected.bounds)).collect();
+        match harness::run(harness::kiln(), &network.graph, None, &inputs) {
+            Ok(actual) => failures.extend(case.off(&network, &actual, &bounds)),
+            Err(error) => failures.push(format!("{}: {error:?}", case.name)),
         }
     }
     assert!(failures.is_empty(), "{} differ:\n{}", failures.len(), failures.join("\n"));

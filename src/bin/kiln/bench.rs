@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use kiln::device::Buffer;
 use kiln::plan::{PersistentRnn, RnnPack};
 use kiln::rnn::{CellKind, Extent, Network, Optional, Rnn, Role};
@@ -34,23 +34,19 @@ enum Command {
     Rnn(RnnArgs),
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-#[value(rename_all = "snake_case")]
-enum CellName {
-    Relu,
-    Tanh,
-    Sigmoid,
-    Lstm,
-    Gru,
-    GruResetBefore,
+/// A cell of the documents, by its name in problem files.
+fn cell_named(text: &str) -> Result<CellKind, String> {
+    let found = CellKind::ALL.into_iter().find(|kind| kind.name() == text);
+    let names = CellKind::ALL.map(CellKind::name).join(", ");
+    found.ok_or_else(|| format!("expected one of {names}"))
 }
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 struct RnnArgs {
     /// The cell
-    #[arg(long, value_enum, default_value = "lstm")]
-    cell: CellName,
+    #[arg(long, value_parser = cell_named, default_value = "lstm")]
+    cell: CellKind,
     /// Units of a layer
     #[arg(long, default_value_t = 64)]
     hidden: i64,
@@ -90,15 +86,7 @@ pub fn bench(args: &BenchArgs) -> kiln::Result<ExitCode> {
 
 impl RnnArgs {
     fn rnn(&self) -> Rnn {
-        let kind = match self.cell {
-            CellName::Relu => CellKind::Relu,
-            CellName::Tanh => CellKind::Tanh,
-            CellName::Sigmoid => CellKind::Sigmoid,
-            CellName::Lstm => CellKind::Lstm,
-            CellName::Gru => CellKind::Gru,
-            CellName::GruResetBefore => CellKind::GruResetBefore,
-        };
-        let rnn = Rnn::new(kind, self.input.unwrap_or(self.hidden), self.hidden);
+        let rnn = Rnn::new(self.cell, self.input.unwrap_or(self.hidden), self.hidden);
         let rnn = rnn.layers(self.layers).dtype(self.dtype);
         if self.bidirectional { rnn.bidirectional() } else { rnn }
     }
@@ -123,15 +111,15 @@ fn rnn(args: &RnnArgs) -> kiln::Result<()> {
     let rnn = args.rnn();
     let start = Instant::now();
     let mut built = kiln.build_rnn_dynamic(&rnn, args.batch)?;
-    built.plan(args.steps, Optional::default())?;
+    built.prepare(args.steps, Optional::default())?;
     let build = start.elapsed();
     let start = Instant::now();
-    kiln.build_rnn_dynamic(&rnn, args.batch)?.plan(args.steps, Optional::default())?;
+    kiln.build_rnn_dynamic(&rnn, args.batch)?.prepare(args.steps, Optional::default())?;
     let again = start.elapsed();
     let extent = Extent { batch: args.batch, rows: args.batch * args.steps };
     let network = rnn.network(extent, Optional::default())?;
     let (pack, _buffers) = bind(&kiln, &network)?;
-    let workspace = built.workspace_bytes(args.steps, Optional::default())?;
+    let workspace = built.prepare(args.steps, Optional::default())?.workspace_bytes();
     let workspace = kiln.device().alloc(workspace)?;
     let pack = pack.with_workspace(&workspace);
     let (mut host, mut device) = times(&kiln, &mut built, args, &pack)?;
@@ -142,7 +130,7 @@ fn rnn(args: &RnnArgs) -> kiln::Result<()> {
     let weights = network.bytes(Role::Weights) / args.dtype.bytes() as u64;
     let operations = 2 * weights * (args.batch * args.steps) as u64;
     let teraflops = operations as f64 / pass.as_secs_f64() / 1e12;
-    let plan = built.plan(args.steps, Optional::default())?;
+    let plan = built.prepare(args.steps, Optional::default())?;
     let kernels: Vec<&str> =
         plan.kernels().iter().map(|kernel| kernel.report().stem.as_str()).collect();
     let origin = plan.kernels()[0].report().origin.to_string();

@@ -4,17 +4,18 @@ use std::process::ExitCode;
 
 use clap::Args;
 use kiln::expr::{Mode, Pointwise};
-use kiln::{DType, Kiln, OperationGraph, plan};
+use kiln::{DType, Kiln, OperationGraph};
 use serde_json::{Value, json};
 
 use crate::DeviceArgs;
-use crate::networks;
 use crate::problem::{self, Check, check_json, check_text, shown};
+use crate::{attentions, networks};
 
 const EXAMPLES: &str = "\
 Examples:
   kiln demo
   kiln demo --rnn
+  kiln demo --attention
   kiln demo --device sim:rtx4090
   kiln demo --device cuda:0 --json";
 
@@ -24,6 +25,9 @@ pub struct DemoArgs {
     /// Recurrent networks instead of the pointwise chain
     #[arg(long)]
     rnn: bool,
+    /// Attention instead of the pointwise chain
+    #[arg(long, conflicts_with = "rnn")]
+    attention: bool,
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
@@ -56,7 +60,8 @@ pub fn demo(args: &DemoArgs) -> kiln::Result<ExitCode> {
     let kiln = args.device.open()?;
     let (passed, rows) = match args.rnn {
         true => networks::demo(&kiln, args.json)?,
-        false => chains(&kiln, args.json)?,
+        false if args.attention => graphs(&kiln, attentions::attentions()?, args.json)?,
+        false => graphs(&kiln, chains()?, args.json)?,
     };
     if args.json {
         let device = kiln.device().target().to_string();
@@ -73,25 +78,34 @@ pub fn demo(args: &DemoArgs) -> kiln::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!passed)))
 }
 
-/// Runs the chain in all shapes: whether all were right, and what was measured.
-fn chains(kiln: &Kiln, as_json: bool) -> kiln::Result<(bool, Vec<Value>)> {
+/// The chain in all shapes.
+fn chains() -> kiln::Result<Vec<(String, OperationGraph)>> {
+    let of = |[rows, columns]: [i64; 2]| Ok((format!("{rows}x{columns}"), chain(rows, columns)?));
+    SHAPES.into_iter().map(of).collect()
+}
+
+/// Runs graphs by name: whether all were right, and what was measured.
+fn graphs(
+    kiln: &Kiln,
+    problems: Vec<(String, OperationGraph)>,
+    as_json: bool,
+) -> kiln::Result<(bool, Vec<Value>)> {
     let mut rows = Vec::new();
     let mut passed = true;
     if !as_json {
         say!("device  {} [{}]\n", kiln.device().target(), kiln.device().kind());
-        say!("{}", chain(SHAPES[0][0], SHAPES[0][1])?.to_string().trim_end());
+        say!("{}", problems[0].1.to_string().trim_end());
         say!(
-            "\n{:11}  {:46}  {:>21}  {:>4}  {:>8}  check",
-            "shape",
+            "\n{:24}  {:58}  {:>21}  {:>4}  {:>8}  check",
+            "problem",
             "engine and knobs",
             "kernel",
             "regs",
             "run"
         );
     }
-    for [height, width] in SHAPES {
-        let graph = chain(height, width)?;
-        let inputs = plan::random_values(&graph, 1)?;
+    for (name, graph) in problems {
+        let inputs = attentions::values(&graph)?;
         let plan = kiln.plan(&graph)?;
         let ran = kiln.trial(&plan, &inputs)?;
         let checks = problem::check(&graph, &inputs, &ran)?;
@@ -100,7 +114,7 @@ fn chains(kiln: &Kiln, as_json: bool) -> kiln::Result<(bool, Vec<Value>)> {
         let report = kernel.report();
         if as_json {
             rows.push(json!({
-                "shape": [height, width],
+                "problem": name,
                 "config": kernel.config().to_string(),
                 "kernel": report.stem,
                 "origin": report.origin.to_string(),
@@ -112,8 +126,8 @@ fn chains(kiln: &Kiln, as_json: bool) -> kiln::Result<(bool, Vec<Value>)> {
             }));
         } else {
             say!(
-                "{:11}  {:46}  {:>21}  {:>4}  {:>8}  {}",
-                format!("{height}x{width}"),
+                "{:24}  {:58}  {:>21}  {:>4}  {:>8}  {}",
+                name,
                 kernel.config().to_string(),
                 format!("{} {}", report.origin, shown(report.obtain)),
                 report.resources.registers,

@@ -6,6 +6,7 @@ macro_rules! say {
     ($($argument:tt)*) => { $crate::say_line(format_args!($($argument)*)) };
 }
 
+mod attentions;
 mod bench;
 mod cache;
 mod counts;

@@ -71,7 +71,9 @@ impl Mma<'_> {
         if score.reads_tensors() || op.dropout.is_some() {
             return TILES_HEAVY;
         }
-        let elements = shape.depth.max(shape.width);
+        // Lines of a program take registers, too.
+        let least = if score.is_modified() { 65 } else { 0 };
+        let elements = shape.depth.max(shape.width).max(least);
         let found = TILES.iter().find(|(most, _)| elements <= *most);
         found.expect("the number of elements is limited").1
     }

@@ -34,6 +34,7 @@ pub(super) fn shared(problem: &Problem<'_>) -> Json {
         "statistics": problem.op.statistics,
         "sinks": false,
         "reductions": ["Add", "Max"],
+        "reduces_across": false,
     });
     if problem.op.statistics {
         parameters["lse_type"] = json!(ctype(problem.tensor("lse").dtype));

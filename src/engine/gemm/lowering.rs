@@ -1,9 +1,10 @@
-//! The kernels of a problem: the one that multiplies, and where the depth is split the one that
-//! adds up the parts, in their order.
+//! The kernels of a problem: the one that multiplies; where the depth is split the one that adds up
+//! the parts, in their order; one for each reduction of what follows, which joins its parts.
 
 use serde_json::{Value as Json, json};
 
 use crate::engine::access::{GRID_MAX, ceil_div};
+use crate::engine::gemm::join::with_joins;
 use crate::engine::gemm::parameters::{Context, functions};
 use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::tiling::epilogue_vector;
@@ -16,7 +17,7 @@ use crate::target::Arch;
 const THREADS: i64 = 128;
 
 /// Bytes of partial sums beyond which nothing is split.
-const PARTIALS_BYTES_MAX: i64 = 1 << 40;
+pub(super) const PARTIALS_BYTES_MAX: i64 = 1 << 40;
 
 /// What tells the kernel of one engine from that of another.
 pub(super) struct Variant {
@@ -26,6 +27,8 @@ pub(super) struct Variant {
     pub(super) template: &'static str,
     pub(super) threads: i64,
     pub(super) shared_bytes: i64,
+    /// Rows and columns that a warp finishes at once.
+    pub(super) finished: [i64; 2],
     pub(super) operands: [Json; 2],
     /// What only its template knows.
     pub(super) parameters: Json,
@@ -37,9 +40,10 @@ pub(super) struct Variant {
 /// `NotSupported` for partial sums that take too many blocks or bytes.
 pub(super) fn lowering(context: &Context<'_>, variant: Variant, arch: Arch) -> Result<Lowering> {
     let Context { problem, tiling, .. } = context;
+    let finished = variant.finished;
     let kernel = multiply(context, variant, arch);
     if tiling.split_k == 1 {
-        return Ok(Lowering::from(kernel));
+        return with_joins(Lowering::from(kernel), context, finished, arch);
     }
     let bytes = tiling.partials(problem).saturating_mul(context.sum().bytes() as i64);
     let chunks = ceil_div(problem.n, epilogue_vector(problem, context.sum()))
@@ -56,7 +60,7 @@ pub(super) fn lowering(context: &Context<'_>, variant: Variant, arch: Arch) -> R
 
 fn multiply(context: &Context<'_>, variant: Variant, arch: Arch) -> KernelPlan {
     let Context { problem, tiling, .. } = context;
-    let Variant { sm, name, template, threads, shared_bytes, operands, parameters } = variant;
+    let Variant { sm, name, template, threads, shared_bytes, operands, parameters, .. } = variant;
     let epilogue = context.epilogue(epilogue_vector(problem, context.sum()));
     let stem = format!("{sm}_gemm_{}_{name}", output_name(problem));
     let entry = "gemm";
@@ -75,10 +79,12 @@ fn multiply(context: &Context<'_>, variant: Variant, arch: Arch) -> KernelPlan {
         "group": tiling.group,
     });
     let passed = problem.passed();
-    let parameters = merged(merged(context.shared(&passed), own), parameters);
+    let parameters =
+        merged(merged(context.shared(&passed, 0..problem.exits.len()), own), parameters);
     let mut arguments = arguments(problem.graph, passed.iter());
-    if tiling.split_k > 1 {
-        arguments.push(Argument::Scratch(0));
+    match tiling.split_k {
+        1 => arguments.extend((0..problem.exits.len()).map(Argument::Scratch)),
+        _ => arguments.push(Argument::Scratch(0)),
     }
     KernelPlan {
         spec: KernelSpec { stem, template, entry, arch, parameters },
@@ -109,7 +115,7 @@ fn reduce(context: &Context<'_>, blocks: i64, arch: Arch) -> KernelPlan {
         "epilogue": epilogue,
         "threads": THREADS,
     });
-    let parameters = merged(context.shared(&passed), parameters);
+    let parameters = merged(context.shared(&passed, 0..0), parameters);
     let template = "gemm/sm75_gemm_reduce.cu";
     let mut arguments = arguments(problem.graph, passed.iter());
     arguments.push(Argument::Scratch(0));
@@ -128,7 +134,8 @@ fn reduce(context: &Context<'_>, blocks: i64, arch: Arch) -> KernelPlan {
 }
 
 /// The type of the first output, in names of kernels.
-fn output_name(problem: &Problem<'_>) -> &'static str {
-    let output = problem.outputs().next().expect("a graph stores something");
+pub(super) fn output_name(problem: &Problem<'_>) -> &'static str {
+    let output = problem.outputs().chain(problem.exits.iter().map(|exit| exit.result)).next();
+    let output = output.expect("a graph stores something");
     problem.graph.tensors[output].dtype.name()
 }

@@ -10,8 +10,8 @@ use crate::engine::gemm::lowering::{Variant, lowering};
 use crate::engine::gemm::parameters::{Context, Tile, access_of};
 use crate::engine::gemm::problem::{Operand, Problem};
 use crate::engine::gemm::tiling::{
-    Candidate, DYNAMIC_REASON, GROUP, Rates, Refusal, Tiling, behavior, best, dynamic_knob,
-    slice_rows, split_knob, split_reason, tiles_of, told_apart,
+    Candidate, DYNAMIC_REASON, GROUP, Rates, Refusal, Tiling, behavior, best, check_depth,
+    dynamic_knob, slice_rows, split_knob, split_reason, tiles_of, told_apart,
 };
 use crate::engine::gemm::work::{Block, Demand, Units};
 use crate::engine::signature::merged;
@@ -87,6 +87,9 @@ impl Engine for MmaEngine {
         };
         let any = CANDIDATES.into_iter().map(fits).reduce(Result::or);
         any.expect("there are candidates").map_err(|(refusal, of)| refusal.error(&of.config()))?;
+        let split_k =
+            |bare: &Problem<'_>| Decision::of(bare, &product, target).settings.tiling.split_k;
+        check_depth(&problem, split_k)?;
         Ok(Box::new(Mma { problem, product, target }))
     }
 }
@@ -119,7 +122,7 @@ impl Supported for Mma<'_> {
     }
 
     fn reasons(&self) -> Vec<String> {
-        self.decision().reasons(self.target)
+        self.decision().reasons(&self.problem, self.target)
     }
 
     fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
@@ -151,7 +154,7 @@ impl Supported for Mma<'_> {
         let rounds = self.problem.matmul.math == MatmulMath::Tf32;
         let rounded = rounds.then_some(NumericalNote::DownConvertInputs);
         let numerical = std::iter::once(NumericalNote::TensorCore).chain(rounded).collect();
-        Notes { numerical, behavior: behavior(config) }
+        Notes { numerical, behavior: behavior(&self.problem, config) }
     }
 
     fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
@@ -357,7 +360,8 @@ impl Schedule {
             _ => Operands::Half,
         };
         let one = TensorWork { operands, operations: 2.0, efficiency };
-        let block = Block { threads, registers, shared_bytes, stages: stages - 1 };
+        let finished = [self.slice_rows, warp_n];
+        let block = Block { threads, registers, shared_bytes, stages: stages - 1, finished };
         demand.work(&tiling, block, Units::Tensor(one))
     }
 
@@ -386,6 +390,7 @@ impl Schedule {
             template: "gemm/sm80_gemm_mma.cu",
             threads: self.threads,
             shared_bytes: self.shared_bytes,
+            finished: [self.slice_rows, warp_n],
             parameters: json!({
                 "mma": product.parameters(problem.matmul.math),
                 "mma_k": product.depth(),
@@ -430,7 +435,7 @@ impl Decision {
     }
 
     /// A line for each knob.
-    fn reasons(&self, target: &Target) -> Vec<String> {
+    fn reasons(&self, problem: &Problem<'_>, target: &Target) -> Vec<String> {
         let Decision { settings, tiles, sm_count, steps } = *self;
         let Settings { tiling, stages, warp_m, warp_n } = settings;
         let Tiling { cta_m, cta_n, cta_k, split_k, .. } = tiling;
@@ -447,7 +452,10 @@ impl Decision {
             format!("cta_n={cta_n}: {tile}"),
             DYNAMIC_REASON.to_owned(),
             "group=8: blocks that run together share rows of A and columns of B".to_owned(),
-            format!("split_k={split_k}: {}", split_reason(split_k, tiles, sm_count, steps)),
+            format!(
+                "split_k={split_k}: {}",
+                split_reason(problem, split_k, tiles, sm_count, steps)
+            ),
             format!("stages={stages}: up to 4 that fit with {blocks} blocks per multiprocessor"),
             format!("warp_m={warp_m}: {share}"),
             format!("warp_n={warp_n}: {share}"),

@@ -11,6 +11,8 @@
 //! text. `lowering` assembles the kernels. Engines differ in what multiplies: `simt` the ordinary
 //! arithmetic units, `mma` tensor cores, `wgmma` those of Hopper with a kernel of another kind.
 
+mod exits;
+mod join;
 mod lowering;
 mod mma;
 mod parameters;

@@ -1,13 +1,18 @@
 //! The variables that all templates of the engine share: tensors, operands, the epilogue.
 
+use std::collections::BTreeSet;
+use std::ops::Range;
+
 use serde_json::{Value as Json, json};
 
 use crate::dtype::DType;
 use crate::engine::access::access_bytes;
+use crate::engine::gemm::exits::{Exit, Kept};
 use crate::engine::gemm::problem::{Coordinate, Operand, Part, Problem, View};
 use crate::engine::gemm::tiling::Tiling;
 use crate::engine::program::Source;
-use crate::engine::signature::{Indent, Width, ctype, kernel_parameter, list, names};
+use crate::engine::reduce::{finished, op_name};
+use crate::engine::signature::{Indent, Width, ctype, kernel_parameter, list, merged, names};
 use crate::expr::{EmittedProgram, Identifiers};
 
 /// How an operand comes into shared memory.
@@ -52,8 +57,9 @@ impl<'a> Context<'a> {
         self.problem.matmul.math.dtype()
     }
 
-    /// What every kernel of a problem is rendered with; `passed` are the tensors it takes.
-    pub(super) fn shared(&self, passed: &[usize]) -> Json {
+    /// What every kernel of a problem is rendered with; `passed` are the tensors it takes, behind
+    /// which it takes the memory for parts of these exits.
+    pub(super) fn shared(&self, passed: &[usize], exits: Range<usize>) -> Json {
         let Problem { graph, m, n, k, batches, .. } = self.problem;
         let tiling = &self.tiling;
         let mut tensors: Vec<Json> = passed
@@ -67,6 +73,15 @@ impl<'a> Context<'a> {
             let declaration = format!("{}* {}", ctype(self.sum()), self.partials);
             tensors.push(json!({"declaration": declaration, "text": "sums of parts of the depth"}));
         }
+        let reductions = &self.problem.exits[exits];
+        for Exit { op, result, .. } in reductions {
+            let name = &self.names[*result];
+            let declaration = format!("{}* {name}_parts", ctype(op.math.dtype()));
+            tensors.push(json!({"declaration": declaration, "text": format!("parts of `{name}`")}));
+        }
+        let reduces_across = reductions.iter().any(|exit| exit.kept == Kept::Columns);
+        let reductions: BTreeSet<&str> =
+            reductions.iter().map(|exit| op_name(exit.op.op)).collect();
         let masks = ["rows", "columns", "depth"].into_iter().zip(["M", "N", "K"]);
         let given = masks.zip(self.problem.overrides);
         let limits = given.filter_map(|((function, extent), at)| {
@@ -94,6 +109,8 @@ impl<'a> Context<'a> {
             "limits_depth": self.problem.overrides[2].is_some(),
             "sum": ctype(self.sum()),
             "split_k": tiling.split_k,
+            "reductions": reductions,
+            "reduces_across": reduces_across,
             "partials": self.partials,
             "partial_columns": tiling.partial_columns(self.problem),
         })
@@ -126,7 +143,14 @@ impl<'a> Context<'a> {
         let [x, y] = [a, b].map(|operand| &graph.tensors[operand.tensor].name);
         let product = format!("{}: {} = {op}({x}, {y})\n", shown(*c), graph.tensors[*c].dtype);
         let text = [text(&a.part), text(&b.part), product, text(epilogue)].concat();
-        text.lines().map(str::to_owned).collect()
+        let exits = self.problem.exits.iter().map(|exit| self.reduction(exit));
+        text.lines().map(str::to_owned).chain(exits).collect()
+    }
+
+    /// A reduction in words.
+    pub(super) fn reduction(&self, Exit { op, operand, result, .. }: &Exit) -> String {
+        let [operand, result] = [operand, result].map(|at| &self.problem.graph.tensors[*at]);
+        format!("{}: {} = {op}({})", result.name, result.dtype, operand.name)
     }
 
     /// The variables of an operand.
@@ -232,9 +256,23 @@ impl<'a> Context<'a> {
             .collect();
         let mut arguments = emitted.arguments;
         arguments.extend(emitted.outputs.iter().map(|name| format!("{name}_value[j]")));
-        let outputs: Vec<Json> = std::iter::zip(self.problem.outputs(), &emitted.text.outputs)
-            .map(|(at, output)| with(tensor(at), "value_type", json!(output.ctype)))
+        let types = emitted.text.outputs.iter().map(|output| output.ctype);
+        let values: Vec<(&String, &str)> = emitted.outputs.iter().zip(types).collect();
+        let outputs: Vec<Json> = self.problem.outputs().map(tensor).collect();
+        let exits: Vec<Json> = self
+            .problem
+            .exits
+            .iter()
+            .map(|exit| {
+                let tensors = &epilogue.program.outputs;
+                let at = tensors.iter().position(|at| *at == exit.operand);
+                let (value, value_type) = values[at.expect("what is reduced is an output")];
+                let term = self.term(exit, value, value_type);
+                with(self.exit(exit), "term", json!(term))
+            })
             .collect();
+        let values: Vec<Json> =
+            values.iter().map(|(name, ctype)| json!({"name": name, "ctype": ctype})).collect();
         let limit = |slot: usize, function: &str, extent: &str| match overrides[slot] {
             Some(_) => format!("{function}(t, batch)"),
             None => extent.to_owned(),
@@ -245,6 +283,8 @@ impl<'a> Context<'a> {
             "tensors": loaded.iter().chain(&outputs).collect::<Vec<_>>(),
             "loaded": loaded,
             "outputs": outputs,
+            "values": values,
+            "exits": exits,
             "chain_parameters": emitted.parameters,
             "chain_arguments": list(&arguments, Indent(18), Width(78)),
             "lines": emitted.text.lines,
@@ -254,6 +294,65 @@ impl<'a> Context<'a> {
             "rows": limit(0, "rows_of", self.rows()),
             "columns": limit(1, "columns_of", "N"),
         })
+    }
+
+    /// What a reduction takes in next: a value of its operand's type, in its own precision.
+    fn term(&self, exit: &Exit, value: &str, value_type: &str) -> String {
+        let dtype = self.problem.graph.tensors[exit.operand].dtype;
+        let (own, value) = (exit.op.math.dtype().register(), format!("{value}_value[j]"));
+        let exact = matches!(dtype, DType::F32 | DType::F64) && dtype.register() == value_type;
+        let (rounded, register) = match exact {
+            true => (value, value_type),
+            false => (format!("widen(Narrow<{}>::from({value}))", ctype(dtype)), dtype.register()),
+        };
+        if register == own { rounded } else { format!("{own}({rounded})") }
+    }
+
+    /// The variables of a reduction.
+    fn exit(&self, exit: &Exit) -> Json {
+        let dtype = exit.op.math.dtype();
+        let kept = match exit.kept {
+            Kept::Rows => "rows",
+            Kept::Columns => "columns",
+            Kept::Neither => "neither",
+        };
+        json!({
+            "name": self.names[exit.result],
+            "op": op_name(exit.op.op),
+            "ctype": ctype(dtype),
+            "kept": kept,
+            "place": if exit.kept == Kept::Columns { "[j]" } else { "" },
+        })
+    }
+
+    /// The variables of the kernel that joins the parts of a reduction.
+    pub(super) fn joined(&self, at: usize) -> Json {
+        let Problem { graph, m, n, epilogue, exits, .. } = self.problem;
+        let exit = &exits[at];
+        let Exit { kept, keeps_batches, .. } = *exit;
+        let matrix = Matrix {
+            part: epilogue,
+            extents: [*m, *n],
+            along_columns: true,
+            vector: 1,
+            is_m: true,
+        };
+        let rows = (kept != Kept::Rows).then_some("rows");
+        let columns = (kept != Kept::Columns).then_some("N");
+        let batches = (!keeps_batches).then_some("BATCHES");
+        let reduced = rows.into_iter().chain(columns).chain(batches).collect::<Vec<_>>();
+        let count = format!("Part(1ll * {})", reduced.join(" * "));
+        let finish = finished(exit.op.op, "all", &count).unwrap_or("all".to_owned());
+        let exit = merged(
+            self.exit(exit),
+            json!({
+                "tensors": [self.tensor(exit.result, &matrix)],
+                "keeps_batches": keeps_batches,
+                "stored": ctype(graph.tensors[exit.result].dtype),
+                "finish": finish,
+            }),
+        );
+        json!({"exit": exit, "listing": [self.reduction(&exits[at])]})
     }
 
     /// An element of the product as the epilogue sees it: rounded to the product's type, unless

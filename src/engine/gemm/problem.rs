@@ -4,9 +4,10 @@
 use std::collections::BTreeSet;
 
 use crate::engine::access::PARAMETERS_MAX;
+use crate::engine::gemm::exits::{Exit, reductions};
 use crate::engine::program::{GraphProgram, Source};
 use crate::error::{Error, Result};
-use crate::graph::{CanonicalGraph, Matmul, Op, Operation};
+use crate::graph::{CanonicalGraph, Matmul, Op, Operation, Reduction};
 use crate::tensor::TensorDesc;
 
 /// The oldest architecture the templates are written for.
@@ -42,6 +43,8 @@ pub(super) enum Coordinate {
 pub(super) struct Part {
     pub(super) axes: Axes,
     pub(super) program: GraphProgram,
+    /// What its elements are reduced to.
+    pub(super) reduced: Vec<usize>,
 }
 
 /// An operand of the product, as a matrix of `extent` rows and K columns: B is transposed.
@@ -72,8 +75,10 @@ pub(super) struct Problem<'a> {
     pub(super) b: Operand,
     /// The product.
     pub(super) c: usize,
-    /// What follows the product; its outputs are what is stored.
+    /// What follows the product; its outputs are what is stored, then what is only reduced.
     pub(super) epilogue: Part,
+    /// Reductions of what follows the product.
+    pub(super) exits: Vec<Exit>,
     /// The tensors that give each batch's own M, N and K.
     pub(super) overrides: [Option<usize>; 3],
 }
@@ -133,22 +138,27 @@ impl<'a> Problem<'a> {
         let [at_a, at_b] = [0, 1].map(|slot| operation.inputs[slot] as usize);
         let c = operation.outputs[0] as usize;
         let parts = [ancestors(graph, &[at_a]), ancestors(graph, &[at_b])];
-        let stored: Vec<usize> = (0..graph.tensors.len())
-            .filter(|at| graph.is_written(*at) && !graph.tensors[*at].is_virtual)
-            .collect();
-        check_stored(graph, &parts, &stored, c)?;
-        let followers = ancestors(graph, &stored);
+        let exits = reductions(graph, c)?;
+        let stored = (0..graph.tensors.len()).filter(|at| {
+            let is_result = exits.iter().any(|(_, [_, result])| result == at);
+            graph.is_written(*at) && !graph.tensors[*at].is_virtual && !is_result
+        });
+        let reduced = exits.iter().map(|(_, [operand, _])| *operand);
+        let results = unique(stored.chain(reduced));
+        check_results(graph, &parts, &results, c)?;
+        let followers = ancestors(graph, &results);
         let program = |operations: &BTreeSet<usize>, outputs: &[usize]| {
             let operations = operations.iter().map(|index| &graph.operations[*index]);
             GraphProgram::of(graph, operations, outputs)
         };
         let programs = [program(&parts[0], &[at_a]), program(&parts[1], &[at_b])];
-        let epilogue = program(&followers, &stored);
+        let epilogue = program(&followers, &results);
         let mut given = operation.inputs[2..].iter().map(|uid| *uid as usize);
         let overrides = matmul.overrides.map(|is_given| is_given.then(|| given.next()).flatten());
-        let layout = Layout { graph, tensors: [at_a, at_b, c], programs, epilogue, overrides };
+        let layout =
+            Layout { graph, tensors: [at_a, at_b, c], programs, epilogue, exits, overrides };
         let problem = layout.problem(matmul)?;
-        let needed = problem.passed().len() + 1;
+        let needed = problem.passed().len() + problem.exits.len() + 2;
         if needed > PARAMETERS_MAX {
             return Err(Error::not_supported(format!(
                 "{needed} parameters exceed the {PARAMETERS_MAX} of a kernel"
@@ -182,9 +192,10 @@ impl<'a> Problem<'a> {
         unique(followers.chain(overrides).chain(self.outputs()))
     }
 
-    /// What is stored.
+    /// What is stored element by element.
     pub(super) fn outputs(&self) -> impl Iterator<Item = usize> {
-        self.epilogue.program.outputs.iter().copied()
+        let stored = |at: &usize| !self.graph.tensors[*at].is_virtual;
+        self.epilogue.program.outputs.iter().copied().filter(stored)
     }
 
     /// The largest element offset that a kernel computes whose tiles reach up to `overhang` beyond
@@ -208,19 +219,19 @@ impl<'a> Problem<'a> {
     }
 }
 
-/// The one product of the graph, all else of which is pointwise.
+/// The one product of the graph, all else of which is pointwise or a reduction.
 fn product(graph: CanonicalGraph<'_>) -> Result<(&Operation, Matmul)> {
     let mut found = None;
     for operation in graph.operations {
         match (&operation.op, found) {
-            (Op::Pointwise(_), _) => {}
+            (Op::Pointwise(_) | Op::Reduction(_), _) => {}
             (Op::Matmul(op), None) => found = Some((operation, *op)),
             (Op::Matmul(_), Some(_)) => {
                 return Err(Error::not_supported("the graph has more than one product"));
             }
             (op, _) => {
                 return Err(Error::not_supported(format!(
-                    "{op} is neither a product of matrices nor pointwise"
+                    "{op} is neither a product of matrices nor pointwise nor a reduction"
                 )));
             }
         }
@@ -243,20 +254,20 @@ fn ancestors(graph: CanonicalGraph<'_>, tensors: &[usize]) -> BTreeSet<usize> {
     found
 }
 
-/// What is stored has the product's dimensions and comes after it.
-fn check_stored(
+/// What is stored or reduced has the product's dimensions and comes after it.
+fn check_results(
     graph: CanonicalGraph<'_>,
     operands: &[BTreeSet<usize>; 2],
-    stored: &[usize],
+    results: &[usize],
     c: usize,
 ) -> Result<()> {
-    for at in stored {
+    for at in results {
         let (tensor, product) = (&graph.tensors[*at], &graph.tensors[c]);
         let (name, dims) = (&tensor.name, &tensor.dims);
         let writes = |index: &usize| graph.operations[*index].outputs.contains(&tensor.uid);
         if operands.iter().flatten().any(writes) {
             return Err(Error::not_supported(format!(
-                "`{name}` is stored and an operand of the product is computed from it"
+                "`{name}` is a result and an operand of the product is computed from it"
             )));
         }
         if *dims != product.dims {
@@ -285,12 +296,13 @@ struct Layout<'a> {
     tensors: [usize; 3],
     programs: [GraphProgram; 2],
     epilogue: GraphProgram,
+    exits: Vec<(Reduction, [usize; 2])>,
     overrides: [Option<usize>; 3],
 }
 
 impl<'a> Layout<'a> {
     fn problem(self, matmul: Matmul) -> Result<Problem<'a>> {
-        let Layout { graph, tensors, programs, epilogue, mut overrides } = self;
+        let Layout { graph, tensors, programs, epilogue, exits, mut overrides } = self;
         let dims = |at: usize| graph.tensors[at].dims.as_slice();
         let rank = dims(tensors[2]).len();
         let (row, column) = (rank - 2, rank - 1);
@@ -303,11 +315,13 @@ impl<'a> Layout<'a> {
         let [program_a, program_b] = programs;
         let part = |program, rows: &Vec<usize>, columns: &Vec<usize>| {
             let (rows, columns) = (rows.clone(), columns.clone());
-            Part { axes: Axes { batches: Vec::new(), rows, columns }, program }
+            let axes = Axes { batches: Vec::new(), rows, columns };
+            Part { axes, program, reduced: Vec::new() }
         };
         let mut a = part(program_a, &free[0], &depth[0]);
         let mut b = part(program_b, &free[1], &depth[1]);
         let mut epilogue = part(epilogue, &free[0], &free[1]);
+        epilogue.reduced = exits.iter().map(|(_, [_, result])| *result).collect();
         let mut at = [tensors[0], tensors[1]];
         let (mut m, mut n) = (dims(tensors[2])[row], dims(tensors[2])[column]);
         if writes_columns(graph, &epilogue) {
@@ -325,6 +339,7 @@ impl<'a> Layout<'a> {
             collapse.batches_into_rows();
         }
         let Collapse { parts: [a, b, epilogue], m, .. } = collapse;
+        let exits = exits.iter().map(|exit| Exit::new(graph, *exit, &epilogue.axes));
         let extent = |axes: &Vec<usize>| axes.iter().map(|axis| dims(tensors[2])[*axis]).product();
         let batches: Vec<i64> = epilogue.axes.batches.iter().map(extent).collect();
         let extents = batches.iter().chain([&m, &n, &k]);
@@ -348,6 +363,7 @@ impl<'a> Layout<'a> {
             a: operand(at[0], m, a),
             b: operand(at[1], n, b),
             c: tensors[2],
+            exits: exits.collect::<Result<_>>()?,
             epilogue,
             overrides,
         })
@@ -356,7 +372,7 @@ impl<'a> Layout<'a> {
 
 /// Whether the largest output has its columns side by side, not its rows.
 fn writes_columns(graph: CanonicalGraph<'_>, epilogue: &Part) -> bool {
-    let outputs = epilogue.program.outputs.iter();
+    let outputs = epilogue.program.outputs.iter().filter(|at| !graph.tensors[**at].is_virtual);
     let largest = outputs.max_by_key(|at| graph.tensors[**at].dtype.bytes());
     largest.is_some_and(|at| {
         let view = epilogue.axes.view(&graph.tensors[*at]);
@@ -392,7 +408,8 @@ impl Collapse<'_> {
             let tensor = &self.graph.tensors[*at];
             !tensor.is_virtual && !tensor.by_value
         };
-        let tensors = part.inputs().chain(part.program.outputs.iter().copied()).filter(stored);
+        let tensors = part.inputs().chain(part.program.outputs.iter().copied());
+        let tensors = tensors.chain(part.reduced.iter().copied()).filter(stored);
         tensors.map(|at| axes.map(|axis| stride(&self.graph.tensors[at], axis))).collect()
     }
 

@@ -9,8 +9,8 @@ use crate::engine::gemm::lowering::{Variant, lowering};
 use crate::engine::gemm::parameters::{Context, Tile};
 use crate::engine::gemm::problem::{Operand, Problem};
 use crate::engine::gemm::tiling::{
-    Candidate, DYNAMIC_REASON, GROUP, Rates, Refusal, Tiling, behavior, best, dynamic_knob,
-    slice_rows, split_knob, split_reason, tiles_of, told_apart,
+    Candidate, DYNAMIC_REASON, GROUP, Rates, Refusal, Tiling, behavior, best, check_depth,
+    dynamic_knob, slice_rows, split_knob, split_reason, tiles_of, told_apart,
 };
 use crate::engine::gemm::work::{Block, Demand, Units};
 use crate::engine::signature::{ctype, merged};
@@ -63,6 +63,7 @@ impl Engine for SimtEngine {
         };
         let any = candidates(&simt.problem).map(fits).reduce(Result::or);
         any.expect("there are candidates").map_err(|(refusal, of)| refusal.error(&of.config()))?;
+        check_depth(&simt.problem, |bare| Decision::of(bare, target).settings.tiling.split_k)?;
         Ok(Box::new(simt))
     }
 }
@@ -90,7 +91,7 @@ impl Supported for Simt<'_> {
     }
 
     fn reasons(&self) -> Vec<String> {
-        Decision::of(&self.problem, self.target).reasons()
+        Decision::of(&self.problem, self.target).reasons(&self.problem)
     }
 
     fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
@@ -116,7 +117,7 @@ impl Supported for Simt<'_> {
     }
 
     fn notes(&self, config: &EngineConfig) -> Notes {
-        Notes { behavior: behavior(config), ..Notes::default() }
+        Notes { behavior: behavior(&self.problem, config), ..Notes::default() }
     }
 
     fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
@@ -238,7 +239,8 @@ impl Schedule {
         let reads = (thread_m + thread_n) as f64 / (thread_m * thread_n) as f64;
         let each = 1.0 + reads * words as f64 / 4.0;
         let units = if words == 2 { Units::F64(each) } else { Units::Lanes(each) };
-        let block = Block { threads, registers, shared_bytes, stages: 1 };
+        let finished = [self.slice_rows, 8 * thread_n];
+        let block = Block { threads, registers, shared_bytes, stages: 1, finished };
         demand.work(&tiling, block, units)
     }
 
@@ -256,6 +258,7 @@ impl Schedule {
             template: "gemm/sm75_gemm_simt.cu",
             threads: self.threads,
             shared_bytes: self.shared_bytes,
+            finished: [self.slice_rows, 8 * thread_n],
             operands: [operand(&problem.a, true), operand(&problem.b, false)],
             parameters: json!({
                 "element": ctype(element),
@@ -295,7 +298,7 @@ impl Decision {
     }
 
     /// A line for each knob.
-    fn reasons(&self) -> Vec<String> {
+    fn reasons(&self, problem: &Problem<'_>) -> Vec<String> {
         let Decision { settings, tiles, sm_count, steps, double } = *self;
         let Settings { tiling, thread_m, thread_n } = settings;
         let Tiling { cta_m, cta_n, split_k, .. } = tiling;
@@ -310,7 +313,10 @@ impl Decision {
             format!("cta_n={cta_n}: {tile}"),
             DYNAMIC_REASON.to_owned(),
             "group=8: blocks that run together share rows of A and columns of B".to_owned(),
-            format!("split_k={split_k}: {}", split_reason(split_k, tiles, sm_count, steps)),
+            format!(
+                "split_k={split_k}: {}",
+                split_reason(problem, split_k, tiles, sm_count, steps)
+            ),
             format!("thread_m={thread_m}: {share}"),
             format!("thread_n={thread_n}: {share}"),
         ]

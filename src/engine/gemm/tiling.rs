@@ -162,11 +162,18 @@ impl Tiling {
         let Problem { m, n, k, .. } = problem;
         let extent = m.max(n).max(k).saturating_add(OVERHANG);
         let partials = if self.split_k > 1 { self.partials(problem) } else { 0 };
-        match problem.offset_max(OVERHANG).max(extent).max(partials) < 1 << 31 {
+        let parts = if problem.exits.is_empty() { 0 } else { parts_max(problem) };
+        match problem.offset_max(OVERHANG).max(extent).max(partials).max(parts) < 1 << 31 {
             true => "int",
             false => "long long",
         }
     }
+}
+
+/// The most parts of a reduction: one for 16 rows or columns.
+fn parts_max(problem: &Problem<'_>) -> i64 {
+    let matrix = (problem.m + OVERHANG).saturating_mul(problem.n + OVERHANG) / 16;
+    matrix.saturating_mul(problem.batch_count())
 }
 
 /// Tiles of this size of all batches.
@@ -174,6 +181,26 @@ pub(super) fn tiles_of(problem: &Problem<'_>, [cta_m, cta_n]: [i64; 2]) -> i64 {
     ceil_div(problem.m, cta_m)
         .saturating_mul(ceil_div(problem.n, cta_n))
         .saturating_mul(problem.batch_count())
+}
+
+/// That next to reductions, for which the depth of a tile is not shared, it need not be; `split_k`
+/// says among how many blocks it would be shared without them.
+///
+/// # Errors
+/// `NotSupported` where it should be: a kernel that reads the product again costs less.
+pub(super) fn check_depth(
+    problem: &Problem<'_>,
+    split_k: impl Fn(&Problem<'_>) -> i64,
+) -> Result<()> {
+    if problem.exits.is_empty() {
+        return Ok(());
+    }
+    match split_k(&Problem { exits: Vec::new(), ..problem.clone() }) {
+        1 => Ok(()),
+        split_k => Err(Error::not_supported(format!(
+            "{split_k} blocks should share the depth of a tile, which none do next to reductions"
+        ))),
+    }
 }
 
 /// The knob for kernels that serve every number of rows.
@@ -200,7 +227,8 @@ pub(super) fn split_knob(problem: &Problem<'_>) -> Knob {
 
 fn splits(problem: &Problem<'_>) -> impl Iterator<Item = i64> {
     let splits = (0..).map(|n| 1 << n).take_while(|split| *split <= SPLIT_MAX);
-    splits.filter(|split| *split == 1 || split * 8 <= problem.k)
+    // What is reduced is computed from whole sums.
+    splits.filter(|split| *split == 1 || problem.exits.is_empty() && split * 8 <= problem.k)
 }
 
 /// The settings whose tile and parts of the depth load the busiest multiprocessor least; the parts
@@ -237,15 +265,22 @@ pub(super) fn told_apart(knob: Knob) -> Knob {
 }
 
 /// What a setting asks of its surroundings.
-pub(super) fn behavior(config: &EngineConfig) -> Vec<BehaviorNote> {
+pub(super) fn behavior(problem: &Problem<'_>, config: &EngineConfig) -> Vec<BehaviorNote> {
     let splits = config.knob("split_k").is_ok_and(|split| split > 1);
-    let workspace = splits.then_some(BehaviorNote::Workspace);
+    let workspace = (splits || !problem.exits.is_empty()).then_some(BehaviorNote::Workspace);
     std::iter::once(BehaviorNote::RuntimeCompilation).chain(workspace).collect()
 }
 
 /// Why the depth is split into so many parts.
-pub(super) fn split_reason(split_k: i64, tiles: i64, sm_count: i64, steps: i64) -> String {
+pub(super) fn split_reason(
+    problem: &Problem<'_>,
+    split_k: i64,
+    tiles: i64,
+    sm_count: i64,
+    steps: i64,
+) -> String {
     match split_k {
+        1 if !problem.exits.is_empty() => "what is reduced is computed from whole sums".to_owned(),
         1 if tiles * 2 > sm_count => "there are tiles for all multiprocessors".to_owned(),
         1 => format!("{steps} steps are too few to share"),
         _ => format!("{tiles} tiles would leave most of {sm_count} multiprocessors idle"),

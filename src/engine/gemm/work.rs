@@ -2,6 +2,7 @@
 
 use crate::engine::access::ceil_div;
 use crate::engine::cost::INSTRUCTIONS_OPERATION;
+use crate::engine::gemm::join::Join;
 use crate::engine::gemm::problem::{Operand, Problem};
 use crate::engine::gemm::tiling::Tiling;
 use crate::engine::{KernelWork, TensorWork};
@@ -15,6 +16,8 @@ pub(super) struct Block {
     pub(super) shared_bytes: i64,
     /// Steps of the depth that are loaded ahead.
     pub(super) stages: i64,
+    /// Rows and columns that a warp finishes at once.
+    pub(super) finished: [i64; 2],
 }
 
 /// How its multiplications are computed.
@@ -67,7 +70,8 @@ impl<'a> Demand<'a> {
         }
     }
 
-    /// The kernels, the one that adds up parts of the depth last.
+    /// The kernels: the one that adds up parts of the depth or those that join parts of reductions
+    /// last.
     pub(super) fn work(&self, tiling: &Tiling, block: Block, units: Units) -> Vec<KernelWork> {
         let Demand { problem, stored, rest, instructions, .. } = *self;
         let Tiling { cta_m, cta_n, cta_k, split_k, .. } = *tiling;
@@ -76,7 +80,10 @@ impl<'a> Demand<'a> {
         let multiplications = tiles * (cta_m * cta_n) as f64 * depth;
         let [read_a, read_b] = self.read;
         let step_bytes = (cta_m as f64 * read_a + cta_n as f64 * read_b) * cta_k as f64;
-        let partial = self.partial_bytes(tiling);
+        let joins = (0..problem.exits.len()).map(|at| Join::of(problem, at, block.finished));
+        let joins: Vec<Join<'_>> = joins.collect();
+        let parts = joins.iter().map(|join| join.bytes() as f64).sum::<f64>();
+        let partial = self.partial_bytes(tiling) + parts;
         let (own, whole) = if split_k == 1 { (stored, instructions) } else { (stored - rest, 0.0) };
         let (mut lanes, mut f64_lanes, mut tensor) = (whole, 0.0, None);
         match units {
@@ -101,7 +108,7 @@ impl<'a> Demand<'a> {
             tensor,
         };
         match split_k {
-            1 => vec![product],
+            1 => std::iter::once(product).chain(joins.iter().map(Join::work)).collect(),
             _ => vec![product, self.reduce(tiling)],
         }
     }

@@ -12,7 +12,7 @@ use crate::engine::reduction::space::Space;
 use crate::engine::signature::{Indent, Width, arguments, ctype as storage_type, list, names};
 use crate::engine::{Argument, KernelSpec};
 use crate::expr::Identifiers;
-use crate::graph::{CanonicalGraph, ReductionOp};
+use crate::graph::CanonicalGraph;
 use crate::target::Arch;
 use crate::tensor::TensorDesc;
 
@@ -278,19 +278,5 @@ impl<'a> Context<'a> {
         });
         let types = emitted.outputs.iter().map(|output| output.ctype).collect();
         Function { text, name, types, inputs: passed, calls: emitted.functions }
-    }
-}
-
-/// The structure of `device/ops/reduce.cuh` that a reduction takes its steps with.
-pub(super) fn op_name(op: ReductionOp) -> &'static str {
-    match op {
-        ReductionOp::Add | ReductionOp::Avg => "Add",
-        ReductionOp::Mul => "Mul",
-        ReductionOp::Min => "Min",
-        ReductionOp::Max => "Max",
-        ReductionOp::Amax => "Amax",
-        ReductionOp::Norm1 => "Norm1",
-        ReductionOp::Norm2 => "Norm2",
-        ReductionOp::MulNoZeros => "MulNoZeros",
     }
 }

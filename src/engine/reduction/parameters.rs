@@ -7,7 +7,8 @@ use serde_json::{Value as Json, json};
 use crate::engine::access::ceil_div;
 use crate::engine::dimensions::coordinates;
 use crate::engine::program::{GraphProgram, Source};
-use crate::engine::reduction::context::{Context, Function, Span, Value, op_name};
+use crate::engine::reduce::{finished, op_name};
+use crate::engine::reduction::context::{Context, Function, Span, Value};
 use crate::engine::reduction::layout::Layouts;
 use crate::engine::reduction::memory::Memory;
 use crate::engine::reduction::phases::{Phase, Phases, Step};
@@ -15,7 +16,7 @@ use crate::engine::reduction::schedule::Schedule;
 use crate::engine::reduction::space::Space;
 use crate::engine::{Grid, KernelPlan, LaunchPlan, Lowering};
 use crate::expr::Identifiers;
-use crate::graph::{CanonicalGraph, ReductionOp};
+use crate::graph::CanonicalGraph;
 use crate::target::Arch;
 
 /// Threads of a block that joins sums of columns: 32 columns, a warp for each of 16 parts.
@@ -190,6 +191,7 @@ impl Rows<'_> {
         json!({
             "listing": lines.chain(last.lines().map(str::to_owned)).collect::<Vec<_>>(),
             "reductions": reductions,
+            "reduces_across": false,
             "index_type": self.index_type(),
             "threads": threads,
             "row_threads": row_threads,
@@ -324,22 +326,16 @@ impl Rows<'_> {
         let (name, dtype) = (&self.context.names[step.result], step.op.math.dtype());
         let register = dtype.register();
         let argument = |source: &Source, register: &str| self.argument(source, register);
-        let finish = match step.op.op {
-            ReductionOp::Avg => {
-                let sum = self.context.space.follows_sums(step.result);
-                let count = if sum { "ROWS" } else { "COLUMNS" };
-                format!("{name}_part / {register}({count})")
-            }
-            ReductionOp::Norm2 => format!("sqrt({name}_part)"),
-            _ => format!("{name}_part"),
-        };
+        let sum = self.context.space.follows_sums(step.result);
+        let part = format!("{name}_part");
+        let count = format!("{register}({})", if sum { "ROWS" } else { "COLUMNS" });
         json!({
             "name": name,
             "access": 16.min(self.schedule.vector * dtype.bytes() as i64),
             "op": op_name(step.op.op),
             "ctype": register,
             "term": self.context.term(step, phase, elements, &argument),
-            "finish": finish,
+            "finish": finished(step.op.op, &part, &count).unwrap_or(part),
         })
     }
 

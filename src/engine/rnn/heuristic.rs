@@ -96,18 +96,27 @@ fn settings(
     let groups = ceil_div(slice, 8);
     let columns = [1, 2, 4, 8].into_iter().find(|columns| *columns >= groups);
     let columns = columns.unwrap_or(COLUMNS_MAX);
+    let fewer = if columns > 1 { columns / 2 } else { columns };
+    of_columns(layer, target, regime, [batch_tile, blocks, columns]).or_else(|error| {
+        let settings = [batch_tile, blocks, fewer];
+        of_columns(layer, target, regime, settings).map_err(|_| error)
+    })
+}
+
+/// The settings that go with those and so many warps along the units.
+fn of_columns(
+    layer: &Layer<'_>,
+    target: &Target,
+    regime: Regime,
+    [batch_tile, blocks, columns]: [i64; 3],
+) -> Result<Schedule> {
     let parts = (WARPS_MIN / columns).max(1);
-    let with = |registers: i64| {
+    let with = |regime: Regime, registers: i64| {
         let settings = Settings { batch_tile, blocks, columns, kept: 100, parts, registers };
         Schedule::new(layer, target, regime, settings)
     };
     // What a thread needs without weights tells how many registers are left for them.
-    let none = Schedule::new(
-        layer,
-        target,
-        Regime { streams: true, ..regime },
-        Settings { batch_tile, blocks, columns, kept: 100, parts, registers: 0 },
-    )?;
+    let none = with(Regime { streams: true, ..regime }, 0)?;
     let available = (REGISTERS_SM / none.threads).min(REGISTERS_THREAD_MAX);
-    with(((available - none.registers) / 32 * 32).clamp(0, 160))
+    with(regime, ((available - none.registers) / 32 * 32).clamp(0, 160))
 }

@@ -271,6 +271,7 @@ impl Writer<'_> {
         }
         add("OUT_SLICE", self.out_slice(), "of what the cell gives out, of a block");
         add("VECTOR", self.vector(), "elements of y that are stored at once");
+        add("STAGED_BYTES", schedule.staged_bytes(), "of a warp, of weights to be held");
         add("FRAGMENT_DEPTH", schedule.units.fragment_depth(), "");
         add("ROW_STRIDE", schedule.row_stride, "elements between batch rows in shared memory");
         add("BUFFER_ELEMENTS", schedule.buffer_elements(), "");

@@ -301,6 +301,12 @@ impl Schedule {
         self.settings.batch_tile * self.row_stride
     }
 
+    /// Bytes of a warp in which weights that it will hold are made.
+    pub(super) fn staged_bytes(&self) -> i64 {
+        let held = self.products.iter().filter(|of| of.held > 0);
+        held.map(|of| of.step_bytes).max().unwrap_or(0)
+    }
+
     fn estimated_registers(&self, layer: &Layer<'_>) -> i64 {
         let words = layer.op.math.dtype().bytes() as i64 / 4;
         let step = |placed: &Placed| ceil_div(placed.shape.gates * placed.groups, 2);
@@ -311,13 +317,19 @@ impl Schedule {
         let squares = self.batch_squares();
         let product = |of: &Placed| match self.units {
             Units::Lanes => (step(of) * squares * 18 + step(of) * 8 + 8) * words,
-            _ => step(of) * squares * 4 + squares * 4,
+            // Weights that are not held come some steps at once.
+            _ => {
+                step(of) * squares * 4
+                    + squares * 4
+                    + i64::from(of.held < of.steps) * (8 * step(of)).max(32)
+            }
         };
         let product = self.products.iter().map(product).max().unwrap_or(0);
         let cell = &layer.op.cell;
         let given = cell.gates.len() + cell.row_inputs.len() + cell.unit_inputs.len() + 1;
         let values = 2 * (given + cell.states.len()) as i64 * words;
-        held + product + self.cells(self.groups()) * values + 48
+        let addresses = if self.units == Units::Lanes { 96 } else { 56 };
+        held + product + self.cells(self.groups()) * values + addresses
     }
 
     fn lay_out(&self, layer: &Layer<'_>, math_bytes: i64) -> Memory {
@@ -332,6 +344,9 @@ impl Schedule {
         let further = self.products.len().saturating_sub(1);
         let operands = (0..further).map(|_| take(buffer)).collect();
         let warps = self.threads / 32;
+        // Weights on their way to registers lie where operands will.
+        let operands_end = take(0);
+        take((warps * self.staged_bytes() - operands_end).max(0));
         let kept = self.products.iter().map(|of| take(warps * of.kept * of.step_bytes)).collect();
         let tiles = |of: &Placed| ceil_div(of.shape.gates * of.groups, 2);
         let tiles = self.products.iter().map(tiles).max().unwrap_or(0);

@@ -8,8 +8,8 @@ Development only: the tests read the two files this script writes next to itself
 `cases.json` holds one problem per case, and the cases that are left out, by reason.
 `cases.safetensors` holds the inputs and ONNX's expected output of each, named `case/tensor`.
 
-A case is one node on elements alone, one that reduces (`reductions.py`) or one that multiplies
-matrices (`products.py`). Its graph is the mode of that node where there is one, and otherwise a few
+A case is one node on elements alone, one that reduces (`reductions.py`), one that multiplies
+matrices (`products.py`) or one of attention (`attentions.py`). Its graph is the mode of that node where there is one, and otherwise a few
 operations that compute the same. Scalars become tensors of one element, and operands of lower rank
 get leading dimensions of 1, as NumPy broadcasts them. The forms of a case expanded into ONNX's
 function bodies (`*_expanded`) repeat its data and are not looked at.
@@ -25,6 +25,7 @@ import json
 import struct
 from pathlib import Path
 
+import attentions
 import numpy as np
 import onnx
 import products
@@ -493,6 +494,8 @@ def convert(model, folder):
     """The problem of a case and its arrays by name."""
     [node], data = model.graph.node, folder / "test_data_set_0"
     read = lambda name: numpy_helper.to_array(onnx.load_tensor(data / f"{name}.pb"))
+    if node.op_type == "Attention":
+        return attention(node, read)
     reduces = node.op_type.startswith("Reduce")
     operands = list(model.graph.input)[: 1 if reduces else None]
     signature = [typed(value) for value in [*operands, model.graph.output[0]]]
@@ -518,6 +521,15 @@ def convert(model, folder):
     if graph.magnitude is not None:
         case["magnitude"] = graph.magnitude
     return case, arrays
+
+
+def attention(node, read):
+    """The same of an attention node; inputs that are left out have no file."""
+    attributes = {item.name: helper.get_attribute_value(item) for item in node.attribute}
+    files = {slot: at for at, slot in enumerate(at for at, name in enumerate(node.input) if name)}
+    load = lambda slot: read("output_0" if slot == "output" else f"input_{files[slot]}")
+    problem, arrays, magnitude = attentions.convert(node, attributes, load)
+    return {"problem": problem, "magnitude": magnitude, "reduces": True}, arrays
 
 
 def write_safetensors(path, tensors):
@@ -561,7 +573,7 @@ def main():
         name = folder.name.removeprefix("test_")
         model = onnx.load(folder / "model.onnx")
         kinds = [node.op_type for node in model.graph.node]
-        if name.endswith("_expanded") or len(kinds) != 1 or kinds[0] not in {*RULES, *NO_MODE}:
+        if name.endswith("_expanded") or len(kinds) != 1 or kinds[0] not in {*RULES, *NO_MODE, "Attention"}:
             continue
         try:
             if kinds[0] in NO_MODE:

@@ -1,6 +1,6 @@
 //! Scaled dot product attention.
 
-mod cases;
+pub mod cases;
 mod counters;
 mod decode;
 mod features;

@@ -12,7 +12,7 @@ use super::fusion::bias_gelu;
 use crate::harness;
 
 /// A simulator that counts.
-fn counting() -> &'static Kiln {
+pub fn counting() -> &'static Kiln {
     static KILN: OnceLock<Kiln> = OnceLock::new();
     KILN.get_or_init(|| {
         let device = Some("sim".parse().unwrap());

@@ -264,7 +264,7 @@ fn refusals_name_their_rule() {
     fusion.output(a, "exp", DType::F32);
     let c = fusion.product(a, fusion.b, MATH, DType::F32);
     fusion.output(c, "c", DType::F32);
-    refused(fusion.build(), "`exp` is stored and an operand of the product is computed from it");
+    refused(fusion.build(), "`exp` is a result and an operand of the product is computed from it");
 
     let mut fusion = Fusion::new((&[1, 4, 4], DType::F32), (&[1, 4, 4], DType::F32));
     let x = fusion.graph.input("x", &[2, 4, 4], DType::F32);

@@ -3,6 +3,7 @@
 mod cases;
 mod counters;
 mod dynamic;
+pub mod exits;
 pub mod fusion;
 mod settings;
 mod shapes;

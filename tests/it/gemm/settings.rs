@@ -11,11 +11,12 @@ use kiln::target::Target;
 use kiln::{DType, ErrorKind, OperationGraph};
 
 use super::cases::{Case, heuristic, inputs};
+use super::exits::reduced_everywhere;
 use super::fusion::{bias_gelu, prologues, rich};
 use crate::harness;
 
 /// So many of the legal combinations of knob values, spread evenly over all of them.
-fn settings(graph: &OperationGraph, engine: &str, count: usize) -> Vec<EngineConfig> {
+pub fn settings(graph: &OperationGraph, engine: &str, count: usize) -> Vec<EngineConfig> {
     let target = harness::kiln().device().target();
     let engine = engine::engine_named(engine).unwrap();
     let supported = engine.support(graph.canonical(), target).unwrap();
@@ -93,7 +94,8 @@ fn sources(engine: &str, target: &Target) -> Vec<KernelSource> {
     let mut sources = Vec::new();
     for extents in [[4096, 4096, 4096], [256, 512, 1024]] {
         let half = bias_gelu(extents, DType::Bf16);
-        let graphs = [half, prologues(extents, DType::F16), rich(extents, DType::F16)];
+        let exits = reduced_everywhere(extents, DType::Bf16);
+        let graphs = [half, prologues(extents, DType::F16), rich(extents, DType::F16), exits];
         for graph in &graphs {
             let Ok(supported) = engine.support(graph.canonical(), target) else { continue };
             let lowering = supported.lower(&supported.heuristic()).unwrap();

@@ -125,7 +125,15 @@ impl Decision {
     /// depth that sharing it would not help.
     pub(super) fn pays(&self, problem: &Problem<'_>, product: &Product) -> bool {
         let wide = problem.m >= ROWS && problem.n >= EXTENT_MIN && problem.k >= EXTENT_MIN;
+        wide && self.blocks_wanted(problem, product) == 1
+    }
+
+    /// Blocks that should share the depth of a tile.
+    pub(super) fn blocks_wanted(&self, problem: &Problem<'_>, product: &Product) -> i64 {
         let steps = ceil_div(problem.k, product.cta_k());
-        wide && (2 * self.tiles > self.sm_count || steps < SPLIT_STEPS)
+        match 2 * self.tiles > self.sm_count || steps < SPLIT_STEPS {
+            true => 1,
+            false => (self.sm_count / self.tiles).min(steps),
+        }
     }
 }

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value as Json, json};
 
+use crate::engine::gemm::join::with_joins;
+use crate::engine::gemm::lowering::output_name;
 use crate::engine::gemm::parameters::{Context, functions, with};
 use crate::engine::gemm::problem::{Problem, View};
 use crate::engine::gemm::tiling::epilogue_vector;
@@ -11,7 +13,8 @@ use crate::engine::gemm::wgmma::bulk::BulkTensor;
 use crate::engine::gemm::wgmma::product::Product;
 use crate::engine::gemm::wgmma::schedule::{SLICE_ROWS, Schedule};
 use crate::engine::signature::{arguments, ctype, merged};
-use crate::engine::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan};
+use crate::engine::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
+use crate::error::Result;
 use crate::target::Arch;
 
 /// Outputs that bulk copies store, at most: each warp has two boxes of shared memory.
@@ -20,17 +23,20 @@ const BULK_OUTPUTS_MAX: usize = 2;
 /// Columns of the box of an output.
 const BOX_COLUMNS: i64 = 64;
 
-pub(super) fn plan(
+/// The kernels of a schedule.
+///
+/// # Errors
+/// `NotSupported` for reductions whose parts take too many bytes.
+pub(super) fn lowering(
     problem: &Problem<'_>,
     product: &Product,
     schedule: &Schedule,
     arch: Arch,
-) -> KernelPlan {
+) -> Result<Lowering> {
     let context = Context::new(problem, schedule.tiling);
     let outputs = bulk_outputs(problem, schedule);
     let epilogue = epilogue(&context, outputs.as_deref());
-    let output = problem.outputs().next().expect("a graph stores something");
-    let stem = format!("sm90_gemm_{}_wgmma", problem.graph.tensors[output].dtype);
+    let stem = format!("sm90_gemm_{}_wgmma", output_name(problem));
     let entry = "gemm";
     let Schedule { tile, cluster, .. } = *schedule;
     let [cta_m, cta_n] = tile.cta;
@@ -59,7 +65,7 @@ pub(super) fn plan(
     });
     let mut passed = problem.passed_to_epilogue();
     passed.retain(|at| !stored.clone().any(|output| output.at == *at));
-    let parameters = merged(context.shared(&passed), own);
+    let parameters = merged(context.shared(&passed, 0..problem.exits.len()), own);
     // Blocks of a cluster load parts of B for each other: of its rows, or of each panel's depth.
     let lines = |rows: i64, depth_packed: bool| if depth_packed { rows } else { product.cta_k() };
     let [packed_a, packed_b] = product.depth_packed;
@@ -68,6 +74,8 @@ pub(super) fn plan(
     let maps: Vec<_> =
         [map_a, map_b].into_iter().chain(stored.map(|output| output.map(SLICE_ROWS))).collect();
     let mapped = (0..maps.len()).map(Argument::Map);
+    let tensors = arguments(problem.graph, passed.iter());
+    let scratch = (0..problem.exits.len()).map(Argument::Scratch);
     let launch = LaunchPlan {
         grid: Grid::Resident {
             blocks_max: schedule.blocks(problem) as u32,
@@ -76,12 +84,14 @@ pub(super) fn plan(
         threads: schedule.threads() as u32,
         shared_bytes: schedule.shared_bytes as u32,
         cooperative: false,
-        arguments: mapped.chain(arguments(problem.graph, passed.iter())).collect(),
+        arguments: mapped.chain(tensors).chain(scratch).collect(),
         maps,
         numbers: schedule.tiling.numbers(problem),
     };
     let template = "gemm/sm90_gemm_wgmma.cu";
-    KernelPlan { spec: KernelSpec { stem, template, entry, arch, parameters }, launch }
+    let spec = KernelSpec { stem, template, entry, arch, parameters };
+    let lowering = Lowering::from(KernelPlan { spec, launch });
+    with_joins(lowering, &context, [SLICE_ROWS, tile.warp_n()], arch)
 }
 
 /// The outputs where bulk copies store them all: from a pattern of 16-bit elements, which takes
@@ -95,6 +105,7 @@ fn bulk_outputs(problem: &Problem<'_>, schedule: &Schedule) -> Option<Vec<BulkTe
     };
     let fits = |at: usize| problem.graph.tensors[at].dtype.bytes() == 2 && view(at).column == 1;
     let refused = schedule.tile.cta[1] % BOX_COLUMNS != 0
+        || !problem.exits.is_empty()
         || problem.outputs().count() > BULK_OUTPUTS_MAX
         || !problem.outputs().all(fits)
         || problem.epilogue.inputs().any(is_matrix);

@@ -13,13 +13,13 @@ mod schedule;
 
 use crate::engine::config::combinations;
 use crate::engine::gemm::problem::Problem;
-use crate::engine::gemm::tiling::{Refusal, told_apart};
+use crate::engine::gemm::tiling::{Refusal, behavior, check_depth, told_apart};
 use crate::engine::gemm::wgmma::heuristic::Decision;
 use crate::engine::gemm::wgmma::product::Product;
 use crate::engine::gemm::wgmma::schedule::{KNOBS, Schedule, knobs};
 use crate::engine::gemm::work::Demand;
 use crate::engine::{
-    BehaviorNote, Engine, EngineConfig, Knob, Lowering, Notes, NumericalNote, Setting, Supported,
+    Engine, EngineConfig, Knob, Lowering, Notes, NumericalNote, Setting, Supported,
 };
 use crate::error::{Error, Result};
 use crate::graph::CanonicalGraph;
@@ -53,6 +53,7 @@ impl Engine for WgmmaEngine {
         let decision = Decision::of(&problem, &product, target);
         Schedule::new(&problem, &product, target, decision.values())
             .map_err(|refusal| refusal.error(&decision.config()))?;
+        check_depth(&problem, |bare| decision.blocks_wanted(bare, &product))?;
         Ok(Box::new(Wgmma { problem, product, decision, target }))
     }
 }
@@ -100,15 +101,15 @@ impl Supported for Wgmma<'_> {
         let setting = |values: [i64; 7]| {
             let work = self.schedule(values).ok()?.work(&demand, &self.product);
             let config = EngineConfig::of_values(NAME, KNOBS, values);
-            Some(Setting { config, work: vec![work] })
+            Some(Setting { config, work })
         };
         combinations(&knobs().map(told_apart)).filter_map(setting).collect()
     }
 
-    fn notes(&self, _config: &EngineConfig) -> Notes {
+    fn notes(&self, config: &EngineConfig) -> Notes {
         let rounded = self.product.rounds().then_some(NumericalNote::DownConvertInputs);
         let numerical = std::iter::once(NumericalNote::TensorCore).chain(rounded).collect();
-        Notes { numerical, behavior: vec![BehaviorNote::RuntimeCompilation] }
+        Notes { numerical, behavior: behavior(&self.problem, config) }
     }
 
     fn pays(&self) -> bool {
@@ -120,6 +121,6 @@ impl Supported for Wgmma<'_> {
         let schedule = self.schedule(config.values(KNOBS)?);
         let schedule = schedule.map_err(|refusal| refusal.error(config))?;
         let Wgmma { problem, product, target, .. } = self;
-        Ok(Lowering::from(kernel::plan(problem, product, &schedule, target.arch)))
+        kernel::lowering(problem, product, &schedule, target.arch)
     }
 }

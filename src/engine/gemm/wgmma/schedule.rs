@@ -145,17 +145,17 @@ impl Schedule {
         self.tiling.tiles(problem) * self.cluster
     }
 
-    /// What the launch asks of a GPU.
-    pub(super) fn work(&self, demand: &Demand<'_>, product: &Product) -> KernelWork {
+    /// What the launches ask of a GPU.
+    pub(super) fn work(&self, demand: &Demand<'_>, product: &Product) -> Vec<KernelWork> {
         let (threads, stages) = (self.threads(), self.stages);
         let registers = REGISTERS_SM / threads / 8 * 8;
-        let block = Block { threads, registers, shared_bytes: self.shared_bytes, stages };
+        let finished = [SLICE_ROWS, self.tile.warp_n()];
+        let block = Block { threads, registers, shared_bytes: self.shared_bytes, stages, finished };
         let units = Units::Tensor(product.work(self.tile.cta));
-        let of_cluster = demand.work(&self.tiling, block, units).swap_remove(0);
-        KernelWork {
-            blocks: of_cluster.blocks * self.cluster as u64,
-            in_flight_bytes: of_cluster.in_flight_bytes / self.cluster as f64,
-            ..of_cluster
-        }
+        let mut work = demand.work(&self.tiling, block, units);
+        // So far it is that of clusters.
+        work[0].blocks *= self.cluster as u64;
+        work[0].in_flight_bytes /= self.cluster as f64;
+        work
     }
 }

@@ -6,9 +6,10 @@ use serde_json::{Value as Json, json};
 
 use crate::engine::dimensions::coordinates;
 use crate::engine::program::{GraphProgram, Source};
+use crate::engine::reduce::{finished, op_name};
 use crate::engine::reduction::columns::layout;
 use crate::engine::reduction::columns::schedule::Schedule;
-use crate::engine::reduction::context::{Context, Function, Span, Value, op_name};
+use crate::engine::reduction::context::{Context, Function, Span, Value};
 use crate::engine::reduction::memory::Memory;
 use crate::engine::reduction::phases::{Phase, Phases, Step};
 use crate::engine::reduction::space::Space;
@@ -102,6 +103,7 @@ impl Columns<'_> {
         json!({
             "listing": lines.chain(last.lines().map(str::to_owned)).collect::<Vec<_>>(),
             "reductions": reductions,
+            "reduces_across": false,
             "joined": if threads_y > 1 { joined } else { BTreeSet::new() },
             "index_type": self.index_type(),
             "threads_x": threads_x,
@@ -255,17 +257,13 @@ impl Columns<'_> {
         let (name, dtype) = (&self.context.names[step.result], step.op.math.dtype());
         let register = dtype.register();
         let argument = |source: &Source, register: &str| self.argument(source, register);
-        let finish = match step.op.op {
-            ReductionOp::Avg => format!("{name}[j] / {register}(REDUCED)"),
-            ReductionOp::Norm2 => format!("sqrt({name}[j])"),
-            _ => String::new(),
-        };
+        let finish = finished(step.op.op, &format!("{name}[j]"), &format!("{register}(REDUCED)"));
         json!({
             "name": name,
             "op": op_name(step.op.op),
             "ctype": register,
             "term": self.context.term(step, phase, elements, &argument),
-            "finish": finish,
+            "finish": finish.unwrap_or_default(),
         })
     }
 

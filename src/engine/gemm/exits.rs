@@ -1,0 +1,95 @@
+//! Reductions of what follows a product: nothing reads them, so a kernel can leave their parts
+//! behind while it has the values.
+
+use std::collections::BTreeSet;
+
+use crate::engine::gemm::problem::Axes;
+use crate::error::{Error, Result};
+use crate::graph::{CanonicalGraph, Op, Operation, Reduction};
+
+/// A reduction whose operand is computed from the product, element by element.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Exit {
+    pub(super) op: Reduction,
+    /// The tensor that is reduced, and the one that comes of it.
+    pub(super) operand: usize,
+    pub(super) result: usize,
+    pub(super) kept: Kept,
+    /// Whether each batch has results of its own.
+    pub(super) keeps_batches: bool,
+}
+
+/// What a result still has of the dimensions of a matrix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Kept {
+    Rows,
+    Columns,
+    Neither,
+}
+
+/// The reductions of a graph around the product `c`: the tensors that are reduced and those that
+/// come of it.
+///
+/// # Errors
+/// `NotSupported` when something reads a result, or what is reduced does not follow the product.
+pub(super) fn reductions(
+    graph: CanonicalGraph<'_>,
+    c: usize,
+) -> Result<Vec<(Reduction, [usize; 2])>> {
+    let reduction = |operation: &Operation| match operation.op {
+        Op::Reduction(op) => {
+            Some((op, [operation.inputs[0], operation.outputs[0]].map(|uid| uid as usize)))
+        }
+        _ => None,
+    };
+    let found: Vec<_> = graph.operations.iter().filter_map(reduction).collect();
+    for (_, [operand, result]) in &found {
+        let [operand_name, name] = [operand, result].map(|at| &graph.tensors[*at].name);
+        let reads = |operation: &Operation| operation.inputs.contains(&(*result as i64));
+        if graph.operations.iter().any(reads) {
+            return Err(Error::not_supported(format!(
+                "`{name}` is read, which is reduced behind the product"
+            )));
+        }
+        if graph.tensors[*operand].dims != graph.tensors[c].dims || !graph.is_written(*operand) {
+            return Err(Error::not_supported(format!(
+                "`{operand_name}` is reduced, which does not follow the product"
+            )));
+        }
+    }
+    Ok(found)
+}
+
+impl Exit {
+    /// A reduction of matrices whose rows, columns and batches are these axes.
+    ///
+    /// # Errors
+    /// `NotSupported` when rows and columns are kept, or some batches and not others.
+    pub(super) fn new(
+        graph: CanonicalGraph<'_>,
+        (op, [operand, result]): (Reduction, [usize; 2]),
+        axes: &Axes,
+    ) -> Result<Exit> {
+        let [from, to] = [operand, result].map(|at| &graph.tensors[at].dims);
+        let name = &graph.tensors[result].name;
+        let is_kept = |axis: &usize| from[*axis] == to[*axis];
+        let batches: BTreeSet<bool> = axes.batches.iter().flatten().map(is_kept).collect();
+        if batches.len() > 1 {
+            return Err(Error::not_supported(format!("`{name}` reduces some of the batches")));
+        }
+        let keeps = |axes: &[usize]| axes.iter().all(is_kept);
+        let kept = match (keeps(&axes.rows), keeps(&axes.columns)) {
+            (true, false) => Kept::Rows,
+            (false, true) => Kept::Columns,
+            (false, false) => Kept::Neither,
+            // Reduced is a dimension of one element, if any.
+            (true, true) if axes.columns.is_empty() => Kept::Rows,
+            (true, true) if axes.rows.is_empty() => Kept::Columns,
+            (true, true) => {
+                let text = format!("`{name}` reduces neither rows nor columns");
+                return Err(Error::not_supported(text));
+            }
+        };
+        Ok(Exit { op, operand, result, kept, keeps_batches: !batches.contains(&false) })
+    }
+}

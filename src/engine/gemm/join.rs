@@ -1,0 +1,143 @@
+//! What joins the parts of reductions that blocks of a product leave behind: a kernel for each,
+//! which takes the parts in an order that depends on their number alone.
+
+use serde_json::json;
+
+use crate::engine::access::{GRID_MAX, ceil_div};
+use crate::engine::gemm::exits::{Exit, Kept};
+use crate::engine::gemm::lowering::PARTIALS_BYTES_MAX;
+use crate::engine::gemm::parameters::Context;
+use crate::engine::gemm::problem::Problem;
+use crate::engine::signature::{arguments, merged};
+use crate::engine::{Argument, Grid, KernelPlan, KernelSpec, KernelWork, LaunchPlan, Lowering};
+use crate::error::{Error, Result};
+use crate::target::Arch;
+
+/// Threads of a block.
+const THREADS: i64 = 256;
+
+/// Results of a block, at most.
+const LANES_MAX: i64 = 32;
+
+/// Parts that a thread asks memory for before it waits.
+const ROUND: i64 = 4;
+
+/// A kernel that leaves parts of reductions behind, with those that join them.
+///
+/// # Errors
+/// `NotSupported` for parts that take too many bytes.
+pub(super) fn with_joins(
+    mut lowering: Lowering,
+    context: &Context<'_>,
+    finished: [i64; 2],
+    arch: Arch,
+) -> Result<Lowering> {
+    for at in 0..context.problem.exits.len() {
+        let join = Join::of(context.problem, at, finished);
+        let bytes = join.bytes();
+        if bytes > PARTIALS_BYTES_MAX || ceil_div(join.results, join.lanes()) > GRID_MAX {
+            return Err(Error::not_supported(format!(
+                "the parts of a reduction behind the product take {bytes} bytes"
+            )));
+        }
+        lowering.kernels.push(join.kernel(context, finished, arch));
+        lowering.scratch.push(bytes as u64);
+    }
+    Ok(lowering)
+}
+
+/// What joins the parts of a reduction.
+pub(super) struct Join<'a> {
+    exit: &'a Exit,
+    /// Its position.
+    at: usize,
+    results: i64,
+    /// Of each result.
+    parts: i64,
+}
+
+impl<'a> Join<'a> {
+    /// `rows` and `columns` are those of a part.
+    pub(super) fn of(problem: &'a Problem<'_>, at: usize, [rows, columns]: [i64; 2]) -> Join<'a> {
+        let exit = &problem.exits[at];
+        let [parts_m, parts_n] = [ceil_div(problem.m, rows), ceil_div(problem.n, columns)];
+        let (lines, parts) = match exit.kept {
+            Kept::Rows => (problem.m, parts_n),
+            Kept::Columns => (problem.n, parts_m),
+            Kept::Neither => (1, parts_m.saturating_mul(parts_n)),
+        };
+        let batches = problem.batch_count();
+        let (results, parts) = match exit.keeps_batches {
+            true => (lines.saturating_mul(batches), parts),
+            false => (lines, parts.saturating_mul(batches)),
+        };
+        Join { exit, at, results, parts }
+    }
+
+    /// Of all parts.
+    pub(super) fn bytes(&self) -> i64 {
+        let size = self.exit.op.math.dtype().bytes() as i64;
+        self.results.saturating_mul(self.parts).saturating_mul(size)
+    }
+
+    /// Results of a block, whatever the number of rows.
+    fn lanes(&self) -> i64 {
+        match self.exit.kept {
+            Kept::Rows => LANES_MAX,
+            _ => (self.results.max(1) as u64).next_power_of_two().min(LANES_MAX as u64) as i64,
+        }
+    }
+
+    /// What the launch asks of a GPU; the second cache still has the parts.
+    pub(super) fn work(&self) -> KernelWork {
+        let size = self.exit.op.math.dtype().bytes() as i64;
+        let ranks = THREADS / self.lanes();
+        KernelWork {
+            blocks: ceil_div(self.results, self.lanes()) as u64,
+            threads: THREADS as u32,
+            registers: 32,
+            shared_bytes: (THREADS * size) as u32,
+            dram_bytes: (self.results * size) as f64,
+            l2_bytes: self.bytes() as f64,
+            in_flight_bytes: (THREADS * ROUND * size) as f64,
+            round_trips: ceil_div(self.parts, ranks * ROUND).max(1) as f64,
+            lane_instructions: self.results as f64 * self.parts as f64,
+            f64_instructions: 0.0,
+            tensor: None,
+        }
+    }
+
+    fn kernel(&self, context: &Context<'_>, finished: [i64; 2], arch: Arch) -> KernelPlan {
+        let Context { problem, tiling, .. } = context;
+        let entry = "gemm_join";
+        let dtype = problem.graph.tensors[self.exit.result].dtype;
+        let stem = format!("sm75_gemm_{dtype}_join");
+        let own = json!({
+            "stem": stem,
+            "entry": entry,
+            "arch": arch.to_string(),
+            "functions": [],
+            "threads": THREADS,
+            "lanes": self.lanes(),
+            "part_rows": finished[0],
+            "part_columns": finished[1],
+        });
+        let shared = context.shared(&[self.exit.result], self.at..self.at + 1);
+        let parameters = merged(merged(shared, context.joined(self.at)), own);
+        let template = "gemm/sm75_gemm_join.cu";
+        let mut arguments = arguments(problem.graph, [self.exit.result].iter());
+        arguments.push(Argument::Scratch(self.at));
+        KernelPlan {
+            spec: KernelSpec { stem, template, entry, arch, parameters },
+            launch: LaunchPlan {
+                grid: Grid::Fixed(ceil_div(self.results, self.lanes()) as u32),
+                threads: THREADS as u32,
+                shared_bytes: 0,
+                cooperative: false,
+                arguments,
+                maps: Vec::new(),
+                numbers: tiling.numbers(problem),
+            },
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! What recurrent layers cost, counted; which engine takes which; and that none of them spills.
+
+use std::fmt::Write;
+use std::sync::{Mutex, OnceLock};
+
+use kiln::codegen::{KernelSource, Templates};
+use kiln::compile::compile_all;
+use kiln::device::Counters;
+use kiln::engine::{self, EngineConfig};
+use kiln::graph::{Direction, MatmulMath, Recurrence, RecurrenceSlots};
+use kiln::rnn::{CellKind, CellOptions};
+use kiln::target::Target;
+use kiln::{Config, DType, Kiln};
+use kiln_sim::InstructionClass;
+
+use crate::golden::assert_golden;
+use crate::harness;
+use crate::recurrence::{graph, layer, values};
+
+/// A simulator that counts.
+fn counting() -> &'static Kiln {
+    static KILN: OnceLock<Kiln> = OnceLock::new();
+    KILN.get_or_init(|| {
+        let device = Some("sim".parse().unwrap());
+        let cache_dir = Some(harness::cache_dir());
+        Kiln::open(Config { device, cache_dir, count: true, ..Config::default() }).unwrap()
+    })
+}
+
+/// The counts of the layer's own kernel, which is the last of its plan.
+fn count(op: &Recurrence, steps: i64, dtype: DType, config: &str) -> Counters {
+    // One launch at a time: the device keeps the last one's counts.
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap();
+    let graph = graph(op, steps, dtype);
+    let config: EngineConfig = config.parse().unwrap();
+    let plan = counting().plan_with(&graph, &config).unwrap();
+    harness::run_plan(counting(), &plan, &values(&graph, op, steps)).unwrap();
+    counting().device().counters().unwrap()
+}
+
+fn lstm(batch: i64, units: i64) -> Recurrence {
+    layer(CellKind::Lstm, CellOptions::default(), MatmulMath::F32, [batch, units])
+}
+
+const CTA: &str = "rnn_cta{batch_tile=8, blocks=1, columns=8, kept=100, parts=1, registers=160}";
+const SHARED: &str = "rnn_cta{batch_tile=8, blocks=1, columns=8, kept=100, parts=1, registers=0}";
+const PARTS: &str = "rnn_cta{batch_tile=8, blocks=1, columns=8, kept=100, parts=2, registers=32}";
+const CLUSTER: &str =
+    "rnn_cluster{batch_tile=8, blocks=2, columns=4, kept=100, parts=1, registers=160}";
+const GRID: &str = "rnn_grid{batch_tile=8, blocks=2, columns=4, kept=100, parts=1, registers=160}";
+
+/// A step multiplies what it must, moves what it must, and no lanes wait for a bank.
+#[test]
+fn steps_do_the_least() {
+    let (batch, units) = (8, 64);
+    for config in [CTA, SHARED, PARTS, CLUSTER, GRID] {
+        let [short, long] =
+            [8, 16].map(|steps| count(&lstm(batch, units), steps, DType::F16, config));
+        for counters in [&short, &long] {
+            let shared =
+                counters.total.shared_loads.conflicts + counters.total.shared_stores.conflicts;
+            assert_eq!(shared, 0, "{config}: conflicts");
+        }
+        let products = |counters: &Counters| counters.products[0].multiply_adds;
+        let weights = (4 * units * units) as u64;
+        assert_eq!(products(&short), 8 * weights * batch as u64, "{config}");
+        assert_eq!(products(&long), 16 * weights * batch as u64, "{config}");
+        // Weights come once, however many steps there are; a step reads its input.
+        let input = (4 * batch * units * 4) as u64;
+        assert_eq!(long.dram_read_bytes - short.dram_read_bytes, 8 * input, "{config}");
+        assert!(short.dram_read_bytes >= 2 * weights + 8 * input, "{config}");
+        assert!(short.dram_read_bytes < 2 * weights + 8 * input + 8192, "{config}");
+    }
+}
+
+/// One exchange for every product but the last step's, which nobody hears.
+#[test]
+fn blocks_hear_of_each_other_once_for_every_product() {
+    let atomics = |op: &Recurrence, steps: i64, dtype: DType| {
+        let counters = count(op, steps, dtype, GRID);
+        counters.class(InstructionClass::Atomic).warp_instructions
+    };
+    let plain = CellOptions::default();
+    let before = layer(CellKind::GruResetBefore, plain, MatmulMath::F32, [8, 64]);
+    let projected = CellOptions { projected: true, ..plain };
+    let projected = layer(CellKind::Lstm, projected, MatmulMath::F32, [8, 64]);
+    let blocks = 2;
+    for steps in [1, 5] {
+        let each = steps as u64 * blocks;
+        assert_eq!(atomics(&lstm(8, 64), steps, DType::F16), each - blocks);
+        assert_eq!(atomics(&before, steps, DType::F16), 2 * each - blocks);
+        assert_eq!(atomics(&projected, steps, DType::F16), 2 * each - blocks);
+    }
+}
+
+/// Instructions of all warps in one more step, for each matrix product.
+#[test]
+fn steps_take_few_instructions() {
+    let mut table = String::new();
+    for (batch, units) in [(8, 64), (8, 128), (32, 128)] {
+        for config in [CTA, SHARED, CLUSTER] {
+            let [short, long] =
+                [4, 12].map(|steps| count(&lstm(batch, units), steps, DType::F16, config));
+            let instructions =
+                (long.total.warp_instructions - short.total.warp_instructions) as f64 / 8.0;
+            let products = (long.products[0].multiply_adds - short.products[0].multiply_adds)
+                as f64
+                / (8.0 * 16.0 * 8.0 * 16.0);
+            writeln!(
+                table,
+                "{config} {batch} x {units}: {instructions:.0} instructions, {products:.0} matrix \
+                 products in a step: {:.1} each",
+                instructions / products
+            )
+            .unwrap();
+        }
+    }
+    assert_golden("rnn_instructions", &table);
+}
+
+/// Layers as people have them.
+fn layers() -> Vec<(Recurrence, DType)> {
+    let mut layers = Vec::new();
+    for units in [64, 256, 512, 768, 1024, 2048] {
+        for batch in [1, 8, 64] {
+            layers.push((lstm(batch, units), DType::F16));
+        }
+    }
+    let plain = CellOptions::default();
+    let of = |kind, options, sizes| layer(kind, options, MatmulMath::F32, sizes);
+    let both = Recurrence { direction: Direction::Both, ..of(CellKind::Gru, plain, [32, 384]) };
+    let projected = CellOptions { projected: true, peephole: true, ..plain };
+    let with = RecurrenceSlots { lengths: true, x_bias: true, r_bias: true, ..Default::default() };
+    layers.extend([
+        (both, DType::Bf16),
+        (of(CellKind::GruResetBefore, plain, [16, 256]), DType::F16),
+        (of(CellKind::Lstm, projected, [16, 512]), DType::Bf16),
+        (Recurrence { with, ..lstm(64, 128) }, DType::F32),
+        (layer(CellKind::Lstm, plain, MatmulMath::Tf32, [16, 256]), DType::F32),
+        (layer(CellKind::Tanh, plain, MatmulMath::F64, [4, 100]), DType::F64),
+    ]);
+    layers
+}
+
+const TARGETS: [&str; 5] = ["t4", "a100", "rtx4090", "h200", "rtx5090"];
+
+#[test]
+fn engines_take_the_layers_they_are_for() {
+    let mut table = String::new();
+    for name in TARGETS {
+        let target = Target::named(name).unwrap();
+        writeln!(table, "{name}").unwrap();
+        for (op, dtype) in layers() {
+            let graph = graph(&op, 64, dtype);
+            let chosen = engine::choose(graph.canonical(), &target, &Default::default()).unwrap();
+            writeln!(table, "  {op} {dtype} {} x {}: {chosen}", op.batch, op.units).unwrap();
+        }
+    }
+    assert_golden("rnn_engines", &table);
+}
+
+#[test]
+fn layers_compile_without_spills() {
+    let mut sources: Vec<KernelSource> = Vec::new();
+    let mut names = Vec::new();
+    for name in ["t4", "a100", "h200", "rtx5090"] {
+        let target = Target::named(name).unwrap();
+        let layers = layers().into_iter().enumerate();
+        // Those of one family and size differ in the batch alone.
+        for (_, (op, dtype)) in layers.filter(|(at, _)| name == "h200" || at % 4 == 3) {
+            let graph = graph(&op, 64, dtype);
+            let chosen = engine::choose(graph.canonical(), &target, &Default::default()).unwrap();
+            let own = engine::supported(&chosen.engine, graph.canonical(), &target).unwrap();
+            let kernel = own.lower(&chosen).unwrap().kernels.pop().unwrap();
+            sources.push(Templates::embedded().render(&kernel.spec).unwrap());
+            names.push(format!("{op} {dtype} {} x {} on {name}: {chosen}", op.batch, op.units));
+        }
+    }
+    let compiler = harness::kiln().compiler().unwrap();
+    let images = compile_all(compiler, &sources, |_, _| ());
+    let spills = names.iter().zip(images).filter_map(|(name, image)| {
+        let spilled = image.unwrap_or_else(|error| panic!("{error:?}")).resources.spill_bytes;
+        (spilled > 0).then(|| format!("{name}: {spilled} bytes"))
+    });
+    assert_eq!(spills.collect::<Vec<_>>(), Vec::<String>::new());
+}
