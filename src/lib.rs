@@ -31,6 +31,7 @@
 //! | [`expr`] | the language of everything pointwise | tensors, memory, threads |
 //! | [`graph`] | operations, validation, canonical form, JSON | how anything runs |
 //! | [`rnn`] | recurrent networks, lowered to graphs | engines |
+//! | [`attention`] | the multi-head attention layer, lowered to graphs | engines |
 //! | [`reference`](mod@reference) | what operations mean, in `f64`; error bounds | the engines |
 //! | [`engine`] | support, knobs, heuristics, kernel parameters | addresses, compilers |
 //! | [`codegen`] | templates | graphs, devices |
@@ -51,6 +52,7 @@
 //! * Bad input gets an [`Error`] whose [kind](ErrorKind) says who must act; nothing panics.
 //! * The environment is read once, at [`Kiln::open`]: all variables are listed at [`Config`].
 
+pub mod attention;
 pub mod cache;
 pub mod codegen;
 pub mod compile;

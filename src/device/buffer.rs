@@ -43,6 +43,18 @@ impl Buffer {
         self.driver.write(self.address + offset, bytes, 0)
     }
 
+    /// Copies from the host to `offset`, after everything on this stream, and waits.
+    ///
+    /// # Errors
+    /// As [`Buffer::write`]; `BadParam` for a stream of another device.
+    pub fn write_on(&self, stream: &Stream, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.check(offset, bytes.len())?;
+        if !Arc::ptr_eq(&self.driver, &stream.driver) {
+            return Err(Error::bad_param("the stream belongs to another device than the buffer"));
+        }
+        self.driver.write(self.address + offset, bytes, stream.handle)
+    }
+
     /// Copies to the host from `offset`, after everything on the default stream, and waits.
     ///
     /// # Errors

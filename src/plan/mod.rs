@@ -7,6 +7,7 @@
 //! asks for, [`Kiln::warm`] and [`Kiln::build_pack`] compile that ahead, and [`Config::background`]
 //! serves what is new with a more general kernel until its own is compiled.
 
+mod attention_forward;
 mod background;
 mod build;
 mod capture;
@@ -37,6 +38,7 @@ mod variant_pack;
 mod warm;
 mod workspace;
 
+pub use attention_forward::{AttentionForward, MultiHeadAttention};
 pub use background::Background;
 pub use build::Kiln;
 pub use config::Config;

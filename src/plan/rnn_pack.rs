@@ -22,13 +22,13 @@ impl RnnPack {
 
     /// The same with a tensor at the start of a buffer.
     pub fn with(mut self, role: Role, buffer: &Buffer) -> RnnPack {
-        self.slots[role as usize] = Some(slot(buffer));
+        self.slots[role as usize] = Some(Slot::of(buffer));
         self
     }
 
     /// The same with a workspace.
     pub fn with_workspace(mut self, buffer: &Buffer) -> RnnPack {
-        self.workspace = Some(slot(buffer));
+        self.workspace = Some(Slot::of(buffer));
         self
     }
 
@@ -61,8 +61,4 @@ impl RnnPack {
             reserve: has(Role::Reserve),
         }
     }
-}
-
-fn slot(buffer: &Buffer) -> Slot {
-    Slot::Memory { address: buffer.address(), bytes: buffer.bytes(), owner: buffer.owner() }
 }

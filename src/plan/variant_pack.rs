@@ -11,6 +11,13 @@ pub(super) enum Slot {
     Value(f64),
 }
 
+impl Slot {
+    /// The whole of a buffer.
+    pub(super) fn of(buffer: &Buffer) -> Slot {
+        Slot::Memory { address: buffer.address(), bytes: buffer.bytes(), owner: buffer.owner() }
+    }
+}
+
 /// Uids with device memory or host values (`MCDNN_BACKEND_VARIANT_PACK_DESCRIPTOR`, 8.2.2.31).
 ///
 /// A pack holds addresses, not memory: buffers must stay alive until the work has run. Reusing one
@@ -30,8 +37,7 @@ impl VariantPack {
 
     /// The same with a tensor at the start of a buffer.
     pub fn with(mut self, uid: i64, buffer: &Buffer) -> Self {
-        let (address, bytes) = (buffer.address(), buffer.bytes());
-        self.set(uid, Slot::Memory { address, bytes, owner: buffer.owner() });
+        self.set(uid, Slot::of(buffer));
         self
     }
 
@@ -43,8 +49,7 @@ impl VariantPack {
 
     /// The same with a workspace.
     pub fn with_workspace(mut self, buffer: &Buffer) -> Self {
-        let (address, bytes) = (buffer.address(), buffer.bytes());
-        self.workspace = Some(Slot::Memory { address, bytes, owner: buffer.owner() });
+        self.workspace = Some(Slot::of(buffer));
         self
     }
 

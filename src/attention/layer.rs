@@ -1,0 +1,368 @@
+//! A layer for vectors of some number: its graphs, and where their tensors stand.
+
+use crate::attention::data::SequenceAxis;
+use crate::attention::descriptor::{AttentionDescriptor, QueryMap};
+use crate::attention::stages;
+use crate::attention::weights::AttentionWeights;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::graph::OperationGraph;
+
+/// Bytes that intermediate tensors are aligned to.
+const ALIGNMENT: u64 = 256;
+
+/// What a tensor of a layer is: its caller's (`mcdnnMultiHeadAttnForward`, section 6.2.1.35), or
+/// one between its graphs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum AttentionRole {
+    /// The vectors that attend.
+    Queries,
+    /// What is added to the outputs.
+    Residuals,
+    /// The vectors that scores are taken with.
+    Keys,
+    /// The vectors that are summed.
+    Values,
+    /// The weight buffer.
+    Weights,
+    /// Steps of each sequence of queries: `devSeqLengthsQO`.
+    QueryLengths,
+    /// Steps of each sequence of keys: `devSeqLengthsKV`.
+    KeyLengths,
+    /// The steps that are computed.
+    Steps,
+    /// The first key of the window of each of them: `loWinIdx`.
+    LowWindow,
+    /// The key behind the window of each of them: `hiWinIdx`.
+    HighWindow,
+    /// The outputs.
+    Output,
+    /// Queries of all heads.
+    ProjectedQueries,
+    /// Keys of all heads, or of one that all share.
+    ProjectedKeys,
+    /// Values of all heads, or of one that all share.
+    ProjectedValues,
+    /// The first key of each query.
+    KeyBegin,
+    /// The key behind the last one of each query.
+    KeyEnd,
+    /// Results of all heads.
+    Attended,
+    /// The logarithm of the sum of each query's exponentials, in training.
+    LogSumExp,
+}
+
+impl AttentionRole {
+    /// All of them.
+    pub const ALL: [AttentionRole; 18] = [
+        AttentionRole::Queries,
+        AttentionRole::Residuals,
+        AttentionRole::Keys,
+        AttentionRole::Values,
+        AttentionRole::Weights,
+        AttentionRole::QueryLengths,
+        AttentionRole::KeyLengths,
+        AttentionRole::Steps,
+        AttentionRole::LowWindow,
+        AttentionRole::HighWindow,
+        AttentionRole::Output,
+        AttentionRole::ProjectedQueries,
+        AttentionRole::ProjectedKeys,
+        AttentionRole::ProjectedValues,
+        AttentionRole::KeyBegin,
+        AttentionRole::KeyEnd,
+        AttentionRole::Attended,
+        AttentionRole::LogSumExp,
+    ];
+
+    /// The name in texts and of tensors.
+    pub fn name(self) -> &'static str {
+        match self {
+            AttentionRole::Queries => "queries",
+            AttentionRole::Residuals => "residuals",
+            AttentionRole::Keys => "keys",
+            AttentionRole::Values => "values",
+            AttentionRole::Weights => "weights",
+            AttentionRole::QueryLengths => "query_lengths",
+            AttentionRole::KeyLengths => "key_lengths",
+            AttentionRole::Steps => "steps",
+            AttentionRole::LowWindow => "low_window",
+            AttentionRole::HighWindow => "high_window",
+            AttentionRole::Output => "output",
+            AttentionRole::ProjectedQueries => "projected_queries",
+            AttentionRole::ProjectedKeys => "projected_keys",
+            AttentionRole::ProjectedValues => "projected_values",
+            AttentionRole::KeyBegin => "key_begin",
+            AttentionRole::KeyEnd => "key_end",
+            AttentionRole::Attended => "attended",
+            AttentionRole::LogSumExp => "log_sum_exp",
+        }
+    }
+
+    /// Whether one graph of a layer writes it for others, or for a backward pass.
+    pub fn is_intermediate(self) -> bool {
+        self >= AttentionRole::ProjectedQueries
+    }
+}
+
+/// How many vectors a call has, how they stand, and what it does with them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct AttentionExtent {
+    /// Beams side by side.
+    pub batch: i64,
+    /// Candidates of a beam of queries.
+    pub beams: i64,
+    /// Steps of queries that there is room for.
+    pub queries: i64,
+    /// Steps of keys that there is room for.
+    pub keys: i64,
+    /// The memory order of all vectors, outermost first.
+    pub order: [SequenceAxis; 3],
+    /// Whether residuals are added.
+    pub residuals: bool,
+    /// Whether only one step is computed, one that the graphs do not depend on.
+    pub one_step: bool,
+    /// Whether the logarithms of sums are kept for a backward pass.
+    pub training: bool,
+}
+
+impl Default for AttentionExtent {
+    /// One vector.
+    fn default() -> AttentionExtent {
+        AttentionExtent {
+            batch: 1,
+            beams: 1,
+            queries: 1,
+            keys: 1,
+            order: [SequenceAxis::Batch, SequenceAxis::Beam, SequenceAxis::Time],
+            residuals: false,
+            one_step: false,
+            training: false,
+        }
+    }
+}
+
+impl AttentionExtent {
+    /// Steps that are computed.
+    pub fn steps(&self) -> i64 {
+        if self.one_step { 1 } else { self.queries }
+    }
+}
+
+/// Where a tensor of a graph stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct AttentionPlace {
+    /// The tensor of the graph.
+    pub uid: i64,
+    /// What it is part of.
+    pub role: AttentionRole,
+    /// Where it begins there, in elements. Of the step that is computed, where only one is.
+    pub offset: i64,
+}
+
+/// One of the graphs that run one after the other.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct AttentionStage {
+    /// What is computed.
+    pub graph: OperationGraph,
+    /// A place for every input and output of the graph, by uid.
+    pub places: Vec<AttentionPlace>,
+}
+
+/// A layer as operation graphs: projections, the keys of each query, attention, outputs.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct AttentionLayer {
+    /// The layer.
+    pub descriptor: AttentionDescriptor,
+    /// Its vectors.
+    pub extent: AttentionExtent,
+    /// Where its weights stand.
+    pub weights: AttentionWeights,
+    /// What is computed, in this order.
+    pub stages: Vec<AttentionStage>,
+}
+
+/// Bytes of a layer's buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct AttentionBuffers {
+    /// The weights.
+    pub weight_bytes: u64,
+    /// What is used during a call; 0 in training.
+    pub workspace_bytes: u64,
+    /// What a call of training leaves for a backward pass: all intermediate tensors; 0 for
+    /// inference.
+    pub reserve_bytes: u64,
+}
+
+impl AttentionDescriptor {
+    /// The layer on so many vectors, as graphs.
+    ///
+    /// # Errors
+    /// `BadParam` for residuals of another size than outputs, an extent below 1, vectors beyond
+    /// 2^62 bytes; as [`OperationGraph::new`].
+    pub fn layer(&self, extent: AttentionExtent) -> Result<AttentionLayer> {
+        let layer = self.bare_layer(extent)?;
+        let stages = stages::all(&layer)?;
+        Ok(AttentionLayer { stages, ..layer })
+    }
+
+    /// Bytes of the buffers of the largest call (`mcdnnGetMultiHeadAttnBuffers`, section 6.2.1.15).
+    ///
+    /// # Errors
+    /// `BadParam` for buffers beyond 2^62 bytes.
+    pub fn buffers(&self, training: bool) -> Result<AttentionBuffers> {
+        let layer = self.bare_layer(AttentionExtent { training, ..self.extent_max() })?;
+        let intermediate = layer.intermediate_bytes()?;
+        Ok(AttentionBuffers {
+            weight_bytes: layer.weights.bytes(),
+            workspace_bytes: if training { 0 } else { intermediate },
+            reserve_bytes: if training { intermediate } else { 0 },
+        })
+    }
+
+    /// The layer without its graphs.
+    fn bare_layer(&self, extent: AttentionExtent) -> Result<AttentionLayer> {
+        let AttentionExtent { batch, beams, queries, keys, .. } = extent;
+        let extents =
+            [("batch", batch), ("beam", beams), ("time", queries), ("time of keys", keys)];
+        if let Some((name, count)) = extents.into_iter().find(|(_, count)| *count < 1) {
+            let text =
+                format!("attention layer: the {name} extent is {count}, expected at least 1");
+            return Err(Error::bad_param(text));
+        }
+        let (size, output) = (i64::from(self.get().q_size), self.output_size());
+        if extent.residuals && size != output {
+            return Err(Error::bad_param(format!(
+                "attention layer: residuals have {size} elements, outputs {output}"
+            )));
+        }
+        let weights = AttentionWeights::new(self)?;
+        let layer = AttentionLayer { descriptor: *self, extent, weights, stages: Vec::new() };
+        for role in AttentionRole::ALL {
+            layer.bytes(role)?;
+        }
+        layer.intermediate_bytes()?;
+        Ok(layer)
+    }
+}
+
+impl AttentionLayer {
+    /// The widths of the beams of keys and values.
+    pub fn kv_beams(&self) -> i64 {
+        match self.descriptor.get().query_map {
+            QueryMap::AllToOne => 1,
+            QueryMap::OneToOne => self.extent.beams,
+        }
+    }
+
+    /// Heads of keys and values. Where neither are projected, all heads see the same.
+    pub fn kv_heads(&self) -> i64 {
+        let settings = self.descriptor.get();
+        let projected = settings.k_proj_size > 0 || settings.v_proj_size > 0;
+        if projected { self.descriptor.heads() } else { 1 }
+    }
+
+    /// The type of a tensor and its elements, as its caller has it.
+    ///
+    /// # Errors
+    /// `BadParam` for more elements than there are numbers.
+    pub fn tensor(&self, role: AttentionRole) -> Result<(DType, i64)> {
+        let AttentionLayer { descriptor, extent, .. } = self;
+        let settings = descriptor.get();
+        let (heads, kv_heads) = (descriptor.heads(), self.kv_heads());
+        let sequences = [extent.batch, extent.beams];
+        let kv_sequences = [extent.batch, self.kv_beams()];
+        let all = |sequences: [i64; 2], more: &[i64]| {
+            let counts = sequences.iter().chain(more);
+            counts.fold(1i64, |count, next| count.saturating_mul(*next))
+        };
+        let (depth, width, steps) = (descriptor.depth(), descriptor.width(), extent.steps());
+        let q_size = i64::from(settings.q_size);
+        let count = match role {
+            AttentionRole::Queries => all(sequences, &[extent.queries, q_size]),
+            AttentionRole::Residuals if extent.residuals => {
+                all(sequences, &[extent.queries, q_size])
+            }
+            AttentionRole::Residuals => 0,
+            AttentionRole::Keys => all(kv_sequences, &[extent.keys, i64::from(settings.k_size)]),
+            AttentionRole::Values => all(kv_sequences, &[extent.keys, i64::from(settings.v_size)]),
+            AttentionRole::Weights => self.weights.elements(),
+            AttentionRole::QueryLengths => all(sequences, &[]),
+            AttentionRole::KeyLengths => all(kv_sequences, &[]),
+            AttentionRole::Steps | AttentionRole::LowWindow | AttentionRole::HighWindow => steps,
+            AttentionRole::Output => all(sequences, &[extent.queries, descriptor.output_size()]),
+            AttentionRole::ProjectedQueries => all(sequences, &[steps, heads, depth]),
+            AttentionRole::ProjectedKeys => all(kv_sequences, &[extent.keys, kv_heads, depth]),
+            AttentionRole::ProjectedValues => all(kv_sequences, &[extent.keys, kv_heads, width]),
+            AttentionRole::KeyBegin | AttentionRole::KeyEnd => all(sequences, &[steps]),
+            AttentionRole::Attended => all(sequences, &[steps, heads, width]),
+            AttentionRole::LogSumExp if extent.training => all(sequences, &[steps, heads]),
+            AttentionRole::LogSumExp => 0,
+        };
+        let dtype = match role {
+            AttentionRole::QueryLengths
+            | AttentionRole::KeyLengths
+            | AttentionRole::Steps
+            | AttentionRole::LowWindow
+            | AttentionRole::HighWindow
+            | AttentionRole::KeyBegin
+            | AttentionRole::KeyEnd => DType::I32,
+            AttentionRole::LogSumExp => descriptor.math().dtype(),
+            _ => settings.data_type,
+        };
+        match count <= (1 << 62) / dtype.bytes() as i64 {
+            true => Ok((dtype, count)),
+            false => {
+                let text = format!("attention layer: `{}` exceeds 2^62 bytes", role.name());
+                Err(Error::bad_param(text))
+            }
+        }
+    }
+
+    /// Bytes of a tensor; 0 where there is none.
+    ///
+    /// # Errors
+    /// As [`AttentionLayer::tensor`].
+    pub fn bytes(&self, role: AttentionRole) -> Result<u64> {
+        let (dtype, count) = self.tensor(role)?;
+        Ok(count as u64 * dtype.bytes() as u64)
+    }
+
+    /// Bytes of all intermediate tensors.
+    ///
+    /// # Errors
+    /// As [`AttentionLayer::tensor`].
+    pub fn intermediate_bytes(&self) -> Result<u64> {
+        let roles = AttentionRole::ALL.into_iter().filter(|role| role.is_intermediate());
+        roles.map(|role| self.bytes(role)).try_fold(0u64, |end, bytes| {
+            let end = bytes?.next_multiple_of(ALIGNMENT).checked_add(end);
+            let text = "attention layer: intermediate tensors exceed 2^62 bytes";
+            end.filter(|end| *end <= 1 << 62).ok_or_else(|| Error::bad_param(text))
+        })
+    }
+
+    /// Where an intermediate tensor stands among all of them, in bytes.
+    ///
+    /// # Errors
+    /// As [`AttentionLayer::tensor`].
+    pub fn intermediate_offset(&self, role: AttentionRole) -> Result<u64> {
+        let roles = AttentionRole::ALL.into_iter();
+        let before = roles.filter(|other| other.is_intermediate() && *other < role);
+        before.map(|other| Ok(self.bytes(other)?.next_multiple_of(ALIGNMENT))).sum()
+    }
+
+    /// Elements from one step of a tensor of queries, residuals or outputs to the next.
+    pub fn step_stride(&self, role: AttentionRole) -> i64 {
+        let extent = &self.extent;
+        let size = match role {
+            AttentionRole::Output => self.descriptor.output_size(),
+            _ => i64::from(self.descriptor.get().q_size),
+        };
+        let inner = extent.order.iter().rev().take_while(|axis| **axis != SequenceAxis::Time);
+        inner.fold(size, |stride, axis| match axis {
+            SequenceAxis::Batch => stride * extent.batch,
+            _ => stride * extent.beams,
+        })
+    }
+}

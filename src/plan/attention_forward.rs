@@ -1,0 +1,381 @@
+//! mcDNN's attention layer on a device (`mcdnnMultiHeadAttnForward`, section 6.2.1.35): descriptors
+//! and their checks, plans by the number of vectors.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+
+use crate::attention::{
+    AttentionDescriptor, AttentionExtent, AttentionLayer, AttentionRole, SequenceDataDescriptor,
+};
+use crate::device::{Buffer, Stream};
+use crate::error::{Error, Result};
+use crate::expr::Real;
+use crate::plan::build::Kiln;
+use crate::plan::execute::ExecutionPlan;
+use crate::plan::variant_pack::{Slot, VariantPack};
+
+/// The arguments of `mcdnnMultiHeadAttnForward`. Where the document has a NULL pointer there is
+/// `None`.
+#[derive(Debug, Clone, Copy)]
+pub struct AttentionForward<'a> {
+    /// The step that is computed, all where it is below 0.
+    pub curr_idx: i32,
+    /// The first key of each step's window. With one step, no other element is read.
+    pub lo_win_idx: &'a [i32],
+    /// The key behind each step's window; beyond a sequence is as good as its end.
+    pub hi_win_idx: &'a [i32],
+    /// The lengths that `q_desc` has too, `i32`. They are not compared.
+    pub seq_lengths_qo: &'a Buffer,
+    /// The lengths that `k_desc` has too, `i32`. They are not compared.
+    pub seq_lengths_kv: &'a Buffer,
+    /// What `queries` and `residuals` hold.
+    pub q_desc: &'a SequenceDataDescriptor,
+    /// The queries.
+    pub queries: &'a Buffer,
+    /// What is added to the outputs.
+    pub residuals: Option<&'a Buffer>,
+    /// What `keys` holds.
+    pub k_desc: &'a SequenceDataDescriptor,
+    /// The keys.
+    pub keys: &'a Buffer,
+    /// What `values` holds.
+    pub v_desc: &'a SequenceDataDescriptor,
+    /// The values.
+    pub values: &'a Buffer,
+    /// What `out` gets.
+    pub o_desc: &'a SequenceDataDescriptor,
+    /// The outputs. Those of steps past the end of a sequence, which the document leaves open, are
+    /// bias and residual; with one step, all others stay as they are.
+    pub out: &'a Buffer,
+    /// The weight buffer.
+    pub weights: &'a Buffer,
+    /// The workspace; `None` where it has 0 bytes.
+    pub workspace: Option<&'a Buffer>,
+    /// The reserve space: with one, this is a call of training.
+    pub reserve: Option<&'a Buffer>,
+}
+
+/// An attention layer on one device.
+///
+/// Plans are kept for every number and layout of vectors that was seen; windows, lengths and the
+/// step of an incremental call are data, that no plan depends on. Calls share memory of the layer's
+/// own: they must run one after the other, as on one stream.
+pub struct MultiHeadAttention {
+    kiln: Kiln,
+    descriptor: AttentionDescriptor,
+    built: HashMap<AttentionExtent, Built>,
+    /// The workspace of the plans.
+    scratch: Buffer,
+}
+
+/// The plans of a layer for vectors of some number.
+struct Built {
+    layer: AttentionLayer,
+    stages: Vec<BuiltStage>,
+    windows: Windows,
+}
+
+struct BuiltStage {
+    plan: ExecutionPlan,
+    /// Overwritten at every call: its entries stand in the order of `views`.
+    pack: VariantPack,
+    views: Vec<View>,
+}
+
+/// Part of a tensor of the layer's.
+#[derive(Clone, Copy)]
+struct View {
+    role: AttentionRole,
+    offset_bytes: u64,
+    bytes: u64,
+    /// Bytes from the first step to the one that is computed, for each step between.
+    step_bytes: u64,
+}
+
+/// What the device knows of the steps of a call and their windows.
+struct Windows {
+    /// Steps, low windows, high windows, one array behind the other.
+    buffer: Buffer,
+    /// What it holds.
+    values: Vec<i32>,
+}
+
+const WINDOWS: [AttentionRole; 3] =
+    [AttentionRole::Steps, AttentionRole::LowWindow, AttentionRole::HighWindow];
+
+fn bad<T>(rule: String) -> Result<T> {
+    Err(Error::bad_param(format!("attention forward: {rule}")))
+}
+
+impl Kiln {
+    /// An attention layer on this device. Kernels are compiled, or found in the cache, by the first
+    /// call of each kind.
+    ///
+    /// # Errors
+    /// `Driver` where the device has no memory.
+    pub fn multi_head_attention(
+        &self,
+        descriptor: &AttentionDescriptor,
+    ) -> Result<MultiHeadAttention> {
+        Ok(MultiHeadAttention {
+            kiln: self.clone(),
+            descriptor: *descriptor,
+            built: HashMap::new(),
+            scratch: self.device().alloc(0)?,
+        })
+    }
+}
+
+impl MultiHeadAttention {
+    /// What the layer is.
+    pub fn descriptor(&self) -> &AttentionDescriptor {
+        &self.descriptor
+    }
+
+    /// Queues a forward pass on a stream. Windows that differ from those of the last call for all
+    /// steps are copied to the device first, after what the stream holds, and waited for.
+    ///
+    /// # Errors
+    /// As [`AttentionDescriptor::extent`] and [`AttentionDescriptor::layer`]; `BadParam` for a step
+    /// that is not there, windows that are missing or end before they begin, one step with a
+    /// reserve space, a buffer that is too small, inference without a workspace; `NotSupported` for
+    /// dropout in training; as [`Kiln::plan`] and [`ExecutionPlan::execute`].
+    pub fn forward(&mut self, stream: &Stream, call: &AttentionForward<'_>) -> Result<()> {
+        let extent = self.extent(call)?;
+        let built = match self.built.entry(extent) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                place.insert(Built::new(&self.kiln, self.descriptor.layer(extent)?)?)
+            }
+        };
+        built.check(call)?;
+        built.windows.set(stream, call, extent)?;
+        let plans = built.stages.iter().map(|stage| stage.plan.workspace_bytes());
+        let needed = plans.max().unwrap_or(0);
+        if needed > self.scratch.bytes() {
+            stream.synchronize()?;
+            self.scratch = self.kiln.device().alloc(needed)?;
+        }
+        built.launch(stream, call, &self.scratch)
+    }
+
+    /// The plans of a call, in the order they run.
+    ///
+    /// # Errors
+    /// As [`MultiHeadAttention::forward`].
+    pub fn plans(&mut self, extent: AttentionExtent) -> Result<Vec<&ExecutionPlan>> {
+        if !self.built.contains_key(&extent) {
+            let built = Built::new(&self.kiln, self.descriptor.layer(extent)?)?;
+            self.built.insert(extent, built);
+        }
+        Ok(self.built[&extent].stages.iter().map(|stage| &stage.plan).collect())
+    }
+
+    /// What a call works on.
+    fn extent(&self, call: &AttentionForward<'_>) -> Result<AttentionExtent> {
+        let AttentionForward { curr_idx, reserve, .. } = *call;
+        let extent = self.descriptor.extent(call.q_desc, call.k_desc, call.v_desc, call.o_desc)?;
+        let one_step = curr_idx >= 0;
+        if i64::from(curr_idx) >= extent.queries {
+            return bad(format!("step {curr_idx} of {} steps", extent.queries));
+        }
+        if one_step && reserve.is_some() {
+            return bad(format!(
+                "step {curr_idx} alone with a reserve space, which is for training"
+            ));
+        }
+        for step in steps(curr_idx, extent) {
+            let windows = [("low", call.lo_win_idx), ("high", call.hi_win_idx)];
+            for (name, indices) in windows {
+                if indices.len() <= step {
+                    let count = indices.len();
+                    return bad(format!("{count} {name} window indices, step {step} has none"));
+                }
+            }
+            let (low, high) = (call.lo_win_idx[step], call.hi_win_idx[step]);
+            if low > high {
+                return bad(format!("the window of step {step} is {low} to {high}"));
+            }
+        }
+        let settings = self.descriptor.get();
+        let dropouts = [("weights", settings.attn_dropout), ("outputs", settings.post_dropout)];
+        let dropped = dropouts.into_iter().find(|(_, dropout)| *dropout != Real::new(0.0));
+        if let Some((name, dropout)) = dropped.filter(|_| reserve.is_some()) {
+            let text = format!("attention forward: dropout {dropout} of {name} in training");
+            return Err(Error::not_supported(text));
+        }
+        let residuals = call.residuals.is_some();
+        Ok(AttentionExtent { residuals, one_step, training: reserve.is_some(), ..extent })
+    }
+}
+
+impl fmt::Debug for MultiHeadAttention {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MultiHeadAttention({:?})", self.descriptor)
+    }
+}
+
+/// The steps that a call computes.
+fn steps(curr_idx: i32, extent: AttentionExtent) -> std::ops::Range<usize> {
+    match usize::try_from(curr_idx) {
+        Ok(step) => step..step + 1,
+        Err(_) => 0..extent.queries as usize,
+    }
+}
+
+impl AttentionForward<'_> {
+    /// The buffer of a tensor of the caller's.
+    fn buffer(&self, role: AttentionRole) -> Option<&Buffer> {
+        match role {
+            AttentionRole::Queries => Some(self.queries),
+            AttentionRole::Residuals => self.residuals,
+            AttentionRole::Keys => Some(self.keys),
+            AttentionRole::Values => Some(self.values),
+            AttentionRole::Weights => Some(self.weights),
+            AttentionRole::QueryLengths => Some(self.seq_lengths_qo),
+            AttentionRole::KeyLengths => Some(self.seq_lengths_kv),
+            AttentionRole::Output => Some(self.out),
+            _ => None,
+        }
+    }
+
+    /// The buffer of intermediate tensors, and its name.
+    fn intermediates(&self) -> (&'static str, Option<&Buffer>) {
+        match self.reserve {
+            Some(reserve) => ("reserve space", Some(reserve)),
+            None => ("workspace", self.workspace),
+        }
+    }
+}
+
+impl Windows {
+    /// Room for the windows of all steps; where only one is computed, its window goes by value.
+    fn new(kiln: &Kiln, extent: AttentionExtent) -> Result<Windows> {
+        let count = if extent.one_step { 0 } else { 3 * extent.queries as u64 };
+        let buffer = kiln.device().alloc(count * size_of::<i32>() as u64)?;
+        Ok(Windows { buffer, values: Vec::new() })
+    }
+
+    fn set(
+        &mut self,
+        stream: &Stream,
+        call: &AttentionForward<'_>,
+        extent: AttentionExtent,
+    ) -> Result<()> {
+        if extent.one_step {
+            return Ok(());
+        }
+        let of = extent.queries as usize;
+        let windows = [&call.lo_win_idx[..of], &call.hi_win_idx[..of]];
+        if !self.values.is_empty() && self.values[of..].chunks(of).eq(windows) {
+            return Ok(());
+        }
+        let values: Vec<i32> = (0..of as i32).chain(windows.concat()).collect();
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
+        self.values.clear();
+        self.buffer.write_on(stream, 0, &bytes)?;
+        self.values = values;
+        Ok(())
+    }
+}
+
+impl Built {
+    fn new(kiln: &Kiln, layer: AttentionLayer) -> Result<Built> {
+        let windows = Windows::new(kiln, layer.extent)?;
+        let mut stages = Vec::new();
+        for stage in &layer.stages {
+            let plan = kiln.plan(&stage.graph)?;
+            let (mut pack, mut views) = (VariantPack::new(), Vec::new());
+            for uid in plan.tensors() {
+                let place = stage.places.iter().find(|place| place.uid == uid);
+                let place = place.expect("every input and output has a place");
+                let tensor = stage.graph.tensor(uid)?;
+                let (bytes, size) = (tensor.span_bytes()?, tensor.dtype.bytes() as u64);
+                let base = match place.role {
+                    role if role.is_intermediate() => layer.intermediate_offset(role)?,
+                    role if WINDOWS.contains(&role) => {
+                        (role as u64 - AttentionRole::Steps as u64) * layer.bytes(role)?
+                    }
+                    _ => 0,
+                };
+                let step_bytes = match place.role {
+                    role @ (AttentionRole::Queries
+                    | AttentionRole::Residuals
+                    | AttentionRole::Output) => layer.step_stride(role) as u64 * size,
+                    _ => 0,
+                };
+                match tensor.by_value {
+                    true => pack.set_value(uid, 0.0),
+                    false => pack.set_address(uid, 0, bytes),
+                }
+                let offset_bytes = base + place.offset as u64 * size;
+                views.push(View { role: place.role, offset_bytes, bytes, step_bytes });
+            }
+            stages.push(BuiltStage { plan, pack, views });
+        }
+        Ok(Built { layer, stages, windows })
+    }
+
+    /// Checks that every buffer holds the whole of its tensor.
+    fn check(&self, call: &AttentionForward<'_>) -> Result<()> {
+        for role in AttentionRole::ALL {
+            let Some(buffer) = call.buffer(role) else { continue };
+            let (bytes, needed) = (buffer.bytes(), self.layer.bytes(role)?);
+            if bytes < needed {
+                let name = role.name();
+                return bad(format!("`{name}` has {bytes} bytes, the layer needs {needed}"));
+            }
+        }
+        let needed = self.layer.intermediate_bytes()?;
+        match call.intermediates() {
+            (name, None) => {
+                bad(format!("the layer needs a {name} of {needed} bytes, there is none"))
+            }
+            (name, Some(buffer)) if buffer.bytes() < needed => {
+                let bytes = buffer.bytes();
+                bad(format!("the {name} has {bytes} bytes, the layer needs {needed}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn launch(
+        &mut self,
+        stream: &Stream,
+        call: &AttentionForward<'_>,
+        scratch: &Buffer,
+    ) -> Result<()> {
+        let step = call.curr_idx.max(0);
+        for BuiltStage { plan, pack, views } in &mut self.stages {
+            for (view, (_, slot)) in views.iter().zip(&mut pack.entries) {
+                *slot = match (view.role, &slot) {
+                    (AttentionRole::Steps, Slot::Value(_)) => Slot::Value(step.into()),
+                    (AttentionRole::LowWindow, Slot::Value(_)) => {
+                        Slot::Value(call.lo_win_idx[step as usize].into())
+                    }
+                    (AttentionRole::HighWindow, Slot::Value(_)) => {
+                        Slot::Value(call.hi_win_idx[step as usize].into())
+                    }
+                    (role, _) => {
+                        let intermediates = || call.intermediates().1;
+                        let buffer = match WINDOWS.contains(&role) {
+                            true => Some(&self.windows.buffer),
+                            false => call.buffer(role).or_else(intermediates),
+                        };
+                        let buffer = buffer.expect("it was checked");
+                        let step = step as u64 * view.step_bytes;
+                        Slot::Memory {
+                            address: buffer.address() + view.offset_bytes + step,
+                            bytes: view.bytes,
+                            owner: buffer.owner(),
+                        }
+                    }
+                };
+            }
+            pack.workspace = Some(Slot::of(scratch));
+            plan.execute(stream, pack)?;
+        }
+        Ok(())
+    }
+}

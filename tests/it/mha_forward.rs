@@ -1,0 +1,317 @@
+//! Classic attention layers on the device: against the oracle, and graph by graph against the
+//! reference.
+
+use std::collections::HashMap;
+
+use kiln::attention::{
+    AttentionDescriptor, AttentionExtent, AttentionLayer, AttentionPlace, AttentionRole,
+    AttentionSettings,
+};
+use kiln::device::Buffer;
+use kiln::expr::Real;
+use kiln::plan::{AttentionForward, MultiHeadAttention};
+use kiln::{Config, DType, Error, ErrorKind, Kiln};
+
+use crate::harness;
+use crate::mha_vectors::{Case, Described, TOLERANCE, cases, positions};
+
+/// A case's tensors on a device.
+struct Bound {
+    layer: AttentionLayer,
+    described: Described,
+    buffers: HashMap<AttentionRole, Buffer>,
+    workspace: Buffer,
+}
+
+/// Values as bytes of a type.
+fn encoded(dtype: DType, values: &[f64]) -> Vec<u8> {
+    let size = dtype.bytes();
+    let mut bytes = vec![0; values.len() * size];
+    for (at, value) in values.iter().enumerate() {
+        dtype.write(*value, &mut bytes[at * size..]);
+    }
+    bytes
+}
+
+fn decoded(dtype: DType, bytes: &[u8]) -> Vec<f64> {
+    bytes.chunks_exact(dtype.bytes()).map(|element| dtype.read(element)).collect()
+}
+
+impl Bound {
+    fn new(kiln: &Kiln, case: &Case, descriptor: &AttentionDescriptor) -> Bound {
+        let layer = descriptor.layer(case.extent(descriptor)).expect("it is valid");
+        let mut buffers = HashMap::new();
+        for (role, values) in case.memory(&layer) {
+            if !role.is_intermediate() {
+                let (dtype, _) = layer.tensor(role).expect("it is small");
+                let buffer = kiln.device().upload(&encoded(dtype, &values));
+                buffers.insert(role, buffer.expect("there is memory"));
+            }
+        }
+        let bytes = descriptor.buffers(false).expect("they are small").workspace_bytes;
+        let poison = vec![0xff; bytes as usize];
+        let workspace = kiln.device().upload(&poison).expect("there is memory");
+        Bound { described: case.described(descriptor), layer, buffers, workspace }
+    }
+
+    fn call<'a>(&'a self, case: &'a Case) -> AttentionForward<'a> {
+        let buffer = |role| &self.buffers[&role];
+        let [q_desc, k_desc, v_desc, o_desc] = &self.described;
+        AttentionForward {
+            curr_idx: case.step,
+            lo_win_idx: &case.low,
+            hi_win_idx: &case.high,
+            seq_lengths_qo: buffer(AttentionRole::QueryLengths),
+            seq_lengths_kv: buffer(AttentionRole::KeyLengths),
+            q_desc,
+            queries: buffer(AttentionRole::Queries),
+            residuals: case.residuals.then(|| buffer(AttentionRole::Residuals)),
+            k_desc,
+            keys: buffer(AttentionRole::Keys),
+            v_desc,
+            values: buffer(AttentionRole::Values),
+            o_desc,
+            out: buffer(AttentionRole::Output),
+            weights: buffer(AttentionRole::Weights),
+            workspace: Some(&self.workspace),
+            reserve: None,
+        }
+    }
+
+    fn output(&self) -> Vec<f64> {
+        let bytes = self.buffers[&AttentionRole::Output].to_vec().expect("it can be read");
+        decoded(self.layer.descriptor.get().data_type, &bytes)
+    }
+
+    /// What the device holds of a role.
+    fn whole(&self, role: AttentionRole, intermediates: &[u8]) -> Vec<f64> {
+        let (dtype, count) = self.layer.tensor(role).expect("it is small");
+        match role.is_intermediate() {
+            false => decoded(dtype, &self.buffers[&role].to_vec().expect("it can be read")),
+            true => {
+                let first = self.layer.intermediate_offset(role).expect("it is small") as usize;
+                decoded(dtype, &intermediates[first..first + count as usize * dtype.bytes()])
+            }
+        }
+    }
+
+    /// Panics unless what each graph gave is what the reference makes of what it was given.
+    fn check(&self, case: &Case, intermediates: &Buffer, what: &str) {
+        let intermediates = intermediates.to_vec().expect("it can be read");
+        for stage in &self.layer.stages {
+            let values = |place: &AttentionPlace| -> Vec<f64> {
+                let tensor = stage.graph.tensor(place.uid).expect("a place is of the graph");
+                let whole = self.whole(place.role, &intermediates);
+                let at = positions(&self.layer, tensor, place, case.step);
+                at.into_iter().map(|at| whole[at]).collect()
+            };
+            let actual: HashMap<i64, Vec<f64>> =
+                stage.places.iter().map(|place| (place.uid, values(place))).collect();
+            let mut inputs = actual.clone();
+            inputs.retain(|uid, _| stage.graph.inputs().any(|tensor| tensor.uid == *uid));
+            harness::compare(&stage.graph, &inputs, &actual, &format!("{}: {what}", case.name));
+        }
+    }
+}
+
+fn built(kiln: &Kiln, descriptor: &AttentionDescriptor) -> MultiHeadAttention {
+    kiln.multi_head_attention(descriptor).expect("there is memory")
+}
+
+fn run(kiln: &Kiln, case: &Case, dtype: DType) -> Bound {
+    let descriptor = case.descriptor(dtype);
+    let bound = Bound::new(kiln, case, &descriptor);
+    let stream = kiln.stream();
+    let ran = built(kiln, &descriptor).forward(&stream, &bound.call(case));
+    ran.unwrap_or_else(|error| panic!("{}: {dtype}: {error:?}", case.name));
+    stream.synchronize().unwrap_or_else(|error| panic!("{}: {dtype}: {error:?}", case.name));
+    bound.check(case, &bound.workspace, &dtype.to_string());
+    bound
+}
+
+#[test]
+fn layers_give_what_the_oracle_gives() {
+    for case in cases() {
+        let bound = run(harness::kiln(), &case, DType::F64);
+        case.check(&bound.output(), TOLERANCE, "device");
+    }
+}
+
+#[test]
+fn layers_of_other_types_are_within_the_bounds_of_the_reference() {
+    for case in cases().iter().filter(|case| case.name.contains("_to_one")) {
+        for dtype in [DType::F16, DType::F32] {
+            run(harness::kiln(), case, dtype);
+        }
+    }
+    let case = cases().swap_remove(0);
+    run(harness::kiln(), &case, DType::Bf16);
+}
+
+fn named(name: &str) -> Case {
+    let found = cases().into_iter().find(|case| case.name == name);
+    found.expect("there is such a case")
+}
+
+#[test]
+fn other_windows_and_lengths_and_steps_need_no_other_plan() {
+    // Its own, so that its counts are of this test alone.
+    let cache_dir = Some(harness::cache_dir());
+    let config = Config { cache_dir, sanitize: Some(true), ..Config::default() };
+    let kiln = &Kiln::open(config).expect("the device opens");
+    let asked = || kiln.metrics().kernels.values().sum::<u64>();
+    let names = ["window_full", "window_causal", "window_sliding", "window_full"];
+    let mut layer = built(kiln, &named(names[0]).descriptor(DType::F64));
+    let stream = kiln.stream();
+    for (at, name) in names.into_iter().enumerate() {
+        let case = named(name);
+        let bound = Bound::new(kiln, &case, layer.descriptor());
+        let before = asked();
+        layer.forward(&stream, &bound.call(&case)).expect("it runs");
+        stream.synchronize().expect("it ran");
+        case.check(&bound.output(), TOLERANCE, "other windows");
+        assert!(at == 0 || asked() == before, "{name} asked for a kernel");
+    }
+}
+
+#[test]
+fn padding_of_keys_and_values_takes_no_part() {
+    let case = cases().swap_remove(0);
+    let kiln = harness::kiln();
+    for dtype in [DType::F16, DType::F32, DType::F64] {
+        let descriptor = case.descriptor(dtype);
+        let bound = Bound::new(kiln, &case, &descriptor);
+        let stream = kiln.stream();
+        let mut layer = built(kiln, &descriptor);
+        layer.forward(&stream, &bound.call(&case)).expect("it runs");
+        stream.synchronize().expect("it ran");
+        let clean = bound.output();
+        // Time is outermost: of 4 steps of 2 sequences, the second has only 2.
+        let [_, k_desc, ..] = &bound.described;
+        assert_eq!(k_desc.get().seq_lengths, [4, 2]);
+        for role in [AttentionRole::Keys, AttentionRole::Values] {
+            let bytes = bound.buffers[&role].bytes();
+            let vector = bytes / 8;
+            for step in [2, 3] {
+                let nan = vec![0xff; vector as usize];
+                bound.buffers[&role].write((2 * step + 1) * vector, &nan).expect("it fits");
+            }
+        }
+        layer.forward(&stream, &bound.call(&case)).expect("it runs");
+        stream.synchronize().expect("it ran");
+        assert_eq!(bound.output(), clean, "{dtype}");
+    }
+}
+
+#[test]
+fn training_leaves_what_a_backward_pass_needs_in_the_reserve_space() {
+    let (case, kiln) = (cases().swap_remove(0), harness::kiln());
+    let descriptor = case.descriptor(DType::F64);
+    let mut bound = Bound::new(kiln, &case, &descriptor);
+    let extent = AttentionExtent { training: true, ..bound.layer.extent };
+    bound.layer = descriptor.layer(extent).expect("it is valid");
+    let bytes = descriptor.buffers(true).expect("they are small").reserve_bytes;
+    let reserve = kiln.device().upload(&vec![0xff; bytes as usize]).expect("there is memory");
+    let call = AttentionForward { reserve: Some(&reserve), workspace: None, ..bound.call(&case) };
+    let stream = kiln.stream();
+    built(kiln, &descriptor).forward(&stream, &call).expect("it runs");
+    stream.synchronize().expect("it ran");
+    bound.check(&case, &reserve, "training");
+    case.check(&bound.output(), TOLERANCE, "training");
+}
+
+#[test]
+fn bad_calls_are_refused_with_the_reason() {
+    let (case, kiln) = (cases().swap_remove(0), harness::kiln());
+    let descriptor = case.descriptor(DType::F64);
+    let bound = Bound::new(kiln, &case, &descriptor);
+    let mut layer = built(kiln, &descriptor);
+    let stream = kiln.stream();
+    let good = bound.call(&case);
+    let small = kiln.device().alloc(16).expect("there is memory");
+    let buffers = descriptor.buffers(false).expect("they are small");
+    let needed = bound.layer.intermediate_bytes().expect("they are small");
+    assert_eq!(needed, buffers.workspace_bytes);
+    let refused = |layer: &mut MultiHeadAttention, call: AttentionForward<'_>, rule: &str| {
+        let error: Error = layer.forward(&stream, &call).expect_err(rule);
+        let text = format!("attention forward: {rule}");
+        assert_eq!((error.kind(), error.to_string()), (ErrorKind::BadParam, text));
+    };
+    let mut bad = |call, rule: &str| refused(&mut layer, call, rule);
+    bad(AttentionForward { curr_idx: 3, ..good }, "step 3 of 3 steps");
+    let rule = "step 1 alone with a reserve space, which is for training";
+    bad(AttentionForward { curr_idx: 1, reserve: Some(&small), ..good }, rule);
+    let rule = "2 low window indices, step 2 has none";
+    bad(AttentionForward { lo_win_idx: &[0, 0], ..good }, rule);
+    let rule = "1 high window indices, step 2 has none";
+    bad(AttentionForward { curr_idx: 2, hi_win_idx: &[4], ..good }, rule);
+    let rule = "the window of step 1 is 3 to 2";
+    bad(AttentionForward { lo_win_idx: &[0, 3, 0], hi_win_idx: &[0, 2, 0], ..good }, rule);
+    let rule = format!("the layer needs a workspace of {needed} bytes, there is none");
+    bad(AttentionForward { workspace: None, ..good }, &rule);
+    let rule = format!("the workspace has 16 bytes, the layer needs {needed}");
+    bad(AttentionForward { workspace: Some(&small), ..good }, &rule);
+    let rule = "the reserve space has 16 bytes, the layer needs";
+    let call = AttentionForward { reserve: Some(&small), ..good };
+    let error = layer.forward(&stream, &call).expect_err("it is too small").to_string();
+    assert!(error.starts_with(&format!("attention forward: {rule}")), "{error}");
+    let mut bad = |call, rule: &str| refused(&mut layer, call, rule);
+    let rule = format!("`weights` has 16 bytes, the layer needs {}", buffers.weight_bytes);
+    bad(AttentionForward { weights: &small, ..good }, &rule);
+    // 2 beams of 2 candidates, 3 steps, 4 elements.
+    bad(AttentionForward { out: &small, ..good }, "`output` has 16 bytes, the layer needs 384");
+    bad(
+        AttentionForward { queries: &small, ..good },
+        "`queries` has 16 bytes, the layer needs 384",
+    );
+    let few = kiln.device().alloc(4).expect("there is memory");
+    let rule = "`query_lengths` has 4 bytes, the layer needs 16";
+    bad(AttentionForward { seq_lengths_qo: &few, ..good }, rule);
+    let rule = "`key_lengths` has 4 bytes, the layer needs 8";
+    bad(AttentionForward { seq_lengths_kv: &few, ..good }, rule);
+}
+
+#[test]
+fn dropout_in_training_is_not_supported() {
+    let (case, kiln) = (cases().swap_remove(0), harness::kiln());
+    let settings = *case.descriptor(DType::F64).get();
+    let cases = [
+        (AttentionSettings { attn_dropout: Real::new(0.1), ..settings }, "0.1 of weights"),
+        (AttentionSettings { post_dropout: Real::new(0.5), ..settings }, "0.5 of outputs"),
+    ];
+    for (settings, what) in cases {
+        let descriptor = AttentionDescriptor::set(settings).expect("valid");
+        let bound = Bound::new(kiln, &case, &descriptor);
+        let bytes = descriptor.buffers(true).expect("they are small").reserve_bytes;
+        let reserve = kiln.device().alloc(bytes).expect("there is memory");
+        let call = AttentionForward { reserve: Some(&reserve), ..bound.call(&case) };
+        let mut layer = built(kiln, &descriptor);
+        let error = layer.forward(&kiln.stream(), &call).expect_err("it is refused");
+        let text = format!("attention forward: dropout {what} in training");
+        assert_eq!((error.kind(), error.to_string()), (ErrorKind::NotSupported, text));
+        // Inference drops nothing.
+        layer.forward(&kiln.stream(), &bound.call(&case)).expect("it runs");
+        kiln.stream().synchronize().expect("it ran");
+        case.check(&bound.output(), TOLERANCE, "inference");
+    }
+}
+
+#[test]
+fn biases_and_residuals_are_added_where_the_products_are() {
+    let kiln = harness::kiln();
+    let settings = AttentionSettings {
+        proj_biases: true,
+        data_type: DType::F16,
+        max_beam_size: 2,
+        ..AttentionSettings::new(4, 256, 2, 64)
+    };
+    let descriptor = AttentionDescriptor::set(settings).expect("valid");
+    let mut layer = built(kiln, &descriptor);
+    for one_step in [false, true] {
+        let extent = AttentionExtent { residuals: true, one_step, ..descriptor.extent_max() };
+        let plans = layer.plans(extent).expect("it is supported");
+        // Queries, keys, values, windows, attention, outputs: each is one part of a graph.
+        let parts: Vec<usize> = plans.iter().map(|plan| plan.parts().len()).collect();
+        assert_eq!(parts, [1; 6], "one step: {one_step}");
+    }
+}
