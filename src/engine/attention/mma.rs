@@ -65,11 +65,17 @@ impl Mma<'_> {
         ]
     }
 
+    /// Whether every score takes registers of its own.
+    fn is_heavy(&self) -> bool {
+        let Problem { op, score, .. } = &self.0.problem;
+        score.reads_tensors() || op.dropout.is_some()
+    }
+
     /// The tiles to choose from.
     fn tiles(&self) -> Tiles {
-        let Problem { op, shape, score, .. } = &self.0.problem;
+        let Problem { shape, score, .. } = &self.0.problem;
         let wide = shape.depth.max(shape.width) > 128;
-        match score.reads_tensors() || op.dropout.is_some() {
+        match self.is_heavy() {
             true if wide => return TILES_HEAVY.map(|[cta_q, warp_q, _]| [cta_q, warp_q, 16]),
             true => return TILES_HEAVY,
             false => {}
@@ -118,7 +124,7 @@ impl Supported for Mma<'_> {
         let Settings { cta_k, cta_q, hold_q, warp_q } = settings;
         let (blocks, sm_count) = (self.0.blocks(&settings.tiling()), self.0.target.sm_count);
         let AttentionShape { depth, width, .. } = self.0.problem.shape;
-        let heavy = if cta_k < 64 { " and what else a score takes" } else { "" };
+        let heavy = if self.is_heavy() { " and what else a score takes" } else { "" };
         let elements = format!("heads of {depth} and {width} elements{heavy}");
         vec![
             format!("cta_k={cta_k}: scores and results of {elements} fit in registers"),
