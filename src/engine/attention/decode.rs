@@ -79,7 +79,7 @@ impl Decode<'_> {
     /// As few rows as there are, and as many parts as keep memory busy.
     fn best(&self) -> Settings {
         let Problem { op, shape, score, .. } = &self.0.problem;
-        let heavy = score.reads_tensors() || op.dropout.is_some();
+        let heavy = score.is_modified() || op.dropout.is_some();
         let wide = shape.depth.max(shape.width) > 128;
         let cta_k = match (heavy, wide) {
             (false, false) => 64,
