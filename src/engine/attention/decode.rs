@@ -31,6 +31,9 @@ const BLOCKS_EACH: i64 = 3;
 /// best: others have rows of one head for as many.
 const ROWS_MAX: i64 = 64;
 
+/// The setting that asks for the least.
+const LEAST: Settings = Settings { cta_k: 16, cta_q: BAND, split: 1 };
+
 /// See the module.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct DecodeEngine;
@@ -50,7 +53,7 @@ impl Engine for DecodeEngine {
         target: &'a Target,
     ) -> Result<Box<dyn Supported + 'a>> {
         let decode = Decode(Matrices::of(graph, target)?);
-        decode.schedule(Settings { cta_k: 32, cta_q: 16, split: 1 })?;
+        decode.schedule(LEAST)?;
         Ok(Box::new(decode))
     }
 }
@@ -61,7 +64,7 @@ impl Decode<'_> {
         let split = "blocks that share the keys of a row; changes the order of sums";
         let splits = (0..).map(|n| 1 << n).take_while(|split| *split <= SPLIT_MAX);
         [
-            Knob { name: "cta_k", about: keys, values: vec![32, 64] },
+            Knob { name: "cta_k", about: keys, values: vec![16, 32, 64] },
             Knob { name: "cta_q", about: "rows of a block", values: vec![16, 32, 64] },
             Knob { name: "split", about: split, values: splits.collect() },
         ]
@@ -76,14 +79,17 @@ impl Decode<'_> {
     /// As few rows as there are, and as many parts as keep memory busy.
     fn best(&self) -> Settings {
         let Problem { op, shape, score, .. } = &self.0.problem;
-        let heavy = score.reads_tensors() || op.dropout.is_some();
+        let heavy = score.is_modified() || op.dropout.is_some();
         let wide = shape.depth.max(shape.width) > 128;
-        let cta_k = if heavy || wide { 32 } else { 64 };
-        let least = Settings { cta_k: 32, cta_q: BAND, split: 1 };
+        let cta_k = match (heavy, wide) {
+            (false, false) => 64,
+            (true, true) => 16,
+            _ => 32,
+        };
         let tile = [16, 32, 64].into_iter().map(|cta_q| Settings { cta_k, cta_q, split: 1 });
         let legal: Vec<Settings> = tile.filter(|of| self.schedule(*of).is_ok()).collect();
         let enough = legal.iter().find(|of| of.cta_q >= self.rows()).or(legal.last());
-        let tile = *enough.unwrap_or(&least);
+        let tile = *enough.unwrap_or(&LEAST);
         let blocks = self.0.blocks(&tile.tiling()).max(1);
         let wanted = BLOCKS_EACH * i64::from(self.0.target.sm_count) / blocks;
         let most = wanted.min(shape.keys / PART_KEYS_MIN).clamp(1, SPLIT_MAX);
@@ -115,7 +121,9 @@ impl Supported for Decode<'_> {
         let (blocks, sm_count) = (self.0.blocks(&settings.tiling()), self.0.target.sm_count);
         let part = ceil_div(keys, split);
         vec![
-            format!("cta_k={cta_k}: tiles of several blocks fit in shared memory"),
+            format!(
+                "cta_k={cta_k}: what a score takes fits in registers, several blocks in memory"
+            ),
             format!("cta_q={cta_q}: {rows} rows read the same keys"),
             format!("split={split}: {blocks} blocks of {part} keys for {sm_count} multiprocessors"),
         ]

@@ -58,18 +58,27 @@ impl Mma<'_> {
     fn all_knobs(&self) -> [Knob; 4] {
         let keys = "keys of a step; changes the order of sums";
         [
-            Knob { name: "cta_k", about: keys, values: vec![32, 64, 128] },
+            Knob { name: "cta_k", about: keys, values: vec![16, 32, 64, 128] },
             Knob { name: "cta_q", about: "queries of a block", values: vec![16, 32, 64, 128] },
             Knob { name: "hold_q", about: "queries stay in registers", values: vec![0, 1] },
             Knob { name: "warp_q", about: "queries of a warp", values: vec![16, 32] },
         ]
     }
 
+    /// Whether every score takes registers of its own.
+    fn is_heavy(&self) -> bool {
+        let Problem { op, score, .. } = &self.0.problem;
+        score.reads_tensors() || op.dropout.is_some()
+    }
+
     /// The tiles to choose from.
     fn tiles(&self) -> Tiles {
-        let Problem { op, shape, score, .. } = &self.0.problem;
-        if score.reads_tensors() || op.dropout.is_some() {
-            return TILES_HEAVY;
+        let Problem { shape, score, .. } = &self.0.problem;
+        let wide = shape.depth.max(shape.width) > 128;
+        match self.is_heavy() {
+            true if wide => return TILES_HEAVY.map(|[cta_q, warp_q, _]| [cta_q, warp_q, 16]),
+            true => return TILES_HEAVY,
+            false => {}
         }
         // Lines of a program take registers, too.
         let least = if score.is_modified() { 65 } else { 0 };
@@ -115,7 +124,7 @@ impl Supported for Mma<'_> {
         let Settings { cta_k, cta_q, hold_q, warp_q } = settings;
         let (blocks, sm_count) = (self.0.blocks(&settings.tiling()), self.0.target.sm_count);
         let AttentionShape { depth, width, .. } = self.0.problem.shape;
-        let heavy = if self.tiles() == TILES_HEAVY { " and what else a score takes" } else { "" };
+        let heavy = if self.is_heavy() { " and what else a score takes" } else { "" };
         let elements = format!("heads of {depth} and {width} elements{heavy}");
         vec![
             format!("cta_k={cta_k}: scores and results of {elements} fit in registers"),
