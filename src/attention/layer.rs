@@ -1,7 +1,7 @@
 //! A layer for vectors of some number: its graphs, and where their tensors stand.
 
 use crate::attention::data::SequenceAxis;
-use crate::attention::descriptor::{AttentionDescriptor, QueryMap};
+use crate::attention::descriptor::AttentionDescriptor;
 use crate::attention::stages;
 use crate::attention::weights::AttentionWeights;
 use crate::dtype::DType;
@@ -248,12 +248,9 @@ impl AttentionDescriptor {
 }
 
 impl AttentionLayer {
-    /// The widths of the beams of keys and values.
+    /// Candidates of a beam of keys and values.
     pub fn kv_beams(&self) -> i64 {
-        match self.descriptor.get().query_map {
-            QueryMap::AllToOne => 1,
-            QueryMap::OneToOne => self.extent.beams,
-        }
+        self.descriptor.kv_beams(self.extent.beams)
     }
 
     /// Heads of keys and values. Where neither are projected, all heads see the same.
