@@ -153,6 +153,18 @@ fn layers_of_other_types_are_within_the_bounds_of_the_reference() {
     run(harness::kiln(), &case, DType::Bf16);
 }
 
+#[test]
+fn wide_layers_of_half_precision_run_in_both_dialects() {
+    for case in cases().into_iter().filter(|case| case.name.starts_with("batch_time_beam_all")) {
+        let case = case.wide();
+        for kiln in harness::dialects() {
+            for dtype in [DType::F16, DType::Bf16] {
+                run(kiln, &case, dtype);
+            }
+        }
+    }
+}
+
 fn named(name: &str) -> Case {
     let found = cases().into_iter().find(|case| case.name == name);
     found.expect("there is such a case")
