@@ -199,8 +199,8 @@ impl AttentionDescriptor {
     /// The layer on so many vectors, as graphs.
     ///
     /// # Errors
-    /// `BadParam` for residuals of another size than outputs, an extent below 1, vectors beyond
-    /// 2^62 bytes; as [`OperationGraph::new`].
+    /// `BadParam` for residuals of another size than outputs, an extent below 1, an order that lacks
+    /// an axis, vectors beyond 2^62 bytes; as [`OperationGraph::new`].
     pub fn layer(&self, extent: AttentionExtent) -> Result<AttentionLayer> {
         let layer = self.bare_layer(extent)?;
         let stages = stages::all(&layer)?;
@@ -229,6 +229,12 @@ impl AttentionDescriptor {
         if let Some((name, count)) = extents.into_iter().find(|(_, count)| *count < 1) {
             let text =
                 format!("attention layer: the {name} extent is {count}, expected at least 1");
+            return Err(Error::bad_param(text));
+        }
+        let axes = AttentionExtent::default().order;
+        if let Some(axis) = axes.into_iter().find(|axis| !extent.order.contains(axis)) {
+            let (axis, order) = (axis.name(), extent.order.map(SequenceAxis::name));
+            let text = format!("attention layer: the order {order:?} lacks {axis}");
             return Err(Error::bad_param(text));
         }
         let (size, output) = (i64::from(self.get().q_size), self.output_size());
