@@ -14,7 +14,7 @@ use crate::compile::{Compiler, Image, Located, Resources, Toolchain};
 use crate::device::{Device, Launch, Stream};
 use crate::engine::{self, EngineConfig, Grid, KernelPlan, LaunchPlan, Lowering, Part};
 use crate::error::{Error, Result};
-use crate::graph::OperationGraph;
+use crate::graph::{Op, OperationGraph};
 use crate::plan::background::Workers;
 use crate::plan::capture::Capture;
 use crate::plan::config::{Config, Resolved};
@@ -285,6 +285,9 @@ impl Tiers {
                 }
             }
         }
+        if graph.operations().iter().any(|of| matches!(of.op, Op::Recurrence(_))) {
+            parts.iter_mut().try_for_each(|part| count_rows(part, target))?;
+        }
         Ok(parts)
     }
 
@@ -445,4 +448,14 @@ impl fmt::Debug for Kiln {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Kiln on {}", self.inner.device.target())
     }
+}
+
+/// Products beside a recurrent layer count their rows at run time: their kernels, like the layer's,
+/// serve every number of steps.
+fn count_rows(part: &mut Part, target: &Target) -> Result<()> {
+    let counting = part.config.clone().with("dynamic_m", 1);
+    if part.supported(target)?.lower(&counting).is_ok() {
+        part.config = counting;
+    }
+    Ok(())
 }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::device::Stream;
 use crate::error::{Error, Result};
-use crate::graph::RowLayout;
+use crate::graph::{OperationGraph, RowLayout};
 use crate::plan::build::Kiln;
 use crate::plan::execute::ExecutionPlan;
 use crate::plan::rnn_pack::RnnPack;
@@ -169,14 +169,17 @@ impl PersistentRnn {
     /// The plan for so many vectors, made if there is none.
     fn find(&mut self, rows: i64, with: Optional) -> Result<&mut Built> {
         let PersistentRnn { kiln, rnn, batch, plans } = self;
-        match plans.entry((rows, with)) {
-            std::collections::hash_map::Entry::Occupied(known) => Ok(known.into_mut()),
-            std::collections::hash_map::Entry::Vacant(place) => {
-                let network = rnn.network(Extent { batch: *batch, rows }, with)?;
-                let plan = kiln.plan(&network.graph)?;
-                Ok(place.insert(Built::new(&network, plan)?))
-            }
+        let key = (rows, with);
+        if !plans.contains_key(&key) {
+            let network = rnn.network(Extent { batch: *batch, rows }, with)?;
+            let like = plans.iter().find(|((_, other), _)| *other == with);
+            let plan = match like {
+                None => kiln.plan(&network.graph)?,
+                Some((_, built)) => plan_like(kiln, &network.graph, &built.plan)?,
+            };
+            plans.insert(key, Built::new(&network, plan)?);
         }
+        Ok(plans.get_mut(&key).expect("it was there or was put there"))
     }
 
     pub(super) fn launch(&mut self, stream: &Stream, rows: i64, pack: &RnnPack) -> Result<()> {
@@ -191,6 +194,20 @@ impl PersistentRnn {
         built.pack.workspace = pack.workspace;
         built.plan.execute(stream, &built.pack)
     }
+}
+
+/// A plan with the settings of another, of a graph that differs in the number of rows alone:
+/// kernels that count rows at run time are those that are there already.
+fn plan_like(kiln: &Kiln, graph: &OperationGraph, other: &ExecutionPlan) -> Result<ExecutionPlan> {
+    let target = kiln.device().target();
+    let mut parts = kiln.inner.parts(graph, target)?;
+    for (part, other) in parts.iter_mut().zip(other.parts()) {
+        let same = part.config.engine == other.config.engine;
+        if same && part.supported(target)?.lower(&other.config).is_ok() {
+            part.config = other.config.clone();
+        }
+    }
+    kiln.plan_parts(graph, parts)
 }
 
 impl Built {

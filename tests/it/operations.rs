@@ -395,7 +395,7 @@ fn operations_that_do_not_fit() {
         (
             r#"{"conv":"f32"}"#,
             "an operation has one of the keys pointwise, matmul, reduction, norm_forward, \
-             norm_backward, gen_stats, bn_finalize, bn_backward_weights, recurrence, \
+             norm_backward, gen_stats, bn_finalize, bn_backward_weights, recurrence, attention, \
              got {\"conv\":\"f32\"}",
         ),
     ] {

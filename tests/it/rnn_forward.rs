@@ -288,6 +288,25 @@ fn a_forward_pass_that_was_seen_before_allocates_nothing() {
     assert_eq!(count, 0);
 }
 
+#[test]
+fn another_number_of_steps_compiles_nothing() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let cache_dir = Some(folder.path().to_owned());
+    let device = Some(DeviceChoice::Sim("sim".to_owned()));
+    let kiln = Kiln::open(Config { device, cache_dir, ..Config::default() }).expect("it opens");
+    let rnn = Rnn::lstm(16, 32).layers(2).dtype(DType::F16);
+    let mut built = kiln.build_rnn_dynamic(&rnn, 4).expect("supported");
+    let origins = |built: &mut PersistentRnn, steps| -> Vec<Origin> {
+        let plan = built.prepare(steps, Optional::default()).expect("it is planned");
+        plan.kernels().iter().map(|kernel| kernel.report().origin).collect()
+    };
+    assert!(origins(&mut built, 64).contains(&Origin::Compiled));
+    for steps in [96, 65] {
+        let found = origins(&mut built, steps);
+        assert!(!found.contains(&Origin::Compiled), "{steps}: {found:?}");
+    }
+}
+
 /// What `cache/rnn.toml` lists is what a program with a built network asks for.
 #[test]
 fn a_pack_of_the_manifest_serves_built_networks() {

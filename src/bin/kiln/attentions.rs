@@ -1,4 +1,5 @@
-//! `kiln demo --attention`: attentions that all libraries offer in one kernel, and some that none does.
+//! `kiln demo --attention`: attentions that all libraries offer in one kernel, and some that none
+//! does.
 
 use kiln::expr::Real;
 use kiln::graph::{Attention, Band, Diagonal, MatmulMath, Op, Softcap};

@@ -135,7 +135,7 @@ fn sequence(problem: &Problem<'_>) -> Json {
     };
     let (ragged_keys, k_batch, k_row) = match (op.keys_max, op.paged) {
         (Some(_), _) => (ragged("key_offsets", "k"), "0", "of.first_key + key"),
-        (None, true) => (json!(false), "page_of(t, of, key / PAGE)", "key % PAGE"),
+        (None, true) => (json!(false), "page_of(t, of, key)", "key % PAGE"),
         (None, false) => (json!(false), "of.batch", "key"),
     };
     let paged = op.paged.then(|| {
@@ -143,6 +143,7 @@ fn sequence(problem: &Problem<'_>) -> Json {
         json!({
             "size": k.dims[2].max(1),
             "count": k.dims[0],
+            "each": problem.tensor("page_table").dims[3],
             "entry": element_at(problem, "page_table", ["of.batch", "0", "0", "page"]),
         })
     });

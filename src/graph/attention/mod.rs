@@ -59,8 +59,9 @@ pub struct Softcap {
 /// (Vaswani et al. 2017, "Attention Is All You Need").
 ///
 /// Operands are `q` [B, Hq, Sq, D], `k` [B, Hkv, Skv, D] and `v` [B, Hkv, Skv, Dv], in any memory
-/// order (or as `paged`, `queries_max` and `keys_max` say), then what the fields add; results are `o` [B, Hq, Sq, Dv] and, with `statistics`, `lse`
-/// [B, Hq, Sq, 1]. Query head `h` reads head `h / (Hq / Hkv)` of keys and values.
+/// order (or as `paged`, `queries_max` and `keys_max` say), then what the fields add; results are
+/// `o` [B, Hq, Sq, Dv] and, with `statistics`, `lse` [B, Hq, Sq, 1]. Query head `h` reads head `h /
+/// (Hq / Hkv)` of keys and values.
 ///
 /// A score passes, in this order, the scale, the soft cap, the bias, the slopes (ALiBi) and the
 /// `score` program; what the masks leave out takes no part in the sum. A query with nothing to
@@ -79,8 +80,8 @@ pub struct Attention {
     /// Whether `key_begin` and `key_end`, `i32` broadcast to [B, Hq, Sq, 1], give the keys `begin
     /// <= key < end` that take part.
     pub intervals: bool,
-    /// Whether `k` and `v` are [P, Hkv, page, ..], pages of keys, of which `page_table`, `i32` [B, 1,
-    /// 1, N], gives each sequence N. Entries are limited to [0, P).
+    /// Whether `k` and `v` are [P, Hkv, page, ..], pages of keys. `page_table`, `i32` [B, 1, 1, N],
+    /// gives each sequence N of them; entries are limited to [0, P).
     pub paged: bool,
     /// The most queries of a sequence, where those of all sequences lie one behind the other in
     /// `q` [1, Hq, T, D], and their results alike. `query_offsets`, `i32` [B + 1, 1, 1, 1], says

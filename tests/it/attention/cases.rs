@@ -148,7 +148,8 @@ fn operand(
     }
 }
 
-/// Values that exercise the slot that a tensor is named after: lengths within and beyond their range, some empty intervals.
+/// Values that exercise the slot that a tensor is named after: lengths within and beyond their
+/// range, some empty intervals.
 fn values(desc: &TensorDesc, shape: &AttentionShape, seed: u64) -> Vec<f64> {
     let slot = desc.name.as_str();
     let count = desc.elements().unwrap() as u64;
