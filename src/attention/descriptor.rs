@@ -163,8 +163,8 @@ impl AttentionDescriptor {
         if self.settings.data_type == DType::F64 { Math::F64 } else { Math::F32 }
     }
 
-    /// The greatest extent of keys' beams for queries' beams of this width.
-    fn kv_beams(&self, beams: i64) -> i64 {
+    /// Candidates of a beam of keys, where those of queries have so many.
+    pub(super) fn kv_beams(&self, beams: i64) -> i64 {
         match self.settings.query_map {
             QueryMap::AllToOne => 1,
             QueryMap::OneToOne => beams,

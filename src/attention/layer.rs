@@ -1,7 +1,7 @@
 //! A layer for vectors of some number: its graphs, and where their tensors stand.
 
 use crate::attention::data::SequenceAxis;
-use crate::attention::descriptor::{AttentionDescriptor, QueryMap};
+use crate::attention::descriptor::AttentionDescriptor;
 use crate::attention::stages;
 use crate::attention::weights::AttentionWeights;
 use crate::dtype::DType;
@@ -199,8 +199,8 @@ impl AttentionDescriptor {
     /// The layer on so many vectors, as graphs.
     ///
     /// # Errors
-    /// `BadParam` for residuals of another size than outputs, an extent below 1, vectors beyond
-    /// 2^62 bytes; as [`OperationGraph::new`].
+    /// `BadParam` for residuals of another size than outputs, an extent below 1, an order that lacks
+    /// an axis, vectors beyond 2^62 bytes; as [`OperationGraph::new`].
     pub fn layer(&self, extent: AttentionExtent) -> Result<AttentionLayer> {
         let layer = self.bare_layer(extent)?;
         let stages = stages::all(&layer)?;
@@ -231,6 +231,12 @@ impl AttentionDescriptor {
                 format!("attention layer: the {name} extent is {count}, expected at least 1");
             return Err(Error::bad_param(text));
         }
+        let axes = AttentionExtent::default().order;
+        if let Some(axis) = axes.into_iter().find(|axis| !extent.order.contains(axis)) {
+            let (axis, order) = (axis.name(), extent.order.map(SequenceAxis::name));
+            let text = format!("attention layer: the order {order:?} lacks {axis}");
+            return Err(Error::bad_param(text));
+        }
         let (size, output) = (i64::from(self.get().q_size), self.output_size());
         if extent.residuals && size != output {
             return Err(Error::bad_param(format!(
@@ -248,12 +254,9 @@ impl AttentionDescriptor {
 }
 
 impl AttentionLayer {
-    /// The widths of the beams of keys and values.
+    /// Candidates of a beam of keys and values.
     pub fn kv_beams(&self) -> i64 {
-        match self.descriptor.get().query_map {
-            QueryMap::AllToOne => 1,
-            QueryMap::OneToOne => self.extent.beams,
-        }
+        self.descriptor.kv_beams(self.extent.beams)
     }
 
     /// Heads of keys and values. Where neither are projected, all heads see the same.

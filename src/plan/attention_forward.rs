@@ -6,7 +6,8 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 
 use crate::attention::{
-    AttentionDescriptor, AttentionExtent, AttentionLayer, AttentionRole, SequenceDataDescriptor,
+    AttentionDescriptor, AttentionExtent, AttentionLayer, AttentionPlace, AttentionRole,
+    SequenceDataDescriptor,
 };
 use crate::device::{Buffer, Stream};
 use crate::error::{Error, Result};
@@ -14,6 +15,7 @@ use crate::expr::Real;
 use crate::plan::build::Kiln;
 use crate::plan::execute::ExecutionPlan;
 use crate::plan::variant_pack::{Slot, VariantPack};
+use crate::tensor::TensorDesc;
 
 /// The arguments of `mcdnnMultiHeadAttnForward`. Where the document has a NULL pointer there is
 /// `None`.
@@ -89,7 +91,7 @@ struct View {
     role: AttentionRole,
     offset_bytes: u64,
     bytes: u64,
-    /// Bytes from the first step to the one that is computed, for each step between.
+    /// Bytes from one step to the next, where the step that is computed decides where it begins.
     step_bytes: u64,
 }
 
@@ -143,33 +145,26 @@ impl MultiHeadAttention {
     /// dropout in training; as [`Kiln::plan`] and [`ExecutionPlan::execute`].
     pub fn forward(&mut self, stream: &Stream, call: &AttentionForward<'_>) -> Result<()> {
         let extent = self.extent(call)?;
-        let built = match self.built.entry(extent) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(place) => {
-                place.insert(Built::new(&self.kiln, self.descriptor.layer(extent)?)?)
-            }
-        };
+        let MultiHeadAttention { kiln, descriptor, built, scratch } = self;
+        let built = find(built, kiln, descriptor, extent)?;
         built.check(call)?;
         built.windows.set(stream, call, extent)?;
         let plans = built.stages.iter().map(|stage| stage.plan.workspace_bytes());
         let needed = plans.max().unwrap_or(0);
-        if needed > self.scratch.bytes() {
+        if needed > scratch.bytes() {
             stream.synchronize()?;
-            self.scratch = self.kiln.device().alloc(needed)?;
+            *scratch = kiln.device().alloc(needed)?;
         }
-        built.launch(stream, call, &self.scratch)
+        built.launch(stream, call, scratch)
     }
 
-    /// The plans of a call, in the order they run.
+    /// The plans of calls of this extent, in the order they run.
     ///
     /// # Errors
     /// As [`MultiHeadAttention::forward`].
     pub fn plans(&mut self, extent: AttentionExtent) -> Result<Vec<&ExecutionPlan>> {
-        if !self.built.contains_key(&extent) {
-            let built = Built::new(&self.kiln, self.descriptor.layer(extent)?)?;
-            self.built.insert(extent, built);
-        }
-        Ok(self.built[&extent].stages.iter().map(|stage| &stage.plan).collect())
+        let built = find(&mut self.built, &self.kiln, &self.descriptor, extent)?;
+        Ok(built.stages.iter().map(|stage| &stage.plan).collect())
     }
 
     /// What a call works on.
@@ -213,6 +208,19 @@ impl MultiHeadAttention {
 impl fmt::Debug for MultiHeadAttention {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "MultiHeadAttention({:?})", self.descriptor)
+    }
+}
+
+/// The plans for an extent, made if there are none.
+fn find<'a>(
+    built: &'a mut HashMap<AttentionExtent, Built>,
+    kiln: &Kiln,
+    descriptor: &AttentionDescriptor,
+    extent: AttentionExtent,
+) -> Result<&'a mut Built> {
+    match built.entry(extent) {
+        Entry::Occupied(known) => Ok(known.into_mut()),
+        Entry::Vacant(place) => Ok(place.insert(Built::new(kiln, descriptor.layer(extent)?)?)),
     }
 }
 
@@ -280,6 +288,28 @@ impl Windows {
     }
 }
 
+impl View {
+    /// Where a tensor of a graph stands.
+    fn new(layer: &AttentionLayer, place: &AttentionPlace, tensor: &TensorDesc) -> Result<View> {
+        let role = place.role;
+        let size = tensor.dtype.bytes() as u64;
+        let base = match role {
+            _ if role.is_intermediate() => layer.intermediate_offset(role)?,
+            AttentionRole::LowWindow => layer.bytes(role)?,
+            AttentionRole::HighWindow => 2 * layer.bytes(role)?,
+            _ => 0,
+        };
+        let step_bytes = match role {
+            AttentionRole::Queries | AttentionRole::Residuals | AttentionRole::Output => {
+                layer.step_stride(role) as u64 * size
+            }
+            _ => 0,
+        };
+        let offset_bytes = base + place.offset as u64 * size;
+        Ok(View { role, offset_bytes, bytes: tensor.span_bytes()?, step_bytes })
+    }
+}
+
 impl Built {
     fn new(kiln: &Kiln, layer: AttentionLayer) -> Result<Built> {
         let windows = Windows::new(kiln, layer.extent)?;
@@ -291,26 +321,12 @@ impl Built {
                 let place = stage.places.iter().find(|place| place.uid == uid);
                 let place = place.expect("every input and output has a place");
                 let tensor = stage.graph.tensor(uid)?;
-                let (bytes, size) = (tensor.span_bytes()?, tensor.dtype.bytes() as u64);
-                let base = match place.role {
-                    role if role.is_intermediate() => layer.intermediate_offset(role)?,
-                    role if WINDOWS.contains(&role) => {
-                        (role as u64 - AttentionRole::Steps as u64) * layer.bytes(role)?
-                    }
-                    _ => 0,
-                };
-                let step_bytes = match place.role {
-                    role @ (AttentionRole::Queries
-                    | AttentionRole::Residuals
-                    | AttentionRole::Output) => layer.step_stride(role) as u64 * size,
-                    _ => 0,
-                };
+                let view = View::new(&layer, place, tensor)?;
                 match tensor.by_value {
                     true => pack.set_value(uid, 0.0),
-                    false => pack.set_address(uid, 0, bytes),
+                    false => pack.set_address(uid, 0, view.bytes),
                 }
-                let offset_bytes = base + place.offset as u64 * size;
-                views.push(View { role: place.role, offset_bytes, bytes, step_bytes });
+                views.push(view);
             }
             stages.push(BuiltStage { plan, pack, views });
         }

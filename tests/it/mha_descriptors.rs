@@ -270,6 +270,9 @@ fn extents_and_residuals_that_do_not_fit_are_refused() {
     let none = AttentionExtent { keys: 0, ..AttentionExtent::default() };
     let text = "attention layer: the time of keys extent is 0, expected at least 1";
     assert_eq!(refused(&descriptor, none), text);
+    let order = [SequenceAxis::Time, SequenceAxis::Beam, SequenceAxis::Time];
+    let text = "attention layer: the order [\"time\", \"beam\", \"time\"] lacks batch";
+    assert_eq!(refused(&descriptor, AttentionExtent { order, ..AttentionExtent::default() }), text);
     let other = AttentionSettings { o_proj_size: 24, ..settings() };
     let other = AttentionDescriptor::set(other).expect("valid");
     let residuals = AttentionExtent { residuals: true, ..AttentionExtent::default() };
