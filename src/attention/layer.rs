@@ -199,8 +199,8 @@ impl AttentionDescriptor {
     /// The layer on so many vectors, as graphs.
     ///
     /// # Errors
-    /// `BadParam` for residuals of another size than outputs, an extent below 1, an order that lacks
-    /// an axis, vectors beyond 2^62 bytes; as [`OperationGraph::new`].
+    /// `BadParam` for residuals of another size than outputs, an extent below 1, an order that
+    /// lacks an axis, vectors beyond 2^62 bytes; as [`OperationGraph::new`].
     pub fn layer(&self, extent: AttentionExtent) -> Result<AttentionLayer> {
         let layer = self.bare_layer(extent)?;
         let stages = stages::all(&layer)?;
