@@ -170,7 +170,7 @@ impl Writer<'_> {
         let programs: Vec<Program> = members.programs(layer);
         let functions: BTreeSet<&str> =
             programs.iter().flat_map(|program| program.functions.iter().copied()).collect();
-        let math = if op.math.dtype() == DType::F64 { Math::F64 } else { Math::F32 };
+        let math = Math::of(op.math.dtype());
         let tensors = layer.tensors().map(|(slot, uid)| self.elements.field(slot, uid));
         let numbers = self.elements.numbers().into_iter();
         let numbers = numbers.map(|(name, _)| json!({ "type": "index_t", "name": name }));
