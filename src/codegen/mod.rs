@@ -39,6 +39,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("device/ptx/convert.cuh", include_str!("../../templates/device/ptx/convert.cuh.tera")),
     ("device/ptx/copy_async.cuh", include_str!("../../templates/device/ptx/copy_async.cuh.tera")),
     ("device/ptx/counter.cuh", include_str!("../../templates/device/ptx/counter.cuh.tera")),
+    ("device/ptx/eight.cuh", include_str!("../../templates/device/ptx/eight.cuh.tera")),
     ("device/ptx/exp2.cuh", include_str!("../../templates/device/ptx/exp2.cuh.tera")),
     ("device/ptx/extreme.cuh", include_str!("../../templates/device/ptx/extreme.cuh.tera")),
     ("device/ptx/global.cuh", include_str!("../../templates/device/ptx/global.cuh.tera")),

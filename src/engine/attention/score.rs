@@ -4,6 +4,9 @@ use crate::expr::{Math, Mode, Pointwise, Program, Value};
 use crate::graph::{Attention, AttentionShape, ScoreInput, Slots, Softcap, score_inputs};
 use crate::tensor::TensorDesc;
 
+/// Operands of which all scores of a head read the same element.
+const UNIFORM: [&str; 2] = ["descale_k", "slopes"];
+
 /// What an input of the program is fed from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Source {
@@ -33,7 +36,7 @@ impl Score {
     pub(super) fn reads_tensors(&self) -> bool {
         self.sources
             .iter()
-            .any(|source| matches!(source, Source::Tensor(slot) if *slot != "slopes"))
+            .any(|source| matches!(source, Source::Tensor(slot) if !UNIFORM.contains(slot)))
     }
 
     /// Whether the program leaves out keys.
@@ -54,6 +57,10 @@ pub(super) fn score(
         Builder { program: Program::new(), sources: Vec::new(), math, shape, slots, inputs };
     let first = builder.input(Source::Score);
     let mut score = first;
+    if op.descale_k {
+        let descale = builder.input(Source::Tensor("descale_k"));
+        score = builder.push("descaled", Mode::Mul, &[score, descale]);
+    }
     let capped = |last: bool| op.softcap.filter(|softcap| softcap.last == last);
     score = builder.capped(score, capped(false));
     if op.bias {

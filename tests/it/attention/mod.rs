@@ -3,9 +3,12 @@
 pub mod cases;
 mod counters;
 mod decode;
+mod eight;
 mod features;
 mod manifest;
 mod meaning;
 mod random;
 mod registers;
 mod shapes;
+mod stale;
+mod torch;
