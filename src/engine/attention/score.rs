@@ -9,7 +9,7 @@ const UNIFORM: [&str; 2] = ["descale_k", "slopes"];
 
 /// What an input of the program is fed from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Source {
+pub(in crate::engine) enum Source {
     /// The scaled product of query and key.
     Score,
     /// A coordinate among [batch, head, query, key].
@@ -21,9 +21,9 @@ pub(super) enum Source {
 /// The program of a score: its first output is what becomes of the score, a second one is 0 where
 /// the key takes no part.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Score {
-    pub(super) program: Program,
-    pub(super) sources: Vec<Source>,
+pub(in crate::engine) struct Score {
+    pub(in crate::engine) program: Program,
+    pub(in crate::engine) sources: Vec<Source>,
 }
 
 impl Score {
@@ -46,7 +46,7 @@ impl Score {
 }
 
 /// The program of an operation that was checked.
-pub(super) fn score(
+pub(in crate::engine) fn score(
     op: &Attention,
     shape: &AttentionShape,
     slots: &Slots,

@@ -4,6 +4,7 @@ pub mod cases;
 mod counters;
 mod decode;
 mod eight;
+mod fallback;
 mod features;
 mod manifest;
 mod meaning;
