@@ -363,7 +363,8 @@ impl Step<'_> {
 
     fn program(&self, program: &Program, inputs: &[Approx]) -> Vec<Approx> {
         if self.bounded {
-            return bound::program(program, inputs);
+            let activations = self.layer.op.activations(self.layer.y.dtype);
+            return bound::program(program, inputs, activations);
         }
         let values: Vec<f64> = inputs.iter().map(|input| input.value).collect();
         program.eval(&values).into_iter().map(Approx::exact).collect()

@@ -97,6 +97,7 @@ impl Members {
     /// The programs of all stages, which read and write members of `unit`.
     pub(super) fn programs(&self, layer: &Layer<'_>) -> Programs {
         let cell: &Cell = &layer.op.cell;
+        let activations = layer.op.activations(layer.dtype());
         let mut programs = Programs { lines: Vec::new(), functions: BTreeSet::new() };
         for (stage, of) in cell.stages.iter().enumerate() {
             let member = |value| format!("unit.{}", self.name(value));
@@ -110,7 +111,8 @@ impl Members {
             let outputs: Vec<String> = (0..simple.outputs().len())
                 .map(|at| member(CellValue::Result { stage, at }))
                 .collect();
-            let emitted = simple.emit(&inputs, &outputs, &mut Identifiers::new());
+            let names = &mut Identifiers::new();
+            let emitted = simple.emit_with(&inputs, &outputs, names, activations);
             programs.lines.push(emitted.lines);
             programs.functions.extend(emitted.functions);
         }

@@ -429,12 +429,13 @@ impl<'a> Writer<'a> {
             None if last && cell.projected => cell.next(0).map(|value| members.name(value)),
             None => None,
         };
+        let stages = programs.lines.iter().map(|lines| json!({ "lines": lines }));
         let parts = json!({
             "listing": elements.listing(),
             "functions": programs.functions,
             "members": members.all(),
             "given": members.given().map(|(_, name)| name).collect::<Vec<_>>(),
-            "stages": programs.lines.iter().map(|lines| json!({ "lines": lines })).collect::<Vec<_>>(),
+            "stages": stages.collect::<Vec<_>>(),
             "stage": stage,
             "first": stage == 0,
             "last": last,
