@@ -7,8 +7,8 @@ TORTURE ?=
 FUZZ_SECONDS ?= 1800
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-remote test-driver lint ci bench bench-gpu golden expect onnx-data rnn-data torture \
-	fuzz fuzz-sim clean
+.PHONY: help setup demo test test-vectors test-remote test-driver lint ci bench bench-gpu golden \
+	expect onnx-data rnn-data torture fuzz fuzz-sim clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -21,6 +21,9 @@ demo: setup ## Build and run the demo on a GPU if there is one, else on the simu
 
 test: setup ## Run all tests: unit, integration, simulator, documentation
 	$(CARGO) test --workspace --features remote --quiet
+
+test-vectors: setup ## Hold every engine for recurrent networks to every vector of the oracle
+	KILN_TEST_ALL=1 $(CARGO) test --test it rnn_vectors
 
 test-remote: setup ## Test the remote tier against Redis and nginx, which must be installed
 	KILN_TEST_SERVERS=1 $(CARGO) test --features remote --test it remote

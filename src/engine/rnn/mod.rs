@@ -121,15 +121,9 @@ impl Supported for Rnn<'_> {
         all.into_iter().filter_map(setting).collect()
     }
 
-    /// Whether no other of these engines takes fewer clocks.
-    fn pays(&self) -> bool {
-        let others = [&CTA, &CLUSTER, &GRID, &STREAM].into_iter();
-        let others = others.filter(|other| other.regime.engine != self.regime.engine);
-        let clocks = |other: &RnnEngine| {
-            let layer = other.layer(self.layer.graph, self.target).ok()?;
-            Some(Decision::of(&layer, self.target, other.regime).ok()?.clocks)
-        };
-        others.filter_map(clocks).all(|clocks| self.decision.clocks <= clocks)
+    /// Of a step.
+    fn expected_clocks(&self) -> Option<f64> {
+        Some(self.decision.clocks)
     }
 
     fn notes(&self, _config: &EngineConfig) -> Notes {
