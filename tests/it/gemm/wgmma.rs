@@ -264,8 +264,7 @@ fn counts() {
 /// of whole tiles and steps, every operand is read from memory once.
 #[test]
 fn counts_of_parts() {
-    let device = Some("sim".parse().unwrap());
-    let kiln = Kiln::open(Config { device, count: true, ..Config::default() }).unwrap();
+    let kiln = harness::counting();
     let ([m, n, k], split_k) = ([128, 128, 704], 4);
     let graph = bias_gelu([m, n, k], Bf16);
     let config = config([64, 64], 1, 3).with("split_k", split_k);
@@ -277,9 +276,8 @@ fn counts_of_parts() {
     let steps = (k as u64).div_ceil(64);
     assert_eq!(products.warp_instructions, 4 * 4 * 4 * steps);
     for counters in [multiply, sum] {
-        let total = &counters.total;
-        assert_eq!((total.shared_loads.conflicts, total.shared_stores.conflicts), (0, 0));
-        assert!(total.global.sectors * 32 <= total.global.bytes);
+        assert_eq!(harness::conflicts(counters), 0);
+        assert!(counters.total.global.sectors * 32 <= counters.total.global.bytes);
     }
     let partials = (split_k * m * n * 4) as u64;
     assert_eq!(multiply.dram_read_bytes, (2 * (m + n) * k) as u64);
