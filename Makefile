@@ -7,8 +7,8 @@ TORTURE ?=
 FUZZ_SECONDS ?= 1800
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-vectors test-remote test-driver lint ci bench bench-gpu golden \
-	expect onnx-data rnn-data torture fuzz fuzz-sim clean
+.PHONY: help setup demo test test-vectors test-remote test-driver settings lint ci bench bench-gpu \
+	golden expect onnx-data rnn-data torture fuzz fuzz-sim clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -38,6 +38,9 @@ lint: ## Check formatting, clippy and documentation; all warnings are errors
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
 	$(CARGO) clippy --workspace --all-targets --features remote --quiet -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+
+settings: setup ## Run products with every legal combination of knob values (hours)
+	KILN_SETTINGS=all $(CARGO) test --release --test it -- gemm --nocapture settings
 
 ci: lint test demo ## What .ci/run runs
 
