@@ -66,6 +66,16 @@ impl Math {
     }
 }
 
+/// How sigmoid and tanh are computed in [`Math::F32`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Activations {
+    /// By CUDA's functions: within a few units in the last place of the result.
+    #[default]
+    Precise,
+    /// By `ex2.approx` and `rcp.approx` alone: within a few units in the last place of 1.
+    Approximate,
+}
+
 /// What a comparison-based mode does with NaN (`mcdnnNanPropagation_t`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum NanPropagation {

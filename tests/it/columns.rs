@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use kiln::codegen::{KernelSource, Templates};
 use kiln::compile::compile_all;
 use kiln::device::Counters;
-use kiln::engine::{self, EngineConfig, Supported};
+use kiln::engine::{self, EngineConfig, LayoutType, Supported};
 use kiln::expr::{Math, Mode, Pointwise};
 use kiln::graph::{
     BnBackwardWeights, GenStats, NormBackward, NormForward, NormMode, Op, Phase, Reduction,
@@ -143,6 +143,32 @@ pub fn channels_last(graph: &OperationGraph) -> OperationGraph {
     };
     let tensors = graph.tensors().iter().map(placed).collect();
     OperationGraph::new(tensors, graph.operations().to_vec()).unwrap()
+}
+
+/// Elements that are reduced side by side lie so in one layout, those of channels in the other.
+#[test]
+fn layouts_are_preferred() {
+    let target = harness::kiln().device().target();
+    let x = TensorDesc::packed(7, "x", &[2, 8, 4, 4], DType::F16);
+    let sum = |x: &TensorDesc, y: &[i64]| {
+        let mut graph = OperationGraph::builder();
+        let x = graph.tensor(x.clone());
+        let y = graph.reduction(Reduction::new(ReductionOp::Add), x, y).unwrap();
+        graph.output(y, "y", DType::F32);
+        graph.build().unwrap()
+    };
+    let preferred = |graph: &OperationGraph, engine: &str| {
+        let supported = engine::supported(engine, graph.canonical(), target).unwrap();
+        let layouts = supported.layouts().into_iter();
+        layouts.map(|of| (of.uid, of.types)).collect::<Vec<_>>()
+    };
+    let channels = sum(&x, &[1, 8, 1, 1]);
+    assert_eq!(preferred(&channels, "reduction"), [(7, vec![LayoutType::Nchw])]);
+    assert_eq!(preferred(&channels_last(&channels), ENGINE), [(7, vec![LayoutType::Nhwc])]);
+    let samples = sum(&x, &[2, 1, 1, 1]);
+    assert_eq!(preferred(&samples, "reduction"), [(7, vec![LayoutType::Nchw, LayoutType::Nhwc])]);
+    let rows = sum(&TensorDesc::packed(7, "x", &[8, 8], DType::F16), &[8, 1]);
+    assert_eq!(preferred(&rows, "reduction"), []);
 }
 
 /// An operation on channels-last data, all else one value per channel in single precision.

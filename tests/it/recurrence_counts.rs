@@ -26,18 +26,24 @@ fn lstm(batch: i64, units: i64) -> Recurrence {
     layer(CellKind::Lstm, CellOptions::default(), MatmulMath::F32, [batch, units])
 }
 
-const CTA: &str = "rnn_cta{batch_tile=8, blocks=1, columns=8, kept=100, parts=1, registers=160}";
-const SHARED: &str = "rnn_cta{batch_tile=8, blocks=1, columns=8, kept=100, parts=1, registers=0}";
-const PARTS: &str = "rnn_cta{batch_tile=8, blocks=1, columns=8, kept=100, parts=2, registers=32}";
+const CTA: &str =
+    "rnn_cta{batch_tile=8, blocks=1, columns=8, exchange=0, kept=100, parts=1, registers=160}";
+const SHARED: &str =
+    "rnn_cta{batch_tile=8, blocks=1, columns=8, exchange=0, kept=100, parts=1, registers=0}";
+const PARTS: &str =
+    "rnn_cta{batch_tile=8, blocks=1, columns=8, exchange=0, kept=100, parts=2, registers=32}";
 const CLUSTER: &str =
-    "rnn_cluster{batch_tile=8, blocks=2, columns=4, kept=100, parts=1, registers=160}";
-const GRID: &str = "rnn_grid{batch_tile=8, blocks=2, columns=4, kept=100, parts=1, registers=160}";
+    "rnn_cluster{batch_tile=8, blocks=2, columns=4, exchange=0, kept=100, parts=1, registers=160}";
+const GRID: &str =
+    "rnn_grid{batch_tile=8, blocks=2, columns=4, exchange=0, kept=100, parts=1, registers=160}";
+const TAGGED: &str =
+    "rnn_grid{batch_tile=8, blocks=2, columns=4, exchange=1, kept=100, parts=1, registers=160}";
 
 /// A step multiplies what it must, moves what it must, and no lanes wait for a bank.
 #[test]
 fn steps_do_the_least() {
     let (batch, units) = (8, 64);
-    for config in [CTA, SHARED, PARTS, CLUSTER, GRID] {
+    for config in [CTA, SHARED, PARTS, CLUSTER, GRID, TAGGED] {
         let [short, long] =
             [8, 16].map(|steps| count(&lstm(batch, units), steps, DType::F16, config));
         for counters in [&short, &long] {
@@ -55,12 +61,19 @@ fn steps_do_the_least() {
     }
 }
 
-/// One exchange for every product but the last step's, which nobody hears.
+/// One exchange for every product but the last step's, which nobody hears: a block counts itself
+/// once, or two of its warps store its 8 x 32 values of 2 bytes with tags, 8 bytes a lane.
 #[test]
 fn blocks_hear_of_each_other_once_for_every_product() {
-    let atomics = |op: &Recurrence, steps: i64, dtype: DType| {
-        let counters = count(op, steps, dtype, GRID);
+    let atomics = |op: &Recurrence, steps: i64| {
+        let counters = count(op, steps, DType::F16, GRID);
         counters.class(InstructionClass::Atomic).warp_instructions
+    };
+    let tagged = |op: &Recurrence, steps: i64| {
+        let counters = count(op, steps, DType::F16, TAGGED);
+        assert_eq!(counters.class(InstructionClass::Atomic).warp_instructions, 0);
+        let lines = counters.lines.iter().filter(|line| line.text.contains("st.relaxed.gpu"));
+        lines.map(|line| line.count.warp_instructions).sum::<u64>() / 2
     };
     let plain = CellOptions::default();
     let before = layer(CellKind::GruResetBefore, plain, MatmulMath::F32, [8, 64]);
@@ -69,9 +82,10 @@ fn blocks_hear_of_each_other_once_for_every_product() {
     let blocks = 2;
     for steps in [1, 5] {
         let each = steps as u64 * blocks;
-        assert_eq!(atomics(&lstm(8, 64), steps, DType::F16), each - blocks);
-        assert_eq!(atomics(&before, steps, DType::F16), 2 * each - blocks);
-        assert_eq!(atomics(&projected, steps, DType::F16), 2 * each - blocks);
+        for (op, exchanges) in [(&lstm(8, 64), each), (&before, 2 * each), (&projected, 2 * each)] {
+            assert_eq!(atomics(op, steps), exchanges - blocks, "{op}");
+            assert_eq!(tagged(op, steps), exchanges - blocks, "{op}");
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use kiln::plan::Problem;
 use crate::harness;
 
 #[path = "../../examples/user_cells/cells.rs"]
-mod user_cells;
+pub mod user_cells;
 
 /// The problem file of a cell, and the cell in it.
 fn problem(name: &str) -> (Problem, Cell) {

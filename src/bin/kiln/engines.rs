@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use kiln::engine::{self, Choice, Cut, Engine, Mode, Part, Selection};
+use kiln::OperationGraph;
+use kiln::engine::{self, Choice, Cut, Engine, LayoutInfo, Mode, Part, Selection};
 use kiln::target::Target;
 use serde_json::{Value, json};
 
@@ -113,6 +114,7 @@ fn part_json(part: &Part, target: &Target, selection: &Selection, settings: usiz
                 "supported": true,
                 "config": supported.heuristic().to_string(),
                 "reasons": supported.reasons(),
+                "layouts": layouts_json(&part.graph, &supported.layouts()),
                 "knobs": knobs,
             })
         }
@@ -129,6 +131,16 @@ fn part_json(part: &Part, target: &Target, selection: &Selection, settings: usiz
         "settings": ranked.iter().take(settings).map(setting).collect::<Vec<_>>(),
         "engines": engine::engines().iter().map(engine).collect::<Vec<_>>(),
     })
+}
+
+/// The names of the layouts that an engine prefers, by tensor.
+fn layouts_json(graph: &OperationGraph, layouts: &[LayoutInfo]) -> Value {
+    let names = |of: &LayoutInfo| of.types.iter().map(|layout| layout.name()).collect::<Vec<_>>();
+    let tensor = |of: &LayoutInfo| {
+        let name = graph.tensor(of.uid).map_or(String::new(), |tensor| tensor.name.clone());
+        (name, json!(names(of)))
+    };
+    layouts.iter().map(tensor).collect::<serde_json::Map<_, _>>().into()
 }
 
 fn print_part(part: &Value) {
@@ -158,6 +170,9 @@ fn print_supported(engine: &Value) {
     say!("  {}", engine["config"].as_str().unwrap_or_default());
     for reason in engine["reasons"].as_array().into_iter().flatten() {
         say!("    {}", reason.as_str().unwrap_or_default());
+    }
+    for (tensor, layouts) in engine["layouts"].as_object().into_iter().flatten() {
+        say!("    prefers `{tensor}` in {layouts}");
     }
     for knob in engine["knobs"].as_array().into_iter().flatten() {
         let text = |key: &str| knob[key].as_str().unwrap_or_default().to_owned();
