@@ -13,6 +13,7 @@ mod expand;
 mod gemm;
 mod heuristics;
 mod kernel;
+mod layout;
 mod notes;
 mod partition;
 mod pointwise;
@@ -29,6 +30,7 @@ pub use heuristics::{Choice, Mode, Selection, choices, choose};
 pub use kernel::{
     Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering, Swizzle, TensorMap,
 };
+pub use layout::{LayoutInfo, LayoutType};
 pub use notes::{BehaviorNote, Notes, NumericalNote};
 pub(crate) use partition::divided;
 pub use partition::{Cut, Part, cuts, partition};
@@ -89,6 +91,12 @@ pub trait Supported: fmt::Debug {
     /// What there is to know of a setting.
     fn notes(&self, _config: &EngineConfig) -> Notes {
         Notes { behavior: vec![BehaviorNote::RuntimeCompilation], ..Notes::default() }
+    }
+
+    /// The layouts it prefers for tensors with three and more dimensions; for one that is left out,
+    /// any.
+    fn layouts(&self) -> Vec<LayoutInfo> {
+        Vec::new()
     }
 
     /// Whether the engine is expected to run the graph better than those that are less specialised.

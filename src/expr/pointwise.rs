@@ -52,6 +52,11 @@ pub enum Math {
 }
 
 impl Math {
+    /// What values of a type are computed in: `f64` in its own precision, any other in `f32`.
+    pub fn of(dtype: DType) -> Math {
+        if dtype == DType::F64 { Math::F64 } else { Math::F32 }
+    }
+
     /// The type values have while they are computed with.
     pub const fn dtype(self) -> DType {
         match self {

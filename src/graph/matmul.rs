@@ -27,13 +27,22 @@ pub enum MatmulMath {
 ///
 /// Dimensions before the last two are batches; one of extent 1 is broadcast. Operands are rounded
 /// to the math precision, the sum is rounded once to the type of `C`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Matmul {
     /// What is computed in.
     pub math: MatmulMath,
     /// Whether a tensor of integers gives the M, N, K that each batch has less than the tensors'.
     /// Elements of `C` beyond the overridden M and N are 0.
     pub overrides: [bool; 3],
+    /// Products whose matrices lie no stride apart, 1 or more; next to batches only 1. No more than
+    /// 1 is supported: the document says how many there are, not where they lie.
+    pub irregular_batches: i64,
+}
+
+impl Default for Matmul {
+    fn default() -> Matmul {
+        Matmul::new(MatmulMath::default())
+    }
 }
 
 impl MatmulMath {
@@ -66,7 +75,7 @@ const OVERRIDES: [&str; 3] = ["m_override", "n_override", "k_override"];
 impl Matmul {
     /// A product in this precision.
     pub fn new(math: MatmulMath) -> Matmul {
-        Matmul { math, overrides: [false; 3] }
+        Matmul { math, overrides: [false; 3], irregular_batches: 1 }
     }
 
     pub(super) fn slots(&self) -> Slots {
@@ -112,6 +121,7 @@ impl Matmul {
     pub(super) fn check(&self, inputs: &[&TensorDesc], c: &TensorDesc) -> Result<()> {
         let (a, b) = (inputs[0], inputs[1]);
         let dims = self.infer(a, b)?;
+        self.check_irregular([a, b, c])?;
         if dims != c.dims {
             return Err(Error::bad_param(format!(
                 "matmul: output `{}` is {:?}, the operands give {dims:?}",
@@ -139,8 +149,28 @@ impl Matmul {
                 return Err(Error::bad_param(text));
             }
         }
-        let batches = &dims[..dims.len() - 2];
-        for tensor in &inputs[2..] {
+        self.check_overrides(&inputs[2..], &dims[..dims.len() - 2])
+    }
+
+    fn check_irregular(&self, tensors: [&TensorDesc; 3]) -> Result<()> {
+        let count = self.irregular_batches;
+        let batched = |of: &&TensorDesc| of.dims.iter().rev().skip(2).any(|extent| *extent != 1);
+        match (count, tensors.into_iter().find(batched)) {
+            (1, _) => Ok(()),
+            (..=-1, _) => Err(Error::bad_param(format!(
+                "matmul: the count of irregularly strided batches is {count}, less than 0"
+            ))),
+            (_, Some(TensorDesc { name, dims, .. })) => Err(Error::bad_param(format!(
+                "matmul: {count} irregularly strided batches next to those of `{name}`: {dims:?}"
+            ))),
+            _ => Err(Error::not_supported(format!(
+                "matmul: {count} irregularly strided batches: nothing says where each lies"
+            ))),
+        }
+    }
+
+    fn check_overrides(&self, tensors: &[&TensorDesc], batches: &[i64]) -> Result<()> {
+        for tensor in tensors {
             let (own, rest) = tensor.dims.split_at(tensor.dims.len().saturating_sub(2));
             if tensor.dtype != DType::I32 || own != batches || rest != [1, 1] {
                 return Err(Error::bad_param(format!(

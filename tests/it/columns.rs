@@ -5,15 +5,15 @@ use std::collections::HashMap;
 
 use kiln::codegen::{KernelSource, Templates};
 use kiln::compile::compile_all;
-use kiln::device::{Counters, DeviceChoice};
-use kiln::engine::{self, EngineConfig, Supported};
+use kiln::device::Counters;
+use kiln::engine::{self, EngineConfig, LayoutType, Supported};
 use kiln::expr::{Math, Mode, Pointwise};
 use kiln::graph::{
     BnBackwardWeights, GenStats, NormBackward, NormForward, NormMode, Op, Phase, Reduction,
     ReductionOp,
 };
 use kiln::target::Target;
-use kiln::{Config, DType, ErrorKind, Kiln, OperationGraph, TensorDesc};
+use kiln::{DType, ErrorKind, OperationGraph, TensorDesc};
 
 use crate::harness::{self, Values};
 use crate::reduction::values;
@@ -143,6 +143,32 @@ pub fn channels_last(graph: &OperationGraph) -> OperationGraph {
     };
     let tensors = graph.tensors().iter().map(placed).collect();
     OperationGraph::new(tensors, graph.operations().to_vec()).unwrap()
+}
+
+/// Elements that are reduced side by side lie so in one layout, those of channels in the other.
+#[test]
+fn layouts_are_preferred() {
+    let target = harness::kiln().device().target();
+    let x = TensorDesc::packed(7, "x", &[2, 8, 4, 4], DType::F16);
+    let sum = |x: &TensorDesc, y: &[i64]| {
+        let mut graph = OperationGraph::builder();
+        let x = graph.tensor(x.clone());
+        let y = graph.reduction(Reduction::new(ReductionOp::Add), x, y).unwrap();
+        graph.output(y, "y", DType::F32);
+        graph.build().unwrap()
+    };
+    let preferred = |graph: &OperationGraph, engine: &str| {
+        let supported = engine::supported(engine, graph.canonical(), target).unwrap();
+        let layouts = supported.layouts().into_iter();
+        layouts.map(|of| (of.uid, of.types)).collect::<Vec<_>>()
+    };
+    let channels = sum(&x, &[1, 8, 1, 1]);
+    assert_eq!(preferred(&channels, "reduction"), [(7, vec![LayoutType::Nchw])]);
+    assert_eq!(preferred(&channels_last(&channels), ENGINE), [(7, vec![LayoutType::Nhwc])]);
+    let samples = sum(&x, &[2, 1, 1, 1]);
+    assert_eq!(preferred(&samples, "reduction"), [(7, vec![LayoutType::Nchw, LayoutType::Nhwc])]);
+    let rows = sum(&TensorDesc::packed(7, "x", &[8, 8], DType::F16), &[8, 1]);
+    assert_eq!(preferred(&rows, "reduction"), []);
 }
 
 /// An operation on channels-last data, all else one value per channel in single precision.
@@ -385,9 +411,7 @@ fn every_target_compiles_without_spills() {
 
 /// The counts of a graph's kernels at the heuristic setting.
 fn counted(graph: &OperationGraph) -> Vec<Counters> {
-    let device = Some(DeviceChoice::Sim("sim".to_owned()));
-    let cache_dir = Some(harness::cache_dir());
-    let kiln = Kiln::open(Config { device, cache_dir, count: true, ..Config::default() }).unwrap();
+    let kiln = harness::counting();
     let plan = kiln.plan(graph).unwrap();
     assert!(plan.kernels().iter().all(|of| of.config().engine == "reduction_columns"));
     let trial = kiln.trial(&plan, &values(graph)).unwrap();
@@ -412,12 +436,9 @@ fn columns_are_read_once_a_phase() {
         let again = graph.tensors()[0].span_bytes().unwrap() * (phases - 1);
         let least = graph.bytes_min() + again;
         let sum = |of: fn(&Counters) -> u64| kernels.iter().map(of).sum::<u64>();
-        let conflicts = |counters: &Counters| {
-            counters.total.shared_loads.conflicts + counters.total.shared_stores.conflicts
-        };
         let moved = sum(Counters::dram_bytes);
         assert!(moved as f64 <= 1.05 * least as f64, "{moved} bytes, not {least}\n{graph}");
-        assert_eq!(sum(conflicts), 0, "{graph}");
+        assert_eq!(sum(harness::conflicts), 0, "{graph}");
         let bytes = sum(|counters| counters.total.global.bytes);
         let sectors = sum(|counters| counters.total.global.sectors) as f64 / (bytes as f64 / 32.0);
         assert!(sectors <= 1.02, "{sectors} times the sectors\n{graph}");

@@ -151,10 +151,13 @@ fn golden_products() {
     assert_golden("sm80_gemm_f32_mma_prologues.cu", &computed[0]);
     let split = kernels("gemm_simt", &bias_gelu(extents, DType::F32), &[("split_k", 2)]);
     assert_golden("sm75_gemm_f32_simt.cu", &split[0]);
-    assert_golden("sm75_gemm_f32_reduce.cu", &split[1]);
-    let reduced = kernels("gemm_mma", &reduced_everywhere(extents, DType::Bf16), &[]);
+    assert_golden("sm75_gemm_f32_sum.cu", &split[1]);
+    let exits = reduced_everywhere(extents, DType::Bf16);
+    let reduced = kernels("gemm_mma", &exits, &[("split_k", 1)]);
     assert_golden("sm80_gemm_bf16_mma_reduced.cu", &reduced[0]);
     assert_golden("sm75_gemm_f32_join.cu", &reduced[3]);
+    let split = kernels("gemm_mma", &exits, &[("split_k", 4)]);
+    assert_golden("sm75_gemm_bf16_sum_reduced.cu", &split[1]);
 }
 
 #[test]

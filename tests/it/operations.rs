@@ -8,7 +8,7 @@ use kiln::graph::{
     BnBackwardWeights, BnFinalize, GenStats, Matmul, MatmulMath, NormBackward, NormForward,
     NormMode, Op, OperationGraph, Phase, Reduction, ReductionOp,
 };
-use kiln::{DType, TensorDesc, reference};
+use kiln::{DType, ErrorKind, TensorDesc, reference};
 
 /// Values between -2 and 2, the same for the same seed.
 fn values(count: i64, seed: u64) -> Vec<f64> {
@@ -293,7 +293,7 @@ fn every_operation_has_a_json_form() {
     let bias = graph.input("bias", &[1, 4, 1], DType::F32);
     let epsilon = graph.scalar("epsilon", 3, DType::F32);
     let count = graph.scalar("count", 3, DType::F32);
-    let matmul = Matmul { math: MatmulMath::Tf32, overrides: [true, false, false] };
+    let matmul = Matmul { overrides: [true, false, false], ..Matmul::new(MatmulMath::Tf32) };
     let h = graph.operation(Op::Matmul(matmul), &[x, w, rows]).unwrap()[0];
     let norm =
         NormForward { statistics: true, ..NormForward::new(NormMode::Group(2), Phase::Training) };
@@ -327,6 +327,23 @@ fn every_operation_has_a_json_form() {
     }
 }
 
+/// One product without a stride is a product; more of them would lie nowhere.
+#[test]
+fn batches_without_a_stride() {
+    let graph = |irregular_batches: i64| {
+        let mut graph = OperationGraph::builder();
+        let [a, b] = ["a", "b"].map(|name| graph.input(name, &[1, 4, 4], DType::F32));
+        let c = graph.matmul(Matmul { irregular_batches, ..f64_matmul() }, a, b)?;
+        graph.output(c, "c", DType::F32);
+        graph.build()
+    };
+    graph(1).unwrap();
+    let error = graph(3).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotSupported);
+    let text = "matmul: 3 irregularly strided batches: nothing says where each lies";
+    assert_eq!(error.to_string(), text);
+}
+
 #[test]
 fn operations_that_do_not_fit() {
     let graph = |operation: &str, more: &str| {
@@ -349,6 +366,14 @@ fn operations_that_do_not_fit() {
         (
             r#"{"matmul":"f32","a":"x","b":"w","c":"s"}"#,
             "matmul: output `s` is [1, 4, 1], the operands give [2, 4, 6]",
+        ),
+        (
+            r#"{"matmul":"f32","irregularly_strided_batch_count":-1,"a":"x","b":"w","c":"y"}"#,
+            "matmul: the count of irregularly strided batches is -1, less than 0",
+        ),
+        (
+            r#"{"matmul":"f32","irregularly_strided_batch_count":3,"a":"x","b":"w","c":"y"}"#,
+            "matmul: 3 irregularly strided batches next to those of `x`: [2, 4, 6]",
         ),
         (
             r#"{"matmul":"i32","a":"x","b":"w","c":"y"}"#,

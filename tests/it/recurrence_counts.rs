@@ -1,42 +1,25 @@
 //! What recurrent layers cost, counted; which engine takes which; and that none of them spills.
 
 use std::fmt::Write;
-use std::sync::{Mutex, OnceLock};
 
+use kiln::DType;
 use kiln::codegen::{KernelSource, Templates};
 use kiln::compile::compile_all;
 use kiln::device::Counters;
-use kiln::engine::{self, EngineConfig};
+use kiln::engine;
 use kiln::graph::{Direction, MatmulMath, Recurrence, RecurrenceSlots};
 use kiln::rnn::{CellKind, CellOptions};
 use kiln::target::Target;
-use kiln::{Config, DType, Kiln};
 use kiln_sim::InstructionClass;
 
 use crate::golden::assert_golden;
 use crate::harness;
 use crate::recurrence::{graph, layer, values};
 
-/// A simulator that counts.
-fn counting() -> &'static Kiln {
-    static KILN: OnceLock<Kiln> = OnceLock::new();
-    KILN.get_or_init(|| {
-        let device = Some("sim".parse().unwrap());
-        let cache_dir = Some(harness::cache_dir());
-        Kiln::open(Config { device, cache_dir, count: true, ..Config::default() }).unwrap()
-    })
-}
-
 /// The counts of the layer's own kernel, which is the last of its plan.
 fn count(op: &Recurrence, steps: i64, dtype: DType, config: &str) -> Counters {
-    // One launch at a time: the device keeps the last one's counts.
-    static ONE: Mutex<()> = Mutex::new(());
-    let _one = ONE.lock().unwrap();
     let graph = graph(op, steps, dtype);
-    let config: EngineConfig = config.parse().unwrap();
-    let plan = counting().plan_with(&graph, &config).unwrap();
-    harness::run_plan(counting(), &plan, &values(&graph, op, steps)).unwrap();
-    counting().device().counters().unwrap()
+    harness::count(&graph, Some(&config.parse().unwrap()), &values(&graph, op, steps))
 }
 
 fn lstm(batch: i64, units: i64) -> Recurrence {
@@ -64,9 +47,7 @@ fn steps_do_the_least() {
         let [short, long] =
             [8, 16].map(|steps| count(&lstm(batch, units), steps, DType::F16, config));
         for counters in [&short, &long] {
-            let shared =
-                counters.total.shared_loads.conflicts + counters.total.shared_stores.conflicts;
-            assert_eq!(shared, 0, "{config}: conflicts");
+            assert_eq!(harness::conflicts(counters), 0, "{config}");
         }
         let products = |counters: &Counters| counters.products[0].multiply_adds;
         let weights = (4 * units * units) as u64;

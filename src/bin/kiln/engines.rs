@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use kiln::engine::{self, Choice, Cut, Engine, Mode, Part, Selection};
+use kiln::OperationGraph;
+use kiln::engine::{self, Choice, Cut, Engine, LayoutInfo, Mode, Part, Selection};
 use kiln::target::Target;
 use serde_json::{Value, json};
 
@@ -39,18 +40,23 @@ pub struct EnginesArgs {
 
 pub fn engines(args: &EnginesArgs) -> kiln::Result<ExitCode> {
     let problem = problem::read_problem(&args.problem)?;
-    let graph = problem.graph();
     let kiln = args.device.open()?;
     let target = kiln.device().target();
     let selection = args.selection.selection();
-    let parts = engine::partition(graph, target, &selection);
-    let known = parts.as_deref().unwrap_or_default();
-    let cuts = engine::cuts(graph, target, known);
-    let describe = |part: &Part| part_json(part, target, &selection, args.settings);
-    let described: Vec<Value> = known.iter().map(describe).collect();
-    let mut sources = Vec::new();
-    for Part { graph, config } in known.iter().filter(|_| args.source) {
-        sources.extend(kiln.sources(graph, config)?.into_iter().map(|source| source.text));
+    let (mut described, mut cuts, mut sources) = (Vec::new(), Vec::new(), Vec::new());
+    let mut refused = None;
+    for graph in problem.graphs() {
+        let parts = engine::partition(graph, target, &selection);
+        let known = parts.as_deref().unwrap_or_default();
+        let first = described.len();
+        let own = engine::cuts(graph, target, known).into_iter();
+        cuts.extend(own.map(|cut| Cut { parts: cut.parts.map(|part| first + part), ..cut }));
+        let describe = |part: &Part| part_json(part, target, &selection, args.settings);
+        described.extend(known.iter().map(describe));
+        for Part { graph, config } in known.iter().filter(|_| args.source) {
+            sources.extend(kiln.sources(graph, config)?.into_iter().map(|source| source.text));
+        }
+        refused = refused.or(parts.err());
     }
     if args.json {
         let document = json!({
@@ -75,7 +81,7 @@ pub fn engines(args: &EnginesArgs) -> kiln::Result<ExitCode> {
             say!("\n{source}");
         }
     }
-    parts.map(|_| ExitCode::SUCCESS)
+    refused.map_or(Ok(ExitCode::SUCCESS), Err)
 }
 
 fn cut_json(cut: &Cut) -> Value {
@@ -108,6 +114,7 @@ fn part_json(part: &Part, target: &Target, selection: &Selection, settings: usiz
                 "supported": true,
                 "config": supported.heuristic().to_string(),
                 "reasons": supported.reasons(),
+                "layouts": layouts_json(&part.graph, &supported.layouts()),
                 "knobs": knobs,
             })
         }
@@ -124,6 +131,16 @@ fn part_json(part: &Part, target: &Target, selection: &Selection, settings: usiz
         "settings": ranked.iter().take(settings).map(setting).collect::<Vec<_>>(),
         "engines": engine::engines().iter().map(engine).collect::<Vec<_>>(),
     })
+}
+
+/// The names of the layouts that an engine prefers, by tensor.
+fn layouts_json(graph: &OperationGraph, layouts: &[LayoutInfo]) -> Value {
+    let names = |of: &LayoutInfo| of.types.iter().map(|layout| layout.name()).collect::<Vec<_>>();
+    let tensor = |of: &LayoutInfo| {
+        let name = graph.tensor(of.uid).map_or(String::new(), |tensor| tensor.name.clone());
+        (name, json!(names(of)))
+    };
+    layouts.iter().map(tensor).collect::<serde_json::Map<_, _>>().into()
 }
 
 fn print_part(part: &Value) {
@@ -153,6 +170,9 @@ fn print_supported(engine: &Value) {
     say!("  {}", engine["config"].as_str().unwrap_or_default());
     for reason in engine["reasons"].as_array().into_iter().flatten() {
         say!("    {}", reason.as_str().unwrap_or_default());
+    }
+    for (tensor, layouts) in engine["layouts"].as_object().into_iter().flatten() {
+        say!("    prefers `{tensor}` in {layouts}");
     }
     for knob in engine["knobs"].as_array().into_iter().flatten() {
         let text = |key: &str| knob[key].as_str().unwrap_or_default().to_owned();

@@ -7,9 +7,10 @@ use crate::engine::access::{GRID_MAX, ceil_div};
 use crate::engine::gemm::exits::{Exit, Kept};
 use crate::engine::gemm::lowering::PARTIALS_BYTES_MAX;
 use crate::engine::gemm::parameters::Context;
+use crate::engine::gemm::parts::Parts;
 use crate::engine::gemm::problem::Problem;
 use crate::engine::signature::{arguments, merged};
-use crate::engine::{Argument, Grid, KernelPlan, KernelSpec, KernelWork, LaunchPlan, Lowering};
+use crate::engine::{Grid, KernelPlan, KernelSpec, KernelWork, LaunchPlan, Lowering};
 use crate::error::{Error, Result};
 use crate::target::Arch;
 
@@ -122,11 +123,12 @@ impl<'a> Join<'a> {
             "part_rows": finished[0],
             "part_columns": finished[1],
         });
-        let shared = context.shared(&[self.exit.result], self.at..self.at + 1);
+        let taken = Parts { sums: false, exits: self.at..self.at + 1 };
+        let mut arguments = arguments(problem.graph, [self.exit.result].iter());
+        arguments.extend(context.scratch(&taken));
+        let shared = context.shared(&[self.exit.result], taken);
         let parameters = merged(merged(shared, context.joined(self.at)), own);
         let template = "gemm/sm75_gemm_join.cu";
-        let mut arguments = arguments(problem.graph, [self.exit.result].iter());
-        arguments.push(Argument::Scratch(self.at));
         KernelPlan {
             spec: KernelSpec { stem, template, entry, arch, parameters },
             launch: LaunchPlan {

@@ -10,8 +10,8 @@ use crate::engine::gemm::lowering::{Variant, lowering};
 use crate::engine::gemm::parameters::{Context, Tile, access_of};
 use crate::engine::gemm::problem::{Operand, Problem};
 use crate::engine::gemm::tiling::{
-    Candidate, DYNAMIC_REASON, GROUP, Rates, Refusal, Tiling, behavior, best, check_depth,
-    dynamic_knob, slice_rows, split_knob, split_reason, tiles_of, told_apart,
+    Candidate, DYNAMIC_REASON, GROUP, Rates, Refusal, Tiling, behavior, best, dynamic_knob,
+    slice_rows, split_knob, split_reason, tiles_of, told_apart,
 };
 use crate::engine::gemm::work::{Block, Demand, Units};
 use crate::engine::signature::merged;
@@ -87,9 +87,6 @@ impl Engine for MmaEngine {
         };
         let any = CANDIDATES.into_iter().map(fits).reduce(Result::or);
         any.expect("there are candidates").map_err(|(refusal, of)| refusal.error(&of.config()))?;
-        let split_k =
-            |bare: &Problem<'_>| Decision::of(bare, &product, target).settings.tiling.split_k;
-        check_depth(&problem, split_k)?;
         Ok(Box::new(Mma { problem, product, target }))
     }
 }
@@ -122,7 +119,7 @@ impl Supported for Mma<'_> {
     }
 
     fn reasons(&self) -> Vec<String> {
-        self.decision().reasons(&self.problem, self.target)
+        self.decision().reasons(self.target)
     }
 
     fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
@@ -328,7 +325,7 @@ impl Schedule {
         if threads == 0 || threads > THREADS_MAX {
             return Err(Refusal::Threads { count: threads, max: THREADS_MAX });
         }
-        tiling.check(problem)?;
+        tiling.check(problem, 1)?;
         let size = product.element_bytes();
         if size == 4 && !problem.a.depth_packed && tiling.cta_m < ROWS_MIN {
             return Err(Refusal::Rows { min: ROWS_MIN });
@@ -435,7 +432,7 @@ impl Decision {
     }
 
     /// A line for each knob.
-    fn reasons(&self, problem: &Problem<'_>, target: &Target) -> Vec<String> {
+    fn reasons(&self, target: &Target) -> Vec<String> {
         let Decision { settings, tiles, sm_count, steps } = *self;
         let Settings { tiling, stages, warp_m, warp_n } = settings;
         let Tiling { cta_m, cta_n, cta_k, split_k, .. } = tiling;
@@ -452,10 +449,7 @@ impl Decision {
             format!("cta_n={cta_n}: {tile}"),
             DYNAMIC_REASON.to_owned(),
             "group=8: blocks that run together share rows of A and columns of B".to_owned(),
-            format!(
-                "split_k={split_k}: {}",
-                split_reason(problem, split_k, tiles, sm_count, steps)
-            ),
+            format!("split_k={split_k}: {}", split_reason(split_k, tiles, sm_count, steps)),
             format!("stages={stages}: up to 4 that fit with {blocks} blocks per multiprocessor"),
             format!("warp_m={warp_m}: {share}"),
             format!("warp_n={warp_n}: {share}"),

@@ -1,15 +1,15 @@
 //! The variables that all templates of the engine share: tensors, operands, the epilogue.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 
 use serde_json::{Value as Json, json};
 
 use crate::dtype::DType;
 use crate::engine::access::access_bytes;
 use crate::engine::gemm::exits::{Exit, Kept};
+use crate::engine::gemm::parts::Parts;
 use crate::engine::gemm::problem::{Coordinate, Operand, Part, Problem, View};
-use crate::engine::gemm::tiling::Tiling;
+use crate::engine::gemm::tiling::{Tiling, partial_columns};
 use crate::engine::program::Source;
 use crate::engine::reduce::{finished, op_name};
 use crate::engine::signature::{Indent, Width, ctype, kernel_parameter, list, merged, names};
@@ -58,8 +58,8 @@ impl<'a> Context<'a> {
     }
 
     /// What every kernel of a problem is rendered with; `passed` are the tensors it takes, behind
-    /// which it takes the memory for parts of these exits.
-    pub(super) fn shared(&self, passed: &[usize], exits: Range<usize>) -> Json {
+    /// which it takes the memory for parts.
+    pub(super) fn shared(&self, passed: &[usize], parts: Parts) -> Json {
         let Problem { graph, m, n, k, batches, .. } = self.problem;
         let tiling = &self.tiling;
         let mut tensors: Vec<Json> = passed
@@ -69,11 +69,11 @@ impl<'a> Context<'a> {
                 json!({"declaration": declaration, "text": self.text(*at)})
             })
             .collect();
-        if tiling.split_k > 1 {
+        if parts.sums {
             let declaration = format!("{}* {}", ctype(self.sum()), self.partials);
             tensors.push(json!({"declaration": declaration, "text": "sums of parts of the depth"}));
         }
-        let reductions = &self.problem.exits[exits];
+        let reductions = &self.problem.exits[parts.exits];
         for Exit { op, result, .. } in reductions {
             let name = &self.names[*result];
             let declaration = format!("{}* {name}_parts", ctype(op.math.dtype()));
@@ -112,7 +112,7 @@ impl<'a> Context<'a> {
             "reductions": reductions,
             "reduces_across": reduces_across,
             "partials": self.partials,
-            "partial_columns": tiling.partial_columns(self.problem),
+            "partial_columns": partial_columns(self.problem),
         })
     }
 
@@ -132,7 +132,7 @@ impl<'a> Context<'a> {
 
     /// The operations, one per line; nothing for a bare product.
     pub(super) fn listing(&self) -> Vec<String> {
-        let Problem { graph, a, b, c, epilogue, .. } = self.problem;
+        let Problem { graph, a, b, c, .. } = self.problem;
         let text = |part: &Part| part.program.program.to_string();
         let shown = |at: usize| match graph.tensors[at].name.as_str() {
             "" => "the product".to_owned(),
@@ -142,7 +142,13 @@ impl<'a> Context<'a> {
         let op = &operation.expect("the product is of the graph").op;
         let [x, y] = [a, b].map(|operand| &graph.tensors[operand.tensor].name);
         let product = format!("{}: {} = {op}({x}, {y})\n", shown(*c), graph.tensors[*c].dtype);
-        let text = [text(&a.part), text(&b.part), product, text(epilogue)].concat();
+        let text = [text(&a.part), text(&b.part), product].concat();
+        text.lines().map(str::to_owned).chain(self.following()).collect()
+    }
+
+    /// What follows the product, one operation per line.
+    pub(super) fn following(&self) -> Vec<String> {
+        let text = self.problem.epilogue.program.program.to_string();
         let exits = self.problem.exits.iter().map(|exit| self.reduction(exit));
         text.lines().map(str::to_owned).chain(exits).collect()
     }

@@ -185,6 +185,12 @@ impl<'a> Problem<'a> {
         unique(inputs.chain(followers).chain(overrides).chain(self.outputs()))
     }
 
+    /// The tensors a kernel takes that leaves the product to another.
+    pub(super) fn passed_to_product(&self) -> Vec<usize> {
+        let inputs = [&self.a.part, &self.b.part].into_iter().flat_map(Part::inputs);
+        unique(inputs.chain(self.overrides[2]))
+    }
+
     /// The tensors a kernel takes that is given the product.
     pub(super) fn passed_to_epilogue(&self) -> Vec<usize> {
         let followers = self.epilogue.inputs().filter(|at| *at != self.c);

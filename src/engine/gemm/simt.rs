@@ -9,8 +9,8 @@ use crate::engine::gemm::lowering::{Variant, lowering};
 use crate::engine::gemm::parameters::{Context, Tile};
 use crate::engine::gemm::problem::{Operand, Problem};
 use crate::engine::gemm::tiling::{
-    Candidate, DYNAMIC_REASON, GROUP, Rates, Refusal, Tiling, behavior, best, check_depth,
-    dynamic_knob, slice_rows, split_knob, split_reason, tiles_of, told_apart,
+    Candidate, DYNAMIC_REASON, GROUP, Rates, Refusal, Tiling, behavior, best, dynamic_knob,
+    slice_rows, split_knob, split_reason, tiles_of, told_apart,
 };
 use crate::engine::gemm::work::{Block, Demand, Units};
 use crate::engine::signature::{ctype, merged};
@@ -63,7 +63,6 @@ impl Engine for SimtEngine {
         };
         let any = candidates(&simt.problem).map(fits).reduce(Result::or);
         any.expect("there are candidates").map_err(|(refusal, of)| refusal.error(&of.config()))?;
-        check_depth(&simt.problem, |bare| Decision::of(bare, target).settings.tiling.split_k)?;
         Ok(Box::new(simt))
     }
 }
@@ -91,7 +90,7 @@ impl Supported for Simt<'_> {
     }
 
     fn reasons(&self) -> Vec<String> {
-        Decision::of(&self.problem, self.target).reasons(&self.problem)
+        Decision::of(&self.problem, self.target).reasons()
     }
 
     fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
@@ -214,7 +213,7 @@ impl Schedule {
         if threads == 0 || threads > THREADS_MAX {
             return Err(Refusal::Threads { count: threads, max: THREADS_MAX });
         }
-        tiling.check(problem)?;
+        tiling.check(problem, 1)?;
         let element = element(problem);
         let size = element.bytes() as i64;
         let tiles = 2 * (tiling.cta_m + tiling.cta_n) * tiling.cta_k * size;
@@ -298,7 +297,7 @@ impl Decision {
     }
 
     /// A line for each knob.
-    fn reasons(&self, problem: &Problem<'_>) -> Vec<String> {
+    fn reasons(&self) -> Vec<String> {
         let Decision { settings, tiles, sm_count, steps, double } = *self;
         let Settings { tiling, thread_m, thread_n } = settings;
         let Tiling { cta_m, cta_n, split_k, .. } = tiling;
@@ -313,10 +312,7 @@ impl Decision {
             format!("cta_n={cta_n}: {tile}"),
             DYNAMIC_REASON.to_owned(),
             "group=8: blocks that run together share rows of A and columns of B".to_owned(),
-            format!(
-                "split_k={split_k}: {}",
-                split_reason(problem, split_k, tiles, sm_count, steps)
-            ),
+            format!("split_k={split_k}: {}", split_reason(split_k, tiles, sm_count, steps)),
             format!("thread_m={thread_m}: {share}"),
             format!("thread_n={thread_n}: {share}"),
         ]

@@ -6,7 +6,7 @@ use crate::dtype::DType;
 use crate::engine::access::{GRID_MAX, ceil_div};
 use crate::engine::gemm::problem::Problem;
 use crate::engine::{BehaviorNote, EngineConfig, Grid, Knob};
-use crate::error::{Error, Result};
+use crate::error::Error;
 
 /// Elements that tiles may reach beyond a matrix.
 const OVERHANG: i64 = 512;
@@ -60,6 +60,7 @@ pub(super) enum Refusal {
     Rows { min: i64 },
     Sums { count: i64, max: i64 },
     Panels,
+    Turns,
 }
 
 impl fmt::Display for Refusal {
@@ -82,6 +83,7 @@ impl fmt::Display for Refusal {
                 write!(f, "leaves {count} sums to a thread, which has {max}")
             }
             Refusal::Panels => f.write_str("cuts panels of B, whose columns are packed by 64"),
+            Refusal::Turns => f.write_str("takes turns at tiles whose depth is shared"),
         }
     }
 }
@@ -93,13 +95,14 @@ impl Refusal {
 }
 
 impl Tiling {
-    /// Whether there are no more blocks than a grid has, and no empty parts of the depth.
-    pub(super) fn check(&self, problem: &Problem<'_>) -> Result<(), Refusal> {
+    /// Whether there are no more blocks than a grid has, so many for a tile or a part of its depth,
+    /// and no empty parts.
+    pub(super) fn check(&self, problem: &Problem<'_>, sharers: i64) -> Result<(), Refusal> {
         let Tiling { split_k, cta_k, .. } = *self;
         if split_k > 1 && (split_k - 1) * self.split_depth(problem) >= problem.k {
             return Err(Refusal::EmptyPart { k: problem.k, cta_k });
         }
-        let count = self.blocks(problem);
+        let count = self.blocks(problem).saturating_mul(sharers);
         if count > GRID_MAX {
             return Err(Refusal::Blocks { count });
         }
@@ -111,7 +114,8 @@ impl Tiling {
         tiles_of(problem, [self.cta_m, self.cta_n])
     }
 
-    fn blocks(&self, problem: &Problem<'_>) -> i64 {
+    /// Tiles, or parts of their depth.
+    pub(super) fn blocks(&self, problem: &Problem<'_>) -> i64 {
         self.tiles(problem).saturating_mul(self.split_k)
     }
 
@@ -129,15 +133,7 @@ impl Tiling {
     fn load(&self, problem: &Problem<'_>, of: Rates, efficiency: f64) -> f64 {
         let rounds = ceil_div(self.blocks(problem), of.sm_count) as f64;
         let part = (self.cta_m * self.cta_n) as f64 * self.split_depth(problem).max(1) as f64;
-        let join = match self.split_k {
-            1 => 0.0,
-            _ => {
-                let sum = problem.matmul.math.dtype();
-                let bytes = 2.0 * self.partials(problem) as f64 * sum.bytes() as f64;
-                of.launch * (1.0 + bytes / LAUNCH_BYTES)
-            }
-        };
-        rounds * part / efficiency + join
+        rounds * part / efficiency + of.launch * joining(problem, self.split_k)
     }
 
     /// What the kernel is told at its launch.
@@ -145,23 +141,11 @@ impl Tiling {
         self.dynamic_m.then_some(problem.m).into_iter().collect()
     }
 
-    /// Columns of a row of partial sums.
-    pub(super) fn partial_columns(&self, problem: &Problem<'_>) -> i64 {
-        ceil_div(problem.n, PARTIAL_VECTOR) * PARTIAL_VECTOR
-    }
-
-    /// Partial sums of all parts.
-    pub(super) fn partials(&self, problem: &Problem<'_>) -> i64 {
-        [problem.m, self.partial_columns(problem), self.split_k]
-            .into_iter()
-            .fold(problem.batch_count(), i64::saturating_mul)
-    }
-
     /// The type of offsets and coordinates.
     pub(super) fn index_type(&self, problem: &Problem<'_>) -> &'static str {
         let Problem { m, n, k, .. } = problem;
         let extent = m.max(n).max(k).saturating_add(OVERHANG);
-        let partials = if self.split_k > 1 { self.partials(problem) } else { 0 };
+        let partials = if self.split_k > 1 { partials(problem, self.split_k) } else { 0 };
         let parts = if problem.exits.is_empty() { 0 } else { parts_max(problem) };
         match problem.offset_max(OVERHANG).max(extent).max(partials).max(parts) < 1 << 31 {
             true => "int",
@@ -170,9 +154,35 @@ impl Tiling {
     }
 }
 
-/// The most parts of a reduction: one for 16 rows or columns.
+/// What joining the parts of the depth takes, in times of a launch.
+pub(super) fn joining(problem: &Problem<'_>, split_k: i64) -> f64 {
+    match split_k {
+        1 => 0.0,
+        _ => 1.0 + 2.0 * partial_bytes(problem, split_k) as f64 / LAUNCH_BYTES,
+    }
+}
+
+/// Columns of a row of partial sums.
+pub(super) fn partial_columns(problem: &Problem<'_>) -> i64 {
+    ceil_div(problem.n, PARTIAL_VECTOR) * PARTIAL_VECTOR
+}
+
+/// Partial sums of so many parts of the depth.
+fn partials(problem: &Problem<'_>, split_k: i64) -> i64 {
+    [problem.m, partial_columns(problem), split_k]
+        .into_iter()
+        .fold(problem.batch_count(), i64::saturating_mul)
+}
+
+/// Their bytes.
+pub(super) fn partial_bytes(problem: &Problem<'_>, split_k: i64) -> i64 {
+    let size = problem.matmul.math.dtype().bytes() as i64;
+    partials(problem, split_k).saturating_mul(size)
+}
+
+/// The most parts of a reduction: one for 8 rows or columns.
 fn parts_max(problem: &Problem<'_>) -> i64 {
-    let matrix = (problem.m + OVERHANG).saturating_mul(problem.n + OVERHANG) / 16;
+    let matrix = (problem.m + OVERHANG).saturating_mul(problem.n + OVERHANG) / 8;
     matrix.saturating_mul(problem.batch_count())
 }
 
@@ -181,26 +191,6 @@ pub(super) fn tiles_of(problem: &Problem<'_>, [cta_m, cta_n]: [i64; 2]) -> i64 {
     ceil_div(problem.m, cta_m)
         .saturating_mul(ceil_div(problem.n, cta_n))
         .saturating_mul(problem.batch_count())
-}
-
-/// That next to reductions, for which the depth of a tile is not shared, it need not be; `split_k`
-/// says among how many blocks it would be shared without them.
-///
-/// # Errors
-/// `NotSupported` where it should be: a kernel that reads the product again costs less.
-pub(super) fn check_depth(
-    problem: &Problem<'_>,
-    split_k: impl Fn(&Problem<'_>) -> i64,
-) -> Result<()> {
-    if problem.exits.is_empty() {
-        return Ok(());
-    }
-    match split_k(&Problem { exits: Vec::new(), ..problem.clone() }) {
-        1 => Ok(()),
-        split_k => Err(Error::not_supported(format!(
-            "{split_k} blocks should share the depth of a tile, which none do next to reductions"
-        ))),
-    }
 }
 
 /// The knob for kernels that serve every number of rows.
@@ -225,10 +215,9 @@ pub(super) fn split_knob(problem: &Problem<'_>) -> Knob {
     }
 }
 
-fn splits(problem: &Problem<'_>) -> impl Iterator<Item = i64> {
+pub(super) fn splits(problem: &Problem<'_>) -> impl Iterator<Item = i64> {
     let splits = (0..).map(|n| 1 << n).take_while(|split| *split <= SPLIT_MAX);
-    // What is reduced is computed from whole sums.
-    splits.filter(|split| *split == 1 || problem.exits.is_empty() && split * 8 <= problem.k)
+    splits.filter(|split| *split == 1 || split * 8 <= problem.k)
 }
 
 /// The settings whose tile and parts of the depth load the busiest multiprocessor least; the parts
@@ -272,15 +261,8 @@ pub(super) fn behavior(problem: &Problem<'_>, config: &EngineConfig) -> Vec<Beha
 }
 
 /// Why the depth is split into so many parts.
-pub(super) fn split_reason(
-    problem: &Problem<'_>,
-    split_k: i64,
-    tiles: i64,
-    sm_count: i64,
-    steps: i64,
-) -> String {
+pub(super) fn split_reason(split_k: i64, tiles: i64, sm_count: i64, steps: i64) -> String {
     match split_k {
-        1 if !problem.exits.is_empty() => "what is reduced is computed from whole sums".to_owned(),
         1 if tiles * 2 > sm_count => "there are tiles for all multiprocessors".to_owned(),
         1 => format!("{steps} steps are too few to share"),
         _ => format!("{tiles} tiles would leave most of {sm_count} multiprocessors idle"),

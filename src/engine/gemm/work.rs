@@ -4,7 +4,8 @@ use crate::engine::access::ceil_div;
 use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::gemm::join::Join;
 use crate::engine::gemm::problem::{Operand, Problem};
-use crate::engine::gemm::tiling::Tiling;
+use crate::engine::gemm::sum::{Sum, THREADS};
+use crate::engine::gemm::tiling::{Tiling, partial_bytes};
 use crate::engine::{KernelWork, TensorWork};
 
 /// What one block of a product is.
@@ -70,8 +71,8 @@ impl<'a> Demand<'a> {
         }
     }
 
-    /// The kernels: the one that adds up parts of the depth or those that join parts of reductions
-    /// last.
+    /// The kernels: the one that multiplies, the one that adds up parts of the depth, those that
+    /// join parts of reductions.
     pub(super) fn work(&self, tiling: &Tiling, block: Block, units: Units) -> Vec<KernelWork> {
         let Demand { problem, stored, rest, instructions, .. } = *self;
         let Tiling { cta_m, cta_n, cta_k, split_k, .. } = *tiling;
@@ -80,11 +81,15 @@ impl<'a> Demand<'a> {
         let multiplications = tiles * (cta_m * cta_n) as f64 * depth;
         let [read_a, read_b] = self.read;
         let step_bytes = (cta_m as f64 * read_a + cta_n as f64 * read_b) * cta_k as f64;
-        let joins = (0..problem.exits.len()).map(|at| Join::of(problem, at, block.finished));
+        let sum = (split_k > 1).then(|| Sum::of(problem));
+        let finished = sum.as_ref().map_or(block.finished, |sum| sum.finished);
+        let joins = (0..problem.exits.len()).map(|at| Join::of(problem, at, finished));
         let joins: Vec<Join<'_>> = joins.collect();
         let parts = joins.iter().map(|join| join.bytes() as f64).sum::<f64>();
-        let partial = self.partial_bytes(tiling) + parts;
-        let (own, whole) = if split_k == 1 { (stored, instructions) } else { (stored - rest, 0.0) };
+        let (own, whole, partial) = match split_k {
+            1 => (stored, instructions, parts),
+            _ => (stored - rest, 0.0, partial_bytes(problem, split_k) as f64),
+        };
         let (mut lanes, mut f64_lanes, mut tensor) = (whole, 0.0, None);
         match units {
             Units::Lanes(each) => lanes += each * multiplications,
@@ -107,36 +112,24 @@ impl<'a> Demand<'a> {
             f64_instructions: f64_lanes,
             tensor,
         };
-        match split_k {
-            1 => std::iter::once(product).chain(joins.iter().map(Join::work)).collect(),
-            _ => vec![product, self.reduce(tiling)],
-        }
-    }
-
-    /// Bytes of partial sums.
-    fn partial_bytes(&self, tiling: &Tiling) -> f64 {
-        match tiling.split_k {
-            1 => 0.0,
-            _ => {
-                let sum = self.problem.matmul.math.dtype();
-                tiling.partials(self.problem) as f64 * sum.bytes() as f64
-            }
-        }
+        let sum = sum.map(|sum| self.sum(&sum, tiling, parts));
+        let joins = joins.iter().map(Join::work);
+        std::iter::once(product).chain(sum).chain(joins).collect()
     }
 
     /// The kernel that adds up parts of the depth.
-    fn reduce(&self, tiling: &Tiling) -> KernelWork {
-        let (threads, split_k) = (128, tiling.split_k as f64);
+    fn sum(&self, sum: &Sum<'_>, tiling: &Tiling, parts: f64) -> KernelWork {
+        let ([rows, columns], split_k) = (sum.finished, tiling.split_k as f64);
         KernelWork {
-            blocks: (self.elements / f64::from(threads * 4)).ceil() as u64,
-            threads,
+            blocks: sum.blocks() as u64,
+            threads: THREADS as u32,
             registers: 40,
             shared_bytes: 0,
             // Partial sums have just been written: the second cache has them.
-            dram_bytes: self.rest,
-            l2_bytes: self.rest + self.partial_bytes(tiling),
-            in_flight_bytes: f64::from(threads) * 16.0 * split_k,
-            round_trips: 1.0,
+            dram_bytes: self.rest + parts,
+            l2_bytes: self.rest + parts + partial_bytes(self.problem, tiling.split_k) as f64,
+            in_flight_bytes: (THREADS * 16) as f64 * split_k,
+            round_trips: (rows * columns / (32 * sum.vector)) as f64,
             lane_instructions: self.instructions + self.elements * split_k,
             f64_instructions: 0.0,
             tensor: None,

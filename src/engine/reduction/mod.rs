@@ -30,7 +30,8 @@ use crate::engine::reduction::parameters::lowering;
 use crate::engine::reduction::schedule::{Footprint, Schedule};
 use crate::engine::reduction::space::Space;
 use crate::engine::{
-    BehaviorNote, Engine, EngineConfig, Knob, Lowering, Notes, Setting, Supported,
+    BehaviorNote, Engine, EngineConfig, Knob, LayoutInfo, LayoutType, Lowering, Notes, Setting,
+    Supported,
 };
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Op, Operation};
@@ -86,6 +87,21 @@ impl<'a> Reductions<'a> {
     fn graph(&self) -> CanonicalGraph<'_> {
         self.expanded.graph()
     }
+
+    /// The layouts of the elements in which a reduced dimension is packed, or one that is kept.
+    fn layouts(&self, reduced: bool) -> Vec<LayoutInfo> {
+        let CanonicalGraph { tensors, uids, .. } = self.graph();
+        let layouts = |(at, uid): (usize, &i64)| {
+            let (tensor, last) = (&tensors[at], tensors[at].dims.len().checked_sub(1)?);
+            let packs = |axis: &usize| self.space.is_reduced(*axis) == reduced;
+            let preferred = [(last, LayoutType::Nchw), (1, LayoutType::Nhwc)];
+            let preferred = preferred.into_iter().filter(|(axis, _)| packs(axis));
+            let types: Vec<LayoutType> = preferred.map(|(_, layout)| layout).collect();
+            let informs = last > 1 && !tensor.is_virtual && !self.space.is_row(at);
+            (informs && !types.is_empty()).then_some(LayoutInfo { uid: *uid, types })
+        };
+        uids.iter().enumerate().filter_map(layouts).collect()
+    }
 }
 
 /// Reductions whose rows are shared by neighbouring threads.
@@ -138,6 +154,10 @@ impl Supported for Rows<'_> {
         let workspace = (splits || self.0.space.has_sums()).then_some(BehaviorNote::Workspace);
         let behavior = std::iter::once(BehaviorNote::RuntimeCompilation).chain(workspace);
         Notes { behavior: behavior.collect(), ..Notes::default() }
+    }
+
+    fn layouts(&self) -> Vec<LayoutInfo> {
+        self.0.layouts(true)
     }
 
     fn lower(&self, config: &EngineConfig) -> Result<Lowering> {

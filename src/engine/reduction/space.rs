@@ -12,6 +12,8 @@ pub(super) struct Space {
     pub(super) rows: Dimensions,
     /// The dimensions of a row; the innermost holds what lies side by side.
     pub(super) columns: Dimensions,
+    /// Per axis of the tensors: whether it lies along a row.
+    reduced: Vec<bool>,
     /// Per tensor: whether it has one value for a whole row.
     is_row: Vec<bool>,
     /// Per tensor: whether it is a sum of columns, or computed from some.
@@ -41,7 +43,13 @@ impl Space {
             follows: follow(graph, sums),
             rows: Dimensions::of(graph, &shape, rows),
             columns: Dimensions::of(graph, &shape, columns),
+            reduced,
         })
+    }
+
+    /// Whether an axis of the tensors lies along a row.
+    pub(super) fn is_reduced(&self, axis: usize) -> bool {
+        self.reduced[axis]
     }
 
     /// Whether a tensor has one value for a whole row.

@@ -164,7 +164,7 @@ impl Writer<'_> {
         let Writer { layer, schedule, elements, .. } = self;
         let (op, members) = (layer.op, &elements.members);
         let programs = members.programs(layer);
-        let math = if op.math.dtype() == DType::F64 { Math::F64 } else { Math::F32 };
+        let math = Math::of(op.math.dtype());
         let tensors = layer.tensors().map(|(slot, uid)| self.elements.field(slot, uid));
         let numbers = self.elements.numbers().into_iter();
         let numbers = numbers.map(|(name, _)| json!({ "type": "index_t", "name": name }));

@@ -357,7 +357,7 @@ impl<'a> Writer<'a> {
     /// What all kernels of a step say alike.
     fn step(&self, kind: &str) -> Json {
         let (op, elements) = (self.layer.op, &self.elements);
-        let math = if op.math.dtype() == DType::F64 { Math::F64 } else { Math::F32 };
+        let math = Math::of(op.math.dtype());
         json!({
             "kind": kind,
             "reverse": elements.reverse(),
@@ -456,7 +456,7 @@ impl<'a> Writer<'a> {
 
     fn moments(&self, stage: usize) -> Vec<Json> {
         let (cell, members) = (&self.layer.op.cell, &self.elements.members);
-        let math = if self.layer.op.math.dtype() == DType::F64 { Math::F64 } else { Math::F32 };
+        let math = Math::of(self.layer.op.math.dtype());
         let moment = |(at, of): (usize, &crate::graph::Moments)| {
             let value = |name: &String| {
                 let value = cell.value(stage, name, false).expect("the cell is valid");

@@ -172,7 +172,10 @@ pub(super) fn read(map: Map<String, Value>, tensors: &[TensorDesc]) -> Result<Op
         "matmul" => {
             let maths = MatmulMath::ALL.map(|math| (math.name(), math));
             let overrides = ["m_override", "n_override", "k_override"].map(|key| fields.has(key));
-            Op::Matmul(Matmul { math: fields.choice(kind, &maths)?, overrides })
+            let count = "irregularly_strided_batch_count";
+            let count = fields.optional(count, "a number", Value::as_i64)?;
+            let irregular_batches = count.unwrap_or(1);
+            Op::Matmul(Matmul { math: fields.choice(kind, &maths)?, overrides, irregular_batches })
         }
         "reduction" => {
             let text = fields.text(kind)?.unwrap_or_default();

@@ -9,9 +9,8 @@ use kiln::target::Target;
 use kiln::{ErrorKind, OperationGraph, TensorDesc};
 
 use super::cases::{Fusion, check, heuristic, inputs};
-use super::counters::counting;
 use super::settings::settings;
-use crate::harness;
+use crate::harness::{self, conflicts};
 
 /// What is left of batches, rows and columns.
 #[derive(Debug, Clone, Copy)]
@@ -127,6 +126,40 @@ fn every_setting(engine: &str, operands: DType, extents: [i64; 4], count: usize)
     assert!(ran * 4 >= count * 3, "{ran} settings of {count} ran");
 }
 
+/// Where the depth is split, what adds up its parts goes on with what follows the product.
+fn edges_of_parts(engine: &str, operands: DType, k: i64) {
+    use ReductionOp::*;
+    let exits = [(Add, ROWS), (Amax, NOTHING), (Norm2, COLUMNS), (Max, ROWS), (Avg, COLUMNS)];
+    for [m, n] in [[1, 72], [72, 8], [15, 17], [65, 136], [130, 200]] {
+        let n = if engine == "gemm_wgmma" { n / 8 * 8 } else { n };
+        let graph = reduced([2, m, n, k], [operands, DType::F32], true, &exits);
+        let mut config = heuristic(harness::kiln(), &graph, engine).with("split_k", 2);
+        if engine == "gemm_wgmma" {
+            config = config.with("turns", 0);
+        }
+        let what = format!("{m} x {n}");
+        harness::check(harness::kiln(), &graph, Some(&config), &inputs(&graph), &what);
+    }
+}
+
+#[test]
+fn simt_parts() {
+    edges_of_parts("gemm_simt", F64, 37);
+    edges_of_parts("gemm_simt", DType::F32, 37);
+}
+
+#[test]
+fn mma_parts() {
+    edges_of_parts("gemm_mma", Bf16, 72);
+}
+
+#[test]
+fn wgmma_parts() {
+    if harness::kiln().device().target().arch.to_string() == "sm_90a" {
+        edges_of_parts("gemm_wgmma", Bf16, 136);
+    }
+}
+
 #[test]
 fn simt_settings() {
     every_setting("gemm_simt", DType::F32, [2, 66, 70, 20], 10);
@@ -180,7 +213,7 @@ fn precise_sums() {
 #[test]
 fn reductions_are_fused() {
     let graph = reduced_everywhere([128, 128, 64], Bf16);
-    let kiln = counting();
+    let kiln = harness::counting();
     let plan = kiln.plan(&graph).unwrap();
     assert_eq!((plan.parts().len(), plan.kernels().len()), (1, 4));
     let trial = kiln.trial(&plan, &inputs(&graph)).unwrap();
@@ -189,8 +222,7 @@ fn reductions_are_fused() {
     let bytes = |tensor: &TensorDesc| tensor.span_bytes().unwrap();
     let read: u64 = graph.inputs().map(bytes).sum();
     assert_eq!(counters[0].dram_read_bytes, read);
-    let total = &counters[0].total;
-    assert_eq!((total.shared_loads.conflicts, total.shared_stores.conflicts), (0, 0));
+    assert_eq!(conflicts(counters[0]), 0);
     // At most one for 32 columns of a row, for 16 rows of a column, for both.
     let y = 128 * 128 * 2;
     let parts = 4 * (128 * 128 / 32 + 128 * 128 / 16 + 128 * 128 / 512);
@@ -198,16 +230,18 @@ fn reductions_are_fused() {
     assert!((y..=y + parts).contains(&written), "{written}");
 }
 
-/// Where the depth of few tiles should be shared, the product is a part of its own.
+/// Where the depth of few tiles is shared, reductions stay part of the graph: the kernel that adds
+/// up the parts of the depth leaves theirs behind.
 #[test]
-fn deep_products_stay_alone() {
+fn deep_products_are_fused() {
     let target = Target::named("h200").unwrap();
-    for (extent, divided) in [(4096, false), (64, true)] {
+    for (extent, splits) in [(4096, false), (64, true)] {
         let graph = reduced_everywhere([extent, extent, 16384], Bf16);
         let chosen = engine::partition(&graph, &target, &Default::default()).unwrap();
-        assert_eq!(chosen.len() > 1, divided, "{extent}: {chosen:?}");
-        let splits = chosen[0].config.knob("split_k").is_ok_and(|split| split > 1);
-        assert_eq!(splits, divided, "{extent}: {}", chosen[0].config);
+        let [part] = &chosen[..] else { panic!("{extent}: {chosen:?}") };
+        assert_eq!(part.config.knob("split_k").unwrap() > 1, splits, "{extent}: {}", part.config);
+        let kernels = part.supported(&target).unwrap().lower(&part.config).unwrap().kernels;
+        assert_eq!(kernels.len(), if splits { 5 } else { 4 });
     }
 }
 

@@ -4,7 +4,7 @@ use kiln::DType::{self, *};
 use kiln::engine::{self, EngineConfig};
 use kiln::expr::{Mode, Pointwise};
 use kiln::graph::{Matmul, MatmulMath, Op};
-use kiln::{Config, ErrorKind, Kiln, OperationGraph, TensorDesc};
+use kiln::{ErrorKind, Kiln, OperationGraph, TensorDesc};
 use kiln_sim::Operands;
 
 use super::cases::{Case, Fusion, Lay, check, inputs};
@@ -34,6 +34,7 @@ fn config([cta_m, cta_n]: [i64; 2], cluster: i64, stages: i64) -> EngineConfig {
         ("cluster", cluster),
         ("dynamic_m", 0),
         ("group", 4),
+        ("split_k", 1),
         ("stages", stages),
     ];
     EngineConfig::new(ENGINE, &knobs)
@@ -170,7 +171,24 @@ fn overridden_rows_and_columns() {
     harness::check(kiln, &graph, Some(&config([64, 64], 1, 3)), &values, "overridden");
 }
 
-/// No knob changes the order in which products are added up.
+/// Parts of the depth of every kind: the last one shorter, each of one step, more than stages.
+#[test]
+fn parts_of_the_depth() {
+    let parts = [
+        ([136, 72], 136, 2, [64, 64], 1),
+        ([65, 200], 456, 4, [128, 128], 1),
+        ([264, 136], 504, 8, [64, 64], 2),
+    ];
+    for ([m, n], k, split_k, tile, cluster) in parts {
+        let graph = bias_gelu([m, n, k], Bf16);
+        check_at(&graph, &config(tile, cluster, 3).with("split_k", split_k), "parts");
+        let batches: [&'static [i64]; 2] = [&[2], &[2]];
+        let case = Case { batches, ..Case::new(F32, [F16; 3], [m, n, k]) };
+        check_at(&case.graph(), &config([64, 64], 1, 4).with("split_k", split_k), "batches");
+    }
+}
+
+/// Sums have one order for each number of parts of the depth, whatever the other knobs.
 #[test]
 fn settings_agree() {
     if hopper().is_some() {
@@ -215,8 +233,7 @@ fn products_are_not_serialised() {
 /// or to memory.
 #[test]
 fn counts() {
-    let device = Some("sim".parse().unwrap());
-    let kiln = Kiln::open(Config { device, count: true, ..Config::default() }).unwrap();
+    let kiln = harness::counting();
     let [m, n, k] = [200, 264, 200];
     let packed = [Lay::Rows, Lay::Columns, Lay::Rows];
     for (graph, tile, cluster, turns) in [
@@ -235,13 +252,37 @@ fn counts() {
         // Each of four warps issues a product of 64 rows, 16 deep.
         let each = 4 * (tile[0] as u64 / 64) * (up(k, 64) * 4);
         assert_eq!(products.warp_instructions, tiles * each, "{config}");
-        let total = &counters.total;
-        assert_eq!((total.shared_loads.conflicts, total.shared_stores.conflicts), (0, 0));
+        assert_eq!(harness::conflicts(&counters), 0);
         // Every tensor is moved once, in sectors; it begins in the middle of one.
         let bytes = |of: &TensorDesc| (of.span_bytes().unwrap() + 16).next_multiple_of(32);
         assert_eq!(counters.dram_read_bytes, graph.inputs().map(bytes).sum::<u64>());
         assert_eq!(counters.dram_written_bytes, graph.outputs().map(bytes).sum::<u64>());
     }
+}
+
+/// What a part of the depth costs more: sums that go through memory once. The products stay those
+/// of whole tiles and steps, every operand is read from memory once.
+#[test]
+fn counts_of_parts() {
+    let kiln = harness::counting();
+    let ([m, n, k], split_k) = ([128, 128, 704], 4);
+    let graph = bias_gelu([m, n, k], Bf16);
+    let config = config([64, 64], 1, 3).with("split_k", split_k);
+    let plan = kiln.plan_with(&graph, &config).unwrap();
+    let trial = kiln.trial(&plan, &inputs(&graph)).unwrap();
+    let counters: Vec<_> = trial.counters.iter().flatten().collect();
+    let [multiply, sum] = &counters[..] else { panic!("{} kernels", counters.len()) };
+    let [products] = &multiply.products[..] else { panic!("{:?}", multiply.products) };
+    let steps = (k as u64).div_ceil(64);
+    assert_eq!(products.warp_instructions, 4 * 4 * 4 * steps);
+    for counters in [multiply, sum] {
+        assert_eq!(harness::conflicts(counters), 0);
+        assert!(counters.total.global.sectors * 32 <= counters.total.global.bytes);
+    }
+    let partials = (split_k * m * n * 4) as u64;
+    assert_eq!(multiply.dram_read_bytes, (2 * (m + n) * k) as u64);
+    assert_eq!(multiply.dram_written_bytes, partials);
+    assert_eq!(sum.total.global.bytes, partials + (2 * m * n) as u64 + 2 * (m * n) as u64);
 }
 
 #[test]
@@ -293,10 +334,11 @@ fn large_problems_are_taken() {
         let graph = Case::new(F32, [Bf16; 3], extents).graph();
         engine::choose(graph.canonical(), &target, &Default::default()).unwrap().engine
     };
-    for extents in [[4096, 4096, 4096], [1024, 1024, 64], [128, 16384, 4096]] {
+    let deep = [128, 128, 16384];
+    for extents in [[4096, 4096, 4096], [1024, 1024, 64], [128, 16384, 4096], deep] {
         assert_eq!(chosen(extents), ENGINE, "{extents:?}");
     }
-    for extents in [[16, 4096, 4096], [4096, 4096, 32], [128, 128, 16384]] {
+    for extents in [[16, 4096, 4096], [4096, 4096, 32]] {
         assert_eq!(chosen(extents), "gemm_mma", "{extents:?}");
     }
 }

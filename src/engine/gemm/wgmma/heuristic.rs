@@ -4,7 +4,7 @@ use crate::engine::EngineConfig;
 use crate::engine::access::ceil_div;
 use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::gemm::problem::Problem;
-use crate::engine::gemm::tiling::{DYNAMIC_REASON, GROUP, tiles_of};
+use crate::engine::gemm::tiling::{DYNAMIC_REASON, GROUP, joining, split_reason, splits, tiles_of};
 use crate::engine::gemm::wgmma::NAME;
 use crate::engine::gemm::wgmma::product::{Product, ROWS, cycles, efficiency};
 use crate::engine::gemm::wgmma::schedule::{KNOBS, Tile};
@@ -41,8 +41,8 @@ const CLUSTER_ROWS_MIN: i64 = 4;
 /// Extents from which on products of a warpgroup are not mostly padding.
 const EXTENT_MIN: i64 = 64;
 
-/// Steps of the depth from which on it should be shared among blocks where tiles are few.
-const SPLIT_STEPS: i64 = 16;
+/// Cycles in 2.6 us, which a launch takes: 1700 in each.
+const LAUNCH: f64 = 4500.0;
 
 /// The settings, and what decided them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -50,7 +50,10 @@ pub(super) struct Decision {
     tile: Tile,
     cluster: i64,
     stages: i64,
+    split_k: i64,
     tiles: i64,
+    /// Of the whole depth.
+    steps: i64,
     /// What storing a tile takes of the time that multiplying it does, in percent.
     storing: i64,
     sm_count: i64,
@@ -62,23 +65,35 @@ impl Decision {
     pub(super) fn of(problem: &Problem<'_>, product: &Product, target: &Target) -> Decision {
         let sm_count = i64::from(target.sm_count);
         let tiles = |tile: Tile| tiles_of(problem, tile.cta);
-        let steps = ceil_div(problem.k, product.cta_k()) as f64;
+        let steps = ceil_div(problem.k, product.cta_k());
         let operations = problem.epilogue.program.program.instructions().len() as f64;
         let instructions = INSTRUCTIONS_SUM + operations * INSTRUCTIONS_OPERATION;
-        let multiplying = |tile: Tile| 4.0 * steps * cycles(tile.cta) / efficiency(tile.cta);
+        let multiplying = |tile: Tile, split_k: i64| {
+            4.0 * ceil_div(steps, split_k) as f64 * cycles(tile.cta) / efficiency(tile.cta)
+        };
         let storing = |tile: Tile| (tile.cta[0] * tile.cta[1]) as f64 * instructions / LANES;
         // The cycles of the busiest multiprocessor. In turns, only the last tile's store is seen.
-        let cost = |tile: &Tile| {
-            let (multiplying, storing) = (multiplying(*tile), storing(*tile));
-            let (rounds, both) = (ceil_div(tiles(*tile), sm_count) as f64, multiplying + storing);
+        let cost = |(tile, split_k): &(Tile, i64)| {
+            let (multiplying, storing) = (multiplying(*tile, *split_k), storing(*tile));
+            let rounds = ceil_div(tiles(*tile).saturating_mul(*split_k), sm_count) as f64;
+            let (both, joining) = (multiplying + storing, joining(problem, *split_k));
             match tile.turns {
                 true => rounds * multiplying.max(both / 2.0) + storing,
-                false => rounds * both,
+                false => rounds * both + LAUNCH * joining,
             }
         };
         let whole = |tile: &Tile| product.depth_packed[1] || tile.cta[1] % 64 == 0;
-        let candidates = CANDIDATES.into_iter().filter(whole);
-        let tile =
+        // Parts of the depth go to multiprocessors that would have nothing to do.
+        let parts = |tile: Tile| {
+            let idle = move |split_k: &i64| {
+                let blocks = tiles(tile).saturating_mul(*split_k);
+                let filled = (split_k - 1) * ceil_div(steps, *split_k) < steps;
+                *split_k == 1 || !tile.turns && blocks <= sm_count && filled
+            };
+            splits(problem).filter(idle).map(move |split_k| (tile, split_k))
+        };
+        let candidates = CANDIDATES.into_iter().filter(whole).flat_map(parts);
+        let (tile, split_k) =
             candidates.min_by(|a, b| cost(a).total_cmp(&cost(b))).expect("there are candidates");
         let rows = ceil_div(problem.m, tile.cta[0]);
         // A row more that pairs with none is work for nothing.
@@ -86,15 +101,16 @@ impl Decision {
         let available = i64::from(target.shared_block_bytes_max);
         let fits = |stages: &i64| tile.shared_bytes(*stages) <= available;
         let stages = STAGES.into_iter().find(fits).unwrap_or(STAGES[STAGES.len() - 1]);
-        let storing = (100.0 * storing(tile) / multiplying(tile)) as i64;
+        let storing = (100.0 * storing(tile) / multiplying(tile, split_k)) as i64;
         let cluster = if pairs { 2 } else { 1 };
-        Decision { tile, cluster, stages, tiles: tiles(tile), storing, sm_count, rows }
+        let tiles = tiles(tile);
+        Decision { tile, cluster, stages, split_k, tiles, steps, storing, sm_count, rows }
     }
 
     /// A value for each knob, in the order of [`KNOBS`].
-    pub(super) fn values(&self) -> [i64; 7] {
+    pub(super) fn values(&self) -> [i64; 8] {
         let Tile { cta: [cta_m, cta_n], turns } = self.tile;
-        [self.cluster, cta_m, cta_n, 0, GROUP, self.stages, i64::from(turns)]
+        [self.cluster, cta_m, cta_n, 0, GROUP, self.split_k, self.stages, i64::from(turns)]
     }
 
     pub(super) fn config(&self) -> EngineConfig {
@@ -103,7 +119,8 @@ impl Decision {
 
     /// A line for each knob.
     pub(super) fn reasons(&self) -> Vec<String> {
-        let Decision { tile, cluster, stages, tiles, storing, sm_count, rows } = self;
+        let Decision { tile, cluster, stages, split_k, tiles, steps, storing, sm_count, rows } =
+            self;
         let ([cta_m, cta_n], turns) = (tile.cta, i64::from(tile.turns));
         let tile = format!("{tiles} tiles load {sm_count} multiprocessors best");
         let shared = match cluster {
@@ -116,24 +133,14 @@ impl Decision {
             format!("cta_n={cta_n}: {tile}"),
             DYNAMIC_REASON.to_owned(),
             "group=8: blocks that run together share rows of A and columns of B".to_owned(),
+            format!("split_k={split_k}: {}", split_reason(*split_k, *tiles, *sm_count, *steps)),
             format!("stages={stages}: as many as fit in shared memory, up to {}", STAGES[0]),
             format!("turns={turns}: a tile is stored in {storing}% of the time of its products"),
         ]
     }
 
-    /// Whether the problem is large enough in every dimension, and has tiles enough or so little
-    /// depth that sharing it would not help.
-    pub(super) fn pays(&self, problem: &Problem<'_>, product: &Product) -> bool {
-        let wide = problem.m >= ROWS && problem.n >= EXTENT_MIN && problem.k >= EXTENT_MIN;
-        wide && self.blocks_wanted(problem, product) == 1
-    }
-
-    /// Blocks that should share the depth of a tile.
-    pub(super) fn blocks_wanted(&self, problem: &Problem<'_>, product: &Product) -> i64 {
-        let steps = ceil_div(problem.k, product.cta_k());
-        match 2 * self.tiles > self.sm_count || steps < SPLIT_STEPS {
-            true => 1,
-            false => (self.sm_count / self.tiles).min(steps),
-        }
+    /// Whether the problem is large enough in every dimension.
+    pub(super) fn pays(&self, problem: &Problem<'_>) -> bool {
+        problem.m >= ROWS && problem.n >= EXTENT_MIN && problem.k >= EXTENT_MIN
     }
 }

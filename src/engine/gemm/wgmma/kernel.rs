@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value as Json, json};
 
-use crate::engine::gemm::join::with_joins;
-use crate::engine::gemm::lowering::output_name;
+use crate::engine::gemm::lowering::{followed, output_name};
 use crate::engine::gemm::parameters::{Context, functions, with};
 use crate::engine::gemm::problem::{Problem, View};
 use crate::engine::gemm::tiling::epilogue_vector;
@@ -26,7 +25,7 @@ const BOX_COLUMNS: i64 = 64;
 /// The kernels of a schedule.
 ///
 /// # Errors
-/// `NotSupported` for reductions whose parts take too many bytes.
+/// `NotSupported` for parts that take too many blocks or bytes.
 pub(super) fn lowering(
     problem: &Problem<'_>,
     product: &Product,
@@ -41,13 +40,15 @@ pub(super) fn lowering(
     let Schedule { tile, cluster, .. } = *schedule;
     let [cta_m, cta_n] = tile.cta;
     let stored = outputs.iter().flatten();
+    let called = if schedule.tiling.split_k == 1 { functions(&[&epilogue]) } else { json!([]) };
     let own = json!({
         "stem": stem,
         "entry": entry,
         "arch": arch.to_string(),
         "listing": context.listing(),
-        "functions": functions(&[&epilogue]),
+        "functions": called,
         "epilogue": epilogue,
+        "adds_parts": false,
         "operands": operands(&context, product, cluster),
         "loaded_ranks": BTreeSet::from([product.a.rank(), product.b.rank()]),
         "stored_ranks": stored.clone().map(BulkTensor::rank).collect::<BTreeSet<_>>(),
@@ -63,9 +64,11 @@ pub(super) fn lowering(
         "warp_n": tile.warp_n(),
         "shared_bytes": schedule.shared_bytes,
     });
-    let mut passed = problem.passed_to_epilogue();
+    let mut passed = match schedule.tiling.split_k {
+        1 => problem.passed_to_epilogue(),
+        _ => Vec::new(),
+    };
     passed.retain(|at| !stored.clone().any(|output| output.at == *at));
-    let parameters = merged(context.shared(&passed, 0..problem.exits.len()), own);
     // Blocks of a cluster load parts of B for each other: of its rows, or of each panel's depth.
     let lines = |rows: i64, depth_packed: bool| if depth_packed { rows } else { product.cta_k() };
     let [packed_a, packed_b] = product.depth_packed;
@@ -75,7 +78,9 @@ pub(super) fn lowering(
         [map_a, map_b].into_iter().chain(stored.map(|output| output.map(SLICE_ROWS))).collect();
     let mapped = (0..maps.len()).map(Argument::Map);
     let tensors = arguments(problem.graph, passed.iter());
-    let scratch = (0..problem.exits.len()).map(Argument::Scratch);
+    let left = context.left();
+    let arguments = mapped.chain(tensors).chain(context.scratch(&left)).collect();
+    let parameters = merged(context.shared(&passed, left), own);
     let launch = LaunchPlan {
         grid: Grid::Resident {
             blocks_max: schedule.blocks(problem) as u32,
@@ -84,14 +89,14 @@ pub(super) fn lowering(
         threads: schedule.threads() as u32,
         shared_bytes: schedule.shared_bytes as u32,
         cooperative: false,
-        arguments: mapped.chain(tensors).chain(scratch).collect(),
+        arguments,
         maps,
         numbers: schedule.tiling.numbers(problem),
     };
     let template = "gemm/sm90_gemm_wgmma.cu";
     let spec = KernelSpec { stem, template, entry, arch, parameters };
-    let lowering = Lowering::from(KernelPlan { spec, launch });
-    with_joins(lowering, &context, [SLICE_ROWS, tile.warp_n()], arch)
+    let finished = [SLICE_ROWS, tile.warp_n()];
+    followed(KernelPlan { spec, launch }, &context, finished, arch)
 }
 
 /// The outputs where bulk copies store them all: from a pattern of 16-bit elements, which takes
@@ -104,7 +109,8 @@ fn bulk_outputs(problem: &Problem<'_>, schedule: &Schedule) -> Option<Vec<BulkTe
         at != problem.c && !problem.graph.tensors[at].by_value && row != 0 && column != 0
     };
     let fits = |at: usize| problem.graph.tensors[at].dtype.bytes() == 2 && view(at).column == 1;
-    let refused = schedule.tile.cta[1] % BOX_COLUMNS != 0
+    let refused = schedule.tiling.split_k > 1
+        || schedule.tile.cta[1] % BOX_COLUMNS != 0
         || !problem.exits.is_empty()
         || problem.outputs().count() > BULK_OUTPUTS_MAX
         || !problem.outputs().all(fits)

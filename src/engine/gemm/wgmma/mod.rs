@@ -13,7 +13,7 @@ mod schedule;
 
 use crate::engine::config::combinations;
 use crate::engine::gemm::problem::Problem;
-use crate::engine::gemm::tiling::{Refusal, behavior, check_depth, told_apart};
+use crate::engine::gemm::tiling::{Refusal, behavior, told_apart};
 use crate::engine::gemm::wgmma::heuristic::Decision;
 use crate::engine::gemm::wgmma::product::Product;
 use crate::engine::gemm::wgmma::schedule::{KNOBS, Schedule, knobs};
@@ -53,7 +53,6 @@ impl Engine for WgmmaEngine {
         let decision = Decision::of(&problem, &product, target);
         Schedule::new(&problem, &product, target, decision.values())
             .map_err(|refusal| refusal.error(&decision.config()))?;
-        check_depth(&problem, |bare| decision.blocks_wanted(bare, &product))?;
         Ok(Box::new(Wgmma { problem, product, decision, target }))
     }
 }
@@ -68,14 +67,14 @@ struct Wgmma<'a> {
 }
 
 impl Wgmma<'_> {
-    fn schedule(&self, values: [i64; 7]) -> Result<Schedule, Refusal> {
+    fn schedule(&self, values: [i64; 8]) -> Result<Schedule, Refusal> {
         Schedule::new(&self.problem, &self.product, self.target, values)
     }
 }
 
 impl Supported for Wgmma<'_> {
     fn knobs(&self) -> Vec<Knob> {
-        knobs().to_vec()
+        knobs(&self.problem).to_vec()
     }
 
     fn heuristic(&self) -> EngineConfig {
@@ -98,12 +97,12 @@ impl Supported for Wgmma<'_> {
 
     fn settings(&self) -> Vec<Setting> {
         let demand = Demand::of(&self.problem);
-        let setting = |values: [i64; 7]| {
+        let setting = |values: [i64; 8]| {
             let work = self.schedule(values).ok()?.work(&demand, &self.product);
             let config = EngineConfig::of_values(NAME, KNOBS, values);
             Some(Setting { config, work })
         };
-        combinations(&knobs().map(told_apart)).filter_map(setting).collect()
+        combinations(&knobs(&self.problem).map(told_apart)).filter_map(setting).collect()
     }
 
     fn notes(&self, config: &EngineConfig) -> Notes {
@@ -113,11 +112,11 @@ impl Supported for Wgmma<'_> {
     }
 
     fn pays(&self) -> bool {
-        self.decision.pays(&self.problem, &self.product)
+        self.decision.pays(&self.problem)
     }
 
     fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
-        config.validate(&knobs())?;
+        config.validate(&knobs(&self.problem))?;
         let schedule = self.schedule(config.values(KNOBS)?);
         let schedule = schedule.map_err(|refusal| refusal.error(config))?;
         let Wgmma { problem, product, target, .. } = self;

@@ -1,8 +1,7 @@
 //! Knobs, and what follows from their settings.
 
-use crate::engine::access::GRID_MAX;
 use crate::engine::gemm::problem::Problem;
-use crate::engine::gemm::tiling::{GROUP, Refusal, Tiling, dynamic_knob};
+use crate::engine::gemm::tiling::{GROUP, Refusal, Tiling, dynamic_knob, split_knob};
 use crate::engine::gemm::wgmma::product::{Product, ROWS};
 use crate::engine::gemm::work::{Block, Demand, Units};
 use crate::engine::{KernelWork, Knob};
@@ -22,10 +21,10 @@ const REGISTERS_SM: i64 = 65536;
 const WARPGROUP: i64 = 128;
 
 /// The names of the knobs.
-pub(super) const KNOBS: [&str; 7] =
-    ["cluster", "cta_m", "cta_n", "dynamic_m", "group", "stages", "turns"];
+pub(super) const KNOBS: [&str; 8] =
+    ["cluster", "cta_m", "cta_n", "dynamic_m", "group", "split_k", "stages", "turns"];
 
-pub(super) fn knobs() -> [Knob; 7] {
+pub(super) fn knobs(problem: &Problem<'_>) -> [Knob; 8] {
     [
         Knob {
             name: "cluster",
@@ -40,6 +39,7 @@ pub(super) fn knobs() -> [Knob; 7] {
         },
         dynamic_knob(),
         Knob { name: "group", about: "rows of tiles walked together", values: vec![1, 4, GROUP] },
+        split_knob(problem),
         Knob { name: "stages", about: "steps in shared memory", values: vec![3, 4, 5, 6, 8] },
         Knob {
             name: "turns",
@@ -111,7 +111,7 @@ impl Schedule {
         problem: &Problem<'_>,
         product: &Product,
         target: &Target,
-        [cluster, cta_m, cta_n, dynamic_m, group, stages, turns]: [i64; 7],
+        [cluster, cta_m, cta_n, dynamic_m, group, split_k, stages, turns]: [i64; 8],
     ) -> Result<Schedule, Refusal> {
         let tile = Tile { cta: [cta_m, cta_n], turns: turns == 1 };
         let count = tile.sums();
@@ -127,11 +127,11 @@ impl Schedule {
             return Err(Refusal::SharedBytes { needed: shared_bytes, available });
         }
         let (cta_k, dynamic_m) = (product.cta_k(), dynamic_m == 1);
-        let tiling = Tiling { cta_m: cluster * cta_m, cta_n, cta_k, group, split_k: 1, dynamic_m };
-        let count = tiling.tiles(problem).saturating_mul(cluster);
-        if count > GRID_MAX {
-            return Err(Refusal::Blocks { count });
+        if split_k > 1 && tile.turns {
+            return Err(Refusal::Turns);
         }
+        let tiling = Tiling { cta_m: cluster * cta_m, cta_n, cta_k, group, split_k, dynamic_m };
+        tiling.check(problem, cluster)?;
         Ok(Schedule { tiling, tile, stages, cluster, shared_bytes })
     }
 
@@ -140,9 +140,9 @@ impl Schedule {
         (self.tile.consumers() + 1) * WARPGROUP
     }
 
-    /// Blocks that have a tile.
+    /// Blocks that have a tile, or a part of its depth.
     pub(super) fn blocks(&self, problem: &Problem<'_>) -> i64 {
-        self.tiling.tiles(problem) * self.cluster
+        self.tiling.blocks(problem) * self.cluster
     }
 
     /// What the launches ask of a GPU.

@@ -19,7 +19,7 @@ use crate::engine::reduction::columns::heuristic::Decision;
 use crate::engine::reduction::columns::parameters::lowering;
 use crate::engine::reduction::columns::schedule::{Footprint, Schedule};
 use crate::engine::{
-    BehaviorNote, Engine, EngineConfig, Knob, Lowering, Notes, Setting, Supported,
+    BehaviorNote, Engine, EngineConfig, Knob, LayoutInfo, Lowering, Notes, Setting, Supported,
 };
 use crate::error::{Error, Result};
 use crate::graph::CanonicalGraph;
@@ -95,6 +95,10 @@ impl Supported for Columns<'_> {
         let workspace = splits.then_some(BehaviorNote::Workspace);
         let behavior = std::iter::once(BehaviorNote::RuntimeCompilation).chain(workspace);
         Notes { behavior: behavior.collect(), ..Notes::default() }
+    }
+
+    fn layouts(&self) -> Vec<LayoutInfo> {
+        self.0.layouts(false)
     }
 
     fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
