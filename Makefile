@@ -7,8 +7,8 @@ TORTURE ?=
 FUZZ_SECONDS ?= 1800
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-remote settings lint ci bench bench-gpu golden expect onnx-data rnn-data torture \
-	fuzz fuzz-sim clean
+.PHONY: help setup demo test test-vectors test-remote test-driver settings lint ci bench bench-gpu \
+	golden expect onnx-data rnn-data torture fuzz fuzz-sim clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -22,8 +22,16 @@ demo: setup ## Build and run the demo on a GPU if there is one, else on the simu
 test: setup ## Run all tests: unit, integration, simulator, documentation
 	$(CARGO) test --workspace --features remote --quiet
 
+test-vectors: setup ## Hold every engine for recurrent networks to every vector of the oracle
+	KILN_TEST_ALL=1 $(CARGO) test --test it rnn_vectors
+
 test-remote: setup ## Test the remote tier against Redis and nginx, which must be installed
 	KILN_TEST_SERVERS=1 $(CARGO) test --features remote --test it remote
+
+test-driver: setup ## Run the integration tests as on a GPU: its driver is the simulator
+	$(CARGO) build -p kiln-sim-driver
+	LD_PRELOAD=$(CURDIR)/target/debug/libkiln_sim_driver.so CUDA_FORCE_PTX_JIT=1 KILN_DEVICE=cuda:0 \
+		$(CARGO) test --test it
 
 lint: ## Check formatting, clippy and documentation; all warnings are errors
 	$(CARGO) fmt --all --check

@@ -12,9 +12,9 @@ use std::time::Duration;
 use criterion::{BatchSize, Criterion};
 use kiln::device::{Buffer, DeviceChoice};
 use kiln::expr::{Mode, Pointwise};
-use kiln::graph::{Matmul, NormForward, NormMode, Op, Phase, Reduction, ReductionOp};
+use kiln::graph::{Matmul, NormForward, NormMode, Op, Phase, Recurrence, Reduction, ReductionOp};
 use kiln::plan::{Origin, RnnPack};
-use kiln::rnn::{Extent, Optional, Rnn};
+use kiln::rnn::{CellKind, CellOptions, Extent, Optional, Rnn};
 use kiln::target::Target;
 use kiln::{Config, DType, ExecutionPlan, Kiln, OperationGraph, VariantPack, engine};
 
@@ -237,10 +237,18 @@ fn heuristics(c: &mut Criterion, _cache: &Path) {
     let norm = NormForward { bias: false, ..NormForward::new(NormMode::Rms, Phase::Inference) };
     let normed = row.operation(Op::NormForward(norm), &[x, scale, epsilon]).expect("valid")[0];
     row.output(normed, "y", DType::Bf16);
+    let (batch, steps, units) = (8, 64, 512);
+    let mut layer = OperationGraph::builder();
+    let x = layer.input("x", &[1, steps * batch, 4 * units], DType::F32);
+    let r = layer.input("r", &[1, 4 * units, units], DType::F16);
+    let lstm = Recurrence::new(CellKind::Lstm.cell(&CellOptions::default()), batch, units);
+    let h = layer.operation(Op::Recurrence(lstm), &[x, r]).expect("valid")[0];
+    layer.output(h, "y", DType::F16);
     let graphs = [
         ("chain", demo_chain(4096, 4096)),
         ("product", product.build().expect("valid")),
         ("norm", row.build().expect("valid")),
+        ("recurrence", layer.build().expect("valid")),
     ];
     for (name, graph) in &graphs {
         for mode in [engine::Mode::A, engine::Mode::B] {

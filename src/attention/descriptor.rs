@@ -160,7 +160,7 @@ impl AttentionDescriptor {
 
     /// What everything else is computed in.
     pub(super) fn math(&self) -> Math {
-        if self.settings.data_type == DType::F64 { Math::F64 } else { Math::F32 }
+        Math::of(self.settings.data_type)
     }
 
     /// Candidates of a beam of keys, where those of queries have so many.

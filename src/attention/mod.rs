@@ -2,18 +2,24 @@
 //!
 //! An [`AttentionDescriptor`] says what a layer is, [`SequenceDataDescriptor`]s how its vectors
 //! stand in memory, [`AttentionWeights`] where its weights do. [`AttentionDescriptor::layer`] makes
-//! graphs of it for vectors of some number.
+//! graphs of it for vectors of some number, [`AttentionCall`] runs them on values from the host.
+//! [`sdpa_from_json`] reads the one operation in the middle by itself.
 
+mod call;
 mod data;
 mod descriptor;
+mod json;
 mod layer;
+mod sdpa;
 mod stages;
 mod weights;
 
+pub use call::{AttentionCall, Memory};
 pub use data::{SequenceAxis, SequenceDataDescriptor, SequenceDataSettings, SequenceDataView};
 pub use descriptor::{AttentionDescriptor, AttentionSettings, QueryMap};
 pub use layer::{
     AttentionBuffers, AttentionExtent, AttentionLayer, AttentionPlace, AttentionRole,
     AttentionStage,
 };
+pub use sdpa::sdpa_from_json;
 pub use weights::{AttentionWeightKind, AttentionWeightSlice, AttentionWeights};

@@ -107,6 +107,8 @@ impl Drop for Primary {
 pub(super) struct CudaDriver {
     primary: Arc<Primary>,
     target: Target,
+    /// Whether the driver assembles PTX itself: `CUDA_FORCE_PTX_JIT=1` makes it refuse cubins.
+    assembles: bool,
 }
 
 impl CudaDriver {
@@ -128,7 +130,8 @@ impl CudaDriver {
             .map_err(failed("retain the GPU's primary context"))?;
         let primary = Arc::new(Primary { device, context });
         primary.bind()?;
-        Ok(CudaDriver { target: target(device)?, primary })
+        let assembles = std::env::var("CUDA_FORCE_PTX_JIT").is_ok_and(|value| value == "1");
+        Ok(CudaDriver { target: target(device)?, primary, assembles })
     }
 }
 
@@ -321,8 +324,8 @@ impl Driver for CudaDriver {
     fn load(&self, image: &Image, entry: &str, shared_bytes: u32) -> Result<Arc<dyn Launchable>> {
         self.primary.bind()?;
         let name = CString::new(entry).expect("kernel names are identifiers");
-        // Without a cubin the driver assembles the PTX, which must end in a NUL.
-        let bytes = match image.cubin.is_empty() {
+        // PTX, which the driver assembles, must end in a NUL.
+        let bytes = match self.assembles || image.cubin.is_empty() {
             true => Cow::Owned([image.ptx.as_bytes(), b"\0"].concat()),
             false => Cow::Borrowed(&image.cubin),
         };

@@ -104,6 +104,12 @@ pub trait Supported: fmt::Debug {
         true
     }
 
+    /// Clocks that the heuristic's settings are expected to take, where engines that run the same
+    /// graphs are told apart by them: of those, only the one with the fewest pays.
+    fn expected_clocks(&self) -> Option<f64> {
+        None
+    }
+
     /// The kernels for these knob settings.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::dtype::DType;
 use crate::expr::identifier::Identifiers;
 use crate::expr::mode::{Mode, ModeClass};
-use crate::expr::pointwise::{Math, NanPropagation, Pointwise, Real};
+use crate::expr::pointwise::{Activations, Math, NanPropagation, Pointwise, Real};
 use crate::expr::program::{Instruction, Program, Value};
 
 /// A program as C++ text.
@@ -42,8 +42,27 @@ impl Program {
         outputs: &[String],
         names: &mut Identifiers,
     ) -> EmittedProgram {
-        let mut emitter =
-            Emitter { program: self, inputs, results: Vec::new(), functions: BTreeSet::new() };
+        self.emit_with(inputs, outputs, names, Activations::Precise)
+    }
+
+    /// The same with these activations.
+    ///
+    /// # Panics
+    /// When there are fewer identifiers than inputs or outputs.
+    pub fn emit_with(
+        &self,
+        inputs: &[String],
+        outputs: &[String],
+        names: &mut Identifiers,
+        activations: Activations,
+    ) -> EmittedProgram {
+        let mut emitter = Emitter {
+            program: self,
+            inputs,
+            activations,
+            results: Vec::new(),
+            functions: BTreeSet::new(),
+        };
         let uses = self.use_counts();
         let mut lines = Vec::new();
         let mut ctypes = vec![""; self.outputs().len()];
@@ -89,6 +108,7 @@ fn ctype(math: Math) -> &'static str {
 struct Emitter<'a> {
     program: &'a Program,
     inputs: &'a [String],
+    activations: Activations,
     results: Vec<String>,
     functions: BTreeSet<&'static str>,
 }
@@ -178,7 +198,10 @@ impl Emitter<'_> {
 
     fn unary(&mut self, op: &Pointwise, x: &str, math: Math) -> String {
         let one = Real::new(1.0);
+        let approximate = self.activations == Activations::Approximate && math == Math::F32;
         match op.mode {
+            Mode::TanhFwd if approximate => self.call("tanh_approx", &[x]),
+            Mode::SigmoidFwd if approximate => self.call("sigmoid_approx", &[x]),
             Mode::Abs => format!("fabs({x})"),
             Mode::Neg => format!("-{}", wrapped(x)),
             Mode::Identity => x.to_owned(),

@@ -33,5 +33,5 @@ pub use emit::{EmittedOutput, EmittedProgram};
 pub use identifier::Identifiers;
 pub use lines::Lines;
 pub use mode::{Mode, ModeClass};
-pub use pointwise::{Math, NanPropagation, Pointwise, Real};
+pub use pointwise::{Activations, Math, NanPropagation, Pointwise, Real};
 pub use program::{Input, InputKind, Instruction, Program, Value};

@@ -52,6 +52,11 @@ pub enum Math {
 }
 
 impl Math {
+    /// What values of a type are computed in: `f64` in its own precision, any other in `f32`.
+    pub fn of(dtype: DType) -> Math {
+        if dtype == DType::F64 { Math::F64 } else { Math::F32 }
+    }
+
     /// The type values have while they are computed with.
     pub const fn dtype(self) -> DType {
         match self {
@@ -59,6 +64,16 @@ impl Math {
             Math::F64 => DType::F64,
         }
     }
+}
+
+/// How sigmoid and tanh are computed in [`Math::F32`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Activations {
+    /// By CUDA's functions: within a few units in the last place of the result.
+    #[default]
+    Precise,
+    /// By `ex2.approx` and `rcp.approx` alone: within a few units in the last place of 1.
+    Approximate,
 }
 
 /// What a comparison-based mode does with NaN (`mcdnnNanPropagation_t`).

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::expr::Real;
+use crate::expr::{Activations, Real};
 use crate::graph::cell::Cell;
 use crate::graph::matmul::MatmulMath;
 use crate::graph::norm::expect_dims;
@@ -72,7 +72,8 @@ pub struct RecurrenceSlots {
 ///   `unit_inputs` `[D or 1, rows, unit inputs * units]`, where the cell has some;
 /// - `y` `[1, rows, D * size]`, or `[D, rows, size]` if directions are kept apart.
 ///
-/// The first state is rounded to the type of `y` at every step. Steps at and beyond a row's length
+/// The first state is rounded to the type of `y` at every step; where that has 16 bits, sigmoid and
+/// tanh are [approximate](Recurrence::activations). Steps at and beyond a row's length
 /// leave the states alone and fill `y` and `history` with [`Recurrence::fill`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Recurrence {
@@ -136,6 +137,15 @@ impl Recurrence {
             apart: false,
             fill: Real::new(0.0),
             with: RecurrenceSlots::default(),
+        }
+    }
+
+    /// How programs compute sigmoid and tanh where `y` has this type: in one of 16 bits, states of
+    /// size 1 are rounded to 2^-12 or more, to which 2^-21 adds nothing.
+    pub fn activations(&self, y: DType) -> Activations {
+        match self.math != MatmulMath::F64 && y.bytes() == 2 {
+            true => Activations::Approximate,
+            false => Activations::Precise,
         }
     }
 

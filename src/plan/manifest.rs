@@ -169,10 +169,21 @@ impl Manifest {
                 let failed = |error: Error| error.context(&name);
                 let filled = fill(&document, &values).map_err(failed)?;
                 let asked = Problem::from_json(&filled.to_string()).map_err(failed)?;
-                let graph = asked.graph().clone();
                 let config = problem.config.as_ref().map(|text| text.parse());
                 let config = config.transpose().map_err(failed)?;
-                instances.push(Instance { name, graph, targets: problem.targets.clone(), config });
+                if config.is_some() {
+                    asked.only_graph().map_err(failed)?;
+                }
+                let graphs = asked.graphs();
+                for (number, graph) in graphs.iter().enumerate() {
+                    let name = match graphs.len() {
+                        1 => name.clone(),
+                        count => format!("{name}, graph {} of {count}", number + 1),
+                    };
+                    let (graph, config) = ((*graph).clone(), config.clone());
+                    let targets = problem.targets.clone();
+                    instances.push(Instance { name, graph, targets, config });
+                }
                 if instances.len() > PROBLEMS_MAX {
                     let text = format!("the manifest has more than {PROBLEMS_MAX} problems");
                     return Err(Error::bad_param(text));

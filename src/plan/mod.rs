@@ -19,6 +19,7 @@ mod manifest;
 mod metrics;
 mod overrides;
 mod persistent;
+mod plausible;
 mod problem;
 mod recipe;
 mod record;

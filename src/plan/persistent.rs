@@ -1,9 +1,11 @@
 //! Networks built for a batch: plans by number of vectors, found again without any work.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 
 use crate::device::Stream;
+use crate::engine::EngineConfig;
 use crate::error::{Error, Result};
 use crate::graph::{OperationGraph, RowLayout};
 use crate::plan::build::Kiln;
@@ -43,6 +45,8 @@ pub struct PersistentRnn {
     rnn: Rnn,
     batch: i64,
     plans: HashMap<(i64, Optional), Built>,
+    /// Of the first plan with these optional tensors, the setting of each part: others take them.
+    settings: HashMap<Optional, Vec<EngineConfig>>,
 }
 
 /// A plan, and where its tensors stand in those of a caller.
@@ -77,8 +81,9 @@ impl Kiln {
         let with = Optional { lengths, ..Optional::default() };
         let network = rnn.network(Extent { batch: mini_batch, rows: mini_batch }, with)?;
         self.inner.parts(&network.graph, self.device().target())?;
-        let (kiln, rnn, plans) = (self.clone(), rnn.clone(), HashMap::new());
-        Ok(PersistentRnn { kiln, rnn, batch: mini_batch, plans })
+        let (kiln, rnn) = (self.clone(), rnn.clone());
+        let (plans, settings) = (HashMap::new(), HashMap::new());
+        Ok(PersistentRnn { kiln, rnn, batch: mini_batch, plans, settings })
     }
 }
 
@@ -168,18 +173,20 @@ impl PersistentRnn {
 
     /// The plan for so many vectors, made if there is none.
     fn find(&mut self, rows: i64, with: Optional) -> Result<&mut Built> {
-        let PersistentRnn { kiln, rnn, batch, plans } = self;
-        let key = (rows, with);
-        if !plans.contains_key(&key) {
-            let network = rnn.network(Extent { batch: *batch, rows }, with)?;
-            let like = plans.iter().find(|((_, other), _)| *other == with);
-            let plan = match like {
-                None => kiln.plan(&network.graph)?,
-                Some((_, built)) => plan_like(kiln, &network.graph, &built.plan)?,
-            };
-            plans.insert(key, Built::new(&network, plan)?);
-        }
-        Ok(plans.get_mut(&key).expect("it was there or was put there"))
+        let PersistentRnn { kiln, rnn, batch, plans, settings } = self;
+        let place = match plans.entry((rows, with)) {
+            Entry::Occupied(found) => return Ok(found.into_mut()),
+            Entry::Vacant(place) => place,
+        };
+        let network = rnn.network(Extent { batch: *batch, rows }, with)?;
+        let plan = match settings.get(&with) {
+            Some(settings) => plan_with(kiln, &network.graph, settings)?,
+            None => kiln.plan(&network.graph)?,
+        };
+        settings
+            .entry(with)
+            .or_insert_with(|| plan.parts().iter().map(|part| part.config.clone()).collect());
+        Ok(place.insert(Built::new(&network, plan)?))
     }
 
     pub(super) fn launch(&mut self, stream: &Stream, rows: i64, pack: &RnnPack) -> Result<()> {
@@ -198,13 +205,17 @@ impl PersistentRnn {
 
 /// A plan with the settings of another, of a graph that differs in the number of rows alone:
 /// kernels that count rows at run time are those that are there already.
-fn plan_like(kiln: &Kiln, graph: &OperationGraph, other: &ExecutionPlan) -> Result<ExecutionPlan> {
+fn plan_with(
+    kiln: &Kiln,
+    graph: &OperationGraph,
+    settings: &[EngineConfig],
+) -> Result<ExecutionPlan> {
     let target = kiln.device().target();
     let mut parts = kiln.inner.parts(graph, target)?;
-    for (part, other) in parts.iter_mut().zip(other.parts()) {
-        let same = part.config.engine == other.config.engine;
-        if same && part.supported(target)?.lower(&other.config).is_ok() {
-            part.config = other.config.clone();
+    for (part, config) in parts.iter_mut().zip(settings) {
+        let same = part.config.engine == config.engine;
+        if same && part.supported(target)?.lower(config).is_ok() {
+            part.config = config.clone();
         }
     }
     kiln.plan_parts(graph, parts)

@@ -4,45 +4,71 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use crate::dtype::DType;
-use crate::error::Result;
-use crate::graph::{OperationGraph, RowLayout};
+use crate::attention::{AttentionCall, sdpa_from_json};
+use crate::error::{Error, Result};
+use crate::graph::OperationGraph;
+use crate::plan::plausible;
 use crate::plan::tensors::{read_values, write_values};
-use crate::plan::trial::{Values, random_tensors, random_values};
-use crate::rnn::{Extent, Network, Role};
-use crate::tensor::TensorDesc;
+use crate::plan::trial::Values;
+use crate::rnn::Network;
 
-/// A problem: an operation graph, or a network that lowers to one.
+/// A problem: an operation graph, or what lowers to one or several that run one after the other.
+///
+/// Its values are those of its graphs' tensors, or what the tensors of a layer hold; a graph's
+/// outputs, stored, are there for the graphs behind it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Problem {
     /// A graph as it stands.
     Graph(OperationGraph),
     /// A recurrent network; its tensors have names of their own.
     Rnn(Box<Network>),
+    /// An attention layer; its tensors have names of their own.
+    Mha(Box<AttentionCall>),
 }
 
 impl Problem {
-    /// Reads a document whose one key is `graph` or `rnn`.
+    /// Reads a document whose one key is `graph`, `rnn`, `sdpa` or `mha`.
     ///
     /// # Errors
-    /// As [`OperationGraph::from_json`] and [`Network::from_json`].
+    /// As [`OperationGraph::from_json`], [`Network::from_json`], [`sdpa_from_json`] and
+    /// [`AttentionCall::from_json`].
     pub fn from_json(text: &str) -> Result<Problem> {
-        let document = serde_json::from_str::<Map<String, Value>>(text);
-        if document.is_ok_and(|document| document.contains_key("rnn")) {
+        let document = serde_json::from_str::<Map<String, Value>>(text).unwrap_or_default();
+        let has = |key: &str| document.contains_key(key);
+        if has("rnn") {
             return Ok(Problem::Rnn(Box::new(Network::from_json(text)?)));
         }
-        Ok(Problem::Graph(OperationGraph::from_json(text)?))
+        if has("mha") {
+            return Ok(Problem::Mha(Box::new(AttentionCall::from_json(text)?)));
+        }
+        let graph = if has("sdpa") { sdpa_from_json } else { OperationGraph::from_json };
+        Ok(Problem::Graph(graph(text)?))
     }
 
-    /// What is computed.
-    pub fn graph(&self) -> &OperationGraph {
+    /// What is computed, in this order.
+    pub fn graphs(&self) -> Vec<&OperationGraph> {
         match self {
-            Problem::Graph(graph) => graph,
-            Problem::Rnn(network) => &network.graph,
+            Problem::Graph(graph) => vec![graph],
+            Problem::Rnn(network) => vec![&network.graph],
+            Problem::Mha(call) => call.layer.stages.iter().map(|stage| &stage.graph).collect(),
         }
     }
 
-    /// The values of the graph's inputs, from a safetensors file.
+    /// What is computed, where it is one graph.
+    ///
+    /// # Errors
+    /// `BadParam` where it is several.
+    pub fn only_graph(&self) -> Result<&OperationGraph> {
+        match self.graphs()[..] {
+            [graph] => Ok(graph),
+            ref graphs => Err(Error::bad_param(format!(
+                "the problem is {} graphs, one after the other: expected one",
+                graphs.len()
+            ))),
+        }
+    }
+
+    /// The values of the inputs, from a safetensors file.
     ///
     /// # Errors
     /// As [`read_values`].
@@ -53,56 +79,57 @@ impl Problem {
                 let inputs = network.named_inputs();
                 network.graph_values(&read_values(path, inputs.iter())?)
             }
-        }
-    }
-
-    /// Reproducible values for the graph's inputs: of a network, such that states neither vanish
-    /// nor saturate, lengths that are in range, and a reset now and then.
-    ///
-    /// # Errors
-    /// As [`random_values`].
-    pub fn random_values(&self, seed: u64) -> Result<Values> {
-        let Problem::Rnn(network) = self else { return random_values(self.graph(), seed) };
-        let inputs = network.named_inputs();
-        // Unrounded: what they become depends on the tensor.
-        let raw = |tensor: &TensorDesc| TensorDesc { dtype: DType::F64, ..tensor.clone() };
-        let raws: Vec<TensorDesc> = inputs.iter().map(raw).collect();
-        let mut values = random_tensors(raws.iter(), seed)?;
-        for tensor in &inputs {
-            let own = values.get_mut(&tensor.uid).expect("every input has values");
-            for (at, value) in own.iter_mut().enumerate() {
-                *value = tensor.dtype.round(plausible(network, tensor, at, *value));
+            Problem::Mha(call) => {
+                let inputs = call.named_inputs();
+                call.memory(&read_values(path, inputs.iter())?)
             }
         }
-        network.graph_values(&values)
     }
 
-    /// Writes outputs to a safetensors file.
+    /// Reproducible values of the inputs: states that neither vanish nor saturate, lengths, pages
+    /// and windows that are in range, and a reset now and then.
+    ///
+    /// # Errors
+    /// `Driver` when there is not enough host memory.
+    pub fn random_values(&self, seed: u64) -> Result<Values> {
+        match self {
+            Problem::Graph(graph) => plausible::of_graph(graph, seed),
+            Problem::Rnn(network) => network.graph_values(&plausible::of_network(network, seed)?),
+            Problem::Mha(call) => call.memory(&plausible::of_layer(call, seed)?),
+        }
+    }
+
+    /// The values of a graph's inputs, by its position.
+    pub fn inputs(&self, graph: usize, values: &Values) -> Values {
+        match self {
+            Problem::Mha(call) => call.inputs(&call.layer.stages[graph], values),
+            _ => values.clone(),
+        }
+    }
+
+    /// Keeps the values of a graph's outputs.
+    pub fn store(&self, graph: usize, outputs: &Values, values: &mut Values) {
+        match self {
+            Problem::Mha(call) => call.store(&call.layer.stages[graph], outputs, values),
+            _ => values.extend(outputs.iter().map(|(uid, output)| (*uid, output.clone()))),
+        }
+    }
+
+    /// Writes the outputs, once every graph's were stored, to a safetensors file.
     ///
     /// # Errors
     /// As [`write_values`].
-    pub fn write_values(&self, path: &Path, outputs: &Values) -> Result<()> {
+    pub fn write_values(&self, path: &Path, values: &Values) -> Result<()> {
         match self {
-            Problem::Graph(graph) => write_values(path, graph.outputs(), outputs),
+            Problem::Graph(graph) => write_values(path, graph.outputs(), values),
             Problem::Rnn(network) => {
                 let named = network.named_outputs();
-                write_values(path, named.iter(), &network.named_values(outputs))
+                write_values(path, named.iter(), &network.named_values(values))
+            }
+            Problem::Mha(call) => {
+                let named = call.named_outputs();
+                write_values(path, named.iter(), &call.named_values(values))
             }
         }
-    }
-}
-
-/// What a random number in [-2, 2) stands for in a tensor of a network.
-fn plausible(network: &Network, tensor: &TensorDesc, at: usize, value: f64) -> f64 {
-    let Extent { batch, rows } = network.extent;
-    match Role::ALL.into_iter().find(|role| role.name() == tensor.name) {
-        Some(Role::Lengths) if network.rnn.layout == RowLayout::Packed => {
-            (rows / batch + i64::from((at as i64) < rows % batch)) as f64
-        }
-        Some(Role::Lengths) => ((value + 2.0) / 4.0 * (rows / batch + 1) as f64).floor(),
-        Some(Role::Reset) => f64::from(u8::from(value > 1.75)),
-        Some(_) => value / 2.0,
-        // What torch draws weights from.
-        None => value / 2.0 / (network.rnn.hidden_size as f64).sqrt(),
     }
 }

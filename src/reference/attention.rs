@@ -1,6 +1,6 @@
 //! Scaled dot product attention, query by query.
 
-use crate::expr::Program;
+use crate::expr::{Activations, Program};
 use crate::graph::{
     Attention, AttentionShape, Band, Diagonal, MatmulMath, Op, ScoreInput, Slots, score_inputs,
 };
@@ -216,7 +216,7 @@ impl Evaluation<'_> {
             }
         };
         let inputs: Vec<Approx> = score_inputs(program).into_iter().map(input).collect();
-        bound::program(program, &inputs)[0]
+        bound::program(program, &inputs, Activations::Precise)[0]
     }
 
     /// The result of a query and the logarithm of the sum of its weights.

@@ -2,7 +2,7 @@
 //! published errors of the device functions and the errors of the operands, never tuned.
 
 use crate::dtype::DType;
-use crate::expr::{Math, Mode, ModeClass, Pointwise, Program, Real, Value};
+use crate::expr::{Activations, Math, Mode, ModeClass, Pointwise, Program, Real, Value};
 use crate::reference::approx::Approx;
 
 /// The error bound of a result whose operands are off by at most `errors`.
@@ -18,8 +18,19 @@ pub(super) fn propagated(
     errors: &[f64],
     dtype: DType,
 ) -> f64 {
-    let exact = op.eval(math, values);
-    let mut error = mode_error(op, math, values, exact);
+    let own = mode_error(op, math, values, op.eval(math, values));
+    with_own(own, op, math, [values, errors], dtype)
+}
+
+/// The same for an operation whose own error is `own`; of operands, the values and the errors.
+fn with_own(
+    own: f64,
+    op: &Pointwise,
+    math: Math,
+    [values, errors]: [&[f64]; 2],
+    dtype: DType,
+) -> f64 {
+    let (exact, mut error) = (op.eval(math, values), own);
     if errors.iter().any(|error| *error > 0.0) {
         error += corner_deviation(op, math, values, errors, exact);
     }
@@ -30,7 +41,11 @@ pub(super) fn propagated(
 }
 
 /// The outputs of a program for one element, each operation propagating the errors of its operands.
-pub(super) fn program(program: &Program, inputs: &[Approx]) -> Vec<Approx> {
+pub(super) fn program(
+    program: &Program,
+    inputs: &[Approx],
+    activations: Activations,
+) -> Vec<Approx> {
     let mut results: Vec<Approx> = Vec::with_capacity(program.instructions().len());
     let read = |results: &[Approx], value: &Value| match value {
         Value::Input(at) => inputs[*at],
@@ -42,8 +57,12 @@ pub(super) fn program(program: &Program, inputs: &[Approx]) -> Vec<Approx> {
         let values: Vec<f64> = operands.iter().map(|operand| operand.value).collect();
         let errors: Vec<f64> = operands.iter().map(|operand| operand.error).collect();
         let math = program.compute(line);
-        let value = line.dtype.round(math.dtype().round(line.op.eval(math, &values)));
-        let error = propagated(&line.op, math, &values, &errors, line.dtype);
+        let exact = line.op.eval(math, &values);
+        let value = line.dtype.round(math.dtype().round(exact));
+        let approximate = approximate_error(&line.op, values[0], exact)
+            .filter(|_| activations == Activations::Approximate && math == Math::F32);
+        let own = approximate.unwrap_or_else(|| mode_error(&line.op, math, &values, exact));
+        let error = with_own(own, &line.op, math, [&values, &errors], line.dtype);
         results.push(Approx { value, error });
     }
     program.outputs().iter().map(|value| read(&results, value)).collect()
@@ -124,6 +143,30 @@ pub fn mode_error(op: &Pointwise, math: Math, values: &[f64], exact: f64) -> f64
     if smooth { counted * epsilon + factors * math.dtype().smallest() } else { 0.0 }
 }
 
+/// The absolute error of an activation that is computed approximately.
+///
+/// PTX ISA: `ex2.approx` is within 2 units in the last place, `rcp.approx` within 1, and what is
+/// below the normal range becomes 0. `tanh x = 2 sigmoid(2 x) - 1`, in which nothing but the
+/// difference is rounded besides.
+fn approximate_error(op: &Pointwise, x: f64, exact: f64) -> Option<f64> {
+    let x = op.alpha1.get() * x;
+    let units = match op.mode {
+        Mode::SigmoidFwd => sigmoid_units(x, exact),
+        Mode::TanhFwd => 2.0 * sigmoid_units(2.0 * x, (1.0 + exact) / 2.0) + exact.abs(),
+        _ => return None,
+    };
+    let units = if units.is_nan() { 0.0 } else { units };
+    Some(units * f64::from(f32::EPSILON) + 2.0 * f64::from(f32::MIN_POSITIVE))
+}
+
+/// Of `y = 1 / (1 + e)` with `e = 2^(-x log2 e)`: the exponent is off by a rounded product and a
+/// rounded factor, 0.62 units of itself, which `e` takes relative as 0.62 |x|; it takes 2 of its
+/// own. Of that, the part `e / (1 + e) = 1 - y` reaches the result, with half a unit of the sum and
+/// one of the reciprocal. What errors do to errors is below the half unit that is left.
+fn sigmoid_units(x: f64, y: f64) -> f64 {
+    y * (2.0 + (1.0 - y) * (2.0 + 0.62 * x.abs()))
+}
+
 /// A rounded factor inside an exponential shifts its argument by half an ulp of the product.
 fn argument(beta: Real, x: f64) -> f64 {
     if beta.get() == 1.0 { 0.0 } else { (beta.get() * x).abs() }
@@ -135,6 +178,39 @@ mod tests {
 
     fn bound(op: Pointwise, values: &[f64], errors: &[f64], dtype: DType) -> f64 {
         propagated(&op, Math::F32, values, errors, dtype)
+    }
+
+    /// Arithmetic in f32 whose `ex2.approx` and `rcp.approx` are off by all that PTX allows, either
+    /// way, stays within the bounds; and not all of it is far below them.
+    #[test]
+    fn approximate_activations_are_off_by_no_more_than_their_bounds() {
+        let ulps = |x: f32, units: i32| {
+            if x == 0.0 || !x.is_finite() {
+                x
+            } else {
+                f32::from_bits((x.to_bits() as i32 + units) as u32)
+            }
+        };
+        let flushed = |x: f32| if x.is_subnormal() { 0.0 } else { x };
+        let sigmoid = |x: f32, [e, r]: [i32; 2]| {
+            let power = f64::from(x * -std::f32::consts::LOG2_E).exp2() as f32;
+            flushed(ulps(1.0 / (1.0 + flushed(ulps(power, e))), r))
+        };
+        let tanh = |x: f32, off| 2.0_f32.mul_add(sigmoid(2.0 * x, off), -1.0);
+        let mut worst = [0.0_f64; 2];
+        for step in -9600..=9600 {
+            let x = step as f32 / 100.0 + 0.003;
+            for off in [[-2, -1], [-2, 1], [2, -1], [2, 1], [0, 0]] {
+                let modes = [(Mode::SigmoidFwd, sigmoid(x, off)), (Mode::TanhFwd, tanh(x, off))];
+                for (worst, (mode, got)) in worst.iter_mut().zip(modes) {
+                    let op = Pointwise::new(mode);
+                    let exact = op.eval(Math::F32, &[x.into()]);
+                    let bound = approximate_error(&op, x.into(), exact).unwrap();
+                    *worst = worst.max((f64::from(got) - exact).abs() / bound);
+                }
+            }
+        }
+        assert!(worst.iter().all(|ratio| (0.5..=1.0).contains(ratio)), "{worst:?}");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! lose; how far they stray, times [`SAFETY`], is how far an implementation may.
 
 use crate::expr::Program;
-use crate::graph::{CellValue, Direction, MatmulMath, Recurrence, RowLayout};
+use crate::graph::{Cell, CellValue, Direction, MatmulMath, Recurrence, RowLayout};
 use crate::reference::approx::{Approx, Arithmetic};
 use crate::reference::{Expected, Operand, bound, matmul};
 use crate::tensor::TensorDesc;
@@ -48,6 +48,38 @@ struct Layer<'a> {
     size: usize,
     rows: usize,
     lengths: Vec<usize>,
+    stages: Vec<StageSources>,
+    /// Of each state.
+    next: Vec<CellValue>,
+}
+
+/// Where the values come from that a stage reads.
+struct StageSources {
+    /// The product's operand among the results of the stage before; `None`: the first state.
+    operand: Option<usize>,
+    /// Of each of the moments.
+    moments: Vec<Vec<CellValue>>,
+    /// Of each input of the program.
+    inputs: Vec<CellValue>,
+}
+
+impl StageSources {
+    fn of(cell: &Cell, at: usize) -> StageSources {
+        let stage = &cell.stages[at];
+        let source = |name: &String, with_moments: bool| {
+            cell.value(at, name, with_moments).expect("the cell is valid")
+        };
+        let moments = stage.moments.iter();
+        let moments = moments.map(|of| of.of.iter().map(|name| source(name, false)).collect());
+        let inputs = stage.program.inputs().iter().map(|input| source(&input.name, true));
+        StageSources {
+            operand: stage.product.as_ref().and_then(|product| {
+                at.checked_sub(1).and_then(|before| cell.output(before, &product.operand))
+            }),
+            moments: moments.collect(),
+            inputs: inputs.collect(),
+        }
+    }
 }
 
 impl<'a> Layer<'a> {
@@ -58,6 +90,8 @@ impl<'a> Layer<'a> {
         y: &'a TensorDesc,
     ) -> Layer<'a> {
         let rows = operands[0].desc.dims[1] as usize;
+        let cell = &op.cell;
+        let next = |state| cell.next(state).expect("the cell is valid");
         let directions = if op.apart { 1 } else { op.direction.count() };
         let mut layer = Layer {
             op,
@@ -69,6 +103,8 @@ impl<'a> Layer<'a> {
             size: (y.dims[2] / directions) as usize,
             rows,
             lengths: Vec::new(),
+            stages: (0..cell.stages.len()).map(|at| StageSources::of(cell, at)).collect(),
+            next: (0..cell.states.len()).map(next).collect(),
         };
         let batch = op.batch as usize;
         layer.lengths = match layer.operand("lengths") {
@@ -182,8 +218,8 @@ impl<'a> Layer<'a> {
             step.stage(stage);
         }
         let next = |state: usize| {
-            let source = self.op.cell.next(state).expect("the cell is valid");
-            let own: Vec<Approx> = (0..self.units).map(|unit| step.value(source, unit)).collect();
+            let value = |unit: usize| step.value(self.next[state], unit);
+            let own: Vec<Approx> = (0..self.units).map(value).collect();
             if state == 0 { step.first(&own) } else { own }
         };
         (0..states.len()).map(next).collect()
@@ -233,13 +269,11 @@ impl Step<'_> {
     }
 
     fn stage(&mut self, at: usize) {
-        let cell = &self.layer.op.cell;
+        let (cell, sources) = (&self.layer.op.cell, &self.layer.stages[at]);
         let stage = &cell.stages[at];
         if let Some(product) = &stage.product {
-            let before = at.checked_sub(1);
-            let made = before.and_then(|of| Some((of, cell.output(of, &product.operand)?)));
-            let operand: Vec<Approx> = match made {
-                Some((stage, output)) => self.stored(&self.results[stage][output]),
+            let operand: Vec<Approx> = match sources.operand {
+                Some(output) => self.stored(&self.results[at - 1][output]),
                 None => self.states[0].iter().map(|value| Approx::exact(*value)).collect(),
             };
             for gate in 0..product.gates.len() {
@@ -247,25 +281,17 @@ impl Step<'_> {
             }
         }
         self.moments.push(Vec::new());
-        for moments in &stage.moments {
-            let source = |name: &String| cell.value(at, name, false).expect("the cell is valid");
-            let units = 0..self.layer.units;
-            let sources = moments.of.iter().map(source);
-            let values = sources.flat_map(|of| units.clone().map(move |unit| (of, unit)));
+        let units = 0..self.layer.units;
+        for (moments, of) in stage.moments.iter().zip(&sources.moments) {
+            let values = of.iter().flat_map(|of| units.clone().map(move |unit| (*of, unit)));
             let values: Vec<Approx> = values.map(|(of, unit)| self.value(of, unit)).collect();
             let found = self.moments_of(&values, moments.epsilon.get());
             self.moments[at].push(found);
         }
-        let sources: Vec<CellValue> = stage
-            .program
-            .inputs()
-            .iter()
-            .map(|input| cell.value(at, &input.name, true).expect("the cell is valid"))
-            .collect();
         let mut results = vec![Vec::new(); stage.program.outputs().len()];
-        for unit in 0..self.layer.units {
+        for unit in units {
             let inputs: Vec<Approx> =
-                sources.iter().map(|source| self.value(*source, unit)).collect();
+                sources.inputs.iter().map(|source| self.value(*source, unit)).collect();
             for (result, value) in results.iter_mut().zip(self.program(&stage.program, &inputs)) {
                 result.push(value);
             }
@@ -337,7 +363,8 @@ impl Step<'_> {
 
     fn program(&self, program: &Program, inputs: &[Approx]) -> Vec<Approx> {
         if self.bounded {
-            return bound::program(program, inputs);
+            let activations = self.layer.op.activations(self.layer.y.dtype);
+            return bound::program(program, inputs, activations);
         }
         let values: Vec<f64> = inputs.iter().map(|input| input.value).collect();
         program.eval(&values).into_iter().map(Approx::exact).collect()

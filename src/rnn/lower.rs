@@ -127,7 +127,7 @@ impl Lowering<'_> {
             below = self.layer(layer, below)?;
         }
         if rnn.join == Join::Sum {
-            let math = if rnn.dtype == DType::F64 { Math::F64 } else { Math::F32 };
+            let math = Math::of(rnn.dtype);
             let sum = Reduction { op: ReductionOp::Add, math };
             let y = self.graph.reduction(sum, below, &[1, rows, rnn.state_size()])?;
             self.graph.output(y, "output", rnn.dtype);

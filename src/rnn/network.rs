@@ -228,7 +228,7 @@ impl Rnn {
 
     /// The cell with the options of the network.
     pub fn build_cell(&self) -> Arc<Cell> {
-        let math = if self.dtype == DType::F64 { Math::F64 } else { Math::F32 };
+        let math = Math::of(self.dtype);
         match &self.cell {
             RnnCell::Kind(kind, options) => {
                 let projected = self.projection_size.is_some();

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use kiln::codegen::{KernelSource, Templates};
 use kiln::compile::compile_all;
-use kiln::device::{Counters, DeviceChoice};
+use kiln::device::Counters;
 use kiln::engine::{self, EngineConfig, LayoutType, Supported};
 use kiln::expr::{Math, Mode, Pointwise};
 use kiln::graph::{
@@ -13,7 +13,7 @@ use kiln::graph::{
     ReductionOp,
 };
 use kiln::target::Target;
-use kiln::{Config, DType, ErrorKind, Kiln, OperationGraph, TensorDesc};
+use kiln::{DType, ErrorKind, OperationGraph, TensorDesc};
 
 use crate::harness::{self, Values};
 use crate::reduction::values;
@@ -411,9 +411,7 @@ fn every_target_compiles_without_spills() {
 
 /// The counts of a graph's kernels at the heuristic setting.
 fn counted(graph: &OperationGraph) -> Vec<Counters> {
-    let device = Some(DeviceChoice::Sim("sim".to_owned()));
-    let cache_dir = Some(harness::cache_dir());
-    let kiln = Kiln::open(Config { device, cache_dir, count: true, ..Config::default() }).unwrap();
+    let kiln = harness::counting();
     let plan = kiln.plan(graph).unwrap();
     assert!(plan.kernels().iter().all(|of| of.config().engine == "reduction_columns"));
     let trial = kiln.trial(&plan, &values(graph)).unwrap();
@@ -438,12 +436,9 @@ fn columns_are_read_once_a_phase() {
         let again = graph.tensors()[0].span_bytes().unwrap() * (phases - 1);
         let least = graph.bytes_min() + again;
         let sum = |of: fn(&Counters) -> u64| kernels.iter().map(of).sum::<u64>();
-        let conflicts = |counters: &Counters| {
-            counters.total.shared_loads.conflicts + counters.total.shared_stores.conflicts
-        };
         let moved = sum(Counters::dram_bytes);
         assert!(moved as f64 <= 1.05 * least as f64, "{moved} bytes, not {least}\n{graph}");
-        assert_eq!(sum(conflicts), 0, "{graph}");
+        assert_eq!(sum(harness::conflicts), 0, "{graph}");
         let bytes = sum(|counters| counters.total.global.bytes);
         let sectors = sum(|counters| counters.total.global.sectors) as f64 / (bytes as f64 / 32.0);
         assert!(sectors <= 1.02, "{sectors} times the sectors\n{graph}");

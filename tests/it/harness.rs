@@ -5,9 +5,9 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use kiln::device::{Buffer, DeviceChoice};
+use kiln::device::{Buffer, Counters, DeviceChoice};
 use kiln::engine::EngineConfig;
 use kiln::plan::ExecutionPlan;
 use kiln::{Config, Kiln, OperationGraph, Result, TensorDesc, VariantPack, reference};
@@ -60,6 +60,30 @@ fn with_simulated(other: &'static OnceLock<Kiln>, target: &str) -> Vec<&'static 
         Kiln::open(checked(device)).expect("the simulator opens")
     });
     vec![first, other]
+}
+
+/// A simulator that counts, for one test at a time: it keeps the counts of its last launch only.
+pub fn counting() -> MutexGuard<'static, Kiln> {
+    static KILN: OnceLock<Mutex<Kiln>> = OnceLock::new();
+    let kiln = KILN.get_or_init(|| {
+        let device = Some(DeviceChoice::Sim("sim".to_owned()));
+        let cache_dir = Some(cache_dir());
+        let config = Config { device, cache_dir, count: true, ..Config::default() };
+        Mutex::new(Kiln::open(config).expect("the simulator opens"))
+    });
+    kiln.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The counts of the last kernel of a graph at the given or the heuristic setting.
+pub fn count(graph: &OperationGraph, config: Option<&EngineConfig>, inputs: &Values) -> Counters {
+    let kiln = counting();
+    run(&kiln, graph, config, inputs).unwrap_or_else(|error| panic!("{error:?}\n{graph}"));
+    kiln.device().counters().expect("the device counts")
+}
+
+/// Lanes that waited for a bank of shared memory.
+pub fn conflicts(counters: &Counters) -> u64 {
+    counters.total.shared_loads.conflicts + counters.total.shared_stores.conflicts
 }
 
 /// The bytes of one tensor with guards, its elements set and everything else poisoned. An offset

@@ -5,6 +5,7 @@ mod attention;
 mod background;
 mod cache;
 mod cli;
+mod cli_attention;
 mod columns;
 mod deploy;
 mod docs;

@@ -20,30 +20,30 @@ pub const TOLERANCE: f64 = 1e-11;
 #[derive(Deserialize)]
 pub struct Case {
     pub name: String,
-    order: [String; 3],
-    query_map: String,
-    beams: i32,
-    heads: i32,
-    sizes: [i32; 3],
-    projections: [i32; 4],
-    biases: bool,
-    scaler: f64,
+    pub order: [String; 3],
+    pub query_map: String,
+    pub beams: i32,
+    pub heads: i32,
+    pub sizes: [i32; 3],
+    pub projections: [i32; 4],
+    pub biases: bool,
+    pub scaler: f64,
     pub low: Vec<i32>,
     pub high: Vec<i32>,
     q_lengths: Vec<i32>,
     kv_lengths: Vec<i32>,
     pub residuals: bool,
     pub step: i32,
-    weights: BTreeMap<String, Slice>,
+    pub weights: BTreeMap<String, Slice>,
     output: Vec<Option<f64>>,
 }
 
 /// Where weights stand, in elements.
 #[derive(Deserialize)]
-struct Slice {
-    offset: i64,
-    dims: [i64; 3],
-    strides: [i64; 3],
+pub struct Slice {
+    pub offset: i64,
+    pub dims: [i64; 3],
+    pub strides: [i64; 3],
 }
 
 /// The descriptors of q, k, v and o.

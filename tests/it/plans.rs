@@ -117,7 +117,8 @@ fn documents_that_do_not_fit_are_refused() {
     refused(&|of| of["kiln_plan"] = json!(2), not, "the plan has schema 2, this version reads 1");
     refused(&|of| of["kiln_plan"] = json!("x"), bad, "malformed plan: it has no key `kiln_plan`");
     refused(&|of| of["version"] = json!("0.0.0"), not, "the plan is of version 0.0.0, this is ");
-    refused(&|of| of["target"]["sm_count"] = json!(7), not, "the plan is for Kiln simulator");
+    let other = format!("the plan is for {}", kiln.device().target().name);
+    refused(&|of| of["target"]["sm_count"] = json!(7), not, &other);
     refused(&|of| of["more"] = json!(1), bad, "malformed plan: unknown field `more`");
     let writes = |of: &mut Value, part: usize, name: &str| {
         of["parts"][part]["writes"] = json!([name]);

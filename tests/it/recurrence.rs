@@ -3,17 +3,15 @@
 use std::collections::HashMap;
 
 use kiln::engine::{self, EngineConfig};
-use kiln::expr::{Lines, Math, Mode, NanPropagation, Pointwise, Real};
-use kiln::graph::{
-    Cell, Direction, MatmulMath, Moments, Op, Product, Recurrence, RecurrenceSlots, RowLayout,
-    Stage,
-};
+use kiln::expr::{Math, NanPropagation, Real};
+use kiln::graph::{Direction, MatmulMath, Op, Recurrence, RecurrenceSlots, RowLayout};
 
 use kiln::rnn::{CellClip, CellKind, CellOptions, ClipPoint};
 use kiln::tensor::TensorDesc;
 use kiln::{DType, ErrorKind, Kiln, OperationGraph};
 
 use crate::harness::{self, Values};
+use crate::rnn_cells::user_cells;
 
 /// Lengths of the rows of a batch, from all steps down, the last 0 where there are as many.
 fn lengths(op: &Recurrence, steps: i64) -> Vec<i64> {
@@ -211,66 +209,13 @@ fn steps_have_kernels_of_their_own() {
     }
 }
 
-/// Layer norm of what the products give, and of the cell state (Ba et al. 2016, section 3.1).
-fn layer_norm_lstm() -> Cell {
-    let op = |mode| Pointwise::new(mode);
-    let mut first = Lines::new(DType::F32);
-    let gates = ["i", "f", "g", "o"];
-    for gate in gates {
-        let names = ["apart", "normal", "sum"].map(|part| format!("{gate}_{part}"));
-        let (r, x) = (format!("r_{gate}"), format!("x_{gate}"));
-        first.line(&names[0], op(Mode::Sub), &[&r, "all_mean"]).unwrap();
-        first.line(&names[1], op(Mode::Mul), &[&names[0], "all_inv"]).unwrap();
-        first.line(&names[2], op(Mode::Add), &[&x, &names[1]]).unwrap();
-        let mode = if gate == "g" { Mode::TanhFwd } else { Mode::SigmoidFwd };
-        first.line(gate, op(mode), &[&names[2]]).unwrap();
-    }
-    first.line("kept", op(Mode::Mul), &["f", "c"]).unwrap();
-    first.line("added", op(Mode::Mul), &["i", "g"]).unwrap();
-    first.line("next_c", op(Mode::Add), &["kept", "added"]).unwrap();
-    let mut second = Lines::new(DType::F32);
-    second.line("apart", op(Mode::Sub), &["next_c", "cell_mean"]).unwrap();
-    second.line("normal", op(Mode::Mul), &["apart", "cell_inv"]).unwrap();
-    second.line("scaled", op(Mode::Mul), &["normal", "gamma"]).unwrap();
-    second.line("shown", op(Mode::TanhFwd), &["scaled"]).unwrap();
-    second.line("next_h", op(Mode::Mul), &["o", "shown"]).unwrap();
-    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-    let moments = |name: &str, of: &[&str]| {
-        let (name, of) = (name.to_owned(), names(of));
-        vec![Moments { name, of, epsilon: Real::new(1e-5) }]
-    };
-    let product = Product { operand: "h".to_owned(), gates: names(&gates) };
-    let stages = vec![
-        Stage {
-            product: Some(product),
-            moments: moments("all", &["r_i", "r_f", "r_g", "r_o"]),
-            program: first.finish(&["o", "next_c"]).unwrap(),
-        },
-        Stage {
-            product: None,
-            moments: moments("cell", &["next_c"]),
-            program: second.finish(&["next_h"]).unwrap(),
-        },
-    ];
-    Cell {
-        name: "layer_norm_lstm".to_owned(),
-        gates: names(&gates),
-        states: names(&["h", "c"]),
-        parameters: names(&["gamma"]),
-        row_inputs: Vec::new(),
-        unit_inputs: Vec::new(),
-        stages,
-        projected: false,
-    }
-}
-
 #[test]
 fn cells_take_moments_of_a_row() {
     for (dtype, units) in [(DType::F32, 12), (DType::F16, 300)] {
         check_on(
             &[harness::kiln()],
             "rnn_step",
-            &Recurrence::new(layer_norm_lstm(), 3, units),
+            &Recurrence::new(user_cells::layer_norm_lstm().unwrap(), 3, units),
             3,
             dtype,
         );
@@ -280,14 +225,16 @@ fn cells_take_moments_of_a_row() {
 /// Whatever the knobs: the same bits where sums have the same parts.
 #[test]
 fn knobs_change_no_bits() {
-    let knobs: [(&str, &[(&str, i64)]); 12] = [
+    let knobs: [(&str, &[(&str, i64)]); 14] = [
         ("rnn_cta", &[]),
         ("rnn_cta", &[("batch_tile", 16)]),
         ("rnn_cta", &[("columns", 2), ("registers", 0)]),
         ("rnn_cta", &[("columns", 16), ("registers", 32)]),
         ("rnn_cluster", &[("blocks", 4)]),
         ("rnn_cluster", &[("batch_tile", 32), ("columns", 1), ("registers", 0)]),
-        ("rnn_grid", &[("blocks", 2), ("columns", 8)]),
+        ("rnn_grid", &[("blocks", 2), ("columns", 8), ("exchange", 0)]),
+        ("rnn_grid", &[("blocks", 2), ("columns", 8), ("exchange", 1)]),
+        ("rnn_grid", &[("blocks", 4), ("batch_tile", 16), ("exchange", 1)]),
         ("rnn_stream", &[("kept", 0), ("registers", 0)]),
         ("rnn_stream", &[("kept", 50), ("registers", 0)]),
         ("rnn_stream", &[("kept", 50), ("registers", 32), ("columns", 2)]),

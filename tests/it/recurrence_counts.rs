@@ -1,66 +1,53 @@
 //! What recurrent layers cost, counted; which engine takes which; and that none of them spills.
 
 use std::fmt::Write;
-use std::sync::{Mutex, OnceLock};
 
+use kiln::DType;
 use kiln::codegen::{KernelSource, Templates};
 use kiln::compile::compile_all;
 use kiln::device::Counters;
-use kiln::engine::{self, EngineConfig};
+use kiln::engine;
 use kiln::graph::{Direction, MatmulMath, Recurrence, RecurrenceSlots};
 use kiln::rnn::{CellKind, CellOptions};
 use kiln::target::Target;
-use kiln::{Config, DType, Kiln};
 use kiln_sim::InstructionClass;
 
 use crate::golden::assert_golden;
 use crate::harness;
 use crate::recurrence::{graph, layer, values};
 
-/// A simulator that counts.
-fn counting() -> &'static Kiln {
-    static KILN: OnceLock<Kiln> = OnceLock::new();
-    KILN.get_or_init(|| {
-        let device = Some("sim".parse().unwrap());
-        let cache_dir = Some(harness::cache_dir());
-        Kiln::open(Config { device, cache_dir, count: true, ..Config::default() }).unwrap()
-    })
-}
-
 /// The counts of the layer's own kernel, which is the last of its plan.
 fn count(op: &Recurrence, steps: i64, dtype: DType, config: &str) -> Counters {
-    // One launch at a time: the device keeps the last one's counts.
-    static ONE: Mutex<()> = Mutex::new(());
-    let _one = ONE.lock().unwrap();
     let graph = graph(op, steps, dtype);
-    let config: EngineConfig = config.parse().unwrap();
-    let plan = counting().plan_with(&graph, &config).unwrap();
-    harness::run_plan(counting(), &plan, &values(&graph, op, steps)).unwrap();
-    counting().device().counters().unwrap()
+    harness::count(&graph, Some(&config.parse().unwrap()), &values(&graph, op, steps))
 }
 
 fn lstm(batch: i64, units: i64) -> Recurrence {
     layer(CellKind::Lstm, CellOptions::default(), MatmulMath::F32, [batch, units])
 }
 
-const CTA: &str = "rnn_cta{batch_tile=8, blocks=1, columns=8, kept=100, parts=1, registers=160}";
-const SHARED: &str = "rnn_cta{batch_tile=8, blocks=1, columns=8, kept=100, parts=1, registers=0}";
-const PARTS: &str = "rnn_cta{batch_tile=8, blocks=1, columns=8, kept=100, parts=2, registers=32}";
+const CTA: &str =
+    "rnn_cta{batch_tile=8, blocks=1, columns=8, exchange=0, kept=100, parts=1, registers=160}";
+const SHARED: &str =
+    "rnn_cta{batch_tile=8, blocks=1, columns=8, exchange=0, kept=100, parts=1, registers=0}";
+const PARTS: &str =
+    "rnn_cta{batch_tile=8, blocks=1, columns=8, exchange=0, kept=100, parts=2, registers=32}";
 const CLUSTER: &str =
-    "rnn_cluster{batch_tile=8, blocks=2, columns=4, kept=100, parts=1, registers=160}";
-const GRID: &str = "rnn_grid{batch_tile=8, blocks=2, columns=4, kept=100, parts=1, registers=160}";
+    "rnn_cluster{batch_tile=8, blocks=2, columns=4, exchange=0, kept=100, parts=1, registers=160}";
+const GRID: &str =
+    "rnn_grid{batch_tile=8, blocks=2, columns=4, exchange=0, kept=100, parts=1, registers=160}";
+const TAGGED: &str =
+    "rnn_grid{batch_tile=8, blocks=2, columns=4, exchange=1, kept=100, parts=1, registers=160}";
 
 /// A step multiplies what it must, moves what it must, and no lanes wait for a bank.
 #[test]
 fn steps_do_the_least() {
     let (batch, units) = (8, 64);
-    for config in [CTA, SHARED, PARTS, CLUSTER, GRID] {
+    for config in [CTA, SHARED, PARTS, CLUSTER, GRID, TAGGED] {
         let [short, long] =
             [8, 16].map(|steps| count(&lstm(batch, units), steps, DType::F16, config));
         for counters in [&short, &long] {
-            let shared =
-                counters.total.shared_loads.conflicts + counters.total.shared_stores.conflicts;
-            assert_eq!(shared, 0, "{config}: conflicts");
+            assert_eq!(harness::conflicts(counters), 0, "{config}");
         }
         let products = |counters: &Counters| counters.products[0].multiply_adds;
         let weights = (4 * units * units) as u64;
@@ -74,12 +61,19 @@ fn steps_do_the_least() {
     }
 }
 
-/// One exchange for every product but the last step's, which nobody hears.
+/// One exchange for every product but the last step's, which nobody hears: a block counts itself
+/// once, or two of its warps store its 8 x 32 values of 2 bytes with tags, 8 bytes a lane.
 #[test]
 fn blocks_hear_of_each_other_once_for_every_product() {
-    let atomics = |op: &Recurrence, steps: i64, dtype: DType| {
-        let counters = count(op, steps, dtype, GRID);
+    let atomics = |op: &Recurrence, steps: i64| {
+        let counters = count(op, steps, DType::F16, GRID);
         counters.class(InstructionClass::Atomic).warp_instructions
+    };
+    let tagged = |op: &Recurrence, steps: i64| {
+        let counters = count(op, steps, DType::F16, TAGGED);
+        assert_eq!(counters.class(InstructionClass::Atomic).warp_instructions, 0);
+        let lines = counters.lines.iter().filter(|line| line.text.contains("st.relaxed.gpu"));
+        lines.map(|line| line.count.warp_instructions).sum::<u64>() / 2
     };
     let plain = CellOptions::default();
     let before = layer(CellKind::GruResetBefore, plain, MatmulMath::F32, [8, 64]);
@@ -88,9 +82,10 @@ fn blocks_hear_of_each_other_once_for_every_product() {
     let blocks = 2;
     for steps in [1, 5] {
         let each = steps as u64 * blocks;
-        assert_eq!(atomics(&lstm(8, 64), steps, DType::F16), each - blocks);
-        assert_eq!(atomics(&before, steps, DType::F16), 2 * each - blocks);
-        assert_eq!(atomics(&projected, steps, DType::F16), 2 * each - blocks);
+        for (op, exchanges) in [(&lstm(8, 64), each), (&before, 2 * each), (&projected, 2 * each)] {
+            assert_eq!(atomics(op, steps), exchanges - blocks, "{op}");
+            assert_eq!(tagged(op, steps), exchanges - blocks, "{op}");
+        }
     }
 }
 

@@ -2,17 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use kiln::TensorDesc;
+use kiln::engine::{self, Selection};
+use kiln::graph::{Op, Operation};
 use kiln::plan::Problem;
 use kiln::reference::{self, Expected};
 use kiln::rnn::Network;
+use kiln::{Kiln, Result, TensorDesc};
 use serde::Deserialize;
 
 use crate::harness::{self, Values};
 
-/// How far two computations in f64 may be apart: networks of 3 units, up to 8 products deep, of
-/// values below 4. Both round some hundred times, each by 1.1e-16 relative, and no cell magnifies
-/// errors more than tenfold over 8 steps and layers.
+/// How far two computations in f64 may be apart: networks of 17 units at most, up to 8 products
+/// deep, of values below 16. Both round some hundred times, each by 1.1e-16 relative, and no cell
+/// magnifies errors more than tenfold over 8 steps and layers.
 const TOLERANCE: f64 = 1e-12;
 
 #[derive(Deserialize)]
@@ -99,18 +101,65 @@ fn the_reference_agrees_with_the_oracle() {
     assert!(failures.is_empty(), "{} differ:\n{}", failures.len(), failures.join("\n"));
 }
 
+/// Engines that run recurrent layers.
+const ENGINES: [&str; 5] = ["rnn_cta", "rnn_cluster", "rnn_grid", "rnn_stream", "rnn_step"];
+
+/// The graph's results where this engine runs its recurrent layers; `None` where it refuses one.
+fn run_on(kiln: &Kiln, network: &Network, engine: &str, inputs: &Values) -> Result<Option<Values>> {
+    let target = kiln.device().target();
+    let parts = engine::partition(&network.graph, target, &Selection::default())?;
+    let mut values = inputs.clone();
+    for part in parts {
+        let recurrent = |operation: &Operation| matches!(operation.op, Op::Recurrence(_));
+        let config = match part.graph.operations().iter().any(recurrent) {
+            false => part.config,
+            true => match engine::supported(engine, part.graph.canonical(), target) {
+                Ok(supported) => supported.heuristic(),
+                Err(_) => return Ok(None),
+            },
+        };
+        values.extend(harness::run(kiln, &part.graph, Some(&config), &values)?);
+    }
+    Ok(Some(values))
+}
+
+/// Whether an engine runs a case on a device. The first device runs every case on `rnn_cta`, which
+/// takes them all, and on others those of many units and every eighth of the small ones; the second
+/// device every third of those of many units. `KILN_TEST_ALL=1` (`make test-vectors`) runs all.
+fn sampled(case: &Case, at: usize, engine: &str, device: usize) -> bool {
+    let wide = case.name.ends_with("_wide");
+    let all = std::env::var("KILN_TEST_ALL").is_ok_and(|all| all == "1");
+    let chosen = match device {
+        0 => wide || engine == "rnn_cta" || at.is_multiple_of(8),
+        _ => wide && at.is_multiple_of(3),
+    };
+    all || chosen
+}
+
 #[test]
-fn the_device_agrees_with_the_oracle() {
+fn every_engine_agrees_with_the_oracle() {
     let mut failures = Vec::new();
-    for case in cases() {
+    let mut ran = BTreeMap::from(ENGINES.map(|engine| (engine, 0)));
+    for (at, case) in cases().iter().enumerate() {
         let network = case.network();
         let inputs = case.values(&network);
         let expected = reference::evaluate(&network.graph, &inputs).expect("values fit the graph");
         let bounds = expected.into_iter().map(|(uid, expected)| (uid, expected.bounds)).collect();
-        match harness::run(harness::kiln(), &network.graph, None, &inputs) {
-            Ok(actual) => failures.extend(case.off(&network, &actual, &bounds)),
-            Err(error) => failures.push(format!("{}: {error:?}", case.name)),
+        for (device, kiln) in harness::dialects().into_iter().enumerate() {
+            for engine in ENGINES.into_iter().filter(|of| sampled(case, at, of, device)) {
+                match run_on(kiln, &network, engine, &inputs) {
+                    Ok(Some(actual)) => {
+                        let off = case.off(&network, &actual, &bounds).into_iter();
+                        failures.extend(off.map(|off| format!("{engine}: {off}")));
+                        *ran.get_mut(engine).expect("it is one of them") += 1;
+                    }
+                    Ok(None) => {}
+                    Err(error) => failures.push(format!("{engine}: {}: {error:?}", case.name)),
+                }
+            }
         }
     }
     assert!(failures.is_empty(), "{} differ:\n{}", failures.len(), failures.join("\n"));
+    let idle: Vec<_> = ran.iter().filter(|(_, count)| **count < 10).collect();
+    assert!(idle.is_empty(), "hardly ever ran: {idle:?}");
 }

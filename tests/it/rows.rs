@@ -5,12 +5,11 @@ use std::collections::HashMap;
 
 use kiln::codegen::{KernelSource, Templates};
 use kiln::compile::compile_all;
-use kiln::device::{Counters, DeviceChoice};
 use kiln::engine::{self, EngineConfig};
 use kiln::expr::{Math, Mode, Pointwise};
 use kiln::graph::{NormBackward, NormForward, NormMode, Op, Phase, Reduction, ReductionOp};
 use kiln::target::Target;
-use kiln::{Config, DType, ErrorKind, Kiln, OperationGraph, TensorDesc};
+use kiln::{DType, ErrorKind, OperationGraph, TensorDesc};
 
 use crate::harness::{self, Values};
 use crate::reduction::{residual_rms, softmax};
@@ -178,16 +177,6 @@ fn every_target_compiles_without_spills() {
     }
 }
 
-/// The counts of the only kernel of a graph at its heuristic setting.
-fn counted(graph: &OperationGraph) -> Counters {
-    let device = Some(DeviceChoice::Sim("sim".to_owned()));
-    let cache_dir = Some(harness::cache_dir());
-    let kiln = Kiln::open(Config { device, cache_dir, count: true, ..Config::default() }).unwrap();
-    let plan = kiln.plan(graph).unwrap();
-    harness::run_plan(&kiln, &plan, &inputs(graph)).unwrap();
-    kiln.device().counters().unwrap()
-}
-
 /// A row that fits registers is read once: no more bytes than the tensors have, whole sectors of
 /// 16-byte accesses by full warps, no conflict in shared memory.
 #[test]
@@ -203,13 +192,11 @@ fn short_rows_are_read_once() {
             [8, 8192],
         ),
     ] {
-        let counters = counted(&graph);
+        let counters = harness::count(&graph, None, &inputs(&graph));
         let least = graph.bytes_min();
         let moved = counters.dram_bytes();
         assert!(moved as f64 <= 1.05 * least as f64, "{moved} bytes, not {least}\n{graph}");
-        let conflicts =
-            counters.total.shared_loads.conflicts + counters.total.shared_stores.conflicts;
-        assert_eq!(conflicts, 0, "{graph}");
+        assert_eq!(harness::conflicts(&counters), 0, "{graph}");
         let global = counters.total.global;
         // Values of rows are single sectors.
         let sectors = global.sectors as f64 / (global.bytes as f64 / 32.0);

@@ -43,6 +43,7 @@ fn tidy() {
         "sim/src",
         "sim/tests",
         "sim/benches",
+        "sim/driver",
         "tests/it",
         "tests/torture",
         "fuzz/src",

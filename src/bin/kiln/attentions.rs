@@ -3,8 +3,7 @@
 
 use kiln::expr::Real;
 use kiln::graph::{Attention, Band, Diagonal, MatmulMath, Op, Softcap};
-use kiln::plan::Values;
-use kiln::{DType, OperationGraph, plan};
+use kiln::{DType, OperationGraph};
 
 /// The attentions by name.
 pub fn attentions() -> kiln::Result<Vec<(String, OperationGraph)>> {
@@ -47,20 +46,4 @@ fn attention(op: Attention, queries: i64, dtype: DType) -> kiln::Result<Operatio
     let o = graph.operation(op, &inputs)?[0];
     graph.output(o, "o", dtype);
     graph.build()
-}
-
-/// Random values, but lengths of some of the keys and pages in an order of their own.
-pub fn values(graph: &OperationGraph) -> kiln::Result<Values> {
-    let mut values = plan::random_values(graph, 1)?;
-    for tensor in graph.inputs() {
-        match tensor.name.as_str() {
-            "key_lengths" => values.insert(tensor.uid, vec![123.0]),
-            "page_table" => {
-                let pages = (0..8).map(|at| f64::from(at * 5 % 12));
-                values.insert(tensor.uid, pages.collect())
-            }
-            _ => None,
-        };
-    }
-    Ok(values)
 }

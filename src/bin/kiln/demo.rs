@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use kiln::expr::{Mode, Pointwise};
+use kiln::plan::Problem;
 use kiln::{DType, Kiln, OperationGraph};
 use serde_json::{Value, json};
 
@@ -105,7 +106,7 @@ fn graphs(
         );
     }
     for (name, graph) in problems {
-        let inputs = attentions::values(&graph)?;
+        let inputs = Problem::Graph(graph.clone()).random_values(1)?;
         let plan = kiln.plan(&graph)?;
         let ran = kiln.trial(&plan, &inputs)?;
         let checks = problem::check(&graph, &inputs, &ran)?;

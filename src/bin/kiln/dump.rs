@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use kiln::engine::EngineConfig;
 use kiln::plan::{ExecutionPlan, Problem, Values};
-use kiln::{Config, Error, ErrorKind, Kiln};
+use kiln::{Config, Error, ErrorKind, Kiln, reference};
 use kiln_sim::Machine;
 use serde_json::json;
 use tracing::info_span;
@@ -105,16 +105,31 @@ pub fn dump(args: &DumpArgs, recorder: &Recorder) -> kiln::Result<ExitCode> {
     let mut dumped = Vec::new();
     for (path, problem) in args.problems.iter().zip(&problems) {
         let _span = info_span!("plan", problem = %path.display()).entered();
-        let plan = match &args.config {
-            Some(config) => kiln.plan_with(problem.graph(), config)?,
-            None => kiln.plan(problem.graph())?,
-        };
-        let inputs = match (args.launches(), args.inputs.values(problem)?) {
+        let mut values = match (args.launches(), args.inputs.values(problem)?) {
             (false, _) => None,
             (true, Some(values)) => Some(values),
             (true, None) => Some(problem.random_values(1)?),
         };
-        dumped.push(Dumped { problem: path, plan, inputs });
+        let plans = match &args.config {
+            Some(config) => vec![kiln.plan_with(problem.only_graph()?, config)?],
+            None => {
+                let graphs = problem.graphs().into_iter();
+                graphs.map(|graph| kiln.plan(graph)).collect::<kiln::Result<_>>()?
+            }
+        };
+        let count = plans.len();
+        for (number, plan) in plans.into_iter().enumerate() {
+            let inputs = values.as_ref().map(|values| problem.inputs(number, values));
+            // Graphs behind this one need what it gives.
+            if let (Some(values), Some(inputs)) = (&mut values, &inputs)
+                && number + 1 < count
+            {
+                let given = reference::evaluate(plan.graph(), inputs)?;
+                let given = given.into_iter().map(|(uid, expected)| (uid, expected.values));
+                problem.store(number, &given.collect(), values);
+            }
+            dumped.push(Dumped { problem: path, plan, inputs });
+        }
     }
     let folders = folders(args, &dumped)?;
     if let Some(path) = &args.html {

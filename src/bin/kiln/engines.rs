@@ -40,18 +40,23 @@ pub struct EnginesArgs {
 
 pub fn engines(args: &EnginesArgs) -> kiln::Result<ExitCode> {
     let problem = problem::read_problem(&args.problem)?;
-    let graph = problem.graph();
     let kiln = args.device.open()?;
     let target = kiln.device().target();
     let selection = args.selection.selection();
-    let parts = engine::partition(graph, target, &selection);
-    let known = parts.as_deref().unwrap_or_default();
-    let cuts = engine::cuts(graph, target, known);
-    let describe = |part: &Part| part_json(part, target, &selection, args.settings);
-    let described: Vec<Value> = known.iter().map(describe).collect();
-    let mut sources = Vec::new();
-    for Part { graph, config } in known.iter().filter(|_| args.source) {
-        sources.extend(kiln.sources(graph, config)?.into_iter().map(|source| source.text));
+    let (mut described, mut cuts, mut sources) = (Vec::new(), Vec::new(), Vec::new());
+    let mut refused = None;
+    for graph in problem.graphs() {
+        let parts = engine::partition(graph, target, &selection);
+        let known = parts.as_deref().unwrap_or_default();
+        let first = described.len();
+        let own = engine::cuts(graph, target, known).into_iter();
+        cuts.extend(own.map(|cut| Cut { parts: cut.parts.map(|part| first + part), ..cut }));
+        let describe = |part: &Part| part_json(part, target, &selection, args.settings);
+        described.extend(known.iter().map(describe));
+        for Part { graph, config } in known.iter().filter(|_| args.source) {
+            sources.extend(kiln.sources(graph, config)?.into_iter().map(|source| source.text));
+        }
+        refused = refused.or(parts.err());
     }
     if args.json {
         let document = json!({
@@ -76,7 +81,7 @@ pub fn engines(args: &EnginesArgs) -> kiln::Result<ExitCode> {
             say!("\n{source}");
         }
     }
-    parts.map(|_| ExitCode::SUCCESS)
+    refused.map_or(Ok(ExitCode::SUCCESS), Err)
 }
 
 fn cut_json(cut: &Cut) -> Value {

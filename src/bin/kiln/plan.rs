@@ -68,7 +68,7 @@ pub fn plan(args: &PlanArgs) -> kiln::Result<ExitCode> {
 
 fn save(args: &SaveArgs) -> kiln::Result<ExitCode> {
     let problem = problem::read_problem(&args.problem)?;
-    let graph = problem.graph();
+    let graph = problem.only_graph()?;
     let kiln = args.device.open()?;
     let plan = match &args.config {
         Some(config) => kiln.plan_with(graph, config)?,

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use kiln::device::Counters;
 use kiln::engine::EngineConfig;
-use kiln::plan::{OverrideUse, PlannedKernel, Problem};
+use kiln::plan::{ExecutionPlan, OverrideUse, PlannedKernel, Problem};
 use kiln::{Error, ErrorKind};
 use kiln_sim::{Estimate, Machine};
 use serde_json::json;
@@ -65,43 +66,49 @@ pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
     if args.check && kiln.device().kind() == "null" {
         return bad("--check: the null device computes nothing");
     }
-    let plan = match (&problem, &args.config) {
-        (None, _) => kiln.plan_from_json(&text)?,
-        (Some(problem), Some(config)) => kiln.plan_with(problem.graph(), config)?,
-        (Some(problem), None) => kiln.plan(problem.graph())?,
+    let plans = match (&problem, &args.config) {
+        (None, _) => vec![kiln.plan_from_json(&text)?],
+        (Some(problem), Some(config)) => vec![kiln.plan_with(problem.only_graph()?, config)?],
+        (Some(problem), None) => {
+            problem.graphs().into_iter().map(|graph| kiln.plan(graph)).collect::<Result<_, _>>()?
+        }
     };
-    let graph = plan.graph();
-    let problem = problem.unwrap_or_else(|| Problem::Graph(graph.clone()));
-    let inputs = args.inputs.values(&problem)?.expect("they are given");
-    let ran = kiln.trial(&plan, &inputs)?;
-    if let Some(path) = &args.outputs {
-        problem.write_values(path, &ran.outputs)?;
-    }
-    let checks = match args.check {
-        true => problem::check(graph, &inputs, &ran)?,
-        false => Vec::new(),
-    };
+    let problem = problem.unwrap_or_else(|| Problem::Graph(plans[0].graph().clone()));
+    let mut values = args.inputs.values(&problem)?.expect("they are given");
     let machine = kiln::engine::machine_of(kiln.device().target());
-    let kernels: Vec<Launched<'_>> = std::iter::zip(plan.kernels(), &ran.counters)
-        .map(|(kernel, counters)| Launched::of(kernel, counters.clone(), &machine))
-        .collect();
+    let (mut checks, mut kernels, mut elapsed) = (Vec::new(), Vec::new(), Duration::ZERO);
+    for (number, plan) in plans.iter().enumerate() {
+        let inputs = problem.inputs(number, &values);
+        let ran = kiln.trial(plan, &inputs)?;
+        if args.check {
+            checks.extend(problem::check(plan.graph(), &inputs, &ran)?);
+        }
+        problem.store(number, &ran.outputs, &mut values);
+        elapsed += ran.elapsed;
+        let counted = std::iter::zip(plan.kernels(), ran.counters);
+        kernels.extend(counted.map(|(kernel, of)| Launched::of(kernel, of, &machine)));
+    }
+    if let Some(path) = &args.outputs {
+        problem.write_values(path, &values)?;
+    }
     if args.json {
-        let parts: Vec<String> = plan.parts().iter().map(|of| of.config.to_string()).collect();
+        let parts = plans.iter().flat_map(ExecutionPlan::parts);
+        let parts: Vec<String> = parts.map(|of| of.config.to_string()).collect();
         let document = json!({
             "device": kiln.device().target().to_string(),
             "parts": parts,
             "kernels": kernels.iter().map(Launched::json).collect::<Vec<_>>(),
-            "workspace_bytes": plan.workspace_bytes(),
+            "workspace_bytes": plans.iter().map(ExecutionPlan::workspace_bytes).max(),
             "overrides": kiln.overrides().iter().map(override_json).collect::<Vec<_>>(),
-            "run_ms": ran.elapsed.as_secs_f64() * 1e3,
+            "run_ms": elapsed.as_secs_f64() * 1e3,
             "metrics": kiln.metrics(),
             "checks": checks.iter().map(check_json).collect::<Vec<_>>(),
         });
         say!("{document:#}");
     } else {
         say!("device  {}", kiln.device().target());
-        plan::print(&plan);
-        say!("ran in  {}", shown(ran.elapsed));
+        plans.iter().for_each(plan::print);
+        say!("ran in  {}", shown(elapsed));
         for check in &checks {
             say!("check   {}", check_text(check));
         }

@@ -43,7 +43,6 @@ pub fn tune(args: &TuneArgs) -> kiln::Result<ExitCode> {
         return Err(Error::with(ErrorKind::BadParam, "--settings: there is nothing to measure"));
     }
     let problem = problem::read_problem(&args.problem)?;
-    let graph = problem.graph();
     let kiln = args.device.open_with(Config {
         count: true,
         heuristic: Some(args.selection.heuristic),
@@ -51,11 +50,15 @@ pub fn tune(args: &TuneArgs) -> kiln::Result<ExitCode> {
         ..Config::default()
     })?;
     let bar = progress_bar(args.json);
-    let tuned = kiln.tune(graph, args.settings, |TuneProgress { done, total, what }| {
+    let show = |TuneProgress { done, total, what }: TuneProgress<'_>| {
         bar.set_length(total as u64);
         bar.set_position(done as u64);
         bar.set_message(what.to_owned());
-    })?;
+    };
+    let mut tuned = Vec::new();
+    for graph in problem.graphs() {
+        tuned.extend(kiln.tune(graph, args.settings, show)?);
+    }
     bar.finish_and_clear();
     if args.json {
         let device = kiln.device().target().to_string();

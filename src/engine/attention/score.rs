@@ -1,6 +1,5 @@
 //! Everything that modifies or masks a score, as one program.
 
-use crate::dtype::DType;
 use crate::expr::{Math, Mode, Pointwise, Program, Value};
 use crate::graph::{Attention, AttentionShape, ScoreInput, Slots, Softcap, score_inputs};
 use crate::tensor::TensorDesc;
@@ -50,7 +49,7 @@ pub(super) fn score(
     slots: &Slots,
     inputs: &[&TensorDesc],
 ) -> Score {
-    let math = if op.score_dtype() == DType::F64 { Math::F64 } else { Math::F32 };
+    let math = Math::of(op.score_dtype());
     let mut builder =
         Builder { program: Program::new(), sources: Vec::new(), math, shape, slots, inputs };
     let first = builder.input(Source::Score);

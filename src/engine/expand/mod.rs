@@ -14,7 +14,6 @@ mod statistics;
 
 use std::borrow::Cow;
 
-use crate::dtype::DType;
 use crate::engine::expand::calculus::Calculus;
 use crate::engine::expand::shapes::Shapes;
 use crate::error::Result;
@@ -48,10 +47,7 @@ impl<'a> Expanded<'a> {
         let mut calculus = Calculus::new(tensors);
         for operation in graph.operations {
             let named = Named { slots: operation.op.slots(), operation };
-            calculus.math = match operation.op.math() {
-                DType::F64 => Math::F64,
-                _ => Math::F32,
-            };
+            calculus.math = Math::of(operation.op.math());
             match &operation.op {
                 Op::Pointwise(op) => calculus.keep(shapes::pointwise(op, channel_axes)?, operation),
                 Op::Matmul(_) | Op::Recurrence(_) | Op::Attention(_) => {
@@ -148,6 +144,7 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
+    use crate::dtype::DType;
     use crate::graph::{
         BnBackwardWeights, BnFinalize, GenStats, NormBackward, NormForward, NormMode, Phase,
         Reduction, ReductionOp,

@@ -5,7 +5,7 @@ use serde_json::{Value as Json, json};
 use crate::engine::rnn::layer::Layer;
 use crate::engine::rnn::members::Members;
 use crate::engine::signature::ctype;
-use crate::graph::{CellValue, Stage};
+use crate::graph::{CellValue, Direction, Stage};
 use crate::tensor::TensorDesc;
 
 /// Slots with a row for every step.
@@ -94,8 +94,9 @@ impl<'a> Elements<'a> {
         self.members.given().map(value).collect()
     }
 
-    /// States with where they come from and go to: at unit `own` of batch row `b`.
-    pub(super) fn states(&self) -> Vec<Json> {
+    /// States with where they come from and go to: at unit `own` of batch row `b`, which is row
+    /// `row` of the history.
+    pub(super) fn states(&self, row: &str) -> Vec<Json> {
         let (layer, op, cell) = (self.layer, self.layer.op, &self.layer.op.cell);
         let state = |at: usize| {
             let others = (at as i64 - 1) * op.units;
@@ -121,7 +122,7 @@ impl<'a> Elements<'a> {
             };
             let end = place.map(|(slot, column)| written(slot, "index_t(b)", column));
             let history = (at > 0 && op.with.history)
-                .then(|| written("history", "rows.row(step, b)", format!("{others} + own")));
+                .then(|| written("history", row, format!("{others} + own")));
             let next = match cell.next(at) {
                 Some(CellValue::Result { stage, at }) => self.members.result(stage, at),
                 _ => unreachable!("the cell is valid"),
@@ -142,13 +143,22 @@ impl<'a> Elements<'a> {
         (0..cell.states.len()).map(state).collect()
     }
 
-    /// The element of `y` that holds unit `own` of batch row `b`.
-    pub(super) fn y(&self) -> String {
+    /// The element of `y` that holds unit `own` of row `row`.
+    pub(super) fn y(&self, row: &str) -> String {
         let first = match self.layer.op.apart || self.layer.op.direction.count() == 1 {
             true => String::new(),
             false => format!("direction * {} + ", self.layer.size()),
         };
-        self.element("y", "rows.row(step, b)", &format!("{first}own"))
+        self.element("y", row, &format!("{first}own"))
+    }
+
+    /// Whether the direction `direction` goes from the last step to the first.
+    pub(super) fn reverse(&self) -> &'static str {
+        match self.layer.op.direction {
+            Direction::Forward => "false",
+            Direction::Reverse => "true",
+            Direction::Both => "direction == 1",
+        }
     }
 
     /// The lines of all programs, as they are written in texts.

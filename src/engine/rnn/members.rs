@@ -12,11 +12,12 @@ pub(super) struct Members {
     names: Vec<(CellValue, String)>,
 }
 
-/// A stage's program as C++ text.
+/// The programs of all stages as C++ text.
 #[derive(Debug, Clone)]
-pub(super) struct Program {
-    pub(super) lines: Vec<String>,
-    /// The functions of `device/ops` that it calls.
+pub(super) struct Programs {
+    /// Of each stage.
+    pub(super) lines: Vec<Vec<String>>,
+    /// The functions of `device/ops` that they call.
     pub(super) functions: BTreeSet<&'static str>,
 }
 
@@ -94,9 +95,11 @@ impl Members {
     }
 
     /// The programs of all stages, which read and write members of `unit`.
-    pub(super) fn programs(&self, layer: &Layer<'_>) -> Vec<Program> {
+    pub(super) fn programs(&self, layer: &Layer<'_>) -> Programs {
         let cell: &Cell = &layer.op.cell;
-        let program = |(stage, of): (usize, &crate::graph::Stage)| {
+        let activations = layer.op.activations(layer.dtype());
+        let mut programs = Programs { lines: Vec::new(), functions: BTreeSet::new() };
+        for (stage, of) in cell.stages.iter().enumerate() {
             let member = |value| format!("unit.{}", self.name(value));
             let simple = of.program.simplified();
             let inputs: Vec<String> = simple
@@ -108,9 +111,11 @@ impl Members {
             let outputs: Vec<String> = (0..simple.outputs().len())
                 .map(|at| member(CellValue::Result { stage, at }))
                 .collect();
-            let emitted = simple.emit(&inputs, &outputs, &mut Identifiers::new());
-            Program { lines: emitted.lines, functions: emitted.functions }
-        };
-        cell.stages.iter().enumerate().map(program).collect()
+            let names = &mut Identifiers::new();
+            let emitted = simple.emit_with(&inputs, &outputs, names, activations);
+            programs.lines.push(emitted.lines);
+            programs.functions.extend(emitted.functions);
+        }
+        programs
     }
 }

@@ -1,20 +1,20 @@
 //! The variables of the templates for recurrent layers: a kernel plan from a schedule.
 
-use std::collections::BTreeSet;
-
 use serde_json::{Value as Json, json};
 
 use crate::dtype::DType;
 use crate::engine::access::{access_bytes, ceil_div};
 use crate::engine::rnn::elements::{Elements, Given};
 use crate::engine::rnn::layer::Layer;
-use crate::engine::rnn::members::Program;
 use crate::engine::rnn::schedule::{Exchange, Placed, Schedule, Units};
 use crate::engine::signature::{ctype, merged};
 use crate::engine::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
 use crate::expr::Math;
-use crate::graph::{CellValue, Direction};
+use crate::graph::CellValue;
 use crate::target::Arch;
+
+/// The row of `x` and `y` that a step of batch row `b` stands in.
+const ROW: &str = "rows.row(step, b)";
 
 /// The kernels of a layer: one that prepares memory where some is needed, and the layer's own.
 pub(super) fn lowering(layer: &Layer<'_>, schedule: &Schedule, arch: Arch) -> Lowering {
@@ -49,7 +49,7 @@ impl Writer<'_> {
             grid: Grid::Fixed((schedule.teams * schedule.settings.blocks) as u32),
             threads: schedule.threads as u32,
             shared_bytes: schedule.memory.total as u32,
-            cooperative: schedule.exchange == Exchange::Grid,
+            cooperative: schedule.exchange.through_memory(),
             arguments: tensors.chain(scratch).collect(),
             maps: Vec::new(),
             numbers: self.elements.numbers().into_iter().map(|(_, number)| number).collect(),
@@ -111,11 +111,15 @@ impl Writer<'_> {
         let mut add = |name: String, ctype: &str, bytes: i64| {
             pieces.push(Piece { name, ctype: format!("{ctype}*"), bytes });
         };
-        if schedule.exchange == Exchange::Grid {
-            let rows = schedule.teams * schedule.operands() * schedule.settings.batch_tile;
-            let row_bytes = schedule.shared_width * layer.dtype().bytes() as i64;
-            add("exchanged".to_owned(), ctype(layer.dtype()), rows * row_bytes);
-            add("arrivals".to_owned(), "unsigned", schedule.teams * 4);
+        let rows = schedule.teams * schedule.operands() * schedule.settings.batch_tile;
+        let bytes = rows * schedule.shared_width * layer.dtype().bytes() as i64;
+        match schedule.exchange {
+            Exchange::None | Exchange::Cluster => {}
+            Exchange::Counter => {
+                add("exchanged".to_owned(), ctype(layer.dtype()), bytes);
+                add("arrivals".to_owned(), "unsigned", schedule.teams * 4);
+            }
+            Exchange::Data => add("exchanged".to_owned(), "Tagged", 2 * bytes),
         }
         let warps = layer.op.direction.count() * schedule.settings.blocks * schedule.threads / 32;
         for (at, placed) in schedule.products.iter().enumerate() {
@@ -139,7 +143,7 @@ impl Writer<'_> {
     /// What all kernels of the layer need.
     fn shared_parameters(&self) -> Json {
         let Writer { layer, schedule, .. } = self;
-        let (op, math) = (layer.op, layer.op.math.dtype());
+        let math = layer.op.math.dtype();
         let simt = schedule.units == Units::Lanes;
         let products = schedule.products.iter().enumerate();
         let products = products.map(|(at, placed)| self.product(at, placed));
@@ -151,26 +155,16 @@ impl Writer<'_> {
             "math": math.register(),
             "constants": self.constants(),
             "products": products.collect::<Vec<_>>(),
-            "exchange": match schedule.exchange {
-                Exchange::None => "none",
-                Exchange::Cluster => "cluster",
-                Exchange::Grid => "grid",
-            },
-            "reverse": match op.direction {
-                Direction::Forward => "false",
-                Direction::Reverse => "true",
-                Direction::Both => "direction == 1",
-            },
+            "exchange": schedule.exchange.name(),
+            "reverse": self.elements.reverse(),
         })
     }
 
     fn parameters(&self) -> Json {
         let Writer { layer, schedule, elements, .. } = self;
         let (op, members) = (layer.op, &elements.members);
-        let programs: Vec<Program> = members.programs(layer);
-        let functions: BTreeSet<&str> =
-            programs.iter().flat_map(|program| program.functions.iter().copied()).collect();
-        let math = if op.math.dtype() == DType::F64 { Math::F64 } else { Math::F32 };
+        let programs = members.programs(layer);
+        let math = Math::of(op.math.dtype());
         let tensors = layer.tensors().map(|(slot, uid)| self.elements.field(slot, uid));
         let numbers = self.elements.numbers().into_iter();
         let numbers = numbers.map(|(name, _)| json!({ "type": "index_t", "name": name }));
@@ -188,14 +182,14 @@ impl Writer<'_> {
         let own = json!({
             "cell": op.cell.name,
             "listing": self.elements.listing(),
-            "functions": functions,
+            "functions": programs.functions,
             "fields": fields,
             "members": members.all(),
             "given": given,
             "given_values": self.given_values(),
             "given_biased": op.with.x_bias,
             "parameters": self.cell_parameters(),
-            "stages": self.stages(&programs),
+            "stages": self.stages(programs.lines),
             "buffers": buffers.collect::<Vec<_>>(),
             "parts": schedule.settings.parts,
             "cluster": cluster,
@@ -208,12 +202,12 @@ impl Writer<'_> {
             "layout": op.layout.name(),
             "projected": op.cell.projected,
             "projected_gathered": self.gathered("projected", "square"),
-            "states": self.elements.states(),
+            "states": self.elements.states(ROW),
             "h_initial": initial("h_initial", "unit"),
             "h_final": initial("h_final", "own"),
             "states_final": op.with.states_final,
             "history": op.with.history,
-            "y": self.elements.y(),
+            "y": self.elements.y(ROW),
             "fill": op.fill.literal(math),
         });
         merged(self.shared_parameters(), own)
@@ -287,10 +281,15 @@ impl Writer<'_> {
         match schedule.exchange {
             Exchange::None => {}
             Exchange::Cluster => add("BARRIERS_AT", memory.barriers, "byte of shared memory"),
-            Exchange::Grid => {
+            Exchange::Counter => {
                 add("SHARED_WIDTH", schedule.shared_width, "elements of a row in memory");
                 let bytes = schedule.element_bytes.max(layer.dtype().bytes() as i64);
                 add("CHUNK", 16 / bytes, "elements that are moved at once");
+            }
+            Exchange::Data => {
+                let bytes = layer.dtype().bytes() as i64;
+                add("SHARED_WORDS", schedule.shared_width * bytes / 4, "of a row in memory");
+                add("CHUNK", 8 / bytes, "elements that are moved at once");
             }
         }
         if op.with.lengths {
@@ -383,10 +382,11 @@ impl Writer<'_> {
         names.map(|(at, name)| json!({ "name": name, "at": first + at })).collect()
     }
 
-    fn stages(&self, programs: &[Program]) -> Vec<Json> {
+    fn stages(&self, programs: Vec<Vec<String>>) -> Vec<Json> {
         let (op, cell) = (self.layer.op, &self.layer.op.cell);
         let first_bias = self.first_vector("r_bias");
-        let stage = |(at, program): (usize, &Program)| {
+        let count = programs.len();
+        let stage = |(at, lines): (usize, Vec<String>)| {
             let product = self.schedule.products.iter().position(|of| of.shape.stage == Some(at));
             let gates = cell.stages[at].product.iter().flat_map(|of| of.gates.iter().enumerate());
             let gates = gates.map(|(gate, _)| {
@@ -395,7 +395,7 @@ impl Writer<'_> {
                 let bias = op.with.r_bias.then_some(first_bias + row);
                 json!({ "name": self.elements.members.recurrent(row), "sum": biased(sum, bias) })
             });
-            let last = at + 1 == programs.len();
+            let last = at + 1 == count;
             let publishes = match cell.stages.get(at + 1).and_then(|next| next.product.as_ref()) {
                 Some(product) => {
                     let output = cell.output(at, &product.operand).expect("the cell is valid");
@@ -420,7 +420,7 @@ impl Writer<'_> {
                 "biased": op.with.r_bias,
                 "first": at == 0,
                 "last": last,
-                "lines": program.lines,
+                "lines": lines,
                 "product": product.map_or(-1, |at| at as i64),
                 "gates": gates.collect::<Vec<_>>(),
                 "publishes": publishes.map(|(product, value)| {
@@ -428,7 +428,7 @@ impl Writer<'_> {
                 }),
             })
         };
-        programs.iter().enumerate().map(stage).collect()
+        programs.into_iter().enumerate().map(stage).collect()
     }
 
     fn product(&self, at: usize, placed: &Placed) -> Json {

@@ -4,8 +4,6 @@
 //! Nothing stays on chip between kernels, so nothing limits the layer: states, sums and what later
 //! stages read lie in memory. Moments need all units of a row, and a block has them here.
 
-use std::collections::BTreeSet;
-
 use serde_json::{Value as Json, json};
 
 use crate::dtype::DType;
@@ -18,7 +16,7 @@ use crate::engine::{
 };
 use crate::error::Result;
 use crate::expr::Math;
-use crate::graph::{CanonicalGraph, CellValue, Direction, Matmul, OperationGraph};
+use crate::graph::{CanonicalGraph, CellValue, Matmul, OperationGraph};
 use crate::target::{Arch, Target};
 use crate::tensor::TensorDesc;
 
@@ -343,7 +341,7 @@ impl<'a> Writer<'a> {
         if h_final.is_none() && !with.states_final {
             return None;
         }
-        let states = self.elements.states().into_iter().enumerate().map(|(at, mut state)| {
+        let states = self.elements.states("row").into_iter().enumerate().map(|(at, mut state)| {
             state["kept"] = json!((at > 0).then(|| self.kept(at, "own")));
             state
         });
@@ -359,19 +357,15 @@ impl<'a> Writer<'a> {
     /// What all kernels of a step say alike.
     fn step(&self, kind: &str) -> Json {
         let (op, elements) = (self.layer.op, &self.elements);
-        let math = if op.math.dtype() == DType::F64 { Math::F64 } else { Math::F32 };
+        let math = Math::of(op.math.dtype());
         json!({
             "kind": kind,
-            "reverse": match op.direction {
-                Direction::Forward => "false",
-                Direction::Reverse => "true",
-                Direction::Both => "direction == 1",
-            },
+            "reverse": elements.reverse(),
             "lengths": op.with.lengths,
             "layout": op.layout.name(),
             "projected": op.cell.projected,
             "with_reset": op.with.reset,
-            "y": elements.y().replace("rows.row(step, b)", "row"),
+            "y": elements.y("row"),
             "fill": op.fill.literal(math),
         })
     }
@@ -408,16 +402,13 @@ impl<'a> Writer<'a> {
             let column = format!("{} + unit", at as i64 * stride);
             json!({ "name": name, "from": elements.element("parameters", "", &column) })
         });
-        let states = elements.states().into_iter().enumerate().map(|(at, mut state)| {
+        let states = elements.states("row").into_iter().enumerate().map(|(at, mut state)| {
             state["kept"] = json!((at > 0).then(|| self.kept(at, "own")));
             state["from"] = json!(match at {
                 0 if cell.projected => "Math(0)".to_owned(),
                 0 => "Math(widen(hidden[unit]))".to_owned(),
                 _ => format!("t.{}", self.kept(at, "unit")),
             });
-            if let Some(to) = state["history"]["to"].as_str() {
-                state["history"]["to"] = json!(to.replace("rows.row(step, b)", "row"));
-            }
             state
         });
         let value = |value: CellValue| {
@@ -429,7 +420,7 @@ impl<'a> Writer<'a> {
         let carried = self.carried.iter().filter(|of| made(of).is_some_and(|at| at < stage));
         let leaves = self.carried.iter().filter(|of| made(of) == Some(stage));
         let next = cell.stages.get(stage + 1).and_then(|next| next.product.as_ref());
-        let last = stage + 1 == programs.len();
+        let last = stage + 1 == cell.stages.len();
         let publishes = match next {
             Some(product) => {
                 let output = cell.output(stage, &product.operand).expect("the cell is valid");
@@ -438,15 +429,13 @@ impl<'a> Writer<'a> {
             None if last && cell.projected => cell.next(0).map(|value| members.name(value)),
             None => None,
         };
-        // All stages' functions are rendered.
-        let functions: BTreeSet<&str> =
-            programs.iter().flat_map(|of| of.functions.iter().copied()).collect();
+        let stages = programs.lines.iter().map(|lines| json!({ "lines": lines }));
         let parts = json!({
             "listing": elements.listing(),
-            "functions": functions,
+            "functions": programs.functions,
             "members": members.all(),
             "given": members.given().map(|(_, name)| name).collect::<Vec<_>>(),
-            "stages": programs.iter().map(|of| json!({ "lines": of.lines })).collect::<Vec<_>>(),
+            "stages": stages.collect::<Vec<_>>(),
             "stage": stage,
             "first": stage == 0,
             "last": last,
@@ -467,7 +456,7 @@ impl<'a> Writer<'a> {
 
     fn moments(&self, stage: usize) -> Vec<Json> {
         let (cell, members) = (&self.layer.op.cell, &self.elements.members);
-        let math = if self.layer.op.math.dtype() == DType::F64 { Math::F64 } else { Math::F32 };
+        let math = Math::of(self.layer.op.math.dtype());
         let moment = |(at, of): (usize, &crate::graph::Moments)| {
             let value = |name: &String| {
                 let value = cell.value(stage, name, false).expect("the cell is valid");

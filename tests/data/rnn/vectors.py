@@ -16,6 +16,8 @@ import numpy as np
 from oracle import GATES, Network, pack, unpack
 
 T, B, I, H, O = 4, 3, 2, 3, 2
+# Of networks whose units are shared by blocks: a multiple of 8 and one more.
+WIDE, WIDE_O = 17, 9
 LENGTHS = [4, 2, 0]
 
 
@@ -36,8 +38,8 @@ class Inputs:
 
 def parameters(inputs, rnn, cell, peephole):
     """The parameters of every layer and direction."""
-    gates, projected = GATES[cell] * H, "projection_size" in rnn
-    state = O if projected else H
+    hidden, projected = rnn["hidden_size"], "projection_size" in rnn
+    gates, state = GATES[cell] * hidden, rnn.get("projection_size", hidden)
     directions = 2 if rnn["direction"] == "both" else 1
     wide = directions if rnn["stacking"] == "joined" else 1
     bias = rnn["bias"]
@@ -52,9 +54,9 @@ def parameters(inputs, rnn, cell, peephole):
                 p["W"] = inputs.make("weight_ih" + suffix, [gates, columns])
             p["R"] = inputs.make("weight_hh" + suffix, [gates, state])
             if projected:
-                p["proj"] = inputs.make("weight_hr" + suffix, [state, H])
+                p["proj"] = inputs.make("weight_hr" + suffix, [state, hidden])
             if peephole:
-                p["P"] = inputs.make("parameters" + suffix, [3, H])
+                p["P"] = inputs.make("parameters" + suffix, [3, hidden])
             if bias in ("single_input", "double"):
                 p["bW"] = inputs.make("bias_ih" + suffix, [gates])
             if bias in ("single_recurrent", "double"):
@@ -72,7 +74,7 @@ def case(name, cell, layout="sequence_major", lengths=None, states=True, reset=F
            "dtype": "f64", "layout": layout, **options}
     inputs, lstm = Inputs(), cell == "lstm"
     params = parameters(inputs, rnn, cell, peephole)
-    state = O if "projection_size" in rnn else H
+    state = rnn.get("projection_size", rnn["hidden_size"])
     count = len(params) * len(params[0])
     packed = layout == "packed"
     held = np.array(LENGTHS if lengths is None else lengths)
@@ -84,7 +86,7 @@ def case(name, cell, layout="sequence_major", lengths=None, states=True, reset=F
         given["h_0"] = inputs.make("h_0", [count, B, state])
         named += ["h_0", "h_n"]
         if lstm:
-            given["c_0"] = inputs.make("c_0", [count, B, H])
+            given["c_0"] = inputs.make("c_0", [count, B, rnn["hidden_size"]])
             named += ["c_0", "c_n"]
     if lengths is not None or packed:
         named.append("lengths")
@@ -159,6 +161,12 @@ def cases():
     for cell in GATES:
         yield case(f"{cell}_gate_clip", cell, gate_clip=0.25)
     yield case("gru_summed_one_layer", "gru", direction="both", join="sum")
+    for at, (variant, cell) in enumerate(VARIANTS.items()):
+        cell = cell | ({"projection_size": WIDE_O} if "projection_size" in cell else {})
+        layout = LAYOUTS[at % 3]
+        direction = ("both", "forward", "reverse", "forward")[at % 4]
+        yield case(f"{variant}_wide", layout=layout, hidden_size=WIDE, direction=direction,
+                   lengths=LENGTHS if layout != "packed" else None, reset=at % 2 == 0, **cell)
 
 
 def main():

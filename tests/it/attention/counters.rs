@@ -1,15 +1,13 @@
 //! What attention costs, counted: products of the tiles that are attended to and no other, keys and
 //! values read once for each tile of queries, no conflict.
 
-use std::sync::OnceLock;
-
+use kiln::DType;
 use kiln::device::Counters;
 use kiln::engine::EngineConfig;
 use kiln::graph::{Attention, AttentionShape, Band, Diagonal, MatmulMath};
-use kiln::{Config, DType, Kiln};
 
 use crate::attention::cases::{self, Case, Storage};
-use crate::harness;
+use crate::harness::{self, conflicts};
 
 const SHAPE: AttentionShape = AttentionShape {
     batches: 1,
@@ -21,24 +19,8 @@ const SHAPE: AttentionShape = AttentionShape {
     width: 64,
 };
 
-/// A simulator that counts.
-fn counting() -> &'static Kiln {
-    static KILN: OnceLock<Kiln> = OnceLock::new();
-    KILN.get_or_init(|| {
-        let device = Some("sim".parse().unwrap());
-        let cache_dir = Some(harness::cache_dir());
-        Kiln::open(Config { device, cache_dir, count: true, ..Config::default() }).unwrap()
-    })
-}
-
 fn count(case: &Case, config: &str) -> Counters {
-    // One launch at a time: the device keeps the last one's counts.
-    static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    let _one = ONE.lock().unwrap();
-    let config: EngineConfig = config.parse().unwrap();
-    let plan = counting().plan_with(&case.graph, &config).unwrap();
-    harness::run_plan(counting(), &plan, &case.inputs).unwrap();
-    counting().device().counters().unwrap()
+    harness::count(&case.graph, Some(&config.parse().unwrap()), &case.inputs)
 }
 
 fn mma(cta_q: i64, cta_k: i64) -> String {
@@ -49,10 +31,6 @@ fn case(band: Band, shape: AttentionShape) -> Case {
     let op = Attention { band, ..Attention::new(MatmulMath::F32) };
     let storage = Storage { alignment: 256, ..Storage::packed(DType::F16) };
     cases::case(op, shape, storage, [true; 4])
-}
-
-fn conflicts(counters: &Counters) -> u64 {
-    counters.total.shared_loads.conflicts + counters.total.shared_stores.conflicts
 }
 
 /// Tiles of scores that hold a key that a query attends to, one by one.

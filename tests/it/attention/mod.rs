@@ -4,6 +4,7 @@ pub mod cases;
 mod counters;
 mod decode;
 mod features;
+mod manifest;
 mod meaning;
 mod random;
 mod registers;

@@ -1,38 +1,15 @@
 //! What products cost, counted: the least traffic and arithmetic that tiles allow, no conflict.
 
-use std::sync::OnceLock;
-
 use kiln::device::Counters;
-use kiln::engine::EngineConfig;
 use kiln::graph::MatmulMath;
-use kiln::{Config, DType, Kiln, OperationGraph};
+use kiln::{DType, OperationGraph};
 
 use super::cases::{Case, Lay, inputs};
 use super::fusion::bias_gelu;
-use crate::harness;
-
-/// A simulator that counts.
-pub fn counting() -> &'static Kiln {
-    static KILN: OnceLock<Kiln> = OnceLock::new();
-    KILN.get_or_init(|| {
-        let device = Some("sim".parse().unwrap());
-        let cache_dir = Some(harness::cache_dir());
-        Kiln::open(Config { device, cache_dir, count: true, ..Config::default() }).unwrap()
-    })
-}
+use crate::harness::{self, conflicts};
 
 fn count(graph: &OperationGraph, config: &str) -> Counters {
-    // One launch at a time: the device keeps the last one's counts.
-    static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    let _one = ONE.lock().unwrap();
-    let config: EngineConfig = config.parse().unwrap();
-    let plan = counting().plan_with(graph, &config).unwrap();
-    harness::run_plan(counting(), &plan, &inputs(graph)).unwrap();
-    counting().device().counters().unwrap()
-}
-
-fn conflicts(counters: &Counters) -> u64 {
-    counters.total.shared_loads.conflicts + counters.total.shared_stores.conflicts
+    harness::count(graph, Some(&config.parse().unwrap()), &inputs(graph))
 }
 
 /// A product of tensors that begin at a sector.

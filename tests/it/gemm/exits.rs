@@ -9,9 +9,8 @@ use kiln::target::Target;
 use kiln::{ErrorKind, OperationGraph, TensorDesc};
 
 use super::cases::{Fusion, check, heuristic, inputs};
-use super::counters::counting;
 use super::settings::settings;
-use crate::harness;
+use crate::harness::{self, conflicts};
 
 /// What is left of batches, rows and columns.
 #[derive(Debug, Clone, Copy)]
@@ -215,7 +214,7 @@ fn precise_sums() {
 #[test]
 fn reductions_are_fused() {
     let graph = reduced_everywhere([128, 128, 64], Bf16);
-    let kiln = counting();
+    let kiln = harness::counting();
     let plan = kiln.plan(&graph).unwrap();
     assert_eq!((plan.parts().len(), plan.kernels().len()), (1, 4));
     let trial = kiln.trial(&plan, &inputs(&graph)).unwrap();
@@ -224,8 +223,7 @@ fn reductions_are_fused() {
     let bytes = |tensor: &TensorDesc| tensor.span_bytes().unwrap();
     let read: u64 = graph.inputs().map(bytes).sum();
     assert_eq!(counters[0].dram_read_bytes, read);
-    let total = &counters[0].total;
-    assert_eq!((total.shared_loads.conflicts, total.shared_stores.conflicts), (0, 0));
+    assert_eq!(conflicts(counters[0]), 0);
     // At most one for 32 columns of a row, for 16 rows of a column, for both.
     let y = 128 * 128 * 2;
     let parts = 4 * (128 * 128 / 32 + 128 * 128 / 16 + 128 * 128 / 512);

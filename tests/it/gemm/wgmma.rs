@@ -4,7 +4,7 @@ use kiln::DType::{self, *};
 use kiln::engine::{self, EngineConfig};
 use kiln::expr::{Mode, Pointwise};
 use kiln::graph::{Matmul, MatmulMath, Op};
-use kiln::{Config, ErrorKind, Kiln, OperationGraph, TensorDesc};
+use kiln::{ErrorKind, Kiln, OperationGraph, TensorDesc};
 use kiln_sim::Operands;
 
 use super::cases::{Case, Fusion, Lay, check, inputs};
@@ -233,8 +233,7 @@ fn products_are_not_serialised() {
 /// or to memory.
 #[test]
 fn counts() {
-    let device = Some("sim".parse().unwrap());
-    let kiln = Kiln::open(Config { device, count: true, ..Config::default() }).unwrap();
+    let kiln = harness::counting();
     let [m, n, k] = [200, 264, 200];
     let packed = [Lay::Rows, Lay::Columns, Lay::Rows];
     for (graph, tile, cluster, turns) in [
@@ -253,8 +252,7 @@ fn counts() {
         // Each of four warps issues a product of 64 rows, 16 deep.
         let each = 4 * (tile[0] as u64 / 64) * (up(k, 64) * 4);
         assert_eq!(products.warp_instructions, tiles * each, "{config}");
-        let total = &counters.total;
-        assert_eq!((total.shared_loads.conflicts, total.shared_stores.conflicts), (0, 0));
+        assert_eq!(harness::conflicts(&counters), 0);
         // Every tensor is moved once, in sectors; it begins in the middle of one.
         let bytes = |of: &TensorDesc| (of.span_bytes().unwrap() + 16).next_multiple_of(32);
         assert_eq!(counters.dram_read_bytes, graph.inputs().map(bytes).sum::<u64>());
@@ -266,8 +264,7 @@ fn counts() {
 /// of whole tiles and steps, every operand is read from memory once.
 #[test]
 fn counts_of_parts() {
-    let device = Some("sim".parse().unwrap());
-    let kiln = Kiln::open(Config { device, count: true, ..Config::default() }).unwrap();
+    let kiln = harness::counting();
     let ([m, n, k], split_k) = ([128, 128, 704], 4);
     let graph = bias_gelu([m, n, k], Bf16);
     let config = config([64, 64], 1, 3).with("split_k", split_k);
@@ -279,9 +276,8 @@ fn counts_of_parts() {
     let steps = (k as u64).div_ceil(64);
     assert_eq!(products.warp_instructions, 4 * 4 * 4 * steps);
     for counters in [multiply, sum] {
-        let total = &counters.total;
-        assert_eq!((total.shared_loads.conflicts, total.shared_stores.conflicts), (0, 0));
-        assert!(total.global.sectors * 32 <= total.global.bytes);
+        assert_eq!(harness::conflicts(counters), 0);
+        assert!(counters.total.global.sectors * 32 <= counters.total.global.bytes);
     }
     let partials = (split_k * m * n * 4) as u64;
     assert_eq!(multiply.dram_read_bytes, (2 * (m + n) * k) as u64);

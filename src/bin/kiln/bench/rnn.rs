@@ -1,15 +1,15 @@
-//! `kiln bench`: what a network costs on this device, host and launch apart.
+//! `kiln bench rnn`.
 
-use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use kiln::device::Buffer;
-use kiln::plan::{PersistentRnn, RnnPack};
+use kiln::plan::RnnPack;
 use kiln::rnn::{CellKind, Extent, Network, Optional, Rnn, Role};
-use kiln::{DType, Error, ErrorKind, Kiln};
+use kiln::{DType, Kiln};
 use serde_json::json;
 
+use super::{Cost, cost, noise};
 use crate::DeviceArgs;
 use crate::problem::shown;
 
@@ -17,22 +17,7 @@ const EXAMPLES: &str = "\
 Examples:
   kiln bench rnn --cell lstm --hidden 512 --batch 8 --steps 512 --dtype f16
   kiln bench rnn --cell gru --hidden 256 --layers 2 --bidirectional --device cuda:0 --json
-  kiln bench rnn --hidden 64 --steps 16 --device null      what the host pays for a call
-
-On the simulator times are those of the simulation: counts are in `kiln run --counters`.";
-
-#[derive(Args)]
-#[command(after_help = EXAMPLES)]
-pub struct BenchArgs {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Subcommand)]
-enum Command {
-    /// A forward pass of a recurrent network: building it, finding it again, running it
-    Rnn(RnnArgs),
-}
+  kiln bench rnn --hidden 64 --steps 16 --device null      what the host pays for a call";
 
 /// A cell of the documents, by its name in problem files.
 fn cell_named(text: &str) -> Result<CellKind, String> {
@@ -43,7 +28,7 @@ fn cell_named(text: &str) -> Result<CellKind, String> {
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
-struct RnnArgs {
+pub struct RnnArgs {
     /// The cell
     #[arg(long, value_parser = cell_named, default_value = "lstm")]
     cell: CellKind,
@@ -68,7 +53,7 @@ struct RnnArgs {
     /// The type: f64, f32, f16 or bf16
     #[arg(long, default_value = "f16")]
     dtype: DType,
-    /// Forward passes that are timed
+    /// Batches of passes that are timed
     #[arg(long, default_value_t = 20)]
     samples: usize,
     /// Print one JSON object instead of text
@@ -76,12 +61,6 @@ struct RnnArgs {
     json: bool,
     #[command(flatten)]
     device: DeviceArgs,
-}
-
-pub fn bench(args: &BenchArgs) -> kiln::Result<ExitCode> {
-    let Command::Rnn(args) = &args.command;
-    rnn(args)?;
-    Ok(ExitCode::SUCCESS)
 }
 
 impl RnnArgs {
@@ -92,21 +71,18 @@ impl RnnArgs {
     }
 }
 
-/// Device memory for a network's tensors; weights and inputs are 0, which costs the same.
+/// Device memory for a network's tensors.
 fn bind(kiln: &Kiln, network: &Network) -> kiln::Result<(RnnPack, Vec<Buffer>)> {
     let (mut pack, mut buffers) = (RnnPack::new(), Vec::new());
     for role in network.roles() {
-        let buffer = kiln.device().upload(&vec![0; network.bytes(role) as usize])?;
+        let buffer = kiln.device().upload(&noise(network.rnn.dtype, network.bytes(role)))?;
         pack = pack.with(role, &buffer);
         buffers.push(buffer);
     }
     Ok((pack, buffers))
 }
 
-fn rnn(args: &RnnArgs) -> kiln::Result<()> {
-    if args.samples == 0 {
-        return Err(Error::with(ErrorKind::BadParam, "--samples is 0"));
-    }
+pub fn rnn(args: &RnnArgs) -> kiln::Result<()> {
     let kiln = args.device.open()?;
     let rnn = args.rnn();
     let start = Instant::now();
@@ -122,10 +98,9 @@ fn rnn(args: &RnnArgs) -> kiln::Result<()> {
     let workspace = built.prepare(args.steps, Optional::default())?.workspace_bytes();
     let workspace = kiln.device().alloc(workspace)?;
     let pack = pack.with_workspace(&workspace);
-    let (mut host, mut device) = times(&kiln, &mut built, args, &pack)?;
-    host.sort();
-    device.sort();
-    let (host, pass) = (host[host.len() / 2], device[device.len() / 2]);
+    let stream = kiln.stream();
+    let forward = || built.forward(&stream, args.steps, &pack);
+    let Cost { host, pass } = cost(&stream, args.samples, forward)?;
     // Of input and recurrent products, two operations each.
     let weights = network.bytes(Role::Weights) / args.dtype.bytes() as u64;
     let operations = 2 * weights * (args.batch * args.steps) as u64;
@@ -163,25 +138,4 @@ fn rnn(args: &RnnArgs) -> kiln::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Of each pass, what the call took on the host, and what it took on the device.
-fn times(
-    kiln: &Kiln,
-    built: &mut PersistentRnn,
-    args: &RnnArgs,
-    pack: &RnnPack,
-) -> kiln::Result<(Vec<Duration>, Vec<Duration>)> {
-    let stream = kiln.stream();
-    built.forward(&stream, args.steps, pack)?;
-    let (mut host, mut device) = (Vec::new(), Vec::new());
-    for _ in 0..args.samples {
-        let before = stream.record()?;
-        let start = Instant::now();
-        built.forward(&stream, args.steps, pack)?;
-        host.push(start.elapsed());
-        let after = stream.record()?;
-        device.push(Duration::from_secs_f64(after.elapsed_ms(&before)? / 1e3));
-    }
-    Ok((host, device))
 }

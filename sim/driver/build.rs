@@ -1,0 +1,5 @@
+//! The library's own name is the driver's: once it is loaded, asking for `libcuda.so` finds it.
+
+fn main() {
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcuda.so");
+}

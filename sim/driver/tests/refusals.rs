@@ -1,0 +1,55 @@
+//! What Kiln says when the driver refuses an image or a kernel fails. One test, since nothing works
+//! on a device after a kernel has failed on it.
+
+use std::path::PathBuf;
+
+use kiln::device::DeviceChoice;
+use kiln::expr::{Mode, Pointwise};
+use kiln::{Config, DType, ErrorKind, Kiln, OperationGraph, VariantPack};
+
+fn open() -> Kiln {
+    let cache_dir = Some(PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("kernels"));
+    let config = Config { device: Some(DeviceChoice::Cuda(0)), cache_dir, ..Config::default() };
+    Kiln::open(config).expect("the GPU opens")
+}
+
+#[test]
+fn refusals_say_what_was_attempted() {
+    let test = std::env::current_exe().unwrap();
+    // SAFETY: the library runs nothing when it is loaded.
+    let library = unsafe { libloading::Library::new(test.with_file_name("libkiln_sim_driver.so")) };
+    let _library = library.expect("the driver loads");
+    let mut graph = OperationGraph::builder();
+    let x = graph.input("x", &[4096], DType::F32);
+    let y = graph.pointwise(Pointwise::new(Mode::ReluFwd), &[x]).unwrap();
+    graph.output(y, "y", DType::F32);
+    let graph = graph.build().unwrap();
+
+    // This driver takes no cubins.
+    let error = open().plan(&graph).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Compile);
+    let text = error.to_string();
+    assert!(text.contains("the driver rejects an image of"), "{text}");
+    assert!(text.contains("CUDA_ERROR_NO_BINARY_FOR_GPU"), "{text}");
+
+    // SAFETY: no other thread reads the environment.
+    unsafe { std::env::set_var("CUDA_FORCE_PTX_JIT", "1") };
+    let kiln = open();
+    let plan = kiln.plan(&graph).unwrap();
+    let device = kiln.device();
+    let y = device.alloc(4 * 4096).unwrap();
+    let x_uid = graph.inputs().next().unwrap().uid;
+    let y_uid = graph.outputs().next().unwrap().uid;
+    // An address that no buffer has, as from another process.
+    let mut pack = VariantPack::new().with(y_uid, &y);
+    pack.set_address(x_uid, 0x10_0000, 4 * 4096);
+    let stream = device.stream().unwrap();
+    plan.execute(&stream, &pack).expect("a launch does not wait for its kernel");
+    let error = stream.synchronize().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Driver);
+    assert_eq!(error.to_string(), "failed to run queued work: CUDA_ERROR_ILLEGAL_ADDRESS");
+    let error = device.alloc(16).unwrap_err();
+    assert_eq!(error.to_string(), "failed to allocate memory: CUDA_ERROR_ILLEGAL_ADDRESS");
+    // Handles that outlive the device's health are dropped without a word.
+    drop((stream, y, plan));
+}

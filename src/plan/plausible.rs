@@ -1,0 +1,119 @@
+//! Random values that tensors with a meaning may have: lengths in range, pages that are there.
+
+use crate::attention::{AttentionCall, AttentionExtent};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::graph::{AttentionShape, Op, Operation, OperationGraph, RowLayout};
+use crate::plan::trial::{Values, random_tensors, random_values};
+use crate::rnn::{Extent, Network, Role};
+use crate::tensor::TensorDesc;
+
+/// Of a graph's inputs by uid.
+pub(super) fn of_graph(graph: &OperationGraph, seed: u64) -> Result<Values> {
+    let mut values = random_values(graph, seed)?;
+    for operation in graph.operations() {
+        let Op::Attention(op) = &operation.op else { continue };
+        let tensor = |uid: &i64| graph.tensor(*uid).expect("operations name tensors of the graph");
+        let operands: Vec<&TensorDesc> = operation.inputs.iter().map(tensor).collect();
+        let shape = op.shape(&operands)?;
+        for (slot, operand) in operation.op.slots().inputs.iter().zip(&operands) {
+            if let Some(own) = values.get_mut(&operand.uid) {
+                attended(slot, operation, graph, &shape, own);
+            }
+        }
+    }
+    Ok(values)
+}
+
+/// Makes random numbers in [-2, 2) values of an attention's operand.
+fn attended(
+    slot: &str,
+    operation: &Operation,
+    graph: &OperationGraph,
+    shape: &AttentionShape,
+    values: &mut [f64],
+) {
+    let rows = |operand: usize, axis: usize| {
+        let tensor = graph.tensor(operation.inputs[operand]);
+        tensor.expect("operations name tensors of the graph").dims[axis]
+    };
+    let count = values.len().max(2) as i64 - 1;
+    for (at, value) in values.iter_mut().enumerate() {
+        // What integers were rounded from is gone: their position is as good.
+        let part = ((at * 37 + 11) % 64) as f64 / 64.0;
+        let within =
+            |begin: i64, end: i64| (begin as f64 + part * (end - begin + 1) as f64).floor();
+        *value = match slot {
+            "query_lengths" => within(shape.queries / 2, shape.queries),
+            "key_lengths" => within(shape.keys / 2, shape.keys),
+            "key_begin" => within(0, shape.keys / 4),
+            "key_end" => within(shape.keys / 2, shape.keys),
+            "page_table" => within(0, (rows(1, 0) - 1).max(0)),
+            "query_offsets" => (at as i64 * rows(0, 2) / count) as f64,
+            "key_offsets" => (at as i64 * rows(1, 2) / count) as f64,
+            "mask" => f64::from(u8::from(part < 0.75)),
+            _ => *value,
+        };
+    }
+}
+
+/// Of a network's named inputs by uid.
+pub(super) fn of_network(network: &Network, seed: u64) -> Result<Values> {
+    rounded(&network.named_inputs(), seed, |tensor, at, value| {
+        network_value(network, tensor, at, value)
+    })
+}
+
+/// Of a layer's named inputs by uid.
+pub(super) fn of_layer(call: &AttentionCall, seed: u64) -> Result<Values> {
+    rounded(&call.named_inputs(), seed, |tensor, _, value| layer_value(call, tensor, value))
+}
+
+/// What random numbers in [-2, 2) become, element by element.
+fn rounded(
+    tensors: &[TensorDesc],
+    seed: u64,
+    plausible: impl Fn(&TensorDesc, usize, f64) -> f64,
+) -> Result<Values> {
+    // Unrounded: what they become depends on the tensor.
+    let raw = |tensor: &TensorDesc| TensorDesc { dtype: DType::F64, ..tensor.clone() };
+    let raws: Vec<TensorDesc> = tensors.iter().map(raw).collect();
+    let mut values = random_tensors(raws.iter(), seed)?;
+    for tensor in tensors {
+        let own = values.get_mut(&tensor.uid).expect("every tensor has values");
+        for (at, value) in own.iter_mut().enumerate() {
+            *value = tensor.dtype.round(plausible(tensor, at, *value));
+        }
+    }
+    Ok(values)
+}
+
+/// What a random number in [-2, 2) stands for in a tensor of a network.
+fn network_value(network: &Network, tensor: &TensorDesc, at: usize, value: f64) -> f64 {
+    let Extent { batch, rows } = network.extent;
+    match Role::ALL.into_iter().find(|role| role.name() == tensor.name) {
+        Some(Role::Lengths) if network.rnn.layout == RowLayout::Packed => {
+            (rows / batch + i64::from((at as i64) < rows % batch)) as f64
+        }
+        Some(Role::Lengths) => ((value + 2.0) / 4.0 * (rows / batch + 1) as f64).floor(),
+        Some(Role::Reset) => f64::from(u8::from(value > 1.75)),
+        Some(_) => value / 2.0,
+        // What torch draws weights from.
+        None => value / 2.0 / (network.rnn.hidden_size as f64).sqrt(),
+    }
+}
+
+/// The same of an attention layer.
+fn layer_value(call: &AttentionCall, tensor: &TensorDesc, value: f64) -> f64 {
+    let AttentionExtent { queries, keys, .. } = call.layer.extent;
+    let part = (value + 2.0) / 4.0;
+    let within = |begin: i64, end: i64| (begin as f64 + part * (end - begin + 1) as f64).floor();
+    match tensor.name.as_str() {
+        "query_lengths" => within(queries / 2, queries),
+        "key_lengths" => within(keys / 2, keys),
+        "low_window" => within(0, keys / 4),
+        "high_window" => within(keys / 2, keys),
+        name if name.starts_with("w_") => value / 2.0 / (tensor.dims[2] as f64).sqrt(),
+        _ => value / 2.0,
+    }
+}
