@@ -115,6 +115,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("rnn/exchange.cuh", include_str!("../../templates/rnn/exchange.cuh.tera")),
     ("rnn/gather.cuh", include_str!("../../templates/rnn/gather.cuh.tera")),
     ("rnn/layer.cuh", include_str!("../../templates/rnn/layer.cuh.tera")),
+    ("rnn/moments.cuh", include_str!("../../templates/rnn/moments.cuh.tera")),
     ("rnn/place.cuh", include_str!("../../templates/rnn/place.cuh.tera")),
     ("rnn/problem.cuh", include_str!("../../templates/rnn/problem.cuh.tera")),
     ("rnn/rows.cuh", include_str!("../../templates/rnn/rows.cuh.tera")),
