@@ -5,13 +5,14 @@ CARGO ?= cargo
 DEVICE ?= auto
 TORTURE ?=
 FUZZ_SECONDS ?= 1800
+ATTENTIONS ?= 500
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-vectors test-remote test-driver settings lint ci bench bench-gpu \
-	golden expect onnx-data rnn-data torture fuzz fuzz-sim clean
+	golden expect onnx-data rnn-data attention-data torture fuzz fuzz-sim attention-campaign clean
 
 help: ## List the targets
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
 
 setup: ## Install what is missing (NVRTC, into third_party/); quick when nothing is
 	@scripts/setup.sh
@@ -77,6 +78,12 @@ onnx-data: ## Rebuild tests/data/onnx from the onnx wheel (development only)
 rnn-data: ## Rebuild tests/data/rnn from its oracle and torch (development only)
 	python3 tests/data/rnn/vectors.py
 	python3 tests/data/rnn/torch_cases.py
+
+attention-data: ## Rebuild tests/data/attention from torch (development only)
+	python3 tests/data/attention/torch_cases.py
+
+attention-campaign: setup ## Check ATTENTIONS (500) random combinations of attention's features
+	KILN_ATTENTIONS=$(ATTENTIONS) $(CARGO) test --test it attention::random
 
 clean: ## Remove build products and what setup installed
 	$(CARGO) clean

@@ -15,6 +15,7 @@ use kiln_sim::InstructionClass;
 use crate::golden::assert_golden;
 use crate::harness;
 use crate::recurrence::{graph, layer, values};
+use crate::rnn_cells::user_cells;
 
 /// The counts of the layer's own kernel, which is the last of its plan.
 fn count(op: &Recurrence, steps: i64, dtype: DType, config: &str) -> Counters {
@@ -72,8 +73,7 @@ fn blocks_hear_of_each_other_once_for_every_product() {
     let tagged = |op: &Recurrence, steps: i64| {
         let counters = count(op, steps, DType::F16, TAGGED);
         assert_eq!(counters.class(InstructionClass::Atomic).warp_instructions, 0);
-        let lines = counters.lines.iter().filter(|line| line.text.contains("st.relaxed.gpu"));
-        lines.map(|line| line.count.warp_instructions).sum::<u64>() / 2
+        executed(&counters, "st.relaxed.gpu") / 2
     };
     let plain = CellOptions::default();
     let before = layer(CellKind::GruResetBefore, plain, MatmulMath::F32, [8, 64]);
@@ -86,6 +86,32 @@ fn blocks_hear_of_each_other_once_for_every_product() {
             assert_eq!(atomics(op, steps), exchanges - blocks, "{op}");
             assert_eq!(tagged(op, steps), exchanges - blocks, "{op}");
         }
+    }
+}
+
+/// How many warps executed instructions with this text.
+fn executed(counters: &Counters, text: &str) -> u64 {
+    let lines = counters.lines.iter().filter(|line| line.text.contains(text));
+    lines.map(|line| line.count.warp_instructions).sum()
+}
+
+/// Moments of a stage take two sums of the block, each with a barrier, and one exchange of the
+/// cluster, with another; a stage ends with a barrier.
+#[test]
+fn moments_take_one_exchange_for_each_stage() {
+    let op = Recurrence::new(user_cells::layer_norm_lstm().unwrap(), 8, 64);
+    let stages = 2;
+    for (config, blocks, warps) in [(CTA, 1, 8), (CLUSTER, 2, 4)] {
+        let [short, long] = [4, 12].map(|steps| count(&op, steps, DType::F16, config));
+        let shared = long.total.shared_loads.conflicts + long.total.shared_stores.conflicts;
+        assert_eq!(shared, 0, "{config}: conflicts");
+        let step = |text| (executed(&long, text) - executed(&short, text)) as f64 / 8.0;
+        let cluster = u64::from(blocks > 1);
+        let barriers = stages * (2 + cluster + 1) * blocks * warps;
+        assert_eq!(step("bar.sync"), barriers as f64, "{config}");
+        // And one of the state.
+        let exchanges = cluster * (stages + 1) * blocks;
+        assert_eq!(step("expect_tx"), exchanges as f64, "{config}");
     }
 }
 

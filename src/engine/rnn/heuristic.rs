@@ -2,7 +2,7 @@
 
 use crate::engine::access::{REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div};
 use crate::engine::rnn::layer::Layer;
-use crate::engine::rnn::schedule::{Exchange, Regime, Schedule, Settings};
+use crate::engine::rnn::schedule::{Regime, Schedule, Settings};
 use crate::engine::rnn::work::{exchange_bytes, exchange_clocks, step_clocks};
 use crate::error::{Error, Result};
 use crate::target::Target;
@@ -30,11 +30,14 @@ impl Decision {
     /// # Errors
     /// `NotSupported` where no setting is legal, with what the last one lacks.
     pub(super) fn of(layer: &Layer<'_>, target: &Target, regime: Regime) -> Result<Decision> {
-        let mut refusal = Error::not_supported("no setting is legal");
+        let mut refusal = Error::not_supported("blocks would have less than 8 units each");
         let mut best: Option<Decision> = None;
         let [tiles, blocks, ..] = regime.knobs();
         for tile in tiles.values {
-            for blocks in &blocks.values {
+            // Blocks have at least 8 units each.
+            let units = layer.op.units.max(layer.size());
+            let shared = |blocks: &&i64| **blocks == 1 || ceil_div(units, **blocks) >= 8;
+            for blocks in blocks.values.iter().take_while(shared) {
                 match settings(layer, target, regime, [tile, *blocks]) {
                     Ok(schedule) => {
                         let decision = Decision::with(layer, &schedule, target);
@@ -95,9 +98,6 @@ fn settings(
     [batch_tile, blocks]: [i64; 2],
 ) -> Result<Schedule> {
     let slice = ceil_div(layer.op.units.max(layer.size()), blocks);
-    if regime.exchange() != Exchange::None && slice < 8 {
-        return Err(Error::not_supported("blocks have less than 8 units each"));
-    }
     let groups = ceil_div(slice, 8);
     let columns = [1, 2, 4, 8].into_iter().find(|columns| *columns >= groups);
     let columns = columns.unwrap_or(COLUMNS_MAX);

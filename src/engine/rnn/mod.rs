@@ -60,8 +60,9 @@ impl RnnEngine {
             return Err(Error::not_supported(text));
         }
         let layer = Layer::of(graph)?;
-        if layer.op.cell.stages.iter().any(|stage| !stage.moments.is_empty()) {
-            return Err(Error::not_supported("moments need all units of a row in one block"));
+        if layer.moments() > 0 && self.regime.exchange().through_memory() {
+            let text = "moments need all units of a row in one block or cluster";
+            return Err(Error::not_supported(text));
         }
         Ok(layer)
     }

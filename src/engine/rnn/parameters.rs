@@ -190,6 +190,7 @@ impl Writer<'_> {
             "given_biased": op.with.x_bias,
             "parameters": self.cell_parameters(),
             "stages": self.stages(programs.lines),
+            "moments": layer.moments(),
             "buffers": buffers.collect::<Vec<_>>(),
             "parts": schedule.settings.parts,
             "cluster": cluster,
@@ -280,7 +281,10 @@ impl Writer<'_> {
         }
         match schedule.exchange {
             Exchange::None => {}
-            Exchange::Cluster => add("BARRIERS_AT", memory.barriers, "byte of shared memory"),
+            Exchange::Cluster => {
+                add("BARRIERS", schedule.barriers(layer), "of a block");
+                add("BARRIERS_AT", memory.barriers, "byte of shared memory");
+            }
             Exchange::Counter => {
                 add("SHARED_WIDTH", schedule.shared_width, "elements of a row in memory");
                 let bytes = schedule.element_bytes.max(layer.dtype().bytes() as i64);
@@ -291,6 +295,13 @@ impl Writer<'_> {
                 add("SHARED_WORDS", schedule.shared_width * bytes / 4, "of a row in memory");
                 add("CHUNK", 8 / bytes, "elements that are moved at once");
             }
+        }
+        if layer.moments() > 0 {
+            add("MOMENTS", layer.moments(), "of a stage, at most");
+            add("SUMS_AT", memory.sums, "byte of shared memory");
+        }
+        if layer.moments() > 0 && schedule.exchange == Exchange::Cluster {
+            add("JOINED_AT", memory.joined, "byte of shared memory");
         }
         if op.with.lengths {
             add("BATCH_ALL", ceil_div(op.batch, 32) * 32, "");
@@ -420,6 +431,8 @@ impl Writer<'_> {
                 "biased": op.with.r_bias,
                 "first": at == 0,
                 "last": last,
+                "moments": self.elements.moments(at, "unit"),
+                "sizes": cell.stages[at].moments.iter().map(|of| of.of.len()).collect::<Vec<_>>(),
                 "lines": lines,
                 "product": product.map_or(-1, |at| at as i64),
                 "gates": gates.collect::<Vec<_>>(),

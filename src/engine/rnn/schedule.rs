@@ -117,6 +117,9 @@ pub(super) struct Memory {
     pub(super) partial: i64,
     pub(super) vectors: i64,
     pub(super) lengths: i64,
+    /// Sums along the units of a block, and of all blocks of a cluster.
+    pub(super) sums: i64,
+    pub(super) joined: i64,
     pub(super) barriers: i64,
     pub(super) total: i64,
 }
@@ -312,6 +315,11 @@ impl Schedule {
         2 + self.products.len().saturating_sub(1) as i64
     }
 
+    /// Barriers of a block of a cluster: for each operand, and two for moments.
+    pub(super) fn barriers(&self, layer: &Layer<'_>) -> i64 {
+        self.operands() + if layer.moments() > 0 { 2 } else { 0 }
+    }
+
     /// Squares of 8 batch rows.
     pub(super) fn batch_squares(&self) -> i64 {
         self.settings.batch_tile / 8
@@ -360,7 +368,15 @@ impl Schedule {
         let given = cell.gates.len() + cell.row_inputs.len() + cell.unit_inputs.len() + 1;
         let values = 2 * (given + cell.states.len()) as i64 * words;
         let addresses = if self.units == Units::Lanes { 96 } else { 56 };
-        held + product + self.cells(self.groups()) * values + addresses
+        // Moments need all that products gave at once.
+        let moments = match layer.moments() {
+            0 => 0,
+            count => {
+                let sums = self.cells(self.groups()) * 2 * cell.recurrent_gates() as i64;
+                (4 * count * squares + sums) * words
+            }
+        };
+        held + product + self.cells(self.groups()) * values + moments + addresses
     }
 
     fn lay_out(&self, layer: &Layer<'_>, math_bytes: i64) -> Memory {
@@ -390,11 +406,12 @@ impl Schedule {
             true => take(ceil_div(layer.op.batch, 32) * 32 * 4),
             false => 0,
         };
-        let barriers = match self.exchange {
-            Exchange::Cluster => take(8 * self.operands()),
-            _ => 0,
-        };
-        Memory { operands, kept, partial, vectors, lengths, barriers, total: at }
+        let cluster = self.exchange == Exchange::Cluster;
+        let moments = layer.moments() * self.settings.batch_tile * math_bytes;
+        let sums = take(2 * warps * moments);
+        let joined = take(if cluster { 4 * self.settings.blocks * moments } else { 0 });
+        let barriers = take(if cluster { 8 * self.barriers(layer) } else { 0 });
+        Memory { operands, kept, partial, vectors, lengths, sums, joined, barriers, total: at }
     }
 }
 

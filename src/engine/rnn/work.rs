@@ -36,7 +36,8 @@ pub(super) fn step_clocks(layer: &Layer<'_>, schedule: &Schedule) -> f64 {
     let warps = schedule.threads / 32;
     let streamed = |of: &Placed| (of.streamed() * of.step_bytes * warps) as f64 / L2_BYTES;
     let streamed: f64 = schedule.products.iter().map(streamed).sum();
-    let stops = schedule.products.len().max(1) as f64;
+    let moments = layer.op.cell.stages.iter().filter(|stage| !stage.moments.is_empty()).count();
+    let stops = (schedule.products.len() + moments).max(1) as f64;
     let exchange = exchange_clocks(layer, schedule, schedule.exchange);
     let cells = (schedule.slice * schedule.settings.batch_tile) as f64;
     let own = cells * instructions(layer) / LANES;
