@@ -44,6 +44,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("device/ptx/global.cuh", include_str!("../../templates/device/ptx/global.cuh.tera")),
     ("device/ptx/mbarrier.cuh", include_str!("../../templates/device/ptx/mbarrier.cuh.tera")),
     ("device/ptx/mma.cuh", include_str!("../../templates/device/ptx/mma.cuh.tera")),
+    ("device/ptx/publish.cuh", include_str!("../../templates/device/ptx/publish.cuh.tera")),
     ("device/ptx/reciprocal.cuh", include_str!("../../templates/device/ptx/reciprocal.cuh.tera")),
     ("device/ptx/registers.cuh", include_str!("../../templates/device/ptx/registers.cuh.tera")),
     ("device/ptx/shared.cuh", include_str!("../../templates/device/ptx/shared.cuh.tera")),
