@@ -131,6 +131,7 @@ pub fn engines() -> &'static [&'static dyn Engine] {
         &gemm::MmaEngine,
         &gemm::SimtEngine,
         &attention::DecodeEngine,
+        &attention::WgmmaEngine,
         &attention::MmaEngine,
         &attention::SimtEngine,
         &rnn::CTA,

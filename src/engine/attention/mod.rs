@@ -16,8 +16,11 @@ mod problem;
 mod schedule;
 mod score;
 mod simt;
+mod tuned;
+mod wgmma;
 mod work;
 
 pub(super) use decode::DecodeEngine;
 pub(super) use mma::MmaEngine;
 pub(super) use simt::SimtEngine;
+pub(super) use wgmma::WgmmaEngine;

@@ -9,3 +9,4 @@ mod meaning;
 mod random;
 mod registers;
 mod shapes;
+mod wgmma;
