@@ -90,6 +90,13 @@ impl Engine for WgmmaEngine {
             return Err(Error::not_supported(format!("{arch} is not {ARCH}")));
         }
         let matrices = Matrices::of(graph, target)?;
+        let is_eight = |slot: &str| matrices.problem.tensor(slot).dtype.is_f8();
+        if let Some(slot) = ["k", "v"].into_iter().find(|slot| is_eight(slot)) {
+            let dtype = matrices.problem.tensor(slot).dtype;
+            return Err(Error::not_supported(format!(
+                "`{slot}` is {dtype}, a bulk copy does not widen it"
+            )));
+        }
         let [q, k, v] = ["q", "k", "v"].map(|slot| Bulk::of(&matrices.problem, slot));
         let wgmma = Wgmma { q: q?, k: k?, v: v?, matrices };
         Ok(Box::new(Tuned::of(wgmma, LEAST)?))
