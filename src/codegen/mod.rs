@@ -39,6 +39,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("device/ptx/convert.cuh", include_str!("../../templates/device/ptx/convert.cuh.tera")),
     ("device/ptx/copy_async.cuh", include_str!("../../templates/device/ptx/copy_async.cuh.tera")),
     ("device/ptx/counter.cuh", include_str!("../../templates/device/ptx/counter.cuh.tera")),
+    ("device/ptx/eight.cuh", include_str!("../../templates/device/ptx/eight.cuh.tera")),
     ("device/ptx/exp2.cuh", include_str!("../../templates/device/ptx/exp2.cuh.tera")),
     ("device/ptx/extreme.cuh", include_str!("../../templates/device/ptx/extreme.cuh.tera")),
     ("device/ptx/global.cuh", include_str!("../../templates/device/ptx/global.cuh.tera")),
@@ -46,6 +47,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("device/ptx/mma.cuh", include_str!("../../templates/device/ptx/mma.cuh.tera")),
     ("device/ptx/patience.cuh", include_str!("../../templates/device/ptx/patience.cuh.tera")),
     ("device/ptx/reciprocal.cuh", include_str!("../../templates/device/ptx/reciprocal.cuh.tera")),
+    ("device/ptx/peer.cuh", include_str!("../../templates/device/ptx/peer.cuh.tera")),
     ("device/ptx/registers.cuh", include_str!("../../templates/device/ptx/registers.cuh.tera")),
     ("device/ptx/shared.cuh", include_str!("../../templates/device/ptx/shared.cuh.tera")),
     (
@@ -53,6 +55,10 @@ const EMBEDDED: &[(&str, &str)] = &[
         include_str!("../../templates/device/ptx/store_matrices.cuh.tera"),
     ),
     ("device/ptx/tagged.cuh", include_str!("../../templates/device/ptx/tagged.cuh.tera")),
+    (
+        "device/ptx/sync_cluster.cuh",
+        include_str!("../../templates/device/ptx/sync_cluster.cuh.tera"),
+    ),
     ("device/ptx/tensor_copy.cuh", include_str!("../../templates/device/ptx/tensor_copy.cuh.tera")),
     ("device/ptx/wgmma.cuh", include_str!("../../templates/device/ptx/wgmma.cuh.tera")),
     ("device/tile/boxed.cuh", include_str!("../../templates/device/tile/boxed.cuh.tera")),

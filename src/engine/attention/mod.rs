@@ -20,4 +20,5 @@ mod work;
 
 pub(super) use decode::DecodeEngine;
 pub(super) use mma::MmaEngine;
+pub(super) use score::{Score, Source, score};
 pub(super) use simt::SimtEngine;
