@@ -162,6 +162,16 @@ impl Target {
         })
     }
 
+    /// The most blocks of a cluster: 8 from sm_90 on, and 16 where multiprocessors stand in groups
+    /// of as many (CUDA C++ programming guide, "thread block clusters": beyond 8 is not portable).
+    pub fn cluster_blocks_max(&self) -> u32 {
+        match self.arch.capability {
+            90 | 100 | 103 => 16,
+            91.. => 8,
+            _ => 1,
+        }
+    }
+
     /// The short names of the table.
     pub fn names() -> impl Iterator<Item = &'static str> {
         KNOWN.iter().map(|known| known.key)
@@ -193,6 +203,8 @@ mod tests {
     fn the_table_is_found_by_name() {
         let h200 = Target::named("h200").expect("known");
         assert_eq!(h200.to_string(), "NVIDIA H200 (sm_90a, 132 SMs)");
+        let clusters = |key| Target::named(key).expect("known").cluster_blocks_max();
+        assert_eq!(["a100", "h200", "b200", "rtx5090"].map(clusters), [1, 16, 16, 8]);
         let error = Target::named("h900").expect_err("unknown").to_string();
         assert!(error.starts_with("unknown target `h900`: expected one of sim, "), "{error}");
     }

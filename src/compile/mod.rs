@@ -15,6 +15,7 @@ pub use disassemble::disassemble;
 pub use image::{Image, Resources};
 pub use locate::{Located, Search, locate};
 pub use nvrtc::Compiler;
+pub(crate) use pool::at_once;
 pub use pool::compile_all;
 pub use toolchain::Toolchain;
 

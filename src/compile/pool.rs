@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::{LazyLock, mpsc};
 
 use tracing::dispatcher;
 
@@ -19,26 +19,37 @@ const WORKERS_MAX: usize = 8;
 pub fn compile_all(
     compiler: &Compiler,
     sources: &[KernelSource],
-    mut finished: impl FnMut(usize, &Result<Image>),
+    finished: impl FnMut(usize, &Result<Image>),
 ) -> Vec<Result<Image>> {
-    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let workers = cores.min(WORKERS_MAX).min(sources.len());
+    at_once(sources.len(), |position| compiler.compile(&sources[position]), finished)
+}
+
+/// The results of `work` for the positions below `count`, in their order, computed by up to eight
+/// threads; `finished` is called on the calling thread after each.
+pub(crate) fn at_once<R: Send>(
+    count: usize,
+    work: impl Fn(usize) -> R + Sync,
+    mut finished: impl FnMut(usize, &R),
+) -> Vec<R> {
+    // Asking reads files.
+    static CORES: LazyLock<usize> =
+        LazyLock::new(|| std::thread::available_parallelism().map_or(1, NonZeroUsize::get));
+    let workers = CORES.min(WORKERS_MAX).min(count);
     let next = AtomicUsize::new(0);
     let (send, receive) = mpsc::channel();
-    let mut results: Vec<Option<Result<Image>>> = Vec::new();
-    results.resize_with(sources.len(), || None);
+    let mut results: Vec<Option<R>> = Vec::new();
+    results.resize_with(count, || None);
     std::thread::scope(|scope| {
         for _ in 0..workers {
-            let (send, next) = (send.clone(), &next);
+            let (send, next, work) = (send.clone(), &next, &work);
             // What listens on this thread hears the workers too.
             let listener = dispatcher::get_default(Clone::clone);
             scope.spawn(move || {
                 let _heard = dispatcher::set_default(&listener);
                 while let Some(position) =
-                    Some(next.fetch_add(1, Ordering::Relaxed)).filter(|at| *at < sources.len())
+                    Some(next.fetch_add(1, Ordering::Relaxed)).filter(|at| *at < count)
                 {
-                    let result = compiler.compile(&sources[position]);
-                    if send.send((position, result)).is_err() {
+                    if send.send((position, work(position))).is_err() {
                         return;
                     }
                 }
@@ -50,5 +61,5 @@ pub fn compile_all(
             results[position] = Some(result);
         }
     });
-    results.into_iter().map(|result| result.expect("every source was compiled")).collect()
+    results.into_iter().map(|result| result.expect("every position was worked on")).collect()
 }

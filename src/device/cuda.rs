@@ -345,6 +345,13 @@ impl Driver for CudaDriver {
             }
             .map_err(failed("raise the kernel's shared memory limit"))?;
         }
+        if self.target.cluster_blocks_max() > 8 {
+            let allowed =
+                sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
+            // SAFETY: the function is alive.
+            unsafe { result::function::set_function_attribute(function, allowed, 1) }
+                .map_err(failed("allow the kernel clusters of 16 blocks"))?;
+        }
         Ok(Arc::new(CudaKernel { loaded, function }))
     }
 }

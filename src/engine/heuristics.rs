@@ -77,28 +77,31 @@ pub fn choices(
     let mut reasons = Reasons::default();
     let mut able = Vec::new();
     for engine in engines() {
-        match engine.support(graph, target) {
-            Ok(supported) => able.push((engine.name(), supported)),
-            Err(reason) => reasons.add(engine.name(), reason.to_string()),
-        }
-    }
-    let clocks = able.iter().filter_map(|(_, supported)| supported.expected_clocks());
-    let fewest = clocks.fold(f64::INFINITY, f64::min);
-    // In mode A, engines that do not pay come after all that do.
-    let (mut choices, mut others) = (Vec::new(), Vec::new());
-    for (name, supported) in able {
+        let supported = match engine.support(graph, target) {
+            Ok(supported) => supported,
+            Err(reason) => {
+                reasons.add(engine.name(), reason.to_string());
+                continue;
+            }
+        };
         let mut found = of_engine(&*supported, target, selection.mode);
         if selection.without != Notes::default() {
             found.retain(|choice| {
                 let note = supported.notes(&choice.config).common(&selection.without);
                 if let Some(note) = note {
-                    reasons.add(name, format!("{note} is excluded"));
+                    reasons.add(engine.name(), format!("{note} is excluded"));
                 }
                 note.is_none()
             });
         }
-        let slower = supported.expected_clocks().is_some_and(|clocks| clocks > fewest);
-        match selection.mode == Mode::A && (slower || !supported.pays()) {
+        able.push((found, supported.pays(), supported.expected_clocks()));
+    }
+    let fewest = able.iter().filter_map(|(.., clocks)| *clocks).fold(f64::INFINITY, f64::min);
+    // In mode A, engines that do not pay come after all that do.
+    let (mut choices, mut others) = (Vec::new(), Vec::new());
+    for (found, pays, clocks) in able {
+        let slower = clocks.is_some_and(|clocks| clocks > fewest);
+        match selection.mode == Mode::A && (slower || !pays) {
             true => others.extend(found),
             false => choices.extend(found),
         }
@@ -156,7 +159,10 @@ impl Reasons {
         }
     }
 
-    fn error(&self) -> Error {
+    /// In the order of engines, the most specialised first.
+    fn error(mut self) -> Error {
+        let place = |name: &str| engines().iter().position(|engine| engine.name() == name);
+        self.0.sort_by_key(|(name, _)| place(name));
         let reasons: Vec<String> =
             self.0.iter().map(|(name, reason)| format!("{name}: {reason}")).collect();
         Error::not_supported(format!("no engine runs the graph: {}", reasons.join("; ")))

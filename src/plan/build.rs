@@ -10,7 +10,7 @@ use tracing::{debug, debug_span, info, warn};
 
 use crate::cache::{DiskCache, Flight, RemoteCache};
 use crate::codegen::{KernelSource, Templates};
-use crate::compile::{Compiler, Image, Located, Resources, Toolchain};
+use crate::compile::{Compiler, Image, Located, Resources, Toolchain, at_once};
 use crate::device::{Device, Launch, Stream};
 use crate::engine::{self, EngineConfig, Grid, KernelPlan, LaunchPlan, Lowering, Part};
 use crate::error::{Error, Result};
@@ -371,13 +371,24 @@ impl Tiers {
         Ok(built)
     }
 
-    /// As [`Tiers::best`] of every part, compiled now if they must be.
+    /// As [`Tiers::best`] of every part, compiled now if they must be, several at once.
     pub(super) fn compiled_best(&self, parts: Vec<Part>) -> Result<Vec<BuiltPart>> {
-        let best = |part| {
-            let best = self.best(part, Reach::Compiled)?;
+        let best = |part: &Part| {
+            let best = self.best(part.clone(), Reach::Compiled)?;
             Ok(best.expect("nothing is out of the compiler's reach"))
         };
-        parts.into_iter().map(best).collect()
+        if let [part] = &parts[..] {
+            return Ok(vec![best(part)?]);
+        }
+        let built = at_once(
+            parts.len(),
+            |at| {
+                self.device.enter_background()?;
+                best(&parts[at])
+            },
+            |_, _| {},
+        );
+        built.into_iter().collect()
     }
 
     /// A plan that runs these kernels.

@@ -253,12 +253,13 @@ fn moments_take_any_knobs() {
 /// Whatever the knobs: the same bits where sums have the same parts.
 #[test]
 fn knobs_change_no_bits() {
-    let knobs: [(&str, &[(&str, i64)]); 14] = [
+    let knobs: [(&str, &[(&str, i64)]); 15] = [
         ("rnn_cta", &[]),
         ("rnn_cta", &[("batch_tile", 16)]),
         ("rnn_cta", &[("columns", 2), ("registers", 0)]),
         ("rnn_cta", &[("columns", 16), ("registers", 32)]),
         ("rnn_cluster", &[("blocks", 4)]),
+        ("rnn_cluster", &[("blocks", 16), ("columns", 1)]),
         ("rnn_cluster", &[("batch_tile", 32), ("columns", 1), ("registers", 0)]),
         ("rnn_grid", &[("blocks", 2), ("columns", 8), ("exchange", 0)]),
         ("rnn_grid", &[("blocks", 2), ("columns", 8), ("exchange", 1)]),

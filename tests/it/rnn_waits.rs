@@ -93,3 +93,12 @@ fn a_grid_that_can_not_be_resident_is_refused() {
     let chosen = engine::choose(graph.canonical(), &target, &Selection::default()).unwrap();
     assert_eq!(chosen.engine, "rnn_cta");
 }
+
+#[test]
+fn a_cluster_that_the_device_has_not_is_refused() {
+    let target = Target::named("rtx5090").unwrap();
+    let graph = graph(&lstm(8, 256), 4, DType::F16);
+    let supported = engine::supported("rnn_cluster", graph.canonical(), &target).unwrap();
+    let error = supported.lower(&supported.heuristic().with("blocks", 16)).unwrap_err();
+    assert_eq!(error.to_string(), "a cluster of 16 blocks, at most 8");
+}

@@ -2,7 +2,7 @@
 
 use crate::engine::access::{REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div};
 use crate::engine::rnn::layer::Layer;
-use crate::engine::rnn::schedule::{Regime, Schedule, Settings};
+use crate::engine::rnn::schedule::{Exchange, Regime, Schedule, Settings};
 use crate::engine::rnn::work::{exchange_bytes, exchange_clocks, step_clocks};
 use crate::error::{Error, Result};
 use crate::target::Target;
@@ -57,12 +57,21 @@ impl Decision {
 
     fn with(layer: &Layer<'_>, schedule: &Schedule, target: &Target) -> Decision {
         let sm_count = i64::from(target.sm_count);
-        let all_blocks = schedule.teams * schedule.settings.blocks;
+        let blocks = schedule.settings.blocks;
+        let all_blocks = schedule.teams * blocks;
         let warps = schedule.threads / 32;
         let products = schedule.products.iter();
         let kept = products.clone().map(|of| of.kept * of.step_bytes * warps).sum();
         let streamed = products.map(|of| of.streamed() * of.step_bytes * warps).sum();
-        let waves = ceil_div(all_blocks, sm_count) as f64;
+        // A group of multiprocessors has 18 at most, and holds one cluster of 16.
+        let resident = match schedule.exchange == Exchange::Cluster && blocks == 16 {
+            true => sm_count / 18 * 16,
+            false => sm_count,
+        };
+        let waves = match resident {
+            0 => f64::INFINITY,
+            _ => ceil_div(all_blocks, resident) as f64,
+        };
         let clocks = waves * step_clocks(layer, schedule);
         let exchange_bytes = exchange_bytes(layer, schedule);
         let settings = schedule.settings;

@@ -198,7 +198,7 @@ impl Regime {
         let knob = |name, about, values: &[i64]| Knob { name, about, values: values.to_vec() };
         let blocks: &[i64] = match self.exchange() {
             Exchange::None => &[1],
-            Exchange::Cluster => &[2, 4, 8],
+            Exchange::Cluster => &[2, 4, 8, 16],
             Exchange::Counter | Exchange::Data => &[2, 4, 8, 16, 32, 64, 96, 128],
         };
         let exchanges: Vec<i64> = (0..self.exchanges.len() as i64).collect();
@@ -238,6 +238,10 @@ impl Schedule {
         if exchange.through_memory() && teams * blocks > sm_count {
             let all = teams * blocks;
             return fail(format!("{all} blocks, {sm_count} can be resident together"));
+        }
+        let cluster_max = i64::from(target.cluster_blocks_max());
+        if exchange == Exchange::Cluster && blocks > cluster_max {
+            return fail(format!("a cluster of {blocks} blocks, at most {cluster_max}"));
         }
         let math_bytes = layer.op.math.dtype().bytes() as i64;
         let element_bytes =
