@@ -83,7 +83,8 @@ impl AttentionCall {
     /// [`AttentionCall::named_inputs`].
     ///
     /// # Errors
-    /// `Driver` when there is not enough host memory.
+    /// `BadParam` when a tensor's values are missing or of another number; `Driver` when there is
+    /// not enough host memory.
     pub fn memory(&self, named: &HashMap<i64, Vec<f64>>) -> Result<Memory> {
         let mut memory = Memory::new();
         for role in AttentionRole::ALL {
@@ -101,10 +102,18 @@ impl AttentionCall {
             *value = steps as f64 + at as f64;
         }
         for tensor in self.named_inputs() {
-            let values = &named[&tensor.uid];
+            let (name, wanted) = (&tensor.name, tensor.elements().unwrap_or(i64::MAX));
+            let given = named.get(&tensor.uid).map_or(&[][..], Vec::as_slice);
+            if given.len() as i64 != wanted {
+                let count = given.len();
+                let text =
+                    format!("attention layer: {count} values of `{name}`, expected {wanted}");
+                return Err(Error::bad_param(text));
+            }
+            let values = given.to_vec();
             let role = AttentionRole::ALL.into_iter().find(|role| role.name() == tensor.name);
             if let Some(role) = role {
-                memory.insert(role as i64, values.clone());
+                memory.insert(role as i64, values);
                 continue;
             }
             let mut kinds = AttentionWeightKind::ALL.into_iter();
@@ -114,7 +123,7 @@ impl AttentionCall {
             let slots = TensorDesc { strides: slice.strides.to_vec(), ..tensor };
             let weights = memory.entry(AttentionRole::Weights as i64).or_default();
             for (at, value) in slots.offsets().zip(values) {
-                weights[slice.offset as usize + at] = *value;
+                weights[slice.offset as usize + at] = value;
             }
         }
         Ok(memory)

@@ -177,6 +177,8 @@ fn layers_in_files_are_the_oracles() {
             let given: Values = given.map(|(uid, expected)| (uid, expected.values)).collect();
             problem.store(number, &given, &mut values);
         }
+        let error = call.memory(&HashMap::new()).unwrap_err().to_string();
+        assert!(error.starts_with("attention layer: 0 values of `queries`, expected "), "{error}");
         let outputs = call.named_outputs();
         assert_eq!(outputs[0].dtype, DType::F64);
         case.check(&call.named_values(&values)[&outputs[0].uid], TOLERANCE, "file");
