@@ -5,13 +5,14 @@ CARGO ?= cargo
 DEVICE ?= auto
 TORTURE ?=
 FUZZ_SECONDS ?= 1800
+ATTENTIONS ?= 500
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-vectors test-remote test-driver lint ci bench bench-gpu golden \
-	expect onnx-data rnn-data torture fuzz fuzz-sim clean
+.PHONY: help setup demo test test-vectors test-remote test-driver settings lint ci bench bench-gpu \
+	golden expect onnx-data rnn-data attention-data torture fuzz fuzz-sim attention-campaign clean
 
 help: ## List the targets
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
 
 setup: ## Install what is missing (NVRTC, into third_party/); quick when nothing is
 	@scripts/setup.sh
@@ -38,6 +39,9 @@ lint: ## Check formatting, clippy and documentation; all warnings are errors
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
 	$(CARGO) clippy --workspace --all-targets --features remote --quiet -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+
+settings: setup ## Run products with every legal combination of knob values (hours)
+	KILN_SETTINGS=all $(CARGO) test --release --test it -- gemm --nocapture settings
 
 ci: lint test demo ## What .ci/run runs
 
@@ -74,6 +78,12 @@ onnx-data: ## Rebuild tests/data/onnx from the onnx wheel (development only)
 rnn-data: ## Rebuild tests/data/rnn from its oracle and torch (development only)
 	python3 tests/data/rnn/vectors.py
 	python3 tests/data/rnn/torch_cases.py
+
+attention-data: ## Rebuild tests/data/attention from torch (development only)
+	python3 tests/data/attention/torch_cases.py
+
+attention-campaign: setup ## Check ATTENTIONS (500) random combinations of attention's features
+	KILN_ATTENTIONS=$(ATTENTIONS) $(CARGO) test --test it attention::random
 
 clean: ## Remove build products and what setup installed
 	$(CARGO) clean

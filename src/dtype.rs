@@ -23,6 +23,11 @@ pub enum DType {
     F16,
     /// The upper half of a binary32.
     Bf16,
+    /// 8 bits: 4 of exponent, 3 of mantissa, no infinities, up to 448 (Micikevicius et al. 2022,
+    /// "FP8 Formats for Deep Learning"). Storage only: keys and values of attention.
+    F8E4M3,
+    /// The same with 5 bits of exponent and 2 of mantissa: the upper half of a binary16.
+    F8E5M2,
     /// Two's complement, 32 bits.
     I32,
     /// Two's complement, 8 bits.
@@ -35,12 +40,14 @@ pub enum DType {
 
 impl DType {
     /// All types, widest first.
-    pub const ALL: [DType; 8] = [
+    pub const ALL: [DType; 10] = [
         DType::F64,
         DType::F32,
         DType::F16,
         DType::Bf16,
         DType::I32,
+        DType::F8E4M3,
+        DType::F8E5M2,
         DType::I8,
         DType::U8,
         DType::Bool,
@@ -52,7 +59,7 @@ impl DType {
             DType::F64 => 8,
             DType::F32 | DType::I32 => 4,
             DType::F16 | DType::Bf16 => 2,
-            DType::I8 | DType::U8 | DType::Bool => 1,
+            DType::F8E4M3 | DType::F8E5M2 | DType::I8 | DType::U8 | DType::Bool => 1,
         }
     }
 
@@ -63,6 +70,8 @@ impl DType {
             DType::F32 => "f32",
             DType::F16 => "f16",
             DType::Bf16 => "bf16",
+            DType::F8E4M3 => "f8e4m3",
+            DType::F8E5M2 => "f8e5m2",
             DType::I32 => "i32",
             DType::I8 => "i8",
             DType::U8 => "u8",
@@ -70,9 +79,14 @@ impl DType {
         }
     }
 
-    /// Whether the type is a floating-point type.
+    /// Whether the type is a floating-point type that operations compute with: of 16 bits or more.
     pub const fn is_float(self) -> bool {
         matches!(self, DType::F64 | DType::F32 | DType::F16 | DType::Bf16)
+    }
+
+    /// Whether the type is a floating-point type of 8 bits.
+    pub const fn is_f8(self) -> bool {
+        matches!(self, DType::F8E4M3 | DType::F8E5M2)
     }
 
     /// Whether every value of the type is also an `f32` value.
@@ -87,6 +101,8 @@ impl DType {
             DType::F32 => f32::EPSILON as f64,
             DType::F16 => 0.000_976_562_5,
             DType::Bf16 => 0.007_812_5,
+            DType::F8E4M3 => 0.125,
+            DType::F8E5M2 => 0.25,
             DType::I32 | DType::I8 | DType::U8 | DType::Bool => 0.0,
         }
     }
@@ -98,6 +114,8 @@ impl DType {
             DType::F32 => f32::from_bits(1) as f64,
             DType::F16 => 5.960_464_477_539_063e-8,
             DType::Bf16 => 9.183_549_615_799_121e-41,
+            DType::F8E4M3 => 0.001_953_125,
+            DType::F8E5M2 => 0.000_015_258_789_062_5,
             DType::I32 | DType::I8 | DType::U8 | DType::Bool => 0.0,
         }
     }
@@ -114,15 +132,17 @@ impl DType {
 
     /// The value nearest to `value`, as it would read back from storage.
     ///
-    /// Floating-point types round to nearest, ties to even, and overflow to infinity. `i32`, `i8`
-    /// and `u8` round to nearest, ties to even, saturate, and turn NaN into 0. `bool` is 1 for
-    /// every value but zero (NaN included).
+    /// Floating-point types round to nearest, ties to even, and overflow to infinity. Those of 8
+    /// bits saturate instead, as PTX's conversions do, but for an infinity that the type has.
+    /// `i32`, `i8` and `u8` round to nearest, ties to even, saturate, and turn NaN into 0. `bool`
+    /// is 1 for every value but zero (NaN included).
     pub fn round(self, value: f64) -> f64 {
         match self {
             DType::F64 => value,
             DType::F32 => value as f32 as f64,
             DType::F16 => f16::from_f32(round_to_odd(value)).to_f64(),
             DType::Bf16 => bf16::from_f32(round_to_odd(value)).to_f64(),
+            DType::F8E4M3 | DType::F8E5M2 => self.read(&[self.eight_bits(value)]),
             DType::Bool => (value != 0.0) as u8 as f64,
             DType::I32 | DType::I8 | DType::U8 => {
                 let (low, high) = self.integer_range().expect("an integer type has a range");
@@ -143,6 +163,8 @@ impl DType {
             DType::F32 => f32::from_le_bytes(head(bytes)) as f64,
             DType::F16 => f16::from_le_bytes(head(bytes)).to_f64(),
             DType::Bf16 => bf16::from_le_bytes(head(bytes)).to_f64(),
+            DType::F8E4M3 => e4m3(bytes[0]),
+            DType::F8E5M2 => f16::from_bits(u16::from(bytes[0]) << 8).to_f64(),
             DType::I32 => i32::from_le_bytes(head(bytes)) as f64,
             DType::I8 => bytes[0] as i8 as f64,
             DType::U8 => bytes[0] as f64,
@@ -161,10 +183,36 @@ impl DType {
             DType::F32 => out.copy_from_slice(&(value as f32).to_le_bytes()),
             DType::F16 => out.copy_from_slice(&f16::from_f32(round_to_odd(value)).to_le_bytes()),
             DType::Bf16 => out.copy_from_slice(&bf16::from_f32(round_to_odd(value)).to_le_bytes()),
+            DType::F8E4M3 | DType::F8E5M2 => out[0] = self.eight_bits(value),
             DType::I32 => out.copy_from_slice(&(self.round(value) as i32).to_le_bytes()),
             DType::I8 => out[0] = self.round(value) as i8 as u8,
             DType::U8 | DType::Bool => out[0] = self.round(value) as u8,
         }
+    }
+}
+
+impl DType {
+    /// The nearest 8 bits, ties to even, of a floating-point type of 8 bits.
+    fn eight_bits(self, value: f64) -> u8 {
+        let sign = u8::from(value.is_sign_negative()) << 7;
+        if value.is_nan() {
+            return sign | 0x7f;
+        }
+        if value.is_infinite() && self == DType::F8E5M2 {
+            return sign | 0x7c;
+        }
+        let largest = if self == DType::F8E4M3 { 0x7e } else { 0x7b };
+        // Magnitudes are ordered as their bits are.
+        let magnitude = value.abs();
+        let below = (0..=largest).rev().find(|bits| self.read(&[*bits]) <= magnitude);
+        let below = below.expect("zero is the least magnitude");
+        if below == largest {
+            return sign | largest;
+        }
+        let [low, high] = [below, below + 1].map(|bits| self.read(&[bits]));
+        let nearer = (magnitude - low).total_cmp(&(high - magnitude));
+        let up = nearer.is_gt() || (nearer.is_eq() && below & 1 == 1);
+        sign | (below + u8::from(up))
     }
 }
 
@@ -182,6 +230,17 @@ fn round_to_odd(value: f64) -> f32 {
         false => nearest,
     };
     f32::from_bits(toward_zero.to_bits() | 1)
+}
+
+/// The value of 1 bit of sign, 4 of exponent with a bias of 7 and 3 of mantissa.
+fn e4m3(bits: u8) -> f64 {
+    let (exponent, mantissa) = (i32::from(bits >> 3 & 15), f64::from(bits & 7));
+    let magnitude = match (exponent, bits & 7) {
+        (15, 7) => f64::NAN,
+        (0, _) => mantissa * 2f64.powi(-9),
+        _ => (8.0 + mantissa) * 2f64.powi(exponent - 10),
+    };
+    if bits >> 7 == 1 { -magnitude } else { magnitude }
 }
 
 fn head<const N: usize>(bytes: &[u8]) -> [u8; N] {
@@ -231,6 +290,25 @@ mod tests {
         assert_eq!(DType::Bf16.round(1e-300), 0.0);
         let above_tie = 1.0 + DType::F16.epsilon() / 2.0 + 1e-12;
         assert_eq!(DType::F16.round(above_tie), 1.0 + DType::F16.epsilon());
+    }
+
+    #[test]
+    fn eight_bit_floats_round_to_even_and_saturate() {
+        for (dtype, largest) in [(DType::F8E4M3, 448.0), (DType::F8E5M2, 57344.0)] {
+            assert_eq!(dtype.round(1e300), largest);
+            assert_eq!(dtype.round(-1e9), -largest);
+            assert_eq!(dtype.round(dtype.smallest() / 2.0), 0.0);
+            assert_eq!(dtype.round(dtype.smallest() * 0.75), dtype.smallest());
+            assert_eq!(dtype.round(1.0 + dtype.epsilon() / 2.0), 1.0);
+            assert_eq!(dtype.round(1.0 + dtype.epsilon() * 1.5), 1.0 + 2.0 * dtype.epsilon());
+            assert!(dtype.round(f64::NAN).is_nan());
+            for bits in 0..=255 {
+                let value = dtype.read(&[bits]);
+                let mut written = [0];
+                dtype.write(value, &mut written);
+                assert!(written == [bits] || value.is_nan(), "{dtype} {bits:#x}");
+            }
+        }
     }
 
     #[test]

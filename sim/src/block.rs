@@ -49,6 +49,8 @@ pub(crate) struct BlockState {
     pub progressed: bool,
     pub warp_instructions: u64,
     pub lane_instructions: u64,
+    /// What clocks are ahead of the instructions.
+    pub leapt: u64,
     /// What checks and counters remember of it.
     pub shadow: Option<Box<BlockShadow>>,
 }
@@ -150,6 +152,7 @@ impl Block {
             barrier_changed: false,
             progressed: false,
             warp_instructions: 0,
+            leapt: 0,
             lane_instructions: 0,
             shadow: BlockShadow::new(linear, rank, warps.len(), cx),
         };

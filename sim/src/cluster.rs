@@ -99,6 +99,13 @@ impl Cluster {
         self.unfinished().next().expect("a cluster that is not done has a block that is not")
     }
 
+    /// Lets time pass for every block.
+    pub fn leap(&mut self, clocks: u64) {
+        for block in &mut self.blocks {
+            block.state.leapt += clocks;
+        }
+    }
+
     pub fn hung(&self, cx: &Context<'_>) -> Error {
         self.first_unfinished().hung(cx)
     }

@@ -89,8 +89,11 @@ const SM_BLOCKS: u64 = 32;
 const CLUSTER_BLOCKS_MAX: u32 = 16;
 /// Fewer warps than this are not worth a second thread, whose start costs tens of microseconds.
 const WARPS_PER_WORKER_MIN: u64 = 32;
-/// Rounds without progress of any worker before a launch counts as hung.
+/// Rounds without progress of any worker before clocks leap, and as many again before a launch
+/// counts as hung.
 const IDLE_ROUNDS_MAX: u32 = 2000;
+/// How far: an hour of nanoseconds, more than any wait that ends by a clock.
+const LEAP_CLOCKS: u64 = 3_600_000_000_000;
 
 /// What every block of a launch sees.
 pub(crate) struct Context<'a> {
@@ -382,7 +385,10 @@ impl Shared<'_> {
             }
             self.idle_at[index].store(before, SeqCst);
             idle_rounds = if self.all_idle() { idle_rounds + 1 } else { 0 };
-            if let (true, Some(cluster)) = (idle_rounds > IDLE_ROUNDS_MAX, resident.front()) {
+            if idle_rounds == IDLE_ROUNDS_MAX {
+                resident.iter_mut().for_each(|cluster| cluster.leap(LEAP_CLOCKS));
+            }
+            if let (true, Some(cluster)) = (idle_rounds > 2 * IDLE_ROUNDS_MAX, resident.front()) {
                 let error = cluster.hung(self.cx).with_findings(watch.findings.take());
                 return self.fail(cluster.linear, error);
             }

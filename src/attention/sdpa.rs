@@ -15,6 +15,7 @@ struct ProblemJson {
 #[derive(Deserialize)]
 struct SdpaJson {
     dtype: String,
+    kv_dtype: Option<String>,
     #[serde(default = "f32")]
     math: String,
     #[serde(default = "one")]
@@ -152,6 +153,10 @@ impl SdpaJson {
 
     /// Queries, keys, values or results.
     fn tensor(&self, name: &str, dims: [i64; 4]) -> Value {
+        let dtype = match name {
+            "k" | "v" => self.kv_dtype.as_ref().unwrap_or(&self.dtype),
+            _ => &self.dtype,
+        };
         let [_, heads, rows, elements] = dims;
         let line = heads.saturating_mul(elements);
         let strides = match self.layout {
@@ -159,7 +164,7 @@ impl SdpaJson {
             Layout::Bshd => [rows.saturating_mul(line), elements, line, 1],
         };
         let strides = strides.map(|stride| stride.max(1));
-        json!({"name": name, "dtype": self.dtype, "dims": dims, "strides": strides})
+        json!({"name": name, "dtype": dtype, "dims": dims, "strides": strides})
     }
 
     /// An operand or result that is known by its name, with the extents it has by itself.
@@ -170,6 +175,7 @@ impl SdpaJson {
             "bias" => (self.dtype.as_str(), [1, heads, queries, keys]),
             "mask" => ("bool", [batch, 1, queries, keys]),
             "slopes" | "sinks" => (sums, [1, heads, 1, 1]),
+            "descale_k" | "descale_v" => (sums, [1; 4]),
             "lse" => (sums, [q_outer, heads, q_rows, 1]),
             "key_begin" | "key_end" => ("i32", [batch, 1, queries, 1]),
             "query_lengths" | "key_lengths" => ("i32", [batch, 1, 1, 1]),
@@ -186,12 +192,14 @@ impl SdpaJson {
 }
 
 /// The operands and results besides queries, keys, values and their results.
-const OPERANDS: [&str; 14] = [
+const OPERANDS: [&str; 16] = [
     "bias",
     "mask",
     "slopes",
     "sinks",
     "lse",
+    "descale_k",
+    "descale_v",
     "key_begin",
     "key_end",
     "query_lengths",

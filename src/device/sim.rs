@@ -150,7 +150,9 @@ impl Driver for SimDriver {
                 DType::F16 => TensorType::F16,
                 DType::Bf16 => TensorType::Bf16,
                 DType::I32 => TensorType::S32,
-                DType::I8 | DType::U8 | DType::Bool => TensorType::U8,
+                DType::F8E4M3 | DType::F8E5M2 | DType::I8 | DType::U8 | DType::Bool => {
+                    TensorType::U8
+                }
             },
             address,
             dims: &map.dims,

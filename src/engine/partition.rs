@@ -14,7 +14,7 @@ use crate::engine::expand::primitives;
 use crate::engine::{
     Engine, EngineConfig, Notes, Selection, Supported, choices, choose, engines, supported,
 };
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Op, OperationGraph};
 use crate::target::Target;
 
@@ -78,7 +78,8 @@ pub fn partition(
         Ok(primitives) if primitives.operations().len() > graph.operations().len() => {
             parts_of(&primitives, target, selection)
         }
-        _ => Err(error),
+        Ok(_) => Err(error),
+        Err(rule) => Err(Error::not_supported(format!("{error}; {rule}"))),
     })
 }
 

@@ -62,6 +62,8 @@ pub(super) fn ctype(dtype: DType) -> &'static str {
         DType::F32 => "float",
         DType::F16 => "f16",
         DType::Bf16 => "bf16",
+        DType::F8E4M3 => "f8e4m3",
+        DType::F8E5M2 => "f8e5m2",
         DType::I32 => "int",
         DType::I8 => "signed char",
         DType::U8 => "unsigned char",

@@ -151,6 +151,7 @@ impl Emitter<'_> {
             DType::F64 | DType::F32 => format!("{register}({expression})"),
             DType::F16 => self.call("round_f16", &[&expression]),
             DType::Bf16 => self.call("round_bf16", &[&expression]),
+            DType::F8E4M3 | DType::F8E5M2 => unreachable!("programs have no results of 8 bits"),
             DType::I32 => self.call("round_i32", &[&expression]),
             DType::I8 => self.call("round_i8", &[&expression]),
             DType::U8 => self.call("round_u8", &[&expression]),

@@ -94,7 +94,7 @@ impl Program {
     ///
     /// # Errors
     /// `BadParam` when the number of operands is not the mode's, an operand does not exist, or a
-    /// parameter of `op` is invalid.
+    /// parameter of `op` is invalid; `NotSupported` for a result of 8-bit floats.
     pub fn push(
         &mut self,
         name: impl Into<String>,
@@ -113,6 +113,9 @@ impl Program {
                 "{}: operand {missing:?} is not defined",
                 op.mode
             )));
+        }
+        if dtype.is_f8() {
+            return Err(Error::not_supported(format!("{}: a result of {dtype}", op.mode)));
         }
         let operands = operands.to_vec();
         self.instructions.push(Instruction { name: name.into(), op, operands, dtype });

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::error::{Error, Result};
 use crate::graph::find;
-use crate::graph::operation::Operation;
+use crate::graph::operation::{Op, Operation};
 use crate::tensor::TensorDesc;
 
 /// Checks a graph and returns its operations in topological order. `tensors` is sorted by uid.
@@ -77,7 +77,15 @@ fn check_operation(tensors: &[TensorDesc], operation: &Operation) -> Result<()> 
             result.name
         )));
     }
-    op.check(&inputs, &outputs)
+    op.check(&inputs, &outputs)?;
+    let given = slots.inputs.iter().zip(&inputs).chain(slots.outputs.iter().zip(&outputs));
+    let stores = |slot: &str| matches!(op, Op::Attention(_)) && matches!(slot, "k" | "v");
+    match { given }.find(|(slot, tensor)| tensor.dtype.is_f8() && !stores(slot)) {
+        None => Ok(()),
+        Some((slot, TensorDesc { name: tensor, dtype, .. })) => Err(Error::not_supported(format!(
+            "{name}: {slot} `{tensor}` is {dtype}, which keys and values of attention may be only"
+        ))),
+    }
 }
 
 /// Which operation writes each tensor.

@@ -22,6 +22,8 @@ fn safetensors_dtype(dtype: DType) -> Dtype {
         DType::F32 => Dtype::F32,
         DType::F16 => Dtype::F16,
         DType::Bf16 => Dtype::BF16,
+        DType::F8E4M3 => Dtype::F8_E4M3,
+        DType::F8E5M2 => Dtype::F8_E5M2,
         DType::I32 => Dtype::I32,
         DType::I8 => Dtype::I8,
         DType::U8 => Dtype::U8,

@@ -174,6 +174,10 @@ impl Evaluation<'_> {
         let scale = arithmetic.operand(self.op.scale_of(depth), 0.0);
         // Another order of factors rounds once more.
         let mut score = arithmetic.mul(arithmetic.mul(product, scale), Approx::exact(1.0));
+        let kv_head = head / self.shape.group();
+        if let Some(descale) = self.element("descale_k", &[batch, kv_head, 0, 0]) {
+            score = arithmetic.mul(score, descale);
+        }
         let capped = |score: Approx, last: bool| match self.op.softcap {
             Some(softcap) if softcap.last == last => self.capped(score, softcap.cap.get()),
             _ => score,
@@ -300,13 +304,18 @@ impl Evaluation<'_> {
         error += (steps + 2.0) * (dtype.epsilon() * (magnitude + error) + dtype.smallest());
         let scale = self.arithmetic.operand(self.op.dropout_scale(), 0.0);
         let quotient = self.arithmetic.div(Approx { value, error }, sum);
-        self.arithmetic.mul(quotient, scale)
+        let result = self.arithmetic.mul(quotient, scale);
+        match self.element("descale_v", &[batch, head / self.shape.group(), 0, 0]) {
+            None => result,
+            Some(descale) => self.arithmetic.mul(result, descale),
+        }
     }
 
     /// How far off a weight is after it is rounded to what it is multiplied in: a part of it, and
     /// at least so much.
     fn weight_rounding(&self) -> (f64, f64) {
-        let dtype = self.operands[2].desc.dtype;
+        let [q, _, v] = [0, 1, 2].map(|at| self.operands[at].desc.dtype);
+        let dtype = if v.is_f8() { q } else { v };
         match self.op.math {
             MatmulMath::F64 => (0.0, 0.0),
             _ if dtype.bytes() == 2 => (dtype.epsilon(), dtype.smallest()),

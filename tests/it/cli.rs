@@ -115,6 +115,22 @@ fn bench_times_a_network() {
 }
 
 #[test]
+fn bench_times_a_graph() {
+    let problem =
+        |name: &str| format!("{}/examples/problems/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    for name in ["swiglu", "batch_norm_training"] {
+        let document =
+            json(&succeeds(&["bench", "graph", &problem(name), "--samples", "2", "--json"]));
+        assert!(document["pass_us"].as_f64().unwrap() > 0.0, "{document}");
+        let products = document["teraflops"].as_f64().unwrap() > 0.0;
+        assert_eq!(products, name == "swiglu", "{document}");
+    }
+    let text = succeeds(&["bench", "graph", &problem("softmax"), "--samples", "2"]);
+    assert!(text.contains("GB/s, each tensor moved once") && !text.contains("TFLOP"), "{text}");
+    fails(2, "the problem is 6 graphs", &["bench", "graph", &problem("mha_beams")]);
+}
+
+#[test]
 fn run_reads_and_writes_tensors() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();

@@ -117,6 +117,7 @@ fn every_operand_of_an_attention_can_be_named() {
         (2, r#""keys": 5, "tensors": ["key_begin", "key_end", "query_lengths"]"#),
         (2, r#""keys": 12, "pages": 7, "page_size": 4, "dropout": 0.25"#),
         (3, r#""keys": 9, "query_rows": 20, "key_rows": 20, "layout": "bshd""#),
+        (2, r#""keys": 8, "kv_dtype": "f8e4m3", "tensors": ["descale_k", "descale_v"]"#),
         (2, &captures),
     ] {
         let folder = tempfile::tempdir().unwrap();

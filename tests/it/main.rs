@@ -47,6 +47,7 @@ mod rnn_forward;
 mod rnn_onednn;
 mod rnn_torch;
 mod rnn_vectors;
+mod rnn_waits;
 mod rows;
 mod special;
 mod tidy;

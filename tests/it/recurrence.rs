@@ -1,6 +1,7 @@
 //! Recurrent layers: what an operation is, in documents and on every engine.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use kiln::engine::{self, EngineConfig};
 use kiln::expr::{Math, NanPropagation, Real};
@@ -211,28 +212,57 @@ fn steps_have_kernels_of_their_own() {
 
 #[test]
 fn cells_take_moments_of_a_row() {
-    for (dtype, units) in [(DType::F32, 12), (DType::F16, 300)] {
-        check_on(
-            &[harness::kiln()],
-            "rnn_step",
-            &Recurrence::new(user_cells::layer_norm_lstm().unwrap(), 3, units),
-            3,
-            dtype,
-        );
+    let cell = Arc::new(user_cells::layer_norm_lstm().unwrap());
+    for (dtype, batch, units) in
+        [(DType::F32, 3, 12), (DType::F16, 3, 44), (DType::F16, 20, 72), (DType::F32, 9, 33)]
+    {
+        let with = RecurrenceSlots { lengths: true, x_bias: true, ..Default::default() };
+        let direction = Direction::Both;
+        let op = Recurrence { with, direction, ..Recurrence::new(cell.clone(), batch, units) };
+        for engine in ["rnn_cta", "rnn_cluster", "rnn_step"] {
+            if engine != "rnn_cluster" || units >= 16 {
+                check_on(&harness::dialects(), engine, &op, 3, dtype);
+            }
+        }
+        let (graph, kiln) = (graph(&op, 3, dtype), harness::kiln());
+        let grid = engine::supported("rnn_grid", graph.canonical(), kiln.device().target());
+        let text = "moments need all units of a row in one block or cluster";
+        assert_eq!(grid.unwrap_err().to_string(), text);
+    }
+}
+
+/// Warps that share squares of rows, and blocks without units, have moments too.
+#[test]
+fn moments_take_any_knobs() {
+    let cell = user_cells::layer_norm_lstm().unwrap();
+    let op = Recurrence::new(cell, 20, 36);
+    let graph = graph(&op, 3, DType::F16);
+    let (values, kiln) = (values(&graph, &op, 3), harness::kiln());
+    for (engine, knobs) in [
+        ("rnn_cta", &[("batch_tile", 16), ("columns", 2), ("parts", 2)][..]),
+        ("rnn_cta", &[("batch_tile", 16), ("columns", 2), ("parts", 4), ("registers", 0)]),
+        ("rnn_cta", &[("batch_tile", 8), ("columns", 1), ("parts", 8), ("registers", 0)]),
+        ("rnn_cluster", &[("blocks", 8), ("columns", 1), ("parts", 1)]),
+        ("rnn_cluster", &[("blocks", 2), ("batch_tile", 16), ("columns", 2), ("parts", 4)]),
+    ] {
+        let config = setting(kiln, &graph, engine, knobs);
+        harness::check(kiln, &graph, Some(&config), &values, &config.to_string());
     }
 }
 
 /// Whatever the knobs: the same bits where sums have the same parts.
 #[test]
 fn knobs_change_no_bits() {
-    let knobs: [(&str, &[(&str, i64)]); 12] = [
+    let knobs: [(&str, &[(&str, i64)]); 14] = [
         ("rnn_cta", &[]),
         ("rnn_cta", &[("batch_tile", 16)]),
         ("rnn_cta", &[("columns", 2), ("registers", 0)]),
         ("rnn_cta", &[("columns", 16), ("registers", 32)]),
         ("rnn_cluster", &[("blocks", 4)]),
         ("rnn_cluster", &[("batch_tile", 32), ("columns", 1), ("registers", 0)]),
-        ("rnn_grid", &[("blocks", 2), ("columns", 8)]),
+        ("rnn_grid", &[("blocks", 2), ("columns", 8), ("exchange", 0)]),
+        ("rnn_grid", &[("blocks", 2), ("columns", 8), ("exchange", 1)]),
+        ("rnn_grid", &[("blocks", 4), ("batch_tile", 16), ("exchange", 1)]),
         ("rnn_stream", &[("kept", 0), ("registers", 0)]),
         ("rnn_stream", &[("kept", 50), ("registers", 0)]),
         ("rnn_stream", &[("kept", 50), ("registers", 32), ("columns", 2)]),

@@ -15,6 +15,7 @@ use kiln_sim::InstructionClass;
 use crate::golden::assert_golden;
 use crate::harness;
 use crate::recurrence::{graph, layer, values};
+use crate::rnn_cells::user_cells;
 
 /// The counts of the layer's own kernel, which is the last of its plan.
 fn count(op: &Recurrence, steps: i64, dtype: DType, config: &str) -> Counters {
@@ -26,18 +27,24 @@ fn lstm(batch: i64, units: i64) -> Recurrence {
     layer(CellKind::Lstm, CellOptions::default(), MatmulMath::F32, [batch, units])
 }
 
-const CTA: &str = "rnn_cta{batch_tile=8, blocks=1, columns=8, kept=100, parts=1, registers=160}";
-const SHARED: &str = "rnn_cta{batch_tile=8, blocks=1, columns=8, kept=100, parts=1, registers=0}";
-const PARTS: &str = "rnn_cta{batch_tile=8, blocks=1, columns=8, kept=100, parts=2, registers=32}";
+const CTA: &str =
+    "rnn_cta{batch_tile=8, blocks=1, columns=8, exchange=0, kept=100, parts=1, registers=160}";
+const SHARED: &str =
+    "rnn_cta{batch_tile=8, blocks=1, columns=8, exchange=0, kept=100, parts=1, registers=0}";
+const PARTS: &str =
+    "rnn_cta{batch_tile=8, blocks=1, columns=8, exchange=0, kept=100, parts=2, registers=32}";
 const CLUSTER: &str =
-    "rnn_cluster{batch_tile=8, blocks=2, columns=4, kept=100, parts=1, registers=160}";
-const GRID: &str = "rnn_grid{batch_tile=8, blocks=2, columns=4, kept=100, parts=1, registers=160}";
+    "rnn_cluster{batch_tile=8, blocks=2, columns=4, exchange=0, kept=100, parts=1, registers=160}";
+const GRID: &str =
+    "rnn_grid{batch_tile=8, blocks=2, columns=4, exchange=0, kept=100, parts=1, registers=160}";
+const TAGGED: &str =
+    "rnn_grid{batch_tile=8, blocks=2, columns=4, exchange=1, kept=100, parts=1, registers=160}";
 
 /// A step multiplies what it must, moves what it must, and no lanes wait for a bank.
 #[test]
 fn steps_do_the_least() {
     let (batch, units) = (8, 64);
-    for config in [CTA, SHARED, PARTS, CLUSTER, GRID] {
+    for config in [CTA, SHARED, PARTS, CLUSTER, GRID, TAGGED] {
         let [short, long] =
             [8, 16].map(|steps| count(&lstm(batch, units), steps, DType::F16, config));
         for counters in [&short, &long] {
@@ -55,12 +62,18 @@ fn steps_do_the_least() {
     }
 }
 
-/// One exchange for every product but the last step's, which nobody hears.
+/// One exchange for every product but the last step's, which nobody hears: a block counts itself
+/// once, or two of its warps store its 8 x 32 values of 2 bytes with tags, 8 bytes a lane.
 #[test]
 fn blocks_hear_of_each_other_once_for_every_product() {
-    let atomics = |op: &Recurrence, steps: i64, dtype: DType| {
-        let counters = count(op, steps, dtype, GRID);
+    let atomics = |op: &Recurrence, steps: i64| {
+        let counters = count(op, steps, DType::F16, GRID);
         counters.class(InstructionClass::Atomic).warp_instructions
+    };
+    let tagged = |op: &Recurrence, steps: i64| {
+        let counters = count(op, steps, DType::F16, TAGGED);
+        assert_eq!(counters.class(InstructionClass::Atomic).warp_instructions, 0);
+        executed(&counters, "st.relaxed.gpu") / 2
     };
     let plain = CellOptions::default();
     let before = layer(CellKind::GruResetBefore, plain, MatmulMath::F32, [8, 64]);
@@ -69,9 +82,36 @@ fn blocks_hear_of_each_other_once_for_every_product() {
     let blocks = 2;
     for steps in [1, 5] {
         let each = steps as u64 * blocks;
-        assert_eq!(atomics(&lstm(8, 64), steps, DType::F16), each - blocks);
-        assert_eq!(atomics(&before, steps, DType::F16), 2 * each - blocks);
-        assert_eq!(atomics(&projected, steps, DType::F16), 2 * each - blocks);
+        for (op, exchanges) in [(&lstm(8, 64), each), (&before, 2 * each), (&projected, 2 * each)] {
+            assert_eq!(atomics(op, steps), exchanges - blocks, "{op}");
+            assert_eq!(tagged(op, steps), exchanges - blocks, "{op}");
+        }
+    }
+}
+
+/// How many warps executed instructions with this text.
+fn executed(counters: &Counters, text: &str) -> u64 {
+    let lines = counters.lines.iter().filter(|line| line.text.contains(text));
+    lines.map(|line| line.count.warp_instructions).sum()
+}
+
+/// Moments of a stage take two sums of the block, each with a barrier, and one exchange of the
+/// cluster, with another; a stage ends with a barrier.
+#[test]
+fn moments_take_one_exchange_for_each_stage() {
+    let op = Recurrence::new(user_cells::layer_norm_lstm().unwrap(), 8, 64);
+    let stages = 2;
+    for (config, blocks, warps) in [(CTA, 1, 8), (CLUSTER, 2, 4)] {
+        let [short, long] = [4, 12].map(|steps| count(&op, steps, DType::F16, config));
+        let shared = long.total.shared_loads.conflicts + long.total.shared_stores.conflicts;
+        assert_eq!(shared, 0, "{config}: conflicts");
+        let step = |text| (executed(&long, text) - executed(&short, text)) as f64 / 8.0;
+        let cluster = u64::from(blocks > 1);
+        let barriers = stages * (2 + cluster + 1) * blocks * warps;
+        assert_eq!(step("bar.sync"), barriers as f64, "{config}");
+        // And one of the state.
+        let exchanges = cluster * (stages + 1) * blocks;
+        assert_eq!(step("expect_tx"), exchanges as f64, "{config}");
     }
 }
 

@@ -59,8 +59,8 @@ const EDGES: &[f64] = &[
 #[test]
 fn every_cast_rounds_as_the_reference_says() {
     for kiln in harness::dialects().into_iter().chain(harness::oldest()) {
-        for from in DType::ALL {
-            for to in DType::ALL {
+        for from in DType::ALL.into_iter().filter(|dtype| !dtype.is_f8()) {
+            for to in DType::ALL.into_iter().filter(|dtype| !dtype.is_f8()) {
                 for math in [Math::F32, Math::F64] {
                     let cast = Pointwise::new(Mode::Identity).math(math);
                     let values = EDGES.iter().map(|value| from.round(*value)).collect();

@@ -6,7 +6,8 @@ use cudarc::driver::sys::CUdevice_attribute_enum::*;
 use cudarc::driver::sys::CUresult;
 use cudarc::driver::sys::cudaError_enum::*;
 
-use crate::machine::{CONTEXT, CURRENT, MACHINE, Outcome, give, result};
+use crate::launch::{Outcome, explain};
+use crate::machine::{CONTEXT, CURRENT, MACHINE, give, result};
 
 /// The driver interface that is spoken: CUDA 13.0.
 const VERSION: c_int = 13_000;
@@ -134,7 +135,7 @@ pub unsafe extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> CUres
 pub extern "C" fn cuMemFree_v2(address: u64) -> CUresult {
     let free = || {
         MACHINE.current()?.unsafe_call()?;
-        let invalid = |error| MACHINE.explain(CUDA_ERROR_INVALID_VALUE, &error);
+        let invalid = |error| explain(CUDA_ERROR_INVALID_VALUE, &error);
         MACHINE.device.free(address).map_err(invalid)
     };
     result(free())
@@ -153,7 +154,7 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
             0 => &[],
             _ => unsafe { std::slice::from_raw_parts(from.cast(), bytes) },
         };
-        let invalid = |error| MACHINE.explain(CUDA_ERROR_INVALID_VALUE, &error);
+        let invalid = |error| explain(CUDA_ERROR_INVALID_VALUE, &error);
         MACHINE.device.write(to, bytes).map_err(invalid)
     };
     result(copy())
@@ -172,7 +173,7 @@ pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
             0 => &mut [],
             _ => unsafe { std::slice::from_raw_parts_mut(to.cast(), bytes) },
         };
-        let invalid = |error| MACHINE.explain(CUDA_ERROR_INVALID_VALUE, &error);
+        let invalid = |error| explain(CUDA_ERROR_INVALID_VALUE, &error);
         MACHINE.device.read(from, bytes).map_err(invalid)
     };
     result(copy())

@@ -5,9 +5,28 @@ use std::ffi::c_void;
 use cudarc::driver::sys::CUlaunchAttributeID::*;
 use cudarc::driver::sys::cudaError_enum::*;
 use cudarc::driver::sys::{CUlaunchConfig, CUresult};
-use kiln_sim::{Checks, ErrorKind, Kernel, Launch};
+use kiln_sim::{Checks, Device, ErrorKind, Kernel, Launch};
 
-use crate::machine::{Function, MACHINE, Outcome};
+/// What a call returns; the error is the driver's code.
+pub type Outcome<T = ()> = Result<T, CUresult>;
+
+/// Dynamic shared memory, in bytes, that a kernel has without asking.
+pub const SHARED_BYTES_DEFAULT: u32 = 48 << 10;
+
+/// A function of a loaded module.
+#[derive(Clone)]
+pub struct Function {
+    pub module: u64,
+    pub kernel: Kernel,
+    /// Dynamic shared memory, in bytes, that a launch may have.
+    pub shared_bytes_max: u32,
+}
+
+/// Says what a code can not.
+pub fn explain(code: CUresult, error: &kiln_sim::Error) -> CUresult {
+    eprintln!("kiln-sim-driver: {code:?}: {error}");
+    code
+}
 
 /// A kernel with its shape and parameters.
 #[derive(Clone)]
@@ -72,10 +91,9 @@ impl Work {
 
     /// Runs the kernel to its end. A shape that does not fit is the caller's fault, what happens
     /// inside the kernel the device's.
-    fn run(&self) -> Outcome {
-        let failed = |error: kiln_sim::Error| MACHINE.explain(code(error.kind()), &error);
-        let report =
-            MACHINE.device.launch(&self.kernel, &self.launch, &self.parameters).map_err(failed)?;
+    pub fn run(&self, device: &Device) -> Outcome {
+        let failed = |error: kiln_sim::Error| explain(code(error.kind()), &error);
+        let report = device.launch(&self.kernel, &self.launch, &self.parameters).map_err(failed)?;
         match report.findings.first() {
             None => Ok(()),
             Some(finding) => {
@@ -84,22 +102,6 @@ impl Work {
             }
         }
     }
-}
-
-/// Runs kernels one after another. Who launches learns of a shape that does not fit; what a kernel
-/// does is learnt by who waits.
-pub fn run(nodes: &[Work]) -> Outcome {
-    for work in nodes {
-        match work.run() {
-            Ok(()) => {}
-            Err(CUDA_ERROR_INVALID_VALUE) => return Err(CUDA_ERROR_INVALID_VALUE),
-            Err(code) => {
-                MACHINE.state().failed = Some(code);
-                return Ok(());
-            }
-        }
-    }
-    Ok(())
 }
 
 /// The parameter block, from a packed buffer or from a pointer to each parameter.

@@ -10,33 +10,18 @@ use cudarc::driver::sys::CUstreamCaptureMode::{
     self, CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_RELAXED,
 };
 use cudarc::driver::sys::cudaError_enum::*;
-use kiln_sim::{Device, DeviceConfig, Kernel, Module};
+use kiln_sim::{Device, DeviceConfig, Module};
 
-use crate::launch::Work;
-
-/// What a call returns; the error is the driver's code.
-pub type Outcome<T = ()> = Result<T, CUresult>;
+use crate::launch::{Function, Outcome, Work};
 
 /// The one context there is.
 pub const CONTEXT: u64 = 0xc0;
-/// Dynamic shared memory, in bytes, that a kernel has without asking.
-pub const SHARED_BYTES_DEFAULT: u32 = 48 << 10;
-
 thread_local! {
     /// The context that is current on this thread, or 0.
     pub static CURRENT: Cell<u64> = const { Cell::new(0) };
     /// What this thread may do while streams are captured.
     pub static CAPTURE_MODE: Cell<CUstreamCaptureMode> =
         const { Cell::new(CU_STREAM_CAPTURE_MODE_GLOBAL) };
-}
-
-/// A function of a loaded module.
-#[derive(Clone)]
-pub struct Function {
-    pub module: u64,
-    pub kernel: Kernel,
-    /// Dynamic shared memory, in bytes, that a launch may have.
-    pub shared_bytes_max: u32,
 }
 
 /// What a stream has been captured into so far.
@@ -134,10 +119,20 @@ impl Machine {
         }
     }
 
-    /// Says what a code can not.
-    pub fn explain(&self, code: CUresult, error: &kiln_sim::Error) -> CUresult {
-        eprintln!("kiln-sim-driver: {code:?}: {error}");
-        code
+    /// Runs kernels one after another. Who launches learns of a shape that does not fit; what a
+    /// kernel does is learnt by who waits.
+    pub fn run(&self, nodes: &[Work]) -> Outcome {
+        for work in nodes {
+            match work.run(&self.device) {
+                Ok(()) => {}
+                Err(CUDA_ERROR_INVALID_VALUE) => return Err(CUDA_ERROR_INVALID_VALUE),
+                Err(code) => {
+                    self.state().failed = Some(code);
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
     }
 }
 

@@ -7,8 +7,8 @@ use cudarc::driver::sys::cudaError_enum::*;
 use cudarc::driver::sys::{CUlaunchConfig, CUresult};
 use kiln_sim::Module;
 
-use crate::launch::{Work, run};
-use crate::machine::{Function, MACHINE, SHARED_BYTES_DEFAULT, give, result};
+use crate::launch::{Function, SHARED_BYTES_DEFAULT, Work, explain};
+use crate::machine::{MACHINE, give, result};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleLoadData(module: *mut u64, image: *const c_void) -> CUresult {
@@ -19,7 +19,7 @@ pub unsafe extern "C" fn cuModuleLoadData(module: *mut u64, image: *const c_void
             return Err(CUDA_ERROR_NO_BINARY_FOR_GPU);
         }
         let text = text.to_str().map_err(|_| CUDA_ERROR_INVALID_IMAGE)?;
-        let rejected = |error| MACHINE.explain(CUDA_ERROR_INVALID_PTX, &error);
+        let rejected = |error| explain(CUDA_ERROR_INVALID_PTX, &error);
         let loaded = Module::load(text).map_err(rejected)?;
         let mut state = MACHINE.state();
         let handle = state.handle();
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn cuLaunchKernelEx(
         }
         state.uncaptured(stream)?;
         drop(state);
-        run(&[work])
+        MACHINE.run(&[work])
     };
     result(launch())
 }

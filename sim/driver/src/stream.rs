@@ -9,8 +9,8 @@ use cudarc::driver::sys::CUstreamCaptureMode::{self, *};
 use cudarc::driver::sys::CUstreamCaptureStatus::{self, *};
 use cudarc::driver::sys::cudaError_enum::*;
 
-use crate::launch::run;
-use crate::machine::{CAPTURE_MODE, Capture, MACHINE, Outcome, give, result};
+use crate::launch::Outcome;
+use crate::machine::{CAPTURE_MODE, Capture, MACHINE, give, result};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamCreate(stream: *mut u64, _flags: c_uint) -> CUresult {
@@ -197,7 +197,7 @@ pub extern "C" fn cuGraphLaunch(exec: u64, stream: u64) -> CUresult {
         state.uncaptured(stream)?;
         let nodes = state.graphs.get(&exec).ok_or(CUDA_ERROR_INVALID_HANDLE)?.clone();
         drop(state);
-        run(&nodes)
+        MACHINE.run(&nodes)
     };
     result(launch())
 }

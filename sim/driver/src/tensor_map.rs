@@ -6,7 +6,8 @@ use cudarc::driver::sys::cudaError_enum::*;
 use cudarc::driver::sys::{CUresult, CUtensorMap};
 use kiln_sim::{Interleave, L2Promotion, OutOfBoundsFill, Swizzle, TensorMap, TensorType, Tiled};
 
-use crate::machine::{MACHINE, give};
+use crate::launch::explain;
+use crate::machine::give;
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuTensorMapEncodeTiled(
@@ -59,7 +60,7 @@ pub unsafe extern "C" fn cuTensorMapEncodeTiled(
             l2_promotion,
             fill,
         };
-        let invalid = |error| MACHINE.explain(CUDA_ERROR_INVALID_VALUE, &error);
+        let invalid = |error| explain(CUDA_ERROR_INVALID_VALUE, &error);
         let encoded = TensorMap::encode_tiled(&tiled).map_err(invalid)?;
         let mut opaque = [0; 16];
         for (word, bytes) in opaque.iter_mut().zip(encoded.bytes().chunks_exact(8)) {

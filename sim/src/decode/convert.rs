@@ -160,7 +160,7 @@ impl Decoder<'_> {
     fn convert_one(&mut self, i: &Instruction, m: &Modifiers<'_>, r: &Request) -> Result<()> {
         self.count(i, m, 2)?;
         let read = self.source(&i.operands[1], r.from)?;
-        let write = self.any_target(&i.operands[0], r.to.class())?;
+        let write = self.extended_target(&i.operands[0], r.to.class())?;
         match (is_float(r.from), is_float(r.to)) {
             (false, false) if !r.flush && !r.relu && r.rounding.is_none() => {
                 self.integer_to_integer(r, read, write);

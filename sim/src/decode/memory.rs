@@ -174,16 +174,14 @@ impl Decoder<'_> {
         };
         let mut after = Vec::new();
         for element in elements {
-            let target = self.any_target(element, ty.class())?;
-            match (self.class(target), ty.class()) {
-                (have, want) if have == want => writes.push(target),
-                (Class::Wide, Class::Word) => {
-                    let value = self.new_value(Class::Word);
-                    writes.push(value);
-                    after.push((target, Source::Value(value)));
-                }
-                _ => return self.invalid("the result does not fit its register"),
+            let target = self.extended_target(element, ty.class())?;
+            if self.class(target) == ty.class() {
+                writes.push(target);
+                continue;
             }
+            let value = self.new_value(ty.class());
+            writes.push(value);
+            after.push((target, Source::Value(value)));
         }
         let address = self.address(&i.operands[1], access.window)?;
         (access.window, access.wide_address) = (address.window, address.wide);

@@ -123,10 +123,16 @@ impl Decoder<'_> {
         }
     }
 
-    /// The register an operand names, whatever it holds.
-    pub(super) fn any_target(&mut self, operand: &Operand, class: Class) -> Result<Value> {
+    /// The register an operand names, which must hold `class`; a word may go to a wide one.
+    pub(super) fn extended_target(&mut self, operand: &Operand, class: Class) -> Result<Value> {
         match operand {
-            Operand::Register(id) => self.register(*id),
+            Operand::Register(id) if class == Class::Word => {
+                let value = self.register(*id)?;
+                match self.class(value) {
+                    Class::Wide => Ok(value),
+                    _ => self.target(operand, class),
+                }
+            }
             other => self.target(other, class),
         }
     }

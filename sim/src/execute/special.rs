@@ -78,7 +78,8 @@ fn wide(warp: &Warp, block: &BlockState, cx: &Context<'_>, register: Special) ->
     }
 }
 
-/// Clocks are the block's own instructions, to be the same in every run.
+/// Clocks are the block's own instructions, to be the same in every run; where nothing moves any
+/// more, time passes all the same.
 fn clock(block: &BlockState) -> u64 {
-    block.warp_instructions
+    block.warp_instructions + block.leapt
 }

@@ -134,19 +134,25 @@ impl Watch {
         let addresses = *registers.wide(constants, slots[1]);
         let sizes = *registers.word(constants, slots[2]);
         let ignored = registers.predicate(slots[3]);
-        let mut from = Lanes { offsets: [0; LANES], active: 0, ..*to };
-        let mut asked = 0;
+        // Of each allocation, the lanes that copy from it and the bytes they ask for.
+        let mut parts: Vec<(u64, Lanes, u64)> = Vec::new();
         for lane in to.each().filter(|&lane| ignored >> lane & 1 == 0 && sizes[lane] > 0) {
             let attempt = Attempt { verb: "", bytes: sizes[lane].into() };
             let window = Window::Global;
             let place = resolve(warp, block, cx, window, lane, addresses[lane], attempt);
             let Ok(Place::Global(_, offset)) = place else { return };
+            let area = warp.last_hit as u64;
+            let part = parts.iter().position(|part| part.0 == area).unwrap_or_else(|| {
+                parts.push((area, Lanes { offsets: [0; LANES], active: 0, ..*to }, 0));
+                parts.len() - 1
+            });
+            let (_, from, asked) = &mut parts[part];
             from.offsets[lane] = offset;
             from.active |= 1 << lane;
-            asked += u64::from(sizes[lane]);
+            *asked += u64::from(sizes[lane]);
         }
-        if from.active != 0 {
-            counting.copied((at.pc, warp.last_hit as u64, &from), asked);
+        for (area, from, asked) in &parts {
+            counting.copied((at.pc, *area, from), *asked);
         }
     }
 

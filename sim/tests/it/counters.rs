@@ -175,6 +175,42 @@ fn asynchronous_copies_by_hand() {
     assert_eq!((shared.requests, shared.wavefronts, shared.conflicts), (1, 4, 0));
 }
 
+/// Lanes of one copy may read two allocations.
+#[test]
+fn copies_from_two_allocations() {
+    let module = Module::load(
+        ".version 8.0 .target sm_80 .address_size 64
+         .visible .entry copies(.param .u64 from, .param .u64 other) {
+             .reg .pred %p<1>;
+             .reg .b32 %r<4>;
+             .reg .b64 %rd<4>;
+             .shared .align 16 .b8 tile[512];
+             ld.param.u64 %rd0, [from];
+             ld.param.u64 %rd3, [other];
+             mov.u32 %r0, %tid.x;
+             shl.b32 %r1, %r0, 4;
+             cvt.u64.u32 %rd1, %r1;
+             setp.lt.u32 %p0, %r0, 16;
+             selp.b64 %rd0, %rd0, %rd3, %p0;
+             add.s64 %rd2, %rd0, %rd1;
+             mov.u32 %r3, tile;
+             add.s32 %r3, %r3, %r1;
+             cp.async.cg.shared.global [%r3], [%rd2], 16;
+             cp.async.wait_all;
+             ret;
+         }",
+    )
+    .unwrap();
+    let device = Device::new(DeviceConfig::default());
+    let kernel = module.kernel("copies").unwrap();
+    let [from, other] = [256, 512].map(|bytes| device.alloc(bytes).unwrap());
+    let shape = Launch { counters: true, ..line(1, 32) };
+    let report = device.launch(&kernel, &shape, &params(&kernel, &[from, other])).unwrap();
+    let counters = report.counters.unwrap();
+    let global = counters.total.global;
+    assert_eq!((global.bytes, global.sectors, counters.dram_read_bytes), (512, 16, 512));
+}
+
 #[test]
 fn matrix_products_by_hand() {
     let module = Module::load(

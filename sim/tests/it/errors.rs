@@ -138,6 +138,20 @@ fn hangs_are_found_and_report_where() {
 }
 
 #[test]
+fn waits_that_end_by_a_clock_end() {
+    let body = "mov.u64 %rd2, %globaltimer;\nL:\nld.acquire.gpu.global.u32 %r1, [%rd1];\n\
+                mov.u64 %rd3, %globaltimer;\nsub.u64 %rd3, %rd3, %rd2;\n\
+                setp.gt.u64 %p1, %rd3, 10000000000;\n@%p1 trap;\n\
+                setp.eq.u32 %p1, %r1, 0;\n@%p1 bra L;";
+    for workers in [1, 2] {
+        let device = Device::new(DeviceConfig { workers, ..DeviceConfig::default() });
+        let flag = device.alloc(4).unwrap();
+        let error = fail(&device, body, line(8, 256), flag);
+        assert_eq!(error.kind(), ErrorKind::Trap, "{error}");
+    }
+}
+
+#[test]
 fn bad_launches() {
     let device = device();
     let kernel = module("").kernel("k").unwrap();

@@ -256,3 +256,18 @@ fn a_launch_that_does_not_end_says_where_it_is() {
          (0, 0, 0), thread (0, 0, 0), ptx line 8: `@%p ret;`"
     );
 }
+
+#[test]
+fn results_that_their_register_can_not_hold() {
+    let text = "ptx line 7: the result does not fit its register";
+    for line in [
+        "cvt.rpi.s8.f64 %p1, 0dBFF8000000000000;",
+        "cvt.u32.u64 %p1, 1;",
+        "cvt.s64.s32 %r1, %r2;",
+        "cvt.rn.f32.s32 %p1, %r2;",
+        "ld.shared.u16 %p1, [0];",
+        "ld.shared.u64 %r1, [0];",
+    ] {
+        assert_eq!(refuse_body(line), text, "{line}");
+    }
+}

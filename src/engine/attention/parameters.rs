@@ -16,6 +16,7 @@ const AXES: [&str; 4] = ["BATCH", "HEAD", "ROW", "COLUMN"];
 /// the kernel takes, and their canonical positions.
 pub(super) fn shared(problem: &Problem<'_>, passed: &[(&'static str, usize)]) -> Json {
     let shape = &problem.shape;
+    let is_eight = ["k", "v"].iter().any(|slot| problem.tensor(slot).dtype.is_f8());
     let mut parameters = json!({
         "listing": [problem.op.to_string()],
         "index_type": index_type(problem),
@@ -35,6 +36,8 @@ pub(super) fn shared(problem: &Problem<'_>, passed: &[(&'static str, usize)]) ->
         "o_type": ctype(problem.tensor("o").dtype),
         "statistics": problem.op.statistics,
         "sinks": false,
+        "eight": is_eight,
+        "descale_v": false,
         "reductions": ["Add", "Max"],
         "reduces_across": false,
     });
@@ -43,6 +46,9 @@ pub(super) fn shared(problem: &Problem<'_>, passed: &[(&'static str, usize)]) ->
     }
     if problem.op.sinks {
         parameters["sinks"] = json!(element(problem, "sinks"));
+    }
+    if problem.op.descale_v {
+        parameters["descale_v"] = json!(element(problem, "descale_v"));
     }
     [sequence, keys, score].into_iter().fold(parameters, |all, part| merged(all, part(problem)))
 }
@@ -108,7 +114,8 @@ fn stride((dim, stride): (&i64, &i64)) -> i64 {
 
 /// The element of an operand at the coordinates of a score, in its register type.
 fn element(problem: &Problem<'_>, slot: &str) -> String {
-    element_at(problem, slot, ["batch", "head", "query", "key"])
+    let head = if slot.starts_with("descale_") { "head / GROUP" } else { "head" };
+    element_at(problem, slot, ["batch", head, "query", "key"])
 }
 
 fn element_at(problem: &Problem<'_>, slot: &str, coordinates: [&str; 4]) -> String {

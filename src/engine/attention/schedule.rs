@@ -83,10 +83,12 @@ impl<'a> Matrices<'a> {
         }
         let element = problem.tensor("q").dtype;
         let types = ["q", "k", "v"].map(|slot| problem.tensor(slot).dtype);
-        if element.bytes() != 2 || types != [element; 3] {
+        let taken = |dtype: &DType| *dtype == element || dtype.is_f8();
+        if element.bytes() != 2 || !types.iter().all(taken) {
             let [q, k, v] = types;
             return unsupported(format!(
-                "q is {q}, k is {k} and v is {v}: tensor cores take f16 or bf16 for all of them"
+                "q is {q}, k is {k} and v is {v}: tensor cores take f16 or bf16 for all of them, \
+                 keys and values of 8 bits too"
             ));
         }
         Ok(Matrices { problem, target, element })

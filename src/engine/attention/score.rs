@@ -4,9 +4,12 @@ use crate::expr::{Math, Mode, Pointwise, Program, Value};
 use crate::graph::{Attention, AttentionShape, ScoreInput, Slots, Softcap, score_inputs};
 use crate::tensor::TensorDesc;
 
+/// Operands of which all scores of a head read the same element.
+const UNIFORM: [&str; 2] = ["descale_k", "slopes"];
+
 /// What an input of the program is fed from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Source {
+pub(in crate::engine) enum Source {
     /// The scaled product of query and key.
     Score,
     /// A coordinate among [batch, head, query, key].
@@ -18,9 +21,9 @@ pub(super) enum Source {
 /// The program of a score: its first output is what becomes of the score, a second one is 0 where
 /// the key takes no part.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Score {
-    pub(super) program: Program,
-    pub(super) sources: Vec<Source>,
+pub(in crate::engine) struct Score {
+    pub(in crate::engine) program: Program,
+    pub(in crate::engine) sources: Vec<Source>,
 }
 
 impl Score {
@@ -33,7 +36,7 @@ impl Score {
     pub(super) fn reads_tensors(&self) -> bool {
         self.sources
             .iter()
-            .any(|source| matches!(source, Source::Tensor(slot) if *slot != "slopes"))
+            .any(|source| matches!(source, Source::Tensor(slot) if !UNIFORM.contains(slot)))
     }
 
     /// Whether the program leaves out keys.
@@ -43,7 +46,7 @@ impl Score {
 }
 
 /// The program of an operation that was checked.
-pub(super) fn score(
+pub(in crate::engine) fn score(
     op: &Attention,
     shape: &AttentionShape,
     slots: &Slots,
@@ -54,6 +57,10 @@ pub(super) fn score(
         Builder { program: Program::new(), sources: Vec::new(), math, shape, slots, inputs };
     let first = builder.input(Source::Score);
     let mut score = first;
+    if op.descale_k {
+        let descale = builder.input(Source::Tensor("descale_k"));
+        score = builder.push("descaled", Mode::Mul, &[score, descale]);
+    }
     let capped = |last: bool| op.softcap.filter(|softcap| softcap.last == last);
     score = builder.capped(score, capped(false));
     if op.bias {

@@ -35,7 +35,7 @@ impl Calculus {
         &self.tensors[tensor as usize].dims
     }
 
-    fn intermediate(&mut self, name: &str, dims: &[i64], dtype: DType) -> i64 {
+    pub(super) fn intermediate(&mut self, name: &str, dims: &[i64], dtype: DType) -> i64 {
         let uid = self.tensors.len() as i64;
         let desc = TensorDesc::packed(uid, name, dims, dtype);
         self.tensors.push(TensorDesc { is_virtual: true, ..desc });

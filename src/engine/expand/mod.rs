@@ -7,6 +7,7 @@
 //!
 //! Tensors of the graph keep their positions, so arguments can name them; intermediates follow.
 
+mod attention;
 mod calculus;
 mod norm;
 mod shapes;
@@ -83,7 +84,15 @@ impl<'a> Expanded<'a> {
 /// As [`Expanded::of`].
 pub(crate) fn primitives(graph: &OperationGraph) -> Result<OperationGraph> {
     let canonical = graph.canonical();
-    let expanded = Expanded::of(canonical)?;
+    let mut operations = canonical.operations.iter();
+    let expanded = match operations.find(|of| matches!(of.op, Op::Attention(_))) {
+        Some(Operation { op: Op::Attention(op), .. }) => {
+            let (tensors, operations) = attention::expanded(canonical, op)?;
+            let uids = canonical.uids;
+            Expanded { tensors: tensors.into(), operations: operations.into(), uids }
+        }
+        _ => Expanded::of(canonical)?,
+    };
     let fresh = graph.tensors().iter().map(|tensor| tensor.uid).max().unwrap_or(0) + 1;
     let uid_of = |at: i64| match canonical.uids.get(at as usize) {
         Some(uid) => *uid,

@@ -55,6 +55,19 @@ const CANDIDATES: [Candidate; 8] = [
     ([16, 64, 16, 32], 0.3),
 ];
 
+/// The same for two products of one matrix: columns are those of each.
+const TWIN_CANDIDATES: [Candidate; 6] = [
+    ([128, 128, 64, 32], 1.0),
+    ([128, 64, 64, 32], 0.95),
+    ([64, 64, 32, 32], 0.8),
+    ([64, 32, 32, 32], 0.65),
+    ([16, 128, 16, 32], 0.45),
+    ([16, 64, 16, 32], 0.4),
+];
+
+/// Sums of a thread, at most.
+const SUMS_MAX: i64 = 128;
+
 /// The names of the knobs.
 const KNOBS: [&str; 9] =
     ["cta_k", "cta_m", "cta_n", "dynamic_m", "group", "split_k", "stages", "warp_m", "warp_n"];
@@ -81,11 +94,11 @@ impl Engine for MmaEngine {
         let problem = Problem::of(graph, capability)?;
         let product = Product::of(&problem)?;
         let fits = |(tile, _): Candidate| {
-            let settings = Settings::of_tile(tile, 1, &product, target);
+            let settings = Settings::of_tile(tile, 1, &problem, &product, target);
             let schedule = Schedule::new(&problem, &product, target, settings);
             schedule.map(drop).map_err(|refusal| (refusal, settings))
         };
-        let any = CANDIDATES.into_iter().map(fits).reduce(Result::or);
+        let any = candidates(&problem).map(fits).reduce(Result::or);
         any.expect("there are candidates").map_err(|(refusal, of)| refusal.error(&of.config()))?;
         Ok(Box::new(Mma { problem, product, target }))
     }
@@ -198,6 +211,12 @@ impl Product {
                 return Err(Error::not_supported("tensor cores are not used for f64"));
             }
         };
+        if problem.twin.is_some() && tile(problem, &problem.b, elements[1]).staged {
+            let (name, element) = (&problem.graph.tensors[problem.b.tensor].name, elements[1]);
+            return Err(Error::not_supported(format!(
+                "`{name}` can not be copied as {element}: operands of two products are"
+            )));
+        }
         let operands = [&problem.a, &problem.b].into_iter().zip(elements);
         let transposes = operands.into_iter().any(|(of, element)| transposes(of, element));
         Ok(Product { elements, names, transposes })
@@ -308,6 +327,7 @@ struct Schedule {
     slice_rows: i64,
     shared_bytes: i64,
     math: MatmulMath,
+    products: i64,
 }
 
 impl Schedule {
@@ -326,30 +346,40 @@ impl Schedule {
             return Err(Refusal::Threads { count: threads, max: THREADS_MAX });
         }
         tiling.check(problem, 1)?;
+        if problem.twin.is_some() {
+            let count = warp_m * warp_n * 2 / 32;
+            if count > SUMS_MAX {
+                return Err(Refusal::Sums { count, max: SUMS_MAX });
+            }
+        }
         let size = product.element_bytes();
         if size == 4 && !problem.a.depth_packed && tiling.cta_m < ROWS_MIN {
             return Err(Refusal::Rows { min: ROWS_MIN });
         }
-        let tiles = stages * (tiling.cta_m + tiling.cta_n) * tiling.cta_k * size;
-        let row_bytes = warps * warp_n * 4;
+        let products = problem.products();
+        let lines = tiling.cta_m + tiling.cta_n * products;
+        let tiles = stages * lines * tiling.cta_k * size;
+        let row_bytes = warps * warp_n * products * 4;
         let slice_rows = slice_rows(warp_m, 16, row_bytes, tiles);
         let shared_bytes = tiles.max(slice_rows * row_bytes);
         let available = i64::from(target.shared_block_bytes_max);
         if shared_bytes > available {
             return Err(Refusal::SharedBytes { needed: shared_bytes, available });
         }
-        Ok(Schedule { settings, math: problem.matmul.math, threads, slice_rows, shared_bytes })
+        let math = problem.matmul.math;
+        Ok(Schedule { settings, math, products, threads, slice_rows, shared_bytes })
     }
 
     fn work(&self, demand: &Demand<'_>) -> Vec<KernelWork> {
         let Schedule { settings, math, threads, shared_bytes, .. } = *self;
         let Settings { tiling, stages, warp_m, warp_n } = settings;
         // Sums, two products' fragments, addresses.
-        let registers = warp_m * warp_n / 32 + (warp_m + warp_n) / 2 + 40;
+        let columns = warp_n * self.products;
+        let registers = warp_m * columns / 32 + (warp_m + columns) / 2 + 40;
         // Clocks of a multiprocessor for one product of every fragment of a warp: 1024
         // multiplications of 16 bits, or 128 bytes of shared memory, take one each. As if neither
         // went on beside the other.
-        let (products, reads) = (warp_m * warp_n / 64, (warp_m + warp_n) / 4);
+        let (products, reads) = (warp_m * columns / 64, (warp_m + columns) / 4);
         let efficiency = products as f64 / (products + reads) as f64;
         let operands = match math {
             MatmulMath::Tf32 => Operands::Tf32,
@@ -419,12 +449,12 @@ impl Decision {
     fn of(problem: &Problem<'_>, product: &Product, target: &Target) -> Decision {
         let sm_count = i64::from(target.sm_count);
         let legal = |tile: [i64; 4], split_k: i64| {
-            let settings = Settings::of_tile(tile, split_k, product, target);
+            let settings = Settings::of_tile(tile, split_k, problem, product, target);
             let schedule = Schedule::new(problem, product, target, settings).ok()?;
             Some((schedule.settings.tiling, settings))
         };
         let rates = Rates { sm_count, launch: LAUNCH };
-        let settings = best(problem, rates, CANDIDATES.into_iter(), legal);
+        let settings = best(problem, rates, candidates(problem), legal);
         let Tiling { cta_m, cta_n, cta_k, .. } = settings.tiling;
         let tiles = tiles_of(problem, [cta_m, cta_n]);
         let steps = ceil_div(problem.k, cta_k);
@@ -459,19 +489,32 @@ impl Decision {
 
 impl Settings {
     /// The settings that go with a tile, whatever the problem's extents.
-    fn of_tile(tile: [i64; 4], split_k: i64, product: &Product, target: &Target) -> Settings {
+    fn of_tile(
+        tile: [i64; 4],
+        split_k: i64,
+        problem: &Problem<'_>,
+        product: &Product,
+        target: &Target,
+    ) -> Settings {
         let [cta_m, cta_n, warp_m, warp_n] = tile;
         // Small tiles take deep steps: there is little to do between two barriers. Not so where
         // threads hold the next step in registers, in single words that are transposed.
         let deep = is_small([cta_m, cta_n]) && !product.transposes;
         let cta_k = product.depths()[usize::from(deep)];
-        let step_bytes = (cta_m + cta_n) * cta_k * product.element_bytes();
+        let lines = cta_m + cta_n * problem.products();
+        let step_bytes = lines * cta_k * product.element_bytes();
         // The system keeps 1 KiB of shared memory per block.
         let shared = i64::from(target.shared_sm_bytes) / blocks_wanted(tile, target) - 1024;
         let stages = (shared / step_bytes).clamp(2, 4);
         let tiling = Tiling { cta_m, cta_n, cta_k, group: GROUP, split_k, dynamic_m: false };
         Settings { tiling, stages, warp_m, warp_n }
     }
+}
+
+/// Tiles to choose from.
+fn candidates(problem: &Problem<'_>) -> impl Iterator<Item = Candidate> + use<> {
+    let all: &[Candidate] = if problem.twin.is_some() { &TWIN_CANDIDATES } else { &CANDIDATES };
+    all.iter().copied()
 }
 
 fn is_small([cta_m, cta_n]: [i64; 2]) -> bool {

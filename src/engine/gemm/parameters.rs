@@ -109,6 +109,7 @@ impl<'a> Context<'a> {
             "limits_depth": self.problem.overrides[2].is_some(),
             "sum": ctype(self.sum()),
             "split_k": tiling.split_k,
+            "twin": self.problem.twin.is_some(),
             "reductions": reductions,
             "reduces_across": reduces_across,
             "partials": self.partials,
@@ -132,7 +133,7 @@ impl<'a> Context<'a> {
 
     /// The operations, one per line; nothing for a bare product.
     pub(super) fn listing(&self) -> Vec<String> {
-        let Problem { graph, a, b, c, .. } = self.problem;
+        let Problem { graph, a, b, c, twin, .. } = self.problem;
         let text = |part: &Part| part.program.program.to_string();
         let shown = |at: usize| match graph.tensors[at].name.as_str() {
             "" => "the product".to_owned(),
@@ -140,9 +141,13 @@ impl<'a> Context<'a> {
         };
         let operation = graph.operations.iter().find(|operation| operation.outputs == [*c as i64]);
         let op = &operation.expect("the product is of the graph").op;
-        let [x, y] = [a, b].map(|operand| &graph.tensors[operand.tensor].name);
-        let product = format!("{}: {} = {op}({x}, {y})\n", shown(*c), graph.tensors[*c].dtype);
-        let text = [text(&a.part), text(&b.part), product].concat();
+        let product = |[a, b]: [usize; 2], c: usize| {
+            let [x, y] = [a, b].map(|operand| &graph.tensors[operand].name);
+            format!("{}: {} = {op}({x}, {y})\n", shown(c), graph.tensors[c].dtype)
+        };
+        let first = product([a.tensor, b.tensor], *c);
+        let second = twin.map(|twin| product([a.tensor, twin.b], twin.c)).unwrap_or_default();
+        let text = [text(&a.part), text(&b.part), first, second].concat();
         text.lines().map(str::to_owned).chain(self.following()).collect()
     }
 
@@ -200,6 +205,8 @@ impl<'a> Context<'a> {
             })
             .collect();
         let counted = |source: &Source| matches!(source, Source::Coordinate(Some(_)));
+        let twin = self.problem.twin.filter(|_| !is_a);
+        let columns = if twin.is_some() { "2 * CTA_N" } else { "CTA_N" };
         json!({
             "title": format!(
                 "{}: rows of {}, how they come into shared memory.",
@@ -208,7 +215,7 @@ impl<'a> Context<'a> {
             ),
             "type": if is_a { "A" } else { "B" },
             "element": ctype(tile.dtype),
-            "cta_rows": if is_a { "CTA_M" } else { "CTA_N" },
+            "cta_rows": if is_a { "CTA_M" } else { columns },
             "extent": if is_a { "M" } else { "N" },
             "is_dynamic": is_a && self.tiling.dynamic_m,
             "depth_packed": of.depth_packed,
@@ -217,6 +224,8 @@ impl<'a> Context<'a> {
             "variable": if is_a { "a" } else { "b" },
             "first": if is_a { "place.row" } else { "place.column" },
             "tensor": self.names[of.tensor],
+            "twinned": twin.is_some(),
+            "twin": twin.map(|twin| self.names[twin.b].clone()),
             "tensors": tensors,
             "has_coordinates": program.sources.iter().any(counted),
             "chain_parameters": emitted.parameters,
@@ -231,10 +240,9 @@ impl<'a> Context<'a> {
 
     /// The variables of the epilogue, `vector` elements of a row at a time.
     pub(super) fn epilogue(&self, vector: i64) -> Json {
-        let Problem { graph, epilogue, c, m, n, overrides, .. } = self.problem;
-        let product = self.product();
+        let Problem { graph, epilogue, m, n, overrides, .. } = self.problem;
         let emitted = self.emit(epilogue, &|source, register| match source {
-            Source::Tensor(at) if at == c => product.clone(),
+            Source::Tensor(at) if self.problem.is_product(*at) => self.product(*at),
             Source::Tensor(at) if graph.tensors[*at].by_value => {
                 format!("{register}(t.{})", self.names[*at])
             }
@@ -250,7 +258,7 @@ impl<'a> Context<'a> {
         let matrix =
             Matrix { part: epilogue, extents: [*m, *n], along_columns: true, vector, is_m: true };
         let tensor = |at: usize| self.tensor(at, &matrix);
-        let is_loaded = |at: &usize| at != c && !graph.tensors[*at].by_value;
+        let is_loaded = |at: &usize| !self.problem.is_product(*at) && !graph.tensors[*at].by_value;
         let loaded: Vec<Json> = epilogue
             .inputs()
             .filter(is_loaded)
@@ -363,19 +371,19 @@ impl<'a> Context<'a> {
 
     /// An element of the product as the epilogue sees it: rounded to the product's type, unless
     /// it is only stored.
-    fn product(&self) -> String {
+    fn product(&self, at: usize) -> String {
         let Problem { graph, epilogue, c, .. } = self.problem;
-        let dtype = graph.tensors[*c].dtype;
+        let (sum, dtype) = (if at == *c { "sum" } else { "other" }, graph.tensors[at].dtype);
         let program = &epilogue.program;
-        let input = program.sources.iter().position(|source| *source == Source::Tensor(*c));
+        let input = program.sources.iter().position(|source| *source == Source::Tensor(at));
         let read = input.is_some_and(|input| {
             let value = crate::expr::Value::Input(input);
             program.program.instructions().iter().any(|line| line.operands.contains(&value))
         });
         let same_register = dtype.register() == self.sum().register();
         match dtype == self.sum() || (!read && same_register) {
-            true => "sum".to_owned(),
-            false => format!("widen(Narrow<{}>::from(sum))", ctype(dtype)),
+            true => sum.to_owned(),
+            false => format!("widen(Narrow<{}>::from({sum}))", ctype(dtype)),
         }
     }
 
@@ -384,7 +392,7 @@ impl<'a> Context<'a> {
         let mut identifiers = self.identifiers.clone();
         let program = &part.program;
         let mut name = |source: &Source| match source {
-            Source::Tensor(at) if *at == self.problem.c => identifiers.fresh("product"),
+            Source::Tensor(at) if self.problem.is_product(*at) => identifiers.fresh("product"),
             Source::Tensor(at) => self.names[*at].clone(),
             Source::Coordinate(_) => identifiers.fresh("index"),
         };

@@ -1,5 +1,5 @@
-//! A graph around one product of matrices as extents, strides and programs, whatever kernel is
-//! made of it: `epilogue(prologue_a(A) x prologue_b(B))`.
+//! A graph around one product of matrices, or two of the same A, as extents, strides and programs,
+//! whatever kernel is made of it: `epilogue(prologue_a(A) x prologue_b(B))`.
 
 use std::collections::BTreeSet;
 
@@ -60,6 +60,15 @@ pub(super) struct Operand {
     pub(super) depth_packed: bool,
 }
 
+/// A second product of A, by a matrix that lies as B does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Twin {
+    /// In place of B.
+    pub(super) b: usize,
+    /// The product.
+    pub(super) c: usize,
+}
+
 /// The graph. Where the outputs' columns lie side by side (not their rows) everything is
 /// transposed, `C' = B' x A'`, so that kernels always write rows.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -75,6 +84,8 @@ pub(super) struct Problem<'a> {
     pub(super) b: Operand,
     /// The product.
     pub(super) c: usize,
+    /// The other product.
+    pub(super) twin: Option<Twin>,
     /// What follows the product; its outputs are what is stored, then what is only reduced.
     pub(super) epilogue: Part,
     /// Reductions of what follows the product.
@@ -134,10 +145,11 @@ impl<'a> Problem<'a> {
             let text = format!("sm_{capability} is older than sm_{CAPABILITY_MIN}");
             return Err(Error::not_supported(text));
         }
-        let (operation, matmul) = product(graph)?;
+        let (operation, matmul, other) = products(graph)?;
         let [at_a, at_b] = [0, 1].map(|slot| operation.inputs[slot] as usize);
         let c = operation.outputs[0] as usize;
         let parts = [ancestors(graph, &[at_a]), ancestors(graph, &[at_b])];
+        let twin = other.map(|other| twin_of(graph, operation, other, &parts[1])).transpose()?;
         let exits = reductions(graph, c)?;
         let stored = (0..graph.tensors.len()).filter(|at| {
             let is_result = exits.iter().any(|(_, [_, result])| result == at);
@@ -156,7 +168,7 @@ impl<'a> Problem<'a> {
         let mut given = operation.inputs[2..].iter().map(|uid| *uid as usize);
         let overrides = matmul.overrides.map(|is_given| is_given.then(|| given.next()).flatten());
         let layout =
-            Layout { graph, tensors: [at_a, at_b, c], programs, epilogue, exits, overrides };
+            Layout { graph, tensors: [at_a, at_b, c], twin, programs, epilogue, exits, overrides };
         let problem = layout.problem(matmul)?;
         let needed = problem.passed().len() + problem.exits.len() + 2;
         if needed > PARAMETERS_MAX {
@@ -165,6 +177,16 @@ impl<'a> Problem<'a> {
             )));
         }
         Ok(problem)
+    }
+
+    /// Products of A.
+    pub(super) fn products(&self) -> i64 {
+        if self.twin.is_some() { 2 } else { 1 }
+    }
+
+    /// Whether a tensor is a product.
+    pub(super) fn is_product(&self, at: usize) -> bool {
+        at == self.c || self.twin.is_some_and(|twin| at == twin.c)
     }
 
     /// All batches.
@@ -180,7 +202,8 @@ impl<'a> Problem<'a> {
     /// The tensors a kernel takes that computes everything: each once, inputs first.
     pub(super) fn passed(&self) -> Vec<usize> {
         let inputs = [&self.a.part, &self.b.part].into_iter().flat_map(Part::inputs);
-        let followers = self.epilogue.inputs().filter(|at| *at != self.c);
+        let inputs = inputs.chain(self.twin.map(|twin| twin.b));
+        let followers = self.epilogue.inputs().filter(|at| !self.is_product(*at));
         let overrides = self.overrides.iter().flatten().copied();
         unique(inputs.chain(followers).chain(overrides).chain(self.outputs()))
     }
@@ -193,7 +216,7 @@ impl<'a> Problem<'a> {
 
     /// The tensors a kernel takes that is given the product.
     pub(super) fn passed_to_epilogue(&self) -> Vec<usize> {
-        let followers = self.epilogue.inputs().filter(|at| *at != self.c);
+        let followers = self.epilogue.inputs().filter(|at| !self.is_product(*at));
         let overrides = self.overrides[..2].iter().flatten().copied();
         unique(followers.chain(overrides).chain(self.outputs()))
     }
@@ -219,30 +242,61 @@ impl<'a> Problem<'a> {
             let extents = [operand.extent, self.k];
             operand.part.inputs().map(move |at| reach(&operand.part.axes, at, extents))
         });
-        let followers = self.epilogue.inputs().filter(|at| *at != self.c).chain(self.outputs());
+        let followers = self.epilogue.inputs().filter(|at| !self.is_product(*at));
+        let followers = followers.chain(self.outputs());
         let followers = followers.map(|at| reach(&self.epilogue.axes, at, [self.m, self.n]));
         operands.chain(followers).max().unwrap_or(0)
     }
 }
 
-/// The one product of the graph, all else of which is pointwise or a reduction.
-fn product(graph: CanonicalGraph<'_>) -> Result<(&Operation, Matmul)> {
-    let mut found = None;
+/// The one product of the graph, all else of which is pointwise or a reduction; or two of one A.
+fn products(graph: CanonicalGraph<'_>) -> Result<(&Operation, Matmul, Option<&Operation>)> {
+    let mut found = Vec::new();
     for operation in graph.operations {
-        match (&operation.op, found) {
-            (Op::Pointwise(_) | Op::Reduction(_), _) => {}
-            (Op::Matmul(op), None) => found = Some((operation, *op)),
-            (Op::Matmul(_), Some(_)) => {
-                return Err(Error::not_supported("the graph has more than one product"));
-            }
-            (op, _) => {
+        match &operation.op {
+            Op::Pointwise(_) | Op::Reduction(_) => {}
+            Op::Matmul(op) => found.push((operation, *op)),
+            op => {
                 return Err(Error::not_supported(format!(
                     "{op} is neither a product of matrices nor pointwise nor a reduction"
                 )));
             }
         }
     }
-    found.ok_or_else(|| Error::not_supported("the graph has no product of matrices"))
+    match found[..] {
+        [] => Err(Error::not_supported("the graph has no product of matrices")),
+        [(operation, op)] => Ok((operation, op, None)),
+        [(first, op), (second, other)] if first.inputs[0] == second.inputs[0] && op == other => {
+            Ok((first, op, Some(second)))
+        }
+        _ => Err(Error::not_supported("the graph has more than one product")),
+    }
+}
+
+/// The second of two products, which share A; `computed` are the operations that B comes of.
+fn twin_of(
+    graph: CanonicalGraph<'_>,
+    first: &Operation,
+    second: &Operation,
+    computed: &BTreeSet<usize>,
+) -> Result<Twin> {
+    let [b, other] = [first, second].map(|of| &graph.tensors[of.inputs[1] as usize]);
+    let [name, other_name] = [&b.name, &other.name];
+    let alike = b.dims == other.dims && b.strides == other.strides && b.dtype == other.dtype;
+    if !computed.is_empty() || graph.is_written(second.inputs[1] as usize) {
+        return Err(Error::not_supported(format!(
+            "`{name}` or `{other_name}` is computed, of two products both are loaded as they are"
+        )));
+    }
+    if !alike || b.by_value || other.by_value || b.alignment != other.alignment {
+        let text =
+            format!("`{name}` and `{other_name}` lie differently, which are multiplied at once");
+        return Err(Error::not_supported(text));
+    }
+    if first.inputs.len() > 2 {
+        return Err(Error::not_supported("each of two products has extents of its own"));
+    }
+    Ok(Twin { b: second.inputs[1] as usize, c: second.outputs[0] as usize })
 }
 
 /// The pointwise operations that these tensors come of, as far back as the product.
@@ -300,6 +354,7 @@ struct Layout<'a> {
     graph: CanonicalGraph<'a>,
     /// A, B and C.
     tensors: [usize; 3],
+    twin: Option<Twin>,
     programs: [GraphProgram; 2],
     epilogue: GraphProgram,
     exits: Vec<(Reduction, [usize; 2])>,
@@ -308,7 +363,7 @@ struct Layout<'a> {
 
 impl<'a> Layout<'a> {
     fn problem(self, matmul: Matmul) -> Result<Problem<'a>> {
-        let Layout { graph, tensors, programs, epilogue, exits, mut overrides } = self;
+        let Layout { graph, tensors, twin, programs, epilogue, exits, mut overrides } = self;
         let dims = |at: usize| graph.tensors[at].dims.as_slice();
         let rank = dims(tensors[2]).len();
         let (row, column) = (rank - 2, rank - 1);
@@ -331,6 +386,10 @@ impl<'a> Layout<'a> {
         let mut at = [tensors[0], tensors[1]];
         let (mut m, mut n) = (dims(tensors[2])[row], dims(tensors[2])[column]);
         if writes_columns(graph, &epilogue) {
+            if twin.is_some() {
+                let text = "columns of results lie side by side, rows are written of two products";
+                return Err(Error::not_supported(text));
+            }
             std::mem::swap(&mut a, &mut b);
             std::mem::swap(&mut m, &mut n);
             at.swap(0, 1);
@@ -369,6 +428,7 @@ impl<'a> Layout<'a> {
             a: operand(at[0], m, a),
             b: operand(at[1], n, b),
             c: tensors[2],
+            twin,
             exits: exits.collect::<Result<_>>()?,
             epilogue,
             overrides,

@@ -15,7 +15,7 @@ use crate::engine::gemm::tiling::{
 use crate::engine::gemm::work::{Block, Demand, Units};
 use crate::engine::signature::{ctype, merged};
 use crate::engine::{Engine, EngineConfig, KernelWork, Knob, Lowering, Notes, Setting, Supported};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, MatmulMath};
 use crate::target::Target;
 
@@ -55,7 +55,11 @@ impl Engine for SimtEngine {
         graph: CanonicalGraph<'a>,
         target: &'a Target,
     ) -> Result<Box<dyn Supported + 'a>> {
-        let simt = Simt { problem: Problem::of(graph, target.arch.capability)?, target };
+        let problem = Problem::of(graph, target.arch.capability)?;
+        if problem.twin.is_some() {
+            return Err(Error::not_supported("two products are multiplied by tensor cores only"));
+        }
+        let simt = Simt { problem, target };
         let fits = |(tile, _): Candidate| {
             let settings = Settings::of_tile(tile, 1);
             let schedule = Schedule::new(&simt.problem, target, settings);

@@ -59,6 +59,7 @@ pub(super) enum Refusal {
     SharedBytes { needed: i64, available: i64 },
     Rows { min: i64 },
     Sums { count: i64, max: i64 },
+    Columns { count: i64, max: i64 },
     Panels,
     Turns,
 }
@@ -81,6 +82,9 @@ impl fmt::Display for Refusal {
             }
             Refusal::Sums { count, max } => {
                 write!(f, "leaves {count} sums to a thread, which has {max}")
+            }
+            Refusal::Columns { count, max } => {
+                write!(f, "multiplies {count} columns at once, an instruction has {max}")
             }
             Refusal::Panels => f.write_str("cuts panels of B, whose columns are packed by 64"),
             Refusal::Turns => f.write_str("takes turns at tiles whose depth is shared"),
@@ -217,7 +221,9 @@ pub(super) fn split_knob(problem: &Problem<'_>) -> Knob {
 
 pub(super) fn splits(problem: &Problem<'_>) -> impl Iterator<Item = i64> {
     let splits = (0..).map(|n| 1 << n).take_while(|split| *split <= SPLIT_MAX);
-    splits.filter(|split| *split == 1 || split * 8 <= problem.k)
+    // Sums of two products are joined where both are.
+    let whole = problem.twin.is_some();
+    splits.filter(move |split| *split == 1 || !whole && split * 8 <= problem.k)
 }
 
 /// The settings whose tile and parts of the depth load the busiest multiprocessor least; the parts
@@ -274,7 +280,7 @@ pub(super) fn split_reason(split_k: i64, tiles: i64, sm_count: i64, steps: i64) 
 pub(super) fn epilogue_vector(problem: &Problem<'_>, sum: DType) -> i64 {
     let loaded = problem.epilogue.inputs().filter(|at| {
         let view = problem.epilogue.axes.view(&problem.graph.tensors[*at]);
-        *at != problem.c && view.column == 1
+        !problem.is_product(*at) && view.column == 1
     });
     let widest = loaded
         .chain(problem.outputs())

@@ -78,9 +78,11 @@ impl<'a> Demand<'a> {
         let Tiling { cta_m, cta_n, cta_k, split_k, .. } = *tiling;
         let tiles = tiling.tiles(problem) as f64;
         let depth = (ceil_div(problem.k, cta_k) * cta_k) as f64;
-        let multiplications = tiles * (cta_m * cta_n) as f64 * depth;
+        let products = problem.products();
+        let multiplications = tiles * (cta_m * cta_n * products) as f64 * depth;
         let [read_a, read_b] = self.read;
-        let step_bytes = (cta_m as f64 * read_a + cta_n as f64 * read_b) * cta_k as f64;
+        let step_bytes =
+            (cta_m as f64 * read_a + (cta_n * products) as f64 * read_b) * cta_k as f64;
         let sum = (split_k > 1).then(|| Sum::of(problem));
         let finished = sum.as_ref().map_or(block.finished, |sum| sum.finished);
         let joins = (0..problem.exits.len()).map(|at| Join::of(problem, at, finished));

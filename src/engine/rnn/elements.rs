@@ -5,7 +5,8 @@ use serde_json::{Value as Json, json};
 use crate::engine::rnn::layer::Layer;
 use crate::engine::rnn::members::Members;
 use crate::engine::signature::ctype;
-use crate::graph::{CellValue, Direction, Stage};
+use crate::expr::Math;
+use crate::graph::{CellValue, Direction, Moments, Stage};
 use crate::tensor::TensorDesc;
 
 /// Slots with a row for every step.
@@ -141,6 +142,28 @@ impl<'a> Elements<'a> {
             })
         };
         (0..cell.states.len()).map(state).collect()
+    }
+
+    /// The moments of a stage, of members of the struct `unit`.
+    pub(super) fn moments(&self, stage: usize, unit: &str) -> Vec<Json> {
+        let (op, cell) = (self.layer.op, &self.layer.op.cell);
+        let math = Math::of(op.math.dtype());
+        let moment = |(at, of): (usize, &Moments)| {
+            let value = |name: &String| {
+                let value = cell.value(stage, name, false).expect("the cell is valid");
+                format!("{unit}.{}", self.members.name(value))
+            };
+            let values: Vec<String> = of.of.iter().map(value).collect();
+            json!({
+                "comment": format!("The moments `{}` of the row.", of.name),
+                "mean_member": self.members.name(CellValue::Mean { stage, at }),
+                "inverse_member": self.members.name(CellValue::InverseDeviation { stage, at }),
+                "count": format!("{} * UNITS", values.len()),
+                "values": values,
+                "epsilon": of.epsilon.literal(math),
+            })
+        };
+        cell.stages[stage].moments.iter().enumerate().map(moment).collect()
     }
 
     /// The element of `y` that holds unit `own` of row `row`.

@@ -2,8 +2,8 @@
 
 use crate::engine::access::{REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div};
 use crate::engine::rnn::layer::Layer;
-use crate::engine::rnn::schedule::{Exchange, Regime, Schedule, Settings};
-use crate::engine::rnn::work::step_clocks;
+use crate::engine::rnn::schedule::{Regime, Schedule, Settings};
+use crate::engine::rnn::work::{exchange_bytes, exchange_clocks, step_clocks};
 use crate::error::{Error, Result};
 use crate::target::Target;
 
@@ -17,6 +17,7 @@ pub(super) struct Decision {
     pub(super) settings: Settings,
     all_blocks: i64,
     sm_count: i64,
+    exchange_bytes: i64,
     kept: i64,
     streamed: i64,
     /// Of a step, all blocks together.
@@ -29,11 +30,14 @@ impl Decision {
     /// # Errors
     /// `NotSupported` where no setting is legal, with what the last one lacks.
     pub(super) fn of(layer: &Layer<'_>, target: &Target, regime: Regime) -> Result<Decision> {
-        let mut refusal = Error::not_supported("no setting is legal");
+        let mut refusal = Error::not_supported("blocks would have less than 8 units each");
         let mut best: Option<Decision> = None;
         let [tiles, blocks, ..] = regime.knobs();
         for tile in tiles.values {
-            for blocks in &blocks.values {
+            // Blocks have at least 8 units each.
+            let units = layer.op.units.max(layer.size());
+            let shared = |blocks: &&i64| **blocks == 1 || ceil_div(units, **blocks) >= 8;
+            for blocks in blocks.values.iter().take_while(shared) {
                 match settings(layer, target, regime, [tile, *blocks]) {
                     Ok(schedule) => {
                         let decision = Decision::with(layer, &schedule, target);
@@ -60,18 +64,22 @@ impl Decision {
         let streamed = products.map(|of| of.streamed() * of.step_bytes * warps).sum();
         let waves = ceil_div(all_blocks, sm_count) as f64;
         let clocks = waves * step_clocks(layer, schedule);
+        let exchange_bytes = exchange_bytes(layer, schedule);
         let settings = schedule.settings;
-        Decision { settings, all_blocks, sm_count, kept, streamed, clocks }
+        Decision { settings, all_blocks, sm_count, exchange_bytes, kept, streamed, clocks }
     }
 
     /// A line for each knob.
     pub(super) fn reasons(&self) -> Vec<String> {
-        let Decision { settings, all_blocks, sm_count, kept, streamed, clocks } = self;
-        let Settings { batch_tile, blocks, columns, kept: percent, parts, registers } = settings;
+        let Decision { settings, all_blocks, sm_count, exchange_bytes, kept, streamed, clocks } =
+            self;
+        let Settings { batch_tile, blocks, columns, exchange, kept: percent, parts, registers } =
+            settings;
         vec![
             format!("batch_tile={batch_tile}: {all_blocks} blocks for {sm_count} multiprocessors"),
             format!("blocks={blocks}: a step of about {clocks:.0} clocks, the fewest"),
             format!("columns={columns}: a warp for each group of 8 units, up to {COLUMNS_MAX}"),
+            format!("exchange={exchange}: of {exchange_bytes} bytes at a step, the quickest"),
             format!("kept={percent}: of the weights that are not in registers, what fits"),
             format!("parts={parts}: {WARPS_MIN} warps at least hide what each waits for"),
             format!(
@@ -90,17 +98,25 @@ fn settings(
     [batch_tile, blocks]: [i64; 2],
 ) -> Result<Schedule> {
     let slice = ceil_div(layer.op.units.max(layer.size()), blocks);
-    if regime.exchange != Exchange::None && slice < 8 {
-        return Err(Error::not_supported("blocks have less than 8 units each"));
-    }
     let groups = ceil_div(slice, 8);
     let columns = [1, 2, 4, 8].into_iter().find(|columns| *columns >= groups);
     let columns = columns.unwrap_or(COLUMNS_MAX);
     let fewer = if columns > 1 { columns / 2 } else { columns };
-    of_columns(layer, target, regime, [batch_tile, blocks, columns]).or_else(|error| {
-        let settings = [batch_tile, blocks, fewer];
-        of_columns(layer, target, regime, settings).map_err(|_| error)
-    })
+    let schedule =
+        of_columns(layer, target, regime, [batch_tile, blocks, columns]).or_else(|error| {
+            let settings = [batch_tile, blocks, fewer];
+            of_columns(layer, target, regime, settings).map_err(|_| error)
+        })?;
+    Ok(with_quickest_exchange(layer, regime, schedule))
+}
+
+/// The same with the exchange that takes the fewest clocks, on which nothing else of it depends.
+fn with_quickest_exchange(layer: &Layer<'_>, regime: Regime, schedule: Schedule) -> Schedule {
+    let clocks = |at: &usize| exchange_clocks(layer, &schedule, regime.exchanges[*at]);
+    let quickest = (0..regime.exchanges.len()).min_by(|a, b| clocks(a).total_cmp(&clocks(b)));
+    let at = quickest.expect("a regime has an exchange");
+    let settings = Settings { exchange: at as i64, ..schedule.settings };
+    Schedule { settings, exchange: regime.exchanges[at], ..schedule }
 }
 
 /// The settings that go with those and so many warps along the units.
@@ -112,7 +128,8 @@ fn of_columns(
 ) -> Result<Schedule> {
     let parts = (WARPS_MIN / columns).max(1);
     let with = |regime: Regime, registers: i64| {
-        let settings = Settings { batch_tile, blocks, columns, kept: 100, parts, registers };
+        let settings =
+            Settings { batch_tile, blocks, columns, exchange: 0, kept: 100, parts, registers };
         Schedule::new(layer, target, regime, settings)
     };
     // What a thread needs without weights tells how many registers are left for them.

@@ -101,6 +101,12 @@ impl<'a> Layer<'a> {
         self.tensor("y").expect("a layer has a result")
     }
 
+    /// The most moments that a stage takes.
+    pub(super) fn moments(&self) -> i64 {
+        let stages = self.op.cell.stages.iter();
+        stages.map(|stage| stage.moments.len() as i64).max().unwrap_or(0)
+    }
+
     /// What weights are stored in.
     pub(super) fn dtype(&self) -> DType {
         self.y().dtype

@@ -32,32 +32,37 @@ pub(super) struct RnnEngine {
 }
 
 /// One block has all units, and their weights.
-pub(super) const CTA: RnnEngine =
-    RnnEngine { regime: Regime { engine: "rnn_cta", exchange: Exchange::None, streams: false } };
+pub(super) const CTA: RnnEngine = RnnEngine {
+    regime: Regime { engine: "rnn_cta", exchanges: &[Exchange::None], streams: false },
+};
 
 /// The blocks of a cluster share the units (from sm_90 on).
 pub(super) const CLUSTER: RnnEngine = RnnEngine {
-    regime: Regime { engine: "rnn_cluster", exchange: Exchange::Cluster, streams: false },
+    regime: Regime { engine: "rnn_cluster", exchanges: &[Exchange::Cluster], streams: false },
 };
+
+/// What blocks do that are not in one cluster.
+const THROUGH_MEMORY: &[Exchange] = &[Exchange::Counter, Exchange::Data];
 
 /// Blocks all over the device share the units.
 pub(super) const GRID: RnnEngine =
-    RnnEngine { regime: Regime { engine: "rnn_grid", exchange: Exchange::Grid, streams: false } };
+    RnnEngine { regime: Regime { engine: "rnn_grid", exchanges: THROUGH_MEMORY, streams: false } };
 
 /// The same, for weights that do not fit on chip: what does not is read at every step.
 pub(super) const STREAM: RnnEngine =
-    RnnEngine { regime: Regime { engine: "rnn_stream", exchange: Exchange::Grid, streams: true } };
+    RnnEngine { regime: Regime { engine: "rnn_stream", exchanges: THROUGH_MEMORY, streams: true } };
 
 impl RnnEngine {
     fn layer<'a>(&self, graph: CanonicalGraph<'a>, target: &Target) -> Result<Layer<'a>> {
         let capability = target.arch.capability;
-        if self.regime.exchange == Exchange::Cluster && capability < 90 {
+        if self.regime.exchange() == Exchange::Cluster && capability < 90 {
             let text = format!("sm_{capability} has no clusters");
             return Err(Error::not_supported(text));
         }
         let layer = Layer::of(graph)?;
-        if layer.op.cell.stages.iter().any(|stage| !stage.moments.is_empty()) {
-            return Err(Error::not_supported("moments need all units of a row in one block"));
+        if layer.moments() > 0 && self.regime.exchange().through_memory() {
+            let text = "moments need all units of a row in one block or cluster";
+            return Err(Error::not_supported(text));
         }
         Ok(layer)
     }

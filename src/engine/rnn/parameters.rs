@@ -49,7 +49,7 @@ impl Writer<'_> {
             grid: Grid::Fixed((schedule.teams * schedule.settings.blocks) as u32),
             threads: schedule.threads as u32,
             shared_bytes: schedule.memory.total as u32,
-            cooperative: schedule.exchange == Exchange::Grid,
+            cooperative: schedule.exchange.through_memory(),
             arguments: tensors.chain(scratch).collect(),
             maps: Vec::new(),
             numbers: self.elements.numbers().into_iter().map(|(_, number)| number).collect(),
@@ -111,11 +111,15 @@ impl Writer<'_> {
         let mut add = |name: String, ctype: &str, bytes: i64| {
             pieces.push(Piece { name, ctype: format!("{ctype}*"), bytes });
         };
-        if schedule.exchange == Exchange::Grid {
-            let rows = schedule.teams * schedule.operands() * schedule.settings.batch_tile;
-            let row_bytes = schedule.shared_width * layer.dtype().bytes() as i64;
-            add("exchanged".to_owned(), ctype(layer.dtype()), rows * row_bytes);
-            add("arrivals".to_owned(), "unsigned", schedule.teams * 4);
+        let rows = schedule.teams * schedule.operands() * schedule.settings.batch_tile;
+        let bytes = rows * schedule.shared_width * layer.dtype().bytes() as i64;
+        match schedule.exchange {
+            Exchange::None | Exchange::Cluster => {}
+            Exchange::Counter => {
+                add("exchanged".to_owned(), ctype(layer.dtype()), bytes);
+                add("arrivals".to_owned(), "unsigned", schedule.teams * 4);
+            }
+            Exchange::Data => add("exchanged".to_owned(), "Tagged", 2 * bytes),
         }
         let warps = layer.op.direction.count() * schedule.settings.blocks * schedule.threads / 32;
         for (at, placed) in schedule.products.iter().enumerate() {
@@ -151,11 +155,7 @@ impl Writer<'_> {
             "math": math.register(),
             "constants": self.constants(),
             "products": products.collect::<Vec<_>>(),
-            "exchange": match schedule.exchange {
-                Exchange::None => "none",
-                Exchange::Cluster => "cluster",
-                Exchange::Grid => "grid",
-            },
+            "exchange": schedule.exchange.name(),
             "reverse": self.elements.reverse(),
         })
     }
@@ -190,6 +190,7 @@ impl Writer<'_> {
             "given_biased": op.with.x_bias,
             "parameters": self.cell_parameters(),
             "stages": self.stages(programs.lines),
+            "moments": layer.moments(),
             "buffers": buffers.collect::<Vec<_>>(),
             "parts": schedule.settings.parts,
             "cluster": cluster,
@@ -280,12 +281,27 @@ impl Writer<'_> {
         }
         match schedule.exchange {
             Exchange::None => {}
-            Exchange::Cluster => add("BARRIERS_AT", memory.barriers, "byte of shared memory"),
-            Exchange::Grid => {
+            Exchange::Cluster => {
+                add("BARRIERS", schedule.barriers(layer), "of a block");
+                add("BARRIERS_AT", memory.barriers, "byte of shared memory");
+            }
+            Exchange::Counter => {
                 add("SHARED_WIDTH", schedule.shared_width, "elements of a row in memory");
                 let bytes = schedule.element_bytes.max(layer.dtype().bytes() as i64);
                 add("CHUNK", 16 / bytes, "elements that are moved at once");
             }
+            Exchange::Data => {
+                let bytes = layer.dtype().bytes() as i64;
+                add("SHARED_WORDS", schedule.shared_width * bytes / 4, "of a row in memory");
+                add("CHUNK", 8 / bytes, "elements that are moved at once");
+            }
+        }
+        if layer.moments() > 0 {
+            add("MOMENTS", layer.moments(), "of a stage, at most");
+            add("SUMS_AT", memory.sums, "byte of shared memory");
+        }
+        if layer.moments() > 0 && schedule.exchange == Exchange::Cluster {
+            add("JOINED_AT", memory.joined, "byte of shared memory");
         }
         if op.with.lengths {
             add("BATCH_ALL", ceil_div(op.batch, 32) * 32, "");
@@ -415,6 +431,8 @@ impl Writer<'_> {
                 "biased": op.with.r_bias,
                 "first": at == 0,
                 "last": last,
+                "moments": self.elements.moments(at, "unit"),
+                "sizes": cell.stages[at].moments.iter().map(|of| of.of.len()).collect::<Vec<_>>(),
                 "lines": lines,
                 "product": product.map_or(-1, |at| at as i64),
                 "gates": gates.collect::<Vec<_>>(),

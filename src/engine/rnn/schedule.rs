@@ -9,8 +9,8 @@ use crate::graph::MatmulMath;
 use crate::target::Target;
 
 /// In the order of [`Settings`].
-pub(super) const KNOBS: [&str; 6] =
-    ["batch_tile", "blocks", "columns", "kept", "parts", "registers"];
+pub(super) const KNOBS: [&str; 7] =
+    ["batch_tile", "blocks", "columns", "exchange", "kept", "parts", "registers"];
 
 /// How blocks that share the units of a layer hear of each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,14 +20,17 @@ pub(super) enum Exchange {
     /// They push into each other's shared memory.
     Cluster,
     /// They write to memory and count.
-    Grid,
+    Counter,
+    /// They write to memory, each word with the round that it is of.
+    Data,
 }
 
 /// What an engine does with a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Regime {
     pub(super) engine: &'static str,
-    pub(super) exchange: Exchange,
+    /// In the order of the knob.
+    pub(super) exchanges: &'static [Exchange],
     /// Whether weights that do not fit on chip are read at every step.
     pub(super) streams: bool,
 }
@@ -49,6 +52,8 @@ pub(super) struct Settings {
     pub(super) batch_tile: i64,
     pub(super) blocks: i64,
     pub(super) columns: i64,
+    /// The position of the exchange among those of the regime.
+    pub(super) exchange: i64,
     pub(super) kept: i64,
     pub(super) parts: i64,
     pub(super) registers: i64,
@@ -112,6 +117,9 @@ pub(super) struct Memory {
     pub(super) partial: i64,
     pub(super) vectors: i64,
     pub(super) lengths: i64,
+    /// Sums along the units of a block, and of all blocks of a cluster.
+    pub(super) sums: i64,
+    pub(super) joined: i64,
     pub(super) barriers: i64,
     pub(super) total: i64,
 }
@@ -150,35 +158,60 @@ impl Units {
 
 impl Settings {
     pub(super) fn of(config: &EngineConfig) -> Result<Settings> {
-        let [batch_tile, blocks, columns, kept, parts, registers] = config.values(KNOBS)?;
-        Ok(Settings { batch_tile, blocks, columns, kept, parts, registers })
+        let [batch_tile, blocks, columns, exchange, kept, parts, registers] =
+            config.values(KNOBS)?;
+        Ok(Settings { batch_tile, blocks, columns, exchange, kept, parts, registers })
     }
 
     pub(super) fn config(self, engine: &'static str) -> EngineConfig {
-        let Settings { batch_tile, blocks, columns, kept, parts, registers } = self;
-        let values = [batch_tile, blocks, columns, kept, parts, registers];
+        let Settings { batch_tile, blocks, columns, exchange, kept, parts, registers } = self;
+        let values = [batch_tile, blocks, columns, exchange, kept, parts, registers];
         EngineConfig::of_values(engine, KNOBS, values)
     }
 }
 
+impl Exchange {
+    /// The name in templates.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Exchange::None => "none",
+            Exchange::Cluster => "cluster",
+            Exchange::Counter => "counter",
+            Exchange::Data => "data",
+        }
+    }
+
+    /// Whether it goes through global memory, and so needs all blocks to be resident.
+    pub(super) fn through_memory(self) -> bool {
+        matches!(self, Exchange::Counter | Exchange::Data)
+    }
+}
+
 impl Regime {
+    /// The first of its exchanges: all are of one kind.
+    pub(super) fn exchange(self) -> Exchange {
+        self.exchanges[0]
+    }
+
     /// The knobs, in the order of [`KNOBS`].
-    pub(super) fn knobs(self) -> [Knob; 6] {
+    pub(super) fn knobs(self) -> [Knob; 7] {
         let knob = |name, about, values: &[i64]| Knob { name, about, values: values.to_vec() };
-        let blocks: &[i64] = match self.exchange {
+        let blocks: &[i64] = match self.exchange() {
             Exchange::None => &[1],
             Exchange::Cluster => &[2, 4, 8],
-            Exchange::Grid => &[2, 4, 8, 16, 32, 64, 96, 128],
+            Exchange::Counter | Exchange::Data => &[2, 4, 8, 16, 32, 64, 96, 128],
         };
+        let exchanges: Vec<i64> = (0..self.exchanges.len() as i64).collect();
         let kept: &[i64] = if self.streams { &[0, 50, 100] } else { &[100] };
         let registers = [0, 32, 64, 96, 128, 160];
         [
             knob(KNOBS[0], "rows of the batch of a block", &[8, 16, 32]),
             knob(KNOBS[1], "blocks that share the units", blocks),
             knob(KNOBS[2], "warps along the units", &[1, 2, 4, 8, 16]),
-            knob(KNOBS[3], "percent of other weights kept in shared memory", kept),
-            knob(KNOBS[4], "warps along the depth of products", &[1, 2, 4, 8]),
-            knob(KNOBS[5], "registers of a thread that hold weights", &registers),
+            knob(KNOBS[3], "what blocks wait for: 0 a counter or barrier, 1 tags", &exchanges),
+            knob(KNOBS[4], "percent of other weights kept in shared memory", kept),
+            knob(KNOBS[5], "warps along the depth of products", &[1, 2, 4, 8]),
+            knob(KNOBS[6], "registers of a thread that hold weights", &registers),
         ]
     }
 }
@@ -192,7 +225,8 @@ impl Schedule {
         regime: Regime,
         settings: Settings,
     ) -> Result<Schedule> {
-        let Settings { batch_tile, blocks, columns, kept, parts, registers } = settings;
+        let Settings { batch_tile, blocks, columns, exchange, kept, parts, registers } = settings;
+        let exchange = regime.exchanges[exchange as usize];
         let units = Units::of(layer, target);
         let threads = 32 * columns * parts;
         let fail = |text: String| Err(Error::not_supported(text));
@@ -201,7 +235,7 @@ impl Schedule {
         }
         let teams = layer.op.direction.count() * ceil_div(layer.op.batch, batch_tile);
         let sm_count = i64::from(target.sm_count);
-        if regime.exchange == Exchange::Grid && teams * blocks > sm_count {
+        if exchange.through_memory() && teams * blocks > sm_count {
             let all = teams * blocks;
             return fail(format!("{all} blocks, {sm_count} can be resident together"));
         }
@@ -232,7 +266,7 @@ impl Schedule {
         let row_stride = ceil_div(depth, step_depth) * step_depth + 16 / element_bytes;
         let mut schedule = Schedule {
             settings,
-            exchange: regime.exchange,
+            exchange,
             units,
             threads,
             slice: slice_of(layer.op.units),
@@ -279,6 +313,11 @@ impl Schedule {
     /// Operands that blocks exchange: the first state twice, and those of further products.
     pub(super) fn operands(&self) -> i64 {
         2 + self.products.len().saturating_sub(1) as i64
+    }
+
+    /// Barriers of a block of a cluster: for each operand, and two for moments.
+    pub(super) fn barriers(&self, layer: &Layer<'_>) -> i64 {
+        self.operands() + if layer.moments() > 0 { 2 } else { 0 }
     }
 
     /// Squares of 8 batch rows.
@@ -329,7 +368,15 @@ impl Schedule {
         let given = cell.gates.len() + cell.row_inputs.len() + cell.unit_inputs.len() + 1;
         let values = 2 * (given + cell.states.len()) as i64 * words;
         let addresses = if self.units == Units::Lanes { 96 } else { 56 };
-        held + product + self.cells(self.groups()) * values + addresses
+        // Moments need all that products gave at once.
+        let moments = match layer.moments() {
+            0 => 0,
+            count => {
+                let sums = self.cells(self.groups()) * 2 * cell.recurrent_gates() as i64;
+                (4 * count * squares + sums) * words
+            }
+        };
+        held + product + self.cells(self.groups()) * values + moments + addresses
     }
 
     fn lay_out(&self, layer: &Layer<'_>, math_bytes: i64) -> Memory {
@@ -359,11 +406,12 @@ impl Schedule {
             true => take(ceil_div(layer.op.batch, 32) * 32 * 4),
             false => 0,
         };
-        let barriers = match self.exchange {
-            Exchange::Cluster => take(8 * self.operands()),
-            _ => 0,
-        };
-        Memory { operands, kept, partial, vectors, lengths, barriers, total: at }
+        let cluster = self.exchange == Exchange::Cluster;
+        let moments = layer.moments() * self.settings.batch_tile * math_bytes;
+        let sums = take(2 * warps * moments);
+        let joined = take(if cluster { 4 * self.settings.blocks * moments } else { 0 });
+        let barriers = take(if cluster { 8 * self.barriers(layer) } else { 0 });
+        Memory { operands, kept, partial, vectors, lengths, sums, joined, barriers, total: at }
     }
 }
 

@@ -429,6 +429,12 @@ impl<'a> Writer<'a> {
             None if last && cell.projected => cell.next(0).map(|value| members.name(value)),
             None => None,
         };
+        let moments =
+            elements.moments(stage, "of").into_iter().enumerate().map(|(at, mut moment)| {
+                moment["mean"] = json!(format!("mean{at}"));
+                moment["inverse"] = json!(format!("inverse{at}"));
+                moment
+            });
         let stages = programs.lines.iter().map(|lines| json!({ "lines": lines }));
         let parts = json!({
             "listing": elements.listing(),
@@ -447,34 +453,11 @@ impl<'a> Writer<'a> {
             "leaves": leaves.map(|of| value(*of)).collect::<Vec<_>>(),
             "publishes": publishes,
             "reset": op.with.reset.then(|| elements.element("reset", "row", "0")),
-            "moments": self.moments(stage),
+            "moments": moments.collect::<Vec<_>>(),
         });
         let own = merged(self.step("stage"), parts);
         let about = format!("stage {stage} of a recurrent layer at one step.");
         self.kernel(&format!("stage{stage}"), &about, own)
-    }
-
-    fn moments(&self, stage: usize) -> Vec<Json> {
-        let (cell, members) = (&self.layer.op.cell, &self.elements.members);
-        let math = Math::of(self.layer.op.math.dtype());
-        let moment = |(at, of): (usize, &crate::graph::Moments)| {
-            let value = |name: &String| {
-                let value = cell.value(stage, name, false).expect("the cell is valid");
-                format!("of.{}", members.name(value))
-            };
-            let values: Vec<String> = of.of.iter().map(value).collect();
-            json!({
-                "comment": format!("The moments `{}` of the row.", of.name),
-                "mean": format!("mean{at}"),
-                "inverse": format!("inverse{at}"),
-                "mean_member": members.name(CellValue::Mean { stage, at }),
-                "inverse_member": members.name(CellValue::InverseDeviation { stage, at }),
-                "count": format!("{} * UNITS", values.len()),
-                "values": values,
-                "epsilon": of.epsilon.literal(math),
-            })
-        };
-        cell.stages[stage].moments.iter().enumerate().map(moment).collect()
     }
 
     /// A vector of a row in a piece that has some for every row of the batch.

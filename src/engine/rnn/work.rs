@@ -4,17 +4,19 @@ use kiln_sim::Operands;
 
 use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::rnn::layer::Layer;
-use crate::engine::rnn::schedule::{Exchange, Placed, Schedule, Units};
+use crate::engine::rnn::schedule::{Exchange, Placed, Schedule, Settings, Units};
 use crate::engine::{KernelWork, TensorWork};
 
 /// Clocks of a step that are not products: two barriers, reading sums and operands, the cell
 /// (Luo et al. 2024 for the latencies of an H100).
 const STEP_CLOCKS: f64 = 280.0;
 
-/// Clocks until all blocks have what one publishes: a push within a cluster, or a write, a count
-/// and a read through the second cache.
+/// Clocks until all blocks have what one publishes, but for the bytes: a push within a cluster; a
+/// write, a count and a read through the second cache; a write there and the read that sees it,
+/// which is a hand-off of 160 ns and half a poll.
 const PUSH_CLOCKS: f64 = 250.0;
 const COUNT_CLOCKS: f64 = 1500.0;
+const TAG_CLOCKS: f64 = 600.0;
 
 /// Clocks of one product of 16 x 8 x 16 on one of the four tensor cores of a multiprocessor.
 const MMA_CLOCKS: f64 = 6.4;
@@ -34,15 +36,30 @@ pub(super) fn step_clocks(layer: &Layer<'_>, schedule: &Schedule) -> f64 {
     let warps = schedule.threads / 32;
     let streamed = |of: &Placed| (of.streamed() * of.step_bytes * warps) as f64 / L2_BYTES;
     let streamed: f64 = schedule.products.iter().map(streamed).sum();
-    let stops = schedule.products.len().max(1) as f64;
-    let exchange = match schedule.exchange {
-        Exchange::None => 0.0,
-        Exchange::Cluster => PUSH_CLOCKS,
-        Exchange::Grid => COUNT_CLOCKS,
-    };
+    let moments = layer.op.cell.stages.iter().filter(|stage| !stage.moments.is_empty()).count();
+    let stops = (schedule.products.len() + moments).max(1) as f64;
+    let exchange = exchange_clocks(layer, schedule, schedule.exchange);
     let cells = (schedule.slice * schedule.settings.batch_tile) as f64;
     let own = cells * instructions(layer) / LANES;
     math.max(streamed) + own + stops * (STEP_CLOCKS + exchange)
+}
+
+/// Bytes that a block hears of at one exchange, without tags.
+pub(super) fn exchange_bytes(layer: &Layer<'_>, schedule: &Schedule) -> i64 {
+    let Settings { batch_tile, blocks, .. } = schedule.settings;
+    let others = schedule.shared_width / blocks * (blocks - 1);
+    batch_tile * others * layer.dtype().bytes() as i64
+}
+
+/// Clocks of one exchange of this kind.
+pub(super) fn exchange_clocks(layer: &Layer<'_>, schedule: &Schedule, exchange: Exchange) -> f64 {
+    let read = exchange_bytes(layer, schedule) as f64 / L2_BYTES;
+    match exchange {
+        Exchange::None => 0.0,
+        Exchange::Cluster => PUSH_CLOCKS,
+        Exchange::Counter => COUNT_CLOCKS + read,
+        Exchange::Data => TAG_CLOCKS + 2.0 * read,
+    }
 }
 
 /// Multiplications of a block for a product, those on padding too.

@@ -113,7 +113,9 @@ pub(super) fn tensors(
         operand(op, &shape, slot, tensor)?;
     }
     for (slot, tensor) in slots.inputs.iter().zip(&inputs[..3]) {
-        float(slot, tensor)?;
+        if !tensor.dtype.is_f8() {
+            float(slot, tensor)?;
+        }
     }
     for (name, program) in op.programs() {
         modifier::check_coordinates(name, program, &shape)?;
@@ -140,6 +142,10 @@ fn operand(op: &Attention, shape: &AttentionShape, slot: &str, tensor: &TensorDe
         "mask" => {
             typed(slot, tensor, DType::Bool)?;
             broadcast(slot, tensor, &shape.scores())
+        }
+        "descale_k" | "descale_v" => {
+            float(slot, tensor)?;
+            broadcast(slot, tensor, &[batches, shape.kv_heads, 1, 1])
         }
         "slopes" | "sinks" => {
             float(slot, tensor)?;

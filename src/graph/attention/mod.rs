@@ -63,10 +63,18 @@ pub struct Softcap {
 /// `o` [B, Hq, Sq, Dv] and, with `statistics`, `lse` [B, Hq, Sq, 1]. Query head `h` reads head `h /
 /// (Hq / Hkv)` of keys and values.
 ///
-/// A score passes, in this order, the scale, the soft cap, the bias, the slopes (ALiBi) and the
-/// `score` program; what the masks leave out takes no part in the sum. A query with nothing to
-/// attend to gives 0, and an `lse` of minus infinity. Operands are rounded to the math precision;
-/// the weights of 16-bit values, relative to the largest, may be rounded to their type.
+/// A score passes, in this order, the scale, `descale_k`, the soft cap, the bias, the slopes
+/// (ALiBi) and the `score` program; what the masks leave out takes no part in the sum. A query with
+/// nothing to attend to gives 0, and an `lse` of minus infinity. Operands are rounded to the math
+/// precision; the weights of 16-bit values, relative to the largest, may be rounded to their type,
+/// those of 8-bit values to the type of the queries.
+///
+/// Keys that no query of a head attends to by band, intervals, lengths, offsets or pages may be
+/// anything, stale memory included. Others that a query leaves out must be finite in `v`: a weight
+/// of 0 times NaN is NaN, here as in cuDNN and FlashAttention.
+///
+/// For inference `k` and `v` may be [floats of 8 bits](DType::F8E4M3), which are exact in every
+/// precision that is computed in.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Attention {
     /// What is computed in: not `i32`.
@@ -89,6 +97,11 @@ pub struct Attention {
     pub queries_max: Option<i64>,
     /// The same of keys, and `key_offsets`.
     pub keys_max: Option<i64>,
+    /// Whether scores are multiplied with `descale_k`, broadcast to [B, Hkv, 1, 1], before anything
+    /// else: what `k` was divided by to fit in 8 bits.
+    pub descale_k: bool,
+    /// Whether results are multiplied with `descale_v`, as `v` was divided.
+    pub descale_v: bool,
     /// Whether a `bias`, broadcast to [B, Hq, Sq, Skv], is added to the scores.
     pub bias: bool,
     /// Whether `slopes` [1, Hq, 1, 1] times `key - query` are added to the scores (Press et al.
@@ -208,6 +221,8 @@ impl Attention {
         given(self.queries_max.is_some(), &["query_offsets"]);
         given(self.keys_max.is_some(), &["key_offsets"]);
         given(self.intervals, &["key_begin", "key_end"]);
+        given(self.descale_k, &["descale_k"]);
+        given(self.descale_v, &["descale_v"]);
         given(self.bias, &["bias"]);
         given(self.slopes, &["slopes"]);
         given(self.mask, &["mask"]);

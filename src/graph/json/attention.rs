@@ -55,6 +55,8 @@ pub(super) fn read(fields: &mut Fields, tensors: &[TensorDesc]) -> Result<Attent
         queries_max: fields.optional("queries_max", "a number of queries", Json::as_i64)?,
         keys_max: fields.optional("keys_max", "a number of keys", Json::as_i64)?,
         intervals: fields.has("key_begin") || fields.has("key_end"),
+        descale_k: fields.has("descale_k"),
+        descale_v: fields.has("descale_v"),
         bias: fields.has("bias"),
         slopes: fields.has("slopes"),
         mask: fields.has("mask"),

@@ -137,6 +137,7 @@ fn operand(
         "mask" => packed(&of(shape.scores()), DType::Bool),
         "page_table" => packed(&[batches, 1, 1, keys / k.page], DType::I32),
         "query_offsets" | "key_offsets" => packed(&[batches + 1, 1, 1, 1], DType::I32),
+        "descale_k" | "descale_v" => packed(&[batches, kv_heads, 1, 1], DType::F32),
         "slopes" | "sinks" => packed(&[1, heads, 1, 1], DType::F32),
         "query_lengths" | "key_lengths" => packed(&[batches, 1, 1, 1], DType::I32),
         "seed" | "offset" => packed(&[1; 4], DType::I32),
@@ -167,6 +168,8 @@ fn values(desc: &TensorDesc, shape: &AttentionShape, seed: u64) -> Vec<f64> {
         "seed" => vec![seed as f64 * 1234.0 - 77.0],
         "offset" => vec![seed as f64 - 3.0],
         "keep_0" | "keep_1" => each(&|at| number(at / 5, 3) as f64),
+        "descale_k" => each(&|at| 0.5 + number(at, 3) as f64),
+        "descale_v" => each(&|at| 1.5 - number(at, 3) as f64),
         "sinks" => harness::fill(desc, seed + 5, 1.5),
         _ => {
             harness::fill(desc, seed + slot.len() as u64 * 17 + u64::from(slot.as_bytes()[0]), 1.0)

@@ -3,10 +3,14 @@
 pub mod cases;
 mod counters;
 mod decode;
+mod eight;
+mod fallback;
 mod features;
 mod manifest;
 mod meaning;
 mod random;
 mod registers;
 mod shapes;
+mod stale;
+mod torch;
 mod wgmma;

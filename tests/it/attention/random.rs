@@ -37,13 +37,18 @@ fn case_of(seed: u64) -> Case {
     let page = random.pick(&[5, 8, 16]);
     let op = operation(&mut random, &shape, page);
     let dtype = random.pick(&[DType::F16, DType::Bf16, DType::F16, DType::F32]);
-    let storage = [(); 4].map(|()| {
+    let mut storage = [(); 4].map(|()| {
         let gap = random.pick(&[0, 0, 8, 1]);
         let alignment = if gap == 1 { dtype.bytes() } else { 16 };
         let spacing = if random.below(8) == 0 { 2 } else { 1 };
         Storage { dtype, positions_first: random.below(2) == 0, spacing, gap, alignment, page }
     });
     let broadcast = [(); 4].map(|()| random.below(2) == 0);
+    for of in &mut storage[1..3] {
+        of.dtype = random.pick(&[dtype, dtype, dtype, DType::F8E4M3, DType::F8E5M2]);
+    }
+    let mut flag = || random.below(5) == 0;
+    let op = Attention { descale_k: flag(), descale_v: flag(), ..op };
     cases::case_of(op, shape, storage, broadcast, seed)
 }
 
@@ -78,6 +83,7 @@ fn operation(random: &mut Random, shape: &AttentionShape, page: i64) -> Attentio
         score: score.then(|| Arc::new(cases::score_program(shape))),
         keep: keep.then(|| Arc::new(cases::keep_program(DType::F32))),
         statistics,
+        ..Attention::default()
     }
 }
 

@@ -123,6 +123,7 @@ fn every_setting(engine: &str, operands: DType, extents: [i64; 4], count: usize)
         }
         ran += 1;
     }
+    println!("{ran} settings ran");
     assert!(ran * 4 >= count * 3, "{ran} settings of {count} ran");
 }
 

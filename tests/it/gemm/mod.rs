@@ -7,4 +7,5 @@ pub mod exits;
 pub mod fusion;
 mod settings;
 mod shapes;
+mod twins;
 mod wgmma;

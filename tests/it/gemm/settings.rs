@@ -15,7 +15,8 @@ use super::exits::reduced_everywhere;
 use super::fusion::{bias_gelu, prologues, rich};
 use crate::harness;
 
-/// So many of the legal combinations of knob values, spread evenly over all of them.
+/// So many of the legal combinations of knob values, spread evenly over all of them; with
+/// `KILN_SETTINGS=all` every one (`make settings`).
 pub fn settings(graph: &OperationGraph, engine: &str, count: usize) -> Vec<EngineConfig> {
     let target = harness::kiln().device().target();
     let engine = engine::engine_named(engine).unwrap();
@@ -28,6 +29,10 @@ pub fn settings(graph: &OperationGraph, engine: &str, count: usize) -> Vec<Engin
             false
         }
     });
+    if std::env::var("KILN_SETTINGS").is_ok_and(|which| which == "all") {
+        println!("{}: {} legal settings", engine.name(), all.len());
+        return all;
+    }
     let step = (all.len() / count).max(1);
     // An odd step meets every value of every knob.
     all.into_iter().step_by(step | 1).collect()
@@ -57,6 +62,7 @@ pub fn same_bits(graph: &OperationGraph, engine: &str, count: usize) {
         }
         ran += 1;
     }
+    println!("{ran} settings ran");
     assert!(ran * 4 >= count * 3, "{ran} settings of {count} ran");
 }
 
@@ -88,32 +94,38 @@ fn mma_settings_agree_in_other_precisions() {
     same_bits(&integers.graph(), "gemm_mma", 10);
 }
 
-/// Sources of the heuristic's settings for a large and a small shape.
-fn sources(engine: &str, target: &Target) -> Vec<KernelSource> {
+/// Sources of the heuristic's settings.
+fn sources(graphs: &[OperationGraph], engine: &str, target: &Target) -> Vec<KernelSource> {
     let engine = engine::engine_named(engine).unwrap();
     let mut sources = Vec::new();
-    for extents in [[4096, 4096, 4096], [256, 512, 1024]] {
-        let half = bias_gelu(extents, DType::Bf16);
-        let exits = reduced_everywhere(extents, DType::Bf16);
-        let graphs = [half, prologues(extents, DType::F16), rich(extents, DType::F16), exits];
-        for graph in &graphs {
-            let Ok(supported) = engine.support(graph.canonical(), target) else { continue };
-            let lowering = supported.lower(&supported.heuristic()).unwrap();
-            let render =
-                |kernel: &engine::KernelPlan| Templates::embedded().render(&kernel.spec).unwrap();
-            sources.extend(lowering.kernels.iter().map(render));
-        }
+    for graph in graphs {
+        let Ok(supported) = engine.support(graph.canonical(), target) else { continue };
+        let lowering = supported.lower(&supported.heuristic()).unwrap();
+        let render =
+            |kernel: &engine::KernelPlan| Templates::embedded().render(&kernel.spec).unwrap();
+        sources.extend(lowering.kernels.iter().map(render));
     }
     sources
 }
 
+/// For a large and a small shape.
 pub fn no_spills(engine: &str, targets: &[&str]) {
+    let graphs = [[4096, 4096, 4096], [256, 512, 1024]].map(|extents| {
+        let half = bias_gelu(extents, DType::Bf16);
+        let exits = reduced_everywhere(extents, DType::Bf16);
+        [half, prologues(extents, DType::F16), rich(extents, DType::F16), exits]
+    });
+    no_spills_of(&graphs.concat(), engine, targets);
+}
+
+pub fn no_spills_of(graphs: &[OperationGraph], engine: &str, targets: &[&str]) {
     let mut seen = BTreeSet::new();
     let mut all: Vec<KernelSource> = Vec::new();
     for name in targets {
         let target = Target::named(name).unwrap();
-        let fresh =
-            sources(engine, &target).into_iter().filter(|source| seen.insert(source.digest()));
+        let fresh = sources(graphs, engine, &target)
+            .into_iter()
+            .filter(|source| seen.insert(source.digest()));
         all.extend(fresh);
     }
     let images = compile_all(harness::kiln().compiler().unwrap(), &all, |_, _| {});

@@ -1,17 +1,10 @@
 //! `kiln bench attention`.
 
-use std::time::Instant;
-
 use clap::Args;
-use kiln::device::Buffer;
 use kiln::graph::{Attention, Band, Diagonal, MatmulMath, Op};
-use kiln::plan::{ExecutionPlan, VariantPack};
-use kiln::{DType, Kiln, OperationGraph};
-use serde_json::json;
+use kiln::{DType, OperationGraph};
 
-use super::medians;
-use crate::DeviceArgs;
-use crate::problem::shown;
+use super::graph::MeasureArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -46,14 +39,8 @@ pub struct AttentionArgs {
     /// The type: f64, f32, f16 or bf16
     #[arg(long, default_value = "bf16")]
     dtype: DType,
-    /// Forward passes that are timed
-    #[arg(long, default_value_t = 20)]
-    samples: usize,
-    /// Print one JSON object instead of text
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
-    device: DeviceArgs,
+    measure: MeasureArgs,
 }
 
 impl AttentionArgs {
@@ -89,64 +76,7 @@ impl AttentionArgs {
     }
 }
 
-/// Device memory for a plan's tensors; what they hold costs the same.
-fn bind(kiln: &Kiln, plan: &ExecutionPlan) -> kiln::Result<(VariantPack, Vec<Buffer>)> {
-    let (mut pack, mut buffers) = (VariantPack::new(), Vec::new());
-    for uid in plan.tensors() {
-        let bytes = plan.graph().tensor(uid)?.span_bytes()?;
-        let buffer = kiln.device().upload(&vec![0; bytes as usize])?;
-        pack = pack.with(uid, &buffer);
-        buffers.push(buffer);
-    }
-    let workspace = kiln.device().alloc(plan.workspace_bytes())?;
-    pack = pack.with_workspace(&workspace);
-    buffers.push(workspace);
-    Ok((pack, buffers))
-}
-
 pub fn attention(args: &AttentionArgs) -> kiln::Result<()> {
-    let graph = args.graph()?;
-    let kiln = args.device.open()?;
-    let start = Instant::now();
-    let plan = kiln.plan(&graph)?;
-    let build = start.elapsed();
-    let start = Instant::now();
-    kiln.plan(&graph)?;
-    let again = start.elapsed();
-    let (pack, _buffers) = bind(&kiln, &plan)?;
-    let stream = kiln.stream();
-    let [host, pass] = medians(&stream, args.samples, || plan.execute(&stream, &pack))?;
     // Two products of every score, two operations each.
-    let teraflops = 4.0 * args.scores() * args.depth as f64 / pass.as_secs_f64() / 1e12;
-    let gigabytes = graph.bytes_min() as f64 / pass.as_secs_f64() / 1e9;
-    let parts: Vec<String> = plan.parts().iter().map(|part| part.config.to_string()).collect();
-    let origin = plan.kernels()[0].report().origin.to_string();
-    match args.json {
-        true => {
-            let document = json!({
-                "device": kiln.device().target().to_string(),
-                "parts": parts,
-                "origin": origin,
-                "build_ms": build.as_secs_f64() * 1e3,
-                "found_ms": again.as_secs_f64() * 1e3,
-                "host_us": host.as_secs_f64() * 1e6,
-                "pass_us": pass.as_secs_f64() * 1e6,
-                "teraflops": teraflops,
-                "gigabytes_per_second": gigabytes,
-            });
-            say!("{document:#}");
-        }
-        false => {
-            say!("device  {}", kiln.device().target());
-            parts.iter().for_each(|part| say!("plan    {part}"));
-            say!("build   {} ({origin}), again {}", shown(build), shown(again));
-            say!("host    {} ns a call, median", host.as_nanos());
-            // The null device takes no time.
-            if !pass.is_zero() {
-                let pass = shown(pass);
-                say!("pass    {pass}, {teraflops:.3} TFLOP/s, {gigabytes:.1} GB/s, median");
-            }
-        }
-    }
-    Ok(())
+    args.measure.run(&args.graph()?, 4.0 * args.scores() * args.depth as f64)
 }

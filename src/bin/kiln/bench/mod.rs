@@ -1,6 +1,7 @@
 //! `kiln bench`: what a forward pass costs on this device, host and launch apart.
 
 mod attention;
+mod graph;
 mod rnn;
 
 use std::process::ExitCode;
@@ -8,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use kiln::device::Stream;
-use kiln::{Error, ErrorKind};
+use kiln::{DType, Error, ErrorKind};
 
 const EXAMPLES: &str = "\
 Examples:
+  kiln bench graph examples/problems/swiglu.json --device cuda:0
   kiln bench rnn --cell lstm --hidden 512 --batch 8 --steps 512 --dtype f16
   kiln bench attention --heads 32 --kv-heads 8 --queries 4096 --depth 128 --causal
   kiln bench attention --queries 1 --keys 256 --device null    what the host pays for a call
@@ -27,6 +29,8 @@ pub struct BenchArgs {
 
 #[derive(Subcommand)]
 enum Command {
+    /// A problem file: building its plan, finding it again, running it
+    Graph(graph::GraphArgs),
     /// A recurrent network: building it, finding it again, running it
     Rnn(rnn::RnnArgs),
     /// Scaled dot product attention: building it, finding it again, running it
@@ -35,34 +39,72 @@ enum Command {
 
 pub fn bench(args: &BenchArgs) -> kiln::Result<ExitCode> {
     match &args.command {
+        Command::Graph(args) => graph::graph(args)?,
         Command::Rnn(args) => rnn::rnn(args)?,
         Command::Attention(args) => attention::attention(args)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Times so many passes, after one that is not: medians of what a call takes on the host, and of
-/// what it takes on the device.
-fn medians(
+/// Bytes of a tensor: noise in [-1/4, 1/4) of a floating-point type, since power and with it clocks
+/// depend on what is computed; zeros of any other, which are in range everywhere.
+fn noise(dtype: DType, bytes: u64) -> Vec<u8> {
+    const PERIOD: usize = 4099;
+    let mut block = vec![0; PERIOD * dtype.bytes()];
+    if dtype.is_float() {
+        let elements = block.chunks_exact_mut(dtype.bytes());
+        for (index, element) in elements.enumerate() {
+            let value = (index * 1031 % PERIOD) as f64 / PERIOD as f64;
+            dtype.write(value / 2.0 - 0.25, element);
+        }
+    }
+    let mut repeated = block.repeat((bytes as usize).div_ceil(block.len()));
+    repeated.truncate(bytes as usize);
+    repeated
+}
+
+/// What a pass costs.
+struct Cost {
+    /// The call alone, on the host.
+    host: Duration,
+    /// The device's work.
+    pass: Duration,
+}
+
+/// Batches are at least this long: what two events and the first launch cost is lost in it.
+const BATCH: Duration = Duration::from_millis(2);
+const BATCH_PASSES_MAX: usize = 256;
+
+/// Medians over so many batches of passes between two events, after one that warms up.
+fn cost(
     stream: &Stream,
     samples: usize,
     mut pass: impl FnMut() -> kiln::Result<()>,
-) -> kiln::Result<[Duration; 2]> {
+) -> kiln::Result<Cost> {
     if samples == 0 {
         return Err(Error::with(ErrorKind::BadParam, "--samples is 0"));
     }
-    pass()?;
-    let mut times = [Vec::new(), Vec::new()];
-    for _ in 0..samples {
+    let mut batch = |passes: usize| {
         let before = stream.record()?;
         let start = Instant::now();
-        pass()?;
-        times[0].push(start.elapsed());
+        (0..passes).try_for_each(|_| pass())?;
+        let host = start.elapsed();
         let elapsed_ms = stream.record()?.elapsed_ms(&before)?;
-        times[1].push(Duration::from_secs_f64(elapsed_ms / 1e3));
+        kiln::Result::Ok([host, Duration::from_secs_f64(elapsed_ms / 1e3)])
+    };
+    batch(1)?;
+    let one = batch(1)?[1].max(Duration::from_nanos(1));
+    let passes = BATCH.div_duration_f64(one).ceil().clamp(1.0, BATCH_PASSES_MAX as f64) as usize;
+    batch(passes)?;
+    let mut times = [Vec::new(), Vec::new()];
+    for _ in 0..samples {
+        for (times, of_batch) in times.iter_mut().zip(batch(passes)?) {
+            times.push(of_batch / passes as u32);
+        }
     }
-    Ok(times.map(|mut times| {
+    let [host, pass] = times.map(|mut times| {
         times.sort();
         times[times.len() / 2]
-    }))
+    });
+    Ok(Cost { host, pass })
 }

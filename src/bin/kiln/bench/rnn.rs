@@ -9,7 +9,7 @@ use kiln::rnn::{CellKind, Extent, Network, Optional, Rnn, Role};
 use kiln::{DType, Kiln};
 use serde_json::json;
 
-use super::medians;
+use super::{Cost, cost, noise};
 use crate::DeviceArgs;
 use crate::problem::shown;
 
@@ -53,7 +53,7 @@ pub struct RnnArgs {
     /// The type: f64, f32, f16 or bf16
     #[arg(long, default_value = "f16")]
     dtype: DType,
-    /// Forward passes that are timed
+    /// Batches of passes that are timed
     #[arg(long, default_value_t = 20)]
     samples: usize,
     /// Print one JSON object instead of text
@@ -71,11 +71,11 @@ impl RnnArgs {
     }
 }
 
-/// Device memory for a network's tensors; weights and inputs are 0, which costs the same.
+/// Device memory for a network's tensors.
 fn bind(kiln: &Kiln, network: &Network) -> kiln::Result<(RnnPack, Vec<Buffer>)> {
     let (mut pack, mut buffers) = (RnnPack::new(), Vec::new());
     for role in network.roles() {
-        let buffer = kiln.device().upload(&vec![0; network.bytes(role) as usize])?;
+        let buffer = kiln.device().upload(&noise(network.rnn.dtype, network.bytes(role)))?;
         pack = pack.with(role, &buffer);
         buffers.push(buffer);
     }
@@ -100,7 +100,7 @@ pub fn rnn(args: &RnnArgs) -> kiln::Result<()> {
     let pack = pack.with_workspace(&workspace);
     let stream = kiln.stream();
     let forward = || built.forward(&stream, args.steps, &pack);
-    let [host, pass] = medians(&stream, args.samples, forward)?;
+    let Cost { host, pass } = cost(&stream, args.samples, forward)?;
     // Of input and recurrent products, two operations each.
     let weights = network.bytes(Role::Weights) / args.dtype.bytes() as u64;
     let operations = 2 * weights * (args.batch * args.steps) as u64;

@@ -19,7 +19,19 @@ impl BulkOperand {
     /// # Errors
     /// `NotSupported` with the rule that refused.
     pub(super) fn operand(problem: &Problem<'_>, operand: &Operand) -> Result<BulkOperand> {
-        let tensor = &problem.graph.tensors[operand.tensor];
+        BulkOperand::operand_at(problem, operand, operand.tensor)
+    }
+
+    /// A tensor in place of an operand that lies as it does.
+    ///
+    /// # Errors
+    /// `NotSupported` with the rule that refused.
+    pub(super) fn operand_at(
+        problem: &Problem<'_>,
+        operand: &Operand,
+        at: usize,
+    ) -> Result<BulkOperand> {
+        let tensor = &problem.graph.tensors[at];
         let name = &tensor.name;
         if !operand.is_plain() || tensor.by_value {
             return Err(Error::not_supported(format!(
@@ -29,7 +41,7 @@ impl BulkOperand {
         let view = operand.part.axes.view(tensor);
         let (depth, rows) = ((problem.k, view.column), (operand.extent, view.row));
         let matrix = if operand.depth_packed { [depth, rows] } else { [rows, depth] };
-        BulkOperand::of(problem, operand.tensor, &operand.part, matrix)
+        BulkOperand::of(problem, at, &operand.part, matrix)
     }
 
     /// What is stored.

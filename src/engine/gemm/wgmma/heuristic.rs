@@ -70,7 +70,8 @@ impl Decision {
         let operations = problem.epilogue.program.program.instructions().len() as f64;
         let instructions = INSTRUCTIONS_SUM + operations * INSTRUCTIONS_OPERATION;
         let multiplying = |tile: Tile, split_k: i64| {
-            4.0 * ceil_div(steps, split_k) as f64 * cycles(tile.cta) / efficiency(tile.cta)
+            let multiplied = tile.multiplied(problem);
+            4.0 * ceil_div(steps, split_k) as f64 * cycles(multiplied) / efficiency(multiplied)
         };
         let storing = |tile: Tile| (tile.cta[0] * tile.cta[1]) as f64 * instructions / LANES;
         // The cycles of the busiest multiprocessor. In turns, only the last tile's store is seen.
@@ -83,7 +84,9 @@ impl Decision {
                 false => rounds * both + LAUNCH * joining,
             }
         };
-        let whole = |tile: &Tile| product.depth_packed[1] || tile.cta[1] % 64 == 0;
+        let whole = |tile: &Tile| {
+            (product.depth_packed[1] || tile.cta[1] % 64 == 0) && tile.check(problem).is_ok()
+        };
         // Parts of the depth go to multiprocessors that would have nothing to do.
         let parts = |tile: Tile| {
             let idle = move |split_k: &i64| {
@@ -100,7 +103,7 @@ impl Decision {
         // A row more that pairs with none is work for nothing.
         let pairs = rows >= CLUSTER_ROWS_MIN && rows % 2 == 0 && sm_count % 2 == 0;
         let available = i64::from(target.shared_block_bytes_max);
-        let fits = |stages: &i64| tile.shared_bytes(*stages) <= available;
+        let fits = |stages: &i64| tile.shared_bytes(problem, *stages) <= available;
         let stages = STAGES.into_iter().find(fits).unwrap_or(STAGES[STAGES.len() - 1]);
         let storing = (100.0 * storing(tile) / multiplying(tile, split_k)) as i64;
         let cluster = if pairs { 2 } else { 1 };

@@ -52,7 +52,7 @@ pub(super) fn lowering(
         "operands": operands(&context, product, cluster),
         "loaded_ranks": BTreeSet::from([&product.a, &product.b].map(|of| of.tensor.rank())),
         "stored_ranks": stored.clone().map(|of| of.tensor.rank()).collect::<BTreeSet<_>>(),
-        "products": [product.instruction(cta_n).parameters()],
+        "products": [product.instruction(cta_n * problem.products()).parameters()],
         "cta_m": cta_m,
         "cta_n": cta_n,
         "cta_k": schedule.tiling.cta_k,
@@ -61,7 +61,7 @@ pub(super) fn lowering(
         "group": schedule.tiling.group,
         "consumers": tile.consumers(),
         "turns": tile.turns,
-        "warp_n": tile.warp_n(),
+        "warp_n": tile.warp_n(problem),
         "shared_bytes": schedule.shared_bytes,
     });
     let mut passed = match schedule.tiling.split_k {
@@ -73,11 +73,11 @@ pub(super) fn lowering(
     let lines = |rows: i64, depth_packed: bool| if depth_packed { rows } else { product.cta_k() };
     let [packed_a, packed_b] = product.depth_packed;
     let map_a = product.a.tensor.map(lines(cta_m, packed_a));
-    let map_b = product.b.tensor.map(lines(cta_n, packed_b) / cluster);
-    let maps: Vec<_> = [map_a, map_b]
-        .into_iter()
-        .chain(stored.map(|output| output.tensor.map(SLICE_ROWS)))
-        .collect();
+    let lines_b = lines(cta_n, packed_b) / cluster;
+    let map_b = product.b.tensor.map(lines_b);
+    let map_other = product.other.as_ref().map(|other| other.tensor.map(lines_b));
+    let stored = stored.map(|output| output.tensor.map(SLICE_ROWS));
+    let maps: Vec<_> = [map_a, map_b].into_iter().chain(map_other).chain(stored).collect();
     let mapped = (0..maps.len()).map(Argument::Map);
     let tensors = arguments(problem.graph, passed.iter());
     let left = context.left();
@@ -97,7 +97,7 @@ pub(super) fn lowering(
     };
     let template = "gemm/sm90_gemm_wgmma.cu";
     let spec = KernelSpec { stem, template, entry, arch, parameters };
-    let finished = [SLICE_ROWS, tile.warp_n()];
+    let finished = [SLICE_ROWS, tile.warp_n(problem)];
     followed(KernelPlan { spec, launch }, &context, finished, arch)
 }
 
@@ -108,7 +108,7 @@ fn bulk_outputs(problem: &Problem<'_>, schedule: &Schedule) -> Option<Vec<BulkOp
     let view = |at: usize| -> View { problem.epilogue.axes.view(&problem.graph.tensors[at]) };
     let is_matrix = |at: usize| {
         let View { row, column, .. } = view(at);
-        at != problem.c && !problem.graph.tensors[at].by_value && row != 0 && column != 0
+        !problem.is_product(at) && !problem.graph.tensors[at].by_value && row != 0 && column != 0
     };
     let fits = |at: usize| problem.graph.tensors[at].dtype.bytes() == 2 && view(at).column == 1;
     let refused = schedule.tiling.split_k > 1
@@ -152,6 +152,7 @@ fn operands(context: &Context<'_>, product: &Product, cluster: i64) -> [Json; 2]
             "cta_rows": rows,
             "depth_packed": depth_packed,
             "parts": parts,
+            "twinned": name == "B" && product.other.is_some(),
             "batch": bulk.batch_arguments(),
         })
     };

@@ -96,7 +96,7 @@ impl Supported for Wgmma<'_> {
     fn settings(&self) -> Vec<Setting> {
         let demand = Demand::of(&self.problem);
         let setting = |values: [i64; 8]| {
-            let work = self.schedule(values).ok()?.work(&demand, &self.product);
+            let work = self.schedule(values).ok()?.work(&self.problem, &demand, &self.product);
             let config = EngineConfig::of_values(NAME, KNOBS, values);
             Some(Setting { config, work })
         };

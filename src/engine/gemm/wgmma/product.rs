@@ -15,6 +15,8 @@ use crate::graph::MatmulMath;
 pub(super) struct Product {
     pub(super) a: BulkOperand,
     pub(super) b: BulkOperand,
+    /// What the other product takes in place of B.
+    pub(super) other: Option<BulkOperand>,
     /// Whether K is the packed dimension of A, of B.
     pub(super) depth_packed: [bool; 2],
     math: MatmulMath,
@@ -60,7 +62,16 @@ impl Product {
         }
         let [a, b] = [&problem.a, &problem.b].map(|operand| BulkOperand::operand(problem, operand));
         let depth_packed = [problem.a.depth_packed, problem.b.depth_packed];
-        Ok(Product { a: a?, b: b?, depth_packed, math, element: type_a, names })
+        let other = problem.twin.map(|twin| BulkOperand::operand_at(problem, &problem.b, twin.b));
+        Ok(Product {
+            a: a?,
+            b: b?,
+            other: other.transpose()?,
+            depth_packed,
+            math,
+            element: type_a,
+            names,
+        })
     }
 
     /// Depth of a step: 128 bytes, as far as a swizzle reaches.

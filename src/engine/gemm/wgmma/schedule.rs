@@ -13,6 +13,9 @@ use crate::target::Target;
 /// Sums of one thread, at most: half of its registers are left for what follows the product.
 const SUMS_MAX: i64 = 128;
 
+/// Columns of an instruction, at most.
+const COLUMNS_MAX: i64 = 256;
+
 /// Rows that a warp stages at once.
 pub(super) const SLICE_ROWS: i64 = 16;
 
@@ -79,22 +82,41 @@ impl Tile {
         if self.turns { 2 } else { (self.cta[0] / ROWS).min(2) }
     }
 
-    /// Sums of a thread.
-    fn sums(self) -> i64 {
-        let sharers = if self.turns { 1 } else { self.consumers() };
-        self.cta[0] * self.cta[1] / (sharers * WARPGROUP)
+    /// Rows, and columns of all products together.
+    pub(super) fn multiplied(self, problem: &Problem<'_>) -> [i64; 2] {
+        [self.cta[0], self.cta[1] * problem.products()]
     }
 
-    /// Columns that a warp stages at once.
-    pub(super) fn warp_n(self) -> i64 {
-        if self.cta[1] % 64 == 0 { 64 } else { 32 }
+    /// Sums of a thread.
+    fn sums(self, problem: &Problem<'_>) -> i64 {
+        let sharers = if self.turns { 1 } else { self.consumers() };
+        self.multiplied(problem).iter().product::<i64>() / (sharers * WARPGROUP)
+    }
+
+    /// Whether a thread can hold the sums, and an instruction multiply the columns.
+    pub(super) fn check(self, problem: &Problem<'_>) -> Result<(), Refusal> {
+        let (count, columns) = (self.sums(problem), self.multiplied(problem)[1]);
+        if columns > COLUMNS_MAX {
+            return Err(Refusal::Columns { count: columns, max: COLUMNS_MAX });
+        }
+        match count > SUMS_MAX {
+            true => Err(Refusal::Sums { count, max: SUMS_MAX }),
+            false => Ok(()),
+        }
+    }
+
+    /// Columns that a warp stages at once of each product.
+    pub(super) fn warp_n(self, problem: &Problem<'_>) -> i64 {
+        if self.cta[1] % 64 == 0 && problem.twin.is_none() { 64 } else { 32 }
     }
 
     /// Bytes of shared memory with so many stages: their tiles and barriers, and what warps stage.
-    pub(super) fn shared_bytes(self, stages: i64) -> i64 {
-        let staging = 4 * self.consumers() * SLICE_ROWS * self.warp_n() * 4;
+    pub(super) fn shared_bytes(self, problem: &Problem<'_>, stages: i64) -> i64 {
+        let columns = self.warp_n(problem) * problem.products();
+        let staging = 4 * self.consumers() * SLICE_ROWS * columns * 4;
         let turns = if self.turns { 2 * 8 } else { 0 };
-        stages * ((self.cta[0] + self.cta[1]) * 128 + 2 * 8) + turns + staging
+        let lines = self.multiplied(problem).iter().sum::<i64>();
+        stages * (lines * 128 + 2 * 8) + turns + staging
     }
 }
 
@@ -110,14 +132,11 @@ impl Schedule {
         [cluster, cta_m, cta_n, dynamic_m, group, split_k, stages, turns]: [i64; 8],
     ) -> Result<Schedule, Refusal> {
         let tile = Tile { cta: [cta_m, cta_n], turns: turns == 1 };
-        let count = tile.sums();
-        if count > SUMS_MAX {
-            return Err(Refusal::Sums { count, max: SUMS_MAX });
-        }
+        tile.check(problem)?;
         if !product.depth_packed[1] && cta_n % 64 != 0 {
             return Err(Refusal::Panels);
         }
-        let shared_bytes = tile.shared_bytes(stages);
+        let shared_bytes = tile.shared_bytes(problem, stages);
         let available = i64::from(target.shared_block_bytes_max);
         if shared_bytes > available {
             return Err(Refusal::SharedBytes { needed: shared_bytes, available });
@@ -142,12 +161,17 @@ impl Schedule {
     }
 
     /// What the launches ask of a GPU.
-    pub(super) fn work(&self, demand: &Demand<'_>, product: &Product) -> Vec<KernelWork> {
+    pub(super) fn work(
+        &self,
+        problem: &Problem<'_>,
+        demand: &Demand<'_>,
+        product: &Product,
+    ) -> Vec<KernelWork> {
         let (threads, stages) = (self.threads(), self.stages);
         let registers = REGISTERS_SM / threads / 8 * 8;
-        let finished = [SLICE_ROWS, self.tile.warp_n()];
+        let finished = [SLICE_ROWS, self.tile.warp_n(problem)];
         let block = Block { threads, registers, shared_bytes: self.shared_bytes, stages, finished };
-        let units = Units::Tensor(product.work(self.tile.cta));
+        let units = Units::Tensor(product.work(self.tile.multiplied(problem)));
         let mut work = demand.work(&self.tiling, block, units);
         // So far it is that of clusters.
         work[0].blocks *= self.cluster as u64;

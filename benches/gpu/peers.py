@@ -1,0 +1,173 @@
+"""What the comparisons share: the binary `kiln`, torch, timing, the state of the GPU, and results.
+
+Both sides are timed alike: a sample is a batch of calls between two events on the stream, long enough
+(2 ms, at most 256 calls) that what an event and the first launch cost is lost in it; three batches
+warm up, and the median is reported. Tensors stay the same, so what fits the L2 cache comes from
+there for everyone.
+"""
+
+import argparse
+import datetime
+import json
+import math
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BATCH_MS = 2.0
+BATCH_CALLS_MAX = 256
+WARM_UP = 3
+
+
+def find_binary():
+    """The built command line, or None."""
+    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    places = [
+        os.environ.get("KILN_BINARY"),
+        target / "release" / "kiln",
+        pathlib.Path(__file__).with_name("kiln"),
+    ]
+    return next((str(at) for at in places if at and pathlib.Path(at).is_file()), None)
+
+
+def run_kiln(*arguments):
+    """What a command of `kiln` prints as JSON, or its error."""
+    done = subprocess.run(arguments, capture_output=True, text=True)
+    if done.returncode != 0:
+        return {"error": done.stderr.strip()}
+    return json.loads(done.stdout)
+
+
+def load_torch():
+    """torch with a GPU, or why not."""
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        return None, str(error)
+    if not torch.cuda.is_available():
+        return None, "torch sees no GPU"
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = False
+    return torch, None
+
+
+def timed(torch, call, samples):
+    """Median microseconds of a call."""
+
+    def batch(calls):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(calls):
+            call()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end)
+
+    batch(1)
+    calls = min(max(math.ceil(BATCH_MS / max(batch(1), 1e-6)), 1), BATCH_CALLS_MAX)
+    for _ in range(WARM_UP):
+        batch(calls)
+    return statistics.median(batch(calls) * 1000 / calls for _ in range(samples))
+
+
+def captured(torch, call):
+    """The call as a CUDA graph: its time without the host's."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        call()
+    torch.cuda.current_stream().wait_stream(stream)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph.replay
+
+
+def measured(torch, peers, samples):
+    """Microseconds by name of each call, or why there are none: one that fails is no matter to the
+    others."""
+    results = {}
+    for name, make in peers.items():
+        try:
+            results[name] = {"us": timed(torch, make(), samples)}
+        except Exception as error:
+            results[name] = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+    return results
+
+
+def best(results):
+    """The least microseconds of the peers, or None."""
+    times = [result["us"] for result in results.values() if "us" in result]
+    return min(times, default=None)
+
+
+def geomean(ratios):
+    """The geometric mean of those there are, or None."""
+    ratios = [ratio for ratio in ratios if ratio]
+    return math.exp(statistics.fmean(map(math.log, ratios))) if ratios else None
+
+
+def state():
+    """Name, driver, clocks, power and temperature of the GPU, or why they can not be read."""
+    keys = "name,driver_version,clocks.sm,clocks.max.sm,power.draw,temperature.gpu"
+    command = ["nvidia-smi", f"--query-gpu={keys}", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        return str(error)
+    return done.stdout.strip()
+
+
+def parser(description):
+    """The options that all comparisons have."""
+    options = argparse.ArgumentParser(description=description.splitlines()[0])
+    options.add_argument("--device", default="cuda:0", help="Kiln's device; torch uses GPU 0")
+    options.add_argument("--samples", type=int, default=30, help="batches that are counted")
+    return options
+
+
+def begin():
+    """The binary and torch, each None where it is missing, which is said; and the report."""
+    binary = find_binary()
+    torch, missing = load_torch()
+    if binary is None:
+        print("Kiln is not measured: no binary `kiln`", file=sys.stderr)
+    if torch is None:
+        print(f"torch is not measured: {missing}", file=sys.stderr)
+    now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    report = {"date": now, "torch": torch and torch.__version__, "before": state(), "cases": []}
+    return binary, torch, report
+
+
+def finish(report, name):
+    """Writes the report to $OUT; the exit status: 0 when Kiln was measured."""
+    report["after"] = state()
+    out = pathlib.Path(os.environ.get("OUT") or "out")
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
+    return 0 if any("pass_us" in case.get("kiln", {}) for case in report["cases"]) else 1
+
+
+def ratio(case):
+    """How many times faster Kiln is than the fastest peer; None where one is missing."""
+    own, peer = case.get("kiln", {}).get("pass_us"), best(case.get("peers", {}))
+    return peer / own if own and peer else None
+
+
+def show(name, case):
+    """One line of a case, and a line for each error."""
+    own, peers = case.get("kiln", {}), case.get("peers", {})
+    figures = [("kiln", own.get("pass_us"))]
+    figures += [(peer, result.get("us")) for peer, result in peers.items()]
+    shown = "".join(f"  {of} {us:.1f}" for of, us in figures if us is not None)
+    speed = "" if case["ratio"] is None else f"  {case['ratio']:.2f}x"
+    print(f"{name:44}{shown}{speed}", flush=True)
+    for of, result in [("kiln", own), *peers.items()]:
+        if "error" in result:
+            print(f"    {of}: {result['error']}", file=sys.stderr)

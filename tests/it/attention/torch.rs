@@ -1,0 +1,85 @@
+//! torch's attention: `tests/data/attention/torch_cases.py` ran it.
+
+use std::path::PathBuf;
+
+use kiln::plan::Problem;
+use kiln::{DType, OperationGraph, TensorDesc, engine, plan, reference};
+use serde::Deserialize;
+
+use crate::attention::features::ENGINES;
+use crate::harness::{self, Values};
+
+#[derive(Deserialize)]
+struct Case {
+    name: String,
+    problem: serde_json::Value,
+    /// How far torch is from its results in f64 when it computes in the case's type.
+    error: f64,
+    /// How far results are when they are rounded twice, doubled.
+    atol: f64,
+}
+
+impl Case {
+    fn graph(&self) -> OperationGraph {
+        match Problem::from_json(&self.problem.to_string()) {
+            Ok(Problem::Graph(graph)) => graph,
+            other => panic!("{}: {other:?}", self.name),
+        }
+    }
+
+    /// Tensors of the case in the container, by uid.
+    fn values<'a>(&self, tensors: impl Iterator<Item = &'a TensorDesc>) -> Values {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+        let path = path.join("tests/data/attention/torch.safetensors");
+        let name = |tensor: &TensorDesc| format!("{}/{}", self.name, tensor.name);
+        let named = tensors.map(|tensor| TensorDesc { name: name(tensor), ..tensor.clone() });
+        let named: Vec<TensorDesc> = named.collect();
+        plan::read_values(&path, named.iter()).expect("the container has the case's tensors")
+    }
+
+    /// Panics where results are further from torch's in f64 than FlashAttention's tests allow.
+    fn check(&self, actual: &[f64], exact: &[f64], what: &str) {
+        let off = actual.iter().zip(exact).map(|(own, exact)| (own - exact).abs());
+        let (worst, allowed) = (off.fold(0.0, f64::max), 2.0 * self.error + self.atol);
+        assert!(actual.iter().all(|value| value.is_finite()), "{}: {what}", self.name);
+        assert!(worst <= allowed, "{}: {what}: off by {worst:e}, allowed {allowed:e}", self.name);
+    }
+}
+
+fn cases() -> Vec<Case> {
+    serde_json::from_str(include_str!("../../data/attention/torch.json")).expect("well-formed")
+}
+
+#[test]
+fn every_engine_is_as_near_as_flash_attention_must_be() {
+    let cases = cases();
+    assert_eq!(cases.len(), 36);
+    let mut ran = [0; ENGINES.len()];
+    for case in &cases {
+        let graph = case.graph();
+        let inputs = case.values(graph.inputs());
+        let o = graph.outputs().next().expect("attention has a result");
+        let exact = TensorDesc { dtype: DType::F64, ..o.clone() };
+        let exact = &case.values([&exact].into_iter())[&o.uid];
+        let reference = reference::evaluate(&graph, &inputs).expect("inputs fit the graph");
+        case.check(&reference[&o.uid].values, exact, "reference");
+        for kiln in harness::dialects() {
+            let target = kiln.device().target();
+            for (name, count) in ENGINES.iter().zip(&mut ran) {
+                let supported = engine::supported(name, graph.canonical(), target);
+                let Ok(supported) = supported else { continue };
+                let config = supported.heuristic();
+                let outputs = harness::run(kiln, &graph, Some(&config), &inputs);
+                let outputs = outputs.unwrap_or_else(|error| panic!("{}: {error:?}", case.name));
+                case.check(&outputs[&o.uid], exact, &format!("{config} on {}", target.name));
+                *count += 1;
+            }
+        }
+    }
+    // Tensor cores take all of f16 and bf16, the ordinary units everything.
+    let [all, half] =
+        [cases.len(), cases.len() / 3 * 2].map(|count| count * harness::dialects().len());
+    for (name, count) in ENGINES.iter().zip(ran) {
+        assert_eq!(count, if name.ends_with("simt") { all } else { half }, "{name}");
+    }
+}
