@@ -9,10 +9,11 @@ ATTENTIONS ?= 500
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-vectors test-remote test-driver settings lint ci bench bench-gpu \
-	golden expect onnx-data rnn-data attention-data torture fuzz fuzz-sim attention-campaign clean
+	golden expect onnx-data onnx-attention-data rnn-data attention-data torture fuzz fuzz-sim \
+	attention-campaign clean
 
 help: ## List the targets
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-20s %s\n", $$1, $$2}'
 
 setup: ## Install what is missing (NVRTC, into third_party/); quick when nothing is
 	@scripts/setup.sh
@@ -74,6 +75,9 @@ fuzz: setup ## Fuzz the readers of entries and packs for FUZZ_SECONDS each (nigh
 onnx-data: ## Rebuild tests/data/onnx from the onnx wheel (development only)
 	python3 tests/data/onnx/extract.py
 	python3 tests/data/onnx/recurrent.py
+
+onnx-attention-data: ## Rebuild tests/data/onnx/attentions_1_23 from a later onnx wheel (development only)
+	python3 tests/data/onnx/attentions_later.py
 
 rnn-data: ## Rebuild tests/data/rnn from its oracle and torch (development only)
 	python3 tests/data/rnn/vectors.py

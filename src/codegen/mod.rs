@@ -54,6 +54,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("device/ptx/patience.cuh", include_str!("../../templates/device/ptx/patience.cuh.tera")),
     ("device/ptx/publish.cuh", include_str!("../../templates/device/ptx/publish.cuh.tera")),
     ("device/ptx/reciprocal.cuh", include_str!("../../templates/device/ptx/reciprocal.cuh.tera")),
+    ("device/ptx/peer.cuh", include_str!("../../templates/device/ptx/peer.cuh.tera")),
     ("device/ptx/registers.cuh", include_str!("../../templates/device/ptx/registers.cuh.tera")),
     ("device/ptx/shared.cuh", include_str!("../../templates/device/ptx/shared.cuh.tera")),
     (
@@ -61,6 +62,10 @@ const EMBEDDED: &[(&str, &str)] = &[
         include_str!("../../templates/device/ptx/store_matrices.cuh.tera"),
     ),
     ("device/ptx/tagged.cuh", include_str!("../../templates/device/ptx/tagged.cuh.tera")),
+    (
+        "device/ptx/sync_cluster.cuh",
+        include_str!("../../templates/device/ptx/sync_cluster.cuh.tera"),
+    ),
     ("device/ptx/tensor_copy.cuh", include_str!("../../templates/device/ptx/tensor_copy.cuh.tera")),
     ("device/ptx/wgmma.cuh", include_str!("../../templates/device/ptx/wgmma.cuh.tera")),
     ("device/tile/boxed.cuh", include_str!("../../templates/device/tile/boxed.cuh.tera")),

@@ -156,7 +156,10 @@ impl Reasons {
         }
     }
 
-    fn error(&self) -> Error {
+    /// In the order of engines, the most specialised first.
+    fn error(mut self) -> Error {
+        let place = |name: &str| engines().iter().position(|engine| engine.name() == name);
+        self.0.sort_by_key(|(name, _)| place(name));
         let reasons: Vec<String> =
             self.0.iter().map(|(name, reason)| format!("{name}: {reason}")).collect();
         Error::not_supported(format!("no engine runs the graph: {}", reasons.join("; ")))

@@ -163,6 +163,30 @@ fn gradients_of_batch_norms() {
     }
 }
 
+/// Parts do not hand elements on: those of an instance norm move every tensor once, those of a
+/// group norm read `x` and `dy` again, no intermediate is as large.
+#[test]
+fn gradients_of_instance_and_group_norms() {
+    for (mode, again) in [(NormMode::Instance, false), (NormMode::Group(2), true)] {
+        for statistics in [true, false] {
+            let data = [4, 8, 24, 32];
+            let op = NormBackward { statistics, ..NormBackward::new(mode) };
+            let of = |slot: &str| dims(mode, &data, slot);
+            let (graph, values) = graph(Op::NormBackward(op), DType::Bf16, of);
+            for kiln in harness::dialects() {
+                harness::check(kiln, &graph, None, &values, &format!("{op} {data:?}"));
+            }
+            let kiln = harness::counting();
+            let plan = kiln.plan(&graph).unwrap();
+            let trial = kiln.trial(&plan, &values).unwrap();
+            let moved: u64 = trial.counters.iter().flatten().map(|of| of.dram_bytes()).sum();
+            let elements = data.iter().product::<i64>() as u64;
+            let least = graph.bytes_min() + if again { 2 * 2 * elements } else { 0 };
+            assert!(moved as f64 <= 1.05 * least as f64, "{op}: {moved} bytes, not {least}");
+        }
+    }
+}
+
 /// Gradients of data and of parameters in one pass: their columns are summed up on the way.
 #[test]
 fn gradients_of_layer_and_rms_norms() {

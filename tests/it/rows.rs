@@ -60,7 +60,7 @@ fn every_setting(graph: &OperationGraph, chosen: impl Fn(&EngineConfig) -> bool,
     let inputs = inputs(graph);
     for kiln in harness::dialects() {
         let mut ran = 0;
-        let mut known: HashMap<[i64; 3], Values> = HashMap::new();
+        let mut known: HashMap<[i64; 4], Values> = HashMap::new();
         for config in settings(graph).into_iter().filter(&chosen) {
             let plan = match kiln.plan_with(graph, &config) {
                 Ok(plan) => plan,
@@ -75,7 +75,8 @@ fn every_setting(graph: &OperationGraph, chosen: impl Fn(&EngineConfig) -> bool,
             };
             let actual = harness::run_plan(kiln, &plan, &inputs).unwrap();
             harness::compare(graph, &inputs, &actual, &config.to_string());
-            let order = ["threads_row", "vector", "split"].map(|knob| config.knob(knob).unwrap());
+            let order = ["threads_row", "vector", "split", "cluster"];
+            let order = order.map(|knob| config.knob(knob).unwrap());
             let first = known.entry(order).or_insert_with(|| actual.clone());
             for (uid, values) in &actual {
                 let bits = |values: &[f64]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
@@ -151,6 +152,8 @@ fn every_target_compiles_without_spills() {
         softmax(DType::F16, &[2, 1_000_000], false),
         layer(DType::Bf16, [4096, 768]),
         layer(DType::F32, [4096, 8192]),
+        layer(DType::Bf16, [64, 65_536]),
+        residual_rms([64, 131_072]),
         residual_rms([4096, 5120]),
         norm(Op::NormBackward(NormBackward::new(NormMode::Layer)), DType::Bf16, [4096, 1024]),
         norm(Op::NormBackward(NormBackward::new(NormMode::Rms)), DType::F32, [4096, 768]),
@@ -202,6 +205,37 @@ fn short_rows_are_read_once() {
         let sectors = global.sectors as f64 / (global.bytes as f64 / 32.0);
         assert!(sectors <= 1.10, "{sectors} times the sectors\n{graph}");
     }
+}
+
+/// A row that fits the registers of a cluster's blocks is read once, too: one kernel, no more bytes
+/// than the tensors have.
+#[test]
+fn rows_of_a_cluster_are_read_once() {
+    for (graph, blocks) in [
+        (softmax(DType::F32, &[4, 40_000], false), 2),
+        (layer(DType::Bf16, [3, 65_536]), 2),
+        (residual_rms([2, 131_072]), 8),
+        (norm(Op::NormForward(inference()), DType::F32, [3, 50_001]), 2),
+    ] {
+        let target = harness::kiln().device().target();
+        let config = engine::choose(graph.canonical(), target, &Default::default()).unwrap();
+        assert!(config.knob("cluster").unwrap() >= blocks, "{config}");
+        let counters = harness::count(&graph, None, &inputs(&graph));
+        let (moved, least) = (counters.dram_bytes(), graph.bytes_min());
+        assert!(moved as f64 <= 1.05 * least as f64, "{moved} bytes, not {least}\n{graph}");
+        assert_eq!(harness::conflicts(&counters), 0, "{graph}");
+        for kiln in harness::dialects() {
+            harness::check(kiln, &graph, None, &inputs(&graph), "rows of a cluster");
+        }
+        // Blocks that stay walk over the rows.
+        let config = config.with("grid", 1);
+        harness::check(harness::kiln(), &graph, Some(&config), &inputs(&graph), "persistent");
+    }
+}
+
+/// Without statistics of its own to store.
+fn inference() -> NormForward {
+    NormForward::new(NormMode::Layer, Phase::Inference)
 }
 
 /// Rows that do not fit registers next to the sums of their columns: no engine runs the gradient

@@ -149,7 +149,8 @@ impl Watch {
             let (_, from, asked) = &mut parts[part];
             from.offsets[lane] = offset;
             from.active |= 1 << lane;
-            *asked += u64::from(sizes[lane]);
+            // More than the copy has is refused when it is issued.
+            *asked += u64::from(sizes[lane]).min(u64::from(to.bytes));
         }
         for (area, from, asked) in &parts {
             counting.copied((at.pc, *area, from), *asked);

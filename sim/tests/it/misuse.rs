@@ -7,13 +7,13 @@ use kiln_sim::{Checks, ErrorKind, Launch, Module};
 /// `%r2` 1 KiB of shared memory.
 fn fail(body: &str, shape: Launch) -> (ErrorKind, String) {
     let text = format!(
-        ".version 8.6\n.target sm_90a\n.address_size 64\n.visible .entry k()\n{{\n.reg .pred \
-         %p<3>; .reg .b32 %r<9>; .reg .b64 %rd<9>; .shared .align 8 .b8 b[16]; .shared .align \
+        ".version 8.6\n.target sm_90a\n.address_size 64 .global .align 16 .b8 g[16];\n\
+         .visible .entry k()\n{{\n.reg .pred %p<3>; .reg .b32 %r<9>; .reg .b64 %rd<9>; .shared .align 8 .b8 b[16]; .shared .align \
          128 .b8 s[1024];\nmov.u32 %r1, b; mov.u32 %r2, s; mov.u32 %r0, %tid.x;\n{body}\nret;\n}}\n"
     );
     let module = Module::load(&text).unwrap_or_else(|error| panic!("{error}"));
     let [plain, checked] = [Checks::NONE, Checks::ALL].map(|checks| {
-        let shape = Launch { checks, ..shape };
+        let shape = Launch { checks, counters: checks == Checks::ALL, ..shape };
         let error = device().launch(&module.kernel("k").unwrap(), &shape, &[]).unwrap_err();
         (error.kind(), error.to_string().split("; kernel").next().unwrap().to_string())
     });
@@ -114,6 +114,10 @@ fn phases_and_counts() {
 fn copies() {
     check(
         "mov.u64 %rd1, 0; mov.u32 %r3, 9; cp.async.ca.shared.global [%r2], [%rd1], 8, %r3;",
+        "cp.async of 8 bytes with a src-size of 9",
+    );
+    check(
+        "mov.u64 %rd1, g; mov.u32 %r3, 9; cp.async.ca.shared.global [%r2], [%rd1], 8, %r3;",
         "cp.async of 8 bytes with a src-size of 9",
     );
     let (kind, _) = fail("cp.async.cg.shared.global [%r2+8], [%rd1], 16, 0;", line(1, 1));

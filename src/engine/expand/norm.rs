@@ -119,7 +119,8 @@ pub(super) fn backward(
     let (x, dy, scale) = (named.operand("x"), named.operand("dy"), named.operand("scale"));
     let parameters = calculus.dims(scale).to_vec();
     let dims = statistics_dims(op.mode, calculus.dims(x), &parameters, channel_axes);
-    let Statistics { deviation, inverse, .. } = statistics(calculus, op.mode, &dims, x, named);
+    let Statistics { deviation, mean, inverse, .. } =
+        statistics(calculus, op.mode, &dims, x, named);
     let normal = calculus.binary("normal", Mode::Mul, deviation, inverse);
     let scaled = calculus.binary("scaled", Mode::Mul, dy, scale);
     let product = calculus.binary("product", Mode::Mul, scaled, normal);
@@ -134,11 +135,39 @@ pub(super) fn backward(
     let part = calculus.binary("part", Mode::Mul, normal, along);
     let rest = calculus.binary("rest", Mode::Sub, flat, part);
     calculus.apply_into(Pointwise::new(Mode::Mul), &[rest, inverse], named.result("dx"));
+    // Another kernel sums up what crosses rows: it computes the elements anew from `x`, which has
+    // fewer bytes than they.
+    let normal = match (mean, crosses(&dims, &parameters)) {
+        (Some(mean), true) => {
+            let deviation = calculus.binary("deviation", Mode::Sub, x, mean);
+            calculus.binary("normal", Mode::Mul, deviation, inverse)
+        }
+        _ => normal,
+    };
     let gradient = calculus.binary("gradient", Mode::Mul, dy, normal);
-    let dscale = calculus.reduce(ReductionOp::Add, gradient, &parameters);
+    let dscale = total(calculus, gradient, &dims, &parameters);
     calculus.store(dscale, named.result("dscale"));
     if let Some(dbias) = named.wanted("dbias") {
-        let sum = calculus.reduce(ReductionOp::Add, dy, &parameters);
+        let sum = total(calculus, dy, &dims, &parameters);
         calculus.store(sum, dbias);
     }
+}
+
+/// The sums down to the dimensions of the parameters: where rows are finer, of each row first, for
+/// which no element is read again.
+fn total(calculus: &mut Calculus, value: i64, rows: &[i64], parameters: &[i64]) -> i64 {
+    let finer = rows.iter().zip(parameters).all(|(row, own)| row == own || *own == 1);
+    let value = if finer && rows != parameters {
+        calculus.reduce(ReductionOp::Add, value, rows)
+    } else {
+        value
+    };
+    calculus.reduce(ReductionOp::Add, value, parameters)
+}
+
+/// Whether parameters share some of the dimensions of rows and have others.
+fn crosses(rows: &[i64], parameters: &[i64]) -> bool {
+    let mut pairs = rows.iter().zip(parameters);
+    let shares = pairs.clone().any(|(row, own)| *row != 1 && *own != 1);
+    shares && pairs.any(|(row, own)| *row == 1 && *own != 1)
 }

@@ -1,11 +1,11 @@
 //! The knob settings expected to run best, and why.
 
-use crate::engine::EngineConfig;
 use crate::engine::access::{
     ACCESS_BYTES_MAX, GRID_MAX, REGISTERS_SM, access_bytes, ceil_div, stored,
 };
 use crate::engine::reduction::schedule::{Footprint, ITEMS_MAX, knobs};
 use crate::engine::reduction::space::Space;
+use crate::engine::{EngineConfig, Knob};
 use crate::graph::CanonicalGraph;
 use crate::target::Target;
 use crate::tensor::TensorDesc;
@@ -36,6 +36,7 @@ pub(super) struct Decision {
     threads: i64,
     row_threads: i64,
     split: i64,
+    cluster: i64,
     persistent: bool,
     /// Whether columns are summed up.
     sums: bool,
@@ -55,17 +56,19 @@ impl Decision {
     pub(super) fn of(graph: CanonicalGraph<'_>, space: &Space, target: &Target) -> Decision {
         let (rows, columns) = (space.rows.count(), space.columns.count());
         let across = space.is_across(graph);
+        let [clusters, _, _, splits, _, row_threads, vectors] = knobs(graph, space, target);
+        let last = |knob: &Knob| *knob.values.last().expect("a knob has a value");
+        let (row_threads_max, split_max) = (last(&row_threads), last(&splits));
         let footprint = Footprint::of(graph, space);
-        let mut vector = if across { 1 } else { widest(graph, space) };
+        let mut vector = if across { 1 } else { widest(graph, space, last(&vectors)) };
         while vector > 1 && footprint.registers(vector, 1, true) > REGISTERS_WANTED {
             vector /= 2;
         }
         let chunks = space.lines().saturating_mul(ceil_div(space.width(), vector));
-        let row_threads_max = knobs(graph, space)[4].values.last().copied().unwrap_or(1);
         let device_threads = i64::from(target.sm_count * target.threads_sm_max);
-        let (mut row_threads, items, kept) = match across && !space.has_sums() {
-            true => (1, 1, false),
-            false => held(space, &footprint, vector, chunks, row_threads_max),
+        let Held { mut row_threads, items, cluster, kept } = match across && !space.has_sums() {
+            true => Held { row_threads: 1, items: 1, cluster: 1, kept: false },
+            false => held(space, &footprint, vector, chunks, [row_threads_max, last(&clusters)]),
         };
         // Too few rows to occupy the device: more threads for each, or several blocks.
         while across
@@ -77,7 +80,6 @@ impl Decision {
         }
         let threads = row_threads.max(THREADS);
         let mut split = 1;
-        let split_max = *knobs(graph, space)[2].values.last().expect("at least 1");
         while !kept
             && threads == row_threads
             && split < split_max
@@ -91,7 +93,7 @@ impl Decision {
                 .any(|(at, _)| !graph.is_written(at) && !space.is_row(at) && space.is_shared(at));
         let passes = rows.saturating_mul(row_threads) / device_threads.max(1);
         let persistent = space.has_sums()
-            || (shares && kept && passes >= PASSES_MIN)
+            || (shares && kept && cluster == 1 && passes >= PASSES_MIN)
             || rows / (threads / row_threads) > GRID_MAX;
         Decision {
             vector,
@@ -99,6 +101,7 @@ impl Decision {
             threads,
             row_threads,
             split,
+            cluster,
             persistent,
             sums: space.has_sums(),
             kept,
@@ -117,6 +120,7 @@ impl Decision {
 
     pub(super) fn config(&self) -> EngineConfig {
         let settings = [
+            ("cluster", self.cluster),
             ("grid", i64::from(self.persistent)),
             ("items", self.items),
             ("split", self.split),
@@ -129,8 +133,13 @@ impl Decision {
 
     /// A line for each knob.
     pub(super) fn reasons(&self) -> Vec<String> {
-        let Decision { vector, items, threads, row_threads, split, rows, columns, passes, .. } =
-            *self;
+        let Decision { vector, items, threads, row_threads, split, cluster, .. } = *self;
+        let Decision { rows, columns, passes, .. } = *self;
+        let cluster_why = match cluster {
+            1 if self.kept => "a block keeps a row",
+            1 => "registers of a cluster do not keep a row, or there are none",
+            _ => "one block does not keep a row, these do",
+        };
         let grid = match (self.shares, self.persistent) {
             _ if self.sums => "a block sums up the columns of many rows".to_owned(),
             (true, true) => format!("{passes} passes over the device load what rows share once"),
@@ -155,6 +164,7 @@ impl Decision {
             false => "the widest access that layouts and alignment allow",
         };
         vec![
+            format!("cluster={cluster}: {cluster_why}"),
             format!("grid={}: {grid}", i64::from(self.persistent)),
             format!("items={items}: {items_why}"),
             format!("split={split}: {split_why}"),
@@ -165,45 +175,55 @@ impl Decision {
     }
 }
 
-/// Threads per row and items with which a row stays in registers; else those that read it again.
+/// Who holds a row.
+struct Held {
+    row_threads: i64,
+    items: i64,
+    cluster: i64,
+    kept: bool,
+}
+
+/// Threads, items and blocks with which a row stays in registers; else those that read it again.
 fn held(
     space: &Space,
     footprint: &Footprint,
     vector: i64,
     chunks: i64,
-    row_threads_max: i64,
-) -> (i64, i64, bool) {
+    [row_threads_max, cluster_max]: [i64; 2],
+) -> Held {
     let columns = space.columns.count();
     let first = THREADS_BY_COLUMNS.iter().find(|(most, _)| columns <= *most);
     let mut row_threads = first.map_or(THREADS_LONG, |(_, threads)| *threads);
     let useful = (chunks.max(1) as u64).next_power_of_two().min(1 << 20) as i64;
     row_threads = row_threads.min(useful).min(row_threads_max);
-    let fits = |row_threads: i64| {
-        let items = ceil_div(chunks, row_threads).max(1);
+    let items = |sharers: i64| ceil_div(chunks, sharers).max(1);
+    let fits = |sharers: i64| {
+        let items = items(sharers);
         items <= ITEMS_MAX && footprint.registers(vector, items, true) <= REGISTERS_WANTED
     };
     while !fits(row_threads) && row_threads < row_threads_max.min(512) {
         row_threads *= 2;
     }
-    match fits(row_threads) {
-        true => {
-            let items = ceil_div(chunks, row_threads).max(1) as u64;
-            (row_threads, items.next_power_of_two() as i64, true)
+    let clusters = std::iter::successors(Some(1), |cluster| Some(cluster * 2));
+    let mut clusters = clusters.take_while(|cluster| *cluster <= cluster_max);
+    match clusters.find(|cluster| fits(row_threads * cluster)) {
+        Some(cluster) => {
+            let items = (items(row_threads * cluster) as u64).next_power_of_two() as i64;
+            Held { row_threads, items, cluster, kept: true }
         }
-        false => {
+        None => {
             let in_flight = (footprint.input_bytes.iter().sum::<i64>() * vector).max(1);
             let mut items = 1 << (4 * ACCESS_BYTES_MAX / in_flight).clamp(1, 4).ilog2();
             while items > 1 && footprint.registers(vector, items, false) > REGISTERS_WANTED {
                 items /= 2;
             }
-            (THREADS_LONG.min(row_threads_max), items, false)
+            Held { row_threads: THREADS_LONG.min(row_threads_max), items, cluster: 1, kept: false }
         }
     }
 }
 
-/// Elements in the widest access that some tensor's layout and alignment allow.
-fn widest(graph: CanonicalGraph<'_>, space: &Space) -> i64 {
-    let widest = *knobs(graph, space)[5].values.last().expect("at least one vector width");
+/// Elements in the widest access, up to this one, that some tensor's layout and alignment allow.
+fn widest(graph: CanonicalGraph<'_>, space: &Space, widest: i64) -> i64 {
     let vectorised = |(at, tensor): (usize, &TensorDesc)| {
         let (strides, extents) = space.outer(at);
         match space.stride(at) {

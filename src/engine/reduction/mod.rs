@@ -2,11 +2,12 @@
 //! operations before, between and after them.
 //!
 //! A row is everything that becomes one value. Where it fits the registers of the threads that
-//! share it, it is read from memory once, whatever the number of reductions; a longer row is read
-//! again in each phase. A few long rows are split over several blocks, whose partial results the
-//! next kernel combines. Sums of columns over all rows, such as the gradients of a norm's
-//! parameters, ride along: each block sums up its own rows', a second kernel the blocks'. The order
-//! of every sum depends on the knobs alone, so results repeat.
+//! share it, it is read from memory once, whatever the number of reductions; from sm_90 on these
+//! may be the threads of a cluster's blocks. A longer row is read again in each phase. A few long
+//! rows are split over several blocks, whose partial results the next kernel combines. Sums of
+//! columns over all rows, such as the gradients of a norm's parameters, ride along: each block sums
+//! up its own rows', a second kernel the blocks'. The order of every sum depends on the knobs
+//! alone, so results repeat.
 //!
 //! A second engine, `reduction_columns`, is for layouts whose contiguous dimension is kept.
 
@@ -120,7 +121,7 @@ impl Rows<'_> {
 
 impl Supported for Rows<'_> {
     fn knobs(&self) -> Vec<Knob> {
-        schedule::knobs(self.0.graph(), &self.0.space)
+        schedule::knobs(self.0.graph(), &self.0.space, self.0.target).to_vec()
     }
 
     fn heuristic(&self) -> EngineConfig {
@@ -143,6 +144,7 @@ impl Supported for Rows<'_> {
         with("threads_row", |threads| threads * 2)
             .or_else(|| with("items", |items| items / 2))
             .or_else(|| with("vector", |vector| vector / 2))
+            .or_else(|| with("cluster", |cluster| cluster / 2))
     }
 
     fn settings(&self) -> Vec<Setting> {

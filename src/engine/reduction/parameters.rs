@@ -181,7 +181,8 @@ impl Rows<'_> {
     /// The variables that all kernels share.
     fn problem(&self) -> Json {
         let Space { rows, columns, .. } = self.context.space;
-        let Schedule { threads, row_threads, vector, items, chunks, segments, .. } = *self.schedule;
+        let Schedule { threads, row_threads, vector, items, chunks, segments, cluster, .. } =
+            *self.schedule;
         let outer = &columns.extents[..columns.extents.len() - 1];
         let lines = self.context.phases.phases.iter().flat_map(|phase| self.context.listing(phase));
         let after = [&self.context.phases.last, &self.context.phases.columns];
@@ -202,6 +203,7 @@ impl Rows<'_> {
             "width": self.context.space.width(),
             "chunks": chunks,
             "segments": segments,
+            "cluster": cluster,
             "segment_chunks": self.schedule.segment_chunks(),
             "row_extents": rows.extents,
             "row_divisions": coordinates(rows.extents.len(), "at", "EXTENT"),

@@ -29,6 +29,15 @@ const SUM_THREADS: i64 = 512;
 /// Rows that a thread sums up at least, unless that leaves multiprocessors idle.
 const SUM_ROWS: i64 = 4;
 
+/// The first architecture with clusters of blocks.
+const CLUSTER_CAPABILITY: u16 = 90;
+
+/// Blocks of a cluster, as many as every such device takes.
+const CLUSTER_MAX: i64 = 8;
+
+/// Elements of a row for each block of a cluster, at least: a block alone keeps more.
+const CLUSTER_COLUMNS: i64 = 4096;
+
 /// The most chunks a thread holds.
 pub(super) const ITEMS_MAX: i64 = 16;
 
@@ -44,8 +53,10 @@ pub(super) struct Schedule {
     pub(super) kept: bool,
     /// Of a row.
     pub(super) chunks: i64,
-    /// Blocks that share a row.
+    /// Blocks that share a row, which the next kernel joins.
     pub(super) segments: i64,
+    /// Blocks of a cluster that keep a row together.
+    pub(super) cluster: i64,
     pub(super) persistent: bool,
     /// The most blocks, where each leaves sums of its rows' columns.
     blocks_max: Option<i64>,
@@ -56,6 +67,7 @@ pub(super) struct Schedule {
 pub(super) enum Refusal {
     Threads { threads: i64, row_threads: i64 },
     NotKept { chunks: i64 },
+    Cluster { chunks: i64 },
     Registers { needed: i64, available: i64 },
     Blocks { blocks: i64 },
 }
@@ -68,6 +80,9 @@ impl fmt::Display for Refusal {
             }
             Refusal::NotKept { chunks } => {
                 write!(f, "does not keep a row of {chunks} chunks, whose columns are summed up")
+            }
+            Refusal::Cluster { chunks } => {
+                write!(f, "does not keep a row of {chunks} chunks in the blocks of a cluster")
             }
             Refusal::Registers { needed, available } => {
                 write!(f, "needs about {needed} registers of a thread's {available}")
@@ -103,15 +118,20 @@ impl Schedule {
         let (vector, items) = (config.knob("vector")?, config.knob("items")?);
         let (threads, row_threads) = (config.knob("threads")?, config.knob("threads_row")?);
         let (persistent, segments) = (config.knob("grid")? == 1, config.knob("split")?);
-        if threads < row_threads || (segments > 1 && threads != row_threads) {
+        let cluster = config.knob("cluster")?;
+        let shared = segments > 1 || cluster > 1;
+        if threads < row_threads || (shared && threads != row_threads) {
             return Ok(Err(Refusal::Threads { threads, row_threads }));
         }
         let chunks = space.lines().saturating_mul(ceil_div(space.width(), vector));
-        let thread_chunks = ceil_div(chunks, row_threads);
+        let thread_chunks = ceil_div(chunks, row_threads * cluster);
         let kept = (1..=items).contains(&thread_chunks) && segments == 1;
         let items = items.min(thread_chunks.max(1));
         if space.has_sums() && !kept {
             return Ok(Err(Refusal::NotKept { chunks }));
+        }
+        if cluster > 1 && !kept {
+            return Ok(Err(Refusal::Cluster { chunks }));
         }
         let blocks_max = space.has_sums().then(|| {
             let sms = i64::from(target.sm_count);
@@ -126,6 +146,7 @@ impl Schedule {
             kept,
             chunks,
             segments,
+            cluster,
             persistent,
             blocks_max,
         };
@@ -153,7 +174,8 @@ impl Schedule {
 
     /// Blocks that have work.
     pub(super) fn blocks(&self, space: &Space) -> i64 {
-        let blocks = ceil_div(space.rows.count(), self.block_rows()).saturating_mul(self.segments);
+        let blocks = ceil_div(space.rows.count(), self.block_rows())
+            .saturating_mul(self.segments * self.cluster);
         blocks.min(self.blocks_max.unwrap_or(i64::MAX))
     }
 
@@ -164,16 +186,16 @@ impl Schedule {
 
     /// The launch grid of so many blocks.
     pub(super) fn grid(&self, blocks: i64) -> Grid {
-        let blocks = blocks.min(GRID_MAX) as u32;
+        let (blocks, multiple_of) = (blocks.min(GRID_MAX) as u32, self.cluster as u32);
         match self.persistent && blocks > 0 && self.blocks_max.is_none() {
-            true => Grid::Resident { blocks_max: blocks, multiple_of: 1 },
+            true => Grid::Resident { blocks_max: blocks / multiple_of * multiple_of, multiple_of },
             false => Grid::Fixed(blocks),
         }
     }
 }
 
 /// The knobs with the values this graph allows.
-pub(super) fn knobs(graph: CanonicalGraph<'_>, space: &Space) -> Vec<Knob> {
+pub(super) fn knobs(graph: CanonicalGraph<'_>, space: &Space, target: &Target) -> [Knob; 7] {
     let guarded = stored(graph).any(|(at, _)| {
         graph.is_written(at) && !space.is_row(at) && space.stride(at) == 0 && space.width() > 1
     });
@@ -185,7 +207,14 @@ pub(super) fn knobs(graph: CanonicalGraph<'_>, space: &Space) -> Vec<Knob> {
     let columns = power(space.columns.count());
     let threads_max = i64::from(Arch::BLOCK_THREADS_MAX);
     let up_to = |max: i64| (0..).map(|n| 1 << n).take_while(|n| *n <= max).collect();
-    vec![
+    let clusters = target.arch.capability >= CLUSTER_CAPABILITY && !space.has_sums();
+    let cluster_max = if clusters { (columns / CLUSTER_COLUMNS).clamp(1, CLUSTER_MAX) } else { 1 };
+    [
+        Knob {
+            name: "cluster",
+            about: "blocks of a cluster that keep a row together",
+            values: up_to(cluster_max),
+        },
         Knob {
             name: "grid",
             about: "0: a block per tile of rows; 1: persistent, blocks loop over tiles",

@@ -33,11 +33,12 @@ pub(super) fn settings(graph: CanonicalGraph<'_>, space: &Space, target: &Target
         let schedule = Schedule::checked(space, &footprint, target, &config).ok()?.ok()?;
         Some(Setting { work: demand.work(space, &footprint, &schedule), config })
     };
-    let knobs: [Knob; 6] = knobs(graph, space).try_into().expect("there are six");
+    let knobs: [Knob; 7] = knobs(graph, space, target);
     let names = knobs.each_ref().map(|knob| knob.name);
     // Most combinations give a row more threads than a block has: they need no look.
-    let fits = |[_, _, split, threads, row_threads, _]: &[i64; 6]| {
-        threads == row_threads || (threads > row_threads && *split == 1)
+    let fits = |[cluster, _, _, split, threads, row_threads, _]: &[i64; 7]| match threads {
+        threads if threads == row_threads => *cluster == 1 || *split == 1,
+        threads => threads > row_threads && *split == 1 && *cluster == 1,
     };
     let config = |values| EngineConfig::of_values("reduction", names, values);
     combinations(&knobs).filter(fits).map(config).filter_map(work).collect()
@@ -76,7 +77,10 @@ impl Demand {
         let read = self.read_bytes * passes as f64;
         let chunks = ceil_div(self.elements as i64, vector) as f64 * passes as f64;
         let chunk_bytes = footprint.input_bytes.iter().sum::<i64>() * vector * items;
-        let rounds = ceil_div(schedule.segment_chunks(), schedule.row_threads * items).max(1);
+        let sharers = schedule.row_threads * schedule.cluster;
+        let rounds = ceil_div(schedule.segment_chunks(), sharers * items).max(1);
+        // Blocks of a cluster wait for each other about as long as for memory.
+        let meetings = if schedule.cluster > 1 { self.phases } else { 0 };
         let work = KernelWork {
             blocks: schedule.blocks(space) as u64,
             threads: threads as u32,
@@ -85,7 +89,7 @@ impl Demand {
             dram_bytes: (read + self.written_bytes) * share,
             l2_bytes: (read + self.written_bytes) * share,
             in_flight_bytes: (threads * chunk_bytes.max(4 * vector)) as f64,
-            round_trips: rounds as f64 * passes as f64 * share,
+            round_trips: rounds as f64 * passes as f64 * share + meetings as f64,
             lane_instructions: (self.instructions + chunks * INSTRUCTIONS_CHUNK) * share,
             f64_instructions: self.f64_instructions * share,
             tensor: None,

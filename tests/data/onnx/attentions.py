@@ -2,7 +2,8 @@
 
 Operands of three dimensions keep their heads inside of positions, by strides. Keys and values of the
 past stand before the new ones. Causal attention goes on from the past: what a query may attend to is
-an interval of keys. ONNX 1.21 caps scores behind the bias.
+an interval of keys. Later versions, 1.23 among them, have windows, let the last query of a sequence
+with a length meet its last key, and cap scores before the bias, where 1.21 caps them behind it.
 """
 
 import numpy as np
@@ -20,7 +21,7 @@ def by_heads(array, heads):
     return split, [positions * elements, size, elements, 1]
 
 
-def convert(node, attributes, read):
+def convert(node, attributes, read, later=False):
     """The problem of a node, its arrays by name, and the largest value that NumPy rounds."""
     given = {slot: read(slot) for slot, name in enumerate(node.input) if name}
     heads_q, heads_kv = attributes.get("q_num_heads", 0), attributes.get("kv_num_heads", 0)
@@ -53,14 +54,18 @@ def convert(node, attributes, read):
     if 6 in given:
         lengths = given[6].astype("i4").reshape(-1, 1, 1, 1)
         put("key_lengths", lengths, "i32")
-    if attributes.get("is_causal", 0):
-        ends = (np.arange(queries, dtype="i4") + past + 1).reshape(1, 1, queries, 1)
-        put("key_begin", np.zeros_like(ends), "i32")
-        put("key_end", ends, "i32")
+    left, right = (attributes.get(f"{side}_window_size", -1) for side in ("left", "right"))
+    right = 0 if attributes.get("is_causal", 0) else right
+    if left >= 0 or right >= 0:
+        own = (np.arange(queries, dtype="i4") + past).reshape(1, 1, queries, 1)
+        own = own + lengths - queries if later and 6 in given else own
+        put("key_begin", own - left if left >= 0 else np.zeros_like(own), "i32")
+        put("key_end", own + right + 1 if right >= 0 else np.full_like(own, keys), "i32")
     if "scale" in attributes:
         operation["scale"] = attributes["scale"]
     if attributes.get("softcap", 0.0):
-        operation |= {"softcap": attributes["softcap"], "softcap_last": True}
+        operation["softcap"] = attributes["softcap"]
+        operation |= {} if later else {"softcap_last": True}
     result, strides = by_heads(read("output"), heads_q)
     put("o", result, dtype, strides)
     return {"graph": {"tensors": tensors, "operations": [operation]}}, arrays, magnitude(arrays)

@@ -550,14 +550,14 @@ def write_safetensors(path, tensors):
     path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(blobs))
 
 
-def write_index(path, cases, skipped):
+def write_index(path, cases, skipped, version=VERSION):
     """Writes one line per case and per reason."""
     line = lambda value: json.dumps(value, separators=(", ", ": "))
     lines = lambda values: ",\n".join(f"    {value}" for value in values)
     reasons = [f"{line(reason)}: {line(skipped[reason])}" for reason in sorted(skipped)]
     path.write_text(
         "{\n"
-        f'  "source": "onnx {VERSION}, backend node test data, Apache-2.0",\n'
+        f'  "source": "onnx {version}, backend node test data, Apache-2.0",\n'
         f'  "count": {len(cases)},\n'
         f'  "skipped_count": {sum(len(names) for names in skipped.values())},\n'
         f'  "cases": [\n{lines(map(line, cases))}\n  ],\n'

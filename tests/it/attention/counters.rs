@@ -102,6 +102,24 @@ fn keys_are_read_once_for_a_tile_of_queries() {
     }
 }
 
+/// Floats of 8 bits are half of the bytes, in memory and on the way, and stored without conflicts.
+#[test]
+fn keys_of_8_bits_are_half_the_bytes() {
+    let op = Attention::new(MatmulMath::F32);
+    let [f16, eight] = [DType::F16, DType::F8E4M3]
+        .map(|dtype| Storage { alignment: 256, ..Storage::packed(dtype) });
+    let case = cases::case_of(op, SHAPE, [f16, eight, eight, f16], [true; 4], 1);
+    for (config, tiles) in
+        [(mma(128, 64), 4), ("attention_decode{cta_k=64, cta_q=64, split=1}".to_owned(), 8)]
+    {
+        let counters = count(&case, &config);
+        let (q, o, kv) = (2 * 2 * 256 * 64, 2 * 2 * 256 * 64, 2 * 256 * 64);
+        assert_eq!(counters.total.global.bytes, q + o + tiles * kv, "{config}");
+        assert_eq!(counters.dram_read_bytes, q + kv, "{config}");
+        assert_eq!(conflicts(&counters), 0, "{config}");
+    }
+}
+
 /// Heads of any size lie in panels that banks share evenly.
 #[test]
 fn no_size_of_heads_has_conflicts() {

@@ -14,8 +14,8 @@ use crate::attention::cases::{self, Storage};
 use crate::attention::features::ENGINES;
 use crate::harness;
 
-/// Nothing but causal, what models of language ask for, and all there is.
-fn operations(shape: &AttentionShape) -> [(&'static str, Attention); 3] {
+/// Nothing but causal, what models of language ask for, all there is, keys and values of 8 bits.
+fn operations(shape: &AttentionShape) -> [(&'static str, Attention); 4] {
     let causal = Attention {
         band: Band::causal(Diagonal::BottomRight),
         statistics: true,
@@ -39,7 +39,8 @@ fn operations(shape: &AttentionShape) -> [(&'static str, Attention); 3] {
         keep: Some(Arc::new(cases::keep_program(DType::F32))),
         ..model.clone()
     };
-    [("causal", causal), ("model", model), ("all", all)]
+    let eight = Attention { descale_k: true, descale_v: true, ..causal.clone() };
+    [("causal", causal), ("model", model), ("all", all), ("8 bits", eight)]
 }
 
 #[test]
@@ -58,8 +59,9 @@ fn defaults_spill_nothing() {
                 width: elements,
             };
             for (what, op) in operations(&shape) {
-                let storage = Storage::packed(DType::Bf16);
-                let graph = cases::graph(op, shape, [storage; 4], [true; 4]);
+                let kv = if op.descale_k { DType::F8E4M3 } else { DType::Bf16 };
+                let storage = [DType::Bf16, kv, kv, DType::Bf16].map(Storage::packed);
+                let graph = cases::graph(op, shape, storage, [true; 4]);
                 for engine in ENGINES {
                     let Ok(supported) = engine::supported(engine, graph.canonical(), &target)
                     else {
