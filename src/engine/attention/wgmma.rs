@@ -132,10 +132,17 @@ impl Wgmma<'_> {
         &self.matrices.problem.shape
     }
 
-    /// Whether sequences have fewer keys than the tensor, whose values then have to be cleared.
-    fn has_limits(&self) -> bool {
+    /// Whether the steps of a tile depend on more than where the tile is.
+    fn has_bounds(&self) -> bool {
         let op = self.matrices.problem.op;
-        op.query_lengths || op.key_lengths || op.paged || op.queries_max.or(op.keys_max).is_some()
+        let has_lengths = op.query_lengths || op.key_lengths || op.paged;
+        has_lengths || op.queries_max.or(op.keys_max).is_some() || op.intervals
+    }
+
+    /// Whether a step may have keys that no query of the tile attends to.
+    fn clears(&self) -> bool {
+        let band = self.matrices.problem.op.band;
+        self.has_bounds() || band.left.or(band.right).is_some()
     }
 
     /// Tiles that fit, the best first: more queries read keys and values less often. Three
@@ -155,7 +162,7 @@ impl Wgmma<'_> {
     fn registers(&self, settings: Settings) -> [i64; 2] {
         match settings.consumers() {
             1 => [REGISTERS_THREAD_MAX; 2],
-            2 if self.has_limits() || self.matrices.problem.op.intervals => [40, 232],
+            2 if self.has_bounds() => [40, 232],
             2 => [24, 240],
             _ => [32, 160],
         }
@@ -204,6 +211,7 @@ impl Wgmma<'_> {
             "cta_k": cta_k,
             "stages": stages,
             "box_k": box_k,
+            "clears": self.clears(),
             "consumers": settings.consumers(),
             "kept_registers": kept,
             "taken_registers": taken,
@@ -277,7 +285,7 @@ impl Tunable<3> for Wgmma<'_> {
         let barriers = consumers * 2
             + stages * 4
             + if consumers > 1 { consumers } else { 0 }
-            + i64::from(self.has_limits());
+            + i64::from(self.clears());
         let shared_bytes = consumers * ROWS * panels(shape.depth)
             + stages * cta_k * (panels(shape.depth) + panels(shape.width))
             + barriers * 8;

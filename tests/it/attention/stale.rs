@@ -1,9 +1,9 @@
 //! Keys that no query attends to: what memory holds there reaches no result.
 
-use kiln::graph::{Attention, Band, Diagonal, MatmulMath};
+use kiln::graph::{Attention, AttentionShape, Band, Diagonal, MatmulMath};
 use kiln::{DType, reference};
 
-use crate::attention::cases::{self, Case, PAGE, Storage};
+use crate::attention::cases::{self, Case, Storage};
 use crate::attention::features::{ENGINES, SHAPE, check};
 
 /// Makes rows of keys and values NaN and infinite, all but those that `is_read` names by the first
@@ -66,16 +66,20 @@ fn keys_of_no_sequence_are_not_read() {
 fn pages_are_not_read_beyond_a_sequence() {
     let (paged, key_lengths) = (true, true);
     let op = Attention { paged, key_lengths, ..Attention::new(MatmulMath::F32) };
-    let read = |case: &Case, page: i64, row: i64| {
-        let (table, lengths) = (integers(case, "page_table"), integers(case, "key_lengths"));
-        let each = SHAPE.keys / PAGE;
-        let pages = case.graph.inputs().find(|tensor| tensor.name == "k").unwrap().dims[0];
-        table.iter().zip(0..).any(|(entry, at)| {
-            let key = at % each * PAGE + row;
-            (*entry).clamp(0, pages - 1) == page && key < lengths[(at / each) as usize]
-        })
-    };
-    check_without(case(op), "pages", read);
+    for (page, each) in [(5, 11), (8, 7)] {
+        let read = |case: &Case, at: i64, row: i64| {
+            let (table, lengths) = (integers(case, "page_table"), integers(case, "key_lengths"));
+            let pages = case.graph.inputs().find(|tensor| tensor.name == "k").unwrap().dims[0];
+            table.iter().zip(0..).any(|(entry, number)| {
+                let key = number % each * page + row;
+                (*entry).clamp(0, pages - 1) == at && key < lengths[(number / each) as usize]
+            })
+        };
+        let shape = AttentionShape { keys: page * each, ..SHAPE };
+        let storage = Storage { page, ..Storage::packed(DType::F16) };
+        let case = cases::case(op.clone(), shape, storage, [true; 4]);
+        check_without(case, &format!("pages of {page}"), read);
+    }
 }
 
 #[test]

@@ -1,12 +1,11 @@
-//! What is particular to warpgroups and bulk copies: the rules they obey, pages, what lies behind
-//! the last key, tiles of many blocks.
+//! What is particular to warpgroups and bulk copies: the rules they obey, pages, blocks that stay.
 
 use kiln::DType;
 use kiln::engine::{self, EngineConfig};
 use kiln::graph::{Attention, AttentionShape, Band, Diagonal, MatmulMath};
 use kiln::target::Target;
 
-use crate::attention::cases::{self, Case, Storage};
+use crate::attention::cases::{self, Storage};
 use crate::harness;
 
 const SHAPE: AttentionShape = AttentionShape {
@@ -64,32 +63,6 @@ fn pages_of_whole_patterns() {
             let what = format!("pages of {page}: {config}");
             harness::check(harness::kiln(), &case.graph, Some(&config), &case.inputs, &what);
         }
-    }
-}
-
-/// Keys and values behind the last of a sequence may be no numbers.
-#[test]
-fn nothing_comes_from_behind_the_last_key() {
-    let op = Attention { key_lengths: true, ..bottom(None) };
-    let Case { graph, mut inputs } = cases::case(op, SHAPE, Storage::packed(DType::F16), [true; 4]);
-    let [k, v, lengths] = ["k", "v", "key_lengths"].map(|slot| {
-        let tensor = graph.inputs().find(|tensor| tensor.name == slot).unwrap();
-        (tensor.uid, tensor.dims[3] as usize)
-    });
-    let lengths = inputs[&lengths.0].clone();
-    let rows = (SHAPE.kv_heads * SHAPE.keys) as usize;
-    for (uid, elements) in [k, v] {
-        let values = inputs.get_mut(&uid).unwrap();
-        for (at, row) in values.chunks_mut(elements).enumerate() {
-            if (at % rows % SHAPE.keys as usize) as f64 >= lengths[at / rows] {
-                row.fill(f64::NAN);
-            }
-        }
-    }
-    assert!(lengths.iter().any(|length| *length < SHAPE.keys as f64));
-    for cta_k in [64, 128] {
-        let config = config(cta_k, 128, 2);
-        harness::check(harness::kiln(), &graph, Some(&config), &inputs, &config.to_string());
     }
 }
 
