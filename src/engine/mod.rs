@@ -6,6 +6,7 @@
 
 mod access;
 mod attention;
+mod bulk;
 mod config;
 mod cost;
 mod dimensions;
@@ -22,6 +23,7 @@ mod reduce;
 mod reduction;
 mod rnn;
 mod signature;
+mod warpgroup;
 
 pub use config::{EngineConfig, Knob};
 pub use cost::{CostModel, KernelWork, Setting, TensorWork, machine_of};
@@ -129,6 +131,7 @@ pub fn engines() -> &'static [&'static dyn Engine] {
         &gemm::MmaEngine,
         &gemm::SimtEngine,
         &attention::DecodeEngine,
+        &attention::WgmmaEngine,
         &attention::MmaEngine,
         &attention::SimtEngine,
         &rnn::CTA,

@@ -219,6 +219,8 @@ fn golden_attention() {
     let of = |op: &Attention, shape| attention(op.clone(), shape, storage, [true; 4]);
     let plain = sources("attention_mma", &of(&causal, shape));
     assert_golden("sm80_attention_bf16_mma.cu", &plain);
+    let hopper = sources("attention_wgmma", &of(&causal, shape));
+    assert_golden("sm90_attention_bf16_wgmma.cu", &hopper);
     let full = Attention {
         softcap: Some(Softcap { cap: Real::new(30.0), last: false }),
         bias: true,

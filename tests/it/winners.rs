@@ -1,4 +1,4 @@
-//! Which engine wins, with which knobs, for 40 named problems on three GPUs: a golden file. A
+//! Which engine wins, with which knobs, for 45 named problems on three GPUs: a golden file. A
 //! difference is reviewed as code; `make golden` rewrites it.
 
 use std::fmt::Write;
@@ -6,12 +6,13 @@ use std::fmt::Write;
 use kiln::engine::{self, Selection};
 use kiln::expr::{Mode, Pointwise};
 use kiln::graph::{
-    GenStats, GraphBuilder, Matmul, MatmulMath, NormBackward, NormForward, NormMode, Op, Phase,
-    Reduction, ReductionOp,
+    Attention, AttentionShape, Band, Diagonal, GenStats, GraphBuilder, Matmul, MatmulMath,
+    NormBackward, NormForward, NormMode, Op, Phase, Reduction, ReductionOp,
 };
 use kiln::target::Target;
 use kiln::{DType, OperationGraph, TensorDesc};
 
+use crate::attention::cases::{Storage, graph as attention_graph};
 use crate::columns::channels_last;
 use crate::golden::{assert_golden, chain};
 use crate::reduction::{residual_rms, softmax};
@@ -92,6 +93,21 @@ fn attention([heads, length, depth]: [i64; 3]) -> OperationGraph {
     })
 }
 
+/// Attention of 32 heads that share keys and values of 8, causal from the end.
+fn sdpa(with: Attention, [queries, keys, elements]: [i64; 3]) -> OperationGraph {
+    let shape = AttentionShape {
+        batches: 2,
+        heads: 32,
+        kv_heads: 8,
+        queries,
+        keys,
+        depth: elements,
+        width: elements,
+    };
+    let op = Attention { band: Band::causal(Diagonal::BottomRight), ..with };
+    attention_graph(op, shape, [Storage::packed(DType::Bf16); 4], [true; 4])
+}
+
 fn reduced(op: ReductionOp, dims: &[i64], to: &[i64]) -> OperationGraph {
     built(|graph| {
         let x = graph.input("x", dims, DType::Bf16);
@@ -155,6 +171,7 @@ fn problems() -> Vec<(&'static str, OperationGraph)> {
     let (f32, tf32) = (MatmulMath::F32, MatmulMath::Tf32);
     let (nchw, channels) = ([32, 256, 28, 28], [1, 256, 1, 1]);
     let (tokens, features) = ([8192, 4096], [1, 4096]);
+    let plain = Attention::new(f32);
     vec![
         ("chain_one_element", chain(1, 1)),
         ("chain_small", chain(64, 768)),
@@ -198,6 +215,11 @@ fn problems() -> Vec<(&'static str, OperationGraph)> {
         ("linear_gelu_small", with_bias_and_gelu([64, 768, 768])),
         ("swiglu", swiglu([4096, 11008, 4096])),
         ("attention_heads", attention([64, 1024, 128])),
+        ("sdpa_64", sdpa(plain.clone(), [4096, 4096, 64])),
+        ("sdpa_128", sdpa(plain.clone(), [4096, 4096, 128])),
+        ("sdpa_256", sdpa(plain.clone(), [2048, 2048, 256])),
+        ("sdpa_bias", sdpa(Attention { bias: true, ..plain.clone() }, [2048, 2048, 128])),
+        ("sdpa_decode", sdpa(plain, [1, 8192, 128])),
         ("bmm_small", { built(|graph| product(graph, f32, &[512, 64, 64], &[512, 64, 64])) }),
     ]
 }
@@ -205,7 +227,7 @@ fn problems() -> Vec<(&'static str, OperationGraph)> {
 #[test]
 fn winners() {
     let problems = problems();
-    assert_eq!(problems.len(), 40);
+    assert_eq!(problems.len(), 45);
     let mut table = String::new();
     for target in ["a100", "rtx4090", "h200"] {
         let target = Target::named(target).unwrap();

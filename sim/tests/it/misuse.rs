@@ -8,8 +8,9 @@ use kiln_sim::{Checks, ErrorKind, Launch, Module};
 fn fail(body: &str, shape: Launch) -> (ErrorKind, String) {
     let text = format!(
         ".version 8.6\n.target sm_90a\n.address_size 64 .global .align 16 .b8 g[16];\n\
-         .visible .entry k()\n{{\n.reg .pred %p<3>; .reg .b32 %r<9>; .reg .b64 %rd<9>; .shared .align 8 .b8 b[16]; .shared .align \
-         128 .b8 s[1024];\nmov.u32 %r1, b; mov.u32 %r2, s; mov.u32 %r0, %tid.x;\n{body}\nret;\n}}\n"
+         .visible .entry k()\n{{\n.reg .pred %p<3>; .reg .b32 %r<9>; .reg .b64 %rd<9>; \
+         .shared .align 8 .b8 b[16]; .shared .align 128 .b8 s[1024];\n\
+         mov.u32 %r1, b; mov.u32 %r2, s; mov.u32 %r0, %tid.x;\n{body}\nret;\n}}\n"
     );
     let module = Module::load(&text).unwrap_or_else(|error| panic!("{error}"));
     let [plain, checked] = [Checks::NONE, Checks::ALL].map(|checks| {

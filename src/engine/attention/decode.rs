@@ -4,18 +4,15 @@
 use crate::engine::access::ceil_div;
 use crate::engine::attention::problem::Problem;
 use crate::engine::attention::schedule::{BAND, Matrices, Schedule, Tiling};
-use crate::engine::config::combinations;
+use crate::engine::attention::tuned::{Tunable, Tuned};
 use crate::engine::{
-    BehaviorNote, Engine, EngineConfig, Knob, Lowering, Notes, NumericalNote, Setting, Supported,
+    BehaviorNote, Engine, KernelWork, Knob, Lowering, Notes, NumericalNote, Supported,
 };
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::graph::CanonicalGraph;
 use crate::target::Target;
 
 const NAME: &str = "attention_decode";
-
-/// The names of the knobs.
-const KNOBS: [&str; 3] = ["cta_k", "cta_q", "split"];
 
 /// The most parts of the keys.
 const SPLIT_MAX: i64 = 32;
@@ -52,13 +49,24 @@ impl Engine for DecodeEngine {
         graph: CanonicalGraph<'a>,
         target: &'a Target,
     ) -> Result<Box<dyn Supported + 'a>> {
-        let decode = Decode(Matrices::of(graph, target)?);
-        decode.schedule(LEAST)?;
-        Ok(Box::new(decode))
+        Ok(Box::new(Tuned::of(Decode(Matrices::of(graph, target)?), LEAST)?))
     }
 }
 
 impl Decode<'_> {
+    /// Rows that read the same keys.
+    fn rows(&self) -> i64 {
+        let shape = &self.0.problem.shape;
+        shape.queries.saturating_mul(shape.group())
+    }
+}
+
+impl Tunable<3> for Decode<'_> {
+    const NAME: &'static str = NAME;
+    const KNOBS: [&'static str; 3] = ["cta_k", "cta_q", "split"];
+    type Settings = Settings;
+    type Schedule = Schedule;
+
     fn all_knobs(&self) -> [Knob; 3] {
         let keys = "keys of a step; changes the order of sums";
         let split = "blocks that share the keys of a row; changes the order of sums";
@@ -70,10 +78,8 @@ impl Decode<'_> {
         ]
     }
 
-    /// Rows that read the same keys.
-    fn rows(&self) -> i64 {
-        let shape = &self.0.problem.shape;
-        shape.queries.saturating_mul(shape.group())
+    fn schedule(&self, settings: Settings) -> Result<Schedule, String> {
+        self.0.schedule(settings.tiling())
     }
 
     /// As few rows as there are, and as many parts as keep memory busy.
@@ -96,24 +102,6 @@ impl Decode<'_> {
         Settings { split: 1 << most.ilog2(), ..tile }
     }
 
-    /// # Errors
-    /// `NotSupported` where the device's limits rule the settings out.
-    fn schedule(&self, settings: Settings) -> Result<Schedule> {
-        let refused =
-            |rule: String| Err(Error::not_supported(format!("{} {rule}", settings.config())));
-        self.0.schedule(settings.tiling()).or_else(refused)
-    }
-}
-
-impl Supported for Decode<'_> {
-    fn knobs(&self) -> Vec<Knob> {
-        self.all_knobs().to_vec()
-    }
-
-    fn heuristic(&self) -> EngineConfig {
-        self.best().config()
-    }
-
     fn reasons(&self) -> Vec<String> {
         let settings = self.best();
         let Settings { cta_k, cta_q, split } = settings;
@@ -129,22 +117,12 @@ impl Supported for Decode<'_> {
         ]
     }
 
-    fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
-        let smaller = config.halved("cta_k")?;
-        smaller.validate(&self.all_knobs()).is_ok().then_some(smaller)
+    fn smaller(&self, settings: Settings) -> Vec<Settings> {
+        vec![Settings { cta_k: settings.cta_k / 2, ..settings }]
     }
 
-    fn settings(&self) -> Vec<Setting> {
-        let setting = |settings: Settings| {
-            let work = self.0.work(&self.schedule(settings).ok()?);
-            Some(Setting { config: settings.config(), work })
-        };
-        combinations(&self.all_knobs()).map(Settings::from).filter_map(setting).collect()
-    }
-
-    fn notes(&self, config: &EngineConfig) -> Notes {
-        let splits = config.knob("split").is_ok_and(|split| split > 1);
-        let workspace = splits.then_some(BehaviorNote::Workspace);
+    fn notes(&self, settings: Settings) -> Notes {
+        let workspace = (settings.split > 1).then_some(BehaviorNote::Workspace);
         let behavior = std::iter::once(BehaviorNote::RuntimeCompilation).chain(workspace);
         Notes { numerical: vec![NumericalNote::TensorCore], behavior: behavior.collect() }
     }
@@ -153,9 +131,12 @@ impl Supported for Decode<'_> {
         self.rows() <= ROWS_MAX
     }
 
-    fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
-        config.validate(&self.all_knobs())?;
-        Ok(self.0.lowering(&self.schedule(Settings::of(config)?)?, "decode"))
+    fn work(&self, schedule: &Schedule) -> Vec<KernelWork> {
+        self.0.work(schedule)
+    }
+
+    fn lowering(&self, schedule: &Schedule) -> Lowering {
+        self.0.lowering(schedule, "decode")
     }
 }
 
@@ -168,21 +149,18 @@ struct Settings {
 }
 
 impl From<[i64; 3]> for Settings {
-    /// From values in the order of [`KNOBS`].
     fn from([cta_k, cta_q, split]: [i64; 3]) -> Settings {
         Settings { cta_k, cta_q, split }
     }
 }
 
+impl From<Settings> for [i64; 3] {
+    fn from(Settings { cta_k, cta_q, split }: Settings) -> [i64; 3] {
+        [cta_k, cta_q, split]
+    }
+}
+
 impl Settings {
-    fn of(config: &EngineConfig) -> Result<Settings> {
-        config.values(KNOBS).map(Settings::from)
-    }
-
-    fn config(self) -> EngineConfig {
-        EngineConfig::of_values(NAME, KNOBS, [self.cta_k, self.cta_q, self.split])
-    }
-
     fn tiling(self) -> Tiling {
         let Settings { cta_k, cta_q, split } = self;
         Tiling { cta_k, cta_q, hold_q: false, warp_q: BAND, packs: true, split }

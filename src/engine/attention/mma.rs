@@ -3,18 +3,15 @@
 
 use crate::engine::attention::problem::Problem;
 use crate::engine::attention::schedule::{Matrices, Schedule, Tiling};
-use crate::engine::config::combinations;
+use crate::engine::attention::tuned::{Tunable, Tuned};
 use crate::engine::{
-    BehaviorNote, Engine, EngineConfig, Knob, Lowering, Notes, NumericalNote, Setting, Supported,
+    BehaviorNote, Engine, KernelWork, Knob, Lowering, Notes, NumericalNote, Supported,
 };
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::graph::{AttentionShape, CanonicalGraph};
 use crate::target::Target;
 
 const NAME: &str = "attention_mma";
-
-/// The names of the knobs.
-const KNOBS: [&str; 4] = ["cta_k", "cta_q", "hold_q", "warp_q"];
 
 /// Tiles in the order in which they are tried: queries of a block, of a warp, keys of a step.
 /// Larger ones read keys and values less often; these leave no register to memory.
@@ -49,22 +46,12 @@ impl Engine for MmaEngine {
         target: &'a Target,
     ) -> Result<Box<dyn Supported + 'a>> {
         let mma = Mma(Matrices::of(graph, target)?);
-        mma.schedule(Settings::of_tile(mma.tiles()[3]))?;
-        Ok(Box::new(mma))
+        let least = Settings::of_tile(mma.tiles()[3]);
+        Ok(Box::new(Tuned::of(mma, least)?))
     }
 }
 
 impl Mma<'_> {
-    fn all_knobs(&self) -> [Knob; 4] {
-        let keys = "keys of a step; changes the order of sums";
-        [
-            Knob { name: "cta_k", about: keys, values: vec![16, 32, 64, 128] },
-            Knob { name: "cta_q", about: "queries of a block", values: vec![16, 32, 64, 128] },
-            Knob { name: "hold_q", about: "queries stay in registers", values: vec![0, 1] },
-            Knob { name: "warp_q", about: "queries of a warp", values: vec![16, 32] },
-        ]
-    }
-
     /// Whether every score takes registers of its own.
     fn is_heavy(&self) -> bool {
         let Problem { op, score, .. } = &self.0.problem;
@@ -86,6 +73,27 @@ impl Mma<'_> {
         let found = TILES.iter().find(|(most, _)| elements <= *most);
         found.expect("the number of elements is limited").1
     }
+}
+
+impl Tunable<4> for Mma<'_> {
+    const NAME: &'static str = NAME;
+    const KNOBS: [&'static str; 4] = ["cta_k", "cta_q", "hold_q", "warp_q"];
+    type Settings = Settings;
+    type Schedule = Schedule;
+
+    fn all_knobs(&self) -> [Knob; 4] {
+        let keys = "keys of a step; changes the order of sums";
+        [
+            Knob { name: "cta_k", about: keys, values: vec![16, 32, 64, 128] },
+            Knob { name: "cta_q", about: "queries of a block", values: vec![16, 32, 64, 128] },
+            Knob { name: "hold_q", about: "queries stay in registers", values: vec![0, 1] },
+            Knob { name: "warp_q", about: "queries of a warp", values: vec![16, 32] },
+        ]
+    }
+
+    fn schedule(&self, settings: Settings) -> Result<Schedule, String> {
+        self.0.schedule(settings.tiling())
+    }
 
     /// The largest tile that fits, has queries for more than half of it, and leaves no
     /// multiprocessor idle.
@@ -99,24 +107,6 @@ impl Mma<'_> {
             busy && settings.cta_q / 2 < self.0.problem.shape.queries
         };
         *all.iter().find(good).or(all.last()).expect("the least tile fits")
-    }
-
-    /// # Errors
-    /// `NotSupported` where the device's limits rule the settings out.
-    fn schedule(&self, settings: Settings) -> Result<Schedule> {
-        let refused =
-            |rule: String| Err(Error::not_supported(format!("{} {rule}", settings.config())));
-        self.0.schedule(settings.tiling()).or_else(refused)
-    }
-}
-
-impl Supported for Mma<'_> {
-    fn knobs(&self) -> Vec<Knob> {
-        self.all_knobs().to_vec()
-    }
-
-    fn heuristic(&self) -> EngineConfig {
-        self.best().config()
     }
 
     fn reasons(&self) -> Vec<String> {
@@ -134,36 +124,26 @@ impl Supported for Mma<'_> {
         ]
     }
 
-    fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
-        let set = |knob: &str, value: i64| config.clone().with(knob, value);
-        let candidates = [
-            set("hold_q", 0),
-            set("warp_q", 16).with("cta_q", config.knob("cta_q").ok()?.min(128)),
-            set("cta_k", config.knob("cta_k").ok()? / 2),
-        ];
-        let legal = |smaller: &EngineConfig| {
-            let known = smaller != config && smaller.validate(&self.all_knobs()).is_ok();
-            known && Settings::of(smaller).is_ok_and(|of| self.schedule(of).is_ok())
-        };
-        candidates.into_iter().find(legal)
+    fn smaller(&self, settings: Settings) -> Vec<Settings> {
+        let Settings { cta_k, cta_q, .. } = settings;
+        vec![
+            Settings { hold_q: 0, ..settings },
+            Settings { warp_q: 16, cta_q: cta_q.min(128), ..settings },
+            Settings { cta_k: cta_k / 2, ..settings },
+        ]
     }
 
-    fn settings(&self) -> Vec<Setting> {
-        let setting = |settings: Settings| {
-            let work = self.0.work(&self.schedule(settings).ok()?);
-            Some(Setting { config: settings.config(), work })
-        };
-        combinations(&self.all_knobs()).map(Settings::from).filter_map(setting).collect()
-    }
-
-    fn notes(&self, _config: &EngineConfig) -> Notes {
+    fn notes(&self, _settings: Settings) -> Notes {
         let behavior = vec![BehaviorNote::RuntimeCompilation];
         Notes { numerical: vec![NumericalNote::TensorCore], behavior }
     }
 
-    fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
-        config.validate(&self.all_knobs())?;
-        Ok(self.0.lowering(&self.schedule(Settings::of(config)?)?, "mma"))
+    fn work(&self, schedule: &Schedule) -> Vec<KernelWork> {
+        self.0.work(schedule)
+    }
+
+    fn lowering(&self, schedule: &Schedule) -> Lowering {
+        self.0.lowering(schedule, "mma")
     }
 }
 
@@ -177,24 +157,20 @@ struct Settings {
 }
 
 impl From<[i64; 4]> for Settings {
-    /// From values in the order of [`KNOBS`].
     fn from([cta_k, cta_q, hold_q, warp_q]: [i64; 4]) -> Settings {
         Settings { cta_k, cta_q, hold_q, warp_q }
+    }
+}
+
+impl From<Settings> for [i64; 4] {
+    fn from(Settings { cta_k, cta_q, hold_q, warp_q }: Settings) -> [i64; 4] {
+        [cta_k, cta_q, hold_q, warp_q]
     }
 }
 
 impl Settings {
     fn of_tile([cta_q, warp_q, cta_k]: [i64; 3]) -> Settings {
         Settings { cta_k, cta_q, hold_q: 0, warp_q }
-    }
-
-    fn of(config: &EngineConfig) -> Result<Settings> {
-        config.values(KNOBS).map(Settings::from)
-    }
-
-    fn config(self) -> EngineConfig {
-        let Settings { cta_k, cta_q, hold_q, warp_q } = self;
-        EngineConfig::of_values(NAME, KNOBS, [cta_k, cta_q, hold_q, warp_q])
     }
 
     fn tiling(self) -> Tiling {

@@ -16,9 +16,12 @@ mod problem;
 mod schedule;
 mod score;
 mod simt;
+mod tuned;
+mod wgmma;
 mod work;
 
 pub(super) use decode::DecodeEngine;
 pub(super) use mma::MmaEngine;
 pub(super) use score::{Score, Source, score};
 pub(super) use simt::SimtEngine;
+pub(super) use wgmma::WgmmaEngine;

@@ -12,8 +12,9 @@ use crate::tensor::TensorDesc;
 /// The names of a tensor's strides.
 const AXES: [&str; 4] = ["BATCH", "HEAD", "ROW", "COLUMN"];
 
-/// The parameters that all kernels of a problem share.
-pub(super) fn shared(problem: &Problem<'_>) -> Json {
+/// The parameters that all kernels of a problem share; `passed` are the slots of the tensors that
+/// the kernel takes, and their canonical positions.
+pub(super) fn shared(problem: &Problem<'_>, passed: &[(&'static str, usize)]) -> Json {
     let shape = &problem.shape;
     let is_eight = ["k", "v"].iter().any(|slot| problem.tensor(slot).dtype.is_f8());
     let mut parameters = json!({
@@ -29,7 +30,8 @@ pub(super) fn shared(problem: &Problem<'_>) -> Json {
         "width": shape.width,
         "scale": literal(problem, problem.op.scale_of(shape.depth)),
         "descending": problem.op.band.right.is_some(),
-        "tensors": problem.passed().map(|(slot, at)| tensor(problem, slot, at)).collect::<Vec<_>>(),
+        "tensors": passed.iter().map(|(slot, at)| tensor(problem, slot, *at)).collect::<Vec<_>>(),
+        "mapped": !passed.iter().any(|(slot, _)| *slot == "q"),
         "scratch": [],
         "o_type": ctype(problem.tensor("o").dtype),
         "statistics": problem.op.statistics,

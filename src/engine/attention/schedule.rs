@@ -38,7 +38,7 @@ const PARTIALS_BYTES_MAX: i64 = 1 << 40;
 pub(super) struct Matrices<'a> {
     pub(super) problem: Problem<'a>,
     pub(super) target: &'a Target,
-    element: DType,
+    pub(super) element: DType,
 }
 
 /// How a block and its warps share rows and keys.
@@ -116,8 +116,8 @@ impl<'a> Matrices<'a> {
             return Err(format!("takes {threads} threads, a block has 32 to {THREADS_MAX}"));
         }
         let tile = |rows: i64, elements: i64| rows * line_elements(elements) * 2;
-        let queries = tile(cta_q, shape.depth.max(shape.width));
-        let shared_bytes = queries + 2 * tile(cta_k, shape.depth) + tile(cta_k, shape.width);
+        let shared_bytes =
+            tile(cta_q, shape.depth) + 2 * tile(cta_k, shape.depth) + tile(cta_k, shape.width);
         let available = i64::from(self.target.shared_block_bytes_max);
         if shared_bytes > available {
             return Err(format!(
@@ -192,15 +192,9 @@ impl<'a> Matrices<'a> {
 
     /// The kernel, named after its engine, and where keys are split the one that joins the parts.
     pub(super) fn lowering(&self, schedule: &Schedule, name: &str) -> Lowering {
-        let problem = &self.problem;
         let Schedule { tiling, threads, shared_bytes, blocks, .. } = *schedule;
         let Tiling { cta_k, cta_q, hold_q, warp_q, packs, split } = tiling;
-        let scale = problem.op.scale_of(problem.shape.depth);
-        // Greatest scores are those of greatest products only where the factor is positive.
-        let modified = problem.score.is_modified() || scale <= 0.0;
-        let natural = if modified { 1.0 } else { scale };
         let own = json!({
-            "element": ctype(self.element),
             "mma": {
                 "shape": "m16n8k16",
                 "a": self.element.name(),
@@ -210,70 +204,88 @@ impl<'a> Matrices<'a> {
                 "constraint": "f",
             },
             "transposes": false,
-            "modified": modified,
-            "binary": literal(problem, natural * std::f64::consts::LOG2_E),
-            "natural": literal(problem, natural),
             "q_access": self.access("q"),
             "k_access": self.access("k"),
             "v_access": self.access("v"),
-            "o_access": self.access("o"),
-            "staged_o": problem.tensor("o").dtype.bytes() == 2,
             "cta_q": cta_q,
             "cta_k": cta_k,
             "warp_q": warp_q,
             "hold_q": hold_q,
             "packs": packs,
         });
-        let variant = Variant { sm: "sm80", name, template: "attention/sm80_attention_mma.cu" };
-        let mut multiply = self.kernel(variant, merged(self.shared(split), own), split);
-        multiply.launch.grid = Grid::Fixed(if problem.is_empty() { 0 } else { blocks as u32 });
+        let own = merged(merged(self.rows(), own), parts(split));
+        let passed: Vec<_> = self.problem.passed().collect();
+        let template = "attention/sm80_attention_mma.cu";
+        let variant = Variant { sm: "sm80", name, template, entry: "attention" };
+        let mut multiply = self.kernel(variant, &passed, own);
+        multiply.launch.grid = self.grid(blocks);
         multiply.launch.threads = threads as u32;
         multiply.launch.shared_bytes = shared_bytes as u32;
         if split == 1 {
             return Lowering::from(multiply);
         }
-        let own = json!({"threads": COMBINE_THREADS, "packs": false});
         let template = "attention/sm75_attention_combine.cu";
-        let variant = Variant { sm: "sm75", name: "combine", template };
-        let mut combine = self.kernel(variant, merged(self.shared(split), own), split);
-        let blocks = self.combine_blocks();
-        combine.launch.grid = Grid::Fixed(if problem.is_empty() { 0 } else { blocks as u32 });
+        let variant = Variant { sm: "sm75", name: "combine", template, entry: "attention_combine" };
+        let own = json!({"threads": COMBINE_THREADS, "packs": false});
+        let mut combine = self.kernel(variant, &passed, merged(own, parts(split)));
+        combine.launch.grid = self.grid(self.combine_blocks());
         combine.launch.threads = COMBINE_THREADS as u32;
+        let scratch = [0, 1].map(Argument::Scratch);
+        for kernel in [&mut multiply, &mut combine] {
+            kernel.launch.arguments.extend(scratch);
+        }
         let scratch = self.partial_bytes(&tiling).map(|bytes| bytes as u64).to_vec();
         Lowering { kernels: vec![multiply, combine], scratch }
     }
 
-    /// The parameters of both kernels.
-    fn shared(&self, split: i64) -> Json {
-        let scratch = match split {
-            1 => json!([]),
-            _ => json!(["float* partial", "float* partial_sum"]),
-        };
-        let arch = self.target.arch.to_string();
-        let own = json!({"arch": arch, "split": split, "scratch": scratch});
-        merged(parameters::shared(&self.problem), own)
+    fn grid(&self, blocks: i64) -> Grid {
+        Grid::Fixed(if self.problem.is_empty() { 0 } else { blocks as u32 })
     }
 
-    fn kernel(&self, variant: Variant<'_>, parameters: Json, split: i64) -> KernelPlan {
-        let Variant { sm, name, template } = variant;
+    /// What rows of scores become (`attention/rows.cuh`).
+    pub(super) fn rows(&self) -> Json {
         let problem = &self.problem;
-        let stem = format!("{sm}_attention_{}_{name}", problem.tensor("o").dtype);
-        let entry = if name == "combine" { "attention_combine" } else { "attention" };
-        let passed: Vec<usize> = problem.passed().map(|(_, at)| at).collect();
-        let mut arguments = arguments(problem.graph, passed.iter());
-        if split > 1 {
-            arguments.extend([Argument::Scratch(0), Argument::Scratch(1)]);
-        }
-        let own = json!({"stem": stem, "entry": entry});
+        let scale = problem.op.scale_of(problem.shape.depth);
+        // Greatest scores are those of greatest products only where the factor is positive.
+        let modified = problem.score.is_modified() || scale <= 0.0;
+        let natural = if modified { 1.0 } else { scale };
+        json!({
+            "element": ctype(self.element),
+            "modified": modified,
+            "binary": literal(problem, natural * std::f64::consts::LOG2_E),
+            "natural": literal(problem, natural),
+            "chunked_o": problem.tensor("o").dtype.bytes() == 2,
+            "o_access": self.access("o"),
+        })
+    }
+
+    /// A kernel that takes these tensors, without the shape of its launch.
+    pub(super) fn kernel(
+        &self,
+        variant: Variant<'_>,
+        passed: &[(&'static str, usize)],
+        parameters: Json,
+    ) -> KernelPlan {
+        let Variant { sm, name, template, entry } = variant;
+        let problem = &self.problem;
         let arch: Arch = self.target.arch;
+        let stem = format!("{sm}_attention_{}_{name}", problem.tensor("o").dtype);
+        let own = json!({"stem": stem, "entry": entry, "arch": arch.to_string()});
+        let shared = merged(parameters::shared(problem, passed), own);
         KernelPlan {
-            spec: KernelSpec { stem, template, entry, arch, parameters: merged(parameters, own) },
+            spec: KernelSpec {
+                stem,
+                template,
+                entry,
+                arch,
+                parameters: merged(shared, parameters),
+            },
             launch: LaunchPlan {
                 grid: Grid::Fixed(0),
                 threads: 0,
                 shared_bytes: 0,
                 cooperative: false,
-                arguments,
+                arguments: arguments(problem.graph, passed.iter().map(|(_, at)| at)),
                 maps: Vec::new(),
                 numbers: Vec::new(),
             },
@@ -291,11 +303,20 @@ impl<'a> Matrices<'a> {
 }
 
 /// What tells one kernel from another.
-struct Variant<'a> {
+pub(super) struct Variant<'a> {
     /// The oldest architecture, as in `sm80`.
-    sm: &'static str,
-    name: &'a str,
-    template: &'static str,
+    pub(super) sm: &'static str,
+    pub(super) name: &'a str,
+    pub(super) template: &'static str,
+    pub(super) entry: &'static str,
+}
+
+/// What kernels know of parts of the keys, of which there are so many.
+pub(super) fn parts(split: i64) -> Json {
+    match split {
+        1 => json!({"split": split}),
+        _ => json!({"split": split, "scratch": ["float* partial", "float* partial_sum"]}),
+    }
 }
 
 impl Tiling {

@@ -5,21 +5,18 @@ use serde_json::json;
 use crate::engine::access::{GRID_MAX, ceil_div};
 use crate::engine::attention::parameters;
 use crate::engine::attention::problem::Problem;
+use crate::engine::attention::tuned::{Tunable, Tuned};
 use crate::engine::attention::work::{Block, Units, work};
-use crate::engine::config::combinations;
 use crate::engine::signature::arguments;
 use crate::engine::{
-    Engine, EngineConfig, Grid, KernelPlan, KernelSpec, KernelWork, Knob, LaunchPlan, Lowering,
-    Setting, Supported,
+    BehaviorNote, Engine, Grid, KernelPlan, KernelSpec, KernelWork, Knob, LaunchPlan, Lowering,
+    Notes, Supported,
 };
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::graph::{AttentionShape, CanonicalGraph};
 use crate::target::Target;
 
 const NAME: &str = "attention_simt";
-
-/// The names of the knobs.
-const KNOBS: [&str; 2] = ["cta_k", "cta_q"];
 
 const THREADS: i64 = 128;
 
@@ -56,13 +53,17 @@ impl Engine for SimtEngine {
         target: &'a Target,
     ) -> Result<Box<dyn Supported + 'a>> {
         let problem = Problem::of(graph, target.arch.capability)?;
-        let simt = Simt { problem, target };
-        simt.schedule(Settings { cta_k: 16, cta_q: 8 })?;
-        Ok(Box::new(simt))
+        let least = Settings { cta_k: 16, cta_q: 8 };
+        Ok(Box::new(Tuned::of(Simt { problem, target }, least)?))
     }
 }
 
-impl Simt<'_> {
+impl Tunable<2> for Simt<'_> {
+    const NAME: &'static str = NAME;
+    const KNOBS: [&'static str; 2] = ["cta_k", "cta_q"];
+    type Settings = Settings;
+    type Schedule = Schedule;
+
     fn all_knobs(&self) -> [Knob; 2] {
         let (keys, queries) = (vec![16, 32, 64], vec![8, 16, 32, 64]);
         [
@@ -73,6 +74,31 @@ impl Simt<'_> {
             },
             Knob { name: "cta_q", about: "queries of a block", values: queries },
         ]
+    }
+
+    fn schedule(&self, settings: Settings) -> Result<Schedule, String> {
+        let AttentionShape { depth, width, .. } = self.problem.shape;
+        let Settings { cta_k, cta_q } = settings;
+        let q_line = depth | 1;
+        let kv_line = depth.max(width) | 1;
+        let p_line = cta_k / 32 * 32 + 16;
+        let elements = cta_q * q_line + cta_k * kv_line + cta_q * p_line;
+        let shared_bytes = elements * if self.problem.is_double() { 8 } else { 4 };
+        let available = i64::from(self.target.shared_block_bytes_max);
+        if shared_bytes > available {
+            return Err(format!(
+                "needs {shared_bytes} bytes of shared memory, a block has {available}"
+            ));
+        }
+        let words = settings.words(&self.problem);
+        if words > WORDS_MAX {
+            return Err(format!("leaves {words} words of sums to a thread, which has {WORDS_MAX}"));
+        }
+        let blocks = self.problem.blocks(cta_q);
+        if blocks > GRID_MAX {
+            return Err(format!("needs {blocks} blocks, more than a grid has"));
+        }
+        Ok(Schedule { settings, shared_bytes, blocks })
     }
 
     /// The largest tile that fits in few enough registers and leaves no multiprocessor idle.
@@ -92,53 +118,42 @@ impl Simt<'_> {
         *chosen.expect("the least tile fits")
     }
 
-    /// # Errors
-    /// `NotSupported` where the device's limits rule the settings out.
-    fn schedule(&self, settings: Settings) -> Result<Schedule> {
-        let Problem { shape, .. } = &self.problem;
-        let config = settings.config();
-        let fail = |text: String| Err(Error::not_supported(format!("{config} {text}")));
-        let AttentionShape { depth, width, .. } = *shape;
-        let Settings { cta_k, cta_q } = settings;
-        let q_line = depth | 1;
-        let kv_line = depth.max(width) | 1;
-        let p_line = cta_k / 32 * 32 + 16;
-        let elements = cta_q * q_line + cta_k * kv_line + cta_q * p_line;
-        let shared_bytes = elements * if self.problem.is_double() { 8 } else { 4 };
-        let available = i64::from(self.target.shared_block_bytes_max);
-        if shared_bytes > available {
-            return fail(format!(
-                "needs {shared_bytes} bytes of shared memory, a block has {available}"
-            ));
-        }
-        let words = settings.words(&self.problem);
-        if words > WORDS_MAX {
-            return fail(format!(
-                "leaves {words} words of sums to a thread, which has {WORDS_MAX}"
-            ));
-        }
-        let blocks = self.problem.blocks(cta_q);
-        if blocks > GRID_MAX {
-            return fail(format!("needs {blocks} blocks, more than a grid has"));
-        }
-        Ok(Schedule { settings, shared_bytes, blocks })
+    fn reasons(&self) -> Vec<String> {
+        let Settings { cta_k, cta_q } = self.best();
+        let (blocks, sm_count) = (self.problem.blocks(cta_q), self.target.sm_count);
+        vec![
+            format!("cta_k={cta_k}: a step's keys and values fit beside another block's"),
+            format!("cta_q={cta_q}: {blocks} blocks for {sm_count} multiprocessors"),
+        ]
     }
 
-    fn lowering(&self, settings: Settings) -> Result<Lowering> {
+    fn smaller(&self, settings: Settings) -> Vec<Settings> {
+        vec![Settings { cta_q: settings.cta_q / 2, ..settings }]
+    }
+
+    fn notes(&self, _settings: Settings) -> Notes {
+        Notes { behavior: vec![BehaviorNote::RuntimeCompilation], ..Notes::default() }
+    }
+
+    fn work(&self, schedule: &Schedule) -> Vec<KernelWork> {
+        vec![schedule.work(&self.problem)]
+    }
+
+    fn lowering(&self, schedule: &Schedule) -> Lowering {
         let problem = &self.problem;
-        let Schedule { shared_bytes, blocks, .. } = self.schedule(settings)?;
+        let Schedule { settings, shared_bytes, blocks } = *schedule;
         let arch = self.target.arch;
         let stem = format!("sm75_attention_{}_simt", problem.tensor("o").dtype);
         let entry = "attention";
-        let mut parameters = parameters::shared(problem);
+        let passed: Vec<_> = problem.passed().collect();
+        let mut parameters = parameters::shared(problem, &passed);
         parameters["stem"] = json!(stem);
         parameters["entry"] = json!(entry);
         parameters["arch"] = json!(arch.to_string());
         parameters["cta_q"] = json!(settings.cta_q);
         parameters["cta_k"] = json!(settings.cta_k);
         parameters["packs"] = json!(false);
-        let passed: Vec<usize> = problem.passed().map(|(_, at)| at).collect();
-        Ok(Lowering::from(KernelPlan {
+        Lowering::from(KernelPlan {
             spec: KernelSpec {
                 stem,
                 template: "attention/sm75_attention_simt.cu",
@@ -151,48 +166,11 @@ impl Simt<'_> {
                 threads: THREADS as u32,
                 shared_bytes: shared_bytes as u32,
                 cooperative: false,
-                arguments: arguments(problem.graph, passed.iter()),
+                arguments: arguments(problem.graph, passed.iter().map(|(_, at)| at)),
                 maps: Vec::new(),
                 numbers: Vec::new(),
             },
-        }))
-    }
-}
-
-impl Supported for Simt<'_> {
-    fn knobs(&self) -> Vec<Knob> {
-        self.all_knobs().to_vec()
-    }
-
-    fn heuristic(&self) -> EngineConfig {
-        self.best().config()
-    }
-
-    fn reasons(&self) -> Vec<String> {
-        let Settings { cta_k, cta_q } = self.best();
-        let (blocks, sm_count) = (self.problem.blocks(cta_q), self.target.sm_count);
-        vec![
-            format!("cta_k={cta_k}: a step's keys and values fit beside another block's"),
-            format!("cta_q={cta_q}: {blocks} blocks for {sm_count} multiprocessors"),
-        ]
-    }
-
-    fn settings(&self) -> Vec<Setting> {
-        let setting = |settings: Settings| {
-            let schedule = self.schedule(settings).ok()?;
-            Some(Setting { config: settings.config(), work: vec![schedule.work(&self.problem)] })
-        };
-        combinations(&self.all_knobs()).map(Settings::from).filter_map(setting).collect()
-    }
-
-    fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
-        let smaller = config.halved("cta_q")?;
-        smaller.validate(&self.all_knobs()).is_ok().then_some(smaller)
-    }
-
-    fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
-        config.validate(&self.all_knobs())?;
-        self.lowering(Settings::of(config)?)
+        })
     }
 }
 
@@ -204,21 +182,18 @@ struct Settings {
 }
 
 impl From<[i64; 2]> for Settings {
-    /// From values in the order of [`KNOBS`].
     fn from([cta_k, cta_q]: [i64; 2]) -> Settings {
         Settings { cta_k, cta_q }
     }
 }
 
+impl From<Settings> for [i64; 2] {
+    fn from(Settings { cta_k, cta_q }: Settings) -> [i64; 2] {
+        [cta_k, cta_q]
+    }
+}
+
 impl Settings {
-    fn of(config: &EngineConfig) -> Result<Settings> {
-        config.values(KNOBS).map(Settings::from)
-    }
-
-    fn config(self) -> EngineConfig {
-        EngineConfig::of_values(NAME, KNOBS, [self.cta_k, self.cta_q])
-    }
-
     /// Words of sums and scores of a thread.
     fn words(self, problem: &Problem<'_>) -> i64 {
         let rows = self.cta_q / LINES;

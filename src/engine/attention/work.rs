@@ -36,6 +36,12 @@ pub(super) enum Units {
     Tensor(TensorWork),
 }
 
+/// Instructions with which a lane makes a weight of a score.
+pub(super) fn instructions_score(problem: &Problem<'_>) -> f64 {
+    let operations = problem.score.program.instructions().len() as f64;
+    INSTRUCTIONS_SCORE + operations * INSTRUCTIONS_OPERATION
+}
+
 /// The one kernel of a problem.
 pub(super) fn work(problem: &Problem<'_>, block: Block, units: Units) -> KernelWork {
     let Block { cta_q, cta_k, pack, blocks, threads, registers, shared_bytes, stages } = block;
@@ -53,8 +59,7 @@ pub(super) fn work(problem: &Problem<'_>, block: Block, units: Units) -> KernelW
     let step_bytes = cta_k as f64
         * (depth as f64 * problem.tensor("k").dtype.bytes() as f64
             + width as f64 * problem.tensor("v").dtype.bytes() as f64);
-    let operations = problem.score.program.instructions().len() as f64;
-    let each = INSTRUCTIONS_SCORE + operations * INSTRUCTIONS_OPERATION;
+    let each = instructions_score(problem);
     let (mut lanes, mut f64_lanes, mut tensor) = (0.0, 0.0, None);
     match units {
         Units::Lanes(cost) => lanes = scores * each + multiplications * cost,

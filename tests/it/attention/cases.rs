@@ -23,12 +23,14 @@ pub struct Storage {
     /// Unused elements behind each row.
     pub gap: i64,
     pub alignment: usize,
+    /// Keys of a page, where there are pages.
+    pub page: i64,
 }
 
 impl Storage {
     /// Packed in the order of dimensions.
     pub fn packed(dtype: DType) -> Storage {
-        Storage { dtype, positions_first: false, spacing: 1, gap: 0, alignment: 16 }
+        Storage { dtype, positions_first: false, spacing: 1, gap: 0, alignment: 16, page: PAGE }
     }
 
     fn tensor(&self, name: &str, dims: &[i64]) -> TensorDesc {
@@ -43,6 +45,9 @@ impl Storage {
         TensorDesc { strides, alignment: self.alignment, ..desc }
     }
 }
+
+/// Keys of a page where a case does not ask for others.
+pub const PAGE: i64 = 5;
 
 /// Dimensions that a broadcast operand has: of the scores, those that are not 1.
 pub type Broadcast = [bool; 4];
@@ -79,7 +84,7 @@ pub fn graph(
         let desc = operand(&op, &shape, storage, broadcast, slot);
         uids.push(graph.tensor(TensorDesc { uid, name: (*slot).to_owned(), ..desc }));
     }
-    let [outer, rows] = Places::of(&op, &shape).q;
+    let [outer, rows] = Places::of(&op, &shape, storage[1].page).q;
     let AttentionShape { heads, width, .. } = shape;
     let o = storage[3].tensor("o", &[outer, heads, rows, width]);
     let mut outputs = vec![graph.tensor(TensorDesc { uid: 100, ..o })];
@@ -97,20 +102,17 @@ struct Places {
     k: [i64; 2],
 }
 
-/// Keys of a page.
-pub const PAGE: i64 = 5;
-
 impl Places {
     /// Sequences that lie one behind the other share what is 3 short of enough for all; half of
     /// the pages are no one's.
-    fn of(op: &Attention, shape: &AttentionShape) -> Places {
+    fn of(op: &Attention, shape: &AttentionShape, page: i64) -> Places {
         let AttentionShape { batches, queries, keys, .. } = *shape;
         let ragged = |most: Option<i64>, extent: i64| match most {
             None => [batches, extent],
             Some(_) => [1, (batches * extent - 3).max(1)],
         };
         let k =
-            if op.paged { [2 * batches * keys / PAGE, PAGE] } else { ragged(op.keys_max, keys) };
+            if op.paged { [2 * batches * keys / page, page] } else { ragged(op.keys_max, keys) };
         Places { q: ragged(op.queries_max, queries), k }
     }
 }
@@ -128,7 +130,7 @@ fn operand(
         [one(0), one(1), one(2), one(3)]
     };
     let packed = |dims: &[i64], dtype: DType| TensorDesc::packed(0, "", dims, dtype);
-    let places = Places::of(op, shape);
+    let places = Places::of(op, shape, k.page);
     match slot {
         "q" => q.tensor("q", &[places.q[0], heads, places.q[1], depth]),
         "k" => k.tensor("k", &[places.k[0], kv_heads, places.k[1], depth]),
@@ -136,7 +138,7 @@ fn operand(
         "key_begin" | "key_end" => packed(&of(shape.rows()), DType::I32),
         "bias" => packed(&of(shape.scores()), q.dtype),
         "mask" => packed(&of(shape.scores()), DType::Bool),
-        "page_table" => packed(&[batches, 1, 1, keys / PAGE], DType::I32),
+        "page_table" => packed(&[batches, 1, 1, keys / k.page], DType::I32),
         "query_offsets" | "key_offsets" => packed(&[batches + 1, 1, 1, 1], DType::I32),
         "descale_k" | "descale_v" => packed(&[batches, kv_heads, 1, 1], DType::F32),
         "slopes" | "sinks" => packed(&[1, heads, 1, 1], DType::F32),

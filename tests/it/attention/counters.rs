@@ -27,6 +27,13 @@ fn mma(cta_q: i64, cta_k: i64) -> String {
     format!("attention_mma{{cta_k={cta_k}, cta_q={cta_q}, hold_q=0, warp_q=16}}")
 }
 
+fn wgmma(cta_q: i64, cta_k: i64) -> String {
+    format!("attention_wgmma{{cta_k={cta_k}, cta_q={cta_q}, stages=2}}")
+}
+
+const MMA: fn(i64, i64) -> String = mma;
+const WGMMA: fn(i64, i64) -> String = wgmma;
+
 fn case(band: Band, shape: AttentionShape) -> Case {
     let op = Attention { band, ..Attention::new(MatmulMath::F32) };
     let storage = Storage { alignment: 256, ..Storage::packed(DType::F16) };
@@ -63,8 +70,10 @@ fn products_are_those_of_tiles_that_are_attended_to() {
             (Some(0), None),
         ] {
             let band = Band { diagonal: Diagonal::BottomRight, left, right };
-            for (cta_q, cta_k) in [(64, 64), (128, 32)] {
-                let counters = count(&case(band, shape), &mma(cta_q, cta_k));
+            for (engine, cta_q, cta_k) in
+                [(MMA, 64, 64), (MMA, 128, 32), (WGMMA, 64, 64), (WGMMA, 128, 32), (WGMMA, 192, 80)]
+            {
+                let counters = count(&case(band, shape), &engine(cta_q, cta_k));
                 let attends = |query: i64, key: i64| {
                     let own = query + offset;
                     left.is_none_or(|left| key >= own - left)
@@ -82,13 +91,15 @@ fn products_are_those_of_tiles_that_are_attended_to() {
 /// Every tile of queries reads its keys and values once; memory sees all once.
 #[test]
 fn keys_are_read_once_for_a_tile_of_queries() {
-    let counters = count(&case(Band::default(), SHAPE), &mma(128, 64));
-    let bytes = |heads: i64| 2 * (heads * 256 * 64) as u64;
-    let (q, o, kv) = (bytes(2), bytes(2), 2 * bytes(1));
-    // Two heads of two tiles of queries.
-    assert_eq!(counters.total.global.bytes, q + o + 4 * kv);
-    assert_eq!(counters.dram_read_bytes, q + kv);
-    assert_eq!(counters.dram_written_bytes, o);
+    for engine in [MMA, WGMMA] {
+        let counters = count(&case(Band::default(), SHAPE), &engine(128, 64));
+        let bytes = |heads: i64| 2 * (heads * 256 * 64) as u64;
+        let (q, o, kv) = (bytes(2), bytes(2), 2 * bytes(1));
+        // Two heads of two tiles of queries.
+        assert_eq!(counters.total.global.bytes, q + o + 4 * kv);
+        assert_eq!(counters.dram_read_bytes, q + kv);
+        assert_eq!(counters.dram_written_bytes, o);
+    }
 }
 
 /// Floats of 8 bits are half of the bytes, in memory and on the way, and stored without conflicts.
@@ -114,8 +125,10 @@ fn keys_of_8_bits_are_half_the_bytes() {
 fn no_size_of_heads_has_conflicts() {
     for (depth, width) in [(16, 16), (32, 32), (128, 128), (192, 128), (256, 256)] {
         let shape = AttentionShape { queries: 64, keys: 64, depth, width, ..SHAPE };
-        let counters = count(&case(Band::default(), shape), &mma(64, 32));
-        assert_eq!(conflicts(&counters), 0, "{depth} {width}");
+        for engine in [MMA, WGMMA] {
+            let counters = count(&case(Band::default(), shape), &engine(64, 32));
+            assert_eq!(conflicts(&counters), 0, "{depth} {width}");
+        }
     }
 }
 
@@ -123,7 +136,8 @@ fn no_size_of_heads_has_conflicts() {
 #[test]
 fn two_runs_give_the_same_bits() {
     let case = case(Band::causal(Diagonal::TopLeft), SHAPE);
-    for config in [mma(64, 64), "attention_simt{cta_k=32, cta_q=64}".to_owned()] {
+    let simt = "attention_simt{cta_k=32, cta_q=64}".to_owned();
+    for config in [mma(64, 64), wgmma(128, 64), simt] {
         let config: EngineConfig = config.parse().unwrap();
         let run =
             || harness::run(harness::kiln(), &case.graph, Some(&config), &case.inputs).unwrap();

@@ -93,5 +93,5 @@ fn few_queries_are_decoded() {
     let shape = AttentionShape { queries: 1024, ..shape };
     let graph = cases::graph(op, shape, [storage; 4], [true; 4]);
     let chosen = kiln::engine::choose(graph.canonical(), &h200, &Default::default()).unwrap();
-    assert_eq!(chosen.engine, "attention_mma");
+    assert_eq!(chosen.engine, "attention_wgmma");
 }

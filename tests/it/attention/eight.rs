@@ -54,7 +54,8 @@ fn keys_of_8_bits_may_lie_anywhere() {
             let of = |dtype: DType| {
                 let size = dtype.bytes();
                 let alignment = alignment.max(size);
-                Storage { dtype, positions_first: true, spacing, gap, alignment }
+                let packed = Storage::packed(dtype);
+                Storage { positions_first: true, spacing, gap, alignment, ..packed }
             };
             let storage = [DType::F16, EIGHT[0], EIGHT[1], DType::F16].map(of);
             let case = cases::case_of(op.clone(), shape, storage, [true; 4], 5);

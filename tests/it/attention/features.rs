@@ -12,7 +12,8 @@ use crate::attention::cases::{self, Case, Storage};
 use crate::harness;
 
 /// The engines of the family.
-pub const ENGINES: [&str; 3] = ["attention_decode", "attention_mma", "attention_simt"];
+pub const ENGINES: [&str; 4] =
+    ["attention_decode", "attention_mma", "attention_simt", "attention_wgmma"];
 
 /// Runs a case on every engine that takes it, at its heuristic setting, and gives their names.
 #[track_caller]

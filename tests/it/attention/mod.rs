@@ -13,3 +13,4 @@ mod registers;
 mod shapes;
 mod stale;
 mod torch;
+mod wgmma;

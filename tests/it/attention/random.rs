@@ -34,13 +34,14 @@ fn case_of(seed: u64) -> Case {
         depth,
         width,
     };
-    let op = operation(&mut random, &shape);
+    let page = random.pick(&[5, 8, 16]);
+    let op = operation(&mut random, &shape, page);
     let dtype = random.pick(&[DType::F16, DType::Bf16, DType::F16, DType::F32]);
     let mut storage = [(); 4].map(|()| {
         let gap = random.pick(&[0, 0, 8, 1]);
         let alignment = if gap == 1 { dtype.bytes() } else { 16 };
         let spacing = if random.below(8) == 0 { 2 } else { 1 };
-        Storage { dtype, positions_first: random.below(2) == 0, spacing, gap, alignment }
+        Storage { dtype, positions_first: random.below(2) == 0, spacing, gap, alignment, page }
     });
     let broadcast = [(); 4].map(|()| random.below(2) == 0);
     for of in &mut storage[1..3] {
@@ -51,7 +52,7 @@ fn case_of(seed: u64) -> Case {
     cases::case_of(op, shape, storage, broadcast, seed)
 }
 
-fn operation(random: &mut Random, shape: &AttentionShape) -> Attention {
+fn operation(random: &mut Random, shape: &AttentionShape, page: i64) -> Attention {
     let mut flag = |of: usize| random.below(of) == 0;
     let (intervals, bias, slopes, mask) = (flag(4), flag(3), flag(3), flag(4));
     let (sinks, query_lengths, key_lengths) = (flag(4), flag(4), flag(3));
@@ -69,7 +70,7 @@ fn operation(random: &mut Random, shape: &AttentionShape) -> Attention {
         softcap,
         band: Band { diagonal, left, right },
         intervals,
-        paged: paged && shape.keys % cases::PAGE == 0,
+        paged: paged && shape.keys % page == 0,
         queries_max: queries_max.then_some(shape.queries),
         keys_max: (keys_max && !paged).then_some(shape.keys),
         bias,

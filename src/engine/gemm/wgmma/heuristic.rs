@@ -6,8 +6,9 @@ use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::tiling::{DYNAMIC_REASON, GROUP, joining, split_reason, splits, tiles_of};
 use crate::engine::gemm::wgmma::NAME;
-use crate::engine::gemm::wgmma::product::{Product, ROWS, cycles, efficiency};
+use crate::engine::gemm::wgmma::product::{Product, efficiency};
 use crate::engine::gemm::wgmma::schedule::{KNOBS, Tile};
+use crate::engine::warpgroup::{ROWS, cycles};
 use crate::target::Target;
 
 /// Tiles to choose from; of equals the first.

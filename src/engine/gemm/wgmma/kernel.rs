@@ -8,7 +8,7 @@ use crate::engine::gemm::lowering::{followed, output_name};
 use crate::engine::gemm::parameters::{Context, functions, with};
 use crate::engine::gemm::problem::{Problem, View};
 use crate::engine::gemm::tiling::epilogue_vector;
-use crate::engine::gemm::wgmma::bulk::BulkTensor;
+use crate::engine::gemm::wgmma::bulk::BulkOperand;
 use crate::engine::gemm::wgmma::product::Product;
 use crate::engine::gemm::wgmma::schedule::{SLICE_ROWS, Schedule};
 use crate::engine::signature::{arguments, ctype, merged};
@@ -50,9 +50,9 @@ pub(super) fn lowering(
         "epilogue": epilogue,
         "adds_parts": false,
         "operands": operands(&context, product, cluster),
-        "loaded_ranks": BTreeSet::from([product.a.rank(), product.b.rank()]),
-        "stored_ranks": stored.clone().map(BulkTensor::rank).collect::<BTreeSet<_>>(),
-        "wgmma": product.parameters(cta_n * problem.products()),
+        "loaded_ranks": BTreeSet::from([&product.a, &product.b].map(|of| of.tensor.rank())),
+        "stored_ranks": stored.clone().map(|of| of.tensor.rank()).collect::<BTreeSet<_>>(),
+        "products": [product.instruction(cta_n * problem.products()).parameters()],
         "cta_m": cta_m,
         "cta_n": cta_n,
         "cta_k": schedule.tiling.cta_k,
@@ -72,11 +72,11 @@ pub(super) fn lowering(
     // Blocks of a cluster load parts of B for each other: of its rows, or of each panel's depth.
     let lines = |rows: i64, depth_packed: bool| if depth_packed { rows } else { product.cta_k() };
     let [packed_a, packed_b] = product.depth_packed;
-    let map_a = product.a.map(lines(cta_m, packed_a));
+    let map_a = product.a.tensor.map(lines(cta_m, packed_a));
     let lines_b = lines(cta_n, packed_b) / cluster;
-    let map_b = product.b.map(lines_b);
-    let map_other = product.other.as_ref().map(|other| other.map(lines_b));
-    let stored = stored.map(|output| output.map(SLICE_ROWS));
+    let map_b = product.b.tensor.map(lines_b);
+    let map_other = product.other.as_ref().map(|other| other.tensor.map(lines_b));
+    let stored = stored.map(|output| output.tensor.map(SLICE_ROWS));
     let maps: Vec<_> = [map_a, map_b].into_iter().chain(map_other).chain(stored).collect();
     let mapped = (0..maps.len()).map(Argument::Map);
     let tensors = arguments(problem.graph, passed.iter());
@@ -104,7 +104,7 @@ pub(super) fn lowering(
 /// The outputs where bulk copies store them all: from a pattern of 16-bit elements, which takes
 /// what follows the product to run on the pairs of columns that a thread has sums of. It pays
 /// where no operand must be loaded pair by pair.
-fn bulk_outputs(problem: &Problem<'_>, schedule: &Schedule) -> Option<Vec<BulkTensor>> {
+fn bulk_outputs(problem: &Problem<'_>, schedule: &Schedule) -> Option<Vec<BulkOperand>> {
     let view = |at: usize| -> View { problem.epilogue.axes.view(&problem.graph.tensors[at]) };
     let is_matrix = |at: usize| {
         let View { row, column, .. } = view(at);
@@ -120,11 +120,11 @@ fn bulk_outputs(problem: &Problem<'_>, schedule: &Schedule) -> Option<Vec<BulkTe
     if refused {
         return None;
     }
-    problem.outputs().map(|at| BulkTensor::output(problem, at).ok()).collect()
+    problem.outputs().map(|at| BulkOperand::output(problem, at).ok()).collect()
 }
 
 /// The variables of what follows the product.
-fn epilogue(context: &Context<'_>, bulk_outputs: Option<&[BulkTensor]>) -> Json {
+fn epilogue(context: &Context<'_>, bulk_outputs: Option<&[BulkOperand]>) -> Json {
     let Some(outputs) = bulk_outputs else {
         return context.epilogue(epilogue_vector(context.problem, context.sum()));
     };
@@ -140,7 +140,7 @@ fn epilogue(context: &Context<'_>, bulk_outputs: Option<&[BulkTensor]>) -> Json 
 /// The variables of both operands.
 fn operands(context: &Context<'_>, product: &Product, cluster: i64) -> [Json; 2] {
     let problem = context.problem;
-    let operand = |name: &str, rows: &str, bulk: &BulkTensor, depth_packed: bool, parts: i64| {
+    let operand = |name: &str, rows: &str, bulk: &BulkOperand, depth_packed: bool, parts: i64| {
         let tensor = &problem.graph.tensors[bulk.at];
         let text = context.text(bulk.at);
         json!({

@@ -18,17 +18,15 @@ use crate::engine::gemm::wgmma::heuristic::Decision;
 use crate::engine::gemm::wgmma::product::Product;
 use crate::engine::gemm::wgmma::schedule::{KNOBS, Schedule, knobs};
 use crate::engine::gemm::work::Demand;
+use crate::engine::warpgroup::ARCH;
 use crate::engine::{
     Engine, EngineConfig, Knob, Lowering, Notes, NumericalNote, Setting, Supported,
 };
 use crate::error::{Error, Result};
 use crate::graph::CanonicalGraph;
-use crate::target::{Arch, Target};
+use crate::target::Target;
 
 const NAME: &str = "gemm_wgmma";
-
-/// The one architecture that has these instructions.
-const ARCH: Arch = Arch { capability: 90, specific: true };
 
 /// See the module.
 #[derive(Debug, Clone, Copy)]

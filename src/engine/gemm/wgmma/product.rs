@@ -1,28 +1,22 @@
 //! What is multiplied: the types of an instruction and how both operands lie.
 
 use kiln_sim::Operands;
-use serde_json::{Value as Json, json};
 
 use crate::dtype::DType;
 use crate::engine::TensorWork;
 use crate::engine::gemm::problem::Problem;
-use crate::engine::gemm::wgmma::bulk::BulkTensor;
+use crate::engine::gemm::wgmma::bulk::BulkOperand;
+use crate::engine::warpgroup::{ROWS, WarpgroupProduct, cycles};
 use crate::error::{Error, Result};
 use crate::graph::MatmulMath;
-
-/// Rows of a product.
-pub(super) const ROWS: i64 = 64;
-
-/// Registers in one line of the source.
-const REGISTERS_LINE: i64 = 16;
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Product {
-    pub(super) a: BulkTensor,
-    pub(super) b: BulkTensor,
+    pub(super) a: BulkOperand,
+    pub(super) b: BulkOperand,
     /// What the other product takes in place of B.
-    pub(super) other: Option<BulkTensor>,
+    pub(super) other: Option<BulkOperand>,
     /// Whether K is the packed dimension of A, of B.
     pub(super) depth_packed: [bool; 2],
     math: MatmulMath,
@@ -66,9 +60,9 @@ impl Product {
                 )));
             }
         }
-        let [a, b] = [&problem.a, &problem.b].map(|operand| BulkTensor::operand(problem, operand));
+        let [a, b] = [&problem.a, &problem.b].map(|operand| BulkOperand::operand(problem, operand));
         let depth_packed = [problem.a.depth_packed, problem.b.depth_packed];
-        let other = problem.twin.map(|twin| BulkTensor::operand_at(problem, &problem.b, twin.b));
+        let other = problem.twin.map(|twin| BulkOperand::operand_at(problem, &problem.b, twin.b));
         Ok(Product {
             a: a?,
             b: b?,
@@ -100,39 +94,17 @@ impl Product {
         TensorWork { operands, operations: 1.0, efficiency: efficiency(cta) }
     }
 
-    /// What the instruction for `n` columns is rendered with.
-    pub(super) fn parameters(&self, n: i64) -> Json {
-        let integers = self.math == MatmulMath::I32;
-        let sums = ROWS * n / 128;
-        let [a, b] = self.depth_packed.map(|depth_packed| i32::from(!depth_packed));
-        let literals = match self.element.bytes() {
-            2 => format!(", 1, 1, {a}, {b}"),
-            4 => ", 1, 1".to_owned(),
-            _ => String::new(),
-        };
-        let lines: Vec<Vec<i64>> = (0..sums)
-            .step_by(REGISTERS_LINE as usize)
-            .map(|first| (first..sums.min(first + REGISTERS_LINE)).collect())
-            .collect();
-        json!({
-            "n": n,
-            "shape": format!("m{ROWS}n{n}k{}", self.cta_k() / 4),
-            "a": self.names[0],
-            "b": self.names[1],
-            "sum": if integers { "s32" } else { "f32" },
-            "sum_type": if integers { "int" } else { "float" },
-            "constraint": if integers { "r" } else { "f" },
-            "sums": sums,
-            "lines": lines,
-            "literals": literals,
-        })
+    /// The instruction for `n` columns.
+    pub(super) fn instruction(&self, n: i64) -> WarpgroupProduct {
+        WarpgroupProduct {
+            n,
+            bytes: self.element.bytes() as i64,
+            operands: self.names,
+            integers: self.math == MatmulMath::I32,
+            a_in_registers: false,
+            depth_packed: self.depth_packed,
+        }
     }
-}
-
-/// Cycles of the tensor cores for 32 bytes of a tile's depth: a product of 64 rows and n columns
-/// takes n / 2.
-pub(super) fn cycles([cta_m, cta_n]: [i64; 2]) -> f64 {
-    (cta_m * cta_n) as f64 / 128.0
 }
 
 /// How busy a tile's products keep the tensor cores. For 32 bytes of depth, bulk copies write that

@@ -1,9 +1,11 @@
 //! Knobs, and what follows from their settings.
 
+use crate::engine::access::REGISTERS_SM;
 use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::tiling::{GROUP, Refusal, Tiling, dynamic_knob, split_knob};
-use crate::engine::gemm::wgmma::product::{Product, ROWS};
+use crate::engine::gemm::wgmma::product::Product;
 use crate::engine::gemm::work::{Block, Demand, Units};
+use crate::engine::warpgroup::{ROWS, WARPGROUP};
 use crate::engine::{KernelWork, Knob};
 use crate::error::Result;
 use crate::target::Target;
@@ -16,12 +18,6 @@ const COLUMNS_MAX: i64 = 256;
 
 /// Rows that a warp stages at once.
 pub(super) const SLICE_ROWS: i64 = 16;
-
-/// Registers of a multiprocessor, which one block takes.
-const REGISTERS_SM: i64 = 65536;
-
-/// Threads of a warpgroup.
-const WARPGROUP: i64 = 128;
 
 /// The names of the knobs.
 pub(super) const KNOBS: [&str; 8] =

@@ -1,0 +1,426 @@
+//! Attention on the tensor cores of Hopper: warpgroups multiply (`wgmma`) what bulk tensor copies
+//! (TMA) bring into shared memory, and turn scores into weights while products run on (Shah et al.
+//! 2024, "FlashAttention-3").
+
+use kiln_sim::Operands;
+use serde_json::{Value as Json, json};
+use std::collections::BTreeSet;
+
+use crate::engine::access::{GRID_MAX, REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div};
+use crate::engine::attention::problem::Problem;
+use crate::engine::attention::schedule::{BAND, Matrices, Variant, parts};
+use crate::engine::attention::tuned::{Tunable, Tuned};
+use crate::engine::attention::work::{Block, Units, instructions_score, work};
+use crate::engine::bulk::BulkTensor;
+use crate::engine::signature::merged;
+use crate::engine::warpgroup::{ARCH, ROWS, WARPGROUP, WarpgroupProduct, cycles};
+use crate::engine::{
+    Argument, BehaviorNote, Engine, Grid, KernelWork, Knob, Lowering, Notes, NumericalNote,
+    Supported, TensorWork,
+};
+use crate::error::{Error, Result};
+use crate::graph::{AttentionShape, CanonicalGraph};
+use crate::target::Target;
+
+const NAME: &str = "attention_wgmma";
+
+/// Lanes of a multiprocessor.
+const LANES: f64 = 128.0;
+
+/// Registers for addresses and bounds: with fewer left, the assembler spills some.
+const REGISTERS_OTHER: i64 = 32;
+
+/// Registers for a program that modifies scores.
+const REGISTERS_MODIFIED: i64 = 32;
+
+/// Keys of a step in the order in which they are tried.
+const KEYS: [i64; 7] = [128, 112, 96, 80, 64, 32, 16];
+
+/// Lines that a pattern of the swizzle has.
+const PATTERN_LINES: i64 = 8;
+
+/// Queries from which on tiles of a warpgroup are not mostly padding.
+const QUERIES_MIN: i64 = ROWS;
+
+/// The setting that asks for the least.
+const LEAST: Settings = Settings { cta_k: 16, cta_q: ROWS, stages: 2 };
+
+/// See the module.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::engine) struct WgmmaEngine;
+
+/// A graph as this engine runs it.
+#[derive(Debug)]
+struct Wgmma<'a> {
+    matrices: Matrices<'a>,
+    q: Bulk,
+    k: Bulk,
+    v: Bulk,
+}
+
+/// An operand as bulk copies take it.
+#[derive(Debug)]
+struct Bulk {
+    tensor: BulkTensor,
+    /// Whether heads have their own, sequences (or pages).
+    has: [bool; 2],
+}
+
+/// Settings that fit, and what follows from them.
+struct Schedule {
+    settings: Settings,
+    /// Keys that a bulk copy brings at once.
+    box_k: i64,
+    shared_bytes: i64,
+    tiles: i64,
+}
+
+impl Engine for WgmmaEngine {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn support<'a>(
+        &self,
+        graph: CanonicalGraph<'a>,
+        target: &'a Target,
+    ) -> Result<Box<dyn Supported + 'a>> {
+        if target.arch != ARCH {
+            let arch = target.arch;
+            return Err(Error::not_supported(format!("{arch} is not {ARCH}")));
+        }
+        let matrices = Matrices::of(graph, target)?;
+        let is_eight = |slot: &str| matrices.problem.tensor(slot).dtype.is_f8();
+        if let Some(slot) = ["k", "v"].into_iter().find(|slot| is_eight(slot)) {
+            let dtype = matrices.problem.tensor(slot).dtype;
+            return Err(Error::not_supported(format!(
+                "`{slot}` is {dtype}, a bulk copy does not widen it"
+            )));
+        }
+        let [q, k, v] = ["q", "k", "v"].map(|slot| Bulk::of(&matrices.problem, slot));
+        let wgmma = Wgmma { q: q?, k: k?, v: v?, matrices };
+        Ok(Box::new(Tuned::of(wgmma, LEAST)?))
+    }
+}
+
+impl Bulk {
+    /// # Errors
+    /// `NotSupported` with the rule that refused.
+    fn of(problem: &Problem<'_>, slot: &str) -> Result<Bulk> {
+        let at = problem.at(slot).expect("attention has queries, keys and values");
+        let tensor = &problem.graph.tensors[at];
+        if tensor.elements() == Some(0) {
+            return Err(Error::not_supported("a bulk copy takes at least one element"));
+        }
+        let dimension = |axis: usize| (tensor.dims[axis], tensor.strides[axis]);
+        let has = [1, 0].map(|axis| tensor.dims[axis] > 1 && tensor.strides[axis] != 0);
+        let batches = [1, 0].map(dimension).into_iter().zip(has);
+        let batches: Vec<_> = batches.filter(|(_, has)| *has).map(|(of, _)| of).collect();
+        let tensor = BulkTensor::of(at, tensor, [dimension(3), dimension(2)], &batches)?;
+        Ok(Bulk { tensor, has })
+    }
+
+    /// The coordinates behind that of a row, as arguments.
+    fn arguments(&self, head: &str, batch: &str) -> String {
+        let all = [head, batch].into_iter().zip(self.has);
+        all.filter(|(_, has)| *has).map(|(name, _)| format!(", {name}")).collect()
+    }
+}
+
+impl Wgmma<'_> {
+    fn shape(&self) -> &AttentionShape {
+        &self.matrices.problem.shape
+    }
+
+    /// Whether sequences have fewer keys than the tensor, whose values then have to be cleared.
+    fn has_limits(&self) -> bool {
+        let op = self.matrices.problem.op;
+        op.query_lengths || op.key_lengths || op.paged || op.queries_max.or(op.keys_max).is_some()
+    }
+
+    /// Tiles that fit, the best first: more queries read keys and values less often. Three
+    /// warpgroups leave registers for small heads only.
+    fn tiles(&self) -> Vec<Settings> {
+        let AttentionShape { depth, width, .. } = *self.shape();
+        let groups = if depth.max(width) <= 64 { 3 } else { 2 };
+        let largest = |groups: i64| {
+            let settings = |cta_k: i64| Settings { cta_k, cta_q: groups * ROWS, stages: 2 };
+            KEYS.map(settings).into_iter().find(|settings| self.schedule(*settings).is_ok())
+        };
+        (1..=groups).rev().filter_map(largest).collect()
+    }
+
+    /// Registers of a thread that brings tiles, and of one that multiplies: all of the block
+    /// together are those it began with, a multiple of 8 for each.
+    fn registers(&self, settings: Settings) -> [i64; 2] {
+        match settings.consumers() {
+            1 => [REGISTERS_THREAD_MAX; 2],
+            2 if self.has_limits() || self.matrices.problem.op.intervals => [40, 232],
+            2 => [24, 240],
+            _ => [32, 160],
+        }
+    }
+
+    /// Registers of a thread that multiplies, estimated: results; scores, weights of half their
+    /// size, and as much on the way to those; what scores are modified by.
+    fn registers_needed(&self, settings: Settings) -> i64 {
+        let Problem { op, score, .. } = &self.matrices.problem;
+        let results = ceil_div(self.shape().width, BAND) * BAND / 2;
+        let of_scores = match score.reads_tensors() || op.dropout.is_some() {
+            true => 4 * settings.cta_k,
+            false if score.is_modified() => settings.cta_k + REGISTERS_MODIFIED,
+            false => settings.cta_k,
+        };
+        results + of_scores + REGISTERS_OTHER
+    }
+
+    /// What the template knows besides the rows.
+    fn parameters(&self, schedule: &Schedule) -> Json {
+        let Schedule { settings, box_k, shared_bytes, .. } = *schedule;
+        let Settings { cta_k, cta_q, stages } = settings;
+        let [kept, taken] = self.registers(settings);
+        let element = self.matrices.element;
+        let product = |n: i64, a_in_registers: bool, b_packed: bool| {
+            let instruction = WarpgroupProduct {
+                n,
+                bytes: element.bytes() as i64,
+                operands: [element.name(); 2],
+                integers: false,
+                a_in_registers,
+                depth_packed: [true, b_packed],
+            };
+            instruction.parameters()
+        };
+        let width = ceil_div(self.shape().width, BAND) * BAND;
+        let ranks = [&self.q, &self.k, &self.v].map(|bulk| bulk.tensor.rank());
+        json!({
+            "products": [product(cta_k, false, true), product(width, true, false)],
+            "loaded_ranks": BTreeSet::from(ranks),
+            "stored_ranks": [],
+            "cluster": 1,
+            "turns": false,
+            "packs": false,
+            "cta_q": cta_q,
+            "cta_k": cta_k,
+            "stages": stages,
+            "box_k": box_k,
+            "consumers": settings.consumers(),
+            "kept_registers": kept,
+            "taken_registers": taken,
+            "shared_bytes": shared_bytes,
+        })
+    }
+
+    /// The coordinates of boxes behind the row's, for a kernel with these parameters.
+    fn boxes(&self, parameters: &Json) -> Json {
+        let text = |name: &str| parameters[name].as_str().expect("templates need it").to_owned();
+        let paged = self.matrices.problem.op.paged;
+        let k_batch = if paged { "page".to_owned() } else { text("k_batch") };
+        let operand = |bulk: &Bulk, name: &str, title: &str, tile: &str| {
+            let arguments = bulk.arguments("head / GROUP", &k_batch);
+            json!({"name": name, "title": title, "tile": tile, "box": arguments})
+        };
+        json!({
+            "q_box": self.q.arguments("head", &text("q_batch")),
+            "stepped": [
+                operand(&self.k, "k", "keys", "TileK"),
+                operand(&self.v, "v", "values", "TileV"),
+            ],
+        })
+    }
+
+    /// How busy products keep the tensor cores. Those of 64 rows read their operands from shared
+    /// memory, at 128 bytes a cycle, and bulk copies write them there. A warpgroup by itself leaves
+    /// them idle while it weighs scores for longer than its products with values take.
+    fn efficiency(&self, settings: Settings) -> f64 {
+        let Settings { cta_k, .. } = settings;
+        let AttentionShape { depth, width, .. } = *self.shape();
+        let consumers = settings.consumers() as f64;
+        let steps = |extent: i64| ceil_div(extent, BAND) as f64;
+        let of_scores = steps(depth) * cycles([ROWS, cta_k]);
+        let of_results = steps(cta_k) * cycles([ROWS, width]);
+        let products = consumers * (of_scores + of_results);
+        let read = steps(depth) * (ROWS + cta_k) as f64 + steps(cta_k) * width as f64;
+        let written = steps(cta_k) * (depth + width) as f64;
+        let shared = (consumers * read + written) * 32.0 / 128.0;
+        let weighing = (ROWS * cta_k) as f64 * instructions_score(&self.matrices.problem) / LANES;
+        let idle = if consumers == 1.0 { (weighing - of_results).max(0.0) } else { 0.0 };
+        products / (products + idle).max(shared)
+    }
+}
+
+impl Tunable<3> for Wgmma<'_> {
+    const NAME: &'static str = NAME;
+    const KNOBS: [&'static str; 3] = ["cta_k", "cta_q", "stages"];
+    type Settings = Settings;
+    type Schedule = Schedule;
+
+    fn all_knobs(&self) -> [Knob; 3] {
+        let keys = "keys of a step; changes the order of sums";
+        let queries = "queries of a tile, 64 for each warpgroup";
+        [
+            Knob {
+                name: "cta_k",
+                about: keys,
+                values: vec![16, 32, 64, 80, 96, 112, 128, 144, 176],
+            },
+            Knob { name: "cta_q", about: queries, values: vec![64, 128, 192] },
+            Knob { name: "stages", about: "steps in shared memory", values: vec![2, 3, 4] },
+        ]
+    }
+
+    fn schedule(&self, settings: Settings) -> Result<Schedule, String> {
+        let Settings { cta_k, stages, .. } = settings;
+        let shape = self.shape();
+        let consumers = settings.consumers();
+        let panels = |elements: i64| ceil_div(elements, 64) * 128;
+        let barriers = consumers * 2
+            + stages * 4
+            + if consumers > 1 { consumers } else { 0 }
+            + i64::from(self.has_limits());
+        let shared_bytes = consumers * ROWS * panels(shape.depth)
+            + stages * cta_k * (panels(shape.depth) + panels(shape.width))
+            + barriers * 8;
+        let available = i64::from(self.matrices.target.shared_block_bytes_max);
+        if shared_bytes > available {
+            return Err(format!(
+                "needs {shared_bytes} bytes of shared memory, a block has {available}"
+            ));
+        }
+        let ([_, available], needed) = (self.registers(settings), self.registers_needed(settings));
+        if needed > available {
+            return Err(format!("needs about {needed} registers, a thread has {available}"));
+        }
+        let box_k = match self.matrices.problem.op.paged {
+            true => common_divisor(self.matrices.problem.tensor("k").dims[2], cta_k),
+            false => cta_k,
+        };
+        if box_k % PATTERN_LINES != 0 {
+            return Err(format!(
+                "copies {box_k} keys at once, which {PATTERN_LINES} do not divide"
+            ));
+        }
+        let tiles = self.matrices.problem.blocks(settings.cta_q);
+        if tiles > GRID_MAX {
+            return Err(format!("needs {tiles} tiles, more than a grid has blocks"));
+        }
+        Ok(Schedule { settings, box_k, shared_bytes, tiles })
+    }
+
+    /// The largest tile that fits, has queries for more than half of it, and leaves no
+    /// multiprocessor idle.
+    fn best(&self) -> Settings {
+        let all = self.tiles();
+        let good = |settings: &&Settings| {
+            let tiles = self.matrices.problem.blocks(settings.cta_q);
+            let busy = tiles >= i64::from(self.matrices.target.sm_count);
+            busy && settings.cta_q / 2 < self.shape().queries
+        };
+        *all.iter().find(good).or(all.last()).unwrap_or(&LEAST)
+    }
+
+    fn reasons(&self) -> Vec<String> {
+        let Settings { cta_k, cta_q, stages } = self.best();
+        let tiles = self.matrices.problem.blocks(cta_q);
+        let AttentionShape { depth, width, .. } = self.shape();
+        let sm_count = self.matrices.target.sm_count;
+        vec![
+            format!(
+                "cta_k={cta_k}: scores, weights and results of heads of {depth} and {width} \
+                 elements fit in registers"
+            ),
+            format!("cta_q={cta_q}: {tiles} tiles for {sm_count} multiprocessors"),
+            format!("stages={stages}: keys and values of a step come while others are multiplied"),
+        ]
+    }
+
+    fn smaller(&self, settings: Settings) -> Vec<Settings> {
+        let keys = KEYS.into_iter().filter(|keys| *keys < settings.cta_k);
+        keys.map(|cta_k| Settings { cta_k, ..settings }).collect()
+    }
+
+    fn notes(&self, _settings: Settings) -> Notes {
+        let behavior = vec![BehaviorNote::RuntimeCompilation];
+        Notes { numerical: vec![NumericalNote::TensorCore], behavior }
+    }
+
+    fn pays(&self) -> bool {
+        self.shape().queries >= QUERIES_MIN
+    }
+
+    fn work(&self, schedule: &Schedule) -> Vec<KernelWork> {
+        let Schedule { settings, shared_bytes, tiles, .. } = *schedule;
+        let Settings { cta_k, cta_q, stages } = settings;
+        let threads = settings.threads();
+        let efficiency = self.efficiency(settings);
+        let tensor = TensorWork { operands: Operands::Half, operations: 2.0, efficiency };
+        let block = Block {
+            cta_q,
+            cta_k,
+            pack: 1,
+            blocks: tiles,
+            threads,
+            registers: (REGISTERS_SM / threads / 8 * 8).min(REGISTERS_THREAD_MAX),
+            shared_bytes,
+            stages: 2 * (stages - 1),
+        };
+        vec![work(&self.matrices.problem, block, Units::Tensor(tensor))]
+    }
+
+    fn lowering(&self, schedule: &Schedule) -> Lowering {
+        let Schedule { settings, box_k, shared_bytes, tiles } = *schedule;
+        let mut passed: Vec<_> = self.matrices.problem.passed().collect();
+        passed.retain(|(slot, _)| !["q", "k", "v"].contains(slot));
+        let template = "attention/sm90_attention_wgmma.cu";
+        let variant = Variant { sm: "sm90", name: "wgmma", template, entry: "attention" };
+        let own = merged(merged(self.matrices.rows(), self.parameters(schedule)), parts(1));
+        let mut kernel = self.matrices.kernel(variant, &passed, own);
+        let boxes = self.boxes(&kernel.spec.parameters);
+        kernel.spec.parameters = merged(kernel.spec.parameters, boxes);
+        let launch = &mut kernel.launch;
+        launch.maps = [(&self.q, ROWS), (&self.k, box_k), (&self.v, box_k)]
+            .map(|(of, rows)| of.tensor.map(rows))
+            .to_vec();
+        launch.arguments.splice(0..0, [0, 1, 2].map(Argument::Map));
+        launch.grid = Grid::Resident { blocks_max: tiles as u32, multiple_of: 1 };
+        launch.threads = settings.threads() as u32;
+        launch.shared_bytes = shared_bytes as u32;
+        Lowering::from(kernel)
+    }
+}
+
+/// A value for each knob.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Settings {
+    cta_k: i64,
+    cta_q: i64,
+    stages: i64,
+}
+
+impl From<[i64; 3]> for Settings {
+    fn from([cta_k, cta_q, stages]: [i64; 3]) -> Settings {
+        Settings { cta_k, cta_q, stages }
+    }
+}
+
+impl From<Settings> for [i64; 3] {
+    fn from(Settings { cta_k, cta_q, stages }: Settings) -> [i64; 3] {
+        [cta_k, cta_q, stages]
+    }
+}
+
+impl Settings {
+    /// Warpgroups that multiply.
+    fn consumers(self) -> i64 {
+        self.cta_q / ROWS
+    }
+
+    /// One warpgroup more brings the tiles.
+    fn threads(self) -> i64 {
+        (self.consumers() + 1) * WARPGROUP
+    }
+}
+
+fn common_divisor(a: i64, b: i64) -> i64 {
+    if b == 0 { a } else { common_divisor(b, a % b) }
+}

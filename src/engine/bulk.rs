@@ -1,0 +1,100 @@
+//! A tensor as bulk copies take it (TMA): which dimensions its map has, and the rules they obey
+//! (CUDA driver API, `cuTensorMapEncodeTiled`).
+
+use crate::engine::{Swizzle, TensorMap};
+use crate::error::{Error, Result};
+use crate::tensor::TensorDesc;
+
+/// Dimensions of a tensor map, at most.
+const RANK_MAX: usize = 5;
+
+/// What addresses and strides of a tensor map are multiples of, in bytes.
+const ALIGNMENT: i64 = 16;
+
+/// Bytes of a line of a box, as far as the widest swizzle reaches.
+const LINE_BYTES: i64 = 128;
+
+/// Strides of a tensor map are less.
+const STRIDE_BYTES_MAX: i64 = 1 << 40;
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct BulkTensor {
+    /// The map without its box.
+    map: TensorMap,
+}
+
+/// A dimension: its extent and stride, in elements.
+pub(super) type Dimension = (i64, i64);
+
+impl BulkTensor {
+    /// The tensor at a canonical position: the dimensions of its matrices, the packed one first,
+    /// and those of its batches, the innermost first.
+    ///
+    /// # Errors
+    /// `NotSupported` with the rule that refused.
+    pub(super) fn of(
+        at: usize,
+        tensor: &TensorDesc,
+        [inner, outer]: [Dimension; 2],
+        batches: &[Dimension],
+    ) -> Result<BulkTensor> {
+        let name = &tensor.name;
+        let refuse = |rule: String| Err(Error::not_supported(rule));
+        if (tensor.alignment as i64) < ALIGNMENT {
+            let alignment = tensor.alignment;
+            return refuse(format!(
+                "`{name}` is aligned to {alignment} bytes, a bulk copy needs {ALIGNMENT}"
+            ));
+        }
+        if inner.0 > 1 && inner.1 != 1 || outer.0 > 1 && outer.1 == 0 {
+            return refuse(format!("no dimension of `{name}` is packed"));
+        }
+        if batches.len() + 2 > RANK_MAX {
+            let count = batches.len();
+            return refuse(format!("`{name}` has {count} dimensions of batches, a bulk copy 3"));
+        }
+        let size = tensor.dtype.bytes() as i64;
+        let dims: Vec<Dimension> = [inner, outer].iter().chain(batches).copied().collect();
+        // Nothing steps along a dimension of one element.
+        let bytes = |(extent, stride): &Dimension| match extent {
+            1 => ALIGNMENT,
+            _ => stride.saturating_mul(size),
+        };
+        let strides: Vec<i64> = dims[1..].iter().map(bytes).collect();
+        if let Some(bytes) = strides.iter().find(|bytes| *bytes % ALIGNMENT != 0) {
+            return refuse(format!(
+                "a stride of `{name}` is {bytes} bytes, a bulk copy needs multiples of {ALIGNMENT}"
+            ));
+        }
+        if let Some(bytes) = strides.iter().find(|bytes| **bytes >= STRIDE_BYTES_MAX) {
+            return refuse(format!("a stride of `{name}` is {bytes} bytes, more than 2^40"));
+        }
+        // Coordinates are of 32 bits, those of tiles beyond the end too.
+        if let Some((extent, _)) = dims.iter().find(|(extent, _)| *extent >= 1 << 30) {
+            return refuse(format!("an extent of `{name}` is {extent}, more than 2^30"));
+        }
+        let map = TensorMap {
+            tensor: at as i64,
+            dtype: tensor.dtype,
+            dims: dims.iter().map(|(extent, _)| *extent as u64).collect(),
+            strides: strides.iter().map(|bytes| *bytes as u64).collect(),
+            box_dims: Vec::new(),
+            swizzle: Swizzle::B128,
+        };
+        Ok(BulkTensor { map })
+    }
+
+    /// Dimensions of the map.
+    pub(super) fn rank(&self) -> usize {
+        self.map.dims.len()
+    }
+
+    /// The map for boxes of so many lines of 128 bytes.
+    pub(super) fn map(&self, lines: i64) -> TensorMap {
+        let elements = LINE_BYTES / self.map.dtype.bytes() as i64;
+        let mut box_dims = vec![elements as u32, lines as u32];
+        box_dims.resize(self.rank(), 1);
+        TensorMap { box_dims, ..self.map.clone() }
+    }
+}

@@ -1,0 +1,139 @@
+//! What is particular to warpgroups and bulk copies: the rules they obey, pages, what lies behind
+//! the last key, tiles of many blocks.
+
+use kiln::DType;
+use kiln::engine::{self, EngineConfig};
+use kiln::graph::{Attention, AttentionShape, Band, Diagonal, MatmulMath};
+use kiln::target::Target;
+
+use crate::attention::cases::{self, Case, Storage};
+use crate::harness;
+
+const SHAPE: AttentionShape = AttentionShape {
+    batches: 2,
+    heads: 4,
+    kv_heads: 2,
+    queries: 150,
+    keys: 208,
+    depth: 64,
+    width: 72,
+};
+
+fn config(cta_k: i64, cta_q: i64, stages: i64) -> EngineConfig {
+    let text = format!("attention_wgmma{{cta_k={cta_k}, cta_q={cta_q}, stages={stages}}}");
+    text.parse().unwrap()
+}
+
+fn bottom(right: Option<i64>) -> Attention {
+    let band = Band { diagonal: Diagonal::BottomRight, left: None, right };
+    Attention { band, statistics: true, ..Attention::new(MatmulMath::F32) }
+}
+
+#[track_caller]
+fn refused(op: Attention, shape: AttentionShape, storage: Storage, target: &str, want: &str) {
+    let graph = cases::graph(op, shape, [storage; 4], [true; 4]);
+    let target = Target::named(target).unwrap();
+    let refusal = engine::supported("attention_wgmma", graph.canonical(), &target).unwrap_err();
+    assert!(refusal.to_string().ends_with(want), "{refusal}");
+}
+
+/// Warpgroups walk over more tiles than there are blocks, each with its own number of steps.
+#[test]
+fn blocks_stay_for_many_tiles() {
+    let shape = AttentionShape { heads: 6, ..SHAPE };
+    for (cta_k, cta_q, stages) in [(64, 64, 2), (32, 128, 3), (80, 192, 2), (112, 128, 2)] {
+        let lengths = Attention { key_lengths: true, ..bottom(Some(3)) };
+        for op in [bottom(None), bottom(Some(0)), lengths] {
+            let case = cases::case(op, shape, Storage::packed(DType::Bf16), [true; 4]);
+            let config = config(cta_k, cta_q, stages);
+            let what = config.to_string();
+            harness::check(harness::kiln(), &case.graph, Some(&config), &case.inputs, &what);
+        }
+    }
+}
+
+/// A bulk copy brings what a page and a step have in common.
+#[test]
+fn pages_of_whole_patterns() {
+    for page in [8, 16, 104] {
+        for cta_k in [32, 64, 80] {
+            let storage = Storage { page, ..Storage::packed(DType::F16) };
+            let op = Attention { paged: true, key_lengths: true, ..bottom(Some(0)) };
+            let case = cases::case(op, SHAPE, storage, [true; 4]);
+            let config = config(cta_k, 128, 2);
+            let what = format!("pages of {page}: {config}");
+            harness::check(harness::kiln(), &case.graph, Some(&config), &case.inputs, &what);
+        }
+    }
+}
+
+/// Keys and values behind the last of a sequence may be no numbers.
+#[test]
+fn nothing_comes_from_behind_the_last_key() {
+    let op = Attention { key_lengths: true, ..bottom(None) };
+    let Case { graph, mut inputs } = cases::case(op, SHAPE, Storage::packed(DType::F16), [true; 4]);
+    let [k, v, lengths] = ["k", "v", "key_lengths"].map(|slot| {
+        let tensor = graph.inputs().find(|tensor| tensor.name == slot).unwrap();
+        (tensor.uid, tensor.dims[3] as usize)
+    });
+    let lengths = inputs[&lengths.0].clone();
+    let rows = (SHAPE.kv_heads * SHAPE.keys) as usize;
+    for (uid, elements) in [k, v] {
+        let values = inputs.get_mut(&uid).unwrap();
+        for (at, row) in values.chunks_mut(elements).enumerate() {
+            if (at % rows % SHAPE.keys as usize) as f64 >= lengths[at / rows] {
+                row.fill(f64::NAN);
+            }
+        }
+    }
+    assert!(lengths.iter().any(|length| *length < SHAPE.keys as f64));
+    for cta_k in [64, 128] {
+        let config = config(cta_k, 128, 2);
+        harness::check(harness::kiln(), &graph, Some(&config), &inputs, &config.to_string());
+    }
+}
+
+/// The rule that refuses is named.
+#[test]
+fn refusals_name_the_rule() {
+    let packed = Storage::packed(DType::F16);
+    let plain = || bottom(None);
+    refused(plain(), SHAPE, packed, "b200", "sm_100a is not sm_90a");
+    let odd = AttentionShape { width: 33, ..SHAPE };
+    let want = "a stride of `v` is 66 bytes, a bulk copy needs multiples of 16";
+    refused(plain(), odd, packed, "h200", want);
+    let apart = Storage { spacing: 2, ..packed };
+    refused(plain(), SHAPE, apart, "h200", "no dimension of `q` is packed");
+    let misaligned = Storage { alignment: 8, ..packed };
+    let want = "`q` is aligned to 8 bytes, a bulk copy needs 16";
+    refused(plain(), SHAPE, misaligned, "h200", want);
+    let empty = AttentionShape { keys: 0, ..SHAPE };
+    refused(plain(), empty, packed, "h200", "a bulk copy takes at least one element");
+    let pages = Attention { paged: true, ..plain() };
+    let shape = AttentionShape { keys: 40, ..SHAPE };
+    let want = "copies 1 keys at once, which 8 do not divide";
+    refused(pages, shape, packed, "h200", want);
+}
+
+/// Products run on without waiting for each other, which the assembler says where it is not so.
+#[test]
+fn products_are_not_serialised() {
+    for elements in [64, 128, 256] {
+        let shape = AttentionShape { queries: 512, depth: elements, width: elements, ..SHAPE };
+        for op in [bottom(None), bottom(Some(0))] {
+            let storage = Storage::packed(DType::F16);
+            let graph = cases::graph(op, shape, [storage; 4], [true; 4]);
+            for (cta_k, cta_q) in [(80, 128), (96, 192), (64, 64)] {
+                let config = config(cta_k, cta_q, 2);
+                let target = harness::kiln().device().target();
+                let supported = engine::supported("attention_wgmma", graph.canonical(), target);
+                if supported.unwrap().lower(&config).is_err() {
+                    continue;
+                }
+                let plan = harness::kiln().plan_with(&graph, &config).unwrap();
+                let image = plan.kernels()[0].image();
+                assert!(!image.log.contains("wgmma"), "{config}: {}", image.log);
+            }
+        }
+    }
+}
