@@ -3,6 +3,9 @@
 //! An [`Rnn`] says what a network is; [`Rnn::network`] makes an operation graph of it for a batch
 //! and a number of vectors. [`WeightSpace`] says where weights stand, [`RnnDescriptor`] and
 //! [`RnnDataDescriptor`] are mcDNN's descriptors (chapter 6) with all their checks.
+//!
+//! `mcdnnAdvInferVersionCheck` (section 6.2.1.1) has no counterpart: there is one library, of one
+//! version.
 
 mod binding;
 mod cells;

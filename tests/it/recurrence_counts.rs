@@ -96,7 +96,7 @@ fn executed(counters: &Counters, text: &str) -> u64 {
 }
 
 /// Moments of a stage take two sums of the block, each with a barrier, and one exchange of the
-/// cluster, with another; a stage ends with a barrier.
+/// cluster, with another; the step ends with a barrier.
 #[test]
 fn moments_take_one_exchange_for_each_stage() {
     let op = Recurrence::new(user_cells::layer_norm_lstm().unwrap(), 8, 64);
@@ -107,7 +107,7 @@ fn moments_take_one_exchange_for_each_stage() {
         assert_eq!(shared, 0, "{config}: conflicts");
         let step = |text| (executed(&long, text) - executed(&short, text)) as f64 / 8.0;
         let cluster = u64::from(blocks > 1);
-        let barriers = stages * (2 + cluster + 1) * blocks * warps;
+        let barriers = (stages * (2 + cluster) + 1) * blocks * warps;
         assert_eq!(step("bar.sync"), barriers as f64, "{config}");
         // And one of the state.
         let exchanges = cluster * (stages + 1) * blocks;
