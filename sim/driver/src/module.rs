@@ -2,7 +2,10 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
-use cudarc::driver::sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+use cudarc::driver::sys::CUfunction_attribute_enum::{
+    CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+    CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
+};
 use cudarc::driver::sys::cudaError_enum::*;
 use cudarc::driver::sys::{CUlaunchConfig, CUresult};
 use kiln_sim::Module;
@@ -65,6 +68,10 @@ pub extern "C" fn cuFuncSetAttribute(function: u64, attribute: c_uint, value: c_
     let set = || {
         let mut state = MACHINE.current()?;
         let found = state.functions.get_mut(&function).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        // The simulator takes clusters of 16 as they are.
+        if attribute == CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED as c_uint {
+            return Ok(());
+        }
         if attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as c_uint {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
