@@ -52,20 +52,20 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("device/ptx/mbarrier.cuh", include_str!("../../templates/device/ptx/mbarrier.cuh.tera")),
     ("device/ptx/mma.cuh", include_str!("../../templates/device/ptx/mma.cuh.tera")),
     ("device/ptx/patience.cuh", include_str!("../../templates/device/ptx/patience.cuh.tera")),
+    ("device/ptx/peer.cuh", include_str!("../../templates/device/ptx/peer.cuh.tera")),
     ("device/ptx/publish.cuh", include_str!("../../templates/device/ptx/publish.cuh.tera")),
     ("device/ptx/reciprocal.cuh", include_str!("../../templates/device/ptx/reciprocal.cuh.tera")),
-    ("device/ptx/peer.cuh", include_str!("../../templates/device/ptx/peer.cuh.tera")),
     ("device/ptx/registers.cuh", include_str!("../../templates/device/ptx/registers.cuh.tera")),
     ("device/ptx/shared.cuh", include_str!("../../templates/device/ptx/shared.cuh.tera")),
     (
         "device/ptx/store_matrices.cuh",
         include_str!("../../templates/device/ptx/store_matrices.cuh.tera"),
     ),
-    ("device/ptx/tagged.cuh", include_str!("../../templates/device/ptx/tagged.cuh.tera")),
     (
         "device/ptx/sync_cluster.cuh",
         include_str!("../../templates/device/ptx/sync_cluster.cuh.tera"),
     ),
+    ("device/ptx/tagged.cuh", include_str!("../../templates/device/ptx/tagged.cuh.tera")),
     ("device/ptx/tensor_copy.cuh", include_str!("../../templates/device/ptx/tensor_copy.cuh.tera")),
     ("device/ptx/wgmma.cuh", include_str!("../../templates/device/ptx/wgmma.cuh.tera")),
     ("device/tile/boxed.cuh", include_str!("../../templates/device/tile/boxed.cuh.tera")),
@@ -270,6 +270,9 @@ mod tests {
         found.sort();
         let embedded: Vec<(String, String)> =
             EMBEDDED.iter().map(|(name, text)| ((*name).into(), (*text).into())).collect();
-        assert_eq!(found, embedded);
+        let names = |of: &[(String, String)]| of.iter().map(|(name, _)| name.clone()).collect();
+        let [in_folder, in_list]: [Vec<String>; 2] = [names(&found), names(&embedded)];
+        assert_eq!(in_folder, in_list);
+        assert!(found == embedded, "a text differs: build again");
     }
 }
