@@ -4,7 +4,7 @@
 use crate::engine::access::ceil_div;
 use crate::engine::attention::problem::Problem;
 use crate::engine::attention::schedule::{BAND, Matrices, Schedule, Tiling};
-use crate::engine::attention::tuned::{Tunable, Tuned};
+use crate::engine::attention::tuned::{Tunable, Tuned, settings};
 use crate::engine::{
     BehaviorNote, Engine, KernelWork, Knob, Lowering, Notes, NumericalNote, Supported,
 };
@@ -63,7 +63,7 @@ impl Decode<'_> {
 
 impl Tunable<3> for Decode<'_> {
     const NAME: &'static str = NAME;
-    const KNOBS: [&'static str; 3] = ["cta_k", "cta_q", "split"];
+    const KNOBS: [&'static str; 3] = Settings::KNOBS;
     type Settings = Settings;
     type Schedule = Schedule;
 
@@ -140,25 +140,7 @@ impl Tunable<3> for Decode<'_> {
     }
 }
 
-/// A value for each knob.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Settings {
-    cta_k: i64,
-    cta_q: i64,
-    split: i64,
-}
-
-impl From<[i64; 3]> for Settings {
-    fn from([cta_k, cta_q, split]: [i64; 3]) -> Settings {
-        Settings { cta_k, cta_q, split }
-    }
-}
-
-impl From<Settings> for [i64; 3] {
-    fn from(Settings { cta_k, cta_q, split }: Settings) -> [i64; 3] {
-        [cta_k, cta_q, split]
-    }
-}
+settings!(cta_k, cta_q, split);
 
 impl Settings {
     fn tiling(self) -> Tiling {

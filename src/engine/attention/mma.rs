@@ -3,7 +3,7 @@
 
 use crate::engine::attention::problem::Problem;
 use crate::engine::attention::schedule::{Matrices, Schedule, Tiling};
-use crate::engine::attention::tuned::{Tunable, Tuned};
+use crate::engine::attention::tuned::{Tunable, Tuned, settings};
 use crate::engine::{
     BehaviorNote, Engine, KernelWork, Knob, Lowering, Notes, NumericalNote, Supported,
 };
@@ -77,7 +77,7 @@ impl Mma<'_> {
 
 impl Tunable<4> for Mma<'_> {
     const NAME: &'static str = NAME;
-    const KNOBS: [&'static str; 4] = ["cta_k", "cta_q", "hold_q", "warp_q"];
+    const KNOBS: [&'static str; 4] = Settings::KNOBS;
     type Settings = Settings;
     type Schedule = Schedule;
 
@@ -147,26 +147,7 @@ impl Tunable<4> for Mma<'_> {
     }
 }
 
-/// A value for each knob.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Settings {
-    cta_k: i64,
-    cta_q: i64,
-    hold_q: i64,
-    warp_q: i64,
-}
-
-impl From<[i64; 4]> for Settings {
-    fn from([cta_k, cta_q, hold_q, warp_q]: [i64; 4]) -> Settings {
-        Settings { cta_k, cta_q, hold_q, warp_q }
-    }
-}
-
-impl From<Settings> for [i64; 4] {
-    fn from(Settings { cta_k, cta_q, hold_q, warp_q }: Settings) -> [i64; 4] {
-        [cta_k, cta_q, hold_q, warp_q]
-    }
-}
+settings!(cta_k, cta_q, hold_q, warp_q);
 
 impl Settings {
     fn of_tile([cta_q, warp_q, cta_k]: [i64; 3]) -> Settings {

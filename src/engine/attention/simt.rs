@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::engine::access::{GRID_MAX, ceil_div};
 use crate::engine::attention::parameters;
 use crate::engine::attention::problem::Problem;
-use crate::engine::attention::tuned::{Tunable, Tuned};
+use crate::engine::attention::tuned::{Tunable, Tuned, settings};
 use crate::engine::attention::work::{Block, Units, work};
 use crate::engine::signature::arguments;
 use crate::engine::{
@@ -60,7 +60,7 @@ impl Engine for SimtEngine {
 
 impl Tunable<2> for Simt<'_> {
     const NAME: &'static str = NAME;
-    const KNOBS: [&'static str; 2] = ["cta_k", "cta_q"];
+    const KNOBS: [&'static str; 2] = Settings::KNOBS;
     type Settings = Settings;
     type Schedule = Schedule;
 
@@ -174,24 +174,7 @@ impl Tunable<2> for Simt<'_> {
     }
 }
 
-/// A value for each knob.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Settings {
-    cta_k: i64,
-    cta_q: i64,
-}
-
-impl From<[i64; 2]> for Settings {
-    fn from([cta_k, cta_q]: [i64; 2]) -> Settings {
-        Settings { cta_k, cta_q }
-    }
-}
-
-impl From<Settings> for [i64; 2] {
-    fn from(Settings { cta_k, cta_q }: Settings) -> [i64; 2] {
-        [cta_k, cta_q]
-    }
-}
+settings!(cta_k, cta_q);
 
 impl Settings {
     /// Words of sums and scores of a thread.

@@ -49,6 +49,34 @@ pub(super) trait Tunable<const N: usize>: fmt::Debug {
     fn lowering(&self, schedule: &Self::Schedule) -> Lowering;
 }
 
+/// Defines `Settings`, a value for each of these knobs, which stand sorted.
+macro_rules! settings {
+    ($($knob:ident),+) => {
+        /// A value for each knob.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        struct Settings {
+            $($knob: i64),+
+        }
+
+        impl Settings {
+            const KNOBS: [&'static str; [$(stringify!($knob)),+].len()] = [$(stringify!($knob)),+];
+        }
+
+        impl From<[i64; Settings::KNOBS.len()]> for Settings {
+            fn from([$($knob),+]: [i64; Settings::KNOBS.len()]) -> Settings {
+                Settings { $($knob),+ }
+            }
+        }
+
+        impl From<Settings> for [i64; Settings::KNOBS.len()] {
+            fn from(Settings { $($knob),+ }: Settings) -> Self {
+                [$($knob),+]
+            }
+        }
+    };
+}
+pub(super) use settings;
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Tuned<E, const N: usize>(pub(super) E);

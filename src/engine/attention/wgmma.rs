@@ -9,11 +9,11 @@ use std::collections::BTreeSet;
 use crate::engine::access::{GRID_MAX, REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div};
 use crate::engine::attention::problem::Problem;
 use crate::engine::attention::schedule::{BAND, Matrices, Variant, parts};
-use crate::engine::attention::tuned::{Tunable, Tuned};
+use crate::engine::attention::tuned::{Tunable, Tuned, settings};
 use crate::engine::attention::work::{Block, Units, instructions_score, work};
 use crate::engine::bulk::BulkTensor;
 use crate::engine::signature::merged;
-use crate::engine::warpgroup::{ARCH, ROWS, WARPGROUP, WarpgroupProduct, cycles};
+use crate::engine::warpgroup::{self, ROWS, WARPGROUP, WarpgroupProduct, cycles};
 use crate::engine::{
     Argument, BehaviorNote, Engine, Grid, KernelWork, Knob, Lowering, Notes, NumericalNote,
     Supported, TensorWork,
@@ -85,10 +85,7 @@ impl Engine for WgmmaEngine {
         graph: CanonicalGraph<'a>,
         target: &'a Target,
     ) -> Result<Box<dyn Supported + 'a>> {
-        if target.arch != ARCH {
-            let arch = target.arch;
-            return Err(Error::not_supported(format!("{arch} is not {ARCH}")));
-        }
+        warpgroup::expect(target.arch)?;
         let matrices = Matrices::of(graph, target)?;
         let is_eight = |slot: &str| matrices.problem.tensor(slot).dtype.is_f8();
         if let Some(slot) = ["k", "v"].into_iter().find(|slot| is_eight(slot)) {
@@ -259,7 +256,7 @@ impl Wgmma<'_> {
 
 impl Tunable<3> for Wgmma<'_> {
     const NAME: &'static str = NAME;
-    const KNOBS: [&'static str; 3] = ["cta_k", "cta_q", "stages"];
+    const KNOBS: [&'static str; 3] = Settings::KNOBS;
     type Settings = Settings;
     type Schedule = Schedule;
 
@@ -397,25 +394,7 @@ impl Tunable<3> for Wgmma<'_> {
     }
 }
 
-/// A value for each knob.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Settings {
-    cta_k: i64,
-    cta_q: i64,
-    stages: i64,
-}
-
-impl From<[i64; 3]> for Settings {
-    fn from([cta_k, cta_q, stages]: [i64; 3]) -> Settings {
-        Settings { cta_k, cta_q, stages }
-    }
-}
-
-impl From<Settings> for [i64; 3] {
-    fn from(Settings { cta_k, cta_q, stages }: Settings) -> [i64; 3] {
-        [cta_k, cta_q, stages]
-    }
-}
+settings!(cta_k, cta_q, stages);
 
 impl Settings {
     /// Warpgroups that multiply.
