@@ -3,10 +3,20 @@
 
 use serde_json::{Value as Json, json};
 
+use crate::error::{Error, Result};
 use crate::target::Arch;
 
 /// The one architecture that has it.
-pub(super) const ARCH: Arch = Arch { capability: 90, specific: true };
+const ARCH: Arch = Arch { capability: 90, specific: true };
+
+/// # Errors
+/// `NotSupported` for any other architecture.
+pub(super) fn expect(arch: Arch) -> Result<()> {
+    match arch == ARCH {
+        true => Ok(()),
+        false => Err(Error::not_supported(format!("{arch} is not {ARCH}"))),
+    }
+}
 
 /// Threads of a warpgroup.
 pub(super) const WARPGROUP: i64 = 128;

@@ -18,11 +18,11 @@ use crate::engine::gemm::wgmma::heuristic::Decision;
 use crate::engine::gemm::wgmma::product::Product;
 use crate::engine::gemm::wgmma::schedule::{KNOBS, Schedule, knobs};
 use crate::engine::gemm::work::Demand;
-use crate::engine::warpgroup::ARCH;
+use crate::engine::warpgroup;
 use crate::engine::{
     Engine, EngineConfig, Knob, Lowering, Notes, NumericalNote, Setting, Supported,
 };
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::graph::CanonicalGraph;
 use crate::target::Target;
 
@@ -42,10 +42,7 @@ impl Engine for WgmmaEngine {
         graph: CanonicalGraph<'a>,
         target: &'a Target,
     ) -> Result<Box<dyn Supported + 'a>> {
-        if target.arch != ARCH {
-            let arch = target.arch;
-            return Err(Error::not_supported(format!("{arch} is not {ARCH}")));
-        }
+        warpgroup::expect(target.arch)?;
         let problem = Problem::of(graph, target.arch.capability)?;
         let product = Product::of(&problem)?;
         let decision = Decision::of(&problem, &product, target);
