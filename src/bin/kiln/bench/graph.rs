@@ -1,7 +1,7 @@
 //! `kiln bench graph`, and what is measured of any graph.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::Args;
 use kiln::device::Buffer;
@@ -10,9 +10,9 @@ use kiln::plan::{ExecutionPlan, VariantPack};
 use kiln::{Kiln, OperationGraph};
 use serde_json::json;
 
-use super::{Cost, cost, noise};
+use super::{Measured, cost, noise};
 use crate::DeviceArgs;
-use crate::problem::{read_problem, shown};
+use crate::problem::read_problem;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -74,51 +74,23 @@ impl MeasureArgs {
         let (pack, _buffers) = bind(&kiln, &plan)?;
         let stream = kiln.stream();
         let cost = cost(&stream, self.samples, || plan.execute(&stream, &pack))?;
-        self.print(&kiln, &plan, [build, again], cost, operations);
-        Ok(())
-    }
-
-    fn print(
-        &self,
-        kiln: &Kiln,
-        plan: &ExecutionPlan,
-        [build, again]: [Duration; 2],
-        Cost { host, pass }: Cost,
-        operations: f64,
-    ) {
-        let teraflops = operations / pass.as_secs_f64() / 1e12;
-        let gigabytes = plan.graph().bytes_min() as f64 / pass.as_secs_f64() / 1e9;
+        let teraflops = operations / cost.pass.as_secs_f64() / 1e12;
+        let gigabytes = graph.bytes_min() as f64 / cost.pass.as_secs_f64() / 1e9;
         let parts: Vec<String> = plan.parts().iter().map(|part| part.config.to_string()).collect();
-        let origin = plan.kernels()[0].report().origin.to_string();
-        if self.json {
-            let document = json!({
-                "device": kiln.device().target().to_string(),
-                "parts": parts,
-                "origin": origin,
-                "build_ms": build.as_secs_f64() * 1e3,
-                "found_ms": again.as_secs_f64() * 1e3,
-                "host_us": host.as_secs_f64() * 1e6,
-                "pass_us": pass.as_secs_f64() * 1e6,
-                "teraflops": teraflops,
-                "gigabytes_per_second": gigabytes,
-            });
-            say!("{document:#}");
-            return;
-        }
-        say!("device  {}", kiln.device().target());
-        parts.iter().for_each(|part| say!("plan    {part}"));
-        say!("build   {} ({origin}), again {}", shown(build), shown(again));
-        say!("host    {} ns a call, median", host.as_nanos());
-        // The null device takes no time.
-        if pass.is_zero() {
-            return;
-        }
+        let own = json!({
+            "parts": parts,
+            "teraflops": teraflops,
+            "gigabytes_per_second": gigabytes,
+        });
+        let made_of = parts.iter().map(|part| format!("plan    {part}")).collect();
         let rate = format!("{gigabytes:.1} GB/s, each tensor moved once");
         let rate = match operations > 0.0 {
             true => format!("{teraflops:.3} TFLOP/s, {rate}"),
             false => rate,
         };
-        say!("pass    {}, {rate}, median", shown(pass));
+        let origin = plan.kernels()[0].report().origin;
+        Measured { kiln: &kiln, origin, build, again, cost }.print(self.json, own, made_of, &rate);
+        Ok(())
     }
 }
 

@@ -9,7 +9,11 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use kiln::device::Stream;
-use kiln::{DType, Error, ErrorKind};
+use kiln::plan::Origin;
+use kiln::{DType, Error, ErrorKind, Kiln};
+use serde_json::{Value, json};
+
+use crate::problem::shown;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -69,6 +73,48 @@ struct Cost {
     host: Duration,
     /// The device's work.
     pass: Duration,
+}
+
+/// What was measured of anything.
+struct Measured<'a> {
+    kiln: &'a Kiln,
+    origin: Origin,
+    /// Until it could run.
+    build: Duration,
+    /// The same, asked for once more.
+    again: Duration,
+    cost: Cost,
+}
+
+impl Measured<'_> {
+    /// `own` are more members of the JSON object; text says what it is made of, and its rate.
+    fn print(&self, as_json: bool, own: Value, made_of: Vec<String>, rate: &str) {
+        let Measured { kiln, origin, build, again, cost: Cost { host, pass } } = self;
+        let device = kiln.device().target();
+        if as_json {
+            let mut document = json!({
+                "device": device.to_string(),
+                "origin": origin.to_string(),
+                "build_ms": build.as_secs_f64() * 1e3,
+                "found_ms": again.as_secs_f64() * 1e3,
+                "host_us": host.as_secs_f64() * 1e6,
+                "pass_us": pass.as_secs_f64() * 1e6,
+            });
+            for (name, value) in own.as_object().into_iter().flatten() {
+                document[name] = value.clone();
+            }
+            say!("{document:#}");
+            return;
+        }
+        say!("device  {device}");
+        made_of.iter().for_each(|line| say!("{line}"));
+        say!("build   {} ({origin}), again {}", shown(*build), shown(*again));
+        say!("host    {} ns a call, median", host.as_nanos());
+        // The null device takes no time.
+        if !pass.is_zero() {
+            say!("pass    {}, {rate}, median", shown(*pass));
+        }
+    }
 }
 
 /// Batches are at least this long: what two events and the first launch cost is lost in it.

@@ -9,9 +9,8 @@ use kiln::rnn::{CellKind, Extent, Network, Optional, Rnn, Role};
 use kiln::{DType, Kiln};
 use serde_json::json;
 
-use super::{Cost, cost, noise};
+use super::{Measured, cost, noise};
 use crate::DeviceArgs;
-use crate::problem::shown;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -100,42 +99,19 @@ pub fn rnn(args: &RnnArgs) -> kiln::Result<()> {
     let pack = pack.with_workspace(&workspace);
     let stream = kiln.stream();
     let forward = || built.forward(&stream, args.steps, &pack);
-    let Cost { host, pass } = cost(&stream, args.samples, forward)?;
+    let cost = cost(&stream, args.samples, forward)?;
     // Of input and recurrent products, two operations each.
     let weights = network.bytes(Role::Weights) / args.dtype.bytes() as u64;
     let operations = 2 * weights * (args.batch * args.steps) as u64;
-    let teraflops = operations as f64 / pass.as_secs_f64() / 1e12;
+    let teraflops = operations as f64 / cost.pass.as_secs_f64() / 1e12;
+    let step = cost.pass.as_secs_f64() * 1e6 / args.steps as f64;
     let plan = built.prepare(args.steps, Optional::default())?;
     let kernels: Vec<&str> =
         plan.kernels().iter().map(|kernel| kernel.report().stem.as_str()).collect();
-    let origin = plan.kernels()[0].report().origin.to_string();
-    match args.json {
-        true => {
-            let document = json!({
-                "device": kiln.device().target().to_string(),
-                "kernels": kernels,
-                "origin": origin,
-                "build_ms": build.as_secs_f64() * 1e3,
-                "found_ms": again.as_secs_f64() * 1e3,
-                "host_us": host.as_secs_f64() * 1e6,
-                "pass_us": pass.as_secs_f64() * 1e6,
-                "step_us": pass.as_secs_f64() * 1e6 / args.steps as f64,
-                "teraflops": teraflops,
-            });
-            say!("{document:#}");
-        }
-        false => {
-            say!("device  {}", kiln.device().target());
-            say!("kernels {}", kernels.join(", "));
-            say!("build   {} ({origin}), again {}", shown(build), shown(again));
-            say!("host    {} ns a call, median", host.as_nanos());
-            // The null device takes no time.
-            if !pass.is_zero() {
-                let step = pass.as_secs_f64() * 1e6 / args.steps as f64;
-                let pass = shown(pass);
-                say!("pass    {pass}, {step:.2} us a step, {teraflops:.3} TFLOP/s, median");
-            }
-        }
-    }
+    let own = json!({ "kernels": kernels, "step_us": step, "teraflops": teraflops });
+    let made_of = vec![format!("kernels {}", kernels.join(", "))];
+    let rate = format!("{step:.2} us a step, {teraflops:.3} TFLOP/s");
+    let origin = plan.kernels()[0].report().origin;
+    Measured { kiln: &kiln, origin, build, again, cost }.print(args.json, own, made_of, &rate);
     Ok(())
 }
