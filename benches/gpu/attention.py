@@ -19,21 +19,21 @@ TOKENS = 16384
 
 
 def cases():
-    """Layers: batch, heads, heads of keys, queries, keys, head size, causal."""
+    """Layers by group: batch, heads, heads of keys, queries, keys, head size, causal."""
     prefill = [
-        (max(TOKENS // tokens, 1), 32, 32, tokens, tokens, depth, causal)
+        ("prefill", max(TOKENS // tokens, 1), 32, 32, tokens, tokens, depth, causal)
         for depth in (64, 128, 256)
         for causal in (False, True)
         for tokens in (2048, 4096, 8192, 16384)
     ]
-    decode = [(batch, 32, 8, 1, 8192, 128, False) for batch in (1, 8, 64)]
-    keys = ("batch", "heads", "kv_heads", "queries", "keys", "depth", "causal")
+    decode = [("decode", batch, 32, 8, 1, 8192, 128, False) for batch in (1, 8, 64)]
+    keys = ("group", "batch", "heads", "kv_heads", "queries", "keys", "depth", "causal")
     return [dict(zip(keys, case)) for case in prefill + decode]
 
 
 def kiln_command(case):
     """The arguments of `kiln bench`."""
-    command = ["bench", "attention", "--dtype=bf16"]
+    command = ["attention", "--dtype=bf16"]
     for key in ("batch", "heads", "kv_heads", "queries", "keys", "depth"):
         command.append(f"--{key.replace('_', '-')}={case[key]}")
     return command + ["--causal"] * case["causal"]
@@ -74,31 +74,20 @@ def torch_calls(torch, case):
     }
 
 
+def describe(case):
+    """A line's beginning."""
+    name = f"B {case['batch']} Sq {case['queries']} Sk {case['keys']} D {case['depth']}"
+    name += " causal" if case["causal"] else ""
+    rate = case.get("kiln", {}).get("teraflops")
+    return name + (f" {rate:.0f} TFLOP/s" if rate else "")
+
+
 def main():
     parser = peers.parser(__doc__)
     parser.add_argument("--depth", type=int, help="only this head size")
     options = parser.parse_args()
-    binary, torch, report = peers.begin()
-    for case in cases():
-        if options.depth and case["depth"] != options.depth:
-            continue
-        how = ["--json", f"--device={options.device}", f"--samples={options.samples}"]
-        if binary:
-            case["kiln"] = peers.run_kiln(binary, *kiln_command(case), *how)
-        if torch:
-            with torch.inference_mode():
-                calls = torch_calls(torch, case)
-                case["peers"] = peers.measured(torch, calls, options.samples)
-        case["ratio"] = peers.ratio(case)
-        name = f"B {case['batch']} Sq {case['queries']} Sk {case['keys']} D {case['depth']}"
-        name += " causal" if case["causal"] else ""
-        rate = case.get("kiln", {}).get("teraflops")
-        peers.show(name + (f" {rate:.0f} TFLOP/s" if rate else ""), case)
-        report["cases"].append(case)
-    report["geomean"] = mean = peers.geomean([case["ratio"] for case in report["cases"]])
-    if mean:
-        print(f"{mean:.2f}x (geometric mean)")
-    return peers.finish(report, "attention")
+    chosen = [case for case in cases() if options.depth in (None, case["depth"])]
+    return peers.compare(options, "attention", chosen, kiln_command, torch_calls, describe)
 
 
 if __name__ == "__main__":

@@ -282,21 +282,19 @@ def main():
     parser = peers.parser(__doc__)
     parser.add_argument("--scale", type=int, default=1, help="divides the sizes, to try it out")
     options = parser.parse_args()
-    binary, torch, report = peers.begin()
     with tempfile.TemporaryDirectory() as folder:
-        for number, case in enumerate(cases(options.scale)):
-            problem = case.pop("graph").write(folder, number)
-            how = ["--json", f"--device={options.device}", f"--samples={options.samples}"]
-            if binary:
-                case["kiln"] = peers.run_kiln(binary, "bench", "graph", problem, *how)
-            if torch:
-                with torch.inference_mode():
-                    calls = torch_calls(torch, case)
-                    case["peers"] = peers.measured(torch, calls, options.samples)
-            case["ratio"] = peers.ratio(case)
-            peers.show(case["name"], case)
-            report["cases"].append(case)
-    return peers.finish(report, "fusion")
+        chosen = cases(options.scale)
+        files = {
+            case["name"]: case.pop("graph").write(folder, at) for at, case in enumerate(chosen)
+        }
+
+        def kiln_command(case):
+            return ["graph", files[case["name"]]]
+
+        def describe(case):
+            return case["name"]
+
+        return peers.compare(options, "fusion", chosen, kiln_command, torch_calls, describe)
 
 
 if __name__ == "__main__":

@@ -154,6 +154,33 @@ def finish(report, name):
     return 0 if any("pass_us" in case.get("kiln", {}) for case in report["cases"]) else 1
 
 
+def compare(options, name, cases, command, calls, describe):
+    """Measures every case in turn by `kiln bench` and by its peers, prints each as it comes and writes
+    the report; the exit status.
+
+    Of a case, `command` gives Kiln's arguments, `calls` torch's by name, and `describe` its name with
+    what Kiln measured. Cases of a group have a geometric mean of their own.
+    """
+    binary, torch, report = begin()
+    how = ["--json", f"--device={options.device}", f"--samples={options.samples}"]
+    for case in cases:
+        if binary:
+            case["kiln"] = run_kiln(binary, "bench", *command(case), *how)
+        if torch:
+            with torch.inference_mode():
+                case["peers"] = measured(torch, calls(torch, case), options.samples)
+        case["ratio"] = ratio(case)
+        show(describe(case), case)
+        report["cases"].append(case)
+    report["geomean"] = {}
+    for group in dict.fromkeys(case["group"] for case in report["cases"]):
+        of_group = [case["ratio"] for case in report["cases"] if case["group"] == group]
+        report["geomean"][group] = mean = geomean(of_group)
+        if mean:
+            print(f"{group}: {mean:.2f}x (geometric mean)")
+    return finish(report, name)
+
+
 def ratio(case):
     """How many times faster Kiln is than the fastest peer; None where one is missing."""
     own, peer = case.get("kiln", {}).get("pass_us"), best(case.get("peers", {}))

@@ -21,7 +21,7 @@ import statistics
 import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+import peers
 
 # Elements: 1 Mi, 16 Mi, 256 Mi.
 SIZES = [(1024, 1024), (4096, 4096), (32768, 8192)]
@@ -68,7 +68,7 @@ def nvidia_smi(index):
 def find_binary():
     """The built example, and the places looked at."""
     given = os.environ.get("KILN_BENCH_POINTWISE")
-    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", peers.ROOT / "target"))
     places = [
         pathlib.Path(given) if given else None,
         target / "release/examples/bench_pointwise",
@@ -91,17 +91,6 @@ def run_kiln(binary, device, rows, columns, samples):
     return json.loads(run.stdout)
 
 
-def load_torch():
-    """The module, or why it can not be used."""
-    try:
-        import torch
-    except (ImportError, OSError) as error:
-        return None, f"torch: {error}"
-    if not torch.cuda.is_available():
-        return None, f"torch {torch.__version__} sees no CUDA device"
-    return torch, None
-
-
 def sample(torch, calls, samples):
     """Milliseconds per call of each batch, sorted; a batch makes every call once."""
 
@@ -118,22 +107,6 @@ def sample(torch, calls, samples):
     for _ in range(WARM_UP):
         batch()
     return sorted(batch() for _ in range(samples))
-
-
-def captured(torch, calls):
-    """The calls as one CUDA graph: their time without the host's."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for call in calls:
-            call()
-    torch.cuda.current_stream().wait_stream(stream)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for call in calls:
-            call()
-    return graph
 
 
 def summary(times, size, **more):
@@ -174,12 +147,13 @@ def run_torch(torch, rows, columns, samples):
 
     def graph_of(function):
         # Replaying counts as one call, so each sample is divided by the batch here.
-        graph = captured(torch, rotation(function))
-        return [time / batch for time in sample(torch, [graph.replay], samples)]
+        calls = rotation(function)
+        replay = peers.captured(torch, lambda: [call() for call in calls])
+        return [time / batch for time in sample(torch, [replay], samples)]
 
     torch._dynamo.reset()
     compiled = torch.compile(chain, dynamic=False)
-    peers = {
+    measures = {
         "torch eager": lambda: sample(torch, rotation(chain), samples),
         "torch.compile": lambda: sample(torch, rotation(compiled), samples),
         "torch.compile, CUDA graph": lambda: graph_of(compiled),
@@ -187,7 +161,7 @@ def run_torch(torch, rows, columns, samples):
     }
     results = {}
     with torch.inference_mode():
-        for name, measure in peers.items():
+        for name, measure in measures.items():
             try:
                 results[name] = summary(measure(), size, **how)
             except Exception as error:  # One peer that fails must not take the others with it.
@@ -246,7 +220,7 @@ def main():
     """Measures, prints and writes; 1 when Kiln could not be measured."""
     given = arguments()
     binary, places = find_binary()
-    torch, no_torch = load_torch()
+    torch, no_torch = peers.load_torch()
     missing = []
     if binary is None:
         missing.append(f"bench_pointwise: not at {' or '.join(places)}; see benches/gpu/README.md")

@@ -42,7 +42,7 @@ def cases(steps):
 
 def kiln_command(case):
     """The arguments of `kiln bench`."""
-    command = ["bench", "rnn"]
+    command = ["rnn"]
     for key in ("cell", "hidden", "batch", "steps", "layers", "dtype"):
         command.append(f"--{key}={case[key]}")
     return command + ["--bidirectional"] * case["bidirectional"]
@@ -65,33 +65,19 @@ def torch_calls(torch, case):
     return {"eager": lambda: call, "graph": lambda: peers.captured(torch, call)}
 
 
+def describe(case):
+    """A line's beginning."""
+    name = f"{case['cell']} {case['dtype']} H {case['hidden']} B {case['batch']}"
+    return name + f" L {case['layers']}" + (" both" if case["bidirectional"] else "")
+
+
 def main():
     parser = peers.parser(__doc__)
     parser.add_argument("--steps", type=int, default=512, help="steps of a sequence")
     parser.add_argument("--group", choices=("persistent", "others"), help="only these networks")
     options = parser.parse_args()
-    binary, torch, report = peers.begin()
-    for case in cases(options.steps):
-        if options.group and case["group"] != options.group:
-            continue
-        how = ["--json", f"--device={options.device}", f"--samples={options.samples}"]
-        if binary:
-            case["kiln"] = peers.run_kiln(binary, *kiln_command(case), *how)
-        if torch:
-            with torch.inference_mode():
-                calls = torch_calls(torch, case)
-                case["peers"] = peers.measured(torch, calls, options.samples)
-        case["ratio"] = peers.ratio(case)
-        name = f"{case['cell']} {case['dtype']} H {case['hidden']} B {case['batch']}"
-        name += f" L {case['layers']}" + (" both" if case["bidirectional"] else "")
-        peers.show(name, case)
-        report["cases"].append(case)
-    for group in ("persistent", "others"):
-        ratios = [case["ratio"] for case in report["cases"] if case["group"] == group]
-        report[f"{group}_geomean"] = mean = peers.geomean(ratios)
-        if mean:
-            print(f"{group}: {mean:.2f}x (geometric mean)")
-    return peers.finish(report, "rnn")
+    chosen = [case for case in cases(options.steps) if options.group in (None, case["group"])]
+    return peers.compare(options, "rnn", chosen, kiln_command, torch_calls, describe)
 
 
 if __name__ == "__main__":
