@@ -212,6 +212,12 @@ impl TensorMap {
     pub fn bytes(&self) -> &[u8; 128] {
         &self.0
     }
+
+    /// The opaque bytes as `CUtensorMap` has them: little-endian words.
+    pub fn words(&self) -> [u64; 16] {
+        let (words, _) = self.0.as_chunks();
+        std::array::from_fn(|at| u64::from_le_bytes(words[at]))
+    }
 }
 
 fn check_tiled(tiled: &Tiled<'_>) -> Result<()> {

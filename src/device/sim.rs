@@ -170,11 +170,7 @@ impl Driver for SimDriver {
             fill: OutOfBoundsFill::Zero,
         };
         let encoded = kiln_sim::TensorMap::encode_tiled(&tiled).map_err(failed("encode"))?;
-        let mut words = [0; MAP_WORDS];
-        for (word, bytes) in words.iter_mut().zip(encoded.bytes().chunks_exact(8)) {
-            *word = u64::from_le_bytes(bytes.try_into().expect("chunks of 8 bytes"));
-        }
-        Ok(words)
+        Ok(encoded.words())
     }
 
     fn load(&self, image: &Image, entry: &str, _shared: u32) -> Result<Arc<dyn Launchable>> {

@@ -62,11 +62,7 @@ pub unsafe extern "C" fn cuTensorMapEncodeTiled(
         };
         let invalid = |error| explain(CUDA_ERROR_INVALID_VALUE, &error);
         let encoded = TensorMap::encode_tiled(&tiled).map_err(invalid)?;
-        let mut opaque = [0; 16];
-        for (word, bytes) in opaque.iter_mut().zip(encoded.bytes().chunks_exact(8)) {
-            *word = u64::from_le_bytes(bytes.try_into().expect("chunks of 8 bytes"));
-        }
-        Ok(CUtensorMap { opaque })
+        Ok(CUtensorMap { opaque: encoded.words() })
     };
     unsafe { give(map, encode()) }
 }
