@@ -14,6 +14,7 @@ use crate::target::Arch;
 
 /// Every template below `templates/`, by its path without `.tera`.
 const EMBEDDED: &[(&str, &str)] = &[
+    ("attention/join.cuh", include_str!("../../templates/attention/join.cuh.tera")),
     ("attention/keys.cuh", include_str!("../../templates/attention/keys.cuh.tera")),
     ("attention/partial.cuh", include_str!("../../templates/attention/partial.cuh.tera")),
     ("attention/problem.cuh", include_str!("../../templates/attention/problem.cuh.tera")),

@@ -1,5 +1,6 @@
 //! Attention of few queries on tensor cores: queries of all heads that read the same keys share a
-//! tile, and blocks share the keys of a sequence (Dao et al. 2023, "Flash-Decoding").
+//! tile, and blocks share the keys of a sequence (Dao et al. 2023, "Flash-Decoding"). They join
+//! their parts in each other's shared memory where they are a cluster, by another kernel elsewhere.
 
 use crate::engine::access::ceil_div;
 use crate::engine::attention::problem::Problem;
@@ -29,7 +30,7 @@ const BLOCKS_EACH: i64 = 3;
 const ROWS_MAX: i64 = 64;
 
 /// The setting that asks for the least.
-const LEAST: Settings = Settings { cta_k: 16, cta_q: BAND, split: 1 };
+const LEAST: Settings = Settings { cluster: 1, cta_k: 16, cta_q: BAND, split: 1 };
 
 /// See the module.
 #[derive(Debug, Clone, Copy)]
@@ -59,22 +60,33 @@ impl Decode<'_> {
         let shape = &self.0.problem.shape;
         shape.queries.saturating_mul(shape.group())
     }
+
+    /// Blocks of a cluster, at most.
+    fn cluster_max(&self) -> i64 {
+        i64::from(self.0.target.cluster_blocks_max())
+    }
 }
 
-impl Tunable<3> for Decode<'_> {
+impl Tunable<4> for Decode<'_> {
     const NAME: &'static str = NAME;
-    const KNOBS: [&'static str; 3] = Settings::KNOBS;
+    const KNOBS: [&'static str; 4] = Settings::KNOBS;
     type Settings = Settings;
     type Schedule = Schedule;
 
-    fn all_knobs(&self) -> [Knob; 3] {
+    fn all_knobs(&self) -> [Knob; 4] {
         let keys = "keys of a step; changes the order of sums";
         let split = "blocks that share the keys of a row; changes the order of sums";
-        let splits = (0..).map(|n| 1 << n).take_while(|split| *split <= SPLIT_MAX);
+        let cluster = "1, or `split`: its blocks join their parts in one launch";
+        let up_to = |most: i64| {
+            std::iter::successors(Some(1), |n| Some(n * 2))
+                .take_while(move |n| *n <= most)
+                .collect()
+        };
         [
+            Knob { name: "cluster", about: cluster, values: up_to(self.cluster_max()) },
             Knob { name: "cta_k", about: keys, values: vec![16, 32, 64] },
             Knob { name: "cta_q", about: "rows of a block", values: vec![16, 32, 64] },
-            Knob { name: "split", about: split, values: splits.collect() },
+            Knob { name: "split", about: split, values: up_to(SPLIT_MAX) },
         ]
     }
 
@@ -92,23 +104,37 @@ impl Tunable<3> for Decode<'_> {
             (true, true) => 16,
             _ => 32,
         };
-        let tile = [16, 32, 64].into_iter().map(|cta_q| Settings { cta_k, cta_q, split: 1 });
+        let tile =
+            [16, 32, 64].into_iter().map(|cta_q| Settings { cluster: 1, cta_k, cta_q, split: 1 });
         let legal: Vec<Settings> = tile.filter(|of| self.schedule(*of).is_ok()).collect();
         let enough = legal.iter().find(|of| of.cta_q >= self.rows()).or(legal.last());
         let tile = *enough.unwrap_or(&LEAST);
         let blocks = self.0.blocks(&tile.tiling()).max(1);
+        // Parts beyond those of a cluster are not worth another launch.
+        let clusters = self.cluster_max();
+        let most = if clusters > 1 { clusters } else { SPLIT_MAX };
         let wanted = BLOCKS_EACH * i64::from(self.0.target.sm_count) / blocks;
-        let most = wanted.min(shape.keys / PART_KEYS_MIN).clamp(1, SPLIT_MAX);
-        Settings { split: 1 << most.ilog2(), ..tile }
+        let split = 1 << wanted.min(shape.keys / PART_KEYS_MIN).clamp(1, most).ilog2();
+        let joined = Settings { cluster: split, split, ..tile };
+        match clusters > 1 && self.schedule(joined).is_ok() {
+            true => joined,
+            false => Settings { split, ..tile },
+        }
     }
 
     fn reasons(&self) -> Vec<String> {
         let settings = self.best();
-        let Settings { cta_k, cta_q, split } = settings;
+        let Settings { cluster, cta_k, cta_q, split } = settings;
         let (rows, keys) = (self.rows(), self.0.problem.shape.keys);
         let (blocks, sm_count) = (self.0.blocks(&settings.tiling()), self.0.target.sm_count);
         let part = ceil_div(keys, split);
+        let joined = match (split, cluster) {
+            (1, _) => "nothing to join",
+            (_, 1) => "another kernel joins the parts",
+            _ => "blocks join their parts without another launch",
+        };
         vec![
+            format!("cluster={cluster}: {joined}"),
             format!(
                 "cta_k={cta_k}: what a score takes fits in registers, several blocks in memory"
             ),
@@ -122,7 +148,7 @@ impl Tunable<3> for Decode<'_> {
     }
 
     fn notes(&self, settings: Settings) -> Notes {
-        let workspace = (settings.split > 1).then_some(BehaviorNote::Workspace);
+        let workspace = (settings.split > settings.cluster).then_some(BehaviorNote::Workspace);
         let behavior = std::iter::once(BehaviorNote::RuntimeCompilation).chain(workspace);
         Notes { numerical: vec![NumericalNote::TensorCore], behavior: behavior.collect() }
     }
@@ -140,11 +166,11 @@ impl Tunable<3> for Decode<'_> {
     }
 }
 
-settings!(cta_k, cta_q, split);
+settings!(cluster, cta_k, cta_q, split);
 
 impl Settings {
     fn tiling(self) -> Tiling {
-        let Settings { cta_k, cta_q, split } = self;
-        Tiling { cta_k, cta_q, hold_q: false, warp_q: BAND, packs: true, split }
+        let Settings { cluster, cta_k, cta_q, split } = self;
+        Tiling { cta_k, cta_q, hold_q: false, warp_q: BAND, packs: true, split, cluster }
     }
 }

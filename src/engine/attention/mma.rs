@@ -156,6 +156,6 @@ impl Settings {
 
     fn tiling(self) -> Tiling {
         let Settings { cta_k, cta_q, hold_q, warp_q } = self;
-        Tiling { cta_k, cta_q, hold_q: hold_q == 1, warp_q, packs: false, split: 1 }
+        Tiling { cta_k, cta_q, hold_q: hold_q == 1, warp_q, packs: false, split: 1, cluster: 1 }
     }
 }

@@ -56,6 +56,9 @@ pub(super) struct Tiling {
     pub(super) packs: bool,
     /// Blocks that share the keys of a tile.
     pub(super) split: i64,
+    /// Blocks that join their parts in each other's shared memory: as many, or 1 where another
+    /// kernel does.
+    pub(super) cluster: i64,
 }
 
 /// A tiling that fits, and what follows from it.
@@ -110,14 +113,21 @@ impl<'a> Matrices<'a> {
     /// The limit of the device that rules the tiling out.
     pub(super) fn schedule(&self, tiling: Tiling) -> Result<Schedule, String> {
         let shape = &self.problem.shape;
-        let Tiling { cta_k, cta_q, warp_q, .. } = tiling;
+        let Tiling { cta_k, cta_q, warp_q, split, cluster, .. } = tiling;
+        if cluster > 1 && cluster != split {
+            return Err(format!("a cluster of {cluster} blocks for {split} parts"));
+        }
         let threads = cta_q / warp_q * 32;
         if threads == 0 || threads > THREADS_MAX {
             return Err(format!("takes {threads} threads, a block has 32 to {THREADS_MAX}"));
         }
         let tile = |rows: i64, elements: i64| rows * line_elements(elements) * 2;
-        let shared_bytes =
+        let tiles =
             tile(cta_q, shape.depth) + 2 * tile(cta_k, shape.depth) + tile(cta_k, shape.width);
+        let shared_bytes = match cluster {
+            1 => tiles,
+            _ => tiles.max(cta_q * (ceil_div(shape.width, 32) * 32 + 8 + 1) * 4),
+        };
         let available = i64::from(self.target.shared_block_bytes_max);
         if shared_bytes > available {
             return Err(format!(
@@ -144,14 +154,14 @@ impl<'a> Matrices<'a> {
     /// Bytes of the results of parts and of the sums of their weights; 0 where nothing is split.
     fn partial_bytes(&self, tiling: &Tiling) -> [i64; 2] {
         let AttentionShape { batches, heads, queries, width, .. } = self.problem.shape;
-        let parts = if tiling.split == 1 { 0 } else { tiling.split };
+        let parts = if tiling.leaves_parts() { tiling.split } else { 0 };
         let sums = [heads, queries, parts, 4].into_iter().fold(batches, i64::saturating_mul);
         [sums.saturating_mul(width), sums]
     }
 
     pub(super) fn work(&self, schedule: &Schedule) -> Vec<KernelWork> {
         let Schedule { tiling, threads, registers, shared_bytes, blocks } = *schedule;
-        let Tiling { cta_k, cta_q, hold_q, warp_q, packs, split } = tiling;
+        let Tiling { cta_k, cta_q, hold_q, warp_q, packs, split, cluster } = tiling;
         // Clocks of a multiprocessor for the products of a warp with 16 keys, 16 deep: 1024
         // multiplications, or 128 bytes of shared memory, take one each.
         let products = (warp_q * BAND * BAND) as f64 / 1024.0;
@@ -163,7 +173,9 @@ impl<'a> Matrices<'a> {
         let block =
             Block { cta_q, cta_k, pack, blocks, threads, registers, shared_bytes, stages: 2 };
         let mut kernels = vec![work(&self.problem, block, Units::Tensor(tensor))];
-        if split > 1 {
+        // Blocks of a cluster wait for each other about as long as for memory, twice.
+        kernels[0].round_trips += if cluster > 1 { 2.0 } else { 0.0 };
+        if tiling.leaves_parts() {
             let bytes: f64 = self.partial_bytes(&tiling).iter().map(|bytes| *bytes as f64).sum();
             kernels[0].l2_bytes += bytes;
             kernels.push(KernelWork {
@@ -193,7 +205,7 @@ impl<'a> Matrices<'a> {
     /// The kernel, named after its engine, and where keys are split the one that joins the parts.
     pub(super) fn lowering(&self, schedule: &Schedule, name: &str) -> Lowering {
         let Schedule { tiling, threads, shared_bytes, blocks, .. } = *schedule;
-        let Tiling { cta_k, cta_q, hold_q, warp_q, packs, split } = tiling;
+        let Tiling { cta_k, cta_q, hold_q, warp_q, packs, .. } = tiling;
         let own = json!({
             "mma": {
                 "shape": "m16n8k16",
@@ -213,7 +225,7 @@ impl<'a> Matrices<'a> {
             "hold_q": hold_q,
             "packs": packs,
         });
-        let own = merged(merged(self.rows(), own), parts(split));
+        let own = merged(merged(self.rows(), own), parts(&tiling));
         let passed: Vec<_> = self.problem.passed().collect();
         let template = "attention/sm80_attention_mma.cu";
         let variant = Variant { sm: "sm80", name, template, entry: "attention" };
@@ -221,13 +233,13 @@ impl<'a> Matrices<'a> {
         multiply.launch.grid = self.grid(blocks);
         multiply.launch.threads = threads as u32;
         multiply.launch.shared_bytes = shared_bytes as u32;
-        if split == 1 {
+        if !tiling.leaves_parts() {
             return Lowering::from(multiply);
         }
         let template = "attention/sm75_attention_combine.cu";
         let variant = Variant { sm: "sm75", name: "combine", template, entry: "attention_combine" };
         let own = json!({"threads": COMBINE_THREADS, "packs": false});
-        let mut combine = self.kernel(variant, &passed, merged(own, parts(split)));
+        let mut combine = self.kernel(variant, &passed, merged(own, parts(&tiling)));
         combine.launch.grid = self.grid(self.combine_blocks());
         combine.launch.threads = COMBINE_THREADS as u32;
         let scratch = [0, 1].map(Argument::Scratch);
@@ -311,15 +323,21 @@ pub(super) struct Variant<'a> {
     pub(super) entry: &'static str,
 }
 
-/// What kernels know of parts of the keys, of which there are so many.
-pub(super) fn parts(split: i64) -> Json {
-    match split {
-        1 => json!({"split": split}),
-        _ => json!({"split": split, "scratch": ["float* partial", "float* partial_sum"]}),
+/// What kernels know of parts of the keys.
+fn parts(tiling: &Tiling) -> Json {
+    let own = json!({"split": tiling.split, "cluster": tiling.cluster});
+    match tiling.leaves_parts() {
+        false => own,
+        true => merged(own, json!({"scratch": ["float* partial", "float* partial_sum"]})),
     }
 }
 
 impl Tiling {
+    /// Whether another kernel joins parts.
+    fn leaves_parts(&self) -> bool {
+        self.split > 1 && self.cluster == 1
+    }
+
     /// Registers of a thread, estimated: results, scores, weights of a product, queries.
     fn registers(self, shape: &AttentionShape) -> i64 {
         let bands = self.warp_q / BAND;

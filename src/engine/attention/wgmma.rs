@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use crate::engine::access::{GRID_MAX, REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div};
 use crate::engine::attention::problem::Problem;
-use crate::engine::attention::schedule::{BAND, Matrices, Variant, parts};
+use crate::engine::attention::schedule::{BAND, Matrices, Variant};
 use crate::engine::attention::tuned::{Tunable, Tuned, settings};
 use crate::engine::attention::work::{Block, Units, instructions_score, work};
 use crate::engine::bulk::BulkTensor;
@@ -378,7 +378,8 @@ impl Tunable<3> for Wgmma<'_> {
         passed.retain(|(slot, _)| !["q", "k", "v"].contains(slot));
         let template = "attention/sm90_attention_wgmma.cu";
         let variant = Variant { sm: "sm90", name: "wgmma", template, entry: "attention" };
-        let own = merged(merged(self.matrices.rows(), self.parameters(schedule)), parts(1));
+        let own =
+            merged(merged(self.matrices.rows(), self.parameters(schedule)), json!({"split": 1}));
         let mut kernel = self.matrices.kernel(variant, &passed, own);
         let boxes = self.boxes(&kernel.spec.parameters);
         kernel.spec.parameters = merged(kernel.spec.parameters, boxes);

@@ -109,15 +109,31 @@ fn keys_of_8_bits_are_half_the_bytes() {
     let [f16, eight] = [DType::F16, DType::F8E4M3]
         .map(|dtype| Storage { alignment: 256, ..Storage::packed(dtype) });
     let case = cases::case_of(op, SHAPE, [f16, eight, eight, f16], [true; 4], 1);
-    for (config, tiles) in
-        [(mma(128, 64), 4), ("attention_decode{cta_k=64, cta_q=64, split=1}".to_owned(), 8)]
-    {
+    for (config, tiles) in [
+        (mma(128, 64), 4),
+        ("attention_decode{cluster=1, cta_k=64, cta_q=64, split=1}".to_owned(), 8),
+    ] {
         let counters = count(&case, &config);
         let (q, o, kv) = (2 * 2 * 256 * 64, 2 * 2 * 256 * 64, 2 * 256 * 64);
         assert_eq!(counters.total.global.bytes, q + o + tiles * kv, "{config}");
         assert_eq!(counters.dram_read_bytes, q + kv, "{config}");
         assert_eq!(conflicts(&counters), 0, "{config}");
     }
+}
+
+/// Parts that a cluster joins never leave the chip, and lie in all banks.
+#[test]
+fn clusters_join_parts_on_chip() {
+    let op = Attention::new(MatmulMath::F32);
+    let shape = AttentionShape { queries: 8, keys: 1024, ..SHAPE };
+    let storage = Storage { alignment: 256, ..Storage::packed(DType::F16) };
+    let case = cases::case_of(op, shape, [storage; 4], [true; 4], 1);
+    let counters = count(&case, "attention_decode{cluster=8, cta_k=64, cta_q=16, split=8}");
+    let (rows, kv) = (2 * 2 * 8 * 64, 2 * 2 * 1024 * 64);
+    // Each part reads the queries.
+    assert_eq!(counters.total.global.bytes, 8 * rows + rows + kv);
+    assert_eq!((counters.dram_read_bytes, counters.dram_written_bytes), (rows + kv, rows));
+    assert_eq!(conflicts(&counters), 0);
 }
 
 /// Heads of any size lie in panels that banks share evenly.

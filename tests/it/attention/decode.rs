@@ -60,15 +60,44 @@ fn parts_of_keys_are_joined() {
             };
             let case = case(op.clone(), shape);
             for kiln in harness::dialects() {
-                for (cta_q, split) in [(16, 1), (16, 4), (32, 16)] {
-                    let text =
-                        format!("attention_decode{{cta_k=32, cta_q={cta_q}, split={split}}}");
+                for (cta_q, split, cluster) in
+                    [(16, 1, 1), (16, 4, 1), (16, 4, 4), (32, 8, 8), (32, 16, 1)]
+                {
+                    let knobs = format!("cta_k=32, cta_q={cta_q}, split={split}");
+                    let text = format!("attention_decode{{cluster={cluster}, {knobs}}}");
                     let config: EngineConfig = text.parse().unwrap();
                     let what = format!("{what} of {queries} queries, {group} heads: {text}");
                     harness::check(kiln, &case.graph, Some(&config), &case.inputs, &what);
                 }
             }
         }
+    }
+}
+
+/// A cluster joins its parts as another kernel does, in the same order.
+#[test]
+fn clusters_change_no_bit() {
+    let op = Attention { statistics: true, key_lengths: true, ..Attention::new(MatmulMath::F32) };
+    let shape = AttentionShape {
+        batches: 2,
+        heads: 6,
+        kv_heads: 2,
+        queries: 7,
+        keys: 500,
+        depth: 64,
+        width: 50,
+    };
+    let case = case(op, shape);
+    for split in [2, 8, 16] {
+        let results = [1, split].map(|cluster| {
+            let knobs = format!("cluster={cluster}, cta_k=32, cta_q=16, split={split}");
+            let config: EngineConfig = format!("attention_decode{{{knobs}}}").parse().unwrap();
+            let kiln = harness::kiln();
+            let results = harness::run(kiln, &case.graph, Some(&config), &case.inputs).unwrap();
+            harness::compare(&case.graph, &case.inputs, &results, &knobs);
+            results
+        });
+        assert_eq!(results[0], results[1], "{split} parts");
     }
 }
 
@@ -89,7 +118,7 @@ fn few_queries_are_decoded() {
     let storage = Storage::packed(DType::Bf16);
     let graph = cases::graph(op.clone(), shape, [storage; 4], [true; 4]);
     let chosen = kiln::engine::choose(graph.canonical(), &h200, &Default::default()).unwrap();
-    assert_eq!(chosen.to_string(), "attention_decode{cta_k=64, cta_q=16, split=16}");
+    assert_eq!(chosen.to_string(), "attention_decode{cluster=16, cta_k=64, cta_q=16, split=16}");
     let shape = AttentionShape { queries: 1024, ..shape };
     let graph = cases::graph(op, shape, [storage; 4], [true; 4]);
     let chosen = kiln::engine::choose(graph.canonical(), &h200, &Default::default()).unwrap();
