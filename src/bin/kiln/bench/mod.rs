@@ -109,7 +109,10 @@ impl Measured<'_> {
         say!("device  {device}");
         made_of.iter().for_each(|line| say!("{line}"));
         say!("build   {} ({origin}), again {}", shown(*build), shown(*again));
-        say!("host    {} ns a call, median", host.as_nanos());
+        // The simulator works within the call.
+        if kiln.device().kind() != "sim" {
+            say!("host    {} ns a call, median", host.as_nanos());
+        }
         // The null device takes no time.
         if !pass.is_zero() {
             say!("pass    {}, {rate}, median", shown(*pass));
