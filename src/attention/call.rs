@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use crate::attention::data::SequenceAxis;
 use crate::attention::descriptor::AttentionDescriptor;
-use crate::attention::layer::{
-    AttentionExtent, AttentionLayer, AttentionPlace, AttentionRole, AttentionStage,
-};
+use crate::attention::extent::AttentionExtent;
+use crate::attention::layer::{AttentionLayer, AttentionPlace, AttentionStage};
+use crate::attention::role::AttentionRole;
 use crate::attention::weights::AttentionWeightKind;
 use crate::dtype::DType;
 use crate::error::{Error, Result};

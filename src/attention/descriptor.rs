@@ -1,7 +1,7 @@
 //! mcDNN's attention descriptor (`mcdnnSetAttnDescriptor`, section 6.2.1.43) with its checks.
 
 use crate::attention::data::{SequenceAxis, SequenceDataDescriptor};
-use crate::attention::layer::AttentionExtent;
+use crate::attention::extent::AttentionExtent;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::{Math, Real};

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use crate::attention::call::AttentionCall;
 use crate::attention::data::SequenceAxis;
 use crate::attention::descriptor::{AttentionDescriptor, AttentionSettings, QueryMap};
-use crate::attention::layer::AttentionExtent;
+use crate::attention::extent::AttentionExtent;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::Real;

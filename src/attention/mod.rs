@@ -8,8 +8,10 @@
 mod call;
 mod data;
 mod descriptor;
+mod extent;
 mod json;
 mod layer;
+mod role;
 mod sdpa;
 mod stages;
 mod weights;
@@ -17,9 +19,8 @@ mod weights;
 pub use call::{AttentionCall, Memory};
 pub use data::{SequenceAxis, SequenceDataDescriptor, SequenceDataSettings, SequenceDataView};
 pub use descriptor::{AttentionDescriptor, AttentionSettings, QueryMap};
-pub use layer::{
-    AttentionBuffers, AttentionExtent, AttentionLayer, AttentionPlace, AttentionRole,
-    AttentionStage,
-};
+pub use extent::AttentionExtent;
+pub use layer::{AttentionBuffers, AttentionLayer, AttentionPlace, AttentionStage};
+pub use role::AttentionRole;
 pub use sdpa::sdpa_from_json;
 pub use weights::{AttentionWeightKind, AttentionWeightSlice, AttentionWeights};

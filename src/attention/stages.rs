@@ -5,7 +5,8 @@
 //! Of vectors that are not projected each head gets a copy, `[head, batch, beam, time, element]`.
 
 use crate::attention::data::SequenceAxis;
-use crate::attention::layer::{AttentionLayer, AttentionPlace, AttentionRole, AttentionStage};
+use crate::attention::layer::{AttentionLayer, AttentionPlace, AttentionStage};
+use crate::attention::role::AttentionRole;
 use crate::attention::weights::{AttentionWeightKind, AttentionWeightSlice};
 use crate::dtype::DType;
 use crate::error::Result;
