@@ -15,6 +15,12 @@ fn is_float(ty: Type) -> bool {
     matches!(ty, Type::F16 | Type::Bf16 | Type::F32 | Type::F64)
 }
 
+/// Whether it is one number: bits alone have no value to convert.
+fn is_number(ty: Type) -> bool {
+    use Type::*;
+    is_float(ty) || matches!(ty, U8 | U16 | U32 | U64 | S8 | S16 | S32 | S64)
+}
+
 /// The modifiers of a conversion.
 struct Request {
     to: Type,
@@ -158,6 +164,9 @@ impl Decoder<'_> {
     }
 
     fn convert_one(&mut self, i: &Instruction, m: &Modifiers<'_>, r: &Request) -> Result<()> {
+        if !is_number(r.to) || !is_number(r.from) {
+            return Err(m.error("is not a form that is known"));
+        }
         self.count(i, m, 2)?;
         let read = self.source(&i.operands[1], r.from)?;
         let write = self.extended_target(&i.operands[0], r.to.class())?;

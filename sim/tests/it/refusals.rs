@@ -258,6 +258,17 @@ fn a_launch_that_does_not_end_says_where_it_is() {
 }
 
 #[test]
+fn conversions_of_bits() {
+    let body = |name: &str| format!("{name} %r1, %r2;");
+    for name in
+        ["cvt.rmi.b32.f64", "cvt.rm.b32.f64", "cvt.u32.b32", "cvt.b16.u32", "cvt.rn.f32.f16x2"]
+    {
+        let text = format!("ptx line 7: `{name}` is not a form that is known");
+        assert_eq!(refuse_body(&body(name)), text);
+    }
+}
+
+#[test]
 fn results_that_their_register_can_not_hold() {
     let text = "ptx line 7: the result does not fit its register";
     for line in [
