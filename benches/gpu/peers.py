@@ -28,6 +28,7 @@ def find_binary():
     places = [
         os.environ.get("KILN_BINARY"),
         target / "release" / "kiln",
+        ROOT / "out" / "gpu" / "kiln",
         pathlib.Path(__file__).with_name("kiln"),
     ]
     return next((str(at) for at in places if at and pathlib.Path(at).is_file()), None)

@@ -72,6 +72,7 @@ def find_binary():
     places = [
         pathlib.Path(given) if given else None,
         target / "release/examples/bench_pointwise",
+        peers.ROOT / "out/gpu/bench_pointwise",
         pathlib.Path(__file__).resolve().parent / "bench_pointwise",
     ]
     places = [place for place in places if place]

@@ -1,0 +1,21 @@
+#!/bin/sh
+# Builds what a machine with a GPU and without Rust needs, into out/gpu: the command line, the example
+# that pointwise.py times, the tests, and where they were built. Copy the checkout there with out/gpu.
+set -eu
+cd "$(dirname "$0")/../.."
+kit=out/gpu
+cargo build --release --bin kiln --example bench_pointwise
+tests=$(cargo test --no-run --test it --message-format=json | python3 -c '
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if message.get("executable") and message["target"]["name"] == "it":
+        print(message["executable"])
+')
+mkdir -p "$kit"
+target=${CARGO_TARGET_DIR:-$PWD/target}
+strip -o "$kit/kiln" "$target/release/kiln"
+strip -o "$kit/bench_pointwise" "$target/release/examples/bench_pointwise"
+strip -o "$kit/it" "$tests"
+printf '%s\n%s\n' "$PWD" "${tests%/deps/*}" >"$kit/built"
+du -sh "$kit"
