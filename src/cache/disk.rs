@@ -1,7 +1,7 @@
 //! The disk tier: one file per entry, written so that a crash leaves either all of it or nothing.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -135,8 +135,8 @@ impl DiskCache {
     /// The same with the size of its file.
     fn read_sized(&self, key: Key) -> Result<Option<(Entry, u64)>, EntryError> {
         let path = self.path_of(key);
-        match read_entry(&path) {
-            Ok(bytes) => Ok(Some((Entry::decode(&bytes, key)?, bytes.len() as u64))),
+        match read_entry(&path, key) {
+            Ok((entry, bytes)) => Ok(Some((entry?, bytes))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Err(EntryError::Malformed),
             Err(error) => {
@@ -237,15 +237,14 @@ impl Drop for DiskCache {
     }
 }
 
-/// The bytes of a file, if they are not more than an entry has.
-fn read_entry(path: &Path) -> io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
-    if file.metadata()?.len() > ENTRY_BYTES_MAX {
+/// The entry in a file and the bytes of that, if they are not more than an entry has.
+fn read_entry(path: &Path, key: Key) -> io::Result<(Result<Entry, EntryError>, u64)> {
+    let file = File::open(path)?;
+    let bytes = file.metadata()?.len();
+    if bytes > ENTRY_BYTES_MAX {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    Ok(bytes)
+    Ok((Entry::read(file, bytes, key)?, bytes))
 }
 
 /// Temporary file in the same folder, flushed to disk, renamed over the target: readers see the

@@ -5,11 +5,15 @@
 //! header length              u32, little endian
 //! digest                     32 bytes: blake3 of header and payload
 //! header                     JSON: schema, key, what was asked, resources, lengths
-//! payload                    cubin, PTX, log, one after another
+//! payload                    source, cubin, PTX, log, one after another
 //! ```
-//! A reader trusts nothing: magic, digest, schema, key and request must all match.
+//! A reader trusts nothing: magic, digest, schema, key and request must all match. It reads each
+//! part of the payload to where it stays, once.
 
+use std::io::{self, Read};
 use std::time::Duration;
+
+use blake3::Hasher;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -22,8 +26,11 @@ const MAGIC: &[u8; 8] = b"KILNENT1";
 /// No entry is larger: what says that it is, in a folder, a pack or a store, is not read.
 pub(super) const ENTRY_BYTES_MAX: u64 = 256 << 20;
 
-/// No header is larger: it holds one source text.
-const HEADER_BYTES_MAX: usize = 64 << 20;
+/// No header is larger: it holds some names and numbers.
+const HEADER_BYTES_MAX: u64 = 1 << 20;
+
+/// Bytes before the header.
+const FRAME_BYTES: u64 = 8 + 4 + 32;
 
 /// Why bytes are not the entry that was looked for. Each is a miss.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -46,26 +53,6 @@ pub enum EntryError {
     Digest,
 }
 
-/// The outer parts of an entry; nothing in them is checked but that they are there.
-struct Framed<'a> {
-    digest: &'a [u8; 32],
-    header_bytes: usize,
-    body: &'a [u8],
-}
-
-impl Framed<'_> {
-    fn of(bytes: &[u8]) -> Result<Framed<'_>, EntryError> {
-        let rest = bytes.strip_prefix(MAGIC).ok_or(EntryError::Malformed)?;
-        let (length, rest) = rest.split_first_chunk::<4>().ok_or(EntryError::Malformed)?;
-        let (digest, body) = rest.split_first_chunk::<32>().ok_or(EntryError::Malformed)?;
-        let header_bytes = u32::from_le_bytes(*length) as usize;
-        match header_bytes <= HEADER_BYTES_MAX.min(body.len()) {
-            true => Ok(Framed { digest, header_bytes, body }),
-            false => Err(EntryError::Malformed),
-        }
-    }
-}
-
 #[derive(Serialize, Deserialize)]
 struct Header {
     schema: u32,
@@ -74,9 +61,20 @@ struct Header {
     kernels: Vec<String>,
     resources: Resources,
     compile_us: u64,
-    cubin_bytes: usize,
-    ptx_bytes: usize,
-    log_bytes: usize,
+    #[serde(default)]
+    source_bytes: u64,
+    cubin_bytes: u64,
+    ptx_bytes: u64,
+    log_bytes: u64,
+}
+
+impl Header {
+    /// Bytes of the parts of the payload, if they are all of it.
+    fn parts(&self, payload_bytes: u64) -> Option<[u64; 4]> {
+        let parts = [self.source_bytes, self.cubin_bytes, self.ptx_bytes, self.log_bytes];
+        let all = parts.into_iter().try_fold(0, u64::checked_add);
+        (all == Some(payload_bytes)).then_some(parts)
+    }
 }
 
 /// A compiled kernel with what was asked for.
@@ -106,7 +104,9 @@ impl EntryError {
 impl Entry {
     /// The file's bytes.
     pub fn encode(request: &Request, image: &Image, compile: Duration) -> Vec<u8> {
-        let payload = [&image.cubin, image.ptx.as_bytes(), image.log.as_bytes()].concat();
+        let parts: [&[u8]; 4] =
+            [request.source.as_bytes(), &image.cubin, image.ptx.as_bytes(), image.log.as_bytes()];
+        let [source_bytes, cubin_bytes, ptx_bytes, log_bytes] = parts.map(|part| part.len() as u64);
         let header = Header {
             schema: SCHEMA,
             key: Key::of(request).to_hex(),
@@ -114,14 +114,15 @@ impl Entry {
             kernels: vec![request.entry.clone()],
             resources: image.resources,
             compile_us: compile.as_micros() as u64,
-            cubin_bytes: image.cubin.len(),
-            ptx_bytes: image.ptx.len(),
-            log_bytes: image.log.len(),
+            source_bytes,
+            cubin_bytes,
+            ptx_bytes,
+            log_bytes,
         };
         let header = serde_json::to_vec(&header).expect("plain data is JSON");
-        let body = [header.as_slice(), &payload].concat();
-        let (length, digest) = ((header.len() as u32).to_le_bytes(), blake3::hash(&body));
-        [MAGIC, &length[..], digest.as_bytes(), &body].concat()
+        let length = (header.len() as u32).to_le_bytes();
+        let body = [&header, &parts.concat()[..]].concat();
+        [MAGIC, &length[..], blake3::hash(&body).as_bytes(), &body].concat()
     }
 
     /// Reads and checks a file's bytes against the key they were found under.
@@ -129,11 +130,7 @@ impl Entry {
     /// # Errors
     /// The first thing that does not match.
     pub fn decode(bytes: &[u8], key: Key) -> Result<Entry, EntryError> {
-        let framed = Framed::of(bytes)?;
-        match blake3::hash(framed.body).as_bytes() == framed.digest {
-            true => Entry::parse(framed, key),
-            false => Err(EntryError::Digest),
-        }
+        Entry::read(bytes, bytes.len() as u64, key).expect("bytes can be read")
     }
 
     /// The same for bytes of which another digest, as that of a pack's row, has been checked.
@@ -141,38 +138,92 @@ impl Entry {
     /// # Errors
     /// As [`Entry::decode`], without `Digest`.
     pub(super) fn decode_checked(bytes: &[u8], key: Key) -> Result<Entry, EntryError> {
-        Entry::parse(Framed::of(bytes)?, key)
+        let read = Body::read(bytes, bytes.len() as u64, |_| {}).expect("bytes can be read");
+        read.and_then(|(_, body)| body.entry(key))
     }
 
-    fn parse(framed: Framed<'_>, key: Key) -> Result<Entry, EntryError> {
-        let (header, payload) = framed.body.split_at(framed.header_bytes);
-        let header: Header = serde_json::from_slice(header).map_err(|_| EntryError::Malformed)?;
+    /// As [`Entry::decode`] of what a reader gives, so many bytes.
+    ///
+    /// # Errors
+    /// Where reading fails.
+    pub(super) fn read(
+        from: impl Read,
+        bytes: u64,
+        key: Key,
+    ) -> io::Result<Result<Entry, EntryError>> {
+        let mut hasher = Hasher::new();
+        let read = Body::read(from, bytes, |part| {
+            hasher.update(part);
+        })?;
+        Ok(read.and_then(|(digest, body)| match *hasher.finalize().as_bytes() == digest {
+            true => body.entry(key),
+            false => Err(EntryError::Digest),
+        }))
+    }
+}
+
+/// An entry as it was read; `None` where the header is none, or not that of the payload.
+struct Body(Option<(Header, [Vec<u8>; 4])>);
+
+impl Body {
+    /// The digest that stands in front, and what is behind it, which `seen` sees part by part.
+    fn read(
+        mut from: impl Read,
+        bytes: u64,
+        mut seen: impl FnMut(&[u8]),
+    ) -> io::Result<Result<([u8; 32], Body), EntryError>> {
+        let mut part = |bytes: u64| {
+            let mut part = Vec::with_capacity(bytes as usize);
+            from.by_ref().take(bytes).read_to_end(&mut part)?;
+            io::Result::Ok(Some(part).filter(|part| part.len() as u64 == bytes))
+        };
+        let malformed = Ok(Err(EntryError::Malformed));
+        let Some(frame) = part(FRAME_BYTES.min(bytes))? else { return malformed };
+        let Some((length, digest)) = framed(&frame) else { return malformed };
+        let header_bytes = u64::from(length);
+        let Some(payload_bytes) = (bytes - FRAME_BYTES)
+            .checked_sub(header_bytes)
+            .filter(|_| header_bytes <= HEADER_BYTES_MAX)
+        else {
+            return malformed;
+        };
+        let Some(header) = part(header_bytes)? else { return malformed };
+        seen(&header);
+        let header: Option<Header> = serde_json::from_slice(&header).ok();
+        let parts = header.as_ref().and_then(|header| header.parts(payload_bytes));
+        let mut payload = [const { Vec::new() }; 4];
+        for (place, bytes) in payload.iter_mut().zip(parts.unwrap_or([payload_bytes, 0, 0, 0])) {
+            let Some(read) = part(bytes)? else { return malformed };
+            seen(&read);
+            *place = read;
+        }
+        Ok(Ok((digest, Body(header.filter(|_| parts.is_some()).map(|header| (header, payload))))))
+    }
+
+    fn entry(self, key: Key) -> Result<Entry, EntryError> {
+        let Some((header, [source, cubin, ptx, log])) = self.0 else {
+            return Err(EntryError::Malformed);
+        };
         if header.schema != SCHEMA {
             return Err(EntryError::Schema(header.schema));
         }
         if header.key != key.to_hex() {
             return Err(EntryError::Key(header.key));
         }
-        if Key::of(&header.request) != key {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).map_err(|_| EntryError::Malformed);
+        let request = Request { source: text(source)?, ..header.request };
+        if Key::of(&request) != key {
             return Err(EntryError::Request);
         }
-        let (cubin, rest) =
-            payload.split_at_checked(header.cubin_bytes).ok_or(EntryError::Malformed)?;
-        let (ptx, log) = rest.split_at_checked(header.ptx_bytes).ok_or(EntryError::Malformed)?;
-        if log.len() != header.log_bytes {
-            return Err(EntryError::Malformed);
-        }
-        let text =
-            |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| EntryError::Malformed);
-        let image = Image {
-            cubin: cubin.to_vec(),
-            ptx: text(ptx)?,
-            log: text(log)?,
-            resources: header.resources,
-        };
-        let compile = Duration::from_micros(header.compile_us);
-        Ok(Entry { request: header.request, image, compile })
+        let image = Image { cubin, ptx: text(ptx)?, log: text(log)?, resources: header.resources };
+        Ok(Entry { request, image, compile: Duration::from_micros(header.compile_us) })
     }
+}
+
+/// What stands before the header: its length, and the digest.
+fn framed(frame: &[u8]) -> Option<(u32, [u8; 32])> {
+    let (length, digest) = frame.strip_prefix(MAGIC)?.split_first_chunk::<4>()?;
+    Some((u32::from_le_bytes(*length), digest.try_into().ok()?))
 }
 
 #[cfg(test)]

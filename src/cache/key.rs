@@ -10,7 +10,7 @@ use crate::compile::{Toolchain, options};
 use crate::target::Arch;
 
 /// Changes whenever the meaning of keys or the entry format does.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// The identity of a compiled kernel: everything that can change a bit of it, and nothing else.
 ///
@@ -84,7 +84,8 @@ pub struct Request {
     pub stem: String,
     /// The kernel's name in the image.
     pub entry: String,
-    /// The rendered source.
+    /// The rendered source; an entry holds it beside the rest.
+    #[serde(skip)]
     pub source: String,
     /// The options, without paths.
     pub options: Vec<String>,

@@ -4,7 +4,7 @@
 //! nothing of graphs or devices: it renders what the spec names.
 
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use tera::{Context, Tera};
 
@@ -171,10 +171,10 @@ impl KernelSource {
     }
 }
 
-/// A set of templates, parsed.
+/// A set of templates, parsed. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Templates {
-    tera: Tera,
+    tera: Arc<Tera>,
 }
 
 impl Templates {
@@ -209,7 +209,7 @@ impl Templates {
         tera.autoescape_on(Vec::<String>::new());
         tera.add_raw_templates(texts)
             .map_err(|error| Error::compile(format!("failed to parse templates: {error}")))?;
-        Ok(Templates { tera })
+        Ok(Templates { tera: Arc::new(tera) })
     }
 
     /// Renders a spec.

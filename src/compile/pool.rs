@@ -25,7 +25,7 @@ pub fn compile_all(
 }
 
 /// The results of `work` for the positions below `count`, in their order, computed by up to eight
-/// threads; `finished` is called on the calling thread after each.
+/// threads, this one among them; `finished` is called on this one after each.
 pub(crate) fn at_once<R: Send>(
     count: usize,
     work: impl Fn(usize) -> R + Sync,
@@ -36,19 +36,22 @@ pub(crate) fn at_once<R: Send>(
         LazyLock::new(|| std::thread::available_parallelism().map_or(1, NonZeroUsize::get));
     let workers = CORES.min(WORKERS_MAX).min(count);
     let next = AtomicUsize::new(0);
+    let take = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|at| *at < count);
     let (send, receive) = mpsc::channel();
     let mut results: Vec<Option<R>> = Vec::new();
     results.resize_with(count, || None);
+    let mut keep = |(position, result): (usize, R)| {
+        finished(position, &result);
+        results[position] = Some(result);
+    };
     std::thread::scope(|scope| {
-        for _ in 0..workers {
-            let (send, next, work) = (send.clone(), &next, &work);
+        for _ in 1..workers {
+            let (send, take, work) = (send.clone(), &take, &work);
             // What listens on this thread hears the workers too.
             let listener = dispatcher::get_default(Clone::clone);
             scope.spawn(move || {
                 let _heard = dispatcher::set_default(&listener);
-                while let Some(position) =
-                    Some(next.fetch_add(1, Ordering::Relaxed)).filter(|at| *at < count)
-                {
+                while let Some(position) = take() {
                     if send.send((position, work(position))).is_err() {
                         return;
                     }
@@ -56,10 +59,11 @@ pub(crate) fn at_once<R: Send>(
             });
         }
         drop(send);
-        for (position, result) in receive {
-            finished(position, &result);
-            results[position] = Some(result);
+        while let Some(position) = take() {
+            keep((position, work(position)));
+            receive.try_iter().for_each(&mut keep);
         }
+        receive.into_iter().for_each(&mut keep);
     });
     results.into_iter().map(|result| result.expect("every position was worked on")).collect()
 }

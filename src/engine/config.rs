@@ -28,15 +28,25 @@ pub struct EngineConfig {
 
 /// The values of every combination, those of the last knob alternating fastest.
 pub(super) fn combinations<const N: usize>(knobs: &[Knob; N]) -> impl Iterator<Item = [i64; N]> {
-    let count: usize = knobs.iter().map(|knob| knob.values.len()).product();
-    (0..count).map(move |mut at| {
-        let mut values = [0; N];
-        for (value, knob) in values.iter_mut().zip(knobs).rev() {
-            *value = knob.values[at % knob.values.len()];
-            at /= knob.values.len();
-        }
-        values
+    let full = knobs.iter().all(|knob| !knob.values.is_empty());
+    let mut next = full.then_some([0; N]);
+    std::iter::from_fn(move || {
+        let places = next?;
+        next = following(places, knobs);
+        Some(std::array::from_fn(|at| knobs[at].values[places[at]]))
     })
+}
+
+/// The places of the next combination.
+fn following<const N: usize>(mut places: [usize; N], knobs: &[Knob; N]) -> Option<[usize; N]> {
+    for (place, knob) in places.iter_mut().zip(knobs).rev() {
+        *place += 1;
+        if *place < knob.values.len() {
+            return Some(places);
+        }
+        *place = 0;
+    }
+    None
 }
 
 impl EngineConfig {

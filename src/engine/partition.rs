@@ -83,6 +83,23 @@ pub fn partition(
     })
 }
 
+/// Checks that a graph has parts, without looking for the fewest.
+///
+/// # Errors
+/// As [`partition`].
+pub(crate) fn expect_runs(
+    graph: &OperationGraph,
+    target: &Target,
+    selection: &Selection,
+) -> Result<()> {
+    let clusters = Clusters::of(graph, target, selection);
+    let alone = |at: usize| clusters.runs(graph.sketch(&[at]).view());
+    match (0..graph.operations().len()).all(alone) {
+        true => Ok(()),
+        false => partition(graph, target, selection).map(drop),
+    }
+}
+
 fn parts_of(graph: &OperationGraph, target: &Target, selection: &Selection) -> Result<Vec<Part>> {
     let part = |operations: &Vec<usize>| {
         let graph = graph.subgraph(operations)?;
@@ -231,7 +248,8 @@ impl Clusters<'_> {
     /// Whether an engine runs a graph, with a setting that is not excluded.
     fn runs(&self, graph: CanonicalGraph<'_>) -> bool {
         let supports = |engine: &&dyn Engine| engine.support(graph, self.target).is_ok();
-        engines().iter().any(supports)
+        // The most general are quick to answer.
+        engines().iter().rev().any(supports)
             && (self.selection.without == Notes::default()
                 || choices(graph, self.target, self.selection).is_ok())
     }

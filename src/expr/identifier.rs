@@ -1,6 +1,6 @@
 //! C++ identifiers from tensor names: readable, unique, and never a word the generated code uses.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::LazyLock;
 
 /// Words that a generated identifier must not shadow: C++ keywords, the device functions a program
@@ -33,10 +33,10 @@ const SUFFIXES: &[&str] = &[
     "_warps", "_row",
 ];
 
-/// The identifiers handed out so far in one kernel.
+/// The identifiers handed out so far in one kernel; with each suffix they are taken too.
 #[derive(Debug, Clone, Default)]
 pub struct Identifiers {
-    taken: BTreeSet<String>,
+    taken: HashSet<String>,
     /// Where to go on counting for a base that was taken.
     next: HashMap<String, usize>,
 }
@@ -77,17 +77,23 @@ impl Identifiers {
             number += 1;
             Some(if number == 2 { base.clone() } else { format!("{base}{}", number - 1) })
         });
-        let free = |candidate: &String| {
-            SUFFIXES.iter().all(|suffix| {
-                let full = format!("{candidate}{suffix}");
-                !self.taken.contains(&full) && !is_reserved(&full)
-            })
-        };
         let mut candidates = candidates;
+        let free = |candidate: &String| self.is_free(candidate);
         let found = candidates.find(free).expect("some number is free");
         self.next.insert(base, number);
-        self.taken.extend(SUFFIXES.iter().map(|suffix| format!("{found}{suffix}")));
+        self.taken.insert(found.clone());
         found
+    }
+
+    /// Whether a candidate is, with every suffix, no reserved word and nothing that is taken.
+    fn is_free(&self, candidate: &str) -> bool {
+        let mut full = candidate.to_owned();
+        SUFFIXES.iter().all(|suffix| {
+            full.truncate(candidate.len());
+            full.push_str(suffix);
+            let mut stems = SUFFIXES.iter().filter_map(|other| full.strip_suffix(other));
+            !is_reserved(&full) && !stems.any(|stem| self.taken.contains(stem))
+        })
     }
 }
 

@@ -8,7 +8,8 @@
 //! Colours without extents and strides go first, so that graphs which differ in shape alone have
 //! their operations in one order: a kernel that takes its shape at run time serves them all.
 
-use std::collections::{BTreeMap, HashMap};
+use std::cell::LazyCell;
+use std::collections::HashMap;
 
 use blake3::Hasher;
 
@@ -30,10 +31,7 @@ type Colour = [u8; 32];
 
 /// The canonical form of a valid graph; `tensors` sorted by uid, `operations` topological.
 pub(super) fn canonical(tensors: &[TensorDesc], operations: &[Operation]) -> Canonical {
-    let structural = colours(tensors, operations, structure);
-    let full = colours(tensors, operations, |tensor| format!("{:?}", anonymous(tensor)));
-    let colours: Vec<_> = structural.into_iter().zip(full).collect();
-    let order = order(operations, &colours);
+    let order = order(operations, &LazyCell::new(|| colours(tensors, operations)));
     let mut uids: Vec<i64> = Vec::new();
     let mut position: HashMap<i64, i64> = HashMap::new();
     let mut renamed = Vec::new();
@@ -91,10 +89,20 @@ fn hash(parts: &[&[u8]]) -> Colour {
     *hasher.finalize().as_bytes()
 }
 
-/// A colour per operation; `text` says what counts of a tensor.
-fn colours(
+/// Two colours per operation: what it is whatever the shapes, and with them.
+fn colours(tensors: &[TensorDesc], operations: &[Operation]) -> Vec<(Colour, Colour)> {
+    let texts: Vec<String> =
+        operations.iter().map(|operation| format!("{:?}", operation.op.normalised())).collect();
+    let structural = colours_by(tensors, operations, &texts, structure);
+    let shape = |tensor: &TensorDesc| format!("{:?}", anonymous(tensor));
+    structural.into_iter().zip(colours_by(tensors, operations, &texts, shape)).collect()
+}
+
+/// A colour per operation, of which `texts` are; `text` says what counts of a tensor.
+fn colours_by(
     tensors: &[TensorDesc],
     operations: &[Operation],
+    texts: &[String],
     text: impl Fn(&TensorDesc) -> String,
 ) -> Vec<Colour> {
     let mut forward: HashMap<i64, Colour> =
@@ -102,10 +110,9 @@ fn colours(
     // What an operation's results are, each by its slot.
     let mut results = vec![[0; 32]; operations.len()];
     for (index, operation) in operations.iter().enumerate() {
-        let text = format!("{:?}", operation.op.normalised());
         let uids = operation.outputs.iter().chain(&operation.inputs);
         let parts = uids.map(|uid| forward[uid].as_slice());
-        let parts: Vec<&[u8]> = [text.as_bytes()].into_iter().chain(parts).collect();
+        let parts: Vec<&[u8]> = [texts[index].as_bytes()].into_iter().chain(parts).collect();
         results[index] = hash(&parts);
         for (slot, uid) in operation.outputs.iter().enumerate() {
             forward.insert(*uid, in_slot(&results[index], slot));
@@ -132,8 +139,12 @@ fn in_slot(colour: &Colour, slot: usize) -> Colour {
     hash(&[colour, &(slot as u64).to_le_bytes()])
 }
 
-/// Topological order; among the ready operations the smallest colour first.
-fn order(operations: &[Operation], colours: &[(Colour, Colour)]) -> Vec<usize> {
+/// Topological order; among the ready operations the smallest colour first. Where there is but one
+/// at a time, no colour is asked for.
+fn order<F: FnOnce() -> Vec<(Colour, Colour)>>(
+    operations: &[Operation],
+    colours: &LazyCell<Vec<(Colour, Colour)>, F>,
+) -> Vec<usize> {
     let produced = |(index, op): (usize, &Operation)| -> Vec<(i64, usize)> {
         op.outputs.iter().map(|uid| (*uid, index)).collect()
     };
@@ -146,17 +157,17 @@ fn order(operations: &[Operation], colours: &[(Colour, Colour)]) -> Vec<usize> {
             readers[*from].push(index);
         }
     }
-    let mut ready: BTreeMap<((Colour, Colour), usize), usize> = BTreeMap::new();
-    for index in (0..operations.len()).filter(|index| waiting[*index] == 0) {
-        ready.insert((colours[index], index), index);
-    }
+    let mut ready: Vec<usize> = (0..operations.len()).filter(|at| waiting[*at] == 0).collect();
     let mut order = Vec::with_capacity(operations.len());
-    while let Some((_, index)) = ready.pop_first() {
+    while !ready.is_empty() {
+        let smallest = || (0..ready.len()).min_by_key(|at| (colours[ready[*at]], ready[*at]));
+        let first = if ready.len() == 1 { Some(0) } else { smallest() };
+        let index = ready.swap_remove(first.expect("an operation is ready"));
         order.push(index);
         for reader in &readers[index] {
             waiting[*reader] -= 1;
             if waiting[*reader] == 0 {
-                ready.insert((colours[*reader], *reader), *reader);
+                ready.push(*reader);
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
 use std::time::Instant;
 
 use dashmap::DashMap;
@@ -286,7 +287,7 @@ impl Tiers {
             }
         }
         if graph.operations().iter().any(|of| matches!(of.op, Op::Recurrence(_))) {
-            parts.iter_mut().try_for_each(|part| count_rows(part, target))?;
+            parts.iter_mut().for_each(count_rows);
         }
         Ok(parts)
     }
@@ -380,14 +381,14 @@ impl Tiers {
         if let [part] = &parts[..] {
             return Ok(vec![best(part)?]);
         }
-        let built = at_once(
-            parts.len(),
-            |at| {
+        let here = thread::current().id();
+        let work = |at: usize| {
+            if thread::current().id() != here {
                 self.device.enter_background()?;
-                best(&parts[at])
-            },
-            |_, _| {},
-        );
+            }
+            best(&parts[at])
+        };
+        let built = at_once(parts.len(), work, |_, _| {});
         built.into_iter().collect()
     }
 
@@ -463,10 +464,8 @@ impl fmt::Debug for Kiln {
 
 /// Products beside a recurrent layer count their rows at run time: their kernels, like the layer's,
 /// serve every number of steps.
-fn count_rows(part: &mut Part, target: &Target) -> Result<()> {
-    let counting = part.config.clone().with("dynamic_m", 1);
-    if part.supported(target)?.lower(&counting).is_ok() {
-        part.config = counting;
+fn count_rows(part: &mut Part) {
+    if part.config.knob("dynamic_m").is_ok() {
+        part.config = part.config.clone().with("dynamic_m", 1);
     }
-    Ok(())
 }

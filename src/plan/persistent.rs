@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 
 use crate::device::Stream;
-use crate::engine::EngineConfig;
+use crate::engine::{self, EngineConfig};
 use crate::error::{Error, Result};
 use crate::graph::{OperationGraph, RowLayout};
 use crate::plan::build::Kiln;
@@ -80,7 +80,7 @@ impl Kiln {
         let lengths = rnn.layout == RowLayout::Packed;
         let with = Optional { lengths, ..Optional::default() };
         let network = rnn.network(Extent { batch: mini_batch, rows: mini_batch }, with)?;
-        self.inner.parts(&network.graph, self.device().target())?;
+        engine::expect_runs(&network.graph, self.device().target(), &self.inner.selection)?;
         let (kiln, rnn) = (self.clone(), rnn.clone());
         let (plans, settings) = (HashMap::new(), HashMap::new());
         Ok(PersistentRnn { kiln, rnn, batch: mini_batch, plans, settings })

@@ -178,7 +178,7 @@ fn headers_are_small_and_flat() {
     });
     refused("its header is damaged", names, |pack| pack.header_text = Some("[".repeat(60_000)));
     refused("its header is damaged", names, |pack| pack.header_text = Some("{}".to_owned()));
-    refused("schema 7, expected 1", names, |pack| pack.header["schema"] = json!(7));
+    refused("schema 7, expected 2", names, |pack| pack.header["schema"] = json!(7));
     refused("its header is damaged", names, |pack| pack.header["arch"] = json!("sm_x"));
 }
 
@@ -231,13 +231,14 @@ fn an_entry_that_lies_about_itself_is_refused() {
     let whole = entry("one");
     let length = u32::from_le_bytes(whole[8..12].try_into().unwrap()) as usize;
     let (header, payload) = whole[44..].split_at(length);
-    let with = |header: &[u8]| {
+    let of = |header: &[u8], payload: &[u8]| {
         let body = [header, payload].concat();
         let digest = *blake3::hash(&body).as_bytes();
         let length = (header.len() as u32).to_le_bytes();
         let bytes = [&b"KILNENT1"[..], &length, &digest, &body].concat();
         Entry::decode(&bytes, key("one")).map_err(|error| error.name())
     };
+    let with = |header: &[u8]| of(header, payload);
     assert!(with(header).is_ok());
     let changed = |name: &str, value: Value| {
         let mut document: Value = serde_json::from_slice(header).unwrap();
@@ -249,11 +250,17 @@ fn an_entry_that_lies_about_itself_is_refused() {
         assert_eq!(changed("cubin_bytes", json!(bytes)), Err("malformed"), "{bytes}");
     }
     assert_eq!(changed("log_bytes", json!(-1)), Err("malformed"));
-    assert_eq!(changed("schema", json!(2)), Err("schema"));
+    assert_eq!(changed("schema", json!(3)), Err("schema"));
     assert_eq!(changed("key", json!(key("two").to_hex())), Err("key"));
     assert_eq!(changed("key", json!("")), Err("key"));
-    let other: Value = serde_json::to_value(request("two")).unwrap();
-    assert_eq!(changed("request", other), Err("request"));
+    let other = Request { options: vec!["-G".to_owned()], ..request("one") };
+    assert_eq!(changed("request", serde_json::to_value(other).unwrap()), Err("request"));
+    let source = request("one").source.len();
+    assert_eq!(changed("source_bytes", json!(source - 1)), Err("malformed"));
+    let another = [&vec![b'/'; source][..], &payload[source..]].concat();
+    assert_eq!(of(header, &another), Err("request"));
+    let no_text = [&vec![0xff; source][..], &payload[source..]].concat();
+    assert_eq!(of(header, &no_text), Err("malformed"));
     assert_eq!(with(&[b'['; 100_000]), Err("malformed"), "nesting is bounded");
     assert_eq!(with(&[header, b" {}"].concat()), Err("malformed"));
 }

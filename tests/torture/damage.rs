@@ -83,9 +83,9 @@ pub fn lengths_of_a_pack(context: &Context) -> Outcome {
 /// An entry of another schema with a right digest.
 fn of_another_schema() -> Vec<u8> {
     let mut bytes = sample::entry(0, 0);
-    let (name, at) = (b"\"schema\":1", 44);
+    let (name, at) = (b"\"schema\":2", 44);
     let found = bytes.windows(name.len()).position(|window| window == name);
-    bytes[found.expect("schema 1 is written") + name.len() - 1] = b'2';
+    bytes[found.expect("schema 2 is written") + name.len() - 1] = b'3';
     let digest = blake3::hash(&bytes[at..]);
     bytes[12..at].copy_from_slice(digest.as_bytes());
     bytes

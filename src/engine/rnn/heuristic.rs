@@ -2,9 +2,9 @@
 
 use crate::engine::access::{REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div};
 use crate::engine::rnn::layer::Layer;
+use crate::engine::rnn::refusal::Refusal;
 use crate::engine::rnn::schedule::{Exchange, Regime, Schedule, Settings};
 use crate::engine::rnn::work::{exchange_bytes, exchange_clocks, step_clocks};
-use crate::error::{Error, Result};
 use crate::target::Target;
 
 /// The most warps along the units, and those that should share the depth at least.
@@ -28,9 +28,13 @@ impl Decision {
     /// Of the settings that are legal, those whose steps take the least time.
     ///
     /// # Errors
-    /// `NotSupported` where no setting is legal, with what the last one lacks.
-    pub(super) fn of(layer: &Layer<'_>, target: &Target, regime: Regime) -> Result<Decision> {
-        let mut refusal = Error::not_supported("blocks would have less than 8 units each");
+    /// Where no setting is legal: what the last one lacks.
+    pub(super) fn of(
+        layer: &Layer<'_>,
+        target: &Target,
+        regime: Regime,
+    ) -> Result<Decision, Refusal> {
+        let mut refusal = Refusal::Units;
         let mut best: Option<Decision> = None;
         let [tiles, blocks, ..] = regime.knobs();
         for tile in tiles.values {
@@ -105,7 +109,7 @@ fn settings(
     target: &Target,
     regime: Regime,
     [batch_tile, blocks]: [i64; 2],
-) -> Result<Schedule> {
+) -> Result<Schedule, Refusal> {
     let slice = ceil_div(layer.op.units.max(layer.size()), blocks);
     let groups = ceil_div(slice, 8);
     let columns = [1, 2, 4, 8].into_iter().find(|columns| *columns >= groups);
@@ -119,13 +123,12 @@ fn settings(
     Ok(with_quickest_exchange(layer, regime, schedule))
 }
 
-/// The same with the exchange that takes the fewest clocks, on which nothing else of it depends.
-fn with_quickest_exchange(layer: &Layer<'_>, regime: Regime, schedule: Schedule) -> Schedule {
+/// The same with the exchange that takes the fewest clocks.
+fn with_quickest_exchange(layer: &Layer<'_>, regime: Regime, mut schedule: Schedule) -> Schedule {
     let clocks = |at: &usize| exchange_clocks(layer, &schedule, regime.exchanges[*at]);
     let quickest = (0..regime.exchanges.len()).min_by(|a, b| clocks(a).total_cmp(&clocks(b)));
-    let at = quickest.expect("a regime has an exchange");
-    let settings = Settings { exchange: at as i64, ..schedule.settings };
-    Schedule { settings, exchange: regime.exchanges[at], ..schedule }
+    schedule.set_exchange(regime, quickest.expect("a regime has an exchange") as i64);
+    schedule
 }
 
 /// The settings that go with those and so many warps along the units.
@@ -134,7 +137,7 @@ fn of_columns(
     target: &Target,
     regime: Regime,
     [batch_tile, blocks, columns]: [i64; 3],
-) -> Result<Schedule> {
+) -> Result<Schedule, Refusal> {
     let parts = (WARPS_MIN / columns).max(1);
     let with = |regime: Regime, registers: i64| {
         let settings =

@@ -13,6 +13,8 @@ pub(super) struct Layer<'a> {
     pub(super) op: &'a Recurrence,
     /// The canonical uid of each slot's tensor.
     slots: Vec<(&'static str, usize)>,
+    dtype: DType,
+    size: i64,
     pub(super) products: Vec<ProductShape>,
 }
 
@@ -45,6 +47,9 @@ impl<'a> Layer<'a> {
         let inputs = names.inputs.into_iter().zip(&operation.inputs);
         let outputs = names.outputs.into_iter().zip(&operation.outputs);
         let slots = inputs.chain(outputs).map(|(slot, uid)| (slot, *uid as usize)).collect();
+        let y = &graph.tensors[operation.outputs[0] as usize];
+        let apart = if op.apart { 1 } else { op.direction.count() };
+        let (dtype, size) = (y.dtype, y.dims[2] / apart);
         for (_, tensor) in stored(graph) {
             let (width, stride) = (tensor.dims[2], tensor.strides[2]);
             if width > 1 && stride != 1 {
@@ -58,7 +63,7 @@ impl<'a> Layer<'a> {
             let text = format!("`{}` is passed by value", tensor.name);
             return Err(Error::not_supported(text));
         }
-        let mut layer = Layer { graph, op, slots, products: Vec::new() };
+        let mut layer = Layer { graph, op, slots, dtype, size, products: Vec::new() };
         layer.products = layer.find_products();
         Ok(layer)
     }
@@ -109,13 +114,12 @@ impl<'a> Layer<'a> {
 
     /// What weights are stored in.
     pub(super) fn dtype(&self) -> DType {
-        self.y().dtype
+        self.dtype
     }
 
     /// Elements of the first state.
     pub(super) fn size(&self) -> i64 {
-        let apart = if self.op.apart { 1 } else { self.op.direction.count() };
-        self.y().dims[2] / apart
+        self.size
     }
 
     pub(super) fn rows(&self) -> i64 {

@@ -10,15 +10,18 @@ mod heuristic;
 mod layer;
 mod members;
 mod parameters;
+mod refusal;
 mod schedule;
 mod step;
 mod work;
 
 pub(super) use step::StepEngine;
 
+use crate::engine::config::combinations;
 use crate::engine::rnn::heuristic::Decision;
 use crate::engine::rnn::layer::Layer;
-use crate::engine::rnn::schedule::{Exchange, Regime, Schedule, Settings, Units};
+use crate::engine::rnn::refusal::Refusal;
+use crate::engine::rnn::schedule::{Exchange, REGISTERS_STEP, Regime, Schedule, Settings, Units};
 use crate::engine::{
     BehaviorNote, Engine, EngineConfig, Knob, Lowering, Notes, NumericalNote, Setting, Supported,
 };
@@ -79,7 +82,7 @@ impl Engine for RnnEngine {
         target: &'a Target,
     ) -> Result<Box<dyn Supported + 'a>> {
         let layer = self.layer(graph, target)?;
-        let decision = Decision::of(&layer, target, self.regime)?;
+        let decision = Decision::of(&layer, target, self.regime).map_err(Refusal::error)?;
         Ok(Box::new(Rnn { regime: self.regime, layer, decision, target }))
     }
 }
@@ -95,7 +98,8 @@ struct Rnn<'a> {
 
 impl Rnn<'_> {
     fn schedule(&self, config: &EngineConfig) -> Result<Schedule> {
-        Schedule::new(&self.layer, self.target, self.regime, Settings::of(config)?)
+        let settings = Settings::of(config)?;
+        Schedule::new(&self.layer, self.target, self.regime, settings).map_err(Refusal::error)
     }
 }
 
@@ -114,16 +118,32 @@ impl Supported for Rnn<'_> {
 
     fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
         let registers = config.knob("registers").ok().filter(|registers| *registers > 0)?;
-        Some(config.clone().with("registers", registers - 32))
+        Some(config.clone().with("registers", registers - REGISTERS_STEP))
     }
 
     fn settings(&self) -> Vec<Setting> {
-        let setting = |config: EngineConfig| {
-            let work = vec![work::of(&self.layer, &self.schedule(&config).ok()?)];
-            Some(Setting { config, work })
-        };
-        let all = EngineConfig::all(self.regime.engine, &self.regime.knobs());
-        all.into_iter().filter_map(setting).collect()
+        let Rnn { regime, layer, target, .. } = self;
+        let bytes = work::bytes(layer);
+        let [tiles, blocks, columns, exchanges, kept, parts, registers] = regime.knobs();
+        let (outer, inner) = ([tiles, blocks, columns], [kept, parts, registers]);
+        let mut all = Vec::new();
+        for [batch_tile, blocks, columns] in combinations(&outer) {
+            let schedule = |[kept, parts, registers]: [i64; 3]| {
+                let settings =
+                    Settings { batch_tile, blocks, columns, exchange: 0, kept, parts, registers };
+                let schedule = Schedule::new(layer, target, *regime, settings).ok()?;
+                (!schedule.is_repeated(*regime)).then_some(schedule)
+            };
+            let mut schedules: Vec<Schedule> = combinations(&inner).filter_map(schedule).collect();
+            for exchange in &exchanges.values {
+                all.extend(schedules.iter_mut().map(|schedule| {
+                    schedule.set_exchange(*regime, *exchange);
+                    let config = schedule.settings.config(regime.engine);
+                    Setting { config, work: vec![work::of(layer, schedule, bytes)] }
+                }));
+            }
+        }
+        all
     }
 
     /// Of a step.

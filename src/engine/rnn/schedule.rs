@@ -3,8 +3,9 @@
 use crate::dtype::DType;
 use crate::engine::access::{REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div};
 use crate::engine::rnn::layer::{Layer, ProductShape};
+use crate::engine::rnn::refusal::{Refusal, THREADS_MAX};
 use crate::engine::{EngineConfig, Knob};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::graph::MatmulMath;
 use crate::target::Target;
 
@@ -24,6 +25,9 @@ pub(super) enum Exchange {
     /// They write to memory, each word with the round that it is of.
     Data,
 }
+
+/// Between values of the knob.
+pub(super) const REGISTERS_STEP: i64 = 32;
 
 /// What an engine does with a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +109,11 @@ impl Placed {
     pub(super) fn streamed(&self) -> i64 {
         self.steps - self.held - self.kept
     }
+
+    /// Registers of a thread that hold weights.
+    fn held_registers(&self) -> i64 {
+        self.held * self.step_bytes / (32 * 4)
+    }
 }
 
 /// Where things lie in shared memory, in bytes.
@@ -130,37 +139,29 @@ impl Units {
         if self == Units::Tf32 { 8 } else { 16 }
     }
 
-    /// The layer's.
-    ///
-    /// # Errors
-    /// `NotSupported` where the layer is for other units than tensor cores.
-    pub(super) fn tensor_cores(layer: &Layer<'_>, target: &Target) -> Result<Units> {
-        let capability = target.arch.capability;
-        if capability < 80 {
-            let text = format!("sm_{capability} is older than sm_80");
-            return Err(Error::not_supported(text));
-        }
+    /// The units that take a layer's products: tensor cores where they multiply its type with the
+    /// precision that is asked for.
+    pub(super) fn of(layer: &Layer<'_>, target: &Target) -> Units {
         match (layer.dtype(), layer.op.math) {
-            (DType::F16 | DType::Bf16, _) => Ok(Units::Half),
-            (_, MatmulMath::Tf32) => Ok(Units::Tf32),
-            (dtype, math) => Err(Error::not_supported(format!(
-                "no tensor core multiplies {dtype} with the precision of {}",
-                math.name()
-            ))),
+            _ if target.arch.capability < 80 => Units::Lanes,
+            (DType::F16 | DType::Bf16, _) => Units::Half,
+            (_, MatmulMath::Tf32) => Units::Tf32,
+            _ => Units::Lanes,
         }
     }
+}
 
-    /// The units that take a layer's products.
-    pub(super) fn of(layer: &Layer<'_>, target: &Target) -> Units {
-        Units::tensor_cores(layer, target).unwrap_or(Units::Lanes)
+impl From<[i64; 7]> for Settings {
+    /// From values in the order of [`KNOBS`].
+    fn from(values: [i64; 7]) -> Settings {
+        let [batch_tile, blocks, columns, exchange, kept, parts, registers] = values;
+        Settings { batch_tile, blocks, columns, exchange, kept, parts, registers }
     }
 }
 
 impl Settings {
     pub(super) fn of(config: &EngineConfig) -> Result<Settings> {
-        let [batch_tile, blocks, columns, exchange, kept, parts, registers] =
-            config.values(KNOBS)?;
-        Ok(Settings { batch_tile, blocks, columns, exchange, kept, parts, registers })
+        config.values(KNOBS).map(Settings::from)
     }
 
     pub(super) fn config(self, engine: &'static str) -> EngineConfig {
@@ -203,7 +204,7 @@ impl Regime {
         };
         let exchanges: Vec<i64> = (0..self.exchanges.len() as i64).collect();
         let kept: &[i64] = if self.streams { &[0, 50, 100] } else { &[100] };
-        let registers = [0, 32, 64, 96, 128, 160];
+        let registers = [0, 1, 2, 3, 4, 5].map(|steps| steps * REGISTERS_STEP);
         [
             knob(KNOBS[0], "rows of the batch of a block", &[8, 16, 32]),
             knob(KNOBS[1], "blocks that share the units", blocks),
@@ -218,31 +219,29 @@ impl Regime {
 
 impl Schedule {
     /// # Errors
-    /// `NotSupported` where the device's limits rule the settings out.
+    /// Where the device's limits rule the settings out.
     pub(super) fn new(
         layer: &Layer<'_>,
         target: &Target,
         regime: Regime,
         settings: Settings,
-    ) -> Result<Schedule> {
+    ) -> Result<Schedule, Refusal> {
         let Settings { batch_tile, blocks, columns, exchange, kept, parts, registers } = settings;
         let exchange = regime.exchanges[exchange as usize];
-        let units = Units::of(layer, target);
         let threads = 32 * columns * parts;
-        let fail = |text: String| Err(Error::not_supported(text));
-        if threads > 1024 {
-            return fail(format!("{threads} threads, at most 1024"));
+        if threads > THREADS_MAX {
+            return Err(Refusal::Threads { count: threads });
         }
         let teams = layer.op.direction.count() * ceil_div(layer.op.batch, batch_tile);
         let sm_count = i64::from(target.sm_count);
         if exchange.through_memory() && teams * blocks > sm_count {
-            let all = teams * blocks;
-            return fail(format!("{all} blocks, {sm_count} can be resident together"));
+            return Err(Refusal::Resident { count: teams * blocks, sm_count });
         }
         let cluster_max = i64::from(target.cluster_blocks_max());
         if exchange == Exchange::Cluster && blocks > cluster_max {
-            return fail(format!("a cluster of {blocks} blocks, at most {cluster_max}"));
+            return Err(Refusal::Cluster { blocks, max: cluster_max });
         }
+        let units = Units::of(layer, target);
         let math_bytes = layer.op.math.dtype().bytes() as i64;
         let element_bytes =
             if units == Units::Lanes { math_bytes } else { layer.dtype().bytes() as i64 };
@@ -286,8 +285,7 @@ impl Schedule {
         schedule.registers = schedule.estimated_registers(layer);
         let available = (REGISTERS_SM / threads).min(REGISTERS_THREAD_MAX);
         if schedule.registers > available {
-            let needed = schedule.registers;
-            return fail(format!("about {needed} registers of each thread, {available} are there"));
+            return Err(Refusal::Registers { needed: schedule.registers, available });
         }
         let available = i64::from(target.shared_block_bytes_max);
         schedule.memory = schedule.lay_out(layer, math_bytes);
@@ -296,10 +294,25 @@ impl Schedule {
             schedule.memory = schedule.lay_out(layer, math_bytes);
         }
         if schedule.memory.total > available {
-            let needed = schedule.memory.total;
-            return fail(format!("{needed} bytes of shared memory, {available} are there"));
+            return Err(Refusal::SharedBytes { needed: schedule.memory.total, available });
         }
         Ok(schedule)
+    }
+
+    /// Another exchange of the regime, on which nothing else depends.
+    pub(super) fn set_exchange(&mut self, regime: Regime, at: i64) {
+        self.settings.exchange = at;
+        self.exchange = regime.exchanges[at as usize];
+    }
+
+    /// Whether a setting that asks for less gives the same: fewer registers that hold as many
+    /// weights, or a smaller share of none.
+    pub(super) fn is_repeated(&self, regime: Regime) -> bool {
+        let Settings { registers, kept, .. } = self.settings;
+        let held: i64 = self.products.iter().map(Placed::held_registers).sum();
+        let shares = regime.streams && kept > 0;
+        registers > 0 && held <= registers - REGISTERS_STEP
+            || shares && self.products.iter().all(|of| of.held == of.steps)
     }
 
     /// Gives up so many bytes of weights in shared memory, the last ones first.

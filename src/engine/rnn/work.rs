@@ -6,6 +6,7 @@ use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::rnn::layer::Layer;
 use crate::engine::rnn::schedule::{Exchange, Placed, Schedule, Settings, Units};
 use crate::engine::{KernelWork, TensorWork};
+use crate::tensor::TensorDesc;
 
 /// Clocks of a step that are not products: two barriers, reading sums and operands, the cell
 /// (Luo et al. 2024 for the latencies of an H100).
@@ -75,15 +76,17 @@ fn instructions(layer: &Layer<'_>) -> f64 {
     lines as f64 * INSTRUCTIONS_OPERATION
 }
 
-/// One launch.
-pub(super) fn of(layer: &Layer<'_>, schedule: &Schedule) -> KernelWork {
+/// Of all tensors.
+pub(super) fn bytes(layer: &Layer<'_>) -> f64 {
+    let tensors = layer.tensors().map(|(_, uid)| &layer.graph.tensors[uid]);
+    let bytes = |of: &TensorDesc| of.elements().unwrap_or(0) * of.dtype.bytes() as i64;
+    tensors.map(bytes).sum::<i64>() as f64
+}
+
+/// One launch, of a layer whose tensors have so many bytes.
+pub(super) fn of(layer: &Layer<'_>, schedule: &Schedule, bytes: f64) -> KernelWork {
     let steps = layer.steps() as f64;
     let blocks = (schedule.teams * schedule.settings.blocks) as f64;
-    let bytes: i64 = layer
-        .tensors()
-        .map(|(_, uid)| &layer.graph.tensors[uid])
-        .map(|tensor| tensor.elements().unwrap_or(0) * tensor.dtype.bytes() as i64)
-        .sum();
     let lanes = schedule.units == Units::Lanes;
     let products: f64 = schedule.products.iter().map(|of| multiplications(schedule, of)).sum();
     let tensor = TensorWork {
@@ -99,8 +102,8 @@ pub(super) fn of(layer: &Layer<'_>, schedule: &Schedule) -> KernelWork {
         threads: schedule.threads as u32,
         registers: schedule.registers as u32,
         shared_bytes: schedule.memory.total as u32,
-        dram_bytes: bytes as f64,
-        l2_bytes: bytes as f64,
+        dram_bytes: bytes,
+        l2_bytes: bytes,
         in_flight_bytes: cells * layer.op.cell.gates.len() as f64 * 4.0,
         round_trips: 2.0,
         lane_instructions: blocks * steps * clocks * LANES,
