@@ -94,7 +94,11 @@ fn attention([heads, length, depth]: [i64; 3]) -> OperationGraph {
 }
 
 /// Attention of 32 heads that share keys and values of 8, causal from the end.
-fn sdpa(with: Attention, [queries, keys, elements]: [i64; 3]) -> OperationGraph {
+fn sdpa(with: Attention, extents: [i64; 3]) -> OperationGraph {
+    sdpa_of(with, extents, DType::Bf16)
+}
+
+fn sdpa_of(with: Attention, [queries, keys, elements]: [i64; 3], dtype: DType) -> OperationGraph {
     let shape = AttentionShape {
         batches: 2,
         heads: 32,
@@ -105,7 +109,7 @@ fn sdpa(with: Attention, [queries, keys, elements]: [i64; 3]) -> OperationGraph 
         width: elements,
     };
     let op = Attention { band: Band::causal(Diagonal::BottomRight), ..with };
-    attention_graph(op, shape, [Storage::packed(DType::Bf16); 4], [true; 4])
+    attention_graph(op, shape, [Storage::packed(dtype); 4], [true; 4])
 }
 
 fn reduced(op: ReductionOp, dims: &[i64], to: &[i64]) -> OperationGraph {
@@ -219,6 +223,7 @@ fn problems() -> Vec<(&'static str, OperationGraph)> {
         ("sdpa_128", sdpa(plain.clone(), [4096, 4096, 128])),
         ("sdpa_256", sdpa(plain.clone(), [2048, 2048, 256])),
         ("sdpa_bias", sdpa(Attention { bias: true, ..plain.clone() }, [2048, 2048, 128])),
+        ("sdpa_tf32", sdpa_of(Attention::new(tf32), [2048, 2048, 128], DType::F32)),
         ("sdpa_decode", sdpa(plain, [1, 8192, 128])),
         ("bmm_small", { built(|graph| product(graph, f32, &[512, 64, 64], &[512, 64, 64])) }),
     ]
@@ -227,7 +232,7 @@ fn problems() -> Vec<(&'static str, OperationGraph)> {
 #[test]
 fn winners() {
     let problems = problems();
-    assert_eq!(problems.len(), 45);
+    assert_eq!(problems.len(), 46);
     let mut table = String::new();
     for target in ["a100", "rtx4090", "h200"] {
         let target = Target::named(target).unwrap();

@@ -6,9 +6,7 @@ use crate::engine::access::ceil_div;
 use crate::engine::attention::problem::Problem;
 use crate::engine::attention::schedule::{BAND, Matrices, Schedule, Tiling};
 use crate::engine::attention::tuned::{Tunable, Tuned, settings};
-use crate::engine::{
-    BehaviorNote, Engine, KernelWork, Knob, Lowering, Notes, NumericalNote, Supported,
-};
+use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, Lowering, Notes, Supported};
 use crate::error::Result;
 use crate::graph::CanonicalGraph;
 use crate::target::Target;
@@ -150,7 +148,7 @@ impl Tunable<4> for Decode<'_> {
     fn notes(&self, settings: Settings) -> Notes {
         let workspace = (settings.split > settings.cluster).then_some(BehaviorNote::Workspace);
         let behavior = std::iter::once(BehaviorNote::RuntimeCompilation).chain(workspace);
-        Notes { numerical: vec![NumericalNote::TensorCore], behavior: behavior.collect() }
+        Notes { numerical: self.0.notes(), behavior: behavior.collect() }
     }
 
     fn pays(&self) -> bool {

@@ -1,12 +1,10 @@
-//! Attention on tensor cores by `mma.sync`, for 16-bit floats from sm_80 (Dao 2023,
+//! Attention on tensor cores by `mma.sync`, for 16-bit floats and tf32 from sm_80 (Dao 2023,
 //! "FlashAttention-2").
 
 use crate::engine::attention::problem::Problem;
 use crate::engine::attention::schedule::{Matrices, Schedule, Tiling};
 use crate::engine::attention::tuned::{Tunable, Tuned, settings};
-use crate::engine::{
-    BehaviorNote, Engine, KernelWork, Knob, Lowering, Notes, NumericalNote, Supported,
-};
+use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, Lowering, Notes, Supported};
 use crate::error::Result;
 use crate::graph::{AttentionShape, CanonicalGraph};
 use crate::target::Target;
@@ -23,6 +21,10 @@ const TILES: [(i64, Tiles); 3] = [
     (128, [[128, 16, 64], [64, 16, 64], [32, 16, 64], [16, 16, 64]]),
     (256, TILES_HEAVY),
 ];
+
+/// For heads of more than 128 elements in tf32, whose lines take twice the shared memory: the last
+/// two fit where a block has 99 KB.
+const TILES_TF32: Tiles = [[128, 16, 32], [64, 16, 32], [32, 16, 16], [16, 16, 16]];
 
 /// Where every score takes registers of its own, for what it is modified by or for dropout.
 const TILES_HEAVY: Tiles = [[128, 16, 32], [64, 16, 32], [32, 16, 32], [16, 16, 32]];
@@ -58,6 +60,14 @@ impl Mma<'_> {
         score.reads_tensors() || op.dropout.is_some()
     }
 
+    /// The settings of a tile. Queries of tf32, which take twice as long to read again, stay in
+    /// registers beside the results of heads of at most 128 elements.
+    fn of_tile(&self, tile: [i64; 3]) -> Settings {
+        let AttentionShape { depth, width, .. } = self.0.problem.shape;
+        let holds = self.0.is_tf32() && (65..=128).contains(&depth.max(width)) && !self.is_heavy();
+        Settings { hold_q: i64::from(holds), ..Settings::of_tile(tile) }
+    }
+
     /// The tiles to choose from.
     fn tiles(&self) -> Tiles {
         let Problem { shape, score, .. } = &self.0.problem;
@@ -67,9 +77,14 @@ impl Mma<'_> {
             true => return TILES_HEAVY,
             false => {}
         }
+        if wide && self.0.is_tf32() {
+            return TILES_TF32;
+        }
         // Lines of a program take registers, too.
         let least = if score.is_modified() { 65 } else { 0 };
-        let elements = shape.depth.max(shape.width).max(least);
+        // A line of tf32 takes the memory of one of 16 bits that is twice as long.
+        let lines = if self.0.is_tf32() { 2 } else { 1 };
+        let elements = (shape.depth.max(shape.width) * lines).max(least);
         let found = TILES.iter().find(|(most, _)| elements <= *most);
         found.expect("the number of elements is limited").1
     }
@@ -100,7 +115,7 @@ impl Tunable<4> for Mma<'_> {
     fn best(&self) -> Settings {
         let legal = |settings: &Settings| self.schedule(*settings).is_ok();
         let all: Vec<Settings> =
-            self.tiles().into_iter().map(Settings::of_tile).filter(legal).collect();
+            self.tiles().into_iter().map(|tile| self.of_tile(tile)).filter(legal).collect();
         let good = |settings: &&Settings| {
             let blocks = self.0.blocks(&settings.tiling());
             let busy = blocks >= i64::from(self.0.target.sm_count);
@@ -119,7 +134,10 @@ impl Tunable<4> for Mma<'_> {
         vec![
             format!("cta_k={cta_k}: scores and results of {elements} fit in registers"),
             format!("cta_q={cta_q}: {blocks} blocks for {sm_count} multiprocessors"),
-            format!("hold_q={hold_q}: shared memory has the queries, registers the results"),
+            match hold_q {
+                0 => "hold_q=0: shared memory has the queries, registers the results".to_owned(),
+                _ => "hold_q=1: queries of tf32 take twice as long to read again".to_owned(),
+            },
             format!("warp_q={warp_q}: {elements} leave registers for so many rows"),
         ]
     }
@@ -135,7 +153,7 @@ impl Tunable<4> for Mma<'_> {
 
     fn notes(&self, _settings: Settings) -> Notes {
         let behavior = vec![BehaviorNote::RuntimeCompilation];
-        Notes { numerical: vec![NumericalNote::TensorCore], behavior }
+        Notes { numerical: self.0.notes(), behavior }
     }
 
     fn work(&self, schedule: &Schedule) -> Vec<KernelWork> {

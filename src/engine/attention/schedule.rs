@@ -10,7 +10,8 @@ use crate::engine::attention::problem::Problem;
 use crate::engine::attention::work::{Block, Units, work};
 use crate::engine::signature::{arguments, ctype, merged};
 use crate::engine::{
-    Argument, Grid, KernelPlan, KernelSpec, KernelWork, LaunchPlan, Lowering, TensorWork,
+    Argument, Grid, KernelPlan, KernelSpec, KernelWork, LaunchPlan, Lowering, NumericalNote,
+    TensorWork,
 };
 use crate::error::{Error, Result};
 use crate::graph::{AttentionShape, CanonicalGraph, MatmulMath};
@@ -86,15 +87,43 @@ impl<'a> Matrices<'a> {
         }
         let element = problem.tensor("q").dtype;
         let types = ["q", "k", "v"].map(|slot| problem.tensor(slot).dtype);
-        let taken = |dtype: &DType| *dtype == element || dtype.is_f8();
-        if element.bytes() != 2 || !types.iter().all(taken) {
+        let halves = |dtype: &DType| *dtype == element || dtype.is_f8();
+        let is_half = element.bytes() == 2 && types.iter().all(halves);
+        let is_tf32 = problem.op.math == MatmulMath::Tf32 && types == [DType::F32; 3];
+        if !is_half && !is_tf32 {
             let [q, k, v] = types;
             return unsupported(format!(
                 "q is {q}, k is {k} and v is {v}: tensor cores take f16 or bf16 for all of them, \
-                 keys and values of 8 bits too"
+                 keys and values of 8 bits too, or f32 where math is tf32"
             ));
         }
         Ok(Matrices { problem, target, element })
+    }
+
+    /// Whether operands are rounded to tf32 in shared memory.
+    pub(super) fn is_tf32(&self) -> bool {
+        self.element == DType::F32
+    }
+
+    /// Depth of one matrix product: 32 bytes.
+    fn mma_k(&self) -> i64 {
+        32 / self.element.bytes() as i64
+    }
+
+    /// Bytes of a line of a tile in shared memory: whole panels of 128, or one of fewer where 16
+    /// bits are read transposed.
+    fn line_bytes(&self, elements: i64) -> i64 {
+        match elements * self.element.bytes() as i64 {
+            0..=32 if !self.is_tf32() => 32,
+            33..=64 if !self.is_tf32() => 64,
+            bytes => ceil_div(bytes.max(1), 128) * 128,
+        }
+    }
+
+    /// What is done to operands beyond the products' own rounding.
+    pub(super) fn notes(&self) -> Vec<NumericalNote> {
+        let rounded = self.is_tf32().then_some(NumericalNote::DownConvertInputs);
+        std::iter::once(NumericalNote::TensorCore).chain(rounded).collect()
     }
 
     /// Rows that share a head's keys, for each sequence and lead head, in tiles.
@@ -121,11 +150,12 @@ impl<'a> Matrices<'a> {
         if threads == 0 || threads > THREADS_MAX {
             return Err(format!("takes {threads} threads, a block has 32 to {THREADS_MAX}"));
         }
-        let tile = |rows: i64, elements: i64| rows * line_elements(elements) * 2;
+        let tile = |rows: i64, elements: i64| rows * self.line_bytes(elements);
         let tiles =
             tile(cta_q, shape.depth) + 2 * tile(cta_k, shape.depth) + tile(cta_k, shape.width);
         let shared_bytes = match cluster {
             1 => tiles,
+            // Results of the rows take the place of tiles (`attention/partial.cuh`).
             _ => tiles.max(cta_q * (ceil_div(shape.width, 32) * 32 + 8 + 1) * 4),
         };
         let available = i64::from(self.target.shared_block_bytes_max);
@@ -134,7 +164,7 @@ impl<'a> Matrices<'a> {
                 "needs {shared_bytes} bytes of shared memory, a block has {available}"
             ));
         }
-        let registers = tiling.registers(shape);
+        let registers = tiling.registers(shape, self.element);
         if registers > REGISTERS_THREAD_MAX {
             return Err(format!(
                 "needs about {registers} registers, a thread has {REGISTERS_THREAD_MAX}"
@@ -163,12 +193,14 @@ impl<'a> Matrices<'a> {
         let Schedule { tiling, threads, registers, shared_bytes, blocks } = *schedule;
         let Tiling { cta_k, cta_q, hold_q, warp_q, packs, split, cluster } = tiling;
         // Clocks of a multiprocessor for the products of a warp with 16 keys, 16 deep: 1024
-        // multiplications, or 128 bytes of shared memory, take one each.
-        let products = (warp_q * BAND * BAND) as f64 / 1024.0;
+        // multiplications of 16 bits, or 128 bytes of shared memory, take one each.
+        let bytes = self.element.bytes() as i64;
+        let products = (warp_q * BAND * BAND * bytes / 2) as f64 / 1024.0;
         let of_q = if hold_q { 0 } else { warp_q * BAND / cta_k * BAND };
-        let reads = ((BAND * BAND + of_q) * 2) as f64 / 128.0;
+        let reads = ((BAND * BAND + of_q) * bytes) as f64 / 128.0;
         let efficiency = products / (products + reads);
-        let tensor = TensorWork { operands: Operands::Half, operations: 2.0, efficiency };
+        let operands = if self.is_tf32() { Operands::Tf32 } else { Operands::Half };
+        let tensor = TensorWork { operands, operations: 2.0, efficiency };
         let pack = if packs { self.problem.shape.group() } else { 1 };
         let block =
             Block { cta_q, cta_k, pack, blocks, threads, registers, shared_bytes, stages: 2 };
@@ -206,15 +238,18 @@ impl<'a> Matrices<'a> {
     pub(super) fn lowering(&self, schedule: &Schedule, name: &str) -> Lowering {
         let Schedule { tiling, threads, shared_bytes, blocks, .. } = *schedule;
         let Tiling { cta_k, cta_q, hold_q, warp_q, packs, .. } = tiling;
+        let operand = if self.is_tf32() { "tf32" } else { self.element.name() };
+        let mma_k = self.mma_k();
         let own = json!({
             "mma": {
-                "shape": "m16n8k16",
-                "a": self.element.name(),
-                "b": self.element.name(),
+                "shape": format!("m16n8k{mma_k}"),
+                "a": operand,
+                "b": operand,
                 "sum": "f32",
                 "sum_type": "float",
                 "constraint": "f",
             },
+            "mma_k": mma_k,
             "transposes": false,
             "q_access": self.access("q"),
             "k_access": self.access("k"),
@@ -263,6 +298,7 @@ impl<'a> Matrices<'a> {
         let natural = if modified { 1.0 } else { scale };
         json!({
             "element": ctype(self.element),
+            "tf32": self.is_tf32(),
             "modified": modified,
             "binary": literal(problem, natural * std::f64::consts::LOG2_E),
             "natural": literal(problem, natural),
@@ -339,19 +375,10 @@ impl Tiling {
     }
 
     /// Registers of a thread, estimated: results, scores, weights of a product, queries.
-    fn registers(self, shape: &AttentionShape) -> i64 {
+    fn registers(self, shape: &AttentionShape, element: DType) -> i64 {
         let bands = self.warp_q / BAND;
-        let held = i64::from(self.hold_q) * ceil_div(shape.depth, BAND) * 4;
+        let held = i64::from(self.hold_q) * ceil_div(shape.depth * element.bytes() as i64, 32) * 4;
         let sums = (ceil_div(shape.width, BAND) * BAND + self.cta_k) / 2;
         bands * (sums + held) + REGISTERS_OTHER
-    }
-}
-
-/// Elements of a line of a tile in shared memory: whole products, whole panels of 64.
-fn line_elements(elements: i64) -> i64 {
-    match elements {
-        0..=16 => 16,
-        17..=32 => 32,
-        _ => ceil_div(elements, 64) * 64,
     }
 }

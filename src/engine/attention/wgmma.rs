@@ -87,6 +87,9 @@ impl Engine for WgmmaEngine {
     ) -> Result<Box<dyn Supported + 'a>> {
         warpgroup::expect(target.arch)?;
         let matrices = Matrices::of(graph, target)?;
+        if matrices.is_tf32() {
+            return Err(Error::not_supported("warpgroups do not read values of tf32 transposed"));
+        }
         let is_eight = |slot: &str| matrices.problem.tensor(slot).dtype.is_f8();
         if let Some(slot) = ["k", "v"].into_iter().find(|slot| is_eight(slot)) {
             let dtype = matrices.problem.tensor(slot).dtype;

@@ -12,5 +12,6 @@ mod random;
 mod registers;
 mod shapes;
 mod stale;
+mod tf32;
 mod torch;
 mod wgmma;

@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use kiln::DType;
 use kiln::codegen::Templates;
 use kiln::compile::compile_all;
 use kiln::engine;
 use kiln::expr::Real;
 use kiln::graph::{Attention, AttentionShape, Band, Diagonal, MatmulMath, Softcap};
 use kiln::target::Target;
+use kiln::{DType, OperationGraph};
 
 use crate::attention::cases::{self, Storage};
 use crate::attention::features::ENGINES;
 use crate::harness;
 
 /// Nothing but causal, what models of language ask for, all there is, keys and values of 8 bits.
-fn operations(shape: &AttentionShape) -> [(&'static str, Attention); 4] {
+pub fn operations(shape: &AttentionShape) -> [(&'static str, Attention); 4] {
     let causal = Attention {
         band: Band::causal(Diagonal::BottomRight),
         statistics: true,
@@ -45,44 +45,53 @@ fn operations(shape: &AttentionShape) -> [(&'static str, Attention); 4] {
 
 #[test]
 fn defaults_spill_nothing() {
+    let mut graphs = Vec::new();
+    for elements in [64, 128, 256] {
+        let shape = AttentionShape {
+            batches: 2,
+            heads: 32,
+            kv_heads: 8,
+            queries: 2048,
+            keys: 2048,
+            depth: elements,
+            width: elements,
+        };
+        for (what, op) in operations(&shape) {
+            let kv = if op.descale_k { DType::F8E4M3 } else { DType::Bf16 };
+            let storage = [DType::Bf16, kv, kv, DType::Bf16].map(Storage::packed);
+            let graph = cases::graph(op, shape, storage, [true; 4]);
+            graphs.push((format!("{what} of {elements}"), graph));
+        }
+    }
+    assert_no_spills(&["t4", "a100", "rtx4090", "h200", "b200", "rtx5090"], &ENGINES, &graphs);
+}
+
+/// Compiles the default settings of each engine that takes a graph on each of these targets.
+pub fn assert_no_spills(targets: &[&str], engines: &[&str], graphs: &[(String, OperationGraph)]) {
     let mut sources = Vec::new();
-    for name in ["t4", "a100", "rtx4090", "h200", "b200", "rtx5090"] {
+    for name in targets {
         let target = Target::named(name).unwrap();
-        for elements in [64, 128, 256] {
-            let shape = AttentionShape {
-                batches: 2,
-                heads: 32,
-                kv_heads: 8,
-                queries: 2048,
-                keys: 2048,
-                depth: elements,
-                width: elements,
-            };
-            for (what, op) in operations(&shape) {
-                let kv = if op.descale_k { DType::F8E4M3 } else { DType::Bf16 };
-                let storage = [DType::Bf16, kv, kv, DType::Bf16].map(Storage::packed);
-                let graph = cases::graph(op, shape, storage, [true; 4]);
-                for engine in ENGINES {
-                    let Ok(supported) = engine::supported(engine, graph.canonical(), &target)
-                    else {
-                        continue;
-                    };
-                    let config = supported.heuristic();
-                    let kernels = supported.lower(&config).unwrap().kernels;
-                    let what = format!("{what} of {elements}: {config} on {name}");
-                    for kernel in kernels {
-                        let source = Templates::embedded().render(&kernel.spec).unwrap();
-                        sources.push((what.clone(), source));
-                    }
+        for (what, graph) in graphs {
+            for engine in engines {
+                let supported = engine::supported(engine, graph.canonical(), &target);
+                let Ok(supported) = supported else { continue };
+                let config = supported.heuristic();
+                let kernels = supported.lower(&config).unwrap().kernels;
+                let what = format!("{what}: {config} on {name}");
+                for kernel in kernels {
+                    let source = Templates::embedded().render(&kernel.spec).unwrap();
+                    sources.push((what.clone(), source));
                 }
             }
         }
     }
+    assert!(sources.len() >= graphs.len() * targets.len(), "{engines:?} take {}", sources.len());
     let compiler = harness::kiln().compiler().unwrap();
     let texts: Vec<_> = sources.iter().map(|(_, source)| source.clone()).collect();
     let images = compile_all(compiler, &texts, |_, _| {});
     for ((what, _), image) in sources.iter().zip(images) {
-        let resources = image.unwrap_or_else(|error| panic!("{what}: {error:?}")).resources;
+        let image = image.unwrap_or_else(|error| panic!("{what}: {error:?}"));
+        let resources = image.resources;
         assert_eq!(resources.spill_bytes, 0, "{what}: {} registers", resources.registers);
     }
 }

@@ -1,0 +1,196 @@
+//! Products of f32 in tf32 on tensor cores: every feature, shape and setting, what they cost, and
+//! who refuses them.
+
+use kiln::engine::{self, EngineConfig, NumericalNote};
+use kiln::graph::{Attention, AttentionShape, Band, Diagonal, MatmulMath};
+use kiln::target::Target;
+use kiln::{DType, OperationGraph};
+
+use crate::attention::cases::{self, Case, Storage};
+use crate::attention::features::{SHAPE, check, features};
+use crate::attention::registers::{assert_no_spills, operations};
+use crate::harness::{self, conflicts};
+
+/// The engines that take tf32.
+const TENSOR: [&str; 2] = ["attention_decode", "attention_mma"];
+
+fn tf32(op: Attention) -> Attention {
+    Attention { math: MatmulMath::Tf32, ..op }
+}
+
+fn case(op: Attention, shape: AttentionShape) -> Case {
+    cases::case(tf32(op), shape, Storage::packed(DType::F32), [true; 4])
+}
+
+/// Checks a case on every engine, those of tensor cores among them.
+#[track_caller]
+fn check_tensor(case: &Case, what: &str) {
+    let ran = check(case, what);
+    for name in TENSOR.into_iter().chain(["attention_simt"]) {
+        assert!(ran.contains(&name), "{what}: {name} did not run");
+    }
+}
+
+fn causal() -> Attention {
+    let band = Band::causal(Diagonal::BottomRight);
+    Attention { band, statistics: true, ..Attention::new(MatmulMath::Tf32) }
+}
+
+#[test]
+fn tf32_each_feature_by_itself() {
+    for (name, op) in features() {
+        check_tensor(&case(op, SHAPE), name);
+    }
+}
+
+#[test]
+fn tf32_heads_of_any_size() {
+    for (depth, width) in
+        [(1, 1), (3, 40), (40, 3), (8, 16), (33, 64), (80, 96), (100, 128), (192, 128), (256, 256)]
+    {
+        let shape = AttentionShape { queries: 20, keys: 35, depth, width, ..SHAPE };
+        check_tensor(&case(causal(), shape), &format!("{depth} and {width} elements"));
+    }
+}
+
+#[test]
+fn tf32_edges_of_tiles() {
+    for (queries, keys) in [(0, 1), (1, 0), (1, 15), (15, 17), (16, 64), (17, 63), (64, 65)] {
+        let shape = AttentionShape { queries, keys, depth: 64, width: 64, ..SHAPE };
+        check_tensor(&case(causal(), shape), &format!("{queries} queries, {keys} keys"));
+    }
+}
+
+#[test]
+fn tf32_in_any_order_in_memory() {
+    let shape = AttentionShape { queries: 18, keys: 21, depth: 24, width: 40, ..SHAPE };
+    let packed = Storage::packed(DType::F32);
+    for storage in [
+        Storage { positions_first: true, ..packed },
+        Storage { gap: 2, alignment: 8, ..packed },
+        Storage { gap: 1, alignment: 4, ..packed },
+        Storage { spacing: 3, positions_first: true, ..packed },
+    ] {
+        let half = Storage { dtype: DType::F16, ..packed };
+        let mixed = [storage, packed, storage, half];
+        for (all, what) in [([storage; 4], "order"), (mixed, "mixed order")] {
+            check_tensor(&cases::case_of(causal(), shape, all, [true; 4], 2), what);
+        }
+    }
+}
+
+#[test]
+fn tf32_with_every_setting_of_the_knobs() {
+    let (_, op) = features().swap_remove(17);
+    let kiln = harness::kiln();
+    let target = kiln.device().target();
+    for name in TENSOR {
+        let case = case(op.clone(), SHAPE);
+        let supported = engine::supported(name, case.graph.canonical(), target).unwrap();
+        let mut ran = 0;
+        for config in EngineConfig::all(name, &supported.knobs()) {
+            if supported.lower(&config).is_err() {
+                continue;
+            }
+            let plan = match kiln.plan_with(&case.graph, &config) {
+                Ok(plan) => plan,
+                Err(error) => {
+                    assert!(error.to_string().contains(" spills "), "{config}: {error:?}");
+                    continue;
+                }
+            };
+            let actual = harness::run_plan(kiln, &plan, &case.inputs).unwrap();
+            harness::compare(&case.graph, &case.inputs, &actual, &config.to_string());
+            ran += 1;
+        }
+        assert!(ran >= 12, "{name}: {ran} settings");
+    }
+}
+
+/// As many multiplications as the tiles have, every operand once, and no conflict: values are read
+/// untransposed, by words.
+#[test]
+fn tf32_products_bytes_and_conflicts() {
+    for (depth, width) in [(16, 16), (32, 32), (64, 64), (72, 40), (128, 128), (192, 128)] {
+        let shape = AttentionShape { batches: 1, heads: 2, kv_heads: 1, ..SHAPE };
+        let shape = AttentionShape { queries: 256, keys: 256, depth, width, ..shape };
+        let storage = Storage { alignment: 256, ..Storage::packed(DType::F32) };
+        let op = Attention::new(MatmulMath::Tf32);
+        let case = cases::case(op, shape, storage, [true; 4]);
+        let rows = 2 * 256;
+        for (config, blocks) in [
+            ("attention_mma{cta_k=32, cta_q=64, hold_q=0, warp_q=16}", 8),
+            ("attention_mma{cta_k=16, cta_q=128, hold_q=1, warp_q=32}", 4),
+            ("attention_decode{cluster=1, cta_k=32, cta_q=64, split=1}", 8),
+        ] {
+            let parsed: EngineConfig = config.parse().unwrap();
+            if harness::kiln().plan_with(&case.graph, &parsed).is_err() {
+                assert!(depth > 64, "{config} of {depth}");
+                continue;
+            }
+            let counters = harness::count(&case.graph, Some(&parsed), &case.inputs);
+            let [products] = &counters.products[..] else { panic!("one kind of product") };
+            let padded = (depth + 7) / 8 * 8 + (width + 15) / 16 * 16;
+            let what = format!("{config} of {depth} and {width}");
+            assert_eq!(products.multiply_adds as i64, rows * 256 * padded, "{what}");
+            assert_eq!(products.warp_instructions as i64 * 1024, rows * 256 * padded, "{what}");
+            let once = 4 * (rows * depth + rows * width);
+            let step = 4 * 256 * (depth + width);
+            assert_eq!(counters.total.global.bytes as i64, once + blocks * step, "{what}");
+            assert_eq!(conflicts(&counters), 0, "{what}");
+        }
+    }
+}
+
+/// No default spills a register, with what models ask for and with all there is.
+#[test]
+fn tf32_defaults_spill_nothing() {
+    let mut graphs = Vec::new();
+    for elements in [64, 128, 256] {
+        let shape = AttentionShape { heads: 32, kv_heads: 8, queries: 2048, keys: 2048, ..SHAPE };
+        let shape = AttentionShape { depth: elements, width: elements, ..shape };
+        for (what, op) in operations(&shape).into_iter().filter(|(_, op)| !op.descale_k) {
+            let storage = [Storage::packed(DType::F32); 4];
+            let graph = cases::graph(tf32(op), shape, storage, [true; 4]);
+            graphs.push((format!("{what} of {elements} in tf32"), graph));
+        }
+    }
+    assert_no_spills(&["a100", "rtx4090", "h200"], &TENSOR, &graphs);
+}
+
+fn refusal(name: &str, graph: &OperationGraph) -> String {
+    let target = Target::named("h200").unwrap();
+    engine::supported(name, graph.canonical(), &target).map(|_| ()).unwrap_err().to_string()
+}
+
+/// Only where it is asked for, and said in a note.
+#[test]
+fn tf32_is_asked_for() {
+    let graph = |math, types: [DType; 3]| {
+        let [q, k, v] = types.map(Storage::packed);
+        cases::graph(Attention::new(math), SHAPE, [q, k, v, q], [true; 4])
+    };
+    let exact = graph(MatmulMath::F32, [DType::F32; 3]);
+    let mixed = graph(MatmulMath::Tf32, [DType::F32, DType::F32, DType::F8E4M3]);
+    for (graph, types) in
+        [(exact, "q is f32, k is f32 and v is f32"), (mixed, "q is f32, k is f32 and v is f8e4m3")]
+    {
+        for name in ["attention_decode", "attention_mma", "attention_wgmma"] {
+            let error = refusal(name, &graph);
+            let rule = format!(
+                "{types}: tensor cores take f16 or bf16 for all of them, keys and values of 8 \
+                 bits too, or f32 where math is tf32"
+            );
+            assert!(error.contains(&rule), "{name}: {error}");
+        }
+    }
+    let graph = graph(MatmulMath::Tf32, [DType::F32; 3]);
+    let error = refusal("attention_wgmma", &graph);
+    assert!(error.contains("warpgroups do not read values of tf32 transposed"), "{error}");
+    let target = Target::named("h200").unwrap();
+    for name in TENSOR {
+        let supported = engine::supported(name, graph.canonical(), &target).unwrap();
+        let notes = supported.notes(&supported.heuristic()).numerical;
+        assert_eq!(notes, [NumericalNote::TensorCore, NumericalNote::DownConvertInputs]);
+    }
+}
