@@ -86,6 +86,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("gemm/layout.cuh", include_str!("../../templates/gemm/layout.cuh.tera")),
     ("gemm/leave.cuh", include_str!("../../templates/gemm/leave.cuh.tera")),
     ("gemm/operand.cuh", include_str!("../../templates/gemm/operand.cuh.tera")),
+    ("gemm/order.cuh", include_str!("../../templates/gemm/order.cuh.tera")),
     ("gemm/partials.cuh", include_str!("../../templates/gemm/partials.cuh.tera")),
     ("gemm/problem.cuh", include_str!("../../templates/gemm/problem.cuh.tera")),
     ("gemm/sm75_gemm_join.cu", include_str!("../../templates/gemm/sm75_gemm_join.cu.tera")),
