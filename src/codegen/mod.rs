@@ -39,6 +39,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("attention/tile.cuh", include_str!("../../templates/attention/tile.cuh.tera")),
     ("device/ops/pointwise.cuh", include_str!("../../templates/device/ops/pointwise.cuh.tera")),
     ("device/ops/reduce.cuh", include_str!("../../templates/device/ops/reduce.cuh.tera")),
+    ("device/ops/spread.cuh", include_str!("../../templates/device/ops/spread.cuh.tera")),
     ("device/ptx/address.cuh", include_str!("../../templates/device/ptx/address.cuh.tera")),
     ("device/ptx/anew.cuh", include_str!("../../templates/device/ptx/anew.cuh.tera")),
     ("device/ptx/cluster.cuh", include_str!("../../templates/device/ptx/cluster.cuh.tera")),
