@@ -8,31 +8,17 @@ use kiln::compile::compile_all;
 use kiln::engine::{self, EngineConfig};
 use kiln::graph::MatmulMath;
 use kiln::target::Target;
-use kiln::{DType, ErrorKind, OperationGraph};
+use kiln::{DType, OperationGraph};
 
 use super::cases::{Case, heuristic, inputs};
 use super::exits::reduced_everywhere;
 use super::fusion::{bias_gelu, prologues, rich};
 use crate::harness::{self, Values};
+use crate::settings::legal;
 
-/// So many of the legal combinations of knob values, spread evenly over all of them; with
-/// `KILN_SETTINGS=all` every one (`make settings`).
+/// So many of the legal combinations of knob values, spread evenly over all of them.
 pub fn settings(graph: &OperationGraph, engine: &str, count: usize) -> Vec<EngineConfig> {
-    let target = harness::kiln().device().target();
-    let engine = engine::engine_named(engine).unwrap();
-    let supported = engine.support(graph.canonical(), target).unwrap();
-    let mut all = EngineConfig::all(engine.name(), &supported.knobs());
-    all.retain(|config| match supported.lower(config) {
-        Ok(_) => true,
-        Err(error) => {
-            assert_eq!(error.kind(), ErrorKind::NotSupported, "{config}: {error}");
-            false
-        }
-    });
-    if std::env::var("KILN_SETTINGS").is_ok_and(|which| which == "all") {
-        println!("{}: {} legal settings", engine.name(), all.len());
-        return all;
-    }
+    let all = legal(graph, engine);
     let step = (all.len() / count).max(1);
     // An odd step meets every value of every knob.
     all.into_iter().step_by(step | 1).collect()
