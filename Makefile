@@ -6,9 +6,11 @@ DEVICE ?= auto
 TORTURE ?=
 FUZZ_SECONDS ?= 1800
 ATTENTIONS ?= 500
+GRAPHS ?= 1000
+GRAPHS_FROM ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-vectors test-remote test-driver settings lint ci bench bench-gpu \
+.PHONY: help setup demo test test-vectors test-remote test-driver settings random-graphs lint ci bench bench-gpu \
 	golden expect onnx-data onnx-attention-data rnn-data attention-data torture fuzz fuzz-sim \
 	attention-campaign clean
 
@@ -41,8 +43,12 @@ lint: ## Check formatting, clippy and documentation; all warnings are errors
 	$(CARGO) clippy --workspace --all-targets --features remote --quiet -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 
-settings: setup ## Run products with every legal combination of knob values (hours)
-	KILN_SETTINGS=all $(CARGO) test --release --test it -- gemm --nocapture settings
+settings: setup ## Run small graphs with every legal combination of knob values
+	KILN_SETTINGS=all $(CARGO) test --release --test it -- --nocapture settings::every_setting
+
+random-graphs: setup ## Check GRAPHS (1000) random graphs against the reference, from seed GRAPHS_FROM on
+	KILN_GRAPHS=$(GRAPHS) KILN_GRAPHS_FROM=$(GRAPHS_FROM) $(CARGO) test --release --test it -- \
+		--nocapture random_graphs_give
 
 ci: lint test demo ## What .ci/run runs
 

@@ -517,6 +517,30 @@ fn plans_are_saved_and_loaded() {
     fails(3, "the plan is for Kiln simulator", &["plan", "load", plan, "--device", "sim:t4"]);
 }
 
+/// The five examples of fused graphs: settings with their predicted times, a tuned plan, a plan as
+/// a file that runs as the reference says.
+#[test]
+fn the_five_examples_are_explained_tuned_and_loaded() {
+    let names =
+        ["mlp_bias_gelu", "swiglu", "residual_rmsnorm_matmul", "softmax", "batch_norm_training"];
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("plan.json");
+    let (plan, cache) = (plan.to_str().unwrap(), folder.path().to_str().unwrap());
+    for name in names {
+        let problem = format!("{}/examples/problems/{name}.json", env!("CARGO_MANIFEST_DIR"));
+        let text = succeeds(&["engines", &problem, "--device", "sim:h200"]);
+        assert!(text.contains("predicted"), "{name}: {text}");
+        let tune = ["tune", &problem, "--settings", "2", "--cache-dir", cache, "--device", "sim"];
+        let text = succeeds(&tune);
+        assert!(text.contains("kept in "), "{name}: {text}");
+        succeeds(&["plan", "save", &problem, "-o", plan, "--cache-dir", cache]);
+        let loaded = json(&succeeds(&["plan", "load", plan, "--json"]));
+        assert!(!loaded["kernels"].as_array().unwrap().is_empty(), "{name}: {loaded}");
+        let text = succeeds(&["run", plan, "--random", "1", "--check"]);
+        assert!(text.contains("check   "), "{name}: {text}");
+    }
+}
+
 #[test]
 fn tuning_keeps_the_best() {
     let folder = tempfile::tempdir().unwrap();

@@ -11,7 +11,7 @@ use kiln::{DType, ErrorKind, OperationGraph, TensorDesc};
 use crate::harness::{self, Values};
 
 /// Row operand, scalar, streams of three widths, a tail, 24 chunks per row.
-fn mixed() -> OperationGraph {
+pub fn mixed() -> OperationGraph {
     let mut graph = OperationGraph::builder();
     let x = graph.input("x", &[37, 187], DType::Bf16);
     let bias = graph.input("bias", &[1, 187], DType::F32);

@@ -1,8 +1,8 @@
 //! Random graphs of pointwise operations, products and reductions, through whatever plan is
 //! chosen, against the reference.
 //!
-//! `KILN_GRAPHS=1000 cargo test --release --test it random_graphs` runs that many; a failure prints
-//! the seed, and `KILN_GRAPHS_FROM=SEED KILN_GRAPHS=1` runs it alone.
+//! `make random-graphs` runs a thousand (`KILN_GRAPHS`) and prints how far it is; a failure prints
+//! the seed, and `make random-graphs GRAPHS=1 GRAPHS_FROM=seed` runs that graph alone.
 
 use kiln::expr::{Mode, Pointwise};
 use kiln::graph::{Matmul, Op, Reduction, ReductionOp};
@@ -12,6 +12,9 @@ use crate::harness::{self, Values};
 
 /// Graphs in the ordinary run of the tests.
 const GRAPHS: u64 = 40;
+
+/// Graphs between two lines about the progress.
+const PROGRESS: u64 = 50;
 
 /// A splitmix64 generator: any seed will do.
 pub struct Random(pub u64);
@@ -128,12 +131,21 @@ pub fn number(name: &str, default: u64) -> u64 {
 fn check(shard: u64, shards: u64) {
     let kiln = harness::kiln();
     let (first, count) = (number("KILN_GRAPHS_FROM", 1), number("KILN_GRAPHS", GRAPHS));
+    let (mut parts, mut checked) = ([0_usize; 13], 0);
     for seed in (first..first + count).filter(|seed| (seed - first) % shards == shard) {
         let graph = graph_of(seed);
         let inputs: Values =
             graph.inputs().map(|tensor| (tensor.uid, harness::fill(tensor, seed, 1.0))).collect();
-        harness::check(kiln, &graph, None, &inputs, &format!("seed {seed}"));
+        let plan = kiln.plan(&graph).unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
+        let actual = harness::run_plan(kiln, &plan, &inputs).unwrap();
+        harness::compare(&graph, &inputs, &actual, &format!("seed {seed}"));
+        parts[plan.parts().len().min(12)] += 1;
+        checked += 1;
+        if checked % PROGRESS == 0 {
+            println!("shard {shard}: {checked} graphs, the last has seed {seed}");
+        }
     }
+    println!("shard {shard}: {checked} graphs are right; plans of 0, 1, .. parts: {parts:?}");
 }
 
 #[test]

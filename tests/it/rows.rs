@@ -136,7 +136,7 @@ fn norm(op: Op, dtype: DType, dims: [i64; 2]) -> OperationGraph {
     graph.build().unwrap()
 }
 
-fn layer(dtype: DType, dims: [i64; 2]) -> OperationGraph {
+pub fn layer(dtype: DType, dims: [i64; 2]) -> OperationGraph {
     let op = NormForward { statistics: true, ..NormForward::new(NormMode::Layer, Phase::Training) };
     norm(Op::NormForward(op), dtype, dims)
 }
@@ -230,6 +230,59 @@ fn rows_of_a_cluster_are_read_once() {
         // Blocks that stay walk over the rows.
         let config = config.with("grid", 1);
         harness::check(harness::kiln(), &graph, Some(&config), &inputs(&graph), "persistent");
+    }
+}
+
+/// A row that is not kept is read twice: for its mean and variance, and for what they normalise.
+#[test]
+fn long_rows_are_read_twice() {
+    let (rows, columns) = (2, 20_000);
+    let graph = layer(DType::F32, [rows, columns]);
+    let config = "reduction{cluster=1, grid=0, items=2, split=1, threads=256, threads_row=256, \
+                  vector=4}";
+    let counters = harness::count(&graph, Some(&config.parse().unwrap()), &inputs(&graph));
+    // Beside the data, scale and bias in each row, and a sector for each statistic.
+    let least = (4 * rows * columns * (2 + 1 + 2)) as u64;
+    let moved = counters.total.global.bytes;
+    assert!((least..=least + 64 * rows as u64).contains(&moved), "{moved} bytes, not {least}");
+    assert_eq!(harness::conflicts(&counters), 0);
+}
+
+/// A variance in the phase of its mean: far from 0, with values far from all others wherever they
+/// are, and with what is not finite; in chunks and parts of rows that are not whole.
+#[test]
+fn variances_of_rows_that_are_read_again() {
+    let columns = 5003;
+    let configs = [
+        "cluster=1, grid=0, items=1, split=1, threads=128, threads_row=32, vector=4",
+        "cluster=1, grid=1, items=4, split=1, threads=128, threads_row=1, vector=2",
+        "cluster=1, grid=0, items=2, split=1, threads=256, threads_row=256, vector=1",
+        "cluster=1, grid=0, items=2, split=4, threads=128, threads_row=128, vector=4",
+    ];
+    let (small, sign) = (|at: usize| (at * 7919 % 251) as f64 / 125.0 - 1.0, [1.0, -1.0]);
+    let values: [&dyn Fn(usize) -> f64; 6] = [
+        &|at| 1000.0 + small(at),
+        &|at| if at == 0 { 1e6 } else { small(at) },
+        &|at| if at == columns as usize - 1 { 1e6 } else { 100.0 + small(at) },
+        &|at| 1e18 * (sign[at % 2] + small(at)),
+        &|at| if at == 17 { f64::INFINITY } else { small(at) },
+        &|at| if at == 4999 { f64::NAN } else { small(at) },
+    ];
+    for dtype in [DType::F32, DType::Bf16] {
+        let graph = layer(dtype, [2, columns]);
+        for (number, value) in values.iter().enumerate() {
+            let mut inputs = inputs(&graph);
+            let x = graph.inputs().find(|tensor| tensor.name == "x").unwrap();
+            let filled = (0..2 * columns as usize).map(|at| x.dtype.round(value(at % 5003)));
+            inputs.insert(x.uid, filled.collect());
+            for config in configs {
+                let config = format!("reduction{{{config}}}").parse().unwrap();
+                for kiln in harness::dialects() {
+                    let what = format!("{config}: {dtype} values {number}");
+                    harness::check(kiln, &graph, Some(&config), &inputs, &what);
+                }
+            }
+        }
     }
 }
 

@@ -89,7 +89,8 @@ fn multiply(context: &Context<'_>, variant: Variant, arch: Arch) -> KernelPlan {
         "cta_m": tiling.cta_m,
         "cta_n": tiling.cta_n,
         "cta_k": tiling.cta_k,
-        "group": tiling.group,
+        "group": tiling.order.group,
+        "by_columns": tiling.order.columns,
     });
     let (passed, left) = (context.passed(), context.left());
     let mut arguments = arguments(problem.graph, passed.iter());

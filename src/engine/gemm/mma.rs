@@ -7,11 +7,12 @@ use crate::dtype::DType;
 use crate::engine::access::ceil_div;
 use crate::engine::config::combinations;
 use crate::engine::gemm::lowering::{Variant, lowering};
+use crate::engine::gemm::order::{Order, group_knob, raster_knob, told_apart};
 use crate::engine::gemm::parameters::{Context, Tile, access_of};
 use crate::engine::gemm::problem::{Operand, Problem};
 use crate::engine::gemm::tiling::{
-    Candidate, DYNAMIC_REASON, GROUP, Rates, Refusal, Tiling, behavior, best, dynamic_knob,
-    slice_rows, split_knob, split_reason, tiles_of, told_apart,
+    Candidate, DYNAMIC_REASON, Rates, Refusal, Tiling, behavior, best, dynamic_knob, slice_rows,
+    split_knob, split_reason, tiles_of,
 };
 use crate::engine::gemm::work::{Block, Demand, Units};
 use crate::engine::signature::merged;
@@ -69,8 +70,18 @@ const TWIN_CANDIDATES: [Candidate; 6] = [
 const SUMS_MAX: i64 = 128;
 
 /// The names of the knobs.
-const KNOBS: [&str; 9] =
-    ["cta_k", "cta_m", "cta_n", "dynamic_m", "group", "split_k", "stages", "warp_m", "warp_n"];
+const KNOBS: [&str; 10] = [
+    "cta_k",
+    "cta_m",
+    "cta_n",
+    "dynamic_m",
+    "group",
+    "raster",
+    "split_k",
+    "stages",
+    "warp_m",
+    "warp_n",
+];
 
 /// See the module.
 #[derive(Debug, Clone, Copy)]
@@ -152,8 +163,11 @@ impl Supported for Mma<'_> {
 
     fn settings(&self) -> Vec<Setting> {
         let demand = Demand::of(&self.problem);
-        let setting = |settings: Settings| {
+        let sm_count = i64::from(self.target.sm_count);
+        let setting = |mut settings: Settings| {
             let work = self.schedule(settings).ok()?.work(&demand);
+            let Tiling { cta_m, cta_n, .. } = settings.tiling;
+            settings.tiling.order = Order::of(&self.problem, [cta_m, cta_n], sm_count);
             Some(Setting { config: settings.config(), work })
         };
         let all = knobs(&self.problem, &self.product).map(told_apart);
@@ -272,14 +286,15 @@ fn tile(problem: &Problem<'_>, of: &Operand, element: DType) -> Tile {
     Tile { dtype: element, vector, staged: !copied }
 }
 
-fn knobs(problem: &Problem<'_>, product: &Product) -> [Knob; 9] {
+fn knobs(problem: &Problem<'_>, product: &Product) -> [Knob; 10] {
     let tile = [16, 32, 64, 128, 256];
     [
         Knob { name: "cta_k", about: "depth of a step", values: product.depths().to_vec() },
         Knob { name: "cta_m", about: "rows of a block's tile", values: tile.to_vec() },
         Knob { name: "cta_n", about: "columns of a block's tile", values: tile[1..].to_vec() },
         dynamic_knob(),
-        Knob { name: "group", about: "rows of tiles walked together", values: vec![1, GROUP] },
+        group_knob(&[1, 8]),
+        raster_knob(),
         split_knob(problem),
         Knob { name: "stages", about: "steps in shared memory", values: vec![2, 3, 4] },
         Knob { name: "warp_m", about: "rows of a warp", values: vec![16, 32, 64] },
@@ -296,12 +311,13 @@ struct Settings {
     warp_n: i64,
 }
 
-impl From<[i64; 9]> for Settings {
+impl From<[i64; 10]> for Settings {
     /// From values in the order of [`KNOBS`].
-    fn from(values: [i64; 9]) -> Settings {
-        let [cta_k, cta_m, cta_n, dynamic_m, group, split_k, stages, warp_m, warp_n] = values;
-        let dynamic_m = dynamic_m == 1;
-        let tiling = Tiling { cta_m, cta_n, cta_k, group, split_k, dynamic_m };
+    fn from(values: [i64; 10]) -> Settings {
+        let [cta_k, cta_m, cta_n, dynamic_m, group, raster, split_k, stages, warp_m, warp_n] =
+            values;
+        let (order, dynamic_m) = (Order::from_knobs(group, raster), dynamic_m == 1);
+        let tiling = Tiling { cta_m, cta_n, cta_k, order, split_k, dynamic_m };
         Settings { tiling, stages, warp_m, warp_n }
     }
 }
@@ -313,9 +329,10 @@ impl Settings {
 
     fn config(&self) -> EngineConfig {
         let Settings { tiling, stages, warp_m, warp_n } = *self;
-        let Tiling { cta_m, cta_n, cta_k, group, split_k, dynamic_m } = tiling;
-        let dynamic_m = i64::from(dynamic_m);
-        let values = [cta_k, cta_m, cta_n, dynamic_m, group, split_k, stages, warp_m, warp_n];
+        let Tiling { cta_m, cta_n, cta_k, order, split_k, dynamic_m } = tiling;
+        let (group, raster, dynamic_m) = (order.group, order.raster(), i64::from(dynamic_m));
+        let values =
+            [cta_k, cta_m, cta_n, dynamic_m, group, raster, split_k, stages, warp_m, warp_n];
         EngineConfig::of_values(NAME, KNOBS, values)
     }
 }
@@ -465,7 +482,8 @@ impl Decision {
     fn reasons(&self, target: &Target) -> Vec<String> {
         let Decision { settings, tiles, sm_count, steps } = *self;
         let Settings { tiling, stages, warp_m, warp_n } = settings;
-        let Tiling { cta_m, cta_n, cta_k, split_k, .. } = tiling;
+        let Tiling { cta_m, cta_n, cta_k, order, split_k, .. } = tiling;
+        let [group, raster] = order.reasons();
         let tile = format!("{tiles} tiles load {sm_count} multiprocessors best");
         let depth = match is_small([cta_m, cta_n]) {
             true => "a small tile does enough between two barriers only in deep steps",
@@ -478,7 +496,8 @@ impl Decision {
             format!("cta_m={cta_m}: {tile}"),
             format!("cta_n={cta_n}: {tile}"),
             DYNAMIC_REASON.to_owned(),
-            "group=8: blocks that run together share rows of A and columns of B".to_owned(),
+            group,
+            raster,
             format!("split_k={split_k}: {}", split_reason(split_k, tiles, sm_count, steps)),
             format!("stages={stages}: up to 4 that fit with {blocks} blocks per multiprocessor"),
             format!("warp_m={warp_m}: {share}"),
@@ -506,7 +525,8 @@ impl Settings {
         // The system keeps 1 KiB of shared memory per block.
         let shared = i64::from(target.shared_sm_bytes) / blocks_wanted(tile, target) - 1024;
         let stages = (shared / step_bytes).clamp(2, 4);
-        let tiling = Tiling { cta_m, cta_n, cta_k, group: GROUP, split_k, dynamic_m: false };
+        let order = Order::of(problem, [cta_m, cta_n], i64::from(target.sm_count));
+        let tiling = Tiling { cta_m, cta_n, cta_k, order, split_k, dynamic_m: false };
         Settings { tiling, stages, warp_m, warp_n }
     }
 }

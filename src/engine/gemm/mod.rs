@@ -15,6 +15,7 @@ mod exits;
 mod join;
 mod lowering;
 mod mma;
+mod order;
 mod parameters;
 mod parts;
 mod problem;

@@ -6,11 +6,12 @@ use crate::dtype::DType;
 use crate::engine::access::ceil_div;
 use crate::engine::config::combinations;
 use crate::engine::gemm::lowering::{Variant, lowering};
+use crate::engine::gemm::order::{Order, group_knob, raster_knob, told_apart};
 use crate::engine::gemm::parameters::{Context, Tile};
 use crate::engine::gemm::problem::{Operand, Problem};
 use crate::engine::gemm::tiling::{
-    Candidate, DYNAMIC_REASON, GROUP, Rates, Refusal, Tiling, behavior, best, dynamic_knob,
-    slice_rows, split_knob, split_reason, tiles_of, told_apart,
+    Candidate, DYNAMIC_REASON, Rates, Refusal, Tiling, behavior, best, dynamic_knob, slice_rows,
+    split_knob, split_reason, tiles_of,
 };
 use crate::engine::gemm::work::{Block, Demand, Units};
 use crate::engine::signature::{ctype, merged};
@@ -38,8 +39,8 @@ const CANDIDATES: [Candidate; 5] = [
 ];
 
 /// The names of the knobs.
-const KNOBS: [&str; 8] =
-    ["cta_k", "cta_m", "cta_n", "dynamic_m", "group", "split_k", "thread_m", "thread_n"];
+const KNOBS: [&str; 9] =
+    ["cta_k", "cta_m", "cta_n", "dynamic_m", "group", "raster", "split_k", "thread_m", "thread_n"];
 
 /// See the module.
 #[derive(Debug, Clone, Copy)]
@@ -61,7 +62,7 @@ impl Engine for SimtEngine {
         }
         let simt = Simt { problem, target };
         let fits = |(tile, _): Candidate| {
-            let settings = Settings::of_tile(tile, 1);
+            let settings = Settings::of_tile(tile, 1, &simt.problem, target);
             let schedule = Schedule::new(&simt.problem, target, settings);
             schedule.map(drop).map_err(|refusal| (refusal, settings))
         };
@@ -111,8 +112,11 @@ impl Supported for Simt<'_> {
 
     fn settings(&self) -> Vec<Setting> {
         let demand = Demand::of(&self.problem);
-        let setting = |settings: Settings| {
+        let sm_count = i64::from(self.target.sm_count);
+        let setting = |mut settings: Settings| {
             let work = self.schedule(settings).ok()?.work(&demand);
+            let Tiling { cta_m, cta_n, .. } = settings.tiling;
+            settings.tiling.order = Order::of(&self.problem, [cta_m, cta_n], sm_count);
             Some(Setting { config: settings.config(), work })
         };
         let all = knobs(&self.problem).map(told_apart);
@@ -146,14 +150,15 @@ fn multiply_add(math: MatmulMath) -> &'static str {
     }
 }
 
-fn knobs(problem: &Problem<'_>) -> [Knob; 8] {
+fn knobs(problem: &Problem<'_>) -> [Knob; 9] {
     let tile = vec![32, 64, 128];
     [
         Knob { name: "cta_k", about: "depth of a step", values: vec![8, 16] },
         Knob { name: "cta_m", about: "rows of a block's tile", values: tile.clone() },
         Knob { name: "cta_n", about: "columns of a block's tile", values: tile },
         dynamic_knob(),
-        Knob { name: "group", about: "rows of tiles walked together", values: vec![1, 4, GROUP] },
+        group_knob(&[1, 4, 8]),
+        raster_knob(),
         split_knob(problem),
         Knob { name: "thread_m", about: "rows of a thread", values: vec![4, 8] },
         Knob { name: "thread_n", about: "columns of a thread", values: vec![4, 8] },
@@ -168,12 +173,12 @@ struct Settings {
     thread_n: i64,
 }
 
-impl From<[i64; 8]> for Settings {
+impl From<[i64; 9]> for Settings {
     /// From values in the order of [`KNOBS`].
-    fn from(values: [i64; 8]) -> Settings {
-        let [cta_k, cta_m, cta_n, dynamic_m, group, split_k, thread_m, thread_n] = values;
-        let dynamic_m = dynamic_m == 1;
-        let tiling = Tiling { cta_m, cta_n, cta_k, group, split_k, dynamic_m };
+    fn from(values: [i64; 9]) -> Settings {
+        let [cta_k, cta_m, cta_n, dynamic_m, group, raster, split_k, thread_m, thread_n] = values;
+        let (order, dynamic_m) = (Order::from_knobs(group, raster), dynamic_m == 1);
+        let tiling = Tiling { cta_m, cta_n, cta_k, order, split_k, dynamic_m };
         Settings { tiling, thread_m, thread_n }
     }
 }
@@ -185,9 +190,9 @@ impl Settings {
 
     fn config(&self) -> EngineConfig {
         let Settings { tiling, thread_m, thread_n } = *self;
-        let Tiling { cta_m, cta_n, cta_k, group, split_k, dynamic_m } = tiling;
-        let dynamic_m = i64::from(dynamic_m);
-        let values = [cta_k, cta_m, cta_n, dynamic_m, group, split_k, thread_m, thread_n];
+        let Tiling { cta_m, cta_n, cta_k, order, split_k, dynamic_m } = tiling;
+        let (group, raster, dynamic_m) = (order.group, order.raster(), i64::from(dynamic_m));
+        let values = [cta_k, cta_m, cta_n, dynamic_m, group, raster, split_k, thread_m, thread_n];
         EngineConfig::of_values(NAME, KNOBS, values)
     }
 }
@@ -288,7 +293,7 @@ impl Decision {
     fn of(problem: &Problem<'_>, target: &Target) -> Decision {
         let sm_count = i64::from(target.sm_count);
         let legal = |tile: [i64; 4], split_k: i64| {
-            let settings = Settings::of_tile(tile, split_k);
+            let settings = Settings::of_tile(tile, split_k, problem, target);
             let schedule = Schedule::new(problem, target, settings).ok()?;
             Some((schedule.settings.tiling, settings))
         };
@@ -304,7 +309,8 @@ impl Decision {
     fn reasons(&self) -> Vec<String> {
         let Decision { settings, tiles, sm_count, steps, double } = *self;
         let Settings { tiling, thread_m, thread_n } = settings;
-        let Tiling { cta_m, cta_n, split_k, .. } = tiling;
+        let Tiling { cta_m, cta_n, order, split_k, .. } = tiling;
+        let [group, raster] = order.reasons();
         let tile = format!("{tiles} tiles load {sm_count} multiprocessors best");
         let share = match double {
             true => "doubles take two registers each",
@@ -315,7 +321,8 @@ impl Decision {
             format!("cta_m={cta_m}: {tile}"),
             format!("cta_n={cta_n}: {tile}"),
             DYNAMIC_REASON.to_owned(),
-            "group=8: blocks that run together share rows of A and columns of B".to_owned(),
+            group,
+            raster,
             format!("split_k={split_k}: {}", split_reason(split_k, tiles, sm_count, steps)),
             format!("thread_m={thread_m}: {share}"),
             format!("thread_n={thread_n}: {share}"),
@@ -331,8 +338,10 @@ fn candidates(problem: &Problem<'_>) -> impl Iterator<Item = Candidate> {
 
 impl Settings {
     /// The settings that go with a tile and a thread's share of it.
-    fn of_tile([cta_m, cta_n, thread_m, thread_n]: [i64; 4], split_k: i64) -> Settings {
-        let tiling = Tiling { cta_m, cta_n, cta_k: 16, group: GROUP, split_k, dynamic_m: false };
+    fn of_tile(tile: [i64; 4], split_k: i64, problem: &Problem<'_>, target: &Target) -> Settings {
+        let [cta_m, cta_n, thread_m, thread_n] = tile;
+        let order = Order::of(problem, [cta_m, cta_n], i64::from(target.sm_count));
+        let tiling = Tiling { cta_m, cta_n, cta_k: 16, order, split_k, dynamic_m: false };
         Settings { tiling, thread_m, thread_n }
     }
 }

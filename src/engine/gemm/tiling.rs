@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::dtype::DType;
 use crate::engine::access::{GRID_MAX, ceil_div};
+use crate::engine::gemm::order::Order;
 use crate::engine::gemm::problem::Problem;
 use crate::engine::{BehaviorNote, EngineConfig, Grid, Knob};
 use crate::error::Error;
@@ -15,11 +16,7 @@ const OVERHANG: i64 = 512;
 const PARTIAL_VECTOR: i64 = 8;
 
 /// The most parts of the depth.
-const SPLIT_MAX: i64 = 16;
-
-/// Rows of tiles that are walked together: a square of tiles that run at the same time loads the
-/// fewest rows of A and columns of B.
-pub(super) const GROUP: i64 = 8;
+const SPLIT_MAX: i64 = 64;
 
 /// A block's tile and how blocks share the product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -27,8 +24,7 @@ pub(super) struct Tiling {
     pub(super) cta_m: i64,
     pub(super) cta_n: i64,
     pub(super) cta_k: i64,
-    /// Rows of tiles that are walked together.
-    pub(super) group: i64,
+    pub(super) order: Order,
     /// Blocks that share the depth of a tile.
     pub(super) split_k: i64,
     /// Whether rows are counted at run time.
@@ -220,7 +216,11 @@ pub(super) fn split_knob(problem: &Problem<'_>) -> Knob {
 }
 
 pub(super) fn splits(problem: &Problem<'_>) -> impl Iterator<Item = i64> {
-    let splits = (0..).map(|n| 1 << n).take_while(|split| *split <= SPLIT_MAX);
+    // Between two powers of two another: where tiles times parts come closer to the number of
+    // multiprocessors, no block has to take parts of two tiles (stream-K) to be as busy as others.
+    let powers = (0..).map(|n| 1 << n).take_while(|split| *split <= SPLIT_MAX);
+    let splits = powers.flat_map(|split| [split, split / 2 * 3]);
+    let splits = splits.filter(|split| (1..=SPLIT_MAX).contains(split));
     // Sums of two products are joined where both are.
     let whole = problem.twin.is_some();
     splits.filter(move |split| *split == 1 || !whole && split * 8 <= problem.k)
@@ -247,16 +247,6 @@ pub(super) fn best<S>(
         }
     }
     best.expect("a tile of a supported problem is legal").1
-}
-
-/// A knob with the values that the cost model tells apart: of the orders of tiles only [`GROUP`],
-/// and rows that are known.
-pub(super) fn told_apart(knob: Knob) -> Knob {
-    match knob.name {
-        "group" => Knob { values: vec![GROUP], ..knob },
-        "dynamic_m" => Knob { values: vec![0], ..knob },
-        _ => knob,
-    }
 }
 
 /// What a setting asks of its surroundings.

@@ -152,6 +152,11 @@ impl<'a> Context<'a> {
         self.phases.phases.iter().flat_map(|phase| &phase.sums)
     }
 
+    /// Whether squared distances from a mean are reduced in the phase of the mean.
+    pub(super) fn spreads(&self) -> bool {
+        self.steps().any(|step| step.around.is_some())
+    }
+
     pub(super) fn arguments(&self, memory: &Memory) -> Vec<Argument> {
         let scratch = memory.parts.iter().map(|part| Argument::Scratch(*part));
         arguments(self.graph, memory.passed().iter()).into_iter().chain(scratch).collect()
@@ -181,7 +186,12 @@ impl<'a> Context<'a> {
         let step = |step: &Step| {
             let name = |at: usize| &self.graph.tensors[at].name;
             let dtype = step.op.math.dtype();
-            format!("{}: {dtype} = {}({})", name(step.result), step.op, name(step.operand))
+            let operand = name(step.operand);
+            let operand = match step.around {
+                Some(mean) => format!("({operand} - {})^2", name(mean)),
+                None => operand.clone(),
+            };
+            format!("{}: {dtype} = {}({operand})", name(step.result), step.op)
         };
         let lines = row.lines().chain(elements.lines()).map(str::to_owned);
         lines.chain(phase.steps.iter().chain(&phase.sums).map(step)).collect()

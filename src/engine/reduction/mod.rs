@@ -20,6 +20,7 @@ mod parameters;
 mod phases;
 mod schedule;
 mod space;
+mod spread;
 mod work;
 
 pub(super) use columns::ColumnsEngine;

@@ -96,8 +96,8 @@ impl Rows<'_> {
             last.call(last_outputs.map(|at| format!("{}_value", self.context.names[*at])), 16)
         });
         let whole_grid = span.first < span.end;
-        let joined =
-            self.context.phases.phases[..span.end].iter().filter(|of| !of.steps.is_empty());
+        let joined = self.context.phases.phases[..span.end].iter().flat_map(Phase::in_turn);
+        let joined = joined.filter(|steps| !steps.is_empty());
         let barrier = joined.count() == 1 && self.schedule.row_threads > 32;
         parameters["row_outputs"] = row_outputs.collect();
         parameters["last_function"] = json!(last.as_ref().map_or("", |last| &last.name));
@@ -193,6 +193,7 @@ impl Rows<'_> {
             "listing": lines.chain(last.lines().map(str::to_owned)).collect::<Vec<_>>(),
             "reductions": reductions,
             "reduces_across": false,
+            "spreads": self.context.spreads(),
             "index_type": self.index_type(),
             "threads": threads,
             "row_threads": row_threads,
@@ -273,8 +274,10 @@ impl Rows<'_> {
                 elements = Some(function);
             }
         }
-        let steps = phase.steps.iter().map(|step| self.step(step, phase, elements.as_ref()));
-        json["steps"] = steps.collect();
+        for (name, steps) in ["steps", "spreads"].into_iter().zip(phase.in_turn()) {
+            let steps = steps.iter().map(|step| self.step(step, phase, elements.as_ref()));
+            json[name] = steps.collect();
+        }
         let sums = phase.sums.iter().map(|step| self.step(step, phase, elements.as_ref()));
         json["sums"] = sums.collect();
         functions.extend(elements);
@@ -335,6 +338,7 @@ impl Rows<'_> {
             "name": name,
             "access": 16.min(self.schedule.vector * dtype.bytes() as i64),
             "op": op_name(step.op.op),
+            "mean": step.around.map_or("", |mean| &self.context.names[mean]),
             "ctype": register,
             "term": self.context.term(step, phase, elements, &argument),
             "finish": finished(step.op.op, &part, &count).unwrap_or(part),

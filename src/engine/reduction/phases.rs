@@ -3,6 +3,7 @@
 
 use crate::engine::program::{GraphProgram, Source};
 use crate::engine::reduction::space::Space;
+use crate::engine::reduction::spread;
 use crate::graph::{CanonicalGraph, Op, Operation, Reduction};
 
 /// A reduction of a phase.
@@ -12,6 +13,8 @@ pub(super) struct Step {
     /// The tensor that is reduced, and the one that comes of it.
     pub(super) operand: usize,
     pub(super) result: usize,
+    /// The mean, if squared distances from it are reduced: a result of the same phase.
+    pub(super) around: Option<usize>,
 }
 
 /// What happens between two rounds of reductions.
@@ -54,7 +57,8 @@ struct Analysis<'a> {
 }
 
 impl Phases {
-    /// `kept`: elements stay where they are between phases, so that none is computed twice.
+    /// `kept`: elements stay where they are between phases, so that none is computed twice. Else
+    /// a variance is taken in the phase of its mean, so that none is read once more for it.
     pub(super) fn of(graph: CanonicalGraph<'_>, space: &Space, kept: bool) -> Phases {
         let analysis = Analysis::of(graph, space, kept);
         let count = 1 + analysis.phase.iter().max().expect("a graph has tensors");
@@ -95,6 +99,12 @@ impl Phases {
 }
 
 impl Phase {
+    /// The reductions, and those that need a result of them first: squared distances from a mean.
+    pub(super) fn in_turn(&self) -> [Vec<&Step>; 2] {
+        let (spreads, steps) = self.steps.iter().partition(|step| step.around.is_some());
+        [steps, spreads]
+    }
+
     /// Whether elements of the tensor are read.
     pub(super) fn reads(&self, at: usize) -> bool {
         let mut operands = self.steps.iter().chain(&self.sums).map(|step| step.operand);
@@ -105,6 +115,10 @@ impl Phase {
 impl<'a> Analysis<'a> {
     fn of(graph: CanonicalGraph<'a>, space: &'a Space, kept: bool) -> Analysis<'a> {
         let mut phase = vec![0; graph.tensors.len()];
+        let spread = |operation: &Operation| match kept {
+            true => None,
+            false => spread::of(graph, space, operation),
+        };
         for operation in graph.operations {
             let output = operation.outputs[0] as usize;
             if space.follows_sums(output) {
@@ -112,6 +126,7 @@ impl<'a> Analysis<'a> {
             }
             let after = usize::from(matches!(operation.op, Op::Reduction(_)));
             let last = operation.inputs.iter().map(|uid| phase[*uid as usize]).max();
+            let last = spread(operation).map(|step| phase[step.operand]).or(last);
             phase[output] = last.unwrap_or(0) + after;
         }
         let mut needed = vec![false; graph.tensors.len()];
@@ -188,6 +203,9 @@ impl<'a> Analysis<'a> {
     fn step(&self, operation: &Operation, number: usize) -> Option<Step> {
         let Op::Reduction(op) = operation.op else { return None };
         let (operand, result) = (operation.inputs[0] as usize, operation.outputs[0] as usize);
-        (self.phase[operand] == number).then_some(Step { op, operand, result })
+        let spread = || spread::of(self.graph, self.space, operation);
+        let step = (!self.kept).then(spread).flatten();
+        let step = step.unwrap_or(Step { op, operand, result, around: None });
+        (self.phase[step.operand] == number).then_some(step)
     }
 }

@@ -8,6 +8,7 @@ use crate::engine::access::{
 };
 use crate::engine::reduction::phases::{Phase, Phases, Step};
 use crate::engine::reduction::space::Space;
+use crate::engine::reduction::spread;
 use crate::engine::{EngineConfig, Grid, Knob};
 use crate::error::{Error, Result};
 use crate::graph::CanonicalGraph;
@@ -258,6 +259,8 @@ pub(super) struct Footprint {
     kept_bytes: Vec<i64>,
     /// Registers of the sums of one column.
     sum_words: i64,
+    /// Registers of one element of each variance that is taken in the phase of its mean.
+    spread_words: i64,
     is_double: bool,
 }
 
@@ -286,6 +289,7 @@ impl Footprint {
             broadcast: broadcast.len() as i64,
             input_bytes: inputs.iter().map(|(_, tensor)| bytes(tensor)).collect(),
             sum_words: phases.phases.iter().flat_map(|phase| &phase.sums).map(sum_words).sum(),
+            spread_words: spread::words(graph, space),
             held_bytes: inputs.iter().map(|(at, tensor)| held(*at, tensor)).collect(),
             kept_bytes: phases.kept.iter().map(|at| bytes(&graph.tensors[*at])).collect(),
             is_double: graph.operations.iter().any(|of| of.op.math() == DType::F64),
@@ -299,7 +303,8 @@ impl Footprint {
         };
         let held = match kept {
             true => fragments(&self.held_bytes) + fragments(&self.kept_bytes),
-            false => fragments(&self.input_bytes),
+            // A chunk of terms; mean, squares and count of those before.
+            false => fragments(&self.input_bytes) + self.spread_words * (vector + 3),
         };
         let held = held + items * self.broadcast;
         let double = match self.is_double {

@@ -8,7 +8,7 @@ use crate::engine::reduction::phases::Phases;
 use crate::engine::reduction::schedule::{Footprint, Schedule, knobs};
 use crate::engine::reduction::space::Space;
 use crate::engine::{EngineConfig, KernelWork, Knob, Setting};
-use crate::graph::CanonicalGraph;
+use crate::graph::{CanonicalGraph, Operation};
 use crate::target::Target;
 use crate::tensor::TensorDesc;
 
@@ -23,7 +23,10 @@ struct Demand {
     written_bytes: f64,
     instructions: f64,
     f64_instructions: f64,
+    /// Of a row that is read again in each.
     phases: usize,
+    /// Of a row that is kept.
+    kept_phases: usize,
 }
 
 /// Every legal setting.
@@ -56,15 +59,15 @@ impl Demand {
             stored(graph).filter(|(at, _)| graph.is_written(*at) == written).map(bytes).sum()
         };
         let elements = space.rows.count() as f64 * space.columns.count() as f64;
-        let double = graph.operations.iter().filter(|of| of.op.math() == DType::F64).count();
-        let single = graph.operations.len() - double;
+        let [single, double] = element_operations(graph, space);
         Demand {
             elements,
             read_bytes: sum(false),
             written_bytes: sum(true),
-            instructions: elements * single as f64 * INSTRUCTIONS_OPERATION,
-            f64_instructions: elements * double as f64 * INSTRUCTIONS_OPERATION,
+            instructions: elements * single * INSTRUCTIONS_OPERATION,
+            f64_instructions: elements * double * INSTRUCTIONS_OPERATION,
             phases: Phases::of(graph, space, false).phases.len(),
+            kept_phases: Phases::of(graph, space, true).phases.len(),
         }
     }
 
@@ -80,7 +83,7 @@ impl Demand {
         let sharers = schedule.row_threads * schedule.cluster;
         let rounds = ceil_div(schedule.segment_chunks(), sharers * items).max(1);
         // Blocks of a cluster wait for each other about as long as for memory.
-        let meetings = if schedule.cluster > 1 { self.phases } else { 0 };
+        let meetings = if schedule.cluster > 1 { self.kept_phases } else { 0 };
         let work = KernelWork {
             blocks: schedule.blocks(space) as u64,
             threads: threads as u32,
@@ -96,4 +99,14 @@ impl Demand {
         };
         vec![work; launches]
     }
+}
+
+/// Operations on elements, in single and in double precision; what is computed of a value of a row
+/// is nothing beside them.
+pub(super) fn element_operations(graph: CanonicalGraph<'_>, space: &Space) -> [f64; 2] {
+    let of_elements =
+        |of: &&Operation| of.as_pointwise().is_none() || !space.is_row(of.outputs[0] as usize);
+    let all = graph.operations.iter().filter(of_elements);
+    let (double, single): (Vec<_>, Vec<_>) = all.partition(|of| of.op.math() == DType::F64);
+    [single.len() as f64, double.len() as f64]
 }

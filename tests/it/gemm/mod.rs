@@ -1,11 +1,11 @@
 //! Products of matrices with what surrounds them, against the reference.
 
-mod cases;
+pub mod cases;
 mod counters;
 mod dynamic;
 pub mod exits;
 pub mod fusion;
 mod settings;
 mod shapes;
-mod twins;
+pub mod twins;
 mod wgmma;

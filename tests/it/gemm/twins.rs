@@ -21,7 +21,7 @@ fn second(fusion: &mut Fusion, [a, b]: [i64; 2], dtype: DType) -> i64 {
 }
 
 /// `y = swish(x gate) * (x up + bias)`, weights by rows or columns.
-fn swiglu([m, n, k]: [i64; 3], dtype: DType, by_columns: bool) -> OperationGraph {
+pub fn swiglu([m, n, k]: [i64; 3], dtype: DType, by_columns: bool) -> OperationGraph {
     let mut fusion = Fusion::new((&[m, k], dtype), (&[1, n], dtype));
     let (x, bias) = (fusion.a, fusion.b);
     let strides = if by_columns { vec![1, k] } else { vec![n, 1] };

@@ -34,6 +34,7 @@ fn config([cta_m, cta_n]: [i64; 2], cluster: i64, stages: i64) -> EngineConfig {
         ("cluster", cluster),
         ("dynamic_m", 0),
         ("group", 4),
+        ("raster", 0),
         ("split_k", 1),
         ("stages", stages),
     ];

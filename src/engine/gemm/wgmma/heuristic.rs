@@ -3,8 +3,9 @@
 use crate::engine::EngineConfig;
 use crate::engine::access::ceil_div;
 use crate::engine::cost::INSTRUCTIONS_OPERATION;
+use crate::engine::gemm::order::Order;
 use crate::engine::gemm::problem::Problem;
-use crate::engine::gemm::tiling::{DYNAMIC_REASON, GROUP, joining, split_reason, splits, tiles_of};
+use crate::engine::gemm::tiling::{DYNAMIC_REASON, joining, split_reason, splits, tiles_of};
 use crate::engine::gemm::wgmma::NAME;
 use crate::engine::gemm::wgmma::product::{Product, efficiency};
 use crate::engine::gemm::wgmma::schedule::{KNOBS, Tile};
@@ -50,6 +51,7 @@ const LAUNCH: f64 = 4500.0;
 pub(super) struct Decision {
     tile: Tile,
     cluster: i64,
+    order: Order,
     stages: i64,
     split_k: i64,
     tiles: i64,
@@ -108,13 +110,16 @@ impl Decision {
         let storing = (100.0 * storing(tile) / multiplying(tile, split_k)) as i64;
         let cluster = if pairs { 2 } else { 1 };
         let tiles = tiles(tile);
-        Decision { tile, cluster, stages, split_k, tiles, steps, storing, sm_count, rows }
+        let [cta_m, cta_n] = tile.cta;
+        let order = Order::of(problem, [cluster * cta_m, cta_n], sm_count / cluster);
+        Decision { tile, cluster, order, stages, split_k, tiles, steps, storing, sm_count, rows }
     }
 
     /// A value for each knob, in the order of [`KNOBS`].
-    pub(super) fn values(&self) -> [i64; 8] {
-        let Tile { cta: [cta_m, cta_n], turns } = self.tile;
-        [self.cluster, cta_m, cta_n, 0, GROUP, self.split_k, self.stages, i64::from(turns)]
+    pub(super) fn values(&self) -> [i64; 9] {
+        let Decision { tile, cluster, order, stages, split_k, .. } = *self;
+        let ([cta_m, cta_n], turns) = (tile.cta, i64::from(tile.turns));
+        [cluster, cta_m, cta_n, 0, order.group, order.raster(), split_k, stages, turns]
     }
 
     pub(super) fn config(&self) -> EngineConfig {
@@ -123,8 +128,9 @@ impl Decision {
 
     /// A line for each knob.
     pub(super) fn reasons(&self) -> Vec<String> {
-        let Decision { tile, cluster, stages, split_k, tiles, steps, storing, sm_count, rows } =
-            self;
+        let Decision { tile, cluster, stages, split_k, tiles, steps, .. } = self;
+        let Decision { storing, sm_count, rows, .. } = self;
+        let [group, raster] = self.order.reasons();
         let ([cta_m, cta_n], turns) = (tile.cta, i64::from(tile.turns));
         let tile = format!("{tiles} tiles load {sm_count} multiprocessors best");
         let shared = match cluster {
@@ -136,7 +142,8 @@ impl Decision {
             format!("cta_m={cta_m}: {tile}"),
             format!("cta_n={cta_n}: {tile}"),
             DYNAMIC_REASON.to_owned(),
-            "group=8: blocks that run together share rows of A and columns of B".to_owned(),
+            group,
+            raster,
             format!("split_k={split_k}: {}", split_reason(*split_k, *tiles, *sm_count, *steps)),
             format!("stages={stages}: as many as fit in shared memory, up to {}", STAGES[0]),
             format!("turns={turns}: a tile is stored in {storing}% of the time of its products"),

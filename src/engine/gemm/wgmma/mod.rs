@@ -12,8 +12,9 @@ mod product;
 mod schedule;
 
 use crate::engine::config::combinations;
+use crate::engine::gemm::order::{Order, told_apart};
 use crate::engine::gemm::problem::Problem;
-use crate::engine::gemm::tiling::{Refusal, behavior, told_apart};
+use crate::engine::gemm::tiling::{Refusal, Tiling, behavior};
 use crate::engine::gemm::wgmma::heuristic::Decision;
 use crate::engine::gemm::wgmma::product::Product;
 use crate::engine::gemm::wgmma::schedule::{KNOBS, Schedule, knobs};
@@ -62,7 +63,7 @@ struct Wgmma<'a> {
 }
 
 impl Wgmma<'_> {
-    fn schedule(&self, values: [i64; 8]) -> Result<Schedule, Refusal> {
+    fn schedule(&self, values: [i64; 9]) -> Result<Schedule, Refusal> {
         Schedule::new(&self.problem, &self.product, self.target, values)
     }
 }
@@ -92,9 +93,14 @@ impl Supported for Wgmma<'_> {
 
     fn settings(&self) -> Vec<Setting> {
         let demand = Demand::of(&self.problem);
-        let setting = |values: [i64; 8]| {
-            let work = self.schedule(values).ok()?.work(&self.problem, &demand, &self.product);
+        let sm_count = i64::from(self.target.sm_count);
+        let setting = |values: [i64; 9]| {
+            let schedule = self.schedule(values).ok()?;
+            let work = schedule.work(&self.problem, &demand, &self.product);
+            let Tiling { cta_m, cta_n, .. } = schedule.tiling;
+            let order = Order::of(&self.problem, [cta_m, cta_n], sm_count / schedule.cluster);
             let config = EngineConfig::of_values(NAME, KNOBS, values);
+            let config = config.with("raster", order.raster());
             Some(Setting { config, work })
         };
         combinations(&knobs(&self.problem).map(told_apart)).filter_map(setting).collect()

@@ -1,8 +1,9 @@
 //! Knobs, and what follows from their settings.
 
 use crate::engine::access::REGISTERS_SM;
+use crate::engine::gemm::order::{Order, group_knob, raster_knob};
 use crate::engine::gemm::problem::Problem;
-use crate::engine::gemm::tiling::{GROUP, Refusal, Tiling, dynamic_knob, split_knob};
+use crate::engine::gemm::tiling::{Refusal, Tiling, dynamic_knob, split_knob};
 use crate::engine::gemm::wgmma::product::Product;
 use crate::engine::gemm::work::{Block, Demand, Units};
 use crate::engine::warpgroup::{ROWS, WARPGROUP};
@@ -20,10 +21,10 @@ const COLUMNS_MAX: i64 = 256;
 pub(super) const SLICE_ROWS: i64 = 16;
 
 /// The names of the knobs.
-pub(super) const KNOBS: [&str; 8] =
-    ["cluster", "cta_m", "cta_n", "dynamic_m", "group", "split_k", "stages", "turns"];
+pub(super) const KNOBS: [&str; 9] =
+    ["cluster", "cta_m", "cta_n", "dynamic_m", "group", "raster", "split_k", "stages", "turns"];
 
-pub(super) fn knobs(problem: &Problem<'_>) -> [Knob; 8] {
+pub(super) fn knobs(problem: &Problem<'_>) -> [Knob; 9] {
     [
         Knob {
             name: "cluster",
@@ -37,7 +38,8 @@ pub(super) fn knobs(problem: &Problem<'_>) -> [Knob; 8] {
             values: (1..=8).map(|n| 32 * n).collect(),
         },
         dynamic_knob(),
-        Knob { name: "group", about: "rows of tiles walked together", values: vec![1, 4, GROUP] },
+        group_knob(&[1, 4, 8]),
+        raster_knob(),
         split_knob(problem),
         Knob { name: "stages", about: "steps in shared memory", values: vec![3, 4, 5, 6, 8] },
         Knob {
@@ -129,7 +131,7 @@ impl Schedule {
         problem: &Problem<'_>,
         product: &Product,
         target: &Target,
-        [cluster, cta_m, cta_n, dynamic_m, group, split_k, stages, turns]: [i64; 8],
+        [cluster, cta_m, cta_n, dynamic_m, group, raster, split_k, stages, turns]: [i64; 9],
     ) -> Result<Schedule, Refusal> {
         let tile = Tile { cta: [cta_m, cta_n], turns: turns == 1 };
         tile.check(problem)?;
@@ -145,7 +147,8 @@ impl Schedule {
         if split_k > 1 && tile.turns {
             return Err(Refusal::Turns);
         }
-        let tiling = Tiling { cta_m: cluster * cta_m, cta_n, cta_k, group, split_k, dynamic_m };
+        let order = Order::from_knobs(group, raster);
+        let tiling = Tiling { cta_m: cluster * cta_m, cta_n, cta_k, order, split_k, dynamic_m };
         tiling.check(problem, cluster)?;
         Ok(Schedule { tiling, tile, stages, cluster, shared_bytes })
     }

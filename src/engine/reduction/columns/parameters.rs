@@ -104,6 +104,7 @@ impl Columns<'_> {
             "listing": lines.chain(last.lines().map(str::to_owned)).collect::<Vec<_>>(),
             "reductions": reductions,
             "reduces_across": false,
+            "spreads": self.context.spreads(),
             "joined": if threads_y > 1 { joined } else { BTreeSet::new() },
             "index_type": self.index_type(),
             "threads_x": threads_x,
@@ -172,8 +173,10 @@ impl Columns<'_> {
         }
         let elements =
             (!from_parts).then(|| self.elements(phase, number, taken, &mut json)).flatten();
-        let steps = phase.steps.iter().map(|step| self.step(step, phase, elements.as_ref()));
-        json["steps"] = steps.collect();
+        for (name, steps) in ["steps", "spreads"].into_iter().zip(phase.in_turn()) {
+            let steps = steps.iter().map(|step| self.step(step, phase, elements.as_ref()));
+            json[name] = steps.collect();
+        }
         let finishes = |step: &Step| matches!(step.op.op, ReductionOp::Avg | ReductionOp::Norm2);
         json["finishes"] = json!(phase.steps.iter().any(finishes));
         functions.extend(elements);
@@ -261,6 +264,7 @@ impl Columns<'_> {
         json!({
             "name": name,
             "op": op_name(step.op.op),
+            "mean": step.around.map_or("", |mean| &self.context.names[mean]),
             "ctype": register,
             "term": self.context.term(step, phase, elements, &argument),
             "finish": finish.unwrap_or_default(),

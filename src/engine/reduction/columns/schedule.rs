@@ -7,6 +7,7 @@ use crate::engine::access::{
 use crate::engine::reduction::phases::Phases;
 use crate::engine::reduction::schedule::{REGISTERS_BASE, REGISTERS_F64, REGISTERS_F64_ELEMENT};
 use crate::engine::reduction::space::Space;
+use crate::engine::reduction::spread;
 use crate::engine::{EngineConfig, Knob};
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Op};
@@ -188,7 +189,7 @@ impl Footprint {
         let parts = maths.iter().map(|math| words(*math));
         let used = |math: DType| if maths.contains(&math) { math.bytes() as i64 } else { 0 };
         Footprint {
-            value_words: values.chain(parts).sum(),
+            value_words: values.chain(parts).sum::<i64>() + spread::words(graph, space),
             output_words: outputs.iter().map(|(_, tensor)| words(tensor.dtype)).sum(),
             broadcast: broadcast.len() as i64,
             input_bytes: inputs.iter().map(|(_, tensor)| tensor.dtype.bytes() as i64).collect(),

@@ -1,11 +1,11 @@
 //! What settings of a reduction of columns ask of a GPU.
 
-use crate::dtype::DType;
 use crate::engine::access::{SECTOR_BYTES, ceil_div, stored};
 use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::reduction::columns::schedule::{Footprint, Schedule, knobs};
 use crate::engine::reduction::phases::Phases;
 use crate::engine::reduction::space::Space;
+use crate::engine::reduction::work::element_operations;
 use crate::engine::{EngineConfig, KernelWork, Setting};
 use crate::graph::CanonicalGraph;
 use crate::tensor::TensorDesc;
@@ -52,8 +52,7 @@ impl Demand {
             stored(graph).filter(|(at, _)| graph.is_written(*at) == written).map(bytes).sum()
         };
         let elements = space.rows.count() as f64 * space.columns.count() as f64;
-        let double = graph.operations.iter().filter(|of| of.op.math() == DType::F64).count();
-        let single = graph.operations.len() - double;
+        let [single, double] = element_operations(graph, space);
         let phases = Phases::of(graph, space, false).phases;
         let parts = phases.iter().flat_map(|phase| &phase.steps);
         let part_bytes = parts.map(|step| step.op.math.dtype().bytes() as f64).sum::<f64>();
@@ -61,8 +60,8 @@ impl Demand {
             elements,
             read_bytes: sum(false),
             written_bytes: sum(true),
-            instructions: elements * single as f64 * INSTRUCTIONS_OPERATION,
-            f64_instructions: elements * double as f64 * INSTRUCTIONS_OPERATION,
+            instructions: elements * single * INSTRUCTIONS_OPERATION,
+            f64_instructions: elements * double * INSTRUCTIONS_OPERATION,
             phases: phases.len(),
             part_bytes: part_bytes * space.rows.count() as f64,
         }

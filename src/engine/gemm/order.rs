@@ -1,0 +1,146 @@
+//! The order of tiles: which of them run at the same time, and what those read.
+
+use crate::engine::Knob;
+use crate::engine::access::ceil_div;
+use crate::engine::gemm::problem::Problem;
+
+/// Lines of tiles that are walked together: a square of tiles that run at the same time loads the
+/// fewest rows of A and columns of B.
+const GROUP: i64 = 8;
+
+/// How tiles follow each other: those of a few lines, along these lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Order {
+    /// Lines of tiles that are walked together.
+    pub(super) group: i64,
+    /// Whether the lines are columns of tiles, which are walked row by row; else rows.
+    pub(super) columns: bool,
+}
+
+impl Order {
+    /// The order in which tiles that run at the same time, one on each multiprocessor, read least.
+    pub(super) fn of(problem: &Problem<'_>, tile: [i64; 2], sm_count: i64) -> Order {
+        let rows = Order { group: GROUP, columns: false };
+        let columns = Order { group: GROUP, columns: true };
+        let read = |order: Order| order.wave_bytes(problem, tile, sm_count);
+        if read(columns) < read(rows) { columns } else { rows }
+    }
+
+    /// From the values of the knobs.
+    pub(super) fn from_knobs(group: i64, raster: i64) -> Order {
+        Order { group, columns: raster == 1 }
+    }
+
+    /// The value of the knob.
+    pub(super) fn raster(self) -> i64 {
+        i64::from(self.columns)
+    }
+
+    /// Rows and columns of tiles that so many tiles touch, the first of all.
+    fn touched(self, [rows, columns]: [i64; 2], tiles: i64) -> [i64; 2] {
+        let [lines, places] = if self.columns { [columns, rows] } else { [rows, columns] };
+        let tiles = tiles.min(lines.saturating_mul(places));
+        let whole = tiles / self.group.saturating_mul(places).max(1);
+        let rest = tiles - whole * self.group * places;
+        let group = self.group.min(lines - whole * self.group);
+        let touched = [
+            (whole * self.group + rest.min(group)).min(lines),
+            match whole {
+                0 => ceil_div(rest, group.max(1)),
+                _ => places,
+            },
+        ];
+        if self.columns { [touched[1], touched[0]] } else { touched }
+    }
+
+    /// Bytes of a step of the depth that so many tiles read, those that several of them share once.
+    pub(super) fn wave_bytes(
+        self,
+        problem: &Problem<'_>,
+        [cta_m, cta_n]: [i64; 2],
+        tiles: i64,
+    ) -> i64 {
+        let of_matrix = [ceil_div(problem.m, cta_m), ceil_div(problem.n, cta_n)];
+        let [rows, columns] = self.touched(of_matrix, tiles);
+        let bytes = |at: usize| problem.graph.tensors[at].dtype.bytes() as i64;
+        rows * cta_m * bytes(problem.a.tensor)
+            + columns * cta_n * problem.products() * bytes(problem.b.tensor)
+    }
+
+    /// Why tiles are walked so: a line for each knob.
+    pub(super) fn reasons(self) -> [String; 2] {
+        let raster = self.raster();
+        let read = match self.columns {
+            true => "columns of tiles side by side read less than rows would",
+            false => "rows of tiles side by side read no more than columns would",
+        };
+        [
+            "group=8: blocks that run together share rows of A and columns of B".to_owned(),
+            format!("raster={raster}: {read}"),
+        ]
+    }
+}
+
+/// The knob for the lines of tiles that are walked together.
+pub(super) fn group_knob(values: &[i64]) -> Knob {
+    Knob {
+        name: "group",
+        about: "lines of tiles walked together, which share what they read",
+        values: values.to_vec(),
+    }
+}
+
+/// The knob for the direction in which tiles are walked.
+pub(super) fn raster_knob() -> Knob {
+    Knob {
+        name: "raster",
+        about: "0: lines of tiles are rows, walked column by column; 1: columns, row by row",
+        values: vec![0, 1],
+    }
+}
+
+/// The values of a knob that the cost model tells apart: none of the order of tiles, which is that
+/// of [`Order::of`].
+pub(super) fn told_apart(knob: Knob) -> Knob {
+    match knob.name {
+        "group" => Knob { values: vec![GROUP], ..knob },
+        "dynamic_m" | "raster" => Knob { values: vec![0], ..knob },
+        _ => knob,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// The tile of a number, as kernels find it.
+    fn cell(order: Order, [rows, columns]: [i64; 2], tile: i64) -> [i64; 2] {
+        let [lines, places] = if order.columns { [columns, rows] } else { [rows, columns] };
+        let first = tile / (order.group * places) * order.group;
+        let group = order.group.min(lines - first);
+        let inside = tile % (order.group * places);
+        let (line, place) = (first + inside % group, inside / group);
+        if order.columns { [place, line] } else { [line, place] }
+    }
+
+    #[test]
+    fn what_tiles_touch_is_counted() {
+        for of in [[1, 1], [1, 9], [9, 1], [3, 5], [8, 8], [17, 4], [4, 17], [20, 30]] {
+            for order in [1, 4, 8].map(|group| [0, 1].map(|at| Order::from_knobs(group, at))) {
+                for order in order {
+                    let (mut rows, mut columns) = (BTreeSet::new(), BTreeSet::new());
+                    for tile in 0..of[0] * of[1] {
+                        let [row, column] = cell(order, of, tile);
+                        assert!(rows.len() * columns.len() <= (of[0] * of[1]) as usize);
+                        rows.insert(row);
+                        columns.insert(column);
+                        let counted = [rows.len() as i64, columns.len() as i64];
+                        assert_eq!(order.touched(of, tile + 1), counted, "{order:?} {of:?} {tile}");
+                    }
+                    assert_eq!(order.touched(of, 1 << 40), of);
+                }
+            }
+        }
+    }
+}

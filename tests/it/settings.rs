@@ -1,0 +1,162 @@
+//! Every legal combination of knob values of small graphs, one or more for each engine: all are
+//! right, and those that add up in one order give the same bits.
+//!
+//! Ordinary runs take a sample that is spread evenly; `make settings` takes them all
+//! (`KILN_SETTINGS=all`) and prints how far it is.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use kiln::engine::{self, EngineConfig};
+use kiln::graph::{MatmulMath, NormBackward, NormForward, NormMode, Op, Phase};
+use kiln::plan::ExecutionPlan;
+use kiln::{DType, ErrorKind, OperationGraph};
+
+use crate::columns::statistics;
+use crate::gemm::cases::Case;
+use crate::gemm::fusion::bias_gelu;
+use crate::gemm::twins::swiglu;
+use crate::harness::{self, Values};
+use crate::knobs::mixed;
+use crate::reduction::{softmax, values};
+use crate::rows::layer;
+
+/// Settings of a graph in an ordinary run.
+const SAMPLE: usize = 12;
+
+/// Settings between two lines about the progress.
+const PROGRESS: usize = 200;
+
+/// Whether every setting is asked for.
+pub fn all_are_wanted() -> bool {
+    std::env::var("KILN_SETTINGS").is_ok_and(|which| which == "all")
+}
+
+/// The combinations of knob values that an engine takes.
+pub fn legal(graph: &OperationGraph, name: &str) -> Vec<EngineConfig> {
+    let target = harness::kiln().device().target();
+    let engine = engine::engine_named(name).unwrap();
+    let supported = engine.support(graph.canonical(), target).unwrap();
+    let mut all = EngineConfig::all(engine.name(), &supported.knobs());
+    all.retain(|config| match supported.lower(config) {
+        Ok(_) => true,
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::NotSupported, "{config}: {error}");
+            false
+        }
+    });
+    all
+}
+
+/// What the order of sums depends on.
+fn order(config: &EngineConfig, plan: &ExecutionPlan) -> (Vec<i64>, bool) {
+    let knobs = |names: &[&str]| names.iter().map(|knob| config.knob(knob).unwrap()).collect();
+    match config.engine.as_ref() {
+        "pointwise" => (Vec::new(), false),
+        // A row that is read again takes its variance in the phase of its mean.
+        "reduction" => {
+            let read = plan.kernels()[0].report().stem.ends_with("_read");
+            (knobs(&["threads_row", "vector", "split", "cluster"]), read)
+        }
+        "reduction_columns" => (knobs(&["threads_y", "split"]), false),
+        // Parts of the depth are whole steps.
+        _ if config.knob("split_k").unwrap() == 1 => (Vec::new(), false),
+        "gemm_wgmma" => (knobs(&["split_k"]), false),
+        _ => (knobs(&["split_k", "cta_k"]), false),
+    }
+}
+
+/// Runs the legal settings: one of each order is compared with the reference, the others with it.
+fn check(graph: &OperationGraph, inputs: &Values, engine: &str) {
+    let (kiln, started) = (harness::kiln(), Instant::now());
+    let all = legal(graph, engine);
+    let step = if all_are_wanted() { 1 } else { (all.len() / SAMPLE).max(1) | 1 };
+    let (mut ran, mut spilled) = (0, 0);
+    let mut known: HashMap<(Vec<i64>, bool), Values> = HashMap::new();
+    let asked = all.len().div_ceil(step);
+    println!("{engine}: {asked} of {} legal settings", all.len());
+    for (number, config) in all.iter().step_by(step).enumerate() {
+        if number > 0 && number % PROGRESS == 0 {
+            let seconds = started.elapsed().as_secs();
+            println!("{engine}: {number} of {asked} settings, {spilled} spilled, {seconds} s");
+        }
+        let plan = match kiln.plan_with(graph, config) {
+            Ok(plan) => plan,
+            Err(error) if error.to_string().contains(" spills ") => {
+                spilled += 1;
+                continue;
+            }
+            Err(error) => panic!("{config}: {error:?}"),
+        };
+        let actual = harness::run_plan(kiln, &plan, inputs).unwrap();
+        let first = known.entry(order(config, &plan)).or_insert_with(|| {
+            harness::compare(graph, inputs, &actual, &config.to_string());
+            actual.clone()
+        });
+        for (uid, values) in &actual {
+            let same = std::iter::zip(values, &first[uid]).all(|(a, b)| a.to_bits() == b.to_bits());
+            assert!(same, "{config}: tensor {uid} has other bits");
+        }
+        ran += 1;
+    }
+    let (orders, seconds) = (known.len(), started.elapsed().as_secs());
+    println!(
+        "{engine}: {ran} of {} legal settings ran in {orders} orders of sums, {spilled} spilled, \
+         {seconds} s",
+        all.len()
+    );
+    assert!(ran * 4 >= asked * 3, "{ran} settings of {asked} ran");
+}
+
+fn check_filled(graph: &OperationGraph, engine: &str) {
+    check(graph, &values(graph), engine);
+}
+
+#[test]
+fn every_setting_of_ordinary_units() {
+    check_filled(&bias_gelu([34, 37, 33], DType::F32), "gemm_simt");
+}
+
+#[test]
+fn every_setting_of_tensor_cores() {
+    check_filled(&bias_gelu([34, 40, 72], DType::F16), "gemm_mma");
+}
+
+#[test]
+fn every_setting_of_warpgroups() {
+    if harness::kiln().device().target().arch.to_string() == "sm_90a" {
+        let case = Case::new(MatmulMath::F32, [DType::Bf16; 3], [72, 40, 136]);
+        check_filled(&case.graph(), "gemm_wgmma");
+    }
+}
+
+#[test]
+fn every_setting_of_two_products() {
+    check_filled(&swiglu([34, 40, 40], DType::F16, false), "gemm_mma");
+}
+
+/// Kept or read again, by a few threads or by blocks.
+#[test]
+fn every_setting_of_a_norm_of_rows() {
+    check_filled(&layer(DType::F32, [3, 70]), "reduction");
+    check_filled(&layer(DType::Bf16, [2, 8200]), "reduction");
+}
+
+#[test]
+fn every_setting_of_a_softmax() {
+    check_filled(&softmax(DType::F16, &[3, 70], false), "reduction");
+}
+
+#[test]
+fn every_setting_of_a_norm_of_columns() {
+    let op = NormForward { statistics: true, ..NormForward::new(NormMode::Batch, Phase::Training) };
+    for op in [Op::NormForward(op), Op::NormBackward(NormBackward::new(NormMode::Batch))] {
+        let (graph, values) = statistics(op, DType::F16, [5, 11, 5, 3]);
+        check(&graph, &values, "reduction_columns");
+    }
+}
+
+#[test]
+fn every_setting_of_a_chain() {
+    check_filled(&mixed(), "pointwise");
+}
