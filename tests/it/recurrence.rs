@@ -324,6 +324,43 @@ fn lstms_have_options() {
     }
 }
 
+/// A cell state that is NaN stays so or becomes the lower limit, as the clip says; other rows of
+/// the batch do not notice.
+#[test]
+fn clips_have_a_rule_for_nan() {
+    let (kiln, units) = (harness::kiln(), 19);
+    for point in [ClipPoint::Read, ClipPoint::Stored] {
+        for nan in [NanPropagation::Propagate, NanPropagation::NotPropagate] {
+            let clip = CellClip { min: Real::new(-0.3), max: Real::new(0.2), nan, point };
+            let options = CellOptions { cell_clip: Some(clip), ..CellOptions::default() };
+            let with = RecurrenceSlots { states_initial: true, ..RecurrenceSlots::default() };
+            let op = layer(CellKind::Lstm, options, MatmulMath::F32, [3, units]);
+            let op = Recurrence { with, ..op };
+            let graph = graph(&op, 2, DType::F32);
+            let mut values = values(&graph, &op, 2);
+            let states = graph.tensor_named("states_initial").unwrap().uid;
+            values.get_mut(&states).unwrap()[units as usize] = f64::NAN;
+            let y = graph.outputs().next().unwrap().uid;
+            for name in ["rnn_cta", "rnn_step"] {
+                let config = setting(kiln, &graph, name, &[]);
+                let actual = harness::run(kiln, &graph, Some(&config), &values).unwrap();
+                let what = format!("{config}: {point:?}, {nan:?}");
+                harness::compare(&graph, &values, &actual, &what);
+                let is_nan = |row: i64| {
+                    let first = (row * units) as usize;
+                    actual[&y][first..first + units as usize].iter().filter(|y| y.is_nan()).count()
+                };
+                // Rows are of the first step, then of the second.
+                let expected = match nan {
+                    NanPropagation::Propagate => [0, 1, 0, 0, units as usize, 0],
+                    NanPropagation::NotPropagate => [0; 6],
+                };
+                assert_eq!([0, 1, 2, 3, 4, 5].map(is_nan), expected, "{what}");
+            }
+        }
+    }
+}
+
 /// Every optional tensor of a cell.
 pub fn everything(kind: CellKind) -> RecurrenceSlots {
     let others = kind == CellKind::Lstm;

@@ -7,6 +7,7 @@ use kiln::codegen::{KernelSource, Templates};
 use kiln::compile::compile_all;
 use kiln::device::Counters;
 use kiln::engine;
+use kiln::expr::Real;
 use kiln::graph::{Direction, MatmulMath, Recurrence, RecurrenceSlots};
 use kiln::rnn::{CellKind, CellOptions};
 use kiln::target::Target;
@@ -181,6 +182,39 @@ fn engines_take_the_layers_they_are_for() {
     assert_golden("rnn_engines", &table);
 }
 
+/// Kernels of single steps, of every cell in f64: of all types the one that takes most registers.
+#[test]
+fn steps_compile_without_spills() {
+    let target = Target::named("h200").unwrap();
+    let (mut sources, mut names) = (Vec::new(), Vec::new());
+    let clipped = CellOptions { gate_clip: Some(Real::new(0.25)), ..CellOptions::default() };
+    for kind in CellKind::ALL {
+        for options in [CellOptions::default(), clipped] {
+            let with = RecurrenceSlots { x_bias: true, r_bias: true, ..Default::default() };
+            let op = Recurrence { with, ..layer(kind, options, MatmulMath::F64, [3, 3]) };
+            let graph = graph(&op, 1, DType::F64);
+            let own = engine::supported("rnn_step", graph.canonical(), &target).unwrap();
+            let kernels = own.lower(&own.heuristic()).unwrap().kernels;
+            for kernel in kernels.iter().filter(|kernel| kernel.spec.entry == "rnn_cell") {
+                sources.push(Templates::embedded().render(&kernel.spec).unwrap());
+                names.push(format!("{}, {options:?}", kernel.spec.stem));
+            }
+        }
+    }
+    assert_eq!(spilling(&names, &sources), Vec::<String>::new());
+}
+
+/// Which of these sources spill, by their names.
+fn spilling(names: &[String], sources: &[KernelSource]) -> Vec<String> {
+    let compiler = harness::kiln().compiler().unwrap();
+    let images = compile_all(compiler, sources, |_, _| ());
+    let spills = names.iter().zip(images).filter_map(|(name, image)| {
+        let spilled = image.unwrap_or_else(|error| panic!("{error:?}")).resources.spill_bytes;
+        (spilled > 0).then(|| format!("{name}: {spilled} bytes"))
+    });
+    spills.collect()
+}
+
 #[test]
 fn layers_compile_without_spills() {
     let mut sources: Vec<KernelSource> = Vec::new();
@@ -198,11 +232,5 @@ fn layers_compile_without_spills() {
             names.push(format!("{op} {dtype} {} x {} on {name}: {chosen}", op.batch, op.units));
         }
     }
-    let compiler = harness::kiln().compiler().unwrap();
-    let images = compile_all(compiler, &sources, |_, _| ());
-    let spills = names.iter().zip(images).filter_map(|(name, image)| {
-        let spilled = image.unwrap_or_else(|error| panic!("{error:?}")).resources.spill_bytes;
-        (spilled > 0).then(|| format!("{name}: {spilled} bytes"))
-    });
-    assert_eq!(spills.collect::<Vec<_>>(), Vec::<String>::new());
+    assert_eq!(spilling(&names, &sources), Vec::<String>::new());
 }

@@ -243,6 +243,55 @@ fn the_documented_call_checks_its_descriptors_and_runs() {
     assert_eq!(refused(RnnForward { y_desc: &described.x, ..call }), text);
 }
 
+/// What fits its own descriptors and is not what was built: another network, another batch, a
+/// state that the cell has not.
+#[test]
+fn calls_of_another_network_are_refused() {
+    let kiln = harness::kiln();
+    let settings = RnnSettings::new(CellKind::Gru, 6, 8);
+    let with = Optional { lengths: true, h_initial: true, ..Optional::default() };
+    let described = described(kiln, settings, with);
+    let rnn = &described.bound.network.rnn;
+    let mode = ForwardMode::Inference;
+    let stream = kiln.stream();
+    let mut built = kiln.build_rnn_dynamic(rnn, 3).expect("supported");
+    let needed = built.temp_space_sizes(mode, &described.x).expect("supported").workspace_bytes;
+    assert!(needed > 16, "{needed}");
+    let workspace = kiln.device().alloc(needed).expect("there is memory");
+    let small = kiln.device().alloc(16).expect("there is memory");
+    let call = RnnForward { workspace: Some(&workspace), ..described.call(mode) };
+    let refused = |built: &mut PersistentRnn, call: RnnForward<'_>| {
+        let error = built.rnn_forward(&stream, &call).expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::BadParam, "{error}");
+        error.to_string()
+    };
+    let text = refused(&mut built, RnnForward { workspace: Some(&small), ..call });
+    let rule = "variant pack: the workspace has 16 bytes, the plan needs ";
+    assert!(text.starts_with(rule), "{text}");
+    let text = "recurrence[gru]: the cell has only one state";
+    assert_eq!(refused(&mut built, RnnForward { cx: Some(&workspace), ..call }), text);
+
+    let other = RnnSettings { bias_mode: kiln::rnn::BiasMode::None, ..settings };
+    let other = RnnDescriptor::set(other).expect("valid");
+    let text = "rnn forward: the descriptors are not those that the network was built from";
+    assert_eq!(refused(&mut built, RnnForward { descriptor: &other, ..call }), text);
+
+    let mut of_two = kiln.build_rnn_dynamic(rnn, 2).expect("supported");
+    let text = "rnn forward: 3 sequences, the network was built for 2";
+    assert_eq!(refused(&mut of_two, call), text);
+    let error = of_two.temp_space_sizes(mode, &described.x).expect_err("another batch");
+    let text = "rnn temp space: 3 sequences of layout sequence_major, the network was built for 2 \
+                of sequence_major";
+    assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::BadParam, text));
+    let batch_major = rnn.clone().layout(RowLayout::BatchMajor);
+    let mut batch_major = kiln.build_rnn_dynamic(&batch_major, 3).expect("supported");
+    let error = batch_major.temp_space_sizes(mode, &described.x).expect_err("another layout");
+    let text = "rnn temp space: 3 sequences of layout sequence_major, the network was built for 3 \
+                of batch_major";
+    assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::BadParam, text));
+    built.rnn_forward(&stream, &call).expect("what was built runs");
+}
+
 /// Dropout between layers needs random numbers that are handed on: training refuses it, inference
 /// and a single layer have none.
 #[test]
