@@ -11,7 +11,7 @@ pub(super) use modifier::{COORDINATES, SCORE, captured_slots, is_captured, norma
 
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::expr::{Program, Real};
+use crate::expr::{Activations, Program, Real};
 use crate::graph::matmul::MatmulMath;
 use crate::graph::operation::Slots;
 use crate::tensor::TensorDesc;
@@ -265,6 +265,16 @@ impl Attention {
     /// The type that scores are computed in.
     pub fn score_dtype(&self) -> DType {
         self.math.dtype()
+    }
+
+    /// How sigmoid and tanh, that of a softcap too, are computed where queries have this type:
+    /// weights of tensor cores are rounded to 2^-12 of themselves or more, to which 2^-21 of a cap
+    /// adds less up to one of 512.
+    pub fn activations(&self, q: DType) -> Activations {
+        match self.math != MatmulMath::F64 && (q.bytes() == 2 || self.math == MatmulMath::Tf32) {
+            true => Activations::Approximate,
+            false => Activations::Precise,
+        }
     }
 }
 
