@@ -69,9 +69,10 @@ pub struct Softcap {
 /// precision; the weights of 16-bit values, relative to the largest, may be rounded to their type,
 /// those of 8-bit values to the type of the queries.
 ///
-/// Keys behind the length of a sequence, of no sequence or on no page of one may be anything, stale
-/// memory included, and so may rows of `k` that a query leaves out for another reason. Such rows of
-/// `v` must be finite: a weight of 0 times NaN is NaN, here as in FlashAttention.
+/// Keys behind the length of a sequence, of no sequence, on no page of one, and in front of or
+/// behind all that queries attend to by band and intervals, in heads that share them, may be
+/// anything, stale memory included, and so may rows of `k` that a query leaves out for another
+/// reason. Such rows of `v` must be finite: a weight of 0 times NaN is NaN, as in FlashAttention.
 ///
 /// For inference `k` and `v` may be [floats of 8 bits](DType::F8E4M3), which are exact in every
 /// precision that is computed in.
