@@ -93,7 +93,7 @@ attention-data: ## Rebuild tests/data/attention from torch (development only)
 	python3 tests/data/attention/torch_cases.py
 
 attention-campaign: setup ## Check ATTENTIONS (500) random combinations of attention's features
-	KILN_ATTENTIONS=$(ATTENTIONS) $(CARGO) test --test it attention::random
+	KILN_ATTENTIONS=$(ATTENTIONS) $(CARGO) test --test it attention::random -- --nocapture
 
 clean: ## Remove build products and what setup installed
 	$(CARGO) clean

@@ -1,6 +1,6 @@
 //! Scaled dot product attention, query by query.
 
-use crate::expr::{Activations, Program};
+use crate::expr::{Activations, Mode, Pointwise, Program};
 use crate::graph::{
     Attention, AttentionShape, Band, Diagonal, MatmulMath, Op, ScoreInput, Slots, score_inputs,
 };
@@ -201,9 +201,22 @@ impl Evaluation<'_> {
     fn capped(&self, score: Approx, cap: f64) -> Approx {
         let cap = self.arithmetic.operand(cap, 0.0);
         let quotient = self.arithmetic.div(score, cap);
-        // Device functions and compositions of exponentials are within 4 units of 1.
-        let error = quotient.error + 4.0 * self.epsilon();
-        self.arithmetic.mul(Approx { value: quotient.value.tanh(), error }, cap)
+        let tanh = quotient.value.tanh();
+        // Device functions are within 4 units of 1.
+        let precise = 4.0 * self.epsilon();
+        let own = match self.activations() {
+            Activations::Precise => precise,
+            Activations::Approximate => {
+                let op = Pointwise::new(Mode::TanhFwd);
+                let own = bound::approximate_error(&op, quotient.value, tanh);
+                own.map_or(precise, |own| own.max(precise))
+            }
+        };
+        self.arithmetic.mul(Approx { value: tanh, error: quotient.error + own }, cap)
+    }
+
+    fn activations(&self) -> Activations {
+        self.op.activations(self.operands[0].desc.dtype)
     }
 
     /// The output of a program over scores.
@@ -220,7 +233,7 @@ impl Evaluation<'_> {
             }
         };
         let inputs: Vec<Approx> = score_inputs(program).into_iter().map(input).collect();
-        bound::program(program, &inputs, Activations::Precise)[0]
+        bound::program(program, &inputs, self.activations())[0]
     }
 
     /// The result of a query and the logarithm of the sum of its weights.

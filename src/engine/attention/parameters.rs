@@ -219,10 +219,12 @@ fn score(problem: &Problem<'_>) -> Json {
         }
     }
     let outputs = [own[5].clone(), own[6].clone()];
-    let emitted = score.program.emit(&identifiers, &outputs, &mut names);
+    let activations = op.activations(problem.tensor("q").dtype);
+    let emitted = score.program.emit_with(&identifiers, &outputs, &mut names, activations);
     let mut parameters = json!({
         "modified": score.is_modified(),
         "masked": score.is_masked(),
+        "reads": score.reads_tensors(),
         "inputs": inputs,
         "lines": emitted.lines,
         "functions": emitted.functions,

@@ -11,7 +11,7 @@ pub(super) use modifier::{COORDINATES, SCORE, captured_slots, is_captured, norma
 
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::expr::{Program, Real};
+use crate::expr::{Activations, Program, Real};
 use crate::graph::matmul::MatmulMath;
 use crate::graph::operation::Slots;
 use crate::tensor::TensorDesc;
@@ -69,9 +69,10 @@ pub struct Softcap {
 /// precision; the weights of 16-bit values, relative to the largest, may be rounded to their type,
 /// those of 8-bit values to the type of the queries.
 ///
-/// Keys behind the length of a sequence, of no sequence or on no page of one may be anything, stale
-/// memory included, and so may rows of `k` that a query leaves out for another reason. Such rows of
-/// `v` must be finite: a weight of 0 times NaN is NaN, here as in FlashAttention.
+/// Keys behind the length of a sequence, of no sequence, on no page of one, and in front of or
+/// behind all that queries attend to by band and intervals, in heads that share them, may be
+/// anything, stale memory included, and so may rows of `k` that a query leaves out for another
+/// reason. Such rows of `v` must be finite: a weight of 0 times NaN is NaN, as in FlashAttention.
 ///
 /// For inference `k` and `v` may be [floats of 8 bits](DType::F8E4M3), which are exact in every
 /// precision that is computed in.
@@ -265,6 +266,16 @@ impl Attention {
     /// The type that scores are computed in.
     pub fn score_dtype(&self) -> DType {
         self.math.dtype()
+    }
+
+    /// How sigmoid and tanh, that of a softcap too, are computed where queries have this type:
+    /// weights of tensor cores are rounded to 2^-12 of themselves or more, to which 2^-21 of a cap
+    /// adds less up to one of 512.
+    pub fn activations(&self, q: DType) -> Activations {
+        match self.math != MatmulMath::F64 && (q.bytes() == 2 || self.math == MatmulMath::Tf32) {
+            true => Activations::Approximate,
+            false => Activations::Precise,
+        }
     }
 }
 

@@ -143,6 +143,35 @@ fn double_precision_and_tf32() {
     }
 }
 
+/// Lengths, intervals and entries of page tables that are out of range count as the nearest that
+/// are in it: nothing else is read, nothing becomes NaN.
+#[test]
+fn numbers_out_of_range_are_limited() {
+    let plain = Attention { statistics: true, ..Attention::new(MatmulMath::F32) };
+    let (query_lengths, key_lengths) = (true, true);
+    for (name, op) in [
+        ("lengths", Attention { query_lengths, key_lengths, intervals: true, ..plain.clone() }),
+        ("pages", Attention { paged: true, key_lengths, ..plain.clone() }),
+        (
+            "offsets",
+            Attention { queries_max: Some(37), keys_max: Some(55), sinks: true, ..plain.clone() },
+        ),
+    ] {
+        let shape = AttentionShape { keys: if op.paged { 56 } else { 55 }, ..SHAPE };
+        let storage = Storage { page: 8, ..Storage::packed(DType::F16) };
+        let mut case = cases::case(op, shape, storage, [true; 4]);
+        let far = [i32::MIN, -1, 1000, i32::MAX, 12].map(f64::from);
+        for tensor in case.graph.inputs().filter(|tensor| tensor.dtype == DType::I32) {
+            let values = case.inputs.get_mut(&tensor.uid).unwrap();
+            for (value, far) in values.iter_mut().zip(far.into_iter().cycle()) {
+                *value = far;
+            }
+        }
+        let ran = check(&case, name);
+        assert!(ENGINES.iter().all(|engine| ran.contains(engine)), "{name}: {ran:?}");
+    }
+}
+
 /// Every legal setting of an engine gives results within the bounds.
 #[test]
 fn every_setting_of_the_knobs() {

@@ -1,20 +1,24 @@
 //! Random combinations of features, shapes and orders in memory, on every engine that takes them.
 //!
-//! `KILN_ATTENTIONS=500 cargo test --test it attention::random` runs that many; a failure prints
-//! the seed, and `KILN_ATTENTIONS_FROM=SEED KILN_ATTENTIONS=1` runs it alone.
+//! `KILN_ATTENTIONS=500 cargo test --test it attention::random -- --nocapture` runs that many, and
+//! says how far it is; a failure says how to run its case alone.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kiln::DType;
 use kiln::expr::Real;
 use kiln::graph::{Attention, AttentionShape, Band, Diagonal, MatmulMath, Softcap};
 
-use crate::attention::cases::{self, Case, Storage};
+use crate::attention::cases::{self, Broadcast, Case, Storage};
 use crate::attention::features::check;
 use crate::random_graphs::{Random, number};
 
 /// Combinations in the ordinary run of the tests.
 const ATTENTIONS: u64 = 16;
+
+/// Combinations from one line of progress to the next.
+const PROGRESS: u64 = 10;
 
 const POSITIONS: [i64; 9] = [1, 7, 16, 17, 30, 48, 64, 65, 90];
 const ELEMENTS: [i64; 8] = [1, 8, 16, 24, 32, 33, 64, 72];
@@ -49,6 +53,37 @@ fn case_of(seed: u64) -> Case {
     }
     let mut flag = || random.below(5) == 0;
     let op = Attention { descale_k: flag(), descale_v: flag(), ..op };
+    let is_tf32 = dtype == DType::F32 && random.below(2) == 0;
+    let op = Attention { math: if is_tf32 { MatmulMath::Tf32 } else { op.math }, ..op };
+    match seed % 2 == 0 {
+        true => cases::case_of(op, shape, storage, broadcast, seed),
+        false => bulk(op, shape, storage, broadcast, seed),
+    }
+}
+
+/// The same as bulk copies take it: operands of 16 bits whose lines begin at multiples of 16 bytes,
+/// whole swizzled patterns of keys on a page. Other features are those of the seed.
+fn bulk(
+    op: Attention,
+    shape: AttentionShape,
+    storage: [Storage; 4],
+    broadcast: Broadcast,
+    seed: u64,
+) -> Case {
+    let dtype = if storage[0].dtype == DType::Bf16 { DType::Bf16 } else { DType::F16 };
+    let whole = |elements: i64| (elements + 7) / 8 * 8;
+    let shape = AttentionShape { depth: whole(shape.depth), width: whole(shape.width), ..shape };
+    let page = if storage[0].page % 8 == 0 { storage[0].page } else { 8 };
+    let paged = op.paged && shape.keys % page == 0;
+    let op = Attention { math: MatmulMath::F32, paged, ..op };
+    let storage = storage.map(|of| Storage {
+        dtype,
+        gap: of.gap / 8 * 8,
+        spacing: 1,
+        alignment: 16,
+        page,
+        ..of
+    });
     cases::case_of(op, shape, storage, broadcast, seed)
 }
 
@@ -89,8 +124,21 @@ fn operation(random: &mut Random, shape: &AttentionShape, page: i64) -> Attentio
 
 #[test]
 fn random_combinations_give_the_reference() {
-    let first = number("KILN_ATTENTIONS_FROM", 1);
-    for seed in first..first + number("KILN_ATTENTIONS", ATTENTIONS) {
-        check(&case_of(seed), &format!("seed {seed}"));
+    let (first, count) = (number("KILN_ATTENTIONS_FROM", 1), number("KILN_ATTENTIONS", ATTENTIONS));
+    println!("{count} combinations of attention's features from seed {first} on");
+    let mut runs = BTreeMap::new();
+    for seed in first..first + count {
+        let again = format!(
+            "KILN_ATTENTIONS_FROM={seed} KILN_ATTENTIONS=1 cargo test --test it attention::random"
+        );
+        for engine in check(&case_of(seed), &format!("seed {seed} (again: {again})")) {
+            *runs.entry(engine).or_insert(0) += 1;
+        }
+        let done = seed + 1 - first;
+        if done % PROGRESS == 0 || done == count {
+            let each = runs.iter().map(|(engine, count)| format!("{count} on {engine}"));
+            let each: Vec<String> = each.collect();
+            println!("{done} of {count} passed, to seed {seed}: runs {}", each.join(", "));
+        }
     }
 }

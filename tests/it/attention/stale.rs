@@ -8,19 +8,9 @@ use crate::attention::features::{ENGINES, SHAPE, check};
 
 /// Makes rows of keys and values NaN and infinite, all but those that `is_read` names by the first
 /// dimension of their tensor and the third, and checks every engine.
-fn check_without(case: Case, what: &str, is_read: impl Fn(&Case, i64, i64) -> bool) {
-    check_slots(&["k", "v"], case, what, is_read);
-}
-
-/// The same of these operands.
-fn check_slots(
-    slots: &[&str],
-    mut case: Case,
-    what: &str,
-    is_read: impl Fn(&Case, i64, i64) -> bool,
-) {
-    for name in slots {
-        let tensor = case.graph.inputs().find(|tensor| tensor.name == *name).unwrap().clone();
+fn check_without(mut case: Case, what: &str, is_read: impl Fn(&Case, i64, i64) -> bool) {
+    for name in ["k", "v"] {
+        let tensor = case.graph.inputs().find(|tensor| tensor.name == name).unwrap().clone();
         let [_, heads, rows, elements] = tensor.dims[..] else { panic!("four dimensions") };
         let mut values = case.inputs[&tensor.uid].clone();
         let mut left_out = 0;
@@ -92,14 +82,44 @@ fn pages_are_not_read_beyond_a_sequence() {
     }
 }
 
-/// Bulk copies bring whole boxes: values outside of windows are multiplied by 0.
+/// In front of the first window and behind the last, in the order of queries and of tiles of them.
 #[test]
-fn scores_outside_of_all_windows_may_be_nan() {
+fn keys_outside_of_all_windows_are_not_read() {
     // The last query meets the last key: of 55 keys the first 18 - 9 are before every window.
     let band = Band { diagonal: Diagonal::BottomRight, left: Some(9), right: Some(0) };
     let op = Attention { band, ..Attention::new(MatmulMath::F32) };
     let first = SHAPE.keys - SHAPE.queries - 9;
-    check_slots(&["k"], case(op), "window", |_, _, key| key >= first);
+    check_without(case(op), "window", |_, _, key| key >= first);
+    // The first query meets the first key: of 55 keys the last 55 - 37 - 3 are behind every one.
+    let band = Band { diagonal: Diagonal::TopLeft, left: None, right: Some(3) };
+    let op = Attention { band, ..Attention::new(MatmulMath::F32) };
+    check_without(case(op), "causal", |_, _, key| key < SHAPE.queries + 3);
+    // Several tiles of queries and steps of keys.
+    let band = Band { diagonal: Diagonal::BottomRight, left: Some(40), right: Some(0) };
+    let op = Attention { band, ..Attention::new(MatmulMath::F32) };
+    let shape = AttentionShape { queries: 150, keys: 350, ..SHAPE };
+    let case = cases::case(op, shape, Storage::packed(DType::F16), [true; 4]);
+    check_without(case, "long window", |_, _, key| key >= 350 - 150 - 40);
+}
+
+/// Rows of one interval leave out keys in front of it and behind it.
+#[test]
+fn keys_outside_of_all_intervals_are_not_read() {
+    let op = Attention { intervals: true, ..Attention::new(MatmulMath::F32) };
+    let mut case = cases::case(op, SHAPE, Storage::packed(DType::F16), [true; 4]);
+    let uids: Vec<(String, i64)> =
+        case.graph.inputs().map(|tensor| (tensor.name.clone(), tensor.uid)).collect();
+    for (name, uid) in uids {
+        let values = case.inputs.get_mut(&uid).unwrap();
+        for (row, value) in values.iter_mut().enumerate() {
+            match name.as_str() {
+                "key_begin" => *value = (11 + row % 3) as f64,
+                "key_end" => *value = (40 - row % 5) as f64,
+                _ => {}
+            }
+        }
+    }
+    check_without(case, "intervals", |_, _, key| (11..40).contains(&key));
 }
 
 /// Keys that a mask leaves out may be anything; their values are multiplied by 0.
