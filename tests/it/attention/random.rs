@@ -55,7 +55,7 @@ fn case_of(seed: u64) -> Case {
     let op = Attention { descale_k: flag(), descale_v: flag(), ..op };
     let is_tf32 = dtype == DType::F32 && random.below(2) == 0;
     let op = Attention { math: if is_tf32 { MatmulMath::Tf32 } else { op.math }, ..op };
-    match seed % 2 == 0 {
+    match seed.is_multiple_of(2) {
         true => cases::case_of(op, shape, storage, broadcast, seed),
         false => bulk(op, shape, storage, broadcast, seed),
     }
