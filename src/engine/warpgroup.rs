@@ -27,7 +27,10 @@ pub(super) const ROWS: i64 = 64;
 /// Registers in one line of the source.
 const REGISTERS_LINE: i64 = 16;
 
-/// A product of [`ROWS`] rows and `n` columns, 32 bytes deep.
+/// Bytes of the depth of one instruction.
+const DEPTH_BYTES: i64 = 32;
+
+/// A product of [`ROWS`] rows and `n` columns, 32 bytes deep for each step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct WarpgroupProduct {
     /// A multiple of 8 up to 256.
@@ -42,12 +45,16 @@ pub(super) struct WarpgroupProduct {
     pub(super) a_in_registers: bool,
     /// Whether the depth is the packed dimension of A in shared memory, of B.
     pub(super) depth_packed: [bool; 2],
+    /// Instructions of a statement. What the compiler does for a statement grows with its sums, of
+    /// which instructions that follow each other have the same.
+    pub(super) steps: i64,
 }
 
 impl WarpgroupProduct {
     /// What it is rendered with (`device/ptx/wgmma.cuh`).
     pub(super) fn parameters(&self) -> Json {
-        let WarpgroupProduct { n, bytes, operands, integers, a_in_registers, depth_packed } = *self;
+        let WarpgroupProduct { n, bytes, operands, integers, a_in_registers, depth_packed, steps } =
+            *self;
         let sums = ROWS * n / WARPGROUP;
         let transposed = depth_packed.map(|packed| i32::from(!packed));
         let literals = match (bytes, a_in_registers) {
@@ -60,14 +67,41 @@ impl WarpgroupProduct {
             let firsts = (0..count).step_by(each as usize);
             firsts.map(|first| (first..count.min(first + each)).collect()).collect()
         };
+        // Operands of the statement: sums, A, B, whether to add, and how far a step is from the
+        // first, of A and of B.
         let operand = |at: i64| format!("%{}", sums + at);
-        let (a, b) = match a_in_registers {
-            true => (format!("{{ {}}}", [0, 1, 2, 3].map(operand).join(", ")), 4),
-            false => (operand(0), 1),
+        let b = if a_in_registers { 4 * steps } else { 1 };
+        let adds = operand(b + 1);
+        let depth = |step: i64| step * DEPTH_BYTES / bytes;
+        let mut constants = Vec::new();
+        let step = |step: i64| {
+            let mut moves = Vec::new();
+            let mut moved = |name: &str, of: &str, at: i64| {
+                if step == 0 {
+                    return operand(at);
+                }
+                constants.push(format!("{of}::offset(0, {})", depth(step)));
+                let distance = operand(b + 1 + constants.len() as i64);
+                moves.push(format!("add.s64 {name}, {}, {distance};", operand(at)));
+                name.to_owned()
+            };
+            let a = match a_in_registers {
+                true => {
+                    let registers = [0, 1, 2, 3].map(|at| operand(4 * step + at));
+                    format!("{{ {}}}", registers.join(", "))
+                }
+                false => moved("a", "A", 0),
+            };
+            let b = moved("b", "B", b);
+            if step == 1 {
+                moves.push(format!("setp.eq.b32 adds, {adds}, {adds};"));
+            }
+            json!({"moves": moves, "operands": format!("{a}, {b}")})
         };
+        let steps: Vec<Json> = (0..steps).map(step).collect();
         json!({
             "n": n,
-            "shape": format!("m{ROWS}n{n}k{}", 32 / bytes),
+            "shape": format!("m{ROWS}n{n}k{}", DEPTH_BYTES / bytes),
             "a": operands[0],
             "b": operands[1],
             "sum": if integers { "s32" } else { "f32" },
@@ -77,8 +111,9 @@ impl WarpgroupProduct {
             "fragments": n / 8,
             "lines": lines(sums, REGISTERS_LINE),
             "columns": lines(n / 8, REGISTERS_LINE / 4),
-            "operands": format!("{a}, {}", operand(b)),
-            "adds": sums + b + 1,
+            "steps": steps,
+            "constants": constants,
+            "adds": adds,
             "literals": literals,
         })
     }

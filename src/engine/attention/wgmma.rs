@@ -187,7 +187,7 @@ impl Wgmma<'_> {
         let Settings { cta_k, cta_q, stages } = settings;
         let [kept, taken] = self.registers(settings);
         let element = self.matrices.element;
-        let product = |n: i64, a_in_registers: bool, b_packed: bool| {
+        let product = |[n, depth]: [i64; 2], a_in_registers: bool, b_packed: bool| {
             let instruction = WarpgroupProduct {
                 n,
                 bytes: element.bytes() as i64,
@@ -195,13 +195,18 @@ impl Wgmma<'_> {
                 integers: false,
                 a_in_registers,
                 depth_packed: [true, b_packed],
+                steps: ceil_div(depth, BAND),
             };
             instruction.parameters()
         };
-        let width = ceil_div(self.shape().width, BAND) * BAND;
+        let AttentionShape { depth, width, .. } = *self.shape();
+        let width = ceil_div(width, BAND) * BAND;
         let ranks = [&self.q, &self.k, &self.v].map(|bulk| bulk.tensor.rank());
         json!({
-            "products": [product(cta_k, false, true), product(width, true, false)],
+            "products": [
+                product([cta_k, depth], false, true),
+                product([width, cta_k], true, false),
+            ],
             "loaded_ranks": BTreeSet::from(ranks),
             "stored_ranks": [],
             "cluster": 1,

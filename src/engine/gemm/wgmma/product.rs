@@ -103,6 +103,7 @@ impl Product {
             integers: self.math == MatmulMath::I32,
             a_in_registers: false,
             depth_packed: self.depth_packed,
+            steps: 1,
         }
     }
 }
