@@ -75,8 +75,7 @@ fn sum_of(tensors: usize) -> OperationGraph {
 
 pub fn null() -> Kiln {
     let device = Some(DeviceChoice::Null("sim".to_owned()));
-    let cache_dir = Some(harness::cache_dir());
-    Kiln::open(Config { device, cache_dir, ..Config::default() }).expect("the null device opens")
+    Kiln::open(Config { device, ..harness::config() }).expect("the null device opens")
 }
 
 fn inputs(graph: &OperationGraph) -> Values {

@@ -15,7 +15,7 @@ pub const PROBLEM: &str =
 pub fn kiln(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_kiln"))
         .args(arguments)
-        .env("KILN_CACHE_DIR", harness::cache_dir())
+        .envs(harness::environment())
         .output()
         .expect("the tool starts")
 }
@@ -459,7 +459,7 @@ fn the_environment_stands_in_for_options() {
         Command::new(env!("CARGO_BIN_EXE_kiln"))
             .args(["run", PROBLEM, "--random", "1", "--json"])
             .args(arguments)
-            .env("KILN_CACHE_DIR", harness::cache_dir())
+            .envs(harness::environment())
             .env(variable, value)
             .output()
             .expect("the tool starts")

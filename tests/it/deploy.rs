@@ -9,7 +9,7 @@ fn the_deployment_serves_without_a_compiler() {
     let output = Command::new(script)
         .arg(folder.path().join("deployment"))
         .env("KILN", env!("CARGO_BIN_EXE_kiln"))
-        .env("KILN_CACHE_DIR", crate::harness::cache_dir())
+        .envs(crate::harness::environment())
         .output()
         .expect("bash is there");
     let text = String::from_utf8(output.stdout).unwrap();

@@ -61,7 +61,7 @@ fn run(example: &Example<'_>, folder: &Path) {
         .args(["-c", &format!("{} 2>&1", example.command)])
         .current_dir(folder)
         .env("PATH", format!("{}:{path}", tool.display()))
-        .env("KILN_CACHE_DIR", harness::cache_dir())
+        .envs(harness::environment())
         .output()
         .expect("the shell starts");
     let text = String::from_utf8_lossy(&output.stdout);

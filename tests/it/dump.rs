@@ -23,7 +23,7 @@ pub fn run_with(variables: &[(&str, &str)], options: &[&str]) -> Output {
         .args(["run", PROBLEM, "--random", "1"])
         .args(options)
         .env("KILN_DEVICE", "sim")
-        .env("KILN_CACHE_DIR", harness::cache_dir())
+        .envs(harness::environment())
         .envs(variables.iter().copied())
         .output()
         .expect("the tool starts")

@@ -4,6 +4,7 @@
 //! not an element must still be poison afterwards: a stray store fails the test that made it.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -21,15 +22,29 @@ const GUARD_BYTES: usize = 256;
 /// Values by uid, in row-major order.
 pub type Values = HashMap<i64, Vec<f64>>;
 
+/// More than all tests write: none finds that another's kernel took the place of its own.
+const CACHE_BYTES: u64 = 8 << 30;
+
 /// Compiled kernels survive between runs of the tests: keys cover all that could make them stale.
-pub fn cache_dir() -> PathBuf {
+fn cache_dir() -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("kernels")
+}
+
+/// What a test opens that shares the compiled kernels.
+pub fn config() -> Config {
+    let (cache_dir, cache_bytes) = (Some(cache_dir()), Some(CACHE_BYTES));
+    Config { cache_dir, cache_bytes, ..Config::default() }
+}
+
+/// The same for the command line.
+pub fn environment() -> [(&'static str, OsString); 2] {
+    let bytes = CACHE_BYTES.to_string().into();
+    [("KILN_CACHE_DIR", cache_dir().into()), ("KILN_CACHE_BYTES", bytes)]
 }
 
 /// Every test on the simulator runs sanitized.
 fn checked(device: Option<DeviceChoice>) -> Config {
-    let cache_dir = Some(cache_dir());
-    Config { device, cache_dir, sanitize: Some(true), ..Config::default() }
+    Config { device, sanitize: Some(true), ..config() }
 }
 
 /// The device under test: `KILN_DEVICE`, or what `auto` finds.

@@ -173,8 +173,7 @@ fn named(name: &str) -> Case {
 #[test]
 fn other_windows_and_lengths_and_steps_need_no_other_plan() {
     // Its own, so that its counts are of this test alone.
-    let cache_dir = Some(harness::cache_dir());
-    let config = Config { cache_dir, sanitize: Some(true), ..Config::default() };
+    let config = Config { sanitize: Some(true), ..harness::config() };
     let kiln = &Kiln::open(config).expect("the device opens");
     let asked = || kiln.metrics().kernels.values().sum::<u64>();
     let names = ["window_full", "window_causal", "window_sliding", "window_full"];

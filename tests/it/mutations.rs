@@ -85,10 +85,8 @@ fn rendered(choice: &DeviceChoice, template: &str, text: &str) -> Kiln {
 }
 
 fn open(choice: &DeviceChoice, templates: Option<PathBuf>) -> Kiln {
-    let cache_dir = Some(harness::cache_dir());
     let device = Some(choice.clone());
-    Kiln::open(Config { device, cache_dir, sanitize: Some(true), templates, ..Config::default() })
-        .unwrap()
+    Kiln::open(Config { device, sanitize: Some(true), templates, ..harness::config() }).unwrap()
 }
 
 /// Executes a plan with buffers that hold its tensors and nothing else.

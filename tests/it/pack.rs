@@ -19,9 +19,8 @@ fn manifest() -> Manifest {
 }
 
 fn builder() -> Kiln {
-    let cache_dir = Some(harness::cache_dir());
-    let config = Config { device: Some("sim".parse().unwrap()), cache_dir, ..Config::default() };
-    Kiln::open(config).unwrap()
+    let device = Some("sim".parse().unwrap());
+    Kiln::open(Config { device, ..harness::config() }).unwrap()
 }
 
 /// A machine without NVRTC, without a cache, that may not compile.

@@ -24,9 +24,8 @@ fn graph(columns: i64, name: &str) -> OperationGraph {
 fn recording(file: &Path) -> Config {
     Config {
         device: Some("sim".parse().unwrap()),
-        cache_dir: Some(harness::cache_dir()),
         record: Some(file.to_owned()),
-        ..Config::default()
+        ..harness::config()
     }
 }
 
@@ -93,7 +92,7 @@ fn processes_share_a_recording() {
         Command::new(env!("CARGO_BIN_EXE_kiln"))
             .args(["run", problem, "--random", "1", "--device", "null"])
             .args(["--config", &format!("pointwise{{grid=0,items=1,threads={threads},vector=8}}")])
-            .env("KILN_CACHE_DIR", harness::cache_dir())
+            .envs(harness::environment())
             .env("KILN_RECORD", &file)
             .stdout(Stdio::null())
             .spawn()

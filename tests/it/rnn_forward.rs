@@ -402,15 +402,11 @@ fn a_pack_of_the_manifest_serves_built_networks() {
         }
     }
     let open = |packs, no_jit| {
-        let cache_dir = Some(harness::cache_dir());
         let device = Some(DeviceChoice::Sim("sim".to_owned()));
         let packs = Some(packs);
-        let config = Config { device, packs, no_jit, ..Config::default() };
-        match no_jit {
-            Some(true) => Kiln::open(Config { no_disk_cache: true, ..config }),
-            _ => Kiln::open(Config { cache_dir, ..config }),
-        }
-        .expect("the simulator opens")
+        let no_disk_cache = no_jit == Some(true);
+        Kiln::open(Config { device, packs, no_jit, no_disk_cache, ..harness::config() })
+            .expect("the simulator opens")
     };
     let folder = tempfile::tempdir().expect("temporary folder");
     let file = folder.path().join("rnn.kilnpack");

@@ -51,8 +51,7 @@ fn what_the_manifest_lists_is_warmed_and_packed() {
         let device = Some("sim".parse().expect("a device"));
         Kiln::open(Config { device, ..config }).expect("the simulator opens")
     };
-    let cache_dir = Some(harness::cache_dir());
-    let builder = open(Config { cache_dir, ..Config::default() });
+    let builder = open(harness::config());
     let warmed = builder.warm(&small(), &[], |_| {}).expect("the manifest is valid");
     assert!(warmed.failed.is_empty(), "{:?}", warmed.failed);
     let file = folder.path().join("attention.kilnpack");
