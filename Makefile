@@ -10,7 +10,7 @@ GRAPHS ?= 1000
 GRAPHS_FROM ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-vectors test-remote test-driver settings random-graphs lint ci bench bench-gpu \
+.PHONY: help setup demo test test-vectors test-remote test-driver settings random-graphs lint ci bench bench-gpu gpu-kit \
 	golden expect onnx-data onnx-attention-data rnn-data attention-data torture fuzz fuzz-sim \
 	attention-campaign clean
 
@@ -56,8 +56,11 @@ bench: setup ## Host-side benchmarks: dispatch, cache, render, compile, simulato
 	$(CARGO) bench --bench host --bench pack
 	$(CARGO) bench -p kiln-sim
 
-bench-gpu: ## Compare with torch on a GPU (see benches/gpu/README.md)
+bench-gpu: ## Test on a GPU and compare with torch (see benches/gpu/README.md)
 	benches/gpu/run.sh
+
+gpu-kit: setup ## Build what a machine with a GPU and without Rust needs, into out/gpu
+	benches/gpu/kit.sh
 
 fuzz-sim: ## Fuzz the simulator for FUZZ_SECONDS (1800); needs nightly Rust and cargo-fuzz
 	scripts/fuzz-sim.sh
