@@ -10,9 +10,9 @@ GRAPHS ?= 1000
 GRAPHS_FROM ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-vectors test-remote test-driver settings random-graphs lint ci bench bench-gpu gpu-kit \
-	golden expect onnx-data onnx-attention-data rnn-data attention-data torture fuzz fuzz-sim \
-	attention-campaign clean
+.PHONY: help setup demo test test-vectors test-remote test-driver settings random-graphs lint ci bench \
+	bench-gpu gpu-kit golden expect onnx-data onnx-attention-data rnn-data attention-data torture fuzz \
+	fuzz-sim attention-campaign clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-20s %s\n", $$1, $$2}'
