@@ -3,8 +3,6 @@
 
 use std::collections::HashMap;
 
-use kiln::codegen::{KernelSource, Templates};
-use kiln::compile::compile_all;
 use kiln::device::Counters;
 use kiln::engine::{self, EngineConfig, LayoutType, Supported};
 use kiln::expr::{Math, Mode, Pointwise};
@@ -390,23 +388,8 @@ fn every_target_compiles_without_spills() {
     ] {
         graphs.push(statistics(op, bf16, [32, 256, 56, 56]).0);
     }
-    let mut sources: Vec<KernelSource> = Vec::new();
-    for name in ["t4", "a100", "rtx4090", "h200", "b200", "rtx5090"] {
-        let target = Target::named(name).unwrap();
-        for graph in &graphs {
-            let supported = supported(graph, &target);
-            for kernel in supported.lower(&supported.heuristic()).unwrap().kernels {
-                sources.push(Templates::embedded().render(&kernel.spec).unwrap());
-            }
-        }
-    }
-    let compiler = harness::kiln().compiler().unwrap();
-    let images = compile_all(compiler, &sources, |_, _| {});
-    for (source, image) in sources.iter().zip(images) {
-        let image = image.unwrap_or_else(|error| panic!("{error:?}"));
-        let (arch, text) = (source.arch, &source.text);
-        assert_eq!(image.resources.spill_bytes, 0, "spills for {arch}:\n{text}");
-    }
+    let targets = ["t4", "a100", "rtx4090", "h200", "b200", "rtx5090"];
+    harness::compile_without_spills(&harness::default_sources(&[ENGINE], &targets, &graphs));
 }
 
 /// The counts of a graph's kernels at the heuristic setting.

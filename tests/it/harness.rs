@@ -3,14 +3,17 @@
 //! Every buffer is poisoned before its elements are written, and every byte of an output that is
 //! not an element must still be poison afterwards: a stray store fails the test that made it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use kiln::codegen::{KernelSource, Templates};
+use kiln::compile::{Image, compile_all};
 use kiln::device::{Buffer, Counters, DeviceChoice};
-use kiln::engine::EngineConfig;
+use kiln::engine::{self, EngineConfig, Supported};
 use kiln::plan::ExecutionPlan;
+use kiln::target::Target;
 use kiln::{Config, Kiln, OperationGraph, Result, TensorDesc, VariantPack, reference};
 
 /// Byte that fills everything no element covers: a NaN in every floating-point type.
@@ -99,6 +102,63 @@ pub fn count(graph: &OperationGraph, config: Option<&EngineConfig>, inputs: &Val
 /// Lanes that waited for a bank of shared memory.
 pub fn conflicts(counters: &Counters) -> u64 {
     counters.total.shared_loads.conflicts + counters.total.shared_stores.conflicts
+}
+
+/// The sources of a setting's kernels, by what they are.
+pub fn sources(
+    what: &str,
+    supported: &dyn Supported,
+    config: &EngineConfig,
+) -> Vec<(String, KernelSource)> {
+    let kernels = supported.lower(config).unwrap().kernels.into_iter();
+    let source = |spec| Templates::embedded().render(&spec).unwrap();
+    kernels.map(|kernel| (format!("{what}: {config}"), source(kernel.spec))).collect()
+}
+
+/// The sources of the default settings with which these engines run these graphs on these targets,
+/// each once. No target is without.
+pub fn default_sources(
+    engines: &[&str],
+    targets: &[&str],
+    graphs: &[OperationGraph],
+) -> Vec<(String, KernelSource)> {
+    let (mut seen, mut all) = (HashSet::new(), Vec::new());
+    for name in targets {
+        let target = Target::named(name).unwrap();
+        let before = all.len();
+        for graph in graphs {
+            for engine in engines {
+                if let Ok(own) = engine::supported(engine, graph.canonical(), &target) {
+                    all.extend(sources(&graph.to_string(), &*own, &own.heuristic()));
+                }
+            }
+        }
+        assert!(all.len() > before, "{engines:?} take nothing on {name}");
+    }
+    all.retain(|(_, source)| seen.insert(source.digest()));
+    all
+}
+
+/// Compiles sources: none leaves a register to memory, and the assembler lets products run on.
+#[track_caller]
+pub fn compile_without_spills(sources: &[(String, KernelSource)]) -> Vec<Image> {
+    let texts: Vec<_> = sources.iter().map(|(_, source)| source.clone()).collect();
+    let mut finished = 0;
+    let images = compile_all(kiln().compiler().unwrap(), &texts, |_, _| finished += 1);
+    assert_eq!(finished, sources.len());
+    let mut spilled = Vec::new();
+    let compiled = std::iter::zip(sources, images).map(|((what, source), image)| {
+        let what = format!("{what} for {}", source.arch);
+        let image = image.unwrap_or_else(|error| panic!("{what}: {error:?}\n{}", source.text));
+        assert!(!image.log.contains("are serialized"), "{what}: {}", image.log);
+        if image.resources.spill_bytes > 0 {
+            spilled.push(format!("{what}: {:?}", image.resources));
+        }
+        image
+    });
+    let images = compiled.collect();
+    assert!(spilled.is_empty(), "{}", spilled.join("\n"));
+    images
 }
 
 /// The bytes of one tensor with guards, its elements set and everything else poisoned. An offset

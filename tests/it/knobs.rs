@@ -1,8 +1,6 @@
 //! Knobs: every legal setting gives the same bits, on both dialects; and every architecture the
 //! engine claims compiles without a spilled register.
 
-use kiln::codegen::{KernelSource, Templates};
-use kiln::compile::compile_all;
 use kiln::engine::{self, EngineConfig};
 use kiln::expr::{Math, Mode, Pointwise};
 use kiln::target::Target;
@@ -130,7 +128,7 @@ fn every_setting_gives_the_same_bits_permuted() {
 
 #[test]
 fn every_target_compiles_without_spills() {
-    let mut sources: Vec<KernelSource> = Vec::new();
+    let mut sources = Vec::new();
     for name in ["t4", "a100", "rtx3090", "rtx4090", "h200", "b200", "rtx5090"] {
         let target = Target::named(name).unwrap();
         for graph in [mixed(), packed(), permuted(), all_types()] {
@@ -139,22 +137,17 @@ fn every_target_compiles_without_spills() {
             let supported = engine::supported("pointwise", graph.canonical(), &target).unwrap();
             for grid in [0, 1] {
                 let config = heuristic.clone().with("grid", grid);
-                let kernel = supported.lower(&config).unwrap().kernels.remove(0);
-                sources.push(Templates::embedded().render(&kernel.spec).unwrap());
+                sources.extend(harness::sources(name, &*supported, &config));
             }
         }
     }
-    let compiler = harness::kiln().compiler().unwrap();
-    let mut finished = 0;
-    let images = compile_all(compiler, &sources, |_, _| finished += 1);
-    assert_eq!(finished, sources.len());
-    let archs: std::collections::BTreeSet<_> = sources.iter().map(|source| source.arch).collect();
+    let archs: std::collections::BTreeSet<_> =
+        sources.iter().map(|(_, source)| source.arch).collect();
     assert_eq!(archs.len(), 7);
-    for (source, image) in sources.iter().zip(images) {
-        let image = image.unwrap_or_else(|error| panic!("{error:?}"));
-        let (arch, stem) = (source.arch, &source.stem);
-        assert_eq!(image.resources.spill_bytes, 0, "{stem} for {arch} spills");
-        assert!((8..=128).contains(&image.resources.registers), "{stem} for {arch}: {image:?}");
-        assert!(image.ptx.contains(&format!(".target {arch}")), "{stem} for {arch}");
+    let images = harness::compile_without_spills(&sources);
+    for ((what, source), image) in sources.iter().zip(images) {
+        let arch = source.arch;
+        assert!((8..=128).contains(&image.resources.registers), "{what} for {arch}: {image:?}");
+        assert!(image.ptx.contains(&format!(".target {arch}")), "{what} for {arch}");
     }
 }

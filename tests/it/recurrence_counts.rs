@@ -3,8 +3,6 @@
 use std::fmt::Write;
 
 use kiln::DType;
-use kiln::codegen::{KernelSource, Templates};
-use kiln::compile::compile_all;
 use kiln::device::Counters;
 use kiln::engine;
 use kiln::expr::Real;
@@ -186,7 +184,7 @@ fn engines_take_the_layers_they_are_for() {
 #[test]
 fn steps_compile_without_spills() {
     let target = Target::named("h200").unwrap();
-    let (mut sources, mut names) = (Vec::new(), Vec::new());
+    let mut sources = Vec::new();
     let clipped = CellOptions { gate_clip: Some(Real::new(0.25)), ..CellOptions::default() };
     for kind in CellKind::ALL {
         for options in [CellOptions::default(), clipped] {
@@ -194,31 +192,17 @@ fn steps_compile_without_spills() {
             let op = Recurrence { with, ..layer(kind, options, MatmulMath::F64, [3, 3]) };
             let graph = graph(&op, 1, DType::F64);
             let own = engine::supported("rnn_step", graph.canonical(), &target).unwrap();
-            let kernels = own.lower(&own.heuristic()).unwrap().kernels;
-            for kernel in kernels.iter().filter(|kernel| kernel.spec.entry == "rnn_cell") {
-                sources.push(Templates::embedded().render(&kernel.spec).unwrap());
-                names.push(format!("{}, {options:?}", kernel.spec.stem));
-            }
+            let what = format!("{kind:?}, {options:?}");
+            let kernels = harness::sources(&what, &*own, &own.heuristic()).into_iter();
+            sources.extend(kernels.filter(|(_, source)| source.entry == "rnn_cell"));
         }
     }
-    assert_eq!(spilling(&names, &sources), Vec::<String>::new());
-}
-
-/// Which of these sources spill, by their names.
-fn spilling(names: &[String], sources: &[KernelSource]) -> Vec<String> {
-    let compiler = harness::kiln().compiler().unwrap();
-    let images = compile_all(compiler, sources, |_, _| ());
-    let spills = names.iter().zip(images).filter_map(|(name, image)| {
-        let spilled = image.unwrap_or_else(|error| panic!("{error:?}")).resources.spill_bytes;
-        (spilled > 0).then(|| format!("{name}: {spilled} bytes"))
-    });
-    spills.collect()
+    harness::compile_without_spills(&sources);
 }
 
 #[test]
 fn layers_compile_without_spills() {
-    let mut sources: Vec<KernelSource> = Vec::new();
-    let mut names = Vec::new();
+    let mut sources = Vec::new();
     for name in ["t4", "a100", "h200", "rtx5090"] {
         let target = Target::named(name).unwrap();
         let layers = layers().into_iter().enumerate();
@@ -227,10 +211,9 @@ fn layers_compile_without_spills() {
             let graph = graph(&op, 64, dtype);
             let chosen = engine::choose(graph.canonical(), &target, &Default::default()).unwrap();
             let own = engine::supported(&chosen.engine, graph.canonical(), &target).unwrap();
-            let kernel = own.lower(&chosen).unwrap().kernels.pop().unwrap();
-            sources.push(Templates::embedded().render(&kernel.spec).unwrap());
-            names.push(format!("{op} {dtype} {} x {} on {name}: {chosen}", op.batch, op.units));
+            let what = format!("{op} {dtype} {} x {} on {name}", op.batch, op.units);
+            sources.extend(harness::sources(&what, &*own, &chosen).pop());
         }
     }
-    assert_eq!(spilling(&names, &sources), Vec::<String>::new());
+    harness::compile_without_spills(&sources);
 }

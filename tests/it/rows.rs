@@ -3,8 +3,6 @@
 
 use std::collections::HashMap;
 
-use kiln::codegen::{KernelSource, Templates};
-use kiln::compile::compile_all;
 use kiln::engine::{self, EngineConfig};
 use kiln::expr::{Math, Mode, Pointwise};
 use kiln::graph::{NormBackward, NormForward, NormMode, Op, Phase, Reduction, ReductionOp};
@@ -143,7 +141,7 @@ pub fn layer(dtype: DType, dims: [i64; 2]) -> OperationGraph {
 
 #[test]
 fn every_target_compiles_without_spills() {
-    let mut sources: Vec<KernelSource> = Vec::new();
+    let mut sources = Vec::new();
     let graphs = [
         softmax(DType::Bf16, &[4096, 1000], false),
         softmax(DType::F32, &[4096, 12_000], false),
@@ -165,19 +163,10 @@ fn every_target_compiles_without_spills() {
         for graph in &graphs {
             let config = engine::choose(graph.canonical(), &target, &Default::default()).unwrap();
             let supported = engine::supported("reduction", graph.canonical(), &target).unwrap();
-            for kernel in supported.lower(&config).unwrap().kernels {
-                let source = Templates::embedded().render(&kernel.spec).unwrap();
-                sources.push(source);
-            }
+            sources.extend(harness::sources(&format!("{name}, {graph}"), &*supported, &config));
         }
     }
-    let compiler = harness::kiln().compiler().unwrap();
-    let images = compile_all(compiler, &sources, |_, _| {});
-    for (source, image) in sources.iter().zip(images) {
-        let image = image.unwrap_or_else(|error| panic!("{error:?}"));
-        let (arch, text) = (source.arch, &source.text);
-        assert_eq!(image.resources.spill_bytes, 0, "spills for {arch}:\n{text}");
-    }
+    harness::compile_without_spills(&sources);
 }
 
 /// A row that fits registers is read once: no more bytes than the tensors have, whole sectors of

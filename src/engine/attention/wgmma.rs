@@ -39,6 +39,9 @@ const KEYS: [i64; 7] = [128, 112, 96, 80, 64, 32, 16];
 /// Lines that a pattern of the swizzle has.
 const PATTERN_LINES: i64 = 8;
 
+/// Columns of results for which one product is enough: whole panels of values.
+const PRODUCT_WIDTH: i64 = 128;
+
 /// Queries from which on tiles of a warpgroup are not mostly padding.
 const QUERIES_MIN: i64 = ROWS;
 
@@ -200,13 +203,14 @@ impl Wgmma<'_> {
             instruction.parameters()
         };
         let AttentionShape { depth, width, .. } = *self.shape();
-        let width = ceil_div(width, BAND) * BAND;
+        let product_width = product_width(width);
         let ranks = [&self.q, &self.k, &self.v].map(|bulk| bulk.tensor.rank());
         json!({
             "products": [
                 product([cta_k, depth], false, true),
-                product([width, cta_k], true, false),
+                product([product_width, cta_k], true, false),
             ],
+            "product_width": product_width,
             "loaded_ranks": BTreeSet::from(ranks),
             "stored_ranks": [],
             "cluster": 1,
@@ -415,6 +419,13 @@ impl Settings {
     fn threads(self) -> i64 {
         (self.consumers() + 1) * WARPGROUP
     }
+}
+
+/// Columns of results that a product has. Two products of half as many take as long as one, and the
+/// assembler places their sums in less time.
+fn product_width(width: i64) -> i64 {
+    let all = ceil_div(width, BAND) * BAND;
+    if all % PRODUCT_WIDTH == 0 { PRODUCT_WIDTH } else { all }
 }
 
 fn common_divisor(a: i64, b: i64) -> i64 {

@@ -6,13 +6,22 @@
 //! phase of the mean itself; as soon as that is known, `n (mean of these - mean)^2` makes them
 //! distances from it. All terms are positive: nothing cancels.
 //!
-//! What rounding loses stays within what the reference allows for distances from a rounded mean.
-//! Of a thread with `k` groups of `b` values among `T` threads, the mean so far is off by no more
-//! than `u S`, `S` being the sum of the groups' absolute means: each step rounds a mean, `S / i`
-//! at most, and later steps weigh that `i / k`. This moves the squares by `2 u S` times the sum of
-//! steps, which is no more than `2 + ln k` times that of the distances. The reference allows `4 u`
-//! times the sum of all distances times that of all values, and `2 u` times their number times the
-//! squares: both are larger where `2 + ln k` is below `b T`.
+//! What rounding loses stays within what the reference allows for distances from a rounded mean,
+//! however many threads there are, to first order in the unit roundoff `u` and but for a few `u`
+//! times the squares. Of all `N` values `x` with the mean `m` and distances `d` from it let `S`,
+//! `D` and `Q` be the sums of `|x|`, `|d|` and `d^2`. A thread takes `k` of them, of the first `j`
+//! of which the sums are `S_j`, `D_j` and `Q_j`, and the average distance is `a_j`. Its mean after
+//! `i` is off by `e_i <= u (S_2 + .. + S_i) / i`: the first is exact, a step rounds a mean of
+//! `S_j / j` at most, and later ones weigh that `j / i`. This moves the squares by
+//! `2 e_i |d_i - a_(i-1)|` each, where
+//! - `d_i` makes no more than `2 u (1 - 1 / N) S D` of all;
+//! - `a_(i-1)`, since `S_j <= j |m| + D_j`, no more than `2 u |m| D (k / 2 + ln k)` of all, and
+//!   with `D_j` `2 u D_j |a_j|` each. Squares so far are rounded too, by `u (Q_j - j a_j^2)`. As
+//!   `D_j^2 <= j Q_j` and `p = j a_j^2 / Q_j <= 1`, both are `u Q_j (2 sqrt(p) + 1 - p) <= 2 u Q_j`
+//!   at most, and `2 u k Q` over all steps.
+//!
+//! The reference allows `4 u (1 - 1 / N) S D + 8 u |m| D` for the mean, where `N |m| <= S`, and
+//! `2 u (N - 1) Q` for the sum of squares, besides `6 u Q` for squares themselves.
 
 use crate::engine::reduction::phases::Step;
 use crate::engine::reduction::space::Space;

@@ -4,12 +4,13 @@
 use std::sync::Arc;
 
 use kiln::DType;
-use kiln::engine::{self, EngineConfig};
+use kiln::engine;
 use kiln::expr::Real;
 use kiln::graph::{Attention, AttentionShape, Band, Diagonal, MatmulMath, Softcap};
 
 use crate::attention::cases::{self, Case, Storage};
 use crate::harness;
+use crate::settings::legal;
 
 /// The engines of the family.
 pub const ENGINES: [&str; 4] =
@@ -172,26 +173,16 @@ fn numbers_out_of_range_are_limited() {
     }
 }
 
-/// Every legal setting of an engine gives results within the bounds.
-#[test]
-fn every_setting_of_the_knobs() {
-    let (_, op) = features().swap_remove(17);
+/// Every legal setting of these engines gives results within the bounds.
+pub fn check_settings(engines: &[&str], case: &Case) {
     let kiln = harness::kiln();
-    let target = kiln.device().target();
-    for name in ENGINES {
-        let case = cases::case(op.clone(), SHAPE, Storage::packed(DType::F16), [true; 4]);
-        let supported = engine::supported(name, case.graph.canonical(), target).unwrap();
+    for name in engines {
         let mut ran = 0;
-        for config in EngineConfig::all(name, &supported.knobs()) {
-            if supported.lower(&config).is_err() {
-                continue;
-            }
+        for config in legal(&case.graph, name) {
             let plan = match kiln.plan_with(&case.graph, &config) {
                 Ok(plan) => plan,
-                Err(error) => {
-                    assert!(error.to_string().contains(" spills "), "{config}: {error:?}");
-                    continue;
-                }
+                Err(error) if error.to_string().contains(" spills ") => continue,
+                Err(error) => panic!("{config}: {error:?}"),
             };
             let actual = harness::run_plan(kiln, &plan, &case.inputs).unwrap();
             harness::compare(&case.graph, &case.inputs, &actual, &config.to_string());
@@ -199,4 +190,10 @@ fn every_setting_of_the_knobs() {
         }
         assert!(ran >= 12, "{name}: {ran} settings");
     }
+}
+
+#[test]
+fn every_setting_of_the_knobs() {
+    let (_, op) = features().swap_remove(17);
+    check_settings(&ENGINES, &cases::case(op, SHAPE, Storage::packed(DType::F16), [true; 4]));
 }

@@ -2,12 +2,8 @@
 
 use std::sync::Arc;
 
-use kiln::codegen::Templates;
-use kiln::compile::compile_all;
-use kiln::engine;
 use kiln::expr::Real;
 use kiln::graph::{Attention, AttentionShape, Band, Diagonal, MatmulMath, Softcap};
-use kiln::target::Target;
 use kiln::{DType, OperationGraph};
 
 use crate::attention::cases::{self, Storage};
@@ -15,7 +11,7 @@ use crate::attention::features::ENGINES;
 use crate::harness;
 
 /// Nothing but causal, what models of language ask for, all there is, keys and values of 8 bits.
-pub fn operations(shape: &AttentionShape) -> [(&'static str, Attention); 4] {
+fn operations(shape: &AttentionShape) -> [(&'static str, Attention); 4] {
     let causal = Attention {
         band: Band::causal(Diagonal::BottomRight),
         statistics: true,
@@ -43,8 +39,8 @@ pub fn operations(shape: &AttentionShape) -> [(&'static str, Attention); 4] {
     [("causal", causal), ("model", model), ("all", all), ("8 bits", eight)]
 }
 
-#[test]
-fn defaults_spill_nothing() {
+/// Heads of models, of whose tensors q and o, and k and v, are of these types.
+pub fn of_models(math: MatmulMath, wide: DType, eight: Option<DType>) -> Vec<OperationGraph> {
     let mut graphs = Vec::new();
     for elements in [64, 128, 256] {
         let shape = AttentionShape {
@@ -56,44 +52,19 @@ fn defaults_spill_nothing() {
             depth: elements,
             width: elements,
         };
-        for (what, op) in operations(&shape) {
-            let kv = if op.descale_k { DType::F8E4M3 } else { DType::Bf16 };
-            let storage = [DType::Bf16, kv, kv, DType::Bf16].map(Storage::packed);
-            let graph = cases::graph(op, shape, storage, [true; 4]);
-            graphs.push((format!("{what} of {elements}"), graph));
+        for (_, op) in operations(&shape) {
+            let kv = if op.descale_k { eight } else { Some(wide) };
+            let Some(kv) = kv else { continue };
+            let storage = [wide, kv, kv, wide].map(Storage::packed);
+            graphs.push(cases::graph(Attention { math, ..op }, shape, storage, [true; 4]));
         }
     }
-    assert_no_spills(&["t4", "a100", "rtx4090", "h200", "b200", "rtx5090"], &ENGINES, &graphs);
+    graphs
 }
 
-/// Compiles the default settings of each engine that takes a graph on each of these targets.
-pub fn assert_no_spills(targets: &[&str], engines: &[&str], graphs: &[(String, OperationGraph)]) {
-    let mut sources = Vec::new();
-    for name in targets {
-        let target = Target::named(name).unwrap();
-        for (what, graph) in graphs {
-            for engine in engines {
-                let supported = engine::supported(engine, graph.canonical(), &target);
-                let Ok(supported) = supported else { continue };
-                let config = supported.heuristic();
-                let kernels = supported.lower(&config).unwrap().kernels;
-                let what = format!("{what}: {config} on {name}");
-                for kernel in kernels {
-                    let source = Templates::embedded().render(&kernel.spec).unwrap();
-                    sources.push((what.clone(), source));
-                }
-            }
-        }
-    }
-    assert!(sources.len() >= graphs.len() * targets.len(), "{engines:?} take {}", sources.len());
-    let compiler = harness::kiln().compiler().unwrap();
-    let texts: Vec<_> = sources.iter().map(|(_, source)| source.clone()).collect();
-    let images = compile_all(compiler, &texts, |_, _| {});
-    for ((what, _), image) in sources.iter().zip(images) {
-        let image = image.unwrap_or_else(|error| panic!("{what}: {error:?}"));
-        // Products that the assembler does not let run on are waited for one by one.
-        assert!(!image.log.contains("are serialized"), "{what}: {}", image.log);
-        let resources = image.resources;
-        assert_eq!(resources.spill_bytes, 0, "{what}: {} registers", resources.registers);
-    }
+#[test]
+fn defaults_spill_nothing() {
+    let graphs = of_models(MatmulMath::F32, DType::Bf16, Some(DType::F8E4M3));
+    let targets = ["t4", "a100", "rtx4090", "h200", "b200", "rtx5090"];
+    harness::compile_without_spills(&harness::default_sources(&ENGINES, &targets, &graphs));
 }

@@ -7,8 +7,8 @@ use kiln::target::Target;
 use kiln::{DType, OperationGraph};
 
 use crate::attention::cases::{self, Case, Storage};
-use crate::attention::features::{SHAPE, check, features};
-use crate::attention::registers::{assert_no_spills, operations};
+use crate::attention::features::{SHAPE, check, check_settings, features};
+use crate::attention::registers::of_models;
 use crate::harness::{self, conflicts};
 
 /// The engines that take tf32.
@@ -82,29 +82,7 @@ fn tf32_in_any_order_in_memory() {
 #[test]
 fn tf32_with_every_setting_of_the_knobs() {
     let (_, op) = features().swap_remove(17);
-    let kiln = harness::kiln();
-    let target = kiln.device().target();
-    for name in TENSOR {
-        let case = case(op.clone(), SHAPE);
-        let supported = engine::supported(name, case.graph.canonical(), target).unwrap();
-        let mut ran = 0;
-        for config in EngineConfig::all(name, &supported.knobs()) {
-            if supported.lower(&config).is_err() {
-                continue;
-            }
-            let plan = match kiln.plan_with(&case.graph, &config) {
-                Ok(plan) => plan,
-                Err(error) => {
-                    assert!(error.to_string().contains(" spills "), "{config}: {error:?}");
-                    continue;
-                }
-            };
-            let actual = harness::run_plan(kiln, &plan, &case.inputs).unwrap();
-            harness::compare(&case.graph, &case.inputs, &actual, &config.to_string());
-            ran += 1;
-        }
-        assert!(ran >= 12, "{name}: {ran} settings");
-    }
+    check_settings(&TENSOR, &case(op, SHAPE));
 }
 
 /// As many multiplications as the tiles have, every operand once, and no conflict: values are read
@@ -145,17 +123,9 @@ fn tf32_products_bytes_and_conflicts() {
 /// No default spills a register, with what models ask for and with all there is.
 #[test]
 fn tf32_defaults_spill_nothing() {
-    let mut graphs = Vec::new();
-    for elements in [64, 128, 256] {
-        let shape = AttentionShape { heads: 32, kv_heads: 8, queries: 2048, keys: 2048, ..SHAPE };
-        let shape = AttentionShape { depth: elements, width: elements, ..shape };
-        for (what, op) in operations(&shape).into_iter().filter(|(_, op)| !op.descale_k) {
-            let storage = [Storage::packed(DType::F32); 4];
-            let graph = cases::graph(tf32(op), shape, storage, [true; 4]);
-            graphs.push((format!("{what} of {elements} in tf32"), graph));
-        }
-    }
-    assert_no_spills(&["a100", "rtx4090", "h200"], &TENSOR, &graphs);
+    let graphs = of_models(MatmulMath::Tf32, DType::F32, None);
+    let sources = harness::default_sources(&TENSOR, &["a100", "rtx4090", "h200"], &graphs);
+    harness::compile_without_spills(&sources);
 }
 
 fn refusal(name: &str, graph: &OperationGraph) -> String {

@@ -1,10 +1,6 @@
 //! Knobs: settings that do not change the order of sums give the same bits, all are right, and
 //! those of the heuristic compile for every architecture without a spilled register.
 
-use std::collections::BTreeSet;
-
-use kiln::codegen::{KernelSource, Templates};
-use kiln::compile::compile_all;
 use kiln::engine::{self, EngineConfig};
 use kiln::graph::MatmulMath;
 use kiln::target::Target;
@@ -113,20 +109,6 @@ fn every_order_of_tiles_gives_the_same_bits() {
     }
 }
 
-/// Sources of the heuristic's settings.
-fn sources(graphs: &[OperationGraph], engine: &str, target: &Target) -> Vec<KernelSource> {
-    let engine = engine::engine_named(engine).unwrap();
-    let mut sources = Vec::new();
-    for graph in graphs {
-        let Ok(supported) = engine.support(graph.canonical(), target) else { continue };
-        let lowering = supported.lower(&supported.heuristic()).unwrap();
-        let render =
-            |kernel: &engine::KernelPlan| Templates::embedded().render(&kernel.spec).unwrap();
-        sources.extend(lowering.kernels.iter().map(render));
-    }
-    sources
-}
-
 /// For a large and a small shape.
 pub fn no_spills(engine: &str, targets: &[&str]) {
     let graphs = [[4096, 4096, 4096], [256, 512, 1024]].map(|extents| {
@@ -134,27 +116,8 @@ pub fn no_spills(engine: &str, targets: &[&str]) {
         let exits = reduced_everywhere(extents, DType::Bf16);
         [half, prologues(extents, DType::F16), rich(extents, DType::F16), exits]
     });
-    no_spills_of(&graphs.concat(), engine, targets);
-}
-
-pub fn no_spills_of(graphs: &[OperationGraph], engine: &str, targets: &[&str]) {
-    let mut seen = BTreeSet::new();
-    let mut all: Vec<KernelSource> = Vec::new();
-    for name in targets {
-        let target = Target::named(name).unwrap();
-        let fresh = sources(graphs, engine, &target)
-            .into_iter()
-            .filter(|source| seen.insert(source.digest()));
-        all.extend(fresh);
-    }
-    let images = compile_all(harness::kiln().compiler().unwrap(), &all, |_, _| {});
-    let spilled = all.iter().zip(images).filter_map(|(source, image)| {
-        let KernelSource { arch, stem, text, .. } = source;
-        let image = image.unwrap_or_else(|error| panic!("{stem} for {arch}: {error:?}\n{text}"));
-        let bytes = image.resources.spill_bytes;
-        (bytes > 0).then(|| format!("{stem} for {arch}: {bytes} bytes"))
-    });
-    assert_eq!(spilled.collect::<Vec<_>>(), Vec::<String>::new());
+    let sources = harness::default_sources(&[engine], targets, &graphs.concat());
+    harness::compile_without_spills(&sources);
 }
 
 #[test]
@@ -174,8 +137,7 @@ fn large_matrices_compile() {
     let graph = rich([1 << 20, 1 << 14, 4096], DType::F16);
     for name in ["gemm_mma", "gemm_simt"] {
         let supported = engine::supported(name, graph.canonical(), &target).unwrap();
-        let lowering = supported.lower(&supported.heuristic()).unwrap();
-        let source = Templates::embedded().render(&lowering.kernels[0].spec).unwrap();
+        let (_, source) = harness::sources(name, &*supported, &supported.heuristic()).remove(0);
         assert!(source.text.contains("using index_t = long long;"), "{}", source.text);
         harness::kiln().compile(&source).unwrap();
     }

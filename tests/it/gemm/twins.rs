@@ -8,7 +8,7 @@ use kiln::target::Target;
 use kiln::{Config, ErrorKind, Kiln, OperationGraph, TensorDesc};
 
 use super::cases::{Fusion, check, heuristic, inputs};
-use super::settings::{no_spills_of, same_bits};
+use super::settings::same_bits;
 use crate::harness;
 
 const F32: MatmulMath = MatmulMath::F32;
@@ -152,8 +152,9 @@ fn heuristics_do_not_spill() {
     let graphs = |extents| vec![swiglu(extents, Bf16, true), swiglu(extents, F16, false)];
     let extents = [[4096, 11008, 4096], [64, 256, 128]];
     let graphs: Vec<_> = extents.into_iter().flat_map(graphs).collect();
-    no_spills_of(&graphs, "gemm_mma", &["a100", "rtx4090", "h200", "b200", "rtx5090"]);
-    no_spills_of(&graphs, "gemm_wgmma", &["h200"]);
+    let targets = ["a100", "rtx4090", "h200", "b200", "rtx5090"];
+    let engines = ["gemm_mma", "gemm_wgmma"];
+    harness::compile_without_spills(&harness::default_sources(&engines, &targets, &graphs));
 }
 
 #[test]
