@@ -222,7 +222,7 @@ impl Aim {
     ) -> Option<(Place<'a>, u64)> {
         let bytes = distance.saturating_add(self.attempt.bytes);
         let whole = Attempt { bytes, ..self.attempt };
-        let place = resolve(warp, block, cx, self.window, 0, lowest, whole).ok()?;
+        let place = locate(warp, block, cx, self.window, 0, lowest, whole).ok()?;
         match place {
             Place::Global(_, at) | Place::Shared(at) | Place::Param(at) => {
                 Some((place, at.wrapping_sub(lowest)))
@@ -262,22 +262,39 @@ impl Attempt {
         Failure::new(ErrorKind::Misaligned, lane, message)
     }
 
-    pub fn out_of_window(self, lane: usize, window: &str, offset: u64, size: u64) -> Failure {
+    pub fn missed(self, cx: &Context<'_>, lane: usize, miss: Miss) -> Failure {
         let Attempt { verb, bytes } = self;
-        let missed = offset.saturating_add(bytes).saturating_sub(size);
-        let message = format!(
-            "{verb} of {bytes} bytes at {window} offset {offset:#x} is out of bounds: {missed} \
-             bytes past the end of the {window} memory of {size} bytes"
-        );
-        Failure::new(ErrorKind::OutOfBounds, lane, message)
-    }
-
-    pub fn out_of_memory(self, cx: &Context<'_>, lane: usize, address: u64) -> Failure {
-        let Attempt { verb, bytes } = self;
-        let (kind, why) = cx.table.diagnose(address, bytes);
-        let message = format!("{verb} of {bytes} bytes at {address:#x} is out of bounds: {why}");
+        let (kind, message) = match miss {
+            Miss::Window(window, offset, size) => {
+                let missed = offset.saturating_add(bytes).saturating_sub(size);
+                let message = format!(
+                    "{verb} of {bytes} bytes at {window} offset {offset:#x} is out of bounds: \
+                     {missed} bytes past the end of the {window} memory of {size} bytes"
+                );
+                (ErrorKind::OutOfBounds, message)
+            }
+            Miss::Memory(address) => {
+                let (kind, why) = cx.table.diagnose(address, bytes);
+                (kind, format!("{verb} of {bytes} bytes at {address:#x} is out of bounds: {why}"))
+            }
+            Miss::Exited(rank) => {
+                let place = format!("in block {rank} of the cluster, which has exited");
+                (ErrorKind::UseAfterFree, format!("{verb} of {bytes} bytes {place}"))
+            }
+        };
         Failure::new(kind, lane, message)
     }
+}
+
+/// Why an address leads nowhere.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Miss {
+    /// The window, an offset in it, and its size.
+    Window(&'static str, u64, u64),
+    /// An address that no allocation holds.
+    Memory(u64),
+    /// A block of the cluster that has exited.
+    Exited(usize),
 }
 
 /// Where one address leads.
@@ -305,10 +322,9 @@ fn classify(address: u64) -> (Window, u64) {
 fn global<'a>(
     last_hit: &mut usize,
     cx: &Context<'a>,
-    lane: usize,
     address: u64,
     attempt: Attempt,
-) -> Result<(&'a Allocation, u64), Failure> {
+) -> Result<(&'a Allocation, u64), Miss> {
     if let Some(hit) = cx.table.get(*last_hit) {
         let offset = address.wrapping_sub(hit.base);
         if offset < hit.bytes && hit.bytes - offset >= attempt.bytes {
@@ -321,36 +337,28 @@ fn global<'a>(
             *last_hit = index;
             Ok((hit, address - hit.base))
         }
-        None => Err(attempt.out_of_memory(cx, lane, address)),
+        None => Err(Miss::Memory(address)),
     }
 }
 
-/// Resolves an address that names a block of the cluster.
-fn in_cluster<'a>(
-    block: &BlockState,
-    lane: usize,
-    at: u64,
-    attempt: Attempt,
-) -> Result<Place<'a>, Failure> {
+/// Finds what an address that names a block of the cluster leads to.
+fn in_cluster<'a>(block: &BlockState, at: u64, attempt: Attempt) -> Result<Place<'a>, Miss> {
     let size = u64::from(block.shared_bytes);
     let (rank, offset) = block.peers.locate(at);
     if rank >= block.peers.size.into() {
-        return Err(attempt.out_of_window(lane, "shared", at, size));
+        return Err(Miss::Window("shared", at, size));
     }
     if attempt.bytes > size || offset > size - attempt.bytes {
-        return Err(attempt.out_of_window(lane, "shared", offset, size));
+        return Err(Miss::Window("shared", offset, size));
     }
-    if rank == block.peers.rank.into() {
+    let (rank, own) = (rank as usize, block.peers.rank as usize);
+    if rank == own {
         return Ok(Place::Shared(offset));
     }
-    let rank = rank as usize;
-    if block.peers.exited[rank] {
-        let Attempt { verb, bytes } = attempt;
-        let message =
-            format!("{verb} of {bytes} bytes in block {rank} of the cluster, which has exited");
-        return Err(Failure::new(ErrorKind::UseAfterFree, lane, message));
+    match block.peers.exited[rank] {
+        true => Err(Miss::Exited(rank)),
+        false => Ok(Place::Peer(rank, offset)),
     }
-    Ok(Place::Peer(rank, offset))
 }
 
 /// Resolves one lane's address, checked for bounds.
@@ -363,22 +371,37 @@ pub(crate) fn resolve<'a>(
     address: u64,
     attempt: Attempt,
 ) -> Result<Place<'a>, Failure> {
+    locate(warp, block, cx, window, lane, address, attempt)
+        .map_err(|miss| attempt.missed(cx, lane, miss))
+}
+
+/// Finds what an address leads to, checked for bounds. To say what was missed takes longer: whoever
+/// only tries need not.
+fn locate<'a>(
+    warp: &mut Warp,
+    block: &BlockState,
+    cx: &Context<'a>,
+    window: Window,
+    lane: usize,
+    address: u64,
+    attempt: Attempt,
+) -> Result<Place<'a>, Miss> {
     let (window, at) = match window {
         Window::Generic => classify(address),
         window => (window, address),
     };
     let (name, size) = match window {
         Window::Global | Window::Generic => {
-            let (allocation, offset) = global(&mut warp.last_hit, cx, lane, at, attempt)?;
+            let (allocation, offset) = global(&mut warp.last_hit, cx, at, attempt)?;
             return Ok(Place::Global(allocation, offset));
         }
-        Window::Shared if at >= RANK_BYTES => return in_cluster(block, lane, at, attempt),
+        Window::Shared if at >= RANK_BYTES => return in_cluster(block, at, attempt),
         Window::Shared => ("shared", u64::from(block.shared_bytes)),
         Window::Local => ("local", warp.local.len() as u64 / 8),
         Window::Param => ("parameter", cx.param_bytes),
     };
     if attempt.bytes > size || at > size - attempt.bytes {
-        return Err(attempt.out_of_window(lane, name, at, size));
+        return Err(Miss::Window(name, at, size));
     }
     Ok(match window {
         Window::Shared => Place::Shared(at),

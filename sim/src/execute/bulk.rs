@@ -1,7 +1,7 @@
 //! Bulk copies: issued into the block's queue, landed on a later turn in any order, or when their
 //! group is waited for.
 
-use super::aim::{Attempt, Place, lanes_of, resolve};
+use super::aim::{Attempt, Miss, Place, lanes_of, resolve};
 use super::atomic::{modified, update};
 use super::mbarrier::{At, change, locate};
 use super::unit::{list, misuse};
@@ -355,7 +355,7 @@ fn allocation<'a>(
     let found = cx.table.find(address, bytes).filter(|_| address >= GLOBAL_BASE);
     match found.and_then(|index| cx.table.get(index)) {
         Some(allocation) => Ok((allocation, address - allocation.base)),
-        None => Err(Attempt { verb: "bulk copy", bytes }.out_of_memory(cx, lane, address)),
+        None => Err(Attempt { verb: "bulk copy", bytes }.missed(cx, lane, Miss::Memory(address))),
     }
 }
 
