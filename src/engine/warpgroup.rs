@@ -67,36 +67,35 @@ impl WarpgroupProduct {
             let firsts = (0..count).step_by(each as usize);
             firsts.map(|first| (first..count.min(first + each)).collect()).collect()
         };
-        // Operands of the statement: sums, A, B, whether to add, and how far a step is from the
-        // first, of A and of B.
+        // Operands of the statement: sums, A, B, whether to add, and how far every step but the
+        // first is from it, of A and of B.
         let operand = |at: i64| format!("%{}", sums + at);
         let b = if a_in_registers { 4 * steps } else { 1 };
         let adds = operand(b + 1);
-        let depth = |step: i64| step * DEPTH_BYTES / bytes;
-        let mut constants = Vec::new();
+        // Matrices in shared memory: their names in the statement, their types, where they begin.
+        let begin_a = (!a_in_registers).then(|| ("a", "A", operand(0)));
+        let moving: Vec<_> = begin_a.into_iter().chain([("b", "B", operand(b))]).collect();
+        let of_steps = (1..steps).flat_map(|step| {
+            let depth = step * DEPTH_BYTES / bytes;
+            moving.iter().map(move |(_, of, _)| format!("{of}::offset(0, {depth})"))
+        });
+        let constants: Vec<String> = of_steps.collect();
         let step = |step: i64| {
-            let mut moves = Vec::new();
-            let mut moved = |name: &str, of: &str, at: i64| {
-                if step == 0 {
-                    return operand(at);
-                }
-                constants.push(format!("{of}::offset(0, {})", depth(step)));
-                let distance = operand(b + 1 + constants.len() as i64);
-                moves.push(format!("add.s64 {name}, {}, {distance};", operand(at)));
-                name.to_owned()
-            };
-            let a = match a_in_registers {
-                true => {
-                    let registers = [0, 1, 2, 3].map(|at| operand(4 * step + at));
-                    format!("{{ {}}}", registers.join(", "))
-                }
-                false => moved("a", "A", 0),
-            };
-            let b = moved("b", "B", b);
-            if step == 1 {
-                moves.push(format!("setp.eq.b32 adds, {adds}, {adds};"));
+            let registers = [0, 1, 2, 3].map(|at| operand(4 * step + at)).join(", ");
+            let of_a = a_in_registers.then(|| format!("{{ {registers}}}"));
+            let mut taken: Vec<String> = of_a.into_iter().collect();
+            if step == 0 {
+                taken.extend(moving.iter().map(|(_, _, begin)| begin.clone()));
+                return json!({"moves": [], "operands": taken.join(", ")});
             }
-            json!({"moves": moves, "operands": format!("{a}, {b}")})
+            taken.extend(moving.iter().map(|(name, _, _)| (*name).to_owned()));
+            let first = b + 2 + (step - 1) * moving.len() as i64;
+            let distances = (first..).map(operand);
+            let moves = moving.iter().zip(distances).map(|((name, _, begin), distance)| {
+                format!("add.s64 {name}, {begin}, {distance};")
+            });
+            let all = (step == 1).then(|| format!("setp.eq.b32 adds, {adds}, {adds};"));
+            json!({"moves": moves.chain(all).collect::<Vec<_>>(), "operands": taken.join(", ")})
         };
         let steps: Vec<Json> = (0..steps).map(step).collect();
         json!({
