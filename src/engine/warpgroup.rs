@@ -81,17 +81,16 @@ impl WarpgroupProduct {
         });
         let constants: Vec<String> = of_steps.collect();
         let step = |step: i64| {
-            let registers = [0, 1, 2, 3].map(|at| operand(4 * step + at)).join(", ");
-            let of_a = a_in_registers.then(|| format!("{{ {registers}}}"));
-            let mut taken: Vec<String> = of_a.into_iter().collect();
-            if step == 0 {
-                taken.extend(moving.iter().map(|(_, _, begin)| begin.clone()));
-                return json!({"moves": [], "operands": taken.join(", ")});
-            }
-            taken.extend(moving.iter().map(|(name, _, _)| (*name).to_owned()));
-            let first = b + 2 + (step - 1) * moving.len() as i64;
-            let distances = (first..).map(operand);
-            let moves = moving.iter().zip(distances).map(|((name, _, begin), distance)| {
+            let registers = || [0, 1, 2, 3].map(|at| operand(4 * step + at)).join(", ");
+            let of_a = a_in_registers.then(|| format!("{{ {}}}", registers()));
+            let matrices = moving.iter().map(|(name, _, begin)| match step {
+                0 => begin.clone(),
+                _ => (*name).to_owned(),
+            });
+            let taken: Vec<String> = of_a.into_iter().chain(matrices).collect();
+            let distances = (b + 2 + (step - 1) * moving.len() as i64..).map(operand);
+            let moved = moving.iter().zip(distances).filter(|_| step > 0);
+            let moves = moved.map(|((name, _, begin), distance)| {
                 format!("add.s64 {name}, {begin}, {distance};")
             });
             let all = (step == 1).then(|| format!("setp.eq.b32 adds, {adds}, {adds};"));

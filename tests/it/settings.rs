@@ -80,13 +80,9 @@ fn check(graph: &OperationGraph, inputs: &Values, engine: &str) {
             let seconds = started.elapsed().as_secs();
             println!("{engine}: {number} of {asked} settings, {spilled} spilled, {seconds} s");
         }
-        let plan = match kiln.plan_with(graph, config) {
-            Ok(plan) => plan,
-            Err(error) if error.to_string().contains(" spills ") => {
-                spilled += 1;
-                continue;
-            }
-            Err(error) => panic!("{config}: {error:?}"),
+        let Some(plan) = harness::plan_unless_spilled(graph, config) else {
+            spilled += 1;
+            continue;
         };
         let actual = harness::run_plan(kiln, &plan, inputs).unwrap();
         let first = known.entry(order(config, &plan)).or_insert_with(|| {

@@ -109,11 +109,7 @@ fn every_setting(engine: &str, operands: DType, extents: [i64; 4], count: usize)
     let inputs = inputs(&graph);
     let (kiln, mut ran) = (harness::kiln(), 0);
     for config in settings(&graph, engine, count) {
-        let plan = match kiln.plan_with(&graph, &config) {
-            Ok(plan) => plan,
-            Err(error) if error.to_string().contains(" spills ") => continue,
-            Err(error) => panic!("{config}: {error:?}"),
-        };
+        let Some(plan) = harness::plan_unless_spilled(&graph, &config) else { continue };
         let actual = harness::run_plan(kiln, &plan, &inputs).unwrap();
         harness::compare(&graph, &inputs, &actual, &config.to_string());
         let again = harness::run_plan(kiln, &plan, &inputs).unwrap();
