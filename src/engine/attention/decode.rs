@@ -23,6 +23,9 @@ const PART_KEYS_MIN: i64 = 256;
 /// memory busy.
 const BLOCKS_EACH: i64 = 3;
 
+/// Bytes of the keys of a step, where they are not wider.
+const STEP_BYTES: i64 = 16 << 10;
+
 /// Rows of a tile, queries of heads that share keys, up to which this engine is expected to be the
 /// best: others have rows of one head for as many.
 const ROWS_MAX: i64 = 64;
@@ -96,12 +99,11 @@ impl Tunable<4> for Decode<'_> {
     fn best(&self) -> Settings {
         let Problem { op, shape, score, .. } = &self.0.problem;
         let heavy = score.is_modified() || op.dropout.is_some();
-        let wide = shape.depth.max(shape.width) > 128;
-        let cta_k = match (heavy, wide) {
-            (false, false) => 64,
-            (true, true) => 16,
-            _ => 32,
-        };
+        let line = self.0.line_bytes(shape.depth.max(shape.width));
+        // Half of it where scores take registers of their own.
+        let (most, bytes) = if heavy { (32, STEP_BYTES / 2) } else { (64, STEP_BYTES) };
+        let fits = |keys: &i64| *keys <= most && keys * line <= bytes;
+        let cta_k = [64, 32].into_iter().find(fits).unwrap_or(16);
         let tile =
             [16, 32, 64].into_iter().map(|cta_q| Settings { cluster: 1, cta_k, cta_q, split: 1 });
         let legal: Vec<Settings> = tile.filter(|of| self.schedule(*of).is_ok()).collect();

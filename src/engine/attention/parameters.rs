@@ -225,6 +225,7 @@ fn score(problem: &Problem<'_>) -> Json {
         "modified": score.is_modified(),
         "masked": score.is_masked(),
         "reads": score.reads_tensors(),
+        "long": score.is_long(),
         "inputs": inputs,
         "lines": emitted.lines,
         "functions": emitted.functions,

@@ -105,6 +105,12 @@ impl<'a> Matrices<'a> {
         self.element == DType::F32
     }
 
+    /// The type of an operand of 8 bits.
+    fn eight(&self, slot: &str) -> Option<&'static str> {
+        let dtype = self.problem.tensor(slot).dtype;
+        dtype.is_f8().then(|| ctype(dtype))
+    }
+
     /// Depth of one matrix product: 32 bytes.
     fn mma_k(&self) -> i64 {
         32 / self.element.bytes() as i64
@@ -112,7 +118,7 @@ impl<'a> Matrices<'a> {
 
     /// Bytes of a line of a tile in shared memory: whole panels of 128, or one of fewer where 16
     /// bits are read transposed.
-    fn line_bytes(&self, elements: i64) -> i64 {
+    pub(super) fn line_bytes(&self, elements: i64) -> i64 {
         match elements * self.element.bytes() as i64 {
             0..=32 if !self.is_tf32() => 32,
             33..=64 if !self.is_tf32() => 64,
@@ -151,8 +157,15 @@ impl<'a> Matrices<'a> {
             return Err(format!("takes {threads} threads, a block has 32 to {THREADS_MAX}"));
         }
         let tile = |rows: i64, elements: i64| rows * self.line_bytes(elements);
-        let tiles =
-            tile(cta_q, shape.depth) + 2 * tile(cta_k, shape.depth) + tile(cta_k, shape.width);
+        // Keys of the next step; floats of 8 bits arrive beside what they are widened into.
+        let narrow = |elements: i64| cta_k * ceil_div(elements, BAND) * BAND;
+        let next_k = match self.eight("k") {
+            Some(_) => narrow(shape.depth),
+            None => tile(cta_k, shape.depth),
+        };
+        let narrow_v = self.eight("v").map_or(0, |_| narrow(shape.width));
+        let of_k = tile(cta_k, shape.depth) + next_k;
+        let tiles = tile(cta_q, shape.depth) + of_k + tile(cta_k, shape.width) + narrow_v;
         let shared_bytes = match cluster {
             1 => tiles,
             // Results of the rows take the place of tiles (`attention/partial.cuh`).
@@ -251,9 +264,11 @@ impl<'a> Matrices<'a> {
             },
             "mma_k": mma_k,
             "transposes": false,
-            "q_access": self.access("q"),
-            "k_access": self.access("k"),
-            "v_access": self.access("v"),
+            "q_access": self.access("q", 8),
+            "k_access": self.access("k", 8),
+            "v_access": self.access("v", 8),
+            "eight_k": self.eight("k"),
+            "eight_v": self.eight("v"),
             "cta_q": cta_q,
             "cta_k": cta_k,
             "warp_q": warp_q,
@@ -296,14 +311,15 @@ impl<'a> Matrices<'a> {
         // Greatest scores are those of greatest products only where the factor is positive.
         let modified = problem.score.is_modified() || scale <= 0.0;
         let natural = if modified { 1.0 } else { scale };
+        let is_half = problem.tensor("o").dtype.bytes() == 2;
         json!({
             "element": ctype(self.element),
             "tf32": self.is_tf32(),
             "modified": modified,
             "binary": literal(problem, natural * std::f64::consts::LOG2_E),
             "natural": literal(problem, natural),
-            "chunked_o": problem.tensor("o").dtype.bytes() == 2,
-            "o_access": self.access("o"),
+            "chunked_o": is_half,
+            "o_access": self.access("o", if is_half { 8 } else { 2 }),
         })
     }
 
@@ -340,11 +356,11 @@ impl<'a> Matrices<'a> {
         }
     }
 
-    /// Bytes of one access to the tensor of a slot, 8 elements at a time.
-    fn access(&self, slot: &str) -> i64 {
+    /// Bytes of one access to the tensor of a slot, so many elements at a time.
+    fn access(&self, slot: &str, vector: i64) -> i64 {
         let tensor = self.problem.tensor(slot);
         match tensor.strides[3] == 1 || tensor.dims[3] == 1 {
-            true => access_bytes(tensor, &tensor.strides[..3], &tensor.dims[..3], 8),
+            true => access_bytes(tensor, &tensor.strides[..3], &tensor.dims[..3], vector),
             false => tensor.dtype.bytes() as i64,
         }
     }

@@ -7,6 +7,9 @@ use crate::tensor::TensorDesc;
 /// Operands of which all scores of a head read the same element.
 const UNIFORM: [&str; 2] = ["descale_k", "slopes"];
 
+/// The longest program, by [`length`], of which there is a copy for each score of a step.
+const LENGTH_UNROLLED_MAX: usize = 16;
+
 /// What an input of the program is fed from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(in crate::engine) enum Source {
@@ -39,9 +42,28 @@ impl Score {
             .any(|source| matches!(source, Source::Tensor(slot) if !UNIFORM.contains(slot)))
     }
 
+    /// Whether the program is so long that a copy of it for each score of a step takes the compiler
+    /// too much time.
+    pub(super) fn is_long(&self) -> bool {
+        let lines = self.program.instructions().iter();
+        lines.map(|line| length(line.op.mode)).sum::<usize>() > LENGTH_UNROLLED_MAX
+    }
+
     /// Whether the program leaves out keys.
     pub(super) fn is_masked(&self) -> bool {
         self.program.outputs().len() > 1
+    }
+}
+
+/// About how many times as much machine code as a sum a mode takes in single precision.
+fn length(mode: Mode) -> usize {
+    use Mode::*;
+    match mode {
+        Sin | Cos | Tan | Pow | Mod => 20,
+        Log | Erf | GeluFwd | GeluBwd | SoftplusFwd | SoftplusBwd | EluFwd | EluBwd => 10,
+        Exp | Sqrt | Rsqrt | Div | TanhFwd | TanhBwd | SigmoidFwd | SigmoidBwd => 5,
+        SwishFwd | SwishBwd | GeluApproxTanhFwd | GeluApproxTanhBwd => 5,
+        _ => 1,
     }
 }
 

@@ -1,13 +1,14 @@
 //! Keys and values of 8 bits: on every engine, and where they are refused.
 
+use kiln::engine::EngineConfig;
 use kiln::expr::Real;
 use kiln::graph::{Attention, AttentionShape, Band, Diagonal, MatmulMath, Op, Softcap};
 use kiln::plan::Problem;
-use kiln::{DType, ErrorKind, OperationGraph, TensorDesc};
+use kiln::{DType, ErrorKind, ExecutionPlan, OperationGraph, TensorDesc};
 
 use crate::attention::cases::{self, Case, Storage};
 use crate::attention::features::{ENGINES, SHAPE, check};
-use crate::harness;
+use crate::harness::{self, conflicts};
 
 const EIGHT: [DType; 2] = [DType::F8E4M3, DType::F8E5M2];
 
@@ -67,6 +68,46 @@ fn keys_of_8_bits_may_lie_anywhere() {
         for kiln in harness::oldest() {
             let arch = kiln.device().target().arch;
             harness::check(kiln, &case.graph, None, &case.inputs, &format!("{dtypes:?}, {arch}"));
+        }
+    }
+}
+
+/// Every key and value is read once for each tile of queries, a byte each, without a bank conflict,
+/// and all that arrives in 8 bits takes no more shared memory than in 16.
+#[test]
+fn products_bytes_and_conflicts_of_8_bits() {
+    for (depth, width) in [(16, 16), (32, 32), (64, 64), (128, 128), (192, 128), (256, 256)] {
+        let shape = AttentionShape { batches: 1, heads: 2, kv_heads: 1, ..SHAPE };
+        let shape = AttentionShape { queries: 256, keys: 256, depth, width, ..shape };
+        let graph = |kv: DType| {
+            let of = |dtype| Storage { alignment: 256, ..Storage::packed(dtype) };
+            let storage = [DType::Bf16, kv, kv, DType::Bf16].map(of);
+            cases::case_of(Attention::new(MatmulMath::F32), shape, storage, [true; 4], 7)
+        };
+        let (case, wide) = (graph(DType::F8E4M3), graph(DType::Bf16));
+        let rows = 2 * 256;
+        for (config, blocks) in [
+            ("attention_mma{cta_k=32, cta_q=64, hold_q=0, warp_q=16}", 8),
+            ("attention_mma{cta_k=64, cta_q=128, hold_q=0, warp_q=16}", 4),
+            ("attention_decode{cluster=1, cta_k=32, cta_q=64, split=1}", 8),
+        ] {
+            let what = format!("{config} of {depth} and {width}");
+            let config: EngineConfig = config.parse().unwrap();
+            let plan = |case: &Case| harness::kiln().plan_with(&case.graph, &config);
+            let Ok(widest) = plan(&wide) else {
+                assert!(depth > 128, "{what}");
+                continue;
+            };
+            let shared = |plan: &ExecutionPlan| plan.kernels()[0].launch().shared_bytes;
+            assert!(shared(&plan(&case).unwrap()) <= shared(&widest), "{what}");
+            let counters = harness::count(&case.graph, Some(&config), &case.inputs);
+            let [products] = &counters.products[..] else { panic!("one kind of product") };
+            let multiply_adds = rows * 256 * (depth + width);
+            assert_eq!(products.multiply_adds as i64, multiply_adds, "{what}");
+            let once = 2 * rows * (depth + width);
+            let step = 256 * (depth + width);
+            assert_eq!(counters.total.global.bytes as i64, once + blocks * step, "{what}");
+            assert_eq!(conflicts(&counters), 0, "{what}");
         }
     }
 }
