@@ -11,8 +11,8 @@ GRAPHS_FROM ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-vectors test-remote test-driver settings random-graphs lint ci bench \
-	bench-gpu gpu-kit golden expect onnx-data onnx-attention-data rnn-data attention-data torture fuzz \
-	fuzz-sim attention-campaign clean
+	bench-compile bench-gpu gpu-kit golden expect onnx-data onnx-attention-data rnn-data \
+	attention-data torture fuzz fuzz-sim attention-campaign clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-20s %s\n", $$1, $$2}'
@@ -55,6 +55,9 @@ ci: lint test demo ## What .ci/run runs
 bench: setup ## Host-side benchmarks: dispatch, cache, render, compile, simulator
 	$(CARGO) bench --bench host --bench pack
 	$(CARGO) bench -p kiln-sim
+
+bench-compile: setup ## Time NVRTC on 108 variants of attention's kernels (goal: 500 ms each)
+	$(CARGO) bench --bench attention
 
 bench-gpu: ## Test on a GPU and compare with torch (see benches/gpu/README.md)
 	benches/gpu/run.sh

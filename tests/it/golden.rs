@@ -16,7 +16,7 @@ use kiln::rnn::{CellKind, CellOptions};
 use kiln::target::Target;
 use kiln::{DType, OperationGraph, TensorDesc};
 
-use crate::attention::cases::{Storage, graph as attention, keep_program};
+use crate::attention::cases::{Storage, graph as attention, keep_program, score_program};
 use crate::gemm::exits::reduced_everywhere;
 use crate::gemm::fusion::{bias_gelu, prologues};
 use crate::recurrence::{everything, graph as recurrent, layer};
@@ -232,8 +232,12 @@ fn golden_attention() {
         statistics: true,
         ..causal.clone()
     };
-    let full = sources("attention_simt", &of(&full, shape));
-    assert_golden("sm75_attention_bf16_simt.cu", &full);
+    let simt = sources("attention_simt", &of(&full, shape));
+    assert_golden("sm75_attention_bf16_simt.cu", &simt);
+    let eight = [DType::Bf16, DType::F8E4M3, DType::F8E4M3, DType::Bf16].map(Storage::packed);
+    let long = Attention { score: Some(Arc::new(score_program(&shape))), descale_v: true, ..full };
+    let long = sources("attention_mma", &attention(long, shape, eight, [true; 4]));
+    assert_golden("sm80_attention_bf16_mma_full.cu", &long);
     let pages = Attention { paged: true, key_lengths: true, ..Attention::new(MatmulMath::F32) };
     let one = AttentionShape { queries: 1, keys: 8000, ..shape };
     let one = sources("attention_decode", &of(&pages, one));

@@ -196,6 +196,19 @@ pub fn score_program(shape: &AttentionShape) -> Program {
     program
 }
 
+/// `score + cos(score)`, a long program that reads nothing else.
+pub fn wave_program() -> Program {
+    let mut program = Program::new();
+    let score = program.input("score", DType::F32);
+    let mut push = |name, mode, operands: &[_]| {
+        program.push(name, Pointwise::new(mode), operands, DType::F32).unwrap()
+    };
+    let wave = push("wave", Mode::Cos, &[score]);
+    let sum = push("sum", Mode::Add, &[score, wave]);
+    program.output(sum);
+    program
+}
+
 /// Keys of the document of the query, by captured numbers of documents.
 pub fn keep_program(dtype: DType) -> Program {
     let mut program = Program::new();

@@ -96,6 +96,10 @@ pub fn features() -> Vec<(&'static str, Attention)> {
             Attention { score: Some(Arc::new(cases::score_program(&SHAPE))), ..plain.clone() },
         ),
         (
+            "score by itself",
+            Attention { score: Some(Arc::new(cases::wave_program())), ..plain.clone() },
+        ),
+        (
             "keep",
             Attention { keep: Some(Arc::new(cases::keep_program(DType::F32))), ..plain.clone() },
         ),
@@ -190,6 +194,13 @@ pub fn check_settings(engines: &[&str], case: &Case) {
 
 #[test]
 fn every_setting_of_the_knobs() {
-    let (_, op) = features().swap_remove(17);
+    let op = Attention {
+        key_lengths: true,
+        statistics: true,
+        bias: true,
+        dropout: Some(Real::new(0.2)),
+        score: Some(Arc::new(cases::score_program(&SHAPE))),
+        ..Attention::new(MatmulMath::F32)
+    };
     check_settings(&ENGINES, &cases::case(op, SHAPE, Storage::packed(DType::F16), [true; 4]));
 }
