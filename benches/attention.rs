@@ -101,6 +101,7 @@ fn main() {
                 let supported = engine::supported(name, graph.canonical(), &target);
                 let config = supported.expect("the engine takes it").heuristic();
                 let sources = kiln.sources(&graph, &config).expect("the setting is legal");
+                kiln.compile(&sources[0]).expect("it compiles");
                 group.bench_function(format!("{name}/{kv_dtype}/{depth}/{what}"), |b| {
                     b.iter(|| kiln.compile(black_box(&sources[0])))
                 });

@@ -51,6 +51,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("device/ptx/exp2.cuh", include_str!("../../templates/device/ptx/exp2.cuh.tera")),
     ("device/ptx/extreme.cuh", include_str!("../../templates/device/ptx/extreme.cuh.tera")),
     ("device/ptx/global.cuh", include_str!("../../templates/device/ptx/global.cuh.tera")),
+    ("device/ptx/is_set.cuh", include_str!("../../templates/device/ptx/is_set.cuh.tera")),
     ("device/ptx/mbarrier.cuh", include_str!("../../templates/device/ptx/mbarrier.cuh.tera")),
     ("device/ptx/mma.cuh", include_str!("../../templates/device/ptx/mma.cuh.tera")),
     ("device/ptx/patience.cuh", include_str!("../../templates/device/ptx/patience.cuh.tera")),

@@ -23,7 +23,7 @@ const PART_KEYS_MIN: i64 = 256;
 /// memory busy.
 const BLOCKS_EACH: i64 = 3;
 
-/// Bytes of the keys of a step, where they are not wider.
+/// Bytes of a step's keys or values as products take them, whichever are more, where 16 are not.
 const STEP_BYTES: i64 = 16 << 10;
 
 /// Rows of a tile, queries of heads that share keys, up to which this engine is expected to be the

@@ -26,7 +26,7 @@ const TILES: [(i64, Tiles); 3] = [
 /// two fit where a block has 99 KB.
 const TILES_TF32: Tiles = [[128, 16, 32], [64, 16, 32], [32, 16, 16], [16, 16, 16]];
 
-/// Where every score takes registers of its own, for what it is modified by or for dropout.
+/// Where every score takes registers of its own, for what it is modified by.
 const TILES_HEAVY: Tiles = [[128, 16, 32], [64, 16, 32], [32, 16, 32], [16, 16, 32]];
 
 /// See the module.
@@ -56,8 +56,7 @@ impl Engine for MmaEngine {
 impl Mma<'_> {
     /// Whether every score takes registers of its own.
     fn is_heavy(&self) -> bool {
-        let Problem { op, score, .. } = &self.0.problem;
-        score.reads_tensors() || op.dropout.is_some()
+        self.0.problem.score.reads_tensors()
     }
 
     /// The settings of a tile. Queries of tf32, which take twice as long to read again, stay in
@@ -70,7 +69,7 @@ impl Mma<'_> {
 
     /// The tiles to choose from.
     fn tiles(&self) -> Tiles {
-        let Problem { shape, score, .. } = &self.0.problem;
+        let Problem { op, shape, score, .. } = &self.0.problem;
         let wide = shape.depth.max(shape.width) > 128;
         match self.is_heavy() {
             true if wide => return TILES_HEAVY.map(|[cta_q, warp_q, _]| [cta_q, warp_q, 16]),
@@ -80,8 +79,9 @@ impl Mma<'_> {
         if wide && self.0.is_tf32() {
             return TILES_TF32;
         }
-        // Lines of a program take registers, too.
-        let least = if score.is_modified() { 65 } else { 0 };
+        // Lines of a program take registers, and so do numbers of dropout.
+        let is_modified = score.is_modified() || op.dropout.is_some();
+        let least = if is_modified { 65 } else { 0 };
         // A line of tf32 takes the memory of one of 16 bits that is twice as long.
         let lines = if self.0.is_tf32() { 2 } else { 1 };
         let elements = (shape.depth.max(shape.width) * lines).max(least);

@@ -274,6 +274,7 @@ impl<'a> Matrices<'a> {
             "warp_q": warp_q,
             "hold_q": hold_q,
             "packs": packs,
+            "shared_bytes": shared_bytes,
         });
         let own = merged(merged(self.rows(), own), parts(&tiling));
         let passed: Vec<_> = self.problem.passed().collect();

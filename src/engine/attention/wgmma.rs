@@ -36,6 +36,9 @@ const REGISTERS_MODIFIED: i64 = 32;
 /// Keys of a step in the order in which they are tried.
 const KEYS: [i64; 7] = [128, 112, 96, 80, 64, 32, 16];
 
+/// Keys of a step whose weights dropout may drop: a lane has a quarter of a row, a bit each.
+const DRAWN_KEYS_MAX: i64 = 128;
+
 /// Lines that a pattern of the swizzle has.
 const PATTERN_LINES: i64 = 8;
 
@@ -176,9 +179,10 @@ impl Wgmma<'_> {
     fn registers_needed(&self, settings: Settings) -> i64 {
         let Problem { op, score, .. } = &self.matrices.problem;
         let results = ceil_div(self.shape().width, BAND) * BAND / 2;
-        let of_scores = match score.reads_tensors() || op.dropout.is_some() {
+        let is_modified = score.is_modified() || op.dropout.is_some();
+        let of_scores = match score.reads_tensors() {
             true => 4 * settings.cta_k,
-            false if score.is_modified() => settings.cta_k + REGISTERS_MODIFIED,
+            false if is_modified => settings.cta_k + REGISTERS_MODIFIED,
             false => settings.cta_k,
         };
         results + of_scores + REGISTERS_OTHER
@@ -288,6 +292,11 @@ impl Tunable<3> for Wgmma<'_> {
 
     fn schedule(&self, settings: Settings) -> Result<Schedule, String> {
         let Settings { cta_k, stages, .. } = settings;
+        if self.matrices.problem.op.dropout.is_some() && cta_k > DRAWN_KEYS_MAX {
+            return Err(format!(
+                "draws weights of {cta_k} keys, a word has bits for {DRAWN_KEYS_MAX}"
+            ));
+        }
         let shape = self.shape();
         let consumers = settings.consumers();
         let panels = |elements: i64| ceil_div(elements, 64) * 128;

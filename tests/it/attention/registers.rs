@@ -10,8 +10,9 @@ use crate::attention::cases::{self, Storage};
 use crate::attention::features::ENGINES;
 use crate::harness;
 
-/// Nothing but causal, what models of language ask for, all there is, keys and values of 8 bits.
-fn operations(shape: &AttentionShape) -> [(&'static str, Attention); 4] {
+/// Nothing but causal, what models of language ask for, all there is, floats of 8 bits with either,
+/// and dropout with either of the first two.
+fn operations(shape: &AttentionShape) -> [Attention; 7] {
     let causal = Attention {
         band: Band::causal(Diagonal::BottomRight),
         statistics: true,
@@ -35,8 +36,12 @@ fn operations(shape: &AttentionShape) -> [(&'static str, Attention); 4] {
         keep: Some(Arc::new(cases::keep_program(DType::F32))),
         ..model.clone()
     };
-    let eight = Attention { descale_k: true, descale_v: true, ..causal.clone() };
-    [("causal", causal), ("model", model), ("all", all), ("8 bits", eight)]
+    let (descale_k, descale_v) = (true, true);
+    let eight = Attention { descale_k, descale_v, ..causal.clone() };
+    let all_eight = Attention { descale_k, descale_v, ..all.clone() };
+    let [dropped, dropped_model] =
+        [&causal, &model].map(|op: &Attention| Attention { dropout: all.dropout, ..op.clone() });
+    [causal, model, all, eight, all_eight, dropped, dropped_model]
 }
 
 /// Heads of models, of whose tensors q and o, and k and v, are of these types.
@@ -52,7 +57,7 @@ pub fn of_models(math: MatmulMath, wide: DType, eight: Option<DType>) -> Vec<Ope
             depth: elements,
             width: elements,
         };
-        for (_, op) in operations(&shape) {
+        for op in operations(&shape) {
             let kv = if op.descale_k { eight } else { Some(wide) };
             let Some(kv) = kv else { continue };
             let storage = [wide, kv, kv, wide].map(Storage::packed);
