@@ -3,7 +3,6 @@
 //! their parts in each other's shared memory where they are a cluster, by another kernel elsewhere.
 
 use crate::engine::access::ceil_div;
-use crate::engine::attention::problem::Problem;
 use crate::engine::attention::schedule::{BAND, Matrices, Schedule, Tiling};
 use crate::engine::attention::tuned::{Tunable, Tuned, settings};
 use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, Lowering, Notes, Supported};
@@ -97,8 +96,8 @@ impl Tunable<4> for Decode<'_> {
 
     /// As few rows as there are, and as many parts as keep memory busy.
     fn best(&self) -> Settings {
-        let Problem { op, shape, score, .. } = &self.0.problem;
-        let heavy = score.is_modified() || op.dropout.is_some();
+        let shape = &self.0.problem.shape;
+        let heavy = self.0.problem.is_modified();
         let line = self.0.line_bytes(shape.depth.max(shape.width));
         // Half of it where scores take registers of their own.
         let (most, bytes) = if heavy { (32, STEP_BYTES / 2) } else { (64, STEP_BYTES) };

@@ -1,7 +1,6 @@
 //! Attention on tensor cores by `mma.sync`, for 16-bit floats and tf32 from sm_80 (Dao 2023,
 //! "FlashAttention-2").
 
-use crate::engine::attention::problem::Problem;
 use crate::engine::attention::schedule::{Matrices, Schedule, Tiling};
 use crate::engine::attention::tuned::{Tunable, Tuned, settings};
 use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, Lowering, Notes, Supported};
@@ -69,7 +68,7 @@ impl Mma<'_> {
 
     /// The tiles to choose from.
     fn tiles(&self) -> Tiles {
-        let Problem { op, shape, score, .. } = &self.0.problem;
+        let shape = &self.0.problem.shape;
         let wide = shape.depth.max(shape.width) > 128;
         match self.is_heavy() {
             true if wide => return TILES_HEAVY.map(|[cta_q, warp_q, _]| [cta_q, warp_q, 16]),
@@ -80,8 +79,7 @@ impl Mma<'_> {
             return TILES_TF32;
         }
         // Lines of a program take registers, and so do numbers of dropout.
-        let is_modified = score.is_modified() || op.dropout.is_some();
-        let least = if is_modified { 65 } else { 0 };
+        let least = if self.0.problem.is_modified() { 65 } else { 0 };
         // A line of tf32 takes the memory of one of 16 bits that is twice as long.
         let lines = if self.0.is_tf32() { 2 } else { 1 };
         let elements = (shape.depth.max(shape.width) * lines).max(least);

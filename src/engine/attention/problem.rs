@@ -106,6 +106,11 @@ impl<'a> Problem<'a> {
         batches == 0 || heads == 0 || queries == 0
     }
 
+    /// Whether weights are of more than scaled products: a program or dropout.
+    pub(super) fn is_modified(&self) -> bool {
+        self.score.is_modified() || self.op.dropout.is_some()
+    }
+
     /// Whether sums are in double precision.
     pub(super) fn is_double(&self) -> bool {
         self.op.math == MatmulMath::F64

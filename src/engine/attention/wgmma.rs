@@ -177,12 +177,11 @@ impl Wgmma<'_> {
     /// Registers of a thread that multiplies, estimated: results; scores, weights of half their
     /// size, and as much on the way to those; what scores are modified by.
     fn registers_needed(&self, settings: Settings) -> i64 {
-        let Problem { op, score, .. } = &self.matrices.problem;
+        let problem = &self.matrices.problem;
         let results = ceil_div(self.shape().width, BAND) * BAND / 2;
-        let is_modified = score.is_modified() || op.dropout.is_some();
-        let of_scores = match score.reads_tensors() {
+        let of_scores = match problem.score.reads_tensors() {
             true => 4 * settings.cta_k,
-            false if is_modified => settings.cta_k + REGISTERS_MODIFIED,
+            false if problem.is_modified() => settings.cta_k + REGISTERS_MODIFIED,
             false => settings.cta_k,
         };
         results + of_scores + REGISTERS_OTHER
