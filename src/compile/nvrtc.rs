@@ -128,6 +128,10 @@ impl Compiler {
     }
 
     fn compile_image(&self, source: &KernelSource, mut options: Vec<String>) -> Result<Image> {
+        if self.version >= (12, 4) {
+            // Leaves declarations out that no kernel needs: those of textures and the runtime.
+            options.push("--minimal".to_owned());
+        }
         if self.version >= (12, 9) {
             // Its own cache answers with an empty log, and the log has the spill report.
             options.push("--no-cache".to_owned());

@@ -189,20 +189,24 @@ impl Emitter<'_> {
                 format!("{mask} != 0 ? {x} : {b}")
             }
             ModeClass::Index => x.to_owned(),
-            ModeClass::Unary => {
-                let x = scaled(x, op.alpha1, math);
-                self.unary(&op, &x, math)
-            }
+            ModeClass::Unary => self.unary(&op, x, math),
             ModeClass::Binary | ModeClass::Backward => self.binary(&op, x, &operands[1], math),
         }
     }
 
     fn unary(&mut self, op: &Pointwise, x: &str, math: Math) -> String {
         let one = Real::new(1.0);
-        let approximate = self.activations == Activations::Approximate && math == Math::F32;
+        if self.activations == Activations::Approximate && math == Math::F32 {
+            let scale = (op.alpha1 != one).then(|| op.alpha1.literal(math));
+            let arguments: Vec<&str> = [x].into_iter().chain(scale.as_deref()).collect();
+            match op.mode {
+                Mode::TanhFwd => return self.call("tanh_approx", &arguments),
+                Mode::SigmoidFwd => return self.call("sigmoid_approx", &arguments),
+                _ => {}
+            }
+        }
+        let x = &scaled(x, op.alpha1, math);
         match op.mode {
-            Mode::TanhFwd if approximate => self.call("tanh_approx", &[x]),
-            Mode::SigmoidFwd if approximate => self.call("sigmoid_approx", &[x]),
             Mode::Abs => format!("fabs({x})"),
             Mode::Neg => format!("-{}", wrapped(x)),
             Mode::Identity => x.to_owned(),

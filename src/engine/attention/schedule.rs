@@ -309,14 +309,11 @@ impl<'a> Matrices<'a> {
     pub(super) fn rows(&self) -> Json {
         let problem = &self.problem;
         let scale = problem.op.scale_of(problem.shape.depth);
-        // Greatest scores are those of greatest products only where the factor is positive.
-        let modified = problem.score.is_modified() || scale <= 0.0;
-        let natural = if modified { 1.0 } else { scale };
+        let natural = if problem.score.is_modified() { 1.0 } else { scale };
         let is_half = problem.tensor("o").dtype.bytes() == 2;
         json!({
             "element": ctype(self.element),
             "tf32": self.is_tf32(),
-            "modified": modified,
             "binary": literal(problem, natural * std::f64::consts::LOG2_E),
             "natural": literal(problem, natural),
             "chunked_o": is_half,

@@ -10,10 +10,13 @@ const UNIFORM: [&str; 2] = ["descale_k", "slopes"];
 /// The longest program, by [`length`], of which there is a copy for each score of a step.
 const LENGTH_UNROLLED_MAX: usize = 16;
 
+/// The first input of every program of a score.
+const PRODUCT: Value = Value::Input(0);
+
 /// What an input of the program is fed from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(in crate::engine) enum Source {
-    /// The scaled product of query and key.
+    /// The product of query and key.
     Score,
     /// A coordinate among [batch, head, query, key].
     Coordinate(usize),
@@ -21,8 +24,8 @@ pub(in crate::engine) enum Source {
     Tensor(&'static str),
 }
 
-/// The program of a score: its first output is what becomes of the score, a second one is 0 where
-/// the key takes no part.
+/// The program of a score: its first output is what becomes of the product, a second one is 0 where
+/// the key takes no part. Where it gives the product itself, the score is the scaled product.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::engine) struct Score {
     pub(in crate::engine) program: Program,
@@ -31,8 +34,8 @@ pub(in crate::engine) struct Score {
 
 impl Score {
     /// Whether the score is more than the scaled product.
-    pub(super) fn is_modified(&self) -> bool {
-        !self.program.instructions().is_empty() || self.is_masked()
+    pub(in crate::engine) fn is_modified(&self) -> bool {
+        self.program.outputs() != [PRODUCT]
     }
 
     /// Whether elements of tensors are read for every score.
@@ -77,26 +80,32 @@ pub(in crate::engine) fn score(
     let math = Math::of(op.score_dtype());
     let mut builder =
         Builder { program: Program::new(), sources: Vec::new(), math, shape, slots, inputs };
-    let first = builder.input(Source::Score);
-    let mut score = first;
+    builder.input(Source::Score);
+    let mut score = Factored { value: PRODUCT, factor: op.scale_of(shape.depth) };
     if op.descale_k {
         let descale = builder.input(Source::Tensor("descale_k"));
-        score = builder.push("descaled", Mode::Mul, &[score, descale]);
+        score = builder.with("descaled", Mode::Mul, score, descale);
     }
     let capped = |last: bool| op.softcap.filter(|softcap| softcap.last == last);
     score = builder.capped(score, capped(false));
     if op.bias {
         let bias = builder.input(Source::Tensor("bias"));
-        score = builder.push("biased", Mode::Add, &[score, bias]);
+        score = builder.with("biased", Mode::Add, score, bias);
     }
     if op.slopes {
         let [query, key] = [2, 3].map(|axis| builder.input(Source::Coordinate(axis)));
         let slope = builder.input(Source::Tensor("slopes"));
         let distance = builder.push("distance", Mode::Sub, &[key, query]);
         let penalty = builder.push("penalty", Mode::Mul, &[slope, distance]);
-        score = builder.push("sloped", Mode::Add, &[score, penalty]);
+        score = builder.with("sloped", Mode::Add, score, penalty);
     }
     score = builder.capped(score, capped(true));
+    // Greatest scores are those of greatest products only where the factor is positive.
+    let is_product = score.value == PRODUCT && score.factor > 0.0;
+    let mut score = match is_product && !op.mask && op.score.is_none() && op.keep.is_none() {
+        true => PRODUCT,
+        false => builder.multiplied(score),
+    };
     if let Some(program) = &op.score {
         score = builder.append(program, "score", score);
     }
@@ -112,6 +121,13 @@ pub(in crate::engine) fn score(
         program.output(keep);
     }
     Score { program: program.simplified(), sources }
+}
+
+/// A value times a factor, which the next operation takes along: most have an instruction for it.
+#[derive(Clone, Copy)]
+struct Factored {
+    value: Value,
+    factor: f64,
 }
 
 struct Builder<'a> {
@@ -153,12 +169,25 @@ impl Builder<'_> {
         self.program.push(name, op, operands, dtype).expect("operands and arity are right")
     }
 
-    fn capped(&mut self, score: Value, softcap: Option<Softcap>) -> Value {
+    fn with(&mut self, name: &str, mode: Mode, of: Factored, other: Value) -> Factored {
+        let op = Pointwise::new(mode).alphas(of.factor, 1.0);
+        Factored { value: self.line(name, op, &[of.value, other]), factor: 1.0 }
+    }
+
+    fn multiplied(&mut self, Factored { value, factor }: Factored) -> Value {
+        match factor == 1.0 {
+            true => value,
+            false => {
+                self.line("scaled", Pointwise::new(Mode::Identity).alphas(factor, 1.0), &[value])
+            }
+        }
+    }
+
+    fn capped(&mut self, score: Factored, softcap: Option<Softcap>) -> Factored {
         let Some(Softcap { cap, .. }) = softcap else { return score };
         let cap = cap.get();
-        let tanh = Pointwise::new(Mode::TanhFwd).alphas(1.0 / cap, 1.0);
-        let tanh = self.line("tanh_of_score", tanh, &[score]);
-        self.line("capped", Pointwise::new(Mode::Identity).alphas(cap, 1.0), &[tanh])
+        let tanh = Pointwise::new(Mode::TanhFwd).alphas(score.factor / cap, 1.0);
+        Factored { value: self.line("tanh_of_score", tanh, &[score.value]), factor: cap }
     }
 
     /// Appends a user's program, with the score for its first input, and returns its output.

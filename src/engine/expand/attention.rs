@@ -138,9 +138,11 @@ impl Expansion<'_> {
         let rows = [batches, kv_heads, shape.group(), queries];
         let of_row = |elements: i64| [&rows[..], &[elements]].concat();
         let product = self.product("product", ["q", "k"].map(|slot| named.operand(slot)), keys);
-        let scaled = self.calculus.scaled("scaled", product, op.scale_of(shape.depth));
-        let (result, kept) = self.modified(score, scaled);
-        let result = self.whole(result, scaled);
+        let (result, kept) = match score.is_modified() {
+            true => self.modified(score, product),
+            false => (self.calculus.scaled("scaled", product, op.scale_of(shape.depth)), None),
+        };
+        let result = self.whole(result, product);
         let scores = self.masked(result, kept);
         let mut most = self.calculus.reduce_named("most", ReductionOp::Max, scores, &of_row(1));
         if let Some(sinks) = named.given("sinks") {
@@ -218,10 +220,10 @@ impl Expansion<'_> {
         self.calculus.apply(name, Pointwise::new(Mode::GenIndex).axis(axis), &[like])
     }
 
-    /// What becomes of scores, and what is 0 where the key takes no part.
-    fn modified(&mut self, score: &Score, scaled: i64) -> (i64, Option<i64>) {
+    /// The scores of products, and what is 0 where the key takes no part.
+    fn modified(&mut self, score: &Score, product: i64) -> (i64, Option<i64>) {
         let inputs: Vec<i64> =
-            score.sources.iter().map(|source| self.input(*source, scaled)).collect();
+            score.sources.iter().map(|source| self.input(*source, product)).collect();
         let mut results: Vec<i64> = Vec::new();
         for line in score.program.instructions() {
             let operand = |value: &Value| match value {
@@ -230,7 +232,7 @@ impl Expansion<'_> {
             };
             let mut operands: Vec<i64> = line.operands.iter().map(operand).collect();
             if line.op.mode == Mode::BinarySelect {
-                operands.iter_mut().for_each(|operand| *operand = self.whole(*operand, scaled));
+                operands.iter_mut().for_each(|operand| *operand = self.whole(*operand, product));
             }
             results.push(self.calculus.apply(&line.name, line.op, &operands));
         }
@@ -241,27 +243,27 @@ impl Expansion<'_> {
         (outputs.next().expect("a score has an output"), outputs.next())
     }
 
-    fn input(&mut self, source: Source, scaled: i64) -> i64 {
+    fn input(&mut self, source: Source, product: i64) -> i64 {
         match source {
-            Source::Score => scaled,
-            Source::Coordinate(0) => self.index("batch", scaled, 0),
+            Source::Score => product,
+            Source::Coordinate(0) => self.index("batch", product, 0),
             Source::Coordinate(1) => {
-                let [outer, inner] = [1, 2].map(|axis| self.index("head", scaled, axis));
+                let [outer, inner] = [1, 2].map(|axis| self.index("head", product, axis));
                 let first = self.calculus.scaled("first", outer, self.shape.group() as f64);
                 self.calculus.binary("head", Mode::Add, first, inner)
             }
-            Source::Coordinate(2) => self.index("query", scaled, QUERY),
-            Source::Coordinate(_) => self.index("key", scaled, KEY),
+            Source::Coordinate(2) => self.index("query", product, QUERY),
+            Source::Coordinate(_) => self.index("key", product, KEY),
             Source::Tensor(slot) => self.named.operand(slot),
         }
     }
 
     /// A tensor with an element for every score: selections do not broadcast.
-    fn whole(&mut self, tensor: i64, scaled: i64) -> i64 {
-        if self.calculus.dims(tensor) == self.calculus.dims(scaled) {
+    fn whole(&mut self, tensor: i64, product: i64) -> i64 {
+        if self.calculus.dims(tensor) == self.calculus.dims(product) {
             return tensor;
         }
-        let one = self.constant(scaled, 1.0);
+        let one = self.constant(product, 1.0);
         self.calculus.binary("whole", Mode::Mul, one, tensor)
     }
 

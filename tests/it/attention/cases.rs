@@ -209,6 +209,15 @@ pub fn wave_program() -> Program {
     program
 }
 
+/// The captured tensor by itself: a program without an operation.
+pub fn captured_program() -> Program {
+    let mut program = Program::new();
+    program.input("score", DType::F32);
+    let table = program.input("table", DType::F16);
+    program.output(table);
+    program
+}
+
 /// Keys of the document of the query, by captured numbers of documents.
 pub fn keep_program(dtype: DType) -> Program {
     let mut program = Program::new();

@@ -100,6 +100,10 @@ pub fn features() -> Vec<(&'static str, Attention)> {
             Attention { score: Some(Arc::new(cases::wave_program())), ..plain.clone() },
         ),
         (
+            "score by data alone",
+            Attention { score: Some(Arc::new(cases::captured_program())), ..plain.clone() },
+        ),
+        (
             "keep",
             Attention { keep: Some(Arc::new(cases::keep_program(DType::F32))), ..plain.clone() },
         ),
