@@ -56,7 +56,7 @@ bench: setup ## Host-side benchmarks: dispatch, cache, render, compile, simulato
 	$(CARGO) bench --bench host --bench pack
 	$(CARGO) bench -p kiln-sim
 
-bench-compile: setup ## Time NVRTC on 108 variants of attention's kernels (goal: 500 ms each)
+bench-compile: setup ## Time NVRTC on 135 variants of attention's kernels (goal: 500 ms each)
 	$(CARGO) bench --bench attention
 
 bench-gpu: ## Test on a GPU and compare with torch (see benches/gpu/README.md)

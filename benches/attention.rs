@@ -26,8 +26,9 @@ const KERNELS: [[&str; 4]; 9] = [
     ["attention_simt", "f64", "f64", "f64"],
 ];
 
-/// Nothing but the products, a causal mask, what language models ask for, all there is.
-fn features(queries: i64) -> [(&'static str, Value); 4] {
+/// Nothing but the products, a causal mask, what language models ask for, the same with dropout,
+/// all there is.
+fn features(queries: i64) -> [(&'static str, Value); 5] {
     let tensors = |all: &[&[&'static str]]| json!(all.concat());
     let captured = |name, dims: [i64; 4]| json!({"name": name, "dtype": "f32", "dims": dims});
     let causal = json!({"diagonal": "bottom_right", "right": 0, "tensors": ["lse"]});
@@ -36,14 +37,15 @@ fn features(queries: i64) -> [(&'static str, Value); 4] {
     of_model["left"] = json!(1024);
     of_model["softcap"] = json!(30);
     of_model["tensors"] = tensors(&[&["lse"], model]);
-    let mut all = of_model.clone();
+    let mut dropped = of_model.clone();
+    dropped["dropout"] = json!(0.1);
+    let mut all = dropped.clone();
     let more: &[&str] = &["key_begin", "key_end", "bias", "mask", "query_lengths"];
     all["tensors"] = tensors(&[&["lse"], model, more]);
     let own =
         [("table", [1, 32, 1, 1]), ("of_query", [1, 1, queries, 1]), ("of_key", [1, 1, 1, 2048])];
     let own = own.map(|(name, dims)| captured(name, dims));
     all["tensors"].as_array_mut().expect("a list").extend(own);
-    all["dropout"] = json!(0.1);
     all["score"] = json!({
         "captured": ["table"],
         "operations": [
@@ -61,7 +63,13 @@ fn features(queries: i64) -> [(&'static str, Value); 4] {
         ],
         "output": "same",
     });
-    [("plain", json!({})), ("causal", causal), ("model", of_model), ("all", all)]
+    [
+        ("plain", json!({})),
+        ("causal", causal),
+        ("model", of_model),
+        ("dropout", dropped),
+        ("all", all),
+    ]
 }
 
 /// Heads of a language model.
