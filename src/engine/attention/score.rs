@@ -100,12 +100,11 @@ pub(in crate::engine) fn score(
         score = builder.with("sloped", Mode::Add, score, penalty);
     }
     score = builder.capped(score, capped(true));
-    // Greatest scores are those of greatest products only where the factor is positive.
-    let is_product = score.value == PRODUCT && score.factor > 0.0;
-    let mut score = match is_product && !op.mask && op.score.is_none() && op.keep.is_none() {
-        true => PRODUCT,
-        false => builder.multiplied(score),
-    };
+    // Engines scale products themselves where nothing else is to be done and the greatest scores
+    // are those of the greatest products.
+    let is_plain = score.value == PRODUCT && !op.mask && op.score.is_none() && op.keep.is_none();
+    let mut score =
+        if is_plain && score.factor > 0.0 { PRODUCT } else { builder.multiplied(score) };
     if let Some(program) = &op.score {
         score = builder.append(program, "score", score);
     }
@@ -169,11 +168,13 @@ impl Builder<'_> {
         self.program.push(name, op, operands, dtype).expect("operands and arity are right")
     }
 
+    /// An operation on a value and another one; takes the factor along.
     fn with(&mut self, name: &str, mode: Mode, of: Factored, other: Value) -> Factored {
         let op = Pointwise::new(mode).alphas(of.factor, 1.0);
         Factored { value: self.line(name, op, &[of.value, other]), factor: 1.0 }
     }
 
+    /// The value times its factor, for what can not take it along.
     fn multiplied(&mut self, Factored { value, factor }: Factored) -> Value {
         match factor == 1.0 {
             true => value,
