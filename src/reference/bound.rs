@@ -37,7 +37,11 @@ fn with_own(
     if error == 0.0 {
         return 0.0;
     }
-    Approx { value: exact, error }.stored(dtype).error
+    let result = Approx { value: exact, error };
+    // Rounded to what is computed in first, unless it is a condition, which is exact there.
+    let is_rounded_once = dtype == math.dtype() || dtype == DType::Bool;
+    let computed = if is_rounded_once { result } else { result.stored(math.dtype()) };
+    computed.stored(dtype).error
 }
 
 /// The outputs of a program for one element, each operation propagating the errors of its operands.
@@ -219,6 +223,15 @@ mod tests {
     fn correctly_rounded_operations_of_exact_operands_have_no_slack() {
         assert_eq!(bound(Pointwise::new(Mode::Add), &[0.1, 0.2], &[0.0; 2], DType::Bf16), 0.0);
         assert!(bound(Pointwise::new(Mode::Exp), &[0.1], &[0.0], DType::F32) > 0.0);
+    }
+
+    #[test]
+    fn a_result_computed_in_less_than_its_type_counts_the_rounding_of_both() {
+        let add = Pointwise::new(Mode::Add);
+        let bound = |math| propagated(&add, math, &[1.0, 0.1], &[0.0, 1e-8], DType::F64);
+        let [single, double] = [Math::F32, Math::F64].map(bound);
+        assert!(single >= f64::from(f32::EPSILON), "{single}");
+        assert!((1e-8..1.001e-8).contains(&double), "{double}");
     }
 
     #[test]

@@ -235,7 +235,11 @@ fn golden_attention() {
     let simt = sources("attention_simt", &of(&full, shape));
     assert_golden("sm75_attention_bf16_simt.cu", &simt);
     let eight = [DType::Bf16, DType::F8E4M3, DType::F8E4M3, DType::Bf16].map(Storage::packed);
-    let long = Attention { score: Some(Arc::new(score_program(&shape))), descale_v: true, ..full };
+    let long = Attention {
+        score: Some(Arc::new(score_program(&shape, DType::F32))),
+        descale_v: true,
+        ..full
+    };
     let long = sources("attention_mma", &attention(long, shape, eight, [true; 4]));
     assert_golden("sm80_attention_bf16_mma_full.cu", &long);
     let pages = Attention { paged: true, key_lengths: true, ..Attention::new(MatmulMath::F32) };

@@ -180,14 +180,15 @@ fn values(desc: &TensorDesc, shape: &AttentionShape, seed: u64) -> Vec<f64> {
     }
 }
 
-/// `score + 0.25 * tensor * sin(key - query)`, with a captured tensor.
-pub fn score_program(shape: &AttentionShape) -> Program {
+/// `score + 0.25 * tensor * sin(key - query)`, with a captured tensor; computed in f32, whatever
+/// the type of scores is.
+pub fn score_program(shape: &AttentionShape, dtype: DType) -> Program {
     let mut program = Program::new();
-    let score = program.input("score", DType::F32);
+    let score = program.input("score", dtype);
     let table = program.input("table", DType::F16);
     let query = program.index("query", 2, shape.queries);
     let key = program.index("key", 3, shape.keys);
-    let mut push = |name, op, operands: &[_]| program.push(name, op, operands, DType::F32).unwrap();
+    let mut push = |name, op, operands: &[_]| program.push(name, op, operands, dtype).unwrap();
     let distance = push("distance", Pointwise::new(Mode::Sub), &[key, query]);
     let wave = push("wave", Pointwise::new(Mode::Sin), &[distance]);
     let term = push("term", Pointwise::new(Mode::Mul).alphas(0.25, 1.0), &[wave, table]);
@@ -197,11 +198,11 @@ pub fn score_program(shape: &AttentionShape) -> Program {
 }
 
 /// `score + cos(score)`, a long program that reads nothing else.
-pub fn wave_program() -> Program {
+pub fn wave_program(dtype: DType) -> Program {
     let mut program = Program::new();
-    let score = program.input("score", DType::F32);
+    let score = program.input("score", dtype);
     let mut push = |name, mode, operands: &[_]| {
-        program.push(name, Pointwise::new(mode), operands, DType::F32).unwrap()
+        program.push(name, Pointwise::new(mode), operands, dtype).unwrap()
     };
     let wave = push("wave", Mode::Cos, &[score]);
     let sum = push("sum", Mode::Add, &[score, wave]);
@@ -210,11 +211,29 @@ pub fn wave_program() -> Program {
 }
 
 /// The captured tensor by itself: a program without an operation.
-pub fn captured_program() -> Program {
+pub fn captured_program(dtype: DType) -> Program {
     let mut program = Program::new();
-    program.input("score", DType::F32);
+    program.input("score", dtype);
     let table = program.input("table", DType::F16);
     program.output(table);
+    program
+}
+
+/// `score + batch * query / 32 - head * key / 64`: where a score stands.
+pub fn place_program(shape: &AttentionShape, dtype: DType) -> Program {
+    let mut program = Program::new();
+    let score = program.input("score", dtype);
+    let batch = program.index("batch", 0, shape.batches);
+    let head = program.index("head", 1, shape.heads);
+    let query = program.index("query", 2, shape.queries);
+    let key = program.index("key", 3, shape.keys);
+    let mut push = |name, op, operands: &[_]| program.push(name, op, operands, dtype).unwrap();
+    let of_batch = Pointwise::new(Mode::Mul).alphas(0.03125, 1.0);
+    let of_batch = push("of_batch", of_batch, &[batch, query]);
+    let of_head = push("of_head", Pointwise::new(Mode::Mul).alphas(0.015625, 1.0), &[head, key]);
+    let place = push("place", Pointwise::new(Mode::Sub), &[of_batch, of_head]);
+    let sum = push("sum", Pointwise::new(Mode::Add), &[score, place]);
+    program.output(sum);
     program
 }
 

@@ -1,9 +1,12 @@
 //! What attention costs, counted: products of the tiles that are attended to and no other, keys and
 //! values read once for each tile of queries, no conflict.
 
+use std::collections::BTreeMap;
+
 use kiln::DType;
 use kiln::device::Counters;
-use kiln::engine::EngineConfig;
+use kiln::engine::{self, EngineConfig};
+use kiln::expr::Real;
 use kiln::graph::{Attention, AttentionShape, Band, Diagonal, MatmulMath};
 
 use crate::attention::cases::{self, Case, Storage};
@@ -148,17 +151,34 @@ fn no_size_of_heads_has_conflicts() {
     }
 }
 
-/// The same bits, whatever ran before.
+/// The same bits, whatever ran before; with dropout, and of keys in parts, too.
 #[test]
 fn two_runs_give_the_same_bits() {
-    let case = case(Band::causal(Diagonal::TopLeft), SHAPE);
+    let band = Band::causal(Diagonal::TopLeft);
+    let dropped = Attention {
+        band,
+        dropout: Some(Real::new(0.2)),
+        statistics: true,
+        ..Attention::new(MatmulMath::F32)
+    };
+    let storage = Storage { alignment: 256, ..Storage::packed(DType::F16) };
+    let dropped = cases::case(dropped, SHAPE, storage, [true; 4]);
+    let few = case(band, AttentionShape { queries: 3, keys: 1024, ..SHAPE });
     let simt = "attention_simt{cta_k=32, cta_q=64}".to_owned();
-    for config in [mma(64, 64), wgmma(128, 64), simt] {
-        let config: EngineConfig = config.parse().unwrap();
-        let run =
-            || harness::run(harness::kiln(), &case.graph, Some(&config), &case.inputs).unwrap();
+    let bits = |case: &Case, config: Option<&EngineConfig>| {
+        let values = harness::run(harness::kiln(), &case.graph, config, &case.inputs).unwrap();
         let bits = |values: Vec<f64>| values.into_iter().map(f64::to_bits).collect::<Vec<_>>();
-        let [first, second] = [run(), run()].map(|mut of| bits(of.remove(&100).unwrap()));
-        assert!(first == second, "{config}");
+        values.into_iter().map(|(uid, of)| (uid, bits(of))).collect::<BTreeMap<_, _>>()
+    };
+    for case in [&case(band, SHAPE), &dropped] {
+        for config in [mma(64, 64), wgmma(128, 64), simt.clone()] {
+            let config: EngineConfig = config.parse().unwrap();
+            assert!(bits(case, Some(&config)) == bits(case, Some(&config)), "{config}");
+        }
     }
+    let target = harness::kiln().device().target();
+    let decode = engine::supported("attention_decode", few.graph.canonical(), target);
+    let decode = decode.unwrap().heuristic();
+    assert!(decode.to_string().contains("split"), "{decode}");
+    assert!(bits(&few, Some(&decode)) == bits(&few, Some(&decode)), "{decode}");
 }

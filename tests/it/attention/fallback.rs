@@ -38,7 +38,7 @@ fn check(case: &Case, what: &str) {
 #[test]
 fn wide_heads_are_products() {
     for (name, op) in features() {
-        let score = op.score.as_ref().map(|_| Arc::new(cases::score_program(&WIDE)));
+        let score = op.score.as_ref().map(|_| Arc::new(cases::score_program(&WIDE, DType::F32)));
         let op = Attention { score, ..op };
         let case = cases::case(op, WIDE, Storage::packed(DType::F16), [true; 4]);
         let Some((_, rule)) = REFUSED.iter().find(|(refused, _)| *refused == name) else {

@@ -48,7 +48,13 @@ pub const SHAPE: AttentionShape = AttentionShape {
 
 /// Each feature by itself, and what it changes of plain attention.
 pub fn features() -> Vec<(&'static str, Attention)> {
-    let plain = Attention::new(MatmulMath::F32);
+    features_in(MatmulMath::F32)
+}
+
+fn features_in(math: MatmulMath) -> Vec<(&'static str, Attention)> {
+    let plain = Attention::new(math);
+    let dtype = math.dtype();
+    let score = |program| Attention { score: Some(Arc::new(program)), ..plain.clone() };
     let band =
         |diagonal, left, right| Attention { band: Band { diagonal, left, right }, ..plain.clone() };
     let softcap = |last| Some(Softcap { cap: Real::new(0.75), last });
@@ -91,30 +97,31 @@ pub fn features() -> Vec<(&'static str, Attention)> {
             Attention { queries_max: Some(SHAPE.queries), paged: true, ..plain.clone() },
         ),
         ("dropout", Attention { dropout: Some(Real::new(0.3)), ..plain.clone() }),
-        (
-            "score",
-            Attention { score: Some(Arc::new(cases::score_program(&SHAPE))), ..plain.clone() },
-        ),
-        (
-            "score by itself",
-            Attention { score: Some(Arc::new(cases::wave_program())), ..plain.clone() },
-        ),
-        (
-            "score by data alone",
-            Attention { score: Some(Arc::new(cases::captured_program())), ..plain.clone() },
-        ),
-        (
-            "keep",
-            Attention { keep: Some(Arc::new(cases::keep_program(DType::F32))), ..plain.clone() },
-        ),
+        ("score", score(cases::score_program(&SHAPE, dtype))),
+        ("score by itself", score(cases::wave_program(dtype))),
+        ("score by data alone", score(cases::captured_program(dtype))),
+        ("score by its place", score(cases::place_program(&SHAPE, dtype))),
+        ("keep", Attention { keep: Some(Arc::new(cases::keep_program(dtype))), ..plain.clone() }),
     ]
 }
 
+/// Every engine takes every feature; the other tests need not ask for that.
 #[test]
 fn each_feature_by_itself() {
     for (name, op) in features() {
-        for dtype in [DType::F32, DType::F16] {
-            let case = cases::case(op.clone(), SHAPE, Storage::packed(dtype), [true; 4]);
+        // Whole pages of keys are what bulk copies take.
+        let shape = AttentionShape { keys: if op.paged { 56 } else { 55 }, ..SHAPE };
+        let storage = Storage { page: 8, ..Storage::packed(DType::F16) };
+        let ran = check(&cases::case(op, shape, storage, [true; 4]), &format!("{name} of f16"));
+        assert!(ENGINES.iter().all(|engine| ran.contains(engine)), "{name}: {ran:?}");
+    }
+}
+
+#[test]
+fn each_feature_by_itself_in_single_and_double_precision() {
+    for (math, dtype) in [(MatmulMath::F32, DType::F32), (MatmulMath::F64, DType::F64)] {
+        for (name, op) in features_in(math) {
+            let case = cases::case(op, SHAPE, Storage::packed(dtype), [true; 4]);
             check(&case, &format!("{name} of {dtype}"));
         }
     }
@@ -209,7 +216,7 @@ fn every_setting_with_dropout_and_a_long_program() {
         key_lengths: true,
         statistics: true,
         dropout: Some(Real::new(0.2)),
-        score: Some(Arc::new(cases::wave_program())),
+        score: Some(Arc::new(cases::wave_program(DType::F32))),
         ..Attention::new(MatmulMath::F32)
     };
     check_settings(&ENGINES, &cases::case(op, SHAPE, Storage::packed(DType::F16), [true; 4]));

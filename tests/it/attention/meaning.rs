@@ -187,7 +187,7 @@ fn problems_read_what_they_write() {
         query_lengths: true,
         key_lengths: true,
         dropout: Some(Real::new(0.1)),
-        score: Some(cases::score_program(&shape).into()),
+        score: Some(cases::score_program(&shape, DType::F32).into()),
         keep: Some(cases::keep_program(DType::F32).into()),
         statistics: true,
         ..Attention::new(MatmulMath::F32)
@@ -264,4 +264,82 @@ fn bad_attributes_and_shapes_are_named() {
     assert_eq!(error, "attention: 5 heads of q `q` do not share 2 heads of k `k` evenly");
     let none = HashMap::new();
     assert!(reference::evaluate(&case(f64_op()).graph, &none).is_err());
+}
+
+/// What a program may ask for that a problem file can not, or in other words.
+#[test]
+fn bad_operations_are_named() {
+    let plain = || Attention::new(MatmulMath::F32);
+    let built = |op: Attention, dtype: DType, pages: i64| {
+        let lone = |is_ragged| if is_ragged { 1 } else { 2 };
+        let queries = lone(op.queries_max.is_some());
+        let keys = if op.paged { pages } else { lone(op.keys_max.is_some()) };
+        let ends = if op.queries_max == Some(5) { 0 } else { 3 };
+        let mut graph = OperationGraph::builder();
+        let op = Op::Attention(op);
+        let dims = |slot: &str| match slot {
+            "q" => [queries, 4, 5, 8],
+            "k" | "v" => [keys, 2, 5, 8],
+            "page_table" => [2, 1, 1, 3],
+            "query_offsets" | "key_offsets" => [ends, 1, 1, 1],
+            "bias" => [2, 4, 5, 5],
+            _ => [1, 1, 1, 1],
+        };
+        let dtype = |slot: &str| match slot {
+            "q" | "bias" => dtype,
+            "k" | "v" => DType::F16,
+            _ => DType::I32,
+        };
+        let slots = op.slots().inputs;
+        let inputs: Vec<_> =
+            slots.iter().map(|slot| graph.input(slot, &dims(slot), dtype(slot))).collect();
+        let built = graph.operation(op, &inputs).and_then(|outputs| {
+            graph.output(outputs[0], "o", DType::F16);
+            graph.build()
+        });
+        built.map_or_else(|error| error.to_string(), |_| "fine".into())
+    };
+    let refused = |op: Attention| built(op, DType::F16, 4);
+    let right = |right| Band { right: Some(right), ..Band::default() };
+    let dropout = |rate| Attention { dropout: Some(Real::new(rate)), ..plain() };
+    assert_eq!(refused(dropout(0.5)), "fine");
+    for (op, text) in [
+        (dropout(1.0), "dropout 1 is not in [0, 1)"),
+        (dropout(-0.5), "dropout -0.5 is not in [0, 1)"),
+        (dropout(f64::NAN), "dropout NaN is not in [0, 1)"),
+        (Attention { scale: Some(Real::new(f64::INFINITY)), ..plain() }, "scale inf is not finite"),
+        (
+            Attention { band: right(-2), ..plain() },
+            "right is -2: a window has no fewer than 0 keys",
+        ),
+        (
+            Attention { keys_max: Some(-1), ..plain() },
+            "keys_max is -1: a sequence has no fewer than 0 of them",
+        ),
+        (
+            Attention { queries_max: Some(-3), ..plain() },
+            "queries_max is -3: a sequence has no fewer than 0 of them",
+        ),
+        (
+            Attention { paged: true, keys_max: Some(5), ..plain() },
+            "keys are in pages or one sequence behind the other, not both",
+        ),
+        (
+            Attention { queries_max: Some(5), ..plain() },
+            "offsets `query_offsets` have no end of the last sequence",
+        ),
+        (
+            Attention::new(MatmulMath::I32),
+            "math i32 has no exponentials: expected f32, tf32 or f64",
+        ),
+    ] {
+        assert_eq!(refused(op), format!("attention: {text}"));
+    }
+    let paged = Attention { paged: true, ..plain() };
+    let text = "attention: k `k` is [0, 2, 5, 8]: there is no page";
+    assert_eq!(built(paged, DType::F16, 0), text);
+    let text = "attention: q `q` is i32, expected a floating-point type";
+    assert_eq!(built(plain(), DType::I32, 4), text);
+    let text = "attention: bias `bias` is i8, expected a floating-point type";
+    assert_eq!(built(Attention { bias: true, ..plain() }, DType::I8, 4), text);
 }

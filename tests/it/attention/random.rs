@@ -115,7 +115,7 @@ fn operation(random: &mut Random, shape: &AttentionShape, page: i64) -> Attentio
         query_lengths,
         key_lengths,
         dropout,
-        score: score.then(|| Arc::new(cases::score_program(shape))),
+        score: score.then(|| Arc::new(cases::score_program(shape, DType::F32))),
         keep: keep.then(|| Arc::new(cases::keep_program(DType::F32))),
         statistics,
         ..Attention::default()

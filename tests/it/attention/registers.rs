@@ -32,7 +32,7 @@ fn operations(shape: &AttentionShape) -> [Attention; 7] {
         mask: true,
         query_lengths: true,
         dropout: Some(Real::new(0.1)),
-        score: Some(Arc::new(cases::score_program(shape))),
+        score: Some(Arc::new(cases::score_program(shape, DType::F32))),
         keep: Some(Arc::new(cases::keep_program(DType::F32))),
         ..model.clone()
     };
