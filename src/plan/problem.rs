@@ -30,10 +30,13 @@ impl Problem {
     /// Reads a document whose one key is `graph`, `rnn`, `sdpa` or `mha`.
     ///
     /// # Errors
-    /// As [`OperationGraph::from_json`], [`Network::from_json`], [`sdpa_from_json`] and
+    /// `BadParam` with line and column for malformed JSON, and for another key; further as
+    /// [`OperationGraph::from_json`], [`Network::from_json`], [`sdpa_from_json`] and
     /// [`AttentionCall::from_json`].
     pub fn from_json(text: &str) -> Result<Problem> {
-        let document = serde_json::from_str::<Map<String, Value>>(text).unwrap_or_default();
+        let malformed = |what: String| Error::bad_param(format!("malformed problem: {what}"));
+        let document: Map<String, Value> =
+            serde_json::from_str(text).map_err(|error| malformed(error.to_string()))?;
         let has = |key: &str| document.contains_key(key);
         if has("rnn") {
             return Ok(Problem::Rnn(Box::new(Network::from_json(text)?)));
@@ -41,8 +44,16 @@ impl Problem {
         if has("mha") {
             return Ok(Problem::Mha(Box::new(AttentionCall::from_json(text)?)));
         }
-        let graph = if has("sdpa") { sdpa_from_json } else { OperationGraph::from_json };
-        Ok(Problem::Graph(graph(text)?))
+        if has("sdpa") {
+            return Ok(Problem::Graph(sdpa_from_json(text)?));
+        }
+        match document.keys().next().filter(|_| !has("graph")) {
+            None => Ok(Problem::Graph(OperationGraph::from_json(text)?)),
+            Some(key) => {
+                let kinds = "`graph`, `rnn`, `sdpa`, `mha`";
+                Err(malformed(format!("unknown key `{key}`, expected one of {kinds}")))
+            }
+        }
     }
 
     /// What is computed, in this order.

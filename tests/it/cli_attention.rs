@@ -20,7 +20,8 @@ fn text(name: &str) -> String {
 
 #[test]
 fn attentions_and_layers_are_problems() {
-    for name in ["sdpa_window_sinks", "mha_beams", "attention_paged_decode"] {
+    let sdpa = ["sdpa_window_sinks", "attention_paged_decode", "attention_causal_gqa"];
+    for name in sdpa.into_iter().chain(["attention_documents", "mha_beams"]) {
         let run = ["run", &example(name), "--random", "1", "--check", "--sanitize", "--json"];
         let document = json(&succeeds(&run));
         let checks = document["checks"].as_array().unwrap();
@@ -64,6 +65,12 @@ fn refused(name: &str, from: &str, to: &str, error: &str) {
 fn bad_attentions_are_refused() {
     for (from, to, error) in [
         ("\"depth\"", "\"dept\"", "missing field `depth`"),
+        (
+            "\"sdpa\"",
+            "\"sdap\"",
+            "malformed problem: unknown key `sdap`, expected one of `graph`, `rnn`, `sdpa`, `mha`",
+        ),
+        ("\n}", ",}", "malformed problem: trailing comma at line"),
         ("\"left\"", "\"lefft\"", "key `lefft`"),
         ("\"bshd\"", "\"shbd\"", "unknown variant `shbd`, expected `bhsd` or `bshd`"),
         ("\"sinks\"", "\"sink\"", "sdpa: tensor `sink`, expected one of bias, mask, slopes"),

@@ -74,7 +74,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Build, run and check a bias + GELU + residual + clip chain in bf16, or recurrent networks
+    /// Build, run and check a chain of pointwise operations, recurrent networks or attention
     Demo(demo::DemoArgs),
     /// Run a problem file on tensors from a safetensors file
     Run(run::RunArgs),

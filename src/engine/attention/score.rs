@@ -48,8 +48,10 @@ impl Score {
     /// Whether the program is so long that a copy of it for each score of a step takes the compiler
     /// too much time.
     pub(super) fn is_long(&self) -> bool {
-        let lines = self.program.instructions().iter();
-        lines.map(|line| length(line.op.mode)).sum::<usize>() > LENGTH_UNROLLED_MAX
+        let Score { program, .. } = self;
+        let lines = program.instructions().iter();
+        let lengths = lines.map(|line| length(line.op.mode, program.compute(line)));
+        lengths.sum::<usize>() > LENGTH_UNROLLED_MAX
     }
 
     /// Whether the program leaves out keys.
@@ -58,16 +60,18 @@ impl Score {
     }
 }
 
-/// About how many times as much machine code as a sum a mode takes in single precision.
-fn length(mode: Mode) -> usize {
+/// About how many times as much machine code as a sum a mode takes.
+fn length(mode: Mode, math: Math) -> usize {
     use Mode::*;
-    match mode {
+    let single = match mode {
         Sin | Cos | Tan | Pow | Mod => 20,
         Log | Erf | GeluFwd | GeluBwd | SoftplusFwd | SoftplusBwd | EluFwd | EluBwd => 10,
         Exp | Sqrt | Rsqrt | Div | TanhFwd | TanhBwd | SigmoidFwd | SigmoidBwd => 5,
         SwishFwd | SwishBwd | GeluApproxTanhFwd | GeluApproxTanhBwd => 5,
         _ => 1,
-    }
+    };
+    // There are no approximations of f64 to begin with.
+    if math == Math::F64 && single > 1 { 4 * single } else { single }
 }
 
 /// The program of an operation that was checked.
