@@ -47,12 +47,12 @@ impl Problem {
         if has("sdpa") {
             return Ok(Problem::Graph(sdpa_from_json(text)?));
         }
-        match document.keys().next().filter(|_| !has("graph")) {
-            None => Ok(Problem::Graph(OperationGraph::from_json(text)?)),
-            Some(key) => {
+        match document.keys().next() {
+            Some(key) if !has("graph") => {
                 let kinds = "`graph`, `rnn`, `sdpa`, `mha`";
                 Err(malformed(format!("unknown key `{key}`, expected one of {kinds}")))
             }
+            _ => Ok(Problem::Graph(OperationGraph::from_json(text)?)),
         }
     }
 
