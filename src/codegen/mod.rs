@@ -215,6 +215,14 @@ impl Templates {
         Ok(Templates { tera: Arc::new(tera) })
     }
 
+    /// The same templates with another text for one, by its path without `.tera`.
+    #[cfg(test)]
+    pub(crate) fn with(&self, name: &str, text: &str) -> Templates {
+        let mut tera = Tera::clone(&self.tera);
+        tera.add_raw_template(name, text).expect("the text parses");
+        Templates { tera: Arc::new(tera) }
+    }
+
     /// Renders a spec.
     ///
     /// # Errors

@@ -131,6 +131,27 @@ pub fn choose(
     Ok(choices(graph, target, selection)?.swap_remove(0).config)
 }
 
+/// The best setting of the engine that comes behind this one, where another runs the graph.
+///
+/// # Errors
+/// As [`choices`].
+pub(super) fn choose_behind(
+    engine: &str,
+    graph: CanonicalGraph<'_>,
+    target: &Target,
+    selection: &Selection,
+) -> Result<Option<EngineConfig>> {
+    let mut first_of_each: Vec<EngineConfig> = Vec::new();
+    for Choice { config, .. } in choices(graph, target, selection)? {
+        if !first_of_each.iter().any(|known| known.engine == config.engine) {
+            first_of_each.push(config);
+        }
+    }
+    let own = first_of_each.iter().position(|config| config.engine == engine);
+    let behind = own.map_or(0, |own| own + 1);
+    Ok(first_of_each.into_iter().nth(behind))
+}
+
 fn of_engine(supported: &dyn Supported, target: &Target, mode: Mode) -> Vec<Choice> {
     let choice = |config: EngineConfig, predicted_us| Choice { config, predicted_us };
     match mode {

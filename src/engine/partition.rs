@@ -11,6 +11,7 @@ use std::cmp::Reverse;
 use std::fmt;
 
 use crate::engine::expand::primitives;
+use crate::engine::heuristics::choose_behind;
 use crate::engine::{
     Engine, EngineConfig, Notes, Selection, Supported, choices, choose, engines, supported,
 };
@@ -43,6 +44,36 @@ impl Part {
     pub(crate) fn smaller(&self, target: &Target) -> Result<Option<Part>> {
         let config = self.supported(target)?.smaller(&self.config);
         Ok(config.map(|config| Part { graph: self.graph.clone(), config }))
+    }
+
+    /// The part with the engine that comes behind its own, where another runs it. Rows that are
+    /// counted at run time stay so.
+    ///
+    /// # Errors
+    /// As [`choices`].
+    pub(crate) fn next_engine(
+        &self,
+        target: &Target,
+        selection: &Selection,
+    ) -> Result<Option<Part>> {
+        let graph = self.graph.canonical();
+        let config = choose_behind(&self.config.engine, graph, target, selection)?;
+        Ok(config.map(|config| {
+            let part = Part { graph: self.graph.clone(), config };
+            match self.config.knob("dynamic_m") {
+                Ok(1) => part.counting_rows(),
+                _ => part,
+            }
+        }))
+    }
+
+    /// The part counting its rows at run time where its engine can: its kernels then serve every
+    /// number of rows.
+    pub(crate) fn counting_rows(mut self) -> Part {
+        if self.config.knob("dynamic_m").is_ok() {
+            self.config = self.config.with("dynamic_m", 1);
+        }
+        self
     }
 }
 

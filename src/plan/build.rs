@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::thread;
 use std::time::Instant;
 
 use dashmap::DashMap;
@@ -11,7 +10,7 @@ use tracing::{debug, debug_span, info, warn};
 
 use crate::cache::{DiskCache, Flight, RemoteCache};
 use crate::codegen::{KernelSource, Templates};
-use crate::compile::{Compiler, Image, Located, Resources, Toolchain, at_once};
+use crate::compile::{Compiler, Image, Located, Resources, Toolchain};
 use crate::device::{Device, Launch, Stream};
 use crate::engine::{self, EngineConfig, Grid, KernelPlan, LaunchPlan, Lowering, Part};
 use crate::error::{Error, Result};
@@ -71,6 +70,7 @@ impl Kiln {
             no_jit: resolved.no_jit,
             selection: resolved.selection,
             allow_spills: resolved.allow_spills,
+            steps_down: resolved.templates.is_none() && resolved.overrides.is_none(),
             recorder,
             dump: resolved.dump,
             overrides: resolved.overrides.as_deref().map(Overrides::open).transpose()?,
@@ -287,14 +287,15 @@ impl Tiers {
             }
         }
         if graph.operations().iter().any(|of| matches!(of.op, Op::Recurrence(_))) {
-            parts.iter_mut().for_each(count_rows);
+            // Products beside a recurrent layer serve every number of steps, as the layer does.
+            parts = parts.into_iter().map(Part::counting_rows).collect();
         }
         Ok(parts)
     }
 
     /// The kernels of a part, on the device; `None` when one would have to be compiled and `reach`
     /// forbids that.
-    fn built(&self, part: Arc<Part>, reach: Reach) -> Result<Option<BuiltPart>> {
+    pub(super) fn built(&self, part: Arc<Part>, reach: Reach) -> Result<Option<BuiltPart>> {
         let config = &part.config;
         let Lowering { kernels, scratch } = part.supported(self.device.target())?.lower(config)?;
         let mut built = Vec::new();
@@ -357,39 +358,6 @@ impl Tiers {
         let launch = Launch { grid, threads, shared_bytes, cooperative };
         let (kernel, image) = (loaded.kernel.clone(), loaded.image.clone());
         Ok(Some(BuiltKernel { plan, source, image, report, kernel, launch }))
-    }
-
-    /// The kernels expected to run best: of the part's setting, or of a smaller one where the
-    /// assembler had to spill registers. The heuristic estimates them, the assembler knows.
-    pub(super) fn best(&self, part: Part, reach: Reach) -> Result<Option<BuiltPart>> {
-        let target = self.device.target();
-        let mut built = self.built(Arc::new(part), reach)?;
-        while let Some(BuiltPart { part, .. }) = built.as_ref().filter(|of| of.spill_bytes() > 0)
-            && let Some(smaller) = part.smaller(target)?
-        {
-            built = self.built(Arc::new(smaller), reach)?;
-        }
-        Ok(built)
-    }
-
-    /// As [`Tiers::best`] of every part, compiled now if they must be, several at once.
-    pub(super) fn compiled_best(&self, parts: Vec<Part>) -> Result<Vec<BuiltPart>> {
-        let best = |part: &Part| {
-            let best = self.best(part.clone(), Reach::Compiled)?;
-            Ok(best.expect("nothing is out of the compiler's reach"))
-        };
-        if let [part] = &parts[..] {
-            return Ok(vec![best(part)?]);
-        }
-        let here = thread::current().id();
-        let work = |at: usize| {
-            if thread::current().id() != here {
-                self.device.enter_background()?;
-            }
-            best(&parts[at])
-        };
-        let built = at_once(parts.len(), work, |_, _| {});
-        built.into_iter().collect()
     }
 
     /// A plan that runs these kernels.
@@ -459,13 +427,5 @@ impl ExecutionPlan {
 impl fmt::Debug for Kiln {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Kiln on {}", self.inner.device.target())
-    }
-}
-
-/// Products beside a recurrent layer count their rows at run time: their kernels, like the layer's,
-/// serve every number of steps.
-fn count_rows(part: &mut Part) {
-    if part.config.knob("dynamic_m").is_ok() {
-        part.config = part.config.clone().with("dynamic_m", 1);
     }
 }

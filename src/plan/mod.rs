@@ -9,6 +9,7 @@
 
 mod attention_forward;
 mod background;
+mod best;
 mod build;
 mod capture;
 mod config;

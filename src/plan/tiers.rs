@@ -31,6 +31,9 @@ pub(super) struct Tiers {
     pub(super) selection: Selection,
     /// Whether settings that were asked for may spill registers.
     pub(super) allow_spills: bool,
+    /// Whether another engine takes the place of one whose kernel does not compile. Who writes
+    /// templates or overrides is told instead.
+    pub(super) steps_down: bool,
     /// Searched in this order, before the disk cache.
     pub(super) packs: Vec<Pack>,
     /// Where problems are recorded as they are planned.

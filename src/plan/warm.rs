@@ -10,8 +10,9 @@ use tracing::info_span;
 use crate::cache::{Key, Request};
 use crate::codegen::KernelSource;
 use crate::compile::{Image, compile_all};
-use crate::engine::{self, EngineConfig, Part};
+use crate::engine::{EngineConfig, Part};
 use crate::error::{Error, Result};
+use crate::plan::best::step_down;
 use crate::plan::build::Kiln;
 use crate::plan::manifest::{Instance, Manifest};
 use crate::plan::report::Origin;
@@ -265,7 +266,7 @@ impl Kiln {
         Ok(origins)
     }
 
-    /// Moves finished jobs to the summary; returns the follow-ups of those that spill.
+    /// Moves finished jobs to the summary; returns the follow-ups of those that spill or fail.
     fn gather(
         &self,
         jobs: Vec<Job>,
@@ -275,32 +276,48 @@ impl Kiln {
     ) -> Result<Vec<Job>> {
         let mut follow_ups: Vec<Job> = Vec::new();
         for job in jobs {
-            let image = match &images[&job.key] {
-                Ok(image) => image.clone(),
-                Err(text) => {
-                    let name = format!("{} for {}", job.instance.name, job.target.arch);
-                    summary.failed.push((name, Error::compile(text.clone())));
-                    continue;
-                }
+            let spills = |image: &Arc<Image>| image.resources.spill_bytes > 0;
+            let image = images[&job.key].as_ref();
+            let next = match (&job.instance.config, image) {
+                // Who names a setting gets that one.
+                (Some(_), _) => None,
+                (None, Ok(image)) if spills(image) => job.part().smaller(&job.target)?,
+                (None, Ok(_)) => None,
+                (None, Err(_)) => self.inner.next_engine(&job.part(), &job.target)?,
             };
-            if image.resources.spill_bytes > 0 && job.instance.config.is_none() {
-                let canonical = job.instance.graph.canonical();
-                let supported = engine::supported(&job.config.engine, canonical, &job.target)?;
-                if let Some(config) = supported.smaller(&job.config) {
-                    // Of two kernels that spill, one has asked already.
-                    let asked = |other: &Job| {
-                        (&other.instance, &other.target, &other.config)
-                            == (&job.instance, &job.target, &config)
-                    };
-                    if !follow_ups.iter().any(asked) {
-                        follow_ups.extend(self.jobs_of(&job.instance, &job.target, &config)?);
-                    }
+            if let Some(Part { config, .. }) = &next {
+                // Of two kernels that spill or fail, one has asked already.
+                let asked = |other: &Job| {
+                    (&other.instance, &other.target, &other.config)
+                        == (&job.instance, &job.target, config)
+                };
+                if !follow_ups.iter().any(asked) {
+                    follow_ups.extend(self.jobs_of(&job.instance, &job.target, config)?);
                 }
             }
-            let origin = origins.remove(&job.key).unwrap_or(Origin::Memory);
-            let Job { instance, target, config, request, .. } = job;
-            summary.warmed.push(Warmed { instance, target, config, request, image, origin });
+            let Job { instance, target, config, request, key, .. } = job;
+            match (image, next) {
+                (Ok(image), _) => {
+                    let (image, origin) = (image.clone(), origins.remove(&key));
+                    let origin = origin.unwrap_or(Origin::Memory);
+                    let warmed = Warmed { instance, target, config, request, image, origin };
+                    summary.warmed.push(warmed);
+                }
+                (Err(text), Some(next)) => {
+                    step_down(&config, &target.arch, &next.config, text);
+                }
+                (Err(text), None) => {
+                    let name = format!("{} for {}", instance.name, target.arch);
+                    summary.failed.push((name, Error::compile(text.clone())));
+                }
+            }
         }
         Ok(follow_ups)
+    }
+}
+
+impl Job {
+    fn part(&self) -> Part {
+        Part { graph: self.instance.graph.clone(), config: self.config.clone() }
     }
 }
