@@ -56,6 +56,9 @@ pub struct Setting {
     pub work: Vec<KernelWork>,
 }
 
+/// From a setting to its kernels, in order; none where the setting is not legal.
+pub type WorkOf<'a> = Box<dyn Fn(&EngineConfig) -> Option<Vec<KernelWork>> + 'a>;
+
 /// Instructions of a pointwise operation on one element, functions among them.
 pub(super) const INSTRUCTIONS_OPERATION: f64 = 8.0;
 
@@ -97,6 +100,27 @@ impl CostModel {
     pub fn predicted_us(&self, work: &[KernelWork]) -> f64 {
         work.iter().map(|work| kernel_us(work, &self.machine)).sum()
     }
+
+    /// The same in one launch on a GPU that is always busy: the slowest of bytes and operations.
+    pub(super) fn floor_us(&self, work: &[KernelWork]) -> f64 {
+        let memory = |work: &KernelWork| work.dram_bytes / (self.machine.dram_bytes_second / 1e6);
+        let busy = |work: &KernelWork| memory(work).max(arithmetic_us(work, &self.machine));
+        LAUNCH_US + LATENCY_US + work.iter().map(busy).sum::<f64>()
+    }
+}
+
+/// Of all multiprocessors, evenly loaded.
+fn arithmetic_us(work: &KernelWork, machine: &Machine) -> f64 {
+    let lanes = |count: f64, lanes: u32| {
+        let sms = f64::from(machine.sm_count);
+        count / (f64::from(lanes.max(1)) * sms * machine.clock_hz / 1e6)
+    };
+    let tensor = work.tensor.map_or(0.0, |tensor| {
+        tensor.operations / (machine.tensor.of(tensor.operands) * tensor.efficiency / 1e6)
+    });
+    lanes(work.lane_instructions, machine.f32_lanes)
+        .max(lanes(work.f64_instructions, machine.f64_lanes))
+        .max(tensor)
 }
 
 fn kernel_us(work: &KernelWork, machine: &Machine) -> f64 {
@@ -117,18 +141,10 @@ fn kernel_us(work: &KernelWork, machine: &Machine) -> f64 {
     let memory = (work.dram_bytes / dram_us).max(work.l2_bytes / l2_us) / busy.max(1e-3);
     // The multiprocessor with the most blocks is done last.
     let imbalance = (blocks / sms).ceil() / (blocks / sms);
-    let lanes =
-        |count: f64, lanes: u32| count / (f64::from(lanes.max(1)) * sms * machine.clock_hz / 1e6);
-    let tensor = work.tensor.map_or(0.0, |tensor| {
-        tensor.operations / (machine.tensor.of(tensor.operands) * tensor.efficiency / 1e6)
-    });
-    let arithmetic = lanes(work.lane_instructions, machine.f32_lanes)
-        .max(lanes(work.f64_instructions, machine.f64_lanes))
-        .max(tensor);
     // Blocks that do not fit at once wait for others to end.
     let waves = (blocks / (f64::from(occupancy.blocks) * sms)).ceil();
     let waiting = waves * work.round_trips * LATENCY_US;
-    LAUNCH_US + LATENCY_US + memory.max(arithmetic * imbalance).max(waiting)
+    LAUNCH_US + LATENCY_US + memory.max(arithmetic_us(work, machine) * imbalance).max(waiting)
 }
 
 /// The machine of the simulator's table that a GPU is, or is most like.

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::engine::{CostModel, EngineConfig, Notes, Supported, engines};
+use crate::engine::refine::{Candidate, refined};
+use crate::engine::{CostModel, Engine, EngineConfig, Notes, Supported, engines};
 use crate::error::{Error, Result};
 use crate::graph::CanonicalGraph;
 use crate::target::Target;
@@ -11,7 +12,8 @@ use crate::target::Target;
 /// How settings are found (`mcdnnBackendHeurMode_t`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Mode {
-    /// By decision rules, one setting of each engine, those that pay first: microseconds.
+    /// By decision rules, one setting of each engine, those that pay first; the first is corrected
+    /// where the cost model sees much to gain near it: microseconds.
     #[default]
     A,
     /// By the cost model, every legal setting of every engine: milliseconds.
@@ -76,17 +78,17 @@ pub fn choices(
 ) -> Result<Vec<Choice>> {
     let mut reasons = Reasons::default();
     let mut able = Vec::new();
-    for engine in engines() {
-        let supported = match engine.support(graph, target) {
-            Ok(supported) => supported,
-            Err(reason) => {
-                reasons.add(engine.name(), reason.to_string());
-                continue;
-            }
-        };
-        let mut found = of_engine(&*supported, target, selection.mode);
+    for engine in engines().iter().copied() {
+        match engine.support(graph, target) {
+            Ok(supported) => able.push((engine, supported)),
+            Err(reason) => reasons.add(engine.name(), reason.to_string()),
+        }
+    }
+    let mut found = Vec::new();
+    for (engine, supported) in &able {
+        let mut own = of_engine(&**supported, target, selection.mode);
         if selection.without != Notes::default() {
-            found.retain(|choice| {
+            own.retain(|choice| {
                 let note = supported.notes(&choice.config).common(&selection.without);
                 if let Some(note) = note {
                     reasons.add(engine.name(), format!("{note} is excluded"));
@@ -94,19 +96,12 @@ pub fn choices(
                 note.is_none()
             });
         }
-        able.push((found, supported.pays(), supported.expected_clocks()));
+        found.extend(own.into_iter().map(|choice| (choice, *engine, &**supported)));
     }
-    let fewest = able.iter().filter_map(|(.., clocks)| *clocks).fold(f64::INFINITY, f64::min);
-    // In mode A, engines that do not pay come after all that do.
-    let (mut choices, mut others) = (Vec::new(), Vec::new());
-    for (found, pays, clocks) in able {
-        let slower = clocks.is_some_and(|clocks| clocks > fewest);
-        match selection.mode == Mode::A && (slower || !pays) {
-            true => others.extend(found),
-            false => choices.extend(found),
-        }
-    }
-    choices.extend(others);
+    let mut choices = match selection.mode {
+        Mode::A => by_rules(found, target, selection),
+        Mode::B | Mode::Fallback => found.into_iter().map(|(choice, ..)| choice).collect(),
+    };
     match selection.mode {
         _ if choices.is_empty() => return Err(reasons.error()),
         Mode::A => {}
@@ -150,6 +145,37 @@ pub(super) fn choose_behind(
     let own = first_of_each.iter().position(|config| config.engine == engine);
     let behind = own.map_or(0, |own| own + 1);
     Ok(first_of_each.into_iter().nth(behind))
+}
+
+/// Settings of engines, those that pay first, the first of all corrected by the cost model.
+fn by_rules(
+    found: Vec<(Choice, &'static dyn Engine, &dyn Supported)>,
+    target: &Target,
+    selection: &Selection,
+) -> Vec<Choice> {
+    let clocks = found.iter().filter_map(|(.., supported)| supported.expected_clocks());
+    let fewest = clocks.fold(f64::INFINITY, f64::min);
+    // Engines that do not pay come after all that do, those that serve any shape last.
+    let rank = |engine: &dyn Engine, supported: &dyn Supported| {
+        let slower = supported.expected_clocks().is_some_and(|clocks| clocks > fewest);
+        (engine.serves_any_shape(), slower || !supported.pays())
+    };
+    let mut found = found;
+    found.sort_by_key(|(_, engine, supported)| rank(*engine, *supported));
+    let specialised = found.iter().filter(|(_, engine, _)| !engine.serves_any_shape());
+    let candidates: Vec<Candidate<'_>> = specialised
+        .map(|(choice, _, supported)| Candidate {
+            supported: *supported,
+            config: choice.config.clone(),
+        })
+        .collect();
+    let refined = refined(&candidates, target, &selection.without);
+    let mut choices: Vec<Choice> = found.into_iter().map(|(choice, ..)| choice).collect();
+    if let Some((place, config)) = refined {
+        choices.remove(place);
+        choices.insert(0, Choice { config, predicted_us: None });
+    }
+    choices
 }
 
 fn of_engine(supported: &dyn Supported, target: &Target, mode: Mode) -> Vec<Choice> {

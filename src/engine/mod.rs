@@ -21,12 +21,13 @@ mod pointwise;
 mod program;
 mod reduce;
 mod reduction;
+mod refine;
 mod rnn;
 mod signature;
 mod warpgroup;
 
 pub use config::{EngineConfig, Knob};
-pub use cost::{CostModel, KernelWork, Setting, TensorWork, machine_of};
+pub use cost::{CostModel, KernelWork, Setting, TensorWork, WorkOf, machine_of};
 pub(crate) use expand::primitives;
 pub use heuristics::{Choice, Mode, Selection, choices, choose};
 pub use kernel::{
@@ -89,6 +90,15 @@ pub trait Supported: fmt::Debug {
     /// Every legal setting with what it asks of the GPU, for the cost model; of settings that the
     /// model does not tell apart, one.
     fn settings(&self) -> Vec<Setting>;
+
+    /// What any setting asks of the GPU, one at a time.
+    fn work_of(&self) -> WorkOf<'_>;
+
+    /// Whether the cost model may correct what the rules chose: not where these know of registers
+    /// that it does not see.
+    fn is_refined(&self) -> bool {
+        true
+    }
 
     /// What there is to know of a setting.
     fn notes(&self, _config: &EngineConfig) -> Notes {

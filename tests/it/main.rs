@@ -49,6 +49,7 @@ mod rnn_torch;
 mod rnn_vectors;
 mod rnn_waits;
 mod rows;
+mod served;
 mod settings;
 mod special;
 mod tidy;

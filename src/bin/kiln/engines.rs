@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use kiln::OperationGraph;
-use kiln::engine::{self, Choice, Cut, Engine, LayoutInfo, Mode, Part, Selection};
+use kiln::engine::{self, Choice, CostModel, Cut, Engine, LayoutInfo, Mode, Part, Selection};
 use kiln::target::Target;
 use serde_json::{Value, json};
 
@@ -127,10 +127,23 @@ fn part_json(part: &Part, target: &Target, selection: &Selection, settings: usiz
     json!({
         "graph": part.graph.to_string(),
         "chosen": part.config.to_string(),
+        "chosen_by": chosen_by(part, target),
         "legal": ranked.len(),
         "settings": ranked.iter().take(settings).map(setting).collect::<Vec<_>>(),
         "engines": engine::engines().iter().map(engine).collect::<Vec<_>>(),
     })
+}
+
+/// What made the choice: the rules of the engine, or what the cost model sees to gain upon them.
+fn chosen_by(part: &Part, target: &Target) -> String {
+    let Ok(supported) = part.supported(target) else { return String::new() };
+    let rules = supported.heuristic();
+    if rules == part.config {
+        return "the rules".to_owned();
+    }
+    let (model, work_of) = (CostModel::of(target), supported.work_of());
+    let us = |config| work_of(config).map_or(f64::INFINITY, |work| model.predicted_us(&work));
+    format!("the cost model: {:.2} us, {:.2} us by the rules", us(&part.config), us(&rules))
 }
 
 /// The names of the layouts that an engine prefers, by tensor.
@@ -152,6 +165,8 @@ fn print_part(part: &Value) {
             _ => say!("  can not: {}", engine["reason"].as_str().unwrap_or_default()),
         }
     }
+    let text = |key: &str| part[key].as_str().unwrap_or_default();
+    say!("\nchosen by {}\n  {}", text("chosen_by"), text("chosen"));
     let settings = part["settings"].as_array().map_or(&[][..], Vec::as_slice);
     if settings.is_empty() {
         return;

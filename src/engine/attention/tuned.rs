@@ -4,7 +4,7 @@
 use std::fmt;
 
 use crate::engine::config::combinations;
-use crate::engine::{EngineConfig, KernelWork, Knob, Lowering, Notes, Setting, Supported};
+use crate::engine::{EngineConfig, KernelWork, Knob, Lowering, Notes, Setting, Supported, WorkOf};
 use crate::error::{Error, Result};
 
 /// A graph as an engine with `N` knobs runs it.
@@ -137,6 +137,14 @@ impl<E: Tunable<N>, const N: usize> Supported for Tuned<E, N> {
             Some(Setting { config: Self::config(settings), work })
         };
         combinations(&self.0.all_knobs()).map(E::Settings::from).filter_map(setting).collect()
+    }
+
+    fn work_of(&self) -> WorkOf<'_> {
+        Box::new(|config| Some(self.0.work(&self.0.schedule(Self::values(config).ok()?).ok()?)))
+    }
+
+    fn is_refined(&self) -> bool {
+        false
     }
 
     fn notes(&self, config: &EngineConfig) -> Notes {

@@ -18,7 +18,7 @@ use crate::engine::gemm::work::{Block, Demand, Units};
 use crate::engine::signature::merged;
 use crate::engine::{
     Engine, EngineConfig, KernelWork, Knob, Lowering, Notes, NumericalNote, Setting, Supported,
-    TensorWork,
+    TensorWork, WorkOf,
 };
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, MatmulMath};
@@ -172,6 +172,14 @@ impl Supported for Mma<'_> {
         };
         let all = knobs(&self.problem, &self.product).map(told_apart);
         combinations(&all).map(Settings::from).filter_map(setting).collect()
+    }
+
+    fn work_of(&self) -> WorkOf<'_> {
+        let demand = Demand::of(&self.problem);
+        Box::new(move |config| {
+            let schedule = self.schedule(Settings::of(config).ok()?).ok()?;
+            Some(schedule.work(&demand))
+        })
     }
 
     fn notes(&self, config: &EngineConfig) -> Notes {

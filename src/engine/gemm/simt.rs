@@ -15,7 +15,9 @@ use crate::engine::gemm::tiling::{
 };
 use crate::engine::gemm::work::{Block, Demand, Units};
 use crate::engine::signature::{ctype, merged};
-use crate::engine::{Engine, EngineConfig, KernelWork, Knob, Lowering, Notes, Setting, Supported};
+use crate::engine::{
+    Engine, EngineConfig, KernelWork, Knob, Lowering, Notes, Setting, Supported, WorkOf,
+};
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, MatmulMath};
 use crate::target::Target;
@@ -121,6 +123,14 @@ impl Supported for Simt<'_> {
         };
         let all = knobs(&self.problem).map(told_apart);
         combinations(&all).map(Settings::from).filter_map(setting).collect()
+    }
+
+    fn work_of(&self) -> WorkOf<'_> {
+        let demand = Demand::of(&self.problem);
+        Box::new(move |config| {
+            let schedule = self.schedule(Settings::of(config).ok()?).ok()?;
+            Some(schedule.work(&demand))
+        })
     }
 
     fn notes(&self, config: &EngineConfig) -> Notes {

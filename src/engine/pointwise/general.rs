@@ -11,8 +11,8 @@ use crate::engine::pointwise::work::Demand;
 use crate::engine::program::{GraphProgram, Source};
 use crate::engine::signature::{Indent, Width, arguments, ctype, kernel_parameter, list, names};
 use crate::engine::{
-    Argument, Engine, EngineConfig, Grid, KernelPlan, KernelSpec, Knob, LaunchPlan, Lowering,
-    Setting, Supported,
+    Argument, Engine, EngineConfig, Grid, KernelPlan, KernelSpec, KernelWork, Knob, LaunchPlan,
+    Lowering, Setting, Supported, WorkOf,
 };
 use crate::error::{Error, Result};
 use crate::expr::Identifiers;
@@ -65,6 +65,13 @@ impl AnyShape<'_> {
     fn elements(&self) -> i64 {
         self.0.domain.extents.iter().product()
     }
+
+    fn work(&self) -> KernelWork {
+        let demand = Demand::of(self.0.graph(), &self.0.domain);
+        // A thread divides once for each dimension to find one element.
+        let grid = grid(self.elements());
+        demand.work(&grid, THREADS.into(), 40, 1, demand.streamed_bytes)
+    }
 }
 
 impl Supported for AnyShape<'_> {
@@ -106,12 +113,14 @@ impl Supported for AnyShape<'_> {
     }
 
     fn settings(&self) -> Vec<Setting> {
-        let demand = Demand::of(self.0.graph(), &self.0.domain);
-        // A thread divides once for each dimension to find one element.
-        let grid = grid(self.elements());
-        let work = demand.work(&grid, THREADS.into(), 40, 1, demand.streamed_bytes);
+        let work = self.work();
         let setting = |config: EngineConfig| Setting { config, work: vec![work] };
         EngineConfig::all(NAME, &self.knobs()).into_iter().map(setting).collect()
+    }
+
+    fn work_of(&self) -> WorkOf<'_> {
+        let work = self.work();
+        Box::new(move |_| Some(vec![work]))
     }
 
     fn lower(&self, config: &EngineConfig) -> Result<Lowering> {

@@ -23,7 +23,7 @@ use crate::engine::pointwise::domain::Domain;
 use crate::engine::pointwise::heuristic::Decision;
 use crate::engine::pointwise::schedule::Schedule;
 use crate::engine::program::GraphProgram;
-use crate::engine::{Engine, EngineConfig, Knob, Lowering, Setting, Supported};
+use crate::engine::{Engine, EngineConfig, Knob, Lowering, Setting, Supported, WorkOf};
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Operation};
 use crate::target::Target;
@@ -115,6 +115,10 @@ impl Supported for Elements<'_> {
 
     fn settings(&self) -> Vec<Setting> {
         work::settings(self.graph(), &self.domain, NAME)
+    }
+
+    fn work_of(&self) -> WorkOf<'_> {
+        Box::new(work::of_setting(self.graph(), &self.domain))
     }
 
     fn lower(&self, config: &EngineConfig) -> Result<Lowering> {

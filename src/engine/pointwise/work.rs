@@ -20,16 +20,24 @@ pub(super) fn settings(
     domain: &Domain,
     name: &'static str,
 ) -> Vec<Setting> {
+    let of = of_setting(graph, domain);
+    let setting = |config| Some(Setting { work: of(&config)?, config });
+    EngineConfig::all(name, &knobs(graph, domain)).into_iter().filter_map(setting).collect()
+}
+
+/// What one setting asks.
+pub(super) fn of_setting<'a>(
+    graph: CanonicalGraph<'a>,
+    domain: &'a Domain,
+) -> impl Fn(&EngineConfig) -> Option<Vec<KernelWork>> + 'a {
     let demand = Demand::of(graph, domain);
-    let work = |config: EngineConfig| {
-        let schedule = Schedule::new(graph, domain, &config).ok()?;
+    move |config| {
+        let schedule = Schedule::new(graph, domain, config).ok()?;
         let Schedule { vector, items, threads, .. } = schedule;
         let registers = registers(graph, domain, vector, items);
         let chunk_bytes = demand.streamed_bytes * vector * items;
-        let work = demand.work(&schedule.grid, threads, registers, vector, chunk_bytes);
-        Some(Setting { config, work: vec![work] })
-    };
-    EngineConfig::all(name, &knobs(graph, domain)).into_iter().filter_map(work).collect()
+        Some(vec![demand.work(&schedule.grid, threads, registers, vector, chunk_bytes)])
+    }
 }
 
 /// What a graph asks however its elements are dealt out.

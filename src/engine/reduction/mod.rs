@@ -33,7 +33,7 @@ use crate::engine::reduction::schedule::{Footprint, Schedule};
 use crate::engine::reduction::space::Space;
 use crate::engine::{
     BehaviorNote, Engine, EngineConfig, Knob, LayoutInfo, LayoutType, Lowering, Notes, Setting,
-    Supported,
+    Supported, WorkOf,
 };
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Op, Operation};
@@ -150,6 +150,10 @@ impl Supported for Rows<'_> {
 
     fn settings(&self) -> Vec<Setting> {
         work::settings(self.0.graph(), &self.0.space, self.0.target)
+    }
+
+    fn work_of(&self) -> WorkOf<'_> {
+        Box::new(work::of_setting(self.0.graph(), &self.0.space, self.0.target))
     }
 
     fn notes(&self, config: &EngineConfig) -> Notes {

@@ -31,11 +31,8 @@ struct Demand {
 
 /// Every legal setting.
 pub(super) fn settings(graph: CanonicalGraph<'_>, space: &Space, target: &Target) -> Vec<Setting> {
-    let (demand, footprint) = (Demand::of(graph, space), Footprint::of(graph, space));
-    let work = |config: EngineConfig| {
-        let schedule = Schedule::checked(space, &footprint, target, &config).ok()?.ok()?;
-        Some(Setting { work: demand.work(space, &footprint, &schedule), config })
-    };
+    let of = of_setting(graph, space, target);
+    let setting = |config| Some(Setting { work: of(&config)?, config });
     let knobs: [Knob; 7] = knobs(graph, space, target);
     let names = knobs.each_ref().map(|knob| knob.name);
     // Most combinations give a row more threads than a block has: they need no look.
@@ -44,7 +41,20 @@ pub(super) fn settings(graph: CanonicalGraph<'_>, space: &Space, target: &Target
         threads => threads > row_threads && *split == 1 && *cluster == 1,
     };
     let config = |values| EngineConfig::of_values("reduction", names, values);
-    combinations(&knobs).filter(fits).map(config).filter_map(work).collect()
+    combinations(&knobs).filter(fits).map(config).filter_map(setting).collect()
+}
+
+/// What one setting asks.
+pub(super) fn of_setting<'a>(
+    graph: CanonicalGraph<'a>,
+    space: &'a Space,
+    target: &'a Target,
+) -> impl Fn(&EngineConfig) -> Option<Vec<KernelWork>> + 'a {
+    let (demand, footprint) = (Demand::of(graph, space), Footprint::of(graph, space));
+    move |config| {
+        let schedule = Schedule::checked(space, &footprint, target, config).ok()?.ok()?;
+        Some(demand.work(space, &footprint, &schedule))
+    }
 }
 
 impl Demand {

@@ -94,7 +94,9 @@ impl Decision {
             format!("columns={columns}: a warp for each group of 8 units, up to {COLUMNS_MAX}"),
             format!("exchange={exchange}: of {exchange_bytes} bytes at a step, the quickest"),
             format!("kept={percent}: of the weights that are not in registers, what fits"),
-            format!("parts={parts}: {WARPS_MIN} warps at least hide what each waits for"),
+            format!(
+                "parts={parts}: {WARPS_MIN} warps at least hide what each waits for, more hold more"
+            ),
             format!(
                 "registers={registers}: {kept} bytes of a block's weights stay in shared memory, \
                  {streamed} are read at every step"
@@ -114,13 +116,46 @@ fn settings(
     let groups = ceil_div(slice, 8);
     let columns = [1, 2, 4, 8].into_iter().find(|columns| *columns >= groups);
     let columns = columns.unwrap_or(COLUMNS_MAX);
-    let fewer = if columns > 1 { columns / 2 } else { columns };
-    let schedule =
-        of_columns(layer, target, regime, [batch_tile, blocks, columns]).or_else(|error| {
-            let settings = [batch_tile, blocks, fewer];
-            of_columns(layer, target, regime, settings).map_err(|_| error)
-        })?;
+    let of = |columns| of_columns(layer, target, regime, [batch_tile, blocks, columns]);
+    // Fewer warps along the units pad less, and fit where more do not.
+    let fewer = [columns, columns / 2, columns / 4, columns / 8].into_iter().filter(|n| *n > 0);
+    let schedule = fewer.map(of).reduce(|best, fewer| match (best, fewer) {
+        (Ok(best), Ok(fewer)) if is_quicker(layer, &fewer, &best) => Ok(fewer),
+        (Err(_), Ok(fewer)) => Ok(fewer),
+        (best, _) => best,
+    });
+    let schedule = schedule.expect("there is one")?;
     Ok(with_quickest_exchange(layer, regime, schedule))
+}
+
+/// The same with so many warps along the units, and the fewest along the depth that take the least
+/// time: more hold more of the weights in registers.
+fn of_columns(
+    layer: &Layer<'_>,
+    target: &Target,
+    regime: Regime,
+    [batch_tile, blocks, columns]: [i64; 3],
+) -> Result<Schedule, Refusal> {
+    let fewest = (WARPS_MIN / columns).max(1);
+    let of = |parts| of_parts(layer, target, regime, [batch_tile, blocks, columns, parts]);
+    let mut best = of(fewest)?;
+    for parts in [2 * fewest, 4 * fewest] {
+        match of(parts) {
+            _ if !streams(&best) => break,
+            Ok(more) if is_quicker(layer, &more, &best) => best = more,
+            _ => {}
+        }
+    }
+    Ok(best)
+}
+
+/// Whether weights are read again at every step.
+fn streams(schedule: &Schedule) -> bool {
+    schedule.products.iter().any(|product| product.streamed() > 0)
+}
+
+fn is_quicker(layer: &Layer<'_>, schedule: &Schedule, known: &Schedule) -> bool {
+    step_clocks(layer, schedule) < step_clocks(layer, known)
 }
 
 /// The same with the exchange that takes the fewest clocks.
@@ -131,14 +166,13 @@ fn with_quickest_exchange(layer: &Layer<'_>, regime: Regime, mut schedule: Sched
     schedule
 }
 
-/// The settings that go with those and so many warps along the units.
-fn of_columns(
+/// The settings that go with all of those.
+fn of_parts(
     layer: &Layer<'_>,
     target: &Target,
     regime: Regime,
-    [batch_tile, blocks, columns]: [i64; 3],
+    [batch_tile, blocks, columns, parts]: [i64; 4],
 ) -> Result<Schedule, Refusal> {
-    let parts = (WARPS_MIN / columns).max(1);
     let with = |regime: Regime, registers: i64| {
         let settings =
             Settings { batch_tile, blocks, columns, exchange: 0, kept: 100, parts, registers };

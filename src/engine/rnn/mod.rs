@@ -24,6 +24,7 @@ use crate::engine::rnn::refusal::Refusal;
 use crate::engine::rnn::schedule::{Exchange, REGISTERS_STEP, Regime, Schedule, Settings, Units};
 use crate::engine::{
     BehaviorNote, Engine, EngineConfig, Knob, Lowering, Notes, NumericalNote, Setting, Supported,
+    WorkOf,
 };
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, MatmulMath};
@@ -144,6 +145,14 @@ impl Supported for Rnn<'_> {
             }
         }
         all
+    }
+
+    fn work_of(&self) -> WorkOf<'_> {
+        let bytes = work::bytes(&self.layer);
+        Box::new(move |config| {
+            let schedule = self.schedule(config).ok()?;
+            Some(vec![work::of(&self.layer, &schedule, bytes)])
+        })
     }
 
     /// Of a step.

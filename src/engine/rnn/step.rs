@@ -12,7 +12,7 @@ use crate::engine::rnn::layer::{Layer, ProductShape};
 use crate::engine::signature::{ctype, merged};
 use crate::engine::{
     Argument, BehaviorNote, Engine, EngineConfig, Grid, KernelPlan, KernelSpec, KernelWork, Knob,
-    LaunchPlan, Lowering, Notes, Setting, Supported, supported,
+    LaunchPlan, Lowering, Notes, Setting, Supported, WorkOf, supported,
 };
 use crate::error::Result;
 use crate::expr::Math;
@@ -92,6 +92,10 @@ impl Supported for Steps<'_> {
         let steps = self.layer.steps().max(1) as usize;
         let work = step.iter().cycle().take(step.len() * steps).copied().collect();
         vec![Setting { config: self.heuristic(), work }]
+    }
+
+    fn work_of(&self) -> WorkOf<'_> {
+        Box::new(|_| self.settings().pop().map(|setting| setting.work))
     }
 
     fn notes(&self, _config: &EngineConfig) -> Notes {

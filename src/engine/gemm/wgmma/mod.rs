@@ -21,7 +21,7 @@ use crate::engine::gemm::wgmma::schedule::{KNOBS, Schedule, knobs};
 use crate::engine::gemm::work::Demand;
 use crate::engine::warpgroup;
 use crate::engine::{
-    Engine, EngineConfig, Knob, Lowering, Notes, NumericalNote, Setting, Supported,
+    Engine, EngineConfig, Knob, Lowering, Notes, NumericalNote, Setting, Supported, WorkOf,
 };
 use crate::error::Result;
 use crate::graph::CanonicalGraph;
@@ -104,6 +104,14 @@ impl Supported for Wgmma<'_> {
             Some(Setting { config, work })
         };
         combinations(&knobs(&self.problem).map(told_apart)).filter_map(setting).collect()
+    }
+
+    fn work_of(&self) -> WorkOf<'_> {
+        let demand = Demand::of(&self.problem);
+        Box::new(move |config| {
+            let schedule = self.schedule(config.values(KNOBS).ok()?).ok()?;
+            Some(schedule.work(&self.problem, &demand, &self.product))
+        })
     }
 
     fn notes(&self, config: &EngineConfig) -> Notes {

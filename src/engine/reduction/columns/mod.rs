@@ -20,6 +20,7 @@ use crate::engine::reduction::columns::parameters::lowering;
 use crate::engine::reduction::columns::schedule::{Footprint, Schedule};
 use crate::engine::{
     BehaviorNote, Engine, EngineConfig, Knob, LayoutInfo, Lowering, Notes, Setting, Supported,
+    WorkOf,
 };
 use crate::error::{Error, Result};
 use crate::graph::CanonicalGraph;
@@ -88,6 +89,10 @@ impl Supported for Columns<'_> {
 
     fn settings(&self) -> Vec<Setting> {
         work::settings(self.0.graph(), &self.0.space)
+    }
+
+    fn work_of(&self) -> WorkOf<'_> {
+        Box::new(work::of_setting(self.0.graph(), &self.0.space))
     }
 
     fn notes(&self, config: &EngineConfig) -> Notes {

@@ -31,13 +31,22 @@ struct Demand {
 
 /// Every legal setting.
 pub(super) fn settings(graph: CanonicalGraph<'_>, space: &Space) -> Vec<Setting> {
-    let (demand, footprint) = (Demand::of(graph, space), Footprint::of(graph, space));
-    let work = |config: EngineConfig| {
-        let schedule = Schedule::new(space, &footprint, &config).ok()?;
-        Some(Setting { work: demand.work(&footprint, &schedule), config })
-    };
+    let of = of_setting(graph, space);
+    let setting = |config| Some(Setting { work: of(&config)?, config });
     let all = EngineConfig::all("reduction_columns", &knobs(graph, space));
-    all.into_iter().filter_map(work).collect()
+    all.into_iter().filter_map(setting).collect()
+}
+
+/// What one setting asks.
+pub(super) fn of_setting<'a>(
+    graph: CanonicalGraph<'a>,
+    space: &'a Space,
+) -> impl Fn(&EngineConfig) -> Option<Vec<KernelWork>> + 'a {
+    let (demand, footprint) = (Demand::of(graph, space), Footprint::of(graph, space));
+    move |config| {
+        let schedule = Schedule::new(space, &footprint, config).ok()?;
+        Some(demand.work(&footprint, &schedule))
+    }
 }
 
 impl Demand {
