@@ -60,6 +60,7 @@ pub mod device;
 pub mod dtype;
 pub mod engine;
 pub mod error;
+pub mod escape;
 pub mod expr;
 pub mod graph;
 pub mod plan;

@@ -17,6 +17,7 @@ mod golden;
 mod graph;
 mod harness;
 mod hostile;
+mod injection;
 mod instructions;
 mod knobs;
 mod mha_descriptors;
