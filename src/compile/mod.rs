@@ -5,6 +5,7 @@
 
 mod disassemble;
 mod elf;
+mod environment;
 mod image;
 mod locate;
 mod nvrtc;
@@ -12,8 +13,9 @@ mod pool;
 mod toolchain;
 
 pub use disassemble::disassemble;
+pub use environment::{is_privileged, variable};
 pub use image::{Image, Resources};
-pub use locate::{Located, Search, locate};
+pub use locate::{Located, Search, locate, places};
 pub use nvrtc::Compiler;
 pub(crate) use pool::at_once;
 pub use pool::compile_all;

@@ -13,7 +13,7 @@ use crate::cache::{DiskCache, Flight, RemoteCache};
 use crate::codegen::{KernelSource, Templates};
 use crate::compile::{Compiler, Image, Located, Resources, Toolchain, at_once};
 use crate::device::{Device, Launch, Stream};
-use crate::engine::{self, EngineConfig, Grid, KernelPlan, LaunchPlan, Lowering, Part};
+use crate::engine::{self, EngineConfig, Grid, KernelPlan, LaunchPlan, Lowering, Part, Selection};
 use crate::error::{Error, Result};
 use crate::graph::{Op, OperationGraph};
 use crate::plan::background::Workers;
@@ -105,6 +105,11 @@ impl Kiln {
     /// The device's default stream.
     pub fn stream(&self) -> Stream {
         self.inner.device.default_stream()
+    }
+
+    /// How settings are chosen where none has been tuned.
+    pub fn selection(&self) -> &Selection {
+        &self.inner.selection
     }
 
     /// The disk cache, if there is one.

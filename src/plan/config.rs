@@ -1,11 +1,11 @@
 //! Settings, read once at [`open`](crate::plan::Kiln::open).
 
-use std::env::{self, VarError};
+use std::env;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cache::{BUDGET_BYTES, Pack, Remote, TrustRoot};
-use crate::compile::Search;
+use crate::compile::{Search, variable};
 use crate::device::{DeviceChoice, SimOptions};
 use crate::engine::{Mode, Notes, Selection};
 use crate::error::{Error, Result};
@@ -39,7 +39,9 @@ use crate::plan::report::BuildReport;
 /// | `nvrtc` | `KILN_NVRTC`: the library or its folder | searched for |
 /// | `templates` | `KILN_TEMPLATES`: a folder laid out as `templates/` | embedded |
 ///
-/// These are all the variables the library reads. The command line tool also reads `KILN_LOG` or
+/// These are all the variables the library reads for itself; where NVRTC is looked for is said at
+/// [`locate`](crate::compile::locate). A program with more rights than who started it (setuid) sees
+/// none of them ([`variable`]). The command line tool also reads `KILN_LOG` or
 /// else `RUST_LOG`, a filter for log messages such as `kiln=debug`, and `KILN_TRACE`, a file for
 /// the spans of a run.
 #[derive(Debug, Clone, Default)]
@@ -146,8 +148,7 @@ impl Config {
     }
 
     pub(super) fn resolve(&self) -> Result<Resolved> {
-        let path =
-            |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let path = |name: &str| variable(name).map(PathBuf::from);
         let device = match (&self.device, text("KILN_DEVICE")?) {
             (Some(device), _) => device.clone(),
             (None, Some(text)) => {
@@ -166,7 +167,7 @@ impl Config {
             Some(bytes) => bytes,
             None => number("KILN_CACHE_BYTES", "bytes")?.unwrap_or(BUDGET_BYTES),
         };
-        let packs = match (&self.packs, env::var_os("KILN_PACKS")) {
+        let packs = match (&self.packs, variable("KILN_PACKS")) {
             (Some(packs), _) => packs.clone(),
             (None, Some(paths)) => env::split_paths(&paths)
                 .filter(|path| !path.as_os_str().is_empty())
@@ -266,13 +267,8 @@ impl Config {
 /// A variable that is set and not empty. One that is no text is an error: to take it for unset
 /// would turn off what it asks for, signatures among others.
 fn text(name: &str) -> Result<Option<String>> {
-    match env::var(name) {
-        Ok(text) => Ok(Some(text).filter(|text| !text.is_empty())),
-        Err(VarError::NotPresent) => Ok(None),
-        Err(VarError::NotUnicode(_)) => {
-            Err(Error::bad_param(format!("environment {name}: the value is not UTF-8")))
-        }
-    }
+    let not_text = |_| Error::bad_param(format!("environment {name}: the value is not UTF-8"));
+    variable(name).map(|value| value.into_string().map_err(not_text)).transpose()
 }
 
 /// A variable that is 1 or 0, 0 when it is not set.
@@ -305,8 +301,7 @@ fn remote_of_environment() -> Result<Option<Remote>> {
 }
 
 fn default_cache_dir() -> Option<PathBuf> {
-    let absolute =
-        |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let absolute = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let found = absolute("XDG_CACHE_HOME")
         .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
         .map(|folder| folder.join("kiln"));

@@ -53,5 +53,6 @@ mod rows;
 mod settings;
 mod special;
 mod tidy;
+mod trust;
 mod warm;
 mod winners;

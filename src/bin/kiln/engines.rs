@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use kiln::OperationGraph;
 use kiln::engine::{self, Choice, Cut, Engine, LayoutInfo, Mode, Part, Selection};
 use kiln::target::Target;
+use kiln::{Config, OperationGraph};
 use serde_json::{Value, json};
 
 use crate::problem;
@@ -40,9 +40,9 @@ pub struct EnginesArgs {
 
 pub fn engines(args: &EnginesArgs) -> kiln::Result<ExitCode> {
     let problem = problem::read_problem(&args.problem)?;
-    let kiln = args.device.open()?;
+    let kiln = args.device.open_with(args.selection.over(Config::default()))?;
     let target = kiln.device().target();
-    let selection = args.selection.selection();
+    let selection = kiln.selection().clone();
     let (mut described, mut cuts, mut sources) = (Vec::new(), Vec::new(), Vec::new());
     let mut refused = None;
     for graph in problem.graphs() {

@@ -30,8 +30,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use kiln::compile::variable;
 use kiln::device::DeviceChoice;
-use kiln::engine::{Mode, Notes, Selection};
+use kiln::engine::{Mode, Notes};
 use kiln::{Config, Error, ErrorKind, Kiln};
 use page::Recorder;
 use tracing::Level;
@@ -68,7 +69,7 @@ struct Cli {
     #[command(subcommand)]
     command: Command,
     /// Write the spans of the run to a file that chrome://tracing and Perfetto read
-    #[arg(long, value_name = "FILE", global = true, env = "KILN_TRACE")]
+    #[arg(long, value_name = "FILE", global = true)]
     trace: Option<PathBuf>,
 }
 
@@ -132,16 +133,17 @@ struct WatchArgs {
 #[derive(Args, Clone)]
 struct SelectionArgs {
     /// The heuristic: a (rules), b (cost model) or fallback (what always runs)
-    #[arg(long, value_name = "MODE", env = "KILN_HEURISTIC", default_value_t)]
-    heuristic: Mode,
+    #[arg(long, value_name = "MODE")]
+    heuristic: Option<Mode>,
     /// Leave out settings with one of these notes, such as tensor_core,nondeterministic
-    #[arg(long, value_name = "NOTES", env = "KILN_WITHOUT", default_value_t)]
-    without: Notes,
+    #[arg(long, value_name = "NOTES")]
+    without: Option<Notes>,
 }
 
 impl SelectionArgs {
-    fn selection(&self) -> Selection {
-        Selection { mode: self.heuristic, without: self.without.clone() }
+    /// These over a command's own configuration.
+    fn over(&self, config: Config) -> Config {
+        Config { heuristic: self.heuristic, without: self.without.clone(), ..config }
     }
 }
 
@@ -177,8 +179,8 @@ impl DeviceArgs {
 /// Messages go to standard error, all that Kiln does to the recorder, spans to a trace file if one
 /// is wanted: as long as the result lives.
 fn listen(trace: Option<&Path>, recorder: Option<Recorder>) -> kiln::Result<Option<FlushGuard>> {
-    let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
     let filter = variable("KILN_LOG").or_else(|| variable("RUST_LOG"));
+    let filter = filter.and_then(|text| text.into_string().ok());
     let filter = EnvFilter::new(filter.as_deref().unwrap_or("warn"));
     let messages = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
@@ -203,6 +205,7 @@ fn listen(trace: Option<&Path>, recorder: Option<Recorder>) -> kiln::Result<Opti
 
 fn main() -> ExitCode {
     let Cli { command, trace } = Cli::parse();
+    let trace = trace.or_else(|| variable("KILN_TRACE").map(PathBuf::from));
     let trace = trace.filter(|path| !path.as_os_str().is_empty());
     let recorder = Recorder::start();
     let records = matches!(&command, Command::Dump(args) if args.records());

@@ -43,12 +43,8 @@ pub fn tune(args: &TuneArgs) -> kiln::Result<ExitCode> {
         return Err(Error::with(ErrorKind::BadParam, "--settings: there is nothing to measure"));
     }
     let problem = problem::read_problem(&args.problem)?;
-    let kiln = args.device.open_with(Config {
-        count: true,
-        heuristic: Some(args.selection.heuristic),
-        without: Some(args.selection.without.clone()),
-        ..Config::default()
-    })?;
+    let config = args.selection.over(Config { count: true, ..Config::default() });
+    let kiln = args.device.open_with(config)?;
     let bar = progress_bar(args.json);
     let show = |TuneProgress { done, total, what }: TuneProgress<'_>| {
         bar.set_length(total as u64);
