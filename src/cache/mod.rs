@@ -28,4 +28,4 @@ pub use key::{Key, Request};
 pub use lock::KeyLock;
 pub use pack::{Pack, PackItem};
 pub use remote::{Remote, RemoteCache};
-pub use signature::{PackSigner, TrustRoot};
+pub use signature::{PackSigner, Signed, Trust, TrustRoot, Validity};

@@ -68,6 +68,7 @@ impl Kiln {
             templates,
             search: resolved.search,
             packs: resolved.packs,
+            trust: resolved.trust,
             no_jit: resolved.no_jit,
             selection: resolved.selection,
             allow_spills: resolved.allow_spills,
@@ -283,15 +284,34 @@ pub(super) enum Reach {
 impl Tiers {
     /// The parts of a graph, each with the setting that tuning has found, else the heuristic's.
     pub(super) fn parts(&self, graph: &OperationGraph, target: &Target) -> Result<Vec<Part>> {
-        let mut parts = engine::partition(graph, target, &self.selection)?;
-        if let Some(disk) = &self.disk {
-            for part in &mut parts {
-                if let Some(config) = tune::winner(disk.folder(), part, target, &self.selection) {
-                    part.config = config;
-                }
+        let mut parts = self.untuned_parts(graph, target)?;
+        let Some(disk) = &self.disk else { return Ok(parts) };
+        for part in &mut parts {
+            let Some(config) = tune::winner(disk.folder(), part, target, &self.selection) else {
+                continue;
+            };
+            let mut tuned = Part { config, ..part.clone() };
+            if is_recurrent(graph) {
+                count_rows(&mut tuned);
+            }
+            // In strict mode a setting is no better than the packs that hold its kernels.
+            let here = self.no_jit && *target == *self.device.target();
+            match here && self.built(Arc::new(tuned.clone()), Reach::Built)?.is_none() {
+                true => warn!("tuned setting {} is not used: no pack has it", tuned.config),
+                false => *part = tuned,
             }
         }
-        if graph.operations().iter().any(|of| matches!(of.op, Op::Recurrence(_))) {
+        Ok(parts)
+    }
+
+    /// The parts of a graph, each with the heuristic's setting.
+    pub(super) fn untuned_parts(
+        &self,
+        graph: &OperationGraph,
+        target: &Target,
+    ) -> Result<Vec<Part>> {
+        let mut parts = engine::partition(graph, target, &self.selection)?;
+        if is_recurrent(graph) {
             parts.iter_mut().for_each(count_rows);
         }
         Ok(parts)
@@ -465,6 +485,10 @@ impl fmt::Debug for Kiln {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Kiln on {}", self.inner.device.target())
     }
+}
+
+fn is_recurrent(graph: &OperationGraph) -> bool {
+    graph.operations().iter().any(|of| matches!(of.op, Op::Recurrence(_)))
 }
 
 /// Products beside a recurrent layer count their rows at run time: their kernels, like the layer's,

@@ -52,6 +52,7 @@ mod rnn_waits;
 mod rows;
 mod settings;
 mod special;
+mod tampered;
 mod tidy;
 mod trust;
 mod warm;
