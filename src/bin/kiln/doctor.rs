@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::DeviceArgs;
 use crate::problem::{self, Check, shown};
+use crate::terminal::say_json;
 
 #[derive(Args)]
 pub struct DoctorArgs {
@@ -89,7 +90,7 @@ pub fn doctor(args: &DoctorArgs) -> kiln::Result<ExitCode> {
             .map(|(kind, folder)| json!({"kind": kind, "folder": folder}))
             .collect();
         let document = json!({"healthy": healthy, "findings": list, "nvrtc_places": places});
-        say!("{document:#}");
+        say_json(&document);
     } else {
         for finding in &findings {
             say!("{:8} {:8} {}", finding.name, finding.state.name(), finding.text);

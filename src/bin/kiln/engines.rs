@@ -10,6 +10,7 @@ use kiln::{Config, OperationGraph};
 use serde_json::{Value, json};
 
 use crate::problem;
+use crate::terminal::say_json;
 use crate::{DeviceArgs, SelectionArgs};
 
 const EXAMPLES: &str = "\
@@ -65,7 +66,7 @@ pub fn engines(args: &EnginesArgs) -> kiln::Result<ExitCode> {
             "cuts": cuts.iter().map(cut_json).collect::<Vec<_>>(),
             "sources": sources,
         });
-        say!("{document:#}");
+        say_json(&document);
     } else {
         say!("device  {target}");
         for (number, part) in described.iter().enumerate() {

@@ -10,12 +10,14 @@ use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
 use kiln::cache::{Key, Pack, PackSigner, Signed, Validity};
+use kiln::escape::escaped;
 use kiln::plan::{self, Manifest};
 use kiln::{Error, ErrorKind, Kiln};
 use serde_json::{Value, json};
 
 use crate::DeviceArgs;
 use crate::cache::size;
+use crate::terminal::say_json;
 use crate::warm::progress_bar;
 
 const EXAMPLES: &str = "\
@@ -166,7 +168,7 @@ pub fn pack(args: &PackArgs) -> kiln::Result<ExitCode> {
         PackCommand::Diff { old, new } => diff(&Pack::open(old)?, &Pack::open(new)?)?,
     };
     match args.json {
-        true => say!("{document:#}"),
+        true => say_json(&document),
         false => say!("{}", text.trim_end()),
     }
     Ok(ExitCode::from(u8::from(!sound)))
@@ -229,8 +231,9 @@ fn list(pack: &Pack) -> kiln::Result<Answer> {
     );
     for line in &lines {
         let canary = if line.canary.is_some() { "canary" } else { "" };
-        let key = line.key.get(..16).unwrap_or(&line.key);
-        text += &format!("{key}  {:32} {canary:6}  {}\n", line.stem, line.problem);
+        let [key, stem, problem] = [&line.key, &line.stem, &line.problem].map(|of| escaped(of));
+        let key = key.get(..16).unwrap_or(&key);
+        text += &format!("{key}  {stem:32} {canary:6}  {problem}\n");
     }
     let document = json!({
         "arch": pack.arch().to_string(),

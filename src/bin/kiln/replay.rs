@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::counts;
 use crate::difference::Difference;
 use crate::problem::{self, Check, InputArgs, check_json, check_text, shown};
+use crate::terminal::say_json;
 use crate::{DeviceArgs, WatchArgs};
 
 const EXAMPLES: &str = "\
@@ -60,7 +61,7 @@ pub fn replay(args: &ReplayArgs) -> kiln::Result<ExitCode> {
     let after = kiln.replay(&dump, edit, &inputs)?;
     let comparison = Comparison::of(&kiln, &dump, edit, &inputs, origin, &before, &after)?;
     match args.json {
-        true => say!("{:#}", comparison.json()),
+        true => say_json(&comparison.json()),
         false => comparison.print(),
     }
     Ok(ExitCode::from(u8::from(!comparison.faults.is_empty())))

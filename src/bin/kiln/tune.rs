@@ -8,6 +8,7 @@ use kiln::plan::{Tried, TuneProgress, Tuned};
 use kiln::{Config, Error, ErrorKind};
 use serde_json::{Value, json};
 
+use crate::terminal::say_json;
 use crate::warm::progress_bar;
 use crate::{DeviceArgs, SelectionArgs, problem};
 
@@ -59,7 +60,7 @@ pub fn tune(args: &TuneArgs) -> kiln::Result<ExitCode> {
     if args.json {
         let device = kiln.device().target().to_string();
         let parts: Vec<Value> = tuned.iter().map(part_json).collect();
-        say!("{:#}", json!({"device": device, "parts": parts}));
+        say_json(&json!({"device": device, "parts": parts}));
         return Ok(ExitCode::SUCCESS);
     }
     say!("device  {}", kiln.device().target());
