@@ -287,7 +287,7 @@ impl Tiers {
         let mut parts = self.untuned_parts(graph, target)?;
         let Some(disk) = &self.disk else { return Ok(parts) };
         for part in &mut parts {
-            let Some(config) = tune::winner(disk.folder(), part, target, &self.selection) else {
+            let Some(config) = tune::winner(disk, part, target, &self.selection) else {
                 continue;
             };
             let mut tuned = Part { config, ..part.clone() };

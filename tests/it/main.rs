@@ -29,6 +29,7 @@ mod observability;
 mod onnx;
 mod onnx_rnn;
 mod operations;
+mod output;
 mod overrides;
 mod pack;
 mod page;

@@ -28,7 +28,7 @@ pub fn bits_of_an_entry(_: &Context) -> Outcome {
 /// Whether everything that looks at a pack finds it whole.
 fn is_sound(bytes: &[u8]) -> bool {
     Pack::embedded(bytes.to_vec(), "damaged").is_ok_and(|pack| {
-        pack.verify().is_empty() && pack.catalog().is_ok() && pack.signer().is_ok()
+        pack.verify().is_empty() && pack.catalog().is_ok() && pack.signed().is_ok()
     })
 }
 
