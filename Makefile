@@ -7,12 +7,13 @@ TORTURE ?=
 FUZZ_SECONDS ?= 1800
 ATTENTIONS ?= 500
 GRAPHS ?= 1000
+TAMPERS ?= 20000
 GRAPHS_FROM ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-vectors test-remote test-driver settings random-graphs lint ci bench \
 	bench-compile bench-gpu gpu-kit golden expect onnx-data onnx-attention-data rnn-data \
-	attention-data torture fuzz fuzz-sim attention-campaign clean
+	attention-data torture tampered-packs fuzz fuzz-sim attention-campaign clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-20s %s\n", $$1, $$2}'
@@ -76,6 +77,9 @@ expect: ## Compute anew what the simulator's instruction files must hold (needs 
 
 torture: ## Kill, damage and starve the cache, with figures (TORTURE='--seconds 60 --seed 7')
 	$(CARGO) run --release --quiet --example torture -- $(TORTURE)
+
+tampered-packs: setup ## Tamper TAMPERS (20000) times with a signed pack, cubins included
+	KILN_TAMPERS=$(TAMPERS) $(CARGO) test --test it tampered -- --nocapture
 
 fuzz: setup ## Fuzz the readers of entries and packs for FUZZ_SECONDS each (nightly, cargo-fuzz)
 	$(CARGO) run --quiet --manifest-path fuzz/Cargo.toml --bin seed

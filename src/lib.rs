@@ -27,7 +27,7 @@
 //!
 //! | module | holds | must never know |
 //! |---|---|---|
-//! | [`error`], [`dtype`], [`tensor`], [`target`] | leaf values | anything |
+//! | [`escape`], [`error`], [`dtype`], [`tensor`], [`target`] | leaf values | anything |
 //! | [`expr`] | the language of everything pointwise | tensors, memory, threads |
 //! | [`graph`] | operations, validation, canonical form, JSON | how anything runs |
 //! | [`rnn`] | recurrent networks, lowered to graphs | engines |
@@ -60,6 +60,7 @@ pub mod device;
 pub mod dtype;
 pub mod engine;
 pub mod error;
+pub mod escape;
 pub mod expr;
 pub mod graph;
 pub mod plan;

@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::escape::escaped;
 
 /// The most dimensions a tensor may have (`MCDNN_MAX_DIMS`).
 pub const DIMS_MAX: usize = 8;
@@ -169,7 +170,7 @@ pub fn packed_strides(dims: &[i64]) -> Vec<i64> {
 impl fmt::Display for TensorDesc {
     /// `name: bf16[64, 768]`, with strides when not packed, and its flags.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}{:?}", self.name, self.dtype, self.dims)?;
+        write!(f, "{}: {}{:?}", escaped(&self.name), self.dtype, self.dims)?;
         if self.strides != packed_strides(&self.dims) {
             write!(f, " strides {:?}", self.strides)?;
         }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use kiln::cache::{Entry, Key, Pack, PackItem, PackSigner};
+use kiln::cache::{Entry, Key, Pack, PackItem, PackSigner, Validity};
 use kiln::compile::Image;
 use kiln::{Config, Kiln};
 
@@ -33,7 +33,7 @@ fn main() {
         Pack::write(&path, request.arch, &request.toolchain, items.collect(), "[{}]")
             .expect("writable");
         let unsigned = fs::read(&path).expect("just written");
-        Pack::sign(&path, &signer).expect("writable");
+        Pack::sign(&path, &signer, Validity::default()).expect("writable");
         write(&root.join("corpus/pack"), &format!("{packed}"), &unsigned);
         let signed = fs::read(&path).expect("just written");
         write(&root.join("corpus/pack"), &format!("{packed}-signed"), &signed);

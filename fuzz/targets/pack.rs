@@ -23,5 +23,5 @@ fuzz_target!(|data: &[u8]| {
     }
     assert_eq!(pack.requests().count(), sound);
     assert_eq!(pack.verify().len(), keys.len() - sound);
-    let _ = (pack.catalog(), pack.items(), pack.signer());
+    let _ = (pack.catalog(), pack.items(), pack.signed());
 });

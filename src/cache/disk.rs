@@ -1,7 +1,8 @@
 //! The disk tier: one file per entry, written so that a crash leaves either all of it or nothing.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -13,6 +14,7 @@ use crate::cache::counters::{self, Counters, Counts};
 use crate::cache::entry::{ENTRY_BYTES_MAX, Entry, EntryError};
 use crate::cache::explain::{Explanation, explain};
 use crate::cache::folder::{create_private, open_private};
+use crate::cache::held::Held;
 use crate::cache::key::{Key, Request};
 use crate::cache::lease::Lease;
 use crate::cache::lock::KeyLock;
@@ -39,6 +41,8 @@ const COLLECT_SHARE: u64 = 16;
 #[derive(Debug)]
 pub struct DiskCache {
     folder: PathBuf,
+    /// The folder as it was checked.
+    held: Held,
     budget_bytes: u64,
     writable: AtomicBool,
     written_bytes: AtomicU64,
@@ -53,8 +57,14 @@ impl DiskCache {
     /// it belongs to another user or can be written or replaced by others, which would let them
     /// choose the code this process runs.
     pub fn open(folder: &Path, budget_bytes: u64) -> Option<DiskCache> {
-        let folder = match open_private(folder) {
-            Ok(folder) => folder,
+        let opened = open_private(folder).and_then(|folder| {
+            // Checked once more as it is held: it may have been replaced since.
+            let held = Held::open(&folder).and_then(Held::private);
+            let held = held.map_err(|error| format!("failed to open cache folder: {error}"))?;
+            Ok((folder, held))
+        });
+        let (folder, held) = match opened {
+            Ok(opened) => opened,
             Err(text) => {
                 warn!("{text}; caching in memory only");
                 return None;
@@ -64,6 +74,7 @@ impl DiskCache {
         let lease = create_private(&leases).ok().and_then(|()| Lease::open(&leases));
         Some(DiskCache {
             folder,
+            held,
             budget_bytes,
             writable: AtomicBool::new(true),
             // The first write of a process looks after the folder.
@@ -95,8 +106,30 @@ impl DiskCache {
 
     /// The file of a key: sharded by its first two digits.
     pub fn path_of(&self, key: Key) -> PathBuf {
-        let hex = key.to_hex();
-        self.folder.join("kernels").join(&hex[..2]).join(format!("{hex}.kiln"))
+        inside(key).iter().fold(self.folder.clone(), |path, name| path.join(name))
+    }
+
+    /// A file by the names of its folders and its own, each of which nobody else may write: every
+    /// level is opened relative to the one above it, and to the folder that was checked.
+    pub(crate) fn private_file(&self, names: &[impl AsRef<OsStr>]) -> io::Result<File> {
+        let (name, folders) = names.split_last().expect("a file has a name");
+        let mut level: Option<Held> = None;
+        for folder in folders {
+            let outer = level.as_ref().unwrap_or(&self.held);
+            level = Some(outer.folder(folder)?.private()?);
+        }
+        level.as_ref().unwrap_or(&self.held).private_file(name)
+    }
+
+    /// Writes such a file; folders that are not there are made. Readers see all of it or none.
+    pub(crate) fn put_whole(&self, names: &[impl AsRef<OsStr>], bytes: &[u8]) -> io::Result<()> {
+        let (name, folders) = names.split_last().expect("a file has a name");
+        let mut level: Option<Held> = None;
+        for folder in folders {
+            let outer = level.as_ref().unwrap_or(&self.held);
+            level = Some(outer.made(folder, 0o700)?.private()?);
+        }
+        level.as_ref().unwrap_or(&self.held).put_whole(name, bytes)
     }
 
     /// All entry files, most recently used first.
@@ -135,7 +168,7 @@ impl DiskCache {
     /// The same with the size of its file.
     fn read_sized(&self, key: Key) -> Result<Option<(Entry, u64)>, EntryError> {
         let path = self.path_of(key);
-        match read_entry(&path, key) {
+        match self.private_file(&inside(key)).and_then(|file| read_entry(file, key)) {
             Ok((entry, bytes)) => Ok(Some((entry?, bytes))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Err(EntryError::Malformed),
@@ -180,7 +213,7 @@ impl DiskCache {
             return;
         }
         let path = self.path_of(key);
-        if let Err(error) = write_atomically(&path, bytes) {
+        if let Err(error) = self.put_whole(&inside(key), bytes) {
             self.writable.store(false, Ordering::Relaxed);
             let shown = path.display();
             warn!("failed to write cache entry `{shown}`: {error}; no more entries are written");
@@ -230,6 +263,12 @@ impl DiskCache {
     }
 }
 
+/// The names of an entry's folders and file: sharded by the first two digits of the key.
+fn inside(key: Key) -> [String; 3] {
+    let hex = key.to_hex();
+    ["kernels".to_owned(), hex[..2].to_owned(), format!("{hex}.kiln")]
+}
+
 impl Drop for DiskCache {
     fn drop(&mut self) {
         // Counts are for people; a folder that takes no writes has none.
@@ -238,23 +277,10 @@ impl Drop for DiskCache {
 }
 
 /// The entry in a file and the bytes of that, if they are not more than an entry has.
-fn read_entry(path: &Path, key: Key) -> io::Result<(Result<Entry, EntryError>, u64)> {
-    let file = File::open(path)?;
+fn read_entry(file: File, key: Key) -> io::Result<(Result<Entry, EntryError>, u64)> {
     let bytes = file.metadata()?.len();
     if bytes > ENTRY_BYTES_MAX {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
     Ok((Entry::read(file, bytes, key)?, bytes))
-}
-
-/// Temporary file in the same folder, flushed to disk, renamed over the target: readers see the
-/// old file, none, or all of the new one.
-fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let folder = path.parent().expect("an entry lies in a shard folder");
-    create_private(folder)?;
-    let mut file = tempfile::Builder::new().prefix(".tmp-").tempfile_in(folder)?;
-    file.write_all(bytes)?;
-    file.as_file().sync_all()?;
-    file.persist(path).map_err(|error| error.error)?;
-    Ok(())
 }

@@ -42,10 +42,11 @@ pub(super) fn open_private(folder: &Path) -> Result<PathBuf, String> {
         if is_replaceable(&inside, &outside) {
             return Err(format!(
                 "cache folder `{shown}` can be replaced by others: `{}` belongs to uid {}, and \
-                 `{}` has mode {:o}",
+                 `{}` to uid {} with mode {:o}",
                 inner.display(),
                 inside.uid(),
                 outer.display(),
+                outside.uid(),
                 outside.mode() & 0o7777
             ));
         }
@@ -53,11 +54,12 @@ pub(super) fn open_private(folder: &Path) -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// Whether others can put something else in a folder's place: its parent is open to all, and it
-/// lacks the sticky bit or somebody else has made the folder.
+/// Whether others can put something else in a folder's place: its parent is somebody else's, or
+/// open to all, and it lacks the sticky bit or somebody else has made the folder.
 fn is_replaceable(folder: &Metadata, parent: &Metadata) -> bool {
+    let trusted = |of: &Metadata| [0, user()].contains(&of.uid());
     let (open_to_all, sticky) = (parent.mode() & 0o002 != 0, parent.mode() & 0o1000 != 0);
-    open_to_all && !(sticky && [0, user()].contains(&folder.uid()))
+    !trusted(parent) || (open_to_all && !(sticky && trusted(folder)))
 }
 
 fn user() -> u32 {

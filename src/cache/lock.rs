@@ -7,9 +7,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use tracing::warn;
+
 /// How long a process waits for another one's compilation before it compiles by itself. Longer
 /// than any compilation, shorter than a user's patience with a holder that hangs.
 const WAIT_MAX: Duration = Duration::from_secs(20);
+
+/// A wait that is longer than this is one that people ask about.
+const SILENT: Duration = Duration::from_secs(1);
 
 /// Between two attempts; a compilation takes tens of milliseconds.
 const POLL: Duration = Duration::from_millis(2);
@@ -33,10 +38,17 @@ impl KeyLock {
     /// The same with a bound of its own.
     pub(super) fn acquire_within(folder: &Path, name: &str, wait: Duration) -> Option<KeyLock> {
         let path = folder.join(name);
-        let deadline = Instant::now() + wait;
+        let start = Instant::now();
+        let deadline = start + wait;
+        let mut silent = true;
         loop {
             match KeyLock::attempt(&path) {
                 Ok(Some(file)) => return Some(KeyLock { path, _file: file }),
+                Ok(None) if silent && start.elapsed() >= SILENT => {
+                    silent = false;
+                    let (shown, most) = (path.display(), wait.as_secs());
+                    warn!("waiting for the process that holds `{shown}`, {most} seconds at most");
+                }
                 Ok(None) if Instant::now() < deadline => std::thread::sleep(POLL),
                 Ok(None) | Err(_) => return None,
             }

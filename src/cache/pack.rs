@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cache::entry::{ENTRY_BYTES_MAX, Entry};
 use crate::cache::key::{Key, Request, SCHEMA};
-use crate::cache::signature::{PackSigner, TRAILER_BYTES, TrustRoot, signer};
+use crate::cache::signature::{PackSigner, Signed, TRAILER_BYTES, Trust, Validity, signer};
 use crate::cache::storage::Storage;
 use crate::compile::Toolchain;
 use crate::error::{Error, Result};
@@ -331,41 +331,42 @@ impl Pack {
         replace(path, &out)
     }
 
-    /// Who signed the pack; `None` when nobody has.
+    /// Who signed the pack and what that says; `None` when nobody has.
     ///
     /// # Errors
     /// `BadParam` when it is signed and the signature is wrong.
-    pub fn signer(&self) -> Result<Option<TrustRoot>> {
-        let signer = self.trailer.map(|trailer| signer(&trailer, &self.head)).transpose();
-        signer.map_err(|what| Error::bad_param(format!("pack `{}`: {what}", self.name.display())))
+    pub fn signed(&self) -> Result<Option<Signed>> {
+        let signed = self.trailer.map(|trailer| signer(&trailer, &self.head)).transpose();
+        signed.map_err(|what| self.wrong(&what))
     }
 
-    /// Refuses a pack that none of the roots has signed.
+    /// Refuses a pack that none of the roots has signed, where there are roots.
     ///
     /// # Errors
-    /// `BadParam` when it is unsigned, signed by another key, or its signature is wrong.
-    pub fn require_trust(&self, roots: &[TrustRoot]) -> Result<()> {
-        let name = self.name.display();
-        match self.signer()? {
-            Some(root) if roots.contains(&root) => Ok(()),
-            Some(root) => Err(Error::bad_param(format!(
-                "pack `{name}`: it is signed by {}, which is not a trust root",
-                root.to_hex()
-            ))),
-            None => Err(Error::bad_param(format!("pack `{name}`: it is not signed"))),
+    /// `BadParam` when it is unsigned, signed by another key, too old or expired, and, roots or
+    /// not, when its signature is wrong.
+    pub fn require_trust(&self, trust: &Trust) -> Result<()> {
+        let signed = self.signed()?;
+        match trust.is_required() {
+            true => trust.accepts(signed).map_err(|what| self.wrong(&what)),
+            false => Ok(()),
         }
+    }
+
+    fn wrong(&self, what: &str) -> Error {
+        Error::bad_param(format!("pack `{}`: {what}", self.name.display()))
     }
 
     /// Signs a pack file; an earlier signature is replaced.
     ///
     /// # Errors
     /// `BadParam` when it is not a pack, `Driver` when it can not be written.
-    pub fn sign(path: &Path, key: &PackSigner) -> Result<()> {
+    pub fn sign(path: &Path, key: &PackSigner, validity: Validity) -> Result<()> {
         let pack = Pack::open(path)?;
         let unsigned = pack.storage.read(0, pack.catalog_end()).map_err(|error| {
             Error::bad_param(format!("failed to read pack `{}`: {error}", path.display()))
         })?;
-        replace(path, &[&unsigned, key.trailer(&pack.head).as_slice()].concat())
+        replace(path, &[&unsigned, key.trailer(&pack.head, validity).as_slice()].concat())
     }
 }
 
@@ -415,6 +416,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::cache::TrustRoot;
     use crate::cache::key::tests::sample_request;
     use crate::compile::{Image, Resources};
 
@@ -464,13 +466,15 @@ mod tests {
         let unsigned = write(&path, &["one", "two"]);
         let key = PackSigner::generate().expect("random numbers");
         let other = PackSigner::generate().expect("random numbers");
-        let refused = |pack: &Pack| pack.require_trust(&[key.root()]).expect_err("bad").to_string();
+        let trust = |roots: &[TrustRoot]| Trust { roots: roots.to_vec(), ..Trust::default() };
+        let own = trust(&[key.root()]);
+        let refused = |pack: &Pack| pack.require_trust(&own).expect_err("bad").to_string();
         assert!(refused(&unsigned).ends_with(": it is not signed"));
         for _ in 0..2 {
-            Pack::sign(&path, &key).expect("writable");
+            Pack::sign(&path, &key, Validity::default()).expect("writable");
             let signed = Pack::open(&path).expect("a pack");
-            assert_eq!(signed.signer().expect("right"), Some(key.root()));
-            assert!(signed.require_trust(&[other.root(), key.root()]).is_ok());
+            assert_eq!(signed.signed().expect("right").map(|by| by.by), Some(key.root()));
+            assert!(signed.require_trust(&trust(&[other.root(), key.root()])).is_ok());
             assert_eq!(signed.bytes(), unsigned.bytes() + TRAILER_BYTES as u64);
             assert!(signed.verify().is_empty());
         }
@@ -480,10 +484,10 @@ mod tests {
             let mut forged = whole.clone();
             forged[position] ^= 1;
             if let Ok(pack) = Pack::embedded(forged, "forged") {
-                assert!(pack.require_trust(&[key.root()]).is_err(), "flip at {position}");
+                assert!(pack.require_trust(&own).is_err(), "flip at {position}");
             }
         }
-        Pack::sign(&path, &other).expect("writable");
+        Pack::sign(&path, &other, Validity::default()).expect("writable");
         let text = refused(&Pack::open(&path).expect("a pack"));
         assert!(text.ends_with("which is not a trust root"), "{text}");
     }

@@ -6,10 +6,11 @@
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use tera::{Context, Tera};
+use tera::{Context, Kwargs, State, Tera, Value};
 
 use crate::engine::KernelSpec;
 use crate::error::{Error, Result};
+use crate::escape::{escaped, is_word};
 use crate::target::Arch;
 
 /// Every template below `templates/`, by its path without `.tera`.
@@ -210,6 +211,7 @@ impl Templates {
     fn parse<T: AsRef<str>>(texts: impl Iterator<Item = (String, T)>) -> Result<Templates> {
         let mut tera = Tera::new();
         tera.autoescape_on(Vec::<String>::new());
+        tera.register_filter("comment", comment);
         tera.add_raw_templates(texts)
             .map_err(|error| Error::compile(format!("failed to parse templates: {error}")))?;
         Ok(Templates { tera: Arc::new(tera) })
@@ -226,8 +228,13 @@ impl Templates {
     /// Renders a spec.
     ///
     /// # Errors
-    /// `Compile` when the template is missing or refers to an unknown variable.
+    /// `Compile` when the template is missing or refers to an unknown variable, `Internal` when
+    /// the kernel's name or stem is not a word.
     pub fn render(&self, spec: &KernelSpec) -> Result<KernelSource> {
+        if let Some(name) = [spec.entry, &spec.stem].into_iter().find(|name| !is_word(name)) {
+            let name = escaped(name);
+            return Err(Error::internal(format!("failed to name a kernel `{name}`: not a word")));
+        }
         let failed = |error: tera::Error| {
             Error::compile(format!("failed to render template `{}`: {error}", spec.template))
         };
@@ -239,6 +246,14 @@ impl Templates {
             arch: spec.arch,
             text: tidy(&text),
         })
+    }
+}
+
+/// The filter `comment`: what a template writes into a comment can not end it.
+fn comment(value: Value, _: Kwargs, _: &State<'_>) -> Value {
+    match value.as_str() {
+        Some(text) => Value::from(escaped(text)),
+        None => value,
     }
 }
 

@@ -4,6 +4,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::compile::environment::variable;
 use crate::error::{Error, Result};
 
 const NAME: &str = "nvdisasm";
@@ -36,10 +37,12 @@ fn run(tool: &Path, cubin: &Path) -> Result<String> {
 /// Where the tool may be, in the order of preference.
 fn folders() -> Vec<PathBuf> {
     let mut folders = Vec::new();
-    if let Some(paths) = env::var_os("PATH") {
-        folders.extend(env::split_paths(&paths).filter(|path| !path.as_os_str().is_empty()));
+    // A relative path would mean the working folder.
+    if let Some(paths) = variable("PATH") {
+        folders.extend(env::split_paths(&paths).filter(|path| path.is_absolute()));
     }
-    let roots = ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"].into_iter().filter_map(env::var_os);
+    let roots = ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"].into_iter().filter_map(variable);
+    let roots = roots.filter(|root| Path::new(root).is_absolute());
     folders.extend(roots.map(|root| Path::new(&root).join("bin")));
     folders.extend(["/usr/local/cuda/bin", "/opt/cuda/bin"].map(PathBuf::from));
     folders

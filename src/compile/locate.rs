@@ -1,16 +1,30 @@
 //! Where NVRTC is: every place it may have been installed to, in a fixed order.
+//!
+//! 1. what the configuration says, else `KILN_NVRTC`: nothing else is looked at then;
+//! 2. a library that the process has loaded already;
+//! 3. a CUDA toolkit: `CUDA_HOME`, `CUDA_PATH`, `CUDA_ROOT`, `LD_LIBRARY_PATH`, then the usual
+//!    folders of the system;
+//! 4. the checkout that `cargo` runs (`CARGO_MANIFEST_DIR`), or in whose `target/` the executable
+//!    lies: `third_party/`, which `make setup` fills;
+//! 5. Python's `nvidia-cuda-nvrtc` in `VIRTUAL_ENV`, `CONDA_PREFIX`, below `HOME`, in the system.
+//!
+//! Neither the working folder nor the place where the library was built counts, nor does a relative
+//! path in a variable. Below 3 to 5 a library is passed over that others may write or put another
+//! one in the place of. A privileged program sees no variables ([`variable`]).
 
 use std::env;
 use std::fmt;
+use std::fs::{self, Metadata};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::compile::environment::{is_privileged, variable};
 use crate::error::{Error, Result};
 
 /// File names of NVRTC, newest first; both supported major versions.
 const NAMES: &[&str] = &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
 
-/// The folder that `make setup` fills, in a checkout. The one that the library was built from is
-/// looked at before Python's packages, which are many files to look at.
+/// The folder that `make setup` fills, in a checkout.
 const INSTALLED: &str = "third_party/nvrtc/nvidia/cu13/lib";
 
 /// What a user may say about where NVRTC is.
@@ -55,21 +69,75 @@ pub fn locate(search: &Search) -> Result<Located> {
     }
     looked.push("libraries already loaded by the process".to_owned());
     // Each kind of place is listed only when the ones before it had nothing.
-    for found_by in ["toolkit", "checkout", "python package", "working folder"] {
-        let folders = match found_by {
-            "toolkit" => toolkits(),
-            "checkout" => vec![Path::new(env!("CARGO_MANIFEST_DIR")).join(INSTALLED)],
-            "python package" => packages(),
-            _ => env::current_dir().iter().map(|here| here.join(INSTALLED)).collect(),
-        };
-        for folder in folders {
-            if let Some(path) = library_at(&folder) {
-                return Ok(Located { path, found_by });
+    for kind in KINDS {
+        for folder in kind.folders() {
+            match library_at(&folder).map(|path| check(&path).map(|()| path)) {
+                Some(Ok(path)) => return Ok(Located { path, found_by: kind.name() }),
+                Some(Err(why)) => looked.push(format!("{why} ({})", kind.name())),
+                None => looked.push(format!("{} ({})", folder.display(), kind.name())),
             }
-            looked.push(format!("{} ({found_by})", folder.display()));
         }
     }
     Err(not_found(&looked))
+}
+
+/// Kinds of places that are looked at where nothing is said, in their order.
+const KINDS: [Kind; 3] = [Kind::Toolkit, Kind::Checkout, Kind::Package];
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Toolkit,
+    Checkout,
+    Package,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Toolkit => "toolkit",
+            Kind::Checkout => "checkout",
+            Kind::Package => "python package",
+        }
+    }
+
+    fn folders(self) -> Vec<PathBuf> {
+        match self {
+            Kind::Toolkit => toolkits(),
+            Kind::Checkout => checkouts(),
+            Kind::Package => packages(),
+        }
+    }
+}
+
+/// Where a library is looked for, in that order, where the process has none and nothing is said:
+/// each folder with the kind of place that it is.
+pub fn places() -> Vec<(&'static str, PathBuf)> {
+    let of = |kind: Kind| kind.folders().into_iter().map(move |folder| (kind.name(), folder));
+    KINDS.into_iter().flat_map(of).collect()
+}
+
+/// Whether only this user and root decide what a library file is.
+fn check(library: &Path) -> std::result::Result<(), String> {
+    let shown = library.display();
+    let unreadable = |error: std::io::Error| format!("{shown}: {error}");
+    let path = library.canonicalize().map_err(unreadable)?;
+    let mut inside: Option<Metadata> = None;
+    for place in path.ancestors() {
+        let metadata = fs::metadata(place).map_err(unreadable)?;
+        let (owner, mode) = (metadata.uid(), metadata.mode());
+        let ours = |owner: u32| [0, rustix::process::geteuid().as_raw()].contains(&owner);
+        // In a folder that is open to all and sticky, what is ours stays ours.
+        let kept = mode & 0o1000 != 0 && inside.is_some_and(|inside| ours(inside.uid()));
+        if !ours(owner) || (mode & 0o002 != 0 && !kept) {
+            let place = place.display();
+            return Err(format!(
+                "{shown}, passed over: `{place}` belongs to uid {owner} with mode {:o}",
+                mode & 0o7777
+            ));
+        }
+        inside = Some(metadata);
+    }
+    Ok(())
 }
 
 fn not_found(looked: &[String]) -> Error {
@@ -99,17 +167,18 @@ fn loaded() -> Option<PathBuf> {
     Some(PathBuf::from(path))
 }
 
+/// A variable that is an absolute path: a relative one would mean the working folder.
+fn folder_of(name: &str) -> Option<PathBuf> {
+    variable(name).map(PathBuf::from).filter(|path| path.is_absolute())
+}
+
 fn toolkits() -> Vec<PathBuf> {
     let mut folders = Vec::new();
-    for variable in ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"] {
-        if let Some(root) = env::var_os(variable) {
-            folders.extend(
-                ["lib64", "lib", "targets/x86_64-linux/lib"].map(|lib| Path::new(&root).join(lib)),
-            );
-        }
+    for root in ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"].into_iter().filter_map(folder_of) {
+        folders.extend(["lib64", "lib", "targets/x86_64-linux/lib"].map(|lib| root.join(lib)));
     }
-    if let Some(paths) = env::var_os("LD_LIBRARY_PATH") {
-        folders.extend(env::split_paths(&paths).filter(|path| !path.as_os_str().is_empty()));
+    if let Some(paths) = variable("LD_LIBRARY_PATH") {
+        folders.extend(env::split_paths(&paths).filter(|path| path.is_absolute()));
     }
     folders.extend(
         ["/usr/local/cuda/lib64", "/opt/cuda/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib64"]
@@ -122,14 +191,27 @@ fn toolkits() -> Vec<PathBuf> {
     folders
 }
 
+/// What `make setup` installed, of the checkout at hand.
+fn checkouts() -> Vec<PathBuf> {
+    let mut roots: Vec<PathBuf> = folder_of("CARGO_MANIFEST_DIR").into_iter().collect();
+    // A privileged program may be linked to from anywhere.
+    let own = if is_privileged() { None } else { env::current_exe().ok() };
+    roots.extend(own.as_deref().and_then(built_in).map(Path::to_owned));
+    roots.dedup();
+    roots.into_iter().map(|root| root.join(INSTALLED)).collect()
+}
+
+/// The checkout in whose `target/` an executable lies.
+fn built_in(executable: &Path) -> Option<&Path> {
+    let target = executable.ancestors().find(|folder| folder.ends_with("target"))?;
+    target.parent().filter(|root| root.join("Cargo.toml").is_file())
+}
+
 /// `nvidia-cuda-nvrtc` in the site-packages of every Python that is easy to see.
 fn packages() -> Vec<PathBuf> {
-    let mut prefixes: Vec<PathBuf> = ["VIRTUAL_ENV", "CONDA_PREFIX"]
-        .iter()
-        .filter_map(|name| env::var_os(name).map(PathBuf::from))
-        .collect();
-    if let Some(home) = env::var_os("HOME") {
-        let home = Path::new(&home);
+    let mut prefixes: Vec<PathBuf> =
+        ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(folder_of).collect();
+    if let Some(home) = folder_of("HOME") {
         prefixes.push(home.join(".local"));
         prefixes.extend(children(&home.join(".pyenv/versions"), ""));
     }
@@ -168,6 +250,27 @@ mod tests {
         let error = locate(&search).expect_err("missing").to_string();
         assert!(error.starts_with("NVRTC not found; install it (`make setup`"), "{error}");
         assert!(error.ends_with("looked at:\n  /nowhere (configured)"), "{error}");
+    }
+
+    #[test]
+    fn what_others_may_write_is_passed_over() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let (lib, library) = (folder.path().join("lib"), folder.path().join("lib/libnvrtc.so.13"));
+        fs::create_dir(&lib).expect("writable");
+        fs::write(&library, b"").expect("writable");
+        let with_modes = |of_folder: u32, of_file: u32| {
+            for (path, mode) in [(&lib, of_folder), (&library, of_file)] {
+                fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("own");
+            }
+            check(&library)
+        };
+        assert_eq!(with_modes(0o755, 0o644), Ok(()));
+        assert_eq!(with_modes(0o1777, 0o644), Ok(()));
+        let why = with_modes(0o777, 0o644).expect_err("anyone may replace it");
+        assert!(why.contains("lib/libnvrtc.so.13, passed over: `") && why.ends_with("mode 777"));
+        let why = with_modes(0o755, 0o666).expect_err("anyone may write it");
+        assert!(why.ends_with("mode 666"), "{why}");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 mod disassemble;
 mod elf;
+mod environment;
 mod image;
 mod locate;
 mod nvrtc;
@@ -12,8 +13,9 @@ mod pool;
 mod toolchain;
 
 pub use disassemble::disassemble;
+pub use environment::{is_privileged, variable};
 pub use image::{Image, Resources};
-pub use locate::{Located, Search, locate};
+pub use locate::{Located, Search, locate, places};
 pub use nvrtc::Compiler;
 pub(crate) use pool::at_once;
 pub use pool::compile_all;
@@ -35,4 +37,63 @@ pub fn options(arch: Arch) -> Vec<String> {
         "--diag-suppress=177".to_owned(),
         "--ptxas-options=--verbose".to_owned(),
     ]
+}
+
+/// Whether a source may be compiled with an option that comes from a file: one that says how code
+/// is generated. Others read or write files, or define what the source means.
+pub fn is_allowed(option: &str) -> bool {
+    const FLAGS: [&str; 5] = [
+        "--generate-line-info",
+        "--device-debug",
+        "--use_fast_math",
+        "--extra-device-vectorization",
+        "--restrict",
+    ];
+    const VALUES: [&str; 9] = [
+        "--gpu-architecture",
+        "--std",
+        "--fmad",
+        "--ftz",
+        "--prec-div",
+        "--prec-sqrt",
+        "--maxrregcount",
+        "--diag-suppress",
+        "--ptxas-options",
+    ];
+    let ptxas = ["--verbose", "-v", "-O0", "-O1", "-O2", "-O3"];
+    match option.split_once('=') {
+        None => FLAGS.contains(&option),
+        Some(("--ptxas-options", value)) => ptxas.contains(&value),
+        Some((name, value)) => {
+            let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'+';
+            VALUES.contains(&name) && !value.is_empty() && value.bytes().all(plain)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_files_say_how_code_is_generated() {
+        assert!(options(Arch::of_device(90)).iter().all(|option| is_allowed(option)));
+        assert!(is_allowed("--fmad=true") && is_allowed("--maxrregcount=64"));
+        for option in [
+            "-I/etc",
+            "--include-path=/etc",
+            "--pre-include=/etc/passwd",
+            "-DX=1",
+            "--define-macro=X",
+            "--fdevice-time-trace=/tmp/x",
+            "--create-pch=/tmp/x",
+            "--ptxas-options=--output-file=/tmp/x",
+            "--diag-suppress=177 -I/etc",
+            "--std=",
+            "--optix-ir",
+            "",
+        ] {
+            assert!(!is_allowed(option), "{option}");
+        }
+    }
 }

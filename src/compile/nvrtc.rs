@@ -14,8 +14,9 @@ use tracing::debug_span;
 use tracing::field::Empty;
 
 use crate::codegen::KernelSource;
-use crate::compile::{Image, elf, options};
+use crate::compile::{Image, elf, is_allowed, options};
 use crate::error::{Error, Result};
+use crate::escape::escaped;
 
 /// An `nvrtcResult`. Not cudarc's enum: another version's library may return codes it lacks.
 type Status = c_int;
@@ -117,8 +118,14 @@ impl Compiler {
     /// The same with other options than [`options`].
     ///
     /// # Errors
-    /// As [`Compiler::compile`].
+    /// As [`Compiler::compile`]; `BadParam` for an option that [is not allowed](is_allowed).
     pub fn compile_with(&self, source: &KernelSource, options: Vec<String>) -> Result<Image> {
+        if let Some(option) = options.iter().find(|option| !is_allowed(option)) {
+            let (stem, option) = (&source.stem, escaped(option));
+            return Err(Error::bad_param(format!(
+                "failed to compile {stem}: the option `{option}` is not one of code generation"
+            )));
+        }
         let start = Instant::now();
         let (stem, target) = (source.stem.as_str(), &source.arch);
         let span = debug_span!("compile", stem, target = %target, ns = Empty).entered();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cudarc::driver::{DriverError, result, sys};
 
-use crate::compile::Image;
+use crate::compile::{Image, variable};
 use crate::device::{Driver, Launch, Launchable, MAP_WORDS};
 use crate::dtype::DType;
 use crate::engine::{Swizzle, TensorMap};
@@ -130,7 +130,7 @@ impl CudaDriver {
             .map_err(failed("retain the GPU's primary context"))?;
         let primary = Arc::new(Primary { device, context });
         primary.bind()?;
-        let assembles = std::env::var("CUDA_FORCE_PTX_JIT").is_ok_and(|value| value == "1");
+        let assembles = variable("CUDA_FORCE_PTX_JIT").is_some_and(|value| value == "1");
         Ok(CudaDriver { target: target(device)?, primary, assembles })
     }
 }

@@ -8,7 +8,8 @@ use crate::target::Arch;
 /// All that a kernel's source depends on: a template, its parameters, an architecture.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct KernelSpec {
-    /// `{sm}_{op}_{dtype}_{variant}`: shared by template, golden file, case and bench.
+    /// `{sm}_{op}_{dtype}_{variant}`: shared by template, golden file, case and bench. A word
+    /// ([`is_word`](crate::escape::is_word)), as the kernel's name is.
     pub stem: String,
     /// Path of the template below `templates/`, without `.tera`.
     pub template: &'static str,

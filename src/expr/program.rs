@@ -1,9 +1,11 @@
 //! The SSA list itself: inputs, instructions, outputs, and its text form.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::escape::escaped;
 use crate::expr::mode::Mode;
 use crate::expr::pointwise::{Math, Pointwise};
 
@@ -205,8 +207,8 @@ impl fmt::Display for Program {
     /// One line per instruction: `y: bf16 = relu_fwd(sum)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for instruction in &self.instructions {
-            let operands: Vec<&str> =
-                instruction.operands.iter().map(|value| self.name(*value)).collect();
+            let operands: Vec<Cow<'_, str>> =
+                instruction.operands.iter().map(|value| escaped(self.name(*value))).collect();
             let operands = match instruction.op.mode {
                 Mode::BinarySelect => {
                     format!("{} ? {} : {}", operands[2], operands[0], operands[1])
@@ -214,6 +216,7 @@ impl fmt::Display for Program {
                 _ => operands.join(", "),
             };
             let Instruction { name, op, dtype, .. } = instruction;
+            let name = escaped(name);
             writeln!(f, "{name}: {dtype} = {op}({operands})")?;
         }
         Ok(())

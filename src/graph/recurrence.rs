@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::escape::escaped;
 use crate::expr::{Activations, Real};
 use crate::graph::cell::Cell;
 use crate::graph::matmul::MatmulMath;
@@ -317,7 +318,7 @@ impl Shape {
 
 impl fmt::Display for Recurrence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "recurrence[{}", self.cell.name)?;
+        write!(f, "recurrence[{}", escaped(&self.cell.name))?;
         if self.math == MatmulMath::Tf32 {
             f.write_str(", tf32")?;
         }

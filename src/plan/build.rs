@@ -12,7 +12,7 @@ use crate::cache::{DiskCache, Flight, RemoteCache};
 use crate::codegen::{KernelSource, Templates};
 use crate::compile::{Compiler, Image, Located, Resources, Toolchain};
 use crate::device::{Device, Launch, Stream};
-use crate::engine::{self, EngineConfig, Grid, KernelPlan, LaunchPlan, Lowering, Part};
+use crate::engine::{self, EngineConfig, Grid, KernelPlan, LaunchPlan, Lowering, Part, Selection};
 use crate::error::{Error, Result};
 use crate::graph::{Op, OperationGraph};
 use crate::plan::background::Workers;
@@ -67,6 +67,7 @@ impl Kiln {
             templates,
             search: resolved.search,
             packs: resolved.packs,
+            trust: resolved.trust,
             no_jit: resolved.no_jit,
             selection: resolved.selection,
             allow_spills: resolved.allow_spills,
@@ -105,6 +106,11 @@ impl Kiln {
     /// The device's default stream.
     pub fn stream(&self) -> Stream {
         self.inner.device.default_stream()
+    }
+
+    /// How settings are chosen where none has been tuned.
+    pub fn selection(&self) -> &Selection {
+        &self.inner.selection
     }
 
     /// The disk cache, if there is one.
@@ -278,15 +284,32 @@ pub(super) enum Reach {
 impl Tiers {
     /// The parts of a graph, each with the setting that tuning has found, else the heuristic's.
     pub(super) fn parts(&self, graph: &OperationGraph, target: &Target) -> Result<Vec<Part>> {
-        let mut parts = engine::partition(graph, target, &self.selection)?;
-        if let Some(disk) = &self.disk {
-            for part in &mut parts {
-                if let Some(config) = tune::winner(disk.folder(), part, target, &self.selection) {
-                    part.config = config;
-                }
+        let mut parts = self.untuned_parts(graph, target)?;
+        let Some(disk) = &self.disk else { return Ok(parts) };
+        for part in &mut parts {
+            let Some(config) = tune::winner(disk, part, target, &self.selection) else {
+                continue;
+            };
+            let tuned = Part { config, ..part.clone() };
+            let tuned = if is_recurrent(graph) { tuned.counting_rows() } else { tuned };
+            // In strict mode a setting is no better than the packs that hold its kernels.
+            let here = self.no_jit && *target == *self.device.target();
+            match here && self.built(Arc::new(tuned.clone()), Reach::Built)?.is_none() {
+                true => warn!("tuned setting {} is not used: no pack has it", tuned.config),
+                false => *part = tuned,
             }
         }
-        if graph.operations().iter().any(|of| matches!(of.op, Op::Recurrence(_))) {
+        Ok(parts)
+    }
+
+    /// The parts of a graph, each with the heuristic's setting.
+    pub(super) fn untuned_parts(
+        &self,
+        graph: &OperationGraph,
+        target: &Target,
+    ) -> Result<Vec<Part>> {
+        let mut parts = engine::partition(graph, target, &self.selection)?;
+        if is_recurrent(graph) {
             // Products beside a recurrent layer serve every number of steps, as the layer does.
             parts = parts.into_iter().map(Part::counting_rows).collect();
         }
@@ -428,4 +451,8 @@ impl fmt::Debug for Kiln {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Kiln on {}", self.inner.device.target())
     }
+}
+
+fn is_recurrent(graph: &OperationGraph) -> bool {
+    graph.operations().iter().any(|of| matches!(of.op, Op::Recurrence(_)))
 }

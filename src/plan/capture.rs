@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tracing::warn;
 
+use crate::cache::Held;
 use crate::device::{Device, Stream};
 use crate::error::{Error, Result};
-use crate::plan::dump::{INPUTS, OUTPUTS};
+use crate::plan::dump::{FILE_MODE, INPUTS, OUTPUTS};
 use crate::plan::recipe::PlannedKernel;
-use crate::plan::tensors::write_packed;
+use crate::plan::tensors::packed_bytes;
 use crate::tensor::TensorDesc;
 
 /// Where the first launch's tensors go.
@@ -103,7 +104,12 @@ impl Capture {
             };
             packed.push((tensor, bytes));
         }
-        write_packed(&self.folder.join(name), &packed, Some(addresses))
+        let bytes = packed_bytes(&packed, Some(addresses))?;
+        let written = Held::open(&self.folder).and_then(|own| own.put(name, &bytes, FILE_MODE));
+        written.map_err(|error| {
+            let shown = self.folder.join(name);
+            Error::driver(format!("failed to write tensors to `{}`: {error}", shown.display()))
+        })
     }
 }
 

@@ -1,11 +1,11 @@
 //! Settings, read once at [`open`](crate::plan::Kiln::open).
 
-use std::env::{self, VarError};
+use std::env;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::cache::{BUDGET_BYTES, Pack, Remote, TrustRoot};
-use crate::compile::Search;
+use crate::cache::{BUDGET_BYTES, Pack, Remote, Trust, TrustRoot};
+use crate::compile::{Search, variable};
 use crate::device::{DeviceChoice, SimOptions};
 use crate::engine::{Mode, Notes, Selection};
 use crate::error::{Error, Result};
@@ -23,6 +23,9 @@ use crate::plan::report::BuildReport;
 /// | `packs` | `KILN_PACKS`: files separated by colons, the first wins | none |
 /// | `remote` | `KILN_REMOTE`: an address; `KILN_REMOTE_READ_ONLY`: 1; `KILN_REMOTE_MS` | none |
 /// | `trust_roots` | `KILN_TRUST_ROOTS`: public keys separated by colons | no signature needed |
+/// | `trust_version` | `KILN_TRUST_VERSION`: packs of an older version are refused | any |
+/// | `trust_expiry` | `KILN_TRUST_EXPIRY`: 1 to refuse packs that never expire | any |
+/// | `trust_all` | `KILN_TRUST_ALL`: 1 to run signed packs and what is compiled here only | no |
 /// | `no_jit` | `KILN_NO_JIT`: 1 to fail rather than compile | compile |
 /// | `heuristic` | `KILN_HEURISTIC`: `a`, `b` or `fallback` | `a` |
 /// | `without` | `KILN_WITHOUT`: notes that exclude a setting, separated by commas | none |
@@ -39,7 +42,9 @@ use crate::plan::report::BuildReport;
 /// | `nvrtc` | `KILN_NVRTC`: the library or its folder | searched for |
 /// | `templates` | `KILN_TEMPLATES`: a folder laid out as `templates/` | embedded |
 ///
-/// These are all the variables the library reads. The command line tool also reads `KILN_LOG` or
+/// These are all the variables the library reads for itself; where NVRTC is looked for is said at
+/// [`locate`](crate::compile::locate). A program with more rights than who started it (setuid) sees
+/// none of them ([`variable`]). The command line tool also reads `KILN_LOG` or
 /// else `RUST_LOG`, a filter for log messages such as `kiln=debug`, and `KILN_TRACE`, a file for
 /// the spans of a run.
 #[derive(Debug, Clone, Default)]
@@ -57,6 +62,13 @@ pub struct Config {
     pub remote: Option<Remote>,
     /// Public keys: where there is one, packs that none of them has signed are refused.
     pub trust_roots: Option<Vec<TrustRoot>>,
+    /// The least version of a pack, where there are trust roots.
+    pub trust_version: Option<u64>,
+    /// Where there are trust roots: refuse packs that never expire.
+    pub trust_expiry: Option<bool>,
+    /// Run only what a trust root has signed, or what is compiled here from the embedded templates:
+    /// there is no disk cache, and a remote store, overrides and a folder of templates are refused.
+    pub trust_all: Option<bool>,
     /// Strict mode: fail with the missing key and its explanation instead of compiling.
     pub no_jit: Option<bool>,
     /// How engines and knobs are chosen where none has been tuned.
@@ -123,6 +135,7 @@ pub(super) struct Resolved {
     pub(super) cache_dir: Option<PathBuf>,
     pub(super) cache_bytes: u64,
     pub(super) packs: Vec<Pack>,
+    pub(super) trust: Trust,
     pub(super) remote: Option<Remote>,
     pub(super) no_jit: bool,
     pub(super) selection: Selection,
@@ -146,8 +159,7 @@ impl Config {
     }
 
     pub(super) fn resolve(&self) -> Result<Resolved> {
-        let path =
-            |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let path = |name: &str| variable(name).map(PathBuf::from);
         let device = match (&self.device, text("KILN_DEVICE")?) {
             (Some(device), _) => device.clone(),
             (None, Some(text)) => {
@@ -164,9 +176,9 @@ impl Config {
         };
         let cache_bytes = match self.cache_bytes {
             Some(bytes) => bytes,
-            None => number("KILN_CACHE_BYTES", "bytes")?.unwrap_or(BUDGET_BYTES),
+            None => number("KILN_CACHE_BYTES", "a number of bytes")?.unwrap_or(BUDGET_BYTES),
         };
-        let packs = match (&self.packs, env::var_os("KILN_PACKS")) {
+        let packs = match (&self.packs, variable("KILN_PACKS")) {
             (Some(packs), _) => packs.clone(),
             (None, Some(paths)) => env::split_paths(&paths)
                 .filter(|path| !path.as_os_str().is_empty())
@@ -175,19 +187,8 @@ impl Config {
                 .map_err(|error| error.context("environment KILN_PACKS"))?,
             (None, None) => Vec::new(),
         };
-        let trust_roots = match (&self.trust_roots, text("KILN_TRUST_ROOTS")?) {
-            (Some(roots), _) => roots.clone(),
-            (None, Some(text)) => text
-                .split(':')
-                .filter(|key| !key.is_empty())
-                .map(TrustRoot::from_hex)
-                .collect::<Result<_>>()
-                .map_err(|error| error.context("environment KILN_TRUST_ROOTS"))?,
-            (None, None) => Vec::new(),
-        };
-        if !trust_roots.is_empty() {
-            packs.iter().try_for_each(|pack: &Pack| pack.require_trust(&trust_roots))?;
-        }
+        let trust = self.trust()?;
+        packs.iter().try_for_each(|pack: &Pack| pack.require_trust(&trust))?;
         let background = match (self.background, text("KILN_BACKGROUND")?) {
             (Some(background), _) => Some(background),
             (None, Some(text)) => Some(
@@ -213,7 +214,8 @@ impl Config {
         let allow_spills = self.allow_spills.map_or_else(|| switch("KILN_ALLOW_SPILLS"), Ok)?;
         let no_jit = self.no_jit.map_or_else(|| switch("KILN_NO_JIT"), Ok)?;
         let sanitize = self.sanitize.map_or_else(|| switch("KILN_SANITIZE"), Ok)?;
-        Ok(Resolved {
+        self.signed_only(Resolved {
+            trust,
             device,
             sim: SimOptions { sanitize, count: self.count },
             cache_dir,
@@ -245,6 +247,45 @@ impl Config {
         })
     }
 
+    /// Whom to trust. What is meant to turn signatures on never turns them off.
+    fn trust(&self) -> Result<Trust> {
+        let roots = match (&self.trust_roots, text("KILN_TRUST_ROOTS")?) {
+            (Some(roots), _) => roots.clone(),
+            (None, Some(text)) => text
+                .split(':')
+                .map(TrustRoot::from_hex)
+                .collect::<Result<_>>()
+                .map_err(|error| error.context("environment KILN_TRUST_ROOTS"))?,
+            (None, None) => Vec::new(),
+        };
+        let version = number("KILN_TRUST_VERSION", "a version");
+        let version_min = self.trust_version.map_or_else(|| version, |it| Ok(Some(it)))?;
+        let expiry = self.trust_expiry.map_or_else(|| switch("KILN_TRUST_EXPIRY"), Ok)?;
+        if roots.is_empty() && (version_min.is_some_and(|it| it > 0) || expiry) {
+            let text = "a version or an expiry is required of packs, but no trust root is set";
+            return Err(Error::bad_param(text));
+        }
+        Ok(Trust { roots, version_min: version_min.unwrap_or(0), expiry })
+    }
+
+    /// Leaves out, or refuses, everything that no trust root can have signed, where that is asked.
+    fn signed_only(&self, resolved: Resolved) -> Result<Resolved> {
+        if !self.trust_all.map_or_else(|| switch("KILN_TRUST_ALL"), Ok)? {
+            return Ok(resolved);
+        }
+        let refuse = |what: &str| {
+            let text = format!("only signed code is to be run (KILN_TRUST_ALL): {what}");
+            Err(Error::bad_param(text))
+        };
+        match &resolved {
+            Resolved { trust, .. } if !trust.is_required() => refuse("no trust root is set"),
+            Resolved { remote: Some(_), .. } => refuse("what a remote store has is not signed"),
+            Resolved { overrides: Some(_), .. } => refuse("overrides are not signed"),
+            Resolved { templates: Some(_), .. } => refuse("a folder of templates is not signed"),
+            _ => Ok(Resolved { cache_dir: None, ..resolved }),
+        }
+    }
+
     fn dumping(&self, folder: PathBuf) -> Result<Dumping> {
         let filter = match &self.dump_filter {
             Some(filter) => Some(filter.clone()),
@@ -253,7 +294,9 @@ impl Config {
         let tensors = self.dump_tensors.map_or_else(|| switch("KILN_DUMP_TENSORS"), Ok)?;
         let bytes_max = match self.dump_tensor_bytes {
             Some(bytes) => bytes,
-            None => number("KILN_DUMP_TENSOR_BYTES", "bytes")?.unwrap_or(DUMP_TENSOR_BYTES),
+            None => {
+                number("KILN_DUMP_TENSOR_BYTES", "a number of bytes")?.unwrap_or(DUMP_TENSOR_BYTES)
+            }
         };
         Ok(Dumping {
             folder,
@@ -266,13 +309,8 @@ impl Config {
 /// A variable that is set and not empty. One that is no text is an error: to take it for unset
 /// would turn off what it asks for, signatures among others.
 fn text(name: &str) -> Result<Option<String>> {
-    match env::var(name) {
-        Ok(text) => Ok(Some(text).filter(|text| !text.is_empty())),
-        Err(VarError::NotPresent) => Ok(None),
-        Err(VarError::NotUnicode(_)) => {
-            Err(Error::bad_param(format!("environment {name}: the value is not UTF-8")))
-        }
-    }
+    let not_text = |_| Error::bad_param(format!("environment {name}: the value is not UTF-8"));
+    variable(name).map(|value| value.into_string().map_err(not_text)).transpose()
 }
 
 /// A variable that is 1 or 0, 0 when it is not set.
@@ -286,27 +324,26 @@ fn switch(name: &str) -> Result<bool> {
     }
 }
 
-/// A variable that is a number of these units.
+/// A variable that is a number, in words.
 fn number(name: &str, units: &str) -> Result<Option<u64>> {
     let Some(text) = text(name)? else { return Ok(None) };
-    text.parse().map(Some).map_err(|_| {
-        Error::bad_param(format!("environment {name}: `{text}` is not a number of {units}"))
-    })
+    text.parse()
+        .map(Some)
+        .map_err(|_| Error::bad_param(format!("environment {name}: `{text}` is not {units}")))
 }
 
 fn remote_of_environment() -> Result<Option<Remote>> {
     let Some(uri) = text("KILN_REMOTE")? else { return Ok(None) };
     let mut remote = Remote::new(uri);
     remote.read_only = switch("KILN_REMOTE_READ_ONLY")?;
-    if let Some(ms) = number("KILN_REMOTE_MS", "milliseconds")? {
+    if let Some(ms) = number("KILN_REMOTE_MS", "a number of milliseconds")? {
         remote.timeout = Duration::from_millis(ms);
     }
     Ok(Some(remote))
 }
 
 fn default_cache_dir() -> Option<PathBuf> {
-    let absolute =
-        |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let absolute = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let found = absolute("XDG_CACHE_HOME")
         .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
         .map(|folder| folder.join("kiln"));

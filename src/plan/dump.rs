@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use crate::cache::Key;
+use crate::cache::{Held, Key};
 use crate::codegen::KernelSource;
 use crate::compile::{Image, Resources, disassemble, options};
 use crate::device::{Device, Launch};
@@ -45,6 +45,10 @@ pub(super) const PTX: &str = "kernel.ptx";
 pub(super) const CUBIN: &str = "kernel.cubin";
 pub(super) const INPUTS: &str = "inputs.safetensors";
 pub(super) const OUTPUTS: &str = "outputs.safetensors";
+const SASS: &str = "kernel.sass";
+
+/// Dumps are for others to read, too.
+pub(super) const FILE_MODE: u32 = 0o644;
 
 /// `spec.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -131,10 +135,11 @@ pub(super) fn digest(text: &str) -> String {
 
 impl ExecutionPlan {
     /// Writes each of the plan's kernels to a folder of its own below `folder`, with the stack of
-    /// this call; returns those folders. Tensors of an earlier dump are removed from them.
+    /// this call; returns those folders. What an earlier dump wrote is replaced, and its tensors
+    /// are removed; what was edited since is not overwritten, and no link is followed.
     ///
     /// # Errors
-    /// `Driver` when a file can not be written.
+    /// `Driver` when a file can not be written, or was edited.
     pub fn dump(&self, folder: &Path) -> Result<Vec<PathBuf>> {
         let device = &self.inner.device;
         self.kernels().iter().map(|kernel| kernel.dump(device, folder)).collect()
@@ -149,38 +154,53 @@ impl PlannedKernel {
 
     pub(super) fn dump(&self, device: &Device, folder: &Path) -> Result<PathBuf> {
         let own = folder.join(self.identifier());
-        self.write_files(device, &own).map_err(|error| {
+        let failed = |error: io::Error| {
             let shown = own.display();
             Error::driver(format!("failed to write dump `{shown}`: {error}")).caused_by(error)
-        })?;
+        };
+        let held = self.write_files(device, folder).map_err(failed)?;
         match disassemble(&own.join(CUBIN)) {
-            Some(Ok(sass)) => write(&own, "kernel.sass", sass.as_bytes())?,
+            Some(Ok(sass)) => held.put(SASS, sass.as_bytes(), FILE_MODE).map_err(failed)?,
             Some(Err(error)) => warn!("{error}; the dump has no SASS"),
             None => {}
         }
         Ok(own)
     }
 
-    fn write_files(&self, device: &Device, folder: &Path) -> io::Result<()> {
+    /// Writes all but the SASS into the kernel's folder in `folder`; that folder, still held.
+    fn write_files(&self, device: &Device, folder: &Path) -> io::Result<Held> {
         let KernelSource { text, arch, .. } = &self.source;
         let Image { cubin, ptx, log, .. } = &*self.image;
         let spec = self.dump_spec(device);
-        let spec = serde_json::to_string_pretty(&spec).expect("plain data is JSON");
+        let spec = serde_json::to_string_pretty(&spec).expect("plain data is JSON") + "\n";
         fs::create_dir_all(folder)?;
-        for stale in [INPUTS, OUTPUTS, "kernel.sass"] {
-            match fs::remove_file(folder.join(stale)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        let own = Held::open(folder)?.made(self.identifier(), 0o755)?.private()?;
+        for (name, text) in [(SOURCE, text), (PTX, ptx)] {
+            let found = own.file(name).and_then(io::read_to_string);
+            match found {
+                Ok(found) if found != *text => {
+                    let text = format!("{name} was edited, it is not overwritten");
+                    return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+                }
                 _ => {}
             }
         }
-        fs::write(folder.join(SPEC), spec + "\n")?;
-        fs::write(folder.join(PROBLEM), self.part.graph.to_json() + "\n")?;
-        fs::write(folder.join(SOURCE), text)?;
-        fs::write(folder.join(OPTIONS), options(*arch).join("\n") + "\n")?;
-        fs::write(folder.join(PTX), ptx)?;
-        fs::write(folder.join(CUBIN), cubin)?;
-        fs::write(folder.join("log.txt"), log)?;
-        fs::write(folder.join("stack.txt"), Backtrace::force_capture().to_string())
+        [INPUTS, OUTPUTS, SASS].into_iter().try_for_each(|stale| own.remove(stale))?;
+        let problem = self.part.graph.to_json() + "\n";
+        let options = options(*arch).join("\n") + "\n";
+        let stack = Backtrace::force_capture().to_string();
+        let files: [(&str, &[u8]); 8] = [
+            (SPEC, spec.as_bytes()),
+            (PROBLEM, problem.as_bytes()),
+            (SOURCE, text.as_bytes()),
+            (OPTIONS, options.as_bytes()),
+            (PTX, ptx.as_bytes()),
+            (CUBIN, cubin),
+            ("log.txt", log.as_bytes()),
+            ("stack.txt", stack.as_bytes()),
+        ];
+        files.into_iter().try_for_each(|(name, bytes)| own.put(name, bytes, FILE_MODE))?;
+        Ok(own)
     }
 
     fn dump_spec(&self, device: &Device) -> DumpSpec {
@@ -243,12 +263,4 @@ impl PlannedKernel {
             parameters: parameters.clone(),
         }
     }
-}
-
-fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<()> {
-    let path = folder.join(name);
-    fs::write(&path, bytes).map_err(|error| {
-        let shown = path.display();
-        Error::driver(format!("failed to write dump `{shown}`: {error}")).caused_by(error)
-    })
 }

@@ -56,7 +56,7 @@ pub use replay::Relaunch;
 pub use report::{BuildReport, Origin};
 pub use rnn_forward::{ForwardMode, RnnForward, TempSpace};
 pub use rnn_pack::RnnPack;
-pub use shipment::{CatalogLine, Coverage, Verified, catalog, merge_packs};
+pub use shipment::{CatalogLine, CodeDigests, Coverage, Verified, catalog, merge_packs};
 pub use tensors::{read_values, write_values};
 pub use trial::{Trial, Values, estimate, random_values};
 pub use tune::{Tried, TuneProgress, Tuned};

@@ -8,6 +8,7 @@ use crate::codegen::KernelSource;
 use crate::compile::Image;
 use crate::device::{Device, DeviceChoice, Launch};
 use crate::error::{Error, Result};
+use crate::escape::{escaped, is_word};
 use crate::graph::OperationGraph;
 use crate::plan::dump::{
     CUBIN, DumpArgument, DumpSpec, INPUTS, OPTIONS, OUTPUTS, PROBLEM, PTX, Passed, SCHEMA, SOURCE,
@@ -203,7 +204,13 @@ pub(super) fn read_spec(folder: &Path) -> Result<DumpSpec> {
         }
         None => return Err(Error::bad_param(format!("`{shown}` has no schema: it is no dump's"))),
     }
-    serde_json::from_value(document).map_err(malformed)
+    let spec: DumpSpec = serde_json::from_value(document).map_err(malformed)?;
+    if let Some(name) = [&spec.stem, &spec.entry].into_iter().find(|name| !is_word(name)) {
+        let name = escaped(name);
+        let text = format!("`{shown}` names a kernel `{name}`, which is no word");
+        return Err(Error::bad_param(text));
+    }
+    Ok(spec)
 }
 
 /// Which of the two texts differs from what was dumped.

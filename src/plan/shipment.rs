@@ -8,6 +8,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::cache::{self, Key, Pack, PackItem, Request};
+use crate::codegen::KernelSource;
+use crate::compile::{Image, compile_all, options};
 use crate::engine::{self, EngineConfig};
 use crate::error::{Error, Result};
 use crate::graph::{GraphDigest, OperationGraph};
@@ -41,6 +43,28 @@ pub struct CatalogLine {
     pub config: String,
     /// The digest of its outputs on the simulator for the canary inputs; none for large problems.
     pub canary: Option<String>,
+    /// What the kernel was made from and of.
+    pub code: CodeDigests,
+}
+
+/// The blake3 digests, in hexadecimal, of a kernel's way from source to machine code. The canary
+/// runs the PTX, a GPU runs the cubin: a signature over these says that they belong together.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CodeDigests {
+    /// Of the rendered source.
+    pub source: String,
+    /// Of the PTX that came of it.
+    pub ptx: String,
+    /// Of the cubin that was assembled with that.
+    pub cubin: String,
+}
+
+impl CodeDigests {
+    fn of(source: &str, image: &Image) -> CodeDigests {
+        let parts: [&[u8]; 3] = [source.as_bytes(), image.ptx.as_bytes(), &image.cubin];
+        let [source, ptx, cubin] = parts.map(|part| blake3::hash(part).to_hex().to_string());
+        CodeDigests { source, ptx, cubin }
+    }
 }
 
 /// What a pack's verification found.
@@ -52,6 +76,10 @@ pub struct Verified {
     pub canaries: usize,
     /// Kernels without a canary.
     pub without_canary: usize,
+    /// Kernels whose source was compiled again and gave the same PTX and cubin.
+    pub rebuilt: usize,
+    /// Why none was; `None` where all were tried.
+    pub not_rebuilt: Option<String>,
     /// Everything that is wrong.
     pub problems: Vec<String>,
 }
@@ -126,6 +154,9 @@ impl Kiln {
             no_jit: Some(pack.is_some()),
             // Verification is asked for this pack; whom to trust is asked elsewhere.
             trust_roots: Some(Vec::new()),
+            trust_version: Some(0),
+            trust_expiry: Some(false),
+            trust_all: Some(false),
             nvrtc: self.nvrtc().ok().map(|located| located.path),
             // Canaries are no part of what a program asks for.
             record: Some(PathBuf::new()),
@@ -133,16 +164,24 @@ impl Kiln {
         })
     }
 
-    /// Checks every byte of a pack, then runs its canaries from the pack alone on the simulator.
+    /// Checks every byte of a pack and its signature, then runs its canaries from the pack alone on
+    /// the simulator, and compiles its sources again where this NVRTC is the one that built it: the
+    /// canary runs the PTX, and only so is it known that the cubin does the same.
     ///
     /// # Errors
     /// `BadParam` when the catalog can not be read.
     pub fn verify_pack(&self, pack: &Pack) -> Result<Verified> {
         let mut verified = Verified::default();
+        if let Err(error) = pack.require_trust(&self.inner.trust) {
+            verified.problems.push(error.to_string());
+        }
         let damaged = pack.verify();
         verified.sound = pack.len() - damaged.len().min(pack.len());
         verified.problems.extend(damaged.iter().map(ToString::to_string));
-        for line in catalog(pack)? {
+        let lines = catalog(pack)?;
+        verified.problems.extend(belongs_together(pack, &lines));
+        self.rebuild(pack, &mut verified);
+        for line in lines {
             let Some(expected) = &line.canary else {
                 verified.without_canary += 1;
                 continue;
@@ -168,14 +207,56 @@ impl Kiln {
         Ok(verified)
     }
 
+    /// Compiles every source of a pack again and compares what comes of it.
+    fn rebuild(&self, pack: &Pack, verified: &mut Verified) {
+        let (compiler, toolchain) = match self.compiler_and_toolchain() {
+            Ok(found) => found,
+            Err(_) => return verified.not_rebuilt = Some("there is no NVRTC".to_owned()),
+        };
+        if toolchain != pack.toolchain() {
+            let by = pack.toolchain();
+            return verified.not_rebuilt = Some(format!("built by {by}, here is {toolchain}"));
+        }
+        // Damaged entries are named elsewhere.
+        let entries = pack.keys().filter_map(|key| pack.get(key).ok().flatten());
+        let (mut sources, mut images) = (Vec::new(), Vec::new());
+        for cache::Entry { request, image, .. } in entries {
+            let Request { stem, entry, source, options: asked, arch, .. } = request;
+            if asked != options(arch) {
+                let asked = asked.join(" ");
+                verified.problems.push(format!("{stem} was compiled with other options: {asked}"));
+                continue;
+            }
+            sources.push(KernelSource { stem, entry, arch, text: source });
+            images.push(image);
+        }
+        let again = compile_all(compiler, &sources, |_, _| {});
+        for ((source, packed), again) in sources.iter().zip(&images).zip(again) {
+            let differs = match again {
+                Ok(again) if again.ptx != packed.ptx => "its source gives other PTX".to_owned(),
+                Ok(again) if again.cubin != packed.cubin => {
+                    "its source gives another cubin".to_owned()
+                }
+                Ok(_) => {
+                    verified.rebuilt += 1;
+                    continue;
+                }
+                Err(error) => error.to_string(),
+            };
+            verified.problems.push(format!("{}: {differs}", source.stem));
+        }
+    }
+
     /// Whether a program that follows the manifest on this target ever compiles, given these packs.
     ///
     /// The proof walks the way of [`Kiln::plan`] for every problem, with each pack's toolchain,
-    /// spilling settings included.
+    /// spilling settings included; with what this Kiln's cache has tuned, and without.
     ///
     /// # Errors
-    /// `BadParam` for a bad manifest, `NotSupported` for a problem no engine runs.
+    /// `BadParam` for a bad manifest and for a pack that no trust root of this Kiln has signed,
+    /// `NotSupported` for a problem no engine runs.
     pub fn covers(&self, packs: &[Pack], manifest: &Manifest, target: &Target) -> Result<Coverage> {
+        packs.iter().try_for_each(|pack| pack.require_trust(&self.inner.trust))?;
         let mut coverage = Coverage::default();
         for instance in manifest.instances()? {
             if !instance.is_for(target)? {
@@ -237,6 +318,20 @@ pub fn catalog(pack: &Pack) -> Result<Vec<CatalogLine>> {
     })
 }
 
+/// What of a pack is not what its catalog says that it was made from and of.
+fn belongs_together(pack: &Pack, lines: &[CatalogLine]) -> Vec<String> {
+    let entry = |key: Key| pack.get(key).ok().flatten();
+    let wrong = |line: &CatalogLine| {
+        let found = entry(Key::from_hex(&line.key)?)?;
+        let differs = CodeDigests::of(&found.request.source, &found.image) != line.code;
+        differs.then(|| format!("{} ({}): it is not what was packed", line.stem, line.problem))
+    };
+    let listed: HashSet<Key> = lines.iter().filter_map(|line| Key::from_hex(&line.key)).collect();
+    let unlisted = pack.keys().filter(|key| !listed.contains(key));
+    let unlisted = unlisted.map(|key| format!("entry {key} is not in the catalog"));
+    lines.iter().filter_map(wrong).chain(unlisted).collect()
+}
+
 /// Writes one pack from several of the same architecture and toolchain; the first of two equal keys
 /// wins. Returns the kernels written.
 ///
@@ -296,6 +391,7 @@ fn catalog_line(simulator: &Kiln, canaries: &mut Canaries, warmed: &Warmed) -> R
         target: target.clone(),
         config: config.to_string(),
         canary,
+        code: CodeDigests::of(&request.source, image),
     })
 }
 

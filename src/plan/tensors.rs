@@ -108,19 +108,20 @@ pub fn write_values<'a>(
         }
         (tensor, bytes)
     };
-    write_packed(path, &tensors.map(packed).collect::<Vec<_>>(), None)
+    let bytes = packed_bytes(&tensors.map(packed).collect::<Vec<_>>(), None)?;
+    fs::write(path, bytes).map_err(|error| {
+        let shown = path.display();
+        Error::driver(format!("failed to write tensors to `{shown}`: {error}"))
+    })
 }
 
-/// Writes tensors whose elements are packed already, and metadata.
-pub(super) fn write_packed(
-    path: &Path,
+/// A safetensors file of tensors whose elements are packed already, and of metadata.
+pub(super) fn packed_bytes(
     tensors: &[(&TensorDesc, Vec<u8>)],
     metadata: Option<HashMap<String, String>>,
-) -> Result<()> {
-    let shown = path.display();
-    let failed = |error: SafeTensorError| {
-        Error::driver(format!("failed to write tensors to `{shown}`: {error}"))
-    };
+) -> Result<Vec<u8>> {
+    let failed =
+        |error: SafeTensorError| Error::driver(format!("failed to serialise tensors: {error}"));
     let views = tensors
         .iter()
         .map(|(tensor, bytes)| {
@@ -129,5 +130,5 @@ pub(super) fn write_packed(
             Ok((tensor.name.as_str(), view.map_err(failed)?))
         })
         .collect::<Result<Vec<_>>>()?;
-    safetensors::serialize_to_file(views, metadata, path).map_err(failed)
+    safetensors::serialize(views, metadata).map_err(failed)
 }

@@ -7,7 +7,7 @@ use dashmap::DashMap;
 use tracing::field::Empty;
 use tracing::{debug_span, info, warn};
 
-use crate::cache::{DiskCache, Entry, Flight, Key, Pack, RemoteCache, Request, explain};
+use crate::cache::{DiskCache, Entry, Flight, Key, Pack, RemoteCache, Request, Trust, explain};
 use crate::codegen::{KernelSource, Templates};
 use crate::compile::{Compiler, Image, Located, Search, Toolchain, locate};
 use crate::device::{Device, Launchable};
@@ -36,6 +36,8 @@ pub(super) struct Tiers {
     pub(super) steps_down: bool,
     /// Searched in this order, before the disk cache.
     pub(super) packs: Vec<Pack>,
+    /// Whom packs must be signed by.
+    pub(super) trust: Trust,
     /// Where problems are recorded as they are planned.
     pub(super) recorder: Option<Recorder>,
     /// Which kernels are dumped as they are planned.

@@ -5,14 +5,15 @@
 //! the GPU and the version; every later plan of such a part uses it.
 
 use std::collections::HashMap;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tracing::warn;
 
+use crate::cache::DiskCache;
 use crate::device::Stream;
 use crate::engine::{
     Choice, EngineConfig, Mode, Part, Selection, choices, machine_of, partition, supported,
@@ -240,7 +241,9 @@ impl Kiln {
     /// Keeps a result in the cache folder; a failure is a warning.
     fn keep(&self, tuned: &Tuned) -> Option<PathBuf> {
         let target = self.device().target();
-        let path = path_of(self.disk_cache()?.folder(), &tuned.part.graph, target);
+        let disk = self.disk_cache()?;
+        let names = names(&tuned.part.graph, target);
+        let path = names.iter().fold(disk.folder().to_owned(), |path, name| path.join(name));
         let graph = tuned.part.graph.to_json();
         let record = Record {
             kiln_tuned: SCHEMA,
@@ -254,13 +257,9 @@ impl Kiln {
             problem: serde_json::from_str(&graph).expect("a graph's JSON is valid"),
         };
         let text = serde_json::to_string_pretty(&record).expect("plain data is JSON");
-        let folder = path.parent().expect("it is in the cache folder");
-        let written = fs::create_dir_all(folder)
-            .and_then(|()| tempfile::NamedTempFile::new_in(folder))
-            .and_then(|file| fs::write(file.path(), text + "\n").map(|()| file))
-            .and_then(|file| file.persist(&path).map_err(|error| error.error));
+        let written = disk.put_whole(&names, (text + "\n").as_bytes());
         match written {
-            Ok(_) => Some(path),
+            Ok(()) => Some(path),
             Err(error) => {
                 warn!("failed to keep the tuned setting in `{}`: {error}", path.display());
                 None
@@ -272,13 +271,22 @@ impl Kiln {
 /// The setting that tuning has found for a part, where it has and the selection allows it. A file
 /// that can not be used is a warning.
 pub(super) fn winner(
-    cache: &Path,
+    cache: &DiskCache,
     part: &Part,
     target: &Target,
     selection: &Selection,
 ) -> Option<EngineConfig> {
-    let path = path_of(cache, &part.graph, target);
-    let text = fs::read_to_string(&path).ok()?;
+    let names = names(&part.graph, target);
+    let path = names.iter().fold(cache.folder().to_owned(), |path, name| path.join(name));
+    let text = cache.private_file(&names).and_then(io::read_to_string);
+    let text = match text {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        Err(error) => {
+            warn!("tuned setting `{}` is not used: {error}", path.display());
+            return None;
+        }
+    };
     let canonical = part.graph.canonical();
     let usable = |record: Record| {
         let config: EngineConfig = record.config.parse()?;
@@ -298,12 +306,12 @@ pub(super) fn winner(
     }
 }
 
-/// Where the winner of a graph on a target is kept.
-fn path_of(cache: &Path, graph: &OperationGraph, target: &Target) -> PathBuf {
+/// Where the winner of a graph on a target is kept: the folder in the cache's and the file.
+fn names(graph: &OperationGraph, target: &Target) -> [String; 2] {
     let target = serde_json::to_string(target).expect("plain data is JSON");
     let mut hasher = blake3::Hasher::new_derive_key("kiln 2026-11 tuned setting");
     hasher.update(&graph.form_digest());
     hasher.update(env!("CARGO_PKG_VERSION").as_bytes());
     hasher.update(target.as_bytes());
-    cache.join(FOLDER).join(format!("{}.json", &hasher.finalize().to_hex()[..32]))
+    [FOLDER.to_owned(), format!("{}.json", &hasher.finalize().to_hex()[..32])]
 }

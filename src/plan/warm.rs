@@ -164,7 +164,8 @@ impl Kiln {
     }
 
     /// The parts of a problem on a target, each as a problem with the settings that a plan takes;
-    /// the whole where it names its own.
+    /// the whole where it names its own. Where one has been tuned, the heuristic's setting is there
+    /// too: a program whose cache knows of no tuning takes that.
     pub(super) fn parts_of(
         &self,
         instance: &Instance,
@@ -174,6 +175,7 @@ impl Kiln {
             return Ok(vec![(instance.clone(), config.clone())]);
         }
         let parts = self.inner.parts(&instance.graph, target)?;
+        let untuned = self.inner.untuned_parts(&instance.graph, target)?;
         let count = parts.len();
         let name = |number: usize| match count {
             1 => instance.name.clone(),
@@ -182,7 +184,10 @@ impl Kiln {
         let part = |(number, Part { graph, config }): (usize, Part)| {
             (Instance { name: name(number), graph, ..instance.clone() }, config)
         };
-        Ok(parts.into_iter().enumerate().map(part).collect())
+        let others = untuned.into_iter().enumerate();
+        let others = others.filter(|(number, other)| other.config != parts[*number].config);
+        let others: Vec<_> = others.collect();
+        Ok(parts.into_iter().enumerate().chain(others).map(part).collect())
     }
 
     /// The kernels of a problem.

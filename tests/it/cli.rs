@@ -12,12 +12,14 @@ use crate::harness;
 pub const PROBLEM: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/examples/problems/swish_backward.json");
 
+pub fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
+    command.args(arguments).envs(harness::environment());
+    command
+}
+
 pub fn kiln(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_kiln"))
-        .args(arguments)
-        .envs(harness::environment())
-        .output()
-        .expect("the tool starts")
+    command(arguments).output().expect("the tool starts")
 }
 
 #[track_caller]

@@ -119,7 +119,7 @@ fn golden_sources() {
 }
 
 /// `y = x - mean(x)`, and the mean over the middle of three dimensions.
-fn centred([batch, time, channels]: [i64; 3]) -> OperationGraph {
+pub fn centred([batch, time, channels]: [i64; 3]) -> OperationGraph {
     let mut graph = OperationGraph::builder();
     let x = graph.input("x", &[batch, time, channels], DType::Bf16);
     let average = Reduction::new(ReductionOp::Avg);

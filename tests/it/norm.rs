@@ -187,6 +187,12 @@ fn gradients_of_instance_and_group_norms() {
     }
 }
 
+/// The gradients of an RMS norm's data and scale.
+pub fn rms_gradients(data: [i64; 2]) -> OperationGraph {
+    let op = NormBackward { statistics: true, ..NormBackward::new(NormMode::Rms) };
+    graph(Op::NormBackward(op), DType::Bf16, |slot| dims(NormMode::Rms, &data, slot)).0
+}
+
 /// Gradients of data and of parameters in one pass: their columns are summed up on the way.
 #[test]
 fn gradients_of_layer_and_rms_norms() {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// Modules in pipeline order. A module may import only modules that stand before it.
 const ORDER: &[&str] = &[
+    "escape",
     "error",
     "dtype",
     "tensor",

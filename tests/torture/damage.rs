@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use kiln::cache::{DiskCache, Entry, Pack, PackSigner};
+use kiln::cache::{DiskCache, Entry, Pack, PackSigner, Validity};
 
 use crate::sample;
 use crate::work::BUDGET_BYTES;
@@ -28,7 +28,7 @@ pub fn bits_of_an_entry(_: &Context) -> Outcome {
 /// Whether everything that looks at a pack finds it whole.
 fn is_sound(bytes: &[u8]) -> bool {
     Pack::embedded(bytes.to_vec(), "damaged").is_ok_and(|pack| {
-        pack.verify().is_empty() && pack.catalog().is_ok() && pack.signer().is_ok()
+        pack.verify().is_empty() && pack.catalog().is_ok() && pack.signed().is_ok()
     })
 }
 
@@ -36,7 +36,7 @@ fn signed_pack(folder: &Path) -> Vec<u8> {
     let path = folder.join("a.kilnpack");
     sample::write_pack(&path, 4);
     let signer = PackSigner::generate().expect("random numbers");
-    Pack::sign(&path, &signer).expect("just written");
+    Pack::sign(&path, &signer, Validity::default()).expect("just written");
     fs::read(&path).expect("just written")
 }
 

@@ -9,6 +9,8 @@ use kiln::cache::{Counts, DiskCache, EntryFile, Key};
 use kiln::{Config, Error, ErrorKind, Kiln};
 use serde_json::{Value, json};
 
+use crate::terminal::say_json;
+
 const EXAMPLES: &str = "\
 Examples:
   kiln cache stats
@@ -87,7 +89,7 @@ pub fn cache(args: &CacheArgs) -> kiln::Result<ExitCode> {
         CacheCommand::Explain { key } => explain(disk, key)?,
     };
     match args.json {
-        true => say!("{document:#}"),
+        true => say_json(&document),
         false => say!("{}", text.trim_end()),
     }
     Ok(code)

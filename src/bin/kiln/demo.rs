@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::DeviceArgs;
 use crate::problem::{self, Check, check_json, check_text, shown};
+use crate::terminal::say_json;
 use crate::{attentions, networks};
 
 const EXAMPLES: &str = "\
@@ -66,7 +67,7 @@ pub fn demo(args: &DemoArgs) -> kiln::Result<ExitCode> {
     };
     if args.json {
         let device = kiln.device().target().to_string();
-        say!("{:#}", json!({"device": device, "passed": passed, "rows": rows}));
+        say_json(&json!({"device": device, "passed": passed, "rows": rows}));
     } else {
         let verdict =
             if passed { "every result is within the reference's bound" } else { "FAILED" };

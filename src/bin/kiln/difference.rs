@@ -1,6 +1,7 @@
 //! How two results of one tensor differ.
 
 use kiln::TensorDesc;
+use kiln::escape::escaped;
 use serde_json::{Value, json};
 
 /// Elements that are shown of all that differ.
@@ -59,6 +60,7 @@ impl Difference {
     /// One line, and one for each element that is shown.
     pub fn text(&self) -> String {
         let Difference { name, elements, differing, largest, first } = self;
+        let name = escaped(name);
         if self.is_none() {
             return format!("{name}: {elements} elements, the same bits");
         }

@@ -6,11 +6,12 @@ use clap::Args;
 use kiln::cache::RemoteCache;
 use kiln::device::Device;
 use kiln::expr::{Mode, Pointwise};
-use kiln::{DType, Kiln, OperationGraph, plan};
+use kiln::{DType, Kiln, OperationGraph, compile, plan};
 use serde_json::json;
 
 use crate::DeviceArgs;
 use crate::problem::{self, Check, shown};
+use crate::terminal::say_json;
 
 #[derive(Args)]
 pub struct DoctorArgs {
@@ -84,13 +85,23 @@ pub fn doctor(args: &DoctorArgs) -> kiln::Result<ExitCode> {
                 })
             })
             .collect();
-        say!("{:#}", json!({"healthy": healthy, "findings": list}));
+        let places: Vec<_> = compile::places()
+            .into_iter()
+            .map(|(kind, folder)| json!({"kind": kind, "folder": folder}))
+            .collect();
+        let document = json!({"healthy": healthy, "findings": list, "nvrtc_places": places});
+        say_json(&document);
     } else {
         for finding in &findings {
             say!("{:8} {:8} {}", finding.name, finding.state.name(), finding.text);
             if let Some(fix) = &finding.fix {
                 say!("{:17} fix: {fix}", "");
             }
+        }
+        say!("\nNVRTC is looked for at --nvrtc or KILN_NVRTC alone where one is set, else in the");
+        say!("process, else in this order, where nobody else may write:");
+        for (kind, folder) in compile::places() {
+            say!("  {kind:15} {}", folder.display());
         }
         say!("\n{}", if healthy { "Kiln can run here" } else { "Kiln can not run here yet" });
     }

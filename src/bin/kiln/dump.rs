@@ -15,6 +15,7 @@ use tracing::info_span;
 use crate::DeviceArgs;
 use crate::page::{KernelSection, Page, Ran, Recorder};
 use crate::problem::{self, InputArgs};
+use crate::terminal::say_json;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -143,7 +144,7 @@ pub fn dump(args: &DumpArgs, recorder: &Recorder) -> kiln::Result<ExitCode> {
         true => {
             let kernels = dumped.iter().flat_map(|dumped| dumped.plan.kernels());
             let keys: Vec<String> = kernels.map(|of| of.report().key.to_hex()).collect();
-            say!("{:#}", json!({"folders": folders, "keys": keys, "html": args.html}));
+            say_json(&json!({"folders": folders, "keys": keys, "html": args.html}));
         }
         false => {
             for path in folders.iter().chain(&args.html) {

@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use kiln::OperationGraph;
 use kiln::engine::{self, Choice, CostModel, Cut, Engine, LayoutInfo, Mode, Part, Selection};
 use kiln::target::Target;
+use kiln::{Config, OperationGraph};
 use serde_json::{Value, json};
 
 use crate::problem;
+use crate::terminal::say_json;
 use crate::{DeviceArgs, SelectionArgs};
 
 const EXAMPLES: &str = "\
@@ -40,9 +41,9 @@ pub struct EnginesArgs {
 
 pub fn engines(args: &EnginesArgs) -> kiln::Result<ExitCode> {
     let problem = problem::read_problem(&args.problem)?;
-    let kiln = args.device.open()?;
+    let kiln = args.device.open_with(args.selection.over(Config::default()))?;
     let target = kiln.device().target();
-    let selection = args.selection.selection();
+    let selection = kiln.selection().clone();
     let (mut described, mut cuts, mut sources) = (Vec::new(), Vec::new(), Vec::new());
     let mut refused = None;
     for graph in problem.graphs() {
@@ -65,7 +66,7 @@ pub fn engines(args: &EnginesArgs) -> kiln::Result<ExitCode> {
             "cuts": cuts.iter().map(cut_json).collect::<Vec<_>>(),
             "sources": sources,
         });
-        say!("{document:#}");
+        say_json(&document);
     } else {
         say!("device  {target}");
         for (number, part) in described.iter().enumerate() {

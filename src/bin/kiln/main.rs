@@ -1,9 +1,8 @@
 //! The command line tool. It uses the public API only.
 
-/// Prints a line to standard output. A reader that has gone (`kiln ... | head`) ends the program
-/// quietly.
+/// Prints a line to standard output, without anything that steers a terminal.
 macro_rules! say {
-    ($($argument:tt)*) => { $crate::say_line(format_args!($($argument)*)) };
+    ($($argument:tt)*) => { $crate::terminal::say_line(format_args!($($argument)*)) };
 }
 
 mod attentions;
@@ -22,18 +21,21 @@ mod plan;
 mod problem;
 mod replay;
 mod run;
+mod terminal;
 mod tune;
 mod warm;
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use kiln::compile::variable;
 use kiln::device::DeviceChoice;
-use kiln::engine::{Mode, Notes, Selection};
+use kiln::engine::{Mode, Notes};
 use kiln::{Config, Error, ErrorKind, Kiln};
 use page::Recorder;
+use terminal::{TraceFile, complain};
 use tracing::Level;
 use tracing_chrome::{ChromeLayerBuilder, FlushGuard};
 use tracing_subscriber::filter::{EnvFilter, Targets};
@@ -59,7 +61,9 @@ KILN_DUMP is a folder for dumps of every kernel, KILN_DUMP_FILTER part of a kern
 start of its key, KILN_DUMP_TENSORS=1 dumps the tensors of first launches too, of at most
 KILN_DUMP_TENSOR_BYTES. KILN_OVERRIDES is a folder of edited kernels that stand in for generated
 ones. KILN_LOG or RUST_LOG filters log messages, such as KILN_LOG=kiln=debug, KILN_TRACE stands in
-for --trace.";
+for --trace. KILN_TRUST_ROOTS lists the public keys that packs must be signed by,
+KILN_TRUST_VERSION the oldest version, KILN_TRUST_EXPIRY=1 asks for an expiry, KILN_TRUST_ALL=1
+runs nothing else that was not compiled here. A setuid program sees none of these.";
 
 /// CUDA kernels specialised at run time, on a GPU or on a simulated device.
 #[derive(Parser)]
@@ -68,7 +72,7 @@ struct Cli {
     #[command(subcommand)]
     command: Command,
     /// Write the spans of the run to a file that chrome://tracing and Perfetto read
-    #[arg(long, value_name = "FILE", global = true, env = "KILN_TRACE")]
+    #[arg(long, value_name = "FILE", global = true)]
     trace: Option<PathBuf>,
 }
 
@@ -132,16 +136,17 @@ struct WatchArgs {
 #[derive(Args, Clone)]
 struct SelectionArgs {
     /// The heuristic: a (rules), b (cost model) or fallback (what always runs)
-    #[arg(long, value_name = "MODE", env = "KILN_HEURISTIC", default_value_t)]
-    heuristic: Mode,
+    #[arg(long, value_name = "MODE")]
+    heuristic: Option<Mode>,
     /// Leave out settings with one of these notes, such as tensor_core,nondeterministic
-    #[arg(long, value_name = "NOTES", env = "KILN_WITHOUT", default_value_t)]
-    without: Notes,
+    #[arg(long, value_name = "NOTES")]
+    without: Option<Notes>,
 }
 
 impl SelectionArgs {
-    fn selection(&self) -> Selection {
-        Selection { mode: self.heuristic, without: self.without.clone() }
+    /// These over a command's own configuration.
+    fn over(&self, config: Config) -> Config {
+        Config { heuristic: self.heuristic, without: self.without.clone(), ..config }
     }
 }
 
@@ -176,50 +181,65 @@ impl DeviceArgs {
 
 /// Messages go to standard error, all that Kiln does to the recorder, spans to a trace file if one
 /// is wanted: as long as the result lives.
-fn listen(trace: Option<&Path>, recorder: Option<Recorder>) -> kiln::Result<Option<FlushGuard>> {
-    let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
+fn listen(trace: Option<&TraceFile>, recorder: Option<Recorder>) -> Option<FlushGuard> {
     let filter = variable("KILN_LOG").or_else(|| variable("RUST_LOG"));
+    let filter = filter.and_then(|text| text.into_string().ok());
     let filter = EnvFilter::new(filter.as_deref().unwrap_or("warn"));
     let messages = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .without_time()
         .with_span_events(FmtSpan::CLOSE);
-    let create = |path: &Path| {
-        let file = std::fs::File::create(path).map_err(|error| {
-            let shown = path.display();
-            Error::with(ErrorKind::Driver, format!("failed to write trace `{shown}`: {error}"))
-        })?;
-        Ok(ChromeLayerBuilder::new().writer(file).include_args(true).build())
+    let layer = |file: &TraceFile| {
+        ChromeLayerBuilder::new().writer(file.clone()).include_args(true).build()
     };
-    let (spans, guard) = trace.map(create).transpose()?.unzip();
+    let (spans, guard) = trace.map(layer).unzip();
     let spans = spans.map(|layer| layer.with_filter(EnvFilter::new("kiln=trace")));
     let own = Targets::new().with_target("kiln", Level::DEBUG);
     let recorded = recorder.map(|recorder| recorder.with_filter(own));
     let registry = tracing_subscriber::registry().with(messages.with_filter(filter));
     registry.with(spans).with(recorded).init();
-    Ok(guard)
+    guard
 }
 
 fn main() -> ExitCode {
     let Cli { command, trace } = Cli::parse();
+    let trace = trace.or_else(|| variable("KILN_TRACE").map(PathBuf::from));
     let trace = trace.filter(|path| !path.as_os_str().is_empty());
     let recorder = Recorder::start();
     let records = matches!(&command, Command::Dump(args) if args.records());
-    let listening = listen(trace.as_deref(), records.then(|| recorder.clone()));
-    let result = listening.and_then(|_guard| run(command, &recorder));
-    match result {
+    match traced(trace.as_deref(), records, &recorder, command) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("kiln: {error}");
+            complain(&format!("kiln: {error}"));
             let mut cause = std::error::Error::source(&error);
             while let Some(error) = cause {
-                eprintln!("  caused by: {error}");
+                complain(&format!("  caused by: {error}"));
                 cause = error.source();
             }
             exit_code(&error)
         }
     }
+}
+
+/// Runs a command with its spans in a file, if one is wanted. A trace that could not be written is
+/// an error of a command that had none.
+fn traced(
+    trace: Option<&Path>,
+    records: bool,
+    recorder: &Recorder,
+    command: Command,
+) -> kiln::Result<ExitCode> {
+    let file = trace.map(TraceFile::create).transpose()?;
+    // The file is whole once the guard is gone.
+    let guard = listen(file.as_ref(), records.then(|| recorder.clone()));
+    let result = run(command, recorder);
+    drop(guard);
+    let code = result?;
+    if let (Some(file), Some(path)) = (&file, trace) {
+        file.finish(path)?;
+    }
+    Ok(code)
 }
 
 fn run(command: Command, recorder: &Recorder) -> kiln::Result<ExitCode> {
@@ -236,12 +256,6 @@ fn run(command: Command, recorder: &Recorder) -> kiln::Result<ExitCode> {
         Command::Pack(args) => pack::pack(&args),
         Command::Cache(args) => cache::cache(&args),
         Command::Doctor(args) => doctor::doctor(&args),
-    }
-}
-
-fn say_line(line: std::fmt::Arguments<'_>) {
-    if writeln!(std::io::stdout(), "{line}").is_err() {
-        std::process::exit(0);
     }
 }
 

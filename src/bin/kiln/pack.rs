@@ -6,15 +6,18 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
-use kiln::cache::{Key, Pack, PackSigner, TrustRoot};
+use kiln::cache::{Key, Pack, PackSigner, Signed, Validity};
+use kiln::escape::escaped;
 use kiln::plan::{self, Manifest};
 use kiln::{Error, ErrorKind, Kiln};
 use serde_json::{Value, json};
 
 use crate::DeviceArgs;
 use crate::cache::size;
+use crate::terminal::say_json;
 use crate::warm::progress_bar;
 
 const EXAMPLES: &str = "\
@@ -89,6 +92,12 @@ enum PackCommand {
         /// The secret key's file
         #[arg(long)]
         key: PathBuf,
+        /// Counts the packs of one purpose; KILN_TRUST_VERSION refuses those before
+        #[arg(long, default_value_t = 0)]
+        version: u64,
+        /// The pack is refused after so many days; KILN_TRUST_EXPIRY=1 asks for an end
+        #[arg(long)]
+        days: Option<u64>,
     },
     /// What one pack holds and another does not; exit code 1 if they differ
     Diff { old: PathBuf, new: PathBuf },
@@ -148,9 +157,10 @@ pub fn pack(args: &PackArgs) -> kiln::Result<ExitCode> {
             (json!({"kernels": count, "pack": output}), text, true)
         }
         PackCommand::Keygen { output } => keygen(output)?,
-        PackCommand::Sign { pack, key } => {
+        PackCommand::Sign { pack, key, version, days } => {
             let key = PackSigner::read(key)?;
-            Pack::sign(pack, &key)?;
+            let validity = Validity { version: *version, expires: (*days).map(end).transpose()? };
+            Pack::sign(pack, &key, validity)?;
             let root = key.root().to_hex();
             let text = format!("signed {} with {root}", pack.display());
             (json!({"pack": pack, "public_key": root}), text, true)
@@ -158,7 +168,7 @@ pub fn pack(args: &PackArgs) -> kiln::Result<ExitCode> {
         PackCommand::Diff { old, new } => diff(&Pack::open(old)?, &Pack::open(new)?)?,
     };
     match args.json {
-        true => say!("{document:#}"),
+        true => say_json(&document),
         false => say!("{}", text.trim_end()),
     }
     Ok(ExitCode::from(u8::from(!sound)))
@@ -181,26 +191,56 @@ fn keygen(output: &Path) -> kiln::Result<Answer> {
     Ok((json!({"key": output, "public_key": root}), root, true))
 }
 
+/// So many days from now.
+fn end(days: u64) -> kiln::Result<SystemTime> {
+    let seconds = days.checked_mul(86_400).map(Duration::from_secs);
+    seconds.and_then(|seconds| SystemTime::now().checked_add(seconds)).ok_or_else(|| {
+        Error::with(ErrorKind::BadParam, format!("--days {days}: no clock goes so far"))
+    })
+}
+
+fn since_epoch(time: SystemTime) -> Option<u64> {
+    time.duration_since(SystemTime::UNIX_EPOCH).ok().map(|since| since.as_secs())
+}
+
+/// A signature in words.
+fn signature(signed: Option<&Signed>) -> String {
+    let Some(Signed { by, validity: Validity { version, expires } }) = signed else {
+        return "not signed".to_owned();
+    };
+    let days = |span: Duration| span.as_secs() / 86_400;
+    let now = SystemTime::now();
+    let end = match expires.map(|expires| expires.duration_since(now)) {
+        None => "never expires".to_owned(),
+        Some(Ok(left)) => format!("expires in {} days", days(left)),
+        Some(Err(past)) => format!("expired {} days ago", days(past.duration())),
+    };
+    format!("signed by {}, version {version}, {end}", by.to_hex())
+}
+
 fn list(pack: &Pack) -> kiln::Result<Answer> {
     let lines = plan::catalog(pack)?;
-    let signer = pack.signer()?.map(TrustRoot::to_hex);
+    let signed = pack.signed()?;
     let mut text = format!(
         "{} kernels for {} by {}, {}, {}\n",
         pack.len(),
         pack.arch(),
         pack.toolchain(),
         size(pack.bytes()),
-        signer.as_ref().map_or("not signed".to_owned(), |root| format!("signed by {root}")),
+        signature(signed.as_ref()),
     );
     for line in &lines {
         let canary = if line.canary.is_some() { "canary" } else { "" };
-        let key = line.key.get(..16).unwrap_or(&line.key);
-        text += &format!("{key}  {:32} {canary:6}  {}\n", line.stem, line.problem);
+        let [key, stem, problem] = [&line.key, &line.stem, &line.problem].map(|of| escaped(of));
+        let key = key.get(..16).unwrap_or(&key);
+        text += &format!("{key}  {stem:32} {canary:6}  {problem}\n");
     }
     let document = json!({
         "arch": pack.arch().to_string(),
         "toolchain": pack.toolchain().to_string(),
-        "signed_by": signer,
+        "signed_by": signed.map(|signed| signed.by.to_hex()),
+        "version": signed.map(|signed| signed.validity.version),
+        "expires_s": signed.and_then(|signed| since_epoch(signed.validity.expires?)),
         "bytes": pack.bytes(),
         "kernels": lines,
     });
@@ -213,11 +253,17 @@ fn verify(kiln: &Kiln, pack: &Pack) -> kiln::Result<Answer> {
         "{} kernels sound, {} canaries right, {} kernels without a canary",
         verified.sound, verified.canaries, verified.without_canary
     );
+    text += &match &verified.not_rebuilt {
+        None => format!("\n{} kernels rebuilt, the same bits", verified.rebuilt),
+        Some(why) => format!("\nnot rebuilt: {why}; cubins are only as good as the signature"),
+    };
     verified.problems.iter().for_each(|problem| text += &format!("\nfailed   {problem}"));
     let document = json!({
         "sound": verified.sound,
         "canaries": verified.canaries,
         "without_canary": verified.without_canary,
+        "rebuilt": verified.rebuilt,
+        "not_rebuilt": verified.not_rebuilt,
         "problems": verified.problems,
     });
     Ok((document, text, verified.problems.is_empty()))
@@ -242,14 +288,25 @@ fn diff(old: &Pack, new: &Pack) -> kiln::Result<Answer> {
             .collect()
     };
     let (removed, added) = (only(&before, &after), only(&after, &before));
+    let both = before.iter().filter(|(key, _)| after.contains_key(key));
+    let mut changed = Vec::new();
+    for (key, name) in both {
+        // What is the same to the compiler is to be the same to the device.
+        let image = |pack: &Pack| Ok(pack.get(*key)?.map(|entry| entry.image));
+        if image(old)? != image(new)? {
+            changed.push(name.clone());
+        }
+    }
     let mut text = format!(
-        "{} removed, {} added, {} in both\n",
+        "{} removed, {} added, {} in both, {} of them with other code\n",
         removed.len(),
         added.len(),
-        before.len() - removed.len()
+        before.len() - removed.len(),
+        changed.len()
     );
     removed.iter().for_each(|name| text += &format!("- {name}\n"));
     added.iter().for_each(|name| text += &format!("+ {name}\n"));
-    let equal = removed.is_empty() && added.is_empty();
-    Ok((json!({"removed": removed, "added": added}), text, equal))
+    changed.iter().for_each(|name| text += &format!("~ {name}\n"));
+    let equal = removed.is_empty() && added.is_empty() && changed.is_empty();
+    Ok((json!({"removed": removed, "added": added, "changed": changed}), text, equal))
 }

@@ -12,6 +12,7 @@ use serde_json::json;
 
 use crate::DeviceArgs;
 use crate::problem::{self, shown};
+use crate::terminal::say_json;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -109,7 +110,7 @@ fn load(args: &LoadArgs) -> kiln::Result<ExitCode> {
             };
             let kernels: Vec<_> = plan.kernels().iter().map(kernel).collect();
             let (device, bytes) = (kiln.device().target().to_string(), plan.workspace_bytes());
-            say!("{:#}", json!({"device": device, "workspace_bytes": bytes, "kernels": kernels}));
+            say_json(&json!({"device": device, "workspace_bytes": bytes, "kernels": kernels}));
         }
         false => {
             say!("device  {}", kiln.device().target());

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use kiln::escape::escaped;
 use kiln::plan::{Problem, Trial, Values};
 use kiln::{Error, ErrorKind, OperationGraph, TensorDesc, reference};
 use serde_json::json;
@@ -87,6 +88,8 @@ pub fn check(graph: &OperationGraph, inputs: &Values, ran: &Trial) -> kiln::Resu
 /// `y: 786432 elements ok, worst error 0.52 of its bound`.
 pub fn check_text(check: &Check) -> String {
     let Check { name, elements, ratio, worst } = check;
+    // A name of several lines must not look like another check.
+    let name = escaped(name);
     match (check.passed(), worst) {
         (true, None) => format!("{name}: {elements} elements ok, all exact"),
         (true, Some(_)) => {

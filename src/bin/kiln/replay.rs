@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use kiln::compile::Resources;
+use kiln::compile::{Resources, variable};
 use kiln::plan::{self, Dump, Edit, Problem, Relaunch, Values};
 use kiln::{Error, Kiln, reference};
 use serde_json::{Value, json};
@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::counts;
 use crate::difference::Difference;
 use crate::problem::{self, Check, InputArgs, check_json, check_text, shown};
+use crate::terminal::say_json;
 use crate::{DeviceArgs, WatchArgs};
 
 const EXAMPLES: &str = "\
@@ -60,7 +61,7 @@ pub fn replay(args: &ReplayArgs) -> kiln::Result<ExitCode> {
     let after = kiln.replay(&dump, edit, &inputs)?;
     let comparison = Comparison::of(&kiln, &dump, edit, &inputs, origin, &before, &after)?;
     match args.json {
-        true => say!("{:#}", comparison.json()),
+        true => say_json(&comparison.json()),
         false => comparison.print(),
     }
     Ok(ExitCode::from(u8::from(!comparison.faults.is_empty())))
@@ -68,7 +69,7 @@ pub fn replay(args: &ReplayArgs) -> kiln::Result<ExitCode> {
 
 /// Opens the device that was asked for, by option or environment, or that of the dump.
 fn open(args: &ReplayArgs, dump: &Dump) -> kiln::Result<Kiln> {
-    let chosen = std::env::var_os("KILN_DEVICE").is_some_and(|value| !value.is_empty());
+    let chosen = variable("KILN_DEVICE").is_some();
     let mut device = args.device.clone();
     if device.device.is_none() && !chosen {
         device.device = Some(dump.device());

@@ -15,6 +15,7 @@ use serde_json::json;
 use crate::counts;
 use crate::plan;
 use crate::problem::{self, Check, InputArgs, check_json, check_text, shown};
+use crate::terminal::say_json;
 use crate::{DeviceArgs, WatchArgs};
 
 const EXAMPLES: &str = "\
@@ -104,7 +105,7 @@ pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
             "metrics": kiln.metrics(),
             "checks": checks.iter().map(check_json).collect::<Vec<_>>(),
         });
-        say!("{document:#}");
+        say_json(&document);
     } else {
         say!("device  {}", kiln.device().target());
         plans.iter().for_each(plan::print);

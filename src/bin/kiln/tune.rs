@@ -8,6 +8,7 @@ use kiln::plan::{Tried, TuneProgress, Tuned};
 use kiln::{Config, Error, ErrorKind};
 use serde_json::{Value, json};
 
+use crate::terminal::say_json;
 use crate::warm::progress_bar;
 use crate::{DeviceArgs, SelectionArgs, problem};
 
@@ -43,12 +44,8 @@ pub fn tune(args: &TuneArgs) -> kiln::Result<ExitCode> {
         return Err(Error::with(ErrorKind::BadParam, "--settings: there is nothing to measure"));
     }
     let problem = problem::read_problem(&args.problem)?;
-    let kiln = args.device.open_with(Config {
-        count: true,
-        heuristic: Some(args.selection.heuristic),
-        without: Some(args.selection.without.clone()),
-        ..Config::default()
-    })?;
+    let config = args.selection.over(Config { count: true, ..Config::default() });
+    let kiln = args.device.open_with(config)?;
     let bar = progress_bar(args.json);
     let show = |TuneProgress { done, total, what }: TuneProgress<'_>| {
         bar.set_length(total as u64);
@@ -63,7 +60,7 @@ pub fn tune(args: &TuneArgs) -> kiln::Result<ExitCode> {
     if args.json {
         let device = kiln.device().target().to_string();
         let parts: Vec<Value> = tuned.iter().map(part_json).collect();
-        say!("{:#}", json!({"device": device, "parts": parts}));
+        say_json(&json!({"device": device, "parts": parts}));
         return Ok(ExitCode::SUCCESS);
     }
     say!("device  {}", kiln.device().target());

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::DeviceArgs;
 use crate::problem::shown;
+use crate::terminal::say_json;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -68,7 +69,7 @@ pub fn warm(args: &WarmArgs) -> kiln::Result<ExitCode> {
             "failed": failed,
             "seconds": summary.elapsed.as_secs_f64(),
         });
-        say!("{document:#}");
+        say_json(&document);
     } else {
         say!(
             "{} problems: {} kernels compiled, {} found in the cache, {} fetched, in {}",

@@ -10,12 +10,13 @@ mod store;
 #[cfg(feature = "remote")]
 mod store;
 
+use std::fmt;
 use std::time::Duration;
 
 pub use store::RemoteCache;
 
 /// A store and how it is used.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Remote {
     /// Where it is, as `opendal` writes it: `redis://host:6379/0/kernels`,
     /// `s3://bucket/kernels?region=eu-central-1`, `webdav:///kernels?endpoint=http://host`,
@@ -29,17 +30,49 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// The address without what may be secret: user, password and options.
+    /// The address without what may be secret: user, password and options. Where an address does
+    /// not say which part is which, only its scheme is left.
     pub fn name(&self) -> String {
         let (scheme, rest) = self.uri.split_once("://").unwrap_or(("", &self.uri));
-        let rest = rest.split(['?', '#']).next().unwrap_or_default();
-        format!("{scheme}://{}", rest.rsplit_once('@').map_or(rest, |(_, place)| place))
+        let (place, options) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
+        match (place.rsplit_once('@'), options.contains('@')) {
+            (_, true) => format!("{scheme}://..."),
+            (Some((_, place)), _) => format!("{scheme}://{place}"),
+            (None, _) => format!("{scheme}://{place}"),
+        }
+    }
+
+    /// A text of others without the secrets of the address.
+    #[cfg(any(feature = "remote", test))]
+    pub(super) fn redacted(&self, text: &str) -> String {
+        let rest = self.uri.split_once("://").map_or(self.uri.as_str(), |(_, rest)| rest);
+        let user = rest.rsplit_once('@').map_or("", |(user, _)| user);
+        let password = user.split_once(':').map_or("", |(_, password)| password);
+        let options = rest.split(['?', '&', '#']).skip(1);
+        let values = options.filter_map(|option| Some(option.split_once('=')?.1));
+        let mut secrets: Vec<&str> = [self.uri.as_str(), user, password].into_iter().collect();
+        secrets.extend(values);
+        // The longest first: one may be part of another.
+        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        let known = secrets.into_iter().filter(|secret| !secret.is_empty());
+        known.fold(text.to_owned(), |text, secret| text.replace(secret, "***"))
     }
 
     /// A store that is read and written, with a deadline of half a second: several compilations'
     /// worth of time would be no gain.
     pub fn new(uri: impl Into<String>) -> Remote {
         Remote { uri: uri.into(), read_only: false, timeout: Duration::from_millis(500) }
+    }
+}
+
+impl fmt::Debug for Remote {
+    /// Without secrets: configurations are written to logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remote")
+            .field("uri", &self.name())
+            .field("read_only", &self.read_only)
+            .field("timeout", &self.timeout)
+            .finish()
     }
 }
 
@@ -53,5 +86,18 @@ mod tests {
         assert_eq!(name("redis://me:secret@host:6379/0/kernels"), "redis://host:6379/0/kernels");
         assert_eq!(name("s3://bucket/path?secret_access_key=k"), "s3://bucket/path");
         assert_eq!(name("fs:///mnt/kernels"), "fs:///mnt/kernels");
+        assert_eq!(name("redis://me:se/cr@et@host:6379"), "redis://host:6379");
+        assert_eq!(name("redis://me:sec?ret@host:6379"), "redis://...");
+        assert_eq!(name("redis://me:sec#ret@host:6379"), "redis://...");
+        let shown = format!("{:?}", Remote::new("redis://me:secret@host:6379/0"));
+        assert!(shown.contains("redis://host:6379/0") && !shown.contains("secret"), "{shown}");
+    }
+
+    #[test]
+    fn texts_of_others_are_redacted() {
+        let remote = Remote::new("redis://me:hunter2@host/0?secret_access_key=abcd");
+        let text = "failed at redis://me:hunter2@host/0?secret_access_key=abcd (me:hunter2)";
+        assert_eq!(remote.redacted(text), "failed at *** (***)");
+        assert_eq!(remote.redacted("key abcd, password hunter2"), "key ***, password ***");
     }
 }

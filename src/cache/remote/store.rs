@@ -45,6 +45,8 @@ pub struct RemoteCache {
 
 /// What calls and tasks share.
 struct Shared {
+    /// The address, for redacting what the store says.
+    remote: Remote,
     operator: Operator,
     counters: Counters,
     health: Mutex<Health>,
@@ -66,7 +68,8 @@ impl RemoteCache {
     /// `BadParam` for an address that `opendal` does not understand.
     pub fn open(remote: &Remote) -> Result<RemoteCache> {
         let operator = Operator::from_uri(remote.uri.as_str()).map_err(|error| {
-            Error::bad_param(format!("remote store `{}`: {error}", remote.name()))
+            let text = remote.redacted(&error.to_string());
+            Error::bad_param(format!("remote store `{}`: {text}", remote.name()))
         })?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -75,6 +78,7 @@ impl RemoteCache {
             .build()
             .map_err(|error| Error::internal(format!("failed to start a thread: {error}")))?;
         let shared = Shared {
+            remote: remote.clone(),
             operator,
             counters: Counters::default(),
             health: Mutex::default(),
@@ -134,7 +138,9 @@ impl RemoteCache {
     pub fn check(&self) -> Result<Duration> {
         let (start, operator) = (Instant::now(), self.shared.operator.clone());
         let text = match self.ask(async move { operator.stat("kiln-doctor").await }) {
-            Some(Err(error)) if error.kind() != ErrorKind::NotFound => error.to_string(),
+            Some(Err(error)) if error.kind() != ErrorKind::NotFound => {
+                self.shared.remote.redacted(&error.to_string())
+            }
             Some(_) => return Ok(start.elapsed()),
             None => format!("no answer within {:?}", self.timeout),
         };
@@ -240,6 +246,7 @@ impl Shared {
     }
 
     fn failed(&self, name: &str, text: &str) {
+        let text = self.remote.redacted(text);
         let mut health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
         health.failures += 1;
         if health.failures < FAILURES_MAX {

@@ -3,6 +3,7 @@
 use crate::dtype::DType;
 use crate::engine::access::stored;
 use crate::error::{Error, Result};
+use crate::expr::Identifiers;
 use crate::graph::{CanonicalGraph, Op, Recurrence, RowLayout};
 use crate::tensor::TensorDesc;
 
@@ -86,6 +87,11 @@ impl<'a> Layer<'a> {
             row: 0,
         });
         own.chain(projection).collect()
+    }
+
+    /// The cell in the names of kernels, whatever characters its own name has.
+    pub(super) fn cell_word(&self) -> String {
+        Identifiers::base(&self.op.cell.name)
     }
 
     /// The canonical uid of a slot's tensor.

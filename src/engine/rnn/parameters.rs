@@ -54,7 +54,7 @@ impl Writer<'_> {
             maps: Vec::new(),
             numbers: self.elements.numbers().into_iter().map(|(_, number)| number).collect(),
         };
-        let name = format!("rnn_{}_{}", layer.dtype(), layer.op.cell.name);
+        let name = format!("rnn_{}_{}", layer.dtype(), layer.cell_word());
         KernelPlan { spec: self.spec("rnn", &name, self.parameters()), launch }
     }
 
@@ -83,7 +83,7 @@ impl Writer<'_> {
             maps: Vec::new(),
             numbers: Vec::new(),
         };
-        let name = format!("rnn_start_{}_{}", layer.dtype(), layer.op.cell.name);
+        let name = format!("rnn_start_{}_{}", layer.dtype(), layer.cell_word());
         KernelPlan { spec: self.spec("rnn_start", &name, parameters), launch }
     }
 

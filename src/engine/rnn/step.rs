@@ -262,7 +262,7 @@ impl<'a> Writer<'a> {
             json!({ "type": "int", "name": name, "value": value, "about": "" })
         };
         let dtype = layer.dtype();
-        let stem = format!("sm75_rnn_cell_{dtype}_{}_{name}", op.cell.name);
+        let stem = format!("sm75_rnn_cell_{dtype}_{}_{name}", layer.cell_word());
         let shared = json!({
             "stem": stem,
             "entry": "rnn_cell",

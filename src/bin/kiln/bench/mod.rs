@@ -14,6 +14,7 @@ use kiln::{DType, Error, ErrorKind, Kiln};
 use serde_json::{Value, json};
 
 use crate::problem::shown;
+use crate::terminal::say_json;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -103,7 +104,7 @@ impl Measured<'_> {
             for (name, value) in own.as_object().into_iter().flatten() {
                 document[name] = value.clone();
             }
-            say!("{document:#}");
+            say_json(&document);
             return;
         }
         say!("device  {device}");

@@ -1,0 +1,116 @@
+//! What the tool writes: text without anything that steers a terminal, documents that stay the same
+//! to their readers, and a message where it can not be written.
+
+use std::fmt::Arguments;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kiln::escape::for_terminal;
+use kiln::{Error, ErrorKind};
+use serde_json::Value;
+
+/// A line of text on standard output; names from outside may be in it.
+pub fn say_line(line: Arguments<'_>) {
+    put(&for_terminal(&line.to_string()));
+}
+
+/// A document on standard output.
+pub fn say_json(document: &Value) {
+    put(&plain_json(&format!("{document:#}")));
+}
+
+/// A line on standard error.
+pub fn complain(line: &str) {
+    // There is nowhere to say that this failed.
+    let _ = writeln!(io::stderr(), "{}", for_terminal(line));
+}
+
+/// A reader that has gone (`kiln ... | head`) ends the program quietly, a full disk does not.
+fn put(line: &str) {
+    let Err(error) = writeln!(io::stdout(), "{line}") else { return };
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        std::process::exit(0);
+    }
+    complain(&format!("kiln: failed to write to standard output: {error}"));
+    std::process::exit(5);
+}
+
+/// Serialised JSON with what would steer a terminal as JSON's own escapes: such characters stand
+/// inside of strings only.
+fn plain_json(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        let own = c.to_string();
+        match for_terminal(&own) == own {
+            true => out.push(c),
+            false => {
+                let mut units = [0; 2];
+                for unit in c.encode_utf16(&mut units) {
+                    out += &format!("\\u{unit:04x}");
+                }
+            }
+        }
+    }
+    out
+}
+
+/// A trace's file. The thread that fills it cannot report: the first failure is kept to the end.
+#[derive(Clone)]
+pub struct TraceFile {
+    file: Arc<File>,
+    failure: Arc<Mutex<Option<io::Error>>>,
+}
+
+impl TraceFile {
+    pub fn create(path: &Path) -> kiln::Result<TraceFile> {
+        let file = File::create(path).map_err(|error| failed(path, &error))?;
+        Ok(TraceFile { file: Arc::new(file), failure: Arc::default() })
+    }
+
+    /// What went wrong, once the trace is finished.
+    pub fn finish(&self, path: &Path) -> kiln::Result<()> {
+        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+        failure.map_or(Ok(()), |error| Err(failed(path, &error)))
+    }
+}
+
+fn failed(path: &Path, error: &io::Error) -> Error {
+    let shown = path.display();
+    Error::with(ErrorKind::Driver, format!("failed to write trace `{shown}`: {error}"))
+}
+
+impl Write for TraceFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        // Behind a failure the rest is of no use.
+        if failure.is_none()
+            && let Err(error) = (&*self.file).write_all(bytes)
+        {
+            *failure = Some(error);
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn documents_say_the_same_without_controls() {
+        let document =
+            json!({"name\u{202e}": "\u{1b}[2J\u{9b}x\u{e0041}\u{7f} größe", "n": [1, 2]});
+        let text = plain_json(&format!("{document:#}"));
+        assert!(text.chars().all(|c| c == '\n' || !c.is_control()) && !text.contains('\u{202e}'));
+        assert!(text.contains("größe") && text.contains("\\udb40\\udc41"), "{text}");
+        assert_eq!(serde_json::from_str::<Value>(&text).expect("JSON"), document);
+    }
+}
