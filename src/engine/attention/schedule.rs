@@ -28,6 +28,10 @@ pub(super) const BAND: i64 = 16;
 /// Registers for addresses, bounds and fragments on their way.
 const REGISTERS_OTHER: i64 = 60;
 
+/// How far from 0 scores are whose exponents are multiples of a power of two
+/// (`attention/rows.cuh`).
+const FAR: f64 = (1 << 27) as f64;
+
 /// Threads of a block of the kernel that joins parts, a warp for each row.
 const COMBINE_THREADS: i64 = 128;
 
@@ -169,7 +173,7 @@ impl<'a> Matrices<'a> {
         let shared_bytes = match cluster {
             1 => tiles,
             // Results of the rows take the place of tiles (`attention/partial.cuh`).
-            _ => tiles.max(cta_q * (ceil_div(shape.width, 32) * 32 + 8 + 1) * 4),
+            _ => tiles.max(cta_q * (ceil_div(shape.width, 32) * 32 + 8 + 2) * 4),
         };
         let available = i64::from(self.target.shared_block_bytes_max);
         if shared_bytes > available {
@@ -194,12 +198,13 @@ impl<'a> Matrices<'a> {
         Ok(Schedule { tiling, threads, registers, shared_bytes, blocks })
     }
 
-    /// Bytes of the results of parts and of the sums of their weights; 0 where nothing is split.
-    fn partial_bytes(&self, tiling: &Tiling) -> [i64; 2] {
+    /// Bytes of the results of parts, of their row maxima and of the sums of their weights; 0 where
+    /// nothing is split.
+    fn partial_bytes(&self, tiling: &Tiling) -> [i64; 3] {
         let AttentionShape { batches, heads, queries, width, .. } = self.problem.shape;
         let parts = if tiling.leaves_parts() { tiling.split } else { 0 };
-        let sums = [heads, queries, parts, 4].into_iter().fold(batches, i64::saturating_mul);
-        [sums.saturating_mul(width), sums]
+        let rows = [heads, queries, parts, 4].into_iter().fold(batches, i64::saturating_mul);
+        [rows.saturating_mul(width), rows, rows]
     }
 
     pub(super) fn work(&self, schedule: &Schedule) -> Vec<KernelWork> {
@@ -289,11 +294,12 @@ impl<'a> Matrices<'a> {
         }
         let template = "attention/sm75_attention_combine.cu";
         let variant = Variant { sm: "sm75", name: "combine", template, entry: "attention_combine" };
-        let own = json!({"threads": COMBINE_THREADS, "packs": false});
+        // Scores are no concern of it, so that it has no functions of their program.
+        let own = json!({"threads": COMBINE_THREADS, "packs": false, "functions": []});
         let mut combine = self.kernel(variant, &passed, merged(own, parts(&tiling)));
         combine.launch.grid = self.grid(self.combine_blocks());
         combine.launch.threads = COMBINE_THREADS as u32;
-        let scratch = [0, 1].map(Argument::Scratch);
+        let scratch = [0, 1, 2].map(Argument::Scratch);
         for kernel in [&mut multiply, &mut combine] {
             kernel.launch.arguments.extend(scratch);
         }
@@ -310,11 +316,18 @@ impl<'a> Matrices<'a> {
         let problem = &self.problem;
         let scale = problem.op.scale_of(problem.shape.depth);
         let natural = if problem.score.is_modified() { 1.0 } else { scale };
+        let binary = natural * std::f64::consts::LOG2_E;
+        let binary_far = binary.log2().floor().exp2();
+        // Neither of the two makes the least row maximum infinite.
+        let least = if natural > 1.0 { 2.0 * binary_far } else { 1.0 };
         let is_half = problem.tensor("o").dtype.bytes() == 2;
         json!({
             "element": ctype(self.element),
             "tf32": self.is_tf32(),
-            "binary": literal(problem, natural * std::f64::consts::LOG2_E),
+            "binary": literal(problem, binary),
+            "binary_far": literal(problem, binary_far),
+            "far": literal(problem, (FAR / natural).min(f32::MAX.into())),
+            "least": literal(problem, -f64::from(f32::MAX) / least),
             "natural": literal(problem, natural),
             "chunked_o": is_half,
             "o_access": self.access("o", if is_half { 8 } else { 2 }),
@@ -378,7 +391,12 @@ fn parts(tiling: &Tiling) -> Json {
     let own = json!({"split": tiling.split, "cluster": tiling.cluster});
     match tiling.leaves_parts() {
         false => own,
-        true => merged(own, json!({"scratch": ["float* partial", "float* partial_sum"]})),
+        true => merged(
+            own,
+            json!({
+                "scratch": ["float* partial", "float* partial_max", "float* partial_sum"],
+            }),
+        ),
     }
 }
 

@@ -1,12 +1,14 @@
 //! Scaled dot product attention.
 
 pub mod cases;
+mod classes;
 mod counters;
 mod decode;
 mod eight;
 mod fallback;
 mod features;
 mod manifest;
+mod masks;
 mod meaning;
 mod random;
 mod registers;
