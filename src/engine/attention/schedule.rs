@@ -25,6 +25,9 @@ const THREADS_MAX: i64 = 256;
 /// Rows and columns of one matrix product.
 pub(super) const BAND: i64 = 16;
 
+/// Columns of results that a warp has registers for.
+pub(super) const WIDTH_WARP_MAX: i64 = 256;
+
 /// Registers for addresses, bounds and fragments on their way.
 const REGISTERS_OTHER: i64 = 60;
 
@@ -156,7 +159,7 @@ impl<'a> Matrices<'a> {
         if cluster > 1 && cluster != split {
             return Err(format!("a cluster of {cluster} blocks for {split} parts"));
         }
-        let threads = cta_q / warp_q * 32;
+        let threads = cta_q / warp_q * 32 * warps_v(shape);
         if threads == 0 || threads > THREADS_MAX {
             return Err(format!("takes {threads} threads, a block has 32 to {THREADS_MAX}"));
         }
@@ -167,13 +170,14 @@ impl<'a> Matrices<'a> {
             Some(_) => narrow(shape.depth),
             None => tile(cta_k, shape.depth),
         };
-        let narrow_v = self.eight("v").map_or(0, |_| narrow(shape.width));
+        let width = padded_width(shape);
+        let narrow_v = self.eight("v").map_or(0, |_| narrow(width));
         let of_k = tile(cta_k, shape.depth) + next_k;
-        let tiles = tile(cta_q, shape.depth) + of_k + tile(cta_k, shape.width) + narrow_v;
+        let tiles = tile(cta_q, shape.depth) + of_k + tile(cta_k, width) + narrow_v;
         let shared_bytes = match cluster {
             1 => tiles,
             // Results of the rows take the place of tiles (`attention/partial.cuh`).
-            _ => tiles.max(cta_q * (ceil_div(shape.width, 32) * 32 + 8 + 2) * 4),
+            _ => tiles.max(cta_q * (ceil_div(width, 32) * 32 + 8 + 2) * 4),
         };
         let available = i64::from(self.target.shared_block_bytes_max);
         if shared_bytes > available {
@@ -216,7 +220,11 @@ impl<'a> Matrices<'a> {
         let products = (warp_q * BAND * BAND * bytes / 2) as f64 / 1024.0;
         let of_q = if hold_q { 0 } else { warp_q * BAND / cta_k * BAND };
         let reads = ((BAND * BAND + of_q) * bytes) as f64 / 128.0;
-        let efficiency = products / (products + reads);
+        // Every warp of those that share rows computes all their scores.
+        let AttentionShape { depth, width, .. } = self.problem.shape;
+        let repeated = (depth * warps_v(&self.problem.shape) + width) as f64;
+        let efficiency =
+            products / (products + reads) * (depth + width).max(1) as f64 / repeated.max(1.0);
         let operands = if self.is_tf32() { Operands::Tf32 } else { Operands::Half };
         let tensor = TensorWork { operands, operations: 2.0, efficiency };
         let pack = if packs { self.problem.shape.group() } else { 1 };
@@ -278,6 +286,7 @@ impl<'a> Matrices<'a> {
             "cta_k": cta_k,
             "warp_q": warp_q,
             "hold_q": hold_q,
+            "warps_v": warps_v(&self.problem.shape),
             "packs": packs,
             "shared_bytes": shared_bytes,
         });
@@ -386,6 +395,19 @@ pub(super) struct Variant<'a> {
     pub(super) entry: &'static str,
 }
 
+/// Warps that share rows: each has so many columns of the results in registers.
+fn warps_v(shape: &AttentionShape) -> i64 {
+    ceil_div(shape.width, WIDTH_WARP_MAX).max(1)
+}
+
+/// Columns of values with those that make whole panels for each of such warps.
+fn padded_width(shape: &AttentionShape) -> i64 {
+    match warps_v(shape) {
+        1 => shape.width,
+        warps => ceil_div(shape.width, 64 * warps) * 64 * warps,
+    }
+}
+
 /// What kernels know of parts of the keys.
 fn parts(tiling: &Tiling) -> Json {
     let own = json!({"split": tiling.split, "cluster": tiling.cluster});
@@ -410,7 +432,8 @@ impl Tiling {
     fn registers(self, shape: &AttentionShape, element: DType) -> i64 {
         let bands = self.warp_q / BAND;
         let held = i64::from(self.hold_q) * ceil_div(shape.depth * element.bytes() as i64, 32) * 4;
-        let sums = (ceil_div(shape.width, BAND) * BAND + self.cta_k) / 2;
+        let width = ceil_div(padded_width(shape) / warps_v(shape), BAND) * BAND;
+        let sums = (width + self.cta_k) / 2;
         bands * (sums + held) + REGISTERS_OTHER
     }
 }

@@ -41,7 +41,8 @@ fn functions() -> Vec<(&'static str, Attention)> {
     ]
 }
 
-fn open(target: &str) -> Kiln {
+/// A simulator of a target that checks what kernels do.
+pub fn open(target: &str) -> Kiln {
     let device = Some(DeviceChoice::Sim(target.to_owned()));
     let sanitize = Some(true);
     Kiln::open(Config { device, sanitize, ..harness::config() }).expect("the simulator opens")

@@ -17,3 +17,4 @@ mod stale;
 mod tf32;
 mod torch;
 mod wgmma;
+mod wide;
