@@ -25,6 +25,10 @@ fn attentions_and_layers_are_problems() {
         "attention_paged_decode",
         "attention_causal_gqa",
         "attention_documents",
+        "attention_gemma2_decode",
+        "attention_gpt_oss",
+        "attention_mla_decode",
+        "attention_mla_prefill",
         "mha_beams",
     ] {
         let run = ["run", &example(name), "--random", "1", "--check", "--sanitize", "--json"];

@@ -219,6 +219,14 @@ pub struct Bound {
     pub buffers: HashMap<i64, Buffer>,
 }
 
+impl Bound {
+    /// Reads an input from where another one lies.
+    pub fn read_from(&mut self, tensor: &TensorDesc, other: &TensorDesc) {
+        let at = self.buffers[&other.uid].address() + Layout::of(other).start as u64;
+        self.pack.set_address(tensor.uid, at, tensor.span_bytes().expect("spans are small"));
+    }
+}
+
 /// Uploads inputs and allocates outputs.
 pub fn bind(kiln: &Kiln, graph: &OperationGraph, inputs: &Values) -> Result<Bound> {
     let mut bound = Bound { pack: VariantPack::new(), buffers: HashMap::new() };
@@ -239,8 +247,12 @@ pub fn bind(kiln: &Kiln, graph: &OperationGraph, inputs: &Values) -> Result<Boun
 
 /// Executes a plan and reads its outputs.
 pub fn run_plan(kiln: &Kiln, plan: &ExecutionPlan, inputs: &Values) -> Result<Values> {
+    run_bound(kiln, plan, &bind(kiln, plan.graph(), inputs)?)
+}
+
+/// Executes a plan on what is bound and reads its outputs.
+pub fn run_bound(kiln: &Kiln, plan: &ExecutionPlan, bound: &Bound) -> Result<Values> {
     let graph = plan.graph();
-    let bound = bind(kiln, graph, inputs)?;
     let stream = kiln.stream();
     let workspace = kiln.device().upload(&vec![POISON; plan.workspace_bytes() as usize])?;
     plan.execute(&stream, &bound.pack.clone().with_workspace(&workspace))?;

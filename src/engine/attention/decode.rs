@@ -3,7 +3,7 @@
 //! their parts in each other's shared memory where they are a cluster, by another kernel elsewhere.
 
 use crate::engine::access::ceil_div;
-use crate::engine::attention::schedule::{BAND, Matrices, Schedule, Tiling};
+use crate::engine::attention::schedule::{BAND, Matrices, Schedule, Tiling, WIDTH_WARP_MAX};
 use crate::engine::attention::tuned::{Tunable, Tuned, settings};
 use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, Lowering, Notes, Supported};
 use crate::error::Result;
@@ -25,8 +25,11 @@ const BLOCKS_EACH: i64 = 3;
 /// Bytes of a step's keys or values as products take them, whichever are more, where 16 are not.
 const STEP_BYTES: i64 = 16 << 10;
 
-/// Rows of a tile, queries of heads that share keys, up to which this engine is expected to be the
-/// best: others have rows of one head for as many.
+/// Queries up to which this engine is expected to be the best: tiles of others have that many rows
+/// of one head, mostly empty ones, and do not share keys.
+const QUERIES_MAX: i64 = 63;
+
+/// Rows of a tile, queries of heads that share keys, of which it is expected to be the best, too.
 const ROWS_MAX: i64 = 64;
 
 /// The setting that asks for the least.
@@ -103,9 +106,15 @@ impl Tunable<4> for Decode<'_> {
         let (most, bytes) = if heavy { (32, STEP_BYTES / 2) } else { (64, STEP_BYTES) };
         let fits = |keys: &i64| *keys <= most && keys * line <= bytes;
         let cta_k = [64, 32].into_iter().find(fits).unwrap_or(16);
+        let cta_k = if shape.width > WIDTH_WARP_MAX { 32 } else { cta_k };
         let tile =
             [16, 32, 64].into_iter().map(|cta_q| Settings { cluster: 1, cta_k, cta_q, split: 1 });
-        let legal: Vec<Settings> = tile.filter(|of| self.schedule(*of).is_ok()).collect();
+        let least = |of: Settings| match self.schedule(of) {
+            Ok(_) => of,
+            Err(_) => Settings { cta_k: 16, ..of },
+        };
+        let legal: Vec<Settings> =
+            tile.map(least).filter(|of| self.schedule(*of).is_ok()).collect();
         let enough = legal.iter().find(|of| of.cta_q >= self.rows()).or(legal.last());
         let tile = *enough.unwrap_or(&LEAST);
         let blocks = self.0.blocks(&tile.tiling()).max(1);
@@ -153,7 +162,7 @@ impl Tunable<4> for Decode<'_> {
     }
 
     fn pays(&self) -> bool {
-        self.rows() <= ROWS_MAX
+        self.rows() <= ROWS_MAX || self.0.problem.shape.queries <= QUERIES_MAX
     }
 
     fn work(&self, schedule: &Schedule) -> Vec<KernelWork> {

@@ -1,7 +1,7 @@
 //! Attention on tensor cores by `mma.sync`, for 16-bit floats and tf32 from sm_80 (Dao 2023,
 //! "FlashAttention-2").
 
-use crate::engine::attention::schedule::{Matrices, Schedule, Tiling};
+use crate::engine::attention::schedule::{Matrices, Schedule, Tiling, WIDTH_WARP_MAX};
 use crate::engine::attention::tuned::{Tunable, Tuned, settings};
 use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, Lowering, Notes, Supported};
 use crate::error::Result;
@@ -69,6 +69,9 @@ impl Mma<'_> {
     /// The tiles to choose from.
     fn tiles(&self) -> Tiles {
         let shape = &self.0.problem.shape;
+        if shape.depth.max(shape.width) > WIDTH_WARP_MAX {
+            return TILES_HEAVY.map(|[cta_q, warp_q, _]| [cta_q, warp_q, 16]);
+        }
         let wide = shape.depth.max(shape.width) > 128;
         match self.is_heavy() {
             true if wide => return TILES_HEAVY.map(|[cta_q, warp_q, _]| [cta_q, warp_q, 16]),

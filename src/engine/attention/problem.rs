@@ -15,8 +15,9 @@ const CAPABILITY_MIN: u16 = 75;
 /// Positions of queries and keys are 32-bit numbers, with windows added to them.
 const EXTENT_MAX: i64 = 1 << 30;
 
-/// The most elements of a head: more do not fit in registers.
-const ELEMENTS_MAX: i64 = 256;
+/// The most elements of a head. Those of 576 and 512 of DeepSeek's MLA are the largest that are
+/// served.
+const ELEMENTS_MAX: i64 = 1024;
 
 /// Rows of tiles that [`Problem::tiles`] looks at.
 const SAMPLES: i64 = 256;

@@ -25,8 +25,15 @@ const THREADS_MAX: i64 = 256;
 /// Rows and columns of one matrix product.
 pub(super) const BAND: i64 = 16;
 
+/// Columns of results that a warp has registers for.
+pub(super) const WIDTH_WARP_MAX: i64 = 256;
+
 /// Registers for addresses, bounds and fragments on their way.
 const REGISTERS_OTHER: i64 = 60;
+
+/// How far from 0 scores are whose exponents are multiples of a power of two
+/// (`attention/rows.cuh`).
+const FAR: f64 = (1 << 27) as f64;
 
 /// Threads of a block of the kernel that joins parts, a warp for each row.
 const COMBINE_THREADS: i64 = 128;
@@ -152,7 +159,7 @@ impl<'a> Matrices<'a> {
         if cluster > 1 && cluster != split {
             return Err(format!("a cluster of {cluster} blocks for {split} parts"));
         }
-        let threads = cta_q / warp_q * 32;
+        let threads = cta_q / warp_q * 32 * warps_v(shape);
         if threads == 0 || threads > THREADS_MAX {
             return Err(format!("takes {threads} threads, a block has 32 to {THREADS_MAX}"));
         }
@@ -163,13 +170,14 @@ impl<'a> Matrices<'a> {
             Some(_) => narrow(shape.depth),
             None => tile(cta_k, shape.depth),
         };
-        let narrow_v = self.eight("v").map_or(0, |_| narrow(shape.width));
+        let width = padded_width(shape);
+        let narrow_v = self.eight("v").map_or(0, |_| narrow(width));
         let of_k = tile(cta_k, shape.depth) + next_k;
-        let tiles = tile(cta_q, shape.depth) + of_k + tile(cta_k, shape.width) + narrow_v;
+        let tiles = tile(cta_q, shape.depth) + of_k + tile(cta_k, width) + narrow_v;
         let shared_bytes = match cluster {
             1 => tiles,
             // Results of the rows take the place of tiles (`attention/partial.cuh`).
-            _ => tiles.max(cta_q * (ceil_div(shape.width, 32) * 32 + 8 + 1) * 4),
+            _ => tiles.max(cta_q * (ceil_div(width, 32) * 32 + 8 + 2) * 4),
         };
         let available = i64::from(self.target.shared_block_bytes_max);
         if shared_bytes > available {
@@ -194,12 +202,13 @@ impl<'a> Matrices<'a> {
         Ok(Schedule { tiling, threads, registers, shared_bytes, blocks })
     }
 
-    /// Bytes of the results of parts and of the sums of their weights; 0 where nothing is split.
-    fn partial_bytes(&self, tiling: &Tiling) -> [i64; 2] {
+    /// Bytes of the results of parts, of their row maxima and of the sums of their weights; 0 where
+    /// nothing is split.
+    fn partial_bytes(&self, tiling: &Tiling) -> [i64; 3] {
         let AttentionShape { batches, heads, queries, width, .. } = self.problem.shape;
         let parts = if tiling.leaves_parts() { tiling.split } else { 0 };
-        let sums = [heads, queries, parts, 4].into_iter().fold(batches, i64::saturating_mul);
-        [sums.saturating_mul(width), sums]
+        let rows = [heads, queries, parts, 4].into_iter().fold(batches, i64::saturating_mul);
+        [rows.saturating_mul(width), rows, rows]
     }
 
     pub(super) fn work(&self, schedule: &Schedule) -> Vec<KernelWork> {
@@ -211,7 +220,11 @@ impl<'a> Matrices<'a> {
         let products = (warp_q * BAND * BAND * bytes / 2) as f64 / 1024.0;
         let of_q = if hold_q { 0 } else { warp_q * BAND / cta_k * BAND };
         let reads = ((BAND * BAND + of_q) * bytes) as f64 / 128.0;
-        let efficiency = products / (products + reads);
+        // Every warp of those that share rows computes all their scores.
+        let AttentionShape { depth, width, .. } = self.problem.shape;
+        let repeated = (depth * warps_v(&self.problem.shape) + width) as f64;
+        let efficiency =
+            products / (products + reads) * (depth + width).max(1) as f64 / repeated.max(1.0);
         let operands = if self.is_tf32() { Operands::Tf32 } else { Operands::Half };
         let tensor = TensorWork { operands, operations: 2.0, efficiency };
         let pack = if packs { self.problem.shape.group() } else { 1 };
@@ -273,6 +286,7 @@ impl<'a> Matrices<'a> {
             "cta_k": cta_k,
             "warp_q": warp_q,
             "hold_q": hold_q,
+            "warps_v": warps_v(&self.problem.shape),
             "packs": packs,
             "shared_bytes": shared_bytes,
         });
@@ -289,11 +303,12 @@ impl<'a> Matrices<'a> {
         }
         let template = "attention/sm75_attention_combine.cu";
         let variant = Variant { sm: "sm75", name: "combine", template, entry: "attention_combine" };
-        let own = json!({"threads": COMBINE_THREADS, "packs": false});
+        // Scores are no concern of it, so that it has no functions of their program.
+        let own = json!({"threads": COMBINE_THREADS, "packs": false, "functions": []});
         let mut combine = self.kernel(variant, &passed, merged(own, parts(&tiling)));
         combine.launch.grid = self.grid(self.combine_blocks());
         combine.launch.threads = COMBINE_THREADS as u32;
-        let scratch = [0, 1].map(Argument::Scratch);
+        let scratch = [0, 1, 2].map(Argument::Scratch);
         for kernel in [&mut multiply, &mut combine] {
             kernel.launch.arguments.extend(scratch);
         }
@@ -310,11 +325,18 @@ impl<'a> Matrices<'a> {
         let problem = &self.problem;
         let scale = problem.op.scale_of(problem.shape.depth);
         let natural = if problem.score.is_modified() { 1.0 } else { scale };
+        let binary = natural * std::f64::consts::LOG2_E;
+        let binary_far = binary.log2().floor().exp2();
+        // Neither of the two makes the least row maximum infinite.
+        let least = if natural > 1.0 { 2.0 * binary_far } else { 1.0 };
         let is_half = problem.tensor("o").dtype.bytes() == 2;
         json!({
             "element": ctype(self.element),
             "tf32": self.is_tf32(),
-            "binary": literal(problem, natural * std::f64::consts::LOG2_E),
+            "binary": literal(problem, binary),
+            "binary_far": literal(problem, binary_far),
+            "far": literal(problem, (FAR / natural).min(f32::MAX.into())),
+            "least": literal(problem, -f64::from(f32::MAX) / least),
             "natural": literal(problem, natural),
             "chunked_o": is_half,
             "o_access": self.access("o", if is_half { 8 } else { 2 }),
@@ -373,12 +395,30 @@ pub(super) struct Variant<'a> {
     pub(super) entry: &'static str,
 }
 
+/// Warps that share rows: each has so many columns of the results in registers.
+fn warps_v(shape: &AttentionShape) -> i64 {
+    ceil_div(shape.width, WIDTH_WARP_MAX).max(1)
+}
+
+/// Columns of values with those that make whole panels for each of such warps.
+fn padded_width(shape: &AttentionShape) -> i64 {
+    match warps_v(shape) {
+        1 => shape.width,
+        warps => ceil_div(shape.width, 64 * warps) * 64 * warps,
+    }
+}
+
 /// What kernels know of parts of the keys.
 fn parts(tiling: &Tiling) -> Json {
     let own = json!({"split": tiling.split, "cluster": tiling.cluster});
     match tiling.leaves_parts() {
         false => own,
-        true => merged(own, json!({"scratch": ["float* partial", "float* partial_sum"]})),
+        true => merged(
+            own,
+            json!({
+                "scratch": ["float* partial", "float* partial_max", "float* partial_sum"],
+            }),
+        ),
     }
 }
 
@@ -392,7 +432,8 @@ impl Tiling {
     fn registers(self, shape: &AttentionShape, element: DType) -> i64 {
         let bands = self.warp_q / BAND;
         let held = i64::from(self.hold_q) * ceil_div(shape.depth * element.bytes() as i64, 32) * 4;
-        let sums = (ceil_div(shape.width, BAND) * BAND + self.cta_k) / 2;
+        let width = ceil_div(padded_width(shape) / warps_v(shape), BAND) * BAND;
+        let sums = (width + self.cta_k) / 2;
         bands * (sums + held) + REGISTERS_OTHER
     }
 }

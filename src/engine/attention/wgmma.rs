@@ -33,6 +33,9 @@ const REGISTERS_OTHER: i64 = 32;
 /// Registers for a program that modifies scores.
 const REGISTERS_MODIFIED: i64 = 32;
 
+/// The most elements of a head: results of more do not fit in a warpgroup's registers.
+const ELEMENTS_MAX: i64 = 256;
+
 /// Keys of a step in the order in which they are tried.
 const KEYS: [i64; 7] = [128, 112, 96, 80, 64, 32, 16];
 
@@ -95,6 +98,12 @@ impl Engine for WgmmaEngine {
         let matrices = Matrices::of(graph, target)?;
         if matrices.is_tf32() {
             return Err(Error::not_supported("warpgroups do not read values of tf32 transposed"));
+        }
+        let AttentionShape { depth, width, .. } = matrices.problem.shape;
+        if depth.max(width) > ELEMENTS_MAX {
+            return Err(Error::not_supported(format!(
+                "heads of {depth} and {width} elements, more than {ELEMENTS_MAX}"
+            )));
         }
         let is_eight = |slot: &str| matrices.problem.tensor(slot).dtype.is_f8();
         if let Some(slot) = ["k", "v"].into_iter().find(|slot| is_eight(slot)) {
@@ -160,7 +169,15 @@ impl Wgmma<'_> {
             let settings = |cta_k: i64| Settings { cta_k, cta_q: groups * ROWS, stages: 2 };
             KEYS.map(settings).into_iter().find(|settings| self.schedule(*settings).is_ok())
         };
-        (1..=groups).rev().filter_map(largest).collect()
+        // Where a warpgroup less has room for twice the keys of a step, it is the better tile:
+        // every step waits for its products.
+        let mut tiles: Vec<Settings> = (1..=groups).rev().filter_map(largest).collect();
+        while let [first, second, ..] = tiles[..]
+            && 2 * first.cta_k <= second.cta_k
+        {
+            tiles.remove(0);
+        }
+        tiles
     }
 
     /// Registers of a thread that brings tiles, and of one that multiplies: all of the block
@@ -219,6 +236,7 @@ impl Wgmma<'_> {
             "cluster": 1,
             "turns": false,
             "packs": false,
+            "warps_v": 1,
             "cta_q": cta_q,
             "cta_k": cta_k,
             "stages": stages,

@@ -11,7 +11,7 @@ use crate::attention::features::{SHAPE, features};
 use crate::harness;
 
 const WIDE: AttentionShape =
-    AttentionShape { queries: 19, keys: 23, depth: 264, width: 24, ..SHAPE };
+    AttentionShape { queries: 19, keys: 23, depth: 1032, width: 24, ..SHAPE };
 
 /// Features that only an engine of attention has, by what is said of them.
 const REFUSED: [(&str, &str); 4] = [
@@ -48,7 +48,7 @@ fn wide_heads_are_products() {
         let error = harness::kiln().plan(&case.graph).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotSupported, "{name}: {error}");
         let text = error.to_string();
-        assert!(text.contains("heads of 264 and 24 elements, more than 256"), "{text}");
+        assert!(text.contains("heads of 1032 and 24 elements, more than 1024"), "{text}");
         assert!(text.contains(&format!("attention as products: {rule}")), "{text}");
     }
 }
@@ -75,7 +75,7 @@ fn types_layouts_and_combinations_of_wide_heads() {
         (MatmulMath::Tf32, DType::F32),
         (MatmulMath::F64, DType::F64),
     ] {
-        let shape = AttentionShape { depth: 24, width: 300, ..WIDE };
+        let shape = AttentionShape { depth: 24, width: 1032, ..WIDE };
         let positions_first = dtype == DType::F32;
         let storage = Storage { positions_first, ..Storage::packed(dtype) };
         let case = cases::case(op(math), shape, storage, [true, true, false, true]);

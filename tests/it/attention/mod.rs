@@ -1,12 +1,14 @@
 //! Scaled dot product attention.
 
 pub mod cases;
+mod classes;
 mod counters;
 mod decode;
 mod eight;
 mod fallback;
 mod features;
 mod manifest;
+mod masks;
 mod meaning;
 mod random;
 mod registers;
@@ -15,3 +17,4 @@ mod stale;
 mod tf32;
 mod torch;
 mod wgmma;
+mod wide;

@@ -31,7 +31,11 @@ fn check_without(mut case: Case, what: &str, is_read: impl Fn(&Case, i64, i64) -
 }
 
 fn case(op: Attention) -> Case {
-    cases::case(op, SHAPE, Storage::packed(DType::F16), [true; 4])
+    case_of(op, SHAPE)
+}
+
+fn case_of(op: Attention, shape: AttentionShape) -> Case {
+    cases::case(op, shape, Storage::packed(DType::F16), [true; 4])
 }
 
 /// An integer operand's values.
@@ -45,7 +49,9 @@ fn keys_beyond_a_sequence_are_not_read() {
     let op = Attention { key_lengths: true, ..Attention::new(MatmulMath::F32) };
     let read =
         |case: &Case, batch: i64, key: i64| key < integers(case, "key_lengths")[batch as usize];
-    check_without(case(op), "lengths", read);
+    check_without(case(op.clone()), "lengths", read);
+    let wide = AttentionShape { depth: 264, width: 320, ..SHAPE };
+    check_without(case_of(op, wide), "lengths of wide heads", read);
 }
 
 #[test]
