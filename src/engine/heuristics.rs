@@ -25,7 +25,8 @@ pub enum Mode {
 pub struct Selection {
     /// The heuristic.
     pub mode: Mode,
-    /// Settings with one of these notes are left out.
+    /// Settings with one of these notes are left out. `runtime_compilation` is none of a setting:
+    /// [`Kiln::plan`](crate::Kiln::plan) knows which kernels are there.
     pub without: Notes,
 }
 
@@ -76,6 +77,7 @@ pub fn choices(
 ) -> Result<Vec<Choice>> {
     let mut reasons = Reasons::default();
     let mut able = Vec::new();
+    let without = selection.without.of_settings();
     for engine in engines() {
         let supported = match engine.support(graph, target) {
             Ok(supported) => supported,
@@ -84,16 +86,13 @@ pub fn choices(
                 continue;
             }
         };
-        let mut found = of_engine(&*supported, target, selection.mode);
-        if selection.without != Notes::default() {
-            found.retain(|choice| {
-                let note = supported.notes(&choice.config).common(&selection.without);
-                if let Some(note) = note {
-                    reasons.add(engine.name(), format!("{note} is excluded"));
-                }
-                note.is_none()
-            });
-        }
+        let found = match allowed(&*supported, target, selection.mode, &without) {
+            Ok(found) => found,
+            Err(note) => {
+                reasons.add(engine.name(), format!("{note} is excluded"));
+                continue;
+            }
+        };
         able.push((found, supported.pays(), supported.expected_clocks()));
     }
     let fewest = able.iter().filter_map(|(.., clocks)| *clocks).fold(f64::INFINITY, f64::min);
@@ -129,6 +128,40 @@ pub fn choose(
     selection: &Selection,
 ) -> Result<EngineConfig> {
     Ok(choices(graph, target, selection)?.swap_remove(0).config)
+}
+
+/// The settings of an engine that have none of these notes: the heuristic's, or where that has one
+/// the best of all legal ones by the cost model.
+///
+/// # Errors
+/// A note where all have some.
+fn allowed(
+    supported: &dyn Supported,
+    target: &Target,
+    mode: Mode,
+    without: &Notes,
+) -> std::result::Result<Vec<Choice>, &'static str> {
+    let mut excluded = None;
+    let mut retain = |mut choices: Vec<Choice>| {
+        if *without != Notes::default() {
+            choices.retain(|choice| {
+                let note = supported.notes(&choice.config).common(without);
+                excluded = excluded.or(note);
+                note.is_none()
+            });
+        }
+        choices
+    };
+    let mut found = retain(of_engine(supported, target, mode));
+    if found.is_empty() && mode != Mode::B {
+        let us = |of: &Choice| of.predicted_us.unwrap_or(f64::INFINITY);
+        let legal = retain(of_engine(supported, target, Mode::B)).into_iter();
+        found.extend(legal.min_by(|a, b| us(a).total_cmp(&us(b))));
+    }
+    match excluded {
+        Some(note) if found.is_empty() => Err(note),
+        _ => Ok(found),
+    }
 }
 
 fn of_engine(supported: &dyn Supported, target: &Target, mode: Mode) -> Vec<Choice> {

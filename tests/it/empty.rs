@@ -1,5 +1,5 @@
-//! Tensors without elements beside others that have some: each result is written, none is fused into
-//! a kernel that has nothing to do.
+//! Tensors without elements beside others that have some: each result is written, none is fused
+//! into a kernel that has nothing to do.
 
 use kiln::expr::{Mode, Pointwise};
 use kiln::graph::{Matmul, NormBackward, NormForward, NormMode, Op, Phase, Reduction, ReductionOp};
