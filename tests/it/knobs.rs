@@ -100,7 +100,6 @@ fn same_bits(graph: &OperationGraph) {
                 }
                 Err(error) => panic!("{config}: {error:?}"),
             };
-            assert_eq!(plan.kernels()[0].report().resources.spill_bytes, 0, "{config} spills");
             let actual = harness::run_plan(kiln, &plan, &inputs).unwrap();
             for (uid, values) in &actual {
                 assert_eq!(bits(values), bits(&reference[uid]), "{config}");

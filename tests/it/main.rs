@@ -10,6 +10,7 @@ mod columns;
 mod deploy;
 mod docs;
 mod dump;
+mod dynamic_rows;
 mod empty;
 mod errors;
 mod gemm;

@@ -79,9 +79,11 @@ impl<'a> Elements<'a> {
             return Err(Error::not_supported(format!("{arch} is older than sm_{CAPABILITY_MIN}")));
         }
         let passed = graph.tensors.iter().filter(|tensor| !tensor.is_virtual).count();
-        if passed > PARAMETERS_MAX {
+        // One parameter is the number of rows.
+        if passed >= PARAMETERS_MAX {
             return Err(Error::not_supported(format!(
-                "{passed} tensors with storage exceed the {PARAMETERS_MAX} parameters of a kernel"
+                "{passed} tensors with storage exceed the {} parameters of a kernel",
+                PARAMETERS_MAX - 1
             )));
         }
         let domain = Domain::of(graph)?;

@@ -199,10 +199,11 @@ fn checked_space(graph: CanonicalGraph<'_>, target: &Target) -> Result<Space> {
     let reduces = |operation: &&Operation| matches!(operation.op, Op::Reduction(_));
     let stored = graph.tensors.iter().filter(|tensor| !tensor.is_virtual).count();
     let passed = stored + graph.operations.iter().filter(reduces).count();
-    if passed > PARAMETERS_MAX {
+    // One parameter is the number of rows.
+    if passed >= PARAMETERS_MAX {
         return Err(Error::not_supported(format!(
-            "{passed} tensors and partial results exceed the {PARAMETERS_MAX} parameters of a \
-             kernel"
+            "{passed} tensors and partial results exceed the {} parameters of a kernel",
+            PARAMETERS_MAX - 1
         )));
     }
     let space = Space::of(graph)?;
