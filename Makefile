@@ -9,9 +9,11 @@ ATTENTIONS ?= 500
 GRAPHS ?= 1000
 TAMPERS ?= 20000
 GRAPHS_FROM ?= 1
+PLANS ?= 20000
+PLANS_FROM ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-vectors test-remote test-driver settings random-graphs lint ci bench \
+.PHONY: help setup demo test test-vectors test-remote test-driver settings random-graphs random-plans lint ci bench \
 	bench-compile bench-gpu gpu-kit golden expect onnx-data onnx-attention-data rnn-data \
 	attention-data torture tampered-packs fuzz fuzz-sim attention-campaign clean
 
@@ -50,6 +52,10 @@ settings: setup ## Run small graphs with every legal combination of knob values
 random-graphs: setup ## Check GRAPHS (1000) random graphs against the reference, from seed GRAPHS_FROM on
 	KILN_GRAPHS=$(GRAPHS) KILN_GRAPHS_FROM=$(GRAPHS_FROM) $(CARGO) test --release --test it -- \
 		--nocapture random_graphs_give
+
+random-plans: setup ## Plan PLANS (20000) random graphs for every target class: nothing panics, from seed PLANS_FROM on
+	KILN_PLANS=$(PLANS) KILN_PLANS_FROM=$(PLANS_FROM) $(CARGO) test --test it -- \
+		--nocapture random_plans_never
 
 ci: lint test demo ## What .ci/run runs
 

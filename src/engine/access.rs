@@ -1,5 +1,6 @@
 //! How threads reach memory: sizes and alignments of accesses, limits of a launch.
 
+use crate::error::Error;
 use crate::graph::CanonicalGraph;
 use crate::tensor::TensorDesc;
 
@@ -23,6 +24,12 @@ pub(super) const GRID_MAX: i64 = i32::MAX as i64;
 
 pub(super) fn ceil_div(count: i64, size: i64) -> i64 {
     count / size + i64::from(count % size != 0)
+}
+
+/// Why a tensor with elements is not written by a kernel whose iteration space has none.
+pub(super) fn beside_nothing(tensor: &TensorDesc) -> Error {
+    let TensorDesc { name, dims, .. } = tensor;
+    Error::not_supported(format!("`{name}` is {dims:?}, next to a tensor without elements"))
 }
 
 /// The tensors in memory.

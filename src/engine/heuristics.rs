@@ -27,7 +27,8 @@ pub enum Mode {
 pub struct Selection {
     /// The heuristic.
     pub mode: Mode,
-    /// Settings with one of these notes are left out.
+    /// Settings with one of these notes are left out. `runtime_compilation` is none of a setting:
+    /// [`Kiln::plan`](crate::Kiln::plan) knows which kernels are there.
     pub without: Notes,
 }
 
@@ -78,6 +79,7 @@ pub fn choices(
 ) -> Result<Vec<Choice>> {
     let mut reasons = Reasons::default();
     let mut able = Vec::new();
+    let without = selection.without.of_settings();
     for engine in engines().iter().copied() {
         match engine.support(graph, target) {
             Ok(supported) => able.push((engine, supported)),
@@ -86,20 +88,15 @@ pub fn choices(
     }
     let mut found = Vec::new();
     for (engine, supported) in &able {
-        let mut own = of_engine(&**supported, target, selection.mode);
-        if selection.without != Notes::default() {
-            own.retain(|choice| {
-                let note = supported.notes(&choice.config).common(&selection.without);
-                if let Some(note) = note {
-                    reasons.add(engine.name(), format!("{note} is excluded"));
-                }
-                note.is_none()
-            });
+        match allowed(&**supported, target, selection.mode, &without) {
+            Ok(own) => {
+                found.extend(own.into_iter().map(|choice| (choice, *engine, &**supported)));
+            }
+            Err(note) => reasons.add(engine.name(), format!("{note} is excluded")),
         }
-        found.extend(own.into_iter().map(|choice| (choice, *engine, &**supported)));
     }
     let mut choices = match selection.mode {
-        Mode::A => by_rules(found, target, selection),
+        Mode::A => by_rules(found, target, &without),
         Mode::B | Mode::Fallback => found.into_iter().map(|(choice, ..)| choice).collect(),
     };
     match selection.mode {
@@ -151,7 +148,7 @@ pub(super) fn choose_behind(
 fn by_rules(
     found: Vec<(Choice, &'static dyn Engine, &dyn Supported)>,
     target: &Target,
-    selection: &Selection,
+    without: &Notes,
 ) -> Vec<Choice> {
     let clocks = found.iter().filter_map(|(.., supported)| supported.expected_clocks());
     let fewest = clocks.fold(f64::INFINITY, f64::min);
@@ -169,13 +166,47 @@ fn by_rules(
             config: choice.config.clone(),
         })
         .collect();
-    let refined = refined(&candidates, target, &selection.without);
+    let refined = refined(&candidates, target, without);
     let mut choices: Vec<Choice> = found.into_iter().map(|(choice, ..)| choice).collect();
     if let Some((place, config)) = refined {
         choices.remove(place);
         choices.insert(0, Choice { config, predicted_us: None });
     }
     choices
+}
+
+/// The settings of an engine that have none of these notes: the heuristic's, or where that has one
+/// the best of all legal ones by the cost model.
+///
+/// # Errors
+/// A note where all have some.
+fn allowed(
+    supported: &dyn Supported,
+    target: &Target,
+    mode: Mode,
+    without: &Notes,
+) -> std::result::Result<Vec<Choice>, &'static str> {
+    let mut excluded = None;
+    let mut retain = |mut choices: Vec<Choice>| {
+        if *without != Notes::default() {
+            choices.retain(|choice| {
+                let note = supported.notes(&choice.config).common(without);
+                excluded = excluded.or(note);
+                note.is_none()
+            });
+        }
+        choices
+    };
+    let mut found = retain(of_engine(supported, target, mode));
+    if found.is_empty() && mode != Mode::B {
+        let us = |of: &Choice| of.predicted_us.unwrap_or(f64::INFINITY);
+        let legal = retain(of_engine(supported, target, Mode::B)).into_iter();
+        found.extend(legal.min_by(|a, b| us(a).total_cmp(&us(b))));
+    }
+    match excluded {
+        Some(note) if found.is_empty() => Err(note),
+        _ => Ok(found),
+    }
 }
 
 fn of_engine(supported: &dyn Supported, target: &Target, mode: Mode) -> Vec<Choice> {

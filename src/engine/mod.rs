@@ -7,6 +7,7 @@
 mod access;
 mod attention;
 mod bulk;
+mod clusters;
 mod config;
 mod cost;
 mod dimensions;
@@ -36,7 +37,7 @@ pub use kernel::{
 pub use layout::{LayoutInfo, LayoutType};
 pub use notes::{BehaviorNote, Notes, NumericalNote};
 pub use partition::{Cut, Part, cuts, partition};
-pub(crate) use partition::{divided, expect_runs};
+pub(crate) use partition::{Division, expect_runs};
 
 use std::fmt;
 

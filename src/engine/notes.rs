@@ -17,6 +17,16 @@ pub enum NumericalNote {
     ReducedPrecisionReduction,
     /// Two runs may give different bits.
     Nondeterministic,
+    /// Convolutions by Fourier transforms; no setting has it.
+    Fft,
+    /// Convolutions by Winograd's algorithm, with tiles of any or of one size; no setting has it.
+    Winograd,
+    /// See `Winograd`.
+    WinogradTile4x4,
+    /// See `Winograd`.
+    WinogradTile6x6,
+    /// See `Winograd`.
+    WinogradTile13x13,
 }
 
 /// What a setting asks of its surroundings (`mcdnnBackendBehaviorNote_t`).
@@ -29,6 +39,10 @@ pub enum BehaviorNote {
     Workspace,
     /// All its blocks must be resident together.
     Cooperative,
+    /// Filters of convolutions must be reordered first; no setting has it.
+    RequiresFilterInt8x32Reorder,
+    /// Biases of convolutions must be reordered first; no setting has it.
+    RequiresBiasInt8x32Reorder,
 }
 
 /// All notes of a setting, each kind ascending.
@@ -42,11 +56,16 @@ pub struct Notes {
 
 impl NumericalNote {
     /// All of them.
-    pub const ALL: [NumericalNote; 4] = [
+    pub const ALL: [NumericalNote; 9] = [
         NumericalNote::TensorCore,
         NumericalNote::DownConvertInputs,
         NumericalNote::ReducedPrecisionReduction,
         NumericalNote::Nondeterministic,
+        NumericalNote::Fft,
+        NumericalNote::Winograd,
+        NumericalNote::WinogradTile4x4,
+        NumericalNote::WinogradTile6x6,
+        NumericalNote::WinogradTile13x13,
     ];
 
     /// The name in texts and on the command line.
@@ -56,14 +75,24 @@ impl NumericalNote {
             NumericalNote::DownConvertInputs => "down_convert_inputs",
             NumericalNote::ReducedPrecisionReduction => "reduced_precision_reduction",
             NumericalNote::Nondeterministic => "nondeterministic",
+            NumericalNote::Fft => "fft",
+            NumericalNote::Winograd => "winograd",
+            NumericalNote::WinogradTile4x4 => "winograd_tile_4x4",
+            NumericalNote::WinogradTile6x6 => "winograd_tile_6x6",
+            NumericalNote::WinogradTile13x13 => "winograd_tile_13x13",
         }
     }
 }
 
 impl BehaviorNote {
     /// All of them.
-    pub const ALL: [BehaviorNote; 3] =
-        [BehaviorNote::RuntimeCompilation, BehaviorNote::Workspace, BehaviorNote::Cooperative];
+    pub const ALL: [BehaviorNote; 5] = [
+        BehaviorNote::RuntimeCompilation,
+        BehaviorNote::Workspace,
+        BehaviorNote::Cooperative,
+        BehaviorNote::RequiresFilterInt8x32Reorder,
+        BehaviorNote::RequiresBiasInt8x32Reorder,
+    ];
 
     /// The name in texts and on the command line.
     pub fn name(self) -> &'static str {
@@ -71,6 +100,8 @@ impl BehaviorNote {
             BehaviorNote::RuntimeCompilation => "runtime_compilation",
             BehaviorNote::Workspace => "workspace",
             BehaviorNote::Cooperative => "cooperative",
+            BehaviorNote::RequiresFilterInt8x32Reorder => "requires_filter_int8x32_reorder",
+            BehaviorNote::RequiresBiasInt8x32Reorder => "requires_bias_int8x32_reorder",
         }
     }
 }
@@ -80,6 +111,13 @@ impl Notes {
     pub fn names(&self) -> Vec<&'static str> {
         let numerical = self.numerical.iter().map(|note| note.name());
         numerical.chain(self.behavior.iter().map(|note| note.name())).collect()
+    }
+
+    /// All but where kernels come from, which is not known before they are looked for.
+    pub(crate) fn of_settings(&self) -> Notes {
+        let mut notes = self.clone();
+        notes.behavior.retain(|note| *note != BehaviorNote::RuntimeCompilation);
+        notes
     }
 
     /// The first note that both have.
@@ -128,7 +166,14 @@ mod tests {
         let text = "tensor_core, nondeterministic, workspace";
         assert_eq!(text.parse::<Notes>().expect("valid").to_string(), text);
         assert_eq!("".parse::<Notes>().expect("valid"), Notes::default());
-        let error = "fft".parse::<Notes>().expect_err("unknown").to_string();
-        assert!(error.starts_with("unknown note `fft`: expected some of tensor_core, "), "{error}");
+        let error = "magic".parse::<Notes>().expect_err("unknown").to_string();
+        let expected = "unknown note `magic`: expected some of tensor_core, ";
+        assert!(error.starts_with(expected), "{error}");
+        for note in NumericalNote::ALL.map(NumericalNote::name) {
+            assert_eq!(note.parse::<Notes>().expect("valid").names(), [note]);
+        }
+        for note in BehaviorNote::ALL.map(BehaviorNote::name) {
+            assert_eq!(note.parse::<Notes>().expect("valid").names(), [note]);
+        }
     }
 }

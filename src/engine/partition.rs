@@ -1,22 +1,21 @@
 //! Splitting a graph into parts that one engine each can run.
 //!
-//! The fewest kernels and, among those, the fewest bytes: parts begin as single operations and are
-//! merged as long as an engine takes the result, the pair that saves the most memory traffic first.
-//! Two parts may be merged where they share a tensor and no third one lies between them.
+//! The fewest kernels and, among those, the fewest bytes, as far as merging neighbours finds them
+//! (`clusters`, which says how much work that is at most).
 //!
 //! Where no engine takes a single operation, the graph is first written in what its operations
-//! mean: a gradient that reduces along several dimensions becomes several reductions.
+//! mean: a gradient that reduces along several dimensions becomes several reductions. Where that
+//! can not be done for all of them at once, it is done for those operations alone.
 
-use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::engine::expand::primitives;
+use crate::engine::clusters::Clusters;
+use crate::engine::expand::{primitives, primitives_beside};
 use crate::engine::heuristics::choose_behind;
-use crate::engine::{
-    Engine, EngineConfig, Notes, Selection, Supported, choices, choose, engines, supported,
-};
+use crate::engine::{EngineConfig, Selection, Supported, choose, supported};
 use crate::error::{Error, Result};
-use crate::graph::{CanonicalGraph, Op, OperationGraph};
+use crate::graph::{Operation, OperationGraph};
 use crate::target::Target;
 
 /// Operations of a graph that one engine runs.
@@ -110,7 +109,10 @@ pub fn partition(
             parts_of(&primitives, target, selection)
         }
         Ok(_) => Err(error),
-        Err(rule) => Err(Error::not_supported(format!("{error}; {rule}"))),
+        Err(rule) => match parts_apart(graph, target, selection)? {
+            Some(parts) => Ok(parts),
+            None => Err(Error::not_supported(format!("{error}; {rule}"))),
+        },
     })
 }
 
@@ -140,33 +142,143 @@ fn parts_of(graph: &OperationGraph, target: &Target, selection: &Selection) -> R
     Clusters::of(graph, target, selection).merged().iter().map(part).collect()
 }
 
-/// The graph that parts are of: the whole, or what its operations mean.
+/// The parts where only those operations are written in what they mean that no engine runs; none
+/// where an engine runs each.
+fn parts_apart(
+    graph: &OperationGraph,
+    target: &Target,
+    selection: &Selection,
+) -> Result<Option<Vec<Part>>> {
+    let groups = Clusters::of(graph, target, selection).merged();
+    let clusters = Clusters::of(graph, target, selection);
+    let mut refused: Vec<usize> = groups
+        .iter()
+        .filter_map(|group| match group[..] {
+            [at] if !clusters.runs(graph.sketch(&[at]).view()) => Some(at),
+            _ => None,
+        })
+        .collect();
+    if refused.is_empty() {
+        return Ok(None);
+    }
+    refused.sort_unstable();
+    let meanings = meanings(graph, &refused)?;
+    let mut parts = Vec::new();
+    for operations in groups {
+        match refused.iter().position(|at| operations == [*at]) {
+            Some(at) => parts.extend(parts_of(&meanings[at], target, selection)?),
+            None => {
+                let graph = graph.subgraph(&operations)?;
+                let config = choose(graph.canonical(), target, selection)?;
+                parts.push(Part { graph, config });
+            }
+        }
+    }
+    Ok(Some(parts))
+}
+
+/// What some operations of a graph mean, each as a graph of its own; intermediates have uids that
+/// neither the graph nor another of these has.
 ///
 /// # Errors
-/// `NotSupported` when they are of neither.
-pub(crate) fn divided(graph: &OperationGraph, parts: &[Part]) -> Result<OperationGraph> {
-    let known = |uid: &i64| graph.tensor(*uid).is_ok();
-    let written = parts.iter().flat_map(|part| part.graph.operations());
-    match written.flat_map(|operation| &operation.outputs).all(known) {
-        true => Ok(graph.clone()),
-        false => primitives(graph),
+/// `NotSupported` where one can not be expanded.
+fn meanings(graph: &OperationGraph, operations: &[usize]) -> Result<Vec<OperationGraph>> {
+    let mut taken: BTreeSet<i64> = graph.tensors().iter().map(|tensor| tensor.uid).collect();
+    let meaning = |at: &usize| {
+        let meaning = primitives_beside(&graph.subgraph(&[*at])?, &taken)?;
+        taken.extend(meaning.tensors().iter().map(|tensor| tensor.uid));
+        Ok(meaning)
+    };
+    operations.iter().map(meaning).collect()
+}
+
+/// What the parts of a graph are of.
+#[derive(Debug, Clone)]
+pub(crate) enum Division {
+    /// Its operations.
+    Whole,
+    /// What all of its operations mean.
+    Primitives(OperationGraph),
+    /// Its operations, but what those at these positions mean.
+    Apart(Vec<usize>, Vec<OperationGraph>),
+}
+
+impl Division {
+    /// Into the operations of a graph but those at these positions, each of which is expanded.
+    ///
+    /// # Errors
+    /// `NotSupported` where one can not be expanded.
+    pub(crate) fn apart(graph: &OperationGraph, mut expanded: Vec<usize>) -> Result<Division> {
+        expanded.sort_unstable();
+        expanded.dedup();
+        let meanings = meanings(graph, &expanded)?;
+        Ok(Division::Apart(expanded, meanings))
+    }
+
+    /// The division that parts come of.
+    ///
+    /// # Errors
+    /// `NotSupported` when there is none.
+    pub(crate) fn of(graph: &OperationGraph, parts: &[Part]) -> Result<Division> {
+        let written = || parts.iter().flat_map(|part| part.graph.operations());
+        let all_of = |graph: &OperationGraph| {
+            let known = |uid: &i64| graph.tensor(*uid).is_ok();
+            written().flat_map(|operation| &operation.outputs).all(known)
+        };
+        if all_of(graph) {
+            return Ok(Division::Whole);
+        }
+        if let Ok(primitives) = primitives(graph)
+            && all_of(&primitives)
+        {
+            return Ok(Division::Primitives(primitives));
+        }
+        let runs = |own: &Operation| {
+            written().any(|other| other.outputs == own.outputs && other.op == own.op)
+        };
+        let operations = graph.operations();
+        Division::apart(graph, (0..operations.len()).filter(|at| !runs(&operations[*at])).collect())
+    }
+
+    /// The graph that a part's operations are of, and the operation that it is the meaning of, if
+    /// it is one's.
+    pub(crate) fn source<'a>(
+        &'a self,
+        graph: &'a OperationGraph,
+        part: &Part,
+    ) -> (&'a OperationGraph, Option<usize>) {
+        match self {
+            Division::Whole => (graph, None),
+            Division::Primitives(primitives) => (primitives, None),
+            Division::Apart(expanded, meanings) => {
+                let writes = |meaning: &OperationGraph| {
+                    part.graph.operations().iter().all(|own| meaning.operations().contains(own))
+                };
+                match meanings.iter().position(writes) {
+                    Some(at) => (&meanings[at], Some(expanded[at])),
+                    None => (graph, None),
+                }
+            }
+        }
     }
 }
 
-/// Why the parts of a graph are not fewer: for every two that share a tensor.
+/// Why the parts of a graph are not fewer: for every two that share a tensor. Nothing is said of
+/// parts of which some are what single operations mean.
 pub fn cuts(graph: &OperationGraph, target: &Target, parts: &[Part]) -> Vec<Cut> {
-    let Ok(graph) = divided(graph, parts) else { return Vec::new() };
+    let graph = match Division::of(graph, parts) {
+        Ok(Division::Whole) => graph.clone(),
+        Ok(Division::Primitives(primitives)) => primitives,
+        Ok(Division::Apart(..)) | Err(_) => return Vec::new(),
+    };
     let any = Selection::default();
     let mut clusters = Clusters::of(&graph, target, &any);
     let position = |outputs: &[i64]| {
         graph.operations().iter().position(|operation| operation.outputs == outputs)
     };
     for (number, part) in parts.iter().enumerate() {
-        let mut own: Vec<usize> =
-            part.graph.operations().iter().filter_map(|of| position(&of.outputs)).collect();
-        own.sort_unstable();
-        own.iter().for_each(|at| clusters.of[*at] = number);
-        clusters.all[number] = own;
+        let own = part.graph.operations().iter().filter_map(|of| position(&of.outputs));
+        clusters.assign(number, own.collect());
     }
     let mut cuts = Vec::new();
     for second in 0..parts.len() {
@@ -182,300 +294,4 @@ pub fn cuts(graph: &OperationGraph, target: &Target, parts: &[Part]) -> Vec<Cut>
         }
     }
     cuts
-}
-
-/// Operations of a graph in groups.
-struct Clusters<'a> {
-    graph: &'a OperationGraph,
-    target: &'a Target,
-    selection: &'a Selection,
-    /// The operations that read what each operation writes.
-    readers: Vec<Vec<usize>>,
-    /// Each group's operations, ascending; none where it was merged into another.
-    all: Vec<Vec<usize>>,
-    /// Each operation's group.
-    of: Vec<usize>,
-}
-
-/// Two clusters that an engine would run as one.
-struct Merge {
-    pair: [usize; 2],
-    union: Vec<usize>,
-    /// Bytes that need not be moved.
-    saved: u64,
-    /// Whether the first of the two holds more than pointwise operations: what follows a product
-    /// costs it nothing, what precedes it is computed for every tile.
-    follows: bool,
-}
-
-impl Clusters<'_> {
-    fn of<'a>(
-        graph: &'a OperationGraph,
-        target: &'a Target,
-        selection: &'a Selection,
-    ) -> Clusters<'a> {
-        let operations = graph.operations();
-        let reads = |from: usize, at: &usize| {
-            operations[*at].inputs.iter().any(|uid| operations[from].outputs.contains(uid))
-        };
-        let count = operations.len();
-        let readers = |from: usize| (from + 1..count).filter(|at| reads(from, at)).collect();
-        Clusters {
-            graph,
-            target,
-            selection,
-            readers: (0..count).map(readers).collect(),
-            all: (0..count).map(|at| vec![at]).collect(),
-            of: (0..count).collect(),
-        }
-    }
-
-    /// Merges what can be merged; the groups in topological order.
-    fn merged(mut self) -> Vec<Vec<usize>> {
-        let mut merges: Vec<Merge> = Vec::new();
-        for second in 0..self.all.len() {
-            merges.extend((0..second).filter_map(|first| self.merge(first, second)));
-        }
-        loop {
-            merges.sort_by_key(|of| (of.saved, of.follows, Reverse(of.pair)));
-            let Some(best) = merges.pop() else { break };
-            if self.between(best.pair[0], best.pair[1]) {
-                continue;
-            }
-            let [kept, gone] = best.pair;
-            self.all[kept] = best.union;
-            self.all[gone].clear();
-            self.all[kept].iter().for_each(|at| self.of[*at] = kept);
-            merges.retain(|of| !of.pair.contains(&kept) && !of.pair.contains(&gone));
-            let others = (0..self.all.len()).filter(|at| *at != kept);
-            merges.extend(others.filter_map(|at| self.merge(kept.min(at), kept.max(at))));
-        }
-        self.in_order()
-    }
-
-    /// The merge of two clusters, where an engine takes it.
-    fn merge(&self, first: usize, second: usize) -> Option<Merge> {
-        if !self.share(first, second) || self.between(first, second) {
-            return None;
-        }
-        let union = self.union(first, second);
-        let sketch = self.graph.sketch(&union);
-        if !self.runs(sketch.view()) {
-            return None;
-        }
-        let bytes = |of: &[usize]| self.graph.sketch(of).bytes_min();
-        let apart = bytes(&self.all[first]) + bytes(&self.all[second]);
-        let anchored = |at: &usize| !matches!(self.graph.operations()[*at].op, Op::Pointwise(_));
-        let leads = |at: usize| self.all[at].first() == union.first();
-        let leader = if leads(first) { first } else { second };
-        Some(Merge {
-            pair: [first, second],
-            saved: apart.saturating_sub(sketch.bytes_min()),
-            follows: self.all[leader].iter().any(anchored),
-            union,
-        })
-    }
-
-    /// Whether an engine runs a graph, with a setting that is not excluded.
-    fn runs(&self, graph: CanonicalGraph<'_>) -> bool {
-        let supports = |engine: &&dyn Engine| engine.support(graph, self.target).is_ok();
-        // The most general are quick to answer.
-        engines().iter().rev().any(supports)
-            && (self.selection.without == Notes::default()
-                || choices(graph, self.target, self.selection).is_ok())
-    }
-
-    fn union(&self, first: usize, second: usize) -> Vec<usize> {
-        let mut union = [self.all[first].as_slice(), &self.all[second]].concat();
-        union.sort_unstable();
-        union
-    }
-
-    fn reasons(&self, operations: &[usize]) -> Vec<String> {
-        let sketch = self.graph.sketch(operations);
-        let reason = |engine: &&dyn Engine| {
-            let reason = engine.support(sketch.view(), self.target).err()?;
-            Some(format!("{}: {reason}", engine.name()))
-        };
-        engines().iter().filter_map(reason).collect()
-    }
-
-    /// Whether some tensor is touched by both.
-    fn share(&self, first: usize, second: usize) -> bool {
-        let touched = |cluster: usize| {
-            let operations = self.all[cluster].iter().map(|at| &self.graph.operations()[*at]);
-            operations.flat_map(|operation| operation.inputs.iter().chain(&operation.outputs))
-        };
-        touched(first).any(|uid| touched(second).any(|other| other == uid))
-    }
-
-    /// Whether one needs the other by way of a third.
-    fn between(&self, first: usize, second: usize) -> bool {
-        self.reaches_around(first, second) || self.reaches_around(second, first)
-    }
-
-    /// Whether a path leads from one to the other that leaves both.
-    fn reaches_around(&self, from: usize, to: usize) -> bool {
-        let mut seen = vec![false; self.all.len()];
-        let mut open = vec![from];
-        while let Some(cluster) = open.pop() {
-            for next in self.successors(cluster) {
-                match next {
-                    next if next == to && cluster != from => return true,
-                    next if next == to || next == from || seen[next] => {}
-                    next => {
-                        seen[next] = true;
-                        open.push(next);
-                    }
-                }
-            }
-        }
-        false
-    }
-
-    /// The groups that read what a group writes; one may come several times.
-    fn successors(&self, cluster: usize) -> impl Iterator<Item = usize> + '_ {
-        let readers = self.all[cluster].iter().flat_map(|at| &self.readers[*at]);
-        readers.map(|reader| self.of[*reader])
-    }
-
-    fn in_order(&self) -> Vec<Vec<usize>> {
-        let mut left: Vec<usize> = Vec::new();
-        left.extend((0..self.all.len()).filter(|at| !self.all[*at].is_empty()));
-        let mut ordered = Vec::new();
-        while !left.is_empty() {
-            let feeds = |other: usize, at: usize| {
-                other != at && self.successors(other).any(|next| next == at)
-            };
-            let ready = left.iter().position(|at| !left.iter().any(|other| feeds(*other, *at)));
-            let at = left.remove(ready.expect("merging closes no cycle"));
-            ordered.push(self.all[at].clone());
-        }
-        ordered
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::dtype::DType;
-    use crate::expr::{Mode, Pointwise};
-    use crate::graph::{Matmul, Reduction, ReductionOp};
-
-    /// A graph of so many operations that each read one or two of what there is.
-    fn random_graph(seed: u64, operations: usize) -> OperationGraph {
-        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        let mut below = |count: usize| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state % count as u64) as usize
-        };
-        let mut graph = OperationGraph::builder();
-        let x = graph.input("x", &[32, 32], DType::F16);
-        let mut values = vec![(x, [32, 32])];
-        let mut read = vec![true];
-        for _ in 0..operations {
-            let a = below(values.len());
-            let (x, dims) = values[a];
-            read[a] = true;
-            let alike: Vec<usize> = (0..values.len()).filter(|at| values[*at].1 == dims).collect();
-            let b = alike[below(alike.len())];
-            let (uid, dims) = match below(6) {
-                0 if dims == [32, 32] => {
-                    read[b] = true;
-                    (graph.matmul(Matmul::default(), x, values[b].0), dims)
-                }
-                1 => {
-                    let sum = Reduction::new(ReductionOp::Add);
-                    (graph.reduction(sum, x, &[dims[0], 1]), [dims[0], 1])
-                }
-                2 | 3 => {
-                    read[b] = true;
-                    (graph.pointwise(Pointwise::new(Mode::Add), &[x, values[b].0]), dims)
-                }
-                _ => (graph.pointwise(Pointwise::new(Mode::ReluFwd), &[x]), dims),
-            };
-            let uid = uid.expect("valid");
-            graph.name(uid, "", DType::F16);
-            values.push((uid, dims));
-            read.push(false);
-        }
-        for at in (1..values.len()).filter(|at| !read[*at]) {
-            graph.output(values[at].0, &format!("y{at}"), DType::F16);
-        }
-        graph.build().expect("valid")
-    }
-
-    /// The fewest parts that run a graph, by trying all.
-    fn fewest(graph: &OperationGraph, target: &Target) -> usize {
-        let (operations, selection) = (graph.operations(), Selection::default());
-        let clusters = Clusters::of(graph, target, &selection);
-        let count = operations.len();
-        let members =
-            |set: usize| -> Vec<usize> { (0..count).filter(|at| set >> at & 1 == 1).collect() };
-        let connected = |part: &[usize]| graph.subgraph(part).is_ok();
-        let runs: Vec<bool> = (0..1usize << count)
-            .map(|set| {
-                let part = members(set);
-                set != 0 && connected(&part) && clusters.runs(graph.sketch(&part).view())
-            })
-            .collect();
-        let ready = |done: usize, part: usize| {
-            members(part).into_iter().all(|at| {
-                let writes = |other: usize| clusters.readers[other].contains(&at);
-                (0..count).all(|other| !writes(other) || (done | part) >> other & 1 == 1)
-            })
-        };
-        let mut parts = vec![usize::MAX; 1 << count];
-        parts[0] = 0;
-        for done in 0..1usize << count {
-            if parts[done] == usize::MAX {
-                continue;
-            }
-            let left = ((1 << count) - 1) & !done;
-            let mut part = left;
-            while part > 0 {
-                if runs[part] && ready(done, part) {
-                    parts[done | part] = parts[done | part].min(parts[done] + 1);
-                }
-                part = (part - 1) & left;
-            }
-        }
-        parts[(1 << count) - 1]
-    }
-
-    #[test]
-    fn merging_finds_the_fewest_parts_or_one_more() {
-        let target = Target::named("h200").expect("known");
-        let (mut most, mut more) = (0, 0);
-        for seed in 1..=60 {
-            let graph = random_graph(seed, 2 + seed as usize % 6);
-            let found = partition(&graph, &target, &Selection::default()).expect("supported").len();
-            let fewest = fewest(&graph, &target);
-            assert!(found <= fewest + 1, "{found} parts, {fewest} would do: {graph}");
-            more += usize::from(found > fewest);
-            most = most.max(fewest);
-        }
-        assert!(most >= 3 && more <= 3, "{more} of 60 graphs have a part too many");
-    }
-
-    #[test]
-    fn parts_run_in_an_order_that_feeds_them() {
-        let target = Target::named("h200").expect("known");
-        for seed in 100..130 {
-            let graph = random_graph(seed, 12);
-            let parts = partition(&graph, &target, &Selection::default()).expect("supported");
-            let mut written: Vec<i64> = graph.inputs().map(|tensor| tensor.uid).collect();
-            for part in &parts {
-                assert!(part.graph.inputs().all(|tensor| written.contains(&tensor.uid)));
-                written.extend(part.graph.outputs().map(|tensor| tensor.uid));
-            }
-            assert!(graph.outputs().all(|tensor| written.contains(&tensor.uid)));
-            let operations: usize = parts.iter().map(|part| part.graph.operations().len()).sum();
-            assert_eq!(operations, 12);
-            let cuts = cuts(&graph, &target, &parts);
-            assert!(cuts.iter().all(|cut| !cut.reasons.is_empty()), "{cuts:?}");
-        }
-    }
 }

@@ -39,6 +39,11 @@ pub(super) fn kernel_parameter(graph: CanonicalGraph<'_>, at: usize, name: &str)
     }
 }
 
+/// A tensor in the words of a kernel that serves several extents of its first dimension.
+pub(super) fn untold(tensor: &TensorDesc) -> String {
+    format!("{}: {}", tensor.name, tensor.dtype)
+}
+
 pub(super) struct Indent(pub(super) usize);
 
 pub(super) struct Width(pub(super) usize);

@@ -125,7 +125,10 @@ impl GraphBuilder {
     }
 
     pub(crate) fn fresh_uid(&self) -> i64 {
-        self.tensors.iter().map(|tensor| tensor.uid).max().unwrap_or(0).saturating_add(1)
+        let last = self.tensors.iter().map(|tensor| tensor.uid).max().unwrap_or(0);
+        let is_free = |uid: &i64| self.tensors.iter().all(|tensor| tensor.uid != *uid);
+        let free = || (1..).find(is_free).expect("there are more numbers than tensors");
+        last.checked_add(1).unwrap_or_else(free)
     }
 
     fn intermediate(&mut self, op: &Op, dims: &[i64]) -> i64 {

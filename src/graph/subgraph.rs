@@ -24,11 +24,6 @@ impl Sketch {
     pub(crate) fn view(&self) -> CanonicalGraph<'_> {
         CanonicalGraph { tensors: &self.tensors, operations: &self.operations, uids: &self.uids }
     }
-
-    /// The least bytes that move: what is read and what is stored, each once.
-    pub(crate) fn bytes_min(&self) -> u64 {
-        bytes_min(&self.tensors)
-    }
 }
 
 /// The least bytes that move: every tensor with storage once.

@@ -12,7 +12,11 @@ use crate::cache::{DiskCache, Flight, RemoteCache};
 use crate::codegen::{KernelSource, Templates};
 use crate::compile::{Compiler, Image, Located, Resources, Toolchain};
 use crate::device::{Device, Launch, Stream};
-use crate::engine::{self, EngineConfig, Grid, KernelPlan, LaunchPlan, Lowering, Part, Selection};
+use crate::engine::BehaviorNote::RuntimeCompilation;
+use crate::engine::{
+    self, Choice, EngineConfig, Grid, KernelPlan, LaunchPlan, Lowering, Mode, Notes, Part,
+    Selection, choices,
+};
 use crate::error::{Error, Result};
 use crate::graph::{Op, OperationGraph};
 use crate::plan::background::Workers;
@@ -138,6 +142,9 @@ impl Kiln {
         let span = plan_span(&parts, target);
         self.inner.record(graph, None);
         let plan = match &self.workers {
+            _ if self.inner.selection.without.behavior.contains(&RuntimeCompilation) => {
+                self.inner.plan_of(graph, self.inner.found_best(parts)?, None)?
+            }
             Some(workers) => workers.plan(&self.inner, graph, parts)?,
             None => self.inner.plan_of(graph, self.inner.compiled_best(parts)?, None)?,
         };
@@ -153,8 +160,7 @@ impl Kiln {
     ///
     /// # Errors
     /// As [`Kiln::plan`]; `BadParam` for an unknown engine or knob or a value out of range,
-    /// `NotSupported` when the setting spills registers
-    /// ([`Config::allow_spills`] accepts that).
+    /// `NotSupported` when the setting spills registers and [`Config::allow_spills`] is off.
     pub fn plan_with(
         &self,
         graph: &OperationGraph,
@@ -176,12 +182,15 @@ impl Kiln {
             let part = self.inner.built(Arc::new(part), Reach::Compiled)?;
             let part = part.expect("nothing is out of the compiler's reach");
             let bytes = part.spill_bytes();
-            if bytes > 0 && !self.inner.allow_spills {
-                return Err(Error::not_supported(format!(
-                    "{} spills {bytes} bytes of registers per thread on {}",
-                    part.part.config,
-                    self.inner.device.target().arch
-                )));
+            if bytes > 0 {
+                let config = &part.part.config;
+                let arch = self.inner.device.target().arch;
+                let text =
+                    format!("{config} spills {bytes} bytes of registers per thread on {arch}");
+                match self.inner.allow_spills {
+                    true => warn!("{text}"),
+                    false => return Err(Error::not_supported(text)),
+                }
             }
             built.push(part);
         }
@@ -194,6 +203,15 @@ impl Kiln {
     /// What each override has replaced so far; those without a kernel replaced nothing.
     pub fn overrides(&self) -> Vec<OverrideUse> {
         self.inner.overrides.as_ref().map_or_else(Vec::new, Overrides::uses)
+    }
+
+    /// What there is to know of a setting for a graph: `runtime_compilation` only where its kernels
+    /// are in no cache or pack.
+    ///
+    /// # Errors
+    /// As [`Kiln::plan_with`]; nothing is compiled.
+    pub fn notes(&self, graph: &OperationGraph, config: &EngineConfig) -> Result<Notes> {
+        self.inner.notes(Part { graph: graph.clone(), config: config.clone() })
     }
 
     /// The sources a configuration gives for a graph, without compiling them.
@@ -287,7 +305,8 @@ impl Tiers {
         let mut parts = self.untuned_parts(graph, target)?;
         let Some(disk) = &self.disk else { return Ok(parts) };
         for part in &mut parts {
-            let Some(config) = tune::winner(disk, part, target, &self.selection) else {
+            let Some(config) = tune::winner(disk, part, &self.device, target, &self.selection)
+            else {
                 continue;
             };
             let tuned = Part { config, ..part.clone() };
@@ -381,6 +400,45 @@ impl Tiers {
         let launch = Launch { grid, threads, shared_bytes, cooperative };
         let (kernel, image) = (loaded.kernel.clone(), loaded.image.clone());
         Ok(Some(BuiltKernel { plan, source, image, report, kernel, launch }))
+    }
+
+    /// As [`Tiers::best`] of every part, without compiling any: where its kernels are not there, of
+    /// the first setting whose are.
+    ///
+    /// # Errors
+    /// `NotSupported` for a part without such a setting.
+    fn found_best(&self, parts: Vec<Part>) -> Result<Vec<BuiltPart>> {
+        let target = self.device.target();
+        let found = |part: Part| {
+            if let Some(built) = self.best(part.clone(), Reach::Built)? {
+                return Ok(built);
+            }
+            let graph = part.graph;
+            for mode in [self.selection.mode, Mode::B] {
+                let selection = Selection { mode, ..self.selection.clone() };
+                for Choice { config, .. } in choices(graph.canonical(), target, &selection)? {
+                    let part = Part { graph: graph.clone(), config };
+                    if let Some(built) = self.built(Arc::new(part), Reach::Built)? {
+                        return Ok(built);
+                    }
+                }
+            }
+            let config = part.config;
+            Err(Error::not_supported(format!(
+                "runtime_compilation is excluded, and neither {config} nor another setting of the \
+                 part has its kernels in a cache or pack"
+            )))
+        };
+        parts.into_iter().map(found).collect()
+    }
+
+    /// What there is to know of a setting, where its kernels come from included.
+    fn notes(&self, part: Part) -> Result<Notes> {
+        let notes = part.supported(self.device.target())?.notes(&part.config);
+        Ok(match self.built(Arc::new(part), Reach::Built)? {
+            Some(_) => notes.of_settings(),
+            None => notes,
+        })
     }
 
     /// A plan that runs these kernels.

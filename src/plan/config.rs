@@ -29,7 +29,7 @@ use crate::plan::report::BuildReport;
 /// | `no_jit` | `KILN_NO_JIT`: 1 to fail rather than compile | compile |
 /// | `heuristic` | `KILN_HEURISTIC`: `a`, `b` or `fallback` | `a` |
 /// | `without` | `KILN_WITHOUT`: notes that exclude a setting, separated by commas | none |
-/// | `allow_spills` | `KILN_ALLOW_SPILLS`: 1 to run settings that spill registers | refuse them |
+/// | `allow_spills` | `KILN_ALLOW_SPILLS`: 0 to refuse settings that spill | run them, warn |
 /// | `background` | `KILN_BACKGROUND`: `THREADS` or `THREADS:QUEUE` | compile in the foreground |
 /// | `record` | `KILN_RECORD`: a manifest that what is planned is added to | nothing is recorded |
 /// | `sanitize` | `KILN_SANITIZE`: 1 to check launches on the simulator | no checks |
@@ -75,7 +75,7 @@ pub struct Config {
     pub heuristic: Option<Mode>,
     /// Settings with one of these notes are not used.
     pub without: Option<Notes>,
-    /// Run a setting that was asked for even where its kernels spill registers.
+    /// Run a setting that was asked for even where its kernels spill registers, with a warning.
     pub allow_spills: Option<bool>,
     /// Serve a graph at once with a more general kernel that has been built, if there is one,
     /// while its own is compiled; not in strict mode.
@@ -211,7 +211,10 @@ impl Config {
                 .parse()
                 .map_err(|error: Error| error.context("environment KILN_WITHOUT"))?,
         };
-        let allow_spills = self.allow_spills.map_or_else(|| switch("KILN_ALLOW_SPILLS"), Ok)?;
+        let allow_spills = match self.allow_spills {
+            Some(allowed) => allowed,
+            None => text("KILN_ALLOW_SPILLS")?.is_none() || switch("KILN_ALLOW_SPILLS")?,
+        };
         let no_jit = self.no_jit.map_or_else(|| switch("KILN_NO_JIT"), Ok)?;
         let sanitize = self.sanitize.map_or_else(|| switch("KILN_SANITIZE"), Ok)?;
         self.signed_only(Resolved {

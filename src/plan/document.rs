@@ -6,9 +6,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::engine::{EngineConfig, Part, divided, primitives};
+use crate::engine::{Division, EngineConfig, Part, primitives};
 use crate::error::{Error, Result};
-use crate::graph::OperationGraph;
+use crate::graph::{Operation, OperationGraph};
 use crate::plan::build::Kiln;
 use crate::plan::execute::ExecutionPlan;
 use crate::target::Target;
@@ -35,6 +35,9 @@ struct PartJson {
     config: String,
     /// One tensor that each of its operations writes: a name, or `#uid`.
     writes: Vec<String>,
+    /// A tensor that an operation of the problem writes: the part is of what that means.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    meaning_of: Option<String>,
 }
 
 impl ExecutionPlan {
@@ -42,11 +45,14 @@ impl ExecutionPlan {
     pub fn to_json(&self) -> String {
         let graph = self.graph();
         let parts: Vec<Part> = self.parts().into_iter().cloned().collect();
-        let divided = divided(graph, &parts).expect("the parts are of the graph");
+        let division = Division::of(graph, &parts).expect("the parts are of the graph");
         let part = |part: &Part| {
+            let (source, meaning) = division.source(graph, part);
             let written = part.graph.operations().iter().map(|operation| operation.outputs[0]);
-            let writes = written.map(|uid| divided.reference(uid)).collect();
-            PartJson { config: part.config.to_string(), writes }
+            let writes = written.map(|uid| source.reference(uid)).collect();
+            let operation = meaning.map(|at| &graph.operations()[at]);
+            let meaning_of = operation.map(|of| graph.reference(of.outputs[0]));
+            PartJson { config: part.config.to_string(), writes, meaning_of }
         };
         let problem = serde_json::from_str(&graph.to_json()).expect("a graph's JSON is valid");
         let document = PlanJson {
@@ -54,7 +60,7 @@ impl ExecutionPlan {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             target: self.inner.device.target().clone(),
             parts: parts.iter().map(part).collect(),
-            primitives: divided.operations().len() > graph.operations().len(),
+            primitives: matches!(division, Division::Primitives(_)),
             problem,
         };
         serde_json::to_string_pretty(&document).expect("plain data is JSON")
@@ -101,30 +107,76 @@ impl Kiln {
     }
 }
 
+/// The operations that parts may be of.
+struct Sources<'a> {
+    /// The graph, then what some of its operations mean.
+    graphs: Vec<&'a OperationGraph>,
+    /// Positions of those operations in the graph.
+    expanded: &'a [usize],
+}
+
+/// An operation of one of the graphs.
+struct Source<'a> {
+    graph: usize,
+    at: usize,
+    operation: &'a Operation,
+}
+
+impl<'a> Sources<'a> {
+    fn operations(&self) -> Vec<Source<'a>> {
+        let is_own = |graph: usize, at: &usize| graph > 0 || !self.expanded.contains(at);
+        let all = self.graphs.iter().enumerate().flat_map(|(number, graph)| {
+            let operations = graph.operations().iter().enumerate();
+            operations.map(move |(at, operation)| Source { graph: number, at, operation })
+        });
+        all.filter(|of| is_own(of.graph, &of.at)).collect()
+    }
+}
+
+fn bad(text: String) -> Error {
+    Error::bad_param(format!("malformed plan: {text}"))
+}
+
+/// The operation that writes a tensor, which is given by name.
+fn writer(graph: &OperationGraph, name: &str) -> Result<usize> {
+    let writes = |uid| graph.operations().iter().position(|of| of.outputs.contains(&uid));
+    let missing = || bad(format!("no operation of the problem writes `{name}`"));
+    graph.referred(name).and_then(writes).ok_or_else(missing)
+}
+
 /// The parts of a graph as a document lists them.
 fn parts_of(graph: &OperationGraph, listed: &[PartJson]) -> Result<Vec<Part>> {
-    let bad = |text: String| Error::bad_param(format!("malformed plan: {text}"));
-    // The part of each operation.
-    let mut owner: Vec<Option<usize>> = vec![None; graph.operations().len()];
-    for (number, PartJson { writes, .. }) in listed.iter().enumerate() {
+    let expanded = listed.iter().filter_map(|part| part.meaning_of.as_deref());
+    let expanded: Vec<usize> = expanded.map(|name| writer(graph, name)).collect::<Result<_>>()?;
+    let division = Division::apart(graph, expanded)?;
+    let Division::Apart(expanded, meanings) = &division else { unreachable!("it was made so") };
+    let graphs = std::iter::once(graph).chain(meanings).collect();
+    let sources = Sources { graphs, expanded };
+    let operations = sources.operations();
+    // The graph of each part, and the part of each operation.
+    let mut source_of = Vec::new();
+    let mut owner: Vec<Option<usize>> = vec![None; operations.len()];
+    for (number, PartJson { writes, meaning_of, .. }) in listed.iter().enumerate() {
+        let meaning = meaning_of.as_deref().map(|name| writer(graph, name)).transpose()?;
+        let place = |at: usize| expanded.iter().position(|known| *known == at);
+        let source = meaning.and_then(place).map_or(0, |at| at + 1);
+        source_of.push(source);
         for name in writes {
-            let uid = graph.referred(name);
-            let writer = |uid| graph.operations().iter().position(|of| of.outputs.contains(&uid));
-            let at = uid
-                .and_then(writer)
-                .ok_or_else(|| bad(format!("no operation of the problem writes `{name}`")))?;
-            if owner[at].replace(number).is_some() {
+            let at = writer(sources.graphs[source], name)?;
+            let missing = || bad(format!("`{name}` is written by what an operation means"));
+            let place = operations.iter().position(|of| (of.graph, of.at) == (source, at));
+            if owner[place.ok_or_else(missing)?].replace(number).is_some() {
                 return Err(bad(format!("the operation that writes `{name}` is listed twice")));
             }
         }
     }
-    let name = |uid: i64| graph.reference(uid);
-    for (operation, own) in graph.operations().iter().zip(&owner) {
+    for (Source { graph: source, operation, .. }, own) in operations.iter().zip(&owner) {
+        let name = |uid: i64| sources.graphs[*source].reference(uid);
         let output = operation.outputs[0];
         let Some(own) = own else {
             return Err(bad(format!("no part runs the operation that writes `{}`", name(output))));
         };
-        for (other, theirs) in graph.operations().iter().zip(&owner) {
+        for (Source { operation: other, .. }, theirs) in operations.iter().zip(&owner) {
             let needed = other.outputs.iter().find(|uid| operation.inputs.contains(uid));
             if let Some(uid) = needed.filter(|_| theirs > &Some(*own)) {
                 let uid = name(*uid);
@@ -133,10 +185,12 @@ fn parts_of(graph: &OperationGraph, listed: &[PartJson]) -> Result<Vec<Part>> {
         }
     }
     let part = |(number, PartJson { config, .. }): (usize, &PartJson)| {
-        let own = (0..owner.len()).filter(|at| owner[*at] == Some(number));
-        let own: Vec<usize> = own.collect();
+        let own = operations.iter().zip(&owner).filter(|(_, owner)| **owner == Some(number));
+        let own: Vec<usize> = own.map(|(of, _)| of.at).collect();
         let config: EngineConfig = config.parse()?;
-        let graph = if listed.len() == 1 { graph.clone() } else { graph.subgraph(&own)? };
+        let source = sources.graphs[source_of[number]];
+        let whole = listed.len() == 1 && source_of[number] == 0;
+        let graph = if whole { source.clone() } else { source.subgraph(&own)? };
         Ok(Part { graph, config })
     };
     listed.iter().enumerate().map(part).collect()

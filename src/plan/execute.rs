@@ -11,6 +11,7 @@ use crate::engine::Part;
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
 use crate::plan::capture::Captured;
+use crate::plan::overlap::{Overlap, overlap};
 use crate::plan::recipe::{Binding, Feed, MAP_ALIGNMENT, PlannedKernel, Recipe, TENSORS_MAX};
 use crate::plan::upgrade::Upgrade;
 use crate::plan::variant_pack::{Slot, VariantPack};
@@ -230,19 +231,32 @@ impl PlanInner {
             // Of two outputs each is checked against the other, and neither may be the other.
             let allowed = same && !other.written;
             if index != at && !apart && !allowed && binding.bytes != 0 {
-                return Err(self.overlap(binding, other));
+                let distance = i128::from(*start) - i128::from(address);
+                self.check_interleaved(binding, other, distance)?;
             }
         }
         Ok(())
     }
 
+    /// Checks a written tensor against another whose memory lies between its elements, if not on
+    /// them.
     #[cold]
-    fn overlap(&self, written: &Binding, other: &Binding) -> Error {
+    fn check_interleaved(&self, written: &Binding, other: &Binding, distance: i128) -> Result<()> {
         let (name, uid) = (self.name(written.uid), written.uid);
-        let other = self.name(other.uid);
-        Error::bad_param(format!(
-            "tensor `{name}` (uid {uid}) is written but its memory overlaps that of `{other}`"
-        ))
+        let [own, theirs] = [written, other].map(|of| self.graph.tensor(of.uid));
+        let (own, theirs) = (own?, theirs?);
+        let other = &theirs.name;
+        Err(Error::bad_param(match overlap(own, theirs, distance) {
+            Overlap::Apart => return Ok(()),
+            Overlap::Shared => format!(
+                "tensor `{name}` (uid {uid}) is written but its memory overlaps that of `{other}`"
+            ),
+            Overlap::Unknown => format!(
+                "tensor `{name}` (uid {uid}) is written, and its strides {:?} do not prove that it \
+                 shares no element with `{other}` of strides {:?}",
+                own.strides, theirs.strides
+            ),
+        }))
     }
 
     #[cold]

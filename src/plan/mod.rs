@@ -18,6 +18,7 @@ mod dump;
 mod execute;
 mod manifest;
 mod metrics;
+mod overlap;
 mod overrides;
 mod persistent;
 mod plausible;

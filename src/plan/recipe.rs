@@ -1,5 +1,6 @@
 //! What a plan launches: kernels in order, where their parameters come from, what a pack holds.
 
+use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 
 use crate::codegen::KernelSource;
@@ -200,15 +201,17 @@ fn bindings(graph: &OperationGraph, parts: &[BuiltPart]) -> Result<Vec<Binding>>
         }
     }
     uids.extend(graph.tensors().iter().map(|tensor| tensor.uid));
+    let written: HashSet<i64> = graph.outputs().map(|output| output.uid).collect();
+    let mut known = HashSet::new();
     let mut bindings: Vec<Binding> = Vec::new();
     for uid in uids.into_iter().filter(|uid| !is_between(graph, *uid)) {
         let tensor = graph.tensor(uid)?;
-        if bindings.iter().any(|binding| binding.uid == uid) {
+        if !known.insert(uid) {
             continue;
         }
         bindings.push(Binding {
             uid,
-            written: graph.outputs().any(|output| output.uid == uid),
+            written: written.contains(&uid),
             class: class(graph, parts, tensor),
             by_value: tensor.by_value.then_some(tensor.dtype),
             bytes: tensor.span_bytes()?,

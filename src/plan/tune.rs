@@ -2,7 +2,8 @@
 //!
 //! On a GPU settings are timed; on the simulator their counts give the least time they can take.
 //! The winner of each part is a JSON file in the cache folder, under the part's canonical form,
-//! the GPU and the version; every later plan of such a part uses it.
+//! the GPU and the version; every later plan of such a part uses it, but what counts have found on
+//! the simulator alone.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,7 +15,7 @@ use serde_json::Value;
 use tracing::warn;
 
 use crate::cache::DiskCache;
-use crate::device::Stream;
+use crate::device::{Device, Stream};
 use crate::engine::{
     Choice, EngineConfig, Mode, Part, Selection, choices, machine_of, partition, supported,
 };
@@ -36,6 +37,10 @@ const FOLDER: &str = "tuned";
 /// Launches that are timed, after as many to warm up.
 const TIMED: usize = 21;
 const WARM_UP: usize = 5;
+
+/// What a record says was measured.
+const TIME: &str = "time";
+const COUNTS: &str = "counts";
 
 /// The inputs of every measurement are made from this.
 const SEED: u64 = 1;
@@ -203,6 +208,12 @@ impl Kiln {
         if self.device().kind() == "cuda" {
             return self.timed(&plan, &inputs);
         }
+        let bytes = plan.kernels().iter().map(|kernel| kernel.report().resources.spill_bytes).max();
+        if let Some(bytes) = bytes.filter(|bytes| *bytes > 0) {
+            return Err(Error::not_supported(format!(
+                "{config} spills {bytes} bytes of registers per thread, which counts do not show"
+            )));
+        }
         let machine = machine_of(self.device().target());
         let counters = self.trial(&plan, &inputs)?.counters;
         let mut us = 0.0;
@@ -249,7 +260,7 @@ impl Kiln {
             kiln_tuned: SCHEMA,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             target: target.clone(),
-            measured: if self.device().kind() == "cuda" { "time" } else { "counts" }.to_owned(),
+            measured: if self.device().kind() == "cuda" { TIME } else { COUNTS }.to_owned(),
             config: tuned.part.config.to_string(),
             us: tuned.us,
             heuristic_us: tuned.heuristic_us,
@@ -268,11 +279,12 @@ impl Kiln {
     }
 }
 
-/// The setting that tuning has found for a part, where it has and the selection allows it. A file
-/// that can not be used is a warning.
+/// The setting that tuning has found for a part, where it has and the selection allows it: on a GPU
+/// by time, whose counts on the simulator rank nothing. A file that can not be used is a warning.
 pub(super) fn winner(
     cache: &DiskCache,
     part: &Part,
+    device: &Device,
     target: &Target,
     selection: &Selection,
 ) -> Option<EngineConfig> {
@@ -289,10 +301,13 @@ pub(super) fn winner(
     };
     let canonical = part.graph.canonical();
     let usable = |record: Record| {
+        if record.measured != TIME && device.kind() != "sim" {
+            return Ok(None);
+        }
         let config: EngineConfig = record.config.parse()?;
         let supported = supported(&config.engine, canonical, target)?;
         config.validate(&supported.knobs())?;
-        let excluded = supported.notes(&config).common(&selection.without);
+        let excluded = supported.notes(&config).common(&selection.without.of_settings());
         Ok(excluded.is_none().then_some(config))
     };
     let record = serde_json::from_str(&text)

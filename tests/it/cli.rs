@@ -553,5 +553,5 @@ fn tuning_keeps_the_best() {
     let document = json(&succeeds(&[&tune[..], &["--json"]].concat()));
     assert_eq!(document["parts"][0]["tried"].as_array().unwrap().len(), 3);
     fails(2, "there is nothing to measure", &["tune", PROBLEM, "--settings", "0"]);
-    fails(2, "unknown note `fft`", &["tune", PROBLEM, "--without", "fft"]);
+    fails(2, "unknown note `magic`", &["tune", PROBLEM, "--without", "magic"]);
 }

@@ -104,14 +104,10 @@ pub fn conflicts(counters: &Counters) -> u64 {
     counters.total.shared_loads.conflicts + counters.total.shared_stores.conflicts
 }
 
-/// The plan of a legal setting, or none if it spills.
+/// The plan of a legal setting, which may spill.
 #[track_caller]
-pub fn plan_unless_spilled(graph: &OperationGraph, config: &EngineConfig) -> Option<ExecutionPlan> {
-    match kiln().plan_with(graph, config) {
-        Ok(plan) => Some(plan),
-        Err(error) if error.to_string().contains(" spills ") => None,
-        Err(error) => panic!("{config}: {error:?}"),
-    }
+pub fn planned(graph: &OperationGraph, config: &EngineConfig) -> ExecutionPlan {
+    kiln().plan_with(graph, config).unwrap_or_else(|error| panic!("{config}: {error:?}"))
 }
 
 /// The sources of a setting's kernels, by what they are.

@@ -94,13 +94,12 @@ fn same_bits(graph: &OperationGraph) {
                 Ok(plan) => plan,
                 Err(error) if error.kind() == ErrorKind::NotSupported => {
                     let text = error.to_string();
-                    assert!(text.contains(" needs about ") || text.contains(" spills "), "{text}");
+                    assert!(text.contains(" needs about "), "{text}");
                     refused += 1;
                     continue;
                 }
                 Err(error) => panic!("{config}: {error:?}"),
             };
-            assert_eq!(plan.kernels()[0].report().resources.spill_bytes, 0, "{config} spills");
             let actual = harness::run_plan(kiln, &plan, &inputs).unwrap();
             for (uid, values) in &actual {
                 assert_eq!(bits(values), bits(&reference[uid]), "{config}");

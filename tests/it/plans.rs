@@ -1,9 +1,9 @@
 //! Plans of several kernels: their order, their workspace, their JSON form.
 
 use kiln::device::Buffer;
-use kiln::engine::{self, Choice, Mode, Selection};
+use kiln::engine::{self, Choice, Mode, Notes, Selection};
 use kiln::expr::{self, Pointwise};
-use kiln::graph::{NormBackward, NormMode, Op};
+use kiln::graph::{Matmul, NormBackward, NormMode, Op, Reduction, ReductionOp};
 use kiln::plan::{Manifest, ManifestProblem};
 use kiln::target::Target;
 use kiln::{Config, DType, ErrorKind, Kiln, OperationGraph, Result, VariantPack};
@@ -208,10 +208,111 @@ fn a_tuned_setting_is_used_until_it_can_not_be() {
         std::fs::write(path, &damage).unwrap();
         assert_eq!(chosen(&open("")), heuristic, "{damage}");
     }
-    let error = open("runtime_compilation").plan(&chain()).expect_err("nothing is left");
+}
+
+/// A filter looks at all legal settings, not at the one that is expected to run best.
+#[test]
+fn a_filter_searches_the_settings() {
+    let mut graph = OperationGraph::builder();
+    let a = graph.input("a", &[64, 16384], DType::Bf16);
+    let b = graph.input("b", &[16384, 64], DType::Bf16);
+    let c = graph.matmul(Matmul::default(), a, b).unwrap();
+    graph.output(c, "c", DType::Bf16);
+    let product = graph.build().unwrap();
+    let mut graph = OperationGraph::builder();
+    let x = graph.input("x", &[2, 1 << 17], DType::F32);
+    let sum = graph.reduction(Reduction::new(ReductionOp::Add), x, &[2, 1]).unwrap();
+    graph.output(sum, "sum", DType::F32);
+    let sums = graph.build().unwrap();
+    let mut graph = OperationGraph::builder();
+    let x = graph.input("x", &[1 << 14, 4], DType::F32);
+    let sum = graph.reduction(Reduction::new(ReductionOp::Add), x, &[1, 4]).unwrap();
+    graph.output(sum, "sum", DType::F32);
+    let columns = graph.build().unwrap();
+    let without: Notes = "workspace, fft, winograd_tile_4x4".parse().unwrap();
+    for name in ["t4", "a100", "h200", "b200", "sim120"] {
+        let target = Target::named(name).unwrap();
+        for graph in [&product, &sums, &columns] {
+            for mode in [Mode::A, Mode::B, Mode::Fallback] {
+                let selection = Selection { mode, without: without.clone() };
+                let config = engine::choose(graph.canonical(), &target, &selection).unwrap();
+                let supported = engine::supported(&config.engine, graph.canonical(), &target);
+                let supported = supported.unwrap();
+                supported.lower(&config).unwrap();
+                assert!(!supported.notes(&config).names().contains(&"workspace"), "{config}");
+                // Each engine that takes the graph has settings that are left.
+                let first = engine::choose(graph.canonical(), &target, &Selection::default());
+                if mode == Mode::A {
+                    assert_eq!(first.unwrap().engine, config.engine, "{name}: {graph}");
+                }
+            }
+        }
+    }
+}
+
+/// Without compilation only what caches hold is planned, with a setting that is not the first, too.
+#[test]
+fn without_compilation_what_is_cached_is_planned() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |without: &str| {
+        Kiln::open(Config {
+            device: Some("sim".parse().unwrap()),
+            cache_dir: Some(folder.path().to_owned()),
+            without: Some(without.parse().unwrap()),
+            ..Config::default()
+        })
+        .unwrap()
+    };
+    let compiling = open("");
+    let (graph, target) = (chain(), compiling.device().target());
+    let first = engine::choose(graph.canonical(), target, &Selection::default()).unwrap();
+    let other = first.clone().with("threads", 512);
+    assert_ne!(first, other);
+    let error = open("runtime_compilation").plan(&chain()).expect_err("nothing is there");
     assert_eq!(error.kind(), ErrorKind::NotSupported);
-    let text = "no engine runs the graph: pointwise: runtime_compilation is excluded";
+    let text = "runtime_compilation is excluded, and neither pointwise{";
     assert!(error.to_string().starts_with(text), "{error}");
+    let notes = |kiln: &Kiln| kiln.notes(&chain(), &other).unwrap().to_string();
+    assert_eq!(notes(&compiling), "runtime_compilation");
+    compiling.plan_with(&chain(), &other).unwrap();
+    assert_eq!([notes(&compiling), notes(&open(""))], ["", ""]);
+    let plan = open("runtime_compilation").plan(&chain()).unwrap();
+    assert_eq!(plan.parts()[0].config, other);
+}
+
+/// Counts of the simulator say nothing of a GPU: what they have found is used there alone.
+#[test]
+fn tuning_by_counts_is_for_the_simulator() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |device: &str| {
+        Kiln::open(Config {
+            device: Some(device.parse().unwrap()),
+            cache_dir: Some(folder.path().to_owned()),
+            count: device == "sim",
+            ..Config::default()
+        })
+        .unwrap()
+    };
+    let kiln = open("sim");
+    let tuned = kiln.tune(&chain(), 3, |_| ()).unwrap().remove(0);
+    let path = tuned.path.unwrap();
+    let other = tuned.tried.iter().map(|of| &of.config);
+    let heuristic =
+        engine::choose(chain().canonical(), kiln.device().target(), &Default::default());
+    let heuristic = heuristic.unwrap().to_string();
+    let other = { other }.find(|config| **config != heuristic).unwrap().clone();
+    let text = std::fs::read_to_string(&path).unwrap();
+    let text = text.replacen(&tuned.part.config.to_string(), &other, 1);
+    let chosen = |kiln: &Kiln| kiln.plan(&chain()).unwrap().parts()[0].config.to_string();
+    let null = open("null");
+    assert_eq!(null.device().target(), kiln.device().target(), "they share their records");
+    for (measured, expected) in [("counts", &heuristic), ("time", &other)] {
+        let text =
+            text.replace("\"measured\": \"counts\"", &format!("\"measured\": \"{measured}\""));
+        std::fs::write(&path, &text).unwrap();
+        assert_eq!(chosen(&open("sim")), other);
+        assert_eq!(chosen(&open("null")), *expected, "{measured}");
+    }
 }
 
 #[test]

@@ -6,9 +6,10 @@
 
 use kiln::expr::{Mode, Pointwise};
 use kiln::graph::{Matmul, Op, Reduction, ReductionOp};
-use kiln::{DType, OperationGraph};
+use kiln::{DType, ErrorKind, OperationGraph, TensorDesc};
 
 use crate::harness::{self, Values};
+use crate::wild::{SMALL, wild_graph};
 
 /// Graphs in the ordinary run of the tests.
 const GRAPHS: u64 = 40;
@@ -166,6 +167,59 @@ fn random_graphs_give_the_reference_2() {
 #[test]
 fn random_graphs_give_the_reference_3() {
     check(3, 4);
+}
+
+/// Graphs of any operation and shape, empty tensors among them.
+fn check_wild(shard: u64, shards: u64) {
+    let kiln = harness::kiln();
+    let (first, count) = (number("KILN_GRAPHS_FROM", 1), number("KILN_GRAPHS", GRAPHS));
+    let (mut checked, mut refused) = (0, 0);
+    for seed in (first..first + count).filter(|seed| (seed - first) % shards == shard) {
+        let Some(graph) = wild_graph(&SMALL, seed) else { continue };
+        let inputs: Values =
+            graph.inputs().map(|tensor| (tensor.uid, wild_values(tensor, seed))).collect();
+        match kiln.plan(&graph) {
+            Ok(plan) => {
+                let actual = harness::run_plan(kiln, &plan, &inputs).unwrap_or_else(|error| {
+                    panic!("seed {seed}: {error:?}\n{graph}");
+                });
+                harness::compare(&graph, &inputs, &actual, &format!("seed {seed}"));
+                checked += 1;
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::NotSupported, "seed {seed}: {error}\n{graph}");
+                println!("seed {seed} is refused: {error}");
+                refused += 1;
+            }
+        }
+        if (checked + refused) % PROGRESS == 0 {
+            println!("shard {shard}: {checked} graphs, the last has seed {seed}");
+        }
+    }
+    println!("shard {shard}: {checked} wild graphs are right, {refused} refused");
+    assert!(refused <= (checked + refused) / 20, "{refused} graphs refused, {checked} right");
+}
+
+/// Overrides leave some of their dimension; factors and epsilons are positive.
+fn wild_values(tensor: &TensorDesc, seed: u64) -> Vec<f64> {
+    let values = harness::fill(tensor, seed, 1.0);
+    match tensor.dtype {
+        DType::I32 => values.iter().map(|value| (value * 4.0).abs().round()).collect(),
+        _ if tensor.elements() == Some(1) => {
+            values.iter().map(|value| value.abs() + 0.25).collect()
+        }
+        _ => values,
+    }
+}
+
+#[test]
+fn wild_graphs_give_the_reference_0() {
+    check_wild(0, 2);
+}
+
+#[test]
+fn wild_graphs_give_the_reference_1() {
+    check_wild(1, 2);
 }
 
 /// What random graphs have found: a reduction of what another one gives is a kernel of its own.

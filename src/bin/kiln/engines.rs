@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use kiln::engine::{self, Choice, CostModel, Cut, Engine, LayoutInfo, Mode, Part, Selection};
 use kiln::target::Target;
-use kiln::{Config, OperationGraph};
+use kiln::{Config, Kiln, OperationGraph};
 use serde_json::{Value, json};
 
 use crate::problem;
@@ -52,7 +52,7 @@ pub fn engines(args: &EnginesArgs) -> kiln::Result<ExitCode> {
         let first = described.len();
         let own = engine::cuts(graph, target, known).into_iter();
         cuts.extend(own.map(|cut| Cut { parts: cut.parts.map(|part| first + part), ..cut }));
-        let describe = |part: &Part| part_json(part, target, &selection, args.settings);
+        let describe = |part: &Part| part_json(part, &kiln, &selection, args.settings);
         described.extend(known.iter().map(describe));
         for Part { graph, config } in known.iter().filter(|_| args.source) {
             sources.extend(kiln.sources(graph, config)?.into_iter().map(|source| source.text));
@@ -90,13 +90,13 @@ fn cut_json(cut: &Cut) -> Value {
 }
 
 /// A part with every engine's answer.
-fn part_json(part: &Part, target: &Target, selection: &Selection, settings: usize) -> Value {
+fn part_json(part: &Part, kiln: &Kiln, selection: &Selection, settings: usize) -> Value {
+    let target = kiln.device().target();
     let canonical = part.graph.canonical();
     let model = Selection { mode: Mode::B, ..selection.clone() };
     let ranked = engine::choices(canonical, target, &model).unwrap_or_default();
     let setting = |choice: &Choice| {
-        let notes = engine::supported(&choice.config.engine, canonical, target)
-            .map(|supported| supported.notes(&choice.config));
+        let notes = kiln.notes(&part.graph, &choice.config);
         json!({
             "config": choice.config.to_string(),
             "predicted_us": choice.predicted_us,

@@ -56,7 +56,7 @@ the same names. KILN_CACHE_BYTES is the cache's budget, KILN_PACKS lists packs s
 colons, KILN_NO_JIT=1 forbids compiling, KILN_REMOTE is the address of a store that machines share
 (KILN_REMOTE_READ_ONLY=1, KILN_REMOTE_MS), KILN_BACKGROUND=THREADS compiles in the background,
 KILN_RECORD is a manifest that problems are added to. KILN_HEURISTIC (a, b, fallback) and
-KILN_WITHOUT (notes) say how settings are chosen, KILN_ALLOW_SPILLS=1 runs those that spill.
+KILN_WITHOUT (notes) say how settings are chosen, KILN_ALLOW_SPILLS=0 refuses those that spill.
 KILN_DUMP is a folder for dumps of every kernel, KILN_DUMP_FILTER part of a kernel's stem or the
 start of its key, KILN_DUMP_TENSORS=1 dumps the tensors of first launches too, of at most
 KILN_DUMP_TENSOR_BYTES. KILN_OVERRIDES is a folder of edited kernels that stand in for generated

@@ -14,6 +14,7 @@ mod shapes;
 mod statistics;
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use crate::engine::expand::calculus::Calculus;
 use crate::engine::expand::shapes::Shapes;
@@ -83,6 +84,17 @@ impl<'a> Expanded<'a> {
 /// # Errors
 /// As [`Expanded::of`].
 pub(crate) fn primitives(graph: &OperationGraph) -> Result<OperationGraph> {
+    primitives_beside(graph, &BTreeSet::new())
+}
+
+/// The same with intermediates that have none of these uids.
+///
+/// # Errors
+/// As [`Expanded::of`].
+pub(crate) fn primitives_beside(
+    graph: &OperationGraph,
+    taken: &BTreeSet<i64>,
+) -> Result<OperationGraph> {
     let canonical = graph.canonical();
     let mut operations = canonical.operations.iter();
     let expanded = match operations.find(|of| matches!(of.op, Op::Attention(_))) {
@@ -93,11 +105,14 @@ pub(crate) fn primitives(graph: &OperationGraph) -> Result<OperationGraph> {
         }
         _ => Expanded::of(canonical)?,
     };
-    let fresh = graph.tensors().iter().map(|tensor| tensor.uid).max().unwrap_or(0) + 1;
-    let uid_of = |at: i64| match canonical.uids.get(at as usize) {
-        Some(uid) => *uid,
-        None => fresh + at - canonical.uids.len() as i64,
-    };
+    let is_free = |uid: &i64| !taken.contains(uid) && graph.tensor(*uid).is_err();
+    let last = graph.tensors().iter().map(|tensor| tensor.uid).chain(taken.last().copied()).max();
+    // Behind the last one, as long as there are such numbers.
+    let behind = last.and_then(|last| last.checked_add(1)).map(|first| first..=i64::MAX);
+    let free = behind.into_iter().flatten().chain(1..).filter(is_free);
+    let own = canonical.uids.iter().copied();
+    let uids: Vec<i64> = own.chain(free).take(expanded.tensors.len()).collect();
+    let uid_of = |at: i64| uids[at as usize];
     let renamed = |uids: &[i64]| uids.iter().map(|at| uid_of(*at)).collect();
     let operation = |Operation { op, inputs, outputs }: &Operation| Operation {
         op: op.clone(),

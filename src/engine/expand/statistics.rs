@@ -64,7 +64,7 @@ pub(super) fn backward_weights(calculus: &mut Calculus, named: &Named<'_>) {
     let (inverse, scale) = (named.operand("inv_std"), named.operand("scale"));
     let (data, channels) = (calculus.dims(x).to_vec(), calculus.dims(scale).to_vec());
     let along = data.iter().zip(&channels).filter(|(_, channels)| **channels == 1);
-    let count = along.map(|(data, _)| *data as f64).product::<f64>().max(1.0);
+    let count = along.map(|(data, _)| *data as f64).product::<f64>();
 
     let dbias = calculus.reduce(ReductionOp::Add, dy, &channels);
     calculus.store(dbias, named.result("dbias"));

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::engine::access::beside_nothing;
 use crate::engine::gemm::problem::Axes;
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Op, Operation, Reduction};
@@ -50,6 +51,9 @@ pub(super) fn reductions(
             return Err(Error::not_supported(format!(
                 "`{name}` is read, which is reduced behind the product"
             )));
+        }
+        if graph.tensors[c].is_empty() && !graph.tensors[*result].is_empty() {
+            return Err(beside_nothing(&graph.tensors[*result]));
         }
         if graph.tensors[*operand].dims != graph.tensors[c].dims || !graph.is_written(*operand) {
             return Err(Error::not_supported(format!(

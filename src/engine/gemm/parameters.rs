@@ -89,10 +89,14 @@ impl<'a> Context<'a> {
             let view = self.problem.epilogue.axes.view(&graph.tensors[at]);
             let offset = offset(&view.terms(["0", "0"], None), |term| term.stride.to_string());
             let (name, function) = (&self.names[at], format!("{function}_of"));
+            let value = match graph.tensors[at].by_value {
+                true => format!("int(t.{name})"),
+                false => format!("t.{name}[{offset}]"),
+            };
             let own = if extent == "M" { self.rows() } else { extent };
             let limit =
                 json!({"name": name, "function": function, "dimension": extent, "extent": own});
-            Some(with(limit, "offset", json!(offset)))
+            Some(with(limit, "value", json!(value)))
         });
         json!({
             "index_type": tiling.index_type(self.problem),

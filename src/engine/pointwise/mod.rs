@@ -17,7 +17,7 @@ mod work;
 
 pub(super) use general::GeneralEngine;
 
-use crate::engine::access::PARAMETERS_MAX;
+use crate::engine::access::{PARAMETERS_MAX, beside_nothing, stored};
 use crate::engine::expand::Expanded;
 use crate::engine::pointwise::domain::Domain;
 use crate::engine::pointwise::heuristic::Decision;
@@ -27,6 +27,7 @@ use crate::engine::{Engine, EngineConfig, Knob, Lowering, Setting, Supported, Wo
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Operation};
 use crate::target::Target;
+use crate::tensor::TensorDesc;
 
 /// The oldest architecture the template is written for.
 const CAPABILITY_MIN: u16 = 75;
@@ -77,13 +78,22 @@ impl<'a> Elements<'a> {
             let arch = target.arch;
             return Err(Error::not_supported(format!("{arch} is older than sm_{CAPABILITY_MIN}")));
         }
-        let stored = graph.tensors.iter().filter(|tensor| !tensor.is_virtual).count();
-        if stored > PARAMETERS_MAX {
+        let passed = graph.tensors.iter().filter(|tensor| !tensor.is_virtual).count();
+        // One parameter is the number of rows.
+        if passed >= PARAMETERS_MAX {
             return Err(Error::not_supported(format!(
-                "{stored} tensors with storage exceed the {PARAMETERS_MAX} parameters of a kernel"
+                "{passed} tensors with storage exceed the {} parameters of a kernel",
+                PARAMETERS_MAX - 1
             )));
         }
         let domain = Domain::of(graph)?;
+        let has_elements =
+            |(at, of): &(usize, &TensorDesc)| graph.is_written(*at) && !of.is_empty();
+        if domain.extents.contains(&0)
+            && let Some((_, tensor)) = stored(graph).find(has_elements)
+        {
+            return Err(beside_nothing(tensor));
+        }
         Ok(Elements { expanded, domain, target })
     }
 
@@ -110,7 +120,10 @@ impl Supported for Elements<'_> {
     }
 
     fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
-        config.halved("items").or_else(|| config.halved("vector"))
+        let runs =
+            |config: &EngineConfig| Schedule::new(self.graph(), &self.domain, config).is_ok();
+        let halved = |knob| config.halved(knob).filter(runs);
+        halved("items").or_else(|| halved("vector"))
     }
 
     fn settings(&self) -> Vec<Setting> {

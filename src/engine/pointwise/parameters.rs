@@ -7,7 +7,9 @@ use crate::engine::dimensions::coordinates;
 use crate::engine::pointwise::domain::Domain;
 use crate::engine::pointwise::schedule::{Access, Schedule};
 use crate::engine::program::{GraphProgram, Source};
-use crate::engine::signature::{Indent, Width, arguments, ctype, kernel_parameter, list, names};
+use crate::engine::signature::{
+    Indent, Width, arguments, ctype, kernel_parameter, list, names, untold,
+};
 use crate::engine::{KernelPlan, KernelSpec, LaunchPlan};
 use crate::expr::Identifiers;
 use crate::graph::CanonicalGraph;
@@ -61,7 +63,7 @@ pub(super) fn kernel_plan(
         cooperative: false,
         arguments: arguments(graph, inputs.iter().chain(&program.outputs)),
         maps: Vec::new(),
-        numbers: Vec::new(),
+        numbers: vec![context.count()],
     };
     KernelPlan { spec, launch }
 }
@@ -106,6 +108,7 @@ impl Context<'_> {
             .iter()
             .chain(&program.outputs)
             .map(|at| kernel_parameter(self.graph, *at, &self.names[*at]))
+            .chain(["const long long COUNT".to_owned()])
             .collect();
         let Schedule { vector, items, threads, chunks, .. } = *self.schedule;
         let outer = &self.domain.extents[..self.domain.extents.len() - 1];
@@ -118,7 +121,6 @@ impl Context<'_> {
             "items": items,
             "columns": self.domain.columns(),
             "chunks": chunks,
-            "rows": self.domain.rows(),
             "extents": outer,
             "divisions": coordinates(outer.len(), "row", "EXTENT"),
             "has_tail": self.domain.columns() % vector != 0,
@@ -133,6 +135,14 @@ impl Context<'_> {
             "chain_arguments": list(&chain_arguments, Indent(24), Width(70)),
             "kernel_parameters": list(&kernel_parameters, Indent(4), Width(25)),
         })
+    }
+
+    /// What the kernel counts at run time: rows, or columns where there is but one row.
+    fn count(&self) -> i64 {
+        match self.domain.extents.len() {
+            1 => self.domain.columns(),
+            _ => self.domain.rows(),
+        }
     }
 
     /// 32-bit offsets where everything a kernel counts stays below 2^31: the last block may step
@@ -190,7 +200,7 @@ impl Context<'_> {
         };
         json!({
             "name": name,
-            "text": tensor.to_string(),
+            "text": untold(tensor),
             "kind": kind,
             "ctype": ctype,
             "access_bytes": self.access_bytes(at),

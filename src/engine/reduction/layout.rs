@@ -5,7 +5,7 @@ use serde_json::{Value as Json, json};
 use crate::engine::access::access_bytes;
 use crate::engine::reduction::schedule::Schedule;
 use crate::engine::reduction::space::Space;
-use crate::engine::signature::ctype;
+use crate::engine::signature::{ctype, untold};
 use crate::graph::CanonicalGraph;
 
 /// What a tensor's layout follows from.
@@ -31,7 +31,7 @@ impl Layouts<'_> {
         let outer = self.space.columns.extents.len() - 1;
         json!({
             "name": name,
-            "text": tensor.to_string(),
+            "text": untold(tensor),
             "ctype": ctype,
             "is_row": self.space.is_row(at),
             "access_bytes": self.access_bytes(at),

@@ -103,11 +103,13 @@ impl Memory {
         [self.inputs(), self.outputs.clone()].concat()
     }
 
-    /// Adds the variables about memory, with each tensor as `tensor` describes it.
+    /// Adds the variables about memory, with each tensor as `tensor` describes it, and the
+    /// declaration of the number of rows, where it is a parameter.
     pub(super) fn describe(
         &self,
         context: &Context<'_>,
         tensor: &dyn Fn(usize) -> Json,
+        count: Option<&str>,
         parameters: &mut Json,
     ) {
         let described =
@@ -123,7 +125,8 @@ impl Memory {
             let Step { op, result, .. } = steps[*part];
             format!("{}* {}_parts", op.math.dtype().register(), context.names[*result])
         });
-        let declared: Vec<String> = declared.chain(parts).collect();
+        let count = count.map(str::to_owned);
+        let declared: Vec<String> = declared.chain(parts).chain(count).collect();
         let in_memory = tensors.iter().copied().filter(|at| !graph.tensors[*at].by_value);
         let in_memory: Vec<usize> = in_memory.collect();
         parameters["kernel_parameters"] = json!(list(&declared, Indent(4), Width(25)));

@@ -25,7 +25,7 @@ mod work;
 
 pub(super) use columns::ColumnsEngine;
 
-use crate::engine::access::PARAMETERS_MAX;
+use crate::engine::access::{PARAMETERS_MAX, beside_nothing, stored};
 use crate::engine::expand::Expanded;
 use crate::engine::reduction::heuristic::Decision;
 use crate::engine::reduction::parameters::lowering;
@@ -38,6 +38,7 @@ use crate::engine::{
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Op, Operation};
 use crate::target::Target;
+use crate::tensor::TensorDesc;
 
 /// The oldest architecture the templates are written for.
 const CAPABILITY_MIN: u16 = 75;
@@ -59,6 +60,11 @@ impl Engine for ReductionEngine {
         target: &'a Target,
     ) -> Result<Box<dyn Supported + 'a>> {
         let rows = Rows(Reductions::of(graph, target)?);
+        if rows.0.space.has_sums() && rows.0.space.columns.count() == 0 {
+            return Err(Error::not_supported(
+                "rows without elements next to sums of their columns",
+            ));
+        }
         if rows.0.space.has_sums() && !rows.decision().is_kept() {
             let columns = rows.0.space.columns.count();
             return Err(Error::not_supported(format!(
@@ -95,12 +101,15 @@ impl<'a> Reductions<'a> {
         let CanonicalGraph { tensors, uids, .. } = self.graph();
         let layouts = |(at, uid): (usize, &i64)| {
             let (tensor, last) = (&tensors[at], tensors[at].dims.len().checked_sub(1)?);
+            // Of two dimensions or one there is but one layout.
+            if last < 2 || tensor.is_virtual || self.space.is_row(at) {
+                return None;
+            }
             let packs = |axis: &usize| self.space.is_reduced(*axis) == reduced;
             let preferred = [(last, LayoutType::Nchw), (1, LayoutType::Nhwc)];
             let preferred = preferred.into_iter().filter(|(axis, _)| packs(axis));
             let types: Vec<LayoutType> = preferred.map(|(_, layout)| layout).collect();
-            let informs = last > 1 && !tensor.is_virtual && !self.space.is_row(at);
-            (informs && !types.is_empty()).then_some(LayoutInfo { uid: *uid, types })
+            (!types.is_empty()).then_some(LayoutInfo { uid: *uid, types })
         };
         uids.iter().enumerate().filter_map(layouts).collect()
     }
@@ -138,8 +147,8 @@ impl Supported for Rows<'_> {
         let (footprint, knobs) = (self.footprint(), self.knobs());
         let with = |knob: &str, change: fn(i64) -> i64| {
             let changed = config.clone().with(knob, change(config.knob(knob).ok()?));
-            let schedule = Schedule::new(space, &footprint, target, &changed);
-            (changed.validate(&knobs).is_ok() && schedule.is_ok()).then_some(changed)
+            changed.validate(&knobs).ok()?;
+            Schedule::new(space, &footprint, target, &changed).ok().map(|_| changed)
         };
         // More threads of the same block hold less of a row each; then it is read again.
         with("threads_row", |threads| threads * 2)
@@ -194,11 +203,29 @@ fn checked_space(graph: CanonicalGraph<'_>, target: &Target) -> Result<Space> {
     let reduces = |operation: &&Operation| matches!(operation.op, Op::Reduction(_));
     let stored = graph.tensors.iter().filter(|tensor| !tensor.is_virtual).count();
     let passed = stored + graph.operations.iter().filter(reduces).count();
-    if passed > PARAMETERS_MAX {
+    // One parameter is the number of rows.
+    if passed >= PARAMETERS_MAX {
         return Err(Error::not_supported(format!(
-            "{passed} tensors and partial results exceed the {PARAMETERS_MAX} parameters of a \
-             kernel"
+            "{passed} tensors and partial results exceed the {} parameters of a kernel",
+            PARAMETERS_MAX - 1
         )));
     }
-    Space::of(graph)
+    let space = Space::of(graph)?;
+    if let Some(tensor) = unwritten(graph, &space) {
+        return Err(beside_nothing(tensor));
+    }
+    Ok(space)
+}
+
+/// A tensor with elements that no thread would write, since the space has none.
+fn unwritten<'a>(graph: CanonicalGraph<'a>, space: &Space) -> Option<&'a TensorDesc> {
+    let (rows, columns) = (space.rows.count(), space.columns.count());
+    if rows > 0 && columns > 0 {
+        return None;
+    }
+    // Rows without elements still have values; their columns have no sums.
+    let is_written = |at: usize| rows > 0 && space.is_row(at) && !space.follows_sums(at);
+    stored(graph)
+        .find(|(at, tensor)| graph.is_written(*at) && !tensor.is_empty() && !is_written(*at))
+        .map(|(_, tensor)| tensor)
 }

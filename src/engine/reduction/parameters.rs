@@ -111,7 +111,8 @@ impl Rows<'_> {
         parameters["whole_grid"] = json!(whole_grid);
         let sums = phases.iter().filter_map(|phase| phase["sums"].as_array()).flatten();
         parameters["sums"] = sums.cloned().collect();
-        memory.describe(&self.context, &|at| self.tensor(at), &mut parameters);
+        let count = Some("const long long COUNT");
+        memory.describe(&self.context, &|at| self.tensor(at), count, &mut parameters);
         self.plan(span, &memory, parameters)
     }
 
@@ -141,7 +142,7 @@ impl Rows<'_> {
             self.context.sums().map(|sum| self.step(sum, &no_elements, None)).collect();
         parameters["slots"] = json!(self.schedule.slots(self.context.space));
         (parameters["threads"], parameters["row_threads"]) = (json!(COLUMN_THREADS), json!(32));
-        memory.describe(&self.context, &|at| self.tensor(at), &mut parameters);
+        memory.describe(&self.context, &|at| self.tensor(at), None, &mut parameters);
         let padded = self.schedule.chunks * self.schedule.vector;
         let template = "reduction/sm75_reduction_sums.cu";
         let launch = LaunchPlan {
@@ -173,7 +174,7 @@ impl Rows<'_> {
             cooperative: false,
             arguments: self.context.arguments(memory),
             maps: Vec::new(),
-            numbers: Vec::new(),
+            numbers: vec![self.context.space.rows.count()],
         };
         KernelPlan { spec: self.context.spec(variant, template, parameters), launch }
     }
@@ -199,7 +200,7 @@ impl Rows<'_> {
             "row_threads": row_threads,
             "vector": vector,
             "items": items,
-            "rows": rows.count(),
+            "whole_tiles": rows.count() % self.schedule.block_rows() == 0,
             "columns": columns.count(),
             "width": self.context.space.width(),
             "chunks": chunks,

@@ -27,7 +27,7 @@ pub fn same_bits(graph: &OperationGraph, engine: &str, count: usize) {
     let mut known = std::collections::HashMap::new();
     let (mut ran, kiln) = (0, harness::kiln());
     for config in settings(graph, engine, count) {
-        let Some(plan) = harness::plan_unless_spilled(graph, &config) else { continue };
+        let plan = harness::planned(graph, &config);
         let actual = harness::run_plan(kiln, &plan, &inputs).unwrap();
         harness::compare(graph, &inputs, &actual, &config.to_string());
         let knob = |name: &str| config.knob(name).ok();

@@ -84,7 +84,11 @@ impl Supported for Columns<'_> {
     }
 
     fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
-        config.halved("items").or_else(|| config.halved("vector"))
+        let space = &self.0.space;
+        let footprint = Footprint::of(self.0.graph(), space);
+        let runs = |config: &EngineConfig| Schedule::new(space, &footprint, config).is_ok();
+        let halved = |knob| config.halved(knob).filter(runs);
+        halved("items").or_else(|| halved("vector"))
     }
 
     fn settings(&self) -> Vec<Setting> {

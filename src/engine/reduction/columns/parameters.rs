@@ -73,7 +73,7 @@ impl Columns<'_> {
         parameters["functions"] = json!(calls);
         parameters["programs"] = functions.iter().map(|function| function.text.clone()).collect();
         parameters["phases"] = json!(described);
-        memory.describe(&self.context, &|at| self.tensor(at), &mut parameters);
+        memory.describe(&self.context, &|at| self.tensor(at), None, &mut parameters);
         let segments = if span.first < span.end { self.schedule.segments } else { 1 };
         let launch = LaunchPlan {
             grid: Grid::Fixed((self.schedule.tiles() * segments) as u32),

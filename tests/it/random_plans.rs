@@ -1,0 +1,137 @@
+//! Planning never panics and always ends: random graphs of any shape under every heuristic, for a
+//! target of every class of architecture, with all that is asked of an engine on the way.
+//!
+//! `make random-plans` plans twenty thousand (`KILN_PLANS`) and prints how far it is; a failure
+//! prints the seed, and `make random-plans PLANS=1 PLANS_FROM=seed` plans that graph alone.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use kiln::engine::{self, EngineConfig, Knob, Mode, Notes, Part, Selection, Supported, cuts};
+use kiln::target::Target;
+use kiln::{ErrorKind, OperationGraph};
+
+use crate::random_graphs::{Random, number};
+use crate::wild::{ANYTHING, wild_graph};
+
+/// Graphs in the ordinary run of the tests.
+const GRAPHS: u64 = 150;
+
+/// Graphs between two lines about the progress.
+const PROGRESS: u64 = 1000;
+
+/// One target of every class: sm_75, 80, 89, 90a, 100a, 120.
+const TARGETS: [&str; 6] = ["t4", "a100", "rtx4090", "h200", "b200", "sim120"];
+
+/// Settings of an engine, drawn from what its knobs allow, that are lowered.
+const SETTINGS: usize = 4;
+
+/// What planning one graph may take, in a debug build on a machine that does other work.
+const PLANNING_MAX: Duration = Duration::from_secs(20);
+
+/// All that planning asks of the engines that take a part, and of those that would.
+fn ask(random: &mut Random, graph: &OperationGraph, target: &Target) {
+    for name in engine::engines().iter().map(|engine| engine.name()) {
+        let Ok(supported) = engine::supported(name, graph.canonical(), target) else { continue };
+        let knobs = supported.knobs();
+        assert!(knobs.iter().all(|knob| !knob.values.is_empty()), "{name}: {knobs:?}");
+        supported.reasons();
+        supported.layouts();
+        lower_all(&*supported, supported.heuristic());
+        for _ in 0..SETTINGS {
+            let draw = |config: EngineConfig, knob: &Knob| {
+                config.with(knob.name, random.pick(&knob.values))
+            };
+            let config = knobs.iter().fold(EngineConfig::new(named(name), &[]), draw);
+            lower_all(&*supported, config);
+        }
+    }
+}
+
+fn named(name: &str) -> &'static str {
+    engine::engine_named(name).unwrap().name()
+}
+
+/// Lowers a setting and all the smaller ones that would follow where each spills.
+fn lower_all(supported: &dyn Supported, config: EngineConfig) {
+    let smaller = |config: &EngineConfig| supported.smaller(config);
+    for (steps, config) in std::iter::successors(Some(config), smaller).enumerate() {
+        assert!(steps < 200, "{config}: there is no end of smaller settings");
+        supported.notes(&config);
+        if let Err(error) = supported.lower(&config) {
+            assert_eq!(error.kind(), ErrorKind::NotSupported, "{config}: {error}");
+        }
+    }
+}
+
+/// Plans a graph as `Kiln::plan` does, short of compiling: every part has a setting that lowers.
+fn plan(graph: &OperationGraph, target: &Target, selection: &Selection) -> usize {
+    let parts: Vec<Part> = match engine::partition(graph, target, selection) {
+        Ok(parts) => parts,
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::NotSupported, "{error}");
+            return 0;
+        }
+    };
+    for part in &parts {
+        let supported = part.supported(target).unwrap();
+        let lowered = supported.lower(&part.config);
+        lowered.unwrap_or_else(|error| panic!("{}: {error}", part.config));
+        lower_all(&*supported, part.config.clone());
+    }
+    cuts(graph, target, &parts);
+    parts.len()
+}
+
+/// Every n-th graph, so that several tests share the work.
+fn check(shard: u64, shards: u64) {
+    let (first, count) = (number("KILN_PLANS_FROM", 1), number("KILN_PLANS", GRAPHS));
+    let targets = TARGETS.map(|name| Target::named(name).unwrap());
+    let without: [Notes; 2] = [Notes::default(), "workspace".parse().unwrap()];
+    let (mut planned, mut refused, mut invalid) = (0, 0, 0);
+    let mut failed = Vec::new();
+    for seed in (first..first + count).filter(|seed| (seed - first) % shards == shard) {
+        let Some(graph) = wild_graph(&ANYTHING, seed) else {
+            invalid += 1;
+            continue;
+        };
+        let mut random = Random(seed);
+        let target = random.pick(&[0, 1, 2, 3, 4, 5]);
+        let (target, without) = (&targets[target], without[random.below(2)].clone());
+        // By the cost model every setting is looked at: that takes longer.
+        let modes: &[Mode] = match random.below(8) {
+            0 => &[Mode::A, Mode::Fallback, Mode::B],
+            _ => &[Mode::A, Mode::Fallback],
+        };
+        let started = Instant::now();
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            let selection = |mode| Selection { mode, without: without.clone() };
+            let parts = modes.iter().map(|mode| plan(&graph, target, &selection(*mode)));
+            let parts: usize = parts.sum();
+            ask(&mut random, &graph, target);
+            assert!(started.elapsed() < PLANNING_MAX, "took {:?}", started.elapsed());
+            parts
+        }));
+        match done {
+            Ok(0) => refused += 1,
+            Ok(_) => planned += 1,
+            Err(_) => failed.push(seed),
+        }
+        if (seed - first) / shards % PROGRESS == PROGRESS - 1 {
+            println!("shard {shard}: seed {seed}, {planned} graphs planned, failed: {failed:?}");
+        }
+    }
+    println!("shard {shard}: {planned} graphs planned, {refused} refused, {invalid} invalid");
+    assert!(failed.is_empty(), "seeds of graphs that panic: {failed:?}");
+    assert!(planned > 0 || count < 8);
+}
+
+#[test]
+fn random_plans_never_panic_0() {
+    check(0, 2);
+}
+
+#[test]
+fn random_plans_never_panic_1() {
+    check(1, 2);
+}

@@ -1,0 +1,311 @@
+//! Random graphs of all operations but attention and recurrent layers, with any shape: empty
+//! tensors, odd strides, values passed by value, one to five dimensions.
+
+use kiln::expr::{Mode, Pointwise};
+use kiln::graph::{
+    BnBackwardWeights, GenStats, GraphBuilder, Matmul, MatmulMath, NormBackward, NormForward,
+    NormMode, Op, Phase, Reduction, ReductionOp,
+};
+use kiln::{DType, OperationGraph, TensorDesc};
+
+use crate::random_graphs::Random;
+
+/// What graphs are made of.
+pub struct Menu {
+    /// Extents of dimensions, each as likely as the others.
+    pub extents: &'static [i64],
+    /// Types of tensors.
+    pub types: &'static [DType],
+    /// Pointwise operations.
+    pub modes: &'static [Mode],
+    /// The most operations of a graph.
+    pub operations_max: usize,
+}
+
+/// Anything at all, to be planned.
+pub const ANYTHING: Menu = Menu {
+    extents: &[0, 1, 1, 2, 3, 4, 7, 16, 31, 65, 127, 257, 1000, 4096, 65_536, 1 << 20, 1 << 31],
+    types: &[
+        DType::F32,
+        DType::F32,
+        DType::F16,
+        DType::Bf16,
+        DType::F64,
+        DType::I32,
+        DType::I8,
+        DType::U8,
+        DType::Bool,
+    ],
+    modes: &Mode::ALL,
+    operations_max: 8,
+};
+
+/// What runs in milliseconds and stays finite.
+pub const SMALL: Menu = Menu {
+    extents: &[0, 1, 1, 2, 3, 7, 16, 33, 65],
+    types: &[DType::F32, DType::F32, DType::F16, DType::Bf16],
+    modes: &[
+        Mode::ReluFwd,
+        Mode::TanhFwd,
+        Mode::Neg,
+        Mode::Identity,
+        Mode::Add,
+        Mode::Sub,
+        Mode::Mul,
+        Mode::Max,
+        Mode::CmpGt,
+        Mode::ReluBwd,
+        Mode::BinarySelect,
+    ],
+    operations_max: 6,
+};
+
+/// A tensor that may be read.
+struct Value {
+    uid: i64,
+    dims: Vec<i64>,
+    /// Whether an operation writes it.
+    written: bool,
+    read: bool,
+}
+
+struct Grown<'a> {
+    random: Random,
+    menu: &'a Menu,
+    graph: GraphBuilder,
+    values: Vec<Value>,
+    rank: usize,
+    /// The greatest uid so far.
+    uid: i64,
+}
+
+impl Grown<'_> {
+    fn chance(&mut self, of: usize) -> bool {
+        self.random.below(of) == 0
+    }
+
+    /// A new input: packed, or with gaps, or with its dimensions in another order.
+    fn input(&mut self, dims: &[i64]) -> i64 {
+        let dtype = self.random.pick(self.menu.types);
+        let uid = self.fresh();
+        let mut tensor = TensorDesc::packed(uid, format!("in{uid}"), dims, dtype);
+        let gaps = self.chance(3);
+        let mut order: Vec<usize> = (0..dims.len()).rev().collect();
+        if self.chance(4) {
+            let [a, b] = [self.random.below(dims.len()), self.random.below(dims.len())];
+            order.swap(a, b);
+        }
+        let mut stride = if gaps && self.chance(4) { 2 } else { 1i64 };
+        for axis in order {
+            tensor.strides[axis] = stride;
+            let gap = if gaps { self.random.pick(&[0, 1, 3, 16]) } else { 0 };
+            stride = stride.saturating_mul(dims[axis].max(1) + gap).min(1 << 40);
+        }
+        tensor.by_value = tensor.elements() == Some(1) && self.chance(3);
+        if self.chance(5) {
+            tensor.alignment = dtype.bytes();
+        }
+        self.graph.tensor(tensor);
+        self.values.push(Value { uid, dims: dims.to_vec(), written: false, read: true });
+        uid
+    }
+
+    /// A uid above all others, as the builder gives them.
+    fn fresh(&mut self) -> i64 {
+        self.uid += 1;
+        self.uid
+    }
+
+    /// A value of these dimensions, or one that is broadcast to them.
+    fn operand(&mut self, dims: &[i64], broadcast: bool) -> i64 {
+        let alike: Vec<usize> =
+            (0..self.values.len()).filter(|at| self.values[*at].dims == dims).collect();
+        if !alike.is_empty() && self.chance(2) {
+            let at = self.random.pick(&alike);
+            self.values[at].read = true;
+            return self.values[at].uid;
+        }
+        let mut shape = dims.to_vec();
+        if broadcast {
+            for dim in &mut shape {
+                match self.random.below(3) {
+                    0 if *dim == 1 => *dim = self.random.pick(self.menu.extents),
+                    0 => *dim = 1,
+                    _ => {}
+                }
+            }
+        }
+        self.input(&shape)
+    }
+
+    /// The dimensions of a normalisation's tensors by the names of their slots.
+    fn norm_dims(&mut self, mode: NormMode, dims: &[i64]) -> impl Fn(&str) -> Vec<i64> + use<> {
+        let rank = dims.len();
+        let ones = vec![1; rank];
+        let (mut scale, mut statistics) = (ones.clone(), ones.clone());
+        match mode {
+            NormMode::Layer | NormMode::Rms => {
+                let from = self.random.below(rank);
+                scale[from..].copy_from_slice(&dims[from..]);
+                statistics[..from].copy_from_slice(&dims[..from]);
+            }
+            mode => {
+                scale[1] = dims[1];
+                (statistics[0], statistics[1]) = (dims[0], dims[1]);
+                match mode {
+                    NormMode::Batch => statistics[0] = 1,
+                    NormMode::Group(groups) => statistics[1] = groups,
+                    _ => {}
+                }
+            }
+        }
+        let data = dims.to_vec();
+        move |slot| match slot {
+            "x" | "dy" | "y" | "dx" => data.clone(),
+            "epsilon" | "exp_avg_factor" => ones.clone(),
+            "mean" | "inv_variance" => statistics.clone(),
+            _ => scale.clone(),
+        }
+    }
+
+    /// An operation whose operands and results have these dimensions, the first of them `x`.
+    fn named(&mut self, op: Op, x: i64, dims: impl Fn(&str) -> Vec<i64>) -> Vec<Vec<i64>> {
+        let slots = op.slots();
+        let mut operands = vec![x];
+        operands.extend(slots.inputs[1..].iter().map(|slot| self.operand(&dims(slot), false)));
+        self.operation(op, &operands, slots.outputs.iter().map(|slot| dims(slot)).collect())
+    }
+
+    /// Adds an operation, if it is one: the dimensions of its results.
+    fn operation(&mut self, op: Op, operands: &[i64], results: Vec<Vec<i64>>) -> Vec<Vec<i64>> {
+        let added = match (op, &results[..]) {
+            (Op::Reduction(op), [dims]) => self.graph.reduction(op, operands[0], dims).is_ok(),
+            (op, _) => self.graph.operation(op, operands).is_ok(),
+        };
+        if added { results } else { Vec::new() }
+    }
+
+    fn pointwise(&mut self, x: i64, mut dims: Vec<i64>) -> Vec<Vec<i64>> {
+        let mode = self.random.pick(self.menu.modes);
+        let axis = self.random.below(self.rank) as i64;
+        let mut op = Pointwise::new(mode);
+        if mode == Mode::GenIndex {
+            op = op.axis(axis);
+        }
+        let mut operands = vec![x];
+        for _ in 1..mode.arity() {
+            let broadcast = self.chance(2);
+            let operand = self.operand(&dims, broadcast);
+            let other = self.values.iter().find(|value| value.uid == operand).unwrap();
+            dims = std::iter::zip(dims, &other.dims)
+                .map(|(a, b)| if a == 1 { *b } else { a })
+                .collect();
+            operands.push(operand);
+        }
+        self.operation(Op::Pointwise(op), &operands, vec![dims])
+    }
+
+    fn matmul(&mut self, x: i64, dims: &[i64]) -> Vec<Vec<i64>> {
+        let all = self.menu.modes.len() == Mode::ALL.len();
+        let mut op = Matmul::new(match self.random.below(8) {
+            0 => MatmulMath::Tf32,
+            1 => MatmulMath::F64,
+            2 if all => MatmulMath::I32,
+            _ => MatmulMath::F32,
+        });
+        let (rank, n) = (self.rank, self.random.pick(self.menu.extents));
+        let mut batch = vec![1; rank];
+        batch[..rank - 2].copy_from_slice(&dims[..rank - 2]);
+        let with = |last: [i64; 2]| [&batch[..rank - 2], &last[..]].concat();
+        let mut operands = vec![x, self.operand(&with([dims[rank - 1], n]), false)];
+        for given in &mut op.overrides {
+            if self.random.below(12) == 0 {
+                *given = true;
+                let uid = self.fresh();
+                let tensor = TensorDesc::packed(uid, format!("o{uid}"), &batch, DType::I32);
+                let by_value = tensor.elements() == Some(1) && self.random.below(2) == 0;
+                self.graph.tensor(TensorDesc { by_value, ..tensor });
+                operands.push(uid);
+            }
+        }
+        self.operation(Op::Matmul(op), &operands, vec![with([dims[rank - 2], n])])
+    }
+
+    fn norm(&mut self, x: i64, dims: &[i64]) -> Vec<Vec<i64>> {
+        let groups = self.random.pick(&[1, 2, 5, dims[1].max(1)]);
+        let modes = [NormMode::Layer, NormMode::Rms, NormMode::Instance, NormMode::Batch];
+        let group = self.chance(5);
+        let mode = if group { NormMode::Group(groups) } else { self.random.pick(&modes) };
+        let of_slot = self.norm_dims(mode, dims);
+        let [bias, statistics, running, backward] = [2, 2, 2, 3].map(|of| self.chance(of));
+        if backward {
+            let op = NormBackward { bias, statistics, ..NormBackward::new(mode) };
+            return self.named(Op::NormBackward(op), x, of_slot);
+        }
+        let phase = self.random.pick(&[Phase::Inference, Phase::Training]);
+        let batch = mode == NormMode::Batch;
+        let statistics = statistics || (batch && phase == Phase::Inference);
+        let running = running && batch && phase == Phase::Training;
+        let op = NormForward { bias, statistics, running, ..NormForward::new(mode, phase) };
+        self.named(Op::NormForward(op), x, of_slot)
+    }
+
+    fn channels(&mut self, x: i64, dims: &[i64]) -> Vec<Vec<i64>> {
+        let mut channels = vec![1; self.rank];
+        channels[1] = dims[1];
+        let op = match self.random.below(2) {
+            0 => Op::GenStats(GenStats::default()),
+            _ => Op::BnBackwardWeights(BnBackwardWeights::default()),
+        };
+        let data = dims.to_vec();
+        self.named(op, x, move |slot| match slot {
+            "x" | "dy" => data.clone(),
+            _ => channels.clone(),
+        })
+    }
+
+    /// One operation more, where what is drawn is one.
+    fn grow(&mut self) {
+        let at = self.random.below(self.values.len());
+        let (x, dims) = (self.values[at].uid, self.values[at].dims.clone());
+        let results = match self.random.below(20) {
+            9..=12 => {
+                let kept = |dim: &i64| if self.random.below(2) == 0 { 1 } else { *dim };
+                let shape: Vec<i64> = dims.iter().map(kept).collect();
+                let op = Reduction::new(self.random.pick(&ReductionOp::ALL));
+                self.operation(Op::Reduction(op), &[x], vec![shape])
+            }
+            13..=15 if self.rank > 1 => self.matmul(x, &dims),
+            16..=18 if self.rank > 1 => self.norm(x, &dims),
+            19 if self.rank > 1 => self.channels(x, &dims),
+            _ => self.pointwise(x, dims),
+        };
+        self.values[at].read |= !results.is_empty();
+        for dims in results {
+            let uid = self.fresh();
+            self.values.push(Value { uid, dims, written: true, read: false });
+        }
+    }
+}
+
+/// The graph of a seed; none where what was drawn is not valid.
+pub fn wild_graph(menu: &Menu, seed: u64) -> Option<OperationGraph> {
+    let mut random = Random(seed);
+    let rank = 1 + random.below(5);
+    let operations = 1 + random.below(menu.operations_max);
+    let dims: Vec<i64> = (0..rank).map(|_| random.pick(menu.extents)).collect();
+    let graph = OperationGraph::builder();
+    let mut grown = Grown { random, menu, graph, values: Vec::new(), rank, uid: 0 };
+    grown.input(&dims);
+    for _ in 0..operations {
+        grown.grow();
+    }
+    for at in 0..grown.values.len() {
+        let Value { uid, written, read, .. } = grown.values[at];
+        if written && (!read || grown.chance(3)) {
+            let dtype = grown.random.pick(menu.types);
+            grown.graph.output(uid, &format!("t{uid}"), dtype);
+        }
+    }
+    grown.graph.build().ok()
+}
