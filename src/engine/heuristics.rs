@@ -1,5 +1,7 @@
 //! Heuristics: which settings run a graph, the best first.
 
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -86,13 +88,22 @@ pub fn choices(
         };
         let mut found = of_engine(&*supported, target, selection.mode);
         if selection.without != Notes::default() {
-            found.retain(|choice| {
-                let note = supported.notes(&choice.config).common(&selection.without);
-                if let Some(note) = note {
-                    reasons.add(engine.name(), format!("{note} is excluded"));
-                }
-                note.is_none()
-            });
+            let excluded =
+                |choice: &Choice| supported.notes(&choice.config).common(&selection.without);
+            let notes: BTreeSet<_> = found.iter().filter_map(excluded).collect();
+            found.retain(|choice| excluded(choice).is_none());
+            if found.is_empty() {
+                // Of the legal settings, the best without these notes.
+                let all = of_engine(&*supported, target, Mode::B).into_iter();
+                let allowed = all.filter(|choice| excluded(choice).is_none());
+                found.extend(allowed.min_by(by_time).map(|choice| Choice {
+                    predicted_us: choice.predicted_us.filter(|_| selection.mode == Mode::B),
+                    ..choice
+                }));
+            }
+            for note in notes.into_iter().filter(|_| found.is_empty()) {
+                reasons.add(engine.name(), format!("{note} is excluded"));
+            }
         }
         able.push((found, supported.pays(), supported.expected_clocks()));
     }
@@ -110,10 +121,7 @@ pub fn choices(
     match selection.mode {
         _ if choices.is_empty() => return Err(reasons.error()),
         Mode::A => {}
-        Mode::B => choices.sort_by(|a, b| {
-            let us = |of: &Choice| of.predicted_us.unwrap_or(f64::INFINITY);
-            us(a).total_cmp(&us(b))
-        }),
+        Mode::B => choices.sort_by(by_time),
         Mode::Fallback => choices.reverse(),
     }
     Ok(choices)
@@ -129,6 +137,11 @@ pub fn choose(
     selection: &Selection,
 ) -> Result<EngineConfig> {
     Ok(choices(graph, target, selection)?.swap_remove(0).config)
+}
+
+fn by_time(a: &Choice, b: &Choice) -> Ordering {
+    let us = |of: &Choice| of.predicted_us.unwrap_or(f64::INFINITY);
+    us(a).total_cmp(&us(b))
 }
 
 fn of_engine(supported: &dyn Supported, target: &Target, mode: Mode) -> Vec<Choice> {

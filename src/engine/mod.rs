@@ -34,8 +34,8 @@ pub use kernel::{
 };
 pub use layout::{LayoutInfo, LayoutType};
 pub use notes::{BehaviorNote, Notes, NumericalNote};
+pub(crate) use partition::divided;
 pub use partition::{Cut, Part, cuts, partition};
-pub(crate) use partition::{divided, expect_runs};
 
 use std::fmt;
 

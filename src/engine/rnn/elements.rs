@@ -144,6 +144,13 @@ impl<'a> Elements<'a> {
         (0..cell.states.len()).map(state).collect()
     }
 
+    /// The elements of `history` of unit `own`, of each state that it has.
+    pub(super) fn histories(&self, row: &str) -> Vec<Json> {
+        let states = self.states(row).into_iter();
+        let histories = states.map(|mut state| state["history"].take());
+        histories.filter(|history| !history.is_null()).collect()
+    }
+
     /// The moments of a stage, of members of the struct `unit`.
     pub(super) fn moments(&self, stage: usize, unit: &str) -> Vec<Json> {
         let (op, cell) = (self.layer.op, &self.layer.op.cell);

@@ -171,7 +171,7 @@ impl Writer<'_> {
         let fields: Vec<Json> = tensors.chain(self.scratch_fields()).chain(numbers).collect();
         let given: Vec<&str> = members.given().map(|(_, name)| name).collect();
         let buffers = schedule.memory.operands.iter().enumerate();
-        let buffers = buffers.map(|(at, byte)| json!({ "name": operand(at + 1), "at": byte }));
+        let buffers = buffers.map(|(at, byte)| json!({ "name": operand(at), "at": byte }));
         let initial = |slot: &str, column: &str| {
             layer.tensor(slot).map(|_| self.elements.element(slot, "index_t(b)", column))
         };
@@ -209,6 +209,8 @@ impl Writer<'_> {
             "states_final": op.with.states_final,
             "history": op.with.history,
             "y": self.elements.y(ROW),
+            "y_behind": self.elements.y("row"),
+            "histories_behind": self.elements.histories("row"),
             "fill": op.fill.literal(math),
         });
         merged(self.shared_parameters(), own)
@@ -437,7 +439,8 @@ impl Writer<'_> {
                 "product": product.map_or(-1, |at| at as i64),
                 "gates": gates.collect::<Vec<_>>(),
                 "publishes": publishes.map(|(product, value)| {
-                    json!({ "buffer": operand(product), "which": product + 1, "value": value })
+                    let made = self.schedule.made_operands(product);
+                    json!({ "buffer": operand(made), "which": made + 2, "value": value })
                 }),
             })
         };
@@ -454,7 +457,10 @@ impl Writer<'_> {
             Some(stage) => (format!("Product{stage}"), format!("product{stage}"), "UNITS", "SLICE"),
             None => ("Projection".to_owned(), "projection".to_owned(), "SIZE", "OUT_SLICE"),
         };
-        let factor = if at == 0 { "before".to_owned() } else { operand(at) };
+        let factor = match shape.is_of_state() {
+            true => "before".to_owned(),
+            false => operand(self.schedule.made_operands(at)),
+        };
         let left = placed.streamed();
         let streamed = match left {
             0 => "nullptr".to_owned(),
@@ -495,9 +501,9 @@ impl Writer<'_> {
     }
 }
 
-/// The operand of a product in shared memory.
-fn operand(product: usize) -> String {
-    format!("operand{product}")
+/// An operand in shared memory that a stage makes, by its position among those.
+fn operand(made: usize) -> String {
+    format!("operand{}", made + 1)
 }
 
 /// A value with the vector that is its bias.
