@@ -195,7 +195,7 @@ fn planning_is_bounded_in_the_number_of_steps() {
                         engine::supported(&part.config.engine, part.graph.canonical(), &target);
                     let lowered = own.expect("it was chosen").lower(&part.config);
                     let count = lowered.expect("it was chosen").kernels.len();
-                    assert!(count <= (1 << 14) + 8, "{}: {count} kernels", part.config);
+                    assert!(count <= (1 << 13) + 8, "{}: {count} kernels", part.config);
                 }
             }
         }
