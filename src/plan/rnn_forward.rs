@@ -94,8 +94,8 @@ impl PersistentRnn {
     ///
     /// # Errors
     /// As [`RnnDescriptor::network`]; `BadParam` where the network is not the one that was built,
-    /// the batch is another, states have other dimensions, a buffer is too small; `NotSupported` for
-    /// dropout in training.
+    /// the batch is another, states have other dimensions, a buffer is too small; `NotSupported`
+    /// for dropout in training.
     pub fn rnn_forward(&mut self, stream: &Stream, call: &RnnForward<'_>) -> Result<()> {
         let bad = |rule: String| Err(Error::bad_param(format!("rnn forward: {rule}")));
         let rnn = call.descriptor.network(call.x_desc, call.y_desc)?;
