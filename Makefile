@@ -13,7 +13,8 @@ PLANS ?= 20000
 PLANS_FROM ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-vectors test-remote test-driver settings random-graphs random-plans lint ci bench \
+.PHONY: help setup demo test test-vectors rnn-layouts test-remote test-driver settings random-graphs \
+	random-plans lint ci bench \
 	bench-compile bench-gpu gpu-kit golden expect onnx-data onnx-attention-data rnn-data \
 	attention-data torture tampered-packs fuzz fuzz-sim attention-campaign clean
 
@@ -31,6 +32,9 @@ test: setup ## Run all tests: unit, integration, simulator, documentation
 
 test-vectors: setup ## Hold every engine for recurrent networks to every vector of the oracle
 	KILN_TEST_ALL=1 $(CARGO) test --test it rnn_vectors
+
+rnn-layouts: setup ## Run networks in every layout, direction, stack and length on every engine, sanitized
+	KILN_TEST_ALL=1 $(CARGO) test --test it -- --nocapture rnn_layouts::every_layout
 
 test-remote: setup ## Test the remote tier against Redis and nginx, which must be installed
 	KILN_TEST_SERVERS=1 $(CARGO) test --features remote --test it remote

@@ -1,5 +1,6 @@
 //! Heuristics: which settings run a graph, the best first.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
@@ -102,10 +103,7 @@ pub fn choices(
     match selection.mode {
         _ if choices.is_empty() => return Err(reasons.error()),
         Mode::A => {}
-        Mode::B => choices.sort_by(|a, b| {
-            let us = |of: &Choice| of.predicted_us.unwrap_or(f64::INFINITY);
-            us(a).total_cmp(&us(b))
-        }),
+        Mode::B => choices.sort_by(by_time),
         Mode::Fallback => choices.reverse(),
     }
     Ok(choices)
@@ -175,6 +173,11 @@ fn by_rules(
     choices
 }
 
+fn by_time(a: &Choice, b: &Choice) -> Ordering {
+    let us = |of: &Choice| of.predicted_us.unwrap_or(f64::INFINITY);
+    us(a).total_cmp(&us(b))
+}
+
 /// The settings of an engine that have none of these notes: the heuristic's, or where that has one
 /// the best of all legal ones by the cost model.
 ///
@@ -199,9 +202,7 @@ fn allowed(
     };
     let mut found = retain(of_engine(supported, target, mode));
     if found.is_empty() && mode != Mode::B {
-        let us = |of: &Choice| of.predicted_us.unwrap_or(f64::INFINITY);
-        let legal = retain(of_engine(supported, target, Mode::B)).into_iter();
-        found.extend(legal.min_by(|a, b| us(a).total_cmp(&us(b))));
+        found.extend(retain(of_engine(supported, target, Mode::B)).into_iter().min_by(by_time));
     }
     match excluded {
         Some(note) if found.is_empty() => Err(note),

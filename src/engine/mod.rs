@@ -36,8 +36,8 @@ pub use kernel::{
 };
 pub use layout::{LayoutInfo, LayoutType};
 pub use notes::{BehaviorNote, Notes, NumericalNote};
+pub(crate) use partition::Division;
 pub use partition::{Cut, Part, cuts, partition};
-pub(crate) use partition::{Division, expect_runs};
 
 use std::fmt;
 

@@ -116,23 +116,6 @@ pub fn partition(
     })
 }
 
-/// Checks that a graph has parts, without looking for the fewest.
-///
-/// # Errors
-/// As [`partition`].
-pub(crate) fn expect_runs(
-    graph: &OperationGraph,
-    target: &Target,
-    selection: &Selection,
-) -> Result<()> {
-    let clusters = Clusters::of(graph, target, selection);
-    let alone = |at: usize| clusters.runs(graph.sketch(&[at]).view());
-    match (0..graph.operations().len()).all(alone) {
-        true => Ok(()),
-        false => partition(graph, target, selection).map(drop),
-    }
-}
-
 fn parts_of(graph: &OperationGraph, target: &Target, selection: &Selection) -> Result<Vec<Part>> {
     let part = |operations: &Vec<usize>| {
         let graph = graph.subgraph(operations)?;

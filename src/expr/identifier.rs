@@ -47,6 +47,12 @@ impl Identifiers {
         Identifiers::default()
     }
 
+    /// The same, but that these words stand in the kernel's own text.
+    pub fn reserving(words: &[&str]) -> Self {
+        let taken = words.iter().map(|word| (*word).to_owned()).collect();
+        Identifiers { taken, ..Identifiers::default() }
+    }
+
     /// The base identifier of a tensor name: the last component of a dotted or slashed path, in
     /// lower case, with everything that C++ does not allow replaced. `layers.3.bias` and
     /// `layers.4.bias` are both `bias`, so the layers of a model share their kernels.

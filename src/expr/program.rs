@@ -142,6 +142,30 @@ impl Program {
         Program { inputs, instructions, outputs }
     }
 
+    /// The same with every line computed in `f64`, and in one what was made an `f32`. Other types
+    /// stay: a program says them to round.
+    #[must_use]
+    pub(crate) fn lines_in_f64(&self) -> Program {
+        let mut program = self.clone();
+        for line in &mut program.instructions {
+            line.op.math = Math::F64;
+            line.dtype = wide(line.dtype);
+        }
+        program
+    }
+
+    /// The same, of inputs that are computed values and so in `f64`, too.
+    #[must_use]
+    pub(crate) fn in_f64(&self) -> Program {
+        let mut program = self.lines_in_f64();
+        for input in &mut program.inputs {
+            if let InputKind::Element(dtype) = &mut input.kind {
+                *dtype = wide(*dtype);
+            }
+        }
+        program
+    }
+
     fn defines(&self, value: Value) -> bool {
         match value {
             Value::Input(index) => index < self.inputs.len(),
@@ -201,6 +225,11 @@ impl Program {
         }
         counts
     }
+}
+
+/// The type of values that were in `f32`, computed in `f64`.
+fn wide(dtype: DType) -> DType {
+    if dtype == DType::F32 { DType::F64 } else { dtype }
 }
 
 impl fmt::Display for Program {

@@ -209,6 +209,16 @@ impl Cell {
             .next()
     }
 
+    /// The same with every line in `f64`, as are the values that it reads and makes.
+    #[must_use]
+    pub(crate) fn in_f64(&self) -> Cell {
+        let mut cell = self.clone();
+        for stage in &mut cell.stages {
+            stage.program = stage.program.in_f64();
+        }
+        cell
+    }
+
     /// Checks that everything that is read is there.
     ///
     /// # Errors
@@ -217,6 +227,9 @@ impl Cell {
         let fail = |rule: String| Err(Error::bad_param(format!("cell {}: {rule}", self.name)));
         if self.states.is_empty() || self.stages.is_empty() {
             return fail("it has no state or no stage".to_owned());
+        }
+        if self.gates.is_empty() {
+            return fail("it has no gate, and so no input".to_owned());
         }
         let mut names = BTreeSet::new();
         let gates = self.gates.iter().map(|gate| format!("x_{gate}"));

@@ -43,6 +43,7 @@ pub use attention::{
 };
 pub use builder::GraphBuilder;
 pub use cell::{Cell, CellValue, Moments, Product, Stage};
+pub(crate) use json::JsonReal;
 pub use matmul::{Matmul, MatmulMath};
 pub use norm::{NormBackward, NormForward, NormMode, Phase};
 pub use operation::{Op, Operation, Slots};
@@ -78,6 +79,7 @@ impl OperationGraph {
     /// `BadParam` or `NotSupported` with the tensor or operation and the rule it breaks.
     pub fn new(mut tensors: Vec<TensorDesc>, operations: Vec<Operation>) -> Result<Self> {
         tensors.sort_by_key(|tensor| tensor.uid);
+        let operations = operations.into_iter().map(Operation::in_own_math).collect();
         let operations = validate::validate(&tensors, operations)?;
         let canonical = canonical::canonical(&tensors, &operations);
         Ok(OperationGraph { tensors, operations, canonical })

@@ -73,6 +73,16 @@ impl Operation {
         Operation { op: Op::Pointwise(op), inputs: inputs.to_vec(), outputs: vec![output] }
     }
 
+    /// The same with programs that compute in what the operation computes in.
+    pub(super) fn in_own_math(self) -> Operation {
+        let op = match self.op {
+            Op::Recurrence(op) => Op::Recurrence(op.in_own_math()),
+            Op::Attention(op) => Op::Attention(op.in_own_math()),
+            other => other,
+        };
+        Operation { op, ..self }
+    }
+
     /// The pointwise operation that this is, if it is one.
     pub fn as_pointwise(&self) -> Option<&Pointwise> {
         match &self.op {

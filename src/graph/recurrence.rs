@@ -34,7 +34,7 @@ pub enum RowLayout {
     /// `b * steps + step`.
     BatchMajor,
     /// Steps one after the other, each with the rows that still run: lengths do not increase. Rows
-    /// behind the last step's are not written.
+    /// behind the last step's are filled.
     Packed,
 }
 
@@ -80,7 +80,7 @@ pub struct RecurrenceSlots {
 pub struct Recurrence {
     /// What happens at a step.
     pub cell: Arc<Cell>,
-    /// The precision of products; programs compute in its type.
+    /// The precision of products. Programs compute in its type: in `f64`, every line does.
     pub math: MatmulMath,
     /// The order of the steps.
     pub direction: Direction,
@@ -147,6 +147,14 @@ impl Recurrence {
         match self.math != MatmulMath::F64 && y.bytes() == 2 {
             true => Activations::Approximate,
             false => Activations::Precise,
+        }
+    }
+
+    /// The same with programs that compute in the type of [`Recurrence::math`].
+    pub(crate) fn in_own_math(self) -> Recurrence {
+        match self.math {
+            MatmulMath::F64 => Recurrence { cell: Arc::new(self.cell.in_f64()), ..self },
+            _ => self,
         }
     }
 

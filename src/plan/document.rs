@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::graph::{Operation, OperationGraph};
 use crate::plan::build::Kiln;
 use crate::plan::execute::ExecutionPlan;
+use crate::plan::problem::Problem;
 use crate::target::Target;
 
 /// Changes whenever an older reader would misread a newer document.
@@ -43,6 +44,25 @@ struct PartJson {
 impl ExecutionPlan {
     /// The document that [`Kiln::plan_from_json`] reads.
     pub fn to_json(&self) -> String {
+        let problem = serde_json::from_str(&self.graph().to_json());
+        self.document(problem.expect("a graph's JSON is valid"))
+    }
+
+    /// The same of the plan of a problem, whose tensors keep their names and shapes.
+    ///
+    /// # Errors
+    /// `BadParam` where the text is no problem, or one of another graph than the plan's.
+    pub fn to_json_of(&self, problem: &str) -> Result<String> {
+        let read = Problem::from_json(problem)?;
+        if read.only_graph()?.digest() != self.graph().digest() {
+            return Err(Error::bad_param("failed to save a plan: the problem has another graph"));
+        }
+        let malformed =
+            |error: serde_json::Error| Error::bad_param(format!("malformed problem: {error}"));
+        Ok(self.document(serde_json::from_str(problem).map_err(malformed)?))
+    }
+
+    fn document(&self, problem: Value) -> String {
         let graph = self.graph();
         let parts: Vec<Part> = self.parts().into_iter().cloned().collect();
         let division = Division::of(graph, &parts).expect("the parts are of the graph");
@@ -54,7 +74,6 @@ impl ExecutionPlan {
             let meaning_of = operation.map(|of| graph.reference(of.outputs[0]));
             PartJson { config: part.config.to_string(), writes, meaning_of }
         };
-        let problem = serde_json::from_str(&graph.to_json()).expect("a graph's JSON is valid");
         let document = PlanJson {
             kiln_plan: SCHEMA,
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -98,12 +117,26 @@ impl Kiln {
             let text = format!("the plan is for {target}, this device is {device}: plan it again");
             return Err(Error::not_supported(text));
         }
-        let graph = OperationGraph::from_json(&problem.to_string())?;
+        let problem = Problem::from_json(&problem.to_string())?;
+        let graph = problem.only_graph()?;
         let parts = match deeper {
-            true => parts_of(&primitives(&graph)?, &parts)?,
-            false => parts_of(&graph, &parts)?,
+            true => parts_of(&primitives(graph)?, &parts)?,
+            false => parts_of(graph, &parts)?,
         };
-        self.plan_parts(&graph, parts)
+        self.plan_parts(graph, parts)
+    }
+}
+
+impl Problem {
+    /// The problem that a plan is of, from the plan's document.
+    ///
+    /// # Errors
+    /// `BadParam` for a malformed document.
+    pub fn of_plan(text: &str) -> Result<Problem> {
+        let malformed =
+            |error: serde_json::Error| Error::bad_param(format!("malformed plan: {error}"));
+        let document: Value = serde_json::from_str(text).map_err(malformed)?;
+        Problem::from_json(&document["problem"].to_string())
     }
 }
 

@@ -3,21 +3,25 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
+use std::sync::Arc;
 
-use crate::device::Stream;
-use crate::engine::{self, EngineConfig};
+use crate::device::{Buffer, Stream};
+use crate::engine::{EngineConfig, Part};
 use crate::error::{Error, Result};
 use crate::graph::{OperationGraph, RowLayout};
 use crate::plan::build::Kiln;
 use crate::plan::execute::ExecutionPlan;
+use crate::plan::recipe;
 use crate::plan::rnn_pack::RnnPack;
 use crate::plan::variant_pack::{Slot, VariantPack};
 use crate::rnn::{Extent, Network, Optional, Rnn, Role};
+use crate::target::Target;
 
 /// A recurrent network on one device, for one batch size (`mcdnnBuildRNNDynamic`, section 6.2.1.2).
 ///
-/// Kernels do not depend on the number of steps; plans do, and are kept for every number that was
-/// asked for. A clone keeps its own plans, kernels are shared.
+/// Kernels depend neither on the number of steps nor on which states a call gives or asks for;
+/// plans depend on the number of steps, and are kept for every number that was asked for. A clone
+/// keeps its own plans, kernels are shared.
 ///
 /// ```
 /// use kiln::device::DeviceChoice;
@@ -44,9 +48,21 @@ pub struct PersistentRnn {
     kiln: Kiln,
     rnn: Rnn,
     batch: i64,
+    /// Whether the cell has states besides `h`.
+    has_others: bool,
+    /// By vectors, and by optional tensors with all states among them.
     plans: HashMap<(i64, Optional), Built>,
     /// Of the first plan with these optional tensors, the setting of each part: others take them.
     settings: HashMap<Optional, Vec<EngineConfig>>,
+    stand_ins: Arc<StandIns>,
+}
+
+/// Memory in the place of states, as large as those of all layers.
+struct StandIns {
+    /// For states that a call does not give.
+    zeros: Buffer,
+    /// For those that it does not ask for: `h`, and the others.
+    unread: [Buffer; 2],
 }
 
 /// A plan, and where its tensors stand in those of a caller.
@@ -70,20 +86,36 @@ struct View {
 }
 
 impl Kiln {
-    /// A network for batches of exactly so many sequences. Kernels are specialised for the network,
-    /// the batch and the optional tensors of a call: they are compiled, or found in the cache, when
+    /// A network for batches of exactly so many sequences. Its kernels, specialised for the network
+    /// and chosen for the batch, are compiled, or found in the cache, now; those of calls with
+    /// lengths of a layout that does not need them, resets, a history or a reserve when
     /// [`PersistentRnn::prepare`] or the first such call asks for them.
     ///
     /// # Errors
-    /// As [`Rnn::network`]; `NotSupported` where no engine runs it, with every engine's reason.
+    /// As [`Rnn::network`] and [`Kiln::plan`].
     pub fn build_rnn_dynamic(&self, rnn: &Rnn, mini_batch: i64) -> Result<PersistentRnn> {
         let lengths = rnn.layout == RowLayout::Packed;
         let with = Optional { lengths, ..Optional::default() };
-        let network = rnn.network(Extent { batch: mini_batch, rows: mini_batch }, with)?;
-        engine::expect_runs(&network.graph, self.device().target(), &self.inner.selection)?;
-        let (kiln, rnn) = (self.clone(), rnn.clone());
-        let (plans, settings) = (HashMap::new(), HashMap::new());
-        Ok(PersistentRnn { kiln, rnn, batch: mini_batch, plans, settings })
+        let has_others = rnn.build_cell().states.len() > 1;
+        let all = with_all_states(has_others, with);
+        let network = rnn.network(Extent { batch: mini_batch, rows: mini_batch }, all)?;
+        let states = [Role::HFinal, Role::StatesFinal].map(|role| network.bytes(role));
+        let [h_bytes, others_bytes] = states.map(|bytes| bytes.max(1));
+        let stand_ins = StandIns {
+            zeros: self.device().upload(&vec![0; h_bytes.max(others_bytes) as usize])?,
+            unread: [self.device().alloc(h_bytes)?, self.device().alloc(others_bytes)?],
+        };
+        let mut built = PersistentRnn {
+            kiln: self.clone(),
+            rnn: rnn.clone(),
+            batch: mini_batch,
+            has_others,
+            plans: HashMap::new(),
+            settings: HashMap::new(),
+            stand_ins: Arc::new(stand_ins),
+        };
+        built.find(mini_batch, with)?;
+        Ok(built)
     }
 }
 
@@ -140,10 +172,35 @@ impl PersistentRnn {
     }
 
     /// Bytes of workspace and of reserve space that so many vectors need
-    /// (`mcdnnGetRNNTempSpaceSizes`, section 6.2.1.29).
-    pub(super) fn temp_space(&mut self, rows: i64, with: Optional) -> Result<(u64, u64)> {
-        let built = self.find(rows, with)?;
-        Ok((built.plan.workspace_bytes(), built.reserve_bytes))
+    /// (`mcdnnGetRNNTempSpaceSizes`, section 6.2.1.29). It compiles nothing: of a plan that is not
+    /// there yet, the most that any setting takes which planning may fall back to.
+    pub(super) fn temp_space(&self, rows: i64, with: Optional) -> Result<(u64, u64)> {
+        let with = with_all_states(self.has_others, with);
+        if let Some(built) = self.plans.get(&(rows, with)) {
+            return Ok((built.plan.workspace_bytes(), built.reserve_bytes));
+        }
+        let network = self.rnn.network(Extent { batch: self.batch, rows }, with)?;
+        let target = self.kiln.device().target();
+        let mut parts = self.kiln.inner.parts(&network.graph, target)?;
+        if let Some(settings) = self.settings.get(&with) {
+            take_settings(&mut parts, settings, target)?;
+        }
+        let lowered = |part: Part| {
+            let lowering = part.supported(target)?.lower(&part.config)?;
+            Ok((part, lowering))
+        };
+        let mut lowered: Vec<_> = parts.into_iter().map(lowered).collect::<Result<_>>()?;
+        let mut bytes = recipe::workspace_bytes(&network.graph, &lowered)?;
+        for at in 0..lowered.len() {
+            let first = lowered[at].clone();
+            while let Some(smaller) = lowered[at].0.smaller(target)? {
+                let lowering = smaller.supported(target)?.lower(&smaller.config)?;
+                lowered[at] = (smaller, lowering);
+                bytes = bytes.max(recipe::workspace_bytes(&network.graph, &lowered)?);
+            }
+            lowered[at] = first;
+        }
+        Ok((bytes, network.bytes(Role::Reserve)))
     }
 
     fn expect_packed(&self) -> Result<()> {
@@ -173,7 +230,8 @@ impl PersistentRnn {
 
     /// The plan for so many vectors, made if there is none.
     fn find(&mut self, rows: i64, with: Optional) -> Result<&mut Built> {
-        let PersistentRnn { kiln, rnn, batch, plans, settings } = self;
+        let PersistentRnn { kiln, rnn, batch, has_others, plans, settings, .. } = self;
+        let with = with_all_states(*has_others, with);
         let place = match plans.entry((rows, with)) {
             Entry::Occupied(found) => return Ok(found.into_mut()),
             Entry::Vacant(place) => place,
@@ -189,7 +247,22 @@ impl PersistentRnn {
         Ok(place.insert(Built::new(&network, plan)?))
     }
 
+    /// The pack with something in the place of every state that it lacks.
+    fn with_states(&self, pack: &RnnPack) -> RnnPack {
+        let all = with_all_states(self.has_others, pack.optional());
+        let StandIns { zeros, unread: [h_unread, others_unread] } = &*self.stand_ins;
+        let states = [
+            (Role::HInitial, zeros),
+            (Role::StatesInitial, zeros),
+            (Role::HFinal, h_unread),
+            (Role::StatesFinal, others_unread),
+        ];
+        let missing = |(role, _): &(Role, &Buffer)| all.has(*role) && pack.slot(*role).is_none();
+        states.into_iter().filter(missing).fold(*pack, |pack, (role, own)| pack.with(role, own))
+    }
+
     pub(super) fn launch(&mut self, stream: &Stream, rows: i64, pack: &RnnPack) -> Result<()> {
+        let pack = &self.with_states(pack);
         let built = self.find(rows, pack.optional())?;
         built.check(pack)?;
         for (view, (_, slot)) in built.views.iter().zip(&mut built.pack.entries) {
@@ -212,13 +285,30 @@ fn plan_with(
 ) -> Result<ExecutionPlan> {
     let target = kiln.device().target();
     let mut parts = kiln.inner.parts(graph, target)?;
+    take_settings(&mut parts, settings, target)?;
+    kiln.plan_parts(graph, parts)
+}
+
+/// Gives parts these settings where their engines allow them.
+fn take_settings(parts: &mut [Part], settings: &[EngineConfig], target: &Target) -> Result<()> {
     for (part, config) in parts.iter_mut().zip(settings) {
         let same = part.config.engine == config.engine;
         if same && part.supported(target)?.lower(config).is_ok() {
             part.config = config.clone();
         }
     }
-    kiln.plan_parts(graph, parts)
+    Ok(())
+}
+
+/// The same with every state that the network has: kernels for them serve calls without.
+fn with_all_states(has_others: bool, with: Optional) -> Optional {
+    Optional {
+        h_initial: true,
+        h_final: true,
+        states_initial: with.states_initial || has_others,
+        states_final: with.states_final || has_others,
+        ..with
+    }
 }
 
 impl Built {

@@ -8,7 +8,8 @@ use crate::compile::Image;
 use crate::device::{Launch, Launchable, MAP_WORDS};
 use crate::dtype::DType;
 use crate::engine::{
-    Argument, EngineConfig, KernelPlan, KernelSpec, LaunchPlan, Part, TensorMap, engine_named,
+    Argument, EngineConfig, KernelPlan, KernelSpec, LaunchPlan, Lowering, Part, TensorMap,
+    engine_named,
 };
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
@@ -129,7 +130,8 @@ impl Recipe {
                 "{count} tensors with storage exceed the {TENSORS_MAX} of a plan"
             )));
         }
-        let (places, workspace_bytes) = places(graph, &parts)?;
+        let lowered: Vec<Lowered<'_>> = parts.iter().map(Lowered::of_built).collect();
+        let (places, workspace_bytes) = places(graph, &lowered)?;
         let in_workspace = |piece: Piece| {
             let place = places.iter().find(|(known, _)| *known == piece);
             place.map(|(_, offset)| Feed::Workspace(*offset))
@@ -264,8 +266,35 @@ enum Piece {
     Scratch { part: usize, at: usize },
 }
 
+/// A part as its memory is seen: what it launches, and what its kernels share.
+struct Lowered<'a> {
+    part: &'a Part,
+    launches: Vec<&'a LaunchPlan>,
+    scratch: &'a [u64],
+}
+
+impl Lowered<'_> {
+    fn of_built(of: &BuiltPart) -> Lowered<'_> {
+        let launches = of.kernels.iter().map(|kernel| &kernel.plan.launch).collect();
+        Lowered { part: &of.part, launches, scratch: &of.scratch }
+    }
+}
+
+/// Bytes of the workspace of a plan of these parts, of which no kernel need be there.
+pub(super) fn workspace_bytes(graph: &OperationGraph, parts: &[(Part, Lowering)]) -> Result<u64> {
+    let lowered: Vec<Lowered<'_>> = parts
+        .iter()
+        .map(|(part, lowering)| Lowered {
+            part,
+            launches: lowering.kernels.iter().map(|kernel| &kernel.launch).collect(),
+            scratch: &lowering.scratch,
+        })
+        .collect();
+    Ok(places(graph, &lowered)?.1)
+}
+
 /// Where each piece of the workspace begins, and how large it is as a whole.
-fn places(graph: &OperationGraph, parts: &[BuiltPart]) -> Result<(Vec<(Piece, u64)>, u64)> {
+fn places(graph: &OperationGraph, parts: &[Lowered<'_>]) -> Result<(Vec<(Piece, u64)>, u64)> {
     let mut pieces: Vec<(Piece, Lifetime)> = Vec::new();
     let mut touch = |piece: Piece, bytes: u64, step: usize| match pieces
         .iter_mut()
@@ -275,9 +304,8 @@ fn places(graph: &OperationGraph, parts: &[BuiltPart]) -> Result<(Vec<(Piece, u6
         None => pieces.push((piece, Lifetime { bytes, first: step, last: step })),
     };
     let mut step = 0;
-    for (number, BuiltPart { part, kernels, scratch }) in parts.iter().enumerate() {
-        for kernel in kernels {
-            let LaunchPlan { arguments, maps, .. } = &kernel.plan.launch;
+    for (number, Lowered { part, launches, scratch }) in parts.iter().enumerate() {
+        for LaunchPlan { arguments, maps, .. } in launches {
             for argument in arguments {
                 if let Argument::Scratch(at) = argument {
                     touch(Piece::Scratch { part: number, at: *at }, scratch[*at], step);

@@ -41,7 +41,7 @@ pub struct RnnForward<'a> {
     pub hx: Option<&'a Buffer>,
     /// `h` after the last step; `None`: not kept.
     pub hy: Option<&'a Buffer>,
-    /// Dimensions of `cx` and `cy`, LSTM only.
+    /// Dimensions of `cx` and `cy`, LSTM only: of another cell, all three are ignored.
     pub c_dims: [i64; 3],
     /// The cell state before the first step, LSTM only; `None`: 0.
     pub cx: Option<&'a Buffer>,
@@ -70,11 +70,7 @@ impl PersistentRnn {
     /// # Errors
     /// `BadParam` where `x` is of another layout or batch than the network was built for; as
     /// [`PersistentRnn::forward`].
-    pub fn temp_space_sizes(
-        &mut self,
-        mode: ForwardMode,
-        x: &RnnDataDescriptor,
-    ) -> Result<TempSpace> {
+    pub fn temp_space_sizes(&self, mode: ForwardMode, x: &RnnDataDescriptor) -> Result<TempSpace> {
         let extent = x.extent();
         if x.get().layout != self.rnn().layout || extent.batch != self.mini_batch() {
             return Err(Error::bad_param(format!(
@@ -85,31 +81,21 @@ impl PersistentRnn {
                 self.rnn().layout.name()
             )));
         }
-        let lstm = self.rnn().build_cell().states.len() > 1;
-        let bare = Optional {
+        let with = Optional {
             lengths: needs_lengths(x),
             reserve: mode == ForwardMode::Training,
             ..Optional::default()
         };
-        let all = Optional {
-            h_initial: true,
-            h_final: true,
-            states_initial: lstm,
-            states_final: lstm,
-            ..bare
-        };
-        // A call may bring states or not: where it does not, they may take workspace.
-        let [(least, reserve_bytes), (most, _)] =
-            [self.temp_space(extent.rows, bare)?, self.temp_space(extent.rows, all)?];
-        Ok(TempSpace { workspace_bytes: least.max(most), reserve_bytes })
+        let (workspace_bytes, reserve_bytes) = self.temp_space(extent.rows, with)?;
+        Ok(TempSpace { workspace_bytes, reserve_bytes })
     }
 
     /// Queues a forward pass on a stream (`mcdnnRNNForward`).
     ///
     /// # Errors
     /// As [`RnnDescriptor::network`]; `BadParam` where the network is not the one that was built,
-    /// the batch is another, states have other dimensions or the cell has no cell state, a buffer
-    /// is too small; `NotSupported` for dropout in training.
+    /// the batch is another, states have other dimensions, a buffer is too small; `NotSupported`
+    /// for dropout in training.
     pub fn rnn_forward(&mut self, stream: &Stream, call: &RnnForward<'_>) -> Result<()> {
         let bad = |rule: String| Err(Error::bad_param(format!("rnn forward: {rule}")));
         let rnn = call.descriptor.network(call.x_desc, call.y_desc)?;
@@ -122,9 +108,11 @@ impl PersistentRnn {
             return bad(format!("{is} sequences, the network was built for {wanted}"));
         }
         let count = rnn.layers * rnn.directions();
+        let lstm = call.descriptor.get().cell_mode.has_cell_state();
+        let [cx, cy] = [call.cx, call.cy].map(|state| state.filter(|_| lstm));
         let states = [
             ("h", call.h_dims, rnn.state_size(), call.hx.or(call.hy)),
-            ("c", call.c_dims, rnn.hidden_size, call.cx.or(call.cy)),
+            ("c", call.c_dims, rnn.hidden_size, cx.or(cy)),
         ];
         for (name, dims, size, buffer) in states {
             let wanted = [count, extent.batch, size];
@@ -138,8 +126,7 @@ impl PersistentRnn {
             let text = format!("rnn forward: dropout {dropout} between layers in training");
             return Err(Error::not_supported(text));
         }
-        let keeps =
-            training && (rnn.layers > 1 || call.descriptor.get().cell_mode.has_cell_state());
+        let keeps = training && (rnn.layers > 1 || lstm);
         if keeps && call.reserve.is_none() {
             return bad("training needs a reserve space, there is none".to_owned());
         }
@@ -151,8 +138,8 @@ impl PersistentRnn {
             (Role::Lengths, Some(call.lengths).filter(|_| needs_lengths(call.x_desc))),
             (Role::HInitial, call.hx),
             (Role::HFinal, call.hy),
-            (Role::StatesInitial, call.cx),
-            (Role::StatesFinal, call.cy),
+            (Role::StatesInitial, cx),
+            (Role::StatesFinal, cy),
             (Role::Reserve, call.reserve.filter(|_| keeps)),
         ];
         for (role, buffer) in optional {

@@ -1,11 +1,12 @@
 //! Tensors in safetensors files: by name, packed in row-major order, whatever their strides.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;
 
 use safetensors::SafeTensorError;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use tracing::warn;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -46,7 +47,7 @@ fn malformed(path: &Path) -> impl FnOnce(SafeTensorError) -> Error {
 }
 
 /// Reads the values of tensors from a safetensors file; tensors are matched by name, others in the
-/// file are ignored.
+/// file get a warning.
 ///
 /// # Errors
 /// `BadParam` when the file can not be read or is malformed, or a tensor is missing or has another
@@ -58,9 +59,11 @@ pub fn read_values<'a>(
     let shown = path.display();
     let bytes = read(path)?;
     let file = SafeTensors::deserialize(&bytes).map_err(malformed(path))?;
+    let mut unknown: BTreeSet<&str> = file.names().into_iter().collect();
     let mut values = Values::new();
     for tensor in tensors {
         let name = &tensor.name;
+        unknown.remove(name.as_str());
         let view = file
             .tensor(name)
             .map_err(|_| Error::bad_param(format!("`{shown}` holds no tensor `{name}`")))?;
@@ -75,6 +78,9 @@ pub fn read_values<'a>(
         }
         let elements = view.data().chunks_exact(wanted.bytes());
         values.insert(tensor.uid, elements.map(|element| wanted.read(element)).collect());
+    }
+    for name in unknown {
+        warn!("`{shown}`: the problem has no tensor {name:?}");
     }
     Ok(values)
 }

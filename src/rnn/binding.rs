@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::error::Result;
-use crate::rnn::lower::Network;
+use crate::error::{Error, Result};
+use crate::graph::RowLayout;
+use crate::rnn::lower::{Extent, Network};
 use crate::rnn::parameters::HostTensor;
 use crate::rnn::role::Role;
 use crate::rnn::weights::WeightKind;
@@ -85,6 +86,9 @@ impl Network {
                 _ => given(role).unwrap_or_default(),
             };
             whole.expect(role.name(), &dims)?;
+            if role == Role::Lengths {
+                self.check_lengths(&whole.values)?;
+            }
             for place in self.places.iter().filter(|place| place.role == role) {
                 let offsets = self.graph.tensor(place.uid)?.offsets();
                 let elements = offsets.map(|at| whole.values[place.offset as usize + at]);
@@ -92,6 +96,39 @@ impl Network {
             }
         }
         Ok(values)
+    }
+
+    /// Checks that lengths are those of the network's vectors.
+    ///
+    /// # Errors
+    /// `BadParam` for a length below 0 or above the steps; packed: for lengths that increase, or
+    /// that are more than the vectors together.
+    fn check_lengths(&self, lengths: &[f64]) -> Result<()> {
+        let bad = |rule: String| Err(Error::bad_param(format!("rnn: {rule}")));
+        let Extent { batch, rows } = self.extent;
+        let packed = self.rnn.layout == RowLayout::Packed;
+        let longest = if packed { rows } else { rows / batch };
+        let off = |length: &f64| !(0.0..=longest as f64).contains(length);
+        if let Some(at) = lengths.iter().position(off) {
+            let length = lengths[at];
+            return bad(format!("length {length} of sequence {at}, expected 0 to {longest}"));
+        }
+        if !packed {
+            return Ok(());
+        }
+        if let Some(at) = lengths.windows(2).position(|pair| pair[0] < pair[1]) {
+            return bad(format!(
+                "packed: length {} of sequence {} after length {}: lengths may not increase",
+                lengths[at + 1],
+                at + 1,
+                lengths[at]
+            ));
+        }
+        let sum: f64 = lengths.iter().sum();
+        match sum <= rows as f64 {
+            true => Ok(()),
+            false => bad(format!("packed: {rows} vectors of sequences with {sum}")),
+        }
     }
 
     /// The values of [`Network::named_outputs`], from those of the graph's outputs by uid.

@@ -11,7 +11,7 @@ use crate::graph::{Cell, Product, Stage};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CellKind {
-    /// `h = max(x + r, 0)`.
+    /// `h = max(x + r, 0)`; a NaN stays one ([`CellOptions::drop_nan`]).
     Relu,
     /// `h = tanh(x + r)`.
     Tanh,
@@ -44,6 +44,8 @@ pub struct CellOptions {
     pub projected: bool,
     /// LSTM: limits of the cell state.
     pub cell_clip: Option<CellClip>,
+    /// ReLU: a NaN becomes 0, as of CUDA's `fmaxf`. Else it stays, as in torch.
+    pub drop_nan: bool,
     /// ONNX's `clip`: every gate is limited to `[-gate_clip, gate_clip]` before its activation.
     pub gate_clip: Option<Real>,
 }
@@ -165,13 +167,18 @@ impl Writer {
 
     /// A gate from what it is before its activation.
     fn gate(&self, lines: &mut Lines, name: &str, mode: Mode, sum: &str) -> Result<()> {
+        let nan = match mode == Mode::ReluFwd && !self.options.drop_nan {
+            true => NanPropagation::Propagate,
+            false => NanPropagation::NotPropagate,
+        };
+        let activation = self.op(mode).nan(nan);
         let Some(limit) = self.options.gate_clip else {
-            return self.line(lines, name, mode, &[sum]);
+            return lines.line(name, activation, &[sum]);
         };
         let limited = format!("{name}_limited");
         let clip = self.op(Mode::ReluFwd).relu(-limit.get(), limit.get(), 0.0);
         lines.line(&limited, clip.nan(NanPropagation::Propagate), &[sum])?;
-        self.line(lines, name, mode, &[&limited])
+        lines.line(name, activation, &[&limited])
     }
 
     /// `sigmoid(x + r)` and the like.

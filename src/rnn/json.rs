@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::{NanPropagation, Real};
-use crate::graph::{Cell, Direction, MatmulMath, RowLayout};
+use crate::graph::{Cell, Direction, JsonReal, MatmulMath, RowLayout};
 use crate::rnn::cells::{CellClip, CellKind, CellOptions, ClipPoint};
 use crate::rnn::lower::{Extent, Network};
 use crate::rnn::mode::{BiasMode, InputMode, Join, Stacking};
@@ -35,11 +35,13 @@ struct RnnJson {
     dtype: String,
     math: Option<String>,
     layout: Option<String>,
-    fill: Option<f64>,
+    fill: Option<JsonReal>,
     #[serde(default)]
     peephole: bool,
+    #[serde(default)]
+    drop_nan: bool,
     cell_clip: Option<ClipJson>,
-    gate_clip: Option<f64>,
+    gate_clip: Option<JsonReal>,
     batch: i64,
     steps: Option<i64>,
     rows: Option<i64>,
@@ -50,8 +52,8 @@ struct RnnJson {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ClipJson {
-    min: f64,
-    max: f64,
+    min: JsonReal,
+    max: JsonReal,
     #[serde(default)]
     propagate_nan: bool,
     point: Option<String>,
@@ -84,7 +86,16 @@ impl Network {
             .map_err(|error| Error::bad_param(format!("malformed problem: {error}")))?;
         let json = problem.rnn;
         let (extent, with) = (json.extent()?, json.optional()?);
-        json.network()?.network(extent, with)
+        let rnn = json.network()?;
+        rnn.validate()?;
+        let one_state = rnn.build_cell().states.len() == 1;
+        let others = [Role::StatesInitial, Role::StatesFinal, Role::History];
+        if let Some(role) = others.into_iter().find(|role| one_state && with.has(*role)) {
+            let (name, cell) = (role.name(), &rnn.build_cell().name);
+            let text = format!("rnn: tensor `{name}`: cell {cell} has no state but `h`");
+            return Err(Error::bad_param(text));
+        }
+        rnn.network(extent, with)
     }
 }
 
@@ -122,7 +133,7 @@ impl RnnJson {
             dtype,
             tf32: math == MatmulMath::Tf32,
             layout: choice("layout", self.layout.as_deref(), &layouts, RowLayout::name)?,
-            fill: Real::new(self.fill.unwrap_or(0.0)),
+            fill: self.fill.map_or(Real::new(0.0), |fill| Real::new(fill.0)),
         };
         if self.math.is_some() && rnn.math() != math {
             let text = format!("rnn: math {} of data of {dtype}", math.name());
@@ -134,19 +145,21 @@ impl RnnJson {
     fn cell(&self, dtype: DType) -> Result<RnnCell> {
         let Value::String(name) = &self.cell else {
             let clipped = self.cell_clip.is_some() || self.gate_clip.is_some();
-            if self.peephole || clipped {
+            if self.peephole || self.drop_nan || clipped {
                 let text = "rnn: options of a cell that is written out: its programs say them";
                 return Err(Error::bad_param(text));
             }
             let math = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
             return Ok(RnnCell::Own(Cell::from_json(self.cell.clone(), math)?.into()));
         };
+        // cuDNN's GRU is what oneDNN calls LBR-GRU.
+        let name = if name == "lbr_gru" { CellKind::Gru.name() } else { name };
         let kind = choice("cell", Some(name), &CellKind::ALL, CellKind::name)?;
         let clip = |clip: &ClipJson| {
             let points = [(ClipPoint::Read, "read"), (ClipPoint::Stored, "stored")];
             Ok(CellClip {
-                min: Real::new(clip.min),
-                max: Real::new(clip.max),
+                min: Real::new(clip.min.0),
+                max: Real::new(clip.max.0),
                 nan: match clip.propagate_nan {
                     true => NanPropagation::Propagate,
                     false => NanPropagation::NotPropagate,
@@ -157,7 +170,8 @@ impl RnnJson {
         let options = CellOptions {
             peephole: self.peephole,
             cell_clip: self.cell_clip.as_ref().map(clip).transpose()?,
-            gate_clip: self.gate_clip.map(Real::new),
+            drop_nan: self.drop_nan,
+            gate_clip: self.gate_clip.map(|limit| Real::new(limit.0)),
             ..CellOptions::default()
         };
         Ok(RnnCell::Kind(kind, options))

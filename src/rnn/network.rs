@@ -177,6 +177,11 @@ impl Rnn {
         self.option(|options| options.cell_clip = Some(clip))
     }
 
+    /// The same with a NaN that becomes 0 (ReLU).
+    pub fn drop_nan(self) -> Rnn {
+        self.option(|options| options.drop_nan = true)
+    }
+
     /// The same with gates limited to `[-limit, limit]` before their activations.
     pub fn gate_clip(self, limit: f64) -> Rnn {
         self.option(|options| options.gate_clip = Some(Real::new(limit)))
@@ -326,6 +331,11 @@ impl Rnn {
                 if limit.get().is_nan() || limit.get() < 0.0 =>
             {
                 bad(format!("the gate clip is {limit}, expected at least 0"))
+            }
+            RnnCell::Kind(kind, options) if options.drop_nan && *kind != CellKind::Relu => {
+                let name = kind.name();
+                let text = format!("rnn: a NaN dropped by cell {name}, expected relu");
+                Err(Error::not_supported(text))
             }
             _ => Ok(()),
         }

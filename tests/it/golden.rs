@@ -200,6 +200,12 @@ fn recurrent_layers() {
     let full = layer(CellKind::Lstm, options, MatmulMath::F32, [8, 20]);
     let full = recurrent(&Recurrence { with, layout, direction, ..full }, 16, DType::F32);
     assert_golden("sm75_rnn_f32_lstm_simt.cu", &sources("rnn_cta", &full));
+    let gru = layer(CellKind::GruResetBefore, plain, MatmulMath::F32, [8, 64]);
+    let with = everything(CellKind::GruResetBefore);
+    let gru = recurrent(&Recurrence { with, layout, direction, ..gru }, 16, DType::F16);
+    let steps = kernels("rnn_step", &gru, &[]);
+    let rest = steps.iter().find(|source| source.contains("_rest: ")).unwrap();
+    assert_golden("sm75_rnn_cell_f16_gru_reset_before_rest.cu", rest);
 }
 
 #[test]

@@ -48,10 +48,14 @@ mod reduction;
 #[cfg(feature = "remote")]
 mod remote;
 mod replay;
+mod rnn_builds;
 mod rnn_cells;
 mod rnn_descriptors;
+mod rnn_files;
 mod rnn_forward;
+mod rnn_layouts;
 mod rnn_onednn;
+mod rnn_own_cells;
 mod rnn_torch;
 mod rnn_vectors;
 mod rnn_waits;

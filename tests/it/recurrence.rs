@@ -361,6 +361,35 @@ fn clips_have_a_rule_for_nan() {
     }
 }
 
+/// ReLU hands a NaN on, as torch does, unless the network drops it: then it becomes 0.
+#[test]
+fn relu_has_a_rule_for_nan() {
+    let (kiln, units) = (harness::kiln(), 19);
+    for drop_nan in [false, true] {
+        let options = CellOptions { drop_nan, ..CellOptions::default() };
+        let op = layer(CellKind::Relu, options, MatmulMath::F32, [3, units]);
+        for dtype in [DType::F32, DType::F16] {
+            let graph = graph(&op, 2, dtype);
+            let mut values = values(&graph, &op, 2);
+            let x = graph.tensor_named("x").unwrap().uid;
+            values.get_mut(&x).unwrap()[units as usize] = f64::NAN;
+            let y = graph.outputs().next().unwrap().uid;
+            for name in ["rnn_cta", "rnn_step"] {
+                let config = setting(kiln, &graph, name, &[]);
+                let actual = harness::run(kiln, &graph, Some(&config), &values).unwrap();
+                let what = format!("{config}: drop_nan {drop_nan}, {dtype}");
+                harness::compare(&graph, &values, &actual, &what);
+                // The second row's first unit; every unit of that row at the step behind.
+                let row = |row: usize| &actual[&y][row * units as usize..][..units as usize];
+                let count = |values: &[f64]| values.iter().filter(|value| value.is_nan()).count();
+                let all = if drop_nan { 0 } else { units as usize };
+                assert_eq!([count(row(1)), count(row(4))], [all.min(1), all], "{what}");
+                assert!(!drop_nan || row(1)[0] == 0.0, "{what}");
+            }
+        }
+    }
+}
+
 /// Every optional tensor of a cell.
 pub fn everything(kind: CellKind) -> RecurrenceSlots {
     let others = kind == CellKind::Lstm;

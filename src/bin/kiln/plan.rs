@@ -68,6 +68,7 @@ pub fn plan(args: &PlanArgs) -> kiln::Result<ExitCode> {
 }
 
 fn save(args: &SaveArgs) -> kiln::Result<ExitCode> {
+    let text = problem::read(&args.problem)?;
     let problem = problem::read_problem(&args.problem)?;
     let graph = problem.only_graph()?;
     let kiln = args.device.open()?;
@@ -76,7 +77,7 @@ fn save(args: &SaveArgs) -> kiln::Result<ExitCode> {
         None => kiln.plan(graph)?,
     };
     let path = &args.output;
-    fs::write(path, plan.to_json() + "\n").map_err(|error| {
+    fs::write(path, plan.to_json_of(&text)? + "\n").map_err(|error| {
         let shown = path.display();
         Error::with(ErrorKind::Driver, format!("failed to write plan `{shown}`: {error}"))
     })?;

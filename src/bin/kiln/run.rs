@@ -74,7 +74,10 @@ pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
             problem.graphs().into_iter().map(|graph| kiln.plan(graph)).collect::<Result<_, _>>()?
         }
     };
-    let problem = problem.unwrap_or_else(|| Problem::Graph(plans[0].graph().clone()));
+    let problem = match problem {
+        Some(problem) => problem,
+        None => Problem::of_plan(&text)?,
+    };
     let mut values = args.inputs.values(&problem)?.expect("they are given");
     let machine = kiln::engine::machine_of(kiln.device().target());
     let (mut checks, mut kernels, mut elapsed) = (Vec::new(), Vec::new(), Duration::ZERO);

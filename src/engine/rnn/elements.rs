@@ -9,6 +9,9 @@ use crate::expr::Math;
 use crate::graph::{CellValue, Direction, Moments, Stage};
 use crate::tensor::TensorDesc;
 
+/// Slots with a row for every row of the batch.
+const BATCHED: [&str; 4] = ["h_initial", "states_initial", "h_final", "states_final"];
+
 /// Slots with a row for every step.
 const STEPPED: [&str; 5] = ["x", "row_inputs", "unit_inputs", "y", "history"];
 
@@ -34,12 +37,15 @@ impl<'a> Elements<'a> {
         Elements { layer, members: Members::of(layer) }
     }
 
-    /// What depends on the number of steps, and so is a number of the launch.
+    /// What depends on the batch or the number of steps, and so is a number of the launch.
     pub(super) fn numbers(&self) -> Vec<(String, i64)> {
         let layer = self.layer;
-        let mut numbers =
-            vec![("steps".to_owned(), layer.steps()), ("rows".to_owned(), layer.rows())];
-        for slot in STEPPED {
+        let mut numbers = vec![
+            ("batch".to_owned(), layer.op.batch),
+            ("steps".to_owned(), layer.steps()),
+            ("rows".to_owned(), layer.rows()),
+        ];
+        for slot in STEPPED.into_iter().chain(BATCHED) {
             let shared = |tensor: &&TensorDesc| tensor.dims[0] > 1;
             if let Some(tensor) = layer.tensor(slot).filter(shared) {
                 numbers.push((format!("{slot}_direction"), tensor.strides[0]));
@@ -52,15 +58,16 @@ impl<'a> Elements<'a> {
     pub(super) fn element(&self, slot: &str, row: &str, column: &str) -> String {
         let tensor = self.layer.tensor(slot).expect("the slot is there");
         let stepped = STEPPED.contains(&slot) || slot == "reset";
-        let direction = match (tensor.dims[0] > 1, stepped) {
+        let counted = stepped || BATCHED.contains(&slot);
+        let direction = match (tensor.dims[0] > 1, counted) {
             (false, _) => String::new(),
             (true, true) => format!("direction * t.{slot}_direction + "),
             (true, false) => format!("index_t(direction) * {} + ", tensor.strides[0]),
         };
-        // A kernel serves every number of steps, one among them.
+        // A kernel serves every batch and number of steps, one among them.
         let row = match row {
             "" => String::new(),
-            _ if tensor.dims[1] == 1 && !stepped => String::new(),
+            _ if tensor.dims[1] == 1 && !counted => String::new(),
             row => format!("{row} * {} + ", tensor.strides[1]),
         };
         format!("{slot}[{direction}{row}{column}]")
@@ -142,6 +149,13 @@ impl<'a> Elements<'a> {
             })
         };
         (0..cell.states.len()).map(state).collect()
+    }
+
+    /// The elements of `history` of unit `own`, of each state that it has.
+    pub(super) fn histories(&self, row: &str) -> Vec<Json> {
+        let states = self.states(row).into_iter();
+        let histories = states.map(|mut state| state["history"].take());
+        histories.filter(|history| !history.is_null()).collect()
     }
 
     /// The moments of a stage, of members of the struct `unit`.

@@ -34,6 +34,13 @@ pub(super) struct ProductShape {
     pub(super) row: i64,
 }
 
+impl ProductShape {
+    /// Whether weights are multiplied with the first state, not with what a stage before made.
+    pub(super) fn is_of_state(&self) -> bool {
+        self.stage == Some(0)
+    }
+}
+
 impl<'a> Layer<'a> {
     /// # Errors
     /// `NotSupported` for any other graph, and for tensors whose rows are not packed.
@@ -92,6 +99,11 @@ impl<'a> Layer<'a> {
     /// The cell in the names of kernels, whatever characters its own name has.
     pub(super) fn cell_word(&self) -> String {
         Identifiers::base(&self.op.cell.name)
+    }
+
+    /// The product of a stage, or the projection.
+    pub(super) fn product(&self, stage: Option<usize>) -> Option<&ProductShape> {
+        self.products.iter().find(|of| of.stage == stage)
     }
 
     /// The canonical uid of a slot's tensor.

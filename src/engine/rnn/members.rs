@@ -6,6 +6,12 @@ use crate::engine::rnn::layer::Layer;
 use crate::expr::Identifiers;
 use crate::graph::{Cell, CellValue};
 
+/// Members that `rnn/unit.cuh` gives the struct of what is read, beside those of the cell.
+const GIVEN_MEMBERS: [&str; 2] = ["runs", "reset"];
+
+/// What `rnn/unit.cuh` calls the struct that the functions of programs read and write.
+const UNIT: &str = "unit";
+
 /// The name of every value that outlives a program.
 #[derive(Debug, Clone)]
 pub(super) struct Members {
@@ -24,7 +30,7 @@ pub(super) struct Programs {
 impl Members {
     pub(super) fn of(layer: &Layer<'_>) -> Members {
         let cell = &*layer.op.cell;
-        let mut identifiers = Identifiers::new();
+        let mut identifiers = Identifiers::reserving(&GIVEN_MEMBERS);
         let mut names = Vec::new();
         let mut add = |value: CellValue, name: &str| names.push((value, identifiers.fresh(name)));
         for (at, gate) in cell.gates.iter().enumerate() {
@@ -100,7 +106,7 @@ impl Members {
         let activations = layer.op.activations(layer.dtype());
         let mut programs = Programs { lines: Vec::new(), functions: BTreeSet::new() };
         for (stage, of) in cell.stages.iter().enumerate() {
-            let member = |value| format!("unit.{}", self.name(value));
+            let member = |value| format!("{UNIT}.{}", self.name(value));
             let simple = of.program.simplified();
             let inputs: Vec<String> = simple
                 .inputs()
@@ -111,7 +117,7 @@ impl Members {
             let outputs: Vec<String> = (0..simple.outputs().len())
                 .map(|at| member(CellValue::Result { stage, at }))
                 .collect();
-            let names = &mut Identifiers::new();
+            let names = &mut Identifiers::reserving(&[UNIT]);
             let emitted = simple.emit_with(&inputs, &outputs, names, activations);
             programs.lines.push(emitted.lines);
             programs.functions.extend(emitted.functions);

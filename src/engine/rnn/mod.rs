@@ -13,6 +13,7 @@ mod parameters;
 mod refusal;
 mod schedule;
 mod step;
+mod step_product;
 mod work;
 
 pub(super) use step::StepEngine;
@@ -162,14 +163,21 @@ impl Supported for Rnn<'_> {
 
     fn notes(&self, _config: &EngineConfig) -> Notes {
         let tensor = Units::of(&self.layer, self.target) != Units::Lanes;
-        let rounds = self.layer.op.math == MatmulMath::Tf32;
+        let rounds = tensor && self.layer.op.math == MatmulMath::Tf32;
         let numerical = [
             tensor.then_some(NumericalNote::TensorCore),
             rounds.then_some(NumericalNote::DownConvertInputs),
         ];
+        // What blocks hand on through memory lies in a workspace, and all of them must run.
+        let memory = self.regime.exchange().through_memory();
+        let behavior = [
+            Some(BehaviorNote::RuntimeCompilation),
+            memory.then_some(BehaviorNote::Workspace),
+            memory.then_some(BehaviorNote::Cooperative),
+        ];
         Notes {
             numerical: numerical.into_iter().flatten().collect(),
-            behavior: vec![BehaviorNote::RuntimeCompilation],
+            behavior: behavior.into_iter().flatten().collect(),
         }
     }
 

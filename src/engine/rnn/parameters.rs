@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 
 use crate::dtype::DType;
-use crate::engine::access::{access_bytes, ceil_div};
+use crate::engine::access::access_bytes;
 use crate::engine::rnn::elements::{Elements, Given};
 use crate::engine::rnn::layer::Layer;
 use crate::engine::rnn::schedule::{Exchange, Placed, Schedule, Units};
@@ -65,13 +65,8 @@ impl Writer<'_> {
         let tensors: Vec<(&'static str, usize)> = layer.tensors().filter(weights).collect();
         let mut parameters = self.shared_parameters();
         let fields = tensors.iter().map(|(slot, uid)| self.elements.field(slot, *uid));
-        parameters["fields"] = fields.chain(self.scratch_fields()).collect();
-        let constants = parameters["constants"].as_array_mut().expect("constants are a list");
-        constants.push(constant("TEAMS", schedule.teams, "blocks that share batch rows"));
-        // A block for each that has weights of its own.
-        for one in constants.iter_mut().filter(|one| one["name"] == "BATCH_TILES") {
-            *one = constant("BATCH_TILES", 1, "all have the same weights");
-        }
+        let teams = json!({ "type": "index_t", "name": "teams" });
+        parameters["fields"] = fields.chain(self.scratch_fields()).chain([teams]).collect();
         let tensors = tensors.iter().map(|(_, uid)| Argument::Address(*uid as i64));
         let scratch = (0..self.scratch().len()).map(Argument::Scratch);
         let launch = LaunchPlan {
@@ -81,7 +76,7 @@ impl Writer<'_> {
             cooperative: false,
             arguments: tensors.chain(scratch).collect(),
             maps: Vec::new(),
-            numbers: Vec::new(),
+            numbers: vec![schedule.teams],
         };
         let name = format!("rnn_start_{}_{}", layer.dtype(), layer.cell_word());
         KernelPlan { spec: self.spec("rnn_start", &name, parameters), launch }
@@ -136,10 +131,6 @@ impl Writer<'_> {
         self.scratch().into_iter().map(field)
     }
 
-    fn batch_tiles(&self) -> i64 {
-        ceil_div(self.layer.op.batch, self.schedule.settings.batch_tile)
-    }
-
     /// What all kernels of the layer need.
     fn shared_parameters(&self) -> Json {
         let Writer { layer, schedule, .. } = self;
@@ -171,7 +162,7 @@ impl Writer<'_> {
         let fields: Vec<Json> = tensors.chain(self.scratch_fields()).chain(numbers).collect();
         let given: Vec<&str> = members.given().map(|(_, name)| name).collect();
         let buffers = schedule.memory.operands.iter().enumerate();
-        let buffers = buffers.map(|(at, byte)| json!({ "name": operand(at + 1), "at": byte }));
+        let buffers = buffers.map(|(at, byte)| json!({ "name": operand(at), "at": byte }));
         let initial = |slot: &str, column: &str| {
             layer.tensor(slot).map(|_| self.elements.element(slot, "index_t(b)", column))
         };
@@ -209,6 +200,8 @@ impl Writer<'_> {
             "states_final": op.with.states_final,
             "history": op.with.history,
             "y": self.elements.y(ROW),
+            "y_behind": self.elements.y("row"),
+            "histories_behind": self.elements.histories("row"),
             "fill": op.fill.literal(math),
         });
         merged(self.shared_parameters(), own)
@@ -247,9 +240,7 @@ impl Writer<'_> {
         let mut add = |name, value, about| constants.push(constant(name, value, about));
         add("UNITS", op.units, "");
         add("SIZE", layer.size(), "elements of what the cell gives out");
-        add("BATCH", op.batch, "");
         add("BATCH_TILE", settings.batch_tile, "");
-        add("BATCH_TILES", self.batch_tiles(), "");
         add("BATCH_SQUARES", squares, "of 8 rows");
         add("CTAS", settings.blocks, "blocks that share the units");
         add("COLUMNS", settings.columns, "warps along the units");
@@ -304,7 +295,6 @@ impl Writer<'_> {
             add("JOINED_AT", memory.joined, "byte of shared memory");
         }
         if op.with.lengths {
-            add("BATCH_ALL", ceil_div(op.batch, 32) * 32, "");
             add("LENGTHS_AT", memory.lengths, "byte of shared memory");
         }
         constants
@@ -437,7 +427,8 @@ impl Writer<'_> {
                 "product": product.map_or(-1, |at| at as i64),
                 "gates": gates.collect::<Vec<_>>(),
                 "publishes": publishes.map(|(product, value)| {
-                    json!({ "buffer": operand(product), "which": product + 1, "value": value })
+                    let made = self.schedule.made_operands(product);
+                    json!({ "buffer": operand(made), "which": made + 2, "value": value })
                 }),
             })
         };
@@ -454,7 +445,10 @@ impl Writer<'_> {
             Some(stage) => (format!("Product{stage}"), format!("product{stage}"), "UNITS", "SLICE"),
             None => ("Projection".to_owned(), "projection".to_owned(), "SIZE", "OUT_SLICE"),
         };
-        let factor = if at == 0 { "before".to_owned() } else { operand(at) };
+        let factor = match shape.is_of_state() {
+            true => "before".to_owned(),
+            false => operand(self.schedule.made_operands(at)),
+        };
         let left = placed.streamed();
         let streamed = match left {
             0 => "nullptr".to_owned(),
@@ -495,9 +489,9 @@ impl Writer<'_> {
     }
 }
 
-/// The operand of a product in shared memory.
-fn operand(product: usize) -> String {
-    format!("operand{product}")
+/// An operand in shared memory that a stage makes, by its position among those.
+fn operand(made: usize) -> String {
+    format!("operand{}", made + 1)
 }
 
 /// A value with the vector that is its bias.

@@ -327,9 +327,14 @@ impl Schedule {
         }
     }
 
-    /// Operands that blocks exchange: the first state twice, and those of further products.
+    /// Operands that blocks exchange: the first state twice, and those that stages make.
     pub(super) fn operands(&self) -> i64 {
-        2 + self.products.len().saturating_sub(1) as i64
+        2 + self.made_operands(self.products.len()) as i64
+    }
+
+    /// How many of the first so many products are of what a stage makes.
+    pub(super) fn made_operands(&self, products: usize) -> usize {
+        self.products[..products].iter().filter(|of| !of.shape.is_of_state()).count()
     }
 
     /// Barriers of a block of a cluster: for each operand, and two for moments.
@@ -405,8 +410,8 @@ impl Schedule {
         };
         let buffer = self.buffer_elements() * self.element_bytes;
         take(2 * buffer);
-        let further = self.products.len().saturating_sub(1);
-        let operands = (0..further).map(|_| take(buffer)).collect();
+        let made = self.made_operands(self.products.len());
+        let operands = (0..made).map(|_| take(buffer)).collect();
         let warps = self.threads / 32;
         // Weights on their way to registers lie where operands will.
         let operands_end = take(0);
@@ -419,15 +424,13 @@ impl Schedule {
             _ => take(warps * tiles * self.batch_squares() * 128 * math_bytes),
         };
         let vectors = take(self.vectors * self.slice * math_bytes);
-        let lengths = match layer.op.with.lengths {
-            true => take(ceil_div(layer.op.batch, 32) * 32 * 4),
-            false => 0,
-        };
         let cluster = self.exchange == Exchange::Cluster;
         let moments = layer.moments() * self.settings.batch_tile * math_bytes;
         let sums = take(2 * warps * moments);
         let joined = take(if cluster { 4 * self.settings.blocks * moments } else { 0 });
         let barriers = take(if cluster { 8 * self.barriers(layer) } else { 0 });
+        // Last: places do not depend on the batch.
+        let lengths = take(if layer.op.with.lengths { layer.op.batch * 4 } else { 0 });
         Memory { operands, kept, partial, vectors, lengths, sums, joined, barriers, total: at }
     }
 }

@@ -3,27 +3,42 @@
 //!
 //! Nothing stays on chip between kernels, so nothing limits the layer: states, sums and what later
 //! stages read lie in memory. Moments need all units of a row, and a block has them here.
+//!
+//! A launch has a fixed number of kernels, and packed rows say on the device only how long the
+//! longest is. So the steps that all rows would have if they were equally long have kernels of
+//! their own; one more kernel takes the rest, a block for each row, which multiplies by itself.
+
+use std::collections::BTreeSet;
 
 use serde_json::{Value as Json, json};
 
 use crate::dtype::DType;
+use crate::engine::access::ceil_div;
 use crate::engine::rnn::elements::Elements;
 use crate::engine::rnn::layer::{Layer, ProductShape};
+use crate::engine::rnn::step_product::ProductOn;
 use crate::engine::signature::{ctype, merged};
 use crate::engine::{
     Argument, BehaviorNote, Engine, EngineConfig, Grid, KernelPlan, KernelSpec, KernelWork, Knob,
-    LaunchPlan, Lowering, Notes, Setting, Supported, WorkOf, supported,
+    LaunchPlan, Lowering, Notes, NumericalNote, Setting, Supported, WorkOf,
 };
 use crate::error::Result;
 use crate::expr::Math;
-use crate::graph::{CanonicalGraph, CellValue, Matmul, OperationGraph};
+use crate::graph::{CanonicalGraph, CellValue, MatmulMath};
 use crate::target::{Arch, Target};
-use crate::tensor::TensorDesc;
 
 const NAME: &str = "rnn_step";
 
 /// Threads of a block, which has one row.
 const THREADS: u32 = 256;
+
+/// The most launches of a plan's steps, which bounds what planning takes: each launch is rendered
+/// and kept, 62 kB and 0.5 ms in an unoptimised build. They are 4096 steps of an LSTM, whose
+/// product and cell are a launch each; what is behind them is the rest.
+const LAUNCHES_MAX: i64 = 1 << 13;
+
+/// Whether products use tensor cores: 1 where they take the layer's type and precision.
+const TENSOR_CORES: &str = "tensor_cores";
 
 /// See the module.
 #[derive(Debug, Clone, Copy)]
@@ -39,35 +54,121 @@ impl Engine for StepEngine {
         graph: CanonicalGraph<'a>,
         target: &'a Target,
     ) -> Result<Box<dyn Supported + 'a>> {
-        Ok(Box::new(Steps { layer: Layer::of(graph)?, target }))
+        let layer = Layer::of(graph)?;
+        let steps = Steps { tensor_cores: false, layer, target };
+        let tensor_cores = match steps.layer.products.first() {
+            Some(product) => steps.with_product(product, "gemm_mma", |_| Ok(())).is_ok(),
+            None => false,
+        };
+        Ok(Box::new(Steps { tensor_cores, ..steps }))
     }
 }
 
 #[derive(Debug, Clone)]
-struct Steps<'a> {
-    layer: Layer<'a>,
-    target: &'a Target,
+pub(super) struct Steps<'a> {
+    pub(super) layer: Layer<'a>,
+    /// Whether tensor cores can take the products.
+    tensor_cores: bool,
+    pub(super) target: &'a Target,
 }
 
 impl Supported for Steps<'_> {
     fn knobs(&self) -> Vec<Knob> {
-        Vec::new()
+        let values = if self.tensor_cores { vec![0, 1] } else { vec![0] };
+        vec![Knob { name: TENSOR_CORES, about: "whether products use tensor cores", values }]
     }
 
     fn heuristic(&self) -> EngineConfig {
-        EngineConfig::new(NAME, &[])
+        self.config(self.tensor_cores)
     }
 
     fn reasons(&self) -> Vec<String> {
-        Vec::new()
+        let taken = match self.tensor_cores {
+            true => "they take the products",
+            false => "they do not take the products",
+        };
+        vec![format!("{TENSOR_CORES}={}: {taken}", i64::from(self.tensor_cores))]
     }
 
-    fn smaller(&self, _config: &EngineConfig) -> Option<EngineConfig> {
-        None
+    fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
+        (config.knob(TENSOR_CORES).is_ok_and(|value| value == 1)).then(|| self.config(false))
     }
 
     fn settings(&self) -> Vec<Setting> {
-        let op = self.layer.op;
+        let ways: &[bool] = if self.tensor_cores { &[false, true] } else { &[false] };
+        let setting = |way: &bool| Setting { config: self.config(*way), work: self.work(*way) };
+        ways.iter().map(setting).collect()
+    }
+
+    fn work_of(&self) -> WorkOf<'_> {
+        Box::new(|config| Some(self.work(config.knob(TENSOR_CORES).ok()? == 1)))
+    }
+
+    fn notes(&self, config: &EngineConfig) -> Notes {
+        let tensor_cores = config.knob(TENSOR_CORES).is_ok_and(|value| value == 1);
+        let own = |product: &ProductShape| {
+            let notes = |on: ProductOn<'_>| Ok(on.own.notes(&on.config).numerical);
+            self.with_product(product, product_engine(tensor_cores), notes).unwrap_or_default()
+        };
+        let numerical: BTreeSet<NumericalNote> = self.layer.products.iter().flat_map(own).collect();
+        Notes {
+            numerical: numerical.into_iter().collect(),
+            behavior: vec![BehaviorNote::RuntimeCompilation, BehaviorNote::Workspace],
+        }
+    }
+
+    /// For what no engine keeps on chip.
+    fn pays(&self) -> bool {
+        false
+    }
+
+    fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
+        config.validate(&self.knobs())?;
+        let product_engine = product_engine(config.knob(TENSOR_CORES)? == 1);
+        let writer = Writer::of(&self.layer, self.target.arch);
+        let mut scratch: Vec<u64> = writer.pieces().iter().map(|piece| piece.bytes).collect();
+        let mut step = Vec::new();
+        for (stage, _) in self.layer.op.cell.stages.iter().enumerate() {
+            if let Some(product) = self.layer.product(Some(stage)) {
+                step.extend(self.product(&writer, product, product_engine, &mut scratch)?);
+            }
+            step.push(writer.stage(stage));
+        }
+        if let Some(projection) = self.layer.product(None) {
+            step.extend(self.product(&writer, projection, product_engine, &mut scratch)?);
+            step.push(writer.project());
+        }
+        let launched = self.launched(step.len() as i64);
+        let mut kernels = vec![writer.start()];
+        for at in 0..launched {
+            kernels.extend(step.iter().map(|kernel| writer.at_step(kernel, at)));
+        }
+        if launched < self.layer.longest() {
+            kernels.push(writer.at_step(&writer.rest(), launched));
+        }
+        kernels.extend(writer.finish());
+        Ok(Lowering { kernels, scratch })
+    }
+}
+
+/// The engine that takes products.
+fn product_engine(tensor_cores: bool) -> &'static str {
+    if tensor_cores { "gemm_mma" } else { "gemm_simt" }
+}
+
+impl Steps<'_> {
+    fn config(&self, tensor_cores: bool) -> EngineConfig {
+        EngineConfig::new(NAME, &[(TENSOR_CORES, i64::from(tensor_cores))])
+    }
+
+    /// Steps that have kernels of their own, so many each.
+    fn launched(&self, kernels: i64) -> i64 {
+        ceil_div(self.layer.rows(), self.layer.op.batch).min(LAUNCHES_MAX / kernels.max(1))
+    }
+
+    /// What a forward pass asks of a GPU.
+    fn work(&self, tensor_cores: bool) -> Vec<KernelWork> {
+        let (layer, op) = (&self.layer, self.layer.op);
         let rows = op.direction.count() * op.batch;
         let values = (rows * op.units * (op.cell.gates.len() as i64 + 4)) as f64;
         let cell = KernelWork {
@@ -83,107 +184,36 @@ impl Supported for Steps<'_> {
             f64_instructions: 0.0,
             tensor: None,
         };
-        let products = self.layer.products.iter().map(|of| {
-            let bytes = (op.direction.count() * of.gates * of.units * of.depth) as f64
-                * self.layer.dtype().bytes() as f64;
-            KernelWork { dram_bytes: bytes, l2_bytes: bytes, ..cell }
-        });
-        let step: Vec<KernelWork> = products.chain([cell]).collect();
-        let steps = self.layer.steps().max(1) as usize;
-        let work = step.iter().cycle().take(step.len() * steps).copied().collect();
-        vec![Setting { config: self.heuristic(), work }]
-    }
-
-    fn work_of(&self) -> WorkOf<'_> {
-        Box::new(|_| self.settings().pop().map(|setting| setting.work))
-    }
-
-    fn notes(&self, _config: &EngineConfig) -> Notes {
-        Notes { behavior: vec![BehaviorNote::RuntimeCompilation], ..Notes::default() }
-    }
-
-    /// For what no engine keeps on chip.
-    fn pays(&self) -> bool {
-        false
-    }
-
-    fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
-        config.validate(&self.knobs())?;
-        let writer = Writer::of(&self.layer, self.target.arch);
-        let mut scratch: Vec<u64> = writer.pieces().iter().map(|piece| piece.bytes).collect();
-        let mut step = Vec::new();
-        for (stage, _) in self.layer.op.cell.stages.iter().enumerate() {
-            let own = |of: &&ProductShape| of.stage == Some(stage);
-            if let Some(product) = self.layer.products.iter().find(own) {
-                step.extend(self.product(&writer, product, &mut scratch)?);
+        let product = |of: &ProductShape| {
+            let weights = (op.direction.count() * of.gates * of.units * of.depth) as f64;
+            let bytes = weights * layer.dtype().bytes() as f64;
+            let lanes = if tensor_cores { 0.0 } else { weights * op.batch as f64 };
+            let doubles = if op.math == MatmulMath::F64 { lanes } else { 0.0 };
+            KernelWork {
+                dram_bytes: bytes,
+                l2_bytes: bytes,
+                lane_instructions: cell.lane_instructions + lanes,
+                f64_instructions: doubles,
+                ..cell
             }
-            step.push(writer.stage(stage));
-        }
-        if let Some(projection) = self.layer.products.iter().find(|of| of.stage.is_none()) {
-            step.extend(self.product(&writer, projection, &mut scratch)?);
-            step.push(writer.project());
-        }
-        let mut kernels = vec![writer.start()];
-        for at in 0..self.layer.longest() {
-            kernels.extend(step.iter().map(|kernel| writer.at_step(kernel, at)));
-        }
-        kernels.extend(writer.finish());
-        Ok(Lowering { kernels, scratch })
-    }
-}
-
-impl Steps<'_> {
-    /// The kernels of a product of all rows with the weights, by the engines for such.
-    fn product(
-        &self,
-        writer: &Writer<'_>,
-        product: &ProductShape,
-        scratch: &mut Vec<u64>,
-    ) -> Result<Vec<KernelPlan>> {
-        const A: i64 = 1;
-        const B: i64 = 2;
-        const C: i64 = 3;
-        let (op, dtype) = (self.layer.op, self.layer.dtype());
-        let (slot, operand) = match product.stage {
-            Some(0) => ("r", "hidden"),
-            Some(_) => ("r", "operand"),
-            None => ("projection", "operand"),
         };
-        let weights = self.layer.tensor(slot).expect("the product has weights");
-        let [directions, columns] = [weights.dims[0], weights.dims[1]];
-        let mut graph = OperationGraph::builder();
-        graph.tensor(TensorDesc::packed(A, "a", &[directions, op.batch, product.depth], dtype));
-        let [direction, row, depth] = [0, 1, 2].map(|axis| weights.strides[axis]);
-        graph.tensor(TensorDesc {
-            strides: vec![direction, depth, row],
-            alignment: weights.alignment,
-            ..TensorDesc::packed(B, "b", &[directions, product.depth, columns], dtype)
-        });
-        let sums = [directions, op.batch, columns];
-        graph.tensor(TensorDesc::packed(C, "c", &sums, op.math.dtype()));
-        let matmul = crate::graph::Op::Matmul(Matmul::new(op.math));
-        graph.operation_into(matmul, &[A, B], &[C]);
-        let graph = graph.build()?;
-        let canonical = graph.canonical();
-        let of_engine = |name: &str| supported(name, canonical, self.target);
-        let own = of_engine("gemm_mma").or_else(|_| of_engine("gemm_simt"))?;
-        let lowered = own.lower(&own.heuristic())?;
-        let first = scratch.len();
-        scratch.extend(&lowered.scratch);
-        let place = |argument: &Argument| match *argument {
-            Argument::Address(at) => match canonical.uids[at as usize] {
-                A => Argument::Scratch(writer.piece(operand)),
-                B => Argument::Address(self.layer.uid(slot).expect("it has weights") as i64),
-                _ => Argument::Scratch(writer.piece("sums")),
-            },
-            Argument::Scratch(at) => Argument::Scratch(first + at),
-            other => other,
-        };
-        let placed = |mut kernel: KernelPlan| {
-            kernel.launch.arguments = kernel.launch.arguments.iter().map(place).collect();
-            kernel
-        };
-        Ok(lowered.kernels.into_iter().map(placed).collect())
+        let step: Vec<KernelWork> = layer.products.iter().map(product).chain([cell]).collect();
+        let launched = self.launched(step.len() as i64);
+        let mut work = step.repeat(launched as usize);
+        let rest = layer.steps() - launched;
+        if rest > 0 {
+            // Each row reads all weights at every step.
+            let weights = layer.products.iter().map(|of| of.gates * of.units * of.depth);
+            let read = (rest * rows) as f64 * weights.sum::<i64>() as f64;
+            work.push(KernelWork {
+                dram_bytes: cell.dram_bytes * rest as f64,
+                l2_bytes: read * layer.dtype().bytes() as f64,
+                lane_instructions: cell.lane_instructions * rest as f64 + 2.0 * read,
+                round_trips: (rest * step.len() as i64) as f64,
+                ..cell
+            });
+        }
+        work
     }
 }
 
@@ -194,7 +224,7 @@ struct Piece {
     bytes: u64,
 }
 
-struct Writer<'a> {
+pub(super) struct Writer<'a> {
     elements: Elements<'a>,
     layer: &'a Layer<'a>,
     /// What a later stage reads of an earlier one.
@@ -233,13 +263,15 @@ impl<'a> Writer<'a> {
         vec![
             piece("hidden", stored, layer.size() as u64),
             piece("kept", math, (op.cell.states.len() - 1) as u64 * units),
-            piece("sums", math, columns("r").max(columns("projection"))),
+            piece("sums", math, columns("r")),
+            piece("projected", math, columns("projection")),
             piece("operand", stored, units),
             piece("carried", math, self.carried.len() as u64 * units),
         ]
     }
 
-    fn piece(&self, name: &str) -> usize {
+    /// The position of a piece of memory that the kernels share.
+    pub(super) fn piece(&self, name: &str) -> usize {
         let pieces = self.pieces();
         pieces.iter().position(|piece| piece.name == name).expect("the piece is there")
     }
@@ -273,14 +305,16 @@ impl<'a> Writer<'a> {
             "constants": [
                 constant("UNITS", op.units),
                 constant("SIZE", layer.size()),
-                constant("BATCH", op.batch),
                 constant("THREADS", i64::from(THREADS)),
             ],
             "fields": fields,
             "functions": [],
             "listing": [],
             "stages": [],
-            "moments": [],
+            "pieces": [],
+            "moments": false,
+            "layout": op.layout.name(),
+            "fill": op.fill.literal(Math::of(op.math.dtype())),
         });
         let parameters = merged(shared, own);
         let arguments = layer.tensors().map(|(_, uid)| Argument::Address(uid as i64));
@@ -331,6 +365,8 @@ impl<'a> Writer<'a> {
         let about = "the states of a recurrent layer before its first step.";
         let own = json!({
             "kind": "start",
+            "y": self.elements.y("row"),
+            "histories": self.elements.histories("row"),
             "first_state": first,
             "others": states.len(),
             "states": states,
@@ -358,62 +394,118 @@ impl<'a> Writer<'a> {
         Some(self.kernel("finish", "the states of a recurrent layer after its last step.", own))
     }
 
-    /// What all kernels of a step say alike.
-    fn step(&self, kind: &str) -> Json {
-        let (op, elements) = (self.layer.op, &self.elements);
-        let math = Math::of(op.math.dtype());
-        json!({
-            "kind": kind,
-            "reverse": elements.reverse(),
-            "lengths": op.with.lengths,
-            "layout": op.layout.name(),
-            "projected": op.cell.projected,
-            "with_reset": op.with.reset,
-            "y": elements.y("row"),
-            "fill": op.fill.literal(math),
-        })
-    }
-
-    fn project(&self) -> KernelPlan {
-        let about = "the projection of a recurrent layer at one step.";
-        self.kernel("project", about, self.step("project"))
-    }
-
-    fn stage(&self, stage: usize) -> KernelPlan {
-        let (op, cell) = (self.layer.op, &self.layer.op.cell);
-        let (elements, members) = (&self.elements, &self.elements.members);
-        let programs = members.programs(self.layer);
-        let bias = |slot: &str, given: bool, at: usize| match given {
-            true => {
-                let column = format!("{} + unit", at as i64 * op.units);
-                format!(" + Math(widen(t.{}))", elements.element(slot, "", &column))
-            }
-            false => String::new(),
-        };
+    /// A kernel that goes through pieces of a step.
+    fn step(&self, name: &str, about: &str, pieces: &[Json]) -> KernelPlan {
+        let (op, layer, elements) = (self.layer.op, self.layer, &self.elements);
+        let members = &elements.members;
+        let programs = members.programs(layer);
         let given = elements.given().into_iter().map(|value| {
-            let bias = value.gate.map(|gate| bias("x_bias", op.with.x_bias, gate));
-            json!({ "name": value.name, "from": value.from, "bias": bias.unwrap_or_default() })
-        });
-        let gates = cell.stages[stage].product.iter().flat_map(|of| 0..of.gates.len());
-        let gates = gates.map(|gate| {
-            let row = cell.first_row(stage) + gate;
-            let from = self.in_row("sums", cell.recurrent_gates(), row, "unit");
-            let bias = bias("r_bias", op.with.r_bias, row);
-            json!({ "name": members.recurrent(row), "from": from, "bias": bias })
+            let bias = value.gate.filter(|_| op.with.x_bias);
+            let bias = bias.map(|gate| self.bias("x_bias", gate)).unwrap_or_default();
+            json!({ "name": value.name, "from": value.from, "bias": bias })
         });
         let parameters = members.parameters().enumerate().map(|(at, name)| {
-            let stride = self.layer.tensor("parameters").map_or(0, |of| of.strides[1]);
+            let stride = layer.tensor("parameters").map_or(0, |of| of.strides[1]);
             let column = format!("{} + unit", at as i64 * stride);
             json!({ "name": name, "from": elements.element("parameters", "", &column) })
         });
         let states = elements.states("row").into_iter().enumerate().map(|(at, mut state)| {
             state["kept"] = json!((at > 0).then(|| self.kept(at, "own")));
             state["from"] = json!(match at {
-                0 if cell.projected => "Math(0)".to_owned(),
+                0 if op.cell.projected => "Math(0)".to_owned(),
                 0 => "Math(widen(hidden[unit]))".to_owned(),
                 _ => format!("t.{}", self.kept(at, "unit")),
             });
             state
+        });
+        let moments = pieces.iter().any(|piece| piece["moments"].get(0).is_some());
+        let staged = pieces.iter().any(|piece| piece["kind"] == "stage");
+        let stages: Vec<Json> = match staged {
+            true => programs.lines.iter().map(|lines| json!({ "lines": lines })).collect(),
+            false => Vec::new(),
+        };
+        let listing = if staged { elements.listing() } else { Vec::new() };
+        let own = json!({
+            "kind": "step",
+            "pieces": pieces,
+            "reverse": elements.reverse(),
+            "lengths": op.with.lengths,
+            "projected": op.cell.projected,
+            "with_reset": op.with.reset,
+            "reset": op.with.reset.then(|| elements.element("reset", "row", "0")),
+            "y": elements.y("row"),
+            "listing": listing,
+            "functions": programs.functions,
+            "members": members.all(),
+            "given": members.given().map(|(_, name)| name).collect::<Vec<_>>(),
+            "stages": stages,
+            "moments": moments,
+            "given_values": given.collect::<Vec<_>>(),
+            "parameters": parameters.collect::<Vec<_>>(),
+            "states": states.collect::<Vec<_>>(),
+        });
+        self.kernel(name, about, own)
+    }
+
+    fn project(&self) -> KernelPlan {
+        let about = "the projection of a recurrent layer at one step.";
+        self.step("project", about, &[json!({ "kind": "project", "product": null })])
+    }
+
+    fn stage(&self, stage: usize) -> KernelPlan {
+        let about = format!("stage {stage} of a recurrent layer at one step.");
+        self.step(&format!("stage{stage}"), &about, &[self.piece_of_stage(stage, false)])
+    }
+
+    /// All steps that have no kernels of their own.
+    fn rest(&self) -> KernelPlan {
+        let stages = 0..self.layer.op.cell.stages.len();
+        let mut pieces: Vec<Json> = stages.map(|stage| self.piece_of_stage(stage, true)).collect();
+        if let Some(projection) = self.layer.product(None) {
+            let product = self.multiplied(projection);
+            pieces.push(json!({ "kind": "project", "product": product }));
+        }
+        let about = "the steps of a recurrent layer behind those with kernels of their own.";
+        let mut kernel = self.step("rest", about, &pieces);
+        kernel.spec.parameters["kind"] = json!("rest");
+        kernel
+    }
+
+    /// A product that a block takes for its row.
+    fn multiplied(&self, product: &ProductShape) -> Json {
+        let weights = self.layer.tensor(product.slot()).expect("the product has weights");
+        let first = product.row * product.units;
+        let row = format!("index_t({first} + own)");
+        let row = if weights.dims[1] == 1 { "" } else { &row };
+        json!({
+            "operand": product.operand(),
+            "depth": product.depth,
+            "columns": product.gates * product.units,
+            "weights": self.elements.element(product.slot(), row, "k"),
+            "sums": format!(
+                "{}[index_t(blockIdx.x) * {} + {first} + own]",
+                product.sums(),
+                weights.dims[1]
+            ),
+        })
+    }
+
+    /// The bias of a gate.
+    fn bias(&self, slot: &str, at: usize) -> String {
+        let column = format!("{} + unit", at as i64 * self.layer.op.units);
+        format!(" + Math(widen(t.{}))", self.elements.element(slot, "", &column))
+    }
+
+    /// What a stage does, and whether it multiplies by itself.
+    fn piece_of_stage(&self, stage: usize, multiplies: bool) -> Json {
+        let (op, cell) = (self.layer.op, &self.layer.op.cell);
+        let (elements, members) = (&self.elements, &self.elements.members);
+        let gates = cell.stages[stage].product.iter().flat_map(|of| 0..of.gates.len());
+        let gates = gates.map(|gate| {
+            let row = cell.first_row(stage) + gate;
+            let from = self.in_row("sums", cell.recurrent_gates(), row, "unit");
+            let bias = if op.with.r_bias { self.bias("r_bias", row) } else { String::new() };
+            json!({ "name": members.recurrent(row), "from": from, "bias": bias })
         });
         let value = |value: CellValue| {
             let at = self.carried.iter().position(|of| *of == value).expect("it is carried");
@@ -439,29 +531,19 @@ impl<'a> Writer<'a> {
                 moment["inverse"] = json!(format!("inverse{at}"));
                 moment
             });
-        let stages = programs.lines.iter().map(|lines| json!({ "lines": lines }));
-        let parts = json!({
-            "listing": elements.listing(),
-            "functions": programs.functions,
-            "members": members.all(),
-            "given": members.given().map(|(_, name)| name).collect::<Vec<_>>(),
-            "stages": stages.collect::<Vec<_>>(),
+        let product = self.layer.product(Some(stage)).filter(|_| multiplies);
+        json!({
+            "kind": "stage",
+            "product": product.map(|product| self.multiplied(product)),
             "stage": stage,
             "first": stage == 0,
             "last": last,
-            "given_values": given.collect::<Vec<_>>(),
             "gates": gates.collect::<Vec<_>>(),
-            "parameters": parameters.collect::<Vec<_>>(),
-            "states": states.collect::<Vec<_>>(),
             "carried": carried.map(|of| value(*of)).collect::<Vec<_>>(),
             "leaves": leaves.map(|of| value(*of)).collect::<Vec<_>>(),
             "publishes": publishes,
-            "reset": op.with.reset.then(|| elements.element("reset", "row", "0")),
             "moments": moments.collect::<Vec<_>>(),
-        });
-        let own = merged(self.step("stage"), parts);
-        let about = format!("stage {stage} of a recurrent layer at one step.");
-        self.kernel(&format!("stage{stage}"), &about, own)
+        })
     }
 
     /// A vector of a row in a piece that has some for every row of the batch.

@@ -203,6 +203,20 @@ impl Attention {
         programs.into_iter().filter_map(|(name, of)| of.as_deref().map(|program| (name, program)))
     }
 
+    /// The same with programs that compute in the type of [`Attention::math`].
+    pub(super) fn in_own_math(self) -> Attention {
+        let raised = |program: &Option<Arc<Program>>| {
+            program.as_deref().map(|program| Arc::new(program.lines_in_f64()))
+        };
+        match self.math {
+            MatmulMath::F64 => {
+                let (score, keep) = (raised(&self.score), raised(&self.keep));
+                Attention { score, keep, ..self }
+            }
+            _ => self,
+        }
+    }
+
     /// The same with the names of programs made those of slots and coordinates.
     pub(super) fn normalised(&self) -> Attention {
         let plain = |name: &str, program: &Option<Arc<Program>>| {

@@ -8,6 +8,7 @@ mod operation;
 mod pointwise;
 mod recurrence;
 
+pub(crate) use pointwise::JsonReal;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 

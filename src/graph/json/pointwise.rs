@@ -43,7 +43,7 @@ pub(super) struct PointwiseJson {
 
 /// A number that may be infinite, which JSON's numbers can not be: `"inf"` and `"-inf"`.
 #[derive(Clone, Copy)]
-pub(super) struct JsonReal(pub(super) f64);
+pub(crate) struct JsonReal(pub(crate) f64);
 
 impl Serialize for JsonReal {
     fn serialize<S: serde::Serializer>(

@@ -1,0 +1,104 @@
+//! The products of the engine that goes step by step: those of its operands with all rows' weights
+//! at once, on the engines for products.
+
+use crate::engine::rnn::layer::ProductShape;
+use crate::engine::rnn::step::{Steps, Writer};
+use crate::engine::{Argument, EngineConfig, KernelPlan, Supported, supported};
+use crate::error::Result;
+use crate::graph::{Matmul, Op, OperationGraph};
+use crate::tensor::TensorDesc;
+
+/// Tensors of a product's graph.
+const A: i64 = 1;
+const B: i64 = 2;
+const C: i64 = 3;
+
+/// A product's graph on an engine.
+pub(super) struct ProductOn<'a> {
+    pub(super) own: &'a dyn Supported,
+    pub(super) config: EngineConfig,
+    /// The graph's uids, by canonical uid.
+    uids: &'a [i64],
+}
+
+impl Steps<'_> {
+    /// The product of all rows with weights, as a graph, on the engine of this name.
+    pub(super) fn with_product<T>(
+        &self,
+        product: &ProductShape,
+        engine: &str,
+        then: impl FnOnce(ProductOn<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let (op, dtype) = (self.layer.op, self.layer.dtype());
+        let weights = self.layer.tensor(product.slot()).expect("the product has weights");
+        let [directions, columns] = [weights.dims[0], weights.dims[1]];
+        let mut graph = OperationGraph::builder();
+        graph.tensor(TensorDesc::packed(A, "a", &[directions, op.batch, product.depth], dtype));
+        let [direction, row, depth] = [0, 1, 2].map(|axis| weights.strides[axis]);
+        graph.tensor(TensorDesc {
+            strides: vec![direction, depth, row],
+            alignment: weights.alignment,
+            ..TensorDesc::packed(B, "b", &[directions, product.depth, columns], dtype)
+        });
+        let sums = [directions, op.batch, columns];
+        graph.tensor(TensorDesc::packed(C, "c", &sums, op.math.dtype()));
+        let matmul = Op::Matmul(Matmul::new(op.math));
+        graph.operation_into(matmul, &[A, B], &[C]);
+        let graph = graph.build()?;
+        let canonical = graph.canonical();
+        let own = supported(engine, canonical, self.target)?;
+        let mut config = own.heuristic();
+        // Rows are those of the batch, which a kernel need not know.
+        if op.batch > 1 && config.knob("dynamic_m").is_ok() {
+            config = config.with("dynamic_m", 1);
+        }
+        then(ProductOn { own: &*own, config, uids: canonical.uids })
+    }
+
+    /// The kernels of a product of all rows with the weights, by the engines for such.
+    pub(super) fn product(
+        &self,
+        writer: &Writer<'_>,
+        product: &ProductShape,
+        engine: &str,
+        scratch: &mut Vec<u64>,
+    ) -> Result<Vec<KernelPlan>> {
+        let first = scratch.len();
+        self.with_product(product, engine, |ProductOn { own, config, uids }| {
+            let lowered = own.lower(&config)?;
+            scratch.extend(&lowered.scratch);
+            let weights = self.layer.uid(product.slot()).expect("it has weights") as i64;
+            let place = |argument: &Argument| match *argument {
+                Argument::Address(at) => match uids[at as usize] {
+                    A => Argument::Scratch(writer.piece(product.operand())),
+                    B => Argument::Address(weights),
+                    _ => Argument::Scratch(writer.piece(product.sums())),
+                },
+                Argument::Scratch(at) => Argument::Scratch(first + at),
+                other => other,
+            };
+            let placed = |mut kernel: KernelPlan| {
+                kernel.launch.arguments = kernel.launch.arguments.iter().map(place).collect();
+                kernel
+            };
+            Ok(lowered.kernels.into_iter().map(placed).collect())
+        })
+    }
+}
+
+impl ProductShape {
+    /// Where its weights are.
+    pub(super) fn slot(&self) -> &'static str {
+        if self.stage.is_some() { "r" } else { "projection" }
+    }
+
+    /// The piece of memory that gets the sums.
+    pub(super) fn sums(&self) -> &'static str {
+        if self.stage.is_some() { "sums" } else { "projected" }
+    }
+
+    /// The piece of memory that the weights are multiplied with.
+    pub(super) fn operand(&self) -> &'static str {
+        if self.is_of_state() { "hidden" } else { "operand" }
+    }
+}

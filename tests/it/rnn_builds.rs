@@ -1,0 +1,125 @@
+//! When built networks compile: at once, for every number of steps and whatever states a call
+//! brings; a question of sizes never.
+
+use kiln::device::DeviceChoice;
+use kiln::graph::RowLayout;
+use kiln::plan::ForwardMode;
+use kiln::rnn::{CellKind, Optional, Rnn, RnnDataDescriptor, RnnDataSettings};
+use kiln::{Config, DType, Kiln};
+
+fn open() -> (Kiln, tempfile::TempDir) {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let cache_dir = Some(folder.path().to_owned());
+    let device = Some(DeviceChoice::Sim("sim".to_owned()));
+    let kiln = Kiln::open(Config { device, cache_dir, ..Config::default() }).expect("it opens");
+    (kiln, folder)
+}
+
+fn compiled(kiln: &Kiln) -> u64 {
+    kiln.metrics().kernels.get("compiled").copied().unwrap_or(0)
+}
+
+#[test]
+fn building_compiles_and_nothing_else_does() {
+    let (kiln, _folder) = open();
+    let rnn = Rnn::lstm(16, 32).dtype(DType::F16);
+    let mut built = kiln.build_rnn_dynamic(&rnn, 4).expect("supported");
+    let first = compiled(&kiln);
+    assert!(first >= 2, "{first} kernels");
+    for states in 0..16 {
+        let with = Optional {
+            h_initial: states & 1 > 0,
+            h_final: states & 2 > 0,
+            states_initial: states & 4 > 0,
+            states_final: states & 8 > 0,
+            ..Optional::default()
+        };
+        for steps in [1, 7, 64] {
+            built.prepare(steps, with).expect("supported");
+        }
+    }
+    assert_eq!(compiled(&kiln), first);
+}
+
+/// Kernels count batch rows and vectors at run time: batches for which the same settings are best
+/// share them, as do packed networks of any number of vectors.
+#[test]
+fn another_batch_compiles_nothing() {
+    for rnn in [
+        Rnn::lstm(16, 32).dtype(DType::F16),
+        Rnn::gru(16, 32).bidirectional().layers(2),
+        Rnn::lstm(16, 32).dtype(DType::F16).bidirectional().layout(RowLayout::Packed),
+        // Without tensor cores, and with a product and a cell for every step.
+        Rnn::lstm(16, 1024).dtype(DType::F64),
+    ] {
+        let (kiln, _folder) = open();
+        let rows = |batch: i64, built: &mut kiln::plan::PersistentRnn| match rnn.layout {
+            RowLayout::Packed => {
+                let with = Optional { lengths: true, ..Optional::default() };
+                for rows in [batch, 3 * batch + 1, 4 * batch] {
+                    built.prepare_packed(rows, with).expect("supported");
+                }
+            }
+            _ => drop(built.prepare(4, Optional::default()).expect("supported")),
+        };
+        let mut first = kiln.build_rnn_dynamic(&rnn, 5).expect("supported");
+        rows(5, &mut first);
+        let before = compiled(&kiln);
+        for batch in [6, 8, 3] {
+            let mut other = kiln.build_rnn_dynamic(&rnn, batch).expect("supported");
+            rows(batch, &mut other);
+        }
+        assert_eq!(compiled(&kiln), before, "{rnn:?}");
+    }
+}
+
+#[test]
+fn questions_of_sizes_compile_nothing() {
+    for kind in [CellKind::Lstm, CellKind::GruResetBefore] {
+        let (kiln, _folder) = open();
+        let rnn = Rnn::new(kind, 8, 16).layers(2).bidirectional();
+        let mut built = kiln.build_rnn_dynamic(&rnn, 3).expect("supported");
+        let first = compiled(&kiln);
+        for (mode, seq_lengths) in [
+            (ForwardMode::Training, vec![5, 5, 5]),
+            (ForwardMode::Training, vec![5, 3, 2]),
+            (ForwardMode::Inference, vec![5, 3, 2]),
+        ] {
+            let x = RnnDataDescriptor::set(RnnDataSettings {
+                data_type: DType::F32,
+                layout: RowLayout::SequenceMajor,
+                max_seq_length: 5,
+                batch_size: 3,
+                vector_size: 8,
+                seq_lengths,
+                padding_fill: None,
+            });
+            let x = x.expect("valid");
+            let before = compiled(&kiln);
+            let sizes = built.temp_space_sizes(mode, &x).expect("supported");
+            assert_eq!(compiled(&kiln), before, "{mode:?}");
+            // What a plan takes then is what was said.
+            let with = Optional {
+                lengths: x.is_ragged(),
+                reserve: mode == ForwardMode::Training,
+                ..Optional::default()
+            };
+            let plan = built.prepare(5, with).expect("supported");
+            assert_eq!(plan.workspace_bytes(), sizes.workspace_bytes, "{mode:?}");
+        }
+        assert!(compiled(&kiln) >= first);
+    }
+}
+
+/// What can not be built says so where it is built.
+#[test]
+fn errors_of_compilation_belong_to_the_build() {
+    let device = Some(DeviceChoice::Sim("sim".to_owned()));
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let cache_dir = Some(folder.path().to_owned());
+    let no_jit = Some(true);
+    let config = Config { device, cache_dir, no_jit, ..Config::default() };
+    let kiln = Kiln::open(config).expect("it opens");
+    let error = kiln.build_rnn_dynamic(&Rnn::gru(8, 16), 2).expect_err("nothing is compiled");
+    assert!(error.to_string().starts_with("no-JIT mode: kernel "), "{error}");
+}

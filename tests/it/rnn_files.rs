@@ -1,0 +1,159 @@
+//! Networks in files: problems of every cell of the documents, saved plans, tensors, and what is
+//! refused.
+
+use std::fs;
+
+use kiln::expr::Real;
+use kiln::plan::{Problem, write_values};
+use kiln::rnn::{CellKind, Network, RnnCell};
+use kiln::{DType, ErrorKind, TensorDesc};
+
+use crate::cli::{self, fails, json, succeeds};
+
+fn example(kind: CellKind) -> String {
+    format!("{}/examples/problems/rnn_{}.json", env!("CARGO_MANIFEST_DIR"), kind.name())
+}
+
+fn network(text: &str) -> Network {
+    match Problem::from_json(text) {
+        Ok(Problem::Rnn(network)) => *network,
+        other => panic!("{other:?}\n{text}"),
+    }
+}
+
+/// Every cell of the documents has a problem file, and the command line runs it as the reference
+/// does.
+#[test]
+fn every_cell_of_the_documents_has_a_problem_file() {
+    for kind in CellKind::ALL {
+        let path = example(kind);
+        let network = network(&fs::read_to_string(&path).expect("it is there"));
+        let RnnCell::Kind(of, _) = network.rnn.cell else { panic!("{path} has its own cell") };
+        assert_eq!(of, kind);
+        let document =
+            json(&succeeds(&["run", &path, "--random", "1", "--check", "--sanitize", "--json"]));
+        let checks = document["checks"].as_array().expect("outputs are checked");
+        assert!(checks.len() >= network.named_outputs().len(), "{document}");
+    }
+}
+
+/// A saved plan of a network reads and writes what the network's own file does.
+#[test]
+fn saved_plans_of_networks_keep_their_tensors() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("it is text").to_owned();
+    let problem = example(CellKind::Gru);
+    let (plan, inputs) = (path("plan.json"), path("in.safetensors"));
+    succeeds(&["plan", "save", &problem, "-o", &plan]);
+    let network = network(&fs::read_to_string(&problem).expect("it is there"));
+    let named = network.named_inputs();
+    let values = |tensor: &TensorDesc| match tensor.name.as_str() {
+        "lengths" => vec![6.0, 5.0, 4.0, 3.0],
+        _ => (0..tensor.elements().expect("it is small")).map(|at| (at % 7) as f64 / 8.0).collect(),
+    };
+    let values = named.iter().map(|tensor| (tensor.uid, values(tensor))).collect();
+    write_values(inputs.as_ref(), named.iter(), &values).expect("there is a disk");
+    let [own, saved] = [("own", &problem), ("saved", &plan)].map(|(name, of)| {
+        let outputs = path(name);
+        succeeds(&["run", of, "--inputs", &inputs, "--outputs", &outputs, "--check"]);
+        fs::read(outputs).expect("outputs were written")
+    });
+    assert_eq!(own, saved);
+    for output in network.named_outputs() {
+        let name = format!("\"{}\":", output.name);
+        assert!(String::from_utf8_lossy(&own).contains(&name), "{name}");
+    }
+}
+
+/// A tensor of the file that the problem has not is told of, and changes nothing.
+#[test]
+fn unknown_tensors_of_a_file_are_told_of() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let inputs = folder.path().join("in.safetensors").to_str().expect("it is text").to_owned();
+    let problem = example(CellKind::Relu);
+    let network = network(&fs::read_to_string(&problem).expect("it is there"));
+    let mut named = network.named_inputs();
+    named.push(TensorDesc::packed(99, "weight_ih_l1", &[2], DType::F32));
+    let values = |tensor: &TensorDesc| {
+        (tensor.uid, vec![0.125; tensor.elements().expect("it is small") as usize])
+    };
+    let values = named.iter().map(values).collect();
+    write_values(inputs.as_ref(), named.iter(), &values).expect("there is a disk");
+    let output = cli::kiln(&["run", &problem, "--inputs", &inputs]);
+    let text = String::from_utf8(output.stderr).expect("it is text");
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("the problem has no tensor \"weight_ih_l1\""), "{text}");
+}
+
+/// Lengths that do not fit packed vectors are refused where a file gives them.
+#[test]
+fn lengths_of_a_file_are_checked() {
+    let text = fs::read_to_string(example(CellKind::Gru)).expect("it is there");
+    let network = network(&text);
+    let refused = |lengths: [f64; 4]| {
+        let named = network.named_inputs();
+        let values = |tensor: &TensorDesc| match tensor.name.as_str() {
+            "lengths" => lengths.to_vec(),
+            _ => vec![0.0; tensor.elements().expect("it is small") as usize],
+        };
+        let values = named.iter().map(|tensor| (tensor.uid, values(tensor))).collect();
+        let error = network.graph_values(&values).expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::BadParam);
+        error.to_string()
+    };
+    assert_eq!(
+        refused([6.0, 4.0, 5.0, 3.0]),
+        "rnn: packed: length 5 of sequence 2 after length 4: lengths may not increase"
+    );
+    assert_eq!(refused([6.0, 5.0, 4.0, 4.0]), "rnn: packed: 18 vectors of sequences with 19");
+    assert_eq!(refused([6.0, 5.0, 4.0, -1.0]), "rnn: length -1 of sequence 3, expected 0 to 18");
+}
+
+#[test]
+fn keys_of_networks_take_what_they_can_mean() {
+    let of = |keys: &str| {
+        format!(
+            "{{\"rnn\": {{\"input_size\": 4, \"hidden_size\": 8, \"dtype\": \"f32\", \
+             \"batch\": 2, \"steps\": 3, {keys}}}}}"
+        )
+    };
+    let clipped = network(&of(r#""cell": "lstm", "fill": "-inf", "gate_clip": "inf",
+            "cell_clip": {"min": "-inf", "max": 3}"#));
+    assert_eq!(clipped.rnn.fill, Real::new(f64::NEG_INFINITY));
+    let RnnCell::Kind(_, options) = clipped.rnn.cell else { panic!("it has a name") };
+    assert_eq!(options.cell_clip.expect("it is clipped").min, Real::new(f64::NEG_INFINITY));
+    assert_eq!(options.gate_clip, Some(Real::new(f64::INFINITY)));
+
+    assert_eq!(network(&of(r#""cell": "lbr_gru""#)).rnn, network(&of(r#""cell": "gru""#)).rnn);
+    let drops = network(&of(r#""cell": "relu", "drop_nan": true"#));
+    assert_ne!(drops.rnn, network(&of(r#""cell": "relu""#)).rnn);
+
+    let refused = |keys: &str| {
+        let error = Problem::from_json(&of(keys)).expect_err("refused");
+        (error.kind(), error.to_string())
+    };
+    let text = "rnn: tensor `c_0`: cell gru has no state but `h`".to_owned();
+    let asked = refused(r#""cell": "gru", "tensors": ["h_0", "c_0"]"#);
+    assert_eq!(asked, (ErrorKind::BadParam, text));
+    let text = "rnn: tensor `h_1`, expected one of h_0, c_0, lengths, reset, h_n, c_n, history, \
+                reserve";
+    let asked = refused(r#""cell": "gru", "tensors": ["h_1"]"#);
+    assert_eq!(asked, (ErrorKind::BadParam, text.to_owned()));
+    let text = "rnn: a NaN dropped by cell tanh, expected relu".to_owned();
+    let asked = refused(r#""cell": "tanh", "drop_nan": true"#);
+    assert_eq!(asked, (ErrorKind::NotSupported, text));
+}
+
+#[test]
+fn plans_of_other_problems_are_not_saved() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let path = folder.path().join("plan.json");
+    let path = path.to_str().expect("it is text");
+    succeeds(&["plan", "save", &example(CellKind::Relu), "-o", path]);
+    let document: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(path).expect("it was written")).expect("JSON");
+    let mut other = document.clone();
+    other["problem"]["rnn"]["layers"] = 2.into();
+    fs::write(path, other.to_string()).expect("there is a disk");
+    fails(2, "no part runs the operation that writes", &["plan", "load", path]);
+}
