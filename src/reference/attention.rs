@@ -48,6 +48,9 @@ struct Evaluation<'a> {
     arithmetic: Arithmetic,
 }
 
+/// How far below the greatest score weights vanish beside the smallest number of f32.
+const NEGLIGIBLE: f64 = 110.0;
+
 /// A score that takes part in the sum.
 struct Score {
     key: i64,
@@ -57,7 +60,7 @@ struct Score {
 /// The exponential of a score, relative to that of the greatest.
 struct Weight {
     value: f64,
-    /// How far off it may be, as a part of it.
+    /// How far off it may be.
     error: f64,
 }
 
@@ -245,14 +248,13 @@ impl Evaluation<'_> {
         if greatest == f64::NEG_INFINITY && !all().any(|score| score.value.is_nan()) {
             return (vec![Approx::exact(0.0); width], Approx::exact(f64::NEG_INFINITY));
         }
-        let reach = all().map(|score| score.value.abs() + score.error).fold(0.0, f64::max);
+        // Scores far below the greatest have no weight, however far off they are.
+        let near = |score: &Approx| score.value + score.error >= greatest - NEGLIGIBLE;
+        let reach = all().filter(near).map(|score| score.value.abs() + score.error);
+        let reach = reach.fold(0.0, f64::max);
         let weight = |score: Approx| self.weight(score, greatest, reach, scores.len() as f64);
         let weights: Vec<Weight> = scores.iter().map(|score| weight(score.score)).collect();
-        let sum = self.sum(
-            weights.iter().map(|of| of.value * of.error).sum(),
-            &weights,
-            sink.map(weight),
-        );
+        let sum = self.sum(weights.iter().map(|of| of.error).sum(), &weights, sink.map(weight));
         let result = |column: usize| {
             let terms = scores.iter().zip(&weights);
             self.result(row, column as i64, terms, sum)
@@ -274,16 +276,15 @@ impl Evaluation<'_> {
         let epsilon = self.epsilon();
         let scalings = 1.0 + keys / KEYS_MIN;
         let exponent = score.error + 8.0 * epsilon * reach * (1.0 + scalings);
-        let error = exponent.exp_m1() + 4.0 * epsilon * (1.0 + scalings);
-        Weight { value: (score.value - greatest).exp(), error }
+        let value = (score.value - greatest).exp();
+        let most = (score.value - greatest + exponent).exp();
+        Weight { value, error: (most - value).max(0.0) + 4.0 * epsilon * (1.0 + scalings) * value }
     }
 
     /// The sum of all weights, that of a sink among them.
     fn sum(&self, error: f64, weights: &[Weight], sink: Option<Weight>) -> Approx {
-        let own = sink.map_or(Approx::exact(0.0), |of| Approx {
-            value: of.value,
-            error: of.value * of.error,
-        });
+        let own =
+            sink.map_or(Approx::exact(0.0), |Weight { value, error }| Approx { value, error });
         let value = weights.iter().map(|of| of.value).sum::<f64>() + own.value;
         let steps = weights.len() as f64 + 2.0;
         Approx { value, error: error + own.error + steps * self.epsilon() * value }
@@ -307,7 +308,7 @@ impl Evaluation<'_> {
             }
             let at = (self.key([batch, head, score.key]) * width + column) as usize;
             let v = self.value(at);
-            let own = weight.value * (weight.error + relative) + least;
+            let own = weight.error + (weight.value + weight.error) * relative + least;
             value += weight.value * v.value;
             error += own * (v.value.abs() + v.error) + weight.value * v.error;
             magnitude += weight.value * v.value.abs();

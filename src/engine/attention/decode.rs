@@ -68,6 +68,22 @@ impl Decode<'_> {
     fn cluster_max(&self) -> i64 {
         i64::from(self.0.target.cluster_blocks_max())
     }
+
+    /// A tile with as many parts of the keys as keep memory busy.
+    fn split(&self, tile: Settings) -> Settings {
+        let blocks = self.0.blocks(&tile.tiling()).max(1);
+        // Parts beyond those of a cluster are not worth another launch.
+        let clusters = self.cluster_max();
+        let most = if clusters > 1 { clusters } else { SPLIT_MAX };
+        let wanted = BLOCKS_EACH * i64::from(self.0.target.sm_count) / blocks;
+        let parts = self.0.problem.shape.keys / PART_KEYS_MIN;
+        let split = 1 << wanted.min(parts).clamp(1, most).ilog2();
+        let joined = Settings { cluster: split, split, ..tile };
+        match clusters > 1 && self.schedule(joined).is_ok() {
+            true => joined,
+            false => Settings { split, ..tile },
+        }
+    }
 }
 
 impl Tunable<4> for Decode<'_> {
@@ -97,7 +113,8 @@ impl Tunable<4> for Decode<'_> {
         self.0.schedule(settings.tiling())
     }
 
-    /// As few rows as there are, and as many parts as keep memory busy.
+    /// As few rows as there are, and as many parts as keep memory busy; other rows where the cost
+    /// model is sure of them.
     fn best(&self) -> Settings {
         let shape = &self.0.problem.shape;
         let heavy = self.0.problem.is_modified();
@@ -116,18 +133,8 @@ impl Tunable<4> for Decode<'_> {
         let legal: Vec<Settings> =
             tile.map(least).filter(|of| self.schedule(*of).is_ok()).collect();
         let enough = legal.iter().find(|of| of.cta_q >= self.rows()).or(legal.last());
-        let tile = *enough.unwrap_or(&LEAST);
-        let blocks = self.0.blocks(&tile.tiling()).max(1);
-        // Parts beyond those of a cluster are not worth another launch.
-        let clusters = self.cluster_max();
-        let most = if clusters > 1 { clusters } else { SPLIT_MAX };
-        let wanted = BLOCKS_EACH * i64::from(self.0.target.sm_count) / blocks;
-        let split = 1 << wanted.min(shape.keys / PART_KEYS_MIN).clamp(1, most).ilog2();
-        let joined = Settings { cluster: split, split, ..tile };
-        match clusters > 1 && self.schedule(joined).is_ok() {
-            true => joined,
-            false => Settings { split, ..tile },
-        }
+        let rule = self.split(*enough.unwrap_or(&LEAST));
+        self.cheapest(self.0.target, rule, legal.iter().map(|tile| self.split(*tile)))
     }
 
     fn reasons(&self) -> Vec<String> {

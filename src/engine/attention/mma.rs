@@ -112,7 +112,7 @@ impl Tunable<4> for Mma<'_> {
     }
 
     /// The largest tile that fits, has queries for more than half of it, and leaves no
-    /// multiprocessor idle.
+    /// multiprocessor idle; another where the cost model is sure of it.
     fn best(&self) -> Settings {
         let legal = |settings: &Settings| self.schedule(*settings).is_ok();
         let all: Vec<Settings> =
@@ -122,7 +122,8 @@ impl Tunable<4> for Mma<'_> {
             let busy = blocks >= i64::from(self.0.target.sm_count);
             busy && settings.cta_q / 2 < self.0.problem.shape.queries
         };
-        *all.iter().find(good).or(all.last()).expect("the least tile fits")
+        let rule = all.iter().find(good).or(all.last()).expect("the least tile fits");
+        self.cheapest(self.0.target, *rule, all.iter().copied())
     }
 
     fn reasons(&self) -> Vec<String> {

@@ -4,8 +4,15 @@
 use std::fmt;
 
 use crate::engine::config::combinations;
-use crate::engine::{EngineConfig, KernelWork, Knob, Lowering, Notes, Setting, Supported, WorkOf};
+use crate::engine::{
+    CostModel, EngineConfig, KernelWork, Knob, Lowering, Notes, Setting, Supported, WorkOf,
+};
 use crate::error::{Error, Result};
+use crate::target::Target;
+
+/// What another setting may take of the time of the one that rules give to be chosen: the cost
+/// model is not nearer to the truth.
+const CHEAPER: f64 = 0.9;
 
 /// A graph as an engine with `N` knobs runs it.
 pub(super) trait Tunable<const N: usize>: fmt::Debug {
@@ -44,6 +51,25 @@ pub(super) trait Tunable<const N: usize>: fmt::Debug {
 
     /// What the kernels ask of a GPU.
     fn work(&self, schedule: &Self::Schedule) -> Vec<KernelWork>;
+
+    /// What rules give, or that of the others which the cost model expects to be well ahead of it.
+    fn cheapest(
+        &self,
+        target: &Target,
+        rule: Self::Settings,
+        others: impl Iterator<Item = Self::Settings>,
+    ) -> Self::Settings {
+        let model = CostModel::of(target);
+        let us = |settings: Self::Settings| match self.schedule(settings) {
+            Ok(schedule) => model.predicted_us(&self.work(&schedule)),
+            Err(_) => f64::INFINITY,
+        };
+        let least = others.map(|of| (us(of), of)).min_by(|a, b| a.0.total_cmp(&b.0));
+        match least {
+            Some((least, settings)) if least < CHEAPER * us(rule) => settings,
+            _ => rule,
+        }
+    }
 
     /// The kernels.
     fn lowering(&self, schedule: &Self::Schedule) -> Lowering;

@@ -39,6 +39,9 @@ const ELEMENTS_MAX: i64 = 256;
 /// Keys of a step in the order in which they are tried.
 const KEYS: [i64; 7] = [128, 112, 96, 80, 64, 32, 16];
 
+/// Keys of a step below which others than the most that fit are not tried.
+const KEYS_MIN: i64 = 64;
+
 /// Keys of a step whose weights dropout may drop: a lane has a quarter of a row, a bit each.
 const DRAWN_KEYS_MAX: i64 = 128;
 
@@ -351,7 +354,7 @@ impl Tunable<3> for Wgmma<'_> {
     }
 
     /// The largest tile that fits, has queries for more than half of it, and leaves no
-    /// multiprocessor idle.
+    /// multiprocessor idle; another where the cost model is sure of it.
     fn best(&self) -> Settings {
         let all = self.tiles();
         let good = |settings: &&Settings| {
@@ -359,7 +362,13 @@ impl Tunable<3> for Wgmma<'_> {
             let busy = tiles >= i64::from(self.matrices.target.sm_count);
             busy && settings.cta_q / 2 < self.shape().queries
         };
-        *all.iter().find(good).or(all.last()).unwrap_or(&LEAST)
+        let rule = *all.iter().find(good).or(all.last()).unwrap_or(&LEAST);
+        let others = all.iter().flat_map(|tile| {
+            let keys = KEYS.into_iter().filter(|keys| (KEYS_MIN..=tile.cta_k).contains(keys));
+            let of = |cta_k: i64| [2, 3, 4].map(|stages| Settings { cta_k, stages, ..*tile });
+            keys.chain([tile.cta_k]).flat_map(of)
+        });
+        self.cheapest(self.matrices.target, rule, others)
     }
 
     fn reasons(&self) -> Vec<String> {

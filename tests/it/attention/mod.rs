@@ -12,6 +12,7 @@ mod masks;
 mod meaning;
 mod random;
 mod registers;
+mod served;
 mod shapes;
 mod stale;
 mod tf32;
