@@ -24,6 +24,7 @@ mod mha_forward;
 mod mha_vectors;
 mod mutations;
 mod norm;
+mod not_a_number;
 mod observability;
 mod onnx;
 mod onnx_rnn;
