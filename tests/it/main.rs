@@ -6,6 +6,8 @@ mod background;
 mod cache;
 mod cli;
 mod cli_attention;
+mod cli_checks;
+mod cli_help;
 mod columns;
 mod deploy;
 mod docs;

@@ -11,8 +11,15 @@ use serde_json::json;
 
 use crate::DeviceArgs;
 use crate::problem::{self, Check, shown};
+use crate::progress;
+
+const EXAMPLES: &str = "\
+Examples:
+  kiln doctor
+  kiln doctor --device cuda:0 --json";
 
 #[derive(Args)]
+#[command(after_help = EXAMPLES)]
 pub struct DoctorArgs {
     /// Print one JSON object instead of text
     #[arg(long)]
@@ -50,6 +57,7 @@ impl State {
 }
 
 pub fn doctor(args: &DoctorArgs) -> kiln::Result<ExitCode> {
+    progress::doing("looking for the driver, NVRTC and the cache, and running a kernel");
     let mut findings = vec![driver()];
     match args.device.open() {
         Ok(kiln) => {

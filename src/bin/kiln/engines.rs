@@ -10,6 +10,7 @@ use kiln::target::Target;
 use serde_json::{Value, json};
 
 use crate::problem;
+use crate::progress;
 use crate::{DeviceArgs, SelectionArgs};
 
 const EXAMPLES: &str = "\
@@ -45,6 +46,7 @@ pub fn engines(args: &EnginesArgs) -> kiln::Result<ExitCode> {
     let selection = args.selection.selection();
     let (mut described, mut cuts, mut sources) = (Vec::new(), Vec::new(), Vec::new());
     let mut refused = None;
+    progress::doing(format!("asking every engine about {}", args.problem.display()));
     for graph in problem.graphs() {
         let parts = engine::partition(graph, target, &selection);
         let known = parts.as_deref().unwrap_or_default();
