@@ -14,7 +14,7 @@ PLANS_FROM ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-vectors rnn-layouts test-remote test-driver settings random-graphs \
-	random-plans lint ci bench \
+	random-plans lint ci package readme bench \
 	bench-compile bench-gpu gpu-kit golden expect onnx-data onnx-attention-data rnn-data \
 	attention-data torture tampered-packs fuzz fuzz-sim attention-campaign clean
 
@@ -44,11 +44,22 @@ test-driver: setup ## Run the integration tests as on a GPU: its driver is the s
 	LD_PRELOAD=$(CURDIR)/target/debug/libkiln_sim_driver.so CUDA_FORCE_PTX_JIT=1 KILN_DEVICE=cuda:0 \
 		$(CARGO) test --test it
 
-lint: ## Check formatting, clippy and documentation; all warnings are errors
+lint: ## Check formatting, clippy (and with it rust-version), documentation, dependencies
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
 	$(CARGO) clippy --workspace --all-targets --features remote --quiet -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+	@if $(CARGO) deny --version >/dev/null 2>&1; then \
+		$(CARGO) deny --workspace check bans licenses sources; \
+	else \
+		echo "lint: cargo-deny is not installed: deny.toml is checked by tests/it/dependencies.rs"; \
+	fi
+
+package: setup ## Pack both crates as published, build each from its package and run its tests
+	scripts/package.sh
+
+readme: setup ## Rewrite the transcripts in README.md where they changed; review the difference
+	KILN_README=rewrite $(CARGO) test --release --test it readme
 
 settings: setup ## Run small graphs with every legal combination of knob values
 	KILN_SETTINGS=all $(CARGO) test --release --test it -- --nocapture settings::every_setting

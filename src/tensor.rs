@@ -1,5 +1,6 @@
 //! The descriptor of a tensor: what it is called, its shape, where its elements lie.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use crate::dtype::DType;
@@ -138,6 +139,18 @@ impl TensorDesc {
             span = span.saturating_add(stride.saturating_mul(dim - 1));
             overlaps
         })
+    }
+
+    /// The values that elements have once all were stored in row-major order: of those that share
+    /// an address, the last one's.
+    pub fn stored(&self, values: &mut [f64]) {
+        if !self.may_overlap() {
+            return;
+        }
+        let stored: HashMap<usize, f64> = self.offsets().zip(values.iter().copied()).collect();
+        for (offset, value) in self.offsets().zip(values) {
+            *value = stored[&offset];
+        }
     }
 
     /// Element offsets of all indices in row-major order.

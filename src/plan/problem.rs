@@ -104,7 +104,7 @@ impl Problem {
     /// `Driver` when there is not enough host memory.
     pub fn random_values(&self, seed: u64) -> Result<Values> {
         match self {
-            Problem::Graph(graph) => plausible::of_graph(graph, seed),
+            Problem::Graph(graph) => plausible::random_values(graph, seed),
             Problem::Rnn(network) => network.graph_values(&plausible::of_network(network, seed)?),
             Problem::Mha(call) => call.memory(&plausible::of_layer(call, seed)?),
         }

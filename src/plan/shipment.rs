@@ -16,7 +16,7 @@ use crate::graph::{GraphDigest, OperationGraph};
 use crate::plan::build::Kiln;
 use crate::plan::config::Config;
 use crate::plan::manifest::Manifest;
-use crate::plan::trial::{Values, random_values};
+use crate::plan::trial::{Values, random_tensors};
 use crate::plan::warm::{WarmProgress, Warmed};
 use crate::target::Target;
 
@@ -398,7 +398,7 @@ fn catalog_line(simulator: &Kiln, canaries: &mut Canaries, warmed: &Warmed) -> R
 /// Runs a kernel on the canary inputs; the digest of its outputs.
 fn canary(simulator: &Kiln, graph: &OperationGraph, config: &EngineConfig) -> Result<String> {
     let plan = simulator.plan_with(graph, config)?;
-    let outputs = simulator.trial(&plan, &random_values(graph, CANARY_SEED)?)?.outputs;
+    let outputs = simulator.trial(&plan, &random_tensors(graph.inputs(), CANARY_SEED)?)?.outputs;
     Ok(digest(graph, &outputs))
 }
 

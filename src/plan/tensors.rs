@@ -50,8 +50,8 @@ fn malformed(path: &Path) -> impl FnOnce(SafeTensorError) -> Error {
 /// file get a warning.
 ///
 /// # Errors
-/// `BadParam` when the file can not be read or is malformed, or a tensor is missing or has another
-/// type or shape.
+/// `BadParam` when the file can not be read or is malformed, or a tensor is missing, has another
+/// type or shape, or different values for elements that share memory.
 pub fn read_values<'a>(
     path: &Path,
     tensors: impl Iterator<Item = &'a TensorDesc>,
@@ -77,7 +77,19 @@ pub fn read_values<'a>(
             )));
         }
         let elements = view.data().chunks_exact(wanted.bytes());
-        values.insert(tensor.uid, elements.map(|element| wanted.read(element)).collect());
+        let given: Vec<f64> = elements.map(|element| wanted.read(element)).collect();
+        let mut stored = given.clone();
+        tensor.stored(&mut stored);
+        let differs = |(a, b): (&f64, &f64)| a.to_bits() != b.to_bits();
+        if let Some(at) = given.iter().zip(&stored).position(differs) {
+            let (first, other) = (given[at], stored[at]);
+            return Err(Error::bad_param(format!(
+                "`{shown}`: tensor `{name}`: element {at} is {first}, another at its address is \
+                 {other}: the strides {:?} share memory",
+                tensor.strides
+            )));
+        }
+        values.insert(tensor.uid, given);
     }
     for name in unknown {
         warn!("`{shown}`: the problem has no tensor {name:?}");

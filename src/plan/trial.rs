@@ -8,7 +8,6 @@ use kiln_sim::{Estimate, Machine};
 use crate::compile::Resources;
 use crate::device::{Buffer, Counters, Device, Launch};
 use crate::error::{Error, Result};
-use crate::graph::OperationGraph;
 use crate::plan::build::Kiln;
 use crate::plan::execute::ExecutionPlan;
 use crate::plan::variant_pack::VariantPack;
@@ -29,15 +28,10 @@ pub struct Trial {
     pub counters: Vec<Option<Counters>>,
 }
 
-/// Reproducible values in [-2, 2) for every input of a graph.
+/// Reproducible values in [-2, 2) for tensors, whatever they mean.
 ///
 /// # Errors
 /// `Driver` when there is not enough host memory.
-pub fn random_values(graph: &OperationGraph, seed: u64) -> Result<Values> {
-    random_tensors(graph.inputs(), seed)
-}
-
-/// The same for any tensors.
 pub(super) fn random_tensors<'a>(
     tensors: impl Iterator<Item = &'a TensorDesc>,
     seed: u64,

@@ -24,7 +24,8 @@ use crate::graph::OperationGraph;
 use crate::plan::build::Kiln;
 use crate::plan::execute::ExecutionPlan;
 use crate::plan::manifest::Instance;
-use crate::plan::trial::{estimate, random_values};
+use crate::plan::plausible::random_values;
+use crate::plan::trial::estimate;
 use crate::plan::variant_pack::VariantPack;
 use crate::target::Target;
 

@@ -5,11 +5,18 @@
 use crate::dtype::DType;
 
 /// A value as the reference computes it, and the most that an implementation's may differ.
+///
+/// An infinite error admits any number, infinities included, and [`ANYTHING`] NaN besides. A NaN
+/// whose error is a number is certain: an implementation must give one too.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Approx {
     pub value: f64,
     pub error: f64,
 }
+
+/// The error bound of a result that may be anything, NaN included. Every other bound admits NaN
+/// only where the reference says NaN.
+pub const ANYTHING: f64 = f64::NAN;
 
 /// Arithmetic in one precision. A result may be off by one unit in the last place, twice what
 /// rounding to nearest loses: fused, reordered and truncating implementations stay within it.
@@ -27,8 +34,11 @@ impl Approx {
     pub fn stored(self, dtype: DType) -> Approx {
         let Approx { value, error } = self;
         let rounded = dtype.round(value);
-        if error == 0.0 {
+        if error == 0.0 || self.is_certainly_nan() {
             return Approx::exact(rounded);
+        }
+        if error.is_nan() {
+            return Approx { value: rounded, error: ANYTHING };
         }
         if !(value.abs() + error).is_finite() {
             let same = value.is_infinite() && error.is_finite();
@@ -55,6 +65,34 @@ impl Approx {
     pub fn abs(self) -> Approx {
         Approx { value: self.value.abs(), ..self }
     }
+
+    /// A value of which nothing is known.
+    pub fn anything(value: f64) -> Approx {
+        Approx { value, error: ANYTHING }
+    }
+
+    /// Whether an implementation must give NaN.
+    pub fn is_certainly_nan(self) -> bool {
+        self.value.is_nan() && !self.error.is_nan()
+    }
+
+    /// Where the interval that an implementation's value lies in begins and ends, with the value
+    /// itself, and 0 where it lies inside.
+    pub fn ends(self) -> impl Iterator<Item = f64> + Clone {
+        let Approx { value, error } = self;
+        let (below, above) = match error.is_finite() {
+            true => (value - error, value + error),
+            false => (f64::NEG_INFINITY, f64::INFINITY),
+        };
+        let points = [
+            Some(value),
+            Some(below).filter(|_| error != 0.0),
+            Some(above).filter(|_| error != 0.0),
+            Some(0.0).filter(|_| below < 0.0 && above > 0.0),
+            Some(f64::NAN).filter(|_| error.is_nan()),
+        ];
+        points.into_iter().flatten()
+    }
 }
 
 impl Arithmetic {
@@ -69,7 +107,10 @@ impl Arithmetic {
 
     fn rounded(self, from: Approx) -> Approx {
         let value = self.dtype.round(from.value);
-        Approx { value, error: from.error + (value - from.value).abs() }
+        match value == from.value || from.value.is_nan() {
+            true => from,
+            false => Approx { value, error: from.error + (value - from.value).abs() },
+        }
     }
 
     /// A result that is `value` in exact arithmetic on operands whose errors move it by `error`.
@@ -78,8 +119,59 @@ impl Arithmetic {
         Approx { value, error: error + own }
     }
 
+    /// Whether an implementation's value may be beyond the range of the type.
+    pub fn may_be_infinite(self, of: Approx) -> bool {
+        !self.dtype.round(of.value.abs() + of.error).is_finite()
+    }
+
+    /// The result of an operation on operands that may be infinite or NaN: `result` of finite ones,
+    /// corrected by what the operation gives at the ends of their intervals, in range and beyond.
+    fn beyond(
+        self,
+        operands: [Approx; 2],
+        operation: impl Fn(f64, f64) -> f64,
+        result: Approx,
+    ) -> Approx {
+        let ends = |of: Approx| of.ends().flat_map(|end| [end, self.dtype.round(end)]);
+        let [a, b] = operands.map(ends);
+        let results: Vec<f64> =
+            a.flat_map(|a| b.clone().map(move |b| (a, b))).map(|(a, b)| operation(a, b)).collect();
+        let first = results[0];
+        if results.iter().all(|of| of.is_nan()) {
+            return Approx::exact(f64::NAN);
+        }
+        if results.iter().any(|of| of.is_nan()) {
+            return Approx::anything(result.value);
+        }
+        if results.iter().all(|of| *of == first) {
+            return Approx::exact(first);
+        }
+        // What is beyond the range anyway stays what it is: its sign is known.
+        let known = result.error.is_finite() && self.may_be_infinite(result);
+        let opposite = |of: &f64| of.is_infinite() && of.signum() != result.value.signum();
+        let error = match known && !results.iter().any(opposite) {
+            true => result.error,
+            false => f64::INFINITY,
+        };
+        Approx { value: result.value, error }
+    }
+
+    fn binary(
+        self,
+        operands: [Approx; 2],
+        operation: impl Fn(f64, f64) -> f64,
+        error: f64,
+    ) -> Approx {
+        let [a, b] = operands;
+        let result = self.result(operation(a.value, b.value), error);
+        match operands.into_iter().any(|of| self.may_be_infinite(of)) {
+            true => self.beyond(operands, operation, result),
+            false => result,
+        }
+    }
+
     pub fn add(self, a: Approx, b: Approx) -> Approx {
-        self.result(a.value + b.value, a.error + b.error)
+        self.binary([a, b], |a, b| a + b, a.error + b.error)
     }
 
     pub fn sub(self, a: Approx, b: Approx) -> Approx {
@@ -88,24 +180,33 @@ impl Arithmetic {
 
     pub fn mul(self, a: Approx, b: Approx) -> Approx {
         let error = a.value.abs() * b.error + b.value.abs() * a.error + a.error * b.error;
-        self.result(a.value * b.value, error)
+        self.binary([a, b], |a, b| a * b, error)
     }
 
-    /// A quotient; without a bound where the divisor may be 0.
+    /// A quotient; any number where the divisor may be 0, and NaN where the dividend may be, too.
     pub fn div(self, a: Approx, b: Approx) -> Approx {
         let value = a.value / b.value;
         let least = b.value.abs() - b.error;
-        if least <= 0.0 {
-            return Approx { value, error: f64::INFINITY };
+        if least.is_nan() || least <= 0.0 {
+            let result = Approx { value, error: f64::INFINITY };
+            return self.beyond([a, b], |a, b| a / b, result);
         }
         // Device division and its approximations are within 2 units in the last place.
         let error = (a.error + value.abs() * b.error) / least;
-        self.result(value, error + value.abs() * self.dtype.epsilon())
+        self.binary([a, b], |a, b| a / b, error + value.abs() * self.dtype.epsilon())
     }
 
-    /// A root; the error is that of the end of the interval that moves it more.
+    /// A root; the error is that of the end of the interval that moves it more. What is not
+    /// negative here is so in every implementation: a sum of squares, with something added.
     pub fn sqrt(self, a: Approx) -> Approx {
         let value = a.value.sqrt();
+        if self.may_be_infinite(a) || value.is_nan() {
+            let least = if a.value < 0.0 { f64::NEG_INFINITY } else { 0.0 };
+            let root = |a: f64, _| a.max(least).sqrt();
+            let root = |a: f64, b| if a.is_nan() { a } else { root(a, b) };
+            let result = Approx { value, error: f64::INFINITY };
+            return self.beyond([a, Approx::exact(0.0)], root, result);
+        }
         let error = value - (a.value - a.error).max(0.0).sqrt();
         self.result(value, error)
     }
@@ -115,10 +216,16 @@ impl Arithmetic {
         self.div(Approx::exact(1.0), self.sqrt(a))
     }
 
+    /// The greater of a value and 0, of NaN NaN.
+    pub fn positive(self, a: Approx) -> Approx {
+        Approx { value: if a.value < 0.0 { 0.0 } else { a.value }, ..a }
+    }
+
     /// A sum in any order: `n - 1` additions, of which each may lose a unit of all magnitudes.
     pub fn sum(self, terms: impl IntoIterator<Item = Approx>) -> Approx {
-        let (mut value, mut compensation, mut magnitude, mut error, mut count) =
-            (0.0_f64, 0.0_f64, 0.0_f64, 0.0_f64, 0_u64);
+        let (mut value, mut compensation, mut error, mut count) = (0.0_f64, 0.0_f64, 0.0_f64, 0);
+        let (mut above, mut below) = (0.0_f64, 0.0_f64);
+        let (mut nan, mut infinite) = (false, [false; 2]);
         for term in terms {
             // Neumaier's summation: the reference's own error does not matter.
             let next = value + term.value;
@@ -127,17 +234,37 @@ impl Arithmetic {
                 false => (term.value - next) + value,
             };
             value = next;
-            magnitude += term.value.abs() + term.error;
+            above += (term.value + term.error).max(0.0);
+            below += (term.error - term.value).max(0.0);
             error += term.error;
+            nan |= term.is_certainly_nan();
+            if term.value.is_infinite() && term.error.is_finite() {
+                infinite[usize::from(term.value < 0.0)] = true;
+            }
             count += 1;
+        }
+        if nan || infinite == [true; 2] {
+            return Approx::exact(f64::NAN);
         }
         // Infinities have no compensation.
         let value = if compensation.is_nan() { value } else { value + compensation };
-        let steps = count.saturating_sub(1) as f64;
-        let own = steps * (self.dtype.epsilon() * magnitude + self.dtype.smallest());
-        // What overflows on the way does not come back.
-        let overflows = self.dtype.round(magnitude + own).is_infinite() && value.is_finite();
-        Approx { value, error: if overflows { f64::INFINITY } else { error + own } }
+        if error.is_nan() {
+            return Approx::anything(value);
+        }
+        let steps = f64::from(count).max(1.0) - 1.0;
+        let own =
+            |magnitude: f64| steps * (self.dtype.epsilon() * magnitude + self.dtype.smallest());
+        let overflows = |reach: f64| self.dtype.round(reach + own(reach)).is_infinite();
+        let result = Approx { value, error: error + own(above + below) };
+        match [above, below].map(overflows) {
+            [false, false] => result,
+            // Parts of it may be infinities of both signs.
+            [true, true] if count > 1 => Approx::anything(value),
+            _ if value.is_infinite() && error.is_finite() => Approx::exact(value),
+            _ if self.may_be_infinite(result) => result,
+            // What overflows on the way does not come back.
+            _ => Approx { value, error: f64::INFINITY },
+        }
     }
 }
 
@@ -183,6 +310,53 @@ mod tests {
         let quotient = arithmetic.div(Approx::exact(1.0), x);
         assert!(quotient.error >= 1.0 / 3.0 - 0.25, "{quotient:?}");
         assert_eq!(arithmetic.div(x, Approx { value: 0.5, error: 0.5 }).error, f64::INFINITY);
+    }
+
+    /// Infinities and NaN are certain where every implementation gives them, and a bound admits NaN
+    /// only where some do.
+    #[test]
+    fn what_is_not_finite_is_certain_or_said_to_be_open() {
+        let arithmetic = Arithmetic::new(DType::F32);
+        let of = |value, error| Approx { value, error };
+        let (one, infinity) = (Approx::exact(1.0), Approx::exact(f64::INFINITY));
+        let (near_zero, nan) = (of(0.05, 0.1), Approx::exact(f64::NAN));
+        for (certain, expected) in [
+            (arithmetic.add(infinity, one), f64::INFINITY),
+            (arithmetic.mul(infinity, of(2.0, 0.1)), f64::INFINITY),
+            (arithmetic.sqrt(infinity), f64::INFINITY),
+            (arithmetic.rsqrt(infinity), 0.0),
+            (arithmetic.div(one, infinity.neg()), 0.0),
+            (arithmetic.sum([one, infinity, of(3.0, 1.0)]), f64::INFINITY),
+        ] {
+            assert_eq!(certain, Approx::exact(expected));
+        }
+        for certain in [
+            arithmetic.sub(infinity, infinity),
+            arithmetic.mul(infinity, Approx::exact(0.0)),
+            arithmetic.mul(nan, Approx::anything(1.0)),
+            arithmetic.div(Approx::exact(0.0), Approx::exact(0.0)),
+            arithmetic.sqrt(one.neg()),
+            arithmetic.sum([one, nan, Approx::anything(1.0)]),
+            arithmetic.sum([infinity, infinity.neg()]),
+            arithmetic.positive(nan),
+        ] {
+            assert!(certain.is_certainly_nan(), "{certain:?}");
+            assert!(certain.stored(DType::F16).is_certainly_nan());
+        }
+        for open in [
+            arithmetic.mul(infinity, near_zero),
+            arithmetic.div(near_zero, near_zero),
+            arithmetic.sqrt(of(-1.0, 2.0)),
+            arithmetic.add(of(3e38, 1e38), of(-3e38, 1e38)),
+            arithmetic.sum([3e38, 3e38, -3e38, -3e38].map(Approx::exact)),
+        ] {
+            assert!(open.error.is_nan() && open.stored(DType::F32).error.is_nan(), "{open:?}");
+        }
+        // Any number, but a number.
+        for number in [arithmetic.div(one, near_zero), arithmetic.mul(one, of(1.0, f64::INFINITY))]
+        {
+            assert_eq!(number.error, f64::INFINITY, "{number:?}");
+        }
     }
 
     #[test]

@@ -23,8 +23,8 @@ pub(super) fn evaluate(
     let slots = Op::Attention(op.clone()).slots();
     let arithmetic = Arithmetic::new(op.score_dtype());
     let of = Evaluation { op, shape, slots, operands, arithmetic };
-    // What no sequence has a query for is left open.
-    let open = Approx { value: 0.0, error: f64::INFINITY };
+    // What no sequence has a query for is not written.
+    let open = Approx::anything(0.0);
     let rows = &descs[0].dims[..3];
     let mut values = vec![open; count(rows) * shape.width as usize];
     let mut sums = vec![open; count(rows)];
@@ -55,6 +55,8 @@ const NEGLIGIBLE: f64 = 110.0;
 struct Score {
     key: i64,
     score: Approx,
+    /// Whether a program may drop it or not.
+    undecided: bool,
 }
 
 /// The exponential of a score, relative to that of the greatest.
@@ -155,11 +157,9 @@ impl Evaluation<'_> {
             let masked = self.element("mask", &index).is_some_and(|mask| mask.value == 0.0);
             let keep = self.op.keep.as_deref().map(|keep| self.run(keep, "keep", index, score));
             let dropped = keep.is_some_and(|keep| keep.value == 0.0);
-            // A decision that may fall either way leaves the row open.
-            let open = keep.is_some_and(|keep| keep.error > 0.0);
-            let error = if open { f64::INFINITY } else { score.error };
-            let out = masked || (dropped && !open) || score.value == f64::NEG_INFINITY;
-            (!out).then_some(Score { key, score: Approx { error, ..score } })
+            let undecided = keep.is_some_and(|keep| keep.error != 0.0);
+            let out = masked || (dropped && !undecided) || score.value == f64::NEG_INFINITY;
+            (!out).then_some(Score { key, score, undecided })
         };
         (begin..end).filter_map(score).collect()
     }
@@ -215,7 +215,9 @@ impl Evaluation<'_> {
                 own.map_or(precise, |own| own.max(precise))
             }
         };
-        self.arithmetic.mul(Approx { value: tanh, error: quotient.error + own }, cap)
+        // No further off than its range, except that it may be NaN where its operand may.
+        let moved = if quotient.error > 2.0 { 2.0 } else { quotient.error };
+        self.arithmetic.mul(Approx { value: tanh, error: moved + own }, cap)
     }
 
     fn activations(&self) -> Activations {
@@ -248,46 +250,74 @@ impl Evaluation<'_> {
         if greatest == f64::NEG_INFINITY && !all().any(|score| score.value.is_nan()) {
             return (vec![Approx::exact(0.0); width], Approx::exact(f64::NEG_INFINITY));
         }
-        // Scores far below the greatest have no weight, however far off they are.
-        let near = |score: &Approx| score.value + score.error >= greatest - NEGLIGIBLE;
-        let reach = all().filter(near).map(|score| score.value.abs() + score.error);
-        let reach = reach.fold(0.0, f64::max);
-        let weight = |score: Approx| self.weight(score, greatest, reach, scores.len() as f64);
+        // An infinite score is subtracted from itself.
+        let infinite = |score: Approx| score.value > 0.0 && self.arithmetic.may_be_infinite(score);
+        let certain = |score: Approx| score.value == f64::INFINITY && score.error.is_finite();
+        if all().any(|score| score.is_certainly_nan() || certain(score)) {
+            return (vec![Approx::exact(f64::NAN); width], Approx::exact(f64::NAN));
+        }
+        if all().any(|score| score.error.is_nan() || infinite(score)) {
+            return (vec![Approx::anything(0.0); width], Approx::anything(0.0));
+        }
+        let weight = |score: Approx| self.weight(score, greatest, scores.len() as f64);
         let weights: Vec<Weight> = scores.iter().map(|score| weight(score.score)).collect();
-        let sum = self.sum(weights.iter().map(|of| of.error).sum(), &weights, sink.map(weight));
+        let sum = self.sum(&weights, sink.map(weight));
+        // A decision that may fall either way leaves the row open: numbers, but any.
+        let undecided = scores.iter().any(|score| score.undecided);
+        let open = |of: Approx| match undecided && !of.error.is_nan() {
+            true => Approx { error: f64::INFINITY, ..of },
+            false => of,
+        };
         let result = |column: usize| {
             let terms = scores.iter().zip(&weights);
-            self.result(row, column as i64, terms, sum)
+            open(self.result(row, column as i64, terms, sum))
         };
+        // Scores far below the greatest have no weight, however far off they are.
+        let near = |score: &Approx| score.value + score.error >= greatest - NEGLIGIBLE;
+        let reach = all().filter(near).map(|score| self.reach(score, greatest)).fold(0.0, f64::max);
         let epsilon = self.epsilon();
         let log = sum.value.ln();
         let error = sum.error / (sum.value - sum.error).max(0.0)
             + 4.0 * epsilon * (reach + log.abs() + 1.0);
-        ((0..width).map(result).collect(), Approx { value: greatest + log, error })
+        ((0..width).map(result).collect(), open(Approx { value: greatest + log, error }))
     }
 
     fn epsilon(&self) -> f64 {
         self.op.score_dtype().epsilon()
     }
 
+    /// The largest number that a score is subtracted from, or the score: greatest scores between.
+    fn reach(&self, score: Approx, greatest: f64) -> f64 {
+        let own = if score.value == f64::NEG_INFINITY { 0.0 } else { score.value.abs() };
+        (own + score.error).max(greatest.abs())
+    }
+
     /// The weight of a score. The exponent is a difference of scores, which are rounded to another
     /// base; every time the greatest score grows, weights are scaled by another such exponential.
-    fn weight(&self, score: Approx, greatest: f64, reach: f64, keys: f64) -> Weight {
+    fn weight(&self, score: Approx, greatest: f64, keys: f64) -> Weight {
         let epsilon = self.epsilon();
         let scalings = 1.0 + keys / KEYS_MIN;
-        let exponent = score.error + 8.0 * epsilon * reach * (1.0 + scalings);
-        let value = (score.value - greatest).exp();
-        let most = (score.value - greatest + exponent).exp();
-        Weight { value, error: (most - value).max(0.0) + 4.0 * epsilon * (1.0 + scalings) * value }
+        let reach = self.reach(score, greatest);
+        let moved = score.error + 8.0 * epsilon * reach * (1.0 + scalings);
+        let exponent = score.value - greatest;
+        let value = exponent.exp();
+        let error = match moved.exp_m1() {
+            relative if relative.is_finite() => {
+                value * (relative + 4.0 * epsilon * (1.0 + scalings))
+            }
+            // Of what a mask makes next to nothing, that stays next to nothing.
+            _ => (exponent + moved).exp(),
+        };
+        Weight { value, error }
     }
 
     /// The sum of all weights, that of a sink among them.
-    fn sum(&self, error: f64, weights: &[Weight], sink: Option<Weight>) -> Approx {
-        let own =
-            sink.map_or(Approx::exact(0.0), |Weight { value, error }| Approx { value, error });
-        let value = weights.iter().map(|of| of.value).sum::<f64>() + own.value;
+    fn sum(&self, weights: &[Weight], sink: Option<Weight>) -> Approx {
+        let all = || weights.iter().chain(&sink);
+        let value = all().map(|of| of.value).sum::<f64>();
+        let error = all().map(|of| of.error).sum::<f64>();
         let steps = weights.len() as f64 + 2.0;
-        Approx { value, error: error + own.error + steps * self.epsilon() * value }
+        Approx { value, error: error + steps * self.epsilon() * value }
     }
 
     /// The sum of weighted values, divided by that of weights.
@@ -302,6 +332,7 @@ impl Evaluation<'_> {
         let width = self.shape.width;
         let (relative, least) = self.weight_rounding();
         let (mut value, mut error, mut magnitude, mut steps) = (0.0, 0.0, 0.0, 0.0);
+        let mut open = false;
         for (score, weight) in terms {
             if !self.kept(row, score.key) {
                 continue;
@@ -309,15 +340,36 @@ impl Evaluation<'_> {
             let at = (self.key([batch, head, score.key]) * width + column) as usize;
             let v = self.value(at);
             let own = weight.error + (weight.value + weight.error) * relative + least;
+            let vanishes = weight.value <= own + f64::from(f32::MIN_POSITIVE);
             value += weight.value * v.value;
-            error += own * (v.value.abs() + v.error) + weight.value * v.error;
             magnitude += weight.value * v.value.abs();
             steps += 1.0;
+            open |= v.error.is_nan();
+            if v.value.is_nan() {
+                continue;
+            }
+            // An infinite value times a weight of 0 is NaN.
+            open |= self.arithmetic.may_be_infinite(v) && (vanishes || !v.error.is_finite());
+            error += match own.is_finite() && v.value.is_finite() {
+                true => own * (v.value.abs() + v.error) + weight.value * v.error,
+                false if own.is_finite() => 0.0,
+                false => f64::INFINITY,
+            };
         }
         let dtype = self.op.score_dtype();
-        error += (steps + 2.0) * (dtype.epsilon() * (magnitude + error) + dtype.smallest());
+        let own = (steps + 2.0) * (dtype.epsilon() * (magnitude + error) + dtype.smallest());
         let scale = self.arithmetic.operand(self.op.dropout_scale(), 0.0);
-        let quotient = self.arithmetic.div(Approx { value, error }, sum);
+        let quotient = match value {
+            // Infinities of both signs among them; or one, of a known sign.
+            value if value.is_nan() && !open => Approx::exact(f64::NAN),
+            value if open || error.is_nan() => Approx::anything(value),
+            value if value.is_infinite() => Approx::exact(value),
+            // Weights are positive: however far off, the quotient is a number.
+            value if sum.error >= sum.value => {
+                Approx { value: value / sum.value, error: f64::INFINITY }
+            }
+            value => self.arithmetic.div(Approx { value, error: error + own }, sum),
+        };
         let result = self.arithmetic.mul(quotient, scale);
         match self.element("descale_v", &[batch, head / self.shape.group(), 0, 0]) {
             None => result,

@@ -3,14 +3,13 @@
 
 use crate::dtype::DType;
 use crate::expr::{Activations, Math, Mode, ModeClass, Pointwise, Program, Real, Value};
-use crate::reference::approx::Approx;
+use crate::reference::approx::{ANYTHING, Approx};
 
 /// The error bound of a result whose operands are off by at most `errors`.
 ///
-/// Operand errors are propagated by evaluating the operation at the corners of the box they span,
-/// which bounds every mode that is monotonic over the box and sees every jump (rounding,
-/// comparison) that the box contains a corner beyond. To that come the error of the operation
-/// itself and, unless the result is exact so far, one rounding to the result's type.
+/// Operand errors are propagated by evaluating the operation at the corners of the box they span
+/// and at the places inside where it turns or jumps (see [`deviation`]). To that come the error of
+/// the operation itself and, unless the result is exact so far, one rounding to the result's type.
 pub(super) fn propagated(
     op: &Pointwise,
     math: Math,
@@ -31,8 +30,10 @@ fn with_own(
     dtype: DType,
 ) -> f64 {
     let (exact, mut error) = (op.eval(math, values), own);
-    if errors.iter().any(|error| *error > 0.0) {
-        error += corner_deviation(op, math, values, errors, exact);
+    if errors.iter().any(|error| *error != 0.0) {
+        let operand = |(value, error): (&f64, &f64)| Approx { value: *value, error: *error };
+        let operands: Vec<Approx> = values.iter().zip(errors).map(operand).collect();
+        error += deviation(op, math, &operands, exact);
     }
     if error == 0.0 {
         return 0.0;
@@ -74,24 +75,118 @@ pub(super) fn program(
     program.outputs().iter().map(|value| read(&results, value)).collect()
 }
 
-fn corner_deviation(op: &Pointwise, math: Math, values: &[f64], errors: &[f64], at: f64) -> f64 {
+/// How far the result moves when operands move by their errors: [`ANYTHING`] where some of what
+/// they may be gives NaN and some does not.
+///
+/// Between its corners a box holds more where a mode turns or jumps: these places are added to the
+/// corners. Sine and cosine turn too often: they move no further than operands or range do.
+fn deviation(op: &Pointwise, math: Math, operands: &[Approx], at: f64) -> f64 {
+    if let Some(deviation) = periodic_deviation(op, operands, at) {
+        return deviation;
+    }
+    let points = |(slot, operand): (usize, &Approx)| {
+        let within = |point: &f64| (point - operand.value).abs() <= operand.error;
+        let mut points: Vec<f64> = operand.ends().collect();
+        points.extend(turns(op, slot, operands).into_iter().filter(within));
+        points
+    };
+    let points: Vec<Vec<f64>> = operands.iter().enumerate().map(points).collect();
     let mut deviation: f64 = 0.0;
     let mut corner = [0.0; 3];
-    for signs in 0..3usize.pow(values.len() as u32) {
-        let mut rest = signs;
-        for slot in 0..values.len() {
-            corner[slot] = values[slot] + errors[slot] * (rest % 3) as f64 - errors[slot];
-            rest /= 3;
+    for number in 0..points.iter().map(Vec::len).product::<usize>() {
+        let mut rest = number;
+        for (slot, points) in points.iter().enumerate() {
+            corner[slot] = points[rest % points.len()];
+            rest /= points.len();
         }
-        let moved = op.eval(math, &corner[..values.len()]);
-        let same = moved == at || (moved.is_nan() && at.is_nan());
-        let distance = if same { 0.0 } else { (moved - at).abs() };
-        deviation = deviation.max(if distance.is_nan() { f64::INFINITY } else { distance });
+        let moved = op.eval(math, &corner[..points.len()]);
+        if moved.is_nan() != at.is_nan() {
+            return ANYTHING;
+        }
+        // Two NaNs, or the same infinity, are no distance apart.
+        let same = moved == at || at.is_nan();
+        deviation = deviation.max(if same { 0.0 } else { (moved - at).abs() });
     }
     deviation
 }
 
-/// The absolute error of an operation itself, for exact operands.
+/// Where a mode turns or jumps, in an operand's own units; all of them turn or jump at 0.
+fn turns(op: &Pointwise, slot: usize, operands: &[Approx]) -> Vec<f64> {
+    // Where the first operand, scaled and in the activation's units, is so far from 0.
+    let around = |beta: Real, at: f64| {
+        let at = at / (op.alpha1.get() * beta.get());
+        vec![at, -at]
+    };
+    let unit = Real::from(1.0);
+    match op.mode {
+        // Equal or not: where one meets the other.
+        Mode::CmpEq | Mode::CmpNeq => {
+            let [this, other] = [slot, 1 - slot].map(|slot| match slot {
+                0 => op.alpha1.get(),
+                _ => op.alpha2.get(),
+            });
+            operands[1 - slot].ends().map(|end| other * end / this).collect()
+        }
+        _ if slot > 0 => Vec::new(),
+        Mode::ReluFwd | Mode::ReluBwd => {
+            let clips = [op.relu_lower_clip, op.relu_upper_clip];
+            let beyond = |clip: Real| {
+                let at = clip.get() / op.alpha1.get();
+                [at * (1.0 - f64::EPSILON), at, at * (1.0 + f64::EPSILON)]
+            };
+            clips.into_iter().flat_map(beyond).collect()
+        }
+        // Where x sigmoid(x) is least, and where its slope is least and greatest.
+        Mode::SwishFwd => around(op.swish_beta, 1.278_464_542_76),
+        Mode::SwishBwd => around(op.swish_beta, 2.399_357_280_52),
+        // Of x Phi(x), whose slope's slope is (2 - x^2) phi(x), and of its approximation.
+        Mode::GeluFwd => around(unit, 0.751_791_524_69),
+        Mode::GeluBwd => around(unit, std::f64::consts::SQRT_2),
+        Mode::GeluApproxTanhFwd => around(unit, 0.752_461_422_07),
+        Mode::GeluApproxTanhBwd => around(unit, 1.418_504_008_83),
+        _ => Vec::new(),
+    }
+}
+
+/// The deviation of modes that turn or jump again and again.
+fn periodic_deviation(op: &Pointwise, operands: &[Approx], at: f64) -> Option<f64> {
+    let scales = [op.alpha1.get(), op.alpha2.get()];
+    let scaled = |slot: usize| {
+        let (scale, Approx { value, error }) = (scales[slot], operands[slot]);
+        Approx { value: scale * value, error: scale.abs() * error }
+    };
+    if !matches!(op.mode, Mode::Sin | Mode::Cos | Mode::Tan | Mode::Mod) || at.is_nan() {
+        return None;
+    }
+    let x = scaled(0);
+    // No period of an infinity: NaN.
+    if !x.error.is_finite() {
+        return Some(ANYTHING);
+    }
+    match op.mode {
+        Mode::Sin | Mode::Cos => Some(x.error.min(1.0 + at.abs())),
+        Mode::Tan => {
+            use std::f64::consts::{FRAC_PI_2, PI};
+            let branch = |x: f64| ((x + FRAC_PI_2) / PI).floor();
+            let continuous = branch(x.value - x.error) == branch(x.value + x.error);
+            if continuous { None } else { Some(f64::INFINITY) }
+        }
+        _ => {
+            let b = scaled(1);
+            if !b.error.is_finite() || b.value.abs() <= b.error {
+                return Some(ANYTHING);
+            }
+            let quotients = x.ends().flat_map(|x| b.ends().map(move |b| (x / b).trunc()));
+            let (least, most) = quotients
+                .fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), q| (a.min(q), b.max(q)));
+            // Between two multiples of the divisor it is a difference; else any remainder.
+            if least == most { None } else { Some(at.abs() + b.value.abs() + b.error) }
+        }
+    }
+}
+
+/// The absolute error of an operation itself, for exact operands; [`ANYTHING`] where it may be
+/// NaN.
 ///
 /// The single functions are those of the CUDA C++ programming guide (section "mathematical
 /// functions", maximum ulp error); what is composed of them is bounded term by term. With `f64`
@@ -135,11 +230,11 @@ pub fn mode_error(op: &Pointwise, math: Math, values: &[f64], exact: f64) -> f64
         }
         _ => 0.0,
     };
-    // An infinite gradient times a slope that underflows in one precision and not in the other is
-    // NaN in one and infinite in the other.
+    // An infinite gradient times a slope that underflows, or cancels, in one precision and not in
+    // the other is NaN in one and infinite in the other.
     let gradient = op.mode.class() == ModeClass::Backward && op.mode != Mode::ReluBwd;
     if gradient && dy.is_infinite() {
-        return f64::INFINITY;
+        return ANYTHING;
     }
     let smooth = units > 0.0 && op.mode.class() != ModeClass::Select && units.is_finite();
     let counted = if math == Math::F64 { 2.0 * units } else { units };
@@ -232,6 +327,34 @@ mod tests {
         let [single, double] = [Math::F32, Math::F64].map(bound);
         assert!(single >= f64::from(f32::EPSILON), "{single}");
         assert!((1e-8..1.001e-8).contains(&double), "{double}");
+    }
+
+    /// Wherever an operand may be within its error, the result is within the bound.
+    #[test]
+    fn what_turns_inside_the_error_box_is_allowed_for() {
+        for mode in Mode::ALL {
+            let binary = matches!(mode.class(), ModeClass::Binary | ModeClass::Backward);
+            if matches!(mode, Mode::BinarySelect | Mode::GenIndex) {
+                continue;
+            }
+            let op = Pointwise::new(mode);
+            let ends = [(0.3, 2.9), (-3.0, 7.0), (1.0e6, 2.5), (-2.0, 1.5), (1.5, 0.25)];
+            for (value, error) in ends {
+                let values = [value, 1.75];
+                let values = if binary { &values[..] } else { &values[..1] };
+                let exact = op.eval(Math::F64, values);
+                let bound =
+                    propagated(&op, Math::F64, values, &[error, 0.0][..values.len()], DType::F64);
+                for step in 0..=1000 {
+                    let mut moved = values.to_vec();
+                    moved[0] = value - error + 2.0 * error * f64::from(step) / 1000.0;
+                    let got = op.eval(Math::F64, &moved);
+                    let same = got == exact || (got.is_nan() && exact.is_nan());
+                    let within = bound.is_nan() || same || (got - exact).abs() <= bound;
+                    assert!(within, "{mode:?} of {moved:?}: {got}, {exact} within {bound}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub(super) fn dot(
 /// An operand of which 11 bits of significand are kept, by rounding or by cutting.
 pub(super) fn tf32(from: Approx) -> Approx {
     let fits = from.value == f64::from(f32::from_bits((from.value as f32).to_bits() & !0x1fff));
-    let own = if fits && from.error == 0.0 {
+    let own = if (fits && from.error == 0.0) || from.value.is_nan() {
         0.0
     } else {
         (from.value.abs() + from.error) * TF32_EPSILON

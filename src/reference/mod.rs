@@ -17,6 +17,7 @@ mod statistics;
 
 use std::collections::HashMap;
 
+pub use approx::ANYTHING;
 pub use bound::mode_error;
 
 use crate::error::{Error, Result};
@@ -30,7 +31,8 @@ use crate::tensor::TensorDesc;
 pub struct Expected {
     /// What the result should be.
     pub values: Vec<f64>,
-    /// How far off it may be.
+    /// How far off it may be; where infinite it may be any number, and anything, NaN included, only
+    /// where it is [`ANYTHING`].
     pub bounds: Vec<f64>,
 }
 
@@ -78,8 +80,9 @@ pub fn evaluate(
             let text = format!("input `{name}` has {given} values, its tensor {count} elements");
             return Err(Error::bad_param(text));
         }
-        // What storage can not hold is not an input.
-        let values: Vec<f64> = values.iter().map(|value| tensor.dtype.round(*value)).collect();
+        // What storage can not hold is not an input: too precise values, two at one address.
+        let mut values: Vec<f64> = values.iter().map(|value| tensor.dtype.round(*value)).collect();
+        tensor.stored(&mut values);
         let bounds = vec![0.0; count];
         tensors.insert(tensor.uid, Expected { values, bounds });
     }
@@ -124,7 +127,7 @@ pub struct Deviation {
 impl Expected {
     /// The element that is furthest off in terms of its bound; `None` when all are exact.
     ///
-    /// NaN matches NaN, and an infinity the same infinity.
+    /// NaN matches NaN and what may be [`ANYTHING`], an infinity the same infinity.
     ///
     /// # Panics
     /// When `actual` has another length.
@@ -133,11 +136,14 @@ impl Expected {
         let deviation = |index: usize| {
             let (actual, expected, bound) = (actual[index], self.values[index], self.bounds[index]);
             let same = actual == expected || (actual.is_nan() && expected.is_nan());
-            let ratio = match (same, (actual - expected).abs() / bound) {
-                (true, _) => return None,
-                (false, ratio) if ratio.is_nan() && bound.is_infinite() => 0.0,
-                (false, ratio) if ratio.is_nan() => f64::INFINITY,
-                (false, ratio) => ratio,
+            if same {
+                return None;
+            }
+            let ratio = match bound {
+                bound if bound.is_nan() => 0.0,
+                _ if actual.is_nan() || expected.is_nan() => f64::INFINITY,
+                f64::INFINITY => 0.0,
+                bound => (actual - expected).abs() / bound,
             };
             Some(Deviation { index, actual, expected, bound, ratio })
         };

@@ -200,7 +200,15 @@ pub(super) fn running_average(
         let sum = arithmetic.add(kept, arithmetic.mul(factor, new(at)));
         // The other way of writing it rounds the old value whole.
         let whole = old.value.abs() + old.error;
-        arithmetic.add(sum, Approx { value: 0.0, error: whole * f64::from(f32::EPSILON) })
+        match old.value.is_infinite() {
+            // There, an infinity is subtracted from itself.
+            true => Approx::anything(sum.value),
+            false if whole.is_nan() => sum,
+            false => {
+                let own = Approx { value: 0.0, error: whole * f64::from(f32::EPSILON) };
+                arithmetic.add(sum, own)
+            }
+        }
     };
     old.iter().enumerate().map(blend).collect()
 }

@@ -8,7 +8,7 @@
 
 use crate::expr::Program;
 use crate::graph::{Cell, CellValue, Direction, MatmulMath, Recurrence, RowLayout};
-use crate::reference::approx::{Approx, Arithmetic};
+use crate::reference::approx::{ANYTHING, Approx, Arithmetic};
 use crate::reference::{Expected, Operand, bound, matmul};
 use crate::tensor::TensorDesc;
 
@@ -165,17 +165,23 @@ impl<'a> Layer<'a> {
                 }
             }
             for (state, own) in next.iter().enumerate() {
-                let far = |stray: &States| {
+                let apart = |stray: &States| {
                     let apart = own.iter().zip(&stray[state]).map(|(own, other)| {
-                        let apart = (own.value - other).abs();
-                        // What overflows, or is none, in one run only can be anything.
-                        if apart.is_nan() && !own.value.is_nan() { f64::INFINITY } else { apart }
+                        if own.value == *other { 0.0 } else { (own.value - other).abs() }
                     });
                     apart.filter(|apart| !apart.is_nan()).fold(0.0, f64::max)
                 };
-                let far = SAFETY * strays.iter().map(far).fold(0.0, f64::max);
+                let far = SAFETY * strays.iter().map(apart).fold(0.0, f64::max);
+                // What is a number in one run and none in another can be anything.
+                let differs = |unit: usize, own: &Approx| {
+                    let is_nan = own.value.is_nan();
+                    strays.iter().any(|stray| stray[state][unit].is_nan() != is_nan)
+                };
+                let error = |(unit, own): (usize, &Approx)| {
+                    if differs(unit, own) { ANYTHING } else { own.error + far }
+                };
+                errors[state] = own.iter().enumerate().map(error).collect();
                 states[state] = own.iter().map(|own| own.value).collect();
-                errors[state] = own.iter().map(|own| own.error + far).collect();
             }
             results.step(direction, row, &states, &errors);
         }

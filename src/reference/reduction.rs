@@ -1,7 +1,7 @@
 //! Reductions.
 
 use crate::graph::{Reduction, ReductionOp};
-use crate::reference::approx::{Approx, Arithmetic};
+use crate::reference::approx::{ANYTHING, Approx, Arithmetic};
 use crate::reference::index::{broadcast_position, count, unravel};
 use crate::reference::{Expected, Operand};
 use crate::tensor::TensorDesc;
@@ -55,16 +55,19 @@ fn product(arithmetic: Arithmetic, values: impl IntoIterator<Item = Approx>) -> 
     values.into_iter().fold(one, |product, value| arithmetic.mul(product, value))
 }
 
-/// The value that comes before all others; it may be any that is close enough.
+/// The value that comes before all others; it may be any that is close enough. NaN where one is.
 fn extreme(
     none: f64,
     values: impl Iterator<Item = Approx>,
     before: impl Fn(f64, f64) -> bool,
 ) -> Approx {
     values.fold(Approx::exact(none), |best, value| {
-        let error = best.error.max(value.error);
-        let takes = value.value.is_nan() || before(value.value, best.value);
-        let first = if takes && !best.value.is_nan() { value.value } else { best.value };
+        if best.is_certainly_nan() || value.is_certainly_nan() {
+            return Approx::exact(f64::NAN);
+        }
+        let first = if before(value.value, best.value) { value.value } else { best.value };
+        let open = best.error.is_nan() || value.error.is_nan();
+        let error = if open { ANYTHING } else { best.error.max(value.error) };
         Approx { value: first, error }
     })
 }

@@ -38,8 +38,9 @@ pub(super) fn finalize(
                 let mean = arithmetic.div(of("sum", at), count);
                 let square = arithmetic.div(of("sq_sum", at), count);
                 let variance = arithmetic.sub(square, arithmetic.mul(mean, mean));
-                // Cancellation may leave less than nothing, which is taken for nothing.
-                (mean, Approx { value: variance.value.max(0.0), ..variance })
+                // Cancellation may leave less than nothing, which is taken for nothing;
+                // NaN stays what it is.
+                (mean, arithmetic.positive(variance))
             }
         };
         let inverse = arithmetic.rsqrt(arithmetic.add(variance, of("epsilon", 0)));

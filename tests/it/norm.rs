@@ -4,7 +4,7 @@ use kiln::expr::Math;
 use kiln::graph::{
     BnBackwardWeights, BnFinalize, GenStats, NormBackward, NormForward, NormMode, Op, Phase,
 };
-use kiln::{DType, OperationGraph, TensorDesc};
+use kiln::{DType, OperationGraph, TensorDesc, reference};
 
 use crate::harness::{self, Values};
 
@@ -216,6 +216,69 @@ fn gradients_of_layer_and_rms_norms() {
                     harness::check(kiln, &graph, None, &values, &what);
                 }
             }
+        }
+    }
+}
+
+/// Diverged sums give diverged statistics: a variance is clamped to 0 only where it is a number.
+#[test]
+fn finalized_statistics_of_what_is_not_finite_are_nan() {
+    let op = BnFinalize { running: true, ..BnFinalize::new(Phase::Training) };
+    let (graph, values) =
+        graph(Op::BnFinalize(op), DType::F32, |slot| dims(NormMode::Batch, &[3, 6, 5], slot));
+    let slots = Op::BnFinalize(op).slots();
+    for poisoned in ["sum", "sq_sum"] {
+        let at = slots.inputs.iter().position(|slot| *slot == poisoned).unwrap() as i64 + 1;
+        let mut values = values.clone();
+        let own = values.get_mut(&at).unwrap();
+        (own[1], own[3]) = (f64::NAN, f64::INFINITY);
+        let expected = reference::evaluate(&graph, &values).unwrap();
+        for kiln in harness::dialects() {
+            let actual = harness::run(kiln, &graph, None, &values).unwrap();
+            harness::compare(&graph, &values, &actual, poisoned);
+            for tensor in graph.outputs().filter(|of| of.name != "out_updated_running_mean") {
+                let (own, expected) = (&actual[&tensor.uid], &expected[&tensor.uid]);
+                let mean = tensor.name == "out_saved_mean";
+                let nan = |at: usize| own[at].is_nan() && expected.values[at].is_nan();
+                assert!(mean || nan(1), "{poisoned}: {tensor}: {own:?} {expected:?}");
+                assert!(!expected.bounds.iter().any(|bound| bound.is_nan()), "{expected:?}");
+                assert!(own[0].is_finite() && own[2].is_finite(), "{tensor}: {own:?}");
+            }
+        }
+    }
+}
+
+/// A value that is not finite reaches what the reference says, and nothing else.
+#[test]
+fn norms_of_what_is_not_finite() {
+    let batch = NormForward {
+        running: true,
+        statistics: true,
+        ..NormForward::new(NormMode::Batch, Phase::Training)
+    };
+    let forward = |mode| Op::NormForward(NormForward::new(mode, Phase::Inference));
+    let backward = |mode| Op::NormBackward(NormBackward::new(mode));
+    let math = Math::F32;
+    let cases = [
+        (forward(NormMode::Layer), NormMode::Layer),
+        (forward(NormMode::Rms), NormMode::Rms),
+        (forward(NormMode::Group(2)), NormMode::Group(2)),
+        (Op::NormForward(batch), NormMode::Batch),
+        (backward(NormMode::Layer), NormMode::Layer),
+        (backward(NormMode::Batch), NormMode::Batch),
+        (Op::GenStats(GenStats { math }), NormMode::Batch),
+        (Op::BnBackwardWeights(BnBackwardWeights { math }), NormMode::Batch),
+    ];
+    for (op, mode) in cases {
+        let (graph, values) = graph(op.clone(), DType::F32, |slot| dims(mode, &[4, 6, 5], slot));
+        for poison in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let mut values = values.clone();
+            values.get_mut(&1).unwrap()[37] = poison;
+            let expected = reference::evaluate(&graph, &values).unwrap();
+            // Nothing hides behind a bound, and elements of other groups are what they were.
+            let open = |of: &reference::Expected| of.bounds.iter().any(|bound| bound.is_nan());
+            assert!(!graph.outputs().any(|of| open(&expected[&of.uid])), "{op:?} {poison}");
+            harness::check(harness::kiln(), &graph, None, &values, &format!("{op:?} {poison}"));
         }
     }
 }

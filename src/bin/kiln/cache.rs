@@ -66,6 +66,7 @@ fn parse_size(text: &str) -> Result<u64, String> {
 }
 
 pub fn cache(args: &CacheArgs) -> kiln::Result<ExitCode> {
+    crate::progress::doing("reading the cache");
     let config = Config {
         device: Some("null".parse()?),
         cache_dir: args.cache_dir.clone(),

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::DeviceArgs;
 use crate::problem::{self, Check, check_json, check_text, shown};
 use crate::terminal::say_json;
-use crate::{attentions, networks};
+use crate::{attentions, networks, progress};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -107,6 +107,7 @@ fn graphs(
         );
     }
     for (name, graph) in problems {
+        progress::doing(format!("running {name}"));
         let inputs = Problem::Graph(graph.clone()).random_values(1)?;
         let plan = kiln.plan(&graph)?;
         let ran = kiln.trial(&plan, &inputs)?;

@@ -11,9 +11,16 @@ use serde_json::json;
 
 use crate::DeviceArgs;
 use crate::problem::{self, Check, shown};
+use crate::progress;
 use crate::terminal::say_json;
 
+const EXAMPLES: &str = "\
+Examples:
+  kiln doctor
+  kiln doctor --device cuda:0 --json";
+
 #[derive(Args)]
+#[command(after_help = EXAMPLES)]
 pub struct DoctorArgs {
     /// Print one JSON object instead of text
     #[arg(long)]
@@ -51,6 +58,7 @@ impl State {
 }
 
 pub fn doctor(args: &DoctorArgs) -> kiln::Result<ExitCode> {
+    progress::doing("looking for the driver, NVRTC and the cache, and running a kernel");
     let mut findings = vec![driver()];
     match args.device.open() {
         Ok(kiln) => {

@@ -15,6 +15,7 @@ use tracing::info_span;
 use crate::DeviceArgs;
 use crate::page::{KernelSection, Page, Ran, Recorder};
 use crate::problem::{self, InputArgs};
+use crate::progress;
 use crate::terminal::say_json;
 
 const EXAMPLES: &str = "\
@@ -106,6 +107,7 @@ pub fn dump(args: &DumpArgs, recorder: &Recorder) -> kiln::Result<ExitCode> {
     let mut dumped = Vec::new();
     for (path, problem) in args.problems.iter().zip(&problems) {
         let _span = info_span!("plan", problem = %path.display()).entered();
+        progress::doing(format!("planning {}", path.display()));
         let mut values = match (args.launches(), args.inputs.values(problem)?) {
             (false, _) => None,
             (true, Some(values)) => Some(values),
@@ -125,6 +127,7 @@ pub fn dump(args: &DumpArgs, recorder: &Recorder) -> kiln::Result<ExitCode> {
             if let (Some(values), Some(inputs)) = (&mut values, &inputs)
                 && number + 1 < count
             {
+                progress::doing(format!("computing the reference of {}", path.display()));
                 let given = reference::evaluate(plan.graph(), inputs)?;
                 let given = given.into_iter().map(|(uid, expected)| (uid, expected.values));
                 problem.store(number, &given.collect(), values);
@@ -136,7 +139,8 @@ pub fn dump(args: &DumpArgs, recorder: &Recorder) -> kiln::Result<ExitCode> {
     if let Some(path) = &args.html {
         write_page(path, args, &kiln, &dumped, recorder)?;
     } else {
-        for Dumped { plan, inputs, .. } in &dumped {
+        for Dumped { problem, plan, inputs } in &dumped {
+            progress::doing(format!("running {}", problem.display()));
             inputs.as_ref().map(|inputs| kiln.trial(plan, inputs)).transpose()?;
         }
     }
@@ -182,6 +186,7 @@ fn write_page(
     for Dumped { problem, plan, inputs } in dumped {
         let inputs = inputs.as_ref().expect("a page launches every kernel");
         let _span = info_span!("launch", problem = %problem.display()).entered();
+        progress::doing(format!("running {}", problem.display()));
         let trial = kiln.trial(plan, inputs)?;
         launched.push((*problem, plan, inputs, trial));
     }

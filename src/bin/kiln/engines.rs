@@ -10,6 +10,7 @@ use kiln::{Config, Kiln, OperationGraph};
 use serde_json::{Value, json};
 
 use crate::problem;
+use crate::progress;
 use crate::terminal::say_json;
 use crate::{DeviceArgs, SelectionArgs};
 
@@ -46,6 +47,7 @@ pub fn engines(args: &EnginesArgs) -> kiln::Result<ExitCode> {
     let selection = kiln.selection().clone();
     let (mut described, mut cuts, mut sources) = (Vec::new(), Vec::new(), Vec::new());
     let mut refused = None;
+    progress::doing(format!("asking every engine about {}", args.problem.display()));
     for graph in problem.graphs() {
         let parts = engine::partition(graph, target, &selection);
         let known = parts.as_deref().unwrap_or_default();

@@ -19,6 +19,7 @@ mod pack;
 mod page;
 mod plan;
 mod problem;
+mod progress;
 mod replay;
 mod run;
 mod terminal;
@@ -29,7 +30,8 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
 use kiln::compile::variable;
 use kiln::device::DeviceChoice;
 use kiln::engine::{Mode, Notes};
@@ -45,18 +47,21 @@ use tracing_subscriber::prelude::*;
 const EXIT_CODES: &str = "\
 Exit codes:
   0  success
-  1  a check failed: the result differs from the reference, or something doctor needs is missing
-  2  bad arguments, a malformed problem or bad input tensors
+  1  it ran, and what it looked at is not right: a result differs from the reference (run --check,
+     demo, replay), a kernel of a manifest failed (warm), a pack or cache entry is damaged or does
+     not cover what it should (pack, cache verify), something is missing (doctor)
+  2  bad arguments, or a file that can not be read or is malformed
   3  not supported: no engine can run the problem
   4  no NVRTC, or a kernel did not compile
-  5  the device or the operating system failed
+  5  the device or the operating system failed, or Kiln did
 
 Environment: KILN_DEVICE, KILN_CACHE_DIR, KILN_NVRTC, KILN_TEMPLATES stand in for the options of
 the same names. KILN_CACHE_BYTES is the cache's budget, KILN_PACKS lists packs separated by
 colons, KILN_NO_JIT=1 forbids compiling, KILN_REMOTE is the address of a store that machines share
 (KILN_REMOTE_READ_ONLY=1, KILN_REMOTE_MS), KILN_BACKGROUND=THREADS compiles in the background,
 KILN_RECORD is a manifest that problems are added to. KILN_HEURISTIC (a, b, fallback) and
-KILN_WITHOUT (notes) say how settings are chosen, KILN_ALLOW_SPILLS=0 refuses those that spill.
+KILN_WITHOUT (notes) say how settings are chosen, KILN_ALLOW_SPILLS=0 refuses those that spill,
+KILN_SANITIZE=1 has the simulator look for races and more.
 KILN_DUMP is a folder for dumps of every kernel, KILN_DUMP_FILTER part of a kernel's stem or the
 start of its key, KILN_DUMP_TENSORS=1 dumps the tensors of first launches too, of at most
 KILN_DUMP_TENSOR_BYTES. KILN_OVERRIDES is a folder of edited kernels that stand in for generated
@@ -88,7 +93,7 @@ enum Command {
     Replay(replay::ReplayArgs),
     /// Show which engines can run a problem, with knobs, and why the others can not
     Engines(engines::EnginesArgs),
-    /// Time a recurrent network: building it, the host's part of a call, a forward pass
+    /// Time a problem file, a recurrent network or attention: building, the host's part, a pass
     Bench(bench::BenchArgs),
     /// Measure the settings of a problem and keep the best for later plans
     Tune(tune::TuneArgs),
@@ -102,7 +107,19 @@ enum Command {
     Cache(cache::CacheArgs),
     /// Show what was found on this machine, with a fix for everything that is missing
     Doctor(doctor::DoctorArgs),
+    /// Print what completes commands and options in a shell
+    #[command(after_help = COMPLETIONS)]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
 }
+
+const COMPLETIONS: &str = "\
+Examples:
+  kiln completions bash > ~/.local/share/bash-completion/completions/kiln
+  kiln completions zsh > ~/.zfunc/_kiln
+  kiln completions fish > ~/.config/fish/completions/kiln.fish";
 
 /// Options of every command that opens a device.
 #[derive(Args, Clone)]
@@ -208,7 +225,9 @@ fn main() -> ExitCode {
     let trace = trace.filter(|path| !path.as_os_str().is_empty());
     let recorder = Recorder::start();
     let records = matches!(&command, Command::Dump(args) if args.records());
-    match traced(trace.as_deref(), records, &recorder, command) {
+    let result = traced(trace.as_deref(), records, &recorder, command);
+    progress::done();
+    match result {
         Ok(code) => code,
         Err(error) => {
             complain(&format!("kiln: {error}"));
@@ -256,6 +275,12 @@ fn run(command: Command, recorder: &Recorder) -> kiln::Result<ExitCode> {
         Command::Pack(args) => pack::pack(&args),
         Command::Cache(args) => cache::cache(&args),
         Command::Doctor(args) => doctor::doctor(&args),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "kiln", &mut script);
+            say!("{}", String::from_utf8_lossy(&script).trim_end());
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 

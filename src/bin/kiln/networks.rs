@@ -7,6 +7,7 @@ use kiln::{DType, Kiln};
 use serde_json::{Value, json};
 
 use crate::problem::{self, Check, check_json, check_text, shown};
+use crate::progress;
 
 /// Networks that take different ways: stacks, directions, types, ragged batches, every step's cell
 /// state, a projection.
@@ -62,6 +63,7 @@ pub fn demo(kiln: &Kiln, as_json: bool) -> kiln::Result<(bool, Vec<Value>)> {
         say!("{:58} {:>9}  {:>8}  check", "network", "build", "run");
     }
     for (name, rnn, with) in networks() {
+        progress::doing(format!("running {name}"));
         let rows_given = BATCH * if rnn.layout == RowLayout::Packed { STEPS / 2 } else { STEPS };
         let extent = Extent { batch: BATCH, rows: rows_given };
         let network = rnn.network(extent, with)?;

@@ -17,8 +17,9 @@ use serde_json::{Value, json};
 
 use crate::DeviceArgs;
 use crate::cache::size;
+use crate::progress;
 use crate::terminal::say_json;
-use crate::warm::progress_bar;
+use crate::warm::{progress_bar, tell};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -118,6 +119,7 @@ pub fn pack(args: &PackArgs) -> kiln::Result<ExitCode> {
         templates: None,
     };
     let kiln = device.open()?;
+    progress::doing("reading packs and manifests");
     let (document, text, sound) = match &args.command {
         PackCommand::Build { manifest, target, output, shard } => {
             let (bar, target) = (progress_bar(args.json), Manifest::target(target)?);
@@ -126,6 +128,7 @@ pub fn pack(args: &PackArgs) -> kiln::Result<ExitCode> {
                 bar.set_length(step.total as u64);
                 bar.set_position(step.done as u64);
                 bar.set_message(step.stem.to_owned());
+                tell(&bar, step.stem);
             })?;
             bar.finish_and_clear();
             let pack = Pack::open(output)?;

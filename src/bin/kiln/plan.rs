@@ -7,11 +7,12 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use kiln::engine::EngineConfig;
 use kiln::plan::ExecutionPlan;
-use kiln::{Error, ErrorKind};
-use serde_json::json;
+use kiln::{Error, ErrorKind, Kiln};
+use serde_json::{Value, json};
 
 use crate::DeviceArgs;
 use crate::problem::{self, shown};
+use crate::progress;
 use crate::terminal::say_json;
 
 const EXAMPLES: &str = "\
@@ -45,6 +46,9 @@ struct SaveArgs {
     /// An engine with knobs for the whole problem, as `kiln engines` prints it
     #[arg(long, value_name = "CONFIG")]
     config: Option<EngineConfig>,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     device: DeviceArgs,
 }
@@ -72,6 +76,7 @@ fn save(args: &SaveArgs) -> kiln::Result<ExitCode> {
     let problem = problem::read_problem(&args.problem)?;
     let graph = problem.only_graph()?;
     let kiln = args.device.open()?;
+    progress::doing(format!("planning {}", args.problem.display()));
     let plan = match &args.config {
         Some(config) => kiln.plan_with(graph, config)?,
         None => kiln.plan(graph)?,
@@ -81,12 +86,15 @@ fn save(args: &SaveArgs) -> kiln::Result<ExitCode> {
         let shown = path.display();
         Error::with(ErrorKind::Driver, format!("failed to write plan `{shown}`: {error}"))
     })?;
-    say!(
-        "wrote   {}: {} parts, {} kernels",
-        path.display(),
-        plan.parts().len(),
-        plan.kernels().len()
-    );
+    let (parts, kernels) = (plan.parts().len(), plan.kernels().len());
+    match args.json {
+        true => {
+            let mut document = plan_json(&kiln, &plan);
+            document["path"] = json!(path);
+            say!("{document:#}");
+        }
+        false => say!("wrote   {}: {parts} parts, {kernels} kernels", path.display()),
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -98,27 +106,36 @@ pub fn is_plan(text: &str) -> bool {
 
 fn load(args: &LoadArgs) -> kiln::Result<ExitCode> {
     let kiln = args.device.open()?;
-    let plan = kiln.plan_from_json(&problem::read(&args.plan)?)?;
+    progress::doing(format!("building {}", args.plan.display()));
+    let text = problem::read(&args.plan)?;
+    let plan = problem::in_file(&args.plan, kiln.plan_from_json(&text))?;
     match args.json {
-        true => {
-            let kernel = |kernel: &kiln::plan::PlannedKernel| {
-                let report = kernel.report();
-                json!({
-                    "config": kernel.config().to_string(),
-                    "kernel": report.stem,
-                    "origin": report.origin.to_string(),
-                })
-            };
-            let kernels: Vec<_> = plan.kernels().iter().map(kernel).collect();
-            let (device, bytes) = (kiln.device().target().to_string(), plan.workspace_bytes());
-            say_json(&json!({"device": device, "workspace_bytes": bytes, "kernels": kernels}));
-        }
+        true => say_json(&plan_json(&kiln, &plan)),
         false => {
             say!("device  {}", kiln.device().target());
             print(&plan);
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A plan as it was built, for programs.
+fn plan_json(kiln: &Kiln, plan: &ExecutionPlan) -> Value {
+    let kernel = |kernel: &kiln::plan::PlannedKernel| {
+        let report = kernel.report();
+        json!({
+            "config": kernel.config().to_string(),
+            "kernel": report.stem,
+            "origin": report.origin.to_string(),
+        })
+    };
+    let parts: Vec<String> = plan.parts().iter().map(|part| part.config.to_string()).collect();
+    json!({
+        "device": kiln.device().target().to_string(),
+        "parts": parts,
+        "workspace_bytes": plan.workspace_bytes(),
+        "kernels": plan.kernels().iter().map(kernel).collect::<Vec<_>>(),
+    })
 }
 
 /// Parts and kernels of a plan, and its workspace.

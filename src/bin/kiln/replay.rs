@@ -1,17 +1,18 @@
 //! `kiln replay`: a dumped kernel again, or an edited one in its place, and what has changed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 use kiln::compile::{Resources, variable};
 use kiln::plan::{self, Dump, Edit, Problem, Relaunch, Values};
-use kiln::{Error, Kiln, reference};
+use kiln::{Error, ErrorKind, Kiln, reference};
 use serde_json::{Value, json};
 
 use crate::counts;
 use crate::difference::Difference;
 use crate::problem::{self, Check, InputArgs, check_json, check_text, shown};
+use crate::progress;
 use crate::terminal::say_json;
 use crate::{DeviceArgs, WatchArgs};
 
@@ -20,6 +21,7 @@ Examples:
   kiln replay dumps/sm75_pointwise_f32_flat-3b06bef4dc0ba51d
   kiln replay dumps/sm75_pointwise_f32_flat-3b06bef4dc0ba51d --edited faster.cu --counters
   kiln replay dumps/sm75_pointwise_f32_flat-3b06bef4dc0ba51d --device sim --sanitize
+  kiln replay dumps/*
 
 A kernel.cu or kernel.ptx that was edited in the folder itself is found without --edited.
 Inputs are those captured in the dump, or made up from seed 1 where it holds none.
@@ -30,16 +32,17 @@ the f64 reference, or a kernel that nobody edited gives other bits than on the s
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ReplayArgs {
-    /// The folder of a dumped kernel
-    folder: PathBuf,
-    /// Run this .cu or .ptx file instead of the kernel
+    /// The folders of dumped kernels
+    #[arg(required = true, value_name = "FOLDER")]
+    folders: Vec<PathBuf>,
+    /// Run this .cu or .ptx file instead of the kernel; of one folder only
     #[arg(long, value_name = "FILE")]
     edited: Option<PathBuf>,
     #[command(flatten)]
     inputs: InputArgs,
     #[command(flatten)]
     watch: WatchArgs,
-    /// Print one JSON object instead of text
+    /// Print a JSON object for each folder instead of text
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -47,7 +50,26 @@ pub struct ReplayArgs {
 }
 
 pub fn replay(args: &ReplayArgs) -> kiln::Result<ExitCode> {
-    let dump = Dump::open(&args.folder)?;
+    if args.folders.len() > 1 && (args.edited.is_some() || args.inputs.file().is_some()) {
+        return Err(Error::with(
+            ErrorKind::BadParam,
+            "--edited and --inputs go with the folder of one kernel",
+        ));
+    }
+    let mut sound = true;
+    for (number, folder) in args.folders.iter().enumerate() {
+        if number > 0 && !args.json {
+            say!("");
+        }
+        sound &= replay_one(args, folder)?;
+    }
+    Ok(ExitCode::from(u8::from(!sound)))
+}
+
+/// Whether the replay of one dump is sound.
+fn replay_one(args: &ReplayArgs, folder: &Path) -> kiln::Result<bool> {
+    progress::doing(format!("replaying {}", folder.display()));
+    let dump = Dump::open(folder)?;
     let edit = args.edited.as_deref().map(Edit::read).transpose()?;
     let edit = edit.as_ref().or(dump.edit());
     let kiln = open(args, &dump)?;
@@ -64,7 +86,7 @@ pub fn replay(args: &ReplayArgs) -> kiln::Result<ExitCode> {
         true => say_json(&comparison.json()),
         false => comparison.print(),
     }
-    Ok(ExitCode::from(u8::from(!comparison.faults.is_empty())))
+    Ok(comparison.faults.is_empty())
 }
 
 /// Opens the device that was asked for, by option or environment, or that of the dump.

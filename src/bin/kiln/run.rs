@@ -15,11 +15,13 @@ use serde_json::json;
 use crate::counts;
 use crate::plan;
 use crate::problem::{self, Check, InputArgs, check_json, check_text, shown};
+use crate::progress;
 use crate::terminal::say_json;
 use crate::{DeviceArgs, WatchArgs};
 
 const EXAMPLES: &str = "\
 Examples:
+  kiln run chain.json --check
   kiln run chain.json --inputs in.safetensors --outputs out.safetensors --check
   kiln run chain.json --random 1 --check --device sim:rtx4090
   kiln run chain.json --random 1 --device sim:h200 --sanitize --counters
@@ -54,21 +56,23 @@ pub struct RunArgs {
 
 pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
     let bad = |text: &str| Err(Error::with(ErrorKind::BadParam, text));
-    if !args.inputs.are_given() {
-        return bad("one of --inputs FILE and --random SEED is needed");
-    }
     let text = problem::read(&args.problem)?;
     let saved = plan::is_plan(&text);
     if saved && args.config.is_some() {
         return bad("--config goes with a problem: a plan names its own engines and knobs");
     }
-    let problem = if saved { None } else { Some(Problem::from_json(&text)?) };
+    let path = &args.problem;
+    let problem = match saved {
+        true => None,
+        false => Some(problem::in_file(path, Problem::from_json(&text))?),
+    };
     let kiln = args.device.open_with(args.watch.config())?;
     if args.check && kiln.device().kind() == "null" {
         return bad("--check: the null device computes nothing");
     }
+    progress::doing(format!("planning {}", path.display()));
     let plans = match (&problem, &args.config) {
-        (None, _) => vec![kiln.plan_from_json(&text)?],
+        (None, _) => vec![problem::in_file(path, kiln.plan_from_json(&text))?],
         (Some(problem), Some(config)) => vec![kiln.plan_with(problem.only_graph()?, config)?],
         (Some(problem), None) => {
             problem.graphs().into_iter().map(|graph| kiln.plan(graph)).collect::<Result<_, _>>()?
@@ -78,11 +82,12 @@ pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
         Some(problem) => problem,
         None => Problem::of_plan(&text)?,
     };
-    let mut values = args.inputs.values(&problem)?.expect("they are given");
+    let mut values = args.inputs.values_or_random(&problem)?;
     let machine = kiln::engine::machine_of(kiln.device().target());
     let (mut checks, mut kernels, mut elapsed) = (Vec::new(), Vec::new(), Duration::ZERO);
     for (number, plan) in plans.iter().enumerate() {
         let inputs = problem.inputs(number, &values);
+        progress::doing(format!("running {}", path.display()));
         let ran = kiln.trial(plan, &inputs)?;
         if args.check {
             checks.extend(problem::check(plan.graph(), &inputs, &ran)?);
@@ -100,6 +105,7 @@ pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
         let parts: Vec<String> = parts.map(|of| of.config.to_string()).collect();
         let document = json!({
             "device": kiln.device().target().to_string(),
+            "inputs": args.inputs.text(),
             "parts": parts,
             "kernels": kernels.iter().map(Launched::json).collect::<Vec<_>>(),
             "workspace_bytes": plans.iter().map(ExecutionPlan::workspace_bytes).max(),
@@ -112,6 +118,7 @@ pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
     } else {
         say!("device  {}", kiln.device().target());
         plans.iter().for_each(plan::print);
+        say!("inputs  {}", args.inputs.text());
         say!("ran in  {}", shown(elapsed));
         for check in &checks {
             say!("check   {}", check_text(check));

@@ -11,6 +11,8 @@ use kiln::escape::for_terminal;
 use kiln::{Error, ErrorKind};
 use serde_json::Value;
 
+use crate::progress;
+
 /// A line of text on standard output; names from outside may be in it.
 pub fn say_line(line: Arguments<'_>) {
     put(&for_terminal(&line.to_string()));
@@ -29,6 +31,7 @@ pub fn complain(line: &str) {
 
 /// A reader that has gone (`kiln ... | head`) ends the program quietly, a full disk does not.
 fn put(line: &str) {
+    progress::clear();
     let Err(error) = writeln!(io::stdout(), "{line}") else { return };
     if error.kind() == io::ErrorKind::BrokenPipe {
         std::process::exit(0);

@@ -9,7 +9,7 @@ use kiln::{Config, Error, ErrorKind};
 use serde_json::{Value, json};
 
 use crate::terminal::say_json;
-use crate::warm::progress_bar;
+use crate::warm::{progress_bar, tell};
 use crate::{DeviceArgs, SelectionArgs, problem};
 
 const EXAMPLES: &str = "\
@@ -47,10 +47,12 @@ pub fn tune(args: &TuneArgs) -> kiln::Result<ExitCode> {
     let config = args.selection.over(Config { count: true, ..Config::default() });
     let kiln = args.device.open_with(config)?;
     let bar = progress_bar(args.json);
+    tell(&bar, "planning");
     let show = |TuneProgress { done, total, what }: TuneProgress<'_>| {
         bar.set_length(total as u64);
         bar.set_position(done as u64);
         bar.set_message(what.to_owned());
+        tell(&bar, what);
     };
     let mut tuned = Vec::new();
     for graph in problem.graphs() {

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::DeviceArgs;
 use crate::problem::shown;
+use crate::progress;
 use crate::terminal::say_json;
 
 const EXAMPLES: &str = "\
@@ -41,16 +42,26 @@ pub fn progress_bar(hidden: bool) -> ProgressBar {
     bar.with_style(style.expect("the template is valid"))
 }
 
+/// Says what a bar shows where there is no terminal for it.
+pub fn tell(bar: &ProgressBar, what: &str) {
+    if bar.is_hidden() {
+        let (done, total) = (bar.position(), bar.length().unwrap_or(0));
+        progress::doing(format!("{done} of {total} done, {what}"));
+    }
+}
+
 pub fn warm(args: &WarmArgs) -> kiln::Result<ExitCode> {
     let manifest = Manifest::read(&args.manifest)?;
     let targets: Vec<_> =
         args.target.iter().map(|name| Manifest::target(name)).collect::<kiln::Result<_>>()?;
     let kiln = args.device.open()?;
     let bar = progress_bar(args.json);
+    tell(&bar, "planning");
     let summary = kiln.warm(&manifest, &targets, |progress| {
         bar.set_length(progress.total as u64);
         bar.set_position(progress.done as u64);
         bar.set_message(progress.stem.to_owned());
+        tell(&bar, progress.stem);
     })?;
     bar.finish_and_clear();
     let kernels = summary.kernels();

@@ -9,7 +9,7 @@ use crate::engine::attention::{Score, Source, score};
 use crate::engine::expand::Named;
 use crate::engine::expand::calculus::Calculus;
 use crate::error::{Error, Result};
-use crate::expr::{Math, Mode, Pointwise, Value};
+use crate::expr::{Math, Mode, NanPropagation, Pointwise, Value};
 use crate::graph::{
     Attention, AttentionShape, Band, CanonicalGraph, Diagonal, Matmul, Op, Operation, ReductionOp,
 };
@@ -208,6 +208,7 @@ impl Expansion<'_> {
     /// A number for every element of a tensor: clipping to it makes it of anything.
     fn constant(&mut self, like: i64, value: f64) -> i64 {
         let clip = Pointwise::new(Mode::ReluFwd).relu(value, value, 0.0);
+        let clip = clip.nan(NanPropagation::NotPropagate);
         self.calculus.apply("constant", clip, &[like])
     }
 

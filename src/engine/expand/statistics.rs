@@ -3,7 +3,7 @@
 use crate::engine::expand::Named;
 use crate::engine::expand::calculus::Calculus;
 use crate::engine::expand::norm::{inverse_deviation, running_average};
-use crate::expr::{Mode, Pointwise};
+use crate::expr::{Mode, NanPropagation, Pointwise};
 use crate::graph::{BnFinalize, Phase, ReductionOp};
 
 pub(super) fn generate(calculus: &mut Calculus, named: &Named<'_>) {
@@ -25,8 +25,9 @@ pub(super) fn finalize(calculus: &mut Calculus, op: &BnFinalize, named: &Named<'
             let square = calculus.binary("square", Mode::Div, named.operand("sq_sum"), count);
             let product = calculus.binary("product", Mode::Mul, mean, mean);
             let difference = calculus.binary("difference", Mode::Sub, square, product);
-            // Cancellation may leave less than nothing, which is taken for nothing.
-            (mean, calculus.unary("variance", Mode::ReluFwd, difference))
+            // Cancellation may leave less than nothing, which is taken for nothing; NaN stays.
+            let positive = Pointwise::new(Mode::ReluFwd).nan(NanPropagation::Propagate);
+            (mean, calculus.apply("variance", positive, &[difference]))
         }
     };
     let inverse = inverse_deviation(calculus, variance, named.operand("epsilon"));
@@ -48,8 +49,9 @@ pub(super) fn finalize(calculus: &mut Calculus, op: &BnFinalize, named: &Named<'
 
 /// The variance times `count / (count - 1)` where there is more than one value.
 fn unbiased(calculus: &mut Calculus, variance: i64, count: i64) -> i64 {
-    // Clipping to [1, 1] makes 1 of any number.
+    // Clipping to [1, 1] makes 1 of anything, NaN included.
     let one = Pointwise::new(Mode::ReluFwd).relu(1.0, 1.0, 0.0);
+    let one = one.nan(NanPropagation::NotPropagate);
     let one = calculus.apply("one", one, &[count]);
     let less = calculus.binary("less", Mode::Sub, count, one);
     let ratio = calculus.binary("ratio", Mode::Div, count, less);

@@ -14,6 +14,7 @@ use kiln::{DType, Error, ErrorKind, Kiln};
 use serde_json::{Value, json};
 
 use crate::problem::shown;
+use crate::progress;
 use crate::terminal::say_json;
 
 const EXAMPLES: &str = "\
@@ -43,6 +44,7 @@ enum Command {
 }
 
 pub fn bench(args: &BenchArgs) -> kiln::Result<ExitCode> {
+    progress::doing("building and timing");
     match &args.command {
         Command::Graph(args) => graph::graph(args)?,
         Command::Rnn(args) => rnn::rnn(args)?,

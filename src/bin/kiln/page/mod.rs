@@ -21,6 +21,7 @@ pub use timeline::{Recorder, Step};
 use crate::counts;
 use crate::page::listing::Line;
 use crate::problem::{self, check_text};
+use crate::progress;
 
 const TEMPLATE: &str = include_str!("page.html.tera");
 
@@ -207,6 +208,7 @@ fn candidates(
         for value in knob.values.iter().filter(|value| Some(**value) != own) {
             let config = chosen.clone().with(knob.name, *value);
             let change = format!("{}={value}", knob.name);
+            progress::doing(format!("trying {change} of {}", ran.problem.display()));
             let tried = kiln
                 .plan_with(graph, &config)
                 .and_then(|plan| kiln.trial(&plan, &inputs).map(|trial| (plan, trial)));

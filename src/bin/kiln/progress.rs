@@ -1,0 +1,84 @@
+//! What takes more than two seconds says what it is doing, on standard error.
+
+use std::io::{IsTerminal, Write};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Silence that nobody minds.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Between lines where standard error is no terminal.
+const INTERVAL: Duration = Duration::from_secs(10);
+const TICK: Duration = Duration::from_millis(250);
+
+struct State {
+    /// What is under way.
+    step: Option<String>,
+    /// Since when nothing was printed.
+    silent: Option<Instant>,
+    /// When a line was written where it stays.
+    told: Option<Instant>,
+    /// Whether a line of a terminal is to be wiped.
+    shown: bool,
+    watched: bool,
+}
+
+static STATE: Mutex<State> =
+    Mutex::new(State { step: None, silent: None, told: None, shown: false, watched: false });
+
+fn state() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A step of a command begins, the one before it ends.
+pub fn doing(what: impl AsRef<str>) {
+    let mut state = state();
+    // Names come from files: nothing in them reaches a terminal as a command.
+    state.step = Some(what.as_ref().escape_debug().to_string());
+    state.silent.get_or_insert_with(Instant::now);
+    if !state.watched {
+        state.watched = true;
+        thread::spawn(watch);
+    }
+}
+
+/// Nothing is under way: something else speaks.
+pub fn done() {
+    let mut state = state();
+    state.step = None;
+    wipe(&mut state);
+}
+
+/// Makes way for a line of output.
+pub fn clear() {
+    let mut state = state();
+    wipe(&mut state);
+    state.silent = Some(Instant::now());
+}
+
+fn wipe(state: &mut State) {
+    if state.shown {
+        state.shown = false;
+        // Nobody to tell where standard error is closed.
+        let _ = write!(std::io::stderr(), "\r\x1b[K");
+    }
+}
+
+fn watch() {
+    let terminal = std::io::stderr().is_terminal();
+    loop {
+        thread::sleep(TICK);
+        let mut state = state();
+        let (Some(what), Some(silent)) = (&state.step, &state.silent) else { continue };
+        let elapsed = silent.elapsed();
+        let recent = state.told.is_some_and(|told| told.elapsed() < INTERVAL);
+        if elapsed < PATIENCE || (recent && !terminal) {
+            continue;
+        }
+        let (wipe, end) = if terminal { ("\r\x1b[K", "") } else { ("", "\n") };
+        let line = format!("{wipe}kiln: {what}, {} s so far{end}", elapsed.as_secs());
+        let _ = std::io::stderr().write_all(line.as_bytes());
+        state.told = Some(Instant::now());
+        state.shown = terminal;
+    }
+}
