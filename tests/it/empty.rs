@@ -2,7 +2,10 @@
 //! into a kernel that has nothing to do.
 
 use kiln::expr::{Mode, Pointwise};
-use kiln::graph::{Matmul, NormBackward, NormForward, NormMode, Op, Phase, Reduction, ReductionOp};
+use kiln::graph::{
+    BnBackwardWeights, Matmul, NormBackward, NormForward, NormMode, Op, Phase, Reduction,
+    ReductionOp,
+};
 use kiln::{DType, OperationGraph};
 
 use crate::harness::{self, Values};
@@ -98,4 +101,22 @@ fn norms_beside_empty_tensors() {
         }
         check(&graph.build().unwrap(), &format!("{mode:?} norm of {dims:?}"));
     }
+}
+
+/// The plane of a batch normalisation's gradients divides by the number of values: 0 / 0 is not a
+/// number, whatever is made of it.
+#[test]
+fn the_plane_of_no_values_is_not_a_number() {
+    let mut graph = OperationGraph::builder();
+    let [x, dy] = ["x", "dy"].map(|name| graph.input(name, &[1, 65, 0, 7], DType::F32));
+    let [mean, inverse, scale] =
+        ["mean", "inverse", "scale"].map(|name| graph.input(name, &[1, 65, 1, 1], DType::F32));
+    let op = Op::BnBackwardWeights(BnBackwardWeights::default());
+    let results = graph.operation(op, &[x, dy, mean, inverse, scale]).unwrap();
+    let least = graph.reduction(Reduction::new(ReductionOp::Min), results[3], &[1; 4]).unwrap();
+    graph.output(least, "least", DType::F32);
+    for (uid, name) in results.into_iter().zip(["dscale", "dbias", "of_dy", "of_x", "level"]) {
+        graph.output(uid, name, DType::F32);
+    }
+    check(&graph.build().unwrap(), "the plane of no values");
 }

@@ -80,10 +80,17 @@ pub(super) fn backward_weights(calculus: &mut Calculus, named: &Named<'_>) {
     calculus.store(of_dy, named.result("eq_dy_scale"));
     let steep = calculus.binary("steep", Mode::Mul, of_dy, inverse);
     let slope = calculus.binary("slope", Mode::Mul, steep, dscale);
-    let of_x = calculus.scaled("of_x", slope, -1.0 / count);
+    // Of no values the sums are 0, and 0 / 0 is what the formulas say.
+    let of_x = match count {
+        0.0 => calculus.binary("of_x", Mode::Div, slope, dscale),
+        count => calculus.scaled("of_x", slope, -1.0 / count),
+    };
     calculus.store(of_x, named.result("eq_x_scale"));
     let rise = calculus.binary("rise", Mode::Mul, of_dy, dbias);
-    let level = calculus.scaled("level", rise, -1.0 / count);
+    let level = match count {
+        0.0 => calculus.binary("level", Mode::Div, rise, dbias),
+        count => calculus.scaled("level", rise, -1.0 / count),
+    };
     let shift = calculus.binary("shift", Mode::Mul, of_x, mean);
     let bias = Pointwise::new(Mode::Sub);
     calculus.apply_into(bias, &[level, shift], named.result("eq_bias"));
