@@ -86,8 +86,8 @@ struct View {
 }
 
 impl Kiln {
-    /// A network for batches of exactly so many sequences. Its kernels, specialised for the network
-    /// and chosen for the batch, are compiled, or found in the cache, now; those of calls with
+    /// A network for batches of exactly so many sequences. Its kernels are specialised for the
+    /// network and the batch, and are compiled, or found in the cache, now; those of calls with
     /// lengths of a layout that does not need them, resets, a history or a reserve when
     /// [`PersistentRnn::prepare`] or the first such call asks for them.
     ///

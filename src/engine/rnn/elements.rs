@@ -9,9 +9,6 @@ use crate::expr::Math;
 use crate::graph::{CellValue, Direction, Moments, Stage};
 use crate::tensor::TensorDesc;
 
-/// Slots with a row for every row of the batch.
-const BATCHED: [&str; 4] = ["h_initial", "states_initial", "h_final", "states_final"];
-
 /// Slots with a row for every step.
 const STEPPED: [&str; 5] = ["x", "row_inputs", "unit_inputs", "y", "history"];
 
@@ -37,15 +34,12 @@ impl<'a> Elements<'a> {
         Elements { layer, members: Members::of(layer) }
     }
 
-    /// What depends on the batch or the number of steps, and so is a number of the launch.
+    /// What depends on the number of steps, and so is a number of the launch.
     pub(super) fn numbers(&self) -> Vec<(String, i64)> {
         let layer = self.layer;
-        let mut numbers = vec![
-            ("batch".to_owned(), layer.op.batch),
-            ("steps".to_owned(), layer.steps()),
-            ("rows".to_owned(), layer.rows()),
-        ];
-        for slot in STEPPED.into_iter().chain(BATCHED) {
+        let mut numbers =
+            vec![("steps".to_owned(), layer.steps()), ("rows".to_owned(), layer.rows())];
+        for slot in STEPPED {
             let shared = |tensor: &&TensorDesc| tensor.dims[0] > 1;
             if let Some(tensor) = layer.tensor(slot).filter(shared) {
                 numbers.push((format!("{slot}_direction"), tensor.strides[0]));
@@ -58,16 +52,15 @@ impl<'a> Elements<'a> {
     pub(super) fn element(&self, slot: &str, row: &str, column: &str) -> String {
         let tensor = self.layer.tensor(slot).expect("the slot is there");
         let stepped = STEPPED.contains(&slot) || slot == "reset";
-        let counted = stepped || BATCHED.contains(&slot);
-        let direction = match (tensor.dims[0] > 1, counted) {
+        let direction = match (tensor.dims[0] > 1, stepped) {
             (false, _) => String::new(),
             (true, true) => format!("direction * t.{slot}_direction + "),
             (true, false) => format!("index_t(direction) * {} + ", tensor.strides[0]),
         };
-        // A kernel serves every batch and number of steps, one among them.
+        // A kernel serves every number of steps, one among them.
         let row = match row {
             "" => String::new(),
-            _ if tensor.dims[1] == 1 && !counted => String::new(),
+            _ if tensor.dims[1] == 1 && !stepped => String::new(),
             row => format!("{row} * {} + ", tensor.strides[1]),
         };
         format!("{slot}[{direction}{row}{column}]")

@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 
 use crate::dtype::DType;
-use crate::engine::access::access_bytes;
+use crate::engine::access::{access_bytes, ceil_div};
 use crate::engine::rnn::elements::{Elements, Given};
 use crate::engine::rnn::layer::Layer;
 use crate::engine::rnn::schedule::{Exchange, Placed, Schedule, Units};
@@ -65,8 +65,13 @@ impl Writer<'_> {
         let tensors: Vec<(&'static str, usize)> = layer.tensors().filter(weights).collect();
         let mut parameters = self.shared_parameters();
         let fields = tensors.iter().map(|(slot, uid)| self.elements.field(slot, *uid));
-        let teams = json!({ "type": "index_t", "name": "teams" });
-        parameters["fields"] = fields.chain(self.scratch_fields()).chain([teams]).collect();
+        parameters["fields"] = fields.chain(self.scratch_fields()).collect();
+        let constants = parameters["constants"].as_array_mut().expect("constants are a list");
+        constants.push(constant("TEAMS", schedule.teams, "blocks that share batch rows"));
+        // A block for each that has weights of its own.
+        for one in constants.iter_mut().filter(|one| one["name"] == "BATCH_TILES") {
+            *one = constant("BATCH_TILES", 1, "all have the same weights");
+        }
         let tensors = tensors.iter().map(|(_, uid)| Argument::Address(*uid as i64));
         let scratch = (0..self.scratch().len()).map(Argument::Scratch);
         let launch = LaunchPlan {
@@ -76,7 +81,7 @@ impl Writer<'_> {
             cooperative: false,
             arguments: tensors.chain(scratch).collect(),
             maps: Vec::new(),
-            numbers: vec![schedule.teams],
+            numbers: Vec::new(),
         };
         let name = format!("rnn_start_{}_{}", layer.dtype(), layer.cell_word());
         KernelPlan { spec: self.spec("rnn_start", &name, parameters), launch }
@@ -129,6 +134,10 @@ impl Writer<'_> {
     fn scratch_fields(&self) -> impl Iterator<Item = Json> {
         let field = |piece: Piece| json!({ "type": piece.ctype, "name": piece.name });
         self.scratch().into_iter().map(field)
+    }
+
+    fn batch_tiles(&self) -> i64 {
+        ceil_div(self.layer.op.batch, self.schedule.settings.batch_tile)
     }
 
     /// What all kernels of the layer need.
@@ -240,7 +249,9 @@ impl Writer<'_> {
         let mut add = |name, value, about| constants.push(constant(name, value, about));
         add("UNITS", op.units, "");
         add("SIZE", layer.size(), "elements of what the cell gives out");
+        add("BATCH", op.batch, "");
         add("BATCH_TILE", settings.batch_tile, "");
+        add("BATCH_TILES", self.batch_tiles(), "");
         add("BATCH_SQUARES", squares, "of 8 rows");
         add("CTAS", settings.blocks, "blocks that share the units");
         add("COLUMNS", settings.columns, "warps along the units");
@@ -295,6 +306,7 @@ impl Writer<'_> {
             add("JOINED_AT", memory.joined, "byte of shared memory");
         }
         if op.with.lengths {
+            add("BATCH_ALL", ceil_div(op.batch, 32) * 32, "");
             add("LENGTHS_AT", memory.lengths, "byte of shared memory");
         }
         constants

@@ -424,13 +424,15 @@ impl Schedule {
             _ => take(warps * tiles * self.batch_squares() * 128 * math_bytes),
         };
         let vectors = take(self.vectors * self.slice * math_bytes);
+        let lengths = match layer.op.with.lengths {
+            true => take(ceil_div(layer.op.batch, 32) * 32 * 4),
+            false => 0,
+        };
         let cluster = self.exchange == Exchange::Cluster;
         let moments = layer.moments() * self.settings.batch_tile * math_bytes;
         let sums = take(2 * warps * moments);
         let joined = take(if cluster { 4 * self.settings.blocks * moments } else { 0 });
         let barriers = take(if cluster { 8 * self.barriers(layer) } else { 0 });
-        // Last: places do not depend on the batch.
-        let lengths = take(if layer.op.with.lengths { layer.op.batch * 4 } else { 0 });
         Memory { operands, kept, partial, vectors, lengths, sums, joined, barriers, total: at }
     }
 }

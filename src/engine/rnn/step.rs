@@ -107,7 +107,7 @@ impl Supported for Steps<'_> {
     fn notes(&self, config: &EngineConfig) -> Notes {
         let tensor_cores = config.knob(TENSOR_CORES).is_ok_and(|value| value == 1);
         let own = |product: &ProductShape| {
-            let notes = |on: ProductOn<'_>| Ok(on.own.notes(&on.config).numerical);
+            let notes = |on: ProductOn<'_>| Ok(on.own.notes(&on.own.heuristic()).numerical);
             self.with_product(product, product_engine(tensor_cores), notes).unwrap_or_default()
         };
         let numerical: BTreeSet<NumericalNote> = self.layer.products.iter().flat_map(own).collect();
@@ -305,6 +305,7 @@ impl<'a> Writer<'a> {
             "constants": [
                 constant("UNITS", op.units),
                 constant("SIZE", layer.size()),
+                constant("BATCH", op.batch),
                 constant("THREADS", i64::from(THREADS)),
             ],
             "fields": fields,

@@ -3,7 +3,7 @@
 
 use crate::engine::rnn::layer::ProductShape;
 use crate::engine::rnn::step::{Steps, Writer};
-use crate::engine::{Argument, EngineConfig, KernelPlan, Supported, supported};
+use crate::engine::{Argument, KernelPlan, Supported, supported};
 use crate::error::Result;
 use crate::graph::{Matmul, Op, OperationGraph};
 use crate::tensor::TensorDesc;
@@ -16,7 +16,6 @@ const C: i64 = 3;
 /// A product's graph on an engine.
 pub(super) struct ProductOn<'a> {
     pub(super) own: &'a dyn Supported,
-    pub(super) config: EngineConfig,
     /// The graph's uids, by canonical uid.
     uids: &'a [i64],
 }
@@ -47,12 +46,7 @@ impl Steps<'_> {
         let graph = graph.build()?;
         let canonical = graph.canonical();
         let own = supported(engine, canonical, self.target)?;
-        let mut config = own.heuristic();
-        // Rows are those of the batch, which a kernel need not know.
-        if op.batch > 1 && config.knob("dynamic_m").is_ok() {
-            config = config.with("dynamic_m", 1);
-        }
-        then(ProductOn { own: &*own, config, uids: canonical.uids })
+        then(ProductOn { own: &*own, uids: canonical.uids })
     }
 
     /// The kernels of a product of all rows with the weights, by the engines for such.
@@ -64,8 +58,8 @@ impl Steps<'_> {
         scratch: &mut Vec<u64>,
     ) -> Result<Vec<KernelPlan>> {
         let first = scratch.len();
-        self.with_product(product, engine, |ProductOn { own, config, uids }| {
-            let lowered = own.lower(&config)?;
+        self.with_product(product, engine, |ProductOn { own, uids }| {
+            let lowered = own.lower(&own.heuristic())?;
             scratch.extend(&lowered.scratch);
             let weights = self.layer.uid(product.slot()).expect("it has weights") as i64;
             let place = |argument: &Argument| match *argument {
