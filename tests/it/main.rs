@@ -32,6 +32,7 @@ mod mha_vectors;
 mod mutations;
 mod norm;
 mod not_a_number;
+mod notes;
 mod observability;
 mod onnx;
 mod onnx_rnn;

@@ -7,7 +7,7 @@ use crate::engine::rnn::refusal::{Refusal, THREADS_MAX};
 use crate::engine::{EngineConfig, Knob};
 use crate::error::Result;
 use crate::graph::MatmulMath;
-use crate::target::Target;
+use crate::target::{Arch, Target};
 
 /// In the order of [`Settings`].
 pub(super) const KNOBS: [&str; 7] =
@@ -85,6 +85,8 @@ pub(super) struct Schedule {
     pub(super) vectors: i64,
     /// Registers of a thread, estimated.
     pub(super) registers: i64,
+    /// Clocks of one product of a tensor core ([`mma_clocks`]).
+    pub(super) mma_clocks: f64,
     pub(super) memory: Memory,
 }
 
@@ -217,6 +219,18 @@ impl Regime {
     }
 }
 
+/// Clocks of one product of 16 x 8 x 16 on one of the four tensor cores of a multiprocessor: 4,096
+/// operations at the dense rate with sums in f32 of NVIDIA's white papers, of which `mma.sync`
+/// reaches five eighths from Hopper on (Luo et al. 2024).
+fn mma_clocks(arch: Arch) -> f64 {
+    match arch.capability {
+        ..86 => 8.0,
+        90..120 => 6.4,
+        // GeForce: 512 operations per multiprocessor and clock.
+        _ => 32.0,
+    }
+}
+
 impl Schedule {
     /// # Errors
     /// Where the device's limits rule the settings out.
@@ -268,6 +282,7 @@ impl Schedule {
         let depth = products.iter().map(padded).max().unwrap_or(0).max(shared_width);
         let row_stride = ceil_div(depth, step_depth) * step_depth + 16 / element_bytes;
         let mut schedule = Schedule {
+            mma_clocks: mma_clocks(target.arch),
             settings,
             exchange,
             units,

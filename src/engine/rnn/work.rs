@@ -19,9 +19,6 @@ const PUSH_CLOCKS: f64 = 250.0;
 const COUNT_CLOCKS: f64 = 1500.0;
 const TAG_CLOCKS: f64 = 600.0;
 
-/// Clocks of one product of 16 x 8 x 16 on one of the four tensor cores of a multiprocessor.
-const MMA_CLOCKS: f64 = 6.4;
-
 /// Lanes of a multiprocessor, and its bytes per clock from the second cache.
 const LANES: f64 = 128.0;
 const L2_BYTES: f64 = 32.0;
@@ -30,8 +27,8 @@ const L2_BYTES: f64 = 32.0;
 pub(super) fn step_clocks(layer: &Layer<'_>, schedule: &Schedule) -> f64 {
     let products: f64 = schedule.products.iter().map(|of| multiplications(schedule, of)).sum();
     let math = match schedule.units {
-        Units::Half => products / 2048.0 * MMA_CLOCKS / 4.0,
-        Units::Tf32 => products / 1024.0 * MMA_CLOCKS / 4.0,
+        Units::Half => products / 2048.0 * schedule.mma_clocks / 4.0,
+        Units::Tf32 => products / 1024.0 * schedule.mma_clocks / 4.0,
         Units::Lanes => products / LANES,
     };
     let warps = schedule.threads / 32;
