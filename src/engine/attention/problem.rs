@@ -131,8 +131,9 @@ impl<'a> Problem<'a> {
         let rows = ceil_div(queries, cta_q);
         let of_row = |row: i64| {
             let (first, last) = (row * cta_q, ((row + 1) * cta_q).min(queries) - 1);
-            let begin = left.map_or(0, |left| (first + offset - left).max(0));
-            let end = right.map_or(keys, |right| (last + offset + right + 1).min(keys));
+            let begin = left.map_or(0, |left| (first + offset).saturating_sub(left).max(0));
+            let end =
+                right.map_or(keys, |right| (last + offset + 1).saturating_add(right).min(keys));
             if begin < end { ceil_div(end, cta_k) - begin / cta_k } else { 0 }
         };
         let samples = rows.min(SAMPLES);
