@@ -13,7 +13,7 @@ use std::fmt;
 use crate::engine::clusters::Clusters;
 use crate::engine::expand::{primitives, primitives_beside};
 use crate::engine::heuristics::choose_behind;
-use crate::engine::{EngineConfig, Selection, Supported, choose, supported};
+use crate::engine::{BehaviorNote, EngineConfig, Selection, Supported, choose, supported};
 use crate::error::{Error, Result};
 use crate::graph::{Operation, OperationGraph};
 use crate::target::Target;
@@ -95,7 +95,8 @@ impl fmt::Display for Cut {
 /// The parts of a graph in the order they run, each with the engine and knobs expected to run best.
 ///
 /// # Errors
-/// `NotSupported` when no engine runs one of the operations, with every engine's reason.
+/// `NotSupported` when no engine runs one of the operations, with every engine's reason; when a
+/// workspace is excluded and something passes from one part to another.
 pub fn partition(
     graph: &OperationGraph,
     target: &Target,
@@ -104,14 +105,35 @@ pub fn partition(
     if let Ok(config) = choose(graph.canonical(), target, selection) {
         return Ok(vec![Part { graph: graph.clone(), config }]);
     }
+    let parts = several_parts(graph, target, selection)?;
+    if selection.without.behavior.contains(&BehaviorNote::Workspace) {
+        let stored = |uid: &i64| graph.tensor(*uid).is_ok_and(|tensor| !tensor.is_virtual);
+        let written = parts.iter().flat_map(|part| part.graph.outputs());
+        if let Some(tensor) = written.into_iter().find(|tensor| !stored(&tensor.uid)) {
+            let count = parts.len();
+            return Err(Error::not_supported(format!(
+                "the graph runs in {count} parts, between which {tensor} needs a workspace: \
+                 workspace is excluded"
+            )));
+        }
+    }
+    Ok(parts)
+}
+
+/// The parts of a graph that no engine runs whole.
+fn several_parts(
+    graph: &OperationGraph,
+    target: &Target,
+    selection: &Selection,
+) -> Result<Vec<Part>> {
     parts_of(graph, target, selection).or_else(|error| match primitives(graph) {
         Ok(primitives) if primitives.operations().len() > graph.operations().len() => {
             parts_of(&primitives, target, selection)
         }
         Ok(_) => Err(error),
-        Err(rule) => match parts_apart(graph, target, selection)? {
-            Some(parts) => Ok(parts),
-            None => Err(Error::not_supported(format!("{error}; {rule}"))),
+        Err(rule) => match parts_apart(graph, target, selection) {
+            Ok(Some(parts)) => Ok(parts),
+            Ok(None) | Err(_) => Err(Error::not_supported(format!("{error}; {rule}"))),
         },
     })
 }

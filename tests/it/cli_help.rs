@@ -107,7 +107,7 @@ fn exit_codes_are_those_of_the_table() {
         let output = command.stdout(full).stderr(Stdio::piped()).output().unwrap();
         assert_eq!(output.status.code(), Some(5));
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(errors.contains("failed to write standard output: No space left"), "{errors}");
+        assert!(errors.contains("failed to write to standard output: No space left"), "{errors}");
     }
 }
 

@@ -20,7 +20,8 @@ fn the_deployment_serves_without_a_compiler() {
         line.split(' ').filter_map(|word| word.parse().ok()).collect()
     };
     let (sound, served) = (numbers(" kernels sound"), numbers("served: "));
-    assert_eq!((sound[0], served[0]), (sound[1], served[1]), "{text}");
+    // Sound, with a right canary, and too large for one.
+    assert_eq!((sound[0], served[0]), (sound[1] + sound[2], served[1]), "{text}");
     // A problem or more of several kernels.
     assert!(served[0] > numbers(" problems covered")[0], "{text}");
     assert!(text.contains("no-JIT mode: kernel sm75_pointwise_"), "{text}");

@@ -22,7 +22,7 @@ const FORMS: &[Form] = &[
     Form { name: "flat", graph: || biased(3, 200), knobs: &[("grid", 0)] },
     Form { name: "rows", graph: || biased(5, 200), knobs: &[("grid", 1)] },
     Form { name: "tail", graph: || biased(3, 37), knobs: &[("grid", 0)] },
-    Form { name: "strided", graph: strided, knobs: &[("grid", 0)] },
+    Form { name: "strided", graph: strided, knobs: &[("grid", 0), ("items", 1), ("threads", 128)] },
 ];
 
 /// `y = relu(x + bias)` in f16.

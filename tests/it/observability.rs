@@ -64,7 +64,9 @@ impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Collector {
 fn graph(columns: i64) -> OperationGraph {
     let mut graph = OperationGraph::builder();
     let x = graph.input("x", &[3, columns], DType::F32);
-    let y = graph.pointwise(Pointwise::new(Mode::SigmoidFwd), &[x]).unwrap();
+    let bias = graph.input("bias", &[1, columns], DType::F32);
+    let sum = graph.pointwise(Pointwise::new(Mode::Add), &[x, bias]).unwrap();
+    let y = graph.pointwise(Pointwise::new(Mode::SigmoidFwd), &[sum]).unwrap();
     graph.output(y, "y", DType::F32);
     graph.build().unwrap()
 }

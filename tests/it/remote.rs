@@ -108,8 +108,10 @@ fn runs_as_root() -> bool {
 
 fn graph(length: i64) -> OperationGraph {
     let mut graph = OperationGraph::builder();
-    let x = graph.input("x", &[length], DType::F32);
-    let y = graph.pointwise(Pointwise::new(Mode::TanhFwd), &[x]).unwrap();
+    let x = graph.input("x", &[3, length], DType::F32);
+    let bias = graph.input("bias", &[1, length], DType::F32);
+    let sum = graph.pointwise(Pointwise::new(Mode::Add), &[x, bias]).unwrap();
+    let y = graph.pointwise(Pointwise::new(Mode::TanhFwd), &[sum]).unwrap();
     graph.output(y, "y", DType::F32);
     graph.build().unwrap()
 }

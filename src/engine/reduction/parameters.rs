@@ -19,6 +19,9 @@ use crate::expr::Identifiers;
 use crate::graph::CanonicalGraph;
 use crate::target::Arch;
 
+/// The parameter of all kernels that counts rows at run time.
+const ROWS: Option<&str> = Some("const long long COUNT");
+
 /// Threads of a block that joins sums of columns: 32 columns, a warp for each of 16 parts.
 const COLUMN_THREADS: u32 = 512;
 
@@ -111,8 +114,7 @@ impl Rows<'_> {
         parameters["whole_grid"] = json!(whole_grid);
         let sums = phases.iter().filter_map(|phase| phase["sums"].as_array()).flatten();
         parameters["sums"] = sums.cloned().collect();
-        let count = Some("const long long COUNT");
-        memory.describe(&self.context, &|at| self.tensor(at), count, &mut parameters);
+        memory.describe(&self.context, &|at| self.tensor(at), ROWS, &mut parameters);
         self.plan(span, &memory, parameters)
     }
 
@@ -142,7 +144,7 @@ impl Rows<'_> {
             self.context.sums().map(|sum| self.step(sum, &no_elements, None)).collect();
         parameters["slots"] = json!(self.schedule.slots(self.context.space));
         (parameters["threads"], parameters["row_threads"]) = (json!(COLUMN_THREADS), json!(32));
-        memory.describe(&self.context, &|at| self.tensor(at), None, &mut parameters);
+        memory.describe(&self.context, &|at| self.tensor(at), ROWS, &mut parameters);
         let padded = self.schedule.chunks * self.schedule.vector;
         let template = "reduction/sm75_reduction_sums.cu";
         let launch = LaunchPlan {
@@ -152,7 +154,7 @@ impl Rows<'_> {
             cooperative: false,
             arguments: self.context.arguments(&memory),
             maps: Vec::new(),
-            numbers: Vec::new(),
+            numbers: vec![self.context.space.rows.count()],
         };
         KernelPlan { spec: self.context.spec("sums", template, parameters), launch }
     }

@@ -87,6 +87,8 @@ pub(super) struct Schedule {
     pub(super) registers: i64,
     /// Clocks of one product of a tensor core ([`mma_clocks`]).
     pub(super) mma_clocks: f64,
+    /// Lanes of a multiprocessor for f32.
+    pub(super) lanes: f64,
     pub(super) memory: Memory,
 }
 
@@ -283,6 +285,7 @@ impl Schedule {
         let row_stride = ceil_div(depth, step_depth) * step_depth + 16 / element_bytes;
         let mut schedule = Schedule {
             mma_clocks: mma_clocks(target.arch),
+            lanes: if target.arch.capability < 86 { 64.0 } else { 128.0 },
             settings,
             exchange,
             units,

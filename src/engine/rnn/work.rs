@@ -1,11 +1,9 @@
 //! What a recurrent layer asks of a GPU: for the cost model, and for the choice among regimes.
 
-use kiln_sim::Operands;
-
+use crate::engine::KernelWork;
 use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::rnn::layer::Layer;
 use crate::engine::rnn::schedule::{Exchange, Placed, Schedule, Settings, Units};
-use crate::engine::{KernelWork, TensorWork};
 use crate::tensor::TensorDesc;
 
 /// Clocks of a step that are not products: two barriers, reading sums and operands, the cell
@@ -19,8 +17,7 @@ const PUSH_CLOCKS: f64 = 250.0;
 const COUNT_CLOCKS: f64 = 1500.0;
 const TAG_CLOCKS: f64 = 600.0;
 
-/// Lanes of a multiprocessor, and its bytes per clock from the second cache.
-const LANES: f64 = 128.0;
+/// Bytes per clock of a multiprocessor from the second cache.
 const L2_BYTES: f64 = 32.0;
 
 /// Clocks of one step, all blocks at once.
@@ -29,7 +26,7 @@ pub(super) fn step_clocks(layer: &Layer<'_>, schedule: &Schedule) -> f64 {
     let math = match schedule.units {
         Units::Half => products / 2048.0 * schedule.mma_clocks / 4.0,
         Units::Tf32 => products / 1024.0 * schedule.mma_clocks / 4.0,
-        Units::Lanes => products / LANES,
+        Units::Lanes => products / schedule.lanes,
     };
     let warps = schedule.threads / 32;
     let streamed = |of: &Placed| (of.streamed() * of.step_bytes * warps) as f64 / L2_BYTES;
@@ -38,7 +35,7 @@ pub(super) fn step_clocks(layer: &Layer<'_>, schedule: &Schedule) -> f64 {
     let stops = (schedule.products.len() + moments).max(1) as f64;
     let exchange = exchange_clocks(layer, schedule, schedule.exchange);
     let cells = (schedule.slice * schedule.settings.batch_tile) as f64;
-    let own = cells * instructions(layer) / LANES;
+    let own = cells * instructions(layer) / schedule.lanes;
     math.max(streamed) + own + stops * (STEP_CLOCKS + exchange)
 }
 
@@ -81,19 +78,12 @@ pub(super) fn bytes(layer: &Layer<'_>) -> f64 {
 }
 
 /// One launch, of a layer whose tensors have so many bytes.
+///
+/// A step takes as long as it takes: no other block fills the gaps. Its clocks hold its products and
+/// its waiting; what it reads of x is on its way steps ahead.
 pub(super) fn of(layer: &Layer<'_>, schedule: &Schedule, bytes: f64) -> KernelWork {
     let steps = layer.steps() as f64;
     let blocks = (schedule.teams * schedule.settings.blocks) as f64;
-    let lanes = schedule.units == Units::Lanes;
-    let products: f64 = schedule.products.iter().map(|of| multiplications(schedule, of)).sum();
-    let tensor = TensorWork {
-        operands: if schedule.units == Units::Tf32 { Operands::Tf32 } else { Operands::Half },
-        operations: 2.0 * products * blocks * steps,
-        efficiency: 0.5,
-    };
-    // A step takes as long as it takes: no other block fills the gaps.
-    let clocks = step_clocks(layer, schedule);
-    let cells = (schedule.slice * schedule.settings.batch_tile) as f64;
     KernelWork {
         blocks: blocks as u64,
         threads: schedule.threads as u32,
@@ -101,10 +91,10 @@ pub(super) fn of(layer: &Layer<'_>, schedule: &Schedule, bytes: f64) -> KernelWo
         shared_bytes: schedule.memory.total as u32,
         dram_bytes: bytes,
         l2_bytes: bytes,
-        in_flight_bytes: cells * layer.op.cell.gates.len() as f64 * 4.0,
+        in_flight_bytes: bytes,
         round_trips: 2.0,
-        lane_instructions: blocks * steps * clocks * LANES,
+        lane_instructions: blocks * steps * step_clocks(layer, schedule) * schedule.lanes,
         f64_instructions: 0.0,
-        tensor: (!lanes).then_some(tensor),
+        tensor: None,
     }
 }

@@ -156,9 +156,10 @@ fn heuristics_are_legal() {
                     let supported =
                         engine::supported(&chosen.engine, graph.canonical(), &target).unwrap();
                     supported.lower(&chosen).unwrap();
-                    let reasons = supported.reasons();
-                    assert_eq!(reasons.len(), chosen.knobs().count());
-                    for (reason, (knob, value)) in reasons.iter().zip(chosen.knobs()) {
+                    let (rules, reasons) = (supported.heuristic(), supported.reasons());
+                    supported.lower(&rules).unwrap();
+                    assert_eq!(reasons.len(), rules.knobs().count());
+                    for (reason, (knob, value)) in reasons.iter().zip(rules.knobs()) {
                         assert!(reason.starts_with(&format!("{knob}={value}: ")), "{reason}");
                     }
                 }
