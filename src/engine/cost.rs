@@ -103,9 +103,22 @@ impl CostModel {
 
     /// The same in one launch on a GPU that is always busy: the slowest of bytes and operations.
     pub(super) fn floor_us(&self, work: &[KernelWork]) -> f64 {
-        let memory = |work: &KernelWork| work.dram_bytes / (self.machine.dram_bytes_second / 1e6);
-        let busy = |work: &KernelWork| memory(work).max(arithmetic_us(work, &self.machine));
-        LAUNCH_US + LATENCY_US + work.iter().map(busy).sum::<f64>()
+        LAUNCH_US + LATENCY_US + work.iter().map(|work| self.busy_us(work)).sum::<f64>()
+    }
+
+    /// The same of what no setting of a graph does without: its bytes, products of tensor cores.
+    pub(super) fn least_us(&self, work: &[KernelWork]) -> f64 {
+        let least = |of: &KernelWork| {
+            let tensor = of.tensor.map(|tensor| TensorWork { efficiency: 1.0, ..tensor });
+            let plain = KernelWork { tensor, lane_instructions: 0.0, f64_instructions: 0.0, ..*of };
+            self.busy_us(&plain)
+        };
+        LAUNCH_US + LATENCY_US + work.iter().map(least).sum::<f64>()
+    }
+
+    fn busy_us(&self, work: &KernelWork) -> f64 {
+        let memory = work.dram_bytes / (self.machine.dram_bytes_second / 1e6);
+        memory.max(arithmetic_us(work, &self.machine))
     }
 }
 

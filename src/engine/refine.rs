@@ -32,12 +32,14 @@ pub(super) fn refined(
     without: &Notes,
 ) -> Option<(usize, EngineConfig)> {
     let model = CostModel::of(target);
-    let us = |of: &Candidate<'_>| {
-        let work = of.supported.work_of()(&of.config);
-        work.map_or(f64::INFINITY, |work| model.predicted_us(&work))
-    };
+    let work = |of: &Candidate<'_>| of.supported.work_of()(&of.config);
+    let us = |of: &Candidate<'_>| work(of).map_or(f64::INFINITY, |work| model.predicted_us(&work));
     let first = candidates.first().filter(|first| first.supported.is_refined())?;
     let first_us = us(first);
+    // So near to what nothing does without there is nothing to gain.
+    if work(first).is_some_and(|work| first_us <= GAIN_MIN * model.least_us(&work)) {
+        return None;
+    }
     let (mut place, mut place_us) = (0, first_us);
     for (at, candidate) in candidates.iter().enumerate().skip(1) {
         let us = us(candidate);

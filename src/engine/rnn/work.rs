@@ -79,8 +79,8 @@ pub(super) fn bytes(layer: &Layer<'_>) -> f64 {
 
 /// One launch, of a layer whose tensors have so many bytes.
 ///
-/// A step takes as long as it takes: no other block fills the gaps. Its clocks hold its products and
-/// its waiting; what it reads of x is on its way steps ahead.
+/// A step takes as long as it takes: no other block fills the gaps. Its clocks hold its products
+/// and its waiting; what it reads of x is on its way steps ahead.
 pub(super) fn of(layer: &Layer<'_>, schedule: &Schedule, bytes: f64) -> KernelWork {
     let steps = layer.steps() as f64;
     let blocks = (schedule.teams * schedule.settings.blocks) as f64;
