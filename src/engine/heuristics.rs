@@ -144,7 +144,7 @@ pub(super) fn choose_behind(
 
 /// Settings of engines, those that pay first, the first of all corrected by the cost model.
 fn by_rules(
-    found: Vec<(Choice, &'static dyn Engine, &dyn Supported)>,
+    mut found: Vec<(Choice, &'static dyn Engine, &dyn Supported)>,
     target: &Target,
     without: &Notes,
 ) -> Vec<Choice> {
@@ -155,7 +155,6 @@ fn by_rules(
         let slower = supported.expected_clocks().is_some_and(|clocks| clocks > fewest);
         (engine.serves_any_shape(), slower || !supported.pays())
     };
-    let mut found = found;
     found.sort_by_key(|(_, engine, supported)| rank(*engine, *supported));
     let specialised = found.iter().filter(|(_, engine, _)| !engine.serves_any_shape());
     let candidates: Vec<Candidate<'_>> = specialised

@@ -140,10 +140,13 @@ fn of_columns(
     let of = |parts| of_parts(layer, target, regime, [batch_tile, blocks, columns, parts]);
     let mut best = of(fewest)?;
     for parts in [2 * fewest, 4 * fewest] {
-        match of(parts) {
-            _ if !streams(&best) => break,
-            Ok(more) if is_quicker(layer, &more, &best) => best = more,
-            _ => {}
+        if !streams(&best) {
+            break;
+        }
+        if let Ok(more) = of(parts)
+            && is_quicker(layer, &more, &best)
+        {
+            best = more;
         }
     }
     Ok(best)
