@@ -1,7 +1,7 @@
 //! Bulk copies that are under way: between global memory and the shared memories of a cluster,
 //! rows of bytes or tiles of tensors.
 
-use crate::op::Modify;
+use crate::access::Modify;
 use crate::tensor_map::Tile;
 use crate::types::Type;
 use std::collections::HashMap;

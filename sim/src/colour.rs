@@ -5,10 +5,11 @@
 
 use crate::draft::{Draft, Drafts, Source, Value};
 use crate::error::{Error, ErrorKind, Result};
-use crate::op::{Kind, MicroOp, Program};
+use crate::op::{Kind, MicroOp};
+use crate::program::Program;
 use crate::registers::{LANES, Row, Slot};
+use crate::tracked::Tracked;
 use crate::types::Class;
-use crate::watch::Tracked;
 use std::collections::HashMap;
 
 /// Fills the program's ops, constants and register counts.

@@ -1,42 +1,18 @@
 //! The simulated device: memory and launches.
 
+use crate::admission;
 use crate::ast::Space;
+use crate::config::DeviceConfig;
+use crate::context::{Context, thread_rows};
 use crate::error::Result;
 use crate::lanes::has_v3;
-use crate::launch::{self, Context, Launch, Report};
+use crate::launch::{Launch, Report};
 use crate::memory::Memory;
 use crate::module::{Kernel, Loaded};
+use crate::workers;
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-
-/// What a device has.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct DeviceConfig {
-    /// Bytes that may be allocated at once. The host's memory is taken as it is touched.
-    pub memory_bytes: u64,
-    /// The most shared memory of a block, static and dynamic, in bytes.
-    pub shared_bytes_max: u32,
-    /// Multiprocessors, at least 1: what `%nsmid` says, and how many blocks are resident.
-    pub sm_count: u32,
-    /// Host threads that run blocks, at least 1.
-    pub workers: usize,
-    /// What the order of warps is drawn from.
-    pub seed: u64,
-}
-
-impl Default for DeviceConfig {
-    /// 8 GiB, 227 KiB of shared memory, 4 multiprocessors and a worker for each host processor.
-    fn default() -> DeviceConfig {
-        DeviceConfig {
-            memory_bytes: 8 << 30,
-            shared_bytes_max: 227 << 10,
-            sm_count: 4,
-            workers: std::thread::available_parallelism().map_or(1, |count| count.get()),
-            seed: 0,
-        }
-    }
-}
 
 /// A device: global memory, and launches on it. Threads may share it.
 #[derive(Debug)]
@@ -138,7 +114,7 @@ impl Device {
     /// [`BadLaunch`](crate::ErrorKind::BadLaunch) if the shape or the parameters do not fit, and
     /// whatever the kernel did wrong; memory then holds what it wrote until it was stopped.
     pub fn launch(&self, kernel: &Kernel, launch: &Launch, params: &[u8]) -> Result<Report> {
-        launch::check(kernel, launch, params, &self.config)?;
+        admission::check(kernel, launch, params, &self.config)?;
         let variables = self.module_variables(&kernel.module)?;
         let mut words = Vec::with_capacity(params.len().div_ceil(4));
         for chunk in params.chunks(4) {
@@ -159,7 +135,7 @@ impl Device {
             params: &words,
             param_bytes: params.len() as u64,
             variables: &variables,
-            threads: launch::thread_rows(launch.block),
+            threads: thread_rows(launch.block),
             cluster: launch.cluster_of(kernel),
             explicit_cluster: kernel.cluster().is_some() || launch.cluster != [0; 3],
             sm_count: self.config.sm_count,
@@ -167,7 +143,7 @@ impl Device {
             has_v3: has_v3(),
             executed: AtomicU64::new(0),
         };
-        launch::run(&context, &self.config)
+        workers::run(&context, &self.config)
     }
 
     /// The addresses of a module's variables, which are made at its first launch.

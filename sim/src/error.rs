@@ -4,7 +4,8 @@
 //! carries a [`Place`]: the kernel, the block and thread, the PTX line and its text, and the CUDA
 //! source line when the module was compiled with `-lineinfo`.
 
-use crate::watch::Finding;
+use crate::finding::Finding;
+use crate::place::Place;
 use std::fmt;
 
 /// The result of a fallible call.
@@ -40,23 +41,6 @@ pub enum ErrorKind {
     OutOfMemory,
     /// The host named an address range that no live allocation holds.
     UnknownAddress,
-}
-
-/// Where a kernel was when it failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// The kernel's name.
-    pub kernel: String,
-    /// The block's index in the grid.
-    pub block: [u32; 3],
-    /// The thread's index in its block.
-    pub thread: [u32; 3],
-    /// The line of the PTX text, from 1.
-    pub line: u32,
-    /// That line's text, with single blanks.
-    pub text: String,
-    /// The source file and line named by the last `.loc`.
-    pub source: Option<(String, u32)>,
 }
 
 /// A failed call.
@@ -120,18 +104,6 @@ impl Error {
     pub(crate) fn with_place(mut self, place: Place) -> Error {
         self.inner.place = Some(place);
         self
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ([bx, by, bz], [tx, ty, tz]) = (self.block, self.thread);
-        write!(f, "kernel `{}`, block ({bx}, {by}, {bz}), ", self.kernel)?;
-        write!(f, "thread ({tx}, {ty}, {tz}), ptx line {}: `{}`", self.line, self.text)?;
-        match &self.source {
-            Some((file, line)) => write!(f, " ({file}:{line})"),
-            None => Ok(()),
-        }
     }
 }
 

@@ -52,19 +52,30 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod access;
+mod admission;
+mod aim;
 mod ast;
 mod block;
+mod block_state;
 mod bulk;
+mod checks;
 mod cluster;
 mod colour;
+mod config;
+mod context;
 mod copies;
 mod counters;
 mod decode;
+mod descriptor;
 mod device;
 mod draft;
 mod error;
 mod execute;
+mod failure;
+mod finding;
 mod format;
+mod groups;
 mod half;
 mod lanes;
 mod launch;
@@ -75,25 +86,37 @@ mod module;
 mod op;
 mod parse;
 mod parse_body;
+mod peers;
+mod place;
+mod program;
 mod registers;
 mod rounding;
+mod shadow;
+mod shuffle;
 mod tensor_map;
+mod tracked;
+mod traits;
 mod types;
 mod unit;
 mod warp;
 mod warpgroup;
 mod watch;
+mod workers;
+mod written;
 
+pub use checks::Checks;
+pub use config::DeviceConfig;
 pub use counters::{
     Bound, ClassCount, Count, Counters, Estimate, GlobalCount, InstructionClass, Limit, LineCount,
     Machine, Occupancy, Operands, Part, ProductCount, Resources, SharedCount, SourceCount,
     TensorRates,
 };
-pub use device::{Device, DeviceConfig};
-pub use error::{Error, ErrorKind, Place};
+pub use device::Device;
+pub use error::{Error, ErrorKind};
+pub use finding::{Finding, FindingKind, Site};
 pub use launch::{Launch, Report};
 pub use module::{Kernel, Module, Param};
+pub use place::Place;
 pub use tensor_map::{
     Interleave, L2Promotion, OutOfBoundsFill, Swizzle, TensorMap, TensorType, Tiled,
 };
-pub use watch::{Checks, Finding, FindingKind, Site};

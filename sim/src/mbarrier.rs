@@ -6,6 +6,9 @@
 
 use std::fmt;
 
+/// A barrier's place: the rank of its block in the cluster, and the offset in its shared memory.
+pub(crate) type BarrierAddress = (usize, u64);
+
 /// The most arrivals, and the most bytes that may be pending either way.
 pub(crate) const COUNT_MAX: u32 = (1 << 20) - 1;
 

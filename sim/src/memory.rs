@@ -6,7 +6,7 @@
 //! that must be one step take a lock.
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::watch::Written;
+use crate::written::Written;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 

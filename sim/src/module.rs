@@ -3,8 +3,8 @@
 use crate::ast::{Ast, Variable};
 use crate::decode::decode;
 use crate::error::Result;
-use crate::op::Program;
 use crate::parse::parse;
+use crate::program::Program;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

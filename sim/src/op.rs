@@ -1,67 +1,16 @@
 //! The machine's instructions: fixed-size, operands resolved to slots.
 
+use crate::access::{Access, Atomic, Modify};
 use crate::ast::Loc;
-use crate::lanes::Handler;
-use crate::registers::{Constants, RegisterCount, Slot};
-use crate::types::Type;
+use crate::registers::{Constants, Registers, Slot};
+use crate::traits::Traits;
 use crate::unit::Unit;
-use crate::watch::{Tracked, Traits};
 
-/// Where an access goes. Constant variables live in global memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Window {
-    Global,
-    Shared,
-    Local,
-    Param,
-    /// Any of them, by the address.
-    Generic,
-}
-
-/// A load or store: `count` elements of `bytes` bytes for each lane.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Access {
-    pub window: Window,
-    pub bytes: u8,
-    pub count: u8,
-    pub signed: bool,
-    /// Volatile, relaxed or stronger: other threads may be waited for.
-    pub strong: bool,
-    /// Whether the address operand is a wide.
-    pub wide_address: bool,
-}
-
-impl Access {
-    /// Whether each lane's part is one word of shared memory.
-    #[inline(always)]
-    pub fn is_shared_word(self) -> bool {
-        (self.window, self.bytes, self.count) == (Window::Shared, 4, 1)
-    }
-}
-
-/// A read-modify-write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Modify {
-    Add,
-    Min,
-    Max,
-    And,
-    Or,
-    Xor,
-    Exchange,
-    Compare,
-    Increment,
-    Decrement,
-}
-
-/// An atomic access to one element for each lane.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Atomic {
-    pub window: Window,
-    pub modify: Modify,
-    pub ty: Type,
-    pub wide_address: bool,
-}
+/// Runs one lane-wise operation for the lanes of a mask.
+///
+/// Unsafe to call only because it may use instructions that the processor lacks;
+/// [`handler`](crate::lanes::handler) gives no such function.
+pub(crate) type Handler = unsafe fn(&mut Registers, &Constants, &MicroOp, u32);
 
 /// How `shfl` picks the lane it reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -187,7 +136,7 @@ pub(crate) struct MicroOp {
     pub a: Slot,
     pub b: Slot,
     pub c: Slot,
-    /// First of the operands in [`Program::lists`].
+    /// First of the operands in [`Program::lists`](crate::program::Program::lists).
     pub list: u32,
     pub imm: i64,
 }
@@ -198,22 +147,4 @@ pub(crate) struct Origin {
     pub line: u32,
     pub loc: Loc,
     pub traits: Traits,
-}
-
-/// A kernel ready to run.
-#[derive(Debug, Default)]
-pub(crate) struct Program {
-    pub ops: Vec<MicroOp>,
-    pub origins: Vec<Origin>,
-    pub lists: Vec<Slot>,
-    /// Targets of indexed branches.
-    pub targets: Vec<u32>,
-    /// Registers that checks must watch.
-    pub tracked: Tracked,
-    pub constants: Constants,
-    pub registers: RegisterCount,
-    /// Local memory of a thread.
-    pub local_bytes: u32,
-    /// Static shared memory of a block.
-    pub shared_bytes: u32,
 }

@@ -1,8 +1,8 @@
 //! The ops of the units beside the lanes: matrices, asynchronous copies, barriers in memory,
 //! clusters. Their operands are all in the list: what they write, then what they read.
 
+use crate::access::{Modify, Window};
 use crate::format::Format;
-use crate::op::{Modify, Window};
 use crate::types::Type;
 
 /// What a unit does.

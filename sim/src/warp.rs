@@ -34,6 +34,15 @@ pub(crate) struct Split {
     pub yielded: bool,
 }
 
+/// An op that is about to run, or has run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct At {
+    pub pc: u32,
+    /// The lanes that are here, and those whose guard lets them take part.
+    pub mask: u32,
+    pub active: u32,
+}
+
 /// What `settle` decided: which lanes run, and up to where.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Running {

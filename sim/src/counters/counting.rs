@@ -4,11 +4,13 @@ use super::{
     ClassCount, Count, Counters, InstructionClass, LineCount, Operands, ProductCount, SharedCount,
     SourceCount,
 };
-use crate::execute::GROUP;
-use crate::launch::Context;
-use crate::op::{Kind, Program};
+use crate::context::Context;
+use crate::groups::GROUP;
+use crate::op::Kind;
+use crate::program::Program;
 use crate::registers::LANES;
-use crate::watch::{At, Lanes};
+use crate::shadow::Lanes;
+use crate::warp::At;
 use std::collections::{BTreeMap, HashMap};
 
 /// Bytes that caches move at once.

@@ -1,7 +1,6 @@
 //! The counts as a table.
 
-use super::Counters;
-use super::ratio;
+use super::{Counters, ratio};
 use std::fmt;
 
 /// Lines of PTX or CUDA that a table shows: those that issue most.

@@ -4,8 +4,8 @@ use super::{Decoder, Modifiers};
 use crate::ast::Instruction;
 use crate::draft::Source;
 use crate::error::Result;
-use crate::lanes::{self, Handler, handler};
-use crate::op::Kind;
+use crate::lanes::{self, handler};
+use crate::op::{Handler, Kind};
 use crate::types::{Class, Type};
 
 /// The operation for an integer type; bits count as unsigned.

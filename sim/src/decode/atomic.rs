@@ -1,9 +1,10 @@
 //! `atom` and `red`.
 
 use super::{Decoder, Modifiers};
+use crate::access::{Atomic, Modify, Window};
 use crate::ast::Instruction;
 use crate::error::Result;
-use crate::op::{Atomic, Kind, Modify, Window};
+use crate::op::Kind;
 use crate::types::{Class, Type};
 
 impl Decoder<'_> {

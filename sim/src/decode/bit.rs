@@ -5,8 +5,8 @@ use super::{Decoder, Modifiers};
 use crate::ast::{Instruction, Operand};
 use crate::draft::Source;
 use crate::error::Result;
-use crate::lanes::{self, Handler, handler};
-use crate::op::Kind;
+use crate::lanes::{self, handler};
+use crate::op::{Handler, Kind};
 use crate::types::{Class, Type};
 
 macro_rules! by_class {

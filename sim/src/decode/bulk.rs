@@ -3,10 +3,11 @@
 
 use super::atomic::{known, modify};
 use super::{Decoder, Modifiers};
+use crate::access::{Modify, Window};
 use crate::ast::{Instruction, Operand};
 use crate::draft::Source;
 use crate::error::Result;
-use crate::op::{Kind, Modify, Window};
+use crate::op::Kind;
 use crate::types::Type;
 use crate::unit::{BulkCopy, BulkKind, StoreAsync, Unit};
 

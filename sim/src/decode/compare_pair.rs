@@ -1,23 +1,13 @@
 //! `setp` and `set` on two 16-bit values at once.
 
-use super::float::comparison;
+use super::relation::{comparison, truth};
 use super::{Decoder, Modifiers};
 use crate::ast::{Instruction, Operand};
 use crate::draft::Source;
 use crate::error::Result;
-use crate::lanes::{self, Handler, handler};
-use crate::op::Kind;
+use crate::lanes::{self, handler};
+use crate::op::{Handler, Kind};
 use crate::types::{Class, Type};
-
-/// What `set` gives for a comparison that holds, in half a word.
-pub(super) fn truth(result: Type) -> Option<i64> {
-    match result {
-        Type::F16 | Type::F16x2 => Some(0x3c00),
-        Type::Bf16 | Type::Bf16x2 => Some(0x3f80),
-        Type::U16 | Type::S16 => Some(0xffff),
-        _ => None,
-    }
-}
 
 impl Decoder<'_> {
     pub(super) fn compare_pair(

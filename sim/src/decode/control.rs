@@ -1,10 +1,11 @@
 //! Branches, calls and ends.
 
 use super::{Decoder, Modifiers, Placed};
+use crate::access::{Access, Window};
 use crate::ast::{Instruction, Operand};
 use crate::draft::Source;
 use crate::error::Result;
-use crate::op::{Access, Kind, Window};
+use crate::op::Kind;
 use crate::types::{Class, Type};
 use crate::unit::Unit;
 use std::collections::HashMap;

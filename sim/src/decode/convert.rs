@@ -6,8 +6,8 @@ use crate::ast::Instruction;
 use crate::draft::{Source, Value};
 use crate::error::Result;
 use crate::half::{Bf16, F16, Half};
-use crate::lanes::{self, Handler, handler};
-use crate::op::Kind;
+use crate::lanes::{self, handler};
+use crate::op::{Handler, Kind};
 use crate::rounding::{Direction, Down, Nearest, Up, Zero};
 use crate::types::{Class, Type};
 

@@ -1,11 +1,12 @@
 //! `cp.async` in all its forms but the bulk ones, and `mbarrier`.
 
 use super::{Decoder, Modifiers};
+use crate::access::Window;
 use crate::ast::{Instruction, Operand};
 use crate::draft::Source;
 use crate::error::Result;
 use crate::lanes::{self, handler};
-use crate::op::{Kind, Window};
+use crate::op::Kind;
 use crate::types::{Class, Type};
 use crate::unit::{BarrierAction, MemoryBarrier, Unit};
 

@@ -1,12 +1,12 @@
 //! Floating arithmetic, functions and comparisons.
 
 use super::{Decoder, Modifiers};
-use crate::ast::{Instruction, Operand};
+use crate::ast::Instruction;
 use crate::draft::Source;
 use crate::error::Result;
 use crate::half::{Bf16, F16};
-use crate::lanes::{self, Flush, Ftz, Handler, LaneOp, Sat, Saturate, handler};
-use crate::op::Kind;
+use crate::lanes::{self, Flush, Ftz, LaneOp, Sat, Saturate, handler};
+use crate::op::{Handler, Kind};
 use crate::rounding::{Direction, Down, Nearest, Up, Zero};
 use crate::types::{Class, Type};
 
@@ -290,147 +290,5 @@ impl Decoder<'_> {
         let write = self.target(&i.operands[0], Class::Pred)?;
         self.lane(unrounded!(FloatTest, ty, false), write, reads, property as i64);
         Ok(())
-    }
-
-    /// `setp` and `set`.
-    pub(super) fn compare(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
-        let relation = m.take_map(|text| RELATIONS.iter().find(|&&name| name == text).copied());
-        let Some(relation) = relation else {
-            return Err(m.error("lacks a comparison"));
-        };
-        let combine = m.take_map(|text| match text {
-            "and" => Some(handler::<lanes::And<bool>>()),
-            "or" => Some(handler::<lanes::Or<bool>>()),
-            "xor" => Some(handler::<lanes::Xor<bool>>()),
-            _ => None,
-        });
-        let flush = m.take("ftz");
-        let result = if i.opcode == "set" { Some(m.ty()?) } else { None };
-        let ty = m.ty()?;
-        if matches!(ty, Type::F16x2 | Type::Bf16x2) {
-            return self.compare_pair(i, m, (relation, combine, flush), result, ty);
-        }
-        let Some(chosen) = comparison(relation, ty, flush) else {
-            return Err(m.error("is not a form that is known"));
-        };
-        self.count(i, m, 3 + usize::from(combine.is_some()))?;
-        let reads = self.sources(i, &[ty, ty])?[..2].to_vec();
-        let other = match combine {
-            Some(_) => Some(self.source(&i.operands[3], Type::Pred)?),
-            None => None,
-        };
-        let combined = |decoder: &mut Self, truth: Source| match (combine, other) {
-            (Some(combine), Some(other)) => {
-                decoder.emit_new(Class::Pred, Kind::Lane(combine), vec![truth, other], 0)
-            }
-            _ => truth,
-        };
-        if let (None, Operand::Register(_), None) = (result, &i.operands[0], combine) {
-            let write = self.target(&i.operands[0], Class::Pred)?;
-            self.lane(chosen, write, reads, 0);
-            return Ok(());
-        }
-        let truth = self.emit_new(Class::Pred, Kind::Lane(chosen), reads, 0);
-        let negated = match truth {
-            Source::Value(value) => Source::Negated(value),
-            other => other,
-        };
-        let first = combined(self, truth);
-        let copy = handler::<lanes::Move<bool>>();
-        match (result, &i.operands[0]) {
-            (Some(result), operand) => return self.set(m, operand, first, result),
-            (None, Operand::Pair(p, q)) => {
-                let second = combined(self, negated);
-                let p = self.target(p, Class::Pred)?;
-                let q = self.target(q, Class::Pred)?;
-                self.lane(copy, p, vec![first], 0);
-                self.lane(copy, q, vec![second], 0);
-            }
-            (None, operand) => {
-                let write = self.target(operand, Class::Pred)?;
-                self.lane(copy, write, vec![first], 0);
-            }
-        }
-        Ok(())
-    }
-
-    /// What `set` gives where a comparison holds: ones, or one.
-    fn set(
-        &mut self,
-        m: &Modifiers<'_>,
-        operand: &Operand,
-        holds: Source,
-        result: Type,
-    ) -> Result<()> {
-        let write = self.target(operand, Class::Word)?;
-        match (result, super::compare_pair::truth(result)) {
-            (Type::F32, _) => self.lane(handler::<lanes::SetFloat>(), write, vec![holds], 0),
-            (Type::U32 | Type::S32 | Type::B32, _) => {
-                self.lane(handler::<lanes::SetOnes>(), write, vec![holds], 0);
-            }
-            (_, Some(truth)) => {
-                let reads = vec![holds, Source::Bool(false)];
-                self.lane(handler::<lanes::SetHalves>(), write, reads, truth);
-            }
-            _ => return Err(m.error("is not a form that is known")),
-        }
-        Ok(())
-    }
-}
-
-const RELATIONS: [&str; 18] = [
-    "eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu",
-    "geu", "num", "nan",
-];
-
-macro_rules! by_relation {
-    ($ty:ty, $relation:expr, $make:ident $(, $flush:expr)?) => {
-        match $relation {
-            "eq" => Some($make::<lanes::Equal<$ty>>($($flush)?)),
-            "ne" => Some($make::<lanes::NotEqual<$ty>>($($flush)?)),
-            "lt" | "lo" => Some($make::<lanes::Less<$ty>>($($flush)?)),
-            "le" | "ls" => Some($make::<lanes::LessEqual<$ty>>($($flush)?)),
-            "gt" | "hi" => Some($make::<lanes::Greater<$ty>>($($flush)?)),
-            "ge" | "hs" => Some($make::<lanes::GreaterEqual<$ty>>($($flush)?)),
-            _ => None,
-        }
-    };
-}
-
-macro_rules! by_float_relation {
-    ($ty:ty, $relation:expr, $make:ident $(, $flush:expr)?) => {
-        match $relation {
-            "equ" => Some($make::<lanes::EqualUnordered<$ty>>($($flush)?)),
-            "neu" => Some($make::<lanes::NotEqualUnordered<$ty>>($($flush)?)),
-            "ltu" => Some($make::<lanes::LessUnordered<$ty>>($($flush)?)),
-            "leu" => Some($make::<lanes::LessEqualUnordered<$ty>>($($flush)?)),
-            "gtu" => Some($make::<lanes::GreaterUnordered<$ty>>($($flush)?)),
-            "geu" => Some($make::<lanes::GreaterEqualUnordered<$ty>>($($flush)?)),
-            "num" => Some($make::<lanes::BothNumbers<$ty>>($($flush)?)),
-            "nan" => Some($make::<lanes::EitherNan<$ty>>($($flush)?)),
-            other => by_relation!($ty, other, $make $(, $flush)?),
-        }
-    };
-}
-
-/// The comparison of a type; `lo`, `ls`, `hi` and `hs` compare without sign.
-pub(super) fn comparison(relation: &str, ty: Type, flush: bool) -> Option<Handler> {
-    let unsigned = matches!(relation, "lo" | "ls" | "hi" | "hs");
-    if flush && !matches!(ty, Type::F32 | Type::F16) || unsigned && ty.signed() {
-        return None;
-    }
-    match ty {
-        Type::U16 | Type::B16 => by_relation!(u16, relation, handler),
-        Type::S16 => by_relation!(i16, relation, handler),
-        Type::U32 | Type::B32 => by_relation!(u32, relation, handler),
-        Type::S32 => by_relation!(i32, relation, handler),
-        Type::U64 | Type::B64 => by_relation!(u64, relation, handler),
-        Type::S64 => by_relation!(i64, relation, handler),
-        _ if unsigned => None,
-        Type::F32 => by_float_relation!(f32, relation, flushed, flush),
-        Type::F64 => by_float_relation!(f64, relation, handler),
-        Type::F16 => by_float_relation!(F16, relation, flushed, flush),
-        Type::Bf16 => by_float_relation!(Bf16, relation, handler),
-        _ => None,
     }
 }

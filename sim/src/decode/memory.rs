@@ -1,12 +1,13 @@
 //! Loads, stores and addresses.
 
 use super::{Decoder, Modifiers, Placed};
+use crate::access::{Access, Window};
 use crate::ast::{Instruction, Operand};
 use crate::draft::Source;
 use crate::error::Result;
 use crate::lanes::{self, handler};
 use crate::memory::{LOCAL_BASE, SHARED_BASE};
-use crate::op::{Access, Kind, Window};
+use crate::op::Kind;
 use crate::types::{Class, Type};
 
 /// A decoded address operand.

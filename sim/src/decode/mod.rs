@@ -7,6 +7,7 @@ mod atomic;
 mod bit;
 mod bulk;
 mod cluster;
+mod compare;
 mod compare_pair;
 mod control;
 mod convert;
@@ -17,6 +18,8 @@ mod matrix;
 mod memory;
 mod modifiers;
 mod operand;
+mod relation;
+mod walk;
 mod warp;
 mod warpgroup;
 
@@ -24,10 +27,11 @@ use crate::ast::{Ast, Function, Instruction, Space, Statement, Variable, Variabl
 use crate::colour;
 use crate::draft::{Draft, Drafts, Source, Value};
 use crate::error::{Error, ErrorKind, Result};
-use crate::lanes::{Handler, LaneOp, handler};
-use crate::op::{Kind, Origin, Program};
+use crate::lanes::{LaneOp, handler};
+use crate::op::{Handler, Kind, Origin};
+use crate::program::Program;
+use crate::traits::Traits;
 use crate::types::{Class, Type};
-use crate::watch::Traits;
 pub(crate) use atomic::known;
 use modifiers::Modifiers;
 use std::collections::HashMap;
@@ -252,7 +256,7 @@ impl<'a> Decoder<'a> {
         for statement in &function.body {
             let Statement::Instruction(instruction) = statement else { continue };
             for operand in &instruction.operands {
-                operand::walk(operand, &mut |id, name| {
+                walk::walk(operand, &mut |id, name| {
                     if let Some(VariableId::Module(id)) = id
                         && !out.contains(&id)
                     {

@@ -9,22 +9,6 @@ use crate::memory::{LOCAL_BASE, PARAM_BASE, SHARED_BASE};
 use crate::op::{Kind, Special};
 use crate::types::{Class, Type};
 
-/// Visits the variables and names inside an operand.
-pub(super) fn walk(operand: &Operand, visit: &mut impl FnMut(Option<VariableId>, Option<&str>)) {
-    match operand {
-        Operand::Variable(id) => visit(Some(*id), None),
-        Operand::Name(name) => visit(None, Some(name)),
-        Operand::Vector(items) => items.iter().for_each(|item| walk(item, visit)),
-        Operand::Not(inner) => walk(inner, visit),
-        Operand::Pair(first, second) => {
-            walk(first, visit);
-            walk(second, visit);
-        }
-        Operand::Address { base, .. } => walk(base, visit),
-        _ => {}
-    }
-}
-
 impl Decoder<'_> {
     pub(super) fn count(&self, i: &Instruction, m: &Modifiers<'_>, count: usize) -> Result<()> {
         if i.operands.len() == count {

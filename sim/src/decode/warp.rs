@@ -1,10 +1,11 @@
 //! Barriers, exchanges between lanes, and ordering.
 
 use super::{Decoder, Modifiers};
+use crate::access::Modify;
 use crate::ast::{Instruction, Operand};
 use crate::draft::Source;
 use crate::error::Result;
-use crate::op::{Barrier, Kind, Modify, Shuffle, Vote};
+use crate::op::{Barrier, Kind, Shuffle, Vote};
 use crate::types::{Class, Type};
 
 impl Decoder<'_> {

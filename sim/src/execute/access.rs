@@ -3,16 +3,16 @@
 //! An access moves whole words where it can: `WORDS` words of each lane between memory and planes,
 //! plane `k` holding word `k` of every lane. Accesses below a word have one plane.
 
-use super::Failure;
-use super::aim::{
-    Aim, Attempt, GROUP, Groups, Pattern, Place, Span, addresses, lanes_of, resolve, word_groups,
-};
-use crate::block::BlockState;
+use crate::access::Access;
+use crate::aim::{Aim, Attempt, Place, Span, addresses, lanes_of, resolve, word_groups};
+use crate::block_state::BlockState;
+use crate::context::Context;
 use crate::error::ErrorKind;
+use crate::failure::Failure;
+use crate::groups::{GROUP, Groups, Pattern};
 use crate::lanes::leveled;
-use crate::launch::Context;
 use crate::memory::store_part;
-use crate::op::{Access, MicroOp};
+use crate::op::MicroOp;
 use crate::registers::LANES;
 use crate::warp::Warp;
 use std::cell::Cell;
@@ -69,7 +69,7 @@ fn read_span<W, const WORDS: usize>(
             }
         }
         _ => {
-            for (lane, at) in span.offsets().into_iter().enumerate() {
+            for (lane, at) in span.pattern.offsets().into_iter().enumerate() {
                 for (k, plane) in planes.iter_mut().enumerate() {
                     plane[lane] = part(at, k);
                 }
@@ -315,7 +315,7 @@ fn write_span<W, const WORDS: usize>(
         }
         return;
     }
-    let offsets = span.offsets();
+    let offsets = span.pattern.offsets();
     for lane in lanes_of(active) {
         put(&words[offsets[lane] as usize / 4..][..WORDS], lane);
     }

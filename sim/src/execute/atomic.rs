@@ -1,14 +1,14 @@
 //! Read-modify-writes, lane after lane.
 
-use super::Failure;
-use super::aim::{Attempt, Place, addresses, resolve};
-use crate::block::BlockState;
+use crate::access::{Atomic, Modify};
+use crate::aim::{Attempt, Place, addresses, resolve};
+use crate::block_state::BlockState;
+use crate::context::Context;
 use crate::error::ErrorKind;
+use crate::failure::Failure;
 use crate::half::{Bf16, F16, Half};
-use crate::lanes::canonical;
-use crate::lanes::{half_max, half_min};
-use crate::launch::Context;
-use crate::op::{Atomic, MicroOp, Modify};
+use crate::lanes::{canonical, half_max, half_min};
+use crate::op::MicroOp;
 use crate::registers::LANES;
 use crate::types::{Class, Type};
 use crate::warp::Warp;

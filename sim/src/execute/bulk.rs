@@ -1,17 +1,18 @@
 //! Bulk copies: issued into the block's queue, landed on a later turn in any order, or when their
 //! group is waited for.
 
-use super::aim::{Attempt, Miss, Place, lanes_of, resolve};
 use super::atomic::{modified, update};
-use super::mbarrier::{At, change, locate};
-use super::unit::{list, misuse};
-use super::{Failure, Fault};
-use crate::block::BlockState;
+use super::mbarrier::{change, locate};
+use crate::access::{Atomic, Modify, Window};
+use crate::aim::{Attempt, Miss, Place, lanes_of, resolve};
+use crate::block_state::BlockState;
 use crate::bulk::{Bulk, Completion, End};
+use crate::context::Context;
 use crate::decode::known;
-use crate::launch::Context;
+use crate::failure::{Failure, Fault, misuse};
+use crate::mbarrier::BarrierAddress;
 use crate::memory::{Allocation, GLOBAL_BASE};
-use crate::op::{Atomic, MicroOp, Modify, Window};
+use crate::op::MicroOp;
 use crate::registers::{LANES, Slot};
 use crate::tensor_map::{Swizzle, Tile};
 use crate::types::Type;
@@ -34,7 +35,7 @@ fn shared_end(
     lane: usize,
     address: u64,
     (bytes, align): (u64, u64),
-) -> Result<At, Failure> {
+) -> Result<BarrierAddress, Failure> {
     let attempt = Attempt { verb: "bulk copy", bytes };
     if !address.is_multiple_of(align) {
         return Err(attempt.misaligned(lane, address, align));
@@ -102,7 +103,7 @@ pub(super) fn issue(
     active: u32,
     pc: u32,
 ) -> Result<(), Failure> {
-    let slots = list(cx, op);
+    let slots = cx.list(op);
     for lane in lanes_of(active) {
         let ((to, from), bytes, next) = match copy.kind {
             BulkKind::TileToShared { rank } | BulkKind::SharedToTile { rank } => {
@@ -235,7 +236,7 @@ pub(super) fn issue_store(
     active: u32,
     pc: u32,
 ) -> Result<(), Failure> {
-    let (constants, slots) = (&cx.program.constants, list(cx, op));
+    let (constants, slots) = (&cx.program.constants, cx.list(op));
     let element = u64::from(store.ty.bytes());
     let bytes = element * u64::from(store.count);
     let addresses = [0, 1].map(|index| *warp.registers.wide(constants, slots[index]));
@@ -463,7 +464,7 @@ fn element(bytes: &[u8]) -> u64 {
 
 fn write_shared(
     block: &mut BlockState,
-    (rank, at): At,
+    (rank, at): BarrierAddress,
     swizzle: Swizzle,
     reduce: Option<(Modify, Type)>,
     data: &[u8],

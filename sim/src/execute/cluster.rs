@@ -1,10 +1,10 @@
 //! Addresses in a cluster, its barrier, and the election of a lane.
 
-use super::aim::lanes_of;
-use super::unit::{list, misuse};
-use super::{Failure, Next};
-use crate::block::BlockState;
-use crate::launch::Context;
+use super::Next;
+use crate::aim::lanes_of;
+use crate::block_state::BlockState;
+use crate::context::Context;
+use crate::failure::{Failure, misuse};
 use crate::memory::{RANK_BYTES, SHARED_BASE, WINDOW_BYTES};
 use crate::op::MicroOp;
 use crate::registers::LANES;
@@ -17,7 +17,7 @@ pub(super) fn map_address(
     op: &MicroOp,
     active: u32,
 ) -> Result<(), Failure> {
-    let (constants, slots) = (&cx.program.constants, list(cx, op));
+    let (constants, slots) = (&cx.program.constants, cx.list(op));
     let addresses = *warp.registers.wide(constants, slots[1]);
     let ranks = *warp.registers.word(constants, slots[2]);
     let mut out = [0; LANES];
@@ -43,7 +43,7 @@ pub(super) fn address_rank(
     op: &MicroOp,
     active: u32,
 ) {
-    let slots = list(cx, op);
+    let slots = cx.list(op);
     let addresses = warp.registers.wide(&cx.program.constants, slots[1]);
     let ranks = addresses.map(|address| block.peers.locate(address % WINDOW_BYTES).0 as u32);
     warp.registers.set_word(slots[0], &ranks, active);
@@ -85,7 +85,7 @@ pub(super) fn elect(
     op: &MicroOp,
     active: u32,
 ) -> Result<Next, Failure> {
-    let slots = list(cx, op);
+    let slots = cx.list(op);
     let members = *warp.registers.word(&cx.program.constants, slots[2]);
     let named = lanes_of(active).fold(0, |all, lane| all | members[lane]);
     if named & warp.live & !active != 0 {

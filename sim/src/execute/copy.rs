@@ -1,13 +1,13 @@
 //! `cp.async`: copies that land when they are waited for, or before a barrier that they arrive at.
 
-use super::aim::{Aim, Attempt, Place, lanes_of, resolve};
 use super::mbarrier::{change, locate};
-use super::unit::{list, misuse};
-use super::{Failure, Fault};
-use crate::block::BlockState;
+use crate::access::Window;
+use crate::aim::{Aim, Attempt, Place, lanes_of, resolve};
+use crate::block_state::BlockState;
+use crate::context::Context;
 use crate::copies::{Arrival, Copy, Pending};
-use crate::launch::Context;
-use crate::op::{MicroOp, Window};
+use crate::failure::{Failure, Fault, misuse};
+use crate::op::MicroOp;
 use crate::registers::LANES;
 use crate::warp::Warp;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,7 +22,7 @@ pub(super) fn issue(
     active: u32,
     pc: u32,
 ) -> Result<(), Failure> {
-    let (constants, slots) = (&cx.program.constants, list(cx, op));
+    let (constants, slots) = (&cx.program.constants, cx.list(op));
     let to = *warp.registers.wide(constants, slots[0]);
     let from = *warp.registers.wide(constants, slots[1]);
     let sizes = *warp.registers.word(constants, slots[2]);
@@ -142,7 +142,7 @@ pub(super) fn arrive(
     active: u32,
     pc: u32,
 ) -> Result<(), Failure> {
-    let addresses = *warp.registers.wide(&cx.program.constants, list(cx, op)[0]);
+    let addresses = *warp.registers.wide(&cx.program.constants, cx.list(op)[0]);
     let mut at = [0; LANES];
     for lane in lanes_of(active) {
         let place = locate(warp, block, cx, window, lane, addresses[lane])?;

@@ -3,11 +3,10 @@
 //! A matrix is 8 rows of 16 bytes. As 32 words in row order it is the fragment: lane `l` holds
 //! the elements 2 (l mod 4) and the next of row l / 4.
 
-use super::Failure;
-use super::aim::{Attempt, Place, addresses, resolve};
-use super::unit::{list, misuse};
-use crate::block::BlockState;
-use crate::launch::Context;
+use crate::aim::{Attempt, Place, addresses, resolve};
+use crate::block_state::BlockState;
+use crate::context::Context;
+use crate::failure::{Failure, misuse};
 use crate::op::MicroOp;
 use crate::registers::LANES;
 use crate::unit::MatrixMove;
@@ -35,8 +34,8 @@ fn rows(
     verb: &'static str,
 ) -> Result<[usize; LANES], Failure> {
     let slot = match verb {
-        "ldmatrix" => list(cx, op)[usize::from(moved.count)],
-        _ => list(cx, op)[0],
+        "ldmatrix" => cx.list(op)[usize::from(moved.count)],
+        _ => cx.list(op)[0],
     };
     let at = addresses(warp, cx, slot, moved.wide_address, op.imm);
     let attempt = Attempt { verb, bytes: 16 };
@@ -69,7 +68,7 @@ pub(super) fn load(
         if moved.transposed {
             words = transposed(&words);
         }
-        warp.registers.set_word(list(cx, op)[index], &words, u32::MAX);
+        warp.registers.set_word(cx.list(op)[index], &words, u32::MAX);
     }
     Ok(())
 }
@@ -84,7 +83,7 @@ pub(super) fn store(
     let rows = rows(warp, block, cx, op, moved, "stmatrix")?;
     block.progressed = true;
     for index in 0..usize::from(moved.count) {
-        let mut words = *warp.registers.word(&cx.program.constants, list(cx, op)[1 + index]);
+        let mut words = *warp.registers.word(&cx.program.constants, cx.list(op)[1 + index]);
         if moved.transposed {
             words = transposed(&words);
         }

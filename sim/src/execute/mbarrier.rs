@@ -1,32 +1,30 @@
 //! `mbarrier`: barriers in shared memory.
 
-use super::aim::{Attempt, Place, lanes_of, resolve};
-use super::unit::{list, misuse};
-use super::{Failure, Next, POLL_STRONG};
-use crate::block::BlockState;
-use crate::launch::Context;
-use crate::mbarrier::{Mbarrier, Refusal};
-use crate::op::{MicroOp, Window};
+use super::{Next, POLL_STRONG};
+use crate::access::Window;
+use crate::aim::{Attempt, Place, lanes_of, resolve};
+use crate::block_state::BlockState;
+use crate::context::Context;
+use crate::failure::{Failure, misuse};
+use crate::mbarrier::{BarrierAddress, Mbarrier, Refusal};
+use crate::op::MicroOp;
 use crate::registers::LANES;
 use crate::unit::{BarrierAction, MemoryBarrier};
 use crate::warp::Warp;
 
-/// A barrier's place: the rank of its block and the offset in its shared memory.
-pub(super) type At = (usize, u64);
-
-fn load(block: &mut BlockState, (rank, at): At) -> Result<Mbarrier, Refusal> {
+fn load(block: &mut BlockState, (rank, at): BarrierAddress) -> Result<Mbarrier, Refusal> {
     let words = &block.shared_of(rank)[at as usize / 4..][..2];
     Mbarrier::decode(u64::from(words[0]) | u64::from(words[1]) << 32)
 }
 
-fn store(block: &mut BlockState, (rank, at): At, bits: u64) {
+fn store(block: &mut BlockState, (rank, at): BarrierAddress, bits: u64) {
     let words = &mut block.shared_of(rank)[at as usize / 4..][..2];
     words[0] = bits as u32;
     words[1] = (bits >> 32) as u32;
     block.progressed = true;
 }
 
-fn refused<T>(lane: usize, (_, at): At, refusal: Refusal) -> Result<T, Failure> {
+fn refused<T>(lane: usize, (_, at): BarrierAddress, refusal: Refusal) -> Result<T, Failure> {
     misuse(lane, format!("mbarrier at shared offset {at:#x}: {refusal}"))
 }
 
@@ -34,7 +32,7 @@ fn refused<T>(lane: usize, (_, at): At, refusal: Refusal) -> Result<T, Failure> 
 pub(super) fn change(
     block: &mut BlockState,
     lane: usize,
-    at: At,
+    at: BarrierAddress,
     f: impl FnOnce(&mut Mbarrier) -> Result<(), Refusal>,
 ) -> Result<u64, Failure> {
     let changed = load(block, at).and_then(|mut barrier| {
@@ -58,7 +56,7 @@ pub(super) fn locate(
     window: Window,
     lane: usize,
     address: u64,
-) -> Result<At, Failure> {
+) -> Result<BarrierAddress, Failure> {
     let attempt = Attempt { verb: "mbarrier", bytes: 8 };
     if !address.is_multiple_of(8) {
         return Err(attempt.misaligned(lane, address, 8));
@@ -79,7 +77,7 @@ pub(super) fn step(
     active: u32,
 ) -> Result<Next, Failure> {
     let constants = &cx.program.constants;
-    let slots = list(cx, op);
+    let slots = cx.list(op);
     match barrier.action {
         BarrierAction::Arrive { drops, no_complete } => {
             let addresses = *warp.registers.wide(constants, slots[1]);
@@ -123,7 +121,7 @@ pub(super) fn step(
 fn set(
     block: &mut BlockState,
     lane: usize,
-    at: At,
+    at: BarrierAddress,
     action: BarrierAction,
     number: u32,
 ) -> Result<(), Failure> {
@@ -151,7 +149,7 @@ fn test(
     barrier: MemoryBarrier,
     active: u32,
 ) -> Result<Next, Failure> {
-    let (constants, slots) = (&cx.program.constants, list(cx, op));
+    let (constants, slots) = (&cx.program.constants, cx.list(op));
     let addresses = *warp.registers.wide(constants, slots[1]);
     let odd: [bool; LANES] = match barrier.action {
         BarrierAction::TestParity => {
@@ -190,7 +188,7 @@ pub(super) fn pending_count(
     op: &MicroOp,
     active: u32,
 ) -> Result<(), Failure> {
-    let slots = list(cx, op);
+    let slots = cx.list(op);
     let states = *warp.registers.wide(&cx.program.constants, slots[1]);
     let mut out = [0; LANES];
     for lane in lanes_of(active) {

@@ -1,7 +1,6 @@
 //! Runs a warp for a slice.
 
 mod access;
-mod aim;
 mod atomic;
 mod bulk;
 mod cluster;
@@ -10,34 +9,26 @@ mod exchange;
 mod matrix;
 mod mbarrier;
 mod multiply;
+mod next;
 mod print;
 mod special;
 mod unit;
 mod warpgroup;
 
-pub(crate) use aim::{
-    Aim, Attempt, GROUP, GROUPS, Groups, Place, Span, addresses, lanes_of, resolve, word_groups,
-};
-pub(crate) use exchange::sources;
-pub(crate) use warpgroup::product_pieces;
-
-use crate::block::BlockState;
+use crate::block_state::BlockState;
+use crate::context::Context;
 use crate::error::ErrorKind;
+use crate::failure::{Failure, Fault, first_lane};
 use crate::lanes::leveled;
-use crate::launch::Context;
 use crate::op::{Barrier, Kind, MicroOp};
-use crate::warp::{Running, Wait, Warp};
-use crate::watch::{At, Watch};
+use crate::warp::{At, Running, Wait, Warp};
+use crate::watch::Watch;
+use next::{Next, POLL_ATOMIC, POLL_STRONG};
 
 /// Instructions of a slice.
 const SLICE: u32 = 4096;
 /// A slice ends once its polls weigh this much.
 const POLL_MAX: u32 = 24;
-/// What a strong load, an exchange, a compare-and-swap or a sleep weighs.
-const POLL_STRONG: u32 = 8;
-/// What another atomic weighs: few of them spin.
-const POLL_ATOMIC: u32 = 1;
-
 /// Why a slice ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
@@ -49,46 +40,6 @@ pub(crate) enum Stop {
     Polled,
     /// The slice was used up.
     Used,
-}
-
-/// A failure in a lane.
-#[derive(Debug)]
-pub(crate) struct Fault {
-    pub kind: ErrorKind,
-    pub message: String,
-    pub lane: usize,
-    pub pc: u32,
-}
-
-/// What an op did, besides going on. The tag is a word, as it is read: a byte written just before
-/// would stall that.
-#[repr(u32)]
-enum Next {
-    Go,
-    /// The lanes go on after it, having weighed so many polls.
-    Poll(u32),
-    /// These lanes stay where they are, for others of the warp.
-    WaitLanes(u32),
-    /// These lanes wait at a barrier.
-    WaitBarrier(u32, u8),
-}
-
-/// A failure whose op is yet to be told. Boxed, so that results come back in registers.
-pub(crate) struct Failure(Box<Fault>);
-
-impl Failure {
-    fn new(kind: ErrorKind, lane: usize, message: impl Into<String>) -> Failure {
-        Failure(Box::new(Fault { kind, message: message.into(), lane, pc: 0 }))
-    }
-
-    fn at(mut self, pc: u32) -> Box<Fault> {
-        self.0.pc = pc;
-        self.0
-    }
-}
-
-fn first_lane(mask: u32) -> usize {
-    mask.trailing_zeros() as usize & 31
 }
 
 leveled! {
@@ -328,7 +279,7 @@ fn step(
             Ok(Next::Go)
         }
         Kind::Atomic(atomic) => {
-            use crate::op::Modify::{Compare, Exchange};
+            use crate::access::Modify::{Compare, Exchange};
             atomic::atomic(warp, block, cx, op, atomic, active)?;
             let spins = matches!(atomic.modify, Compare | Exchange);
             Ok(Next::Poll(if spins { POLL_STRONG } else { POLL_ATOMIC }))

@@ -4,11 +4,10 @@
 //! rounded to nearest. Hardware adds several products at once, in another order and with its own
 //! rounding: compare with a tolerance.
 
-use super::unit::list;
+use crate::context::Context;
 use crate::format::Format;
 use crate::half::F16;
 use crate::lanes::{canonical, leveled};
-use crate::launch::Context;
 use crate::op::MicroOp;
 use crate::registers::{LANES, Slot};
 use crate::unit::Multiply;
@@ -89,7 +88,7 @@ fn operands<T: Copy, const K: usize>(
 #[inline(always)]
 fn floating<const K: usize>(warp: &mut Warp, cx: &Context<'_>, op: &MicroOp, product: Multiply) {
     let [in_a, in_b, in_c] = product.registers();
-    let (writes, reads) = list(cx, op).split_at(in_c);
+    let (writes, reads) = cx.list(op).split_at(in_c);
     let k = usize::from(product.k);
     let slices = operands::<f32, K>(warp, cx, product, reads, 0.0, Format::single);
     let narrow = product.sum == Format::F16;
@@ -130,7 +129,7 @@ fn floating<const K: usize>(warp: &mut Warp, cx: &Context<'_>, op: &MicroOp, pro
 #[inline(always)]
 fn integral<const K: usize>(warp: &mut Warp, cx: &Context<'_>, op: &MicroOp, product: Multiply) {
     let [in_a, in_b, in_c] = product.registers();
-    let (writes, reads) = list(cx, op).split_at(in_c);
+    let (writes, reads) = cx.list(op).split_at(in_c);
     let slices = operands::<i32, K>(warp, cx, product, reads, 0, Format::integer_value);
     for half in 0..usize::from(product.m) / 8 {
         let mut sums = [[0_i32; 8]; 8];
@@ -152,7 +151,7 @@ fn integral<const K: usize>(warp: &mut Warp, cx: &Context<'_>, op: &MicroOp, pro
 /// Double precision: a lane holds one element of each of its registers.
 fn double(warp: &mut Warp, cx: &Context<'_>, op: &MicroOp, product: Multiply) {
     let [in_a, in_b, in_c] = product.registers();
-    let (writes, reads) = list(cx, op).split_at(in_c);
+    let (writes, reads) = cx.list(op).split_at(in_c);
     let wide =
         |index: usize| warp.registers.wide(&cx.program.constants, reads[index]).map(f64::from_bits);
     let halves = usize::from(product.m) / 8;

@@ -1,11 +1,11 @@
 //! `vprintf`: formats what a thread prints.
 
-use super::Failure;
-use super::aim::{Attempt, Place, lanes_of, resolve};
-use super::unit::{list, misuse};
-use crate::block::BlockState;
-use crate::launch::Context;
-use crate::op::{MicroOp, Window};
+use crate::access::Window;
+use crate::aim::{Attempt, Place, lanes_of, resolve};
+use crate::block_state::BlockState;
+use crate::context::Context;
+use crate::failure::{Failure, misuse};
+use crate::op::MicroOp;
 use crate::registers::LANES;
 use crate::warp::Warp;
 use std::sync::atomic::Ordering::Relaxed;
@@ -61,7 +61,7 @@ pub(super) fn print(
     op: &MicroOp,
     active: u32,
 ) -> Result<(), Failure> {
-    let (constants, slots) = (&cx.program.constants, list(cx, op));
+    let (constants, slots) = (&cx.program.constants, cx.list(op));
     let formats = *warp.registers.wide(constants, slots[1]);
     let arguments = *warp.registers.wide(constants, slots[2]);
     let mut counts = [0; LANES];

@@ -1,7 +1,7 @@
 //! Special registers.
 
-use crate::block::BlockState;
-use crate::launch::Context;
+use crate::block_state::BlockState;
+use crate::context::Context;
 use crate::op::{Kind, MicroOp, Special};
 use crate::registers::LANES;
 use crate::warp::Warp;

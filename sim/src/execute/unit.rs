@@ -1,23 +1,12 @@
 //! Ops of the units: their operands, and which file runs which.
 
-use super::{Failure, Next, bulk, cluster, copy, matrix, mbarrier, multiply, print, warpgroup};
-use crate::block::BlockState;
-use crate::error::ErrorKind;
-use crate::launch::Context;
+use super::{Next, bulk, cluster, copy, matrix, mbarrier, multiply, print, warpgroup};
+use crate::block_state::BlockState;
+use crate::context::Context;
+use crate::failure::{Failure, misuse};
 use crate::op::MicroOp;
-use crate::registers::Slot;
 use crate::unit::Unit;
 use crate::warp::Warp;
-
-/// An op's list: what it writes, then what it reads.
-pub(super) fn list<'a>(cx: &Context<'a>, op: &MicroOp) -> &'a [Slot] {
-    &cx.program.lists[op.list as usize..]
-}
-
-/// A failure for what breaks an op's rules.
-pub(super) fn misuse<T>(lane: usize, message: impl Into<String>) -> Result<T, Failure> {
-    Err(Failure::new(ErrorKind::Misuse, lane, message))
-}
 
 /// Whether a `.sync.aligned` op of the whole warp can run: none of its lanes may have exited.
 fn whole(warp: &Warp, active: u32) -> Result<bool, Failure> {

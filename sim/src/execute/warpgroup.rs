@@ -1,189 +1,59 @@
 //! `wgmma`: each warp computes its own 16 rows, when it issues the product; the sum reaches its
 //! registers, which are poisoned until then, when its group is waited for.
 
-use super::Failure;
 use super::multiply::{self, accumulate, slice};
-use super::unit::{list, misuse};
-use crate::block::BlockState;
+use crate::block_state::BlockState;
+use crate::context::Context;
+use crate::descriptor::{Descriptor, descriptors};
+use crate::failure::{Failure, misuse};
 use crate::format::Format;
 use crate::half::F16;
 use crate::lanes::{canonical, leveled};
-use crate::launch::Context;
 use crate::op::MicroOp;
 use crate::registers::{LANES, Slot};
-use crate::tensor_map::Swizzle;
 use crate::unit::WarpgroupMultiply;
 use crate::warp::Warp;
 use crate::warpgroup::{InFlight, POISON};
-use std::ops::Range;
 
 /// Elements along k, at most.
 const K_MAX: usize = 32;
 
 type Slices<T> = multiply::Slices<T, K_MAX>;
 
-/// Threads of a warpgroup.
-const THREADS: u32 = 128;
-/// The bits of a descriptor that mean nothing and must be zero.
-const RESERVED: u64 = 0x3ff1_c000_c000_c000;
-
-/// A matrix in shared memory: rows of A, or columns of B, by k.
-#[derive(Debug, Clone, Copy)]
-struct Descriptor {
-    start: u64,
-    /// Bytes between the neighbours of a core matrix, in the leading and the other dimension.
-    leading: u64,
-    stride: u64,
-    /// Rows of 128 bytes from where the swizzle's pattern begins.
-    base: u64,
-    swizzle: Swizzle,
-    /// Whether rows are contiguous, not k.
-    transposed: bool,
-}
-
-impl Descriptor {
-    fn decode(bits: u64, transposed: bool) -> Descriptor {
-        let field = |low: u32| (bits >> low & 0x3fff) << 4;
-        let swizzles = [Swizzle::None, Swizzle::B128, Swizzle::B64, Swizzle::B32];
-        Descriptor {
-            start: field(0),
-            leading: field(16),
-            stride: field(32),
-            base: bits >> 49 & 7,
-            swizzle: swizzles[(bits >> 62) as usize],
-            transposed,
-        }
-    }
-
-    /// Where the 16 bytes lie that hold, of group `group` of eight rows: chunk `chunk` of k of row
-    /// `index`, or, when rows are contiguous, the eight rows of element `8 chunk + index` of k.
-    #[inline(always)]
-    fn address(&self, group: u64, index: u64, chunk: u64) -> u64 {
-        let place = match (self.swizzle.row_bytes(), self.transposed) {
-            (None, false) => index * 16 + group * self.stride + chunk * self.leading,
-            (Some(row), false) => index * row + group * self.stride + chunk * 16,
-            (None, true) => index * 16 + group * self.stride + chunk * self.leading,
-            (Some(row), true) => {
-                let across = row / 16;
-                let (block, inner) = (group / across, group % across);
-                index * row + inner * 16 + block * self.leading + chunk * self.stride
-            }
-        };
-        let address = self.start + place;
-        let pattern = address.wrapping_sub(self.base << 7);
-        address ^ (self.swizzle.apply(pattern) ^ pattern)
-    }
-
-    /// Where all pieces of 16 bytes of some groups begin.
-    fn pieces(self, groups: Range<u64>, chunks: u64) -> impl Iterator<Item = u64> {
-        groups.flat_map(move |group| {
-            (0..chunks)
-                .flat_map(move |chunk| (0..8).map(move |index| self.address(group, index, chunk)))
-        })
-    }
-
-    /// Where the highest of them ends.
-    fn end(self, groups: u64, chunks: u64) -> u64 {
-        self.pieces(0..groups, chunks).map(|start| start + 16).max().unwrap_or_default()
-    }
-
-    /// Eight rows as slices of k.
-    #[inline(always)]
-    fn slices<T: Copy>(
-        &self,
-        shared: &[u32],
-        group: u64,
-        bits: usize,
-        zero: T,
-        value: impl Fn(u32) -> T,
-    ) -> Slices<T> {
-        let mut out = [[zero; 8]; K_MAX];
-        let read = |index: u64, chunk: u64| -> [u32; 4] {
-            let at = self.address(group, index, chunk) as usize / 4;
-            [shared[at], shared[at + 1], shared[at + 2], shared[at + 3]]
-        };
-        for chunk in 0..2 {
-            let words: [[u32; 4]; 8] = std::array::from_fn(|index| read(index as u64, chunk));
-            let chunk = chunk as usize;
-            if self.transposed {
-                for (index, words) in words.iter().enumerate() {
-                    for (pair, word) in words.iter().enumerate() {
-                        out[8 * chunk + index][2 * pair] = value(*word);
-                        out[8 * chunk + index][2 * pair + 1] = value(word >> 16);
-                    }
+/// Eight rows as slices of k.
+#[inline(always)]
+fn slices<T: Copy>(
+    descriptor: &Descriptor,
+    shared: &[u32],
+    group: u64,
+    bits: usize,
+    zero: T,
+    value: impl Fn(u32) -> T,
+) -> Slices<T> {
+    let mut out = [[zero; 8]; K_MAX];
+    let read = |index: u64, chunk: u64| -> [u32; 4] {
+        let at = descriptor.address(group, index, chunk) as usize / 4;
+        [shared[at], shared[at + 1], shared[at + 2], shared[at + 3]]
+    };
+    for chunk in 0..2 {
+        let words: [[u32; 4]; 8] = std::array::from_fn(|index| read(index as u64, chunk));
+        let chunk = chunk as usize;
+        if descriptor.transposed {
+            for (index, words) in words.iter().enumerate() {
+                for (pair, word) in words.iter().enumerate() {
+                    out[8 * chunk + index][2 * pair] = value(*word);
+                    out[8 * chunk + index][2 * pair + 1] = value(word >> 16);
                 }
-                continue;
             }
-            let per = 32 / bits;
-            for (k, out) in out[chunk * 4 * per..][..4 * per].iter_mut().enumerate() {
-                let (word, part) = (k / per, k % per);
-                *out = std::array::from_fn(|row| value(words[row][word] >> (part * bits)));
-            }
+            continue;
         }
-        out
+        let per = 32 / bits;
+        for (k, out) in out[chunk * 4 * per..][..4 * per].iter_mut().enumerate() {
+            let (word, part) = (k / per, k % per);
+            *out = std::array::from_fn(|row| value(words[row][word] >> (part * bits)));
+        }
     }
-}
-
-/// Checks that a product has its warpgroup, and finds its operands.
-fn descriptors(
-    warp: &Warp,
-    block: &BlockState,
-    cx: &Context<'_>,
-    product: WarpgroupMultiply,
-    reads: &[Slot],
-) -> Result<(Option<Descriptor>, Descriptor), Failure> {
-    let threads: u32 = cx.launch.block.iter().product();
-    if (warp.index / 4 + 1) * THREADS > threads {
-        return misuse(0, format!("wgmma in warp {} of a block of {threads} threads", warp.index));
-    }
-    if !warp.products.fenced {
-        return misuse(0, "wgmma.mma_async without a wgmma.fence before it");
-    }
-    let decode = |slot: Slot, transposed: bool, groups: u64| {
-        let row = warp.registers.wide(&cx.program.constants, slot);
-        if let Some(lane) = row.iter().position(|&bits| bits != row[0]) {
-            return misuse(lane, "the lanes of a warp give different matrix descriptors");
-        }
-        if row[0] & RESERVED != 0 {
-            return misuse(0, format!("the matrix descriptor {:#x} has reserved bits", row[0]));
-        }
-        let descriptor = Descriptor::decode(row[0], transposed);
-        let (end, size) = (descriptor.end(groups, 2), u64::from(block.shared_bytes));
-        if end > size {
-            return misuse(
-                0,
-                format!(
-                    "the matrix descriptor {:#x} reaches shared offset {end:#x} of {size} bytes",
-                    row[0]
-                ),
-            );
-        }
-        Ok(descriptor)
-    };
-    let [in_a, in_b] = product.transposed;
-    let b_at = if product.a_registers { 4 } else { 1 };
-    let b = decode(reads[b_at], in_b, u64::from(product.n) / 8)?;
-    let a = match product.a_registers {
-        true => None,
-        false => Some(decode(reads[0], in_a, 8)?),
-    };
-    Ok((a, b))
-}
-
-/// Where the pieces of 16 bytes begin that a warp's product reads in shared memory; `None` if it is
-/// about to fail.
-pub(crate) fn product_pieces(
-    warp: &Warp,
-    block: &BlockState,
-    cx: &Context<'_>,
-    op: &MicroOp,
-    product: WarpgroupMultiply,
-) -> Option<Vec<u64>> {
-    let (_, reads) = list(cx, op).split_at(product.registers());
-    let (a, b) = descriptors(warp, block, cx, product, reads).ok()?;
-    let first = u64::from(warp.index % 4) * 2;
-    let rows = a.into_iter().flat_map(|a| a.pieces(first..first + 2, 2));
-    Some(rows.chain(b.pieces(0..u64::from(product.n) / 8, 2)).collect())
+    out
 }
 
 /// Takes the sum that a product adds to: one under way in the same registers, or the registers.
@@ -233,7 +103,7 @@ impl Rows<'_> {
         let bits = self.product.a.bits();
         if let Some(a) = self.a {
             let first = u64::from(self.warp.index % 4) * 2;
-            return [0, 1].map(|half| a.slices(self.shared, first + half, bits, zero, &value));
+            return [0, 1].map(|half| slices(&a, self.shared, first + half, bits, zero, &value));
         }
         let mut out = [[[zero; 8]; K_MAX]; 2];
         for index in 0..4 {
@@ -250,7 +120,7 @@ impl Rows<'_> {
         let halves = self.halves(0.0, |bits| sign(a.single(bits), negated[0]));
         for group in 0..u64::from(self.product.n) / 8 {
             let value = |bits| sign(b.single(bits), negated[1]);
-            let columns = self.b.slices(self.shared, group, b.bits(), 0.0, value);
+            let columns = slices(&self.b, self.shared, group, b.bits(), 0.0, value);
             for (half, rows) in halves.iter().enumerate() {
                 let mut sums = [[0.0_f32; 8]; 8];
                 let at = group as usize * if NARROW { 2 } else { 4 };
@@ -289,7 +159,7 @@ impl Rows<'_> {
         let halves = self.halves(0, |bits| a.integer_value(bits));
         for group in 0..u64::from(self.product.n) / 8 {
             let value = |bits| b.integer_value(bits);
-            let columns = self.b.slices(self.shared, group, b.bits(), 0, value);
+            let columns = slices(&self.b, self.shared, group, b.bits(), 0, value);
             for (half, rows) in halves.iter().enumerate() {
                 let mut sums = [[0_i32; 8]; 8];
                 let k = self.product.k.into();
@@ -332,7 +202,7 @@ pub(super) fn multiply(
     op: &MicroOp,
     product: WarpgroupMultiply,
 ) -> Result<(), Failure> {
-    let (writes, reads) = list(cx, op).split_at(product.registers());
+    let (writes, reads) = cx.list(op).split_at(product.registers());
     let (a, b) = descriptors(warp, block, cx, product, reads)?;
     let scale = reads[if product.a_registers { 5 } else { 2 }];
     let adds = match warp.registers.predicate(scale) {

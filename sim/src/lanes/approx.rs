@@ -9,7 +9,7 @@
 //! reduction loses bits.
 
 use super::float::canonical;
-use super::lane_ops;
+use super::lane::lane_ops;
 
 /// 2^x for |x| < 1100: the fraction's power series to its twelfth term, below 2^-52.
 #[inline(always)]

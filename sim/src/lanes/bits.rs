@@ -1,6 +1,7 @@
 //! Logic, shifts, fields and permutations of bits, and moves.
 
-use super::{Int, Lane, lane_ops};
+use super::int::Int;
+use super::lane::{Lane, lane_ops};
 
 /// Bits without arithmetic.
 pub(crate) trait Bits: Lane {

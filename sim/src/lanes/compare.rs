@@ -1,6 +1,6 @@
 //! Comparisons.
 
-use super::{Lane, lane_ops};
+use super::lane::{Lane, lane_ops};
 use crate::half::{Bf16, F16};
 
 /// A value that orders; a NaN orders with nothing.

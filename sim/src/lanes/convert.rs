@@ -5,7 +5,7 @@
 //! which loses nothing that the last rounding could see.
 
 use super::float::canonical;
-use super::{Lane, lane_ops};
+use super::lane::{Lane, lane_ops};
 use crate::half::{Bf16, F16, Half};
 use crate::rounding::{self, Direction, Mode};
 

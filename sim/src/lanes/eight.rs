@@ -3,7 +3,7 @@
 //! The flags of the immediate are `RELU` and `FORMAT_E5M2`.
 
 use super::float::half_relu;
-use super::lane_ops;
+use super::lane::lane_ops;
 use super::packed::RELU;
 use crate::format::{E4M3, E5M2, Fp8};
 use crate::half::F16;

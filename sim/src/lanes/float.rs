@@ -3,7 +3,7 @@
 //! A NaN that single precision makes is 0x7fffffff, as the hardware's is; double precision keeps
 //! the host's NaN.
 
-use super::{Lane, lane_ops};
+use super::lane::{Lane, lane_ops};
 use crate::half::Half;
 use crate::rounding::{self, Mode};
 

@@ -1,6 +1,6 @@
 //! Integer arithmetic.
 
-use super::{Lane, lane_ops};
+use super::lane::{Lane, lane_ops};
 
 /// An integer of one width and signedness.
 pub(crate) trait Int: Lane + Ord {

@@ -4,7 +4,7 @@
 //! flags of the immediate are the constants below.
 
 use super::float::{half_fma, half_max, half_min, half_relu, half_saturate};
-use super::{LaneOp, lane_ops};
+use super::lane::{LaneOp, lane_ops};
 use crate::half::Half;
 use std::marker::PhantomData;
 

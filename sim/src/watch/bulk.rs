@@ -4,50 +4,22 @@
 //! They see memory through a proxy of their own. What a thread stored reaches it by a
 //! `fence.proxy.async`, of the thread itself or of one that the store is ordered before.
 
-use super::asynchronous::Group;
-use super::clocks::Event;
-use super::finding::FindingKind;
-use super::lanes::Lanes;
-use super::memory::{SHARED, Scene};
-use super::open::{Ending, one};
+use super::Watch;
+use super::memory::Scene;
 use super::report::Reporter;
-use super::shadow::BlockShadow;
-use super::shared::Actor;
-use super::sync::Touch;
-use super::traits::Order;
-use super::{At, Watch};
-use crate::block::BlockState;
+use crate::block_state::BlockState;
 use crate::bulk::{Bulk, Completion, End};
-use crate::launch::Context;
+use crate::context::Context;
+use crate::finding::FindingKind;
 use crate::op::Kind;
 use crate::registers::LANES;
+use crate::shadow::{Actor, BlockShadow, Ending, Group, Lanes, SHARED, Touch, one};
+use crate::traits::Order;
 use crate::unit::Unit;
-use crate::warp::Warp;
+use crate::warp::{At, Warp};
 
 /// Bytes that a tile's swizzle keeps together.
 const CHUNK: u64 = 16;
-
-/// See the module.
-#[derive(Debug, Default)]
-pub(crate) struct BulkShadow {
-    /// The last epoch of each warp that a fence followed: for each of its own lanes, and for all
-    /// by a fence of whoever knew of it.
-    own: Vec<[u32; LANES]>,
-    known: Vec<u32>,
-}
-
-impl BulkShadow {
-    pub fn new(warps: usize) -> BulkShadow {
-        let (own, known) = (vec![[0; LANES]; warps], vec![0; warps]);
-        BulkShadow { own, known }
-    }
-
-    /// Whether a fence between the proxies followed a store.
-    fn fenced(&self, store: &Event) -> bool {
-        let warp = store.warp as usize;
-        self.own[warp][store.lane as usize].max(self.known[warp]) >= store.epoch
-    }
-}
 
 /// The parts of shared memory that a copy from there reads: of a tile those that its tensor has.
 fn parts(bulk: &Bulk, at: u64) -> Vec<(u64, u64)> {
@@ -155,7 +127,7 @@ impl Watch {
             let Some(writer) = shadow.shared.writer(word, shadow.clocks.block) else { continue };
             let op = &scene.cx.program.ops[writer.pc as usize];
             let copied = matches!(op.kind, Kind::Unit(Unit::Bulk(_) | Unit::StoreAsync(_)));
-            if copied || shadow.bulk.fenced(&writer) {
+            if copied || shadow.proxy.follow(&writer) {
                 continue;
             }
             let (reporter, pc) = (Reporter::new(scene.cx, scene.block), scene.at.pc);
@@ -163,21 +135,5 @@ impl Watch {
             let make = || reporter.unfenced(word as u64 * 4, &writer, me);
             self.findings.add((FindingKind::MissingProxyFence, writer.pc, pc), make);
         }
-    }
-}
-
-impl BlockShadow {
-    /// Lanes of a warp fence what they know of between the proxies.
-    pub fn proxy_fenced(&mut self, warp: usize, lanes: u32) {
-        let (row, epoch) = self.clocks.fenced(warp);
-        for lane in (0..LANES).filter(|lane| lanes >> lane & 1 != 0) {
-            self.bulk.own[warp][lane] = epoch;
-        }
-        self.bulk.known.iter_mut().zip(row).for_each(|(known, epoch)| *known = (*known).max(epoch));
-    }
-
-    /// Bytes of the block's shared memory were written from outside its warps.
-    pub fn landed(&mut self, at: u64, bytes: u64) {
-        self.shared.set_written(&one(0, at, bytes), true);
     }
 }

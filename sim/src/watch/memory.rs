@@ -1,42 +1,21 @@
 //! Accesses to memory: what they read that nobody wrote, and what they race with.
 
-use super::cluster::{SharedAccess, key};
-use super::finding::FindingKind;
-use super::global::Global;
-use super::lanes::Lanes;
-use super::registers::{NEVER, Poison};
+use super::Watch;
 use super::report::Reporter;
-use super::shadow::BlockShadow;
-use super::shared::{Actor, Conflict};
-use super::sync::{Missing, Strong, Touch};
-use super::tracked::Role;
-use super::traits::{Order, Scope};
-use super::{At, Watch};
-use crate::block::BlockState;
-use crate::execute::{Aim, Attempt, Place, addresses, lanes_of, resolve, word_groups};
-use crate::launch::Context;
-use crate::op::{Kind, MicroOp, Window};
+use crate::access::Window;
+use crate::aim::{Aim, Attempt, Place, addresses, lanes_of, resolve, word_groups};
+use crate::block_state::BlockState;
+use crate::context::Context;
+use crate::finding::FindingKind;
+use crate::op::{Kind, MicroOp};
 use crate::registers::LANES;
-use crate::warp::Warp;
-
-/// Numbers of the windows where others number an allocation of the launch's table.
-pub(crate) const SHARED: u64 = u64::MAX;
-pub(crate) const LOCAL: u64 = u64::MAX - 1;
-/// The same where no memory is meant, but a product under way.
-pub(crate) const PRODUCT: u64 = u64::MAX - 2;
-
-/// Ranks of the cluster have numbers from here.
-const PEERS: u64 = u64::MAX - 32;
-
-/// The number of the shared memory of a rank other than the block's own.
-fn peer(rank: usize) -> u64 {
-    PEERS + rank as u64
-}
-
-/// The rank of an area that is another block's shared memory.
-pub(super) fn peer_rank(area: u64) -> Option<usize> {
-    (PEERS..PEERS + 16).contains(&area).then(|| (area - PEERS) as usize)
-}
+use crate::shadow::{
+    Actor, BlockShadow, Conflict, Global, LOCAL, Lanes, Missing, NEVER, Poison, SHARED,
+    SharedAccess, Strong, Touch, key, peer, peer_rank,
+};
+use crate::tracked::Role;
+use crate::traits::{Order, Scope};
+use crate::warp::{At, Warp};
 
 /// The area that shared memory of a rank is.
 pub(super) fn shared_area(shadow: &BlockShadow, rank: usize) -> u64 {
@@ -98,7 +77,7 @@ impl Watch {
             return;
         }
         if let Some(span) = aim.span(warp, block, cx) {
-            let lanes = Lanes::new(&span, at.active, bytes);
+            let lanes = Lanes::new(&span.pattern, at.active, bytes);
             let area = area(&span.place, warp);
             let scene = Scene { warp, block, cx, at, touch, order, element };
             self.look(shadow, &scene, area, &lanes);
@@ -300,7 +279,7 @@ impl Watch {
                 continue;
             }
             let warp = scene.warp.index as usize;
-            let earlier = super::clocks::Event {
+            let earlier = crate::shadow::Event {
                 block: shadow.clocks.block,
                 warp: warp as u32,
                 lane: first as u32,

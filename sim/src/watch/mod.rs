@@ -5,54 +5,22 @@
 //! A watched launch runs on one worker, so the shadows need no locks and what is found is the same
 //! on every host.
 
-mod asynchronous;
 mod bulk;
-mod checks;
-mod clocks;
-mod cluster;
-mod finding;
-mod global;
-mod lanes;
 mod memory;
-mod open;
 mod registers;
 mod report;
-mod shadow;
-mod shared;
-mod sync;
-mod tracked;
-mod traits;
 mod units;
-mod written;
 
-pub use checks::Checks;
-pub(crate) use cluster::ClusterShadow;
-pub use finding::{Finding, FindingKind, Site};
-pub(crate) use lanes::Lanes;
-pub(crate) use shadow::BlockShadow;
-pub(crate) use tracked::Tracked;
-pub(crate) use traits::Traits;
-pub(crate) use written::Written;
-
-use crate::block::BlockState;
+use crate::block_state::BlockState;
+use crate::checks::Checks;
+use crate::context::Context;
 use crate::counters::Counting;
-use crate::launch::Context;
+use crate::finding::{FindingKind, Findings};
 use crate::op::{Barrier, Kind};
-use crate::warp::Warp;
-use finding::Findings;
-use global::GlobalShadow;
+use crate::shadow::{BlockShadow, GlobalShadow, Sync};
+use crate::traits::Scope;
+use crate::warp::{At, Warp};
 use report::Reporter;
-use sync::Sync;
-use traits::Scope;
-
-/// An op that is about to run, or has run.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct At {
-    pub pc: u32,
-    /// The lanes that are here, and those whose guard lets them take part.
-    pub mask: u32,
-    pub active: u32,
-}
 
 /// The shadows and counts of a launch.
 #[derive(Debug, Default)]
@@ -127,7 +95,7 @@ impl Watch {
             Kind::Fence if self.checks.races() => {
                 let scope = cx.program.origins[at.pc as usize].traits.order.scope;
                 if cx.program.origins[at.pc as usize].traits.proxy_fence {
-                    shadow.proxy_fenced(index, at.active);
+                    shadow.proxy.fence(&mut shadow.clocks, index, at.active);
                 }
                 if scope != Scope::Weak {
                     let fenced = &mut shadow.warps[index].fenced;

@@ -5,52 +5,19 @@
 //! branch, an address, or a value in memory or another lane. What a vector load brought is reported
 //! where it is computed with.
 
-use super::finding::FindingKind;
-use super::memory::PRODUCT;
+use super::Watch;
 use super::report::Reporter;
-use super::shadow::BlockShadow;
-use super::tracked::{Role, Tracked};
-use super::traits::Moves;
-use super::{At, Watch};
-use crate::block::BlockState;
-use crate::execute::sources;
-use crate::launch::Context;
+use crate::block_state::BlockState;
+use crate::context::Context;
+use crate::finding::FindingKind;
 use crate::op::Kind;
 use crate::registers::LANES;
+use crate::shadow::{BlockShadow, GUARD, LOCAL, NEVER, PRODUCT, Poison, SHARED};
+use crate::shuffle::sources;
+use crate::tracked::Role;
+use crate::traits::Moves;
 use crate::unit::Unit;
-use crate::warp::Warp;
-
-/// The op of a register that was never written.
-pub(crate) const NEVER: u32 = u32::MAX;
-
-/// The place of a guard among the operands.
-pub(crate) const GUARD: u16 = u16::MAX;
-
-/// The lanes of a register whose value nobody wrote.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Poison {
-    pub lanes: u32,
-    /// The vector load that it came from, or [`NEVER`].
-    pub from: u32,
-    /// The window or allocation, and the byte, that it came from. Of a register that was never
-    /// written: 0 or one more than the op that first used it, and which operand it was there.
-    pub area: u64,
-    pub at: u64,
-}
-
-impl Poison {
-    const NONE: Poison = Poison { lanes: 0, from: NEVER, area: 0, at: 0 };
-
-    /// The tracked registers at the start of a kernel.
-    pub fn start(tracked: &Tracked) -> Vec<Poison> {
-        let lanes = |unwritten: &bool| if *unwritten { u32::MAX } else { 0 };
-        tracked
-            .unwritten
-            .iter()
-            .map(|unwritten| Poison { lanes: lanes(unwritten), ..Poison::NONE })
-            .collect()
-    }
-}
+use crate::warp::{At, Warp};
 
 /// The lanes that others of a shuffle read.
 fn taken(from: [usize; LANES], active: u32) -> u32 {
@@ -161,8 +128,8 @@ impl Watch {
         let kind = match (held.from, held.area) {
             (NEVER, _) => FindingKind::UninitialisedRegister,
             (_, PRODUCT) => FindingKind::UnfinishedProduct,
-            (_, super::memory::SHARED) => FindingKind::UninitialisedShared,
-            (_, super::memory::LOCAL) => FindingKind::UninitialisedLocal,
+            (_, SHARED) => FindingKind::UninitialisedShared,
+            (_, LOCAL) => FindingKind::UninitialisedLocal,
             _ => FindingKind::UninitialisedGlobal,
         };
         let who = (warp.index as usize, lane);

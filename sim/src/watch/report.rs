@@ -1,17 +1,13 @@
 //! The texts of findings.
 
-use super::clocks::Event;
-use super::finding::{Finding, FindingKind, Site};
-use super::memory::{LOCAL, SHARED, peer_rank};
-use super::registers::{GUARD, Poison};
-use super::shadow::Arrival;
-use super::sync::Missing;
-use crate::block::BlockState;
-use crate::cluster::place_of;
-use crate::error::Place;
-use crate::launch::Context;
+use crate::block_state::BlockState;
+use crate::context::Context;
+use crate::finding::{Finding, FindingKind, Site};
 use crate::op::Kind;
+use crate::peers::place_of;
+use crate::place::Place;
 use crate::registers::LANES;
+use crate::shadow::{Arrival, Event, GUARD, LOCAL, Missing, Poison, SHARED, peer_rank};
 use crate::unit::Unit;
 
 /// A warp and a lane.

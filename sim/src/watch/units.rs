@@ -1,23 +1,19 @@
 //! What the units do to shared memory: matrices, copies that land later, barriers in memory.
 
-use super::asynchronous::{At as BarrierAt, Group};
-use super::lanes::Lanes;
-use super::memory::{SHARED, Scene, shared_area};
-use super::open::{Ending, pieces};
-use super::shadow::BlockShadow;
-use super::shared::Actor;
-use super::sync::Touch;
-use super::traits::{Order, Scope};
-use super::{At, Watch};
-use crate::block::BlockState;
-use crate::execute::{Attempt, Place, addresses, product_pieces, resolve};
-use crate::launch::Context;
-use crate::mbarrier::Mbarrier;
+use super::Watch;
+use super::memory::{Scene, shared_area};
+use crate::access::Window;
+use crate::aim::{Attempt, Place, addresses, resolve};
+use crate::block_state::BlockState;
+use crate::context::Context;
+use crate::descriptor::product_pieces;
+use crate::mbarrier::{BarrierAddress, Mbarrier};
 use crate::memory::WINDOW_BYTES;
-use crate::op::Window;
 use crate::registers::{LANES, Slot};
+use crate::shadow::{Actor, BlockShadow, Ending, Group, Lanes, SHARED, Touch, pieces};
+use crate::traits::{Order, Scope};
 use crate::unit::{BarrierAction, MemoryBarrier, Unit, WarpgroupMultiply};
-use crate::warp::Warp;
+use crate::warp::{At, Warp};
 
 /// The barriers in memory that lanes name, by rank and offset.
 fn barriers<'a>(
@@ -26,7 +22,7 @@ fn barriers<'a>(
     cx: &'a Context<'_>,
     slot: Slot,
     lanes: u32,
-) -> impl Iterator<Item = (usize, BarrierAt)> + 'a {
+) -> impl Iterator<Item = (usize, BarrierAddress)> + 'a {
     let lanes = (0..LANES).filter(move |lane| lanes >> lane & 1 != 0);
     lanes.map(move |lane| {
         let address = warp.registers.wide(&cx.program.constants, slot)[lane];

@@ -1,15 +1,16 @@
 //! The shadow of one block: its clocks, its shared memory, and its warps' registers and locals.
 
-use super::Checks;
-use super::asynchronous::Copies;
-use super::bulk::BulkShadow;
 use super::clocks::Clocks;
 use super::cluster::ClusterShadow;
+use super::copies::Copies;
 use super::global::StampCache;
-use super::registers::Poison;
+use super::lanes::one;
+use super::poison::Poison;
+use super::proxy::ProxyFences;
 use super::shared::SharedShadow;
 use super::sync::Fenced;
-use crate::launch::Context;
+use crate::checks::Checks;
+use crate::context::Context;
 use crate::registers::LANES;
 
 /// The shadow of a warp.
@@ -44,7 +45,7 @@ pub(crate) struct BlockShadow {
     /// The cluster's shadow while the block runs; at other times an empty one.
     pub cluster: Box<ClusterShadow>,
     pub arrivals: Vec<Option<Arrival>>,
-    pub bulk: BulkShadow,
+    pub proxy: ProxyFences,
 }
 
 impl BlockShadow {
@@ -81,7 +82,7 @@ impl BlockShadow {
             blocks: 1,
             cluster: Box::default(),
             arrivals: vec![None; 16],
-            bulk: BulkShadow::new(warps),
+            proxy: ProxyFences::new(warps),
         }
     }
 
@@ -89,5 +90,10 @@ impl BlockShadow {
     pub fn open(&mut self, id: usize, waiting: impl Iterator<Item = usize>, all: bool) {
         self.arrivals[id] = None;
         self.clocks.open(id, waiting, all);
+    }
+
+    /// Bytes of the block's shared memory were written from outside its warps.
+    pub fn landed(&mut self, at: u64, bytes: u64) {
+        self.shared.set_written(&one(0, at, bytes), true);
     }
 }

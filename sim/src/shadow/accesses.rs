@@ -1,30 +1,11 @@
-//! The shadow of a cluster: what its blocks do to each other's shared memory, and what orders them.
-//! It is lent to the block that runs.
+//! Accesses to the shared memory of a cluster, and its barrier, as one of its blocks makes them.
 
-use super::clocks::{Known, joined};
-use super::global::{Global, GlobalShadow};
+use super::block::BlockShadow;
+use super::clocks::joined;
+use super::global::Global;
 use super::lanes::Lanes;
-use super::open::OpenRead;
-use super::shadow::BlockShadow;
 use super::shared::{Actor, Conflict};
-use super::sync::Sync;
-use super::traits::Scope;
-use crate::memory::RANK_BYTES;
-use std::rc::Rc;
-
-/// See the module.
-#[derive(Debug, Default)]
-pub(crate) struct ClusterShadow {
-    /// Order through shared memory, by [`key`].
-    pub sync: Sync,
-    /// Who touched the shared memory of each rank, where there are several.
-    touched: GlobalShadow,
-    /// Reads of shared memory that go on.
-    pub open: Vec<OpenRead>,
-    /// What was brought to the cluster's barrier, and what it gave when it last opened.
-    arriving: Rc<Known>,
-    opened: Rc<Known>,
-}
+use crate::traits::Scope;
 
 /// An access of a warp to the shared memory of a rank.
 #[derive(Debug, Clone, Copy)]
@@ -33,18 +14,6 @@ pub(crate) struct SharedAccess<'a> {
     pub lanes: &'a Lanes,
     pub by: Actor,
     pub scope: Scope,
-}
-
-/// A place in the shared memory of a cluster.
-pub(crate) fn key(rank: usize, at: u64) -> u64 {
-    rank as u64 * RANK_BYTES + at
-}
-
-impl ClusterShadow {
-    /// The cluster's barrier opens.
-    pub fn open_barrier(&mut self) {
-        self.opened = std::mem::take(&mut self.arriving);
-    }
 }
 
 impl BlockShadow {

@@ -5,59 +5,19 @@
 //! readers; its bytes count as unwritten until it is waited for, which finds early ones; waiting
 //! stores again, in the epoch of whoever waited.
 
-use super::cluster::{SharedAccess, key};
+use super::accesses::SharedAccess;
+use super::block::BlockShadow;
+use super::cluster::key;
+use super::copies::{Group, InFlight};
 use super::lanes::Lanes;
-use super::shadow::BlockShadow;
 use super::shared::{Actor, Conflict};
 use super::sync::{Strong, Touch};
-use super::traits::{Order, Scope};
+use crate::mbarrier::BarrierAddress;
 use crate::registers::LANES;
-
-/// A rank of the cluster and an offset in its shared memory.
-pub(crate) type At = (usize, u64);
-
-/// What a copy is waited for by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Group {
-    /// Its thread has not committed it.
-    Open,
-    /// The thread's group of that number.
-    Committed(u32),
-    /// That barrier in shared memory.
-    Barrier(At),
-}
-
-/// A copy that was issued and not waited for.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct InFlight {
-    pub lane: usize,
-    pub pc: u32,
-    /// The rank whose shared memory it goes to, and where there.
-    rank: usize,
-    pub at: u64,
-    bytes: u32,
-    group: Group,
-    /// The barrier that `cp.async.mbarrier.arrive` is to tell of it.
-    told: Option<At>,
-}
-
-/// The copies of a warp.
-#[derive(Debug, Default)]
-pub(crate) struct Copies {
-    list: Vec<InFlight>,
-    /// Groups that each lane has committed.
-    committed: [u32; LANES],
-}
-
-impl InFlight {
-    fn lanes(&self) -> Lanes {
-        let (offsets, active) = ([self.at; LANES], 1 << self.lane);
-        Lanes::apart(offsets, active, self.bytes)
-    }
-}
+use crate::traits::{Order, Scope};
 
 /// Where a barrier's phases of a parity meet: barriers are 8 bytes apart.
-fn phase_key((rank, at): At, odd: bool) -> u64 {
+fn phase_key((rank, at): BarrierAddress, odd: bool) -> u64 {
     key(rank, at) | u64::from(odd)
 }
 
@@ -104,7 +64,7 @@ impl BlockShadow {
     }
 
     /// `cp.async.mbarrier.arrive`: a lane's copies are told of by a barrier in shared memory.
-    pub fn copy_handed(&mut self, warp: usize, lane: usize, barrier: At) {
+    pub fn copy_handed(&mut self, warp: usize, lane: usize, barrier: BarrierAddress) {
         let list = &mut self.warps[warp].copies.list;
         for copy in list.iter_mut().filter(|copy| copy.lane == lane) {
             copy.told.get_or_insert(barrier);
@@ -113,7 +73,7 @@ impl BlockShadow {
 
     /// The copies that a barrier in shared memory counts have arrived in a phase, which releases
     /// them.
-    pub fn copy_completed(&mut self, barrier: At, odd: bool) {
+    pub fn copy_completed(&mut self, barrier: BarrierAddress, odd: bool) {
         for warp in 0..self.warps.len() {
             let done = |copy: &InFlight| copy.group == Group::Barrier(barrier);
             if let Some(first) = self.warps[warp].copies.list.iter().find(|copy| done(copy)) {
@@ -125,7 +85,7 @@ impl BlockShadow {
     }
 
     /// A lane's copies that a barrier was to be told of have landed: it arrives.
-    pub fn copy_arrived(&mut self, by: (usize, u32, u32), barrier: At, odd: bool) {
+    pub fn copy_arrived(&mut self, by: (usize, u32, u32), barrier: BarrierAddress, odd: bool) {
         let (warp, lane, _) = by;
         self.finish(warp, |copy| copy.lane == lane as usize && copy.told == Some(barrier));
         self.phase_arrived(by, barrier, odd, true);
@@ -148,7 +108,7 @@ impl BlockShadow {
     pub fn phase_arrived(
         &mut self,
         (warp, lane, pc): (usize, u32, u32),
-        barrier: At,
+        barrier: BarrierAddress,
         odd: bool,
         releases: bool,
     ) {
@@ -161,7 +121,7 @@ impl BlockShadow {
     pub fn phase_waited(
         &mut self,
         (warp, lane, pc): (usize, u32, u32),
-        barrier: At,
+        barrier: BarrierAddress,
         odd: bool,
         acquires: bool,
     ) {
@@ -189,7 +149,7 @@ impl BlockShadow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::watch::shadow::WarpShadow;
+    use crate::shadow::block::WarpShadow;
 
     fn shadow() -> BlockShadow {
         let mut shadow = BlockShadow::empty(2, 64);

@@ -6,7 +6,7 @@
 
 use super::clocks::{Clocks, Event};
 use super::lanes::Lanes;
-use crate::execute::{GROUP, GROUPS, Groups};
+use crate::groups::{GROUP, GROUPS, Groups};
 
 const EPOCH: u32 = 38;
 const PC: u32 = 19;

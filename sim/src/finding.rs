@@ -1,6 +1,6 @@
 //! What the checks report.
 
-use crate::error::Place;
+use crate::place::Place;
 use std::collections::HashMap;
 use std::fmt;
 

@@ -5,9 +5,10 @@
 //! with what the former compute and what the latter are copied to, and the accumulators of products
 //! that go on after they are issued; a kernel that has none pays nothing.
 
-use super::traits::Moves;
+use crate::access::Window;
 use crate::draft::{Drafts, Source, Value};
-use crate::op::{Kind, Window};
+use crate::op::Kind;
+use crate::traits::Moves;
 use crate::unit::Unit;
 
 /// The index of a register that is not tracked.

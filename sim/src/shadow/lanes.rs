@@ -1,6 +1,6 @@
 //! The lanes of one access in one allocation or window, as the shadows go through them.
 
-use crate::execute::{GROUP, Span};
+use crate::groups::{GROUP, Pattern};
 use crate::registers::LANES;
 
 /// See the module.
@@ -26,14 +26,14 @@ impl Lanes {
         Lanes { offsets, active, bytes, run: false, uniform: false, step: None }
     }
 
-    /// The active lanes of a span, each of so many bytes.
+    /// The active lanes of a pattern, each of so many bytes.
     #[inline(always)]
-    pub fn new(span: &Span<'_>, active: u32, bytes: u32) -> Lanes {
-        let offsets = span.offsets();
+    pub fn new(pattern: &Pattern, active: u32, bytes: u32) -> Lanes {
+        let offsets = pattern.offsets();
         let mut firsts = offsets.iter().step_by(GROUP).zip(0..);
         let row = u64::from(bytes) * GROUP as u64;
         let (mut run, mut uniform) = (false, false);
-        match span.step() {
+        match pattern.step() {
             Some(0) => uniform = firsts.all(|(&first, _)| first == offsets[0]),
             Some(_) => {
                 let whole = active == u32::MAX && bytes.is_multiple_of(4);
@@ -41,7 +41,7 @@ impl Lanes {
             }
             None => uniform = offsets.iter().all(|&offset| offset == offsets[0]),
         }
-        let step = span.step().filter(|_| bytes.is_multiple_of(4));
+        let step = pattern.step().filter(|_| bytes.is_multiple_of(4));
         Lanes { offsets, active, bytes, run, uniform, step }
     }
 
@@ -126,4 +126,21 @@ impl Lanes {
         let step = self.step.filter(|_| active == self.active);
         Lanes { active, run: self.run && active == u32::MAX, step, ..*self }
     }
+}
+
+/// One lane's bytes.
+pub(crate) fn one(lane: usize, at: u64, bytes: u64) -> Lanes {
+    let (offsets, active) = ([at; LANES], 1 << lane);
+    Lanes::apart(offsets, active, bytes as u32)
+}
+
+/// Pieces of 16 bytes, one for each lane.
+pub(crate) fn pieces(starts: &[u64]) -> Vec<Lanes> {
+    let chunks = starts.chunks(LANES).map(|chunk| {
+        let mut offsets = [0; LANES];
+        offsets[..chunk.len()].copy_from_slice(chunk);
+        let active = u32::MAX >> (LANES - chunk.len());
+        Lanes::apart(offsets, active, 16)
+    });
+    chunks.collect()
 }

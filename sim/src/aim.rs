@@ -1,16 +1,17 @@
 //! Where the lanes of an access go: addresses, alignment, bounds.
 
-use super::{Failure, first_lane};
-use crate::block::BlockState;
+use crate::access::{Access, Window};
+use crate::block_state::BlockState;
+use crate::context::Context;
 use crate::error::ErrorKind;
-use crate::launch::Context;
+use crate::failure::{Failure, first_lane};
+use crate::groups::{GROUP, Groups, Pattern};
 use crate::memory::{
     Allocation, GLOBAL_BASE, LOCAL_BASE, PARAM_BASE, RANK_BYTES, SHARED_BASE, WINDOW_BYTES,
 };
-use crate::op::{Access, MicroOp, Window};
+use crate::op::MicroOp;
 use crate::registers::{LANES, Slot};
 use crate::warp::Warp;
-use std::hint::black_box;
 
 /// Each lane's address.
 #[inline(always)]
@@ -39,7 +40,7 @@ pub(crate) fn addresses(
 
 /// Reduces a row by halves, which vectorises where a running value does not.
 #[inline(always)]
-pub(super) fn reduced<T: Copy>(mut row: [T; LANES], f: impl Fn(T, T) -> T) -> T {
+fn reduced<T: Copy>(mut row: [T; LANES], f: impl Fn(T, T) -> T) -> T {
     for half in [16, 8, 4, 2, 1] {
         for lane in 0..half {
             row[lane] = f(row[lane], row[lane + half]);
@@ -79,48 +80,6 @@ pub(crate) struct Aim {
     pub attempt: Attempt,
 }
 
-/// Lanes of a group: as many words as a vector holds.
-pub(crate) const GROUP: usize = 8;
-pub(crate) const GROUPS: usize = LANES / GROUP;
-/// How many places from the first lane of a group each is: none, or one more each time.
-static RAMPS: [[u64; GROUP]; 2] = [[0; GROUP], [0, 1, 2, 3, 4, 5, 6, 7]];
-
-/// Lanes in groups of eight that go to one address, or one after the other.
-pub(crate) struct Groups {
-    /// Where the first lane of each group goes; a group that takes no part has another's.
-    pub firsts: [u64; GROUPS],
-    /// From a lane to the next one of its group: the bytes of a lane, or 0.
-    pub step: u64,
-}
-
-impl Groups {
-    /// The groups that lanes of `bytes` bytes form, if they do and whole groups take part.
-    #[inline(always)]
-    pub fn new<T: Copy + Into<u64>>(at: &[T; LANES], bytes: u64, active: u32) -> Option<Groups> {
-        let leaders = active & 0x0101_0101;
-        if leaders * 0xff != active {
-            return None;
-        }
-        // Read apart from the vectors, which the compiler would build around the scalars.
-        let scalars = black_box(at);
-        let leader = first_lane(leaders);
-        let firsts = std::array::from_fn(|group| {
-            let takes_part = leaders >> (group * GROUP) & 1 != 0;
-            scalars[if takes_part { group * GROUP } else { leader }].into()
-        });
-        let apart = usize::from(scalars[leader].into() != scalars[leader + 1].into());
-        let ramp = RAMPS[apart].map(|place| place * bytes);
-        let mut odd = [0; GROUP];
-        for (group, lanes) in at.chunks_exact(GROUP).enumerate() {
-            let kept = if leaders >> (group * GROUP) & 1 != 0 { u64::MAX } else { 0 };
-            for lane in 0..GROUP {
-                odd[lane] |= (lanes[lane].into() ^ firsts[group].wrapping_add(ramp[lane])) & kept;
-            }
-        }
-        (odd == [0; GROUP]).then_some(Groups { firsts, step: apart as u64 * bytes })
-    }
-}
-
 /// The groups that every lane of a warp forms where each accesses a word, before the offset of the
 /// instruction.
 #[inline(always)]
@@ -137,40 +96,11 @@ pub(crate) fn word_groups(
     }
 }
 
-/// How lanes lie in an allocation or window, in byte offsets.
-#[expect(clippy::large_enum_variant, reason = "an access has one, on the stack")]
-pub(super) enum Pattern {
-    Grouped(Groups),
-    /// Each lane's offset; inactive lanes have some active one's.
-    Scattered([u64; LANES]),
-}
-
 /// Lanes that reach into one allocation or window, so that one check covers them.
 pub(crate) struct Span<'a> {
     /// Where the lowest lane goes.
     pub place: Place<'a>,
-    pub(super) pattern: Pattern,
-}
-
-impl Span<'_> {
-    /// Each lane's offset; inactive lanes have some active one's.
-    #[inline(always)]
-    pub fn offsets(&self) -> [u64; LANES] {
-        match &self.pattern {
-            Pattern::Grouped(Groups { firsts, step }) => {
-                std::array::from_fn(|lane| firsts[lane / GROUP] + step * (lane % GROUP) as u64)
-            }
-            Pattern::Scattered(offsets) => *offsets,
-        }
-    }
-
-    /// The step of the groups that the lanes form, if they do.
-    pub fn step(&self) -> Option<u64> {
-        match self.pattern {
-            Pattern::Grouped(Groups { step, .. }) => Some(step),
-            Pattern::Scattered(_) => None,
-        }
-    }
+    pub pattern: Pattern,
 }
 
 impl Aim {

@@ -5,7 +5,7 @@
 //! release is remembered too, to say what a racy kernel lacks.
 
 use super::clocks::{Clocks, Event, Known, joined};
-use super::traits::{Order, Scope};
+use crate::traits::{Order, Scope};
 use std::collections::HashMap;
 use std::rc::Rc;
 

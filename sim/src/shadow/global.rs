@@ -7,7 +7,7 @@
 use super::clocks::{Clocks, Event};
 use super::lanes::Lanes;
 use super::shared::{Actor, Conflict};
-use super::traits::Scope;
+use crate::traits::Scope;
 
 const STAMP: u32 = 32;
 /// Five bits for each byte of the word.

@@ -1,0 +1,87 @@
+//! What every block of a launch sees.
+
+use crate::launch::Launch;
+use crate::memory::{Memory, Table};
+use crate::module::Kernel;
+use crate::op::MicroOp;
+use crate::place::Place;
+use crate::program::Program;
+use crate::registers::{LANES, Row, Slot};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What every block of a launch sees.
+pub(crate) struct Context<'a> {
+    pub kernel: &'a Kernel,
+    pub program: &'a Program,
+    pub launch: &'a Launch,
+    pub memory: &'a Memory,
+    pub table: &'a Table,
+    pub params: &'a [u32],
+    pub param_bytes: u64,
+    /// Addresses of the module's variables.
+    pub variables: &'a [u64],
+    /// Thread indices by warp and axis.
+    pub threads: Vec<[Row<u32>; 3]>,
+    /// Blocks of a cluster, and whether the kernel or the launch asked for clusters.
+    pub cluster: [u32; 3],
+    pub explicit_cluster: bool,
+    pub sm_count: u32,
+    pub seed: u64,
+    /// Whether the processor has the instructions of the `v3` level.
+    pub has_v3: bool,
+    /// Warp instructions executed so far, counted where the launch has a limit.
+    pub executed: AtomicU64,
+}
+
+impl<'a> Context<'a> {
+    /// An op's list: what it writes, then what it reads.
+    pub fn list(&self, op: &MicroOp) -> &'a [Slot] {
+        &self.program.lists[op.list as usize..]
+    }
+
+    /// The index in the grid of a block by its number.
+    pub fn block_index(&self, linear: u64) -> [u32; 3] {
+        let [x, y, _] = self.launch.grid.map(u64::from);
+        [linear % x, linear / x % y, linear / x / y].map(|part| part as u32)
+    }
+
+    /// Warp instructions that may yet be executed.
+    pub fn instructions_left(&self) -> u64 {
+        match self.launch.warp_instructions_max {
+            Some(max) => max.saturating_sub(self.executed.load(Relaxed)),
+            None => u64::MAX,
+        }
+    }
+
+    /// Counts what a warp executed.
+    pub fn count_instructions(&self, count: u64) {
+        if self.launch.warp_instructions_max.is_some() {
+            self.executed.fetch_add(count, Relaxed);
+        }
+    }
+
+    pub fn place(&self, block: [u32; 3], thread: [u32; 3], pc: u32) -> Place {
+        let origin = self.program.origins[pc as usize];
+        let module = &self.kernel.module;
+        let file = module.ast.files.get(&origin.loc.file);
+        Place {
+            kernel: self.kernel.name().to_string(),
+            block,
+            thread,
+            line: origin.line,
+            text: module.line(origin.line).split_whitespace().collect::<Vec<_>>().join(" "),
+            source: file.map(|file| (file.clone(), origin.loc.line)),
+        }
+    }
+}
+
+/// The thread indices of each warp of a block.
+pub(crate) fn thread_rows(block: [u32; 3]) -> Vec<[Row<u32>; 3]> {
+    let count: u32 = block.iter().product();
+    let [x, y, _] = block;
+    let warps = 0..count.div_ceil(LANES as u32);
+    let row = |warp: u32, part: &dyn Fn(u32) -> u32| {
+        Row(std::array::from_fn(|lane| part(warp * LANES as u32 + lane as u32)))
+    };
+    warps.map(|w| [row(w, &|t| t % x), row(w, &|t| t / x % y), row(w, &|t| t / x / y)]).collect()
+}

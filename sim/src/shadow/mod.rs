@@ -1,0 +1,31 @@
+//! What the checks remember of a launch beside what the machine does: who wrote and read each word,
+//! what orders whom, and what goes on while its thread does.
+
+mod accesses;
+mod area;
+mod asynchronous;
+mod block;
+mod clocks;
+mod cluster;
+mod copies;
+mod global;
+mod lanes;
+mod open;
+mod poison;
+mod proxy;
+mod reads;
+mod shared;
+mod sync;
+
+pub(crate) use accesses::SharedAccess;
+pub(crate) use area::{LOCAL, PRODUCT, SHARED, peer, peer_rank};
+pub(crate) use block::{Arrival, BlockShadow};
+pub(crate) use clocks::Event;
+pub(crate) use cluster::{ClusterShadow, key};
+pub(crate) use copies::Group;
+pub(crate) use global::{Global, GlobalShadow};
+pub(crate) use lanes::{Lanes, one, pieces};
+pub(crate) use poison::{GUARD, NEVER, Poison};
+pub(crate) use reads::Ending;
+pub(crate) use shared::{Actor, Conflict};
+pub(crate) use sync::{Missing, Strong, Sync, Touch};

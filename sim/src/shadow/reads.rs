@@ -1,0 +1,68 @@
+//! Reads of shared memory that go on while their thread does: the operands of `wgmma`, and the
+//! sources of bulk copies. They begin like other reads; until they are waited for, nobody may write
+//! what they read, whatever orders the write after their beginning; and waiting reads again, in the
+//! epoch of whoever waited.
+
+use super::clocks::Event;
+use std::ops::Range;
+
+/// What ends a read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// A `wgmma` of its warp, in the group of that number once committed.
+    Product(Option<u32>),
+    /// A bulk copy of its thread, in the group of that number.
+    Bulk(u32),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct OpenRead {
+    /// Whose shared memory it reads.
+    pub rank: usize,
+    /// Its beginning.
+    pub event: Event,
+    pub ending: Ending,
+    /// Sorted, apart from each other.
+    pub ranges: Vec<Range<u64>>,
+}
+
+impl OpenRead {
+    /// The first byte of a range that it reads.
+    pub fn meets(&self, range: Range<u64>) -> Option<u64> {
+        let next = self.ranges.partition_point(|mine| mine.end <= range.start);
+        let mine = self.ranges.get(next).filter(|mine| mine.start < range.end)?;
+        Some(mine.start.max(range.start))
+    }
+}
+
+/// Ranges in order, neighbours joined.
+pub(super) fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut out: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match out.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => out.push(range),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_join_and_meet() {
+        let event = Event { block: 0, warp: 0, lane: 0, many: false, epoch: 1, pc: 0 };
+        let ranges = joined(vec![64..80, 0..16, 16..32, 64..80, 128..144]);
+        assert_eq!(ranges, [0..32, 64..80, 128..144]);
+        let read = OpenRead { rank: 0, event, ending: Ending::Bulk(0), ranges };
+        assert_eq!(read.meets(32..64), None);
+        assert_eq!(read.meets(40..65), Some(64));
+        assert_eq!(read.meets(8..12), Some(8));
+        assert_eq!(read.meets(140..200), Some(140));
+        assert_eq!(read.meets(144..200), None);
+    }
+}

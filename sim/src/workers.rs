@@ -1,0 +1,217 @@
+//! The workers that share the blocks of a launch.
+
+use crate::admission::{product, resident_max};
+use crate::block::Turn;
+use crate::cluster::Cluster;
+use crate::config::DeviceConfig;
+use crate::context::Context;
+use crate::error::{Error, ErrorKind, Result};
+use crate::launch::Report;
+use crate::watch::Watch;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, PoisonError};
+
+/// Fewer warps than this are not worth a second thread, whose start costs tens of microseconds.
+const WARPS_PER_WORKER_MIN: u64 = 32;
+/// Rounds without progress of any worker before clocks leap, and as many again before a launch
+/// counts as hung.
+const IDLE_ROUNDS_MAX: u32 = 2000;
+/// How far: an hour of nanoseconds, more than any wait that ends by a clock.
+const LEAP_CLOCKS: u64 = 3_600_000_000_000;
+
+/// What the workers of a launch share.
+struct Shared<'a> {
+    cx: &'a Context<'a>,
+    clusters: u64,
+    /// Clusters that one worker holds at once.
+    window: u64,
+    workers: u64,
+    next: AtomicU64,
+    /// Counts everything that moves.
+    progress: AtomicU64,
+    /// The progress that each worker saw before its last idle round; all ones while it runs.
+    idle_at: Vec<AtomicU64>,
+    failed: AtomicBool,
+    failure: Mutex<Option<(u64, Error)>>,
+    report: Mutex<Report>,
+    /// What blocks printed, by their index.
+    printed: Mutex<Vec<(u64, String)>>,
+}
+
+/// No idle round yet.
+const BUSY: u64 = u64::MAX;
+/// The worker has no blocks left.
+const FINISHED: u64 = u64::MAX - 1;
+
+/// Runs every block.
+pub(crate) fn run(cx: &Context<'_>, config: &DeviceConfig) -> Result<Report> {
+    let (blocks, size) = (product(cx.launch.grid), product(cx.cluster));
+    let clusters = blocks / size;
+    let warps = blocks.saturating_mul(cx.threads.len() as u64);
+    let wanted = (warps / WARPS_PER_WORKER_MIN).clamp(1, clusters);
+    let watched = Watch::new(cx).on;
+    let workers = if watched { 1 } else { wanted.min(config.workers as u64) };
+    let resident = resident_max(cx.kernel, cx.launch, config).div_ceil(size);
+    let shared = Shared {
+        cx,
+        clusters,
+        window: match cx.launch.cooperative {
+            true => clusters.div_ceil(workers),
+            false => resident.div_ceil(workers),
+        },
+        workers,
+        next: AtomicU64::new(0),
+        progress: AtomicU64::new(0),
+        idle_at: (0..workers).map(|_| AtomicU64::new(BUSY)).collect(),
+        failed: AtomicBool::new(false),
+        failure: Mutex::new(None),
+        report: Mutex::default(),
+        printed: Mutex::default(),
+    };
+    if workers == 1 {
+        shared.work(0);
+    } else {
+        std::thread::scope(|scope| {
+            let shared = &shared;
+            for index in 1..workers {
+                scope.spawn(move || shared.work(index as usize));
+            }
+            shared.work(0);
+        });
+    }
+    let failure = shared.failure.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, error)) = failure {
+        return Err(error);
+    }
+    let mut report = shared.report.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut printed = shared.printed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    printed.sort();
+    report.printed = printed.into_iter().map(|(_, text)| text).collect();
+    Ok(report)
+}
+
+impl Shared<'_> {
+    fn work(&self, index: usize) {
+        let mut resident: VecDeque<Cluster> = VecDeque::new();
+        let mut idle_rounds = 0;
+        let mut watch = Watch::new(self.cx);
+        if self.cx.launch.cooperative {
+            let mine = (0..self.clusters).skip(index).step_by(self.workers as usize);
+            resident.extend(mine.map(|linear| Cluster::new(linear, self.cx)));
+        }
+        let mut admit = true;
+        while !self.failed.load(SeqCst) {
+            // A block that polls may wait for one that has not begun.
+            if admit && (resident.len() as u64) < self.window && !self.cx.launch.cooperative {
+                let linear = self.next.fetch_add(1, SeqCst);
+                if linear < self.clusters {
+                    resident.push_back(Cluster::new(linear, self.cx));
+                }
+            }
+            if resident.is_empty() {
+                break;
+            }
+            let before = self.progress.load(SeqCst);
+            let moved = match self.round(&mut resident, &mut watch) {
+                Ok(moved) => moved,
+                Err((linear, error)) => {
+                    return self.fail(linear, error.with_findings(watch.findings.take()));
+                }
+            };
+            if let (0, Some(cluster)) = (self.cx.instructions_left(), resident.front()) {
+                let error = out_of_instructions(&resident, self.cx);
+                return self.fail(cluster.linear, error.with_findings(watch.findings.take()));
+            }
+            admit = resident.is_empty() || !moved;
+            if moved {
+                self.progress.fetch_add(1, SeqCst);
+                self.idle_at[index].store(BUSY, SeqCst);
+                idle_rounds = 0;
+                continue;
+            }
+            self.idle_at[index].store(before, SeqCst);
+            idle_rounds = if self.all_idle() { idle_rounds + 1 } else { 0 };
+            if idle_rounds == IDLE_ROUNDS_MAX {
+                resident.iter_mut().for_each(|cluster| cluster.leap(LEAP_CLOCKS));
+            }
+            if let (true, Some(cluster)) = (idle_rounds > 2 * IDLE_ROUNDS_MAX, resident.front()) {
+                let error = cluster.hung(self.cx).with_findings(watch.findings.take());
+                return self.fail(cluster.linear, error);
+            }
+            if self.workers > 1 {
+                std::thread::yield_now();
+            }
+        }
+        self.idle_at[index].store(FINISHED, SeqCst);
+        if watch.on {
+            let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+            report.findings = watch.findings.take();
+            report.counters = watch.counting.map(|counting| Box::new(counting.finish(self.cx)));
+        }
+    }
+
+    /// One turn of each cluster; whether any moved.
+    fn round(
+        &self,
+        resident: &mut VecDeque<Cluster>,
+        watch: &mut Watch,
+    ) -> std::result::Result<bool, (u64, Error)> {
+        let mut moved = false;
+        for _ in 0..resident.len() {
+            let Some(mut cluster) = resident.pop_front() else { break };
+            match cluster.turn(self.cx, watch).map_err(|error| (cluster.linear, error))? {
+                Turn::Done => {
+                    moved = true;
+                    self.count(&cluster);
+                }
+                turn => {
+                    moved |= turn == Turn::Moved;
+                    resident.push_back(cluster);
+                }
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Whether every worker that has blocks was idle since anything last moved.
+    fn all_idle(&self) -> bool {
+        let now = self.progress.load(SeqCst);
+        self.idle_at.iter().all(|at| matches!(at.load(SeqCst), at if at == now || at == FINISHED))
+    }
+
+    fn count(&self, cluster: &Cluster) {
+        let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+        for block in &cluster.blocks {
+            report.warp_instructions += block.state.warp_instructions;
+            report.lane_instructions += block.state.lane_instructions;
+            if !block.state.printed.is_empty() {
+                let mut printed = self.printed.lock().unwrap_or_else(PoisonError::into_inner);
+                printed.push((block.state.linear, block.state.printed.clone()));
+            }
+        }
+    }
+
+    /// Keeps the failure of the first cluster.
+    fn fail(&self, linear: u64, error: Error) {
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        if failure.as_ref().is_none_or(|&(first, _)| linear < first) {
+            *failure = Some((linear, error));
+        }
+        self.failed.store(true, SeqCst);
+    }
+}
+
+/// The failure of a launch that has executed what it may, naming where its blocks are.
+fn out_of_instructions(resident: &VecDeque<Cluster>, cx: &Context<'_>) -> Error {
+    let mut blocks = resident.iter().flat_map(Cluster::unfinished).peekable();
+    let mut lines: Vec<u32> = blocks.clone().flat_map(|block| block.lines(cx)).collect();
+    lines.sort_unstable();
+    lines.dedup();
+    let max = cx.launch.warp_instructions_max.unwrap_or_default();
+    let what = format!("the launch has not ended after {max} warp instructions");
+    match blocks.peek() {
+        Some(block) => block.report(cx, ErrorKind::InstructionLimit, &what, &lines),
+        None => Error::new(ErrorKind::InstructionLimit, what),
+    }
+}
