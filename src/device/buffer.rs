@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::device::{Device, Driver};
+use crate::device::driver::Driver;
 use crate::error::{Error, Result};
 
 /// Device memory. Dropping it frees it; work that still uses it must have finished.
@@ -132,8 +132,8 @@ impl Stream {
         Ok(Event { driver: self.driver.clone(), handle })
     }
 
-    pub(crate) fn belongs_to(&self, device: &Device) -> bool {
-        device.is(&self.driver)
+    pub(super) fn is_of(&self, driver: &Arc<dyn Driver>) -> bool {
+        Arc::ptr_eq(&self.driver, driver)
     }
 }
 

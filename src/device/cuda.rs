@@ -8,7 +8,7 @@ use std::sync::Arc;
 use cudarc::driver::{DriverError, result, sys};
 
 use crate::compile::{Image, variable};
-use crate::device::{Driver, Launch, Launchable, MAP_WORDS};
+use crate::device::driver::{Driver, Launch, Launchable, MAP_WORDS};
 use crate::dtype::DType;
 use crate::engine::{Swizzle, TensorMap};
 use crate::error::{Error, Result};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::compile::Image;
-use crate::device::{Driver, Launch, Launchable, MAP_WORDS};
+use crate::device::driver::{Driver, Launch, Launchable, MAP_WORDS};
 use crate::engine::TensorMap;
 use crate::error::{Error, Result};
 use crate::target::Target;

@@ -12,7 +12,8 @@ use kiln_sim::{
 };
 
 use crate::compile::Image;
-use crate::device::{Counters, Driver, Finding, Launch, Launchable, MAP_WORDS};
+use crate::device::driver::{Driver, Launch, Launchable, MAP_WORDS};
+use crate::device::{Counters, Finding};
 use crate::dtype::DType;
 use crate::engine::{Swizzle, TensorMap};
 use crate::error::{Error, Result};

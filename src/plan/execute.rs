@@ -65,7 +65,7 @@ impl ExecutionPlan {
             key = %self.kernels()[0].report.key
         )
         .entered();
-        if !stream.belongs_to(&plan.device) {
+        if !plan.device.owns(stream) {
             return Err(Error::bad_param("the stream belongs to another device than the plan"));
         }
         let recipe = match &plan.upgrade {

@@ -3,8 +3,8 @@
 use crate::dtype::DType;
 use crate::graph::{Matmul, MatmulMath};
 use crate::reference::approx::{Approx, Arithmetic};
+use crate::reference::expected::{Expected, Operand};
 use crate::reference::index::{broadcast_position, count, unravel};
-use crate::reference::{Expected, Operand};
 use crate::tensor::TensorDesc;
 
 /// What is lost of a number that is cut to 11 bits, as a part of it.

@@ -7,6 +7,7 @@
 mod approx;
 mod attention;
 mod bound;
+mod expected;
 mod index;
 mod matmul;
 mod norm;
@@ -19,45 +20,11 @@ use std::collections::HashMap;
 
 pub use approx::ANYTHING;
 pub use bound::mode_error;
+pub use expected::{Deviation, Expected};
 
 use crate::error::{Error, Result};
 use crate::graph::{Op, OperationGraph};
-use crate::reference::approx::{Approx, Arithmetic};
-use crate::tensor::TensorDesc;
-
-/// Values in row-major index order, and for each the largest error an implementation that computes
-/// in the stated math precision may show (0 where only the exact bits will do).
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Expected {
-    /// What the result should be.
-    pub values: Vec<f64>,
-    /// How far off it may be; where infinite it may be any number, and anything, NaN included, only
-    /// where it is [`ANYTHING`].
-    pub bounds: Vec<f64>,
-}
-
-/// A tensor that an operation reads.
-#[derive(Debug, Clone, Copy)]
-struct Operand<'a> {
-    desc: &'a TensorDesc,
-    expected: &'a Expected,
-}
-
-impl Operand<'_> {
-    /// An element, rounded to the precision that is computed in.
-    fn at(&self, arithmetic: Arithmetic, position: usize) -> Approx {
-        arithmetic.operand(self.expected.values[position], self.expected.bounds[position])
-    }
-}
-
-impl Expected {
-    /// Results as they are stored.
-    fn stored(results: impl IntoIterator<Item = Approx>, tensor: &TensorDesc) -> Expected {
-        let stored = results.into_iter().map(|result| result.stored(tensor.dtype));
-        let (values, bounds) = stored.map(|result| (result.value, result.error)).unzip();
-        Expected { values, bounds }
-    }
-}
+use crate::reference::expected::Operand;
 
 /// Evaluates a graph: every tensor of it, by uid, virtual ones included.
 ///
@@ -107,46 +74,4 @@ pub fn evaluate(
         tensors.extend(operation.outputs.iter().copied().zip(results));
     }
     Ok(tensors)
-}
-
-/// The worst element of a comparison.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Deviation {
-    /// Row-major position.
-    pub index: usize,
-    /// The value that came out.
-    pub actual: f64,
-    /// The value that should have.
-    pub expected: f64,
-    /// How far off it may be.
-    pub bound: f64,
-    /// The error as a multiple of the bound; above 1 the comparison fails.
-    pub ratio: f64,
-}
-
-impl Expected {
-    /// The element that is furthest off in terms of its bound; `None` when all are exact.
-    ///
-    /// NaN matches NaN and what may be [`ANYTHING`], an infinity the same infinity.
-    ///
-    /// # Panics
-    /// When `actual` has another length.
-    pub fn worst(&self, actual: &[f64]) -> Option<Deviation> {
-        assert_eq!(actual.len(), self.values.len(), "compared tensors have equal length");
-        let deviation = |index: usize| {
-            let (actual, expected, bound) = (actual[index], self.values[index], self.bounds[index]);
-            let same = actual == expected || (actual.is_nan() && expected.is_nan());
-            if same {
-                return None;
-            }
-            let ratio = match bound {
-                bound if bound.is_nan() => 0.0,
-                _ if actual.is_nan() || expected.is_nan() => f64::INFINITY,
-                f64::INFINITY => 0.0,
-                bound => (actual - expected).abs() / bound,
-            };
-            Some(Deviation { index, actual, expected, bound, ratio })
-        };
-        (0..actual.len()).filter_map(deviation).max_by(|a, b| a.ratio.total_cmp(&b.ratio))
-    }
 }

@@ -2,8 +2,8 @@
 
 use crate::graph::{NormBackward, NormForward, NormMode, Op, Phase, Slots};
 use crate::reference::approx::{Approx, Arithmetic};
+use crate::reference::expected::{Expected, Operand};
 use crate::reference::index::{broadcast_position, unravel};
-use crate::reference::{Expected, Operand};
 use crate::tensor::TensorDesc;
 
 /// Which elements are normalised together, and where their parameters and statistics are.

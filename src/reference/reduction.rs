@@ -2,8 +2,8 @@
 
 use crate::graph::{Reduction, ReductionOp};
 use crate::reference::approx::{ANYTHING, Approx, Arithmetic};
+use crate::reference::expected::{Expected, Operand};
 use crate::reference::index::{broadcast_position, count, unravel};
-use crate::reference::{Expected, Operand};
 use crate::tensor::TensorDesc;
 
 pub(super) fn evaluate(op: &Reduction, x: &Operand<'_>, y: &TensorDesc) -> Expected {

@@ -2,9 +2,9 @@
 
 use crate::graph::{BnBackwardWeights, BnFinalize, GenStats, Op, Phase};
 use crate::reference::approx::{Approx, Arithmetic};
+use crate::reference::expected::{Expected, Operand};
 use crate::reference::norm::running_average;
 use crate::reference::reduction::grouped;
-use crate::reference::{Expected, Operand};
 use crate::tensor::TensorDesc;
 
 pub(super) fn generate(op: &GenStats, x: &Operand<'_>, outputs: &[&TensorDesc]) -> Vec<Expected> {

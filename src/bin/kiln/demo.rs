@@ -8,7 +8,7 @@ use kiln::plan::Problem;
 use kiln::{DType, Kiln, OperationGraph};
 use serde_json::{Value, json};
 
-use crate::DeviceArgs;
+use crate::options::DeviceArgs;
 use crate::problem::{self, Check, check_json, check_text, shown};
 use crate::terminal::say_json;
 use crate::{attentions, networks, progress};

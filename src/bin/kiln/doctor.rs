@@ -9,7 +9,7 @@ use kiln::expr::{Mode, Pointwise};
 use kiln::{DType, Kiln, OperationGraph, compile, plan};
 use serde_json::json;
 
-use crate::DeviceArgs;
+use crate::options::DeviceArgs;
 use crate::problem::{self, Check, shown};
 use crate::progress;
 use crate::terminal::say_json;

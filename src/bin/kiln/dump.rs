@@ -12,7 +12,7 @@ use kiln_sim::Machine;
 use serde_json::json;
 use tracing::info_span;
 
-use crate::DeviceArgs;
+use crate::options::DeviceArgs;
 use crate::page::{KernelSection, Page, Ran, Recorder};
 use crate::problem::{self, InputArgs};
 use crate::progress;

@@ -9,10 +9,10 @@ use kiln::target::Target;
 use kiln::{Config, Kiln, OperationGraph};
 use serde_json::{Value, json};
 
+use crate::options::{DeviceArgs, SelectionArgs};
 use crate::problem;
 use crate::progress;
 use crate::terminal::say_json;
-use crate::{DeviceArgs, SelectionArgs};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -15,6 +15,7 @@ mod doctor;
 mod dump;
 mod engines;
 mod networks;
+mod options;
 mod pack;
 mod page;
 mod plan;
@@ -30,12 +31,10 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use kiln::compile::variable;
-use kiln::device::DeviceChoice;
-use kiln::engine::{Mode, Notes};
-use kiln::{Config, Error, ErrorKind, Kiln};
+use kiln::{Error, ErrorKind};
 use page::Recorder;
 use terminal::{TraceFile, complain};
 use tracing::Level;
@@ -120,81 +119,6 @@ Examples:
   kiln completions bash > ~/.local/share/bash-completion/completions/kiln
   kiln completions zsh > ~/.zfunc/_kiln
   kiln completions fish > ~/.config/fish/completions/kiln.fish";
-
-/// Options of every command that opens a device.
-#[derive(Args, Clone)]
-struct DeviceArgs {
-    /// The device: auto, sim, sim:TARGET, cuda, cuda:N or null
-    #[arg(long, value_name = "DEVICE")]
-    device: Option<DeviceChoice>,
-    /// Folder of the kernel cache; `off` keeps kernels in memory only
-    #[arg(long, value_name = "DIR")]
-    cache_dir: Option<PathBuf>,
-    /// The NVRTC library or its folder
-    #[arg(long, value_name = "PATH")]
-    nvrtc: Option<PathBuf>,
-    /// A folder of templates to use instead of the embedded ones
-    #[arg(long, value_name = "DIR")]
-    templates: Option<PathBuf>,
-}
-
-/// What the simulated device does besides running kernels.
-#[derive(Args)]
-struct WatchArgs {
-    /// On the simulator: fail on races, reads of what nobody wrote, divided barriers
-    #[arg(long)]
-    sanitize: bool,
-    /// On the simulator: count instructions and memory traffic
-    #[arg(long)]
-    counters: bool,
-}
-
-/// How settings are chosen.
-#[derive(Args, Clone)]
-struct SelectionArgs {
-    /// The heuristic: a (rules), b (cost model) or fallback (what always runs)
-    #[arg(long, value_name = "MODE")]
-    heuristic: Option<Mode>,
-    /// Leave out settings with one of these notes, such as tensor_core,nondeterministic
-    #[arg(long, value_name = "NOTES")]
-    without: Option<Notes>,
-}
-
-impl SelectionArgs {
-    /// These over a command's own configuration.
-    fn over(&self, config: Config) -> Config {
-        Config { heuristic: self.heuristic, without: self.without.clone(), ..config }
-    }
-}
-
-impl WatchArgs {
-    fn config(&self) -> Config {
-        Config {
-            sanitize: self.sanitize.then_some(true),
-            count: self.counters,
-            ..Config::default()
-        }
-    }
-}
-
-impl DeviceArgs {
-    fn open(&self) -> kiln::Result<Kiln> {
-        self.open_with(Config::default())
-    }
-
-    /// Opens with the options of this struct over a command's own.
-    fn open_with(&self, config: Config) -> kiln::Result<Kiln> {
-        let off = self.cache_dir.as_ref().is_some_and(|folder| folder.as_os_str() == "off");
-        Kiln::open(Config {
-            device: self.device.clone(),
-            cache_dir: self.cache_dir.clone(),
-            no_disk_cache: off,
-            nvrtc: self.nvrtc.clone(),
-            templates: self.templates.clone(),
-            ..config
-        })
-    }
-}
 
 /// Messages go to standard error, all that Kiln does to the recorder, spans to a trace file if one
 /// is wanted: as long as the result lives.

@@ -15,11 +15,10 @@ use kiln::plan::{self, Manifest};
 use kiln::{Error, ErrorKind, Kiln};
 use serde_json::{Value, json};
 
-use crate::DeviceArgs;
 use crate::cache::size;
-use crate::progress;
+use crate::options::DeviceArgs;
+use crate::progress::{self, progress_bar, tell};
 use crate::terminal::say_json;
-use crate::warm::{progress_bar, tell};
 
 const EXAMPLES: &str = "\
 Examples:

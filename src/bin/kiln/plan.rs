@@ -10,7 +10,7 @@ use kiln::plan::ExecutionPlan;
 use kiln::{Error, ErrorKind, Kiln};
 use serde_json::{Value, json};
 
-use crate::DeviceArgs;
+use crate::options::DeviceArgs;
 use crate::problem::{self, shown};
 use crate::progress;
 use crate::terminal::say_json;

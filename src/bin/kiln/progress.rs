@@ -5,6 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use indicatif::{ProgressBar, ProgressStyle};
+
 /// Silence that nobody minds.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Between lines where standard error is no terminal.
@@ -80,5 +82,20 @@ fn watch() {
         let _ = std::io::stderr().write_all(line.as_bytes());
         state.told = Some(Instant::now());
         state.shown = terminal;
+    }
+}
+
+/// A bar with the time that is left, on a terminal.
+pub fn progress_bar(hidden: bool) -> ProgressBar {
+    let bar = if hidden { ProgressBar::hidden() } else { ProgressBar::new(0) };
+    let style = ProgressStyle::with_template("{bar:32} {pos}/{len} kernels, {eta} left  {msg}");
+    bar.with_style(style.expect("the template is valid"))
+}
+
+/// Says what a bar shows where there is no terminal for it.
+pub fn tell(bar: &ProgressBar, what: &str) {
+    if bar.is_hidden() {
+        let (done, total) = (bar.position(), bar.length().unwrap_or(0));
+        doing(format!("{done} of {total} done, {what}"));
     }
 }

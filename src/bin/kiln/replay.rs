@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use crate::counts;
 use crate::difference::Difference;
+use crate::options::{DeviceArgs, WatchArgs};
 use crate::problem::{self, Check, InputArgs, check_json, check_text, shown};
 use crate::progress;
 use crate::terminal::say_json;
-use crate::{DeviceArgs, WatchArgs};
 
 const EXAMPLES: &str = "\
 Examples:

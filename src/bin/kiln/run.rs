@@ -13,11 +13,11 @@ use kiln_sim::{Estimate, Machine};
 use serde_json::json;
 
 use crate::counts;
+use crate::options::{DeviceArgs, WatchArgs};
 use crate::plan;
 use crate::problem::{self, Check, InputArgs, check_json, check_text, shown};
 use crate::progress;
 use crate::terminal::say_json;
-use crate::{DeviceArgs, WatchArgs};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -8,9 +8,10 @@ use kiln::plan::{Tried, TuneProgress, Tuned};
 use kiln::{Config, Error, ErrorKind};
 use serde_json::{Value, json};
 
+use crate::options::{DeviceArgs, SelectionArgs};
+use crate::problem;
+use crate::progress::{progress_bar, tell};
 use crate::terminal::say_json;
-use crate::warm::{progress_bar, tell};
-use crate::{DeviceArgs, SelectionArgs, problem};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -4,13 +4,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use kiln::plan::Manifest;
 use serde_json::json;
 
-use crate::DeviceArgs;
+use crate::options::DeviceArgs;
 use crate::problem::shown;
-use crate::progress;
+use crate::progress::{progress_bar, tell};
 use crate::terminal::say_json;
 
 const EXAMPLES: &str = "\
@@ -33,21 +32,6 @@ pub struct WarmArgs {
     json: bool,
     #[command(flatten)]
     device: DeviceArgs,
-}
-
-/// A bar with the time that is left, on a terminal.
-pub fn progress_bar(hidden: bool) -> ProgressBar {
-    let bar = if hidden { ProgressBar::hidden() } else { ProgressBar::new(0) };
-    let style = ProgressStyle::with_template("{bar:32} {pos}/{len} kernels, {eta} left  {msg}");
-    bar.with_style(style.expect("the template is valid"))
-}
-
-/// Says what a bar shows where there is no terminal for it.
-pub fn tell(bar: &ProgressBar, what: &str) {
-    if bar.is_hidden() {
-        let (done, total) = (bar.position(), bar.length().unwrap_or(0));
-        progress::doing(format!("{done} of {total} done, {what}"));
-    }
 }
 
 pub fn warm(args: &WarmArgs) -> kiln::Result<ExitCode> {

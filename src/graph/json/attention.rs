@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
-use super::operation::Fields;
+use super::fields::Fields;
+use super::keys::referred;
 use super::pointwise::PointwiseJson;
-use super::referred;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::{Program, Real, Value};

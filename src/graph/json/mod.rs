@@ -4,10 +4,13 @@
 //! left out; a key that is not known is an error.
 
 mod attention;
+mod fields;
+mod keys;
 mod operation;
 mod pointwise;
 mod recurrence;
 
+use keys::{is_false, present, referred};
 pub(crate) use pointwise::JsonReal;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -47,19 +50,6 @@ struct TensorJson {
     is_virtual: bool,
     #[serde(default, skip_serializing_if = "is_false")]
     by_value: bool,
-}
-
-/// A key that is there has a value: null does not stand for the default.
-fn present<'de, D, T>(from: D) -> std::result::Result<Option<T>, D::Error>
-where
-    D: serde::Deserializer<'de>,
-    T: Deserialize<'de>,
-{
-    T::deserialize(from).map(Some)
-}
-
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 impl OperationGraph {
@@ -111,15 +101,6 @@ impl OperationGraph {
     pub(crate) fn referred(&self, name: &str) -> Option<i64> {
         referred(&self.tensors, name)
     }
-}
-
-/// The tensor that an operation calls so.
-fn referred(tensors: &[TensorDesc], name: &str) -> Option<i64> {
-    let named = |tensor: &&TensorDesc| match name.strip_prefix('#') {
-        Some(uid) => uid.parse() == Ok(tensor.uid),
-        None => tensor.name == *name,
-    };
-    tensors.iter().find(named).map(|tensor| tensor.uid)
 }
 
 fn read_tensor(json: TensorJson, uid: i64) -> Result<TensorDesc> {

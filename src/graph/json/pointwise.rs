@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{is_false, present, referred};
+use super::keys::{is_false, present, referred};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::{Instruction, Lines, Math, NanPropagation, Pointwise, Program, Real, Value};

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::operation::Fields;
+use super::fields::Fields;
+use super::keys::{is_false, present};
 use super::pointwise::{JsonReal, PointwiseJson, read_program, write_program};
-use super::{is_false, present};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::Real;

@@ -10,8 +10,8 @@ use kiln::plan::{ExecutionPlan, VariantPack};
 use kiln::{Kiln, OperationGraph};
 use serde_json::json;
 
-use super::{Measured, cost, noise};
-use crate::DeviceArgs;
+use super::measure::{Measured, cost, noise};
+use crate::options::DeviceArgs;
 use crate::problem::read_problem;
 
 const EXAMPLES: &str = "\

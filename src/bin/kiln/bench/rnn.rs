@@ -9,8 +9,8 @@ use kiln::rnn::{CellKind, Extent, Network, Optional, Rnn, Role};
 use kiln::{DType, Kiln};
 use serde_json::json;
 
-use super::{Measured, cost, noise};
-use crate::DeviceArgs;
+use super::measure::{Measured, cost, noise};
+use crate::options::DeviceArgs;
 
 const EXAMPLES: &str = "\
 Examples:
