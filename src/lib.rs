@@ -30,6 +30,7 @@
 //! | [`escape`], [`error`], [`dtype`], [`tensor`], [`target`] | leaf values | anything |
 //! | [`expr`] | the language of everything pointwise | tensors, memory, threads |
 //! | [`graph`] | operations, validation, canonical form, JSON | how anything runs |
+//! | [`kernel`] | a kernel to generate and its launch | engines, devices |
 //! | [`rnn`] | recurrent networks, lowered to graphs | engines |
 //! | [`attention`] | the multi-head attention layer, lowered to graphs | engines |
 //! | [`reference`](mod@reference) | what operations mean, in `f64`; error bounds | the engines |
@@ -63,6 +64,7 @@ pub mod error;
 pub mod escape;
 pub mod expr;
 pub mod graph;
+pub mod kernel;
 pub mod plan;
 pub mod reference;
 pub mod rnn;

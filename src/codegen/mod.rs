@@ -8,9 +8,9 @@ use std::sync::{Arc, OnceLock};
 
 use tera::{Context, Kwargs, State, Tera, Value};
 
-use crate::engine::KernelSpec;
 use crate::error::{Error, Result};
 use crate::escape::{escaped, is_word};
+use crate::kernel::KernelSpec;
 use crate::target::Arch;
 
 /// Every template below `templates/`, by its path without `.tera`.

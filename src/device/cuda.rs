@@ -10,8 +10,8 @@ use cudarc::driver::{DriverError, result, sys};
 use crate::compile::{Image, variable};
 use crate::device::driver::{Driver, Launch, Launchable, MAP_WORDS};
 use crate::dtype::DType;
-use crate::engine::{Swizzle, TensorMap};
 use crate::error::{Error, Result};
+use crate::kernel::{Swizzle, TensorMap};
 use crate::target::{Arch, Target};
 
 /// The number of GPUs.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use kiln_sim::{Counters, Finding};
 
 use crate::compile::Image;
-use crate::engine::TensorMap;
 use crate::error::Result;
+use crate::kernel::TensorMap;
 use crate::target::Target;
 
 /// Shape of a launch.

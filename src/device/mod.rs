@@ -20,8 +20,8 @@ pub use kiln_sim::{Counters, Finding};
 pub use sim::SimOptions;
 
 use crate::compile::Image;
-use crate::engine::TensorMap;
 use crate::error::{Error, Result};
+use crate::kernel::TensorMap;
 use crate::target::Target;
 
 /// Which device to open.

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::compile::Image;
 use crate::device::driver::{Driver, Launch, Launchable, MAP_WORDS};
-use crate::engine::TensorMap;
 use crate::error::{Error, Result};
+use crate::kernel::TensorMap;
 use crate::target::Target;
 
 #[derive(Debug)]

@@ -15,8 +15,8 @@ use crate::compile::Image;
 use crate::device::driver::{Driver, Launch, Launchable, MAP_WORDS};
 use crate::device::{Counters, Finding};
 use crate::dtype::DType;
-use crate::engine::{Swizzle, TensorMap};
 use crate::error::{Error, Result};
+use crate::kernel::{Swizzle, TensorMap};
 use crate::target::Target;
 
 #[derive(Debug)]

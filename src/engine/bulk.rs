@@ -1,8 +1,8 @@
 //! A tensor as bulk copies take it (TMA): which dimensions its map has, and the rules they obey
 //! (CUDA driver API, `cuTensorMapEncodeTiled`).
 
-use crate::engine::{Swizzle, TensorMap};
 use crate::error::{Error, Result};
+use crate::kernel::{Swizzle, TensorMap};
 use crate::tensor::TensorDesc;
 
 /// Dimensions of a tensor map, at most.

@@ -3,9 +3,9 @@
 use serde_json::Value as Json;
 
 use crate::dtype::DType;
-use crate::engine::Argument;
 use crate::expr::Identifiers;
 use crate::graph::CanonicalGraph;
+use crate::kernel::Argument;
 use crate::tensor::TensorDesc;
 
 /// An identifier per tensor of the graph; empty for virtual ones.

@@ -13,12 +13,10 @@ use crate::codegen::{KernelSource, Templates};
 use crate::compile::{Compiler, Image, Located, Resources, Toolchain};
 use crate::device::{Device, Launch, Stream};
 use crate::engine::BehaviorNote::RuntimeCompilation;
-use crate::engine::{
-    self, Choice, EngineConfig, Grid, KernelPlan, LaunchPlan, Lowering, Mode, Notes, Part,
-    Selection, choices,
-};
+use crate::engine::{self, Choice, EngineConfig, Mode, Notes, Part, Selection, choices};
 use crate::error::{Error, Result};
 use crate::graph::{Op, OperationGraph};
+use crate::kernel::{Grid, KernelPlan, LaunchPlan, Lowering};
 use crate::plan::background::Workers;
 use crate::plan::capture::Capture;
 use crate::plan::config::{Config, Resolved};

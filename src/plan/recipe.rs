@@ -7,12 +7,10 @@ use crate::codegen::KernelSource;
 use crate::compile::Image;
 use crate::device::{Launch, Launchable, MAP_WORDS};
 use crate::dtype::DType;
-use crate::engine::{
-    Argument, EngineConfig, KernelPlan, KernelSpec, LaunchPlan, Lowering, Part, TensorMap,
-    engine_named,
-};
+use crate::engine::{EngineConfig, Part, engine_named};
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
+use crate::kernel::{Argument, KernelPlan, KernelSpec, LaunchPlan, Lowering, TensorMap};
 use crate::plan::capture::Capture;
 use crate::plan::report::BuildReport;
 use crate::plan::workspace::{self, Lifetime};

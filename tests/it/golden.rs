@@ -6,12 +6,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use kiln::codegen::Templates;
-use kiln::engine::{self, KernelPlan};
+use kiln::engine::{self};
 use kiln::expr::{Mode, Pointwise, Real};
 use kiln::graph::{
     Attention, AttentionShape, Band, Diagonal, Direction, Matmul, MatmulMath, Recurrence,
     Reduction, ReductionOp, RowLayout, Softcap,
 };
+use kiln::kernel::KernelPlan;
 use kiln::rnn::{CellKind, CellOptions};
 use kiln::target::Target;
 use kiln::{DType, OperationGraph, TensorDesc};

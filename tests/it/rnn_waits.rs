@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 
 use kiln::codegen::Templates;
-use kiln::engine::{self, Argument, EngineConfig, Selection};
+use kiln::engine::{self, EngineConfig, Selection};
 use kiln::graph::{MatmulMath, Recurrence};
+use kiln::kernel::Argument;
 use kiln::rnn::{CellKind, CellOptions};
 use kiln::target::Target;
 use kiln::{DType, ErrorKind};

@@ -10,6 +10,7 @@ const ORDER: &[&str] = &[
     "dtype",
     "tensor",
     "target",
+    "kernel",
     "expr",
     "graph",
     "rnn",

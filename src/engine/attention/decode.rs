@@ -5,9 +5,10 @@
 use crate::engine::access::ceil_div;
 use crate::engine::attention::schedule::{BAND, Matrices, Schedule, Tiling, WIDTH_WARP_MAX};
 use crate::engine::attention::tuned::{Tunable, Tuned, settings};
-use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, Lowering, Notes, Supported};
+use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, Notes, Supported};
 use crate::error::Result;
 use crate::graph::CanonicalGraph;
+use crate::kernel::Lowering;
 use crate::target::Target;
 
 const NAME: &str = "attention_decode";

@@ -9,12 +9,10 @@ use crate::engine::attention::parameters::{self, literal};
 use crate::engine::attention::problem::Problem;
 use crate::engine::attention::work::{Block, Units, work};
 use crate::engine::signature::{arguments, ctype, merged};
-use crate::engine::{
-    Argument, Grid, KernelPlan, KernelSpec, KernelWork, LaunchPlan, Lowering, NumericalNote,
-    TensorWork,
-};
+use crate::engine::{KernelWork, NumericalNote, TensorWork};
 use crate::error::{Error, Result};
 use crate::graph::{AttentionShape, CanonicalGraph, MatmulMath};
+use crate::kernel::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
 use crate::target::{Arch, Target};
 
 /// The first architecture with asynchronous copies and these matrix products.

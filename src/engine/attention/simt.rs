@@ -8,12 +8,10 @@ use crate::engine::attention::problem::Problem;
 use crate::engine::attention::tuned::{Tunable, Tuned, settings};
 use crate::engine::attention::work::{Block, Units, work};
 use crate::engine::signature::arguments;
-use crate::engine::{
-    BehaviorNote, Engine, Grid, KernelPlan, KernelSpec, KernelWork, Knob, LaunchPlan, Lowering,
-    Notes, Supported,
-};
+use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, Notes, Supported};
 use crate::error::Result;
 use crate::graph::{AttentionShape, CanonicalGraph};
+use crate::kernel::{Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
 use crate::target::Target;
 
 const NAME: &str = "attention_simt";

@@ -4,10 +4,9 @@
 use std::fmt;
 
 use crate::engine::config::combinations;
-use crate::engine::{
-    CostModel, EngineConfig, KernelWork, Knob, Lowering, Notes, Setting, Supported, WorkOf,
-};
+use crate::engine::{CostModel, EngineConfig, KernelWork, Knob, Notes, Setting, Supported, WorkOf};
 use crate::error::{Error, Result};
+use crate::kernel::Lowering;
 use crate::target::Target;
 
 /// What another setting may take of the time of the one that rules give to be chosen: the cost

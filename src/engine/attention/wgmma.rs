@@ -15,11 +15,11 @@ use crate::engine::bulk::BulkTensor;
 use crate::engine::signature::merged;
 use crate::engine::warpgroup::{self, ROWS, WARPGROUP, WarpgroupProduct, cycles};
 use crate::engine::{
-    Argument, BehaviorNote, Engine, Grid, KernelWork, Knob, Lowering, Notes, NumericalNote,
-    Supported, TensorWork,
+    BehaviorNote, Engine, KernelWork, Knob, Notes, NumericalNote, Supported, TensorWork,
 };
 use crate::error::{Error, Result};
 use crate::graph::{AttentionShape, CanonicalGraph};
+use crate::kernel::{Argument, Grid, Lowering};
 use crate::target::Target;
 
 const NAME: &str = "attention_wgmma";

@@ -3,6 +3,7 @@
 
 use serde_json::json;
 
+use crate::engine::KernelWork;
 use crate::engine::access::{GRID_MAX, ceil_div};
 use crate::engine::gemm::exits::{Exit, Kept};
 use crate::engine::gemm::lowering::PARTIALS_BYTES_MAX;
@@ -10,8 +11,8 @@ use crate::engine::gemm::parameters::Context;
 use crate::engine::gemm::parts::Parts;
 use crate::engine::gemm::problem::Problem;
 use crate::engine::signature::{arguments, merged};
-use crate::engine::{Grid, KernelPlan, KernelSpec, KernelWork, LaunchPlan, Lowering};
 use crate::error::{Error, Result};
+use crate::kernel::{Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
 use crate::target::Arch;
 
 /// Threads of a block.

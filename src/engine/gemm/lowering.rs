@@ -9,8 +9,8 @@ use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::sum::Sum;
 use crate::engine::gemm::tiling::{epilogue_vector, partial_bytes};
 use crate::engine::signature::{arguments, merged};
-use crate::engine::{KernelPlan, KernelSpec, LaunchPlan, Lowering};
 use crate::error::{Error, Result};
+use crate::kernel::{KernelPlan, KernelSpec, LaunchPlan, Lowering};
 use crate::target::Arch;
 
 /// Bytes of partial sums beyond which nothing is split.

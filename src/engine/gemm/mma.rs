@@ -17,11 +17,12 @@ use crate::engine::gemm::tiling::{
 use crate::engine::gemm::work::{Block, Demand, Units};
 use crate::engine::signature::merged;
 use crate::engine::{
-    Engine, EngineConfig, KernelWork, Knob, Lowering, Notes, NumericalNote, Setting, Supported,
-    TensorWork, WorkOf,
+    Engine, EngineConfig, KernelWork, Knob, Notes, NumericalNote, Setting, Supported, TensorWork,
+    WorkOf,
 };
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, MatmulMath};
+use crate::kernel::Lowering;
 use crate::target::Target;
 
 const NAME: &str = "gemm_mma";

@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use crate::engine::Argument;
 use crate::engine::gemm::parameters::Context;
+use crate::kernel::Argument;
 
 /// Memory between kernels: what one leaves behind for another.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -15,11 +15,10 @@ use crate::engine::gemm::tiling::{
 };
 use crate::engine::gemm::work::{Block, Demand, Units};
 use crate::engine::signature::{ctype, merged};
-use crate::engine::{
-    Engine, EngineConfig, KernelWork, Knob, Lowering, Notes, Setting, Supported, WorkOf,
-};
+use crate::engine::{Engine, EngineConfig, KernelWork, Knob, Notes, Setting, Supported, WorkOf};
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, MatmulMath};
+use crate::kernel::Lowering;
 use crate::target::Target;
 
 const NAME: &str = "gemm_simt";

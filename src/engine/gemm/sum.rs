@@ -8,7 +8,7 @@ use crate::engine::gemm::lowering::output_name;
 use crate::engine::gemm::parameters::{Context, functions};
 use crate::engine::gemm::problem::Problem;
 use crate::engine::signature::{arguments, merged};
-use crate::engine::{Grid, KernelPlan, KernelSpec, LaunchPlan};
+use crate::kernel::{Grid, KernelPlan, KernelSpec, LaunchPlan};
 use crate::target::Arch;
 
 /// Warps of a block.

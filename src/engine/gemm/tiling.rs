@@ -6,8 +6,9 @@ use crate::dtype::DType;
 use crate::engine::access::{GRID_MAX, ceil_div};
 use crate::engine::gemm::order::Order;
 use crate::engine::gemm::problem::Problem;
-use crate::engine::{BehaviorNote, EngineConfig, Grid, Knob};
+use crate::engine::{BehaviorNote, EngineConfig, Knob};
 use crate::error::Error;
+use crate::kernel::Grid;
 
 /// Elements that tiles may reach beyond a matrix.
 const OVERHANG: i64 = 512;

@@ -10,13 +10,11 @@ use crate::engine::pointwise::domain::Domain;
 use crate::engine::pointwise::work::Demand;
 use crate::engine::program::{GraphProgram, Source};
 use crate::engine::signature::{Indent, Width, arguments, ctype, kernel_parameter, list, names};
-use crate::engine::{
-    Argument, Engine, EngineConfig, Grid, KernelPlan, KernelSpec, KernelWork, Knob, LaunchPlan,
-    Lowering, Setting, Supported, WorkOf,
-};
+use crate::engine::{Engine, EngineConfig, KernelWork, Knob, Setting, Supported, WorkOf};
 use crate::error::{Error, Result};
 use crate::expr::Identifiers;
 use crate::graph::CanonicalGraph;
+use crate::kernel::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
 use crate::target::Target;
 
 const NAME: &str = "pointwise_general";

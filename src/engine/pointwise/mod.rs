@@ -23,9 +23,10 @@ use crate::engine::pointwise::domain::Domain;
 use crate::engine::pointwise::heuristic::Decision;
 use crate::engine::pointwise::schedule::Schedule;
 use crate::engine::program::GraphProgram;
-use crate::engine::{Engine, EngineConfig, Knob, Lowering, Setting, Supported, WorkOf};
+use crate::engine::{Engine, EngineConfig, Knob, Setting, Supported, WorkOf};
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Operation};
+use crate::kernel::Lowering;
 use crate::target::Target;
 use crate::tensor::TensorDesc;
 

@@ -10,9 +10,9 @@ use crate::engine::program::{GraphProgram, Source};
 use crate::engine::signature::{
     Indent, Width, arguments, ctype, kernel_parameter, list, names, untold,
 };
-use crate::engine::{KernelPlan, KernelSpec, LaunchPlan};
 use crate::expr::Identifiers;
 use crate::graph::CanonicalGraph;
+use crate::kernel::{KernelPlan, KernelSpec, LaunchPlan};
 use crate::target::Arch;
 
 struct Context<'a> {

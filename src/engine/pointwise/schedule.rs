@@ -5,10 +5,11 @@ use crate::engine::access::{
     ACCESS_BYTES_MAX, GRID_MAX, REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div, stored,
 };
 use crate::engine::pointwise::domain::Domain;
-use crate::engine::{EngineConfig, Grid, Knob};
+use crate::engine::{EngineConfig, Knob};
 use crate::error::{Error, Result};
 use crate::expr::Math;
 use crate::graph::{CanonicalGraph, Operation};
+use crate::kernel::Grid;
 use crate::tensor::TensorDesc;
 
 /// Registers a kernel needs besides its fragments: addresses, coordinates, the chain itself.

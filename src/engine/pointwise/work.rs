@@ -5,9 +5,10 @@ use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::pointwise::domain::Domain;
 use crate::engine::pointwise::heuristic::streamed_bytes;
 use crate::engine::pointwise::schedule::{Schedule, knobs, registers};
-use crate::engine::{EngineConfig, Grid, KernelWork, Setting};
+use crate::engine::{EngineConfig, KernelWork, Setting};
 use crate::expr::Math;
 use crate::graph::{CanonicalGraph, Op};
+use crate::kernel::Grid;
 use crate::tensor::TensorDesc;
 
 /// Instructions that find a chunk: a division by a constant, bounds, addresses. From the SASS of

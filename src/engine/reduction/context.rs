@@ -10,9 +10,9 @@ use crate::engine::reduction::memory::Memory;
 use crate::engine::reduction::phases::{Phase, Phases, Step};
 use crate::engine::reduction::space::Space;
 use crate::engine::signature::{Indent, Width, arguments, ctype as storage_type, list, names};
-use crate::engine::{Argument, KernelSpec};
 use crate::expr::Identifiers;
 use crate::graph::CanonicalGraph;
+use crate::kernel::{Argument, KernelSpec};
 use crate::target::Arch;
 use crate::tensor::TensorDesc;
 

@@ -32,11 +32,12 @@ use crate::engine::reduction::parameters::lowering;
 use crate::engine::reduction::schedule::{Footprint, Schedule};
 use crate::engine::reduction::space::Space;
 use crate::engine::{
-    BehaviorNote, Engine, EngineConfig, Knob, LayoutInfo, LayoutType, Lowering, Notes, Setting,
-    Supported, WorkOf,
+    BehaviorNote, Engine, EngineConfig, Knob, LayoutInfo, LayoutType, Notes, Setting, Supported,
+    WorkOf,
 };
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Op, Operation};
+use crate::kernel::Lowering;
 use crate::target::Target;
 use crate::tensor::TensorDesc;
 

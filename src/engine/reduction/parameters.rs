@@ -14,9 +14,9 @@ use crate::engine::reduction::memory::Memory;
 use crate::engine::reduction::phases::{Phase, Phases, Step};
 use crate::engine::reduction::schedule::Schedule;
 use crate::engine::reduction::space::Space;
-use crate::engine::{Grid, KernelPlan, LaunchPlan, Lowering};
 use crate::expr::Identifiers;
 use crate::graph::CanonicalGraph;
+use crate::kernel::{Grid, KernelPlan, LaunchPlan, Lowering};
 use crate::target::Arch;
 
 /// The parameter of all kernels that counts rows at run time.

@@ -9,9 +9,10 @@ use crate::engine::access::{
 use crate::engine::reduction::phases::{Phase, Phases, Step};
 use crate::engine::reduction::space::Space;
 use crate::engine::reduction::spread;
-use crate::engine::{EngineConfig, Grid, Knob};
+use crate::engine::{EngineConfig, Knob};
 use crate::error::{Error, Result};
 use crate::graph::CanonicalGraph;
+use crate::kernel::Grid;
 use crate::target::{Arch, Target};
 use crate::tensor::TensorDesc;
 

@@ -24,11 +24,11 @@ use crate::engine::rnn::layer::Layer;
 use crate::engine::rnn::refusal::Refusal;
 use crate::engine::rnn::schedule::{Exchange, REGISTERS_STEP, Regime, Schedule, Settings, Units};
 use crate::engine::{
-    BehaviorNote, Engine, EngineConfig, Knob, Lowering, Notes, NumericalNote, Setting, Supported,
-    WorkOf,
+    BehaviorNote, Engine, EngineConfig, Knob, Notes, NumericalNote, Setting, Supported, WorkOf,
 };
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, MatmulMath};
+use crate::kernel::Lowering;
 use crate::target::Target;
 
 /// An engine for recurrent layers.

@@ -8,9 +8,9 @@ use crate::engine::rnn::elements::{Elements, Given};
 use crate::engine::rnn::layer::Layer;
 use crate::engine::rnn::schedule::{Exchange, Placed, Schedule, Units};
 use crate::engine::signature::{ctype, merged};
-use crate::engine::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
 use crate::expr::Math;
 use crate::graph::CellValue;
+use crate::kernel::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
 use crate::target::Arch;
 
 /// The row of `x` and `y` that a step of batch row `b` stands in.

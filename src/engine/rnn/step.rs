@@ -19,12 +19,13 @@ use crate::engine::rnn::layer::{Layer, ProductShape};
 use crate::engine::rnn::step_product::ProductOn;
 use crate::engine::signature::{ctype, merged};
 use crate::engine::{
-    Argument, BehaviorNote, Engine, EngineConfig, Grid, KernelPlan, KernelSpec, KernelWork, Knob,
-    LaunchPlan, Lowering, Notes, NumericalNote, Setting, Supported, WorkOf,
+    BehaviorNote, Engine, EngineConfig, KernelWork, Knob, Notes, NumericalNote, Setting, Supported,
+    WorkOf,
 };
 use crate::error::Result;
 use crate::expr::Math;
 use crate::graph::{CanonicalGraph, CellValue, MatmulMath};
+use crate::kernel::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
 use crate::target::{Arch, Target};
 
 const NAME: &str = "rnn_step";

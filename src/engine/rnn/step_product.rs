@@ -3,9 +3,10 @@
 
 use crate::engine::rnn::layer::ProductShape;
 use crate::engine::rnn::step::{Steps, Writer};
-use crate::engine::{Argument, KernelPlan, Supported, supported};
+use crate::engine::{Supported, supported};
 use crate::error::Result;
 use crate::graph::{Matmul, Op, OperationGraph};
+use crate::kernel::{Argument, KernelPlan};
 use crate::tensor::TensorDesc;
 
 /// Tensors of a product's graph.

@@ -12,8 +12,8 @@ use crate::engine::gemm::wgmma::bulk::BulkOperand;
 use crate::engine::gemm::wgmma::product::Product;
 use crate::engine::gemm::wgmma::schedule::{SLICE_ROWS, Schedule};
 use crate::engine::signature::{arguments, ctype, merged};
-use crate::engine::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
 use crate::error::Result;
+use crate::kernel::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
 use crate::target::Arch;
 
 /// Outputs that bulk copies store, at most: each warp has two boxes of shared memory.

@@ -20,11 +20,10 @@ use crate::engine::gemm::wgmma::product::Product;
 use crate::engine::gemm::wgmma::schedule::{KNOBS, Schedule, knobs};
 use crate::engine::gemm::work::Demand;
 use crate::engine::warpgroup;
-use crate::engine::{
-    Engine, EngineConfig, Knob, Lowering, Notes, NumericalNote, Setting, Supported, WorkOf,
-};
+use crate::engine::{Engine, EngineConfig, Knob, Notes, NumericalNote, Setting, Supported, WorkOf};
 use crate::error::Result;
 use crate::graph::CanonicalGraph;
+use crate::kernel::Lowering;
 use crate::target::Target;
 
 const NAME: &str = "gemm_wgmma";

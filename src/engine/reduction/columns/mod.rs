@@ -19,11 +19,11 @@ use crate::engine::reduction::columns::heuristic::Decision;
 use crate::engine::reduction::columns::parameters::lowering;
 use crate::engine::reduction::columns::schedule::{Footprint, Schedule};
 use crate::engine::{
-    BehaviorNote, Engine, EngineConfig, Knob, LayoutInfo, Lowering, Notes, Setting, Supported,
-    WorkOf,
+    BehaviorNote, Engine, EngineConfig, Knob, LayoutInfo, Notes, Setting, Supported, WorkOf,
 };
 use crate::error::{Error, Result};
 use crate::graph::CanonicalGraph;
+use crate::kernel::Lowering;
 use crate::target::Target;
 
 const NAME: &str = "reduction_columns";

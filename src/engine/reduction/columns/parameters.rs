@@ -13,9 +13,9 @@ use crate::engine::reduction::context::{Context, Function, Span, Value};
 use crate::engine::reduction::memory::Memory;
 use crate::engine::reduction::phases::{Phase, Phases, Step};
 use crate::engine::reduction::space::Space;
-use crate::engine::{Grid, KernelPlan, LaunchPlan, Lowering};
 use crate::expr::Identifiers;
 use crate::graph::{CanonicalGraph, ReductionOp};
+use crate::kernel::{Grid, KernelPlan, LaunchPlan, Lowering};
 use crate::target::Arch;
 
 /// The kernels of one lowering.
