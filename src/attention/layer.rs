@@ -4,7 +4,6 @@ use crate::attention::data::SequenceAxis;
 use crate::attention::descriptor::AttentionDescriptor;
 use crate::attention::extent::AttentionExtent;
 use crate::attention::role::AttentionRole;
-use crate::attention::stages;
 use crate::attention::weights::AttentionWeights;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -59,17 +58,6 @@ pub struct AttentionBuffers {
 }
 
 impl AttentionDescriptor {
-    /// The layer on so many vectors, as graphs.
-    ///
-    /// # Errors
-    /// `BadParam` for residuals of another size than outputs, an extent below 1, an order that
-    /// lacks an axis, vectors beyond 2^62 bytes; as [`OperationGraph::new`].
-    pub fn layer(&self, extent: AttentionExtent) -> Result<AttentionLayer> {
-        let layer = self.bare_layer(extent)?;
-        let stages = stages::all(&layer)?;
-        Ok(AttentionLayer { stages, ..layer })
-    }
-
     /// Bytes of the buffers of the largest call (`mcdnnGetMultiHeadAttnBuffers`, section 6.2.1.15).
     ///
     /// # Errors
@@ -85,7 +73,7 @@ impl AttentionDescriptor {
     }
 
     /// The layer without its graphs.
-    fn bare_layer(&self, extent: AttentionExtent) -> Result<AttentionLayer> {
+    pub(super) fn bare_layer(&self, extent: AttentionExtent) -> Result<AttentionLayer> {
         let AttentionExtent { batch, beams, queries, keys, .. } = extent;
         let extents =
             [("batch", batch), ("beam", beams), ("time", queries), ("time of keys", keys)];

@@ -5,6 +5,8 @@
 //! Of vectors that are not projected each head gets a copy, `[head, batch, beam, time, element]`.
 
 use crate::attention::data::SequenceAxis;
+use crate::attention::descriptor::AttentionDescriptor;
+use crate::attention::extent::AttentionExtent;
 use crate::attention::layer::{AttentionLayer, AttentionPlace, AttentionStage};
 use crate::attention::role::AttentionRole;
 use crate::attention::weights::{AttentionWeightKind, AttentionWeightSlice};
@@ -27,8 +29,21 @@ struct Vectors {
     elements: i64,
 }
 
+impl AttentionDescriptor {
+    /// The layer on so many vectors, as graphs.
+    ///
+    /// # Errors
+    /// `BadParam` for residuals of another size than outputs, an extent below 1, an order that
+    /// lacks an axis, vectors beyond 2^62 bytes; as [`OperationGraph::new`](crate::graph::OperationGraph::new).
+    pub fn layer(&self, extent: AttentionExtent) -> Result<AttentionLayer> {
+        let layer = self.bare_layer(extent)?;
+        let stages = all(&layer)?;
+        Ok(AttentionLayer { stages, ..layer })
+    }
+}
+
 /// The graphs of a layer, in the order they run.
-pub(super) fn all(layer: &AttentionLayer) -> Result<Vec<AttentionStage>> {
+fn all(layer: &AttentionLayer) -> Result<Vec<AttentionStage>> {
     use AttentionRole::{Keys, ProjectedKeys, ProjectedQueries, ProjectedValues, Queries, Values};
     use AttentionWeightKind::{KBiases, KWeights, QBiases, QWeights, VBiases, VWeights};
     let AttentionLayer { descriptor, extent, .. } = layer;

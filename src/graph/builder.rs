@@ -14,6 +14,13 @@ pub struct GraphBuilder {
     operations: Vec<Operation>,
 }
 
+impl OperationGraph {
+    /// An empty builder.
+    pub fn builder() -> GraphBuilder {
+        GraphBuilder::default()
+    }
+}
+
 impl GraphBuilder {
     /// Adds a tensor as described, under its own uid.
     pub fn tensor(&mut self, tensor: TensorDesc) -> i64 {

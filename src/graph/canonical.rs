@@ -14,9 +14,30 @@ use std::collections::HashMap;
 use blake3::Hasher;
 
 use crate::expr::Identifiers;
+use crate::graph::find::{find, writes};
 use crate::graph::operation::Operation;
-use crate::graph::{GraphDigest, find};
 use crate::tensor::TensorDesc;
+
+/// A digest of a graph's meaning.
+pub type GraphDigest = [u8; 32];
+
+/// A graph's canonical form: tensor `i` of it is tensor `uids[i]` of the graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CanonicalGraph<'a> {
+    /// Tensors whose uid is their position.
+    pub tensors: &'a [TensorDesc],
+    /// Operations over those uids, in canonical order.
+    pub operations: &'a [Operation],
+    /// The graph's own uid of each tensor.
+    pub uids: &'a [i64],
+}
+
+impl CanonicalGraph<'_> {
+    /// Whether an operation writes the tensor at this position.
+    pub(crate) fn is_written(&self, at: usize) -> bool {
+        writes(self.operations, at as i64)
+    }
+}
 
 #[derive(Debug, Clone)]
 pub(super) struct Canonical {

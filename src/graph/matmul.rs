@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::operation::Slots;
+use crate::graph::slots::Slots;
 use crate::tensor::TensorDesc;
 
 /// What a product is computed in.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::error::{Error, Result};
 use crate::expr::Math;
-use crate::graph::operation::Slots;
+use crate::graph::slots::Slots;
 use crate::tensor::TensorDesc;
 
 /// What is normalised together (`mcdnnBackendNormMode_t`).

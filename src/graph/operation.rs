@@ -11,6 +11,7 @@ use crate::graph::norm::{NormBackward, NormForward};
 use crate::graph::recurrence::Recurrence;
 use crate::graph::reduction::Reduction;
 use crate::graph::shape;
+use crate::graph::slots::Slots;
 use crate::graph::statistics::{self, BnBackwardWeights, BnFinalize, GenStats};
 use crate::tensor::TensorDesc;
 
@@ -50,21 +51,6 @@ pub enum Op {
     Attention(Attention),
     /// A layer of a recurrent network (section 6.2.1.36).
     Recurrence(Recurrence),
-}
-
-/// The names of an operation's operands and results, in their order.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Slots {
-    /// What is read.
-    pub inputs: Vec<&'static str>,
-    /// What is written.
-    pub outputs: Vec<&'static str>,
-}
-
-impl Slots {
-    pub(crate) fn new(inputs: &[&'static str], outputs: &[&'static str]) -> Slots {
-        Slots { inputs: inputs.to_vec(), outputs: outputs.to_vec() }
-    }
 }
 
 impl Operation {

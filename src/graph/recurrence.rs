@@ -10,7 +10,7 @@ use crate::expr::{Activations, Real};
 use crate::graph::cell::Cell;
 use crate::graph::matmul::MatmulMath;
 use crate::graph::norm::expect_dims;
-use crate::graph::operation::Slots;
+use crate::graph::slots::Slots;
 use crate::tensor::TensorDesc;
 
 /// The order in which a layer goes through the steps.

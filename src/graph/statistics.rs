@@ -5,7 +5,7 @@ use std::fmt;
 use crate::error::{Error, Result};
 use crate::expr::Math;
 use crate::graph::norm::{Phase, expect_dims, one_element};
-use crate::graph::operation::Slots;
+use crate::graph::slots::Slots;
 use crate::tensor::TensorDesc;
 
 /// Of every channel (dimension 1) the sum and the sum of squares

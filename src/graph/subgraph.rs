@@ -26,16 +26,16 @@ impl Sketch {
     }
 }
 
-/// The least bytes that move: every tensor with storage once.
-pub(super) fn bytes_min(tensors: &[TensorDesc]) -> u64 {
-    let bytes = |tensor: &TensorDesc| {
-        (tensor.elements().unwrap_or(0) as u64).saturating_mul(tensor.dtype.bytes() as u64)
-    };
-    let moved = tensors.iter().filter(|tensor| !tensor.is_virtual && !tensor.by_value);
-    moved.map(bytes).fold(0, u64::saturating_add)
-}
-
 impl OperationGraph {
+    /// The least that any implementation must move: every input once, every output once.
+    pub fn bytes_min(&self) -> u64 {
+        let bytes = |tensor: &TensorDesc| {
+            (tensor.elements().unwrap_or(0) as u64).saturating_mul(tensor.dtype.bytes() as u64)
+        };
+        let moved = self.tensors.iter().filter(|tensor| !tensor.is_virtual && !tensor.by_value);
+        moved.map(bytes).fold(0, u64::saturating_add)
+    }
+
     /// The graph of the operations at these positions of [`OperationGraph::operations`], which
     /// ascend. Uids stay.
     ///

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::error::{Error, Result};
-use crate::graph::find;
+use crate::graph::find::find;
 use crate::graph::operation::{Op, Operation};
 use crate::tensor::TensorDesc;
 

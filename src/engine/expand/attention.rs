@@ -6,8 +6,8 @@
 
 use crate::dtype::DType;
 use crate::engine::attention::{Score, Source, score};
-use crate::engine::expand::Named;
 use crate::engine::expand::calculus::Calculus;
+use crate::engine::expand::named::Named;
 use crate::error::{Error, Result};
 use crate::expr::{Math, Mode, NanPropagation, Pointwise, Value};
 use crate::graph::{

@@ -9,6 +9,7 @@
 
 mod attention;
 mod calculus;
+mod named;
 mod norm;
 mod shapes;
 mod statistics;
@@ -17,10 +18,11 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use crate::engine::expand::calculus::Calculus;
+use crate::engine::expand::named::Named;
 use crate::engine::expand::shapes::Shapes;
 use crate::error::Result;
 use crate::expr::Math;
-use crate::graph::{CanonicalGraph, Op, Operation, OperationGraph, Slots};
+use crate::graph::{CanonicalGraph, Op, Operation, OperationGraph};
 use crate::tensor::TensorDesc;
 
 /// An expanded graph; borrowed where there is nothing to expand.
@@ -133,34 +135,6 @@ pub(crate) fn primitives_beside(
     };
     let tensors = expanded.tensors.iter().map(tensor).filter(used).collect();
     OperationGraph::new(tensors, operations)
-}
-
-/// The tensors of an operation by the names of their slots.
-struct Named<'a> {
-    slots: Slots,
-    operation: &'a Operation,
-}
-
-impl Named<'_> {
-    /// An operand that may be missing.
-    fn given(&self, slot: &str) -> Option<i64> {
-        let at = self.slots.inputs.iter().position(|name| *name == slot)?;
-        Some(self.operation.inputs[at])
-    }
-
-    fn operand(&self, slot: &str) -> i64 {
-        self.given(slot).expect("the operation was checked")
-    }
-
-    /// A result that may be missing.
-    fn wanted(&self, slot: &str) -> Option<i64> {
-        let at = self.slots.outputs.iter().position(|name| *name == slot)?;
-        Some(self.operation.outputs[at])
-    }
-
-    fn result(&self, slot: &str) -> i64 {
-        self.wanted(slot).expect("the operation was checked")
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The parts of a batch normalisation that is split around other operations.
 
-use crate::engine::expand::Named;
 use crate::engine::expand::calculus::Calculus;
+use crate::engine::expand::named::Named;
 use crate::engine::expand::norm::{inverse_deviation, running_average};
 use crate::expr::{Mode, NanPropagation, Pointwise};
 use crate::graph::{BnFinalize, Phase, ReductionOp};

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::engine::access::beside_nothing;
-use crate::engine::gemm::problem::Axes;
+use crate::engine::gemm::axes::Axes;
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Op, Operation, Reduction};
 

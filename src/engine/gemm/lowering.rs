@@ -5,16 +5,13 @@ use serde_json::{Value as Json, json};
 
 use crate::engine::gemm::join::with_joins;
 use crate::engine::gemm::parameters::{Context, functions};
-use crate::engine::gemm::problem::Problem;
+use crate::engine::gemm::partials::PARTIALS_BYTES_MAX;
 use crate::engine::gemm::sum::Sum;
 use crate::engine::gemm::tiling::{epilogue_vector, partial_bytes};
 use crate::engine::signature::{arguments, merged};
 use crate::error::{Error, Result};
 use crate::kernel::{KernelPlan, KernelSpec, LaunchPlan, Lowering};
 use crate::target::Arch;
-
-/// Bytes of partial sums beyond which nothing is split.
-pub(super) const PARTIALS_BYTES_MAX: i64 = 1 << 40;
 
 /// What tells the kernel of one engine from that of another.
 pub(super) struct Variant {
@@ -70,7 +67,7 @@ fn multiply(context: &Context<'_>, variant: Variant, arch: Arch) -> KernelPlan {
     let Context { problem, tiling, .. } = context;
     let Variant { sm, name, template, threads, shared_bytes, operands, parameters, .. } = variant;
     let epilogue = context.epilogue(epilogue_vector(problem, context.sum()));
-    let stem = format!("{sm}_gemm_{}_{name}", output_name(problem));
+    let stem = format!("{sm}_gemm_{}_{name}", problem.output_name());
     let entry = "gemm";
     let called = match tiling.split_k {
         1 => functions(&[&operands[0], &operands[1], &epilogue]),
@@ -108,11 +105,4 @@ fn multiply(context: &Context<'_>, variant: Variant, arch: Arch) -> KernelPlan {
             numbers: tiling.numbers(problem),
         },
     }
-}
-
-/// The type of the first output, in names of kernels.
-pub(super) fn output_name(problem: &Problem<'_>) -> &'static str {
-    let output = problem.outputs().chain(problem.exits.iter().map(|exit| exit.result)).next();
-    let output = output.expect("a graph stores something");
-    problem.graph.tensors[output].dtype.name()
 }

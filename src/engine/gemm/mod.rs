@@ -11,12 +11,14 @@
 //! text. `lowering` assembles the kernels. Engines differ in what multiplies: `simt` the ordinary
 //! arithmetic units, `mma` tensor cores, `wgmma` those of Hopper with a kernel of another kind.
 
+mod axes;
 mod exits;
 mod join;
 mod lowering;
 mod mma;
 mod order;
 mod parameters;
+mod partials;
 mod parts;
 mod problem;
 mod simt;

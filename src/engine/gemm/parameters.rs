@@ -6,9 +6,10 @@ use serde_json::{Value as Json, json};
 
 use crate::dtype::DType;
 use crate::engine::access::access_bytes;
+use crate::engine::gemm::axes::{Coordinate, View};
 use crate::engine::gemm::exits::{Exit, Kept};
-use crate::engine::gemm::parts::Parts;
-use crate::engine::gemm::problem::{Coordinate, Operand, Part, Problem, View};
+use crate::engine::gemm::partials::Parts;
+use crate::engine::gemm::problem::{Operand, Part, Problem};
 use crate::engine::gemm::tiling::{Tiling, partial_columns};
 use crate::engine::program::Source;
 use crate::engine::reduce::{finished, op_name};

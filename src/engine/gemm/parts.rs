@@ -1,19 +1,9 @@
 //! What kernels of a problem leave behind for later ones: sums of parts of the depth, parts of
 //! reductions.
 
-use std::ops::Range;
-
 use crate::engine::gemm::parameters::Context;
+use crate::engine::gemm::partials::Parts;
 use crate::kernel::Argument;
-
-/// Memory between kernels: what one leaves behind for another.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Parts {
-    /// Whether sums of parts of the depth are among it.
-    pub(super) sums: bool,
-    /// The reductions whose parts are.
-    pub(super) exits: Range<usize>,
-}
 
 impl Context<'_> {
     /// The tensors that the kernel takes which multiplies.

@@ -4,39 +4,14 @@
 use std::collections::BTreeSet;
 
 use crate::engine::access::PARAMETERS_MAX;
+use crate::engine::gemm::axes::{Axes, stride};
 use crate::engine::gemm::exits::{Exit, reductions};
 use crate::engine::program::{GraphProgram, Source};
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Matmul, Op, Operation, Reduction};
-use crate::tensor::TensorDesc;
 
 /// The oldest architecture the templates are written for.
 const CAPABILITY_MIN: u16 = 75;
-
-/// The axes of tensors that make up the batches, rows and columns of a matrix. The last axis of a
-/// list is the innermost; axes of extent 1 are left out.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub(super) struct Axes {
-    pub(super) batches: Vec<Vec<usize>>,
-    pub(super) rows: Vec<usize>,
-    pub(super) columns: Vec<usize>,
-}
-
-/// Elements between neighbours of a tensor, 0 where it is broadcast.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct View {
-    pub(super) batches: Vec<i64>,
-    pub(super) row: i64,
-    pub(super) column: i64,
-}
-
-/// A coordinate of an element.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Coordinate {
-    Batch(usize),
-    Row,
-    Column,
-}
 
 /// What is computed element by element of a matrix, and how its tensors lie.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -94,25 +69,6 @@ pub(super) struct Problem<'a> {
     pub(super) overrides: [Option<usize>; 3],
 }
 
-impl Axes {
-    pub(super) fn view(&self, tensor: &TensorDesc) -> View {
-        let stride = |axes: &Vec<usize>| axes.last().map_or(0, |axis| stride(tensor, *axis));
-        let batches = self.batches.iter().map(stride).collect();
-        View { batches, row: stride(&self.rows), column: stride(&self.columns) }
-    }
-
-    /// The coordinate that counts along an axis; `None` where the axis has extent 1.
-    pub(super) fn coordinate(&self, axis: usize) -> Option<Coordinate> {
-        let batch = self.batches.iter().position(|axes| axes.contains(&axis));
-        match (batch, self.rows.contains(&axis), self.columns.contains(&axis)) {
-            (Some(batch), _, _) => Some(Coordinate::Batch(batch)),
-            (_, true, _) => Some(Coordinate::Row),
-            (_, _, true) => Some(Coordinate::Column),
-            _ => None,
-        }
-    }
-}
-
 impl Part {
     /// The tensors the program reads from memory or by value.
     pub(super) fn inputs(&self) -> impl Iterator<Item = usize> {
@@ -136,6 +92,13 @@ impl Operand {
 }
 
 impl<'a> Problem<'a> {
+    /// The type of the first output, in names of kernels.
+    pub(super) fn output_name(&self) -> &'static str {
+        let output = self.outputs().chain(self.exits.iter().map(|exit| exit.result)).next();
+        let output = output.expect("a graph stores something");
+        self.graph.tensors[output].dtype.name()
+    }
+
     /// The problem of a graph.
     ///
     /// # Errors
@@ -343,10 +306,6 @@ fn check_results(
 fn unique(tensors: impl Iterator<Item = usize>) -> Vec<usize> {
     let mut seen = BTreeSet::new();
     tensors.filter(|at| seen.insert(*at)).collect()
-}
-
-fn stride(tensor: &TensorDesc, axis: usize) -> i64 {
-    if tensor.dims[axis] == 1 { 0 } else { tensor.strides[axis] }
 }
 
 /// The parts of a graph before their axes are collapsed.

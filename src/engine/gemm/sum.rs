@@ -4,7 +4,6 @@
 use serde_json::json;
 
 use crate::engine::access::{GRID_MAX, ceil_div};
-use crate::engine::gemm::lowering::output_name;
 use crate::engine::gemm::parameters::{Context, functions};
 use crate::engine::gemm::problem::Problem;
 use crate::engine::signature::{arguments, merged};
@@ -59,7 +58,7 @@ impl<'a> Sum<'a> {
         let Context { problem, tiling, .. } = context;
         let epilogue = context.epilogue(self.vector);
         let entry = "gemm_sum";
-        let stem = format!("sm75_gemm_{}_sum", output_name(problem));
+        let stem = format!("sm75_gemm_{}_sum", problem.output_name());
         let [rows, columns] = self.finished;
         let own = json!({
             "stem": stem,

@@ -6,13 +6,13 @@ use serde_json::{Value as Json, json};
 
 use crate::dtype::DType;
 use crate::engine::program::{GraphProgram, Source};
-use crate::engine::reduction::memory::Memory;
-use crate::engine::reduction::phases::{Phase, Phases, Step};
+use crate::engine::reduction::phases::{Phase, Phases};
 use crate::engine::reduction::space::Space;
-use crate::engine::signature::{Indent, Width, arguments, ctype as storage_type, list, names};
+use crate::engine::reduction::step::Step;
+use crate::engine::signature::{Indent, Width, ctype as storage_type, list, names};
 use crate::expr::Identifiers;
 use crate::graph::CanonicalGraph;
-use crate::kernel::{Argument, KernelSpec};
+use crate::kernel::KernelSpec;
 use crate::target::Arch;
 use crate::tensor::TensorDesc;
 
@@ -155,11 +155,6 @@ impl<'a> Context<'a> {
     /// Whether squared distances from a mean are reduced in the phase of the mean.
     pub(super) fn spreads(&self) -> bool {
         self.steps().any(|step| step.around.is_some())
-    }
-
-    pub(super) fn arguments(&self, memory: &Memory) -> Vec<Argument> {
-        let scratch = memory.parts.iter().map(|part| Argument::Scratch(*part));
-        arguments(self.graph, memory.passed().iter()).into_iter().chain(scratch).collect()
     }
 
     /// A kernel's source; the parameters lack only what this adds.

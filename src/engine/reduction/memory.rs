@@ -3,8 +3,11 @@
 use serde_json::{Value as Json, json};
 
 use crate::engine::reduction::context::{Context, Span};
-use crate::engine::reduction::phases::{Phases, Step};
-use crate::engine::signature::{Indent, Width, kernel_parameter, list};
+use crate::engine::reduction::phases::Phases;
+use crate::engine::reduction::step::Step;
+use crate::engine::signature::{Indent, Width, arguments, kernel_parameter, list};
+use crate::graph::CanonicalGraph;
+use crate::kernel::Argument;
 
 /// The tensors and partial results that one kernel reads and writes.
 pub(super) struct Memory {
@@ -74,6 +77,12 @@ impl Memory {
                 false => (0..parts.len()).filter(|at| parts[*at]).collect(),
             },
         }
+    }
+
+    /// The arguments of the kernel.
+    pub(super) fn arguments(&self, graph: CanonicalGraph<'_>) -> Vec<Argument> {
+        let scratch = self.parts.iter().map(|part| Argument::Scratch(*part));
+        arguments(graph, self.passed().iter()).into_iter().chain(scratch).collect()
     }
 
     /// Of the kernel that joins what the blocks left of sums of columns.

@@ -21,6 +21,7 @@ mod phases;
 mod schedule;
 mod space;
 mod spread;
+mod step;
 mod work;
 
 pub(super) use columns::ColumnsEngine;

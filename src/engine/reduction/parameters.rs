@@ -11,9 +11,10 @@ use crate::engine::reduce::{finished, op_name};
 use crate::engine::reduction::context::{Context, Function, Span, Value};
 use crate::engine::reduction::layout::Layouts;
 use crate::engine::reduction::memory::Memory;
-use crate::engine::reduction::phases::{Phase, Phases, Step};
+use crate::engine::reduction::phases::{Phase, Phases};
 use crate::engine::reduction::schedule::Schedule;
 use crate::engine::reduction::space::Space;
+use crate::engine::reduction::step::Step;
 use crate::expr::Identifiers;
 use crate::graph::CanonicalGraph;
 use crate::kernel::{Grid, KernelPlan, LaunchPlan, Lowering};
@@ -152,7 +153,7 @@ impl Rows<'_> {
             threads: COLUMN_THREADS,
             shared_bytes: 0,
             cooperative: false,
-            arguments: self.context.arguments(&memory),
+            arguments: memory.arguments(self.context.graph),
             maps: Vec::new(),
             numbers: vec![self.context.space.rows.count()],
         };
@@ -174,7 +175,7 @@ impl Rows<'_> {
             threads: threads as u32,
             shared_bytes: 0,
             cooperative: false,
-            arguments: self.context.arguments(memory),
+            arguments: memory.arguments(self.context.graph),
             maps: Vec::new(),
             numbers: vec![self.context.space.rows.count()],
         };

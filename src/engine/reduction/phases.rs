@@ -4,18 +4,8 @@
 use crate::engine::program::{GraphProgram, Source};
 use crate::engine::reduction::space::Space;
 use crate::engine::reduction::spread;
-use crate::graph::{CanonicalGraph, Op, Operation, Reduction};
-
-/// A reduction of a phase.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Step {
-    pub(super) op: Reduction,
-    /// The tensor that is reduced, and the one that comes of it.
-    pub(super) operand: usize,
-    pub(super) result: usize,
-    /// The mean, if squared distances from it are reduced: a result of the same phase.
-    pub(super) around: Option<usize>,
-}
+use crate::engine::reduction::step::Step;
+use crate::graph::{CanonicalGraph, Op, Operation};
 
 /// What happens between two rounds of reductions.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

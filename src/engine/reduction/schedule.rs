@@ -6,9 +6,10 @@ use crate::dtype::DType;
 use crate::engine::access::{
     ACCESS_BYTES_MAX, GRID_MAX, REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div, stored,
 };
-use crate::engine::reduction::phases::{Phase, Phases, Step};
+use crate::engine::reduction::phases::{Phase, Phases};
 use crate::engine::reduction::space::Space;
 use crate::engine::reduction::spread;
+use crate::engine::reduction::step::Step;
 use crate::engine::{EngineConfig, Knob};
 use crate::error::{Error, Result};
 use crate::graph::CanonicalGraph;

@@ -23,8 +23,8 @@
 //! The reference allows `4 u (1 - 1 / N) S D + 8 u |m| D` for the mean, where `N |m| <= S`, and
 //! `2 u (N - 1) Q` for the sum of squares, besides `6 u Q` for squares themselves.
 
-use crate::engine::reduction::phases::Step;
 use crate::engine::reduction::space::Space;
+use crate::engine::reduction::step::Step;
 use crate::expr::{Mode, Pointwise};
 use crate::graph::{CanonicalGraph, Op, Operation, ReductionOp};
 

@@ -14,6 +14,7 @@ use serde_json::{Value as Json, json};
 
 use crate::dtype::DType;
 use crate::engine::access::ceil_div;
+use crate::engine::gemm::{MmaEngine, SimtEngine};
 use crate::engine::rnn::elements::Elements;
 use crate::engine::rnn::layer::{Layer, ProductShape};
 use crate::engine::rnn::step_product::ProductOn;
@@ -58,7 +59,9 @@ impl Engine for StepEngine {
         let layer = Layer::of(graph)?;
         let steps = Steps { tensor_cores: false, layer, target };
         let tensor_cores = match steps.layer.products.first() {
-            Some(product) => steps.with_product(product, "gemm_mma", |_| Ok(())).is_ok(),
+            Some(product) => {
+                steps.layer.with_product(product, (&MmaEngine, target), |_| Ok(())).is_ok()
+            }
             None => false,
         };
         Ok(Box::new(Steps { tensor_cores, ..steps }))
@@ -66,7 +69,7 @@ impl Engine for StepEngine {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Steps<'a> {
+struct Steps<'a> {
     pub(super) layer: Layer<'a>,
     /// Whether tensor cores can take the products.
     tensor_cores: bool,
@@ -107,9 +110,10 @@ impl Supported for Steps<'_> {
 
     fn notes(&self, config: &EngineConfig) -> Notes {
         let tensor_cores = config.knob(TENSOR_CORES).is_ok_and(|value| value == 1);
+        let on = (product_engine(tensor_cores), self.target);
         let own = |product: &ProductShape| {
             let notes = |on: ProductOn<'_>| Ok(on.own.notes(&on.own.heuristic()).numerical);
-            self.with_product(product, product_engine(tensor_cores), notes).unwrap_or_default()
+            self.layer.with_product(product, on, notes).unwrap_or_default()
         };
         let numerical: BTreeSet<NumericalNote> = self.layer.products.iter().flat_map(own).collect();
         Notes {
@@ -125,18 +129,30 @@ impl Supported for Steps<'_> {
 
     fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
         config.validate(&self.knobs())?;
-        let product_engine = product_engine(config.knob(TENSOR_CORES)? == 1);
+        let on = (product_engine(config.knob(TENSOR_CORES)? == 1), self.target);
         let writer = Writer::of(&self.layer, self.target.arch);
         let mut scratch: Vec<u64> = writer.pieces().iter().map(|piece| piece.bytes).collect();
         let mut step = Vec::new();
         for (stage, _) in self.layer.op.cell.stages.iter().enumerate() {
             if let Some(product) = self.layer.product(Some(stage)) {
-                step.extend(self.product(&writer, product, product_engine, &mut scratch)?);
+                let kernels = self.layer.product_kernels(
+                    product,
+                    on,
+                    |name| writer.piece(name),
+                    &mut scratch,
+                )?;
+                step.extend(kernels);
             }
             step.push(writer.stage(stage));
         }
         if let Some(projection) = self.layer.product(None) {
-            step.extend(self.product(&writer, projection, product_engine, &mut scratch)?);
+            let kernels = self.layer.product_kernels(
+                projection,
+                on,
+                |name| writer.piece(name),
+                &mut scratch,
+            )?;
+            step.extend(kernels);
             step.push(writer.project());
         }
         let launched = self.launched(step.len() as i64);
@@ -153,8 +169,8 @@ impl Supported for Steps<'_> {
 }
 
 /// The engine that takes products.
-fn product_engine(tensor_cores: bool) -> &'static str {
-    if tensor_cores { "gemm_mma" } else { "gemm_simt" }
+fn product_engine(tensor_cores: bool) -> &'static dyn Engine {
+    if tensor_cores { &MmaEngine } else { &SimtEngine }
 }
 
 impl Steps<'_> {
@@ -225,7 +241,7 @@ struct Piece {
     bytes: u64,
 }
 
-pub(super) struct Writer<'a> {
+struct Writer<'a> {
     elements: Elements<'a>,
     layer: &'a Layer<'a>,
     /// What a later stage reads of an earlier one.
@@ -272,7 +288,7 @@ impl<'a> Writer<'a> {
     }
 
     /// The position of a piece of memory that the kernels share.
-    pub(super) fn piece(&self, name: &str) -> usize {
+    fn piece(&self, name: &str) -> usize {
         let pieces = self.pieces();
         pieces.iter().position(|piece| piece.name == name).expect("the piece is there")
     }

@@ -1,12 +1,12 @@
 //! The products of the engine that goes step by step: those of its operands with all rows' weights
 //! at once, on the engines for products.
 
-use crate::engine::rnn::layer::ProductShape;
-use crate::engine::rnn::step::{Steps, Writer};
-use crate::engine::{Supported, supported};
+use crate::engine::rnn::layer::{Layer, ProductShape};
+use crate::engine::{Engine, Supported};
 use crate::error::Result;
 use crate::graph::{Matmul, Op, OperationGraph};
 use crate::kernel::{Argument, KernelPlan};
+use crate::target::Target;
 use crate::tensor::TensorDesc;
 
 /// Tensors of a product's graph.
@@ -21,16 +21,16 @@ pub(super) struct ProductOn<'a> {
     uids: &'a [i64],
 }
 
-impl Steps<'_> {
-    /// The product of all rows with weights, as a graph, on the engine of this name.
+impl Layer<'_> {
+    /// The product of all rows with weights, as a graph, on an engine.
     pub(super) fn with_product<T>(
         &self,
         product: &ProductShape,
-        engine: &str,
+        (engine, target): (&dyn Engine, &Target),
         then: impl FnOnce(ProductOn<'_>) -> Result<T>,
     ) -> Result<T> {
-        let (op, dtype) = (self.layer.op, self.layer.dtype());
-        let weights = self.layer.tensor(product.slot()).expect("the product has weights");
+        let (op, dtype) = (self.op, self.dtype());
+        let weights = self.tensor(product.slot()).expect("the product has weights");
         let [directions, columns] = [weights.dims[0], weights.dims[1]];
         let mut graph = OperationGraph::builder();
         graph.tensor(TensorDesc::packed(A, "a", &[directions, op.batch, product.depth], dtype));
@@ -46,28 +46,29 @@ impl Steps<'_> {
         graph.operation_into(matmul, &[A, B], &[C]);
         let graph = graph.build()?;
         let canonical = graph.canonical();
-        let own = supported(engine, canonical, self.target)?;
+        let own = engine.support(canonical, target)?;
         then(ProductOn { own: &*own, uids: canonical.uids })
     }
 
     /// The kernels of a product of all rows with the weights, by the engines for such.
-    pub(super) fn product(
+    /// `piece` gives the position of a piece of memory that the kernels share.
+    pub(super) fn product_kernels(
         &self,
-        writer: &Writer<'_>,
         product: &ProductShape,
-        engine: &str,
+        on: (&dyn Engine, &Target),
+        piece: impl Fn(&str) -> usize,
         scratch: &mut Vec<u64>,
     ) -> Result<Vec<KernelPlan>> {
         let first = scratch.len();
-        self.with_product(product, engine, |ProductOn { own, uids }| {
+        self.with_product(product, on, |ProductOn { own, uids }| {
             let lowered = own.lower(&own.heuristic())?;
             scratch.extend(&lowered.scratch);
-            let weights = self.layer.uid(product.slot()).expect("it has weights") as i64;
+            let weights = self.uid(product.slot()).expect("it has weights") as i64;
             let place = |argument: &Argument| match *argument {
                 Argument::Address(at) => match uids[at as usize] {
-                    A => Argument::Scratch(writer.piece(product.operand())),
+                    A => Argument::Scratch(piece(product.operand())),
                     B => Argument::Address(weights),
-                    _ => Argument::Scratch(writer.piece(product.sums())),
+                    _ => Argument::Scratch(piece(product.sums())),
                 },
                 Argument::Scratch(at) => Argument::Scratch(first + at),
                 other => other,

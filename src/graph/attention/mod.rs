@@ -13,7 +13,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::expr::{Activations, Program, Real};
 use crate::graph::matmul::MatmulMath;
-use crate::graph::operation::Slots;
+use crate::graph::slots::Slots;
 use crate::tensor::TensorDesc;
 
 /// Which key is on the diagonal of the scores: that of query `i` is `i` plus an offset.

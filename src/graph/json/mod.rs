@@ -17,7 +17,8 @@ use serde_json::{Map, Value};
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{OperationGraph, find};
+use crate::graph::OperationGraph;
+use crate::graph::find::find;
 use crate::tensor::{TensorDesc, packed_strides};
 
 #[derive(Serialize, Deserialize)]

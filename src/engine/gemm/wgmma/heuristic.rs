@@ -6,9 +6,8 @@ use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::gemm::order::Order;
 use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::tiling::{DYNAMIC_REASON, joining, split_reason, splits, tiles_of};
-use crate::engine::gemm::wgmma::NAME;
 use crate::engine::gemm::wgmma::product::{Product, efficiency};
-use crate::engine::gemm::wgmma::schedule::{KNOBS, Tile};
+use crate::engine::gemm::wgmma::schedule::{KNOBS, NAME, Tile};
 use crate::engine::warpgroup::{ROWS, cycles};
 use crate::target::Target;
 

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value as Json, json};
 
-use crate::engine::gemm::lowering::{followed, output_name};
+use crate::engine::gemm::axes::View;
+use crate::engine::gemm::lowering::followed;
 use crate::engine::gemm::parameters::{Context, functions, with};
-use crate::engine::gemm::problem::{Problem, View};
+use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::tiling::epilogue_vector;
 use crate::engine::gemm::wgmma::bulk::BulkOperand;
 use crate::engine::gemm::wgmma::product::Product;
@@ -35,7 +36,7 @@ pub(super) fn lowering(
     let context = Context::new(problem, schedule.tiling);
     let outputs = bulk_outputs(problem, schedule);
     let epilogue = epilogue(&context, outputs.as_deref());
-    let stem = format!("sm90_gemm_{}_wgmma", output_name(problem));
+    let stem = format!("sm90_gemm_{}_wgmma", problem.output_name());
     let entry = "gemm";
     let Schedule { tile, cluster, .. } = *schedule;
     let [cta_m, cta_n] = tile.cta;

@@ -17,7 +17,7 @@ use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::tiling::{Refusal, Tiling, behavior};
 use crate::engine::gemm::wgmma::heuristic::Decision;
 use crate::engine::gemm::wgmma::product::Product;
-use crate::engine::gemm::wgmma::schedule::{KNOBS, Schedule, knobs};
+use crate::engine::gemm::wgmma::schedule::{KNOBS, NAME, Schedule, knobs};
 use crate::engine::gemm::work::Demand;
 use crate::engine::warpgroup;
 use crate::engine::{Engine, EngineConfig, Knob, Notes, NumericalNote, Setting, Supported, WorkOf};
@@ -25,8 +25,6 @@ use crate::error::Result;
 use crate::graph::CanonicalGraph;
 use crate::kernel::Lowering;
 use crate::target::Target;
-
-const NAME: &str = "gemm_wgmma";
 
 /// See the module.
 #[derive(Debug, Clone, Copy)]

@@ -21,6 +21,9 @@ const COLUMNS_MAX: i64 = 256;
 pub(super) const SLICE_ROWS: i64 = 16;
 
 /// The names of the knobs.
+/// The engine.
+pub(super) const NAME: &str = "gemm_wgmma";
+
 pub(super) const KNOBS: [&str; 9] =
     ["cluster", "cta_m", "cta_n", "dynamic_m", "group", "raster", "split_k", "stages", "turns"];
 

@@ -11,8 +11,9 @@ use crate::engine::reduction::columns::layout;
 use crate::engine::reduction::columns::schedule::Schedule;
 use crate::engine::reduction::context::{Context, Function, Span, Value};
 use crate::engine::reduction::memory::Memory;
-use crate::engine::reduction::phases::{Phase, Phases, Step};
+use crate::engine::reduction::phases::{Phase, Phases};
 use crate::engine::reduction::space::Space;
+use crate::engine::reduction::step::Step;
 use crate::expr::Identifiers;
 use crate::graph::{CanonicalGraph, ReductionOp};
 use crate::kernel::{Grid, KernelPlan, LaunchPlan, Lowering};
@@ -80,7 +81,7 @@ impl Columns<'_> {
             threads: self.schedule.threads() as u32,
             shared_bytes: 0,
             cooperative: false,
-            arguments: self.context.arguments(&memory),
+            arguments: memory.arguments(self.context.graph),
             maps: Vec::new(),
             numbers: Vec::new(),
         };

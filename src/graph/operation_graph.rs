@@ -1,0 +1,137 @@
+//! A graph: its tensors and operations, and what can be asked of them.
+
+use std::fmt;
+
+use crate::error::{Error, Result};
+use crate::graph::canonical::{Canonical, CanonicalGraph, GraphDigest, canonical};
+use crate::graph::find::{find, writes};
+use crate::graph::operation::Operation;
+use crate::graph::validate::validate;
+use crate::tensor::TensorDesc;
+
+/// A valid, immutable operation graph (`MCDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR`, 8.2.2.25).
+#[derive(Debug, Clone)]
+pub struct OperationGraph {
+    /// Sorted by uid.
+    pub(super) tensors: Vec<TensorDesc>,
+    /// In topological order.
+    pub(super) operations: Vec<Operation>,
+    canonical: Canonical,
+}
+
+impl OperationGraph {
+    /// Validates tensors and operations given in any order.
+    ///
+    /// # Errors
+    /// `BadParam` or `NotSupported` with the tensor or operation and the rule it breaks.
+    pub fn new(mut tensors: Vec<TensorDesc>, operations: Vec<Operation>) -> Result<Self> {
+        tensors.sort_by_key(|tensor| tensor.uid);
+        let operations = operations.into_iter().map(Operation::in_own_math).collect();
+        let operations = validate(&tensors, operations)?;
+        let canonical = canonical(&tensors, &operations);
+        Ok(OperationGraph { tensors, operations, canonical })
+    }
+
+    /// All tensors, sorted by uid.
+    pub fn tensors(&self) -> &[TensorDesc] {
+        &self.tensors
+    }
+
+    /// All operations, each after those that produce its operands.
+    pub fn operations(&self) -> &[Operation] {
+        &self.operations
+    }
+
+    /// The tensor with this uid.
+    ///
+    /// # Errors
+    /// `BadParam` when there is none.
+    pub fn tensor(&self, uid: i64) -> Result<&TensorDesc> {
+        find(&self.tensors, uid)
+            .ok_or_else(|| Error::bad_param(format!("no tensor of the graph has uid {uid}")))
+    }
+
+    /// The tensor with this name.
+    ///
+    /// # Errors
+    /// `BadParam` when there is none.
+    pub fn tensor_named(&self, name: &str) -> Result<&TensorDesc> {
+        self.tensors
+            .iter()
+            .find(|tensor| tensor.name == name)
+            .ok_or_else(|| Error::bad_param(format!("no tensor of the graph is named `{name}`")))
+    }
+
+    /// Tensors with storage that no operation writes, sorted by uid.
+    pub fn inputs(&self) -> impl Iterator<Item = &TensorDesc> {
+        self.tensors.iter().filter(|tensor| !tensor.is_virtual && !self.is_written(tensor.uid))
+    }
+
+    /// Tensors with storage that an operation writes, sorted by uid.
+    pub fn outputs(&self) -> impl Iterator<Item = &TensorDesc> {
+        self.tensors.iter().filter(|tensor| !tensor.is_virtual && self.is_written(tensor.uid))
+    }
+
+    fn is_written(&self, uid: i64) -> bool {
+        writes(&self.operations, uid)
+    }
+
+    /// The canonical form: uids are positions, names are reduced to identifiers.
+    pub fn canonical(&self) -> CanonicalGraph<'_> {
+        CanonicalGraph {
+            tensors: &self.canonical.tensors,
+            operations: &self.canonical.operations,
+            uids: &self.canonical.uids,
+        }
+    }
+
+    /// The digest of the canonical form: equal for graphs that may share kernels.
+    pub fn form_digest(&self) -> GraphDigest {
+        self.canonical.form_digest
+    }
+
+    /// The digest of the canonical form, its uids and names: equal for graphs that may share a
+    /// plan.
+    pub fn digest(&self) -> GraphDigest {
+        self.canonical.digest
+    }
+}
+
+/// Graphs are equal when they mean the same under the same uids and names.
+impl PartialEq for OperationGraph {
+    fn eq(&self, other: &Self) -> bool {
+        self.digest() == other.digest()
+    }
+}
+
+impl Eq for OperationGraph {}
+
+impl std::hash::Hash for OperationGraph {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.digest().hash(state);
+    }
+}
+
+impl fmt::Display for OperationGraph {
+    /// Inputs, operations and outputs, one per line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = |uid: i64| self.reference(uid);
+        for tensor in self.inputs() {
+            writeln!(f, "input  {tensor}")?;
+        }
+        for operation in &self.operations {
+            let output = |uid: &i64| find(&self.tensors, *uid).expect("validated");
+            let result = |uid: &i64| {
+                let TensorDesc { dtype, dims, .. } = output(uid);
+                format!("{}: {dtype}{dims:?}", name(*uid))
+            };
+            let results: Vec<String> = operation.outputs.iter().map(result).collect();
+            let operands: Vec<String> = operation.inputs.iter().map(|uid| name(*uid)).collect();
+            let stored = operation.outputs.iter().any(|uid| !output(uid).is_virtual);
+            let kept = if stored { "output " } else { "" };
+            let (results, operands) = (results.join(", "), operands.join(", "));
+            writeln!(f, "{kept:7}{results} = {}({operands})", operation.op)?;
+        }
+        Ok(())
+    }
+}
