@@ -5,6 +5,8 @@
 //! compare-and-swap: neighbours are never lost. Reads and writes of 64 bits are two words; those
 //! that must be one step take a lock.
 
+#![expect(unsafe_code, reason = "memory is zeroed by the system when it is touched")]
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::written::Written;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};

@@ -34,7 +34,8 @@ impl AttentionDescriptor {
     ///
     /// # Errors
     /// `BadParam` for residuals of another size than outputs, an extent below 1, an order that
-    /// lacks an axis, vectors beyond 2^62 bytes; as [`OperationGraph::new`](crate::graph::OperationGraph::new).
+    /// lacks an axis, vectors beyond 2^62 bytes; as
+    /// [`OperationGraph::new`](crate::graph::OperationGraph::new).
     pub fn layer(&self, extent: AttentionExtent) -> Result<AttentionLayer> {
         let layer = self.bare_layer(extent)?;
         let stages = all(&layer)?;

@@ -4,6 +4,8 @@
 //! must not let that one choose the code it loads or the files it writes: it sees no variables at
 //! all, as with `secure_getenv`.
 
+#![expect(unsafe_code, reason = "getauxval is a C function")]
+
 use std::env;
 use std::ffi::{OsString, c_ulong};
 

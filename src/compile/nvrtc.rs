@@ -3,6 +3,8 @@
 //! cudarc's own loader looks libraries up by bare name, panics when none is found, and may pick
 //! another one than was located. The types are cudarc's; the functions are resolved here.
 
+#![expect(unsafe_code, reason = "NVRTC is a C library")]
+
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::path::{Path, PathBuf};
 use std::ptr;

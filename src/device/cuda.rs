@@ -1,5 +1,7 @@
 //! An NVIDIA GPU, through cudarc's `driver::result` layer and, where it falls short, `sys`.
 
+#![expect(unsafe_code, reason = "the CUDA driver is a C library")]
+
 use std::borrow::Cow;
 use std::ffi::{CString, c_void};
 use std::ptr;

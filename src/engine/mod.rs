@@ -1,8 +1,10 @@
 //! Engines: what can run a graph, with which knobs, and the kernel that comes of it.
 //!
-//! An engine maps a canonical graph, a target and an [`EngineConfig`] to a [`Lowering`](crate::kernel::Lowering): plain
+//! An engine maps a canonical graph, a target and an [`EngineConfig`] to a [`Lowering`]: plain
 //! values that say which templates to render with which parameters and how to launch the results.
 //! It must never know tensors' addresses, compile anything or touch a device.
+//!
+//! [`Lowering`]: crate::kernel::Lowering
 
 mod access;
 mod attention;

@@ -1,6 +1,8 @@
 //! `execute` allocates nothing, however many tensors a plan has, and launches nothing when it
 //! fails.
 
+#![expect(unsafe_code, reason = "an allocator that counts")]
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! The simulator's instruction files on a GPU: what they say must hold there too.
 
+#![expect(unsafe_code, reason = "launches go through the driver, a C library")]
+
 #[path = "../../sim/tests/it/expectation.rs"]
 mod expectation;
 

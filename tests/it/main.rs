@@ -1,9 +1,12 @@
 //! The integration tests, one binary: `KILN_DEVICE` chooses the device they run on.
 
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
 mod allocations;
 mod attention;
 mod background;
 mod cache;
+mod circles;
 mod cli;
 mod cli_attention;
 mod cli_checks;

@@ -20,6 +20,7 @@ pub extern "C" fn cuInit(flags: c_uint) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> CUresult {
+    // SAFETY: the caller gives a place for the result, as the API asks.
     unsafe { give(version, Ok(VERSION)) }
 }
 
@@ -27,11 +28,13 @@ pub unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> CUresult {
 pub unsafe extern "C" fn cuGetErrorName(code: CUresult, name: *mut *const c_char) -> CUresult {
     // One text for a code, for as long as the process lives.
     let text = CString::new(format!("{code:?}")).expect("names hold no NUL");
+    // SAFETY: the caller gives a place for the result, as the API asks.
     unsafe { give(name, Ok(text.into_raw().cast_const())) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetErrorString(code: CUresult, text: *mut *const c_char) -> CUresult {
+    // SAFETY: the caller keeps the rules of both functions, which are the same.
     unsafe { cuGetErrorName(code, text) }
 }
 
@@ -45,11 +48,13 @@ fn device(device: c_int) -> Outcome {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> CUresult {
+    // SAFETY: the caller gives a place for the result, as the API asks.
     unsafe { give(count, device(0).map(|()| 1)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGet(handle: *mut c_int, ordinal: c_int) -> CUresult {
+    // SAFETY: the caller gives a place for the result, as the API asks.
     unsafe { give(handle, device(ordinal).map(|()| ordinal)) }
 }
 
@@ -60,6 +65,7 @@ pub unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, bytes: c_int, of: c_
         return code;
     }
     let count = text.len().min(bytes.max(0) as usize);
+    // SAFETY: the caller gives a place for so many bytes, as the API asks.
     unsafe { name.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), count) };
     CUDA_SUCCESS
 }
@@ -83,6 +89,7 @@ pub unsafe extern "C" fn cuDeviceGetAttribute(
     ];
     let found = known.iter().find(|(known, _)| *known as c_uint == attribute);
     let found = found.map(|(_, value)| *value as c_int).ok_or(CUDA_ERROR_INVALID_VALUE);
+    // SAFETY: the caller gives a place for the result, as the API asks.
     unsafe { give(value, device(of).and(found)) }
 }
 
@@ -92,6 +99,7 @@ pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut u64, of: c_int) 
         MACHINE.state().retained += 1;
         CONTEXT
     });
+    // SAFETY: the caller gives a place for the result, as the API asks.
     unsafe { give(context, retained) }
 }
 
@@ -107,6 +115,7 @@ pub extern "C" fn cuDevicePrimaryCtxRelease_v2(of: c_int) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetCurrent(context: *mut u64) -> CUresult {
+    // SAFETY: the caller gives a place for the result, as the API asks.
     unsafe { give(context, device(0).map(|()| CURRENT.get())) }
 }
 
@@ -128,6 +137,7 @@ pub unsafe extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> CUres
             _ => MACHINE.device.alloc(bytes as u64).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY),
         }
     };
+    // SAFETY: the caller gives a place for the result, as the API asks.
     unsafe { give(address, allocate()) }
 }
 
@@ -152,6 +162,7 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
         MACHINE.current()?.uncaptured(stream)?;
         let bytes = match bytes {
             0 => &[],
+            // SAFETY: the caller gives so many bytes of the host, as the API asks.
             _ => unsafe { std::slice::from_raw_parts(from.cast(), bytes) },
         };
         let invalid = |error| explain(CUDA_ERROR_INVALID_VALUE, &error);
@@ -171,6 +182,7 @@ pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
         MACHINE.current()?.uncaptured(stream)?;
         let bytes = match bytes {
             0 => &mut [],
+            // SAFETY: the caller gives so many bytes of the host, as the API asks.
             _ => unsafe { std::slice::from_raw_parts_mut(to.cast(), bytes) },
         };
         let invalid = |error| explain(CUDA_ERROR_INVALID_VALUE, &error);

@@ -12,6 +12,7 @@
 //! refused. `LD_PRELOAD=libkiln_sim_driver.so` puts it in place of the real driver, and
 //! `CUDA_FORCE_PTX_JIT=1` makes Kiln hand PTX to it.
 
+#![allow(unsafe_code, reason = "the interface of the CUDA driver")]
 // Functions of a C interface: what their pointers must be valid for is what the API says of them.
 #![allow(non_snake_case, clippy::missing_safety_doc)]
 

@@ -17,6 +17,7 @@ use crate::machine::{MACHINE, give, result};
 pub unsafe extern "C" fn cuModuleLoadData(module: *mut u64, image: *const c_void) -> CUresult {
     let load = || {
         MACHINE.current()?.unsafe_call()?;
+        // SAFETY: an image that is text ends with NUL, as the API asks.
         let text = unsafe { CStr::from_ptr(image.cast()) };
         if text.to_bytes().starts_with(b"\x7fELF") {
             return Err(CUDA_ERROR_NO_BINARY_FOR_GPU);
@@ -29,6 +30,7 @@ pub unsafe extern "C" fn cuModuleLoadData(module: *mut u64, image: *const c_void
         state.modules.insert(handle, loaded);
         Ok(handle)
     };
+    // SAFETY: the caller gives a place for the result, as the API asks.
     unsafe { give(module, load()) }
 }
 
@@ -52,6 +54,7 @@ pub unsafe extern "C" fn cuModuleGetFunction(
 ) -> CUresult {
     let find = || {
         let mut state = MACHINE.current()?;
+        // SAFETY: the caller gives a text that ends with NUL, as the API asks.
         let name = unsafe { CStr::from_ptr(name) }.to_str().map_err(|_| CUDA_ERROR_NOT_FOUND)?;
         let found = state.modules.get(&module).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
         let kernel = found.kernel(name).ok_or(CUDA_ERROR_NOT_FOUND)?;
@@ -60,6 +63,7 @@ pub unsafe extern "C" fn cuModuleGetFunction(
         state.functions.insert(handle, Function { module, kernel, shared_bytes_max });
         Ok(handle)
     };
+    // SAFETY: the caller gives a place for the result, as the API asks.
     unsafe { give(function, find()) }
 }
 
@@ -95,8 +99,10 @@ pub unsafe extern "C" fn cuLaunchKernelEx(
 ) -> CUresult {
     let launch = || {
         let mut state = MACHINE.current()?;
+        // SAFETY: the caller gives a whole configuration, as the API asks.
         let config = unsafe { &*config };
         let found = state.functions.get(&function).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        // SAFETY: the arguments are those of the function, as the API asks.
         let work = unsafe { Work::read(found, config, values, extra)? };
         let stream = config.hStream as u64;
         if let Some(Some(capture)) = state.streams.get_mut(&stream) {

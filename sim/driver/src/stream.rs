@@ -20,6 +20,7 @@ pub unsafe extern "C" fn cuStreamCreate(stream: *mut u64, _flags: c_uint) -> CUr
         state.streams.insert(handle, None);
         Ok(handle)
     };
+    // SAFETY: the caller gives a place for the result, as the API asks.
     unsafe { give(stream, create()) }
 }
 
@@ -45,6 +46,7 @@ pub unsafe extern "C" fn cuEventCreate(event: *mut u64, _flags: c_uint) -> CUres
         state.events.insert(handle, None);
         Ok(handle)
     };
+    // SAFETY: the caller gives a place for the result, as the API asks.
     unsafe { give(event, create()) }
 }
 
@@ -90,6 +92,7 @@ pub unsafe extern "C" fn cuEventElapsedTime_v2(
             _ => Err(CUDA_ERROR_INVALID_HANDLE),
         }
     };
+    // SAFETY: the caller gives a place for the result, as the API asks.
     unsafe { give(milliseconds, elapsed()) }
 }
 
@@ -106,7 +109,9 @@ fn capture_mode(mode: c_uint) -> Outcome<CUstreamCaptureMode> {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut c_uint) -> CUresult {
+    // SAFETY: the caller gives a mode to exchange, as the API asks.
     let wanted = capture_mode(unsafe { *mode });
+    // SAFETY: the caller gives a place for the result, as the API asks.
     unsafe { give(mode, wanted.map(|wanted| CAPTURE_MODE.replace(wanted) as c_uint)) }
 }
 
@@ -140,6 +145,7 @@ pub unsafe extern "C" fn cuStreamEndCapture(stream: u64, graph: *mut u64) -> CUr
         state.graphs.insert(handle, Arc::new(capture.nodes));
         Ok(handle)
     };
+    // SAFETY: the caller gives a place for the result, as the API asks.
     unsafe { give(graph, end()) }
 }
 
@@ -169,8 +175,10 @@ pub unsafe extern "C" fn cuStreamGetCaptureInfo_v3(
         Err(code) => return code,
     };
     if !id.is_null() {
+        // SAFETY: it is not null, so it is a place for a number, as the API asks.
         unsafe { id.write(of) };
     }
+    // SAFETY: the caller gives a place for the result, as the API asks.
     unsafe { give(status, Ok(now)) }
 }
 
@@ -187,6 +195,7 @@ pub unsafe extern "C" fn cuGraphInstantiateWithFlags(
         state.graphs.insert(handle, nodes);
         Ok(handle)
     };
+    // SAFETY: the caller gives a place for the result, as the API asks.
     unsafe { give(exec, instantiate()) }
 }
 

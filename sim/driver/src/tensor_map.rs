@@ -47,6 +47,7 @@ pub unsafe extern "C" fn cuTensorMapEncodeTiled(
         return CUDA_ERROR_INVALID_VALUE;
     }
     let rank = rank as usize;
+    // SAFETY: the caller gives arrays of `rank` elements each, as the API asks.
     let encode = || unsafe {
         let tiled = Tiled {
             data_type,
@@ -64,5 +65,6 @@ pub unsafe extern "C" fn cuTensorMapEncodeTiled(
         let encoded = TensorMap::encode_tiled(&tiled).map_err(invalid)?;
         Ok(CUtensorMap { opaque: encoded.words() })
     };
+    // SAFETY: the caller gives a place for the result, as the API asks.
     unsafe { give(map, encode()) }
 }

@@ -1,5 +1,8 @@
 //! Kiln on `cuda:0`, where the driver is this crate: the path that a GPU takes, without one.
 
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+#![allow(unsafe_code, reason = "the interface of the CUDA driver")]
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::ptr;

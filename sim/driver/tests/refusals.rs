@@ -1,6 +1,9 @@
 //! What Kiln says when the driver refuses an image or a kernel fails. One test, since nothing works
 //! on a device after a kernel has failed on it.
 
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+#![allow(unsafe_code, reason = "the interface of the CUDA driver")]
+
 use std::path::PathBuf;
 
 use kiln::device::DeviceChoice;

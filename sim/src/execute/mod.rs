@@ -1,5 +1,10 @@
 //! Runs a warp for a slice.
 
+#![expect(
+    unsafe_code,
+    reason = "lane operations are compiled for the vector width of the processor"
+)]
+
 mod access;
 mod atomic;
 mod bulk;

@@ -26,6 +26,7 @@ macro_rules! leveled {
     ($has_v3:expr => $(#[$doc:meta])* $vis:vis fn $name:ident $(<const $n:ident: $n_ty:ty>)?
         ($($arg:ident: $ty:ty),* $(,)?) $(-> $out:ty)? $body:block) => {
         $(#[$doc])*
+        #[allow(unsafe_code, reason = "only the processor says which instructions it has")]
         $vis fn $name $(<const $n: $n_ty>)? ($($arg: $ty),*) $(-> $out)? {
             #[cfg(target_arch = "x86_64")]
             if $has_v3 {
