@@ -3,6 +3,9 @@
 //! Templates are embedded in the library; a folder can stand in for them. This module knows
 //! nothing of graphs or devices: it renders what the spec names.
 
+mod items;
+mod link;
+
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -244,7 +247,7 @@ impl Templates {
             stem: spec.stem.clone(),
             entry: spec.entry.to_owned(),
             arch: spec.arch,
-            text: tidy(&text),
+            text: tidy(&link::linked(&text, spec.arch.capability)),
         })
     }
 }

@@ -60,6 +60,7 @@ mod replay;
 mod rnn_builds;
 mod rnn_cells;
 mod rnn_descriptors;
+mod rnn_equations;
 mod rnn_files;
 mod rnn_forward;
 mod rnn_layouts;

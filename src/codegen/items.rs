@@ -1,0 +1,342 @@
+//! The definitions of a CUDA source, as far as linking needs to know them.
+
+use std::collections::BTreeSet;
+
+/// What an item is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A kernel, or what is not understood: it stays.
+    Root,
+    /// A check of constants: it stays, and may move with them.
+    Check,
+    /// A `constexpr` value.
+    Constant,
+    /// `using A = B`.
+    Alias,
+    /// A struct or an enumeration.
+    Type,
+    Function,
+}
+
+/// One definition outside of others, with the comment above it.
+#[derive(Debug)]
+pub(super) struct Item<'a> {
+    /// Where it begins in the source.
+    pub(super) start: usize,
+    pub(super) text: &'a str,
+    pub(super) kind: Kind,
+    pub(super) names: Vec<&'a str>,
+    /// Names between the item's own and its body: parameters, or arguments of a specialisation.
+    pub(super) parameters: BTreeSet<&'a str>,
+    /// Every name in it.
+    pub(super) uses: BTreeSet<&'a str>,
+}
+
+impl Item<'_> {
+    /// Whether it belongs to the constants of a problem.
+    pub(super) fn is_constant(&self) -> bool {
+        matches!(self.kind, Kind::Check | Kind::Constant | Kind::Alias)
+    }
+}
+
+/// Items between empty lines, or a namespace.
+#[derive(Debug, Default)]
+pub(super) struct Group<'a> {
+    /// What is said of all of them.
+    comment: &'a str,
+    pub(super) items: Vec<Item<'a>>,
+    /// How a namespace begins, and what it holds.
+    opening: &'a str,
+    pub(super) inner: Option<Vec<Group<'a>>>,
+}
+
+impl<'a> Group<'a> {
+    /// Its items and those within.
+    pub(super) fn all(&self) -> Box<dyn Iterator<Item = &Item<'a>> + '_> {
+        Box::new(self.items.iter().chain(self.inner.iter().flatten().flat_map(Group::all)))
+    }
+
+    /// A comment that stands alone.
+    pub(super) fn head(&self) -> Option<&'a str> {
+        (self.items.is_empty() && self.inner.is_none()).then_some(self.comment)
+    }
+
+    /// Writes the items that are chosen.
+    pub(super) fn write(&self, out: &mut String, chosen: impl Fn(&Item<'_>) -> bool + Copy) {
+        let items: Vec<&Item<'_>> = self.items.iter().filter(|item| chosen(item)).collect();
+        if !items.is_empty() {
+            self.put(out, &items);
+        }
+        let Some(inner) = &self.inner else { return };
+        if inner.iter().flat_map(Group::all).any(chosen) {
+            out.push_str(self.comment);
+            out.push_str(self.opening);
+            let mut within = String::new();
+            inner.iter().for_each(|group| group.write(&mut within, chosen));
+            out.push_str(within.trim_end());
+            let name = self.opening.trim_start_matches("namespace").trim_end_matches(['{', '\n']);
+            out.push_str(&format!("\n}}  // namespace {}\n\n", name.trim()));
+        }
+    }
+
+    fn put(&self, out: &mut String, items: &[&Item<'_>]) {
+        out.push_str(self.comment);
+        items.iter().for_each(|item| out.push_str(item.text));
+        out.push('\n');
+    }
+}
+
+/// A source as groups of definitions; `None` where brackets do not match.
+pub(super) fn groups(text: &str) -> Option<Vec<Group<'_>>> {
+    groups_from(text, 0)
+}
+
+/// The groups of a text that begins so far into the source.
+fn groups_from(text: &str, base: usize) -> Option<Vec<Group<'_>>> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    let mut open: Option<Group<'_>> = None;
+    // Comments that no definition has followed yet.
+    let mut said: Option<usize> = None;
+    let mut at = 0;
+    while at < text.len() {
+        let line = &text[at..][..line_bytes(&text[at..])];
+        let code = line.trim_start();
+        if code.is_empty() {
+            groups.extend(open.take().map(Group::finished));
+            // The first comment heads the whole source.
+            if let (0, Some(from), true) = (base, said, groups.is_empty()) {
+                groups.push(Group { comment: &text[from..at], ..Group::default() });
+                said = None;
+            }
+            at += line.len();
+            continue;
+        }
+        if code.starts_with("//") {
+            said.get_or_insert(at);
+            at += line.len();
+            continue;
+        }
+        let from = said.take().unwrap_or(at);
+        let comment = &text[from..at];
+        if code.starts_with("namespace") {
+            groups.extend(open.take().map(Group::finished));
+            let first = at + text[at..].find('{')? + 1;
+            let first = first + line_bytes(&text[first..]);
+            let last = at + declaration(&text[at..])?;
+            let body = first + text[first..last].rfind('}')?;
+            let inner = Some(groups_from(&text[first..body], base + first)?);
+            let (items, opening) = (Vec::new(), &text[at..first]);
+            groups.push(Group { comment, items, opening, inner });
+            at = last;
+            continue;
+        }
+        let end = match code.starts_with('#') {
+            true => at + directive(&text[at..]),
+            false => at + declaration(&text[at..])?,
+        };
+        let item = Item::new(base + at, &text[from..end], &text[at..end]);
+        open.get_or_insert_default().items.push(item);
+        at = end;
+    }
+    groups.extend(open.map(Group::finished));
+    Some(groups)
+}
+
+/// The bytes of the first line, its end included.
+fn line_bytes(text: &str) -> usize {
+    text.find('\n').map_or(text.len(), |end| end + 1)
+}
+
+/// The bytes of a directive with the lines that it goes on in.
+fn directive(text: &str) -> usize {
+    let mut bytes = 0;
+    for line in text.split_inclusive('\n') {
+        bytes += line.len();
+        if !line.trim_end().ends_with('\\') {
+            break;
+        }
+    }
+    bytes
+}
+
+/// The bytes of a definition up to the end of its last line; `None` where brackets do not match.
+fn declaration(text: &str) -> Option<usize> {
+    let mut depth = 0_i32;
+    let mut tokens = Tokens { text, at: 0 }.peekable();
+    while let Some((at, token)) = tokens.next() {
+        match token {
+            "(" | "[" | "{" => depth += 1,
+            ")" | "]" => depth -= 1,
+            "}" => {
+                depth -= 1;
+                if depth == 0 && !matches!(tokens.peek(), Some((_, ";" | "," | ")"))) {
+                    return Some(at + line_bytes(&text[at..]));
+                }
+            }
+            ";" if depth == 0 => return Some(at + line_bytes(&text[at..])),
+            _ => {}
+        }
+        if depth < 0 {
+            return None;
+        }
+    }
+    None
+}
+
+/// Words and single marks of a text, without comments, texts, characters and directives.
+struct Tokens<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Iterator for Tokens<'a> {
+    type Item = (usize, &'a str);
+
+    fn next(&mut self) -> Option<(usize, &'a str)> {
+        loop {
+            let rest = &self.text[self.at..];
+            let first = rest.chars().next()?;
+            let is_word = |c: char| c.is_alphanumeric() || c == '_';
+            let bytes = match first {
+                _ if rest.starts_with("//") || first == '#' => directive(rest),
+                _ if rest.starts_with("/*") => rest.find("*/").map_or(rest.len(), |end| end + 2),
+                '"' | '\'' => quoted(rest, first),
+                _ if first.is_whitespace() => first.len_utf8(),
+                _ => {
+                    let bytes = match is_word(first) {
+                        true => rest.find(|c| !is_word(c)).unwrap_or(rest.len()),
+                        false => first.len_utf8(),
+                    };
+                    self.at += bytes;
+                    return Some((self.at - bytes, &rest[..bytes]));
+                }
+            };
+            self.at += bytes;
+        }
+    }
+}
+
+/// The bytes of a text or character in quotes.
+fn quoted(text: &str, quote: char) -> usize {
+    let mut escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        if c == quote && !escaped {
+            return at + 1;
+        }
+        escaped = c == '\\' && !escaped;
+    }
+    text.len()
+}
+
+impl<'a> Group<'a> {
+    /// What is said above the first of several is said of all, unless others have comments too.
+    fn finished(mut self) -> Group<'a> {
+        let has_comment = |item: &Item<'_>| item.text.trim_start().starts_with("//");
+        if self.items.len() > 1 && !self.items[1..].iter().any(has_comment) {
+            let first = &mut self.items[0];
+            let code = first.text.lines().take_while(|line| line.trim_start().starts_with("//"));
+            let bytes: usize = code.map(|line| line.len() + 1).sum();
+            (self.comment, first.text) = first.text.split_at(bytes);
+        }
+        self
+    }
+}
+
+/// What stands before a name, or between it and a bracket, without being one.
+const NO_NAMES: [&str; 5] = ["alignas", "__align__", "__launch_bounds__", "decltype", "sizeof"];
+
+impl<'a> Item<'a> {
+    /// `text` has the comment above, `code` has not.
+    fn new(start: usize, text: &'a str, code: &'a str) -> Item<'a> {
+        let tokens: Vec<&str> = Tokens { text: code, at: 0 }.map(|(_, token)| token).collect();
+        let is_name = |token: &&str| token.starts_with(|c: char| c.is_alphabetic() || c == '_');
+        let directives = code.lines().filter_map(|line| line.trim_start().strip_prefix('#'));
+        let named = directives.flat_map(|text| Tokens { text, at: 0 }.map(|(_, token)| token));
+        let uses = tokens.iter().copied().chain(named).filter(is_name).collect();
+        let (kind, name, parameters) = meaning(code, &tokens).unwrap_or((Kind::Root, "", &[]));
+        let names = match kind {
+            Kind::Root | Kind::Check => Vec::new(),
+            Kind::Constant => constants(&tokens),
+            Kind::Alias | Kind::Type | Kind::Function => vec![name],
+        };
+        let parameters = parameters.iter().copied().filter(is_name).collect();
+        Item { start, text, kind, names, parameters, uses }
+    }
+}
+
+/// What a definition is: its name, and the tokens that tell it from others of that name; `None`
+/// where it is not understood.
+fn meaning<'t, 'a>(code: &'a str, tokens: &'t [&'a str]) -> Option<(Kind, &'a str, &'t [&'a str])> {
+    if let Some(rest) = code.trim_start().strip_prefix("#define ") {
+        let name = rest.trim_start();
+        let end = name.find(|c: char| !c.is_alphanumeric() && c != '_')?;
+        return Some((Kind::Function, &name[..end], &[]));
+    }
+    let mut tokens = tokens;
+    if let ["template", "<", rest @ ..] = tokens {
+        tokens = &rest[closing(rest)? + 1..];
+    }
+    let body = tokens.iter().position(|token| matches!(*token, "{" | "=" | ";"));
+    let head = &tokens[..body?];
+    if head.iter().any(|token| matches!(*token, "__global__" | "extern" | "operator" | "typedef")) {
+        return None;
+    }
+    match head {
+        ["static_assert", ..] => return Some((Kind::Check, "", &[])),
+        ["using", "namespace", ..] => return None,
+        ["using", name, ..] => return Some((Kind::Alias, name, &[])),
+        ["struct" | "class" | "union" | "enum", rest @ ..] => {
+            let mut rest = rest;
+            loop {
+                rest = match rest {
+                    ["class", after @ ..] => after,
+                    ["alignas" | "__align__", "(", after @ ..] => {
+                        &after[after.iter().position(|token| *token == ")")? + 1..]
+                    }
+                    [name, arguments @ ..] => return Some((Kind::Type, name, arguments)),
+                    [] => return None,
+                }
+            }
+        }
+        _ => {}
+    }
+    let call = |at: &usize| head[*at] == "(" && *at > 0 && !NO_NAMES.contains(&head[at - 1]);
+    if let Some(at) = (0..head.len()).find(call) {
+        return Some((Kind::Function, head[at - 1], &head[at..]));
+    }
+    head.contains(&"constexpr").then_some((Kind::Constant, "", &[]))
+}
+
+/// What a definition gives values to.
+fn constants<'a>(tokens: &[&'a str]) -> Vec<&'a str> {
+    let mut names = Vec::new();
+    let (mut depth, mut name) = (0, "");
+    for token in tokens {
+        match *token {
+            "(" | "[" | "{" => depth += 1,
+            ")" | "]" | "}" => depth -= 1,
+            "=" if depth == 0 => names.push(name),
+            token if depth == 0 => name = token,
+            _ => {}
+        }
+    }
+    names
+}
+
+/// Where the bracket is that closes the one before these tokens.
+fn closing(tokens: &[&str]) -> Option<usize> {
+    let (mut angles, mut others) = (1, 0);
+    for (at, token) in tokens.iter().enumerate() {
+        match *token {
+            "(" | "[" | "{" => others += 1,
+            ")" | "]" | "}" => others -= 1,
+            "<" if others == 0 => angles += 1,
+            ">" if others == 0 => angles -= 1,
+            _ => {}
+        }
+        if angles == 0 {
+            return Some(at);
+        }
+    }
+    None
+}
