@@ -21,6 +21,7 @@ mod general;
 mod golden;
 mod graph;
 mod harness;
+mod held;
 mod hostile;
 mod injection;
 mod instructions;

@@ -5,6 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kiln::escape::escaped;
+
 /// Silence that nobody minds.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Between lines where standard error is no terminal.
@@ -34,7 +36,7 @@ fn state() -> MutexGuard<'static, State> {
 pub fn doing(what: impl AsRef<str>) {
     let mut state = state();
     // Names come from files: nothing in them reaches a terminal as a command.
-    state.step = Some(what.as_ref().escape_debug().to_string());
+    state.step = Some(escaped(what.as_ref()).into_owned());
     state.silent.get_or_insert_with(Instant::now);
     if !state.watched {
         state.watched = true;
