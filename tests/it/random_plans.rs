@@ -1,5 +1,6 @@
-//! Planning never panics and always ends: random graphs of any shape under every heuristic, for a
-//! target of every class of architecture, with all that is asked of an engine on the way.
+//! Planning never panics and always ends: random graphs of any shape, attentions and recurrent
+//! networks among them, under every heuristic, for a target of every class of architecture, with
+//! all that is asked of an engine on the way.
 //!
 //! `make random-plans` plans twenty thousand (`KILN_PLANS`) and prints how far it is; a failure
 //! prints the seed, and `make random-plans PLANS=1 PLANS_FROM=seed` plans that graph alone.
@@ -13,6 +14,7 @@ use kiln::{ErrorKind, OperationGraph};
 
 use crate::random_graphs::{Random, number};
 use crate::wild::{ANYTHING, wild_graph};
+use crate::wild_layers::wild_layers;
 
 /// Graphs in the ordinary run of the tests.
 const GRAPHS: u64 = 150;
@@ -91,15 +93,17 @@ fn check(shard: u64, shards: u64) {
     let (mut planned, mut refused, mut invalid) = (0, 0, 0);
     let mut failed = Vec::new();
     for seed in (first..first + count).filter(|seed| (seed - first) % shards == shard) {
-        let Some(graph) = wild_graph(&ANYTHING, seed) else {
+        let mut random = Random(seed);
+        let layers = random.below(3) == 0;
+        let graph = if layers { wild_layers(seed) } else { wild_graph(&ANYTHING, seed) };
+        let Some(graph) = graph else {
             invalid += 1;
             continue;
         };
-        let mut random = Random(seed);
         let target = random.pick(&[0, 1, 2, 3, 4, 5]);
         let (target, without) = (&targets[target], without[random.below(2)].clone());
         // By the cost model every setting is looked at: that takes longer.
-        let modes: &[Mode] = match random.below(8) {
+        let modes: &[Mode] = match random.below(3) {
             0 => &[Mode::A, Mode::Fallback, Mode::B],
             _ => &[Mode::A, Mode::Fallback],
         };

@@ -272,6 +272,8 @@ fn traced(
 }
 
 fn run(command: Command, recorder: &Recorder) -> kiln::Result<ExitCode> {
+    // What comes before a command's first step counts as silence, too.
+    progress::doing("starting");
     match command {
         Command::Demo(args) => demo::demo(&args),
         Command::Run(args) => run::run(&args),

@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use kiln::escape::escaped;
 use kiln::plan::Manifest;
 use serde_json::json;
 
@@ -35,18 +37,32 @@ pub struct WarmArgs {
     device: DeviceArgs,
 }
 
+/// Between two times that a bar is drawn.
+const TICK: Duration = Duration::from_millis(250);
+
 /// A bar with the time that is left, on a terminal.
 pub fn progress_bar(hidden: bool) -> ProgressBar {
     let bar = if hidden { ProgressBar::hidden() } else { ProgressBar::new(0) };
     let style = ProgressStyle::with_template("{bar:32} {pos}/{len} kernels, {eta} left  {msg}");
-    bar.with_style(style.expect("the template is valid"))
+    let bar = bar.with_style(style.expect("the template is valid"));
+    // Drawn from the beginning, and alive while nothing is finished.
+    if !bar.is_hidden() {
+        bar.enable_steady_tick(TICK);
+    }
+    bar
 }
 
-/// Says what a bar shows where there is no terminal for it.
+/// Says what is under way: the bar does, or a line where there is no terminal for it.
 pub fn tell(bar: &ProgressBar, what: &str) {
-    if bar.is_hidden() {
-        let (done, total) = (bar.position(), bar.length().unwrap_or(0));
-        progress::doing(format!("{done} of {total} done, {what}"));
+    match bar.is_hidden() {
+        true => {
+            let (done, total) = (bar.position(), bar.length().unwrap_or(0));
+            progress::doing(format!("{done} of {total} done, {what}"));
+        }
+        false => {
+            progress::done();
+            bar.set_message(escaped(what).into_owned());
+        }
     }
 }
 
@@ -60,7 +76,6 @@ pub fn warm(args: &WarmArgs) -> kiln::Result<ExitCode> {
     let summary = kiln.warm(&manifest, &targets, |progress| {
         bar.set_length(progress.total as u64);
         bar.set_position(progress.done as u64);
-        bar.set_message(progress.stem.to_owned());
         tell(&bar, progress.stem);
     })?;
     bar.finish_and_clear();
