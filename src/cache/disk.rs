@@ -57,8 +57,8 @@ impl DiskCache {
     /// Returns `None`, after a warning, when the folder can not be used: it can not be created, or
     /// it belongs to another user or can be written or replaced by others, which would let them
     /// choose the code this process runs. Others can replace a folder where any folder above it
-    /// belongs to neither this user nor root, or is writable by others or by a group (other than one
-    /// that has this user's name and nobody else in it) without the sticky bit.
+    /// belongs to neither this user nor root, or is writable by others or by a group without the
+    /// sticky bit; a group that has this user's name and nobody else in it is no other.
     pub fn open(folder: &Path, budget_bytes: u64) -> Option<DiskCache> {
         let opened = open_private(folder).and_then(|folder| {
             // Checked once more as it is held: it may have been replaced since.

@@ -1,5 +1,5 @@
-//! Which NVRTC a library is, remembered in the cache's folder: a process whose kernels are all cached
-//! then need not load it.
+//! Which NVRTC a library is, remembered in the cache's folder: a process whose kernels are all
+//! cached then need not load it.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -49,8 +49,8 @@ impl Kiln {
     /// # Errors
     /// `BadParam` when the dump's architecture is not the GPU's or an input is missing, `Compile`
     /// when there is no NVRTC or the kernel does not compile, `Driver` when the device has no
-    /// memory; `BadParam` too for an option or a line that may read a file. A launch that fails is a
-    /// result, not an error.
+    /// memory; `BadParam` too for an option or a line that may read a file. A launch that fails is
+    /// a result, not an error.
     pub fn replay(&self, dump: &Dump, edit: Option<&Edit>, inputs: &Values) -> Result<Relaunch> {
         let image = match edit {
             Some(Edit { is_ptx: true, text, .. }) => Image {

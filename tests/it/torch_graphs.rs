@@ -51,6 +51,9 @@ impl Case {
             let allowed = |(bound, value): (&f64, &f64)| 2.0 * bound + unit(value) + least;
             let bounds: Vec<f64> =
                 reference[&tensor.uid].bounds.iter().zip(torch).map(allowed).collect();
+            let known = |(bound, value): (&f64, &f64)| bound.is_finite() || !value.is_finite();
+            let all = bounds.iter().zip(torch).all(known);
+            assert!(all, "{}: {tensor}: a number has no bound: {bounds:?}", self.name);
             let differs = |at: &usize| own[*at].is_nan() != torch[*at].is_nan();
             let at = (0..own.len()).find(differs);
             let expected = Expected { values: torch.clone(), bounds };

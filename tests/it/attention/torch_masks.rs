@@ -1,4 +1,4 @@
-//! torch's attention with the masks of serving stacks: `tests/data/attention/torch_masks.py` ran it.
+//! torch's attention with masks of serving stacks: `tests/data/attention/torch_masks.py` ran it.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -42,8 +42,9 @@ impl Case {
         plan::read_values(&path, named.iter()).expect("the container has the case's tensors")
     }
 
-    /// Panics where results are further from torch's than FlashAttention's tests allow, and their own
-    /// bounds where they have some; NaN is. What they are compared with is itself off by the error.
+    /// Panics where results are further from torch's than FlashAttention's tests allow, and their
+    /// own bounds where they have some; NaN is. What they are compared with is itself off by the
+    /// error.
     fn check(&self, actual: &[f64], bounds: Option<&[f64]>, torch: &[f64], what: &str) {
         assert_eq!(actual.len(), torch.len());
         for (at, (own, torch)) in actual.iter().zip(torch).enumerate() {
