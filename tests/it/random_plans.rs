@@ -97,7 +97,8 @@ fn check(shard: u64, shards: u64) {
     let (first, count) = (number("KILN_PLANS_FROM", 1), number("KILN_PLANS", GRAPHS));
     let targets = TARGETS.map(|name| Target::named(name).unwrap());
     let without: [Notes; 2] = [Notes::default(), "workspace".parse().unwrap()];
-    let (mut planned, mut refused, mut invalid) = (0, 0, 0);
+    let (mut planned, mut refused, mut invalid, mut of_layers) = (0, 0, 0, 0);
+    let mut longest = (Duration::ZERO, 0);
     let mut failed = Vec::new();
     for seed in (first..first + count).filter(|seed| (seed - first) % shards == shard) {
         let mut random = Random(seed);
@@ -122,11 +123,15 @@ fn check(shard: u64, shards: u64) {
             ask(&mut random, &graph, target);
             let took = busy() - started;
             assert!(took < PLANNING_MAX, "took {took:?}");
+            longest = longest.max((took, seed));
             parts
         }));
         match done {
             Ok(0) => refused += 1,
-            Ok(_) => planned += 1,
+            Ok(_) => {
+                planned += 1;
+                of_layers += u64::from(layers);
+            }
             Err(_) => {
                 println!("seed {seed} failed");
                 failed.push(seed);
@@ -136,9 +141,13 @@ fn check(shard: u64, shards: u64) {
             println!("shard {shard}: seed {seed}, {planned} graphs planned, failed: {failed:?}");
         }
     }
-    println!("shard {shard}: {planned} graphs planned, {refused} refused, {invalid} invalid");
+    println!(
+        "shard {shard}: {planned} graphs planned, {of_layers} of them attentions and networks, \
+         {refused} refused, {invalid} invalid; seed {} took {:?}, the longest",
+        longest.1, longest.0
+    );
     assert!(failed.is_empty(), "seeds of graphs that panic: {failed:?}");
-    assert!(planned > 0 || count < 8);
+    assert!((planned > 0 && of_layers > 0) || count < 50);
 }
 
 #[test]

@@ -51,9 +51,13 @@ fn attention(random: &mut Random) -> Value {
     maybe(random, 4, &mut sdpa, "softcap", 30.0);
     maybe(random, 6, &mut sdpa, "dropout", 0.25);
     maybe(random, 3, &mut sdpa, "layout", "bshd");
-    maybe(random, 6, &mut sdpa, "math", "tf32");
+    if dtype == "f32" {
+        maybe(random, 2, &mut sdpa, "math", "tf32");
+    }
     let narrow = random.pick(&["f8e4m3", "f8e5m2", "f16"]);
-    maybe(random, 6, &mut sdpa, "kv_dtype", narrow);
+    if matches!(dtype, "f16" | "bf16") {
+        maybe(random, 4, &mut sdpa, "kv_dtype", narrow);
+    }
     if chance(random, 5) {
         sdpa["page_size"] = json!(random.pick(&[1, 16, 64, 100]));
         sdpa["pages"] = json!(random.pick(&[0, 1, 7, 4096]));
@@ -88,29 +92,40 @@ fn network(random: &mut Random) -> Value {
         "augru",
         "lbr_augru",
     ];
+    let (cell, dtype) = (random.pick(&cells), random.pick(&TYPES));
     let layout = random.pick(&["sequence_major", "batch_major", "packed"]);
+    let direction = random.pick(&["forward", "reverse", "both"]);
     let steps = random.pick(&[0, 1, 2, 7, 100, 1000, 65_536, 1 << 31]);
     let mut rnn = json!({
-        "cell": random.pick(&cells),
+        "cell": cell,
         "input_size": random.pick(&ELEMENTS),
         "hidden_size": random.pick(&[1, 8, 16, 40, 64, 128, 256, 512, 1024, 2048]),
         "layers": random.pick(&[1, 1, 2, 3]),
-        "direction": random.pick(&["forward", "reverse", "both"]),
+        "direction": direction,
         "bias": random.pick(&["double", "none", "single_input", "single_recurrent"]),
-        "dtype": random.pick(&TYPES),
+        "dtype": dtype,
         "layout": layout,
         "batch": random.pick(&[1, 2, 3, 16, 17, 64, 256, 1024]),
         if layout == "packed" { "rows" } else { "steps" }: steps,
     });
-    maybe(random, 4, &mut rnn, "projection_size", 8);
-    maybe(random, 4, &mut rnn, "join", "sum");
-    maybe(random, 4, &mut rnn, "stacking", "separate");
-    maybe(random, 6, &mut rnn, "input_mode", "skip");
-    maybe(random, 5, &mut rnn, "peephole", true);
+    if direction == "both" {
+        maybe(random, 3, &mut rnn, "join", "sum");
+        maybe(random, 3, &mut rnn, "stacking", "separate");
+    }
+    if chance(random, 6) {
+        rnn["input_size"] = rnn["hidden_size"].clone();
+        rnn["input_mode"] = json!("skip");
+    }
+    if dtype == "f32" {
+        maybe(random, 2, &mut rnn, "math", "tf32");
+    }
     maybe(random, 5, &mut rnn, "gate_clip", 2.5);
-    maybe(random, 5, &mut rnn, "math", "tf32");
-    let mut names =
-        some(random, 2, &["h_0", "c_0", "lengths", "reset", "h_n", "c_n", "history", "reserve"]);
+    let mut names = some(random, 2, &["h_0", "lengths", "reset", "h_n", "reserve"]);
+    if cell == "lstm" {
+        maybe(random, 4, &mut rnn, "projection_size", 8);
+        maybe(random, 4, &mut rnn, "peephole", true);
+        names.extend(some(random, 2, &["c_0", "c_n", "history"]));
+    }
     if layout == "packed" && !names.contains(&json!("lengths")) {
         names.push(json!("lengths"));
     }
