@@ -16,7 +16,7 @@ PLANS_FROM ?= 1
 .PHONY: help setup demo test test-vectors rnn-layouts test-remote test-driver settings random-graphs \
 	random-plans lint ci package readme bench \
 	bench-compile bench-gpu gpu-kit golden expect onnx-data onnx-attention-data rnn-data \
-	attention-data torture tampered-packs fuzz fuzz-sim attention-campaign clean
+	attention-data graph-data torture tampered-packs fuzz fuzz-sim attention-campaign clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-20s %s\n", $$1, $$2}'
@@ -122,6 +122,10 @@ rnn-data: ## Rebuild tests/data/rnn from its oracle and torch (development only)
 
 attention-data: ## Rebuild tests/data/attention from torch (development only)
 	python3 tests/data/attention/torch_cases.py
+	python3 tests/data/attention/torch_masks.py
+
+graph-data: ## Rebuild tests/data/graphs from torch (development only)
+	python3 tests/data/graphs/torch_cases.py
 
 attention-campaign: setup ## Check ATTENTIONS (500) random combinations of attention's features
 	KILN_ATTENTIONS=$(ATTENTIONS) $(CARGO) test --test it attention::random -- --nocapture

@@ -1,9 +1,11 @@
 //! Keeping the folder within its budget: least recently used entries go first.
 
-use std::fs::{self, File, Metadata};
+use std::ffi::OsStr;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use crate::cache::held::Held;
 use crate::cache::lease::leased;
 
 /// Collection stops at this share of the budget, so that it does not run at every write.
@@ -43,16 +45,16 @@ pub struct Collected {
 }
 
 /// All entry files below a cache folder, most recently used first.
-pub(super) fn entries(folder: &Path) -> Vec<EntryFile> {
-    let mut found: Vec<EntryFile> = files(folder)
-        .filter_map(|path| {
-            let key = path.file_name()?.to_str()?.strip_suffix(".kiln")?.to_owned();
-            let metadata =
-                fs::symlink_metadata(&path).ok().filter(|metadata| metadata.is_file())?;
-            let used = metadata.modified().ok()?;
-            Some(EntryFile { path, key, bytes: metadata.len(), used })
-        })
-        .collect();
+pub(super) fn entries(folder: &Held) -> Vec<EntryFile> {
+    let mut found: Vec<EntryFile> = Vec::new();
+    for shard in shards(folder) {
+        found.extend(shard.names().iter().filter_map(|name| {
+            let key = name.to_str()?.strip_suffix(".kiln")?.to_owned();
+            let status = shard.status(name).ok().filter(|status| status.is_file)?;
+            let path = shard.path().join(name);
+            Some(EntryFile { path, key, bytes: status.bytes, used: status.modified })
+        }));
+    }
     // The clock went back: a date in the future says nothing, and must not keep an entry for ever.
     let latest = SystemTime::now() + STALE;
     let used = |file: &EntryFile| Some(file.used).filter(|used| *used <= latest);
@@ -60,21 +62,25 @@ pub(super) fn entries(folder: &Path) -> Vec<EntryFile> {
     found
 }
 
-/// Everything in the shard folders.
-fn files(folder: &Path) -> impl Iterator<Item = PathBuf> {
-    let children = |folder: &Path| {
-        fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
-    };
-    children(&folder.join("kernels")).flat_map(move |shard| children(&shard))
+/// The folders of entries, each held open while it is looked at.
+fn shards(folder: &Held) -> impl Iterator<Item = Held> {
+    let kernels = folder.folder("kernels").ok();
+    let names = kernels.as_ref().map(Held::names).unwrap_or_default();
+    names.into_iter().filter_map(move |name| kernels.as_ref()?.folder(name).ok())
+}
+
+/// Removes an entry of the list.
+fn remove(folder: &Held, entry: &EntryFile) -> io::Result<()> {
+    let shard = entry.path.parent().and_then(Path::file_name);
+    let (Some(shard), Some(file)) = (shard, entry.path.file_name()) else { return Ok(()) };
+    folder.folder("kernels")?.folder(shard)?.remove(file)
 }
 
 /// Brings the folder within `budget_bytes`. Does nothing when another process is at it.
-pub(super) fn collect(folder: &Path, budget_bytes: u64) -> Option<Collected> {
-    let turn =
-        File::options().create(true).truncate(false).write(true).open(folder.join("gc.lock"));
-    let turn = turn.ok().filter(|file| file.try_lock().is_ok())?;
+pub(super) fn collect(folder: &Held, budget_bytes: u64) -> Option<Collected> {
+    let turn = folder.file_for_locks("gc.lock").ok().filter(|file| file.try_lock().is_ok())?;
     let mut collected = Collected { stale: reap(folder), ..Collected::default() };
-    let leased = leased(&folder.join("leases"));
+    let leased = folder.folder("leases").map(|leases| leased(&leases)).unwrap_or_default();
     let entries = entries(folder);
     let mut total: u64 = entries.iter().map(|entry| entry.bytes).sum();
     let aim = match total > budget_bytes {
@@ -87,7 +93,7 @@ pub(super) fn collect(folder: &Path, budget_bytes: u64) -> Option<Collected> {
             collected.in_use += 1;
         }
         // Removing is atomic: a reader has the whole file open or finds none.
-        if over && !leased.contains(&entry.key) && fs::remove_file(&entry.path).is_ok() {
+        if over && !leased.contains(&entry.key) && remove(folder, entry).is_ok() {
             total -= entry.bytes;
             collected.removed += 1;
             collected.removed_bytes += entry.bytes;
@@ -101,29 +107,36 @@ pub(super) fn collect(folder: &Path, budget_bytes: u64) -> Option<Collected> {
 }
 
 /// Removes what ended processes left behind.
-fn reap(folder: &Path) -> usize {
-    let children = |folder: &Path| {
-        fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
+fn reap(folder: &Held) -> usize {
+    let is_temporary = |name: &OsStr| name.to_string_lossy().starts_with(".tmp");
+    let reap_in = |folder: &Held, wanted: &dyn Fn(&OsStr) -> bool| {
+        let stale = |name: &OsStr| {
+            wanted(name) && folder.status(name).is_ok_and(|status| is_stale(status.modified))
+        };
+        let names = folder.names();
+        names.iter().filter(|name| stale(name) && folder.remove(name).is_ok()).count()
     };
-    let temporary = files(folder).chain(children(folder)).filter(|path| {
-        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(".tmp"))
-    });
-    let stale = |path: &PathBuf| fs::symlink_metadata(path).is_ok_and(|file| is_stale(&file));
-    let old: Vec<PathBuf> =
-        temporary.chain(children(&folder.join("locks"))).filter(stale).collect();
-    old.iter().filter(|path| fs::remove_file(path).is_ok()).count()
+    let temporary: usize = shards(folder).map(|shard| reap_in(&shard, &is_temporary)).sum();
+    let locks = folder.folder("locks").map_or(0, |locks| reap_in(&locks, &|_| true));
+    temporary + reap_in(folder, &is_temporary) + locks
 }
 
 /// Whether a file has been left alone for so long that its process has ended; a date as far in the
 /// future was given by a clock that has been set back.
-pub(super) fn is_stale(file: &Metadata) -> bool {
-    let age = file.modified().map(|modified| SystemTime::now().duration_since(modified));
-    age.is_ok_and(|age| age.unwrap_or_else(|ahead| ahead.duration()) > STALE)
+pub(super) fn is_stale(modified: SystemTime) -> bool {
+    let age = SystemTime::now().duration_since(modified);
+    age.unwrap_or_else(|ahead| ahead.duration()) > STALE
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, File};
+
     use super::*;
+
+    fn held(folder: &tempfile::TempDir) -> Held {
+        Held::open(folder.path()).expect("there")
+    }
 
     fn entry(folder: &Path, key: &str, bytes: usize, age: u64) -> PathBuf {
         let shard = folder.join("kernels").join(&key[..2]);
@@ -141,10 +154,11 @@ mod tests {
         for (age, key) in ["aa", "bb", "cc", "dd", "ee"].iter().enumerate() {
             entry(folder.path(), key, 100, age as u64 * 10);
         }
-        assert_eq!(collect(folder.path(), 500).expect("alone").removed, 0);
-        let collected = collect(folder.path(), 400).expect("alone");
+        assert_eq!(collect(&held(&folder), 500).expect("alone").removed, 0);
+        let collected = collect(&held(&folder), 400).expect("alone");
         assert_eq!((collected.removed, collected.kept_bytes), (2, 300));
-        let left: Vec<String> = entries(folder.path()).into_iter().map(|entry| entry.key).collect();
+        let left = entries(&held(&folder));
+        let left: Vec<&str> = left.iter().map(|entry| entry.key.as_str()).collect();
         assert_eq!(left, ["aa", "bb", "cc"]);
     }
 
@@ -160,7 +174,7 @@ mod tests {
             .expect("writable");
         std::io::Write::write_all(&mut lease, b"aa\n").expect("writable");
         lease.as_file().try_lock().expect("free");
-        let collected = collect(folder.path(), 100).expect("alone");
+        let collected = collect(&held(&folder), 100).expect("alone");
         assert_eq!((collected.in_use, collected.removed), (1, 1));
         assert!(old.exists() && !young.exists());
     }
@@ -176,18 +190,18 @@ mod tests {
         for path in &left {
             fs::write(path, if *path == lease { "" } else { "half" }).expect("writable");
         }
-        assert_eq!(collect(folder.path(), 100).expect("alone").stale, 0);
+        assert_eq!(collect(&held(&folder), 100).expect("alone").stale, 0);
         assert!(left.iter().all(|path| path.exists()), "they may belong to a living process");
         let then = SystemTime::now() - 2 * STALE;
         for path in &left {
             File::open(path).and_then(|file| file.set_modified(then)).expect("own file");
         }
-        assert_eq!(collect(folder.path(), 100).expect("alone").stale, 2);
+        assert_eq!(collect(&held(&folder), 100).expect("alone").stale, 2);
         assert!(left.iter().all(|path| !path.exists()) && path.exists());
         // Of a time that has not come.
         let file = File::create(&left[0]).expect("writable");
         file.set_modified(SystemTime::now() + 2 * STALE).expect("own file");
-        assert_eq!(collect(folder.path(), 100).expect("alone").stale, 1);
+        assert_eq!(collect(&held(&folder), 100).expect("alone").stale, 1);
     }
 
     #[test]
@@ -197,7 +211,7 @@ mod tests {
         let then = SystemTime::now() + 24 * STALE;
         File::open(&future).and_then(|file| file.set_modified(then)).expect("own file");
         let past = entry(folder.path(), "bb", 100, 1000);
-        collect(folder.path(), 150).expect("alone");
+        collect(&held(&folder), 150).expect("alone");
         assert!(!future.exists() && past.exists());
     }
 }

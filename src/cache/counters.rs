@@ -1,16 +1,17 @@
 //! What the cache did: in this process, and in all of them together.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
-use std::path::Path;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cache::held::Held;
 use crate::cache::lock::KeyLock;
+
+const FILE: &str = "stats.json";
 
 /// How long an ending process waits for others that end: each holds the file for a millisecond.
 const WAIT_MAX: Duration = Duration::from_secs(1);
@@ -93,13 +94,13 @@ impl Counters {
 }
 
 /// The counts of all processes that have ended, from the folder's file.
-pub(super) fn read(folder: &Path) -> Counts {
-    let text = fs::read_to_string(folder.join("stats.json")).unwrap_or_default();
+pub(super) fn read(folder: &Held) -> Counts {
+    let text = folder.private_file(FILE).and_then(io::read_to_string).unwrap_or_default();
     serde_json::from_str(&text).unwrap_or_default()
 }
 
 /// Adds a process's counts to the folder's file.
-pub(super) fn add(folder: &Path, counts: &Counts) -> io::Result<()> {
+pub(super) fn add(folder: &Held, counts: &Counts) -> io::Result<()> {
     if *counts == Counts::default() {
         return Ok(());
     }
@@ -107,10 +108,7 @@ pub(super) fn add(folder: &Path, counts: &Counts) -> io::Result<()> {
     let _turn = turn.ok_or(io::ErrorKind::WouldBlock)?;
     let mut total = read(folder);
     total.merge(counts);
-    let file = tempfile::NamedTempFile::new_in(folder)?;
-    fs::write(file.path(), serde_json::to_string(&total).expect("plain data is JSON"))?;
-    file.persist(folder.join("stats.json")).map_err(|error| error.error)?;
-    Ok(())
+    folder.put_whole(FILE, serde_json::to_string(&total).expect("plain data is JSON").as_bytes())
 }
 
 #[cfg(test)]
@@ -120,6 +118,7 @@ mod tests {
     #[test]
     fn counts_of_many_processes_add_up() {
         let folder = tempfile::tempdir().expect("temporary folder");
+        let folder = Held::open(folder.path()).expect("there");
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
@@ -127,11 +126,11 @@ mod tests {
                     counters.hit(7, Duration::from_millis(3));
                     counters.miss("absent");
                     counters.miss("digest");
-                    add(folder.path(), &counters.snapshot()).expect("writable");
+                    add(&folder, &counters.snapshot()).expect("writable");
                 });
             }
         });
-        let total = read(folder.path());
+        let total = read(&folder);
         assert_eq!((total.hits, total.misses_total(), total.saved_us), (8, 16, 24_000));
         assert_eq!((total.misses["digest"], total.read_bytes), (8, 56));
     }
@@ -139,9 +138,10 @@ mod tests {
     #[test]
     fn a_process_that_hangs_holds_nobody_up() {
         let folder = tempfile::tempdir().expect("temporary folder");
-        let _held = KeyLock::acquire(folder.path(), "stats.lock").expect("free");
+        let folder = Held::open(folder.path()).expect("there");
+        let _held = KeyLock::acquire(&folder, "stats.lock").expect("free");
         let counts = Counts { hits: 1, ..Counts::default() };
-        let error = add(folder.path(), &counts).expect_err("held");
+        let error = add(&folder, &counts).expect_err("held");
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
     }
 }

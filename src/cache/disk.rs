@@ -1,7 +1,7 @@
 //! The disk tier: one file per entry, written so that a crash leaves either all of it or nothing.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use crate::cache::collect::{self, Collected, EntryFile};
 use crate::cache::counters::{self, Counters, Counts};
 use crate::cache::entry::{ENTRY_BYTES_MAX, Entry, EntryError};
 use crate::cache::explain::{Explanation, explain};
-use crate::cache::folder::{create_private, open_private};
+use crate::cache::folder::open_private;
 use crate::cache::held::Held;
 use crate::cache::key::{Key, Request};
 use crate::cache::lease::Lease;
@@ -37,6 +37,7 @@ const COLLECT_SHARE: u64 = 16;
 /// leases/process-*        the keys that living processes use
 /// locks/<key>             held while a process compiles the key
 /// stats.json              counts of the processes that have ended
+/// toolchain-*.json        which NVRTC a library is
 /// ```
 #[derive(Debug)]
 pub struct DiskCache {
@@ -55,7 +56,9 @@ impl DiskCache {
     ///
     /// Returns `None`, after a warning, when the folder can not be used: it can not be created, or
     /// it belongs to another user or can be written or replaced by others, which would let them
-    /// choose the code this process runs.
+    /// choose the code this process runs. Others can replace a folder where any folder above it
+    /// belongs to neither this user nor root, or is writable by others or by a group without the
+    /// sticky bit; a group that has this user's name and nobody else in it is no other.
     pub fn open(folder: &Path, budget_bytes: u64) -> Option<DiskCache> {
         let opened = open_private(folder).and_then(|folder| {
             // Checked once more as it is held: it may have been replaced since.
@@ -70,8 +73,8 @@ impl DiskCache {
                 return None;
             }
         };
-        let leases = folder.join("leases");
-        let lease = create_private(&leases).ok().and_then(|()| Lease::open(&leases));
+        let leases = held.made("leases", 0o700).and_then(Held::private);
+        let lease = leases.ok().and_then(Lease::open);
         Some(DiskCache {
             folder,
             held,
@@ -101,7 +104,7 @@ impl DiskCache {
 
     /// What happened in all processes that have ended.
     pub fn counts_of_all(&self) -> Counts {
-        counters::read(&self.folder)
+        counters::read(&self.held)
     }
 
     /// The file of a key: sharded by its first two digits.
@@ -113,28 +116,33 @@ impl DiskCache {
     /// level is opened relative to the one above it, and to the folder that was checked.
     pub(crate) fn private_file(&self, names: &[impl AsRef<OsStr>]) -> io::Result<File> {
         let (name, folders) = names.split_last().expect("a file has a name");
-        let mut level: Option<Held> = None;
-        for folder in folders {
-            let outer = level.as_ref().unwrap_or(&self.held);
-            level = Some(outer.folder(folder)?.private()?);
-        }
-        level.as_ref().unwrap_or(&self.held).private_file(name)
+        self.level(folders, |outer, folder| outer.folder(folder))?.private_file(name)
     }
 
     /// Writes such a file; folders that are not there are made. Readers see all of it or none.
     pub(crate) fn put_whole(&self, names: &[impl AsRef<OsStr>], bytes: &[u8]) -> io::Result<()> {
         let (name, folders) = names.split_last().expect("a file has a name");
-        let mut level: Option<Held> = None;
-        for folder in folders {
-            let outer = level.as_ref().unwrap_or(&self.held);
-            level = Some(outer.made(folder, 0o700)?.private()?);
-        }
-        level.as_ref().unwrap_or(&self.held).put_whole(name, bytes)
+        self.level(folders, |outer, folder| outer.made(folder, 0o700))?.put_whole(name, bytes)
+    }
+
+    /// A folder below, by the names on the way to it.
+    fn level<N: AsRef<OsStr>>(
+        &self,
+        folders: &[N],
+        open: impl Fn(&Held, &N) -> io::Result<Held>,
+    ) -> io::Result<Held> {
+        let step = |level: Held, folder: &N| open(&level, folder)?.private();
+        folders.iter().try_fold(self.held.again()?, step)
+    }
+
+    /// The folder as it was checked.
+    pub(super) fn held(&self) -> &Held {
+        &self.held
     }
 
     /// All entry files, most recently used first.
     pub fn entries(&self) -> Vec<EntryFile> {
-        collect::entries(&self.folder)
+        collect::entries(&self.held)
     }
 
     /// The image of a key, if an entry is there and every byte of it is right. A wrong one is
@@ -184,8 +192,10 @@ impl DiskCache {
         let path = self.path_of(key);
         warn!("rejected cache entry `{}`: {text}; it is rebuilt", path.display());
         self.counters.miss(reason);
+        let [kernels, shard, file] = inside(key);
+        let shard = self.level(&[kernels, shard], |outer, folder| outer.folder(folder));
         // A reader of the same entry in another process may have been faster.
-        let _ = fs::remove_file(path);
+        let _ = shard.and_then(|shard| shard.remove(file));
     }
 
     /// Waits for another process that compiles the key, for a bounded time; the caller looks once
@@ -194,9 +204,8 @@ impl DiskCache {
         if !self.writable.load(Ordering::Relaxed) {
             return None;
         }
-        let folder = self.folder.join("locks");
-        create_private(&folder).ok()?;
-        KeyLock::acquire(&folder, &key.to_hex())
+        let locks = self.held.made("locks", 0o700).and_then(Held::private).ok()?;
+        KeyLock::acquire(&locks, &key.to_hex())
     }
 
     /// Notes that this process uses the entry, so that no process removes it.
@@ -231,7 +240,7 @@ impl DiskCache {
     /// Brings the folder within a budget now and removes abandoned files. `None` when another
     /// process is doing so.
     pub fn collect(&self, budget_bytes: u64) -> Option<Collected> {
-        let collected = collect::collect(&self.folder, budget_bytes)?;
+        let collected = collect::collect(&self.held, budget_bytes)?;
         self.counters.evicted(collected.removed);
         Some(collected)
     }
@@ -248,17 +257,18 @@ impl DiskCache {
     }
 
     fn touch(&self, key: Key) {
-        let path = self.path_of(key);
+        let [kernels, shard, file] = inside(key);
+        let shard = self.level(&[kernels, shard], |outer, folder| outer.folder(folder));
+        let Ok(shard) = shard else { return };
         let now = SystemTime::now();
         let old = |modified: SystemTime| match now.duration_since(modified) {
             Ok(age) => age > TOUCH_AFTER,
             // The clock went back: a date in the future would keep the entry for ever.
             Err(_) => true,
         };
-        if fs::metadata(&path).and_then(|metadata| metadata.modified()).is_ok_and(old) {
+        if shard.status(&file).is_ok_and(|status| old(status.modified)) {
             // A read-only folder keeps the dates it has.
-            let _ =
-                File::options().append(true).open(&path).and_then(|file| file.set_modified(now));
+            let _ = shard.touch(&file, now);
         }
     }
 }
@@ -272,7 +282,7 @@ fn inside(key: Key) -> [String; 3] {
 impl Drop for DiskCache {
     fn drop(&mut self) {
         // Counts are for people; a folder that takes no writes has none.
-        let _ = counters::add(&self.folder, &self.counters.snapshot());
+        let _ = counters::add(&self.held, &self.counters.snapshot());
     }
 }
 

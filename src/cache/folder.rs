@@ -42,11 +42,12 @@ pub(super) fn open_private(folder: &Path) -> Result<PathBuf, String> {
         if is_replaceable(&inside, &outside) {
             return Err(format!(
                 "cache folder `{shown}` can be replaced by others: `{}` belongs to uid {}, and \
-                 `{}` to uid {} with mode {:o}",
+                 `{}` to uid {}, gid {} with mode {:o}",
                 inner.display(),
                 inside.uid(),
                 outer.display(),
                 outside.uid(),
+                outside.gid(),
                 outside.mode() & 0o7777
             ));
         }
@@ -55,11 +56,37 @@ pub(super) fn open_private(folder: &Path) -> Result<PathBuf, String> {
 }
 
 /// Whether others can put something else in a folder's place: its parent is somebody else's, or
-/// open to all, and it lacks the sticky bit or somebody else has made the folder.
+/// others may write it, and it lacks the sticky bit or somebody else has made the folder.
 fn is_replaceable(folder: &Metadata, parent: &Metadata) -> bool {
     let trusted = |of: &Metadata| [0, user()].contains(&of.uid());
-    let (open_to_all, sticky) = (parent.mode() & 0o002 != 0, parent.mode() & 0o1000 != 0);
-    !trusted(parent) || (open_to_all && !(sticky && trusted(folder)))
+    let mode = parent.mode();
+    let others_write = mode & 0o002 != 0 || (mode & 0o020 != 0 && !is_own_group(parent.gid()));
+    !trusted(parent) || (others_write && !(mode & 0o1000 != 0 && trusted(folder)))
+}
+
+/// Whether a group is this user's own, which many systems make for every user, with a umask that
+/// lets it write: it has the user's name, and nobody else is in it.
+fn is_own_group(group: u32) -> bool {
+    let [groups, users] = ["/etc/group", "/etc/passwd"].map(fs::read_to_string);
+    let (groups, users) = (groups.unwrap_or_default(), users.unwrap_or_default());
+    is_group_of_one(group, user(), &groups, &users)
+}
+
+/// The same, by the texts of the files of groups and users.
+fn is_group_of_one(group: u32, user: u32, groups: &str, users: &str) -> bool {
+    fn fields(line: &str) -> Option<[&str; 4]> {
+        let mut fields = line.split(':');
+        Some([fields.next()?, fields.next()?, fields.next()?, fields.next()?])
+    }
+    let is = |text: &str, id: u32| text.parse() == Ok(id);
+    let users: Vec<[&str; 4]> = users.lines().filter_map(fields).collect();
+    let own = |wanted: &str| users.iter().any(|[name, _, id, _]| *name == wanted && is(id, user));
+    let begins = |[_, _, id, first]: &[&str; 4]| !is(id, user) && is(first, group);
+    let found = groups.lines().filter_map(fields).find(|[_, _, id, _]| is(id, group));
+    found.is_some_and(|[name, _, _, members]| {
+        let mut members = members.split(',').filter(|member| !member.is_empty());
+        own(name) && members.all(own) && !users.iter().any(begins)
+    })
 }
 
 fn user() -> u32 {
@@ -68,7 +95,7 @@ fn user() -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
     use super::*;
 
@@ -83,9 +110,37 @@ mod tests {
         };
         let text = with_mode(0o777).expect_err("replaceable");
         assert!(text.contains("can be replaced by others: `") && text.ends_with("777"), "{text}");
-        for mode in [0o1777, 0o775, 0o700] {
+        for mode in [0o1777, 0o1775, 0o755, 0o700] {
             let path = with_mode(mode).expect("private");
             assert_eq!(fs::metadata(path).expect("there").mode() & 0o777, 0o700);
+        }
+        // Only root can give a folder to a group that it is not in.
+        if chown(&open, None, Some(65_533)).is_ok() {
+            let text = with_mode(0o775).expect_err("replaceable by the group");
+            assert!(text.ends_with("gid 65533 with mode 775"), "{text}");
+            with_mode(0o1775).expect("sticky");
+        }
+    }
+
+    #[test]
+    fn groups_of_one_are_no_others() {
+        let users = "root:x:0:0:root:/root:/bin/sh\nann:x:1000:1000::/:\nbob:x:1001:1001::/:\n";
+        let own = |groups: &str, users: &str| is_group_of_one(1000, 1000, groups, users);
+        assert!(own("root:x:0:\nann:x:1000:\n", users));
+        assert!(own("ann:x:1000:ann\n", users));
+        for (groups, users) in [
+            ("", users),
+            ("ann:x:1000", users),
+            ("ann:x:1001:\n", users),
+            // Users who are listed elsewhere may begin in it.
+            ("staff:x:1000:\n", users),
+            ("ann:x:1000:bob\n", users),
+            ("ann:x:1000:ann,bob\n", users),
+            ("ann:x:1000:nobody-knows\n", users),
+            ("ann:x:1000:\n", ""),
+            ("ann:x:1000:\n", "ann:x:1000:1000::/:\ncarl:x:1002:1000::/:\n"),
+        ] {
+            assert!(!own(groups, users), "{groups:?} {users:?}");
         }
     }
 

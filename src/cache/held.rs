@@ -1,18 +1,43 @@
 //! Folders that are held open: what is in them is found relative to them, whatever becomes of
 //! their paths, and no link is followed.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, fstat, mkdirat, openat, renameat, unlinkat,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, mkdirat, openat, renameat, statat,
+    unlinkat,
 };
 
 /// What every open has: nothing leaves the process, nothing is a link, nothing waits.
 const ALWAYS: OFlags = OFlags::CLOEXEC.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK);
+
+/// What is known of a file without opening it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Status {
+    pub(super) is_file: bool,
+    pub(super) bytes: u64,
+    pub(super) modified: SystemTime,
+    inode: u64,
+}
+
+impl Status {
+    fn of(stat: &Stat) -> Status {
+        let since = Duration::new(stat.st_mtime as u64, stat.st_mtime_nsec as u32);
+        Status {
+            is_file: FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile,
+            bytes: stat.st_size as u64,
+            // A date before 1970 is as good as none.
+            modified: if stat.st_mtime < 0 { UNIX_EPOCH } else { UNIX_EPOCH + since },
+            inode: stat.st_ino,
+        }
+    }
+}
 
 /// An open folder.
 #[derive(Debug)]
@@ -31,6 +56,19 @@ impl Held {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let handle = openat(CWD, path, flags, Mode::empty())?;
         Ok(Held { handle, path: path.to_owned() })
+    }
+
+    /// The same folder once more.
+    ///
+    /// # Errors
+    /// Those of the operating system: too many open files.
+    pub fn again(&self) -> io::Result<Held> {
+        Ok(Held { handle: self.handle.try_clone()?, path: self.path.clone() })
+    }
+
+    /// Where it was when it was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// A folder in this one.
@@ -84,6 +122,59 @@ impl Held {
         Ok(openat(&self.handle, name.as_ref(), flags, Mode::empty())?.into())
     }
 
+    /// The names in this folder; none where it can not be read.
+    pub(super) fn names(&self) -> Vec<OsString> {
+        let entries = Dir::read_from(&self.handle).into_iter().flatten().flatten();
+        let names = entries.map(|entry| OsString::from_vec(entry.file_name().to_bytes().to_vec()));
+        names.filter(|name| name != "." && name != "..").collect()
+    }
+
+    /// What something in this folder is; of a link, not of what it leads to.
+    ///
+    /// # Errors
+    /// Those of the operating system: it is not there.
+    pub(super) fn status(&self, name: impl AsRef<OsStr>) -> io::Result<Status> {
+        Ok(Status::of(&statat(&self.handle, name.as_ref(), AtFlags::SYMLINK_NOFOLLOW)?))
+    }
+
+    /// Whether this name still stands for an open file.
+    pub(super) fn is_called(&self, file: &File, name: impl AsRef<OsStr>) -> bool {
+        let own = fstat(file).map(|stat| Status::of(&stat).inode);
+        own.is_ok_and(|own| self.status(name).is_ok_and(|status| status.inode == own))
+    }
+
+    /// A file in this folder to be locked or dated; an empty one is made where there is none.
+    ///
+    /// # Errors
+    /// Those of the operating system: it is a link, the folder is read-only.
+    pub(super) fn file_for_locks(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | ALWAYS;
+        let mode = Mode::from_raw_mode(0o600);
+        Ok(openat(&self.handle, name.as_ref(), flags, mode)?.into())
+    }
+
+    /// A new file whose name begins with a prefix, to be written, and that name.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub(super) fn named_anew(&self, prefix: &str) -> io::Result<(String, File)> {
+        let mut random = [0; 8];
+        getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;
+        let name = format!("{prefix}{:016x}", u64::from_le_bytes(random));
+        let file = self.created(OsStr::new(&name), 0o600)?;
+        Ok((name, file))
+    }
+
+    /// Notes that a file in this folder was used.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub(super) fn touch(&self, name: impl AsRef<OsStr>, now: SystemTime) -> io::Result<()> {
+        let flags = OFlags::WRONLY | ALWAYS;
+        let file: File = openat(&self.handle, name.as_ref(), flags, Mode::empty())?.into();
+        file.set_modified(now)
+    }
+
     /// Puts a new file in this folder. One of that name, or a link, gives way: it is not written
     /// through.
     ///
@@ -101,10 +192,7 @@ impl Held {
     /// # Errors
     /// Those of the operating system.
     pub fn put_whole(&self, name: impl AsRef<OsStr>, bytes: &[u8]) -> io::Result<()> {
-        let mut random = [0; 8];
-        getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;
-        let temporary = format!(".tmp-{:016x}", u64::from_le_bytes(random));
-        let mut file = self.created(OsStr::new(&temporary), 0o600)?;
+        let (temporary, mut file) = self.named_anew(".tmp-")?;
         let written = file.write_all(bytes).and_then(|()| file.sync_all());
         let moved = written
             .and_then(|()| Ok(renameat(&self.handle, &temporary, &self.handle, name.as_ref())?));
@@ -189,6 +277,27 @@ mod tests {
         fs::create_dir(&here).expect("writable");
         held.put_whole("file", b"").expect("writable");
         assert!(there.join("file").exists() && !here.join("file").exists());
-        assert_eq!(fs::read_dir(&there).expect("there").count(), 1, "nothing temporary is left");
+        assert_eq!(held.names(), ["file"], "nothing temporary is left");
+        assert!(held.status("file").expect("there").is_file);
+    }
+
+    #[test]
+    fn locks_and_dates_follow_no_link() {
+        let root = tempfile::tempdir().expect("temporary folder");
+        let held = Held::open(root.path()).expect("there");
+        let file = held.file_for_locks("file").expect("writable");
+        assert!(held.is_called(&file, "file") && !held.is_called(&file, "other"));
+        let dated = held.status("file").expect("there");
+        for (name, target) in [("link", "file"), ("dangling", "nowhere")] {
+            symlink(root.path().join(target), root.path().join(name)).expect("writable");
+            assert!(held.file_for_locks(name).is_err());
+            assert!(held.touch(name, UNIX_EPOCH).is_err());
+            assert!(!held.status(name).expect("there").is_file);
+        }
+        assert_eq!(held.status("file").expect("there"), dated);
+        held.touch("file", UNIX_EPOCH).expect("own file");
+        assert_eq!(held.status("file").expect("there").modified, UNIX_EPOCH);
+        held.remove("file").and_then(|()| held.put_whole("file", b"")).expect("writable");
+        assert!(!held.is_called(&file, "file"), "it is another file");
     }
 }

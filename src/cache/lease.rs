@@ -4,18 +4,19 @@
 //! it has loaded. A file that nobody locks was left by a process that has ended.
 
 use std::collections::HashSet;
-use std::fs::{self, File, TryLockError};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::fs::{File, TryLockError};
+use std::io::{Read, Write};
 use std::sync::{Mutex, PoisonError};
 
 use crate::cache::collect::is_stale;
+use crate::cache::held::Held;
 use crate::cache::key::Key;
 
 /// The keys of this process.
 #[derive(Debug)]
 pub(super) struct Lease {
-    path: PathBuf,
+    folder: Held,
+    name: String,
     state: Mutex<State>,
 }
 
@@ -27,11 +28,14 @@ struct State {
 
 impl Lease {
     /// Opens this process's file; `None` where that is not possible, which costs only protection.
-    pub(super) fn open(folder: &Path) -> Option<Lease> {
-        let file = tempfile::Builder::new().prefix("process-").tempfile_in(folder).ok()?;
-        file.as_file().try_lock().ok()?;
-        let (file, path) = file.keep().ok()?;
-        Some(Lease { path, state: Mutex::new(State { file, keys: HashSet::new() }) })
+    pub(super) fn open(folder: Held) -> Option<Lease> {
+        let (name, file) = folder.named_anew("process-").ok()?;
+        if file.try_lock().is_err() {
+            // What is left is removed by the collector.
+            let _ = folder.remove(&name);
+            return None;
+        }
+        Some(Lease { folder, name, state: Mutex::new(State { file, keys: HashSet::new() }) })
     }
 
     /// Notes that the process uses an entry.
@@ -46,28 +50,29 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        let _ = self.folder.remove(&self.name);
     }
 }
 
 /// The keys of all living processes, in hexadecimal; files of ended ones are removed.
-pub(super) fn leased(folder: &Path) -> HashSet<String> {
+pub(super) fn leased(folder: &Held) -> HashSet<String> {
     let mut keys = HashSet::new();
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let path = entry.path();
-        let Ok(file) = File::open(&path) else { continue };
-        let Ok(metadata) = file.metadata() else { continue };
+    for name in folder.names() {
+        let Ok(mut file) = folder.file(&name) else { continue };
+        let Ok(status) = folder.status(&name) else { continue };
         // Just made: its process has yet to lock it.
-        if metadata.len() == 0 && !is_stale(&metadata) {
+        if status.bytes == 0 && !is_stale(status.modified) {
             continue;
         }
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => {
-                let text = fs::read_to_string(&path).unwrap_or_default();
-                keys.extend(text.lines().map(str::to_owned));
+                let mut text = String::new();
+                if file.read_to_string(&mut text).is_ok() {
+                    keys.extend(text.lines().map(str::to_owned));
+                }
             }
             Ok(()) => {
-                let _ = fs::remove_file(&path);
+                let _ = folder.remove(&name);
             }
             Err(TryLockError::Error(_)) => {}
         }
@@ -83,16 +88,17 @@ mod tests {
     #[test]
     fn keys_are_leased_while_the_process_lives() {
         let folder = tempfile::tempdir().expect("temporary folder");
-        let lease = Lease::open(folder.path()).expect("writable");
+        let held = Held::open(folder.path()).expect("there");
+        let lease = Lease::open(held.again().expect("open")).expect("writable");
         let key = Key::of(&sample_request());
         lease.add(key);
         lease.add(key);
-        assert_eq!(leased(folder.path()), HashSet::from([key.to_hex()]));
+        assert_eq!(leased(&held), HashSet::from([key.to_hex()]));
         // What a killed process leaves: a file with keys and no lock.
-        fs::write(folder.path().join("process-dead"), "0123\n").expect("writable");
-        assert_eq!(leased(folder.path()), HashSet::from([key.to_hex()]));
+        held.put("process-dead", b"0123\n", 0o600).expect("writable");
+        assert_eq!(leased(&held), HashSet::from([key.to_hex()]));
         drop(lease);
-        assert_eq!(leased(folder.path()), HashSet::new());
-        assert_eq!(fs::read_dir(folder.path()).expect("readable").count(), 0);
+        assert_eq!(leased(&held), HashSet::new());
+        assert_eq!(held.names().len(), 0);
     }
 }

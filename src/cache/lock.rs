@@ -1,13 +1,13 @@
 //! One compilation per key across processes: an advisory file lock that the operating system
 //! releases whatever happens to its holder.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tracing::warn;
+
+use crate::cache::held::Held;
 
 /// How long a process waits for another one's compilation before it compiles by itself. Longer
 /// than any compilation, shorter than a user's patience with a holder that hangs.
@@ -22,7 +22,8 @@ const POLL: Duration = Duration::from_millis(2);
 /// The right to compile a key; dropping it lets the next process in.
 #[derive(Debug)]
 pub struct KeyLock {
-    path: PathBuf,
+    folder: Held,
+    name: String,
     _file: File,
 }
 
@@ -30,23 +31,26 @@ impl KeyLock {
     /// Takes the lock of `name` in `folder`, waiting for another holder for a bounded time.
     ///
     /// Returns `None` when the wait is over or locking does not work here (a read-only or remote
-    /// folder): the caller goes on without.
-    pub fn acquire(folder: &Path, name: &str) -> Option<KeyLock> {
+    /// folder), or a link stands in its place: the caller goes on without.
+    pub fn acquire(folder: &Held, name: &str) -> Option<KeyLock> {
         KeyLock::acquire_within(folder, name, WAIT_MAX)
     }
 
     /// The same with a bound of its own.
-    pub(super) fn acquire_within(folder: &Path, name: &str, wait: Duration) -> Option<KeyLock> {
-        let path = folder.join(name);
+    pub(super) fn acquire_within(folder: &Held, name: &str, wait: Duration) -> Option<KeyLock> {
         let start = Instant::now();
         let deadline = start + wait;
         let mut silent = true;
         loop {
-            match KeyLock::attempt(&path) {
-                Ok(Some(file)) => return Some(KeyLock { path, _file: file }),
+            match KeyLock::attempt(folder, name) {
+                Ok(Some(file)) => {
+                    let folder = folder.again().ok()?;
+                    return Some(KeyLock { folder, name: name.to_owned(), _file: file });
+                }
                 Ok(None) if silent && start.elapsed() >= SILENT => {
                     silent = false;
-                    let (shown, most) = (path.display(), wait.as_secs());
+                    let (path, most) = (folder.path().join(name), wait.as_secs());
+                    let shown = path.display();
                     warn!("waiting for the process that holds `{shown}`, {most} seconds at most");
                 }
                 Ok(None) if Instant::now() < deadline => std::thread::sleep(POLL),
@@ -55,8 +59,8 @@ impl KeyLock {
         }
     }
 
-    fn attempt(path: &Path) -> io::Result<Option<File>> {
-        let file = File::options().create(true).truncate(false).write(true).open(path)?;
+    fn attempt(folder: &Held, name: &str) -> io::Result<Option<File>> {
+        let file = folder.file_for_locks(name)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Ok(None),
@@ -64,34 +68,38 @@ impl KeyLock {
         }
         // The previous holder removes the file before it unlocks: a lock on a removed file
         // excludes nobody.
-        let current = fs::metadata(path)
-            .is_ok_and(|metadata| file.metadata().is_ok_and(|ours| ours.ino() == metadata.ino()));
-        Ok(current.then_some(file))
+        Ok(folder.is_called(&file, name).then_some(file))
     }
 }
 
 impl Drop for KeyLock {
     fn drop(&mut self) {
         // Failure leaves an empty file that the collector removes.
-        let _ = fs::remove_file(&self.path);
+        let _ = self.folder.remove(&self.name);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
 
+    fn held(folder: &tempfile::TempDir) -> Held {
+        Held::open(folder.path()).expect("there")
+    }
+
     #[test]
     fn holders_exclude_each_other_and_leave_nothing() {
         let folder = tempfile::tempdir().expect("temporary folder");
+        let held = held(&folder);
         let (inside, rounds) = (AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for _ in 0..25 {
-                        let lock = KeyLock::acquire(folder.path(), "key").expect("a turn comes");
+                        let lock = KeyLock::acquire(&held, "key").expect("a turn comes");
                         assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
                         inside.fetch_sub(1, Ordering::SeqCst);
                         rounds.fetch_add(1, Ordering::Relaxed);
@@ -101,22 +109,27 @@ mod tests {
             }
         });
         assert_eq!(rounds.into_inner(), 200);
-        assert_eq!(fs::read_dir(folder.path()).expect("readable").count(), 0);
+        assert_eq!(held.names().len(), 0);
     }
 
     #[test]
     fn waiting_has_an_end() {
         let folder = tempfile::tempdir().expect("temporary folder");
-        let held = KeyLock::acquire(folder.path(), "key").expect("free");
+        let folder = held(&folder);
+        let held = KeyLock::acquire(&folder, "key").expect("free");
         let (start, wait) = (Instant::now(), Duration::from_millis(20));
-        assert!(KeyLock::acquire_within(folder.path(), "key", wait).is_none());
+        assert!(KeyLock::acquire_within(&folder, "key", wait).is_none());
         assert!(start.elapsed() >= wait);
         drop(held);
-        assert!(KeyLock::acquire_within(folder.path(), "key", wait).is_some());
+        assert!(KeyLock::acquire_within(&folder, "key", wait).is_some());
     }
 
     #[test]
-    fn a_folder_without_locks_is_no_obstacle() {
-        assert!(KeyLock::acquire(Path::new("/nowhere"), "key").is_none());
+    fn a_link_is_no_lock_and_leads_nowhere() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let elsewhere = folder.path().join("elsewhere");
+        symlink(&elsewhere, folder.path().join("key")).expect("writable");
+        assert!(KeyLock::acquire(&held(&folder), "key").is_none());
+        assert!(!elsewhere.exists(), "nothing is made through the link");
     }
 }

@@ -14,6 +14,7 @@ mod held;
 mod key;
 mod lease;
 mod lock;
+mod memo;
 mod pack;
 mod remote;
 mod signature;

@@ -3,6 +3,7 @@
 //! NVRTC is found and loaded only when something must be compiled: a cache hit needs none of it.
 //! This module knows sources and images; it must never know graphs, caches or devices.
 
+mod directives;
 mod disassemble;
 mod elf;
 mod environment;
@@ -49,9 +50,8 @@ pub fn is_allowed(option: &str) -> bool {
         "--extra-device-vectorization",
         "--restrict",
     ];
-    const VALUES: [&str; 9] = [
+    const VALUES: [&str; 8] = [
         "--gpu-architecture",
-        "--std",
         "--fmad",
         "--ftz",
         "--prec-div",
@@ -64,6 +64,8 @@ pub fn is_allowed(option: &str) -> bool {
     match option.split_once('=') {
         None => FLAGS.contains(&option),
         Some(("--ptxas-options", value)) => ptxas.contains(&value),
+        // Later ones import files, earlier ones have trigraphs.
+        Some(("--std", value)) => value == "c++17",
         Some((name, value)) => {
             let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'+';
             VALUES.contains(&name) && !value.is_empty() && value.bytes().all(plain)
@@ -90,6 +92,8 @@ mod tests {
             "--ptxas-options=--output-file=/tmp/x",
             "--diag-suppress=177 -I/etc",
             "--std=",
+            "--std=c++20",
+            "--std=c++14",
             "--optix-ir",
             "",
         ] {

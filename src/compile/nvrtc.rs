@@ -16,6 +16,7 @@ use tracing::debug_span;
 use tracing::field::Empty;
 
 use crate::codegen::KernelSource;
+use crate::compile::directives::reads_file;
 use crate::compile::{Image, elf, is_allowed, options};
 use crate::error::{Error, Result};
 use crate::escape::escaped;
@@ -114,20 +115,32 @@ impl Compiler {
     /// # Errors
     /// `Compile` with stem, options and log.
     pub fn compile(&self, source: &KernelSource) -> Result<Image> {
-        self.compile_with(source, options(source.arch))
+        self.compile_timed(source, options(source.arch))
     }
 
-    /// The same with other options than [`options`].
+    /// Compiles a source that somebody else may have written, with their options.
     ///
     /// # Errors
-    /// As [`Compiler::compile`]; `BadParam` for an option that [is not allowed](is_allowed).
-    pub fn compile_with(&self, source: &KernelSource, options: Vec<String>) -> Result<Image> {
+    /// As [`Compiler::compile`]; `BadParam` for an option that [is not allowed](is_allowed) and for
+    /// a line that may read a file.
+    pub fn compile_foreign(&self, source: &KernelSource, options: Vec<String>) -> Result<Image> {
+        let stem = &source.stem;
         if let Some(option) = options.iter().find(|option| !is_allowed(option)) {
-            let (stem, option) = (&source.stem, escaped(option));
+            let option = escaped(option);
             return Err(Error::bad_param(format!(
                 "failed to compile {stem}: the option `{option}` is not one of code generation"
             )));
         }
+        if let Some((line, found)) = reads_file(&source.text) {
+            return Err(Error::bad_param(format!(
+                "failed to compile {stem}: line {line} may read a file: `{found}`; a dumped kernel \
+                 is one text"
+            )));
+        }
+        self.compile_timed(source, options)
+    }
+
+    fn compile_timed(&self, source: &KernelSource, options: Vec<String>) -> Result<Image> {
         let start = Instant::now();
         let (stem, target) = (source.stem.as_str(), &source.arch);
         let span = debug_span!("compile", stem, target = %target, ns = Empty).entered();

@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 
 use tracing::warn;
 
-use crate::cache::KeyLock;
+use crate::cache::{Held, KeyLock};
 use crate::engine::EngineConfig;
 use crate::error::{Error, Result};
 use crate::graph::{GraphDigest, OperationGraph};
@@ -78,7 +78,9 @@ impl Recorder {
         let folder = folder.unwrap_or(Path::new("."));
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
         let shown = self.path.display();
-        let _turn = KeyLock::acquire(folder, &format!(".{name}.lock")).ok_or_else(|| {
+        let held = Held::open(folder).ok();
+        let turn = held.and_then(|held| KeyLock::acquire(&held, &format!(".{name}.lock")));
+        let _turn = turn.ok_or_else(|| {
             Error::bad_param(format!("failed to lock `{shown}`: its folder must take files"))
         })?;
         let failed = |error: io::Error| {

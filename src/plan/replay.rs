@@ -49,7 +49,8 @@ impl Kiln {
     /// # Errors
     /// `BadParam` when the dump's architecture is not the GPU's or an input is missing, `Compile`
     /// when there is no NVRTC or the kernel does not compile, `Driver` when the device has no
-    /// memory. A launch that fails is a result, not an error.
+    /// memory; `BadParam` too for an option or a line that may read a file. A launch that fails is
+    /// a result, not an error.
     pub fn replay(&self, dump: &Dump, edit: Option<&Edit>, inputs: &Values) -> Result<Relaunch> {
         let image = match edit {
             Some(Edit { is_ptx: true, text, .. }) => Image {
@@ -67,7 +68,7 @@ impl Kiln {
     fn recompile(&self, dump: &Dump, text: &str) -> Result<Image> {
         let mut source = dump.source.clone();
         text.clone_into(&mut source.text);
-        self.compiler()?.compile_with(&source, dump.options.clone())
+        self.compiler()?.compile_foreign(&source, dump.options.clone())
     }
 
     fn relaunch(&self, dump: &Dump, image: &Image, inputs: &Values) -> Result<Relaunch> {

@@ -280,16 +280,16 @@ impl Tiers {
         if let Some(toolchain) = self.toolchain.get() {
             return Ok(toolchain.clone());
         }
-        let folder = self.disk.as_ref().map(DiskCache::folder);
+        let disk = self.disk.as_ref();
         let located = match self.located() {
             Ok(located) => located,
             // No NVRTC on this machine: entries of the one that filled the cache can still serve.
             Err(error) => {
-                let known = folder.and_then(Toolchain::recall_latest).ok_or(error)?;
+                let known = disk.and_then(DiskCache::recall_latest).ok_or(error)?;
                 return Ok(self.toolchain.get_or_init(|| known).clone());
             }
         };
-        if let Some(known) = folder.and_then(|folder| Toolchain::recall(located, folder)) {
+        if let Some(known) = disk.and_then(|disk| disk.recall(located)) {
             return Ok(self.toolchain.get_or_init(|| known).clone());
         }
         let (_, toolchain) = self.compiler()?;
@@ -309,13 +309,13 @@ impl Tiers {
         let located = self.located()?;
         let start = Instant::now();
         let compiler = Compiler::load(&located.path)?;
-        let folder = self.disk.as_ref().map(DiskCache::folder);
-        let toolchain = match folder.and_then(|folder| Toolchain::recall(located, folder)) {
+        let disk = self.disk.as_ref();
+        let toolchain = match disk.and_then(|disk| disk.recall(located)) {
             Some(known) if known.version == compiler.version() => known,
             _ => {
                 let asked = Toolchain::of(&compiler)?;
-                if let Some(Err(error)) = folder.map(|folder| asked.remember(located, folder)) {
-                    warn!("{error}");
+                if let Some(Err(error)) = disk.map(|disk| disk.remember(located, &asked)) {
+                    warn!("failed to remember the toolchain in the cache: {error}");
                 }
                 asked
             }

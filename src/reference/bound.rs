@@ -239,8 +239,9 @@ pub fn mode_error(op: &Pointwise, math: Math, values: &[f64], exact: f64) -> f64
     let smooth = units > 0.0 && op.mode.class() != ModeClass::Select && units.is_finite();
     let counted = if math == Math::F64 { 2.0 * units } else { units };
     // Below the normal range an ulp no longer shrinks with the value: that of a factor is scaled by
-    // what it is multiplied with.
-    let factors = 2.0 + x.abs() + dy + (x * dy).abs();
+    // what it is multiplied with. A finite result of infinity is a limit, which nothing scales.
+    let [x, dy] = [x.abs(), dy].map(|factor| if factor.is_finite() { factor } else { 0.0 });
+    let factors = 2.0 + x + dy + x * dy;
     if smooth { counted * epsilon + factors * math.dtype().smallest() } else { 0.0 }
 }
 

@@ -196,19 +196,3 @@ fn several_dumps_are_replayed_at_once() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(4), "{text}");
 }
-
-/// A page tries every setting: more than two seconds of work that would be silent.
-#[test]
-fn long_work_says_what_it_is_doing() {
-    let folder = tempfile::tempdir().unwrap();
-    let page = folder.path().join("page.html");
-    let problem = format!("{ROOT}/examples/problems/softmax.json");
-    let arguments = ["dump", &problem, "--html", page.to_str().unwrap(), "--json"];
-    let started = std::time::Instant::now();
-    let output = cli::kiln(&arguments);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{errors}");
-    let long = started.elapsed().as_secs_f64() > 4.0;
-    assert!(!long || errors.contains("s so far"), "{errors}");
-    cli::json(&String::from_utf8_lossy(&output.stdout));
-}

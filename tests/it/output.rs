@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use kiln::cache::{Key, KeyLock};
+use kiln::cache::{Held, Key, KeyLock};
 use kiln::{Config, Kiln, OperationGraph};
 use serde_json::{Value, json};
 
@@ -137,7 +137,8 @@ fn a_long_wait_for_a_lock_says_so() {
     let (cache, key, path) = cached(folder.path());
     fs::remove_file(path).unwrap();
     fs::create_dir_all(cache.join("locks")).unwrap();
-    let lock = KeyLock::acquire(&cache.join("locks"), &key.to_hex()).unwrap();
+    let locks = Held::open(&cache.join("locks")).unwrap();
+    let lock = KeyLock::acquire(&locks, &key.to_hex()).unwrap();
     let released = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(1800));
         drop(lock);
@@ -203,6 +204,41 @@ fn names_do_not_steer_the_terminal() {
     let shown = text(&output.stdout);
     assert!(!shown.contains(harmful), "{shown:?}");
     assert_eq!(cli::json(&shown)["checks"][0]["tensor"], format!("dx{evil}"), "{shown}");
+}
+
+/// Whatever is heard of spans and events, and what is said of arguments.
+#[test]
+fn names_do_not_steer_the_terminal_of_who_listens() {
+    let evil = "\u{1b}[2J\u{9b}31m\u{202e}\u{2066}\u{200b}\rkiln";
+    let folder = tempfile::tempdir().unwrap();
+    let own = folder.path().join(evil);
+    let [overrides, problem] = ["overrides", "problem.json"].map(|name| own.join(name));
+    fs::create_dir_all(&overrides).unwrap();
+    fs::write(overrides.join(format!("{evil}.ptx")), "").unwrap();
+    let text_of = fs::read_to_string(PROBLEM).unwrap();
+    let document = ["x", "dx", "scaled"]
+        .iter()
+        .fold(cli::json(&text_of), |json, name| rename(json, name, &format!("{name}{evil}")));
+    fs::write(&problem, document.to_string()).unwrap();
+    let problem = problem.to_str().unwrap();
+    let harmful = |c: char| {
+        let steers = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200b}');
+        c != '\n' && c != '\t' && (c.is_control() || steers)
+    };
+    for (arguments, said) in [
+        (vec!["run", problem, "--device", "sim"], "stood in for no kernel"),
+        (vec!["tune", problem, "--settings", "1", "--device", "sim"], "kernel"),
+        (vec!["dump", problem, "--html", "/dev/null", "--device", "sim"], "kernel"),
+        (vec!["run", problem, problem], "unexpected argument"),
+        (vec!["run", &format!("--{evil}")], "unexpected argument"),
+    ] {
+        let mut command = cli::command(&arguments);
+        command.env("KILN_LOG", "trace").env("KILN_OVERRIDES", &overrides);
+        let output = command.env("KILN_CACHE_DIR", own.join("cache")).output().unwrap();
+        let all = text(&output.stdout) + &text(&output.stderr);
+        assert!(all.contains(said) && all.contains("<U+202E>"), "{arguments:?}: {all:?}");
+        assert!(!all.contains(harmful), "{arguments:?}: {all:?}");
+    }
 }
 
 fn rename(json: Value, from: &str, to: &str) -> Value {

@@ -213,3 +213,71 @@ fn what_is_no_dump_is_refused_exactly() {
         "the PTX holds no kernel `pointwise`",
     );
 }
+
+/// A dump is somebody else's text: the compiler's log would show their reader's files.
+#[test]
+fn dumps_read_no_files() {
+    let (guard, own) = dump();
+    let (shown, source) = (own.to_str().unwrap(), own.join("kernel.cu"));
+    let secret = guard.path().join("secret.txt");
+    fs::write(&secret, "what nobody else may read\n").unwrap();
+    let secret = secret.to_str().unwrap();
+    let kernel = fs::read_to_string(&source).unwrap();
+    let lines = kernel.lines().count();
+    let refused = |text: &str, line: usize, found: &str, arguments: &[&str]| {
+        let output = cli::kiln(&[&["replay", shown, "--device", "sim"], arguments].concat());
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let expected =
+            format!("line {line} may read a file: `{found}`; a dumped kernel is one text");
+        assert!(errors.contains(&expected), "{text:?}: {errors}");
+        assert_eq!(output.status.code(), Some(2), "{text:?}");
+        assert!(!errors.contains("nobody else"), "{errors}");
+    };
+    let edited = guard.path().join("edited.cu");
+    for (text, found) in [
+        (format!("#include \"{secret}\""), "#include"),
+        (format!("%: /* */ include_next \"{secret}\""), "%:include_next"),
+        (format!("#\rinclude \"{secret}\""), "#include"),
+        (format!("#inc\\\nlude \"{secret}\""), "#include"),
+        (format!("#embed \"{secret}\""), "#embed"),
+        (format!("??=include \"{secret}\""), "??="),
+        (format!("#if __has_include(\"{secret}\")\n#error it is there\n#endif"), "__has_include"),
+        (
+            format!("#define C(a, b) a%:%:b\n#if C(__has_, include)(\"{secret}\")\n#error\n#endif"),
+            "%:%:",
+        ),
+    ] {
+        fs::write(&source, format!("{kernel}{text}\n")).unwrap();
+        refused(&text, lines + 1, found, &[]);
+        fs::write(&source, &kernel).unwrap();
+        fs::write(&edited, format!("{text}\n{kernel}")).unwrap();
+        refused(&text, 1, found, &["--edited", edited.to_str().unwrap()]);
+    }
+    let options = fs::read_to_string(own.join("options.txt")).unwrap();
+    assert!(options.contains("--std=c++17"), "{options}");
+    // Of a later standard, `import` is a directive.
+    fs::write(own.join("options.txt"), options.replace("c++17", "c++20")).unwrap();
+    fails(2, "the option `--std=c++20` is not one of code generation", &["replay", shown]);
+}
+
+/// Of names of tensors, kernels hold what identifiers and comments can: nothing that reads a file.
+#[test]
+fn names_that_look_like_directives_are_replayed() {
+    let folder = tempfile::tempdir().unwrap();
+    let problem = folder.path().join("problem.json");
+    let name = |of: &str| format!("x\n#include \"/etc/passwd\"\n##__has_include {of}");
+    let tensor = |of: &str| json!({"name": name(of), "dtype": "bf16", "dims": [1, 1, 16, 16]});
+    let operation = json!({
+        "attention": "f32", "q": name("q"), "k": name("k"), "v": name("v"), "o": name("o"),
+    });
+    let tensors = ["q", "k", "v", "o"].map(tensor);
+    let graph = json!({"graph": {"tensors": tensors, "operations": [operation]}});
+    fs::write(&problem, graph.to_string()).unwrap();
+    let dumps = folder.path().join("dumps");
+    let [problem, shown] = [&problem, &dumps].map(|path| path.to_str().unwrap());
+    succeeds(&["dump", problem, "-o", shown, "--device", "sim"]);
+    let own = fs::read_dir(&dumps).unwrap().next().unwrap().unwrap().path();
+    let kernel = fs::read_to_string(own.join("kernel.cu")).unwrap();
+    assert!(kernel.contains("passwd_has_include_q: bf16[1, 1, 16, 16]"), "{kernel}");
+    assert_eq!(replay(&own, &[]).0, Some(0));
+}

@@ -57,7 +57,7 @@ fn compare(name: &str, network: &Network, inputs: &Values, actual: &Values, what
 #[test]
 fn reference_and_devices_agree_with_torch() {
     let cases = cases();
-    assert_eq!(cases.len(), 9);
+    assert_eq!(cases.len(), 17);
     for (name, network) in &cases {
         let inputs = network.graph_values(&values(name, &network.named_inputs()));
         let inputs = inputs.unwrap_or_else(|error| panic!("{name}: {error:?}"));

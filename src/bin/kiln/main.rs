@@ -39,8 +39,9 @@ use page::Recorder;
 use terminal::{TraceFile, complain};
 use tracing::Level;
 use tracing_chrome::{ChromeLayerBuilder, FlushGuard};
+use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::filter::{EnvFilter, Targets};
-use tracing_subscriber::fmt::format::FmtSpan;
+use tracing_subscriber::fmt::format::{FmtSpan, debug_fn};
 use tracing_subscriber::prelude::*;
 
 const EXIT_CODES: &str = "\
@@ -127,6 +128,7 @@ fn listen(trace: Option<&TraceFile>, recorder: Option<Recorder>) -> Option<Flush
     let filter = filter.and_then(|text| text.into_string().ok());
     let filter = EnvFilter::new(filter.as_deref().unwrap_or("warn"));
     let messages = tracing_subscriber::fmt::layer()
+        .fmt_fields(debug_fn(terminal::field).delimited(" "))
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .without_time()
@@ -144,7 +146,15 @@ fn listen(trace: Option<&TraceFile>, recorder: Option<Recorder>) -> Option<Flush
 }
 
 fn main() -> ExitCode {
-    let Cli { command, trace } = Cli::parse();
+    let Cli { command, trace } = match Cli::try_parse() {
+        Ok(cli) => cli,
+        // It repeats arguments, which may be names of files that somebody else has chosen.
+        Err(error) if error.use_stderr() => {
+            complain(error.to_string().trim_end());
+            return ExitCode::from(2);
+        }
+        Err(help) => help.exit(),
+    };
     let trace = trace.or_else(|| variable("KILN_TRACE").map(PathBuf::from));
     let trace = trace.filter(|path| !path.as_os_str().is_empty());
     let recorder = Recorder::start();
@@ -186,6 +196,8 @@ fn traced(
 }
 
 fn run(command: Command, recorder: &Recorder) -> kiln::Result<ExitCode> {
+    // What comes before a command's first step counts as silence, too.
+    progress::doing("starting");
     match command {
         Command::Demo(args) => demo::demo(&args),
         Command::Run(args) => run::run(&args),

@@ -123,10 +123,10 @@ pub fn pack(args: &PackArgs) -> kiln::Result<ExitCode> {
         PackCommand::Build { manifest, target, output, shard } => {
             let (bar, target) = (progress_bar(args.json), Manifest::target(target)?);
             let manifest = Manifest::read(manifest)?;
+            tell(&bar, "planning");
             let count = kiln.build_pack(&manifest, &target, *shard, output, |step| {
                 bar.set_length(step.total as u64);
                 bar.set_position(step.done as u64);
-                bar.set_message(step.stem.to_owned());
                 tell(&bar, step.stem);
             })?;
             bar.finish_and_clear();

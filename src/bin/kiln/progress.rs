@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use kiln::escape::escaped;
 
 /// Silence that nobody minds.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -36,7 +37,7 @@ fn state() -> MutexGuard<'static, State> {
 pub fn doing(what: impl AsRef<str>) {
     let mut state = state();
     // Names come from files: nothing in them reaches a terminal as a command.
-    state.step = Some(what.as_ref().escape_debug().to_string());
+    state.step = Some(escaped(what.as_ref()).into_owned());
     state.silent.get_or_insert_with(Instant::now);
     if !state.watched {
         state.watched = true;
@@ -89,13 +90,24 @@ fn watch() {
 pub fn progress_bar(hidden: bool) -> ProgressBar {
     let bar = if hidden { ProgressBar::hidden() } else { ProgressBar::new(0) };
     let style = ProgressStyle::with_template("{bar:32} {pos}/{len} kernels, {eta} left  {msg}");
-    bar.with_style(style.expect("the template is valid"))
+    let bar = bar.with_style(style.expect("the template is valid"));
+    // Drawn from the beginning, and alive while nothing is finished.
+    if !bar.is_hidden() {
+        bar.enable_steady_tick(TICK);
+    }
+    bar
 }
 
-/// Says what a bar shows where there is no terminal for it.
+/// Says what is under way: the bar does, or a line where there is no terminal for it.
 pub fn tell(bar: &ProgressBar, what: &str) {
-    if bar.is_hidden() {
-        let (done, total) = (bar.position(), bar.length().unwrap_or(0));
-        doing(format!("{done} of {total} done, {what}"));
+    match bar.is_hidden() {
+        true => {
+            let (done, total) = (bar.position(), bar.length().unwrap_or(0));
+            doing(format!("{done} of {total} done, {what}"));
+        }
+        false => {
+            done();
+            bar.set_message(escaped(what).into_owned());
+        }
     }
 }

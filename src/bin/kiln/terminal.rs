@@ -1,15 +1,17 @@
 //! What the tool writes: text without anything that steers a terminal, documents that stay the same
 //! to their readers, and a message where it can not be written.
 
-use std::fmt::Arguments;
+use std::fmt::{self, Arguments, Debug};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use kiln::escape::for_terminal;
+use kiln::escape::{escaped, for_terminal};
 use kiln::{Error, ErrorKind};
 use serde_json::Value;
+use tracing::field::Field;
+use tracing_subscriber::fmt::format::Writer;
 
 use crate::progress;
 
@@ -27,6 +29,15 @@ pub fn say_json(document: &Value) {
 pub fn complain(line: &str) {
     // There is nowhere to say that this failed.
     let _ = writeln!(io::stderr(), "{}", for_terminal(line));
+}
+
+/// A field of a log message or a span; messages may have several lines.
+pub fn field(out: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::Result {
+    let text = format!("{value:?}");
+    match field.name() {
+        "message" => write!(out, "{}", for_terminal(&text)),
+        name => write!(out, "{name}={}", escaped(&text)),
+    }
 }
 
 /// A reader that has gone (`kiln ... | head`) ends the program quietly, a full disk does not.

@@ -52,7 +52,6 @@ pub fn tune(args: &TuneArgs) -> kiln::Result<ExitCode> {
     let show = |TuneProgress { done, total, what }: TuneProgress<'_>| {
         bar.set_length(total as u64);
         bar.set_position(done as u64);
-        bar.set_message(what.to_owned());
         tell(&bar, what);
     };
     let mut tuned = Vec::new();

@@ -44,7 +44,6 @@ pub fn warm(args: &WarmArgs) -> kiln::Result<ExitCode> {
     let summary = kiln.warm(&manifest, &targets, |progress| {
         bar.set_length(progress.total as u64);
         bar.set_position(progress.done as u64);
-        bar.set_message(progress.stem.to_owned());
         tell(&bar, progress.stem);
     })?;
     bar.finish_and_clear();

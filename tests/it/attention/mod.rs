@@ -17,5 +17,6 @@ mod shapes;
 mod stale;
 mod tf32;
 mod torch;
+mod torch_masks;
 mod wgmma;
 mod wide;

@@ -1,0 +1,97 @@
+//! torch's norms, softmax and pointwise operations on operands that are not all numbers:
+//! `tests/data/graphs/torch_cases.py` ran them.
+
+use std::path::PathBuf;
+
+use kiln::plan::Problem;
+use kiln::reference::{self, Expected};
+use kiln::{OperationGraph, TensorDesc, engine, plan};
+use serde::Deserialize;
+
+use crate::harness::{self, Values};
+
+/// A unit in the last place of an f32, relative to its value.
+const ULP: f64 = 1.0 / (1 << 23) as f64;
+
+#[derive(Deserialize)]
+struct Case {
+    name: String,
+    problem: serde_json::Value,
+}
+
+impl Case {
+    fn graph(&self) -> OperationGraph {
+        match Problem::from_json(&self.problem.to_string()) {
+            Ok(Problem::Graph(graph)) => graph,
+            other => panic!("{}: {other:?}", self.name),
+        }
+    }
+
+    /// Tensors of the case in the container, by uid.
+    fn values<'a>(&self, tensors: impl Iterator<Item = &'a TensorDesc>) -> Values {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+        let path = path.join("tests/data/graphs/torch.safetensors");
+        let name = |tensor: &TensorDesc| format!("{}/{}", self.name, tensor.name);
+        let named = tensors.map(|tensor| TensorDesc { name: name(tensor), ..tensor.clone() });
+        let named: Vec<TensorDesc> = named.collect();
+        plan::read_values(&path, named.iter()).expect("the container has the case's tensors")
+    }
+
+    /// Panics where a result is further from torch's than both may be from what is meant, or is a
+    /// number where torch's is none, or the other way around.
+    fn check(&self, graph: &OperationGraph, inputs: &Values, actual: &Values, what: &str) {
+        let reference = reference::evaluate(graph, inputs).expect("inputs fit");
+        let torch = self.values(graph.outputs());
+        for tensor in graph.outputs() {
+            let (torch, own) = (&torch[&tensor.uid], &actual[&tensor.uid]);
+            // Functions of torch's vector libraries are off by a unit in the last place at most, or
+            // by what is less than a normal number.
+            let unit = |value: &f64| if value.is_finite() { value.abs() * ULP } else { 0.0 };
+            let least = f64::from(f32::MIN_POSITIVE);
+            let allowed = |(bound, value): (&f64, &f64)| 2.0 * bound + unit(value) + least;
+            let bounds: Vec<f64> =
+                reference[&tensor.uid].bounds.iter().zip(torch).map(allowed).collect();
+            let known = |(bound, value): (&f64, &f64)| bound.is_finite() || !value.is_finite();
+            let all = bounds.iter().zip(torch).all(known);
+            assert!(all, "{}: {tensor}: a number has no bound: {bounds:?}", self.name);
+            let differs = |at: &usize| own[*at].is_nan() != torch[*at].is_nan();
+            let at = (0..own.len()).find(differs);
+            let expected = Expected { values: torch.clone(), bounds };
+            let worst = expected.worst(own).filter(|worst| worst.ratio > 1.0);
+            let at = at.or(worst.as_ref().map(|worst| worst.index));
+            if let Some(at) = at {
+                let (own, torch, bound) = (own[at], torch[at], expected.bounds[at]);
+                let name = &self.name;
+                panic!("{name}: {what}: {tensor}: {own:e} at {at}, torch {torch:e} +- {bound:e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn engines_give_what_torch_does() {
+    let text = include_str!("../data/graphs/torch.json");
+    let cases: Vec<Case> = serde_json::from_str(text).expect("well-formed");
+    assert_eq!(cases.len(), 11);
+    for case in &cases {
+        let graph = case.graph();
+        let inputs = case.values(graph.inputs());
+        let expected = reference::evaluate(&graph, &inputs).expect("inputs fit");
+        let meant = expected.into_iter().map(|(uid, expected)| (uid, expected.values)).collect();
+        case.check(&graph, &inputs, &meant, "reference");
+        let mut ran = 0;
+        for kiln in harness::dialects() {
+            let target = kiln.device().target();
+            for engine in engine::engines().iter() {
+                let supported = engine::supported(engine.name(), graph.canonical(), target);
+                let Ok(supported) = supported else { continue };
+                let config = supported.heuristic();
+                let actual = harness::run(kiln, &graph, Some(&config), &inputs);
+                let actual = actual.unwrap_or_else(|error| panic!("{}: {error:?}", case.name));
+                case.check(&graph, &inputs, &actual, &format!("{config} on {}", target.name));
+                ran += 1;
+            }
+        }
+        assert!(ran > 0, "{}", case.name);
+    }
+}
