@@ -24,7 +24,7 @@ pub enum DType {
     /// The upper half of a binary32.
     Bf16,
     /// 8 bits: 4 of exponent, 3 of mantissa, no infinities, up to 448 (Micikevicius et al. 2022,
-    /// "FP8 Formats for Deep Learning"). Storage only: keys and values of attention.
+    /// "FP8 Formats for Deep Learning"). Storage only: operands of attention.
     F8E4M3,
     /// The same with 5 bits of exponent and 2 of mantissa: the upper half of a binary16.
     F8E5M2,

@@ -175,7 +175,7 @@ impl SdpaJson {
             "bias" => (self.dtype.as_str(), [1, heads, queries, keys]),
             "mask" => ("bool", [batch, 1, queries, keys]),
             "slopes" | "sinks" => (sums, [1, heads, 1, 1]),
-            "descale_k" | "descale_v" => (sums, [1; 4]),
+            "descale_q" | "descale_k" | "descale_v" => (sums, [1; 4]),
             "lse" => (sums, [q_outer, heads, q_rows, 1]),
             "key_begin" | "key_end" => ("i32", [batch, 1, queries, 1]),
             "query_lengths" | "key_lengths" => ("i32", [batch, 1, 1, 1]),
@@ -192,12 +192,13 @@ impl SdpaJson {
 }
 
 /// The operands and results besides queries, keys, values and their results.
-const OPERANDS: [&str; 16] = [
+const OPERANDS: [&str; 17] = [
     "bias",
     "mask",
     "slopes",
     "sinks",
     "lse",
+    "descale_q",
     "descale_k",
     "descale_v",
     "key_begin",

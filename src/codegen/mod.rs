@@ -82,6 +82,7 @@ const EMBEDDED: &[(&str, &str)] = &[
         include_str!("../../templates/device/tile/depth_major.cuh.tera"),
     ),
     ("device/tile/fragment.cuh", include_str!("../../templates/device/tile/fragment.cuh.tera")),
+    ("device/tile/narrow.cuh", include_str!("../../templates/device/tile/narrow.cuh.tera")),
     ("device/tile/panels.cuh", include_str!("../../templates/device/tile/panels.cuh.tera")),
     ("device/tile/quad.cuh", include_str!("../../templates/device/tile/quad.cuh.tera")),
     ("device/tile/staging.cuh", include_str!("../../templates/device/tile/staging.cuh.tera")),

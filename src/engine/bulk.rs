@@ -93,8 +93,17 @@ impl BulkTensor {
     /// The map for boxes of so many lines of 128 bytes.
     pub(super) fn map(&self, lines: i64) -> TensorMap {
         let elements = LINE_BYTES / self.map.dtype.bytes() as i64;
+        self.boxes([elements, lines], Swizzle::B128)
+    }
+
+    /// The map for boxes of so many lines of so many bytes, multiples of 16, one behind the other.
+    pub(super) fn plain_map(&self, [bytes, lines]: [i64; 2]) -> TensorMap {
+        self.boxes([bytes / self.map.dtype.bytes() as i64, lines], Swizzle::None)
+    }
+
+    fn boxes(&self, [elements, lines]: [i64; 2], swizzle: Swizzle) -> TensorMap {
         let mut box_dims = vec![elements as u32, lines as u32];
         box_dims.resize(self.rank(), 1);
-        TensorMap { box_dims, ..self.map.clone() }
+        TensorMap { box_dims, swizzle, ..self.map.clone() }
     }
 }

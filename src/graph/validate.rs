@@ -79,11 +79,12 @@ fn check_operation(tensors: &[TensorDesc], operation: &Operation) -> Result<()> 
     }
     op.check(&inputs, &outputs)?;
     let given = slots.inputs.iter().zip(&inputs).chain(slots.outputs.iter().zip(&outputs));
-    let stores = |slot: &str| matches!(op, Op::Attention(_)) && matches!(slot, "k" | "v");
+    let stores = |slot: &str| matches!(op, Op::Attention(_)) && matches!(slot, "q" | "k" | "v");
     match { given }.find(|(slot, tensor)| tensor.dtype.is_f8() && !stores(slot)) {
         None => Ok(()),
         Some((slot, TensorDesc { name: tensor, dtype, .. })) => Err(Error::not_supported(format!(
-            "{name}: {slot} `{tensor}` is {dtype}, which keys and values of attention may be only"
+            "{name}: {slot} `{tensor}` is {dtype}, which only queries, keys and values of \
+             attention may be"
         ))),
     }
 }

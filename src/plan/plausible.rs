@@ -142,7 +142,7 @@ fn attended(
             "query_offsets" => (at as i64 * rows(0, 2) / count) as f64,
             "key_offsets" => (at as i64 * rows(1, 2) / count) as f64,
             "mask" => f64::from(u8::from(part < 0.75)),
-            "descale_k" | "descale_v" => positive(*value),
+            "descale_q" | "descale_k" | "descale_v" => positive(*value),
             _ => *value,
         };
     }

@@ -178,6 +178,9 @@ impl Evaluation<'_> {
         // Another order of factors rounds once more.
         let mut score = arithmetic.mul(arithmetic.mul(product, scale), Approx::exact(1.0));
         let kv_head = head / self.shape.group();
+        if let Some(descale) = self.element("descale_q", &[batch, head, 0, 0]) {
+            score = arithmetic.mul(score, descale);
+        }
         if let Some(descale) = self.element("descale_k", &[batch, kv_head, 0, 0]) {
             score = arithmetic.mul(score, descale);
         }
@@ -380,8 +383,8 @@ impl Evaluation<'_> {
     /// How far off a weight is after it is rounded to what it is multiplied in: a part of it, and
     /// at least so much.
     fn weight_rounding(&self) -> (f64, f64) {
-        let [q, _, v] = [0, 1, 2].map(|at| self.operands[at].desc.dtype);
-        let dtype = if v.is_f8() { q } else { v };
+        let types = [0, 1, 2].map(|at| self.operands[at].desc.dtype);
+        let dtype = if types[2].is_f8() { Attention::product_dtype(types) } else { types[2] };
         match self.op.math {
             MatmulMath::F64 => (0.0, 0.0),
             _ if dtype.bytes() == 2 => (dtype.epsilon(), dtype.smallest()),

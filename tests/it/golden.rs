@@ -228,6 +228,9 @@ fn golden_attention() {
     assert_golden("sm80_attention_bf16_mma.cu", &plain);
     let hopper = sources("attention_wgmma", &of(&causal, shape));
     assert_golden("sm90_attention_bf16_wgmma.cu", &hopper);
+    let eight = [DType::Bf16, DType::F8E4M3, DType::F8E4M3, DType::Bf16].map(Storage::packed);
+    let eight = attention(causal.clone(), shape, eight, [true; 4]);
+    assert_golden("sm90_attention_bf16_wgmma_eight.cu", &sources("attention_wgmma", &eight));
     let full = Attention {
         softcap: Some(Softcap { cap: Real::new(30.0), last: false }),
         bias: true,

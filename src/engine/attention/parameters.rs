@@ -16,7 +16,7 @@ const AXES: [&str; 4] = ["BATCH", "HEAD", "ROW", "COLUMN"];
 /// the kernel takes, and their canonical positions.
 pub(super) fn shared(problem: &Problem<'_>, passed: &[(&'static str, usize)]) -> Json {
     let shape = &problem.shape;
-    let is_eight = ["k", "v"].iter().any(|slot| problem.tensor(slot).dtype.is_f8());
+    let is_eight = ["q", "k", "v"].iter().any(|slot| problem.tensor(slot).dtype.is_f8());
     let mut parameters = json!({
         "listing": [problem.op.to_string()],
         "index_type": index_type(problem),
@@ -114,7 +114,7 @@ fn stride((dim, stride): (&i64, &i64)) -> i64 {
 
 /// The element of an operand at the coordinates of a score, in its register type.
 fn element(problem: &Problem<'_>, slot: &str) -> String {
-    let head = if slot.starts_with("descale_") { "head / GROUP" } else { "head" };
+    let head = if matches!(slot, "descale_k" | "descale_v") { "head / GROUP" } else { "head" };
     element_at(problem, slot, ["batch", head, "query", "key"])
 }
 

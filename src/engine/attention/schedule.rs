@@ -11,7 +11,7 @@ use crate::engine::attention::work::{Block, Units, work};
 use crate::engine::signature::{arguments, ctype, merged};
 use crate::engine::{KernelWork, NumericalNote, TensorWork};
 use crate::error::{Error, Result};
-use crate::graph::{AttentionShape, CanonicalGraph, MatmulMath};
+use crate::graph::{Attention, AttentionShape, CanonicalGraph, MatmulMath};
 use crate::kernel::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
 use crate::target::{Arch, Target};
 
@@ -90,8 +90,8 @@ impl<'a> Matrices<'a> {
         if problem.op.math == MatmulMath::F64 {
             return unsupported("tensor cores are not used for f64".to_owned());
         }
-        let element = problem.tensor("q").dtype;
         let types = ["q", "k", "v"].map(|slot| problem.tensor(slot).dtype);
+        let element = Attention::product_dtype(types);
         let halves = |dtype: &DType| *dtype == element || dtype.is_f8();
         let is_half = element.bytes() == 2 && types.iter().all(halves);
         let is_tf32 = problem.op.math == MatmulMath::Tf32 && types == [DType::F32; 3];
@@ -99,7 +99,7 @@ impl<'a> Matrices<'a> {
             let [q, k, v] = types;
             return unsupported(format!(
                 "q is {q}, k is {k} and v is {v}: tensor cores take f16 or bf16 for all of them, \
-                 keys and values of 8 bits too, or f32 where math is tf32"
+                 any of them of 8 bits too, or f32 where math is tf32"
             ));
         }
         Ok(Matrices { problem, target, element })
@@ -111,7 +111,7 @@ impl<'a> Matrices<'a> {
     }
 
     /// The type of an operand of 8 bits.
-    fn eight(&self, slot: &str) -> Option<&'static str> {
+    pub(super) fn eight(&self, slot: &str) -> Option<&'static str> {
         let dtype = self.problem.tensor(slot).dtype;
         dtype.is_f8().then(|| ctype(dtype))
     }
@@ -278,6 +278,7 @@ impl<'a> Matrices<'a> {
             "q_access": self.access("q", 8),
             "k_access": self.access("k", 8),
             "v_access": self.access("v", 8),
+            "eight_q": self.eight("q"),
             "eight_k": self.eight("k"),
             "eight_v": self.eight("v"),
             "cta_q": cta_q,

@@ -5,7 +5,7 @@ use crate::graph::{Attention, AttentionShape, ScoreInput, Slots, Softcap, score_
 use crate::tensor::TensorDesc;
 
 /// Operands of which all scores of a head read the same element.
-const UNIFORM: [&str; 2] = ["descale_k", "slopes"];
+const UNIFORM: [&str; 3] = ["descale_q", "descale_k", "slopes"];
 
 /// The longest program, by [`length`], of which there is a copy for each score of a step.
 const LENGTH_UNROLLED_MAX: usize = 16;
@@ -86,9 +86,11 @@ pub(in crate::engine) fn score(
         Builder { program: Program::new(), sources: Vec::new(), math, shape, slots, inputs };
     builder.input(Source::Score);
     let mut score = Factored { value: PRODUCT, factor: op.scale_of(shape.depth) };
-    if op.descale_k {
-        let descale = builder.input(Source::Tensor("descale_k"));
-        score = builder.with("descaled", Mode::Mul, score, descale);
+    for (given, slot) in [(op.descale_q, "descale_q"), (op.descale_k, "descale_k")] {
+        if given {
+            let descale = builder.input(Source::Tensor(slot));
+            score = builder.with("descaled", Mode::Mul, score, descale);
+        }
     }
     let capped = |last: bool| op.softcap.filter(|softcap| softcap.last == last);
     score = builder.capped(score, capped(false));

@@ -6,6 +6,7 @@ use kiln_sim::Operands;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
 
+use crate::dtype::DType;
 use crate::engine::access::{GRID_MAX, REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div};
 use crate::engine::attention::problem::Problem;
 use crate::engine::attention::schedule::{BAND, Matrices, Variant};
@@ -54,6 +55,14 @@ const PRODUCT_WIDTH: i64 = 128;
 /// Queries from which on tiles of a warpgroup are not mostly padding.
 const QUERIES_MIN: i64 = ROWS;
 
+/// Lanes of the warps that widen.
+const WIDENING_LANES: f64 = 96.0;
+
+/// Instructions for each element that is widened: 16 take 8 conversions, 4 shifts, 3 accesses and
+/// addresses; those to bf16 go through f32, 3 more for a pair.
+const WIDENING_F16: f64 = 1.5;
+const WIDENING_BF16: f64 = 3.0;
+
 /// The setting that asks for the least.
 const LEAST: Settings = Settings { cta_k: 16, cta_q: ROWS, stages: 2 };
 
@@ -76,6 +85,8 @@ struct Bulk {
     tensor: BulkTensor,
     /// Whether heads have their own, sequences (or pages).
     has: [bool; 2],
+    /// Bytes of a line of elements of 8 bits, which are widened behind the copy; 0 of others.
+    narrow_bytes: i64,
 }
 
 /// Settings that fit, and what follows from them.
@@ -108,13 +119,6 @@ impl Engine for WgmmaEngine {
                 "heads of {depth} and {width} elements, more than {ELEMENTS_MAX}"
             )));
         }
-        let is_eight = |slot: &str| matrices.problem.tensor(slot).dtype.is_f8();
-        if let Some(slot) = ["k", "v"].into_iter().find(|slot| is_eight(slot)) {
-            let dtype = matrices.problem.tensor(slot).dtype;
-            return Err(Error::not_supported(format!(
-                "`{slot}` is {dtype}, a bulk copy does not widen it"
-            )));
-        }
         let [q, k, v] = ["q", "k", "v"].map(|slot| Bulk::of(&matrices.problem, slot));
         let wgmma = Wgmma { q: q?, k: k?, v: v?, matrices };
         Ok(Box::new(Tuned::of(wgmma, LEAST)?))
@@ -134,8 +138,17 @@ impl Bulk {
         let has = [1, 0].map(|axis| tensor.dims[axis] > 1 && tensor.strides[axis] != 0);
         let batches = [1, 0].map(dimension).into_iter().zip(has);
         let batches: Vec<_> = batches.filter(|(_, has)| *has).map(|(of, _)| of).collect();
+        let narrow_bytes =
+            if tensor.dtype.is_f8() { ceil_div(tensor.dims[3], BAND) * BAND } else { 0 };
         let tensor = BulkTensor::of(at, tensor, [dimension(3), dimension(2)], &batches)?;
-        Ok(Bulk { tensor, has })
+        Ok(Bulk { tensor, has, narrow_bytes })
+    }
+
+    fn map(&self, lines: i64) -> TensorMap {
+        match self.narrow_bytes {
+            0 => self.tensor.map(lines),
+            bytes => self.tensor.plain_map([bytes, lines]),
+        }
     }
 
     /// The coordinates behind that of a row, as arguments.
@@ -155,6 +168,11 @@ impl Wgmma<'_> {
         let op = self.matrices.problem.op;
         let has_lengths = op.query_lengths || op.key_lengths || op.paged;
         has_lengths || op.queries_max.or(op.keys_max).is_some() || op.intervals
+    }
+
+    /// Whether warps widen what arrives in 8 bits.
+    fn widens(&self) -> bool {
+        [&self.q, &self.k, &self.v].iter().any(|bulk| bulk.narrow_bytes > 0)
     }
 
     /// Whether a step may have keys that no query of the tile attends to.
@@ -188,7 +206,7 @@ impl Wgmma<'_> {
     fn registers(&self, settings: Settings) -> [i64; 2] {
         match settings.consumers() {
             1 => [REGISTERS_THREAD_MAX; 2],
-            2 if self.has_bounds() => [40, 232],
+            2 if self.has_bounds() || self.widens() => [40, 232],
             2 => [24, 240],
             _ => [32, 160],
         }
@@ -228,7 +246,14 @@ impl Wgmma<'_> {
         let AttentionShape { depth, width, .. } = *self.shape();
         let product_width = product_width(width);
         let ranks = [&self.q, &self.k, &self.v].map(|bulk| bulk.tensor.rank());
+        let prefix = |bulk: &Bulk| if bulk.narrow_bytes > 0 { "narrow_" } else { "" };
         json!({
+            "eight_q": self.matrices.eight("q"),
+            "eight_k": self.matrices.eight("k"),
+            "eight_v": self.matrices.eight("v"),
+            "narrow_q": prefix(&self.q),
+            "narrow_k": prefix(&self.k),
+            "narrow_v": prefix(&self.v),
             "products": [
                 product([cta_k, depth], false, true),
                 product([product_width, cta_k], true, false),
@@ -259,7 +284,10 @@ impl Wgmma<'_> {
         let k_batch = if paged { "page".to_owned() } else { text("k_batch") };
         let operand = |bulk: &Bulk, name: &str, title: &str, tile: &str| {
             let arguments = bulk.arguments("head / GROUP", &k_batch);
-            json!({"name": name, "title": title, "tile": tile, "box": arguments})
+            let narrow = tile.replace("Tile", "Narrow");
+            let narrow = if bulk.narrow_bytes > 0 { json!(narrow) } else { json!(false) };
+            let place = json!({"name": name, "title": title, "tile": tile, "narrow": narrow});
+            merged(place, json!({"box": arguments}))
         };
         json!({
             "q_box": self.q.arguments("head", &text("q_batch")),
@@ -286,7 +314,18 @@ impl Wgmma<'_> {
         let shared = (consumers * read + written) * 32.0 / 128.0;
         let weighing = (ROWS * cta_k) as f64 * instructions_score(&self.matrices.problem) / LANES;
         let idle = if consumers == 1.0 { (weighing - of_results).max(0.0) } else { 0.0 };
-        products / (products + idle).max(shared)
+        products / (products + idle).max(shared).max(self.widening(cta_k))
+    }
+}
+
+impl Wgmma<'_> {
+    /// Cycles in which three warps widen the keys and values of a step.
+    fn widening(&self, cta_k: i64) -> f64 {
+        let each = match self.matrices.element {
+            DType::F16 => WIDENING_F16,
+            _ => WIDENING_BF16,
+        };
+        (cta_k * (self.k.narrow_bytes + self.v.narrow_bytes)) as f64 * each / WIDENING_LANES
     }
 }
 
@@ -320,12 +359,17 @@ impl Tunable<3> for Wgmma<'_> {
         let shape = self.shape();
         let consumers = settings.consumers();
         let panels = |elements: i64| ceil_div(elements, 64) * 128;
+        let narrow = [(&self.q, consumers), (&self.k, stages), (&self.v, stages)];
+        let of_narrow =
+            narrow.map(|(bulk, count)| if bulk.narrow_bytes > 0 { 2 * count } else { 0 });
         let barriers = consumers * 2
             + stages * 4
             + if consumers > 1 { consumers } else { 0 }
-            + i64::from(self.clears());
-        let shared_bytes = consumers * ROWS * panels(shape.depth)
+            + i64::from(self.clears() && self.v.narrow_bytes == 0)
+            + of_narrow.iter().sum::<i64>();
+        let shared_bytes = consumers * ROWS * (panels(shape.depth) + self.q.narrow_bytes)
             + stages * cta_k * (panels(shape.depth) + panels(shape.width))
+            + stages * cta_k * (self.k.narrow_bytes + self.v.narrow_bytes)
             + barriers * 8;
         let available = i64::from(self.matrices.target.shared_block_bytes_max);
         if shared_bytes > available {
@@ -432,7 +476,7 @@ impl Tunable<3> for Wgmma<'_> {
         kernel.spec.parameters = merged(kernel.spec.parameters, boxes);
         let launch = &mut kernel.launch;
         launch.maps = [(&self.q, ROWS), (&self.k, box_k), (&self.v, box_k)]
-            .map(|(of, rows)| of.tensor.map(rows))
+            .map(|(of, rows)| of.map(rows))
             .to_vec();
         launch.arguments.splice(0..0, [0, 1, 2].map(Argument::Map));
         launch.grid = Grid::Resident { blocks_max: tiles as u32, multiple_of: 1 };

@@ -184,8 +184,7 @@ impl Supported for Mma<'_> {
     }
 
     fn notes(&self, config: &EngineConfig) -> Notes {
-        let rounds = self.problem.matmul.math == MatmulMath::Tf32;
-        let rounded = rounds.then_some(NumericalNote::DownConvertInputs);
+        let rounded = self.product.rounds.then_some(NumericalNote::DownConvertInputs);
         let numerical = std::iter::once(NumericalNote::TensorCore).chain(rounded).collect();
         Notes { numerical, behavior: behavior(&self.problem, config) }
     }
@@ -206,6 +205,8 @@ struct Product {
     elements: [DType; 2],
     /// The types' names in the instruction.
     names: [&'static str; 2],
+    /// Whether operands lose bits on their way into the instruction.
+    rounds: bool,
     /// Whether an operand is transposed on its way to shared memory.
     transposes: bool,
 }
@@ -215,23 +216,25 @@ impl Product {
     /// `NotSupported` for types that no instruction multiplies exactly.
     fn of(problem: &Problem<'_>) -> Result<Product> {
         let types = [&problem.a, &problem.b].map(|of| problem.graph.tensors[of.tensor].dtype);
-        let (elements, names) = match problem.matmul.math {
-            MatmulMath::Tf32 => ([DType::F32; 2], ["tf32"; 2]),
+        let all = |fits: &dyn Fn(DType) -> bool| types.iter().all(|dtype| fits(*dtype));
+        let (elements, names, rounds) = match problem.matmul.math {
             MatmulMath::I32 => {
-                (types, types.map(|dtype| if dtype == DType::I8 { "s8" } else { "u8" }))
+                let names = types.map(|dtype| if dtype == DType::I8 { "s8" } else { "u8" });
+                (types, names, false)
             }
-            MatmulMath::F32 => [(DType::F16, "f16"), (DType::Bf16, "bf16")]
-                .into_iter()
-                .find(|(element, _)| types.iter().all(|dtype| dtype.fits_in(*element)))
-                .map(|(element, name)| ([element; 2], [name; 2]))
-                .ok_or_else(|| {
-                    let [a, b] = types;
-                    Error::not_supported(format!(
-                        "no tensor core multiplies {a} by {b} with the precision of f32"
-                    ))
-                })?,
             MatmulMath::F64 => {
                 return Err(Error::not_supported("tensor cores are not used for f64"));
+            }
+            _ if all(&|dtype| dtype.fits_in(DType::F16)) => ([DType::F16; 2], ["f16"; 2], false),
+            _ if all(&|dtype| dtype.fits_in(DType::Bf16)) => ([DType::Bf16; 2], ["bf16"; 2], false),
+            // The 11 bits of tf32 hold those of f16, its 8 bits of exponent those of bf16.
+            _ if all(&|dtype| dtype.bytes() <= 2) => ([DType::F32; 2], ["tf32"; 2], false),
+            MatmulMath::Tf32 => ([DType::F32; 2], ["tf32"; 2], true),
+            MatmulMath::F32 => {
+                let [a, b] = types;
+                return Err(Error::not_supported(format!(
+                    "no tensor core multiplies {a} by {b} with the precision of f32"
+                )));
             }
         };
         if problem.twin.is_some() && tile(problem, &problem.b, elements[1]).staged {
@@ -242,7 +245,7 @@ impl Product {
         }
         let operands = [&problem.a, &problem.b].into_iter().zip(elements);
         let transposes = operands.into_iter().any(|(of, element)| transposes(of, element));
-        Ok(Product { elements, names, transposes })
+        Ok(Product { elements, names, rounds, transposes })
     }
 
     fn element_bytes(&self) -> i64 {
@@ -259,8 +262,17 @@ impl Product {
         32 / self.element_bytes()
     }
 
-    fn parameters(&self, math: MatmulMath) -> Json {
-        let integers = math == MatmulMath::I32;
+    /// What its tensor cores multiply.
+    fn operands(&self) -> Operands {
+        match self.element_bytes() {
+            1 => Operands::Int8,
+            2 => Operands::Half,
+            _ => Operands::Tf32,
+        }
+    }
+
+    fn parameters(&self) -> Json {
+        let integers = self.element_bytes() == 1;
         json!({
             "shape": format!("m16n8k{}", self.depth()),
             "a": self.names[0],
@@ -352,7 +364,7 @@ struct Schedule {
     threads: i64,
     slice_rows: i64,
     shared_bytes: i64,
-    math: MatmulMath,
+    operands: Operands,
     products: i64,
 }
 
@@ -392,12 +404,12 @@ impl Schedule {
         if shared_bytes > available {
             return Err(Refusal::SharedBytes { needed: shared_bytes, available });
         }
-        let math = problem.matmul.math;
-        Ok(Schedule { settings, math, products, threads, slice_rows, shared_bytes })
+        let operands = product.operands();
+        Ok(Schedule { settings, operands, products, threads, slice_rows, shared_bytes })
     }
 
     fn work(&self, demand: &Demand<'_>) -> Vec<KernelWork> {
-        let Schedule { settings, math, threads, shared_bytes, .. } = *self;
+        let Schedule { settings, operands, threads, shared_bytes, .. } = *self;
         let Settings { tiling, stages, warp_m, warp_n } = settings;
         // Sums, two products' fragments, addresses.
         let columns = warp_n * self.products;
@@ -407,11 +419,6 @@ impl Schedule {
         // went on beside the other.
         let (products, reads) = (warp_m * columns / 64, (warp_m + columns) / 4);
         let efficiency = products as f64 / (products + reads) as f64;
-        let operands = match math {
-            MatmulMath::Tf32 => Operands::Tf32,
-            MatmulMath::I32 => Operands::Int8,
-            _ => Operands::Half,
-        };
         let one = TensorWork { operands, operations: 2.0, efficiency };
         let finished = [self.slice_rows, warp_n];
         let block = Block { threads, registers, shared_bytes, stages: stages - 1, finished };
@@ -445,7 +452,8 @@ impl Schedule {
             shared_bytes: self.shared_bytes,
             finished: [self.slice_rows, warp_n],
             parameters: json!({
-                "mma": product.parameters(problem.matmul.math),
+                "mma": product.parameters(),
+                "rounds": product.rounds,
                 "mma_k": product.depth(),
                 "warp_m": warp_m,
                 "warp_n": warp_n,

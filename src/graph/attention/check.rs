@@ -143,6 +143,10 @@ fn operand(op: &Attention, shape: &AttentionShape, slot: &str, tensor: &TensorDe
             typed(slot, tensor, DType::Bool)?;
             broadcast(slot, tensor, &shape.scores())
         }
+        "descale_q" => {
+            float(slot, tensor)?;
+            broadcast(slot, tensor, &[batches, heads, 1, 1])
+        }
         "descale_k" | "descale_v" => {
             float(slot, tensor)?;
             broadcast(slot, tensor, &[batches, shape.kv_heads, 1, 1])

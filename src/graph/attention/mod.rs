@@ -63,19 +63,19 @@ pub struct Softcap {
 /// `o` [B, Hq, Sq, Dv] and, with `statistics`, `lse` [B, Hq, Sq, 1]. Query head `h` reads head `h /
 /// (Hq / Hkv)` of keys and values.
 ///
-/// A score passes, in this order, the scale, `descale_k`, the soft cap, the bias, the slopes
-/// (ALiBi) and the `score` program; what the masks leave out takes no part in the sum. A query with
-/// nothing to attend to gives 0, and an `lse` of minus infinity. Operands are rounded to the math
-/// precision; the weights of 16-bit values, relative to the largest, may be rounded to their type,
-/// those of 8-bit values to the type of the queries.
+/// A score passes, in this order, the scale, `descale_q`, `descale_k`, the soft cap, the bias, the
+/// slopes (ALiBi) and the `score` program; what the masks leave out takes no part in the sum. A
+/// query with nothing to attend to gives 0, and an `lse` of minus infinity. Operands are rounded to
+/// the math precision; the weights of 16-bit values, relative to the largest, may be rounded to
+/// their type, those of 8-bit values to the [type of the products](Attention::product_dtype).
 ///
 /// Keys behind the length of a sequence, of no sequence, on no page of one, and in front of or
 /// behind all that queries attend to by band and intervals, in heads that share them, may be
 /// anything, stale memory included, and so may rows of `k` that a query leaves out for another
 /// reason. Such rows of `v` must be finite: a weight of 0 times NaN is NaN, as in FlashAttention.
 ///
-/// For inference `k` and `v` may be [floats of 8 bits](DType::F8E4M3), which are exact in every
-/// precision that is computed in.
+/// For inference `q`, `k` and `v` may be [floats of 8 bits](DType::F8E4M3), which are exact in
+/// every precision that is computed in.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Attention {
     /// What is computed in: not `i32`.
@@ -98,8 +98,11 @@ pub struct Attention {
     pub queries_max: Option<i64>,
     /// The same of keys, and `key_offsets`.
     pub keys_max: Option<i64>,
-    /// Whether scores are multiplied with `descale_k`, broadcast to [B, Hkv, 1, 1], before anything
-    /// else: what `k` was divided by to fit in 8 bits.
+    /// Whether scores are multiplied with `descale_q`, broadcast to [B, Hq, 1, 1], before anything
+    /// else: what `q` was divided by to fit in 8 bits.
+    pub descale_q: bool,
+    /// Whether scores are multiplied with `descale_k`, broadcast to [B, Hkv, 1, 1], behind
+    /// `descale_q`: what `k` was divided by to fit in 8 bits.
     pub descale_k: bool,
     /// Whether results are multiplied with `descale_v`, as `v` was divided.
     pub descale_v: bool,
@@ -236,6 +239,7 @@ impl Attention {
         given(self.queries_max.is_some(), &["query_offsets"]);
         given(self.keys_max.is_some(), &["key_offsets"]);
         given(self.intervals, &["key_begin", "key_end"]);
+        given(self.descale_q, &["descale_q"]);
         given(self.descale_k, &["descale_k"]);
         given(self.descale_v, &["descale_v"]);
         given(self.bias, &["bias"]);
@@ -282,11 +286,17 @@ impl Attention {
         self.math.dtype()
     }
 
+    /// The type that operands of 8 bits are widened to beside others of these, `q`, `k` and `v`:
+    /// that of the first wider one, else f16, which has all their values.
+    pub fn product_dtype(types: [DType; 3]) -> DType {
+        types.into_iter().find(|dtype| !dtype.is_f8()).unwrap_or(DType::F16)
+    }
+
     /// How sigmoid and tanh, that of a softcap too, are computed where queries have this type:
     /// weights of tensor cores are rounded to 2^-12 of themselves or more, to which 2^-21 of a cap
     /// adds less up to one of 512.
     pub fn activations(&self, q: DType) -> Activations {
-        match self.math != MatmulMath::F64 && (q.bytes() == 2 || self.math == MatmulMath::Tf32) {
+        match self.math != MatmulMath::F64 && (q.bytes() <= 2 || self.math == MatmulMath::Tf32) {
             true => Activations::Approximate,
             false => Activations::Precise,
         }

@@ -55,6 +55,7 @@ pub(super) fn read(fields: &mut Fields, tensors: &[TensorDesc]) -> Result<Attent
         queries_max: fields.optional("queries_max", "a number of queries", Json::as_i64)?,
         keys_max: fields.optional("keys_max", "a number of keys", Json::as_i64)?,
         intervals: fields.has("key_begin") || fields.has("key_end"),
+        descale_q: fields.has("descale_q"),
         descale_k: fields.has("descale_k"),
         descale_v: fields.has("descale_v"),
         bias: fields.has("bias"),

@@ -14,7 +14,7 @@ use crate::attention::features::{ENGINES, SHAPE, features};
 use crate::harness;
 
 /// A target of each class, and the engines that take 16 bits there.
-const TARGETS: [(&str, usize); 6] =
+pub const TARGETS: [(&str, usize); 6] =
     [("t4", 1), ("a100", 3), ("l40s", 3), ("h200", 4), ("b200", 3), ("sim120", 3)];
 
 /// Of features that need no function of their own, every target takes one in so many.
@@ -49,7 +49,7 @@ pub fn open(target: &str) -> Kiln {
 }
 
 /// Runs a case on every engine of a target, with keys split in decoding.
-fn check(kiln: &Kiln, case: &Case, what: &str) -> usize {
+pub fn check(kiln: &Kiln, case: &Case, what: &str) -> usize {
     let target = kiln.device().target();
     let mut ran = 0;
     for name in ENGINES {

@@ -5,6 +5,8 @@ mod classes;
 mod counters;
 mod decode;
 mod eight;
+mod eight_queries;
+mod eight_wgmma;
 mod fallback;
 mod features;
 mod manifest;

@@ -148,8 +148,8 @@ fn tf32_is_asked_for() {
         for name in ["attention_decode", "attention_mma", "attention_wgmma"] {
             let error = refusal(name, &graph);
             let rule = format!(
-                "{types}: tensor cores take f16 or bf16 for all of them, keys and values of 8 \
-                 bits too, or f32 where math is tf32"
+                "{types}: tensor cores take f16 or bf16 for all of them, any of them of 8 bits \
+                 too, or f32 where math is tf32"
             );
             assert!(error.contains(&rule), "{name}: {error}");
         }

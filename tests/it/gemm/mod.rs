@@ -5,6 +5,7 @@ mod counters;
 mod dynamic;
 pub mod exits;
 pub mod fusion;
+mod mixed;
 mod settings;
 mod shapes;
 pub mod twins;

@@ -91,12 +91,13 @@ fn simt_types() {
 }
 
 /// Types that tensor cores multiply exactly, some after they are widened.
-const EXACT: [(MatmulMath, [DType; 3]); 9] = [
+const EXACT: [(MatmulMath, [DType; 3]); 10] = [
     (F32, [F16, F16, Bf16]),
     (F32, [Bf16, Bf16, F64]),
     (F32, [I8, F16, F16]),
     (F32, [Bf16, U8, DType::F32]),
     (F32, [Bool, I8, I8]),
+    (F32, [Bf16, F16, DType::F32]),
     (MatmulMath::Tf32, [F16, F64, DType::F32]),
     (MatmulMath::I32, [U8, U8, F16]),
     (MatmulMath::I32, [I8, I8, DType::F32]),
