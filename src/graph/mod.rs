@@ -79,7 +79,7 @@ impl OperationGraph {
     /// `BadParam` or `NotSupported` with the tensor or operation and the rule it breaks.
     pub fn new(mut tensors: Vec<TensorDesc>, operations: Vec<Operation>) -> Result<Self> {
         tensors.sort_by_key(|tensor| tensor.uid);
-        let operations = operations.into_iter().map(Operation::in_own_math).collect();
+        let operations = operations.into_iter().map(|of| of.in_own_math(&tensors)).collect();
         let operations = validate::validate(&tensors, operations)?;
         let canonical = canonical::canonical(&tensors, &operations);
         Ok(OperationGraph { tensors, operations, canonical })

@@ -8,6 +8,7 @@ mod approx;
 mod attention;
 mod bound;
 mod index;
+mod integer;
 mod matmul;
 mod norm;
 mod pointwise;
@@ -47,6 +48,12 @@ impl Operand<'_> {
     /// An element, rounded to the precision that is computed in.
     fn at(&self, arithmetic: Arithmetic, position: usize) -> Approx {
         arithmetic.operand(self.expected.values[position], self.expected.bounds[position])
+    }
+
+    /// An element as it is.
+    fn approx(&self, position: usize) -> Approx {
+        let (values, bounds) = (&self.expected.values, &self.expected.bounds);
+        Approx { value: values[position], error: bounds[position] }
     }
 }
 

@@ -216,6 +216,9 @@ impl Product {
         let types = [&problem.a, &problem.b].map(|of| problem.graph.tensors[of.tensor].dtype);
         let (elements, names) = match problem.matmul.math {
             MatmulMath::Tf32 => ([DType::F32; 2], ["tf32"; 2]),
+            MatmulMath::I32 if types.contains(&DType::I32) => {
+                return Err(Error::not_supported("no tensor core multiplies integers of 32 bits"));
+            }
             MatmulMath::I32 => {
                 (types, types.map(|dtype| if dtype == DType::I8 { "s8" } else { "u8" }))
             }

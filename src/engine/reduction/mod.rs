@@ -31,6 +31,7 @@ use crate::engine::reduction::heuristic::Decision;
 use crate::engine::reduction::parameters::lowering;
 use crate::engine::reduction::schedule::{Footprint, Schedule};
 use crate::engine::reduction::space::Space;
+use crate::engine::signature::refuse_i64;
 use crate::engine::{
     BehaviorNote, Engine, EngineConfig, Knob, LayoutInfo, LayoutType, Lowering, Notes, Setting,
     Supported, WorkOf,
@@ -59,6 +60,7 @@ impl Engine for ReductionEngine {
         graph: CanonicalGraph<'a>,
         target: &'a Target,
     ) -> Result<Box<dyn Supported + 'a>> {
+        refuse_i64(graph)?;
         let rows = Rows(Reductions::of(graph, target)?);
         if rows.0.space.has_sums() && rows.0.space.columns.count() == 0 {
             return Err(Error::not_supported(

@@ -6,7 +6,7 @@ mod counters;
 mod decode;
 mod eight;
 mod fallback;
-mod features;
+pub mod features;
 mod manifest;
 mod masks;
 mod meaning;

@@ -97,7 +97,7 @@ impl Columns<'_> {
         let lines = phases.phases.iter().flat_map(|phase| self.context.listing(phase));
         let last = phases.last.program.to_string();
         let steps = || phases.phases[..span.end].iter().flat_map(|phase| &phase.steps);
-        let reductions: BTreeSet<&str> = steps().map(|step| op_name(step.op.op)).collect();
+        let reductions: BTreeSet<&str> = steps().map(|step| op_name(step.op)).collect();
         let joined: BTreeSet<&str> = steps().map(|step| step.op.math.dtype().register()).collect();
         let is_split = segments > 1;
         json!({
@@ -263,7 +263,7 @@ impl Columns<'_> {
         let finish = finished(step.op.op, &format!("{name}[j]"), &format!("{register}(REDUCED)"));
         json!({
             "name": name,
-            "op": op_name(step.op.op),
+            "op": op_name(step.op),
             "mean": step.around.map_or("", |mean| &self.context.names[mean]),
             "ctype": register,
             "term": self.context.term(step, phase, elements, &argument),
