@@ -186,6 +186,9 @@ impl Supported for Rows<'_> {
     }
 }
 
+/// Parameters that are numbers: of rows, or of values and of what becomes one of them.
+const NUMBERS_MAX: usize = 2;
+
 /// The space of an expanded graph, where kernels for its reductions can take all they need.
 ///
 /// # Errors
@@ -205,11 +208,10 @@ fn checked_space(graph: CanonicalGraph<'_>, target: &Target) -> Result<Space> {
     let reduces = |operation: &&Operation| matches!(operation.op, Op::Reduction(_));
     let stored = graph.tensors.iter().filter(|tensor| !tensor.is_virtual).count();
     let passed = stored + graph.operations.iter().filter(reduces).count();
-    // One parameter is the number of rows.
-    if passed >= PARAMETERS_MAX {
+    if passed + NUMBERS_MAX > PARAMETERS_MAX {
         return Err(Error::not_supported(format!(
             "{passed} tensors and partial results exceed the {} parameters of a kernel",
-            PARAMETERS_MAX - 1
+            PARAMETERS_MAX - NUMBERS_MAX
         )));
     }
     let space = Space::of(graph)?;

@@ -18,6 +18,9 @@ use crate::expr::Identifiers;
 use crate::graph::{CanonicalGraph, ReductionOp};
 use crate::target::Arch;
 
+/// The parameters that count, of values and of what becomes one of them, at run time.
+const COUNTS: Option<&str> = Some("const long long COUNT, const long long REDUCED_COUNT");
+
 /// The kernels of one lowering.
 struct Columns<'a> {
     context: Context<'a>,
@@ -73,7 +76,7 @@ impl Columns<'_> {
         parameters["functions"] = json!(calls);
         parameters["programs"] = functions.iter().map(|function| function.text.clone()).collect();
         parameters["phases"] = json!(described);
-        memory.describe(&self.context, &|at| self.tensor(at), None, &mut parameters);
+        memory.describe(&self.context, &|at| self.tensor(at), COUNTS, &mut parameters);
         let segments = if span.first < span.end { self.schedule.segments } else { 1 };
         let launch = LaunchPlan {
             grid: Grid::Fixed((self.schedule.tiles() * segments) as u32),
@@ -82,7 +85,7 @@ impl Columns<'_> {
             cooperative: false,
             arguments: self.context.arguments(&memory),
             maps: Vec::new(),
-            numbers: Vec::new(),
+            numbers: vec![self.schedule.chunks, self.context.space.columns.count()],
         };
         let template = "reduction/sm75_reduction_columns.cu";
         KernelPlan { spec: self.context.spec("columns", template, parameters), launch }
@@ -92,8 +95,7 @@ impl Columns<'_> {
     fn problem(&self, span: Span) -> Json {
         let Context { space, phases, .. } = &self.context;
         let Space { rows, columns, .. } = space;
-        let Schedule { vector, items, threads_x, threads_y, chunks, segments, segment } =
-            *self.schedule;
+        let Schedule { vector, items, threads_x, threads_y, chunks, segments, .. } = *self.schedule;
         let lines = phases.phases.iter().flat_map(|phase| self.context.listing(phase));
         let last = phases.last.program.to_string();
         let steps = || phases.phases[..span.end].iter().flat_map(|phase| &phase.steps);
@@ -112,10 +114,8 @@ impl Columns<'_> {
             "vector": vector,
             "items": items,
             "width": rows.width(),
-            "chunks": chunks,
-            "reduced": columns.count(),
+            "whole_tiles": chunks % threads_x == 0,
             "segments": segments,
-            "segment": segment,
             "begin": if is_split { "begin + thread_y" } else { "thread_y" },
             "end": if is_split { "end" } else { "REDUCED" },
             "whole_grid": span.first < span.end,
