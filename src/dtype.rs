@@ -10,8 +10,9 @@ use crate::error::Error;
 
 /// The storage type of a tensor's elements.
 ///
-/// Every value of every type is exactly representable as an `f64`, so `f64` is the common currency
-/// of the reference, of by-value tensors and of problem files.
+/// Every value of every type, of `i64` those up to 2^53 in magnitude, is exactly representable as
+/// an `f64`, so `f64` is the common currency of the reference, of by-value tensors and of problem
+/// files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DType {
@@ -28,6 +29,9 @@ pub enum DType {
     F8E4M3,
     /// The same with 5 bits of exponent and 2 of mantissa: the upper half of a binary16.
     F8E5M2,
+    /// Two's complement, 64 bits. Storage only: lengths, offsets, pages and seeds as clients have
+    /// them, moved, compared and selected.
+    I64,
     /// Two's complement, 32 bits.
     I32,
     /// Two's complement, 8 bits.
@@ -40,11 +44,12 @@ pub enum DType {
 
 impl DType {
     /// All types, widest first.
-    pub const ALL: [DType; 10] = [
+    pub const ALL: [DType; 11] = [
         DType::F64,
         DType::F32,
         DType::F16,
         DType::Bf16,
+        DType::I64,
         DType::I32,
         DType::F8E4M3,
         DType::F8E5M2,
@@ -56,7 +61,7 @@ impl DType {
     /// Bytes of one element.
     pub const fn bytes(self) -> usize {
         match self {
-            DType::F64 => 8,
+            DType::F64 | DType::I64 => 8,
             DType::F32 | DType::I32 => 4,
             DType::F16 | DType::Bf16 => 2,
             DType::F8E4M3 | DType::F8E5M2 | DType::I8 | DType::U8 | DType::Bool => 1,
@@ -72,6 +77,7 @@ impl DType {
             DType::Bf16 => "bf16",
             DType::F8E4M3 => "f8e4m3",
             DType::F8E5M2 => "f8e5m2",
+            DType::I64 => "i64",
             DType::I32 => "i32",
             DType::I8 => "i8",
             DType::U8 => "u8",
@@ -84,6 +90,11 @@ impl DType {
         matches!(self, DType::F64 | DType::F32 | DType::F16 | DType::Bf16)
     }
 
+    /// Whether the values of the type are integers that those of 32 bits hold.
+    pub const fn is_integer(self) -> bool {
+        matches!(self, DType::I32 | DType::I8 | DType::U8 | DType::Bool)
+    }
+
     /// Whether the type is a floating-point type of 8 bits.
     pub const fn is_f8(self) -> bool {
         matches!(self, DType::F8E4M3 | DType::F8E5M2)
@@ -91,7 +102,7 @@ impl DType {
 
     /// Whether every value of the type is also an `f32` value.
     pub const fn fits_f32(self) -> bool {
-        !matches!(self, DType::F64 | DType::I32)
+        !matches!(self, DType::F64 | DType::I64 | DType::I32)
     }
 
     /// The distance from 1 to the next larger value; 0 for the integer types.
@@ -103,7 +114,7 @@ impl DType {
             DType::Bf16 => 0.007_812_5,
             DType::F8E4M3 => 0.125,
             DType::F8E5M2 => 0.25,
-            DType::I32 | DType::I8 | DType::U8 | DType::Bool => 0.0,
+            DType::I64 | DType::I32 | DType::I8 | DType::U8 | DType::Bool => 0.0,
         }
     }
 
@@ -116,13 +127,14 @@ impl DType {
             DType::Bf16 => 9.183_549_615_799_121e-41,
             DType::F8E4M3 => 0.001_953_125,
             DType::F8E5M2 => 0.000_015_258_789_062_5,
-            DType::I32 | DType::I8 | DType::U8 | DType::Bool => 0.0,
+            DType::I64 | DType::I32 | DType::I8 | DType::U8 | DType::Bool => 0.0,
         }
     }
 
     /// The smallest and the largest value of an integer type.
     pub const fn integer_range(self) -> Option<(f64, f64)> {
         match self {
+            DType::I64 => Some((i64::MIN as f64, i64::MAX as f64)),
             DType::I32 => Some((i32::MIN as f64, i32::MAX as f64)),
             DType::I8 => Some((i8::MIN as f64, i8::MAX as f64)),
             DType::U8 => Some((0.0, u8::MAX as f64)),
@@ -134,8 +146,8 @@ impl DType {
     ///
     /// Floating-point types round to nearest, ties to even, and overflow to infinity. Those of 8
     /// bits saturate instead, as PTX's conversions do, but for an infinity that the type has.
-    /// `i32`, `i8` and `u8` round to nearest, ties to even, saturate, and turn NaN into 0. `bool`
-    /// is 1 for every value but zero (NaN included).
+    /// `i64`, `i32`, `i8` and `u8` round to nearest, ties to even, saturate, and turn NaN into 0.
+    /// `bool` is 1 for every value but zero (NaN included).
     pub fn round(self, value: f64) -> f64 {
         match self {
             DType::F64 => value,
@@ -144,7 +156,7 @@ impl DType {
             DType::Bf16 => bf16::from_f32(round_to_odd(value)).to_f64(),
             DType::F8E4M3 | DType::F8E5M2 => self.read(&[self.eight_bits(value)]),
             DType::Bool => (value != 0.0) as u8 as f64,
-            DType::I32 | DType::I8 | DType::U8 => {
+            DType::I64 | DType::I32 | DType::I8 | DType::U8 => {
                 let (low, high) = self.integer_range().expect("an integer type has a range");
                 let rounded = value.round_ties_even().clamp(low, high);
                 // `+ 0.0` turns a negative zero into the integer zero it is stored as.
@@ -165,6 +177,7 @@ impl DType {
             DType::Bf16 => bf16::from_le_bytes(head(bytes)).to_f64(),
             DType::F8E4M3 => e4m3(bytes[0]),
             DType::F8E5M2 => f16::from_bits(u16::from(bytes[0]) << 8).to_f64(),
+            DType::I64 => i64::from_le_bytes(head(bytes)) as f64,
             DType::I32 => i32::from_le_bytes(head(bytes)) as f64,
             DType::I8 => bytes[0] as i8 as f64,
             DType::U8 => bytes[0] as f64,
@@ -184,6 +197,7 @@ impl DType {
             DType::F16 => out.copy_from_slice(&f16::from_f32(round_to_odd(value)).to_le_bytes()),
             DType::Bf16 => out.copy_from_slice(&bf16::from_f32(round_to_odd(value)).to_le_bytes()),
             DType::F8E4M3 | DType::F8E5M2 => out[0] = self.eight_bits(value),
+            DType::I64 => out.copy_from_slice(&(self.round(value) as i64).to_le_bytes()),
             DType::I32 => out.copy_from_slice(&(self.round(value) as i32).to_le_bytes()),
             DType::I8 => out[0] = self.round(value) as i8 as u8,
             DType::U8 | DType::Bool => out[0] = self.round(value) as u8,

@@ -285,6 +285,7 @@ impl Driver for CudaDriver {
             DType::F32 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
             DType::F16 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
             DType::Bf16 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+            DType::I64 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_INT64,
             DType::I32 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_INT32,
             DType::F8E4M3 | DType::F8E5M2 | DType::I8 | DType::U8 | DType::Bool => {
                 sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT8

@@ -150,6 +150,7 @@ impl Driver for SimDriver {
                 DType::F32 => TensorType::F32,
                 DType::F16 => TensorType::F16,
                 DType::Bf16 => TensorType::Bf16,
+                DType::I64 => TensorType::S64,
                 DType::I32 => TensorType::S32,
                 DType::F8E4M3 | DType::F8E5M2 | DType::I8 | DType::U8 | DType::Bool => {
                     TensorType::U8

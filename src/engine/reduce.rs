@@ -1,10 +1,18 @@
 //! Reductions as templates know them: the structures of `device/ops/reduce.cuh`.
 
-use crate::graph::ReductionOp;
+use crate::expr::Math;
+use crate::graph::{Reduction, ReductionOp};
 
 /// The structure that a reduction takes its steps with.
-pub(super) fn op_name(op: ReductionOp) -> &'static str {
-    match op {
+pub(super) fn op_name(of: Reduction) -> &'static str {
+    match of.op {
+        ReductionOp::Add if of.math == Math::I32 => "AddI32",
+        ReductionOp::Mul if of.math == Math::I32 => "MulI32",
+        ReductionOp::Min if of.math == Math::I32 => "MinI32",
+        ReductionOp::Max if of.math == Math::I32 => "MaxI32",
+        ReductionOp::Amax if of.math == Math::I32 => "AmaxI32",
+        ReductionOp::Norm1 if of.math == Math::I32 => "Norm1I32",
+        ReductionOp::MulNoZeros if of.math == Math::I32 => "MulNoZerosI32",
         ReductionOp::Add | ReductionOp::Avg => "Add",
         ReductionOp::Mul => "Mul",
         ReductionOp::Min => "Min",

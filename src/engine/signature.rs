@@ -3,7 +3,8 @@
 use serde_json::Value as Json;
 
 use crate::dtype::DType;
-use crate::expr::Identifiers;
+use crate::error::{Error, Result};
+use crate::expr::{Identifiers, MOVED};
 use crate::graph::CanonicalGraph;
 use crate::kernel::Argument;
 use crate::tensor::TensorDesc;
@@ -39,6 +40,27 @@ pub(super) fn kernel_parameter(graph: CanonicalGraph<'_>, at: usize, name: &str)
     }
 }
 
+/// Says to a kernel's source whether some tensor has integers of 64 bits.
+pub(super) fn say_i64(graph: CanonicalGraph<'_>, parameters: &mut Json) {
+    if refuse_i64(graph).is_err() {
+        parameters["has_i64"] = Json::Bool(true);
+    }
+}
+
+/// Refuses a graph that has integers of 64 bits.
+///
+/// # Errors
+/// `NotSupported` with the first tensor that has them.
+pub(super) fn refuse_i64(graph: CanonicalGraph<'_>) -> Result<()> {
+    match graph.tensors.iter().find(|tensor| tensor.dtype == DType::I64) {
+        None => Ok(()),
+        Some(TensorDesc { name, dtype, .. }) => {
+            let text = format!("`{name}` is {dtype}, {MOVED}");
+            Err(Error::not_supported(text))
+        }
+    }
+}
+
 /// A tensor in the words of a kernel that serves several extents of its first dimension.
 pub(super) fn untold(tensor: &TensorDesc) -> String {
     format!("{}: {}", tensor.name, tensor.dtype)
@@ -69,6 +91,7 @@ pub(super) fn ctype(dtype: DType) -> &'static str {
         DType::Bf16 => "bf16",
         DType::F8E4M3 => "f8e4m3",
         DType::F8E5M2 => "f8e5m2",
+        DType::I64 => "long long",
         DType::I32 => "int",
         DType::I8 => "signed char",
         DType::U8 => "unsigned char",

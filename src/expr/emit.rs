@@ -152,6 +152,8 @@ impl Emitter<'_> {
             DType::F16 => self.call("round_f16", &[&expression]),
             DType::Bf16 => self.call("round_bf16", &[&expression]),
             DType::F8E4M3 | DType::F8E5M2 => unreachable!("programs have no results of 8 bits"),
+            DType::I64 => self.call("round_i64", &[&expression]),
+            DType::I32 if math == Math::I32 => expression,
             DType::I32 => self.call("round_i32", &[&expression]),
             DType::I8 => self.call("round_i8", &[&expression]),
             DType::U8 => self.call("round_u8", &[&expression]),
@@ -181,6 +183,9 @@ impl Emitter<'_> {
         let operands: Vec<String> =
             instruction.operands.iter().map(|value| self.operand(*value, math)).collect();
         let x = operands[0].as_str();
+        if math == Math::I32 {
+            return self.integers(&op, &operands, instruction.operands.last());
+        }
         match op.mode.class() {
             ModeClass::Select => {
                 let (x, b) = (scaled(x, op.alpha1, math), scaled(&operands[1], op.alpha2, math));
@@ -191,6 +196,47 @@ impl Emitter<'_> {
             ModeClass::Index => x.to_owned(),
             ModeClass::Unary => self.unary(&op, x, math),
             ModeClass::Binary | ModeClass::Backward => self.binary(&op, x, &operands[1], math),
+        }
+    }
+
+    /// The same of integers, which wrap around.
+    fn integers(&mut self, op: &Pointwise, operands: &[String], mask: Option<&Value>) -> String {
+        let one = Real::new(1.0);
+        let mut scaled = |slot: usize, alpha: Real| match operands.get(slot) {
+            Some(operand) if alpha != one => {
+                self.call("mul_i32", &[&alpha.literal(Math::I32), operand])
+            }
+            operand => operand.cloned().unwrap_or_default(),
+        };
+        let (x, b) = (&scaled(0, op.alpha1), &scaled(1, op.alpha2));
+        let (low, high) = (op.relu_lower_clip, op.relu_upper_clip);
+        match op.mode {
+            Mode::Add => self.call("add_i32", &[x, b]),
+            Mode::Sub => self.call("sub_i32", &[x, b]),
+            Mode::Mul => self.call("mul_i32", &[x, b]),
+            Mode::AddSquare => {
+                let square = self.call("mul_i32", &[b, b]);
+                self.call("add_i32", &[x, &square])
+            }
+            Mode::Mod => self.call("mod_i32", &[x, b]),
+            Mode::Abs => self.call("abs_i32", &[x]),
+            Mode::Neg => self.call("sub_i32", &["0", x]),
+            Mode::Max => format!("max({x}, {b})"),
+            Mode::Min => format!("min({x}, {b})"),
+            Mode::ReluFwd => {
+                let raised = format!("max({x}, {})", low.literal(Math::I32));
+                match high.get() < f64::from(i32::MAX) {
+                    true => format!("min({raised}, {})", high.literal(Math::I32)),
+                    false => raised,
+                }
+            }
+            Mode::BinarySelect => {
+                let mask = mask.map_or("", |mask| self.name(*mask));
+                format!("{mask} != 0 ? {x} : {b}")
+            }
+            Mode::LogicalNot => truth(format!("{x} == 0"), Math::I32),
+            Mode::Identity | Mode::Ceil | Mode::Floor => x.to_owned(),
+            _ => self.binary(&Pointwise { alpha1: one, alpha2: one, ..*op }, x, b, Math::I32),
         }
     }
 
@@ -318,7 +364,8 @@ impl Emitter<'_> {
 
 fn truth(condition: String, math: Math) -> String {
     match math {
-        Math::F32 => format!("{condition} ? 1.f : 0.f"),
+        Math::I32 => format!("{condition} ? 1 : 0"),
+        Math::Default | Math::F32 => format!("{condition} ? 1.f : 0.f"),
         Math::F64 => format!("{condition} ? 1.0 : 0.0"),
     }
 }
@@ -342,7 +389,14 @@ impl Real {
     /// The shortest C++ literal that reads back as the scalar rounded to the math precision.
     pub fn literal(self, math: Math) -> String {
         let (text, infinite) = match math {
-            Math::F32 => {
+            Math::I32 => {
+                // The least integer has no literal.
+                return match DType::I32.round(self.get()) as i32 {
+                    i32::MIN => format!("({} - 1)", i32::MIN + 1),
+                    value => value.to_string(),
+                };
+            }
+            Math::Default | Math::F32 => {
                 let value = self.get() as f32;
                 (format!("{value:?}f"), value.is_infinite())
             }

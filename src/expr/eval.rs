@@ -42,6 +42,9 @@ impl Pointwise {
     /// # Panics
     /// When there are fewer operands than the mode takes.
     pub fn eval(&self, math: Math, operands: &[f64]) -> f64 {
+        if math == Math::I32 {
+            return (self.integer_result(operands) as i32).into();
+        }
         let round = |value: f64| math.dtype().round(value);
         let scalar = |value: Real| round(value.get());
         let (alpha1, raw) = (scalar(self.alpha1), round(operands[0]));
@@ -195,7 +198,8 @@ impl DType {
     /// The C++ type that holds a value of this type in a register.
     pub(crate) fn register(self) -> &'static str {
         match self {
-            DType::F64 => "double",
+            // Integers up to 2^53: what values hold exactly everywhere else, too.
+            DType::F64 | DType::I64 => "double",
             DType::I32 => "int",
             _ => "float",
         }

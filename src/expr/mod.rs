@@ -23,6 +23,7 @@
 mod emit;
 mod eval;
 mod identifier;
+mod integer;
 mod lines;
 mod mode;
 mod pointwise;
@@ -31,6 +32,7 @@ mod simplify;
 
 pub use emit::{EmittedOutput, EmittedProgram};
 pub use identifier::Identifiers;
+pub(crate) use integer::MOVED;
 pub use lines::Lines;
 pub use mode::{Mode, ModeClass};
 pub use pointwise::{Activations, Math, NanPropagation, Pointwise, Real};

@@ -43,25 +43,47 @@ impl fmt::Display for Real {
 
 /// The precision in which an operation computes (`MCDNN_ATTR_POINTWISE_MATH_PREC`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[non_exhaustive]
 pub enum Math {
-    /// IEEE binary32.
+    /// Whatever the operands are: integers of 32 bits where all of them are integers and so is
+    /// every result, else `f32`. A graph and a program say which: in them it is no default.
     #[default]
+    Default,
+    /// IEEE binary32.
     F32,
     /// IEEE binary64.
     F64,
+    /// Two's complement of 32 bits, which wraps around: of integers only.
+    I32,
 }
 
 impl Math {
-    /// What values of a type are computed in: `f64` in its own precision, any other in `f32`.
+    /// What values of a type are computed in: `f64` and `i32` in their own precision, any other in
+    /// `f32`.
     pub fn of(dtype: DType) -> Math {
-        if dtype == DType::F64 { Math::F64 } else { Math::F32 }
+        match dtype {
+            DType::F64 => Math::F64,
+            DType::I32 => Math::I32,
+            _ => Math::F32,
+        }
+    }
+
+    /// The name in texts and problem files; none for what is not said.
+    pub const fn name(self) -> Option<&'static str> {
+        match self {
+            Math::Default => None,
+            Math::F32 => Some("f32"),
+            Math::F64 => Some("f64"),
+            Math::I32 => Some("i32"),
+        }
     }
 
     /// The type values have while they are computed with.
     pub const fn dtype(self) -> DType {
         match self {
-            Math::F32 => DType::F32,
+            Math::Default | Math::F32 => DType::F32,
             Math::F64 => DType::F64,
+            Math::I32 => DType::I32,
         }
     }
 }
@@ -122,7 +144,7 @@ impl Pointwise {
     pub const fn new(mode: Mode) -> Self {
         Pointwise {
             mode,
-            math: Math::F32,
+            math: Math::Default,
             nan: NanPropagation::NotPropagate,
             alpha1: Real::new(1.0),
             alpha2: Real::new(1.0),
@@ -173,13 +195,18 @@ impl Pointwise {
     }
 
     /// The precision operands of these types are computed in: the math precision, or `f64` where
-    /// an [exact](Mode::is_exact) mode would lose bits of an operand otherwise.
+    /// an [exact](Mode::is_exact) mode would lose bits of an operand otherwise. Integers of 8 bits
+    /// are computed in `f32` where it holds every result.
     pub fn compute(&self, operands: impl IntoIterator<Item = DType>) -> Math {
         let one = Real::new(1.0);
         let exact = self.mode.is_exact() && self.alpha1 == one && self.alpha2 == one;
-        match exact && operands.into_iter().any(|dtype| !dtype.fits_f32()) {
-            true => Math::F64,
-            false => self.math,
+        let fit = operands.into_iter().all(|dtype| dtype.fits_f32());
+        match self.math {
+            Math::I32 if fit && self.is_small() => Math::F32,
+            Math::I32 => Math::I32,
+            _ if exact && !fit => Math::F64,
+            Math::Default => Math::F32,
+            math => math,
         }
     }
 
@@ -231,7 +258,8 @@ impl Pointwise {
     ///
     /// # Errors
     /// `BadParam` for a parameter that is NaN, an infinite alpha, a lower clip above the upper, a
-    /// softplus or swish beta of 0, or an alpha where the mode has no such operand.
+    /// softplus or swish beta of 0, an alpha where the mode has no such operand, or what math `i32`
+    /// does not have.
     pub fn validate(&self) -> Result<()> {
         let fail = |rule: String| Err(Error::bad_param(format!("{}: {rule}", self.mode)));
         let used = self.normalised();
@@ -258,6 +286,9 @@ impl Pointwise {
         let (lower, upper) = (used.relu_lower_clip.get(), used.relu_upper_clip.get());
         if lower.is_nan() || upper.is_nan() || lower > upper {
             return fail(format!("relu_lower_clip {lower} is not at most relu_upper_clip {upper}"));
+        }
+        if self.math == Math::I32 {
+            self.integral()?;
         }
         let held = used.rounded(self.math);
         if held.softplus_beta.get() == 0.0 || held.swish_beta.get() == 0.0 {
@@ -298,8 +329,8 @@ impl fmt::Display for Pointwise {
         if self.nan == NanPropagation::Propagate {
             parts.push("propagate_nan".to_owned());
         }
-        if self.math == Math::F64 {
-            parts.push("f64".to_owned());
+        if let (Math::F64 | Math::I32, Some(name)) = (self.math, self.math.name()) {
+            parts.push(name.to_owned());
         }
         if !parts.is_empty() {
             write!(f, "{{{}}}", parts.join(", "))?;

@@ -95,8 +95,9 @@ impl Program {
     /// Appends an operation whose result is rounded to `dtype`.
     ///
     /// # Errors
-    /// `BadParam` when the number of operands is not the mode's, an operand does not exist, or a
-    /// parameter of `op` is invalid; `NotSupported` for a result of 8-bit floats.
+    /// `BadParam` when the number of operands is not the mode's, an operand does not exist or has
+    /// another type than `op` computes in, or a parameter of `op` is invalid; `NotSupported` for a
+    /// result of 8-bit floats.
     pub fn push(
         &mut self,
         name: impl Into<String>,
@@ -119,6 +120,11 @@ impl Program {
         if dtype.is_f8() {
             return Err(Error::not_supported(format!("{}: a result of {dtype}", op.mode)));
         }
+        let data = operands.iter().map(|value| (self.name(*value), self.dtype(*value)));
+        let data: Vec<(&str, DType)> = data.collect();
+        let dtypes: Vec<DType> = data.iter().map(|(_, dtype)| *dtype).collect();
+        let op = op.resolved(&dtypes);
+        op.check_operands(&data)?;
         let operands = operands.to_vec();
         self.instructions.push(Instruction { name: name.into(), op, operands, dtype });
         Ok(Value::Result(self.instructions.len() - 1))

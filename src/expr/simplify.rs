@@ -123,7 +123,9 @@ impl DType {
         use DType::*;
         match (self, other) {
             (a, b) if a == b => true,
+            (I64, _) => false,
             (_, F64) => true,
+            (I32 | I8 | U8 | Bool, I64) => true,
             (from, F32) => from.fits_f32(),
             (I8 | U8 | Bool, I32) => true,
             (I8 | U8 | Bool, F16) | (I8 | U8 | Bool, Bf16) => true,

@@ -66,8 +66,8 @@ impl GraphBuilder {
     /// As [`GraphBuilder::pointwise`].
     pub fn reduction(&mut self, op: Reduction, x: i64, dims: &[i64]) -> Result<i64> {
         let op = Op::Reduction(op);
-        self.operands(&op, &[x])?;
-        let uid = self.intermediate(&op, dims);
+        let dtype = math(&op, &self.operands(&op, &[x])?);
+        let uid = self.intermediate(dims, dtype);
         self.operation_into(op, &[x], &[uid]);
         Ok(uid)
     }
@@ -83,7 +83,8 @@ impl GraphBuilder {
         let results = op.infer(&operands)?.ok_or_else(|| {
             Error::bad_param(format!("{op}: the dimensions of the result must be given"))
         })?;
-        let uids: Vec<i64> = results.iter().map(|dims| self.intermediate(&op, dims)).collect();
+        let dtype = math(&op, &operands);
+        let uids: Vec<i64> = results.iter().map(|dims| self.intermediate(dims, dtype)).collect();
         self.operation_into(op, inputs, &uids);
         Ok(uids)
     }
@@ -138,9 +139,9 @@ impl GraphBuilder {
         last.checked_add(1).unwrap_or_else(free)
     }
 
-    fn intermediate(&mut self, op: &Op, dims: &[i64]) -> i64 {
+    fn intermediate(&mut self, dims: &[i64], dtype: DType) -> i64 {
         let uid = self.fresh_uid();
-        let desc = TensorDesc::packed(uid, "", dims, op.math());
+        let desc = TensorDesc::packed(uid, "", dims, dtype);
         self.tensors.push(TensorDesc { is_virtual: true, ..desc });
         uid
     }
@@ -155,4 +156,10 @@ impl GraphBuilder {
         };
         inputs.iter().map(find).collect()
     }
+}
+
+/// What an operation computes these operands in.
+fn math(op: &Op, operands: &[&TensorDesc]) -> DType {
+    let dtypes: Vec<DType> = operands.iter().map(|operand| operand.dtype).collect();
+    op.clone().resolved(&dtypes).math()
 }

@@ -14,8 +14,8 @@ use std::collections::HashMap;
 use blake3::Hasher;
 
 use crate::expr::Identifiers;
-use crate::graph::find::{find, writes};
-use crate::graph::operation::Operation;
+use crate::graph::find::find;
+use crate::graph::operation::{Operation, writes};
 use crate::tensor::TensorDesc;
 
 /// A digest of a graph's meaning.

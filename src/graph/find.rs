@@ -1,12 +1,6 @@
-//! Tensors by uid, and who writes them.
+//! Tensors by uid.
 
-use crate::graph::operation::Operation;
 use crate::tensor::TensorDesc;
-
-/// Whether an operation writes a tensor.
-pub(super) fn writes(operations: &[Operation], uid: i64) -> bool {
-    operations.iter().any(|operation| operation.outputs.contains(&uid))
-}
 
 /// The tensor of a uid, among tensors sorted by uid.
 pub(super) fn find(tensors: &[TensorDesc], uid: i64) -> Option<&TensorDesc> {

@@ -18,7 +18,7 @@ pub enum MatmulMath {
     Tf32,
     /// Operands and sums in double precision.
     F64,
-    /// Operands of 8 bits, sums in 32 bits, exactly, wrapping around.
+    /// Operands of 8 or 32 bits, products and sums in 32 bits, wrapping around.
     I32,
 }
 
@@ -142,10 +142,10 @@ impl Matmul {
             }
         }
         for tensor in [a, b] {
-            let small = matches!(tensor.dtype, DType::I8 | DType::U8);
-            if self.math == MatmulMath::I32 && !small {
+            let integer = matches!(tensor.dtype, DType::I32 | DType::I8 | DType::U8);
+            if self.math == MatmulMath::I32 && !integer {
                 let (name, dtype) = (&tensor.name, tensor.dtype);
-                let text = format!("matmul: `{name}` is {dtype}, math i32 takes i8 and u8");
+                let text = format!("matmul: `{name}` is {dtype}, math i32 takes i32, i8 and u8");
                 return Err(Error::bad_param(text));
             }
         }

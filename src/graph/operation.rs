@@ -4,8 +4,9 @@ use std::fmt;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::expr::Pointwise;
+use crate::expr::{MOVED, Math, Pointwise};
 use crate::graph::attention::Attention;
+use crate::graph::find::find;
 use crate::graph::matmul::Matmul;
 use crate::graph::norm::{NormBackward, NormForward};
 use crate::graph::recurrence::Recurrence;
@@ -59,9 +60,12 @@ impl Operation {
         Operation { op: Op::Pointwise(op), inputs: inputs.to_vec(), outputs: vec![output] }
     }
 
-    /// The same with programs that compute in what the operation computes in.
-    pub(super) fn in_own_math(self) -> Operation {
-        let op = match self.op {
+    /// The same in the precision that the operands give where none is said, with programs that
+    /// compute in what the operation computes in.
+    pub(super) fn in_own_math(self, tensors: &[TensorDesc]) -> Operation {
+        let dtype = |uid: &i64| find(tensors, *uid).map_or(DType::F32, |tensor| tensor.dtype);
+        let dtypes: Vec<DType> = self.inputs.iter().map(dtype).collect();
+        let op = match self.op.resolved(&dtypes) {
             Op::Recurrence(op) => Op::Recurrence(op.in_own_math()),
             Op::Attention(op) => Op::Attention(op.in_own_math()),
             other => other,
@@ -92,6 +96,49 @@ impl Op {
             Op::BnBackwardWeights(_) => "bn_backward_weights",
             Op::Attention(_) => "attention",
             Op::Recurrence(_) => "recurrence",
+        }
+    }
+
+    /// The same in the precision that operands of these types give where none is said.
+    #[must_use]
+    pub(super) fn resolved(self, operands: &[DType]) -> Op {
+        let single = |math| if math == Math::Default { Math::F32 } else { math };
+        match self {
+            Op::Pointwise(op) => Op::Pointwise(op.resolved(operands)),
+            Op::Reduction(op) => {
+                Op::Reduction(op.resolved(operands.first().copied().unwrap_or(DType::F32)))
+            }
+            Op::NormForward(op) => Op::NormForward(NormForward { math: single(op.math), ..op }),
+            Op::NormBackward(op) => Op::NormBackward(NormBackward { math: single(op.math), ..op }),
+            Op::GenStats(op) => Op::GenStats(GenStats { math: single(op.math) }),
+            Op::BnFinalize(op) => Op::BnFinalize(BnFinalize { math: single(op.math), ..op }),
+            Op::BnBackwardWeights(op) => {
+                Op::BnBackwardWeights(BnBackwardWeights { math: single(op.math) })
+            }
+            other => other,
+        }
+    }
+
+    /// Checks that the operation has a result in its precision, for operands of these types.
+    fn check_math(&self, inputs: &[&TensorDesc]) -> Result<()> {
+        let computes = !matches!(self, Op::Pointwise(_) | Op::Attention(_) | Op::Recurrence(_));
+        let long = inputs.iter().find(|of| computes && of.dtype == DType::I64);
+        if let Some(TensorDesc { name, dtype, .. }) = long {
+            let op = self.name();
+            let text = format!("{op}: `{name}` is {dtype}, {MOVED}");
+            return Err(Error::not_supported(text));
+        }
+        match self {
+            Op::Pointwise(op) => {
+                let operand = |of: &&TensorDesc| (of.name.clone(), of.dtype);
+                op.check_operands(&inputs.iter().map(operand).collect::<Vec<_>>())
+            }
+            Op::Matmul(_) | Op::Reduction(_) | Op::Attention(_) => Ok(()),
+            other if other.math() == DType::I32 => {
+                let text = format!("{}: math i32, in which it has no result", other.name());
+                Err(Error::bad_param(text))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -158,6 +205,7 @@ impl Op {
 
     /// Checks the attributes, and that the tensors of the slots fit together.
     pub(super) fn check(&self, inputs: &[&TensorDesc], outputs: &[&TensorDesc]) -> Result<()> {
+        self.check_math(inputs)?;
         match self {
             Op::Pointwise(op) => {
                 op.validate()?;
@@ -200,4 +248,9 @@ impl fmt::Display for Op {
             Op::Recurrence(op) => op.fmt(f),
         }
     }
+}
+
+/// Whether an operation writes a tensor.
+pub(super) fn writes(operations: &[Operation], uid: i64) -> bool {
+    operations.iter().any(|operation| operation.outputs.contains(&uid))
 }

@@ -4,8 +4,8 @@ use std::fmt;
 
 use crate::error::{Error, Result};
 use crate::graph::canonical::{Canonical, CanonicalGraph, GraphDigest, canonical};
-use crate::graph::find::{find, writes};
-use crate::graph::operation::Operation;
+use crate::graph::find::find;
+use crate::graph::operation::{Operation, writes};
 use crate::graph::validate::validate;
 use crate::tensor::TensorDesc;
 
@@ -26,7 +26,7 @@ impl OperationGraph {
     /// `BadParam` or `NotSupported` with the tensor or operation and the rule it breaks.
     pub fn new(mut tensors: Vec<TensorDesc>, operations: Vec<Operation>) -> Result<Self> {
         tensors.sort_by_key(|tensor| tensor.uid);
-        let operations = operations.into_iter().map(Operation::in_own_math).collect();
+        let operations = operations.into_iter().map(|of| of.in_own_math(&tensors)).collect();
         let operations = validate(&tensors, operations)?;
         let canonical = canonical(&tensors, &operations);
         Ok(OperationGraph { tensors, operations, canonical })

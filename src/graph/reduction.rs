@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::Math;
 use crate::tensor::TensorDesc;
@@ -15,9 +16,9 @@ pub enum ReductionOp {
     Add,
     /// Their product; 1 of none.
     Mul,
-    /// The least; infinity of none. NaN if one is NaN.
+    /// The least; infinity, or the greatest integer, of none. NaN if one is NaN.
     Min,
-    /// The greatest; minus infinity of none. NaN if one is NaN.
+    /// The greatest; minus infinity, or the least integer, of none. NaN if one is NaN.
     Max,
     /// The greatest magnitude; 0 of none. NaN if one is NaN.
     Amax,
@@ -83,12 +84,35 @@ pub struct Reduction {
 }
 
 impl Reduction {
-    /// A reduction in single precision.
+    /// A reduction of integers in integers of 32 bits, of anything else in single precision.
     pub fn new(op: ReductionOp) -> Reduction {
-        Reduction { op, math: Math::F32 }
+        Reduction { op, math: Math::Default }
+    }
+
+    /// The same in the precision that [`Math::Default`] stands for where `x` has this type: that
+    /// of integers, but for means and roots.
+    #[must_use]
+    pub fn resolved(self, x: DType) -> Reduction {
+        let math = match self.math {
+            Math::Default if x.is_integer() && self.is_integral() => Math::I32,
+            Math::Default => Math::F32,
+            math => math,
+        };
+        Reduction { math, ..self }
+    }
+
+    fn is_integral(&self) -> bool {
+        !matches!(self.op, ReductionOp::Avg | ReductionOp::Norm2)
     }
 
     pub(super) fn check(&self, x: &TensorDesc, y: &TensorDesc) -> Result<()> {
+        if self.math == Math::I32 && !(x.dtype.is_integer() && self.is_integral()) {
+            let (name, dtype) = (&x.name, x.dtype);
+            return Err(Error::bad_param(match self.is_integral() {
+                true => format!("{self}: `{name}` is {dtype}, math i32 takes integers"),
+                false => format!("{self}: math i32, in which it has no result"),
+            }));
+        }
         let fits = |(x, y): (&i64, &i64)| x == y || *y == 1;
         if x.dims.len() == y.dims.len() && x.dims.iter().zip(&y.dims).all(fits) {
             return Ok(());
@@ -103,6 +127,9 @@ impl Reduction {
 impl fmt::Display for Reduction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "reduce_{}", self.op.name())?;
-        if self.math == Math::F64 { f.write_str("[f64]") } else { Ok(()) }
+        match (self.math, self.math.name()) {
+            (Math::F64 | Math::I32, Some(name)) => write!(f, "[{name}]"),
+            _ => Ok(()),
+        }
     }
 }

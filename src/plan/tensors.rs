@@ -13,6 +13,15 @@ use crate::error::{Error, Result};
 use crate::plan::trial::Values;
 use crate::tensor::TensorDesc;
 
+/// The largest magnitude of integers that values, in `f64`, tell from all others.
+const INTEGERS_MAX: u64 = 1 << 53;
+
+/// The first integer of 64 bits that values do not tell from all others, and where it is.
+fn first_beyond(bytes: &[u8]) -> Option<(usize, i64)> {
+    let integers = bytes.chunks_exact(8).map(|of| of.try_into().map_or(0, i64::from_le_bytes));
+    integers.enumerate().find(|(_, value)| value.unsigned_abs() > INTEGERS_MAX)
+}
+
 fn dtype_of(dtype: Dtype) -> Option<DType> {
     DType::ALL.into_iter().find(|known| safetensors_dtype(*known) == dtype)
 }
@@ -25,6 +34,7 @@ fn safetensors_dtype(dtype: DType) -> Dtype {
         DType::Bf16 => Dtype::BF16,
         DType::F8E4M3 => Dtype::F8_E4M3,
         DType::F8E5M2 => Dtype::F8_E5M2,
+        DType::I64 => Dtype::I64,
         DType::I32 => Dtype::I32,
         DType::I8 => Dtype::I8,
         DType::U8 => Dtype::U8,
@@ -51,7 +61,7 @@ fn malformed(path: &Path) -> impl FnOnce(SafeTensorError) -> Error {
 ///
 /// # Errors
 /// `BadParam` when the file can not be read or is malformed, or a tensor is missing, has another
-/// type or shape, or different values for elements that share memory.
+/// type or shape, an integer beyond 2^53, or different values for elements that share memory.
 pub fn read_values<'a>(
     path: &Path,
     tensors: impl Iterator<Item = &'a TensorDesc>,
@@ -78,6 +88,13 @@ pub fn read_values<'a>(
         }
         let elements = view.data().chunks_exact(wanted.bytes());
         let given: Vec<f64> = elements.map(|element| wanted.read(element)).collect();
+        let beyond = (wanted == DType::I64).then(|| first_beyond(view.data())).flatten();
+        if let Some((at, value)) = beyond {
+            return Err(Error::bad_param(format!(
+                "`{shown}`: tensor `{name}`: element {at} is {value}, beyond 2^53, up to which all \
+                 integers are exact"
+            )));
+        }
         let mut stored = given.clone();
         tensor.stored(&mut stored);
         let differs = |(a, b): (&f64, &f64)| a.to_bits() != b.to_bits();

@@ -99,7 +99,12 @@ fn deviation(op: &Pointwise, math: Math, operands: &[Approx], at: f64) -> f64 {
             corner[slot] = points[rest % points.len()];
             rest /= points.len();
         }
-        let moved = op.eval(math, &corner[..points.len()]);
+        let corner = &corner[..points.len()];
+        // What wraps around may end anywhere.
+        if math == Math::I32 && i32::try_from(op.integer_result(corner)).is_err() {
+            return f64::INFINITY;
+        }
+        let moved = op.eval(math, corner);
         if moved.is_nan() != at.is_nan() {
             return ANYTHING;
         }

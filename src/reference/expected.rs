@@ -41,6 +41,12 @@ impl Operand<'_> {
     pub fn at(&self, arithmetic: Arithmetic, position: usize) -> Approx {
         arithmetic.operand(self.expected.values[position], self.expected.bounds[position])
     }
+
+    /// An element as it is.
+    pub fn approx(&self, position: usize) -> Approx {
+        let (values, bounds) = (&self.expected.values, &self.expected.bounds);
+        Approx { value: values[position], error: bounds[position] }
+    }
 }
 
 impl Expected {

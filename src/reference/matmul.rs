@@ -5,6 +5,7 @@ use crate::graph::{Matmul, MatmulMath};
 use crate::reference::approx::{Approx, Arithmetic};
 use crate::reference::expected::{Expected, Operand};
 use crate::reference::index::{broadcast_position, count, unravel};
+use crate::reference::integer::Integer;
 use crate::tensor::TensorDesc;
 
 /// What is lost of a number that is cut to 11 bits, as a part of it.
@@ -51,9 +52,9 @@ pub(super) fn dot(
     terms: impl Iterator<Item = (usize, usize)>,
 ) -> Approx {
     if math == MatmulMath::I32 {
-        let product = |(at, bt)| a.expected.values[at] as i32 * b.expected.values[bt] as i32;
-        let sum = terms.map(product).fold(0_i32, i32::wrapping_add);
-        return Approx::exact(sum.into());
+        let integer = |of: &Operand<'_>, at: usize| Integer::of(of.approx(at));
+        let products = terms.map(|(at, bt)| integer(a, at).mul(integer(b, bt)));
+        return products.fold(Integer::ZERO, Integer::add).approx();
     }
     let dtype = if math == MatmulMath::F64 { DType::F64 } else { DType::F32 };
     let arithmetic = Arithmetic::new(dtype);

@@ -9,6 +9,7 @@ mod attention;
 mod bound;
 mod expected;
 mod index;
+mod integer;
 mod matmul;
 mod norm;
 mod pointwise;

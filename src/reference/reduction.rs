@@ -1,14 +1,22 @@
 //! Reductions.
 
+use crate::expr::Math;
 use crate::graph::{Reduction, ReductionOp};
 use crate::reference::approx::{ANYTHING, Approx, Arithmetic};
 use crate::reference::expected::{Expected, Operand};
 use crate::reference::index::{broadcast_position, count, unravel};
+use crate::reference::integer::Integer;
 use crate::tensor::TensorDesc;
 
 pub(super) fn evaluate(op: &Reduction, x: &Operand<'_>, y: &TensorDesc) -> Expected {
     let arithmetic = Arithmetic::new(op.math.dtype());
     let groups = grouped(&x.desc.dims, &y.dims);
+    if op.math == Math::I32 {
+        let integer = |at| Integer::of(x.approx(at));
+        let reduced =
+            groups.into_iter().map(|group| integers(op.op, group.into_iter().map(integer)));
+        return Expected::stored(reduced, y);
+    }
     let reduced = groups.into_iter().map(|group| {
         reduce(op.op, arithmetic, group.into_iter().map(|at| x.at(arithmetic, at)).collect())
     });
@@ -48,6 +56,30 @@ fn reduce(op: ReductionOp, arithmetic: Arithmetic, values: Vec<Approx>) -> Appro
         ReductionOp::Max => extreme(f64::NEG_INFINITY, values.into_iter(), |a, b| a > b),
         ReductionOp::Amax => extreme(0.0, magnitudes(), |a, b| a > b),
     }
+}
+
+/// The same of integers, which wrap around in any order alike.
+fn integers(op: ReductionOp, values: impl Iterator<Item = Integer>) -> Approx {
+    let greater = |a, b| a > b;
+    let reduced = match op {
+        ReductionOp::Add => values.fold(Integer::ZERO, Integer::add),
+        ReductionOp::Norm1 => values.map(Integer::abs).fold(Integer::ZERO, Integer::add),
+        ReductionOp::Mul => values.fold(Integer::ONE, Integer::mul),
+        ReductionOp::MulNoZeros => {
+            values.filter(|value| !value.is_zero()).fold(Integer::ONE, Integer::mul)
+        }
+        ReductionOp::Min => {
+            values.fold(Integer::from(i32::MAX), |best, value| best.extreme(value, |a, b| a < b))
+        }
+        ReductionOp::Max => {
+            values.fold(Integer::from(i32::MIN), |best, value| best.extreme(value, greater))
+        }
+        ReductionOp::Amax => {
+            values.map(Integer::abs).fold(Integer::ZERO, |best, value| best.extreme(value, greater))
+        }
+        ReductionOp::Avg | ReductionOp::Norm2 => unreachable!("{op:?} is computed in floats"),
+    };
+    reduced.approx()
 }
 
 fn product(arithmetic: Arithmetic, values: impl IntoIterator<Item = Approx>) -> Approx {

@@ -178,7 +178,7 @@ fn problem_files() {
     refuse("unknown pointwise mode `quux`", &problem("f32", "quux", "x"));
     refuse("neg: no tensor of the graph is named `z`", &problem("f32", "neg", "z"));
     refuse(
-        "tensor `x`: unknown data type `fp32`: expected one of f64, f32, f16, bf16, i32, \
+        "tensor `x`: unknown data type `fp32`: expected one of f64, f32, f16, bf16, i64, i32, \
          f8e4m3, f8e5m2, i8, u8, bool",
         &problem("fp32", "neg", "x"),
     );

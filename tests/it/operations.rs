@@ -377,7 +377,7 @@ fn operations_that_do_not_fit() {
         ),
         (
             r#"{"matmul":"i32","a":"x","b":"w","c":"y"}"#,
-            "matmul: `x` is f32, math i32 takes i8 and u8",
+            "matmul: `x` is f32, math i32 takes i32, i8 and u8",
         ),
         (
             r#"{"matmul":"f16","a":"x","b":"w","c":"y"}"#,

@@ -2,9 +2,10 @@
 
 use serde_json::{Value as Json, json};
 
+use crate::dtype::DType;
 use crate::engine::attention::problem::Problem;
 use crate::engine::attention::score::Source;
-use crate::engine::signature::{ctype, kernel_parameter, merged};
+use crate::engine::signature::{ctype, kernel_parameter, merged, say_i64};
 use crate::expr::Identifiers;
 use crate::graph::{Band, Diagonal};
 use crate::tensor::TensorDesc;
@@ -41,6 +42,7 @@ pub(super) fn shared(problem: &Problem<'_>, passed: &[(&'static str, usize)]) ->
         "reductions": ["Add", "Max"],
         "reduces_across": false,
     });
+    say_i64(problem.graph, &mut parameters);
     if problem.op.statistics {
         parameters["lse_type"] = json!(ctype(problem.tensor("lse").dtype));
     }
@@ -112,7 +114,8 @@ fn stride((dim, stride): (&i64, &i64)) -> i64 {
     if *dim == 1 { 0 } else { *stride }
 }
 
-/// The element of an operand at the coordinates of a score, in its register type.
+/// The element of an operand at the coordinates of a score, in its register type; of integers that
+/// the attention reads, an `int`, or of a seed what its lower 32 bits are taken from.
 fn element(problem: &Problem<'_>, slot: &str) -> String {
     let head = if matches!(slot, "descale_k" | "descale_v") { "head / GROUP" } else { "head" };
     element_at(problem, slot, ["batch", head, "query", "key"])
@@ -120,12 +123,19 @@ fn element(problem: &Problem<'_>, slot: &str) -> String {
 
 fn element_at(problem: &Problem<'_>, slot: &str, coordinates: [&str; 4]) -> String {
     let tensor = problem.tensor(slot);
-    if tensor.by_value {
-        return format!("{}(t.{slot})", tensor.dtype.register());
-    }
     let of = |(axis, name)| if tensor.dims[axis] == 1 { "0" } else { name };
     let at: Vec<&str> = coordinates.into_iter().enumerate().map(of).collect();
-    format!("widen(t.{slot}[{slot}_layout::at({})])", at.join(", "))
+    let value = match tensor.by_value {
+        true => format!("t.{slot}"),
+        false => format!("t.{slot}[{slot}_layout::at({})]", at.join(", ")),
+    };
+    let is_captured = slot.starts_with("score_") || slot.starts_with("keep_");
+    match (tensor.by_value, tensor.dtype) {
+        (_, DType::I64) if matches!(slot, "seed" | "offset") => format!("(long long)({value})"),
+        (_, DType::I64) if !is_captured => format!("clamped((long long)({value}))"),
+        (true, dtype) => format!("{}({value})", dtype.register()),
+        (false, _) => format!("widen({value})"),
+    }
 }
 
 /// Where the queries and keys of a sequence are, and how many there are.

@@ -20,7 +20,7 @@ use crate::engine::{
 };
 use crate::error::{Error, Result};
 use crate::graph::{AttentionShape, CanonicalGraph};
-use crate::kernel::{Argument, Grid, Lowering};
+use crate::kernel::{Argument, Grid, Lowering, TensorMap};
 use crate::target::Target;
 
 const NAME: &str = "attention_wgmma";

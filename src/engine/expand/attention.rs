@@ -232,10 +232,12 @@ impl Expansion<'_> {
                 Value::Result(at) => results[*at],
             };
             let mut operands: Vec<i64> = line.operands.iter().map(operand).collect();
-            if line.op.mode == Mode::BinarySelect {
+            let mut op = line.op;
+            if op.mode == Mode::BinarySelect {
                 operands.iter_mut().for_each(|operand| *operand = self.whole(*operand, product));
+                op = op.math(Math::Default);
             }
-            results.push(self.calculus.apply(&line.name, line.op, &operands));
+            results.push(self.calculus.apply(&line.name, op, &operands));
         }
         let mut outputs = score.program.outputs().iter().map(|value| match value {
             Value::Input(at) => inputs[*at],
@@ -279,6 +281,18 @@ impl Expansion<'_> {
         self.select("masked", scores, never, keep)
     }
 
+    /// An operand of integers, those of 64 bits limited to what 32 hold.
+    fn integers(&mut self, slot: &str) -> Option<i64> {
+        let given = self.named.given(slot)?;
+        if self.calculus.tensors[given as usize].dtype != DType::I64 {
+            return Some(given);
+        }
+        let dims = self.calculus.dims(given).to_vec();
+        let limited = self.calculus.intermediate(slot, &dims, DType::I32);
+        self.calculus.store(given, limited);
+        Some(limited)
+    }
+
     /// What is 0 where lengths, the band or intervals leave out a key.
     fn bounds(&mut self, scores: i64) -> Vec<i64> {
         let AttentionShape { queries, keys, .. } = self.shape;
@@ -287,15 +301,18 @@ impl Expansion<'_> {
         let lengths = [("query_lengths", queries), ("key_lengths", keys)];
         let [query_length, key_length] = lengths.map(|(slot, most)| {
             let limit = Pointwise::new(Mode::ReluFwd).relu(0.0, most as f64, 0.0);
-            Some(self.calculus.apply(slot, limit, &[self.named.given(slot)?]))
+            {
+                let length = self.integers(slot)?;
+                Some(self.calculus.apply(slot, limit, &[length]))
+            }
         });
         let mut found = Vec::new();
         let less = |calculus: &mut Calculus, a, b| calculus.binary("within", Mode::CmpLt, a, b);
         found.extend(query_length.map(|length| less(self.calculus, query, length)));
         found.extend(key_length.map(|length| less(self.calculus, key, length)));
-        let begin = self.named.given("key_begin");
+        let begin = self.integers("key_begin");
         found.extend(begin.map(|from| self.calculus.binary("behind", Mode::CmpGe, key, from)));
-        let end = self.named.given("key_end");
+        let end = self.integers("key_end");
         found.extend(end.map(|end| less(self.calculus, key, end)));
         let Band { diagonal, left, right } = self.op.band;
         if left.is_none() && right.is_none() {

@@ -57,7 +57,8 @@ impl Calculus {
 
     /// A pointwise operation that writes a known tensor.
     pub(super) fn apply_into(&mut self, op: Pointwise, operands: &[i64], result: i64) {
-        self.operations.push(Operation::pointwise(op.math(self.math), operands, result));
+        let op = if op.math == Math::I32 { op } else { op.math(self.math) };
+        self.operations.push(Operation::pointwise(op, operands, result));
     }
 
     pub(super) fn unary(&mut self, name: &str, mode: Mode, x: i64) -> i64 {

@@ -218,6 +218,9 @@ impl Product {
         let types = [&problem.a, &problem.b].map(|of| problem.graph.tensors[of.tensor].dtype);
         let all = |fits: &dyn Fn(DType) -> bool| types.iter().all(|dtype| fits(*dtype));
         let (elements, names, rounds) = match problem.matmul.math {
+            MatmulMath::I32 if types.contains(&DType::I32) => {
+                return Err(Error::not_supported("no tensor core multiplies integers of 32 bits"));
+            }
             MatmulMath::I32 => {
                 let names = types.map(|dtype| if dtype == DType::I8 { "s8" } else { "u8" });
                 (types, names, false)

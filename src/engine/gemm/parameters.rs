@@ -81,8 +81,7 @@ impl<'a> Context<'a> {
             tensors.push(json!({"declaration": declaration, "text": format!("parts of `{name}`")}));
         }
         let reduces_across = reductions.iter().any(|exit| exit.kept == Kept::Columns);
-        let reductions: BTreeSet<&str> =
-            reductions.iter().map(|exit| op_name(exit.op.op)).collect();
+        let reductions: BTreeSet<&str> = reductions.iter().map(|exit| op_name(exit.op)).collect();
         let masks = ["rows", "columns", "depth"].into_iter().zip(["M", "N", "K"]);
         let given = masks.zip(self.problem.overrides);
         let limits = given.filter_map(|((function, extent), at)| {
@@ -337,7 +336,7 @@ impl<'a> Context<'a> {
         };
         json!({
             "name": self.names[exit.result],
-            "op": op_name(exit.op.op),
+            "op": op_name(exit.op),
             "ctype": ctype(dtype),
             "kept": kept,
             "place": if exit.kept == Kept::Columns { "[j]" } else { "" },

@@ -7,6 +7,7 @@ use crate::engine::access::PARAMETERS_MAX;
 use crate::engine::gemm::axes::{Axes, stride};
 use crate::engine::gemm::exits::{Exit, reductions};
 use crate::engine::program::{GraphProgram, Source};
+use crate::engine::signature::refuse_i64;
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Matmul, Op, Operation, Reduction};
 
@@ -108,6 +109,7 @@ impl<'a> Problem<'a> {
             let text = format!("sm_{capability} is older than sm_{CAPABILITY_MIN}");
             return Err(Error::not_supported(text));
         }
+        refuse_i64(graph)?;
         let (operation, matmul, other) = products(graph)?;
         let [at_a, at_b] = [0, 1].map(|slot| operation.inputs[slot] as usize);
         let c = operation.outputs[0] as usize;

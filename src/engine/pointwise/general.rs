@@ -9,7 +9,9 @@ use crate::engine::pointwise::Elements;
 use crate::engine::pointwise::domain::Domain;
 use crate::engine::pointwise::work::Demand;
 use crate::engine::program::{GraphProgram, Source};
-use crate::engine::signature::{Indent, Width, arguments, ctype, kernel_parameter, list, names};
+use crate::engine::signature::{
+    Indent, Width, arguments, ctype, kernel_parameter, list, names, say_i64,
+};
 use crate::engine::{Engine, EngineConfig, KernelWork, Knob, Setting, Supported, WorkOf};
 use crate::error::{Error, Result};
 use crate::expr::Identifiers;
@@ -133,6 +135,7 @@ impl Supported for AnyShape<'_> {
             arch,
             parameters: general.parameters(),
         };
+        say_i64(self.0.graph(), &mut spec.parameters);
         spec.parameters["stem"] = json!(spec.stem);
         spec.parameters["entry"] = json!(spec.entry);
         spec.parameters["arch"] = json!(arch.to_string());

@@ -1,6 +1,5 @@
 //! How the elements of a domain are dealt out to threads: knobs, the launch grid.
 
-use crate::dtype::DType;
 use crate::engine::access::{
     ACCESS_BYTES_MAX, GRID_MAX, REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div, stored,
 };
@@ -180,7 +179,7 @@ pub(super) fn registers(
     let fragments: i64 = stored(graph)
         .map(|(at, tensor)| match (graph.is_written(at), broadcast(graph, domain, at)) {
             // A result in its register type, until the whole chunk is stored.
-            (true, _) => vector * if tensor.dtype == DType::F64 { 2 } else { 1 },
+            (true, _) => vector * if tensor.dtype.bytes() == 8 { 2 } else { 1 },
             (false, Access::Stream) if domain.column_stride(at) == 0 => items * words(tensor, 1),
             (false, Access::Stream | Access::Row) => items * words(tensor, vector),
             (false, _) => 1,

@@ -32,6 +32,7 @@ use crate::engine::reduction::heuristic::Decision;
 use crate::engine::reduction::parameters::lowering;
 use crate::engine::reduction::schedule::{Footprint, Schedule};
 use crate::engine::reduction::space::Space;
+use crate::engine::signature::refuse_i64;
 use crate::engine::{
     BehaviorNote, Engine, EngineConfig, Knob, LayoutInfo, LayoutType, Notes, Setting, Supported,
     WorkOf,
@@ -61,6 +62,7 @@ impl Engine for ReductionEngine {
         graph: CanonicalGraph<'a>,
         target: &'a Target,
     ) -> Result<Box<dyn Supported + 'a>> {
+        refuse_i64(graph)?;
         let rows = Rows(Reductions::of(graph, target)?);
         if rows.0.space.has_sums() && rows.0.space.columns.count() == 0 {
             return Err(Error::not_supported(
@@ -186,6 +188,9 @@ impl Supported for Rows<'_> {
     }
 }
 
+/// Parameters that are numbers: of rows, or of values and of what becomes one of them.
+const NUMBERS_MAX: usize = 2;
+
 /// The space of an expanded graph, where kernels for its reductions can take all they need.
 ///
 /// # Errors
@@ -205,11 +210,10 @@ fn checked_space(graph: CanonicalGraph<'_>, target: &Target) -> Result<Space> {
     let reduces = |operation: &&Operation| matches!(operation.op, Op::Reduction(_));
     let stored = graph.tensors.iter().filter(|tensor| !tensor.is_virtual).count();
     let passed = stored + graph.operations.iter().filter(reduces).count();
-    // One parameter is the number of rows.
-    if passed >= PARAMETERS_MAX {
+    if passed + NUMBERS_MAX > PARAMETERS_MAX {
         return Err(Error::not_supported(format!(
             "{passed} tensors and partial results exceed the {} parameters of a kernel",
-            PARAMETERS_MAX - 1
+            PARAMETERS_MAX - NUMBERS_MAX
         )));
     }
     let space = Space::of(graph)?;

@@ -192,7 +192,7 @@ impl Rows<'_> {
         let after = [&self.context.phases.last, &self.context.phases.columns];
         let last = after.map(|program| program.program.to_string()).concat();
         let steps = self.context.steps().chain(self.context.sums());
-        let reductions: BTreeSet<&str> = steps.map(|step| op_name(step.op.op)).collect();
+        let reductions: BTreeSet<&str> = steps.map(|step| op_name(step.op)).collect();
         json!({
             "listing": lines.chain(last.lines().map(str::to_owned)).collect::<Vec<_>>(),
             "reductions": reductions,
@@ -341,7 +341,7 @@ impl Rows<'_> {
         json!({
             "name": name,
             "access": 16.min(self.schedule.vector * dtype.bytes() as i64),
-            "op": op_name(step.op.op),
+            "op": op_name(step.op),
             "mean": step.around.map_or("", |mean| &self.context.names[mean]),
             "ctype": register,
             "term": self.context.term(step, phase, elements, &argument),

@@ -132,7 +132,7 @@ fn operand(op: &Attention, shape: &AttentionShape, slot: &str, tensor: &TensorDe
     let AttentionShape { batches, heads, .. } = *shape;
     match slot {
         "key_begin" | "key_end" => {
-            typed(slot, tensor, DType::I32)?;
+            integers(slot, tensor)?;
             broadcast(slot, tensor, &shape.rows())
         }
         "bias" => {
@@ -156,20 +156,20 @@ fn operand(op: &Attention, shape: &AttentionShape, slot: &str, tensor: &TensorDe
             expect_dims(&"attention", slot, tensor, &[1, heads, 1, 1])
         }
         "page_table" => {
-            typed(slot, tensor, DType::I32)?;
+            integers(slot, tensor)?;
             let pages = tensor.dims.get(3).copied().unwrap_or(0);
             expect_dims(&"attention", slot, tensor, &[batches, 1, 1, pages])
         }
         "query_offsets" | "key_offsets" => {
-            typed(slot, tensor, DType::I32)?;
+            integers(slot, tensor)?;
             expect_dims(&"attention", slot, tensor, &[batches + 1, 1, 1, 1])
         }
         "query_lengths" | "key_lengths" => {
-            typed(slot, tensor, DType::I32)?;
+            integers(slot, tensor)?;
             expect_dims(&"attention", slot, tensor, &[batches, 1, 1, 1])
         }
         "seed" | "offset" => {
-            typed(slot, tensor, DType::I32)?;
+            integers(slot, tensor)?;
             expect_dims(&"attention", slot, tensor, &[1, 1, 1, 1])
         }
         captured => {
@@ -180,6 +180,14 @@ fn operand(op: &Attention, shape: &AttentionShape, slot: &str, tensor: &TensorDe
             typed(slot, tensor, dtype.expect("the slots are those of the programs"))?;
             broadcast(slot, tensor, &shape.scores())
         }
+    }
+}
+
+/// Integers of 32 or 64 bits.
+fn integers(slot: &str, tensor: &TensorDesc) -> Result<()> {
+    match tensor.dtype {
+        DType::I32 | DType::I64 => Ok(()),
+        dtype => fail(format!("{slot} `{}` is {dtype}, expected i32 or i64", tensor.name)),
     }
 }
 

@@ -199,7 +199,8 @@ fn written(program: &Program, captured: &[i64], graph: &OperationGraph) -> Progr
     };
     let operation = |(at, line): (usize, &crate::expr::Instruction)| {
         let operands = line.operands.iter().map(name).collect();
-        PointwiseJson::of(&line.op, operands, name(&Value::Result(at)))
+        let dtypes = line.operands.iter().map(|value| program.dtype(*value)).collect();
+        PointwiseJson::of(&line.op, (operands, dtypes), name(&Value::Result(at)))
     };
     ProgramJson {
         captured: captured.iter().map(|uid| reference(*uid)).collect(),

@@ -6,9 +6,11 @@ use serde_json::{Map, Value, json};
 use super::fields::Fields;
 use super::pointwise::{self, PointwiseJson};
 use super::{attention, recurrence};
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::Math;
 use crate::graph::attention::is_captured;
+use crate::graph::find::find;
 use crate::graph::{
     BnBackwardWeights, BnFinalize, GenStats, Matmul, MatmulMath, NormBackward, NormForward,
     NormMode, Op, Operation, OperationGraph, Phase, Reduction,
@@ -130,7 +132,11 @@ fn attributes(operation: &Operation, graph: &OperationGraph) -> Vec<(&'static st
     let (value, math) = match op {
         Op::Pointwise(op) => (op.mode.name(), op.math),
         Op::Matmul(op) => (op.math.name(), Math::F32),
-        Op::Reduction(op) => (op.op.name(), op.math),
+        Op::Reduction(op) => {
+            let x = find(&graph.tensors, operation.inputs[0]).map_or(DType::F32, |x| x.dtype);
+            let unsaid = op.math == Reduction::new(op.op).resolved(x).math;
+            (op.op.name(), if unsaid { Math::Default } else { op.math })
+        }
         Op::NormForward(op) => (op.mode.name(), op.math),
         Op::NormBackward(op) => (op.mode.name(), op.math),
         Op::GenStats(op) => ("sum_sq_sum", op.math),
@@ -149,8 +155,9 @@ fn attributes(operation: &Operation, graph: &OperationGraph) -> Vec<(&'static st
     {
         keys.push(("groups", json!(groups)));
     }
-    if math == Math::F64 {
-        keys.push(("math", json!("f64")));
+    let is_said = math != Math::F32 || matches!(op, Op::Reduction(_));
+    if let Some(name) = math.name().filter(|_| is_said) {
+        keys.push(("math", json!(name)));
     }
     keys
 }

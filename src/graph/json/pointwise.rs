@@ -8,6 +8,7 @@ use super::keys::{is_false, present, referred};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::{Instruction, Lines, Math, NanPropagation, Pointwise, Program, Real, Value};
+use crate::graph::find::find;
 use crate::graph::{Operation, OperationGraph};
 use crate::tensor::TensorDesc;
 
@@ -103,15 +104,20 @@ impl PointwiseJson {
         })
     }
 
-    /// An operation on operands of these names.
-    pub(super) fn of(op: &Pointwise, inputs: Vec<String>, output: String) -> PointwiseJson {
+    /// An operation on operands of these names and types.
+    pub(super) fn of(
+        op: &Pointwise,
+        (inputs, dtypes): (Vec<String>, Vec<DType>),
+        output: String,
+    ) -> PointwiseJson {
+        let unsaid = op.math(Math::Default).resolved(&dtypes).math;
         let default = Pointwise::new(op.mode);
         let real = |value: Real, default: Real| (value != default).then(|| JsonReal(value.get()));
         PointwiseJson {
             pointwise: op.mode.name().to_owned(),
             inputs,
             output,
-            math: (op.math == Math::F64).then(|| "f64".to_owned()),
+            math: op.math.name().filter(|_| op.math != unsaid).map(str::to_owned),
             propagate_nan: op.nan == NanPropagation::Propagate,
             alpha1: real(op.alpha1, default.alpha1),
             alpha2: real(op.alpha2, default.alpha2),
@@ -157,18 +163,21 @@ pub(super) fn write_program(program: &Program) -> Vec<PointwiseJson> {
     let name = |value: &Value| program.name(*value).to_owned();
     let line = |line: &Instruction| {
         let operands = line.operands.iter().map(name).collect();
-        PointwiseJson::of(&line.op, operands, line.name.clone())
+        let dtypes = line.operands.iter().map(|value| program.dtype(*value)).collect();
+        PointwiseJson::of(&line.op, (operands, dtypes), line.name.clone())
     };
     program.instructions().iter().map(line).collect()
 }
 
-/// `f32` or `f64`, the first where nothing is said.
+/// `f32`, `f64` or `i32`; what the operands give where nothing is said.
 pub(super) fn read_math(what: &dyn fmt::Display, text: Option<&str>) -> Result<Math> {
     match text {
-        None | Some("f32") => Ok(Math::F32),
+        None => Ok(Math::Default),
+        Some("f32") => Ok(Math::F32),
         Some("f64") => Ok(Math::F64),
+        Some("i32") => Ok(Math::I32),
         Some(other) => Err(Error::bad_param(format!(
-            "{what}: unknown math precision `{other}`: expected f32 or f64"
+            "{what}: unknown math precision `{other}`: expected f32, f64 or i32"
         ))),
     }
 }
@@ -179,5 +188,7 @@ pub(super) fn write(
     graph: &OperationGraph,
 ) -> PointwiseJson {
     let inputs = operation.inputs.iter().map(|uid| graph.reference(*uid)).collect();
-    PointwiseJson::of(op, inputs, graph.reference(operation.outputs[0]))
+    let dtype = |uid: &i64| find(&graph.tensors, *uid).map_or(DType::F32, |of| of.dtype);
+    let dtypes = operation.inputs.iter().map(dtype).collect();
+    PointwiseJson::of(op, (inputs, dtypes), graph.reference(operation.outputs[0]))
 }

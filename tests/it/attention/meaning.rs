@@ -254,7 +254,7 @@ fn bad_attributes_and_shapes_are_named() {
     let lengths = r#"{"name": "lengths", "dtype": "f32", "dims": [2, 1, 1, 1]},"#;
     assert_eq!(
         problem(r#""key_lengths": "lengths","#, "[2, 2, 7, 8]", lengths),
-        "attention: key_lengths `lengths` is f32, expected i32"
+        "attention: key_lengths `lengths` is f32, expected i32 or i64"
     );
     let mut graph = OperationGraph::builder();
     let mut input = |name: &str, heads: i64| graph.input(name, &[1, heads, 4, 8], DType::F16);

@@ -8,7 +8,7 @@ mod eight;
 mod eight_queries;
 mod eight_wgmma;
 mod fallback;
-mod features;
+pub mod features;
 mod manifest;
 mod masks;
 mod meaning;

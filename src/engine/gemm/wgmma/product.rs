@@ -45,6 +45,9 @@ impl Product {
             (MatmulMath::F32 | MatmulMath::Tf32, DType::F16, DType::F16) => both("f16"),
             (MatmulMath::F32 | MatmulMath::Tf32, DType::Bf16, DType::Bf16) => both("bf16"),
             (MatmulMath::Tf32, DType::F32, DType::F32) => both("tf32"),
+            (MatmulMath::I32, DType::I32, _) | (MatmulMath::I32, _, DType::I32) => {
+                Err(Error::not_supported("no tensor core multiplies integers of 32 bits"))
+            }
             (MatmulMath::I32, ..) => Ok([integer(type_a), integer(type_b)]),
             (math, a, b) => Err(Error::not_supported(format!(
                 "a warpgroup has no product of {a} and {b} in math {}",

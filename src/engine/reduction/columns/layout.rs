@@ -4,7 +4,7 @@ use serde_json::{Value as Json, json};
 
 use crate::engine::access::access_bytes;
 use crate::engine::reduction::space::Space;
-use crate::engine::signature::ctype;
+use crate::engine::signature::{ctype, untold};
 use crate::graph::CanonicalGraph;
 
 /// A tensor's strides along all dimensions but the innermost kept one, and the extents of those.
@@ -38,7 +38,7 @@ pub(super) fn tensor(
     };
     json!({
         "name": name,
-        "text": tensor.to_string(),
+        "text": untold(tensor),
         "ctype": ctype(tensor.dtype),
         "is_row": space.is_row(at),
         "access_bytes": access_bytes,

@@ -18,6 +18,7 @@ use crate::engine::reduction::Reductions;
 use crate::engine::reduction::columns::heuristic::Decision;
 use crate::engine::reduction::columns::parameters::lowering;
 use crate::engine::reduction::columns::schedule::{Footprint, Schedule};
+use crate::engine::signature::refuse_i64;
 use crate::engine::{
     BehaviorNote, Engine, EngineConfig, Knob, LayoutInfo, Notes, Setting, Supported, WorkOf,
 };
@@ -42,6 +43,7 @@ impl Engine for ColumnsEngine {
         graph: CanonicalGraph<'a>,
         target: &'a Target,
     ) -> Result<Box<dyn Supported + 'a>> {
+        refuse_i64(graph)?;
         let reductions = Reductions::of(graph, target)?;
         let space = &reductions.space;
         if space.has_sums() {

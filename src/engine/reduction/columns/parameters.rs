@@ -19,6 +19,9 @@ use crate::graph::{CanonicalGraph, ReductionOp};
 use crate::kernel::{Grid, KernelPlan, LaunchPlan, Lowering};
 use crate::target::Arch;
 
+/// The parameters that count, of values and of what becomes one of them, at run time.
+const COUNTS: Option<&str> = Some("const long long COUNT, const long long REDUCED_COUNT");
+
 /// The kernels of one lowering.
 struct Columns<'a> {
     context: Context<'a>,
@@ -74,7 +77,7 @@ impl Columns<'_> {
         parameters["functions"] = json!(calls);
         parameters["programs"] = functions.iter().map(|function| function.text.clone()).collect();
         parameters["phases"] = json!(described);
-        memory.describe(&self.context, &|at| self.tensor(at), None, &mut parameters);
+        memory.describe(&self.context, &|at| self.tensor(at), COUNTS, &mut parameters);
         let segments = if span.first < span.end { self.schedule.segments } else { 1 };
         let launch = LaunchPlan {
             grid: Grid::Fixed((self.schedule.tiles() * segments) as u32),
@@ -83,7 +86,7 @@ impl Columns<'_> {
             cooperative: false,
             arguments: memory.arguments(self.context.graph),
             maps: Vec::new(),
-            numbers: Vec::new(),
+            numbers: vec![self.schedule.chunks, self.context.space.columns.count()],
         };
         let template = "reduction/sm75_reduction_columns.cu";
         KernelPlan { spec: self.context.spec("columns", template, parameters), launch }
@@ -93,12 +96,11 @@ impl Columns<'_> {
     fn problem(&self, span: Span) -> Json {
         let Context { space, phases, .. } = &self.context;
         let Space { rows, columns, .. } = space;
-        let Schedule { vector, items, threads_x, threads_y, chunks, segments, segment } =
-            *self.schedule;
+        let Schedule { vector, items, threads_x, threads_y, chunks, segments, .. } = *self.schedule;
         let lines = phases.phases.iter().flat_map(|phase| self.context.listing(phase));
         let last = phases.last.program.to_string();
         let steps = || phases.phases[..span.end].iter().flat_map(|phase| &phase.steps);
-        let reductions: BTreeSet<&str> = steps().map(|step| op_name(step.op.op)).collect();
+        let reductions: BTreeSet<&str> = steps().map(|step| op_name(step.op)).collect();
         let joined: BTreeSet<&str> = steps().map(|step| step.op.math.dtype().register()).collect();
         let is_split = segments > 1;
         json!({
@@ -113,10 +115,8 @@ impl Columns<'_> {
             "vector": vector,
             "items": items,
             "width": rows.width(),
-            "chunks": chunks,
-            "reduced": columns.count(),
+            "whole_tiles": chunks % threads_x == 0,
             "segments": segments,
-            "segment": segment,
             "begin": if is_split { "begin + thread_y" } else { "thread_y" },
             "end": if is_split { "end" } else { "REDUCED" },
             "whole_grid": span.first < span.end,
@@ -264,7 +264,7 @@ impl Columns<'_> {
         let finish = finished(step.op.op, &format!("{name}[j]"), &format!("{register}(REDUCED)"));
         json!({
             "name": name,
-            "op": op_name(step.op.op),
+            "op": op_name(step.op),
             "mean": step.around.map_or("", |mean| &self.context.names[mean]),
             "ctype": register,
             "term": self.context.term(step, phase, elements, &argument),
