@@ -3,16 +3,13 @@
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use crate::cache::held::Held;
-use crate::cache::lease::leased;
+use crate::cache::lease::{STALE, is_stale, leased};
 
 /// Collection stops at this share of the budget, so that it does not run at every write.
 const LOW_WATERMARK: f64 = 0.8;
-
-/// A temporary or lock file older than this was left by a process that has ended.
-const STALE: Duration = Duration::from_secs(3600);
 
 /// One entry file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,15 +118,10 @@ fn reap(folder: &Held) -> usize {
     temporary + reap_in(folder, &is_temporary) + locks
 }
 
-/// Whether a file has been left alone for so long that its process has ended; a date as far in the
-/// future was given by a clock that has been set back.
-pub(super) fn is_stale(modified: SystemTime) -> bool {
-    let age = SystemTime::now().duration_since(modified);
-    age.unwrap_or_else(|ahead| ahead.duration()) > STALE
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use std::fs::{self, File};
 
     use super::*;

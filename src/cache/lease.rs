@@ -7,10 +7,13 @@ use std::collections::HashSet;
 use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
-use crate::cache::collect::is_stale;
 use crate::cache::held::Held;
 use crate::cache::key::Key;
+
+/// A temporary or lock file older than this was left by a process that has ended.
+pub(super) const STALE: Duration = Duration::from_secs(3600);
 
 /// The keys of this process.
 #[derive(Debug)]
@@ -78,6 +81,13 @@ pub(super) fn leased(folder: &Held) -> HashSet<String> {
         }
     }
     keys
+}
+
+/// Whether a file has been left alone for so long that its process has ended; a date as far in the
+/// future was given by a clock that has been set back.
+pub(super) fn is_stale(modified: SystemTime) -> bool {
+    let age = SystemTime::now().duration_since(modified);
+    age.unwrap_or_else(|ahead| ahead.duration()) > STALE
 }
 
 #[cfg(test)]

@@ -7,7 +7,6 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::str::FromStr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -18,13 +17,13 @@ use tracing::{debug_span, dispatcher, warn};
 use crate::engine::{self, EngineConfig, Part};
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
-use crate::plan::build::{Kiln, Reach};
-use crate::plan::execute::{ExecutionPlan, PlanInner};
+use crate::plan::config::Background;
+use crate::plan::execute::ExecutionPlan;
 use crate::plan::metrics::{BackgroundMetrics, Counter};
 use crate::plan::recipe::{BuiltPart, Recipe};
 use crate::plan::span::Timed;
-use crate::plan::tiers::Tiers;
-use crate::plan::upgrade::Upgrade;
+use crate::plan::tiers::{Reach, Tiers};
+use crate::plan::upgrade::{Ask, Upgrade};
 
 /// NVRTC holds a few hundred megabytes per compilation in flight.
 const THREADS_MAX: usize = 8;
@@ -32,45 +31,10 @@ const THREADS_MAX: usize = 8;
 /// The queue is allocated whole, so that an execution may enter it without allocating.
 const QUEUE_MAX: usize = 4096;
 
-/// Compiling in the background ([`Config::background`](crate::plan::Config::background)).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Background {
-    /// Threads that compile, up to 8; 0 compiles in the foreground.
-    pub threads: usize,
-    /// Compilations that wait at most, up to 4096. A plan that finds the queue full keeps its
-    /// general kernel and asks again when it is executed.
-    pub queue: usize,
-}
-
-impl Default for Background {
-    /// One thread, 64 waiting compilations.
-    fn default() -> Self {
-        Background { threads: 1, queue: 64 }
-    }
-}
-
-impl FromStr for Background {
-    type Err = Error;
-
-    /// Reads `THREADS` or `THREADS:QUEUE`.
-    fn from_str(text: &str) -> Result<Self> {
-        let (threads, queue) = match text.split_once(':') {
-            Some((threads, queue)) => (threads.parse().ok(), queue.parse().ok()),
-            None => (text.parse().ok(), Some(Background::default().queue)),
-        };
-        match (threads, queue) {
-            (Some(threads), Some(queue)) => Ok(Background { threads, queue }),
-            _ => Err(Error::bad_param(format!(
-                "malformed background `{text}`: expected THREADS or THREADS:QUEUE"
-            ))),
-        }
-    }
-}
-
 /// What is compiled in the background.
 pub(super) enum Job {
     /// The own kernel of a plan that runs a general one.
-    Special(Arc<PlanInner>),
+    Special(Arc<Upgrade>),
     /// A kernel that other shapes of the graph can use.
     General(Box<Part>),
 }
@@ -154,8 +118,8 @@ impl Queue {
         drop(jobs);
         self.changed.notify_all();
         for job in abandoned {
-            if let Job::Special(plan) = job {
-                plan.upgrade.as_ref().expect("a plan with a job has an upgrade").abandon();
+            if let Job::Special(upgrade) = job {
+                upgrade.abandon();
             }
         }
     }
@@ -228,7 +192,9 @@ impl Workers {
         if general {
             tiers.counters.general_hits.add(1);
         }
-        tiers.plan_of(graph, built, general.then(|| Upgrade::through(&self.queue)))
+        let ask: Arc<dyn Ask> = self.queue.clone();
+        let upgrade = general.then(|| Upgrade::through(graph, Arc::downgrade(&ask)));
+        tiers.plan_of(graph, built, upgrade)
     }
 
     /// The part with the first of these settings that has been built.
@@ -259,15 +225,18 @@ impl Workers {
     }
 }
 
-impl Kiln {
-    /// Waits until everything queued in the background has been compiled, or the time is over;
-    /// whether it has been. Deferred plans are not waited for: see [`ExecutionPlan::settle`].
-    pub fn settle(&self, timeout: Duration) -> bool {
-        self.workers.as_ref().is_none_or(|workers| workers.queue.settle(timeout))
+impl Ask for Queue {
+    fn ask(&self, upgrade: &Arc<Upgrade>) -> bool {
+        self.push(Job::Special(upgrade.clone()))
     }
 }
 
 impl Workers {
+    /// Waits until nothing waits or runs; `false` when the time is over before.
+    pub(super) fn settle(&self, timeout: Duration) -> bool {
+        self.queue.settle(timeout)
+    }
+
     pub(super) fn metrics(&self) -> BackgroundMetrics {
         let Queue { finished, failed, refused, .. } = &*self.queue;
         let jobs = self.queue.jobs();
@@ -310,7 +279,7 @@ fn work(queue: &Queue, tiers: &Tiers) {
 fn run(job: Job, tiers: &Tiers) -> bool {
     let target = tiers.device.target();
     let parts = match &job {
-        Job::Special(plan) => tiers.parts(&plan.graph, target),
+        Job::Special(upgrade) => tiers.parts(upgrade.graph(), target),
         Job::General(part) => Ok(vec![(**part).clone()]),
     };
     let family = match &parts {
@@ -322,10 +291,9 @@ fn run(job: Job, tiers: &Tiers) -> bool {
     let best = parts.and_then(|parts| tiers.compiled_best(parts));
     let compiled = best.is_ok();
     match job {
-        Job::Special(plan) => {
-            let recipe = best.and_then(|best| Recipe::new(&plan.graph, best));
-            plan.upgrade.as_ref().expect("a plan with a job has an upgrade").finish(recipe);
-            tiers.dump(&ExecutionPlan { inner: plan });
+        Job::Special(upgrade) => {
+            upgrade.finish(best.and_then(|best| Recipe::new(upgrade.graph(), best)));
+            tiers.dump(upgrade.special().map_or(&[], |special| &special.kernels));
         }
         Job::General(_) => {
             if let Err(error) = best {

@@ -9,9 +9,8 @@ use tracing::warn;
 use crate::compile::at_once;
 use crate::engine::{EngineConfig, Part};
 use crate::error::{ErrorKind, Result};
-use crate::plan::build::Reach;
 use crate::plan::recipe::BuiltPart;
-use crate::plan::tiers::Tiers;
+use crate::plan::tiers::{Reach, Tiers};
 use crate::target::{Arch, Target};
 
 /// Says that an engine takes the place of one that does not compile.

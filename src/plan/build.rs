@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
 use tracing::field::Empty;
@@ -15,19 +15,18 @@ use crate::device::{Device, Launch, Stream};
 use crate::engine::BehaviorNote::RuntimeCompilation;
 use crate::engine::{self, Choice, EngineConfig, Mode, Notes, Part, Selection, choices};
 use crate::error::{Error, Result};
-use crate::graph::{Op, OperationGraph};
+use crate::graph::{GraphDigest, Op, OperationGraph};
 use crate::kernel::{Grid, KernelPlan, LaunchPlan, Lowering};
 use crate::plan::background::Workers;
-use crate::plan::capture::Capture;
 use crate::plan::config::{Config, Resolved};
 use crate::plan::execute::{ExecutionPlan, PlanInner};
-use crate::plan::metrics::Counters;
+use crate::plan::metrics::{Counters, Metrics};
 use crate::plan::overrides::{OverrideUse, Overrides};
-use crate::plan::recipe::{BuiltKernel, BuiltPart, Recipe};
+use crate::plan::recipe::{BuiltKernel, BuiltPart, Capture, PlannedKernel, Recipe};
 use crate::plan::record::Recorder;
 use crate::plan::report::{BuildReport, Origin};
 use crate::plan::span::Timed;
-use crate::plan::tiers::{Loaded, Tiers};
+use crate::plan::tiers::{Loaded, Reach, Tiers};
 use crate::plan::tune;
 use crate::plan::upgrade::{Tier, Upgrade};
 use crate::target::Target;
@@ -36,6 +35,8 @@ use crate::target::Target;
 #[derive(Clone)]
 pub struct Kiln {
     pub(super) inner: Arc<Tiers>,
+    /// Plans that were made, by the digest of their graph.
+    pub(super) plans: Arc<DashMap<GraphDigest, ExecutionPlan>>,
     /// Those that compile in the background; they end with the last clone.
     pub(super) workers: Option<Arc<Workers>>,
 }
@@ -87,17 +88,34 @@ impl Kiln {
                 .and_then(|folder| DiskCache::open(folder, resolved.cache_bytes)),
             remote: resolved.remote.as_ref().map(RemoteCache::open).transpose()?,
             kernels: Flight::default(),
-            plans: DashMap::new(),
             counters: Counters::default(),
         });
         // What may not be compiled at all is not compiled in the background either.
         let background = resolved.background.filter(|_| !resolved.no_jit);
         let workers = background.map(|background| Workers::start(&inner, background));
-        Ok(Kiln { inner, workers: workers.transpose()?.map(Arc::new) })
+        let workers = workers.transpose()?.map(Arc::new);
+        Ok(Kiln { inner, plans: Arc::default(), workers })
     }
 
     pub(super) fn counters(&self) -> &Counters {
         &self.inner.counters
+    }
+
+    /// What this Kiln and its clones have done so far. Executions are not counted: they do nothing
+    /// but launch.
+    pub fn metrics(&self) -> Metrics {
+        Metrics {
+            background: self.workers.as_ref().map(|it| it.metrics()).unwrap_or_default(),
+            cache: self.disk_cache().map(|disk| disk.counts()),
+            remote: self.remote_cache().map(|store| store.counts()),
+            ..self.counters().snapshot()
+        }
+    }
+
+    /// Waits until everything queued in the background has been compiled, or the time is over;
+    /// whether it has been. Deferred plans are not waited for: see [`ExecutionPlan::settle`].
+    pub fn settle(&self, timeout: Duration) -> bool {
+        self.workers.as_ref().is_none_or(|workers| workers.settle(timeout))
     }
 
     /// The device.
@@ -131,7 +149,7 @@ impl Kiln {
     /// `NotSupported` with every engine's reason, `Compile` when there is no NVRTC or a kernel
     /// does not compile, `Driver` when the device refuses it.
     pub fn plan(&self, graph: &OperationGraph) -> Result<ExecutionPlan> {
-        if let Some(plan) = self.inner.plans.get(&graph.digest()) {
+        if let Some(plan) = self.plans.get(&graph.digest()) {
             self.inner.counters.plan_hits.add(1);
             return Ok(plan.clone());
         }
@@ -147,9 +165,9 @@ impl Kiln {
             None => self.inner.plan_of(graph, self.inner.compiled_best(parts)?, None)?,
         };
         // Of two threads that planned the same graph, one keeps its plan.
-        let plan = self.inner.plans.entry(graph.digest()).or_insert(plan).clone();
+        let plan = self.plans.entry(graph.digest()).or_insert(plan).clone();
         plan.start_upgrade();
-        self.inner.dump(&plan);
+        self.inner.dump(plan.kernels());
         plan.describe(&span);
         Ok(plan)
     }
@@ -193,7 +211,7 @@ impl Kiln {
             built.push(part);
         }
         let plan = self.inner.plan_of(graph, built, None)?;
-        self.inner.dump(&plan);
+        self.inner.dump(plan.kernels());
         plan.describe(&span);
         Ok(plan)
     }
@@ -286,15 +304,6 @@ fn plan_span(parts: &[Part], target: &Target) -> Timed {
         tier = Empty,
         ns = Empty
     ))
-}
-
-/// How far a kernel may be fetched from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reach {
-    /// Memory, packs, the disk cache.
-    Built,
-    /// The compiler too.
-    Compiled,
 }
 
 impl Tiers {
@@ -444,7 +453,7 @@ impl Tiers {
         &self,
         graph: &OperationGraph,
         parts: Vec<BuiltPart>,
-        upgrade: Option<Upgrade>,
+        upgrade: Option<Arc<Upgrade>>,
     ) -> Result<ExecutionPlan> {
         let (device, owner) = (self.device.clone(), self.device.owner());
         let first = Recipe::new(graph, parts)?;
@@ -458,10 +467,10 @@ impl Tiers {
         }
     }
 
-    /// Dumps the plan's kernels where dumps are wanted.
-    pub(super) fn dump(&self, plan: &ExecutionPlan) {
+    /// Dumps a plan's kernels where dumps are wanted.
+    pub(super) fn dump(&self, kernels: &[PlannedKernel]) {
         let Some(dumping) = &self.dump else { return };
-        for kernel in plan.kernels().iter().filter(|kernel| dumping.wants(&kernel.report)) {
+        for kernel in kernels.iter().filter(|kernel| dumping.wants(&kernel.report)) {
             // A dump is for people: it never fails a call.
             let folder = match kernel.dump(&self.device, &dumping.folder) {
                 Ok(folder) => folder,

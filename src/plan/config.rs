@@ -2,6 +2,7 @@
 
 use std::env;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use crate::cache::{BUDGET_BYTES, Pack, Remote, Trust, TrustRoot};
@@ -9,7 +10,6 @@ use crate::compile::{Search, variable};
 use crate::device::{DeviceChoice, SimOptions};
 use crate::engine::{Mode, Notes, Selection};
 use crate::error::{Error, Result};
-use crate::plan::background::Background;
 use crate::plan::report::BuildReport;
 
 /// How a [`Kiln`](crate::plan::Kiln) is set up. A field that is `None` is taken from the
@@ -354,4 +354,39 @@ fn default_cache_dir() -> Option<PathBuf> {
         tracing::warn!("neither XDG_CACHE_HOME nor HOME is set; caching in memory only");
     }
     found
+}
+
+/// Compiling in the background ([`Config::background`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Background {
+    /// Threads that compile, up to 8; 0 compiles in the foreground.
+    pub threads: usize,
+    /// Compilations that wait at most, up to 4096. A plan that finds the queue full keeps its
+    /// general kernel and asks again when it is executed.
+    pub queue: usize,
+}
+
+impl Default for Background {
+    /// One thread, 64 waiting compilations.
+    fn default() -> Self {
+        Background { threads: 1, queue: 64 }
+    }
+}
+
+impl FromStr for Background {
+    type Err = Error;
+
+    /// Reads `THREADS` or `THREADS:QUEUE`.
+    fn from_str(text: &str) -> Result<Self> {
+        let (threads, queue) = match text.split_once(':') {
+            Some((threads, queue)) => (threads.parse().ok(), queue.parse().ok()),
+            None => (text.parse().ok(), Some(Background::default().queue)),
+        };
+        match (threads, queue) {
+            (Some(threads), Some(queue)) => Ok(Background { threads, queue }),
+            _ => Err(Error::bad_param(format!(
+                "malformed background `{text}`: expected THREADS or THREADS:QUEUE"
+            ))),
+        }
+    }
 }

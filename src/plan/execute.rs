@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tracing::trace_span;
 
@@ -13,7 +14,7 @@ use crate::graph::OperationGraph;
 use crate::plan::capture::Captured;
 use crate::plan::overlap::{Overlap, overlap};
 use crate::plan::recipe::{Binding, Feed, MAP_ALIGNMENT, PlannedKernel, Recipe, TENSORS_MAX};
-use crate::plan::upgrade::Upgrade;
+use crate::plan::upgrade::{Tier, Upgrade};
 use crate::plan::variant_pack::{Slot, VariantPack};
 use crate::plan::workspace::ALIGNMENT;
 
@@ -31,7 +32,7 @@ pub(super) struct PlanInner {
     /// What the plan was made with.
     pub(super) first: Recipe,
     /// What it is to be replaced by, where that was not built yet.
-    pub(super) upgrade: Option<Upgrade>,
+    pub(super) upgrade: Option<Arc<Upgrade>>,
 }
 
 impl ExecutionPlan {
@@ -70,7 +71,7 @@ impl ExecutionPlan {
         }
         let recipe = match &plan.upgrade {
             None => &plan.first,
-            Some(upgrade) => upgrade.pick(&self.inner, stream),
+            Some(upgrade) => upgrade.pick(|| plan.device.capture(stream)).unwrap_or(&plan.first),
         };
         if pack.entries.len() != recipe.bindings.len() {
             return Err(plan.surplus_or_missing(recipe, pack));
@@ -86,7 +87,8 @@ impl ExecutionPlan {
 
     /// What runs now, outside of captures.
     pub(super) fn recipe(&self) -> &Recipe {
-        self.inner.upgrade.as_ref().and_then(Upgrade::special).unwrap_or(&self.inner.first)
+        let special = self.inner.upgrade.as_ref().and_then(|upgrade| upgrade.special());
+        special.unwrap_or(&self.inner.first)
     }
 
     /// Bytes of workspace [`ExecutionPlan::execute`] needs in the pack.
@@ -114,6 +116,35 @@ impl ExecutionPlan {
         let mut parts: Vec<&Part> = self.kernels().iter().map(PlannedKernel::part).collect();
         parts.dedup_by(|next, last| std::ptr::eq(*next, *last));
         parts
+    }
+}
+
+impl ExecutionPlan {
+    /// Which kernel the plan runs. It changes at most once, from a general kernel to the plan's
+    /// own, and never for executions that are captured into a CUDA graph with an earlier one.
+    pub fn tier(&self) -> Tier {
+        self.inner.upgrade.as_ref().map_or(Tier::Special, |upgrade| upgrade.tier())
+    }
+
+    /// Waits until the plan runs its own kernel, or the time is over; returns what it runs then.
+    ///
+    /// To be called before a capture that shall have the own kernel, and not during one: captures
+    /// under way are forgotten.
+    ///
+    /// # Errors
+    /// `Compile` when the own kernel failed to compile; the plan keeps running the general one.
+    pub fn settle(&self, timeout: Duration) -> Result<Tier> {
+        match &self.inner.upgrade {
+            Some(upgrade) => upgrade.settle(timeout),
+            None => Ok(Tier::Special),
+        }
+    }
+
+    /// Asks for the plan's own kernel if it runs a general one.
+    pub(super) fn start_upgrade(&self) {
+        if let Some(upgrade) = &self.inner.upgrade {
+            upgrade.enqueue();
+        }
     }
 }
 
@@ -167,7 +198,7 @@ impl PlanInner {
                 None => run()?,
                 Some(capture) => {
                     let (device, words) = (&self.device, &words[..]);
-                    capture.around(&Captured { device, kernel, stream, words, workspace }, run)?;
+                    Captured { device, kernel, stream, words, workspace }.around(capture, run)?;
                 }
             }
             launched(position);

@@ -8,10 +8,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::cache::Counts;
-use crate::plan::build::Kiln;
 use crate::plan::report::Origin;
 
-/// A snapshot of the counters of one Kiln and its clones ([`Kiln::metrics`]); they only grow, those
+/// A snapshot of the counters of one Kiln and its clones ([`Kiln::metrics`](crate::Kiln::metrics)); they only grow, those
 /// of [`Metrics::background`] called gauges excepted.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -97,33 +96,29 @@ impl Counters {
     }
 }
 
-impl Kiln {
-    /// What this Kiln and its clones have done so far. Executions are not counted: they do nothing
-    /// but launch.
-    pub fn metrics(&self) -> Metrics {
-        let counters = self.counters();
+impl Counters {
+    /// What has been counted, without the queue and the caches, which count themselves.
+    pub(super) fn snapshot(&self) -> Metrics {
         let named = |values: &[(&str, &Counter)]| {
             values.iter().map(|(name, counter)| ((*name).to_owned(), counter.get())).collect()
         };
         Metrics {
-            plan_hits: counters.plan_hits.get(),
-            general_hits: counters.general_hits.get(),
+            plan_hits: self.plan_hits.get(),
+            general_hits: self.general_hits.get(),
             kernels: named(&[
-                ("memory", &counters.memory),
-                ("pack", &counters.pack),
-                ("disk", &counters.disk),
-                ("remote", &counters.remote),
-                ("compiled", &counters.compiled),
+                ("memory", &self.memory),
+                ("pack", &self.pack),
+                ("disk", &self.disk),
+                ("remote", &self.remote),
+                ("compiled", &self.compiled),
             ]),
-            compile_failures: counters.compile_failures.get(),
+            compile_failures: self.compile_failures.get(),
             ns: named(&[
-                ("render", &counters.render_ns),
-                ("compile", &counters.compile_ns),
-                ("load", &counters.load_ns),
+                ("render", &self.render_ns),
+                ("compile", &self.compile_ns),
+                ("load", &self.load_ns),
             ]),
-            background: self.workers.as_ref().map(|it| it.metrics()).unwrap_or_default(),
-            cache: self.disk_cache().map(|disk| disk.counts()),
-            remote: self.remote_cache().map(|store| store.counts()),
+            ..Metrics::default()
         }
     }
 }

@@ -10,17 +10,15 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use tracing::warn;
 
-use crate::cache::{Key, Pack, Request};
+use crate::cache::Key;
 use crate::codegen::KernelSource;
-use crate::compile::Image;
 use crate::error::{Error, Result};
-use crate::plan::dump::{PTX, SOURCE, digest, identifier};
+use crate::plan::dump_format::{PTX, SOURCE, digest, identifier};
 use crate::plan::reopen::{Edit, edit_in_place, read_spec, read_text};
-use crate::plan::tiers::{Loaded, Tiers};
 use crate::target::Arch;
 
 /// What an override has replaced so far.
@@ -40,9 +38,9 @@ pub(super) struct Overrides {
 }
 
 #[derive(Debug)]
-struct Override {
+pub(super) struct Override {
     wanted: Wanted,
-    edit: Edit,
+    pub(super) edit: Edit,
     /// The kernels it was used for.
     kernels: Mutex<BTreeSet<String>>,
 }
@@ -83,7 +81,7 @@ impl Overrides {
     }
 
     /// The override for a kernel; `keys` are those it may be cached under.
-    fn find(&self, source: &KernelSource, keys: &[Key]) -> Option<&Override> {
+    pub(super) fn find(&self, source: &KernelSource, keys: &[Key]) -> Option<&Override> {
         let name = |name: &String| {
             let is_one =
                 |key: &Key| *name == key.to_hex() || *name == identifier(&source.stem, *key);
@@ -119,6 +117,11 @@ impl Override {
         Ok(Override { wanted: Wanted::Named(stem), edit, kernels: Mutex::default() })
     }
 
+    /// Notes a kernel that it stands in for.
+    pub(super) fn note(&self, kernel: String) {
+        self.kernels.lock().unwrap_or_else(PoisonError::into_inner).insert(kernel);
+    }
+
     fn used(&self) -> OverrideUse {
         let kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         OverrideUse { path: self.edit.path.clone(), kernels: kernels.iter().cloned().collect() }
@@ -132,42 +135,5 @@ impl Drop for Overrides {
                 warn!("override `{}` stood in for no kernel", path.display());
             }
         }
-    }
-}
-
-impl Tiers {
-    /// The edit that stands in for a kernel.
-    pub(super) fn overriding(&self, source: &KernelSource) -> Option<&Edit> {
-        let overrides = self.overrides.as_ref()?;
-        let packed = self.packs.iter().map(Pack::toolchain).cloned();
-        let keys: Vec<Key> = (self.toolchain().ok().into_iter().chain(packed))
-            .map(|toolchain| Key::of(&Request::new(source, &toolchain)))
-            .collect();
-        let found = overrides.find(source, &keys)?;
-        let name = keys.first().map_or(source.stem.clone(), |key| identifier(&source.stem, *key));
-        warn!("kernel {name} is overridden by `{}`", found.edit.path.display());
-        found.kernels.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
-        Some(&found.edit)
-    }
-
-    /// A kernel with other PTX, which the device assembles; it is taken to occupy the same.
-    pub(super) fn with_ptx(
-        &self,
-        loaded: &Loaded,
-        source: &KernelSource,
-        shared_bytes: u32,
-        edit: &Edit,
-    ) -> Result<Arc<Loaded>> {
-        let image = Image { cubin: Vec::new(), ptx: edit.text.clone(), ..(*loaded.image).clone() };
-        let kernel = self
-            .device
-            .load(&image, &source.entry, shared_bytes)
-            .map_err(|error| error.context(format_args!("`{}`", edit.path.display())))?;
-        Ok(Arc::new(Loaded {
-            key: loaded.key.overridden(&edit.text),
-            kernel,
-            image: Arc::new(image),
-            ..*loaded
-        }))
     }
 }

@@ -5,7 +5,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::expr::Mode;
 use crate::graph::{AttentionShape, Op, Operation, OperationGraph, RowLayout};
-use crate::plan::trial::{Values, random_tensors};
+use crate::plan::values::{Values, random_tensors};
 use crate::rnn::{Extent, Network, Role};
 use crate::tensor::TensorDesc;
 

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
 use crate::plan::plausible;
 use crate::plan::tensors::{read_values, write_values};
-use crate::plan::trial::Values;
+use crate::plan::values::Values;
 use crate::rnn::Network;
 
 /// A problem: an operation graph, or what lowers to one or several that run one after the other.

@@ -1,6 +1,8 @@
 //! What a plan launches: kernels in order, where their parameters come from, what a pack holds.
 
 use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use crate::codegen::KernelSource;
@@ -11,7 +13,6 @@ use crate::engine::{EngineConfig, Part, engine_named};
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
 use crate::kernel::{Argument, KernelPlan, KernelSpec, LaunchPlan, Lowering, TensorMap};
-use crate::plan::capture::Capture;
 use crate::plan::report::BuildReport;
 use crate::plan::workspace::{self, Lifetime};
 use crate::tensor::{ALIGNMENT_MAX, TensorDesc};
@@ -55,6 +56,22 @@ pub struct PlannedKernel {
     pub(super) scratch: Vec<u64>,
     /// Set where the dump of the kernel is to hold tensors.
     pub(super) capture: OnceLock<Capture>,
+}
+
+/// Where the first launch's tensors go.
+#[derive(Debug)]
+pub(super) struct Capture {
+    pub(super) folder: PathBuf,
+    /// Dumping more than this is a mistake more often than not.
+    pub(super) bytes_max: u64,
+    /// Set by the launch that is captured.
+    pub(super) taken: AtomicBool,
+}
+
+impl Capture {
+    pub(super) fn new(folder: PathBuf, bytes_max: u64) -> Capture {
+        Capture { folder, bytes_max, taken: AtomicBool::new(false) }
+    }
 }
 
 /// Where a parameter of a kernel comes from.

@@ -10,12 +10,12 @@ use crate::device::{Device, DeviceChoice, Launch};
 use crate::error::{Error, Result};
 use crate::escape::{escaped, is_word};
 use crate::graph::OperationGraph;
-use crate::plan::dump::{
+use crate::plan::dump_format::{
     CUBIN, DumpArgument, DumpSpec, INPUTS, OPTIONS, OUTPUTS, PROBLEM, PTX, Passed, SCHEMA, SOURCE,
     SPEC, digest,
 };
 use crate::plan::tensors::{read_metadata, read_values};
-use crate::plan::trial::Values;
+use crate::plan::values::Values;
 use crate::target::{Arch, Target};
 use crate::tensor::TensorDesc;
 

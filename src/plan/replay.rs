@@ -6,10 +6,11 @@ use crate::compile::{Image, Resources};
 use crate::device::{Buffer, Counters, Finding};
 use crate::error::{Error, Result};
 use crate::plan::build::Kiln;
-use crate::plan::dump::Passed;
+use crate::plan::dump_format::Passed;
 use crate::plan::recipe::MAP_ALIGNMENT;
 use crate::plan::reopen::{Dump, Edit};
-use crate::plan::trial::{Trial, Values, download, upload};
+use crate::plan::trial::{Trial, download, upload};
+use crate::plan::values::Values;
 use crate::tensor::TensorDesc;
 
 /// Fills what a launch has not written: NaN in every floating-point type.

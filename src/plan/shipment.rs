@@ -16,7 +16,7 @@ use crate::graph::{GraphDigest, OperationGraph};
 use crate::plan::build::Kiln;
 use crate::plan::config::Config;
 use crate::plan::manifest::Manifest;
-use crate::plan::trial::{Values, random_tensors};
+use crate::plan::values::{Values, random_tensors};
 use crate::plan::warm::{WarmProgress, Warmed};
 use crate::target::Target;
 

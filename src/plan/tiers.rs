@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use dashmap::DashMap;
 use tracing::field::Empty;
 use tracing::{debug_span, info, warn};
 
@@ -13,9 +12,7 @@ use crate::compile::{Compiler, Image, Located, Search, Toolchain, locate};
 use crate::device::{Device, Launchable};
 use crate::engine::Selection;
 use crate::error::{Error, ErrorKind, Result};
-use crate::graph::GraphDigest;
 use crate::plan::config::Dumping;
-use crate::plan::execute::ExecutionPlan;
 use crate::plan::metrics::Counters;
 use crate::plan::overrides::Overrides;
 use crate::plan::record::Recorder;
@@ -54,8 +51,16 @@ pub(super) struct Tiers {
     pub(super) remote: Option<RemoteCache>,
     /// By the digest of their source.
     pub(super) kernels: Flight<[u8; 32], Arc<Loaded>>,
-    pub(super) plans: DashMap<GraphDigest, ExecutionPlan>,
     pub(super) counters: Counters,
+}
+
+/// How far a kernel may be fetched from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// Memory, packs, the disk cache.
+    Built,
+    /// The compiler too.
+    Compiled,
 }
 
 /// A kernel on the device.

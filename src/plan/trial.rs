@@ -10,11 +10,9 @@ use crate::device::{Buffer, Counters, Device, Launch};
 use crate::error::{Error, Result};
 use crate::plan::build::Kiln;
 use crate::plan::execute::ExecutionPlan;
+use crate::plan::values::Values;
 use crate::plan::variant_pack::VariantPack;
 use crate::tensor::TensorDesc;
-
-/// Values of tensors by uid, in row-major order.
-pub type Values = HashMap<i64, Vec<f64>>;
 
 /// What an execution gave.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,34 +24,6 @@ pub struct Trial {
     /// What the launch of each kernel counted; `None` for one that was not launched or where
     /// nothing is counted.
     pub counters: Vec<Option<Counters>>,
-}
-
-/// Reproducible values in [-2, 2) for tensors, whatever they mean.
-///
-/// # Errors
-/// `Driver` when there is not enough host memory.
-pub(super) fn random_tensors<'a>(
-    tensors: impl Iterator<Item = &'a TensorDesc>,
-    seed: u64,
-) -> Result<Values> {
-    // xorshift64*: any fixed generator will do, and canaries depend on this one.
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 40) as f64 / (1u64 << 22) as f64 - 2.0
-    };
-    let mut values = |tensor: &TensorDesc| {
-        let count = tensor.elements().unwrap_or(0) as usize;
-        let mut values = Vec::new();
-        values.try_reserve_exact(count).map_err(|_| {
-            Error::driver(format!("failed to allocate {count} values on the host for {tensor}"))
-        })?;
-        values.extend((0..count).map(|_| tensor.dtype.round(next())));
-        Ok((tensor.uid, values))
-    };
-    tensors.map(&mut values).collect()
 }
 
 /// A buffer with a tensor's elements from `offset` on, where there are values, and `filler` in

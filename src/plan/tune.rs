@@ -26,6 +26,7 @@ use crate::plan::execute::ExecutionPlan;
 use crate::plan::manifest::Instance;
 use crate::plan::plausible::random_values;
 use crate::plan::trial::estimate;
+use crate::plan::values::Values;
 use crate::plan::variant_pack::VariantPack;
 use crate::target::Target;
 
@@ -122,7 +123,7 @@ impl Kiln {
             .map(|part| self.tune_part(part, settings_max, &mut progress))
             .collect::<Result<Vec<_>>>()?;
         // The next plan is made with what was found.
-        self.inner.plans.remove(&graph.digest());
+        self.plans.remove(&graph.digest());
         Ok(tuned)
     }
 
@@ -233,7 +234,7 @@ impl Kiln {
     }
 
     /// The median of many launches, on a GPU.
-    fn timed(&self, plan: &ExecutionPlan, inputs: &crate::plan::trial::Values) -> Result<f64> {
+    fn timed(&self, plan: &ExecutionPlan, inputs: &Values) -> Result<f64> {
         let (pack, _buffers) = self.bound(plan, inputs)?;
         let stream = self.stream();
         let once = |stream: &Stream, pack: &VariantPack| {

@@ -10,10 +10,8 @@ use std::time::{Duration, Instant};
 
 use tracing::warn;
 
-use crate::device::Stream;
 use crate::error::{Error, Result};
-use crate::plan::background::{Job, Queue};
-use crate::plan::execute::{ExecutionPlan, PlanInner};
+use crate::graph::OperationGraph;
 use crate::plan::recipe::Recipe;
 
 /// Captures that are remembered; with more at a time a kernel may change within the oldest.
@@ -36,15 +34,21 @@ pub enum Tier {
     Failed,
 }
 
+/// Where own kernels are asked for.
+pub(super) trait Ask: Send + Sync {
+    /// Asks for the own kernel of a plan; a full queue refuses.
+    fn ask(&self, upgrade: &Arc<Upgrade>) -> bool;
+}
+
 /// The way from a general kernel to the plan's own.
-#[derive(Default)]
 pub(super) struct Upgrade {
+    graph: OperationGraph,
     /// Nothing changes any more: `special` runs, or the general kernel where there is none.
     settled: AtomicBool,
     special: OnceLock<Recipe>,
     state: Mutex<State>,
     changed: Condvar,
-    queue: Weak<Queue>,
+    queue: Weak<dyn Ask>,
 }
 
 struct State {
@@ -81,9 +85,22 @@ impl State {
 }
 
 impl Upgrade {
-    /// An upgrade that is compiled through this queue; it has not been asked for yet.
-    pub(super) fn through(queue: &Arc<Queue>) -> Upgrade {
-        Upgrade { queue: Arc::downgrade(queue), ..Upgrade::default() }
+    /// The upgrade of a graph's plan that is compiled through this queue; it has not been asked for
+    /// yet.
+    pub(super) fn through(graph: &OperationGraph, queue: Weak<dyn Ask>) -> Arc<Upgrade> {
+        Arc::new(Upgrade {
+            graph: graph.clone(),
+            settled: AtomicBool::new(false),
+            special: OnceLock::new(),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            queue,
+        })
+    }
+
+    /// What the plan computes.
+    pub(super) fn graph(&self) -> &OperationGraph {
+        &self.graph
     }
 
     /// The plan's own kernel, once it is there.
@@ -91,34 +108,34 @@ impl Upgrade {
         self.special.get()
     }
 
-    /// The kernel for an execution on this stream.
+    /// The plan's own kernel for an execution, given the capture that it is in; `None` for the
+    /// general one.
     #[inline]
-    pub(super) fn pick<'a>(&'a self, plan: &'a Arc<PlanInner>, stream: &Stream) -> &'a Recipe {
+    pub(super) fn pick(self: &Arc<Self>, capture: impl Fn() -> Option<u64>) -> Option<&Recipe> {
         match self.settled.load(Ordering::Acquire) {
-            true => self.special().unwrap_or(&plan.first),
-            false => self.choose(plan, stream),
+            true => self.special(),
+            false => self.choose(capture()),
         }
     }
 
     #[cold]
-    fn choose<'a>(&'a self, plan: &'a Arc<PlanInner>, stream: &Stream) -> &'a Recipe {
-        let capture = plan.device.capture(stream);
+    fn choose(self: &Arc<Self>, capture: Option<u64>) -> Option<&Recipe> {
         if capture.is_none() {
-            self.enqueue(plan);
+            self.enqueue();
         }
         let mut state = self.state();
         match (self.special(), capture) {
-            (None, None) => &plan.first,
+            (None, None) => None,
             (None, Some(id)) => {
                 state.note_capture(id);
-                &plan.first
+                None
             }
-            (Some(_), Some(id)) if state.has_capture(id) => &plan.first,
-            (Some(special), Some(_)) => special,
+            (Some(_), Some(id)) if state.has_capture(id) => None,
+            (Some(special), Some(_)) => Some(special),
             (Some(special), None) => {
                 // Where no capture is known that may still be under way, nobody need ask again.
                 self.settled.store(state.captured == 0, Ordering::Release);
-                special
+                Some(special)
             }
         }
     }
@@ -128,11 +145,11 @@ impl Upgrade {
     }
 
     /// Asks for the own kernel unless that has been done; a full queue refuses.
-    pub(super) fn enqueue(&self, plan: &Arc<PlanInner>) {
+    pub(super) fn enqueue(self: &Arc<Self>) {
         let mut state = self.state();
         if matches!(state.progress, Progress::Deferred)
             && let Some(queue) = self.queue.upgrade()
-            && queue.push(Job::Special(plan.clone()))
+            && queue.ask(self)
         {
             state.progress = Progress::Queued;
         }
@@ -162,7 +179,7 @@ impl Upgrade {
         self.changed.notify_all();
     }
 
-    fn tier(&self) -> Tier {
+    pub(super) fn tier(&self) -> Tier {
         match &self.state().progress {
             Progress::Deferred => Tier::Deferred,
             Progress::Queued => Tier::Queued,
@@ -171,10 +188,10 @@ impl Upgrade {
         }
     }
 
-    fn settle(&self, plan: &Arc<PlanInner>, timeout: Duration) -> Result<Tier> {
+    pub(super) fn settle(self: &Arc<Self>, timeout: Duration) -> Result<Tier> {
         let deadline = Instant::now() + timeout;
         loop {
-            self.enqueue(plan);
+            self.enqueue();
             let mut state = self.state();
             let left = deadline.saturating_duration_since(Instant::now());
             let wait = match &state.progress {
@@ -197,35 +214,6 @@ impl Upgrade {
     }
 }
 
-impl ExecutionPlan {
-    /// Which kernel the plan runs. It changes at most once, from a general kernel to the plan's
-    /// own, and never for executions that are captured into a CUDA graph with an earlier one.
-    pub fn tier(&self) -> Tier {
-        self.inner.upgrade.as_ref().map_or(Tier::Special, Upgrade::tier)
-    }
-
-    /// Waits until the plan runs its own kernel, or the time is over; returns what it runs then.
-    ///
-    /// To be called before a capture that shall have the own kernel, and not during one: captures
-    /// under way are forgotten.
-    ///
-    /// # Errors
-    /// `Compile` when the own kernel failed to compile; the plan keeps running the general one.
-    pub fn settle(&self, timeout: Duration) -> Result<Tier> {
-        match &self.inner.upgrade {
-            Some(upgrade) => upgrade.settle(&self.inner, timeout),
-            None => Ok(Tier::Special),
-        }
-    }
-
-    /// Asks for the plan's own kernel if it runs a general one.
-    pub(super) fn start_upgrade(&self) {
-        if let Some(upgrade) = &self.inner.upgrade {
-            upgrade.enqueue(&self.inner);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicU64;
@@ -236,8 +224,10 @@ mod tests {
     use crate::engine::{self, EngineConfig, Part, Selection};
     use crate::expr::{Mode, Pointwise};
     use crate::graph::OperationGraph;
+    use crate::plan::background::Queue;
     use crate::plan::build::Kiln;
     use crate::plan::config::Config;
+    use crate::plan::execute::ExecutionPlan;
     use crate::target::Target;
 
     /// A Kiln on a device whose streams are in the capture of this number.
@@ -270,8 +260,9 @@ mod tests {
         };
         // A queue that nobody empties, with place for one.
         let queue = Arc::new(Queue::new(1));
-        let plan = |queue| {
-            let upgrade = Some(Upgrade::through(queue));
+        let plan = |queue: &Arc<Queue>| {
+            let ask: Arc<dyn Ask> = queue.clone();
+            let upgrade = Some(Upgrade::through(&graph, Arc::downgrade(&ask)));
             kiln.inner.plan_of(&graph, build(&general), upgrade).expect("small")
         };
         let (plan, refused) = (plan(&queue), plan(&queue));
@@ -279,7 +270,9 @@ mod tests {
         let stream = kiln.stream();
         let engine = |plan: &ExecutionPlan| {
             let upgrade = plan.inner.upgrade.as_ref().expect("it has one");
-            upgrade.pick(&plan.inner, &stream).kernels[0].config().engine.clone().into_owned()
+            let capture = || plan.inner.device.capture(&stream);
+            let recipe = upgrade.pick(capture).unwrap_or(&plan.inner.first);
+            recipe.kernels[0].config().engine.clone().into_owned()
         };
         let (own, other) = ("pointwise", "pointwise_general");
         assert_eq!(plan.tier(), Tier::Deferred);

@@ -2,18 +2,47 @@
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::expr::Real;
-use crate::graph::attention::{Attention, AttentionShape, captured_slots, modifier};
+use crate::expr::{InputKind, Program, Real};
+use crate::graph::attention::modifier::{CAPTURED_MAX, captured, captured_slots};
+use crate::graph::attention::{Attention, AttentionShape};
 use crate::graph::matmul::MatmulMath;
 use crate::graph::norm::expect_dims;
 use crate::tensor::TensorDesc;
+
+impl Attention {
+    /// The extents that the operands give, the first of them in the order of the slots.
+    ///
+    /// # Errors
+    /// `BadParam` where `q`, `k`, `v` and what says where their rows are do not fit together.
+    pub fn shape(&self, inputs: &[&TensorDesc]) -> Result<AttentionShape> {
+        shape(self, inputs)
+    }
+
+    pub(in crate::graph) fn infer(&self, inputs: &[&TensorDesc]) -> Result<Vec<Vec<i64>>> {
+        let width = self.shape(inputs)?.width;
+        let mut rows = inputs[0].dims.clone();
+        rows.truncate(3);
+        let result = |elements: i64| rows.iter().copied().chain([elements]).collect();
+        let statistics = self.statistics.then(|| result(1));
+        Ok(std::iter::once(result(width)).chain(statistics).collect())
+    }
+
+    pub(in crate::graph) fn check(
+        &self,
+        inputs: &[&TensorDesc],
+        outputs: &[&TensorDesc],
+    ) -> Result<()> {
+        attributes(self)?;
+        tensors(self, inputs, outputs)
+    }
+}
 
 fn fail<T>(rule: String) -> Result<T> {
     Err(Error::bad_param(format!("attention: {rule}")))
 }
 
 /// The extents that `q`, `k`, `v` and what says where their rows are give.
-pub(super) fn shape(op: &Attention, inputs: &[&TensorDesc]) -> Result<AttentionShape> {
+fn shape(op: &Attention, inputs: &[&TensorDesc]) -> Result<AttentionShape> {
     let [q, k, v] = [inputs[0], inputs[1], inputs[2]];
     for (slot, tensor) in [("q", q), ("k", k), ("v", v)] {
         if tensor.dims.len() != 4 {
@@ -65,7 +94,7 @@ pub(super) fn shape(op: &Attention, inputs: &[&TensorDesc]) -> Result<AttentionS
     Ok(shape)
 }
 
-pub(super) fn attributes(op: &Attention) -> Result<()> {
+fn attributes(op: &Attention) -> Result<()> {
     if op.math == MatmulMath::I32 {
         return fail("math i32 has no exponentials: expected f32, tf32 or f64".to_owned());
     }
@@ -97,16 +126,12 @@ pub(super) fn attributes(op: &Attention) -> Result<()> {
         return fail(format!("dropout {probability} is not in [0, 1)"));
     }
     for (name, program) in op.programs() {
-        modifier::check(op, name, program)?;
+        self::program(op, name, program)?;
     }
     Ok(())
 }
 
-pub(super) fn tensors(
-    op: &Attention,
-    inputs: &[&TensorDesc],
-    outputs: &[&TensorDesc],
-) -> Result<()> {
+fn tensors(op: &Attention, inputs: &[&TensorDesc], outputs: &[&TensorDesc]) -> Result<()> {
     let shape = shape(op, inputs)?;
     let slots = op.slots();
     for (slot, tensor) in slots.inputs.iter().zip(inputs).skip(3) {
@@ -118,7 +143,7 @@ pub(super) fn tensors(
         }
     }
     for (name, program) in op.programs() {
-        modifier::check_coordinates(name, program, &shape)?;
+        coordinates(name, program, &shape)?;
     }
     for ((slot, tensor), dims) in slots.outputs.iter().zip(outputs).zip(op.infer(inputs)?) {
         expect_dims(&"attention", slot, tensor, &dims)?;
@@ -172,10 +197,10 @@ fn operand(op: &Attention, shape: &AttentionShape, slot: &str, tensor: &TensorDe
             integers(slot, tensor)?;
             expect_dims(&"attention", slot, tensor, &[1, 1, 1, 1])
         }
-        captured => {
+        of_program => {
             let dtype = op.programs().find_map(|(name, program)| {
-                let at = captured_slots(name).position(|slot| slot == captured)?;
-                modifier::captured(program).nth(at)
+                let at = captured_slots(name).position(|slot| slot == of_program)?;
+                captured(program).nth(at)
             });
             typed(slot, tensor, dtype.expect("the slots are those of the programs"))?;
             broadcast(slot, tensor, &shape.scores())
@@ -218,4 +243,41 @@ fn broadcast(slot: &str, tensor: &TensorDesc, dims: &[i64]) -> Result<()> {
             tensor.name, tensor.dims
         )),
     }
+}
+
+/// Checks a program by itself.
+fn program(op: &Attention, name: &str, program: &Program) -> Result<()> {
+    let fail = |rule: String| Err(Error::bad_param(format!("attention: {name}: {rule}")));
+    let dtype = op.score_dtype();
+    let first = program.inputs().first().map(|input| input.kind);
+    if first != Some(InputKind::Element(dtype)) {
+        return fail(format!("the first input of the program must be the score, of type {dtype}"));
+    }
+    if program.outputs().len() != 1 {
+        let count = program.outputs().len();
+        return fail(format!("the program has {count} outputs, expected one"));
+    }
+    if let Some(line) = program.instructions().iter().find(|line| line.dtype != dtype) {
+        return fail(format!("`{}` is {}, expected {dtype}", line.name, line.dtype));
+    }
+    let count = captured(program).count();
+    if count > CAPTURED_MAX {
+        return fail(format!("the program captures {count} tensors, at most {CAPTURED_MAX}"));
+    }
+    Ok(())
+}
+
+/// Checks that the coordinates that a program reads are those of the scores.
+fn coordinates(name: &str, program: &Program, shape: &AttentionShape) -> Result<()> {
+    for input in program.inputs() {
+        let InputKind::Index { axis, extent } = input.kind else { continue };
+        if shape.scores().get(axis) != Some(&extent) {
+            return Err(Error::bad_param(format!(
+                "attention: {name}: `{}` counts {extent} along axis {axis}, the scores are {:?}",
+                input.name,
+                shape.scores()
+            )));
+        }
+    }
+    Ok(())
 }

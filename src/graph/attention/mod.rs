@@ -10,11 +10,9 @@ pub use modifier::{CAPTURED_MAX, ScoreInput, score_inputs};
 pub(super) use modifier::{COORDINATES, SCORE, captured_slots, is_captured, normalised};
 
 use crate::dtype::DType;
-use crate::error::Result;
 use crate::expr::{Activations, Program, Real};
 use crate::graph::matmul::MatmulMath;
 use crate::graph::slots::Slots;
-use crate::tensor::TensorDesc;
 
 /// Which key is on the diagonal of the scores: that of query `i` is `i` plus an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -257,28 +255,6 @@ impl Attention {
             slots.outputs.push("lse");
         }
         slots
-    }
-
-    /// The extents that the operands give, the first of them in the order of the slots.
-    ///
-    /// # Errors
-    /// `BadParam` where `q`, `k`, `v` and what says where their rows are do not fit together.
-    pub fn shape(&self, inputs: &[&TensorDesc]) -> Result<AttentionShape> {
-        check::shape(self, inputs)
-    }
-
-    pub(super) fn infer(&self, inputs: &[&TensorDesc]) -> Result<Vec<Vec<i64>>> {
-        let width = self.shape(inputs)?.width;
-        let mut rows = inputs[0].dims.clone();
-        rows.truncate(3);
-        let result = |elements: i64| rows.iter().copied().chain([elements]).collect();
-        let statistics = self.statistics.then(|| result(1));
-        Ok(std::iter::once(result(width)).chain(statistics).collect())
-    }
-
-    pub(super) fn check(&self, inputs: &[&TensorDesc], outputs: &[&TensorDesc]) -> Result<()> {
-        check::attributes(self)?;
-        check::tensors(self, inputs, outputs)
     }
 
     /// The type that scores are computed in.

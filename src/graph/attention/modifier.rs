@@ -1,9 +1,7 @@
 //! Programs over scores: what their inputs stand for.
 
 use crate::dtype::DType;
-use crate::error::{Error, Result};
 use crate::expr::{Identifiers, Input, InputKind, Instruction, Program, Value};
-use crate::graph::attention::{Attention, AttentionShape};
 
 /// The most tensors that a program over scores may capture.
 pub const CAPTURED_MAX: usize = 8;
@@ -109,45 +107,4 @@ pub(super) fn captured(program: &Program) -> impl Iterator<Item = DType> {
         InputKind::Element(dtype) => Some(dtype),
         InputKind::Index { .. } => None,
     })
-}
-
-/// Checks a program by itself.
-pub(super) fn check(op: &Attention, name: &str, program: &Program) -> Result<()> {
-    let fail = |rule: String| Err(Error::bad_param(format!("attention: {name}: {rule}")));
-    let dtype = op.score_dtype();
-    let first = program.inputs().first().map(|input| input.kind);
-    if first != Some(InputKind::Element(dtype)) {
-        return fail(format!("the first input of the program must be the score, of type {dtype}"));
-    }
-    if program.outputs().len() != 1 {
-        let count = program.outputs().len();
-        return fail(format!("the program has {count} outputs, expected one"));
-    }
-    if let Some(line) = program.instructions().iter().find(|line| line.dtype != dtype) {
-        return fail(format!("`{}` is {}, expected {dtype}", line.name, line.dtype));
-    }
-    let count = captured(program).count();
-    if count > CAPTURED_MAX {
-        return fail(format!("the program captures {count} tensors, at most {CAPTURED_MAX}"));
-    }
-    Ok(())
-}
-
-/// Checks that the coordinates that a program reads are those of the scores.
-pub(super) fn check_coordinates(
-    name: &str,
-    program: &Program,
-    shape: &AttentionShape,
-) -> Result<()> {
-    for input in program.inputs() {
-        let InputKind::Index { axis, extent } = input.kind else { continue };
-        if shape.scores().get(axis) != Some(&extent) {
-            return Err(Error::bad_param(format!(
-                "attention: {name}: `{}` counts {extent} along axis {axis}, the scores are {:?}",
-                input.name,
-                shape.scores()
-            )));
-        }
-    }
-    Ok(())
 }
