@@ -72,7 +72,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let pack = RnnPack::new().with(Role::Input, &x).with(Role::Weights, &weights);
     let pack = pack.with(Role::Output, &y);
     let packs = [0, 1].map(|turn| {
-        pack.with(Role::HInitial, &h[turn])
+        pack.clone()
+            .with(Role::HInitial, &h[turn])
             .with(Role::StatesInitial, &c[turn])
             .with(Role::HFinal, &h[1 - turn])
             .with(Role::StatesFinal, &c[1 - turn])

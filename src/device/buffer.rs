@@ -5,9 +5,15 @@ use std::sync::Arc;
 use crate::device::driver::Driver;
 use crate::error::{Error, Result};
 
-/// Device memory. Dropping it frees it; work that still uses it must have finished.
-#[derive(Debug)]
+/// Device memory. Clones share it; it is freed with the last of them, once the work that was queued
+/// on it has finished: packs hold clones.
+#[derive(Debug, Clone)]
 pub struct Buffer {
+    memory: Arc<Memory>,
+}
+
+#[derive(Debug)]
+struct Memory {
     driver: Arc<dyn Driver>,
     address: u64,
     bytes: u64,
@@ -16,22 +22,22 @@ pub struct Buffer {
 impl Buffer {
     pub(super) fn new(driver: Arc<dyn Driver>, bytes: u64) -> Result<Buffer> {
         let address = driver.alloc(bytes)?;
-        Ok(Buffer { driver, address, bytes })
+        Ok(Buffer { memory: Arc::new(Memory { driver, address, bytes }) })
     }
 
     /// The device address.
     pub fn address(&self) -> u64 {
-        self.address
+        self.memory.address
     }
 
     /// Identifies the device the memory is on, within this process.
     pub(crate) fn owner(&self) -> usize {
-        Arc::as_ptr(&self.driver).addr()
+        Arc::as_ptr(&self.memory.driver).addr()
     }
 
     /// The size in bytes.
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.memory.bytes
     }
 
     /// Copies from the host to `offset`, after everything on the default stream, and waits.
@@ -40,7 +46,7 @@ impl Buffer {
     /// `BadParam` when the bytes do not fit, `Driver` when the copy fails.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.check(offset, bytes.len())?;
-        self.driver.write(self.address + offset, bytes, 0)
+        self.memory.driver.write(self.memory.address + offset, bytes, 0)
     }
 
     /// Copies from the host to `offset`, after everything on this stream, and waits.
@@ -49,10 +55,10 @@ impl Buffer {
     /// As [`Buffer::write`]; `BadParam` for a stream of another device.
     pub fn write_on(&self, stream: &Stream, offset: u64, bytes: &[u8]) -> Result<()> {
         self.check(offset, bytes.len())?;
-        if !Arc::ptr_eq(&self.driver, &stream.driver) {
+        if !Arc::ptr_eq(&self.memory.driver, &stream.driver) {
             return Err(Error::bad_param("the stream belongs to another device than the buffer"));
         }
-        self.driver.write(self.address + offset, bytes, stream.handle)
+        self.memory.driver.write(self.memory.address + offset, bytes, stream.handle)
     }
 
     /// Copies to the host from `offset`, after everything on the default stream, and waits.
@@ -61,7 +67,7 @@ impl Buffer {
     /// `BadParam` when the range exceeds the buffer, `Driver` when the copy fails.
     pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         self.check(offset, bytes.len())?;
-        self.driver.read(self.address + offset, bytes, 0)
+        self.memory.driver.read(self.memory.address + offset, bytes, 0)
     }
 
     /// The whole content.
@@ -69,24 +75,24 @@ impl Buffer {
     /// # Errors
     /// As [`Buffer::read`].
     pub fn to_vec(&self) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; self.bytes as usize];
+        let mut bytes = vec![0; self.memory.bytes as usize];
         self.read(0, &mut bytes)?;
         Ok(bytes)
     }
 
     fn check(&self, offset: u64, bytes: usize) -> Result<()> {
         let end = offset.checked_add(bytes as u64);
-        match end.is_some_and(|end| end <= self.bytes) {
+        match end.is_some_and(|end| end <= self.memory.bytes) {
             true => Ok(()),
             false => Err(Error::bad_param(format!(
                 "{bytes} bytes at offset {offset} exceed a buffer of {} bytes",
-                self.bytes
+                self.memory.bytes
             ))),
         }
     }
 }
 
-impl Drop for Buffer {
+impl Drop for Memory {
     fn drop(&mut self) {
         self.driver.free(self.address);
     }

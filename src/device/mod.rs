@@ -160,6 +160,17 @@ impl Device {
     /// for launching into the streams of another library, or into one that is being captured into
     /// a CUDA graph. It is not destroyed when the handle is dropped.
     ///
+    /// ```no_run
+    /// # use kiln::device::Stream;
+    /// # use kiln::{ExecutionPlan, Kiln, Result, VariantPack};
+    /// /// `stream` is `torch.cuda.current_stream().cuda_stream`.
+    /// fn run(kiln: &Kiln, plan: &ExecutionPlan, pack: &VariantPack, stream: u64) -> Result<()> {
+    ///     // SAFETY: torch keeps its current stream for as long as this call lasts.
+    ///     let stream = unsafe { kiln.device().external_stream(stream) };
+    ///     plan.execute(&stream, pack)
+    /// }
+    /// ```
+    ///
     /// # Safety
     /// The handle must be a live stream of this device for as long as the result is used: the
     /// driver does not check it.

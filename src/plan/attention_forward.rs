@@ -324,7 +324,7 @@ impl Built {
                 let view = View::new(&layer, place, tensor)?;
                 match tensor.by_value {
                     true => pack.set_value(uid, 0.0),
-                    false => pack.set_address(uid, 0, view.bytes),
+                    false => pack.place(uid, 0, view.bytes),
                 }
                 views.push(view);
             }

@@ -12,7 +12,7 @@ use crate::graph::{OperationGraph, RowLayout};
 use crate::plan::build::Kiln;
 use crate::plan::execute::ExecutionPlan;
 use crate::plan::recipe;
-use crate::plan::rnn_pack::RnnPack;
+use crate::plan::rnn_pack::{RnnPack, RnnSlots};
 use crate::plan::variant_pack::{Slot, VariantPack};
 use crate::rnn::{Extent, Network, Optional, Rnn, Role};
 use crate::target::Target;
@@ -248,7 +248,7 @@ impl PersistentRnn {
     }
 
     /// The pack with something in the place of every state that it lacks.
-    fn with_states(&self, pack: &RnnPack) -> RnnPack {
+    fn with_states(&self, pack: &RnnSlots) -> RnnSlots {
         let all = with_all_states(self.has_others, pack.optional());
         let StandIns { zeros, unread: [h_unread, others_unread] } = &*self.stand_ins;
         let states = [
@@ -262,7 +262,7 @@ impl PersistentRnn {
     }
 
     pub(super) fn launch(&mut self, stream: &Stream, rows: i64, pack: &RnnPack) -> Result<()> {
-        let pack = &self.with_states(pack);
+        let pack = &self.with_states(&pack.slots);
         let built = self.find(rows, pack.optional())?;
         built.check(pack)?;
         for (view, (_, slot)) in built.views.iter().zip(&mut built.pack.entries) {
@@ -320,7 +320,7 @@ impl Built {
             let tensor = network.graph.tensor(uid)?;
             let offset_bytes = (place.offset * tensor.dtype.bytes() as i64) as u64;
             let bytes = tensor.span_bytes()?;
-            pack.set_address(uid, 0, bytes);
+            pack.place(uid, 0, bytes);
             views.push(View { role: place.role, offset_bytes, bytes });
         }
         let roles = network.roles().map(|role| (role, network.bytes(role))).collect();
@@ -329,7 +329,7 @@ impl Built {
     }
 
     /// Checks that a pack holds the whole of every tensor of the network, and no other.
-    fn check(&self, pack: &RnnPack) -> Result<()> {
+    fn check(&self, pack: &RnnSlots) -> Result<()> {
         let bad = |rule: String| Err(Error::bad_param(format!("rnn forward: {rule}")));
         for role in Role::ALL {
             let needed = self.roles.iter().find(|(known, _)| *known == role);

@@ -1,54 +1,29 @@
 //! The addresses a network runs on.
 
 use crate::device::Buffer;
-use crate::plan::variant_pack::Slot;
+use crate::plan::variant_pack::{Kept, Slot};
 use crate::rnn::{Optional, Role};
 
-/// Device memory by [`Role`]: what a [`VariantPack`](crate::VariantPack) is for a graph. Which
-/// optional tensors it holds says what a forward pass does.
-///
-/// A pack holds addresses, not memory: buffers must stay alive until the work has run.
+/// The addresses of a network's tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct RnnPack {
+pub(super) struct RnnSlots {
     slots: [Option<Slot>; Role::ALL.len()],
     pub(super) workspace: Option<Slot>,
 }
 
-impl RnnPack {
-    /// A pack without tensors.
-    pub fn new() -> RnnPack {
-        RnnPack::default()
-    }
-
-    /// The same with a tensor at the start of a buffer.
-    pub fn with(mut self, role: Role, buffer: &Buffer) -> RnnPack {
-        self.slots[role as usize] = Some(Slot::of(buffer));
-        self
-    }
-
-    /// The same with a workspace.
-    pub fn with_workspace(mut self, buffer: &Buffer) -> RnnPack {
-        self.workspace = Some(Slot::of(buffer));
-        self
-    }
-
-    /// Adds or replaces a tensor at an address of the network's device with so many bytes behind
-    /// it.
-    pub fn set_address(&mut self, role: Role, address: u64, bytes: u64) {
-        self.slots[role as usize] = Some(Slot::Memory { address, bytes, owner: 0 });
-    }
-
-    /// Sets the workspace: so many bytes at an address of the network's device.
-    pub fn set_workspace_address(&mut self, address: u64, bytes: u64) {
-        self.workspace = Some(Slot::Memory { address, bytes, owner: 0 });
-    }
-
+impl RnnSlots {
     pub(super) fn slot(&self, role: Role) -> Option<Slot> {
         self.slots[role as usize]
     }
 
+    /// The same with a tensor at the start of a buffer, which the caller keeps.
+    pub(super) fn with(mut self, role: Role, buffer: &Buffer) -> RnnSlots {
+        self.slots[role as usize] = Some(Slot::of(buffer));
+        self
+    }
+
     /// Which optional tensors are there.
-    pub fn optional(&self) -> Optional {
+    pub(super) fn optional(&self) -> Optional {
         let has = |role| self.slot(role).is_some();
         Optional {
             h_initial: has(Role::HInitial),
@@ -60,5 +35,62 @@ impl RnnPack {
             history: has(Role::History),
             reserve: has(Role::Reserve),
         }
+    }
+}
+
+/// Device memory by [`Role`]: what a [`VariantPack`](crate::VariantPack) is for a graph. Which
+/// optional tensors it holds says what a forward pass does.
+///
+/// A pack keeps the buffers it was given; what it was given by address its caller keeps.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct RnnPack {
+    pub(super) slots: RnnSlots,
+    kept: Kept<Option<Role>>,
+}
+
+impl RnnPack {
+    /// A pack without tensors.
+    pub fn new() -> RnnPack {
+        RnnPack::default()
+    }
+
+    /// The same with a tensor at the start of a buffer.
+    pub fn with(mut self, role: Role, buffer: &Buffer) -> RnnPack {
+        self.slots = self.slots.with(role, buffer);
+        self.kept.keep(Some(role), Some(buffer));
+        self
+    }
+
+    /// The same with a workspace.
+    pub fn with_workspace(mut self, buffer: &Buffer) -> RnnPack {
+        self.slots.workspace = Some(Slot::of(buffer));
+        self.kept.keep(None, Some(buffer));
+        self
+    }
+
+    /// Adds or replaces a tensor at an address of the network's device with so many bytes behind
+    /// it.
+    ///
+    /// # Safety
+    /// As [`VariantPack::set_address`](crate::VariantPack::set_address).
+    #[expect(unsafe_code, reason = "nothing checks the address")]
+    pub unsafe fn set_address(&mut self, role: Role, address: u64, bytes: u64) {
+        self.slots.slots[role as usize] = Some(Slot::Memory { address, bytes, owner: 0 });
+        self.kept.keep(Some(role), None);
+    }
+
+    /// Sets the workspace: so many bytes at an address of the network's device.
+    ///
+    /// # Safety
+    /// As [`VariantPack::set_address`](crate::VariantPack::set_address).
+    #[expect(unsafe_code, reason = "nothing checks the address")]
+    pub unsafe fn set_workspace_address(&mut self, address: u64, bytes: u64) {
+        self.slots.workspace = Some(Slot::Memory { address, bytes, owner: 0 });
+        self.kept.keep(None, None);
+    }
+
+    /// Which optional tensors are there.
+    pub fn optional(&self) -> Optional {
+        self.slots.optional()
     }
 }

@@ -90,30 +90,55 @@ impl Tiers {
         }
         // What compiles is asked for itself: the identity above may be that of a library that has
         // been replaced since, or that is not on this machine at all.
-        let (compiler, toolchain) = self.compiler()?;
-        let request = Request::new(source, toolchain);
-        // Another process may be compiling the same kernel, or have finished just now: wait for a
-        // turn, then look once more.
+        let request = Request::new(source, &self.compiler()?.1);
         let key = Key::of(&request);
-        let _turn = self.disk.as_ref().and_then(|disk| disk.lock(key));
-        if self.disk.as_ref().is_some_and(|disk| disk.path_of(key).exists())
-            && let Some(found) = self.cached(source, &request, shared_bytes, start)?
-        {
-            return Ok(found);
+        loop {
+            let (image, origin) = self.compiled(source, &request)?;
+            match origin {
+                Origin::Disk => {
+                    let found = self.accept(source, key, image, origin, shared_bytes, start)?;
+                    if let Some(found) = found {
+                        return Ok(found);
+                    }
+                }
+                _ => {
+                    if let Some(disk) = &self.disk {
+                        disk.keep(key);
+                    }
+                    let kernel = self.load(key, &image, source, shared_bytes)?;
+                    let (image, obtained_in) = (Arc::new(image), start.elapsed());
+                    return Ok(Loaded { key, kernel, image, origin, obtained_in });
+                }
+            }
         }
-        let compiling = Instant::now();
+    }
+
+    /// The image of a kernel that no tier had: compiled and stored by one process at a time, or
+    /// from the disk cache where another has done that meanwhile.
+    pub(super) fn compiled(
+        &self,
+        source: &KernelSource,
+        request: &Request,
+    ) -> Result<(Image, Origin)> {
+        let (compiler, toolchain) = self.compiler()?;
+        if request.toolchain != *toolchain {
+            return Err(Error::compile("NVRTC was replaced while the program ran: start it again"));
+        }
+        let key = Key::of(request);
+        let _turn = self.disk.as_ref().and_then(|disk| disk.lock(key));
+        if let Some(disk) = self.disk.as_ref().filter(|disk| disk.path_of(key).exists())
+            && let Some(image) = disk.get(key)
+        {
+            return Ok((image, Origin::Disk));
+        }
+        let start = Instant::now();
         let image = compiler.compile(source).inspect_err(|_| {
             self.counters.compile_failures.add(1);
         })?;
-        let compiled_in = compiling.elapsed();
+        let compiled_in = start.elapsed();
         self.counters.compile_ns.add_ns(compiled_in);
-        if let Some(disk) = &self.disk {
-            disk.keep(key);
-        }
-        self.store(&request, &image, compiled_in);
-        let kernel = self.load(key, &image, source, shared_bytes)?;
-        let (image, origin) = (Arc::new(image), Origin::Compiled);
-        Ok(Loaded { key, kernel, image, origin, obtained_in: start.elapsed() })
+        self.store(request, &image, compiled_in);
+        Ok((image, Origin::Compiled))
     }
 
     /// A kernel from packs or disk; `None` when it would have to be compiled.
@@ -246,7 +271,7 @@ impl Tiers {
     }
 
     /// Keeps what was compiled, on disk and in the remote store.
-    pub(super) fn store(&self, request: &Request, image: &Image, compile: Duration) {
+    fn store(&self, request: &Request, image: &Image, compile: Duration) {
         let key = Key::of(request);
         let _span =
             Timed::new(debug_span!("store", key = %key, target = %request.arch, ns = Empty));

@@ -9,7 +9,7 @@ use tracing::info_span;
 
 use crate::cache::{Key, Request};
 use crate::codegen::KernelSource;
-use crate::compile::{Image, compile_all};
+use crate::compile::{Image, at_once};
 use crate::engine::{EngineConfig, Part};
 use crate::error::{Error, Result};
 use crate::plan::best::step_down;
@@ -243,30 +243,19 @@ impl Kiln {
         if missing.is_empty() {
             return Ok(origins);
         }
-        let (compiler, toolchain) = self.compiler_and_toolchain()?;
-        if missing.iter().any(|job| job.request.toolchain != *toolchain) {
-            return Err(Error::compile("NVRTC was replaced while the program ran: start it again"));
-        }
-        let sources: Vec<KernelSource> = missing.iter().map(|job| job.source.clone()).collect();
-        let mut last = Instant::now();
-        let results = compile_all(compiler, &sources, |position, result| {
-            let job = missing[position];
-            // Threads finish in any order: the time since the last one is this one's share.
-            let share = last.elapsed();
-            last = Instant::now();
-            match result {
-                Ok(image) => {
-                    self.counters().kernel(Origin::Compiled);
-                    self.inner.store(&job.request, image, share);
-                }
-                Err(_) => self.counters().compile_failures.add(1),
+        self.compiler()?;
+        let work = |at: usize| self.inner.compiled(&missing[at].source, &missing[at].request);
+        let results = at_once(missing.len(), work, |at, result| {
+            if let Ok((_, Origin::Compiled)) = result {
+                self.counters().kernel(Origin::Compiled);
             }
-            self.counters().compile_ns.add_ns(share);
-            step(&job.source.stem);
+            step(&missing[at].source.stem);
         });
         for (job, result) in missing.into_iter().zip(results) {
-            origins.insert(job.key, Origin::Compiled);
-            images.insert(job.key, result.map(Arc::new).map_err(|error| error.to_string()));
+            let origin = result.as_ref().map_or(Origin::Compiled, |(_, origin)| *origin);
+            origins.insert(job.key, origin);
+            let image = result.map(|(image, _)| Arc::new(image));
+            images.insert(job.key, image.map_err(|error| error.to_string()));
         }
         Ok(origins)
     }

@@ -174,7 +174,7 @@ fn a_failed_execute_launches_nothing() {
             [(address + 4, bytes, "is not aligned"), (address, bytes - 1, "the buffer has")]
         {
             let mut pack = bound.pack.clone();
-            pack.set_address(last, address, bytes);
+            harness::place(&mut pack, last, address, bytes);
             let error = plan.execute(&stream, &pack).expect_err("the pack does not fit");
             assert_eq!(error.kind(), ErrorKind::BadParam);
             assert!(error.to_string().contains(complaint), "{error}");

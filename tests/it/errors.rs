@@ -229,7 +229,7 @@ fn variant_packs() {
         &whole.clone().with(x, &small),
     );
     let mut misaligned = whole.clone();
-    misaligned.set_address(x, from.address() + 4, 400);
+    harness::place(&mut misaligned, x, from.address() + 4, 400);
     let address = from.address() + 4;
     refuse(
         &format!("tensor `x` (uid 1): address {address:#x} is not aligned to 16 bytes"),
@@ -247,7 +247,7 @@ fn variant_packs() {
         &whole.clone().with(x, &elsewhere),
     );
     let mut shifted = whole.clone();
-    shifted.set_address(x, to.address() + 16, 400);
+    harness::place(&mut shifted, x, to.address() + 16, 400);
     refuse("tensor `y` (uid 4) is written but its memory overlaps that of `x`", &shifted);
     assert_eq!(to.to_vec().unwrap(), [7; 400], "a refused call writes nothing");
     plan.execute(&kiln.stream(), &whole).unwrap();

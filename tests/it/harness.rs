@@ -219,8 +219,15 @@ impl Bound {
     /// Reads an input from where another one lies.
     pub fn read_from(&mut self, tensor: &TensorDesc, other: &TensorDesc) {
         let at = self.buffers[&other.uid].address() + Layout::of(other).start as u64;
-        self.pack.set_address(tensor.uid, at, tensor.span_bytes().expect("spans are small"));
+        place(&mut self.pack, tensor.uid, at, tensor.span_bytes().expect("spans are small"));
     }
+}
+
+/// Places a tensor at an address.
+#[expect(unsafe_code, reason = "tests know where their buffers are")]
+pub fn place(pack: &mut VariantPack, uid: i64, address: u64, bytes: u64) {
+    // SAFETY: a test keeps its buffers until its executions have run.
+    unsafe { pack.set_address(uid, address, bytes) }
 }
 
 /// Uploads inputs and allocates outputs.
@@ -235,7 +242,7 @@ pub fn bind(kiln: &Kiln, graph: &OperationGraph, inputs: &Values) -> Result<Boun
         let layout = Layout::of(tensor);
         let buffer = kiln.device().upload(&layout.encode(tensor, values))?;
         let start = layout.start as u64;
-        bound.pack.set_address(tensor.uid, buffer.address() + start, tensor.span_bytes()?);
+        place(&mut bound.pack, tensor.uid, buffer.address() + start, tensor.span_bytes()?);
         bound.buffers.insert(tensor.uid, buffer);
     }
     Ok(bound)

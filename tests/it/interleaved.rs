@@ -59,7 +59,7 @@ fn rope_writes_both_halves_of_a_buffer() {
                     [(3, &x_at, 0), (4, &x_at, second), (5, y_at, 0), (6, y_at, second)]
                 {
                     let bytes = graph.tensor(uid).unwrap().span_bytes().unwrap();
-                    pack.set_address(uid, buffer.address() + 4 * from as u64, bytes);
+                    harness::place(&mut pack, uid, buffer.address() + 4 * from as u64, bytes);
                 }
                 plan.execute(&kiln.stream(), &pack).unwrap();
                 kiln.stream().synchronize().unwrap();
@@ -111,7 +111,7 @@ fn a_concatenation_by_strides() {
     let mut place = |from: [u64; 3]| {
         for (uid, from) in uids.iter().zip(from) {
             let bytes = graph.tensor(*uid).unwrap().span_bytes().unwrap();
-            bound.pack.set_address(*uid, y.address() + 4 * from, bytes);
+            harness::place(&mut bound.pack, *uid, y.address() + 4 * from, bytes);
         }
         let workspace = kiln.device().alloc(plan.workspace_bytes().max(256)).unwrap();
         plan.execute(&kiln.stream(), &bound.pack.clone().with_workspace(&workspace))

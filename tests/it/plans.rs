@@ -1,5 +1,7 @@
 //! Plans of several kernels: their order, their workspace, their JSON form.
 
+#![expect(unsafe_code, reason = "a workspace that is given by address")]
+
 use kiln::device::Buffer;
 use kiln::engine::{self, Choice, Mode, Notes, Selection};
 use kiln::expr::{self, Pointwise};
@@ -88,15 +90,17 @@ fn a_workspace_must_fit() {
     );
     let large = buffer(4096);
     let mut pack = bound.pack.clone();
-    pack.set_workspace_address(large.address() + 128, 3000);
+    // SAFETY: the bytes are those of a buffer that outlives the call.
+    unsafe { pack.set_workspace_address(large.address() + 128, 3000) };
     let address = large.address() + 128;
     assert_eq!(
         execute(&pack),
         format!("variant pack: workspace address {address:#x} is not aligned to 256 bytes")
     );
     let y = plan.graph().tensor_named("y").unwrap().uid;
-    pack.set_address(y, large.address() + 1024, 6 * 40 * 4);
-    pack.set_workspace_address(large.address(), 4096);
+    harness::place(&mut pack, y, large.address() + 1024, 6 * 40 * 4);
+    // SAFETY: as above.
+    unsafe { pack.set_workspace_address(large.address(), 4096) };
     assert_eq!(
         execute(&pack),
         format!("variant pack: the workspace overlaps tensor `y` (uid {y})")
@@ -376,4 +380,26 @@ fn operations_are_divided_into_what_they_mean() {
             "{cuts:?}"
         );
     }
+}
+
+/// What a pack was given stays as long as the pack, whoever lets go of it before.
+#[test]
+fn a_pack_keeps_its_buffers() {
+    let kiln = harness::kiln();
+    let mut graph = OperationGraph::builder();
+    let x = graph.input("x", &[40], DType::F32);
+    let y = graph.pointwise(Pointwise::new(expr::Mode::Neg), &[x]).unwrap();
+    graph.output(y, "y", DType::F32);
+    let plan = kiln.plan(&graph.build().unwrap()).unwrap();
+    let to = kiln.device().alloc(160).unwrap();
+    let from = kiln.device().upload(&1.5_f32.to_le_bytes().repeat(40)).unwrap();
+    let pack = VariantPack::new().with(x, &from).with(y, &to);
+    drop(from);
+    // Freed memory is given away again, and the simulator refuses to read it.
+    let _other = kiln.device().upload(&[0; 160]).unwrap();
+    plan.execute(&kiln.stream(), &pack).unwrap();
+    assert_eq!(to.to_vec().unwrap(), (-1.5_f32).to_le_bytes().repeat(40));
+    // Replaced, it goes.
+    let pack = pack.with(x, &to);
+    assert_eq!(pack, VariantPack::new().with(x, &to).with(y, &to));
 }

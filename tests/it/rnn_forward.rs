@@ -69,7 +69,7 @@ impl Bound {
     fn forward(&mut self, kiln: &Kiln, built: &mut PersistentRnn, steps: i64) -> kiln::Result<()> {
         let bytes = built.prepare(steps, self.pack.optional())?.workspace_bytes();
         let workspace = kiln.device().upload(&vec![0xff; bytes as usize])?;
-        self.pack = self.pack.with_workspace(&workspace);
+        self.pack = self.pack.clone().with_workspace(&workspace);
         built.forward(&kiln.stream(), steps, &self.pack)?;
         kiln.stream().synchronize()?;
         Ok(())
@@ -338,10 +338,10 @@ fn packs_that_do_not_fit_are_refused() {
     assert_eq!(text(error), "rnn forward: `weights` is missing");
     let error = built.forward(&stream, 4, &bound.pack);
     assert_eq!(text(error), "rnn forward: `input` has 96 bytes, the network needs 128");
-    let more = bound.pack.with(Role::UnitInputs, &bound.buffers[&Role::Input]);
+    let more = bound.pack.clone().with(Role::UnitInputs, &bound.buffers[&Role::Input]);
     let error = built.forward(&stream, 3, &more);
     assert_eq!(text(error), "rnn forward: the network has no `unit_inputs`");
-    let states = bound.pack.with(Role::StatesFinal, &bound.buffers[&Role::Input]);
+    let states = bound.pack.clone().with(Role::StatesFinal, &bound.buffers[&Role::Input]);
     let error = built.forward(&stream, 3, &states);
     assert_eq!(text(error), "recurrence[gru]: the cell has only one state");
     let error = built.forward_packed(&stream, 6, &bound.pack);
@@ -363,7 +363,7 @@ fn a_forward_pass_that_was_seen_before_allocates_nothing() {
     bound.forward(&kiln, &mut built, 3).expect("it is planned");
     let workspace = built.prepare(3, with).expect("it is planned").workspace_bytes();
     let workspace = kiln.device().alloc(workspace).expect("there is memory");
-    let pack = bound.pack.with_workspace(&workspace);
+    let pack = bound.pack.clone().with_workspace(&workspace);
     let stream = kiln.stream();
     let (result, count) = allocations::allocations_of(|| built.forward(&stream, 3, &pack));
     result.expect("it is a hit");
@@ -462,7 +462,7 @@ fn packed_networks_are_asked_for_vectors() {
         let bound = bind(kiln, &rnn, Extent { batch: 3, rows }, with);
         let bytes = built.prepare_packed(rows, with).expect("supported").workspace_bytes();
         let workspace = kiln.device().alloc(bytes).expect("there is memory");
-        let pack = bound.pack.with_workspace(&workspace);
+        let pack = bound.pack.clone().with_workspace(&workspace);
         built.forward_packed(&kiln.stream(), rows, &pack).expect("it runs");
         kiln.stream().synchronize().expect("it ran");
         bound.check(&format!("{rows} packed vectors"));

@@ -1,6 +1,8 @@
 //! Manifests and warm-up: what was warmed is never compiled again.
 
 use std::path::Path;
+use std::sync::Barrier;
+use std::thread;
 
 use kiln::plan::{Manifest, ManifestProblem, Origin};
 use kiln::target::Target;
@@ -46,6 +48,23 @@ fn what_is_warm_is_not_compiled_again() {
     }
     let again = open(folder.path()).warm(&manifest(), &[], |_| {}).unwrap();
     assert_eq!(again.kernels().into_iter().collect::<Vec<_>>(), [("found", 8)]);
+}
+
+/// Of two warm-ups of one folder at once, one compiles a kernel and the other takes it.
+#[test]
+fn two_at_once_compile_each_kernel_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let together = Barrier::new(2);
+    let warm = || {
+        let kiln = open(folder.path());
+        together.wait();
+        kiln.warm(&manifest(), &[], |_| {}).unwrap().kernels()
+    };
+    let counts = thread::scope(|scope| {
+        [scope.spawn(warm), scope.spawn(warm)].map(|thread| thread.join().unwrap())
+    });
+    let all = |name: &str| counts.iter().filter_map(|of| of.get(name)).sum::<usize>();
+    assert_eq!((all("compiled"), all("found")), (8, 8), "{counts:?}");
 }
 
 #[test]

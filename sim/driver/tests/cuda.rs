@@ -191,6 +191,29 @@ impl Drop for Replay {
     }
 }
 
+/// A plan is launched into a stream that another library has made and destroys.
+#[test]
+fn plans_run_in_the_streams_of_others() {
+    let (kiln, problem) = (gpu(), problem("swiglu"));
+    let bound = Bound::new(&kiln, kiln.plan(problem.only_graph().unwrap()).unwrap());
+    let mut theirs: sys::CUstream = ptr::null_mut();
+    // SAFETY: the result is valid for writes.
+    unsafe { sys::cuStreamCreate(&mut theirs, 0) }.result().unwrap();
+    // SAFETY: the stream lives until it is destroyed below.
+    let stream = unsafe { kiln.device().external_stream(theirs as u64) };
+    let values = problem.random_values(5).unwrap();
+    bound.write(&values);
+    bound.plan.execute(&stream, &bound.pack).unwrap();
+    // Dropping the handle on it destroys nothing.
+    drop(stream);
+    // SAFETY: the stream is alive, and destroyed once.
+    unsafe {
+        sys::cuStreamSynchronize(theirs).result().unwrap();
+        sys::cuStreamDestroy_v2(theirs).result().unwrap();
+    }
+    compare(bound.plan.graph(), &values, &bound.read(), "in another's stream");
+}
+
 /// A plan is captured into a CUDA graph, which gives new results for new inputs in the same places.
 #[test]
 fn plans_are_replayed_in_a_graph() {

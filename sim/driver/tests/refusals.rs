@@ -45,7 +45,8 @@ fn refusals_say_what_was_attempted() {
     let y_uid = graph.outputs().next().unwrap().uid;
     // An address that no buffer has, as from another process.
     let mut pack = VariantPack::new().with(y_uid, &y);
-    pack.set_address(x_uid, 0x10_0000, 4 * 4096);
+    // SAFETY: the simulated driver checks every address; this one is to be refused.
+    unsafe { pack.set_address(x_uid, 0x10_0000, 4 * 4096) };
     let stream = device.stream().unwrap();
     plan.execute(&stream, &pack).expect("a launch does not wait for its kernel");
     let error = stream.synchronize().unwrap_err();
