@@ -32,7 +32,7 @@ impl DiskCache {
     /// What this library is, if the file is still the one that was asked.
     pub fn recall(&self, located: &Located) -> Option<Toolchain> {
         let identity = Identity::of(&located.path).ok()?;
-        let memo = Memo::read(self.held(), &identity.file())?;
+        let memo = Memo::read(self.held(), identity.file())?;
         (memo.identity == identity).then_some(memo.toolchain)
     }
 
