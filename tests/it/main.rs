@@ -29,6 +29,7 @@ mod knobs;
 mod mha_descriptors;
 mod mha_forward;
 mod mha_vectors;
+mod mutants;
 mod mutations;
 mod norm;
 mod not_a_number;
