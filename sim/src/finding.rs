@@ -25,7 +25,7 @@ pub enum FindingKind {
     GlobalRace,
     /// Threads of one warp touch memory, one of them writes, nothing orders them.
     WarpRace,
-    /// A bulk copy reads what threads stored, and no `fence.proxy.async` stands between.
+    /// A bulk copy or a product reads what threads stored, without a `fence.proxy.async` between.
     MissingProxyFence,
     /// Threads wait for each other at different places.
     DivergentBarrier,

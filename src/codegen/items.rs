@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 pub(super) enum Kind {
     /// A kernel, or what is not understood: it stays.
     Root,
-    /// A check of constants: it stays, and may move with them.
+    /// A check of constants: it stays with them, and may move.
     Check,
     /// A `constexpr` value.
     Constant,

@@ -88,7 +88,7 @@ fn reached(source: &[Group<'_>]) -> BTreeSet<usize> {
             let one_of_several = item.names.iter().any(|name| definitions[name] > 1);
             let is_for = |name: &&str| !types.contains(name) || names.contains(name);
             let fits = !one_of_several || item.parameters.iter().all(is_for);
-            let keep = item.kind == Kind::Root || wanted && fits;
+            let keep = matches!(item.kind, Kind::Root | Kind::Check) || wanted && fits;
             if keep && kept.insert(item.start) {
                 names.extend(&item.uses);
             }
@@ -97,12 +97,6 @@ fn reached(source: &[Group<'_>]) -> BTreeSet<usize> {
             break;
         }
     }
-    // A check needs no constant for its own sake.
-    let known = |name: &&str| !definitions.contains_key(name) || names.contains(name);
-    let checks = items.iter().filter(|item| item.kind == Kind::Check);
-    kept.extend(
-        checks.filter(|check| check.uses.iter().all(|name| known(&name))).map(|item| item.start),
-    );
     kept
 }
 
@@ -195,8 +189,8 @@ mod tests {
                     constexpr int N = 2, M = 2 * N;\nstatic_assert(M > N, \"{\");\n\n\
                     int a(f16 v) { return v.bits; }\n\nconstexpr int L = a(N);";
         assert_eq!(left(&format!("{library}\n{own}"), "Stored s; L + M;"), kept);
-        // A check keeps nothing, and goes with what it checks.
-        assert_eq!(left("constexpr int N = 2;\nstatic_assert(N > 1, \"\");\n", ""), "");
+        let checked = "constexpr int N = 2;\nstatic_assert(N > 1, \"\");";
+        assert_eq!(left(&format!("{checked}\n"), ""), checked, "what is checked is used");
     }
 
     #[test]

@@ -35,6 +35,7 @@ mod long;
 mod mha_descriptors;
 mod mha_forward;
 mod mha_vectors;
+mod mutants;
 mod mutations;
 mod norm;
 mod not_a_number;

@@ -1,4 +1,4 @@
-//! Which engine wins, with which knobs, for 45 named problems on three GPUs: a golden file. A
+//! Which engine wins, with which knobs, for 48 named problems on three GPUs: a golden file. A
 //! difference is reviewed as code; `make golden` rewrites it.
 
 use std::fmt::Write;
@@ -76,6 +76,15 @@ pub fn dequantised([m, n, k]: [i64; 3]) -> OperationGraph {
     })
 }
 
+/// f16 by bf16.
+fn mixed([m, n, k]: [i64; 3]) -> OperationGraph {
+    built(|graph| {
+        let (a, b) =
+            (graph.input("a", &[m, k], DType::F16), graph.input("b", &[k, n], DType::Bf16));
+        graph.matmul(Matmul::default(), a, b).unwrap()
+    })
+}
+
 /// Scores, softmax and values of heads, as operations.
 fn attention([heads, length, depth]: [i64; 3]) -> OperationGraph {
     built(|graph| {
@@ -98,7 +107,20 @@ fn sdpa(with: Attention, extents: [i64; 3]) -> OperationGraph {
     sdpa_of(with, extents, DType::Bf16)
 }
 
-fn sdpa_of(with: Attention, [queries, keys, elements]: [i64; 3], dtype: DType) -> OperationGraph {
+/// Keys and values of 8 bits.
+fn sdpa_eight(with: Attention, extents: [i64; 3]) -> OperationGraph {
+    sdpa_stored(with, extents, [DType::Bf16, DType::F8E4M3, DType::F8E4M3, DType::Bf16])
+}
+
+fn sdpa_of(with: Attention, extents: [i64; 3], dtype: DType) -> OperationGraph {
+    sdpa_stored(with, extents, [dtype; 4])
+}
+
+fn sdpa_stored(
+    with: Attention,
+    [queries, keys, elements]: [i64; 3],
+    types: [DType; 4],
+) -> OperationGraph {
     let shape = AttentionShape {
         batches: 2,
         heads: 32,
@@ -109,7 +131,7 @@ fn sdpa_of(with: Attention, [queries, keys, elements]: [i64; 3], dtype: DType) -
         width: elements,
     };
     let op = Attention { band: Band::causal(Diagonal::BottomRight), ..with };
-    attention_graph(op, shape, [Storage::packed(dtype); 4], [true; 4])
+    attention_graph(op, shape, types.map(Storage::packed), [true; 4])
 }
 
 pub fn reduced(op: ReductionOp, dims: &[i64], to: &[i64]) -> OperationGraph {
@@ -215,6 +237,7 @@ fn problems() -> Vec<(&'static str, OperationGraph)> {
         ("gemm_16_rows", gemm(f32, [16, 4096, 4096])),
         ("gemm_deep", gemm(f32, [256, 256, 65536])),
         ("gemm_dequantised", dequantised([512, 4096, 4096])),
+        ("gemm_mixed", mixed([2048, 4096, 4096])),
         ("linear_gelu", with_bias_and_gelu([4096, 16384, 4096])),
         ("linear_gelu_small", with_bias_and_gelu([64, 768, 768])),
         ("swiglu", swiglu([4096, 11008, 4096])),
@@ -224,6 +247,7 @@ fn problems() -> Vec<(&'static str, OperationGraph)> {
         ("sdpa_256", sdpa(plain.clone(), [2048, 2048, 256])),
         ("sdpa_bias", sdpa(Attention { bias: true, ..plain.clone() }, [2048, 2048, 128])),
         ("sdpa_tf32", sdpa_of(Attention::new(tf32), [2048, 2048, 128], DType::F32)),
+        ("sdpa_eight", sdpa_eight(plain.clone(), [2048, 2048, 128])),
         ("sdpa_decode", sdpa(plain, [1, 8192, 128])),
         ("bmm_small", { built(|graph| product(graph, f32, &[512, 64, 64], &[512, 64, 64])) }),
     ]
@@ -232,7 +256,7 @@ fn problems() -> Vec<(&'static str, OperationGraph)> {
 #[test]
 fn winners() {
     let problems = problems();
-    assert_eq!(problems.len(), 46);
+    assert_eq!(problems.len(), 48);
     let mut table = String::new();
     for target in ["a100", "rtx4090", "h200"] {
         let target = Target::named(target).unwrap();

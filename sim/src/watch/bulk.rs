@@ -1,8 +1,9 @@
 //! Bulk copies: what they write into shared memory, and what they read from it until they are
 //! waited for.
 //!
-//! They see memory through a proxy of their own. What a thread stored reaches it by a
-//! `fence.proxy.async`, of the thread itself or of one that the store is ordered before.
+//! They, and products of warpgroups, see memory through a proxy of their own. What a thread stored
+//! reaches it by a `fence.proxy.async`, of the thread itself or of one that the store is ordered
+//! before.
 
 use super::Watch;
 use super::memory::Scene;
@@ -120,8 +121,14 @@ impl Watch {
         }
     }
 
-    /// Reports words that a copy reads and no fence followed.
-    fn proxies(&mut self, shadow: &BlockShadow, scene: &Scene<'_, '_>, lanes: &Lanes, lane: usize) {
+    /// Reports words that a copy or a product reads and no fence followed.
+    pub(super) fn proxies(
+        &mut self,
+        shadow: &BlockShadow,
+        scene: &Scene<'_, '_>,
+        lanes: &Lanes,
+        lane: usize,
+    ) {
         let (words, _) = lanes.words(lane);
         for word in words {
             let Some(writer) = shadow.shared.writer(word, shadow.clocks.block) else { continue };

@@ -211,8 +211,8 @@ impl<'a, 'b> Reporter<'a, 'b> {
         let sites = vec![Site { what: self.what(writer.pc), place }, self.here((warp, lane), pc)];
         let line = self.line(writer.pc);
         let remedy = format!(
-            "bulk copies see what threads store only behind a fence.proxy.async, which lacks after \
-             ptx line {line}"
+            "bulk copies and products of warpgroups see what threads store only behind a \
+             fence.proxy.async, which lacks after ptx line {line}"
         );
         let (kind, subject) = (FindingKind::MissingProxyFence, self.subject((SHARED, at)));
         Finding { kind, subject, sites, remedy, count: 1 }

@@ -173,6 +173,9 @@ impl Watch {
         let scene = Scene { warp, block, cx, at, touch, order, element: 16 };
         for lanes in pieces(&starts) {
             self.check(shadow, &scene, SHARED, &lanes);
+            if self.checks.shared_races {
+                lanes.each().for_each(|lane| self.proxies(shadow, &scene, &lanes, lane));
+            }
         }
         if self.checks.shared_races {
             let by = Actor { warp: warp.index as usize, pc: at.pc, strong: false };

@@ -13,21 +13,27 @@ const NAME: &str = "attention_mma";
 
 /// Tiles in the order in which they are tried: queries of a block, of a warp, keys of a step.
 /// Larger ones read keys and values less often; these leave no register to memory.
-type Tiles = [[i64; 3]; 4];
+type Tiles = &'static [[i64; 3]];
 
-/// For heads of up to so many elements.
-const TILES: [(i64, Tiles); 3] = [
-    (64, [[128, 32, 64], [64, 16, 64], [32, 16, 64], [16, 16, 64]]),
-    (128, [[128, 16, 64], [64, 16, 64], [32, 16, 64], [16, 16, 64]]),
-    (256, TILES_HEAVY),
-];
+/// For values of up to 128 elements whose scores are scaled products. A warp of 32 rows reads keys
+/// and values for twice as many; where bounds take registers of their own, half of the keys fit.
+const TILES_PLAIN: Tiles =
+    &[[128, 32, 64], [128, 32, 32], [64, 16, 64], [32, 16, 64], [16, 16, 64]];
+
+/// For those whose scores take registers for what they are modified by, or for dropout.
+const TILES_MODIFIED: Tiles =
+    &[[128, 32, 32], [128, 16, 32], [64, 16, 32], [32, 16, 32], [16, 16, 32]];
+
+/// For heads of up to 32 elements in tf32, and of up to 64.
+const TILES_TF32_LEAST: Tiles = &[[128, 32, 64], [64, 16, 64], [32, 16, 64], [16, 16, 64]];
+const TILES_TF32_SMALL: Tiles = &[[128, 16, 64], [64, 16, 64], [32, 16, 64], [16, 16, 64]];
 
 /// For heads of more than 128 elements in tf32, whose lines take twice the shared memory: the last
 /// two fit where a block has 99 KB.
-const TILES_TF32: Tiles = [[128, 16, 32], [64, 16, 32], [32, 16, 16], [16, 16, 16]];
+const TILES_TF32: Tiles = &[[128, 16, 32], [64, 16, 32], [32, 16, 16], [16, 16, 16]];
 
-/// Where every score takes registers of its own, for what it is modified by.
-const TILES_HEAVY: Tiles = [[128, 16, 32], [64, 16, 32], [32, 16, 32], [16, 16, 32]];
+/// For values of more elements, and tf32 whose scores take registers for what they are modified by.
+const TILES_HEAVY: Tiles = &[[128, 16, 32], [64, 16, 32], [32, 16, 32], [16, 16, 32]];
 
 /// See the module.
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +54,7 @@ impl Engine for MmaEngine {
         target: &'a Target,
     ) -> Result<Box<dyn Supported + 'a>> {
         let mma = Mma(Matrices::of(graph, target)?);
-        let least = Settings::of_tile(mma.tiles()[3]);
+        let least = Settings::of_tile(*mma.tiles().last().expect("there are tiles"));
         Ok(Box::new(Tuned::of(mma, least)?))
     }
 }
@@ -68,27 +74,41 @@ impl Mma<'_> {
     }
 
     /// The tiles to choose from.
-    fn tiles(&self) -> Tiles {
-        let shape = &self.0.problem.shape;
-        if shape.depth.max(shape.width) > WIDTH_WARP_MAX {
-            return TILES_HEAVY.map(|[cta_q, warp_q, _]| [cta_q, warp_q, 16]);
+    fn tiles(&self) -> Vec<[i64; 3]> {
+        let AttentionShape { depth, width, .. } = self.0.problem.shape;
+        let (elements, is_tf32) = (depth.max(width), self.0.is_tf32());
+        let wide = elements > 128;
+        let most = if is_tf32 { elements } else { width };
+        if elements > WIDTH_WARP_MAX || (most > 128 && self.is_heavy()) {
+            return TILES_HEAVY.iter().map(|[cta_q, warp_q, _]| [*cta_q, *warp_q, 16]).collect();
         }
-        let wide = shape.depth.max(shape.width) > 128;
-        match self.is_heavy() {
-            true if wide => return TILES_HEAVY.map(|[cta_q, warp_q, _]| [cta_q, warp_q, 16]),
-            true => return TILES_HEAVY,
-            false => {}
-        }
-        if wide && self.0.is_tf32() {
-            return TILES_TF32;
-        }
-        // Lines of a program take registers, and so do numbers of dropout.
-        let least = if self.0.problem.is_modified() { 65 } else { 0 };
-        // A line of tf32 takes the memory of one of 16 bits that is twice as long.
-        let lines = if self.0.is_tf32() { 2 } else { 1 };
-        let elements = (shape.depth.max(shape.width) * lines).max(least);
-        let found = TILES.iter().find(|(most, _)| elements <= *most);
-        found.expect("the number of elements is limited").1
+        let is_modified = self.0.problem.is_modified();
+        let has_dropout = self.0.problem.op.dropout.is_some();
+        let tiles = match is_tf32 {
+            false if width > 128 => TILES_HEAVY,
+            // The assembler spills a few words of 32 rows: on Hopper of a causal band with twice
+            // the keys, of dropout beside a window.
+            false if is_modified && width > 64 && has_dropout => &TILES_MODIFIED[1..],
+            false if is_modified => TILES_MODIFIED,
+            false if width > 96 => &TILES_PLAIN[1..],
+            false => TILES_PLAIN,
+            true if wide => TILES_TF32,
+            // A line takes the memory of one of 16 bits that is twice as long.
+            true if elements > 64 || self.is_heavy() => TILES_HEAVY,
+            true if elements > 32 || is_modified => TILES_TF32_SMALL,
+            true => TILES_TF32_LEAST,
+        };
+        tiles.to_vec()
+    }
+
+    /// A tile; where scores are scaled products of small heads, with queries in registers and with
+    /// fewer warps, too.
+    fn variants(&self, tile: Settings) -> impl Iterator<Item = Settings> {
+        let AttentionShape { depth, width, .. } = self.0.problem.shape;
+        let is_plain = !self.0.problem.is_modified() && !self.0.is_tf32();
+        let others = if is_plain && depth.max(width) <= 64 { 3 } else { 0 };
+        let other = move |at: i64| Settings { hold_q: at % 2, warp_q: 16 << (at / 2), ..tile };
+        std::iter::once(tile).chain((1..=others).map(other))
     }
 }
 
@@ -124,7 +144,7 @@ impl Tunable<4> for Mma<'_> {
             busy && settings.cta_q / 2 < self.0.problem.shape.queries
         };
         let rule = all.iter().find(good).or(all.last()).expect("the least tile fits");
-        self.cheapest(self.0.target, *rule, all.iter().copied())
+        self.cheapest(self.0.target, *rule, all.iter().flat_map(|tile| self.variants(*tile)))
     }
 
     fn reasons(&self) -> Vec<String> {
@@ -139,7 +159,7 @@ impl Tunable<4> for Mma<'_> {
             format!("cta_q={cta_q}: {blocks} blocks for {sm_count} multiprocessors"),
             match hold_q {
                 0 => "hold_q=0: shared memory has the queries, registers the results".to_owned(),
-                _ => "hold_q=1: queries of tf32 take twice as long to read again".to_owned(),
+                _ => format!("hold_q=1: registers have the queries, too, of {elements}"),
             },
             format!("warp_q={warp_q}: {elements} leave registers for so many rows"),
         ]

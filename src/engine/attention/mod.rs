@@ -22,6 +22,5 @@ mod work;
 
 pub(super) use decode::DecodeEngine;
 pub(super) use mma::MmaEngine;
-pub(super) use score::{Score, Source, score};
 pub(super) use simt::SimtEngine;
 pub(super) use wgmma::WgmmaEngine;

@@ -15,10 +15,6 @@ const CAPABILITY_MIN: u16 = 75;
 /// Positions of queries and keys are 32-bit numbers, with windows added to them.
 const EXTENT_MAX: i64 = 1 << 30;
 
-/// The most elements of a head. Those of 576 and 512 of DeepSeek's MLA are the largest that are
-/// served.
-const ELEMENTS_MAX: i64 = 1024;
-
 /// Rows of tiles that [`Problem::tiles`] looks at.
 const SAMPLES: i64 = 256;
 
@@ -56,7 +52,7 @@ impl<'a> Problem<'a> {
         let inputs: Vec<&TensorDesc> =
             operation.inputs.iter().map(|at| &graph.tensors[*at as usize]).collect();
         let shape = op.shape(&inputs)?;
-        let AttentionShape { batches, heads, queries, keys, depth, width, .. } = shape;
+        let AttentionShape { batches, heads, queries, keys, .. } = shape;
         let [all_queries, all_keys] = [inputs[0].dims[2], inputs[1].dims[2]];
         for (name, extent) in [("queries", queries.max(all_queries)), ("keys", keys.max(all_keys))]
         {
@@ -66,10 +62,6 @@ impl<'a> Problem<'a> {
         }
         if batches.saturating_mul(heads) > EXTENT_MAX {
             return unsupported(format!("{heads} heads of {batches} sequences, more than 2^30"));
-        }
-        if depth.max(width) > ELEMENTS_MAX {
-            let text = format!("heads of {depth} and {width} elements, more than {ELEMENTS_MAX}");
-            return unsupported(text);
         }
         if let Some(tensor) = inputs[..3].iter().find(|tensor| tensor.by_value) {
             return unsupported(format!("`{}` is passed by value", tensor.name));

@@ -20,6 +20,10 @@ const CAPABILITY_MIN: u16 = 80;
 
 const THREADS_MAX: i64 = 256;
 
+/// The most elements of a head. Those of 576 and 512 of DeepSeek's MLA are the largest that are
+/// served.
+const ELEMENTS_MAX: i64 = 1024;
+
 /// Rows and columns of one matrix product.
 pub(super) const BAND: i64 = 16;
 
@@ -28,6 +32,9 @@ pub(super) const WIDTH_WARP_MAX: i64 = 256;
 
 /// Registers for addresses, bounds and fragments on their way.
 const REGISTERS_OTHER: i64 = 60;
+
+/// Registers of the bounds of a band's rows in a thread, two rows of two.
+const BOUND_REGISTERS: i64 = 4;
 
 /// How far from 0 scores are whose exponents are multiples of a power of two
 /// (`attention/rows.cuh`).
@@ -101,6 +108,11 @@ impl<'a> Matrices<'a> {
                 "q is {q}, k is {k} and v is {v}: tensor cores take f16 or bf16 for all of them, \
                  any of them of 8 bits too, or f32 where math is tf32"
             ));
+        }
+        let AttentionShape { depth, width, .. } = problem.shape;
+        if depth.max(width) > ELEMENTS_MAX {
+            let text = format!("heads of {depth} and {width} elements, more than {ELEMENTS_MAX}");
+            return unsupported(text);
         }
         Ok(Matrices { problem, target, element })
     }
@@ -183,7 +195,7 @@ impl<'a> Matrices<'a> {
                 "needs {shared_bytes} bytes of shared memory, a block has {available}"
             ));
         }
-        let registers = tiling.registers(shape, self.element);
+        let registers = tiling.registers(shape, self.element) + self.bound_registers(&tiling);
         if registers > REGISTERS_THREAD_MAX {
             return Err(format!(
                 "needs about {registers} registers, a thread has {REGISTERS_THREAD_MAX}"
@@ -198,6 +210,13 @@ impl<'a> Matrices<'a> {
             return Err(format!("leaves {bytes} bytes of partial results"));
         }
         Ok(Schedule { tiling, threads, registers, shared_bytes, blocks })
+    }
+
+    /// Registers of where the keys of each row begin and end, where both are the row's own.
+    fn bound_registers(&self, tiling: &Tiling) -> i64 {
+        let op = self.problem.op;
+        let own = op.band.left.is_some() || op.intervals || op.query_lengths;
+        if own { tiling.warp_q / BAND * BOUND_REGISTERS } else { 0 }
     }
 
     /// Bytes of the results of parts, of their row maxima and of the sums of their weights; 0 where

@@ -15,7 +15,7 @@ const PRODUCT: Value = Value::Input(0);
 
 /// What an input of the program is fed from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(in crate::engine) enum Source {
+pub(super) enum Source {
     /// The product of query and key.
     Score,
     /// A coordinate among [batch, head, query, key].
@@ -27,14 +27,14 @@ pub(in crate::engine) enum Source {
 /// The program of a score: its first output is what becomes of the product, a second one is 0 where
 /// the key takes no part. Where it gives the product itself, the score is the scaled product.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(in crate::engine) struct Score {
-    pub(in crate::engine) program: Program,
-    pub(in crate::engine) sources: Vec<Source>,
+pub(super) struct Score {
+    pub(super) program: Program,
+    pub(super) sources: Vec<Source>,
 }
 
 impl Score {
     /// Whether the score is more than the scaled product.
-    pub(in crate::engine) fn is_modified(&self) -> bool {
+    pub(super) fn is_modified(&self) -> bool {
         self.program.outputs() != [PRODUCT]
     }
 
@@ -75,7 +75,7 @@ fn length(mode: Mode, math: Math) -> usize {
 }
 
 /// The program of an operation that was checked.
-pub(in crate::engine) fn score(
+pub(super) fn score(
     op: &Attention,
     shape: &AttentionShape,
     slots: &Slots,

@@ -29,6 +29,13 @@ const WORDS_MAX: i64 = 128;
 /// than four blocks share a multiprocessor.
 const WORDS_GOOD: i64 = 64;
 
+/// The most elements of a slice of a head: of f64 too, blocks have room for those of the least
+/// setting on every architecture.
+const SLICE_MAX: i64 = 256;
+
+/// The setting that asks for the least.
+const LEAST: Settings = Settings { cta_k: 16, cta_q: 8 };
+
 /// See the module.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct SimtEngine;
@@ -38,6 +45,35 @@ pub(in crate::engine) struct SimtEngine;
 struct Simt<'a> {
     problem: Problem<'a>,
     target: &'a Target,
+    /// Of heads that are too long to be held whole.
+    slices: Option<Slices>,
+}
+
+/// Elements of queries and keys that are held at a time, and columns of results of a block.
+#[derive(Debug, Clone, Copy)]
+struct Slices {
+    depth: i64,
+    width: i64,
+}
+
+impl Slices {
+    fn of(shape: &AttentionShape) -> Slices {
+        Slices { depth: shape.depth.min(SLICE_MAX), width: shape.width.min(SLICE_MAX) }
+    }
+}
+
+impl Simt<'_> {
+    /// What a block holds of heads.
+    fn held(&self) -> Slices {
+        let AttentionShape { depth, width, .. } = self.problem.shape;
+        self.slices.unwrap_or(Slices { depth, width })
+    }
+
+    /// Words of sums and scores of a thread.
+    fn words(&self, Settings { cta_k, cta_q }: Settings) -> i64 {
+        let columns = ceil_div(self.held().width, LANES) + cta_k / LANES;
+        cta_q / LINES * columns * if self.problem.is_double() { 2 } else { 1 }
+    }
 }
 
 impl Engine for SimtEngine {
@@ -51,8 +87,10 @@ impl Engine for SimtEngine {
         target: &'a Target,
     ) -> Result<Box<dyn Supported + 'a>> {
         let problem = Problem::of(graph, target.arch.capability)?;
-        let least = Settings { cta_k: 16, cta_q: 8 };
-        Ok(Box::new(Tuned::of(Simt { problem, target }, least)?))
+        let whole = Simt { problem, target, slices: None };
+        let fits = whole.schedule(LEAST).is_ok();
+        let slices = if fits { None } else { Some(Slices::of(&whole.problem.shape)) };
+        Ok(Box::new(Tuned::of(Simt { slices, ..whole }, LEAST)?))
     }
 }
 
@@ -75,7 +113,7 @@ impl Tunable<2> for Simt<'_> {
     }
 
     fn schedule(&self, settings: Settings) -> Result<Schedule, String> {
-        let AttentionShape { depth, width, .. } = self.problem.shape;
+        let Slices { depth, width } = self.held();
         let Settings { cta_k, cta_q } = settings;
         let q_line = depth | 1;
         let kv_line = depth.max(width) | 1;
@@ -88,15 +126,16 @@ impl Tunable<2> for Simt<'_> {
                 "needs {shared_bytes} bytes of shared memory, a block has {available}"
             ));
         }
-        let words = settings.words(&self.problem);
+        let words = self.words(settings);
         if words > WORDS_MAX {
             return Err(format!("leaves {words} words of sums to a thread, which has {WORDS_MAX}"));
         }
-        let blocks = self.problem.blocks(cta_q);
+        let slices = ceil_div(self.problem.shape.width, width.max(1));
+        let blocks = self.problem.blocks(cta_q).saturating_mul(slices);
         if blocks > GRID_MAX {
             return Err(format!("needs {blocks} blocks, more than a grid has"));
         }
-        Ok(Schedule { settings, shared_bytes, blocks })
+        Ok(Schedule { settings, shared_bytes, blocks, words, slices })
     }
 
     /// The largest tile that fits in few enough registers and leaves no multiprocessor idle.
@@ -108,7 +147,7 @@ impl Tunable<2> for Simt<'_> {
             keys.find(|settings| self.schedule(*settings).is_ok())
         };
         let good = |settings: &Settings| {
-            let small = settings.words(&self.problem) <= WORDS_GOOD;
+            let small = self.words(*settings) <= WORDS_GOOD;
             small && self.problem.blocks(settings.cta_q) >= sm_count
         };
         let all: Vec<Settings> = queries.filter_map(legal).collect();
@@ -139,7 +178,7 @@ impl Tunable<2> for Simt<'_> {
 
     fn lowering(&self, schedule: &Schedule) -> Lowering {
         let problem = &self.problem;
-        let Schedule { settings, shared_bytes, blocks } = *schedule;
+        let Schedule { settings, shared_bytes, blocks, .. } = *schedule;
         let arch = self.target.arch;
         let stem = format!("sm75_attention_{}_simt", problem.tensor("o").dtype);
         let entry = "attention";
@@ -151,6 +190,11 @@ impl Tunable<2> for Simt<'_> {
         parameters["cta_q"] = json!(settings.cta_q);
         parameters["cta_k"] = json!(settings.cta_k);
         parameters["packs"] = json!(false);
+        parameters["sliced"] = json!(self.slices.is_some());
+        if let Some(Slices { depth, width }) = self.slices {
+            parameters["depth_step"] = json!(depth);
+            parameters["width_own"] = json!(width);
+        }
         Lowering::from(KernelPlan {
             spec: KernelSpec {
                 stem,
@@ -174,20 +218,14 @@ impl Tunable<2> for Simt<'_> {
 
 settings!(cta_k, cta_q);
 
-impl Settings {
-    /// Words of sums and scores of a thread.
-    fn words(self, problem: &Problem<'_>) -> i64 {
-        let rows = self.cta_q / LINES;
-        let columns = ceil_div(problem.shape.width, LANES) + self.cta_k / LANES;
-        rows * columns * if problem.is_double() { 2 } else { 1 }
-    }
-}
-
 /// Settings that fit, and what follows from them.
 struct Schedule {
     settings: Settings,
     shared_bytes: i64,
     blocks: i64,
+    words: i64,
+    /// Blocks that share the columns of a tile's results, each with all of its scores.
+    slices: i64,
 }
 
 impl Schedule {
@@ -202,11 +240,14 @@ impl Schedule {
             pack: 1,
             blocks: self.blocks,
             threads: THREADS,
-            registers: self.settings.words(problem) + 40,
+            registers: self.words + 40,
             shared_bytes: self.shared_bytes,
             stages: 1,
         };
         let units = if problem.is_double() { Units::F64(each) } else { Units::Lanes(each) };
-        work(problem, block, units)
+        let mut work = work(problem, block, units);
+        work.lane_instructions *= self.slices as f64;
+        work.f64_instructions *= self.slices as f64;
+        work
     }
 }

@@ -7,7 +7,6 @@
 //!
 //! Tensors of the graph keep their positions, so arguments can name them; intermediates follow.
 
-mod attention;
 mod calculus;
 mod named;
 mod norm;
@@ -98,15 +97,7 @@ pub(crate) fn primitives_beside(
     taken: &BTreeSet<i64>,
 ) -> Result<OperationGraph> {
     let canonical = graph.canonical();
-    let mut operations = canonical.operations.iter();
-    let expanded = match operations.find(|of| matches!(of.op, Op::Attention(_))) {
-        Some(Operation { op: Op::Attention(op), .. }) => {
-            let (tensors, operations) = attention::expanded(canonical, op)?;
-            let uids = canonical.uids;
-            Expanded { tensors: tensors.into(), operations: operations.into(), uids }
-        }
-        _ => Expanded::of(canonical)?,
-    };
+    let expanded = Expanded::of(canonical)?;
     let is_free = |uid: &i64| !taken.contains(uid) && graph.tensor(*uid).is_err();
     let last = graph.tensors().iter().map(|tensor| tensor.uid).chain(taken.last().copied()).max();
     // Behind the last one, as long as there are such numbers.

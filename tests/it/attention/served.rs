@@ -36,7 +36,7 @@ fn few_queries() -> Vec<(&'static str, OperationGraph)> {
     ]
 }
 
-/// Many queries, which warpgroups take.
+/// Many queries.
 fn many_queries() -> Vec<(&'static str, OperationGraph)> {
     let plain = Attention::new(MatmulMath::F32);
     let causal = Attention { band: Band::causal(Diagonal::BottomRight), ..plain.clone() };
@@ -79,12 +79,17 @@ fn far(graph: &OperationGraph, target: &Target) -> (f64, String) {
 #[test]
 fn choices_come_close_to_the_model() {
     let cases = ["h200", "a100", "rtx4090"].map(|name| (name, few_queries(), 1.4));
-    let cases = cases.into_iter().chain([("h200", many_queries(), 1.3)]);
+    let many = [("h200", 1.3), ("a100", 1.4), ("rtx4090", 1.4)];
+    let cases = cases.into_iter().chain(many.map(|(name, most)| (name, many_queries(), most)));
+    let mut all = Vec::new();
     for (name, graphs, most) in cases {
         let target = Target::named(name).unwrap();
         for (what, graph) in graphs {
             let (ratio, choice) = far(&graph, &target);
-            assert!(ratio <= most, "{what} on {name}: {ratio} times: {choice}");
+            if ratio > most {
+                all.push(format!("{what} on {name}: {ratio:.2} times: {choice}"));
+            }
         }
     }
+    assert!(all.is_empty(), "{}", all.join("\n"));
 }
