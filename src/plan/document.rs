@@ -94,37 +94,45 @@ impl Kiln {
     /// and in an order that can run, or a knob that is not allowed; `NotSupported` for a document
     /// of another version or another GPU; whatever [`Kiln::plan_with`] finds.
     pub fn plan_from_json(&self, text: &str) -> Result<ExecutionPlan> {
-        let malformed =
-            |error: serde_json::Error| Error::bad_param(format!("malformed plan: {error}"));
-        let document: Value = serde_json::from_str(text).map_err(malformed)?;
-        // Asked first: another schema has other fields.
-        match document["kiln_plan"].as_u64() {
-            Some(schema) if schema == u64::from(SCHEMA) => {}
-            Some(schema) => {
-                let text = format!("the plan has schema {schema}, this version reads {SCHEMA}");
-                return Err(Error::not_supported(text));
-            }
-            None => return Err(Error::bad_param("malformed plan: it has no key `kiln_plan`")),
-        }
-        let PlanJson { version, target, parts, primitives: deeper, problem, .. } =
-            serde_json::from_value(document).map_err(malformed)?;
-        let (own, device) = (env!("CARGO_PKG_VERSION"), self.device().target());
-        if version != own {
-            let text = format!("the plan is of version {version}, this is {own}: plan it again");
-            return Err(Error::not_supported(text));
-        }
-        if target != *device {
-            let text = format!("the plan is for {target}, this device is {device}: plan it again");
-            return Err(Error::not_supported(text));
-        }
-        let problem = Problem::from_json(&problem.to_string())?;
-        let graph = problem.only_graph()?;
-        let parts = match deeper {
-            true => parts_of(&primitives(graph)?, &parts)?,
-            false => parts_of(graph, &parts)?,
-        };
-        self.plan_parts(graph, parts)
+        let (graph, parts) = parts_in(text, self.device().target())?;
+        self.plan_parts(&graph, parts)
     }
+}
+
+/// The graph and the parts of a plan's document that is of this version and for this target.
+///
+/// # Errors
+/// As [`Kiln::plan_from_json`].
+pub(super) fn parts_in(text: &str, device: &Target) -> Result<(OperationGraph, Vec<Part>)> {
+    let malformed = |error: serde_json::Error| Error::bad_param(format!("malformed plan: {error}"));
+    let document: Value = serde_json::from_str(text).map_err(malformed)?;
+    // Asked first: another schema has other fields.
+    match document["kiln_plan"].as_u64() {
+        Some(schema) if schema == u64::from(SCHEMA) => {}
+        Some(schema) => {
+            let text = format!("the plan has schema {schema}, this version reads {SCHEMA}");
+            return Err(Error::not_supported(text));
+        }
+        None => return Err(Error::bad_param("malformed plan: it has no key `kiln_plan`")),
+    }
+    let PlanJson { version, target, parts, primitives: deeper, problem, .. } =
+        serde_json::from_value(document).map_err(malformed)?;
+    let own = env!("CARGO_PKG_VERSION");
+    if version != own {
+        let text = format!("the plan is of version {version}, this is {own}: plan it again");
+        return Err(Error::not_supported(text));
+    }
+    if target != *device {
+        let text = format!("the plan is for {target}, this device is {device}: plan it again");
+        return Err(Error::not_supported(text));
+    }
+    let problem = Problem::from_json(&problem.to_string())?;
+    let graph = problem.only_graph()?;
+    let parts = match deeper {
+        true => parts_of(&primitives(graph)?, &parts)?,
+        false => parts_of(graph, &parts)?,
+    };
+    Ok((graph.clone(), parts))
 }
 
 impl Problem {

@@ -36,6 +36,7 @@ mod tensors;
 mod tiers;
 mod trial;
 mod tune;
+mod tuned_split;
 mod upgrade;
 mod variant_pack;
 mod warm;
@@ -62,6 +63,7 @@ pub use shipment::{CatalogLine, CodeDigests, Coverage, Verified, catalog, merge_
 pub use tensors::{read_values, write_values};
 pub use trial::{Trial, Values, estimate};
 pub use tune::{Tried, TuneProgress, Tuned};
+pub use tuned_split::{TriedSplit, TunedSplit};
 pub use upgrade::Tier;
 pub use variant_pack::VariantPack;
 pub use warm::{WarmProgress, WarmSummary, Warmed};

@@ -17,7 +17,8 @@ use tracing::warn;
 use crate::cache::DiskCache;
 use crate::device::{Device, Stream};
 use crate::engine::{
-    Choice, EngineConfig, Mode, Part, Selection, choices, machine_of, partition, supported,
+    Choice, EngineConfig, LAUNCH_US, Mode, Part, Selection, choices, machine_of, partition,
+    supported,
 };
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
@@ -25,23 +26,24 @@ use crate::plan::build::Kiln;
 use crate::plan::execute::ExecutionPlan;
 use crate::plan::manifest::Instance;
 use crate::plan::plausible::random_values;
+use crate::plan::recipe::PlannedKernel;
 use crate::plan::trial::estimate;
 use crate::plan::variant_pack::VariantPack;
 use crate::target::Target;
 
 /// Changes whenever an older reader would misread a newer file.
-const SCHEMA: u32 = 1;
+pub(super) const SCHEMA: u32 = 1;
 
 /// The folder of winners, in the cache folder.
-const FOLDER: &str = "tuned";
+pub(super) const FOLDER: &str = "tuned";
 
 /// Launches that are timed, after as many to warm up.
 const TIMED: usize = 21;
 const WARM_UP: usize = 5;
 
 /// What a record says was measured.
-const TIME: &str = "time";
-const COUNTS: &str = "counts";
+pub(super) const TIME: &str = "time";
+pub(super) const COUNTS: &str = "counts";
 
 /// The inputs of every measurement are made from this.
 const SEED: u64 = 1;
@@ -147,7 +149,8 @@ impl Kiln {
         let mut tried = Vec::new();
         let mut heuristic_us = f64::INFINITY;
         for (done, Choice { config, predicted_us, .. }) in wanted.iter().enumerate() {
-            let measured = self.measure(&part.graph, config);
+            let own = Part { graph: part.graph.clone(), config: config.clone() };
+            let measured = self.measure(&part.graph, vec![own]);
             if let (0, Ok(us)) = (done, &measured) {
                 heuristic_us = *us;
             }
@@ -201,23 +204,25 @@ impl Kiln {
         Ok(())
     }
 
-    /// The microseconds of one setting.
-    fn measure(&self, graph: &OperationGraph, config: &EngineConfig) -> Result<f64> {
-        let part = Part { graph: graph.clone(), config: config.clone() };
-        let plan = self.plan_parts(graph, vec![part])?;
+    /// The microseconds of a graph in these parts.
+    pub(super) fn measure(&self, graph: &OperationGraph, parts: Vec<Part>) -> Result<f64> {
+        let plan = self.plan_parts(graph, parts)?;
         let inputs = random_values(graph, SEED)?;
         if self.device().kind() == "cuda" {
             return self.timed(&plan, &inputs);
         }
-        let bytes = plan.kernels().iter().map(|kernel| kernel.report().resources.spill_bytes).max();
-        if let Some(bytes) = bytes.filter(|bytes| *bytes > 0) {
+        let spilled = |kernel: &&PlannedKernel| kernel.report().resources.spill_bytes > 0;
+        if let Some(kernel) = plan.kernels().iter().find(spilled) {
+            let (config, bytes) = (kernel.config(), kernel.report().resources.spill_bytes);
             return Err(Error::not_supported(format!(
                 "{config} spills {bytes} bytes of registers per thread, which counts do not show"
             )));
         }
         let machine = machine_of(self.device().target());
         let counters = self.trial(&plan, &inputs)?.counters;
-        let mut us = 0.0;
+        let launched = plan.kernels().iter().filter(|kernel| kernel.launch().grid > 0).count();
+        // Counts know nothing of what lies between kernels.
+        let mut us = LAUNCH_US * launched.saturating_sub(1) as f64;
         for (kernel, counters) in plan.kernels().iter().zip(&counters) {
             if kernel.launch().grid == 0 {
                 continue;

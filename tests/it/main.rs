@@ -74,6 +74,7 @@ mod special;
 mod tampered;
 mod tidy;
 mod trust;
+mod tuned_splits;
 mod values;
 mod warm;
 mod wild;
