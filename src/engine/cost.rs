@@ -63,7 +63,7 @@ pub type WorkOf<'a> = Box<dyn Fn(&EngineConfig) -> Option<Vec<KernelWork>> + 'a>
 pub(super) const INSTRUCTIONS_OPERATION: f64 = 8.0;
 
 /// From a launch to its first instruction, behind another one on a stream: 2 us on H100.
-const LAUNCH_US: f64 = 2.0;
+pub(crate) const LAUNCH_US: f64 = 2.0;
 
 /// From a load that misses the caches to its value: 500 to 800 ns on A100 and H100 (Luo et al.
 /// 2024, "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture").

@@ -26,10 +26,12 @@ mod reduction;
 mod refine;
 mod rnn;
 mod signature;
+mod splits;
 mod support;
 mod warpgroup;
 
 pub use config::{EngineConfig, Knob};
+pub(crate) use cost::LAUNCH_US;
 pub use cost::{CostModel, KernelWork, Setting, TensorWork, WorkOf, machine_of};
 pub(crate) use expand::primitives;
 pub use heuristics::{Choice, Mode, Selection, choices, choose};
@@ -37,6 +39,7 @@ pub use layout::{LayoutInfo, LayoutType};
 pub use notes::{BehaviorNote, Notes, NumericalNote};
 pub(crate) use partition::Division;
 pub use partition::{Cut, Part, cuts, partition};
+pub use splits::splits_undone;
 pub use support::{Engine, Supported};
 
 use crate::error::{Error, Result};

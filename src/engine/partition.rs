@@ -268,34 +268,59 @@ impl Division {
     }
 }
 
-/// Why the parts of a graph are not fewer: for every two that share a tensor. Nothing is said of
-/// parts of which some are what single operations mean.
+/// Why the parts of a graph are not fewer: for every two that share a tensor.
 pub fn cuts(graph: &OperationGraph, target: &Target, parts: &[Part]) -> Vec<Cut> {
-    let graph = match Division::of(graph, parts) {
-        Ok(Division::Whole) => graph.clone(),
-        Ok(Division::Primitives(primitives)) => primitives,
-        Ok(Division::Apart(..)) | Err(_) => return Vec::new(),
-    };
-    let any = Selection::default();
-    let mut clusters = Clusters::of(&graph, target, &any);
-    let position = |outputs: &[i64]| {
-        graph.operations().iter().position(|operation| operation.outputs == outputs)
-    };
-    for (number, part) in parts.iter().enumerate() {
-        let own = part.graph.operations().iter().filter_map(|of| position(&of.outputs));
-        clusters.assign(number, own.collect());
+    let Ok(division) = Division::of(graph, parts) else { return Vec::new() };
+    let sources: Vec<_> = parts.iter().map(|part| division.source(graph, part)).collect();
+    let expanded: Vec<Option<usize>> = sources.iter().map(|(_, operation)| *operation).collect();
+    let mut cuts = Vec::new();
+    for (at, (source, operation)) in sources.iter().enumerate() {
+        if !expanded[..at].contains(operation) {
+            let own = parts.iter().enumerate().filter(|(at, _)| expanded[*at] == *operation);
+            cuts.extend(cuts_within(source, target, &own.collect::<Vec<_>>()));
+        }
     }
+    let touched = |part: &Part| -> BTreeSet<i64> {
+        part.graph.tensors().iter().map(|tensor| tensor.uid).collect()
+    };
+    for second in 0..parts.len() {
+        for first in (0..second).filter(|first| expanded[*first] != expanded[second]) {
+            if !touched(&parts[first]).is_disjoint(&touched(&parts[second])) {
+                let alone = [first, second].into_iter().filter_map(|part| expanded[part]);
+                let name = |at: usize| graph.operations()[at].op.name();
+                let reason = |at| format!("{} is run by itself as what it means", name(at));
+                cuts.push(Cut { parts: [first, second], reasons: alone.map(reason).collect() });
+            }
+        }
+    }
+    cuts.sort_by_key(|cut| [cut.parts[1], cut.parts[0]]);
+    cuts
+}
+
+/// The same of parts of one graph, each with its number among all.
+fn cuts_within(graph: &OperationGraph, target: &Target, parts: &[(usize, &Part)]) -> Vec<Cut> {
+    let any = Selection::default();
+    let mut clusters = Clusters::of(graph, target, &any);
+    let writes = |part: &Part, own: &Operation| {
+        part.graph.operations().iter().any(|other| other.outputs == own.outputs)
+    };
+    let operations = graph.operations();
+    let in_part = |at: &usize| parts.iter().any(|(_, part)| writes(part, &operations[*at]));
+    // Each of the others stays a group by itself.
+    let others = (0..operations.len()).filter(|at| !in_part(at)).map(|at| vec![at]);
+    let own = parts.iter().map(|(_, part)| {
+        (0..operations.len()).filter(|at| writes(part, &operations[*at])).collect()
+    });
+    let groups: Vec<Vec<usize>> = own.chain(others).collect();
+    groups.into_iter().enumerate().for_each(|(number, group)| clusters.assign(number, group));
     let mut cuts = Vec::new();
     for second in 0..parts.len() {
-        for first in 0..second {
-            if !clusters.share(first, second) {
-                continue;
-            }
+        for first in (0..second).filter(|first| clusters.share(*first, second)) {
             let reasons = match clusters.between(first, second) {
                 true => vec!["another part lies between them".to_owned()],
                 false => clusters.reasons(&clusters.union(first, second)),
             };
-            cuts.push(Cut { parts: [first, second], reasons });
+            cuts.push(Cut { parts: [parts[first].0, parts[second].0], reasons });
         }
     }
     cuts

@@ -27,8 +27,8 @@ use crate::plan::record::Recorder;
 use crate::plan::report::{BuildReport, Origin};
 use crate::plan::span::Timed;
 use crate::plan::tiers::{Loaded, Reach, Tiers};
-use crate::plan::tune;
 use crate::plan::upgrade::{Tier, Upgrade};
+use crate::plan::winners;
 use crate::target::Target;
 
 /// A device with its compiler and caches. Clones share everything; any thread may use it.
@@ -307,12 +307,34 @@ fn plan_span(parts: &[Part], target: &Target) -> Timed {
 }
 
 impl Tiers {
-    /// The parts of a graph, each with the setting that tuning has found, else the heuristic's.
+    /// The parts of a graph, split as tuning has found best, each with the setting that it has
+    /// found, else the heuristic's.
     pub(super) fn parts(&self, graph: &OperationGraph, target: &Target) -> Result<Vec<Part>> {
-        let mut parts = self.untuned_parts(graph, target)?;
+        let split = self
+            .disk
+            .as_ref()
+            .and_then(|disk| winners::split(disk, graph, &self.device, target, &self.selection));
+        if let Some(parts) = split {
+            let parts = self.with_winners(graph, parts, target)?;
+            let here = self.no_jit && *target == *self.device.target();
+            if !here || self.found_best(parts.clone()).is_ok() {
+                return Ok(parts);
+            }
+            warn!("the tuned split of {} parts is not used: no pack has it", parts.len());
+        }
+        self.with_winners(graph, self.untuned_parts(graph, target)?, target)
+    }
+
+    /// Parts of a graph, each with the setting that tuning has found, else its own.
+    pub(super) fn with_winners(
+        &self,
+        graph: &OperationGraph,
+        mut parts: Vec<Part>,
+        target: &Target,
+    ) -> Result<Vec<Part>> {
         let Some(disk) = &self.disk else { return Ok(parts) };
         for part in &mut parts {
-            let Some(config) = tune::winner(disk, part, &self.device, target, &self.selection)
+            let Some(config) = winners::setting(disk, part, &self.device, target, &self.selection)
             else {
                 continue;
             };

@@ -9,8 +9,6 @@ use serde_json::Value;
 use crate::engine::{Division, EngineConfig, Part, primitives};
 use crate::error::{Error, Result};
 use crate::graph::{Operation, OperationGraph};
-use crate::plan::build::Kiln;
-use crate::plan::execute::ExecutionPlan;
 use crate::plan::problem::Problem;
 use crate::target::Target;
 
@@ -41,103 +39,67 @@ struct PartJson {
     meaning_of: Option<String>,
 }
 
-impl ExecutionPlan {
-    /// The document that [`Kiln::plan_from_json`] reads.
-    pub fn to_json(&self) -> String {
-        let problem = serde_json::from_str(&self.graph().to_json());
-        self.document(problem.expect("a graph's JSON is valid"))
-    }
-
-    /// The same of the plan of a problem, whose tensors keep their names and shapes.
-    ///
-    /// # Errors
-    /// `BadParam` where the text is no problem, or one of another graph than the plan's.
-    pub fn to_json_of(&self, problem: &str) -> Result<String> {
-        let read = Problem::from_json(problem)?;
-        if read.only_graph()?.digest() != self.graph().digest() {
-            return Err(Error::bad_param("failed to save a plan: the problem has another graph"));
-        }
-        let malformed =
-            |error: serde_json::Error| Error::bad_param(format!("malformed problem: {error}"));
-        Ok(self.document(serde_json::from_str(problem).map_err(malformed)?))
-    }
-
-    fn document(&self, problem: Value) -> String {
-        let graph = self.graph();
-        let parts: Vec<Part> = self.parts().into_iter().cloned().collect();
-        let division = Division::of(graph, &parts).expect("the parts are of the graph");
-        let part = |part: &Part| {
-            let (source, meaning) = division.source(graph, part);
-            let written = part.graph.operations().iter().map(|operation| operation.outputs[0]);
-            let writes = written.map(|uid| source.reference(uid)).collect();
-            let operation = meaning.map(|at| &graph.operations()[at]);
-            let meaning_of = operation.map(|of| graph.reference(of.outputs[0]));
-            PartJson { config: part.config.to_string(), writes, meaning_of }
-        };
-        let document = PlanJson {
-            kiln_plan: SCHEMA,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            target: self.inner.device.target().clone(),
-            parts: parts.iter().map(part).collect(),
-            primitives: matches!(division, Division::Primitives(_)),
-            problem,
-        };
-        serde_json::to_string_pretty(&document).expect("plain data is JSON")
-    }
+/// The document of parts of a graph, whose problem is given as its document.
+pub(super) fn document(
+    graph: &OperationGraph,
+    parts: &[Part],
+    target: &Target,
+    problem: Value,
+) -> String {
+    let division = Division::of(graph, parts).expect("the parts are of the graph");
+    let part = |part: &Part| {
+        let (source, meaning) = division.source(graph, part);
+        let written = part.graph.operations().iter().map(|operation| operation.outputs[0]);
+        let writes = written.map(|uid| source.reference(uid)).collect();
+        let operation = meaning.map(|at| &graph.operations()[at]);
+        let meaning_of = operation.map(|of| graph.reference(of.outputs[0]));
+        PartJson { config: part.config.to_string(), writes, meaning_of }
+    };
+    let document = PlanJson {
+        kiln_plan: SCHEMA,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        target: target.clone(),
+        parts: parts.iter().map(part).collect(),
+        primitives: matches!(division, Division::Primitives(_)),
+        problem,
+    };
+    serde_json::to_string_pretty(&document).expect("plain data is JSON")
 }
 
-impl Kiln {
-    /// The plan that [`ExecutionPlan::to_json`] wrote, without asking any heuristic.
-    ///
-    /// # Errors
-    /// `BadParam` for a malformed document, parts that do not cover the graph, each operation once
-    /// and in an order that can run, or a knob that is not allowed; `NotSupported` for a document
-    /// of another version or another GPU; whatever [`Kiln::plan_with`] finds.
-    pub fn plan_from_json(&self, text: &str) -> Result<ExecutionPlan> {
-        let malformed =
-            |error: serde_json::Error| Error::bad_param(format!("malformed plan: {error}"));
-        let document: Value = serde_json::from_str(text).map_err(malformed)?;
-        // Asked first: another schema has other fields.
-        match document["kiln_plan"].as_u64() {
-            Some(schema) if schema == u64::from(SCHEMA) => {}
-            Some(schema) => {
-                let text = format!("the plan has schema {schema}, this version reads {SCHEMA}");
-                return Err(Error::not_supported(text));
-            }
-            None => return Err(Error::bad_param("malformed plan: it has no key `kiln_plan`")),
-        }
-        let PlanJson { version, target, parts, primitives: deeper, problem, .. } =
-            serde_json::from_value(document).map_err(malformed)?;
-        let (own, device) = (env!("CARGO_PKG_VERSION"), self.device().target());
-        if version != own {
-            let text = format!("the plan is of version {version}, this is {own}: plan it again");
+/// The graph and the parts of a plan's document that is of this version and for this target.
+///
+/// # Errors
+/// As [`Kiln::plan_from_json`](crate::Kiln::plan_from_json).
+pub(super) fn parts_in(text: &str, device: &Target) -> Result<(OperationGraph, Vec<Part>)> {
+    let malformed = |error: serde_json::Error| Error::bad_param(format!("malformed plan: {error}"));
+    let document: Value = serde_json::from_str(text).map_err(malformed)?;
+    // Asked first: another schema has other fields.
+    match document["kiln_plan"].as_u64() {
+        Some(schema) if schema == u64::from(SCHEMA) => {}
+        Some(schema) => {
+            let text = format!("the plan has schema {schema}, this version reads {SCHEMA}");
             return Err(Error::not_supported(text));
         }
-        if target != *device {
-            let text = format!("the plan is for {target}, this device is {device}: plan it again");
-            return Err(Error::not_supported(text));
-        }
-        let problem = Problem::from_json(&problem.to_string())?;
-        let graph = problem.only_graph()?;
-        let parts = match deeper {
-            true => parts_of(&primitives(graph)?, &parts)?,
-            false => parts_of(graph, &parts)?,
-        };
-        self.plan_parts(graph, parts)
+        None => return Err(Error::bad_param("malformed plan: it has no key `kiln_plan`")),
     }
-}
-
-impl Problem {
-    /// The problem that a plan is of, from the plan's document.
-    ///
-    /// # Errors
-    /// `BadParam` for a malformed document.
-    pub fn of_plan(text: &str) -> Result<Problem> {
-        let malformed =
-            |error: serde_json::Error| Error::bad_param(format!("malformed plan: {error}"));
-        let document: Value = serde_json::from_str(text).map_err(malformed)?;
-        Problem::from_json(&document["problem"].to_string())
+    let PlanJson { version, target, parts, primitives: deeper, problem, .. } =
+        serde_json::from_value(document).map_err(malformed)?;
+    let own = env!("CARGO_PKG_VERSION");
+    if version != own {
+        let text = format!("the plan is of version {version}, this is {own}: plan it again");
+        return Err(Error::not_supported(text));
     }
+    if target != *device {
+        let text = format!("the plan is for {target}, this device is {device}: plan it again");
+        return Err(Error::not_supported(text));
+    }
+    let problem = Problem::from_json(&problem.to_string())?;
+    let graph = problem.only_graph()?;
+    let parts = match deeper {
+        true => parts_of(&primitives(graph)?, &parts)?,
+        false => parts_of(graph, &parts)?,
+    };
+    Ok((graph.clone(), parts))
 }
 
 /// The operations that parts may be of.

@@ -6,59 +6,29 @@
 //! the simulator alone.
 
 use std::collections::HashMap;
-use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use tracing::warn;
-
-use crate::cache::DiskCache;
-use crate::device::{Device, Stream};
-use crate::engine::{
-    Choice, EngineConfig, Mode, Part, Selection, choices, machine_of, partition, supported,
-};
+use crate::device::Stream;
+use crate::engine::{Choice, LAUNCH_US, Mode, Part, Selection, choices, machine_of, partition};
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
 use crate::plan::build::Kiln;
 use crate::plan::execute::ExecutionPlan;
 use crate::plan::manifest::Instance;
 use crate::plan::plausible::random_values;
+use crate::plan::recipe::PlannedKernel;
 use crate::plan::trial::estimate;
 use crate::plan::values::Values;
 use crate::plan::variant_pack::VariantPack;
-use crate::target::Target;
-
-/// Changes whenever an older reader would misread a newer file.
-const SCHEMA: u32 = 1;
-
-/// The folder of winners, in the cache folder.
-const FOLDER: &str = "tuned";
+use crate::plan::winners::{Measurement, SettingRecord, Tried};
 
 /// Launches that are timed, after as many to warm up.
 const TIMED: usize = 21;
 const WARM_UP: usize = 5;
 
-/// What a record says was measured.
-const TIME: &str = "time";
-const COUNTS: &str = "counts";
-
 /// The inputs of every measurement are made from this.
 const SEED: u64 = 1;
-
-/// A setting that was measured.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Tried {
-    /// Engine and knobs.
-    pub config: String,
-    /// The cost model's time in microseconds.
-    pub predicted_us: Option<f64>,
-    /// The measured time in microseconds, of all its kernels.
-    pub us: Option<f64>,
-    /// Why it can not be used.
-    pub refused: Option<String>,
-}
 
 /// What tuning found for a part of a graph.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,22 +54,6 @@ pub struct TuneProgress<'a> {
     pub total: usize,
     /// What was just done.
     pub what: &'a str,
-}
-
-/// A winner's file.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Record {
-    kiln_tuned: u32,
-    version: String,
-    target: Target,
-    /// `time` or `counts`.
-    measured: String,
-    config: String,
-    us: f64,
-    heuristic_us: f64,
-    tried: Vec<Tried>,
-    problem: Value,
 }
 
 impl Kiln {
@@ -148,7 +102,8 @@ impl Kiln {
         let mut tried = Vec::new();
         let mut heuristic_us = f64::INFINITY;
         for (done, Choice { config, predicted_us, .. }) in wanted.iter().enumerate() {
-            let measured = self.measure(&part.graph, config);
+            let own = Part { graph: part.graph.clone(), config: config.clone() };
+            let measured = self.measure(&part.graph, vec![own]);
             if let (0, Ok(us)) = (done, &measured) {
                 heuristic_us = *us;
             }
@@ -202,23 +157,25 @@ impl Kiln {
         Ok(())
     }
 
-    /// The microseconds of one setting.
-    fn measure(&self, graph: &OperationGraph, config: &EngineConfig) -> Result<f64> {
-        let part = Part { graph: graph.clone(), config: config.clone() };
-        let plan = self.plan_parts(graph, vec![part])?;
+    /// The microseconds of a graph in these parts.
+    pub(super) fn measure(&self, graph: &OperationGraph, parts: Vec<Part>) -> Result<f64> {
+        let plan = self.plan_parts(graph, parts)?;
         let inputs = random_values(graph, SEED)?;
         if self.device().kind() == "cuda" {
             return self.timed(&plan, &inputs);
         }
-        let bytes = plan.kernels().iter().map(|kernel| kernel.report().resources.spill_bytes).max();
-        if let Some(bytes) = bytes.filter(|bytes| *bytes > 0) {
+        let spilled = |kernel: &&PlannedKernel| kernel.report().resources.spill_bytes > 0;
+        if let Some(kernel) = plan.kernels().iter().find(spilled) {
+            let (config, bytes) = (kernel.config(), kernel.report().resources.spill_bytes);
             return Err(Error::not_supported(format!(
                 "{config} spills {bytes} bytes of registers per thread, which counts do not show"
             )));
         }
         let machine = machine_of(self.device().target());
         let counters = self.trial(&plan, &inputs)?.counters;
-        let mut us = 0.0;
+        let launched = plan.kernels().iter().filter(|kernel| kernel.launch().grid > 0).count();
+        // Counts know nothing of what lies between kernels.
+        let mut us = LAUNCH_US * launched.saturating_sub(1) as f64;
         for (kernel, counters) in plan.kernels().iter().zip(&counters) {
             if kernel.launch().grid == 0 {
                 continue;
@@ -254,81 +211,13 @@ impl Kiln {
     /// Keeps a result in the cache folder; a failure is a warning.
     fn keep(&self, tuned: &Tuned) -> Option<PathBuf> {
         let target = self.device().target();
-        let disk = self.disk_cache()?;
-        let names = names(&tuned.part.graph, target);
-        let path = names.iter().fold(disk.folder().to_owned(), |path, name| path.join(name));
         let graph = tuned.part.graph.to_json();
-        let record = Record {
-            kiln_tuned: SCHEMA,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            target: target.clone(),
-            measured: if self.device().kind() == "cuda" { TIME } else { COUNTS }.to_owned(),
+        let record = SettingRecord {
+            measured: Measurement::of(self.device(), target, tuned.us, tuned.heuristic_us),
             config: tuned.part.config.to_string(),
-            us: tuned.us,
-            heuristic_us: tuned.heuristic_us,
             tried: tuned.tried.clone(),
             problem: serde_json::from_str(&graph).expect("a graph's JSON is valid"),
         };
-        let text = serde_json::to_string_pretty(&record).expect("plain data is JSON");
-        let written = disk.put_whole(&names, (text + "\n").as_bytes());
-        match written {
-            Ok(()) => Some(path),
-            Err(error) => {
-                warn!("failed to keep the tuned setting in `{}`: {error}", path.display());
-                None
-            }
-        }
+        record.keep(self.disk_cache()?, &tuned.part.graph)
     }
-}
-
-/// The setting that tuning has found for a part, where it has and the selection allows it: on a GPU
-/// by time, whose counts on the simulator rank nothing. A file that can not be used is a warning.
-pub(super) fn winner(
-    cache: &DiskCache,
-    part: &Part,
-    device: &Device,
-    target: &Target,
-    selection: &Selection,
-) -> Option<EngineConfig> {
-    let names = names(&part.graph, target);
-    let path = names.iter().fold(cache.folder().to_owned(), |path, name| path.join(name));
-    let text = cache.private_file(&names).and_then(io::read_to_string);
-    let text = match text {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-        Err(error) => {
-            warn!("tuned setting `{}` is not used: {error}", path.display());
-            return None;
-        }
-    };
-    let canonical = part.graph.canonical();
-    let usable = |record: Record| {
-        if record.measured != TIME && device.kind() != "sim" {
-            return Ok(None);
-        }
-        let config: EngineConfig = record.config.parse()?;
-        let supported = supported(&config.engine, canonical, target)?;
-        config.validate(&supported.knobs())?;
-        let excluded = supported.notes(&config).common(&selection.without.of_settings());
-        Ok(excluded.is_none().then_some(config))
-    };
-    let record = serde_json::from_str(&text)
-        .map_err(|error| Error::bad_param(format!("malformed: {error}")));
-    match record.and_then(usable) {
-        Ok(config) => config,
-        Err(error) => {
-            warn!("tuned setting `{}` is not used: {error}", path.display());
-            None
-        }
-    }
-}
-
-/// Where the winner of a graph on a target is kept: the folder in the cache's and the file.
-fn names(graph: &OperationGraph, target: &Target) -> [String; 2] {
-    let target = serde_json::to_string(target).expect("plain data is JSON");
-    let mut hasher = blake3::Hasher::new_derive_key("kiln 2026-11 tuned setting");
-    hasher.update(&graph.form_digest());
-    hasher.update(env!("CARGO_PKG_VERSION").as_bytes());
-    hasher.update(target.as_bytes());
-    [FOLDER.to_owned(), format!("{}.json", &hasher.finalize().to_hex()[..32])]
 }

@@ -82,6 +82,7 @@ mod tampered;
 mod tidy;
 mod torch_graphs;
 mod trust;
+mod tuned_splits;
 mod values;
 mod warm;
 mod wild;

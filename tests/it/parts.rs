@@ -98,6 +98,12 @@ fn what_one_operation_means_runs_beside_others() {
             let read = kiln.plan_from_json(&plan.to_json()).unwrap();
             assert_eq!(format!("{plan:?}"), format!("{read:?}"));
             assert_eq!(plan.to_json(), read.to_json());
+            let parts: Vec<_> = plan.parts().into_iter().cloned().collect();
+            let cuts = engine::cuts(&graph, kiln.device().target(), &parts);
+            let told = |text: &str| cuts.iter().any(|cut| cut.to_string().contains(text));
+            assert!(told("norm_backward is run by itself as what it means"), "{cuts:?}");
+            assert!(told("reduction: "), "between what the gradients mean: {cuts:?}");
+            assert!(cuts.iter().all(|cut| cut.parts[0] < cut.parts[1]), "{cuts:?}");
             let actual = harness::run_plan(kiln, &read, &inputs).unwrap();
             harness::compare(&graph, &inputs, &actual, "a plan that was read");
         }

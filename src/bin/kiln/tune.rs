@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use kiln::plan::{Tried, TuneProgress, Tuned};
+use kiln::plan::{Tried, TriedSplit, TuneProgress, Tuned, TunedSplit};
 use kiln::{Config, Error, ErrorKind};
 use serde_json::{Value, json};
 
@@ -21,7 +21,8 @@ Examples:
 
 On a GPU settings are timed. On the simulator each runs once, and its counts give the least time
 that the GPU could take. The best setting of every part of the problem is kept in the cache folder
-as a JSON file; later plans of that part, for that GPU and by this version, use it.";
+as a JSON file; later plans of that part, for that GPU and by this version, use it. Then the whole
+is measured as it is split, and with what its parts fuse undone; the best split is kept, too.";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -54,15 +55,17 @@ pub fn tune(args: &TuneArgs) -> kiln::Result<ExitCode> {
         bar.set_position(done as u64);
         tell(&bar, what);
     };
-    let mut tuned = Vec::new();
+    let (mut tuned, mut splits) = (Vec::new(), Vec::new());
     for graph in problem.graphs() {
         tuned.extend(kiln.tune(graph, args.settings, show)?);
+        splits.push(kiln.tune_split(graph, show)?);
     }
     bar.finish_and_clear();
     if args.json {
         let device = kiln.device().target().to_string();
         let parts: Vec<Value> = tuned.iter().map(part_json).collect();
-        say_json(&json!({"device": device, "parts": parts}));
+        let splits: Vec<Value> = splits.iter().map(split_json).collect();
+        say_json(&json!({"device": device, "parts": parts, "splits": splits}));
         return Ok(ExitCode::SUCCESS);
     }
     say!("device  {}", kiln.device().target());
@@ -77,7 +80,34 @@ pub fn tune(args: &TuneArgs) -> kiln::Result<ExitCode> {
             None => say!("not kept: there is no cache folder"),
         }
     }
+    for split in splits.iter().filter(|split| split.tried.len() > 1) {
+        print_split(split);
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+fn print_split(split: &TunedSplit) {
+    say!("\n{:>9}  split", "measured");
+    for TriedSplit { parts, us, refused } in &split.tried {
+        let us = us.map_or("-".to_owned(), |us| format!("{us:.2} us"));
+        let refused = refused.as_ref().map_or(String::new(), |text| format!("  {text}"));
+        say!("{us:>9}  {}{refused}", parts.join(" + "));
+    }
+    let TunedSplit { parts, us, heuristic_us, path, .. } = split;
+    say!("best    {} parts at {us:.2} us, the heuristic's {heuristic_us:.2} us", parts.len());
+    if let Some(path) = path {
+        say!("kept in {}", path.display());
+    }
+}
+
+fn split_json(split: &TunedSplit) -> Value {
+    json!({
+        "parts": split.parts.iter().map(|part| part.config.to_string()).collect::<Vec<_>>(),
+        "us": split.us,
+        "heuristic_us": split.heuristic_us,
+        "tried": split.tried,
+        "path": split.path,
+    })
 }
 
 fn print_tried(tried: &[Tried]) {

@@ -1,0 +1,35 @@
+//! Other splits of a graph than the one that merging finds: what one part fuses, in two.
+//!
+//! Merging counts kernels and bytes; whether a chain behind a product pays, or a reduction beside
+//! it, a measurement knows.
+
+use crate::engine::partition::Part;
+use crate::engine::{Selection, choose};
+use crate::target::Target;
+
+/// Splits that are made of one: each costs a measurement of the whole graph.
+const SPLITS_MAX: usize = 8;
+
+/// The parts of a graph with one of them cut in two, at places that are spread evenly over all
+/// where an engine runs both sides.
+pub fn splits_undone(parts: &[Part], target: &Target, selection: &Selection) -> Vec<Vec<Part>> {
+    let places: Vec<(usize, usize)> = parts
+        .iter()
+        .enumerate()
+        .flat_map(|(number, part)| (1..part.graph.operations().len()).map(move |at| (number, at)))
+        .collect();
+    let step = places.len().div_ceil(SPLITS_MAX).max(1);
+    let undone = |(number, at): (usize, usize)| {
+        let graph = &parts[number].graph;
+        let side = |operations: std::ops::Range<usize>| {
+            let graph = graph.subgraph(&operations.collect::<Vec<_>>()).ok()?;
+            let config = choose(graph.canonical(), target, selection).ok()?;
+            Some(Part { graph, config })
+        };
+        let sides = [side(0..at)?, side(at..graph.operations().len())?];
+        let mut split = parts.to_vec();
+        split.splice(number..=number, sides);
+        Some(split)
+    };
+    places.into_iter().step_by(step).filter_map(undone).collect()
+}
