@@ -20,7 +20,7 @@ const CAPTURES_MAX: usize = 8;
 /// Between two attempts to enter a full queue, while waiting for that.
 const RETRY: Duration = Duration::from_millis(5);
 
-/// Which kernel a plan runs ([`ExecutionPlan::tier`]).
+/// Which kernel a plan runs ([`ExecutionPlan::tier`](crate::ExecutionPlan::tier)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Tier {

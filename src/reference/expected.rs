@@ -10,7 +10,7 @@ pub struct Expected {
     /// What the result should be.
     pub values: Vec<f64>,
     /// How far off it may be; where infinite it may be any number, and anything, NaN included, only
-    /// where it is [`ANYTHING`].
+    /// where it is [`ANYTHING`](crate::reference::ANYTHING).
     pub bounds: Vec<f64>,
 }
 
@@ -62,7 +62,8 @@ impl Expected {
 
     /// The element that is furthest off in terms of its bound; `None` when all are exact.
     ///
-    /// NaN matches NaN and what may be [`ANYTHING`], an infinity the same infinity.
+    /// NaN matches NaN and what may be [`ANYTHING`](crate::reference::ANYTHING), an infinity the same
+    /// infinity.
     ///
     /// # Panics
     /// When `actual` has another length.
