@@ -62,8 +62,8 @@ impl Expected {
 
     /// The element that is furthest off in terms of its bound; `None` when all are exact.
     ///
-    /// NaN matches NaN and what may be [`ANYTHING`](crate::reference::ANYTHING), an infinity the same
-    /// infinity.
+    /// NaN matches NaN and what may be [`ANYTHING`](crate::reference::ANYTHING), an infinity the
+    /// same infinity.
     ///
     /// # Panics
     /// When `actual` has another length.
