@@ -252,13 +252,18 @@ mod tests {
 
     #[test]
     fn math_precision_rounds_operands_of_inexact_modes_only() {
-        let mut program = Program::new();
-        let x = program.input("x", DType::I32);
-        let same = program.push("same", Pointwise::new(Mode::Identity), &[x], DType::I32);
-        let sum = program.push("sum", Pointwise::new(Mode::Add), &[x, x], DType::I32);
-        program.output(same.expect("valid"));
-        program.output(sum.expect("valid"));
-        let odd = 16_777_217.0;
-        assert_eq!(program.eval(&[odd]), [odd, 2.0 * 16_777_216.0]);
+        let results = |math| {
+            let mut program = Program::new();
+            let x = program.input("x", DType::I32);
+            let same = Pointwise::new(Mode::Identity);
+            let sum = Pointwise::new(Mode::Add).math(math);
+            let same = program.push("same", same, &[x], DType::I32);
+            let sum = program.push("sum", sum, &[x, x], DType::I32);
+            program.output(same.expect("valid"));
+            program.output(sum.expect("valid"));
+            program.eval(&[16_777_217.0])
+        };
+        assert_eq!(results(Math::F32), [16_777_217.0, 2.0 * 16_777_216.0]);
+        assert_eq!(results(Math::I32), [16_777_217.0, 2.0 * 16_777_217.0]);
     }
 }

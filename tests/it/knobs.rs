@@ -53,11 +53,11 @@ fn permuted() -> OperationGraph {
 fn all_types() -> OperationGraph {
     let mut graph = OperationGraph::builder();
     let mut sum = graph.input("x", &[4, 64], DType::F32);
-    for dtype in DType::ALL.into_iter().filter(|dtype| !dtype.is_f8()) {
+    for dtype in DType::ALL.into_iter().filter(|dtype| !dtype.is_f8() && *dtype != DType::I64) {
         let input = graph.input(&format!("in_{dtype}"), &[4, 64], dtype);
         sum = graph.pointwise(Pointwise::new(Mode::Add), &[sum, input]).unwrap();
     }
-    for dtype in DType::ALL.into_iter().filter(|dtype| !dtype.is_f8()) {
+    for dtype in DType::ALL.into_iter().filter(|dtype| !dtype.is_f8() && *dtype != DType::I64) {
         let copy = graph.pointwise(Pointwise::new(Mode::Identity), &[sum]).unwrap();
         graph.output(copy, &format!("out_{dtype}"), dtype);
     }

@@ -53,7 +53,7 @@ fn the_page_has_every_section_and_needs_no_network() {
     let nodes = by_id(&document, "k1-graph").descendants().filter(|node| node.has_tag_name("g"));
     let titles: HashSet<String> =
         nodes.map(|node| text(node.first_element_child().unwrap())).collect();
-    assert!(titles.contains("cmp_ge: visible: bool[4, 128, 128]"), "{titles:?}");
+    assert!(titles.contains("cmp_ge{i32}: visible: bool[4, 128, 128]"), "{titles:?}");
     let choice = text(by_id(&document, "k0-choice"));
     assert!(choice.contains("vector=8: the widest access"), "{choice}");
     // Every value of every knob but the chosen ones: 2 + 4 + 5 + 4 - 4.
