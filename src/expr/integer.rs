@@ -67,7 +67,7 @@ impl Pointwise {
         match (self.math, other) {
             (Math::I32, Some((name, dtype))) => {
                 let (mode, name) = (self.mode, name.as_ref());
-                let text = format!("{mode}: `{name}` is {dtype}, math i32 takes integers");
+                let text = format!("{mode}: `{name}` is {dtype}, math i32 accepts integers");
                 Err(Error::bad_param(text))
             }
             _ => Ok(()),
@@ -81,7 +81,7 @@ impl Pointwise {
     pub(super) fn integral(&self) -> Result<()> {
         let mode = self.mode;
         if !mode.is_integral() {
-            return Err(Error::bad_param(format!("{mode}: math i32, in which it has no result")));
+            return Err(Error::bad_param(format!("{mode}: not defined for math i32")));
         }
         let used = self.normalised();
         let scalars = [

@@ -109,7 +109,9 @@ impl Program {
         let (arity, given) = (op.mode.arity(), operands.len());
         if arity != given {
             let mode = op.mode;
-            return Err(Error::bad_param(format!("{mode}: takes {arity} operands, got {given}")));
+            return Err(Error::bad_param(format!(
+                "{mode}: expected {arity} operands, got {given}"
+            )));
         }
         if let Some(missing) = operands.iter().find(|value| !self.defines(**value)) {
             return Err(Error::bad_param(format!(
