@@ -487,7 +487,7 @@ fn the_environment_stands_in_for_options() {
     let missing = errors(run("KILN_TEMPLATES", "/nowhere", &[]));
     assert!(missing.starts_with("kiln: failed to read templates from `/nowhere`\n  caused by: "));
     let missing = errors(run("KILN_NVRTC", "/nowhere", &["--cache-dir", "off"]));
-    assert!(missing.ends_with("looked at:\n  /nowhere (KILN_NVRTC)\n"), "{missing}");
+    assert!(missing.ends_with("searched:\n  /nowhere (KILN_NVRTC)\n"), "{missing}");
 }
 
 #[test]

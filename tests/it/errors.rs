@@ -283,7 +283,7 @@ fn events_of_two_devices() {
     let [first, second] = devices.map(|device| device.default_stream().record().unwrap());
     refused(
         ErrorKind::BadParam,
-        "the two events are of different devices",
+        "the events belong to different devices",
         first.elapsed_ms(&second),
     );
 }
@@ -370,8 +370,8 @@ fn missing_nvrtc_names_the_places() {
     refused(
         ErrorKind::Compile,
         &format!(
-            "NVRTC not found; install it (`make setup`, or `pip install nvidia-cuda-nvrtc`) or set \
-             KILN_NVRTC to its folder; looked at:\n  {} (configured)",
+            "NVRTC not found: install it (`make setup`, or `pip install nvidia-cuda-nvrtc`) or set \
+             KILN_NVRTC to its folder; searched:\n  {} (configured)",
             place.display()
         ),
         kiln.plan(&graph.build().unwrap()),
