@@ -41,7 +41,18 @@
 //! | [`device`] | memory, streams, launches | graphs, plans, caches |
 //! | [`plan`] | [`Kiln`], [`ExecutionPlan`], [`VariantPack`] | |
 //!
-//! The simulated device is the crate `kiln-sim`: a PTX machine that stands on its own.
+//! The simulated device is the crate `kiln-sim`: a PTX machine that stands on its own. What the
+//! cost model knows of GPUs is `kiln-machine`: plain numbers.
+//!
+//! # Cargo features
+//!
+//! | feature | adds | default |
+//! |---|---|---|
+//! | `cli` | the command `kiln`, and `sim` | yes |
+//! | `sim` | the simulated device, its counters and its sanitizer | yes, through `cli` |
+//! | `remote` | a store of kernels that machines share | no |
+//!
+//! With `default-features = false` a program has what serving on GPUs takes and nothing else.
 //!
 //! # Rules that hold everywhere
 //!

@@ -2,7 +2,8 @@
 //! memory, and whether it only moves a value. Everything comes from the instruction's name.
 
 use crate::ast::Instruction;
-use crate::counters::{InstructionClass, Operands, product};
+use crate::counters::{InstructionClass, product};
+use kiln_machine::Operands;
 
 /// How an access or fence orders others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]

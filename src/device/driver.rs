@@ -3,9 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use kiln_sim::{Counters, Finding};
-
 use crate::compile::Image;
+use crate::device::counts::{Counters, Finding};
 use crate::error::Result;
 use crate::kernel::TensorMap;
 use crate::target::Target;
@@ -21,6 +20,15 @@ pub struct Launch {
     pub shared_bytes: u32,
     /// All blocks must be resident together.
     pub cooperative: bool,
+}
+
+/// What the simulated device looks for and counts; neither costs anything when off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct SimOptions {
+    /// Fail a launch that reads what nobody wrote, races, or divides a barrier.
+    pub sanitize: bool,
+    /// Count what launches execute.
+    pub count: bool,
 }
 
 /// What a device can do. Addresses and stream handles are the implementation's own numbers; stream

@@ -12,8 +12,8 @@ use kiln_sim::{
 };
 
 use crate::compile::Image;
-use crate::device::driver::{Driver, Launch, Launchable, MAP_WORDS};
-use crate::device::{Counters, Finding};
+use crate::device::counts::{Counters, Finding};
+use crate::device::driver::{Driver, Launch, Launchable, MAP_WORDS, SimOptions};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::kernel::{Swizzle, TensorMap};
@@ -25,15 +25,6 @@ pub(super) struct SimDriver {
     machine: Arc<Machine>,
     events: Mutex<HashMap<u64, Instant>>,
     handles: AtomicU64,
-}
-
-/// What the simulated device looks for and counts; neither costs anything when off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct SimOptions {
-    /// Fail a launch that reads what nobody wrote, races, or divides a barrier.
-    pub sanitize: bool,
-    /// Count what launches execute.
-    pub count: bool,
 }
 
 struct Machine {

@@ -4,7 +4,7 @@
 //! blocks for round trips to memory, one after the other. Memory is only as fast as the bytes in
 //! flight allow (Little's law), arithmetic only as evenly as blocks spread over multiprocessors.
 
-use kiln_sim::{Machine, Occupancy, Operands, Resources};
+use kiln_machine::{Machine, Occupancy, Operands, Resources};
 
 use crate::engine::EngineConfig;
 use crate::target::Target;
@@ -80,8 +80,8 @@ pub struct CostModel {
 }
 
 impl CostModel {
-    /// The model of the machine of the simulator's table that a GPU is or is most like, with the
-    /// GPU's own sizes.
+    /// The model of the machine of the table that a GPU is or is most like, with the GPU's own
+    /// sizes.
     pub fn of(target: &Target) -> CostModel {
         let machine = machine_of(target);
         let share = f64::from(target.sm_count) / f64::from(machine.sm_count);
@@ -160,7 +160,7 @@ fn kernel_us(work: &KernelWork, machine: &Machine) -> f64 {
     LAUNCH_US + LATENCY_US + memory.max(arithmetic_us(work, machine) * imbalance).max(waiting)
 }
 
-/// The machine of the simulator's table that a GPU is, or is most like.
+/// The machine of the table that a GPU is, or is most like.
 pub fn machine_of(target: &Target) -> Machine {
     let plain = |text: &str| text.to_ascii_lowercase().replace([' ', '-'], "");
     let known = |machine: &Machine| plain(&target.name).contains(&plain(machine.name));

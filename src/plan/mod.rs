@@ -65,7 +65,9 @@ pub use rnn_forward::{ForwardMode, RnnForward, TempSpace};
 pub use rnn_pack::RnnPack;
 pub use shipment::{CatalogLine, CodeDigests, Coverage, Verified, catalog, merge_packs};
 pub use tensors::{read_values, write_values};
-pub use trial::{Trial, estimate};
+pub use trial::Trial;
+#[cfg(feature = "sim")]
+pub use trial::estimate;
 pub use tune::{TuneProgress, Tuned};
 pub use tuned_split::TunedSplit;
 pub use upgrade::Tier;

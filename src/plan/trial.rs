@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use kiln_sim::{Estimate, Machine};
+use kiln_machine::Machine;
 
 use crate::compile::Resources;
+#[cfg(feature = "sim")]
+use crate::device::Estimate;
 use crate::device::{Buffer, Counters, Device, Launch};
 use crate::error::{Error, Result};
 use crate::plan::build::Kiln;
@@ -56,6 +58,7 @@ pub(super) fn download(buffer: &Buffer, tensor: &TensorDesc, offset: usize) -> R
 }
 
 /// The least time of a launch on a machine, from what it counted.
+#[cfg(feature = "sim")]
 pub fn estimate(
     counters: &Counters,
     machine: &Machine,
@@ -67,6 +70,29 @@ pub fn estimate(
         shared_bytes: resources.shared_bytes + launch.shared_bytes,
     };
     Estimate::of(counters, machine, u64::from(launch.grid), launch.threads, taken)
+}
+
+/// The microseconds of a launch's [`estimate`]; 0 where nothing binds.
+#[cfg(feature = "sim")]
+pub(super) fn least_us(
+    counters: &Counters,
+    machine: &Machine,
+    launch: Launch,
+    resources: Resources,
+) -> f64 {
+    let estimate = estimate(counters, machine, launch, resources);
+    estimate.binds().map_or(0.0, |bound| bound.us)
+}
+
+/// Nothing counts where there is no simulated device.
+#[cfg(not(feature = "sim"))]
+pub(super) fn least_us(
+    counters: &Counters,
+    _machine: &Machine,
+    _launch: Launch,
+    _resources: Resources,
+) -> f64 {
+    match *counters {}
 }
 
 impl Kiln {

@@ -1,6 +1,7 @@
 //! How long a launch takes at the least, by each part of a machine, and which part binds.
 
-use super::{Counters, InstructionClass, Machine, Occupancy, Resources};
+use super::{Counters, InstructionClass};
+use kiln_machine::{Machine, Occupancy, Resources};
 use std::fmt;
 
 /// A part of a machine that a launch keeps busy.
@@ -153,7 +154,7 @@ impl Estimate {
 
 impl fmt::Display for Estimate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Occupancy { blocks, warps, share, limit } = self.occupancy;
+        let Occupancy { blocks, warps, share, limit, .. } = self.occupancy;
         writeln!(
             f,
             "{}: {blocks} blocks or {warps} warps of a multiprocessor ({:.0}%, by {limit:?}), \

@@ -2,7 +2,7 @@
 //! (TMA) bring into shared memory, and turn scores into weights while products run on (Shah et al.
 //! 2024, "FlashAttention-3").
 
-use kiln_sim::Operands;
+use kiln_machine::Operands;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
 

@@ -1,6 +1,6 @@
 //! Products on tensor cores by `mma.sync`: 16-bit floats, tf32 and 8-bit integers, from sm_80.
 
-use kiln_sim::Operands;
+use kiln_machine::Operands;
 use serde_json::{Value as Json, json};
 
 use crate::dtype::DType;

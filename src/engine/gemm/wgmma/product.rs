@@ -1,6 +1,6 @@
 //! What is multiplied: the types of an instruction and how both operands lie.
 
-use kiln_sim::Operands;
+use kiln_machine::Operands;
 
 use crate::dtype::DType;
 use crate::engine::TensorWork;
