@@ -83,7 +83,7 @@ impl AttentionCall {
     /// [`AttentionCall::named_inputs`].
     ///
     /// # Errors
-    /// `BadParam` when a tensor's values are missing or of another number; `Driver` when there is
+    /// `BadParam` when a tensor's values are missing or of another number; `Io` when there is
     /// not enough host memory.
     pub fn memory(&self, named: &HashMap<i64, Vec<f64>>) -> Result<Memory> {
         let mut memory = Memory::new();
@@ -91,7 +91,7 @@ impl AttentionCall {
             let (count, mut values) = (self.count(role), Vec::new());
             values.try_reserve_exact(count).map_err(|_| {
                 let name = role.name();
-                Error::driver(format!("failed to allocate {count} values on the host for `{name}`"))
+                Error::io(format!("failed to allocate {count} values on the host for `{name}`"))
             })?;
             values.resize(count, 0.0);
             memory.insert(role as i64, values);

@@ -281,7 +281,7 @@ impl Pack {
     /// Writes a pack; equal keys are written once. The same items give the same bytes.
     ///
     /// # Errors
-    /// `Driver` when the file can not be written; an existing one is replaced only by a whole one.
+    /// `Io` when the file can not be written; an existing one is replaced only by a whole one.
     /// `BadParam` for more or larger items than a reader takes.
     pub fn write(
         path: &Path,
@@ -360,7 +360,7 @@ impl Pack {
     /// Signs a pack file; an earlier signature is replaced.
     ///
     /// # Errors
-    /// `BadParam` when it is not a pack, `Driver` when it can not be written.
+    /// `BadParam` when it is not a pack, `Io` when it can not be written.
     pub fn sign(path: &Path, key: &PackSigner, validity: Validity) -> Result<()> {
         let pack = Pack::open(path)?;
         let unsigned = pack.storage.read(0, pack.catalog_end()).map_err(|error| {
@@ -395,7 +395,7 @@ fn check_rows(rows: &[u8], mut offset: u64) -> std::result::Result<u64, &'static
 /// Replaces a file by a whole new one, readable by everyone.
 fn replace(path: &Path, out: &[u8]) -> Result<()> {
     let failed = |error: std::io::Error| {
-        Error::driver(format!("failed to write pack `{}`: {error}", path.display()))
+        Error::io(format!("failed to write pack `{}`: {error}", path.display()))
     };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));

@@ -40,7 +40,7 @@ pub(super) fn upload(
     let span = tensor.span_bytes()?;
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(offset + span as usize).map_err(|_| {
-        Error::driver(format!("failed to allocate {span} bytes on the host for {tensor}"))
+        Error::io(format!("failed to allocate {span} bytes on the host for {tensor}"))
     })?;
     bytes.resize(offset + span as usize, filler);
     for (value, element) in values.into_iter().flatten().zip(tensor.offsets()) {
@@ -100,7 +100,8 @@ impl Kiln {
     /// zero.
     ///
     /// # Errors
-    /// `Driver` when memory, copies or the launch fail.
+    /// `Io` when the host has no memory, `Driver` when memory of the device, copies or the launch
+    /// fail.
     ///
     /// # Panics
     /// When `inputs` lacks the value of a by-value tensor.

@@ -212,6 +212,6 @@ fn write_page(
     };
     fs::write(path, page.html()?).map_err(|error| {
         let shown = path.display();
-        Error::with(ErrorKind::Driver, format!("failed to write page `{shown}`: {error}"))
+        Error::with(ErrorKind::Io, format!("failed to write page `{shown}`: {error}"))
     })
 }

@@ -134,7 +134,7 @@ impl RemoteCache {
     /// Asks the store for something that it will not have; how long that took.
     ///
     /// # Errors
-    /// `Driver` when it fails or does not answer in time.
+    /// `Io` when it fails or does not answer in time.
     pub fn check(&self) -> Result<Duration> {
         let (start, operator) = (Instant::now(), self.shared.operator.clone());
         let text = match self.ask(async move { operator.stat("kiln-doctor").await }) {
@@ -144,7 +144,7 @@ impl RemoteCache {
             Some(_) => return Ok(start.elapsed()),
             None => format!("no answer within {:?}", self.timeout),
         };
-        Err(Error::driver(format!("remote store `{}`: {text}", self.name)))
+        Err(Error::io(format!("remote store `{}`: {text}", self.name)))
     }
 
     /// Runs a question on the store's thread; `None` where it is not answered in time.
