@@ -62,8 +62,8 @@ lint: ## Check formatting, clippy (and with it rust-version), features, document
 package: setup ## Pack the three crates as published, build each from its package and run its tests
 	scripts/package.sh
 
-readme: setup ## Rewrite the transcripts in README.md where they changed; review the difference
-	KILN_README=rewrite $(CARGO) test --release --test it readme
+readme: setup ## Rewrite the transcripts in README.md, and docs/environment.md, where they changed
+	KILN_README=rewrite $(CARGO) test --release --test it -- readme the_document_of_variables
 
 settings: setup ## Run small graphs with every legal combination of knob values
 	KILN_SETTINGS=all $(CARGO) test --release --test it -- --nocapture settings::every_setting

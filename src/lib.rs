@@ -57,12 +57,14 @@
 //! # Rules that hold everywhere
 //!
 //! * Every operation has one meaning: [`reference`](mod@reference). An engine's result is within
-//!   the bound derived there, on both devices, whatever the knobs; and every knob setting gives
-//!   the same bits.
+//!   the bound given there, on both devices, whatever the knobs; and every knob setting gives the
+//!   same bits. Bounds are derived, but for how errors of a recurrent layer grow from step to step,
+//!   which is sampled.
 //! * [`ExecutionPlan::execute`] renders, hashes and allocates nothing and reads no environment.
 //! * The cache never fails a call: what goes wrong there is a warning and a rebuild.
 //! * Bad input gets an [`Error`] whose [kind](ErrorKind) says who must act; nothing panics.
-//! * The environment is read once, at [`Kiln::open`]: all variables are listed at [`Config`].
+//! * The environment is read once, at [`Kiln::open`]: all variables are listed at
+//!   [`plan::VARIABLES`].
 
 pub mod attention;
 pub mod cache;
@@ -83,7 +85,7 @@ pub mod target;
 pub mod tensor;
 
 pub use crate::dtype::DType;
-pub use crate::error::{Error, ErrorKind, Result};
+pub use crate::error::{CompileFailure, Error, ErrorKind, Result};
 pub use crate::graph::OperationGraph;
 pub use crate::plan::{Config, ExecutionPlan, Kiln, VariantPack};
 pub use crate::tensor::TensorDesc;
