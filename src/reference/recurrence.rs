@@ -1,10 +1,13 @@
 //! Recurrent layers: row by row, step by step, unit by unit.
 //!
-//! What one step may lose is bounded as everywhere. Such bounds grow without measure when they are
-//! carried from step to step, though the network's own dynamics do not let errors grow: so what is
-//! lost at a step is carried by Monte Carlo arithmetic instead (Parker, "Monte Carlo Arithmetic",
-//! 1997). [`SAMPLES`] further runs are disturbed at every step by up to as much as the step may
-//! lose; how far they stray, times [`SAFETY`], is how far an implementation may.
+//! What one step may lose is derived as everywhere: from types, lengths and function errors. Such
+//! bounds grow without measure when they are carried from step to step, though the network's own
+//! dynamics do not let errors grow. So how errors of earlier steps reach a state is sampled, by
+//! Monte Carlo arithmetic (Parker, "Monte Carlo Arithmetic", 1997): [`SAMPLES`] further runs are
+//! disturbed at every step by up to as much as the step may lose. The bound of a state is what its
+//! own step may lose plus [`SAFETY`] times how far any unit of these runs strays. The first is
+//! derived; the second is an estimate: that a sound implementation strays further is unlikely, not
+//! excluded.
 
 use crate::expr::Program;
 use crate::graph::{Cell, CellValue, Direction, MatmulMath, Recurrence, RowLayout};
@@ -49,7 +52,7 @@ struct Layer<'a> {
     rows: usize,
     lengths: Vec<usize>,
     stages: Vec<StageSources>,
-    /// Of each state.
+    /// Where the next value of each state comes from.
     next: Vec<CellValue>,
 }
 
@@ -57,9 +60,9 @@ struct Layer<'a> {
 struct StageSources {
     /// The product's operand among the results of the stage before; `None`: the first state.
     operand: Option<usize>,
-    /// Of each of the moments.
+    /// The values that each of the stage's moments is of.
     moments: Vec<Vec<CellValue>>,
-    /// Of each input of the program.
+    /// Where each input of the stage's program comes from.
     inputs: Vec<CellValue>,
 }
 
@@ -239,11 +242,11 @@ struct Step<'a> {
     at: [usize; 2],
     states: &'a States,
     bounded: bool,
-    /// Of each row of recurrent weights, a value per unit.
+    /// Products of each row of recurrent weights, a value per unit.
     rows: Vec<Vec<Approx>>,
-    /// Of each stage, of each of its moments, mean and inverse deviation.
+    /// Mean and inverse deviation of each moment of each stage.
     moments: Vec<Vec<[Approx; 2]>>,
-    /// Of each stage, of each of its results, a value per unit.
+    /// Each result of each stage, a value per unit.
     results: Vec<Vec<Vec<Approx>>>,
 }
 
