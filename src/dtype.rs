@@ -27,7 +27,8 @@ pub enum DType {
     /// 8 bits: 4 of exponent, 3 of mantissa, no infinities, up to 448 (Micikevicius et al. 2022,
     /// "FP8 Formats for Deep Learning"). Storage only: operands of attention.
     F8E4M3,
-    /// The same with 5 bits of exponent and 2 of mantissa: the upper half of a binary16.
+    /// 8 bits: 5 of exponent, 2 of mantissa, the upper half of a binary16, with infinities, up to
+    /// 57344 (Micikevicius et al. 2022). Storage only: operands of attention.
     F8E5M2,
     /// Two's complement, 64 bits. Storage only: lengths, offsets, pages and seeds as clients have
     /// them, moved, compared and selected.

@@ -34,7 +34,7 @@ pub struct Occupancy {
     pub blocks: u32,
     /// Warps of one multiprocessor.
     pub warps: u32,
-    /// Of the warps that it could hold, from 0 to 1.
+    /// The share of the warps that it could hold, from 0 to 1.
     pub share: f64,
     /// What binds.
     pub limit: Limit,
@@ -48,7 +48,7 @@ const SHARED_RESERVED: u32 = 1024;
 const SHARED_UNIT: u32 = 128;
 
 impl Occupancy {
-    /// Of a kernel with blocks of so many threads.
+    /// How full a kernel with blocks of so many threads makes a multiprocessor.
     pub fn of(machine: &Machine, threads: u32, resources: Resources) -> Occupancy {
         let warps = threads.div_ceil(32).max(1);
         let per_warp = (resources.registers.max(1) * 32).next_multiple_of(REGISTER_UNIT);

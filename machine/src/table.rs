@@ -109,7 +109,7 @@ pub struct Machine {
     pub blocks_max: u32,
 }
 
-/// Of a machine whose rates are not given.
+/// The rates of a machine of which none is given.
 const NO_TENSOR: TensorRates =
     TensorRates { half: 0.0, tf32: 0.0, f64: 0.0, f8: 0.0, int8: 0.0, int4: 0.0 };
 

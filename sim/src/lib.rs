@@ -45,8 +45,6 @@
 //! # Ok::<(), kiln_sim::Error>(())
 //! ```
 
-#![warn(missing_docs)]
-
 /// The examples of the readme.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

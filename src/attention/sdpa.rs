@@ -81,7 +81,7 @@ fn malformed(error: serde_json::Error) -> Error {
 }
 
 impl SdpaJson {
-    /// The same as a document whose one key is `graph`.
+    /// The graph that the problem means, as a document whose one key is `graph`.
     fn graph(&self) -> Result<Value> {
         let SdpaJson { batch, heads, queries, keys, .. } = *self;
         let kv_heads = self.kv_heads.unwrap_or(heads);

@@ -61,7 +61,7 @@ impl AttentionWeightKind {
 /// A matrix or a bias of all heads in a weight buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AttentionWeightSlice {
-    /// Of the first element, in elements from the start of the buffer.
+    /// Where the first element lies, in elements from the start of the buffer.
     pub offset: i64,
     /// Heads, elements behind the projection, elements before it (1 of a bias). The outputs' bias
     /// is that of all heads: there is one.
@@ -107,7 +107,7 @@ impl AttentionWeights {
         (self.elements * self.element_bytes) as u64
     }
 
-    /// The same in elements.
+    /// The size of the buffer in elements.
     pub fn elements(&self) -> i64 {
         self.elements
     }

@@ -173,7 +173,7 @@ impl DiskCache {
         Ok(self.read_sized(key)?.map(|(entry, _)| entry))
     }
 
-    /// The same with the size of its file.
+    /// The entry of a key, checked, with the bytes of its file; `None` when there is none.
     fn read_sized(&self, key: Key) -> Result<Option<(Entry, u64)>, EntryError> {
         let path = self.path_of(key);
         match self.private_file(&inside(key)).and_then(|file| read_entry(file, key)) {

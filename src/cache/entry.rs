@@ -133,7 +133,8 @@ impl Entry {
         Entry::read(bytes, bytes.len() as u64, key).expect("bytes can be read")
     }
 
-    /// The same for bytes of which another digest, as that of a pack's row, has been checked.
+    /// Reads and checks a file's bytes of which another digest, as that of a pack's row, has been
+    /// checked.
     ///
     /// # Errors
     /// As [`Entry::decode`], without `Digest`.

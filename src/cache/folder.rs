@@ -72,7 +72,8 @@ fn is_own_group(group: u32) -> bool {
     is_group_of_one(group, user(), &groups, &users)
 }
 
-/// The same, by the texts of the files of groups and users.
+/// Whether the group has the user's name and no other member, by the texts of `/etc/group` and
+/// `/etc/passwd`.
 fn is_group_of_one(group: u32, user: u32, groups: &str, users: &str) -> bool {
     fn fields(line: &str) -> Option<[&str; 4]> {
         let mut fields = line.split(':');

@@ -58,7 +58,7 @@ impl Held {
         Ok(Held { handle, path: path.to_owned() })
     }
 
-    /// The same folder once more.
+    /// Another handle of this folder.
     ///
     /// # Errors
     /// Those of the operating system: too many open files.
@@ -82,7 +82,7 @@ impl Held {
         Ok(Held { handle, path: self.path.join(name) })
     }
 
-    /// The same, made with this mode where there is none.
+    /// A folder in this one, made with this mode where there is none.
     ///
     /// # Errors
     /// Those of the operating system.

@@ -36,7 +36,7 @@ impl KeyLock {
         KeyLock::acquire_within(folder, name, WAIT_MAX)
     }
 
-    /// The same with a bound of its own.
+    /// Takes the lock as [`KeyLock::acquire`] does, waiting for at most this long.
     pub(super) fn acquire_within(folder: &Held, name: &str, wait: Duration) -> Option<KeyLock> {
         let start = Instant::now();
         let deadline = start + wait;

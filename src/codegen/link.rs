@@ -100,8 +100,8 @@ fn reached(source: &[Group<'_>]) -> BTreeSet<usize> {
     kept
 }
 
-/// Of those that are kept, constants and aliases that need nothing but each other, and types of one
-/// line that they name.
+/// The groups of `kept` that are constants and aliases which need nothing but each other, or types
+/// of one line that they name.
 fn constants(source: &[Group<'_>], kept: &BTreeSet<usize>) -> BTreeSet<usize> {
     let items = || source.iter().flat_map(|group| &group.items);
     let kept = || items().filter(|item| kept.contains(&item.start));

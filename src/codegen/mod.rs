@@ -221,7 +221,7 @@ impl Templates {
         Ok(Templates { tera: Arc::new(tera) })
     }
 
-    /// The same templates with another text for one, by its path without `.tera`.
+    /// These templates with another text for one, by its path without `.tera`.
     #[cfg(test)]
     pub(crate) fn with(&self, name: &str, text: &str) -> Templates {
         let mut tera = Tera::clone(&self.tera);

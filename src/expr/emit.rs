@@ -45,7 +45,7 @@ impl Program {
         self.emit_with(inputs, outputs, names, Activations::Precise)
     }
 
-    /// The same with these activations.
+    /// The statements that compute the outputs, with these activations: see [`Program::emit`].
     ///
     /// # Panics
     /// When there are fewer identifiers than inputs or outputs.
@@ -199,7 +199,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// The same of integers, which wrap around.
+    /// The expression of an operation on integers, which wrap around.
     fn integers(&mut self, op: &Pointwise, operands: &[String], mask: Option<&Value>) -> String {
         let one = Real::new(1.0);
         let mut scaled = |slot: usize, alpha: Real| match operands.get(slot) {

@@ -47,7 +47,7 @@ impl Identifiers {
         Identifiers::default()
     }
 
-    /// The same, but that these words stand in the kernel's own text.
+    /// No identifier handed out yet, and none that stands in the kernel's own text: these words.
     pub fn reserving(words: &[&str]) -> Self {
         let taken = words.iter().map(|word| (*word).to_owned()).collect();
         Identifiers { taken, ..Identifiers::default() }

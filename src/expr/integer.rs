@@ -29,9 +29,9 @@ impl Mode {
 }
 
 impl Pointwise {
-    /// The same in the precision that [`Math::Default`] stands for: that of integers where all
-    /// operands of these types are integers (of a selection: those that are selected), and the
-    /// operation gives an integer for all of them.
+    /// The operation with [`Math::Default`] replaced by the precision that it stands for: that of
+    /// integers where all operands of these types are integers (of a selection: those that are
+    /// selected), and the operation gives an integer for all of them.
     #[must_use]
     pub fn resolved(self, operands: &[DType]) -> Pointwise {
         let integers = || self.data(operands).iter().all(|dtype| dtype.is_integer());

@@ -158,22 +158,22 @@ impl Pointwise {
         }
     }
 
-    /// The same with another math precision.
+    /// Sets the math precision.
     pub const fn math(self, math: Math) -> Self {
         Pointwise { math, ..self }
     }
 
-    /// The same with another NaN rule.
+    /// Sets the NaN rule.
     pub const fn nan(self, nan: NanPropagation) -> Self {
         Pointwise { nan, ..self }
     }
 
-    /// The same with operands scaled by `alpha1` and `alpha2`.
+    /// Scales the operands by `alpha1` and `alpha2`.
     pub const fn alphas(self, alpha1: f64, alpha2: f64) -> Self {
         Pointwise { alpha1: Real::new(alpha1), alpha2: Real::new(alpha2), ..self }
     }
 
-    /// The same with ReLU clipped to `[lower, upper]` and `slope` below.
+    /// Clips ReLU to `[lower, upper]`, with `slope` below.
     pub const fn relu(self, lower: f64, upper: f64, slope: f64) -> Self {
         Pointwise {
             relu_lower_clip: Real::new(lower),
@@ -183,13 +183,13 @@ impl Pointwise {
         }
     }
 
-    /// The same with another ELU alpha, softplus beta or swish beta, whichever the mode has.
+    /// Sets ELU's alpha, softplus's beta or swish's beta, whichever the mode has.
     pub const fn shape(self, value: f64) -> Self {
         let value = Real::new(value);
         Pointwise { elu_alpha: value, softplus_beta: value, swish_beta: value, ..self }
     }
 
-    /// The same with another GEN_INDEX axis.
+    /// Sets the axis of GEN_INDEX.
     pub const fn axis(self, axis: i64) -> Self {
         Pointwise { axis, ..self }
     }
@@ -210,8 +210,8 @@ impl Pointwise {
         }
     }
 
-    /// The same with every parameter that the mode ignores at its default, so that equal meaning
-    /// is equal value.
+    /// The operation with every parameter that its mode ignores at its default, so that equal
+    /// meaning is equal value.
     pub fn normalised(&self) -> Self {
         let mut kept = Pointwise::new(self.mode);
         kept.math = self.math;
@@ -238,7 +238,7 @@ impl Pointwise {
         kept
     }
 
-    /// The same with every scalar as the math precision holds it.
+    /// The operation with every scalar rounded to what the math precision holds.
     pub fn rounded(&self, math: Math) -> Self {
         let round = |value: Real| Real::new(math.dtype().round(value.get()));
         Pointwise {

@@ -148,8 +148,8 @@ impl Program {
         Program { inputs, instructions, outputs }
     }
 
-    /// The same with every line computed in `f64`, and in one what was made an `f32`. Other types
-    /// stay: a program says them to round.
+    /// The program with every line computed in `f64`, and with results in `f64` that were made in
+    /// `f32`. Other types stay: a program says them to round.
     #[must_use]
     pub(crate) fn lines_in_f64(&self) -> Program {
         let mut program = self.clone();
@@ -160,7 +160,8 @@ impl Program {
         program
     }
 
-    /// The same, of inputs that are computed values and so in `f64`, too.
+    /// The program with every line computed in `f64`, and with inputs in `f64` too, because they
+    /// are computed values.
     #[must_use]
     pub(crate) fn in_f64(&self) -> Program {
         let mut program = self.lines_in_f64();

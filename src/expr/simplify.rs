@@ -8,8 +8,8 @@ use crate::expr::pointwise::{Pointwise, Real};
 use crate::expr::program::{Input, Instruction, Program, Value};
 
 impl Program {
-    /// The same function with fewer instructions: casts to the same type and casts of lossless
-    /// casts are dropped, equal instructions are merged, unused ones removed.
+    /// An equal program with fewer instructions: casts to the same type and casts of lossless casts
+    /// are dropped, equal instructions are merged, unused ones removed.
     ///
     /// Nothing else is: `x + 0` is not `x` for a negative zero, and reassociating rounds anew.
     /// Unused inputs stay, so that the caller's numbering of inputs and outputs holds.

@@ -93,23 +93,23 @@ pub enum CellValue {
     UnitInput(usize),
     /// The mean of these moments.
     Mean {
-        /// Of this stage.
+        /// Index of the stage that has the moments.
         stage: usize,
-        /// Of it, this.
+        /// Index of the moments among those of the stage.
         at: usize,
     },
     /// The inverse deviation of these moments.
     InverseDeviation {
-        /// Of this stage.
+        /// Index of the stage that has the moments.
         stage: usize,
-        /// Of it, this.
+        /// Index of the moments among those of the stage.
         at: usize,
     },
     /// A result of an earlier stage.
     Result {
-        /// Of this stage.
+        /// Index of the stage.
         stage: usize,
-        /// Of it, this output.
+        /// Index of the output among those of the stage.
         at: usize,
     },
 }
@@ -209,7 +209,7 @@ impl Cell {
             .next()
     }
 
-    /// The same with every line in `f64`, as are the values that it reads and makes.
+    /// The cell with every line computed in `f64`, as are the values that it reads and makes.
     #[must_use]
     pub(crate) fn in_f64(&self) -> Cell {
         let mut cell = self.clone();

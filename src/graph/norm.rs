@@ -13,7 +13,7 @@ use crate::tensor::TensorDesc;
 pub enum NormMode {
     /// All elements along the dimensions that the scale has (Ba et al. 2016).
     Layer,
-    /// The same without subtracting the mean (Zhang and Sennrich 2019).
+    /// Layer norm without subtracting the mean (Zhang and Sennrich 2019).
     Rms,
     /// All positions of a channel of a sample; channels are dimension 1 (Ulyanov et al. 2016).
     Instance,
@@ -146,7 +146,7 @@ struct Shapes {
 }
 
 impl Shapes {
-    /// Of the tensor in a slot; a scalar has none.
+    /// The dimensions of the tensor in a slot; `None` for a scalar.
     fn of(&self, slot: &str) -> Option<&[i64]> {
         match slot {
             "x" | "y" | "dx" | "dy" => Some(&self.data),
@@ -156,7 +156,7 @@ impl Shapes {
         }
     }
 
-    /// Of an operation's results.
+    /// The dimensions of an operation's results, in the order of its output slots.
     fn results(&self, slots: &Slots) -> Vec<Vec<i64>> {
         slots.outputs.iter().filter_map(|slot| self.of(slot)).map(<[i64]>::to_vec).collect()
     }

@@ -60,8 +60,8 @@ impl Operation {
         Operation { op: Op::Pointwise(op), inputs: inputs.to_vec(), outputs: vec![output] }
     }
 
-    /// The same in the precision that the operands give where none is said, with programs that
-    /// compute in what the operation computes in.
+    /// The operation with the precision that its operands give where none is said, and with
+    /// programs that compute in what the operation computes in.
     pub(super) fn in_own_math(self, tensors: &[TensorDesc]) -> Operation {
         let dtype = |uid: &i64| find(tensors, *uid).map_or(DType::F32, |tensor| tensor.dtype);
         let dtypes: Vec<DType> = self.inputs.iter().map(dtype).collect();
@@ -99,7 +99,7 @@ impl Op {
         }
     }
 
-    /// The same in the precision that operands of these types give where none is said.
+    /// The operation with the precision that operands of these types give where none is said.
     #[must_use]
     pub(super) fn resolved(self, operands: &[DType]) -> Op {
         let single = |math| if math == Math::Default { Math::F32 } else { math };

@@ -150,7 +150,7 @@ impl Recurrence {
         }
     }
 
-    /// The same with programs that compute in the type of [`Recurrence::math`].
+    /// This layer with programs that compute in the type of [`Recurrence::math`].
     pub(crate) fn in_own_math(self) -> Recurrence {
         match self.math {
             MatmulMath::F64 => Recurrence { cell: Arc::new(self.cell.in_f64()), ..self },
@@ -293,7 +293,7 @@ impl Recurrence {
 /// Sizes of a layer that its attributes do not say.
 struct Shape {
     rows: i64,
-    /// Of the first state.
+    /// Elements of the first state `h` of one row: the hidden size, or that of the projection.
     size: i64,
 }
 

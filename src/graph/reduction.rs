@@ -89,8 +89,8 @@ impl Reduction {
         Reduction { op, math: Math::Default }
     }
 
-    /// The same in the precision that [`Math::Default`] stands for where `x` has this type: that
-    /// of integers, but for means and roots.
+    /// The reduction with [`Math::Default`] replaced by the precision that it stands for where `x`
+    /// has this type: that of integers, but for means and roots.
     #[must_use]
     pub fn resolved(self, x: DType) -> Reduction {
         let math = match self.math {

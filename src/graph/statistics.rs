@@ -8,7 +8,7 @@ use crate::graph::norm::{Phase, expect_dims, one_element};
 use crate::graph::slots::Slots;
 use crate::tensor::TensorDesc;
 
-/// Of every channel (dimension 1) the sum and the sum of squares
+/// Sum and sum of squares of every channel (dimension 1)
 /// (`MCDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR`, section 8.2.2.15).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct GenStats {

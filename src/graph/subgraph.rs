@@ -47,7 +47,7 @@ impl OperationGraph {
         OperationGraph::new(tensors, operations)
     }
 
-    /// The same without the checks and the canonical order.
+    /// The operations at these positions without the checks and the canonical order of a graph.
     pub(crate) fn sketch(&self, operations: &[usize]) -> Sketch {
         let mut tensors = self.tensors_of(operations);
         let uids: Vec<i64> = tensors.iter().map(|tensor| tensor.uid).collect();

@@ -21,7 +21,8 @@ pub(super) fn propagated(
     with_own(own, op, math, [values, errors], dtype)
 }
 
-/// The same for an operation whose own error is `own`; of operands, the values and the errors.
+/// The error of a result whose operation errs by `own` itself, given the operands' values and
+/// errors.
 fn with_own(
     own: f64,
     op: &Pointwise,
@@ -266,10 +267,11 @@ pub(super) fn approximate_error(op: &Pointwise, x: f64, exact: f64) -> Option<f6
     Some(units * f64::from(f32::EPSILON) + 2.0 * f64::from(f32::MIN_POSITIVE))
 }
 
-/// Of `y = 1 / (1 + e)` with `e = 2^(-x log2 e)`: the exponent is off by a rounded product and a
-/// rounded factor, 0.62 units of itself, which `e` takes relative as 0.62 |x|; it takes 2 of its
-/// own. Of that, the part `e / (1 + e) = 1 - y` reaches the result, with half a unit of the sum and
-/// one of the reciprocal. What errors do to errors is below the half unit that is left.
+/// Units of error of `y = 1 / (1 + e)` with `e = 2^(-x log2 e)`: the exponent is off by a rounded
+/// product and a rounded factor, 0.62 units of itself, which `e` takes relative as 0.62 |x|; it
+/// takes 2 of its own. Of that, the part `e / (1 + e) = 1 - y` reaches the result, with half a unit
+/// of the sum and one of the reciprocal. What errors do to errors is below the half unit that is
+/// left.
 fn sigmoid_units(x: f64, y: f64) -> f64 {
     y * (2.0 + (1.0 - y) * (2.0 + 0.62 * x.abs()))
 }

@@ -50,7 +50,7 @@ impl Integer {
         self.value == 0
     }
 
-    /// Of two values the one that comes before the other.
+    /// The one of two values that comes before the other.
     pub fn extreme(self, other: Integer, before: impl Fn(i32, i32) -> bool) -> Integer {
         let value = if before(other.value, self.value) { other.value } else { self.value };
         let is_open = self.is_open || other.is_open;

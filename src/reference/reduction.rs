@@ -58,7 +58,7 @@ fn reduce(op: ReductionOp, arithmetic: Arithmetic, values: Vec<Approx>) -> Appro
     }
 }
 
-/// The same of integers, which wrap around in any order alike.
+/// A reduction of integers, which wrap around: the result is the same in any order.
 fn integers(op: ReductionOp, values: impl Iterator<Item = Integer>) -> Approx {
     let greater = |a, b| a > b;
     let reduced = match op {

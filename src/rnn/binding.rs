@@ -68,7 +68,7 @@ impl Network {
         self.values_with(&self.rnn.from_torch(given)?, |role| given(role.name()))
     }
 
-    /// The same from a weight space and all tensors but that.
+    /// Values of all tensors by uid, from a weight space and all named tensors but that.
     ///
     /// # Errors
     /// `BadParam` when a tensor is missing or has other dimensions than [`Network::tensor`], or

@@ -107,82 +107,82 @@ impl Rnn {
         }
     }
 
-    /// The same with so many layers.
+    /// Stacks so many layers.
     pub fn layers(self, layers: i64) -> Rnn {
         Rnn { layers, ..self }
     }
 
-    /// The same in this direction.
+    /// Sets the direction in which steps are taken.
     pub fn direction(self, direction: Direction) -> Rnn {
         Rnn { direction, ..self }
     }
 
-    /// The same in both directions.
+    /// Takes the steps in both directions.
     pub fn bidirectional(self) -> Rnn {
         self.direction(Direction::Both)
     }
 
-    /// The same with directions joined so.
+    /// Sets how the outputs of two directions are joined.
     pub fn join(self, join: Join) -> Rnn {
         Rnn { join, ..self }
     }
 
-    /// The same with layers stacked so.
+    /// Sets what layers above the first read of two directions.
     pub fn stacking(self, stacking: Stacking) -> Rnn {
         Rnn { stacking, ..self }
     }
 
-    /// The same with these biases.
+    /// Sets which biases gates have.
     pub fn bias(self, bias: BiasMode) -> Rnn {
         Rnn { bias, ..self }
     }
 
-    /// The same with the input given to every gate as it is.
+    /// Gives every gate of the first layer the input as it is, without input weights.
     pub fn skip_input(self) -> Rnn {
         Rnn { input_mode: InputMode::Skip, ..self }
     }
 
-    /// The same with `h` projected to so many elements.
+    /// Projects `h` to so many elements (LSTMP).
     pub fn projection(self, size: i64) -> Rnn {
         Rnn { projection_size: Some(size), ..self }
     }
 
-    /// The same in this type.
+    /// Sets the type of inputs, weights, states and outputs.
     pub fn dtype(self, dtype: DType) -> Rnn {
         Rnn { dtype, ..self }
     }
 
-    /// The same with products in tf32.
+    /// Lets products of `f32` be taken in tf32.
     pub fn tf32(self) -> Rnn {
         Rnn { tf32: true, ..self }
     }
 
-    /// The same with vectors in this order.
+    /// Sets the order of the vectors of input and output in memory.
     pub fn layout(self, layout: RowLayout) -> Rnn {
         Rnn { layout, ..self }
     }
 
-    /// The same with outputs beyond a sequence's length filled so.
+    /// Sets what outputs beyond a sequence's length hold.
     pub fn fill(self, fill: f64) -> Rnn {
         Rnn { fill: Real::new(fill), ..self }
     }
 
-    /// The same with gates that see the cell state (LSTM).
+    /// Lets gates see the cell state (LSTM).
     pub fn peephole(self) -> Rnn {
         self.option(|options| options.peephole = true)
     }
 
-    /// The same with a cell state limited so (LSTM).
+    /// Clips the cell state (LSTM).
     pub fn cell_clip(self, clip: CellClip) -> Rnn {
         self.option(|options| options.cell_clip = Some(clip))
     }
 
-    /// The same with a NaN that becomes 0 (ReLU).
+    /// Turns a NaN into 0 (ReLU).
     pub fn drop_nan(self) -> Rnn {
         self.option(|options| options.drop_nan = true)
     }
 
-    /// The same with gates limited to `[-limit, limit]` before their activations.
+    /// Clips gates to `[-limit, limit]` before their activations.
     pub fn gate_clip(self, limit: f64) -> Rnn {
         self.option(|options| options.gate_clip = Some(Real::new(limit)))
     }

@@ -21,7 +21,7 @@ const LIN_LAYER_MAX: i32 = 8;
 /// Weights of one kind, of one pseudo-layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Block {
-    /// Of the first element, in elements from the start of the space.
+    /// Where the first element lies, in elements from the start of the space.
     pub offset: i64,
     /// Rows: of all gates.
     pub rows: i64,
@@ -98,7 +98,7 @@ pub struct WeightParams {
 /// The places of a network's weights in one buffer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct WeightSpace {
-    /// Of each pseudo-layer, in the order of [`WeightKind::ALL`].
+    /// Where the weights of each pseudo-layer lie, in the order of [`WeightKind::ALL`].
     blocks: Vec<[Option<Block>; 6]>,
     elements: i64,
     element_bytes: i64,
@@ -151,7 +151,7 @@ impl WeightSpace {
         (self.elements * self.element_bytes) as u64
     }
 
-    /// The same in elements.
+    /// The size of the space in elements.
     pub fn elements(&self) -> i64 {
         self.elements
     }

@@ -94,7 +94,8 @@ pub struct Attention {
     /// `q` [1, Hq, T, D], and their results alike. `query_offsets`, `i32` [B + 1, 1, 1, 1], says
     /// where each begins and the next one ends it. Results of no sequence are left as they are.
     pub queries_max: Option<i64>,
-    /// The same of keys, and `key_offsets`.
+    /// The most keys of a sequence, where those of all sequences lie one behind the other in `k`
+    /// and `v` [1, Hkv, T, D]; `key_offsets`, `i32` [B + 1, 1, 1, 1], says where each begins.
     pub keys_max: Option<i64>,
     /// Whether scores are multiplied with `descale_q`, broadcast to [B, Hq, 1, 1], before anything
     /// else: what `q` was divided by to fit in 8 bits.
@@ -204,7 +205,7 @@ impl Attention {
         programs.into_iter().filter_map(|(name, of)| of.as_deref().map(|program| (name, program)))
     }
 
-    /// The same with programs that compute in the type of [`Attention::math`].
+    /// This attention with programs that compute in the type of [`Attention::math`].
     pub(super) fn in_own_math(self) -> Attention {
         let raised = |program: &Option<Arc<Program>>| {
             program.as_deref().map(|program| Arc::new(program.lines_in_f64()))
@@ -218,7 +219,8 @@ impl Attention {
         }
     }
 
-    /// The same with the names of programs made those of slots and coordinates.
+    /// This attention with programs in canonical form: their names are those of slots and
+    /// coordinates.
     pub(super) fn normalised(&self) -> Attention {
         let plain = |name: &str, program: &Option<Arc<Program>>| {
             program.as_deref().map(|program| Arc::new(normalised(name, program)))

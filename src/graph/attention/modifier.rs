@@ -60,8 +60,8 @@ pub(in crate::graph) fn is_captured(slot: &str) -> bool {
     CAPTURED.iter().any(|(_, slots)| slots.contains(&slot))
 }
 
-/// The same program with inputs named for what they are, in one order (the score, coordinates that
-/// are read, captured tensors), and with results told apart by name.
+/// The program in its canonical form: inputs named for what they are, in one order (the score,
+/// coordinates that are read, captured tensors), and results told apart by name.
 pub(in crate::graph) fn normalised(name: &str, program: &Program) -> Program {
     let slots: Vec<&str> = captured_slots(name).collect();
     let stand_for = score_inputs(program);

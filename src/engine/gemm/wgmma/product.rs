@@ -10,7 +10,7 @@ use crate::engine::warpgroup::{ROWS, WarpgroupProduct, cycles};
 use crate::error::{Error, Result};
 use crate::graph::MatmulMath;
 
-/// See the module.
+/// The GEMM as `wgmma` takes it: operands as TMA loads them, and the instruction's types.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Product {
     pub(super) a: BulkOperand,
