@@ -72,7 +72,7 @@ pub mod target;
 pub mod tensor;
 
 pub use crate::dtype::DType;
-pub use crate::error::{Error, ErrorKind, Result};
+pub use crate::error::{CompileFailure, Error, ErrorKind, Result};
 pub use crate::graph::OperationGraph;
 pub use crate::plan::{Config, ExecutionPlan, Kiln, VariantPack};
 pub use crate::tensor::TensorDesc;

@@ -44,8 +44,6 @@
 //! # Ok::<(), kiln_sim::Error>(())
 //! ```
 
-#![warn(missing_docs)]
-
 /// The README's examples.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
@@ -106,13 +104,13 @@ mod written;
 pub use checks::Checks;
 pub use config::DeviceConfig;
 pub use counters::{
-    Bound, ClassCount, Count, Counters, Estimate, GlobalCount, InstructionClass, Limit, LineCount,
-    Machine, Occupancy, Operands, Part, ProductCount, Resources, SharedCount, SourceCount,
-    TensorRates,
+    Bound, ClassCount, Count, Counters, Estimate, GlobalCount, InstructionClass, LineCount, Part,
+    ProductCount, SharedCount, SourceCount,
 };
 pub use device::Device;
 pub use error::{Error, ErrorKind};
 pub use finding::{Finding, FindingKind, Site};
+pub use kiln_machine::{Limit, Machine, Occupancy, Operands, Resources, TensorRates};
 pub use launch::{Launch, Report};
 pub use module::{Kernel, Module, Param};
 pub use place::Place;

@@ -14,17 +14,26 @@ const MARK: [u8; 4] = *b"TMap";
 
 /// Element type of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
 pub enum TensorType {
+    /// Unsigned integers of 8 bits; other types of 8 bits are copied as these.
     U8,
+    /// Unsigned integers of 16 bits.
     U16,
+    /// Unsigned integers of 32 bits.
     U32,
+    /// Two's complement, 32 bits.
     S32,
+    /// Unsigned integers of 64 bits.
     U64,
+    /// Two's complement, 64 bits.
     S64,
+    /// IEEE binary16.
     F16,
+    /// IEEE binary32.
     F32,
+    /// IEEE binary64.
     F64,
+    /// The upper half of a binary32.
     Bf16,
 }
 
@@ -107,22 +116,27 @@ impl Swizzle {
 
 /// Interleaving of channels in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[allow(missing_docs)]
 pub enum Interleave {
+    /// Channels are not interleaved.
     #[default]
     None,
+    /// 16 bytes of channels lie side by side.
     B16,
+    /// 32 bytes of channels lie side by side.
     B32,
 }
 
 /// L2 promotion hint; has no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[allow(missing_docs)]
 pub enum L2Promotion {
+    /// The sectors that are asked for.
     #[default]
     None,
+    /// 64 bytes.
     B64,
+    /// 128 bytes.
     B128,
+    /// 256 bytes.
     B256,
 }
 

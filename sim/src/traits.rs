@@ -2,7 +2,8 @@
 //! it merely moves a value. They derive from the instruction's name.
 
 use crate::ast::Instruction;
-use crate::counters::{InstructionClass, Operands, product};
+use crate::counters::{InstructionClass, product};
+use kiln_machine::Operands;
 
 /// Scope of a memory operation or fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]

@@ -92,7 +92,7 @@ impl AttentionCall {
             let (count, mut values) = (self.count(role), Vec::new());
             values.try_reserve_exact(count).map_err(|_| {
                 let name = role.name();
-                Error::driver(format!("failed to allocate {count} values on the host for `{name}`"))
+                Error::io(format!("failed to allocate {count} values on the host for `{name}`"))
             })?;
             values.resize(count, 0.0);
             memory.insert(role as i64, values);

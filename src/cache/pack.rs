@@ -395,7 +395,7 @@ fn check_rows(rows: &[u8], mut offset: u64) -> std::result::Result<u64, &'static
 /// Replaces a file atomically by a world-readable one.
 fn replace(path: &Path, out: &[u8]) -> Result<()> {
     let failed = |error: std::io::Error| {
-        Error::driver(format!("failed to write pack `{}`: {error}", path.display()))
+        Error::io(format!("failed to write pack `{}`: {error}", path.display()))
     };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));

@@ -119,7 +119,7 @@ impl PackSigner {
     pub fn generate() -> Result<PackSigner> {
         let mut secret = [0; 32];
         getrandom::fill(&mut secret)
-            .map_err(|error| Error::driver(format!("failed to get random numbers: {error}")))?;
+            .map_err(|error| Error::io(format!("failed to get random numbers: {error}")))?;
         Ok(PackSigner(SigningKey::from_bytes(&secret)))
     }
 

@@ -25,11 +25,11 @@ fn run(tool: &Path, cubin: &Path) -> Result<String> {
         .args(["--print-code", "--print-line-info"])
         .arg(cubin)
         .output()
-        .map_err(|error| Error::driver(format!("failed to start `{shown}`")).caused_by(error))?;
+        .map_err(|error| Error::io(format!("failed to start `{shown}`")).caused_by(error))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         let said = said.trim_end();
-        return Err(Error::driver(format!("`{shown}` failed to disassemble `{file}`: {said}")));
+        return Err(Error::io(format!("`{shown}` failed to disassemble `{file}`: {said}")));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

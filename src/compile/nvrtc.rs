@@ -18,7 +18,7 @@ use tracing::field::Empty;
 use crate::codegen::KernelSource;
 use crate::compile::directives::reads_file;
 use crate::compile::{Image, elf, is_allowed, options};
-use crate::error::{Error, Result};
+use crate::error::{CompileFailure, Error, Result};
 use crate::escape::escaped;
 
 /// An `nvrtcResult`. Not cudarc's enum, because other library versions may return codes it lacks.
@@ -112,7 +112,7 @@ impl Compiler {
     /// Compiles a source for its architecture.
     ///
     /// # Errors
-    /// `Compile` with stem, options and log.
+    /// `Compile` with source, options and log ([`Error::compile_failure`]).
     pub fn compile(&self, source: &KernelSource) -> Result<Image> {
         self.compile_timed(source, options(source.arch))
     }
@@ -198,11 +198,13 @@ impl Compiler {
         };
         let log = without_times(&program.text(self.functions.log_size, self.functions.log)?);
         if status != SUCCESS {
-            let (shown, reason) = (options.join(" "), self.reason(status));
-            return Err(Error::compile(format!(
-                "failed to compile `{name}` with {shown}: {reason}\n{}",
-                log.trim_end()
-            )));
+            return Err(Error::rejected(CompileFailure {
+                name: name.to_owned(),
+                source: text.to_owned(),
+                options: options.to_vec(),
+                reason: self.reason(status),
+                log,
+            }));
         }
         let ptx = program.text(self.functions.ptx_size, self.functions.ptx)?;
         let cubin = match options.iter().any(|option| option.contains("=sm_")) {

@@ -3,9 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use kiln_sim::{Counters, Finding};
-
 use crate::compile::Image;
+use crate::device::counts::{Counters, Finding};
 use crate::error::Result;
 use crate::kernel::TensorMap;
 use crate::target::Target;
@@ -21,6 +20,15 @@ pub struct Launch {
     pub shared_bytes: u32,
     /// Whether all blocks must be co-resident.
     pub cooperative: bool,
+}
+
+/// Checks and counters of the simulated device; neither has a cost when off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct SimOptions {
+    /// Fail launches that read uninitialised memory, have data races or diverge at a barrier.
+    pub sanitize: bool,
+    /// Count executed instructions and memory traffic.
+    pub count: bool,
 }
 
 /// A device. Addresses and stream handles are defined by the implementation; stream 0 always

@@ -7,19 +7,22 @@
 #![expect(unsafe_code, reason = "another library's stream is a number that nobody can check")]
 
 mod buffer;
+mod counts;
 mod cuda;
 mod driver;
 mod null;
+#[cfg(feature = "sim")]
 mod sim;
 
 use std::str::FromStr;
 use std::sync::Arc;
 
 pub use buffer::{Buffer, Event, Stream};
-pub use driver::Launch;
+#[cfg(feature = "sim")]
+pub use counts::{Bound, Estimate, InstructionClass};
+pub use counts::{Counters, Finding};
 pub(crate) use driver::{Driver, Launchable, MAP_WORDS};
-pub use kiln_sim::{Counters, Finding};
-pub use sim::SimOptions;
+pub use driver::{Launch, SimOptions};
 
 use crate::compile::Image;
 use crate::error::{Error, Result};
@@ -77,14 +80,28 @@ impl Device {
     pub fn open(choice: &DeviceChoice, options: SimOptions) -> Result<Device> {
         match choice {
             DeviceChoice::Auto if cuda::count().is_ok_and(|count| count > 0) => Device::cuda(0),
-            DeviceChoice::Auto => Ok(Device::sim(Target::sim(), options)),
-            DeviceChoice::Sim(name) => Ok(Device::sim(Target::named(name)?, options)),
+            DeviceChoice::Auto => Device::simulated(Target::sim(), options),
+            DeviceChoice::Sim(name) => Device::simulated(Target::named(name)?, options),
             DeviceChoice::Cuda(index) => Device::cuda(*index),
             DeviceChoice::Null(name) => Target::named(name).map(Device::null),
         }
     }
 
-    /// The simulated device with the limits of `target`.
+    #[cfg(feature = "sim")]
+    fn simulated(target: Target, options: SimOptions) -> Result<Device> {
+        Ok(Device::sim(target, options))
+    }
+
+    #[cfg(not(feature = "sim"))]
+    fn simulated(target: Target, _options: SimOptions) -> Result<Device> {
+        let name = target.name;
+        Err(Error::not_supported(format!(
+            "failed to open the simulated device as `{name}`: built without the cargo feature `sim`"
+        )))
+    }
+
+    /// The simulated device, with the limits of `target`.
+    #[cfg(feature = "sim")]
     pub fn sim(target: Target, options: SimOptions) -> Device {
         Device { driver: Arc::new(sim::SimDriver::new(target, options)), kind: "sim" }
     }

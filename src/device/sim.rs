@@ -12,8 +12,8 @@ use kiln_sim::{
 };
 
 use crate::compile::Image;
-use crate::device::driver::{Driver, Launch, Launchable, MAP_WORDS};
-use crate::device::{Counters, Finding};
+use crate::device::counts::{Counters, Finding};
+use crate::device::driver::{Driver, Launch, Launchable, MAP_WORDS, SimOptions};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::kernel::{Swizzle, TensorMap};
@@ -25,15 +25,6 @@ pub(super) struct SimDriver {
     machine: Arc<Machine>,
     events: Mutex<HashMap<u64, Instant>>,
     handles: AtomicU64,
-}
-
-/// Checks and counters of the simulated device; neither has a cost when off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct SimOptions {
-    /// Fail launches that read uninitialised memory, have data races or diverge at a barrier.
-    pub sanitize: bool,
-    /// Count executed instructions and memory traffic.
-    pub count: bool,
 }
 
 struct Machine {

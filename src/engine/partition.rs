@@ -297,7 +297,7 @@ pub fn cuts(graph: &OperationGraph, target: &Target, parts: &[Part]) -> Vec<Cut>
     cuts
 }
 
-/// The same of parts of one graph, each with its number among all.
+/// Why parts of one graph are apart, pair by pair; each part comes with its number among all.
 fn cuts_within(graph: &OperationGraph, target: &Target, parts: &[(usize, &Part)]) -> Vec<Cut> {
     let any = Selection::default();
     let mut clusters = Clusters::of(graph, target, &any);

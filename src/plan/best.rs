@@ -8,13 +8,13 @@ use tracing::warn;
 
 use crate::compile::at_once;
 use crate::engine::{EngineConfig, Part};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::plan::recipe::BuiltPart;
 use crate::plan::tiers::{Reach, Tiers};
 use crate::target::{Arch, Target};
 
 /// Says that an engine takes the place of one that does not compile.
-pub(super) fn step_down(failed: &EngineConfig, arch: &Arch, next: &EngineConfig, error: &str) {
+pub(super) fn step_down(failed: &EngineConfig, arch: &Arch, next: &EngineConfig, error: &Error) {
     warn!("{failed} does not compile for {arch}, {next} runs instead: {error}");
 }
 
@@ -23,7 +23,7 @@ impl Tiers {
     /// forbids that.
     ///
     /// # Errors
-    /// Of the part's own engine, where no other compiles either.
+    /// The error of the part's own engine, where no other compiles either.
     pub(super) fn best(&self, part: Part, reach: Reach) -> Result<Option<BuiltPart>> {
         let failed = match self.without_spills(part.clone(), reach) {
             // Without a compiler no engine is better off.
@@ -31,12 +31,12 @@ impl Tiers {
             result => return result,
         };
         let target = self.device.target();
-        let (mut part, mut latest) = (part, failed.to_string());
+        let (mut part, mut latest) = (part, failed.clone());
         while let Some(next) = self.next_engine(&part, target)? {
             step_down(&part.config, &target.arch, &next.config, &latest);
             match self.without_spills(next.clone(), reach) {
                 Err(error) if error.kind() == ErrorKind::Compile => {
-                    (part, latest) = (next, error.to_string());
+                    (part, latest) = (next, error);
                 }
                 result => return result,
             }

@@ -51,11 +51,11 @@ pub struct CatalogLine {
 /// runs the PTX, a GPU runs the cubin: a signature over these says that they belong together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeDigests {
-    /// Of the rendered source.
+    /// Digest of the rendered CUDA C++ source.
     pub source: String,
-    /// Of the PTX that came of it.
+    /// Digest of the PTX that was compiled from the source.
     pub ptx: String,
-    /// Of the cubin that was assembled with that.
+    /// Digest of the cubin that was assembled with the PTX.
     pub cubin: String,
 }
 
@@ -100,7 +100,7 @@ impl Kiln {
     /// every n-th kernel, to spread a build over machines; merge the shards afterwards.
     ///
     /// # Errors
-    /// As [`Kiln::warm`]; the first problem that can not be served; `Driver` when the file can not
+    /// As [`Kiln::warm`]; the first problem that can not be served; `Io` when the file can not
     /// be written.
     pub fn build_pack(
         &self,
@@ -336,7 +336,7 @@ fn belongs_together(pack: &Pack, lines: &[CatalogLine]) -> Vec<String> {
 /// wins. Returns the kernels written.
 ///
 /// # Errors
-/// `BadParam` when packs differ or are damaged, `Driver` when the file can not be written.
+/// `BadParam` when packs differ or are damaged, `Io` when the file can not be written.
 pub fn merge_packs(packs: &[Pack], path: &Path) -> Result<usize> {
     let first = packs.first().ok_or_else(|| Error::bad_param("no pack to merge"))?;
     let (mut items, mut lines) = (Vec::new(), Vec::<CatalogLine>::new());

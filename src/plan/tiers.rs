@@ -12,11 +12,11 @@ use crate::compile::{Compiler, Image, Located, Search, Toolchain, locate};
 use crate::device::{Device, Launchable};
 use crate::engine::Selection;
 use crate::error::{Error, ErrorKind, Result};
-use crate::plan::config::Dumping;
 use crate::plan::metrics::Counters;
 use crate::plan::overrides::Overrides;
 use crate::plan::record::Recorder;
 use crate::plan::report::Origin;
+use crate::plan::resolved::Dumping;
 use crate::plan::span::Timed;
 
 /// A device with its templates, caches and compiler.

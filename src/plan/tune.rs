@@ -18,7 +18,7 @@ use crate::plan::execute::ExecutionPlan;
 use crate::plan::manifest::Instance;
 use crate::plan::plausible::random_values;
 use crate::plan::recipe::PlannedKernel;
-use crate::plan::trial::estimate;
+use crate::plan::trial::least_us;
 use crate::plan::values::Values;
 use crate::plan::variant_pack::VariantPack;
 use crate::plan::winners::{Measurement, SettingRecord, Tried};
@@ -183,9 +183,7 @@ impl Kiln {
             let counters = counters.as_ref().ok_or_else(|| {
                 Error::bad_param("tuning needs a GPU, or a simulated device that counts")
             })?;
-            let resources = kernel.report().resources;
-            let estimate = estimate(counters, &machine, kernel.launch(), resources);
-            us += estimate.binds().map_or(0.0, |bound| bound.us);
+            us += least_us(counters, &machine, kernel.launch(), kernel.report().resources);
         }
         Ok(us)
     }

@@ -75,8 +75,8 @@ impl WarmSummary {
     }
 }
 
-/// What came of each key: an image, or the text of an error that several problems may share.
-pub(super) type Images = HashMap<Key, std::result::Result<Arc<Image>, String>>;
+/// What came of each key: an image, or an error that several problems may share.
+pub(super) type Images = HashMap<Key, Result<Arc<Image>>>;
 
 /// A kernel that is still to be found or compiled.
 pub(super) struct Job {
@@ -254,8 +254,7 @@ impl Kiln {
         for (job, result) in missing.into_iter().zip(results) {
             let origin = result.as_ref().map_or(Origin::Compiled, |(_, origin)| *origin);
             origins.insert(job.key, origin);
-            let image = result.map(|(image, _)| Arc::new(image));
-            images.insert(job.key, image.map_err(|error| error.to_string()));
+            images.insert(job.key, result.map(|(image, _)| Arc::new(image)));
         }
         Ok(origins)
     }
@@ -297,12 +296,12 @@ impl Kiln {
                     let warmed = Warmed { instance, target, config, request, image, origin };
                     summary.warmed.push(warmed);
                 }
-                (Err(text), Some(next)) => {
-                    step_down(&config, &target.arch, &next.config, text);
+                (Err(error), Some(next)) => {
+                    step_down(&config, &target.arch, &next.config, error);
                 }
-                (Err(text), None) => {
+                (Err(error), None) => {
                     let name = format!("{} for {}", instance.name, target.arch);
-                    summary.failed.push((name, Error::compile(text.clone())));
+                    summary.failed.push((name, error.clone()));
                 }
             }
         }

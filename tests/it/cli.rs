@@ -289,6 +289,7 @@ fn engines_explain_themselves() {
 #[test]
 fn doctor_finds_what_the_tests_found() {
     let text = succeeds(&["doctor"]);
+    assert!(text.lines().next().unwrap().contains("from KILN_CACHE_DIR"), "{text}");
     assert!(text.contains("compiled and ran a kernel, the result is right"), "{text}");
     let output = kiln(&["doctor", "--json", "--nvrtc", "/nowhere"]);
     assert_eq!(output.status.code(), Some(1));

@@ -379,6 +379,19 @@ fn missing_nvrtc_names_the_places() {
 }
 
 #[test]
+fn a_file_that_is_not_written_is_the_systems_fault() {
+    let path = std::path::Path::new("/nowhere/at/all.safetensors");
+    let x = tensor(1, "x", &[2]);
+    let values = [(1, vec![1.0, 2.0])].into_iter().collect();
+    refused(
+        ErrorKind::Io,
+        "failed to write tensors to `/nowhere/at/all.safetensors`: No such file or directory (os \
+         error 2)",
+        kiln::plan::write_values(path, [&x].into_iter(), &values),
+    );
+}
+
+#[test]
 fn settings_that_make_no_sense() {
     refused(
         ErrorKind::BadParam,
@@ -426,9 +439,12 @@ fn a_template_that_does_not_compile_shows_source_options_and_log() {
     graph.output(y, "y", DType::F32);
     let error = kiln.plan(&graph.build().unwrap()).expect_err("it does not compile");
     assert_eq!(error.kind(), ErrorKind::Compile);
-    let text = error.to_string();
-    assert!(
-        text.starts_with("failed to compile `/kiln/sm75_pointwise_f32_flat.cu` with --gpu-arch")
-    );
-    assert!(text.contains("(1): error: identifier \"oops\" is undefined"), "{text}");
+    let name = "/kiln/sm75_pointwise_f32_flat.cu";
+    let line = format!("{name}(1): error: identifier \"oops\" is undefined");
+    assert_eq!(error.to_string(), format!("failed to compile `{name}`: {line}"));
+    let failure = error.compile_failure().expect("NVRTC was asked");
+    assert_eq!((failure.name.as_str(), failure.reason.as_str()), (name, "NVRTC_ERROR_COMPILATION"));
+    assert!(failure.source.contains("() { oops; }"), "{}", failure.source);
+    assert!(failure.options.contains(&"--gpu-architecture=sm_90a".to_owned()), "{failure:?}");
+    assert!(failure.log.contains(&line) && failure.log.contains("1 error detected"), "{failure:?}");
 }

@@ -203,7 +203,12 @@ fn what_is_no_dump_is_refused_exactly() {
         fails(code, error, &["replay", shown, "--edited", file(name).to_str().unwrap()]);
     };
     edited("a.txt", "", 2, "a.txt`: an edited kernel is a .cu or a .ptx file");
-    edited("a.cu", "int f( {", 4, "failed to compile `/kiln/sm75_pointwise_f32_flat.cu` with");
+    edited(
+        "a.cu",
+        "int f( {",
+        4,
+        "failed to compile `/kiln/sm75_pointwise_f32_flat.cu`: /kiln/sm75",
+    );
     edited("a.cu", "__device__ int f;", 4, "the cubin contains no kernel `pointwise`");
     edited("a.ptx", "add.u32;", 4, "the simulated device rejected a kernel: ");
     edited(

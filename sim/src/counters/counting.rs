@@ -1,7 +1,7 @@
 //! Collection of counters during a launch.
 
 use super::{
-    ClassCount, Count, Counters, InstructionClass, LineCount, Operands, ProductCount, SharedCount,
+    ClassCount, Count, Counters, InstructionClass, LineCount, ProductCount, SharedCount,
     SourceCount,
 };
 use crate::context::Context;
@@ -11,6 +11,7 @@ use crate::program::Program;
 use crate::registers::LANES;
 use crate::shadow::Lanes;
 use crate::warp::At;
+use kiln_machine::Operands;
 use std::collections::{BTreeMap, HashMap};
 
 /// Bytes per cache sector.

@@ -7,15 +7,13 @@
 mod class;
 mod counting;
 mod display;
-mod machine;
 mod products;
 mod roofline;
 
 pub use class::InstructionClass;
 pub(crate) use counting::Counting;
-pub use machine::{Limit, Machine, Occupancy, Resources, TensorRates};
+pub use products::ProductCount;
 pub(crate) use products::product;
-pub use products::{Operands, ProductCount};
 pub use roofline::{Bound, Estimate, Part};
 
 /// Global memory traffic.

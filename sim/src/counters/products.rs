@@ -1,25 +1,7 @@
 //! MMA work: multiply-adds per warp instruction, by operand type.
 
 use crate::format::Format;
-use std::fmt;
-
-/// Operand type of an MMA, as far as throughput differs. Accumulators have at least 32 bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Operands {
-    /// f16 and bf16.
-    Half,
-    /// tf32.
-    Tf32,
-    /// f64.
-    F64,
-    /// 8-bit floats.
-    F8,
-    /// 8-bit integers.
-    Int8,
-    /// 4-bit integers.
-    Int4,
-}
+use kiln_machine::Operands;
 
 /// MMA counts of an operand type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,31 +15,17 @@ pub struct ProductCount {
     pub multiply_adds: u64,
 }
 
-impl Operands {
-    fn of(format: Format) -> Option<Operands> {
-        Some(match format {
-            Format::F16 | Format::Bf16 => Operands::Half,
-            Format::Tf32 => Operands::Tf32,
-            Format::F64 => Operands::F64,
-            Format::E4m3 | Format::E5m2 => Operands::F8,
-            Format::S8 | Format::U8 => Operands::Int8,
-            Format::S4 | Format::U4 => Operands::Int4,
-            Format::F32 | Format::S32 => return None,
-        })
-    }
-}
-
-impl fmt::Display for Operands {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Operands::Half => "f16, bf16",
-            Operands::Tf32 => "tf32",
-            Operands::F64 => "f64",
-            Operands::F8 => "f8",
-            Operands::Int8 => "int8",
-            Operands::Int4 => "int4",
-        })
-    }
+/// The kind of operands of this format; none has products of it where the result is `None`.
+fn operands(format: Format) -> Option<Operands> {
+    Some(match format {
+        Format::F16 | Format::Bf16 => Operands::Half,
+        Format::Tf32 => Operands::Tf32,
+        Format::F64 => Operands::F64,
+        Format::E4m3 | Format::E5m2 => Operands::F8,
+        Format::S8 | Format::U8 => Operands::Int8,
+        Format::S4 | Format::U4 => Operands::Int4,
+        Format::F32 | Format::S32 => return None,
+    })
 }
 
 /// Warps per warpgroup.
@@ -73,7 +41,7 @@ pub(crate) fn product(opcode: &str, modifiers: &[String]) -> Option<(Operands, u
     };
     let [m, n, k] = modifiers.iter().find_map(|modifier| Format::shape(modifier))?;
     let operand = modifiers.iter().filter_map(|modifier| Format::from_name(modifier)).nth(1)?;
-    Some((Operands::of(operand)?, u64::from(m * n * k) / warps))
+    Some((operands(operand)?, u64::from(m * n * k) / warps))
 }
 
 #[cfg(test)]

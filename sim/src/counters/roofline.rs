@@ -1,6 +1,7 @@
 //! Roofline: a lower bound on the time of a launch for each part of a GPU.
 
-use super::{Counters, InstructionClass, Machine, Occupancy, Resources};
+use super::{Counters, InstructionClass};
+use kiln_machine::{Machine, Occupancy, Resources};
 use std::fmt;
 
 /// A part of a GPU.
@@ -153,7 +154,7 @@ impl Estimate {
 
 impl fmt::Display for Estimate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Occupancy { blocks, warps, share, limit } = self.occupancy;
+        let Occupancy { blocks, warps, share, limit, .. } = self.occupancy;
         writeln!(
             f,
             "{}: {blocks} blocks or {warps} warps per SM ({:.0}%, by {limit:?}), \

@@ -187,7 +187,7 @@ fn keygen(output: &Path) -> kiln::Result<Answer> {
     let file = File::options().write(true).create_new(true).mode(0o600).open(output);
     file.and_then(|mut file| writeln!(file, "{}", key.to_hex())).map_err(|error| {
         let shown = output.display();
-        Error::with(ErrorKind::Driver, format!("failed to write key `{shown}`: {error}"))
+        Error::with(ErrorKind::Io, format!("failed to write key `{shown}`: {error}"))
     })?;
     let root = key.root().to_hex();
     Ok((json!({"key": output, "public_key": root}), root, true))

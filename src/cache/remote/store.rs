@@ -144,7 +144,7 @@ impl RemoteCache {
             Some(_) => return Ok(start.elapsed()),
             None => format!("no answer within {:?}", self.timeout),
         };
-        Err(Error::driver(format!("remote store `{}`: {text}", self.name)))
+        Err(Error::io(format!("remote store `{}`: {text}", self.name)))
     }
 
     /// Runs a request on the store's thread; `None` on timeout.

@@ -54,7 +54,7 @@ pub(super) struct Join<'a> {
     /// Its position.
     at: usize,
     results: i64,
-    /// Of each result.
+    /// Partial results of each result.
     parts: i64,
 }
 
@@ -76,7 +76,7 @@ impl<'a> Join<'a> {
         Join { exit, at, results, parts }
     }
 
-    /// Of all parts.
+    /// Bytes of all partial results of all results.
     pub(super) fn bytes(&self) -> i64 {
         let size = self.exit.op.math.dtype().bytes() as i64;
         self.results.saturating_mul(self.parts).saturating_mul(size)

@@ -1,6 +1,6 @@
 //! Products on tensor cores by `mma.sync`: 16-bit floats, tf32 and 8-bit integers, from sm_80.
 
-use kiln_sim::Operands;
+use kiln_machine::Operands;
 use serde_json::{Value as Json, json};
 
 use crate::dtype::DType;
@@ -57,7 +57,8 @@ const CANDIDATES: [Candidate; 8] = [
     ([16, 64, 16, 32], 0.3),
 ];
 
-/// The same for two products of one matrix: columns are those of each.
+/// Tiles for two products of one matrix A (a dual GEMM), rated as [`CANDIDATES`] are; columns are
+/// those of each product.
 const TWIN_CANDIDATES: [Candidate; 6] = [
     ([128, 128, 64, 32], 1.0),
     ([128, 64, 64, 32], 0.95),
@@ -84,7 +85,7 @@ const KNOBS: [&str; 10] = [
     "warp_n",
 ];
 
-/// See the module.
+/// The engine `gemm_mma`: GEMMs on `mma.sync` tensor cores, from sm_80.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct MmaEngine;
 

@@ -43,7 +43,7 @@ const CANDIDATES: [Candidate; 5] = [
 const KNOBS: [&str; 9] =
     ["cta_k", "cta_m", "cta_n", "dynamic_m", "group", "raster", "split_k", "thread_m", "thread_n"];
 
-/// See the module.
+/// The engine `gemm_simt`: GEMMs on FMA units, for every type and architecture.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct SimtEngine;
 

@@ -23,7 +23,7 @@ const NAME: &str = "pointwise_general";
 
 const THREADS: u32 = 256;
 
-/// See the module.
+/// The engine `pointwise_general`: one kernel for every shape and all strides.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct GeneralEngine;
 

@@ -32,9 +32,9 @@ pub(super) struct Decision {
     busy: i64,
     /// The items left when the problem is spread over the device first.
     spread: i64,
-    /// Of `vector` elements.
+    /// Chunks of `vector` elements in the whole problem.
     chunks: i64,
-    /// Of the whole device.
+    /// Threads that the whole device holds at once.
     threads_max: i64,
     /// Whether an operand is the same in every row.
     row_operand: bool,

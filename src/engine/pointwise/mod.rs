@@ -35,7 +35,7 @@ const CAPABILITY_MIN: u16 = 75;
 
 const NAME: &str = "pointwise";
 
-/// See the module.
+/// The engine `pointwise`: one pass over memory for a whole graph of pointwise operations.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PointwiseEngine;
 

@@ -48,7 +48,7 @@ const CAPABILITY_MIN: u16 = 75;
 
 const NAME: &str = "reduction";
 
-/// See the module.
+/// The engine `reduction`: rows are contiguous, and a group of threads reduces each.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReductionEngine;
 

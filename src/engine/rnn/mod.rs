@@ -53,7 +53,8 @@ const THROUGH_MEMORY: &[Exchange] = &[Exchange::Counter, Exchange::Data];
 pub(super) const GRID: RnnEngine =
     RnnEngine { regime: Regime { engine: "rnn_grid", exchanges: THROUGH_MEMORY, streams: false } };
 
-/// The same, for weights that do not fit on chip: what does not is read at every step.
+/// Blocks all over the device share the units; weights that do not fit on chip are read at every
+/// step.
 pub(super) const STREAM: RnnEngine =
     RnnEngine { regime: Regime { engine: "rnn_stream", exchanges: THROUGH_MEMORY, streams: true } };
 
@@ -156,7 +157,7 @@ impl Supported for Rnn<'_> {
         })
     }
 
-    /// Of a step.
+    /// Clocks of a step by the cost model.
     fn expected_clocks(&self) -> Option<f64> {
         Some(self.decision.clocks)
     }

@@ -42,7 +42,7 @@ const LAUNCHES_MAX: i64 = 1 << 13;
 /// Whether products use tensor cores: 1 where they take the layer's type and precision.
 const TENSOR_CORES: &str = "tensor_cores";
 
-/// See the module.
+/// The engine `rnn_step`: GEMMs and a cell kernel at every step, for layers of any size.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct StepEngine;
 
@@ -352,7 +352,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The same kernel at a step: its last number, if it asks for one.
+    /// The kernel with its step set: that is its last number, if it asks for one.
     fn at_step(&self, kernel: &KernelPlan, at: i64) -> KernelPlan {
         let mut kernel = kernel.clone();
         if kernel.spec.entry == "rnn_cell" {

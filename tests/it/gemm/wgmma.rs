@@ -1,11 +1,11 @@
 //! Products of warpgroups: what they take, at every edge of a tile, in every setting.
 
 use kiln::DType::{self, *};
+use kiln::engine::Operands;
 use kiln::engine::{self, EngineConfig};
 use kiln::expr::{Mode, Pointwise};
 use kiln::graph::{Matmul, MatmulMath, Op};
 use kiln::{ErrorKind, Kiln, OperationGraph, TensorDesc};
-use kiln_sim::Operands;
 
 use super::cases::{Case, Fusion, Lay, check, inputs};
 use super::fusion::{bias_gelu, not_numbers, rich, two_outputs};

@@ -26,7 +26,7 @@ use crate::graph::CanonicalGraph;
 use crate::kernel::Lowering;
 use crate::target::Target;
 
-/// See the module.
+/// The engine `gemm_wgmma`: persistent GEMMs on Hopper's `wgmma`, fed by TMA.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct WgmmaEngine;
 

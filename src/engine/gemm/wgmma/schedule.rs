@@ -53,7 +53,7 @@ pub(super) fn knobs(problem: &Problem<'_>) -> [Knob; 9] {
     ]
 }
 
-/// See the module.
+/// A setting of every knob, and what follows from it: accumulators, pipeline stages, shared memory.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Schedule {
     /// Tiles of a cluster's blocks together.

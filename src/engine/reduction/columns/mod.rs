@@ -29,7 +29,7 @@ use crate::target::Target;
 
 const NAME: &str = "reduction_columns";
 
-/// See the module.
+/// The engine `reduction_columns`: neighbours in memory become different values.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct ColumnsEngine;
 

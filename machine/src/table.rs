@@ -1,6 +1,37 @@
-//! Hardware properties of GPUs, and occupancy.
+//! Hardware properties of GPUs.
 
-use super::Operands;
+use std::fmt;
+
+/// Operand type of an MMA, as far as throughput differs. Accumulators have at least 32 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Operands {
+    /// f16 and bf16.
+    Half,
+    /// tf32.
+    Tf32,
+    /// f64.
+    F64,
+    /// 8-bit floats.
+    F8,
+    /// 8-bit integers.
+    Int8,
+    /// 4-bit integers.
+    Int4,
+}
+
+impl fmt::Display for Operands {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Operands::Half => "f16, bf16",
+            Operands::Tf32 => "tf32",
+            Operands::F64 => "f64",
+            Operands::F8 => "f8",
+            Operands::Int8 => "int8",
+            Operands::Int4 => "int4",
+        })
+    }
+}
 
 /// Dense tensor core throughput of a GPU in operations per second (a multiply-add is two), with
 /// 32-bit accumulators, 64-bit ones for f64.
@@ -224,72 +255,5 @@ impl Machine {
     pub fn named(name: &str) -> Option<Machine> {
         let plain = |text: &str| text.to_ascii_lowercase().replace([' ', '-', '_'], "");
         Machine::ALL.into_iter().find(|machine| plain(machine.name) == plain(name))
-    }
-}
-
-/// Resource usage of a compiled kernel, as reported by the driver or the assembler; PTX does not
-/// contain it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Resources {
-    /// Registers per thread.
-    pub registers: u32,
-    /// Shared memory per block, static and dynamic, in bytes.
-    pub shared_bytes: u32,
-}
-
-/// Resource that limits occupancy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Limit {
-    /// Maximum number of blocks.
-    Blocks,
-    /// Maximum number of threads.
-    Threads,
-    /// Registers.
-    Registers,
-    /// Shared memory.
-    Shared,
-}
-
-/// Occupancy of an SM.
-#[derive(Debug, Clone, Copy, PartialEq)]
-#[non_exhaustive]
-pub struct Occupancy {
-    /// Blocks per SM; 0 if the kernel does not fit.
-    pub blocks: u32,
-    /// Warps per SM.
-    pub warps: u32,
-    /// Share of the maximum number of warps, from 0 to 1.
-    pub share: f64,
-    /// Limiting resource.
-    pub limit: Limit,
-}
-
-/// Register allocation granularity per warp: CUDA Occupancy Calculator, since 7.0.
-const REGISTER_UNIT: u32 = 256;
-/// Shared memory reserved per block, since 8.0: CUDA C++ Programming Guide.
-const SHARED_RESERVED: u32 = 1024;
-/// Shared memory allocation granularity, since 8.0.
-const SHARED_UNIT: u32 = 128;
-
-impl Occupancy {
-    /// Computes the occupancy for blocks of `threads` threads.
-    pub fn of(machine: &Machine, threads: u32, resources: Resources) -> Occupancy {
-        let warps = threads.div_ceil(32).max(1);
-        let per_warp = (resources.registers.max(1) * 32).next_multiple_of(REGISTER_UNIT);
-        // Each of the four schedulers has a quarter of the registers, for whole warps.
-        let warps_by_registers = machine.registers / 4 / per_warp * 4;
-        let shared = resources.shared_bytes.next_multiple_of(SHARED_UNIT) + SHARED_RESERVED;
-        let limits = [
-            (machine.blocks_max, Limit::Blocks),
-            (machine.threads_max / (warps * 32), Limit::Threads),
-            (warps_by_registers / warps, Limit::Registers),
-            (machine.shared_bytes / shared, Limit::Shared),
-        ];
-        let (blocks, limit) =
-            limits.into_iter().min_by_key(|&(blocks, _)| blocks).unwrap_or((0, Limit::Blocks));
-        let warps = blocks * warps;
-        let share = f64::from(warps) * 32.0 / f64::from(machine.threads_max);
-        Occupancy { blocks, warps, share, limit }
     }
 }
