@@ -106,9 +106,6 @@ impl Tiers {
                     }
                 }
                 _ => {
-                    if let Some(disk) = &self.disk {
-                        disk.keep(key);
-                    }
                     let kernel = self.load(key, &image, source, shared_bytes)?;
                     let (image, obtained_in) = (Arc::new(image), start.elapsed());
                     return Ok(Loaded { key, kernel, image, origin, obtained_in });
@@ -150,6 +147,10 @@ impl Tiers {
         })?;
         let compiled_in = start.elapsed();
         self.counters.compile_ns.add_ns(compiled_in);
+        // Leased before it is written: writing may collect, and what is not leased goes.
+        if let Some(disk) = &self.disk {
+            disk.keep(key);
+        }
         self.store(request, &image, compiled_in);
         Ok((image, Origin::Compiled))
     }

@@ -211,7 +211,7 @@ impl Kiln {
         let target = self.device().target();
         let graph = tuned.part.graph.to_json();
         let record = SettingRecord {
-            measured: Measurement::of(self.device(), target, tuned.us, tuned.heuristic_us),
+            measurement: Measurement::of(self.device(), target, tuned.us, tuned.heuristic_us),
             config: tuned.part.config.to_string(),
             tried: tuned.tried.clone(),
             problem: serde_json::from_str(&graph).expect("a graph's JSON is valid"),
