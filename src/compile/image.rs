@@ -27,3 +27,16 @@ pub struct Image {
     /// Resource usage.
     pub resources: Resources,
 }
+
+impl Image {
+    /// What stands for the image of a source that does not compile.
+    pub(crate) fn refused(reason: String) -> Image {
+        let resources = Resources::default();
+        Image { cubin: Vec::new(), ptx: String::new(), log: reason, resources }
+    }
+
+    /// Why the source does not compile, where it does not.
+    pub(crate) fn refusal(&self) -> Option<&str> {
+        (self.ptx.is_empty() && self.cubin.is_empty()).then_some(&self.log)
+    }
+}
