@@ -28,6 +28,7 @@ mod rnn;
 mod signature;
 mod splits;
 mod support;
+mod tunable;
 mod warpgroup;
 
 pub use config::{EngineConfig, Knob};

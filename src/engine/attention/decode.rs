@@ -4,7 +4,7 @@
 
 use crate::engine::access::ceil_div;
 use crate::engine::attention::schedule::{BAND, Matrices, Schedule, Tiling, WIDTH_WARP_MAX};
-use crate::engine::attention::tuned::{Tunable, Tuned, settings};
+use crate::engine::tunable::{Tunable, Tuned, settings};
 use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, Notes, Supported};
 use crate::error::Result;
 use crate::graph::CanonicalGraph;
@@ -54,7 +54,7 @@ impl Engine for DecodeEngine {
         graph: CanonicalGraph<'a>,
         target: &'a Target,
     ) -> Result<Box<dyn Supported + 'a>> {
-        Ok(Box::new(Tuned::of(Decode(Matrices::of(graph, target)?), LEAST)?))
+        Ok(Box::new(Tuned::of(Decode(Matrices::of(graph, target)?), [LEAST])?))
     }
 }
 
@@ -91,6 +91,7 @@ impl Tunable<4> for Decode<'_> {
     const NAME: &'static str = NAME;
     const KNOBS: [&'static str; 4] = Settings::KNOBS;
     type Settings = Settings;
+    type Refusal = String;
     type Schedule = Schedule;
 
     fn all_knobs(&self) -> [Knob; 4] {
@@ -161,6 +162,10 @@ impl Tunable<4> for Decode<'_> {
 
     fn smaller(&self, settings: Settings) -> Vec<Settings> {
         vec![Settings { cta_k: settings.cta_k / 2, ..settings }]
+    }
+
+    fn is_refined(&self) -> bool {
+        false
     }
 
     fn notes(&self, settings: Settings) -> Notes {

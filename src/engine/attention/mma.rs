@@ -2,7 +2,7 @@
 //! "FlashAttention-2").
 
 use crate::engine::attention::schedule::{Matrices, Schedule, Tiling, WIDTH_WARP_MAX};
-use crate::engine::attention::tuned::{Tunable, Tuned, settings};
+use crate::engine::tunable::{Tunable, Tuned, settings};
 use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, Notes, Supported};
 use crate::error::Result;
 use crate::graph::{AttentionShape, CanonicalGraph};
@@ -55,7 +55,7 @@ impl Engine for MmaEngine {
     ) -> Result<Box<dyn Supported + 'a>> {
         let mma = Mma(Matrices::of(graph, target)?);
         let least = Settings::of_tile(*mma.tiles().last().expect("there are tiles"));
-        Ok(Box::new(Tuned::of(mma, least)?))
+        Ok(Box::new(Tuned::of(mma, [least])?))
     }
 }
 
@@ -116,6 +116,7 @@ impl Tunable<4> for Mma<'_> {
     const NAME: &'static str = NAME;
     const KNOBS: [&'static str; 4] = Settings::KNOBS;
     type Settings = Settings;
+    type Refusal = String;
     type Schedule = Schedule;
 
     fn all_knobs(&self) -> [Knob; 4] {
@@ -172,6 +173,10 @@ impl Tunable<4> for Mma<'_> {
             Settings { warp_q: 16, cta_q: cta_q.min(128), ..settings },
             Settings { cta_k: cta_k / 2, ..settings },
         ]
+    }
+
+    fn is_refined(&self) -> bool {
+        false
     }
 
     fn notes(&self, _settings: Settings) -> Notes {

@@ -16,7 +16,6 @@ mod problem;
 mod schedule;
 mod score;
 mod simt;
-mod tuned;
 mod wgmma;
 mod work;
 

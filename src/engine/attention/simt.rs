@@ -5,9 +5,9 @@ use serde_json::json;
 use crate::engine::access::{GRID_MAX, ceil_div};
 use crate::engine::attention::parameters;
 use crate::engine::attention::problem::Problem;
-use crate::engine::attention::tuned::{Tunable, Tuned, settings};
 use crate::engine::attention::work::{Block, Units, work};
 use crate::engine::signature::arguments;
+use crate::engine::tunable::{Tunable, Tuned, settings};
 use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, Notes, Supported};
 use crate::error::Result;
 use crate::graph::{AttentionShape, CanonicalGraph};
@@ -90,7 +90,7 @@ impl Engine for SimtEngine {
         let whole = Simt { problem, target, slices: None };
         let fits = whole.schedule(LEAST).is_ok();
         let slices = if fits { None } else { Some(Slices::of(&whole.problem.shape)) };
-        Ok(Box::new(Tuned::of(Simt { slices, ..whole }, LEAST)?))
+        Ok(Box::new(Tuned::of(Simt { slices, ..whole }, [LEAST])?))
     }
 }
 
@@ -98,6 +98,7 @@ impl Tunable<2> for Simt<'_> {
     const NAME: &'static str = NAME;
     const KNOBS: [&'static str; 2] = Settings::KNOBS;
     type Settings = Settings;
+    type Refusal = String;
     type Schedule = Schedule;
 
     fn all_knobs(&self) -> [Knob; 2] {
@@ -166,6 +167,10 @@ impl Tunable<2> for Simt<'_> {
 
     fn smaller(&self, settings: Settings) -> Vec<Settings> {
         vec![Settings { cta_q: settings.cta_q / 2, ..settings }]
+    }
+
+    fn is_refined(&self) -> bool {
+        false
     }
 
     fn notes(&self, _settings: Settings) -> Notes {

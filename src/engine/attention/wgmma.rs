@@ -10,10 +10,10 @@ use crate::dtype::DType;
 use crate::engine::access::{GRID_MAX, REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div};
 use crate::engine::attention::problem::Problem;
 use crate::engine::attention::schedule::{BAND, Matrices, Variant};
-use crate::engine::attention::tuned::{Tunable, Tuned, settings};
 use crate::engine::attention::work::{Block, Units, instructions_score, work};
 use crate::engine::bulk::BulkTensor;
 use crate::engine::signature::merged;
+use crate::engine::tunable::{Tunable, Tuned, settings};
 use crate::engine::warpgroup::{self, ROWS, WARPGROUP, WarpgroupProduct, cycles};
 use crate::engine::{
     BehaviorNote, Engine, KernelWork, Knob, Notes, NumericalNote, Supported, TensorWork,
@@ -121,7 +121,7 @@ impl Engine for WgmmaEngine {
         }
         let [q, k, v] = ["q", "k", "v"].map(|slot| Bulk::of(&matrices.problem, slot));
         let wgmma = Wgmma { q: q?, k: k?, v: v?, matrices };
-        Ok(Box::new(Tuned::of(wgmma, LEAST)?))
+        Ok(Box::new(Tuned::of(wgmma, [LEAST])?))
     }
 }
 
@@ -333,6 +333,7 @@ impl Tunable<3> for Wgmma<'_> {
     const NAME: &'static str = NAME;
     const KNOBS: [&'static str; 3] = Settings::KNOBS;
     type Settings = Settings;
+    type Refusal = String;
     type Schedule = Schedule;
 
     fn all_knobs(&self) -> [Knob; 3] {
@@ -433,6 +434,10 @@ impl Tunable<3> for Wgmma<'_> {
     fn smaller(&self, settings: Settings) -> Vec<Settings> {
         let keys = KEYS.into_iter().filter(|keys| *keys < settings.cta_k);
         keys.map(|cta_k| Settings { cta_k, ..settings }).collect()
+    }
+
+    fn is_refined(&self) -> bool {
+        false
     }
 
     fn notes(&self, _settings: Settings) -> Notes {

@@ -7,7 +7,7 @@ use crate::dtype::DType;
 use crate::engine::access::ceil_div;
 use crate::engine::config::combinations;
 use crate::engine::gemm::lowering::{Variant, check_parts, lowering};
-use crate::engine::gemm::order::{Order, group_knob, raster_knob, told_apart};
+use crate::engine::gemm::order::{Order, distinguished, group_knob, raster_knob};
 use crate::engine::gemm::parameters::{Context, Tile, access_of};
 use crate::engine::gemm::problem::{Operand, Problem};
 use crate::engine::gemm::tiling::{
@@ -16,10 +16,8 @@ use crate::engine::gemm::tiling::{
 };
 use crate::engine::gemm::work::{Block, Demand, Units};
 use crate::engine::signature::merged;
-use crate::engine::{
-    Engine, EngineConfig, KernelWork, Knob, Notes, NumericalNote, Setting, Supported, TensorWork,
-    WorkOf,
-};
+use crate::engine::tunable::{Tunable, Tuned};
+use crate::engine::{Engine, KernelWork, Knob, Notes, NumericalNote, Supported, TensorWork};
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, MatmulMath};
 use crate::kernel::Lowering;
@@ -106,96 +104,95 @@ impl Engine for MmaEngine {
         }
         let problem = Problem::of(graph, capability)?;
         let product = Product::of(&problem)?;
-        let fits = |(tile, _): Candidate| {
-            let settings = Settings::of_tile(tile, 1, &problem, &product, target);
-            let schedule = Schedule::new(&problem, &product, target, settings);
-            schedule.map(drop).map_err(|refusal| (refusal, settings))
-        };
-        let any = candidates(&problem).map(fits).reduce(Result::or);
-        any.expect("there are candidates").map_err(|(refusal, of)| refusal.error(&of.config()))?;
-        Ok(Box::new(Mma { problem, product, target }))
+        let demand = Demand::of(&problem);
+        let mma = Mma { problem, product, demand, target };
+        let candidates: Vec<Settings> =
+            candidates(&mma.problem).map(|(tile, _)| mma.of_tile(tile, 1)).collect();
+        Ok(Box::new(Tuned::of(mma, candidates)?))
     }
 }
 
-/// A problem for which there are instructions and settings.
+/// A graph as this engine runs it.
 #[derive(Debug, Clone)]
 struct Mma<'a> {
     problem: Problem<'a>,
     product: Product,
+    demand: Demand,
     target: &'a Target,
 }
 
 impl Mma<'_> {
+    fn of_tile(&self, tile: [i64; 4], split_k: i64) -> Settings {
+        Settings::of_tile(tile, split_k, &self.problem, &self.product, self.target)
+    }
+
     fn decision(&self) -> Decision {
-        Decision::of(&self.problem, &self.product, self.target)
+        Decision::of(self)
+    }
+}
+
+impl Tunable<10> for Mma<'_> {
+    const NAME: &'static str = NAME;
+    const KNOBS: [&'static str; 10] = KNOBS;
+    type Settings = Settings;
+    type Schedule = Schedule;
+    type Refusal = Refusal;
+
+    fn all_knobs(&self) -> [Knob; 10] {
+        knobs(&self.problem, &self.product)
     }
 
     fn schedule(&self, settings: Settings) -> Result<Schedule, Refusal> {
         Schedule::new(&self.problem, &self.product, self.target, settings)
     }
-}
 
-impl Supported for Mma<'_> {
-    fn knobs(&self) -> Vec<Knob> {
-        knobs(&self.problem, &self.product).to_vec()
-    }
-
-    fn heuristic(&self) -> EngineConfig {
-        self.decision().settings.config()
+    fn best(&self) -> Settings {
+        self.decision().settings
     }
 
     fn reasons(&self) -> Vec<String> {
         self.decision().reasons(self.target)
     }
 
-    fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
-        // A smaller share per warp: of the same tile by more warps, else of a smaller tile.
-        let halved = |share: &str, tile: &str, least: i64| {
-            let value = config.knob(share).ok().filter(|value| *value > least)?;
-            let more = config.clone().with(share, value / 2);
-            let less = more.clone().with(tile, config.knob(tile).ok()? / 2);
-            let legal = |config: &EngineConfig| {
-                let settings = Settings::of(config);
-                settings.is_ok_and(|settings| self.schedule(settings).is_ok())
-            };
-            [more, less].into_iter().find(legal)
-        };
-        halved("warp_n", "cta_n", 32).or_else(|| halved("warp_m", "cta_m", 16))
+    fn smaller(&self, settings: Settings) -> Vec<Settings> {
+        // A smaller warp tile: of the same block tile by more warps, else of a smaller block tile.
+        let Settings { tiling, warp_m, warp_n, .. } = settings;
+        let narrow = Settings { warp_n: warp_n / 2, ..settings };
+        let low = Settings { warp_m: warp_m / 2, ..settings };
+        let halved = |cta_m: i64, cta_n: i64| Tiling { cta_m, cta_n, ..tiling };
+        let Tiling { cta_m, cta_n, .. } = tiling;
+        vec![
+            narrow,
+            Settings { tiling: halved(cta_m, cta_n / 2), ..narrow },
+            low,
+            Settings { tiling: halved(cta_m / 2, cta_n), ..low },
+        ]
     }
 
-    fn settings(&self) -> Vec<Setting> {
-        let demand = Demand::of(&self.problem);
+    fn ranked(&self) -> Vec<Settings> {
         let sm_count = i64::from(self.target.sm_count);
-        let setting = |mut settings: Settings| {
-            let work = self.schedule(settings).ok()?.work(&demand);
+        let ordered = |values: [i64; 10]| {
+            let mut settings = Settings::from(values);
             let Tiling { cta_m, cta_n, .. } = settings.tiling;
             settings.tiling.order = Order::of(&self.problem, [cta_m, cta_n], sm_count);
-            Some(Setting { config: settings.config(), work })
+            settings
         };
-        let all = knobs(&self.problem, &self.product).map(told_apart);
-        combinations(&all).map(Settings::from).filter_map(setting).collect()
+        combinations(&self.all_knobs().map(distinguished)).map(ordered).collect()
     }
 
-    fn work_of(&self) -> WorkOf<'_> {
-        let demand = Demand::of(&self.problem);
-        Box::new(move |config| {
-            let schedule = self.schedule(Settings::of(config).ok()?).ok()?;
-            Some(schedule.work(&demand))
-        })
-    }
-
-    fn notes(&self, config: &EngineConfig) -> Notes {
+    fn notes(&self, settings: Settings) -> Notes {
         let rounded = self.product.rounds.then_some(NumericalNote::DownConvertInputs);
         let numerical = std::iter::once(NumericalNote::TensorCore).chain(rounded).collect();
-        Notes { numerical, behavior: behavior(&self.problem, config) }
+        let behavior = behavior(&self.problem, settings.tiling.split_k);
+        Notes { numerical, behavior }
     }
 
-    fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
-        let Mma { problem, product, target } = self;
-        config.validate(&knobs(problem, product))?;
-        let schedule = self.schedule(Settings::of(config)?);
-        let schedule = schedule.map_err(|refusal| refusal.error(config))?;
-        Ok(schedule.lowering(problem, product, target))
+    fn work(&self, schedule: &Schedule) -> Vec<KernelWork> {
+        schedule.work(&self.problem, &self.demand)
+    }
+
+    fn lowering(&self, schedule: &Schedule) -> Lowering {
+        schedule.lowering(&self.problem, &self.product, self.target)
     }
 }
 
@@ -347,18 +344,12 @@ impl From<[i64; 10]> for Settings {
     }
 }
 
-impl Settings {
-    fn of(config: &EngineConfig) -> Result<Settings> {
-        config.values(KNOBS).map(Settings::from)
-    }
-
-    fn config(&self) -> EngineConfig {
-        let Settings { tiling, stages, warp_m, warp_n } = *self;
+impl From<Settings> for [i64; 10] {
+    fn from(settings: Settings) -> Self {
+        let Settings { tiling, stages, warp_m, warp_n } = settings;
         let Tiling { cta_m, cta_n, cta_k, order, split_k, dynamic_m } = tiling;
         let (group, raster, dynamic_m) = (order.group, order.raster(), i64::from(dynamic_m));
-        let values =
-            [cta_k, cta_m, cta_n, dynamic_m, group, raster, split_k, stages, warp_m, warp_n];
-        EngineConfig::of_values(NAME, KNOBS, values)
+        [cta_k, cta_m, cta_n, dynamic_m, group, raster, split_k, stages, warp_m, warp_n]
     }
 }
 
@@ -413,7 +404,7 @@ impl Schedule {
         Ok(Schedule { settings, operands, products, threads, slice_rows, shared_bytes })
     }
 
-    fn work(&self, demand: &Demand<'_>) -> Vec<KernelWork> {
+    fn work(&self, problem: &Problem<'_>, demand: &Demand) -> Vec<KernelWork> {
         let Schedule { settings, operands, threads, shared_bytes, .. } = *self;
         let Settings { tiling, stages, warp_m, warp_n } = settings;
         // Sums, two products' fragments, addresses.
@@ -427,7 +418,7 @@ impl Schedule {
         let one = TensorWork { operands, operations: 2.0, efficiency };
         let finished = [self.slice_rows, warp_n];
         let block = Block { threads, registers, shared_bytes, stages: stages - 1, finished };
-        demand.work(&tiling, block, Units::Tensor(one))
+        demand.work(problem, &tiling, block, Units::Tensor(one))
     }
 
     fn lowering(&self, problem: &Problem<'_>, product: &Product, target: &Target) -> Lowering {
@@ -480,12 +471,11 @@ struct Decision {
 const REGISTERS: i64 = 240;
 
 impl Decision {
-    fn of(problem: &Problem<'_>, product: &Product, target: &Target) -> Decision {
-        let sm_count = i64::from(target.sm_count);
+    fn of(mma: &Mma<'_>) -> Decision {
+        let (problem, sm_count) = (&mma.problem, i64::from(mma.target.sm_count));
         let legal = |tile: [i64; 4], split_k: i64| {
-            let settings = Settings::of_tile(tile, split_k, problem, product, target);
-            let schedule = Schedule::new(problem, product, target, settings).ok()?;
-            Some((schedule.settings.tiling, settings))
+            let settings = mma.of_tile(tile, split_k);
+            mma.schedule(settings).is_ok().then_some((settings.tiling, settings))
         };
         let rates = Rates { sm_count, launch: LAUNCH };
         let settings = best(problem, rates, candidates(problem), legal);

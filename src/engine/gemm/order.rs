@@ -99,9 +99,9 @@ pub(super) fn raster_knob() -> Knob {
     }
 }
 
-/// The values of a knob that the cost model tells apart: none of the order of tiles, which is that
-/// of [`Order::of`].
-pub(super) fn told_apart(knob: Knob) -> Knob {
+/// The values of a knob that the cost model distinguishes: rasterization is always the choice of
+/// [`Order::of`], which the model cannot improve.
+pub(super) fn distinguished(knob: Knob) -> Knob {
     match knob.name {
         "group" => Knob { values: vec![GROUP], ..knob },
         "dynamic_m" | "raster" => Knob { values: vec![0], ..knob },

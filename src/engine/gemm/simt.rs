@@ -6,7 +6,7 @@ use crate::dtype::DType;
 use crate::engine::access::ceil_div;
 use crate::engine::config::combinations;
 use crate::engine::gemm::lowering::{Variant, check_parts, lowering};
-use crate::engine::gemm::order::{Order, group_knob, raster_knob, told_apart};
+use crate::engine::gemm::order::{Order, distinguished, group_knob, raster_knob};
 use crate::engine::gemm::parameters::{Context, Tile};
 use crate::engine::gemm::problem::{Operand, Problem};
 use crate::engine::gemm::tiling::{
@@ -15,7 +15,8 @@ use crate::engine::gemm::tiling::{
 };
 use crate::engine::gemm::work::{Block, Demand, Units};
 use crate::engine::signature::{ctype, merged};
-use crate::engine::{Engine, EngineConfig, KernelWork, Knob, Notes, Setting, Supported, WorkOf};
+use crate::engine::tunable::{Tunable, Tuned};
+use crate::engine::{Engine, KernelWork, Knob, Notes, Supported};
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, MatmulMath};
 use crate::kernel::Lowering;
@@ -61,86 +62,84 @@ impl Engine for SimtEngine {
         if problem.twin.is_some() {
             return Err(Error::not_supported("two products are multiplied by tensor cores only"));
         }
-        let simt = Simt { problem, target };
-        let fits = |(tile, _): Candidate| {
-            let settings = Settings::of_tile(tile, 1, &simt.problem, target);
-            let schedule = Schedule::new(&simt.problem, target, settings);
-            schedule.map(drop).map_err(|refusal| (refusal, settings))
-        };
-        let any = candidates(&simt.problem).map(fits).reduce(Result::or);
-        any.expect("there are candidates").map_err(|(refusal, of)| refusal.error(&of.config()))?;
-        Ok(Box::new(simt))
+        let demand = Demand::of(&problem);
+        let simt = Simt { problem, demand, target };
+        let candidates: Vec<Settings> =
+            candidates(&simt.problem).map(|(tile, _)| simt.of_tile(tile, 1)).collect();
+        Ok(Box::new(Tuned::of(simt, candidates)?))
     }
 }
 
-/// A problem for which there are settings.
+/// A graph as this engine runs it.
 #[derive(Debug, Clone)]
 struct Simt<'a> {
     problem: Problem<'a>,
+    demand: Demand,
     target: &'a Target,
 }
 
 impl Simt<'_> {
-    fn schedule(&self, settings: Settings) -> Result<Schedule, Refusal> {
-        Schedule::new(&self.problem, self.target, settings)
+    fn of_tile(&self, tile: [i64; 4], split_k: i64) -> Settings {
+        Settings::of_tile(tile, split_k, &self.problem, self.target)
     }
 }
 
-impl Supported for Simt<'_> {
-    fn knobs(&self) -> Vec<Knob> {
-        knobs(&self.problem).to_vec()
+impl Tunable<9> for Simt<'_> {
+    const NAME: &'static str = NAME;
+    const KNOBS: [&'static str; 9] = KNOBS;
+    type Settings = Settings;
+    type Schedule = Schedule;
+    type Refusal = Refusal;
+
+    fn all_knobs(&self) -> [Knob; 9] {
+        knobs(&self.problem)
     }
 
-    fn heuristic(&self) -> EngineConfig {
-        Decision::of(&self.problem, self.target).settings.config()
+    fn schedule(&self, settings: Settings) -> Result<Schedule, Refusal> {
+        Schedule::new(&self.problem, self.target, settings)
+    }
+
+    fn best(&self) -> Settings {
+        Decision::of(self).settings
     }
 
     fn reasons(&self) -> Vec<String> {
-        Decision::of(&self.problem, self.target).reasons()
+        Decision::of(self).reasons()
     }
 
-    fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
-        // A smaller share per thread, of a tile for as many threads.
-        let halved = |share: &str, tile: &str| {
-            let value = config.knob(share).ok().filter(|value| *value > 4)?;
-            let cta = config.knob(tile).ok()?;
-            let smaller = config.clone().with(share, value / 2).with(tile, (cta / 2).max(32));
-            let settings = Settings::of(&smaller).ok()?;
-            self.schedule(settings).is_ok().then_some(smaller)
-        };
-        halved("thread_n", "cta_n").or_else(|| halved("thread_m", "cta_m"))
+    fn smaller(&self, settings: Settings) -> Vec<Settings> {
+        // A smaller thread tile, of a block tile for as many threads.
+        let Settings { tiling, thread_m, thread_n } = settings;
+        let narrow = Tiling { cta_n: (tiling.cta_n / 2).max(32), ..tiling };
+        let low = Tiling { cta_m: (tiling.cta_m / 2).max(32), ..tiling };
+        vec![
+            Settings { tiling: narrow, thread_n: thread_n / 2, ..settings },
+            Settings { tiling: low, thread_m: thread_m / 2, ..settings },
+        ]
     }
 
-    fn settings(&self) -> Vec<Setting> {
-        let demand = Demand::of(&self.problem);
+    fn ranked(&self) -> Vec<Settings> {
         let sm_count = i64::from(self.target.sm_count);
-        let setting = |mut settings: Settings| {
-            let work = self.schedule(settings).ok()?.work(&demand);
+        let ordered = |values: [i64; 9]| {
+            let mut settings = Settings::from(values);
             let Tiling { cta_m, cta_n, .. } = settings.tiling;
             settings.tiling.order = Order::of(&self.problem, [cta_m, cta_n], sm_count);
-            Some(Setting { config: settings.config(), work })
+            settings
         };
-        let all = knobs(&self.problem).map(told_apart);
-        combinations(&all).map(Settings::from).filter_map(setting).collect()
+        combinations(&self.all_knobs().map(distinguished)).map(ordered).collect()
     }
 
-    fn work_of(&self) -> WorkOf<'_> {
-        let demand = Demand::of(&self.problem);
-        Box::new(move |config| {
-            let schedule = self.schedule(Settings::of(config).ok()?).ok()?;
-            Some(schedule.work(&demand))
-        })
+    fn notes(&self, settings: Settings) -> Notes {
+        let behavior = behavior(&self.problem, settings.tiling.split_k);
+        Notes { behavior, ..Notes::default() }
     }
 
-    fn notes(&self, config: &EngineConfig) -> Notes {
-        Notes { behavior: behavior(&self.problem, config), ..Notes::default() }
+    fn work(&self, schedule: &Schedule) -> Vec<KernelWork> {
+        schedule.work(&self.problem, &self.demand)
     }
 
-    fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
-        config.validate(&knobs(&self.problem))?;
-        let schedule = self.schedule(Settings::of(config)?);
-        let schedule = schedule.map_err(|refusal| refusal.error(config))?;
-        Ok(schedule.lowering(&self.problem, self.target))
+    fn lowering(&self, schedule: &Schedule) -> Lowering {
+        schedule.lowering(&self.problem, self.target)
     }
 }
 
@@ -192,17 +191,12 @@ impl From<[i64; 9]> for Settings {
     }
 }
 
-impl Settings {
-    fn of(config: &EngineConfig) -> Result<Settings> {
-        config.values(KNOBS).map(Settings::from)
-    }
-
-    fn config(&self) -> EngineConfig {
-        let Settings { tiling, thread_m, thread_n } = *self;
+impl From<Settings> for [i64; 9] {
+    fn from(settings: Settings) -> Self {
+        let Settings { tiling, thread_m, thread_n } = settings;
         let Tiling { cta_m, cta_n, cta_k, order, split_k, dynamic_m } = tiling;
         let (group, raster, dynamic_m) = (order.group, order.raster(), i64::from(dynamic_m));
-        let values = [cta_k, cta_m, cta_n, dynamic_m, group, raster, split_k, thread_m, thread_n];
-        EngineConfig::of_values(NAME, KNOBS, values)
+        [cta_k, cta_m, cta_n, dynamic_m, group, raster, split_k, thread_m, thread_n]
     }
 }
 
@@ -247,7 +241,7 @@ impl Schedule {
         Ok(Schedule { settings, element, threads, slice_rows, shared_bytes })
     }
 
-    fn work(&self, demand: &Demand<'_>) -> Vec<KernelWork> {
+    fn work(&self, problem: &Problem<'_>, demand: &Demand) -> Vec<KernelWork> {
         let Schedule { settings, element, threads, shared_bytes, .. } = *self;
         let Settings { tiling, thread_m, thread_n } = settings;
         let words = element.bytes() as i64 / 4;
@@ -259,7 +253,7 @@ impl Schedule {
         let units = if words == 2 { Units::F64(each) } else { Units::Lanes(each) };
         let finished = [self.slice_rows, 8 * thread_n];
         let block = Block { threads, registers, shared_bytes, stages: 1, finished };
-        demand.work(&tiling, block, units)
+        demand.work(problem, &tiling, block, units)
     }
 
     fn lowering(&self, problem: &Problem<'_>, target: &Target) -> Lowering {
@@ -300,12 +294,11 @@ struct Decision {
 }
 
 impl Decision {
-    fn of(problem: &Problem<'_>, target: &Target) -> Decision {
-        let sm_count = i64::from(target.sm_count);
+    fn of(simt: &Simt<'_>) -> Decision {
+        let (problem, sm_count) = (&simt.problem, i64::from(simt.target.sm_count));
         let legal = |tile: [i64; 4], split_k: i64| {
-            let settings = Settings::of_tile(tile, split_k, problem, target);
-            let schedule = Schedule::new(problem, target, settings).ok()?;
-            Some((schedule.settings.tiling, settings))
+            let settings = simt.of_tile(tile, split_k);
+            simt.schedule(settings).is_ok().then_some((settings.tiling, settings))
         };
         let rates = Rates { sm_count, launch: LAUNCH };
         let settings = best(problem, rates, candidates(problem), legal);

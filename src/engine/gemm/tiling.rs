@@ -6,8 +6,7 @@ use crate::dtype::DType;
 use crate::engine::access::{GRID_MAX, ceil_div};
 use crate::engine::gemm::order::Order;
 use crate::engine::gemm::problem::Problem;
-use crate::engine::{BehaviorNote, EngineConfig, Knob};
-use crate::error::Error;
+use crate::engine::{BehaviorNote, Knob};
 use crate::kernel::Grid;
 
 /// Elements that tiles may reach beyond a matrix.
@@ -94,12 +93,6 @@ impl fmt::Display for Refusal {
             }
             Refusal::Turns => f.write_str("takes turns at tiles whose depth is shared"),
         }
-    }
-}
-
-impl Refusal {
-    pub(super) fn error(self, config: &EngineConfig) -> Error {
-        Error::not_supported(format!("{config} {self}"))
     }
 }
 
@@ -259,9 +252,8 @@ pub(super) fn best<S>(
 }
 
 /// What a setting asks of its surroundings.
-pub(super) fn behavior(problem: &Problem<'_>, config: &EngineConfig) -> Vec<BehaviorNote> {
-    let splits = config.knob("split_k").is_ok_and(|split| split > 1);
-    let workspace = (splits || !problem.exits.is_empty()).then_some(BehaviorNote::Workspace);
+pub(super) fn behavior(problem: &Problem<'_>, split_k: i64) -> Vec<BehaviorNote> {
+    let workspace = (split_k > 1 || !problem.exits.is_empty()).then_some(BehaviorNote::Workspace);
     std::iter::once(BehaviorNote::RuntimeCompilation).chain(workspace).collect()
 }
 

@@ -33,8 +33,8 @@ pub(super) enum Units {
 }
 
 /// What a problem asks of a GPU, however it is cut into tiles.
-pub(super) struct Demand<'a> {
-    problem: &'a Problem<'a>,
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Demand {
     /// Bytes of an element of A's rows and of B's columns, with all that they are computed from.
     read: [f64; 2],
     /// Bytes of all tensors.
@@ -47,8 +47,8 @@ pub(super) struct Demand<'a> {
     instructions: f64,
 }
 
-impl<'a> Demand<'a> {
-    pub(super) fn of(problem: &'a Problem<'a>) -> Demand<'a> {
+impl Demand {
+    pub(super) fn of(problem: &Problem<'_>) -> Demand {
         let tensors = &problem.graph.tensors;
         let bytes = |at: &usize| {
             let tensor = &tensors[*at];
@@ -62,7 +62,6 @@ impl<'a> Demand<'a> {
         let elements = (problem.m * problem.n) as f64 * problem.batch_count() as f64;
         let operations = problem.epilogue.program.program.instructions().len() as f64;
         Demand {
-            problem,
             read: [read(&problem.a), read(&problem.b)],
             stored: problem.passed().iter().map(bytes).sum(),
             rest: problem.passed_to_epilogue().iter().map(bytes).sum(),
@@ -73,8 +72,14 @@ impl<'a> Demand<'a> {
 
     /// The kernels: the one that multiplies, the one that adds up parts of the depth, those that
     /// join parts of reductions.
-    pub(super) fn work(&self, tiling: &Tiling, block: Block, units: Units) -> Vec<KernelWork> {
-        let Demand { problem, stored, rest, instructions, .. } = *self;
+    pub(super) fn work(
+        &self,
+        problem: &Problem<'_>,
+        tiling: &Tiling,
+        block: Block,
+        units: Units,
+    ) -> Vec<KernelWork> {
+        let Demand { stored, rest, instructions, .. } = *self;
         let Tiling { cta_m, cta_n, cta_k, split_k, .. } = *tiling;
         let tiles = tiling.tiles(problem) as f64;
         let depth = (ceil_div(problem.k, cta_k) * cta_k) as f64;
@@ -114,13 +119,13 @@ impl<'a> Demand<'a> {
             f64_instructions: f64_lanes,
             tensor,
         };
-        let sum = sum.map(|sum| self.sum(&sum, tiling, parts));
+        let sum = sum.map(|sum| self.sum(problem, &sum, tiling, parts));
         let joins = joins.iter().map(Join::work);
         std::iter::once(product).chain(sum).chain(joins).collect()
     }
 
     /// The kernel that adds up parts of the depth.
-    fn sum(&self, sum: &Sum<'_>, tiling: &Tiling, parts: f64) -> KernelWork {
+    fn sum(&self, problem: &Problem<'_>, sum: &Sum<'_>, tiling: &Tiling, parts: f64) -> KernelWork {
         let ([rows, columns], split_k) = (sum.finished, tiling.split_k as f64);
         KernelWork {
             blocks: sum.blocks() as u64,
@@ -129,7 +134,7 @@ impl<'a> Demand<'a> {
             shared_bytes: 0,
             // Partial sums have just been written: the second cache has them.
             dram_bytes: self.rest + parts,
-            l2_bytes: self.rest + parts + partial_bytes(self.problem, tiling.split_k) as f64,
+            l2_bytes: self.rest + parts + partial_bytes(problem, tiling.split_k) as f64,
             in_flight_bytes: (THREADS * 16) as f64 * split_k,
             round_trips: (rows * columns / (32 * sum.vector)) as f64,
             lane_instructions: self.instructions + self.elements * split_k,

@@ -1,13 +1,12 @@
 //! The knob settings expected to run best, and why.
 
-use crate::engine::EngineConfig;
 use crate::engine::access::ceil_div;
 use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::gemm::order::Order;
 use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::tiling::{DYNAMIC_REASON, joining, split_reason, splits, tiles_of};
 use crate::engine::gemm::wgmma::product::{Product, efficiency};
-use crate::engine::gemm::wgmma::schedule::{KNOBS, NAME, Tile};
+use crate::engine::gemm::wgmma::schedule::Tile;
 use crate::engine::warpgroup::{ROWS, cycles};
 use crate::target::Target;
 
@@ -114,15 +113,11 @@ impl Decision {
         Decision { tile, cluster, order, stages, split_k, tiles, steps, storing, sm_count, rows }
     }
 
-    /// A value for each knob, in the order of [`KNOBS`].
+    /// A value for each knob, in the order of [`KNOBS`](super::schedule::KNOBS).
     pub(super) fn values(&self) -> [i64; 9] {
         let Decision { tile, cluster, order, stages, split_k, .. } = *self;
         let ([cta_m, cta_n], turns) = (tile.cta, i64::from(tile.turns));
         [cluster, cta_m, cta_n, 0, order.group, order.raster(), split_k, stages, turns]
-    }
-
-    pub(super) fn config(&self) -> EngineConfig {
-        EngineConfig::of_values(NAME, KNOBS, self.values())
     }
 
     /// A line for each knob.

@@ -12,15 +12,16 @@ mod product;
 mod schedule;
 
 use crate::engine::config::combinations;
-use crate::engine::gemm::order::{Order, told_apart};
+use crate::engine::gemm::order::{Order, distinguished};
 use crate::engine::gemm::problem::Problem;
-use crate::engine::gemm::tiling::{Refusal, Tiling, behavior};
+use crate::engine::gemm::tiling::{Refusal, behavior};
 use crate::engine::gemm::wgmma::heuristic::Decision;
 use crate::engine::gemm::wgmma::product::Product;
 use crate::engine::gemm::wgmma::schedule::{KNOBS, NAME, Schedule, knobs};
 use crate::engine::gemm::work::Demand;
+use crate::engine::tunable::{Tunable, Tuned};
 use crate::engine::warpgroup;
-use crate::engine::{Engine, EngineConfig, Knob, Notes, NumericalNote, Setting, Supported, WorkOf};
+use crate::engine::{Engine, KernelWork, Knob, Notes, NumericalNote, Supported};
 use crate::error::Result;
 use crate::graph::CanonicalGraph;
 use crate::kernel::Lowering;
@@ -43,89 +44,83 @@ impl Engine for WgmmaEngine {
         warpgroup::expect(target.arch)?;
         let problem = Problem::of(graph, target.arch.capability)?;
         let product = Product::of(&problem)?;
-        let decision = Decision::of(&problem, &product, target);
-        Schedule::new(&problem, &product, target, decision.values())
-            .map_err(|refusal| refusal.error(&decision.config()))?;
-        Ok(Box::new(Wgmma { problem, product, decision, target }))
+        let (demand, decision) = (Demand::of(&problem), Decision::of(&problem, &product, target));
+        let best = decision.values();
+        Ok(Box::new(Tuned::of(Wgmma { problem, product, demand, decision, target }, [best])?))
     }
 }
 
-/// A problem that bulk copies and products of warpgroups take.
+/// A graph as this engine runs it.
 #[derive(Debug, Clone)]
 struct Wgmma<'a> {
     problem: Problem<'a>,
     product: Product,
+    demand: Demand,
     decision: Decision,
     target: &'a Target,
 }
 
-impl Wgmma<'_> {
-    fn schedule(&self, values: [i64; 9]) -> Result<Schedule, Refusal> {
-        Schedule::new(&self.problem, &self.product, self.target, values)
-    }
-}
+impl Tunable<9> for Wgmma<'_> {
+    const NAME: &'static str = NAME;
+    const KNOBS: [&'static str; 9] = KNOBS;
+    type Settings = [i64; 9];
+    type Schedule = Schedule;
+    type Refusal = Refusal;
 
-impl Supported for Wgmma<'_> {
-    fn knobs(&self) -> Vec<Knob> {
-        knobs(&self.problem).to_vec()
+    fn all_knobs(&self) -> [Knob; 9] {
+        knobs(&self.problem)
     }
 
-    fn heuristic(&self) -> EngineConfig {
-        self.decision.config()
+    fn schedule(&self, settings: [i64; 9]) -> Result<Schedule, Refusal> {
+        Schedule::new(&self.problem, &self.product, self.target, settings)
+    }
+
+    fn best(&self) -> [i64; 9] {
+        self.decision.values()
     }
 
     fn reasons(&self) -> Vec<String> {
         self.decision.reasons()
     }
 
-    fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
-        let halved = |knob: &str, least: i64| {
-            let value = config.knob(knob).ok().filter(|value| *value >= 2 * least)?;
-            let smaller = config.clone().with(knob, value / 2 / least * least);
-            let values = smaller.values(KNOBS).ok()?;
-            self.schedule(values).is_ok().then_some(smaller)
+    fn smaller(&self, settings: [i64; 9]) -> Vec<[i64; 9]> {
+        // Half of the tile's columns, else of its rows, in whole tiles of 64.
+        let halved = |knob: &str| {
+            let at = KNOBS.iter().position(|name| *name == knob)?;
+            let mut smaller = settings;
+            smaller[at] = settings[at] / 2 / 64 * 64;
+            (smaller[at] > 0).then_some(smaller)
         };
-        halved("cta_n", 64).or_else(|| halved("cta_m", 64))
+        ["cta_n", "cta_m"].into_iter().filter_map(halved).collect()
     }
 
-    fn settings(&self) -> Vec<Setting> {
-        let demand = Demand::of(&self.problem);
+    fn ranked(&self) -> Vec<[i64; 9]> {
         let sm_count = i64::from(self.target.sm_count);
-        let setting = |values: [i64; 9]| {
-            let schedule = self.schedule(values).ok()?;
-            let work = schedule.work(&self.problem, &demand, &self.product);
-            let Tiling { cta_m, cta_n, .. } = schedule.tiling;
-            let order = Order::of(&self.problem, [cta_m, cta_n], sm_count / schedule.cluster);
-            let config = EngineConfig::of_values(NAME, KNOBS, values);
-            let config = config.with("raster", order.raster());
-            Some(Setting { config, work })
+        let ordered = |[cluster, cta_m, cta_n, dynamic_m, _, _, split_k, stages, turns]: [i64;
+                           9]| {
+            let order = Order::of(&self.problem, [cluster * cta_m, cta_n], sm_count / cluster);
+            let [group, raster] = [order.group, order.raster()];
+            [cluster, cta_m, cta_n, dynamic_m, group, raster, split_k, stages, turns]
         };
-        combinations(&knobs(&self.problem).map(told_apart)).filter_map(setting).collect()
+        combinations(&self.all_knobs().map(distinguished)).map(ordered).collect()
     }
 
-    fn work_of(&self) -> WorkOf<'_> {
-        let demand = Demand::of(&self.problem);
-        Box::new(move |config| {
-            let schedule = self.schedule(config.values(KNOBS).ok()?).ok()?;
-            Some(schedule.work(&self.problem, &demand, &self.product))
-        })
-    }
-
-    fn notes(&self, config: &EngineConfig) -> Notes {
+    fn notes(&self, settings: [i64; 9]) -> Notes {
+        let [.., split_k, _, _] = settings;
         let rounded = self.product.rounds().then_some(NumericalNote::DownConvertInputs);
         let numerical = std::iter::once(NumericalNote::TensorCore).chain(rounded).collect();
-        Notes { numerical, behavior: behavior(&self.problem, config) }
+        Notes { numerical, behavior: behavior(&self.problem, split_k) }
     }
 
     fn pays(&self) -> bool {
         self.decision.pays(&self.problem)
     }
 
-    fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
-        config.validate(&knobs(&self.problem))?;
-        let schedule = self.schedule(config.values(KNOBS)?);
-        let schedule = schedule.map_err(|refusal| refusal.error(config))?;
-        let Wgmma { problem, product, target, .. } = self;
-        Ok(kernel::lowering(problem, product, &schedule, target.arch))
+    fn work(&self, schedule: &Schedule) -> Vec<KernelWork> {
+        schedule.work(&self.problem, &self.demand, &self.product)
+    }
+
+    fn lowering(&self, schedule: &Schedule) -> Lowering {
+        kernel::lowering(&self.problem, &self.product, schedule, self.target.arch)
     }
 }

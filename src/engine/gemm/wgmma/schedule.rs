@@ -172,7 +172,7 @@ impl Schedule {
     pub(super) fn work(
         &self,
         problem: &Problem<'_>,
-        demand: &Demand<'_>,
+        demand: &Demand,
         product: &Product,
     ) -> Vec<KernelWork> {
         let (threads, stages) = (self.threads(), self.stages);
@@ -180,7 +180,7 @@ impl Schedule {
         let finished = [SLICE_ROWS, self.tile.warp_n(problem)];
         let block = Block { threads, registers, shared_bytes: self.shared_bytes, stages, finished };
         let units = Units::Tensor(product.work(self.tile.multiplied(problem)));
-        let mut work = demand.work(&self.tiling, block, units);
+        let mut work = demand.work(problem, &self.tiling, block, units);
         // So far it is that of clusters.
         work[0].blocks *= self.cluster as u64;
         work[0].in_flight_bytes /= self.cluster as f64;

@@ -1,57 +1,82 @@
-//! What the engines of the family have in common: a value for each knob is a setting, and what
-//! follows from one is its schedule, where the device has room for it.
+//! Engines with a fixed set of knobs: [`Tunable`] is what each of them writes, [`Tuned`] answers
+//! everything of [`Supported`] from it.
 
 use std::fmt;
 
 use crate::engine::config::combinations;
-use crate::engine::{CostModel, EngineConfig, KernelWork, Knob, Notes, Setting, Supported, WorkOf};
+use crate::engine::{
+    CostModel, EngineConfig, KernelWork, Knob, LayoutInfo, Notes, Setting, Supported, WorkOf,
+};
 use crate::error::{Error, Result};
 use crate::kernel::Lowering;
 use crate::target::Target;
 
-/// What another setting may take of the time of the one that rules give to be chosen: the cost
-/// model is not nearer to the truth.
+/// Predicted time of another setting, relative to the rules' choice, below which it replaces that
+/// choice: the cost model is not more precise.
 const CHEAPER: f64 = 0.9;
 
 /// A graph as an engine with `N` knobs runs it.
+///
+/// Settings are a value per knob; a schedule is everything derived from settings that are legal for
+/// the graph and fit the device.
 pub(super) trait Tunable<const N: usize>: fmt::Debug {
     /// The engine's name.
     const NAME: &'static str;
     /// The names of the knobs, sorted.
     const KNOBS: [&'static str; N];
-    /// A value for each knob, in the order of their names.
+    /// A value per knob; converts from and to values in the order of [`KNOBS`](Self::KNOBS).
     type Settings: Copy + From<[i64; N]> + Into<[i64; N]>;
-    /// What follows from settings that fit.
+    /// Everything derived from legal settings.
     type Schedule;
+    /// Why settings are not legal; reads on after the configuration: "needs 70 registers".
+    type Refusal: fmt::Display;
 
-    /// The knobs in the order of their names.
+    /// The knobs with the values this graph allows, sorted by name.
     fn all_knobs(&self) -> [Knob; N];
 
+    /// The schedule of settings.
+    ///
     /// # Errors
-    /// The limit of the device that rules the settings out.
-    fn schedule(&self, settings: Self::Settings) -> Result<Self::Schedule, String>;
+    /// The limit of the device or the property of the graph that rules the settings out.
+    fn schedule(&self, settings: Self::Settings) -> Result<Self::Schedule, Self::Refusal>;
 
     /// The settings expected to run best.
     fn best(&self) -> Self::Settings;
 
-    /// A line for each knob: why the best settings are what they are.
+    /// Why the best settings were chosen, one line per knob.
     fn reasons(&self) -> Vec<String>;
 
-    /// Settings that need fewer registers, those to try first first; they need not fit.
+    /// Settings that need fewer registers, preferred ones first; they need not be legal.
     fn smaller(&self, settings: Self::Settings) -> Vec<Self::Settings>;
 
-    /// What there is to know of settings.
+    /// Settings for the cost model to rank: one of each set that it cannot distinguish. They need
+    /// not be legal.
+    fn ranked(&self) -> Vec<Self::Settings> {
+        combinations(&self.all_knobs()).map(Self::Settings::from).collect()
+    }
+
+    /// Numerical and behavioural notes of settings.
     fn notes(&self, settings: Self::Settings) -> Notes;
+
+    /// See [`Supported::is_refined`].
+    fn is_refined(&self) -> bool {
+        true
+    }
+
+    /// See [`Supported::layouts`].
+    fn layouts(&self) -> Vec<LayoutInfo> {
+        Vec::new()
+    }
 
     /// See [`Supported::pays`].
     fn pays(&self) -> bool {
         true
     }
 
-    /// What the kernels ask of a GPU.
+    /// Work of each kernel, for the cost model.
     fn work(&self, schedule: &Self::Schedule) -> Vec<KernelWork>;
 
-    /// What rules give, or that of the others which the cost model expects to be well ahead of it.
+    /// `rule`, or whichever of `others` the cost model predicts to be well ahead of it.
     fn cheapest(
         &self,
         target: &Target,
@@ -74,7 +99,7 @@ pub(super) trait Tunable<const N: usize>: fmt::Debug {
     fn lowering(&self, schedule: &Self::Schedule) -> Lowering;
 }
 
-/// Defines `Settings`, a value for each of these knobs, which stand sorted.
+/// Defines `Settings`, a value per knob; the names must be sorted.
 macro_rules! settings {
     ($($knob:ident),+) => {
         /// A value for each knob.
@@ -107,11 +132,14 @@ pub(super) use settings;
 pub(super) struct Tuned<E, const N: usize>(pub(super) E);
 
 impl<E: Tunable<N>, const N: usize> Tuned<E, N> {
+    /// An engine of which at least one of these candidates is legal.
+    ///
     /// # Errors
-    /// `NotSupported` where not even the least settings fit.
-    pub(super) fn of(engine: E, least: E::Settings) -> Result<Self> {
+    /// `NotSupported` with the refusal of the last candidate where none is legal.
+    pub(super) fn of(engine: E, candidates: impl IntoIterator<Item = E::Settings>) -> Result<Self> {
         let tuned = Tuned(engine);
-        tuned.schedule(least)?;
+        let legal = candidates.into_iter().map(|of| tuned.schedule(of)).reduce(Result::or);
+        legal.expect("there are candidates")?;
         Ok(tuned)
     }
 
@@ -124,11 +152,12 @@ impl<E: Tunable<N>, const N: usize> Tuned<E, N> {
     }
 
     /// # Errors
-    /// `NotSupported` where the device's limits rule the settings out.
+    /// `NotSupported` where the settings are not legal.
     fn schedule(&self, settings: E::Settings) -> Result<E::Schedule> {
-        let refused =
-            |rule: String| Err(Error::not_supported(format!("{} {rule}", Self::config(settings))));
-        self.0.schedule(settings).or_else(refused)
+        let refused = |refusal: E::Refusal| {
+            Error::not_supported(format!("{} {refusal}", Self::config(settings)))
+        };
+        self.0.schedule(settings).map_err(refused)
     }
 }
 
@@ -161,7 +190,7 @@ impl<E: Tunable<N>, const N: usize> Supported for Tuned<E, N> {
             let work = self.0.work(&self.0.schedule(settings).ok()?);
             Some(Setting { config: Self::config(settings), work })
         };
-        combinations(&self.0.all_knobs()).map(E::Settings::from).filter_map(setting).collect()
+        self.0.ranked().into_iter().filter_map(setting).collect()
     }
 
     fn work_of(&self) -> WorkOf<'_> {
@@ -169,7 +198,11 @@ impl<E: Tunable<N>, const N: usize> Supported for Tuned<E, N> {
     }
 
     fn is_refined(&self) -> bool {
-        false
+        self.0.is_refined()
+    }
+
+    fn layouts(&self) -> Vec<LayoutInfo> {
+        self.0.layouts()
     }
 
     fn notes(&self, config: &EngineConfig) -> Notes {
