@@ -1,4 +1,4 @@
-//! How many blocks of a kernel one multiprocessor holds.
+//! How many blocks of a kernel one SM holds.
 
 use crate::Machine;
 
@@ -12,7 +12,7 @@ pub struct Resources {
     pub shared_bytes: u32,
 }
 
-/// What keeps a multiprocessor from holding more blocks.
+/// What keeps an SM from holding more blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Limit {
@@ -26,13 +26,13 @@ pub enum Limit {
     Shared,
 }
 
-/// How full a multiprocessor is.
+/// How full an SM is.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct Occupancy {
-    /// Blocks of one multiprocessor; 0 if the kernel does not fit.
+    /// Blocks of one SM; 0 if the kernel does not fit.
     pub blocks: u32,
-    /// Warps of one multiprocessor.
+    /// Warps of one SM.
     pub warps: u32,
     /// The share of the warps that it could hold, from 0 to 1.
     pub share: f64,
@@ -48,7 +48,7 @@ const SHARED_RESERVED: u32 = 1024;
 const SHARED_UNIT: u32 = 128;
 
 impl Occupancy {
-    /// How full a kernel with blocks of so many threads makes a multiprocessor.
+    /// How full a kernel with blocks of so many threads makes an SM.
     pub fn of(machine: &Machine, threads: u32, resources: Resources) -> Occupancy {
         let warps = threads.div_ceil(32).max(1);
         let per_warp = (resources.registers.max(1) * 32).next_multiple_of(REGISTER_UNIT);

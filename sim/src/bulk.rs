@@ -1,4 +1,4 @@
-//! Pending bulk copies between global memory and the shared memories of a cluster: byte ranges or
+//! Pending TMA copies between global memory and the shared memories of a cluster: byte ranges or
 //! tensor boxes.
 
 use crate::access::Modify;

@@ -25,7 +25,7 @@ pub enum FindingKind {
     GlobalRace,
     /// Unordered accesses by threads of one warp, one of them a write.
     WarpRace,
-    /// A bulk copy or wgmma reads generic-proxy writes without an intervening `fence.proxy.async`.
+    /// A TMA copy or wgmma reads generic-proxy writes without an intervening `fence.proxy.async`.
     MissingProxyFence,
     /// Threads wait for each other at different places.
     DivergentBarrier,

@@ -116,7 +116,7 @@ pub(crate) enum BarrierAction {
     TestParity,
 }
 
-/// A bulk copy per active lane.
+/// A TMA copy per active lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BulkCopy {
     pub kind: BulkKind,
@@ -126,7 +126,7 @@ pub(crate) struct BulkCopy {
     pub reduce: Option<(Modify, Type)>,
 }
 
-/// Source and destination of a bulk copy.
+/// Source and destination of a TMA copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BulkKind {
     /// Reads destination, source, size; then mbarrier and multicast mask.

@@ -1,4 +1,4 @@
-//! A tensor as bulk copies take it (TMA): which dimensions its map has, and the rules they obey
+//! A tensor as TMA copies take it (TMA): which dimensions its map has, and the rules they obey
 //! (CUDA driver API, `cuTensorMapEncodeTiled`).
 
 use crate::error::{Error, Result};
@@ -44,7 +44,7 @@ impl BulkTensor {
         if (tensor.alignment as i64) < ALIGNMENT {
             let alignment = tensor.alignment;
             return refuse(format!(
-                "`{name}` is aligned to {alignment} bytes, a bulk copy needs {ALIGNMENT}"
+                "`{name}` is aligned to {alignment} bytes, a TMA copy needs {ALIGNMENT}"
             ));
         }
         if inner.0 > 1 && inner.1 != 1 || outer.0 > 1 && outer.1 == 0 {
@@ -52,7 +52,7 @@ impl BulkTensor {
         }
         if batches.len() + 2 > RANK_MAX {
             let count = batches.len();
-            return refuse(format!("`{name}` has {count} dimensions of batches, a bulk copy 3"));
+            return refuse(format!("`{name}` has {count} dimensions of batches, a TMA copy 3"));
         }
         let size = tensor.dtype.bytes() as i64;
         let dims: Vec<Dimension> = [inner, outer].iter().chain(batches).copied().collect();
@@ -64,7 +64,7 @@ impl BulkTensor {
         let strides: Vec<i64> = dims[1..].iter().map(bytes).collect();
         if let Some(bytes) = strides.iter().find(|bytes| *bytes % ALIGNMENT != 0) {
             return refuse(format!(
-                "a stride of `{name}` is {bytes} bytes, a bulk copy needs multiples of {ALIGNMENT}"
+                "a stride of `{name}` is {bytes} bytes, a TMA copy needs multiples of {ALIGNMENT}"
             ));
         }
         if let Some(bytes) = strides.iter().find(|bytes| **bytes >= STRIDE_BYTES_MAX) {

@@ -437,7 +437,7 @@ mod tests {
                     }),
             );
         }
-        // All that there is to tell apart has come.
+        // All that there is to distinguish has come.
         assert!(split > 10 && refused > 10 && otherwise > 0, "{split} {refused} {otherwise}");
     }
 

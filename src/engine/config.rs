@@ -115,13 +115,6 @@ impl EngineConfig {
         self.set(Cow::Owned(knob.to_owned()), value)
     }
 
-    /// The configuration with a knob at half its value; `None` where that is not set or less than
-    /// 2.
-    pub(super) fn halved(&self, knob: &str) -> Option<Self> {
-        let value = self.knob(knob).ok().filter(|value| *value > 1)?;
-        Some(self.clone().with(knob, value / 2))
-    }
-
     /// The value of a knob.
     ///
     /// # Errors

@@ -1,8 +1,8 @@
 //! The cost model: how long a setting takes on a GPU, by plain arithmetic.
 //!
-//! A launch takes what its slowest part takes: memory, second cache, arithmetic, or the waiting of
+//! A launch takes what its slowest part takes: memory, L2, arithmetic, or the waiting of
 //! blocks for round trips to memory, one after the other. Memory is only as fast as the bytes in
-//! flight allow (Little's law), arithmetic only as evenly as blocks spread over multiprocessors.
+//! flight allow (Little's law), arithmetic only as evenly as blocks spread over SMs.
 
 use kiln_machine::{Machine, Occupancy, Operands, Resources};
 
@@ -20,9 +20,9 @@ pub struct KernelWork {
     pub registers: u32,
     /// Shared memory of a block, in bytes.
     pub shared_bytes: u32,
-    /// Bytes between the device's memory and its second cache.
+    /// Bytes between the device's memory and its L2.
     pub dram_bytes: f64,
-    /// Bytes between the second cache and the multiprocessors.
+    /// Bytes between L2 and the SMs.
     pub l2_bytes: f64,
     /// Bytes that one block asks memory for before it waits.
     pub in_flight_bytes: f64,
@@ -69,7 +69,7 @@ pub(crate) const LAUNCH_US: f64 = 2.0;
 /// 2024, "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture").
 const LATENCY_US: f64 = 0.6;
 
-/// The second cache of an A100 has 2.5 times the bandwidth of its memory (white paper); of others
+/// L2 of an A100 has 2.5 times the bandwidth of its memory (white paper); of others
 /// it is not published.
 const L2_OVER_DRAM: f64 = 2.5;
 
@@ -124,7 +124,7 @@ impl CostModel {
     }
 }
 
-/// The microseconds of arithmetic, spread evenly over all multiprocessors: the slowest of FMA
+/// The microseconds of arithmetic, spread evenly over all SMs: the slowest of FMA
 /// lanes, double precision lanes and tensor cores.
 fn arithmetic_us(work: &KernelWork, machine: &Machine) -> f64 {
     let lanes = |count: f64, lanes: u32| {
@@ -155,7 +155,7 @@ fn kernel_us(work: &KernelWork, machine: &Machine) -> f64 {
     let busy = (in_flight / (dram_us * LATENCY_US)).min(1.0);
     let l2_us = machine.l2_bytes_second.map_or(dram_us * L2_OVER_DRAM, |rate| rate / 1e6);
     let memory = (work.dram_bytes / dram_us).max(work.l2_bytes / l2_us) / busy.max(1e-3);
-    // The multiprocessor with the most blocks is done last.
+    // The SM with the most blocks is done last.
     let imbalance = (blocks / sms).ceil() / (blocks / sms);
     // Blocks that do not fit at once wait for others to end.
     let waves = (blocks / (f64::from(occupancy.blocks) * sms)).ceil();
@@ -204,7 +204,7 @@ mod tests {
         let model = CostModel::of(&h200);
         let us = model.predicted_us(&[copy(1 << 20, 16384.0)]);
         assert!((us - 1002.6).abs() < 1e-6, "{us}");
-        // Eight blocks of 2 KiB in flight on each multiprocessor ask for too little at a time.
+        // Eight blocks of 2 KiB in flight on each SM ask for too little at a time.
         let starved = model.predicted_us(&[copy(1 << 20, 1024.0)]);
         assert!(starved > us, "{starved}");
     }

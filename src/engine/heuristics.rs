@@ -226,7 +226,7 @@ fn of_engine(supported: &dyn Supported, target: &Target, mode: Mode) -> Vec<Choi
     }
 }
 
-/// Why engines can not run a graph; engines of one family share their rules.
+/// Why engines cannot run a graph; engines of one family share their rules.
 #[derive(Default)]
 struct Reasons(Vec<(&'static str, String)>);
 

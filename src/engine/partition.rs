@@ -5,7 +5,7 @@
 //!
 //! Where no engine takes a single operation, the graph is first written in what its operations
 //! mean: a gradient that reduces along several dimensions becomes several reductions. Where that
-//! can not be done for all of them at once, it is done for those operations alone.
+//! cannot be done for all of them at once, it is done for those operations alone.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -184,7 +184,7 @@ fn parts_apart(
 /// neither the graph nor another of these has.
 ///
 /// # Errors
-/// `NotSupported` where one can not be expanded.
+/// `NotSupported` where one cannot be expanded.
 fn meanings(graph: &OperationGraph, operations: &[usize]) -> Result<Vec<OperationGraph>> {
     let mut taken: BTreeSet<i64> = graph.tensors().iter().map(|tensor| tensor.uid).collect();
     let meaning = |at: &usize| {
@@ -210,7 +210,7 @@ impl Division {
     /// Into the operations of a graph but those at these positions, each of which is expanded.
     ///
     /// # Errors
-    /// `NotSupported` where one can not be expanded.
+    /// `NotSupported` where one cannot be expanded.
     pub(crate) fn apart(graph: &OperationGraph, mut expanded: Vec<usize>) -> Result<Division> {
         expanded.sort_unstable();
         expanded.dedup();

@@ -55,7 +55,7 @@ pub trait Supported: fmt::Debug {
     fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig>;
 
     /// Every legal setting with what it asks of the GPU, for the cost model; of settings that the
-    /// model does not tell apart, one.
+    /// model does not distinguish, one.
     fn settings(&self) -> Vec<Setting>;
 
     /// What any setting asks of the GPU, one at a time.
@@ -84,7 +84,7 @@ pub trait Supported: fmt::Debug {
     }
 
     /// Clocks that the heuristic's settings are expected to take, where engines that run the same
-    /// graphs are told apart by them: of those, only the one with the fewest pays.
+    /// graphs are distinguished by them: of those, only the one with the fewest pays.
     fn expected_clocks(&self) -> Option<f64> {
         None
     }

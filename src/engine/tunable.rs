@@ -99,27 +99,29 @@ pub(super) trait Tunable<const N: usize>: fmt::Debug {
     fn lowering(&self, schedule: &Self::Schedule) -> Lowering;
 }
 
-/// Defines `Settings`, a value per knob; the names must be sorted.
+/// Defines the settings of an engine, a value per knob: `settings! { struct Settings { items } }`.
+/// The names must be sorted.
 macro_rules! settings {
-    ($($knob:ident),+) => {
+    ($vis:vis struct $name:ident { $($knob:ident),+ $(,)? }) => {
         /// A value for each knob.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        struct Settings {
-            $($knob: i64),+
+        $vis struct $name {
+            $($vis $knob: i64),+
         }
 
-        impl Settings {
-            const KNOBS: [&'static str; [$(stringify!($knob)),+].len()] = [$(stringify!($knob)),+];
+        impl $name {
+            $vis const KNOBS: [&'static str; [$(stringify!($knob)),+].len()] =
+                [$(stringify!($knob)),+];
         }
 
-        impl From<[i64; Settings::KNOBS.len()]> for Settings {
-            fn from([$($knob),+]: [i64; Settings::KNOBS.len()]) -> Settings {
-                Settings { $($knob),+ }
+        impl From<[i64; $name::KNOBS.len()]> for $name {
+            fn from([$($knob),+]: [i64; $name::KNOBS.len()]) -> $name {
+                $name { $($knob),+ }
             }
         }
 
-        impl From<Settings> for [i64; Settings::KNOBS.len()] {
-            fn from(Settings { $($knob),+ }: Settings) -> Self {
+        impl From<$name> for [i64; $name::KNOBS.len()] {
+            fn from($name { $($knob),+ }: $name) -> Self {
                 [$($knob),+]
             }
         }

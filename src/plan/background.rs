@@ -135,7 +135,7 @@ impl Workers {
     /// Starts the threads.
     ///
     /// # Errors
-    /// `BadParam` for more threads or places than there may be, `Io` when a thread can not be
+    /// `BadParam` for more threads or places than there may be, `Io` when a thread cannot be
     /// started.
     pub(super) fn start(tiers: &Arc<Tiers>, background: Background) -> Result<Workers> {
         let Background { threads, queue } = background;

@@ -51,11 +51,11 @@ pub struct Kiln {
 impl Kiln {
     /// Opens a device and the caches.
     ///
-    /// NVRTC is not looked for until something must be compiled. A cache folder that can not be
+    /// NVRTC is not looked for until something must be compiled. A cache folder that cannot be
     /// used is a warning.
     ///
     /// # Errors
-    /// `BadParam` for a setting that makes no sense, `Driver` when the device can not be opened,
+    /// `BadParam` for a setting that makes no sense, `Driver` when the device cannot be opened,
     /// `Compile` when a template folder does not parse.
     pub fn open(config: Config) -> Result<Kiln> {
         let resolved = config.resolve()?;

@@ -24,7 +24,7 @@ pub(super) struct Captured<'a> {
 }
 
 impl Captured<'_> {
-    /// Runs `launch`, the kernel's first, between two captures. What can not be captured is a
+    /// Runs `launch`, the kernel's first, between two captures. What cannot be captured is a
     /// warning: a dump never fails a call. A launch that fails leaves the inputs it failed with.
     #[cold]
     pub(super) fn around(

@@ -26,7 +26,7 @@ impl ExecutionPlan {
     /// are removed; what was edited since is not overwritten, and no link is followed.
     ///
     /// # Errors
-    /// `Io` when a file can not be written, or was edited.
+    /// `Io` when a file cannot be written, or was edited.
     pub fn dump(&self, folder: &Path) -> Result<Vec<PathBuf>> {
         let device = &self.inner.device;
         self.kernels().iter().map(|kernel| kernel.dump(device, folder)).collect()

@@ -99,7 +99,7 @@ impl Manifest {
     /// Reads a manifest file.
     ///
     /// # Errors
-    /// `BadParam` when it can not be read or is malformed.
+    /// `BadParam` when it cannot be read or is malformed.
     pub fn read(path: &Path) -> Result<Manifest> {
         let shown = path.display();
         let text = fs::read_to_string(path).map_err(|error| {

@@ -58,7 +58,7 @@ impl Overrides {
     /// Reads a folder.
     ///
     /// # Errors
-    /// `BadParam` when it can not be read or holds what is no override.
+    /// `BadParam` when it cannot be read or holds what is no override.
     pub(super) fn open(folder: &Path) -> Result<Overrides> {
         let shown = folder.display();
         let unreadable = |error: std::io::Error| {

@@ -52,7 +52,7 @@ impl Edit {
     /// Reads a `.cu` or `.ptx` file.
     ///
     /// # Errors
-    /// `BadParam` for another extension or when the file can not be read.
+    /// `BadParam` for another extension or when the file cannot be read.
     pub fn read(path: &Path) -> Result<Edit> {
         let is_ptx = match path.extension().and_then(|extension| extension.to_str()) {
             Some("cu") => false,

@@ -103,7 +103,7 @@ impl Kiln {
     /// every n-th kernel, to spread a build over machines; merge the shards afterwards.
     ///
     /// # Errors
-    /// As [`Kiln::warm`]; the first problem that can not be served; `Io` when the file can not
+    /// As [`Kiln::warm`]; the first problem that cannot be served; `Io` when the file cannot
     /// be written.
     pub fn build_pack(
         &self,
@@ -174,7 +174,7 @@ impl Kiln {
     /// canary runs the PTX, and only so is it known that the cubin does the same.
     ///
     /// # Errors
-    /// `BadParam` when the catalog can not be read.
+    /// `BadParam` when the catalog cannot be read.
     pub fn verify_pack(&self, pack: &Pack) -> Result<Verified> {
         let mut verified = Verified::default();
         if let Err(error) = pack.require_trust(&self.inner.trust) {
@@ -337,7 +337,7 @@ fn belongs_together(pack: &Pack, lines: &[CatalogLine]) -> Vec<String> {
 /// wins. Returns the kernels written.
 ///
 /// # Errors
-/// `BadParam` when packs differ or are damaged, `Io` when the file can not be written.
+/// `BadParam` when packs differ or are damaged, `Io` when the file cannot be written.
 pub fn merge_packs(packs: &[Pack], path: &Path) -> Result<usize> {
     let first = packs.first().ok_or_else(|| Error::bad_param("no pack to merge"))?;
     let (mut items, mut lines) = (Vec::new(), Vec::<CatalogLine>::new());

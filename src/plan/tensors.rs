@@ -60,7 +60,7 @@ fn malformed(path: &Path) -> impl FnOnce(SafeTensorError) -> Error {
 /// file get a warning.
 ///
 /// # Errors
-/// `BadParam` when the file can not be read or is malformed, or a tensor is missing, has another
+/// `BadParam` when the file cannot be read or is malformed, or a tensor is missing, has another
 /// type or shape, an integer beyond 2^53, or different values for elements that share memory.
 pub fn read_values<'a>(
     path: &Path,
@@ -117,7 +117,7 @@ pub fn read_values<'a>(
 /// What stands in a safetensors file besides tensors.
 ///
 /// # Errors
-/// `BadParam` when the file can not be read or is malformed.
+/// `BadParam` when the file cannot be read or is malformed.
 pub(super) fn read_metadata(path: &Path) -> Result<HashMap<String, String>> {
     let (_, metadata) = SafeTensors::read_metadata(&read(path)?).map_err(malformed(path))?;
     Ok(metadata.metadata().clone().unwrap_or_default())
@@ -126,7 +126,7 @@ pub(super) fn read_metadata(path: &Path) -> Result<HashMap<String, String>> {
 /// Writes the values of tensors to a safetensors file.
 ///
 /// # Errors
-/// `Io` when the file can not be written.
+/// `Io` when the file cannot be written.
 ///
 /// # Panics
 /// When `values` lacks a tensor.

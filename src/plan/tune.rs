@@ -143,7 +143,7 @@ impl Kiln {
         let mut jobs = Vec::new();
         for Choice { config, .. } in wanted {
             let part = Part { graph: part.graph.clone(), config: config.clone() };
-            // What can not be lowered is refused when it is measured.
+            // What cannot be lowered is refused when it is measured.
             jobs.extend(self.jobs_of(&part, self.device().target()).unwrap_or_default());
         }
         let jobs: Vec<&Job> = jobs.iter().collect();

@@ -1,6 +1,6 @@
 //! What tuning has found, in the cache folder: a JSON file for each part, and for each graph.
 //!
-//! A file is for one form of a graph, one GPU and one version. One that can not be used is a
+//! A file is for one form of a graph, one GPU and one version. One that cannot be used is a
 //! warning; what counts have found on the simulator is used there alone.
 
 use std::fmt;
@@ -39,7 +39,7 @@ pub struct Tried {
     pub predicted_us: Option<f64>,
     /// The measured time in microseconds, of all its kernels.
     pub us: Option<f64>,
-    /// Why it can not be used.
+    /// Why it cannot be used.
     pub refused: Option<String>,
 }
 
@@ -50,7 +50,7 @@ pub struct TriedSplit {
     pub parts: Vec<String>,
     /// The measured time in microseconds, of all kernels of the graph.
     pub us: Option<f64>,
-    /// Why it can not be used.
+    /// Why it cannot be used.
     pub refused: Option<String>,
 }
 

@@ -189,7 +189,7 @@ fn run_checks_and_counts_on_the_simulator() {
     let report = json(&succeeds(&h200));
     let estimate = &report["kernels"][0]["estimate"];
     assert_eq!(estimate["machine"], "H200");
-    // Eight blocks do not fill a machine: what binds is the few multiprocessors that have one.
+    // Eight blocks do not fill a machine: what binds is the few SMs that have one.
     assert_eq!(estimate["parts"][0]["part"], "issue slots");
     let mut parts = estimate["parts"].as_array().unwrap().iter();
     let memory = parts.find(|part| part["part"] == "device memory").unwrap();

@@ -124,7 +124,7 @@ fn exit_codes_are_those_of_the_table() {
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {errors}");
     }
-    // What can not be written is no success.
+    // What cannot be written is no success.
     if let Ok(full) = fs::OpenOptions::new().write(true).open("/dev/full") {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
         let command = command.args(["engines", PROBLEM]).envs(harness::environment());

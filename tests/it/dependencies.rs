@@ -88,7 +88,7 @@ fn no_dependency_needs_a_newer_rust() {
     assert!(setup.contains(&format!("Rust {}.{} or newer", kiln[0], kiln[1])));
 }
 
-/// What is published holds what it needs to build, and nothing that can not be built from it.
+/// What is published holds what it needs to build, and nothing that cannot be built from it.
 #[test]
 fn packages_hold_what_they_need() {
     let list = |package: &str| -> Vec<String> {

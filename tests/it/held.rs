@@ -102,7 +102,7 @@ fn links_are_neither_followed_nor_written_through() {
     assert_eq!(names(&elsewhere), [] as [&str; 0]);
 }
 
-/// Sticky or not, others can not replace what only its owner may write; a group without the sticky
+/// Sticky or not, others cannot replace what only its owner may write; a group without the sticky
 /// bit can. The message says which folder it is.
 #[test]
 fn a_cache_below_a_folder_that_a_group_may_write_is_refused() {
@@ -110,7 +110,7 @@ fn a_cache_below_a_folder_that_a_group_may_write_is_refused() {
     let shared = folder.path().join("shared");
     fs::create_dir(&shared).unwrap();
     if std::os::unix::fs::chown(&shared, None, Some(65_533)).is_err() {
-        println!("skipped: this user can not give folders to a group");
+        println!("skipped: this user cannot give folders to a group");
         return;
     }
     let cache = shared.join("cache");

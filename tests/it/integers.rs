@@ -210,7 +210,7 @@ fn products_of_integers_wrap_around() {
         let mut graph = OperationGraph::builder();
         let b_uid = 2;
         let a_uid = graph.input("a", &[m as i64, k as i64], dtype);
-        // Packed along K, as bulk copies of bytes need it; the values are those of its rows.
+        // Packed along K, as TMA copies of bytes need it; the values are those of its rows.
         let b_desc = TensorDesc::packed(b_uid, "b", &[k as i64, n as i64], dtype);
         graph.tensor(TensorDesc { strides: vec![1, k as i64], ..b_desc });
         let bias_uid = graph.input("bias", &[1, n as i64], DType::I32);

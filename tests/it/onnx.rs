@@ -173,7 +173,7 @@ fn both_orders_of_soft_cap_and_bias_are_pinned() {
             let other = other.into_iter().map(|(uid, expected)| (uid, expected.values)).collect();
             told_apart += usize::from(!disagreements(&case, &other, "other order").is_empty());
         }
-        assert!(pinned > 0 && told_apart > 0, "{file}: {pinned} cases, {told_apart} told apart");
+        assert!(pinned > 0 && told_apart > 0, "{file}: {pinned} cases, {told_apart} distinguished");
     }
 }
 

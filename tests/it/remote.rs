@@ -51,7 +51,7 @@ fn start(
     let child = match spawned {
         Ok(child) => child,
         Err(error) if std::env::var_os("KILN_TEST_SERVERS").is_none() => {
-            eprintln!("skipped: {program} can not be started: {error}");
+            eprintln!("skipped: {program} cannot be started: {error}");
             return None;
         }
         Err(error) => panic!("{program}: {error}"),
@@ -101,7 +101,7 @@ fn nginx() -> Option<Server> {
     start("nginx", folder, &["-c", &path], port, "webdav:///kernels?endpoint=http://127.0.0.1:PORT")
 }
 
-/// Root's workers would otherwise run as another user, who can not enter a private folder.
+/// Root's workers would otherwise run as another user, who cannot enter a private folder.
 fn runs_as_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
 }

@@ -101,7 +101,7 @@ fn questions_of_sizes_compile_nothing() {
     }
 }
 
-/// What can not be built says so where it is built.
+/// What cannot be built says so where it is built.
 #[test]
 fn errors_of_compilation_belong_to_the_build() {
     let device = Some(DeviceChoice::Sim("sim".to_owned()));

@@ -19,7 +19,7 @@ fn lstm(batch: i64, units: i64) -> Recurrence {
 }
 
 /// Runs a layer whose weights and input are 0 where only so many of its two blocks ever begin, as
-/// if others had the multiprocessors.
+/// if others had the SMs.
 fn run(config: &str, blocks: u32) -> Result<(), kiln_sim::Error> {
     let graph = graph(&lstm(8, 64), 4, DType::F16);
     let config: EngineConfig = config.parse().unwrap();

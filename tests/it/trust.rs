@@ -92,7 +92,7 @@ fn privileged_programs_see_no_variables() {
     let tool = copied(folder.path());
     let (owner, caller) = (65_533, 65_534);
     if chown(&tool, Some(owner), Some(owner)).is_err() {
-        println!("skipped: this user can not give files away");
+        println!("skipped: this user cannot give files away");
         return;
     }
     let trace = folder.path().join("open/trace.json");

@@ -1,4 +1,4 @@
-//! Bulk copies: `cp.async.bulk`, `cp.reduce.async.bulk`, their tensor forms, `st.async` and
+//! TMA copies: `cp.async.bulk`, `cp.reduce.async.bulk`, their tensor forms, `st.async` and
 //! `red.async`.
 
 use super::atomic::{known, modify};
@@ -11,7 +11,7 @@ use crate::op::Kind;
 use crate::types::Type;
 use crate::unit::{BulkCopy, BulkKind, StoreAsync, Unit};
 
-/// Modifiers of a bulk copy.
+/// Modifiers of a TMA copy.
 struct Request {
     /// Rank of a tensor copy.
     tensor: Option<u8>,

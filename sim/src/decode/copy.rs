@@ -1,4 +1,4 @@
-//! `cp.async`, except bulk copies, and `mbarrier`.
+//! `cp.async`, except TMA copies, and `mbarrier`.
 
 use super::{Decoder, Modifiers};
 use crate::access::Window;

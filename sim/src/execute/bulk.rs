@@ -1,4 +1,4 @@
-//! Bulk copies: appended to the block's queue when issued, completed on a later turn in any order,
+//! TMA copies: appended to the block's queue when issued, completed on a later turn in any order,
 //! or when their group is waited for.
 
 use super::atomic::{modified, update};
@@ -121,7 +121,7 @@ pub(super) fn issue(
         if let End::Shared(rank, _) = from
             && rank != block.peers.rank as usize
         {
-            return misuse(lane, "a bulk copy from another block's shared memory");
+            return misuse(lane, "a TMA copy from another block's shared memory");
         }
         let thread = warp.index * LANES as u32 + lane as u32;
         let completion = match copy.barrier {
@@ -208,7 +208,7 @@ fn plain_ends(
     let bytes = u64::from(operands.word(2));
     let attempt = Attempt { verb: "bulk copy", bytes };
     if !bytes.is_multiple_of(ALIGN) {
-        return misuse(lane, format!("a bulk copy of {bytes} bytes, not a multiple of 16"));
+        return misuse(lane, format!("a TMA copy of {bytes} bytes, not a multiple of 16"));
     }
     let mut shared = |address| {
         let at = shared_end(warp, block, cx, lane, address, (bytes, ALIGN))?;
@@ -339,7 +339,7 @@ pub(super) fn finish(block: &mut BlockState, cx: &Context<'_>) -> Result<(), (u3
             true => land(block, cx, &mut bulk),
             false => misuse(
                 bulk.thread as usize % LANES,
-                format!("the block exits with a bulk copy of {} bytes pending", bulk.bytes),
+                format!("the block exits with a TMA copy of {} bytes pending", bulk.bytes),
             ),
         };
         landed.map_err(|failure| (warp, failure.at(pc)))?;

@@ -1,4 +1,4 @@
-//! Asynchronous reads of shared memory: operands of `wgmma` and sources of bulk copies. They start
+//! Asynchronous reads of shared memory: operands of `wgmma` and sources of TMA copies. They start
 //! like other reads. Until they are waited for, any write to their source is a conflict, whatever
 //! its order relative to the start. Waiting reads again, in the epoch of the waiting thread.
 
@@ -10,7 +10,7 @@ use std::ops::Range;
 pub(crate) enum Ending {
     /// A `wgmma` of the warp, with its group once committed.
     Product(Option<u32>),
-    /// A bulk copy of the thread, with its group.
+    /// A TMA copy of the thread, with its group.
     Bulk(u32),
 }
 

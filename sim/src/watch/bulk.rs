@@ -1,6 +1,6 @@
-//! Checks of bulk copies: their writes to shared memory, and their reads until they are waited for.
+//! Checks of TMA copies: their writes to shared memory, and their reads until they are waited for.
 //!
-//! Bulk copies and wgmma access memory through the async proxy. A thread's stores are visible to it
+//! TMA copies and wgmma access memory through the async proxy. A thread's stores are visible to it
 //! after a `fence.proxy.async`, by the thread itself or by one that the store is ordered before.
 
 use super::Watch;
@@ -53,7 +53,7 @@ fn global_parts(cx: &Context<'_>, end: &End, bytes: u64) -> Vec<(u64, u64, u64)>
 }
 
 impl Watch {
-    /// Checks newly issued bulk copies, the last of the block's queue.
+    /// Checks newly issued TMA copies, the last of the block's queue.
     pub(super) fn bulk_issued(
         &mut self,
         shadow: &mut BlockShadow,

@@ -201,7 +201,7 @@ impl<'a, 'b> Reporter<'a, 'b> {
         }
     }
 
-    /// A bulk copy or wgmma that reads a thread's store without a proxy fence.
+    /// A TMA copy or wgmma that reads a thread's store without a proxy fence.
     pub fn unfenced(
         &self,
         at: u64,
@@ -213,7 +213,7 @@ impl<'a, 'b> Reporter<'a, 'b> {
         let sites = vec![Site { what: self.what(writer.pc), place }, self.here((warp, lane), pc)];
         let line = self.line(writer.pc);
         let remedy = format!(
-            "bulk copies and wgmma see stores of threads only after a fence.proxy.async, \
+            "TMA copies and wgmma see stores of threads only after a fence.proxy.async, \
              which is missing after ptx line {line}"
         );
         let (kind, subject) = (FindingKind::MissingProxyFence, self.subject((SHARED, at)));

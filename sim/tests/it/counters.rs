@@ -241,13 +241,13 @@ fn matrix_products_by_hand() {
     assert_eq!((half.warp_instructions, half.multiply_adds), (2 * warps, 2 * warps * 16 * 8 * 16));
     assert_eq!((int8.warp_instructions, int8.multiply_adds), (warps, warps * 16 * 8 * 32));
     // The two f16 products of a warp take as long as the one of twice the rate and depth: 3 x 4096
-    // operations at the rate of f16, of all 108 multiprocessors.
+    // operations at the rate of f16, of all 108 SMs.
     let estimate = Estimate::of(&counters, &Machine::A100, 216, 128, Resources::default());
     let bound = estimate.binds().unwrap();
     assert_eq!(bound.part, Part::Tensor);
     let us = (warps * 3 * 4096) as f64 / 312e12 * 1e6;
     assert!((bound.us - us).abs() < us * 1e-9, "{} {us}", bound.us);
-    // Half of the multiprocessors take twice as long.
+    // Half of the SMs take twice as long.
     let estimate = Estimate::of(&counters, &Machine::A100, 54, 128, Resources::default());
     assert!((estimate.binds().unwrap().us - 2.0 * us).abs() < us * 1e-9);
 }
@@ -305,7 +305,7 @@ fn an_estimate_by_hand() {
     let close = |have: f64, want: f64| assert!((have - want).abs() < want * 1e-9, "{have} {want}");
     // 2 x 1080 KiB at 2.039 TB/s.
     close(of(Part::Dram).us, 2.0 * 1080.0 * 1024.0 / 2.039e12 * 1e6);
-    // 8640 warps of 14 instructions, 4 a clock on 108 multiprocessors at 1.41 GHz.
+    // 8640 warps of 14 instructions, 4 a clock on 108 SMs at 1.41 GHz.
     close(of(Part::Issue).us, 8640.0 * 14.0 / 4.0 / 108.0 / 1.41e9 * 1e6);
     // A load and a store of each warp, a warp a clock.
     close(of(Part::LoadStore).us, 8640.0 * 2.0 / 108.0 / 1.41e9 * 1e6);
@@ -315,7 +315,7 @@ fn an_estimate_by_hand() {
     assert_eq!(Machine::named("rtx4090").unwrap().name, "RTX 4090");
 }
 
-/// Bulk copies of 208 bytes from the middle of a sector on, there and back.
+/// TMA copies of 208 bytes from the middle of a sector on, there and back.
 #[test]
 fn bulk_copies_by_hand() {
     let text = ".version 8.6\n.target sm_90a\n.address_size 64\n\

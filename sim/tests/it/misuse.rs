@@ -135,7 +135,7 @@ fn copies() {
              cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%rd1], \
              %r3, [%r1];"
         ),
-        "a bulk copy of 24 bytes, not a multiple of 16",
+        "a TMA copy of 24 bytes, not a multiple of 16",
     );
     check(
         "mov.u64 %rd1, 1099511627776; cp.async.bulk.tensor.1d.global.shared::cta.bulk_group \

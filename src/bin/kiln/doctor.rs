@@ -113,7 +113,7 @@ pub fn doctor(args: &DoctorArgs) -> kiln::Result<ExitCode> {
         for (kind, folder) in compile::places() {
             say!("  {kind:15} {}", folder.display());
         }
-        say!("\n{}", if healthy { "Kiln can run here" } else { "Kiln can not run here yet" });
+        say!("\n{}", if healthy { "Kiln can run here" } else { "Kiln cannot run here yet" });
     }
     Ok(ExitCode::from(u8::from(!healthy)))
 }

@@ -152,7 +152,7 @@ fn print_part(part: &Value) {
         say!("\n{}", engine["engine"].as_str().unwrap_or_default());
         match engine["supported"].as_bool() {
             Some(true) => print_supported(engine),
-            _ => say!("  can not: {}", engine["reason"].as_str().unwrap_or_default()),
+            _ => say!("  cannot: {}", engine["reason"].as_str().unwrap_or_default()),
         }
     }
     let text = |key: &str| part[key].as_str().unwrap_or_default();

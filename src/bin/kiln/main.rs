@@ -96,7 +96,7 @@ enum Command {
     Dump(dump::DumpArgs),
     /// Run a dumped kernel again, or an edited one instead, and compare results and counts
     Replay(replay::ReplayArgs),
-    /// Show which engines can run a problem, with knobs, and why the others can not
+    /// Show which engines can run a problem, with knobs, and why the others cannot
     Engines(engines::EnginesArgs),
     /// Time a problem file, a recurrent network or attention: building, the host's part, a pass
     Bench(bench::BenchArgs),

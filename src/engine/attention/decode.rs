@@ -19,7 +19,7 @@ const SPLIT_MAX: i64 = 32;
 /// Keys of a part at least: fewer do not make up for another kernel that joins the parts.
 const PART_KEYS_MIN: i64 = 256;
 
-/// Blocks that share a multiprocessor: the tiles of so many ask for enough at a time to keep
+/// Blocks that share an SM: the tiles of so many ask for enough at a time to keep
 /// memory busy.
 const BLOCKS_EACH: i64 = 3;
 
@@ -156,7 +156,7 @@ impl Tunable<4> for Decode<'_> {
                 "cta_k={cta_k}: what a score takes fits in registers, several blocks in memory"
             ),
             format!("cta_q={cta_q}: {rows} rows read the same keys"),
-            format!("split={split}: {blocks} blocks of {part} keys for {sm_count} multiprocessors"),
+            format!("split={split}: {blocks} blocks of {part} keys for {sm_count} SMs"),
         ]
     }
 
@@ -187,7 +187,7 @@ impl Tunable<4> for Decode<'_> {
     }
 }
 
-settings!(cluster, cta_k, cta_q, split);
+settings! { struct Settings { cluster, cta_k, cta_q, split } }
 
 impl Settings {
     fn tiling(self) -> Tiling {

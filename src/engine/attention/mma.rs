@@ -134,7 +134,7 @@ impl Tunable<4> for Mma<'_> {
     }
 
     /// The largest tile that fits, has queries for more than half of it, and leaves no
-    /// multiprocessor idle; another where the cost model is sure of it.
+    /// SM idle; another where the cost model is sure of it.
     fn best(&self) -> Settings {
         let legal = |settings: &Settings| self.schedule(*settings).is_ok();
         let all: Vec<Settings> =
@@ -157,7 +157,7 @@ impl Tunable<4> for Mma<'_> {
         let elements = format!("heads of {depth} and {width} elements{heavy}");
         vec![
             format!("cta_k={cta_k}: scores and results of {elements} fit in registers"),
-            format!("cta_q={cta_q}: {blocks} blocks for {sm_count} multiprocessors"),
+            format!("cta_q={cta_q}: {blocks} blocks for {sm_count} SMs"),
             match hold_q {
                 0 => "hold_q=0: shared memory has the queries, registers the results".to_owned(),
                 _ => format!("hold_q=1: registers have the queries, too, of {elements}"),
@@ -193,7 +193,7 @@ impl Tunable<4> for Mma<'_> {
     }
 }
 
-settings!(cta_k, cta_q, hold_q, warp_q);
+settings! { struct Settings { cta_k, cta_q, hold_q, warp_q } }
 
 impl Settings {
     fn of_tile([cta_q, warp_q, cta_k]: [i64; 3]) -> Settings {

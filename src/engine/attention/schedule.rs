@@ -231,7 +231,7 @@ impl<'a> Matrices<'a> {
     pub(super) fn work(&self, schedule: &Schedule) -> Vec<KernelWork> {
         let Schedule { tiling, threads, registers, shared_bytes, blocks } = *schedule;
         let Tiling { cta_k, cta_q, hold_q, warp_q, packs, split, cluster } = tiling;
-        // Clocks of a multiprocessor for the products of a warp with 16 keys, 16 deep: 1024
+        // Clocks of an SM for the products of a warp with 16 keys, 16 deep: 1024
         // multiplications of 16 bits, or 128 bytes of shared memory, take one each.
         let bytes = self.element.bytes() as i64;
         let products = (warp_q * BAND * BAND * bytes / 2) as f64 / 1024.0;
@@ -258,7 +258,7 @@ impl<'a> Matrices<'a> {
                 threads: COMBINE_THREADS as u32,
                 registers: 40,
                 shared_bytes: 0,
-                // Partial results have just been written: the second cache has them.
+                // Partial results have just been written: L2 has them.
                 dram_bytes: 0.0,
                 l2_bytes: bytes,
                 in_flight_bytes: (COMBINE_THREADS * 4 * split) as f64,

@@ -180,7 +180,7 @@ impl Builder<'_> {
         Factored { value: self.line(name, op, &[of.value, other]), factor: 1.0 }
     }
 
-    /// The value times its factor, for what can not take it along.
+    /// The value times its factor, for what cannot take it along.
     fn multiplied(&mut self, Factored { value, factor }: Factored) -> Value {
         match factor == 1.0 {
             true => value,

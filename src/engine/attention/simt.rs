@@ -1,4 +1,4 @@
-//! Attention on the ordinary arithmetic units, for every type and architecture.
+//! Attention on the FP32 cores, for every type and architecture.
 
 use serde_json::json;
 
@@ -26,7 +26,7 @@ const LINES: i64 = THREADS / LANES;
 const WORDS_MAX: i64 = 128;
 
 /// Words of sums of a thread beyond which a smaller tile is expected to be faster: with more, fewer
-/// than four blocks share a multiprocessor.
+/// than four blocks share an SM.
 const WORDS_GOOD: i64 = 64;
 
 /// The most elements of a slice of a head: of f64 too, blocks have room for those of the least
@@ -139,7 +139,7 @@ impl Tunable<2> for Simt<'_> {
         Ok(Schedule { settings, shared_bytes, blocks, words, slices })
     }
 
-    /// The largest tile that fits in few enough registers and leaves no multiprocessor idle.
+    /// The largest tile that fits in few enough registers and leaves no SM idle.
     fn best(&self) -> Settings {
         let sm_count = i64::from(self.target.sm_count);
         let queries = [64, 32, 16, 8].into_iter();
@@ -161,7 +161,7 @@ impl Tunable<2> for Simt<'_> {
         let (blocks, sm_count) = (self.problem.blocks(cta_q), self.target.sm_count);
         vec![
             format!("cta_k={cta_k}: a step's keys and values fit beside another block's"),
-            format!("cta_q={cta_q}: {blocks} blocks for {sm_count} multiprocessors"),
+            format!("cta_q={cta_q}: {blocks} blocks for {sm_count} SMs"),
         ]
     }
 
@@ -221,7 +221,7 @@ impl Tunable<2> for Simt<'_> {
     }
 }
 
-settings!(cta_k, cta_q);
+settings! { struct Settings { cta_k, cta_q } }
 
 /// Settings that fit, and what follows from them.
 struct Schedule {

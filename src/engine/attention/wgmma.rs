@@ -25,7 +25,7 @@ use crate::target::Target;
 
 const NAME: &str = "attention_wgmma";
 
-/// Lanes of a multiprocessor.
+/// Lanes of an SM.
 const LANES: f64 = 128.0;
 
 /// Registers for addresses and bounds: with fewer left, the assembler spills some.
@@ -79,7 +79,7 @@ struct Wgmma<'a> {
     v: Bulk,
 }
 
-/// An operand as bulk copies take it.
+/// An operand as TMA copies take it.
 #[derive(Debug)]
 struct Bulk {
     tensor: BulkTensor,
@@ -92,7 +92,7 @@ struct Bulk {
 /// Settings that fit, and what follows from them.
 struct Schedule {
     settings: Settings,
-    /// Keys that a bulk copy brings at once.
+    /// Keys that a TMA copy brings at once.
     box_k: i64,
     shared_bytes: i64,
     tiles: i64,
@@ -132,7 +132,7 @@ impl Bulk {
         let at = problem.at(slot).expect("attention has queries, keys and values");
         let tensor = &problem.graph.tensors[at];
         if tensor.elements() == Some(0) {
-            return Err(Error::not_supported("a bulk copy takes at least one element"));
+            return Err(Error::not_supported("a TMA copy takes at least one element"));
         }
         let dimension = |axis: usize| (tensor.dims[axis], tensor.strides[axis]);
         let has = [1, 0].map(|axis| tensor.dims[axis] > 1 && tensor.strides[axis] != 0);
@@ -299,7 +299,7 @@ impl Wgmma<'_> {
     }
 
     /// How busy products keep the tensor cores. Those of 64 rows read their operands from shared
-    /// memory, at 128 bytes a cycle, and bulk copies write them there. A warpgroup by itself leaves
+    /// memory, at 128 bytes a cycle, and TMA copies write them there. A warpgroup by itself leaves
     /// them idle while it weighs scores for longer than its products with values take.
     fn efficiency(&self, settings: Settings) -> f64 {
         let Settings { cta_k, .. } = settings;
@@ -346,7 +346,11 @@ impl Tunable<3> for Wgmma<'_> {
                 values: vec![16, 32, 64, 80, 96, 112, 128, 144, 176],
             },
             Knob { name: "cta_q", about: queries, values: vec![64, 128, 192] },
-            Knob { name: "stages", about: "steps in shared memory", values: vec![2, 3, 4] },
+            Knob {
+                name: "stages",
+                about: "pipeline stages in shared memory",
+                values: vec![2, 3, 4],
+            },
         ]
     }
 
@@ -399,7 +403,7 @@ impl Tunable<3> for Wgmma<'_> {
     }
 
     /// The largest tile that fits, has queries for more than half of it, and leaves no
-    /// multiprocessor idle; another where the cost model is sure of it.
+    /// SM idle; another where the cost model is sure of it.
     fn best(&self) -> Settings {
         let all = self.tiles();
         let good = |settings: &&Settings| {
@@ -426,7 +430,7 @@ impl Tunable<3> for Wgmma<'_> {
                 "cta_k={cta_k}: scores, weights and results of heads of {depth} and {width} \
                  elements fit in registers"
             ),
-            format!("cta_q={cta_q}: {tiles} tiles for {sm_count} multiprocessors"),
+            format!("cta_q={cta_q}: {tiles} tiles for {sm_count} SMs"),
             format!("stages={stages}: keys and values of a step come while others are multiplied"),
         ]
     }
@@ -491,7 +495,7 @@ impl Tunable<3> for Wgmma<'_> {
     }
 }
 
-settings!(cta_k, cta_q, stages);
+settings! { struct Settings { cta_k, cta_q, stages } }
 
 impl Settings {
     /// Warpgroups that multiply.

@@ -37,7 +37,7 @@ impl<'a> Expanded<'a> {
     /// The expanded form of a graph.
     ///
     /// # Errors
-    /// `NotSupported` when the channels of some tensor can not be told apart by group, or tensors
+    /// `NotSupported` when the channels of some tensor cannot be distinguished by group, or tensors
     /// differ in the number of dimensions.
     pub(super) fn of(graph: CanonicalGraph<'a>) -> Result<Expanded<'a>> {
         let plain =

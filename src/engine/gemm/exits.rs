@@ -1,5 +1,5 @@
-//! Reductions of what follows a product: nothing reads them, so a kernel can leave their parts
-//! behind while it has the values.
+//! Epilogue reductions: reductions of the epilogue's results, fused into the GEMM as partials per
+//! warp tile. No operation of the graph reads them.
 
 use std::collections::BTreeSet;
 
@@ -8,19 +8,19 @@ use crate::engine::gemm::axes::Axes;
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Op, Operation, Reduction};
 
-/// A reduction whose operand is computed from the product, element by element.
+/// A reduction of a tensor that the epilogue computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Exit {
     pub(super) op: Reduction,
-    /// The tensor that is reduced, and the one that comes of it.
+    /// The reduced tensor; `result` is what it is reduced to.
     pub(super) operand: usize,
     pub(super) result: usize,
     pub(super) kept: Kept,
-    /// Whether each batch has results of its own.
+    /// Whether each batch has its own results.
     pub(super) keeps_batches: bool,
 }
 
-/// What a result still has of the dimensions of a matrix.
+/// Which dimension of the matrix a result keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Kept {
     Rows,
@@ -28,11 +28,10 @@ pub(super) enum Kept {
     Neither,
 }
 
-/// The reductions of a graph around the product `c`: the tensors that are reduced and those that
-/// come of it.
+/// The reductions of a graph around the GEMM result `c`, each with its operand and its result.
 ///
 /// # Errors
-/// `NotSupported` when something reads a result, or what is reduced does not follow the product.
+/// `NotSupported` when an operation reads a result, or the operand is not an epilogue value.
 pub(super) fn reductions(
     graph: CanonicalGraph<'_>,
     c: usize,
@@ -65,10 +64,10 @@ pub(super) fn reductions(
 }
 
 impl Exit {
-    /// A reduction of matrices whose rows, columns and batches are these axes.
+    /// A reduction of a matrix with these axes.
     ///
     /// # Errors
-    /// `NotSupported` when rows and columns are kept, or some batches and not others.
+    /// `NotSupported` when both rows and columns are kept, or only some of the batches.
     pub(super) fn new(
         graph: CanonicalGraph<'_>,
         (op, [operand, result]): (Reduction, [usize; 2]),
@@ -86,7 +85,7 @@ impl Exit {
             (true, false) => Kept::Rows,
             (false, true) => Kept::Columns,
             (false, false) => Kept::Neither,
-            // Reduced is a dimension of one element, if any.
+            // The reduced dimension has extent 1, if there is one.
             (true, true) if axes.columns.is_empty() => Kept::Rows,
             (true, true) if axes.rows.is_empty() => Kept::Columns,
             (true, true) => {

@@ -1,5 +1,5 @@
-//! What joins the parts of reductions that blocks of a product leave behind: a kernel for each,
-//! which takes the parts in an order that depends on their number alone.
+//! The kernels that combine the partials of epilogue reductions, one per reduction, in an order that
+//! depends only on the number of partials.
 
 use serde_json::json;
 
@@ -16,16 +16,16 @@ use crate::error::Result;
 use crate::kernel::{Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
 use crate::target::Arch;
 
-/// Threads of a block.
+/// Threads per block.
 const THREADS: i64 = 256;
 
-/// Results of a block, at most.
+/// Maximum number of results per block.
 const LANES_MAX: i64 = 32;
 
-/// Parts that a thread asks memory for before it waits.
+/// Partials that a thread loads before it waits.
 const ROUND: i64 = 4;
 
-/// A kernel that leaves parts of reductions behind, with those that join them.
+/// A kernel that writes partials of epilogue reductions, with the kernels that combine them.
 pub(super) fn with_joins(
     mut lowering: Lowering,
     context: &Context<'_>,
@@ -52,10 +52,10 @@ pub(super) fn check_joins(problem: &Problem<'_>, finished: [i64; 2]) -> Result<(
     Ok(())
 }
 
-/// What joins the parts of a reduction.
+/// The kernel that combines the partials of one reduction.
 pub(super) struct Join<'a> {
     exit: &'a Exit,
-    /// Its position.
+    /// Index of the reduction.
     at: usize,
     results: i64,
     /// Partial results of each result.
@@ -63,7 +63,7 @@ pub(super) struct Join<'a> {
 }
 
 impl<'a> Join<'a> {
-    /// `rows` and `columns` are those of a part.
+    /// The combine kernel of reduction `at`; a partial covers `rows` x `columns` elements.
     pub(super) fn of(problem: &'a Problem<'_>, at: usize, [rows, columns]: [i64; 2]) -> Join<'a> {
         let exit = &problem.exits[at];
         let [parts_m, parts_n] = [ceil_div(problem.m, rows), ceil_div(problem.n, columns)];
@@ -86,7 +86,7 @@ impl<'a> Join<'a> {
         self.results.saturating_mul(self.parts).saturating_mul(size)
     }
 
-    /// Results of a block, whatever the number of rows.
+    /// Results per block, independent of the number of rows.
     fn lanes(&self) -> i64 {
         match self.exit.kept {
             Kept::Rows => LANES_MAX,
@@ -94,7 +94,7 @@ impl<'a> Join<'a> {
         }
     }
 
-    /// What the launch asks of a GPU; the second cache still has the parts.
+    /// Work for the cost model; the partials are still in L2.
     pub(super) fn work(&self) -> KernelWork {
         let size = self.exit.op.math.dtype().bytes() as i64;
         let ranks = THREADS / self.lanes();

@@ -1,5 +1,5 @@
-//! The kernels of a problem: the one that multiplies; where the depth is split the one that adds up
-//! the parts, in their order; one for each reduction of what follows, which joins its parts.
+//! The kernels of a problem: the GEMM, the split-K reduction if K is split, and a combine kernel for
+//! each epilogue reduction.
 
 use serde_json::{Value as Json, json};
 
@@ -14,18 +14,18 @@ use crate::error::Result;
 use crate::kernel::{KernelPlan, KernelSpec, LaunchPlan, Lowering};
 use crate::target::Arch;
 
-/// What tells the kernel of one engine from that of another.
+/// What is specific to an engine's kernel.
 pub(super) struct Variant {
-    /// The oldest architecture, as in `sm80`.
+    /// Minimum architecture, as in `sm80`.
     pub(super) sm: &'static str,
     pub(super) name: &'static str,
     pub(super) template: &'static str,
     pub(super) threads: i64,
     pub(super) shared_bytes: i64,
-    /// Rows and columns that a warp finishes at once.
+    /// Rows and columns that a warp passes through the epilogue at once.
     pub(super) finished: [i64; 2],
     pub(super) operands: [Json; 2],
-    /// What only its template knows.
+    /// Parameters of its template alone.
     pub(super) parameters: Json,
 }
 
@@ -52,7 +52,7 @@ pub(super) fn check_parts(
     }
 }
 
-/// The kernel that multiplies, with those that take what it leaves behind.
+/// The GEMM kernel and the kernels that read its partials.
 pub(super) fn followed(
     multiply: KernelPlan,
     context: &Context<'_>,

@@ -1,4 +1,4 @@
-//! Products on tensor cores by `mma.sync`: 16-bit floats, tf32 and 8-bit integers, from sm_80.
+//! GEMM on tensor cores by `mma.sync`: 16-bit floats, tf32 and 8-bit integers, from sm_80.
 
 use kiln_machine::Operands;
 use serde_json::{Value as Json, json};
@@ -25,25 +25,24 @@ use crate::target::Target;
 
 const NAME: &str = "gemm_mma";
 
-/// Rows of A that lie side by side are read in tiles of at least so many where elements are words.
+/// Minimum `cta_m` where A is column-major with 32-bit elements.
 const ROWS_MIN: i64 = 32;
 
-/// The first architecture with asynchronous copies and these matrix products.
+/// The first architecture with `cp.async` and these MMAs.
 const CAPABILITY_MIN: u16 = 80;
 
-/// The most threads of a block: of more, a multiprocessor has registers only for shares of 32 x 32
-/// sums and less, and fewer warps with larger shares read shared memory less.
+/// Maximum threads per block: more would leave registers for warp tiles of at most 32 x 32, and
+/// fewer warps with larger tiles read less shared memory.
 const THREADS_MAX: i64 = 256;
 
-/// Bytes of the least asynchronous copy.
+/// Minimum size of `cp.async` in bytes.
 const COPY_BYTES_MIN: i64 = 4;
 
-/// Multiplications of 16-bit types in 2.6 us: 1024 in each of 1.6 GHz.
+/// Multiply-adds of an SM in 2.6 us: 1024 of 16-bit types per cycle at 1.6 GHz.
 const LAUNCH: f64 = (4 << 20) as f64;
 
-/// A block's tile and a warp's share of it, with how close it comes to the speed of the tensor
-/// cores: a share of 64 x 64 reads 16 bytes of shared memory for 512 multiplications of 16-bit
-/// types, one of 32 x 32 for 256, and so on.
+/// Candidate block and warp tiles with the estimated fraction of peak: a warp tile of 64 x 64 reads
+/// 16 bytes of shared memory per 512 multiply-adds of 16-bit types, one of 32 x 32 per 256.
 const CANDIDATES: [Candidate; 8] = [
     ([128, 256, 64, 64], 1.0),
     ([128, 128, 64, 64], 0.95),
@@ -66,7 +65,7 @@ const TWIN_CANDIDATES: [Candidate; 6] = [
     ([16, 64, 16, 32], 0.4),
 ];
 
-/// Sums of a thread, at most.
+/// Maximum number of accumulators per thread.
 const SUMS_MAX: i64 = 128;
 
 /// The names of the knobs.
@@ -196,22 +195,22 @@ impl Tunable<10> for Mma<'_> {
     }
 }
 
-/// What the instruction multiplies.
+/// Operand types of the MMA.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Product {
-    /// Types of the elements in shared memory, of A and of B.
+    /// Element types of A and B in shared memory.
     elements: [DType; 2],
-    /// The types' names in the instruction.
+    /// Operand types as named by the instruction.
     names: [&'static str; 2],
-    /// Whether operands lose bits on their way into the instruction.
+    /// Whether operands are rounded on the way to the MMA.
     rounds: bool,
-    /// Whether an operand is transposed on its way to shared memory.
+    /// Whether an operand is transposed on the way to shared memory.
     transposes: bool,
 }
 
 impl Product {
     /// # Errors
-    /// `NotSupported` for types that no instruction multiplies exactly.
+    /// `NotSupported` for types without an MMA of sufficient precision.
     fn of(problem: &Problem<'_>) -> Result<Product> {
         let types = [&problem.a, &problem.b].map(|of| problem.graph.tensors[of.tensor].dtype);
         let all = |fits: &dyn Fn(DType) -> bool| types.iter().all(|dtype| fits(*dtype));
@@ -241,7 +240,7 @@ impl Product {
         if problem.twin.is_some() && tile(problem, &problem.b, elements[1]).staged {
             let (name, element) = (&problem.graph.tensors[problem.b.tensor].name, elements[1]);
             return Err(Error::not_supported(format!(
-                "`{name}` can not be copied as {element}: operands of two products are"
+                "`{name}` cannot be copied as {element}: operands of two products are"
             )));
         }
         let operands = [&problem.a, &problem.b].into_iter().zip(elements);
@@ -253,17 +252,17 @@ impl Product {
         self.elements[0].bytes() as i64
     }
 
-    /// Elements in steps of the depth: 64 or 128 bytes.
+    /// Values of `cta_k`: 64 or 128 bytes.
     fn depths(&self) -> [i64; 2] {
         [64, 128].map(|bytes| bytes / self.element_bytes())
     }
 
-    /// Elements in the 32 bytes that one instruction takes of the depth.
+    /// K of one MMA: 32 bytes.
     fn depth(&self) -> i64 {
         32 / self.element_bytes()
     }
 
-    /// What its tensor cores multiply.
+    /// Operand type for the cost model.
     fn operands(&self) -> Operands {
         match self.element_bytes() {
             1 => Operands::Int8,
@@ -285,13 +284,13 @@ impl Product {
     }
 }
 
-/// Whether an operand must be transposed on its way to shared memory: words of single bytes can
-/// not be put together when they are read.
+/// Whether an operand must be transposed on the way to shared memory: `ldmatrix` cannot transpose
+/// single bytes.
 fn transposes(of: &Operand, element: DType) -> bool {
     element.bytes() == 1 && !of.depth_packed
 }
 
-/// How an operand comes into shared memory.
+/// How an operand is loaded into shared memory.
 fn tile(problem: &Problem<'_>, of: &Operand, element: DType) -> Tile {
     let tensor = &problem.graph.tensors[of.tensor];
     let vector = if transposes(of, element) { 4 } else { 16 / element.bytes() as i64 };
@@ -311,16 +310,16 @@ fn tile(problem: &Problem<'_>, of: &Operand, element: DType) -> Tile {
 fn knobs(problem: &Problem<'_>, product: &Product) -> [Knob; 10] {
     let tile = [16, 32, 64, 128, 256];
     [
-        Knob { name: "cta_k", about: "depth of a step", values: product.depths().to_vec() },
-        Knob { name: "cta_m", about: "rows of a block's tile", values: tile.to_vec() },
-        Knob { name: "cta_n", about: "columns of a block's tile", values: tile[1..].to_vec() },
+        Knob { name: "cta_k", about: "K elements of a stage", values: product.depths().to_vec() },
+        Knob { name: "cta_m", about: "rows of the block tile", values: tile.to_vec() },
+        Knob { name: "cta_n", about: "columns of the block tile", values: tile[1..].to_vec() },
         dynamic_knob(),
         group_knob(&[1, 8]),
         raster_knob(),
         split_knob(problem),
-        Knob { name: "stages", about: "steps in shared memory", values: vec![2, 3, 4] },
-        Knob { name: "warp_m", about: "rows of a warp", values: vec![16, 32, 64] },
-        Knob { name: "warp_n", about: "columns of a warp", values: vec![32, 64] },
+        Knob { name: "stages", about: "pipeline stages in shared memory", values: vec![2, 3, 4] },
+        Knob { name: "warp_m", about: "rows of the warp tile", values: vec![16, 32, 64] },
+        Knob { name: "warp_n", about: "columns of the warp tile", values: vec![32, 64] },
     ]
 }
 
@@ -353,7 +352,7 @@ impl From<Settings> for [i64; 10] {
     }
 }
 
-/// Knob settings and what follows from them.
+/// Everything derived from legal settings.
 struct Schedule {
     settings: Settings,
     threads: i64,
@@ -365,7 +364,7 @@ struct Schedule {
 
 impl Schedule {
     /// # Errors
-    /// Where the device's limits or the problem rule the settings out.
+    /// Where the settings exceed a limit of the device or do not fit the problem.
     fn new(
         problem: &Problem<'_>,
         product: &Product,
@@ -407,12 +406,11 @@ impl Schedule {
     fn work(&self, problem: &Problem<'_>, demand: &Demand) -> Vec<KernelWork> {
         let Schedule { settings, operands, threads, shared_bytes, .. } = *self;
         let Settings { tiling, stages, warp_m, warp_n } = settings;
-        // Sums, two products' fragments, addresses.
+        // Accumulators, fragments of two K steps, addresses.
         let columns = warp_n * self.products;
         let registers = warp_m * columns / 32 + (warp_m + columns) / 2 + 40;
-        // Clocks of a multiprocessor for one product of every fragment of a warp: 1024
-        // multiplications of 16 bits, or 128 bytes of shared memory, take one each. As if neither
-        // went on beside the other.
+        // Cycles of an SM per K step of a warp: 1024 multiply-adds of 16 bits, or 128 bytes of
+        // shared memory, take one each, without overlap.
         let (products, reads) = (warp_m * columns / 64, (warp_m + columns) / 4);
         let efficiency = products as f64 / (products + reads) as f64;
         let one = TensorWork { operands, operations: 2.0, efficiency };
@@ -458,7 +456,7 @@ impl Schedule {
     }
 }
 
-/// The settings expected to run best, and what decided them.
+/// The best settings, and what decided them.
 struct Decision {
     settings: Settings,
     tiles: i64,
@@ -466,7 +464,7 @@ struct Decision {
     steps: i64,
 }
 
-/// Registers of a thread whose warp has 64 x 64 sums: 128 sums, fragments of two products,
+/// Registers per thread for a warp tile of 64 x 64: 128 accumulators, fragments of two K steps,
 /// addresses.
 const REGISTERS: i64 = 240;
 
@@ -485,18 +483,18 @@ impl Decision {
         Decision { settings, tiles, sm_count, steps }
     }
 
-    /// A line for each knob.
+    /// Reasons, one line per knob.
     fn reasons(&self, target: &Target) -> Vec<String> {
         let Decision { settings, tiles, sm_count, steps } = *self;
         let Settings { tiling, stages, warp_m, warp_n } = settings;
         let Tiling { cta_m, cta_n, cta_k, order, split_k, .. } = tiling;
         let [group, raster] = order.reasons();
-        let tile = format!("{tiles} tiles load {sm_count} multiprocessors best");
+        let tile = format!("{tiles} tiles for {sm_count} SMs: the best wave");
         let depth = match is_small([cta_m, cta_n]) {
-            true => "a small tile does enough between two barriers only in deep steps",
-            false => "enough to do between two barriers, and little to hold on the way there",
+            true => "a small tile needs a large K step for enough work between barriers",
+            false => "enough work between barriers with few registers in flight",
         };
-        let share = "the share that reads shared memory least for this tile";
+        let share = "the warp tile with the fewest shared memory reads";
         let blocks = blocks_wanted([cta_m, cta_n, warp_m, warp_n], target);
         vec![
             format!("cta_k={cta_k}: {depth}"),
@@ -506,7 +504,7 @@ impl Decision {
             group,
             raster,
             format!("split_k={split_k}: {}", split_reason(split_k, tiles, sm_count, steps)),
-            format!("stages={stages}: up to 4 that fit with {blocks} blocks per multiprocessor"),
+            format!("stages={stages}: up to 4 that fit with {blocks} blocks per SM"),
             format!("warp_m={warp_m}: {share}"),
             format!("warp_n={warp_n}: {share}"),
         ]
@@ -514,7 +512,7 @@ impl Decision {
 }
 
 impl Settings {
-    /// The settings that go with a tile, whatever the problem's extents.
+    /// The settings for a block and warp tile.
     fn of_tile(
         tile: [i64; 4],
         split_k: i64,
@@ -523,13 +521,13 @@ impl Settings {
         target: &Target,
     ) -> Settings {
         let [cta_m, cta_n, warp_m, warp_n] = tile;
-        // Small tiles take deep steps: there is little to do between two barriers. Not so where
-        // threads hold the next step in registers, in single words that are transposed.
+        // Small tiles take large K steps for enough work between barriers, except where threads hold
+        // the next step in registers to transpose it.
         let deep = is_small([cta_m, cta_n]) && !product.transposes;
         let cta_k = product.depths()[usize::from(deep)];
         let lines = cta_m + cta_n * problem.products();
         let step_bytes = lines * cta_k * product.element_bytes();
-        // The system keeps 1 KiB of shared memory per block.
+        // The driver reserves 1 KiB of shared memory per block.
         let shared = i64::from(target.shared_sm_bytes) / blocks_wanted(tile, target) - 1024;
         let stages = (shared / step_bytes).clamp(2, 4);
         let order = Order::of(problem, [cta_m, cta_n], i64::from(target.sm_count));
@@ -538,7 +536,7 @@ impl Settings {
     }
 }
 
-/// Tiles to choose from.
+/// Candidate tiles.
 fn candidates(problem: &Problem<'_>) -> impl Iterator<Item = Candidate> + use<> {
     let all: &[Candidate] = if problem.twin.is_some() { &TWIN_CANDIDATES } else { &CANDIDATES };
     all.iter().copied()
@@ -548,7 +546,7 @@ fn is_small([cta_m, cta_n]: [i64; 2]) -> bool {
     cta_m * cta_n <= 64 * 64
 }
 
-/// Blocks that a multiprocessor should hold at once.
+/// Desired number of resident blocks per SM.
 fn blocks_wanted([cta_m, cta_n, warp_m, warp_n]: [i64; 4], target: &Target) -> i64 {
     let warps = cta_m / warp_m * (cta_n / warp_n);
     (i64::from(target.registers_sm) / (32 * warps * REGISTERS)).clamp(1, 2)

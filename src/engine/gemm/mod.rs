@@ -1,15 +1,14 @@
-//! Products of matrices with what surrounds them: `epilogue(prologue_a(A) x prologue_b(B))` in one
-//! pass, any pointwise operations on either side.
+//! GEMMs with fused pointwise operations: `epilogue(prologue_a(A) x prologue_b(B))` in one pass.
 //!
-//! A block computes a tile of the product step by step along the depth K, from tiles of both
-//! operands in shared memory. Prologues run where an operand passes through registers on its way
-//! there; the epilogue runs on the sums before they are stored, so that neither costs memory
-//! traffic of its own. Where tiles are too few to fill the device, blocks share the depth of a
-//! tile and a second kernel adds up what they leave, in a fixed order.
+//! A block computes one output tile, K step by K step, from operand tiles in shared memory.
+//! Prologues run while an operand passes through registers on its way there; the epilogue runs on
+//! the accumulators before they are stored, so neither adds memory traffic. Where there are fewer
+//! tiles than SMs, blocks split K and a second kernel reduces their partial accumulators in a fixed
+//! order.
 //!
-//! `problem` says what is computed and is the same for every kernel; `parameters` writes it as
-//! text. `lowering` assembles the kernels. Engines differ in what multiplies: `simt` the ordinary
-//! arithmetic units, `mma` tensor cores, `wgmma` those of Hopper with a kernel of another kind.
+//! `problem` describes the computation for all engines, `parameters` renders it, `lowering`
+//! assembles the kernels. The engines differ in the main loop: `simt` uses FP32 cores, `mma` tensor
+//! cores by `mma.sync`, `wgmma` Hopper's, in a persistent warp-specialised kernel.
 
 mod axes;
 mod exits;

@@ -1,24 +1,24 @@
-//! The order of tiles: which of them run at the same time, and what those read.
+//! Rasterization: which output tiles run concurrently, and what they read.
 
 use crate::engine::Knob;
 use crate::engine::access::ceil_div;
 use crate::engine::gemm::problem::Problem;
 
-/// Lines of tiles that are walked together: a square of tiles that run at the same time loads the
-/// fewest rows of A and columns of B.
+/// Rows (or columns) of tiles per group: a square of concurrent tiles loads the fewest rows of A and
+/// columns of B.
 const GROUP: i64 = 8;
 
-/// How tiles follow each other: those of a few lines, along these lines.
+/// The order of tiles: group by group, each walked along its longer side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Order {
-    /// Lines of tiles that are walked together.
+    /// Rows or columns of tiles per group.
     pub(super) group: i64,
-    /// Whether the lines are columns of tiles, which are walked row by row; else rows.
+    /// Whether a group consists of columns of tiles, walked row by row; otherwise of rows.
     pub(super) columns: bool,
 }
 
 impl Order {
-    /// The order in which tiles that run at the same time, one on each multiprocessor, read least.
+    /// The order in which concurrent tiles, one per SM, read the fewest bytes.
     pub(super) fn of(problem: &Problem<'_>, tile: [i64; 2], sm_count: i64) -> Order {
         let rows = Order { group: GROUP, columns: false };
         let columns = Order { group: GROUP, columns: true };
@@ -26,17 +26,17 @@ impl Order {
         if read(columns) < read(rows) { columns } else { rows }
     }
 
-    /// From the values of the knobs.
+    /// The order for these knob values.
     pub(super) fn from_knobs(group: i64, raster: i64) -> Order {
         Order { group, columns: raster == 1 }
     }
 
-    /// The value of the knob.
+    /// Value of the knob `raster`.
     pub(super) fn raster(self) -> i64 {
         i64::from(self.columns)
     }
 
-    /// Rows and columns of tiles that so many tiles touch, the first of all.
+    /// Rows and columns of tiles covered by the first `tiles` tiles.
     fn touched(self, [rows, columns]: [i64; 2], tiles: i64) -> [i64; 2] {
         let [lines, places] = if self.columns { [columns, rows] } else { [rows, columns] };
         let tiles = tiles.min(lines.saturating_mul(places));
@@ -53,7 +53,7 @@ impl Order {
         if self.columns { [touched[1], touched[0]] } else { touched }
     }
 
-    /// Bytes of a step of the depth that so many tiles read, those that several of them share once.
+    /// Bytes of one K step that a wave of `tiles` tiles reads; shared operands count once.
     pub(super) fn wave_bytes(
         self,
         problem: &Problem<'_>,
@@ -67,34 +67,34 @@ impl Order {
             + columns * cta_n * problem.products() * bytes(problem.b.tensor)
     }
 
-    /// Why tiles are walked so: a line for each knob.
+    /// Reasons for the knobs `group` and `raster`.
     pub(super) fn reasons(self) -> [String; 2] {
         let raster = self.raster();
         let read = match self.columns {
-            true => "columns of tiles side by side read less than rows would",
-            false => "rows of tiles side by side read no more than columns would",
+            true => "groups of tile columns read fewer bytes than groups of rows",
+            false => "groups of tile rows read no more bytes than groups of columns",
         };
         [
-            "group=8: blocks that run together share rows of A and columns of B".to_owned(),
+            "group=8: concurrent blocks share rows of A and columns of B in L2".to_owned(),
             format!("raster={raster}: {read}"),
         ]
     }
 }
 
-/// The knob for the lines of tiles that are walked together.
+/// The knob `group`.
 pub(super) fn group_knob(values: &[i64]) -> Knob {
     Knob {
         name: "group",
-        about: "lines of tiles walked together, which share what they read",
+        about: "rows (raster=1: columns) of tiles per group, whose blocks share operands in L2",
         values: values.to_vec(),
     }
 }
 
-/// The knob for the direction in which tiles are walked.
+/// The knob `raster`.
 pub(super) fn raster_knob() -> Knob {
     Knob {
         name: "raster",
-        about: "0: lines of tiles are rows, walked column by column; 1: columns, row by row",
+        about: "0: groups of tile rows, walked column by column; 1: groups of tile columns, row by row",
         values: vec![0, 1],
     }
 }
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// The tile of a number, as kernels find it.
+    /// The tile with this index, as kernels compute it.
     fn cell(order: Order, [rows, columns]: [i64; 2], tile: i64) -> [i64; 2] {
         let [lines, places] = if order.columns { [columns, rows] } else { [rows, columns] };
         let first = tile / (order.group * places) * order.group;

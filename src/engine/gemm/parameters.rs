@@ -72,7 +72,8 @@ impl<'a> Context<'a> {
             .collect();
         if parts.sums {
             let declaration = format!("{}* {}", ctype(self.sum()), self.partials);
-            tensors.push(json!({"declaration": declaration, "text": "sums of parts of the depth"}));
+            tensors
+                .push(json!({"declaration": declaration, "text": "split-K partial accumulators"}));
         }
         let reductions = &self.problem.exits[parts.exits];
         for Exit { op, result, .. } in reductions {
@@ -155,7 +156,7 @@ impl<'a> Context<'a> {
         text.lines().map(str::to_owned).chain(self.following()).collect()
     }
 
-    /// What follows the product, one operation per line.
+    /// The epilogue, one operation per line.
     pub(super) fn following(&self) -> Vec<String> {
         let text = self.problem.epilogue.program.program.to_string();
         let exits = self.problem.exits.iter().map(|exit| self.reduction(exit));

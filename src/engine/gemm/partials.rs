@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
-/// Bytes of partial sums beyond which nothing is split.
+/// Maximum size of split-K partials in bytes.
 pub(super) const PARTIALS_BYTES_MAX: i64 = 1 << 40;
 
-/// Memory between kernels: what one leaves behind for another.
+/// Workspace passed between kernels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Parts {
-    /// Whether sums of parts of the depth are among it.
+    /// Whether it includes split-K partial accumulators.
     pub(super) sums: bool,
-    /// The reductions whose parts are.
+    /// Epilogue reductions whose partials it includes.
     pub(super) exits: Range<usize>,
 }

@@ -1,12 +1,11 @@
-//! What kernels of a problem leave behind for later ones: sums of parts of the depth, parts of
-//! reductions.
+//! Workspace arguments: which kernel writes and reads split-K partials and partial reductions.
 
 use crate::engine::gemm::parameters::Context;
 use crate::engine::gemm::partials::Parts;
 use crate::kernel::Argument;
 
 impl Context<'_> {
-    /// The tensors that the kernel takes which multiplies.
+    /// Tensors passed to the GEMM kernel.
     pub(super) fn passed(&self) -> Vec<usize> {
         match self.tiling.split_k {
             1 => self.problem.passed(),
@@ -14,7 +13,7 @@ impl Context<'_> {
         }
     }
 
-    /// What the kernel that multiplies leaves behind.
+    /// Workspace that the GEMM kernel writes.
     pub(super) fn left(&self) -> Parts {
         match self.tiling.split_k {
             1 => Parts { sums: false, exits: 0..self.problem.exits.len() },
@@ -22,12 +21,12 @@ impl Context<'_> {
         }
     }
 
-    /// What the kernel takes and leaves behind that adds up the parts of the depth.
+    /// Workspace that the split-K reduction reads and writes.
     pub(super) fn taken(&self) -> Parts {
         Parts { sums: true, exits: 0..self.problem.exits.len() }
     }
 
-    /// The arguments for parts: those of sums, where there are any, lie before those of exits.
+    /// Workspace arguments; split-K partials, if any, precede partial reductions.
     pub(super) fn scratch(&self, parts: &Parts) -> impl Iterator<Item = Argument> + use<> {
         let first = usize::from(self.tiling.split_k > 1);
         let sums = parts.sums.then_some(Argument::Scratch(0));

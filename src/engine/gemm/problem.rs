@@ -62,9 +62,9 @@ pub(super) struct Problem<'a> {
     pub(super) c: usize,
     /// The other product.
     pub(super) twin: Option<Twin>,
-    /// What follows the product; its outputs are what is stored, then what is only reduced.
+    /// The epilogue; its outputs are what is stored, then what is only reduced.
     pub(super) epilogue: Part,
-    /// Reductions of what follows the product.
+    /// Reductions of the epilogue.
     pub(super) exits: Vec<Exit>,
     /// The tensors that give each batch's own M, N and K.
     pub(super) overrides: [Option<usize>; 3],

@@ -1,4 +1,4 @@
-//! Products on the ordinary arithmetic units, for every type and architecture.
+//! GEMM on FP32 cores, for every type and architecture.
 
 use serde_json::json;
 
@@ -24,14 +24,14 @@ use crate::target::Target;
 
 const NAME: &str = "gemm_simt";
 
-/// More threads would leave each too few registers for its share of the tile.
+/// More threads would leave each too few registers for its thread tile.
 const THREADS_MAX: i64 = 512;
 
-/// Multiplications in 2.6 us: 128 in each of 1.6 GHz.
+/// Multiply-adds of an SM in 2.6 us: 128 per cycle at 1.6 GHz.
 const LAUNCH: f64 = (1 << 19) as f64;
 
-/// Tiles to choose from with a thread's share of them, and how close each comes to the speed of
-/// the arithmetic: the larger the share, the fewer reads of shared memory per multiplication.
+/// Candidate block and thread tiles with the estimated fraction of peak: the larger the thread tile,
+/// the fewer reads of shared memory per multiply-add.
 const CANDIDATES: [Candidate; 5] = [
     ([128, 128, 8, 8], 1.0),
     ([128, 64, 8, 4], 0.85),
@@ -60,7 +60,7 @@ impl Engine for SimtEngine {
     ) -> Result<Box<dyn Supported + 'a>> {
         let problem = Problem::of(graph, target.arch.capability)?;
         if problem.twin.is_some() {
-            return Err(Error::not_supported("two products are multiplied by tensor cores only"));
+            return Err(Error::not_supported("a dual GEMM needs tensor cores"));
         }
         let demand = Demand::of(&problem);
         let simt = Simt { problem, demand, target };
@@ -143,16 +143,16 @@ impl Tunable<9> for Simt<'_> {
     }
 }
 
-/// The type of elements in shared memory: that in which is multiplied. Operands of tf32 products
-/// keep all bits.
+/// Type of the elements in shared memory, in which they are multiplied. Operands of tf32 GEMMs keep
+/// all bits.
 fn element(problem: &Problem<'_>) -> DType {
     problem.matmul.math.dtype()
 }
 
-/// The expression that adds a product to a sum.
+/// C++ expression of a multiply-add.
 fn multiply_add(math: MatmulMath) -> &'static str {
     match math {
-        // Unsigned: sums of integers wrap around.
+        // Unsigned: integer accumulators wrap around.
         MatmulMath::I32 => "int(unsigned(x) * unsigned(y) + unsigned(sums[i][j]))",
         _ => "fma(x, y, sums[i][j])",
     }
@@ -161,15 +161,15 @@ fn multiply_add(math: MatmulMath) -> &'static str {
 fn knobs(problem: &Problem<'_>) -> [Knob; 9] {
     let tile = vec![32, 64, 128];
     [
-        Knob { name: "cta_k", about: "depth of a step", values: vec![8, 16] },
-        Knob { name: "cta_m", about: "rows of a block's tile", values: tile.clone() },
-        Knob { name: "cta_n", about: "columns of a block's tile", values: tile },
+        Knob { name: "cta_k", about: "K elements of a stage", values: vec![8, 16] },
+        Knob { name: "cta_m", about: "rows of the block tile", values: tile.clone() },
+        Knob { name: "cta_n", about: "columns of the block tile", values: tile },
         dynamic_knob(),
         group_knob(&[1, 4, 8]),
         raster_knob(),
         split_knob(problem),
-        Knob { name: "thread_m", about: "rows of a thread", values: vec![4, 8] },
-        Knob { name: "thread_n", about: "columns of a thread", values: vec![4, 8] },
+        Knob { name: "thread_m", about: "rows of the thread tile", values: vec![4, 8] },
+        Knob { name: "thread_n", about: "columns of the thread tile", values: vec![4, 8] },
     ]
 }
 
@@ -200,10 +200,10 @@ impl From<Settings> for [i64; 9] {
     }
 }
 
-/// Knob settings and what follows from them.
+/// Everything derived from legal settings.
 struct Schedule {
     settings: Settings,
-    /// The type of elements in shared memory.
+    /// Type of the elements in shared memory.
     element: DType,
     threads: i64,
     slice_rows: i64,
@@ -212,7 +212,7 @@ struct Schedule {
 
 impl Schedule {
     /// # Errors
-    /// Where the device's limits or the problem rule the settings out.
+    /// Where the settings exceed a limit of the device or do not fit the problem.
     fn new(
         problem: &Problem<'_>,
         target: &Target,
@@ -245,9 +245,9 @@ impl Schedule {
         let Schedule { settings, element, threads, shared_bytes, .. } = *self;
         let Settings { tiling, thread_m, thread_n } = settings;
         let words = element.bytes() as i64 / 4;
-        // Sums, two steps of both operands' fragments, addresses.
+        // Accumulators, two steps of both operands' fragments, addresses.
         let registers = words * (thread_m * thread_n + 2 * (thread_m + thread_n)) + 40;
-        // A multiplication, and its share of the reads of both operands: 16 bytes each.
+        // A multiply-add, and its share of the reads of both operands, 16 bytes each.
         let reads = (thread_m + thread_n) as f64 / (thread_m * thread_n) as f64;
         let each = 1.0 + reads * words as f64 / 4.0;
         let units = if words == 2 { Units::F64(each) } else { Units::Lanes(each) };
@@ -284,7 +284,7 @@ impl Schedule {
     }
 }
 
-/// The settings expected to run best, and what decided them.
+/// The best settings, and what decided them.
 struct Decision {
     settings: Settings,
     tiles: i64,
@@ -308,16 +308,16 @@ impl Decision {
         Decision { settings, tiles, sm_count, steps, double: element(problem) == DType::F64 }
     }
 
-    /// A line for each knob.
+    /// Reasons, one line per knob.
     fn reasons(&self) -> Vec<String> {
         let Decision { settings, tiles, sm_count, steps, double } = *self;
         let Settings { tiling, thread_m, thread_n } = settings;
         let Tiling { cta_m, cta_n, order, split_k, .. } = tiling;
         let [group, raster] = order.reasons();
-        let tile = format!("{tiles} tiles load {sm_count} multiprocessors best");
+        let tile = format!("{tiles} tiles for {sm_count} SMs: the best wave");
         let share = match double {
             true => "doubles take two registers each",
-            false => "the share that reads shared memory least for this tile",
+            false => "the thread tile with the fewest shared memory reads",
         };
         vec![
             "cta_k=16: two tiles of both operands fit beside another block's".to_owned(),
@@ -333,14 +333,14 @@ impl Decision {
     }
 }
 
-/// The tiles to choose from: a thread's share of doubles takes twice the registers.
+/// Candidate tiles; thread tiles of doubles take twice the registers.
 fn candidates(problem: &Problem<'_>) -> impl Iterator<Item = Candidate> {
     let double = element(problem) == DType::F64;
     CANDIDATES.into_iter().filter(move |(tile, _)| !double || tile[3] <= 4)
 }
 
 impl Settings {
-    /// The settings that go with a tile and a thread's share of it.
+    /// The settings for a block and thread tile.
     fn of_tile(tile: [i64; 4], split_k: i64, problem: &Problem<'_>, target: &Target) -> Settings {
         let [cta_m, cta_n, thread_m, thread_n] = tile;
         let order = Order::of(problem, [cta_m, cta_n], i64::from(target.sm_count));

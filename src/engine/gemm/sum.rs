@@ -1,5 +1,5 @@
-//! What adds up the parts of a product whose depth is split, in their order, and goes on with what
-//! follows the product: a kernel whose warps take a few rows each.
+//! The split-K reduction kernel: adds up the partial accumulators in a fixed order, then runs the
+//! epilogue. Each warp processes a few rows.
 
 use serde_json::json;
 
@@ -10,25 +10,25 @@ use crate::engine::signature::{arguments, merged};
 use crate::kernel::{Grid, KernelPlan, KernelSpec, LaunchPlan};
 use crate::target::Arch;
 
-/// Warps of a block.
+/// Warps per block.
 const WARPS: i64 = 4;
 
-/// Threads of a block.
+/// Threads per block.
 pub(super) const THREADS: i64 = 32 * WARPS;
 
-/// Columns of a warp, at most.
+/// Maximum number of columns per warp.
 const COLUMNS_MAX: i64 = 64;
 
-/// Rows of a warp that leaves parts of reductions behind: of fewer there would be many parts.
+/// Minimum number of rows per warp with epilogue reductions, to limit the number of partials.
 const REDUCED_ROWS: i64 = 8;
 
 /// The split-K reduction kernel: sums partial accumulators in a fixed order, then runs the
 /// epilogue.
 pub(super) struct Sum<'a> {
     problem: &'a Problem<'a>,
-    /// Rows and columns that a warp finishes.
+    /// Rows and columns of the warp tile.
     pub(super) finished: [i64; 2],
-    /// Columns of a lane: 16 bytes of sums.
+    /// Columns per lane: 16 bytes of accumulators.
     pub(super) vector: i64,
 }
 
@@ -42,7 +42,7 @@ impl<'a> Sum<'a> {
         Sum { problem, finished: [rows, columns], vector }
     }
 
-    /// Blocks of the launch.
+    /// Number of blocks.
     pub(super) fn blocks(&self) -> i64 {
         let [rows, columns] = self.finished;
         let warps = ceil_div(self.problem.m, rows)

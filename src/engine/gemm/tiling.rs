@@ -1,4 +1,4 @@
-//! What every kernel that multiplies tile by tile has in common: the grid, the parts of the depth.
+//! Tiling and split-K, common to all GEMM engines.
 
 use std::fmt;
 
@@ -9,44 +9,44 @@ use crate::engine::gemm::problem::Problem;
 use crate::engine::{BehaviorNote, Knob};
 use crate::kernel::Grid;
 
-/// Elements that tiles may reach beyond a matrix.
+/// Elements by which tiles may extend beyond a matrix.
 const OVERHANG: i64 = 512;
 
-/// Partial sums are stored in rows of a multiple of so many columns.
+/// Rows of split-K partials are padded to a multiple of this many columns.
 const PARTIAL_VECTOR: i64 = 8;
 
-/// The most parts of the depth.
+/// Maximum value of `split_k`.
 const SPLIT_MAX: i64 = 64;
 
-/// A block's tile and how blocks share the product.
+/// The block tile, the order of tiles and how K is split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Tiling {
     pub(super) cta_m: i64,
     pub(super) cta_n: i64,
     pub(super) cta_k: i64,
     pub(super) order: Order,
-    /// Blocks that share the depth of a tile.
+    /// Blocks that share the K of a tile.
     pub(super) split_k: i64,
-    /// Whether rows are counted at run time.
+    /// Whether M is a run-time value.
     pub(super) dynamic_m: bool,
 }
 
-/// Bytes that memory moves while a kernel is launched: in 2.6 us 5 MB on A100, 12 MB on H200.
+/// Bytes that memory moves during a launch: in 2.6 us 5 MB on A100, 12 MB on H200.
 const LAUNCH_BYTES: f64 = (8 << 20) as f64;
 
-/// A tile, a warp's or a thread's share of it (rows and columns of each), and how close it comes to
-/// the full rate of a multiprocessor.
+/// A block tile and a warp or thread tile (rows and columns of each), with the fraction of an SM's
+/// peak rate that it reaches.
 pub(super) type Candidate = ([i64; 4], f64);
 
-/// How fast a device multiplies.
+/// Throughput of the device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Rates {
     pub(super) sm_count: i64,
-    /// Multiplications of a multiprocessor while a kernel is launched.
+    /// Multiply-adds of an SM during a launch.
     pub(super) launch: f64,
 }
 
-/// Why the device or the problem rules out a setting.
+/// Why settings are not legal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Refusal {
     EmptyPart { k: i64, cta_k: i64 },
@@ -66,7 +66,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Refusal::EmptyPart { k, cta_k } => {
-                write!(f, "leaves a part of the depth empty: {k} elements in steps of {cta_k}")
+                write!(f, "leaves a split of K empty: {k} elements in steps of {cta_k}")
             }
             Refusal::Blocks { count } => write!(f, "needs {count} blocks, more than a grid has"),
             Refusal::Threads { count, max } => {
@@ -97,8 +97,7 @@ impl fmt::Display for Refusal {
 }
 
 impl Tiling {
-    /// Whether there are no more blocks than a grid has, so many for a tile or a part of its depth,
-    /// and no empty parts.
+    /// Checks that the grid is not too large, with `sharers` blocks per tile, and no split of K empty.
     pub(super) fn check(&self, problem: &Problem<'_>, sharers: i64) -> Result<(), Refusal> {
         let Tiling { split_k, cta_k, .. } = *self;
         if split_k > 1 && (split_k - 1) * self.split_depth(problem) >= problem.k {
@@ -111,12 +110,12 @@ impl Tiling {
         Ok(())
     }
 
-    /// Tiles of all batches.
+    /// Number of tiles in all batches.
     pub(super) fn tiles(&self, problem: &Problem<'_>) -> i64 {
         tiles_of(problem, [self.cta_m, self.cta_n])
     }
 
-    /// Tiles, or parts of their depth.
+    /// Number of tiles times `split_k`.
     pub(super) fn blocks(&self, problem: &Problem<'_>) -> i64 {
         self.tiles(problem).saturating_mul(self.split_k)
     }
@@ -125,25 +124,24 @@ impl Tiling {
         Grid::Fixed(if problem.is_empty() { 0 } else { self.blocks(problem) as u32 })
     }
 
-    /// Elements of the depth that one block takes.
+    /// K elements per block.
     pub(super) fn split_depth(&self, problem: &Problem<'_>) -> i64 {
         ceil_div(ceil_div(problem.k, self.split_k), self.cta_k) * self.cta_k
     }
 
-    /// What the busiest multiprocessor does, in multiplications at its full rate: its tiles, and
-    /// what joining the parts of the depth takes of its time.
+    /// Time of the busiest SM, in multiply-adds at peak rate: its tiles and the split-K reduction.
     fn load(&self, problem: &Problem<'_>, of: Rates, efficiency: f64) -> f64 {
         let rounds = ceil_div(self.blocks(problem), of.sm_count) as f64;
         let part = (self.cta_m * self.cta_n) as f64 * self.split_depth(problem).max(1) as f64;
         rounds * part / efficiency + of.launch * joining(problem, self.split_k)
     }
 
-    /// What the kernel is told at its launch.
+    /// Run-time numbers passed to the kernel.
     pub(super) fn numbers(&self, problem: &Problem<'_>) -> Vec<i64> {
         self.dynamic_m.then_some(problem.m).into_iter().collect()
     }
 
-    /// The type of offsets and coordinates.
+    /// C++ type of offsets and coordinates.
     pub(super) fn index_type(&self, problem: &Problem<'_>) -> &'static str {
         let Problem { m, n, k, .. } = problem;
         let extent = m.max(n).max(k).saturating_add(OVERHANG);
@@ -156,7 +154,7 @@ impl Tiling {
     }
 }
 
-/// What joining the parts of the depth takes, in times of a launch.
+/// Time of the split-K reduction, in launches.
 pub(super) fn joining(problem: &Problem<'_>, split_k: i64) -> f64 {
     match split_k {
         1 => 0.0,
@@ -164,73 +162,72 @@ pub(super) fn joining(problem: &Problem<'_>, split_k: i64) -> f64 {
     }
 }
 
-/// Columns of a row of partial sums.
+/// Columns of split-K partials, padded.
 pub(super) fn partial_columns(problem: &Problem<'_>) -> i64 {
     ceil_div(problem.n, PARTIAL_VECTOR) * PARTIAL_VECTOR
 }
 
-/// Partial sums of so many parts of the depth.
+/// Number of split-K partial accumulators.
 fn partials(problem: &Problem<'_>, split_k: i64) -> i64 {
     [problem.m, partial_columns(problem), split_k]
         .into_iter()
         .fold(problem.batch_count(), i64::saturating_mul)
 }
 
-/// Their bytes.
+/// Bytes of the split-K partials.
 pub(super) fn partial_bytes(problem: &Problem<'_>, split_k: i64) -> i64 {
     let size = problem.matmul.math.dtype().bytes() as i64;
     partials(problem, split_k).saturating_mul(size)
 }
 
-/// The most parts of a reduction: one for 8 rows or columns.
+/// Maximum number of partials of an epilogue reduction: one per 8 rows or columns.
 fn parts_max(problem: &Problem<'_>) -> i64 {
     let matrix = (problem.m + OVERHANG).saturating_mul(problem.n + OVERHANG) / 8;
     matrix.saturating_mul(problem.batch_count())
 }
 
-/// Tiles of this size of all batches.
+/// Number of tiles of this size in all batches.
 pub(super) fn tiles_of(problem: &Problem<'_>, [cta_m, cta_n]: [i64; 2]) -> i64 {
     ceil_div(problem.m, cta_m)
         .saturating_mul(ceil_div(problem.n, cta_n))
         .saturating_mul(problem.batch_count())
 }
 
-/// The knob for kernels that serve every number of rows.
+/// The knob `dynamic_m`.
 pub(super) fn dynamic_knob() -> Knob {
     Knob {
         name: "dynamic_m",
-        about: "1: rows are counted at run time, one kernel serves any number of 2 and more",
+        about: "1: M is a run-time value, one kernel serves every M of 2 and more",
         values: vec![0, 1],
     }
 }
 
-/// Why rows are counted when the kernel is made.
-pub(super) const DYNAMIC_REASON: &str =
-    "dynamic_m=0: tiles are found and cut with constants where the rows are known";
+/// Reason for a constant M.
+pub(super) const DYNAMIC_REASON: &str = "dynamic_m=0: constant bounds where M is known";
 
-/// The knob for the parts of the depth.
+/// The knob `split_k`.
 pub(super) fn split_knob(problem: &Problem<'_>) -> Knob {
     Knob {
         name: "split_k",
-        about: "blocks that share the depth of a tile; changes the order of sums",
+        about: "blocks that split the K of a tile; changes the order of additions",
         values: splits(problem).collect(),
     }
 }
 
 pub(super) fn splits(problem: &Problem<'_>) -> impl Iterator<Item = i64> {
-    // Between two powers of two another: where tiles times parts come closer to the number of
-    // multiprocessors, no block has to take parts of two tiles (stream-K) to be as busy as others.
+    // Values between powers of two let tiles times split_k come close to the number of SMs, which
+    // balances the load without blocks that compute parts of two tiles (stream-K).
     let powers = (0..).map(|n| 1 << n).take_while(|split| *split <= SPLIT_MAX);
     let splits = powers.flat_map(|split| [split, split / 2 * 3]);
     let splits = splits.filter(|split| (1..=SPLIT_MAX).contains(split));
-    // Sums of two products are joined where both are.
+    // A dual GEMM needs both accumulators in one epilogue.
     let whole = problem.twin.is_some();
     splits.filter(move |split| *split == 1 || !whole && split * 8 <= problem.k)
 }
 
-/// The settings whose tile and parts of the depth load the busiest multiprocessor least; the parts
-/// go to multiprocessors that would have nothing to do. Both are chosen together: a larger tile in
-/// more parts may beat a small one. `settings` gives those of a tile in so many parts, where legal.
+/// The candidate and `split_k` with the least time on the busiest SM; K is only split across SMs
+/// that would be idle. Both are chosen together: a larger tile with a larger split may beat a small
+/// tile. `settings` returns the settings of a tile and a split where they are legal.
 pub(super) fn best<S>(
     problem: &Problem<'_>,
     rates: Rates,
@@ -251,23 +248,23 @@ pub(super) fn best<S>(
     best.expect("a tile of a supported problem is legal").1
 }
 
-/// What a setting asks of its surroundings.
+/// Behaviour notes.
 pub(super) fn behavior(problem: &Problem<'_>, split_k: i64) -> Vec<BehaviorNote> {
     let workspace = (split_k > 1 || !problem.exits.is_empty()).then_some(BehaviorNote::Workspace);
     std::iter::once(BehaviorNote::RuntimeCompilation).chain(workspace).collect()
 }
 
-/// Why the depth is split into so many parts.
+/// Reason for `split_k`.
 pub(super) fn split_reason(split_k: i64, tiles: i64, sm_count: i64, steps: i64) -> String {
     match split_k {
-        1 if tiles * 2 > sm_count => "there are tiles for all multiprocessors".to_owned(),
-        1 => format!("{steps} steps are too few to share"),
-        _ => format!("{tiles} tiles would leave most of {sm_count} multiprocessors idle"),
+        1 if tiles * 2 > sm_count => "there are tiles for all SMs".to_owned(),
+        1 => format!("{steps} K steps: nothing to split"),
+        _ => format!("{tiles} tiles would leave most of {sm_count} SMs idle"),
     }
 }
 
-/// Columns of a row that a lane takes through the epilogue: 16 bytes of the widest type that is
-/// read or written there, but whole chunks of sums.
+/// Columns per lane in the epilogue: 16 bytes of the widest type that is read or written there, in
+/// whole chunks of accumulators.
 pub(super) fn epilogue_vector(problem: &Problem<'_>, sum: DType) -> i64 {
     let loaded = problem.epilogue.inputs().filter(|at| {
         let view = problem.epilogue.axes.view(&problem.graph.tensors[*at]);
@@ -282,7 +279,7 @@ pub(super) fn epilogue_vector(problem: &Problem<'_>, sum: DType) -> i64 {
     (16 / widest).clamp(chunk, if chunk == 4 { 8 } else { chunk })
 }
 
-/// Rows of a warp that are staged at once: all, or as few bands as fit in the memory of the tiles.
+/// Rows of a warp tile that are staged at once: the largest part that fits in the operand tiles.
 pub(super) fn slice_rows(warp_m: i64, band: i64, row_bytes: i64, available: i64) -> i64 {
     let fits = |rows: &i64| rows * row_bytes <= available;
     std::iter::successors(Some(warp_m), |rows| Some(rows / 2))

@@ -1,4 +1,4 @@
-//! What products ask of a GPU, whatever computes them.
+//! Work of GEMM kernels for the cost model, for any engine.
 
 use crate::engine::access::ceil_div;
 use crate::engine::cost::INSTRUCTIONS_OPERATION;
@@ -8,42 +8,42 @@ use crate::engine::gemm::sum::{Sum, THREADS};
 use crate::engine::gemm::tiling::{Tiling, partial_bytes};
 use crate::engine::{KernelWork, TensorWork};
 
-/// What one block of a product is.
+/// Resources of one block.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Block {
     pub(super) threads: i64,
     /// Registers of a thread, estimated.
     pub(super) registers: i64,
     pub(super) shared_bytes: i64,
-    /// Steps of the depth that are loaded ahead.
+    /// Pipeline stages that are loaded ahead.
     pub(super) stages: i64,
-    /// Rows and columns that a warp finishes at once.
+    /// Rows and columns that a warp passes through the epilogue at once.
     pub(super) finished: [i64; 2],
 }
 
-/// How its multiplications are computed.
+/// The hardware that executes the multiply-adds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Units {
-    /// Instructions of single precision or integers for each multiplication.
+    /// FP32 or integer instructions per multiply-add.
     Lanes(f64),
-    /// Instructions of double precision for each.
+    /// FP64 instructions per multiply-add.
     F64(f64),
-    /// Tensor cores, described for one operation.
+    /// Tensor cores; `operations` is that of one multiply-add.
     Tensor(TensorWork),
 }
 
-/// What a problem asks of a GPU, however it is cut into tiles.
+/// Work of a problem that does not depend on the tile.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Demand {
-    /// Bytes of an element of A's rows and of B's columns, with all that they are computed from.
+    /// Bytes read per element of A and of B, including the operands of their prologues.
     read: [f64; 2],
-    /// Bytes of all tensors.
+    /// Bytes of all tensors in memory.
     stored: f64,
-    /// Bytes of the tensors of the epilogue.
+    /// Bytes of the epilogue's tensors.
     rest: f64,
-    /// Elements of the product.
+    /// Elements of the GEMM result.
     elements: f64,
-    /// Instructions of the epilogue.
+    /// Instructions of all epilogues.
     instructions: f64,
 }
 
@@ -70,8 +70,7 @@ impl Demand {
         }
     }
 
-    /// The kernels: the one that multiplies, the one that adds up parts of the depth, those that
-    /// join parts of reductions.
+    /// Work of the GEMM, the split-K reduction and the combine kernels.
     pub(super) fn work(
         &self,
         problem: &Problem<'_>,
@@ -124,7 +123,7 @@ impl Demand {
         std::iter::once(product).chain(sum).chain(joins).collect()
     }
 
-    /// The kernel that adds up parts of the depth.
+    /// Work of the split-K reduction.
     fn sum(&self, problem: &Problem<'_>, sum: &Sum<'_>, tiling: &Tiling, parts: f64) -> KernelWork {
         let ([rows, columns], split_k) = (sum.finished, tiling.split_k as f64);
         KernelWork {
@@ -132,7 +131,7 @@ impl Demand {
             threads: THREADS as u32,
             registers: 40,
             shared_bytes: 0,
-            // Partial sums have just been written: the second cache has them.
+            // Partial sums have just been written: L2 has them.
             dram_bytes: self.rest + parts,
             l2_bytes: self.rest + parts + partial_bytes(problem, tiling.split_k) as f64,
             in_flight_bytes: (THREADS * 16) as f64 * split_k,

@@ -88,7 +88,7 @@ impl Supported for AnyShape<'_> {
             },
             Knob {
                 name: "rank",
-                about: "dimensions that are told apart",
+                about: "dimensions that are distinguished",
                 values: from([4, 8], domain.extents.len() <= 4),
             },
         ]

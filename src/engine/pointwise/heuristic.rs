@@ -1,9 +1,10 @@
 //! The knob settings expected to run best, and why.
 
-use crate::engine::EngineConfig;
 use crate::engine::access::{ACCESS_BYTES_MAX, GRID_MAX, access_bytes, ceil_div, stored};
 use crate::engine::pointwise::domain::Domain;
-use crate::engine::pointwise::schedule::{Access, broadcast, has_row_operand, knobs, registers};
+use crate::engine::pointwise::schedule::{
+    Access, Settings, broadcast, has_row_operand, knobs, registers,
+};
 use crate::graph::CanonicalGraph;
 use crate::target::Target;
 use crate::tensor::TensorDesc;
@@ -85,14 +86,9 @@ impl Decision {
         }
     }
 
-    pub(super) fn config(&self) -> EngineConfig {
-        let settings = [
-            ("grid", i64::from(self.persistent)),
-            ("items", self.items),
-            ("threads", self.threads),
-            ("vector", self.vector),
-        ];
-        EngineConfig::new("pointwise", &settings)
+    pub(super) fn settings(&self) -> Settings {
+        let Decision { items, threads, vector, persistent, .. } = *self;
+        Settings { grid: i64::from(persistent), items, threads, vector }
     }
 
     /// A line for each knob.

@@ -21,9 +21,11 @@ use crate::engine::access::{PARAMETERS_MAX, beside_nothing, stored};
 use crate::engine::expand::Expanded;
 use crate::engine::pointwise::domain::Domain;
 use crate::engine::pointwise::heuristic::Decision;
-use crate::engine::pointwise::schedule::Schedule;
+use crate::engine::pointwise::schedule::{Schedule, Settings};
+use crate::engine::pointwise::work::Demand;
 use crate::engine::program::GraphProgram;
-use crate::engine::{Engine, EngineConfig, Knob, Setting, Supported, WorkOf};
+use crate::engine::tunable::{Tunable, Tuned};
+use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, Notes, Supported};
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Operation};
 use crate::kernel::Lowering;
@@ -50,8 +52,9 @@ impl Engine for PointwiseEngine {
         target: &'a Target,
     ) -> Result<Box<dyn Supported + 'a>> {
         let elements = Elements::of(graph, target)?;
-        Schedule::new(elements.graph(), &elements.domain, &elements.decision().config())?;
-        Ok(Box::new(elements))
+        let demand = Demand::of(elements.graph(), &elements.domain);
+        let best = elements.decision().settings();
+        Ok(Box::new(Tuned::of(Pointwise { elements, demand }, [best])?))
     }
 
     fn elementwise(&self) -> bool {
@@ -109,41 +112,55 @@ impl<'a> Elements<'a> {
     }
 }
 
-impl Supported for Elements<'_> {
-    fn knobs(&self) -> Vec<Knob> {
-        schedule::knobs(self.graph(), &self.domain)
+/// The graph with its work, for the cost model.
+#[derive(Debug)]
+struct Pointwise<'a> {
+    elements: Elements<'a>,
+    demand: Demand,
+}
+
+impl Tunable<4> for Pointwise<'_> {
+    const NAME: &'static str = NAME;
+    const KNOBS: [&'static str; 4] = Settings::KNOBS;
+    type Settings = Settings;
+    type Schedule = Schedule;
+    type Refusal = String;
+
+    fn all_knobs(&self) -> [Knob; 4] {
+        schedule::knobs(self.elements.graph(), &self.elements.domain)
     }
 
-    fn heuristic(&self) -> EngineConfig {
-        self.decision().config()
+    fn schedule(&self, settings: Settings) -> Result<Schedule, String> {
+        Schedule::new(self.elements.graph(), &self.elements.domain, settings)
+    }
+
+    fn best(&self) -> Settings {
+        self.elements.decision().settings()
     }
 
     fn reasons(&self) -> Vec<String> {
-        self.decision().reasons()
+        self.elements.decision().reasons()
     }
 
-    fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
-        let runs =
-            |config: &EngineConfig| Schedule::new(self.graph(), &self.domain, config).is_ok();
-        let halved = |knob| config.halved(knob).filter(runs);
-        halved("items").or_else(|| halved("vector"))
+    fn smaller(&self, settings: Settings) -> Vec<Settings> {
+        let Settings { items, vector, .. } = settings;
+        vec![Settings { items: items / 2, ..settings }, Settings { vector: vector / 2, ..settings }]
     }
 
-    fn settings(&self) -> Vec<Setting> {
-        work::settings(self.graph(), &self.domain, NAME)
+    fn notes(&self, _settings: Settings) -> Notes {
+        Notes { behavior: vec![BehaviorNote::RuntimeCompilation], ..Notes::default() }
     }
 
-    fn work_of(&self) -> WorkOf<'_> {
-        Box::new(work::of_setting(self.graph(), &self.domain))
+    fn work(&self, schedule: &Schedule) -> Vec<KernelWork> {
+        let Elements { domain, .. } = &self.elements;
+        vec![work::of(self.elements.graph(), domain, &self.demand, schedule)]
     }
 
-    fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
-        config.validate(&self.knobs())?;
-        let (graph, domain) = (self.graph(), &self.domain);
+    fn lowering(&self, schedule: &Schedule) -> Lowering {
+        let (graph, domain) = (self.elements.graph(), &self.elements.domain);
         let program = GraphProgram::whole(graph);
-        let schedule = Schedule::new(graph, domain, config)?;
-        let arch = self.target.arch;
-        let kernel = parameters::kernel_plan(graph, domain, &program, &schedule, arch);
-        Ok(Lowering::from(kernel))
+        let arch = self.elements.target.arch;
+        let kernel = parameters::kernel_plan(graph, domain, &program, schedule, arch);
+        Lowering::from(kernel)
     }
 }

@@ -1,11 +1,11 @@
 //! How the elements of a domain are dealt out to threads: knobs, the launch grid.
 
+use crate::engine::Knob;
 use crate::engine::access::{
     ACCESS_BYTES_MAX, GRID_MAX, REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div, stored,
 };
 use crate::engine::pointwise::domain::Domain;
-use crate::engine::{EngineConfig, Knob};
-use crate::error::{Error, Result};
+use crate::engine::tunable::settings;
 use crate::expr::Math;
 use crate::graph::{CanonicalGraph, Operation};
 use crate::kernel::Grid;
@@ -18,6 +18,8 @@ const REGISTERS_BASE: i64 = 40;
 /// elements the assembler spills 64 bytes for sm_90a, at 8 it needs no spill in any setting.
 const REGISTERS_F64: i64 = 24;
 const REGISTERS_F64_ELEMENT: i64 = 10;
+
+settings! { pub(super) struct Settings { grid, items, threads, vector } }
 
 /// How one tensor is accessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,32 +52,28 @@ pub(super) struct Schedule {
 
 impl Schedule {
     /// # Errors
-    /// `NotSupported` when the setting needs more registers than a thread has, or more blocks
-    /// than a grid.
+    /// Where the settings need more registers than a thread has, or more blocks than a grid.
     pub(super) fn new(
         graph: CanonicalGraph<'_>,
         domain: &Domain,
-        config: &EngineConfig,
-    ) -> Result<Schedule> {
-        let (vector, items) = (config.knob("vector")?, config.knob("items")?);
-        let (threads, persistent) = (config.knob("threads")?, config.knob("grid")? == 1);
+        settings: Settings,
+    ) -> Result<Schedule, String> {
+        let Settings { grid, items, threads, vector } = settings;
+        let persistent = grid == 1;
         let needed = registers(graph, domain, vector, items);
         let available = (REGISTERS_SM / threads).min(REGISTERS_THREAD_MAX);
         // The estimate steers away from spills; the smallest setting is for the assembler to judge.
         if needed > available && (vector > 1 || items > 1) {
-            return Err(Error::not_supported(format!(
-                "{config} needs about {needed} registers of a thread's {available}"
-            )));
+            return Err(format!("needs about {needed} registers of a thread's {available}"));
         }
         let chunks = ceil_div(domain.columns(), vector);
         let fixed_columns = persistent && has_row_operand(graph, domain);
         let block_chunks = block_chunks(chunks, threads);
         let column_blocks = ceil_div(chunks, block_chunks);
         if fixed_columns && column_blocks > GRID_MAX {
-            return Err(Error::not_supported(format!(
-                "{config} needs {column_blocks} blocks side by side, more than a grid has; \
-                 use grid=0"
-            )));
+            return Err(format!(
+                "needs {column_blocks} blocks side by side, more than a grid has; use grid=0"
+            ));
         }
         let blocks = match fixed_columns {
             true => ceil_div(domain.rows(), threads / block_chunks * items)
@@ -88,9 +86,7 @@ impl Schedule {
         ) {
             (false, Some(blocks)) => Grid::Fixed(blocks),
             (false, None) => {
-                return Err(Error::not_supported(format!(
-                    "{config} needs {blocks} blocks, more than a grid has; use grid=1"
-                )));
+                return Err(format!("needs {blocks} blocks, more than a grid has; use grid=1"));
             }
             (true, Some(0)) => Grid::Fixed(0),
             (true, blocks) => Grid::Resident {
@@ -148,7 +144,7 @@ pub(super) fn has_row_operand(graph: CanonicalGraph<'_>, domain: &Domain) -> boo
 }
 
 /// The knobs with the values this graph allows.
-pub(super) fn knobs(graph: CanonicalGraph<'_>, domain: &Domain) -> Vec<Knob> {
+pub(super) fn knobs(graph: CanonicalGraph<'_>, domain: &Domain) -> [Knob; 4] {
     let column_guard = stored(graph).any(|(at, _)| {
         graph.is_written(at) && domain.column_stride(at) == 0 && domain.columns() > 1
     });
@@ -156,7 +152,7 @@ pub(super) fn knobs(graph: CanonicalGraph<'_>, domain: &Domain) -> Vec<Knob> {
     let useful = (domain.columns().max(1) as u64).next_power_of_two() as i64;
     let vector_max = if column_guard { 1 } else { (ACCESS_BYTES_MAX / narrowest).min(useful) };
     let up_to = |max: i64| (0..).map(|n| 1 << n).take_while(|n| *n <= max).collect();
-    vec![
+    [
         Knob {
             name: "grid",
             about: "0: one pass, a block per tile; 1: persistent, blocks loop over tiles",

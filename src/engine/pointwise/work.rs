@@ -1,11 +1,11 @@
 //! What pointwise settings ask of a GPU.
 
+use crate::engine::KernelWork;
 use crate::engine::access::{SECTOR_BYTES, ceil_div, stored};
 use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::pointwise::domain::Domain;
 use crate::engine::pointwise::heuristic::streamed_bytes;
-use crate::engine::pointwise::schedule::{Schedule, knobs, registers};
-use crate::engine::{EngineConfig, KernelWork, Setting};
+use crate::engine::pointwise::schedule::{Schedule, registers};
 use crate::expr::Math;
 use crate::graph::{CanonicalGraph, Op};
 use crate::kernel::Grid;
@@ -15,36 +15,24 @@ use crate::tensor::TensorDesc;
 /// the demo chain.
 const INSTRUCTIONS_CHUNK: f64 = 24.0;
 
-/// Every legal setting.
-pub(super) fn settings(
+/// Work of the kernel of a schedule.
+pub(super) fn of(
     graph: CanonicalGraph<'_>,
     domain: &Domain,
-    name: &'static str,
-) -> Vec<Setting> {
-    let of = of_setting(graph, domain);
-    let setting = |config| Some(Setting { work: of(&config)?, config });
-    EngineConfig::all(name, &knobs(graph, domain)).into_iter().filter_map(setting).collect()
-}
-
-/// What one setting asks.
-pub(super) fn of_setting<'a>(
-    graph: CanonicalGraph<'a>,
-    domain: &'a Domain,
-) -> impl Fn(&EngineConfig) -> Option<Vec<KernelWork>> + 'a {
-    let demand = Demand::of(graph, domain);
-    move |config| {
-        let schedule = Schedule::new(graph, domain, config).ok()?;
-        let Schedule { vector, items, threads, .. } = schedule;
-        let registers = registers(graph, domain, vector, items);
-        let chunk_bytes = demand.streamed_bytes * vector * items;
-        Some(vec![demand.work(&schedule.grid, threads, registers, vector, chunk_bytes)])
-    }
+    demand: &Demand,
+    schedule: &Schedule,
+) -> KernelWork {
+    let Schedule { vector, items, threads, .. } = *schedule;
+    let registers = registers(graph, domain, vector, items);
+    let chunk_bytes = demand.streamed_bytes * vector * items;
+    demand.work(&schedule.grid, threads, registers, vector, chunk_bytes)
 }
 
 /// What a graph asks however its elements are dealt out.
+#[derive(Debug, Clone)]
 pub(super) struct Demand {
     elements: f64,
-    /// Between memory and the multiprocessors.
+    /// Between memory and the SMs.
     bytes: f64,
     /// Loaded for one element.
     pub(super) streamed_bytes: i64,

@@ -1,11 +1,11 @@
 //! The knob settings expected to run best, and why.
 
+use crate::engine::Knob;
 use crate::engine::access::{
     ACCESS_BYTES_MAX, GRID_MAX, REGISTERS_SM, access_bytes, ceil_div, stored,
 };
-use crate::engine::reduction::schedule::{Footprint, ITEMS_MAX, knobs};
+use crate::engine::reduction::schedule::{Footprint, ITEMS_MAX, Settings, knobs};
 use crate::engine::reduction::space::Space;
-use crate::engine::{EngineConfig, Knob};
 use crate::graph::CanonicalGraph;
 use crate::target::Target;
 use crate::tensor::TensorDesc;
@@ -118,17 +118,10 @@ impl Decision {
         self.kept
     }
 
-    pub(super) fn config(&self) -> EngineConfig {
-        let settings = [
-            ("cluster", self.cluster),
-            ("grid", i64::from(self.persistent)),
-            ("items", self.items),
-            ("split", self.split),
-            ("threads", self.threads),
-            ("threads_row", self.row_threads),
-            ("vector", self.vector),
-        ];
-        EngineConfig::new("reduction", &settings)
+    pub(super) fn settings(&self) -> Settings {
+        let Decision { cluster, items, split, threads, row_threads, vector, .. } = *self;
+        let grid = i64::from(self.persistent);
+        Settings { cluster, grid, items, split, threads, threads_row: row_threads, vector }
     }
 
     /// A line for each knob.

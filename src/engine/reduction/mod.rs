@@ -27,15 +27,17 @@ mod work;
 pub(super) use columns::ColumnsEngine;
 
 use crate::engine::access::{PARAMETERS_MAX, beside_nothing, stored};
+use crate::engine::config::combinations;
 use crate::engine::expand::Expanded;
 use crate::engine::reduction::heuristic::Decision;
 use crate::engine::reduction::parameters::lowering;
-use crate::engine::reduction::schedule::{Footprint, Schedule};
+use crate::engine::reduction::schedule::{Footprint, Refusal, Schedule, Settings};
 use crate::engine::reduction::space::Space;
+use crate::engine::reduction::work::Demand;
 use crate::engine::signature::refuse_i64;
+use crate::engine::tunable::{Tunable, Tuned};
 use crate::engine::{
-    BehaviorNote, Engine, EngineConfig, Knob, LayoutInfo, LayoutType, Notes, Setting, Supported,
-    WorkOf,
+    BehaviorNote, Engine, KernelWork, Knob, LayoutInfo, LayoutType, Notes, Supported,
 };
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Op, Operation};
@@ -63,21 +65,23 @@ impl Engine for ReductionEngine {
         target: &'a Target,
     ) -> Result<Box<dyn Supported + 'a>> {
         refuse_i64(graph)?;
-        let rows = Rows(Reductions::of(graph, target)?);
-        if rows.0.space.has_sums() && rows.0.space.columns.count() == 0 {
+        let reductions = Reductions::of(graph, target)?;
+        let (graph, space) = (reductions.graph(), &reductions.space);
+        if space.has_sums() && space.columns.count() == 0 {
             return Err(Error::not_supported(
                 "rows without elements next to sums of their columns",
             ));
         }
-        let decision = rows.decision();
-        if rows.0.space.has_sums() && !decision.is_kept() {
-            let columns = rows.0.space.columns.count();
+        let decision = Decision::of(graph, space, target);
+        if space.has_sums() && !decision.is_kept() {
+            let columns = space.columns.count();
             return Err(Error::not_supported(format!(
                 "rows of {columns} elements do not fit registers next to sums of their columns"
             )));
         }
-        Schedule::new(&rows.0.space, &rows.footprint(), target, &decision.config())?;
-        Ok(Box::new(rows))
+        let (footprint, demand) = (Footprint::of(graph, space), Demand::of(graph, space));
+        let best = decision.settings();
+        Ok(Box::new(Tuned::of(Rows { reductions, footprint, demand, decision }, [best])?))
     }
 }
 
@@ -123,70 +127,76 @@ impl<'a> Reductions<'a> {
 
 /// Reductions whose rows are shared by neighbouring threads.
 #[derive(Debug, Clone)]
-struct Rows<'a>(Reductions<'a>);
-
-impl Rows<'_> {
-    fn decision(&self) -> Decision {
-        Decision::of(self.0.graph(), &self.0.space, self.0.target)
-    }
-
-    fn footprint(&self) -> Footprint {
-        Footprint::of(self.0.graph(), &self.0.space)
-    }
+struct Rows<'a> {
+    reductions: Reductions<'a>,
+    footprint: Footprint,
+    demand: Demand,
+    decision: Decision,
 }
 
-impl Supported for Rows<'_> {
-    fn knobs(&self) -> Vec<Knob> {
-        schedule::knobs(self.0.graph(), &self.0.space, self.0.target).to_vec()
+impl Tunable<7> for Rows<'_> {
+    const NAME: &'static str = NAME;
+    const KNOBS: [&'static str; 7] = Settings::KNOBS;
+    type Settings = Settings;
+    type Schedule = Schedule;
+    type Refusal = Refusal;
+
+    fn all_knobs(&self) -> [Knob; 7] {
+        let Reductions { space, target, .. } = &self.reductions;
+        schedule::knobs(self.reductions.graph(), space, target)
     }
 
-    fn heuristic(&self) -> EngineConfig {
-        self.decision().config()
+    fn schedule(&self, settings: Settings) -> Result<Schedule, Refusal> {
+        let Reductions { space, target, .. } = &self.reductions;
+        Schedule::new(space, &self.footprint, target, settings)
+    }
+
+    fn best(&self) -> Settings {
+        self.decision.settings()
     }
 
     fn reasons(&self) -> Vec<String> {
-        self.decision().reasons()
+        self.decision.reasons()
     }
 
-    fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
-        let Reductions { space, target, .. } = &self.0;
-        let (footprint, knobs) = (self.footprint(), self.knobs());
-        let with = |knob: &str, change: fn(i64) -> i64| {
-            let changed = config.clone().with(knob, change(config.knob(knob).ok()?));
-            changed.validate(&knobs).ok()?;
-            Schedule::new(space, &footprint, target, &changed).ok().map(|_| changed)
-        };
+    fn smaller(&self, settings: Settings) -> Vec<Settings> {
+        let Settings { cluster, items, threads_row, vector, .. } = settings;
         // More threads of the same block hold less of a row each; then it is read again.
-        with("threads_row", |threads| threads * 2)
-            .or_else(|| with("items", |items| items / 2))
-            .or_else(|| with("vector", |vector| vector / 2))
-            .or_else(|| with("cluster", |cluster| cluster / 2))
+        vec![
+            Settings { threads_row: threads_row * 2, ..settings },
+            Settings { items: items / 2, ..settings },
+            Settings { vector: vector / 2, ..settings },
+            Settings { cluster: cluster / 2, ..settings },
+        ]
     }
 
-    fn settings(&self) -> Vec<Setting> {
-        work::settings(self.0.graph(), &self.0.space, self.0.target)
+    fn ranked(&self) -> Vec<Settings> {
+        // Most combinations give a row more threads than a block has: they need no schedule.
+        let fits = |of: &Settings| match of.threads == of.threads_row {
+            true => of.cluster == 1 || of.split == 1,
+            false => of.threads > of.threads_row && of.split == 1 && of.cluster == 1,
+        };
+        combinations(&self.all_knobs()).map(Settings::from).filter(fits).collect()
     }
 
-    fn work_of(&self) -> WorkOf<'_> {
-        Box::new(work::of_setting(self.0.graph(), &self.0.space, self.0.target))
-    }
-
-    fn notes(&self, config: &EngineConfig) -> Notes {
-        let splits = config.knob("split").is_ok_and(|split| split > 1);
-        let workspace = (splits || self.0.space.has_sums()).then_some(BehaviorNote::Workspace);
+    fn notes(&self, settings: Settings) -> Notes {
+        let sums = self.reductions.space.has_sums();
+        let workspace = (settings.split > 1 || sums).then_some(BehaviorNote::Workspace);
         let behavior = std::iter::once(BehaviorNote::RuntimeCompilation).chain(workspace);
         Notes { behavior: behavior.collect(), ..Notes::default() }
     }
 
     fn layouts(&self) -> Vec<LayoutInfo> {
-        self.0.layouts(true)
+        self.reductions.layouts(true)
     }
 
-    fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
-        config.validate(&self.knobs())?;
-        let Reductions { space, target, .. } = &self.0;
-        let schedule = Schedule::new(space, &self.footprint(), target, config)?;
-        Ok(lowering(self.0.graph(), space, &schedule, target.arch))
+    fn work(&self, schedule: &Schedule) -> Vec<KernelWork> {
+        self.demand.work(&self.reductions.space, &self.footprint, schedule)
+    }
+
+    fn lowering(&self, schedule: &Schedule) -> Lowering {
+        let Reductions { space, target, .. } = &self.reductions;
+        lowering(self.reductions.graph(), space, schedule, target.arch)
     }
 }
 

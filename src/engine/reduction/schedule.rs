@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::dtype::DType;
+use crate::engine::Knob;
 use crate::engine::access::{
     ACCESS_BYTES_MAX, GRID_MAX, REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div, stored,
 };
@@ -10,8 +11,7 @@ use crate::engine::reduction::phases::{Phase, Phases};
 use crate::engine::reduction::space::Space;
 use crate::engine::reduction::spread;
 use crate::engine::reduction::step::Step;
-use crate::engine::{EngineConfig, Knob};
-use crate::error::{Error, Result};
+use crate::engine::tunable::settings;
 use crate::graph::CanonicalGraph;
 use crate::kernel::Grid;
 use crate::target::{Arch, Target};
@@ -25,11 +25,11 @@ pub(super) const REGISTERS_BASE: i64 = 40;
 pub(super) const REGISTERS_F64: i64 = 24;
 pub(super) const REGISTERS_F64_ELEMENT: i64 = 2;
 
-/// Threads of a multiprocessor where each block leaves sums of columns: enough to keep memory busy,
+/// Threads of an SM where each block leaves sums of columns: enough to keep memory busy,
 /// few enough that the sums are little beside the data.
 const SUM_THREADS: i64 = 512;
 
-/// Rows that a thread sums up at least, unless that leaves multiprocessors idle.
+/// Rows that a thread sums up at least, unless that leaves SMs idle.
 const SUM_ROWS: i64 = 4;
 
 /// The first architecture with clusters of blocks.
@@ -43,6 +43,10 @@ const CLUSTER_COLUMNS: i64 = 4096;
 
 /// The most chunks a thread holds.
 pub(super) const ITEMS_MAX: i64 = 16;
+
+settings! {
+    pub(super) struct Settings { cluster, grid, items, split, threads, threads_row, vector }
+}
 
 /// The knob settings and what follows from them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -99,43 +103,30 @@ impl fmt::Display for Refusal {
 
 impl Schedule {
     /// # Errors
-    /// `NotSupported` for settings that do not go together, and when they need more registers than
-    /// a thread has, or more blocks than a grid.
+    /// Where the settings contradict each other, or need more registers than a thread has, or more
+    /// blocks than a grid.
     pub(super) fn new(
         space: &Space,
         footprint: &Footprint,
         target: &Target,
-        config: &EngineConfig,
-    ) -> Result<Schedule> {
-        Schedule::checked(space, footprint, target, config)?
-            .map_err(|refusal| Error::not_supported(format!("{config} {refusal}")))
-    }
-
-    /// The schedule, or why there is none: such a refusal is cheap, because most combinations of
-    /// knobs are refused.
-    pub(super) fn checked(
-        space: &Space,
-        footprint: &Footprint,
-        target: &Target,
-        config: &EngineConfig,
-    ) -> Result<std::result::Result<Schedule, Refusal>> {
-        let (vector, items) = (config.knob("vector")?, config.knob("items")?);
-        let (threads, row_threads) = (config.knob("threads")?, config.knob("threads_row")?);
-        let (persistent, segments) = (config.knob("grid")? == 1, config.knob("split")?);
-        let cluster = config.knob("cluster")?;
+        settings: Settings,
+    ) -> Result<Schedule, Refusal> {
+        let Settings { cluster, grid, items, split: segments, threads, .. } = settings;
+        let Settings { threads_row: row_threads, vector, .. } = settings;
+        let persistent = grid == 1;
         let shared = segments > 1 || cluster > 1;
         if threads < row_threads || (shared && threads != row_threads) {
-            return Ok(Err(Refusal::Threads { threads, row_threads }));
+            return Err(Refusal::Threads { threads, row_threads });
         }
         let chunks = space.lines().saturating_mul(ceil_div(space.width(), vector));
         let thread_chunks = ceil_div(chunks, row_threads * cluster);
         let kept = (1..=items).contains(&thread_chunks) && segments == 1;
         let items = items.min(thread_chunks.max(1));
         if space.has_sums() && !kept {
-            return Ok(Err(Refusal::NotKept { chunks }));
+            return Err(Refusal::NotKept { chunks });
         }
         if cluster > 1 && !kept {
-            return Ok(Err(Refusal::Cluster { chunks }));
+            return Err(Refusal::Cluster { chunks });
         }
         let blocks_max = space.has_sums().then(|| {
             let sms = i64::from(target.sm_count);
@@ -158,12 +149,12 @@ impl Schedule {
         let available = (REGISTERS_SM / threads).min(REGISTERS_THREAD_MAX);
         // The estimate steers away from spills; the smallest setting is for the assembler to judge.
         if needed > available && (vector > 1 || items > 1) {
-            return Ok(Err(Refusal::Registers { needed, available }));
+            return Err(Refusal::Registers { needed, available });
         }
         if !persistent && schedule.blocks(space) > GRID_MAX {
-            return Ok(Err(Refusal::Blocks { blocks: schedule.blocks(space) }));
+            return Err(Refusal::Blocks { blocks: schedule.blocks(space) });
         }
-        Ok(Ok(schedule))
+        Ok(schedule)
     }
 
     /// Rows of a block at a time.

@@ -1,22 +1,21 @@
 //! What settings of a reduction ask of a GPU.
 
 use crate::dtype::DType;
+use crate::engine::KernelWork;
 use crate::engine::access::{SECTOR_BYTES, ceil_div, stored};
-use crate::engine::config::combinations;
 use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::reduction::phases::Phases;
-use crate::engine::reduction::schedule::{Footprint, Schedule, knobs};
+use crate::engine::reduction::schedule::{Footprint, Schedule};
 use crate::engine::reduction::space::Space;
-use crate::engine::{EngineConfig, KernelWork, Knob, Setting};
 use crate::graph::{CanonicalGraph, Operation};
-use crate::target::Target;
 use crate::tensor::TensorDesc;
 
 /// Instructions that find a chunk and join its row's parts: bounds, addresses, shuffles.
 const INSTRUCTIONS_CHUNK: f64 = 24.0;
 
 /// What a graph asks however its rows are dealt out.
-struct Demand {
+#[derive(Debug, Clone)]
+pub(super) struct Demand {
     elements: f64,
     /// Read once, and written.
     read_bytes: f64,
@@ -29,36 +28,8 @@ struct Demand {
     kept_phases: usize,
 }
 
-/// Every legal setting.
-pub(super) fn settings(graph: CanonicalGraph<'_>, space: &Space, target: &Target) -> Vec<Setting> {
-    let of = of_setting(graph, space, target);
-    let setting = |config| Some(Setting { work: of(&config)?, config });
-    let knobs: [Knob; 7] = knobs(graph, space, target);
-    let names = knobs.each_ref().map(|knob| knob.name);
-    // Most combinations give a row more threads than a block has: they need no look.
-    let fits = |[cluster, _, _, split, threads, row_threads, _]: &[i64; 7]| match threads {
-        threads if threads == row_threads => *cluster == 1 || *split == 1,
-        threads => threads > row_threads && *split == 1 && *cluster == 1,
-    };
-    let config = |values| EngineConfig::of_values("reduction", names, values);
-    combinations(&knobs).filter(fits).map(config).filter_map(setting).collect()
-}
-
-/// What one setting asks.
-pub(super) fn of_setting<'a>(
-    graph: CanonicalGraph<'a>,
-    space: &'a Space,
-    target: &'a Target,
-) -> impl Fn(&EngineConfig) -> Option<Vec<KernelWork>> + 'a {
-    let (demand, footprint) = (Demand::of(graph, space), Footprint::of(graph, space));
-    move |config| {
-        let schedule = Schedule::checked(space, &footprint, target, config).ok()?.ok()?;
-        Some(demand.work(space, &footprint, &schedule))
-    }
-}
-
 impl Demand {
-    fn of(graph: CanonicalGraph<'_>, space: &Space) -> Demand {
+    pub(super) fn of(graph: CanonicalGraph<'_>, space: &Space) -> Demand {
         let bytes = |(at, tensor): (usize, &TensorDesc)| {
             let size = tensor.dtype.bytes() as i64;
             // Neighbours that lie apart are moved in a sector each.
@@ -82,7 +53,12 @@ impl Demand {
     }
 
     /// One launch, or one per phase of a row that several blocks share.
-    fn work(&self, space: &Space, footprint: &Footprint, schedule: &Schedule) -> Vec<KernelWork> {
+    pub(super) fn work(
+        &self,
+        space: &Space,
+        footprint: &Footprint,
+        schedule: &Schedule,
+    ) -> Vec<KernelWork> {
         let Schedule { vector, items, threads, kept, segments, .. } = *schedule;
         let passes = if kept { 1 } else { self.phases };
         let launches = if segments > 1 { passes } else { 1 };

@@ -67,7 +67,7 @@ impl Decision {
         let products = schedule.products.iter();
         let kept = products.clone().map(|of| of.kept * of.step_bytes * warps).sum();
         let streamed = products.map(|of| of.streamed() * of.step_bytes * warps).sum();
-        // A group of multiprocessors has 18 at most, and holds one cluster of 16.
+        // A group of SMs has 18 at most, and holds one cluster of 16.
         let resident = match schedule.exchange == Exchange::Cluster && blocks == 16 {
             true => sm_count / 18 * 16,
             false => sm_count,
@@ -89,7 +89,7 @@ impl Decision {
         let Settings { batch_tile, blocks, columns, exchange, kept: percent, parts, registers } =
             settings;
         vec![
-            format!("batch_tile={batch_tile}: {all_blocks} blocks for {sm_count} multiprocessors"),
+            format!("batch_tile={batch_tile}: {all_blocks} blocks for {sm_count} SMs"),
             format!("blocks={blocks}: a step of about {clocks:.0} clocks, the fewest"),
             format!("columns={columns}: a warp for each group of 8 units, up to {COLUMNS_MAX}"),
             format!("exchange={exchange}: of {exchange_bytes} bytes at a step, the quickest"),

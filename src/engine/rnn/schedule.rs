@@ -87,7 +87,7 @@ pub(super) struct Schedule {
     pub(super) registers: i64,
     /// Clocks of one product of a tensor core ([`mma_clocks`]).
     pub(super) mma_clocks: f64,
-    /// Lanes of a multiprocessor for f32.
+    /// Lanes of an SM for f32.
     pub(super) lanes: f64,
     pub(super) memory: Memory,
 }
@@ -222,14 +222,14 @@ impl Regime {
     }
 }
 
-/// Clocks of one product of 16 x 8 x 16 on one of the four tensor cores of a multiprocessor: 4,096
+/// Clocks of one product of 16 x 8 x 16 on one of the four tensor cores of an SM: 4,096
 /// operations at the dense rate with sums in f32 of NVIDIA's white papers, of which `mma.sync`
 /// reaches five eighths from Hopper on (Luo et al. 2024).
 fn mma_clocks(arch: Arch) -> f64 {
     match arch.capability {
         ..86 => 8.0,
         90..120 => 6.4,
-        // GeForce: 512 operations per multiprocessor and clock.
+        // GeForce: 512 operations per SM and clock.
         _ => 32.0,
     }
 }

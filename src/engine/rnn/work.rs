@@ -11,13 +11,13 @@ use crate::tensor::TensorDesc;
 const STEP_CLOCKS: f64 = 280.0;
 
 /// Clocks until all blocks have what one publishes, but for the bytes: a push within a cluster; a
-/// write, a count and a read through the second cache; a write there and the read that sees it,
+/// write, a count and a read through L2; a write there and the read that sees it,
 /// which is a hand-off of 160 ns and half a poll.
 const PUSH_CLOCKS: f64 = 250.0;
 const COUNT_CLOCKS: f64 = 1500.0;
 const TAG_CLOCKS: f64 = 600.0;
 
-/// Bytes per clock of a multiprocessor from the second cache.
+/// Bytes per clock of an SM from L2.
 const L2_BYTES: f64 = 32.0;
 
 /// Clocks of one step, all blocks at once.

@@ -101,7 +101,7 @@ fn clusters_change_no_bit() {
     }
 }
 
-/// An H200 has multiprocessors for many parts of the keys of two sequences.
+/// An H200 has SMs for many parts of the keys of two sequences.
 #[test]
 fn few_queries_are_decoded() {
     let h200 = kiln::target::Target::named("h200").unwrap();

@@ -39,7 +39,7 @@ fn every_engine_takes_keys_and_values_of_8_bits() {
             let mixed = if q == DType::F16 { [[five, four], [q, five]] } else { [EIGHT; 2] };
             for [k, v] in if name == "plain" { mixed } else { [EIGHT; 2] } {
                 let ran = check(&case(&op, SHAPE, [q, k, v]), &format!("{name}: {q}, {k}, {v}"));
-                // Whole patterns of lines are what bulk copies bring of a page.
+                // Whole patterns of lines are what TMA copies bring of a page.
                 let wanted = match (q, name) {
                     (DType::F32, _) => 1,
                     (_, "paged") => 3,

@@ -1,4 +1,4 @@
-//! Keys and values of 8 bits on warpgroups: bulk copies bring them as they are, other warps widen
+//! Keys and values of 8 bits on warpgroups: TMA copies bring them as they are, other warps widen
 //! them beside the products.
 
 use kiln::engine::{self, EngineConfig, Selection};

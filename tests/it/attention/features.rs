@@ -109,7 +109,7 @@ fn features_in(math: MatmulMath) -> Vec<(&'static str, Attention)> {
 #[test]
 fn each_feature_by_itself() {
     for (name, op) in features() {
-        // Whole pages of keys are what bulk copies take.
+        // Whole pages of keys are what TMA copies take.
         let shape = AttentionShape { keys: if op.paged { 56 } else { 55 }, ..SHAPE };
         let storage = Storage { page: 8, ..Storage::packed(DType::F16) };
         let ran = check(&cases::case(op, shape, storage, [true; 4]), &format!("{name} of f16"));

@@ -266,7 +266,7 @@ fn bad_attributes_and_shapes_are_named() {
     assert!(reference::evaluate(&case(f64_op()).graph, &none).is_err());
 }
 
-/// What a program may ask for that a problem file can not, or in other words.
+/// What a program may ask for that a problem file cannot, or in other words.
 #[test]
 fn bad_operations_are_named() {
     let plain = || Attention::new(MatmulMath::F32);

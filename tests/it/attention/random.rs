@@ -61,7 +61,7 @@ fn case_of(seed: u64) -> Case {
     }
 }
 
-/// The same as bulk copies take it: operands of 16 bits whose lines begin at multiples of 16 bytes,
+/// The same as TMA copies take it: operands of 16 bits whose lines begin at multiples of 16 bytes,
 /// whole swizzled patterns of keys on a page. Other features are those of the seed.
 fn bulk(
     op: Attention,

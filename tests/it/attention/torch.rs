@@ -76,7 +76,7 @@ fn every_engine_is_as_near_as_flash_attention_must_be() {
             }
         }
     }
-    // Tensor cores take all of f16 and bf16, the ordinary units everything; bulk copies ask for
+    // Tensor cores take all of f16 and bf16, the ordinary units everything; TMA copies ask for
     // more.
     let [all, half] =
         [cases.len(), cases.len() / 3 * 2].map(|count| count * harness::dialects().len());

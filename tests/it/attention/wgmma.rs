@@ -1,4 +1,4 @@
-//! What is particular to warpgroups and bulk copies: the rules they obey, pages, blocks that stay.
+//! What is particular to warpgroups and TMA copies: the rules they obey, pages, blocks that stay.
 
 use kiln::DType;
 use kiln::engine::{self, EngineConfig};
@@ -51,7 +51,7 @@ fn blocks_stay_for_many_tiles() {
     }
 }
 
-/// A bulk copy brings what a page and a step have in common.
+/// A TMA copy brings what a page and a step have in common.
 #[test]
 fn pages_of_whole_patterns() {
     for page in [8, 16, 104] {
@@ -73,15 +73,15 @@ fn refusals_name_the_rule() {
     let plain = || bottom(None);
     refused(plain(), SHAPE, packed, "b200", "sm_100a is not sm_90a");
     let odd = AttentionShape { width: 33, ..SHAPE };
-    let want = "a stride of `v` is 66 bytes, a bulk copy needs multiples of 16";
+    let want = "a stride of `v` is 66 bytes, a TMA copy needs multiples of 16";
     refused(plain(), odd, packed, "h200", want);
     let apart = Storage { spacing: 2, ..packed };
     refused(plain(), SHAPE, apart, "h200", "no dimension of `q` is packed");
     let misaligned = Storage { alignment: 8, ..packed };
-    let want = "`q` is aligned to 8 bytes, a bulk copy needs 16";
+    let want = "`q` is aligned to 8 bytes, a TMA copy needs 16";
     refused(plain(), SHAPE, misaligned, "h200", want);
     let empty = AttentionShape { keys: 0, ..SHAPE };
-    refused(plain(), empty, packed, "h200", "a bulk copy takes at least one element");
+    refused(plain(), empty, packed, "h200", "a TMA copy takes at least one element");
     let pages = Attention { paged: true, ..plain() };
     let shape = AttentionShape { keys: 40, ..SHAPE };
     let want = "copies 1 keys at once, which 8 do not divide";

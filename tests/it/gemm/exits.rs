@@ -86,7 +86,7 @@ fn wgmma_edges() {
     edges("gemm_wgmma", Bf16, 72);
 }
 
-/// Every reduction, of batches that are told apart or not.
+/// Every reduction, of batches that are distinguished or not.
 #[test]
 fn batches() {
     let all = [ROWS, COLUMNS, COLUMNS_OF_ALL, ROWS_OF_ALL, MATRICES, NOTHING];
@@ -123,7 +123,7 @@ fn every_setting(engine: &str, operands: DType, extents: [i64; 4], count: usize)
     assert!(ran * 4 >= count * 3, "{ran} settings of {count} ran");
 }
 
-/// Where the depth is split, what adds up its parts goes on with what follows the product.
+/// Where the depth is split, what adds up its parts goes on with the epilogue.
 fn edges_of_parts(engine: &str, operands: DType, k: i64) {
     use ReductionOp::*;
     let exits = [(Add, ROWS), (Amax, NOTHING), (Norm2, COLUMNS), (Max, ROWS), (Avg, COLUMNS)];
@@ -228,7 +228,7 @@ fn reductions_are_fused() {
 }
 
 /// Where the depth of few tiles is shared, reductions stay part of the graph: the kernel that adds
-/// up the parts of the depth leaves theirs behind.
+/// up the split-K partials leaves theirs behind.
 #[test]
 fn deep_products_are_fused() {
     let target = Target::named("h200").unwrap();

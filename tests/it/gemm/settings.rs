@@ -20,7 +20,7 @@ pub fn settings(graph: &OperationGraph, engine: &str, count: usize) -> Vec<Engin
     all.into_iter().step_by(step | 1).collect()
 }
 
-/// Runs settings; those that add up in the same order must agree in every bit: parts of the depth
+/// Runs settings; those that add up in the same order must agree in every bit: split-K partials
 /// are whole steps.
 pub fn same_bits(graph: &OperationGraph, engine: &str, count: usize) {
     let inputs = inputs(graph);
@@ -190,7 +190,7 @@ fn deep_products_are_split() {
     }
 }
 
-/// Of the time of all multiprocessors, parts of the depth leave little idle: by the geometric mean
+/// Of the time of all SMs, split-K partials leave little idle: by the geometric mean
 /// of 49 small products 0.85 of it is work where the depth is 4096, 0.87 where it is 65536. With
 /// powers of two up to 16 it was 0.71; blocks that take parts of two tiles (stream-K) would reach
 /// 1, less what they leave behind.

@@ -20,7 +20,7 @@ fn hopper() -> Option<&'static Kiln> {
     let kiln = harness::kiln();
     let arch = kiln.device().target().arch;
     if arch.to_string() != "sm_90a" {
-        println!("skipped: {arch} has no products of warpgroups");
+        println!("skipped: {arch} has no warpgroup MMAs");
     }
     (arch.to_string() == "sm_90a").then_some(kiln)
 }
@@ -81,7 +81,7 @@ fn types() {
     }
 }
 
-/// One, and one less and more than a tile, a step, a panel; rows of 2 bytes more than a bulk copy
+/// One, and one less and more than a tile, a step, a panel; rows of 2 bytes more than a TMA copy
 /// can store among them.
 #[test]
 fn edges() {
@@ -117,7 +117,7 @@ fn batches() {
     }
 }
 
-/// Stored by bulk copies, and staged where they can not: with operands per element, three outputs
+/// Stored by TMA copies, and staged where they cannot: with operands per element, three outputs
 /// or more, rows that are not aligned.
 #[test]
 fn fusions() {
@@ -133,7 +133,7 @@ fn fusions() {
     assert!(text.contains("store_box(maps.outputs.y"), "{text}");
 }
 
-/// A gate and its activation, with a scale per row: two outputs that bulk copies store.
+/// A gate and its activation, with a scale per row: two outputs that TMA copies store.
 fn swiglu(extents: [i64; 3]) -> OperationGraph {
     let [m, n, k] = extents;
     let mut fusion = Fusion::new((&[m, k], Bf16), (&[k, n], Bf16));
@@ -189,7 +189,7 @@ fn parts_of_the_depth() {
     }
 }
 
-/// Sums have one order for each number of parts of the depth, whatever the other knobs.
+/// Sums have one order for each number of split-K partials, whatever the other knobs.
 #[test]
 fn settings_agree() {
     if hopper().is_some() {
@@ -303,20 +303,20 @@ fn refusals_name_their_rule() {
         &case([F16, Bf16, F16], [64; 3], rows),
         "a warpgroup has no product of f16 and bf16 in math f32",
     );
-    refused(&case([F16; 3], [64, 64, 0], rows), "a bulk copy takes at least one element");
+    refused(&case([F16; 3], [64, 64, 0], rows), "a TMA copy takes at least one element");
     refused(
         &case([F16; 3], [64, 64, 60], rows),
-        "a stride of `a` is 120 bytes, a bulk copy needs multiples of 16",
+        "a stride of `a` is 120 bytes, a TMA copy needs multiples of 16",
     );
     refused(
         &case([F16; 3], [64, 64, 64], [Lay::Rows, Lay::Misaligned, Lay::Rows]),
-        "`b` is aligned to 2 bytes, a bulk copy needs 16",
+        "`b` is aligned to 2 bytes, a TMA copy needs 16",
     );
     let tf32 = Case::new(MatmulMath::Tf32, [DType::F32; 3], [64; 3]);
     refused(&tf32.graph(), "`b` is not packed along K, as products of f32 need it");
     let batches: [&'static [i64]; 2] = [&[2, 2, 2, 2, 2, 2], &[1, 2, 1, 2, 1, 2]];
     let many = Case { batches, ..Case::new(F32, [F16; 3], [64; 3]) };
-    refused(&many.graph(), "`a` has 6 dimensions of batches, a bulk copy 3");
+    refused(&many.graph(), "`a` has 6 dimensions of batches, a TMA copy 3");
     let mut fusion = Fusion::new((&[64, 64], F16), (&[64, 64], F16));
     let a = fusion.unary(Mode::ReluFwd, fusion.a, F16);
     let c = fusion.product(a, fusion.b, F32, DType::F32);
@@ -324,7 +324,7 @@ fn refusals_name_their_rule() {
     fusion.output(y, "y", DType::F32);
     let graph = fusion.build();
     let name = &graph.tensor(a).unwrap().name;
-    refused(&graph, &format!("operand `{name}` is computed, a bulk copy loads it as it is"));
+    refused(&graph, &format!("operand `{name}` is computed, a TMA copy loads it as it is"));
 }
 
 /// Large problems go to warpgroups, small or narrow ones to single warps.

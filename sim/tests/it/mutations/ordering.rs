@@ -80,7 +80,7 @@ pub const MUTATIONS: &[Mutation] = &[
         Finding(SharedRace),
         "cp.async.bulk.tensor.2d.shared",
     ),
-    // Between threads and bulk copies.
+    // Between threads and TMA copies.
     plant(
         "copies/store_and_reduce",
         nth("fence.proxy.async", 1, Drop),

@@ -70,7 +70,7 @@ pub const MUTATIONS: &[Mutation] = &[
         Error(Deadlock),
         "mbarrier.try_wait",
     ),
-    // Bulk copies.
+    // TMA copies.
     plant(
         "copies/pipeline",
         nth("mbarrier.arrive.expect_tx", 1, Operand(2, "add.u32", 16)),

@@ -73,7 +73,7 @@ struct Candidate {
     registers: Option<u32>,
     blocks: Option<u32>,
     least: Option<String>,
-    /// Why it can not be used.
+    /// Why it cannot be used.
     refused: Option<String>,
 }
 
@@ -175,7 +175,7 @@ fn reasons(kiln: &Kiln, graph: &OperationGraph, config: &EngineConfig) -> Vec<St
     }
 }
 
-/// The engines that can not run the graph, and why.
+/// The engines that cannot run the graph, and why.
 fn refused(kiln: &Kiln, graph: &OperationGraph) -> Vec<String> {
     let target = kiln.device().target();
     let reason = |engine: &&dyn engine::Engine| {

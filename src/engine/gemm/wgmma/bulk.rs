@@ -1,4 +1,4 @@
-//! Operands and outputs as bulk copies take them.
+//! Operands and outputs as TMA tensors.
 
 use crate::engine::bulk::{BulkTensor, Dimension};
 use crate::engine::gemm::problem::{Operand, Part, Problem};
@@ -9,12 +9,12 @@ use crate::error::{Error, Result};
 pub(super) struct BulkOperand {
     pub(super) at: usize,
     pub(super) tensor: BulkTensor,
-    /// The batch dimensions that the tensor has, the innermost first.
+    /// Batch dimensions of the tensor, innermost first.
     batches: Vec<usize>,
 }
 
 impl BulkOperand {
-    /// An operand of the product.
+    /// The TMA tensor of an operand.
     ///
     /// # Errors
     /// `NotSupported` with the rule that refused.
@@ -22,7 +22,7 @@ impl BulkOperand {
         BulkOperand::operand_at(problem, operand, operand.tensor)
     }
 
-    /// A tensor in place of an operand that lies as it does.
+    /// The TMA tensor of `at`, which has the operand's layout.
     ///
     /// # Errors
     /// `NotSupported` with the rule that refused.
@@ -35,7 +35,7 @@ impl BulkOperand {
         let name = &tensor.name;
         if !operand.is_plain() || tensor.by_value {
             return Err(Error::not_supported(format!(
-                "operand `{name}` is computed, a bulk copy loads it as it is"
+                "operand `{name}` is computed, a TMA copy loads it as it is"
             )));
         }
         let view = operand.part.axes.view(tensor);
@@ -44,7 +44,7 @@ impl BulkOperand {
         BulkOperand::of(problem, at, &operand.part, matrix)
     }
 
-    /// What is stored.
+    /// The TMA tensor of an output.
     ///
     /// # Errors
     /// `NotSupported` with the rule that refused.
@@ -69,7 +69,7 @@ impl BulkOperand {
         Ok(BulkOperand { at, tensor: BulkTensor::of(at, tensor, matrix, &dims)?, batches })
     }
 
-    /// The coordinates behind those in a matrix, as arguments.
+    /// Batch coordinates as C++ arguments.
     pub(super) fn batch_arguments(&self) -> String {
         self.batches.iter().map(|batch| format!(", int(batch.i{batch})")).collect()
     }

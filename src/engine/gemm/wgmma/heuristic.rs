@@ -1,4 +1,4 @@
-//! The knob settings expected to run best, and why.
+//! The best settings, and why.
 
 use crate::engine::access::ceil_div;
 use crate::engine::cost::INSTRUCTIONS_OPERATION;
@@ -10,7 +10,7 @@ use crate::engine::gemm::wgmma::schedule::Tile;
 use crate::engine::warpgroup::{ROWS, cycles};
 use crate::target::Target;
 
-/// Tiles to choose from; of equals the first.
+/// Candidate tiles; ties go to the first.
 const CANDIDATES: [Tile; 12] = [
     Tile::shared(128, 256),
     Tile::shared(256, 128),
@@ -26,25 +26,25 @@ const CANDIDATES: [Tile; 12] = [
     Tile::turns(64, 128),
 ];
 
-/// Instructions with which a lane stages and stores a sum.
+/// Instructions per accumulator to stage and store it.
 const INSTRUCTIONS_SUM: f64 = 4.0;
 
-/// Lanes of a multiprocessor.
+/// FP32 lanes per SM.
 const LANES: f64 = 128.0;
 
-/// Stages to choose from.
+/// Candidate pipeline depths.
 const STAGES: [i64; 5] = [8, 6, 5, 4, 3];
 
-/// Rows of tiles from which on two blocks share columns of B.
+/// Minimum number of M tiles for clusters of two, which share tiles of B.
 const CLUSTER_ROWS_MIN: i64 = 4;
 
-/// Extents from which on products of a warpgroup are not mostly padding.
+/// Extents from which on warpgroup MMAs are not mostly padding.
 const EXTENT_MIN: i64 = 64;
 
-/// Cycles in 2.6 us, which a launch takes: 1700 in each.
+/// Cycles of a launch: 2.6 us at 1.7 GHz.
 const LAUNCH: f64 = 4500.0;
 
-/// The settings, and what decided them.
+/// The best settings, and what decided them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Decision {
     tile: Tile,
@@ -55,10 +55,10 @@ pub(super) struct Decision {
     tiles: i64,
     /// Pipeline steps along the whole of K.
     steps: i64,
-    /// What storing a tile takes of the time that multiplying it does, in percent.
+    /// Time of the epilogue, in percent of the mainloop.
     storing: i64,
     sm_count: i64,
-    /// Rows of tiles of a matrix.
+    /// M tiles per matrix.
     rows: i64,
 }
 
@@ -74,7 +74,7 @@ impl Decision {
             4.0 * ceil_div(steps, split_k) as f64 * cycles(multiplied) / efficiency(multiplied)
         };
         let storing = |tile: Tile| (tile.cta[0] * tile.cta[1]) as f64 * instructions / LANES;
-        // The cycles of the busiest multiprocessor. In turns, only the last tile's store is seen.
+        // Cycles of the busiest SM. With ping-pong only the last epilogue is exposed.
         let cost = |(tile, split_k): &(Tile, i64)| {
             let (multiplying, storing) = (multiplying(*tile, *split_k), storing(*tile));
             let rounds = ceil_div(tiles(*tile).saturating_mul(*split_k), sm_count) as f64;
@@ -87,7 +87,7 @@ impl Decision {
         let whole = |tile: &Tile| {
             (product.depth_packed[1] || tile.cta[1] % 64 == 0) && tile.check(problem).is_ok()
         };
-        // Parts of the depth go to multiprocessors that would have nothing to do.
+        // K is only split across SMs that would be idle.
         let parts = |tile: Tile| {
             let idle = move |split_k: &i64| {
                 let blocks = tiles(tile).saturating_mul(*split_k);
@@ -100,7 +100,7 @@ impl Decision {
         let (tile, split_k) =
             candidates.min_by(|a, b| cost(a).total_cmp(&cost(b))).expect("there are candidates");
         let rows = ceil_div(problem.m, tile.cta[0]);
-        // A row more that pairs with none is work for nothing.
+        // An odd M tile would be padded to a pair.
         let pairs = rows >= CLUSTER_ROWS_MIN && rows % 2 == 0 && sm_count % 2 == 0;
         let available = i64::from(target.shared_block_bytes_max);
         let fits = |stages: &i64| tile.shared_bytes(problem, *stages) <= available;
@@ -120,16 +120,16 @@ impl Decision {
         [cluster, cta_m, cta_n, 0, order.group, order.raster(), split_k, stages, turns]
     }
 
-    /// A line for each knob.
+    /// Reasons, one line per knob.
     pub(super) fn reasons(&self) -> Vec<String> {
         let Decision { tile, cluster, stages, split_k, tiles, steps, .. } = self;
         let Decision { storing, sm_count, rows, .. } = self;
         let [group, raster] = self.order.reasons();
         let ([cta_m, cta_n], turns) = (tile.cta, i64::from(tile.turns));
-        let tile = format!("{tiles} tiles load {sm_count} multiprocessors best");
+        let tile = format!("{tiles} tiles for {sm_count} SMs: the best wave");
         let shared = match cluster {
-            2 => format!("{rows} rows of tiles make pairs that load columns of B once"),
-            _ => format!("{rows} rows of tiles do not make enough pairs"),
+            2 => format!("{rows} M tiles: pairs load each tile of B once"),
+            _ => format!("{rows} M tiles: too few to pair into clusters"),
         };
         vec![
             format!("cluster={cluster}: {shared}"),
@@ -140,11 +140,11 @@ impl Decision {
             raster,
             format!("split_k={split_k}: {}", split_reason(*split_k, *tiles, *sm_count, *steps)),
             format!("stages={stages}: as many as fit in shared memory, up to {}", STAGES[0]),
-            format!("turns={turns}: a tile is stored in {storing}% of the time of its products"),
+            format!("turns={turns}: the epilogue takes {storing}% of the mainloop"),
         ]
     }
 
-    /// Whether the problem is large enough in every dimension.
+    /// Whether every dimension is large enough.
     pub(super) fn pays(&self, problem: &Problem<'_>) -> bool {
         problem.m >= ROWS && problem.n >= EXTENT_MIN && problem.k >= EXTENT_MIN
     }

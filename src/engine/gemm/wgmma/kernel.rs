@@ -1,4 +1,4 @@
-//! The kernel of a schedule: the template's variables and the launch.
+//! The kernel of a schedule: template parameters and launch.
 
 use std::collections::BTreeSet;
 
@@ -16,10 +16,10 @@ use crate::engine::signature::{arguments, ctype, merged};
 use crate::kernel::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
 use crate::target::Arch;
 
-/// Outputs that bulk copies store, at most: each warp has two boxes of shared memory.
+/// Maximum number of outputs stored by TMA: each warp has two boxes of shared memory.
 const BULK_OUTPUTS_MAX: usize = 2;
 
-/// Columns of the box of an output.
+/// Columns of an output's TMA box.
 const BOX_COLUMNS: i64 = 64;
 
 /// The kernels of a schedule.
@@ -67,7 +67,7 @@ pub(super) fn lowering(
         _ => Vec::new(),
     };
     passed.retain(|at| !stored.clone().any(|output| output.at == *at));
-    // Blocks of a cluster load parts of B for each other: of its rows, or of each panel's depth.
+    // Each block of a cluster multicasts its part of B: of the rows, or of K for N-major B.
     let lines = |rows: i64, depth_packed: bool| if depth_packed { rows } else { product.cta_k() };
     let [packed_a, packed_b] = product.depth_packed;
     let map_a = product.a.tensor.map(lines(cta_m, packed_a));
@@ -99,9 +99,9 @@ pub(super) fn lowering(
     followed(KernelPlan { spec, launch }, &context, finished, arch)
 }
 
-/// The outputs where bulk copies store them all: from a pattern of 16-bit elements, which takes
-/// what follows the product to run on the pairs of columns that a thread has sums of. It pays
-/// where no operand must be loaded pair by pair.
+/// The outputs, if TMA can store all of them: the epilogue then runs on the pairs of columns of the
+/// accumulator layout and stages 16-bit elements in swizzled boxes. Only profitable if no epilogue
+/// operand must be loaded pair by pair.
 fn bulk_outputs(problem: &Problem<'_>, schedule: &Schedule) -> Option<Vec<BulkOperand>> {
     let view = |at: usize| -> View { problem.epilogue.axes.view(&problem.graph.tensors[at]) };
     let is_matrix = |at: usize| {
@@ -121,7 +121,7 @@ fn bulk_outputs(problem: &Problem<'_>, schedule: &Schedule) -> Option<Vec<BulkOp
     problem.outputs().map(|at| BulkOperand::output(problem, at).ok()).collect()
 }
 
-/// The variables of what follows the product.
+/// Template parameters of the epilogue.
 fn epilogue(context: &Context<'_>, bulk_outputs: Option<&[BulkOperand]>) -> Json {
     let Some(outputs) = bulk_outputs else {
         return context.epilogue(epilogue_vector(context.problem, context.sum()));
@@ -135,7 +135,7 @@ fn epilogue(context: &Context<'_>, bulk_outputs: Option<&[BulkOperand]>) -> Json
     with(epilogue, "tensors", loaded)
 }
 
-/// The variables of both operands.
+/// Template parameters of both operands.
 fn operands(context: &Context<'_>, product: &Product, cluster: i64) -> [Json; 2] {
     let problem = context.problem;
     let operand = |name: &str, rows: &str, bulk: &BulkOperand, depth_packed: bool, parts: i64| {
@@ -143,7 +143,7 @@ fn operands(context: &Context<'_>, product: &Product, cluster: i64) -> [Json; 2]
         let text = context.text(bulk.at);
         json!({
             "title": format!(
-                "{name}: rows of {text}, as bulk copies bring them into shared memory."
+                "{name}: rows of {text}, as TMA copies bring them into shared memory."
             ),
             "type": name,
             "element": ctype(tensor.dtype),

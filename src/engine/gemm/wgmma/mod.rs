@@ -1,9 +1,8 @@
-//! Products on the tensor cores of Hopper: warpgroups multiply (`wgmma`) what bulk tensor copies
-//! (TMA) bring into shared memory, in blocks that stay for many tiles.
+//! GEMM on Hopper's tensor cores: a persistent, warp-specialised kernel in which a producer warp
+//! loads operand tiles by TMA and consumer warpgroups multiply them with `wgmma`.
 //!
-//! Operands do not pass through registers on their way, so nothing can be computed from them, and
-//! they must lie as bulk copies take them: `bulk` has the rules. What follows the product runs
-//! on its sums in registers, as with every engine of this family.
+//! Operands do not pass through registers, so they have no prologues, and their layouts must be
+//! legal for TMA (`bulk`). The epilogue runs on the accumulators as in the other engines.
 
 mod bulk;
 mod heuristic;

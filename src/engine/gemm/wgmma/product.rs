@@ -1,4 +1,4 @@
-//! What is multiplied: the types of an instruction and how both operands lie.
+//! The MMA: operand types and layouts.
 
 use kiln_machine::Operands;
 
@@ -15,14 +15,14 @@ use crate::graph::MatmulMath;
 pub(super) struct Product {
     pub(super) a: BulkOperand,
     pub(super) b: BulkOperand,
-    /// What the other product takes in place of B.
+    /// B of the second GEMM of a dual GEMM.
     pub(super) other: Option<BulkOperand>,
-    /// Whether K is the packed dimension of A, of B.
+    /// Whether A and B are K-major.
     pub(super) depth_packed: [bool; 2],
     math: MatmulMath,
-    /// The type of the operands in shared memory; integers may differ in their sign.
+    /// Element type in shared memory; integers may differ in signedness.
     pub(super) element: DType,
-    /// The operands' types as the instruction names them.
+    /// Operand types as named by the instruction.
     names: [&'static str; 2],
 }
 
@@ -31,10 +31,10 @@ impl Product {
     /// `NotSupported` with the rule that refused.
     pub(super) fn of(problem: &Problem<'_>) -> Result<Product> {
         if problem.is_empty() || problem.k == 0 {
-            return Err(Error::not_supported("a bulk copy takes at least one element"));
+            return Err(Error::not_supported("a TMA copy takes at least one element"));
         }
         if problem.overrides[2].is_some() {
-            return Err(Error::not_supported("bulk copies do not end at a batch's own K"));
+            return Err(Error::not_supported("TMA copies do not end at a batch's own K"));
         }
         let math = problem.matmul.math;
         let [type_a, type_b] =
@@ -77,17 +77,17 @@ impl Product {
         })
     }
 
-    /// Depth of a step: 128 bytes, as far as a swizzle reaches.
+    /// K per stage: 128 bytes, one swizzle atom.
     pub(super) fn cta_k(&self) -> i64 {
         128 / self.element.bytes() as i64
     }
 
-    /// Whether operands lose bits.
+    /// Whether operands are rounded (tf32).
     pub(super) fn rounds(&self) -> bool {
         self.element == DType::F32
     }
 
-    /// Products in tiles of this size.
+    /// Work per operation of a tile of this size.
     pub(super) fn work(&self, cta: [i64; 2]) -> TensorWork {
         let operands = match self.element.bytes() {
             1 => Operands::Int8,
@@ -97,7 +97,7 @@ impl Product {
         TensorWork { operands, operations: 1.0, efficiency: efficiency(cta) }
     }
 
-    /// The instruction for `n` columns.
+    /// The instruction with N = `n`.
     pub(super) fn instruction(&self, n: i64) -> WarpgroupProduct {
         WarpgroupProduct {
             n,
@@ -111,9 +111,8 @@ impl Product {
     }
 }
 
-/// How busy a tile's products keep the tensor cores. For 32 bytes of depth, bulk copies write that
-/// of its rows and columns to shared memory, and each product of 64 rows reads that of its own rows
-/// and of all columns, together at 128 bytes a cycle.
+/// Fraction of tensor core peak, limited by shared memory: per 32 bytes of K, TMA writes the tile's
+/// rows and columns, and each m64 MMA reads its own rows and all columns, at 128 bytes per cycle.
 pub(super) fn efficiency([cta_m, cta_n]: [i64; 2]) -> f64 {
     let lines = cta_m + cta_n + cta_m / ROWS * (ROWS + cta_n);
     (cycles([cta_m, cta_n]) * 128.0 / (32 * lines) as f64).min(1.0)

@@ -1,4 +1,4 @@
-//! Knobs, and what follows from their settings.
+//! Knobs and schedule.
 
 use crate::engine::access::REGISTERS_SM;
 use crate::engine::gemm::lowering::check_parts;
@@ -12,13 +12,13 @@ use crate::engine::{KernelWork, Knob};
 use crate::error::Result;
 use crate::target::Target;
 
-/// Sums of one thread, at most: half of its registers are left for what follows the product.
+/// Maximum number of accumulators per thread; leaves half of the registers for the epilogue.
 const SUMS_MAX: i64 = 128;
 
-/// Columns of an instruction, at most.
+/// Maximum N of a `wgmma`.
 const COLUMNS_MAX: i64 = 256;
 
-/// Rows that a warp stages at once.
+/// Rows that a warp stages at once in the epilogue.
 pub(super) const SLICE_ROWS: i64 = 16;
 
 /// The names of the knobs.
@@ -32,23 +32,27 @@ pub(super) fn knobs(problem: &Problem<'_>) -> [Knob; 9] {
     [
         Knob {
             name: "cluster",
-            about: "blocks one below the other that share columns of B",
+            about: "blocks along M that share tiles of B by multicast",
             values: vec![1, 2],
         },
-        Knob { name: "cta_m", about: "rows of a block's tile", values: vec![64, 128, 256] },
+        Knob { name: "cta_m", about: "rows of the block tile", values: vec![64, 128, 256] },
         Knob {
             name: "cta_n",
-            about: "columns of a block's tile",
+            about: "columns of the block tile",
             values: (1..=8).map(|n| 32 * n).collect(),
         },
         dynamic_knob(),
         group_knob(&[1, 4, 8]),
         raster_knob(),
         split_knob(problem),
-        Knob { name: "stages", about: "steps in shared memory", values: vec![3, 4, 5, 6, 8] },
+        Knob {
+            name: "stages",
+            about: "pipeline stages in shared memory",
+            values: vec![3, 4, 5, 6, 8],
+        },
         Knob {
             name: "turns",
-            about: "warpgroups take turns at tiles: one multiplies while the other stores",
+            about: "1: ping-pong, one warpgroup multiplies while the other runs its epilogue; 0: cooperative",
             values: vec![0, 1],
         },
     ]
@@ -57,7 +61,7 @@ pub(super) fn knobs(problem: &Problem<'_>) -> [Knob; 9] {
 /// A setting of every knob, and what follows from it: accumulators, pipeline stages, shared memory.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Schedule {
-    /// Tiles of a cluster's blocks together.
+    /// Tiling of a cluster's blocks together.
     pub(super) tiling: Tiling,
     pub(super) tile: Tile,
     pub(super) stages: i64,
@@ -65,12 +69,12 @@ pub(super) struct Schedule {
     pub(super) shared_bytes: i64,
 }
 
-/// A block's tile and who multiplies it.
+/// The block tile and how consumer warpgroups share it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Tile {
     /// Rows and columns.
     pub(super) cta: [i64; 2],
-    /// Whether one warpgroup does, in turn with another; else all share it.
+    /// Ping-pong: each warpgroup computes whole tiles; otherwise all share a tile.
     pub(super) turns: bool,
 }
 
@@ -83,23 +87,23 @@ impl Tile {
         Tile { cta: [cta_m, cta_n], turns: true }
     }
 
-    /// Warpgroups that multiply.
+    /// Consumer warpgroups.
     pub(super) fn consumers(self) -> i64 {
         if self.turns { 2 } else { (self.cta[0] / ROWS).min(2) }
     }
 
-    /// Rows, and columns of all products together.
+    /// Rows of the tile, and columns of all GEMMs together.
     pub(super) fn multiplied(self, problem: &Problem<'_>) -> [i64; 2] {
         [self.cta[0], self.cta[1] * problem.products()]
     }
 
-    /// Sums of a thread.
+    /// Accumulators per thread.
     fn sums(self, problem: &Problem<'_>) -> i64 {
         let sharers = if self.turns { 1 } else { self.consumers() };
         self.multiplied(problem).iter().product::<i64>() / (sharers * WARPGROUP)
     }
 
-    /// Whether a thread can hold the sums, and an instruction multiply the columns.
+    /// Checks the number of accumulators and the N of the instruction.
     pub(super) fn check(self, problem: &Problem<'_>) -> Result<(), Refusal> {
         let (count, columns) = (self.sums(problem), self.multiplied(problem)[1]);
         if columns > COLUMNS_MAX {
@@ -111,12 +115,12 @@ impl Tile {
         }
     }
 
-    /// Columns that a warp stages at once of each product.
+    /// Columns per GEMM that a warp stages at once.
     pub(super) fn warp_n(self, problem: &Problem<'_>) -> i64 {
         if self.cta[1] % 64 == 0 && problem.twin.is_none() { 64 } else { 32 }
     }
 
-    /// Bytes of shared memory with so many stages: their tiles and barriers, and what warps stage.
+    /// Bytes of shared memory: operand stages, barriers and epilogue staging.
     pub(super) fn shared_bytes(self, problem: &Problem<'_>, stages: i64) -> i64 {
         let columns = self.warp_n(problem) * problem.products();
         let staging = 4 * self.consumers() * SLICE_ROWS * columns * 4;
@@ -127,10 +131,10 @@ impl Tile {
 }
 
 impl Schedule {
-    /// From values in the order of [`KNOBS`].
+    /// The schedule of values in the order of [`KNOBS`].
     ///
     /// # Errors
-    /// Where the device's limits or the problem rule the settings out.
+    /// Where the settings exceed a limit of the device or do not fit the problem.
     pub(super) fn new(
         problem: &Problem<'_>,
         product: &Product,
@@ -158,17 +162,17 @@ impl Schedule {
         Ok(Schedule { tiling, tile, stages, cluster, shared_bytes })
     }
 
-    /// One warpgroup more brings the tiles.
+    /// Threads per block, including the producer warpgroup.
     pub(super) fn threads(&self) -> i64 {
         (self.tile.consumers() + 1) * WARPGROUP
     }
 
-    /// Blocks that have a tile, or a part of its depth.
+    /// Blocks with work.
     pub(super) fn blocks(&self, problem: &Problem<'_>) -> i64 {
         self.tiling.blocks(problem) * self.cluster
     }
 
-    /// What the launches ask of a GPU.
+    /// Work of the kernels.
     pub(super) fn work(
         &self,
         problem: &Problem<'_>,
@@ -181,7 +185,7 @@ impl Schedule {
         let block = Block { threads, registers, shared_bytes: self.shared_bytes, stages, finished };
         let units = Units::Tensor(product.work(self.tile.multiplied(problem)));
         let mut work = demand.work(problem, &self.tiling, block, units);
-        // So far it is that of clusters.
+        // The tiling is per cluster.
         work[0].blocks *= self.cluster as u64;
         work[0].in_flight_bytes /= self.cluster as f64;
         work

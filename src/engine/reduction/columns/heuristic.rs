@@ -1,9 +1,8 @@
 //! The knob settings expected to run best, and why.
 
-use crate::engine::EngineConfig;
 use crate::engine::access::{access_bytes, ceil_div, stored};
 use crate::engine::reduction::columns::layout::outer;
-use crate::engine::reduction::columns::schedule::{Footprint, chunks, knobs};
+use crate::engine::reduction::columns::schedule::{Footprint, Settings, chunks, knobs};
 use crate::engine::reduction::heuristic::REGISTERS_WANTED;
 use crate::engine::reduction::space::Space;
 use crate::graph::CanonicalGraph;
@@ -19,7 +18,7 @@ const WARP: i64 = 32;
 /// them to another kernel.
 const THREADS_FEW: i64 = 512;
 
-/// Bytes that a thread asks memory for before it waits, and the part of a multiprocessor's threads
+/// Bytes that a thread asks memory for before it waits, and the part of an SM's threads
 /// that suffices then: 32 KiB in flight on each are 4.3 MB on an H200, of which bandwidth times
 /// latency is 2.9 MB; others need less.
 const IN_FLIGHT_BYTES: i64 = 64;
@@ -35,7 +34,7 @@ const ROUNDS_MIN: i64 = 2;
 /// is read again.
 const LEFT_PART: i64 = 32;
 
-/// Shared memory of a block with which two of them fit a multiprocessor of 64 KiB.
+/// Shared memory of a block with which two of them fit an SM of 64 KiB.
 const SHARED_BYTES: i64 = 32 << 10;
 
 /// The settings, and what decided them.
@@ -111,15 +110,9 @@ impl Decision {
         Decision { vector, items, threads_x, threads_y, split, chunks, reduced }
     }
 
-    pub(super) fn config(&self) -> EngineConfig {
-        let settings = [
-            ("items", self.items),
-            ("split", self.split),
-            ("threads_x", self.threads_x),
-            ("threads_y", self.threads_y),
-            ("vector", self.vector),
-        ];
-        EngineConfig::new("reduction_columns", &settings)
+    pub(super) fn settings(&self) -> Settings {
+        let Decision { items, split, threads_x, threads_y, vector, .. } = *self;
+        Settings { items, split, threads_x, threads_y, vector }
     }
 
     /// A line for each knob.

@@ -17,11 +17,11 @@ use crate::engine::access::GRID_MAX;
 use crate::engine::reduction::Reductions;
 use crate::engine::reduction::columns::heuristic::Decision;
 use crate::engine::reduction::columns::parameters::lowering;
-use crate::engine::reduction::columns::schedule::{Footprint, Schedule};
+use crate::engine::reduction::columns::schedule::{Footprint, Schedule, Settings};
+use crate::engine::reduction::columns::work::Demand;
 use crate::engine::signature::refuse_i64;
-use crate::engine::{
-    BehaviorNote, Engine, EngineConfig, Knob, LayoutInfo, Notes, Setting, Supported, WorkOf,
-};
+use crate::engine::tunable::{Tunable, Tuned};
+use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, LayoutInfo, Notes, Supported};
 use crate::error::{Error, Result};
 use crate::graph::CanonicalGraph;
 use crate::kernel::Lowering;
@@ -58,67 +58,73 @@ impl Engine for ColumnsEngine {
         if values > GRID_MAX {
             return Err(Error::not_supported(format!("{values} values exceed {GRID_MAX} blocks")));
         }
-        let columns = Columns(reductions);
-        let footprint = Footprint::of(columns.0.graph(), &columns.0.space);
-        Schedule::new(&columns.0.space, &footprint, &columns.decision().config())?;
-        Ok(Box::new(columns))
+        let graph = reductions.graph();
+        let (footprint, demand) = (Footprint::of(graph, space), Demand::of(graph, space));
+        let columns = Columns { reductions, footprint, demand };
+        let best = columns.best();
+        Ok(Box::new(Tuned::of(columns, [best])?))
     }
 }
 
-/// Reductions of elements that lie apart in memory.
+/// Reductions whose elements are strided in memory.
 #[derive(Debug, Clone)]
-struct Columns<'a>(Reductions<'a>);
+struct Columns<'a> {
+    reductions: Reductions<'a>,
+    footprint: Footprint,
+    demand: Demand,
+}
 
 impl Columns<'_> {
     fn decision(&self) -> Decision {
-        Decision::of(self.0.graph(), &self.0.space, self.0.target)
+        let Reductions { space, target, .. } = &self.reductions;
+        Decision::of(self.reductions.graph(), space, target)
     }
 }
 
-impl Supported for Columns<'_> {
-    fn knobs(&self) -> Vec<Knob> {
-        schedule::knobs(self.0.graph(), &self.0.space)
+impl Tunable<5> for Columns<'_> {
+    const NAME: &'static str = NAME;
+    const KNOBS: [&'static str; 5] = Settings::KNOBS;
+    type Settings = Settings;
+    type Schedule = Schedule;
+    type Refusal = String;
+
+    fn all_knobs(&self) -> [Knob; 5] {
+        schedule::knobs(self.reductions.graph(), &self.reductions.space)
     }
 
-    fn heuristic(&self) -> EngineConfig {
-        self.decision().config()
+    fn schedule(&self, settings: Settings) -> Result<Schedule, String> {
+        Schedule::new(&self.reductions.space, &self.footprint, settings)
+    }
+
+    fn best(&self) -> Settings {
+        self.decision().settings()
     }
 
     fn reasons(&self) -> Vec<String> {
         self.decision().reasons()
     }
 
-    fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
-        let space = &self.0.space;
-        let footprint = Footprint::of(self.0.graph(), space);
-        let runs = |config: &EngineConfig| Schedule::new(space, &footprint, config).is_ok();
-        let halved = |knob| config.halved(knob).filter(runs);
-        halved("items").or_else(|| halved("vector"))
+    fn smaller(&self, settings: Settings) -> Vec<Settings> {
+        let Settings { items, vector, .. } = settings;
+        vec![Settings { items: items / 2, ..settings }, Settings { vector: vector / 2, ..settings }]
     }
 
-    fn settings(&self) -> Vec<Setting> {
-        work::settings(self.0.graph(), &self.0.space)
-    }
-
-    fn work_of(&self) -> WorkOf<'_> {
-        Box::new(work::of_setting(self.0.graph(), &self.0.space))
-    }
-
-    fn notes(&self, config: &EngineConfig) -> Notes {
-        let splits = config.knob("split").is_ok_and(|split| split > 1);
-        let workspace = splits.then_some(BehaviorNote::Workspace);
+    fn notes(&self, settings: Settings) -> Notes {
+        let workspace = (settings.split > 1).then_some(BehaviorNote::Workspace);
         let behavior = std::iter::once(BehaviorNote::RuntimeCompilation).chain(workspace);
         Notes { behavior: behavior.collect(), ..Notes::default() }
     }
 
     fn layouts(&self) -> Vec<LayoutInfo> {
-        self.0.layouts(false)
+        self.reductions.layouts(false)
     }
 
-    fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
-        config.validate(&self.knobs())?;
-        let (graph, space) = (self.0.graph(), &self.0.space);
-        let schedule = Schedule::new(space, &Footprint::of(graph, space), config)?;
-        Ok(lowering(graph, space, &schedule, self.0.target.arch))
+    fn work(&self, schedule: &Schedule) -> Vec<KernelWork> {
+        self.demand.work(&self.footprint, schedule)
+    }
+
+    fn lowering(&self, schedule: &Schedule) -> Lowering {
+        let Reductions { space, target, .. } = &self.reductions;
+        lowering(self.reductions.graph(), space, schedule, target.arch)
     }
 }

@@ -1,6 +1,7 @@
 //! How kept and reduced dimensions are dealt out to threads: knobs, registers, the launch grid.
 
 use crate::dtype::DType;
+use crate::engine::Knob;
 use crate::engine::access::{
     ACCESS_BYTES_MAX, GRID_MAX, REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div, stored,
 };
@@ -8,8 +9,7 @@ use crate::engine::reduction::phases::Phases;
 use crate::engine::reduction::schedule::{REGISTERS_BASE, REGISTERS_F64, REGISTERS_F64_ELEMENT};
 use crate::engine::reduction::space::Space;
 use crate::engine::reduction::spread;
-use crate::engine::{EngineConfig, Knob};
-use crate::error::{Error, Result};
+use crate::engine::tunable::settings;
 use crate::graph::{CanonicalGraph, Op};
 use crate::target::Arch;
 
@@ -25,6 +25,8 @@ const SEGMENT_MIN: i64 = 32;
 
 /// Bytes of shared memory that a block has without asking for more.
 const SHARED_BYTES_MAX: i64 = 48 << 10;
+
+settings! { pub(super) struct Settings { items, split, threads_x, threads_y, vector } }
 
 /// The knob settings and what follows from them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -47,45 +49,37 @@ pub(super) struct Schedule {
 
 impl Schedule {
     /// # Errors
-    /// `NotSupported` when a block has too few or too many threads, the settings need more
-    /// registers or shared memory than there are, or more blocks than a grid has.
+    /// Where a block has too few or too many threads, or the settings need more registers or shared
+    /// memory than there are, or more blocks than a grid has.
     pub(super) fn new(
         space: &Space,
         footprint: &Footprint,
-        config: &EngineConfig,
-    ) -> Result<Schedule> {
-        let (vector, items) = (config.knob("vector")?, config.knob("items")?);
-        let (threads_x, threads_y) = (config.knob("threads_x")?, config.knob("threads_y")?);
-        let segments = config.knob("split")?;
+        settings: Settings,
+    ) -> Result<Schedule, String> {
+        let Settings { items, split: segments, threads_x, threads_y, vector } = settings;
         let threads = threads_x * threads_y;
         let threads_max = i64::from(Arch::BLOCK_THREADS_MAX);
         if !(32..=threads_max).contains(&threads) {
-            return Err(Error::not_supported(format!(
-                "{config} has blocks of {threads} threads, not of 32 to {threads_max}"
-            )));
+            return Err(format!("has blocks of {threads} threads, not of 32 to {threads_max}"));
         }
         let shared_bytes = footprint.shared_bytes(vector, threads_x, threads_y);
         if shared_bytes > SHARED_BYTES_MAX {
-            return Err(Error::not_supported(format!(
-                "{config} needs {shared_bytes} bytes of shared memory, not {SHARED_BYTES_MAX}"
-            )));
+            return Err(format!(
+                "needs {shared_bytes} bytes of shared memory, not {SHARED_BYTES_MAX}"
+            ));
         }
         let needed = footprint.registers(vector, items);
         let available = (REGISTERS_SM / threads).min(REGISTERS_THREAD_MAX);
         // The estimate steers away from spills; the smallest setting is for the assembler to judge.
         if needed > available && (vector > 1 || items > 1) {
-            return Err(Error::not_supported(format!(
-                "{config} needs about {needed} registers of a thread's {available}"
-            )));
+            return Err(format!("needs about {needed} registers of a thread's {available}"));
         }
         let chunks = chunks(space, vector);
         let segment = ceil_div(space.columns.count(), segments);
         let schedule = Schedule { vector, items, threads_x, threads_y, chunks, segments, segment };
         let blocks = schedule.tiles().saturating_mul(segments);
         if blocks > GRID_MAX {
-            return Err(Error::not_supported(format!(
-                "{config} needs {blocks} blocks, more than a grid has"
-            )));
+            return Err(format!("needs {blocks} blocks, more than a grid has"));
         }
         Ok(schedule)
     }
@@ -107,7 +101,7 @@ pub(super) fn chunks(space: &Space, vector: i64) -> i64 {
 }
 
 /// The knobs with the values this graph allows.
-pub(super) fn knobs(graph: CanonicalGraph<'_>, space: &Space) -> Vec<Knob> {
+pub(super) fn knobs(graph: CanonicalGraph<'_>, space: &Space) -> [Knob; 5] {
     let (rows, columns) = (&space.rows, &space.columns);
     // An output that is smaller than the space is written once, by a thread of one value.
     let guarded = rows.width() > 1
@@ -121,7 +115,7 @@ pub(super) fn knobs(graph: CanonicalGraph<'_>, space: &Space) -> Vec<Knob> {
     };
     let up_to = |max: i64| (0..).map(|n| 1 << n).take_while(|n| *n <= max).collect();
     let reduced = power(columns.count());
-    vec![
+    [
         Knob {
             name: "items",
             about: "vectors in flight per thread",

@@ -1,12 +1,12 @@
 //! What settings of a reduction of columns ask of a GPU.
 
+use crate::engine::KernelWork;
 use crate::engine::access::{SECTOR_BYTES, ceil_div, stored};
 use crate::engine::cost::INSTRUCTIONS_OPERATION;
-use crate::engine::reduction::columns::schedule::{Footprint, Schedule, knobs};
+use crate::engine::reduction::columns::schedule::{Footprint, Schedule};
 use crate::engine::reduction::phases::Phases;
 use crate::engine::reduction::space::Space;
 use crate::engine::reduction::work::element_operations;
-use crate::engine::{EngineConfig, KernelWork, Setting};
 use crate::graph::CanonicalGraph;
 use crate::tensor::TensorDesc;
 
@@ -17,7 +17,8 @@ const INSTRUCTIONS_VECTOR: f64 = 16.0;
 const JOINED_ROUND: i64 = 4;
 
 /// What a graph asks however it is dealt out.
-struct Demand {
+#[derive(Debug, Clone)]
+pub(super) struct Demand {
     elements: f64,
     /// Read in each phase, and written.
     read_bytes: f64,
@@ -29,28 +30,8 @@ struct Demand {
     part_bytes: f64,
 }
 
-/// Every legal setting.
-pub(super) fn settings(graph: CanonicalGraph<'_>, space: &Space) -> Vec<Setting> {
-    let of = of_setting(graph, space);
-    let setting = |config| Some(Setting { work: of(&config)?, config });
-    let all = EngineConfig::all("reduction_columns", &knobs(graph, space));
-    all.into_iter().filter_map(setting).collect()
-}
-
-/// What one setting asks.
-pub(super) fn of_setting<'a>(
-    graph: CanonicalGraph<'a>,
-    space: &'a Space,
-) -> impl Fn(&EngineConfig) -> Option<Vec<KernelWork>> + 'a {
-    let (demand, footprint) = (Demand::of(graph, space), Footprint::of(graph, space));
-    move |config| {
-        let schedule = Schedule::new(space, &footprint, config).ok()?;
-        Some(demand.work(&footprint, &schedule))
-    }
-}
-
 impl Demand {
-    fn of(graph: CanonicalGraph<'_>, space: &Space) -> Demand {
+    pub(super) fn of(graph: CanonicalGraph<'_>, space: &Space) -> Demand {
         let bytes = |(at, tensor): (usize, &TensorDesc)| {
             let size = tensor.dtype.bytes() as i64;
             // Neighbours that lie apart are moved in a sector each.
@@ -77,7 +58,7 @@ impl Demand {
     }
 
     /// One launch, or one per phase of values that several blocks share.
-    fn work(&self, footprint: &Footprint, schedule: &Schedule) -> Vec<KernelWork> {
+    pub(super) fn work(&self, footprint: &Footprint, schedule: &Schedule) -> Vec<KernelWork> {
         let Schedule { vector, items, threads_x, threads_y, segments, segment, .. } = *schedule;
         let threads = schedule.threads();
         let launches = if segments > 1 { self.phases + 1 } else { 1 };
