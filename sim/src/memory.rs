@@ -145,7 +145,7 @@ impl Table {
         };
         let nearest = self.live.iter().min_by_key(|allocation| distance(allocation));
         let text = match nearest {
-            None => "there is no allocation".to_string(),
+            None => "no allocation exists".to_string(),
             Some(near) => {
                 let missed = distance(near);
                 let side = if address < near.base { "before the start" } else { "past the end" };

@@ -4,7 +4,6 @@
 //! load may load uninitialised bytes that are never used. These registers are tracked, along with
 //! values computed from the former and copies of the latter, and so are wgmma accumulators. Kernels
 //! without any have no overhead.
-//! that go on after they are issued; a kernel that has none pays nothing.
 
 use crate::access::Window;
 use crate::draft::{Drafts, Source, Value};

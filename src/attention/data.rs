@@ -191,7 +191,7 @@ impl SequenceDataSettings {
         let axes = &self.axes;
         for (at, axis) in axes.iter().enumerate() {
             if axes[..at].contains(axis) {
-                return bad(format!("axis {} is there twice", axis.name()));
+                return bad(format!("duplicate axis {}", axis.name()));
             }
         }
         match axes[AXES - 1] {

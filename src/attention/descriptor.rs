@@ -334,9 +334,9 @@ impl AttentionSettings {
         let keys = self.depth(self.k_proj_size, self.k_size);
         match queries == keys {
             true => Ok(()),
-            false => bad(format!(
-                "behind their projections queries have {queries} elements, keys {keys}"
-            )),
+            false => {
+                bad(format!("after their projections queries have {queries} elements, keys {keys}"))
+            }
         }
     }
 

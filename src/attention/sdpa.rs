@@ -133,7 +133,7 @@ impl SdpaJson {
                 fail(format!("{keys} keys are no whole pages of {size} keys"))
             }
             (Some(_), Some(_), Some(_)) => {
-                fail("keys are in pages or one sequence behind the other, not both".to_owned())
+                fail("keys are either paged or concatenated, not both".to_owned())
             }
             _ => fail("`page_size` and `pages` go together".to_owned()),
         }

@@ -38,7 +38,7 @@ impl<K: Eq + Hash + Clone, V: Clone> Flight<K, V> {
     /// already waiting, tries again.
     ///
     /// # Errors
-    /// Those of `build`.
+    /// Errors of `build`.
     pub fn get_or_build(&self, key: &K, build: impl FnOnce() -> Result<V>) -> Result<V> {
         let slot = self.slot(key);
         let mut value = slot.value.lock().unwrap_or_else(PoisonError::into_inner);
@@ -54,7 +54,7 @@ impl<K: Eq + Hash + Clone, V: Clone> Flight<K, V> {
     /// if another call is building it.
     ///
     /// # Errors
-    /// Those of `find`.
+    /// Errors of `find`.
     pub fn get_or_find(
         &self,
         key: &K,

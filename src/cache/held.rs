@@ -51,7 +51,7 @@ impl Held {
     /// Opens a folder; symbolic links in its path are followed.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// Errors of the operating system.
     pub fn open(path: &Path) -> io::Result<Held> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let handle = openat(CWD, path, flags, Mode::empty())?;
@@ -61,7 +61,7 @@ impl Held {
     /// Duplicates the handle.
     ///
     /// # Errors
-    /// Those of the operating system: too many open files.
+    /// Errors of the operating system: too many open files.
     pub fn again(&self) -> io::Result<Held> {
         Ok(Held { handle: self.handle.try_clone()?, path: self.path.clone() })
     }
@@ -74,7 +74,7 @@ impl Held {
     /// Opens a subfolder.
     ///
     /// # Errors
-    /// Those of the operating system: the name does not exist, or is a link or a file.
+    /// Errors of the operating system: the name does not exist, or is a link or a file.
     pub fn folder(&self, name: impl AsRef<OsStr>) -> io::Result<Held> {
         let name = name.as_ref();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | ALWAYS;
@@ -85,7 +85,7 @@ impl Held {
     /// Opens a subfolder, creating it with this mode if missing.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// Errors of the operating system.
     pub fn made(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<Held> {
         match mkdirat(&self.handle, name.as_ref(), Mode::from_raw_mode(mode)) {
             Ok(()) | Err(rustix::io::Errno::EXIST) => self.folder(name),
@@ -116,7 +116,7 @@ impl Held {
     /// Opens a file for reading.
     ///
     /// # Errors
-    /// Those of the operating system: the name does not exist, or is a link.
+    /// Errors of the operating system: the name does not exist, or is a link.
     pub fn file(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         let flags = OFlags::RDONLY | ALWAYS;
         Ok(openat(&self.handle, name.as_ref(), flags, Mode::empty())?.into())
@@ -132,7 +132,7 @@ impl Held {
     /// Metadata of a name; links are not followed.
     ///
     /// # Errors
-    /// Those of the operating system: the name does not exist.
+    /// Errors of the operating system: the name does not exist.
     pub(super) fn status(&self, name: impl AsRef<OsStr>) -> io::Result<Status> {
         Ok(Status::of(&statat(&self.handle, name.as_ref(), AtFlags::SYMLINK_NOFOLLOW)?))
     }
@@ -146,7 +146,7 @@ impl Held {
     /// Opens a file for locking or touching, creating an empty one if missing.
     ///
     /// # Errors
-    /// Those of the operating system: the name is a link, or the folder is read-only.
+    /// Errors of the operating system: the name is a link, or the folder is read-only.
     pub(super) fn file_for_locks(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | ALWAYS;
         let mode = Mode::from_raw_mode(0o600);
@@ -156,7 +156,7 @@ impl Held {
     /// Creates a file for writing with a random name that starts with `prefix`; returns both.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// Errors of the operating system.
     pub(super) fn named_anew(&self, prefix: &str) -> io::Result<(String, File)> {
         let mut random = [0; 8];
         getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;
@@ -168,7 +168,7 @@ impl Held {
     /// Updates the modification time of a file.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// Errors of the operating system.
     pub(super) fn touch(&self, name: impl AsRef<OsStr>, now: SystemTime) -> io::Result<()> {
         let flags = OFlags::WRONLY | ALWAYS;
         let file: File = openat(&self.handle, name.as_ref(), flags, Mode::empty())?.into();
@@ -178,7 +178,7 @@ impl Held {
     /// Writes a new file. An existing file or link of that name is removed, not written through.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// Errors of the operating system.
     pub fn put(&self, name: impl AsRef<OsStr>, bytes: &[u8], mode: u32) -> io::Result<()> {
         let name = name.as_ref();
         self.remove(name)?;
@@ -189,7 +189,7 @@ impl Held {
     /// new one.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// Errors of the operating system.
     pub fn put_whole(&self, name: impl AsRef<OsStr>, bytes: &[u8]) -> io::Result<()> {
         let (temporary, mut file) = self.named_anew(".tmp-")?;
         let written = file.write_all(bytes).and_then(|()| file.sync_all());
@@ -205,7 +205,7 @@ impl Held {
     /// Removes a file or link, if it exists.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// Errors of the operating system.
     pub fn remove(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
         match unlinkat(&self.handle, name.as_ref(), AtFlags::empty()) {
             Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),

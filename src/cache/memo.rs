@@ -49,7 +49,7 @@ impl DiskCache {
     /// Stores the toolchain of a library.
     ///
     /// # Errors
-    /// Those of the operating system; callers log them.
+    /// Errors of the operating system; callers log them.
     pub fn remember(&self, located: &Located, toolchain: &Toolchain) -> io::Result<()> {
         let identity = Identity::of(&located.path)?;
         let name = identity.file();

@@ -19,7 +19,7 @@ impl Storage {
     /// Current size in bytes.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// Errors of the operating system.
     pub(super) fn len(&self) -> io::Result<u64> {
         match self {
             Storage::File(file) => Ok(file.metadata()?.len()),

@@ -63,7 +63,8 @@ fn rejected(error: DriverError, image: &[u8]) -> Error {
     let bytes = image.len();
     match faulty.contains(&error.0) {
         true => Error::compile(format!(
-            "the driver rejected an image of {bytes} bytes: {:?}; the driver may be older than the NVRTC that compiled it",
+            "the driver rejected an image of {bytes} bytes: {:?}; the driver may be older than \
+             the NVRTC that compiled it",
             error.0
         ))
         .caused_by(error),

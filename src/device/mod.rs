@@ -190,7 +190,6 @@ impl Device {
     ///
     /// The handle must be a live stream of this device as long as the result is in use; the driver
     /// does not check it.
-    /// driver does not check it.
     pub unsafe fn external_stream(&self, handle: u64) -> Stream {
         Stream::external(self.driver.clone(), handle)
     }

@@ -92,7 +92,7 @@ impl Pointwise {
         let upper = (upper.get() != f64::INFINITY).then_some(("relu_upper_clip", upper));
         for (name, value) in scalars.into_iter().chain(upper) {
             if integer(value).is_none() {
-                let text = format!("{mode}: {name} {value} is no integer of math i32");
+                let text = format!("{mode}: {name} {value} is not a 32-bit integer");
                 return Err(Error::bad_param(text));
             }
         }

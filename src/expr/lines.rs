@@ -38,7 +38,7 @@ impl Lines {
     pub fn line(&mut self, name: &str, op: Pointwise, operands: &[&str]) -> Result<()> {
         let operands: Vec<Value> = operands.iter().map(|operand| self.value(operand)).collect();
         if self.values.iter().any(|(taken, _)| taken == name) {
-            let text = format!("{}: a value `{name}` is there already", op.mode);
+            let text = format!("{}: duplicate value `{name}`", op.mode);
             return Err(Error::bad_param(text));
         }
         let value = self.program.push(name, op, &operands, self.dtype)?;

@@ -275,7 +275,7 @@ impl Pointwise {
             return fail(format!("{name} {value} is not finite"));
         }
         if self.alpha2 != used.alpha2 {
-            return fail(format!("alpha2 {} is set but there is no second operand", self.alpha2));
+            return fail(format!("alpha2 {} is set without a second operand", self.alpha2));
         }
         if self.mode == Mode::GenIndex && self.alpha1.get() != 1.0 {
             return fail(format!(

@@ -5,7 +5,6 @@
 //! Monte Carlo arithmetic instead (Parker, "Monte Carlo Arithmetic", 1997): [`SAMPLES`] further
 //! runs are perturbed at every step by up to the step's bound, and their maximum deviation times
 //! [`SAFETY`] is the bound of the result.
-//! lose; how far they stray, times [`SAFETY`], is how far an implementation may.
 
 use crate::expr::Program;
 use crate::graph::{Cell, CellValue, Direction, MatmulMath, Recurrence, RowLayout};

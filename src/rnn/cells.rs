@@ -72,9 +72,9 @@ impl CellClip {
         let CellClip { min, max, .. } = self;
         match min.get() <= max.get() {
             true => Ok(()),
-            false => {
-                Err(Error::bad_param(format!("clip of the cell state: {min} to {max} is no range")))
-            }
+            false => Err(Error::bad_param(format!(
+                "clip of the cell state: {min} to {max} is not a range"
+            ))),
         }
     }
 }

@@ -297,7 +297,7 @@ impl Rnn {
     fn validate_cell(&self) -> Result<()> {
         let bad = |rule: String| Err(Error::bad_param(format!("rnn: {rule}")));
         let refuse = |rule: &str, name: &str| {
-            Err(Error::not_supported(format!("rnn: {rule} of cell {name}, which is no LSTM")))
+            Err(Error::not_supported(format!("rnn: {rule} of cell {name}, expected lstm")))
         };
         match &self.cell {
             RnnCell::Kind(CellKind::Lstm, options) => {

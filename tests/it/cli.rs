@@ -526,7 +526,7 @@ fn plans_are_saved_and_loaded() {
     let text = succeeds(&["run", plan, "--random", "1", "--check"]);
     assert!(text.contains("check   dx"), "{text}");
     let config = ["run", plan, "--random", "1", "--config", "pointwise{}"];
-    fails(2, "--config goes with a problem", &config);
+    fails(2, "--config requires a problem", &config);
     fails(3, "the plan is for Kiln simulator", &["plan", "load", plan, "--device", "sim:t4"]);
 }
 
@@ -563,6 +563,6 @@ fn tuning_keeps_the_best() {
     assert!(text.contains("best    pointwise{") && text.contains("kept in "), "{text}");
     let document = json(&succeeds(&[&tune[..], &["--json"]].concat()));
     assert_eq!(document["parts"][0]["tried"].as_array().unwrap().len(), 3);
-    fails(2, "there is nothing to measure", &["tune", PROBLEM, "--settings", "0"]);
+    fails(2, "nothing to measure", &["tune", PROBLEM, "--settings", "0"]);
     fails(2, "unknown note `magic`", &["tune", PROBLEM, "--without", "magic"]);
 }

@@ -94,7 +94,7 @@ fn bad_attentions_are_refused() {
         (
             "\"layout\"",
             "\"pages\": 12, \"page_size\": 16, \"key_rows\": 9, \"layout\"",
-            "sdpa: keys are in pages or one sequence behind the other, not both",
+            "sdpa: keys are either paged or concatenated, not both",
         ),
         ("\n}", ", \"graph\": {}}", "sdpa: a document has the one key `sdpa`, there is `graph`"),
     ] {

@@ -160,7 +160,7 @@ fn errors_in_a_file_name_it() {
 #[test]
 fn a_run_without_inputs_makes_them_up_and_says_so() {
     let text = cli::succeeds(&["run", PROBLEM, "--check"]);
-    let said = "inputs  random, from seed 1 (--random SEED takes others, --inputs FILE given ones)";
+    let said = "inputs  random, from seed 1 (change with --random SEED or --inputs FILE)";
     assert!(text.contains(said), "{text}");
     let [own, given] =
         [&["run", PROBLEM, "--json"][..], &["run", PROBLEM, "--random", "1", "--json"]]

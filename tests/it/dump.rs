@@ -135,7 +135,7 @@ fn what_can_not_be_captured_is_a_warning() {
     );
     fails(
         2,
-        "--inputs and --random go with --tensors or --html",
+        "--inputs and --random require --tensors or --html",
         &["dump", PROBLEM, "-o", dumps, "--random", "1"],
     );
 }

@@ -144,7 +144,7 @@ fn parameters_out_of_range() {
     };
     check("exp: alpha1 NaN is not finite", Pointwise::new(Mode::Exp).alphas(f64::NAN, 1.0));
     check(
-        "exp: alpha2 2 is set but there is no second operand",
+        "exp: alpha2 2 is set without a second operand",
         Pointwise::new(Mode::Exp).alphas(1.0, 2.0),
     );
     check(

@@ -275,7 +275,7 @@ fn integers_of_what_has_none_are_refused() {
     let add = Pointwise::new(Mode::Add);
     assert_eq!(built(add, DType::F32), "add: `a` is f32, math i32 accepts integers");
     let scaled = built(add.alphas(1.0, 0.25), DType::I32);
-    assert_eq!(scaled, "add: alpha2 0.25 is no integer of math i32");
+    assert_eq!(scaled, "add: alpha2 0.25 is not a 32-bit integer");
     let leaky = built(Pointwise::new(Mode::ReluFwd).relu(0.0, 6.0, 0.5), DType::I32);
     assert_eq!(leaky, "relu_fwd: math i32 has no relu_lower_clip_slope, 0.5");
     let reduced = |op: ReductionOp, dtype: DType| {

@@ -68,11 +68,11 @@ fn bad_attention_settings_are_refused_by_the_documents_rules() {
         ),
         (
             AttentionSettings { k_proj_size: 16, ..settings() },
-            "behind their projections queries have 8 elements, keys 16",
+            "after their projections queries have 8 elements, keys 16",
         ),
         (
             AttentionSettings { q_proj_size: 0, ..settings() },
-            "behind their projections queries have 32 elements, keys 8",
+            "after their projections queries have 32 elements, keys 8",
         ),
         (
             AttentionSettings { sm_scaler: Real::new(-0.5), ..settings() },
@@ -188,7 +188,7 @@ fn bad_sequence_data_settings_are_refused_by_the_documents_rules() {
         (
             SequenceDataSettings { axes: vec![Time, Beam, Time, Vector], ..data() },
             BadParam,
-            "axis time is there twice",
+            "duplicate axis time",
         ),
         (
             SequenceDataSettings { axes: vec![Vector, Batch, Beam, Time], ..data() },

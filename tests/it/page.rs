@@ -101,5 +101,5 @@ fn the_page_does_without_what_a_device_does_not_have() {
     fails(5, "failed to write page `/nowhere/x`", &["dump", PROBLEM, "--html", "/nowhere/x"]);
     fails(2, "--output <DIR>", &["dump", PROBLEM]);
     let two = ["dump", PROBLEM, MASK, "--html", "x", "--inputs", "in.safetensors"];
-    fails(2, "--inputs goes with one problem", &two);
+    fails(2, "--inputs requires a single problem", &two);
 }

@@ -61,7 +61,7 @@ fn without_captured_tensors_inputs_are_made_up() {
     let folder = tempfile::tempdir().unwrap();
     let own = dumped(folder.path(), &[]);
     let (code, report) = replay(&own, &[]);
-    assert_eq!((code, &report["inputs"]), (Some(0), &json!("made up from seed 1")));
+    assert_eq!((code, &report["inputs"]), (Some(0), &json!("random from seed 1")));
     assert_eq!(report["compared_with"], "before");
     let (code, report) = replay(&own, &["--random", "2"]);
     assert_eq!((code, &report["inputs"]), (Some(0), &json!("given")));

@@ -161,7 +161,7 @@ fn clips_that_are_no_range_are_refused() {
         [(1.0, -1.0, "1 to -1"), (f64::NAN, 1.0, "NaN to 1"), (0.0, f64::NAN, "0 to NaN")]
     {
         let error = descriptor.set_clip(Some((nan, lclip, rclip))).expect_err("no range");
-        let text = format!("clip of the cell state: {shown} is no range");
+        let text = format!("clip of the cell state: {shown} is not a range");
         expect(&error, ErrorKind::BadParam, &text);
     }
     let gru = RnnSettings { cell_mode: CellKind::Gru, ..lstm() };
@@ -349,8 +349,8 @@ fn networks_that_make_no_sense_are_refused() {
             BadParam,
             "the projection size is 5, expected 1 to 4 (hidden)",
         ),
-        (gru().projection(2), nothing, NotSupported, "a projection of cell gru, which is no LSTM"),
-        (gru().peephole(), nothing, NotSupported, "peepholes of cell gru, which is no LSTM"),
+        (gru().projection(2), nothing, NotSupported, "a projection of cell gru, expected lstm"),
+        (gru().peephole(), nothing, NotSupported, "peepholes of cell gru, expected lstm"),
         (
             Rnn::gru(3, 4).skip_input(),
             nothing,

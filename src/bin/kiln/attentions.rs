@@ -1,11 +1,11 @@
-//! `kiln demo --attention`: attentions that all libraries offer in one kernel, and some that none
-//! does.
+//! `kiln demo --attention`: attention variants common to all libraries, and combinations that none
+//! fuses.
 
 use kiln::expr::Real;
 use kiln::graph::{Attention, Band, Diagonal, MatmulMath, Op, Softcap};
 use kiln::{DType, OperationGraph};
 
-/// The attentions by name.
+/// Attention problems by name.
 pub fn attentions() -> kiln::Result<Vec<(String, OperationGraph)>> {
     let plain = Attention::new(MatmulMath::F32);
     let causal = Attention { band: Band::causal(Diagonal::BottomRight), ..plain.clone() };
@@ -28,7 +28,7 @@ pub fn attentions() -> kiln::Result<Vec<(String, OperationGraph)>> {
     cases.into_iter().map(graph).collect()
 }
 
-/// Eight heads of queries on two of 128 keys.
+/// Eight query heads on two KV heads of 128 keys.
 fn attention(op: Attention, queries: i64, dtype: DType) -> kiln::Result<OperationGraph> {
     let op = Op::Attention(op);
     let mut graph = OperationGraph::builder();

@@ -1,4 +1,4 @@
-//! `kiln cache`: what the disk cache holds, whether it is sound, and why a lookup missed.
+//! `kiln cache`: inspection and maintenance of the disk cache.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -26,30 +26,30 @@ pub struct CacheArgs {
     /// Folder of the kernel cache
     #[arg(long, value_name = "DIR", global = true)]
     cache_dir: Option<PathBuf>,
-    /// Print one JSON object instead of text
+    /// Print JSON instead of text
     #[arg(long, global = true)]
     json: bool,
 }
 
 #[derive(Subcommand)]
 enum CacheCommand {
-    /// Size, budget, hits and misses of all processes that have ended
+    /// Show size, budget, hits and misses of all terminated processes
     Stats,
-    /// The entries, most recently used first
+    /// List the entries, most recently used first
     Ls,
-    /// Check every byte of every entry; exit code 1 when one is damaged
+    /// Verify every entry; exit code 1 if one is damaged
     Verify,
-    /// Remove least recently used entries and abandoned files
+    /// Evict least recently used entries and remove abandoned files
     Gc {
-        /// Keep the folder within this size: bytes, or with K, M or G
+        /// Maximum size of the folder: bytes, or with suffix K, M or G
         #[arg(long, value_name = "SIZE", value_parser = parse_size)]
         budget: Option<u64>,
     },
     /// Remove every entry that no running process uses
     Clear,
-    /// Say how an entry differs from the one that comes nearest: why it had to be compiled
+    /// Explain how an entry differs from the nearest other one, that is why it had to be compiled
     Explain {
-        /// The key, or the first digits of it
+        /// The key or a prefix of it
         key: String,
     },
 }
@@ -72,14 +72,14 @@ pub fn cache(args: &CacheArgs) -> kiln::Result<ExitCode> {
         cache_dir: args.cache_dir.clone(),
         ..Config::default()
     };
-    // Opening would create it.
+    // Opening would create the folder.
     if let Some(folder) = config.cache_folder()?.filter(|folder| !folder.exists()) {
         let text = format!("cache folder `{}` does not exist", folder.display());
         return Err(Error::with(ErrorKind::BadParam, text));
     }
     let kiln = Kiln::open(config)?;
     let disk = kiln.disk_cache().ok_or_else(|| {
-        Error::with(ErrorKind::BadParam, "there is no usable cache folder: see `kiln doctor`")
+        Error::with(ErrorKind::BadParam, "no usable cache folder: see `kiln doctor`")
     })?;
     let (document, text, code) = match &args.command {
         CacheCommand::Stats => stats(disk),
@@ -166,7 +166,7 @@ fn verify(disk: &DiskCache) -> Answer {
     let check = |file: &EntryFile| match Key::from_hex(&file.key).map(|key| disk.read(key)) {
         Some(Ok(_)) => None,
         Some(Err(error)) => Some(format!("{}: {error}", file.path.display())),
-        None => Some(format!("{}: the name is no key", file.path.display())),
+        None => Some(format!("{}: the name is not a key", file.path.display())),
     };
     let entries = disk.entries();
     let bytes: u64 = entries.iter().map(|entry| entry.bytes).sum();
@@ -230,7 +230,7 @@ fn explain(disk: &DiskCache, digits: &str) -> kiln::Result<Answer> {
     Ok((document, text, ExitCode::SUCCESS))
 }
 
-/// Bytes in binary units.
+/// Formats bytes in binary units.
 pub fn size(bytes: u64) -> String {
     match bytes as f64 {
         bytes if bytes < 1024.0 => format!("{bytes} B"),

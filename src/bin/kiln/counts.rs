@@ -1,9 +1,9 @@
-//! Counts of launches, and what they mean for the time on a machine.
+//! Counters of launches, and time estimates based on them.
 
 use kiln::device::{Counters, Estimate, InstructionClass};
 use serde_json::{Value, json};
 
-/// The counts of a launch by name, in the order of a table.
+/// Counts by name, in table order.
 pub fn rows(counters: &Counters) -> Vec<(String, u64)> {
     let (total, global) = (&counters.total, &counters.total.global);
     let mut rows = vec![("warp instructions".to_owned(), total.warp_instructions)];
@@ -23,13 +23,13 @@ pub fn rows(counters: &Counters) -> Vec<(String, u64)> {
     rows
 }
 
-/// Two launches' counts side by side: name, before, after.
+/// Counts of two launches side by side: name, before, after.
 pub fn compare(before: &Counters, after: &Counters) -> Vec<(String, u64, u64)> {
     let (was, is) = (rows(before), rows(after));
     let count = |rows: &[(String, u64)], name: &str| {
         rows.iter().find(|(known, _)| known == name).map_or(0, |(_, count)| *count)
     };
-    // Classes that only one of the two has stand where that one has them.
+    // A class that only one of the two has is inserted at its position there.
     let mut names: Vec<&String> = was.iter().map(|(name, _)| name).collect();
     for (at, (name, _)) in is.iter().enumerate() {
         if !names.contains(&name) {
@@ -39,7 +39,7 @@ pub fn compare(before: &Counters, after: &Counters) -> Vec<(String, u64, u64)> {
     names.into_iter().map(|name| (name.clone(), count(&was, name), count(&is, name))).collect()
 }
 
-/// `+3.1%`, or nothing where nothing changed.
+/// Relative change such as `+3.1%`; empty if there is none.
 pub fn change(was: f64, is: f64) -> String {
     match (was == is, was == 0.0) {
         (true, _) => String::new(),
@@ -48,13 +48,13 @@ pub fn change(was: f64, is: f64) -> String {
     }
 }
 
-/// The counts for programs.
+/// Counts as JSON.
 pub fn json(counters: &Counters) -> Value {
     let named = |(name, count): (String, u64)| (name.trim_start().replace(' ', "_"), json!(count));
     Value::Object(rows(counters).into_iter().map(named).collect())
 }
 
-/// The least time of each part of a machine, that which binds first, for programs.
+/// Time bounds of each part of a GPU as JSON, the limiting one first.
 pub fn estimate_json(estimate: &Estimate) -> Value {
     let occupancy = estimate.occupancy;
     let parts = estimate.bounds.iter().filter(|bound| bound.us > 0.0);

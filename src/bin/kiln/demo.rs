@@ -1,4 +1,4 @@
-//! `kiln demo`: the whole way from a graph to a checked result, shown.
+//! `kiln demo`: from a graph to a checked result.
 
 use std::process::ExitCode;
 
@@ -24,20 +24,20 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct DemoArgs {
-    /// Recurrent networks instead of the pointwise chain
+    /// Demonstrate recurrent networks instead of a pointwise chain
     #[arg(long)]
     rnn: bool,
-    /// Attention instead of the pointwise chain
+    /// Demonstrate attention instead of a pointwise chain
     #[arg(long, conflicts_with = "rnn")]
     attention: bool,
-    /// Print one JSON object instead of text
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     device: DeviceArgs,
 }
 
-/// Shapes that take different kernels: packed rows, a tail, one column, more rows than blocks.
+/// Shapes that exercise different kernels: packed rows, a tail, one column, more rows than blocks.
 const SHAPES: [[i64; 2]; 4] = [[64, 768], [37, 1001], [4096, 1], [2048, 256]];
 
 /// `y = clip(gelu(x + bias) + residual, -1, 6)` in bf16.
@@ -86,7 +86,7 @@ fn chains() -> kiln::Result<Vec<(String, OperationGraph)>> {
     SHAPES.into_iter().map(of).collect()
 }
 
-/// Runs graphs by name: whether all were right, and what was measured.
+/// Runs graphs by name; returns whether all results were correct, and the measurements.
 fn graphs(
     kiln: &Kiln,
     problems: Vec<(String, OperationGraph)>,

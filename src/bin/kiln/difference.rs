@@ -1,34 +1,34 @@
-//! How two results of one tensor differ.
+//! Differences between two results of a tensor.
 
 use kiln::TensorDesc;
 use kiln::escape::escaped;
 use serde_json::{Value, json};
 
-/// Elements that are shown of all that differ.
+/// Number of differing elements that are shown.
 const SHOWN: usize = 5;
 
-/// The comparison of a tensor's values with earlier ones.
+/// Comparison of a tensor's values with earlier ones.
 pub struct Difference {
     pub name: String,
     pub elements: usize,
     pub differing: usize,
-    /// The largest distance; infinite where one of the two is not a finite number.
+    /// Largest absolute difference; infinite where one value is not finite.
     pub largest: f64,
-    /// The first that differ.
+    /// The first differing elements.
     pub first: Vec<Element>,
 }
 
-/// One element that differs.
+/// A differing element.
 pub struct Element {
     pub index: Vec<i64>,
     pub was: f64,
     pub is: f64,
-    /// What the reference says.
+    /// Value of the reference.
     pub reference: f64,
 }
 
 impl Difference {
-    /// Compares bit by bit, except that any NaN equals any other.
+    /// Compares bitwise, except that all NaNs are equal.
     pub fn of(tensor: &TensorDesc, was: &[f64], is: &[f64], reference: &[f64]) -> Difference {
         let differs = |at: &usize| {
             was[*at].to_bits() != is[*at].to_bits() && !(was[*at].is_nan() && is[*at].is_nan())
@@ -57,7 +57,7 @@ impl Difference {
         self.differing == 0
     }
 
-    /// One line, and one for each element that is shown.
+    /// One line, followed by one per element shown.
     pub fn text(&self) -> String {
         let Difference { name, elements, differing, largest, first } = self;
         let name = escaped(name);
@@ -73,7 +73,7 @@ impl Difference {
     }
 
     pub fn json(&self) -> Value {
-        // JSON has no NaN.
+        // JSON cannot represent NaN and infinities.
         let number =
             |value: f64| if value.is_finite() { json!(value) } else { json!(value.to_string()) };
         let element = |element: &Element| {
@@ -95,7 +95,7 @@ impl Difference {
     }
 }
 
-/// The index of an element in row-major order.
+/// Index of an element in row-major order.
 fn index(dims: &[i64], mut linear: i64) -> Vec<i64> {
     let mut index = vec![0; dims.len()];
     for (place, dim) in index.iter_mut().zip(dims).rev() {

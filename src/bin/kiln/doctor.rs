@@ -1,4 +1,4 @@
-//! `kiln doctor`: what was found, and what to do about what was not.
+//! `kiln doctor`: diagnosis of the installation, with fixes.
 
 use std::process::ExitCode;
 
@@ -24,28 +24,28 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct DoctorArgs {
-    /// Print one JSON object instead of text
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     device: DeviceArgs,
 }
 
-/// One thing looked at.
+/// A diagnosed component.
 struct Finding {
     name: &'static str,
     state: State,
     text: String,
-    /// What to do, when there is something to do.
+    /// Remedy, if there is one.
     fix: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum State {
     Ok,
-    /// Missing, and Kiln works without it.
+    /// Missing, but not required.
     Optional,
-    /// Missing, and Kiln does not work without it.
+    /// Missing and required.
     Missing,
 }
 
@@ -108,8 +108,10 @@ pub fn doctor(args: &DoctorArgs) -> kiln::Result<ExitCode> {
                 say!("{:17} fix: {fix}", "");
             }
         }
-        say!("\nNVRTC is looked for at --nvrtc or KILN_NVRTC alone where one is set, else in the");
-        say!("process, else in this order, where nobody else may write:");
+        say!(
+            "\nNVRTC is searched at --nvrtc or KILN_NVRTC if set, otherwise among the libraries of the"
+        );
+        say!("process, then here in this order, unless others can write there:");
         for (kind, folder) in compile::places() {
             say!("  {kind:15} {}", folder.display());
         }
@@ -214,7 +216,7 @@ fn nvrtc(kiln: &Kiln) -> Finding {
     }
 }
 
-/// Compiles and runs a small kernel, past the caches.
+/// Compiles and runs a small kernel, bypassing the caches.
 fn trial(args: &DoctorArgs, kind: &str) -> Finding {
     let attempt = || -> kiln::Result<bool> {
         let mut graph = OperationGraph::builder();

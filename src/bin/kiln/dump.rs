@@ -1,4 +1,4 @@
-//! `kiln dump`: everything about the kernels of problems, in folders or on one page.
+//! `kiln dump`: writes kernels of problems with all their artifacts to folders, or to an HTML page.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,34 +25,34 @@ Examples:
   kiln dump chain.json -o dumps --config 'pointwise{grid=1, items=2, threads=256, vector=8}'
   KILN_DUMP=dumps KILN_DUMP_FILTER=bf16 KILN_DUMP_TENSORS=1 kiln demo
 
-What a folder holds, how `kiln replay` runs it again, and what is on the page:
+Contents of the folders and of the page, and how to replay a dump:
 docs/dump-and-replay.md.";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct DumpArgs {
-    /// The problem files (JSON)
+    /// Problem files (JSON)
     #[arg(required = true)]
     problems: Vec<PathBuf>,
-    /// A folder; each kernel gets one of its own in it
+    /// Output folder, with one subfolder per kernel
     #[arg(short, long, value_name = "DIR", required_unless_present = "html")]
     output: Option<PathBuf>,
-    /// Write one self-contained page about all kernels: each is launched, and counted on the
+    /// Write a self-contained HTML page about all kernels; each is launched, with counters on the
     /// simulated device
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Estimate times for this machine instead of the device: A100, H100, H200, L40S, ...
+    /// GPU for time estimates instead of the device: A100, H100, H200, L40S, ...
     #[arg(long, value_name = "NAME", value_parser = machine, requires = "html")]
     machine: Option<Machine>,
-    /// Use this engine and these knobs instead of the heuristic's
+    /// Engine and knobs, overriding the heuristic
     #[arg(long, value_name = "CONFIG")]
     config: Option<EngineConfig>,
-    /// Launch the kernel once, and dump its tensors: inputs are made up where none are given
+    /// Launch each kernel and dump its tensors; inputs are random unless given
     #[arg(long, requires = "output")]
     tensors: bool,
     #[command(flatten)]
     inputs: InputArgs,
-    /// Print one JSON object instead of text
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -60,7 +60,7 @@ pub struct DumpArgs {
 }
 
 impl DumpArgs {
-    /// Whether the page's timeline wants to know what happens.
+    /// Whether tracing events must be recorded for the page's timeline.
     pub fn records(&self) -> bool {
         self.html.is_some()
     }
@@ -76,7 +76,7 @@ fn machine(name: &str) -> Result<Machine, String> {
     })
 }
 
-/// A problem with its plan, and what it runs on where it is launched.
+/// A problem with its plan and, if it is launched, its inputs.
 struct Dumped<'a> {
     problem: &'a Path,
     plan: ExecutionPlan,
@@ -86,10 +86,10 @@ struct Dumped<'a> {
 pub fn dump(args: &DumpArgs, recorder: &Recorder) -> kiln::Result<ExitCode> {
     let bad = |text: &str| Err(Error::with(ErrorKind::BadParam, text));
     if args.inputs.are_given() && !args.launches() {
-        return bad("--inputs and --random go with --tensors or --html");
+        return bad("--inputs and --random require --tensors or --html");
     }
     if args.inputs.file().is_some() && args.problems.len() > 1 {
-        return bad("--inputs goes with one problem");
+        return bad("--inputs requires a single problem");
     }
     let problems: Vec<Problem> = args
         .problems
@@ -122,7 +122,7 @@ pub fn dump(args: &DumpArgs, recorder: &Recorder) -> kiln::Result<ExitCode> {
         let count = plans.len();
         for (number, plan) in plans.into_iter().enumerate() {
             let inputs = values.as_ref().map(|values| problem.inputs(number, values));
-            // Graphs behind this one need what it gives.
+            // Subsequent graphs need the results of this one.
             if let (Some(values), Some(inputs)) = (&mut values, &inputs)
                 && number + 1 < count
             {
@@ -158,7 +158,7 @@ pub fn dump(args: &DumpArgs, recorder: &Recorder) -> kiln::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The folders of the kernels, written now unless planning has done it.
+/// Folders of the kernels, which are written now unless that happened during planning.
 fn folders(args: &DumpArgs, dumped: &[Dumped<'_>]) -> kiln::Result<Vec<PathBuf>> {
     let Some(output) = &args.output else { return Ok(Vec::new()) };
     let folders = |dumped: &Dumped<'_>| match args.tensors {
@@ -189,7 +189,7 @@ fn write_page(
         let trial = kiln.trial(plan, inputs)?;
         launched.push((*problem, plan, inputs, trial));
     }
-    // The run ends here: what follows tries what was not chosen, and dumps none of it.
+    // The recorded run ends here: candidates are tried without recording or dumping.
     let steps = recorder.steps();
     let trying = args.device.open_with(Config { count: true, ..Config::default() })?;
     let mut kernels = Vec::new();

@@ -1,4 +1,4 @@
-//! `kiln engines`: who can run a problem, and how.
+//! `kiln engines`: engines that support a problem, with knobs and candidate configurations.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,9 +22,9 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct EnginesArgs {
-    /// The problem file (JSON)
+    /// Problem file (JSON)
     problem: PathBuf,
-    /// How many legal settings to list, the fastest first by the cost model
+    /// Number of configurations to list, ranked by the cost model
     #[arg(long, value_name = "N", default_value_t = 5)]
     settings: usize,
     #[command(flatten)]
@@ -32,7 +32,7 @@ pub struct EnginesArgs {
     /// Also print the CUDA source of the chosen configuration
     #[arg(long)]
     source: bool,
-    /// Print one JSON object instead of text
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -90,7 +90,7 @@ fn cut_json(cut: &Cut) -> Value {
     json!({"parts": cut.parts.map(|part| part + 1), "reasons": cut.reasons})
 }
 
-/// A part with every engine's answer.
+/// A subgraph with the answers of all engines.
 fn part_json(part: &Part, kiln: &Kiln, selection: &Selection, settings: usize) -> Value {
     let target = kiln.device().target();
     let canonical = part.graph.canonical();
@@ -136,7 +136,7 @@ fn part_json(part: &Part, kiln: &Kiln, selection: &Selection, settings: usize) -
     })
 }
 
-/// The names of the layouts that an engine prefers, by tensor.
+/// Names of the layouts that an engine prefers, by tensor.
 fn layouts_json(graph: &OperationGraph, layouts: &[LayoutInfo]) -> Value {
     let names = |of: &LayoutInfo| of.types.iter().map(|layout| layout.name()).collect::<Vec<_>>();
     let tensor = |of: &LayoutInfo| {
@@ -152,7 +152,7 @@ fn print_part(part: &Value) {
         say!("\n{}", engine["engine"].as_str().unwrap_or_default());
         match engine["supported"].as_bool() {
             Some(true) => print_supported(engine),
-            _ => say!("  cannot: {}", engine["reason"].as_str().unwrap_or_default()),
+            _ => say!("  unsupported: {}", engine["reason"].as_str().unwrap_or_default()),
         }
     }
     let text = |key: &str| part[key].as_str().unwrap_or_default();
@@ -161,7 +161,7 @@ fn print_part(part: &Value) {
     if settings.is_empty() {
         return;
     }
-    say!("\n{:>9}  {} of {} legal settings", "predicted", settings.len(), part["legal"]);
+    say!("\n{:>9}  {} of {} legal configurations", "predicted", settings.len(), part["legal"]);
     for setting in settings {
         let us = setting["predicted_us"].as_f64().unwrap_or(f64::INFINITY);
         let notes: Vec<&str> =

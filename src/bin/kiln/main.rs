@@ -1,6 +1,6 @@
-//! The command line tool. It uses the public API only.
+//! The command line tool, which uses only the public API.
 
-/// Prints a line to standard output, without anything that steers a terminal.
+/// Prints a line to standard output with terminal control characters escaped.
 macro_rules! say {
     ($($argument:tt)*) => { $crate::terminal::say_line(format_args!($($argument)*)) };
 }
@@ -48,22 +48,22 @@ use tracing_subscriber::prelude::*;
 const EXIT_CODES: &str = "\
 Exit codes:
   0  success
-  1  it ran, and what it looked at is not right: a result differs from the reference (run --check,
-     demo, replay), a kernel of a manifest failed (warm), a pack or cache entry is damaged or does
-     not cover what it should (pack, cache verify), something is missing (doctor)
-  2  bad arguments, or a file that can not be read or is malformed
-  3  not supported: no engine can run the problem
-  4  no NVRTC, or a kernel did not compile
-  5  the device or the operating system failed, or Kiln did";
+  1  a check failed: a result differs from the reference (run --check, demo, replay), a kernel of
+     a manifest failed (warm), a pack or cache entry is damaged or missing (pack, cache verify),
+     a component is missing (doctor)
+  2  bad arguments, or a file that cannot be read or is malformed
+  3  not supported: no engine supports the problem
+  4  no NVRTC, or a kernel failed to compile
+  5  an error of the device or the operating system, or a bug in Kiln";
 
-/// The variables that the command line reads beside the library's.
+/// Variables that the command line reads in addition to the library's.
 const OWN_VARIABLES: [(&str, &str); 3] = [
     ("KILN_LOG", "a filter of log messages, such as kiln=debug"),
     ("RUST_LOG", "the same, where KILN_LOG is not set"),
     ("KILN_TRACE", "stands in for --trace"),
 ];
 
-/// What stands below the options: exit codes, and every variable.
+/// Text below the options: exit codes and every environment variable.
 fn after_help() -> String {
     let library = VARIABLES.iter().map(|of| (of.name, of.values));
     let mut text = format!(
@@ -75,47 +75,48 @@ fn after_help() -> String {
     text
 }
 
-/// CUDA kernels specialised at run time, on a GPU or on a simulated device.
+/// Run-time specialised CUDA kernels on a GPU or a simulated device.
 #[derive(Parser)]
 #[command(version, after_help = after_help(), max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// Write the spans of the run to a file that chrome://tracing and Perfetto read
+    /// Write tracing spans to a file for chrome://tracing or Perfetto
     #[arg(long, value_name = "FILE", global = true)]
     trace: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// Build, run and check a chain of pointwise operations, recurrent networks or attention
+    /// Build, run and check sample pointwise chains, recurrent networks or attention
     Demo(demo::DemoArgs),
     /// Run a problem file on tensors from a safetensors file
     Run(run::RunArgs),
-    /// Write everything about a problem's kernel to a folder: source, PTX, cubin, launch
+    /// Write the kernels of problems to folders: source, PTX, cubin, launch
     Dump(dump::DumpArgs),
-    /// Run a dumped kernel again, or an edited one instead, and compare results and counts
+    /// Rerun a dumped kernel, or an edited version, and compare results and counters
     Replay(replay::ReplayArgs),
     /// Show which engines can run a problem, with knobs, and why the others cannot
     Engines(engines::EnginesArgs),
-    /// Time a problem file, a recurrent network or attention: building, the host's part, a pass
+    /// Benchmark a problem file, a recurrent network or attention: build, host overhead, device
+    /// time
     Bench(bench::BenchArgs),
-    /// Measure the settings of a problem and keep the best for later plans
+    /// Measure configurations of a problem and store the best for later plans
     Tune(tune::TuneArgs),
-    /// Plans as files: how a problem is split, every engine and knob
+    /// Save and load plans: partition, engines and knobs of a problem
     Plan(plan::PlanArgs),
     /// Compile the kernels of a manifest ahead of the first call
     Warm(warm::WarmArgs),
-    /// Prebuilt kernels in one file: build, prove coverage, verify, merge
+    /// Build, verify, merge and sign packs of prebuilt kernels
     Pack(pack::PackArgs),
-    /// Look after the disk cache: what it holds, whether it is sound, why a lookup missed
+    /// Inspect and maintain the disk cache
     Cache(cache::CacheArgs),
-    /// Show what was found on this machine, with a fix for everything that is missing
+    /// Diagnose the installation and suggest fixes
     Doctor(doctor::DoctorArgs),
-    /// Print what completes commands and options in a shell
+    /// Print shell completions
     #[command(after_help = COMPLETIONS)]
     Completions {
-        /// The shell
+        /// Shell
         shell: Shell,
     },
 }
@@ -126,8 +127,8 @@ Examples:
   kiln completions zsh > ~/.zfunc/_kiln
   kiln completions fish > ~/.config/fish/completions/kiln.fish";
 
-/// Messages go to standard error, all that Kiln does to the recorder, spans to a trace file if one
-/// is wanted: as long as the result lives.
+/// Installs subscribers: messages to standard error, all events to the recorder, spans to an
+/// optional trace file. Active as long as the result lives.
 fn listen(trace: Option<&TraceFile>, recorder: Option<Recorder>) -> Option<FlushGuard> {
     let filter = variable("KILN_LOG").or_else(|| variable("RUST_LOG"));
     let filter = filter.and_then(|text| text.into_string().ok());
@@ -153,7 +154,7 @@ fn listen(trace: Option<&TraceFile>, recorder: Option<Recorder>) -> Option<Flush
 fn main() -> ExitCode {
     let Cli { command, trace } = match Cli::try_parse() {
         Ok(cli) => cli,
-        // It repeats arguments, which may be names of files that somebody else has chosen.
+        // The message repeats arguments, which may be file names of foreign origin.
         Err(error) if error.use_stderr() => {
             complain(error.to_string().trim_end());
             return ExitCode::from(2);
@@ -183,8 +184,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs a command with its spans in a file, if one is wanted. A trace that could not be written is
-/// an error of a command that had none.
+/// Runs a command with an optional trace file. Failure to write the trace is an error if the
+/// command succeeded.
 fn traced(
     trace: Option<&Path>,
     records: bool,
@@ -192,7 +193,7 @@ fn traced(
     command: Command,
 ) -> kiln::Result<ExitCode> {
     let file = trace.map(TraceFile::create).transpose()?;
-    // The file is whole once the guard is gone.
+    // The trace is complete once the guard is dropped.
     let guard = listen(file.as_ref(), records.then(|| recorder.clone()));
     let result = run(command, recorder);
     drop(guard);
@@ -204,7 +205,7 @@ fn traced(
 }
 
 fn run(command: Command, recorder: &Recorder) -> kiln::Result<ExitCode> {
-    // What comes before a command's first step counts as silence, too.
+    // Time before a command's first step counts as silence too.
     progress::doing("starting");
     match command {
         Command::Demo(args) => demo::demo(&args),

@@ -1,4 +1,4 @@
-//! `kiln demo --rnn`: recurrent networks of several kinds, built, run and checked.
+//! `kiln demo --rnn`: builds, runs and checks recurrent networks of several kinds.
 
 use kiln::graph::{Direction, RowLayout};
 use kiln::plan::{ExecutionPlan, Problem};
@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use crate::problem::{self, Check, check_json, check_text, shown};
 use crate::progress;
 
-/// Networks that take different ways: stacks, directions, types, ragged batches, every step's cell
-/// state, a projection.
+/// Networks that exercise different features: stacks, directions, types, ragged batches, cell state
+/// history, projection.
 fn networks() -> Vec<(&'static str, Rnn, Optional)> {
     let nothing = Optional::default();
     let states = Optional { h_initial: true, h_final: true, ..nothing };
@@ -54,7 +54,7 @@ fn gru_reverse() -> Rnn {
 const BATCH: i64 = 8;
 const STEPS: i64 = 12;
 
-/// Runs them: whether all were right, and what was measured.
+/// Runs the networks; returns whether all results were correct, and the measurements.
 pub fn demo(kiln: &Kiln, as_json: bool) -> kiln::Result<(bool, Vec<Value>)> {
     let (mut rows, mut passed) = (Vec::new(), true);
     if !as_json {
@@ -91,7 +91,7 @@ pub fn demo(kiln: &Kiln, as_json: bool) -> kiln::Result<(bool, Vec<Value>)> {
     Ok((passed, rows))
 }
 
-/// One text for all outputs: the worst of them, or those that failed.
+/// Summary of all outputs: the worst error, or the failed checks.
 fn summary(checks: &[Check]) -> String {
     let failed: Vec<String> =
         checks.iter().filter(|check| !check.passed()).map(check_text).collect();

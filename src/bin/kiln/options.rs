@@ -1,4 +1,4 @@
-//! Options that several commands share.
+//! Options shared by several commands.
 
 use std::path::PathBuf;
 
@@ -10,44 +10,44 @@ use kiln::{Config, Kiln};
 /// Options of every command that opens a device.
 #[derive(Args, Clone)]
 pub struct DeviceArgs {
-    /// The device: auto, sim, sim:TARGET, cuda, cuda:N or null
+    /// Device: auto, sim, sim:TARGET, cuda, cuda:N or null
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<DeviceChoice>,
     /// Folder of the kernel cache; `off` keeps kernels in memory only
     #[arg(long, value_name = "DIR")]
     pub cache_dir: Option<PathBuf>,
-    /// The NVRTC library or its folder
+    /// NVRTC library or its folder
     #[arg(long, value_name = "PATH")]
     pub nvrtc: Option<PathBuf>,
-    /// A folder of templates to use instead of the embedded ones
+    /// Template folder, overriding the embedded templates
     #[arg(long, value_name = "DIR")]
     pub templates: Option<PathBuf>,
 }
 
-/// What the simulated device does besides running kernels.
+/// Options of the simulated device.
 #[derive(Args)]
 pub struct WatchArgs {
-    /// On the simulator: fail on races, reads of what nobody wrote, divided barriers
+    /// Simulator: fail on data races, uninitialised reads and divergent barriers
     #[arg(long)]
     pub sanitize: bool,
-    /// On the simulator: count instructions and memory traffic
+    /// Simulator: count instructions and memory traffic
     #[arg(long)]
     pub counters: bool,
 }
 
-/// How settings are chosen.
+/// Options of heuristics.
 #[derive(Args, Clone)]
 pub struct SelectionArgs {
-    /// The heuristic: a (rules), b (cost model) or fallback (what always runs)
+    /// Heuristic: a (rules), b (cost model) or fallback (most general configuration)
     #[arg(long, value_name = "MODE")]
     pub heuristic: Option<Mode>,
-    /// Leave out settings with one of these notes, such as tensor_core,nondeterministic
+    /// Exclude configurations with any of these notes, such as tensor_core,nondeterministic
     #[arg(long, value_name = "NOTES")]
     pub without: Option<Notes>,
 }
 
 impl SelectionArgs {
-    /// These over a command's own configuration.
+    /// Applies these options to a command's configuration.
     pub fn over(&self, config: Config) -> Config {
         Config { heuristic: self.heuristic, without: self.without.clone(), ..config }
     }
@@ -68,7 +68,7 @@ impl DeviceArgs {
         self.open_with(Config::default())
     }
 
-    /// Opens with the options of this struct over a command's own.
+    /// Opens Kiln with these options applied to a command's configuration.
     pub fn open_with(&self, config: Config) -> kiln::Result<Kiln> {
         let off = self.cache_dir.as_ref().is_some_and(|folder| folder.as_os_str() == "off");
         Kiln::open(Config {

@@ -1,4 +1,4 @@
-//! `kiln pack`: prebuilt kernels in one file, for deployments that must not compile.
+//! `kiln pack`: files of prebuilt kernels, for deployments without a compiler.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -32,7 +32,7 @@ Examples:
 pub struct PackArgs {
     #[command(subcommand)]
     command: PackCommand,
-    /// Print one JSON object instead of text
+    /// Print JSON instead of text
     #[arg(long, global = true)]
     json: bool,
     /// Folder of the kernel cache; `off` keeps kernels in memory only
@@ -44,67 +44,67 @@ pub struct PackArgs {
 enum PackCommand {
     /// Compile a manifest's kernels for one target into a pack; needs no GPU
     Build {
-        /// The manifest (TOML)
+        /// Manifest (TOML)
         manifest: PathBuf,
-        /// The GPU or architecture
+        /// GPU or architecture
         #[arg(long)]
         target: String,
-        /// The pack to write
+        /// Pack to write
         #[arg(short, long)]
         output: PathBuf,
-        /// Build only the i-th of n parts, such as 0/4
+        /// Build shard i of n, such as 0/4
         #[arg(long, value_parser = parse_shard, default_value = "0/1")]
         shard: (usize, usize),
     },
-    /// What a pack holds
+    /// List the contents of a pack
     Ls { pack: PathBuf },
-    /// Check every byte and run every canary from the pack alone; exit code 1 on a failure
+    /// Verify every entry and run every canary from the pack alone; exit code 1 on failure
     Verify { pack: PathBuf },
-    /// Prove that a program that follows the manifest never compiles; exit code 1 if it would
+    /// Check that a program that follows the manifest never compiles; exit code 1 if it would
     Covers {
-        /// The manifest (TOML)
+        /// Manifest (TOML)
         manifest: PathBuf,
-        /// The packs, in the order they are searched
+        /// Packs in search order
         #[arg(required = true)]
         packs: Vec<PathBuf>,
-        /// The GPU or architecture
+        /// GPU or architecture
         #[arg(long)]
         target: String,
     },
-    /// Write one pack from several
+    /// Merge packs into one
     Merge {
-        /// The packs; the first of two equal kernels wins
+        /// Packs; the first of duplicate kernels is kept
         #[arg(required = true)]
         packs: Vec<PathBuf>,
-        /// The pack to write
+        /// Pack to write
         #[arg(short, long)]
         output: PathBuf,
     },
-    /// Make a key for signing: writes the secret to a file, prints the public key
+    /// Generate a signing key: writes the secret key to a file, prints the public key
     Keygen {
-        /// The file for the secret key, readable by you alone
+        /// File of the secret key, created with mode 0600
         #[arg(short, long)]
         output: PathBuf,
     },
     /// Sign a pack in place; `KILN_TRUST_ROOTS` lists the public keys a deployment accepts
     Sign {
         pack: PathBuf,
-        /// The secret key's file
+        /// File of the secret key
         #[arg(long)]
         key: PathBuf,
-        /// Counts the packs of one purpose; KILN_TRUST_VERSION refuses those before
+        /// Version of the pack; KILN_TRUST_VERSION rejects older ones
         #[arg(long, default_value_t = 0)]
         version: u64,
-        /// The pack is refused after so many days; KILN_TRUST_EXPIRY=1 asks for an end
+        /// Days until the pack expires; KILN_TRUST_EXPIRY=1 requires an expiry
         #[arg(long)]
         days: Option<u64>,
     },
-    /// What one pack holds and another does not; exit code 1 if they differ
+    /// Compare the contents of two packs; exit code 1 if they differ
     Diff { old: PathBuf, new: PathBuf },
 }
 
 fn parse_shard(text: &str) -> Result<(usize, usize), String> {
-    let bad = || "expected like 0/4, the first below the second".to_owned();
+    let bad = || "expected I/N with I < N, such as 0/4".to_owned();
     let (at, count) = text.split_once('/').ok_or_else(bad)?;
     let (at, count) = (at.parse().map_err(|_| bad())?, count.parse().map_err(|_| bad())?);
     if at < count { Ok((at, count)) } else { Err(bad()) }
@@ -193,19 +193,19 @@ fn keygen(output: &Path) -> kiln::Result<Answer> {
     Ok((json!({"key": output, "public_key": root}), root, true))
 }
 
-/// So many days from now.
+/// Time in `days` days.
 fn end(days: u64) -> kiln::Result<SystemTime> {
     let seconds = days.checked_mul(86_400).map(Duration::from_secs);
-    seconds.and_then(|seconds| SystemTime::now().checked_add(seconds)).ok_or_else(|| {
-        Error::with(ErrorKind::BadParam, format!("--days {days}: no clock goes so far"))
-    })
+    seconds
+        .and_then(|seconds| SystemTime::now().checked_add(seconds))
+        .ok_or_else(|| Error::with(ErrorKind::BadParam, format!("--days {days}: out of range")))
 }
 
 fn since_epoch(time: SystemTime) -> Option<u64> {
     time.duration_since(SystemTime::UNIX_EPOCH).ok().map(|since| since.as_secs())
 }
 
-/// A signature in words.
+/// Describes a signature.
 fn signature(signed: Option<&Signed>) -> String {
     let Some(Signed { by, validity: Validity { version, expires } }) = signed else {
         return "not signed".to_owned();
@@ -293,7 +293,7 @@ fn diff(old: &Pack, new: &Pack) -> kiln::Result<Answer> {
     let both = before.iter().filter(|(key, _)| after.contains_key(key));
     let mut changed = Vec::new();
     for (key, name) in both {
-        // What is the same to the compiler is to be the same to the device.
+        // Equal keys must have equal images.
         let image = |pack: &Pack| Ok(pack.get(*key)?.map(|entry| entry.image));
         if image(old)? != image(new)? {
             changed.push(name.clone());

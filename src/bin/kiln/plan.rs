@@ -1,4 +1,4 @@
-//! `kiln plan`: plans as files.
+//! `kiln plan`: saving and loading plans.
 
 use std::fs;
 use std::path::PathBuf;
@@ -30,23 +30,23 @@ pub struct PlanArgs {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Plan a problem and write down its parts, engines and knobs
+    /// Plan a problem and save its partition, engines and knobs
     Save(SaveArgs),
-    /// Build a saved plan, without asking any heuristic, and show it
+    /// Build a saved plan without heuristics, and show it
     Load(LoadArgs),
 }
 
 #[derive(Args)]
 struct SaveArgs {
-    /// The problem file (JSON)
+    /// Problem file (JSON)
     problem: PathBuf,
-    /// The plan file to write
+    /// Plan file to write
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// An engine with knobs for the whole problem, as `kiln engines` prints it
+    /// Engine and knobs for the whole problem, as printed by `kiln engines`
     #[arg(long, value_name = "CONFIG")]
     config: Option<EngineConfig>,
-    /// Print one JSON object instead of text
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -55,9 +55,9 @@ struct SaveArgs {
 
 #[derive(Args)]
 struct LoadArgs {
-    /// The plan file (JSON)
+    /// Plan file (JSON)
     plan: PathBuf,
-    /// Print one JSON object instead of text
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -98,7 +98,7 @@ fn save(args: &SaveArgs) -> kiln::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether a document is a plan, not a problem.
+/// Whether a document is a plan rather than a problem.
 pub fn is_plan(text: &str) -> bool {
     let document = serde_json::from_str::<serde_json::Value>(text);
     document.is_ok_and(|document| document.get("kiln_plan").is_some())
@@ -119,7 +119,7 @@ fn load(args: &LoadArgs) -> kiln::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A plan as it was built, for programs.
+/// A built plan as JSON.
 fn plan_json(kiln: &Kiln, plan: &ExecutionPlan) -> Value {
     let kernel = |kernel: &kiln::plan::PlannedKernel| {
         let report = kernel.report();
@@ -138,7 +138,7 @@ fn plan_json(kiln: &Kiln, plan: &ExecutionPlan) -> Value {
     })
 }
 
-/// Parts and kernels of a plan, and its workspace.
+/// Prints the subgraphs, kernels and workspace of a plan.
 pub fn print(plan: &ExecutionPlan) {
     for part in plan.parts() {
         say!("plan    {}", part.config);

@@ -1,4 +1,4 @@
-//! Problem files: reading them, and comparing what they give with the reference.
+//! Problem files: reading them, and comparing results with the reference.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,13 +15,13 @@ use crate::progress;
 /// The seed of inputs that are made up where nobody says one.
 const SEED: u64 = 1;
 
-/// Where a problem's inputs come from.
+/// Source of a problem's inputs.
 #[derive(Args)]
 pub struct InputArgs {
-    /// Read the inputs from this safetensors file, by name
+    /// Read the inputs by name from this safetensors file
     #[arg(long, value_name = "FILE")]
     inputs: Option<PathBuf>,
-    /// Make the inputs up, reproducibly from this seed
+    /// Generate random inputs from this seed
     #[arg(long, value_name = "SEED", conflicts_with = "inputs")]
     random: Option<u64>,
 }
@@ -35,23 +35,23 @@ impl InputArgs {
         self.inputs.as_deref()
     }
 
-    /// Where the values come from.
+    /// Describes the source of the inputs.
     pub fn text(&self) -> String {
         match (&self.inputs, self.random) {
             (Some(path), _) => format!("from {}", path.display()),
             (None, Some(seed)) => format!("random, from seed {seed}"),
-            (None, None) => format!(
-                "random, from seed {SEED} (--random SEED takes others, --inputs FILE given ones)"
-            ),
+            (None, None) => {
+                format!("random, from seed {SEED} (change with --random SEED or --inputs FILE)")
+            }
         }
     }
 
-    /// The values; random ones where neither option is given.
+    /// The inputs; random if neither option is given.
     pub fn values_or_random(&self, problem: &Problem) -> kiln::Result<Values> {
         self.values(problem)?.map_or_else(|| problem.random_values(SEED), Ok)
     }
 
-    /// The values; `None` where neither option is given.
+    /// The inputs; `None` if neither option is given.
     pub fn values(&self, problem: &Problem) -> kiln::Result<Option<Values>> {
         match (&self.inputs, self.random) {
             (Some(path), _) => problem.read_values(path).map(Some),
@@ -66,7 +66,7 @@ pub fn read_problem(path: &Path) -> kiln::Result<Problem> {
     in_file(path, Problem::from_json(&read(path)?))
 }
 
-/// A result of what a file says; an error names it.
+/// Adds a file's path to an error.
 pub fn in_file<T>(path: &Path, result: kiln::Result<T>) -> kiln::Result<T> {
     result.map_err(|error| {
         let text = format!("`{}`: {error}", path.display());
@@ -74,25 +74,25 @@ pub fn in_file<T>(path: &Path, result: kiln::Result<T>) -> kiln::Result<T> {
     })
 }
 
-/// The text of a problem or a plan.
+/// Reads a problem or plan file.
 pub fn read(path: &Path) -> kiln::Result<String> {
     fs::read_to_string(path).map_err(|error| {
         let shown = path.display();
-        Error::with(ErrorKind::BadParam, format!("failed to read problem `{shown}`: {error}"))
+        Error::with(ErrorKind::BadParam, format!("failed to read `{shown}`: {error}"))
     })
 }
 
-/// The comparison of one output with the reference.
+/// Comparison of an output with the reference.
 pub struct Check {
     pub name: String,
     pub elements: usize,
-    /// The worst error as a multiple of the derived bound; 0 when every element is exact.
+    /// Worst error relative to the derived bound; 0 if all elements are exact.
     pub ratio: f64,
-    /// What the worst element looks like.
+    /// The worst element.
     pub worst: Option<reference::Deviation>,
-    /// Elements that are NaN, as they should be.
+    /// Number of elements that are NaN as expected.
     pub nan: usize,
-    /// Elements of which the reference says no more than that they are numbers, if that.
+    /// Number of elements without an error bound.
     pub unbounded: usize,
 }
 
@@ -127,10 +127,10 @@ pub fn check(graph: &OperationGraph, inputs: &Values, ran: &Trial) -> kiln::Resu
     Ok(graph.outputs().map(compare).collect())
 }
 
-/// `y: 786432 elements ok, worst error 0.52 of its bound`.
+/// Formats as `y: 786432 elements ok, worst error 0.52 of its bound`.
 pub fn check_text(check: &Check) -> String {
     let Check { name, elements, ratio, worst, nan, unbounded } = check;
-    // A name of several lines must not look like another check.
+    // A multi-line name must not look like another check.
     let name = escaped(name);
     if !check.passed() {
         let detail = worst.map_or(String::new(), |worst| {
@@ -169,7 +169,7 @@ pub fn check_json(check: &Check) -> serde_json::Value {
     })
 }
 
-/// A duration with three significant digits or so.
+/// Formats a duration with about three significant digits.
 pub fn shown(time: Duration) -> String {
     match time.as_secs_f64() * 1e6 {
         us if us < 1e3 => format!("{us:.0} us"),

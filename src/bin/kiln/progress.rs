@@ -1,4 +1,4 @@
-//! What takes more than two seconds says what it is doing, on standard error.
+//! Progress messages on standard error for steps longer than two seconds.
 
 use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,20 +8,20 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use kiln::escape::escaped;
 
-/// Silence that nobody minds.
+/// Silence before the first message.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Between lines where standard error is no terminal.
+/// Interval between messages if standard error is not a terminal.
 const INTERVAL: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_millis(250);
 
 struct State {
-    /// What is under way.
+    /// The current step.
     step: Option<String>,
-    /// Since when nothing was printed.
+    /// Time of the last output.
     silent: Option<Instant>,
-    /// When a line was written where it stays.
+    /// Time of the last persistent message.
     told: Option<Instant>,
-    /// Whether a line of a terminal is to be wiped.
+    /// Whether a terminal line must be erased.
     shown: bool,
     watched: bool,
 }
@@ -33,10 +33,10 @@ fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A step of a command begins, the one before it ends.
+/// Starts a step, ending the previous one.
 pub fn doing(what: impl AsRef<str>) {
     let mut state = state();
-    // Names come from files: nothing in them reaches a terminal as a command.
+    // Names come from files and must not control the terminal.
     state.step = Some(escaped(what.as_ref()).into_owned());
     state.silent.get_or_insert_with(Instant::now);
     if !state.watched {
@@ -45,14 +45,14 @@ pub fn doing(what: impl AsRef<str>) {
     }
 }
 
-/// Nothing is under way: something else speaks.
+/// Ends the current step, because other output follows.
 pub fn done() {
     let mut state = state();
     state.step = None;
     wipe(&mut state);
 }
 
-/// Makes way for a line of output.
+/// Erases the progress line before a line of output.
 pub fn clear() {
     let mut state = state();
     wipe(&mut state);
@@ -62,7 +62,7 @@ pub fn clear() {
 fn wipe(state: &mut State) {
     if state.shown {
         state.shown = false;
-        // Nobody to tell where standard error is closed.
+        // Standard error may be closed.
         let _ = write!(std::io::stderr(), "\r\x1b[K");
     }
 }
@@ -86,19 +86,19 @@ fn watch() {
     }
 }
 
-/// A bar with the time that is left, on a terminal.
+/// A progress bar with estimated time left, on a terminal.
 pub fn progress_bar(hidden: bool) -> ProgressBar {
     let bar = if hidden { ProgressBar::hidden() } else { ProgressBar::new(0) };
     let style = ProgressStyle::with_template("{bar:32} {pos}/{len} kernels, {eta} left  {msg}");
     let bar = bar.with_style(style.expect("the template is valid"));
-    // Drawn from the beginning, and alive while nothing is finished.
+    // Drawn immediately, and animated while nothing is finished.
     if !bar.is_hidden() {
         bar.enable_steady_tick(TICK);
     }
     bar
 }
 
-/// Says what is under way: the bar does, or a line where there is no terminal for it.
+/// Shows the current step on the bar, or as a message if there is no terminal.
 pub fn tell(bar: &ProgressBar, what: &str) {
     match bar.is_hidden() {
         true => {

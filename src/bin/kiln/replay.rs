@@ -1,4 +1,4 @@
-//! `kiln replay`: a dumped kernel again, or an edited one in its place, and what has changed.
+//! `kiln replay`: reruns a dumped kernel or an edited version, and compares.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -24,25 +24,25 @@ Examples:
   kiln replay dumps/*
 
 A kernel.cu or kernel.ptx that was edited in the folder itself is found without --edited.
-Inputs are those captured in the dump, or made up from seed 1 where it holds none.
+Inputs are those captured in the dump, or random from seed 1 if it has none.
 
-Exit code 1: a launch failed, the sanitizer found something, a result is not within the bound of
-the f64 reference, or a kernel that nobody edited gives other bits than on the same device before.";
+Exit code 1: a launch failed, the sanitizer reported findings, a result exceeds the error bound of
+the f64 reference, or an unedited kernel's result differs from that on the same device before.";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ReplayArgs {
-    /// The folders of dumped kernels
+    /// Folders of dumped kernels
     #[arg(required = true, value_name = "FOLDER")]
     folders: Vec<PathBuf>,
-    /// Run this .cu or .ptx file instead of the kernel; of one folder only
+    /// Run this .cu or .ptx file in place of the kernel; for a single folder
     #[arg(long, value_name = "FILE")]
     edited: Option<PathBuf>,
     #[command(flatten)]
     inputs: InputArgs,
     #[command(flatten)]
     watch: WatchArgs,
-    /// Print a JSON object for each folder instead of text
+    /// Print a JSON object per folder instead of text
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -53,7 +53,7 @@ pub fn replay(args: &ReplayArgs) -> kiln::Result<ExitCode> {
     if args.folders.len() > 1 && (args.edited.is_some() || args.inputs.file().is_some()) {
         return Err(Error::with(
             ErrorKind::BadParam,
-            "--edited and --inputs go with the folder of one kernel",
+            "--edited and --inputs require a single folder",
         ));
     }
     let mut sound = true;
@@ -66,7 +66,7 @@ pub fn replay(args: &ReplayArgs) -> kiln::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!sound)))
 }
 
-/// Whether the replay of one dump is sound.
+/// Replays a dump; returns whether the result is correct.
 fn replay_one(args: &ReplayArgs, folder: &Path) -> kiln::Result<bool> {
     progress::doing(format!("replaying {}", folder.display()));
     let dump = Dump::open(folder)?;
@@ -77,7 +77,7 @@ fn replay_one(args: &ReplayArgs, folder: &Path) -> kiln::Result<bool> {
     let (inputs, origin) = match (given, dump.inputs()) {
         (Some(values), _) => (values, "given"),
         (None, Some(values)) => (values.clone(), "captured"),
-        (None, None) => (plan::random_values(dump.graph(), 1)?, "made up from seed 1"),
+        (None, None) => (plan::random_values(dump.graph(), 1)?, "random from seed 1"),
     };
     let before = kiln.replay_dumped(&dump, &inputs)?;
     let after = kiln.replay(&dump, edit, &inputs)?;
@@ -89,7 +89,7 @@ fn replay_one(args: &ReplayArgs, folder: &Path) -> kiln::Result<bool> {
     Ok(comparison.faults.is_empty())
 }
 
-/// Opens the device that was asked for, by option or environment, or that of the dump.
+/// Opens the device selected by option or environment, otherwise that of the dump.
 fn open(args: &ReplayArgs, dump: &Dump) -> kiln::Result<Kiln> {
     let chosen = variable("KILN_DEVICE").is_some();
     let mut device = args.device.clone();
@@ -99,20 +99,20 @@ fn open(args: &ReplayArgs, dump: &Dump) -> kiln::Result<Kiln> {
     device.open_with(args.watch.config())
 }
 
-/// The dumped kernel and the replayed one, side by side.
+/// The dumped kernel and its replay, side by side.
 struct Comparison<'a> {
     kiln: &'a Kiln,
     dump: &'a Dump,
     edit: Option<&'a Edit>,
-    /// Where the inputs come from.
+    /// Source of the inputs.
     inputs: &'static str,
     before: &'a Relaunch,
     after: &'a Relaunch,
-    /// With what: `captured`, or the dumped kernel's result now.
+    /// Baseline of the comparison: `captured`, or the dumped kernel's result now.
     earlier: &'static str,
     differences: Vec<Difference>,
     checks: Vec<Check>,
-    /// Why the exit code is 1.
+    /// Faults that set the exit code to 1.
     faults: Vec<String>,
 }
 
@@ -171,8 +171,7 @@ impl<'a> Comparison<'a> {
         if self.edit.is_none() && same_device {
             let other = self.differences.iter().filter(|difference| !difference.is_none());
             let earlier = self.earlier;
-            self.faults
-                .extend(other.map(|of| format!("`{}` has other bits than {earlier}", of.name)));
+            self.faults.extend(other.map(|of| format!("`{}` differs from {earlier}", of.name)));
         }
     }
 
@@ -200,7 +199,7 @@ impl<'a> Comparison<'a> {
         for check in &self.checks {
             say!("reference {}", check_text(check));
         }
-        // The first is in the launch's error.
+        // The first finding is in the launch's error.
         for finding in self.after.findings.iter().skip(1) {
             say!("finding   {finding}");
         }
@@ -226,7 +225,7 @@ impl<'a> Comparison<'a> {
         say!("{}", format!("{name:<22} {was:>14.3} {is:>14.3} {change:>9}").trim_end());
     }
 
-    /// The lower bound of the launch's time in microseconds.
+    /// Lower bound of the launch time in microseconds.
     fn least_us(&self, of: &Relaunch) -> f64 {
         let machine = kiln::engine::machine_of(self.kiln.device().target());
         let resources = of.resources.unwrap_or_default();
@@ -236,7 +235,7 @@ impl<'a> Comparison<'a> {
         })
     }
 
-    /// What runs in the kernel's place.
+    /// Describes the kernel that replaces the dumped one.
     fn edited(&self) -> String {
         match self.edit {
             Some(edit) => format!("edited {}", edit.path.display()),
@@ -278,7 +277,7 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// `as dumped: 27 registers, no spills, ran in 2.1 ms`.
+/// Formats as `as dumped: 27 registers, no spills, ran in 2.1 ms`.
 fn relaunch_text(what: &str, of: &Relaunch) -> String {
     let resources = match of.resources {
         Some(Resources { registers, spill_bytes: 0, .. }) => {

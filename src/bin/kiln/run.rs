@@ -1,4 +1,4 @@
-//! `kiln run`: a problem file on tensors from a file.
+//! `kiln run`: runs a problem file on tensors from a file.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -31,22 +31,22 @@ The problem format is described in docs/problem-format.md.";
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct RunArgs {
-    /// The problem file, or a plan that `kiln plan save` wrote (JSON)
+    /// Problem file, or a plan saved by `kiln plan save` (JSON)
     problem: PathBuf,
     #[command(flatten)]
     inputs: InputArgs,
     /// Write the outputs to this safetensors file
     #[arg(long, value_name = "FILE")]
     outputs: Option<PathBuf>,
-    /// Compare the outputs with the f64 reference
+    /// Check the outputs against the f64 reference
     #[arg(long)]
     check: bool,
-    /// Use this engine and these knobs instead of the heuristic's
+    /// Engine and knobs, overriding the heuristic
     #[arg(long, value_name = "CONFIG")]
     config: Option<EngineConfig>,
     #[command(flatten)]
     watch: WatchArgs,
-    /// Print one JSON object instead of text
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -58,7 +58,7 @@ pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
     let text = problem::read(&args.problem)?;
     let saved = plan::is_plan(&text);
     if saved && args.config.is_some() {
-        return bad("--config goes with a problem: a plan names its own engines and knobs");
+        return bad("--config requires a problem: a plan has its own engines and knobs");
     }
     let path = &args.problem;
     let problem = match saved {
@@ -132,7 +132,7 @@ pub fn run(args: &RunArgs) -> kiln::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!checks.iter().all(Check::passed))))
 }
 
-/// A kernel of the plan with what its launch counted.
+/// A kernel of the plan with the counters of its launch.
 struct Launched<'a> {
     kernel: &'a PlannedKernel,
     counted: Option<(Counters, Estimate)>,

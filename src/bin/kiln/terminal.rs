@@ -15,23 +15,23 @@ use tracing_subscriber::fmt::format::Writer;
 
 use crate::progress;
 
-/// A line of text on standard output; names from outside may be in it.
+/// Prints a line of text to standard output; it may contain foreign names.
 pub fn say_line(line: Arguments<'_>) {
     put(&for_terminal(&line.to_string()));
 }
 
-/// A document on standard output.
+/// Prints a JSON document to standard output.
 pub fn say_json(document: &Value) {
     put(&plain_json(&format!("{document:#}")));
 }
 
-/// A line on standard error.
+/// Prints a line to standard error.
 pub fn complain(line: &str) {
-    // There is nowhere to say that this failed.
+    // There is nowhere to report a failure.
     let _ = writeln!(io::stderr(), "{}", for_terminal(line));
 }
 
-/// A field of a log message or a span; messages may have several lines.
+/// Formats a field of a log message or span; messages may have several lines.
 pub fn field(out: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::Result {
     let text = format!("{value:?}");
     match field.name() {
@@ -40,7 +40,7 @@ pub fn field(out: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::Res
     }
 }
 
-/// A reader that has gone (`kiln ... | head`) ends the program quietly, a full disk does not.
+/// Prints a line. A closed pipe (`kiln ... | head`) ends the program quietly, other errors do not.
 fn put(line: &str) {
     progress::clear();
     let Err(error) = writeln!(io::stdout(), "{line}") else { return };
@@ -51,8 +51,7 @@ fn put(line: &str) {
     std::process::exit(5);
 }
 
-/// Serialised JSON with what would steer a terminal as JSON's own escapes: such characters stand
-/// inside of strings only.
+/// Escapes control characters in serialised JSON, where they can only occur inside strings.
 fn plain_json(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -77,7 +76,8 @@ pub fn compiler_log(error: &Error) -> Option<String> {
     Some(format!("compiled with {options}: {}\n{log}", failure.reason))
 }
 
-/// A trace's file. The thread that fills it cannot report: the first failure is kept to the end.
+/// File of a trace. The writing thread cannot report errors, so the first one is kept until the
+/// end.
 #[derive(Clone)]
 pub struct TraceFile {
     file: Arc<File>,
@@ -90,7 +90,7 @@ impl TraceFile {
         Ok(TraceFile { file: Arc::new(file), failure: Arc::default() })
     }
 
-    /// What went wrong, once the trace is finished.
+    /// Returns the first error, once the trace is complete.
     pub fn finish(&self, path: &Path) -> kiln::Result<()> {
         let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
         failure.map_or(Ok(()), |error| Err(failed(path, &error)))
@@ -105,7 +105,7 @@ fn failed(path: &Path, error: &io::Error) -> Error {
 impl Write for TraceFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        // Behind a failure the rest is of no use.
+        // After an error the rest is useless.
         if failure.is_none()
             && let Err(error) = (&*self.file).write_all(bytes)
         {

@@ -1,4 +1,4 @@
-//! `kiln tune`: settings measured, the best kept.
+//! `kiln tune`: measures configurations and stores the best.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,22 +19,22 @@ Examples:
   kiln tune mlp.json --settings 100 --device cuda:0
   kiln tune mlp.json --device sim:h200 --json
 
-On a GPU settings are timed. On the simulator each runs once, and its counts give the least time
-that the GPU could take. The best setting of every part of the problem is kept in the cache folder
-as a JSON file; later plans of that part, for that GPU and by this version, use it. Then the whole
-is measured as it is split, and with what its parts fuse undone; the best split is kept, too.";
+On a GPU configurations are timed. On the simulator each runs once, and its counters yield a lower
+bound for the GPU. The best configuration of every subgraph of the problem is stored in the cache
+folder as a JSON file and used by later plans for that GPU and version. Then the partition is
+measured with and without the fusions of its subgraphs; the best partition is stored too.";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct TuneArgs {
-    /// The problem file (JSON)
+    /// Problem file (JSON)
     problem: PathBuf,
-    /// How many settings of each part to measure, the most promising by the cost model
+    /// Number of configurations to measure per subgraph, ranked by the cost model
     #[arg(long, value_name = "N", default_value_t = 24)]
     settings: usize,
     #[command(flatten)]
     selection: SelectionArgs,
-    /// Print one JSON object instead of text
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -43,7 +43,7 @@ pub struct TuneArgs {
 
 pub fn tune(args: &TuneArgs) -> kiln::Result<ExitCode> {
     if args.settings == 0 {
-        return Err(Error::with(ErrorKind::BadParam, "--settings: there is nothing to measure"));
+        return Err(Error::with(ErrorKind::BadParam, "--settings is 0: nothing to measure"));
     }
     let problem = problem::read_problem(&args.problem)?;
     let config = args.selection.over(Config { count: true, ..Config::default() });

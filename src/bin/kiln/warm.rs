@@ -1,4 +1,4 @@
-//! `kiln warm`: the kernels of a manifest, compiled ahead of the first call.
+//! `kiln warm`: compiles the kernels of a manifest ahead of the first call.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,12 +22,12 @@ An interrupted warm-up resumes: kernels that are in the cache are not compiled a
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct WarmArgs {
-    /// The manifest (TOML)
+    /// Manifest (TOML)
     manifest: PathBuf,
     /// Warm for this GPU or architecture instead of the manifest's; may be repeated
     #[arg(long, value_name = "TARGET")]
     target: Vec<String>,
-    /// Print one JSON object instead of text
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -89,7 +89,7 @@ fn shape(op: &Attention, inputs: &[&TensorDesc]) -> Result<AttentionShape> {
         ));
     }
     if op.paged && shape.keys > 0 && k.dims[0] == 0 {
-        return fail(format!("k `{}` is {:?}: there is no page", k.name, k.dims));
+        return fail(format!("k `{}` is {:?}: expected at least one page", k.name, k.dims));
     }
     Ok(shape)
 }
@@ -118,7 +118,7 @@ fn attributes(op: &Attention) -> Result<()> {
         }
     }
     if op.paged && op.keys_max.is_some() {
-        return fail("keys are in pages or one sequence behind the other, not both".to_owned());
+        return fail("keys are either paged or concatenated, not both".to_owned());
     }
     if let Some(probability) = op.dropout.map(Real::get)
         && !(0.0..1.0).contains(&probability)

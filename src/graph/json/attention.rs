@@ -123,7 +123,7 @@ fn program(
         let uid = referred(tensors, name);
         match tensors.iter().find(|tensor| Some(tensor.uid) == uid) {
             Some(tensor) => values.push((name.clone(), program.input(name, tensor.dtype))),
-            None => return fail(name, "is no tensor of the graph"),
+            None => return fail(name, "is not a tensor of the graph"),
         }
     }
     let value = |values: &[(String, Value)], name: &String| match values

@@ -322,7 +322,7 @@ fn bad_operations_are_named() {
         ),
         (
             Attention { paged: true, keys_max: Some(5), ..plain() },
-            "keys are in pages or one sequence behind the other, not both",
+            "keys are either paged or concatenated, not both",
         ),
         (
             Attention { queries_max: Some(5), ..plain() },
@@ -336,7 +336,7 @@ fn bad_operations_are_named() {
         assert_eq!(refused(op), format!("attention: {text}"));
     }
     let paged = Attention { paged: true, ..plain() };
-    let text = "attention: k `k` is [0, 2, 5, 8]: there is no page";
+    let text = "attention: k `k` is [0, 2, 5, 8]: expected at least one page";
     assert_eq!(built(paged, DType::F16, 0), text);
     let text = "attention: q `q` is i32, expected a floating-point type";
     assert_eq!(built(plain(), DType::I32, 4), text);

@@ -10,33 +10,33 @@ const EXAMPLES: &str = "\
 Examples:
   kiln bench attention --heads 32 --kv-heads 8 --queries 4096 --depth 128 --causal --dtype bf16
   kiln bench attention --batch 32 --heads 32 --kv-heads 8 --queries 1 --keys 8192 --depth 128
-  kiln bench attention --queries 1 --keys 256 --device null    what the host pays for a call";
+  kiln bench attention --queries 1 --keys 256 --device null    host overhead of a call";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct AttentionArgs {
-    /// Sequences
+    /// Batch size
     #[arg(long, default_value_t = 1)]
     batch: i64,
-    /// Heads of queries
+    /// Number of query heads
     #[arg(long, default_value_t = 8)]
     heads: i64,
-    /// Heads of keys and values; default: as many as of queries
+    /// Number of KV heads; default: the number of query heads
     #[arg(long)]
     kv_heads: Option<i64>,
-    /// Queries of a sequence
+    /// Queries per sequence
     #[arg(long, default_value_t = 128)]
     queries: i64,
-    /// Keys of a sequence; default: as many as queries
+    /// Keys per sequence; default: the number of queries
     #[arg(long)]
     keys: Option<i64>,
-    /// Elements of a query, a key and a value
+    /// Head dimension
     #[arg(long, default_value_t = 64)]
     depth: i64,
-    /// Queries attend to keys up to their own, the last query to all
+    /// Causal mask, aligned to the last query and key
     #[arg(long)]
     causal: bool,
-    /// The type: f64, f32, f16 or bf16
+    /// Type of the tensors: f64, f32, f16 or bf16
     #[arg(long, default_value = "bf16")]
     dtype: DType,
     #[command(flatten)]
@@ -64,7 +64,7 @@ impl AttentionArgs {
         graph.build()
     }
 
-    /// Scores that take part.
+    /// Number of unmasked scores.
     fn scores(&self) -> f64 {
         let (queries, keys) = (self.queries, self.keys());
         let attended = |query: i64| match self.causal {
@@ -77,6 +77,6 @@ impl AttentionArgs {
 }
 
 pub fn attention(args: &AttentionArgs) -> kiln::Result<()> {
-    // Two products of every score, two operations each.
+    // Two GEMMs per score, each a multiply-add.
     args.measure.run(&args.graph()?, 4.0 * args.scores() * args.depth as f64)
 }

@@ -1,4 +1,4 @@
-//! `kiln bench graph`, and what is measured of any graph.
+//! `kiln bench graph`, and measurements of arbitrary graphs.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -17,7 +17,7 @@ use crate::problem::read_problem;
 const EXAMPLES: &str = "\
 Examples:
   kiln bench graph examples/problems/swiglu.json --device cuda:0
-  kiln bench graph examples/problems/softmax.json --device null    what the host pays for a call";
+  kiln bench graph examples/problems/softmax.json --device null    host overhead of a call";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -28,13 +28,13 @@ pub struct GraphArgs {
     measure: MeasureArgs,
 }
 
-/// How a graph is measured.
+/// Measurement options.
 #[derive(Args)]
 pub struct MeasureArgs {
-    /// Batches of passes that are timed
+    /// Number of timed batches
     #[arg(long, default_value_t = 20)]
     samples: usize,
-    /// Print one JSON object instead of text
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -47,7 +47,7 @@ pub fn graph(args: &GraphArgs) -> kiln::Result<()> {
     args.measure.run(graph, products(graph)?)
 }
 
-/// Multiplications and additions of a graph's products.
+/// Floating-point operations of a graph's GEMMs.
 fn products(graph: &OperationGraph) -> kiln::Result<f64> {
     let of = |operation: &Operation| {
         let (Op::Matmul(_), [a, ..], [c]) =
@@ -62,7 +62,7 @@ fn products(graph: &OperationGraph) -> kiln::Result<f64> {
 }
 
 impl MeasureArgs {
-    /// Measures a graph that takes so many operations, and prints it.
+    /// Measures a graph with this number of operations, and prints the result.
     pub fn run(&self, graph: &OperationGraph, operations: f64) -> kiln::Result<()> {
         let kiln = self.device.open()?;
         let start = Instant::now();
@@ -94,13 +94,13 @@ impl MeasureArgs {
     }
 }
 
-/// Device memory for a plan's tensors.
+/// Allocates device memory for a plan's tensors.
 fn bind(kiln: &Kiln, plan: &ExecutionPlan) -> kiln::Result<(VariantPack, Vec<Buffer>)> {
     let (mut pack, mut buffers) = (VariantPack::new(), Vec::new());
     for uid in plan.tensors() {
         let tensor = plan.graph().tensor(uid)?;
         if tensor.by_value {
-            // Positive, as what is added to a variance must be.
+            // Positive, since it may be a variance or epsilon.
             pack = pack.with_value(uid, tensor.dtype.round(1e-3));
             continue;
         }

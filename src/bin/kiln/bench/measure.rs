@@ -1,4 +1,4 @@
-//! What a pass costs: building it, the host's part and the device's.
+//! Cost of a pass: build, host overhead and device time.
 
 use std::time::{Duration, Instant};
 
@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use crate::problem::shown;
 use crate::terminal::say_json;
 
-/// Bytes of a tensor: noise in [-1/4, 1/4) of a floating-point type, since power and with it clocks
-/// depend on what is computed; zeros of any other, which are in range everywhere.
+/// Initial bytes of a tensor: noise in [-1/4, 1/4) for floating-point types, since power and clocks
+/// depend on the data; zeros for other types, which are valid indices everywhere.
 pub fn noise(dtype: DType, bytes: u64) -> Vec<u8> {
     const PERIOD: usize = 4099;
     let mut block = vec![0; PERIOD * dtype.bytes()];
@@ -27,19 +27,19 @@ pub fn noise(dtype: DType, bytes: u64) -> Vec<u8> {
     repeated
 }
 
-/// What a pass costs.
+/// Cost of a pass.
 pub struct Cost {
-    /// The call alone, on the host.
+    /// Time of the call on the host.
     pub host: Duration,
-    /// The device's work.
+    /// Time on the device.
     pub pass: Duration,
 }
 
-/// What was measured of anything.
+/// Results of a benchmark.
 pub struct Measured<'a> {
     pub kiln: &'a Kiln,
     pub origin: Origin,
-    /// Until it could run.
+    /// Time until the first pass can run.
     pub build: Duration,
     /// The time of building it once more, from the caches of the process.
     pub again: Duration,
@@ -47,7 +47,8 @@ pub struct Measured<'a> {
 }
 
 impl Measured<'_> {
-    /// `own` are more members of the JSON object; text says what it is made of, and its rate.
+    /// Prints the results. `own` is merged into the JSON object; `made_of` and `rate` are for the
+    /// text.
     pub fn print(&self, as_json: bool, own: Value, made_of: Vec<String>, rate: &str) {
         let Measured { kiln, origin, build, again, cost: Cost { host, pass } } = self;
         let device = kiln.device().target();
@@ -69,22 +70,22 @@ impl Measured<'_> {
         say!("device  {device}");
         made_of.iter().for_each(|line| say!("{line}"));
         say!("build   {} ({origin}), again {}", shown(*build), shown(*again));
-        // The simulator works within the call.
+        // The simulator runs synchronously within the call.
         if kiln.device().kind() != "sim" {
             say!("host    {} ns a call, median", host.as_nanos());
         }
-        // The null device takes no time.
+        // The null device has no device time.
         if !pass.is_zero() {
             say!("pass    {}, {rate}, median", shown(*pass));
         }
     }
 }
 
-/// Batches are at least this long: what two events and the first launch cost is lost in it.
+/// Minimum length of a batch, to amortise the events and the first launch.
 const BATCH: Duration = Duration::from_millis(2);
 const BATCH_PASSES_MAX: usize = 256;
 
-/// Medians over so many batches of passes between two events, after one that warms up.
+/// Medians over `samples` batches of passes between two events, after a warm-up batch.
 pub fn cost(
     stream: &Stream,
     samples: usize,

@@ -1,4 +1,4 @@
-//! `kiln bench`: what a forward pass costs on this device, host and launch apart.
+//! `kiln bench`: cost of a forward pass on this device, with host overhead and device time apart.
 
 mod attention;
 mod graph;
@@ -16,9 +16,9 @@ Examples:
   kiln bench graph examples/problems/swiglu.json --device cuda:0
   kiln bench rnn --cell lstm --hidden 512 --batch 8 --steps 512 --dtype f16
   kiln bench attention --heads 32 --kv-heads 8 --queries 4096 --depth 128 --causal
-  kiln bench attention --queries 1 --keys 256 --device null    what the host pays for a call
+  kiln bench attention --queries 1 --keys 256 --device null    host overhead of a call
 
-On the simulator times are those of the simulation: counts are in `kiln run --counters`.";
+On the simulator times are those of the simulation; see `kiln run --counters` for counts.";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -29,11 +29,11 @@ pub struct BenchArgs {
 
 #[derive(Subcommand)]
 enum Command {
-    /// A problem file: building its plan, finding it again, running it
+    /// Benchmark a problem file: build, rebuild and run its plan
     Graph(graph::GraphArgs),
-    /// A recurrent network: building it, finding it again, running it
+    /// Benchmark a recurrent network
     Rnn(rnn::RnnArgs),
-    /// Scaled dot product attention: building it, finding it again, running it
+    /// Benchmark scaled dot-product attention
     Attention(attention::AttentionArgs),
 }
 

@@ -16,9 +16,9 @@ const EXAMPLES: &str = "\
 Examples:
   kiln bench rnn --cell lstm --hidden 512 --batch 8 --steps 512 --dtype f16
   kiln bench rnn --cell gru --hidden 256 --layers 2 --bidirectional --device cuda:0 --json
-  kiln bench rnn --hidden 64 --steps 16 --device null      what the host pays for a call";
+  kiln bench rnn --hidden 64 --steps 16 --device null      host overhead of a call";
 
-/// A cell of the documents, by its name in problem files.
+/// Looks up a predefined cell by its name in problem files.
 fn cell_named(text: &str) -> Result<CellKind, String> {
     let found = CellKind::ALL.into_iter().find(|kind| kind.name() == text);
     let names = CellKind::ALL.map(CellKind::name).join(", ");
@@ -28,34 +28,34 @@ fn cell_named(text: &str) -> Result<CellKind, String> {
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct RnnArgs {
-    /// The cell
+    /// Cell
     #[arg(long, value_parser = cell_named, default_value = "lstm")]
     cell: CellKind,
-    /// Units of a layer
+    /// Hidden size
     #[arg(long, default_value_t = 64)]
     hidden: i64,
-    /// Elements of an input vector; default: as many as units
+    /// Input size; default: the hidden size
     #[arg(long)]
     input: Option<i64>,
-    /// Sequences side by side
+    /// Batch size
     #[arg(long, default_value_t = 8)]
     batch: i64,
-    /// Steps of each
+    /// Steps per sequence
     #[arg(long, default_value_t = 16)]
     steps: i64,
-    /// Layers
+    /// Number of layers
     #[arg(long, default_value_t = 1)]
     layers: i64,
-    /// Both directions
+    /// Bidirectional
     #[arg(long)]
     bidirectional: bool,
-    /// The type: f64, f32, f16 or bf16
+    /// Type of the tensors: f64, f32, f16 or bf16
     #[arg(long, default_value = "f16")]
     dtype: DType,
-    /// Batches of passes that are timed
+    /// Number of timed batches
     #[arg(long, default_value_t = 20)]
     samples: usize,
-    /// Print one JSON object instead of text
+    /// Print JSON instead of text
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -70,7 +70,7 @@ impl RnnArgs {
     }
 }
 
-/// Device memory for a network's tensors.
+/// Allocates device memory for a network's tensors.
 fn bind(kiln: &Kiln, network: &Network) -> kiln::Result<(RnnPack, Vec<Buffer>)> {
     let (mut pack, mut buffers) = (RnnPack::new(), Vec::new());
     for role in network.roles() {
@@ -100,7 +100,7 @@ pub fn rnn(args: &RnnArgs) -> kiln::Result<()> {
     let stream = kiln.stream();
     let forward = || built.forward(&stream, args.steps, &pack);
     let cost = cost(&stream, args.samples, forward)?;
-    // Of input and recurrent products, two operations each.
+    // Multiply-adds of the input and recurrent GEMMs, two operations each.
     let weights = network.bytes(Role::Weights) / args.dtype.bytes() as u64;
     let operations = 2 * weights * (args.batch * args.steps) as u64;
     let teraflops = operations as f64 / cost.pass.as_secs_f64() / 1e12;

@@ -1,21 +1,21 @@
-//! Source and PTX line by line, with what belongs together and what each line costs.
+//! Source and PTX listings with counts per line, linked to each other.
 
 use std::collections::HashMap;
 
 use kiln::device::Counters;
 use serde::Serialize;
 
-/// One line of a listing.
+/// A line of a listing.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Line {
-    /// From 1, in its own file.
+    /// Line number in its file, from 1.
     pub number: u32,
-    /// Code, and the comment behind it.
+    /// Code and trailing comment.
     pub code: String,
     pub comment: String,
-    /// The line of the source that a line of PTX comes from.
+    /// Source line from which a PTX line was compiled.
     pub source: Option<u32>,
-    /// Instructions of warps, where they are counted and there are any.
+    /// Warp instructions, if counted and nonzero.
     pub warps: Option<u64>,
     /// Instructions in percent of those of the line of the listing that has the most.
     pub heat: u32,
@@ -29,7 +29,7 @@ impl Line {
     }
 }
 
-/// The source, with the counts of its lines.
+/// Source listing with counts.
 pub fn source(text: &str, counters: Option<&Counters>) -> Vec<Line> {
     let counted = counters.iter().flat_map(|counters| &counters.sources);
     let warps: HashMap<u32, u64> =
@@ -38,7 +38,7 @@ pub fn source(text: &str, counters: Option<&Counters>) -> Vec<Line> {
     heated(lines.map(|(at, text)| Line::new(at, text, warps.get(&at).copied())).collect())
 }
 
-/// The PTX of the code, without line and debug directives.
+/// PTX listing without line and debug directives.
 pub fn ptx(text: &str, counters: Option<&Counters>) -> Vec<Line> {
     let counted = counters.iter().flat_map(|counters| &counters.lines);
     let warps: HashMap<u32, u64> =
@@ -54,7 +54,7 @@ pub fn ptx(text: &str, counters: Option<&Counters>) -> Vec<Line> {
                 .and_then(|line| line.parse().ok())
                 .filter(|line| *line > 0);
         } else if directive.starts_with(".section") || directive.starts_with(".file") {
-            // Debug information, to the end of the text.
+            // Debug sections extend to the end.
             break;
         } else {
             let mut line = Line::new(number, text, warps.get(&number).copied());

@@ -1,4 +1,4 @@
-//! One page about a run: a self-contained HTML file that needs no network.
+//! A self-contained HTML page about a run.
 
 mod listing;
 mod picture;
@@ -34,15 +34,15 @@ pub struct Page {
     pub version: &'static str,
     pub kernels: Vec<KernelSection>,
     pub steps: Vec<Step>,
-    /// From the start to the end of the last step.
+    /// Time from the start to the end of the last step.
     pub total_ms: f64,
 }
 
-/// Everything about one kernel.
+/// Section about a kernel.
 #[derive(Serialize)]
 pub struct KernelSection {
     id: String,
-    /// The problem file.
+    /// Problem file.
     problem: String,
     identifier: String,
     stem: String,
@@ -65,10 +65,10 @@ pub struct KernelSection {
     ptx: Vec<Line>,
 }
 
-/// A setting that was not chosen: one knob away from the one that was.
+/// A configuration that differs from the chosen one in one knob.
 #[derive(Serialize)]
 struct Candidate {
-    /// `items=2`.
+    /// The changed knob, such as `items=2`.
     change: String,
     registers: Option<u32>,
     blocks: Option<u32>,
@@ -77,7 +77,7 @@ struct Candidate {
     refused: Option<String>,
 }
 
-/// A part of the machine and how long it is busy.
+/// A part of the GPU with its busy time.
 #[derive(Serialize)]
 struct BoundRow {
     part: String,
@@ -85,7 +85,7 @@ struct BoundRow {
     percent: f64,
 }
 
-/// One kernel of the run, executed.
+/// An executed kernel of the run.
 pub struct Ran<'a> {
     pub problem: &'a Path,
     pub plan: &'a ExecutionPlan,
@@ -96,7 +96,7 @@ pub struct Ran<'a> {
 }
 
 impl Page {
-    /// The page's HTML.
+    /// Renders the page.
     pub fn html(&self) -> kiln::Result<String> {
         static TERA: OnceLock<Tera> = OnceLock::new();
         let tera = TERA.get_or_init(|| {
@@ -113,7 +113,7 @@ impl Page {
 }
 
 impl KernelSection {
-    /// The section of the `number`-th kernel.
+    /// Section of the `number`-th kernel.
     pub fn of(
         kiln: &Kiln,
         machine: &Machine,
@@ -166,7 +166,7 @@ impl KernelSection {
     }
 }
 
-/// Why the engine's heuristic has chosen this setting; nothing for a setting that a user chose.
+/// Why the heuristic chose this configuration; empty if the user did.
 fn reasons(kiln: &Kiln, graph: &OperationGraph, config: &EngineConfig) -> Vec<String> {
     let (canonical, target) = (graph.canonical(), kiln.device().target());
     match engine::supported(&config.engine, canonical, target) {
@@ -185,7 +185,7 @@ fn refused(kiln: &Kiln, graph: &OperationGraph) -> Vec<String> {
     engine::engines().iter().filter_map(reason).collect()
 }
 
-/// Every setting that differs from the chosen one in one knob.
+/// Configurations that differ from the chosen one in one knob.
 fn candidates(
     kiln: &Kiln,
     ran: &Ran<'_>,
@@ -196,7 +196,7 @@ fn candidates(
     let Ok(supported) = engine::supported(&chosen.engine, graph.canonical(), target) else {
         return Vec::new();
     };
-    // What one part gets from another is not known here.
+    // Intermediates between subgraphs are not available here.
     let inputs = match ran.plan.parts().len() {
         1 => ran.inputs.clone(),
         _ => plan::random_values(graph, 1).unwrap_or_default(),
@@ -241,7 +241,7 @@ fn candidates(
     candidates
 }
 
-/// What the kernel occupies, and how it is launched.
+/// Resource usage and launch of the kernel.
 fn facts(ran: &Ran<'_>, estimate: Option<&Estimate>, kind: &str) -> Vec<(String, String)> {
     let (resources, launch) = (ran.kernel.report().resources, ran.kernel.launch());
     let registers = resources.registers;
@@ -258,7 +258,7 @@ fn facts(ran: &Ran<'_>, estimate: Option<&Estimate>, kind: &str) -> Vec<(String,
         let limit = format!("{:?}", occupancy.limit).to_lowercase();
         let occupied = format!("{percent:.0}% ({} blocks, by {limit})", occupancy.blocks);
         facts.push(("Occupancy", occupied));
-        facts.push(("Multiprocessors used", format!("{:.0}%", 100.0 * filled)));
+        facts.push(("SMs used", format!("{:.0}%", 100.0 * filled)));
     }
     let what = if kind == "cuda" { "Ran in" } else { "Simulated in" };
     if kind != "null" {
@@ -267,7 +267,7 @@ fn facts(ran: &Ran<'_>, estimate: Option<&Estimate>, kind: &str) -> Vec<(String,
     facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// The counts, and how far the traffic is from the least.
+/// Counts, and the ratio of traffic to its minimum.
 fn count_rows(counters: &Counters, bytes_min: u64) -> Vec<(String, String)> {
     let shown = |(name, count): (String, u64)| (name, grouped(count));
     let mut rows: Vec<_> = counts::rows(counters).into_iter().map(shown).collect();
@@ -275,7 +275,7 @@ fn count_rows(counters: &Counters, bytes_min: u64) -> Vec<(String, String)> {
     rows.push(("active lanes".to_owned(), format!("{:.1} of 32", total.active_lanes())));
     if bytes_min > 0 {
         let ratio = counters.dram_bytes() as f64 / bytes_min as f64;
-        rows.push(("traffic over the least".to_owned(), format!("{ratio:.2}")));
+        rows.push(("traffic over the minimum".to_owned(), format!("{ratio:.2}")));
     }
     rows
 }
@@ -284,7 +284,7 @@ fn microseconds(us: f64) -> String {
     format!("{us:.3} µs")
 }
 
-/// `12 345 678`, with narrow spaces.
+/// Groups digits with narrow spaces: `12 345 678`.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();

@@ -1,4 +1,4 @@
-//! An operation graph as a picture: layers from the inputs down to the outputs.
+//! SVG drawing of an operation graph, in layers from inputs to outputs.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ const CHARACTER: f64 = 6.6;
 const HEIGHT: f64 = 40.0;
 const GAP_X: f64 = 18.0;
 const GAP_Y: f64 = 30.0;
-/// Longer texts are cut.
+/// Maximum length of a label; longer ones are truncated.
 const CHARACTERS_MAX: usize = 30;
 
 struct Node {
@@ -21,7 +21,7 @@ struct Node {
     width: f64,
 }
 
-/// Nodes, and the edges between them; an edge over several layers runs through bends.
+/// Nodes and edges; an edge across several layers passes through bend nodes.
 #[derive(Default)]
 struct Picture {
     nodes: Vec<Node>,
@@ -29,7 +29,7 @@ struct Picture {
     layers: Vec<Vec<usize>>,
 }
 
-/// The picture as an `svg` element.
+/// The drawing as an `svg` element.
 pub fn svg(graph: &OperationGraph) -> String {
     let mut picture = Picture::of(graph);
     picture.bend();
@@ -56,7 +56,7 @@ impl Picture {
             picture.edges.extend(from.into_iter().map(|from| (from, node)));
             producer.extend(operation.outputs.iter().map(|uid| (*uid, node)));
         }
-        // Inputs stand right above what reads them first.
+        // Inputs are placed directly above their first reader.
         for input in 0..inputs {
             let readers = picture.edges.iter().filter(|(from, _)| *from == input);
             let first = readers.map(|(_, to)| picture.nodes[*to].layer).min();
@@ -82,7 +82,7 @@ impl Picture {
         self.nodes.len() - 1
     }
 
-    /// Replaces every edge over more than one layer by edges between neighbours.
+    /// Splits every edge across several layers at bend nodes.
     fn bend(&mut self) {
         for (from, to) in std::mem::take(&mut self.edges) {
             let mut last = from;
@@ -96,7 +96,7 @@ impl Picture {
         }
     }
 
-    /// Orders each layer by the places of its neighbours, then centres it.
+    /// Orders each layer by the positions of its neighbours, then centres it.
     fn arrange(&mut self) {
         let layers = self.nodes.iter().map(|node| node.layer + 1).max().unwrap_or(0);
         self.layers = vec![Vec::new(); layers];
@@ -118,7 +118,7 @@ impl Picture {
         }
     }
 
-    /// The mean centre of a node's neighbours above, or below; its own where there is none.
+    /// Mean centre of a node's neighbours above or below; its own if there are none.
     fn pull(&self, node: usize, above: bool) -> f64 {
         let neighbour = |(from, to): &(usize, usize)| match above {
             true if *to == node => Some(*from),
@@ -170,7 +170,7 @@ impl Picture {
         for (from, to) in &self.edges {
             let (a, b) = (&self.nodes[*from], &self.nodes[*to]);
             let (x1, x2, y2) = (self.centre(*from), self.centre(*to), top(b));
-            // Bends are passed through from top to bottom.
+            // Edges pass bends from top to bottom.
             let y1 = top(a) + HEIGHT;
             let middle = (y1 + y2) / 2.0;
             let through = match b.class {
@@ -202,12 +202,12 @@ impl Picture {
     }
 }
 
-/// `bf16[64, 768]`.
+/// Formats as `bf16[64, 768]`.
 fn type_text(tensor: &TensorDesc) -> String {
     format!("{}{:?}", tensor.dtype, tensor.dims)
 }
 
-/// `sum: f32[64, 768]`.
+/// Formats as `sum: f32[64, 768]`.
 fn value_text(tensor: &TensorDesc) -> String {
     match tensor.name.as_str() {
         "" => type_text(tensor),

@@ -1,5 +1,5 @@
-//! The roofline of one launch on one machine, drawn in instructions: Ding and Williams, "An
-//! Instruction Roofline Model for GPUs" (2019).
+//! Instruction roofline of a launch: Ding and Williams, "An Instruction Roofline Model for GPUs"
+//! (2019).
 
 use kiln::device::{Counters, Estimate};
 use kiln::engine::Machine;
@@ -13,12 +13,12 @@ const RIGHT: f64 = 16.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 46.0;
 
-/// A logarithmic axis over whole decades.
+/// A logarithmic axis of whole decades.
 struct Axis {
-    /// Exponents of its ends.
+    /// Exponents of both ends.
     from: f64,
     to: f64,
-    /// Where they are drawn.
+    /// Positions of both ends.
     start: f64,
     end: f64,
 }
@@ -44,13 +44,13 @@ impl Axis {
         10f64.powf(self.to)
     }
 
-    /// Every decade.
+    /// Powers of ten.
     fn ticks(&self) -> impl Iterator<Item = f64> {
         (self.from as i32..=self.to as i32).map(|exponent| 10f64.powi(exponent))
     }
 }
 
-/// The plot as an `svg` element; `None` for a launch that moves or executes nothing.
+/// The plot as an `svg` element; `None` for a launch without traffic or instructions.
 pub fn svg(counters: &Counters, estimate: &Estimate, machine: &Machine) -> Option<String> {
     let (instructions, bytes) =
         (counters.total.warp_instructions as f64, counters.dram_bytes() as f64);
@@ -58,7 +58,7 @@ pub fn svg(counters: &Counters, estimate: &Estimate, machine: &Machine) -> Optio
     if instructions == 0.0 || bytes == 0.0 {
         return None;
     }
-    // Billions of warp instructions a second; warp instructions a byte.
+    // Billions of warp instructions per second; warp instructions per byte.
     let peak = f64::from(machine.sm_count * machine.issue_rate) * machine.clock_hz / 1e9;
     let slope = machine.dram_bytes_second / 1e9;
     let (ridge, intensity) = (peak / slope, instructions / bytes);

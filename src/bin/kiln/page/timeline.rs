@@ -1,4 +1,4 @@
-//! What happened when: the library's tracing spans and events, with their times.
+//! Timeline of the library's tracing spans and events.
 
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,22 +12,22 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-/// A span, or an event.
+/// A span or event.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Step {
     pub name: String,
-    /// Its fields, or the event's text.
+    /// Fields of a span, or text of an event.
     pub detail: String,
-    /// How many spans it is in.
+    /// Number of enclosing spans.
     pub depth: usize,
     pub start_ms: f64,
-    /// 0 for an event.
+    /// Duration; 0 for an event.
     pub ms: f64,
     /// The level of an event: `debug`, `info`, `warn` or `error`.
     pub level: Option<String>,
 }
 
-/// Keeps the steps of the process; clones share them.
+/// Records the steps of the process; clones share them.
 #[derive(Debug, Clone)]
 pub struct Recorder {
     started: Instant,
@@ -39,7 +39,7 @@ impl Recorder {
         Recorder { started: Instant::now(), steps: Arc::default() }
     }
 
-    /// The steps so far, in the order in which they began.
+    /// The steps so far, ordered by start.
     pub fn steps(&self) -> Vec<Step> {
         let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner).clone();
         steps.sort_by(|a, b| {
@@ -57,7 +57,7 @@ impl Recorder {
     }
 }
 
-/// Fields as text: the message as it is, others as `name=value`.
+/// Formats fields: the message as it is, others as `name=value`.
 #[derive(Default)]
 struct Text(String);
 
