@@ -1,34 +1,34 @@
-//! The one error type. A kind says who must act; the text what was tried and with which values.
+//! The error type of the crate.
 
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-/// Result of every fallible call of the crate.
+/// Result type of the crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Who must act on an [`Error`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The caller passed something invalid; the text names the argument, the rule and the values.
+    /// The caller passed an invalid argument; the text names it, the rule and the values.
     BadParam,
-    /// The request is valid but nothing here can serve it; the text names the rule that refused.
+    /// The request is valid but not supported; the text names the rule that refused it.
     NotSupported,
-    /// A template or a generated kernel failed to compile, or there is no NVRTC; a kernel's source,
-    /// options and log are its [`CompileFailure`].
+    /// A template or generated kernel failed to compile, or there is no NVRTC; source, options and
+    /// log of a kernel are in its [`CompileFailure`].
     Compile,
     /// The CUDA driver or the simulated device failed.
     Driver,
-    /// The operating system, a remote store or a tool refused: a file cannot be written, the host
-    /// has no memory left, no thread starts.
+    /// The operating system, a remote store or a tool failed: a file cannot be written, the host
+    /// is out of memory, no thread starts.
     Io,
-    /// A defect of Kiln.
+    /// A bug in Kiln.
     Internal,
 }
 
 impl ErrorKind {
-    /// The status name of the C API (mcDNN `mcdnnStatus_t`).
+    /// Status name of the C API (mcDNN `mcdnnStatus_t`).
     pub fn status(self) -> &'static str {
         match self {
             ErrorKind::BadParam => "MCDNN_STATUS_BAD_PARAM",
@@ -42,8 +42,8 @@ impl ErrorKind {
 
 /// An opaque error: a [kind](Error::kind), a text, and a chain of causes.
 ///
-/// The text is lower case without a full stop: the attempt first, then the values. Clones share
-/// their causes.
+/// The text is lower case without a full stop: the attempt, then the values. Clones share their
+/// causes.
 #[derive(Clone)]
 pub struct Error(Box<Repr>);
 
@@ -81,7 +81,7 @@ impl CompileFailure {
 }
 
 impl Error {
-    /// An error of a front-end or a tool built on the library.
+    /// Creates an error, for front-ends and tools built on the library.
     pub fn with(kind: ErrorKind, text: impl Into<String>) -> Self {
         Error(Box::new(Repr { kind, text: text.into(), source: None, compile_failure: None }))
     }
@@ -123,13 +123,13 @@ impl Error {
         self
     }
 
-    /// Prepends the attempt during which this error occurred.
+    /// Prepends the attempt that failed.
     pub(crate) fn context(mut self, attempt: impl fmt::Display) -> Self {
         self.0.text = format!("{attempt}: {}", self.0.text);
         self
     }
 
-    /// Who must act.
+    /// Returns who must act.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
@@ -140,7 +140,7 @@ impl Error {
         self.0.compile_failure.as_deref()
     }
 
-    /// The status name the C API returns for this error.
+    /// Returns the C API's status name of this error.
     pub fn status(&self) -> &'static str {
         self.0.kind.status()
     }

@@ -1,8 +1,8 @@
-//! The table of GPUs.
+//! Hardware properties of GPUs.
 
 use std::fmt;
 
-/// The operands of a matrix product, as far as their rate differs. Sums are of 32 bits or more.
+/// Operand type of an MMA, as far as throughput differs. Accumulators have at least 32 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Operands {
@@ -12,11 +12,11 @@ pub enum Operands {
     Tf32,
     /// f64.
     F64,
-    /// Floats of 8 bits.
+    /// 8-bit floats.
     F8,
-    /// Integers of 8 bits.
+    /// 8-bit integers.
     Int8,
-    /// Integers of 4 bits.
+    /// 4-bit integers.
     Int4,
 }
 
@@ -33,26 +33,26 @@ impl fmt::Display for Operands {
     }
 }
 
-/// Dense matrix products of a whole machine, in floating or integer operations of a second (a
-/// multiplication and its addition are two), with sums of 32 bits or, of f64, 64.
+/// Dense tensor core throughput of a GPU in operations per second (a multiply-add is two), with
+/// 32-bit accumulators, 64-bit ones for f64.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TensorRates {
     /// f16 and bf16.
     pub half: f64,
     /// tf32.
     pub tf32: f64,
-    /// f64; 0 where tensor cores lack it.
+    /// f64; 0 if unsupported.
     pub f64: f64,
-    /// Floats of 8 bits; 0 where tensor cores lack them.
+    /// 8-bit floats; 0 if unsupported.
     pub f8: f64,
-    /// Integers of 8 bits.
+    /// 8-bit integers.
     pub int8: f64,
-    /// Integers of 4 bits; 0 where tensor cores lack them.
+    /// 4-bit integers; 0 if unsupported.
     pub int4: f64,
 }
 
 impl TensorRates {
-    /// The rate for such operands; infinite where it is not known, so that no bound comes of it.
+    /// Throughput for the operand type; infinite if unknown, so that it does not bound.
     pub fn of(&self, operands: Operands) -> f64 {
         let rate = match operands {
             Operands::Half => self.half,
@@ -66,61 +66,61 @@ impl TensorRates {
     }
 }
 
-/// What one machine has. Rates are per multiprocessor and clock unless they say otherwise.
+/// Properties of a GPU. Rates are per SM and clock unless stated otherwise.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Machine {
-    /// The name in tables.
+    /// Name in tables.
     pub name: &'static str,
-    /// Multiprocessors.
+    /// Number of SMs.
     pub sm_count: u32,
-    /// Clocks of a second, boosted.
+    /// Boost clock in Hz.
     pub clock_hz: f64,
     /// Warp instructions issued.
     pub issue_rate: u32,
-    /// Lanes of single precision, and of integer arithmetic at half of it or better.
+    /// f32 lanes.
     pub f32_lanes: u32,
-    /// Lanes of integer arithmetic.
+    /// Integer lanes.
     pub integer_lanes: u32,
-    /// Lanes of double precision.
+    /// f64 lanes.
     pub f64_lanes: u32,
-    /// Lanes of half precision, two values each.
+    /// Half-precision lanes, two values each.
     pub half_lanes: u32,
-    /// Lanes of special functions.
+    /// Special function lanes.
     pub special_lanes: u32,
-    /// Lanes of conversions between types of 32 bits and less.
+    /// Lanes of conversions between types of at most 32 bits.
     pub conversion_lanes: u32,
-    /// Matrix products.
+    /// Tensor core throughput.
     pub tensor: TensorRates,
-    /// Lanes of loads and stores.
+    /// Load/store lanes.
     pub memory_lanes: u32,
-    /// Bytes of shared memory, or of the first cache.
+    /// Shared memory or L1 bandwidth in bytes.
     pub shared_bytes_rate: u32,
-    /// Bytes of a second between all multiprocessors and the second cache, if it is known.
+    /// L2 bandwidth in bytes per second, if known.
     pub l2_bytes_second: Option<f64>,
-    /// Bytes of a second between the machine and its memory.
+    /// DRAM bandwidth in bytes per second.
     pub dram_bytes_second: f64,
-    /// Registers of 32 bits of a multiprocessor.
+    /// 32-bit registers per SM.
     pub registers: u32,
-    /// Shared memory of a multiprocessor, in bytes.
+    /// Shared memory per SM in bytes.
     pub shared_bytes: u32,
-    /// Threads of a multiprocessor.
+    /// Maximum number of threads per SM.
     pub threads_max: u32,
-    /// Blocks of a multiprocessor.
+    /// Maximum number of blocks per SM.
     pub blocks_max: u32,
 }
 
-/// The rates of a machine of which none is given.
+/// Placeholder for unspecified throughput.
 const NO_TENSOR: TensorRates =
     TensorRates { half: 0.0, tf32: 0.0, f64: 0.0, f8: 0.0, int8: 0.0, int4: 0.0 };
 
-/// Arithmetic throughputs: CUDA C++ Programming Guide, table "Throughput of Native Arithmetic
-/// Instructions", by compute capability (8.0, 8.9, 9.0, 10.0). Limits of a multiprocessor: the
-/// same guide, table "Technical Specifications per Compute Capability".
+/// Arithmetic throughput: CUDA C++ Programming Guide, table "Throughput of Native Arithmetic
+/// Instructions", by compute capability (8.0, 8.9, 9.0, 10.0). SM limits: the same guide, table
+/// "Technical Specifications per Compute Capability".
 const COMMON: Machine = Machine {
     name: "",
     sm_count: 0,
     clock_hz: 0.0,
-    // Four schedulers, an instruction each: every architecture white paper since Volta's.
+    // Four schedulers issuing one instruction each: every architecture white paper since Volta's.
     issue_rate: 4,
     f32_lanes: 128,
     integer_lanes: 64,
@@ -129,7 +129,7 @@ const COMMON: Machine = Machine {
     special_lanes: 16,
     conversion_lanes: 64,
     tensor: NO_TENSOR,
-    // Load and store units: the A100 and H100 white papers, figure of the multiprocessor.
+    // Load/store units: the A100 and H100 white papers, figure of the SM.
     memory_lanes: 32,
     // 32 banks of 4 bytes: CUDA C++ Programming Guide, "Shared Memory".
     shared_bytes_rate: 128,
@@ -142,8 +142,8 @@ const COMMON: Machine = Machine {
 };
 
 impl Machine {
-    /// A100 SXM4 80 GB. NVIDIA A100 data sheet (memory, tensor cores) and white paper
-    /// (multiprocessors, boost clock, 5120 bytes a clock from the second cache).
+    /// A100 SXM4 80 GB. NVIDIA A100 data sheet (memory, tensor cores) and white paper (SMs, boost
+    /// clock, 5120 bytes per clock from L2).
     pub const A100: Machine = Machine {
         name: "A100",
         sm_count: 108,
@@ -163,9 +163,9 @@ impl Machine {
         shared_bytes: 164 << 10,
         ..COMMON
     };
-    /// H100 SXM5. NVIDIA H100 data sheet: 3.35 TB/s, and 66.9 TFLOPS of FP32, which give the clock:
-    /// 66.9e12 / (132 x 128 x 2); of its tensor cores the dense halves of the sparse rates. The
-    /// second cache's rate is not published.
+    /// H100 SXM5. NVIDIA H100 data sheet: 3.35 TB/s; the clock follows from 66.9 TFLOPS of FP32,
+    /// 66.9e12 / (132 x 128 x 2); tensor core rates are half the sparse ones. L2 bandwidth is not
+    /// published.
     pub const H100: Machine = Machine {
         name: "H100",
         sm_count: 132,
@@ -181,10 +181,10 @@ impl Machine {
         },
         ..COMMON
     };
-    /// H200 SXM. As the H100, with 4.8 TB/s: NVIDIA H200 data sheet.
+    /// H200 SXM. As H100, with 4.8 TB/s: NVIDIA H200 data sheet.
     pub const H200: Machine = Machine { name: "H200", dram_bytes_second: 4.8e12, ..Machine::H100 };
-    /// L40S. NVIDIA L40S data sheet: 864 GB/s and 91.6 TFLOPS of FP32, which give the clock:
-    /// 91.6e12 / (142 x 128 x 2). The second cache's rate is not published.
+    /// L40S. NVIDIA L40S data sheet: 864 GB/s; the clock follows from 91.6 TFLOPS of FP32, 91.6e12
+    /// / (142 x 128 x 2). L2 bandwidth is not published.
     pub const L40S: Machine = Machine {
         name: "L40S",
         sm_count: 142,
@@ -205,9 +205,9 @@ impl Machine {
         blocks_max: 24,
         ..COMMON
     };
-    /// GeForce RTX 4090. NVIDIA Ada white paper: 128 multiprocessors, 2.52 GHz, 1008 GB/s, and of
-    /// its tensor cores the rates with f32 sums, half of those with f16 sums. The second cache's
-    /// rate is not published.
+    /// GeForce RTX 4090. NVIDIA Ada white paper: 128 SMs, 2.52 GHz, 1008 GB/s, and tensor core
+    /// rates with f32 accumulation, half of those with f16 accumulation. L2 bandwidth is not
+    /// published.
     pub const RTX_4090: Machine = Machine {
         name: "RTX 4090",
         sm_count: 128,
@@ -222,9 +222,9 @@ impl Machine {
         },
         ..Machine::L40S
     };
-    /// B200. NVIDIA DGX B200 data sheet: 64 TB/s and 600 TFLOPS of FP32 for eight, which give the
-    /// clock: 75e12 / (148 x 128 x 2); of its tensor cores an eighth of the dense rates, which only
-    /// `tcgen05` reaches. The second cache's rate is not published.
+    /// B200. NVIDIA DGX B200 data sheet for eight GPUs: 64 TB/s; the clock follows from 600 TFLOPS
+    /// of FP32, 75e12 / (148 x 128 x 2); tensor core rates are an eighth of the dense ones, which
+    /// require `tcgen05`. L2 bandwidth is not published.
     pub const B200: Machine = Machine {
         name: "B200",
         sm_count: 148,
@@ -241,7 +241,7 @@ impl Machine {
         ..COMMON
     };
 
-    /// Every machine of the table.
+    /// Every GPU of the table.
     pub const ALL: [Machine; 6] = [
         Machine::A100,
         Machine::H100,
@@ -251,7 +251,7 @@ impl Machine {
         Machine::B200,
     ];
 
-    /// The machine of that name, in any case and with or without spaces.
+    /// Looks up a GPU by name, ignoring case and spaces.
     pub fn named(name: &str) -> Option<Machine> {
         let plain = |text: &str| text.to_ascii_lowercase().replace([' ', '-', '_'], "");
         Machine::ALL.into_iter().find(|machine| plain(machine.name) == plain(name))

@@ -1,7 +1,7 @@
-//! From a kernel spec to CUDA C++ text.
+//! Rendering of kernel specs to CUDA C++.
 //!
-//! Templates are embedded in the library; a folder can stand in for them. This module knows
-//! nothing of graphs or devices: it renders what the spec names.
+//! Templates are embedded in the library; a folder can replace them. This module knows nothing of
+//! graphs or devices: it renders the template that the spec names.
 
 mod items;
 mod link;
@@ -17,24 +17,24 @@ use crate::escape::{escaped, is_word};
 use crate::kernel::KernelSpec;
 use crate::target::Arch;
 
-/// The folder `templates/`, built into the library.
+/// The folder `templates/`, embedded in the library.
 static FOLDER: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/templates");
 
-/// Readable CUDA C++, complete in itself: it includes no header.
+/// A self-contained CUDA C++ source without includes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct KernelSource {
-    /// The spec's stem.
+    /// Stem of the spec.
     pub stem: String,
-    /// The kernel's name.
+    /// Name of the kernel function.
     pub entry: String,
-    /// What it must be compiled for.
+    /// Architecture to compile for.
     pub arch: Arch,
-    /// The text.
+    /// Source text.
     pub text: String,
 }
 
 impl KernelSource {
-    /// Identifies the source within a process, whatever compiles it.
+    /// Digest of the source, independent of the compiler.
     pub fn digest(&self) -> [u8; 32] {
         let arch = self.arch.to_string();
         *blake3::Hasher::new()
@@ -45,14 +45,14 @@ impl KernelSource {
     }
 }
 
-/// A set of templates, parsed. Clones share it.
+/// A parsed set of templates; clones share it.
 #[derive(Debug, Clone)]
 pub struct Templates {
     tera: Arc<Tera>,
 }
 
 impl Templates {
-    /// The templates built into the library.
+    /// The templates embedded in the library.
     pub fn embedded() -> &'static Templates {
         static TEMPLATES: OnceLock<Templates> = OnceLock::new();
         TEMPLATES.get_or_init(|| {
@@ -61,10 +61,10 @@ impl Templates {
         })
     }
 
-    /// The templates of a folder laid out as `templates/` in the repository.
+    /// Reads templates from a folder laid out as `templates/` in the repository.
     ///
     /// # Errors
-    /// `Compile` when the folder can not be read or a template does not parse.
+    /// `Compile` when the folder cannot be read or a template does not parse.
     pub fn from_dir(dir: &Path) -> Result<Templates> {
         let mut texts = Vec::new();
         collect(dir, dir, &mut texts).map_err(|error| {
@@ -87,7 +87,7 @@ impl Templates {
         Ok(Templates { tera: Arc::new(tera) })
     }
 
-    /// These templates with another text for one, by its path without `.tera`.
+    /// Replaces the text of one template, by path without `.tera`.
     #[cfg(test)]
     pub(crate) fn with(&self, name: &str, text: &str) -> Templates {
         let mut tera = Tera::clone(&self.tera);
@@ -98,7 +98,7 @@ impl Templates {
     /// Renders a spec.
     ///
     /// # Errors
-    /// `Compile` when the template is missing or refers to an unknown variable, `Internal` when
+    /// `Compile` when the template is missing or refers to an undefined variable, `Internal` when
     /// the kernel's name or stem is not a word.
     pub fn render(&self, spec: &KernelSpec) -> Result<KernelSource> {
         if let Some(name) = [spec.entry, &spec.stem].into_iter().find(|name| !is_word(name)) {
@@ -119,7 +119,7 @@ impl Templates {
     }
 }
 
-/// The filter `comment`: what a template writes into a comment can not end it.
+/// The filter `comment`: escapes a value so that it cannot end the comment it is written into.
 fn comment(value: Value, _: Kwargs, _: &State<'_>) -> Value {
     match value.as_str() {
         Some(text) => Value::from(escaped(text)),
@@ -127,7 +127,7 @@ fn comment(value: Value, _: Kwargs, _: &State<'_>) -> Value {
     }
 }
 
-/// Drops trailing blanks and repeated empty lines, which template tags leave behind.
+/// Removes trailing blanks and repeated blank lines, which template tags leave.
 fn tidy(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut blank = true;

@@ -56,7 +56,7 @@ impl PlannedKernel {
 
     /// Writes all but the SASS into the kernel's folder in `folder`; that folder, still held.
     fn write_files(&self, device: &Device, folder: &Path) -> io::Result<Held> {
-        let KernelSource { text, arch, .. } = &self.source;
+        let KernelSource { text, arch, .. } = &*self.source;
         let Image { cubin, ptx, log, .. } = &*self.image;
         let spec = self.dump_spec(device);
         let spec = serde_json::to_string_pretty(&spec).expect("plain data is JSON") + "\n";

@@ -1,17 +1,17 @@
-//! Matrix products: how many multiplications an instruction of a warp makes, by its operands.
+//! MMA work: multiply-adds per warp instruction, by operand type.
 
 use crate::format::Format;
 use kiln_machine::Operands;
 
-/// Matrix products of one kind of operands.
+/// MMA counts of an operand type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ProductCount {
-    /// Which.
+    /// Operand type.
     pub operands: Operands,
-    /// Instructions, once for each warp.
+    /// Instructions, counted once per warp.
     pub warp_instructions: u64,
-    /// Multiplications, each with an addition.
+    /// Multiply-adds.
     pub multiply_adds: u64,
 }
 
@@ -28,11 +28,11 @@ fn operands(format: Format) -> Option<Operands> {
     })
 }
 
-/// Warps that make a `wgmma` together.
+/// Warps per warpgroup.
 const WARPGROUP_WARPS: u64 = 4;
 
-/// What a warp multiplies in one instruction of this name, if it is a matrix product: the second of
-/// the formats it names is that of its operands.
+/// Operand type and multiply-adds per warp of an MMA instruction; `None` for other instructions.
+/// The second format among the modifiers is that of the operands.
 pub(crate) fn product(opcode: &str, modifiers: &[String]) -> Option<(Operands, u64)> {
     let warps = match opcode {
         "mma" => 1,

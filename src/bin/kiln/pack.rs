@@ -275,7 +275,7 @@ fn diff(old: &Pack, new: &Pack) -> kiln::Result<Answer> {
     let names = |pack: &Pack| -> kiln::Result<BTreeMap<Key, String>> {
         let lines = plan::catalog(pack)?.into_iter().map(|line| {
             let key = Key::from_hex(&line.key).ok_or_else(|| {
-                let text = format!("pack `{}`: its catalog is damaged", pack.name().display());
+                let text = format!("pack `{}`: the catalog is damaged", pack.name().display());
                 Error::with(ErrorKind::BadParam, text)
             })?;
             Ok((key, format!("{} ({})", line.stem, line.problem)))

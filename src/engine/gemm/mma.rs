@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 use crate::dtype::DType;
 use crate::engine::access::ceil_div;
 use crate::engine::config::combinations;
-use crate::engine::gemm::lowering::{Variant, lowering};
+use crate::engine::gemm::lowering::{Variant, check_parts, lowering};
 use crate::engine::gemm::order::{Order, group_knob, raster_knob, told_apart};
 use crate::engine::gemm::parameters::{Context, Tile, access_of};
 use crate::engine::gemm::problem::{Operand, Problem};
@@ -195,7 +195,7 @@ impl Supported for Mma<'_> {
         config.validate(&knobs(problem, product))?;
         let schedule = self.schedule(Settings::of(config)?);
         let schedule = schedule.map_err(|refusal| refusal.error(config))?;
-        schedule.lowering(problem, product, target)
+        Ok(schedule.lowering(problem, product, target))
     }
 }
 
@@ -408,6 +408,7 @@ impl Schedule {
         if shared_bytes > available {
             return Err(Refusal::SharedBytes { needed: shared_bytes, available });
         }
+        check_parts(problem, tiling.split_k, [slice_rows, warp_n])?;
         let operands = product.operands();
         Ok(Schedule { settings, operands, products, threads, slice_rows, shared_bytes })
     }
@@ -429,12 +430,7 @@ impl Schedule {
         demand.work(&tiling, block, Units::Tensor(one))
     }
 
-    fn lowering(
-        &self,
-        problem: &Problem<'_>,
-        product: &Product,
-        target: &Target,
-    ) -> Result<Lowering> {
+    fn lowering(&self, problem: &Problem<'_>, product: &Product, target: &Target) -> Lowering {
         let Settings { tiling, stages, warp_m, warp_n } = self.settings;
         let context = Context::new(problem, tiling);
         let operand = |of: &Operand, element: DType, is_a: bool| {

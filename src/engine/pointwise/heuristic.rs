@@ -62,11 +62,11 @@ impl Decision {
             if items > 1 { items /= 2 } else { vector /= 2 }
         }
         let passes = chunks(vector) / items / threads_max.max(1);
-        let blocks = chunks(vector) / (items * threads);
+        let blocks = ceil_div(chunks(vector), items * threads);
         let row_operand = has_row_operand(graph, domain);
         let columns_fit = ceil_div(domain.columns(), vector * threads) <= GRID_MAX / 32;
         let persistent = match row_operand {
-            true => passes >= PASSES_MIN && columns_fit,
+            true => passes >= PASSES_MIN && columns_fit || blocks > GRID_MAX,
             false => blocks > GRID_MAX,
         };
         let chunks = chunks(vector);

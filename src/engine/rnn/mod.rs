@@ -120,8 +120,11 @@ impl Supported for Rnn<'_> {
     }
 
     fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
-        let registers = config.knob("registers").ok().filter(|registers| *registers > 0)?;
-        Some(config.clone().with("registers", registers - REGISTERS_STEP))
+        // Weights that leave registers stay on chip: in shared memory, where they must fit.
+        let held = config.knob("registers").ok()?;
+        let fewer = (0..held / REGISTERS_STEP).rev();
+        let mut fewer = fewer.map(|steps| config.clone().with("registers", steps * REGISTERS_STEP));
+        fewer.find(|config| self.schedule(config).is_ok())
     }
 
     fn settings(&self) -> Vec<Setting> {

@@ -58,12 +58,13 @@ impl Engine for StepEngine {
     ) -> Result<Box<dyn Supported + 'a>> {
         let layer = Layer::of(graph)?;
         let steps = Steps { tensor_cores: false, layer, target };
-        let tensor_cores = match steps.layer.products.first() {
-            Some(product) => {
-                steps.layer.with_product(product, (&MmaEngine, target), |_| Ok(())).is_ok()
-            }
-            None => false,
+        let products = &steps.layer.products;
+        let takes = |engine: &dyn Engine| {
+            let all = |product| steps.layer.with_product(product, (engine, target), |_| Ok(()));
+            products.iter().try_for_each(all)
         };
+        takes(&SimtEngine)?;
+        let tensor_cores = !products.is_empty() && takes(&MmaEngine).is_ok();
         Ok(Box::new(Steps { tensor_cores, ..steps }))
     }
 }

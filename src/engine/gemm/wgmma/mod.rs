@@ -126,6 +126,6 @@ impl Supported for Wgmma<'_> {
         let schedule = self.schedule(config.values(KNOBS)?);
         let schedule = schedule.map_err(|refusal| refusal.error(config))?;
         let Wgmma { problem, product, target, .. } = self;
-        kernel::lowering(problem, product, &schedule, target.arch)
+        Ok(kernel::lowering(problem, product, &schedule, target.arch))
     }
 }

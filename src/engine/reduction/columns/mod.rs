@@ -58,7 +58,10 @@ impl Engine for ColumnsEngine {
         if values > GRID_MAX {
             return Err(Error::not_supported(format!("{values} values exceed {GRID_MAX} blocks")));
         }
-        Ok(Box::new(Columns(reductions)))
+        let columns = Columns(reductions);
+        let footprint = Footprint::of(columns.0.graph(), &columns.0.space);
+        Schedule::new(&columns.0.space, &footprint, &columns.decision().config())?;
+        Ok(Box::new(columns))
     }
 }
 
