@@ -12,7 +12,8 @@
 use std::error::Error;
 
 use kiln::attention::{
-    AttentionDescriptor, AttentionSettings, QueryMap, SequenceDataDescriptor, SequenceDataSettings,
+    AttentionDescriptor, AttentionSettings, AttentionSizes, QueryMap, SequenceDataDescriptor,
+    SequenceDataSettings, SequenceExtents,
 };
 use kiln::device::{Buffer, Stream};
 use kiln::plan::{AttentionForward, MultiHeadAttention};
@@ -60,7 +61,12 @@ impl Layer {
             qo_max_seq_length: queries.dims[0],
             kv_max_seq_length: keys.dims[0],
             max_beam_size: CANDIDATES,
-            ..AttentionSettings::new(HEADS, SIZE, SENTENCES, 1)
+            ..AttentionSettings::new(AttentionSizes {
+                heads: HEADS,
+                size: SIZE,
+                batch: SENTENCES,
+                steps: 1,
+            })
         };
         let descriptor = AttentionDescriptor::set(settings)?;
         let bytes = descriptor.buffers(false)?;
@@ -122,11 +128,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (device, stream) = (kiln.device(), kiln.stream());
 
     // Of the words so far, and of the sentences.
-    let words = SequenceDataSettings::new(SENTENCES, CANDIDATES, steps, SIZE);
+    let extents = SequenceExtents { batch: SENTENCES, beam: CANDIDATES, time: steps, vector: SIZE };
+    let words = SequenceDataSettings::new(extents);
     let longest = SOURCES.into_iter().max().unwrap_or(0);
     let sources = SequenceDataSettings {
         seq_lengths: SOURCES.to_vec(),
-        ..SequenceDataSettings::new(SENTENCES, 1, longest, SIZE)
+        ..SequenceDataSettings::new(SequenceExtents { beam: 1, time: longest, ..extents })
     };
     let mut own = Layer::new(&kiln, QueryMap::OneToOne, words.clone(), words.clone())?;
     let mut cross = Layer::new(&kiln, QueryMap::AllToOne, words, sources)?;

@@ -37,6 +37,19 @@ impl SequenceAxis {
     }
 }
 
+/// Extents of sequence data by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SequenceExtents {
+    /// Sequences.
+    pub batch: i32,
+    /// Candidates of each sequence.
+    pub beam: i32,
+    /// Steps.
+    pub time: i32,
+    /// Elements of a vector.
+    pub vector: i32,
+}
+
 /// Arguments of `mcdnnSetSeqDataDescriptor`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SequenceDataSettings {
@@ -56,8 +69,9 @@ pub struct SequenceDataSettings {
 
 impl SequenceDataSettings {
     /// Full-length f32 sequences in the order batch, beam, time.
-    pub fn new(batch: i32, beam: i32, time: i32, vector: i32) -> SequenceDataSettings {
+    pub fn new(extents: SequenceExtents) -> SequenceDataSettings {
         use SequenceAxis::{Batch, Beam, Time, Vector};
+        let SequenceExtents { batch, beam, time, vector } = extents;
         let count = i64::from(batch.max(0)) * i64::from(beam.max(0));
         SequenceDataSettings {
             data_type: DType::F32,

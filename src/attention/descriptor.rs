@@ -66,15 +66,29 @@ pub struct AttentionSettings {
     pub max_beam_size: i32,
 }
 
+/// The sizes of a layer whose queries, keys, values and results are alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct AttentionSizes {
+    /// Heads.
+    pub heads: i32,
+    /// Elements of a query, key, value or result.
+    pub size: i32,
+    /// The most sequences.
+    pub batch: i32,
+    /// The most steps of queries and of keys.
+    pub steps: i32,
+}
+
 impl AttentionSettings {
     /// Heads that project f32 vectors of `size` elements to equal parts and back, with scale
     /// 1/sqrt(head dimension), without biases; keys have as many steps as queries.
-    pub fn new(num_heads: i32, size: i32, batch: i32, steps: i32) -> AttentionSettings {
-        let part = size / num_heads.max(1);
+    pub fn new(sizes: AttentionSizes) -> AttentionSettings {
+        let AttentionSizes { heads, size, batch, steps } = sizes;
+        let part = size / heads.max(1);
         AttentionSettings {
             query_map: QueryMap::AllToOne,
             proj_biases: false,
-            num_heads,
+            num_heads: heads,
             sm_scaler: Real::new(1.0 / f64::from(part.max(1)).sqrt()),
             data_type: DType::F32,
             compute_prec: DType::F32,

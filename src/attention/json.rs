@@ -4,7 +4,9 @@ use serde::Deserialize;
 
 use crate::attention::call::AttentionCall;
 use crate::attention::data::SequenceAxis;
-use crate::attention::descriptor::{AttentionDescriptor, AttentionSettings, QueryMap};
+use crate::attention::descriptor::{
+    AttentionDescriptor, AttentionSettings, AttentionSizes, QueryMap,
+};
 use crate::attention::extent::AttentionExtent;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -93,7 +95,12 @@ impl MhaJson {
     fn settings(&self) -> Result<AttentionSettings> {
         let data_type: DType = self.dtype.parse().map_err(|error: Error| error.context("mha"))?;
         // By default, heads get equal parts of a query.
-        let equal = AttentionSettings::new(self.heads, self.q_size, self.batch, self.queries);
+        let equal = AttentionSettings::new(AttentionSizes {
+            heads: self.heads,
+            size: self.q_size,
+            batch: self.batch,
+            steps: self.queries,
+        });
         let q_proj_size = self.q_proj_size.unwrap_or(equal.q_proj_size);
         let depth = if q_proj_size > 0 { q_proj_size } else { self.q_size };
         let scaler = self.scaler.unwrap_or(1.0 / f64::from(depth.max(1)).sqrt());

@@ -17,8 +17,10 @@ mod stages;
 mod weights;
 
 pub use call::{AttentionCall, Memory};
-pub use data::{SequenceAxis, SequenceDataDescriptor, SequenceDataSettings, SequenceDataView};
-pub use descriptor::{AttentionDescriptor, AttentionSettings, QueryMap};
+pub use data::{
+    SequenceAxis, SequenceDataDescriptor, SequenceDataSettings, SequenceDataView, SequenceExtents,
+};
+pub use descriptor::{AttentionDescriptor, AttentionSettings, AttentionSizes, QueryMap};
 pub use extent::AttentionExtent;
 pub use layer::{AttentionBuffers, AttentionLayer, AttentionPlace, AttentionStage};
 pub use role::AttentionRole;

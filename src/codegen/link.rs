@@ -99,8 +99,8 @@ fn reached(source: &[Group<'_>]) -> BTreeSet<usize> {
     kept
 }
 
-/// Of the kept items, the constants and aliases that depend only on each other, and one-line types
-/// that they name.
+/// The kept constants and aliases that depend only on each other, and the one-line types that they
+/// name.
 fn constants(source: &[Group<'_>], kept: &BTreeSet<usize>) -> BTreeSet<usize> {
     let items = || source.iter().flat_map(|group| &group.items);
     let kept = || items().filter(|item| kept.contains(&item.start));

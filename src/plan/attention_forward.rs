@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::expr::Real;
 use crate::plan::build::Kiln;
 use crate::plan::execute::ExecutionPlan;
-use crate::plan::variant_pack::{Slot, VariantPack};
+use crate::plan::variant_pack::{DeviceMemory, Slot, VariantPack};
 use crate::tensor::TensorDesc;
 
 /// The arguments of `mcdnnMultiHeadAttnForward`. Where the document has a NULL pointer there is
@@ -324,7 +324,7 @@ impl Built {
                 let view = View::new(&layer, place, tensor)?;
                 match tensor.by_value {
                     true => pack.set_value(uid, 0.0),
-                    false => pack.place(uid, 0, view.bytes),
+                    false => pack.place(uid, DeviceMemory { address: 0, bytes: view.bytes }),
                 }
                 views.push(view);
             }

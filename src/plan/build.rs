@@ -34,8 +34,8 @@ use crate::plan::upgrade::{Tier, Upgrade};
 use crate::plan::winners;
 use crate::target::Target;
 
-/// Of the kernels of a part, the latest that the next one may be again: more than a step of a
-/// recurrent layer has.
+/// How many kernels back in a part an equal one is looked for: more than a step of a recurrent
+/// layer has.
 const REPEATED_MAX: usize = 16;
 
 /// A device with its compiler and caches. Clones share everything; any thread may use it.

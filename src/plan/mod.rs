@@ -77,6 +77,6 @@ pub use tuned_split::TunedSplit;
 pub use upgrade::Tier;
 pub use values::Values;
 pub use variables::{VARIABLES, Variable};
-pub use variant_pack::VariantPack;
+pub use variant_pack::{DeviceMemory, VariantPack};
 pub use warm::{WarmProgress, WarmSummary, Warmed};
 pub use winners::{Tried, TriedSplit};

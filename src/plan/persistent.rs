@@ -13,7 +13,7 @@ use crate::plan::build::Kiln;
 use crate::plan::execute::ExecutionPlan;
 use crate::plan::recipe;
 use crate::plan::rnn_pack::{RnnPack, RnnSlots};
-use crate::plan::variant_pack::{Slot, VariantPack};
+use crate::plan::variant_pack::{DeviceMemory, Slot, VariantPack};
 use crate::rnn::{Extent, Network, Optional, Rnn, Role};
 use crate::target::Target;
 
@@ -322,7 +322,7 @@ impl Built {
             let tensor = network.graph.tensor(uid)?;
             let offset_bytes = (place.offset * tensor.dtype.bytes() as i64) as u64;
             let bytes = tensor.span_bytes()?;
-            pack.place(uid, 0, bytes);
+            pack.place(uid, DeviceMemory { address: 0, bytes });
             views.push(View { role: place.role, offset_bytes, bytes });
         }
         let roles = network.roles().map(|role| (role, network.bytes(role))).collect();

@@ -1,7 +1,7 @@
 //! The addresses a network runs on.
 
 use crate::device::Buffer;
-use crate::plan::variant_pack::{Kept, Slot};
+use crate::plan::variant_pack::{DeviceMemory, Kept, Slot};
 use crate::rnn::{Optional, Role};
 
 /// The addresses of a network's tensors.
@@ -68,24 +68,23 @@ impl RnnPack {
         self
     }
 
-    /// Adds or replaces a tensor at an address of the network's device with so many bytes behind
-    /// it.
+    /// Adds or replaces a tensor at the start of memory of the network's device.
     ///
     /// # Safety
     /// As [`VariantPack::set_address`](crate::VariantPack::set_address).
     #[expect(unsafe_code, reason = "nothing checks the address")]
-    pub unsafe fn set_address(&mut self, role: Role, address: u64, bytes: u64) {
-        self.slots.slots[role as usize] = Some(Slot::Memory { address, bytes, owner: 0 });
+    pub unsafe fn set_address(&mut self, role: Role, memory: DeviceMemory) {
+        self.slots.slots[role as usize] = Some(Slot::foreign(memory));
         self.kept.keep(Some(role), None);
     }
 
-    /// Sets the workspace: so many bytes at an address of the network's device.
+    /// Sets the workspace: memory of the network's device.
     ///
     /// # Safety
     /// As [`VariantPack::set_address`](crate::VariantPack::set_address).
     #[expect(unsafe_code, reason = "nothing checks the address")]
-    pub unsafe fn set_workspace_address(&mut self, address: u64, bytes: u64) {
-        self.slots.workspace = Some(Slot::Memory { address, bytes, owner: 0 });
+    pub unsafe fn set_workspace_address(&mut self, memory: DeviceMemory) {
+        self.slots.workspace = Some(Slot::foreign(memory));
         self.kept.keep(None, None);
     }
 

@@ -38,7 +38,7 @@ impl StepDown {
         StepDown { part, refused: None, asked_for: false }
     }
 
-    /// Of a setting that was asked for by name, which is the only one.
+    /// Starts from a setting that was asked for by name: no other is tried.
     pub(super) fn asked_for(part: Part) -> StepDown {
         StepDown { asked_for: true, ..StepDown::from(part) }
     }
@@ -55,7 +55,7 @@ impl StepDown {
     /// Takes what came of it; whether another setting is to be tried, else this one runs.
     ///
     /// # Errors
-    /// Of the first engine, where no other takes the place of the last.
+    /// Those of the first engine, where no other takes the place of the last.
     pub(super) fn next(
         &mut self,
         attempt: Attempt,

@@ -2,6 +2,15 @@
 
 use crate::device::Buffer;
 
+/// Memory of a device that Kiln did not allocate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DeviceMemory {
+    /// The address of the first byte.
+    pub address: u64,
+    /// How many bytes there are.
+    pub bytes: u64,
+}
+
 /// What one uid stands for in an execution.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Slot {
@@ -12,6 +21,11 @@ pub(super) enum Slot {
 }
 
 impl Slot {
+    /// Memory that somebody else keeps.
+    pub(super) fn foreign(memory: DeviceMemory) -> Slot {
+        Slot::Memory { address: memory.address, bytes: memory.bytes, owner: 0 }
+    }
+
     /// The whole of a buffer.
     pub(super) fn of(buffer: &Buffer) -> Slot {
         Slot::Memory { address: buffer.address(), bytes: buffer.bytes(), owner: buffer.owner() }
@@ -83,29 +97,29 @@ impl VariantPack {
         self
     }
 
-    /// Adds or replaces a tensor at an address of the plan's device with so many bytes behind it.
+    /// Adds or replaces a tensor at the start of memory of the plan's device.
     ///
     /// # Safety
     /// The bytes must be memory of the plan's device, and stay so until every execution with this
     /// pack or a clone of it has run: nothing checks that.
     #[expect(unsafe_code, reason = "nothing checks the address")]
-    pub unsafe fn set_address(&mut self, uid: i64, address: u64, bytes: u64) {
-        self.place(uid, address, bytes);
+    pub unsafe fn set_address(&mut self, uid: i64, memory: DeviceMemory) {
+        self.place(uid, memory);
     }
 
-    /// Sets the workspace: so many bytes at an address of the plan's device.
+    /// Sets the workspace: memory of the plan's device.
     ///
     /// # Safety
     /// As [`VariantPack::set_address`].
     #[expect(unsafe_code, reason = "nothing checks the address")]
-    pub unsafe fn set_workspace_address(&mut self, address: u64, bytes: u64) {
-        self.workspace = Some(Slot::Memory { address, bytes, owner: 0 });
+    pub unsafe fn set_workspace_address(&mut self, memory: DeviceMemory) {
+        self.workspace = Some(Slot::foreign(memory));
         self.kept.keep(None, None);
     }
 
     /// Adds or replaces a tensor at an address; for packs that no one executes, any.
-    pub(super) fn place(&mut self, uid: i64, address: u64, bytes: u64) {
-        self.set(uid, Slot::Memory { address, bytes, owner: 0 });
+    pub(super) fn place(&mut self, uid: i64, memory: DeviceMemory) {
+        self.set(uid, Slot::foreign(memory));
         self.kept.keep(Some(uid), None);
     }
 

@@ -12,7 +12,7 @@ use kiln::codegen::{KernelSource, Templates};
 use kiln::compile::{Image, compile_all};
 use kiln::device::{Buffer, Counters, DeviceChoice};
 use kiln::engine::{self, EngineConfig, Supported};
-use kiln::plan::ExecutionPlan;
+use kiln::plan::{DeviceMemory, ExecutionPlan};
 use kiln::target::Target;
 use kiln::{Config, Kiln, OperationGraph, Result, TensorDesc, VariantPack, reference};
 
@@ -227,7 +227,7 @@ impl Bound {
 #[expect(unsafe_code, reason = "tests know where their buffers are")]
 pub fn place(pack: &mut VariantPack, uid: i64, address: u64, bytes: u64) {
     // SAFETY: a test keeps its buffers until its executions have run.
-    unsafe { pack.set_address(uid, address, bytes) }
+    unsafe { pack.set_address(uid, DeviceMemory { address, bytes }) }
 }
 
 /// Uploads inputs and allocates outputs.

@@ -1,15 +1,16 @@
 //! mcDNN's descriptors of attention layers: every documented refusal, and the buffers.
 
 use kiln::attention::{
-    AttentionDescriptor, AttentionExtent, AttentionSettings, AttentionWeightKind, AttentionWeights,
-    QueryMap, SequenceAxis, SequenceDataDescriptor, SequenceDataSettings,
+    AttentionDescriptor, AttentionExtent, AttentionSettings, AttentionSizes, AttentionWeightKind,
+    AttentionWeights, QueryMap, SequenceAxis, SequenceDataDescriptor, SequenceDataSettings,
+    SequenceExtents,
 };
 use kiln::expr::Real;
 use kiln::rnn::MathType;
 use kiln::{DType, Error, ErrorKind};
 
 fn settings() -> AttentionSettings {
-    AttentionSettings::new(4, 32, 2, 8)
+    AttentionSettings::new(AttentionSizes { heads: 4, size: 32, batch: 2, steps: 8 })
 }
 
 fn expect(error: &Error, kind: ErrorKind, text: &str) {
@@ -127,8 +128,13 @@ fn the_documented_types_are_taken() {
     }
 }
 
+/// Sequence data of these extents: batch, beam, time, vector.
+fn extents([batch, beam, time, vector]: [i32; 4]) -> SequenceDataSettings {
+    SequenceDataSettings::new(SequenceExtents { batch, beam, time, vector })
+}
+
 fn data() -> SequenceDataSettings {
-    SequenceDataSettings::new(3, 2, 4, 5)
+    extents([3, 2, 4, 5])
 }
 
 #[test]
@@ -288,9 +294,9 @@ fn sequence_data_that_does_not_fit_the_layer_is_refused() {
     let one_to_one = AttentionSettings { query_map: QueryMap::OneToOne, ..limits };
     let one_to_one = AttentionDescriptor::set(one_to_one).expect("valid");
     let of = |settings| SequenceDataDescriptor::set(settings).expect("valid");
-    let q = SequenceDataSettings::new(2, 3, 8, 32);
-    let k = SequenceDataSettings::new(2, 1, 6, 16);
-    let v = SequenceDataSettings::new(2, 1, 6, 32);
+    let q = extents([2, 3, 8, 32]);
+    let k = extents([2, 1, 6, 16]);
+    let v = extents([2, 1, 6, 32]);
     let call = |q: &SequenceDataSettings, k: &SequenceDataSettings, v: &SequenceDataSettings, o| {
         descriptor.extent(&of(q.clone()), &of(k.clone()), &of(v.clone()), &of(o))
     };
@@ -302,25 +308,25 @@ fn sequence_data_that_does_not_fit_the_layer_is_refused() {
     };
     let f16 = SequenceDataSettings { data_type: DType::F16, ..k.clone() };
     refused(call(&q, &f16, &v, q.clone()), "k is of f16, the layer of f32");
-    let wide = SequenceDataSettings::new(2, 3, 8, 33);
+    let wide = extents([2, 3, 8, 33]);
     refused(call(&q, &k, &v, wide), "vectors of o have 33 elements, expected 32");
-    let long = SequenceDataSettings::new(2, 1, 9, 16);
+    let long = extents([2, 1, 9, 16]);
     refused(call(&q, &long, &v, q.clone()), "the time extent of k is 9, the layer's limit 8");
-    let many = SequenceDataSettings::new(3, 3, 8, 32);
+    let many = extents([3, 3, 8, 32]);
     refused(call(&many, &k, &v, q.clone()), "the batch extent of q is 3, the layer's limit 2");
-    let beams = SequenceDataSettings::new(2, 4, 8, 32);
+    let beams = extents([2, 4, 8, 32]);
     refused(call(&beams, &k, &v, q.clone()), "the beam extent of q is 4, the layer's limit 3");
     let other = SequenceDataSettings { axes: vec![Time, Batch, Beam, Vector], ..v.clone() };
     let rule = "the layout of v, [\"time\", \"batch\", \"beam\"], differs from that of q, \
                 [\"batch\", \"beam\", \"time\"]";
     refused(call(&q, &k, &other, q.clone()), rule);
-    let batch = SequenceDataSettings::new(1, 1, 6, 16);
+    let batch = extents([1, 1, 6, 16]);
     let rule = "the batch extent of k, 1, differs from that of q, 2";
     refused(call(&q, &batch, &v, q.clone()), rule);
-    let steps = SequenceDataSettings::new(2, 3, 7, 32);
+    let steps = extents([2, 3, 7, 32]);
     let rule = "the time extent of o, 7, differs from that of q, 8";
     refused(call(&q, &k, &v, steps), rule);
-    let two = SequenceDataSettings::new(2, 2, 6, 32);
+    let two = extents([2, 2, 6, 32]);
     let rule = "the beam extent of v, 2, differs from that of k, 1";
     refused(call(&q, &k, &two, q.clone()), rule);
     let short = SequenceDataSettings { seq_lengths: vec![6, 5], ..v.clone() };

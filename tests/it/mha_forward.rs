@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use kiln::attention::{
     AttentionDescriptor, AttentionExtent, AttentionLayer, AttentionPlace, AttentionRole,
-    AttentionSettings,
+    AttentionSettings, AttentionSizes,
 };
 use kiln::device::Buffer;
 use kiln::expr::Real;
@@ -319,7 +319,7 @@ fn biases_and_residuals_are_added_where_the_products_are() {
         proj_biases: true,
         data_type: DType::F16,
         max_beam_size: 2,
-        ..AttentionSettings::new(4, 256, 2, 64)
+        ..AttentionSettings::new(AttentionSizes { heads: 4, size: 256, batch: 2, steps: 64 })
     };
     let descriptor = AttentionDescriptor::set(settings).expect("valid");
     let mut layer = built(kiln, &descriptor);

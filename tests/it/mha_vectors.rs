@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use kiln::attention::{
     AttentionDescriptor, AttentionExtent, AttentionLayer, AttentionRole, AttentionSettings,
-    AttentionWeightKind, QueryMap, SequenceAxis, SequenceDataDescriptor, SequenceDataSettings,
+    AttentionSizes, AttentionWeightKind, QueryMap, SequenceAxis, SequenceDataDescriptor,
+    SequenceDataSettings, SequenceExtents,
 };
 use kiln::expr::Real;
 use kiln::{DType, TensorDesc, reference};
@@ -81,7 +82,12 @@ impl Case {
             o_proj_size,
             kv_max_seq_length: KEYS,
             max_beam_size: self.beams,
-            ..AttentionSettings::new(self.heads, q_size, BATCH, QUERIES)
+            ..AttentionSettings::new(AttentionSizes {
+                heads: self.heads,
+                size: q_size,
+                batch: BATCH,
+                steps: QUERIES,
+            })
         };
         AttentionDescriptor::set(settings).expect("the settings are valid")
     }
@@ -103,7 +109,12 @@ impl Case {
                 data_type: settings.data_type,
                 axes,
                 seq_lengths: lengths.clone(),
-                ..SequenceDataSettings::new(BATCH, beams, time, vector)
+                ..SequenceDataSettings::new(SequenceExtents {
+                    batch: BATCH,
+                    beam: beams,
+                    time,
+                    vector,
+                })
             };
             SequenceDataDescriptor::set(settings).expect("the settings are valid")
         };

@@ -6,7 +6,7 @@ use kiln::device::Buffer;
 use kiln::engine::{self, Choice, Mode, Notes, Selection};
 use kiln::expr::{self, Pointwise};
 use kiln::graph::{Matmul, NormBackward, NormMode, Op, Reduction, ReductionOp};
-use kiln::plan::{Manifest, ManifestProblem};
+use kiln::plan::{DeviceMemory, Manifest, ManifestProblem};
 use kiln::target::Target;
 use kiln::{Config, DType, ErrorKind, Kiln, OperationGraph, Result, VariantPack};
 use serde_json::{Value, json};
@@ -90,17 +90,18 @@ fn a_workspace_must_fit() {
     );
     let large = buffer(4096);
     let mut pack = bound.pack.clone();
-    // SAFETY: the bytes are those of a buffer that outlives the call.
-    unsafe { pack.set_workspace_address(large.address() + 128, 3000) };
     let address = large.address() + 128;
+    // SAFETY: the bytes are those of a buffer that outlives the call.
+    unsafe { pack.set_workspace_address(DeviceMemory { address, bytes: 3000 }) };
     assert_eq!(
         execute(&pack),
         format!("variant pack: workspace address {address:#x} is not aligned to 256 bytes")
     );
     let y = plan.graph().tensor_named("y").unwrap().uid;
     harness::place(&mut pack, y, large.address() + 1024, 6 * 40 * 4);
+    let whole = DeviceMemory { address: large.address(), bytes: 4096 };
     // SAFETY: as above.
-    unsafe { pack.set_workspace_address(large.address(), 4096) };
+    unsafe { pack.set_workspace_address(whole) };
     assert_eq!(
         execute(&pack),
         format!("variant pack: the workspace overlaps tensor `y` (uid {y})")

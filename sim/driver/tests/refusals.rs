@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use kiln::device::DeviceChoice;
 use kiln::expr::{Mode, Pointwise};
+use kiln::plan::DeviceMemory;
 use kiln::{Config, DType, ErrorKind, Kiln, OperationGraph, VariantPack};
 
 fn open() -> Kiln {
@@ -46,7 +47,7 @@ fn refusals_say_what_was_attempted() {
     // An address that no buffer has, as from another process.
     let mut pack = VariantPack::new().with(y_uid, &y);
     // SAFETY: the simulated driver checks every address; this one is to be refused.
-    unsafe { pack.set_address(x_uid, 0x10_0000, 4 * 4096) };
+    unsafe { pack.set_address(x_uid, DeviceMemory { address: 0x10_0000, bytes: 4 * 4096 }) };
     let stream = device.stream().unwrap();
     plan.execute(&stream, &pack).expect("a launch does not wait for its kernel");
     let error = stream.synchronize().unwrap_err();

@@ -95,7 +95,9 @@ pub struct Attention {
     /// first row of each sequence and the end of the last. Result rows outside every sequence are
     /// not written.
     pub queries_max: Option<i64>,
-    /// The same for keys, with `key_offsets`.
+    /// For variable-length key sequences concatenated in `k` and `v` [1, Hkv, T, D]: the maximum
+    /// number of keys of a sequence. `key_offsets`, `i32` [B + 1, 1, 1, 1], holds the first row of
+    /// each sequence and the end of the last.
     pub keys_max: Option<i64>,
     /// Whether scores are multiplied by `descale_q`, broadcast to [B, Hq, 1, 1], after the scale:
     /// the dequantisation factor of an 8-bit `q`.
