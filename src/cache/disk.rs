@@ -221,6 +221,8 @@ impl DiskCache {
         if !self.writable.load(Ordering::Relaxed) {
             return;
         }
+        // Leased first: writing may collect, which removes entries that no process uses.
+        self.keep(key);
         let path = self.path_of(key);
         if let Err(error) = self.put_whole(&inside(key), bytes) {
             self.writable.store(false, Ordering::Relaxed);

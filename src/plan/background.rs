@@ -22,7 +22,8 @@ use crate::plan::execute::ExecutionPlan;
 use crate::plan::metrics::{BackgroundMetrics, Counter};
 use crate::plan::recipe::{BuiltPart, Recipe};
 use crate::plan::span::Timed;
-use crate::plan::tiers::{Reach, Tiers};
+use crate::plan::store::Reach;
+use crate::plan::tiers::Tiers;
 use crate::plan::upgrade::{Ask, Upgrade};
 
 /// NVRTC holds a few hundred megabytes per compilation in flight.
@@ -176,7 +177,7 @@ impl Workers {
                 built.push(best);
                 continue;
             }
-            let target = tiers.device.target();
+            let target = tiers.store.device.target();
             let substitutes = engine::substitutes(part.graph.canonical(), target, &part.config);
             match self.substitute(tiers, &part, &substitutes)? {
                 Some(substitute) => {
@@ -190,7 +191,7 @@ impl Workers {
             }
         }
         if general {
-            tiers.counters.general_hits.add(1);
+            tiers.store.counters.general_hits.add(1);
         }
         let ask: Arc<dyn Ask> = self.queue.clone();
         let upgrade = general.then(|| Upgrade::through(graph, Arc::downgrade(&ask)));
@@ -267,7 +268,7 @@ impl fmt::Debug for Workers {
 }
 
 fn work(queue: &Queue, tiers: &Tiers) {
-    if let Err(error) = tiers.device.enter_background() {
+    if let Err(error) = tiers.store.device.enter_background() {
         warn!("{error}; kernels that are loaded in the background may disturb CUDA graph captures");
     }
     while let Some(job) = queue.pop() {
@@ -277,7 +278,7 @@ fn work(queue: &Queue, tiers: &Tiers) {
 
 /// Whether the job's kernels compiled.
 fn run(job: Job, tiers: &Tiers) -> bool {
-    let target = tiers.device.target();
+    let target = tiers.store.device.target();
     let parts = match &job {
         Job::Special(upgrade) => tiers.parts(upgrade.graph(), target),
         Job::General(part) => Ok(vec![(**part).clone()]),

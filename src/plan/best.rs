@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::thread;
 
 use crate::compile::at_once;
-use crate::engine::{BehaviorNote, Part};
+use crate::engine::Part;
 use crate::error::{ErrorKind, Result};
-use crate::graph::OperationGraph;
 use crate::plan::recipe::BuiltPart;
 use crate::plan::step_down::{Attempt, StepDown};
-use crate::plan::tiers::{Reach, Tiers};
+use crate::plan::store::Reach;
+use crate::plan::tiers::Tiers;
 
 impl Tiers {
     /// The kernels of a part, on the device; `None` when one would have to be compiled and `reach`
@@ -21,25 +21,13 @@ impl Tiers {
         Ok(self.stepped_down(part, reach)?.1)
     }
 
-    /// The parts of a graph as its plan has them, as far as kernels that are there tell.
-    pub(super) fn foreseen(&self, graph: &OperationGraph) -> Result<Vec<Part>> {
-        let parts = self.parts(graph, self.device.target())?;
-        if self.selection.without.behavior.contains(&BehaviorNote::RuntimeCompilation) {
-            let built = self.found(parts)?.into_iter();
-            return Ok(built.map(|built| Arc::unwrap_or_clone(built.part)).collect());
-        }
-        let foreseen = |part: Part| match self.stepped_down(part.clone(), Reach::Built) {
-            Ok((part, _)) => Ok(part),
-            // Without a compiler there is nothing to be known of its kernels.
-            Err(error) if error.kind() == ErrorKind::Compile => Ok(part),
-            Err(error) => Err(error),
-        };
-        parts.into_iter().map(foreseen).collect()
-    }
-
     /// A part with the setting that runs and its kernels; with the first setting of which one would
     /// have to be compiled, and `None`, where `reach` forbids that.
-    fn stepped_down(&self, part: Part, reach: Reach) -> Result<(Part, Option<BuiltPart>)> {
+    pub(super) fn stepped_down(
+        &self,
+        part: Part,
+        reach: Reach,
+    ) -> Result<(Part, Option<BuiltPart>)> {
         let mut way = StepDown::from(part);
         loop {
             let (built, attempt) = match self.built(Arc::new(way.part().clone()), reach) {
@@ -51,13 +39,13 @@ impl Tiers {
                 // Without a compiler no engine is better off.
                 Err(error)
                     if error.kind() == ErrorKind::Compile
-                        && (self.compiler().is_ok() || self.is_refused(way.part())?) =>
+                        && (self.store.compiler().is_ok() || self.is_refused(way.part())?) =>
                 {
                     (None, Attempt::Refused(error))
                 }
                 Err(error) => return Err(error),
             };
-            if !way.next(attempt, self, self.device.target())? {
+            if !way.next(attempt, self, self.store.device.target())? {
                 return Ok((way.into_part(), built));
             }
         }
@@ -65,8 +53,8 @@ impl Tiers {
 
     /// Whether a pack says that a kernel of a part does not compile.
     fn is_refused(&self, part: &Part) -> Result<bool> {
-        let sources = self.sources(&part.graph, self.device.target(), &part.config)?;
-        Ok(sources.iter().any(|source| self.refusal(source).is_some()))
+        let sources = self.sources(&part.graph, self.store.device.target(), &part.config)?;
+        Ok(sources.iter().any(|source| self.store.refusal(source).is_some()))
     }
 
     /// As [`Tiers::best`] of every part, compiled now if they must be, several at once.
@@ -81,7 +69,7 @@ impl Tiers {
         let here = thread::current().id();
         let work = |at: usize| {
             if thread::current().id() != here {
-                self.device.enter_background()?;
+                self.store.device.enter_background()?;
             }
             best(&parts[at])
         };
@@ -99,7 +87,7 @@ mod tests {
     use crate::codegen::Templates;
     use crate::device::Device;
     use crate::dtype::DType;
-    use crate::graph::Matmul;
+    use crate::graph::{Matmul, OperationGraph};
     use crate::plan::build::Kiln;
     use crate::plan::config::Config;
     use crate::plan::execute::ExecutionPlan;

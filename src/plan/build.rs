@@ -1,7 +1,7 @@
 //! Building plans: through every stage once, then from memory.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
@@ -13,25 +13,24 @@ use crate::codegen::{KernelSource, Templates};
 use crate::compile::{Compiler, Image, Located, Resources, Toolchain};
 use crate::device::{Device, Launch, Stream};
 use crate::engine::BehaviorNote::RuntimeCompilation;
-use crate::engine::{
-    self, Choice, EngineConfig, Mode, Notes, Part, Selection, choices, splits_undone,
-};
-use crate::error::{Error, ErrorKind, Result};
-use crate::graph::{GraphDigest, Op, OperationGraph};
+use crate::engine::{self, EngineConfig, Notes, Part, Selection};
+use crate::error::{Error, Result};
+use crate::graph::{GraphDigest, OperationGraph};
 use crate::kernel::{Grid, KernelPlan, LaunchPlan, Lowering};
 use crate::plan::background::Workers;
 use crate::plan::config::Config;
 use crate::plan::execute::{ExecutionPlan, PlanInner};
 use crate::plan::metrics::{Counters, Metrics};
+use crate::plan::nvrtc::Nvrtc;
 use crate::plan::overrides::{OverrideUse, Overrides};
 use crate::plan::recipe::{BuiltKernel, BuiltPart, Capture, PlannedKernel, Recipe};
 use crate::plan::record::Recorder;
 use crate::plan::report::{BuildReport, Origin};
 use crate::plan::resolved::Resolved;
 use crate::plan::span::Timed;
-use crate::plan::tiers::{Loaded, Reach, Tiers};
+use crate::plan::store::{KernelStore, Loaded, Reach};
+use crate::plan::tiers::Tiers;
 use crate::plan::upgrade::{Tier, Upgrade};
-use crate::plan::winners;
 use crate::target::Target;
 
 /// How many kernels back in a part an equal one is looked for: more than a step of a recurrent
@@ -72,30 +71,27 @@ impl Kiln {
         info!("opened {} as {}", device.target(), device.kind());
         let record = resolved.record.as_deref();
         let recorder = record.map(|path| Recorder::open(path, device.target())).transpose()?;
-        let inner = Arc::new(Tiers {
+        let disk = resolved.cache_dir.as_deref();
+        let store = KernelStore {
             device,
-            templates,
-            search: resolved.search,
             packs: resolved.packs,
-            trust: resolved.trust,
-            no_jit: resolved.no_jit,
-            selection: resolved.selection,
-            allow_spills: resolved.allow_spills,
-            steps_down: resolved.templates.is_none() && resolved.overrides.is_none(),
-            recorder,
-            dump: resolved.dump,
-            overrides: resolved.overrides.as_deref().map(Overrides::open).transpose()?,
-            located: OnceLock::new(),
-            toolchain: OnceLock::new(),
-            compiler: OnceLock::new(),
-            loading: Mutex::new(()),
-            disk: resolved
-                .cache_dir
-                .as_deref()
-                .and_then(|folder| DiskCache::open(folder, resolved.cache_bytes)),
+            disk: disk.and_then(|folder| DiskCache::open(folder, resolved.cache_bytes)),
             remote: resolved.remote.as_ref().map(RemoteCache::open).transpose()?,
+            no_jit: resolved.no_jit,
+            nvrtc: Nvrtc::by(resolved.search),
             kernels: Flight::default(),
             counters: Counters::default(),
+        };
+        let inner = Arc::new(Tiers {
+            store,
+            templates,
+            selection: resolved.selection,
+            steps_down: resolved.templates.is_none() && resolved.overrides.is_none(),
+            allow_spills: resolved.allow_spills,
+            trust: resolved.trust,
+            overrides: resolved.overrides.as_deref().map(Overrides::open).transpose()?,
+            recorder,
+            dump: resolved.dump,
         });
         // What may not be compiled at all is not compiled in the background either.
         let background = resolved.background.filter(|_| !resolved.no_jit);
@@ -105,7 +101,7 @@ impl Kiln {
     }
 
     pub(super) fn counters(&self) -> &Counters {
-        &self.inner.counters
+        &self.inner.store.counters
     }
 
     /// What this Kiln and its clones have done so far. Executions are not counted: they do nothing
@@ -127,12 +123,12 @@ impl Kiln {
 
     /// The device.
     pub fn device(&self) -> &Device {
-        &self.inner.device
+        &self.inner.store.device
     }
 
     /// The device's default stream.
     pub fn stream(&self) -> Stream {
-        self.inner.device.default_stream()
+        self.inner.store.device.default_stream()
     }
 
     /// How settings are chosen where none has been tuned.
@@ -142,12 +138,12 @@ impl Kiln {
 
     /// The disk cache, if there is one.
     pub fn disk_cache(&self) -> Option<&DiskCache> {
-        self.inner.disk.as_ref()
+        self.inner.store.disk.as_ref()
     }
 
     /// The remote store, if there is one.
     pub fn remote_cache(&self) -> Option<&RemoteCache> {
-        self.inner.remote.as_ref()
+        self.inner.store.remote.as_ref()
     }
 
     /// A plan with the engine and knobs expected to run best; built once per graph.
@@ -157,10 +153,10 @@ impl Kiln {
     /// does not compile, `Driver` when the device refuses it.
     pub fn plan(&self, graph: &OperationGraph) -> Result<ExecutionPlan> {
         if let Some(plan) = self.plans.get(&graph.digest()) {
-            self.inner.counters.plan_hits.add(1);
+            self.inner.store.counters.plan_hits.add(1);
             return Ok(plan.clone());
         }
-        let target = self.inner.device.target();
+        let target = self.inner.store.device.target();
         let parts = self.inner.parts(graph, target)?;
         let span = plan_span(&parts, target);
         self.inner.record(graph, None);
@@ -200,7 +196,7 @@ impl Kiln {
         graph: &OperationGraph,
         parts: Vec<Part>,
     ) -> Result<ExecutionPlan> {
-        let span = plan_span(&parts, self.inner.device.target());
+        let span = plan_span(&parts, self.inner.store.device.target());
         let mut built = Vec::new();
         for part in parts {
             let part = self.inner.built(Arc::new(part), Reach::Compiled)?;
@@ -208,7 +204,7 @@ impl Kiln {
             let bytes = part.spill_bytes();
             if bytes > 0 {
                 let config = &part.part.config;
-                let arch = self.inner.device.target().arch;
+                let arch = self.inner.store.device.target().arch;
                 let text =
                     format!("{config} spills {bytes} bytes of registers per thread on {arch}");
                 match self.inner.allow_spills {
@@ -248,7 +244,7 @@ impl Kiln {
         graph: &OperationGraph,
         config: &EngineConfig,
     ) -> Result<Vec<KernelSource>> {
-        self.inner.sources(graph, self.inner.device.target(), config)
+        self.inner.sources(graph, self.inner.store.device.target(), config)
     }
 
     /// What compiles, or compiled, the kernels of this Kiln.
@@ -256,7 +252,7 @@ impl Kiln {
     /// # Errors
     /// `Compile` when there is no NVRTC and the cache remembers none.
     pub fn toolchain(&self) -> Result<Toolchain> {
-        self.inner.toolchain()
+        self.inner.store.toolchain()
     }
 
     /// Compiles a source with the NVRTC this Kiln uses, past all caches.
@@ -272,11 +268,11 @@ impl Kiln {
     /// # Errors
     /// `Compile` when there is no NVRTC.
     pub fn compiler(&self) -> Result<&Compiler> {
-        self.inner.compiler().map(|(compiler, _)| compiler)
+        self.inner.store.compiler().map(|(compiler, _)| compiler)
     }
 
     pub(super) fn compiler_and_toolchain(&self) -> Result<&(Compiler, Toolchain)> {
-        self.inner.compiler()
+        self.inner.store.compiler()
     }
 
     /// Where NVRTC was found; it is not loaded for that.
@@ -284,7 +280,7 @@ impl Kiln {
     /// # Errors
     /// `Compile` that lists every place looked at.
     pub fn nvrtc(&self) -> Result<Located> {
-        self.inner.located().cloned()
+        self.inner.store.nvrtc.located().cloned()
     }
 }
 
@@ -316,68 +312,12 @@ impl Tiers {
         kernels.iter().map(|kernel| self.templates.render(&kernel.spec)).collect()
     }
 
-    /// The parts of a graph, split as tuning has found best, each with the setting that it has
-    /// found, else the heuristic's.
-    pub(super) fn parts(&self, graph: &OperationGraph, target: &Target) -> Result<Vec<Part>> {
-        let split = self
-            .disk
-            .as_ref()
-            .and_then(|disk| winners::split(disk, graph, &self.device, target, &self.selection));
-        if let Some(parts) = split {
-            let parts = self.with_winners(graph, parts, target)?;
-            let here = self.no_jit && *target == *self.device.target();
-            if !here || self.found_best(parts.clone()).is_ok() {
-                return Ok(parts);
-            }
-            warn!("the tuned split of {} parts is not used: no pack has it", parts.len());
-        }
-        self.with_winners(graph, self.untuned_parts(graph, target)?, target)
-    }
-
-    /// Parts of a graph, each with the setting that tuning has found, else its own.
-    pub(super) fn with_winners(
-        &self,
-        graph: &OperationGraph,
-        mut parts: Vec<Part>,
-        target: &Target,
-    ) -> Result<Vec<Part>> {
-        let Some(disk) = &self.disk else { return Ok(parts) };
-        for part in &mut parts {
-            let Some(config) = winners::setting(disk, part, &self.device, target, &self.selection)
-            else {
-                continue;
-            };
-            let tuned = Part { config, ..part.clone() };
-            let tuned = if is_recurrent(graph) { tuned.counting_rows() } else { tuned };
-            // In strict mode a setting is no better than the packs that hold its kernels.
-            let here = self.no_jit && *target == *self.device.target();
-            match here && self.built(Arc::new(tuned.clone()), Reach::Built)?.is_none() {
-                true => warn!("tuned setting {} is not used: no pack has it", tuned.config),
-                false => *part = tuned,
-            }
-        }
-        Ok(parts)
-    }
-
-    /// The parts of a graph, each with the heuristic's setting.
-    pub(super) fn untuned_parts(
-        &self,
-        graph: &OperationGraph,
-        target: &Target,
-    ) -> Result<Vec<Part>> {
-        let mut parts = engine::partition(graph, target, &self.selection)?;
-        if is_recurrent(graph) {
-            // Products beside a recurrent layer serve every number of steps, as the layer does.
-            parts = parts.into_iter().map(Part::counting_rows).collect();
-        }
-        Ok(parts)
-    }
-
     /// The kernels of a part, on the device; `None` when one would have to be compiled and `reach`
     /// forbids that.
     pub(super) fn built(&self, part: Arc<Part>, reach: Reach) -> Result<Option<BuiltPart>> {
         let config = &part.config;
-        let Lowering { kernels, scratch } = part.supported(self.device.target())?.lower(config)?;
+        let Lowering { kernels, scratch } =
+            part.supported(self.store.device.target())?.lower(config)?;
         let mut built: Vec<BuiltKernel> = Vec::new();
         for plan in kernels {
             let latest = built.iter().rev().take(REPEATED_MAX);
@@ -397,7 +337,7 @@ impl Tiers {
 
     /// A kernel that the part has already launched: a recurrent layer has some for each step.
     fn again(&self, known: &BuiltKernel, plan: KernelPlan) -> BuiltKernel {
-        self.counters.kernel(Origin::Memory);
+        self.store.counters.kernel(Origin::Memory);
         let report = BuildReport {
             origin: Origin::Memory,
             render: Duration::ZERO,
@@ -414,13 +354,13 @@ impl Tiers {
     fn kernel(&self, family: &str, plan: KernelPlan, reach: Reach) -> Result<Option<BuiltKernel>> {
         let start = Instant::now();
         let mut source = {
-            let target = &self.device.target().arch;
+            let target = &self.store.device.target().arch;
             let fields = debug_span!("render", family, target = %target, ns = Empty);
             let _span = Timed::new(fields);
             self.templates.render(&plan.spec)?
         };
         let render = start.elapsed();
-        self.counters.render_ns.add_ns(render);
+        self.store.counters.render_ns.add_ns(render);
         let edit = self.overriding(&source);
         if let Some(edit) = edit.filter(|edit| !edit.is_ptx) {
             source.text.clone_from(&edit.text);
@@ -434,20 +374,19 @@ impl Tiers {
         };
         let digest = source.digest();
         let loaded = match reach {
-            Reach::Built => self
-                .kernels
-                .get_or_find(&digest, || Ok(self.find(&source, shared_bytes)?.map(&mut keep)))?,
-            Reach::Compiled => Some(
-                self.kernels
-                    .get_or_build(&digest, || self.obtain(&source, shared_bytes).map(&mut keep))?,
-            ),
+            Reach::Built => self.store.kernels.get_or_find(&digest, || {
+                Ok(self.store.find(&source, shared_bytes)?.map(&mut keep))
+            })?,
+            Reach::Compiled => Some(self.store.kernels.get_or_build(&digest, || {
+                self.store.obtain(&source, shared_bytes).map(&mut keep)
+            })?),
         };
         let Some(mut loaded) = loaded else { return Ok(None) };
         let obtain = match origin {
             Origin::Memory => start.elapsed(),
             _ => loaded.obtained_in,
         };
-        self.counters.kernel(origin);
+        self.store.counters.kernel(origin);
         if let Some(edit) = edit.filter(|edit| edit.is_ptx) {
             loaded = self.with_ptx(&loaded, &source, shared_bytes, edit)?;
         }
@@ -461,50 +400,9 @@ impl Tiers {
         Ok(Some(BuiltKernel { plan, source, image, report, kernel, launch }))
     }
 
-    /// As [`Tiers::found_best`], of another split where one of these parts has no kernels.
-    pub(super) fn found(&self, parts: Vec<Part>) -> Result<Vec<BuiltPart>> {
-        match self.found_best(parts.clone()) {
-            Err(error) if error.kind() == ErrorKind::NotSupported => {
-                let others = splits_undone(&parts, self.device.target(), &self.selection);
-                others.into_iter().find_map(|parts| self.found_best(parts).ok()).ok_or(error)
-            }
-            result => result,
-        }
-    }
-
-    /// As [`Tiers::best`] of every part, without compiling any: where its kernels are not there, of
-    /// the first setting whose are.
-    ///
-    /// # Errors
-    /// `NotSupported` for a part without such a setting.
-    fn found_best(&self, parts: Vec<Part>) -> Result<Vec<BuiltPart>> {
-        let target = self.device.target();
-        let found = |part: Part| {
-            if let Some(built) = self.best(part.clone(), Reach::Built)? {
-                return Ok(built);
-            }
-            let graph = part.graph;
-            for mode in [self.selection.mode, Mode::B] {
-                let selection = Selection { mode, ..self.selection.clone() };
-                for Choice { config, .. } in choices(graph.canonical(), target, &selection)? {
-                    let part = Part { graph: graph.clone(), config };
-                    if let Some(built) = self.built(Arc::new(part), Reach::Built)? {
-                        return Ok(built);
-                    }
-                }
-            }
-            let config = part.config;
-            Err(Error::not_supported(format!(
-                "runtime_compilation is excluded, and neither {config} nor another setting of the \
-                 part has its kernels in a cache or pack"
-            )))
-        };
-        parts.into_iter().map(found).collect()
-    }
-
     /// What there is to know of a setting, where its kernels come from included.
     fn notes(&self, part: Part) -> Result<Notes> {
-        let notes = part.supported(self.device.target())?.notes(&part.config);
+        let notes = part.supported(self.store.device.target())?.notes(&part.config);
         Ok(match self.built(Arc::new(part), Reach::Built)? {
             Some(_) => notes.of_settings(),
             None => notes,
@@ -518,7 +416,7 @@ impl Tiers {
         parts: Vec<BuiltPart>,
         upgrade: Option<Arc<Upgrade>>,
     ) -> Result<ExecutionPlan> {
-        let (device, owner) = (self.device.clone(), self.device.owner());
+        let (device, owner) = (self.store.device.clone(), self.store.device.owner());
         let first = Recipe::new(graph, parts)?;
         let inner = PlanInner { graph: graph.clone(), device, owner, first, upgrade };
         Ok(ExecutionPlan { inner: Arc::new(inner) })
@@ -535,7 +433,7 @@ impl Tiers {
         let Some(dumping) = &self.dump else { return };
         for kernel in kernels.iter().filter(|kernel| dumping.wants(&kernel.report)) {
             // A dump is for people: it never fails a call.
-            let folder = match kernel.dump(&self.device, &dumping.folder) {
+            let folder = match kernel.dump(&self.store.device, &dumping.folder) {
                 Ok(folder) => folder,
                 Err(error) => return warn!("{error}"),
             };
@@ -556,7 +454,7 @@ impl Tiers {
             Grid::Fixed(blocks) => return blocks,
             Grid::Resident { blocks_max, multiple_of } => (blocks_max, multiple_of),
         };
-        let target = self.device.target();
+        let target = self.store.device.target();
         let registers = resources.registers.max(16).next_multiple_of(8) * launch.threads;
         let shared = resources.shared_bytes + launch.shared_bytes;
         let by_threads = target.threads_sm_max / launch.threads;
@@ -582,10 +480,6 @@ impl ExecutionPlan {
 
 impl fmt::Debug for Kiln {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Kiln on {}", self.inner.device.target())
+        write!(f, "Kiln on {}", self.inner.store.device.target())
     }
-}
-
-fn is_recurrent(graph: &OperationGraph) -> bool {
-    graph.operations().iter().any(|of| matches!(of.op, Op::Recurrence(_)))
 }

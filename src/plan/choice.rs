@@ -30,7 +30,7 @@ impl Kiln {
 
 impl Tiers {
     fn chosen_by(&self, part: &Part) -> Result<String> {
-        let target = self.device.target();
+        let target = self.store.device.target();
         let supported = part.supported(target)?;
         // What the part would be with another setting.
         let with = |config: EngineConfig| {
@@ -40,10 +40,9 @@ impl Tiers {
                 _ => other.config,
             }
         };
-        let tuned = self
-            .disk
-            .as_ref()
-            .and_then(|disk| winners::setting(disk, part, &self.device, target, &self.selection));
+        let tuned = self.store.disk.as_ref().and_then(|disk| {
+            winners::setting(disk, part, &self.store.device, target, &self.selection)
+        });
         let chosen = with(engine::choose(part.graph.canonical(), target, &self.selection)?);
         let rules = with(supported.heuristic());
         Ok(match &part.config {
@@ -66,7 +65,7 @@ impl Tiers {
         if !enabled!(Level::DEBUG) {
             return;
         }
-        let target = self.device.target();
+        let target = self.store.device.target();
         let model = CostModel::of(target);
         for part in parts {
             let chosen_by = match asked_for {
@@ -83,7 +82,7 @@ impl Tiers {
 
     /// What the other engines would take, or why they do not run a part.
     fn others(&self, part: &Part, model: &CostModel) -> Vec<String> {
-        let target = self.device.target();
+        let target = self.store.device.target();
         let excluded = self.selection.without.of_settings();
         let other = |engine: &&dyn engine::Engine| {
             let supported = match engine.support(part.graph.canonical(), target) {

@@ -10,14 +10,15 @@ use crate::compile::Image;
 use crate::error::Result;
 use crate::plan::dump_format::identifier;
 use crate::plan::reopen::Edit;
-use crate::plan::tiers::{Loaded, Tiers};
+use crate::plan::store::Loaded;
+use crate::plan::tiers::Tiers;
 
 impl Tiers {
     /// The edit that stands in for a kernel.
     pub(super) fn overriding(&self, source: &KernelSource) -> Option<&Edit> {
         let overrides = self.overrides.as_ref()?;
-        let packed = self.packs.iter().map(Pack::toolchain).cloned();
-        let keys: Vec<Key> = (self.toolchain().ok().into_iter().chain(packed))
+        let packed = self.store.packs.iter().map(Pack::toolchain).cloned();
+        let keys: Vec<Key> = (self.store.toolchain().ok().into_iter().chain(packed))
             .map(|toolchain| Key::of(&Request::new(source, &toolchain)))
             .collect();
         let found = overrides.find(source, &keys)?;
@@ -37,6 +38,7 @@ impl Tiers {
     ) -> Result<Arc<Loaded>> {
         let image = Image { cubin: Vec::new(), ptx: edit.text.clone(), ..(*loaded.image).clone() };
         let kernel = self
+            .store
             .device
             .load(&image, &source.entry, shared_bytes)
             .map_err(|error| error.context(format_args!("`{}`", edit.path.display())))?;

@@ -18,7 +18,7 @@ use crate::plan::build::Kiln;
 use crate::plan::config::Config;
 use crate::plan::manifest::Manifest;
 use crate::plan::step_down::{Attempt, StepDown};
-use crate::plan::tiers::entry_in;
+use crate::plan::store::entry_in;
 use crate::plan::values::{Values, random_tensors};
 use crate::plan::warm::{WarmProgress, Warmed};
 use crate::target::Target;

@@ -251,7 +251,7 @@ impl Kiln {
             }
             let kept = self.disk_cache().and_then(|disk| disk.get(job.key));
             let kept = kept.map(|image| (image, Origin::Disk));
-            match kept.or_else(|| Some((self.inner.fetch(job.key)?, Origin::Remote))) {
+            match kept.or_else(|| Some((self.inner.store.fetch(job.key)?, Origin::Remote))) {
                 Some((image, origin)) => {
                     origins.insert(job.key, origin);
                     images.insert(job.key, Ok(Arc::new(image)));
@@ -264,7 +264,7 @@ impl Kiln {
             return Ok(origins);
         }
         self.compiler()?;
-        let work = |at: usize| self.inner.compiled(&missing[at].source, &missing[at].request);
+        let work = |at: usize| self.inner.store.compiled(&missing[at].source, &missing[at].request);
         let results = at_once(missing.len(), work, |at, result| {
             if let Ok((_, Origin::Compiled)) = result {
                 self.counters().kernel(Origin::Compiled);

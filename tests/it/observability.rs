@@ -200,6 +200,7 @@ fn the_examples_of_the_documentation_work() {
             None => continue,
             Some(filter) if filter.contains("kiln=info") => "INFO",
             Some(filter) if filter.contains("trace") => "TRACE execute{",
+            Some(filter) if filter.contains("choice") => "engine chosen config=gemm_",
             Some(_) => "DEBUG plan{",
         };
         assert!(errors.contains(expected), "{command}: {errors}");
