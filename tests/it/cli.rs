@@ -449,7 +449,7 @@ fn packs_ship_a_deployment() {
     assert!(trusting("xyz").1.contains("environment KILN_TRUST_ROOTS: a public key is 64"));
     fails(
         2,
-        "expected like 0/4",
+        "expected I/N with I < N",
         &["pack", "build", &manifest, "--target", "sim", "-o", &pack, "--shard", "4/4"],
     );
 }

@@ -108,10 +108,8 @@ pub fn doctor(args: &DoctorArgs) -> kiln::Result<ExitCode> {
                 say!("{:17} fix: {fix}", "");
             }
         }
-        say!(
-            "\nNVRTC is searched at --nvrtc or KILN_NVRTC if set, otherwise among the libraries of the"
-        );
-        say!("process, then here in this order, unless others can write there:");
+        say!("\nNVRTC is searched at --nvrtc or KILN_NVRTC if set, otherwise among the libraries");
+        say!("of the process, then here in this order, unless others can write there:");
         for (kind, folder) in compile::places() {
             say!("  {kind:15} {}", folder.display());
         }
