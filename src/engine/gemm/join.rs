@@ -1,5 +1,5 @@
-//! The kernels that combine the partials of epilogue reductions, one per reduction, in an order that
-//! depends only on the number of partials.
+//! The kernels that combine the partials of epilogue reductions, one per reduction, in an order
+//! that depends only on the number of partials.
 
 use serde_json::json;
 

@@ -1,5 +1,5 @@
-//! The kernels of a problem: the GEMM, the split-K reduction if K is split, and a combine kernel for
-//! each epilogue reduction.
+//! The kernels of a problem: the GEMM, the split-K reduction if K is split, and a combine kernel
+//! for each epilogue reduction.
 
 use serde_json::{Value as Json, json};
 

@@ -521,8 +521,8 @@ impl Settings {
         target: &Target,
     ) -> Settings {
         let [cta_m, cta_n, warp_m, warp_n] = tile;
-        // Small tiles take large K steps for enough work between barriers, except where threads hold
-        // the next step in registers to transpose it.
+        // Small tiles take large K steps for enough work between barriers, except where threads
+        // hold the next step in registers to transpose it.
         let deep = is_small([cta_m, cta_n]) && !product.transposes;
         let cta_k = product.depths()[usize::from(deep)];
         let lines = cta_m + cta_n * problem.products();

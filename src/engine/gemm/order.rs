@@ -4,8 +4,8 @@ use crate::engine::Knob;
 use crate::engine::access::ceil_div;
 use crate::engine::gemm::problem::Problem;
 
-/// Rows (or columns) of tiles per group: a square of concurrent tiles loads the fewest rows of A and
-/// columns of B.
+/// Rows (or columns) of tiles per group: a square of concurrent tiles loads the fewest rows of A
+/// and columns of B.
 const GROUP: i64 = 8;
 
 /// The order of tiles: group by group, each walked along its longer side.
@@ -94,7 +94,7 @@ pub(super) fn group_knob(values: &[i64]) -> Knob {
 pub(super) fn raster_knob() -> Knob {
     Knob {
         name: "raster",
-        about: "0: groups of tile rows, walked column by column; 1: groups of tile columns, row by row",
+        about: "0: groups of tile rows, walked by column; 1: groups of tile columns, by row",
         values: vec![0, 1],
     }
 }

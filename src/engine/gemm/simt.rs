@@ -30,8 +30,8 @@ const THREADS_MAX: i64 = 512;
 /// Multiply-adds of an SM in 2.6 us: 128 per cycle at 1.6 GHz.
 const LAUNCH: f64 = (1 << 19) as f64;
 
-/// Candidate block and thread tiles with the estimated fraction of peak: the larger the thread tile,
-/// the fewer reads of shared memory per multiply-add.
+/// Candidate block and thread tiles with the estimated fraction of peak: the larger the thread
+/// tile, the fewer reads of shared memory per multiply-add.
 const CANDIDATES: [Candidate; 5] = [
     ([128, 128, 8, 8], 1.0),
     ([128, 64, 8, 4], 0.85),

@@ -97,7 +97,8 @@ impl fmt::Display for Refusal {
 }
 
 impl Tiling {
-    /// Checks that the grid is not too large, with `sharers` blocks per tile, and no split of K empty.
+    /// Checks that the grid is not too large, with `sharers` blocks per tile, and no split of K
+    /// empty.
     pub(super) fn check(&self, problem: &Problem<'_>, sharers: i64) -> Result<(), Refusal> {
         let Tiling { split_k, cta_k, .. } = *self;
         if split_k > 1 && (split_k - 1) * self.split_depth(problem) >= problem.k {

@@ -52,7 +52,7 @@ pub(super) fn knobs(problem: &Problem<'_>) -> [Knob; 9] {
         },
         Knob {
             name: "turns",
-            about: "1: ping-pong, one warpgroup multiplies while the other runs its epilogue; 0: cooperative",
+            about: "1: ping-pong, a warpgroup multiplies while another stores; 0: cooperative",
             values: vec![0, 1],
         },
     ]
