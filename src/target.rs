@@ -33,6 +33,9 @@ impl Arch {
     /// Lane width of every NVIDIA GPU so far.
     pub const WARP_THREADS: u32 = 32;
 
+    /// The most 32-bit registers of one thread on every architecture.
+    pub const REGISTERS_THREAD_MAX: u32 = 255;
+
     /// The most threads of one block on every architecture.
     pub const BLOCK_THREADS_MAX: u32 = 1024;
 }

@@ -18,12 +18,13 @@ pub struct Resources {
 /// A compiled kernel: a cubin for the device, its PTX for the simulator and for reading.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Image {
-    /// The ELF image for exactly one architecture; empty for PTX from a user's hand.
+    /// The ELF image for exactly one architecture; empty for PTX from a user's hand, and where
+    /// nothing was assembled.
     pub cubin: Vec<u8>,
     /// The text the cubin was assembled from.
     pub ptx: String,
     /// What compiler and assembler said.
     pub log: String,
-    /// What the kernel occupies.
+    /// What the kernel occupies; all 0 without a cubin.
     pub resources: Resources,
 }

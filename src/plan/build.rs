@@ -29,7 +29,7 @@ use crate::plan::span::Timed;
 use crate::plan::tiers::{Loaded, Reach, Tiers};
 use crate::plan::upgrade::{Tier, Upgrade};
 use crate::plan::winners;
-use crate::target::Target;
+use crate::target::{Arch, Target};
 
 /// A device with its compiler and caches. Clones share everything; any thread may use it.
 #[derive(Clone)]
@@ -65,8 +65,10 @@ impl Kiln {
         info!("opened {} as {}", device.target(), device.kind());
         let record = resolved.record.as_deref();
         let recorder = record.map(|path| Recorder::open(path, device.target())).transpose()?;
+        let ptx_only = resolved.ptx_only && device.kind() == "sim";
         let inner = Arc::new(Tiers {
             device,
+            ptx_only,
             templates,
             search: resolved.search,
             packs: resolved.packs,
@@ -511,7 +513,12 @@ impl Tiers {
             Grid::Resident { blocks_max, multiple_of } => (blocks_max, multiple_of),
         };
         let target = self.device.target();
-        let registers = resources.registers.max(16).next_multiple_of(8) * launch.threads;
+        // Not known without a cubin: the most that a thread can have.
+        let registers = match resources.registers {
+            0 if self.ptx_only => Arch::REGISTERS_THREAD_MAX,
+            registers => registers.max(16),
+        };
+        let registers = registers.next_multiple_of(8) * launch.threads;
         let shared = resources.shared_bytes + launch.shared_bytes;
         let by_threads = target.threads_sm_max / launch.threads;
         let by_registers = target.registers_sm / registers;

@@ -34,6 +34,7 @@ use crate::plan::report::BuildReport;
 /// | `record` | `KILN_RECORD`: a manifest that what is planned is added to | nothing is recorded |
 /// | `sanitize` | `KILN_SANITIZE`: 1 to check launches on the simulator | no checks |
 /// | `count` | none: counts are asked for | no counts |
+/// | `ptx_only` | `KILN_PTX_ONLY`: 1 to assemble nothing for the simulator | cubin and PTX |
 /// | `dump` | `KILN_DUMP`: a folder | no dumps |
 /// | `dump_filter` | `KILN_DUMP_FILTER`: part of a stem, or the start of a key | every kernel |
 /// | `dump_tensors` | `KILN_DUMP_TENSORS`: 1 to dump what first launches run on | no tensors |
@@ -98,6 +99,11 @@ pub struct Config {
     pub sanitize: Option<bool>,
     /// On the simulator: count what launches execute ([`Device::report`](crate::device::Device)).
     pub count: bool,
+    /// On the simulator: compile to PTX, which is all it runs, and assemble no cubin, which takes
+    /// two fifths of the time. Registers and spills are unknown then: no setting is passed over for
+    /// spilling, and a resident grid is that of a kernel with the most registers there are. What
+    /// is warmed or packed for a GPU is assembled all the same.
+    pub ptx_only: Option<bool>,
     /// Keep compiled kernels in memory only: no disk cache, nor the remote of the environment.
     pub no_disk_cache: bool,
     /// The NVRTC library or the folder it is in.
@@ -131,6 +137,7 @@ impl Dumping {
 pub(super) struct Resolved {
     pub(super) device: DeviceChoice,
     pub(super) sim: SimOptions,
+    pub(super) ptx_only: bool,
     /// `None`: no disk cache wanted, or no place for one.
     pub(super) cache_dir: Option<PathBuf>,
     pub(super) cache_bytes: u64,
@@ -221,6 +228,7 @@ impl Config {
             trust,
             device,
             sim: SimOptions { sanitize, count: self.count },
+            ptx_only: self.ptx_only.map_or_else(|| switch("KILN_PTX_ONLY"), Ok)?,
             cache_dir,
             cache_bytes,
             packs,

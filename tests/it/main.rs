@@ -52,6 +52,7 @@ mod parts;
 mod plans;
 mod pointwise;
 mod progress;
+mod ptx_only;
 mod random_graphs;
 mod random_plans;
 mod readme;
