@@ -6,6 +6,8 @@ mod allocations;
 mod attention;
 mod background;
 mod cache;
+mod case_runs;
+mod cases;
 mod circles;
 mod cli;
 mod cli_attention;
