@@ -50,10 +50,14 @@ test-driver: setup ## Run the integration tests as on a GPU: its driver is the s
 	LD_PRELOAD=$(CURDIR)/target/debug/libkiln_sim_driver.so CUDA_FORCE_PTX_JIT=1 KILN_DEVICE=cuda:0 \
 		$(CARGO) test --test it
 
-lint: ## Check formatting, clippy (and with it rust-version), documentation, dependencies
+lint: ## Check formatting, clippy (and with it rust-version), features, documentation, dependencies
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
 	$(CARGO) clippy --workspace --all-targets --features remote --quiet -- -D warnings
+	for features in "" sim cli remote; do \
+		$(CARGO) clippy -p kiln --no-default-features --features "$$features" --quiet -- \
+			-D warnings || exit 1; \
+	done
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 	@if $(CARGO) deny --version >/dev/null 2>&1; then \
 		$(CARGO) deny --workspace check bans licenses sources; \
@@ -61,11 +65,11 @@ lint: ## Check formatting, clippy (and with it rust-version), documentation, dep
 		echo "lint: cargo-deny is not installed: deny.toml is checked by tests/it/dependencies.rs"; \
 	fi
 
-package: setup ## Pack both crates as published, build each from its package and run its tests
+package: setup ## Pack the three crates as published, build each from its package and run its tests
 	scripts/package.sh
 
-readme: setup ## Rewrite the transcripts in README.md where they changed; review the difference
-	KILN_README=rewrite $(CARGO) test --release --test it readme
+readme: setup ## Rewrite the transcripts in README.md, and docs/environment.md, where they changed
+	KILN_README=rewrite $(CARGO) test --release --test it -- readme the_document_of_variables
 
 settings: setup ## Run small graphs with every legal combination of knob values
 	KILN_SETTINGS=all $(CARGO) test --release --test it -- --nocapture settings::every_setting \

@@ -10,8 +10,8 @@ use crate::error::Error;
 
 /// The storage type of a tensor's elements.
 ///
-/// Every value of every type, of `i64` those up to 2^53 in magnitude, is exactly representable as
-/// an `f64`, so `f64` is the common currency of the reference, of by-value tensors and of problem
+/// Every value of every type, for `i64` up to 2^53 in magnitude, is exactly representable as an
+/// `f64`, which is therefore the interchange type of the reference, by-value tensors and problem
 /// files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -24,19 +24,20 @@ pub enum DType {
     F16,
     /// The upper half of a binary32.
     Bf16,
-    /// 8 bits: 4 of exponent, 3 of mantissa, no infinities, up to 448 (Micikevicius et al. 2022,
-    /// "FP8 Formats for Deep Learning"). Storage only: operands of attention.
+    /// 8-bit float: 4 exponent bits, 3 mantissa bits, no infinities, maximum 448 (Micikevicius et
+    /// al. 2022, "FP8 Formats for Deep Learning"). Storage only: operands of attention.
     F8E4M3,
-    /// The same with 5 bits of exponent and 2 of mantissa: the upper half of a binary16.
+    /// 8-bit float with 5 exponent bits and 2 mantissa bits: the upper half of a binary16. Storage
+    /// only, as [`DType::F8E4M3`].
     F8E5M2,
-    /// Two's complement, 64 bits. Storage only: lengths, offsets, pages and seeds as clients have
-    /// them, moved, compared and selected.
+    /// 64-bit two's complement. Storage only: lengths, offsets, page tables and seeds, which may be
+    /// moved, compared and selected.
     I64,
-    /// Two's complement, 32 bits.
+    /// 32-bit two's complement.
     I32,
-    /// Two's complement, 8 bits.
+    /// 8-bit two's complement.
     I8,
-    /// Unsigned, 8 bits.
+    /// Unsigned 8-bit integer.
     U8,
     /// One byte, 0 or 1; any other byte reads as true.
     Bool,
@@ -58,7 +59,7 @@ impl DType {
         DType::Bool,
     ];
 
-    /// Bytes of one element.
+    /// Size of an element in bytes.
     pub const fn bytes(self) -> usize {
         match self {
             DType::F64 | DType::I64 => 8,
@@ -68,7 +69,7 @@ impl DType {
         }
     }
 
-    /// The name used in problem files, kernel names and texts.
+    /// Name in problem files, kernel names and messages.
     pub const fn name(self) -> &'static str {
         match self {
             DType::F64 => "f64",
@@ -85,22 +86,22 @@ impl DType {
         }
     }
 
-    /// Whether the type is a floating-point type that operations compute with: of 16 bits or more.
+    /// Whether the type is a floating-point type of at least 16 bits.
     pub const fn is_float(self) -> bool {
         matches!(self, DType::F64 | DType::F32 | DType::F16 | DType::Bf16)
     }
 
-    /// Whether the values of the type are integers that those of 32 bits hold.
+    /// Whether the type is an integer type of at most 32 bits.
     pub const fn is_integer(self) -> bool {
         matches!(self, DType::I32 | DType::I8 | DType::U8 | DType::Bool)
     }
 
-    /// Whether the type is a floating-point type of 8 bits.
+    /// Whether the type is an 8-bit floating-point type.
     pub const fn is_f8(self) -> bool {
         matches!(self, DType::F8E4M3 | DType::F8E5M2)
     }
 
-    /// Whether every value of the type is also an `f32` value.
+    /// Whether `f32` represents every value of the type.
     pub const fn fits_f32(self) -> bool {
         !matches!(self, DType::F64 | DType::I64 | DType::I32)
     }
@@ -142,12 +143,12 @@ impl DType {
         }
     }
 
-    /// The value nearest to `value`, as it would read back from storage.
+    /// Rounds `value` to the type, as if written to storage and read back.
     ///
-    /// Floating-point types round to nearest, ties to even, and overflow to infinity. Those of 8
-    /// bits saturate instead, as PTX's conversions do, but for an infinity that the type has.
-    /// `i64`, `i32`, `i8` and `u8` round to nearest, ties to even, saturate, and turn NaN into 0.
-    /// `bool` is 1 for every value but zero (NaN included).
+    /// Floating-point types round to nearest even and overflow to infinity. 8-bit floats saturate
+    /// instead, as PTX's conversions do, except for infinities that the type can represent. `i64`,
+    /// `i32`, `i8` and `u8` round to nearest even, saturate, and map NaN to 0. `bool` is 1 for
+    /// every value but zero (NaN included).
     pub fn round(self, value: f64) -> f64 {
         match self {
             DType::F64 => value,
@@ -159,13 +160,13 @@ impl DType {
             DType::I64 | DType::I32 | DType::I8 | DType::U8 => {
                 let (low, high) = self.integer_range().expect("an integer type has a range");
                 let rounded = value.round_ties_even().clamp(low, high);
-                // `+ 0.0` turns a negative zero into the integer zero it is stored as.
+                // `+ 0.0` turns negative zero into zero, as integer storage does.
                 if rounded.is_nan() { 0.0 } else { rounded + 0.0 }
             }
         }
     }
 
-    /// Reads the element that starts `bytes`.
+    /// Reads the element at the start of `bytes`.
     ///
     /// # Panics
     /// When `bytes` is shorter than [`DType::bytes`].
@@ -206,7 +207,7 @@ impl DType {
 }
 
 impl DType {
-    /// The nearest 8 bits, ties to even, of a floating-point type of 8 bits.
+    /// Encodes a value as an 8-bit float, rounding to nearest even.
     fn eight_bits(self, value: f64) -> u8 {
         let sign = u8::from(value.is_sign_negative()) << 7;
         if value.is_nan() {
@@ -216,7 +217,7 @@ impl DType {
             return sign | 0x7c;
         }
         let largest = if self == DType::F8E4M3 { 0x7e } else { 0x7b };
-        // Magnitudes are ordered as their bits are.
+        // Magnitudes are ordered as their bit patterns.
         let magnitude = value.abs();
         let below = (0..=largest).rev().find(|bits| self.read(&[*bits]) <= magnitude);
         let below = below.expect("zero is the least magnitude");
@@ -230,10 +231,10 @@ impl DType {
     }
 }
 
-/// The way from `f64` to a 16-bit type that rounds once.
+/// Rounds an `f64` to odd in `f32`, so that a subsequent rounding to a 16-bit type is correct.
 ///
-/// Rounding to nearest twice (to `f32`, then to 16 bits) turns near-ties into ties. Rounding to odd
-/// on the way keeps the discarded bits in sight; the device prelude uses the same trick.
+/// Rounding to nearest twice (to `f32`, then to 16 bits) turns near-ties into ties; rounding to odd
+/// preserves the discarded bits. The device prelude uses the same technique.
 fn round_to_odd(value: f64) -> f32 {
     let nearest = value as f32;
     if nearest as f64 == value || !value.is_finite() {
@@ -246,7 +247,7 @@ fn round_to_odd(value: f64) -> f32 {
     f32::from_bits(toward_zero.to_bits() | 1)
 }
 
-/// The value of 1 bit of sign, 4 of exponent with a bias of 7 and 3 of mantissa.
+/// Decodes e4m3: 1 sign bit, 4 exponent bits with bias 7, 3 mantissa bits.
 fn e4m3(bits: u8) -> f64 {
     let (exponent, mantissa) = (i32::from(bits >> 3 & 15), f64::from(bits & 7));
     let magnitude = match (exponent, bits & 7) {
@@ -295,7 +296,7 @@ mod tests {
 
     #[test]
     fn sixteen_bit_types_round_once() {
-        // Just above the midpoint of 1 and the next bf16: through f32 the excess is lost.
+        // Just above the midpoint of 1 and the next bf16: rounding through f32 loses the excess.
         let above_tie = 1.0 + 0.003_906_25 + 1e-12;
         assert_eq!(DType::Bf16.round(above_tie), 1.007_812_5);
         assert_eq!(DType::Bf16.round(-above_tie), -1.007_812_5);

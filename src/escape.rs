@@ -1,17 +1,17 @@
-//! Text from outside, made harmless: for comments of generated code, file names and terminals.
+//! Sanitisation of external text for comments of generated code, file names and terminals.
 //!
-//! Names of tensors and cells, and everything that was read from a file, may hold any character.
-//! Three things can be made of them, and nothing else: an identifier (`expr::Identifiers`), a line
-//! of a comment ([`escaped`]), and a word of a file's name ([`is_word`] says what one is).
+//! Names of tensors and cells, and everything read from a file, may contain any character. They are
+//! only ever used as an identifier (`expr::Identifiers`), a comment line ([`escaped`]) or a word in
+//! a file name ([`is_word`]).
 
 use std::borrow::Cow;
 
-/// The most characters of a word: with a key behind it, a file's name still has room.
+/// Maximum length of a word in bytes; leaves room for a key in a file name.
 const WORD_BYTES_MAX: usize = 128;
 
-/// Text as one line that neither ends a comment nor steers a terminal: what is not a printable
-/// character becomes its number, `<U+000A>`. So do a backslash, which joins a line to the next one,
-/// the second of two question marks, which may begin a trigraph, and the slash of `*/`.
+/// Escapes text into one line that can neither end a comment nor control a terminal. Non-printable
+/// characters become their code point, `<U+000A>`; so do backslashes, which continue lines, the
+/// second of two question marks, which may form a trigraph, and the slash of `*/`.
 pub fn escaped(text: &str) -> Cow<'_, str> {
     replaced(text, |before, c| match c {
         '\\' => true,
@@ -21,8 +21,8 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// Text for a terminal: lines stay lines, and control characters, among them those that turn the
-/// direction of writing around, become their numbers.
+/// Escapes text for a terminal: newlines and tabs are kept, other control characters, including
+/// those that change the writing direction, become their code point.
 pub fn for_terminal(text: &str) -> Cow<'_, str> {
     replaced(text, |_, c| match c {
         '\n' | '\t' => false,
@@ -51,7 +51,7 @@ fn is_printable(c: char) -> bool {
     c == ' ' || c.is_ascii_graphic() || (!c.is_ascii() && c.is_alphanumeric())
 }
 
-/// Whether a character is written by no ink and changes others: directions, joiners, tags.
+/// Whether a character is invisible and affects others: directional marks, joiners, tags.
 fn is_format(c: char) -> bool {
     matches!(
         c,
@@ -61,8 +61,8 @@ fn is_format(c: char) -> bool {
     )
 }
 
-/// Whether text is a word: letters, digits and underscores, at least one and not too many. Only
-/// words name kernels and begin the names of files.
+/// Whether text is a word: 1 to 128 letters, digits and underscores. Kernel names and file name
+/// stems must be words.
 pub fn is_word(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     (1..=WORD_BYTES_MAX).contains(&text.len()) && text.bytes().all(plain)

@@ -1,62 +1,62 @@
-//! What an engine hands on: the kernel to generate and the way to launch it.
+//! Output of an engine: the kernels to generate and their launches.
 
 use serde::{Deserialize, Serialize};
 
 use crate::dtype::DType;
 use crate::target::Arch;
 
-/// All that a kernel's source depends on: a template, its parameters, an architecture.
+/// Everything that determines a kernel's source: template, parameters, architecture.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct KernelSpec {
-    /// `{sm}_{op}_{dtype}_{variant}`: shared by template, golden file, case and bench. A word
-    /// ([`is_word`](crate::escape::is_word)), as the kernel's name is.
+    /// `{sm}_{op}_{dtype}_{variant}`: shared by template, golden file, case and bench. Must be a
+    /// word ([`is_word`](crate::escape::is_word)), as must the kernel name.
     pub stem: String,
     /// Path of the template below `templates/`, without `.tera`.
     pub template: &'static str,
-    /// The kernel's name in the source.
+    /// Name of the kernel function in the source.
     pub entry: &'static str,
-    /// What it is generated for.
+    /// Architecture it is generated for.
     pub arch: Arch,
-    /// The template's variables, a JSON object.
+    /// Variables of the template, a JSON object.
     pub parameters: serde_json::Value,
 }
 
 /// A kernel and its launch.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct KernelPlan {
-    /// What to generate.
+    /// Kernel to generate.
     pub spec: KernelSpec,
-    /// How to launch it.
+    /// Its launch.
     pub launch: LaunchPlan,
 }
 
-/// The kernels that run a graph one after the other, and the memory they share.
+/// The kernels that execute a graph in sequence, and their shared scratch memory.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Lowering {
-    /// In the order of their launches.
+    /// Kernels in launch order.
     pub kernels: Vec<KernelPlan>,
-    /// Bytes of each piece of memory that a kernel leaves to a later one
-    /// ([`Argument::Scratch`]); its content is undefined before the first.
+    /// Sizes in bytes of the scratch buffers between kernels ([`Argument::Scratch`]), whose initial
+    /// contents are undefined.
     pub scratch: Vec<u64>,
 }
 
 impl From<KernelPlan> for Lowering {
-    /// One kernel that needs no other.
+    /// A single kernel without scratch memory.
     fn from(kernel: KernelPlan) -> Lowering {
         Lowering { kernels: vec![kernel], scratch: Vec::new() }
     }
 }
 
-/// How many blocks a launch has.
+/// Number of blocks of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Grid {
-    /// Exactly so many; 0 launches nothing.
+    /// Exactly this number; 0 launches nothing.
     Fixed(u32),
-    /// As many as the device holds at once, but not more than there is work for.
+    /// As many blocks as fit on the device at once, up to `blocks_max`.
     Resident {
-        /// Blocks that have work.
+        /// Number of blocks that have work.
         blocks_max: u32,
-        /// The count is a multiple of this, at least one of it.
+        /// Granularity: the count is a positive multiple of this.
         multiple_of: u32,
     },
 }
@@ -64,65 +64,64 @@ pub enum Grid {
 /// Shape and arguments of a launch.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LaunchPlan {
-    /// Blocks, along x.
+    /// Grid size along x.
     pub grid: Grid,
-    /// Threads of a block, along x.
+    /// Threads per block, along x.
     pub threads: u32,
     /// Dynamic shared memory in bytes.
     pub shared_bytes: u32,
-    /// Whether all blocks must be resident together.
+    /// Whether all blocks must be co-resident (cooperative launch).
     pub cooperative: bool,
-    /// The kernel's parameters: 8 bytes each, a tensor map 128 at a multiple of 64.
+    /// Kernel parameters: 8 bytes each, tensor maps 128 bytes aligned to 64.
     pub arguments: Vec<Argument>,
-    /// What [`Argument::Map`] refers to.
+    /// Tensor maps that [`Argument::Map`] refers to.
     pub maps: Vec<TensorMap>,
-    /// Parameters behind those: numbers that are known now, 8 bytes each, such as the extents and
-    /// strides of a kernel that serves any shape.
+    /// Integers passed after the arguments, 8 bytes each, such as the extents and strides of a
+    /// dynamic-shape kernel.
     pub numbers: Vec<i64>,
 }
 
-/// One kernel parameter; tensors are named by their canonical uid.
+/// A kernel parameter; tensors are identified by canonical uid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Argument {
-    /// The tensor's device address.
+    /// Device address of the tensor.
     Address(i64),
-    /// The tensor's single element, passed as a `double`.
+    /// The by-value tensor's element, passed as a `double`.
     Value(i64, DType),
-    /// The address of the scratch memory at this position of [`Lowering::scratch`], aligned to 256
-    /// bytes.
+    /// Address of the scratch buffer at this index of [`Lowering::scratch`], aligned to 256 bytes.
     Scratch(usize),
-    /// The tensor map at this position of [`LaunchPlan::maps`], a `__grid_constant__` parameter.
+    /// The tensor map at this index of [`LaunchPlan::maps`], a `__grid_constant__` parameter.
     Map(usize),
 }
 
-/// A tensor in global memory and the box of it that a bulk tensor copy moves (TMA, from sm_90 on):
-/// the arguments of `cuTensorMapEncodeTiled`. Elements outside the tensor read as zero.
+/// A tensor in global memory and the box that a TMA copy moves (sm_90 and later): the arguments of
+/// `cuTensorMapEncodeTiled`. Out-of-bounds elements read as zero.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TensorMap {
-    /// The tensor's canonical uid.
+    /// Canonical uid of the tensor.
     pub tensor: i64,
-    /// The type of its elements.
+    /// Element type.
     pub dtype: DType,
-    /// Elements along each dimension, the contiguous one first: 1 to 5 of them.
+    /// Extents of 1 to 5 dimensions, the contiguous one first.
     pub dims: Vec<u64>,
-    /// Bytes between neighbours along each dimension but the first, multiples of 16.
+    /// Strides in bytes of all dimensions but the first, multiples of 16.
     pub strides: Vec<u64>,
-    /// Elements of the box along each dimension, 1 to 256.
+    /// Box extents in elements, 1 to 256 each.
     pub box_dims: Vec<u32>,
-    /// The pattern of the box in shared memory.
+    /// Shared-memory swizzle of the box.
     pub swizzle: Swizzle,
 }
 
-/// How 16-byte chunks of a box are spread over the banks of shared memory.
+/// Swizzle of 16-byte chunks in shared memory, which avoids bank conflicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Swizzle {
-    /// In order.
+    /// No swizzle.
     #[default]
     None,
-    /// In patterns of 32 bytes.
+    /// 32-byte swizzle atom.
     B32,
-    /// In patterns of 64 bytes.
+    /// 64-byte swizzle atom.
     B64,
-    /// In patterns of 128 bytes.
+    /// 128-byte swizzle atom.
     B128,
 }

@@ -1,56 +1,56 @@
-//! Kiln turns a description of a computation into CUDA kernels specialised for exactly these
-//! hyperparameters, at run time, and runs them on an NVIDIA GPU or on a simulated device.
+//! Kiln turns operation graphs into CUDA kernels specialised for their exact hyperparameters at run
+//! time, and runs them on an NVIDIA GPU or on a simulated device.
 //!
-//! # The way of a graph
+//! # From graph to launch
 //!
 //! Stages are plain values, each `Debug`, `Clone`, `Eq` and `Hash`; data flows one way, and only
 //! [`plan`] sees every stage.
 //!
 //! ```text
-//!  OperationGraph     graph     what is computed: tensors and operations, valid by construction
+//!  OperationGraph     graph     tensors and operations, valid by construction
 //!       |
-//!  EngineConfig       engine    which engine runs it, with which knobs
+//!  EngineConfig       engine    engine and knob values
 //!       |
-//!  KernelPlan         engine    template + parameters + architecture, and how to launch
+//!  KernelPlan         engine    template, parameters, architecture, launch
 //!       |
-//!  KernelSource       codegen   readable CUDA C++, no headers (tera)
+//!  KernelSource       codegen   self-contained CUDA C++ (tera)
 //!       |
 //!  Image              compile   cubin and PTX, registers, spills (NVRTC)
-//!       |             cache     by blake3 key: memory, then disk; a hit skips compile
+//!       |             cache     memory, then disk, by blake3 key; a hit skips compile
 //!       |
-//!  ExecutionPlan      plan      loaded on a device; execute only launches
+//!  ExecutionPlan      plan      loaded kernels; execute only launches
 //!       |
 //!   cuda | sim        device    one image, two devices
 //! ```
 //!
-//! # Modules, in the order of their imports
+//! # Modules, in import order
 //!
 //! | module | holds | must never know |
 //! |---|---|---|
 //! | [`escape`], [`error`], [`dtype`], [`tensor`], [`target`] | leaf values | anything |
-//! | [`expr`] | the language of everything pointwise | tensors, memory, threads |
-//! | [`graph`] | operations, validation, canonical form, JSON | how anything runs |
+//! | [`expr`] | pointwise expressions | tensors, memory, threads |
+//! | [`graph`] | operations, validation, canonical form, JSON | execution |
 //! | [`kernel`] | a kernel to generate and its launch | engines, devices |
 //! | [`rnn`] | recurrent networks, lowered to graphs | engines |
 //! | [`attention`] | the multi-head attention layer, lowered to graphs | engines |
-//! | [`reference`](mod@reference) | what operations mean, in `f64`; error bounds | the engines |
+//! | [`reference`](mod@reference) | semantics of operations in `f64`, error bounds | the engines |
 //! | [`engine`] | support, knobs, heuristics, kernel parameters | addresses, compilers |
 //! | [`codegen`] | templates | graphs, devices |
 //! | [`compile`] | NVRTC | graphs, caches, devices |
-//! | [`cache`] | keys, entries, tiers | what kernels are for |
+//! | [`cache`] | keys, entries, tiers | graphs, engines |
 //! | [`device`] | memory, streams, launches | graphs, plans, caches |
 //! | [`plan`] | [`Kiln`], [`ExecutionPlan`], [`VariantPack`] | |
 //!
-//! The simulated device is the crate `kiln-sim`: a PTX machine that stands on its own.
+//! The simulated device is the crate `kiln-sim`, a stand-alone PTX machine.
 //!
-//! # Rules that hold everywhere
+//! # Invariants
 //!
-//! * Every operation has one meaning: [`reference`](mod@reference). An engine's result is within
-//!   the bound derived there, on both devices, whatever the knobs; and every knob setting gives
-//!   the same bits.
-//! * [`ExecutionPlan::execute`] renders, hashes and allocates nothing and reads no environment.
-//! * The cache never fails a call: what goes wrong there is a warning and a rebuild.
-//! * Bad input gets an [`Error`] whose [kind](ErrorKind) says who must act; nothing panics.
+//! * The semantics of every operation are those of [`reference`](mod@reference). Engine results are
+//!   within the bound derived there, on both devices, and bit-identical for every knob configuration.
+//! * [`ExecutionPlan::execute`] renders, hashes and allocates nothing and reads no environment
+//!   variable.
+//! * The cache never fails a call: problems are logged as warnings and the kernel is rebuilt.
+//! * Invalid input returns an [`Error`] whose [kind](ErrorKind) says who must act; nothing panics.
 //! * The environment is read once, at [`Kiln::open`]: all variables are listed at [`Config`].
 
 pub mod attention;
@@ -72,12 +72,12 @@ pub mod target;
 pub mod tensor;
 
 pub use crate::dtype::DType;
-pub use crate::error::{Error, ErrorKind, Result};
+pub use crate::error::{CompileFailure, Error, ErrorKind, Result};
 pub use crate::graph::OperationGraph;
 pub use crate::plan::{Config, ExecutionPlan, Kiln, VariantPack};
 pub use crate::tensor::TensorDesc;
 
-/// The examples of the README, compiled and run as tests.
+/// The README's examples, compiled and run as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 pub struct Readme;

@@ -1,5 +1,5 @@
-//! Facts of a GPU as plain data: what a kernel may be compiled for and how much of everything
-//! there is. A table of known GPUs stands in where no device is present.
+//! GPU properties that kernels are generated for, and a table of known GPUs for use without a
+//! device.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,24 +19,24 @@ pub struct Arch {
 }
 
 impl Arch {
-    /// An architecture without suffix.
+    /// An architecture without the `a` suffix.
     pub const fn new(capability: u16) -> Self {
         Arch { capability, specific: false }
     }
 
-    /// The architecture a device of this capability should be compiled for: with the suffix where
-    /// the hardware has architecture-specific instructions (Hopper and later).
+    /// The architecture to compile for on a device of this capability: with the `a` suffix where
+    /// the hardware has architecture-specific instructions.
     pub const fn of_device(capability: u16) -> Self {
         Arch { capability, specific: matches!(capability, 90 | 100 | 103) }
     }
 
-    /// Lane width of every NVIDIA GPU so far.
+    /// Threads per warp.
     pub const WARP_THREADS: u32 = 32;
 
-    /// The most 32-bit registers of one thread on every architecture.
+    /// Maximum number of 32-bit registers per thread on every architecture.
     pub const REGISTERS_THREAD_MAX: u32 = 255;
 
-    /// The most threads of one block on every architecture.
+    /// Maximum number of threads per block on every architecture.
     pub const BLOCK_THREADS_MAX: u32 = 1024;
 }
 
@@ -73,24 +73,24 @@ impl TryFrom<String> for Arch {
     }
 }
 
-/// What a kernel is generated for: an architecture and the sizes of one device.
+/// A kernel's target: an architecture and the resources of a device.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Target {
-    /// The device's name, as its driver reports it.
+    /// Device name, as the driver reports it.
     pub name: String,
-    /// What NVRTC compiles for.
+    /// Architecture that NVRTC compiles for.
     pub arch: Arch,
-    /// Streaming multiprocessors.
+    /// Number of SMs.
     pub sm_count: u32,
-    /// Shared memory one block can use with opt-in, in bytes.
+    /// Maximum shared memory per block (opt-in) in bytes.
     pub shared_block_bytes_max: u32,
-    /// Shared memory of one SM, in bytes.
+    /// Shared memory per SM in bytes.
     pub shared_sm_bytes: u32,
-    /// 32-bit registers of one SM.
+    /// 32-bit registers per SM.
     pub registers_sm: u32,
-    /// Threads one SM can hold.
+    /// Maximum number of threads per SM.
     pub threads_sm_max: u32,
-    /// Bytes of L2 cache.
+    /// L2 cache size in bytes.
     pub l2_bytes: u64,
 }
 
@@ -109,8 +109,8 @@ const fn specific(capability: u16) -> Arch {
     Arch { capability, specific: true }
 }
 
-/// Sources: the CUDA C++ programming guide's table of compute capabilities, and the architecture
-/// whitepapers for SM counts and L2 sizes. The simulator is small so that persistent grids wrap.
+/// Sources: compute capability table of the CUDA C++ programming guide; architecture whitepapers
+/// for SM counts and L2 sizes. The simulator has few SMs so that persistent grids wrap around.
 const KNOWN: &[Known] = &[
     known("sim", "Kiln simulator", specific(90), 4, [227, 228], 2048, 50),
     known("sim120", "Kiln simulator (sm_120)", Arch::new(120), 4, [99, 100], 1536, 64),
@@ -138,16 +138,16 @@ const fn known(
 }
 
 impl Target {
-    /// The simulated device's own target: sm_90a, four SMs.
+    /// The target of the default simulated device: sm_90a with four SMs.
     pub fn sim() -> Self {
         Target::named("sim").expect("the table holds the simulator")
     }
 
-    /// A GPU of the table by its short name: `a100`, `l40s`, `rtx4090`, `h100`, `h200`, `b200`,
-    /// `sim` and a few more ([`Target::names`]).
+    /// Looks up a GPU by its short name: `a100`, `l40s`, `rtx4090`, `h100`, `h200`, `b200`, `sim`
+    /// and others ([`Target::names`]).
     ///
     /// # Errors
-    /// `BadParam` for a name that is not in the table.
+    /// `BadParam` for an unknown name.
     pub fn named(key: &str) -> Result<Self, Error> {
         let found = KNOWN.iter().find(|known| known.key == key).ok_or_else(|| {
             let names = Target::names().collect::<Vec<_>>().join(", ");
@@ -165,8 +165,8 @@ impl Target {
         })
     }
 
-    /// The most blocks of a cluster: 8 from sm_90 on, and 16 where multiprocessors stand in groups
-    /// of as many (CUDA C++ programming guide, "thread block clusters": beyond 8 is not portable).
+    /// Maximum cluster size in blocks: 8 from sm_90 on, 16 on data-center GPUs, where it is not
+    /// portable (CUDA C++ programming guide, "thread block clusters").
     pub fn cluster_blocks_max(&self) -> u32 {
         match self.arch.capability {
             90 | 100 | 103 => 16,
@@ -175,7 +175,7 @@ impl Target {
         }
     }
 
-    /// The short names of the table.
+    /// Short names of the table.
     pub fn names() -> impl Iterator<Item = &'static str> {
         KNOWN.iter().map(|known| known.key)
     }

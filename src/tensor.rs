@@ -1,4 +1,4 @@
-//! The descriptor of a tensor: what it is called, its shape, where its elements lie.
+//! Tensor descriptors: name, shape, memory layout.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,34 +7,34 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::escape::escaped;
 
-/// The most dimensions a tensor may have (`MCDNN_MAX_DIMS`).
+/// Maximum number of dimensions (`MCDNN_MAX_DIMS`).
 pub const DIMS_MAX: usize = 8;
 
-/// The largest byte alignment that changes a kernel: device allocations guarantee more.
+/// Largest alignment in bytes that affects kernels; device allocations guarantee more.
 pub const ALIGNMENT_MAX: usize = 256;
 
 /// A tensor of an operation graph (`MCDNN_BACKEND_TENSOR_DESCRIPTOR`, section 8.2.2.30).
 ///
-/// Strides and offsets count elements. The element at index `i` lies at `sum(i[k] * strides[k])`
-/// from the pointer in the variant pack.
+/// Strides and offsets count elements. The element at index `i` is stored at offset `sum(i[k] *
+/// strides[k])` from the pointer in the variant pack.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TensorDesc {
     /// Identifies the tensor within its graph and in a variant pack.
     pub uid: i64,
-    /// Its name in texts, problem files and generated code.
+    /// Name in messages, problem files and generated code.
     pub name: String,
     /// Extent of each dimension; 0 makes the tensor empty.
     pub dims: Vec<i64>,
-    /// Distance in elements between neighbours, one per dimension, all positive.
+    /// Distance in elements between neighbours along each dimension, all positive.
     pub strides: Vec<i64>,
     /// Type of the elements in storage.
     pub dtype: DType,
-    /// The pointer's guaranteed alignment in bytes.
+    /// Guaranteed alignment of the pointer in bytes.
     pub alignment: usize,
-    /// An intermediate that exists only inside kernels: it has no storage. Its values are still
-    /// rounded to `dtype`, so that making a tensor virtual never changes a result.
+    /// Whether the tensor is an intermediate without storage. Its values are rounded to `dtype`
+    /// nevertheless, so that results do not depend on this flag.
     pub is_virtual: bool,
-    /// One element passed in the variant pack by value, from the host.
+    /// Whether the tensor is a single element passed by value in the variant pack.
     pub by_value: bool,
 }
 
@@ -53,7 +53,7 @@ impl TensorDesc {
         }
     }
 
-    /// The number of elements; `None` when it exceeds `i64`.
+    /// Number of elements; `None` if it exceeds `i64`.
     pub fn elements(&self) -> Option<i64> {
         if self.dims.contains(&0) {
             return Some(0);
@@ -61,12 +61,12 @@ impl TensorDesc {
         self.dims.iter().try_fold(1i64, |product, dim| product.checked_mul(*dim))
     }
 
-    /// Whether the tensor has no element.
+    /// Whether the tensor has no elements.
     pub fn is_empty(&self) -> bool {
         self.dims.contains(&0)
     }
 
-    /// Bytes from the pointer to behind the last element.
+    /// Bytes from the pointer to the end of the last element.
     ///
     /// # Errors
     /// `BadParam` when the span exceeds 2^62 bytes.
@@ -84,12 +84,13 @@ impl TensorDesc {
             .ok_or_else(|| Error::bad_param(format!("{self}: spans more than 2^62 bytes")))
     }
 
-    /// Checks the descriptor by itself, as the document's finalisation does.
+    /// Checks the descriptor by itself, as the backend document's finalisation does.
     ///
     /// # Errors
-    /// `BadParam` for a dimension below 0, a stride below 1, differing counts of the two, more
-    /// than [`DIMS_MAX`] dimensions, an alignment that is not a power of two or not a multiple of
-    /// the element size, or a by-value tensor that is virtual or has more than one element.
+    /// `BadParam` for a negative dimension, a stride below 1, different numbers of dimensions and
+    /// strides, more than [`DIMS_MAX`] dimensions, an alignment that is not a power of two or not a
+    /// multiple of the element size, or a by-value tensor that is virtual or has more than one
+    /// element.
     pub fn validate(&self) -> Result<()> {
         let fail = |rule: String| Err(Error::bad_param(format!("tensor `{}`: {rule}", self.name)));
         if self.dims.is_empty() || self.dims.len() > DIMS_MAX {
@@ -125,8 +126,8 @@ impl TensorDesc {
 
     /// Whether two elements may share an address.
     ///
-    /// The test is sufficient, not exact: it wants each dimension's stride, from the smallest up,
-    /// to step over everything the dimensions below it span.
+    /// The test is conservative: in order of increasing stride, each stride must exceed the span of
+    /// the dimensions before it.
     pub fn may_overlap(&self) -> bool {
         let mut axes: Vec<(i64, i64)> = std::iter::zip(&self.strides, &self.dims)
             .filter(|(_, dim)| **dim > 1)
@@ -141,8 +142,8 @@ impl TensorDesc {
         })
     }
 
-    /// The values that elements have once all were stored in row-major order: of those that share
-    /// an address, the last one's.
+    /// Applies storage in row-major order to `values`: elements that share an address get the value
+    /// of the last one.
     pub fn stored(&self, values: &mut [f64]) {
         if !self.may_overlap() {
             return;
@@ -153,13 +154,13 @@ impl TensorDesc {
         }
     }
 
-    /// Element offsets of all indices in row-major order.
+    /// Offsets of all elements, in row-major index order.
     pub fn offsets(&self) -> impl Iterator<Item = usize> + '_ {
         let count = self.elements().unwrap_or(0).max(0);
         (0..count).map(|linear| self.offset_of(linear))
     }
 
-    /// The element offset of the `linear`-th index in row-major order.
+    /// Offset of the `linear`-th element in row-major index order.
     pub fn offset_of(&self, linear: i64) -> usize {
         let mut rest = linear;
         let mut offset = 0;
@@ -171,7 +172,7 @@ impl TensorDesc {
     }
 }
 
-/// Row-major strides without gaps.
+/// Row-major strides of a packed tensor.
 pub fn packed_strides(dims: &[i64]) -> Vec<i64> {
     let mut strides = vec![1; dims.len()];
     for axis in (1..dims.len()).rev() {
@@ -181,7 +182,7 @@ pub fn packed_strides(dims: &[i64]) -> Vec<i64> {
 }
 
 impl fmt::Display for TensorDesc {
-    /// `name: bf16[64, 768]`, with strides when not packed, and its flags.
+    /// Formats as `name: bf16[64, 768]`, followed by strides if not packed, and flags.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}{:?}", escaped(&self.name), self.dtype, self.dims)?;
         if self.strides != packed_strides(&self.dims) {

@@ -1,40 +1,40 @@
-//! Accesses to memory, as ops describe them.
+//! Descriptors of memory accesses.
 
 use crate::types::Type;
 
-/// Where an access goes. Constant variables live in global memory.
+/// State space of an access. Constant variables are in global memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Window {
     Global,
     Shared,
     Local,
     Param,
-    /// Any of them, by the address.
+    /// Any window, determined by the address.
     Generic,
 }
 
-/// A load or store: `count` elements of `bytes` bytes for each lane.
+/// A load or store of `count` elements of `bytes` bytes per lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Access {
     pub window: Window,
     pub bytes: u8,
     pub count: u8,
     pub signed: bool,
-    /// Volatile, relaxed or stronger: other threads may be waited for.
+    /// Whether the access is volatile, relaxed or stronger, so that a thread may poll with it.
     pub strong: bool,
-    /// Whether the address operand is a wide.
+    /// Whether the address operand is 64 bits wide.
     pub wide_address: bool,
 }
 
 impl Access {
-    /// Whether each lane's part is one word of shared memory.
+    /// Whether each lane accesses one word of shared memory.
     #[inline(always)]
     pub fn is_shared_word(self) -> bool {
         (self.window, self.bytes, self.count) == (Window::Shared, 4, 1)
     }
 }
 
-/// A read-modify-write.
+/// A read-modify-write operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Modify {
     Add,
@@ -49,7 +49,7 @@ pub(crate) enum Modify {
     Decrement,
 }
 
-/// An atomic access to one element for each lane.
+/// An atomic access to one element per lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Atomic {
     pub window: Window,

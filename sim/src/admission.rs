@@ -1,4 +1,4 @@
-//! Launches that a driver would refuse.
+//! Validation of launches, as a driver does it.
 
 use crate::config::DeviceConfig;
 use crate::error::{Error, ErrorKind, Result};
@@ -7,15 +7,15 @@ use crate::memory::RANK_BYTES;
 use crate::module::Kernel;
 use crate::registers::LANES;
 
-/// Threads of a block, at most.
+/// Maximum number of threads per block.
 const BLOCK_THREADS_MAX: u64 = 1024;
-/// Threads that a multiprocessor holds at once.
+/// Maximum number of threads per SM.
 const SM_THREADS: u64 = 2048;
-/// Blocks that a multiprocessor holds at once.
+/// Maximum number of blocks per SM.
 const SM_BLOCKS: u64 = 32;
-/// Blocks of a cluster, at most; 8 are portable between devices.
+/// Maximum number of blocks per cluster; only 8 are portable between devices.
 const CLUSTER_BLOCKS_MAX: u32 = 16;
-/// How many there are in all three dimensions, or more than any launch may have.
+/// Product of three extents, saturating.
 pub(crate) fn product(size: [u32; 3]) -> u64 {
     size.iter().fold(1, |all, &n| u64::saturating_mul(all, n.into()))
 }
@@ -25,17 +25,17 @@ fn bad<T>(kernel: &Kernel, why: String) -> Result<T> {
     Err(Error::new(ErrorKind::BadLaunch, text))
 }
 
-/// Blocks that the device holds at once.
+/// Number of blocks that the device holds at once.
 pub(crate) fn resident_max(kernel: &Kernel, launch: &Launch, config: &DeviceConfig) -> u64 {
     let threads = product(launch.block);
     let shared = u64::from(kernel.shared_bytes()) + u64::from(launch.shared_bytes);
     let by_threads = SM_THREADS / threads.next_multiple_of(LANES as u64);
-    // A block may use 1 KiB less than what a multiprocessor has; each costs 1 KiB itself.
+    // The maximum per block is 1 KiB less than the SM has; each block reserves 1 KiB.
     let by_shared = (u64::from(config.shared_bytes_max) + 1024) / (shared + 1024);
     by_threads.min(by_shared).clamp(1, SM_BLOCKS) * u64::from(config.sm_count)
 }
 
-/// Refuses launches that a driver would refuse.
+/// Rejects launches that a driver would reject.
 pub(crate) fn check(
     kernel: &Kernel,
     launch: &Launch,

@@ -1,4 +1,4 @@
-//! Where the lanes of an access go: addresses, alignment, bounds.
+//! Address resolution: alignment and bounds of the lanes' accesses.
 
 use crate::access::{Access, Window};
 use crate::block_state::BlockState;
@@ -38,7 +38,7 @@ pub(crate) fn addresses(
     out
 }
 
-/// Reduces a row by halves, which vectorises where a running value does not.
+/// Reduces a row by halves, which vectorises, unlike a running value.
 #[inline(always)]
 fn reduced<T: Copy>(mut row: [T; LANES], f: impl Fn(T, T) -> T) -> T {
     for half in [16, 8, 4, 2, 1] {
@@ -49,8 +49,8 @@ fn reduced<T: Copy>(mut row: [T; LANES], f: impl Fn(T, T) -> T) -> T {
     row[0]
 }
 
-/// How far the lanes' addresses are from the first one, 0 for those that take no part, and whether
-/// one is further than 32 bits say: the vector units have their minimum and maximum.
+/// Offsets of the lanes' addresses from the first one, 0 for inactive lanes, and whether one
+/// exceeds 32 bits; 32 bits have vector minimum and maximum instructions.
 #[inline(always)]
 fn distances<const ALL: bool>(
     addresses: &[u64; LANES],
@@ -80,8 +80,7 @@ pub(crate) struct Aim {
     pub attempt: Attempt,
 }
 
-/// The groups that every lane of a warp forms where each accesses a word, before the offset of the
-/// instruction.
+/// The groups formed by all lanes of a warp accessing a word each, before the instruction's offset.
 #[inline(always)]
 pub(crate) fn word_groups(
     warp: &Warp,
@@ -96,16 +95,16 @@ pub(crate) fn word_groups(
     }
 }
 
-/// Lanes that reach into one allocation or window, so that one check covers them.
+/// Lanes within one allocation or window, which a single bounds check covers.
 pub(crate) struct Span<'a> {
-    /// Where the lowest lane goes.
+    /// Location of the lowest address.
     pub place: Place<'a>,
     pub pattern: Pattern,
 }
 
 impl Aim {
-    /// The lanes as one range, if one allocation or window holds it. Local memory is each lane's
-    /// own, and has no ranges.
+    /// Resolves the lanes as one range, if a single allocation or window contains it. Local memory
+    /// is per lane and has no ranges.
     #[inline(always)]
     pub fn span<'a>(
         &self,
@@ -139,8 +138,8 @@ impl Aim {
         Some(Span { place, pattern: Pattern::Scattered(offsets) })
     }
 
-    /// The place of lanes from the lowest address to one so many bytes on, and what makes addresses
-    /// offsets there.
+    /// Resolves the range from the lowest address to one `length` bytes on; returns the location
+    /// and the value that turns addresses into offsets.
     #[inline(always)]
     fn range<'a>(
         &self,
@@ -164,7 +163,7 @@ impl Aim {
     #[inline(always)]
     pub fn check_alignment(&self, align: u64) -> Result<(), Failure> {
         let Aim { ref addresses, active, attempt, .. } = *self;
-        // What lanes that do not take part hold is rarely wrong, and then looked at again.
+        // Inactive lanes rarely hold misaligned values; if they do, the check is repeated per lane.
         let low = addresses.iter().fold(0, |low, address| low | address);
         if low & (align - 1) == 0 {
             return Ok(());
@@ -177,7 +176,7 @@ impl Aim {
     }
 }
 
-/// What an access is, for messages.
+/// Description of an access, for messages.
 #[derive(Clone, Copy)]
 pub(crate) struct Attempt {
     pub verb: &'static str,
@@ -216,29 +215,29 @@ impl Attempt {
     }
 }
 
-/// Why an address leads nowhere.
+/// Why an address cannot be resolved.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Miss {
-    /// The window, an offset in it, and its size.
+    /// Out of bounds of a window: its name, the offset, and its size.
     Window(&'static str, u64, u64),
-    /// An address that no allocation holds.
+    /// Address outside every allocation.
     Memory(u64),
-    /// A block of the cluster that has exited.
+    /// Rank of a cluster block that has exited.
     Exited(usize),
 }
 
-/// Where one address leads.
+/// Location of an address.
 #[derive(Clone, Copy)]
 pub(crate) enum Place<'a> {
     Global(&'a Allocation, u64),
     Shared(u64),
-    /// Shared memory of another block of the cluster.
+    /// Shared memory of another block of the cluster: rank and offset.
     Peer(usize, u64),
     Local(u64),
     Param(u64),
 }
 
-/// The window of a generic address, and the offset in it.
+/// Splits a generic address into window and offset.
 fn classify(address: u64) -> (Window, u64) {
     match address & !(WINDOW_BYTES - 1) {
         SHARED_BASE => (Window::Shared, address - SHARED_BASE),
@@ -248,7 +247,7 @@ fn classify(address: u64) -> (Window, u64) {
     }
 }
 
-/// Finds the allocation of a global address, the last one first.
+/// Finds the allocation of a global address, trying the last hit first.
 fn global<'a>(
     last_hit: &mut usize,
     cx: &Context<'a>,
@@ -271,7 +270,7 @@ fn global<'a>(
     }
 }
 
-/// Finds what an address that names a block of the cluster leads to.
+/// Resolves an address that names a block of the cluster.
 fn in_cluster<'a>(block: &BlockState, at: u64, attempt: Attempt) -> Result<Place<'a>, Miss> {
     let size = u64::from(block.shared_bytes);
     let (rank, offset) = block.peers.locate(at);
@@ -291,7 +290,7 @@ fn in_cluster<'a>(block: &BlockState, at: u64, attempt: Attempt) -> Result<Place
     }
 }
 
-/// Resolves one lane's address, checked for bounds.
+/// Resolves a lane's address with a bounds check.
 pub(crate) fn resolve<'a>(
     warp: &mut Warp,
     block: &BlockState,
@@ -305,8 +304,8 @@ pub(crate) fn resolve<'a>(
         .map_err(|miss| attempt.missed(cx, lane, miss))
 }
 
-/// Finds what an address leads to, checked for bounds. To say what was missed takes longer: whoever
-/// only tries need not.
+/// Resolves an address with a bounds check. The diagnosis of a miss is left to the caller, since it
+/// is slow and not always needed.
 fn locate<'a>(
     warp: &mut Warp,
     block: &BlockState,

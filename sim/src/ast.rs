@@ -1,9 +1,9 @@
-//! A module as the text says it: declarations and instructions, names resolved to declarations.
+//! The syntax tree of a module: declarations and instructions, with names resolved.
 
 use crate::types::Type;
 use std::collections::HashMap;
 
-/// A state space that a variable can live in.
+/// State space of a variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Space {
     Global,
@@ -19,17 +19,17 @@ pub(crate) struct Variable {
     pub name: String,
     pub space: Space,
     pub align: u32,
-    /// Bytes; 0 for an array without bounds (dynamic shared memory).
+    /// Size in bytes; 0 for an array without bounds (dynamic shared memory).
     pub bytes: u32,
     pub init: Vec<u8>,
-    /// Addresses stored in `init`: offset of the 8 bytes, the variable by name, what to add.
+    /// Addresses of variables stored in `init`.
     pub relocations: Vec<Relocation>,
-    /// Whether another module defines it.
+    /// Whether the variable is `.extern`.
     pub external: bool,
     pub line: u32,
 }
 
-/// An address of another variable inside an initialiser.
+/// Address of another variable within an initialiser.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Relocation {
     pub offset: u32,
@@ -44,14 +44,14 @@ pub(crate) enum VariableId {
     Function(u32),
 }
 
-/// A declared register: an index into [`Function::registers`].
+/// A declared register: index into [`Function::registers`].
 pub(crate) type RegisterId = u32;
 
 /// An operand.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Operand {
     Register(RegisterId),
-    /// A special register, without its `%`: `tid.x`.
+    /// A special register without `%`: `tid.x`.
     Special(String),
     Int(i64),
     Single(u32),
@@ -59,13 +59,13 @@ pub(crate) enum Operand {
     Variable(VariableId),
     /// A label or function.
     Name(String),
-    /// `{a, b, ..}` or the parenthesised lists of a call.
+    /// `{a, b, ..}`, or a parenthesised list of a call.
     Vector(Vec<Operand>),
     /// `!p`.
     Not(Box<Operand>),
     /// `p|q`.
     Pair(Box<Operand>, Box<Operand>),
-    /// `[base+offset]`, with any further comma-separated parts (tensor coordinates).
+    /// `[base+offset]`, with optional further parts (tensor coordinates).
     Address {
         base: Box<Operand>,
         offset: i64,
@@ -75,32 +75,32 @@ pub(crate) enum Operand {
     Sink,
 }
 
-/// The guard of an instruction.
+/// Guard predicate of an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Guard {
     pub register: RegisterId,
     pub negated: bool,
 }
 
-/// A source position named by `.loc`: file number and line; 0 where none.
+/// Source position of a `.loc` directive: file number and line; 0 if none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Loc {
     pub file: u32,
     pub line: u32,
 }
 
-/// One instruction.
+/// An instruction.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Instruction {
     pub guard: Option<Guard>,
-    /// The name up to the first dot.
+    /// Name up to the first dot.
     pub opcode: String,
-    /// What follows, without dots.
+    /// Remaining parts of the name, without dots.
     pub modifiers: Vec<String>,
     pub operands: Vec<Operand>,
     pub line: u32,
     pub loc: Loc,
-    /// The scope that its labels are looked up in.
+    /// Scope in which labels are resolved.
     pub scope: u32,
 }
 
@@ -125,20 +125,20 @@ pub(crate) enum Statement {
 pub(crate) struct Function {
     pub name: String,
     pub entry: bool,
-    /// Return parameters, then parameters, then what the body declares.
+    /// Return parameters, parameters, then local variables.
     pub variables: Vec<Variable>,
     pub returns: usize,
     pub params: usize,
-    /// A device function's register parameters: returns first, then parameters.
+    /// Register parameters of a device function: returns, then parameters.
     pub register_params: Vec<RegisterId>,
     pub registers: Vec<Type>,
-    /// The parent of each label scope; scope 0 is the body.
+    /// Parent of each label scope; scope 0 is the body.
     pub scopes: Vec<u32>,
     pub body: Vec<Statement>,
-    /// Whether there is a body.
+    /// Whether the function has a body.
     pub defined: bool,
     pub threads_max: Option<u32>,
-    /// The shape that a block must have.
+    /// Required block shape, `.reqntid`.
     pub threads_required: Option<[u32; 3]>,
     pub cluster: Option<[u32; 3]>,
     pub cluster_blocks_max: Option<u32>,

@@ -1,7 +1,7 @@
-//! A block: its warps, its shared memory and its barriers.
+//! A block: its warps, shared memory and barriers.
 //!
-//! A block is a coroutine: a turn runs every warp that can for a slice, in an order drawn from the
-//! launch's seed. A fixed order would hide missing synchronisation.
+//! A block is a coroutine. A turn runs every ready warp for a time slice, in an order drawn from
+//! the launch's seed, since a fixed order would hide missing synchronisation.
 
 use crate::block_state::{BARRIERS, Barrier, BlockState};
 use crate::bulk::Queue;
@@ -18,20 +18,20 @@ use crate::types::Class;
 use crate::warp::{Wait, Warp};
 use crate::watch::Watch;
 
-/// How a turn ended.
+/// Result of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// Every thread has exited.
     Done,
-    /// Something moved.
+    /// At least one thread made progress.
     Moved,
-    /// Every thread that can run polls, and nothing was written.
+    /// Every ready thread is polling, and nothing was written.
     Idle,
-    /// Every thread waits, some of them for other blocks of the cluster.
+    /// Every thread is waiting, some of them for other blocks of the cluster.
     Waiting,
 }
 
-/// One block.
+/// A thread block.
 #[derive(Debug)]
 pub(crate) struct Block {
     pub state: BlockState,
@@ -41,7 +41,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// The block of a rank in a cluster.
+    /// Creates the block with a given rank in a cluster.
     pub fn new(cluster: u64, rank: u32, cx: &Context<'_>) -> Block {
         let ([x, y, _], size) = (cx.launch.grid, cx.cluster);
         let (across, down) = (u64::from(x / size[0]), u64::from(y / size[1]));
@@ -90,7 +90,7 @@ impl Block {
         }
     }
 
-    /// Runs every warp that can for a slice.
+    /// Runs every ready warp for a time slice.
     pub fn turn(&mut self, cx: &Context<'_>, watch: &mut Watch) -> Result<Turn, Error> {
         self.shuffle();
         let (mut moved, mut ran) = (false, false);
@@ -142,7 +142,7 @@ impl Block {
         cx.place(self.state.index, thread, pc)
     }
 
-    /// Opens every barrier that all have arrived at.
+    /// Releases every barrier at which all expected threads have arrived.
     fn open_barriers(&mut self, cx: &Context<'_>) {
         self.state.barrier_changed = false;
         for id in 0..BARRIERS {
@@ -203,7 +203,7 @@ impl Block {
         }
     }
 
-    /// Lets those go on who wait for the cluster's barrier.
+    /// Releases warps that wait at the cluster's barrier.
     pub fn pass_cluster_barrier(&mut self) {
         for warp in &mut self.warps {
             warp.cluster_arrived = 0;
@@ -221,7 +221,7 @@ impl Block {
         }
     }
 
-    /// Every split that is left, for a message: its place and what it waits for.
+    /// All remaining splits with their location and wait, for messages.
     fn waiting(&self, cx: &Context<'_>) -> Vec<(usize, usize, u32, Wait)> {
         let mut out = Vec::new();
         for (index, warp) in self.warps.iter().enumerate() {
@@ -234,7 +234,7 @@ impl Block {
         out
     }
 
-    /// No warp can run: they wait for each other at different places.
+    /// Error for a block whose warps wait for each other at different places.
     pub fn stuck(&self, cx: &Context<'_>, watch: &mut Watch) -> Error {
         let mut places = self.waiting(cx);
         places.dedup_by_key(|&mut (_, _, pc, _)| pc);
@@ -244,13 +244,13 @@ impl Block {
         self.report(cx, ErrorKind::DivergentBarrier, what, &self.lines(cx))
     }
 
-    /// Every warp that can run polls, and so does every other block.
+    /// Error for a launch in which all ready warps are polling.
     pub fn hung(&self, cx: &Context<'_>) -> Error {
-        let what = "every thread waits or polls and none moves";
+        let what = "every thread waits or polls and none makes progress";
         self.report(cx, ErrorKind::Deadlock, what, &self.lines(cx))
     }
 
-    /// The PTX lines that its threads are at, in order.
+    /// PTX lines of the block's threads, in order.
     pub fn lines(&self, cx: &Context<'_>) -> Vec<u32> {
         let waiting = self.waiting(cx).into_iter();
         let mut lines: Vec<u32> =
@@ -259,7 +259,7 @@ impl Block {
         lines
     }
 
-    /// A failure at these lines, and at the first of the block's threads.
+    /// Error at these lines, located at the block's first thread.
     pub fn report(&self, cx: &Context<'_>, kind: ErrorKind, what: &str, lines: &[u32]) -> Error {
         let lines: Vec<String> = lines.iter().map(u32::to_string).collect();
         let message = format!("{what}, at ptx lines {}", lines.join(", "));

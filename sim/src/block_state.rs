@@ -1,26 +1,26 @@
-//! What the warps of a block share: its memory and its barriers.
+//! State shared by the warps of a block: memory and barriers.
 
 use crate::bulk::Queue;
 use crate::mbarrier::Mbarrier;
 use crate::peers::Peers;
 use crate::shadow::BlockShadow;
 
-/// Barriers of a block.
+/// Number of barriers per block.
 pub(crate) const BARRIERS: usize = 16;
 
-/// Who has arrived at a barrier since it last opened.
+/// Arrivals at a barrier since it was last released.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Barrier {
-    /// Lanes arrived, by warp; empty while the barrier is not used.
+    /// Lanes arrived, by warp; empty while the barrier is unused.
     pub arrived: Vec<u32>,
-    /// Threads it waits for; 0 for all.
+    /// Expected number of threads; 0 for all.
     pub threads: u32,
-    /// Lanes whose predicate is set, and lanes in all.
+    /// Number of lanes whose predicate is set, and of all lanes arrived.
     pub set: u32,
     pub total: u32,
 }
 
-/// What the warps of a block share.
+/// State shared by the warps of a block.
 #[derive(Debug)]
 pub(crate) struct BlockState {
     pub index: [u32; 3],
@@ -29,24 +29,24 @@ pub(crate) struct BlockState {
     pub shared_bytes: u32,
     pub peers: Peers,
     pub queue: Queue,
-    /// What the block printed.
+    /// Output of `printf`.
     pub printed: String,
     pub barriers: Vec<Barrier>,
     pub warp_count: usize,
     /// Whether a barrier may have become complete.
     pub barrier_changed: bool,
-    /// Whether a warp wrote memory that others may wait for.
+    /// Whether a warp wrote memory for which others may be polling.
     pub progressed: bool,
     pub warp_instructions: u64,
     pub lane_instructions: u64,
-    /// What clocks are ahead of the instructions.
+    /// Offset of clocks from the number of instructions.
     pub leapt: u64,
-    /// What checks and counters remember of it.
+    /// State of checks and counters.
     pub shadow: Option<Box<BlockShadow>>,
 }
 
 impl BlockState {
-    /// The shared memory of a rank of the cluster.
+    /// Shared memory of a rank of the cluster.
     pub fn shared_of(&mut self, rank: usize) -> &mut [u32] {
         match rank == self.peers.rank as usize {
             true => &mut self.shared,
@@ -54,7 +54,8 @@ impl BlockState {
         }
     }
 
-    /// Tells the shadows that shared memory was written from outside, and a barrier beside it told.
+    /// Reports an asynchronous write to shared memory to the shadow, with the mbarrier that signals
+    /// it, if any.
     pub fn landed(&mut self, rank: usize, at: u64, bytes: u64, barrier: Option<u64>) {
         let odd = barrier.is_some_and(|barrier| self.parity((rank, barrier)));
         let Some(shadow) = &mut self.shadow else { return };
@@ -67,7 +68,7 @@ impl BlockState {
         }
     }
 
-    /// The parity of the phase of a barrier, by its rank and offset.
+    /// Phase parity of an mbarrier, given by rank and offset.
     pub fn parity(&self, (rank, at): (usize, u64)) -> bool {
         let shared = match rank == self.peers.rank as usize {
             true => Some(&self.shared),
@@ -76,7 +77,7 @@ impl BlockState {
         shared.is_some_and(|shared| Mbarrier::parity(shared, at))
     }
 
-    /// Notes lanes that arrive at a barrier.
+    /// Records lanes that arrive at a barrier.
     pub fn arrive(&mut self, warp: u32, id: usize, threads: u32, lanes: u32, predicate: u32) {
         let barrier = &mut self.barriers[id];
         barrier.arrived.resize(self.warp_count, 0);

@@ -1,32 +1,31 @@
-//! What a launch looks for.
+//! Selection of sanitizer checks.
 
-/// Classes of mistakes that a launch looks for. Bounds and alignment are always checked.
+/// Classes of errors that a launch checks for. Bounds and alignment are always checked.
 ///
-/// A launch that looks for anything runs on one worker, so that what it finds does not depend on
-/// the host; one that looks for nothing pays nothing.
+/// A launch with any check runs on one worker, so that findings do not depend on the host; one
+/// without checks has no overhead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Checks {
-    /// Reads of registers, shared, global and local memory that nobody wrote, and of products of
-    /// warpgroups that were not waited for.
+    /// Reads of uninitialised registers, shared, global and local memory, and of wgmma accumulators
+    /// that have not been waited for.
     pub uninitialised: bool,
-    /// Unordered accesses to shared memory, of which one writes, by threads and by asynchronous
-    /// copies.
+    /// Data races on shared memory, between threads and with asynchronous copies.
     pub shared_races: bool,
-    /// Unordered accesses to global memory, of which one writes.
+    /// Data races on global memory.
     pub global_races: bool,
-    /// Barriers whose arrivals disagree, or that threads reach divided.
+    /// Barriers with mismatched arrivals or divergent threads.
     pub barriers: bool,
 }
 
 impl Checks {
-    /// Every class.
+    /// All checks.
     pub const ALL: Checks =
         Checks { uninitialised: true, shared_races: true, global_races: true, barriers: true };
-    /// No class.
+    /// No checks.
     pub const NONE: Checks =
         Checks { uninitialised: false, shared_races: false, global_races: false, barriers: false };
 
-    /// Whether a class of races is looked for, so that the order of accesses must be known.
+    /// Whether races are checked for, which requires tracking the order of accesses.
     pub(crate) fn races(self) -> bool {
         self.shared_races || self.global_races
     }

@@ -1,7 +1,7 @@
-//! A cluster: blocks that run together, reach into each other's shared memory and meet at a
+//! A cluster: blocks that run together, access each other's shared memory and synchronise at a
 //! barrier. A launch without clusters has clusters of one block.
 //!
-//! While one block of a cluster runs, the shared memories of the others are lent to it.
+//! While one block of a cluster runs, it borrows the shared memories of the others.
 
 use crate::block::{Block, Turn};
 use crate::context::Context;
@@ -9,14 +9,14 @@ use crate::error::Error;
 use crate::shadow::ClusterShadow;
 use crate::watch::Watch;
 
-/// One cluster.
+/// A cluster of blocks.
 #[derive(Debug)]
 pub(crate) struct Cluster {
-    /// Its index in the launch.
+    /// Linear index in the launch.
     pub linear: u64,
     pub blocks: Vec<Block>,
     done: Vec<bool>,
-    /// What the checks remember of it; the block that runs has it.
+    /// State of checks; lent to the block that runs.
     shadow: Box<ClusterShadow>,
 }
 
@@ -27,7 +27,7 @@ impl Cluster {
         Cluster { linear, done: vec![false; blocks.len()], blocks, shadow: Box::default() }
     }
 
-    /// Runs every block that can for a turn.
+    /// Runs a turn of every ready block.
     pub fn turn(&mut self, cx: &Context<'_>, watch: &mut Watch) -> Result<Turn, Error> {
         let (mut moved, mut waiting, mut live) = (false, 0, 0);
         for rank in 0..self.blocks.len() {
@@ -57,7 +57,7 @@ impl Cluster {
         }
     }
 
-    /// The blocks that have threads left.
+    /// Blocks with remaining threads.
     pub fn unfinished(&self) -> impl Iterator<Item = &Block> + Clone {
         self.blocks.iter().zip(&self.done).filter(|&(_, &done)| !done).map(|(block, _)| block)
     }
@@ -66,7 +66,7 @@ impl Cluster {
         self.unfinished().next().expect("a cluster that is not done has a block that is not")
     }
 
-    /// Lets time pass for every block.
+    /// Advances the clocks of every block.
     pub fn leap(&mut self, clocks: u64) {
         for block in &mut self.blocks {
             block.state.leapt += clocks;
@@ -113,7 +113,7 @@ impl Cluster {
         }
     }
 
-    /// Opens the cluster's barrier once every thread that has not exited has arrived.
+    /// Releases the cluster's barrier once every remaining thread has arrived.
     fn open_barrier(&mut self) -> bool {
         let warps = || self.blocks.iter().flat_map(|block| &block.warps);
         let none = warps().all(|warp| warp.cluster_arrived & warp.live == 0);

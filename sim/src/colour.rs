@@ -1,7 +1,7 @@
-//! Assigns rows to virtual registers, by linear scan, and encodes the micro-ops.
+//! Register allocation by linear scan, and encoding of micro-ops.
 //!
-//! Two registers share a row when their live intervals are disjoint. That is sound under
-//! divergence: every write is masked by lane, so what matters is one thread's own order.
+//! Virtual registers with disjoint live intervals share a row. This is sound under divergence:
+//! writes are masked by lane, so only each thread's own order matters.
 
 use crate::draft::{Draft, Drafts, Source, Value};
 use crate::error::{Error, ErrorKind, Result};
@@ -12,7 +12,7 @@ use crate::tracked::Tracked;
 use crate::types::Class;
 use std::collections::HashMap;
 
-/// Fills the program's ops, constants and register counts.
+/// Fills in the program's ops, constants and register counts.
 pub(crate) fn encode(drafts: &Drafts, program: &mut Program) -> Result<()> {
     let runs = solved_runs(drafts);
     let slots = assign(drafts, &intervals(drafts, &runs), program)?;
@@ -60,7 +60,7 @@ impl Set {
     }
 }
 
-/// A run of ops that control enters only at the start.
+/// A basic block: a run of ops that control enters only at the start.
 struct Run {
     start: usize,
     end: usize,
@@ -96,7 +96,7 @@ fn runs(drafts: &Drafts) -> Vec<Run> {
     out
 }
 
-/// Steps `live` backwards over one op.
+/// Updates `live` backwards across an op.
 fn step(live: &mut Set, draft: &Draft) {
     if draft.guard.is_none() {
         for &value in &draft.writes {
@@ -108,7 +108,7 @@ fn step(live: &mut Set, draft: &Draft) {
     }
 }
 
-/// The runs, with what is live at their starts.
+/// The basic blocks with their live-in sets.
 fn solved_runs(drafts: &Drafts) -> Vec<Run> {
     let mut runs = runs(drafts);
     let mut changed = true;
@@ -128,7 +128,7 @@ fn solved_runs(drafts: &Drafts) -> Vec<Run> {
     runs
 }
 
-/// The first and last op at which each register is live.
+/// First and last op at which each register is live.
 fn intervals(drafts: &Drafts, runs: &[Run]) -> Vec<Option<(usize, usize)>> {
     let mut out: Vec<Option<(usize, usize)>> = vec![None; drafts.classes.len()];
     let mut touch = |value: Value, at: usize| {
@@ -173,8 +173,8 @@ fn assign(
         let mut active: std::collections::BinaryHeap<std::cmp::Reverse<(usize, usize)>> =
             Default::default();
         for &(first, last, value) in order.iter().filter(|o| drafts.classes[o.2] == class) {
-            // A row whose last read is this very op may not be its target: an op with two results
-            // may write one before it reads for the other.
+            // A row last read by this op must not be its destination: an op with two results may
+            // write one before it reads for the other.
             while let Some(&std::cmp::Reverse((end, row))) = active.peek() {
                 if end >= first {
                     break;

@@ -1,22 +1,23 @@
-//! What a device is made with.
+//! Device configuration.
 
-/// What a device has.
+/// Resources of a simulated device.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct DeviceConfig {
-    /// Bytes that may be allocated at once. The host's memory is taken as it is touched.
+    /// Maximum total size of allocations in bytes. Host memory is committed on first touch.
     pub memory_bytes: u64,
-    /// The most shared memory of a block, static and dynamic, in bytes.
+    /// Maximum shared memory per block, static and dynamic, in bytes.
     pub shared_bytes_max: u32,
-    /// Multiprocessors, at least 1: what `%nsmid` says, and how many blocks are resident.
+    /// Number of SMs, at least 1: the value of `%nsmid`, which bounds the number of resident
+    /// blocks.
     pub sm_count: u32,
-    /// Host threads that run blocks, at least 1.
+    /// Number of host threads that run blocks, at least 1.
     pub workers: usize,
-    /// What the order of warps is drawn from.
+    /// Seed of the warp scheduling order.
     pub seed: u64,
 }
 
 impl Default for DeviceConfig {
-    /// 8 GiB, 227 KiB of shared memory, 4 multiprocessors and a worker for each host processor.
+    /// 8 GiB of memory, 227 KiB of shared memory, 4 SMs and a worker per host processor.
     fn default() -> DeviceConfig {
         DeviceConfig {
             memory_bytes: 8 << 30,

@@ -1,4 +1,4 @@
-//! What every block of a launch sees.
+//! State of a launch that all blocks share.
 
 use crate::launch::Launch;
 use crate::memory::{Memory, Table};
@@ -9,7 +9,7 @@ use crate::program::Program;
 use crate::registers::{LANES, Row, Slot};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What every block of a launch sees.
+/// State of a launch that all blocks share.
 pub(crate) struct Context<'a> {
     pub kernel: &'a Kernel,
     pub program: &'a Program,
@@ -22,30 +22,30 @@ pub(crate) struct Context<'a> {
     pub variables: &'a [u64],
     /// Thread indices by warp and axis.
     pub threads: Vec<[Row<u32>; 3]>,
-    /// Blocks of a cluster, and whether the kernel or the launch asked for clusters.
+    /// Cluster shape, and whether the kernel or the launch specified it.
     pub cluster: [u32; 3],
     pub explicit_cluster: bool,
     pub sm_count: u32,
     pub seed: u64,
-    /// Whether the processor has the instructions of the `v3` level.
+    /// Whether the host processor supports x86-64-v3.
     pub has_v3: bool,
-    /// Warp instructions executed so far, counted where the launch has a limit.
+    /// Warp instructions executed so far; counted only if the launch has a limit.
     pub executed: AtomicU64,
 }
 
 impl<'a> Context<'a> {
-    /// An op's list: what it writes, then what it reads.
+    /// Operand list of an op: destinations, then sources.
     pub fn list(&self, op: &MicroOp) -> &'a [Slot] {
         &self.program.lists[op.list as usize..]
     }
 
-    /// The index in the grid of a block by its number.
+    /// Index of a block in the grid, by linear index.
     pub fn block_index(&self, linear: u64) -> [u32; 3] {
         let [x, y, _] = self.launch.grid.map(u64::from);
         [linear % x, linear / x % y, linear / x / y].map(|part| part as u32)
     }
 
-    /// Warp instructions that may yet be executed.
+    /// Remaining number of warp instructions.
     pub fn instructions_left(&self) -> u64 {
         match self.launch.warp_instructions_max {
             Some(max) => max.saturating_sub(self.executed.load(Relaxed)),
@@ -53,7 +53,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Counts what a warp executed.
+    /// Adds executed warp instructions to the count.
     pub fn count_instructions(&self, count: u64) {
         if self.launch.warp_instructions_max.is_some() {
             self.executed.fetch_add(count, Relaxed);
@@ -75,7 +75,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// The thread indices of each warp of a block.
+/// Thread indices of each warp of a block.
 pub(crate) fn thread_rows(block: [u32; 3]) -> Vec<[Row<u32>; 3]> {
     let count: u32 = block.iter().product();
     let [x, y, _] = block;

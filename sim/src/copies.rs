@@ -1,29 +1,29 @@
-//! The asynchronous copies of a warp that have not landed: `cp.async` and its groups.
+//! Pending asynchronous copies of a warp: `cp.async` and its groups.
 
 use crate::registers::LANES;
 
-/// One `cp.async` of a warp, to its own block's shared memory.
+/// A `cp.async` of a warp to its block's shared memory.
 #[derive(Debug)]
 pub(crate) struct Copy {
-    /// Lanes whose copy has not landed.
+    /// Lanes whose copy is pending.
     pub mask: u32,
-    /// The group that the lanes had open.
+    /// Group that the lanes had open.
     pub group: u32,
     pub pc: u32,
     pub bytes: u8,
     pub from: [u64; LANES],
     /// Offsets in shared memory.
     pub to: [u32; LANES],
-    /// Bytes that are read; zeros follow.
+    /// Number of source bytes; the rest is zero-filled.
     pub kept: [u8; LANES],
 }
 
-/// An arrival at barriers once the lanes' copies before it have landed.
+/// An mbarrier arrival triggered by the completion of the lanes' prior copies.
 #[derive(Debug)]
 pub(crate) struct Arrival {
     pub mask: u32,
     pub pc: u32,
-    /// Offsets of the barriers in shared memory.
+    /// Offsets of the mbarriers in shared memory.
     pub at: [u32; LANES],
 }
 
@@ -33,12 +33,12 @@ pub(crate) enum Pending {
     Arrival(Box<Arrival>),
 }
 
-/// What a warp has under way, oldest first.
+/// Pending copies and arrivals of a warp, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
     pub pending: Vec<Pending>,
-    /// Groups that each lane has committed.
+    /// Number of groups committed by each lane.
     pub groups: [u32; LANES],
-    /// Arrivals among the pending.
+    /// Number of arrivals among the pending.
     pub arrivals: usize,
 }

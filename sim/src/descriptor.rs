@@ -1,4 +1,4 @@
-//! Matrix descriptors: where `wgmma` reads its operands in shared memory.
+//! Matrix descriptors: locations of `wgmma` operands in shared memory.
 
 use crate::block_state::BlockState;
 use crate::context::Context;
@@ -10,22 +10,22 @@ use crate::unit::WarpgroupMultiply;
 use crate::warp::Warp;
 use std::ops::Range;
 
-/// Threads of a warpgroup.
+/// Threads per warpgroup.
 const THREADS: u32 = 128;
-/// The bits of a descriptor that mean nothing and must be zero.
+/// Bits of a descriptor that are reserved and must be zero.
 const RESERVED: u64 = 0x3ff1_c000_c000_c000;
 
-/// A matrix in shared memory: rows of A, or columns of B, by k.
+/// A matrix in shared memory: rows of A, or columns of B, by K.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Descriptor {
     start: u64,
-    /// Bytes between the neighbours of a core matrix, in the leading and the other dimension.
+    /// Byte strides between core matrices in the leading and the other dimension.
     leading: u64,
     stride: u64,
-    /// Rows of 128 bytes from where the swizzle's pattern begins.
+    /// Offset of the swizzle pattern in rows of 128 bytes.
     base: u64,
     swizzle: Swizzle,
-    /// Whether rows are contiguous, not k.
+    /// Whether the matrix is MN-major instead of K-major.
     pub transposed: bool,
 }
 
@@ -43,8 +43,8 @@ impl Descriptor {
         }
     }
 
-    /// Where the 16 bytes lie that hold, of group `group` of eight rows: chunk `chunk` of k of row
-    /// `index`, or, when rows are contiguous, the eight rows of element `8 chunk + index` of k.
+    /// Address of 16 bytes of the eight rows of group `group`: chunk `chunk` along K of row `index`
+    /// or, if MN-major, the eight rows of K index `8 chunk + index`.
     #[inline(always)]
     pub fn address(&self, group: u64, index: u64, chunk: u64) -> u64 {
         let place = match (self.swizzle.row_bytes(), self.transposed) {
@@ -62,7 +62,7 @@ impl Descriptor {
         address ^ (self.swizzle.apply(pattern) ^ pattern)
     }
 
-    /// Where all pieces of 16 bytes of some groups begin.
+    /// Start addresses of the 16-byte chunks of some groups.
     fn pieces(self, groups: Range<u64>, chunks: u64) -> impl Iterator<Item = u64> {
         groups.flat_map(move |group| {
             (0..chunks)
@@ -70,13 +70,13 @@ impl Descriptor {
         })
     }
 
-    /// Where the highest of them ends.
+    /// End of the highest chunk.
     fn end(self, groups: u64, chunks: u64) -> u64 {
         self.pieces(0..groups, chunks).map(|start| start + 16).max().unwrap_or_default()
     }
 }
 
-/// Checks that a product has its warpgroup, and finds its operands.
+/// Checks that a wgmma has a full warpgroup, and returns its operands.
 pub(crate) fn descriptors(
     warp: &Warp,
     block: &BlockState,
@@ -94,7 +94,7 @@ pub(crate) fn descriptors(
     let decode = |slot: Slot, transposed: bool, groups: u64| {
         let row = warp.registers.wide(&cx.program.constants, slot);
         if let Some(lane) = row.iter().position(|&bits| bits != row[0]) {
-            return misuse(lane, "the lanes of a warp give different matrix descriptors");
+            return misuse(lane, "the lanes of a warp have different matrix descriptors");
         }
         if row[0] & RESERVED != 0 {
             return misuse(0, format!("the matrix descriptor {:#x} has reserved bits", row[0]));
@@ -122,8 +122,8 @@ pub(crate) fn descriptors(
     Ok((a, b))
 }
 
-/// Where the pieces of 16 bytes begin that a warp's product reads in shared memory; `None` if it is
-/// about to fail.
+/// Start addresses of the 16-byte chunks that a warp's wgmma reads from shared memory; `None` if it
+/// is about to fail.
 pub(crate) fn product_pieces(
     warp: &Warp,
     block: &BlockState,

@@ -14,12 +14,12 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// A device: global memory, and launches on it. Threads may share it.
+/// A simulated device with global memory; may be shared between threads.
 #[derive(Debug)]
 pub struct Device {
     config: DeviceConfig,
     memory: Memory,
-    /// Where each module's variables are, by the module's id.
+    /// Variables of each loaded module, by module id.
     variables: Mutex<HashMap<u64, Resident>>,
 }
 
@@ -31,25 +31,25 @@ struct Resident {
 }
 
 impl Device {
-    /// A device with empty memory.
+    /// Creates a device with empty memory.
     pub fn new(mut config: DeviceConfig) -> Device {
         (config.sm_count, config.workers) = (config.sm_count.max(1), config.workers.max(1));
         let memory = Memory::new(config.memory_bytes);
         Device { config, memory, variables: Mutex::default() }
     }
 
-    /// What it was made with.
+    /// The configuration of the device.
     pub fn config(&self) -> &DeviceConfig {
         &self.config
     }
 
-    /// Allocates memory, whose bytes are zero but count as never written; the address is a multiple
-    /// of 256. Allocations never touch: an access past the end of one is found out. None is ever
-    /// given an address that another had.
+    /// Allocates memory at an address that is a multiple of 256. The bytes are zero but considered
+    /// uninitialised. Allocations are separated by guard space, so that out-of-bounds accesses are
+    /// detected, and addresses are never reused.
     ///
     /// # Errors
     ///
-    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) if the budget is spent.
+    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) if the memory budget is exceeded.
     pub fn alloc(&self, bytes: u64) -> Result<u64> {
         self.memory.alloc(bytes)
     }
@@ -58,7 +58,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`UnknownAddress`](crate::ErrorKind::UnknownAddress) if no live allocation begins at
+    /// [`UnknownAddress`](crate::ErrorKind::UnknownAddress) if no live allocation starts at
     /// `address`.
     pub fn free(&self, address: u64) -> Result<()> {
         self.memory.free(address)
@@ -68,7 +68,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`UnknownAddress`](crate::ErrorKind::UnknownAddress) if no one allocation holds the range.
+    /// [`UnknownAddress`](crate::ErrorKind::UnknownAddress) unless one allocation contains the
+    /// range.
     pub fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
         let count = bytes.len() as u64;
         self.memory.with_range("write", address, count, |allocation, offset| {
@@ -80,7 +81,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`UnknownAddress`](crate::ErrorKind::UnknownAddress) if no one allocation holds the range.
+    /// [`UnknownAddress`](crate::ErrorKind::UnknownAddress) unless one allocation contains the
+    /// range.
     pub fn read(&self, address: u64, out: &mut [u8]) -> Result<()> {
         let count = out.len() as u64;
         self.memory.with_range("read", address, count, |allocation, offset| {
@@ -88,11 +90,12 @@ impl Device {
         })
     }
 
-    /// Sets every byte of a range.
+    /// Fills a range with a byte.
     ///
     /// # Errors
     ///
-    /// [`UnknownAddress`](crate::ErrorKind::UnknownAddress) if no one allocation holds the range.
+    /// [`UnknownAddress`](crate::ErrorKind::UnknownAddress) unless one allocation contains the
+    /// range.
     pub fn fill(&self, address: u64, byte: u8, bytes: u64) -> Result<()> {
         const CHUNK: usize = 4096;
         let chunk = [byte; CHUNK];
@@ -106,13 +109,13 @@ impl Device {
         })
     }
 
-    /// Runs a kernel to its end. `params` is the parameter block as the `.param` space lays it
-    /// out: each parameter of [`Kernel::params`] at its offset.
+    /// Runs a kernel to completion. `params` is the parameter block in the layout of the `.param`
+    /// space: each parameter of [`Kernel::params`] at its offset.
     ///
     /// # Errors
     ///
-    /// [`BadLaunch`](crate::ErrorKind::BadLaunch) if the shape or the parameters do not fit, and
-    /// whatever the kernel did wrong; memory then holds what it wrote until it was stopped.
+    /// [`BadLaunch`](crate::ErrorKind::BadLaunch) if the shape or the parameters are invalid, and
+    /// any error of the kernel; memory then holds what it wrote until it was stopped.
     pub fn launch(&self, kernel: &Kernel, launch: &Launch, params: &[u8]) -> Result<Report> {
         admission::check(kernel, launch, params, &self.config)?;
         let variables = self.module_variables(&kernel.module)?;
@@ -146,7 +149,7 @@ impl Device {
         workers::run(&context, &self.config)
     }
 
-    /// The addresses of a module's variables, which are made at its first launch.
+    /// Addresses of a module's variables, which are allocated at its first launch.
     fn module_variables(&self, module: &Arc<Loaded>) -> Result<Arc<[u64]>> {
         let mut known = self.variables.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(resident) = known.get(&module.id) {
@@ -175,7 +178,7 @@ impl Device {
             addresses.push(if in_memory { self.alloc(variable.bytes.into())? } else { 0 });
         }
         for (variable, &address) in module.ast.variables.iter().zip(&addresses) {
-            // What has no initialiser is zero.
+            // Uninitialised variables are zero.
             let mut bytes = variable.init.clone();
             bytes.resize(variable.bytes as usize, 0);
             for relocation in &variable.relocations {

@@ -1,4 +1,4 @@
-//! Micro-ops whose operands are still virtual registers.
+//! Micro-ops before register allocation.
 
 use crate::op::{Kind, Origin};
 use crate::types::Class;
@@ -8,18 +8,18 @@ use crate::unit::Unit;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Value(pub u32);
 
-/// An operand that is read.
+/// A source operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
     Value(Value),
-    /// A predicate, negated.
+    /// A negated predicate.
     Negated(Value),
     Bool(bool),
     Word(u32),
     Wide(u64),
 }
 
-/// One micro-op.
+/// A micro-op with virtual registers.
 #[derive(Debug, Clone)]
 pub(crate) struct Draft {
     pub kind: Kind,
@@ -27,13 +27,13 @@ pub(crate) struct Draft {
     pub writes: Vec<Value>,
     pub reads: Vec<Source>,
     pub imm: i64,
-    /// Labels that control may go to.
+    /// Branch target labels.
     pub targets: Vec<u32>,
     pub origin: Origin,
 }
 
 impl Draft {
-    /// The virtual registers read, the guard's among them.
+    /// Virtual registers that are read, including the guard.
     pub fn values_read(&self) -> impl Iterator<Item = Value> + '_ {
         let reads = self.reads.iter().filter_map(|source| match *source {
             Source::Value(value) | Source::Negated(value) => Some(value),
@@ -42,8 +42,8 @@ impl Draft {
         reads.chain(self.guard.map(|(value, _)| value))
     }
 
-    /// How many of the reads are of values: accumulators that a product may overwrite, or that
-    /// only wait, are read to keep their rows.
+    /// Number of operands whose values are used. Further operands are read only to keep their rows
+    /// allocated: accumulators that a wgmma may overwrite, or that an op merely waits for.
     pub fn used(&self) -> usize {
         match self.kind {
             Kind::Unit(Unit::WarpgroupWait) => 0,
@@ -52,19 +52,19 @@ impl Draft {
         }
     }
 
-    /// Whether control never goes on to the next op.
+    /// Whether control never continues to the next op.
     pub fn ends(&self) -> bool {
         self.guard.is_none()
             && matches!(self.kind, Kind::Branch | Kind::BranchIndexed | Kind::Exit | Kind::Trap)
     }
 }
 
-/// The micro-ops of a kernel before registers are assigned.
+/// Micro-ops of a kernel before register allocation.
 #[derive(Debug, Default)]
 pub(crate) struct Drafts {
     pub ops: Vec<Draft>,
-    /// The class of every virtual register.
+    /// Register class of every virtual register.
     pub classes: Vec<Class>,
-    /// The op that each label stands before.
+    /// Index of the op that follows each label.
     pub labels: Vec<usize>,
 }

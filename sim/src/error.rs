@@ -1,49 +1,49 @@
-//! What can go wrong, and where.
+//! Errors and their locations.
 //!
-//! An [`Error`] says what was attempted, with the values; when a kernel was running it also
-//! carries a [`Place`]: the kernel, the block and thread, the PTX line and its text, and the CUDA
-//! source line when the module was compiled with `-lineinfo`.
+//! An [`Error`] names the attempt with its values. An error of a running kernel also has a
+//! [`Place`]: kernel, block and thread, PTX line and text, and the CUDA source line if the module
+//! was compiled with `-lineinfo`.
 
 use crate::finding::Finding;
 use crate::place::Place;
 use std::fmt;
 
-/// The result of a fallible call.
+/// Result of a fallible call.
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
-/// Who erred, and how.
+/// Kind of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The text is not PTX, or names something that is not declared.
+    /// The text is not valid PTX, or refers to an undeclared name.
     Parse,
-    /// The text is PTX, of a form that the machine does not run.
+    /// The PTX uses a feature that the machine does not implement.
     Unsupported,
-    /// A kernel touched memory outside every allocation, or outside its shared or local window.
+    /// A kernel accessed memory outside every allocation, or outside its shared or local window.
     OutOfBounds,
-    /// A kernel touched memory at an address that is not a multiple of the access size.
+    /// A kernel accessed memory at an address that is not a multiple of the access size.
     Misaligned,
-    /// A kernel touched an allocation that was freed.
+    /// A kernel accessed a freed allocation.
     UseAfterFree,
-    /// A kernel executed `trap`, or called a failed assertion.
+    /// A kernel executed `trap` or failed an assertion.
     Trap,
-    /// The threads of a warp or block wait for each other at different places.
+    /// Threads of a warp or block wait for each other at different places.
     DivergentBarrier,
-    /// Every thread that is left waits or polls, and nothing they wait for can happen.
+    /// All remaining threads wait or poll for something that cannot happen.
     Deadlock,
-    /// A launch executed as many instructions as it was allowed and has not ended.
+    /// A launch reached its instruction limit.
     InstructionLimit,
-    /// A kernel used a barrier, a descriptor or a copy against its rules.
+    /// A kernel violated the rules of a barrier, descriptor or copy.
     Misuse,
-    /// The grid, block, shared memory or parameter block does not fit the kernel or the device.
+    /// Grid, block, shared memory or parameters are invalid for the kernel or the device.
     BadLaunch,
-    /// The device's memory budget is spent.
+    /// The device's memory budget is exceeded.
     OutOfMemory,
-    /// The host named an address range that no live allocation holds.
+    /// No live allocation contains an address range passed by the host.
     UnknownAddress,
 }
 
-/// A failed call.
+/// An error of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     inner: Box<Inner>,
@@ -59,22 +59,22 @@ struct Inner {
 }
 
 impl Error {
-    /// The kind of failure.
+    /// The kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.inner.kind
     }
 
-    /// The line of the PTX text, from 1, for errors that have one.
+    /// Line of the PTX text, from 1, if known.
     pub fn line(&self) -> Option<u32> {
         self.inner.place.as_ref().map(|place| place.line).or(self.inner.line)
     }
 
-    /// Where the kernel was, for errors raised by a running kernel.
+    /// Location in the kernel, for errors of a running kernel.
     pub fn place(&self) -> Option<&Place> {
         self.inner.place.as_ref()
     }
 
-    /// What the launch's checks had found when the kernel failed.
+    /// Sanitizer findings up to the error.
     pub fn findings(&self) -> &[Finding] {
         &self.inner.findings
     }

@@ -1,8 +1,8 @@
-//! Failures of running kernels, until they are told to whoever launched.
+//! Errors of running kernels before their location is attached.
 
 use crate::error::ErrorKind;
 
-/// A failure in a lane.
+/// An error of a lane.
 #[derive(Debug)]
 pub(crate) struct Fault {
     pub kind: ErrorKind,
@@ -11,7 +11,7 @@ pub(crate) struct Fault {
     pub pc: u32,
 }
 
-/// A failure whose op is yet to be told. Boxed, so that results come back in registers.
+/// An error without its location. Boxed so that results are returned in registers.
 pub(crate) struct Failure(Box<Fault>);
 
 impl Failure {
@@ -25,12 +25,12 @@ impl Failure {
     }
 }
 
-/// A failure for what breaks an op's rules.
+/// Returns an error for a violation of an op's rules.
 pub(crate) fn misuse<T>(lane: usize, message: impl Into<String>) -> Result<T, Failure> {
     Err(Failure::new(ErrorKind::Misuse, lane, message))
 }
 
-/// The first lane of a mask.
+/// First lane of a mask.
 pub(crate) fn first_lane(mask: u32) -> usize {
     mask.trailing_zeros() as usize & 31
 }

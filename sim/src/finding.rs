@@ -1,42 +1,42 @@
-//! What the checks report.
+//! Sanitizer findings.
 
 use crate::place::Place;
 use std::collections::HashMap;
 use std::fmt;
 
-/// What is wrong.
+/// Kind of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FindingKind {
-    /// A register is used that its thread never wrote.
+    /// Use of a register that its thread never wrote.
     UninitialisedRegister,
-    /// A register is used to which a product of its warpgroup, that was not waited for, adds.
+    /// Use of an accumulator with a pending wgmma that was not waited for.
     UnfinishedProduct,
-    /// Bytes of shared memory are used that nobody wrote.
+    /// Use of uninitialised shared memory.
     UninitialisedShared,
-    /// Bytes of global memory are used that neither host nor kernels wrote.
+    /// Use of global memory that neither the host nor a kernel wrote.
     UninitialisedGlobal,
-    /// Bytes of local memory are used that their thread never wrote.
+    /// Use of local memory that its thread never wrote.
     UninitialisedLocal,
-    /// Threads of different warps touch shared memory, one of them writes, nothing orders them; or
-    /// one writes what a product or bulk copy has yet to read.
+    /// Unordered accesses to shared memory by different warps, one of them a write; or a write to
+    /// the source of a pending wgmma or bulk copy.
     SharedRace,
-    /// Threads of different warps touch global memory, one of them writes, nothing orders them.
+    /// Unordered accesses to global memory by different warps, one of them a write.
     GlobalRace,
-    /// Threads of one warp touch memory, one of them writes, nothing orders them.
+    /// Unordered accesses by threads of one warp, one of them a write.
     WarpRace,
-    /// A bulk copy or a product reads what threads stored, without a `fence.proxy.async` between.
+    /// A bulk copy or wgmma reads generic-proxy writes without an intervening `fence.proxy.async`.
     MissingProxyFence,
     /// Threads wait for each other at different places.
     DivergentBarrier,
-    /// Threads arrive at one barrier with different counts.
+    /// Threads arrive at one barrier with different thread counts.
     BarrierMismatch,
-    /// A thread exits before a copy that it issued was waited for.
+    /// A thread exits before waiting for an asynchronous copy that it issued.
     LeakedCopy,
 }
 
 impl FindingKind {
-    /// What a report begins with.
+    /// Heading of the report.
     pub fn name(self) -> &'static str {
         match self {
             FindingKind::UninitialisedRegister => "uninitialised register",
@@ -61,30 +61,30 @@ impl fmt::Display for FindingKind {
     }
 }
 
-/// One thread's part in a finding.
+/// A thread's access in a finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Site {
-    /// What it does: `store of 4 bytes`.
+    /// Description of the access: `store of 4 bytes`.
     pub what: String,
-    /// Where.
+    /// Location of the access.
     pub place: Place,
 }
 
-/// A mistake of a kernel: what, which threads and instructions, and what would have been right.
+/// An error of a kernel: what happened, the threads and instructions involved, and the remedy.
 ///
-/// Findings of the same kind and instructions are one; the text is that of the first.
+/// Findings of the same kind and instructions are merged; the text is that of the first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// What is wrong.
+    /// Kind of the finding.
     pub kind: FindingKind,
-    /// Which memory, register or barrier: `shared+0x40`, `allocation #3 + 128 of 4096 bytes`.
+    /// Memory, register or barrier concerned: `shared+0x40`, `allocation #3 + 128 of 4096 bytes`.
     pub subject: String,
-    /// The instructions that take part, in the order of the program.
+    /// Instructions involved, in program order.
     pub sites: Vec<Site>,
-    /// What would have been right.
+    /// How to fix it.
     pub remedy: String,
-    /// How often it was found: once for each lane and word.
+    /// Number of occurrences: one per lane and word.
     pub count: u64,
 }
 
@@ -107,10 +107,10 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A finding's kind and the ops that take part.
+/// Kind of a finding and the ops involved.
 pub(crate) type Key = (FindingKind, u32, u32);
 
-/// Findings in the order in which they were met, each kept once.
+/// Findings in order of occurrence, without duplicates.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     by_key: HashMap<Key, usize>,
@@ -118,7 +118,7 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// Counts a finding; `make` describes the first of its key.
+    /// Counts a finding; `make` creates the first of its key.
     pub fn add(&mut self, key: Key, make: impl FnOnce() -> Finding) {
         match self.by_key.get(&key) {
             Some(&at) => self.list[at].count += 1,

@@ -1,8 +1,8 @@
-//! The element formats of matrices, and the 8-bit floating formats.
+//! Element formats of matrices, and the 8-bit floating-point formats.
 
 use crate::half::{Bf16, F16};
 
-/// What one element of a matrix is.
+/// Element format of a matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Format {
     F16,
@@ -35,19 +35,19 @@ const NAMES: [(&str, Format); 12] = [
 ];
 
 impl Format {
-    /// The format that a modifier names, if it names one.
+    /// Parses a modifier.
     pub fn from_name(name: &str) -> Option<Format> {
         NAMES.iter().find(|(text, _)| *text == name).map(|&(_, format)| format)
     }
 
-    /// The rows, columns and depth of a product: `m16n8k16`.
+    /// Parses an MMA shape into M, N and K: `m16n8k16`.
     pub fn shape(name: &str) -> Option<[u32; 3]> {
         let (m, rest) = name.strip_prefix('m')?.split_once('n')?;
         let (n, k) = rest.split_once('k')?;
         Some([m.parse().ok()?, n.parse().ok()?, k.parse().ok()?])
     }
 
-    /// Bits of an element.
+    /// Size of an element in bits.
     pub fn bits(self) -> usize {
         match self {
             Format::S4 | Format::U4 => 4,
@@ -58,12 +58,12 @@ impl Format {
         }
     }
 
-    /// Whether sums of products are integers.
+    /// Whether accumulators are integers.
     pub fn integer(self) -> bool {
         matches!(self, Format::S8 | Format::U8 | Format::S4 | Format::U4 | Format::S32)
     }
 
-    /// The value of an element's bits, exactly; tf32 ignores the 13 bits it lacks.
+    /// Exact value of an element; tf32 ignores the low 13 bits.
     #[inline(always)]
     pub fn single(self, bits: u32) -> f32 {
         match self {
@@ -76,7 +76,7 @@ impl Format {
         }
     }
 
-    /// The value of an integer element's bits.
+    /// Value of an integer element.
     #[inline(always)]
     pub fn integer_value(self, bits: u32) -> i32 {
         match self {
@@ -89,25 +89,25 @@ impl Format {
     }
 }
 
-/// An 8-bit floating format: its fraction, its least exponent, its greatest finite value.
+/// An 8-bit floating-point format: fraction bits, minimum exponent, maximum code.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fp8 {
     fraction_bits: u32,
     exponent_min: i32,
     code_max: u8,
-    /// Codes above this, without their sign, are NaN.
+    /// Codes above this one, without sign, are NaN.
     code_infinite: u8,
 }
 
-/// No infinities, one NaN, greatest value 448.
+/// No infinities, one NaN, maximum 448.
 pub(crate) const E4M3: Fp8 =
     Fp8 { fraction_bits: 3, exponent_min: -6, code_max: 0x7e, code_infinite: 0x7e };
-/// The high byte of f16: greatest finite value 57344.
+/// The high byte of f16; maximum 57344.
 pub(crate) const E5M2: Fp8 =
     Fp8 { fraction_bits: 2, exponent_min: -14, code_max: 0x7b, code_infinite: 0x7c };
 
 impl Fp8 {
-    /// The value of a code, exactly; without branches, so that loops over codes vectorise.
+    /// Exact value of a code; branch-free, so that loops over codes vectorise.
     #[inline(always)]
     pub fn value(self, code: u8) -> f32 {
         let select = |condition: bool, yes: u32, no: u32| if condition { yes } else { no };
@@ -123,7 +123,7 @@ impl Fp8 {
         f32::from_bits(select(magnitude > self.code_infinite.into(), 0x7fff_ffff, signed))
     }
 
-    /// The nearest code, ties to even; what is beyond the greatest finite value becomes that.
+    /// Rounds to the nearest code, ties to even, saturating at the largest finite value.
     #[inline(always)]
     pub fn nearest(self, value: f32) -> u8 {
         if value.is_nan() {

@@ -1,32 +1,33 @@
-//! Lanes in groups of eight that go to one address, or one after the other.
+//! Groups of eight lanes with equal or consecutive addresses.
 
 use crate::failure::first_lane;
 use crate::registers::LANES;
 use std::hint::black_box;
 
-/// Lanes of a group: as many words as a vector holds.
+/// Lanes per group: the width of a host vector of words.
 pub(crate) const GROUP: usize = 8;
 pub(crate) const GROUPS: usize = LANES / GROUP;
-/// How many places from the first lane of a group each is: none, or one more each time.
+/// Position of each lane relative to the group's first: all equal, or consecutive.
 static RAMPS: [[u64; GROUP]; 2] = [[0; GROUP], [0, 1, 2, 3, 4, 5, 6, 7]];
 
-/// Lanes in groups of eight that go to one address, or one after the other.
+/// Groups of eight lanes with equal or consecutive addresses.
 pub(crate) struct Groups {
-    /// Where the first lane of each group goes; a group that takes no part has another's.
+    /// Address of each group's first lane; inactive groups have another group's address.
     pub firsts: [u64; GROUPS],
-    /// From a lane to the next one of its group: the bytes of a lane, or 0.
+    /// Distance between neighbouring lanes of a group: the bytes per lane, or 0.
     pub step: u64,
 }
 
 impl Groups {
-    /// The groups that lanes of `bytes` bytes form, if they do and whole groups take part.
+    /// Groups lanes of `bytes` bytes, if their addresses allow it and groups are active as a whole.
     #[inline(always)]
     pub fn new<T: Copy + Into<u64>>(at: &[T; LANES], bytes: u64, active: u32) -> Option<Groups> {
         let leaders = active & 0x0101_0101;
         if leaders * 0xff != active {
             return None;
         }
-        // Read apart from the vectors, which the compiler would build around the scalars.
+        // Loaded separately from the vectors, which the compiler would otherwise build from the
+        // scalars.
         let scalars = black_box(at);
         let leader = first_lane(leaders);
         let firsts = std::array::from_fn(|group| {
@@ -46,16 +47,16 @@ impl Groups {
     }
 }
 
-/// How lanes lie in an allocation or window, in byte offsets.
+/// Byte offsets of the lanes in an allocation or window.
 #[expect(clippy::large_enum_variant, reason = "an access has one, on the stack")]
 pub(crate) enum Pattern {
     Grouped(Groups),
-    /// Each lane's offset; inactive lanes have some active one's.
+    /// Offset of each lane; inactive lanes have that of some active one.
     Scattered([u64; LANES]),
 }
 
 impl Pattern {
-    /// Each lane's offset; inactive lanes have some active one's.
+    /// Offset of each lane; inactive lanes have that of some active one.
     #[inline(always)]
     pub fn offsets(&self) -> [u64; LANES] {
         match self {
@@ -66,7 +67,7 @@ impl Pattern {
         }
     }
 
-    /// The step of the groups that the lanes form, if they do.
+    /// Distance between neighbouring lanes, if the lanes form groups.
     pub fn step(&self) -> Option<u64> {
         match *self {
             Pattern::Grouped(Groups { step, .. }) => Some(step),

@@ -1,26 +1,26 @@
-//! The 16-bit floating formats: exact conversions, written without branches on the value so that
-//! loops over lanes vectorise.
+//! 16-bit floating-point formats: exact conversions, branch-free so that loops over lanes
+//! vectorise.
 
-/// The NaN that f16 arithmetic and conversions give.
+/// Canonical NaN of f16 arithmetic and conversions.
 const F16_NAN: u16 = 0x7fff;
-/// The NaN that bf16 arithmetic and conversions give.
+/// Canonical NaN of bf16 arithmetic and conversions.
 const BF16_NAN: u16 = 0x7fff;
 
-/// IEEE binary16, by its bits.
+/// IEEE binary16 by its bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct F16(pub u16);
 
-/// bfloat16, by its bits.
+/// bfloat16 by its bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bf16(pub u16);
 
-/// Selects without a branch.
+/// Branch-free selection.
 #[inline(always)]
 fn select(condition: bool, yes: u32, no: u32) -> u32 {
     if condition { yes } else { no }
 }
 
-/// Rounds magnitude bits right by `shift` to nearest even.
+/// Shifts magnitude bits right by `shift`, rounding to nearest even.
 #[inline(always)]
 fn shift_nearest_even(bits: u32, shift: u32) -> u32 {
     let half = (1_u32 << (shift - 1)).wrapping_sub(1);
@@ -28,26 +28,26 @@ fn shift_nearest_even(bits: u32, shift: u32) -> u32 {
 }
 
 impl F16 {
-    /// The value, exactly.
+    /// Exact conversion.
     #[inline(always)]
     pub fn to_f32(self) -> f32 {
         let bits = u32::from(self.0);
         let magnitude = bits & 0x7fff;
         let special = (magnitude << 13) | 0x7f80_0000;
-        // At f32's place for a fraction the value is 2^112 times too small, which one exact
-        // product mends for normal values and subnormal ones alike.
+        // With the fraction in f32's position the value is too small by 2^112, which one exact
+        // multiplication corrects for normal and subnormal values alike.
         let finite = (f32::from_bits(magnitude << 13) * f32::from_bits(0x7780_0000)).to_bits();
         f32::from_bits(select(magnitude >= 0x7c00, special, finite) | ((bits & 0x8000) << 16))
     }
 
-    /// The nearest value, ties to even.
+    /// Rounds to nearest even.
     #[inline(always)]
     pub fn from_f32(value: f32) -> F16 {
         let bits = value.to_bits();
         let magnitude = bits & 0x7fff_ffff;
         let sign = (bits >> 16) & 0x8000;
         let normal = shift_nearest_even(magnitude.wrapping_sub((127 - 15) << 23), 13);
-        // Adding 0.5 puts the unit of f16's subnormals, 2^-24, at f32's last place.
+        // Adding 0.5 aligns f32's last place with f16's subnormal unit 2^-24.
         let shifted = f32::from_bits(magnitude) + f32::from_bits(0x3f00_0000);
         let subnormal = shifted.to_bits().wrapping_sub(0x3f00_0000);
         let finite = select(magnitude < 0x3880_0000, subnormal, normal);
@@ -56,7 +56,7 @@ impl F16 {
         F16(select(magnitude > 0x7f80_0000, F16_NAN.into(), signed) as u16)
     }
 
-    /// The nearest value no further from zero; finite values stay finite.
+    /// Rounds toward zero; finite values stay finite.
     #[inline(always)]
     pub fn from_f32_toward_zero(value: f32) -> F16 {
         let nearest = F16::from_f32(value);
@@ -66,13 +66,13 @@ impl F16 {
 }
 
 impl Bf16 {
-    /// The value, exactly.
+    /// Exact conversion.
     #[inline(always)]
     pub fn to_f32(self) -> f32 {
         f32::from_bits(u32::from(self.0) << 16)
     }
 
-    /// The nearest value, ties to even.
+    /// Rounds to nearest even.
     #[inline(always)]
     pub fn from_f32(value: f32) -> Bf16 {
         let bits = value.to_bits();
@@ -80,7 +80,7 @@ impl Bf16 {
         Bf16(select(bits & 0x7fff_ffff > 0x7f80_0000, BF16_NAN.into(), rounded) as u16)
     }
 
-    /// The nearest value no further from zero.
+    /// Rounds toward zero.
     #[inline(always)]
     pub fn from_f32_toward_zero(value: f32) -> Bf16 {
         let bits = value.to_bits();
@@ -89,9 +89,9 @@ impl Bf16 {
     }
 }
 
-/// A 16-bit format, for operations that are the same in both.
+/// A 16-bit format, for operations common to both.
 pub(crate) trait Half: Copy {
-    /// One.
+    /// The value 1.
     const ONE: u16;
     fn from_bits(bits: u16) -> Self;
     fn bits(self) -> u16;
@@ -99,7 +99,7 @@ pub(crate) trait Half: Copy {
     fn nearest(value: f32) -> Self;
     fn toward_zero(value: f32) -> Self;
 
-    /// The nearest value to one that was rounded to odd in double precision.
+    /// Rounds a double that was rounded to odd.
     #[inline(always)]
     fn from_odd(value: f64) -> Self {
         Self::nearest(crate::rounding::single_to_odd(value))

@@ -1,36 +1,36 @@
-//! A launch: its shape, and what it gives.
+//! Launch configurations and reports.
 
 use crate::checks::Checks;
 use crate::counters::Counters;
 use crate::finding::Finding;
 use crate::module::Kernel;
 
-/// The shape of one launch.
+/// Configuration of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Launch {
-    /// Blocks along x, y and z.
+    /// Grid size in blocks along x, y and z.
     pub grid: [u32; 3],
-    /// Threads of a block along x, y and z.
+    /// Block size in threads along x, y and z.
     pub block: [u32; 3],
-    /// Dynamic shared memory of a block, in bytes.
+    /// Dynamic shared memory per block in bytes.
     pub shared_bytes: u32,
-    /// Whether all blocks must be resident at once, as grid barriers need.
+    /// Whether all blocks must be co-resident, as grid barriers require.
     pub cooperative: bool,
-    /// Blocks of a cluster along x, y and z; zeros for what the kernel itself says.
+    /// Cluster size in blocks along x, y and z; zeros use the kernel's own.
     pub cluster: [u32; 3],
-    /// What to look for.
+    /// Sanitizer checks.
     pub checks: Checks,
-    /// Whether to count what is executed.
+    /// Whether to count executed instructions and memory traffic.
     pub counters: bool,
-    /// Bytes that must move between memory and the device at least, for the counters to compare.
+    /// Minimum memory traffic of the problem in bytes, for comparison with the counters.
     pub bytes_min: Option<u64>,
-    /// Instructions that the launch may execute, each counted once for a warp; none for no limit.
-    /// Several workers may each exceed it by what they have begun, at most 4096.
+    /// Maximum number of warp instructions; `None` for no limit. Each worker may exceed it by a
+    /// time slice, at most 4096 instructions.
     pub warp_instructions_max: Option<u64>,
 }
 
 impl Default for Launch {
-    /// One thread, and nothing looked for.
+    /// One thread, no checks.
     fn default() -> Launch {
         Launch {
             grid: [1; 3],
@@ -47,25 +47,25 @@ impl Default for Launch {
 }
 
 impl Launch {
-    /// The cluster's shape: the kernel's own, the launch's, or one block.
+    /// The cluster's shape: that of the kernel, that of the launch, or one block.
     pub(crate) fn cluster_of(&self, kernel: &Kernel) -> [u32; 3] {
         let own = if self.cluster == [0; 3] { [1; 3] } else { self.cluster };
         kernel.cluster().unwrap_or(own)
     }
 }
 
-/// What one launch executed.
+/// Report of a launch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// Instructions executed, each counted once for a warp.
+    /// Instructions executed, counted once per warp.
     pub warp_instructions: u64,
-    /// Instructions executed, each counted once for every lane that took part.
+    /// Instructions executed, counted once per active lane.
     pub lane_instructions: u64,
-    /// What the checks found, in the order in which it was met.
+    /// Sanitizer findings in order of occurrence.
     pub findings: Vec<Finding>,
-    /// What was executed, if the launch asked for it.
+    /// Counters, if requested.
     pub counters: Option<Box<Counters>>,
-    /// What `printf` wrote, block after block.
+    /// Output of `printf` in block order.
     pub printed: String,
 }

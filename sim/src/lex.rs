@@ -1,25 +1,25 @@
-//! PTX text to tokens.
+//! Lexer of PTX.
 //!
-//! Comments and white space go; every token keeps its line. A name may hold `%`, `$` and `_`; a
-//! leading dot starts a directive or modifier, which may hold `::` (`.shared::cta`).
+//! Comments and white space are dropped; every token has its line. Names may contain `%`, `$` and
+//! `_`; a leading dot starts a directive or modifier, which may contain `::` (`.shared::cta`).
 
 use crate::error::{Error, ErrorKind, Result};
 use std::fmt;
 
-/// One token; names and strings borrow the text.
+/// A token; names and strings borrow from the text.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Token<'a> {
-    /// A name: a register, label, symbol or opcode.
+    /// A name: register, label, symbol or opcode.
     Name(&'a str),
     /// A directive or modifier, without its dot.
     Dot(&'a str),
     /// An integer literal.
     Int(u64),
-    /// A single-precision literal, by its bits.
+    /// A single-precision literal by its bits.
     Single(u32),
-    /// A double-precision literal, by its bits.
+    /// A double-precision literal by its bits.
     Double(u64),
-    /// A string, without its quotes.
+    /// A string without its quotes.
     Text(&'a str),
     /// Any other character.
     Mark(char),
@@ -49,7 +49,7 @@ pub(crate) struct Spanned<'a> {
     pub line: u32,
 }
 
-/// Splits `text` into tokens, the last of which is [`Token::End`].
+/// Splits `text` into tokens, ending with [`Token::End`].
 pub(crate) fn tokens(text: &str) -> Result<Vec<Spanned<'_>>> {
     let mut lexer = Lexer { text, at: 0, line: 1 };
     let mut out = Vec::with_capacity(text.len() / 4);
@@ -147,7 +147,7 @@ impl<'a> Lexer<'a> {
                 self.at += 1;
                 Ok(Token::Mark(byte as char))
             }
-            byte => self.error(format!("a byte {byte:#04x}, which is no character of PTX")),
+            byte => self.error(format!("invalid byte {byte:#04x}")),
         }
     }
 

@@ -1,16 +1,15 @@
-//! A PTX machine: runs CUDA kernels without a GPU, and checks them.
+//! A PTX machine that runs CUDA kernels without a GPU, and checks them.
 //!
-//! A [`Module`] is PTX text, parsed, verified and decoded; a [`Device`] has memory and launches a
+//! A [`Module`] is parsed, verified and decoded PTX; a [`Device`] has memory and launches a
 //! module's kernels. Results are those of the hardware where PTX defines them; `.approx` functions
-//! give the rounded true value. Every access is checked: outside an allocation, after a free or
-//! misaligned, it fails with the kernel, thread, PTX line and CUDA line. So do barriers that
-//! threads reach divided, and grids in which nobody moves. Races, reads of what nobody wrote and
-//! barriers that disagree are looked for when [`Launch::checks`] says so, and what is executed is
-//! counted when [`Launch::counters`] does. What the machine does not run it
-//! refuses when the module is loaded.
+//! return the correctly rounded value. Every access is checked: an access outside an allocation,
+//! after a free or misaligned fails with the kernel, thread, PTX line and CUDA line. So do
+//! divergent barriers and deadlocks. [`Launch::checks`] enables checks for data races,
+//! uninitialised reads and mismatched barriers, [`Launch::counters`] counts what is executed.
+//! Unsupported PTX is rejected when the module is loaded.
 //!
-//! With one worker a launch is the same every time. With more, blocks that race for the order of
-//! floating-point atomics may differ in rounding, as on hardware.
+//! Launches are deterministic with one worker. With more, floating-point atomics of different
+//! blocks may differ in rounding, as on hardware.
 //!
 //! ```
 //! use kiln_sim::{Device, DeviceConfig, Launch, Module};
@@ -45,9 +44,7 @@
 //! # Ok::<(), kiln_sim::Error>(())
 //! ```
 
-#![warn(missing_docs)]
-
-/// The examples of the readme.
+/// The README's examples.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
@@ -107,13 +104,13 @@ mod written;
 pub use checks::Checks;
 pub use config::DeviceConfig;
 pub use counters::{
-    Bound, ClassCount, Count, Counters, Estimate, GlobalCount, InstructionClass, Limit, LineCount,
-    Machine, Occupancy, Operands, Part, ProductCount, Resources, SharedCount, SourceCount,
-    TensorRates,
+    Bound, ClassCount, Count, Counters, Estimate, GlobalCount, InstructionClass, LineCount, Part,
+    ProductCount, SharedCount, SourceCount,
 };
 pub use device::Device;
 pub use error::{Error, ErrorKind};
 pub use finding::{Finding, FindingKind, Site};
+pub use kiln_machine::{Limit, Machine, Occupancy, Operands, Resources, TensorRates};
 pub use launch::{Launch, Report};
 pub use module::{Kernel, Module, Param};
 pub use place::Place;

@@ -1,31 +1,31 @@
-//! A barrier object in shared memory: 64 bits that count arrivals and bytes.
+//! An mbarrier object in shared memory: 64 bits that count arrivals and bytes.
 //!
-//! The phase completes when no arrivals and no bytes are pending; the next begins at once with the
-//! expected arrivals. The object is its own state, so copying shared memory copies it, and the
-//! state that an arrival gives is the object as it was before.
+//! A phase completes when no arrivals and no bytes are pending; the next one starts immediately
+//! with the expected arrivals. The object holds its entire state, so copying shared memory copies
+//! it, and the state token of an arrival is the object's previous value.
 
 use std::fmt;
 
-/// A barrier's place: the rank of its block in the cluster, and the offset in its shared memory.
+/// Location of an mbarrier: rank of its block in the cluster, and offset in its shared memory.
 pub(crate) type BarrierAddress = (usize, u64);
 
-/// The most arrivals, and the most bytes that may be pending either way.
+/// Maximum number of arrivals, and of pending bytes in either direction.
 pub(crate) const COUNT_MAX: u32 = (1 << 20) - 1;
 
-/// A decoded barrier.
+/// A decoded mbarrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mbarrier {
-    /// Arrivals that the phase waits for.
+    /// Pending arrivals of the phase.
     pub pending: u32,
-    /// Arrivals of the next phase.
+    /// Expected arrivals of the next phase.
     expected: u32,
-    /// Bytes that the phase waits for.
+    /// Pending bytes of the phase.
     bytes: i32,
-    /// The phase's parity.
+    /// Parity of the phase.
     pub odd: bool,
 }
 
-/// Why a barrier refuses an operation.
+/// Why an mbarrier rejects an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     NotInitialised,
@@ -51,7 +51,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// What tells a barrier from other bits.
+/// Tag that distinguishes an mbarrier from other data.
 const MARK: u64 = 0b10 << 62;
 
 impl Mbarrier {
@@ -69,13 +69,13 @@ impl Mbarrier {
         Ok(Mbarrier {
             pending: bits as u32 & COUNT_MAX,
             expected: (bits >> 20) as u32 & COUNT_MAX,
-            // Shifted up to the sign and back.
+            // Sign extension.
             bytes: ((bits << 3) as i64 >> 43) as i32,
             odd: bits >> 61 & 1 != 0,
         })
     }
 
-    /// The parity of the phase of the object at an offset of shared memory, if there is one.
+    /// Phase parity of the object at an offset of shared memory, if there is one.
     pub fn parity(shared: &[u32], at: u64) -> bool {
         shared.get(at as usize / 4 + 1).is_some_and(|high| high >> 29 & 1 != 0)
     }
@@ -86,7 +86,7 @@ impl Mbarrier {
         MARK | u64::from(self.odd) << 61 | bytes | counts
     }
 
-    /// Notes arrivals, which leave the barrier for good if they drop out.
+    /// Counts arrivals; `drops` removes them from later phases as well.
     pub fn arrive(&mut self, count: u32, drops: bool) -> Result<(), Refusal> {
         if count == 0 {
             return Err(Refusal::Count(count));
@@ -102,12 +102,12 @@ impl Mbarrier {
         Ok(())
     }
 
-    /// Whether so many arrivals would complete the phase.
+    /// Whether `count` arrivals would complete the phase.
     pub fn completes(self, count: u32) -> bool {
         self.pending == count && self.bytes == 0
     }
 
-    /// One more arrival is pending, in this phase only.
+    /// Adds a pending arrival to this phase only.
     pub fn join(&mut self) -> Result<(), Refusal> {
         if self.pending == COUNT_MAX {
             return Err(Refusal::Count(self.pending + 1));
@@ -116,7 +116,7 @@ impl Mbarrier {
         Ok(())
     }
 
-    /// Adds bytes that are to come, or takes off those that came.
+    /// Adds pending bytes, or subtracts arrived ones.
     pub fn transfer(&mut self, bytes: i64) -> Result<(), Refusal> {
         let sum = i64::from(self.bytes) + bytes;
         if sum.unsigned_abs() > COUNT_MAX.into() {

@@ -1,9 +1,9 @@
-//! Global memory: allocations of atomic words behind an address table.
+//! Global memory: allocations of atomic words, found through an address table.
 //!
-//! Words are accessed with relaxed atomic operations, so blocks on different workers may race as
-//! they may on a GPU, without undefined behaviour here. Parts of a word are written by
-//! compare-and-swap: neighbours are never lost. Reads and writes of 64 bits are two words; those
-//! that must be one step take a lock.
+//! Words are accessed with relaxed atomics, so that blocks on different workers may race as on a
+//! GPU without undefined behaviour on the host. Partial words are written by compare-and-swap,
+//! which preserves neighbouring bytes. 64-bit accesses are two words; those that must be atomic
+//! take a lock.
 
 #![expect(unsafe_code, reason = "memory is zeroed by the system when it is touched")]
 
@@ -12,28 +12,28 @@ use crate::written::Written;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-/// Generic addresses from here are shared memory.
+/// Base of shared memory in the generic address space.
 pub(crate) const SHARED_BASE: u64 = 1 << 40;
-/// Generic addresses from here are local memory.
+/// Base of local memory in the generic address space.
 pub(crate) const LOCAL_BASE: u64 = 2 << 40;
-/// Generic addresses from here are kernel parameters.
+/// Base of kernel parameters in the generic address space.
 pub(crate) const PARAM_BASE: u64 = 3 << 40;
-/// Every global address is at least this.
+/// Lowest global address.
 pub(crate) const GLOBAL_BASE: u64 = 1 << 44;
-/// Bytes of each window below global memory.
+/// Size of each window below global memory.
 pub(crate) const WINDOW_BYTES: u64 = 1 << 32;
 
-/// Bytes of the shared window that one block of a cluster has.
+/// Size of the part of the shared window that belongs to one block of a cluster.
 pub(crate) const RANK_BYTES: u64 = 1 << 24;
 
-/// Alignment of every allocation.
+/// Alignment of allocations.
 const ALIGN: u64 = 256;
-/// Bytes between allocations that belong to nobody.
+/// Unmapped bytes between allocations.
 const GUARD_BYTES: u64 = 1 << 20;
-/// Freed allocations that are remembered, to name them in errors.
+/// Number of freed allocations that are remembered, for diagnosis.
 const FREED_MAX: usize = 4096;
 
-/// One allocation.
+/// A live allocation.
 #[derive(Debug)]
 pub(crate) struct Allocation {
     pub base: u64,
@@ -42,20 +42,20 @@ pub(crate) struct Allocation {
     pub written: Written,
 }
 
-/// Live allocations by address, and the last that were freed.
+/// Live allocations by address, and the most recently freed ones.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Table {
     live: Vec<Arc<Allocation>>,
     freed: Vec<(u64, u64)>,
 }
 
-/// The memory of a device.
+/// Memory of a device.
 #[derive(Debug)]
 pub(crate) struct Memory {
     table: RwLock<Arc<Table>>,
     space: Mutex<AddressSpace>,
     wide_lock: Mutex<()>,
-    /// Allocations before this number may have been written while nobody looked.
+    /// Allocations below this number may have been written by unchecked launches.
     assumed: AtomicU64,
 }
 
@@ -67,8 +67,8 @@ struct AddressSpace {
     budget: u64,
 }
 
-/// Runs `f` on every part of a word that `bytes` at `offset` of an allocation touch: the word's
-/// index, the first byte in it, and the range of the buffer.
+/// Calls `f` for every word that `bytes` bytes at `offset` touch, with the word's index, the first
+/// byte in it, and the range of the buffer.
 fn words_of(offset: u64, bytes: usize, mut f: impl FnMut(usize, usize, std::ops::Range<usize>)) {
     let mut at = 0;
     while at < bytes {
@@ -101,7 +101,7 @@ impl Allocation {
     }
 }
 
-/// Stores the bits of `mask`.
+/// Stores the bits in `mask`.
 #[inline(always)]
 pub(crate) fn store_part(word: &AtomicU32, value: u32, mask: u32) {
     if mask == u32::MAX {
@@ -117,7 +117,7 @@ pub(crate) fn store_part(word: &AtomicU32, value: u32, mask: u32) {
 }
 
 impl Table {
-    /// The index of the live allocation that holds `bytes` at `address`.
+    /// Index of the live allocation that contains `bytes` at `address`.
     pub fn find(&self, address: u64, bytes: u64) -> Option<usize> {
         let after = self.live.partition_point(|allocation| allocation.base <= address);
         let index = after.checked_sub(1)?;
@@ -130,7 +130,7 @@ impl Table {
         self.live.get(index).map(|allocation| &**allocation)
     }
 
-    /// Why an address is not valid: the kind, and where it is from the nearest allocation.
+    /// Diagnoses an invalid address: the kind, and its position relative to the nearest allocation.
     pub fn diagnose(&self, address: u64, bytes: u64) -> (ErrorKind, String) {
         let end = address.saturating_add(bytes);
         let inside = |base: u64, size: u64| address < base + size.max(1) && end > base;
@@ -167,23 +167,23 @@ impl Memory {
         }
     }
 
-    /// Notes that a launch may write anything unseen.
+    /// Records that an unchecked launch may write anything.
     pub fn assume_written(&self) {
         let space = self.space.lock().unwrap_or_else(PoisonError::into_inner);
         self.assumed.fetch_max(space.allocations + 1, Relaxed);
     }
 
-    /// Allocations before this number may have been written unseen.
+    /// Allocations below this number may have been written by unchecked launches.
     pub fn assumed(&self) -> u64 {
         self.assumed.load(Relaxed)
     }
 
-    /// The allocations as they are now; they stay alive as long as the snapshot.
+    /// Snapshot of the allocations, which keeps them alive.
     pub fn snapshot(&self) -> Arc<Table> {
         self.table.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Makes 64-bit accesses one step.
+    /// Makes 64-bit accesses atomic.
     pub fn lock_wide(&self) -> MutexGuard<'_, ()> {
         self.wide_lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -224,7 +224,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Runs `f` on the allocation that holds a range, and the range's offset in it.
+    /// Calls `f` with the allocation that contains a range, and the range's offset in it.
     pub fn with_range<T>(
         &self,
         attempt: &str,
@@ -244,7 +244,7 @@ impl Memory {
     }
 }
 
-/// Words that the system zeroes when they are first touched.
+/// Words that the host zeroes on first touch.
 fn zeroed(count: usize) -> Box<[AtomicU32]> {
     let words = vec![0_u32; count].into_boxed_slice();
     let raw = Box::into_raw(words) as *mut [AtomicU32];

@@ -1,4 +1,4 @@
-//! A loaded PTX module and its kernels.
+//! Loaded PTX modules and their kernels.
 
 use crate::ast::{Ast, Variable};
 use crate::decode::decode;
@@ -8,36 +8,36 @@ use crate::program::Program;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A parsed, verified and decoded PTX module. Cloning shares it.
+/// A parsed, verified and decoded PTX module; clones share it.
 #[derive(Debug, Clone)]
 pub struct Module {
     inner: Arc<Loaded>,
 }
 
-/// One entry of a module. Cloning shares it.
+/// An entry of a module; clones share it.
 #[derive(Debug, Clone)]
 pub struct Kernel {
     pub(crate) module: Arc<Loaded>,
     index: usize,
 }
 
-/// One parameter of a kernel.
+/// A kernel parameter.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Param {
-    /// Its name in the PTX.
+    /// Name in the PTX.
     pub name: String,
-    /// Its offset in the parameter block, in bytes.
+    /// Offset in the parameter block in bytes.
     pub offset: usize,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub bytes: usize,
-    /// Its alignment in bytes.
+    /// Alignment in bytes.
     pub align: usize,
 }
 
-/// What a module's clones and kernels share.
+/// State shared by a module's clones and kernels.
 #[derive(Debug)]
 pub(crate) struct Loaded {
-    /// Unique in the process.
+    /// Unique id within the process.
     pub id: u64,
     pub text: String,
     pub ast: Ast,
@@ -64,7 +64,7 @@ impl Loaded {
     }
 }
 
-/// Lays parameters out as the `.param` space does.
+/// Lays out parameters as in the `.param` space.
 fn lay_out(variables: &[Variable]) -> (Vec<Param>, usize) {
     let mut at = 0_usize;
     let mut params = Vec::new();
@@ -78,13 +78,13 @@ fn lay_out(variables: &[Variable]) -> (Vec<Param>, usize) {
 }
 
 impl Module {
-    /// Parses, verifies and decodes PTX text. A trailing NUL, as NVRTC leaves one, is no matter.
+    /// Parses, verifies and decodes PTX text. A trailing NUL, as NVRTC emits, is ignored.
     ///
     /// # Errors
     ///
-    /// [`Parse`](crate::ErrorKind::Parse) if the text is not PTX, and
-    /// [`Unsupported`](crate::ErrorKind::Unsupported), with the line, if it holds an opcode,
-    /// modifier or directive that the machine does not run: nothing is guessed.
+    /// [`Parse`](crate::ErrorKind::Parse) if the text is not valid PTX, and
+    /// [`Unsupported`](crate::ErrorKind::Unsupported), with the line, for an opcode, modifier or
+    /// directive that the machine does not implement.
     pub fn load(ptx: &str) -> Result<Module> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let text = ptx.trim_end_matches('\0');
@@ -111,18 +111,18 @@ impl Module {
         Ok(Module { inner: Arc::new(Loaded { id, text, ast, entries }) })
     }
 
-    /// The kernel of that (mangled) name.
+    /// Looks up a kernel by its (mangled) name.
     pub fn kernel(&self, name: &str) -> Option<Kernel> {
         let index = self.inner.entries.iter().position(|entry| entry.name == name)?;
         Some(Kernel { module: self.inner.clone(), index })
     }
 
-    /// The names of the kernels, in the order of the text.
+    /// Names of the kernels, in textual order.
     pub fn kernels(&self) -> impl Iterator<Item = &str> {
         self.inner.entries.iter().map(|entry| entry.name.as_str())
     }
 
-    /// The `.target` text: `sm_90a`.
+    /// The `.target` directive: `sm_90a`.
     pub fn target(&self) -> &str {
         &self.inner.ast.target
     }
@@ -138,7 +138,7 @@ impl Kernel {
         &self.entry().name
     }
 
-    /// Bytes of the parameter block.
+    /// Size of the parameter block in bytes.
     pub fn param_bytes(&self) -> usize {
         self.entry().param_bytes
     }
@@ -148,32 +148,32 @@ impl Kernel {
         &self.entry().params
     }
 
-    /// Static shared memory of a block, in bytes.
+    /// Static shared memory per block in bytes.
     pub fn shared_bytes(&self) -> u32 {
         self.entry().program.shared_bytes
     }
 
-    /// Bytes that the registers of one resident warp take on the host.
+    /// Host memory for the registers of a resident warp, in bytes.
     pub fn warp_bytes(&self) -> usize {
         self.entry().program.registers.bytes()
     }
 
-    /// The most threads a block may have, from `.maxntid`.
+    /// Maximum number of threads per block, from `.maxntid`.
     pub fn block_threads_max(&self) -> Option<u32> {
         self.entry().threads_max
     }
 
-    /// The shape that a block must have, from `.reqntid`.
+    /// Required block size, from `.reqntid`.
     pub fn block(&self) -> Option<[u32; 3]> {
         self.entry().threads_required
     }
 
-    /// Blocks of a cluster along x, y and z, from `.reqnctapercluster`.
+    /// Cluster size along x, y and z, from `.reqnctapercluster`.
     pub fn cluster(&self) -> Option<[u32; 3]> {
         self.entry().cluster
     }
 
-    /// The most blocks that a cluster may have, from `.maxclusterrank`.
+    /// Maximum number of blocks per cluster, from `.maxclusterrank`.
     pub fn cluster_blocks_max(&self) -> Option<u32> {
         self.entry().cluster_blocks_max
     }

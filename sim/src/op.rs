@@ -1,4 +1,4 @@
-//! The machine's instructions: fixed-size, operands resolved to slots.
+//! Micro-ops: fixed-size instructions with operands resolved to slots.
 
 use crate::access::{Access, Atomic, Modify};
 use crate::ast::Loc;
@@ -6,13 +6,13 @@ use crate::registers::{Constants, Registers, Slot};
 use crate::traits::Traits;
 use crate::unit::Unit;
 
-/// Runs one lane-wise operation for the lanes of a mask.
+/// Executes a lane-wise operation for the lanes of a mask.
 ///
 /// Unsafe to call only because it may use instructions that the processor lacks;
-/// [`handler`](crate::lanes::handler) gives no such function.
+/// [`handler`](crate::lanes::handler) never returns such a function.
 pub(crate) type Handler = unsafe fn(&mut Registers, &Constants, &MicroOp, u32);
 
-/// How `shfl` picks the lane it reads.
+/// Mode of `shfl`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shuffle {
     Up,
@@ -21,7 +21,7 @@ pub(crate) enum Shuffle {
     Index,
 }
 
-/// What `vote` and `bar.red` say about a predicate.
+/// Mode of `vote` and `bar.red`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Vote {
     All,
@@ -34,7 +34,7 @@ pub(crate) enum Vote {
 /// A block barrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Barrier {
-    /// Whether every thread of the warp must take part at once.
+    /// Whether all threads of the warp must execute it together.
     pub aligned: bool,
     /// Whether to wait.
     pub wait: bool,
@@ -44,7 +44,7 @@ pub(crate) struct Barrier {
 /// A special register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Special {
-    /// The thread's index in its block, along an axis.
+    /// Index of the thread in its block, along an axis.
     Thread(u8),
     BlockSize(u8),
     Block(u8),
@@ -64,69 +64,69 @@ pub(crate) enum Special {
     ClockHigh,
     DynamicShared,
     TotalShared,
-    /// The cluster's index in the grid, along an axis.
+    /// Index of the cluster in the grid, along an axis.
     Cluster(u8),
     ClusterCount(u8),
-    /// The block's index in its cluster, along an axis.
+    /// Index of the block in its cluster, along an axis.
     ClusterBlock(u8),
     ClusterSize(u8),
     ClusterRank,
     ClusterBlocks,
-    /// 1 if clusters were asked for.
+    /// 1 if clusters were specified explicitly.
     ExplicitCluster,
 }
 
-/// What a micro-op does.
+/// Operation of a micro-op.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind {
-    /// `d` from `a`, `b`, `c` and the immediate, lane by lane.
+    /// Lane-wise: `d` from `a`, `b`, `c` and the immediate.
     Lane(Handler),
-    /// To the op of the immediate.
+    /// Jumps to the op of the immediate.
     Branch,
-    /// To the op that the list gives for the word `a`; the immediate counts the targets.
+    /// Jumps to the target list's entry `a`; the immediate is the number of targets.
     BranchIndexed,
     Exit,
     Trap,
-    /// The list from address `a` plus the immediate.
+    /// Loads the list from address `a` plus the immediate.
     Load(Access),
-    /// The list to address `a` plus the immediate.
+    /// Stores the list to address `a` plus the immediate.
     Store(Access),
-    /// `d` was at address `a` plus the immediate; operands `b` and `c`.
+    /// `d` is the old value at address `a` plus the immediate; operands `b` and `c`.
     Atomic(Atomic),
     Special(Special),
     SpecialWide(Special),
-    /// The address of the module variable that the immediate numbers.
+    /// Address of the module variable whose index is the immediate.
     VariableAddress,
-    /// `d` and whether it was in range, `e`, from `a`, lane `b`, clamp `c`; the list ends with the
+    /// `d` and the in-range predicate `e` from `a`, lane `b`, clamp `c`; the list ends with the
     /// member mask.
     Shuffle(Shuffle),
-    /// `d` from the predicate `a`; members `b`.
+    /// `d` from the predicate `a` with member mask `b`.
     Vote(Vote),
-    /// `d`, and `e` for `.all`, from `a`; members `b`.
+    /// `d`, and `e` for `.all`, from `a` with member mask `b`.
     MatchWord {
         all: bool,
     },
     MatchWide {
         all: bool,
     },
-    /// `d` from `a`; members `b`.
+    /// `d` from `a` with member mask `b`.
     Reduce {
         modify: Modify,
         signed: bool,
     },
     ActiveMask,
-    /// Waits for the members `a`.
+    /// Waits for the lanes of member mask `a`.
     WarpSync,
-    /// Barrier `a`, of `b` threads or 0 for all; reduces the predicate `c` into `d`.
+    /// Barrier `a` of `b` threads, 0 for all; reduces the predicate `c` into `d`.
     Barrier(Barrier),
-    /// Lets others run.
+    /// Yields to other warps.
     Sleep,
     Fence,
-    /// The list: what it writes, then what it reads.
+    /// Operands are in the list: destinations, then sources.
     Unit(Unit),
 }
 
-/// One instruction of the machine.
+/// A micro-op.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MicroOp {
     pub kind: Kind,
@@ -136,12 +136,12 @@ pub(crate) struct MicroOp {
     pub a: Slot,
     pub b: Slot,
     pub c: Slot,
-    /// First of the operands in [`Program::lists`](crate::program::Program::lists).
+    /// Index of the first operand in [`Program::lists`](crate::program::Program::lists).
     pub list: u32,
     pub imm: i64,
 }
 
-/// Where an op comes from.
+/// Origin of an op in the PTX.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Origin {
     pub line: u32,

@@ -1,4 +1,4 @@
-//! Tokens to a module: directives, declarations and scopes. Bodies are in `parse_body`.
+//! Parser of modules: directives, declarations and scopes. Bodies are in `parse_body`.
 
 use crate::ast::{Ast, Function, Relocation, Space, Variable};
 use crate::error::{Error, ErrorKind, Result};
@@ -6,9 +6,9 @@ use crate::lex::{Spanned, Token, tokens};
 use crate::types::Type;
 use std::collections::HashMap;
 
-/// How deep braces, brackets and negations may nest.
+/// Maximum nesting of braces, brackets and negations.
 const NESTING_MAX: u32 = 64;
-/// Bytes of a kernel's parameters, at most, and before PTX ISA 8.1.
+/// Maximum size of a kernel's parameters in bytes, from PTX ISA 8.1 on and before.
 const PARAM_BYTES_MAX: u32 = 32764;
 const PARAM_BYTES_MAX_OLD: u32 = 4352;
 
@@ -42,9 +42,9 @@ pub(crate) struct Parser<'a> {
     pub ast: Ast,
     /// Module variables by name.
     pub names: HashMap<String, u32>,
-    /// Whether the item is `.extern`: only declared.
+    /// Whether the current item is `.extern`.
     external: bool,
-    /// The PTX ISA's version.
+    /// Version of the PTX ISA.
     version: f64,
     nesting: u32,
 }
@@ -76,7 +76,7 @@ impl<'a> Parser<'a> {
         self.error(format!("expected {wanted}, found {}", self.peek()))
     }
 
-    /// Takes the token if it is this one.
+    /// Consumes the token if it is this one.
     pub fn eat(&mut self, token: Token<'_>) -> bool {
         let found = self.peek() == token;
         if found {
@@ -111,7 +111,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// An integer that fits in 32 bits.
+    /// Parses an integer that fits 32 bits.
     pub fn unsigned(&mut self) -> Result<u32> {
         let line = self.line();
         let value = self.int()?;
@@ -121,7 +121,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// Parses what may hold more of its kind.
+    /// Parses a construct that may nest.
     pub fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.nesting == NESTING_MAX {
             return self.error(format!("nesting deeper than {NESTING_MAX}"));
@@ -132,7 +132,7 @@ impl<'a> Parser<'a> {
         parsed
     }
 
-    /// Refuses parameters that a kernel cannot have.
+    /// Rejects parameters beyond a kernel's limit.
     pub fn check_param_bytes(&self, name: &str, bytes: Option<u32>, line: u32) -> Result<()> {
         let max = if self.version < 8.1 { PARAM_BYTES_MAX_OLD } else { PARAM_BYTES_MAX };
         match bytes {
@@ -145,7 +145,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Skips to the end of the line that the last token was on.
+    /// Skips the rest of a line.
     pub fn skip_line(&mut self, line: u32) {
         while self.line() == line && self.peek() != Token::End {
             self.next();
@@ -211,7 +211,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Adds a variable; one that is only declared makes way for its definition.
+    /// Adds a variable; a definition replaces its declaration.
     fn declare(&mut self, mut variable: Variable) -> Result<()> {
         variable.external = self.external;
         let Some(&index) = self.names.get(&variable.name) else {
@@ -230,7 +230,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Refuses what only a linker could give: memory of another module, and addresses of it.
+    /// Rejects unresolved external variables, and addresses of them.
     fn check_links(&self, variable: &Variable) -> Result<()> {
         let fail = |text| Err(Error::at_line(ErrorKind::Parse, variable.line, text));
         if variable.external && variable.space != Space::Shared {
@@ -240,7 +240,9 @@ impl<'a> Parser<'a> {
             let known = self.names.get(symbol).map(|&index| &self.ast.variables[index as usize]);
             if known.is_none_or(|known| known.space == Space::Shared) {
                 let name = &variable.name;
-                return fail(format!("`{symbol}`, in `{name}`, is no variable in global memory"));
+                return fail(format!(
+                    "`{symbol}`, in `{name}`, is not a variable in global memory"
+                ));
             }
         }
         Ok(())
@@ -261,7 +263,8 @@ impl<'a> Parser<'a> {
         self.skip_past('}')
     }
 
-    /// What follows a state space: `.align 4 .b8 name[24] = {..}, name2;`, and its semicolon.
+    /// Parses what follows a state space, including the semicolon: `.align 4 .b8 name[24] = {..},
+    /// name2;`.
     pub fn variables(&mut self, space: Space) -> Result<Vec<Variable>> {
         let mut out = Vec::new();
         let (align, ty, elements) = self.declaration_type()?;
@@ -278,7 +281,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `.align 8 .v4 .f32`: alignment, type, elements of the vector.
+    /// Parses alignment, type and vector size: `.align 8 .v4 .f32`.
     pub fn declaration_type(&mut self) -> Result<(Option<u32>, Type, u32)> {
         let (mut align, mut elements) = (None, 1);
         loop {
@@ -299,7 +302,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The declared name, with array bounds.
+    /// Parses a declared name with array bounds.
     pub fn declarator(
         &mut self,
         space: Space,
@@ -327,13 +330,13 @@ impl<'a> Parser<'a> {
             return self.error(format!("`{name}` is too large"));
         };
         if !align.is_power_of_two() {
-            return self.error(format!("alignment {align} of `{name}` is no power of two"));
+            return self.error(format!("alignment {align} of `{name}` is not a power of two"));
         }
         let (init, relocations) = (Vec::new(), Vec::new());
         Ok(Variable { name, space, align, bytes, init, relocations, external: false, line })
     }
 
-    /// What follows a variable's `=`; it gives an array without bounds its size.
+    /// Parses an initialiser, which determines the size of an array without bounds.
     fn initial_values(&mut self, variable: &mut Variable, ty: Type) -> Result<()> {
         let name = variable.name.clone();
         if !matches!(variable.space, Space::Global | Space::Const) {
@@ -411,7 +414,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// The error for a second definition.
+/// Error for a duplicate definition.
 pub(crate) fn twice(line: u32, name: &str) -> Error {
     Error::at_line(ErrorKind::Parse, line, format!("`{name}` is defined twice"))
 }

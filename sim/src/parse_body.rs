@@ -1,4 +1,4 @@
-//! Functions: heads, scopes and instructions.
+//! Parser of functions: heads, scopes and instructions.
 
 use crate::ast::{
     Function, Guard, Instruction, Loc, Operand, RegisterId, Space, Statement, Variable, VariableId,
@@ -9,23 +9,23 @@ use crate::parse::{Parser, twice};
 use crate::types::Type;
 use std::collections::{HashMap, HashSet};
 
-/// What a name means inside a body.
+/// Meaning of a name within a body.
 #[derive(Clone, Copy)]
 enum Named {
     Register(RegisterId),
     Variable(u32),
 }
 
-/// Registers of a function, at most.
+/// Maximum number of registers of a function.
 const REGISTERS_MAX: usize = 1 << 20;
 
-/// One `{ .. }`.
+/// A scope `{ .. }`.
 #[derive(Default)]
 struct Scope {
     id: u32,
     names: HashMap<String, Named>,
     labels: HashSet<String>,
-    /// `%r<48>`: the prefix, the first register, the count.
+    /// Register ranges `%r<48>`: prefix, first register, count.
     ranges: Vec<(String, RegisterId, u32)>,
 }
 
@@ -78,7 +78,7 @@ impl Body {
         Ok(register)
     }
 
-    /// `%r<48>`
+    /// Declares a register range: `%r<48>`.
     fn registers(&mut self, prefix: &str, count: u32, ty: Type, line: u32) -> Result<()> {
         let scope = self.innermost();
         let holds = |name: &String| {
@@ -109,7 +109,7 @@ impl Scope {
 }
 
 impl Parser<'_> {
-    /// What follows `.entry` or `.func`.
+    /// Parses what follows `.entry` or `.func`.
     pub fn function(&mut self, entry: bool) -> Result<()> {
         let mut body = Body::default();
         body.open();
@@ -141,7 +141,7 @@ impl Parser<'_> {
         self.add_function(body.function)
     }
 
-    /// A directive between a function's head and its body.
+    /// Parses a performance-tuning directive between a function's head and body.
     fn tuning(&mut self, function: &mut Function, directive: &str) -> Result<()> {
         let line = self.line();
         let mut values = Vec::new();
@@ -173,7 +173,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// A parenthesised parameter list; the number of parameters.
+    /// Parses a parenthesised parameter list; returns the number of parameters.
     fn formal_params(&mut self, body: &mut Body) -> Result<usize> {
         let mut count = 0;
         self.mark('(')?;
@@ -199,8 +199,8 @@ impl Parser<'_> {
         Ok(count)
     }
 
-    /// `.ptr .global .align 4` after a parameter's type says what it points to, not how the
-    /// parameter itself is aligned.
+    /// Parses pointer attributes such as `.ptr .global .align 4`, which describe the pointed-to
+    /// memory, not the parameter.
     fn pointer_attributes(&mut self) -> Result<()> {
         while let Token::Dot(word) = self.peek() {
             self.next();
@@ -215,7 +215,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Statements up to the closing brace.
+    /// Parses statements up to the closing brace.
     fn block(&mut self, body: &mut Body) -> Result<()> {
         loop {
             let line = self.line();
@@ -295,7 +295,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// `.reg .b32 %r<48>, %x;`
+    /// Parses a register declaration: `.reg .b32 %r<48>, %x;`.
     fn registers(&mut self, body: &mut Body) -> Result<()> {
         let (_, ty, _) = self.declaration_type()?;
         loop {
@@ -421,7 +421,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Takes the `.x` of `%tid.x`.
+    /// Consumes the component of a special register, such as the `.x` of `%tid.x`.
     fn special_component(&mut self, operand: Operand) -> Operand {
         match (operand, self.peek()) {
             (Operand::Special(name), Token::Dot(part @ ("x" | "y" | "z"))) => {

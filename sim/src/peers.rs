@@ -1,31 +1,31 @@
-//! The other blocks of a cluster, as one of them sees them.
+//! A block's view of the other blocks of its cluster.
 
 use crate::memory::RANK_BYTES;
 
-/// What a block that runs sees of its cluster.
+/// A running block's view of its cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
-    /// Blocks of the cluster.
+    /// Number of blocks of the cluster.
     pub size: u32,
-    /// The block's own rank and place in the cluster.
+    /// The block's own rank and index in the cluster.
     pub rank: u32,
     pub place: [u32; 3],
-    /// The shared memory of each rank; the running block's own is empty here.
+    /// Shared memory of each rank; empty for the running block itself.
     pub shared: Vec<Vec<u32>>,
     /// Ranks whose threads have all exited.
     pub exited: Vec<bool>,
-    /// What this block wrote into others, for their shadows: rank, offset and bytes.
+    /// Writes of this block to others, for their shadows: rank, offset and bytes.
     pub wrote: Vec<(usize, u64, u64)>,
 }
 
-/// The place in a cluster of a block by its rank.
+/// Index in the cluster of a block with a given rank.
 pub(crate) fn place_of(rank: u32, size: [u32; 3]) -> [u32; 3] {
     [rank % size[0], rank / size[0] % size[1], rank / size[0] / size[1]]
 }
 
 impl Peers {
-    /// The rank and offset of an address in the shared window: the top byte holds the rank, from
-    /// 1, and is 0 in a block's own addresses.
+    /// Rank and offset of an address in the shared window: the top byte is the rank plus 1, or 0 in
+    /// a block's own addresses.
     #[inline(always)]
     pub fn locate(&self, at: u64) -> (u64, u64) {
         match at / RANK_BYTES {

@@ -1,21 +1,21 @@
-//! Where a kernel is: what errors and findings point at.
+//! Locations in a kernel, for errors and findings.
 
 use std::fmt;
 
-/// Where a kernel was when it failed.
+/// Location of a thread in a kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// The kernel's name.
+    /// Name of the kernel.
     pub kernel: String,
-    /// The block's index in the grid.
+    /// Index of the block in the grid.
     pub block: [u32; 3],
-    /// The thread's index in its block.
+    /// Index of the thread in its block.
     pub thread: [u32; 3],
-    /// The line of the PTX text, from 1.
+    /// Line of the PTX text, from 1.
     pub line: u32,
-    /// That line's text, with single blanks.
+    /// Text of that line, with whitespace collapsed.
     pub text: String,
-    /// The source file and line named by the last `.loc`.
+    /// Source file and line of the last `.loc`.
     pub source: Option<(String, u32)>,
 }
 

@@ -1,4 +1,4 @@
-//! A kernel as the machine runs it.
+//! Executable form of a kernel.
 
 use crate::op::{MicroOp, Origin};
 use crate::registers::{Constants, RegisterCount, Slot};
@@ -12,12 +12,12 @@ pub(crate) struct Program {
     pub lists: Vec<Slot>,
     /// Targets of indexed branches.
     pub targets: Vec<u32>,
-    /// Registers that checks must watch.
+    /// Registers tracked by the checks.
     pub tracked: Tracked,
     pub constants: Constants,
     pub registers: RegisterCount,
-    /// Local memory of a thread.
+    /// Local memory per thread in bytes.
     pub local_bytes: u32,
-    /// Static shared memory of a block.
+    /// Static shared memory per block in bytes.
     pub shared_bytes: u32,
 }

@@ -1,23 +1,23 @@
-//! A warp's registers: rows of 32 lanes, so that one operation is one loop over a row.
+//! A warp's registers: rows of 32 lanes, so that an operation is a loop over a row.
 
-/// Lanes of a warp.
+/// Lanes per warp.
 pub(crate) const LANES: usize = 32;
 
-/// One register of every lane.
+/// A register of all lanes.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 pub(crate) struct Row<T>(pub [T; LANES]);
 
-/// Where an operand lives. For words and wides the high bit says that it is a constant; for
-/// predicates it says that the value is negated.
+/// Location of an operand. The high bit marks a constant for 32- and 64-bit values, and negation
+/// for predicates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Slot(u16);
 
 impl Slot {
-    /// The predicate that is always true.
+    /// The always-true predicate.
     pub const TRUE: Slot = Slot(0);
     const FLAG: u16 = 0x8000;
-    /// How many slots of a kind there can be.
+    /// Maximum number of slots of each class.
     pub const COUNT_MAX: usize = Slot::FLAG as usize;
 
     pub fn new(index: usize, flag: bool) -> Slot {
@@ -36,14 +36,14 @@ impl Slot {
     }
 }
 
-/// The literal operands of a kernel, each repeated over a row.
+/// Literal operands of a kernel, each broadcast to a row.
 #[derive(Debug, Default)]
 pub(crate) struct Constants {
     pub words: Vec<Row<u32>>,
     pub wides: Vec<Row<u64>>,
 }
 
-/// How many registers of each kind a kernel needs after colouring.
+/// Number of registers of each class after register allocation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct RegisterCount {
     pub words: usize,
@@ -52,7 +52,7 @@ pub(crate) struct RegisterCount {
 }
 
 impl RegisterCount {
-    /// What the registers of a warp take on the host.
+    /// Host memory for the registers of a warp.
     pub fn bytes(self) -> usize {
         self.words * size_of::<Row<u32>>()
             + self.wides * size_of::<Row<u64>>()
@@ -60,12 +60,12 @@ impl RegisterCount {
     }
 }
 
-/// The registers of one warp.
+/// Registers of a warp.
 #[derive(Debug)]
 pub(crate) struct Registers {
     pub words: Vec<Row<u32>>,
     pub wides: Vec<Row<u64>>,
-    /// Bit `i` is lane `i`'s value. Predicate 0 is always true.
+    /// Bit `i` is the value of lane `i`. Predicate 0 is always true.
     pub predicates: Vec<u32>,
 }
 
@@ -115,7 +115,7 @@ impl Registers {
     }
 }
 
-/// Copies the lanes of `mask`.
+/// Copies the lanes in `mask`.
 #[inline(always)]
 fn blend<T: Copy>(row: &mut [T; LANES], value: &[T; LANES], mask: u32) {
     if mask == u32::MAX {

@@ -1,12 +1,12 @@
-//! IEEE rounding in the directions that the host does not round in, and rounding to odd.
+//! IEEE directed rounding, which the host does not provide, and rounding to odd.
 //!
-//! A directed result is the nearest one moved by at most one unit, by the sign of the exact error.
-//! Rounding to odd keeps, in the last bit, that something was cut off: rounding such a value again
-//! to a format at least two bits shorter gives what one rounding would have given.
+//! A directed result is the nearest one, moved by at most one ulp according to the sign of the
+//! exact error. Rounding to odd records inexactness in the last bit, so that a second rounding to a
+//! format at least two bits shorter yields the correctly rounded result.
 
 use std::cmp::Ordering;
 
-/// A rounding direction.
+/// Rounding direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Direction {
     Nearest,
@@ -15,7 +15,7 @@ pub(crate) enum Direction {
     Up,
 }
 
-/// A direction as a type, so that operations specialise.
+/// A direction as a type, for specialisation.
 pub(crate) trait Mode {
     const DIRECTION: Direction;
 }
@@ -31,7 +31,7 @@ macro_rules! modes {
 
 modes!(Nearest, Zero, Down, Up);
 
-/// `a + b` as the nearest sum and its exact error.
+/// The nearest sum `a + b` and its exact error.
 #[inline(always)]
 fn two_sum(a: f64, b: f64) -> (f64, f64) {
     let sum = a + b;
@@ -39,12 +39,12 @@ fn two_sum(a: f64, b: f64) -> (f64, f64) {
     (sum, (a - (sum - other)) + (b - other))
 }
 
-/// A value with an error below half a unit, rounded to odd.
+/// Rounds to odd a value given as the nearest double and an error below half an ulp.
 #[inline(always)]
 fn to_odd(nearest: f64, error: f64) -> f64 {
     let bits = nearest.to_bits();
     let inexact = error != 0.0 && nearest.is_finite();
-    // An even last bit means the exact value lies beside `nearest`; step towards it.
+    // With an even last bit the exact value lies beside `nearest`; step towards it.
     let outward = (error > 0.0) == (nearest > 0.0);
     let stepped = if outward { bits.wrapping_add(1) } else { bits.wrapping_sub(1) };
     f64::from_bits(if inexact && bits & 1 == 0 { stepped } else { bits })
@@ -57,7 +57,7 @@ pub(crate) fn add_to_odd(a: f64, b: f64) -> f64 {
     to_odd(sum, error)
 }
 
-/// A double rounded to odd single precision; beyond the range that is the largest value.
+/// Rounds a double to odd in single precision, saturating at the largest finite value.
 #[inline(always)]
 pub(crate) fn single_to_odd(value: f64) -> f32 {
     let nearest = value as f32;
@@ -69,7 +69,7 @@ pub(crate) fn single_to_odd(value: f64) -> f32 {
     f32::from_bits(if inexact && bits & 1 == 0 { stepped } else { bits })
 }
 
-/// Rounds a double, or one rounded to odd, to single precision.
+/// Rounds a double, possibly rounded to odd, to single precision.
 #[inline(always)]
 pub(crate) fn single<M: Mode>(value: f64) -> f32 {
     let nearest = value as f32;
@@ -79,7 +79,7 @@ pub(crate) fn single<M: Mode>(value: f64) -> f32 {
     step_single::<M>(nearest, value - f64::from(nearest), value)
 }
 
-/// Moves the nearest single by one unit if the direction asks for it.
+/// Moves the nearest single by one ulp if the direction requires it.
 #[inline(always)]
 fn step_single<M: Mode>(nearest: f32, error: f64, exact: f64) -> f32 {
     match step::<M>(exact > 0.0, error) {
@@ -89,8 +89,7 @@ fn step_single<M: Mode>(nearest: f32, error: f64, exact: f64) -> f32 {
     }
 }
 
-/// Which way the direction moves the nearest value, by the signs of the exact value and of its
-/// error.
+/// How the direction moves the nearest value, given the signs of the exact value and its error.
 #[inline(always)]
 fn step<M: Mode>(positive: bool, error: f64) -> Ordering {
     let below = match M::DIRECTION {
@@ -108,8 +107,8 @@ fn step<M: Mode>(positive: bool, error: f64) -> Ordering {
     }
 }
 
-/// Moves the nearest double by one unit if the direction asks for it; `error` has the sign of the
-/// exact value less `nearest`.
+/// Moves the nearest double by one ulp if the direction requires it; `error` has the sign of the
+/// exact value minus `nearest`.
 #[inline(always)]
 pub(crate) fn step_double<M: Mode>(nearest: f64, error: f64) -> f64 {
     match step::<M>(nearest > 0.0 || nearest == 0.0 && error > 0.0, error) {
@@ -119,7 +118,7 @@ pub(crate) fn step_double<M: Mode>(nearest: f64, error: f64) -> f64 {
     }
 }
 
-/// The zero that an exact sum of opposite values has: negative only when rounding down.
+/// The zero of an exact sum of opposite values: negative only when rounding down.
 #[inline(always)]
 fn signed_zero<M: Mode>(sum: f64, a: f64, b: f64) -> f64 {
     let cancels = sum == 0.0 && a.is_sign_negative() != b.is_sign_negative();
@@ -139,7 +138,7 @@ pub(crate) fn add_double<M: Mode>(a: f64, b: f64) -> f64 {
     step_double::<M>(signed_zero::<M>(sum, a, b), error)
 }
 
-/// A finite result beyond the range.
+/// A finite result that overflows.
 #[inline(always)]
 fn overflow<M: Mode>(infinite: f64) -> f64 {
     let stays = match M::DIRECTION {
@@ -151,15 +150,15 @@ fn overflow<M: Mode>(infinite: f64) -> f64 {
     if stays { infinite } else { f64::MAX.copysign(infinite) }
 }
 
-/// 2^-900: above it the errors of doubles have no bits below the least subnormal.
+/// 2^-900: above it, errors of doubles have no bits below the smallest subnormal.
 const TINY: f64 = f64::from_bits((1023 - 900) << 52);
-/// 2^300: what makes the roots of tiny values regular again, and its square the values.
+/// 2^300: scales roots of tiny values to the normal range, and its square the values.
 const GROWN_ROOT: f64 = f64::from_bits((1023 + 300) << 52);
 const GROWN: f64 = GROWN_ROOT * GROWN_ROOT;
-/// 2^-100: what makes products beyond the range finite.
+/// 2^-100: scales overflowing products to finite ones.
 const SHRUNK: f64 = f64::from_bits((1023 - 100) << 52);
 
-/// A value with the sign of `a * b - product`, where `product` is the nearest one.
+/// A value with the sign of `a * b - product`, where `product` is the nearest double.
 #[inline(always)]
 fn product_error(a: f64, b: f64, product: f64) -> f64 {
     if product.abs() >= TINY || a == 0.0 || b == 0.0 {
@@ -185,8 +184,8 @@ pub(crate) fn mul_double<M: Mode>(a: f64, b: f64) -> f64 {
     step_double::<M>(product, product_error(a, b, product))
 }
 
-/// A value with the sign of `a * b + c - nearest`, for a product neither tiny nor beyond the range:
-/// Boldo and Muller, "Exact and approximated error of the FMA" (2011).
+/// A value with the sign of `a * b + c - nearest`, for a product that neither underflows nor
+/// overflows: Boldo and Muller, "Exact and approximated error of the FMA" (2011).
 #[inline(always)]
 fn sum_error(a: f64, b: f64, c: f64, nearest: f64) -> f64 {
     let (high, low) = (a * b, a.mul_add(b, -(a * b)));
@@ -206,7 +205,7 @@ fn fma_error(a: f64, b: f64, c: f64, nearest: f64) -> f64 {
     if product.is_infinite() {
         return sum_error(small, large * SHRUNK, c * SHRUNK, nearest * SHRUNK);
     }
-    // Below half of the last bit of `c`, only the product's sign matters.
+    // Below half an ulp of `c`, only the sign of the product matters.
     let negligible = (small * GROWN * large).abs() < TINY || c.abs() * GROWN_ROOT > 1.0;
     match negligible {
         true => 1_f64.copysign(product),
@@ -301,7 +300,7 @@ pub(crate) fn div_single<M: Mode>(a: f32, b: f32) -> f32 {
     if !quotient.is_finite() || b.is_infinite() {
         return quotient as f32;
     }
-    // The rest is exact, so its sign is the error's.
+    // The remainder is exact, so its sign is that of the error.
     let rest = (-quotient).mul_add(b, a);
     single::<M>(to_odd(quotient, if b < 0.0 { -rest } else { rest }))
 }
@@ -309,7 +308,7 @@ pub(crate) fn div_single<M: Mode>(a: f32, b: f32) -> f32 {
 /// The square root in single precision.
 #[inline(always)]
 pub(crate) fn sqrt_single<M: Mode>(a: f32) -> f32 {
-    // By the operand's bits: a test of the vectorised root for NaN was seen to be dropped.
+    // Tests the bits, since a NaN test of the vectorised square root was seen to be optimised away.
     let bits = a.to_bits();
     if bits > 0x7f80_0000 && bits != 0x8000_0000 {
         return f32::from_bits(0x7fff_ffff);
@@ -325,7 +324,7 @@ pub(crate) fn sqrt_single<M: Mode>(a: f32) -> f32 {
     single::<M>(to_odd(root, (-root).mul_add(root, a)))
 }
 
-/// An integer as a double rounded to odd.
+/// Converts an integer to a double, rounded to odd.
 #[inline(always)]
 pub(crate) fn double_to_odd(value: i128) -> f64 {
     let nearest = value as f64;
@@ -333,7 +332,7 @@ pub(crate) fn double_to_odd(value: i128) -> f64 {
     to_odd(nearest, (value - nearest as i128) as f64)
 }
 
-/// An integer as a double.
+/// Converts an integer to a double.
 #[inline(always)]
 pub(crate) fn double_from_integer<M: Mode>(value: i128) -> f64 {
     let nearest = value as f64;

@@ -1,12 +1,12 @@
-//! The lanes that `shfl` reads.
+//! Source lanes of `shfl`.
 
 use crate::context::Context;
 use crate::op::{MicroOp, Shuffle};
 use crate::registers::LANES;
 use crate::warp::Warp;
 
-/// The lane that each lane of a `shfl` reads, and whether that is within its segment: the clamp
-/// operand holds the last lane in its low bits and the segment mask above.
+/// Source lane of each lane of a `shfl`, and whether it is in range: the clamp operand holds the
+/// last lane in its low bits and the segment mask above.
 pub(crate) fn sources(
     warp: &Warp,
     cx: &Context<'_>,

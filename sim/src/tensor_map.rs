@@ -1,30 +1,39 @@
-//! Tensor maps: 128 opaque bytes that describe a tensor in global memory and the box of it that a
-//! bulk tensor copy moves. The layout of the bytes is this machine's own.
+//! Tensor maps: 128 opaque bytes that describe a tensor in global memory and the box that a TMA
+//! copy moves. The encoding is specific to this machine.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::Type;
 
-/// Dimensions of a tensor, at most.
+/// Maximum rank of a tensor.
 const RANK_MAX: usize = 5;
-/// Elements of a box along a dimension, at most.
+/// Maximum extent of a box in elements.
 const BOX_MAX: u32 = 256;
-/// The most that a traversal may step by.
+/// Maximum element stride.
 const STEP_MAX: u32 = 8;
 const MARK: [u8; 4] = *b"TMap";
 
-/// The type of a tensor's elements.
+/// Element type of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
 pub enum TensorType {
+    /// Unsigned integers of 8 bits; other types of 8 bits are copied as these.
     U8,
+    /// Unsigned integers of 16 bits.
     U16,
+    /// Unsigned integers of 32 bits.
     U32,
+    /// Two's complement, 32 bits.
     S32,
+    /// Unsigned integers of 64 bits.
     U64,
+    /// Two's complement, 64 bits.
     S64,
+    /// IEEE binary16.
     F16,
+    /// IEEE binary32.
     F32,
+    /// IEEE binary64.
     F64,
+    /// The upper half of a binary32.
     Bf16,
 }
 
@@ -42,7 +51,7 @@ const TYPES: [(TensorType, u8); 10] = [
 ];
 
 impl TensorType {
-    /// Bytes of an element.
+    /// Size of an element in bytes.
     pub fn bytes(self) -> u32 {
         TYPES.iter().find(|(ty, _)| *ty == self).map_or(1, |&(_, bytes)| bytes.into())
     }
@@ -67,22 +76,22 @@ impl TensorType {
     }
 }
 
-/// How 16-byte chunks of a box are spread over the banks of shared memory.
+/// Swizzle of 16-byte chunks of a box in shared memory, which avoids bank conflicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Swizzle {
-    /// In order.
+    /// No swizzle.
     #[default]
     None,
-    /// Bit 4 of an address is flipped by bit 7.
+    /// 32-byte swizzle: address bit 4 is XORed with bit 7.
     B32,
-    /// Bits 4 and 5 are flipped by bits 7 and 8.
+    /// 64-byte swizzle: address bits 4 and 5 are XORed with bits 7 and 8.
     B64,
-    /// Bits 4 to 6 are flipped by bits 7 to 9.
+    /// 128-byte swizzle: address bits 4 to 6 are XORed with bits 7 to 9.
     B128,
 }
 
 impl Swizzle {
-    /// Bytes of a row of the pattern, which a box's inner dimension may not exceed.
+    /// Size of a swizzle row in bytes, the limit of a box's inner dimension.
     pub(crate) fn row_bytes(self) -> Option<u64> {
         match self {
             Swizzle::None => None,
@@ -92,7 +101,7 @@ impl Swizzle {
         }
     }
 
-    /// Where the byte at an address of shared memory lies.
+    /// Swizzled address of a byte of shared memory.
     #[inline(always)]
     pub(crate) fn apply(self, address: u64) -> u64 {
         let bits = match self {
@@ -105,64 +114,68 @@ impl Swizzle {
     }
 }
 
-/// How elements of several channels interleave in memory.
+/// Interleaving of channels in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[allow(missing_docs)]
 pub enum Interleave {
+    /// Channels are not interleaved.
     #[default]
     None,
+    /// 16 bytes of channels lie side by side.
     B16,
+    /// 32 bytes of channels lie side by side.
     B32,
 }
 
-/// What the second-level cache fetches, which changes nothing here.
+/// L2 promotion hint; has no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[allow(missing_docs)]
 pub enum L2Promotion {
+    /// The sectors that are asked for.
     #[default]
     None,
+    /// 64 bytes.
     B64,
+    /// 128 bytes.
     B128,
+    /// 256 bytes.
     B256,
 }
 
-/// What elements outside the tensor read as.
+/// Value of out-of-bounds elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum OutOfBoundsFill {
     /// Zero.
     #[default]
     Zero,
-    /// A NaN, which only floating types have.
+    /// NaN, for floating-point types only.
     Nan,
 }
 
-/// The arguments of `cuTensorMapEncodeTiled`.
+/// Arguments of `cuTensorMapEncodeTiled`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tiled<'a> {
-    /// The type of an element.
+    /// Element type.
     pub data_type: TensorType,
-    /// Where the tensor begins in global memory: a multiple of 16.
+    /// Address of the tensor in global memory, a multiple of 16.
     pub address: u64,
-    /// Elements along each dimension, the contiguous one first: 1 to 5 of them, 1 to 2^32 each.
+    /// Extents of 1 to 5 dimensions, the contiguous one first, each 1 to 2^32.
     pub dims: &'a [u64],
-    /// Bytes from one index to the next along each dimension but the first: multiples of 16 below
-    /// 2^40.
+    /// Strides in bytes of all dimensions but the first, multiples of 16 below 2^40.
     pub strides: &'a [u64],
-    /// Elements of the box along each dimension: 1 to 256.
+    /// Box extents in elements, 1 to 256.
     pub box_dims: &'a [u32],
-    /// Every how many elements are taken along each dimension: 1 to 8; the first is ignored.
+    /// Element strides of the traversal, 1 to 8; the first is ignored.
     pub element_strides: &'a [u32],
     /// Only [`Interleave::None`] is supported.
     pub interleave: Interleave,
-    /// The pattern of the box in shared memory.
+    /// Swizzle of the box in shared memory.
     pub swizzle: Swizzle,
-    /// A hint.
+    /// L2 promotion hint.
     pub l2_promotion: L2Promotion,
-    /// What elements outside the tensor read as.
+    /// Value of out-of-bounds elements.
     pub fill: OutOfBoundsFill,
 }
 
-/// A tensor map: pass its bytes as a 64-byte aligned kernel parameter, or copy them to memory.
+/// A tensor map; pass its bytes as a 64-byte aligned kernel parameter, or copy them to memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub struct TensorMap([u8; 128]);
@@ -176,11 +189,11 @@ fn check(holds: bool, why: impl FnOnce() -> String) -> Result<()> {
 }
 
 impl TensorMap {
-    /// Encodes a tiled tensor, as `cuTensorMapEncodeTiled` does.
+    /// Encodes a tiled tensor map, as `cuTensorMapEncodeTiled`.
     ///
     /// # Errors
     ///
-    /// [`BadLaunch`](ErrorKind::BadLaunch) for arguments that the driver refuses, and
+    /// [`BadLaunch`](ErrorKind::BadLaunch) for arguments that the driver rejects, and
     /// [`Unsupported`](ErrorKind::Unsupported) for an interleaved layout.
     pub fn encode_tiled(tiled: &Tiled<'_>) -> Result<TensorMap> {
         check_tiled(tiled)?;
@@ -213,7 +226,7 @@ impl TensorMap {
         &self.0
     }
 
-    /// The opaque bytes as `CUtensorMap` has them: little-endian words.
+    /// The opaque bytes as the little-endian words of `CUtensorMap`.
     pub fn words(&self) -> [u64; 16] {
         let (words, _) = self.0.as_chunks();
         std::array::from_fn(|at| u64::from_le_bytes(words[at]))
@@ -233,7 +246,7 @@ fn check_tiled(tiled: &Tiled<'_>) -> Result<()> {
         let [strides, boxes, steps] = [lengths[0] - 1, lengths[1], lengths[2]];
         format!("{strides} strides, {boxes} box dimensions, {steps} steps for rank {rank}")
     })?;
-    check(address.is_multiple_of(16), || format!("address {address:#x} is no multiple of 16"))?;
+    check(address.is_multiple_of(16), || format!("address {address:#x} is not a multiple of 16"))?;
     for (axis, &dim) in dims.iter().enumerate() {
         check((1..=1 << 32).contains(&dim), || {
             format!("dimension {axis} of {dim} elements is not within 1 and 4294967296")
@@ -241,7 +254,7 @@ fn check_tiled(tiled: &Tiled<'_>) -> Result<()> {
     }
     for (axis, &stride) in strides.iter().enumerate() {
         check(stride.is_multiple_of(16) && stride < 1 << 40, || {
-            format!("stride {axis} of {stride} bytes is no multiple of 16 below 1099511627776")
+            format!("stride {axis} of {stride} bytes is not a multiple of 16 below 1099511627776")
         })?;
     }
     for (axis, &boxed) in box_dims.iter().enumerate() {
@@ -256,7 +269,7 @@ fn check_tiled(tiled: &Tiled<'_>) -> Result<()> {
     }
     let inner = u64::from(box_dims[0]) * u64::from(data_type.bytes());
     check(inner.is_multiple_of(16), || {
-        format!("the box's inner dimension of {inner} bytes is no multiple of 16")
+        format!("the box's inner dimension of {inner} bytes is not a multiple of 16")
     })?;
     let row = tiled.swizzle.row_bytes().unwrap_or(u64::MAX);
     check(inner <= row, || {
@@ -267,38 +280,38 @@ fn check_tiled(tiled: &Tiled<'_>) -> Result<()> {
     })
 }
 
-/// A decoded map and the coordinates of a box.
+/// A decoded tensor map with the coordinates of a box.
 #[derive(Debug, Clone)]
 pub(crate) struct Tile {
     pub element_bytes: u64,
     pub element: Type,
     pub rank: usize,
     pub swizzle: Swizzle,
-    /// The bytes that elements outside read as.
+    /// Bytes of an out-of-bounds element.
     pub fill: [u8; 8],
     address: u64,
     dims: [i64; RANK_MAX],
     strides: [u64; RANK_MAX],
-    /// Elements taken along each dimension, and every how many.
+    /// Elements traversed along each dimension, and their strides.
     counts: [u64; RANK_MAX],
     steps: [i64; RANK_MAX],
     pub start: [i64; RANK_MAX],
 }
 
-/// A row of a box: the elements of it that are inside the tensor.
+/// The in-bounds part of a row of a box.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TileRow {
-    /// The row's offset in the box, in bytes.
+    /// Offset of the row in the box, in bytes.
     pub at: u64,
-    /// Bytes of the row before the tensor begins, and inside it.
+    /// Bytes of the row before the tensor, and inside it.
     pub before: u64,
     pub inside: u64,
-    /// Where the part inside is in global memory.
+    /// Global address of the in-bounds part.
     pub address: u64,
 }
 
 impl Tile {
-    /// Decodes a map; `None` if the bytes are none.
+    /// Decodes a tensor map; `None` if the bytes are not one.
     pub fn decode(bytes: &[u8; 128]) -> Option<Tile> {
         let rest = bytes.strip_prefix(&MARK)?;
         let &[code, rank, swizzle, nan, ..] = rest else { return None };
@@ -338,17 +351,17 @@ impl Tile {
         Some(tile)
     }
 
-    /// Bytes of the box.
+    /// Size of the box in bytes.
     pub fn bytes(&self) -> u64 {
         self.counts.iter().product::<u64>() * self.element_bytes
     }
 
-    /// Bytes of a row of the box.
+    /// Size of a row of the box in bytes.
     pub fn row_bytes(&self) -> u64 {
         self.counts[0] * self.element_bytes
     }
 
-    /// The rows of the box, in order.
+    /// Rows of the box, in order.
     pub fn rows(&self) -> impl Iterator<Item = TileRow> + '_ {
         let rows: u64 = self.counts[1..].iter().product();
         (0..rows).map(|row| {

@@ -1,8 +1,9 @@
-//! The registers whose being written must be watched, found when a kernel is decoded.
+//! Registers whose initialisation must be tracked, determined when a kernel is decoded.
 //!
-//! A register can be read before it is written only if it is live where the kernel begins, and a
-//! vector load may bring bytes that nobody wrote and nobody will use. Those registers are tracked,
-//! with what the former compute and what the latter are copied to, and the accumulators of products
+//! A register can be read before it is written only if it is live at the kernel's start; a vector
+//! load may load uninitialised bytes that are never used. These registers are tracked, along with
+//! values computed from the former and copies of the latter, and so are wgmma accumulators. Kernels
+//! without any have no overhead.
 //! that go on after they are issued; a kernel that has none pays nothing.
 
 use crate::access::Window;
@@ -11,10 +12,10 @@ use crate::op::Kind;
 use crate::traits::Moves;
 use crate::unit::Unit;
 
-/// The index of a register that is not tracked.
+/// Index of an untracked register.
 const NONE: u32 = u32::MAX;
 
-/// Which operand a tracked register is.
+/// Role of a tracked register in an op.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Guard,
@@ -25,17 +26,17 @@ pub(crate) enum Role {
 /// The tracked registers of a kernel, and the ops that use them.
 #[derive(Debug, Default)]
 pub(crate) struct Tracked {
-    /// Of every op, the end of its part of `uses`.
+    /// End of each op's range in `uses`.
     ends: Vec<u32>,
     uses: Vec<(u32, Role)>,
-    /// What each op does with a value that was never written.
+    /// How each op propagates uninitialised values.
     pub moves: Vec<Moves>,
     /// Whether each tracked register may be read before it is written.
     pub unwritten: Vec<bool>,
 }
 
-/// Ops that prepare an instruction's operands run for lanes that its guard leaves out: they only
-/// move values.
+/// How each op propagates uninitialised values. Ops that prepare an instruction's operands also run
+/// for lanes that its guard excludes, so they count as moves.
 fn moves(drafts: &Drafts) -> Vec<Moves> {
     let next = drafts.ops.iter().skip(1).map(Some).chain([None]);
     let both = drafts.ops.iter().zip(next);
@@ -52,15 +53,15 @@ fn moves(drafts: &Drafts) -> Vec<Moves> {
 }
 
 impl Tracked {
-    /// What an op does with tracked registers: reads first.
+    /// Tracked registers that an op uses, reads first.
     #[inline(always)]
     pub fn uses(&self, pc: u32) -> &[(u32, Role)] {
         let start = if pc == 0 { 0 } else { self.ends[pc as usize - 1] };
         &self.uses[start as usize..self.ends[pc as usize] as usize]
     }
 
-    /// Tracks `unwritten`, the registers live at the start, and the results of vector loads and of
-    /// products of warpgroups.
+    /// Tracks `unwritten`, the registers live at the start, and the results of vector loads and
+    /// wgmma.
     pub fn new(drafts: &Drafts, unwritten: impl Iterator<Item = Value>) -> Tracked {
         let mut index = vec![NONE; drafts.classes.len()];
         let mut out = Tracked::default();
@@ -68,8 +69,8 @@ impl Tracked {
         for value in drafts.ops.iter().flat_map(|draft| &draft.writes) {
             somewhere[value.0 as usize] = true;
         }
-        // A register that nothing writes at all is how compilers say that any value will do, as
-        // for the bytes of a vector that it will not use.
+        // Compilers use a register that is never written for an arbitrary value, for example for
+        // unused bytes of a vector.
         for value in unwritten.filter(|value| somewhere[value.0 as usize]) {
             index[value.0 as usize] = out.unwritten.len() as u32;
             out.unwritten.push(true);
@@ -97,7 +98,7 @@ impl Tracked {
                 draft.writes.iter().for_each(|&value| _ = track(value, &mut index));
             }
         }
-        // What comes from a register that may be unwritten, by any arithmetic.
+        // Values computed from a possibly uninitialised register, by any arithmetic.
         let mut tainted: Vec<bool> = index.iter().map(|&at| (at as usize) < starts).collect();
         let mut grew = true;
         while grew {
@@ -120,7 +121,7 @@ impl Tracked {
         out
     }
 
-    /// Notes what each op does with the registers that have an index.
+    /// Records the uses of indexed registers by each op.
     fn note_uses(&mut self, drafts: &Drafts, index: &[u32]) {
         for draft in &drafts.ops {
             let tracked = |value: Value| Some(index[value.0 as usize]).filter(|&at| at != NONE);

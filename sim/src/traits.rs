@@ -1,31 +1,32 @@
-//! What the watch must know of an instruction beyond what executes it: its class, how it orders
-//! memory, and whether it only moves a value. Everything comes from the instruction's name.
+//! Properties of instructions that the checks and counters need: class, memory order, and whether
+//! it merely moves a value. They derive from the instruction's name.
 
 use crate::ast::Instruction;
-use crate::counters::{InstructionClass, Operands, product};
+use crate::counters::{InstructionClass, product};
+use kiln_machine::Operands;
 
-/// How an access or fence orders others.
+/// Scope of a memory operation or fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]
 pub(crate) enum Scope {
-    /// An access without an order: a weak one.
+    /// A weak access, without ordering.
     #[default]
     Weak,
     Block,
-    /// The device or more. Clusters count as the device, which hides races between clusters.
+    /// The device or wider. Clusters count as the device, which hides races between clusters.
     Device,
 }
 
-/// The order an instruction asks for.
+/// Memory ordering of an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Order {
     pub scope: Scope,
     pub acquires: bool,
     pub releases: bool,
-    /// Whether it gives its thread nothing to read: `red`.
+    /// Whether it returns no value: `red`.
     pub silent: bool,
 }
 
-/// What an instruction does with a value that was never written.
+/// How an instruction propagates an uninitialised value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Moves {
     /// Uses it.
@@ -33,21 +34,21 @@ pub(crate) enum Moves {
     No,
     /// Copies it.
     Copy,
-    /// Copies the first or the second operand, by the third.
+    /// Copies the first or the second operand, selected by the third.
     Select,
 }
 
-/// See the module.
+/// Properties of an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Traits {
-    /// Numbers the instructions of a kernel, inlined ones once for each inlining.
+    /// Index of the instruction in the kernel; each inlined copy counts.
     pub instruction: u32,
     pub class: InstructionClass,
-    /// Of a matrix product: its operands, and how many a warp multiplies.
+    /// For an MMA: operand types, and number of multiply-adds per warp.
     pub product: Option<(Operands, u64)>,
     pub order: Order,
     pub moves: Moves,
-    /// Whether it is a fence between threads and asynchronous copies.
+    /// Whether it is a fence between the generic and the async proxy.
     pub proxy_fence: bool,
 }
 
@@ -79,7 +80,7 @@ fn order(opcode: &str, modifiers: &[String]) -> Order {
     if fence && has("proxy") || !fence && !atomic && !both && !strong.into_iter().any(has) {
         return Order::default();
     }
-    // A barrier's warp takes part in every order that its own scope allows.
+    // A barrier's warp participates in every order within its own scope.
     let scope = if has("cta") { Scope::Block } else { Scope::Device };
     Order {
         scope,

@@ -1,4 +1,4 @@
-//! PTX's fundamental types.
+//! Fundamental types of PTX.
 
 use std::fmt;
 
@@ -27,8 +27,8 @@ pub(crate) enum Type {
     F64,
 }
 
-/// The register file that holds a value: predicates are masks, 8- and 16-bit values live in the
-/// low bits of a 32-bit row, whose other bits mean nothing.
+/// Register class of a value: predicates are masks; 8- and 16-bit values are stored in the low bits
+/// of a 32-bit row, whose other bits are undefined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Class {
     Pred,
@@ -60,12 +60,12 @@ const NAMES: [(&str, Type); 20] = [
 ];
 
 impl Type {
-    /// The type that a modifier names, if it names one.
+    /// Parses a modifier.
     pub fn from_name(name: &str) -> Option<Type> {
         NAMES.iter().find(|(text, _)| *text == name).map(|&(_, ty)| ty)
     }
 
-    /// Bytes in memory.
+    /// Size in memory in bytes.
     pub fn bytes(self) -> u32 {
         match self {
             Type::Pred | Type::B8 | Type::U8 | Type::S8 => 1,
@@ -76,12 +76,12 @@ impl Type {
         }
     }
 
-    /// Whether widening copies the sign.
+    /// Whether the type is signed.
     pub fn signed(self) -> bool {
         matches!(self, Type::S8 | Type::S16 | Type::S32 | Type::S64)
     }
 
-    /// The register file of a value of this type.
+    /// Register class of a value of this type.
     pub fn class(self) -> Class {
         match self.bytes() {
             _ if self == Type::Pred => Class::Pred,

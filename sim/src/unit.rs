@@ -1,55 +1,56 @@
-//! The ops of the units beside the lanes: matrices, asynchronous copies, barriers in memory,
-//! clusters. Their operands are all in the list: what they write, then what they read.
+//! Ops beyond lane-wise ones: matrices, asynchronous copies, mbarriers, clusters. All operands are
+//! in the list: destinations, then sources.
 
 use crate::access::{Modify, Window};
 use crate::format::Format;
 use crate::types::Type;
 
-/// What a unit does.
+/// Operation of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
-    /// Writes a word for each matrix; reads the address.
+    /// Writes a word per matrix; reads the address.
     LoadMatrix(MatrixMove),
-    /// Reads the address, then a word for each matrix.
+    /// Reads the address, then a word per matrix.
     StoreMatrix(MatrixMove),
-    /// Writes the transpose of the 8x8 matrix of 16-bit elements that it reads.
+    /// Writes the transpose of an 8x8 matrix of 16-bit elements.
     TransposeMatrix,
     /// Writes D; reads A, B and C.
     Multiply(Multiply),
-    /// Writes D; reads A (four registers or a descriptor), B's descriptor, whether to add to D, D.
+    /// Writes D; reads A (four registers or a descriptor), B's descriptor, whether to accumulate,
+    /// D.
     WarpgroupMultiply(WarpgroupMultiply),
     WarpgroupFence,
     WarpgroupCommit,
-    /// Finishes the products of all groups but the newest; the immediate counts those.
+    /// Completes all groups but the newest ones, whose number is the immediate.
     WarpgroupWait,
-    /// `cp.async` of so many bytes; reads where to, where from, how many bytes, and whether to
-    /// ignore the source.
+    /// `cp.async` of this many bytes; reads destination, source, source size, and whether to ignore
+    /// the source.
     Copy(u8),
     CopyCommit,
-    /// Lands the copies of all groups but the newest; the immediate counts those.
+    /// Completes the copies of all groups but the newest ones, whose number is the immediate.
     CopyWait,
-    /// Lands every copy.
+    /// Completes all copies.
     CopyWaitAll,
-    /// Arrives at the barrier that it reads once the copies before have landed.
+    /// Arrives at the given mbarrier once all prior copies have completed.
     CopyArrive {
         window: Window,
         joins: bool,
     },
     Barrier(MemoryBarrier),
-    /// Writes the pending arrivals of a barrier's state.
+    /// Writes the pending count of an mbarrier state.
     PendingCount,
     Bulk(BulkCopy),
-    /// A store, or a reduction, of elements into the cluster that takes its bytes off a barrier;
-    /// reads where to, the barrier, the elements.
+    /// An asynchronous store or reduction to the cluster's shared memory that signals an mbarrier
+    /// by bytes; reads destination, mbarrier, elements.
     StoreAsync(StoreAsync),
     BulkCommit,
-    /// Lands the bulk copies of all groups but the newest, or only reads them.
+    /// Completes the bulk groups but the newest ones, or only their reads.
     BulkWait {
         reads: bool,
     },
-    /// `mapa`: writes the address of what the first word names in the block of the second's rank.
+    /// `mapa`: maps the address in the first word to the block whose rank is the second.
     MapAddress,
-    /// Writes the rank of the block that an address names.
+    /// Writes the rank of the block to which an address belongs.
     AddressRank,
     ClusterArrive {
         aligned: bool,
@@ -58,13 +59,13 @@ pub(crate) enum Unit {
     ClusterWait {
         aligned: bool,
     },
-    /// Writes the elected lane and whether it is this one; reads the members.
+    /// Writes the elected lane and whether it is this one; reads the member mask.
     Elect,
-    /// `vprintf`: writes a count; reads the format's and the arguments' addresses.
+    /// `vprintf`: writes a count; reads the addresses of format and arguments.
     Print,
 }
 
-/// A product of 64 x k and k x n matrices by a warpgroup.
+/// A warpgroup MMA of 64 x K and K x N matrices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WarpgroupMultiply {
     pub n: u16,
@@ -77,66 +78,66 @@ pub(crate) struct WarpgroupMultiply {
     pub a_registers: bool,
     /// Whether A and B are negated.
     pub negated: [bool; 2],
-    /// Whether the rows of A and the columns of B are contiguous, not k.
+    /// Whether A and B are MN-major instead of K-major.
     pub transposed: [bool; 2],
 }
 
 impl WarpgroupMultiply {
-    /// Registers of D.
+    /// Number of registers of D.
     pub fn registers(self) -> usize {
         usize::from(self.n) * self.sum.bits() / 64
     }
 }
 
-/// An operation on a barrier in shared memory.
+/// An operation on an mbarrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MemoryBarrier {
     pub window: Window,
     pub action: BarrierAction,
 }
 
-/// Each reads the barrier's address first.
+/// Action on an mbarrier; all read its address first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BarrierAction {
     /// Reads a count.
     Initialise,
     Invalidate,
-    /// Writes the state before; reads a count of arrivals and the bytes to expect.
+    /// Writes the previous state; reads the number of arrivals and expected bytes.
     Arrive {
         drops: bool,
         no_complete: bool,
     },
-    /// Reads bytes.
+    /// Reads a number of bytes.
     Expect,
     Complete,
-    /// Writes whether the phase is over; reads a state.
+    /// Writes whether the phase has completed; reads a state.
     TestState,
     /// Reads a parity.
     TestParity,
 }
 
-/// A bulk copy by each lane that takes part.
+/// A bulk copy per active lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BulkCopy {
     pub kind: BulkKind,
-    /// Whether it ends at a barrier, not in a group.
+    /// Whether it signals an mbarrier instead of belonging to a bulk group.
     pub barrier: bool,
     pub multicast: bool,
     pub reduce: Option<(Modify, Type)>,
 }
 
-/// The ends of a bulk copy and what it reads.
+/// Source and destination of a bulk copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BulkKind {
-    /// Where to, where from, bytes; then the barrier, the ranks.
+    /// Reads destination, source, size; then mbarrier and multicast mask.
     GlobalToShared,
     SharedToShared,
     SharedToGlobal,
-    /// Where to, the tensor map, the coordinates of `rank`; then the barrier, the ranks.
+    /// Reads destination, tensor map, `rank` coordinates; then mbarrier and multicast mask.
     TileToShared {
         rank: u8,
     },
-    /// Where from, the tensor map, the coordinates.
+    /// Reads source, tensor map, coordinates.
     SharedToTile {
         rank: u8,
     },
@@ -150,7 +151,7 @@ pub(crate) struct StoreAsync {
     pub reduce: Option<Modify>,
 }
 
-/// 8x8 matrices of 16-bit elements, between shared memory and registers.
+/// A transfer of 8x8 matrices of 16-bit elements between shared memory and registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MatrixMove {
     pub count: u8,
@@ -159,21 +160,21 @@ pub(crate) struct MatrixMove {
     pub wide_address: bool,
 }
 
-/// A product of an m x k and a k x 8 matrix, added to an m x 8 matrix.
+/// An MMA of M x K and K x 8 matrices with an M x 8 accumulator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Multiply {
     pub m: u8,
     pub k: u8,
     pub a: Format,
     pub b: Format,
-    /// The format of C and D.
+    /// Format of C and D.
     pub sum: Format,
-    /// Whether an integer sum stops at its bounds.
+    /// Whether integer accumulation saturates.
     pub saturate: bool,
 }
 
 impl Multiply {
-    /// Registers of A, B and C, 64 bits wide for f64.
+    /// Number of registers of A, B and C; 64-bit ones for f64.
     pub fn registers(self) -> [usize; 3] {
         let lane_bits = if self.a == Format::F64 { 64 * 32 } else { 32 * 32 };
         let (m, k) = (usize::from(self.m), usize::from(self.k));

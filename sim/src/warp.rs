@@ -1,26 +1,27 @@
-//! A warp: its registers, and the splits that divergence makes of it.
+//! A warp: its registers, and the splits into which it diverges.
 //!
-//! Lanes that are at one place with one fate form a split. One split runs at a time: of those that
-//! may, the one with the smallest program counter, which lets the others catch up and merge. A
-//! split that polls yields to the others, so a lane that spins lets the lane it waits for go on.
+//! Lanes with the same program counter and state form a split. One split runs at a time: of the
+//! ready ones that with the smallest program counter, so that others can catch up and reconverge. A
+//! split that polls yields to the others, so that a spinning lane does not starve the lane it waits
+//! for.
 
 use crate::copies::Copies;
 use crate::registers::{LANES, RegisterCount, Registers};
 use crate::warpgroup::Products;
 
-/// Why a split does not run.
+/// Wait state of a split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// It can run.
+    /// Ready to run.
     Ready,
-    /// For lanes of its own warp, at its program counter.
+    /// Waits for lanes of its own warp at its program counter.
     Lanes,
-    /// At a barrier of the block, or the cluster's.
+    /// Waits at a barrier of the block or cluster.
     Barrier(u8),
 }
 
 impl Wait {
-    /// The number of the cluster's barrier.
+    /// Number that stands for the cluster's barrier.
     pub const CLUSTER: u8 = u8::MAX;
 }
 
@@ -34,25 +35,25 @@ pub(crate) struct Split {
     pub yielded: bool,
 }
 
-/// An op that is about to run, or has run.
+/// An op being executed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct At {
     pub pc: u32,
-    /// The lanes that are here, and those whose guard lets them take part.
+    /// The lanes at this op, and those whose guard is true.
     pub mask: u32,
     pub active: u32,
 }
 
-/// What `settle` decided: which lanes run, and up to where.
+/// Result of `settle`: the lanes to run, and up to where.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Running {
     pub pc: u32,
     pub mask: u32,
-    /// The next program counter at which another split is met.
+    /// Next program counter at which another split is met.
     pub limit: u32,
 }
 
-/// One warp.
+/// A warp of 32 lanes.
 #[derive(Debug)]
 pub(crate) struct Warp {
     pub index: u32,
@@ -60,20 +61,20 @@ pub(crate) struct Warp {
     pub live: u32,
     pub registers: Registers,
     pub splits: Vec<Split>,
-    /// Local memory: every lane's words, one lane after the other.
+    /// Local memory, lane after lane.
     pub local: Vec<u32>,
-    /// Lanes that arrived at the cluster's barrier since it last opened, and those that have yet
-    /// to wait for it.
+    /// Lanes that have arrived at the cluster's barrier since it was last released, and those that
+    /// have yet to wait for it.
     pub cluster_arrived: u32,
     pub cluster_owed: u32,
     pub copies: Copies,
     pub products: Products,
-    /// The allocation last found, by its index in the launch's table.
+    /// Index of the most recently accessed allocation in the launch's table.
     pub last_hit: usize,
 }
 
 impl Warp {
-    /// A warp at the start of its kernel, with its first `threads` lanes.
+    /// Creates a warp with `threads` lanes at the start of its kernel.
     pub fn new(index: u32, threads: u32, count: RegisterCount, local_bytes: u32) -> Warp {
         let live = if threads >= 32 { u32::MAX } else { (1 << threads) - 1 };
         let start = Split { pc: 0, mask: live, wait: Wait::Ready, yielded: false };
@@ -95,7 +96,7 @@ impl Warp {
         self.splits.iter().any(|split| split.wait == Wait::Ready)
     }
 
-    /// Takes the split to run next out of the list.
+    /// Removes and returns the split to run next.
     pub fn pick(&mut self) -> Option<Running> {
         let ready = |split: &&Split| split.wait == Wait::Ready;
         if self.splits.iter().filter(ready).all(|split| split.yielded) {
@@ -108,8 +109,8 @@ impl Warp {
         Some(self.settle(split.pc, split.mask))
     }
 
-    /// Merges the running lanes with splits at their place, lets a split that is behind go first,
-    /// and finds where the next split will be met.
+    /// Merges the running lanes with splits at the same program counter, lets a split that is
+    /// behind go first, and determines where the next split is met.
     pub fn settle(&mut self, mut pc: u32, mut mask: u32) -> Running {
         loop {
             self.splits.retain(|split| {
@@ -134,7 +135,7 @@ impl Warp {
         Running { pc, mask, limit }
     }
 
-    /// Takes lanes that exit out of the warp; who waits for them looks again.
+    /// Removes exiting lanes; lanes that wait for them are re-evaluated.
     pub fn leave(&mut self, lanes: u32) {
         self.live &= !lanes;
         for split in self.splits.iter_mut().filter(|split| split.wait == Wait::Lanes) {
@@ -142,7 +143,7 @@ impl Warp {
         }
     }
 
-    /// Puts lanes into the list.
+    /// Adds lanes to the list of splits.
     pub fn suspend(&mut self, pc: u32, mask: u32, wait: Wait) {
         self.splits.push(Split { pc, mask, wait, yielded: false });
     }

@@ -1,4 +1,4 @@
-//! The workers that share the blocks of a launch.
+//! Worker threads that execute the blocks of a launch.
 
 use crate::admission::{product, resident_max};
 use crate::block::Turn;
@@ -12,39 +12,39 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
 
-/// Fewer warps than this are not worth a second thread, whose start costs tens of microseconds.
+/// Minimum number of warps per worker, since starting a thread costs tens of microseconds.
 const WARPS_PER_WORKER_MIN: u64 = 32;
-/// Rounds without progress of any worker before clocks leap, and as many again before a launch
-/// counts as hung.
+/// Rounds without progress of any worker after which clocks leap; after as many again a launch is
+/// considered hung.
 const IDLE_ROUNDS_MAX: u32 = 2000;
-/// How far: an hour of nanoseconds, more than any wait that ends by a clock.
+/// Clock leap: an hour in nanoseconds, longer than any wait that ends by a clock.
 const LEAP_CLOCKS: u64 = 3_600_000_000_000;
 
-/// What the workers of a launch share.
+/// State shared by the workers of a launch.
 struct Shared<'a> {
     cx: &'a Context<'a>,
     clusters: u64,
-    /// Clusters that one worker holds at once.
+    /// Number of clusters that a worker holds at once.
     window: u64,
     workers: u64,
     next: AtomicU64,
-    /// Counts everything that moves.
+    /// Incremented on every progress.
     progress: AtomicU64,
-    /// The progress that each worker saw before its last idle round; all ones while it runs.
+    /// Progress that each worker saw before its last idle round; all ones while it runs.
     idle_at: Vec<AtomicU64>,
     failed: AtomicBool,
     failure: Mutex<Option<(u64, Error)>>,
     report: Mutex<Report>,
-    /// What blocks printed, by their index.
+    /// Output of `printf`, by block index.
     printed: Mutex<Vec<(u64, String)>>,
 }
 
 /// No idle round yet.
 const BUSY: u64 = u64::MAX;
-/// The worker has no blocks left.
+/// The worker has finished.
 const FINISHED: u64 = u64::MAX - 1;
 
-/// Runs every block.
+/// Runs all blocks.
 pub(crate) fn run(cx: &Context<'_>, config: &DeviceConfig) -> Result<Report> {
     let (blocks, size) = (product(cx.launch.grid), product(cx.cluster));
     let clusters = blocks / size;
@@ -102,7 +102,7 @@ impl Shared<'_> {
         }
         let mut admit = true;
         while !self.failed.load(SeqCst) {
-            // A block that polls may wait for one that has not begun.
+            // A polling block may wait for one that has not started.
             if admit && (resident.len() as u64) < self.window && !self.cx.launch.cooperative {
                 let linear = self.next.fetch_add(1, SeqCst);
                 if linear < self.clusters {
@@ -151,7 +151,7 @@ impl Shared<'_> {
         }
     }
 
-    /// One turn of each cluster; whether any moved.
+    /// Runs a turn of each cluster; returns whether any made progress.
     fn round(
         &self,
         resident: &mut VecDeque<Cluster>,
@@ -174,7 +174,7 @@ impl Shared<'_> {
         Ok(moved)
     }
 
-    /// Whether every worker that has blocks was idle since anything last moved.
+    /// Whether every worker with blocks was idle since the last progress.
     fn all_idle(&self) -> bool {
         let now = self.progress.load(SeqCst);
         self.idle_at.iter().all(|at| matches!(at.load(SeqCst), at if at == now || at == FINISHED))
@@ -192,7 +192,7 @@ impl Shared<'_> {
         }
     }
 
-    /// Keeps the failure of the first cluster.
+    /// Keeps the error of the first cluster.
     fn fail(&self, linear: u64, error: Error) {
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         if failure.as_ref().is_none_or(|&(first, _)| linear < first) {
@@ -202,7 +202,7 @@ impl Shared<'_> {
     }
 }
 
-/// The failure of a launch that has executed what it may, naming where its blocks are.
+/// Error of a launch that reached its instruction limit, with the locations of its blocks.
 fn out_of_instructions(resident: &VecDeque<Cluster>, cx: &Context<'_>) -> Error {
     let mut blocks = resident.iter().flat_map(Cluster::unfinished).peekable();
     let mut lines: Vec<u32> = blocks.clone().flat_map(|block| block.lines(cx)).collect();

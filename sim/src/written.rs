@@ -1,16 +1,16 @@
-//! Which bytes of an allocation were ever written: a bit for each.
+//! Initialisation of an allocation, as one bit per byte.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// The bits of one allocation.
+/// Initialisation bits of an allocation.
 #[derive(Debug)]
 pub(crate) struct Written {
     bits: Box<[AtomicU32]>,
-    /// The allocation's number on its device, from 1.
+    /// Number of the allocation on its device, from 1.
     pub number: u64,
 }
 
-/// Runs `f` on each word of bits that a range touches, with the bits in it.
+/// Calls `f` for each word of bits that a range touches, with its mask.
 fn words_of(offset: u64, bytes: u64, mut f: impl FnMut(usize, u32) -> bool) -> bool {
     let (mut at, end) = (offset, offset + bytes);
     while at < end {
@@ -26,12 +26,12 @@ fn words_of(offset: u64, bytes: u64, mut f: impl FnMut(usize, u32) -> bool) -> b
 }
 
 impl Written {
-    /// No byte is written; `bits` holds a zeroed bit for each.
+    /// Creates the state of an uninitialised allocation; `bits` holds a zeroed bit per byte.
     pub fn new(number: u64, bits: Box<[AtomicU32]>) -> Written {
         Written { bits, number }
     }
 
-    /// Sets whether a range was written.
+    /// Marks a range as initialised or not.
     pub fn set(&self, offset: u64, bytes: u64, written: bool) {
         words_of(offset, bytes, |word, mask| {
             match (written, mask) {
@@ -43,12 +43,12 @@ impl Written {
         });
     }
 
-    /// Whether all of a range was written.
+    /// Whether a range is fully initialised.
     pub fn all(&self, offset: u64, bytes: u64) -> bool {
         words_of(offset, bytes, |word, mask| self.bits[word].load(Relaxed) & mask == mask)
     }
 
-    /// The first byte of a range that was not written.
+    /// First uninitialised byte of a range.
     pub fn first_unset(&self, offset: u64, bytes: u64) -> Option<u64> {
         (offset..offset + bytes).find(|&at| !self.all(at, 1))
     }

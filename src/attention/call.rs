@@ -1,4 +1,5 @@
-//! A call of a layer on values from the host: what its tensors hold before and after every graph.
+//! Host-side execution state of a layer call: the contents of its tensors before and after every
+//! graph.
 
 use std::collections::HashMap;
 
@@ -12,22 +13,23 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::tensor::TensorDesc;
 
-/// What the tensors of a layer hold, by the number of their role, as they stand in memory.
+/// Tensor contents by role, in memory order.
 pub type Memory = HashMap<i64, Vec<f64>>;
 
-/// A layer, and the step that is computed where it is one.
+/// A layer call, for all time steps or a single one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AttentionCall {
-    /// The layer on vectors of some number.
+    /// The layer for the call's extent.
     pub layer: AttentionLayer,
     step: i32,
 }
 
 impl AttentionCall {
-    /// A call for all steps, or for one where `step` is not below 0 and the extent says so.
+    /// A call for all time steps, or for time step `step` if it is not negative and the extent has
+    /// one step.
     ///
     /// # Errors
-    /// `BadParam` for a step that is not there; as [`AttentionDescriptor::layer`].
+    /// `BadParam` for a step out of range; as [`AttentionDescriptor::layer`].
     pub fn new(
         descriptor: &AttentionDescriptor,
         extent: AttentionExtent,
@@ -44,9 +46,8 @@ impl AttentionCall {
         }
     }
 
-    /// The tensors a caller gives: vectors in their layout, each matrix and bias of the weights by
-    /// itself, `[heads, elements behind, elements before]`, lengths, windows. Their uids are their
-    /// positions.
+    /// Descriptors of the caller's inputs: vectors in their layout, each weight matrix and bias as
+    /// `[heads, output elements, input elements]`, lengths and windows. Uids are indices.
     pub fn named_inputs(&self) -> Vec<TensorDesc> {
         use AttentionRole::{
             HighWindow, KeyLengths, Keys, LowWindow, Queries, QueryLengths, Residuals, Values,
@@ -73,25 +74,25 @@ impl AttentionCall {
         named
     }
 
-    /// The tensors a caller gets, as [`AttentionCall::named_inputs`].
+    /// Descriptors of the caller's outputs, as for [`AttentionCall::named_inputs`].
     pub fn named_outputs(&self) -> Vec<TensorDesc> {
         let role = AttentionRole::Output;
         vec![TensorDesc::packed(0, role.name(), &self.dims(role), self.tensor(role).0)]
     }
 
-    /// What all tensors hold before the first graph, outputs 0, from values of
-    /// [`AttentionCall::named_inputs`].
+    /// Initial contents of all tensors from values of [`AttentionCall::named_inputs`]; outputs are
+    /// 0.
     ///
     /// # Errors
-    /// `BadParam` when a tensor's values are missing or of another number; `Driver` when there is
-    /// not enough host memory.
+    /// `BadParam` when values are missing or their number is wrong; `Driver` when host memory is
+    /// exhausted.
     pub fn memory(&self, named: &HashMap<i64, Vec<f64>>) -> Result<Memory> {
         let mut memory = Memory::new();
         for role in AttentionRole::ALL {
             let (count, mut values) = (self.count(role), Vec::new());
             values.try_reserve_exact(count).map_err(|_| {
                 let name = role.name();
-                Error::driver(format!("failed to allocate {count} values on the host for `{name}`"))
+                Error::io(format!("failed to allocate {count} values on the host for `{name}`"))
             })?;
             values.resize(count, 0.0);
             memory.insert(role as i64, values);
@@ -129,7 +130,7 @@ impl AttentionCall {
         Ok(memory)
     }
 
-    /// The values of a graph's inputs by uid.
+    /// Values of a graph's inputs, by uid.
     pub fn inputs(&self, stage: &AttentionStage, memory: &Memory) -> HashMap<i64, Vec<f64>> {
         let values = |tensor: &TensorDesc| {
             let (role, positions) = self.positions(stage, tensor);
@@ -139,7 +140,7 @@ impl AttentionCall {
         stage.graph.inputs().map(values).collect()
     }
 
-    /// Puts a graph's outputs where they belong.
+    /// Stores a graph's outputs in memory.
     pub fn store(
         &self,
         stage: &AttentionStage,
@@ -155,12 +156,12 @@ impl AttentionCall {
         }
     }
 
-    /// The values of [`AttentionCall::named_outputs`].
+    /// Values of [`AttentionCall::named_outputs`].
     pub fn named_values(&self, memory: &Memory) -> HashMap<i64, Vec<f64>> {
         HashMap::from([(0, memory[&(AttentionRole::Output as i64)].clone())])
     }
 
-    /// Where the elements of a graph's tensor stand.
+    /// Maps the elements of a graph tensor to positions in memory.
     fn positions<'a>(
         &self,
         stage: &AttentionStage,
@@ -186,7 +187,7 @@ impl AttentionCall {
         self.tensor(role).1 as usize
     }
 
-    /// The dimensions of a caller's tensor: of vectors, in their layout.
+    /// Dimensions of a caller's tensor, in the caller's layout.
     fn dims(&self, role: AttentionRole) -> Vec<i64> {
         use AttentionRole::{HighWindow, KeyLengths, Keys, LowWindow, QueryLengths, Values};
         let AttentionExtent { batch, beams, queries, keys, order, .. } = self.layer.extent;

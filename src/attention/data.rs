@@ -5,16 +5,16 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::Real;
 
-/// `mcdnnSeqDataAxis_t` (section 6.1.2.10); the number indexes dimensions.
+/// `mcdnnSeqDataAxis_t` (section 6.1.2.10); the value is the index into the dimensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SequenceAxis {
-    /// `MCDNN_SEQDATA_TIME_DIM`: the steps of a sequence.
+    /// `MCDNN_SEQDATA_TIME_DIM`: time steps.
     Time,
-    /// `MCDNN_SEQDATA_BATCH_DIM`: beams.
+    /// `MCDNN_SEQDATA_BATCH_DIM`: batch.
     Batch,
-    /// `MCDNN_SEQDATA_BEAM_DIM`: the candidates of a beam.
+    /// `MCDNN_SEQDATA_BEAM_DIM`: beam candidates.
     Beam,
-    /// `MCDNN_SEQDATA_VECT_DIM`: the elements of a vector.
+    /// `MCDNN_SEQDATA_VECT_DIM`: elements of a vector.
     Vector,
 }
 
@@ -22,11 +22,11 @@ pub enum SequenceAxis {
 const AXES: usize = 4;
 
 impl SequenceAxis {
-    /// All of them, in the order of the dimensions.
+    /// All axes, in the order of the dimensions.
     pub const ALL: [SequenceAxis; AXES] =
         [SequenceAxis::Time, SequenceAxis::Batch, SequenceAxis::Beam, SequenceAxis::Vector];
 
-    /// The name in texts and problem files.
+    /// Name in messages and problem files.
     pub fn name(self) -> &'static str {
         match self {
             SequenceAxis::Time => "time",
@@ -37,25 +37,25 @@ impl SequenceAxis {
     }
 }
 
-/// What `mcdnnSetSeqDataDescriptor` is given.
+/// Arguments of `mcdnnSetSeqDataDescriptor`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SequenceDataSettings {
-    /// f16, f32, f64, or bf16, which is not in the document.
+    /// f16, f32, f64, or bf16, which the document does not list.
     pub data_type: DType,
-    /// How many of `dims` and `axes` count: 4.
+    /// Number of dimensions in use: 4.
     pub nb_dims: i32,
     /// Extents by [`SequenceAxis`], in the order of [`SequenceAxis::ALL`].
     pub dims: Vec<i32>,
-    /// The memory order, outermost first; the vector is innermost.
+    /// Memory order, outermost first; the vector axis is innermost.
     pub axes: Vec<SequenceAxis>,
-    /// Steps of each sequence, those of one beam next to each other, in every layout.
+    /// Number of steps of each sequence, with the beam index fastest, in every layout.
     pub seq_lengths: Vec<i32>,
-    /// What vectors beyond a sequence's length become: must be `None`, not defined.
+    /// Fill value beyond a sequence's length: must be `None`, undefined.
     pub padding_fill: Option<Real>,
 }
 
 impl SequenceDataSettings {
-    /// Whole sequences of f32, batch by batch, candidate by candidate.
+    /// Full-length f32 sequences in the order batch, beam, time.
     pub fn new(batch: i32, beam: i32, time: i32, vector: i32) -> SequenceDataSettings {
         use SequenceAxis::{Batch, Beam, Time, Vector};
         let count = i64::from(batch.max(0)) * i64::from(beam.max(0));
@@ -70,22 +70,22 @@ impl SequenceDataSettings {
     }
 }
 
-/// What `mcdnnGetSeqDataDescriptor` gives (section 6.2.1.34).
+/// Result of `mcdnnGetSeqDataDescriptor` (section 6.2.1.34).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SequenceDataView<'a> {
-    /// The type of the elements.
+    /// Element type.
     pub data_type: DType,
-    /// How many dimensions there are.
+    /// Number of dimensions.
     pub nb_dims: i32,
-    /// The first dimensions, as many as were asked for.
+    /// The first dimensions, as many as requested.
     pub dims: &'a [i32],
-    /// The outermost axes, as many as dimensions were asked for.
+    /// The outermost axes, as many as requested.
     pub axes: &'a [SequenceAxis],
-    /// How many sequences there are.
+    /// Number of sequences.
     pub seq_length_count: usize,
-    /// The lengths of the first sequences, as many as were asked for.
+    /// Lengths of the first sequences, as many as requested.
     pub seq_lengths: &'a [i32],
-    /// What vectors beyond a sequence's length become.
+    /// Fill value beyond a sequence's length.
     pub padding_fill: Option<Real>,
 }
 
@@ -104,13 +104,14 @@ fn refuse<T>(rule: String) -> Result<T> {
 }
 
 impl SequenceDataDescriptor {
-    /// Checks settings and takes them.
+    /// Validates the arguments.
     ///
     /// # Errors
-    /// `BadParam` for a number of dimensions below 1, other numbers of `dims` or `axes`, an extent
-    /// below 1, more than 2^31 - 1 sequences, an axis that is there twice, a vector that is not
-    /// innermost, another number of lengths than sequences, a length below 0 or above the steps;
-    /// `NotSupported` for other than 4 dimensions, another type, a fill.
+    /// `BadParam` for a number of dimensions below 1, a number of `dims` or `axes` other than 4, an
+    /// extent below 1, more than 2^31 - 1 sequences, a duplicate axis, a vector axis that is not
+    /// innermost, a number of lengths other than the number of sequences, or a length below 0 or
+    /// above the time extent; `NotSupported` for a number of dimensions other than 4, another type
+    /// or a fill value.
     pub fn set(settings: SequenceDataSettings) -> Result<SequenceDataDescriptor> {
         settings.check_dims()?;
         settings.check_axes()?;
@@ -118,16 +119,16 @@ impl SequenceDataDescriptor {
         Ok(SequenceDataDescriptor { settings })
     }
 
-    /// The settings, whole.
+    /// The arguments.
     pub fn get(&self) -> &SequenceDataSettings {
         &self.settings
     }
 
-    /// The settings with at most so many dimensions, axes and lengths
+    /// The arguments, truncated to the requested numbers of dimensions, axes and lengths
     /// (`mcdnnGetSeqDataDescriptor`).
     ///
     /// # Errors
-    /// `BadParam` for a number below 0.
+    /// `BadParam` for a negative number.
     pub fn view(
         &self,
         nb_dims_requested: i32,
@@ -150,12 +151,12 @@ impl SequenceDataDescriptor {
         })
     }
 
-    /// The extent along an axis.
+    /// Extent along an axis.
     pub fn extent(&self, axis: SequenceAxis) -> i64 {
         i64::from(self.settings.dims[axis as usize])
     }
 
-    /// The memory order of the vectors, outermost first.
+    /// Memory order of the vectors, outermost first.
     pub fn order(&self) -> [SequenceAxis; 3] {
         [0, 1, 2].map(|at| self.settings.axes[at])
     }

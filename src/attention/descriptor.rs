@@ -8,39 +8,39 @@ use crate::expr::{Math, Real};
 use crate::graph::MatmulMath;
 use crate::rnn::MathType;
 
-/// Which keys and values the candidates of a beam of queries attend to.
+/// Mapping of the beam candidates of queries to keys and values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum QueryMap {
-    /// `MCDNN_ATTN_QUERYMAP_ALL_TO_ONE`: all of them to the same; beams of keys are 1 wide.
+    /// `MCDNN_ATTN_QUERYMAP_ALL_TO_ONE`: all candidates share keys and values, whose beam extent is
+    /// 1.
     #[default]
     AllToOne,
-    /// `MCDNN_ATTN_QUERYMAP_ONE_TO_ONE`: each to its own.
+    /// `MCDNN_ATTN_QUERYMAP_ONE_TO_ONE`: each candidate has its own keys and values.
     OneToOne,
 }
 
-/// What `mcdnnSetAttnDescriptor` is given.
+/// Arguments of `mcdnnSetAttnDescriptor`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AttentionSettings {
     /// Bit 0 of `attnMode`.
     pub query_map: QueryMap,
-    /// `MCDNN_ATTN_ENABLE_PROJ_BIASES`: projections have biases.
+    /// `MCDNN_ATTN_ENABLE_PROJ_BIASES`: whether projections have biases.
     pub proj_biases: bool,
-    /// Heads.
+    /// Number of heads.
     pub num_heads: i32,
-    /// Factor of the scores, not below 0.
+    /// Scale of the scores, at least 0.
     pub sm_scaler: Real,
-    /// The type of weights, inputs and outputs: f16, f32, f64, and bf16, which is not in the
-    /// document.
+    /// Type of weights, inputs and outputs: f16, f32, f64, or bf16, which the document does not
+    /// list.
     pub data_type: DType,
-    /// The precision of the mathematics: f16 or f32 for f16, f32 for bf16 and f32, f64 for f64.
-    /// Half precision is computed in f32 either way.
+    /// Math precision: f16 or f32 for f16, f32 for bf16 and f32, f64 for f64. f16 is computed in
+    /// f32 either way.
     pub compute_prec: DType,
-    /// Whether tensor cores are preferred.
+    /// Use of tensor cores.
     pub math_type: MathType,
-    /// The probability that a weight behind the softmax is dropped in training.
+    /// Dropout probability of the softmax in training.
     pub attn_dropout: Real,
-    /// The probability that an element of the output is dropped in training, before the residual
-    /// is added.
+    /// Dropout probability of the output in training, before the residual is added.
     pub post_dropout: Real,
     /// Elements of a query.
     pub q_size: i32,
@@ -48,27 +48,27 @@ pub struct AttentionSettings {
     pub k_size: i32,
     /// Elements of a value.
     pub v_size: i32,
-    /// Elements of a projected query, 0: queries are not projected.
+    /// Elements of a projected query; 0 disables the projection.
     pub q_proj_size: i32,
-    /// Elements of a projected key, 0: keys are not projected.
+    /// Elements of a projected key; 0 disables the projection.
     pub k_proj_size: i32,
-    /// Elements of a projected value, 0: values are not projected.
+    /// Elements of a projected value; 0 disables the projection.
     pub v_proj_size: i32,
-    /// Elements of a result, 0: the heads' results stand side by side.
+    /// Elements of a projected output; 0 concatenates the heads' results.
     pub o_proj_size: i32,
-    /// The most steps of queries and outputs.
+    /// Maximum number of time steps of queries and outputs.
     pub qo_max_seq_length: i32,
-    /// The most steps of keys and values.
+    /// Maximum number of time steps of keys and values.
     pub kv_max_seq_length: i32,
-    /// The most beams.
+    /// Maximum batch size.
     pub max_batch_size: i32,
-    /// The most candidates of a beam.
+    /// Maximum beam size.
     pub max_beam_size: i32,
 }
 
 impl AttentionSettings {
-    /// Heads of vectors of one size in f32 that are projected to equal parts of it and back, scaled
-    /// by the root of a head's elements, without biases; as many steps of keys as of queries.
+    /// Heads that project f32 vectors of `size` elements to equal parts and back, with scale
+    /// 1/sqrt(head dimension), without biases; keys have as many steps as queries.
     pub fn new(num_heads: i32, size: i32, batch: i32, steps: i32) -> AttentionSettings {
         let part = size / num_heads.max(1);
         AttentionSettings {
@@ -107,13 +107,12 @@ fn bad<T>(rule: String) -> Result<T> {
 }
 
 impl AttentionDescriptor {
-    /// Checks settings and takes them.
+    /// Validates the arguments.
     ///
     /// # Errors
-    /// `BadParam` for a size, count or limit below 1, a projection below 0, queries and keys that
-    /// differ in size behind their projections, a scaler that is below 0 or not finite, a dropout
-    /// that is no probability, a type the document does not list, a precision or math type that
-    /// does not go with it.
+    /// `BadParam` for a size, count or limit below 1, a negative projection, queries and keys of
+    /// different projected sizes, a scale that is negative or not finite, a dropout outside [0, 1),
+    /// a type that the document does not list, or a precision or math type incompatible with it.
     pub fn set(settings: AttentionSettings) -> Result<AttentionDescriptor> {
         settings.check_sizes()?;
         settings.check_numbers()?;
@@ -121,22 +120,22 @@ impl AttentionDescriptor {
         Ok(AttentionDescriptor { settings })
     }
 
-    /// The settings (`mcdnnGetAttnDescriptor`, section 6.2.1.14).
+    /// The arguments (`mcdnnGetAttnDescriptor`, section 6.2.1.14).
     pub fn get(&self) -> &AttentionSettings {
         &self.settings
     }
 
-    /// Heads.
+    /// Number of heads.
     pub fn heads(&self) -> i64 {
         i64::from(self.settings.num_heads)
     }
 
-    /// Elements of a head's query or key.
+    /// Head dimension of queries and keys.
     pub fn depth(&self) -> i64 {
         self.settings.depth(self.settings.q_proj_size, self.settings.q_size)
     }
 
-    /// Elements of a head's value and result.
+    /// Head dimension of values and results.
     pub fn width(&self) -> i64 {
         self.settings.depth(self.settings.v_proj_size, self.settings.v_size)
     }
@@ -149,7 +148,7 @@ impl AttentionDescriptor {
         }
     }
 
-    /// What products are computed in.
+    /// Precision of the GEMMs.
     pub(super) fn matmul_math(&self) -> MatmulMath {
         match (self.settings.data_type, self.settings.math_type) {
             (DType::F64, _) => MatmulMath::F64,
@@ -158,12 +157,12 @@ impl AttentionDescriptor {
         }
     }
 
-    /// What everything else is computed in.
+    /// Precision of everything but GEMMs.
     pub(super) fn math(&self) -> Math {
         Math::of(self.settings.data_type)
     }
 
-    /// Candidates of a beam of keys, where those of queries have so many.
+    /// Beam extent of keys, given that of queries.
     pub(super) fn kv_beams(&self, beams: i64) -> i64 {
         match self.settings.query_map {
             QueryMap::AllToOne => 1,
@@ -171,7 +170,7 @@ impl AttentionDescriptor {
         }
     }
 
-    /// The greatest extent there may be.
+    /// The largest extent.
     pub fn extent_max(&self) -> AttentionExtent {
         let settings = &self.settings;
         AttentionExtent {
@@ -183,13 +182,12 @@ impl AttentionDescriptor {
         }
     }
 
-    /// What a call on data as these describe works on (section 6.2.1.35): all steps, without
-    /// residuals, for inference.
+    /// The extent of a call on data as described (section 6.2.1.35): all steps, without residuals,
+    /// for inference.
     ///
     /// # Errors
-    /// `BadParam` where one has another type or vector size than the layer, or exceeds a limit;
-    /// where they differ in their layout, their batches or, as far as they must agree, their beams,
-    /// steps and lengths.
+    /// `BadParam` where a descriptor has the wrong type or vector size or exceeds a limit, or where
+    /// they differ in layout, batch or, as far as they must agree, beam, time extent and lengths.
     pub fn extent(
         &self,
         q: &SequenceDataDescriptor,
@@ -304,7 +302,7 @@ fn disagree<T>(
 }
 
 impl AttentionSettings {
-    /// Elements of a vector behind a projection.
+    /// Elements of a vector after an optional projection.
     fn depth(&self, projected: i32, size: i32) -> i64 {
         i64::from(if projected > 0 { projected } else { size })
     }

@@ -1,25 +1,25 @@
-//! For how many vectors a layer is built.
+//! Extents of a layer call.
 
 use crate::attention::data::SequenceAxis;
 
-/// How many vectors a call has, how they stand, and what it does with them.
+/// Number and memory order of a call's vectors, and the call's options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AttentionExtent {
-    /// Beams side by side.
+    /// Batch size.
     pub batch: i64,
-    /// Candidates of a beam of queries.
+    /// Beam size of queries.
     pub beams: i64,
-    /// Steps of queries that there is room for.
+    /// Maximum number of time steps of queries.
     pub queries: i64,
-    /// Steps of keys that there is room for.
+    /// Maximum number of time steps of keys.
     pub keys: i64,
-    /// The memory order of all vectors, outermost first.
+    /// Memory order of all vectors, outermost first.
     pub order: [SequenceAxis; 3],
     /// Whether residuals are added.
     pub residuals: bool,
-    /// Whether only one step is computed, one that the graphs do not depend on.
+    /// Whether a call computes a single time step; the graphs do not depend on which.
     pub one_step: bool,
-    /// Whether the logarithms of sums are kept for a backward pass.
+    /// Whether the log-sum-exp of the scores is kept for a backward pass.
     pub training: bool,
 }
 
@@ -40,7 +40,7 @@ impl Default for AttentionExtent {
 }
 
 impl AttentionExtent {
-    /// Steps that are computed.
+    /// Number of time steps computed.
     pub fn steps(&self) -> i64 {
         if self.one_step { 1 } else { self.queries }
     }

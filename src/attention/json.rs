@@ -1,4 +1,4 @@
-//! Attention layers in JSON: problem documents whose one key is `mha`.
+//! JSON form of attention layers: problem documents whose only key is `mha`.
 
 use serde::Deserialize;
 
@@ -76,7 +76,7 @@ fn one() -> i32 {
 }
 
 impl AttentionCall {
-    /// Reads a problem document whose one key is `mha`.
+    /// Reads a problem document whose only key is `mha`.
     ///
     /// # Errors
     /// `BadParam` with line and column for malformed JSON; as [`AttentionDescriptor::set`] and
@@ -92,7 +92,7 @@ impl AttentionCall {
 impl MhaJson {
     fn settings(&self) -> Result<AttentionSettings> {
         let data_type: DType = self.dtype.parse().map_err(|error: Error| error.context("mha"))?;
-        // Heads get equal parts of a query where nothing else is said.
+        // By default, heads get equal parts of a query.
         let equal = AttentionSettings::new(self.heads, self.q_size, self.batch, self.queries);
         let q_proj_size = self.q_proj_size.unwrap_or(equal.q_proj_size);
         let depth = if q_proj_size > 0 { q_proj_size } else { self.q_size };

@@ -1,4 +1,4 @@
-//! A layer for vectors of some number: its graphs, and where their tensors stand.
+//! A layer for a given extent: its graphs, and the layout of their tensors.
 
 use crate::attention::data::SequenceAxis;
 use crate::attention::descriptor::AttentionDescriptor;
@@ -9,59 +9,59 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
 
-/// Bytes that intermediate tensors are aligned to.
+/// Alignment of intermediate tensors in bytes.
 const ALIGNMENT: u64 = 256;
 
-/// Where a tensor of a graph stands.
+/// Location of a graph tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AttentionPlace {
-    /// The tensor of the graph.
+    /// The graph tensor.
     pub uid: i64,
-    /// What it is part of.
+    /// The layer tensor that contains it.
     pub role: AttentionRole,
-    /// Where it begins there, in elements. Of the step that is computed, where only one is.
+    /// Offset within the layer tensor, in elements, relative to the computed time step if there is
+    /// only one.
     pub offset: i64,
 }
 
-/// One of the graphs that run one after the other.
+/// One of the graphs of a layer, which run in sequence.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AttentionStage {
-    /// What is computed.
+    /// The operation graph.
     pub graph: OperationGraph,
-    /// A place for every input and output of the graph, by uid.
+    /// The location of every input and output of the graph, by uid.
     pub places: Vec<AttentionPlace>,
 }
 
-/// A layer as operation graphs: projections, the keys of each query, attention, outputs.
+/// A layer lowered to operation graphs: projections, key ranges of the queries, attention, output.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AttentionLayer {
     /// The layer.
     pub descriptor: AttentionDescriptor,
-    /// Its vectors.
+    /// Its extent.
     pub extent: AttentionExtent,
-    /// Where its weights stand.
+    /// Layout of its weights.
     pub weights: AttentionWeights,
-    /// What is computed, in this order.
+    /// The graphs in execution order.
     pub stages: Vec<AttentionStage>,
 }
 
-/// Bytes of a layer's buffers.
+/// Buffer sizes of a layer in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AttentionBuffers {
-    /// The weights.
+    /// Weight buffer.
     pub weight_bytes: u64,
-    /// What is used during a call; 0 in training.
+    /// Workspace of an inference call; 0 in training.
     pub workspace_bytes: u64,
-    /// What a call of training leaves for a backward pass: all intermediate tensors; 0 for
-    /// inference.
+    /// Reserve space of a training call, which holds all intermediate tensors; 0 in inference.
     pub reserve_bytes: u64,
 }
 
 impl AttentionDescriptor {
-    /// Bytes of the buffers of the largest call (`mcdnnGetMultiHeadAttnBuffers`, section 6.2.1.15).
+    /// Buffer sizes of the largest call (`mcdnnGetMultiHeadAttnBuffers`, section 6.2.1.15).
     ///
     /// # Errors
-    /// `BadParam` for buffers beyond 2^62 bytes.
+    /// `BadParam` if a buffer exceeds 2^62 bytes.
     pub fn buffers(&self, training: bool) -> Result<AttentionBuffers> {
         let layer = self.bare_layer(AttentionExtent { training, ..self.extent_max() })?;
         let intermediate = layer.intermediate_bytes()?;
@@ -105,22 +105,22 @@ impl AttentionDescriptor {
 }
 
 impl AttentionLayer {
-    /// Candidates of a beam of keys and values.
+    /// Beam extent of keys and values.
     pub fn kv_beams(&self) -> i64 {
         self.descriptor.kv_beams(self.extent.beams)
     }
 
-    /// Heads of keys and values. Where neither are projected, all heads see the same.
+    /// Number of KV heads; 1 if neither keys nor values are projected.
     pub fn kv_heads(&self) -> i64 {
         let settings = self.descriptor.get();
         let projected = settings.k_proj_size > 0 || settings.v_proj_size > 0;
         if projected { self.descriptor.heads() } else { 1 }
     }
 
-    /// The type of a tensor and its elements, as its caller has it.
+    /// Type and number of elements of a tensor, as the caller stores it.
     ///
     /// # Errors
-    /// `BadParam` for more elements than there are numbers.
+    /// `BadParam` if the tensor exceeds 2^62 bytes.
     pub fn tensor(&self, role: AttentionRole) -> Result<(DType, i64)> {
         let AttentionLayer { descriptor, extent, .. } = self;
         let settings = descriptor.get();
@@ -174,7 +174,7 @@ impl AttentionLayer {
         }
     }
 
-    /// Bytes of a tensor; 0 where there is none.
+    /// Size of a tensor in bytes; 0 if absent.
     ///
     /// # Errors
     /// As [`AttentionLayer::tensor`].
@@ -183,7 +183,7 @@ impl AttentionLayer {
         Ok(count as u64 * dtype.bytes() as u64)
     }
 
-    /// Bytes of all intermediate tensors.
+    /// Size of all intermediate tensors in bytes.
     ///
     /// # Errors
     /// As [`AttentionLayer::tensor`].
@@ -196,7 +196,7 @@ impl AttentionLayer {
         })
     }
 
-    /// Where an intermediate tensor stands among all of them, in bytes.
+    /// Offset of an intermediate tensor among all of them, in bytes.
     ///
     /// # Errors
     /// As [`AttentionLayer::tensor`].
@@ -206,7 +206,7 @@ impl AttentionLayer {
         before.map(|other| Ok(self.bytes(other)?.next_multiple_of(ALIGNMENT))).sum()
     }
 
-    /// Elements from one step of a tensor of queries, residuals or outputs to the next.
+    /// Elements between consecutive time steps of queries, residuals or outputs.
     pub fn step_stride(&self, role: AttentionRole) -> i64 {
         let extent = &self.extent;
         let size = match role {

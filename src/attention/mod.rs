@@ -1,9 +1,9 @@
 //! The classic multi-head attention layer (mcDNN, chapter 6), lowered to operation graphs.
 //!
-//! An [`AttentionDescriptor`] says what a layer is, [`SequenceDataDescriptor`]s how its vectors
-//! stand in memory, [`AttentionWeights`] where its weights do. [`AttentionDescriptor::layer`] makes
-//! graphs of it for vectors of some number, [`AttentionCall`] runs them on values from the host.
-//! [`sdpa_from_json`] reads the one operation in the middle by itself.
+//! An [`AttentionDescriptor`] describes a layer, [`SequenceDataDescriptor`]s the memory layout of
+//! its vectors, and [`AttentionWeights`] that of its weights. [`AttentionDescriptor::layer`] lowers
+//! the layer to graphs for a given extent; [`AttentionCall`] holds the data of a call on host
+//! values. [`sdpa_from_json`] reads a single scaled dot-product attention.
 
 mod call;
 mod data;

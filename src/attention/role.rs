@@ -1,49 +1,49 @@
-//! What the tensors of a layer are.
+//! Roles of a layer's tensors.
 
-/// What a tensor of a layer is: its caller's (`mcdnnMultiHeadAttnForward`, section 6.2.1.35), or
-/// one between its graphs.
+/// Role of a tensor: passed by the caller (`mcdnnMultiHeadAttnForward`, section 6.2.1.35), or an
+/// intermediate between the layer's graphs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum AttentionRole {
-    /// The vectors that attend.
+    /// Query vectors.
     Queries,
-    /// What is added to the outputs.
+    /// Residuals, added to the outputs.
     Residuals,
-    /// The vectors that scores are taken with.
+    /// Key vectors.
     Keys,
-    /// The vectors that are summed.
+    /// Value vectors.
     Values,
     /// The weight buffer.
     Weights,
-    /// Steps of each sequence of queries: `devSeqLengthsQO`.
+    /// Number of time steps of each query sequence: `devSeqLengthsQO`.
     QueryLengths,
-    /// Steps of each sequence of keys: `devSeqLengthsKV`.
+    /// Number of time steps of each key sequence: `devSeqLengthsKV`.
     KeyLengths,
-    /// The steps that are computed.
+    /// Indices of the time steps computed.
     Steps,
-    /// The first key of the window of each of them: `loWinIdx`.
+    /// First key of the window of each time step: `loWinIdx`.
     LowWindow,
-    /// The key behind the window of each of them: `hiWinIdx`.
+    /// End of the window of each time step, exclusive: `hiWinIdx`.
     HighWindow,
-    /// The outputs.
+    /// Output vectors.
     Output,
-    /// Queries of all heads.
+    /// Projected queries of all heads.
     ProjectedQueries,
-    /// Keys of all heads, or of one that all share.
+    /// Projected keys of all KV heads.
     ProjectedKeys,
-    /// Values of all heads, or of one that all share.
+    /// Projected values of all KV heads.
     ProjectedValues,
-    /// The first key of each query.
+    /// First key of each query.
     KeyBegin,
-    /// The key behind the last one of each query.
+    /// End of the keys of each query, exclusive.
     KeyEnd,
-    /// Results of all heads.
+    /// Attention results of all heads.
     Attended,
-    /// The logarithm of the sum of each query's exponentials, in training.
+    /// Log-sum-exp of the scores of each query, in training.
     LogSumExp,
 }
 
 impl AttentionRole {
-    /// All of them.
+    /// All roles.
     pub const ALL: [AttentionRole; 18] = [
         AttentionRole::Queries,
         AttentionRole::Residuals,
@@ -65,7 +65,7 @@ impl AttentionRole {
         AttentionRole::LogSumExp,
     ];
 
-    /// The name in texts and of tensors.
+    /// Name in messages and of tensors.
     pub fn name(self) -> &'static str {
         match self {
             AttentionRole::Queries => "queries",
@@ -89,7 +89,7 @@ impl AttentionRole {
         }
     }
 
-    /// Whether one graph of a layer writes it for others, or for a backward pass.
+    /// Whether the tensor is an intermediate, possibly kept for a backward pass.
     pub fn is_intermediate(self) -> bool {
         self >= AttentionRole::ProjectedQueries
     }

@@ -1,4 +1,4 @@
-//! Scaled dot product attention by its extents: problem documents whose one key is `sdpa`.
+//! Scaled dot-product attention by its extents: problem documents whose only key is `sdpa`.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -11,7 +11,7 @@ struct ProblemJson {
     sdpa: SdpaJson,
 }
 
-/// The extents, and under all other keys the attributes of the operation.
+/// The extents; all other keys are attributes of the operation.
 #[derive(Deserialize)]
 struct SdpaJson {
     dtype: String,
@@ -38,7 +38,7 @@ struct SdpaJson {
     attributes: Map<String, Value>,
 }
 
-/// The memory order of queries, keys, values and results, outermost first.
+/// Memory order of queries, keys, values and results, outermost first.
 #[derive(Deserialize, Clone, Copy, Default)]
 #[serde(rename_all = "lowercase")]
 enum Layout {
@@ -61,11 +61,11 @@ fn fail<T>(rule: String) -> Result<T> {
     Err(Error::bad_param(format!("sdpa: {rule}")))
 }
 
-/// Reads a problem document whose one key is `sdpa`: the graph of one attention.
+/// Reads a problem document whose only key is `sdpa`: the graph of one attention operation.
 ///
 /// # Errors
-/// `BadParam` with line and column for malformed JSON, for pages that are not as long as the keys,
-/// tensors that are not known, and as [`OperationGraph::from_json`].
+/// `BadParam` with line and column for malformed JSON, for pages that do not divide the keys, for
+/// unknown tensors, and as [`OperationGraph::from_json`].
 pub fn sdpa_from_json(text: &str) -> Result<OperationGraph> {
     let document: Map<String, Value> = serde_json::from_str(text).map_err(malformed)?;
     if let Some(key) = document.keys().find(|key| *key != "sdpa") {
@@ -81,7 +81,7 @@ fn malformed(error: serde_json::Error) -> Error {
 }
 
 impl SdpaJson {
-    /// The same as a document whose one key is `graph`.
+    /// Converts to a document whose only key is `graph`.
     fn graph(&self) -> Result<Value> {
         let SdpaJson { batch, heads, queries, keys, .. } = *self;
         let kv_heads = self.kv_heads.unwrap_or(heads);
@@ -122,7 +122,7 @@ impl SdpaJson {
         Ok(json!({"graph": {"tensors": tensors, "operations": [operation]}}))
     }
 
-    /// The outermost extent of keys and values, and their rows.
+    /// Outermost extent and number of rows of keys and values.
     fn key_extents(&self) -> Result<[i64; 2]> {
         let SdpaJson { batch, keys, .. } = *self;
         match (self.page_size, self.pages, self.key_rows) {
@@ -139,7 +139,7 @@ impl SdpaJson {
         }
     }
 
-    /// The operands that other keys ask for.
+    /// Optional operands that other keys imply.
     fn implied(&self) -> impl Iterator<Item = &'static str> {
         let given = [
             (self.pages.is_some(), "page_table"),
@@ -151,7 +151,7 @@ impl SdpaJson {
         given.into_iter().filter_map(|(given, name)| given.then_some(name))
     }
 
-    /// Queries, keys, values or results.
+    /// JSON of queries, keys, values or results.
     fn tensor(&self, name: &str, dims: [i64; 4]) -> Value {
         let dtype = match name {
             "k" | "v" => self.kv_dtype.as_ref().unwrap_or(&self.dtype),
@@ -167,7 +167,7 @@ impl SdpaJson {
         json!({"name": name, "dtype": dtype, "dims": dims, "strides": strides})
     }
 
-    /// An operand or result that is known by its name, with the extents it has by itself.
+    /// JSON of an optional operand or result, with its default extents.
     fn operand(&self, name: &str, [q_outer, q_rows]: [i64; 2]) -> Result<Value> {
         let SdpaJson { batch, heads, queries, keys, .. } = *self;
         let sums = if self.math == "f64" { "f64" } else { "f32" };
@@ -191,7 +191,7 @@ impl SdpaJson {
     }
 }
 
-/// The operands and results besides queries, keys, values and their results.
+/// Operands and results besides queries, keys, values and attention results.
 const OPERANDS: [&str; 17] = [
     "bias",
     "mask",

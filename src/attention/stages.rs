@@ -1,8 +1,8 @@
-//! From a layer to operation graphs.
+//! Lowering of a layer to operation graphs.
 //!
-//! What the graphs hand to each other stands packed, `[batch, beam, time, head, element]`, whatever
-//! the layout of the caller's vectors: products and copies at either end go from one to the other.
-//! Of vectors that are not projected each head gets a copy, `[head, batch, beam, time, element]`.
+//! Intermediate tensors are packed as `[batch, beam, time, head, element]`, whatever the layout of
+//! the caller's vectors; the GEMMs and copies at both ends convert between the two. Vectors that
+//! are not projected are copied for each head, as `[head, batch, beam, time, element]`.
 
 use crate::attention::data::SequenceAxis;
 use crate::attention::descriptor::AttentionDescriptor;
@@ -16,25 +16,25 @@ use crate::expr::{Math, Mode, Pointwise};
 use crate::graph::{Attention, GraphBuilder, Matmul, Op};
 use crate::tensor::TensorDesc;
 
-/// Bytes that a caller's tensors are aligned to (`mcdnnGetMultiHeadAttnBuffers`, 6.2.1.15).
+/// Alignment of the caller's tensors in bytes (`mcdnnGetMultiHeadAttnBuffers`, 6.2.1.15).
 const ALIGNMENT: i64 = 16;
 
-/// Vectors of `elements`, one for each `[batch, beam, time]`.
+/// Vectors of `elements`, one per `[batch, beam, time]`.
 #[derive(Debug, Clone, Copy)]
 struct Vectors {
     role: AttentionRole,
     dims: [i64; 3],
-    /// Between vectors, in elements.
+    /// Strides of the vectors, in elements.
     strides: [i64; 3],
     elements: i64,
 }
 
 impl AttentionDescriptor {
-    /// The layer on so many vectors, as graphs.
+    /// Lowers the layer to graphs for an extent.
     ///
     /// # Errors
-    /// `BadParam` for residuals of another size than outputs, an extent below 1, an order that
-    /// lacks an axis, vectors beyond 2^62 bytes; as
+    /// `BadParam` for residuals whose size is not that of the outputs, an extent below 1, an order
+    /// that lacks an axis, or tensors beyond 2^62 bytes; as
     /// [`OperationGraph::new`](crate::graph::OperationGraph::new).
     pub fn layer(&self, extent: AttentionExtent) -> Result<AttentionLayer> {
         let layer = self.bare_layer(extent)?;
@@ -43,7 +43,7 @@ impl AttentionDescriptor {
     }
 }
 
-/// The graphs of a layer, in the order they run.
+/// The graphs of a layer in execution order.
 fn all(layer: &AttentionLayer) -> Result<Vec<AttentionStage>> {
     use AttentionRole::{Keys, ProjectedKeys, ProjectedQueries, ProjectedValues, Queries, Values};
     use AttentionWeightKind::{KBiases, KWeights, QBiases, QWeights, VBiases, VWeights};
@@ -86,8 +86,8 @@ fn inner(role: AttentionRole, dims: [i64; 3], elements: i64) -> Vectors {
     Vectors { role, dims, strides, elements }
 }
 
-/// The dimensions and strides of vectors that have the same places in all of these, where axes that
-/// follow each other in memory everywhere are one.
+/// Common dimensions of vectors, and the strides of each, with axes merged that are contiguous in
+/// all of them.
 fn merged<const N: usize>(of: [&Vectors; N]) -> (Vec<i64>, [Vec<i64>; N]) {
     let mut dims: Vec<i64> = Vec::new();
     let mut strides: [Vec<i64>; N] = [const { Vec::new() }; N];
@@ -113,7 +113,7 @@ fn merged<const N: usize>(of: [&Vectors; N]) -> (Vec<i64>, [Vec<i64>; N]) {
     }
 }
 
-/// A graph on its way.
+/// A graph under construction.
 #[derive(Default)]
 struct Stage {
     graph: GraphBuilder,
@@ -136,7 +136,7 @@ impl Lowering<'_> {
         self.layer.descriptor.get().data_type
     }
 
-    /// Vectors in the layout of the caller's. Of queries and outputs those of all steps, or of one.
+    /// Vectors in the caller's layout; for queries and outputs, of the time steps computed.
     fn outer(&self, role: AttentionRole, dims: [i64; 3], elements: i64) -> Vectors {
         let extent = &self.layer.extent;
         let whole = match role {
@@ -156,7 +156,7 @@ impl Lowering<'_> {
         Vectors { role, dims, strides, elements }
     }
 
-    /// Adds a tensor that begins so many elements behind the start of another.
+    /// Adds a tensor at an element offset within a layer tensor.
     fn place(
         &self,
         stage: &mut Stage,
@@ -176,7 +176,7 @@ impl Lowering<'_> {
         let bytes = (offset | steps) * element as i64;
         let alignment = match role.is_intermediate() || tensor.dtype != DType::I32 {
             true => 1 << (bytes | ALIGNMENT).trailing_zeros(),
-            // Windows and lengths are arrays of plain integers.
+            // Windows and lengths are arrays of integers.
             false => element,
         };
         let uid = stage.graph.fresh_uid();
@@ -184,7 +184,7 @@ impl Lowering<'_> {
         stage.graph.tensor(TensorDesc { uid, alignment, ..tensor })
     }
 
-    /// Adds vectors, or `elements` of each from one on.
+    /// Adds vectors, or `elements` of each starting at an offset.
     fn vectors(
         &self,
         stage: &mut Stage,
@@ -198,7 +198,7 @@ impl Lowering<'_> {
         self.place(stage, of.role, first, tensor)
     }
 
-    /// Weights of all heads as one matrix of `rank` dimensions.
+    /// Adds the weights of all heads as one matrix of rank `rank`.
     fn weights(&self, stage: &mut Stage, kind: AttentionWeightKind, rank: usize) -> Option<i64> {
         use AttentionWeightKind::{KWeights, OWeights, QWeights, VWeights};
         let AttentionWeightSlice { offset, dims, .. } = self.layer.weights.slice(kind)?;
@@ -213,7 +213,7 @@ impl Lowering<'_> {
         Some(self.place(stage, AttentionRole::Weights, offset, tensor))
     }
 
-    /// Vectors times weights, plus biases, plus what else is to be added.
+    /// Multiplies vectors by weights and adds biases and an optional further tensor.
     fn product(
         &self,
         from: Vectors,
@@ -250,7 +250,7 @@ impl Lowering<'_> {
         stage.finish()
     }
 
-    /// Vectors as they are, so many times one behind the other.
+    /// Copies vectors `count` times, one copy after another.
     fn copies(&self, from: Vectors, to: Vectors, count: i64) -> Result<AttentionStage> {
         let mut stage = Stage::default();
         let (dims, [from_strides, to_strides]) = merged([&from, &to]);
@@ -267,7 +267,8 @@ impl Lowering<'_> {
         stage.finish()
     }
 
-    /// The keys of each query: those of its step's window, none past the end of its sequence.
+    /// Computes the keys of each query: the window of its time step, empty beyond the end of its
+    /// sequence.
     fn windows(&self) -> Result<AttentionStage> {
         use AttentionRole::{HighWindow, KeyBegin, KeyEnd, LowWindow, QueryLengths, Steps};
         let extent = &self.layer.extent;
@@ -283,7 +284,7 @@ impl Lowering<'_> {
         let lengths = add(QueryLengths, [extent.batch, extent.beams, 1, 1]);
         let [steps, low, high] = [Steps, LowWindow, HighWindow].map(|role| add(role, of_steps));
         let [begin, end] = [KeyBegin, KeyEnd].map(|role| add(role, of_queries));
-        // f32 does not hold every step.
+        // f32 cannot represent every step.
         let exact = |mode| Pointwise::new(mode).math(Math::F64);
         let within = stage.graph.pointwise(exact(Mode::CmpLt), &[steps, lengths])?;
         stage.graph.pointwise_into(exact(Mode::Mul), &[within, low], begin);
@@ -291,8 +292,7 @@ impl Lowering<'_> {
         stage.finish()
     }
 
-    /// Attention of all heads. Candidates that attend to the same keys are more queries of one
-    /// sequence.
+    /// Attention of all heads. Beam candidates that share keys are further queries of one sequence.
     fn attention(&self) -> Result<AttentionStage> {
         use AttentionRole::{
             Attended, KeyBegin, KeyEnd, KeyLengths, LogSumExp, ProjectedKeys, ProjectedQueries,
@@ -305,7 +305,7 @@ impl Lowering<'_> {
         let sequences = extent.batch * self.layer.kv_beams();
         let queries = extent.beams / self.layer.kv_beams() * extent.steps();
         let mut stage = Stage::default();
-        // Heads stand within a row, or one behind the other.
+        // Heads are interleaved within a row, or outermost.
         let mut of_heads =
             |role: AttentionRole, [heads, rows, elements]: [i64; 3], apart: bool, dtype| {
                 let dims = [sequences, heads, rows, elements];
@@ -347,7 +347,7 @@ impl Lowering<'_> {
         stage.finish()
     }
 
-    /// The heads' results, projected or side by side, plus residuals.
+    /// Projects or concatenates the heads' results and adds residuals.
     fn outputs(&self) -> Result<AttentionStage> {
         use AttentionRole::{Attended, Output, Residuals};
         use AttentionWeightKind::{OBiases, OWeights};

@@ -1,10 +1,10 @@
-//! The weight buffer: where each matrix and bias of a layer stands
-//! (`mcdnnGetMultiHeadAttnWeights`, section 6.2.1.16).
+//! The weight buffer: layout of a layer's weights and biases (`mcdnnGetMultiHeadAttnWeights`,
+//! section 6.2.1.16).
 //!
-//! W_Q, W_K, W_V, W_O, b_Q, b_K, b_V, b_O follow each other without gaps, those that the layer has.
-//! Elements of the vectors that go into a product stand slowest, so that each matrix of all heads
-//! is one, row-major: `[size, heads * proj]` in front of the attention, `[heads * width, proj]`
-//! behind it. That is what cuDNN was reported to use.
+//! Those of W_Q, W_K, W_V, W_O, b_Q, b_K, b_V, b_O that the layer has are contiguous. The input
+//! elements of a projection are the slowest dimension, so that the weights of all heads form one
+//! row-major matrix: `[size, heads * proj]` for the inputs, `[heads * width, proj]` for the output.
+//! This is the layout reported for cuDNN.
 
 use crate::attention::descriptor::AttentionDescriptor;
 use crate::error::{Error, Result};
@@ -12,26 +12,26 @@ use crate::error::{Error, Result};
 /// `mcdnnMultiHeadAttnWeightKind_t` (section 6.1.2.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AttentionWeightKind {
-    /// The projection of queries.
+    /// Projection of queries.
     QWeights,
-    /// The projection of keys.
+    /// Projection of keys.
     KWeights,
-    /// The projection of values.
+    /// Projection of values.
     VWeights,
-    /// The projection of results.
+    /// Projection of the output.
     OWeights,
-    /// The biases of projected queries.
+    /// Bias of the query projection.
     QBiases,
-    /// The biases of projected keys.
+    /// Bias of the key projection.
     KBiases,
-    /// The biases of projected values.
+    /// Bias of the value projection.
     VBiases,
-    /// The biases of outputs.
+    /// Bias of the output projection.
     OBiases,
 }
 
 impl AttentionWeightKind {
-    /// All of them, in the order of the buffer.
+    /// All kinds, in the order of the buffer.
     pub const ALL: [AttentionWeightKind; 8] = [
         AttentionWeightKind::QWeights,
         AttentionWeightKind::KWeights,
@@ -43,7 +43,7 @@ impl AttentionWeightKind {
         AttentionWeightKind::OBiases,
     ];
 
-    /// The name in texts and problem files.
+    /// Name in messages and problem files.
     pub fn name(self) -> &'static str {
         match self {
             AttentionWeightKind::QWeights => "w_q",
@@ -58,19 +58,18 @@ impl AttentionWeightKind {
     }
 }
 
-/// A matrix or a bias of all heads in a weight buffer.
+/// A matrix or bias of all heads in a weight buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AttentionWeightSlice {
-    /// Of the first element, in elements from the start of the buffer.
+    /// Offset of the first element, in elements from the start of the buffer.
     pub offset: i64,
-    /// Heads, elements behind the projection, elements before it (1 of a bias). The outputs' bias
-    /// is that of all heads: there is one.
+    /// Heads, output elements and input elements (1 for a bias). The output bias has one head.
     pub dims: [i64; 3],
-    /// Elements from one to the next along each dimension.
+    /// Strides of the dimensions, in elements.
     pub strides: [i64; 3],
 }
 
-/// The places of a layer's weights in one buffer.
+/// Layout of a layer's weights in one buffer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AttentionWeights {
     slices: [Option<AttentionWeightSlice>; 8],
@@ -79,10 +78,10 @@ pub struct AttentionWeights {
 }
 
 impl AttentionWeights {
-    /// The places of a layer's weights.
+    /// Computes the layout for a layer.
     ///
     /// # Errors
-    /// `BadParam` for a buffer beyond 2^62 bytes.
+    /// `BadParam` if the buffer exceeds 2^62 bytes.
     pub fn new(descriptor: &AttentionDescriptor) -> Result<AttentionWeights> {
         let mut weights = AttentionWeights {
             slices: [None; 8],
@@ -102,20 +101,20 @@ impl AttentionWeights {
         Ok(weights)
     }
 
-    /// The size of the buffer.
+    /// Size of the buffer in bytes.
     pub fn bytes(&self) -> u64 {
         (self.elements * self.element_bytes) as u64
     }
 
-    /// The same in elements.
+    /// Size of the buffer in elements.
     pub fn elements(&self) -> i64 {
         self.elements
     }
 
-    /// Weights of a kind; `None` where the layer has none. A caller's buffer has `buffer_bytes`.
+    /// The slice of a kind in a caller's buffer of `buffer_bytes`; `None` if the layer has none.
     ///
     /// # Errors
-    /// `BadParam` for a buffer that is too small for the layer's weights.
+    /// `BadParam` if the buffer is too small for the layer's weights.
     pub fn get(
         &self,
         kind: AttentionWeightKind,
@@ -135,7 +134,7 @@ impl AttentionWeights {
     }
 }
 
-/// Dimensions and strides of weights that the layer has.
+/// Dimensions and strides of the weights of a kind; `None` if the layer has none.
 fn shape(
     descriptor: &AttentionDescriptor,
     kind: AttentionWeightKind,

@@ -1,4 +1,4 @@
-//! Keeping the folder within its budget: least recently used entries go first.
+//! Eviction: keeps the folder within its budget, least recently used entries first.
 
 use std::ffi::OsStr;
 use std::io;
@@ -8,40 +8,40 @@ use std::time::SystemTime;
 use crate::cache::held::Held;
 use crate::cache::lease::{STALE, is_stale, leased};
 
-/// Collection stops at this share of the budget, so that it does not run at every write.
+/// Share of the budget at which collection stops, so that it does not run on every write.
 const LOW_WATERMARK: f64 = 0.8;
 
-/// One entry file.
+/// An entry file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryFile {
-    /// Where it is.
+    /// Path.
     pub path: PathBuf,
-    /// The key in hexadecimal.
+    /// Key in hexadecimal.
     pub key: String,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
-    /// When it was last used, to about an hour.
+    /// Time of last use, accurate to about an hour.
     pub used: SystemTime,
 }
 
-/// What a collection did.
+/// Result of a collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Collected {
     /// Entries kept.
     pub kept: usize,
-    /// Their bytes.
+    /// Bytes of the entries kept.
     pub kept_bytes: u64,
     /// Entries removed.
     pub removed: usize,
-    /// Their bytes.
+    /// Bytes of the entries removed.
     pub removed_bytes: u64,
-    /// Entries over the budget that living processes use.
+    /// Entries over the budget that running processes use.
     pub in_use: usize,
     /// Abandoned temporary files removed.
     pub stale: usize,
 }
 
-/// All entry files below a cache folder, most recently used first.
+/// All entry files of a cache folder, most recently used first.
 pub(super) fn entries(folder: &Held) -> Vec<EntryFile> {
     let mut found: Vec<EntryFile> = Vec::new();
     for shard in shards(folder) {
@@ -52,28 +52,28 @@ pub(super) fn entries(folder: &Held) -> Vec<EntryFile> {
             Some(EntryFile { path, key, bytes: status.bytes, used: status.modified })
         }));
     }
-    // The clock went back: a date in the future says nothing, and must not keep an entry for ever.
+    // A date in the future, left by a clock that was set back, must not keep an entry for ever.
     let latest = SystemTime::now() + STALE;
     let used = |file: &EntryFile| Some(file.used).filter(|used| *used <= latest);
     found.sort_by(|a, b| (used(b), &a.key).cmp(&(used(a), &b.key)));
     found
 }
 
-/// The folders of entries, each held open while it is looked at.
+/// The shard folders, each held open during its iteration.
 fn shards(folder: &Held) -> impl Iterator<Item = Held> {
     let kernels = folder.folder("kernels").ok();
     let names = kernels.as_ref().map(Held::names).unwrap_or_default();
     names.into_iter().filter_map(move |name| kernels.as_ref()?.folder(name).ok())
 }
 
-/// Removes an entry of the list.
+/// Removes an entry.
 fn remove(folder: &Held, entry: &EntryFile) -> io::Result<()> {
     let shard = entry.path.parent().and_then(Path::file_name);
     let (Some(shard), Some(file)) = (shard, entry.path.file_name()) else { return Ok(()) };
     folder.folder("kernels")?.folder(shard)?.remove(file)
 }
 
-/// Brings the folder within `budget_bytes`. Does nothing when another process is at it.
+/// Evicts entries until the folder is within `budget_bytes`; `None` if another process is doing so.
 pub(super) fn collect(folder: &Held, budget_bytes: u64) -> Option<Collected> {
     let turn = folder.file_for_locks("gc.lock").ok().filter(|file| file.try_lock().is_ok())?;
     let mut collected = Collected { stale: reap(folder), ..Collected::default() };
@@ -89,7 +89,7 @@ pub(super) fn collect(folder: &Held, budget_bytes: u64) -> Option<Collected> {
         if over && leased.contains(&entry.key) {
             collected.in_use += 1;
         }
-        // Removing is atomic: a reader has the whole file open or finds none.
+        // Removal is atomic: a reader has the whole file open or does not find it.
         if over && !leased.contains(&entry.key) && remove(folder, entry).is_ok() {
             total -= entry.bytes;
             collected.removed += 1;
@@ -103,7 +103,7 @@ pub(super) fn collect(folder: &Held, budget_bytes: u64) -> Option<Collected> {
     Some(collected)
 }
 
-/// Removes what ended processes left behind.
+/// Removes files of terminated processes.
 fn reap(folder: &Held) -> usize {
     let is_temporary = |name: &OsStr| name.to_string_lossy().starts_with(".tmp");
     let reap_in = |folder: &Held, wanted: &dyn Fn(&OsStr) -> bool| {
@@ -190,7 +190,7 @@ mod tests {
         }
         assert_eq!(collect(&held(&folder), 100).expect("alone").stale, 2);
         assert!(left.iter().all(|path| !path.exists()) && path.exists());
-        // Of a time that has not come.
+        // With a date in the future.
         let file = File::create(&left[0]).expect("writable");
         file.set_modified(SystemTime::now() + 2 * STALE).expect("own file");
         assert_eq!(collect(&held(&folder), 100).expect("alone").stale, 1);

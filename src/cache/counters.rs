@@ -1,4 +1,4 @@
-//! What the cache did: in this process, and in all of them together.
+//! Cache statistics, of this process and of all processes.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,32 +13,33 @@ use crate::cache::lock::KeyLock;
 
 const FILE: &str = "stats.json";
 
-/// How long an ending process waits for others that end: each holds the file for a millisecond.
+/// Maximum wait of a terminating process for the statistics file, which others hold for a
+/// millisecond.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Counts since some beginning.
+/// Cache statistics.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counts {
     /// Entries found and accepted.
     pub hits: u64,
-    /// Entries not accepted, by reason: `absent`, or what was wrong (`malformed`, `schema`, `key`,
+    /// Misses by reason: `absent`, or why an entry was rejected (`malformed`, `schema`, `key`,
     /// `request`, `digest`, `device`: the device rejected the image).
     pub misses: BTreeMap<String, u64>,
     /// Bytes of the entries found.
     pub read_bytes: u64,
     /// Entries written.
     pub writes: u64,
-    /// Their bytes.
+    /// Bytes of the entries written.
     pub written_bytes: u64,
-    /// Entries removed to stay within the budget.
+    /// Entries evicted to stay within the budget.
     pub evicted: u64,
-    /// Compile time that hits saved, in microseconds.
+    /// Compile time saved by hits, in microseconds.
     pub saved_us: u64,
 }
 
 impl Counts {
-    /// Misses of all reasons.
+    /// Total number of misses.
     pub fn misses_total(&self) -> u64 {
         self.misses.values().sum()
     }
@@ -56,7 +57,7 @@ impl Counts {
     }
 }
 
-/// The counts of this process.
+/// Statistics of this process.
 #[derive(Debug, Default)]
 pub(super) struct Counters(Mutex<Counts>);
 
@@ -93,13 +94,13 @@ impl Counters {
     }
 }
 
-/// The counts of all processes that have ended, from the folder's file.
+/// Statistics of all terminated processes, from the folder's file.
 pub(super) fn read(folder: &Held) -> Counts {
     let text = folder.private_file(FILE).and_then(io::read_to_string).unwrap_or_default();
     serde_json::from_str(&text).unwrap_or_default()
 }
 
-/// Adds a process's counts to the folder's file.
+/// Adds a process's statistics to the folder's file.
 pub(super) fn add(folder: &Held, counts: &Counts) -> io::Result<()> {
     if *counts == Counts::default() {
         return Ok(());

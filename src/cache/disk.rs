@@ -1,4 +1,4 @@
-//! The disk tier: one file per entry, written so that a crash leaves either all of it or nothing.
+//! The disk tier: one file per entry, written atomically.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -20,17 +20,17 @@ use crate::cache::lease::Lease;
 use crate::cache::lock::KeyLock;
 use crate::compile::Image;
 
-/// The size the folder is kept within unless the user says otherwise.
+/// Default budget of the folder.
 pub const BUDGET_BYTES: u64 = 1 << 30;
 
-/// An entry's last use is noted at most this often: it costs a write.
+/// Minimum interval between updates of an entry's last use, each of which is a write.
 const TOUCH_AFTER: Duration = Duration::from_secs(3600);
 
-/// A collection is due after this share of the budget has been written: a sixteenth, so that the
-/// folder never exceeds its budget by more, per process.
+/// A collection is due after 1/16 of the budget has been written, so that a process exceeds the
+/// budget by no more than that.
 const COLLECT_SHARE: u64 = 16;
 
-/// A folder of entries. Every failure is a warning, never an error.
+/// A folder of entries. Failures are logged as warnings, never returned as errors.
 ///
 /// ```text
 /// kernels/ab/<key>.kiln   entries, by the first two digits of their keys
@@ -42,7 +42,7 @@ const COLLECT_SHARE: u64 = 16;
 #[derive(Debug)]
 pub struct DiskCache {
     folder: PathBuf,
-    /// The folder as it was checked.
+    /// Handle of the folder that was checked.
     held: Held,
     budget_bytes: u64,
     writable: AtomicBool,
@@ -54,14 +54,14 @@ pub struct DiskCache {
 impl DiskCache {
     /// Opens a folder, creating it with mode 0700.
     ///
-    /// Returns `None`, after a warning, when the folder can not be used: it can not be created, or
-    /// it belongs to another user or can be written or replaced by others, which would let them
-    /// choose the code this process runs. Others can replace a folder where any folder above it
-    /// belongs to neither this user nor root, or is writable by others or by a group without the
-    /// sticky bit; a group that has this user's name and nobody else in it is no other.
+    /// Returns `None`, after a warning, if the folder cannot be created, or if other users could
+    /// choose the code this process runs: it belongs to another user, or others can write or
+    /// replace it. Others can replace a folder if any of its parents belongs to neither this user
+    /// nor root, or is writable by others or by a group and lacks the sticky bit; a group whose
+    /// only member is this user, and which has the user's name, is not considered other.
     pub fn open(folder: &Path, budget_bytes: u64) -> Option<DiskCache> {
         let opened = open_private(folder).and_then(|folder| {
-            // Checked once more as it is held: it may have been replaced since.
+            // Checked again on the open handle: the folder may have been replaced meanwhile.
             let held = Held::open(&folder).and_then(Held::private);
             let held = held.map_err(|error| format!("failed to open cache folder: {error}"))?;
             Ok((folder, held))
@@ -80,7 +80,7 @@ impl DiskCache {
             held,
             budget_bytes,
             writable: AtomicBool::new(true),
-            // The first write of a process looks after the folder.
+            // The first write of a process triggers a collection.
             written_bytes: AtomicU64::new(budget_bytes / COLLECT_SHARE),
             counters: Counters::default(),
             lease,
@@ -92,40 +92,40 @@ impl DiskCache {
         &self.folder
     }
 
-    /// The size the folder is kept within.
+    /// Budget of the folder in bytes.
     pub fn budget_bytes(&self) -> u64 {
         self.budget_bytes
     }
 
-    /// What happened in this process.
+    /// Statistics of this process.
     pub fn counts(&self) -> Counts {
         self.counters.snapshot()
     }
 
-    /// What happened in all processes that have ended.
+    /// Statistics of all terminated processes.
     pub fn counts_of_all(&self) -> Counts {
         counters::read(&self.held)
     }
 
-    /// The file of a key: sharded by its first two digits.
+    /// Path of a key's file, sharded by the first two digits.
     pub fn path_of(&self, key: Key) -> PathBuf {
         inside(key).iter().fold(self.folder.clone(), |path, name| path.join(name))
     }
 
-    /// A file by the names of its folders and its own, each of which nobody else may write: every
-    /// level is opened relative to the one above it, and to the folder that was checked.
+    /// Opens a private file by path components, each of which only this user can write: every level
+    /// is opened relative to the previous one, starting at the checked folder.
     pub(crate) fn private_file(&self, names: &[impl AsRef<OsStr>]) -> io::Result<File> {
         let (name, folders) = names.split_last().expect("a file has a name");
         self.level(folders, |outer, folder| outer.folder(folder))?.private_file(name)
     }
 
-    /// Writes such a file; folders that are not there are made. Readers see all of it or none.
+    /// Writes a private file atomically, creating missing folders.
     pub(crate) fn put_whole(&self, names: &[impl AsRef<OsStr>], bytes: &[u8]) -> io::Result<()> {
         let (name, folders) = names.split_last().expect("a file has a name");
         self.level(folders, |outer, folder| outer.made(folder, 0o700))?.put_whole(name, bytes)
     }
 
-    /// A folder below, by the names on the way to it.
+    /// Opens the folder at these path components.
     fn level<N: AsRef<OsStr>>(
         &self,
         folders: &[N],
@@ -135,7 +135,7 @@ impl DiskCache {
         folders.iter().try_fold(self.held.again()?, step)
     }
 
-    /// The folder as it was checked.
+    /// Handle of the folder that was checked.
     pub(super) fn held(&self) -> &Held {
         &self.held
     }
@@ -145,8 +145,7 @@ impl DiskCache {
         collect::entries(&self.held)
     }
 
-    /// The image of a key, if an entry is there and every byte of it is right. A wrong one is
-    /// deleted.
+    /// Reads the image of a key, if there is a valid entry. An invalid one is deleted.
     pub fn get(&self, key: Key) -> Option<Image> {
         match self.read_sized(key) {
             Ok(Some((entry, bytes))) => {
@@ -165,15 +164,15 @@ impl DiskCache {
         }
     }
 
-    /// The entry of a key, checked; `None` when there is none. Nothing is counted or deleted.
+    /// Reads and checks the entry of a key; `None` if there is none. Nothing is counted or deleted.
     ///
     /// # Errors
-    /// What is wrong with the file.
+    /// Why the file is not a valid entry.
     pub fn read(&self, key: Key) -> Result<Option<Entry>, EntryError> {
         Ok(self.read_sized(key)?.map(|(entry, _)| entry))
     }
 
-    /// The same with the size of its file.
+    /// As [`DiskCache::read`], with the size of the file.
     fn read_sized(&self, key: Key) -> Result<Option<(Entry, u64)>, EntryError> {
         let path = self.path_of(key);
         match self.private_file(&inside(key)).and_then(|file| read_entry(file, key)) {
@@ -187,19 +186,20 @@ impl DiskCache {
         }
     }
 
-    /// Throws an entry away that turned out to be useless; `reason` is counted, `text` shown.
+    /// Removes an unusable entry; `reason` is counted, `text` is logged.
     pub fn reject(&self, key: Key, reason: &str, text: &str) {
         let path = self.path_of(key);
         warn!("rejected cache entry `{}`: {text}; it is rebuilt", path.display());
         self.counters.miss(reason);
         let [kernels, shard, file] = inside(key);
         let shard = self.level(&[kernels, shard], |outer, folder| outer.folder(folder));
-        // A reader of the same entry in another process may have been faster.
+        // Another process may have removed the entry already.
         let _ = shard.and_then(|shard| shard.remove(file));
     }
 
-    /// Waits for another process that compiles the key, for a bounded time; the caller looks once
-    /// more, compiles if it must, and drops the lock. `None`: go on without.
+    /// Waits a bounded time for another process that is compiling the key. The caller looks up the
+    /// key again, compiles if necessary, and drops the lock. `None` means to proceed without a
+    /// lock.
     pub fn lock(&self, key: Key) -> Option<KeyLock> {
         if !self.writable.load(Ordering::Relaxed) {
             return None;
@@ -208,15 +208,15 @@ impl DiskCache {
         KeyLock::acquire(&locks, &key.to_hex())
     }
 
-    /// Notes that this process uses the entry, so that no process removes it.
+    /// Marks the entry as used by this process, which protects it from eviction.
     pub fn keep(&self, key: Key) {
         if let Some(lease) = &self.lease {
             lease.add(key);
         }
     }
 
-    /// Stores the bytes of an entry ([`Entry::encode`]). After the first failure (a full disk, a
-    /// read-only folder) nothing more is written in this process.
+    /// Writes the bytes of an entry ([`Entry::encode`]). After the first failure (a full disk, a
+    /// read-only folder) this process writes no more entries.
     pub fn put(&self, key: Key, bytes: &[u8]) {
         if !self.writable.load(Ordering::Relaxed) {
             return;
@@ -237,20 +237,20 @@ impl DiskCache {
         }
     }
 
-    /// Brings the folder within a budget now and removes abandoned files. `None` when another
-    /// process is doing so.
+    /// Evicts entries to a budget and removes abandoned files; `None` if another process is doing
+    /// so.
     pub fn collect(&self, budget_bytes: u64) -> Option<Collected> {
         let collected = collect::collect(&self.held, budget_bytes)?;
         self.counters.evicted(collected.removed);
         Some(collected)
     }
 
-    /// Why a request is not answered by the entry that comes nearest.
+    /// Explains a miss by the nearest entry.
     pub fn explain(&self, request: &Request) -> Explanation {
         explain(request, self.requests())
     }
 
-    /// What the entries were asked for; damaged ones are passed over.
+    /// Requests of all valid entries.
     pub fn requests(&self) -> impl Iterator<Item = Request> + '_ {
         let request = |file: EntryFile| self.read(Key::from_hex(&file.key)?).ok()?;
         self.entries().into_iter().filter_map(request).map(|entry| entry.request)
@@ -263,17 +263,18 @@ impl DiskCache {
         let now = SystemTime::now();
         let old = |modified: SystemTime| match now.duration_since(modified) {
             Ok(age) => age > TOUCH_AFTER,
-            // The clock went back: a date in the future would keep the entry for ever.
+            // A date in the future, left by a clock that was set back, must not keep the entry for
+            // ever.
             Err(_) => true,
         };
         if shard.status(&file).is_ok_and(|status| old(status.modified)) {
-            // A read-only folder keeps the dates it has.
+            // A read-only folder keeps its dates.
             let _ = shard.touch(&file, now);
         }
     }
 }
 
-/// The names of an entry's folders and file: sharded by the first two digits of the key.
+/// Path components of an entry, sharded by the first two digits of the key.
 fn inside(key: Key) -> [String; 3] {
     let hex = key.to_hex();
     ["kernels".to_owned(), hex[..2].to_owned(), format!("{hex}.kiln")]
@@ -281,12 +282,12 @@ fn inside(key: Key) -> [String; 3] {
 
 impl Drop for DiskCache {
     fn drop(&mut self) {
-        // Counts are for people; a folder that takes no writes has none.
+        // Statistics are informational; a read-only folder has none.
         let _ = counters::add(&self.held, &self.counters.snapshot());
     }
 }
 
-/// The entry in a file and the bytes of that, if they are not more than an entry has.
+/// Reads an entry and the size of its file, unless it exceeds the maximum.
 fn read_entry(file: File, key: Key) -> io::Result<(Result<Entry, EntryError>, u64)> {
     let bytes = file.metadata()?.len();
     if bytes > ENTRY_BYTES_MAX {

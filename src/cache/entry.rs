@@ -1,14 +1,14 @@
-//! The file format of one compiled kernel.
+//! File format of a compiled kernel.
 //!
 //! ```text
 //! "KILNENT1"                 8 bytes
 //! header length              u32, little endian
 //! digest                     32 bytes: blake3 of header and payload
-//! header                     JSON: schema, key, what was asked, resources, lengths
-//! payload                    source, cubin, PTX, log, one after another
+//! header                     JSON: schema, key, request, resources, lengths
+//! payload                    source, cubin, PTX, log, concatenated
 //! ```
-//! A reader trusts nothing: magic, digest, schema, key and request must all match. It reads each
-//! part of the payload to where it stays, once.
+//! Readers verify magic, digest, schema, key and request. Each part of the payload is read once,
+//! directly to its destination.
 
 use std::io::{self, Read};
 use std::time::Duration;
@@ -23,32 +23,32 @@ use crate::compile::{Image, Resources};
 
 const MAGIC: &[u8; 8] = b"KILNENT1";
 
-/// No entry is larger: what says that it is, in a folder, a pack or a store, is not read.
+/// Maximum size of an entry; larger ones in a folder, pack or store are not read.
 pub(super) const ENTRY_BYTES_MAX: u64 = 256 << 20;
 
-/// No header is larger: it holds some names and numbers.
+/// Maximum size of a header, which holds a few names and numbers.
 const HEADER_BYTES_MAX: u64 = 1 << 20;
 
 /// Bytes before the header.
 const FRAME_BYTES: u64 = 8 + 4 + 32;
 
-/// Why bytes are not the entry that was looked for. Each is a miss.
+/// Why bytes are not the requested entry; each is a miss.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum EntryError {
-    /// The file does not begin like an entry, or ends early.
-    #[error("not an entry, or cut short")]
+    /// The file has the wrong magic or is truncated.
+    #[error("not an entry, or truncated")]
     Malformed,
     /// Another version of the format.
     #[error("schema {0}, expected {SCHEMA}")]
     Schema(u32),
-    /// The entry of another key.
+    /// Entry of another key.
     #[error("entry of key {0}")]
     Key(String),
-    /// The key matches but not what was asked: a collision or a forgery.
+    /// The key matches but the request does not: a collision or a forgery.
     #[error("request differs")]
     Request,
-    /// Header or payload are not what was written.
+    /// Header or payload were modified.
     #[error("digest differs")]
     Digest,
 }
@@ -69,7 +69,7 @@ struct Header {
 }
 
 impl Header {
-    /// Bytes of the parts of the payload, if they are all of it.
+    /// Sizes of the parts of the payload, if they add up to its size.
     fn parts(&self, payload_bytes: u64) -> Option<[u64; 4]> {
         let parts = [self.source_bytes, self.cubin_bytes, self.ptx_bytes, self.log_bytes];
         let all = parts.into_iter().try_fold(0, u64::checked_add);
@@ -77,19 +77,19 @@ impl Header {
     }
 }
 
-/// A compiled kernel with what was asked for.
+/// A compiled kernel and its request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// What was asked.
+    /// The request.
     pub request: Request,
-    /// What came of it.
+    /// The image.
     pub image: Image,
-    /// How long that took.
+    /// Compile time.
     pub compile: Duration,
 }
 
 impl EntryError {
-    /// A short stable name for counters.
+    /// A short stable name, for counters.
     pub fn name(&self) -> &'static str {
         match self {
             EntryError::Malformed => "malformed",
@@ -102,7 +102,7 @@ impl EntryError {
 }
 
 impl Entry {
-    /// The file's bytes.
+    /// Encodes an entry.
     pub fn encode(request: &Request, image: &Image, compile: Duration) -> Vec<u8> {
         let parts: [&[u8]; 4] =
             [request.source.as_bytes(), &image.cubin, image.ptx.as_bytes(), image.log.as_bytes()];
@@ -125,15 +125,16 @@ impl Entry {
         [MAGIC, &length[..], blake3::hash(&body).as_bytes(), &body].concat()
     }
 
-    /// Reads and checks a file's bytes against the key they were found under.
+    /// Decodes an entry and checks it against its key.
     ///
     /// # Errors
-    /// The first thing that does not match.
+    /// The first mismatch.
     pub fn decode(bytes: &[u8], key: Key) -> Result<Entry, EntryError> {
         Entry::read(bytes, bytes.len() as u64, key).expect("bytes can be read")
     }
 
-    /// The same for bytes of which another digest, as that of a pack's row, has been checked.
+    /// As [`Entry::decode`], for bytes whose digest has been verified by other means, such as a
+    /// pack's row.
     ///
     /// # Errors
     /// As [`Entry::decode`], without `Digest`.
@@ -142,10 +143,10 @@ impl Entry {
         read.and_then(|(_, body)| body.entry(key))
     }
 
-    /// As [`Entry::decode`] of what a reader gives, so many bytes.
+    /// As [`Entry::decode`], reading `bytes` bytes from a reader.
     ///
     /// # Errors
-    /// Where reading fails.
+    /// I/O errors of the reader.
     pub(super) fn read(
         from: impl Read,
         bytes: u64,
@@ -162,11 +163,11 @@ impl Entry {
     }
 }
 
-/// An entry as it was read; `None` where the header is none, or not that of the payload.
+/// A parsed entry; `None` if the header is invalid or does not match the payload.
 struct Body(Option<(Header, [Vec<u8>; 4])>);
 
 impl Body {
-    /// The digest that stands in front, and what is behind it, which `seen` sees part by part.
+    /// Reads the frame's digest and the rest, which `seen` receives part by part.
     fn read(
         mut from: impl Read,
         bytes: u64,
@@ -220,7 +221,7 @@ impl Body {
     }
 }
 
-/// What stands before the header: its length, and the digest.
+/// Parses the frame: header length and digest.
 fn framed(frame: &[u8]) -> Option<(u32, [u8; 32])> {
     let (length, digest) = frame.strip_prefix(MAGIC)?.split_first_chunk::<4>()?;
     Some((u32::from_le_bytes(*length), digest.try_into().ok()?))

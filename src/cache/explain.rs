@@ -1,36 +1,36 @@
-//! Why a lookup missed: what differs from the entry that comes nearest.
+//! Explanation of a miss: the differences from the nearest entry.
 
 use std::fmt;
 
 use crate::cache::key::{Key, Request};
 
-/// One part of a request that differs from an entry's.
+/// A difference between a request and an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Difference {
-    /// The first line of the source that differs, counted from 1, and how many do.
+    /// The source: the first differing line, counted from 1, and the number of differing lines.
     Source {
         /// Line number.
         line: usize,
-        /// Lines that differ in all.
+        /// Number of differing lines.
         lines: usize,
-        /// What was asked.
+        /// Line of the request.
         wanted: String,
-        /// What the entry has.
+        /// Line of the entry.
         found: String,
     },
-    /// A compiler option; empty where one side has none.
+    /// A compiler option; empty where one side lacks it.
     Option {
-        /// What was asked.
+        /// Option of the request.
         wanted: String,
-        /// What the entry has.
+        /// Option of the entry.
         found: String,
     },
-    /// The architecture or the NVRTC build.
+    /// The architecture or NVRTC build.
     Toolchain {
-        /// What was asked.
+        /// Toolchain of the request.
         wanted: String,
-        /// What the entry has.
+        /// Toolchain of the entry.
         found: String,
     },
 }
@@ -53,14 +53,14 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The nearest entry and what differs from it.
+/// The nearest entry and its differences.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
-    /// The key looked for.
+    /// Key of the request.
     pub key: Key,
-    /// The nearest entry's key and stem; `None` in an empty cache.
+    /// Key and stem of the nearest entry; `None` in an empty cache.
     pub nearest: Option<(Key, String)>,
-    /// What differs, empty for the entry itself.
+    /// Differences; empty for the entry itself.
     pub differences: Vec<Difference>,
 }
 
@@ -77,7 +77,7 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// Compares a request with others, such as those of a cache's or a pack's entries.
+/// Compares a request with others, for example those of a cache or pack.
 pub fn explain(request: &Request, others: impl IntoIterator<Item = Request>) -> Explanation {
     let key = Key::of(request);
     let nearest = others
@@ -97,7 +97,7 @@ pub fn explain(request: &Request, others: impl IntoIterator<Item = Request>) -> 
     }
 }
 
-/// Everything that differs between two requests.
+/// All differences between two requests.
 fn differences(wanted: &Request, found: &Request) -> Vec<Difference> {
     let mut differences = Vec::new();
     if let Some(difference) = source_difference(&wanted.source, &found.source) {
@@ -133,7 +133,7 @@ fn source_difference(wanted: &str, found: &str) -> Option<Difference> {
     })
 }
 
-/// Another kernel is farther than another toolchain or option.
+/// Distance between requests: another kernel is farther than another toolchain or option.
 fn distance(differences: &[Difference], wanted: &Request, found: &Request) -> usize {
     let source: usize = differences
         .iter()

@@ -1,5 +1,5 @@
-//! The memory tier: one value per key, built once, by one thread, while others for the same key
-//! wait and others for other keys do not notice.
+//! The memory tier: a single-flight map. One thread builds the value of a key, callers for the same
+//! key wait, callers for other keys are not blocked.
 
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
@@ -26,19 +26,19 @@ impl<K: Eq + Hash, V> Default for Flight<K, V> {
 }
 
 impl<K: Eq + Hash + Clone, V: Clone> Flight<K, V> {
-    /// The value of a key, if it has been built.
+    /// Returns the value of a key, if it has been built.
     pub fn get(&self, key: &K) -> Option<V> {
         let slot = self.slots.get(key)?.clone();
         slot.value.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The value of a key, built by this call if no other has.
+    /// Returns the value of a key, building it if necessary.
     ///
-    /// The map is not locked while building. A failure is not remembered: the next caller, waiting
-    /// ones included, tries again.
+    /// The map is not locked while building. Failures are not stored: the next caller, possibly
+    /// already waiting, tries again.
     ///
     /// # Errors
-    /// What `build` returns.
+    /// Those of `build`.
     pub fn get_or_build(&self, key: &K, build: impl FnOnce() -> Result<V>) -> Result<V> {
         let slot = self.slot(key);
         let mut value = slot.value.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,11 +50,11 @@ impl<K: Eq + Hash + Clone, V: Clone> Flight<K, V> {
         Ok(built)
     }
 
-    /// The value of a key that has been built or that `find` finds; `None` without waiting when
-    /// another call is building it.
+    /// Returns the value of a key if it has been built or `find` returns it; `None` without waiting
+    /// if another call is building it.
     ///
     /// # Errors
-    /// What `find` returns.
+    /// Those of `find`.
     pub fn get_or_find(
         &self,
         key: &K,
@@ -82,17 +82,17 @@ impl<K: Eq + Hash + Clone, V: Clone> Flight<K, V> {
         }
     }
 
-    /// The number of values built.
+    /// Number of values built.
     pub fn len(&self) -> usize {
         let built = |slot: &Arc<Slot<V>>| {
             slot.value.lock().unwrap_or_else(PoisonError::into_inner).is_some()
         };
-        // Slots are taken out first: a shard must not stay locked while one of its values is built.
+        // Collected first, so that no shard stays locked while waiting for a value.
         let slots: Vec<Arc<Slot<V>>> = self.slots.iter().map(|slot| slot.value().clone()).collect();
         slots.iter().filter(|slot| built(slot)).count()
     }
 
-    /// Whether nothing has been built.
+    /// Whether no value has been built.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

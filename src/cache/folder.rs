@@ -1,22 +1,22 @@
-//! Folders that only this user can change: whoever writes into a cache chooses the code that its
-//! readers run.
+//! Checks that only this user can write a folder: whoever writes into a cache chooses the code that
+//! its readers run.
 
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Creates a folder with mode 0700, and its parents; one that is there stays as it is.
+/// Creates a folder and its parents with mode 0700; an existing folder is not changed.
 pub(super) fn create_private(folder: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-/// Creates a folder or takes one that is there; its path without links, which is to be used from
-/// then on: a link may point elsewhere later.
+/// Creates or opens a folder and returns its canonical path, which must be used from then on
+/// because links may change.
 ///
 /// # Errors
-/// A text when the folder can not be created, belongs to another user, can be written by others, or
-/// lies where others can replace it.
+/// A message if the folder cannot be created, belongs to another user, or can be written or
+/// replaced by others.
 pub(super) fn open_private(folder: &Path) -> Result<PathBuf, String> {
     let shown = folder.display();
     create_private(folder)
@@ -55,8 +55,8 @@ pub(super) fn open_private(folder: &Path) -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// Whether others can put something else in a folder's place: its parent is somebody else's, or
-/// others may write it, and it lacks the sticky bit or somebody else has made the folder.
+/// Whether others can replace a folder: its parent belongs to another user or is writable by
+/// others, and lacks the sticky bit or the folder belongs to another user.
 fn is_replaceable(folder: &Metadata, parent: &Metadata) -> bool {
     let trusted = |of: &Metadata| [0, user()].contains(&of.uid());
     let mode = parent.mode();
@@ -64,15 +64,15 @@ fn is_replaceable(folder: &Metadata, parent: &Metadata) -> bool {
     !trusted(parent) || (others_write && !(mode & 0o1000 != 0 && trusted(folder)))
 }
 
-/// Whether a group is this user's own, which many systems make for every user, with a umask that
-/// lets it write: it has the user's name, and nobody else is in it.
+/// Whether a group is this user's private group, as many systems create with a group-writable
+/// umask: it has the user's name and no other members.
 fn is_own_group(group: u32) -> bool {
     let [groups, users] = ["/etc/group", "/etc/passwd"].map(fs::read_to_string);
     let (groups, users) = (groups.unwrap_or_default(), users.unwrap_or_default());
     is_group_of_one(group, user(), &groups, &users)
 }
 
-/// The same, by the texts of the files of groups and users.
+/// As [`is_own_group`], given the contents of `/etc/group` and `/etc/passwd`.
 fn is_group_of_one(group: u32, user: u32, groups: &str, users: &str) -> bool {
     fn fields(line: &str) -> Option<[&str; 4]> {
         let mut fields = line.split(':');
@@ -114,7 +114,7 @@ mod tests {
             let path = with_mode(mode).expect("private");
             assert_eq!(fs::metadata(path).expect("there").mode() & 0o777, 0o700);
         }
-        // Only root can give a folder to a group that it is not in.
+        // Only root can assign a folder to a group without being a member.
         if chown(&open, None, Some(65_533)).is_ok() {
             let text = with_mode(0o775).expect_err("replaceable by the group");
             assert!(text.ends_with("gid 65533 with mode 775"), "{text}");
@@ -132,7 +132,7 @@ mod tests {
             ("", users),
             ("ann:x:1000", users),
             ("ann:x:1001:\n", users),
-            // Users who are listed elsewhere may begin in it.
+            // A group name may be a prefix of other users' names.
             ("staff:x:1000:\n", users),
             ("ann:x:1000:bob\n", users),
             ("ann:x:1000:ann,bob\n", users),

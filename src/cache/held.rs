@@ -1,5 +1,5 @@
-//! Folders that are held open: what is in them is found relative to them, whatever becomes of
-//! their paths, and no link is followed.
+//! Open folder handles: files are accessed relative to the handle, whatever happens to its path,
+//! and symbolic links are not followed.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -14,10 +14,10 @@ use rustix::fs::{
     unlinkat,
 };
 
-/// What every open has: nothing leaves the process, nothing is a link, nothing waits.
+/// Flags of every open: close on exec, no links, non-blocking.
 const ALWAYS: OFlags = OFlags::CLOEXEC.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK);
 
-/// What is known of a file without opening it.
+/// Metadata of a file, read without opening it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Status {
     pub(super) is_file: bool,
@@ -32,7 +32,7 @@ impl Status {
         Status {
             is_file: FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile,
             bytes: stat.st_size as u64,
-            // A date before 1970 is as good as none.
+            // A date before 1970 counts as the epoch.
             modified: if stat.st_mtime < 0 { UNIX_EPOCH } else { UNIX_EPOCH + since },
             inode: stat.st_ino,
         }
@@ -43,12 +43,12 @@ impl Status {
 #[derive(Debug)]
 pub struct Held {
     handle: OwnedFd,
-    /// For texts.
+    /// For messages.
     path: PathBuf,
 }
 
 impl Held {
-    /// Opens a folder; links on the way to it are followed.
+    /// Opens a folder; symbolic links in its path are followed.
     ///
     /// # Errors
     /// Those of the operating system.
@@ -58,7 +58,7 @@ impl Held {
         Ok(Held { handle, path: path.to_owned() })
     }
 
-    /// The same folder once more.
+    /// Duplicates the handle.
     ///
     /// # Errors
     /// Those of the operating system: too many open files.
@@ -66,15 +66,15 @@ impl Held {
         Ok(Held { handle: self.handle.try_clone()?, path: self.path.clone() })
     }
 
-    /// Where it was when it was opened.
+    /// Path at the time of opening.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A folder in this one.
+    /// Opens a subfolder.
     ///
     /// # Errors
-    /// Those of the operating system: it is not there, or it is a link or a file.
+    /// Those of the operating system: the name does not exist, or is a link or a file.
     pub fn folder(&self, name: impl AsRef<OsStr>) -> io::Result<Held> {
         let name = name.as_ref();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | ALWAYS;
@@ -82,7 +82,7 @@ impl Held {
         Ok(Held { handle, path: self.path.join(name) })
     }
 
-    /// The same, made with this mode where there is none.
+    /// Opens a subfolder, creating it with this mode if missing.
     ///
     /// # Errors
     /// Those of the operating system.
@@ -93,7 +93,7 @@ impl Held {
         }
     }
 
-    /// Refuses a folder of someone else, or one that others may write.
+    /// Checks that the folder belongs to this user and is not writable by others.
     ///
     /// # Errors
     /// `PermissionDenied` with owner and mode.
@@ -102,7 +102,7 @@ impl Held {
         Ok(self)
     }
 
-    /// A file in this folder that nobody else can have written.
+    /// Opens a file for reading that only this user can write.
     ///
     /// # Errors
     /// `PermissionDenied` with owner and mode; those of the operating system.
@@ -113,47 +113,47 @@ impl Held {
         Ok(file.into())
     }
 
-    /// A file in this folder, to be read.
+    /// Opens a file for reading.
     ///
     /// # Errors
-    /// Those of the operating system: it is not there, or it is a link.
+    /// Those of the operating system: the name does not exist, or is a link.
     pub fn file(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         let flags = OFlags::RDONLY | ALWAYS;
         Ok(openat(&self.handle, name.as_ref(), flags, Mode::empty())?.into())
     }
 
-    /// The names in this folder; none where it can not be read.
+    /// Names in this folder; empty if it cannot be read.
     pub(super) fn names(&self) -> Vec<OsString> {
         let entries = Dir::read_from(&self.handle).into_iter().flatten().flatten();
         let names = entries.map(|entry| OsString::from_vec(entry.file_name().to_bytes().to_vec()));
         names.filter(|name| name != "." && name != "..").collect()
     }
 
-    /// What something in this folder is; of a link, not of what it leads to.
+    /// Metadata of a name; links are not followed.
     ///
     /// # Errors
-    /// Those of the operating system: it is not there.
+    /// Those of the operating system: the name does not exist.
     pub(super) fn status(&self, name: impl AsRef<OsStr>) -> io::Result<Status> {
         Ok(Status::of(&statat(&self.handle, name.as_ref(), AtFlags::SYMLINK_NOFOLLOW)?))
     }
 
-    /// Whether this name still stands for an open file.
+    /// Whether an open file still has this name.
     pub(super) fn is_called(&self, file: &File, name: impl AsRef<OsStr>) -> bool {
         let own = fstat(file).map(|stat| Status::of(&stat).inode);
         own.is_ok_and(|own| self.status(name).is_ok_and(|status| status.inode == own))
     }
 
-    /// A file in this folder to be locked or dated; an empty one is made where there is none.
+    /// Opens a file for locking or touching, creating an empty one if missing.
     ///
     /// # Errors
-    /// Those of the operating system: it is a link, the folder is read-only.
+    /// Those of the operating system: the name is a link, or the folder is read-only.
     pub(super) fn file_for_locks(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | ALWAYS;
         let mode = Mode::from_raw_mode(0o600);
         Ok(openat(&self.handle, name.as_ref(), flags, mode)?.into())
     }
 
-    /// A new file whose name begins with a prefix, to be written, and that name.
+    /// Creates a file for writing with a random name that starts with `prefix`; returns both.
     ///
     /// # Errors
     /// Those of the operating system.
@@ -165,7 +165,7 @@ impl Held {
         Ok((name, file))
     }
 
-    /// Notes that a file in this folder was used.
+    /// Updates the modification time of a file.
     ///
     /// # Errors
     /// Those of the operating system.
@@ -175,8 +175,7 @@ impl Held {
         file.set_modified(now)
     }
 
-    /// Puts a new file in this folder. One of that name, or a link, gives way: it is not written
-    /// through.
+    /// Writes a new file. An existing file or link of that name is removed, not written through.
     ///
     /// # Errors
     /// Those of the operating system.
@@ -186,8 +185,8 @@ impl Held {
         self.created(name, mode)?.write_all(bytes)
     }
 
-    /// Puts a file in this folder, flushed to disk, so that readers see the one before, none, or
-    /// all of this one.
+    /// Writes a file atomically, flushed to disk: readers see the previous one, none, or all of the
+    /// new one.
     ///
     /// # Errors
     /// Those of the operating system.
@@ -197,13 +196,13 @@ impl Held {
         let moved = written
             .and_then(|()| Ok(renameat(&self.handle, &temporary, &self.handle, name.as_ref())?));
         if moved.is_err() {
-            // What is left is removed by the collector of a cache.
+            // A leftover is removed by the cache's collector.
             let _ = self.remove(&temporary);
         }
         moved
     }
 
-    /// Removes a file or a link, if there is one.
+    /// Removes a file or link, if it exists.
     ///
     /// # Errors
     /// Those of the operating system.
@@ -220,7 +219,7 @@ impl Held {
     }
 }
 
-/// Whether something is of its kind and written by this user, or root, alone.
+/// Checks the type of a file, and that only this user or root can write it.
 fn check(handle: &OwnedFd, kind: FileType, path: &Path) -> io::Result<()> {
     let found = fstat(handle)?;
     let (owner, mode) = (found.st_uid, found.st_mode);
@@ -261,7 +260,7 @@ mod tests {
         symlink(&path, root.path().join("inner/link")).expect("writable");
         assert!(held.folder("link").is_err() && held.made("link", 0o700).is_err());
         assert!(inner.private_file("link").is_err() && inner.file("link").is_err());
-        // What is put in a link's place does not reach what it pointed to.
+        // Replacing a link does not affect its target.
         inner.put("link", b"new", 0o644).expect("writable");
         assert_eq!(fs::read(&path).expect("there"), b"right");
         assert_eq!(fs::read(root.path().join("inner/link")).expect("there"), b"new");

@@ -1,4 +1,4 @@
-//! What identifies a compiled kernel.
+//! Identity of a compiled kernel.
 
 use std::fmt;
 
@@ -9,19 +9,19 @@ use crate::codegen::KernelSource;
 use crate::compile::{Toolchain, options, ptx_options};
 use crate::target::Arch;
 
-/// Changes whenever the meaning of keys or the entry format does.
+/// Version of keys and of the entry format.
 pub const SCHEMA: u32 = 2;
 
-/// The identity of a compiled kernel: everything that can change a bit of it, and nothing else.
+/// Key of a compiled kernel: a digest of everything that affects its bits, and nothing else.
 ///
-/// The rendered source stands for templates, graph and knobs; the options for how it is compiled;
-/// version and build for what compiles it. Neither the device's name nor the driver's version
-/// counts: what is stored is machine code for one exact architecture.
+/// The rendered source covers templates, graph and knobs; options, version and build number cover
+/// the compilation. Device name and driver version are not included, since an entry is machine code
+/// for one exact architecture.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key([u8; 32]);
 
 impl Key {
-    /// The key of a request.
+    /// Computes the key of a request.
     pub fn of(request: &Request) -> Key {
         let mut hasher = Hasher::new_derive_key("kiln 2026-11 compiled kernel key");
         hasher.update(&SCHEMA.to_le_bytes());
@@ -38,28 +38,28 @@ impl Key {
         Key(*hasher.finalize().as_bytes())
     }
 
-    /// The key of this kernel with other PTX in its place.
+    /// Key of this kernel with its PTX overridden.
     pub fn overridden(self, ptx: &str) -> Key {
         let mut hasher = Hasher::new_derive_key("kiln 2026-11 overridden kernel key");
         Key(*hasher.update(&self.0).update(ptx.as_bytes()).finalize().as_bytes())
     }
 
-    /// The key of these 32 bytes.
+    /// Key with these bytes.
     pub const fn from_bytes(bytes: [u8; 32]) -> Key {
         Key(bytes)
     }
 
-    /// Its 32 bytes.
+    /// The key's bytes.
     pub const fn to_bytes(self) -> [u8; 32] {
         self.0
     }
 
-    /// The key that [`Key::to_hex`] writes; `None` for any other text.
+    /// Parses the output of [`Key::to_hex`]; `None` for any other text.
     pub fn from_hex(text: &str) -> Option<Key> {
         blake3::Hash::from_hex(text).ok().map(|hash| Key(*hash.as_bytes()))
     }
 
-    /// 64 hexadecimal digits.
+    /// The key as 64 hexadecimal digits.
     pub fn to_hex(self) -> String {
         blake3::Hash::from_bytes(self.0).to_hex().to_string()
     }
@@ -77,26 +77,26 @@ impl fmt::Debug for Key {
     }
 }
 
-/// What is asked of the compiler; stored in the entry and compared on a hit.
+/// A compilation request; stored in the entry and compared on a hit.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Request {
-    /// The kernel's stem, for people.
+    /// Stem of the kernel, informational.
     pub stem: String,
-    /// The kernel's name in the image.
+    /// Name of the kernel function.
     pub entry: String,
-    /// The rendered source; an entry holds it beside the rest.
+    /// Rendered source; entries store it in the payload.
     #[serde(skip)]
     pub source: String,
-    /// The options, without paths.
+    /// Compiler options without paths.
     pub options: Vec<String>,
-    /// The exact architecture.
+    /// Exact architecture.
     pub arch: Arch,
-    /// What compiles it.
+    /// Compiler.
     pub toolchain: Toolchain,
 }
 
 impl Request {
-    /// The request for a source compiled by a toolchain.
+    /// Request to compile a source with a toolchain.
     pub fn new(source: &KernelSource, toolchain: &Toolchain) -> Request {
         Request {
             stem: source.stem.clone(),

@@ -1,7 +1,7 @@
-//! Which entries living processes use: the collector leaves them alone.
+//! Leases: the entries that running processes use, which are not evicted.
 //!
-//! Each process keeps one file in `leases/`, locked for as long as it lives, and appends the keys
-//! it has loaded. A file that nobody locks was left by a process that has ended.
+//! Each process keeps a file in `leases/` locked during its life and appends the keys it has
+//! loaded. An unlocked file belongs to a terminated process.
 
 use std::collections::HashSet;
 use std::fs::{File, TryLockError};
@@ -12,10 +12,10 @@ use std::time::{Duration, SystemTime};
 use crate::cache::held::Held;
 use crate::cache::key::Key;
 
-/// A temporary or lock file older than this was left by a process that has ended.
+/// Age above which a temporary or lock file belongs to a terminated process.
 pub(super) const STALE: Duration = Duration::from_secs(3600);
 
-/// The keys of this process.
+/// Lease of this process.
 #[derive(Debug)]
 pub(super) struct Lease {
     folder: Held,
@@ -30,22 +30,22 @@ struct State {
 }
 
 impl Lease {
-    /// Opens this process's file; `None` where that is not possible, which costs only protection.
+    /// Opens this process's file; `None` on failure, which leaves its entries unprotected.
     pub(super) fn open(folder: Held) -> Option<Lease> {
         let (name, file) = folder.named_anew("process-").ok()?;
         if file.try_lock().is_err() {
-            // What is left is removed by the collector.
+            // A leftover is removed by the collector.
             let _ = folder.remove(&name);
             return None;
         }
         Some(Lease { folder, name, state: Mutex::new(State { file, keys: HashSet::new() }) })
     }
 
-    /// Notes that the process uses an entry.
+    /// Marks an entry as used by the process.
     pub(super) fn add(&self, key: Key) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.keys.insert(key) {
-            // A full disk costs the entry its protection, nothing else.
+            // On failure, such as a full disk, the entry is merely unprotected.
             let _ = writeln!(state.file, "{key}");
         }
     }
@@ -57,13 +57,13 @@ impl Drop for Lease {
     }
 }
 
-/// The keys of all living processes, in hexadecimal; files of ended ones are removed.
+/// Keys of all running processes, in hexadecimal; files of terminated ones are removed.
 pub(super) fn leased(folder: &Held) -> HashSet<String> {
     let mut keys = HashSet::new();
     for name in folder.names() {
         let Ok(mut file) = folder.file(&name) else { continue };
         let Ok(status) = folder.status(&name) else { continue };
-        // Just made: its process has yet to lock it.
+        // Just created; its process is about to lock it.
         if status.bytes == 0 && !is_stale(status.modified) {
             continue;
         }
@@ -83,8 +83,8 @@ pub(super) fn leased(folder: &Held) -> HashSet<String> {
     keys
 }
 
-/// Whether a file has been left alone for so long that its process has ended; a date as far in the
-/// future was given by a clock that has been set back.
+/// Whether a file's date is so long ago that its process has terminated, or as far in the future,
+/// left by a clock that was set back.
 pub(super) fn is_stale(modified: SystemTime) -> bool {
     let age = SystemTime::now().duration_since(modified);
     age.unwrap_or_else(|ahead| ahead.duration()) > STALE
@@ -104,7 +104,7 @@ mod tests {
         lease.add(key);
         lease.add(key);
         assert_eq!(leased(&held), HashSet::from([key.to_hex()]));
-        // What a killed process leaves: a file with keys and no lock.
+        // A killed process leaves a file with keys and no lock.
         held.put("process-dead", b"0123\n", 0o600).expect("writable");
         assert_eq!(leased(&held), HashSet::from([key.to_hex()]));
         drop(lease);

@@ -1,5 +1,5 @@
-//! One compilation per key across processes: an advisory file lock that the operating system
-//! releases whatever happens to its holder.
+//! Cross-process compilation locks: one compilation per key, with an advisory file lock that the
+//! operating system releases in any event.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -9,17 +9,17 @@ use tracing::warn;
 
 use crate::cache::held::Held;
 
-/// How long a process waits for another one's compilation before it compiles by itself. Longer
-/// than any compilation, shorter than a user's patience with a holder that hangs.
+/// Maximum wait for another process's compilation: longer than any compilation, short enough if the
+/// holder hangs.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
-/// A wait that is longer than this is one that people ask about.
+/// Wait after which a warning is logged.
 const SILENT: Duration = Duration::from_secs(1);
 
-/// Between two attempts; a compilation takes tens of milliseconds.
+/// Polling interval; a compilation takes tens of milliseconds.
 const POLL: Duration = Duration::from_millis(2);
 
-/// The right to compile a key; dropping it lets the next process in.
+/// Lock on the compilation of a key, released on drop.
 #[derive(Debug)]
 pub struct KeyLock {
     folder: Held,
@@ -28,15 +28,15 @@ pub struct KeyLock {
 }
 
 impl KeyLock {
-    /// Takes the lock of `name` in `folder`, waiting for another holder for a bounded time.
+    /// Acquires the lock `name` in `folder`, waiting a bounded time for another holder.
     ///
-    /// Returns `None` when the wait is over or locking does not work here (a read-only or remote
-    /// folder), or a link stands in its place: the caller goes on without.
+    /// Returns `None` on timeout, or if locking does not work (read-only or remote folder) or the
+    /// name is a link; callers then proceed without it.
     pub fn acquire(folder: &Held, name: &str) -> Option<KeyLock> {
         KeyLock::acquire_within(folder, name, WAIT_MAX)
     }
 
-    /// The same with a bound of its own.
+    /// As [`KeyLock::acquire`], with a timeout.
     pub(super) fn acquire_within(folder: &Held, name: &str, wait: Duration) -> Option<KeyLock> {
         let start = Instant::now();
         let deadline = start + wait;
@@ -66,7 +66,7 @@ impl KeyLock {
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(error),
         }
-        // The previous holder removes the file before it unlocks: a lock on a removed file
+        // The previous holder removes the file before unlocking it; a lock on a removed file
         // excludes nobody.
         Ok(folder.is_called(&file, name).then_some(file))
     }
@@ -74,7 +74,7 @@ impl KeyLock {
 
 impl Drop for KeyLock {
     fn drop(&mut self) {
-        // Failure leaves an empty file that the collector removes.
+        // A leftover is removed by the collector.
         let _ = self.folder.remove(&self.name);
     }
 }

@@ -1,5 +1,5 @@
-//! Which NVRTC a library is, remembered in the cache's folder: a process whose kernels are all
-//! cached then need not load it.
+//! Memo of an NVRTC library's toolchain, stored in the cache folder so that a process whose kernels
+//! are all cached need not load the library.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::cache::disk::DiskCache;
 use crate::cache::held::Held;
 use crate::compile::{Located, Toolchain};
 
-/// Everything that changes when another library is installed under the same path.
+/// File attributes that change when another library is installed under the same path.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Identity {
     path: PathBuf,
@@ -29,14 +29,14 @@ struct Memo {
 }
 
 impl DiskCache {
-    /// What this library is, if the file is still the one that was asked.
+    /// Returns the toolchain of a library, if the file is unchanged.
     pub fn recall(&self, located: &Located) -> Option<Toolchain> {
         let identity = Identity::of(&located.path).ok()?;
         let memo = Memo::read(self.held(), identity.file())?;
         (memo.identity == identity).then_some(memo.toolchain)
     }
 
-    /// What was remembered last, of whatever library: for machines without one.
+    /// Returns the most recently stored toolchain of any library, for machines without one.
     pub fn recall_latest(&self) -> Option<Toolchain> {
         let held = self.held();
         let is_memo = |name: &str| name.starts_with("toolchain-") && name.ends_with(".json");
@@ -46,10 +46,10 @@ impl DiskCache {
         Some(Memo::read(held, dated.max()?.1)?.toolchain)
     }
 
-    /// Remembers what a library is.
+    /// Stores the toolchain of a library.
     ///
     /// # Errors
-    /// Those of the operating system; callers warn and go on.
+    /// Those of the operating system; callers log them.
     pub fn remember(&self, located: &Located, toolchain: &Toolchain) -> io::Result<()> {
         let identity = Identity::of(&located.path)?;
         let name = identity.file();
@@ -79,7 +79,7 @@ impl Identity {
         })
     }
 
-    /// The name of the memo.
+    /// File name of the memo.
     fn file(&self) -> String {
         let digest = blake3::hash(self.path.as_os_str().as_encoded_bytes()).to_hex();
         format!("toolchain-{}.json", &digest[..16])

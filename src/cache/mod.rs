@@ -1,7 +1,7 @@
-//! Compiled kernels, kept: in memory for the process, on disk for the next one.
+//! Cache of compiled kernels: in memory within a process, on disk across processes.
 //!
-//! The cache never fails a call. Whatever goes wrong here (no home, a full disk, a corrupt or
-//! foreign entry) is a warning and a rebuild. It knows keys and images, not what they are for.
+//! The cache never fails a call. Any failure (no home folder, a full disk, a corrupt or foreign
+//! entry) is a warning and a rebuild. It knows keys and images, not graphs or engines.
 
 mod collect;
 mod counters;

@@ -1,4 +1,4 @@
-//! Packs: many compiled kernels in one read-only file, shipped with a deployment.
+//! Packs: read-only files of compiled kernels, shipped with a deployment.
 //!
 //! ```text
 //! "KILNPAK2"                 8 bytes
@@ -10,9 +10,9 @@
 //! catalog                    JSON, for people and for verification
 //! trailer                    in a signed pack: who vouches for it (signature.rs)
 //! ```
-//! Opening reads and checks what stands before the entries, and that the lengths add up to the
-//! file's. Finding a kernel is a binary search in the rows; every byte of an entry is checked
-//! against its row before it is used. Nothing is compressed, so nothing is larger than the file.
+//! Opening verifies everything before the entries, and that the lengths add up to the file size. A
+//! lookup is a binary search in the rows; an entry is verified against its row before use. Nothing
+//! is compressed, so no allocation exceeds the file size.
 
 use std::borrow::Cow;
 use std::fs::{self, File};
@@ -35,7 +35,7 @@ const LENGTHS_BYTES: usize = 16;
 const PREFIX_BYTES: usize = LENGTHS_BYTES + 32;
 const ROW_BYTES: usize = 80;
 
-/// Limits of what a reader takes memory for, far above what is ever packed.
+/// Limits on a reader's allocations, far above practical sizes.
 const HEADER_BYTES_MAX: usize = 1 << 16;
 const ROWS_MAX: usize = 1 << 20;
 const CATALOG_BYTES_MAX: u64 = 256 << 20;
@@ -54,7 +54,7 @@ struct Header {
 pub struct Pack {
     name: PathBuf,
     storage: Arc<Storage>,
-    /// Everything before the entries: what a signature covers.
+    /// Everything before the entries, as covered by a signature.
     head: Arc<[u8]>,
     header: Header,
     rows_at: usize,
@@ -62,16 +62,16 @@ pub struct Pack {
     trailer: Option<[u8; TRAILER_BYTES]>,
 }
 
-/// One kernel to be packed.
+/// A kernel to be packed.
 #[derive(Debug, Clone)]
 pub struct PackItem {
-    /// Its key.
+    /// Key.
     pub key: Key,
-    /// The encoded entry.
+    /// Encoded entry.
     pub entry: Vec<u8>,
 }
 
-/// Where an entry lies and what its bytes must be.
+/// Location and digest of an entry.
 struct Row {
     key: Key,
     blake3: [u8; 32],
@@ -101,7 +101,7 @@ impl Pack {
     /// Opens a pack file.
     ///
     /// # Errors
-    /// `BadParam` when the file can not be opened or is not a whole pack.
+    /// `BadParam` when the file cannot be opened or is not a complete pack.
     pub fn open(path: &Path) -> Result<Pack> {
         let file = File::open(path).map_err(|error| {
             Error::bad_param(format!("failed to open pack `{}`: {error}", path.display()))
@@ -109,10 +109,10 @@ impl Pack {
         Pack::parse(Storage::File(file), path)
     }
 
-    /// Opens a pack that is part of the program, by `include_bytes!`, or that it holds in memory.
+    /// Opens a pack in memory, such as one embedded with `include_bytes!`.
     ///
     /// # Errors
-    /// `BadParam` when the bytes are not a whole pack.
+    /// `BadParam` when the bytes are not a complete pack.
     pub fn embedded(bytes: impl Into<Cow<'static, [u8]>>, name: &str) -> Result<Pack> {
         Pack::parse(Storage::Memory(bytes.into()), Path::new(name))
     }
@@ -129,58 +129,58 @@ impl Pack {
         let number = |at: usize| u32::from_le_bytes(head(&rest[at..])) as usize;
         let (header_bytes, rows) = (number(0), number(4));
         if header_bytes > HEADER_BYTES_MAX || rows > ROWS_MAX {
-            return Err(malformed("its header is damaged"));
+            return Err(malformed("the header is damaged"));
         }
         let rows_at = PREFIX_BYTES + header_bytes;
         let all = read(0, rows_at + rows * ROW_BYTES)?;
         if all[LENGTHS_BYTES..PREFIX_BYTES] != digest_of_head(&all) {
-            return Err(malformed("its digest differs"));
+            return Err(malformed("the digest differs"));
         }
         let header: Header = serde_json::from_slice(&all[PREFIX_BYTES..rows_at])
-            .map_err(|_| malformed("its header is damaged"))?;
+            .map_err(|_| malformed("the header is damaged"))?;
         if header.schema != SCHEMA {
             return Err(malformed(&format!("schema {}, expected {SCHEMA}", header.schema)));
         }
         let catalog_at = check_rows(&all[rows_at..], all.len() as u64).map_err(malformed)?;
         let end = Some(header.catalog_bytes).filter(|bytes| *bytes <= CATALOG_BYTES_MAX);
-        let end = end.ok_or_else(|| malformed("its catalog is too long"))? + catalog_at;
+        let end = end.ok_or_else(|| malformed("the catalog is too long"))? + catalog_at;
         let len = storage.len().map_err(|error| malformed(&error.to_string()))?;
         let trailer = match len.checked_sub(end) {
-            None => return Err(malformed("it is cut short")),
+            None => return Err(malformed("it is truncated")),
             Some(0) => None,
             Some(_) if len == end + TRAILER_BYTES as u64 => Some(head(&read(end, TRAILER_BYTES)?)),
-            Some(more) => return Err(malformed(&format!("{more} bytes follow its catalog"))),
+            Some(more) => return Err(malformed(&format!("{more} bytes follow the catalog"))),
         };
         let (name, head) = (name.to_owned(), all.into());
         Ok(Pack { name, storage: storage.into(), head, header, rows_at, catalog_at, trailer })
     }
 
-    /// The file, or the name given to embedded bytes.
+    /// Path of the file, or the name given to embedded bytes.
     pub fn name(&self) -> &Path {
         &self.name
     }
 
-    /// The one architecture its kernels are for.
+    /// Architecture of all kernels.
     pub fn arch(&self) -> Arch {
         self.header.arch
     }
 
-    /// What compiled its kernels: keys are computed with it.
+    /// Toolchain that compiled the kernels, part of their keys.
     pub fn toolchain(&self) -> &Toolchain {
         &self.header.toolchain
     }
 
-    /// The number of kernels.
+    /// Number of kernels.
     pub fn len(&self) -> usize {
         self.rows().len()
     }
 
-    /// Whether there is none.
+    /// Whether the pack is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The size in bytes.
+    /// Size in bytes.
     pub fn bytes(&self) -> u64 {
         self.catalog_end() + self.trailer.map_or(0, |trailer| trailer.len() as u64)
     }
@@ -193,20 +193,20 @@ impl Pack {
         self.head[self.rows_at..].as_chunks().0
     }
 
-    /// The keys, ascending.
+    /// All keys in ascending order.
     pub fn keys(&self) -> impl Iterator<Item = Key> + '_ {
         self.rows().iter().map(|row| Row::read(row).key)
     }
 
-    /// The entry of a key; `None` when the pack does not hold it.
+    /// Returns the entry of a key; `None` if the pack does not contain it.
     ///
     /// # Errors
-    /// `BadParam` when the entry is damaged, with what is wrong.
+    /// `BadParam` when the entry is damaged.
     pub fn get(&self, key: Key) -> Result<Option<Entry>> {
         self.find(key).map(|row| self.entry(&row)).transpose()
     }
 
-    /// Whether the pack holds a key; the entry is not checked.
+    /// Whether the pack contains a key; the entry is not verified.
     pub fn contains(&self, key: Key) -> bool {
         self.find(key).is_some()
     }
@@ -222,18 +222,18 @@ impl Pack {
         Entry::decode_checked(&blob, row.key).map_err(|error| self.damaged(row, &error.to_string()))
     }
 
-    /// The entries, in the order of their keys.
+    /// All entries in key order.
     fn entries(&self) -> impl Iterator<Item = Result<Entry>> + '_ {
         self.rows().iter().map(|row| self.entry(&Row::read(row)))
     }
 
-    /// The bytes of an entry, checked against the row's digest.
+    /// Bytes of an entry, verified against the row's digest.
     fn blob(&self, row: &Row) -> Result<Cow<'_, [u8]>> {
         let blob = self.storage.read(row.offset, row.length);
         let blob = blob.map_err(|error| self.damaged(row, &error.to_string()))?;
         match *blake3::hash(&blob).as_bytes() == row.blake3 {
             true => Ok(blob),
-            false => Err(self.damaged(row, "its digest differs")),
+            false => Err(self.damaged(row, "the digest differs")),
         }
     }
 
@@ -242,17 +242,17 @@ impl Pack {
         Error::bad_param(format!("pack `{name}`: entry {}: {what}", row.key))
     }
 
-    /// Checks every entry; what is wrong, one error per damaged entry.
+    /// Verifies all entries; returns one error per damaged entry.
     pub fn verify(&self) -> Vec<Error> {
         self.entries().filter_map(Result::err).collect()
     }
 
-    /// What the entries were asked for; damaged ones are passed over.
+    /// Requests of all valid entries.
     pub fn requests(&self) -> impl Iterator<Item = Request> + '_ {
         self.entries().flatten().map(|entry| entry.request)
     }
 
-    /// The items, for merging into another pack.
+    /// All items, for merging into another pack.
     ///
     /// # Errors
     /// As [`Pack::get`].
@@ -264,25 +264,25 @@ impl Pack {
         self.rows().iter().map(item).collect()
     }
 
-    /// The catalog: JSON that says what the kernels are for.
+    /// The catalog: JSON that describes the kernels.
     ///
     /// # Errors
-    /// `BadParam` when it is damaged.
+    /// `BadParam` when the catalog is damaged.
     pub fn catalog(&self) -> Result<String> {
         let digest = self.header.catalog_blake3.as_str();
         let bytes = self.storage.read(self.catalog_at, self.header.catalog_bytes).ok();
         let sound = bytes.filter(|bytes| blake3::hash(bytes).to_hex().as_str() == digest);
         sound.and_then(|bytes| String::from_utf8(bytes.into_owned()).ok()).ok_or_else(|| {
             let name = self.name.display();
-            Error::bad_param(format!("pack `{name}`: its catalog is damaged"))
+            Error::bad_param(format!("pack `{name}`: the catalog is damaged"))
         })
     }
 
-    /// Writes a pack; equal keys are written once. The same items give the same bytes.
+    /// Writes a pack; duplicate keys are written once. The output is deterministic.
     ///
     /// # Errors
-    /// `Driver` when the file can not be written; an existing one is replaced only by a whole one.
-    /// `BadParam` for more or larger items than a reader takes.
+    /// `Driver` when the file cannot be written; an existing file is replaced atomically.
+    /// `BadParam` if the items exceed a reader's limits.
     pub fn write(
         path: &Path,
         arch: Arch,
@@ -331,20 +331,20 @@ impl Pack {
         replace(path, &out)
     }
 
-    /// Who signed the pack and what that says; `None` when nobody has.
+    /// Verifies the signature; `None` if the pack is unsigned.
     ///
     /// # Errors
-    /// `BadParam` when it is signed and the signature is wrong.
+    /// `BadParam` when the signature is invalid.
     pub fn signed(&self) -> Result<Option<Signed>> {
         let signed = self.trailer.map(|trailer| signer(&trailer, &self.head)).transpose();
         signed.map_err(|what| self.wrong(&what))
     }
 
-    /// Refuses a pack that none of the roots has signed, where there are roots.
+    /// Rejects a pack that is not signed by a trust root, if there are any.
     ///
     /// # Errors
-    /// `BadParam` when it is unsigned, signed by another key, too old or expired, and, roots or
-    /// not, when its signature is wrong.
+    /// `BadParam` when the pack is unsigned, signed by another key, too old or expired, and in any
+    /// case when its signature is invalid.
     pub fn require_trust(&self, trust: &Trust) -> Result<()> {
         let signed = self.signed()?;
         match trust.is_required() {
@@ -357,10 +357,10 @@ impl Pack {
         Error::bad_param(format!("pack `{}`: {what}", self.name.display()))
     }
 
-    /// Signs a pack file; an earlier signature is replaced.
+    /// Signs a pack file, replacing an earlier signature.
     ///
     /// # Errors
-    /// `BadParam` when it is not a pack, `Driver` when it can not be written.
+    /// `BadParam` when the file is not a pack, `Driver` when it cannot be written.
     pub fn sign(path: &Path, key: &PackSigner, validity: Validity) -> Result<()> {
         let pack = Pack::open(path)?;
         let unsigned = pack.storage.read(0, pack.catalog_end()).map_err(|error| {
@@ -370,32 +370,32 @@ impl Pack {
     }
 }
 
-/// What the digest of the prefix must be.
+/// Expected digest of the prefix.
 fn digest_of_head(all: &[u8]) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&all[..LENGTHS_BYTES]).update(&all[PREFIX_BYTES..]);
     *hasher.finalize().as_bytes()
 }
 
-/// Checks that keys ascend and that entries follow one another from `offset`; where they end.
+/// Checks that keys ascend and entries are contiguous from `offset`; returns their end.
 fn check_rows(rows: &[u8], mut offset: u64) -> std::result::Result<u64, &'static str> {
     let mut before: Option<Key> = None;
     for row in rows.chunks_exact(ROW_BYTES).map(Row::read) {
         if before.is_some_and(|before| before >= row.key) {
-            return Err("its rows are not sorted");
+            return Err("the rows are not sorted");
         }
         if row.offset != offset || row.length > ENTRY_BYTES_MAX {
-            return Err("its entries do not follow one another");
+            return Err("the entries are not contiguous");
         }
         (before, offset) = (Some(row.key), offset + row.length);
     }
     Ok(offset)
 }
 
-/// Replaces a file by a whole new one, readable by everyone.
+/// Replaces a file atomically by a world-readable one.
 fn replace(path: &Path, out: &[u8]) -> Result<()> {
     let failed = |error: std::io::Error| {
-        Error::driver(format!("failed to write pack `{}`: {error}", path.display()))
+        Error::io(format!("failed to write pack `{}`: {error}", path.display()))
     };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
@@ -452,7 +452,7 @@ mod tests {
         }
         assert!(pack.get(item("another").key).expect("sound").is_none());
         assert!(pack.verify().is_empty());
-        // The same kernels in another order, one twice: the same bytes.
+        // The same kernels in another order, one duplicated: identical bytes.
         let before = fs::read(&path).expect("readable");
         let shuffled: Vec<&str> = sources.iter().rev().chain(&sources[..1]).copied().collect();
         write(&path, &shuffled);
@@ -478,7 +478,7 @@ mod tests {
             assert_eq!(signed.bytes(), unsigned.bytes() + TRAILER_BYTES as u64);
             assert!(signed.verify().is_empty());
         }
-        // Whatever the signature covers, a flipped bit breaks it.
+        // A flipped bit anywhere in the signed part invalidates the signature.
         let whole = fs::read(&path).expect("readable");
         for position in 0..unsigned.head.len() {
             let mut forged = whole.clone();
@@ -503,7 +503,7 @@ mod tests {
         let check = |bytes: Vec<u8>| {
             let Ok(pack) = Pack::embedded(bytes, "damaged") else { return };
             for source in sources {
-                // Found as it was, not found, or an error; never something else.
+                // Found unmodified, not found, or an error; never anything else.
                 if let Ok(Some(entry)) = pack.get(item(source).key) {
                     assert_eq!(Ok(entry), expected(source));
                 }

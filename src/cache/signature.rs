@@ -1,6 +1,6 @@
-//! Signatures of packs: who vouches for the machine code in them.
+//! Signatures of packs, which authenticate their machine code.
 //!
-//! A digest beside the data tells damage, not malice. A signed pack ends in
+//! A digest beside the data detects damage, not tampering. A signed pack ends in
 //! ```text
 //! "KILNSIG2", public key (32 bytes)
 //! version, expiry      u64, u64, little endian: seconds since 1970 that it ends, or 0
@@ -21,12 +21,12 @@ use crate::error::{Error, Result};
 pub(super) const TRAILER_BYTES: usize = 8 + 32 + 16 + 64;
 const MAGIC: &[u8; 8] = b"KILNSIG2";
 
-/// A public key: whoever holds the secret half may sign packs that are accepted.
+/// A public key; the holder of the secret key may sign accepted packs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TrustRoot([u8; 32]);
 
 impl TrustRoot {
-    /// Reads 64 hexadecimal digits.
+    /// Parses 64 hexadecimal digits.
     ///
     /// # Errors
     /// `BadParam` for anything else.
@@ -38,51 +38,51 @@ impl TrustRoot {
         })
     }
 
-    /// 64 hexadecimal digits.
+    /// The key as 64 hexadecimal digits.
     pub fn to_hex(self) -> String {
         blake3::Hash::from_bytes(self.0).to_hex().to_string()
     }
 }
 
-/// What a signature says besides who made it.
+/// Signed attributes of a pack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Validity {
-    /// Counts the packs that a signer has made for one purpose: of two, the greater is newer.
+    /// Version of the pack for its purpose, increasing with each release.
     pub version: u64,
-    /// When the pack stops to be accepted.
+    /// Expiry time.
     pub expires: Option<SystemTime>,
 }
 
-/// A signature that is right.
+/// A valid signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Signed {
-    /// Who made it.
+    /// Public key of the signer.
     pub by: TrustRoot,
-    /// What it says.
+    /// Signed attributes.
     pub validity: Validity,
 }
 
-/// Whom to trust with the code that is loaded.
+/// Trust policy for packs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Trust {
-    /// Who may sign packs; where there is none, no signature is needed.
+    /// Keys whose signatures are accepted; if empty, no signature is required.
     pub roots: Vec<TrustRoot>,
-    /// Packs of an older version are refused.
+    /// Minimum version of accepted packs.
     pub version_min: u64,
-    /// Packs that never expire are refused.
+    /// Whether packs without expiry are rejected.
     pub expiry: bool,
 }
 
 impl Trust {
-    /// Whether a pack needs a signature.
+    /// Whether a signature is required.
     pub fn is_required(&self) -> bool {
         !self.roots.is_empty()
     }
 
-    /// Whether a signature is one of a root, new enough and still valid.
+    /// Checks that a signature is by a root, recent enough and not expired.
     ///
     /// # Errors
-    /// A text with what it is instead.
+    /// A message with the reason of rejection.
     pub(super) fn accepts(&self, signed: Option<Signed>) -> std::result::Result<(), String> {
         let Some(Signed { by, validity: Validity { version, expires } }) = signed else {
             return Err("it is not signed".to_owned());
@@ -92,17 +92,17 @@ impl Trust {
         }
         if version < self.version_min {
             let least = self.version_min;
-            return Err(format!("it has version {version}, at least {least} is required"));
+            return Err(format!("it has version {version}, expected at least {least}"));
         }
         match expires.map(|expires| expires.elapsed()) {
             Some(Ok(past)) => Err(format!("it expired {} days ago", past.as_secs() / 86_400)),
-            None if self.expiry => Err("it never expires, an expiry is required".to_owned()),
+            None if self.expiry => Err("it has no expiry, which is required".to_owned()),
             _ => Ok(()),
         }
     }
 }
 
-/// The secret half of a [`TrustRoot`].
+/// The secret key of a [`TrustRoot`].
 pub struct PackSigner(SigningKey);
 
 impl std::fmt::Debug for PackSigner {
@@ -112,42 +112,41 @@ impl std::fmt::Debug for PackSigner {
 }
 
 impl PackSigner {
-    /// A new key from the operating system's random numbers.
+    /// Generates a key from the operating system's random numbers.
     ///
     /// # Errors
-    /// `Driver` when there are none.
+    /// `Driver` when random numbers are unavailable.
     pub fn generate() -> Result<PackSigner> {
         let mut secret = [0; 32];
         getrandom::fill(&mut secret)
-            .map_err(|error| Error::driver(format!("failed to get random numbers: {error}")))?;
+            .map_err(|error| Error::io(format!("failed to get random numbers: {error}")))?;
         Ok(PackSigner(SigningKey::from_bytes(&secret)))
     }
 
-    /// Reads the file that [`PackSigner::to_hex`] was written to.
+    /// Reads a key file written with [`PackSigner::to_hex`].
     ///
     /// # Errors
-    /// `BadParam` when it can not be read or holds anything but 64 hexadecimal digits.
+    /// `BadParam` when the file cannot be read or is not 64 hexadecimal digits.
     pub fn read(path: &Path) -> Result<PackSigner> {
         let shown = path.display();
         let text = fs::read_to_string(path)
             .map_err(|error| Error::bad_param(format!("failed to read key `{shown}`: {error}")))?;
-        let secret = blake3::Hash::from_hex(text.trim()).map_err(|_| {
-            Error::bad_param(format!("key `{shown}` does not hold 64 hexadecimal digits"))
-        })?;
+        let secret = blake3::Hash::from_hex(text.trim())
+            .map_err(|_| Error::bad_param(format!("key `{shown}` is not 64 hexadecimal digits")))?;
         Ok(PackSigner(SigningKey::from_bytes(secret.as_bytes())))
     }
 
-    /// 64 hexadecimal digits, to be kept secret.
+    /// The secret key as 64 hexadecimal digits.
     pub fn to_hex(&self) -> String {
         blake3::Hash::from_bytes(self.0.to_bytes()).to_hex().to_string()
     }
 
-    /// The public half.
+    /// The public key.
     pub fn root(&self) -> TrustRoot {
         TrustRoot(self.0.verifying_key().to_bytes())
     }
 
-    /// The trailer for a pack whose header and rows are `signed`.
+    /// Trailer of a pack whose header and rows are `signed`.
     pub(super) fn trailer(&self, signed: &[u8], validity: Validity) -> Vec<u8> {
         let Validity { version, expires } = validity;
         let since = expires.and_then(|expires| expires.duration_since(UNIX_EPOCH).ok());
@@ -158,15 +157,15 @@ impl PackSigner {
     }
 }
 
-/// Who signed.
+/// Verifies a trailer and returns the signer.
 ///
 /// # Errors
-/// A text when the signature is wrong.
+/// A message if the signature is invalid.
 pub(super) fn signer(
     trailer: &[u8; TRAILER_BYTES],
     signed: &[u8],
 ) -> std::result::Result<Signed, String> {
-    let trailer = trailer.strip_prefix(MAGIC).ok_or("its signature is damaged")?;
+    let trailer = trailer.strip_prefix(MAGIC).ok_or("the signature is malformed")?;
     let (root, rest) = trailer.split_at(32);
     let (said, signature) = rest.split_at(16);
     let root: [u8; 32] = root.try_into().expect("split at 32");
@@ -174,12 +173,12 @@ pub(super) fn signer(
     let valid = VerifyingKey::from_bytes(&root)
         .is_ok_and(|key| key.verify_strict(&message(signed, said), &signature).is_ok());
     if !valid {
-        return Err("its signature is wrong".to_owned());
+        return Err("the signature is invalid".to_owned());
     }
     let number = |at: usize| u64::from_le_bytes(said[at..][..8].try_into().expect("16 bytes"));
     let expires = match number(8) {
         0 => None,
-        // What is past all clocks never comes.
+        // A time beyond the range of the clock never expires.
         seconds => UNIX_EPOCH.checked_add(Duration::from_secs(seconds)),
     };
     Ok(Signed { by: TrustRoot(root), validity: Validity { version: number(0), expires } })

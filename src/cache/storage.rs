@@ -1,7 +1,7 @@
-//! What a pack is read from: a file, or memory that holds all of it.
+//! Storage of a pack: a file or memory.
 //!
-//! A file is read and not mapped: what has been checked is a copy that nobody else can change, and
-//! a file that is cut short while it is open is an error, where a mapping would fault.
+//! Files are read, not memory-mapped: verified data is a private copy that nobody can change, and
+//! truncation of an open file is an error instead of a fault.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -16,10 +16,10 @@ pub(super) enum Storage {
 }
 
 impl Storage {
-    /// How many bytes there are now.
+    /// Current size in bytes.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Those of the operating system.
     pub(super) fn len(&self) -> io::Result<u64> {
         match self {
             Storage::File(file) => Ok(file.metadata()?.len()),
@@ -27,14 +27,14 @@ impl Storage {
         }
     }
 
-    /// `length` bytes from `offset`.
+    /// Reads `length` bytes at `offset`.
     ///
     /// # Errors
-    /// `UnexpectedEof` when there are fewer; no memory is taken for what is not there.
+    /// `UnexpectedEof` when there are fewer; nothing is allocated in that case.
     pub(super) fn read(&self, offset: u64, length: u64) -> io::Result<Cow<'_, [u8]>> {
         let len = self.len()?;
         if offset.checked_add(length).is_none_or(|end| end > len) {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it is cut short"));
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it is truncated"));
         }
         match self {
             Storage::File(file) => {

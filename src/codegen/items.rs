@@ -1,67 +1,67 @@
-//! The definitions of a CUDA source, as far as linking needs to know them.
+//! A shallow parser of CUDA sources into top-level definitions, for linking.
 
 use std::collections::BTreeSet;
 
-/// What an item is.
+/// Kind of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A kernel, or what is not understood: it stays.
+    /// A kernel, or an unrecognised definition: always kept.
     Root,
-    /// A check of constants: it stays with them, and may move.
+    /// A `static_assert`: kept with the constants it checks, and movable like them.
     Check,
     /// A `constexpr` value.
     Constant,
     /// `using A = B`.
     Alias,
-    /// A struct or an enumeration.
+    /// A struct or an enum.
     Type,
     Function,
 }
 
-/// One definition outside of others, with the comment above it.
+/// A top-level definition with the comment above it.
 #[derive(Debug)]
 pub(super) struct Item<'a> {
-    /// Where it begins in the source.
+    /// Byte offset in the source.
     pub(super) start: usize,
     pub(super) text: &'a str,
     pub(super) kind: Kind,
     pub(super) names: Vec<&'a str>,
-    /// Names between the item's own and its body: parameters, or arguments of a specialisation.
+    /// Names between the item's own name and its body: parameter types or specialisation arguments.
     pub(super) parameters: BTreeSet<&'a str>,
-    /// Every name in it.
+    /// All identifiers in the item.
     pub(super) uses: BTreeSet<&'a str>,
 }
 
 impl Item<'_> {
-    /// Whether it belongs to the constants of a problem.
+    /// Whether the item is a constant, an alias or a check of constants.
     pub(super) fn is_constant(&self) -> bool {
         matches!(self.kind, Kind::Check | Kind::Constant | Kind::Alias)
     }
 }
 
-/// Items between empty lines, or a namespace.
+/// Consecutive items without blank lines between them, or a namespace.
 #[derive(Debug, Default)]
 pub(super) struct Group<'a> {
-    /// What is said of all of them.
+    /// Comment that applies to all items.
     comment: &'a str,
     pub(super) items: Vec<Item<'a>>,
-    /// How a namespace begins, and what it holds.
+    /// Opening line of a namespace.
     opening: &'a str,
     pub(super) inner: Option<Vec<Group<'a>>>,
 }
 
 impl<'a> Group<'a> {
-    /// Its items and those within.
+    /// All items, including those of inner groups.
     pub(super) fn all(&self) -> Box<dyn Iterator<Item = &Item<'a>> + '_> {
         Box::new(self.items.iter().chain(self.inner.iter().flatten().flat_map(Group::all)))
     }
 
-    /// A comment that stands alone.
+    /// The comment of a group without items.
     pub(super) fn head(&self) -> Option<&'a str> {
         (self.items.is_empty() && self.inner.is_none()).then_some(self.comment)
     }
 
-    /// Writes the items that are chosen.
+    /// Writes the selected items.
     pub(super) fn write(&self, out: &mut String, chosen: impl Fn(&Item<'_>) -> bool + Copy) {
         let items: Vec<&Item<'_>> = self.items.iter().filter(|item| chosen(item)).collect();
         if !items.is_empty() {
@@ -86,16 +86,16 @@ impl<'a> Group<'a> {
     }
 }
 
-/// A source as groups of definitions; `None` where brackets do not match.
+/// Splits a source into groups; `None` on unbalanced brackets.
 pub(super) fn groups(text: &str) -> Option<Vec<Group<'_>>> {
     groups_from(text, 0)
 }
 
-/// The groups of a text that begins so far into the source.
+/// Splits `text`, which starts at byte offset `base` of the source.
 fn groups_from(text: &str, base: usize) -> Option<Vec<Group<'_>>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     let mut open: Option<Group<'_>> = None;
-    // Comments that no definition has followed yet.
+    // Start of a comment that no definition has followed yet.
     let mut said: Option<usize> = None;
     let mut at = 0;
     while at < text.len() {
@@ -103,7 +103,7 @@ fn groups_from(text: &str, base: usize) -> Option<Vec<Group<'_>>> {
         let code = line.trim_start();
         if code.is_empty() {
             groups.extend(open.take().map(Group::finished));
-            // The first comment heads the whole source.
+            // The first comment of a source is its head.
             if let (0, Some(from), true) = (base, said, groups.is_empty()) {
                 groups.push(Group { comment: &text[from..at], ..Group::default() });
                 said = None;
@@ -142,12 +142,12 @@ fn groups_from(text: &str, base: usize) -> Option<Vec<Group<'_>>> {
     Some(groups)
 }
 
-/// The bytes of the first line, its end included.
+/// Length of the first line in bytes, including the newline.
 fn line_bytes(text: &str) -> usize {
     text.find('\n').map_or(text.len(), |end| end + 1)
 }
 
-/// The bytes of a directive with the lines that it goes on in.
+/// Length of a directive in bytes, including continuation lines.
 fn directive(text: &str) -> usize {
     let mut bytes = 0;
     for line in text.split_inclusive('\n') {
@@ -159,7 +159,7 @@ fn directive(text: &str) -> usize {
     bytes
 }
 
-/// The bytes of a definition up to the end of its last line; `None` where brackets do not match.
+/// Length of a definition in bytes, to the end of its last line; `None` on unbalanced brackets.
 fn declaration(text: &str) -> Option<usize> {
     let mut depth = 0_i32;
     let mut tokens = Tokens { text, at: 0 }.peekable();
@@ -183,7 +183,8 @@ fn declaration(text: &str) -> Option<usize> {
     None
 }
 
-/// Words and single marks of a text, without comments, texts, characters and directives.
+/// Tokenizer: words and single characters, without comments, string and character literals and
+/// directives.
 struct Tokens<'a> {
     text: &'a str,
     at: usize,
@@ -216,7 +217,7 @@ impl<'a> Iterator for Tokens<'a> {
     }
 }
 
-/// The bytes of a text or character in quotes.
+/// Length of a string or character literal in bytes.
 fn quoted(text: &str, quote: char) -> usize {
     let mut escaped = false;
     for (at, c) in text.char_indices().skip(1) {
@@ -229,7 +230,8 @@ fn quoted(text: &str, quote: char) -> usize {
 }
 
 impl<'a> Group<'a> {
-    /// What is said above the first of several is said of all, unless others have comments too.
+    /// A comment above the first of several items applies to the group, unless others have comments
+    /// too.
     fn finished(mut self) -> Group<'a> {
         let has_comment = |item: &Item<'_>| item.text.trim_start().starts_with("//");
         if self.items.len() > 1 && !self.items[1..].iter().any(has_comment) {
@@ -242,11 +244,11 @@ impl<'a> Group<'a> {
     }
 }
 
-/// What stands before a name, or between it and a bracket, without being one.
+/// Keywords with parentheses that are not the item's name.
 const NO_NAMES: [&str; 5] = ["alignas", "__align__", "__launch_bounds__", "decltype", "sizeof"];
 
 impl<'a> Item<'a> {
-    /// `text` has the comment above, `code` has not.
+    /// Parses an item; `text` includes the comment above, `code` does not.
     fn new(start: usize, text: &'a str, code: &'a str) -> Item<'a> {
         let tokens: Vec<&str> = Tokens { text: code, at: 0 }.map(|(_, token)| token).collect();
         let is_name = |token: &&str| token.starts_with(|c: char| c.is_alphabetic() || c == '_');
@@ -264,8 +266,8 @@ impl<'a> Item<'a> {
     }
 }
 
-/// What a definition is: its name, and the tokens that tell it from others of that name; `None`
-/// where it is not understood.
+/// Classifies a definition: its kind, its name, and the tokens that distinguish it from others of
+/// the same name; `None` if unrecognised.
 fn meaning<'t, 'a>(code: &'a str, tokens: &'t [&'a str]) -> Option<(Kind, &'a str, &'t [&'a str])> {
     if let Some(rest) = code.trim_start().strip_prefix("#define ") {
         let name = rest.trim_start();
@@ -307,7 +309,7 @@ fn meaning<'t, 'a>(code: &'a str, tokens: &'t [&'a str]) -> Option<(Kind, &'a st
     head.contains(&"constexpr").then_some((Kind::Constant, "", &[]))
 }
 
-/// What a definition gives values to.
+/// Names of the constants that a definition declares.
 fn constants<'a>(tokens: &[&'a str]) -> Vec<&'a str> {
     let mut names = Vec::new();
     let (mut depth, mut name) = (0, "");
@@ -323,7 +325,7 @@ fn constants<'a>(tokens: &[&'a str]) -> Vec<&'a str> {
     names
 }
 
-/// Where the bracket is that closes the one before these tokens.
+/// Index of the bracket that closes the one before the tokens.
 fn closing(tokens: &[&str]) -> Option<usize> {
     let (mut angles, mut others) = (1, 0);
     for (at, token) in tokens.iter().enumerate() {

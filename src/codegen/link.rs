@@ -1,16 +1,15 @@
-//! From everything that templates include to what one kernel needs, the constants of its problem
-//! first.
+//! Dead-code elimination on rendered sources, with the problem's constants moved to the front.
 //!
-//! Templates include whole files of the device library. Of a rendered source this keeps what the
-//! kernel reaches by name, and of `#if __CUDA_ARCH__ >= N` the branch of its architecture, so that
-//! a reader meets nothing that does not take part. An overload or specialisation is kept where the
-//! types it is for are. Constants and aliases that need nothing else move to the front.
+//! Templates include whole files of the device library. Linking keeps the definitions that are
+//! reachable by name from the kernels, and of `#if __CUDA_ARCH__ >= N` the branch of the target
+//! architecture. An overload or specialisation is kept only if the types in its signature are.
+//! Constants and aliases without further dependencies move to the front.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::codegen::items::{Group, Item, Kind, groups};
 
-/// The part of a source that its kernels reach; the source itself where it does not parse.
+/// Returns the part of a source that its kernels reach, or the source itself if it does not parse.
 pub(super) fn linked(text: &str, capability: u16) -> String {
     let text = for_architecture(text, u32::from(capability) * 10);
     let Some(source) = groups(&text) else { return text };
@@ -30,10 +29,10 @@ pub(super) fn linked(text: &str, capability: u16) -> String {
     out
 }
 
-/// The text with the branches of `#if __CUDA_ARCH__ >= N` that hold.
+/// Resolves `#if __CUDA_ARCH__ >= N` for the architecture.
 fn for_architecture(text: &str, arch: u32) -> String {
     let mut out = String::with_capacity(text.len());
-    // Of every `#if` that is open: whether it is one of ours, and whether its branch holds.
+    // For every open `#if`: whether it tests __CUDA_ARCH__, and whether its branch is taken.
     let mut open: Vec<(bool, bool)> = Vec::new();
     for line in text.split_inclusive('\n') {
         let directive = line.trim();
@@ -67,7 +66,7 @@ fn for_architecture(text: &str, arch: u32) -> String {
     out
 }
 
-/// Where the items begin that the kernels reach.
+/// Byte offsets of the items that the kernels reach.
 fn reached(source: &[Group<'_>]) -> BTreeSet<usize> {
     let items: Vec<&Item<'_>> = source.iter().flat_map(Group::all).collect();
     let mut definitions: BTreeMap<&str, usize> = BTreeMap::new();
@@ -100,8 +99,8 @@ fn reached(source: &[Group<'_>]) -> BTreeSet<usize> {
     kept
 }
 
-/// Of those that are kept, constants and aliases that need nothing but each other, and types of one
-/// line that they name.
+/// Of the kept items, the constants and aliases that depend only on each other, and one-line types
+/// that they name.
 fn constants(source: &[Group<'_>], kept: &BTreeSet<usize>) -> BTreeSet<usize> {
     let items = || source.iter().flat_map(|group| &group.items);
     let kept = || items().filter(|item| kept.contains(&item.start));
@@ -139,7 +138,7 @@ mod tests {
 
     const KERNEL: &str = "extern \"C\" __global__ void k(float* x) { BODY }\n";
 
-    /// What is left of definitions in front of a kernel with this body.
+    /// What linking keeps of definitions in front of a kernel with this body.
     fn left(definitions: &str, body: &str) -> String {
         let kernel = KERNEL.replace("BODY", body);
         let text = linked(&format!("// Head.\n\n{definitions}\n{kernel}"), 80);

@@ -1,7 +1,7 @@
-//! From a kernel spec to CUDA C++ text.
+//! Rendering of kernel specs to CUDA C++.
 //!
-//! Templates are embedded in the library; a folder can stand in for them. This module knows
-//! nothing of graphs or devices: it renders what the spec names.
+//! Templates are embedded in the library; a folder can replace them. This module knows nothing of
+//! graphs or devices: it renders the template that the spec names.
 
 mod items;
 mod link;
@@ -16,7 +16,7 @@ use crate::escape::{escaped, is_word};
 use crate::kernel::KernelSpec;
 use crate::target::Arch;
 
-/// Every template below `templates/`, by its path without `.tera`.
+/// All templates below `templates/`, by path without `.tera`.
 const EMBEDDED: &[(&str, &str)] = &[
     ("attention/join.cuh", include_str!("../../templates/attention/join.cuh.tera")),
     ("attention/keys.cuh", include_str!("../../templates/attention/keys.cuh.tera")),
@@ -154,21 +154,21 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("rnn/weights_simt.cuh", include_str!("../../templates/rnn/weights_simt.cuh.tera")),
 ];
 
-/// Readable CUDA C++, complete in itself: it includes no header.
+/// A self-contained CUDA C++ source without includes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct KernelSource {
-    /// The spec's stem.
+    /// Stem of the spec.
     pub stem: String,
-    /// The kernel's name.
+    /// Name of the kernel function.
     pub entry: String,
-    /// What it must be compiled for.
+    /// Architecture to compile for.
     pub arch: Arch,
-    /// The text.
+    /// Source text.
     pub text: String,
 }
 
 impl KernelSource {
-    /// Identifies the source within a process, whatever compiles it.
+    /// Digest of the source, independent of the compiler.
     pub fn digest(&self) -> [u8; 32] {
         let arch = self.arch.to_string();
         *blake3::Hasher::new()
@@ -179,14 +179,14 @@ impl KernelSource {
     }
 }
 
-/// A set of templates, parsed. Clones share it.
+/// A parsed set of templates; clones share it.
 #[derive(Debug, Clone)]
 pub struct Templates {
     tera: Arc<Tera>,
 }
 
 impl Templates {
-    /// The templates built into the library.
+    /// The templates embedded in the library.
     pub fn embedded() -> &'static Templates {
         static TEMPLATES: OnceLock<Templates> = OnceLock::new();
         TEMPLATES.get_or_init(|| {
@@ -195,10 +195,10 @@ impl Templates {
         })
     }
 
-    /// The templates of a folder laid out as `templates/` in the repository.
+    /// Reads templates from a folder laid out as `templates/` in the repository.
     ///
     /// # Errors
-    /// `Compile` when the folder can not be read or a template does not parse.
+    /// `Compile` when the folder cannot be read or a template does not parse.
     pub fn from_dir(dir: &Path) -> Result<Templates> {
         let mut texts = Vec::new();
         collect(dir, dir, &mut texts).map_err(|error| {
@@ -221,7 +221,7 @@ impl Templates {
         Ok(Templates { tera: Arc::new(tera) })
     }
 
-    /// The same templates with another text for one, by its path without `.tera`.
+    /// Replaces the text of one template, by path without `.tera`.
     #[cfg(test)]
     pub(crate) fn with(&self, name: &str, text: &str) -> Templates {
         let mut tera = Tera::clone(&self.tera);
@@ -232,7 +232,7 @@ impl Templates {
     /// Renders a spec.
     ///
     /// # Errors
-    /// `Compile` when the template is missing or refers to an unknown variable, `Internal` when
+    /// `Compile` when the template is missing or refers to an undefined variable, `Internal` when
     /// the kernel's name or stem is not a word.
     pub fn render(&self, spec: &KernelSpec) -> Result<KernelSource> {
         if let Some(name) = [spec.entry, &spec.stem].into_iter().find(|name| !is_word(name)) {
@@ -253,7 +253,7 @@ impl Templates {
     }
 }
 
-/// The filter `comment`: what a template writes into a comment can not end it.
+/// The filter `comment`: escapes a value so that it cannot end the comment it is written into.
 fn comment(value: Value, _: Kwargs, _: &State<'_>) -> Value {
     match value.as_str() {
         Some(text) => Value::from(escaped(text)),
@@ -261,7 +261,7 @@ fn comment(value: Value, _: Kwargs, _: &State<'_>) -> Value {
     }
 }
 
-/// Drops trailing blanks and repeated empty lines, which template tags leave behind.
+/// Removes trailing blanks and repeated blank lines, which template tags leave.
 fn tidy(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut blank = true;

@@ -1,4 +1,4 @@
-//! Machine code as text, by NVIDIA's `nvdisasm`, where it is installed.
+//! Disassembly of cubins with NVIDIA's `nvdisasm`, where it is installed.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,11 @@ use crate::error::{Error, Result};
 
 const NAME: &str = "nvdisasm";
 
-/// The SASS of a cubin file, with the source line of every instruction; `None` where `nvdisasm` is
-/// neither on the `PATH` nor in a toolkit.
+/// Returns the SASS of a cubin file, annotated with source lines; `None` if `nvdisasm` is neither
+/// on the `PATH` nor in a toolkit.
 ///
 /// # Errors
-/// `Driver` when the tool does not start or refuses the file: it may be older than the cubin.
+/// `Driver` when the tool fails to start or rejects the file, for example because it is too old.
 pub fn disassemble(cubin: &Path) -> Option<Result<String>> {
     let tool = folders().into_iter().map(|folder| folder.join(NAME)).find(|path| path.is_file())?;
     Some(run(&tool, cubin))
@@ -25,19 +25,19 @@ fn run(tool: &Path, cubin: &Path) -> Result<String> {
         .args(["--print-code", "--print-line-info"])
         .arg(cubin)
         .output()
-        .map_err(|error| Error::driver(format!("failed to start `{shown}`")).caused_by(error))?;
+        .map_err(|error| Error::io(format!("failed to start `{shown}`")).caused_by(error))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         let said = said.trim_end();
-        return Err(Error::driver(format!("`{shown}` failed to disassemble `{file}`: {said}")));
+        return Err(Error::io(format!("`{shown}` failed to disassemble `{file}`: {said}")));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Where the tool may be, in the order of preference.
+/// Folders that may contain the tool, in order of preference.
 fn folders() -> Vec<PathBuf> {
     let mut folders = Vec::new();
-    // A relative path would mean the working folder.
+    // A relative path would be resolved against the working folder.
     if let Some(paths) = variable("PATH") {
         folders.extend(env::split_paths(&paths).filter(|path| path.is_absolute()));
     }

@@ -1,4 +1,4 @@
-//! Reads what a kernel occupies out of its cubin and of the assembler's log.
+//! Resource usage of a kernel, from its cubin and the assembler's log.
 
 use object::read::elf::{ElfFile64, FileHeader, SectionHeader};
 use object::{Endianness, elf};
@@ -6,17 +6,17 @@ use object::{Endianness, elf};
 use crate::compile::Resources;
 use crate::error::{Error, Result};
 
-/// Attributes of `.nv.info.<kernel>` sections: format 4 is a 16-bit size and that many bytes.
+/// `.nv.info.<kernel>` attribute format 4: a 16-bit size followed by as many bytes.
 const FORMAT_SIZED: u8 = 0x04;
 /// `EIATTR_REGCOUNT`: symbol index, registers.
 const ATTRIBUTE_REGISTERS: u8 = 0x2f;
 /// `EIATTR_FRAME_SIZE`: symbol index, bytes of local memory.
 const ATTRIBUTE_FRAME: u8 = 0x11;
 
-/// The resources of the kernel `entry`.
+/// Returns the resource usage of the kernel `entry`.
 ///
 /// # Errors
-/// `Compile` when the image does not hold the kernel, `Internal` when it is not an ELF file.
+/// `Compile` when the image does not contain the kernel, `Internal` when it is not an ELF file.
 pub(super) fn resources(cubin: &[u8], entry: &str, log: &str) -> Result<Resources> {
     let unreadable = |error: object::Error| {
         Error::internal("failed to read the cubin as an ELF file").caused_by(error)
@@ -32,13 +32,13 @@ pub(super) fn resources(cubin: &[u8], entry: &str, log: &str) -> Result<Resource
         let name = String::from_utf8_lossy(name);
         if name == format!(".text.{entry}") {
             has_text = true;
-            // The register count stands in the section's info word; newer images repeat it as an
-            // attribute, which then wins.
+            // The register count is in the section's info word; newer images repeat it as an
+            // attribute, which takes precedence.
             found.registers = found.registers.max(section.sh_info(endian) >> 24);
         } else if name == format!(".nv.shared.{entry}") {
             found.shared_bytes = section.sh_size(endian) as u32;
         } else if name == ".nv.info" && section.sh_type(endian) != elf::SHT_NOBITS {
-            // One kernel per image: the attributes of the only symbol.
+            // An image has one kernel, hence one symbol.
             let data = section.data(endian, cubin).map_err(unreadable)?;
             if let Some(registers) = attribute_max(data, ATTRIBUTE_REGISTERS) {
                 found.registers = registers;
@@ -47,13 +47,13 @@ pub(super) fn resources(cubin: &[u8], entry: &str, log: &str) -> Result<Resource
         }
     }
     if !has_text {
-        return Err(Error::compile(format!("the cubin holds no kernel `{entry}`")));
+        return Err(Error::compile(format!("the cubin contains no kernel `{entry}`")));
     }
     found.spill_bytes = spill_bytes(log);
     Ok(found)
 }
 
-/// The largest value of a (symbol, value) attribute.
+/// Maximum value of a (symbol, value) attribute.
 fn attribute_max(mut data: &[u8], attribute: u8) -> Option<u32> {
     let mut largest = None;
     while let [format, kind, low, high, rest @ ..] = data {
@@ -72,7 +72,7 @@ fn attribute_max(mut data: &[u8], attribute: u8) -> Option<u32> {
     largest
 }
 
-/// Sums "N bytes spill stores" over the functions in the assembler's log.
+/// Total of "N bytes spill stores" over the functions in the assembler's log.
 fn spill_bytes(log: &str) -> u32 {
     let before =
         |text: &str| text.trim_end().rsplit(' ').next().and_then(|n| n.parse::<u32>().ok());

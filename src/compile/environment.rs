@@ -1,30 +1,29 @@
-//! The environment, as far as it may be believed.
+//! Environment variables, ignored in privileged programs.
 //!
-//! A program that runs with more rights than who started it (setuid, setgid, file capabilities)
-//! must not let that one choose the code it loads or the files it writes: it sees no variables at
-//! all, as with `secure_getenv`.
+//! A program with more privileges than its caller (setuid, setgid, file capabilities) must not let
+//! the caller choose the code it loads or the files it writes, so it sees no variables at all, as
+//! with `secure_getenv`.
 
 #![expect(unsafe_code, reason = "getauxval is a C function")]
 
 use std::env;
 use std::ffi::{OsString, c_ulong};
 
-/// The entry of the auxiliary vector that the kernel sets for such a program.
+/// Auxiliary vector entry that the kernel sets for a privileged program.
 const AT_SECURE: c_ulong = 23;
 
-// SAFETY: the declaration is that of getauxval(3) in glibc and musl; it takes any number, reads
-// only the auxiliary vector, and returns 0 for what is not there.
+// SAFETY: the declaration matches getauxval(3) in glibc and musl, which accepts any number, reads
+// only the auxiliary vector, and returns 0 for unknown entries.
 unsafe extern "C" {
     safe fn getauxval(kind: c_ulong) -> c_ulong;
 }
 
-/// Whether the program has more rights than who started it.
+/// Whether the program has more privileges than its caller.
 pub fn is_privileged() -> bool {
     getauxval(AT_SECURE) != 0
 }
 
-/// An environment variable that is set and not empty; none in a program that [is
-/// privileged](is_privileged).
+/// A nonempty environment variable; always `None` in a [privileged](is_privileged) program.
 pub fn variable(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty() && !is_privileged())
 }

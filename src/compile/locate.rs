@@ -1,16 +1,17 @@
-//! Where NVRTC is: every place it may have been installed to, in a fixed order.
+//! Search for NVRTC, in this order:
 //!
-//! 1. what the configuration says, else `KILN_NVRTC`: nothing else is looked at then;
-//! 2. a library that the process has loaded already;
-//! 3. a CUDA toolkit: `CUDA_HOME`, `CUDA_PATH`, `CUDA_ROOT`, `LD_LIBRARY_PATH`, then the usual
-//!    folders of the system;
-//! 4. the checkout that `cargo` runs (`CARGO_MANIFEST_DIR`), or in whose `target/` the executable
-//!    lies: `third_party/`, which `make setup` fills;
-//! 5. Python's `nvidia-cuda-nvrtc` in `VIRTUAL_ENV`, `CONDA_PREFIX`, below `HOME`, in the system.
+//! 1. the configured path, otherwise `KILN_NVRTC`; if one is set, nothing else is searched;
+//! 2. a library that the process has already loaded;
+//! 3. a CUDA toolkit: `CUDA_HOME`, `CUDA_PATH`, `CUDA_ROOT`, `LD_LIBRARY_PATH`, then the system's
+//!    usual folders;
+//! 4. `third_party/`, which `make setup` fills, of the checkout that `cargo` runs
+//!    (`CARGO_MANIFEST_DIR`) or whose `target/` contains the executable;
+//! 5. Python's `nvidia-cuda-nvrtc` in `VIRTUAL_ENV`, `CONDA_PREFIX`, below `HOME`, and in the
+//!    system.
 //!
-//! Neither the working folder nor the place where the library was built counts, nor does a relative
-//! path in a variable. Below 3 to 5 a library is passed over that others may write or put another
-//! one in the place of. A privileged program sees no variables ([`variable`]).
+//! The working folder, the library's build folder and relative paths in variables are never
+//! searched. Steps 3 to 5 skip libraries that other users can write or replace. A privileged
+//! program sees no variables ([`variable`]).
 
 use std::env;
 use std::fmt;
@@ -21,27 +22,27 @@ use std::path::{Path, PathBuf};
 use crate::compile::environment::{is_privileged, variable};
 use crate::error::{Error, Result};
 
-/// File names of NVRTC, newest first; both supported major versions.
+/// File names of NVRTC for the supported major versions, newest first.
 const NAMES: &[&str] = &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
 
-/// The folder that `make setup` fills, in a checkout.
+/// Folder that `make setup` fills, relative to a checkout.
 const INSTALLED: &str = "third_party/nvrtc/nvidia/cu13/lib";
 
-/// What a user may say about where NVRTC is.
+/// Explicit locations of NVRTC.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Search {
-    /// A library file or the folder that holds it; nothing else is tried then.
+    /// Configured library file or folder; excludes all others.
     pub configured: Option<PathBuf>,
-    /// The value of `KILN_NVRTC`, of the same form.
+    /// Value of `KILN_NVRTC`, likewise.
     pub environment: Option<PathBuf>,
 }
 
-/// A found library.
+/// A located library.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Located {
-    /// The library file.
+    /// Library file.
     pub path: PathBuf,
-    /// How it was found, for texts.
+    /// How it was found, for messages.
     pub found_by: &'static str,
 }
 
@@ -51,10 +52,10 @@ impl fmt::Display for Located {
     }
 }
 
-/// Finds NVRTC without loading it.
+/// Searches for NVRTC without loading it.
 ///
 /// # Errors
-/// `Compile` that lists every place looked at.
+/// `Compile` with the list of all places searched.
 pub fn locate(search: &Search) -> Result<Located> {
     let mut looked = Vec::new();
     let explicit = [(&search.configured, "configured"), (&search.environment, "KILN_NVRTC")];
@@ -68,7 +69,7 @@ pub fn locate(search: &Search) -> Result<Located> {
         return Ok(Located { path, found_by: "already loaded" });
     }
     looked.push("libraries already loaded by the process".to_owned());
-    // Each kind of place is listed only when the ones before it had nothing.
+    // Each kind is searched, and listed, only if the previous ones had nothing.
     for kind in KINDS {
         for folder in kind.folders() {
             match library_at(&folder).map(|path| check(&path).map(|()| path)) {
@@ -81,7 +82,7 @@ pub fn locate(search: &Search) -> Result<Located> {
     Err(not_found(&looked))
 }
 
-/// Kinds of places that are looked at where nothing is said, in their order.
+/// Kinds of places to search by default, in order.
 const KINDS: [Kind; 3] = [Kind::Toolkit, Kind::Checkout, Kind::Package];
 
 #[derive(Clone, Copy)]
@@ -109,14 +110,13 @@ impl Kind {
     }
 }
 
-/// Where a library is looked for, in that order, where the process has none and nothing is said:
-/// each folder with the kind of place that it is.
+/// Folders searched for a library by default, in order, each with its kind.
 pub fn places() -> Vec<(&'static str, PathBuf)> {
     let of = |kind: Kind| kind.folders().into_iter().map(move |folder| (kind.name(), folder));
     KINDS.into_iter().flat_map(of).collect()
 }
 
-/// Whether only this user and root decide what a library file is.
+/// Checks that only this user and root can write or replace a library file.
 fn check(library: &Path) -> std::result::Result<(), String> {
     let shown = library.display();
     let unreadable = |error: std::io::Error| format!("{shown}: {error}");
@@ -126,12 +126,12 @@ fn check(library: &Path) -> std::result::Result<(), String> {
         let metadata = fs::metadata(place).map_err(unreadable)?;
         let (owner, mode) = (metadata.uid(), metadata.mode());
         let ours = |owner: u32| [0, rustix::process::geteuid().as_raw()].contains(&owner);
-        // In a folder that is open to all and sticky, what is ours stays ours.
+        // In a world-writable folder with the sticky bit, files owned by us cannot be replaced.
         let kept = mode & 0o1000 != 0 && inside.is_some_and(|inside| ours(inside.uid()));
         if !ours(owner) || (mode & 0o002 != 0 && !kept) {
             let place = place.display();
             return Err(format!(
-                "{shown}, passed over: `{place}` belongs to uid {owner} with mode {:o}",
+                "{shown}, skipped: `{place}` belongs to uid {owner} with mode {:o}",
                 mode & 0o7777
             ));
         }
@@ -143,12 +143,12 @@ fn check(library: &Path) -> std::result::Result<(), String> {
 fn not_found(looked: &[String]) -> Error {
     let places = looked.join("\n  ");
     Error::compile(format!(
-        "NVRTC not found; install it (`make setup`, or `pip install nvidia-cuda-nvrtc`) or set \
-         KILN_NVRTC to its folder; looked at:\n  {places}"
+        "NVRTC not found: install it (`make setup`, or `pip install nvidia-cuda-nvrtc`) or set \
+         KILN_NVRTC to its folder; searched:\n  {places}"
     ))
 }
 
-/// The library a path means: itself, or the newest of the known names in the folder.
+/// Resolves a path to a library: the file itself, or the newest known name in the folder.
 fn library_at(place: &Path) -> Option<PathBuf> {
     match place.metadata().ok()?.is_file() {
         true => Some(place.to_owned()),
@@ -156,9 +156,9 @@ fn library_at(place: &Path) -> Option<PathBuf> {
     }
 }
 
-/// The library the process has loaded already, if any.
+/// The library that the process has already loaded, if any.
 fn loaded() -> Option<PathBuf> {
-    // The dynamic loader's own list; one line per mapping, the path last.
+    // The mapped files of the process: one mapping per line, the path last.
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let path = maps.lines().filter_map(|line| line.split_whitespace().nth(5)).find(|path| {
         let name = path.rsplit('/').next().unwrap_or("");
@@ -167,7 +167,7 @@ fn loaded() -> Option<PathBuf> {
     Some(PathBuf::from(path))
 }
 
-/// A variable that is an absolute path: a relative one would mean the working folder.
+/// A variable with an absolute path; relative ones would be resolved against the working folder.
 fn folder_of(name: &str) -> Option<PathBuf> {
     variable(name).map(PathBuf::from).filter(|path| path.is_absolute())
 }
@@ -184,14 +184,14 @@ fn toolkits() -> Vec<PathBuf> {
         ["/usr/local/cuda/lib64", "/opt/cuda/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib64"]
             .map(PathBuf::from),
     );
-    // Versioned installations, newest name first.
+    // Versioned installations, newest first.
     let mut versioned = children(Path::new("/usr/local"), "cuda-");
     versioned.sort();
     folders.extend(versioned.into_iter().rev().map(|root| root.join("lib64")));
     folders
 }
 
-/// What `make setup` installed, of the checkout at hand.
+/// Folders that `make setup` fills, of the current checkouts.
 fn checkouts() -> Vec<PathBuf> {
     let mut roots: Vec<PathBuf> = folder_of("CARGO_MANIFEST_DIR").into_iter().collect();
     // A privileged program may be linked to from anywhere.
@@ -201,13 +201,13 @@ fn checkouts() -> Vec<PathBuf> {
     roots.into_iter().map(|root| root.join(INSTALLED)).collect()
 }
 
-/// The checkout in whose `target/` an executable lies.
+/// The checkout whose `target/` contains an executable.
 fn built_in(executable: &Path) -> Option<&Path> {
     let target = executable.ancestors().find(|folder| folder.ends_with("target"))?;
     target.parent().filter(|root| root.join("Cargo.toml").is_file())
 }
 
-/// `nvidia-cuda-nvrtc` in the site-packages of every Python that is easy to see.
+/// `nvidia-cuda-nvrtc` in the site-packages of common Python installations.
 fn packages() -> Vec<PathBuf> {
     let mut prefixes: Vec<PathBuf> =
         ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(folder_of).collect();
@@ -248,8 +248,8 @@ mod tests {
     fn a_configured_place_is_the_only_one() {
         let search = Search { configured: Some("/nowhere".into()), environment: None };
         let error = locate(&search).expect_err("missing").to_string();
-        assert!(error.starts_with("NVRTC not found; install it (`make setup`"), "{error}");
-        assert!(error.ends_with("looked at:\n  /nowhere (configured)"), "{error}");
+        assert!(error.starts_with("NVRTC not found: install it (`make setup`"), "{error}");
+        assert!(error.ends_with("searched:\n  /nowhere (configured)"), "{error}");
     }
 
     #[test]
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(with_modes(0o755, 0o644), Ok(()));
         assert_eq!(with_modes(0o1777, 0o644), Ok(()));
         let why = with_modes(0o777, 0o644).expect_err("anyone may replace it");
-        assert!(why.contains("lib/libnvrtc.so.13, passed over: `") && why.ends_with("mode 777"));
+        assert!(why.contains("lib/libnvrtc.so.13, skipped: `") && why.ends_with("mode 777"));
         let why = with_modes(0o755, 0o666).expect_err("anyone may write it");
         assert!(why.ends_with("mode 666"), "{why}");
     }

@@ -1,6 +1,6 @@
-//! From CUDA C++ text to a cubin and its PTX, through NVRTC.
+//! Compilation of CUDA C++ to a cubin and PTX with NVRTC.
 //!
-//! NVRTC is found and loaded only when something must be compiled: a cache hit needs none of it.
+//! NVRTC is located and loaded only when something must be compiled; a cache hit does not need it.
 //! This module knows sources and images; it must never know graphs, caches or devices.
 
 mod directives;
@@ -24,10 +24,10 @@ pub use toolchain::Toolchain;
 
 use crate::target::Arch;
 
-/// The options a source is compiled with, without paths: what the cache key covers.
+/// Compiler options without paths, as covered by the cache key.
 ///
-/// Contraction is off because templates write every fusion they mean; line information costs
-/// nothing at run time and lets profilers and the simulator speak in source lines.
+/// Contraction is disabled because templates write every FMA explicitly. Line information has no
+/// run-time cost and lets profilers and the simulator refer to source lines.
 pub fn options(arch: Arch) -> Vec<String> {
     let mut options = ptx_options(arch);
     options[0] = format!("--gpu-architecture={arch}");
@@ -43,13 +43,13 @@ pub fn ptx_options(arch: Arch) -> Vec<String> {
         "--std=c++17".to_owned(),
         "--fmad=false".to_owned(),
         "--generate-line-info".to_owned(),
-        // A constexpr of the header block that this variant does not need.
+        // A constexpr of the header block that this variant does not use.
         "--diag-suppress=177".to_owned(),
     ]
 }
 
-/// Whether a source may be compiled with an option that comes from a file: one that says how code
-/// is generated. Others read or write files, or define what the source means.
+/// Whether a foreign source may be compiled with an option: only options of code generation are
+/// allowed, none that read or write files or change the meaning of the source.
 pub fn is_allowed(option: &str) -> bool {
     const FLAGS: [&str; 5] = [
         "--generate-line-info",
@@ -72,7 +72,7 @@ pub fn is_allowed(option: &str) -> bool {
     match option.split_once('=') {
         None => FLAGS.contains(&option),
         Some(("--ptxas-options", value)) => ptxas.contains(&value),
-        // Later ones import files, earlier ones have trigraphs.
+        // Later standards have module imports, earlier ones trigraphs.
         Some(("--std", value)) => value == "c++17",
         Some((name, value)) => {
             let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'+';

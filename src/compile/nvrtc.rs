@@ -1,7 +1,7 @@
-//! The binding to one NVRTC library, loaded by full path.
+//! Binding to an NVRTC library loaded by its full path.
 //!
-//! cudarc's own loader looks libraries up by bare name, panics when none is found, and may pick
-//! another one than was located. The types are cudarc's; the functions are resolved here.
+//! cudarc's own loader searches libraries by bare name, panics if there is none, and may pick
+//! another one than was located. Types are cudarc's; functions are resolved here.
 
 #![expect(unsafe_code, reason = "NVRTC is a C library")]
 
@@ -18,21 +18,20 @@ use tracing::field::Empty;
 use crate::codegen::KernelSource;
 use crate::compile::directives::reads_file;
 use crate::compile::{Image, Resources, elf, is_allowed, options};
-use crate::error::{Error, Result};
+use crate::error::{CompileFailure, Error, Result};
 use crate::escape::escaped;
 
-/// An `nvrtcResult`. Not cudarc's enum: another version's library may return codes it lacks.
+/// An `nvrtcResult`. Not cudarc's enum, because other library versions may return codes it lacks.
 type Status = c_int;
 
 const SUCCESS: Status = 0;
 
-/// A loaded NVRTC; compiles from any number of threads.
+/// A loaded NVRTC library; thread-safe.
 pub struct Compiler {
     path: PathBuf,
     version: (i32, i32),
     functions: Functions,
-    /// Kept loaded for as long as the functions are called: for the rest of the process, because
-    /// NVRTC does not survive being unloaded.
+    /// Never unloaded, because NVRTC does not survive that.
     _library: std::mem::ManuallyDrop<Library>,
 }
 
@@ -65,27 +64,27 @@ impl std::fmt::Debug for Compiler {
 }
 
 impl Compiler {
-    /// Loads the library and the builtins beside it.
+    /// Loads the library and its builtins.
     ///
     /// # Errors
-    /// `Compile` when it can not be loaded or is older than 12.0.
+    /// `Compile` when it cannot be loaded or is older than 12.0.
     pub fn load(path: &Path) -> Result<Compiler> {
         let shown = path.display().to_string();
         let failed = |error: libloading::Error| {
             Error::compile(format!("failed to load NVRTC `{shown}`: {error}"))
         };
-        // NVRTC opens its builtins by bare name and ignores run paths: loaded before it, they are
-        // found whatever the library path.
+        // NVRTC opens its builtins by bare name and ignores run paths; loading them first makes
+        // them available whatever the library path.
         for builtins in builtins_beside(path) {
             // SAFETY: loading runs the library's initialisers; these are NVIDIA's.
             let library = unsafe { Library::open(Some(&builtins), RTLD_NOW | RTLD_GLOBAL) };
-            // One that does not load may be a leftover of another version; compiling will tell.
+            // Failure may be due to a leftover of another version; compiling will tell.
             let _kept = library.map(std::mem::forget);
         }
         // SAFETY: as above.
         let library =
             unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) }.map_err(failed)?;
-        // SAFETY: the signatures are those of nvrtc.h, unchanged since CUDA 11.2.
+        // SAFETY: the signatures match nvrtc.h, unchanged since CUDA 11.2.
         let functions = unsafe { Functions::resolve(&library) }.map_err(failed)?;
         let mut version = (0, 0);
         // SAFETY: both pointers are valid for a write.
@@ -113,12 +112,12 @@ impl Compiler {
     /// Compiles a source for its architecture.
     ///
     /// # Errors
-    /// `Compile` with stem, options and log.
+    /// `Compile` with source, options and log ([`Error::compile_failure`]).
     pub fn compile(&self, source: &KernelSource) -> Result<Image> {
         self.compile_with(source, options(source.arch))
     }
 
-    /// Compiles a source that somebody else may have written, with their options.
+    /// Compiles a foreign source with its own options.
     ///
     /// # Errors
     /// As [`Compiler::compile`]; `BadParam` for an option that [is not allowed](is_allowed) and for
@@ -156,14 +155,14 @@ impl Compiler {
 
     fn compile_image(&self, source: &KernelSource, mut options: Vec<String>) -> Result<Image> {
         if self.version >= (12, 4) {
-            // Leaves declarations out that no kernel needs: those of textures and the runtime.
+            // Skips declarations that kernels do not need, such as those of textures.
             options.push("--minimal".to_owned());
         }
         if self.version >= (12, 9) {
-            // Its own cache answers with an empty log, and the log has the spill report.
+            // A hit in NVRTC's own cache has an empty log, without the spill report.
             options.push("--no-cache".to_owned());
         }
-        // An absolute name: a relative one would put the working folder into the line information.
+        // A relative name would put the working folder into the line information.
         let name = format!("/kiln/{}.cu", source.stem);
         let output = self.run(&source.text, &name, &options)?;
         let resources = match output.cubin.is_empty() {
@@ -173,7 +172,7 @@ impl Compiler {
         Ok(Image { cubin: output.cubin, ptx: output.ptx, log: output.log, resources })
     }
 
-    /// The value of `__CUDACC_VER_BUILD__`: which build of its version this is.
+    /// Build number of this version: `__CUDACC_VER_BUILD__`.
     ///
     /// # Errors
     /// `Compile` when the probe fails.
@@ -195,7 +194,7 @@ impl Compiler {
 
     fn run(&self, text: &str, name: &str, options: &[String]) -> Result<Output> {
         let c_string = |text: &str| {
-            CString::new(text).map_err(|_| Error::compile(format!("`{name}` holds a NUL byte")))
+            CString::new(text).map_err(|_| Error::compile(format!("`{name}` contains a NUL byte")))
         };
         let (source, c_name) = (c_string(text)?, c_string(name)?);
         let program = Program::create(self, &source, &c_name)?;
@@ -207,11 +206,13 @@ impl Compiler {
         };
         let log = without_times(&program.text(self.functions.log_size, self.functions.log)?);
         if status != SUCCESS {
-            let (shown, reason) = (options.join(" "), self.reason(status));
-            return Err(Error::compile(format!(
-                "failed to compile `{name}` with {shown}: {reason}\n{}",
-                log.trim_end()
-            )));
+            return Err(Error::rejected(CompileFailure {
+                name: name.to_owned(),
+                source: text.to_owned(),
+                options: options.to_vec(),
+                reason: self.reason(status),
+                log,
+            }));
         }
         let ptx = program.text(self.functions.ptx_size, self.functions.ptx)?;
         let cubin = match options.iter().any(|option| option.contains("=sm_")) {
@@ -245,7 +246,7 @@ impl Functions {
     /// # Safety
     /// `library` must be NVRTC.
     unsafe fn resolve(library: &Library) -> std::result::Result<Functions, libloading::Error> {
-        // SAFETY: the caller promises the library, nvrtc.h the signatures.
+        // SAFETY: the caller guarantees the library, nvrtc.h the signatures.
         unsafe {
             Ok(Functions {
                 version: *library.get(b"nvrtcVersion\0")?,
@@ -296,15 +297,15 @@ impl<'a> Program<'a> {
         let mut size = 0;
         // SAFETY: the program is live and `size` valid for a write.
         let status = unsafe { size_of(self.handle, &mut size) };
-        self.compiler.check(status, "ask NVRTC for the size of a result")?;
+        self.compiler.check(status, "query the size of an NVRTC result")?;
         let mut bytes = vec![0u8; size];
         // SAFETY: the buffer has the size NVRTC asked for.
         let status = unsafe { read(self.handle, bytes.as_mut_ptr().cast()) };
-        self.compiler.check(status, "read a result from NVRTC")?;
+        self.compiler.check(status, "read an NVRTC result")?;
         Ok(bytes)
     }
 
-    /// A result that is a NUL-terminated text.
+    /// Reads a result that is a NUL-terminated string.
     fn text(
         &self,
         size_of: unsafe extern "C" fn(nvrtcProgram, *mut usize) -> Status,
@@ -323,13 +324,13 @@ impl Drop for Program<'_> {
     }
 }
 
-/// The log without the lines that differ from run to run.
+/// Removes the lines of the log that differ between runs.
 fn without_times(log: &str) -> String {
     let lasting = |line: &&str| !line.contains("Compile time");
     log.lines().filter(lasting).map(|line| format!("{line}\n")).collect()
 }
 
-/// `libnvrtc-builtins.so.*` in the library's folder.
+/// `libnvrtc-builtins.so.*` in the folder of the library.
 fn builtins_beside(path: &Path) -> Vec<PathBuf> {
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let Some(entries) = real.parent().and_then(|folder| std::fs::read_dir(folder).ok()) else {

@@ -1,4 +1,4 @@
-//! Compiling many sources at once.
+//! Parallel compilation.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,12 +10,12 @@ use crate::codegen::KernelSource;
 use crate::compile::{Compiler, Image};
 use crate::error::Result;
 
-/// NVRTC holds a few hundred megabytes per compilation in flight.
+/// Maximum number of parallel compilations: NVRTC uses a few hundred megabytes for each.
 const WORKERS_MAX: usize = 8;
 
-/// Compiles all sources on up to eight threads; results come in the order of the sources.
+/// Compiles all sources on up to eight threads; results are in the order of the sources.
 ///
-/// `finished` is called on the calling thread after each compilation, with the source's position.
+/// `finished` is called on the calling thread after each compilation, with the index of the source.
 pub fn compile_all(
     compiler: &Compiler,
     sources: &[KernelSource],
@@ -24,14 +24,14 @@ pub fn compile_all(
     at_once(sources.len(), |position| compiler.compile(&sources[position]), finished)
 }
 
-/// The results of `work` for the positions below `count`, in their order, computed by up to eight
-/// threads, this one among them; `finished` is called on this one after each.
+/// Computes `work` for indices below `count` on up to eight threads, including the calling one, and
+/// returns the results in order. `finished` is called on the calling thread after each.
 pub(crate) fn at_once<R: Send>(
     count: usize,
     work: impl Fn(usize) -> R + Sync,
     mut finished: impl FnMut(usize, &R),
 ) -> Vec<R> {
-    // Asking reads files.
+    // available_parallelism reads files.
     static CORES: LazyLock<usize> =
         LazyLock::new(|| std::thread::available_parallelism().map_or(1, NonZeroUsize::get));
     let workers = CORES.min(WORKERS_MAX).min(count);
@@ -47,7 +47,7 @@ pub(crate) fn at_once<R: Send>(
     std::thread::scope(|scope| {
         for _ in 1..workers {
             let (send, take, work) = (send.clone(), &take, &work);
-            // What listens on this thread hears the workers too.
+            // Workers inherit this thread's tracing subscriber.
             let listener = dispatcher::get_default(Clone::clone);
             scope.spawn(move || {
                 let _heard = dispatcher::set_default(&listener);

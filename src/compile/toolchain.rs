@@ -1,4 +1,4 @@
-//! Which NVRTC an image was or would be compiled by.
+//! Identity of the NVRTC that compiles an image.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,7 @@ impl std::fmt::Display for Toolchain {
 }
 
 impl Toolchain {
-    /// Asks a loaded library.
+    /// Queries a loaded library.
     ///
     /// # Errors
     /// As [`Compiler::build`].

@@ -1,12 +1,12 @@
-//! Handles on a device's memory, queues and points in time; dropping one gives it back.
+//! Owned handles of device memory, streams and events.
 
 use std::sync::Arc;
 
 use crate::device::driver::Driver;
 use crate::error::{Error, Result};
 
-/// Device memory. Clones share it; it is freed with the last of them, once the work that was queued
-/// on it has finished: packs hold clones.
+/// Device memory. Clones share it; it is freed when the last clone is dropped, after queued work on
+/// it has finished. Variant packs hold clones.
 #[derive(Debug, Clone)]
 pub struct Buffer {
     memory: Arc<Memory>,
@@ -25,31 +25,31 @@ impl Buffer {
         Ok(Buffer { memory: Arc::new(Memory { driver, address, bytes }) })
     }
 
-    /// The device address.
+    /// Device address.
     pub fn address(&self) -> u64 {
         self.memory.address
     }
 
-    /// Identifies the device the memory is on, within this process.
+    /// Identifies the device of the memory within this process.
     pub(crate) fn owner(&self) -> usize {
         Arc::as_ptr(&self.memory.driver).addr()
     }
 
-    /// The size in bytes.
+    /// Size in bytes.
     pub fn bytes(&self) -> u64 {
         self.memory.bytes
     }
 
-    /// Copies from the host to `offset`, after everything on the default stream, and waits.
+    /// Copies from the host to `offset`, ordered after all work on the default stream; synchronous.
     ///
     /// # Errors
-    /// `BadParam` when the bytes do not fit, `Driver` when the copy fails.
+    /// `BadParam` when the range exceeds the buffer, `Driver` when the copy fails.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.check(offset, bytes.len())?;
         self.memory.driver.write(self.memory.address + offset, bytes, 0)
     }
 
-    /// Copies from the host to `offset`, after everything on this stream, and waits.
+    /// Copies from the host to `offset`, ordered after all work on this stream; synchronous.
     ///
     /// # Errors
     /// As [`Buffer::write`]; `BadParam` for a stream of another device.
@@ -61,7 +61,7 @@ impl Buffer {
         self.memory.driver.write(self.memory.address + offset, bytes, stream.handle)
     }
 
-    /// Copies to the host from `offset`, after everything on the default stream, and waits.
+    /// Copies from `offset` to the host, ordered after all work on the default stream; synchronous.
     ///
     /// # Errors
     /// `BadParam` when the range exceeds the buffer, `Driver` when the copy fails.
@@ -70,7 +70,7 @@ impl Buffer {
         self.memory.driver.read(self.memory.address + offset, bytes, 0)
     }
 
-    /// The whole content.
+    /// Copies the whole buffer to the host.
     ///
     /// # Errors
     /// As [`Buffer::read`].
@@ -98,7 +98,7 @@ impl Drop for Memory {
     }
 }
 
-/// A queue of work on a device.
+/// A stream of a device.
 #[derive(Debug)]
 pub struct Stream {
     driver: Arc<dyn Driver>,
@@ -116,23 +116,23 @@ impl Stream {
         Stream { driver, handle, owned: false }
     }
 
-    /// The device's own handle: a `CUstream` on a GPU.
+    /// Native handle: a `CUstream` on a GPU.
     pub fn handle(&self) -> u64 {
         self.handle
     }
 
-    /// Waits until everything queued has run.
+    /// Waits until all queued work has finished.
     ///
     /// # Errors
-    /// `Driver` when something queued has failed.
+    /// `Driver` when queued work has failed.
     pub fn synchronize(&self) -> Result<()> {
         self.driver.synchronize(self.handle)
     }
 
-    /// Marks this point of the queue.
+    /// Records an event.
     ///
     /// # Errors
-    /// `Driver` when it can not be recorded.
+    /// `Driver` when the event cannot be recorded.
     pub fn record(&self) -> Result<Event> {
         let handle = self.driver.event_record(self.handle)?;
         Ok(Event { driver: self.driver.clone(), handle })
@@ -151,7 +151,7 @@ impl Drop for Stream {
     }
 }
 
-/// A marked point of a stream.
+/// An event recorded on a stream.
 #[derive(Debug)]
 pub struct Event {
     driver: Arc<dyn Driver>,
@@ -159,14 +159,14 @@ pub struct Event {
 }
 
 impl Event {
-    /// Milliseconds from `earlier` to this event; waits for this one.
+    /// Milliseconds from `earlier` to this event; waits for this event.
     ///
     /// # Errors
-    /// `BadParam` when the events are of different devices, `Driver` when something before them has
+    /// `BadParam` when the events belong to different devices, `Driver` when earlier work has
     /// failed.
     pub fn elapsed_ms(&self, earlier: &Event) -> Result<f64> {
         if !Arc::ptr_eq(&self.driver, &earlier.driver) {
-            return Err(Error::bad_param("the two events are of different devices"));
+            return Err(Error::bad_param("the events belong to different devices"));
         }
         self.driver.event_elapsed_ms(earlier.handle, self.handle)
     }

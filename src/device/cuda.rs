@@ -1,4 +1,4 @@
-//! An NVIDIA GPU, through cudarc's `driver::result` layer and, where it falls short, `sys`.
+//! NVIDIA GPUs, through cudarc's `driver::result` layer and, where that is incomplete, `sys`.
 
 #![expect(unsafe_code, reason = "the CUDA driver is a C library")]
 
@@ -16,10 +16,9 @@ use crate::error::{Error, Result};
 use crate::kernel::{Swizzle, TensorMap};
 use crate::target::{Arch, Target};
 
-/// The number of GPUs.
+/// Number of GPUs.
 pub(super) fn count() -> Result<u32> {
-    // SAFETY: asks the dynamic loader whether the driver library is there; cudarc panics when it
-    // is used without.
+    // SAFETY: checks that the driver library can be loaded; cudarc panics on use without it.
     if !unsafe { sys::is_culib_present() } {
         return Err(Error::driver("no CUDA driver: libcuda.so was not found"));
     }
@@ -37,11 +36,11 @@ fn failed(attempt: &'static str) -> impl FnOnce(DriverError) -> Error {
     }
 }
 
-/// The oldest driver interface this module needs: cudarc's bindings panic where a function is
-/// missing, and the newest one used, `cuEventElapsedTime_v2`, came with CUDA 12.8.
+/// Minimum driver interface: cudarc's bindings panic on missing functions, and the newest one used,
+/// `cuEventElapsedTime_v2`, is from CUDA 12.8.
 const DRIVER_VERSION_MIN: i32 = 12_080;
 
-/// The driver's CUDA version, as 1000 * major + 10 * minor.
+/// CUDA version of the driver, as 1000 * major + 10 * minor.
 fn driver_version() -> Result<i32> {
     let mut version = 0;
     // SAFETY: `version` is valid for a write.
@@ -51,7 +50,7 @@ fn driver_version() -> Result<i32> {
     Ok(version)
 }
 
-/// An image that can not be loaded: the image's fault (kind `Compile`), or the device's (`Driver`).
+/// Classifies a load failure: the fault of the image (`Compile`) or of the device (`Driver`).
 fn rejected(error: DriverError, image: &[u8]) -> Error {
     use sys::cudaError_enum::*;
     let faulty = [
@@ -64,8 +63,7 @@ fn rejected(error: DriverError, image: &[u8]) -> Error {
     let bytes = image.len();
     match faulty.contains(&error.0) {
         true => Error::compile(format!(
-            "the driver rejects an image of {bytes} bytes: {:?}; a driver older than the NVRTC \
-             that compiled it may be the reason",
+            "the driver rejected an image of {bytes} bytes: {:?}; the driver may be older than the NVRTC that compiled it",
             error.0
         ))
         .caused_by(error),
@@ -73,20 +71,20 @@ fn rejected(error: DriverError, image: &[u8]) -> Error {
     }
 }
 
-/// A device's primary context, retained for as long as anything refers to it.
+/// A device's primary context, retained while in use.
 #[derive(Debug)]
 struct Primary {
     device: sys::CUdevice,
     context: sys::CUcontext,
 }
 
-// SAFETY: a CUDA context may be made current on any thread; the driver does its own locking.
+// SAFETY: a CUDA context may be current on any thread; the driver locks internally.
 unsafe impl Send for Primary {}
 // SAFETY: as above.
 unsafe impl Sync for Primary {}
 
 impl Primary {
-    /// Makes the context current on this thread if it is not.
+    /// Makes the context current on this thread, if necessary.
     fn bind(&self) -> Result<()> {
         let current = result::ctx::get_current().map_err(failed("read the current context"))?;
         if current != Some(self.context) {
@@ -100,7 +98,7 @@ impl Primary {
 
 impl Drop for Primary {
     fn drop(&mut self) {
-        // SAFETY: retained once in `open`. Failure at shutdown leaves nothing to do.
+        // SAFETY: retained once in `open`. An error at shutdown cannot be handled.
         let _ = unsafe { result::primary_ctx::release(self.device) };
     }
 }
@@ -109,7 +107,7 @@ impl Drop for Primary {
 pub(super) struct CudaDriver {
     primary: Arc<Primary>,
     target: Target,
-    /// Whether the driver assembles PTX itself: `CUDA_FORCE_PTX_JIT=1` makes it refuse cubins.
+    /// Whether the driver must assemble PTX: with `CUDA_FORCE_PTX_JIT=1` it rejects cubins.
     assembles: bool,
 }
 
@@ -165,20 +163,20 @@ impl Driver for CudaDriver {
 
     fn alloc(&self, bytes: u64) -> Result<u64> {
         self.primary.bind()?;
-        // SAFETY: a plain allocation. The driver refuses 0 bytes, a buffer may have none.
+        // SAFETY: a plain allocation. The driver rejects 0 bytes, but buffers may be empty.
         unsafe { result::malloc_sync(bytes.max(1) as usize) }.map_err(failed("allocate memory"))
     }
 
     fn free(&self, address: u64) {
-        // SAFETY: the address came from `alloc` and is freed once, by its buffer. A failure here
-        // is an earlier asynchronous one, which the next call reports.
+        // SAFETY: the address came from `alloc` and is freed once, by its buffer. An error here is
+        // an earlier asynchronous one, which the next call reports.
         let _ = self.primary.bind().map(|()| unsafe { result::free_sync(address) });
     }
 
     fn write(&self, address: u64, bytes: &[u8], stream: u64) -> Result<()> {
         self.primary.bind()?;
         let handle = stream as sys::CUstream;
-        // SAFETY: the buffer checked the range; the copy is waited for, so `bytes` outlives it.
+        // SAFETY: the buffer checked the range; the copy is synchronous, so `bytes` outlives it.
         unsafe {
             result::memcpy_htod_async(address, bytes, handle)
                 .and_then(|()| result::stream::synchronize(handle))
@@ -199,13 +197,13 @@ impl Driver for CudaDriver {
 
     fn stream_create(&self) -> Result<u64> {
         self.primary.bind()?;
-        // In order with the default stream, which buffers are read and written on.
+        // Synchronises with the default stream, which buffer copies use.
         let stream = result::stream::create(result::stream::StreamKind::Default);
         stream.map(|stream| stream as u64).map_err(failed("create a stream"))
     }
 
     fn stream_destroy(&self, stream: u64) {
-        // SAFETY: created by `stream_create`, destroyed once; the driver finishes queued work.
+        // SAFETY: created by `stream_create`, destroyed once; the driver completes queued work.
         let _ = self.primary.bind().map(|()| unsafe { result::stream::destroy(stream as _) });
     }
 
@@ -249,7 +247,7 @@ impl Driver for CudaDriver {
         let (mut status, mut id) = (CU_STREAM_CAPTURE_STATUS_NONE, 0);
         let (graph, nodes, edges, count) =
             (ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the stream is alive, two pointers are valid for a write, the others optional.
+        // SAFETY: the stream is alive; two pointers are valid for a write, the others may be null.
         let asked = unsafe {
             sys::cuStreamGetCaptureInfo_v3(
                 stream as _,
@@ -264,7 +262,7 @@ impl Driver for CudaDriver {
         match asked.result() {
             Ok(()) if status == CU_STREAM_CAPTURE_STATUS_NONE => None,
             Ok(()) => Some(id),
-            // The default stream can not be asked while another stream is captured.
+            // The default stream cannot be queried while another stream is being captured.
             Err(_) => Some(u64::MAX),
         }
     }
@@ -272,7 +270,7 @@ impl Driver for CudaDriver {
     fn enter_background(&self) -> Result<()> {
         self.primary.bind()?;
         let mut mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_RELAXED;
-        // SAFETY: `mode` is valid for a read and a write. It concerns this thread only.
+        // SAFETY: `mode` is valid for a read and a write. The setting is thread-local.
         unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut mode) }
             .result()
             .map_err(failed("set the capture mode of a thread"))
@@ -302,8 +300,8 @@ impl Driver for CudaDriver {
             return Err(Error::internal(format!("malformed tensor map: {map:?}")));
         }
         let mut encoded = sys::CUtensorMap { opaque: [0; MAP_WORDS] };
-        // SAFETY: each array has as many entries as
-        // the driver reads for this rank. The address is only written down.
+        // SAFETY: each array has as many entries as the driver reads for this rank. The address is
+        // only stored.
         let status = unsafe {
             sys::cuTensorMapEncodeTiled(
                 &mut encoded,
@@ -327,7 +325,7 @@ impl Driver for CudaDriver {
     fn load(&self, image: &Image, entry: &str, shared_bytes: u32) -> Result<Arc<dyn Launchable>> {
         self.primary.bind()?;
         let name = CString::new(entry).expect("kernel names are identifiers");
-        // PTX, which the driver assembles, must end in a NUL.
+        // PTX for the driver's assembler must be NUL-terminated.
         let bytes = match self.assembles || image.cubin.is_empty() {
             true => Cow::Owned([image.ptx.as_bytes(), b"\0"].concat()),
             false => Cow::Borrowed(&image.cubin),
@@ -359,7 +357,7 @@ impl Driver for CudaDriver {
     }
 }
 
-/// A loaded module; keeps its context.
+/// A loaded module, which retains its context.
 #[derive(Debug)]
 struct Module {
     primary: Arc<Primary>,
@@ -368,7 +366,7 @@ struct Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        // SAFETY: loaded once, unloaded once; the driver waits for kernels in flight.
+        // SAFETY: loaded once, unloaded once; the driver waits for running kernels.
         let _ = self.primary.bind().map(|()| unsafe { result::module::unload(self.module) });
     }
 }
@@ -379,7 +377,7 @@ struct CudaKernel {
     function: sys::CUfunction,
 }
 
-// SAFETY: module and function handles may be used from any thread with their context current.
+// SAFETY: module and function handles may be used on any thread on which their context is current.
 unsafe impl Send for CudaKernel {}
 // SAFETY: as above.
 unsafe impl Sync for CudaKernel {}

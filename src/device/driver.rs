@@ -1,16 +1,15 @@
-//! What a device can do: the trait between the handles that users hold and what runs kernels.
+//! The device abstraction between public handles and the implementations.
 
 use std::fmt;
 use std::sync::Arc;
 
-use kiln_sim::{Counters, Finding};
-
 use crate::compile::Image;
+use crate::device::counts::{Counters, Finding};
 use crate::error::Result;
 use crate::kernel::TensorMap;
 use crate::target::Target;
 
-/// Shape of a launch.
+/// Launch configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Launch {
     /// Blocks along x.
@@ -19,12 +18,21 @@ pub struct Launch {
     pub threads: u32,
     /// Dynamic shared memory in bytes.
     pub shared_bytes: u32,
-    /// All blocks must be resident together.
+    /// Whether all blocks must be co-resident.
     pub cooperative: bool,
 }
 
-/// What a device can do. Addresses and stream handles are the implementation's own numbers; stream
-/// 0 always exists.
+/// Checks and counters of the simulated device; neither has a cost when off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct SimOptions {
+    /// Fail launches that read uninitialised memory, have data races or diverge at a barrier.
+    pub sanitize: bool,
+    /// Count executed instructions and memory traffic.
+    pub count: bool,
+}
+
+/// A device. Addresses and stream handles are defined by the implementation; stream 0 always
+/// exists.
 pub(crate) trait Driver: fmt::Debug + Send + Sync {
     fn target(&self) -> &Target;
     fn alloc(&self, bytes: u64) -> Result<u64>;
@@ -34,38 +42,38 @@ pub(crate) trait Driver: fmt::Debug + Send + Sync {
     fn stream_create(&self) -> Result<u64>;
     fn stream_destroy(&self, stream: u64);
     fn synchronize(&self, stream: u64) -> Result<()>;
-    /// An event recorded after everything the stream holds so far.
+    /// Records an event after all work queued on the stream.
     fn event_record(&self, stream: u64) -> Result<u64>;
     fn event_destroy(&self, event: u64);
     /// Milliseconds between two recorded events; waits for the later one.
     fn event_elapsed_ms(&self, start: u64, end: u64) -> Result<f64>;
-    /// What the last launch counted, where the device counts.
+    /// Counters of the last launch, if the device supports them.
     fn counters(&self) -> Option<Counters> {
         None
     }
-    /// Identifies the CUDA graph that a stream is being captured into; `None` when it is not.
+    /// Identifies the CUDA graph into which a stream is being captured, if any.
     fn capture(&self, _stream: u64) -> Option<u64> {
         None
     }
-    /// Called on a thread that loads kernels while others work: its calls must not disturb what
-    /// other threads capture.
+    /// Called on background threads that load kernels, whose calls must not interfere with captures
+    /// on other threads.
     fn enter_background(&self) -> Result<()> {
         Ok(())
     }
-    /// The 128 bytes of a tensor map whose tensor begins at an address.
+    /// Encodes the 128 bytes of a tensor map for a tensor at an address.
     fn encode(&self, map: &TensorMap, address: u64) -> Result<[u64; MAP_WORDS]>;
-    /// What the sanitizer found in the last launch, where there is one.
+    /// Sanitizer findings of the last launch, if there is a sanitizer.
     fn findings(&self) -> Vec<Finding> {
         Vec::new()
     }
-    /// Loads an image and finds the kernel `entry` in it.
+    /// Loads an image and looks up the kernel `entry`.
     fn load(&self, image: &Image, entry: &str, shared_bytes: u32) -> Result<Arc<dyn Launchable>>;
 }
 
-/// The size of a tensor map in words of 8 bytes; as a parameter it begins at a multiple of 8.
+/// Size of a tensor map in 8-byte words; as a parameter it is aligned to 8 words.
 pub(crate) const MAP_WORDS: usize = 16;
 
-/// A loaded kernel. `arguments` holds its parameters as they lie in memory, in order.
+/// A loaded kernel. `arguments` are its parameters in memory layout.
 pub(crate) trait Launchable: fmt::Debug + Send + Sync {
     fn launch(&self, launch: &Launch, arguments: &[u64], stream: u64) -> Result<()>;
 }

@@ -1,49 +1,52 @@
-//! Where kernels run: an NVIDIA GPU, the simulated device, or nowhere.
+//! Devices: NVIDIA GPUs, the simulated device, and the null device.
 //!
-//! One small trait, `Driver`, has three implementations, which load the same image and take the
-//! same launch. Around it the handles users hold: [`Device`], [`Stream`], [`Buffer`], [`Event`].
-//! This module knows images and addresses; it must never know graphs, plans or the cache.
+//! The trait `Driver` has three implementations, which load the same image and run the same launch.
+//! Users hold the handles [`Device`], [`Stream`], [`Buffer`] and [`Event`]. This module knows
+//! images and addresses; it must never know graphs, plans or the cache.
 
 #![expect(unsafe_code, reason = "another library's stream is a number that nobody can check")]
 
 mod buffer;
+mod counts;
 mod cuda;
 mod driver;
 mod null;
+#[cfg(feature = "sim")]
 mod sim;
 
 use std::str::FromStr;
 use std::sync::Arc;
 
 pub use buffer::{Buffer, Event, Stream};
-pub use driver::Launch;
+#[cfg(feature = "sim")]
+pub use counts::{Bound, Estimate, InstructionClass};
+pub use counts::{Counters, Finding};
 pub(crate) use driver::{Driver, Launchable, MAP_WORDS};
-pub use kiln_sim::{Counters, Finding};
-pub use sim::SimOptions;
+pub use driver::{Launch, SimOptions};
 
 use crate::compile::Image;
 use crate::error::{Error, Result};
 use crate::kernel::TensorMap;
 use crate::target::Target;
 
-/// Which device to open.
+/// Selection of the device to open.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub enum DeviceChoice {
-    /// GPU 0 if there is one, else the simulator.
+    /// GPU 0 if there is one, otherwise the simulator.
     #[default]
     Auto,
-    /// The simulated device, as a target of the table ([`Target::named`]).
+    /// The simulated device with a target of the table ([`Target::named`]).
     Sim(String),
-    /// The GPU of this index.
+    /// The GPU with this index.
     Cuda(u32),
-    /// A device that launches nothing, for measuring host overhead; as a target of the table.
+    /// The null device with a target of the table; launches nothing, for measuring host overhead.
     Null(String),
 }
 
 impl FromStr for DeviceChoice {
     type Err = Error;
 
-    /// Reads `auto`, `sim`, `sim:TARGET`, `cuda`, `cuda:N`, `null` or `null:TARGET`.
+    /// Parses `auto`, `sim`, `sim:TARGET`, `cuda`, `cuda:N`, `null` or `null:TARGET`.
     fn from_str(text: &str) -> Result<Self> {
         let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
         let named = |default: &str| if rest.is_empty() { default } else { rest }.to_owned();
@@ -70,26 +73,40 @@ pub struct Device {
 }
 
 impl Device {
-    /// Opens a device; the options are for the simulated one.
+    /// Opens a device; the options apply to the simulated device only.
     ///
     /// # Errors
-    /// `BadParam` for an unknown target, `Driver` when the GPU can not be opened.
+    /// `BadParam` for an unknown target, `Driver` when the GPU cannot be opened.
     pub fn open(choice: &DeviceChoice, options: SimOptions) -> Result<Device> {
         match choice {
             DeviceChoice::Auto if cuda::count().is_ok_and(|count| count > 0) => Device::cuda(0),
-            DeviceChoice::Auto => Ok(Device::sim(Target::sim(), options)),
-            DeviceChoice::Sim(name) => Ok(Device::sim(Target::named(name)?, options)),
+            DeviceChoice::Auto => Device::simulated(Target::sim(), options),
+            DeviceChoice::Sim(name) => Device::simulated(Target::named(name)?, options),
             DeviceChoice::Cuda(index) => Device::cuda(*index),
             DeviceChoice::Null(name) => Target::named(name).map(Device::null),
         }
     }
 
+    #[cfg(feature = "sim")]
+    fn simulated(target: Target, options: SimOptions) -> Result<Device> {
+        Ok(Device::sim(target, options))
+    }
+
+    #[cfg(not(feature = "sim"))]
+    fn simulated(target: Target, _options: SimOptions) -> Result<Device> {
+        let name = target.name;
+        Err(Error::not_supported(format!(
+            "failed to open the simulated device as `{name}`: built without the cargo feature `sim`"
+        )))
+    }
+
     /// The simulated device, with the limits of `target`.
+    #[cfg(feature = "sim")]
     pub fn sim(target: Target, options: SimOptions) -> Device {
         Device { driver: Arc::new(sim::SimDriver::new(target, options)), kind: "sim" }
     }
 
-    /// The GPU of this index.
+    /// The GPU with this index.
     ///
     /// # Errors
     /// `Driver` when there is no CUDA driver or no such GPU.
@@ -97,7 +114,7 @@ impl Device {
         Ok(Device { driver: Arc::new(cuda::CudaDriver::open(index)?), kind: "cuda" })
     }
 
-    /// A device that accepts everything and launches nothing; buffers have no memory.
+    /// The null device, which accepts everything and launches nothing; its buffers have no memory.
     pub fn null(target: Target) -> Device {
         Device { driver: Arc::new(null::NullDriver::new(target)), kind: "null" }
     }
@@ -110,17 +127,17 @@ impl Device {
         cuda::count()
     }
 
-    /// What the last launch counted; its text is a table. `None` where nothing is counted.
+    /// Counters of the last launch, printable as a table; `None` if counting is off.
     pub fn counters(&self) -> Option<Counters> {
         self.driver.counters()
     }
 
-    /// What the sanitizer found in the last launch; nothing where it is off.
+    /// Sanitizer findings of the last launch; empty if the sanitizer is off.
     pub fn findings(&self) -> Vec<Finding> {
         self.driver.findings()
     }
 
-    /// What the device is.
+    /// The target of the device.
     pub fn target(&self) -> &Target {
         self.driver.target()
     }
@@ -130,35 +147,35 @@ impl Device {
         self.kind
     }
 
-    /// A buffer of uninitialised memory.
+    /// Allocates a buffer of uninitialised memory.
     ///
     /// # Errors
-    /// `Driver` when there is not enough memory.
+    /// `Driver` when memory is exhausted.
     pub fn alloc(&self, bytes: u64) -> Result<Buffer> {
         Buffer::new(self.driver.clone(), bytes)
     }
 
-    /// A buffer filled from the host.
+    /// Allocates a buffer and fills it from the host.
     ///
     /// # Errors
-    /// `Driver` when there is not enough memory or the copy fails.
+    /// `Driver` when memory is exhausted or the copy fails.
     pub fn upload(&self, bytes: &[u8]) -> Result<Buffer> {
         let buffer = self.alloc(bytes.len() as u64)?;
         buffer.write(0, bytes)?;
         Ok(buffer)
     }
 
-    /// A new stream; work on different streams may overlap.
+    /// Creates a stream; work on different streams may overlap.
     ///
     /// # Errors
-    /// `Driver` when it can not be created.
+    /// `Driver` when the stream cannot be created.
     pub fn stream(&self) -> Result<Stream> {
         Stream::new(self.driver.clone())
     }
 
-    /// A stream that belongs to someone else, by the device's own handle (a `CUstream` on a GPU):
-    /// for launching into the streams of another library, or into one that is being captured into
-    /// a CUDA graph. It is not destroyed when the handle is dropped.
+    /// Wraps a foreign stream by its native handle (a `CUstream` on a GPU), for launching into
+    /// streams of another library or into one that is being captured into a CUDA graph. The stream
+    /// is not destroyed on drop.
     ///
     /// ```no_run
     /// # use kiln::device::Stream;
@@ -171,19 +188,19 @@ impl Device {
     /// }
     /// ```
     ///
-    /// # Safety
-    /// The handle must be a live stream of this device for as long as the result is used: the
+    /// The handle must be a live stream of this device as long as the result is in use; the driver
+    /// does not check it.
     /// driver does not check it.
     pub unsafe fn external_stream(&self, handle: u64) -> Stream {
         Stream::external(self.driver.clone(), handle)
     }
 
-    /// The stream every device has.
+    /// The default stream of the device.
     pub fn default_stream(&self) -> Stream {
         Stream::external(self.driver.clone(), 0)
     }
 
-    /// The null device with one capture that all streams are in while its number is not 0.
+    /// The null device with a capture that contains all streams while its number is not 0.
     #[cfg(test)]
     pub(crate) fn null_capturing(
         target: Target,
@@ -205,7 +222,7 @@ impl Device {
         self.driver.enter_background()
     }
 
-    /// Copies to the host from any address of the device, after everything on the default stream.
+    /// Copies from any device address to the host, ordered after all work on the default stream.
     pub(crate) fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
         self.driver.read(address, bytes, 0)
     }
@@ -224,7 +241,7 @@ impl Device {
         Arc::as_ptr(&self.driver).addr()
     }
 
-    /// Whether a stream is one of this device.
+    /// Whether a stream belongs to this device.
     pub(crate) fn owns(&self, stream: &Stream) -> bool {
         stream.is_of(&self.driver)
     }

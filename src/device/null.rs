@@ -1,4 +1,4 @@
-//! A device without memory or execution: what remains of a call is Kiln's own overhead.
+//! The null device, without memory or execution, for measuring Kiln's own overhead.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,9 +12,9 @@ use crate::target::Target;
 #[derive(Debug)]
 pub(super) struct NullDriver {
     target: Target,
-    /// The next address: buffers differ and are aligned as on a GPU.
+    /// Next address; buffers are distinct and aligned as on a GPU.
     next: AtomicU64,
-    /// The capture that every stream is in, 0 for none.
+    /// The capture that contains every stream, 0 for none.
     #[cfg(test)]
     capture: Arc<AtomicU64>,
 }

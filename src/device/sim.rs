@@ -1,5 +1,5 @@
-//! The simulated device: the image's PTX on `kiln-sim`. Every call runs to its end before it
-//! returns, so streams are in order by themselves.
+//! The simulated device: runs an image's PTX on `kiln-sim`. Calls are synchronous, so streams are
+//! trivially in order.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,8 +12,8 @@ use kiln_sim::{
 };
 
 use crate::compile::Image;
-use crate::device::driver::{Driver, Launch, Launchable, MAP_WORDS};
-use crate::device::{Counters, Finding};
+use crate::device::counts::{Counters, Finding};
+use crate::device::driver::{Driver, Launch, Launchable, MAP_WORDS, SimOptions};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::kernel::{Swizzle, TensorMap};
@@ -27,19 +27,10 @@ pub(super) struct SimDriver {
     handles: AtomicU64,
 }
 
-/// What the simulated device looks for and counts; neither costs anything when off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct SimOptions {
-    /// Fail a launch that reads what nobody wrote, races, or divides a barrier.
-    pub sanitize: bool,
-    /// Count what launches execute.
-    pub count: bool,
-}
-
 struct Machine {
     device: kiln_sim::Device,
     options: SimOptions,
-    /// The report of the last launch; of one that failed, the findings.
+    /// Report of the last launch; findings if it failed.
     report: Mutex<Report>,
 }
 
@@ -177,11 +168,11 @@ impl Driver for SimDriver {
 
     fn load(&self, image: &Image, entry: &str, _shared: u32) -> Result<Arc<dyn Launchable>> {
         let module = Module::load(&image.ptx).map_err(|error| {
-            Error::compile(format!("the simulated device rejects a kernel: {error}"))
+            Error::compile(format!("the simulated device rejected a kernel: {error}"))
         })?;
         let kernel = module
             .kernel(entry)
-            .ok_or_else(|| Error::compile(format!("the PTX holds no kernel `{entry}`")))?;
+            .ok_or_else(|| Error::compile(format!("the PTX contains no kernel `{entry}`")))?;
         Ok(Arc::new(SimKernel { machine: self.machine.clone(), kernel }))
     }
 }
@@ -220,7 +211,7 @@ impl Launchable for SimKernel {
         let found = report.findings.first().map(|first| {
             let (count, name) = (report.findings.len(), self.kernel.name());
             Error::driver(format!(
-                "the sanitizer finds {count} in kernel `{name}`, first:\n{first}"
+                "the sanitizer found {count} in kernel `{name}`, first:\n{first}"
             ))
         });
         *self.machine.last_report() = report;

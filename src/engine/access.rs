@@ -22,6 +22,15 @@ pub(super) const REGISTERS_THREAD_MAX: i64 = 255;
 /// The most blocks of a grid.
 pub(super) const GRID_MAX: i64 = i32::MAX as i64;
 
+/// The product of extents, `i64::MAX` where it is larger: where one extent is 0, the others may be
+/// of any size.
+pub(super) fn volume(extents: &[i64]) -> i64 {
+    match extents.contains(&0) {
+        true => 0,
+        false => extents.iter().copied().fold(1, i64::saturating_mul),
+    }
+}
+
 pub(super) fn ceil_div(count: i64, size: i64) -> i64 {
     count / size + i64::from(count % size != 0)
 }

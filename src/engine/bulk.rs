@@ -17,7 +17,7 @@ const LINE_BYTES: i64 = 128;
 /// Strides of a tensor map are less.
 const STRIDE_BYTES_MAX: i64 = 1 << 40;
 
-/// See the module.
+/// A tensor as TMA sees it: the dimensions of its map.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct BulkTensor {
     /// The map without its box.

@@ -4,6 +4,10 @@
 //! that saves the most memory traffic first. Two may be merged where they share a tensor and no
 //! third one lies between them.
 //!
+//! Where a workspace is excluded, a virtual tensor has no memory to pass through: operations that
+//! touch one begin as one group, with those that lie between them. So every split that needs no
+//! workspace is among those that merging can reach.
+//!
 //! The work has a bound whatever the graph: of the groups that share a tensor only the nearest
 //! [`NEIGHBOURS`] are candidates, an engine is asked at most [`ASKS_MAX`] times, and of a group of
 //! at most [`OPERATIONS_MAX`] operations. What is beyond that stays apart: it runs, in more
@@ -13,7 +17,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
 
-use crate::engine::{Engine, Notes, Selection, choices, engines};
+use crate::engine::{BehaviorNote, Engine, Notes, Selection, choices, engines};
 use crate::graph::{CanonicalGraph, Op, OperationGraph};
 use crate::target::Target;
 
@@ -88,6 +92,9 @@ impl<'a> Clusters<'a> {
 
     /// Merges what can be merged; the groups in topological order.
     pub(super) fn merged(mut self) -> Vec<Vec<usize>> {
+        if self.selection.without.behavior.contains(&BehaviorNote::Workspace) {
+            self.join_virtual();
+        }
         let mut candidates = BinaryHeap::new();
         for at in 0..self.all.len() {
             candidates.extend(self.candidates(at).filter(|of| of.pair.0[0] == at));
@@ -113,6 +120,44 @@ impl<'a> Clusters<'a> {
             candidates.extend(self.candidates(kept));
         }
         self.in_order()
+    }
+
+    /// Puts together the operations that touch a virtual tensor, and what lies between them.
+    fn join_virtual(&mut self) {
+        let graph = self.graph;
+        for tensor in graph.tensors().iter().filter(|tensor| tensor.is_virtual) {
+            let touching = self.touching.get(&tensor.uid).into_iter().flatten();
+            let groups: BTreeSet<usize> = touching.map(|at| self.of[*at]).collect();
+            self.join(groups);
+        }
+        let mut writers = vec![Vec::new(); self.readers.len()];
+        for (at, readers) in self.readers.iter().enumerate() {
+            readers.iter().for_each(|reader| writers[*reader].push(at));
+        }
+        for at in 0..self.all.len() {
+            if self.all[at].len() > 1 {
+                let [behind, before] =
+                    [&self.readers, &writers].map(|edges| self.reached(at, edges));
+                self.join(behind.intersection(&before).copied().chain([at]).collect());
+            }
+        }
+    }
+
+    /// Makes one group of these.
+    fn join(&mut self, groups: BTreeSet<usize>) {
+        let Some(kept) = groups.first().copied() else { return };
+        let all = groups.iter().flat_map(|at| std::mem::take(&mut self.all[*at])).collect();
+        self.assign(kept, all);
+    }
+
+    /// The other groups that edges between operations lead to from a group.
+    fn reached(&self, from: usize, edges: &[Vec<usize>]) -> BTreeSet<usize> {
+        let (mut reached, mut open) = (BTreeSet::new(), vec![from]);
+        while let Some(at) = open.pop() {
+            let near = self.all[at].iter().flat_map(|own| &edges[*own]).map(|own| self.of[*own]);
+            open.extend(near.filter(|near| *near != from && reached.insert(*near)));
+        }
+        reached
     }
 
     /// The merges of a group with those next to it.
@@ -252,8 +297,9 @@ mod tests {
     use crate::expr::{Mode, Pointwise};
     use crate::graph::{Matmul, Reduction, ReductionOp};
 
-    /// A graph of so many operations that each read one or two of what there is.
-    fn random_graph(seed: u64, operations: usize) -> OperationGraph {
+    /// A graph of so many operations that each read one or two of what there is; where `stored`,
+    /// one in two of what they write is an output.
+    fn random_graph(seed: u64, operations: usize, stored: bool) -> OperationGraph {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let mut below = |count: usize| {
             state ^= state << 13;
@@ -291,24 +337,36 @@ mod tests {
             values.push((uid, dims));
             read.push(false);
         }
-        for at in (1..values.len()).filter(|at| !read[*at]) {
-            graph.output(values[at].0, &format!("y{at}"), DType::F16);
+        for at in 1..values.len() {
+            if !read[at] || stored && below(2) == 0 {
+                graph.output(values[at].0, &format!("y{at}"), DType::F16);
+            }
         }
         graph.build().expect("valid")
     }
 
-    /// The fewest parts that run a graph, by trying all.
-    fn fewest(graph: &OperationGraph, target: &Target) -> usize {
-        let (operations, selection) = (graph.operations(), Selection::default());
-        let clusters = Clusters::of(graph, target, &selection);
+    /// The fewest parts that run a graph, by trying all; `None` where none do.
+    fn fewest(graph: &OperationGraph, target: &Target, selection: &Selection) -> Option<usize> {
+        let operations = graph.operations();
+        let clusters = Clusters::of(graph, target, selection);
+        let stored = selection.without.behavior.contains(&BehaviorNote::Workspace);
         let count = operations.len();
         let members =
             |set: usize| -> Vec<usize> { (0..count).filter(|at| set >> at & 1 == 1).collect() };
         let connected = |part: &[usize]| graph.subgraph(part).is_ok();
+        let passes = |part: &[usize]| {
+            let virtuals = graph.tensors().iter().filter(|tensor| tensor.is_virtual);
+            let mut touching = virtuals.map(|tensor| &clusters.touching[&tensor.uid]);
+            touching.any(|own| {
+                let inside = own.iter().filter(|at| part.contains(at)).count();
+                inside > 0 && inside < own.len()
+            })
+        };
         let runs: Vec<bool> = (0..1usize << count)
             .map(|set| {
                 let part = members(set);
-                set != 0 && connected(&part) && clusters.runs(graph.sketch(&part).view())
+                let legal = set != 0 && connected(&part) && !(stored && passes(&part));
+                legal && clusters.runs(graph.sketch(&part).view())
             })
             .collect();
         let ready = |done: usize, part: usize| {
@@ -332,7 +390,7 @@ mod tests {
                 part = (part - 1) & left;
             }
         }
-        parts[(1 << count) - 1]
+        Some(parts[(1 << count) - 1]).filter(|count| *count < usize::MAX)
     }
 
     #[test]
@@ -340,9 +398,9 @@ mod tests {
         let target = Target::named("h200").expect("known");
         let (mut most, mut more) = (0, 0);
         for seed in 1..=60 {
-            let graph = random_graph(seed, 2 + seed as usize % 6);
+            let graph = random_graph(seed, 2 + seed as usize % 6, false);
             let found = partition(&graph, &target, &Selection::default()).expect("supported").len();
-            let fewest = fewest(&graph, &target);
+            let fewest = fewest(&graph, &target, &Selection::default()).expect("supported");
             assert!(found <= fewest + 1, "{found} parts, {fewest} would do: {graph}");
             more += usize::from(found > fewest);
             most = most.max(fewest);
@@ -351,10 +409,43 @@ mod tests {
     }
 
     #[test]
+    fn a_split_without_a_workspace_is_found_where_there_is_one() {
+        let target = Target::named("h200").expect("known");
+        let without = "workspace".parse().expect("a note");
+        let selection = Selection { without, ..Selection::default() };
+        let (mut split, mut refused, mut otherwise) = (0, 0, 0);
+        for seed in 200..320 {
+            let graph = random_graph(seed, 2 + seed as usize % 6, true);
+            let found = partition(&graph, &target, &selection);
+            let fewest = fewest(&graph, &target, &selection);
+            assert_eq!(found.is_ok(), fewest.is_some(), "{fewest:?} {found:?}: {graph}");
+            let Ok(found) = found else {
+                refused += 1;
+                continue;
+            };
+            let written = found.iter().flat_map(|part| part.graph.outputs());
+            let mut written = written.map(|tensor| graph.tensor(tensor.uid).expect("its own"));
+            assert!(written.all(|tensor| !tensor.is_virtual), "{graph}");
+            split += usize::from(found.len() > 1);
+            let free = partition(&graph, &target, &Selection::default()).expect("supported");
+            otherwise += usize::from(
+                free.len() > 1
+                    && free.iter().any(|part| {
+                        part.graph
+                            .outputs()
+                            .any(|of| graph.tensor(of.uid).is_ok_and(|of| of.is_virtual))
+                    }),
+            );
+        }
+        // All that there is to tell apart has come.
+        assert!(split > 10 && refused > 10 && otherwise > 0, "{split} {refused} {otherwise}");
+    }
+
+    #[test]
     fn parts_run_in_an_order_that_feeds_them() {
         let target = Target::named("h200").expect("known");
         for seed in 100..130 {
-            let graph = random_graph(seed, 12);
+            let graph = random_graph(seed, 12, false);
             let parts = partition(&graph, &target, &Selection::default()).expect("supported");
             let mut written: Vec<i64> = graph.inputs().map(|tensor| tensor.uid).collect();
             for part in &parts {

@@ -58,7 +58,7 @@ impl EngineConfig {
         EngineConfig { engine: Cow::Borrowed(engine), knobs }
     }
 
-    /// The same from names and their values apart.
+    /// A configuration from knob names, each once, and their values in the same order.
     pub(super) fn of_values<const N: usize>(
         engine: &'static str,
         knobs: [&'static str; N],
@@ -110,12 +110,13 @@ impl EngineConfig {
         Ok(values)
     }
 
-    /// The same with one knob set to another value.
+    /// Sets one knob, whether the configuration has it yet or not.
     pub fn with(self, knob: &str, value: i64) -> Self {
         self.set(Cow::Owned(knob.to_owned()), value)
     }
 
-    /// The same with half of a knob's value; `None` where that is not set or less than 2.
+    /// The configuration with a knob at half its value; `None` where that is not set or less than
+    /// 2.
     pub(super) fn halved(&self, knob: &str) -> Option<Self> {
         let value = self.knob(knob).ok().filter(|value| *value > 1)?;
         Some(self.clone().with(knob, value / 2))

@@ -4,7 +4,7 @@
 //! blocks for round trips to memory, one after the other. Memory is only as fast as the bytes in
 //! flight allow (Little's law), arithmetic only as evenly as blocks spread over multiprocessors.
 
-use kiln_sim::{Machine, Occupancy, Operands, Resources};
+use kiln_machine::{Machine, Occupancy, Operands, Resources};
 
 use crate::engine::EngineConfig;
 use crate::target::Target;
@@ -43,7 +43,7 @@ pub struct TensorWork {
     pub operands: Operands,
     /// Operations, those on padding too.
     pub operations: f64,
-    /// Of the tensor cores' full rate, what this way of feeding them reaches.
+    /// The share of the tensor cores' full rate that this way of feeding them reaches, from 0 to 1.
     pub efficiency: f64,
 }
 
@@ -80,8 +80,8 @@ pub struct CostModel {
 }
 
 impl CostModel {
-    /// The model of the machine of the simulator's table that a GPU is or is most like, with the
-    /// GPU's own sizes.
+    /// The model of the machine of the table that a GPU is or is most like, with the GPU's own
+    /// sizes.
     pub fn of(target: &Target) -> CostModel {
         let machine = machine_of(target);
         let share = f64::from(target.sm_count) / f64::from(machine.sm_count);
@@ -101,12 +101,14 @@ impl CostModel {
         work.iter().map(|work| kernel_us(work, &self.machine)).sum()
     }
 
-    /// The same in one launch on a GPU that is always busy: the slowest of bytes and operations.
+    /// The microseconds of the work in one launch on a GPU that is always busy: the slowest of
+    /// bytes and operations.
     pub(super) fn floor_us(&self, work: &[KernelWork]) -> f64 {
         LAUNCH_US + LATENCY_US + work.iter().map(|work| self.busy_us(work)).sum::<f64>()
     }
 
-    /// The same of what no setting of a graph does without: its bytes, products of tensor cores.
+    /// The microseconds of what no setting of a graph does without, in one launch: its bytes, and
+    /// its products at the tensor cores' full rate.
     pub(super) fn least_us(&self, work: &[KernelWork]) -> f64 {
         let least = |of: &KernelWork| {
             let tensor = of.tensor.map(|tensor| TensorWork { efficiency: 1.0, ..tensor });
@@ -122,7 +124,8 @@ impl CostModel {
     }
 }
 
-/// Of all multiprocessors, evenly loaded.
+/// The microseconds of arithmetic, spread evenly over all multiprocessors: the slowest of FMA
+/// lanes, double precision lanes and tensor cores.
 fn arithmetic_us(work: &KernelWork, machine: &Machine) -> f64 {
     let lanes = |count: f64, lanes: u32| {
         let sms = f64::from(machine.sm_count);
@@ -160,7 +163,7 @@ fn kernel_us(work: &KernelWork, machine: &Machine) -> f64 {
     LAUNCH_US + LATENCY_US + memory.max(arithmetic_us(work, machine) * imbalance).max(waiting)
 }
 
-/// The machine of the simulator's table that a GPU is, or is most like.
+/// The machine of the table that a GPU is, or is most like.
 pub fn machine_of(target: &Target) -> Machine {
     let plain = |text: &str| text.to_ascii_lowercase().replace([' ', '-'], "");
     let known = |machine: &Machine| plain(&target.name).contains(&plain(machine.name));

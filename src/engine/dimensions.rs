@@ -1,5 +1,6 @@
 //! Dimensions of the iteration space, permuted and merged as far as strides allow.
 
+use crate::engine::access::volume;
 use crate::error::{Error, Result};
 use crate::expr::Mode;
 use crate::graph::{CanonicalGraph, Operation};
@@ -49,11 +50,12 @@ impl Dimensions {
                     && !counted.contains(&last)
                     && stored.iter().all(|index| {
                         let tensor = &graph.tensors[*index];
-                        stride(tensor, last) == stride(tensor, axis) * shape[axis]
+                        stride(tensor, last) == stride(tensor, axis).saturating_mul(shape[axis])
                     })
             });
             if mergeable {
-                *merged.extents.last_mut().expect("an outer dimension") *= shape[axis];
+                let outer = merged.extents.last_mut().expect("an outer dimension");
+                *outer = outer.saturating_mul(shape[axis]);
                 for (tensor, strides) in graph.tensors.iter().zip(&mut merged.strides) {
                     *strides.last_mut().expect("an outer dimension") = stride(tensor, axis);
                 }
@@ -105,7 +107,7 @@ impl Dimensions {
 
     /// Product of the extents.
     pub(super) fn count(&self) -> i64 {
-        self.extents.iter().product()
+        volume(&self.extents)
     }
 
     /// The largest element offset at which a tensor is accessed along these dimensions.

@@ -14,7 +14,7 @@ use crate::target::Target;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Mode {
     /// By decision rules, one setting of each engine, those that pay first; the first is corrected
-    /// where the cost model sees much to gain near it: microseconds.
+    /// where the cost model sees much to gain near it: tens to hundreds of microseconds.
     #[default]
     A,
     /// By the cost model, every legal setting of every engine: milliseconds.

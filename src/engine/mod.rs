@@ -35,6 +35,7 @@ pub(crate) use cost::LAUNCH_US;
 pub use cost::{CostModel, KernelWork, Setting, TensorWork, WorkOf, machine_of};
 pub(crate) use expand::primitives;
 pub use heuristics::{Choice, Mode, Selection, choices, choose};
+pub use kiln_machine::{Machine, Operands};
 pub use layout::{LayoutInfo, LayoutType};
 pub use notes::{BehaviorNote, Notes, NumericalNote};
 pub(crate) use partition::Division;

@@ -48,9 +48,9 @@ pub enum BehaviorNote {
 /// All notes of a setting, each kind ascending.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Notes {
-    /// Of its numbers.
+    /// What is special of the numbers that it computes with.
     pub numerical: Vec<NumericalNote>,
-    /// Of its behaviour.
+    /// What is special of how it runs or what it needs.
     pub behavior: Vec<BehaviorNote>,
 }
 

@@ -96,7 +96,7 @@ impl fmt::Display for Cut {
 ///
 /// # Errors
 /// `NotSupported` when no engine runs one of the operations, with every engine's reason; when a
-/// workspace is excluded and something passes from one part to another.
+/// workspace is excluded and no split does without one.
 pub fn partition(
     graph: &OperationGraph,
     target: &Target,
@@ -105,19 +105,7 @@ pub fn partition(
     if let Ok(config) = choose(graph.canonical(), target, selection) {
         return Ok(vec![Part { graph: graph.clone(), config }]);
     }
-    let parts = several_parts(graph, target, selection)?;
-    if selection.without.behavior.contains(&BehaviorNote::Workspace) {
-        let stored = |uid: &i64| graph.tensor(*uid).is_ok_and(|tensor| !tensor.is_virtual);
-        let written = parts.iter().flat_map(|part| part.graph.outputs());
-        if let Some(tensor) = written.into_iter().find(|tensor| !stored(&tensor.uid)) {
-            let count = parts.len();
-            return Err(Error::not_supported(format!(
-                "the graph runs in {count} parts, between which {tensor} needs a workspace: \
-                 workspace is excluded"
-            )));
-        }
-    }
-    Ok(parts)
+    several_parts(graph, target, selection)
 }
 
 /// The parts of a graph that no engine runs whole.
@@ -139,9 +127,19 @@ fn several_parts(
 }
 
 fn parts_of(graph: &OperationGraph, target: &Target, selection: &Selection) -> Result<Vec<Part>> {
+    let without_workspace = selection.without.behavior.contains(&BehaviorNote::Workspace);
     let part = |operations: &Vec<usize>| {
         let graph = graph.subgraph(operations)?;
-        let config = choose(graph.canonical(), target, selection)?;
+        let config = choose(graph.canonical(), target, selection).map_err(|error| {
+            let count = operations.len();
+            match without_workspace && count > 1 {
+                true => error.context(format!(
+                    "workspace is excluded, and {count} operations pass virtual tensors to each \
+                     other"
+                )),
+                false => error,
+            }
+        })?;
         Ok(Part { graph, config })
     };
     Clusters::of(graph, target, selection).merged().iter().map(part).collect()
@@ -297,7 +295,7 @@ pub fn cuts(graph: &OperationGraph, target: &Target, parts: &[Part]) -> Vec<Cut>
     cuts
 }
 
-/// The same of parts of one graph, each with its number among all.
+/// Why parts of one graph are apart, pair by pair; each part comes with its number among all.
 fn cuts_within(graph: &OperationGraph, target: &Target, parts: &[(usize, &Part)]) -> Vec<Cut> {
     let any = Selection::default();
     let mut clusters = Clusters::of(graph, target, &any);

@@ -66,7 +66,7 @@ struct Builder<'a> {
     graph: CanonicalGraph<'a>,
     program: Program,
     sources: Vec<Source>,
-    /// Of each tensor that has been read or written.
+    /// The value of each tensor that has been read or written; `None` for the others.
     values: Vec<Option<Value>>,
 }
 

@@ -8,7 +8,7 @@ use crate::target::Target;
 /// more of kernels than the model does, which stands for bandwidth, waves and occupancy.
 const GAIN_MIN: f64 = 1.2;
 
-/// Of a single step uphill: what gains less is noise of the model.
+/// By how much one step uphill must be faster by the model: what gains less is noise of the model.
 const STEP_GAIN_MIN: f64 = 1.02;
 
 /// No two knobs are turned at once where a setting takes at most this much longer than its bytes

@@ -1,17 +1,17 @@
 //! Other splits of a graph than the one that merging finds: what one part fuses, in two.
 //!
 //! Merging counts kernels and bytes; whether a chain behind a product pays, or a reduction beside
-//! it, a measurement knows.
+//! it, a measurement knows, and which kernels are there already, a cache.
 
 use crate::engine::partition::Part;
-use crate::engine::{Selection, choose};
+use crate::engine::{BehaviorNote, Selection, choose};
 use crate::target::Target;
 
 /// Splits that are made of one: each costs a measurement of the whole graph.
 const SPLITS_MAX: usize = 8;
 
 /// The parts of a graph with one of them cut in two, at places that are spread evenly over all
-/// where an engine runs both sides.
+/// where an engine runs both sides, with settings that the selection allows.
 pub fn splits_undone(parts: &[Part], target: &Target, selection: &Selection) -> Vec<Vec<Part>> {
     let places: Vec<(usize, usize)> = parts
         .iter()
@@ -19,6 +19,7 @@ pub fn splits_undone(parts: &[Part], target: &Target, selection: &Selection) -> 
         .flat_map(|(number, part)| (1..part.graph.operations().len()).map(move |at| (number, at)))
         .collect();
     let step = places.len().div_ceil(SPLITS_MAX).max(1);
+    let without_workspace = selection.without.behavior.contains(&BehaviorNote::Workspace);
     let undone = |(number, at): (usize, usize)| {
         let graph = &parts[number].graph;
         let side = |operations: std::ops::Range<usize>| {
@@ -27,6 +28,11 @@ pub fn splits_undone(parts: &[Part], target: &Target, selection: &Selection) -> 
             Some(Part { graph, config })
         };
         let sides = [side(0..at)?, side(at..graph.operations().len())?];
+        let is_stored = |uid: i64| graph.tensor(uid).is_ok_and(|tensor| !tensor.is_virtual);
+        let passes = sides[0].graph.outputs().any(|tensor| !is_stored(tensor.uid));
+        if without_workspace && passes {
+            return None;
+        }
         let mut split = parts.to_vec();
         split.splice(number..=number, sides);
         Some(split)

@@ -45,13 +45,13 @@ pub trait Supported: fmt::Debug {
     /// The knobs and, for this graph, their allowed values.
     fn knobs(&self) -> Vec<Knob>;
 
-    /// The knob settings this engine expects to run best.
+    /// The knob settings this engine expects to run best; they lower.
     fn heuristic(&self) -> EngineConfig;
 
     /// Why the heuristic's settings are what they are: a line for each knob, `items=2: ...`.
     fn reasons(&self) -> Vec<String>;
 
-    /// The next setting that needs fewer registers; `None` when there is none.
+    /// The next setting that needs fewer registers and lowers; `None` when there is none.
     fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig>;
 
     /// Every legal setting with what it asks of the GPU, for the cost model; of settings that the

@@ -1,4 +1,4 @@
-//! A program as CUDA C++: one line per operation, under the names of the graph.
+//! CUDA C++ emission of programs: one statement per operation, with names from the graph.
 
 use std::collections::BTreeSet;
 
@@ -8,31 +8,32 @@ use crate::expr::mode::{Mode, ModeClass};
 use crate::expr::pointwise::{Activations, Math, NanPropagation, Pointwise, Real};
 use crate::expr::program::{Instruction, Program, Value};
 
-/// A program as C++ text.
+/// C++ statements of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct EmittedProgram {
     /// C++ types of the inputs, in order.
     pub input_types: Vec<&'static str>,
     /// The outputs, in order.
     pub outputs: Vec<EmittedOutput>,
-    /// The statements, one per operation, then one per output that is used elsewhere too.
+    /// Statements: one per operation, then one per output that is also used elsewhere.
     pub lines: Vec<String>,
-    /// The functions of `device/ops` that the statements call.
+    /// Functions of `device/ops` that the statements call.
     pub functions: BTreeSet<&'static str>,
 }
 
-/// An output of an [`EmittedProgram`]: assigned, not yet rounded if no operation reads it.
+/// An output of an [`EmittedProgram`]. It is assigned unrounded if no operation reads it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct EmittedOutput {
-    /// The C++ type it is assigned as; the store rounds it to the storage type.
+    /// C++ type of the assigned value; the store rounds it to the storage type.
     pub ctype: &'static str,
 }
 
 impl Program {
-    /// The statements that compute the outputs.
+    /// Emits the statements that compute the outputs.
     ///
-    /// `inputs` and `outputs` are identifiers; results get fresh ones from `names`. The program
-    /// should be [simplified](Program::simplified) first: every instruction becomes a line.
+    /// `inputs` and `outputs` are identifiers; results get fresh ones from `names`.
+    /// [Simplify](Program::simplified) the program first, since every instruction becomes a
+    /// statement.
     ///
     /// # Panics
     /// When there are fewer identifiers than inputs or outputs.
@@ -45,7 +46,7 @@ impl Program {
         self.emit_with(inputs, outputs, names, Activations::Precise)
     }
 
-    /// The same with these activations.
+    /// As [`Program::emit`], with a choice of activations.
     ///
     /// # Panics
     /// When there are fewer identifiers than inputs or outputs.
@@ -70,7 +71,7 @@ impl Program {
             let value = Value::Result(index);
             let mut written = (0..ctypes.len()).filter(|slot| self.outputs()[*slot] == value);
             if let (0, Some(slot)) = (uses[index], written.next()) {
-                // Only stored, never read: the store does the rounding.
+                // The result is only stored, so the store rounds it.
                 let target = &outputs[slot];
                 lines.push(format!("{target} = {};", emitter.expression(instruction)));
                 ctypes[slot] = ctype(self.compute(instruction));
@@ -121,7 +122,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// An operand in the type that is computed in.
+    /// An operand converted to the math type.
     fn operand(&self, value: Value, math: Math) -> String {
         let name = self.name(value);
         match self.program.dtype(value).register() == ctype(math) {
@@ -135,7 +136,7 @@ impl Emitter<'_> {
         format!("op::{function}({})", arguments.join(", "))
     }
 
-    /// The expression with the result rounded to the instruction's type.
+    /// The expression, rounded to the instruction's result type.
     fn rounded(&mut self, instruction: &Instruction) -> String {
         let math = self.program.compute(instruction);
         let expression = self.expression(instruction);
@@ -161,7 +162,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Whether the result is a value of its type already.
+    /// Whether the expression is already a value of the result type.
     fn needs_no_rounding(&self, instruction: &Instruction) -> bool {
         let Instruction { op, operands, dtype, .. } = instruction;
         if op.mode.name().starts_with("cmp") || op.mode.name().starts_with("logical") {
@@ -176,7 +177,7 @@ impl Emitter<'_> {
         unscaled && fit && (selects || signs)
     }
 
-    /// The expression in the type that is computed in.
+    /// The expression in the math type.
     fn expression(&mut self, instruction: &Instruction) -> String {
         let math = self.program.compute(instruction);
         let op = instruction.op.rounded(math);
@@ -189,7 +190,7 @@ impl Emitter<'_> {
         match op.mode.class() {
             ModeClass::Select => {
                 let (x, b) = (scaled(x, op.alpha1, math), scaled(&operands[1], op.alpha2, math));
-                // The mask is compared in its own type: a small double is not rounded to zero.
+                // The mask is compared in its own type, so that a small f64 is not rounded to zero.
                 let mask = self.name(instruction.operands[2]);
                 format!("{mask} != 0 ? {x} : {b}")
             }
@@ -199,7 +200,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// The same of integers, which wrap around.
+    /// The expression in wrapping 32-bit integers.
     fn integers(&mut self, op: &Pointwise, operands: &[String], mask: Option<&Value>) -> String {
         let one = Real::new(1.0);
         let mut scaled = |slot: usize, alpha: Real| match operands.get(slot) {
@@ -301,8 +302,8 @@ impl Emitter<'_> {
         let (a1, a2) = (op.alpha1.literal(math), op.alpha2.literal(math));
         let propagate = op.nan == NanPropagation::Propagate;
         match op.mode {
-            // Contraction is off, so that a kernel's bits do not depend on how a compiler groups
-            // it: where a scale can ride on an addition, it does so here.
+            // Contraction is disabled so that results do not depend on how the compiler groups
+            // operations; scaled additions use an explicit fma instead.
             Mode::Add if op.alpha1 != one => format!("fma({a1}, {x}, {sb})"),
             Mode::Add if op.alpha2 != one => format!("fma({a2}, {b}, {x})"),
             Mode::Add => format!("{x} + {b}"),
@@ -377,7 +378,7 @@ fn scaled(operand: &str, alpha: Real, math: Math) -> String {
     }
 }
 
-/// Parentheses around a product or a negative number.
+/// Parenthesises a compound or negative expression.
 fn wrapped(expression: &str) -> String {
     match expression.contains(' ') || expression.starts_with('-') {
         true => format!("({expression})"),
@@ -390,7 +391,7 @@ impl Real {
     pub fn literal(self, math: Math) -> String {
         let (text, infinite) = match math {
             Math::I32 => {
-                // The least integer has no literal.
+                // The smallest integer has no literal.
                 return match DType::I32.round(self.get()) as i32 {
                     i32::MIN => format!("({} - 1)", i32::MIN + 1),
                     value => value.to_string(),

@@ -1,4 +1,4 @@
-//! What a program means, in `f64`.
+//! Evaluation of programs in `f64`.
 
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
@@ -8,7 +8,8 @@ use crate::expr::pointwise::{Math, NanPropagation, Pointwise, Real};
 use crate::expr::program::{Program, Value};
 
 impl Program {
-    /// The outputs for one element, each rounded to the math precision and then to its type.
+    /// Evaluates the outputs for one element; each result is rounded to the math precision and then
+    /// to its type.
     ///
     /// `inputs` holds one value per [input](Program::inputs), as read from storage.
     ///
@@ -34,13 +35,13 @@ impl Program {
 }
 
 impl Pointwise {
-    /// The result for one element, before it is rounded to `math` and to the result's type.
+    /// Evaluates one element, without rounding to `math` and the result type.
     ///
-    /// Operands, scaled operands and parameters are rounded to `math` first; everything after that
-    /// is `f64`.
+    /// Operands, scaled operands and parameters are rounded to `math` first; the rest is computed
+    /// in `f64`.
     ///
     /// # Panics
-    /// When there are fewer operands than the mode takes.
+    /// When there are fewer operands than the mode's arity.
     pub fn eval(&self, math: Math, operands: &[f64]) -> f64 {
         if math == Math::I32 {
             return (self.integer_result(operands) as i32).into();
@@ -57,7 +58,7 @@ impl Pointwise {
                 true => x,
                 false => b,
             },
-            // A scale rides on the addition: one rounding, as in a fused multiply-add.
+            // A scaled addition is a fused multiply-add with one rounding.
             Mode::Add if alpha1 != 1.0 => alpha1.mul_add(raw, b),
             Mode::Add if alpha2 != 1.0 => alpha2.mul_add(raw_b, x),
             Mode::Sub if alpha1 != 1.0 => alpha1.mul_add(raw, -b),
@@ -97,12 +98,12 @@ impl Pointwise {
     }
 }
 
-/// A scale of exactly 1 is no operation: it leaves even a signalling value alone.
+/// Scales an operand; 1 is the identity even for a signalling NaN.
 fn scaled(alpha: f64, value: f64) -> f64 {
     if alpha == 1.0 { value } else { alpha * value }
 }
 
-/// The modes whose only parameters are the alphas and the NaN rule.
+/// Evaluates the modes whose only parameters are the alphas and the NaN rule.
 fn plain(mode: Mode, x: f64, b: f64, nan: NanPropagation) -> f64 {
     let truth = |condition: bool| condition as u8 as f64;
     match mode {
@@ -143,7 +144,7 @@ fn plain(mode: Mode, x: f64, b: f64, nan: NanPropagation) -> f64 {
         Mode::LogicalAnd => truth(x != 0.0 && b != 0.0),
         Mode::LogicalOr => truth(x != 0.0 || b != 0.0),
         Mode::LogicalNot => truth(x == 0.0),
-        // The remaining modes have parameters and are told apart before this function.
+        // Modes with parameters are handled by the caller.
         _ => x,
     }
 }
@@ -195,10 +196,10 @@ fn gelu_approx_tanh_slope(x: f64) -> f64 {
 }
 
 impl DType {
-    /// The C++ type that holds a value of this type in a register.
+    /// C++ type that holds a value of this type in a register.
     pub(crate) fn register(self) -> &'static str {
         match self {
-            // Integers up to 2^53: what values hold exactly everywhere else, too.
+            // i64 is exact up to 2^53, as in the rest of the library.
             DType::F64 | DType::I64 => "double",
             DType::I32 => "int",
             _ => "float",

@@ -1,11 +1,11 @@
-//! C++ identifiers from tensor names: readable, unique, and never a word the generated code uses.
+//! Generation of C++ identifiers from tensor names: readable, unique and never reserved.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::LazyLock;
 
-/// Words that a generated identifier must not shadow: C++ keywords, the device functions a program
-/// may call, and the names the templates use next to a program's own. Generated identifiers are
-/// lower case; constants, types and CUDA's own variables are not.
+/// Words that a generated identifier must not shadow: C++ keywords, the device functions that
+/// programs call, and names used by the templates. Generated identifiers are lower case, unlike
+/// constants, types and CUDA's built-in variables, so these need no entry.
 const RESERVED: &str = "\
     alignas alignof and and_eq asm at auto begin bf16 bitand bitor bool bool8 break c case catch \
     ceil chain char char16_t char32_t char8_t chunk chunk_at class co_await co_return co_yield \
@@ -33,29 +33,29 @@ const SUFFIXES: &[&str] = &[
     "_warps", "_row",
 ];
 
-/// The identifiers handed out so far in one kernel; with each suffix they are taken too.
+/// Identifiers in use in a kernel; each is reserved with every suffix.
 #[derive(Debug, Clone, Default)]
 pub struct Identifiers {
     taken: HashSet<String>,
-    /// Where to go on counting for a base that was taken.
+    /// Next counter for a base that is in use.
     next: HashMap<String, usize>,
 }
 
 impl Identifiers {
-    /// No identifier handed out yet.
+    /// Returns an empty set of identifiers.
     pub fn new() -> Self {
         Identifiers::default()
     }
 
-    /// The same, but that these words stand in the kernel's own text.
+    /// Returns a set in which `words`, which the kernel's own text uses, are reserved.
     pub fn reserving(words: &[&str]) -> Self {
         let taken = words.iter().map(|word| (*word).to_owned()).collect();
         Identifiers { taken, ..Identifiers::default() }
     }
 
-    /// The base identifier of a tensor name: the last component of a dotted or slashed path, in
-    /// lower case, with everything that C++ does not allow replaced. `layers.3.bias` and
-    /// `layers.4.bias` are both `bias`, so the layers of a model share their kernels.
+    /// Derives the base identifier of a tensor name: the last component of a dotted or slashed path
+    /// in lower case, with characters that C++ does not allow replaced. `layers.3.bias` and
+    /// `layers.4.bias` both yield `bias`, so the layers of a model share kernels.
     pub fn base(name: &str) -> String {
         let last = name.rsplit(['.', '/', ':']).find(|part| !part.is_empty()).unwrap_or("");
         let mut base: String = last
@@ -64,7 +64,7 @@ impl Identifiers {
             .collect::<String>()
             .trim_matches('_')
             .to_owned();
-        // Two underscores in a row are reserved in C++.
+        // C++ reserves double underscores.
         while base.contains("__") {
             base = base.replace("__", "_");
         }
@@ -75,7 +75,7 @@ impl Identifiers {
         base
     }
 
-    /// A fresh identifier for a tensor name.
+    /// Returns an unused identifier for a tensor name.
     pub fn fresh(&mut self, name: &str) -> String {
         let base = Identifiers::base(name);
         let mut number = self.next.get(&base).copied().unwrap_or(1);
@@ -91,7 +91,7 @@ impl Identifiers {
         found
     }
 
-    /// Whether a candidate is, with every suffix, no reserved word and nothing that is taken.
+    /// Whether a candidate is neither reserved nor in use, with any suffix.
     fn is_free(&self, candidate: &str) -> bool {
         let mut full = candidate.to_owned();
         SUFFIXES.iter().all(|suffix| {

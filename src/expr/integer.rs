@@ -1,24 +1,24 @@
-//! Pointwise operations on integers of 32 bits: which modes have them, and what they mean.
+//! Pointwise operations on 32-bit integers: which modes support them, and their semantics.
 //!
-//! Sums, differences and products wrap around, as two's complement does; so does the magnitude of
-//! the least integer, which is itself. The remainder of a division by 0 is 0.
+//! Addition, subtraction and multiplication wrap around in two's complement, and so does the
+//! absolute value of the smallest integer. The remainder of a division by 0 is 0.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::mode::{Mode, ModeClass};
 use crate::expr::pointwise::{Math, Pointwise, Real};
 
-/// What becomes of integers of 64 bits.
+/// Restriction of 64-bit integers, for error messages.
 pub(crate) const MOVED: &str = "which is moved, compared and selected alone";
 
-/// The integer that a scalar is, if it is one of 32 bits.
+/// Converts a scalar to a 32-bit integer, if it is one.
 pub(super) fn integer(value: Real) -> Option<i32> {
     let value = value.get();
     (DType::I32.round(value) == value).then_some(value as i32)
 }
 
 impl Mode {
-    /// Whether the mode gives an integer for all integers.
+    /// Whether the mode maps integers to integers.
     const fn is_integral(self) -> bool {
         use Mode::*;
         let arithmetic =
@@ -29,9 +29,8 @@ impl Mode {
 }
 
 impl Pointwise {
-    /// The same in the precision that [`Math::Default`] stands for: that of integers where all
-    /// operands of these types are integers (of a selection: those that are selected), and the
-    /// operation gives an integer for all of them.
+    /// Replaces [`Math::Default`]: by `i32` if all data operands (for a selection, those that are
+    /// selected) are integers and the operation maps integers to integers, otherwise by `f32`.
     #[must_use]
     pub fn resolved(self, operands: &[DType]) -> Pointwise {
         let integers = || self.data(operands).iter().all(|dtype| dtype.is_integer());
@@ -42,7 +41,7 @@ impl Pointwise {
         }
     }
 
-    /// The operands that are computed with.
+    /// The operands without a selection's mask.
     fn data<'a, T>(&self, operands: &'a [T]) -> &'a [T] {
         match self.mode.class() {
             ModeClass::Select => &operands[..operands.len().min(2)],
@@ -50,11 +49,11 @@ impl Pointwise {
         }
     }
 
-    /// Checks that operands of these types and names can be computed with in the math precision.
+    /// Checks that the math precision supports operands of these names and types.
     ///
     /// # Errors
-    /// `BadParam` for an operand that is no integer where integers are computed with;
-    /// `NotSupported` for one of `i64` where the mode does more than move, compare or select.
+    /// `BadParam` for a non-integer operand of math `i32`; `NotSupported` for an `i64` operand of a
+    /// mode that does more than move, compare or select.
     pub(crate) fn check_operands<N: AsRef<str>>(&self, operands: &[(N, DType)]) -> Result<()> {
         let one = Real::new(1.0);
         let moves = self.mode.is_exact() && self.alpha1 == one && self.alpha2 == one;
@@ -67,21 +66,21 @@ impl Pointwise {
         match (self.math, other) {
             (Math::I32, Some((name, dtype))) => {
                 let (mode, name) = (self.mode, name.as_ref());
-                let text = format!("{mode}: `{name}` is {dtype}, math i32 takes integers");
+                let text = format!("{mode}: `{name}` is {dtype}, math i32 accepts integers");
                 Err(Error::bad_param(text))
             }
             _ => Ok(()),
         }
     }
 
-    /// Checks that the operation gives an integer for all integers.
+    /// Checks that the operation maps integers to integers.
     ///
     /// # Errors
-    /// `BadParam` with what does not.
+    /// `BadParam` naming the mode or parameter that does not.
     pub(super) fn integral(&self) -> Result<()> {
         let mode = self.mode;
         if !mode.is_integral() {
-            return Err(Error::bad_param(format!("{mode}: math i32, in which it has no result")));
+            return Err(Error::bad_param(format!("{mode}: not defined for math i32")));
         }
         let used = self.normalised();
         let scalars = [
@@ -107,7 +106,7 @@ impl Pointwise {
         }
     }
 
-    /// Whether `f32` holds every integer that the operation gives for integers of 8 bits.
+    /// Whether `f32` represents every result for 8-bit integer operands exactly.
     pub(super) fn is_small(&self) -> bool {
         use Mode::*;
         let unscaled = self.alpha1 == Real::new(1.0) && self.alpha2 == Real::new(1.0);
@@ -115,8 +114,8 @@ impl Pointwise {
         unscaled && (grows_little || self.mode.is_exact())
     }
 
-    /// The result for one element of integers, before it wraps around; scaled operands have.
-    /// A mode that has no integers gives its first operand.
+    /// Evaluates one element of integers; scaled operands are wrapped, the result is not. Modes
+    /// without integer semantics return their first operand.
     pub(crate) fn integer_result(&self, operands: &[f64]) -> i64 {
         let scaled = |alpha: Real, operand: Option<&f64>| {
             let of = DType::I32.round(operand.copied().unwrap_or(0.0)) as i32;
@@ -129,7 +128,7 @@ impl Pointwise {
             Mode::Add => x + b,
             Mode::Sub => x - b,
             Mode::Mul => x * b,
-            // A square of 2^62 and a term fit.
+            // x + (2^31)^2 fits an i64.
             Mode::AddSquare => x + b * b,
             Mode::Mod => x.checked_rem(b).unwrap_or(0),
             Mode::Max => x.max(b),
@@ -152,7 +151,7 @@ impl Pointwise {
             Mode::LogicalNot => truth(x == 0),
             // The mask is compared in its own type: any nonzero value is true.
             Mode::BinarySelect if operands[2] == 0.0 => b,
-            // Identity, and what leaves integers as they are.
+            // Identity and modes that do not change integers.
             _ => x,
         }
     }

@@ -1,11 +1,11 @@
-//! Programs written line by line, values referred to by name: how cells and modifiers are written.
+//! Construction of programs line by line with named values, as used for cells and score modifiers.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::pointwise::Pointwise;
 use crate::expr::program::{Program, Value};
 
-/// A [`Program`] in the making. A name that no line before has defined is an input.
+/// Builds a [`Program`]. A name that no earlier line defines is an input.
 ///
 /// ```
 /// use kiln::expr::{Lines, Mode, Pointwise};
@@ -26,7 +26,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// No line yet; every value will have this type.
+    /// Returns an empty builder whose values all have this type.
     pub fn new(dtype: DType) -> Lines {
         Lines { program: Program::new(), values: Vec::new(), dtype }
     }
@@ -34,7 +34,7 @@ impl Lines {
     /// Appends an operation and names its result.
     ///
     /// # Errors
-    /// `BadParam` when the name is taken, and as [`Program::push`].
+    /// `BadParam` when the name is already defined, and as [`Program::push`].
     pub fn line(&mut self, name: &str, op: Pointwise, operands: &[&str]) -> Result<()> {
         let operands: Vec<Value> = operands.iter().map(|operand| self.value(operand)).collect();
         if self.values.iter().any(|(taken, _)| taken == name) {
@@ -46,7 +46,7 @@ impl Lines {
         Ok(())
     }
 
-    /// The program that hands out these values.
+    /// Returns the program with these outputs.
     ///
     /// # Errors
     /// `BadParam` for a value that no line defines.

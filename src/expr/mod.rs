@@ -1,10 +1,10 @@
-//! One expression language for everything pointwise: chains, epilogues, prologues, score modifiers,
-//! the body of a recurrent cell.
+//! The expression language of all pointwise computation: elementwise chains, GEMM prologues and
+//! epilogues, score modifiers and the bodies of recurrent cells.
 //!
-//! A [`Program`] is an SSA list of [`Pointwise`] operations over typed inputs. It knows types and
-//! values but no tensors, memory or threads: those belong to the graph and the engines. It can be
+//! A [`Program`] is an SSA list of [`Pointwise`] operations over typed inputs. It has types and
+//! values but no tensors, memory or threads, which belong to the graph and the engines. It can be
 //! [evaluated in `f64`](Program::eval), [simplified](Program::simplified) where that is bit-exact,
-//! and [written as CUDA C++](Program::emit).
+//! and [emitted as CUDA C++](Program::emit).
 //!
 //! ```
 //! use kiln::expr::{Mode, Pointwise, Program};

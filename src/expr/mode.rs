@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::error::Error;
 
-/// How many operands a mode takes and what they mean.
+/// Number and meaning of a mode's operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ModeClass {
     /// `y = op(alpha1 * x)`.
@@ -14,7 +14,7 @@ pub enum ModeClass {
     Binary,
     /// `dx = op'(alpha1 * x) * (alpha2 * dy)`: the gradient of an activation at its input `x`.
     Backward,
-    /// `y = index of the element along an axis of x`; the values of `x` do not matter.
+    /// `y = index of the element along an axis of x`; the values of `x` are not used.
     Index,
     /// `y = t ? alpha1 * x : alpha2 * b`; operands in the order `x`, `b`, `t`.
     Select,
@@ -30,12 +30,12 @@ macro_rules! modes {
             /// All modes in the document's order.
             pub const ALL: [Mode; 49] = [$(Mode::$variant,)*];
 
-            /// The name in problem files and texts: the document's, in lower case.
+            /// Name in problem files and messages: the document's, in lower case.
             pub const fn name(self) -> &'static str {
                 match self { $(Mode::$variant => $name,)* }
             }
 
-            /// What operands the mode takes.
+            /// Number and meaning of the operands.
             pub const fn class(self) -> ModeClass {
                 match self { $(Mode::$variant => ModeClass::$class,)* }
             }
@@ -86,7 +86,7 @@ modes! {
     Tan "tan" Unary;
     /// The error function.
     Erf "erf" Unary;
-    /// `x` itself: the cast, when the result has another type.
+    /// `x` itself; a cast if the result has another type.
     Identity "identity" Unary;
     /// `x` clipped below (with an optional slope) and above.
     ReluFwd "relu_fwd" Unary;
@@ -104,7 +104,8 @@ modes! {
     SwishFwd "swish_fwd" Unary;
     /// `x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))`.
     GeluApproxTanhFwd "gelu_approx_tanh_fwd" Unary;
-    /// Gradient of `ReluFwd`: `dy`; at or below the lower clip `slope * dy`, at the upper 0.
+    /// Gradient of `ReluFwd`: `dy` between the clips, `slope * dy` at or below the lower clip, 0 at
+    /// or above the upper.
     ReluBwd "relu_bwd" Backward;
     /// Gradient of `TanhFwd`.
     TanhBwd "tanh_bwd" Backward;
@@ -134,7 +135,7 @@ modes! {
     CmpLe "cmp_le" Binary;
     /// Both operands are nonzero.
     LogicalAnd "logical_and" Binary;
-    /// One operand is nonzero.
+    /// At least one operand is nonzero.
     LogicalOr "logical_or" Binary;
     /// The operand is zero.
     LogicalNot "logical_not" Unary;
@@ -154,7 +155,7 @@ impl Mode {
         }
     }
 
-    /// Whether the mode only moves, compares or selects its operands. Such a mode sees operands
+    /// Whether the mode only moves, compares or selects its operands. Such a mode uses operands
     /// exactly, whatever the math precision; all others round wide operands to it first.
     pub const fn is_exact(self) -> bool {
         use Mode::*;
@@ -175,7 +176,7 @@ impl Mode {
         )
     }
 
-    /// Whether NaN propagation changes what the mode does.
+    /// Whether the mode has a NaN rule.
     pub const fn is_comparison_based(self) -> bool {
         matches!(self, Mode::Max | Mode::Min | Mode::ReluFwd | Mode::ReluBwd)
     }

@@ -12,7 +12,7 @@ use crate::expr::mode::{Mode, ModeClass};
 pub struct Real(u64);
 
 impl Real {
-    /// The number as it stands.
+    /// Wraps a number, preserving its bits.
     pub const fn new(value: f64) -> Self {
         Real(value.to_bits())
     }
@@ -45,21 +45,21 @@ impl fmt::Display for Real {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 #[non_exhaustive]
 pub enum Math {
-    /// Whatever the operands are: integers of 32 bits where all of them are integers and so is
-    /// every result, else `f32`. A graph and a program say which: in them it is no default.
+    /// Determined by the operands: i32 if all of them are integers and the operation maps integers
+    /// to integers, otherwise `f32`. Operations of graphs and programs are always resolved.
     #[default]
     Default,
     /// IEEE binary32.
     F32,
     /// IEEE binary64.
     F64,
-    /// Two's complement of 32 bits, which wraps around: of integers only.
+    /// Wrapping 32-bit two's complement, for integer operands only.
     I32,
 }
 
 impl Math {
-    /// What values of a type are computed in: `f64` and `i32` in their own precision, any other in
-    /// `f32`.
+    /// Default precision for values of a type: `f64` and `i32` for themselves, `f32` for all
+    /// others.
     pub fn of(dtype: DType) -> Math {
         match dtype {
             DType::F64 => Math::F64,
@@ -68,7 +68,7 @@ impl Math {
         }
     }
 
-    /// The name in texts and problem files; none for what is not said.
+    /// Name in messages and problem files; `None` for the default.
     pub const fn name(self) -> Option<&'static str> {
         match self {
             Math::Default => None,
@@ -78,7 +78,7 @@ impl Math {
         }
     }
 
-    /// The type values have while they are computed with.
+    /// Type of intermediate values.
     pub const fn dtype(self) -> DType {
         match self {
             Math::Default | Math::F32 => DType::F32,
@@ -88,17 +88,17 @@ impl Math {
     }
 }
 
-/// How sigmoid and tanh are computed in [`Math::F32`].
+/// Implementation of sigmoid and tanh in [`Math::F32`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Activations {
-    /// By CUDA's functions: within a few units in the last place of the result.
+    /// CUDA's functions: within a few ulp of the result.
     #[default]
     Precise,
-    /// By `ex2.approx` and `rcp.approx` alone: within a few units in the last place of 1.
+    /// Only `ex2.approx` and `rcp.approx`: within a few ulp of 1.
     Approximate,
 }
 
-/// What a comparison-based mode does with NaN (`mcdnnNanPropagation_t`).
+/// NaN rule of comparison-based modes (`mcdnnNanPropagation_t`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum NanPropagation {
     /// MAX and MIN return the other operand; ReLU maps NaN to its lower clip.
@@ -113,19 +113,19 @@ pub enum NanPropagation {
 /// Every scalar is rounded to the math precision before it is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Pointwise {
-    /// What is computed.
+    /// Mode.
     pub mode: Mode,
-    /// The precision it is computed in.
+    /// Math precision.
     pub math: Math,
-    /// NaN rule of MAX, MIN and ReLU.
+    /// NaN rule of max, min and ReLU.
     pub nan: NanPropagation,
-    /// Scales the first operand; default 1.
+    /// Scale of the first operand; default 1.
     pub alpha1: Real,
-    /// Scales the second operand; default 1.
+    /// Scale of the second operand; default 1.
     pub alpha2: Real,
-    /// ReLU: values below are clipped to it; default 0.
+    /// ReLU: lower clip; default 0.
     pub relu_lower_clip: Real,
-    /// ReLU: values above are clipped to it; default infinity, which clips nothing.
+    /// ReLU: upper clip; default infinity (no clipping).
     pub relu_upper_clip: Real,
     /// ReLU: slope below the lower clip; default 0.
     pub relu_lower_clip_slope: Real,
@@ -135,12 +135,12 @@ pub struct Pointwise {
     pub softplus_beta: Real,
     /// Swish: sharpness; default 1.
     pub swish_beta: Real,
-    /// GEN_INDEX: the axis counted along; no default (the document's is the invalid -1).
+    /// GEN_INDEX: axis of the index; no valid default, as in the document (-1).
     pub axis: i64,
 }
 
 impl Pointwise {
-    /// The mode with every parameter at its default.
+    /// Returns the mode with default parameters.
     pub const fn new(mode: Mode) -> Self {
         Pointwise {
             mode,
@@ -158,22 +158,22 @@ impl Pointwise {
         }
     }
 
-    /// The same with another math precision.
+    /// Sets the math precision.
     pub const fn math(self, math: Math) -> Self {
         Pointwise { math, ..self }
     }
 
-    /// The same with another NaN rule.
+    /// Sets the NaN rule.
     pub const fn nan(self, nan: NanPropagation) -> Self {
         Pointwise { nan, ..self }
     }
 
-    /// The same with operands scaled by `alpha1` and `alpha2`.
+    /// Sets the scales of the operands.
     pub const fn alphas(self, alpha1: f64, alpha2: f64) -> Self {
         Pointwise { alpha1: Real::new(alpha1), alpha2: Real::new(alpha2), ..self }
     }
 
-    /// The same with ReLU clipped to `[lower, upper]` and `slope` below.
+    /// Sets the clips of ReLU and the slope below the lower one.
     pub const fn relu(self, lower: f64, upper: f64, slope: f64) -> Self {
         Pointwise {
             relu_lower_clip: Real::new(lower),
@@ -183,20 +183,20 @@ impl Pointwise {
         }
     }
 
-    /// The same with another ELU alpha, softplus beta or swish beta, whichever the mode has.
+    /// Sets the ELU alpha, softplus beta or swish beta, whichever the mode has.
     pub const fn shape(self, value: f64) -> Self {
         let value = Real::new(value);
         Pointwise { elu_alpha: value, softplus_beta: value, swish_beta: value, ..self }
     }
 
-    /// The same with another GEN_INDEX axis.
+    /// Sets the axis of GEN_INDEX.
     pub const fn axis(self, axis: i64) -> Self {
         Pointwise { axis, ..self }
     }
 
-    /// The precision operands of these types are computed in: the math precision, or `f64` where
-    /// an [exact](Mode::is_exact) mode would lose bits of an operand otherwise. Integers of 8 bits
-    /// are computed in `f32` where it holds every result.
+    /// The precision used for operands of these types: the math precision, or `f64` where an
+    /// [exact](Mode::is_exact) mode would otherwise lose bits of an operand. 8-bit integers are
+    /// computed in `f32` where that represents every result.
     pub fn compute(&self, operands: impl IntoIterator<Item = DType>) -> Math {
         let one = Real::new(1.0);
         let exact = self.mode.is_exact() && self.alpha1 == one && self.alpha2 == one;
@@ -210,8 +210,8 @@ impl Pointwise {
         }
     }
 
-    /// The same with every parameter that the mode ignores at its default, so that equal meaning
-    /// is equal value.
+    /// Resets parameters that the mode ignores to their defaults, so that equivalent operations
+    /// compare equal.
     pub fn normalised(&self) -> Self {
         let mut kept = Pointwise::new(self.mode);
         kept.math = self.math;
@@ -238,7 +238,7 @@ impl Pointwise {
         kept
     }
 
-    /// The same with every scalar as the math precision holds it.
+    /// Rounds every scalar to the math precision.
     pub fn rounded(&self, math: Math) -> Self {
         let round = |value: Real| Real::new(math.dtype().round(value.get()));
         Pointwise {
@@ -254,12 +254,12 @@ impl Pointwise {
         }
     }
 
-    /// Checks the parameters by themselves.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// `BadParam` for a parameter that is NaN, an infinite alpha, a lower clip above the upper, a
-    /// softplus or swish beta of 0, an alpha where the mode has no such operand, or what math `i32`
-    /// does not have.
+    /// `BadParam` for a parameter that is NaN, an infinite alpha, a lower clip above the upper one,
+    /// a softplus or swish beta of 0, an alpha without a matching operand, or parameters that math
+    /// `i32` does not support.
     pub fn validate(&self) -> Result<()> {
         let fail = |rule: String| Err(Error::bad_param(format!("{}: {rule}", self.mode)));
         let used = self.normalised();
@@ -302,7 +302,7 @@ impl Pointwise {
 }
 
 impl fmt::Display for Pointwise {
-    /// The mode and the parameters that differ from their defaults.
+    /// Prints the mode and the parameters that differ from their defaults.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let default = Pointwise::new(self.mode);
         write!(f, "{}", self.mode)?;

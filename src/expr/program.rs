@@ -1,4 +1,4 @@
-//! The SSA list itself: inputs, instructions, outputs, and its text form.
+//! The SSA list: inputs, instructions, outputs and the text form.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,16 +18,16 @@ pub enum Value {
     Result(usize),
 }
 
-/// Where an input's value comes from.
+/// Source of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum InputKind {
-    /// An element of a tensor of this type.
+    /// Element of a tensor of this type.
     Element(DType),
-    /// The element's index along an axis of this extent: the operand of GEN_INDEX.
+    /// Index of the element along an axis of this extent: the operand of GEN_INDEX.
     Index {
-        /// The axis of the iteration space.
+        /// Axis of the iteration space.
         axis: usize,
-        /// Indices are below it.
+        /// Extent of the axis.
         extent: i64,
     },
 }
@@ -35,18 +35,18 @@ pub enum InputKind {
 /// A named input of a [`Program`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Input {
-    /// Its name in texts and generated code.
+    /// Name in messages and generated code.
     pub name: String,
-    /// Where its value comes from.
+    /// Source of the value.
     pub kind: InputKind,
 }
 
 impl Input {
-    /// The type that holds every value of the input.
+    /// Type that represents every value of the input.
     pub fn dtype(&self) -> DType {
         match self.kind {
             InputKind::Element(dtype) => dtype,
-            // Every integer up to 2^24 is an f32; an f64 holds any index.
+            // f32 represents all integers up to 2^24, f64 every index.
             InputKind::Index { extent, .. } if extent <= 1 << 24 => DType::F32,
             InputKind::Index { .. } => DType::F64,
         }
@@ -56,13 +56,13 @@ impl Input {
 /// One operation of a [`Program`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Instruction {
-    /// Name of the result in texts and generated code.
+    /// Name of the result in messages and generated code.
     pub name: String,
-    /// What is computed.
+    /// The operation.
     pub op: Pointwise,
-    /// The operands, as many as the mode's arity.
+    /// Operands, as many as the mode's arity.
     pub operands: Vec<Value>,
-    /// The type the result is rounded to.
+    /// Type to which the result is rounded.
     pub dtype: DType,
 }
 
@@ -75,7 +75,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// A program without inputs, operations or outputs.
+    /// Returns an empty program.
     pub fn new() -> Self {
         Program::default()
     }
@@ -95,9 +95,9 @@ impl Program {
     /// Appends an operation whose result is rounded to `dtype`.
     ///
     /// # Errors
-    /// `BadParam` when the number of operands is not the mode's, an operand does not exist or has
-    /// another type than `op` computes in, or a parameter of `op` is invalid; `NotSupported` for a
-    /// result of 8-bit floats.
+    /// `BadParam` when the number of operands is not the mode's arity, an operand is undefined or
+    /// incompatible with the math precision, or a parameter of `op` is invalid; `NotSupported` for
+    /// an 8-bit float result.
     pub fn push(
         &mut self,
         name: impl Into<String>,
@@ -109,7 +109,9 @@ impl Program {
         let (arity, given) = (op.mode.arity(), operands.len());
         if arity != given {
             let mode = op.mode;
-            return Err(Error::bad_param(format!("{mode}: takes {arity} operands, got {given}")));
+            return Err(Error::bad_param(format!(
+                "{mode}: expected {arity} operands, got {given}"
+            )));
         }
         if let Some(missing) = operands.iter().find(|value| !self.defines(**value)) {
             return Err(Error::bad_param(format!(
@@ -130,7 +132,7 @@ impl Program {
         Ok(Value::Result(self.instructions.len() - 1))
     }
 
-    /// Makes a value an output; outputs keep the order of these calls.
+    /// Appends a value to the outputs.
     ///
     /// # Panics
     /// When the value does not belong to this program.
@@ -139,7 +141,7 @@ impl Program {
         self.outputs.push(value);
     }
 
-    /// Replaces all parts at once; for passes that keep the SSA order.
+    /// Builds a program from its components; for passes that preserve the SSA order.
     pub(crate) fn from_parts(
         inputs: Vec<Input>,
         instructions: Vec<Instruction>,
@@ -148,8 +150,8 @@ impl Program {
         Program { inputs, instructions, outputs }
     }
 
-    /// The same with every line computed in `f64`, and in one what was made an `f32`. Other types
-    /// stay: a program says them to round.
+    /// Raises every instruction, and every `f32` result, to `f64`. Other result types are kept
+    /// because they round deliberately.
     #[must_use]
     pub(crate) fn lines_in_f64(&self) -> Program {
         let mut program = self.clone();
@@ -160,7 +162,8 @@ impl Program {
         program
     }
 
-    /// The same, of inputs that are computed values and so in `f64`, too.
+    /// As [`Program::lines_in_f64`], with `f32` inputs raised to `f64` too, for inputs that are
+    /// themselves computed.
     #[must_use]
     pub(crate) fn in_f64(&self) -> Program {
         let mut program = self.lines_in_f64();
@@ -189,12 +192,12 @@ impl Program {
         &self.instructions
     }
 
-    /// The values handed out.
+    /// The outputs.
     pub fn outputs(&self) -> &[Value] {
         &self.outputs
     }
 
-    /// The type that holds a value.
+    /// Type of a value.
     pub fn dtype(&self, value: Value) -> DType {
         match value {
             Value::Input(index) => self.inputs[index].dtype(),
@@ -202,7 +205,7 @@ impl Program {
         }
     }
 
-    /// The name of a value.
+    /// Name of a value.
     pub fn name(&self, value: Value) -> &str {
         match value {
             Value::Input(index) => &self.inputs[index].name,
@@ -210,18 +213,18 @@ impl Program {
         }
     }
 
-    /// The precision an instruction computes in.
+    /// Precision in which an instruction computes.
     pub fn compute(&self, instruction: &Instruction) -> Math {
         instruction.op.compute(instruction.operands.iter().map(|value| self.dtype(*value)))
     }
 
-    /// Whether an instruction reads a value or it is an output.
+    /// Whether an instruction or output uses a value.
     pub(crate) fn reads(&self, value: Value) -> bool {
         self.outputs.contains(&value)
             || self.instructions.iter().any(|line| line.operands.contains(&value))
     }
 
-    /// How often each instruction's result is used by other instructions.
+    /// Number of instruction operands that use each instruction's result.
     pub(crate) fn use_counts(&self) -> Vec<usize> {
         let mut counts = vec![0; self.instructions.len()];
         for operand in self.instructions.iter().flat_map(|instruction| &instruction.operands) {
@@ -233,13 +236,13 @@ impl Program {
     }
 }
 
-/// The type of values that were in `f32`, computed in `f64`.
+/// Raises `f32` to `f64`.
 fn wide(dtype: DType) -> DType {
     if dtype == DType::F32 { DType::F64 } else { dtype }
 }
 
 impl fmt::Display for Program {
-    /// One line per instruction: `y: bf16 = relu_fwd(sum)`.
+    /// Prints one line per instruction: `y: bf16 = relu_fwd(sum)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for instruction in &self.instructions {
             let operands: Vec<Cow<'_, str>> =

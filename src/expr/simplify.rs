@@ -1,4 +1,4 @@
-//! Rewrites that never change a bit of any output.
+//! Bit-exact simplification of programs.
 
 use std::collections::HashMap;
 
@@ -8,11 +8,11 @@ use crate::expr::pointwise::{Pointwise, Real};
 use crate::expr::program::{Input, Instruction, Program, Value};
 
 impl Program {
-    /// The same function with fewer instructions: casts to the same type and casts of lossless
-    /// casts are dropped, equal instructions are merged, unused ones removed.
+    /// Returns an equivalent program with fewer instructions: redundant casts and casts of lossless
+    /// casts are dropped, common subexpressions are merged, dead instructions are removed.
     ///
-    /// Nothing else is: `x + 0` is not `x` for a negative zero, and reassociating rounds anew.
-    /// Unused inputs stay, so that the caller's numbering of inputs and outputs holds.
+    /// No algebraic rewrites are applied: `x + 0` is not `x` for negative zero, and reassociation
+    /// changes rounding. Unused inputs are kept, so indices of inputs and outputs stay valid.
     pub fn simplified(&self) -> Program {
         let (instructions, outputs) = remove_unused(merge(self));
         Program::from_parts(self.inputs().to_vec(), instructions, outputs)
@@ -67,7 +67,7 @@ fn is_copy(instruction: &Instruction, inputs: &[Input], kept: &[Instruction]) ->
         && dtype_of(instruction.operands[0], inputs, kept) == instruction.dtype
 }
 
-/// For a cast of a cast that lost nothing: what the inner cast was of.
+/// For a cast of a lossless cast, returns the source of the inner cast.
 fn lossless_cast_source(
     instruction: &Instruction,
     inputs: &[Input],
@@ -118,7 +118,7 @@ fn remove_unused((instructions, outputs): Body) -> Body {
 }
 
 impl DType {
-    /// Whether every value of this type is a value of `other`.
+    /// Whether `other` represents every value of this type.
     pub(crate) fn fits_in(self, other: DType) -> bool {
         use DType::*;
         match (self, other) {

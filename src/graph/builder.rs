@@ -1,4 +1,4 @@
-//! Building a graph step by step, with inferred intermediates.
+//! Incremental construction of an operation graph, with inferred intermediate tensors.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -7,7 +7,7 @@ use crate::graph::operation::{Op, Operation};
 use crate::graph::{Matmul, OperationGraph, Reduction};
 use crate::tensor::TensorDesc;
 
-/// Collects tensors and operations; tensors are referred to by uid.
+/// Collects tensors and operations of a graph; tensors are identified by uid.
 #[derive(Debug, Clone, Default)]
 pub struct GraphBuilder {
     tensors: Vec<TensorDesc>,
@@ -15,14 +15,14 @@ pub struct GraphBuilder {
 }
 
 impl OperationGraph {
-    /// An empty builder.
+    /// Returns an empty builder.
     pub fn builder() -> GraphBuilder {
         GraphBuilder::default()
     }
 }
 
 impl GraphBuilder {
-    /// Adds a tensor as described, under its own uid.
+    /// Adds a tensor under the uid of its descriptor.
     pub fn tensor(&mut self, tensor: TensorDesc) -> i64 {
         let uid = tensor.uid;
         self.tensors.push(tensor);
@@ -35,23 +35,23 @@ impl GraphBuilder {
         self.tensor(TensorDesc::packed(uid, name, dims, dtype))
     }
 
-    /// Adds a scalar that the variant pack passes by value, to be broadcast against `rank`
-    /// dimensions.
+    /// Adds a scalar that the variant pack passes by value, with `rank` dimensions of extent 1 so
+    /// that it broadcasts.
     pub fn scalar(&mut self, name: &str, rank: usize, dtype: DType) -> i64 {
         let uid = self.fresh_uid();
         let desc = TensorDesc::packed(uid, name, &vec![1; rank], dtype);
         self.tensor(TensorDesc { by_value: true, ..desc })
     }
 
-    /// Adds a pointwise operation whose result is a virtual tensor, as [`GraphBuilder::operation`].
+    /// Adds a pointwise operation with a virtual result; see [`GraphBuilder::operation`].
     ///
     /// # Errors
-    /// `BadParam` when an operand is unknown or the shapes do not fit.
+    /// `BadParam` when an operand is unknown or the shapes are incompatible.
     pub fn pointwise(&mut self, op: Pointwise, inputs: &[i64]) -> Result<i64> {
         Ok(self.operation(Op::Pointwise(op), inputs)?[0])
     }
 
-    /// Adds a product of matrices whose result is a virtual tensor.
+    /// Adds a matrix multiplication with a virtual result.
     ///
     /// # Errors
     /// As [`GraphBuilder::pointwise`].
@@ -59,8 +59,8 @@ impl GraphBuilder {
         Ok(self.operation(Op::Matmul(op), &[a, b])?[0])
     }
 
-    /// Adds a reduction to these dimensions, those of the operand with some of them 1; its result
-    /// is a virtual tensor.
+    /// Adds a reduction of `x` to `dims`, which are the dimensions of `x` with the reduced ones 1.
+    /// The result is virtual.
     ///
     /// # Errors
     /// As [`GraphBuilder::pointwise`].
@@ -72,12 +72,12 @@ impl GraphBuilder {
         Ok(uid)
     }
 
-    /// Adds an operation with its operands in the order of its slots. Its results are virtual
-    /// tensors: packed, unnamed, in the math precision.
+    /// Adds an operation; `inputs` are in the order of its [slots](Op::slots). The results are
+    /// virtual tensors: packed, unnamed, in the math precision.
     ///
     /// # Errors
-    /// `BadParam` when an operand is unknown, the shapes do not fit, or the operation is a
-    /// reduction, whose operand leaves its result open.
+    /// `BadParam` when an operand is unknown, the shapes are incompatible, or the operation is a
+    /// reduction, whose result shape cannot be inferred.
     pub fn operation(&mut self, op: Op, inputs: &[i64]) -> Result<Vec<i64>> {
         let operands = self.operands(&op, inputs)?;
         let results = op.infer(&operands)?.ok_or_else(|| {
@@ -89,18 +89,18 @@ impl GraphBuilder {
         Ok(uids)
     }
 
-    /// Adds an operation that writes tensors added before.
+    /// Adds an operation that writes existing tensors.
     pub fn operation_into(&mut self, op: Op, inputs: &[i64], outputs: &[i64]) {
         let (inputs, outputs) = (inputs.to_vec(), outputs.to_vec());
         self.operations.push(Operation { op, inputs, outputs });
     }
 
-    /// Adds an operation that writes a tensor added before.
+    /// Adds a pointwise operation that writes an existing tensor.
     pub fn pointwise_into(&mut self, op: Pointwise, inputs: &[i64], output: i64) {
         self.operation_into(Op::Pointwise(op), inputs, &[output]);
     }
 
-    /// Gives a tensor a name, a type and storage: it becomes an output.
+    /// Turns a tensor into an output: gives it a name, a type and storage.
     ///
     /// An unknown uid is reported by [`GraphBuilder::build`].
     pub fn output(&mut self, uid: i64, name: &str, dtype: DType) {
@@ -116,7 +116,7 @@ impl GraphBuilder {
         }
     }
 
-    /// Gives an intermediate a name and the type its values are rounded to.
+    /// Names an intermediate and sets the type its values are rounded to.
     pub fn name(&mut self, uid: i64, name: &str, dtype: DType) {
         if let Some(tensor) = self.tensors.iter_mut().find(|tensor| tensor.uid == uid) {
             tensor.name = name.to_owned();
@@ -124,7 +124,7 @@ impl GraphBuilder {
         }
     }
 
-    /// Validates what was collected.
+    /// Validates the graph and returns it.
     ///
     /// # Errors
     /// As [`OperationGraph::new`].
@@ -158,7 +158,7 @@ impl GraphBuilder {
     }
 }
 
-/// What an operation computes these operands in.
+/// Returns the type in which the operation computes.
 fn math(op: &Op, operands: &[&TensorDesc]) -> DType {
     let dtypes: Vec<DType> = operands.iter().map(|operand| operand.dtype).collect();
     op.clone().resolved(&dtypes).math()

@@ -1,12 +1,12 @@
-//! One form for all graphs that mean the same: independent of uids and of insertion order.
+//! Canonical form of a graph, independent of uids and insertion order.
 //!
-//! Every operation gets a colour from what feeds it (a Merkle hash, forwards) and from what it
-//! feeds (backwards). Operations are then ordered topologically, ready ones by colour. Two
-//! operations of one colour are interchangeable in all but contrived graphs; there the price is a
-//! second compilation, never a wrong result.
+//! Every operation is coloured with a Merkle hash of its producers (forward pass) and of its
+//! consumers (backward pass). The canonical order is the topological order with ties broken by
+//! colour. Operations of equal colour are interchangeable except in contrived graphs, where the
+//! cost is a redundant compilation, never a wrong result.
 //!
-//! Colours without extents and strides go first, so that graphs which differ in shape alone have
-//! their operations in one order: a kernel that takes its shape at run time serves them all.
+//! Colours that ignore extents and strides are compared first, so that graphs of the same structure
+//! but different shapes share one operation order and can be served by one dynamic-shape kernel.
 
 use std::cell::LazyCell;
 use std::collections::HashMap;
@@ -18,22 +18,22 @@ use crate::graph::find::find;
 use crate::graph::operation::{Operation, writes};
 use crate::tensor::TensorDesc;
 
-/// A digest of a graph's meaning.
+/// Digest of a canonical graph.
 pub type GraphDigest = [u8; 32];
 
-/// A graph's canonical form: tensor `i` of it is tensor `uids[i]` of the graph.
+/// The canonical form of a graph: canonical tensor `i` is the graph's tensor `uids[i]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CanonicalGraph<'a> {
-    /// Tensors whose uid is their position.
+    /// Tensors whose uid is their index.
     pub tensors: &'a [TensorDesc],
-    /// Operations over those uids, in canonical order.
+    /// Operations on those uids, in canonical order.
     pub operations: &'a [Operation],
-    /// The graph's own uid of each tensor.
+    /// The original uid of each tensor.
     pub uids: &'a [i64],
 }
 
 impl CanonicalGraph<'_> {
-    /// Whether an operation writes the tensor at this position.
+    /// Returns whether an operation writes the tensor at index `at`.
     pub(crate) fn is_written(&self, at: usize) -> bool {
         writes(self.operations, at as i64)
     }
@@ -50,7 +50,8 @@ pub(super) struct Canonical {
 
 type Colour = [u8; 32];
 
-/// The canonical form of a valid graph; `tensors` sorted by uid, `operations` topological.
+/// Computes the canonical form of a valid graph; `tensors` is sorted by uid, `operations` is in
+/// topological order.
 pub(super) fn canonical(tensors: &[TensorDesc], operations: &[Operation]) -> Canonical {
     let order = order(operations, &LazyCell::new(|| colours(tensors, operations)));
     let mut uids: Vec<i64> = Vec::new();
@@ -81,8 +82,8 @@ pub(super) fn canonical(tensors: &[TensorDesc], operations: &[Operation]) -> Can
     Canonical { tensors, operations: renamed, uids, form_digest, digest }
 }
 
-/// A tensor without its uid and without what its name adds to an identifier. A virtual tensor has
-/// no memory: only its dimensions and its type mean anything.
+/// Strips the uid and reduces the name to its identifier base. A virtual tensor has no memory, so
+/// only its dimensions and type are kept.
 fn anonymous(tensor: &TensorDesc) -> TensorDesc {
     let name = if tensor.name.is_empty() { String::new() } else { Identifiers::base(&tensor.name) };
     let plain = TensorDesc { uid: 0, name, ..tensor.clone() };
@@ -95,7 +96,7 @@ fn anonymous(tensor: &TensorDesc) -> TensorDesc {
     }
 }
 
-/// What a tensor is whatever its shape.
+/// Describes a tensor without its shape.
 fn structure(tensor: &TensorDesc) -> String {
     let TensorDesc { name, dtype, is_virtual, by_value, .. } = anonymous(tensor);
     format!("{:?}", (name, dtype, is_virtual, by_value))
@@ -110,7 +111,7 @@ fn hash(parts: &[&[u8]]) -> Colour {
     *hasher.finalize().as_bytes()
 }
 
-/// Two colours per operation: what it is whatever the shapes, and with them.
+/// Computes two colours per operation: ignoring shapes, and including them.
 fn colours(tensors: &[TensorDesc], operations: &[Operation]) -> Vec<(Colour, Colour)> {
     let texts: Vec<String> =
         operations.iter().map(|operation| format!("{:?}", operation.op.normalised())).collect();
@@ -119,7 +120,7 @@ fn colours(tensors: &[TensorDesc], operations: &[Operation]) -> Vec<(Colour, Col
     structural.into_iter().zip(colours_by(tensors, operations, &texts, shape)).collect()
 }
 
-/// A colour per operation, of which `texts` are; `text` says what counts of a tensor.
+/// Computes a colour per operation from its text and from `text` of each tensor it touches.
 fn colours_by(
     tensors: &[TensorDesc],
     operations: &[Operation],
@@ -128,7 +129,7 @@ fn colours_by(
 ) -> Vec<Colour> {
     let mut forward: HashMap<i64, Colour> =
         tensors.iter().map(|tensor| (tensor.uid, hash(&[text(tensor).as_bytes()]))).collect();
-    // What an operation's results are, each by its slot.
+    // Forward colour of each operation, from which the colours of its results derive.
     let mut results = vec![[0; 32]; operations.len()];
     for (index, operation) in operations.iter().enumerate() {
         let uids = operation.outputs.iter().chain(&operation.inputs);
@@ -160,8 +161,8 @@ fn in_slot(colour: &Colour, slot: usize) -> Colour {
     hash(&[colour, &(slot as u64).to_le_bytes()])
 }
 
-/// Topological order; among the ready operations the smallest colour first. Where there is but one
-/// at a time, no colour is asked for.
+/// Topological order; among ready operations the smallest colour comes first. Colours are computed
+/// lazily, only when more than one operation is ready.
 fn order<F: FnOnce() -> Vec<(Colour, Colour)>>(
     operations: &[Operation],
     colours: &LazyCell<Vec<(Colour, Colour)>, F>,

@@ -1,138 +1,139 @@
-//! Cells of recurrent networks: what one step makes of its input and of what it has kept.
+//! Recurrent cells: the computation of one time step.
 //!
-//! A cell is a list of [`Stage`]s. A stage first gathers what needs more than one unit of a row (a
-//! product with recurrent weights, moments along the units) and then runs a [`Program`] for every
-//! unit by itself. Nothing in it is special to any kind of cell: LSTM and GRU are written like a
-//! user's own.
+//! A cell is a list of [`Stage`]s. A stage first computes what depends on several hidden units of a
+//! row (a GEMM with recurrent weights, layer-norm statistics) and then evaluates a [`Program`] for
+//! each hidden unit independently. LSTM and GRU are expressed the same way as user-defined cells.
 
 use std::collections::BTreeSet;
 
 use crate::error::{Error, Result};
 use crate::expr::{Program, Real};
 
-/// One step of a recurrent network, for any number of rows and units.
+/// One time step of a recurrent network, for any batch and hidden size.
 ///
-/// The programs of stages read by name:
-/// - `x_<gate>`: what the input gives to a gate, its bias added;
-/// - `r_<gate>`: a row of this or an earlier stage's product, its bias added;
-/// - a state's name: its value after the step before;
-/// - parameters (a value per unit), row inputs (a value per row and step), unit inputs (a value per
-///   unit, row and step) by their names;
-/// - `<moments>_mean` and `<moments>_inv`: mean and inverse deviation, of this or an earlier stage;
-/// - the results of earlier stages.
+/// The programs of the stages read values by name:
+/// - `x_<gate>`: the input contribution to a gate, including its bias;
+/// - `r_<gate>`: the recurrent contribution to a gate, from this or an earlier stage's GEMM,
+///   including its bias;
+/// - the name of a state: its value after the previous step;
+/// - the names of parameters (a value per hidden unit), row inputs (a value per row and step) and
+///   unit inputs (a value per hidden unit, row and step);
+/// - `<moments>_mean` and `<moments>_inv`: mean and inverse standard deviation, of this or an
+///   earlier stage;
+/// - the names of results of earlier stages.
 ///
-/// The last results must include `next_<state>` for every state.
+/// The results must include `next_<state>` for every state.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Cell {
-    /// Its name in texts and in the names of kernels.
+    /// Name of the cell in messages and kernel names.
     pub name: String,
-    /// What the input gives to each unit, in the order of the columns of `x`.
+    /// Gates that receive an input contribution, in the order of the columns of `x`.
     pub gates: Vec<String>,
-    /// What a step keeps for the next. The first is what the cell gives out, and what the first
-    /// product is taken of.
+    /// States carried to the next step. The first is the cell's output and the operand of the first
+    /// stage's GEMM.
     pub states: Vec<String>,
-    /// Vectors of one value per unit.
+    /// Parameter vectors with one value per hidden unit.
     pub parameters: Vec<String>,
-    /// What each row is given at each step besides `x`: one value for all its units.
+    /// Inputs besides `x` with one value per row and step.
     pub row_inputs: Vec<String>,
-    /// What each row is given at each step besides `x`: one value for each unit.
+    /// Inputs besides `x` with one value per hidden unit, row and step.
     pub unit_inputs: Vec<String>,
-    /// In order.
+    /// The stages in execution order.
     pub stages: Vec<Stage>,
-    /// Whether the first state is a product of a projection with `next_<first state>`, and so has a
-    /// size of its own. Programs do not read it then.
+    /// Whether the first state is a projection of `next_<first state>`, with a size of its own.
+    /// Programs must not read it then.
     pub projected: bool,
 }
 
-/// A part of a cell between two points at which units hear of each other.
+/// A part of a cell between two points at which hidden units exchange values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Stage {
-    /// The product with recurrent weights that is taken first.
+    /// GEMM with recurrent weights, computed first.
     pub product: Option<Product>,
-    /// Moments that are taken next.
+    /// Layer-norm statistics, computed after the GEMM.
     pub moments: Vec<Moments>,
-    /// What every unit computes then.
+    /// The program evaluated for every hidden unit.
     pub program: Program,
 }
 
-/// A product of recurrent weights with one value of all units.
+/// A GEMM of recurrent weights with one value per hidden unit.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Product {
-    /// What the weights are multiplied with: the first state in the first stage, a result of an
-    /// earlier stage in a later one. It is rounded to the type of `y`.
+    /// The operand: the first state in the first stage, a result of the previous stage in later
+    /// ones. It is rounded to the type of `y`.
     pub operand: String,
-    /// What the product gives to each unit, `r_<gate>`: in the order of the weights' rows.
+    /// The gates `r_<gate>` that the GEMM computes, in the row order of the weights.
     pub gates: Vec<String>,
 }
 
-/// Mean and inverse deviation of values along the units of a row.
+/// Layer-norm statistics: mean and inverse standard deviation over the hidden units of a row.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Moments {
-    /// The values are called `<name>_mean` and `<name>_inv`.
+    /// Name of the statistics, read as `<name>_mean` and `<name>_inv`.
     pub name: String,
-    /// The values whose moments are taken, all together.
+    /// The values over which the statistics are computed jointly.
     pub of: Vec<String>,
-    /// Added to the variance under the root.
+    /// Added to the variance before the square root.
     pub epsilon: Real,
 }
 
-/// Where a value that a stage reads comes from.
+/// Source of a value that a stage reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CellValue {
-    /// What the input gives to this gate.
+    /// Input contribution to this gate.
     Gate(usize),
-    /// What a product gives: the position among all rows of recurrent weights.
+    /// Recurrent contribution, by gate index over all stages.
     Recurrent(usize),
-    /// A state after the step before.
+    /// Value of this state after the previous step.
     State(usize),
-    /// A parameter.
+    /// Parameter vector.
     Parameter(usize),
-    /// A row input.
+    /// Row input.
     RowInput(usize),
-    /// A unit input.
+    /// Unit input.
     UnitInput(usize),
-    /// The mean of these moments.
+    /// Mean of layer-norm statistics.
     Mean {
-        /// Of this stage.
+        /// Index of the stage.
         stage: usize,
-        /// Of it, this.
+        /// Index into [`Stage::moments`].
         at: usize,
     },
-    /// The inverse deviation of these moments.
+    /// Inverse standard deviation of layer-norm statistics.
     InverseDeviation {
-        /// Of this stage.
+        /// Index of the stage.
         stage: usize,
-        /// Of it, this.
+        /// Index into [`Stage::moments`].
         at: usize,
     },
-    /// A result of an earlier stage.
+    /// Result of an earlier stage.
     Result {
-        /// Of this stage.
+        /// Index of the stage.
         stage: usize,
-        /// Of it, this output.
+        /// Index of the program output.
         at: usize,
     },
 }
 
 impl Cell {
-    /// How many rows of recurrent weights each unit has, of all products.
+    /// Number of recurrent gates of all stages, that is weight rows per hidden unit.
     pub fn recurrent_gates(&self) -> usize {
         self.products().map(|(_, product)| product.gates.len()).sum()
     }
 
-    /// The products with the stages they belong to.
+    /// Returns the GEMMs with the index of their stage.
     pub fn products(&self) -> impl Iterator<Item = (usize, &Product)> {
         let stages = self.stages.iter().enumerate();
         stages.filter_map(|(at, stage)| stage.product.as_ref().map(|product| (at, product)))
     }
 
-    /// The position of a stage's first row among all rows of recurrent weights.
+    /// Index of a stage's first gate among the recurrent gates of all stages.
     pub fn first_row(&self, stage: usize) -> usize {
         self.products().take_while(|(at, _)| *at < stage).map(|(_, of)| of.gates.len()).sum()
     }
 
-    /// Where a value comes from that a stage reads; `with_moments` says whether those of the stage
-    /// itself are there already.
+    /// Resolves a name that a stage reads. `with_moments` tells whether the stage's own layer-norm
+    /// statistics are available already.
     pub fn value(&self, stage: usize, name: &str, with_moments: bool) -> Option<CellValue> {
         let at = |names: &[String]| names.iter().position(|known| known == name);
         let gate = name.strip_prefix("x_").and_then(|gate| {
@@ -146,7 +147,7 @@ impl Cell {
         plain.or_else(|| (0..=stage).find_map(|of| self.made(of, name, of < stage, with_moments)))
     }
 
-    /// A value that a stage makes.
+    /// Resolves a name that stage `of` computes.
     fn made(&self, of: usize, name: &str, earlier: bool, with_moments: bool) -> Option<CellValue> {
         let stage = &self.stages[of];
         if let (Some(gate), Some(product)) = (name.strip_prefix("r_"), &stage.product)
@@ -167,7 +168,8 @@ impl Cell {
         Some(CellValue::Result { stage: of, at })
     }
 
-    /// What a stage reads, for its moments and its program; each once.
+    /// Returns the values that a stage reads, for its statistics and its program, without
+    /// duplicates.
     pub fn reads(&self, stage: usize) -> Vec<CellValue> {
         let of = &self.stages[stage];
         let inputs = of.program.inputs().iter().map(|input| (&input.name, true));
@@ -180,7 +182,7 @@ impl Cell {
         values
     }
 
-    /// The stage that makes a value; `None` for what is there before the first.
+    /// Returns the stage that computes a value; `None` for inputs of the step.
     pub fn made_in(&self, value: CellValue) -> Option<usize> {
         match value {
             CellValue::Mean { stage, .. }
@@ -194,13 +196,13 @@ impl Cell {
         }
     }
 
-    /// The position of a name among the outputs of a stage.
+    /// Returns the index of a name among the outputs of a stage.
     pub fn output(&self, stage: usize, name: &str) -> Option<usize> {
         let program = &self.stages[stage].program;
         program.outputs().iter().position(|value| program.name(*value) == name)
     }
 
-    /// Where a state's next value is: the stage and its output.
+    /// Returns the result that holds a state's next value.
     pub fn next(&self, state: usize) -> Option<CellValue> {
         let name = format!("next_{}", self.states[state]);
         let stages = (0..self.stages.len()).rev();
@@ -209,7 +211,7 @@ impl Cell {
             .next()
     }
 
-    /// The same with every line in `f64`, as are the values that it reads and makes.
+    /// Returns the cell with all programs and their inputs in `f64`.
     #[must_use]
     pub(crate) fn in_f64(&self) -> Cell {
         let mut cell = self.clone();
@@ -219,17 +221,17 @@ impl Cell {
         cell
     }
 
-    /// Checks that everything that is read is there.
+    /// Checks that every value read is defined.
     ///
     /// # Errors
     /// `BadParam` with the name and the rule.
     pub fn validate(&self) -> Result<()> {
         let fail = |rule: String| Err(Error::bad_param(format!("cell {}: {rule}", self.name)));
         if self.states.is_empty() || self.stages.is_empty() {
-            return fail("it has no state or no stage".to_owned());
+            return fail("expected at least one state and one stage".to_owned());
         }
         if self.gates.is_empty() {
-            return fail("it has no gate, and so no input".to_owned());
+            return fail("expected at least one gate".to_owned());
         }
         let mut names = BTreeSet::new();
         let gates = self.gates.iter().map(|gate| format!("x_{gate}"));
@@ -239,14 +241,14 @@ impl Cell {
         let plain = vectors.into_iter().flatten().cloned();
         for name in gates.chain(recurrent).chain(plain) {
             if !names.insert(name.clone()) {
-                return fail(format!("the name `{name}` is there twice"));
+                return fail(format!("duplicate name `{name}`"));
             }
         }
         for (at, stage) in self.stages.iter().enumerate() {
             self.check_stage(at, stage)?;
         }
         match (0..self.states.len()).find(|state| self.next(*state).is_none()) {
-            Some(state) => fail(format!("no stage gives `next_{}`", self.states[state])),
+            Some(state) => fail(format!("no stage computes `next_{}`", self.states[state])),
             None => Ok(()),
         }
     }
@@ -268,7 +270,7 @@ impl Cell {
                 return fail(format!("the product is of `{operand}`, expected {of}"));
             }
             if self.projected && at > 0 {
-                return fail("a projected cell has one product, in the first stage".to_owned());
+                return fail("a projected cell has a product in the first stage only".to_owned());
             }
         }
         for moments in &stage.moments {
@@ -277,14 +279,14 @@ impl Cell {
                 || moments.epsilon.get() < 0.0
             {
                 let name = &moments.name;
-                return fail(format!("moments `{name}` are of nothing or epsilon is negative"));
+                return fail(format!("moments `{name}` have no values or a negative epsilon"));
             }
         }
         let read = stage.program.inputs().iter().map(|input| (&input.name, true));
         let taken = stage.moments.iter().flat_map(|moments| &moments.of).map(|of| (of, false));
         for (name, with_moments) in read.chain(taken) {
             match self.value(at, name, with_moments) {
-                None => return fail(format!("reads `{name}`, which nothing gives")),
+                None => return fail(format!("reads `{name}`, which is not defined")),
                 Some(CellValue::State(0)) if self.projected => {
                     return fail(format!("reads `{name}`, which is projected"));
                 }

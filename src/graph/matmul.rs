@@ -1,4 +1,4 @@
-//! Products of matrices.
+//! Matrix multiplication.
 
 use std::fmt;
 
@@ -7,35 +7,35 @@ use crate::error::{Error, Result};
 use crate::graph::slots::Slots;
 use crate::tensor::TensorDesc;
 
-/// What a product is computed in.
+/// Precision of a matrix multiplication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum MatmulMath {
-    /// Operands and sums in single precision.
+    /// Operands and accumulators in f32.
     #[default]
     F32,
-    /// Operands rounded to tf32 (11 bits of significand), sums in single precision.
+    /// Operands rounded to tf32 (11 significant bits), accumulators in f32.
     Tf32,
-    /// Operands and sums in double precision.
+    /// Operands and accumulators in f64.
     F64,
-    /// Operands of 8 or 32 bits, products and sums in 32 bits, wrapping around.
+    /// 8- or 32-bit integer operands, 32-bit accumulators that wrap around.
     I32,
 }
 
 /// `C[.., m, n] = sum over k of A[.., m, k] * B[.., k, n]`
 /// (`MCDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR`, section 8.2.2.16).
 ///
-/// Dimensions before the last two are batches; one of extent 1 is broadcast. Operands are rounded
-/// to the math precision, the sum is rounded once to the type of `C`.
+/// Leading dimensions are batch dimensions; an extent of 1 is broadcast. Operands are rounded to
+/// the math precision, the result is rounded once to the type of `C`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Matmul {
-    /// What is computed in.
+    /// Precision of the computation.
     pub math: MatmulMath,
-    /// Whether a tensor of integers gives the M, N, K that each batch has less than the tensors'.
+    /// Whether an integer tensor per batch overrides the extents M, N and K with smaller values.
     /// Elements of `C` beyond the overridden M and N are 0.
     pub overrides: [bool; 3],
-    /// Products whose matrices lie no stride apart, 1 or more; next to batches only 1. No more than
-    /// 1 is supported: the document says how many there are, not where they lie.
+    /// Number of irregularly strided batches, at least 1, and 1 beside regular batch dimensions.
+    /// Values above 1 are not supported: the document does not say where each batch is stored.
     pub irregular_batches: i64,
 }
 
@@ -46,11 +46,11 @@ impl Default for Matmul {
 }
 
 impl MatmulMath {
-    /// All of them.
+    /// All precisions.
     pub const ALL: [MatmulMath; 4] =
         [MatmulMath::F32, MatmulMath::Tf32, MatmulMath::F64, MatmulMath::I32];
 
-    /// The type of the sums.
+    /// Type of the accumulators.
     pub fn dtype(self) -> DType {
         match self {
             MatmulMath::F32 | MatmulMath::Tf32 => DType::F32,
@@ -59,7 +59,7 @@ impl MatmulMath {
         }
     }
 
-    /// The name in texts and problem files.
+    /// Name in messages and problem files.
     pub fn name(self) -> &'static str {
         match self {
             MatmulMath::F32 => "f32",
@@ -73,7 +73,7 @@ impl MatmulMath {
 const OVERRIDES: [&str; 3] = ["m_override", "n_override", "k_override"];
 
 impl Matmul {
-    /// A product in this precision.
+    /// Returns a matrix multiplication in this precision.
     pub fn new(math: MatmulMath) -> Matmul {
         Matmul { math, overrides: [false; 3], irregular_batches: 1 }
     }
@@ -85,7 +85,7 @@ impl Matmul {
         slots
     }
 
-    /// The dimensions of `C`.
+    /// Infers the dimensions of `C`.
     pub(super) fn infer(&self, a: &TensorDesc, b: &TensorDesc) -> Result<Vec<i64>> {
         let fail = |rule: &str| {
             Err(Error::bad_param(format!(
@@ -96,22 +96,22 @@ impl Matmul {
         let rank = a.dims.len();
         if rank < 2 || b.dims.len() < 2 {
             return Err(Error::not_supported(format!(
-                "matmul: matrices have at least 2 dimensions: `{}` is {:?}, `{}` is {:?}",
+                "matmul: expected at least 2 dimensions: `{}` is {:?}, `{}` is {:?}",
                 a.name, a.dims, b.name, b.dims
             )));
         }
         if b.dims.len() != rank {
-            return fail("operands differ in the number of dimensions");
+            return fail("operands differ in rank");
         }
         if a.dims[rank - 1] != b.dims[rank - 2] {
-            return fail("the columns of A are not the rows of B");
+            return fail("the K extents of A and B differ");
         }
         let mut dims = Vec::with_capacity(rank);
         for (a, b) in a.dims[..rank - 2].iter().zip(&b.dims[..rank - 2]) {
             match (*a, *b) {
                 (a, b) if a == b || b == 1 => dims.push(a),
                 (1, b) => dims.push(b),
-                _ => return fail("batches can not be broadcast"),
+                _ => return fail("batch extents cannot be broadcast"),
             }
         }
         dims.extend([a.dims[rank - 2], b.dims[rank - 1]]);
@@ -124,7 +124,7 @@ impl Matmul {
         self.check_irregular([a, b, c])?;
         if dims != c.dims {
             return Err(Error::bad_param(format!(
-                "matmul: output `{}` is {:?}, the operands give {dims:?}",
+                "matmul: output `{}` is {:?}, expected {dims:?}",
                 c.name, c.dims
             )));
         }
@@ -145,7 +145,7 @@ impl Matmul {
             let integer = matches!(tensor.dtype, DType::I32 | DType::I8 | DType::U8);
             if self.math == MatmulMath::I32 && !integer {
                 let (name, dtype) = (&tensor.name, tensor.dtype);
-                let text = format!("matmul: `{name}` is {dtype}, math i32 takes i32, i8 and u8");
+                let text = format!("matmul: `{name}` is {dtype}, math i32 accepts i32, i8 and u8");
                 return Err(Error::bad_param(text));
             }
         }

@@ -1,9 +1,9 @@
-//! The operation graph: what is computed, never how.
+//! The operation graph: a computation, independent of how it is executed.
 //!
-//! An [`OperationGraph`] is a set of tensors and the operations between them, valid by
-//! construction: [`GraphBuilder::build`] checks everything the backend document checks at
-//! finalisation. Every graph knows its [canonical form](OperationGraph::canonical), which is the
-//! same for graphs that differ only in uids and insertion order.
+//! An [`OperationGraph`] is a set of tensors and the operations on them, valid by construction:
+//! [`GraphBuilder::build`] performs all checks of the backend document's finalisation. Every graph
+//! provides its [canonical form](OperationGraph::canonical), which is identical for graphs that
+//! differ only in uids and insertion order.
 //!
 //! ```
 //! use kiln::expr::{Mode, Pointwise};

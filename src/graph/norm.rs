@@ -7,48 +7,50 @@ use crate::expr::Math;
 use crate::graph::slots::Slots;
 use crate::tensor::TensorDesc;
 
-/// What is normalised together (`mcdnnBackendNormMode_t`).
+/// Elements that are normalised together (`mcdnnBackendNormMode_t`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NormMode {
-    /// All elements along the dimensions that the scale has (Ba et al. 2016).
+    /// Layer norm: the dimensions of the scale (Ba et al. 2016).
     Layer,
-    /// The same without subtracting the mean (Zhang and Sennrich 2019).
+    /// RMS norm: layer norm without subtraction of the mean (Zhang and Sennrich 2019).
     Rms,
-    /// All positions of a channel of a sample; channels are dimension 1 (Ulyanov et al. 2016).
+    /// Instance norm: all positions of a channel of a sample; dimension 1 is the channel (Ulyanov
+    /// et al. 2016).
     Instance,
-    /// All positions of a channel in all samples (Ioffe and Szegedy 2015).
+    /// Batch norm: all positions of a channel in all samples (Ioffe and Szegedy 2015).
     Batch,
-    /// All positions of so many groups of channels of a sample (Wu and He 2018).
+    /// Group norm with this number of channel groups per sample (Wu and He 2018).
     Group(i64),
 }
 
-/// Whether statistics are computed or given (`mcdnnBackendNormFwdPhase_t`).
+/// Whether statistics are computed or read (`mcdnnBackendNormFwdPhase_t`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// The mean and inverse deviation may be given.
+    /// Mean and inverse standard deviation may be inputs.
     Inference,
-    /// They are computed, and may be saved.
+    /// Mean and inverse standard deviation are computed and may be saved.
     Training,
 }
 
 /// `y = scale * (x - mean) * inv_variance + bias` with `inv_variance = 1 / sqrt(var + epsilon)`
 /// (`MCDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR`, section 8.2.2.18).
 ///
-/// Operands: `x`, `scale`, `bias`, `epsilon` (one element), then what the flags add. Running
-/// statistics become `(1 - f) * old + f * new` with the factor `exp_avg_factor` and the unbiased
+/// Operands: `x`, `scale`, `bias`, `epsilon` (one element), followed by the optional ones. Running
+/// statistics are updated to `(1 - f) * old + f * new` with `f = exp_avg_factor` and the unbiased
 /// variance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NormForward {
-    /// What is normalised together.
+    /// Elements that are normalised together.
     pub mode: NormMode,
-    /// Whether statistics are computed.
+    /// Whether statistics are computed or read.
     pub phase: Phase,
-    /// What is computed in.
+    /// Precision of the computation.
     pub math: Math,
     /// Whether there is a bias.
     pub bias: bool,
-    /// Training: `mean` and `inv_variance` are saved; inference: they are given. RMS has no mean.
+    /// Training: `mean` and `inv_variance` are saved; inference: they are inputs. RMS norm has no
+    /// mean.
     pub statistics: bool,
     /// Training: running mean and variance are updated.
     pub running: bool,
@@ -59,18 +61,18 @@ pub struct NormForward {
 /// or `epsilon`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NormBackward {
-    /// What was normalised together.
+    /// Elements that were normalised together.
     pub mode: NormMode,
-    /// What is computed in.
+    /// Precision of the computation.
     pub math: Math,
-    /// Whether the bias has a gradient.
+    /// Whether the gradient of the bias is computed.
     pub bias: bool,
-    /// Whether the forward operation's statistics are given.
+    /// Whether the statistics saved by the forward pass are inputs.
     pub statistics: bool,
 }
 
 impl NormMode {
-    /// The name in texts and problem files, without the number of groups.
+    /// Name in messages and problem files, without the number of groups.
     pub fn name(self) -> &'static str {
         match self {
             NormMode::Layer => "layer",
@@ -90,7 +92,7 @@ impl NormMode {
         if self.centred() { &["mean", "inv_variance"] } else { &["inv_variance"] }
     }
 
-    /// The dimensions of scale and bias, checked, and those of the statistics.
+    /// Checks the dimensions of `scale` and returns those of parameters and statistics.
     fn shapes(self, x: &TensorDesc, scale: &TensorDesc) -> Result<Shapes> {
         let fail = |rule: String| {
             Err(Error::bad_param(format!(
@@ -104,12 +106,12 @@ impl NormMode {
         };
         let rank = x.dims.len();
         if scale.dims.len() != rank {
-            return fail("operands differ in the number of dimensions".to_owned());
+            return fail("operands differ in rank".to_owned());
         }
         if let NormMode::Layer | NormMode::Rms = self {
             let fits = |(x, scale): (&i64, &i64)| x == scale || *scale == 1;
             if !x.dims.iter().zip(&scale.dims).all(fits) {
-                return fail("the scale has other dimensions than x or 1".to_owned());
+                return fail("each extent of the scale must be that of x or 1".to_owned());
             }
             let left = |(x, scale): (&i64, &i64)| if *scale == 1 { *x } else { 1 };
             let statistics = x.dims.iter().zip(&scale.dims).map(left).collect();
@@ -117,7 +119,7 @@ impl NormMode {
             return Ok(Shapes { data, parameters, statistics });
         }
         if rank < 2 {
-            return fail("x has no dimension of channels".to_owned());
+            return fail("x has no channel dimension".to_owned());
         }
         let channels = x.dims[1];
         let mut parameters = vec![1; rank];
@@ -129,7 +131,7 @@ impl NormMode {
         (statistics[0], statistics[1]) = match self {
             NormMode::Batch => (1, channels),
             NormMode::Group(groups) if groups < 1 || channels % groups != 0 => {
-                return fail(format!("{channels} channels do not form {groups} groups"));
+                return fail(format!("{channels} channels do not split into {groups} groups"));
             }
             NormMode::Group(groups) => (x.dims[0], groups),
             _ => (x.dims[0], channels),
@@ -138,7 +140,7 @@ impl NormMode {
     }
 }
 
-/// Dimensions of a normalisation's tensors.
+/// Dimensions of the tensors of a normalisation.
 struct Shapes {
     data: Vec<i64>,
     parameters: Vec<i64>,
@@ -146,7 +148,7 @@ struct Shapes {
 }
 
 impl Shapes {
-    /// Of the tensor in a slot; a scalar has none.
+    /// Dimensions of the tensor in a slot; `None` for a scalar.
     fn of(&self, slot: &str) -> Option<&[i64]> {
         match slot {
             "x" | "y" | "dx" | "dy" => Some(&self.data),
@@ -156,7 +158,7 @@ impl Shapes {
         }
     }
 
-    /// Of an operation's results.
+    /// Dimensions of the results.
     fn results(&self, slots: &Slots) -> Vec<Vec<i64>> {
         slots.outputs.iter().filter_map(|slot| self.of(slot)).map(<[i64]>::to_vec).collect()
     }
@@ -180,7 +182,7 @@ impl Shapes {
     }
 }
 
-/// Checks an operand or result of known dimensions.
+/// Checks that a tensor has the expected dimensions.
 pub(super) fn expect_dims(
     what: &dyn fmt::Display,
     slot: &str,
@@ -196,7 +198,7 @@ pub(super) fn expect_dims(
     )))
 }
 
-/// Checks a scalar operand.
+/// Checks that a tensor has one element.
 pub(super) fn one_element(what: &dyn fmt::Display, slot: &str, tensor: &TensorDesc) -> Result<()> {
     match tensor.elements() {
         Some(1) => Ok(()),
@@ -208,7 +210,7 @@ pub(super) fn one_element(what: &dyn fmt::Display, slot: &str, tensor: &TensorDe
 }
 
 impl NormForward {
-    /// A normalisation in single precision with a bias, that neither saves nor takes statistics.
+    /// Returns a normalisation in f32 with a bias and without statistics as operands or results.
     pub fn new(mode: NormMode, phase: Phase) -> NormForward {
         let math = Math::F32;
         NormForward { mode, phase, math, bias: true, statistics: false, running: false }
@@ -236,25 +238,25 @@ impl NormForward {
     pub(super) fn check(&self, inputs: &[&TensorDesc], outputs: &[&TensorDesc]) -> Result<()> {
         let batch = self.mode == NormMode::Batch;
         if self.running && (!batch || self.phase == Phase::Inference) {
-            let text = format!("{self}: running statistics are those of batch norm training");
+            let text = format!("{self}: running statistics require batch norm training");
             return Err(Error::bad_param(text));
         }
         if batch && self.phase == Phase::Inference && !self.statistics {
-            let text = format!("{self}: inference takes mean and inv_variance");
+            let text = format!("{self}: inference requires mean and inv_variance");
             return Err(Error::bad_param(text));
         }
         let shapes = self.mode.shapes(inputs[0], inputs[1])?;
         shapes.check(self, &self.slots(), inputs, outputs)
     }
 
-    /// The dimensions of the results.
+    /// Infers the dimensions of the results.
     pub(super) fn infer(&self, inputs: &[&TensorDesc]) -> Result<Vec<Vec<i64>>> {
         Ok(self.mode.shapes(inputs[0], inputs[1])?.results(&self.slots()))
     }
 }
 
 impl NormBackward {
-    /// The gradients in single precision, with one of the bias, from saved statistics.
+    /// Returns the gradients in f32, including that of the bias, from saved statistics.
     pub fn new(mode: NormMode) -> NormBackward {
         NormBackward { mode, math: Math::F32, bias: true, statistics: true }
     }
@@ -274,7 +276,7 @@ impl NormBackward {
         shapes.check(self, &self.slots(), inputs, outputs)
     }
 
-    /// The dimensions of the results.
+    /// Infers the dimensions of the results.
     pub(super) fn infer(&self, inputs: &[&TensorDesc]) -> Result<Vec<Vec<i64>>> {
         Ok(self.mode.shapes(inputs[0], inputs[2])?.results(&self.slots()))
     }

@@ -1,4 +1,4 @@
-//! The nodes of an operation graph.
+//! Nodes of an operation graph.
 
 use std::fmt;
 
@@ -16,52 +16,53 @@ use crate::graph::slots::Slots;
 use crate::graph::statistics::{self, BnBackwardWeights, BnFinalize, GenStats};
 use crate::tensor::TensorDesc;
 
-/// One operation; tensors are named by uid, in the order of the operation's [slots](Op::slots).
+/// An operation and its tensors, identified by uid in the order of the operation's
+/// [slots](Op::slots).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Operation {
-    /// What is computed.
+    /// The computation.
     pub op: Op,
-    /// Uids of the tensors read.
+    /// Uids of the operands.
     pub inputs: Vec<i64>,
-    /// Uids of the tensors written.
+    /// Uids of the results.
     pub outputs: Vec<i64>,
 }
 
-/// What an operation computes.
+/// The computation of an operation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Op {
-    /// Element by element (section 8.2.2.19). Operands in the order of the document's formula:
-    /// `x`, then `b` or `dy`, then `t`.
+    /// Elementwise operation (section 8.2.2.19). Operands are in the order of the document's
+    /// formula: `x`, then `b` or `dy`, then `t`.
     Pointwise(Pointwise),
-    /// The product of matrices (section 8.2.2.16).
+    /// Matrix multiplication (section 8.2.2.16).
     Matmul(Matmul),
-    /// One value of many, along some dimensions (section 8.2.2.20).
+    /// Reduction along some dimensions (section 8.2.2.20).
     Reduction(Reduction),
     /// Normalisation (section 8.2.2.18).
     NormForward(NormForward),
-    /// The gradients of a normalisation (section 8.2.2.17).
+    /// Gradients of a normalisation (section 8.2.2.17).
     NormBackward(NormBackward),
-    /// Sums and sums of squares of every channel (section 8.2.2.15).
+    /// Per-channel sum and sum of squares (section 8.2.2.15).
     GenStats(GenStats),
-    /// From the sums of every channel to the line that normalises it.
+    /// Per-channel scale and bias of a batch norm from the sums of [`GenStats`].
     BnFinalize(BnFinalize),
-    /// The gradients of a batch normalisation's weights, and the plane that gives the data's.
+    /// Gradients of a batch norm's scale and bias, and the coefficients of the data gradient.
     BnBackwardWeights(BnBackwardWeights),
-    /// Scaled dot product attention.
+    /// Scaled dot-product attention.
     Attention(Attention),
-    /// A layer of a recurrent network (section 6.2.1.36).
+    /// Recurrent layer without its input GEMM (section 6.2.1.36).
     Recurrence(Recurrence),
 }
 
 impl Operation {
-    /// A pointwise operation.
+    /// Returns a pointwise operation.
     pub fn pointwise(op: Pointwise, inputs: &[i64], output: i64) -> Operation {
         Operation { op: Op::Pointwise(op), inputs: inputs.to_vec(), outputs: vec![output] }
     }
 
-    /// The same in the precision that the operands give where none is said, with programs that
-    /// compute in what the operation computes in.
+    /// Resolves the default precision from the operand types, and raises programs to f64 if the
+    /// operation computes in f64.
     pub(super) fn in_own_math(self, tensors: &[TensorDesc]) -> Operation {
         let dtype = |uid: &i64| find(tensors, *uid).map_or(DType::F32, |tensor| tensor.dtype);
         let dtypes: Vec<DType> = self.inputs.iter().map(dtype).collect();
@@ -73,7 +74,7 @@ impl Operation {
         Operation { op, ..self }
     }
 
-    /// The pointwise operation that this is, if it is one.
+    /// Returns the pointwise operation, if it is one.
     pub fn as_pointwise(&self) -> Option<&Pointwise> {
         match &self.op {
             Op::Pointwise(op) => Some(op),
@@ -83,7 +84,7 @@ impl Operation {
 }
 
 impl Op {
-    /// The name in texts and problem files.
+    /// Name in messages and problem files.
     pub fn name(&self) -> &'static str {
         match self {
             Op::Pointwise(op) => op.mode.name(),
@@ -99,7 +100,7 @@ impl Op {
         }
     }
 
-    /// The same in the precision that operands of these types give where none is said.
+    /// Replaces the default precision by the one that follows from the operand types.
     #[must_use]
     pub(super) fn resolved(self, operands: &[DType]) -> Op {
         let single = |math| if math == Math::Default { Math::F32 } else { math };
@@ -119,7 +120,7 @@ impl Op {
         }
     }
 
-    /// Checks that the operation has a result in its precision, for operands of these types.
+    /// Checks that the operation is defined in its precision for operands of these types.
     fn check_math(&self, inputs: &[&TensorDesc]) -> Result<()> {
         let computes = !matches!(self, Op::Pointwise(_) | Op::Attention(_) | Op::Recurrence(_));
         let long = inputs.iter().find(|of| computes && of.dtype == DType::I64);
@@ -135,7 +136,7 @@ impl Op {
             }
             Op::Matmul(_) | Op::Reduction(_) | Op::Attention(_) => Ok(()),
             other if other.math() == DType::I32 => {
-                let text = format!("{}: math i32, in which it has no result", other.name());
+                let text = format!("{}: not defined for math i32", other.name());
                 Err(Error::bad_param(text))
             }
             _ => Ok(()),
@@ -148,13 +149,13 @@ impl Op {
         match given == arity {
             true => Ok(()),
             false => {
-                let text = format!("{name}: takes {arity} operands, got {given}");
+                let text = format!("{name}: expected {arity} operands, got {given}");
                 Err(Error::bad_param(text))
             }
         }
     }
 
-    /// The names of operands and results. Attributes say which optional ones there are.
+    /// Names of the operands and results, including the optional ones that the attributes enable.
     pub fn slots(&self) -> Slots {
         match self {
             Op::Pointwise(op) => Slots::new(&["x", "b", "t"][..op.mode.arity()], &["y"]),
@@ -170,7 +171,7 @@ impl Op {
         }
     }
 
-    /// The dimensions of the results; `None` where the operands leave them open.
+    /// Infers the dimensions of the results; `None` if the operands do not determine them.
     pub(super) fn infer(&self, inputs: &[&TensorDesc]) -> Result<Option<Vec<Vec<i64>>>> {
         let channels = |x: &TensorDesc| statistics::channels(self, x);
         Ok(Some(match self {
@@ -187,7 +188,7 @@ impl Op {
         }))
     }
 
-    /// What is computed in.
+    /// Type in which the operation computes.
     pub fn math(&self) -> DType {
         match self {
             Op::Pointwise(op) => op.math.dtype(),
@@ -203,7 +204,7 @@ impl Op {
         }
     }
 
-    /// Checks the attributes, and that the tensors of the slots fit together.
+    /// Checks the attributes and the compatibility of the tensors.
     pub(super) fn check(&self, inputs: &[&TensorDesc], outputs: &[&TensorDesc]) -> Result<()> {
         self.check_math(inputs)?;
         match self {
@@ -223,7 +224,7 @@ impl Op {
         }
     }
 
-    /// One form for all attributes that mean the same.
+    /// Normalises attributes so that equivalent operations compare equal.
     pub(super) fn normalised(&self) -> Op {
         match self {
             Op::Pointwise(op) => Op::Pointwise(op.normalised()),
@@ -250,7 +251,7 @@ impl fmt::Display for Op {
     }
 }
 
-/// Whether an operation writes a tensor.
+/// Returns whether an operation writes the tensor.
 pub(super) fn writes(operations: &[Operation], uid: i64) -> bool {
     operations.iter().any(|operation| operation.outputs.contains(&uid))
 }

@@ -1,4 +1,4 @@
-//! A graph: its tensors and operations, and what can be asked of them.
+//! The operation graph and its accessors.
 
 use std::fmt;
 
@@ -12,18 +12,18 @@ use crate::tensor::TensorDesc;
 /// A valid, immutable operation graph (`MCDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR`, 8.2.2.25).
 #[derive(Debug, Clone)]
 pub struct OperationGraph {
-    /// Sorted by uid.
+    /// Tensors sorted by uid.
     pub(super) tensors: Vec<TensorDesc>,
-    /// In topological order.
+    /// Operations in topological order.
     pub(super) operations: Vec<Operation>,
     canonical: Canonical,
 }
 
 impl OperationGraph {
-    /// Validates tensors and operations given in any order.
+    /// Validates tensors and operations, which may be in any order.
     ///
     /// # Errors
-    /// `BadParam` or `NotSupported` with the tensor or operation and the rule it breaks.
+    /// `BadParam` or `NotSupported`, naming the tensor or operation and the rule it violates.
     pub fn new(mut tensors: Vec<TensorDesc>, operations: Vec<Operation>) -> Result<Self> {
         tensors.sort_by_key(|tensor| tensor.uid);
         let operations = operations.into_iter().map(|of| of.in_own_math(&tensors)).collect();
@@ -37,7 +37,7 @@ impl OperationGraph {
         &self.tensors
     }
 
-    /// All operations, each after those that produce its operands.
+    /// All operations in topological order.
     pub fn operations(&self) -> &[Operation] {
         &self.operations
     }
@@ -62,12 +62,12 @@ impl OperationGraph {
             .ok_or_else(|| Error::bad_param(format!("no tensor of the graph is named `{name}`")))
     }
 
-    /// Tensors with storage that no operation writes, sorted by uid.
+    /// Non-virtual tensors that no operation writes, sorted by uid.
     pub fn inputs(&self) -> impl Iterator<Item = &TensorDesc> {
         self.tensors.iter().filter(|tensor| !tensor.is_virtual && !self.is_written(tensor.uid))
     }
 
-    /// Tensors with storage that an operation writes, sorted by uid.
+    /// Non-virtual tensors that an operation writes, sorted by uid.
     pub fn outputs(&self) -> impl Iterator<Item = &TensorDesc> {
         self.tensors.iter().filter(|tensor| !tensor.is_virtual && self.is_written(tensor.uid))
     }
@@ -76,7 +76,7 @@ impl OperationGraph {
         writes(&self.operations, uid)
     }
 
-    /// The canonical form: uids are positions, names are reduced to identifiers.
+    /// The canonical form: uids are indices, names are reduced to identifiers.
     pub fn canonical(&self) -> CanonicalGraph<'_> {
         CanonicalGraph {
             tensors: &self.canonical.tensors,
@@ -85,19 +85,18 @@ impl OperationGraph {
         }
     }
 
-    /// The digest of the canonical form: equal for graphs that may share kernels.
+    /// Digest of the canonical form; graphs with equal digests share kernels.
     pub fn form_digest(&self) -> GraphDigest {
         self.canonical.form_digest
     }
 
-    /// The digest of the canonical form, its uids and names: equal for graphs that may share a
-    /// plan.
+    /// Digest of the canonical form with uids and names; graphs with equal digests share a plan.
     pub fn digest(&self) -> GraphDigest {
         self.canonical.digest
     }
 }
 
-/// Graphs are equal when they mean the same under the same uids and names.
+/// Graphs are equal if their canonical forms, uids and names are.
 impl PartialEq for OperationGraph {
     fn eq(&self, other: &Self) -> bool {
         self.digest() == other.digest()
@@ -113,7 +112,7 @@ impl std::hash::Hash for OperationGraph {
 }
 
 impl fmt::Display for OperationGraph {
-    /// Inputs, operations and outputs, one per line.
+    /// Prints inputs, operations and outputs, one per line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |uid: i64| self.reference(uid);
         for tensor in self.inputs() {

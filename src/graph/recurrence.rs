@@ -1,4 +1,4 @@
-//! Recurrent layers: a cell, step after step.
+//! Recurrent layers: a cell applied step by step.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use crate::graph::norm::expect_dims;
 use crate::graph::slots::Slots;
 use crate::tensor::TensorDesc;
 
-/// The order in which a layer goes through the steps.
+/// Order in which a layer processes the steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Direction {
-    /// From the first to the last.
+    /// First to last.
     #[default]
     Forward,
-    /// From each row's own last to the first.
+    /// Last to first, starting at each sequence's own last step.
     Reverse,
-    /// Both, each with its own weights and states, forward first.
+    /// Both directions, forward first, each with its own weights and states.
     Both,
 }
 
-/// Where a step of a batch row stands among the rows of a tensor (`mcdnnRNNDataLayout_t`).
+/// Row index of a step of a sequence (`mcdnnRNNDataLayout_t`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum RowLayout {
     /// `step * batch + b`.
@@ -33,78 +33,80 @@ pub enum RowLayout {
     SequenceMajor,
     /// `b * steps + step`.
     BatchMajor,
-    /// Steps one after the other, each with the rows that still run: lengths do not increase. Rows
-    /// behind the last step's are filled.
+    /// Step by step, with only the sequences still active at that step; sorted by non-increasing
+    /// length. Rows after the last step are filled.
     Packed,
 }
 
-/// Which optional operands and results a [`Recurrence`] has.
+/// Optional operands and results of a [`Recurrence`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct RecurrenceSlots {
     /// `x_bias` `[D, 1, gates * units]`, added to `x`.
     pub x_bias: bool,
-    /// `r_bias` `[D, 1, recurrent gates * units]`, added to products.
+    /// `r_bias` `[D, 1, recurrent gates * units]`, added to the recurrent GEMMs.
     pub r_bias: bool,
-    /// `h_initial` `[D, batch, size]`: the first state before the first step; else 0.
+    /// `h_initial` `[D, batch, size]`: initial value of the first state; 0 if absent.
     pub h_initial: bool,
-    /// `states_initial` `[D, batch, others * units]`: the other states, one after the other.
+    /// `states_initial` `[D, batch, others * units]`: initial values of the other states,
+    /// concatenated; 0 if absent.
     pub states_initial: bool,
-    /// `lengths` `[1, 1, batch]`, `i32`: the steps that each row has; else all.
+    /// `lengths` `[1, 1, batch]`, `i32`: steps of each sequence; all steps if absent.
     pub lengths: bool,
-    /// `reset` `[1, rows, 1]`: where it is not 0 the states are 0 before the step.
+    /// `reset` `[1, rows, 1]`: a nonzero value resets the states to 0 before the step.
     pub reset: bool,
-    /// `h_final` `[D, batch, size]`: the first state after a row's last step.
+    /// `h_final` `[D, batch, size]`: the first state after the last step of each sequence.
     pub h_final: bool,
-    /// `states_final` `[D, batch, others * units]`.
+    /// `states_final` `[D, batch, others * units]`: the other states after the last step.
     pub states_final: bool,
     /// `history` `[D, rows, others * units]`: the other states after every step.
     pub history: bool,
 }
 
-/// A layer of a recurrent network behind its input product: the recurrent part of
-/// `mcdnnRNNForward` (section 6.2.1.36).
+/// A recurrent layer without its input GEMM: the recurrent part of `mcdnnRNNForward` (section
+/// 6.2.1.36).
 ///
-/// Tensors, with `D` directions and as many `rows` as steps times batch, or fewer if packed:
-/// - `x` `[D or 1, rows, gates * units]`, what the input gives to the gates, gate after gate; or
-///   `[.., units]`, the same for every gate (`MCDNN_SKIP_INPUT`);
-/// - `r` `[D, recurrent gates * units, size]`, if the cell has products;
-/// - `projection` `[D, size, units]`, if it is projected, else `size = units`;
-/// - `parameters` `[D, parameters, units]`, `row_inputs` `[D or 1, rows, row inputs]`,
-///   `unit_inputs` `[D or 1, rows, unit inputs * units]`, where the cell has some;
-/// - `y` `[1, rows, D * size]`, or `[D, rows, size]` if directions are kept apart.
+/// Tensors, for `D` directions and `rows = steps * batch` (fewer if packed):
+/// - `x` `[D or 1, rows, gates * units]`: input contributions, gate after gate; or `[.., units]`,
+///   the same for every gate (`MCDNN_SKIP_INPUT`);
+/// - `r` `[D, recurrent gates * units, size]`: recurrent weights, if the cell has GEMMs;
+/// - `projection` `[D, size, units]`, if the cell is projected; otherwise `size = units`;
+/// - `parameters` `[D, parameters, units]`, `row_inputs` `[D or 1, rows, row inputs]` and
+///   `unit_inputs` `[D or 1, rows, unit inputs * units]`, if the cell has any;
+/// - `y` `[1, rows, D * size]`, or `[D, rows, size]` if `apart`.
 ///
-/// The first state is rounded to the type of `y` at every step; where that has 16 bits, sigmoid and
-/// tanh are [approximate](Recurrence::activations). Steps at and beyond a row's length
-/// leave the states alone and fill `y` and `history` with [`Recurrence::fill`].
+/// The first state is rounded to the type of `y` at every step; if that has 16 bits, sigmoid and
+/// tanh are [approximate](Recurrence::activations). Steps beyond a sequence's length leave the
+/// states unchanged and fill `y` and `history` with [`Recurrence::fill`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Recurrence {
-    /// What happens at a step.
+    /// The computation of a step.
     pub cell: Arc<Cell>,
-    /// The precision of products. Programs compute in its type: in `f64`, every line does.
+    /// Precision of the GEMMs. Programs compute in the accumulator type: with `f64`, every line
+    /// does.
     pub math: MatmulMath,
-    /// The order of the steps.
+    /// Order of the steps.
     pub direction: Direction,
-    /// The order of the rows.
+    /// Order of the rows.
     pub layout: RowLayout,
-    /// Rows that run side by side, at least 1.
+    /// Batch size, at least 1.
     pub batch: i64,
-    /// Units of the cell, at least 1.
+    /// Hidden size, at least 1.
     pub units: i64,
-    /// Whether the directions' results are matrices of their own.
+    /// Whether the outputs of the directions are separate matrices instead of concatenated.
     pub apart: bool,
-    /// What `y` is beyond a row's length.
+    /// Value of `y` beyond a sequence's length.
     pub fill: Real,
-    /// Which optional tensors there are.
+    /// Optional tensors that are present.
     pub with: RecurrenceSlots,
 }
 
 impl Direction {
-    /// How many directions it is.
+    /// Number of directions.
     pub fn count(self) -> i64 {
         if self == Direction::Both { 2 } else { 1 }
     }
 
-    /// The name in texts and problem files.
+    /// Name in messages and problem files.
     pub fn name(self) -> &'static str {
         match self {
             Direction::Forward => "forward",
@@ -115,7 +117,7 @@ impl Direction {
 }
 
 impl RowLayout {
-    /// The name in texts and problem files.
+    /// Name in messages and problem files.
     pub fn name(self) -> &'static str {
         match self {
             RowLayout::SequenceMajor => "sequence_major",
@@ -126,7 +128,7 @@ impl RowLayout {
 }
 
 impl Recurrence {
-    /// A layer in single precision with none of the optional tensors.
+    /// Returns a layer in f32 without optional tensors.
     pub fn new(cell: impl Into<Arc<Cell>>, batch: i64, units: i64) -> Recurrence {
         Recurrence {
             cell: cell.into(),
@@ -141,8 +143,8 @@ impl Recurrence {
         }
     }
 
-    /// How programs compute sigmoid and tanh where `y` has this type: in one of 16 bits, states of
-    /// size 1 are rounded to 2^-12 or more, to which 2^-21 adds nothing.
+    /// How programs compute sigmoid and tanh for this type of `y`. Approximations have an error of
+    /// 2^-21, negligible beside the 2^-12 rounding of a 16-bit `y`.
     pub fn activations(&self, y: DType) -> Activations {
         match self.math != MatmulMath::F64 && y.bytes() == 2 {
             true => Activations::Approximate,
@@ -150,7 +152,7 @@ impl Recurrence {
         }
     }
 
-    /// The same with programs that compute in the type of [`Recurrence::math`].
+    /// Raises the programs to f64 if the layer computes in f64.
     pub(crate) fn in_own_math(self) -> Recurrence {
         match self.math {
             MatmulMath::F64 => Recurrence { cell: Arc::new(self.cell.in_f64()), ..self },
@@ -186,7 +188,7 @@ impl Recurrence {
         Slots { inputs: given(&inputs), outputs: given(&outputs) }
     }
 
-    /// The dimensions of the results.
+    /// Infers the dimensions of the results.
     pub(super) fn infer(&self, inputs: &[&TensorDesc]) -> Result<Vec<Vec<i64>>> {
         let shape = self.shape(inputs)?;
         Ok(self.slots().outputs.into_iter().map(|slot| shape.of(self, slot)).collect())
@@ -203,19 +205,19 @@ impl Recurrence {
             return fail("the fill is NaN".to_owned());
         }
         if self.layout == RowLayout::Packed && !self.with.lengths {
-            return fail("packed rows need lengths".to_owned());
+            return fail("packed rows require lengths".to_owned());
         }
         if self.layout != RowLayout::Packed && shape.rows % self.batch != 0 {
             let (rows, batch) = (shape.rows, self.batch);
-            return fail(format!("{rows} rows are not steps of a batch of {batch}"));
+            return fail(format!("{rows} rows are not a multiple of batch {batch}"));
         }
         let others = self.cell.states.len() - 1;
         if others == 0 && (self.with.states_initial || self.with.states_final || self.with.history)
         {
-            return fail("the cell has only one state".to_owned());
+            return fail("the cell has a single state".to_owned());
         }
         if self.with.r_bias && self.cell.recurrent_gates() == 0 {
-            return fail("the cell has no product for the recurrent bias".to_owned());
+            return fail("a recurrent bias requires a recurrent product".to_owned());
         }
         let slots = self.slots();
         let named = slots.inputs.iter().zip(inputs).chain(slots.outputs.iter().zip(outputs));
@@ -242,7 +244,7 @@ impl Recurrence {
         self.check_operands(&slots, inputs, outputs[0])
     }
 
-    /// Weights and what they are multiplied with have one type.
+    /// Checks that weights and the operand they are multiplied with have the type of `y`.
     fn check_operands(&self, slots: &Slots, inputs: &[&TensorDesc], y: &TensorDesc) -> Result<()> {
         for (slot, tensor) in slots.inputs.iter().zip(inputs) {
             if matches!(*slot, "r" | "projection" | "h_initial") && tensor.dtype != y.dtype {
@@ -264,7 +266,7 @@ impl Recurrence {
         }
     }
 
-    /// What the operands say of the layer's sizes.
+    /// Derives the sizes of the layer from its operands.
     fn shape(&self, inputs: &[&TensorDesc]) -> Result<Shape> {
         let slots = self.slots();
         let find = |slot: &str| slots.inputs.iter().position(|at| *at == slot);
@@ -290,10 +292,10 @@ impl Recurrence {
     }
 }
 
-/// Sizes of a layer that its attributes do not say.
+/// Sizes of a layer that follow from its operands.
 struct Shape {
     rows: i64,
-    /// Of the first state.
+    /// Size of the first state.
     size: i64,
 }
 

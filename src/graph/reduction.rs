@@ -1,4 +1,4 @@
-//! Reductions: one value of many.
+//! Reductions.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,32 +8,32 @@ use crate::error::{Error, Result};
 use crate::expr::Math;
 use crate::tensor::TensorDesc;
 
-/// How values become one (`mcdnnReduceTensorOp_t`).
+/// Reduction operator (`mcdnnReduceTensorOp_t`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ReductionOp {
-    /// Their sum; 0 of none.
+    /// Sum; 0 if empty.
     Add,
-    /// Their product; 1 of none.
+    /// Product; 1 if empty.
     Mul,
-    /// The least; infinity, or the greatest integer, of none. NaN if one is NaN.
+    /// Minimum, NaN if any element is; infinity, or the largest integer, if empty.
     Min,
-    /// The greatest; minus infinity, or the least integer, of none. NaN if one is NaN.
+    /// Maximum, NaN if any element is; minus infinity, or the smallest integer, if empty.
     Max,
-    /// The greatest magnitude; 0 of none. NaN if one is NaN.
+    /// Maximum magnitude, NaN if any element is; 0 if empty.
     Amax,
-    /// Their mean; NaN of none.
+    /// Mean; NaN if empty.
     Avg,
-    /// The sum of magnitudes; 0 of none.
+    /// Sum of magnitudes; 0 if empty.
     Norm1,
-    /// The root of the sum of squares; 0 of none.
+    /// Square root of the sum of squares; 0 if empty.
     Norm2,
-    /// The product of those that are not 0; 1 of none.
+    /// Product of the nonzero elements; 1 if there are none.
     MulNoZeros,
 }
 
 impl ReductionOp {
-    /// All of them.
+    /// All operators.
     pub const ALL: [ReductionOp; 9] = [
         ReductionOp::Add,
         ReductionOp::Mul,
@@ -46,7 +46,7 @@ impl ReductionOp {
         ReductionOp::MulNoZeros,
     ];
 
-    /// The name in texts and problem files.
+    /// Name in messages and problem files.
     pub fn name(self) -> &'static str {
         match self {
             ReductionOp::Add => "add",
@@ -73,24 +73,24 @@ impl FromStr for ReductionOp {
     }
 }
 
-/// A reduction along every dimension that the result has 1 of
+/// Reduction along every dimension whose extent in the result is 1
 /// (`MCDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR`, section 8.2.2.20).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Reduction {
-    /// How values become one.
+    /// Reduction operator.
     pub op: ReductionOp,
-    /// What is computed in.
+    /// Precision of the computation.
     pub math: Math,
 }
 
 impl Reduction {
-    /// A reduction of integers in integers of 32 bits, of anything else in single precision.
+    /// Returns a reduction with the default precision: i32 for integers, f32 for all others.
     pub fn new(op: ReductionOp) -> Reduction {
         Reduction { op, math: Math::Default }
     }
 
-    /// The same in the precision that [`Math::Default`] stands for where `x` has this type: that
-    /// of integers, but for means and roots.
+    /// Replaces [`Math::Default`] by the precision for an `x` of this type: i32 for integers,
+    /// except for means and norms, which use f32.
     #[must_use]
     pub fn resolved(self, x: DType) -> Reduction {
         let math = match self.math {
@@ -109,8 +109,8 @@ impl Reduction {
         if self.math == Math::I32 && !(x.dtype.is_integer() && self.is_integral()) {
             let (name, dtype) = (&x.name, x.dtype);
             return Err(Error::bad_param(match self.is_integral() {
-                true => format!("{self}: `{name}` is {dtype}, math i32 takes integers"),
-                false => format!("{self}: math i32, in which it has no result"),
+                true => format!("{self}: `{name}` is {dtype}, math i32 accepts integers"),
+                false => format!("{self}: not defined for math i32"),
             }));
         }
         let fits = |(x, y): (&i64, &i64)| x == y || *y == 1;

@@ -1,13 +1,13 @@
-//! Shape rules of pointwise operations: the document's broadcasting.
+//! Shape inference and broadcasting of pointwise operations.
 
 use crate::error::{Error, Result};
 use crate::expr::{ModeClass, Pointwise};
 use crate::tensor::TensorDesc;
 
-/// The dimensions of the result of `op` over operands of these dimensions.
+/// Infers the dimensions of the result.
 ///
-/// A dimension of 1 is broadcast against any other in operations with two operands; select does
-/// not broadcast; the number of dimensions must agree (section 8.2.2.19).
+/// Operands have the same number of dimensions. Binary operations broadcast extents of 1; select
+/// does not broadcast (section 8.2.2.19).
 pub(crate) fn infer(op: &Pointwise, operands: &[&TensorDesc]) -> Result<Vec<i64>> {
     let mode = op.mode;
     let first = &operands[0];
@@ -20,16 +20,16 @@ pub(crate) fn infer(op: &Pointwise, operands: &[&TensorDesc]) -> Result<Vec<i64>
             )))
         };
         if operand.dims.len() != dims.len() {
-            return fail("operands differ in the number of dimensions");
+            return fail("operands differ in rank");
         }
         if mode.class() == ModeClass::Select && operand.dims != dims {
-            return fail("three operands are not broadcast");
+            return fail("ternary operations do not broadcast");
         }
         for (dim, other) in dims.iter_mut().zip(&operand.dims) {
             match (*dim, *other) {
                 (a, b) if a == b || b == 1 => {}
                 (1, b) => *dim = b,
-                _ => return fail("dimensions can not be broadcast"),
+                _ => return fail("dimensions cannot be broadcast"),
             }
         }
     }
@@ -41,13 +41,13 @@ pub(crate) fn infer(op: &Pointwise, operands: &[&TensorDesc]) -> Result<Vec<i64>
     Ok(dims)
 }
 
-/// Checks that `output` has the dimensions that `op` gives.
+/// Checks that `output` has the inferred dimensions.
 pub(crate) fn check(op: &Pointwise, operands: &[&TensorDesc], output: &TensorDesc) -> Result<()> {
     let dims = infer(op, operands)?;
     match dims == output.dims {
         true => Ok(()),
         false => Err(Error::bad_param(format!(
-            "{}: output `{}` is {:?}, the operands give {dims:?}",
+            "{}: output `{}` is {:?}, expected {dims:?}",
             op.mode, output.name, output.dims
         ))),
     }

@@ -1,11 +1,11 @@
-//! The names by which an operation's tensors are known.
+//! Names of an operation's tensors.
 
-/// The names of an operation's operands and results, in their order.
+/// Names of an operation's operands and results, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Slots {
-    /// What is read.
+    /// Operands.
     pub inputs: Vec<&'static str>,
-    /// What is written.
+    /// Results.
     pub outputs: Vec<&'static str>,
 }
 

@@ -1,4 +1,4 @@
-//! The parts of a batch normalisation that is split around other operations.
+//! The stages of a batch norm that is split so that other operations can run between them.
 
 use std::fmt;
 
@@ -8,43 +8,43 @@ use crate::graph::norm::{Phase, expect_dims, one_element};
 use crate::graph::slots::Slots;
 use crate::tensor::TensorDesc;
 
-/// Of every channel (dimension 1) the sum and the sum of squares
+/// Per-channel sum and sum of squares; dimension 1 is the channel
 /// (`MCDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR`, section 8.2.2.15).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct GenStats {
-    /// What is computed in.
+    /// Precision of the computation.
     pub math: Math,
 }
 
-/// From the sums of every channel to `eq_scale` and `eq_bias`, the line `eq_scale * x + eq_bias`
-/// that normalises it (`MCDNN_BACKEND_OPERATION_BN_FINALIZE_STATISTICS_DESCRIPTOR`).
+/// Per-channel `eq_scale` and `eq_bias` from the sums of [`GenStats`], such that `eq_scale * x +
+/// eq_bias` is the normalised value (`MCDNN_BACKEND_OPERATION_BN_FINALIZE_STATISTICS_DESCRIPTOR`).
 ///
-/// Training computes mean and variance from `sum`, `sq_sum` and `accum_count`, and saves the mean
-/// and `1 / sqrt(var + epsilon)`; inference takes the running ones.
+/// Training derives mean and variance from `sum`, `sq_sum` and `accum_count` and saves the mean and
+/// `1 / sqrt(var + epsilon)`; inference uses the running statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BnFinalize {
-    /// Where mean and variance come from.
+    /// Source of mean and variance.
     pub phase: Phase,
-    /// What is computed in.
+    /// Precision of the computation.
     pub math: Math,
     /// Training: running mean and variance are updated.
     pub running: bool,
 }
 
-/// The gradients of a batch normalisation's scale and bias, and the plane
-/// `dx = eq_dy_scale * dy + eq_x_scale * x + eq_bias` of its data
+/// Gradients of a batch norm's scale and bias, and the coefficients of its data gradient `dx =
+/// eq_dy_scale * dy + eq_x_scale * x + eq_bias`
 /// (`MCDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct BnBackwardWeights {
-    /// What is computed in.
+    /// Precision of the computation.
     pub math: Math,
 }
 
-/// The dimensions of a value for every channel of `x`.
+/// Dimensions of a per-channel tensor of `x`.
 pub(super) fn channels(what: &dyn fmt::Display, x: &TensorDesc) -> Result<Vec<i64>> {
     if x.dims.len() < 2 {
         return Err(Error::bad_param(format!(
-            "{what}: `{}` is {:?}, which has no dimension of channels",
+            "{what}: `{}` is {:?}, which has no channel dimension",
             x.name, x.dims
         )));
     }
@@ -62,7 +62,7 @@ impl GenStats {
 }
 
 impl BnFinalize {
-    /// A training step in single precision, without running statistics.
+    /// Returns the operation in f32 without running statistics.
     pub fn new(phase: Phase) -> BnFinalize {
         BnFinalize { phase, math: Math::F32, running: false }
     }
@@ -85,7 +85,7 @@ impl BnFinalize {
 
     pub(super) fn check(&self, inputs: &[&TensorDesc], outputs: &[&TensorDesc]) -> Result<()> {
         if self.running && self.phase == Phase::Inference {
-            return Err(Error::bad_param(format!("{self}: inference updates nothing")));
+            return Err(Error::bad_param(format!("{self}: inference updates no statistics")));
         }
         let dims = channels(self, inputs[0])?;
         let slots = self.slots();

@@ -1,7 +1,7 @@
-//! Some operations of a graph as a graph of their own.
+//! Extraction of subgraphs.
 //!
-//! What passes between them and the others gets storage: it is packed, and named where it had no
-//! name. Values of virtual tensors are rounded to their type, so this changes no result.
+//! Tensors that cross the boundary of a subgraph become non-virtual: packed, and named if unnamed.
+//! Values of virtual tensors are rounded to their type, so results do not change.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,8 +10,8 @@ use crate::graph::operation::Operation;
 use crate::graph::{CanonicalGraph, OperationGraph};
 use crate::tensor::{ALIGNMENT_MAX, TensorDesc};
 
-/// A subgraph in the shape of a canonical graph, to ask engines about: its operations are in
-/// topological order, which need not be the canonical one.
+/// A subgraph in the form of a canonical graph, for engine queries. Its operations are in
+/// topological, not necessarily canonical, order.
 #[derive(Debug, Clone)]
 pub(crate) struct Sketch {
     tensors: Vec<TensorDesc>,
@@ -20,14 +20,14 @@ pub(crate) struct Sketch {
 }
 
 impl Sketch {
-    /// As engines see it.
+    /// The view that engines expect.
     pub(crate) fn view(&self) -> CanonicalGraph<'_> {
         CanonicalGraph { tensors: &self.tensors, operations: &self.operations, uids: &self.uids }
     }
 }
 
 impl OperationGraph {
-    /// The least that any implementation must move: every input once, every output once.
+    /// Minimum memory traffic of any implementation, in bytes: every input and every output once.
     pub fn bytes_min(&self) -> u64 {
         let bytes = |tensor: &TensorDesc| {
             (tensor.elements().unwrap_or(0) as u64).saturating_mul(tensor.dtype.bytes() as u64)
@@ -36,8 +36,8 @@ impl OperationGraph {
         moved.map(bytes).fold(0, u64::saturating_add)
     }
 
-    /// The graph of the operations at these positions of [`OperationGraph::operations`], which
-    /// ascend. Uids stay.
+    /// Extracts the operations at these ascending indices of [`OperationGraph::operations`]. Uids
+    /// are preserved.
     ///
     /// # Errors
     /// `BadParam` when the operations are not connected.
@@ -47,7 +47,7 @@ impl OperationGraph {
         OperationGraph::new(tensors, operations)
     }
 
-    /// The same without the checks and the canonical order.
+    /// Like [`OperationGraph::subgraph`], without validation and canonical order.
     pub(crate) fn sketch(&self, operations: &[usize]) -> Sketch {
         let mut tensors = self.tensors_of(operations);
         let uids: Vec<i64> = tensors.iter().map(|tensor| tensor.uid).collect();
@@ -64,7 +64,8 @@ impl OperationGraph {
         Sketch { tensors, operations, uids }
     }
 
-    /// The tensors of some operations, sorted by uid, with storage where others need them.
+    /// The tensors of some operations, sorted by uid; those that other operations use are
+    /// non-virtual.
     fn tensors_of(&self, operations: &[usize]) -> Vec<TensorDesc> {
         let inside = |at: &usize| operations.binary_search(at).is_ok();
         let own = operations.iter().map(|at| &self.operations[*at]);
@@ -86,7 +87,7 @@ impl OperationGraph {
         touched.iter().map(tensor).collect()
     }
 
-    /// A tensor's name, or one that no other has.
+    /// Returns the tensor's name, or a unique one if it is unnamed.
     fn name_of(&self, tensor: &TensorDesc) -> String {
         let mut name = tensor.name.clone();
         if name.is_empty() {

@@ -1,4 +1,4 @@
-//! Everything that must hold of a graph, and the topological order of its operations.
+//! Validation of graphs and the topological order of their operations.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -7,7 +7,7 @@ use crate::graph::find::find;
 use crate::graph::operation::{Op, Operation};
 use crate::tensor::TensorDesc;
 
-/// Checks a graph and returns its operations in topological order. `tensors` is sorted by uid.
+/// Validates a graph and returns its operations in topological order. `tensors` is sorted by uid.
 pub(super) fn validate(
     tensors: &[TensorDesc],
     operations: Vec<Operation>,
@@ -61,7 +61,7 @@ fn check_operation(tensors: &[TensorDesc], operation: &Operation) -> Result<()> 
     op.check_arity(operation.inputs.len())?;
     let (results, given) = (slots.outputs.len(), operation.outputs.len());
     if results != given {
-        return Err(Error::bad_param(format!("{name}: gives {results} results, got {given}")));
+        return Err(Error::bad_param(format!("{name}: expected {results} results, got {given}")));
     }
     let known = |uid: &i64| {
         find(tensors, *uid).ok_or_else(|| {
@@ -83,13 +83,12 @@ fn check_operation(tensors: &[TensorDesc], operation: &Operation) -> Result<()> 
     match { given }.find(|(slot, tensor)| tensor.dtype.is_f8() && !stores(slot)) {
         None => Ok(()),
         Some((slot, TensorDesc { name: tensor, dtype, .. })) => Err(Error::not_supported(format!(
-            "{name}: {slot} `{tensor}` is {dtype}, which only queries, keys and values of \
-             attention may be"
+            "{name}: {slot} `{tensor}` is {dtype}, which only q, k and v of attention may have"
         ))),
     }
 }
 
-/// Which operation writes each tensor.
+/// Maps each tensor to the index of the operation that writes it.
 fn producers(tensors: &[TensorDesc], operations: &[Operation]) -> Result<HashMap<i64, usize>> {
     let mut producers = HashMap::new();
     for (index, operation) in operations.iter().enumerate() {
@@ -105,7 +104,7 @@ fn producers(tensors: &[TensorDesc], operations: &[Operation]) -> Result<HashMap
             match producers.insert(*uid, index) {
                 None => {}
                 Some(other) if other == index => {
-                    let text = format!("tensor {name} is two results of one operation");
+                    let text = format!("tensor {name} is written twice by one operation");
                     return Err(Error::bad_param(text));
                 }
                 Some(_) => {
@@ -146,7 +145,7 @@ fn check_uses(
     Ok(())
 }
 
-/// Kahn's algorithm, first come first served.
+/// Kahn's algorithm with a FIFO queue.
 fn topological(
     tensors: &[TensorDesc],
     operations: Vec<Operation>,
@@ -181,7 +180,8 @@ fn topological(
     Ok(order.into_iter().map(|at| slots[at].take().expect("each operation once")).collect())
 }
 
-/// Names one cycle: from any stuck operation, walk to a stuck producer until one repeats.
+/// Reports one cycle: starting at any blocked operation, follows blocked producers until one
+/// repeats.
 fn cycle(
     tensors: &[TensorDesc],
     operations: &[Operation],
@@ -201,7 +201,8 @@ fn cycle(
         .rev()
         .map(|at| shown(find(tensors, operations[*at].outputs[0]).expect("checked")))
         .collect();
-    // Start the cycle at its first name, so that the text does not depend on insertion order.
+    // Rotate the cycle to its smallest name, so that the message does not depend on insertion
+    // order.
     let first = (0..names.len()).min_by_key(|at| &names[*at]).expect("a cycle has a tensor");
     names.rotate_left(first);
     names.push(names[0].clone());
@@ -209,7 +210,7 @@ fn cycle(
 }
 
 fn check_connected(operations: &[Operation]) -> Result<()> {
-    // Union by relabelling: graphs are small, and this runs once.
+    // Union-find by relabelling: graphs are small, and this runs once.
     let mut label: HashMap<i64, usize> = HashMap::new();
     for (index, operation) in operations.iter().enumerate() {
         let uids = operation.inputs.iter().chain(&operation.outputs).copied();

@@ -135,7 +135,7 @@ impl Workers {
     /// Starts the threads.
     ///
     /// # Errors
-    /// `BadParam` for more threads or places than there may be, `Driver` when a thread can not be
+    /// `BadParam` for more threads or places than there may be, `Io` when a thread can not be
     /// started.
     pub(super) fn start(tiers: &Arc<Tiers>, background: Background) -> Result<Workers> {
         let Background { threads, queue } = background;
@@ -156,7 +156,7 @@ impl Workers {
                 dispatcher::with_default(&listener, || work(&queue, &tiers));
             });
             workers.threads.push(started.map_err(|error| {
-                Error::driver("failed to start a background thread").caused_by(error)
+                Error::io("failed to start a background thread").caused_by(error)
             })?);
         }
         Ok(workers)

@@ -1,68 +1,72 @@
-//! The kernels expected to run best that the compiler makes well: fewer registers where it spills,
-//! another engine where it fails.
+//! The kernels expected to run best that the compiler makes well.
 
 use std::sync::Arc;
 use std::thread;
 
-use tracing::warn;
-
 use crate::compile::at_once;
-use crate::engine::{EngineConfig, Part};
+use crate::engine::{BehaviorNote, Part};
 use crate::error::{ErrorKind, Result};
+use crate::graph::OperationGraph;
 use crate::plan::recipe::BuiltPart;
+use crate::plan::step_down::{Attempt, StepDown};
 use crate::plan::tiers::{Reach, Tiers};
-use crate::target::{Arch, Target};
-
-/// Says that an engine takes the place of one that does not compile.
-pub(super) fn step_down(failed: &EngineConfig, arch: &Arch, next: &EngineConfig, error: &str) {
-    warn!("{failed} does not compile for {arch}, {next} runs instead: {error}");
-}
 
 impl Tiers {
     /// The kernels of a part, on the device; `None` when one would have to be compiled and `reach`
     /// forbids that.
     ///
     /// # Errors
-    /// Of the part's own engine, where no other compiles either.
+    /// The error of the part's own engine, where no other compiles either.
     pub(super) fn best(&self, part: Part, reach: Reach) -> Result<Option<BuiltPart>> {
-        let failed = match self.without_spills(part.clone(), reach) {
-            // Without a compiler no engine is better off.
-            Err(error) if error.kind() == ErrorKind::Compile && self.compiler().is_ok() => error,
-            result => return result,
+        Ok(self.stepped_down(part, reach)?.1)
+    }
+
+    /// The parts of a graph as its plan has them, as far as kernels that are there tell.
+    pub(super) fn foreseen(&self, graph: &OperationGraph) -> Result<Vec<Part>> {
+        let parts = self.parts(graph, self.device.target())?;
+        if self.selection.without.behavior.contains(&BehaviorNote::RuntimeCompilation) {
+            let built = self.found(parts)?.into_iter();
+            return Ok(built.map(|built| Arc::unwrap_or_clone(built.part)).collect());
+        }
+        let foreseen = |part: Part| match self.stepped_down(part.clone(), Reach::Built) {
+            Ok((part, _)) => Ok(part),
+            // Without a compiler there is nothing to be known of its kernels.
+            Err(error) if error.kind() == ErrorKind::Compile => Ok(part),
+            Err(error) => Err(error),
         };
-        let target = self.device.target();
-        let (mut part, mut latest) = (part, failed.to_string());
-        while let Some(next) = self.next_engine(&part, target)? {
-            step_down(&part.config, &target.arch, &next.config, &latest);
-            match self.without_spills(next.clone(), reach) {
-                Err(error) if error.kind() == ErrorKind::Compile => {
-                    (part, latest) = (next, error.to_string());
+        parts.into_iter().map(foreseen).collect()
+    }
+
+    /// A part with the setting that runs and its kernels; with the first setting of which one would
+    /// have to be compiled, and `None`, where `reach` forbids that.
+    fn stepped_down(&self, part: Part, reach: Reach) -> Result<(Part, Option<BuiltPart>)> {
+        let mut way = StepDown::from(part);
+        loop {
+            let (built, attempt) = match self.built(Arc::new(way.part().clone()), reach) {
+                Ok(None) => return Ok((way.into_part(), None)),
+                Ok(Some(built)) => {
+                    let spills = built.spill_bytes() > 0;
+                    (Some(built), Attempt::Built { spills })
                 }
-                result => return result,
+                // Without a compiler no engine is better off.
+                Err(error)
+                    if error.kind() == ErrorKind::Compile
+                        && (self.compiler().is_ok() || self.is_refused(way.part())?) =>
+                {
+                    (None, Attempt::Refused(error))
+                }
+                Err(error) => return Err(error),
+            };
+            if !way.next(attempt, self, self.device.target())? {
+                return Ok((way.into_part(), built));
             }
         }
-        Err(failed)
     }
 
-    /// The part with the next engine that runs it, where one may take the place of another.
-    pub(super) fn next_engine(&self, part: &Part, target: &Target) -> Result<Option<Part>> {
-        match self.steps_down {
-            true => part.next_engine(target, &self.selection),
-            false => Ok(None),
-        }
-    }
-
-    /// The kernels of the part's setting, or of a smaller one where the assembler had to spill
-    /// registers. The heuristic estimates them, the assembler knows.
-    fn without_spills(&self, part: Part, reach: Reach) -> Result<Option<BuiltPart>> {
-        let target = self.device.target();
-        let mut built = self.built(Arc::new(part), reach)?;
-        while let Some(BuiltPart { part, .. }) = built.as_ref().filter(|of| of.spill_bytes() > 0)
-            && let Some(smaller) = part.smaller(target)?
-        {
-            built = self.built(Arc::new(smaller), reach)?;
-        }
-        Ok(built)
+    /// Whether a pack says that a kernel of a part does not compile.
+    fn is_refused(&self, part: &Part) -> Result<bool> {
+        let sources = self.sources(&part.graph, self.device.target(), &part.config)?;
+        Ok(sources.iter().any(|source| self.refusal(source).is_some()))
     }
 
     /// As [`Tiers::best`] of every part, compiled now if they must be, several at once.
@@ -88,34 +92,55 @@ impl Tiers {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::cache::{Key, Pack};
     use crate::codegen::Templates;
     use crate::device::Device;
     use crate::dtype::DType;
-    use crate::graph::{Matmul, OperationGraph};
+    use crate::graph::Matmul;
     use crate::plan::build::Kiln;
     use crate::plan::config::Config;
+    use crate::plan::execute::ExecutionPlan;
     use crate::plan::manifest::{Manifest, ManifestProblem};
+    use crate::target::Target;
 
     const BROKEN: &str = "#error no such luck\n";
 
-    /// Without the kernels of these engines for products; nothing runs.
-    fn without(broken: &[&str], steps_down: bool) -> Kiln {
-        let config = Config { no_disk_cache: true, ..Config::default() };
+    /// On an H200 that runs nothing, with other texts for some templates.
+    fn kiln(config: Config, texts: &[(&str, &str)], steps_down: bool) -> Kiln {
         let device = Device::null(Target::named("h200").expect("known"));
         let resolved = config.resolve().expect("nothing is wrong with it");
         let mut kiln = Kiln::on(device, resolved).expect("there is nothing to open");
         let tiers = Arc::get_mut(&mut kiln.inner).expect("nobody else has it");
-        let break_one = |templates: Templates, name: &&str| templates.with(name, BROKEN);
-        tiers.templates = broken.iter().fold(tiers.templates.clone(), break_one);
+        let change = |templates: Templates, (name, text): &(&str, &str)| templates.with(name, text);
+        tiers.templates = texts.iter().fold(tiers.templates.clone(), change);
         tiers.steps_down = steps_down;
         kiln
     }
 
+    /// Without the kernels of these engines for products.
+    fn without(broken: &[&str], steps_down: bool) -> Kiln {
+        let texts: Vec<_> = broken.iter().map(|name| (*name, BROKEN)).collect();
+        kiln(Config { no_disk_cache: true, ..Config::default() }, &texts, steps_down)
+    }
+
+    fn manifest(graph: &OperationGraph) -> Manifest {
+        let inline = Some(graph.to_json());
+        let mut manifest = Manifest::default();
+        manifest.problems.push(ManifestProblem { inline, ..ManifestProblem::default() });
+        manifest
+    }
+
     fn product() -> OperationGraph {
+        square(256)
+    }
+
+    fn square(size: i64) -> OperationGraph {
         let mut graph = OperationGraph::builder();
-        let a = graph.input("a", &[256, 256], DType::Bf16);
-        let b = graph.input("b", &[256, 256], DType::Bf16);
+        let a = graph.input("a", &[size, size], DType::Bf16);
+        let b = graph.input("b", &[size, size], DType::Bf16);
         let c = graph.matmul(Matmul::default(), a, b).expect("valid");
         graph.output(c, "c", DType::Bf16);
         graph.build().expect("valid")
@@ -144,16 +169,91 @@ mod tests {
 
     #[test]
     fn warming_up_takes_the_engine_that_a_plan_takes() {
-        let inline = Some(product().to_json());
-        let problem = ManifestProblem { inline, ..ManifestProblem::default() };
-        let mut manifest = Manifest::default();
-        manifest.problems.push(problem);
         for (broken, left) in [(1, 1), (3, 0)] {
             let kiln = without(&ENGINES.map(|(_, template)| template)[..broken], true);
-            let summary = kiln.warm(&manifest, &[], |_| ()).expect("a manifest");
+            let summary = kiln.warm(&manifest(&product()), &[], |_| ()).expect("a manifest");
             let engines: Vec<_> = summary.warmed.iter().map(|of| &*of.config.engine).collect();
             assert_eq!(engines, &["gemm_mma"][..left]);
             assert_eq!(summary.failed.len(), 1 - left, "{:?}", summary.failed);
+        }
+    }
+
+    /// The text of a template whose kernels have so few registers that large tiles spill.
+    fn short_of_registers(name: &str) -> String {
+        let path = format!("{}/templates/{name}.tera", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(path).expect("readable");
+        let short = text.replace("__launch_bounds__(THREADS, 1)", "__maxnreg__(128)");
+        assert_ne!(text, short);
+        short
+    }
+
+    /// Plan, warm-up, pack and the proof of coverage want the same kernels where the first choice
+    /// does not run: because it does not compile, or because it spills.
+    #[test]
+    fn all_step_down_to_the_same_kernels() {
+        let h200 = Target::named("h200").expect("known");
+        let [(_, wgmma), (_, mma), _] = ENGINES;
+        // Large tiles; too large for canaries.
+        let graph = square(2048);
+        let manifest = manifest(&graph);
+        let short = short_of_registers(mma);
+        let broken = [(wgmma, BROKEN)];
+        let spilling = [(wgmma, BROKEN), (mma, &*short)];
+        for (texts, spills) in [(&broken[..], false), (&spilling, true)] {
+            let folder = tempfile::tempdir().expect("temporary folder");
+            let cache_dir = Some(folder.path().to_owned());
+            let config = Config { cache_dir, ..Config::default() };
+            let builder = kiln(config, texts, true);
+            let path = folder.path().join("a.kilnpack");
+            let summary = builder.warm(&manifest, &[], |_| ()).expect("a manifest");
+            assert!(summary.failed.is_empty(), "{:?}", summary.failed);
+            let warmed = |spilled: bool| -> BTreeSet<Key> {
+                let all = summary.warmed.iter();
+                let own = all.filter(|of| (of.image.resources.spill_bytes > 0) == spilled);
+                own.map(|of| Key::of(&of.request)).collect()
+            };
+            assert_eq!(!warmed(true).is_empty(), spills, "take fewer registers");
+            builder
+                .build_pack(&manifest, &h200, (0, 1), &path, |_| ())
+                .expect("what was warmed is packed");
+            let pack = Pack::open(&path).expect("a pack");
+            let verified = builder.verify_pack(&pack).expect("its catalog is sound");
+            assert_eq!((verified.rebuilt, &verified.problems[..]), (pack.len(), &[][..]));
+            let refused: BTreeSet<Key> =
+                summary.refused.iter().map(|of| Key::of(&of.request)).collect();
+            let all = warmed(true).into_iter().chain(warmed(false)).chain(refused.clone());
+            assert_eq!(pack.keys().collect::<BTreeSet<_>>(), all.collect());
+            // Each kernel on the way is part of the proof: what is tried, and what runs.
+            let packs = [pack];
+            let covered = |packs: &[Pack]| {
+                builder.covers(packs, &manifest, &h200).expect("a manifest").missing
+            };
+            assert_eq!(covered(&packs), []);
+            for gone in packs[0].keys() {
+                let items = packs[0].items().expect("sound").into_iter();
+                let items = items.filter(|item| item.key != gone).collect();
+                let path = folder.path().join("less.kilnpack");
+                let toolchain = packs[0].toolchain();
+                Pack::write(&path, packs[0].arch(), toolchain, items, "[]").expect("writable");
+                let missing = covered(&[Pack::open(&path).expect("a pack")]);
+                assert_eq!(missing.iter().map(|(_, key)| *key).collect::<Vec<_>>(), [gone]);
+            }
+            let launched = |plan: &ExecutionPlan| -> BTreeSet<Key> {
+                plan.kernels().iter().map(|kernel| kernel.report().key).collect()
+            };
+            let plan = builder.plan(&graph).expect("one compiles");
+            assert_eq!(launched(&plan), warmed(false));
+            assert_eq!(plan.kernels()[0].config().engine, "gemm_mma");
+            // Where no compiler is, and none may be asked.
+            let strict = Config {
+                packs: Some(packs.to_vec()),
+                no_jit: Some(true),
+                no_disk_cache: true,
+                nvrtc: Some("/nowhere".into()),
+                ..Config::default()
+            };
+            let strict = kiln(strict, texts, true);
+            assert_eq!(launched(&strict.plan(&graph).expect("packed")), warmed(false));
         }
     }
 }

@@ -13,23 +13,30 @@ use crate::codegen::{KernelSource, Templates};
 use crate::compile::{Compiler, Image, Located, Resources, Toolchain};
 use crate::device::{Device, Launch, Stream};
 use crate::engine::BehaviorNote::RuntimeCompilation;
-use crate::engine::{self, Choice, EngineConfig, Mode, Notes, Part, Selection, choices};
-use crate::error::{Error, Result};
+use crate::engine::{
+    self, Choice, EngineConfig, Mode, Notes, Part, Selection, choices, splits_undone,
+};
+use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{GraphDigest, Op, OperationGraph};
 use crate::kernel::{Grid, KernelPlan, LaunchPlan, Lowering};
 use crate::plan::background::Workers;
-use crate::plan::config::{Config, Resolved};
+use crate::plan::config::Config;
 use crate::plan::execute::{ExecutionPlan, PlanInner};
 use crate::plan::metrics::{Counters, Metrics};
 use crate::plan::overrides::{OverrideUse, Overrides};
 use crate::plan::recipe::{BuiltKernel, BuiltPart, Capture, PlannedKernel, Recipe};
 use crate::plan::record::Recorder;
 use crate::plan::report::{BuildReport, Origin};
+use crate::plan::resolved::Resolved;
 use crate::plan::span::Timed;
 use crate::plan::tiers::{Loaded, Reach, Tiers};
 use crate::plan::upgrade::{Tier, Upgrade};
 use crate::plan::winners;
 use crate::target::{Arch, Target};
+
+/// Of the kernels of a part, the latest that the next one may be again: more than a step of a
+/// recurrent layer has.
+const REPEATED_MAX: usize = 16;
 
 /// A device with its compiler and caches. Clones share everything; any thread may use it.
 #[derive(Clone)]
@@ -161,7 +168,7 @@ impl Kiln {
         self.inner.record(graph, None);
         let plan = match &self.workers {
             _ if self.inner.selection.without.behavior.contains(&RuntimeCompilation) => {
-                self.inner.plan_of(graph, self.inner.found_best(parts)?, None)?
+                self.inner.plan_of(graph, self.inner.found(parts)?, None)?
             }
             Some(workers) => workers.plan(&self.inner, graph, parts)?,
             None => self.inner.plan_of(graph, self.inner.compiled_best(parts)?, None)?,
@@ -170,6 +177,7 @@ impl Kiln {
         let plan = self.plans.entry(graph.digest()).or_insert(plan).clone();
         plan.start_upgrade();
         self.inner.dump(plan.kernels());
+        self.inner.tell_choices(&plan.parts(), false);
         plan.describe(&span);
         Ok(plan)
     }
@@ -214,6 +222,7 @@ impl Kiln {
         }
         let plan = self.inner.plan_of(graph, built, None)?;
         self.inner.dump(plan.kernels());
+        self.inner.tell_choices(&plan.parts(), true);
         plan.describe(&span);
         Ok(plan)
     }
@@ -241,19 +250,7 @@ impl Kiln {
         graph: &OperationGraph,
         config: &EngineConfig,
     ) -> Result<Vec<KernelSource>> {
-        self.sources_for(graph, self.inner.device.target(), config)
-    }
-
-    /// The sources for another target than the device's.
-    pub(super) fn sources_for(
-        &self,
-        graph: &OperationGraph,
-        target: &Target,
-        config: &EngineConfig,
-    ) -> Result<Vec<KernelSource>> {
-        let supported = engine::supported(&config.engine, graph.canonical(), target)?;
-        let kernels = supported.lower(config)?.kernels;
-        kernels.iter().map(|kernel| self.inner.templates.render(&kernel.spec)).collect()
+        self.inner.sources(graph, self.inner.device.target(), config)
     }
 
     /// What compiles, or compiled, the kernels of this Kiln.
@@ -309,6 +306,18 @@ fn plan_span(parts: &[Part], target: &Target) -> Timed {
 }
 
 impl Tiers {
+    /// The sources that a configuration gives for a graph on any target.
+    pub(super) fn sources(
+        &self,
+        graph: &OperationGraph,
+        target: &Target,
+        config: &EngineConfig,
+    ) -> Result<Vec<KernelSource>> {
+        let supported = engine::supported(&config.engine, graph.canonical(), target)?;
+        let kernels = supported.lower(config)?.kernels;
+        kernels.iter().map(|kernel| self.templates.render(&kernel.spec)).collect()
+    }
+
     /// The parts of a graph, split as tuning has found best, each with the setting that it has
     /// found, else the heuristic's.
     pub(super) fn parts(&self, graph: &OperationGraph, target: &Target) -> Result<Vec<Part>> {
@@ -371,14 +380,36 @@ impl Tiers {
     pub(super) fn built(&self, part: Arc<Part>, reach: Reach) -> Result<Option<BuiltPart>> {
         let config = &part.config;
         let Lowering { kernels, scratch } = part.supported(self.device.target())?.lower(config)?;
-        let mut built = Vec::new();
+        let mut built: Vec<BuiltKernel> = Vec::new();
         for plan in kernels {
+            let latest = built.iter().rev().take(REPEATED_MAX);
+            let known = latest.clone().find(|known| known.plan.spec == plan.spec);
+            if let Some(known) = known {
+                let again = self.again(known, plan);
+                built.push(again);
+                continue;
+            }
             match self.kernel(&config.engine, plan, reach)? {
                 Some(kernel) => built.push(kernel),
                 None => return Ok(None),
             }
         }
         Ok(Some(BuiltPart { part, kernels: built, scratch }))
+    }
+
+    /// A kernel that the part has already launched: a recurrent layer has some for each step.
+    fn again(&self, known: &BuiltKernel, plan: KernelPlan) -> BuiltKernel {
+        self.counters.kernel(Origin::Memory);
+        let report = BuildReport {
+            origin: Origin::Memory,
+            render: Duration::ZERO,
+            obtain: Duration::ZERO,
+            ..known.report.clone()
+        };
+        let (source, image, kernel) =
+            (known.source.clone(), known.image.clone(), known.kernel.clone());
+        let launch = self.launch(&plan.launch, report.resources);
+        BuiltKernel { plan, source, image, report, kernel, launch }
     }
 
     /// One kernel, as [`Tiers::built`].
@@ -426,11 +457,21 @@ impl Tiers {
         debug!("{origin} {} {key:?} in {obtain:?}", source.stem);
         let (stem, overridden) = (source.stem.clone(), edit.map(|edit| edit.path.clone()));
         let report = BuildReport { key, stem, origin, render, obtain, resources, overridden };
-        let LaunchPlan { threads, shared_bytes, cooperative, .. } = plan.launch;
-        let grid = self.grid(&plan.launch, resources);
-        let launch = Launch { grid, threads, shared_bytes, cooperative };
-        let (kernel, image) = (loaded.kernel.clone(), loaded.image.clone());
+        let launch = self.launch(&plan.launch, resources);
+        let (kernel, image, source) =
+            (loaded.kernel.clone(), loaded.image.clone(), Arc::new(source));
         Ok(Some(BuiltKernel { plan, source, image, report, kernel, launch }))
+    }
+
+    /// As [`Tiers::found_best`], of another split where one of these parts has no kernels.
+    pub(super) fn found(&self, parts: Vec<Part>) -> Result<Vec<BuiltPart>> {
+        match self.found_best(parts.clone()) {
+            Err(error) if error.kind() == ErrorKind::NotSupported => {
+                let others = splits_undone(&parts, self.device.target(), &self.selection);
+                others.into_iter().find_map(|parts| self.found_best(parts).ok()).ok_or(error)
+            }
+            result => result,
+        }
     }
 
     /// As [`Tiers::best`] of every part, without compiling any: where its kernels are not there, of
@@ -504,6 +545,11 @@ impl Tiers {
                 kernel.capture.get_or_init(|| Capture::new(folder, bytes_max));
             }
         }
+    }
+
+    fn launch(&self, plan: &LaunchPlan, resources: Resources) -> Launch {
+        let LaunchPlan { threads, shared_bytes, cooperative, .. } = *plan;
+        Launch { grid: self.grid(plan, resources), threads, shared_bytes, cooperative }
     }
 
     /// The number of blocks, from what the kernel occupies.

@@ -94,7 +94,7 @@ impl Captured<'_> {
         let written = Held::open(&capture.folder).and_then(|own| own.put(name, &bytes, FILE_MODE));
         written.map_err(|error| {
             let shown = capture.folder.join(name);
-            Error::driver(format!("failed to write tensors to `{}`: {error}", shown.display()))
+            Error::io(format!("failed to write tensors to `{}`: {error}", shown.display()))
         })
     }
 }

@@ -26,7 +26,7 @@ impl ExecutionPlan {
     /// are removed; what was edited since is not overwritten, and no link is followed.
     ///
     /// # Errors
-    /// `Driver` when a file can not be written, or was edited.
+    /// `Io` when a file can not be written, or was edited.
     pub fn dump(&self, folder: &Path) -> Result<Vec<PathBuf>> {
         let device = &self.inner.device;
         self.kernels().iter().map(|kernel| kernel.dump(device, folder)).collect()
@@ -43,7 +43,7 @@ impl PlannedKernel {
         let own = folder.join(self.identifier());
         let failed = |error: io::Error| {
             let shown = own.display();
-            Error::driver(format!("failed to write dump `{shown}`: {error}")).caused_by(error)
+            Error::io(format!("failed to write dump `{shown}`: {error}")).caused_by(error)
         };
         let held = self.write_files(device, folder).map_err(failed)?;
         match disassemble(&own.join(CUBIN)) {
@@ -56,7 +56,7 @@ impl PlannedKernel {
 
     /// Writes all but the SASS into the kernel's folder in `folder`; that folder, still held.
     fn write_files(&self, device: &Device, folder: &Path) -> io::Result<Held> {
-        let KernelSource { text, arch, .. } = &self.source;
+        let KernelSource { text, arch, .. } = &*self.source;
         let Image { cubin, ptx, log, .. } = &*self.image;
         let spec = self.dump_spec(device);
         let spec = serde_json::to_string_pretty(&spec).expect("plain data is JSON") + "\n";

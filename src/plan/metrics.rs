@@ -10,8 +10,9 @@ use serde::{Deserialize, Serialize};
 use crate::cache::Counts;
 use crate::plan::report::Origin;
 
-/// A snapshot of the counters of one Kiln and its clones ([`Kiln::metrics`](crate::Kiln::metrics)); they only grow, those
-/// of [`Metrics::background`] called gauges excepted.
+/// A snapshot of the counters of one Kiln and its clones
+/// ([`Kiln::metrics`](crate::Kiln::metrics)). All only grow, except for the gauges of
+/// [`Metrics::background`].
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Metrics {

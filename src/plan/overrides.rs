@@ -101,7 +101,7 @@ impl Overrides {
 }
 
 impl Override {
-    /// Of a dump's folder; `None` where nothing in it was edited.
+    /// The override that a dump's folder is; `None` where nothing in it was edited.
     fn of_dump(folder: &Path) -> Result<Option<Override>> {
         let spec = read_spec(folder)?;
         let (source, ptx) = (read_text(&folder.join(SOURCE))?, read_text(&folder.join(PTX))?);

@@ -52,7 +52,8 @@ pub struct PersistentRnn {
     has_others: bool,
     /// By vectors, and by optional tensors with all states among them.
     plans: HashMap<(i64, Optional), Built>,
-    /// Of the first plan with these optional tensors, the setting of each part: others take them.
+    /// The setting of each part of the first plan with these optional tensors: later plans take
+    /// them.
     settings: HashMap<Optional, Vec<EngineConfig>>,
     stand_ins: Arc<StandIns>,
 }
@@ -146,7 +147,7 @@ impl PersistentRnn {
     /// As [`PersistentRnn::forward`], of a packed network: `rows` vectors in all.
     ///
     /// # Errors
-    /// The same; `BadParam` for a network that is not packed.
+    /// As [`PersistentRnn::forward`]; `BadParam` for a network that is not packed.
     pub fn forward_packed(&mut self, stream: &Stream, rows: i64, pack: &RnnPack) -> Result<()> {
         self.expect_packed()?;
         self.launch(stream, rows, pack)
@@ -300,7 +301,8 @@ fn take_settings(parts: &mut [Part], settings: &[EngineConfig], target: &Target)
     Ok(())
 }
 
-/// The same with every state that the network has: kernels for them serve calls without.
+/// These optional tensors and every state that the network has: kernels for them serve calls
+/// without.
 fn with_all_states(has_others: bool, with: Optional) -> Optional {
     Optional {
         h_initial: true,

@@ -14,7 +14,7 @@ use crate::tensor::TensorDesc;
 /// a negative number; elements that share memory are equal.
 ///
 /// # Errors
-/// `Driver` when there is not enough host memory.
+/// `Io` when there is not enough host memory.
 pub fn random_values(graph: &OperationGraph, seed: u64) -> Result<Values> {
     let mut values = unrounded(graph.inputs(), seed)?;
     for operation in graph.operations() {
@@ -79,7 +79,7 @@ fn pointwise(mode: Mode, slot: usize, value: f64) -> f64 {
 
 /// What an operand of a norm or of its parts means.
 fn statistic(slot: &str, value: f64) -> f64 {
-    /// Of every channel, elements.
+    /// Elements of every channel.
     const COUNT: f64 = 64.0;
     match slot {
         "epsilon" => positive(value) / 1024.0,
@@ -148,14 +148,14 @@ fn attended(
     }
 }
 
-/// Of a network's named inputs by uid.
+/// Plausible random values of a network's named inputs, by uid.
 pub(super) fn of_network(network: &Network, seed: u64) -> Result<Values> {
     rounded(&network.named_inputs(), seed, |tensor, at, value| {
         network_value(network, tensor, at, value)
     })
 }
 
-/// Of a layer's named inputs by uid.
+/// Plausible random values of an attention layer's named inputs, by uid.
 pub(super) fn of_layer(call: &AttentionCall, seed: u64) -> Result<Values> {
     rounded(&call.named_inputs(), seed, |tensor, _, value| layer_value(call, tensor, value))
 }
@@ -194,7 +194,7 @@ fn network_value(network: &Network, tensor: &TensorDesc, at: usize, value: f64) 
     }
 }
 
-/// The same of an attention layer.
+/// What a random number in [-2, 2) stands for in a tensor of an attention layer.
 fn layer_value(call: &AttentionCall, tensor: &TensorDesc, value: f64) -> f64 {
     let AttentionExtent { queries, keys, .. } = call.layer.extent;
     let part = (value + 2.0) / 4.0;

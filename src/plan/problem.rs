@@ -101,7 +101,7 @@ impl Problem {
     /// and windows that are in range, and a reset now and then.
     ///
     /// # Errors
-    /// `Driver` when there is not enough host memory.
+    /// `Io` when there is not enough host memory.
     pub fn random_values(&self, seed: u64) -> Result<Values> {
         match self {
             Problem::Graph(graph) => plausible::random_values(graph, seed),

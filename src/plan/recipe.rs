@@ -36,7 +36,7 @@ pub struct PlannedKernel {
     /// The part of the graph it runs, alone or with the kernels beside it.
     pub(super) part: Arc<Part>,
     pub(super) spec: KernelSpec,
-    pub(super) source: KernelSource,
+    pub(super) source: Arc<KernelSource>,
     pub(super) image: Arc<Image>,
     pub(super) report: BuildReport,
     pub(super) kernel: Arc<dyn Launchable>,
@@ -116,7 +116,7 @@ pub(super) struct BuiltPart {
 /// One of its kernels.
 pub(super) struct BuiltKernel {
     pub(super) plan: KernelPlan,
-    pub(super) source: KernelSource,
+    pub(super) source: Arc<KernelSource>,
     pub(super) image: Arc<Image>,
     pub(super) report: BuildReport,
     pub(super) kernel: Arc<dyn Launchable>,

@@ -84,7 +84,7 @@ impl Recorder {
             Error::bad_param(format!("failed to lock `{shown}`: its folder must take files"))
         })?;
         let failed = |error: io::Error| {
-            Error::driver(format!("failed to write manifest `{shown}`: {error}")).caused_by(error)
+            Error::io(format!("failed to write manifest `{shown}`: {error}")).caused_by(error)
         };
         let text = match fs::read_to_string(&self.path) {
             Ok(text) => text,

@@ -33,7 +33,7 @@ pub struct Dump {
     edit: Option<Edit>,
     inputs: Option<Values>,
     outputs: Option<Values>,
-    /// Of the captured launch, by name.
+    /// Device addresses of the captured launch, by tensor name.
     addresses: HashMap<String, u64>,
 }
 

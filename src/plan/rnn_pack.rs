@@ -16,7 +16,7 @@ impl RnnSlots {
         self.slots[role as usize]
     }
 
-    /// The same with a tensor at the start of a buffer, which the caller keeps.
+    /// Adds a tensor that lies at the start of a buffer, which the caller keeps.
     pub(super) fn with(mut self, role: Role, buffer: &Buffer) -> RnnSlots {
         self.slots[role as usize] = Some(Slot::of(buffer));
         self
@@ -54,14 +54,14 @@ impl RnnPack {
         RnnPack::default()
     }
 
-    /// The same with a tensor at the start of a buffer.
+    /// Adds a tensor that lies at the start of a buffer, which the pack keeps.
     pub fn with(mut self, role: Role, buffer: &Buffer) -> RnnPack {
         self.slots = self.slots.with(role, buffer);
         self.kept.keep(Some(role), Some(buffer));
         self
     }
 
-    /// The same with a workspace.
+    /// Adds the workspace, which the pack keeps.
     pub fn with_workspace(mut self, buffer: &Buffer) -> RnnPack {
         self.slots.workspace = Some(Slot::of(buffer));
         self.kept.keep(None, Some(buffer));

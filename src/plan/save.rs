@@ -16,7 +16,7 @@ impl ExecutionPlan {
         self.document(problem.expect("a graph's JSON is valid"))
     }
 
-    /// The same of the plan of a problem, whose tensors keep their names and shapes.
+    /// The document of a plan together with its problem, whose tensors keep their names and shapes.
     ///
     /// # Errors
     /// `BadParam` where the text is no problem, or one of another graph than the plan's.

@@ -1,21 +1,24 @@
 //! Packs for a deployment: built from a manifest, proven to cover it, checked by running them.
 
-use std::collections::hash_map::Entry;
+use std::collections::hash_map;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cache::{self, Key, Pack, PackItem, Request};
+use crate::cache::{Entry, Key, Pack, PackItem, Request};
 use crate::codegen::KernelSource;
 use crate::compile::{Image, compile_all, options};
-use crate::engine::{self, EngineConfig};
+use crate::engine::{EngineConfig, Part};
 use crate::error::{Error, Result};
+use crate::escape::escaped;
 use crate::graph::{GraphDigest, OperationGraph};
 use crate::plan::build::Kiln;
 use crate::plan::config::Config;
 use crate::plan::manifest::Manifest;
+use crate::plan::step_down::{Attempt, StepDown};
+use crate::plan::tiers::entry_in;
 use crate::plan::values::{Values, random_tensors};
 use crate::plan::warm::{WarmProgress, Warmed};
 use crate::target::Target;
@@ -51,11 +54,11 @@ pub struct CatalogLine {
 /// runs the PTX, a GPU runs the cubin: a signature over these says that they belong together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeDigests {
-    /// Of the rendered source.
+    /// Digest of the rendered CUDA C++ source.
     pub source: String,
-    /// Of the PTX that came of it.
+    /// Digest of the PTX that was compiled from the source.
     pub ptx: String,
-    /// Of the cubin that was assembled with that.
+    /// Digest of the cubin that was assembled with the PTX.
     pub cubin: String,
 }
 
@@ -76,7 +79,7 @@ pub struct Verified {
     pub canaries: usize,
     /// Kernels without a canary.
     pub without_canary: usize,
-    /// Kernels whose source was compiled again and gave the same PTX and cubin.
+    /// Kernels whose source was compiled again and gave the same PTX and cubin, or failed again.
     pub rebuilt: usize,
     /// Why none was; `None` where all were tried.
     pub not_rebuilt: Option<String>,
@@ -100,7 +103,7 @@ impl Kiln {
     /// every n-th kernel, to spread a build over machines; merge the shards afterwards.
     ///
     /// # Errors
-    /// As [`Kiln::warm`]; the first problem that can not be served; `Driver` when the file can not
+    /// As [`Kiln::warm`]; the first problem that can not be served; `Io` when the file can not
     /// be written.
     pub fn build_pack(
         &self,
@@ -116,9 +119,11 @@ impl Kiln {
         }
         let mut seen = HashSet::new();
         let (shard_at, shards) = shard;
+        // What does not compile is packed as such: who has the pack need not try.
         let mine: Vec<&Warmed> = summary
             .warmed
             .iter()
+            .chain(&summary.refused)
             .filter(|warmed| seen.insert(Key::of(&warmed.request)))
             .enumerate()
             .filter(|(position, _)| position % shards == shard_at)
@@ -133,7 +138,7 @@ impl Kiln {
             .map(|warmed| PackItem {
                 key: Key::of(&warmed.request),
                 // No times: the same kernels give the same pack.
-                entry: cache::Entry::encode(&warmed.request, &warmed.image, Duration::ZERO),
+                entry: Entry::encode(&warmed.request, &warmed.image, Duration::ZERO),
             })
             .collect();
         let catalog = serde_json::to_string(&catalog).expect("plain data is JSON");
@@ -220,7 +225,7 @@ impl Kiln {
         // Damaged entries are named elsewhere.
         let entries = pack.keys().filter_map(|key| pack.get(key).ok().flatten());
         let (mut sources, mut images) = (Vec::new(), Vec::new());
-        for cache::Entry { request, image, .. } in entries {
+        for Entry { request, image, .. } in entries {
             let Request { stem, entry, source, options: asked, arch, .. } = request;
             if asked != options(arch) {
                 let asked = asked.join(" ");
@@ -233,11 +238,16 @@ impl Kiln {
         let again = compile_all(compiler, &sources, |_, _| {});
         for ((source, packed), again) in sources.iter().zip(&images).zip(again) {
             let differs = match again {
+                Ok(_) if packed.refusal().is_some() => "its source compiles here".to_owned(),
                 Ok(again) if again.ptx != packed.ptx => "its source gives other PTX".to_owned(),
                 Ok(again) if again.cubin != packed.cubin => {
                     "its source gives another cubin".to_owned()
                 }
                 Ok(_) => {
+                    verified.rebuilt += 1;
+                    continue;
+                }
+                Err(_) if packed.refusal().is_some() => {
                     verified.rebuilt += 1;
                     continue;
                 }
@@ -263,9 +273,8 @@ impl Kiln {
                 continue;
             }
             let mut missing = None;
-            for (part, config) in self.parts_of(&instance, target)? {
-                let chosen = instance.config.is_some();
-                missing = missing.or(self.missing(packs, &part.graph, target, config, chosen)?);
+            for (_, way) in self.parts_of(&instance, target)? {
+                missing = missing.or(self.missing(packs, way, target)?);
             }
             match missing {
                 Some(key) => coverage.missing.push((instance.name, key)),
@@ -275,33 +284,25 @@ impl Kiln {
         Ok(coverage)
     }
 
-    /// A kernel that would be compiled for a graph; `chosen` settings are not made smaller.
-    fn missing(
-        &self,
-        packs: &[Pack],
-        graph: &OperationGraph,
-        target: &Target,
-        mut config: EngineConfig,
-        chosen: bool,
-    ) -> Result<Option<Key>> {
-        let supported = engine::supported(&config.engine, graph.canonical(), target)?;
+    /// A kernel that would be compiled for a part on its way to the setting that runs.
+    fn missing(&self, packs: &[Pack], mut way: StepDown, target: &Target) -> Result<Option<Key>> {
         loop {
-            let mut spills = false;
-            for source in self.sources_for(graph, target, &config)? {
-                let find = |pack: &Pack| {
-                    let key = Key::of(&Request::new(&source, pack.toolchain()));
-                    (pack.arch() == target.arch).then(|| pack.get(key).ok().flatten()).flatten()
-                };
-                let Some(entry) = packs.iter().find_map(find) else {
+            let Part { graph, config } = way.part();
+            let mut attempt = Attempt::Built { spills: false };
+            for source in self.inner.sources(graph, target, config)? {
+                let Some(Entry { image, .. }) = entry_in(packs, &source) else {
                     let toolchain = packs.first().map(Pack::toolchain).cloned();
                     let toolchain = toolchain.map_or_else(|| self.toolchain(), Ok)?;
                     return Ok(Some(Key::of(&Request::new(&source, &toolchain))));
                 };
-                spills |= entry.image.resources.spill_bytes > 0;
+                if let Some(reason) = image.refusal() {
+                    attempt = Attempt::Refused(Error::compile(escaped(reason)));
+                } else if let Attempt::Built { spills } = &mut attempt {
+                    *spills |= image.resources.spill_bytes > 0;
+                }
             }
-            match supported.smaller(&config) {
-                Some(smaller) if spills && !chosen => config = smaller,
-                _ => return Ok(None),
+            if !way.next(attempt, &self.inner, target)? {
+                return Ok(None);
             }
         }
     }
@@ -336,7 +337,7 @@ fn belongs_together(pack: &Pack, lines: &[CatalogLine]) -> Vec<String> {
 /// wins. Returns the kernels written.
 ///
 /// # Errors
-/// `BadParam` when packs differ or are damaged, `Driver` when the file can not be written.
+/// `BadParam` when packs differ or are damaged, `Io` when the file can not be written.
 pub fn merge_packs(packs: &[Pack], path: &Path) -> Result<usize> {
     let first = packs.first().ok_or_else(|| Error::bad_param("no pack to merge"))?;
     let (mut items, mut lines) = (Vec::new(), Vec::<CatalogLine>::new());
@@ -375,11 +376,11 @@ fn catalog_line(simulator: &Kiln, canaries: &mut Canaries, warmed: &Warmed) -> R
     };
     let small = elements(&instance.graph) <= CANARY_ELEMENTS_MAX;
     // A setting that spills is packed for the record; no plan runs it.
-    let runs = small && image.resources.spill_bytes == 0;
+    let runs = small && image.resources.spill_bytes == 0 && image.refusal().is_none();
     let canary = match canaries.entry((instance.graph.digest(), config.clone())) {
         _ if !runs => None,
-        Entry::Occupied(known) => Some(known.get().clone()),
-        Entry::Vacant(free) => {
+        hash_map::Entry::Occupied(known) => Some(known.get().clone()),
+        hash_map::Entry::Vacant(free) => {
             Some(free.insert(canary(simulator, &instance.graph, config)?).clone())
         }
     };

@@ -126,7 +126,7 @@ pub(super) fn read_metadata(path: &Path) -> Result<HashMap<String, String>> {
 /// Writes the values of tensors to a safetensors file.
 ///
 /// # Errors
-/// `Driver` when the file can not be written.
+/// `Io` when the file can not be written.
 ///
 /// # Panics
 /// When `values` lacks a tensor.
@@ -146,7 +146,7 @@ pub fn write_values<'a>(
     let bytes = packed_bytes(&tensors.map(packed).collect::<Vec<_>>(), None)?;
     fs::write(path, bytes).map_err(|error| {
         let shown = path.display();
-        Error::driver(format!("failed to write tensors to `{shown}`: {error}"))
+        Error::io(format!("failed to write tensors to `{shown}`: {error}"))
     })
 }
 
@@ -156,7 +156,7 @@ pub(super) fn packed_bytes(
     metadata: Option<HashMap<String, String>>,
 ) -> Result<Vec<u8>> {
     let failed =
-        |error: SafeTensorError| Error::driver(format!("failed to serialise tensors: {error}"));
+        |error: SafeTensorError| Error::internal(format!("failed to serialise tensors: {error}"));
     let views = tensors
         .iter()
         .map(|(tensor, bytes)| {

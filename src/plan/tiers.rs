@@ -12,11 +12,12 @@ use crate::compile::{Compiler, Image, Located, Search, Toolchain, locate};
 use crate::device::{Device, Launchable};
 use crate::engine::Selection;
 use crate::error::{Error, ErrorKind, Result};
-use crate::plan::config::Dumping;
+use crate::escape::escaped;
 use crate::plan::metrics::Counters;
 use crate::plan::overrides::Overrides;
 use crate::plan::record::Recorder;
 use crate::plan::report::Origin;
+use crate::plan::resolved::Dumping;
 use crate::plan::span::Timed;
 
 /// A device with its templates, caches and compiler.
@@ -87,6 +88,9 @@ impl Tiers {
         {
             return Ok(found);
         }
+        if let Some(refusal) = self.refusal(source) {
+            return Err(refusal);
+        }
         if self.no_jit {
             return Err(self.missing(&self.request(source)?));
         }
@@ -104,15 +108,21 @@ impl Tiers {
                     }
                 }
                 _ => {
-                    if let Some(disk) = &self.disk {
-                        disk.keep(key);
-                    }
                     let kernel = self.load(key, &image, source, shared_bytes)?;
                     let (image, obtained_in) = (Arc::new(image), start.elapsed());
                     return Ok(Loaded { key, kernel, image, origin, obtained_in });
                 }
             }
         }
+    }
+
+    /// The error of a source of which a pack says that it does not compile: whoever built the pack
+    /// has tried.
+    pub(super) fn refusal(&self, source: &KernelSource) -> Option<Error> {
+        let entry = entry_in(&self.packs, source)?;
+        let reason = escaped(entry.image.refusal()?);
+        let stem = &source.stem;
+        Some(Error::compile(format!("a pack says that {stem} does not compile: {reason}")))
     }
 
     /// The image of a kernel that no tier had: compiled and stored by one process at a time, or
@@ -139,6 +149,10 @@ impl Tiers {
         })?;
         let compiled_in = start.elapsed();
         self.counters.compile_ns.add_ns(compiled_in);
+        // Leased before it is written: writing may collect, and what is not leased goes.
+        if let Some(disk) = &self.disk {
+            disk.keep(key);
+        }
         self.store(request, &image, compiled_in);
         Ok((image, Origin::Compiled))
     }
@@ -195,6 +209,7 @@ impl Tiers {
         for pack in self.packs.iter().filter(|pack| pack.arch() == source.arch) {
             let key = Key::of(&Request::new(source, pack.toolchain()));
             let loaded = pack.get(key).and_then(|entry| match entry {
+                Some(entry) if entry.image.refusal().is_some() => Ok(None),
                 Some(entry) => {
                     let kernel = self.load(key, &entry.image, source, shared_bytes)?;
                     Ok(Some((kernel, Arc::new(entry.image))))
@@ -367,6 +382,14 @@ impl Tiers {
         info!("loaded {compiler:?}, {}, in {:?}", located.found_by, start.elapsed());
         Ok(self.compiler.get_or_init(|| (compiler, toolchain)))
     }
+}
+
+/// What the first of some packs that holds a source's kernel says of it; damaged entries are passed
+/// over.
+pub(super) fn entry_in(packs: &[Pack], source: &KernelSource) -> Option<Entry> {
+    let own = packs.iter().filter(|pack| pack.arch() == source.arch);
+    let mut entries = own.map(|pack| pack.get(Key::of(&Request::new(source, pack.toolchain()))));
+    entries.find_map(|entry| entry.ok().flatten())
 }
 
 /// The span of a search for a kernel that has been built.

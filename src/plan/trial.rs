@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use kiln_sim::{Estimate, Machine};
+use kiln_machine::Machine;
 
 use crate::compile::Resources;
+#[cfg(feature = "sim")]
+use crate::device::Estimate;
 use crate::device::{Buffer, Counters, Device, Launch};
 use crate::error::{Error, Result};
 use crate::plan::build::Kiln;
@@ -38,7 +40,7 @@ pub(super) fn upload(
     let span = tensor.span_bytes()?;
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(offset + span as usize).map_err(|_| {
-        Error::driver(format!("failed to allocate {span} bytes on the host for {tensor}"))
+        Error::io(format!("failed to allocate {span} bytes on the host for {tensor}"))
     })?;
     bytes.resize(offset + span as usize, filler);
     for (value, element) in values.into_iter().flatten().zip(tensor.offsets()) {
@@ -56,6 +58,7 @@ pub(super) fn download(buffer: &Buffer, tensor: &TensorDesc, offset: usize) -> R
 }
 
 /// The least time of a launch on a machine, from what it counted.
+#[cfg(feature = "sim")]
 pub fn estimate(
     counters: &Counters,
     machine: &Machine,
@@ -69,12 +72,36 @@ pub fn estimate(
     Estimate::of(counters, machine, u64::from(launch.grid), launch.threads, taken)
 }
 
+/// The microseconds of a launch's [`estimate`]; 0 where nothing binds.
+#[cfg(feature = "sim")]
+pub(super) fn least_us(
+    counters: &Counters,
+    machine: &Machine,
+    launch: Launch,
+    resources: Resources,
+) -> f64 {
+    let estimate = estimate(counters, machine, launch, resources);
+    estimate.binds().map_or(0.0, |bound| bound.us)
+}
+
+/// Nothing counts where there is no simulated device.
+#[cfg(not(feature = "sim"))]
+pub(super) fn least_us(
+    counters: &Counters,
+    _machine: &Machine,
+    _launch: Launch,
+    _resources: Resources,
+) -> f64 {
+    match *counters {}
+}
+
 impl Kiln {
     /// Uploads inputs, executes a plan once and downloads its outputs. Memory between elements is
     /// zero.
     ///
     /// # Errors
-    /// `Driver` when memory, copies or the launch fail.
+    /// `Io` when the host has no memory, `Driver` when memory of the device, copies or the launch
+    /// fail.
     ///
     /// # Panics
     /// When `inputs` lacks the value of a by-value tensor.

@@ -15,12 +15,12 @@ use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
 use crate::plan::build::Kiln;
 use crate::plan::execute::ExecutionPlan;
-use crate::plan::manifest::Instance;
 use crate::plan::plausible::random_values;
 use crate::plan::recipe::PlannedKernel;
-use crate::plan::trial::estimate;
+use crate::plan::trial::least_us;
 use crate::plan::values::Values;
 use crate::plan::variant_pack::VariantPack;
+use crate::plan::warm::Job;
 use crate::plan::winners::{Measurement, SettingRecord, Tried};
 
 /// Launches that are timed, after as many to warm up.
@@ -140,15 +140,13 @@ impl Kiln {
         if self.disk_cache().is_none() {
             return Ok(());
         }
-        let graph = part.graph.clone();
-        let instance = Instance { name: String::new(), graph, targets: Vec::new(), config: None };
         let mut jobs = Vec::new();
         for Choice { config, .. } in wanted {
+            let part = Part { graph: part.graph.clone(), config: config.clone() };
             // What can not be lowered is refused when it is measured.
-            jobs.extend(
-                self.jobs_of(&instance, self.device().target(), config).unwrap_or_default(),
-            );
+            jobs.extend(self.jobs_of(&part, self.device().target()).unwrap_or_default());
         }
+        let jobs: Vec<&Job> = jobs.iter().collect();
         let (mut done, total) = (0, jobs.len());
         self.find_or_compile(&jobs, &mut HashMap::new(), &mut |stem| {
             done += 1;
@@ -183,9 +181,7 @@ impl Kiln {
             let counters = counters.as_ref().ok_or_else(|| {
                 Error::bad_param("tuning needs a GPU, or a simulated device that counts")
             })?;
-            let resources = kernel.report().resources;
-            let estimate = estimate(counters, &machine, kernel.launch(), resources);
-            us += estimate.binds().map_or(0.0, |bound| bound.us);
+            us += least_us(counters, &machine, kernel.launch(), kernel.report().resources);
         }
         Ok(us)
     }
@@ -213,7 +209,7 @@ impl Kiln {
         let target = self.device().target();
         let graph = tuned.part.graph.to_json();
         let record = SettingRecord {
-            measured: Measurement::of(self.device(), target, tuned.us, tuned.heuristic_us),
+            measurement: Measurement::of(self.device(), target, tuned.us, tuned.heuristic_us),
             config: tuned.part.config.to_string(),
             tried: tuned.tried.clone(),
             problem: serde_json::from_str(&graph).expect("a graph's JSON is valid"),

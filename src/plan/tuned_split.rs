@@ -85,7 +85,7 @@ impl Kiln {
         let Some(disk) = self.disk_cache() else { return Ok(None) };
         let plan = self.plan_parts(graph, tuned.parts.clone())?.to_json();
         let record = SplitRecord {
-            measured: Measurement::of(self.device(), target, tuned.us, tuned.heuristic_us),
+            measurement: Measurement::of(self.device(), target, tuned.us, tuned.heuristic_us),
             tried: tuned.tried.clone(),
             plan: serde_json::from_str(&plan).expect("a plan's document is valid"),
         };

@@ -62,7 +62,7 @@ enum Progress {
     Deferred,
     Queued,
     Ready,
-    Failed(String),
+    Failed(Error),
 }
 
 impl Default for State {
@@ -167,7 +167,7 @@ impl Upgrade {
             Err(error) => {
                 warn!("failed to compile a plan's own kernel, it keeps a general one: {error}");
                 self.settled.store(true, Ordering::Release);
-                Progress::Failed(error.to_string())
+                Progress::Failed(error)
             }
         };
         self.changed.notify_all();
@@ -195,7 +195,7 @@ impl Upgrade {
             let mut state = self.state();
             let left = deadline.saturating_duration_since(Instant::now());
             let wait = match &state.progress {
-                Progress::Failed(text) => return Err(Error::compile(text.clone())),
+                Progress::Failed(error) => return Err(error.clone()),
                 Progress::Ready => {
                     state.captured = 0;
                     self.settled.store(true, Ordering::Release);

@@ -11,7 +11,7 @@ pub type Values = HashMap<i64, Vec<f64>>;
 /// Reproducible values in [-2, 2) for tensors, whatever they mean.
 ///
 /// # Errors
-/// `Driver` when there is not enough host memory.
+/// `Io` when there is not enough host memory.
 pub(super) fn random_tensors<'a>(
     tensors: impl Iterator<Item = &'a TensorDesc>,
     seed: u64,
@@ -28,7 +28,7 @@ pub(super) fn random_tensors<'a>(
         let count = tensor.elements().unwrap_or(0) as usize;
         let mut values = Vec::new();
         values.try_reserve_exact(count).map_err(|_| {
-            Error::driver(format!("failed to allocate {count} values on the host for {tensor}"))
+            Error::io(format!("failed to allocate {count} values on the host for {tensor}"))
         })?;
         values.extend((0..count).map(|_| tensor.dtype.round(next())));
         Ok((tensor.uid, values))

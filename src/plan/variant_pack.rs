@@ -63,20 +63,20 @@ impl VariantPack {
         VariantPack::default()
     }
 
-    /// The same with a tensor at the start of a buffer.
+    /// Adds a tensor that lies at the start of a buffer, which the pack keeps.
     pub fn with(mut self, uid: i64, buffer: &Buffer) -> Self {
         self.set(uid, Slot::of(buffer));
         self.kept.keep(Some(uid), Some(buffer));
         self
     }
 
-    /// The same with a by-value tensor's element.
+    /// Adds the element of a by-value tensor.
     pub fn with_value(mut self, uid: i64, value: f64) -> Self {
         self.set(uid, Slot::Value(value));
         self
     }
 
-    /// The same with a workspace.
+    /// Adds the workspace, which the pack keeps.
     pub fn with_workspace(mut self, buffer: &Buffer) -> Self {
         self.workspace = Some(Slot::of(buffer));
         self.kept.keep(None, Some(buffer));

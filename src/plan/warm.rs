@@ -11,12 +11,12 @@ use crate::cache::{Key, Request};
 use crate::codegen::KernelSource;
 use crate::compile::{Image, at_once};
 use crate::engine::{EngineConfig, Part};
-use crate::error::{Error, Result};
-use crate::plan::best::step_down;
+use crate::error::{Error, ErrorKind, Result};
 use crate::plan::build::Kiln;
 use crate::plan::manifest::{Instance, Manifest};
 use crate::plan::report::Origin;
 use crate::plan::span::Timed;
+use crate::plan::step_down::{Attempt, StepDown};
 use crate::target::Target;
 
 /// How far a warm-up is.
@@ -48,11 +48,14 @@ pub struct Warmed {
 }
 
 /// What a warm-up did.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct WarmSummary {
     /// The kernels of every problem and target, and those of smaller settings where one turned out
     /// to spill.
     pub warmed: Vec<Warmed>,
+    /// The kernels that do not compile, in whose place those of another engine are, if one runs the
+    /// problem; the log of each image says why.
+    pub refused: Vec<Warmed>,
     /// Problems that could not be served: name and target, and why.
     pub failed: Vec<(String, Error)>,
     /// How long it took.
@@ -75,17 +78,30 @@ impl WarmSummary {
     }
 }
 
-/// What came of each key: an image, or the text of an error that several problems may share.
-pub(super) type Images = HashMap<Key, std::result::Result<Arc<Image>, String>>;
+/// What came of each key: an image, or an error that several problems may share.
+pub(super) type Images = HashMap<Key, Result<Arc<Image>>>;
 
 /// A kernel that is still to be found or compiled.
 pub(super) struct Job {
-    instance: Instance,
-    target: Target,
-    config: EngineConfig,
     source: KernelSource,
     request: Request,
     key: Key,
+}
+
+/// A part of a problem on its way to the setting that runs.
+struct Wanted {
+    /// The part as a problem.
+    instance: Instance,
+    target: Target,
+    way: StepDown,
+    /// The kernels of the setting that is tried.
+    jobs: Vec<Job>,
+}
+
+impl Wanted {
+    fn name(&self) -> String {
+        format!("{} for {}", self.instance.name, self.target.arch)
+    }
 }
 
 impl Kiln {
@@ -106,38 +122,44 @@ impl Kiln {
     ) -> Result<WarmSummary> {
         let start = Instant::now();
         let _span = Timed::new(info_span!("warm", ns = Empty));
-        let mut summary =
-            WarmSummary { warmed: Vec::new(), failed: Vec::new(), elapsed: Duration::ZERO };
-        let mut jobs = Vec::new();
+        let mut summary = WarmSummary::default();
+        let (mut wanted, mut own) = (Vec::new(), Vec::new());
         for instance in manifest.instances()? {
             for target in &self.targets_of(&instance, manifest, targets)? {
-                match self.jobs(&instance, target) {
-                    Ok(more) => jobs.extend(more),
+                match self.wanted(&instance, target) {
+                    Ok(more) => wanted.extend(more),
                     Err(error) => {
                         let name = format!("{} for {}", instance.name, target.arch);
                         summary.failed.push((name, error));
+                        continue;
                     }
+                }
+                if target == self.device().target() {
+                    own.push(instance.clone());
                 }
             }
         }
-        let mut images = HashMap::new();
-        let mut done = 0;
-        while !jobs.is_empty() {
-            let total = done + jobs.iter().map(|job| job.key).collect::<HashSet<_>>().len();
+        let (mut images, mut done) = (HashMap::new(), 0);
+        while !wanted.is_empty() {
+            let jobs: Vec<&Job> = wanted.iter().flat_map(|of| &of.jobs).collect();
+            let known: HashSet<Key> = jobs.iter().map(|job| job.key).collect();
+            let total = done + known.iter().filter(|key| !images.contains_key(*key)).count();
             let mut step = |stem: &str| {
                 done += 1;
                 progress(WarmProgress { done, total, stem });
             };
             let origins = self.find_or_compile(&jobs, &mut images, &mut step)?;
-            jobs = self.gather(jobs, &images, origins, &mut summary)?;
+            wanted = self.gather(wanted, &images, origins, &mut summary);
         }
-        for warmed in &summary.warmed {
-            if warmed.target == *self.device().target() && warmed.image.resources.spill_bytes == 0 {
-                let Instance { graph, config, .. } = &warmed.instance;
-                match config {
-                    Some(config) => self.plan_with(graph, config)?,
-                    None => self.plan(graph)?,
-                };
+        for Instance { graph, config, .. } in own {
+            let planned = match config {
+                Some(config) => self.plan_with(&graph, &config),
+                None => self.plan(&graph),
+            };
+            match planned.map_err(|error| (error.kind(), error)) {
+                // What does not compile, or spills where that is not allowed, is in the summary.
+                Ok(_) | Err((ErrorKind::Compile | ErrorKind::NotSupported, _)) => {}
+                Err((_, error)) => return Err(error),
             }
         }
         summary.elapsed = start.elapsed();
@@ -163,63 +185,61 @@ impl Kiln {
         })
     }
 
-    /// The parts of a problem on a target, each as a problem with the settings that a plan takes;
-    /// the whole where it names its own. Where one has been tuned, the heuristic's setting is there
-    /// too: a program whose cache knows of no tuning takes that.
+    /// The parts of a problem on a target, each as a problem with the setting that a plan begins
+    /// with; the whole where it names its own. Where one has been tuned, those of the heuristic are
+    /// there too: a program whose cache knows of no tuning takes them.
     pub(super) fn parts_of(
         &self,
         instance: &Instance,
         target: &Target,
-    ) -> Result<Vec<(Instance, EngineConfig)>> {
-        if let Some(config) = &instance.config {
-            return Ok(vec![(instance.clone(), config.clone())]);
+    ) -> Result<Vec<(Instance, StepDown)>> {
+        let graph = &instance.graph;
+        if let Some(config) = instance.config.clone() {
+            let part = Part { graph: graph.clone(), config };
+            return Ok(vec![(instance.clone(), StepDown::asked_for(part))]);
         }
-        let parts = self.inner.parts(&instance.graph, target)?;
-        let untuned = self.inner.untuned_parts(&instance.graph, target)?;
-        let count = parts.len();
-        let name = |number: usize| match count {
+        let tuned = self.inner.parts(graph, target)?;
+        let mut untuned = self.inner.untuned_parts(graph, target)?;
+        let counts = [tuned.len(), untuned.len()];
+        untuned.retain(|part| !tuned.contains(part));
+        let name = |number: usize, count: usize| match count {
             1 => instance.name.clone(),
             _ => format!("{} (part {} of {count})", instance.name, number + 1),
         };
-        let part = |(number, Part { graph, config }): (usize, Part)| {
-            (Instance { name: name(number), graph, ..instance.clone() }, config)
-        };
-        let others = untuned.into_iter().enumerate();
-        let others = others.filter(|(number, other)| other.config != parts[*number].config);
-        let others: Vec<_> = others.collect();
-        Ok(parts.into_iter().enumerate().chain(others).map(part).collect())
+        let mut parts = Vec::new();
+        for (own, count) in [tuned, untuned].into_iter().zip(counts) {
+            parts.extend(own.into_iter().enumerate().map(|(number, part)| {
+                let (name, graph) = (name(number, count), part.graph.clone());
+                (Instance { name, graph, ..instance.clone() }, StepDown::from(part))
+            }));
+        }
+        Ok(parts)
     }
 
-    /// The kernels of a problem.
-    fn jobs(&self, instance: &Instance, target: &Target) -> Result<Vec<Job>> {
-        let mut jobs = Vec::new();
-        for (part, config) in self.parts_of(instance, target)? {
-            jobs.extend(self.jobs_of(&part, target, &config)?);
-        }
-        Ok(jobs)
+    /// The parts of a problem with the kernels to try first.
+    fn wanted(&self, instance: &Instance, target: &Target) -> Result<Vec<Wanted>> {
+        let wanted = |(instance, way): (Instance, StepDown)| {
+            let (jobs, target) = (self.jobs_of(way.part(), target)?, target.clone());
+            Ok(Wanted { instance, target, way, jobs })
+        };
+        self.parts_of(instance, target)?.into_iter().map(wanted).collect()
     }
 
     /// The kernels of one setting.
-    pub(super) fn jobs_of(
-        &self,
-        instance: &Instance,
-        target: &Target,
-        config: &EngineConfig,
-    ) -> Result<Vec<Job>> {
+    pub(super) fn jobs_of(&self, part: &Part, target: &Target) -> Result<Vec<Job>> {
         let toolchain = self.toolchain()?;
         let job = |source: KernelSource| {
             let request = Request::new(&source, &toolchain);
-            let (instance, target, config) = (instance.clone(), target.clone(), config.clone());
-            Job { instance, target, config, key: Key::of(&request), source, request }
+            Job { key: Key::of(&request), source, request }
         };
-        let sources = self.sources_for(&instance.graph, target, config)?;
+        let sources = self.inner.sources(&part.graph, target, &part.config)?;
         Ok(sources.into_iter().map(job).collect())
     }
 
     /// Fills `images` with the result of every key; says where each new one came from.
     pub(super) fn find_or_compile(
         &self,
-        jobs: &[Job],
+        jobs: &[&Job],
         images: &mut Images,
         step: &mut dyn FnMut(&str),
     ) -> Result<HashMap<Key, Origin>> {
@@ -254,64 +274,51 @@ impl Kiln {
         for (job, result) in missing.into_iter().zip(results) {
             let origin = result.as_ref().map_or(Origin::Compiled, |(_, origin)| *origin);
             origins.insert(job.key, origin);
-            let image = result.map(|(image, _)| Arc::new(image));
-            images.insert(job.key, image.map_err(|error| error.to_string()));
+            images.insert(job.key, result.map(|(image, _)| Arc::new(image)));
         }
         Ok(origins)
     }
 
-    /// Moves finished jobs to the summary; returns the follow-ups of those that spill or fail.
+    /// Moves what was tried to the summary; what steps down is returned.
     fn gather(
         &self,
-        jobs: Vec<Job>,
+        wanted: Vec<Wanted>,
         images: &Images,
         mut origins: HashMap<Key, Origin>,
         summary: &mut WarmSummary,
-    ) -> Result<Vec<Job>> {
-        let mut follow_ups: Vec<Job> = Vec::new();
-        for job in jobs {
-            let spills = |image: &Arc<Image>| image.resources.spill_bytes > 0;
-            let image = images[&job.key].as_ref();
-            let next = match (&job.instance.config, image) {
-                // Who names a setting gets that one.
-                (Some(_), _) => None,
-                (None, Ok(image)) if spills(image) => job.part().smaller(&job.target)?,
-                (None, Ok(_)) => None,
-                (None, Err(_)) => self.inner.next_engine(&job.part(), &job.target)?,
-            };
-            if let Some(Part { config, .. }) = &next {
-                // Of two kernels that spill or fail, one has asked already.
-                let asked = |other: &Job| {
-                    (&other.instance, &other.target, &other.config)
-                        == (&job.instance, &job.target, config)
-                };
-                if !follow_ups.iter().any(asked) {
-                    follow_ups.extend(self.jobs_of(&job.instance, &job.target, config)?);
+    ) -> Vec<Wanted> {
+        let mut again = Vec::new();
+        for mut of in wanted {
+            let mut attempt = Attempt::Built { spills: false };
+            for Job { request, key, .. } in std::mem::take(&mut of.jobs) {
+                let (instance, target) = (of.instance.clone(), of.target.clone());
+                let config = of.way.part().config.clone();
+                let origin = origins.remove(&key).unwrap_or(Origin::Memory);
+                let warmed = |image| Warmed { instance, target, config, request, image, origin };
+                match &images[&key] {
+                    Ok(image) => {
+                        if let Attempt::Built { spills } = &mut attempt {
+                            *spills |= image.resources.spill_bytes > 0;
+                        }
+                        summary.warmed.push(warmed(image.clone()));
+                    }
+                    Err(error) => {
+                        attempt = Attempt::Refused(error.clone());
+                        let image = Arc::new(Image::refused(error.to_string()));
+                        summary.refused.push(warmed(image));
+                    }
                 }
             }
-            let Job { instance, target, config, request, key, .. } = job;
-            match (image, next) {
-                (Ok(image), _) => {
-                    let (image, origin) = (image.clone(), origins.remove(&key));
-                    let origin = origin.unwrap_or(Origin::Memory);
-                    let warmed = Warmed { instance, target, config, request, image, origin };
-                    summary.warmed.push(warmed);
-                }
-                (Err(text), Some(next)) => {
-                    step_down(&config, &target.arch, &next.config, text);
-                }
-                (Err(text), None) => {
-                    let name = format!("{} for {}", instance.name, target.arch);
-                    summary.failed.push((name, Error::compile(text.clone())));
-                }
+            let jobs = match of.way.next(attempt, &self.inner, &of.target) {
+                Ok(true) => self.jobs_of(of.way.part(), &of.target),
+                Ok(false) => continue,
+                Err(error) => Err(error),
+            };
+            match jobs {
+                Ok(jobs) => again.push(Wanted { jobs, ..of }),
+                Err(error) => summary.failed.push((of.name(), error)),
             }
         }
-        Ok(follow_ups)
-    }
-}
-
-impl Job {
-    fn part(&self) -> Part {
-        Part { graph: self.instance.graph.clone(), config: self.config.clone() }
+        again
     }
 }

@@ -89,7 +89,7 @@ impl Measurement {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SettingRecord {
-    pub(super) measured: Measurement,
+    pub(super) measurement: Measurement,
     pub(super) config: String,
     pub(super) tried: Vec<Tried>,
     pub(super) problem: Value,
@@ -99,7 +99,7 @@ pub(super) struct SettingRecord {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SplitRecord {
-    pub(super) measured: Measurement,
+    pub(super) measurement: Measurement,
     pub(super) tried: Vec<TriedSplit>,
     pub(super) plan: Value,
 }
@@ -108,7 +108,7 @@ impl SettingRecord {
     /// Where it is kept; `None` where it could not be.
     pub(super) fn keep(&self, cache: &DiskCache, graph: &OperationGraph) -> Option<PathBuf> {
         let kind = Kind::Setting;
-        kind.keep(cache, &kind.names(&graph.form_digest(), &self.measured.target), self)
+        kind.keep(cache, &kind.names(&graph.form_digest(), &self.measurement.target), self)
     }
 }
 
@@ -116,7 +116,7 @@ impl SplitRecord {
     /// Where it is kept; `None` where it could not be.
     pub(super) fn keep(&self, cache: &DiskCache, graph: &OperationGraph) -> Option<PathBuf> {
         let kind = Kind::Split;
-        kind.keep(cache, &kind.names(&graph.digest(), &self.measured.target), self)
+        kind.keep(cache, &kind.names(&graph.digest(), &self.measurement.target), self)
     }
 }
 
@@ -130,7 +130,7 @@ pub(super) fn setting(
 ) -> Option<EngineConfig> {
     let names = Kind::Setting.names(&part.graph.form_digest(), target);
     Kind::Setting.read(cache, &names, |record: SettingRecord| {
-        if !record.measured.is_for(device) {
+        if !record.measurement.is_for(device) {
             return Ok(None);
         }
         let config: EngineConfig = record.config.parse()?;
@@ -154,7 +154,7 @@ pub(super) fn split(
     }
     let names = Kind::Split.names(&graph.digest(), target);
     Kind::Split.read(cache, &names, |record: SplitRecord| {
-        if !record.measured.is_for(device) {
+        if !record.measurement.is_for(device) {
             return Ok(None);
         }
         let (own, parts) = parts_in(&record.plan.to_string(), target)?;

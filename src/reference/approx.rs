@@ -1,25 +1,25 @@
 //! Running error analysis (Wilkinson; Higham, "Accuracy and Stability of Numerical Algorithms",
-//! 3.3): numbers that know how far an implementation may be off, whose arithmetic adds up what each
-//! operation may lose.
+//! 3.3): values with an error bound for implementations, and arithmetic that accumulates the
+//! bounds.
 
 use crate::dtype::DType;
 
-/// A value as the reference computes it, and the most that an implementation's may differ.
+/// A reference value and the maximum deviation of an implementation.
 ///
-/// An infinite error admits any number, infinities included, and [`ANYTHING`] NaN besides. A NaN
-/// whose error is a number is certain: an implementation must give one too.
+/// An infinite error admits any number including infinities; [`ANYTHING`] admits NaN as well. A NaN
+/// value with a finite error is certain: an implementation must return NaN too.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Approx {
     pub value: f64,
     pub error: f64,
 }
 
-/// The error bound of a result that may be anything, NaN included. Every other bound admits NaN
-/// only where the reference says NaN.
+/// Error bound of a result that may be anything, NaN included. With every other bound, an
+/// implementation may return NaN only where the reference does.
 pub const ANYTHING: f64 = f64::NAN;
 
-/// Arithmetic in one precision. A result may be off by one unit in the last place, twice what
-/// rounding to nearest loses: fused, reordered and truncating implementations stay within it.
+/// Arithmetic in one precision. A result may be off by one ulp, twice the error of
+/// round-to-nearest, which covers fused, reordered and truncating implementations.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Arithmetic {
     dtype: DType,
@@ -30,7 +30,7 @@ impl Approx {
         Approx { value, error: 0.0 }
     }
 
-    /// The value rounded to its storage, and how far off what is stored may be.
+    /// Rounds to a storage type, including the error of the stored value.
     pub fn stored(self, dtype: DType) -> Approx {
         let Approx { value, error } = self;
         let rounded = dtype.round(value);
@@ -50,7 +50,7 @@ impl Approx {
             _ if dtype.integer_range().is_some() => 1.0,
             _ => (reach * dtype.epsilon()).max(dtype.smallest()),
         };
-        // An integer is right when the real number is nowhere near the next boundary.
+        // An integer is certain if no rounding boundary lies within the error.
         let stays = |delta: f64| dtype.round(value + delta) == rounded;
         match dtype.is_float() {
             false if stays(error) && stays(-error) => Approx::exact(rounded),
@@ -66,18 +66,18 @@ impl Approx {
         Approx { value: self.value.abs(), ..self }
     }
 
-    /// A value of which nothing is known.
+    /// A value without any error bound.
     pub fn anything(value: f64) -> Approx {
         Approx { value, error: ANYTHING }
     }
 
-    /// Whether an implementation must give NaN.
+    /// Whether an implementation must return NaN.
     pub fn is_certainly_nan(self) -> bool {
         self.value.is_nan() && !self.error.is_nan()
     }
 
-    /// Where the interval that an implementation's value lies in begins and ends, with the value
-    /// itself, and 0 where it lies inside.
+    /// End points of the interval of an implementation's value, the value itself, and 0 if it lies
+    /// inside.
     pub fn ends(self) -> impl Iterator<Item = f64> + Clone {
         let Approx { value, error } = self;
         let (below, above) = match error.is_finite() {
@@ -100,7 +100,7 @@ impl Arithmetic {
         Arithmetic { dtype }
     }
 
-    /// An operand, rounded to the precision that is computed in.
+    /// An operand, rounded to the math precision.
     pub fn operand(self, value: f64, error: f64) -> Approx {
         self.rounded(Approx { value, error })
     }
@@ -113,19 +113,20 @@ impl Arithmetic {
         }
     }
 
-    /// A result that is `value` in exact arithmetic on operands whose errors move it by `error`.
+    /// A result with exact value `value` and propagated operand error `error`.
     fn result(self, value: f64, error: f64) -> Approx {
         let own = (value.abs() + error) * self.dtype.epsilon() + self.dtype.smallest();
         Approx { value, error: error + own }
     }
 
-    /// Whether an implementation's value may be beyond the range of the type.
+    /// Whether an implementation's value may overflow the type.
     pub fn may_be_infinite(self, of: Approx) -> bool {
         !self.dtype.round(of.value.abs() + of.error).is_finite()
     }
 
-    /// The result of an operation on operands that may be infinite or NaN: `result` of finite ones,
-    /// corrected by what the operation gives at the ends of their intervals, in range and beyond.
+    /// Result of an operation on operands that may be infinite or NaN: `result`, computed for
+    /// finite operands, adjusted by evaluating the operation at the end points of their intervals,
+    /// rounded and not.
     fn beyond(
         self,
         operands: [Approx; 2],
@@ -146,7 +147,7 @@ impl Arithmetic {
         if results.iter().all(|of| *of == first) {
             return Approx::exact(first);
         }
-        // What is beyond the range anyway stays what it is: its sign is known.
+        // An overflowing result keeps its bound: its sign is known.
         let known = result.error.is_finite() && self.may_be_infinite(result);
         let opposite = |of: &f64| of.is_infinite() && of.signum() != result.value.signum();
         let error = match known && !results.iter().any(opposite) {
@@ -183,7 +184,8 @@ impl Arithmetic {
         self.binary([a, b], |a, b| a * b, error)
     }
 
-    /// A quotient; any number where the divisor may be 0, and NaN where the dividend may be, too.
+    /// Quotient: unbounded where the divisor may be 0, and possibly NaN where the dividend may be 0
+    /// too.
     pub fn div(self, a: Approx, b: Approx) -> Approx {
         let value = a.value / b.value;
         let least = b.value.abs() - b.error;
@@ -191,13 +193,13 @@ impl Arithmetic {
             let result = Approx { value, error: f64::INFINITY };
             return self.beyond([a, b], |a, b| a / b, result);
         }
-        // Device division and its approximations are within 2 units in the last place.
+        // Device division and its approximations are within 2 ulp.
         let error = (a.error + value.abs() * b.error) / least;
         self.binary([a, b], |a, b| a / b, error + value.abs() * self.dtype.epsilon())
     }
 
-    /// A root; the error is that of the end of the interval that moves it more. What is not
-    /// negative here is so in every implementation: a sum of squares, with something added.
+    /// Square root, with the error at the interval end that moves it more. The operand is
+    /// nonnegative in every implementation: a sum of squares, possibly with a positive term.
     pub fn sqrt(self, a: Approx) -> Approx {
         let value = a.value.sqrt();
         if self.may_be_infinite(a) || value.is_nan() {
@@ -211,23 +213,23 @@ impl Arithmetic {
         self.result(value, error)
     }
 
-    /// One over a root: `rsqrt.approx` and a division of a root are within 2 units.
+    /// Reciprocal square root: `rsqrt.approx` and a division by a square root are within 2 ulp.
     pub fn rsqrt(self, a: Approx) -> Approx {
         self.div(Approx::exact(1.0), self.sqrt(a))
     }
 
-    /// The greater of a value and 0, of NaN NaN.
+    /// Maximum of a value and 0; propagates NaN.
     pub fn positive(self, a: Approx) -> Approx {
         Approx { value: if a.value < 0.0 { 0.0 } else { a.value }, ..a }
     }
 
-    /// A sum in any order: `n - 1` additions, of which each may lose a unit of all magnitudes.
+    /// Sum in any order: `n - 1` additions, each off by up to one ulp of the sum of magnitudes.
     pub fn sum(self, terms: impl IntoIterator<Item = Approx>) -> Approx {
         let (mut value, mut compensation, mut error, mut count) = (0.0_f64, 0.0_f64, 0.0_f64, 0);
         let (mut above, mut below) = (0.0_f64, 0.0_f64);
         let (mut nan, mut infinite) = (false, [false; 2]);
         for term in terms {
-            // Neumaier's summation: the reference's own error does not matter.
+            // Neumaier's summation keeps the reference's own error negligible.
             let next = value + term.value;
             compensation += match value.abs() >= term.value.abs() {
                 true => (value - next) + term.value,
@@ -258,11 +260,11 @@ impl Arithmetic {
         let result = Approx { value, error: error + own(above + below) };
         match [above, below].map(overflows) {
             [false, false] => result,
-            // Parts of it may be infinities of both signs.
+            // Partial sums may be infinities of both signs.
             [true, true] if count > 1 => Approx::anything(value),
             _ if value.is_infinite() && error.is_finite() => Approx::exact(value),
             _ if self.may_be_infinite(result) => result,
-            // What overflows on the way does not come back.
+            // An intermediate overflow is not recovered.
             _ => Approx { value, error: f64::INFINITY },
         }
     }
@@ -272,7 +274,7 @@ impl Arithmetic {
 mod tests {
     use super::*;
 
-    /// Sums and products in `f32`, in several orders, stay within the bounds.
+    /// `f32` sums and dot products in several orders are within the bounds.
     #[test]
     fn bounds_hold_for_single_precision() {
         let arithmetic = Arithmetic::new(DType::F32);
@@ -294,7 +296,7 @@ mod tests {
                 let error = (f64::from(got) - bound.value).abs();
                 assert!(error <= bound.error, "{count}: {error} {bound:?}");
             }
-            // It says no more than the theory: each product and each addition loses a unit.
+            // The bound is tight: one ulp per multiplication and per addition.
             let magnitude: f64 = values.iter().map(|(a, b)| f64::from((a * b).abs())).sum();
             let most = 1.001 * count as f64 * f64::from(f32::EPSILON) * magnitude + 1e-40;
             assert!(bound.error <= most, "{count}: {bound:?} {most}");
@@ -312,8 +314,8 @@ mod tests {
         assert_eq!(arithmetic.div(x, Approx { value: 0.5, error: 0.5 }).error, f64::INFINITY);
     }
 
-    /// Infinities and NaN are certain where every implementation gives them, and a bound admits NaN
-    /// only where some do.
+    /// Infinities and NaN are certain where every implementation returns them; bounds admit NaN
+    /// only where some implementation does.
     #[test]
     fn what_is_not_finite_is_certain_or_said_to_be_open() {
         let arithmetic = Arithmetic::new(DType::F32);
@@ -352,7 +354,7 @@ mod tests {
         ] {
             assert!(open.error.is_nan() && open.stored(DType::F32).error.is_nan(), "{open:?}");
         }
-        // Any number, but a number.
+        // Any number, but not NaN.
         for number in [arithmetic.div(one, near_zero), arithmetic.mul(one, of(1.0, f64::INFINITY))]
         {
             assert_eq!(number.error, f64::INFINITY, "{number:?}");
@@ -365,7 +367,7 @@ mod tests {
         let near = Approx { value: 2.4, error: 0.05 };
         assert_eq!(near.stored(DType::I32), Approx::exact(2.0));
         assert_eq!(Approx { value: 2.4, error: 0.2 }.stored(DType::I32).error, 1.2);
-        // 70000 is beyond f16; 1 more or less does not change that, but the bound is not so fine.
+        // 70000 overflows f16; an error of 1 cannot change that, but the bound does not track it.
         let over = Approx { value: 70_000.0, error: 1.0 }.stored(DType::F16);
         assert_eq!((over.value, over.error), (f64::INFINITY, f64::INFINITY));
     }

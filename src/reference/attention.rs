@@ -1,4 +1,4 @@
-//! Scaled dot product attention, query by query.
+//! Scaled dot-product attention, query by query.
 
 use crate::expr::{Activations, Mode, Pointwise, Program};
 use crate::graph::{
@@ -9,8 +9,8 @@ use crate::reference::index::{broadcast_position, count, unravel};
 use crate::reference::{Expected, Operand, bound, matmul};
 use crate::tensor::TensorDesc;
 
-/// Implementations take at least so many keys at a time before they scale what they have by the
-/// new greatest score.
+/// Minimum number of keys that an implementation processes per online-softmax step, that is per
+/// rescale of its accumulators.
 const KEYS_MIN: f64 = 8.0;
 
 pub(super) fn evaluate(
@@ -23,7 +23,7 @@ pub(super) fn evaluate(
     let slots = Op::Attention(op.clone()).slots();
     let arithmetic = Arithmetic::new(op.score_dtype());
     let of = Evaluation { op, shape, slots, operands, arithmetic };
-    // What no sequence has a query for is not written.
+    // Rows outside every sequence are not written.
     let open = Approx::anything(0.0);
     let rows = &descs[0].dims[..3];
     let mut values = vec![open; count(rows) * shape.width as usize];
@@ -48,21 +48,21 @@ struct Evaluation<'a> {
     arithmetic: Arithmetic,
 }
 
-/// How far below the greatest score weights vanish beside the smallest number of f32.
+/// Distance below row_max at which exponentials underflow f32.
 const NEGLIGIBLE: f64 = 110.0;
 
-/// A score that takes part in the sum.
+/// The score of an unmasked key.
 struct Score {
     key: i64,
     score: Approx,
-    /// Whether a program may drop it or not.
+    /// Whether a program may or may not mask the key, within its error.
     undecided: bool,
 }
 
-/// The exponential of a score, relative to that of the greatest.
+/// Exponential of a score relative to row_max.
 struct Weight {
     value: f64,
-    /// How far off it may be.
+    /// Error bound.
     error: f64,
 }
 
@@ -72,27 +72,27 @@ impl Evaluation<'_> {
         Some(&self.operands[at])
     }
 
-    /// The element of an operand at an index, dimensions of 1 broadcast.
+    /// Element of an operand at an index, with dimensions of extent 1 broadcast.
     fn element(&self, slot: &str, index: &[i64]) -> Option<Approx> {
         let operand = self.operand(slot)?;
         let at = broadcast_position(index, &operand.desc.dims);
         Some(operand.at(self.arithmetic, at))
     }
 
-    /// An integer that a tensor gives.
+    /// Integer element of an operand.
     fn integer(&self, slot: &str, index: &[i64]) -> Option<i64> {
         let operand = self.operand(slot)?;
         Some(operand.expected.values[broadcast_position(index, &operand.desc.dims)] as i64)
     }
 
-    /// Where a sequence begins among all, and where it ends.
+    /// First and end row of a sequence in a concatenation of `all` rows.
     fn sequence(&self, offsets: &str, batch: i64, all: i64) -> Option<[i64; 2]> {
         let at = |batch: i64| self.integer(offsets, &[batch, 0, 0, 0]);
         let begin = at(batch)?.clamp(0, all);
         Some([begin, at(batch + 1)?.clamp(begin, all)])
     }
 
-    /// The row of a query in `q`, where the sequence has it.
+    /// Row of a query in `q`, if the sequence has it.
     fn query(&self, [batch, head, query]: [i64; 3]) -> Option<usize> {
         let AttentionShape { heads, .. } = self.shape;
         let all = self.operands[0].desc.dims[2];
@@ -104,7 +104,7 @@ impl Evaluation<'_> {
         Some(row as usize)
     }
 
-    /// The row of a key in `k` and `v`.
+    /// Row of a key in `k` and `v`.
     fn key(&self, [batch, head, key]: [i64; 3]) -> i64 {
         let AttentionShape { kv_heads, .. } = self.shape;
         let head = head / self.shape.group();
@@ -118,7 +118,7 @@ impl Evaluation<'_> {
         }
     }
 
-    /// The keys that the bounds leave a query: `[begin, end)`.
+    /// Range of keys `[begin, end)` left by lengths, window and intervals.
     fn bounds(&self, [batch, head, query]: [i64; 3]) -> [i64; 2] {
         let AttentionShape { queries, keys, .. } = self.shape;
         let own = |slot: &str, offsets: &str, operand: usize, extent: i64| {
@@ -147,7 +147,7 @@ impl Evaluation<'_> {
         ]
     }
 
-    /// The scores of a query that take part.
+    /// Scores of the unmasked keys of a query.
     fn scores(&self, row: [i64; 3]) -> Vec<Score> {
         let [begin, end] = self.bounds(row);
         let [batch, head, query] = row;
@@ -164,7 +164,7 @@ impl Evaluation<'_> {
         (begin..end).filter_map(score).collect()
     }
 
-    /// A score before masks.
+    /// A modified score, before masking.
     fn score(&self, index: [i64; 4]) -> Approx {
         let [batch, head, query, key] = index;
         let depth = self.shape.depth;
@@ -175,7 +175,7 @@ impl Evaluation<'_> {
         let product = matmul::dot(self.op.math, &self.operands[0], &self.operands[1], terms);
         let arithmetic = self.arithmetic;
         let scale = arithmetic.operand(self.op.scale_of(depth), 0.0);
-        // Another order of factors rounds once more.
+        // An implementation may multiply the factors in another order, with one more rounding.
         let mut score = arithmetic.mul(arithmetic.mul(product, scale), Approx::exact(1.0));
         let kv_head = head / self.shape.group();
         if let Some(descale) = self.element("descale_q", &[batch, head, 0, 0]) {
@@ -203,12 +203,12 @@ impl Evaluation<'_> {
         }
     }
 
-    /// `cap * tanh(score / cap)`, whose slope is at most 1.
+    /// Soft cap `cap * tanh(score / cap)`, whose slope is at most 1.
     fn capped(&self, score: Approx, cap: f64) -> Approx {
         let cap = self.arithmetic.operand(cap, 0.0);
         let quotient = self.arithmetic.div(score, cap);
         let tanh = quotient.value.tanh();
-        // Device functions are within 4 units of 1.
+        // Device functions are within 4 ulp of 1.
         let precise = 4.0 * self.epsilon();
         let own = match self.activations() {
             Activations::Precise => precise,
@@ -218,7 +218,7 @@ impl Evaluation<'_> {
                 own.map_or(precise, |own| own.max(precise))
             }
         };
-        // No further off than its range, except that it may be NaN where its operand may.
+        // The error is at most the range of tanh, but NaN may propagate.
         let moved = if quotient.error > 2.0 { 2.0 } else { quotient.error };
         self.arithmetic.mul(Approx { value: tanh, error: moved + own }, cap)
     }
@@ -227,7 +227,7 @@ impl Evaluation<'_> {
         self.op.activations(self.operands[0].desc.dtype)
     }
 
-    /// The output of a program over scores.
+    /// Evaluates a program over scores.
     fn run(&self, program: &Program, name: &str, index: [i64; 4], score: Approx) -> Approx {
         let input = |input: ScoreInput| match input {
             ScoreInput::Score => score,
@@ -244,7 +244,7 @@ impl Evaluation<'_> {
         bound::program(program, &inputs, self.activations())[0]
     }
 
-    /// The result of a query and the logarithm of the sum of its weights.
+    /// Result and log-sum-exp of a query.
     fn row(&self, row: [i64; 3], scores: &[Score]) -> (Vec<Approx>, Approx) {
         let width = self.shape.width as usize;
         let sink = self.element("sinks", &[0, row[1], 0, 0]);
@@ -253,7 +253,7 @@ impl Evaluation<'_> {
         if greatest == f64::NEG_INFINITY && !all().any(|score| score.value.is_nan()) {
             return (vec![Approx::exact(0.0); width], Approx::exact(f64::NEG_INFINITY));
         }
-        // An infinite score is subtracted from itself.
+        // An infinite score yields inf - inf.
         let infinite = |score: Approx| score.value > 0.0 && self.arithmetic.may_be_infinite(score);
         let certain = |score: Approx| score.value == f64::INFINITY && score.error.is_finite();
         if all().any(|score| score.is_certainly_nan() || certain(score)) {
@@ -265,19 +265,17 @@ impl Evaluation<'_> {
         let weight = |score: Approx| self.weight(score, greatest, scores.len() as f64);
         let weights: Vec<Weight> = scores.iter().map(|score| weight(score.score)).collect();
         let sum = self.sum(&weights, sink.map(weight));
-        // A decision that may fall either way leaves the row open: numbers, but any.
+        // If a mask is undecided within the error, the row may hold any numbers.
         let undecided = scores.iter().any(|score| score.undecided);
         let open = |of: Approx| match undecided && !of.error.is_nan() {
             true => Approx { error: f64::INFINITY, ..of },
             false => of,
         };
         let kept = scores.iter().zip(&weights).filter(|(score, _)| self.kept(row, score.key));
-        let placed = |(score, weight): (&Score, _)| {
-            (self.key([row[0], row[1], score.key]), weight)
-        };
+        let placed = |(score, weight): (&Score, _)| (self.key([row[0], row[1], score.key]), weight);
         let terms: Vec<(i64, &Weight)> = kept.map(placed).collect();
         let result = |column: usize| open(self.result(row, column as i64, &terms, sum));
-        // Scores far below the greatest have no weight, however far off they are.
+        // Scores far below row_max have negligible exponentials, whatever their error.
         let near = |score: &Approx| score.value + score.error >= greatest - NEGLIGIBLE;
         let reach = all().filter(near).map(|score| self.reach(score, greatest)).fold(0.0, f64::max);
         let epsilon = self.epsilon();
@@ -291,14 +289,14 @@ impl Evaluation<'_> {
         self.op.score_dtype().epsilon()
     }
 
-    /// The largest number that a score is subtracted from, or the score: greatest scores between.
+    /// Largest magnitude in the subtraction of a score and any intermediate row_max.
     fn reach(&self, score: Approx, greatest: f64) -> f64 {
         let own = if score.value == f64::NEG_INFINITY { 0.0 } else { score.value.abs() };
         (own + score.error).max(greatest.abs())
     }
 
-    /// The weight of a score. The exponent is a difference of scores, which are rounded to another
-    /// base; every time the greatest score grows, weights are scaled by another such exponential.
+    /// Exponential of a score. The exponent is a difference of scores, converted to base 2; each
+    /// update of row_max rescales by another such exponential.
     fn weight(&self, score: Approx, greatest: f64, keys: f64) -> Weight {
         let epsilon = self.epsilon();
         let scalings = 1.0 + keys / KEYS_MIN;
@@ -310,13 +308,13 @@ impl Evaluation<'_> {
             relative if relative.is_finite() => {
                 value * (relative + 4.0 * epsilon * (1.0 + scalings))
             }
-            // Of what a mask makes next to nothing, that stays next to nothing.
+            // A masked score remains negligible.
             _ => (exponent + moved).exp(),
         };
         Weight { value, error }
     }
 
-    /// The sum of all weights, that of a sink among them.
+    /// row_sum, including the sink.
     fn sum(&self, weights: &[Weight], sink: Option<Weight>) -> Approx {
         let all = || weights.iter().chain(&sink);
         let value = all().map(|of| of.value).sum::<f64>();
@@ -325,14 +323,8 @@ impl Evaluation<'_> {
         Approx { value, error: error + steps * self.epsilon() * value }
     }
 
-    /// The sum of weighted values, by their rows in `v`, divided by that of weights.
-    fn result(
-        &self,
-        row: [i64; 3],
-        column: i64,
-        terms: &[(i64, &Weight)],
-        sum: Approx,
-    ) -> Approx {
+    /// Sum of P times V, whose rows stand with their terms, divided by row_sum.
+    fn result(&self, row: [i64; 3], column: i64, terms: &[(i64, &Weight)], sum: Approx) -> Approx {
         let [batch, head, _] = row;
         let width = self.shape.width;
         let (relative, least) = self.weight_rounding();
@@ -349,7 +341,7 @@ impl Evaluation<'_> {
             if v.value.is_nan() {
                 continue;
             }
-            // An infinite value times a weight of 0 is NaN.
+            // An infinite value times a probability of 0 is NaN.
             open |= self.arithmetic.may_be_infinite(v) && (vanishes || !v.error.is_finite());
             error += match own.is_finite() && v.value.is_finite() {
                 true => own * (v.value.abs() + v.error) + weight.value * v.error,
@@ -361,11 +353,11 @@ impl Evaluation<'_> {
         let own = (steps + 2.0) * (dtype.epsilon() * (magnitude + error) + dtype.smallest());
         let scale = self.arithmetic.operand(self.op.dropout_scale(), 0.0);
         let quotient = match value {
-            // Infinities of both signs among them; or one, of a known sign.
+            // Infinities of both signs, or of one known sign.
             value if value.is_nan() && !open => Approx::exact(f64::NAN),
             value if open || error.is_nan() => Approx::anything(value),
             value if value.is_infinite() => Approx::exact(value),
-            // Weights are positive: however far off, the quotient is a number.
+            // Exponentials are positive, so the quotient is a number whatever its error.
             value if sum.error >= sum.value => {
                 Approx { value: value / sum.value, error: f64::INFINITY }
             }
@@ -378,8 +370,7 @@ impl Evaluation<'_> {
         }
     }
 
-    /// How far off a weight is after it is rounded to what it is multiplied in: a part of it, and
-    /// at least so much.
+    /// Relative and minimum absolute error of rounding P to the MMA operand type.
     fn weight_rounding(&self) -> (f64, f64) {
         let types = [0, 1, 2].map(|at| self.operands[at].desc.dtype);
         let dtype = if types[2].is_f8() { Attention::product_dtype(types) } else { types[2] };
@@ -391,7 +382,7 @@ impl Evaluation<'_> {
         }
     }
 
-    /// An element of the values.
+    /// Element of the values.
     fn value(&self, at: usize) -> Approx {
         let value = self.operands[2].at(self.arithmetic, at);
         if self.op.math == MatmulMath::Tf32 { matmul::tf32(value) } else { value }
@@ -405,7 +396,7 @@ impl Evaluation<'_> {
     }
 }
 
-/// A sum, where minus infinity stays what it is.
+/// Addition in which minus infinity absorbs.
 fn add(arithmetic: Arithmetic, a: Approx, b: Approx) -> Approx {
     match (a.value + b.value) == f64::NEG_INFINITY {
         true => Approx::exact(f64::NEG_INFINITY),

@@ -1,15 +1,15 @@
-//! How far an implementation of a pointwise operation may be off: derived from the type, the
-//! published errors of the device functions and the errors of the operands, never tuned.
+//! Error bounds of pointwise operations, derived from the type, the published errors of the device
+//! functions and the errors of the operands.
 
 use crate::dtype::DType;
 use crate::expr::{Activations, Math, Mode, ModeClass, Pointwise, Program, Real, Value};
 use crate::reference::approx::{ANYTHING, Approx};
 
-/// The error bound of a result whose operands are off by at most `errors`.
+/// Error bound of a result whose operands are off by at most `errors`.
 ///
 /// Operand errors are propagated by evaluating the operation at the corners of the box they span
-/// and at the places inside where it turns or jumps (see [`deviation`]). To that come the error of
-/// the operation itself and, unless the result is exact so far, one rounding to the result's type.
+/// and at extrema and discontinuities inside it (see [`deviation`]). The error of the operation
+/// itself and, unless the result is exact, one rounding to the result type are added.
 pub(super) fn propagated(
     op: &Pointwise,
     math: Math,
@@ -21,7 +21,7 @@ pub(super) fn propagated(
     with_own(own, op, math, [values, errors], dtype)
 }
 
-/// The same for an operation whose own error is `own`; of operands, the values and the errors.
+/// As [`propagated`], for an operation with intrinsic error `own`; operands are values and errors.
 fn with_own(
     own: f64,
     op: &Pointwise,
@@ -39,13 +39,13 @@ fn with_own(
         return 0.0;
     }
     let result = Approx { value: exact, error };
-    // Rounded to what is computed in first, unless it is a condition, which is exact there.
+    // Conditions are exact; other results are rounded to the math precision first.
     let is_rounded_once = dtype == math.dtype() || dtype == DType::Bool;
     let computed = if is_rounded_once { result } else { result.stored(math.dtype()) };
     computed.stored(dtype).error
 }
 
-/// The outputs of a program for one element, each operation propagating the errors of its operands.
+/// Evaluates a program for one element, propagating error bounds.
 pub(super) fn program(
     program: &Program,
     inputs: &[Approx],
@@ -66,7 +66,7 @@ pub(super) fn program(
         let value = line.dtype.round(math.dtype().round(exact));
         let approximate = approximate_error(&line.op, values[0], exact)
             .filter(|_| activations == Activations::Approximate && math == Math::F32);
-        // Who computes the operation by itself does so precisely.
+        // An implementation may compute the operation precisely nevertheless.
         let precise = mode_error(&line.op, math, &values, exact);
         let own = approximate.map_or(precise, |own| own.max(precise));
         let error = with_own(own, &line.op, math, [&values, &errors], line.dtype);
@@ -75,11 +75,11 @@ pub(super) fn program(
     program.outputs().iter().map(|value| read(&results, value)).collect()
 }
 
-/// How far the result moves when operands move by their errors: [`ANYTHING`] where some of what
-/// they may be gives NaN and some does not.
+/// Maximum change of the result when operands vary within their errors; [`ANYTHING`] if only some
+/// of the points yield NaN.
 ///
-/// Between its corners a box holds more where a mode turns or jumps: these places are added to the
-/// corners. Sine and cosine turn too often: they move no further than operands or range do.
+/// Extrema and discontinuities inside the box are evaluated besides its corners. Periodic modes
+/// have too many: their change is bounded by that of the operands or by the range.
 fn deviation(op: &Pointwise, math: Math, operands: &[Approx], at: f64) -> f64 {
     if let Some(deviation) = periodic_deviation(op, operands, at) {
         return deviation;
@@ -100,7 +100,7 @@ fn deviation(op: &Pointwise, math: Math, operands: &[Approx], at: f64) -> f64 {
             rest /= points.len();
         }
         let corner = &corner[..points.len()];
-        // What wraps around may end anywhere.
+        // A wrapped result may be any integer.
         if math == Math::I32 && i32::try_from(op.integer_result(corner)).is_err() {
             return f64::INFINITY;
         }
@@ -108,23 +108,24 @@ fn deviation(op: &Pointwise, math: Math, operands: &[Approx], at: f64) -> f64 {
         if moved.is_nan() != at.is_nan() {
             return ANYTHING;
         }
-        // Two NaNs, or the same infinity, are no distance apart.
+        // Equal NaNs and infinities have distance 0.
         let same = moved == at || at.is_nan();
         deviation = deviation.max(if same { 0.0 } else { (moved - at).abs() });
     }
     deviation
 }
 
-/// Where a mode turns or jumps, in an operand's own units; all of them turn or jump at 0.
+/// Extrema and discontinuities of a mode along an operand. All modes have one at 0, which
+/// [`Approx::ends`] covers.
 fn turns(op: &Pointwise, slot: usize, operands: &[Approx]) -> Vec<f64> {
-    // Where the first operand, scaled and in the activation's units, is so far from 0.
+    // Where the scaled first operand has magnitude `at` in the activation's units.
     let around = |beta: Real, at: f64| {
         let at = at / (op.alpha1.get() * beta.get());
         vec![at, -at]
     };
     let unit = Real::from(1.0);
     match op.mode {
-        // Equal or not: where one meets the other.
+        // Equality: where the operands meet.
         Mode::CmpEq | Mode::CmpNeq => {
             let [this, other] = [slot, 1 - slot].map(|slot| match slot {
                 0 => op.alpha1.get(),
@@ -141,10 +142,11 @@ fn turns(op: &Pointwise, slot: usize, operands: &[Approx]) -> Vec<f64> {
             };
             clips.into_iter().flat_map(beyond).collect()
         }
-        // Where x sigmoid(x) is least, and where its slope is least and greatest.
+        // Minimum of x sigmoid(x); minimum and maximum of its slope.
         Mode::SwishFwd => around(op.swish_beta, 1.278_464_542_76),
         Mode::SwishBwd => around(op.swish_beta, 2.399_357_280_52),
-        // Of x Phi(x), whose slope's slope is (2 - x^2) phi(x), and of its approximation.
+        // The same for x Phi(x), whose second derivative is (2 - x^2) phi(x), and its
+        // approximation.
         Mode::GeluFwd => around(unit, 0.751_791_524_69),
         Mode::GeluBwd => around(unit, std::f64::consts::SQRT_2),
         Mode::GeluApproxTanhFwd => around(unit, 0.752_461_422_07),
@@ -153,7 +155,7 @@ fn turns(op: &Pointwise, slot: usize, operands: &[Approx]) -> Vec<f64> {
     }
 }
 
-/// The deviation of modes that turn or jump again and again.
+/// Deviation of modes with infinitely many extrema or discontinuities.
 fn periodic_deviation(op: &Pointwise, operands: &[Approx], at: f64) -> Option<f64> {
     let scales = [op.alpha1.get(), op.alpha2.get()];
     let scaled = |slot: usize| {
@@ -164,7 +166,7 @@ fn periodic_deviation(op: &Pointwise, operands: &[Approx], at: f64) -> Option<f6
         return None;
     }
     let x = scaled(0);
-    // No period of an infinity: NaN.
+    // sin, cos, tan and fmod of an infinity are NaN.
     if !x.error.is_finite() {
         return Some(ANYTHING);
     }
@@ -184,18 +186,17 @@ fn periodic_deviation(op: &Pointwise, operands: &[Approx], at: f64) -> Option<f6
             let quotients = x.ends().flat_map(|x| b.ends().map(move |b| (x / b).trunc()));
             let (least, most) = quotients
                 .fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), q| (a.min(q), b.max(q)));
-            // Between two multiples of the divisor it is a difference; else any remainder.
+            // Within one period the remainder is continuous; otherwise it may be any remainder.
             if least == most { None } else { Some(at.abs() + b.value.abs() + b.error) }
         }
     }
 }
 
-/// The absolute error of an operation itself, for exact operands; [`ANYTHING`] where it may be
-/// NaN.
+/// Absolute error of the operation itself on exact operands; [`ANYTHING`] where it may be NaN.
 ///
-/// The single functions are those of the CUDA C++ programming guide (section "mathematical
-/// functions", maximum ulp error); what is composed of them is bounded term by term. With `f64`
-/// math the reference has errors of the same size itself, so everything counts twice.
+/// Errors of single functions are those of the CUDA C++ programming guide (section "mathematical
+/// functions", maximum ulp error); composite functions are bounded term by term. With `f64` math
+/// the reference has errors of the same size, so everything counts twice.
 pub fn mode_error(op: &Pointwise, math: Math, values: &[f64], exact: f64) -> f64 {
     let epsilon = math.dtype().epsilon();
     let x = op.alpha1.get() * values[0];
@@ -204,7 +205,7 @@ pub fn mode_error(op: &Pointwise, math: Math, values: &[f64], exact: f64) -> f64
     let scaled = op.alpha1.get() != 1.0 || op.alpha2.get() != 1.0;
     // In units of epsilon.
     let units = match op.mode {
-        // The fused product is exact in f64, its sum is rounded to f64 before it is rounded again.
+        // The fused multiply-add is evaluated in f64, whose rounding precedes the final one.
         Mode::Add | Mode::Sub if scaled => y,
         Mode::Add | Mode::Sub | Mode::Mul | Mode::Div | Mode::Sqrt | Mode::Mod => 0.0,
         Mode::AddSquare => y,
@@ -235,26 +236,25 @@ pub fn mode_error(op: &Pointwise, math: Math, values: &[f64], exact: f64) -> f64
         }
         _ => 0.0,
     };
-    // An infinite gradient times a slope that underflows, or cancels, in one precision and not in
-    // the other is NaN in one and infinite in the other.
+    // An infinite gradient times a slope that underflows or cancels in only one of the precisions
+    // is NaN in that one and infinite in the other.
     let gradient = op.mode.class() == ModeClass::Backward && op.mode != Mode::ReluBwd;
     if gradient && dy.is_infinite() {
         return ANYTHING;
     }
     let smooth = units > 0.0 && op.mode.class() != ModeClass::Select && units.is_finite();
     let counted = if math == Math::F64 { 2.0 * units } else { units };
-    // Below the normal range an ulp no longer shrinks with the value: that of a factor is scaled by
-    // what it is multiplied with. A finite result of infinity is a limit, which nothing scales.
+    // Subnormal factors have a fixed ulp, scaled by what they are multiplied with. Infinite factors
+    // are excluded: a finite result is then a limit.
     let [x, dy] = [x.abs(), dy].map(|factor| if factor.is_finite() { factor } else { 0.0 });
     let factors = 2.0 + x + dy + x * dy;
     if smooth { counted * epsilon + factors * math.dtype().smallest() } else { 0.0 }
 }
 
-/// The absolute error of an activation that is computed approximately.
+/// Absolute error of an approximately computed activation.
 ///
-/// PTX ISA: `ex2.approx` is within 2 units in the last place, `rcp.approx` within 1, and what is
-/// below the normal range becomes 0. `tanh x = 2 sigmoid(2 x) - 1`, in which nothing but the
-/// difference is rounded besides.
+/// PTX ISA: `ex2.approx` is within 2 ulp, `rcp.approx` within 1 ulp, and subnormals are flushed to
+/// 0. `tanh x = 2 sigmoid(2 x) - 1`, whose only other rounding is the subtraction.
 pub(super) fn approximate_error(op: &Pointwise, x: f64, exact: f64) -> Option<f64> {
     let x = op.alpha1.get() * x;
     let units = match op.mode {
@@ -266,15 +266,16 @@ pub(super) fn approximate_error(op: &Pointwise, x: f64, exact: f64) -> Option<f6
     Some(units * f64::from(f32::EPSILON) + 2.0 * f64::from(f32::MIN_POSITIVE))
 }
 
-/// Of `y = 1 / (1 + e)` with `e = 2^(-x log2 e)`: the exponent is off by a rounded product and a
-/// rounded factor, 0.62 units of itself, which `e` takes relative as 0.62 |x|; it takes 2 of its
-/// own. Of that, the part `e / (1 + e) = 1 - y` reaches the result, with half a unit of the sum and
-/// one of the reciprocal. What errors do to errors is below the half unit that is left.
+/// Error of `y = 1 / (1 + e)` with `e = 2^(-x log2 e)`, in ulp. The exponent is off by 0.62 ulp (a
+/// rounded product and a rounded factor), a relative error of 0.62 |x| in `e`, plus 2 ulp of
+/// `ex2.approx`. The fraction `e / (1 + e) = 1 - y` of that reaches the result, plus half an ulp of
+/// the addition and one of the reciprocal. The remaining half ulp covers second-order terms.
 fn sigmoid_units(x: f64, y: f64) -> f64 {
     y * (2.0 + (1.0 - y) * (2.0 + 0.62 * x.abs()))
 }
 
-/// A rounded factor inside an exponential shifts its argument by half an ulp of the product.
+/// Error in ulp of an exponential due to its rounded argument `beta * x`: half an ulp of the
+/// product.
 fn argument(beta: Real, x: f64) -> f64 {
     if beta.get() == 1.0 { 0.0 } else { (beta.get() * x).abs() }
 }
@@ -287,8 +288,8 @@ mod tests {
         propagated(&op, Math::F32, values, errors, dtype)
     }
 
-    /// Arithmetic in f32 whose `ex2.approx` and `rcp.approx` are off by all that PTX allows, either
-    /// way, stays within the bounds; and not all of it is far below them.
+    /// `f32` arithmetic with the maximum errors that PTX allows for `ex2.approx` and `rcp.approx`
+    /// is within the bounds, and the bounds are reasonably tight.
     #[test]
     fn approximate_activations_are_off_by_no_more_than_their_bounds() {
         let ulps = |x: f32, units: i32| {
@@ -335,7 +336,7 @@ mod tests {
         assert!((1e-8..1.001e-8).contains(&double), "{double}");
     }
 
-    /// Wherever an operand may be within its error, the result is within the bound.
+    /// Results for all operands within their error are within the bound.
     #[test]
     fn what_turns_inside_the_error_box_is_allowed_for() {
         for mode in Mode::ALL {

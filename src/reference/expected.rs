@@ -1,35 +1,35 @@
-//! Results with their bounds, and how far others are from them.
+//! Reference results with error bounds, and their comparison with actual results.
 
 use crate::reference::approx::{Approx, Arithmetic};
 use crate::tensor::TensorDesc;
 
-/// Values in row-major index order, and for each the largest error an implementation that computes
-/// in the stated math precision may show (0 where only the exact bits will do).
+/// Reference values in row-major order, each with the maximum error of an implementation that
+/// computes in the stated math precision; 0 requires the exact bits.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Expected {
-    /// What the result should be.
+    /// Reference values.
     pub values: Vec<f64>,
-    /// How far off it may be; where infinite it may be any number, and anything, NaN included, only
-    /// where it is [`ANYTHING`](crate::reference::ANYTHING).
+    /// Error bounds. An infinite bound admits any number, [`ANYTHING`](crate::reference::ANYTHING)
+    /// NaN as well.
     pub bounds: Vec<f64>,
 }
 
 /// The worst element of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Deviation {
-    /// Row-major position.
+    /// Row-major index of the element.
     pub index: usize,
-    /// The value that came out.
+    /// Actual value.
     pub actual: f64,
-    /// The value that should have.
+    /// Reference value.
     pub expected: f64,
-    /// How far off it may be.
+    /// Error bound.
     pub bound: f64,
-    /// The error as a multiple of the bound; above 1 the comparison fails.
+    /// Error divided by the bound; above 1 the comparison fails.
     pub ratio: f64,
 }
 
-/// A tensor that an operation reads.
+/// An operand of an operation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Operand<'a> {
     pub desc: &'a TensorDesc,
@@ -37,12 +37,12 @@ pub(super) struct Operand<'a> {
 }
 
 impl Operand<'_> {
-    /// An element, rounded to the precision that is computed in.
+    /// Element rounded to the math precision.
     pub fn at(&self, arithmetic: Arithmetic, position: usize) -> Approx {
         arithmetic.operand(self.expected.values[position], self.expected.bounds[position])
     }
 
-    /// An element as it is.
+    /// Element without rounding.
     pub fn approx(&self, position: usize) -> Approx {
         let (values, bounds) = (&self.expected.values, &self.expected.bounds);
         Approx { value: values[position], error: bounds[position] }
@@ -50,7 +50,7 @@ impl Operand<'_> {
 }
 
 impl Expected {
-    /// Results as they are stored.
+    /// Rounds results to their storage type.
     pub(super) fn stored(
         results: impl IntoIterator<Item = Approx>,
         tensor: &TensorDesc,
@@ -60,13 +60,13 @@ impl Expected {
         Expected { values, bounds }
     }
 
-    /// The element that is furthest off in terms of its bound; `None` when all are exact.
+    /// The element with the largest error relative to its bound; `None` if all are exact.
     ///
-    /// NaN matches NaN and what may be [`ANYTHING`](crate::reference::ANYTHING), an infinity the
-    /// same infinity.
+    /// NaN matches NaN and an element bounded by [`ANYTHING`](crate::reference::ANYTHING); an
+    /// infinity matches the same infinity.
     ///
     /// # Panics
-    /// When `actual` has another length.
+    /// When `actual` has a different length.
     pub fn worst(&self, actual: &[f64]) -> Option<Deviation> {
         assert_eq!(actual.len(), self.values.len(), "compared tensors have equal length");
         let deviation = |index: usize| {

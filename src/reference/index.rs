@@ -1,8 +1,8 @@
-//! Row-major positions and indices.
+//! Conversion between row-major positions and indices.
 
 use crate::tensor::packed_strides;
 
-/// The index of a row-major position.
+/// Converts a row-major position to an index.
 pub(super) fn unravel(linear: i64, dims: &[i64]) -> Vec<i64> {
     let mut rest = linear;
     let mut index: Vec<i64> = dims
@@ -18,7 +18,7 @@ pub(super) fn unravel(linear: i64, dims: &[i64]) -> Vec<i64> {
     index
 }
 
-/// The row-major position of `index` in a tensor whose dimensions of 1 are broadcast.
+/// Row-major position of `index` in a tensor whose dimensions of extent 1 are broadcast.
 pub(super) fn broadcast_position(index: &[i64], dims: &[i64]) -> usize {
     let strides = packed_strides(dims);
     let position: i64 = index
@@ -29,7 +29,7 @@ pub(super) fn broadcast_position(index: &[i64], dims: &[i64]) -> usize {
     position as usize
 }
 
-/// The number of elements of these dimensions.
+/// Number of elements.
 pub(super) fn count(dims: &[i64]) -> usize {
     dims.iter().product::<i64>() as usize
 }

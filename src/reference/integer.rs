@@ -1,14 +1,14 @@
-//! Integers of 32 bits that wrap around, and how far off an implementation's may be.
+//! Wrapping 32-bit integers with error bounds.
 
 use crate::reference::approx::Approx;
 
-/// An integer and the most that an implementation's may differ before either wraps around; nothing
-/// is known of one whose distance does not fit.
+/// An integer and the maximum deviation of an implementation before wrap-around; `is_open` if the
+/// deviation may wrap.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Integer {
     value: i32,
     error: f64,
-    /// Whether the distance may have wrapped around.
+    /// Whether an implementation may have any value.
     is_open: bool,
 }
 
@@ -16,12 +16,12 @@ impl Integer {
     pub const ZERO: Integer = Integer { value: 0, error: 0.0, is_open: false };
     pub const ONE: Integer = Integer { value: 1, ..Integer::ZERO };
 
-    /// A value that is an integer of 32 bits.
+    /// Converts a value that is a 32-bit integer.
     pub fn of(Approx { value, error }: Approx) -> Integer {
         Integer { value: value as i32, error, is_open: error.is_nan() }
     }
 
-    /// What the exact result is, of which an implementation's differs by no more than `error`.
+    /// Wraps an exact result whose deviation is at most `error`.
     fn wrapped(self, other: Integer, exact: i64, error: f64) -> Integer {
         let value = exact as i32;
         let beyond = exact as f64 - error < f64::from(i32::MIN)
@@ -41,7 +41,7 @@ impl Integer {
         self.wrapped(other, i64::from(self.value) * i64::from(other.value), error)
     }
 
-    /// The magnitude; of the least integer it is itself.
+    /// Absolute value; that of the smallest integer is itself.
     pub fn abs(self) -> Integer {
         self.wrapped(Integer::ZERO, i64::from(self.value).abs(), self.error)
     }
@@ -50,7 +50,7 @@ impl Integer {
         self.value == 0
     }
 
-    /// Of two values the one that comes before the other.
+    /// Selects the extreme value according to `before`.
     pub fn extreme(self, other: Integer, before: impl Fn(i32, i32) -> bool) -> Integer {
         let value = if before(other.value, self.value) { other.value } else { self.value };
         let is_open = self.is_open || other.is_open;

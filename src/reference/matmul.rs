@@ -1,4 +1,4 @@
-//! Products of matrices.
+//! Matrix multiplication.
 
 use crate::dtype::DType;
 use crate::graph::{Matmul, MatmulMath};
@@ -8,7 +8,7 @@ use crate::reference::index::{broadcast_position, count, unravel};
 use crate::reference::integer::Integer;
 use crate::tensor::TensorDesc;
 
-/// What is lost of a number that is cut to 11 bits, as a part of it.
+/// Relative error of truncation to tf32, 11 significant bits.
 pub(super) const TF32_EPSILON: f64 = 1.0 / 1024.0;
 
 pub(super) fn evaluate(op: &Matmul, operands: &[Operand<'_>], c: &TensorDesc) -> Expected {
@@ -44,7 +44,7 @@ pub(super) fn evaluate(op: &Matmul, operands: &[Operand<'_>], c: &TensorDesc) ->
     Expected::stored(results, c)
 }
 
-/// The sum of the products at these positions.
+/// Dot product over pairs of positions.
 pub(super) fn dot(
     math: MatmulMath,
     a: &Operand<'_>,
@@ -65,7 +65,7 @@ pub(super) fn dot(
     arithmetic.sum(terms.map(|(at, bt)| arithmetic.mul(operand(a, at), operand(b, bt))))
 }
 
-/// An operand of which 11 bits of significand are kept, by rounding or by cutting.
+/// An operand converted to tf32, by rounding or truncation.
 pub(super) fn tf32(from: Approx) -> Approx {
     let fits = from.value == f64::from(f32::from_bits((from.value as f32).to_bits() & !0x1fff));
     let own = if (fits && from.error == 0.0) || from.value.is_nan() {

@@ -1,8 +1,9 @@
-//! What every operation means, in plain `f64` loops, and how far an implementation may be off.
+//! Reference semantics of every operation in plain `f64` loops, with error bounds for
+//! implementations.
 //!
-//! The reference imports nothing from the engines and shares no code with them: every engine, knob
-//! setting and device is tested against it, and `kiln run --check` runs it for a user. Tensors are
-//! lists of values in row-major order of their indices, whatever their strides.
+//! The reference shares no code with the engines: every engine, knob configuration and device is
+//! tested against it, and `kiln run --check` runs it on user problems. Tensors are lists of values
+//! in row-major index order, whatever their strides.
 
 mod approx;
 mod attention;
@@ -27,12 +28,12 @@ use crate::error::{Error, Result};
 use crate::graph::{Op, OperationGraph};
 use crate::reference::expected::Operand;
 
-/// Evaluates a graph: every tensor of it, by uid, virtual ones included.
+/// Evaluates a graph and returns all tensors by uid, including virtual ones.
 ///
 /// `inputs` maps the uid of every input to its values in row-major order.
 ///
 /// # Errors
-/// `BadParam` when an input is missing or has another number of values than its tensor.
+/// `BadParam` when the values of an input are missing or their number is wrong.
 pub fn evaluate(
     graph: &OperationGraph,
     inputs: &HashMap<i64, Vec<f64>>,
@@ -48,7 +49,8 @@ pub fn evaluate(
             let text = format!("input `{name}` has {given} values, its tensor {count} elements");
             return Err(Error::bad_param(text));
         }
-        // What storage can not hold is not an input: too precise values, two at one address.
+        // Round inputs to storage: excess precision is lost, and of elements that share an address
+        // the last one wins.
         let mut values: Vec<f64> = values.iter().map(|value| tensor.dtype.round(*value)).collect();
         tensor.stored(&mut values);
         let bounds = vec![0.0; count];

@@ -6,25 +6,25 @@ use crate::reference::expected::{Expected, Operand};
 use crate::reference::index::{broadcast_position, unravel};
 use crate::tensor::TensorDesc;
 
-/// Which elements are normalised together, and where their parameters and statistics are.
+/// Groups of elements that are normalised together, and the indices of their parameters.
 struct Layout {
-    /// The positions of each group of `x`.
+    /// Positions in `x` of each group.
     groups: Vec<Vec<usize>>,
-    /// The position in the parameters of each element of `x`.
+    /// Parameter index of each element of `x`.
     parameter: Vec<usize>,
     parameters: usize,
 }
 
-/// Mean and inverse deviation of a group.
+/// Statistics of a group.
 #[derive(Clone, Copy)]
 struct Statistics {
     mean: Approx,
     inverse: Approx,
-    /// The biased variance.
+    /// Biased variance.
     variance: Approx,
 }
 
-/// Operands and results by the names of their slots.
+/// Operands and results by slot name.
 struct Named<'a> {
     slots: Slots,
     operands: &'a [Operand<'a>],
@@ -48,7 +48,7 @@ impl Named<'_> {
         self.operand(slot).map(|operand| operand.at(self.arithmetic, 0))
     }
 
-    /// Every result in the order of the slots.
+    /// Computes every result in slot order.
     fn results(&self, of: impl Fn(&str) -> Vec<Approx>) -> Vec<Expected> {
         let outputs = self.slots.outputs.iter().zip(self.outputs);
         outputs.map(|(slot, tensor)| Expected::stored(of(slot), tensor)).collect()
@@ -87,7 +87,7 @@ impl Layout {
         Layout { groups, parameter, parameters: scale.iter().product::<i64>() as usize }
     }
 
-    /// The group of each element.
+    /// Group index of each element.
     fn group_of(&self) -> Vec<usize> {
         let mut of = vec![0; self.parameter.len()];
         for (number, group) in self.groups.iter().enumerate() {
@@ -97,7 +97,7 @@ impl Layout {
     }
 }
 
-/// The statistics of a group, computed around its mean.
+/// Two-pass statistics of a group.
 fn statistics(
     arithmetic: Arithmetic,
     centred: bool,
@@ -118,7 +118,7 @@ fn statistics(
     Statistics { mean, inverse, variance }
 }
 
-/// The statistics of every group: those that are given, else those of the values.
+/// Statistics of every group: operands if given, otherwise computed.
 fn all_statistics(
     named: &Named<'_>,
     mode: NormMode,
@@ -186,8 +186,8 @@ pub(super) fn forward(
     })
 }
 
-/// `(1 - factor) * old + factor * new`, as an implementation may also write `old + factor * (new -
-/// old)`.
+/// Running average `(1 - factor) * old + factor * new`, with a bound that covers the form `old +
+/// factor * (new - old)`.
 pub(super) fn running_average(
     arithmetic: Arithmetic,
     factor: Approx,
@@ -198,10 +198,10 @@ pub(super) fn running_average(
         let rest = arithmetic.sub(Approx::exact(1.0), factor);
         let kept = arithmetic.mul(rest, *old);
         let sum = arithmetic.add(kept, arithmetic.mul(factor, new(at)));
-        // The other way of writing it rounds the old value whole.
+        // The alternative form rounds relative to the full old value.
         let whole = old.value.abs() + old.error;
         match old.value.is_infinite() {
-            // There, an infinity is subtracted from itself.
+            // The alternative form computes inf - inf.
             true => Approx::anything(sum.value),
             false if whole.is_nan() => sum,
             false => {
@@ -235,7 +235,7 @@ pub(super) fn backward(
         .collect();
     let scaled: Vec<Approx> =
         (0..x.len()).map(|at| arithmetic.mul(dy[at], scale[layout.parameter[at]])).collect();
-    // Of each group the means of the scaled gradient and of its product with the normal values.
+    // Means, per group, of the scaled gradient and of its product with the normalised values.
     let mean = |group: &[usize], of: &dyn Fn(usize) -> Approx| {
         let sum = arithmetic.sum(group.iter().map(|at| of(*at)));
         arithmetic.div(sum, Approx::exact(group.len() as f64))

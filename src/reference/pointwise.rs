@@ -1,4 +1,4 @@
-//! Pointwise operations: one loop over the elements of the result.
+//! Pointwise operations.
 
 use crate::expr::{ModeClass, Pointwise};
 use crate::reference::index::{broadcast_position, unravel};
@@ -14,7 +14,7 @@ pub(super) fn evaluate(op: &Pointwise, operands: &[Operand<'_>], output: &Tensor
         let mut values = [0.0; 3];
         let mut errors = [0.0; 3];
         if op.mode.class() == ModeClass::Index {
-            // An index is exact in any precision the index fits in: see `Input::dtype`.
+            // An index is exact in its type: see `Input::dtype`.
             let position = index[op.axis as usize] as f64;
             result.values.push(output.dtype.round(position));
             result.bounds.push(0.0);

@@ -1,9 +1,10 @@
-//! Recurrent layers: row by row, step by step, unit by unit.
+//! Recurrent layers, computed per sequence, step and hidden unit.
 //!
-//! What one step may lose is bounded as everywhere. Such bounds grow without measure when they are
-//! carried from step to step, though the network's own dynamics do not let errors grow: so what is
-//! lost at a step is carried by Monte Carlo arithmetic instead (Parker, "Monte Carlo Arithmetic",
-//! 1997). [`SAMPLES`] further runs are disturbed at every step by up to as much as the step may
+//! The error of a single step is bounded analytically. Such bounds diverge when propagated over
+//! steps, although the network's own dynamics damp errors, so per-step errors are propagated by
+//! Monte Carlo arithmetic instead (Parker, "Monte Carlo Arithmetic", 1997): [`SAMPLES`] further
+//! runs are perturbed at every step by up to the step's bound, and their maximum deviation times
+//! [`SAFETY`] is the bound of the result.
 //! lose; how far they stray, times [`SAFETY`], is how far an implementation may.
 
 use crate::expr::Program;
@@ -12,9 +13,9 @@ use crate::reference::approx::{ANYTHING, Approx, Arithmetic};
 use crate::reference::{Expected, Operand, bound, matmul};
 use crate::tensor::TensorDesc;
 
-/// Disturbed runs.
+/// Number of perturbed runs.
 const SAMPLES: usize = 2;
-/// How much further than they an implementation may stray.
+/// Factor from the deviation of the perturbed runs to the bound.
 const SAFETY: f64 = 2.0;
 
 pub(super) fn evaluate(
@@ -33,10 +34,10 @@ pub(super) fn evaluate(
     results.expected
 }
 
-/// States of one row: of each state, a value per unit.
+/// States of one sequence: for each state, a value per hidden unit.
 type States = Vec<Vec<f64>>;
 
-/// A layer with its operands by name.
+/// A layer with its operands by slot name.
 struct Layer<'a> {
     op: &'a Recurrence,
     slots: &'a [&'static str],
@@ -49,17 +50,17 @@ struct Layer<'a> {
     rows: usize,
     lengths: Vec<usize>,
     stages: Vec<StageSources>,
-    /// Of each state.
+    /// Next value of each state.
     next: Vec<CellValue>,
 }
 
-/// Where the values come from that a stage reads.
+/// Sources of the values that a stage reads.
 struct StageSources {
-    /// The product's operand among the results of the stage before; `None`: the first state.
+    /// The GEMM operand among the previous stage's results; `None` is the first state.
     operand: Option<usize>,
-    /// Of each of the moments.
+    /// Sources of each layer-norm statistic.
     moments: Vec<Vec<CellValue>>,
-    /// Of each input of the program.
+    /// Sources of the program's inputs.
     inputs: Vec<CellValue>,
 }
 
@@ -122,7 +123,7 @@ impl<'a> Layer<'a> {
         self.slots.iter().position(|at| *at == slot).map(|at| &self.operands[at])
     }
 
-    /// An element of an operand; of one that all directions share, the only one.
+    /// Element of an operand; an operand shared by all directions has one.
     fn element(&self, slot: &str, index: [usize; 3]) -> Option<Approx> {
         let operand = self.operand(slot)?;
         let [directions, height, width] = [0, 1, 2].map(|at| operand.desc.dims[at] as usize);
@@ -131,7 +132,7 @@ impl<'a> Layer<'a> {
         Some(operand.at(self.arithmetic, (direction * height + row) * width + column))
     }
 
-    /// Where a step of a row stands; `None` for a packed one that the tensor does not have.
+    /// Row of a step of a sequence; `None` for a step that a packed tensor does not have.
     fn row(&self, step: usize, b: usize) -> Option<usize> {
         let batch = self.lengths.len();
         let row = match self.op.layout {
@@ -172,7 +173,7 @@ impl<'a> Layer<'a> {
                     apart.filter(|apart| !apart.is_nan()).fold(0.0, f64::max)
                 };
                 let far = SAFETY * strays.iter().map(apart).fold(0.0, f64::max);
-                // What is a number in one run and none in another can be anything.
+                // A unit that is NaN in only some runs may be anything.
                 let differs = |unit: usize, own: &Approx| {
                     let is_nan = own.value.is_nan();
                     strays.iter().any(|stray| stray[state][unit].is_nan() != is_nan)
@@ -200,7 +201,7 @@ impl<'a> Layer<'a> {
         std::iter::once(first).chain((1..self.op.cell.states.len()).map(other)).collect()
     }
 
-    /// The states after a step, with what the step alone may lose.
+    /// Computes the states after a step, with the error bound of that step.
     fn step(
         &self,
         direction: usize,
@@ -232,18 +233,18 @@ impl<'a> Layer<'a> {
     }
 }
 
-/// One row at one step.
+/// One sequence at one step.
 struct Step<'a> {
     layer: &'a Layer<'a>,
     /// Direction and row.
     at: [usize; 2],
     states: &'a States,
     bounded: bool,
-    /// Of each row of recurrent weights, a value per unit.
+    /// Recurrent contributions: for each gate, a value per hidden unit.
     rows: Vec<Vec<Approx>>,
-    /// Of each stage, of each of its moments, mean and inverse deviation.
+    /// Mean and inverse standard deviation of each statistic of each stage.
     moments: Vec<Vec<[Approx; 2]>>,
-    /// Of each stage, of each of its results, a value per unit.
+    /// Results of each stage: a value per hidden unit.
     results: Vec<Vec<Vec<Approx>>>,
 }
 
@@ -305,7 +306,7 @@ impl Step<'_> {
         self.results.push(results);
     }
 
-    /// One row of recurrent weights of every unit, times the operand.
+    /// Multiplies the operand by one recurrent gate of every hidden unit.
     fn product(&self, gate: usize, operand: &[Approx]) -> Vec<Approx> {
         let (layer, direction) = (self.layer, self.at[0]);
         let unit = |unit: usize| {
@@ -337,12 +338,12 @@ impl Step<'_> {
         layer.arithmetic.sum(factors.map(|(a, b)| layer.arithmetic.mul(a, b)))
     }
 
-    /// Values rounded to the type that products are taken in.
+    /// Rounds values to the GEMM operand type.
     fn stored(&self, values: &[Approx]) -> Vec<Approx> {
         values.iter().map(|value| value.stored(self.layer.y.dtype)).collect()
     }
 
-    /// The first state: projected where it is, rounded to what holds it.
+    /// The first state: optionally projected, rounded to its storage type.
     fn first(&self, own: &[Approx]) -> Vec<Approx> {
         let own = self.stored(own);
         match self.layer.op.cell.projected {
@@ -377,7 +378,7 @@ impl Step<'_> {
     }
 }
 
-/// The results of all rows, filled as rows end.
+/// Results of all sequences, filled as they complete.
 struct Results<'a> {
     op: &'a Recurrence,
     slots: &'a [&'static str],
@@ -399,7 +400,7 @@ impl<'a> Results<'a> {
         Results { op, slots, outputs, expected: outputs.iter().map(filled).collect() }
     }
 
-    /// Writes states to a matrix of a result; a packed row may be one of a wider matrix.
+    /// Writes states to a result; a packed row may belong to a wider matrix.
     fn write(&mut self, slot: &str, first: [usize; 2], values: &[f64], errors: &[f64]) {
         let Some(at) = self.slots.iter().position(|known| *known == slot) else { return };
         let (tensor, expected) = (self.outputs[at], &mut self.expected[at]);
@@ -412,7 +413,7 @@ impl<'a> Results<'a> {
         }
     }
 
-    /// `y` and `history` after a step.
+    /// Writes `y` and `history` after a step.
     fn step(&mut self, direction: usize, row: usize, states: &States, errors: &States) {
         let rows = self.outputs[0].dims[1] as usize;
         let size = states[0].len();
@@ -438,7 +439,7 @@ impl<'a> Results<'a> {
     }
 }
 
-/// Numbers between -1 and 1, the same ones every time.
+/// Deterministic pseudo-random numbers in (-1, 1).
 struct Noise(u64);
 
 impl Noise {

@@ -23,7 +23,7 @@ pub(super) fn evaluate(op: &Reduction, x: &Operand<'_>, y: &TensorDesc) -> Expec
     Expected::stored(reduced, y)
 }
 
-/// The positions of `dims` that share each position of `reduced`, which has some of them 1.
+/// Groups the positions of `dims` by the position in `reduced` that they reduce to.
 pub(super) fn grouped(dims: &[i64], reduced: &[i64]) -> Vec<Vec<usize>> {
     let mut groups = vec![Vec::new(); count(reduced)];
     for at in 0..count(dims) {
@@ -58,7 +58,7 @@ fn reduce(op: ReductionOp, arithmetic: Arithmetic, values: Vec<Approx>) -> Appro
     }
 }
 
-/// The same of integers, which wrap around in any order alike.
+/// Reduces integers; wrapping makes the order irrelevant.
 fn integers(op: ReductionOp, values: impl Iterator<Item = Integer>) -> Approx {
     let greater = |a, b| a > b;
     let reduced = match op {
@@ -87,7 +87,7 @@ fn product(arithmetic: Arithmetic, values: impl IntoIterator<Item = Approx>) -> 
     values.into_iter().fold(one, |product, value| arithmetic.mul(product, value))
 }
 
-/// The value that comes before all others; it may be any that is close enough. NaN where one is.
+/// Extreme value: within their errors, any candidate may be selected. Propagates NaN.
 fn extreme(
     none: f64,
     values: impl Iterator<Item = Approx>,

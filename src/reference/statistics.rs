@@ -1,4 +1,4 @@
-//! The parts of a batch normalisation that is split around other operations.
+//! The stages of a batch norm that is split so that other operations can run between them.
 
 use crate::graph::{BnBackwardWeights, BnFinalize, GenStats, Op, Phase};
 use crate::reference::approx::{Approx, Arithmetic};
@@ -38,8 +38,8 @@ pub(super) fn finalize(
                 let mean = arithmetic.div(of("sum", at), count);
                 let square = arithmetic.div(of("sq_sum", at), count);
                 let variance = arithmetic.sub(square, arithmetic.mul(mean, mean));
-                // Cancellation may leave less than nothing, which is taken for nothing;
-                // NaN stays what it is.
+                // Cancellation may yield a negative variance, which is clamped to 0; NaN
+                // propagates.
                 (mean, arithmetic.positive(variance))
             }
         };
@@ -76,7 +76,7 @@ pub(super) fn finalize(
     results.collect()
 }
 
-/// What normalises a channel.
+/// Parameters of a channel's normalisation.
 struct Line {
     mean: Approx,
     variance: Approx,

@@ -1,4 +1,4 @@
-//! The tensors of a network as its caller names them, and the values of its graph.
+//! Mapping between a network's named tensors and the inputs and outputs of its graph.
 
 use std::collections::HashMap;
 
@@ -11,8 +11,8 @@ use crate::rnn::weights::WeightKind;
 use crate::tensor::TensorDesc;
 
 impl Network {
-    /// The tensors a caller gives, with torch's names, types and dimensions: each parameter by
-    /// itself, states of all layers together. Their uids are their positions.
+    /// Descriptors of the caller's inputs, with torch's names and dimensions: one tensor per
+    /// parameter, and the states of all layers in one tensor. Uids are indices.
     pub fn named_inputs(&self) -> Vec<TensorDesc> {
         let mut named = Vec::new();
         let mut add = |name: &str, dtype, dims: &[i64]| {
@@ -38,7 +38,7 @@ impl Network {
         named
     }
 
-    /// The tensors a caller gets, as [`Network::named_inputs`].
+    /// Descriptors of the caller's outputs, as for [`Network::named_inputs`].
     pub fn named_outputs(&self) -> Vec<TensorDesc> {
         let outputs = (0..).zip(self.roles().filter(|role| role.is_output()));
         let named = outputs.map(|(uid, role)| {
@@ -48,17 +48,17 @@ impl Network {
         named.collect()
     }
 
-    /// Every block of the weight space.
+    /// All blocks of the weight space.
     fn weights(&self) -> impl Iterator<Item = (usize, WeightKind)> + '_ {
         let all = (0..self.space.pseudo_layers())
             .flat_map(|pseudo_layer| WeightKind::ALL.map(|kind| (pseudo_layer, kind)));
         all.filter(|(pseudo_layer, kind)| self.space.block(*pseudo_layer, *kind).is_some())
     }
 
-    /// The values of the graph's inputs by uid, from those of [`Network::named_inputs`].
+    /// Converts values of [`Network::named_inputs`] to values of the graph's inputs, by uid.
     ///
     /// # Errors
-    /// `BadParam` when one is missing or has another number of values than its tensor.
+    /// `BadParam` when values are missing or their number is wrong.
     pub fn graph_values(&self, named: &HashMap<i64, Vec<f64>>) -> Result<HashMap<i64, Vec<f64>>> {
         let inputs = self.named_inputs();
         let given = |name: &str| {
@@ -68,11 +68,11 @@ impl Network {
         self.values_with(&self.rnn.from_torch(given)?, |role| given(role.name()))
     }
 
-    /// The same from a weight space and all tensors but that.
+    /// As [`Network::graph_values`], from the weight space and the other tensors.
     ///
     /// # Errors
-    /// `BadParam` when a tensor is missing or has other dimensions than [`Network::tensor`], or
-    /// the weight space has another number of values.
+    /// `BadParam` when a tensor is missing or its dimensions are not those of [`Network::tensor`],
+    /// or the weight space has the wrong size.
     pub fn values_with(
         &self,
         weights: &[f64],
@@ -98,11 +98,11 @@ impl Network {
         Ok(values)
     }
 
-    /// Checks that lengths are those of the network's vectors.
+    /// Checks the sequence lengths against the extent.
     ///
     /// # Errors
-    /// `BadParam` for a length below 0 or above the steps; packed: for lengths that increase, or
-    /// that are more than the vectors together.
+    /// `BadParam` for a length below 0 or above the number of steps; packed: for lengths that
+    /// increase, or whose sum exceeds the number of vectors.
     fn check_lengths(&self, lengths: &[f64]) -> Result<()> {
         let bad = |rule: String| Err(Error::bad_param(format!("rnn: {rule}")));
         let Extent { batch, rows } = self.extent;
@@ -131,7 +131,7 @@ impl Network {
         }
     }
 
-    /// The values of [`Network::named_outputs`], from those of the graph's outputs by uid.
+    /// Converts values of the graph's outputs, by uid, to values of [`Network::named_outputs`].
     ///
     /// # Panics
     /// When an output has no values.

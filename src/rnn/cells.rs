@@ -1,17 +1,17 @@
-//! The cells of the documents, written as anybody would write one.
+//! The predefined cells, built from the same stages as user-defined ones.
 
 use crate::error::{Error, Result};
 use crate::expr::{Lines, Math, Mode, NanPropagation, Pointwise, Real};
 use crate::graph::{Cell, Product, Stage};
 
-/// A cell of the documents (`mcdnnRNNMode_t`, section 6.1.2.8; oneDNN's RNN primitive).
+/// A predefined cell (`mcdnnRNNMode_t`, section 6.1.2.8; oneDNN's RNN primitive).
 ///
-/// Gates stand in the order of the linLayerIDs: LSTM `i f g o` with the candidate `g`, GRU `r z n`
-/// with the candidate `n`.
+/// Gates are in the order of the linLayerIDs: LSTM `i f g o` with candidate `g`, GRU `r z n` with
+/// candidate `n`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CellKind {
-    /// `h = max(x + r, 0)`; a NaN stays one ([`CellOptions::drop_nan`]).
+    /// `h = max(x + r, 0)`; propagates NaN unless [`CellOptions::drop_nan`].
     Relu,
     /// `h = tanh(x + r)`.
     Tanh,
@@ -19,47 +19,47 @@ pub enum CellKind {
     Sigmoid,
     /// `c = f c + i g`, `h = o tanh(c)` (Hochreiter and Schmidhuber 1997).
     Lstm,
-    /// `n = tanh(x_n + r * (R_n h + b))`: the reset gate after the product, as cuDNN, torch and
-    /// mcDNN; oneDNN's LBR-GRU.
+    /// `n = tanh(x_n + r * (R_n h + b))`: reset gate after the GEMM, as in cuDNN, torch and mcDNN;
+    /// oneDNN's LBR-GRU.
     Gru,
-    /// `n = tanh(x_n + R_n (r * h) + b)`: the reset gate before the product, as in Cho et al. 2014,
-    /// ONNX's default and oneDNN's vanilla GRU.
+    /// `n = tanh(x_n + R_n (r * h) + b)`: reset gate before the GEMM, as in Cho et al. 2014, ONNX's
+    /// default and oneDNN's vanilla GRU.
     GruResetBefore,
-    /// [`CellKind::GruResetBefore`] whose update gate is scaled by `1 - attention`, a row input
+    /// [`CellKind::GruResetBefore`] with the update gate scaled by `1 - attention`, a row input
     /// (oneDNN; Zhou et al. 2019).
     Augru,
-    /// [`CellKind::Gru`] with the same scale.
+    /// [`CellKind::Gru`] with the same scaling.
     LbrAugru,
 }
 
-/// What may be said of a cell of the documents besides its kind.
+/// Options of a predefined cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct CellOptions {
-    /// What the cell computes in.
+    /// Precision of the cell's programs.
     pub math: Math,
-    /// LSTM: gates `i`, `f` see the old state, `o` the new one, through the parameters `p_i`,
+    /// LSTM: gates `i` and `f` read the old cell state, `o` the new one, through parameters `p_i`,
     /// `p_f`, `p_o` (Gers and Schmidhuber 2000).
     pub peephole: bool,
     /// LSTM: `h` is a projection of the cell's output (Sak et al. 2014).
     pub projected: bool,
-    /// LSTM: limits of the cell state.
+    /// LSTM: clipping of the cell state.
     pub cell_clip: Option<CellClip>,
-    /// ReLU: a NaN becomes 0, as of CUDA's `fmaxf`. Else it stays, as in torch.
+    /// ReLU: NaN becomes 0, as with CUDA's `fmaxf`; otherwise it propagates, as in torch.
     pub drop_nan: bool,
-    /// ONNX's `clip`: every gate is limited to `[-gate_clip, gate_clip]` before its activation.
+    /// ONNX's `clip`: gates are clamped to `[-gate_clip, gate_clip]` before their activation.
     pub gate_clip: Option<Real>,
 }
 
-/// Limits of an LSTM's cell state (`mcdnnRNNSetClip_v8`, section 6.2.1.42).
+/// Clipping of an LSTM's cell state (`mcdnnRNNSetClip_v8`, section 6.2.1.42).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CellClip {
-    /// The least value.
+    /// Lower limit.
     pub min: Real,
-    /// The greatest value.
+    /// Upper limit.
     pub max: Real,
-    /// Whether NaN stays, or becomes the least value.
+    /// Whether NaN propagates or becomes the lower limit.
     pub nan: NanPropagation,
-    /// Where it is applied.
+    /// Where the clip is applied.
     pub point: ClipPoint,
 }
 
@@ -67,7 +67,7 @@ impl CellClip {
     /// Checks the limits.
     ///
     /// # Errors
-    /// `BadParam` where one is NaN or the least is above the greatest (section 6.2.1.42).
+    /// `BadParam` where a limit is NaN or the lower one exceeds the upper one (section 6.2.1.42).
     pub fn validate(&self) -> Result<()> {
         let CellClip { min, max, .. } = self;
         match min.get() <= max.get() {
@@ -79,19 +79,19 @@ impl CellClip {
     }
 }
 
-/// Where a cell state is limited.
+/// Point at which the cell state is clipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ClipPoint {
-    /// Where it is read, by the next step and by the activation of the output: what is stored is
-    /// not limited. What cuDNN does.
+    /// On reads, by the next step and by the output activation; the stored state is not clipped.
+    /// This is cuDNN's behaviour.
     #[default]
     Read,
-    /// Where it is stored. What TensorFlow's `cell_clip` does.
+    /// On writes, as TensorFlow's `cell_clip`.
     Stored,
 }
 
 impl CellKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [CellKind; 8] = [
         CellKind::Relu,
         CellKind::Tanh,
@@ -103,7 +103,7 @@ impl CellKind {
         CellKind::LbrAugru,
     ];
 
-    /// The name in texts and problem files.
+    /// Name in messages and problem files.
     pub fn name(self) -> &'static str {
         match self {
             CellKind::Relu => "relu",
@@ -117,12 +117,12 @@ impl CellKind {
         }
     }
 
-    /// Whether it keeps a state besides `h`.
+    /// Whether the cell has a state besides `h`.
     pub fn has_cell_state(self) -> bool {
         self == CellKind::Lstm
     }
 
-    /// How many gates the input feeds.
+    /// Number of gates with an input contribution.
     pub fn gates(self) -> usize {
         match self {
             CellKind::Relu | CellKind::Tanh | CellKind::Sigmoid => 1,
@@ -131,7 +131,7 @@ impl CellKind {
         }
     }
 
-    /// The cell; options that are not for its kind are ignored.
+    /// Builds the cell; options that do not apply to the kind are ignored.
     pub fn cell(self, options: &CellOptions) -> Cell {
         let writer = Writer { options: *options };
         let cell = match self {
@@ -165,7 +165,7 @@ impl Writer {
         lines.line(name, self.op(mode), operands)
     }
 
-    /// A gate from what it is before its activation.
+    /// Emits the activation of a gate.
     fn gate(&self, lines: &mut Lines, name: &str, mode: Mode, sum: &str) -> Result<()> {
         let nan = match mode == Mode::ReluFwd && !self.options.drop_nan {
             true => NanPropagation::Propagate,
@@ -181,7 +181,7 @@ impl Writer {
         lines.line(name, activation, &[&limited])
     }
 
-    /// `sigmoid(x + r)` and the like.
+    /// Emits a gate with its pre-activation, such as `sigmoid(x + r)`.
     fn gate_of_sums(&self, lines: &mut Lines, name: &str, mode: Mode) -> Result<()> {
         let [sum, x, r] = [format!("{name}_sum"), format!("x_{name}"), format!("r_{name}")];
         self.line(lines, &sum, Mode::Add, &[&x, &r])?;
@@ -247,7 +247,7 @@ impl Writer {
         Ok(Cell { projected, ..cell })
     }
 
-    /// A sigmoid gate that may see the cell state.
+    /// Emits a sigmoid gate with an optional peephole connection.
     fn peeping(&self, lines: &mut Lines, gate: &str, state: &str) -> Result<()> {
         if !self.options.peephole {
             return self.gate_of_sums(lines, gate, Mode::SigmoidFwd);
@@ -260,7 +260,7 @@ impl Writer {
         self.gate(lines, gate, Mode::SigmoidFwd, &all)
     }
 
-    /// `z` or what attention leaves of it, then `n + z (h - n)`.
+    /// Emits `n + z (h - n)`, with `z` scaled by the attention input if `attended`.
     fn updated(&self, lines: &mut Lines, attended: bool) -> Result<()> {
         let z = match attended {
             true => {

@@ -6,23 +6,22 @@ use crate::expr::Real;
 use crate::graph::RowLayout;
 use crate::rnn::lower::Extent;
 
-/// What `mcdnnSetRNNDataDescriptor` is given.
+/// Arguments of `mcdnnSetRNNDataDescriptor`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RnnDataSettings {
-    /// f16, f32, f64, or bf16, which is not in the document.
+    /// f16, f32, f64, or bf16, which the document does not list.
     pub data_type: DType,
     /// The order of the vectors.
     pub layout: RowLayout,
-    /// Steps that the tensor has room for; packed: the longest sequence.
+    /// Steps for which the tensor has room; packed: length of the longest sequence.
     pub max_seq_length: i32,
-    /// Sequences.
+    /// Number of sequences.
     pub batch_size: i32,
     /// Elements of a vector.
     pub vector_size: i32,
-    /// Steps of each sequence, 0 to `max_seq_length`; packed: never increasing.
+    /// Steps of each sequence, 0 to `max_seq_length`; packed: non-increasing.
     pub seq_lengths: Vec<i32>,
-    /// What an output's vectors beyond a sequence's length become; `None`: what they become is not
-    /// defined.
+    /// Value of output vectors beyond a sequence's length; undefined if `None`.
     pub padding_fill: Option<Real>,
 }
 
@@ -33,12 +32,12 @@ pub struct RnnDataDescriptor {
 }
 
 impl RnnDataDescriptor {
-    /// Checks settings and takes them.
+    /// Validates the arguments.
     ///
     /// # Errors
-    /// `NotSupported` for another type; `BadParam` for a size below 1, another number of lengths
-    /// than sequences, a length below 0 or above the maximum; packed: lengths that increase, a
-    /// maximum that no sequence has.
+    /// `NotSupported` for another type; `BadParam` for a size below 1, a number of lengths other
+    /// than the number of sequences, a length below 0 or above the maximum; packed: increasing
+    /// lengths, or a maximum above the longest sequence.
     pub fn set(settings: RnnDataSettings) -> Result<RnnDataDescriptor> {
         let bad = |rule: String| Err(Error::bad_param(format!("rnn data descriptor: {rule}")));
         let RnnDataSettings { data_type, layout, max_seq_length, batch_size, .. } = settings;
@@ -86,12 +85,12 @@ impl RnnDataDescriptor {
         Ok(RnnDataDescriptor { settings })
     }
 
-    /// The settings (`mcdnnGetRNNDataDescriptor`, section 6.2.1.19).
+    /// The arguments (`mcdnnGetRNNDataDescriptor`, section 6.2.1.19).
     pub fn get(&self) -> &RnnDataSettings {
         &self.settings
     }
 
-    /// How many vectors there are.
+    /// Batch size and number of vectors.
     pub fn extent(&self) -> Extent {
         let RnnDataSettings { layout, max_seq_length, batch_size, seq_lengths, .. } =
             &self.settings;
@@ -103,12 +102,12 @@ impl RnnDataDescriptor {
         Extent { batch, rows }
     }
 
-    /// Whether a sequence is shorter than another, or than there is room for.
+    /// Whether a sequence is shorter than `max_seq_length`.
     pub fn is_ragged(&self) -> bool {
         self.settings.seq_lengths.iter().any(|length| *length != self.settings.max_seq_length)
     }
 
-    /// Whether the other describes vectors of the same sequences in the same order.
+    /// Whether the other descriptor has the same sequences, type and layout.
     pub fn matches(&self, other: &RnnDataDescriptor) -> bool {
         let (mine, theirs) = (&self.settings, &other.settings);
         mine.data_type == theirs.data_type

@@ -1,7 +1,7 @@
 //! mcDNN's RNN descriptor (`mcdnnSetRNNDescriptor_v8`, section 6.2.1.49) with its checks.
 //!
-//! The document's limits hold here: they are what a program written for mcDNN expects to be told.
-//! [`Rnn`], which a descriptor becomes, does not have those that Kiln does not need.
+//! The document's limits are enforced here because programs written for mcDNN rely on them. The
+//! [`Rnn`] built from a descriptor does not have the limits that Kiln does not need.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -12,15 +12,15 @@ use crate::rnn::data::RnnDataDescriptor;
 use crate::rnn::mode::{BiasMode, InputMode};
 use crate::rnn::network::Rnn;
 
-/// `mcdnnRNNAlgo_t`: a preference, kept for its limits; engines are chosen as for any graph.
+/// `mcdnnRNNAlgo_t`: only its restrictions are enforced; engines are chosen as for any graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum RnnAlgo {
     /// `MCDNN_RNN_ALGO_STANDARD`.
     #[default]
     Standard,
-    /// `MCDNN_RNN_ALGO_PERSIST_STATIC`: no projection, no f64, sequences of one length.
+    /// `MCDNN_RNN_ALGO_PERSIST_STATIC`: no projection, no f64, equal sequence lengths.
     PersistStatic,
-    /// `MCDNN_RNN_ALGO_PERSIST_DYNAMIC`: no projection, sequences of one length.
+    /// `MCDNN_RNN_ALGO_PERSIST_DYNAMIC`: no projection, equal sequence lengths.
     PersistDynamic,
 }
 
@@ -32,58 +32,58 @@ pub enum MathType {
     Default,
     /// `MCDNN_TENSOR_OP_MATH`: tensor cores.
     TensorOp,
-    /// `MCDNN_TENSOR_OP_MATH_ALLOW_CONVERSION`: tensor cores, operands of f32 rounded. The document
-    /// rounds to f16; here it is tf32, which loses no range.
+    /// `MCDNN_TENSOR_OP_MATH_ALLOW_CONVERSION`: tensor cores with f32 operands rounded to tf32. The
+    /// document rounds to f16, which has a smaller range.
     TensorOpAllowConversion,
 }
 
-/// `auxFlags`: whether inputs and outputs may have padding (`mcdnnRNNPaddingMode_t`, 6.1.2.9).
+/// `auxFlags`: whether inputs and outputs may be padded (`mcdnnRNNPaddingMode_t`, 6.1.2.9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum PaddedIo {
-    /// Only the packed layout.
+    /// Only the packed layout is allowed.
     #[default]
     Disabled,
-    /// The unpacked layouts too.
+    /// Unpacked layouts are allowed too.
     Enabled,
 }
 
-/// What `mcdnnSetRNNDescriptor_v8` is given.
+/// Arguments of `mcdnnSetRNNDescriptor_v8`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RnnSettings {
-    /// The algorithm.
+    /// Algorithm.
     pub algo: RnnAlgo,
     /// `MCDNN_RNN_RELU`, `MCDNN_RNN_TANH`, `MCDNN_LSTM` or `MCDNN_GRU`.
     pub cell_mode: CellKind,
-    /// The biases.
+    /// Biases.
     pub bias_mode: BiasMode,
     /// `MCDNN_UNIDIRECTIONAL` is [`Direction::Forward`], `MCDNN_BIDIRECTIONAL`
     /// [`Direction::Both`].
     pub dir_mode: Direction,
-    /// What the first layer does.
+    /// Input mode of the first layer.
     pub input_mode: InputMode,
-    /// The type of weights, inputs and outputs: f16, f32, f64, and bf16, which is not in the
-    /// document.
+    /// Type of weights, inputs and outputs: f16, f32, f64, or bf16, which the document does not
+    /// list.
     pub data_type: DType,
-    /// The precision of the mathematics: f16 or f32 for f16, f32 for bf16 and f32, f64 for f64.
-    /// Half precision is computed in f32 either way.
+    /// Math precision: f16 or f32 for f16, f32 for bf16 and f32, f64 for f64. f16 is computed in
+    /// f32 either way.
     pub math_prec: DType,
-    /// Whether tensor cores are preferred.
+    /// Use of tensor cores.
     pub math_type: MathType,
     /// Elements of an input vector.
     pub input_size: i32,
-    /// Units of a layer.
+    /// Hidden size.
     pub hidden_size: i32,
-    /// Elements of a projected `h`; `hidden_size`: no projection.
+    /// Elements of the projected `h`; `hidden_size` means no projection.
     pub proj_size: i32,
-    /// Layers.
+    /// Number of layers.
     pub num_layers: i32,
-    /// The probability that a value between layers is dropped in training; inference drops none.
+    /// Dropout probability between layers in training; ignored in inference.
     pub dropout: Real,
-    /// Whether there may be padding.
+    /// Whether padding is allowed.
     pub aux_flags: PaddedIo,
 }
 
-/// A valid RNN descriptor, and the clip of its cell state.
+/// A valid RNN descriptor with its cell state clip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RnnDescriptor {
     settings: RnnSettings,
@@ -91,14 +91,14 @@ pub struct RnnDescriptor {
 }
 
 impl RnnDescriptor {
-    /// Checks settings and takes them (`mcdnnSetRNNDescriptor_v8`). The cell state is not clipped.
+    /// Validates the arguments (`mcdnnSetRNNDescriptor_v8`). The cell state is not clipped.
     ///
     /// # Errors
-    /// `BadParam` for a size below 1, a dropout that is no probability, a skipped input whose size
-    /// is not the hidden size; `NotSupported` for a cell or type that the document does not list,
-    /// a precision or math type that does not go with the data type, a projection that is larger
-    /// than the hidden size, of another cell than LSTM or with another algorithm than the standard
-    /// one, f64 with the static one, biases other than both with any but the standard one.
+    /// `BadParam` for a size below 1, a dropout outside [0, 1), or a skipped input whose size is
+    /// not the hidden size; `NotSupported` for a cell or type that the document does not list, a
+    /// precision or math type incompatible with the data type, a projection that is larger than the
+    /// hidden size, of a cell other than LSTM or with a persistent algorithm, f64 with the static
+    /// algorithm, or a persistent algorithm without both biases.
     pub fn set(settings: RnnSettings) -> Result<RnnDescriptor> {
         settings.check_sizes()?;
         settings.check_modes()?;
@@ -106,16 +106,16 @@ impl RnnDescriptor {
         Ok(RnnDescriptor { settings, clip: None })
     }
 
-    /// The settings (`mcdnnGetRNNDescriptor_v8`, section 6.2.1.21).
+    /// The arguments (`mcdnnGetRNNDescriptor_v8`, section 6.2.1.21).
     pub fn get(&self) -> &RnnSettings {
         &self.settings
     }
 
-    /// Clips the cell state of all layers to `[lclip, rclip]`, or no longer (`None`)
-    /// (`mcdnnRNNSetClip_v8`, section 6.2.1.42). It changes the size of no buffer.
+    /// Clips the cell state of all layers to `[lclip, rclip]`, or disables the clip with `None`
+    /// (`mcdnnRNNSetClip_v8`, section 6.2.1.42). Buffer sizes do not change.
     ///
     /// # Errors
-    /// `BadParam` where a limit is NaN or the left is above the right; `NotSupported` for a cell
+    /// `BadParam` where a limit is NaN or the left exceeds the right; `NotSupported` for a cell
     /// without a cell state.
     pub fn set_clip(&mut self, clip: Option<(NanPropagation, f64, f64)>) -> Result<()> {
         let clip = clip.map(|(nan, lclip, rclip)| CellClip {
@@ -141,12 +141,12 @@ impl RnnDescriptor {
         self.clip.map(|clip| (clip.nan, clip.min.get(), clip.max.get()))
     }
 
-    /// The network on inputs and outputs as `x` and `y` describe them (section 6.2.1.36).
+    /// Builds the network for inputs and outputs as described by `x` and `y` (section 6.2.1.36).
     ///
     /// # Errors
-    /// `BadParam` where they have another type or vector size, differ in anything but that and the
-    /// fill, or have an unpacked layout without padded I/O; `NotSupported` for sequences of
-    /// different lengths with a persistent algorithm.
+    /// `BadParam` where they have the wrong type or vector size, differ in anything but vector size
+    /// and fill, or are unpacked without padded I/O; `NotSupported` for unequal sequence lengths
+    /// with a persistent algorithm.
     pub fn network(&self, x: &RnnDataDescriptor, y: &RnnDataDescriptor) -> Result<Rnn> {
         let settings = &self.settings;
         let (input, output) = (x.get(), y.get());
@@ -212,7 +212,7 @@ fn refuse<T>(rule: String) -> Result<T> {
 }
 
 impl RnnSettings {
-    /// One forward layer in f32 with both biases, linear input, padding allowed.
+    /// One forward layer in f32 with both biases, linear input and padding allowed.
     pub fn new(cell_mode: CellKind, input_size: i32, hidden_size: i32) -> RnnSettings {
         RnnSettings {
             algo: RnnAlgo::Standard,

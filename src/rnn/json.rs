@@ -1,4 +1,4 @@
-//! Networks in JSON: problem documents whose one key is `rnn`.
+//! JSON form of networks: problem documents whose only key is `rnn`.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -59,7 +59,7 @@ struct ClipJson {
     point: Option<String>,
 }
 
-/// The one of these that has the name; the first where none is given.
+/// Returns the choice with this name, or the first if none is given.
 fn choice<T: Copy>(
     key: &str,
     text: Option<&str>,
@@ -76,11 +76,11 @@ fn choice<T: Copy>(
 }
 
 impl Network {
-    /// Reads a problem document whose one key is `rnn`.
+    /// Reads a problem document whose only key is `rnn`.
     ///
     /// # Errors
-    /// `BadParam` with line and column for malformed JSON, with the key for a value that is not
-    /// known, and whatever [`Rnn::network`] finds.
+    /// `BadParam` with line and column for malformed JSON, with the key for an unknown value, and
+    /// as [`Rnn::network`].
     pub fn from_json(text: &str) -> Result<Network> {
         let problem: ProblemJson = serde_json::from_str(text)
             .map_err(|error| Error::bad_param(format!("malformed problem: {error}")))?;
@@ -106,7 +106,7 @@ impl RnnJson {
         let math = choice("math", self.math.as_deref(), &maths, MatmulMath::name)?;
         let directions = [Direction::Forward, Direction::Reverse, Direction::Both];
         let layouts = [RowLayout::SequenceMajor, RowLayout::BatchMajor, RowLayout::Packed];
-        // Both biases are what a network has unless it says otherwise.
+        // Both biases are the default.
         let biases =
             [BiasMode::Double, BiasMode::None, BiasMode::SingleInput, BiasMode::SingleRecurrent];
         let rnn = Rnn {
@@ -214,7 +214,7 @@ impl RnnJson {
 }
 
 impl Optional {
-    /// Each flag with the role it stands for.
+    /// Each flag with the role it enables.
     fn flags(&mut self) -> [(Role, &mut bool); 8] {
         [
             (Role::HInitial, &mut self.h_initial),

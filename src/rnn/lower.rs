@@ -1,5 +1,5 @@
-//! From a network to an operation graph: each layer is a product with the input's weights, if any,
-//! and a recurrence behind it.
+//! Lowering of a network to an operation graph: per layer a GEMM with the input weights, if any,
+//! followed by a recurrence.
 
 use std::sync::Arc;
 
@@ -16,52 +16,52 @@ use crate::rnn::role::{Optional, Role};
 use crate::rnn::weights::{ALIGNMENT, WeightKind, WeightSpace};
 use crate::tensor::TensorDesc;
 
-/// The most elements of a network's tensors, as a power of two: far from where counts wrap around.
+/// Maximum number of elements of a network's tensors, as a power of two; prevents index overflow.
 const ELEMENTS_MAX_LOG: u32 = 58;
 
-/// How many vectors there are.
+/// Batch size and number of vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Extent {
-    /// Sequences side by side, at least 1.
+    /// Number of sequences, at least 1.
     pub batch: i64,
-    /// Vectors of all of them: steps times batch, or the sum of all lengths if packed.
+    /// Total number of vectors: steps times batch, or the sum of all lengths if packed.
     pub rows: i64,
 }
 
-/// Where a tensor of the graph stands in a tensor of the caller's.
+/// Location of a graph tensor within one of the caller's tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// The tensor of the graph.
+    /// The graph tensor.
     pub uid: i64,
-    /// The tensor of the caller's.
+    /// The caller's tensor.
     pub role: Role,
-    /// Where it begins there, in elements.
+    /// Offset within the caller's tensor, in elements.
     pub offset: i64,
 }
 
-/// A network as an operation graph.
+/// A network lowered to an operation graph.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Network {
-    /// What is computed.
+    /// The operation graph.
     pub graph: OperationGraph,
-    /// A place for every input and output of the graph, by uid.
+    /// The location of every input and output of the graph, by uid.
     pub places: Vec<Place>,
     /// The network.
     pub rnn: Rnn,
-    /// Its vectors.
+    /// Its batch size and number of vectors.
     pub extent: Extent,
-    /// Where weights stand.
+    /// Layout of the weights.
     pub space: WeightSpace,
     /// Elements of [`Role::Reserve`].
     pub reserve_elements: i64,
 }
 
 impl Rnn {
-    /// The network on so many vectors, as a graph.
+    /// Lowers the network for an extent and a choice of optional tensors.
     ///
     /// # Errors
-    /// As [`Rnn::validate`] and [`OperationGraph::new`]: `BadParam` for an extent that is none, a
-    /// packed layout without lengths, other states of a cell that has one only.
+    /// As [`Rnn::validate`] and [`OperationGraph::new`]: `BadParam` for an invalid extent, a packed
+    /// layout without lengths, or other states of a cell that has only `h`.
     pub fn network(&self, extent: Extent, with: Optional) -> Result<Network> {
         let space = WeightSpace::new(self)?;
         let Extent { batch, rows } = extent;
@@ -89,7 +89,7 @@ impl Rnn {
 }
 
 impl Rnn {
-    /// No tensor of the network may have more elements than can be counted with.
+    /// Checks that no tensor of the network exceeds the maximum number of elements.
     fn check_extent(&self, cell: &Cell, Extent { batch, rows }: Extent) -> Result<()> {
         let inputs = [&cell.row_inputs, &cell.unit_inputs].map(Vec::len);
         let values = cell.gates.len() + cell.states.len() + inputs[0] + inputs[1];
@@ -112,9 +112,9 @@ struct Lowering<'a> {
     with: Optional,
     graph: GraphBuilder,
     places: Vec<Place>,
-    /// Elements of the reserve so far.
+    /// Elements of the reserve space allocated so far.
     reserve: i64,
-    /// Slots whose tensor all layers read.
+    /// Tensors shared by all layers, by slot.
     shared: Vec<(&'static str, i64)>,
 }
 
@@ -144,7 +144,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// Adds a layer that reads this tensor; its result.
+    /// Adds a layer that reads the tensor `below`; returns its result.
     fn layer(&mut self, layer: i64, below: i64) -> Result<i64> {
         let rnn = self.rnn;
         let top = layer + 1 == rnn.layers;
@@ -250,12 +250,12 @@ impl Lowering<'_> {
         }
     }
 
-    /// Elements of all states of a unit but the first.
+    /// Elements of the states other than the first, per row.
     fn others(&self) -> i64 {
         (self.cell.states.len() as i64 - 1) * self.rnn.hidden_size
     }
 
-    /// The states of all sequences before or after a layer, `[directions, batch, ..]`.
+    /// Adds the initial or final states of a layer, `[directions, batch, ..]`.
     fn state(&mut self, role: Role, layer: i64) -> i64 {
         let rnn = self.rnn;
         let first = matches!(role, Role::HInitial | Role::HFinal);
@@ -274,8 +274,8 @@ impl Lowering<'_> {
         uid
     }
 
-    /// The weights of both directions of a layer as the operations want them: those of the input
-    /// `[directions, input, gates * units]`, biases `[directions, 1, ..]`.
+    /// Adds the weights of all directions of a layer: the input weights as `[directions, input,
+    /// gates * units]`, biases as `[directions, 1, ..]`.
     fn weights(&mut self, layer: i64, kind: WeightKind) -> i64 {
         let (directions, count) = (self.rnn.directions(), self.rnn.directions() as usize);
         let first = layer as usize * count;
@@ -308,7 +308,7 @@ impl Lowering<'_> {
         self.place(role, offset, tensor)
     }
 
-    /// Adds a tensor that begins so many elements behind an address aligned to [`ALIGNMENT`].
+    /// Adds a tensor at an element offset from an address aligned to [`ALIGNMENT`].
     fn place(&mut self, role: Role, offset: i64, tensor: TensorDesc) -> i64 {
         let bytes = offset * tensor.dtype.bytes() as i64;
         let alignment = 1 << (bytes | ALIGNMENT).trailing_zeros();
@@ -322,7 +322,7 @@ impl Lowering<'_> {
 }
 
 impl Network {
-    /// The whole of a tensor of the caller's: its type, and its dimensions as torch has them.
+    /// Type and dimensions of a caller's tensor, as in torch.
     ///
     /// Vectors are `[steps, batch, ..]`, `[batch, steps, ..]` or, packed, `[rows, ..]`; states
     /// `[layers * directions, batch, ..]`; histories `[layers * directions, <vectors>, ..]`.
@@ -361,13 +361,13 @@ impl Network {
         (dtype, dims)
     }
 
-    /// The tensors of the caller's that the network has, in the order of [`Role::ALL`].
+    /// The caller's tensors, in the order of [`Role::ALL`].
     pub fn roles(&self) -> impl Iterator<Item = Role> + '_ {
         let used = |role: &Role| self.places.iter().any(|place| place.role == *role);
         Role::ALL.into_iter().filter(used)
     }
 
-    /// Bytes of a tensor of the caller's.
+    /// Size of a caller's tensor in bytes.
     pub fn bytes(&self, role: Role) -> u64 {
         let (dtype, dims) = self.tensor(role);
         dims.iter().product::<i64>() as u64 * dtype.bytes() as u64

@@ -1,11 +1,11 @@
-//! Recurrent networks: cells, networks of layers, and how they lower to operation graphs.
+//! Recurrent networks: cells, stacks of layers, and their lowering to operation graphs.
 //!
-//! An [`Rnn`] says what a network is; [`Rnn::network`] makes an operation graph of it for a batch
-//! and a number of vectors. [`WeightSpace`] says where weights stand, [`RnnDescriptor`] and
-//! [`RnnDataDescriptor`] are mcDNN's descriptors (chapter 6) with all their checks.
+//! An [`Rnn`] describes a network; [`Rnn::network`] lowers it to an operation graph for a batch
+//! size and a number of vectors. [`WeightSpace`] is the layout of the weights; [`RnnDescriptor`]
+//! and [`RnnDataDescriptor`] are mcDNN's descriptors (chapter 6) with all their checks.
 //!
-//! `mcdnnAdvInferVersionCheck` (section 6.2.1.1) has no counterpart: there is one library, of one
-//! version.
+//! `mcdnnAdvInferVersionCheck` (section 6.2.1.1) has no counterpart: there is only one library and
+//! one version.
 
 mod binding;
 mod cells;

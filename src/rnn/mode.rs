@@ -1,26 +1,26 @@
-//! The choices that make a network of cells, besides the cell.
+//! Options of a network besides its cell.
 
-/// Which biases there are (`mcdnnRNNBiasMode_t`, section 6.1.2.4). They are the same for all cells
-/// but those whose reset gate acts on the recurrent product.
+/// Biases of a layer (`mcdnnRNNBiasMode_t`, section 6.1.2.4). The modes are equivalent except for
+/// cells whose reset gate acts on the recurrent GEMM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum BiasMode {
-    /// None.
+    /// No bias.
     None,
-    /// One, added to the product with the input.
+    /// One bias, added to the input GEMM.
     SingleInput,
-    /// One, added to the recurrent product.
+    /// One bias, added to the recurrent GEMM.
     SingleRecurrent,
-    /// Both.
+    /// Both biases.
     #[default]
     Double,
 }
 
 impl BiasMode {
-    /// All of them.
+    /// All modes.
     pub const ALL: [BiasMode; 4] =
         [BiasMode::None, BiasMode::SingleInput, BiasMode::SingleRecurrent, BiasMode::Double];
 
-    /// The name in problem files.
+    /// Name in problem files.
     pub fn name(self) -> &'static str {
         match self {
             BiasMode::None => "none",
@@ -30,32 +30,32 @@ impl BiasMode {
         }
     }
 
-    /// Whether the product with the input has a bias.
+    /// Whether the input GEMM has a bias.
     pub fn has_input(self) -> bool {
         matches!(self, BiasMode::SingleInput | BiasMode::Double)
     }
 
-    /// Whether the recurrent product has a bias.
+    /// Whether the recurrent GEMM has a bias.
     pub fn has_recurrent(self) -> bool {
         matches!(self, BiasMode::SingleRecurrent | BiasMode::Double)
     }
 }
 
-/// What the first layer does with the network's input (`mcdnnRNNInputMode_t`, section 6.1.2.7).
+/// Use of the network's input by the first layer (`mcdnnRNNInputMode_t`, section 6.1.2.7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum InputMode {
-    /// Multiplies it with weights.
+    /// The input is multiplied by weights.
     #[default]
     Linear,
-    /// Gives it to every gate as it is: it has the size of the hidden state.
+    /// The input, of the hidden size, is added to every gate.
     Skip,
 }
 
 impl InputMode {
-    /// All of them.
+    /// All modes.
     pub const ALL: [InputMode; 2] = [InputMode::Linear, InputMode::Skip];
 
-    /// The name in problem files.
+    /// Name in problem files.
     pub fn name(self) -> &'static str {
         match self {
             InputMode::Linear => "linear",
@@ -64,22 +64,22 @@ impl InputMode {
     }
 }
 
-/// How the results of two directions become one (oneDNN's `bidirectional_concat` and
+/// Combination of the outputs of two directions (oneDNN's `bidirectional_concat` and
 /// `bidirectional_sum`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Join {
-    /// One after the other: a vector of twice the size.
+    /// Concatenation: the vectors have twice the size.
     #[default]
     Concat,
-    /// Added, rounded once.
+    /// Sum, rounded once.
     Sum,
 }
 
 impl Join {
-    /// All of them.
+    /// All modes.
     pub const ALL: [Join; 2] = [Join::Concat, Join::Sum];
 
-    /// The name in problem files.
+    /// Name in problem files.
     pub fn name(self) -> &'static str {
         match self {
             Join::Concat => "concat",
@@ -88,21 +88,21 @@ impl Join {
     }
 }
 
-/// What a layer above the first reads in a network of two directions.
+/// Input of the layers above the first in a bidirectional network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Stacking {
-    /// Both directions of the layer below, joined: mcDNN (section 6.2.1.36), cuDNN, torch.
+    /// Both directions of the layer below, combined: mcDNN (section 6.2.1.36), cuDNN, torch.
     #[default]
     Joined,
-    /// Its own direction of the layer below; only the last results are joined: oneDNN.
+    /// The same direction of the layer below; only the last layer's outputs are combined: oneDNN.
     Separate,
 }
 
 impl Stacking {
-    /// All of them.
+    /// All modes.
     pub const ALL: [Stacking; 2] = [Stacking::Joined, Stacking::Separate];
 
-    /// The name in problem files.
+    /// Name in problem files.
     pub fn name(self) -> &'static str {
         match self {
             Stacking::Joined => "joined",

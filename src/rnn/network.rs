@@ -1,4 +1,4 @@
-//! A recurrent network: what it is, before its batch and its steps are known.
+//! Description of a recurrent network, independent of batch size and number of steps.
 
 use std::sync::Arc;
 
@@ -9,17 +9,17 @@ use crate::graph::{Cell, Direction, MatmulMath, RowLayout};
 use crate::rnn::cells::{CellClip, CellKind, CellOptions};
 use crate::rnn::mode::{BiasMode, InputMode, Join, Stacking};
 
-/// The greatest input and hidden size.
+/// Maximum input and hidden size.
 const SIZE_MAX: i64 = i32::MAX as i64;
-/// More layers than anyone means.
+/// Maximum number of layers, beyond any practical network.
 const LAYERS_MAX: i64 = 1024;
 
 /// The cell of a network.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RnnCell {
-    /// One of the documents. Of the options, `math` and `projected` follow from the network.
+    /// A predefined cell. The network determines the options `math` and `projected`.
     Kind(CellKind, CellOptions),
-    /// A user's own.
+    /// A user-defined cell.
     Own(Arc<Cell>),
 }
 
@@ -36,54 +36,55 @@ pub enum RnnCell {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Rnn {
-    /// What happens at a step.
+    /// The cell.
     pub cell: RnnCell,
     /// Elements of an input vector, at least 1.
     pub input_size: i64,
-    /// Units of each layer and direction, at least 1.
+    /// Hidden size of each layer and direction, at least 1.
     pub hidden_size: i64,
-    /// Elements of `h` where it is projected: 1 to `hidden_size`.
+    /// Elements of `h` if it is projected: 1 to `hidden_size`.
     pub projection_size: Option<i64>,
-    /// Layers, at least 1.
+    /// Number of layers, at least 1.
     pub layers: i64,
-    /// The order of the steps.
+    /// Order of the steps.
     pub direction: Direction,
-    /// How two directions become one.
+    /// Combination of the two directions' outputs.
     pub join: Join,
-    /// What layers above the first read of two directions.
+    /// Input of the layers above the first in a bidirectional network.
     pub stacking: Stacking,
-    /// Which biases there are.
+    /// Biases.
     pub bias: BiasMode,
-    /// What the first layer does with the input.
+    /// Input mode of the first layer.
     pub input_mode: InputMode,
-    /// The type of inputs, weights, states and outputs: f64, f32, f16 or bf16. Sums and cells are
-    /// in f64 for f64, else in f32.
+    /// Type of inputs, weights, states and outputs: f64, f32, f16 or bf16. Accumulators and cells
+    /// are f64 for f64, otherwise f32.
     pub dtype: DType,
-    /// Whether products of f32 may be taken in tf32.
+    /// Whether f32 GEMMs may use tf32.
     pub tf32: bool,
-    /// The order of the vectors of input and output.
+    /// Order of the input and output vectors.
     pub layout: RowLayout,
-    /// What outputs and histories are beyond a sequence's length; no NaN, and 0 for a sum.
+    /// Value of outputs and histories beyond a sequence's length; not NaN, and 0 if directions are
+    /// summed.
     pub fill: Real,
 }
 
 impl Rnn {
-    /// One layer of a cell of the documents: forward, linear input, both biases, in f32.
+    /// One layer of a predefined cell: forward, linear input, both biases, f32.
     pub fn new(kind: CellKind, input_size: i64, hidden_size: i64) -> Rnn {
         Rnn::of(RnnCell::Kind(kind, CellOptions::default()), input_size, hidden_size)
     }
 
-    /// One layer of a user's cell, as [`Rnn::new`].
+    /// One layer of a user-defined cell, with the defaults of [`Rnn::new`].
     pub fn of_cell(cell: impl Into<Arc<Cell>>, input_size: i64, hidden_size: i64) -> Rnn {
         Rnn::of(RnnCell::Own(cell.into()), input_size, hidden_size)
     }
 
-    /// One layer of LSTM, as [`Rnn::new`].
+    /// One LSTM layer, with the defaults of [`Rnn::new`].
     pub fn lstm(input_size: i64, hidden_size: i64) -> Rnn {
         Rnn::new(CellKind::Lstm, input_size, hidden_size)
     }
 
-    /// One layer of GRU, as [`Rnn::new`].
+    /// One GRU layer, with the defaults of [`Rnn::new`].
     pub fn gru(input_size: i64, hidden_size: i64) -> Rnn {
         Rnn::new(CellKind::Gru, input_size, hidden_size)
     }
@@ -107,87 +108,87 @@ impl Rnn {
         }
     }
 
-    /// The same with so many layers.
+    /// Sets the number of layers.
     pub fn layers(self, layers: i64) -> Rnn {
         Rnn { layers, ..self }
     }
 
-    /// The same in this direction.
+    /// Sets the direction.
     pub fn direction(self, direction: Direction) -> Rnn {
         Rnn { direction, ..self }
     }
 
-    /// The same in both directions.
+    /// Enables both directions.
     pub fn bidirectional(self) -> Rnn {
         self.direction(Direction::Both)
     }
 
-    /// The same with directions joined so.
+    /// Sets the combination of the directions' outputs.
     pub fn join(self, join: Join) -> Rnn {
         Rnn { join, ..self }
     }
 
-    /// The same with layers stacked so.
+    /// Sets the input of the layers above the first.
     pub fn stacking(self, stacking: Stacking) -> Rnn {
         Rnn { stacking, ..self }
     }
 
-    /// The same with these biases.
+    /// Sets the biases.
     pub fn bias(self, bias: BiasMode) -> Rnn {
         Rnn { bias, ..self }
     }
 
-    /// The same with the input given to every gate as it is.
+    /// Adds the input to every gate instead of multiplying it by weights.
     pub fn skip_input(self) -> Rnn {
         Rnn { input_mode: InputMode::Skip, ..self }
     }
 
-    /// The same with `h` projected to so many elements.
+    /// Projects `h` to `size` elements.
     pub fn projection(self, size: i64) -> Rnn {
         Rnn { projection_size: Some(size), ..self }
     }
 
-    /// The same in this type.
+    /// Sets the type.
     pub fn dtype(self, dtype: DType) -> Rnn {
         Rnn { dtype, ..self }
     }
 
-    /// The same with products in tf32.
+    /// Allows tf32 in GEMMs.
     pub fn tf32(self) -> Rnn {
         Rnn { tf32: true, ..self }
     }
 
-    /// The same with vectors in this order.
+    /// Sets the order of the vectors.
     pub fn layout(self, layout: RowLayout) -> Rnn {
         Rnn { layout, ..self }
     }
 
-    /// The same with outputs beyond a sequence's length filled so.
+    /// Sets the value of outputs beyond a sequence's length.
     pub fn fill(self, fill: f64) -> Rnn {
         Rnn { fill: Real::new(fill), ..self }
     }
 
-    /// The same with gates that see the cell state (LSTM).
+    /// Enables peephole connections (LSTM).
     pub fn peephole(self) -> Rnn {
         self.option(|options| options.peephole = true)
     }
 
-    /// The same with a cell state limited so (LSTM).
+    /// Clips the cell state (LSTM).
     pub fn cell_clip(self, clip: CellClip) -> Rnn {
         self.option(|options| options.cell_clip = Some(clip))
     }
 
-    /// The same with a NaN that becomes 0 (ReLU).
+    /// Turns NaN into 0 (ReLU).
     pub fn drop_nan(self) -> Rnn {
         self.option(|options| options.drop_nan = true)
     }
 
-    /// The same with gates limited to `[-limit, limit]` before their activations.
+    /// Clamps gates to `[-limit, limit]` before their activations.
     pub fn gate_clip(self, limit: f64) -> Rnn {
         self.option(|options| options.gate_clip = Some(Real::new(limit)))
     }
 
-    /// A user's cell has no options: what it does stands in its programs.
+    /// Sets an option of a predefined cell; a user-defined cell has none.
     fn option(mut self, set: impl FnOnce(&mut CellOptions)) -> Rnn {
         if let RnnCell::Kind(_, options) = &mut self.cell {
             set(options);
@@ -195,7 +196,7 @@ impl Rnn {
         self
     }
 
-    /// Directions of each layer.
+    /// Number of directions of each layer.
     pub fn directions(&self) -> i64 {
         self.direction.count()
     }
@@ -213,7 +214,7 @@ impl Rnn {
         }
     }
 
-    /// Elements of the vectors that a layer reads.
+    /// Elements of the input vectors of a layer.
     pub fn layer_input_size(&self, layer: i64) -> i64 {
         match self.stacking {
             _ if layer == 0 => self.input_size,
@@ -222,7 +223,7 @@ impl Rnn {
         }
     }
 
-    /// The precision of products.
+    /// Precision of the GEMMs.
     pub fn math(&self) -> MatmulMath {
         match self.dtype {
             DType::F64 => MatmulMath::F64,
@@ -231,7 +232,7 @@ impl Rnn {
         }
     }
 
-    /// The cell with the options of the network.
+    /// Builds the cell with the network's options.
     pub fn build_cell(&self) -> Arc<Cell> {
         let math = Math::of(self.dtype);
         match &self.cell {
@@ -243,11 +244,11 @@ impl Rnn {
         }
     }
 
-    /// Checks that the parts fit together.
+    /// Checks the description for consistency.
     ///
     /// # Errors
-    /// `BadParam` for a value out of its range, `NotSupported` for what does not go together and
-    /// for sizes above 2^31 - 1 or more than 1024 layers; the text names the rule.
+    /// `BadParam` for a value out of range, `NotSupported` for unsupported combinations, sizes
+    /// above 2^31 - 1 or more than 1024 layers; the message names the rule.
     pub fn validate(&self) -> Result<()> {
         let bad = |rule: String| Err(Error::bad_param(format!("rnn: {rule}")));
         let refuse = |rule: String| Err(Error::not_supported(format!("rnn: {rule}")));

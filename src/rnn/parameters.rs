@@ -1,4 +1,4 @@
-//! Weights from elsewhere, put into the order of a weight space.
+//! Conversion of weights from other frameworks to the layout of a weight space.
 
 use crate::error::{Error, Result};
 use crate::rnn::mode::BiasMode;
@@ -8,19 +8,19 @@ use crate::rnn::weights::{WeightKind, WeightSpace};
 /// A tensor on the host.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct HostTensor {
-    /// Its dimensions.
+    /// Dimensions.
     pub dims: Vec<i64>,
-    /// Its elements in row-major order.
+    /// Elements in row-major order.
     pub values: Vec<f64>,
 }
 
 impl HostTensor {
-    /// A tensor of these dimensions.
+    /// Returns a tensor with these dimensions and values.
     pub fn new(dims: &[i64], values: Vec<f64>) -> HostTensor {
         HostTensor { dims: dims.to_vec(), values }
     }
 
-    /// Checks the dimensions, and that there are as many values.
+    /// Checks the dimensions and the number of values.
     pub(super) fn expect(&self, name: &str, dims: &[i64]) -> Result<()> {
         let count = dims.iter().product::<i64>() as usize;
         if self.dims != dims || self.values.len() != count {
@@ -32,26 +32,26 @@ impl HostTensor {
         Ok(())
     }
 
-    /// The elements from `first` on.
+    /// Returns `count` elements from `first` on.
     fn part(&self, first: i64, count: i64) -> &[f64] {
         &self.values[first as usize..(first + count) as usize]
     }
 }
 
-/// The blocks of `order`, `block` elements each, one after the other.
+/// Permutes blocks of `block` elements.
 fn ordered(values: &[f64], order: &[usize], block: i64) -> Vec<f64> {
     let block = block as usize;
     order.iter().flat_map(|at| &values[at * block..(at + 1) * block]).copied().collect()
 }
 
 impl WeightSpace {
-    /// The values of a whole space, from those of each block; gaps are 0.
+    /// Fills a weight space block by block; padding is 0.
     ///
     /// # Errors
-    /// What `block` finds.
+    /// Errors of `block`.
     ///
     /// # Panics
-    /// When `block` gives another number of values than the block has.
+    /// When `block` returns a wrong number of values.
     pub fn filled(
         &self,
         mut block: impl FnMut(usize, WeightKind) -> Result<Vec<f64>>,
@@ -71,7 +71,7 @@ impl WeightSpace {
 }
 
 impl Rnn {
-    /// The bytes of a weight space with these values.
+    /// Encodes the values of a weight space as bytes.
     pub fn encode(&self, values: &[f64]) -> Vec<u8> {
         let size = self.dtype.bytes();
         let mut bytes = vec![0; values.len() * size];
@@ -81,7 +81,7 @@ impl Rnn {
         bytes
     }
 
-    /// What torch calls a parameter: `weight_ih_l0`, `bias_hh_l1_reverse`.
+    /// Torch's name of a parameter: `weight_ih_l0`, `bias_hh_l1_reverse`.
     pub fn torch_name(&self, pseudo_layer: usize, kind: WeightKind) -> String {
         let directions = self.directions() as usize;
         let (layer, direction) = (pseudo_layer / directions, pseudo_layer % directions);
@@ -89,12 +89,12 @@ impl Rnn {
         format!("{}_l{layer}{reverse}", kind.torch_name())
     }
 
-    /// The weight space of a `torch.nn.RNN`, `LSTM` or `GRU`, from its parameters by name: gates
-    /// stand in the same order there. Cells that torch does not know are written the same way;
-    /// their parameters, such as peepholes `i f o`, are `parameters_l0` `[parameters, hidden]`.
+    /// Builds the weight space from the parameters of a `torch.nn.RNN`, `LSTM` or `GRU`, by name;
+    /// the gate order is the same. Cells that torch does not have use the same naming; cell
+    /// parameters, such as the peepholes `i f o`, are `parameters_l0` `[parameters, hidden]`.
     ///
     /// # Errors
-    /// As [`Rnn::validate`]; `BadParam` for a parameter that is missing or has another shape.
+    /// As [`Rnn::validate`]; `BadParam` for a parameter that is missing or has the wrong shape.
     pub fn from_torch(
         &self,
         mut parameter: impl FnMut(&str) -> Option<HostTensor>,
@@ -114,7 +114,7 @@ impl Rnn {
         })
     }
 
-    /// The order of gates that a library has, by the number of gates.
+    /// Selects the gate order for the cell's number of gates, from the orders for three and four.
     fn gate_order(&self, orders: [&'static [usize]; 2]) -> Result<&'static [usize]> {
         match self.build_cell().gates.len() {
             1 => Ok(&[0]),
@@ -124,11 +124,12 @@ impl Rnn {
         }
     }
 
-    /// The weight space of an ONNX `RNN`, `LSTM` or `GRU`: one layer, gates `i o f c` and `z r h`,
-    /// peepholes `i o f`. `b` is there if the network has both biases, `p` if it has peepholes.
+    /// Builds the weight space from the tensors of an ONNX `RNN`, `LSTM` or `GRU`: one layer, gates
+    /// `i o f c` and `z r h`, peepholes `i o f`. `b` is present if the network has both biases, `p`
+    /// if it has peepholes.
     ///
     /// # Errors
-    /// As [`Rnn::from_torch`]; `NotSupported` for more than a layer.
+    /// As [`Rnn::from_torch`]; `NotSupported` for more than one layer.
     pub fn from_onnx(
         &self,
         w: &HostTensor,
@@ -167,13 +168,14 @@ impl Rnn {
         })
     }
 
-    /// The weight space of a oneDNN primitive in the layouts `ldigo` (`layer`, `iter`), `ldgo`
-    /// (`bias`, `peephole`) and `ldio` (`projection`): gates `i f c o` and `u r o`, one bias per
-    /// gate. Cells whose reset gate acts on the recurrent product have a fourth bias, inside of it:
-    /// their network has both biases, every other one [`BiasMode::SingleInput`].
+    /// Builds the weight space from the weights of a oneDNN primitive in the layouts `ldigo`
+    /// (`layer`, `iter`), `ldgo` (`bias`, `peephole`) and `ldio` (`projection`): gates `i f c o`
+    /// and `u r o`, one bias per gate. Cells whose reset gate acts on the recurrent GEMM have a
+    /// fourth bias, within the reset: their network has both biases, every other one
+    /// [`BiasMode::SingleInput`].
     ///
     /// # Errors
-    /// As [`Rnn::from_torch`]; `NotSupported` for layers that read vectors of different sizes.
+    /// As [`Rnn::from_torch`]; `NotSupported` for layers with different input sizes.
     pub fn from_onednn(&self, weights: &OneDnnWeights) -> Result<Vec<f64>> {
         let space = WeightSpace::new(self)?;
         let (layers, directions) = (self.layers, self.directions());
@@ -186,7 +188,7 @@ impl Rnn {
         let OneDnnWeights { layer, iter, bias, peephole, projection } = weights;
         layer.expect("weights_layer", &[layers, directions, input, gates, hidden])?;
         iter.expect("weights_iter", &[layers, directions, state, gates, hidden])?;
-        // With both biases, the recurrent one is 0 but for the candidate's.
+        // With both biases, the recurrent one is 0 except for the candidate's.
         let biases = if self.bias == BiasMode::Double { gates + 1 } else { gates };
         let has_bias = self.bias != BiasMode::None;
         given("bias", bias.as_ref(), has_bias, &[layers, directions, biases, hidden])?;
@@ -223,14 +225,14 @@ impl Rnn {
     }
 }
 
-/// Weights as oneDNN has them.
+/// Weights in oneDNN's layout.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct OneDnnWeights {
     /// `[layers, directions, input, gates, hidden]`.
     pub layer: HostTensor,
     /// `[layers, directions, state, gates, hidden]`.
     pub iter: HostTensor,
-    /// `[layers, directions, gates, hidden]`; with the inner bias, a gate more.
+    /// `[layers, directions, gates, hidden]`; one more gate with the inner bias.
     pub bias: Option<HostTensor>,
     /// `[layers, directions, 3, hidden]`, in the order `i f o`.
     pub peephole: Option<HostTensor>,
@@ -238,7 +240,7 @@ pub struct OneDnnWeights {
     pub projection: Option<HostTensor>,
 }
 
-/// Checks a tensor that is there or not.
+/// Checks an optional tensor.
 fn given(name: &str, tensor: Option<&HostTensor>, wanted: bool, dims: &[i64]) -> Result<()> {
     match (tensor, wanted) {
         (Some(tensor), true) => tensor.expect(name, dims),
@@ -248,7 +250,7 @@ fn given(name: &str, tensor: Option<&HostTensor>, wanted: bool, dims: &[i64]) ->
     }
 }
 
-/// A matrix of so many rows, transposed.
+/// Transposes a matrix with `rows` rows.
 fn transposed(values: &[f64], rows: i64) -> Vec<f64> {
     let rows = rows as usize;
     let columns = values.len() / rows;

@@ -1,25 +1,25 @@
-//! The tensors of a network as its caller sees them.
+//! Roles of a network's tensors.
 
-/// What a tensor of a network is to its caller (`mcdnnRNNForward`, section 6.2.1.36).
+/// Role of a tensor in a call (`mcdnnRNNForward`, section 6.2.1.36).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
-    /// `x`: the vectors of all steps.
+    /// `x`: the input vectors of all steps.
     Input,
     /// The weight space.
     Weights,
-    /// `hx`: `h` before the first step, of every pseudo-layer.
+    /// `hx`: the initial `h` of every pseudo-layer.
     HInitial,
-    /// `cx`: the other states before the first step, of every pseudo-layer.
+    /// `cx`: the other initial states of every pseudo-layer.
     StatesInitial,
-    /// The steps of each sequence.
+    /// The number of steps of each sequence.
     Lengths,
-    /// Where not 0, the states are 0 before the step.
+    /// Reset mask: a nonzero value resets the states to 0 before the step.
     Reset,
-    /// A value per vector for the cell, such as AUGRU's attention.
+    /// Row inputs of the cell, such as AUGRU's attention.
     RowInputs,
-    /// A value per unit and vector for the cell.
+    /// Unit inputs of the cell.
     UnitInputs,
-    /// `y`.
+    /// `y`: the output vectors of all steps.
     Output,
     /// `hy`: `h` after the last step.
     HFinal,
@@ -27,12 +27,12 @@ pub enum Role {
     StatesFinal,
     /// The other states after every step.
     History,
-    /// What a backward pass needs of a forward pass: outputs of all layers but the last, states.
+    /// Reserve space of training: outputs of all layers but the last, and states.
     Reserve,
 }
 
 impl Role {
-    /// All of them.
+    /// All roles.
     pub const ALL: [Role; 13] = [
         Role::Input,
         Role::Weights,
@@ -49,7 +49,7 @@ impl Role {
         Role::Reserve,
     ];
 
-    /// The name in problem and tensor files: torch's where it has one.
+    /// Name in problem and tensor files; torch's where it has one.
     pub fn name(self) -> &'static str {
         match self {
             Role::Input => "input",
@@ -68,20 +68,20 @@ impl Role {
         }
     }
 
-    /// Whether the network writes it.
+    /// Whether the network writes the tensor.
     pub fn is_output(self) -> bool {
         self >= Role::Output
     }
 }
 
-/// Which optional tensors a forward pass has.
+/// Optional tensors of a forward pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Optional {
-    /// [`Role::HInitial`]; else 0.
+    /// [`Role::HInitial`]; 0 if absent.
     pub h_initial: bool,
-    /// [`Role::StatesInitial`]; else 0.
+    /// [`Role::StatesInitial`]; 0 if absent.
     pub states_initial: bool,
-    /// [`Role::Lengths`]; else every sequence has all steps.
+    /// [`Role::Lengths`]; all steps if absent.
     pub lengths: bool,
     /// [`Role::Reset`].
     pub reset: bool,
@@ -96,7 +96,7 @@ pub struct Optional {
 }
 
 impl Optional {
-    /// Whether a tensor of this role is there, if it is optional.
+    /// Whether a tensor of this role is enabled, if it is optional.
     pub fn has(self, role: Role) -> bool {
         match role {
             Role::HInitial => self.h_initial,

@@ -1,57 +1,56 @@
-//! The weight space: where each matrix and bias of a network stands in one buffer.
+//! The weight space: the layout of a network's weights and biases in one buffer.
 //!
-//! For every pseudo-layer (`layer * directions + direction`) follow each other: the input matrices
-//! of all gates, the recurrent matrices of all products' gates, the projection, the cell's
-//! parameters. Behind all matrices follow, for every pseudo-layer, the input biases and the
-//! recurrent biases. Matrices are row-major, a row per unit; those of one kind touch, gate after
-//! gate, so that they are one matrix. Each kind begins at a multiple of [`ALIGNMENT`] bytes: where
-//! sizes are multiples of 8 nothing is between them, and the space is what cuDNN was reported to
-//! use.
+//! For every pseudo-layer (`layer * directions + direction`) the buffer holds the input matrices of
+//! all gates, the recurrent matrices of all gates, the projection and the cell's parameters. The
+//! input and recurrent biases of every pseudo-layer follow all matrices. Matrices are row-major
+//! with a row per hidden unit; the gates of one kind are contiguous, so they form one matrix. Each
+//! kind is aligned to [`ALIGNMENT`] bytes: with sizes that are multiples of 8 there is no padding,
+//! and the layout is the one reported for cuDNN.
 
 use crate::error::{Error, Result};
 use crate::graph::Cell;
 use crate::rnn::mode::InputMode;
 use crate::rnn::network::Rnn;
 
-/// Bytes that each kind of weights is aligned to.
+/// Alignment of each kind of weights in bytes.
 pub const ALIGNMENT: i64 = 16;
-/// The greatest linLayerID (section 6.2.1.31).
+/// Largest linLayerID (section 6.2.1.31).
 const LIN_LAYER_MAX: i32 = 8;
 
-/// Weights of one kind, of one pseudo-layer.
+/// The weights of one kind and pseudo-layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Block {
-    /// Of the first element, in elements from the start of the space.
+    /// Offset of the first element, in elements from the start of the space.
     pub offset: i64,
-    /// Rows: of all gates.
+    /// Rows of all gates.
     pub rows: i64,
-    /// Elements of a row.
+    /// Columns.
     pub columns: i64,
 }
 
-/// What weights of one pseudo-layer are for.
+/// Kinds of weights of a pseudo-layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WeightKind {
-    /// `[gates * hidden, input]`: the product with the input; none with a skipped input.
+    /// `[gates * hidden, input]`: input GEMM; absent with a skipped input.
     Input,
-    /// `[recurrent gates * hidden, state]`: the recurrent products.
+    /// `[recurrent gates * hidden, state]`: recurrent GEMMs.
     Recurrent,
-    /// `[state, hidden]`: the projection.
+    /// `[state, hidden]`: projection.
     Projection,
-    /// `[parameters, hidden]`: vectors of the cell, such as peepholes.
+    /// `[parameters, hidden]`: parameters of the cell, such as peepholes.
     Parameters,
-    /// `[gates * hidden, 1]`.
+    /// `[gates * hidden, 1]`: bias of the input GEMM.
     InputBias,
-    /// `[recurrent gates * hidden, 1]`.
+    /// `[recurrent gates * hidden, 1]`: bias of the recurrent GEMMs.
     RecurrentBias,
 }
 
 impl WeightKind {
-    /// Those that stand pseudo-layer by pseudo-layer first.
+    /// Kinds stored in the first part of the space.
     const MATRICES: [WeightKind; 4] =
         [WeightKind::Input, WeightKind::Recurrent, WeightKind::Projection, WeightKind::Parameters];
     const BIASES: [WeightKind; 2] = [WeightKind::InputBias, WeightKind::RecurrentBias];
-    /// All of them.
+    /// All kinds.
     pub const ALL: [WeightKind; 6] = [
         WeightKind::Input,
         WeightKind::Recurrent,
@@ -61,7 +60,7 @@ impl WeightKind {
         WeightKind::RecurrentBias,
     ];
 
-    /// What torch calls such a parameter of a layer; `parameters` it does not know.
+    /// Torch's name of the parameter; `parameters` has none in torch.
     pub fn torch_name(self) -> &'static str {
         match self {
             WeightKind::Input => "weight_ih",
@@ -74,19 +73,19 @@ impl WeightKind {
     }
 }
 
-/// A matrix or a bias in a weight space.
+/// A matrix or bias in a weight space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WeightSlice {
-    /// Bytes from the start of the space.
+    /// Offset in bytes from the start of the space.
     pub offset_bytes: u64,
     /// Rows.
     pub rows: i64,
-    /// Columns; 1 of a bias.
+    /// Columns; 1 for a bias.
     pub columns: i64,
 }
 
-/// What a linLayerID stands for (`mcdnnGetRNNWeightParams`, section 6.2.1.31); what the network
-/// does not have is absent.
+/// The weights of a linLayerID (`mcdnnGetRNNWeightParams`, section 6.2.1.31); absent if the network
+/// does not have them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct WeightParams {
     /// The matrix.
@@ -95,23 +94,23 @@ pub struct WeightParams {
     pub bias: Option<WeightSlice>,
 }
 
-/// The places of a network's weights in one buffer.
+/// Layout of a network's weights in one buffer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct WeightSpace {
-    /// Of each pseudo-layer, in the order of [`WeightKind::ALL`].
+    /// Blocks of each pseudo-layer, in the order of [`WeightKind::ALL`].
     blocks: Vec<[Option<Block>; 6]>,
     elements: i64,
     element_bytes: i64,
     hidden: i64,
-    /// Gates with an input matrix, and with a recurrent one.
+    /// Number of gates with an input matrix, and with a recurrent matrix.
     gates: [i32; 2],
 }
 
 impl WeightSpace {
-    /// The places of a network's weights.
+    /// Computes the layout for a network.
     ///
     /// # Errors
-    /// As [`Rnn::validate`]; `BadParam` for a space beyond 2^62 bytes.
+    /// As [`Rnn::validate`]; `BadParam` if the space exceeds 2^62 bytes.
     pub fn new(rnn: &Rnn) -> Result<WeightSpace> {
         rnn.validate()?;
         let cell = rnn.build_cell();
@@ -146,36 +145,36 @@ impl WeightSpace {
         Ok(Block { offset, rows, columns })
     }
 
-    /// The size of the space (`mcdnnGetRNNWeightSpaceSize`, section 6.2.1.32).
+    /// Size of the space in bytes (`mcdnnGetRNNWeightSpaceSize`, section 6.2.1.32).
     pub fn bytes(&self) -> u64 {
         (self.elements * self.element_bytes) as u64
     }
 
-    /// The same in elements.
+    /// Size of the space in elements.
     pub fn elements(&self) -> i64 {
         self.elements
     }
 
-    /// Layers times directions.
+    /// Number of layers times directions.
     pub fn pseudo_layers(&self) -> usize {
         self.blocks.len()
     }
 
-    /// Weights of one kind; `None` where the network has none.
+    /// The block of a kind; `None` if the network has none.
     ///
     /// # Panics
-    /// For a pseudo-layer that is not there.
+    /// When `pseudo_layer` is out of range.
     pub fn block(&self, pseudo_layer: usize, kind: WeightKind) -> Option<Block> {
         self.blocks[pseudo_layer][kind as usize]
     }
 
-    /// The matrix and the bias of a linLayerID: the gates of the input in the order of the cell
-    /// (LSTM i f g o, GRU r z n), then those of the recurrent products, then the projection.
-    /// `space_bytes` is how large the caller's buffer is.
+    /// The matrix and bias of a linLayerID: input gates in the cell's order (LSTM i f g o, GRU r z
+    /// n), then recurrent gates, then the projection. `space_bytes` is the size of the caller's
+    /// buffer.
     ///
     /// # Errors
-    /// `BadParam` for a pseudo-layer that is not there, a linLayerID below 0 or above both 8 and
-    /// what the cell has, or weights outside of the buffer.
+    /// `BadParam` for a pseudo-layer out of range, a linLayerID below 0 or above both 8 and the
+    /// cell's last, or weights that exceed the buffer.
     pub fn params(
         &self,
         pseudo_layer: i32,
@@ -217,7 +216,7 @@ impl WeightSpace {
         Ok(params)
     }
 
-    /// A gate's part of a block; a projection has no gates.
+    /// The slice of a gate within a block; a projection is one slice.
     fn slice(&self, pseudo_layer: usize, kind: WeightKind, gate: i32) -> Option<WeightSlice> {
         let Block { offset, rows, columns } = self.block(pseudo_layer, kind)?;
         let rows = if kind == WeightKind::Projection { rows } else { self.hidden };

@@ -126,6 +126,8 @@ fn a_failed_compilation_leaves_the_general_kernel() {
     let error = plan.settle(LONG).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Compile);
     assert!(error.to_string().contains("no such luck"), "{error}");
+    let failure = error.compile_failure().expect("the compiler's own error");
+    assert!(failure.source.contains("#error no such luck"), "{failure:?}");
     assert_eq!(
         (plan.tier(), plan.kernels()[0].config().engine.as_ref()),
         (Tier::Failed, "pointwise_general")

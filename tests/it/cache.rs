@@ -114,8 +114,8 @@ fn damage_is_a_rebuild() {
     for (damaged, reason) in [
         (&flipped[..], "digest differs"),
         (&whole[..whole.len() / 2], "digest differs"),
-        (&whole[..7], "not an entry, or cut short"),
-        (&[], "not an entry, or cut short"),
+        (&whole[..7], "not an entry, or truncated"),
+        (&[], "not an entry, or truncated"),
     ] {
         fs::write(&path, damaged).unwrap();
         let (origin, log) = logged(|| origin(&open(folder.path())));

@@ -184,7 +184,7 @@ fn run_checks_and_counts_on_the_simulator() {
     let least = 8 * 1024 * (2 + 2 + 4);
     let moved = format!("{} bytes read, {} written, 1.00 times the least", least / 2, least / 2);
     assert!(text.contains(&moved), "{text}");
-    assert!(text.contains("H100: ") && text.contains("% of the multiprocessors"), "{text}");
+    assert!(text.contains("H100: ") && text.contains("% of the SMs"), "{text}");
     let h200 = ["run", PROBLEM, "--random", "1", "--device", "sim:h200", "--counters", "--json"];
     let report = json(&succeeds(&h200));
     let estimate = &report["kernels"][0]["estimate"];
@@ -289,6 +289,7 @@ fn engines_explain_themselves() {
 #[test]
 fn doctor_finds_what_the_tests_found() {
     let text = succeeds(&["doctor"]);
+    assert!(text.lines().next().unwrap().contains("from KILN_CACHE_DIR"), "{text}");
     assert!(text.contains("compiled and ran a kernel, the result is right"), "{text}");
     let output = kiln(&["doctor", "--json", "--nvrtc", "/nowhere"]);
     assert_eq!(output.status.code(), Some(1));
@@ -487,7 +488,7 @@ fn the_environment_stands_in_for_options() {
     let missing = errors(run("KILN_TEMPLATES", "/nowhere", &[]));
     assert!(missing.starts_with("kiln: failed to read templates from `/nowhere`\n  caused by: "));
     let missing = errors(run("KILN_NVRTC", "/nowhere", &["--cache-dir", "off"]));
-    assert!(missing.ends_with("looked at:\n  /nowhere (KILN_NVRTC)\n"), "{missing}");
+    assert!(missing.ends_with("searched:\n  /nowhere (KILN_NVRTC)\n"), "{missing}");
 }
 
 #[test]

@@ -5,6 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use kiln::plan::{VARIABLES, Variable};
+
 use crate::cli::{self, PROBLEM};
 use crate::harness;
 
@@ -39,9 +41,31 @@ fn help_lists_every_variable_and_every_command() {
     let missing: Vec<&String> =
         variables.iter().filter(|name| !words.contains(name.as_str())).collect();
     assert!(missing.is_empty(), "{missing:?}");
+    let document = fs::read_to_string(Path::new(ROOT).join("docs/environment.md")).unwrap();
+    let missing: Vec<&String> =
+        variables.iter().filter(|name| !document.contains(&format!("`{name}`"))).collect();
+    assert!(missing.is_empty(), "docs/environment.md: {missing:?}");
     for kind in ["problem file", "recurrent network", "attention"] {
         let bench = help.lines().find(|line| line.trim_start().starts_with("bench ")).unwrap();
         assert!(bench.contains(kind), "{bench}");
+    }
+}
+
+/// `make readme` writes the table anew.
+#[test]
+fn the_document_of_variables_is_the_table() {
+    let path = Path::new(ROOT).join("docs/environment.md");
+    let text = fs::read_to_string(&path).unwrap();
+    let mut table = "| variable | `Config` | values | default |\n|---|---|---|---|\n".to_owned();
+    for Variable { name, field, values, default, .. } in VARIABLES {
+        table += &format!("| `{name}` | `{field}` | {values} | {default} |\n");
+    }
+    let start = text.find("| variable | `Config`").expect("the table begins so");
+    let end = start + text[start..].find("\n\n").expect("text follows it") + 1;
+    if std::env::var("KILN_README").is_ok_and(|mode| mode == "rewrite") {
+        fs::write(&path, format!("{}{table}{}", &text[..start], &text[end..])).unwrap();
+    } else {
+        assert_eq!(&text[start..end], table, "`make readme` rewrites it");
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the crates that Kiln is built from may be: what `deny.toml` says, where `cargo deny` is not
 //! installed, and of no newer Rust than Kiln needs.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 
 use serde_json::Value;
@@ -46,7 +47,7 @@ fn licences_and_sources_are_those_of_the_policy() {
         (strings("licenses", "allow"), strings("sources", "allow-registry"));
     let licences: Vec<&str> = licences.iter().map(String::as_str).collect();
     let banned = policy["bans"]["deny"].as_array().unwrap();
-    let mut used = std::collections::BTreeSet::new();
+    let mut used = BTreeSet::new();
     for package in packages() {
         let name = package["name"].as_str().unwrap();
         let licence = package["license"].as_str().unwrap_or("none");
@@ -74,8 +75,8 @@ fn no_dependency_needs_a_newer_rust() {
     let packages = packages();
     let needs = |package: &Value| package["rust_version"].as_str().map(version);
     let own = |name: &str| packages.iter().find(|package| package["name"] == name).and_then(needs);
-    let (kiln, sim) = (own("kiln").unwrap(), own("kiln-sim").unwrap());
-    assert!(sim <= kiln);
+    let [machine, sim, kiln] = ["kiln-machine", "kiln-sim", "kiln"].map(|name| own(name).unwrap());
+    assert!(machine <= sim && sim <= kiln);
     for package in &packages {
         let needed = needs(package).unwrap_or_default();
         assert!(needed <= kiln, "{} needs {}", package["name"], package["rust_version"]);
@@ -98,8 +99,8 @@ fn packages_hold_what_they_need() {
         assert!(output.status.success() && !errors.contains("warning: manifest"), "{errors}");
         String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
     };
-    let (kiln, sim) = (list("kiln"), list("kiln-sim"));
-    for own in [&kiln, &sim] {
+    let [machine, sim, kiln] = ["kiln-machine", "kiln-sim", "kiln"].map(list);
+    for own in [&machine, &sim, &kiln] {
         for file in ["LICENSE-APACHE", "LICENSE-MIT", "README.md", "Cargo.toml"] {
             assert!(own.iter().any(|path| path == file), "{file}");
         }
@@ -108,9 +109,52 @@ fn packages_hold_what_they_need() {
     for folder in ["src/", "templates/", "examples/", "docs/", "benches/"] {
         assert!(within(folder) > 0, "{folder}");
     }
-    for folder in ["tests/", "third_party/", ".ci/", "scripts/", "fuzz/", "sim/"] {
+    for folder in ["tests/", "third_party/", ".ci/", "scripts/", "fuzz/", "machine/", "sim/"] {
         assert_eq!(within(folder), 0, "{folder}");
     }
     // What the simulator's tests read stands beside them.
     assert!(sim.iter().any(|path| path.starts_with("tests/ptx/")));
+}
+
+/// The crates that a user's program links, by name.
+fn linked(features: &[&str]) -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "-p", "kiln", "--edges=normal", "--prefix=none", "--format={p}"])
+        .args(["--offline", "--locked"])
+        .args(features)
+        .current_dir(ROOT)
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
+}
+
+#[test]
+fn a_library_links_neither_the_command_line_nor_the_simulator() {
+    let manifest: toml::Table =
+        std::fs::read_to_string(format!("{ROOT}/Cargo.toml")).unwrap().parse().unwrap();
+    let optional = |feature: &str| -> Vec<String> {
+        let needs = manifest["features"][feature].as_array().unwrap().iter();
+        let crates = needs.filter_map(|need| need.as_str().unwrap().strip_prefix("dep:"));
+        crates.map(str::to_owned).collect()
+    };
+    let (cli, sim) = (optional("cli"), optional("sim"));
+    assert!(cli.len() >= 5 && sim == ["kiln-sim"], "{cli:?} {sim:?}");
+    let holds = |linked: &BTreeSet<String>, crates: &[String]| -> Vec<bool> {
+        crates.iter().map(|name| linked.contains(name)).collect()
+    };
+    let sets: [(&[&str], bool, bool); 4] = [
+        (&[], true, true),
+        (&["--no-default-features"], false, false),
+        (&["--no-default-features", "--features=sim"], false, true),
+        (&["--no-default-features", "--features=remote"], false, false),
+    ];
+    for (features, has_cli, has_sim) in sets {
+        let linked = linked(features);
+        assert_eq!(holds(&linked, &cli), vec![has_cli; cli.len()], "{features:?}: {linked:?}");
+        assert_eq!(holds(&linked, &sim), vec![has_sim; sim.len()], "{features:?}: {linked:?}");
+    }
+    let binary = &manifest["bin"].as_array().unwrap()[0];
+    assert_eq!(binary["required-features"].as_array().unwrap()[0].as_str(), Some("cli"));
 }

@@ -35,22 +35,22 @@ fn shapes_that_do_not_fit() {
     let y = || tensor(3, "y", &[4, 8]);
     let graph = |b: &[i64], y: TensorDesc| vec![tensor(1, "x", &[4, 8]), tensor(2, "b", b), y];
     invalid(
-        "add: dimensions can not be broadcast: `x` is [4, 8], `b` is [4, 7]",
+        "add: dimensions cannot be broadcast: `x` is [4, 8], `b` is [4, 7]",
         graph(&[4, 7], y()),
         vec![op(Mode::Add, &[1, 2], 3)],
     );
     invalid(
-        "add: operands differ in the number of dimensions: `x` is [4, 8], `b` is [8]",
+        "add: operands differ in rank: `x` is [4, 8], `b` is [8]",
         graph(&[8], y()),
         vec![op(Mode::Add, &[1, 2], 3)],
     );
     invalid(
-        "add: output `y` is [4, 9], the operands give [4, 8]",
+        "add: output `y` is [4, 9], expected [4, 8]",
         graph(&[1, 8], tensor(3, "y", &[4, 9])),
         vec![op(Mode::Add, &[1, 2], 3)],
     );
     invalid(
-        "binary_select: three operands are not broadcast: `x` is [4, 8], `b` is [1, 8]",
+        "binary_select: ternary operations do not broadcast: `x` is [4, 8], `b` is [1, 8]",
         graph(&[1, 8], y()),
         vec![op(Mode::BinarySelect, &[1, 2, 1], 3)],
     );
@@ -60,7 +60,7 @@ fn shapes_that_do_not_fit() {
         vec![op(Mode::GenIndex, &[1], 3)],
     );
     invalid(
-        "add: takes 2 operands, got 1",
+        "add: expected 2 operands, got 1",
         vec![tensor(1, "x", &[4, 8]), y()],
         vec![op(Mode::Add, &[1], 3)],
     );
@@ -283,7 +283,7 @@ fn events_of_two_devices() {
     let [first, second] = devices.map(|device| device.default_stream().record().unwrap());
     refused(
         ErrorKind::BadParam,
-        "the two events are of different devices",
+        "the events belong to different devices",
         first.elapsed_ms(&second),
     );
 }
@@ -370,11 +370,24 @@ fn missing_nvrtc_names_the_places() {
     refused(
         ErrorKind::Compile,
         &format!(
-            "NVRTC not found; install it (`make setup`, or `pip install nvidia-cuda-nvrtc`) or set \
-             KILN_NVRTC to its folder; looked at:\n  {} (configured)",
+            "NVRTC not found: install it (`make setup`, or `pip install nvidia-cuda-nvrtc`) or set \
+             KILN_NVRTC to its folder; searched:\n  {} (configured)",
             place.display()
         ),
         kiln.plan(&graph.build().unwrap()),
+    );
+}
+
+#[test]
+fn a_file_that_is_not_written_is_the_systems_fault() {
+    let path = std::path::Path::new("/nowhere/at/all.safetensors");
+    let x = tensor(1, "x", &[2]);
+    let values = [(1, vec![1.0, 2.0])].into_iter().collect();
+    refused(
+        ErrorKind::Io,
+        "failed to write tensors to `/nowhere/at/all.safetensors`: No such file or directory (os \
+         error 2)",
+        kiln::plan::write_values(path, [&x].into_iter(), &values),
     );
 }
 
@@ -426,9 +439,12 @@ fn a_template_that_does_not_compile_shows_source_options_and_log() {
     graph.output(y, "y", DType::F32);
     let error = kiln.plan(&graph.build().unwrap()).expect_err("it does not compile");
     assert_eq!(error.kind(), ErrorKind::Compile);
-    let text = error.to_string();
-    assert!(
-        text.starts_with("failed to compile `/kiln/sm75_pointwise_f32_flat.cu` with --gpu-arch")
-    );
-    assert!(text.contains("(1): error: identifier \"oops\" is undefined"), "{text}");
+    let name = "/kiln/sm75_pointwise_f32_flat.cu";
+    let line = format!("{name}(1): error: identifier \"oops\" is undefined");
+    assert_eq!(error.to_string(), format!("failed to compile `{name}`: {line}"));
+    let failure = error.compile_failure().expect("NVRTC was asked");
+    assert_eq!((failure.name.as_str(), failure.reason.as_str()), (name, "NVRTC_ERROR_COMPILATION"));
+    assert!(failure.source.contains("() { oops; }"), "{}", failure.source);
+    assert!(failure.options.contains(&"--gpu-architecture=sm_90a".to_owned()), "{failure:?}");
+    assert!(failure.log.contains(&line) && failure.log.contains("1 error detected"), "{failure:?}");
 }

@@ -125,20 +125,20 @@ fn refused(expected: &str, names: &[&str], forge: impl FnOnce(&mut Forged)) {
 #[test]
 fn lengths_that_are_not_there_are_refused() {
     let names = &["one", "two", "three"];
-    refused("its header is damaged", names, |pack| pack.row_count = Some(u32::MAX));
-    refused("its header is damaged", names, |pack| pack.header_bytes = Some(u32::MAX));
-    refused("it is cut short", names, |pack| pack.row_count = Some(1 << 20));
-    refused("it is cut short", names, |pack| pack.rest.truncate(40));
-    refused("its catalog is too long", names, |pack| {
+    refused("the header is damaged", names, |pack| pack.row_count = Some(u32::MAX));
+    refused("the header is damaged", names, |pack| pack.header_bytes = Some(u32::MAX));
+    refused("it is truncated", names, |pack| pack.row_count = Some(1 << 20));
+    refused("it is truncated", names, |pack| pack.rest.truncate(40));
+    refused("the catalog is too long", names, |pack| {
         pack.header["catalog_bytes"] = json!(1u64 << 60);
         pack.move_entries();
     });
-    refused("it is cut short", names, |pack| {
+    refused("it is truncated", names, |pack| {
         pack.header["catalog_bytes"] = json!(1000);
         pack.move_entries();
     });
-    refused("7 bytes follow its catalog", names, |pack| pack.rest.extend(b"trailer"));
-    refused("2 bytes follow its catalog", names, |pack| {
+    refused("7 bytes follow the catalog", names, |pack| pack.rest.extend(b"trailer"));
+    refused("2 bytes follow the catalog", names, |pack| {
         pack.header["catalog_bytes"] = json!(0);
         pack.move_entries();
     });
@@ -147,7 +147,7 @@ fn lengths_that_are_not_there_are_refused() {
 #[test]
 fn entries_lie_one_after_another_or_are_refused() {
     let names = &["one", "two", "three"];
-    let apart = "its entries do not follow one another";
+    let apart = "the entries are not contiguous";
     refused(apart, names, |pack| pack.rows[1].offset = pack.rows[0].offset);
     refused(apart, names, |pack| pack.rows[1].offset += 1);
     refused(apart, names, |pack| pack.rows[0].offset = 0);
@@ -163,23 +163,23 @@ fn entries_lie_one_after_another_or_are_refused() {
 #[test]
 fn keys_ascend_or_are_refused() {
     let names = &["one", "two", "three"];
-    refused("its rows are not sorted", names, |pack| {
+    refused("the rows are not sorted", names, |pack| {
         let [first, .., last] = &mut pack.rows[..] else { panic!("three rows") };
         std::mem::swap(&mut first.key, &mut last.key);
     });
-    refused("its rows are not sorted", names, |pack| pack.rows[1].key = pack.rows[0].key);
+    refused("the rows are not sorted", names, |pack| pack.rows[1].key = pack.rows[0].key);
 }
 
 #[test]
 fn headers_are_small_and_flat() {
     let names = &["one"];
-    refused("its header is damaged", names, |pack| {
+    refused("the header is damaged", names, |pack| {
         pack.header_text = Some(pack.header.to_string() + &" ".repeat(1 << 16));
     });
-    refused("its header is damaged", names, |pack| pack.header_text = Some("[".repeat(60_000)));
-    refused("its header is damaged", names, |pack| pack.header_text = Some("{}".to_owned()));
+    refused("the header is damaged", names, |pack| pack.header_text = Some("[".repeat(60_000)));
+    refused("the header is damaged", names, |pack| pack.header_text = Some("{}".to_owned()));
     refused("schema 7, expected 2", names, |pack| pack.header["schema"] = json!(7));
-    refused("its header is damaged", names, |pack| pack.header["arch"] = json!("sm_x"));
+    refused("the header is damaged", names, |pack| pack.header["arch"] = json!("sm_x"));
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn a_right_digest_vouches_for_nothing_else() {
     forged.rows[1].offset -= 1;
     forged.rows[1].length += 1;
     seal(&mut forged);
-    assert!(error(&forged).ends_with(": not an entry, or cut short"), "{}", error(&forged));
+    assert!(error(&forged).ends_with(": not an entry, or truncated"), "{}", error(&forged));
     // Entries under each other's keys.
     let mut forged = sound.clone();
     let keys = [forged.rows[0].key, forged.rows[1].key];
@@ -278,17 +278,17 @@ fn a_pack_that_changes_while_it_is_open_is_an_error() {
     file.write_all_at(&[0; 8], pack.bytes() - 20).unwrap();
     let last = pack.keys().last().unwrap();
     let text = pack.get(last).unwrap_err().to_string();
-    assert!(text.ends_with(&format!("entry {last}: its digest differs")), "{text}");
+    assert!(text.ends_with(&format!("entry {last}: the digest differs")), "{text}");
     // A mapping would fault from here on.
     file.set_len(100).unwrap();
     for name in names {
         let text = pack.get(key(name)).unwrap_err().to_string();
-        assert!(text.ends_with(": it is cut short"), "{text}");
+        assert!(text.ends_with(": it is truncated"), "{text}");
     }
     assert_eq!((pack.verify().len(), pack.requests().count()), (2, 0));
     assert!(pack.catalog().is_err() && pack.items().is_err());
     let text = Pack::open(&path).unwrap_err().to_string();
-    assert!(text.ends_with(": it is cut short"), "{text}");
+    assert!(text.ends_with(": it is truncated"), "{text}");
 }
 
 #[test]
@@ -309,7 +309,7 @@ fn a_giant_file_is_not_read() {
     fs::write(&pack, forged.bytes()).unwrap();
     File::options().write(true).open(&pack).unwrap().set_len(1 << 41).unwrap();
     let text = Pack::open(&pack).unwrap_err().to_string();
-    assert!(text.ends_with("its entries do not follow one another"), "{text}");
+    assert!(text.ends_with("the entries are not contiguous"), "{text}");
 }
 
 #[test]
@@ -317,6 +317,6 @@ fn a_damaged_signature_is_refused() {
     let mut forged = Forged::of(&["one"]);
     forged.rest.extend([7; 120]);
     let pack = forged.open().unwrap();
-    assert_eq!(pack.signed().unwrap_err().to_string(), "pack `forged`: its signature is damaged");
+    assert_eq!(pack.signed().unwrap_err().to_string(), "pack `forged`: the signature is malformed");
     assert!(pack.require_trust(&Trust::default()).is_err(), "even where no signature is needed");
 }

@@ -270,10 +270,10 @@ fn integers_of_what_has_none_are_refused() {
         graph.output(y, "y", DType::I32);
         graph.build().unwrap_err().to_string()
     };
-    let exp = "exp: math i32, in which it has no result";
+    let exp = "exp: not defined for math i32";
     assert_eq!(built(Pointwise::new(Mode::Exp), DType::I32), exp);
     let add = Pointwise::new(Mode::Add);
-    assert_eq!(built(add, DType::F32), "add: `a` is f32, math i32 takes integers");
+    assert_eq!(built(add, DType::F32), "add: `a` is f32, math i32 accepts integers");
     let scaled = built(add.alphas(1.0, 0.25), DType::I32);
     assert_eq!(scaled, "add: alpha2 0.25 is no integer of math i32");
     let leaky = built(Pointwise::new(Mode::ReluFwd).relu(0.0, 6.0, 0.5), DType::I32);
@@ -285,12 +285,12 @@ fn integers_of_what_has_none_are_refused() {
         graph.output(y, "y", DType::I32);
         graph.build().unwrap_err().to_string()
     };
-    let mean = "reduce_avg[i32]: math i32, in which it has no result";
+    let mean = "reduce_avg[i32]: not defined for math i32";
     assert_eq!(reduced(ReductionOp::Avg, DType::I32), mean);
-    let sum = "reduce_add[i32]: `x` is bf16, math i32 takes integers";
+    let sum = "reduce_add[i32]: `x` is bf16, math i32 accepts integers";
     assert_eq!(reduced(ReductionOp::Add, DType::Bf16), sum);
     let mut program = Program::new();
     let x = program.input("x", DType::F32);
     let error = program.push("y", add.math(Math::I32), &[x, x], DType::F32).unwrap_err();
-    assert_eq!(error.to_string(), "add: `x` is f32, math i32 takes integers");
+    assert_eq!(error.to_string(), "add: `x` is f32, math i32 accepts integers");
 }

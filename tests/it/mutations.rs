@@ -1,4 +1,4 @@
-//! Bugs planted in rendered kernels, one at a time: the sanitizer finds every one, in the PTX of
+//! Bugs planted in rendered kernels, one at a time: the sanitizer found every one, in the PTX of
 //! both compilers, and names the line.
 
 use std::fs;

@@ -183,7 +183,7 @@ fn the_examples_of_the_documentation_work() {
     std::os::unix::fs::symlink(examples, folder.path().join("examples")).unwrap();
     let text = fs::read_to_string(DOCS).unwrap();
     let commands: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("$ ")).collect();
-    assert_eq!(commands.len(), 5);
+    assert_eq!(commands.len(), 6);
     for command in commands {
         let (variables, arguments): (Vec<&str>, Vec<&str>) =
             command.split(' ').partition(|word| word.contains('=') && !word.starts_with("--"));

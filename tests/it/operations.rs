@@ -361,11 +361,11 @@ fn operations_that_do_not_fit() {
     for (operation, text) in [
         (
             r#"{"matmul":"f32","a":"x","b":"x","c":"y"}"#,
-            "matmul: the columns of A are not the rows of B: `x` is [2, 4, 6], `x` is [2, 4, 6]",
+            "matmul: the K extents of A and B differ: `x` is [2, 4, 6], `x` is [2, 4, 6]",
         ),
         (
             r#"{"matmul":"f32","a":"x","b":"w","c":"s"}"#,
-            "matmul: output `s` is [1, 4, 1], the operands give [2, 4, 6]",
+            "matmul: output `s` is [1, 4, 1], expected [2, 4, 6]",
         ),
         (
             r#"{"matmul":"f32","irregularly_strided_batch_count":-1,"a":"x","b":"w","c":"y"}"#,
@@ -377,7 +377,7 @@ fn operations_that_do_not_fit() {
         ),
         (
             r#"{"matmul":"i32","a":"x","b":"w","c":"y"}"#,
-            "matmul: `x` is f32, math i32 takes i32, i8 and u8",
+            "matmul: `x` is f32, math i32 accepts i32, i8 and u8",
         ),
         (
             r#"{"matmul":"f16","a":"x","b":"w","c":"y"}"#,
@@ -402,15 +402,15 @@ fn operations_that_do_not_fit() {
         (&norm(r#""group""#, "training", "s", "e"), "norm_forward: key `groups` is missing"),
         (
             &norm(r#""group","groups":3"#, "training", "s", "e"),
-            "group norm: 4 channels do not form 3 groups: `x` is [2, 4, 6], `s` is [1, 4, 1]",
+            "group norm: 4 channels do not split into 3 groups: `x` is [2, 4, 6], `s` is [1, 4, 1]",
         ),
         (
             &norm(r#""batch""#, "inference", "s", "e"),
-            "batch_norm_inference: inference takes mean and inv_variance",
+            "batch_norm_inference: inference requires mean and inv_variance",
         ),
         (
             &norm(r#""layer""#, "training", "w", "e"),
-            "layer norm: the scale has other dimensions than x or 1: `x` is [2, 4, 6], `w` is \
+            "layer norm: each extent of the scale must be that of x or 1: `x` is [2, 4, 6], `w` is \
              [1, 6, 6]",
         ),
         (
@@ -419,7 +419,7 @@ fn operations_that_do_not_fit() {
         ),
         (
             r#"{"conv":"f32"}"#,
-            "an operation has one of the keys pointwise, matmul, reduction, norm_forward, \
+            "expected one of the keys pointwise, matmul, reduction, norm_forward, \
              norm_backward, gen_stats, bn_finalize, bn_backward_weights, recurrence, attention, \
              got {\"conv\":\"f32\"}",
         ),

@@ -130,5 +130,5 @@ fn what_is_no_override_is_refused() {
     fs::write(folder.path().join("sm75_pointwise_f32_flat.ptx"), "add.u32;").unwrap();
     let (code, _, errors) = run(folder.path(), &[]);
     assert_eq!(code, Some(4));
-    assert!(errors.contains("flat.ptx`: the simulated device rejects a kernel: "), "{errors}");
+    assert!(errors.contains("flat.ptx`: the simulated device rejected a kernel: "), "{errors}");
 }

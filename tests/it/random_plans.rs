@@ -8,9 +8,12 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use kiln::engine::{self, EngineConfig, Knob, Mode, Notes, Part, Selection, Supported, cuts};
+use kiln::engine::{
+    self, BehaviorNote, EngineConfig, Knob, Mode, Notes, Part, Selection, Supported, cuts,
+};
+use kiln::kernel::Lowering;
 use kiln::target::Target;
-use kiln::{ErrorKind, OperationGraph};
+use kiln::{ErrorKind, OperationGraph, TensorDesc};
 
 use crate::random_graphs::{Random, number};
 use crate::wild::{ANYTHING, wild_graph};
@@ -46,13 +49,21 @@ fn ask(random: &mut Random, graph: &OperationGraph, target: &Target) {
         assert!(knobs.iter().all(|knob| !knob.values.is_empty()), "{name}: {knobs:?}");
         supported.reasons();
         supported.layouts();
-        lower_all(&*supported, supported.heuristic());
+        lower(&*supported, &supported.heuristic());
+        lower_smaller(&*supported, supported.heuristic());
         for _ in 0..SETTINGS {
             let draw = |config: EngineConfig, knob: &Knob| {
                 config.with(knob.name, random.pick(&knob.values))
             };
             let config = knobs.iter().fold(EngineConfig::new(named(name), &[]), draw);
-            lower_all(&*supported, config);
+            supported.notes(&config);
+            // What knobs allow each may be too much together.
+            match supported.lower(&config) {
+                Ok(_) => lower_smaller(&*supported, config),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::NotSupported, "{config}: {error}")
+                }
+            }
         }
     }
 }
@@ -61,19 +72,23 @@ fn named(name: &str) -> &'static str {
     engine::engine_named(name).unwrap().name()
 }
 
-/// Lowers a setting and all the smaller ones that would follow where each spills.
-fn lower_all(supported: &dyn Supported, config: EngineConfig) {
+/// Lowers a setting that an engine offers.
+fn lower(supported: &dyn Supported, config: &EngineConfig) {
+    supported.notes(config);
+    supported.lower(config).unwrap_or_else(|error| panic!("{config}: {error}"));
+}
+
+/// Lowers all the smaller settings that would follow one where each spills.
+fn lower_smaller(supported: &dyn Supported, config: EngineConfig) {
     let smaller = |config: &EngineConfig| supported.smaller(config);
-    for (steps, config) in std::iter::successors(Some(config), smaller).enumerate() {
+    for (steps, config) in std::iter::successors(Some(config), smaller).skip(1).enumerate() {
         assert!(steps < 200, "{config}: there is no end of smaller settings");
-        supported.notes(&config);
-        if let Err(error) = supported.lower(&config) {
-            assert_eq!(error.kind(), ErrorKind::NotSupported, "{config}: {error}");
-        }
+        lower(supported, &config);
     }
 }
 
-/// Plans a graph as `Kiln::plan` does, short of compiling: every part has a setting that lowers.
+/// Plans a graph as `Kiln::plan` does, short of compiling: every part has a setting that lowers, as
+/// do those that take its place.
 fn plan(graph: &OperationGraph, target: &Target, selection: &Selection) -> usize {
     let parts: Vec<Part> = match engine::partition(graph, target, selection) {
         Ok(parts) => parts,
@@ -84,9 +99,14 @@ fn plan(graph: &OperationGraph, target: &Target, selection: &Selection) -> usize
     };
     for part in &parts {
         let supported = part.supported(target).unwrap();
-        let lowered = supported.lower(&part.config);
-        lowered.unwrap_or_else(|error| panic!("{}: {error}", part.config));
-        lower_all(&*supported, part.config.clone());
+        lower(&*supported, &part.config);
+        if selection.without.behavior.contains(&BehaviorNote::Workspace) {
+            let Lowering { scratch, .. } = supported.lower(&part.config).unwrap();
+            assert!(scratch.iter().all(|bytes| *bytes == 0), "{}: {scratch:?}", part.config);
+            let stored = |of: &TensorDesc| graph.tensor(of.uid).is_ok_and(|of| !of.is_virtual);
+            assert!(part.graph.outputs().all(stored), "{}", part.graph);
+        }
+        lower_smaller(&*supported, part.config.clone());
     }
     cuts(graph, target, &parts);
     parts.len()

@@ -4,12 +4,12 @@ use std::fmt::Write;
 
 use kiln::DType;
 use kiln::device::Counters;
+use kiln::device::InstructionClass;
 use kiln::engine;
 use kiln::expr::Real;
 use kiln::graph::{Direction, MatmulMath, Recurrence, RecurrenceSlots};
 use kiln::rnn::{CellKind, CellOptions};
 use kiln::target::Target;
-use kiln_sim::InstructionClass;
 
 use crate::golden::assert_golden;
 use crate::harness;

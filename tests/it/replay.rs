@@ -203,14 +203,19 @@ fn what_is_no_dump_is_refused_exactly() {
         fails(code, error, &["replay", shown, "--edited", file(name).to_str().unwrap()]);
     };
     edited("a.txt", "", 2, "a.txt`: an edited kernel is a .cu or a .ptx file");
-    edited("a.cu", "int f( {", 4, "failed to compile `/kiln/sm75_pointwise_f32_flat.cu` with");
-    edited("a.cu", "__device__ int f;", 4, "the cubin holds no kernel `pointwise`");
-    edited("a.ptx", "add.u32;", 4, "the simulated device rejects a kernel: ");
+    edited(
+        "a.cu",
+        "int f( {",
+        4,
+        "failed to compile `/kiln/sm75_pointwise_f32_flat.cu`: /kiln/sm75",
+    );
+    edited("a.cu", "__device__ int f;", 4, "the cubin contains no kernel `pointwise`");
+    edited("a.ptx", "add.u32;", 4, "the simulated device rejected a kernel: ");
     edited(
         "a.ptx",
         ".version 8.0\n.target sm_90a\n.address_size 64\n",
         4,
-        "the PTX holds no kernel `pointwise`",
+        "the PTX contains no kernel `pointwise`",
     );
 }
 

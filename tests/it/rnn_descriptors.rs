@@ -392,10 +392,10 @@ fn networks_that_make_no_sense_are_refused() {
     let refused = |rnn: Rnn, rows, with| {
         rnn.network(Extent { batch: 2, rows }, with).expect_err("refused").to_string()
     };
-    assert_eq!(refused(gru(), 6, with_c), "recurrence[gru]: the cell has only one state");
-    let text = "recurrence[gru]: 5 rows are not steps of a batch of 2";
+    assert_eq!(refused(gru(), 6, with_c), "recurrence[gru]: the cell has a single state");
+    let text = "recurrence[gru]: 5 rows are not a multiple of batch 2";
     assert_eq!(refused(gru(), 5, nothing), text);
-    let text = "recurrence[gru, packed]: packed rows need lengths";
+    let text = "recurrence[gru, packed]: packed rows require lengths";
     assert_eq!(refused(gru().layout(RowLayout::Packed), 5, nothing), text);
     let text = "rnn: tensors of 9223372036854775807 vectors exceed 2^58 elements";
     assert_eq!(refused(gru(), i64::MAX, nothing), text);

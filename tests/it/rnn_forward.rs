@@ -343,7 +343,7 @@ fn packs_that_do_not_fit_are_refused() {
     assert_eq!(text(error), "rnn forward: the network has no `unit_inputs`");
     let states = bound.pack.clone().with(Role::StatesFinal, &bound.buffers[&Role::Input]);
     let error = built.forward(&stream, 3, &states);
-    assert_eq!(text(error), "recurrence[gru]: the cell has only one state");
+    assert_eq!(text(error), "recurrence[gru]: the cell has a single state");
     let error = built.forward_packed(&stream, 6, &bound.pack);
     let packed = "rnn forward: packed vectors of a network of layout sequence_major";
     assert_eq!(text(error), packed);
@@ -473,5 +473,5 @@ fn packed_networks_are_asked_for_vectors() {
     assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::BadParam, text));
     let without = Optional { lengths: false, ..with };
     let error = built.prepare_packed(7, without).expect_err("lengths are missing");
-    assert_eq!(error.to_string(), "recurrence[lstm, both, packed]: packed rows need lengths");
+    assert_eq!(error.to_string(), "recurrence[lstm, both, packed]: packed rows require lengths");
 }

@@ -178,7 +178,7 @@ fn cells_without_gates_are_refused() {
         "outputs": ["next_h"]}]}}}"#;
     let error = Problem::from_json(text).expect_err("it has no gate");
     assert_eq!(error.kind(), ErrorKind::BadParam);
-    assert_eq!(error.to_string(), "cell c: it has no gate, and so no input");
+    assert_eq!(error.to_string(), "cell c: expected at least one gate");
 }
 
 /// A network's type says what its cells compute in, whatever a line says.

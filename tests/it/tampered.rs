@@ -185,9 +185,9 @@ fn signatures_end_and_grow_old() {
     assert_eq!(past, Err("it expired 3 days ago".to_owned()));
     let strict = Trust { version_min: 4, expiry: true, ..any };
     let old = check(of(3, Some(now + day)), &strict);
-    assert_eq!(old, Err("it has version 3, at least 4 is required".to_owned()));
+    assert_eq!(old, Err("it has version 3, expected at least 4".to_owned()));
     let never = check(of(4, None), &strict);
-    assert_eq!(never, Err("it never expires, an expiry is required".to_owned()));
+    assert_eq!(never, Err("it has no expiry, which is required".to_owned()));
     assert_eq!(check(of(4, Some(now + day)), &strict), Ok(()));
 }
 
@@ -235,7 +235,7 @@ fn verify_and_covers_ask_for_the_signature() {
     *bytes.last_mut().unwrap() ^= 1;
     fs::write(&path, bytes).unwrap();
     let (code, text) = run(&["pack", "verify", pack], &[]);
-    assert!(code == Some(1) && text.contains("its signature is wrong"), "{text}");
+    assert!(code == Some(1) && text.contains("the signature is invalid"), "{text}");
     assert_eq!(run(&covers, &[]).0, Some(2));
 }
 

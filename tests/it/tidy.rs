@@ -39,6 +39,7 @@ fn tidy() {
     let mut problems = Vec::new();
     let folders = [
         "src",
+        "machine/src",
         "sim/src",
         "sim/tests",
         "sim/benches",

@@ -32,7 +32,7 @@ fn refusals_say_what_was_attempted() {
     let error = open().plan(&graph).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Compile);
     let text = error.to_string();
-    assert!(text.contains("the driver rejects an image of"), "{text}");
+    assert!(text.contains("the driver rejected an image of"), "{text}");
     assert!(text.contains("CUDA_ERROR_NO_BINARY_FOR_GPU"), "{text}");
 
     // SAFETY: no other thread reads the environment.

@@ -1,11 +1,11 @@
-//! The class of an instruction, by its opcode: one table, which new opcodes join.
+//! Instruction classes by opcode.
 
 use crate::types::Type;
 use std::fmt;
 
 macro_rules! classes {
     ($($(#[$meta:meta])* $class:ident = $name:literal,)*) => {
-        /// What part of a multiprocessor an instruction keeps busy.
+        /// Class of an instruction: the part of an SM that it occupies.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
         #[non_exhaustive]
         pub enum InstructionClass {
@@ -13,10 +13,10 @@ macro_rules! classes {
         }
 
         impl InstructionClass {
-            /// Every class, in the order of tables.
+            /// Every class, in table order.
             pub const ALL: [InstructionClass; [$($name),*].len()] = [$($class),*];
 
-            /// The name in tables.
+            /// Name in tables.
             pub fn name(self) -> &'static str {
                 match self {
                     $($class => $name,)*
@@ -27,7 +27,7 @@ macro_rules! classes {
 }
 
 classes! {
-    /// Integer and logic, moves, selections and address arithmetic.
+    /// Integer arithmetic and logic, moves, selections and address arithmetic.
     #[default]
     Integer = "integer",
     /// Single precision.
@@ -38,7 +38,7 @@ classes! {
     Half = "half",
     /// Conversions between types.
     Conversion = "conversion",
-    /// Reciprocals, roots, exponentials, trigonometry.
+    /// Reciprocals, square roots, exponentials, trigonometric functions.
     SpecialFunction = "special function",
     /// Loads from global memory.
     LoadGlobal = "load global",
@@ -58,15 +58,15 @@ classes! {
     StoreLocal = "store local",
     /// Stores through a generic address.
     StoreGeneric = "store generic",
-    /// Read-modify-writes.
+    /// Atomics and reductions.
     Atomic = "atomic",
     /// Block and warp barriers, fences, waits.
     Barrier = "barrier",
-    /// Exchanges between lanes.
+    /// Shuffles and other exchanges between lanes.
     Exchange = "exchange",
     /// Branches, calls and exits.
     Control = "control",
-    /// Matrix products, and what feeds them from shared memory.
+    /// MMA, and matrix loads from shared memory.
     Tensor = "tensor",
     /// Asynchronous copies.
     Copy = "copy",
@@ -74,7 +74,7 @@ classes! {
 
 use InstructionClass::*;
 
-/// Class, opcodes. An arithmetic opcode is classed by its type instead where it is a float.
+/// Classes with their opcodes. Arithmetic opcodes are classified by type if that is floating-point.
 const TABLE: [(InstructionClass, &[&str]); 9] = [
     (Conversion, &["cvt"]),
     (SpecialFunction, &["rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh"]),
@@ -88,7 +88,7 @@ const TABLE: [(InstructionClass, &[&str]); 9] = [
 ];
 
 impl InstructionClass {
-    /// The class of an opcode with its modifiers.
+    /// Class of an opcode with its modifiers.
     pub(crate) fn of(opcode: &str, modifiers: &[String]) -> InstructionClass {
         let has = |name: &str| modifiers.iter().any(|modifier| modifier == name);
         let shared = modifiers.iter().any(|modifier| modifier.starts_with("shared"));
@@ -116,7 +116,7 @@ impl InstructionClass {
     }
 }
 
-/// By the type of the operands, which is the last that the modifiers name.
+/// Class by operand type, the last type among the modifiers.
 fn by_type(modifiers: &[String]) -> InstructionClass {
     match modifiers.iter().rev().find_map(|modifier| Type::from_name(modifier)) {
         Some(Type::F32) => F32,

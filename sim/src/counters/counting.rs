@@ -1,7 +1,7 @@
-//! Collects counts while a launch runs.
+//! Collection of counters during a launch.
 
 use super::{
-    ClassCount, Count, Counters, InstructionClass, LineCount, Operands, ProductCount, SharedCount,
+    ClassCount, Count, Counters, InstructionClass, LineCount, ProductCount, SharedCount,
     SourceCount,
 };
 use crate::context::Context;
@@ -11,22 +11,23 @@ use crate::program::Program;
 use crate::registers::LANES;
 use crate::shadow::Lanes;
 use crate::warp::At;
+use kiln_machine::Operands;
 use std::collections::{BTreeMap, HashMap};
 
-/// Bytes that caches move at once.
+/// Bytes per cache sector.
 const SECTOR_BYTES: u64 = 32;
-/// Bytes of a cache line.
+/// Bytes per cache line.
 const LINE_BYTES: u64 = 128;
-/// Banks of shared memory, of 4 bytes each.
+/// Number of 4-byte banks of shared memory.
 const BANKS: usize = 32;
 
-/// An op, and the lanes that go to an area of memory.
+/// An op, a memory area, and the lanes that access it.
 type Touched<'a> = (u32, u64, &'a Lanes);
 
-/// A bit for each sector of an allocation.
+/// A bit per sector of an allocation.
 type Sectors = Vec<u64>;
 
-/// See the module.
+/// Counters under collection.
 #[derive(Debug)]
 pub(crate) struct Counting {
     ops: Vec<Count>,
@@ -42,7 +43,7 @@ impl Counting {
         let count = program.ops.len();
         Counting {
             ops: vec![Count::default(); count],
-            // The exit that ends every kernel is no instruction of the text, and counted as the
+            // The implicit exit of a kernel is not an instruction of the text; it belongs to the
             // one before it.
             ends: (1..=count)
                 .map(|next| next + 1 == count || number(next - 1) != number(next))
@@ -54,7 +55,7 @@ impl Counting {
         }
     }
 
-    /// An op that a warp issues.
+    /// Counts an op issued by a warp.
     #[inline]
     pub fn issue(&mut self, program: &Program, at: At) {
         let pc = at.pc as usize;
@@ -64,7 +65,7 @@ impl Counting {
         let count = &mut self.ops[pc];
         count.warp_instructions += 1;
         if let Kind::Branch = program.ops[pc].kind {
-            // Who does not take it executes it too.
+            // A branch is executed by all lanes, taken or not.
             count.lane_instructions += u64::from(at.mask.count_ones());
             count.diverged += u64::from(at.active != 0 && at.active != at.mask);
         } else {
@@ -72,7 +73,7 @@ impl Counting {
         }
     }
 
-    /// Takes back an op that waits and will be issued again.
+    /// Retracts an op that waits and will be issued again.
     pub fn retract(&mut self, at: At) {
         let pc = at.pc as usize;
         if self.ends[pc] {
@@ -81,7 +82,7 @@ impl Counting {
         }
     }
 
-    /// Lanes that touch an allocation.
+    /// Counts an access to an allocation.
     pub fn global(&mut self, (pc, area, lanes): Touched<'_>, writes: bool) {
         let bytes = u64::from(lanes.bytes);
         let mut sectors = [0; LANES];
@@ -99,7 +100,7 @@ impl Counting {
             }
             return;
         }
-        // A lane's bytes are aligned to their number, which a sector is a multiple of.
+        // Each lane's bytes are naturally aligned, so they are within one sector.
         for lane in lanes.each() {
             sectors[count] = lanes.offsets[lane] / SECTOR_BYTES;
             count += 1;
@@ -124,14 +125,15 @@ impl Counting {
         }
     }
 
-    /// Lanes that copy from an allocation, together so many bytes: some fill up with zeros.
+    /// Counts an asynchronous copy from an allocation that requests `asked` bytes, which excludes
+    /// zero fill.
     pub fn copied(&mut self, (pc, area, lanes): Touched<'_>, asked: u64) {
         self.global((pc, area, lanes), false);
         let whole = u64::from(lanes.bytes) * u64::from(lanes.active.count_ones());
         self.ops[pc as usize].global.bytes -= whole - asked;
     }
 
-    /// A bulk copy that touches allocations: of each part the area, the offset and the bytes.
+    /// Counts a bulk access to allocations: area, offset and bytes of each part.
     pub fn bulk(&mut self, pc: u32, parts: &[(u64, u64, u64)], writes: bool) {
         let mut sectors = Vec::new();
         for &(area, at, bytes) in parts.iter().filter(|part| part.2 != 0) {
@@ -165,7 +167,7 @@ impl Counting {
         bits[word] |= 1 << bit;
     }
 
-    /// Lanes that touch shared memory.
+    /// Counts an access to shared memory.
     pub fn shared(&mut self, (pc, _, lanes): Touched<'_>, writes: bool) {
         let (wavefronts, least) = wavefronts(lanes);
         let count = &mut self.ops[pc as usize];
@@ -176,7 +178,7 @@ impl Counting {
         target.conflicts += wavefronts - least;
     }
 
-    /// The counts of the launch.
+    /// Returns the counters of the launch.
     pub fn finish(&self, cx: &Context<'_>) -> Counters {
         let program = cx.program;
         let mut lines: BTreeMap<u32, LineCount> = BTreeMap::new();
@@ -230,8 +232,8 @@ impl Counting {
     }
 }
 
-/// The passes over the banks that an access takes, and the least for its size. Accesses of 8 bytes
-/// are made by half warps, those of 16 by quarters; lanes that want one word share it.
+/// Number of wavefronts of a shared memory access, and the minimum for its size. 8-byte accesses
+/// are processed by half warps, 16-byte ones by quarter warps; lanes that access one word share it.
 fn wavefronts(lanes: &Lanes) -> (u64, u64) {
     let per_lane = lanes.lane_words();
     let together = LANES / per_lane.clamp(1, 4);
@@ -271,7 +273,7 @@ fn wavefronts(lanes: &Lanes) -> (u64, u64) {
     (passes, least)
 }
 
-/// Whether no bank is asked for two words.
+/// Whether no bank is accessed at two different words.
 fn fit_banks(words: &[usize]) -> bool {
     let mut held = [usize::MAX; BANKS];
     words.iter().all(|&word| {

@@ -1,9 +1,9 @@
-//! The counts as a table.
+//! Counters as tables.
 
 use super::{Counters, ratio};
 use std::fmt;
 
-/// Lines of PTX or CUDA that a table shows: those that issue most.
+/// Number of PTX or CUDA lines that a table shows, those with the most instructions.
 const ROWS_MAX: usize = 12;
 
 impl fmt::Display for Counters {

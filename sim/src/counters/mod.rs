@@ -1,46 +1,44 @@
-//! What a launch executed, in counts that do not depend on the host: by class, by PTX line and by
-//! CUDA line, with the traffic of global memory and the conflicts of shared memory.
+//! Hardware-independent counters of a launch, by class, PTX line and CUDA line, with global memory
+//! traffic and shared memory bank conflicts.
 //!
-//! Counts are of PTX instructions, which the hardware's assembler merges, splits and drops some of:
-//! they compare two versions of a kernel well, and a kernel with its bound roughly.
+//! PTX instructions are counted, some of which the assembler merges, splits or drops. The counts
+//! compare two versions of a kernel well, and a kernel with its bound roughly.
 
 mod class;
 mod counting;
 mod display;
-mod machine;
 mod products;
 mod roofline;
 
 pub use class::InstructionClass;
 pub(crate) use counting::Counting;
-pub use machine::{Limit, Machine, Occupancy, Resources, TensorRates};
+pub use products::ProductCount;
 pub(crate) use products::product;
-pub use products::{Operands, ProductCount};
 pub use roofline::{Bound, Estimate, Part};
 
-/// Traffic of global memory.
+/// Global memory traffic.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct GlobalCount {
-    /// Instructions of a warp that touch global memory.
+    /// Warp instructions that access global memory.
     pub requests: u64,
-    /// Bytes that the lanes ask for.
+    /// Bytes requested by the lanes.
     pub bytes: u64,
-    /// Sectors of 32 bytes, each counted once for a request.
+    /// 32-byte sectors, counted once per request.
     pub sectors: u64,
-    /// Lines of 128 bytes, each counted once for a request.
+    /// 128-byte lines, counted once per request.
     pub lines: u64,
 }
 
-/// Traffic of shared memory.
+/// Shared memory traffic.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct SharedCount {
-    /// Instructions of a warp that touch shared memory.
+    /// Warp instructions that access shared memory.
     pub requests: u64,
-    /// Passes over the 32 banks: each bank gives one word in a pass, to all lanes that want it.
+    /// Wavefronts: passes over the 32 banks, each of which delivers one word per pass to all lanes.
     pub wavefronts: u64,
-    /// Passes beyond those that the access size needs: 1 up to 4 bytes, 2 for 8, 4 for 16.
+    /// Wavefronts beyond the minimum for the access size: 1 up to 4 bytes, 2 for 8, 4 for 16.
     pub conflicts: u64,
 }
 
@@ -48,77 +46,77 @@ pub struct SharedCount {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Count {
-    /// Instructions, once for each warp.
+    /// Instructions, counted once per warp.
     pub warp_instructions: u64,
-    /// Instructions, once for each lane that took part.
+    /// Instructions, counted once per active lane.
     pub lane_instructions: u64,
-    /// Conditional branches that a warp reached with both outcomes.
+    /// Divergent conditional branches.
     pub diverged: u64,
-    /// Global memory.
+    /// Global memory traffic.
     pub global: GlobalCount,
-    /// Loads from shared memory.
+    /// Shared memory loads.
     pub shared_loads: SharedCount,
-    /// Stores to shared memory and atomics on it.
+    /// Shared memory stores and atomics.
     pub shared_stores: SharedCount,
 }
 
-/// Instructions of one class.
+/// Instruction counts of a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ClassCount {
-    /// Which.
+    /// Instruction class.
     pub class: InstructionClass,
-    /// Once for each warp.
+    /// Instructions, counted once per warp.
     pub warp_instructions: u64,
-    /// Once for each lane that took part.
+    /// Instructions, counted once per active lane.
     pub lane_instructions: u64,
 }
 
-/// What one line of PTX did.
+/// Counts of a PTX line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LineCount {
-    /// The line, from 1.
+    /// Line number, from 1.
     pub line: u32,
-    /// Its text.
+    /// Text of the line.
     pub text: String,
-    /// The CUDA file and line that it came from.
+    /// CUDA file and line of its origin.
     pub source: Option<(String, u32)>,
-    /// Its counts.
+    /// Counts.
     pub count: Count,
 }
 
-/// What one line of CUDA did.
+/// Counts of a CUDA line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SourceCount {
-    /// The file.
+    /// Source file.
     pub file: String,
-    /// The line, from 1.
+    /// Line number, from 1.
     pub line: u32,
-    /// Its counts.
+    /// Counts.
     pub count: Count,
 }
 
-/// What a launch executed. Its text is a table.
+/// Counters of a launch; displayed as a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
-    /// Everything.
+    /// Total counts.
     pub total: Count,
-    /// By class, without those that did not occur.
+    /// Counts of the classes that occurred.
     pub classes: Vec<ClassCount>,
-    /// Matrix products by their operands, without those that did not occur.
+    /// MMA counts by operand type, of those that occurred.
     pub products: Vec<ProductCount>,
-    /// By line of PTX, in its order.
+    /// Counts by PTX line, in order.
     pub lines: Vec<LineCount>,
-    /// By line of CUDA, in the order of files and lines.
+    /// Counts by CUDA line, in order of file and line.
     pub sources: Vec<SourceCount>,
-    /// Bytes that must come from memory: the different sectors that are read.
+    /// Compulsory DRAM reads in bytes: the distinct sectors read.
     pub dram_read_bytes: u64,
-    /// Bytes that must go to memory: the different sectors that are written.
+    /// Compulsory DRAM writes in bytes: the distinct sectors written.
     pub dram_written_bytes: u64,
-    /// What the caller says must move at least.
+    /// Minimum memory traffic stated by the caller.
     pub bytes_min: Option<u64>,
 }
 
@@ -135,14 +133,14 @@ impl Count {
         self.shared_stores.add(&other.shared_stores);
     }
 
-    /// Lanes that took part in an instruction, on average; 32 where nothing diverges.
+    /// Mean number of active lanes per instruction; 32 without divergence.
     pub fn active_lanes(&self) -> f64 {
         ratio(self.lane_instructions, self.warp_instructions)
     }
 }
 
 impl GlobalCount {
-    /// Sectors of a request, on average: 4 for whole words of 4 bytes one after the other.
+    /// Mean number of sectors per request; 4 for coalesced 4-byte accesses.
     pub fn sectors_per_request(&self) -> f64 {
         ratio(self.sectors, self.requests)
     }
@@ -157,12 +155,12 @@ impl SharedCount {
 }
 
 impl Counters {
-    /// Bytes between the device's memory and its caches, if the caches hold everything else.
+    /// DRAM traffic in bytes with perfect caches.
     pub fn dram_bytes(&self) -> u64 {
         self.dram_read_bytes + self.dram_written_bytes
     }
 
-    /// The counts of a class.
+    /// Counts of a class.
     pub fn class(&self, class: InstructionClass) -> ClassCount {
         let none = ClassCount { class, warp_instructions: 0, lane_instructions: 0 };
         self.classes.iter().copied().find(|count| count.class == class).unwrap_or(none)

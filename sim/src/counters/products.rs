@@ -1,70 +1,38 @@
-//! Matrix products: how many multiplications an instruction of a warp makes, by its operands.
+//! MMA work: multiply-adds per warp instruction, by operand type.
 
 use crate::format::Format;
-use std::fmt;
+use kiln_machine::Operands;
 
-/// The operands of a matrix product, as far as their rate differs. Sums are of 32 bits or more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Operands {
-    /// f16 and bf16.
-    Half,
-    /// tf32.
-    Tf32,
-    /// f64.
-    F64,
-    /// Floats of 8 bits.
-    F8,
-    /// Integers of 8 bits.
-    Int8,
-    /// Integers of 4 bits.
-    Int4,
-}
-
-/// Matrix products of one kind of operands.
+/// MMA counts of an operand type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ProductCount {
-    /// Which.
+    /// Operand type.
     pub operands: Operands,
-    /// Instructions, once for each warp.
+    /// Instructions, counted once per warp.
     pub warp_instructions: u64,
-    /// Multiplications, each with an addition.
+    /// Multiply-adds.
     pub multiply_adds: u64,
 }
 
-impl Operands {
-    fn of(format: Format) -> Option<Operands> {
-        Some(match format {
-            Format::F16 | Format::Bf16 => Operands::Half,
-            Format::Tf32 => Operands::Tf32,
-            Format::F64 => Operands::F64,
-            Format::E4m3 | Format::E5m2 => Operands::F8,
-            Format::S8 | Format::U8 => Operands::Int8,
-            Format::S4 | Format::U4 => Operands::Int4,
-            Format::F32 | Format::S32 => return None,
-        })
-    }
+/// The kind of operands of this format; none has products of it where the result is `None`.
+fn operands(format: Format) -> Option<Operands> {
+    Some(match format {
+        Format::F16 | Format::Bf16 => Operands::Half,
+        Format::Tf32 => Operands::Tf32,
+        Format::F64 => Operands::F64,
+        Format::E4m3 | Format::E5m2 => Operands::F8,
+        Format::S8 | Format::U8 => Operands::Int8,
+        Format::S4 | Format::U4 => Operands::Int4,
+        Format::F32 | Format::S32 => return None,
+    })
 }
 
-impl fmt::Display for Operands {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Operands::Half => "f16, bf16",
-            Operands::Tf32 => "tf32",
-            Operands::F64 => "f64",
-            Operands::F8 => "f8",
-            Operands::Int8 => "int8",
-            Operands::Int4 => "int4",
-        })
-    }
-}
-
-/// Warps that make a `wgmma` together.
+/// Warps per warpgroup.
 const WARPGROUP_WARPS: u64 = 4;
 
-/// What a warp multiplies in one instruction of this name, if it is a matrix product: the second of
-/// the formats it names is that of its operands.
+/// Operand type and multiply-adds per warp of an MMA instruction; `None` for other instructions.
+/// The second format among the modifiers is that of the operands.
 pub(crate) fn product(opcode: &str, modifiers: &[String]) -> Option<(Operands, u64)> {
     let warps = match opcode {
         "mma" => 1,
@@ -73,7 +41,7 @@ pub(crate) fn product(opcode: &str, modifiers: &[String]) -> Option<(Operands, u
     };
     let [m, n, k] = modifiers.iter().find_map(|modifier| Format::shape(modifier))?;
     let operand = modifiers.iter().filter_map(|modifier| Format::from_name(modifier)).nth(1)?;
-    Some((Operands::of(operand)?, u64::from(m * n * k) / warps))
+    Some((operands(operand)?, u64::from(m * n * k) / warps))
 }
 
 #[cfg(test)]

@@ -1,35 +1,36 @@
-//! How long a launch takes at the least, by each part of a machine, and which part binds.
+//! Roofline: a lower bound on the time of a launch for each part of a GPU.
 
-use super::{Counters, InstructionClass, Machine, Occupancy, Resources};
+use super::{Counters, InstructionClass};
+use kiln_machine::{Machine, Occupancy, Resources};
 use std::fmt;
 
-/// A part of a machine that a launch keeps busy.
+/// A part of a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Part {
-    /// The slots in which instructions are issued.
+    /// Instruction issue slots.
     Issue,
     /// Integer arithmetic.
     Integer,
-    /// Single precision.
+    /// Single-precision arithmetic.
     F32,
-    /// Double precision.
+    /// Double-precision arithmetic.
     F64,
-    /// Half precision.
+    /// Half-precision arithmetic.
     Half,
     /// Special functions.
     Special,
-    /// Conversions between types.
+    /// Type conversions.
     Conversion,
-    /// Matrix products.
+    /// Tensor cores.
     Tensor,
-    /// The load and store units.
+    /// Load/store units.
     LoadStore,
-    /// The banks of shared memory.
+    /// Shared memory banks.
     Shared,
-    /// The second cache.
+    /// L2 cache.
     L2,
-    /// The device's memory.
+    /// DRAM.
     Dram,
 }
 
@@ -46,41 +47,41 @@ impl fmt::Display for Part {
             Part::Tensor => "tensor cores",
             Part::LoadStore => "load/store",
             Part::Shared => "shared memory",
-            Part::L2 => "second cache",
+            Part::L2 => "L2 cache",
             Part::Dram => "device memory",
         })
     }
 }
 
-/// What one part needs.
+/// Time bound of one part.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct Bound {
-    /// Which.
+    /// The part.
     pub part: Part,
-    /// Microseconds that it is busy for.
+    /// Busy time in microseconds.
     pub us: f64,
-    /// Of the time of the part that binds, from 0 to 1.
+    /// Busy time relative to the limiting part, from 0 to 1.
     pub share: f64,
 }
 
-/// A lower bound of a launch's time. Its text is a table.
+/// A lower bound on the time of a launch; displayed as a table.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Estimate {
-    /// The machine's name.
+    /// Name of the GPU.
     pub machine: &'static str,
-    /// How full its multiprocessors are.
+    /// Occupancy of its SMs.
     pub occupancy: Occupancy,
-    /// Of the multiprocessors, how many get a block, from 0 to 1.
+    /// Share of the SMs that get a block, from 0 to 1.
     pub filled: f64,
-    /// Every part, that which binds first.
+    /// Bounds of all parts, the limiting one first.
     pub bounds: Vec<Bound>,
 }
 
 impl Estimate {
-    /// Of a launch with so many blocks of so many threads. Work is taken as spread evenly, every
-    /// part as busy without a pause, and nothing as waiting: hardware takes longer.
+    /// Computes the bounds of a launch of `blocks` blocks of `threads` threads. Work is assumed to
+    /// be spread evenly, and no part ever stalls: hardware takes longer.
     pub fn of(
         counters: &Counters,
         machine: &Machine,
@@ -91,7 +92,7 @@ impl Estimate {
         use InstructionClass as Class;
         let used = f64::from(machine.sm_count).min(blocks as f64).max(1.0);
         let clocks = used * machine.clock_hz;
-        // A warp takes all its lanes' slots, whether they take part or not.
+        // A warp occupies the slots of all its lanes, active or not.
         let warps = |classes: &[Class]| {
             let each = classes.iter().map(|&class| counters.class(class).warp_instructions);
             each.sum::<u64>() as f64
@@ -111,7 +112,7 @@ impl Estimate {
             Class::StoreGeneric,
             Class::Atomic,
         ];
-        // Of the whole machine, of which only the multiprocessors with a block take part.
+        // Whole-GPU rates, scaled to the SMs that have a block.
         let tensor: f64 = counters
             .products
             .iter()
@@ -145,7 +146,7 @@ impl Estimate {
         }
     }
 
-    /// The part that binds.
+    /// The limiting part.
     pub fn binds(&self) -> Option<Bound> {
         self.bounds.first().copied()
     }
@@ -153,11 +154,11 @@ impl Estimate {
 
 impl fmt::Display for Estimate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Occupancy { blocks, warps, share, limit } = self.occupancy;
+        let Occupancy { blocks, warps, share, limit, .. } = self.occupancy;
         writeln!(
             f,
-            "{}: {blocks} blocks or {warps} warps of a multiprocessor ({:.0}%, by {limit:?}), \
-             {:.0}% of the multiprocessors",
+            "{}: {blocks} blocks or {warps} warps per SM ({:.0}%, by {limit:?}), \
+             {:.0}% of the SMs",
             self.machine,
             100.0 * share,
             100.0 * self.filled

@@ -1,4 +1,4 @@
-//! Integer arithmetic, and the choice between it and floating arithmetic.
+//! Integer arithmetic, and dispatch between integer and floating-point arithmetic.
 
 use super::{Decoder, Modifiers};
 use crate::ast::Instruction;
@@ -8,7 +8,7 @@ use crate::lanes::{self, handler};
 use crate::op::{Handler, Kind};
 use crate::types::{Class, Type};
 
-/// The operation for an integer type; bits count as unsigned.
+/// Selects the operation for an integer type; untyped bits are unsigned.
 macro_rules! by_integer {
     ($op:ident, $ty:expr) => {
         match $ty {
@@ -24,7 +24,7 @@ macro_rules! by_integer {
 }
 pub(super) use by_integer;
 
-/// The operation for an integer type that doubles.
+/// Selects the operation for an integer type that can be doubled.
 macro_rules! by_narrow_integer {
     ($op:ident, $ty:expr) => {
         match $ty {
@@ -37,7 +37,7 @@ macro_rules! by_narrow_integer {
     };
 }
 
-/// The type twice as wide.
+/// The type of twice the width.
 fn doubled(ty: Type) -> Type {
     match ty {
         Type::U16 => Type::U32,
@@ -90,7 +90,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// An operation whose operands and result have one type.
+    /// Decodes an operation whose operands and result have one type.
     pub(super) fn plain(
         &mut self,
         i: &Instruction,
@@ -100,7 +100,7 @@ impl Decoder<'_> {
         operands: usize,
     ) -> Result<()> {
         let Some(chosen) = chosen else {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         };
         self.count(i, m, operands + 1)?;
         let reads = self.sources(i, &[ty, ty, ty])?;
@@ -117,7 +117,7 @@ impl Decoder<'_> {
                 true => by_narrow_integer!(IntMadWide, ty),
             };
             let Some(chosen) = chosen else {
-                return Err(m.error("is not a form that is known"));
+                return Err(m.error("is not a supported form"));
             };
             self.count(i, m, 3 + usize::from(mad))?;
             let reads = self.sources(i, &[ty, ty, doubled(ty)])?;
@@ -148,7 +148,7 @@ impl Decoder<'_> {
             (Type::U32, true) => handler::<lanes::Mul24HighU>(),
             (Type::S32, false) => handler::<lanes::Mul24LowS>(),
             (Type::S32, true) => handler::<lanes::Mul24HighS>(),
-            _ => return Err(m.error("is not a form that is known")),
+            _ => return Err(m.error("is not a supported form")),
         };
         if i.opcode == "mul24" {
             return self.plain(i, m, Some(product), ty, 2);
@@ -166,11 +166,11 @@ impl Decoder<'_> {
             "dp4a" => handler::<lanes::Dp4a>(),
             _ if m.take("lo") => handler::<lanes::Dp2aLow>(),
             _ if m.take("hi") => handler::<lanes::Dp2aHigh>(),
-            _ => return Err(m.error("is not a form that is known")),
+            _ => return Err(m.error("is not a supported form")),
         };
         let (a, b) = (m.ty()?, m.ty()?);
         if ![a, b].iter().all(|ty| matches!(ty, Type::U32 | Type::S32)) {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         }
         self.count(i, m, 4)?;
         let reads = self.sources(i, &[a, b, Type::B32])?;
@@ -180,7 +180,7 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// The carry flag: a predicate of its own.
+    /// The carry flag, a virtual predicate.
     fn carry(&mut self) -> Source {
         if self.carry.is_none() {
             self.carry = Some(self.new_value(Class::Pred));
@@ -188,8 +188,8 @@ impl Decoder<'_> {
         Source::Value(self.carry.expect("the carry was just made"))
     }
 
-    /// `add.cc`, `addc`, `sub.cc`, `subc`, `mad.cc`, `madc`: the flag is computed first, into a
-    /// register of its own, since the result may overwrite an operand.
+    /// Decodes `add.cc`, `addc`, `sub.cc`, `subc`, `mad.cc` and `madc`. The flag is computed first,
+    /// into a new register, since the result may overwrite an operand.
     fn with_carry(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
         let sets = m.take("cc");
         let uses = i.opcode.len() == 4;
@@ -201,7 +201,7 @@ impl Decoder<'_> {
         }
         self.count(i, m, 3 + usize::from(multiplies))?;
         let mut reads = self.sources(i, &[ty, ty, ty])?;
-        let missing = || m.error("is not a form that is known");
+        let missing = || m.error("is not a supported form");
         if multiplies {
             let product =
                 if high { by_integer!(IntMulHigh, ty) } else { by_integer!(IntMulLow, ty) };

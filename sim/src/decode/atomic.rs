@@ -13,13 +13,13 @@ impl Decoder<'_> {
         let window = self.take_window(m);
         let modify = m.take_map(modify);
         let Some(modify) = modify else {
-            return Err(m.error("has no operation that is known"));
+            return Err(m.error("has no known operation"));
         };
         m.take("noftz");
         let vector = self.take_vector(m);
         let ty = m.ty()?;
         if !known(modify, ty) {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         }
         if let Some(count) = vector {
             return self.atomic_vector(i, m, (window, modify, ty), count);
@@ -43,7 +43,7 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// A vector is as many atomics as it has elements: only each of them is one step.
+    /// Decodes a vector atomic as one atomic per element; only the elements are atomic.
     fn atomic_vector(
         &mut self,
         i: &Instruction,
@@ -54,7 +54,7 @@ impl Decoder<'_> {
         let half = matches!(ty, Type::F16 | Type::Bf16 | Type::F16x2 | Type::Bf16x2);
         let bytes = count as u32 * ty.bytes();
         if window != Window::Global || bytes > 16 || !half && ty != Type::F32 {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         }
         let at = usize::from(i.opcode == "atom");
         self.count(i, m, 2 + at)?;
@@ -73,7 +73,7 @@ impl Decoder<'_> {
     }
 }
 
-/// The operation that a modifier names.
+/// Parses the operation of an atomic.
 pub(super) fn modify(text: &str) -> Option<Modify> {
     Some(match text {
         "add" => Modify::Add,
@@ -90,7 +90,7 @@ pub(super) fn modify(text: &str) -> Option<Modify> {
     })
 }
 
-/// Whether an operation has a form for a type.
+/// Whether PTX has the operation for a type.
 pub(crate) fn known(modify: Modify, ty: Type) -> bool {
     use Type::*;
     match modify {

@@ -57,7 +57,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// An operation with the given operand types.
+    /// Decodes an operation with the given operand types.
     fn shaped(
         &mut self,
         i: &Instruction,
@@ -67,7 +67,7 @@ impl Decoder<'_> {
         result: Class,
     ) -> Result<()> {
         let Some(chosen) = chosen else {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         };
         self.count(i, m, types.len() + 1)?;
         let reads = self.sources(i, types)?;
@@ -115,7 +115,7 @@ impl Decoder<'_> {
         let wide = match ty.class() {
             Class::Wide => true,
             Class::Word => false,
-            Class::Pred => return Err(m.error("is not a form that is known")),
+            Class::Pred => return Err(m.error("is not a supported form")),
         };
         if i.opcode == "selp" {
             let chosen = match wide {
@@ -142,7 +142,7 @@ impl Decoder<'_> {
     fn permute(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
         let ty = m.ty()?;
         if ty != Type::B32 {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         }
         let write = self.target(&i.operands[0], Class::Word)?;
         if i.opcode == "lop3" {
@@ -170,7 +170,7 @@ impl Decoder<'_> {
             return self.shaped(i, m, chosen, &[ty, Type::U32, Type::U32], ty.class());
         }
         let Some(chosen) = by_field!(Insert, ty) else {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         };
         self.count(i, m, 5)?;
         let reads = self.sources(i, &[ty, ty, Type::U32, Type::U32])?;
@@ -212,7 +212,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// `mov.b128`: a register of 128 bits is copied, made of two of 64, or taken apart.
+    /// Decodes `mov.b128`, which copies a 128-bit register, or packs or unpacks two 64-bit ones.
     fn mov_pair(&mut self, i: &Instruction, m: &Modifiers<'_>) -> Result<()> {
         self.count(i, m, 2)?;
         let reads = match &i.operands[1] {
@@ -227,14 +227,14 @@ impl Decoder<'_> {
             }
             target => self.halves(target)?,
         };
-        // A target may be the other half's source.
+        // A destination may be the other half's source.
         let kept = self.lane_new::<lanes::Move<u64>>(Class::Wide, vec![reads[1]]);
         self.copy(writes[0], reads[0]);
         self.copy(writes[1], kept);
         Ok(())
     }
 
-    /// `mov.b64 rd, {a, b}` and the like: two or four parts, low part first.
+    /// Packs two or four parts, low part first: `mov.b64 rd, {a, b}`.
     fn pack(&mut self, m: &Modifiers<'_>, ty: Type, parts: &[Operand]) -> Result<Source> {
         let part = match (ty.bytes(), parts.len()) {
             (2, 2) => Type::B8,
@@ -242,7 +242,7 @@ impl Decoder<'_> {
             (4, 4) => Type::B8,
             (8, 2) => Type::B32,
             (8, 4) => Type::B16,
-            _ => return Err(m.error("is not a form that is known")),
+            _ => return Err(m.error("is not a supported form")),
         };
         let mut reads = Vec::new();
         for operand in parts {
@@ -263,7 +263,7 @@ impl Decoder<'_> {
         Ok(reads[0])
     }
 
-    /// `mov.b64 {a, b}, rd` and the like. No part can be the source: it is wider than they are.
+    /// Unpacks a register: `mov.b64 {a, b}, rd`. No part can alias the source, which is wider.
     fn unpack(
         &mut self,
         m: &Modifiers<'_>,
@@ -294,7 +294,7 @@ impl Decoder<'_> {
                 let (low, high) = (word(self, false, whole), word(self, true, whole));
                 vec![low, high_half(self, low), high, high_half(self, high)]
             }
-            _ => return Err(m.error("is not a form that is known")),
+            _ => return Err(m.error("is not a supported form")),
         };
         for (part, value) in parts.iter().zip(values) {
             if !matches!(part, Operand::Sink) {

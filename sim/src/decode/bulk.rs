@@ -11,9 +11,9 @@ use crate::op::Kind;
 use crate::types::Type;
 use crate::unit::{BulkCopy, BulkKind, StoreAsync, Unit};
 
-/// What the modifiers of a bulk copy say.
+/// Modifiers of a bulk copy.
 struct Request {
-    /// Dimensions, of the tensor forms.
+    /// Rank of a tensor copy.
     tensor: Option<u8>,
     barrier: bool,
     multicast: bool,
@@ -39,7 +39,7 @@ impl Decoder<'_> {
             tensor = m.take_map(dimensions).filter(|rank| (1..=5).contains(rank));
             m.take("tile");
             if tensor.is_none() {
-                return Err(m.error("is not a form that is known"));
+                return Err(m.error("is not a supported form"));
             }
         }
         if m.take("prefetch") {
@@ -49,7 +49,7 @@ impl Decoder<'_> {
         self.bulk_copy(i, m, &request)
     }
 
-    /// Fills the caches, which the machine does not have: only the form matters.
+    /// Decodes a prefetch, which has no effect; only its form is checked.
     fn bulk_prefetch(
         &mut self,
         i: &Instruction,
@@ -57,7 +57,7 @@ impl Decoder<'_> {
         tensor: Option<u8>,
     ) -> Result<()> {
         if !m.take("L2") || !m.take("global") {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         }
         m.take("tile");
         let hinted = usize::from(m.take("L2::cache_hint"));
@@ -82,7 +82,7 @@ impl Decoder<'_> {
         Ok(Request { tensor, barrier, multicast, hinted, reduce })
     }
 
-    /// The operation of a reduction; the elements of a tensor have the type of its map.
+    /// Parses the operation of a reduction; the element type of a tensor is that of its map.
     fn bulk_reduction(
         &mut self,
         m: &mut Modifiers<'_>,
@@ -94,7 +94,7 @@ impl Decoder<'_> {
         let ty = if tensor.is_some() { Type::U32 } else { m.ty()? };
         match chosen {
             Some(chosen) if tensor.is_some() || known(chosen, ty) => Ok((chosen, ty)),
-            _ => Err(m.error("is not a form that is known")),
+            _ => Err(m.error("is not a supported form")),
         }
     }
 
@@ -112,7 +112,7 @@ impl Decoder<'_> {
                 BulkKind::TileToShared { rank }
             }
             (true, false, Some(rank), false) => BulkKind::SharedToTile { rank },
-            _ => return Err(m.error("is not a form that is known")),
+            _ => return Err(m.error("is not a supported form")),
         };
         let mut operands: Vec<&Operand> = i.operands.iter().collect();
         if r.hinted {
@@ -154,7 +154,7 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// The shared end, the tensor map's address and the coordinates.
+    /// Decodes the shared memory address, the tensor map's address and the coordinates.
     fn tile_operands(
         &mut self,
         m: &Modifiers<'_>,
@@ -185,7 +185,7 @@ impl Decoder<'_> {
         m.take("weak");
         let ordered = m.take("relaxed") & m.take("cluster");
         if !m.take("mbarrier::complete_tx::bytes") {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         }
         m.take("shared::cluster");
         let reduces = i.opcode == "red";
@@ -201,7 +201,7 @@ impl Decoder<'_> {
         let fits = matches!(ty.bytes(), 4 | 8) && ty != Type::Pred;
         let reducible = reduce.is_some_and(|modify| ordered && known(modify, ty) && count == 1);
         if !fits || reduces && !reducible {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         }
         self.count(i, m, 3)?;
         let mut reads = vec![

@@ -1,4 +1,4 @@
-//! Clusters: addresses of other blocks, the cluster's barrier, and small warp-wide ops.
+//! Clusters: addresses in other blocks, the cluster barrier, and some warp-wide ops.
 
 use super::{Decoder, Modifiers};
 use crate::ast::{Instruction, Operand};
@@ -9,14 +9,14 @@ use crate::types::{Class, Type};
 use crate::unit::Unit;
 
 impl Decoder<'_> {
-    /// `mapa` and `getctarank`. Generic addresses and those of shared memory differ only above the
-    /// bits that name the block.
+    /// Decodes `mapa` and `getctarank`. Generic and shared memory addresses differ only above the
+    /// bits that hold the rank.
     pub(super) fn map_address(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
         let shared = m.take("shared::cluster");
         let ty = m.ty()?;
         let map = i.opcode == "mapa";
         if !matches!(ty, Type::U32 | Type::U64) || ty == Type::U32 && !shared {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         }
         self.count(i, m, 2 + usize::from(map))?;
         let mut address = self.source(&i.operands[1], ty)?;
@@ -53,7 +53,7 @@ impl Decoder<'_> {
                 m.take("acquire");
                 Unit::ClusterWait { aligned: m.take("aligned") }
             }
-            _ => return Err(m.error("is not a form that is known")),
+            _ => return Err(m.error("is not a supported form")),
         };
         self.emit(Kind::Unit(unit), Vec::new(), Vec::new(), 0);
         self.count(i, m, 0)
@@ -73,15 +73,15 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// `setmaxnreg`: the machine's warps have the registers they need.
+    /// Decodes `setmaxnreg`, which has no effect: warps always have enough registers.
     pub(super) fn register_budget(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
         let direction = m.take("inc") ^ m.take("dec");
         if !direction || !m.take("sync") || !m.take("aligned") || !m.take("u32") {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         }
         match i.operands[..] {
             [Operand::Int(count)] if (24..=256).contains(&count) && count % 8 == 0 => Ok(()),
-            _ => Err(m.error("has no count that is a multiple of 8 within 24 and 256")),
+            _ => Err(m.error("has no count that is a multiple of 8 from 24 to 256")),
         }
     }
 }

@@ -29,7 +29,7 @@ impl Decoder<'_> {
             return self.compare_pair(i, m, (relation, combine, flush), result, ty);
         }
         let Some(chosen) = comparison(relation, ty, flush) else {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         };
         self.count(i, m, 3 + usize::from(combine.is_some()))?;
         let reads = self.sources(i, &[ty, ty])?[..2].to_vec();
@@ -72,7 +72,7 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// What `set` gives where a comparison holds: ones, or one.
+    /// Emits the value of `set` for a true comparison: all ones, or one.
     fn set(
         &mut self,
         m: &Modifiers<'_>,
@@ -90,7 +90,7 @@ impl Decoder<'_> {
                 let reads = vec![holds, Source::Bool(false)];
                 self.lane(handler::<lanes::SetHalves>(), write, reads, truth);
             }
-            _ => return Err(m.error("is not a form that is known")),
+            _ => return Err(m.error("is not a supported form")),
         }
         Ok(())
     }

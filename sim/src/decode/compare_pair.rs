@@ -1,4 +1,4 @@
-//! `setp` and `set` on two 16-bit values at once.
+//! `setp` and `set` on packed pairs of 16-bit values.
 
 use super::relation::{comparison, truth};
 use super::{Decoder, Modifiers};
@@ -19,7 +19,7 @@ impl Decoder<'_> {
         ty: Type,
     ) -> Result<()> {
         let half = if ty == Type::F16x2 { Type::F16 } else { Type::Bf16 };
-        let missing = || m.error("is not a form that is known");
+        let missing = || m.error("is not a supported form");
         let chosen = comparison(relation, half, flush).ok_or_else(missing)?;
         self.count(i, m, 3 + usize::from(combine.is_some()))?;
         let low = self.sources(i, &[ty, ty])?[..2].to_vec();

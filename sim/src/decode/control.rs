@@ -1,4 +1,4 @@
-//! Branches, calls and ends.
+//! Branches, calls and exits.
 
 use super::{Decoder, Modifiers, Placed};
 use crate::access::{Access, Window};
@@ -11,7 +11,7 @@ use crate::unit::Unit;
 use std::collections::HashMap;
 
 impl Decoder<'_> {
-    /// The label of a name, in the innermost scope that has it.
+    /// Resolves a label, innermost scope first.
     fn label(&self, scope: u32, name: &str) -> Result<u32> {
         self.scoped(scope, name, |frame, key| frame.labels.get(key).copied())
     }
@@ -49,7 +49,7 @@ impl Decoder<'_> {
 
     pub(super) fn branch_indexed(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
         if !m.take("idx") {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         }
         m.take("uni");
         self.count(i, m, 2)?;
@@ -78,7 +78,7 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// Inlines a device function: its parameters are the caller's variables, or its own registers.
+    /// Inlines a device function. Its parameters are the caller's variables or its own registers.
     pub(super) fn call(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
         m.take("uni");
         let (mut returns, mut name, mut arguments) = (&[][..], None, &[][..]);
@@ -135,7 +135,7 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// `vprintf(format, arguments)`: reads the two addresses from its parameters.
+    /// Decodes a call of `vprintf(format, arguments)`.
     fn print(&mut self, returns: &[Operand], arguments: &[Operand]) -> Result<()> {
         let ([result], [format, values]) = (returns, arguments) else {
             return self.invalid("`vprintf` takes 2 parameters");
@@ -145,7 +145,7 @@ impl Decoder<'_> {
             match operand {
                 Operand::Variable(id) => match self.place(*id) {
                     Placed::Local(place) => at.push(Source::Wide(place.into())),
-                    _ => return self.invalid("a parameter of `vprintf` is no local parameter"),
+                    _ => return self.invalid("a parameter of `vprintf` is not a local parameter"),
                 },
                 _ => return self.unsupported("a call argument that is not a parameter variable"),
             }

@@ -15,18 +15,18 @@ fn is_float(ty: Type) -> bool {
     matches!(ty, Type::F16 | Type::Bf16 | Type::F32 | Type::F64)
 }
 
-/// Whether it is one number: bits alone have no value to convert.
+/// Whether the type is a single number; untyped bits cannot be converted.
 fn is_number(ty: Type) -> bool {
     use Type::*;
     is_float(ty) || matches!(ty, U8 | U16 | U32 | U64 | S8 | S16 | S32 | S64)
 }
 
-/// The modifiers of a conversion.
+/// Modifiers of a conversion.
 struct Request {
     to: Type,
     from: Type,
     rounding: Option<Direction>,
-    /// Whether the rounding is to an integer value (`.rni` and the like).
+    /// Whether to round to an integral value (`.rni` and so on).
     integral: bool,
     flush: bool,
     saturate: bool,
@@ -55,7 +55,7 @@ macro_rules! by_mode_flushed {
     };
 }
 
-/// From a floating type to an integer type.
+/// Converts a floating-point type to an integer type.
 macro_rules! integer_from {
     ($from:ty, $to:expr, $direction:expr, $flush:expr) => {
         match $to {
@@ -71,7 +71,7 @@ macro_rules! integer_from {
     };
 }
 
-/// From a wide integer, clamped.
+/// Saturates a wide integer.
 macro_rules! clamped {
     ($from:ty, $to:expr) => {
         match $to {
@@ -124,7 +124,7 @@ impl Decoder<'_> {
     ) -> Result<()> {
         let away = m.take("rna");
         if m.ty()? != Type::F32 || !away && rounding != Some(Direction::Nearest) {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         }
         self.count(i, m, 2)?;
         let reads = self.sources(i, &[Type::F32])?;
@@ -135,16 +135,16 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// Two singles to a packed pair, the first in the high half.
+    /// Converts two singles to a packed pair, the first in the high half.
     fn convert_pair(&mut self, i: &Instruction, m: &Modifiers<'_>, r: &Request) -> Result<()> {
         let f16 = r.to == Type::F16x2;
         let nearest = match r.rounding {
             Some(Direction::Nearest) => true,
             Some(Direction::Zero) => false,
-            _ => return Err(m.error("is not a form that is known")),
+            _ => return Err(m.error("is not a supported form")),
         };
         if r.from != Type::F32 || r.flush || r.saturate || r.integral {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         }
         let chosen = match (f16, nearest, r.relu) {
             (true, true, false) => handler::<lanes::PackNearest<F16>>(),
@@ -165,7 +165,7 @@ impl Decoder<'_> {
 
     fn convert_one(&mut self, i: &Instruction, m: &Modifiers<'_>, r: &Request) -> Result<()> {
         if !is_number(r.to) || !is_number(r.from) {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         }
         self.count(i, m, 2)?;
         let read = self.source(&i.operands[1], r.from)?;
@@ -179,7 +179,7 @@ impl Decoder<'_> {
                 let single = (r.to == Type::F32, r.to == Type::F64);
                 let value = self.integer_to_float(r, read);
                 if r.saturate && !single.0 {
-                    return Err(m.error("is not a form that is known"));
+                    return Err(m.error("is not a supported form"));
                 }
                 let chosen = match r.saturate {
                     true => handler::<lanes::Sat<lanes::SingleIdentity>>(),
@@ -190,7 +190,7 @@ impl Decoder<'_> {
             }
             (true, false) if r.rounding.is_some() => {
                 let Some(chosen) = float_to_integer(r) else {
-                    return Err(m.error("is not a form that is known"));
+                    return Err(m.error("is not a supported form"));
                 };
                 let whole = self.emit_new(r.to.class(), Kind::Lane(chosen), vec![read], 0);
                 self.extend(write, whole, r.to);
@@ -201,7 +201,7 @@ impl Decoder<'_> {
                     return self.invalid("the result does not fit its register");
                 }
                 let Some(chosen) = float_to_float(r) else {
-                    return Err(m.error("is not a form that is known"));
+                    return Err(m.error("is not a supported form"));
                 };
                 if !r.saturate {
                     self.lane(chosen, write, vec![read], 0);
@@ -211,7 +211,7 @@ impl Decoder<'_> {
                 self.lane(clamped_to_one(r.to), write, vec![value], 0);
                 Ok(())
             }
-            _ => Err(m.error("is not a form that is known")),
+            _ => Err(m.error("is not a supported form")),
         }
     }
 
@@ -230,7 +230,7 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// Widens a value of an integer type to the register it goes to.
+    /// Extends an integer to the width of its destination register.
     pub(super) fn extend(&mut self, write: Value, value: Source, ty: Type) {
         let chosen = match (self.class(write), ty) {
             (Class::Word, Type::U8 | Type::B8) => handler::<lanes::ExtendWord<u8>>(),
@@ -350,7 +350,7 @@ fn float_to_integer(r: &Request) -> Option<Handler> {
     })
 }
 
-/// From single precision, negative values to zero.
+/// Converts from single precision with ReLU.
 fn rectified<H: Half>(direction: Direction) -> Option<Handler> {
     match direction {
         Direction::Nearest => Some(handler::<lanes::HalfFromSingleRelu<H>>()),

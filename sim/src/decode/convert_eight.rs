@@ -1,4 +1,4 @@
-//! `cvt` from and to pairs of 8-bit floating values.
+//! `cvt` of packed pairs of 8-bit floats.
 
 use super::{Decoder, Modifiers};
 use crate::ast::Instruction;
@@ -23,7 +23,7 @@ impl Decoder<'_> {
             (true, true, Type::F32) => (handler::<lanes::EightFromSingles>(), 2),
             (true, true, Type::F16x2) => (handler::<lanes::EightFromHalves>(), 1),
             (false, false, Type::F16x2) => (handler::<lanes::HalvesFromEight>(), 1),
-            _ => return Err(m.error("is not a form that is known")),
+            _ => return Err(m.error("is not a supported form")),
         };
         if !nearest {
             return Err(m.error("lacks `.rn`"));

@@ -1,4 +1,4 @@
-//! `cp.async` in all its forms but the bulk ones, and `mbarrier`.
+//! `cp.async`, except bulk copies, and `mbarrier`.
 
 use super::{Decoder, Modifiers};
 use crate::access::Window;
@@ -14,7 +14,7 @@ impl Decoder<'_> {
     pub(super) fn asynchronous(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
         m.take("reduce");
         if !m.take("async") {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         }
         if m.take("bulk") {
             return self.bulk(i, m);
@@ -38,7 +38,7 @@ impl Decoder<'_> {
         self.copy_bytes(i, m)
     }
 
-    /// The literal that counts groups.
+    /// Parses the number of groups, a literal.
     pub(super) fn group_count(&self, i: &Instruction, m: &Modifiers<'_>) -> Result<i64> {
         match i.operands[..] {
             [Operand::Int(left)] if left >= 0 => Ok(left),
@@ -50,7 +50,7 @@ impl Decoder<'_> {
         let joins = !m.take("noinc");
         let window = self.take_window(m);
         if !m.take("arrive") || !m.take("b64") {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         }
         self.count(i, m, 1)?;
         let (window, address) = self.plain_address(&i.operands[0], window)?;
@@ -70,7 +70,7 @@ impl Decoder<'_> {
         };
         let known = matches!(bytes, 4 | 8 if all) || bytes == 16 && (all || global);
         if !known || !shared || !m.take("global") {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         }
         let last = i.operands.len() - usize::from(hinted);
         if last > 4 {
@@ -102,7 +102,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// An address in one 64-bit operand, its offset added.
+    /// Emits an address as one 64-bit operand, including its offset.
     pub(super) fn plain_address(
         &mut self,
         operand: &Operand,
@@ -150,7 +150,7 @@ impl Decoder<'_> {
         let action = action.or(expects.then_some(BarrierAction::Expect));
         let window = self.take_window(m);
         let Some(action) = action.filter(|_| m.take("b64")) else {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         };
         match action {
             BarrierAction::Arrive { .. } => self.barrier_arrive(i, m, window, action, expects),
@@ -180,11 +180,11 @@ impl Decoder<'_> {
         action: BarrierAction,
         expects: bool,
     ) -> Result<()> {
-        // The state may be left out: `mbarrier.arrive.b64 [addr];` has none.
+        // The state operand may be omitted: `mbarrier.arrive.b64 [addr];`.
         let at = usize::from(!matches!(i.operands.first(), Some(Operand::Address { .. })));
         let given = i.operands.len().saturating_sub(at);
         if given == 0 || given > 2 || expects && given != 2 {
-            return Err(m.error("has operands of a number that is not known"));
+            return Err(m.error("has an unsupported number of operands"));
         }
         let write = match at {
             1 => self.target(&i.operands[0], Class::Wide)?,
@@ -209,7 +209,7 @@ impl Decoder<'_> {
         window: Window,
         action: BarrierAction,
     ) -> Result<()> {
-        // A fourth operand hints how long to wait.
+        // A fourth operand is a time limit hint.
         let timed = i.operands.len() == 4 && m.has("try_wait");
         self.count(i, m, 3 + usize::from(timed))?;
         let write = self.target(&i.operands[0], Class::Pred)?;

@@ -1,4 +1,4 @@
-//! Floating arithmetic, functions and comparisons.
+//! Floating-point arithmetic and functions.
 
 use super::{Decoder, Modifiers};
 use crate::ast::Instruction;
@@ -10,7 +10,7 @@ use crate::op::{Handler, Kind};
 use crate::rounding::{Direction, Down, Nearest, Up, Zero};
 use crate::types::{Class, Type};
 
-/// The operation, flushing and saturating as asked.
+/// Selects the operation by flush and saturation.
 fn flagged<O>(flush: bool, saturate: bool) -> Handler
 where
     O: LaneOp<A: Flush, B: Flush, C: Flush, D: Flush + Saturate>,
@@ -23,7 +23,7 @@ where
     }
 }
 
-/// The operation, flushing as asked.
+/// Selects the operation by flush.
 pub(super) fn flushed<O>(flush: bool) -> Handler
 where
     O: LaneOp<A: Flush, B: Flush, C: Flush, D: Flush>,
@@ -31,7 +31,7 @@ where
     if flush { handler::<Ftz<O>>() } else { handler::<O>() }
 }
 
-/// The operation in a rounding mode.
+/// Selects the operation by rounding mode.
 macro_rules! rounded {
     ($op:ident, $ty:ty, $direction:expr, $flush:expr, $saturate:expr) => {
         match $direction {
@@ -43,7 +43,7 @@ macro_rules! rounded {
     };
 }
 
-/// The operation in a rounding mode of either precision; only single precision flushes and
+/// Selects the operation by precision and rounding mode; only single precision flushes and
 /// saturates.
 macro_rules! by_precision {
     ($op:ident, $ty:expr, $direction:expr, $flush:expr, $saturate:expr) => {
@@ -59,7 +59,7 @@ macro_rules! by_precision {
     };
 }
 
-/// The operation without rounding, of either precision.
+/// Selects an operation without rounding by precision.
 macro_rules! unrounded {
     ($op:ident, $ty:expr, $flush:expr) => {
         match $ty {
@@ -69,7 +69,7 @@ macro_rules! unrounded {
     };
 }
 
-/// The 16-bit operation of a type.
+/// Selects the operation by 16-bit type.
 macro_rules! by_half {
     ($op:ident, $ty:expr) => {
         match $ty {
@@ -116,7 +116,7 @@ impl Decoder<'_> {
             "mul" => (by_precision!(FloatMul, ty, direction, flush, saturate), 2),
             "div" => (by_precision!(FloatDiv, ty, direction, flush, false), 2),
             "fma" | "mad" => (by_precision!(FloatFma, ty, direction, flush, saturate), 3),
-            _ => return Err(m.error("is not a form that is known")),
+            _ => return Err(m.error("is not a supported form")),
         };
         self.plain(i, m, Some(chosen), ty, operands)
     }
@@ -132,7 +132,7 @@ impl Decoder<'_> {
         let min = i.opcode == "min";
         if m.take("xorsign") {
             if !m.take("abs") || ty != Type::F32 {
-                return Err(m.error("is not a form that is known"));
+                return Err(m.error("is not a supported form"));
             }
             let chosen = match min {
                 true => flushed::<lanes::FloatMinXor<f32>>(flush),
@@ -203,7 +203,7 @@ impl Decoder<'_> {
             "max" => (by_half!(HalfMax, ty), 2),
             "neg" => (by_half!(HalfNeg, ty), 1),
             "abs" => (by_half!(HalfAbs, ty), 1),
-            _ => return Err(m.error("is not a form that is known")),
+            _ => return Err(m.error("is not a supported form")),
         };
         self.half_op(i, m, ty, chosen, operands, flags)
     }
@@ -219,7 +219,7 @@ impl Decoder<'_> {
     ) -> Result<()> {
         self.count(i, m, operands + 1)?;
         let mut reads = self.sources(i, &[ty, ty, ty])?;
-        // The operation reads three operands whatever it uses.
+        // The operation reads three operands regardless of use.
         reads.resize(3, Source::Word(0));
         let write = self.target(&i.operands[0], Class::Word)?;
         self.lane(chosen, write, reads, flags);
@@ -268,9 +268,9 @@ impl Decoder<'_> {
                 "sin" => flushed::<lanes::Sin>(flush),
                 "cos" => flushed::<lanes::Cos>(flush),
                 "tanh" => flushed::<lanes::Tanh>(flush),
-                _ => return Err(m.error("is not a form that is known")),
+                _ => return Err(m.error("is not a supported form")),
             },
-            _ => return Err(m.error("is not a form that is known")),
+            _ => return Err(m.error("is not a supported form")),
         };
         self.plain(i, m, Some(chosen), ty, 1)
     }

@@ -31,11 +31,11 @@ impl Decoder<'_> {
         });
         let transposed = m.take("trans");
         let Some(count) = count.filter(|_| m.take("m8n8")) else {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         };
         let window = self.take_window(m);
         if !m.take("b16") {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         }
         self.count(i, m, 2)?;
         let (words, address) = match load {
@@ -58,7 +58,7 @@ impl Decoder<'_> {
 
     fn matrix_transpose(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
         if !m.take("m8n8") || !m.take("trans") || !m.take("b16") {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         }
         self.count(i, m, 2)?;
         let reads = self.sources(i, &[Type::B32])?;
@@ -75,7 +75,7 @@ impl Decoder<'_> {
         let mut format = || m.take_map(Format::from_name);
         let formats = [format(), format(), format(), format()];
         let [Some(sum), Some(a), Some(b), Some(c)] = formats else {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         };
         let eight = matches!(a, Format::E4m3 | Format::E5m2);
         let known = shape.filter(|&shape| {
@@ -86,7 +86,7 @@ impl Decoder<'_> {
                 && known(shape, a, b, sum)
         });
         let Some([rows, _, k]) = known else {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         };
         self.count(i, m, 4)?;
         let product = Multiply { m: rows as u8, k: k as u8, a, b, sum, saturate };
@@ -103,7 +103,7 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// The registers of a vector operand that is written.
+    /// Registers of a vector destination.
     pub(super) fn targets(
         &mut self,
         m: &Modifiers<'_>,
@@ -115,7 +115,7 @@ impl Decoder<'_> {
         elements.into_iter().map(|element| self.target(element, class)).collect()
     }
 
-    /// The elements of a vector operand that is read.
+    /// Elements of a vector source.
     pub(super) fn vector(
         &mut self,
         m: &Modifiers<'_>,
@@ -128,7 +128,7 @@ impl Decoder<'_> {
     }
 }
 
-/// The products that `mma.sync` knows.
+/// Whether `mma.sync` supports the shape and formats.
 fn known(shape: [u32; 3], a: Format, b: Format, sum: Format) -> bool {
     use Format::*;
     match (a, b, sum) {

@@ -18,7 +18,7 @@ pub(super) struct Address {
     pub offset: i64,
 }
 
-/// Whether a modifier is a cache hint, which changes nothing here.
+/// Whether a modifier is a cache hint, which has no effect.
 fn is_cache_hint(text: &str) -> bool {
     ["ca", "cg", "cs", "cv", "wb", "wt", "nc", "lu"].contains(&text)
         || text.starts_with("L1::")
@@ -37,7 +37,7 @@ impl Decoder<'_> {
         window.unwrap_or(Window::Generic)
     }
 
-    /// Takes what orders an access: whether it is strong.
+    /// Consumes the ordering modifiers; returns whether the access is strong.
     pub(super) fn take_strength(&self, m: &mut Modifiers<'_>) -> bool {
         m.take("mmio");
         let strong = ["volatile", "relaxed", "acquire", "release", "acq_rel"];
@@ -48,7 +48,7 @@ impl Decoder<'_> {
         found
     }
 
-    /// What is said to caches, of which the machine has none.
+    /// Decodes a cache control instruction, which has no effect.
     pub(super) fn cache_hint(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
         let window = self.take_window(m);
         let (levels, operands): (&[&str], usize) = match i.opcode.as_str() {
@@ -58,7 +58,7 @@ impl Decoder<'_> {
             _ => (&["L2"], 2),
         };
         if !levels.iter().any(|level| m.take(level)) {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         }
         self.count(i, m, operands)?;
         if operands == 2 && i.operands[1] != Operand::Int(128) {
@@ -98,8 +98,8 @@ impl Decoder<'_> {
             }),
             Operand::Register(id) => {
                 let value = self.register(id)?;
-                // A kernel's parameters are read through generic addresses; a function's are in
-                // local memory, and their addresses are local.
+                // A kernel's parameters have generic addresses; those of a function are in local
+                // memory.
                 let window = match window {
                     Window::Param if self.top().entry => Window::Generic,
                     Window::Param => Window::Local,
@@ -118,7 +118,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// `.v2`, `.v4`, `.v8`.
+    /// Consumes `.v2`, `.v4` or `.v8`.
     pub(super) fn take_vector(&self, m: &mut Modifiers<'_>) -> Option<usize> {
         m.take_map(|text| match text {
             "v2" => Some(2),
@@ -128,13 +128,13 @@ impl Decoder<'_> {
         })
     }
 
-    /// The modifiers of a load or store: the access, and the element type.
+    /// Consumes the modifiers of a load or store; returns the access and the element type.
     fn access(&mut self, m: &mut Modifiers<'_>) -> Result<(Access, Type)> {
         m.take_while(is_cache_hint);
         let strong = self.take_strength(m);
         let window = self.take_window(m);
         m.take_while(is_cache_hint);
-        // 128 bits are one element of two words of 64.
+        // A 128-bit element is two 64-bit words.
         if m.take("b128") {
             let access =
                 Access { window, bytes: 8, count: 2, signed: false, strong, wide_address: true };
@@ -143,13 +143,13 @@ impl Decoder<'_> {
         let count = self.take_vector(m).unwrap_or(1) as u8;
         let ty = m.ty()?;
         if ty == Type::Pred {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         }
         let (bytes, signed) = (ty.bytes() as u8, ty.signed());
         Ok((Access { window, bytes, count, signed, strong, wide_address: true }, ty))
     }
 
-    /// The elements of a vector operand, or the operand itself.
+    /// Elements of a vector operand, or the operand itself.
     pub(super) fn elements<'o>(
         &self,
         m: &Modifiers<'_>,
@@ -210,7 +210,7 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// `cvta.space` makes an address generic, `cvta.to.space` undoes it.
+    /// Decodes `cvta`: to generic addresses, or with `.to` from them.
     pub(super) fn convert_address(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
         let to = m.take("to");
         let Some(base) = m.take_map(Self::generic_base) else {
@@ -230,7 +230,7 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// `isspacep`: windows are aligned to their size, so the high word tells.
+    /// Decodes `isspacep`: windows are aligned to their size, so the high word suffices.
     pub(super) fn is_space(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
         use crate::memory::{GLOBAL_BASE, PARAM_BASE};
         let base = m.take_map(|text| match text {

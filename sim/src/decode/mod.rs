@@ -1,6 +1,7 @@
-//! Instructions to micro-ops: every opcode and modifier is recognised here or refused.
+//! Translation of instructions to micro-ops: every opcode and modifier is recognised here or
+//! rejected.
 //!
-//! Device functions are inlined where they are called; their parameters live in local memory.
+//! Device functions are inlined; their parameters are in local memory.
 
 mod arithmetic;
 mod atomic;
@@ -36,19 +37,19 @@ pub(crate) use atomic::known;
 use modifiers::Modifiers;
 use std::collections::HashMap;
 
-/// How deep calls may nest.
+/// Maximum depth of nested calls.
 const CALL_DEPTH_MAX: usize = 32;
 
-/// Ops of a kernel, at most: an entry of the shadow has 19 bits for one.
+/// Maximum number of ops of a kernel: shadow entries have 19 bits for an op.
 const OPS_MAX: usize = 1 << 19;
-/// Registers of a kernel, at most, those of its inlined functions among them.
+/// Maximum number of registers of a kernel, including inlined functions.
 const VALUES_MAX: usize = 1 << 22;
-/// Shared memory of a block, at most: no device has as much.
+/// Maximum shared memory per block, beyond that of any device.
 const SHARED_BYTES_MAX: u32 = 1 << 23;
-/// Local memory of a thread, at most, as on every device.
+/// Maximum local memory per thread, as on every device.
 const LOCAL_BYTES_MAX: u32 = 512 << 10;
 
-/// Decodes one entry.
+/// Decodes an entry.
 pub(crate) fn decode(ast: &Ast, function: &Function) -> Result<Program> {
     let mut program = Program::default();
     let mut decoder = Decoder::new(ast);
@@ -66,7 +67,7 @@ pub(crate) fn decode(ast: &Ast, function: &Function) -> Result<Program> {
     Ok(program)
 }
 
-/// Where a function's variable was put.
+/// Location of a function's variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Placed {
     /// Offset in the block's shared memory.
@@ -79,14 +80,14 @@ enum Placed {
     Global(u32),
 }
 
-/// What holds a declared register.
+/// Storage of a declared register.
 enum Register {
     One(Value),
-    /// The low and the high half of 128 bits.
+    /// Low and high half of a 128-bit register.
     Pair([Value; 2]),
 }
 
-/// One inlined function.
+/// An inlined function.
 struct Frame {
     name: String,
     registers: Vec<Register>,
@@ -98,7 +99,7 @@ struct Frame {
     entry: bool,
 }
 
-/// Where a variable begins and ends behind `used` bytes, if that is within `bytes_max`.
+/// Start and end of a variable placed after `used` bytes, if within `bytes_max`.
 fn placed_after(used: u32, variable: &Variable, align: u32, bytes_max: u32) -> Option<(u32, u32)> {
     let at = used.checked_next_multiple_of(variable.align.max(align))?;
     let end = at.checked_add(variable.bytes).filter(|&end| end <= bytes_max)?;
@@ -109,17 +110,17 @@ struct Decoder<'a> {
     ast: &'a Ast,
     drafts: Drafts,
     frames: Vec<Frame>,
-    /// Module variables in shared memory.
+    /// Offsets of module variables in shared memory.
     shared_places: HashMap<u32, u32>,
     shared_bytes: u32,
-    /// Where the dynamic arrays begin; 0 without any.
+    /// Offset of the dynamic arrays; 0 if there are none.
     dynamic_at: u32,
     local_bytes: u32,
     guard: Option<(Value, bool)>,
     origin: Origin,
-    /// The carry flag, once used.
+    /// The carry flag, if in use.
     carry: Option<Value>,
-    /// Registers that products of warpgroups are summed in.
+    /// Accumulators of wgmma.
     accumulators: Vec<Value>,
 }
 
@@ -176,12 +177,12 @@ impl<'a> Decoder<'a> {
         self.drafts.ops.last_mut().expect("an op was just pushed")
     }
 
-    /// Emits under the instruction's guard.
+    /// Emits an op under the instruction's guard.
     fn emit(&mut self, kind: Kind, writes: Vec<Value>, reads: Vec<Source>, imm: i64) {
         self.push(kind, writes, reads, imm);
     }
 
-    /// Emits into a new register, without the guard: nobody else sees it.
+    /// Emits an op into a new register without the guard, since nothing else reads it.
     fn emit_new(&mut self, class: Class, kind: Kind, reads: Vec<Source>, imm: i64) -> Source {
         let value = self.new_value(class);
         self.push(kind, vec![value], reads, imm).guard = None;
@@ -196,8 +197,8 @@ impl<'a> Decoder<'a> {
         self.emit_new(class, Kind::Lane(handler::<O>()), reads, 0)
     }
 
-    /// Puts every shared variable that the kernel can reach: those with bounds first, then the
-    /// dynamic arrays, which all begin at the end.
+    /// Allocates all shared variables that the kernel reaches: sized ones first, then the dynamic
+    /// arrays, which all start at the end.
     fn place_shared(&mut self, entry: &Function) -> Result<()> {
         let mut reached = Vec::new();
         self.reach(entry, &mut reached, &mut vec![entry.name.clone()]);
@@ -209,8 +210,8 @@ impl<'a> Decoder<'a> {
             let place = self.reserve_shared(&self.ast.variables[id as usize])?;
             self.shared_places.insert(id, place);
         }
-        // Function variables come before the dynamic arrays too; they are placed when their
-        // function is, so room is reserved for them by placing them now.
+        // Variables of functions precede the dynamic arrays too. They are allocated with their
+        // function, so their space is reserved here by a trial allocation.
         if !dynamic.is_empty() {
             let own: Vec<&Variable> =
                 entry.variables.iter().filter(|v| v.space == Space::Shared).collect();
@@ -251,7 +252,7 @@ impl<'a> Decoder<'a> {
         Ok(at)
     }
 
-    /// The module variables that a function or its callees name.
+    /// Collects the module variables that a function or its callees use.
     fn reach(&self, function: &Function, out: &mut Vec<u32>, seen: &mut Vec<String>) {
         for statement in &function.body {
             let Statement::Instruction(instruction) = statement else { continue };
@@ -274,7 +275,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Makes the registers, variables and labels of one inlining of a function.
+    /// Creates the registers, variables and labels of an inlined function.
     fn frame(
         &mut self,
         function: &Function,

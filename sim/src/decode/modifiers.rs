@@ -1,4 +1,4 @@
-//! The modifiers of one instruction; each must be taken, or the instruction is refused.
+//! The modifiers of an instruction; all must be consumed, or the instruction is rejected.
 
 use crate::ast::Instruction;
 use crate::error::{Error, ErrorKind, Result};
@@ -20,13 +20,13 @@ impl<'a> Modifiers<'a> {
         all.filter(|&(index, _)| !self.taken[index]).map(|(index, text)| (index, text.as_str()))
     }
 
-    /// Takes the first modifier of that name.
+    /// Consumes the first modifier of that name.
     pub fn take(&mut self, name: &str) -> bool {
         let found = self.left().find(|&(_, text)| text == name);
         found.map(|(index, _)| self.taken[index] = true).is_some()
     }
 
-    /// Takes the first modifier that `choose` knows.
+    /// Consumes the first modifier that `choose` accepts.
     pub fn take_map<T>(&mut self, choose: impl Fn(&str) -> Option<T>) -> Option<T> {
         let found = self.left().find_map(|(index, text)| choose(text).map(|value| (index, value)));
         found.map(|(index, value)| {
@@ -35,29 +35,30 @@ impl<'a> Modifiers<'a> {
         })
     }
 
-    /// Takes every modifier that `drop` accepts.
+    /// Consumes every modifier that `drop` accepts.
     pub fn take_while(&mut self, drop: impl Fn(&str) -> bool) {
         while self.take_map(|text| drop(text).then_some(())).is_some() {}
     }
 
-    /// Whether a modifier that `first` accepts is there before any of `others`.
+    /// Whether a modifier that `first` accepts precedes those in `others`.
     pub fn next_is(&self, first: impl Fn(&str) -> bool, others: [&str; 2]) -> bool {
         let found = self.left().find(|(_, text)| first(text) || others.contains(text));
         found.is_some_and(|(_, text)| first(text))
     }
 
-    /// Whether any modifier, taken or not, is this one.
+    /// Whether the instruction has this modifier, consumed or not.
     pub fn has(&self, name: &str) -> bool {
         self.instruction.modifiers.iter().any(|text| text == name)
     }
 
-    /// The next type, which must be there. Instructions that know `b128` take it themselves.
+    /// Consumes the next type, which is required. `b128` is left to the instructions that support
+    /// it.
     pub fn ty(&mut self) -> Result<Type> {
         let ty = self.take_map(|text| Type::from_name(text).filter(|&ty| ty != Type::B128));
-        ty.ok_or_else(|| self.error("has no type that is known"))
+        ty.ok_or_else(|| self.error("has no known type"))
     }
 
-    /// `.rn`, `.rz`, `.rm` or `.rp`.
+    /// Consumes `.rn`, `.rz`, `.rm` or `.rp`.
     pub fn rounding(&mut self) -> Option<Direction> {
         self.take_map(|text| match text {
             "rn" => Some(Direction::Nearest),
@@ -68,7 +69,7 @@ impl<'a> Modifiers<'a> {
         })
     }
 
-    /// An error that shows the whole opcode.
+    /// Returns an error with the full opcode.
     pub fn error(&self, message: &str) -> Error {
         let mut text = self.instruction.opcode.clone();
         for modifier in &self.instruction.modifiers {
@@ -79,7 +80,7 @@ impl<'a> Modifiers<'a> {
         Error::at_line(ErrorKind::Unsupported, line, format!("`{text}` {message}"))
     }
 
-    /// Refuses the instruction if a modifier was not taken.
+    /// Rejects the instruction if a modifier was not consumed.
     pub fn finish(self) -> Result<()> {
         match self.left().next() {
             None => Ok(()),

@@ -1,4 +1,4 @@
-//! Operands to sources and values.
+//! Translation of operands.
 
 use super::{Decoder, Modifiers, Placed, Register};
 use crate::ast::{Instruction, Operand, RegisterId, Space, VariableId};
@@ -22,7 +22,7 @@ impl Decoder<'_> {
         self.drafts.classes[value.0 as usize]
     }
 
-    /// The value of a register that has one.
+    /// The virtual register of a declared one of at most 64 bits.
     pub(super) fn register(&self, id: RegisterId) -> Result<Value> {
         match self.top().registers[id as usize] {
             Register::One(value) => Ok(value),
@@ -30,7 +30,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// The low and the high half of a register of 128 bits.
+    /// Low and high half of a 128-bit register.
     pub(super) fn halves(&self, operand: &Operand) -> Result<[Value; 2]> {
         if let Operand::Register(id) = operand
             && let Register::Pair(halves) = self.top().registers[*id as usize]
@@ -40,7 +40,7 @@ impl Decoder<'_> {
         self.invalid("expected a register of 128 bits")
     }
 
-    /// An operand that is read as `ty`.
+    /// Translates a source operand of type `ty`.
     pub(super) fn source(&mut self, operand: &Operand, ty: Type) -> Result<Source> {
         match operand {
             Operand::Register(id) => {
@@ -92,7 +92,7 @@ impl Decoder<'_> {
         operands.zip(types).map(|(operand, &ty)| self.source(operand, ty)).collect()
     }
 
-    /// The register an operand names, which must hold `class`.
+    /// Destination register of class `class`.
     pub(super) fn target(&mut self, operand: &Operand, class: Class) -> Result<Value> {
         match operand {
             Operand::Register(id) => {
@@ -107,7 +107,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// The register an operand names, which must hold `class`; a word may go to a wide one.
+    /// Destination register of class `class`; a 32-bit result may go to a 64-bit register.
     pub(super) fn extended_target(&mut self, operand: &Operand, class: Class) -> Result<Value> {
         match operand {
             Operand::Register(id) if class == Class::Word => {
@@ -133,8 +133,8 @@ impl Decoder<'_> {
         }
     }
 
-    /// A variable's address in its own space, as `mov` gives it; parameters of a kernel have the
-    /// generic address, since nothing else can use it.
+    /// Address of a variable in its own space, as `mov` returns it. Kernel parameters have generic
+    /// addresses, since no instruction uses others.
     fn address_of(&mut self, id: VariableId, offset: i64, ty: Type) -> Result<Source> {
         let bits = match self.place(id) {
             Placed::Shared(at) | Placed::Local(at) => i64::from(at).wrapping_add(offset) as u64,
@@ -155,7 +155,7 @@ impl Decoder<'_> {
         self.emit_new(Class::Wide, Kind::VariableAddress, Vec::new(), index.into())
     }
 
-    /// What to add to an address of a space to make it generic.
+    /// Base of a state space in the generic address space.
     pub(super) fn generic_base(space: &str) -> Option<u64> {
         match space {
             "shared" | "shared::cta" | "shared::cluster" => Some(SHARED_BASE),
@@ -189,7 +189,7 @@ impl Decoder<'_> {
     }
 }
 
-/// The special registers that have a part for each axis.
+/// Special registers with a component per axis.
 fn axis_special(stem: &str, axis: u8) -> Option<Special> {
     Some(match stem {
         "tid" => Special::Thread(axis),
@@ -204,7 +204,7 @@ fn axis_special(stem: &str, axis: u8) -> Option<Special> {
     })
 }
 
-/// The special registers of one part.
+/// Special registers without components.
 fn plain_special(name: &str) -> Option<Special> {
     Some(match name {
         "cluster_ctarank" => Special::ClusterRank,

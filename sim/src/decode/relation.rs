@@ -1,4 +1,4 @@
-//! The comparisons of PTX by name and type.
+//! Comparison operators by name and type.
 
 use super::float::flushed;
 use crate::half::{Bf16, F16};
@@ -6,7 +6,7 @@ use crate::lanes::{self, handler};
 use crate::op::Handler;
 use crate::types::Type;
 
-/// Every comparison there is.
+/// Every comparison operator.
 pub(super) const RELATIONS: [&str; 18] = [
     "eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu",
     "geu", "num", "nan",
@@ -42,7 +42,7 @@ macro_rules! by_float_relation {
     };
 }
 
-/// The comparison of a type; `lo`, `ls`, `hi` and `hs` compare without sign.
+/// Comparison for a type; `lo`, `ls`, `hi` and `hs` are unsigned.
 pub(super) fn comparison(relation: &str, ty: Type, flush: bool) -> Option<Handler> {
     let unsigned = matches!(relation, "lo" | "ls" | "hi" | "hs");
     if flush && !matches!(ty, Type::F32 | Type::F16) || unsigned && ty.signed() {
@@ -64,7 +64,7 @@ pub(super) fn comparison(relation: &str, ty: Type, flush: bool) -> Option<Handle
     }
 }
 
-/// What `set` gives for a comparison that holds, in half a word.
+/// Value of `set` for a true comparison of 16-bit elements.
 pub(super) fn truth(result: Type) -> Option<i64> {
     match result {
         Type::F16 | Type::F16x2 => Some(0x3c00),

@@ -1,8 +1,8 @@
-//! What an operand names.
+//! Traversal of operands.
 
 use crate::ast::{Operand, VariableId};
 
-/// Visits the variables and names inside an operand.
+/// Visits the variables and names in an operand.
 pub(super) fn walk(operand: &Operand, visit: &mut impl FnMut(Option<VariableId>, Option<&str>)) {
     match operand {
         Operand::Variable(id) => visit(Some(*id), None),

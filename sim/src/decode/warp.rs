@@ -1,4 +1,4 @@
-//! Barriers, exchanges between lanes, and ordering.
+//! Barriers, exchanges between lanes, and fences.
 
 use super::{Decoder, Modifiers};
 use crate::access::Modify;
@@ -28,7 +28,7 @@ impl Decoder<'_> {
             return self.barrier_reduce(i, m, aligned);
         }
         if !sync && !arrive || i.operands.is_empty() || i.operands.len() > 2 {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         }
         let mut reads = vec![self.source(&i.operands[0], Type::U32)?];
         reads.push(match i.operands.get(1) {
@@ -55,7 +55,7 @@ impl Decoder<'_> {
         });
         let ty = m.ty()?;
         if reduce.is_none() || !(3..=4).contains(&i.operands.len()) {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         }
         let write = self.target(&i.operands[0], ty.class())?;
         let id = self.source(&i.operands[1], Type::U32)?;
@@ -98,7 +98,7 @@ impl Decoder<'_> {
             _ => None,
         });
         let Some(mode) = mode.filter(|_| m.take("b32")) else {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         };
         self.count(i, m, 5)?;
         let reads = self.sources(i, &[Type::B32, Type::B32, Type::B32, Type::B32])?;
@@ -122,7 +122,7 @@ impl Decoder<'_> {
         let ty = m.ty()?;
         let class = if mode == Some(Vote::Ballot) { Class::Word } else { Class::Pred };
         let Some(mode) = mode.filter(|_| ty.class() == class) else {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         };
         self.count(i, m, 3)?;
         let reads = self.sources(i, &[Type::Pred, Type::B32])?;
@@ -147,7 +147,7 @@ impl Decoder<'_> {
         let kind = match ty {
             Type::B32 => Kind::MatchWord { all },
             Type::B64 => Kind::MatchWide { all },
-            _ => return Err(m.error("is not a form that is known")),
+            _ => return Err(m.error("is not a supported form")),
         };
         self.emit(kind, vec![d, p], reads, 0);
         Ok(())
@@ -166,7 +166,7 @@ impl Decoder<'_> {
         let ty = m.ty()?;
         let integer = matches!(ty, Type::B32 | Type::U32 | Type::S32);
         let Some(modify) = modify.filter(|_| integer) else {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         };
         self.count(i, m, 3)?;
         let reads = self.sources(i, &[ty, Type::B32])?;
@@ -175,7 +175,7 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// Fences order nothing here: a warp's accesses take effect one after the other.
+    /// Decodes fences, which have no effect: a warp's accesses are performed in order.
     pub(super) fn order(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
         match i.opcode.as_str() {
             "nanosleep" => {
@@ -190,7 +190,7 @@ impl Decoder<'_> {
             }
             "griddepcontrol" => {
                 if !m.take("wait") && !m.take("launch_dependents") {
-                    return Err(m.error("is not a form that is known"));
+                    return Err(m.error("is not a supported form"));
                 }
                 self.count(i, m, 0)?;
             }
@@ -199,7 +199,7 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// `fence` and `membar`: the machine's memory is in order, so all that matters is the form.
+    /// Checks the form of `fence` and `membar`; memory accesses are performed in order.
     fn fence(&self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
         fn any(m: &mut Modifiers<'_>, names: &[&str]) -> bool {
             names.iter().any(|name| m.take(name))
@@ -226,7 +226,7 @@ impl Decoder<'_> {
             any(m, &["cta", "cluster", "gpu", "sys"])
         };
         if !known {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         }
         self.count(i, m, operands)
     }

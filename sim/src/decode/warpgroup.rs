@@ -19,7 +19,7 @@ impl Decoder<'_> {
             _ => None,
         });
         if !m.take("sync") || !m.take("aligned") || product == unit.is_some() {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         }
         match unit {
             None => self.warpgroup_multiply(i, m),
@@ -36,11 +36,11 @@ impl Decoder<'_> {
         let shape = m.take_map(Format::shape);
         let mut format = || m.take_map(Format::from_name);
         let (Some(sum), Some(a), Some(b)) = (format(), format(), format()) else {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         };
         let saturate = a.integer() && m.take("satfinite");
         let Some([_, n, k]) = shape.filter(|&shape| known(shape, a, b, sum)) else {
-            return Err(m.error("is not a form that is known"));
+            return Err(m.error("is not a supported form"));
         };
         let half = matches!(a, Format::F16 | Format::Bf16);
         let a_registers = matches!(i.operands.get(1), Some(Operand::Vector(_)));
@@ -55,7 +55,7 @@ impl Decoder<'_> {
             match operand {
                 Operand::Int(value @ (1 | -1)) if index < 2 => values.push(*value),
                 Operand::Int(value @ (0 | 1)) if index >= 2 => values.push(*value),
-                _ => return Err(m.error("has a scale or transposition that is not known")),
+                _ => return Err(m.error("has an unsupported scale or transposition")),
             }
         }
         let value = |index: usize| values.get(index).copied();
@@ -81,14 +81,14 @@ impl Decoder<'_> {
         };
         reads.push(self.source(&i.operands[2], Type::B64)?);
         reads.push(self.source(&i.operands[3], Type::Pred)?);
-        // What it adds to is read, and written again when it is waited for.
+        // The accumulators are read when issued and written when waited for.
         reads.extend(writes.iter().map(|&value| Source::Value(value)));
         self.accumulators.extend(&writes);
         self.emit(Kind::Unit(Unit::WarpgroupMultiply(product)), writes, reads, 0);
         Ok(())
     }
 
-    /// Keeps every accumulator's register its own until the products are waited for.
+    /// Prevents accumulator registers from being reused until the wgmma is waited for.
     pub(super) fn hold_accumulators(&mut self) {
         self.accumulators.sort_unstable();
         self.accumulators.dedup();
@@ -100,7 +100,7 @@ impl Decoder<'_> {
     }
 }
 
-/// The products that `wgmma.mma_async` knows.
+/// Whether `wgmma.mma_async` supports the shape and formats.
 fn known([m, n, k]: [u32; 3], a: Format, b: Format, sum: Format) -> bool {
     use Format::*;
     let by_eight = n % 8 == 0 && (8..=256).contains(&n) && m == 64;

@@ -1,7 +1,7 @@
 //! Loads and stores.
 //!
-//! An access moves whole words where it can: `WORDS` words of each lane between memory and planes,
-//! plane `k` holding word `k` of every lane. Accesses below a word have one plane.
+//! An access transfers whole words where possible: `WORDS` words per lane between memory and
+//! planes, where plane `k` holds word `k` of every lane. Sub-word accesses have one plane.
 
 use crate::access::Access;
 use crate::aim::{Aim, Attempt, Place, Span, addresses, lanes_of, resolve, word_groups};
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 type Plane = [u32; LANES];
 
-/// The words of one lane, or the part of a word shifted down.
+/// Reads the words of one lane, or part of a word shifted down.
 #[inline(always)]
 fn read_lane(
     place: &Place<'_>,
@@ -40,7 +40,7 @@ fn read_lane(
     value >> (8 * (at % 4))
 }
 
-/// Reads words of every lane from one place, or parts of a word.
+/// Reads the words, or part of a word, of every lane from one location.
 #[inline(always)]
 fn read_span<W, const WORDS: usize>(
     span: &Span<'_>,
@@ -108,7 +108,7 @@ fn fetch<const WORDS: usize>(
     Ok(planes)
 }
 
-/// Puts the elements that the planes hold into the target registers.
+/// Writes the elements in the planes to the destination registers.
 #[inline(always)]
 fn spread(
     warp: &mut Warp,
@@ -142,7 +142,7 @@ fn spread(
     }
 }
 
-/// Reads a word for each lane at an offset from where its group goes, if all are in the words.
+/// Reads a word per lane at an offset from its group's address, if all are within `words`.
 #[inline(always)]
 fn read_groups(groups: Groups, offset: i64, words: &[u32]) -> Option<Plane> {
     let places = groups.firsts.map(|first| first.wrapping_add(offset as u64));
@@ -163,8 +163,8 @@ fn read_groups(groups: Groups, offset: i64, words: &[u32]) -> Option<Plane> {
     Some(row)
 }
 
-/// Loads a word of shared memory for every lane where they form groups, as inner loops do; false
-/// if it must be done otherwise.
+/// Fast path: loads a word of shared memory for every lane if the lanes form groups, as in inner
+/// loops; returns false if the general path is needed.
 #[inline(always)]
 pub(super) fn load_shared(
     warp: &mut Warp,
@@ -245,7 +245,7 @@ fn gather<const WORDS: usize>(
     planes
 }
 
-/// Writes of neighbouring lanes to one word, collected so that it is written once.
+/// Writes of neighbouring lanes to one word, merged into a single write.
 struct Pending<'a> {
     place: Place<'a>,
     word: usize,
@@ -290,7 +290,7 @@ impl Place<'_> {
     }
 }
 
-/// Writes whole words of the lanes into one place.
+/// Writes whole words of the lanes to one location.
 #[inline(always)]
 fn write_span<W, const WORDS: usize>(
     span: &Span<'_>,

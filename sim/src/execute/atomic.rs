@@ -1,4 +1,4 @@
-//! Read-modify-writes, lane after lane.
+//! Atomics, executed lane by lane.
 
 use crate::access::{Atomic, Modify};
 use crate::aim::{Attempt, Place, addresses, resolve};
@@ -14,7 +14,7 @@ use crate::types::{Class, Type};
 use crate::warp::Warp;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// What a memory cell becomes.
+/// New value of a memory cell.
 pub(super) fn modified(atomic: Atomic, old: u64, b: u64, c: u64) -> u64 {
     let words = (old as u32, b as u32);
     match (atomic.modify, atomic.ty) {
@@ -79,7 +79,7 @@ fn pair<H: Half>(modify: Modify, a: u32, b: u32) -> u32 {
     u32::from(low) | u32::from(high) << 16
 }
 
-/// Replaces a word's value by a function of it; gives the old one.
+/// Updates a word atomically; returns the old value.
 pub(super) fn update(word: &AtomicU32, f: impl Fn(u32) -> u32) -> u32 {
     let mut old = word.load(Relaxed);
     loop {
@@ -149,7 +149,7 @@ fn to_parameter(lane: usize) -> Failure {
     Failure::new(ErrorKind::OutOfBounds, lane, "atomic on a parameter")
 }
 
-/// Updates a word, or the half of one.
+/// Updates a word or half of one.
 fn word_cell(
     warp: &mut Warp,
     block: &mut BlockState,
@@ -188,7 +188,7 @@ fn word_cell(
     Ok(u64::from(old >> shift & kept))
 }
 
-/// Updates two words, under the lock that makes them one step.
+/// Updates two words under the lock that makes 64-bit accesses atomic.
 fn wide_cell(
     warp: &mut Warp,
     block: &mut BlockState,

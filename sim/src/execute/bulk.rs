@@ -1,5 +1,5 @@
-//! Bulk copies: issued into the block's queue, landed on a later turn in any order, or when their
-//! group is waited for.
+//! Bulk copies: appended to the block's queue when issued, completed on a later turn in any order,
+//! or when their group is waited for.
 
 use super::atomic::{modified, update};
 use super::mbarrier::{change, locate};
@@ -20,14 +20,14 @@ use crate::unit::{BulkCopy, BulkKind, StoreAsync};
 use crate::warp::Warp;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Alignment of both ends and of the size.
+/// Alignment of source, destination and size.
 const ALIGN: u64 = 16;
 /// Alignment of a tile in shared memory.
 const TILE_ALIGN: u64 = 128;
 /// Alignment of a tensor map.
 const MAP_ALIGN: u64 = 64;
 
-/// The shared end of a lane's copy.
+/// Shared memory end of a lane's copy.
 fn shared_end(
     warp: &mut Warp,
     block: &BlockState,
@@ -71,11 +71,11 @@ fn tensor_map(
     }
     match Tile::decode(&bytes) {
         Some(tile) => Ok(tile),
-        None => misuse(lane, format!("there is no tensor map at {address:#x}")),
+        None => misuse(lane, format!("no tensor map at {address:#x}")),
     }
 }
 
-/// What a lane's bulk copy reads from registers.
+/// Register operands of a lane's bulk copy.
 struct Operands<'a> {
     warp: &'a Warp,
     cx: &'a Context<'a>,
@@ -93,7 +93,7 @@ impl Operands<'_> {
     }
 }
 
-/// Issues the copies of the lanes that take part.
+/// Issues the copies of the active lanes.
 pub(super) fn issue(
     warp: &mut Warp,
     block: &mut BlockState,
@@ -156,7 +156,7 @@ pub(super) fn issue(
     Ok(())
 }
 
-/// The operation of a reduction: a tensor's elements have the type of its map.
+/// Operation of a reduction; the element type of a tensor is that of its map.
 fn reduction(copy: BulkCopy, to: &End, lane: usize) -> Result<Option<(Modify, Type)>, Failure> {
     match (copy.reduce, to) {
         (Some((modify, _)), End::Tile(tile)) if known(modify, tile.element) => {
@@ -170,7 +170,7 @@ fn reduction(copy: BulkCopy, to: &End, lane: usize) -> Result<Option<(Modify, Ty
     }
 }
 
-/// The tile of a lane's tensor copy, its shared end, and its bytes.
+/// Tile, shared memory end and size of a lane's tensor copy.
 fn tile_ends(
     warp: &mut Warp,
     block: &BlockState,
@@ -195,7 +195,7 @@ fn tile_ends(
     Ok((End::Tile(Box::new(tile)), End::Shared(at.0, at.1), bytes))
 }
 
-/// Where a lane's copy of plain bytes goes and comes from, and its bytes.
+/// Source, destination and size of a lane's non-tensor copy.
 fn plain_ends(
     warp: &mut Warp,
     block: &BlockState,
@@ -208,7 +208,7 @@ fn plain_ends(
     let bytes = u64::from(operands.word(2));
     let attempt = Attempt { verb: "bulk copy", bytes };
     if !bytes.is_multiple_of(ALIGN) {
-        return misuse(lane, format!("a bulk copy of {bytes} bytes, no multiple of 16"));
+        return misuse(lane, format!("a bulk copy of {bytes} bytes, not a multiple of 16"));
     }
     let mut shared = |address| {
         let at = shared_end(warp, block, cx, lane, address, (bytes, ALIGN))?;
@@ -272,7 +272,7 @@ pub(super) fn commit(warp: &Warp, block: &mut BlockState, active: u32) {
     }
 }
 
-/// Lands, or only reads, the copies of all groups but the newest.
+/// Completes, or only reads, the copies of all groups but the newest.
 pub(super) fn wait(
     warp: &Warp,
     block: &mut BlockState,
@@ -304,7 +304,7 @@ pub(super) fn wait(
     Ok(())
 }
 
-/// Lands some of what was issued before this turn, at least one.
+/// Completes at least one of the copies issued before this turn.
 pub(super) fn advance(
     block: &mut BlockState,
     cx: &Context<'_>,
@@ -317,7 +317,7 @@ pub(super) fn advance(
     let first = random as usize % pending.len();
     let mut kept = Vec::new();
     for (index, mut bulk) in pending.drain(..).enumerate() {
-        // Which ones, by chance: copies land in no order.
+        // A random choice, since copies complete in no particular order.
         if index != first && random.rotate_right(index as u32) & 1 != 0 {
             kept.push(bulk);
             continue;
@@ -329,8 +329,8 @@ pub(super) fn advance(
     Ok(())
 }
 
-/// Lands what a block that has exited left under way. Its shared memory goes with it, so that must
-/// have been read; what comes from registers needs nothing of the block.
+/// Completes the pending copies of a block that has exited. Copies from its shared memory, which
+/// ceases to exist, must have been read; copies from registers do not need the block.
 pub(super) fn finish(block: &mut BlockState, cx: &Context<'_>) -> Result<(), (u32, Box<Fault>)> {
     for mut bulk in std::mem::take(&mut block.queue.pending) {
         let (warp, pc) = (bulk.thread / LANES as u32, bulk.pc);
@@ -339,7 +339,7 @@ pub(super) fn finish(block: &mut BlockState, cx: &Context<'_>) -> Result<(), (u3
             true => land(block, cx, &mut bulk),
             false => misuse(
                 bulk.thread as usize % LANES,
-                format!("the block exits with a bulk copy of {} bytes under way", bulk.bytes),
+                format!("the block exits with a bulk copy of {} bytes pending", bulk.bytes),
             ),
         };
         landed.map_err(|failure| (warp, failure.at(pc)))?;
@@ -360,7 +360,7 @@ fn allocation<'a>(
     }
 }
 
-/// Reads a copy's bytes, once.
+/// Reads a copy's data, once.
 fn read(block: &mut BlockState, cx: &Context<'_>, bulk: &mut Bulk) -> Result<(), Failure> {
     if bulk.data.is_some() {
         return Ok(());
@@ -452,7 +452,7 @@ fn land(block: &mut BlockState, cx: &Context<'_>, bulk: &mut Bulk) -> Result<(),
     Ok(())
 }
 
-/// What a cell becomes.
+/// New value of a reduced memory cell.
 fn reduced(modify: Modify, ty: Type, old: u64, value: u64) -> u64 {
     let atomic = Atomic { window: Window::Generic, modify, ty, wide_address: true };
     modified(atomic, old, value, 0)

@@ -1,4 +1,4 @@
-//! Addresses in a cluster, its barrier, and the election of a lane.
+//! Cluster addresses, the cluster barrier, and lane election.
 
 use super::Next;
 use crate::aim::lanes_of;

@@ -1,4 +1,5 @@
-//! `cp.async`: copies that land when they are waited for, or before a barrier that they arrive at.
+//! `cp.async`: copies that complete when waited for, or before the mbarrier arrival that signals
+//! them.
 
 use super::mbarrier::{change, locate};
 use crate::access::Window;
@@ -12,7 +13,7 @@ use crate::registers::LANES;
 use crate::warp::Warp;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Issues a copy: checks it, and lands nothing.
+/// Checks and issues a copy without completing it.
 pub(super) fn issue(
     warp: &mut Warp,
     block: &BlockState,
@@ -75,7 +76,7 @@ pub(super) fn commit(warp: &mut Warp, active: u32) {
     }
 }
 
-/// Lands the copies of lanes.
+/// Completes the copies of some lanes.
 fn land(
     warp: &mut Warp,
     block: &mut BlockState,
@@ -110,7 +111,7 @@ fn land(
     Ok(())
 }
 
-/// Lands what the lanes wait for: all copies, or those of all groups but the newest.
+/// Completes the copies that the lanes wait for: all, or all groups but the newest.
 pub(super) fn wait(
     warp: &mut Warp,
     block: &mut BlockState,
@@ -132,7 +133,7 @@ pub(super) fn wait(
     Ok(())
 }
 
-/// Issues an arrival that follows the copies issued before.
+/// Issues an arrival that follows the copies issued before it.
 pub(super) fn arrive(
     warp: &mut Warp,
     block: &mut BlockState,
@@ -160,7 +161,8 @@ pub(super) fn arrive(
     Ok(())
 }
 
-/// Lands the copies that arrivals wait for, and arrives; a warp that has exited lands them all.
+/// Completes the copies that arrivals wait for, and arrives; a warp that has exited completes them
+/// all.
 pub(super) fn advance(
     warp: &mut Warp,
     block: &mut BlockState,

@@ -1,4 +1,4 @@
-//! Operations between the lanes of a warp.
+//! Exchanges between the lanes of a warp.
 
 use super::next::Next;
 use crate::access::Modify;
@@ -14,7 +14,7 @@ fn lanes_of(mask: u32) -> impl Iterator<Item = usize> {
     (0..LANES).filter(move |lane| mask >> lane & 1 != 0)
 }
 
-/// Runs the op if every member is here, and waits for them otherwise.
+/// Executes the op if all member lanes are present, otherwise waits for them.
 pub(super) fn synchronised(
     warp: &mut Warp,
     cx: &Context<'_>,

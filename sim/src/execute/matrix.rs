@@ -1,7 +1,7 @@
 //! `ldmatrix`, `stmatrix`, `movmatrix`: 8x8 matrices of 16-bit elements.
 //!
-//! A matrix is 8 rows of 16 bytes. As 32 words in row order it is the fragment: lane `l` holds
-//! the elements 2 (l mod 4) and the next of row l / 4.
+//! A matrix is 8 rows of 16 bytes. Its 32 words in row-major order are the fragment: lane `l` holds
+//! elements 2 (l mod 4) and 2 (l mod 4) + 1 of row l / 4.
 
 use crate::aim::{Attempt, Place, addresses, resolve};
 use crate::block_state::BlockState;
@@ -12,7 +12,7 @@ use crate::registers::LANES;
 use crate::unit::MatrixMove;
 use crate::warp::Warp;
 
-/// Exchanges rows and columns of a fragment.
+/// Transposes a fragment.
 fn transposed(words: &[u32; LANES]) -> [u32; LANES] {
     let element = |row: usize, column: usize| {
         let word = words[row * 4 + column / 2];
@@ -24,7 +24,7 @@ fn transposed(words: &[u32; LANES]) -> [u32; LANES] {
     })
 }
 
-/// The first word in shared memory of every row, given by the first lanes.
+/// Word offset in shared memory of every row, given by the first lanes.
 fn rows(
     warp: &mut Warp,
     block: &BlockState,

@@ -1,4 +1,4 @@
-//! `mbarrier`: barriers in shared memory.
+//! `mbarrier`: barrier objects in shared memory.
 
 use super::{Next, POLL_STRONG};
 use crate::access::Window;
@@ -28,7 +28,7 @@ fn refused<T>(lane: usize, (_, at): BarrierAddress, refusal: Refusal) -> Result<
     misuse(lane, format!("mbarrier at shared offset {at:#x}: {refusal}"))
 }
 
-/// Changes a barrier; gives its state before.
+/// Updates an mbarrier; returns its previous state.
 pub(super) fn change(
     block: &mut BlockState,
     lane: usize,
@@ -48,7 +48,7 @@ pub(super) fn change(
     }
 }
 
-/// Where a lane's barrier is.
+/// Location of a lane's mbarrier.
 pub(super) fn locate(
     warp: &mut Warp,
     block: &BlockState,
@@ -117,7 +117,7 @@ pub(super) fn step(
     }
 }
 
-/// The operations without a result.
+/// Operations without a result.
 fn set(
     block: &mut BlockState,
     lane: usize,

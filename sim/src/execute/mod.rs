@@ -1,4 +1,4 @@
-//! Runs a warp for a slice.
+//! Execution of a warp for a time slice.
 
 #![expect(
     unsafe_code,
@@ -30,26 +30,26 @@ use crate::warp::{At, Running, Wait, Warp};
 use crate::watch::Watch;
 use next::{Next, POLL_ATOMIC, POLL_STRONG};
 
-/// Instructions of a slice.
+/// Instructions per slice.
 const SLICE: u32 = 4096;
-/// A slice ends once its polls weigh this much.
+/// Total poll weight that ends a slice.
 const POLL_MAX: u32 = 24;
-/// Why a slice ended.
+/// Reason for the end of a slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// Every lane has exited.
+    /// All lanes have exited.
     Exited,
-    /// Every lane that is left waits.
+    /// All remaining lanes are waiting.
     Parked,
-    /// The lanes poll.
+    /// The lanes are polling.
     Polled,
-    /// The slice was used up.
+    /// The slice is exhausted.
     Used,
 }
 
 leveled! {
     cx.has_v3 =>
-    /// Runs the warp until it exits, waits, polls or has used its slice.
+    /// Runs the warp until it exits, waits, polls or exhausts its slice.
     pub(crate) fn run<const WATCHED: bool>(
         warp: &mut Warp,
         block: &mut BlockState,
@@ -99,8 +99,8 @@ fn slice<const WATCHED: bool>(
         lanes += u64::from(active.count_ones());
         let (gone, weight) = match op.kind {
             Kind::Lane(handler) => {
-                // SAFETY: `lanes::handler`, the only maker of handlers, picks a function whose
-                // instructions this processor was found to have.
+                // SAFETY: `lanes::handler`, the only source of handlers, returns functions whose
+                // instructions this processor supports.
                 unsafe { handler(&mut warp.registers, &program.constants, op, active) };
                 pc += 1;
                 continue;
@@ -136,7 +136,7 @@ fn slice<const WATCHED: bool>(
         if gone == 0 {
             continue;
         }
-        // Some lanes went elsewhere; the rest go on.
+        // Some lanes left; the rest continue.
         mask &= !gone;
         if mask != 0 {
             Running { pc, mask, limit } = warp.settle(pc, mask);
@@ -154,8 +154,8 @@ fn slice<const WATCHED: bool>(
     Ok(stop)
 }
 
-/// Runs an op that is neither lane-wise nor a branch: the lanes that do not go on after it, and how
-/// many polls it weighs.
+/// Executes an op that is neither lane-wise nor a branch; returns the lanes that do not continue
+/// after it, and its poll weight.
 #[inline(always)]
 fn other<const WATCHED: bool>(
     warp: &mut Warp,
@@ -196,7 +196,7 @@ fn other<const WATCHED: bool>(
     })
 }
 
-/// Lands asynchronous copies, as may happen between any two slices; a failure names its warp.
+/// Completes asynchronous copies, possible between any two slices; an error names its warp.
 pub(crate) fn advance(
     block: &mut BlockState,
     warps: &mut [Warp],
@@ -209,12 +209,12 @@ pub(crate) fn advance(
     bulk::advance(block, cx, random).map_err(|(warp, fault)| (warp as usize, fault))
 }
 
-/// Lands what a block that has exited left under way.
+/// Completes the pending copies of a block that has exited.
 pub(crate) fn finish(block: &mut BlockState, cx: &Context<'_>) -> Result<(), (usize, Box<Fault>)> {
     bulk::finish(block, cx).map_err(|(warp, fault)| (warp as usize, fault))
 }
 
-/// Sends each lane to its target.
+/// Branches each lane to its target.
 fn branch_indexed(
     warp: &mut Warp,
     cx: &Context<'_>,
@@ -264,7 +264,7 @@ fn arrive(
     Ok(if barrier.wait { Next::WaitBarrier(active, id as u8) } else { Next::Go })
 }
 
-/// Ops that are neither lane-wise nor jumps.
+/// Executes an op that is neither lane-wise nor a branch.
 fn step(
     warp: &mut Warp,
     block: &mut BlockState,

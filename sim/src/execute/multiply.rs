@@ -1,8 +1,8 @@
-//! `mma.sync`: fragments to arrays, sums of products, back to fragments.
+//! `mma.sync`: unpacks fragments to arrays, multiplies, and packs the result.
 //!
-//! Products are exact; a floating sum starts with C and takes the products in the order of k, each
-//! rounded to nearest. Hardware adds several products at once, in another order and with its own
-//! rounding: compare with a tolerance.
+//! Products are exact; floating-point accumulation starts with C and adds the products in K order,
+//! each rounded to nearest. Hardware adds several products at once, in another order and with its
+//! own rounding, so compare with a tolerance.
 
 use crate::context::Context;
 use crate::format::Format;
@@ -13,14 +13,14 @@ use crate::registers::{LANES, Slot};
 use crate::unit::Multiply;
 use crate::warp::Warp;
 
-/// An operand as slices of eight elements along k: rows of half of A, or columns of B.
+/// An operand in slices of eight elements along K: rows of half of A, or columns of B.
 pub(super) type Slices<T, const K: usize> = [[T; 8]; K];
 
-/// A sum: eight rows of eight columns.
+/// An accumulator tile of 8 x 8.
 pub(super) type Sums<T> = [[T; 8]; 8];
 
-/// The element of one lane's register: the lane holds `per` neighbours along k in one of its
-/// registers, whose eight lanes groups are the rows (or columns).
+/// Element of a lane's register. A lane holds `per` neighbours along K in one register; its eight
+/// groups of lanes are the rows (or columns).
 #[inline(always)]
 pub(super) fn slice<T: Copy, const K: usize>(
     out: &mut Slices<T, K>,
@@ -37,7 +37,7 @@ pub(super) fn slice<T: Copy, const K: usize>(
     }
 }
 
-/// Sums of one half of A with B; `muladd` is the sum's step.
+/// Multiplies one half of A by B; `muladd` is the accumulation step.
 #[inline(always)]
 pub(super) fn accumulate<T: Copy, const K: usize>(
     a: &Slices<T, K>,
@@ -57,7 +57,7 @@ pub(super) fn accumulate<T: Copy, const K: usize>(
     *sums = out;
 }
 
-/// Both operands of a product as slices: the halves of A, and B.
+/// Both operands of an MMA in slices: the halves of A, and B.
 #[inline(always)]
 fn operands<T: Copy, const K: usize>(
     warp: &Warp,
@@ -83,8 +83,8 @@ fn operands<T: Copy, const K: usize>(
     out
 }
 
-/// A floating product of at most `K` along k; inlined for each format, so that converting an
-/// operand is one loop.
+/// A floating-point MMA with K of at most `K`; inlined for each format, so that an operand's
+/// conversion is one loop.
 #[inline(always)]
 fn floating<const K: usize>(warp: &mut Warp, cx: &Context<'_>, op: &MicroOp, product: Multiply) {
     let [in_a, in_b, in_c] = product.registers();
@@ -148,7 +148,7 @@ fn integral<const K: usize>(warp: &mut Warp, cx: &Context<'_>, op: &MicroOp, pro
     }
 }
 
-/// Double precision: a lane holds one element of each of its registers.
+/// Double precision: a lane holds one element per register.
 fn double(warp: &mut Warp, cx: &Context<'_>, op: &MicroOp, product: Multiply) {
     let [in_a, in_b, in_c] = product.registers();
     let (writes, reads) = cx.list(op).split_at(in_c);
@@ -174,7 +174,7 @@ fn double(warp: &mut Warp, cx: &Context<'_>, op: &MicroOp, product: Multiply) {
     }
 }
 
-/// Declares a function for each format that is worth its own code.
+/// Declares specialised functions for frequent formats.
 macro_rules! products {
     ($($name:ident = $of:ident::<$k:literal>($($field:ident: $value:expr),*);)*) => {$(
         leveled! {

@@ -1,18 +1,18 @@
-//! How a warp goes on after an op.
+//! Continuation of a warp after an op.
 
-/// What a strong load, an exchange, a compare-and-swap or a sleep weighs.
+/// Poll weight of a strong load, exchange, compare-and-swap or sleep.
 pub(super) const POLL_STRONG: u32 = 8;
-/// What another atomic weighs: few of them spin.
+/// Poll weight of other atomics, which rarely spin.
 pub(super) const POLL_ATOMIC: u32 = 1;
 
-/// What an op did, besides going on. The tag is a word, as it is read: a byte written just before
-/// would stall that.
+/// Outcome of an op. The tag is a word because it is read as one: after a byte store that read
+/// would stall.
 #[repr(u32)]
 pub(super) enum Next {
     Go,
-    /// The lanes go on after it, having weighed so many polls.
+    /// The lanes continue after the op, with this poll weight.
     Poll(u32),
-    /// These lanes stay where they are, for others of the warp.
+    /// These lanes stay at the op, waiting for others of the warp.
     WaitLanes(u32),
     /// These lanes wait at a barrier.
     WaitBarrier(u32, u8),

@@ -1,4 +1,4 @@
-//! `vprintf`: formats what a thread prints.
+//! `vprintf`: formatted output of a thread.
 
 use crate::access::Window;
 use crate::aim::{Attempt, Place, lanes_of, resolve};
@@ -10,10 +10,10 @@ use crate::registers::LANES;
 use crate::warp::Warp;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Bytes of a text, at most.
+/// Maximum length of a string in bytes.
 const TEXT_MAX: u64 = 1 << 16;
 
-/// What a lane reads, through generic addresses.
+/// Reads a lane's memory through generic addresses.
 struct Reader<'a, 'b> {
     warp: &'a mut Warp,
     block: &'a BlockState,
@@ -76,7 +76,7 @@ pub(super) fn print(
     Ok(())
 }
 
-/// The width and precision of a conversion.
+/// Width and precision of a conversion.
 #[derive(Default)]
 struct Field {
     flags: String,
@@ -111,7 +111,7 @@ impl Field {
     }
 }
 
-/// Formats as C does; arguments lie one after the other, each aligned to its size. Gives the
+/// Formats as C does. Arguments are stored consecutively, each aligned to its size. Returns the
 /// number of arguments.
 fn formatted(
     reader: &mut Reader<'_, '_>,
@@ -198,7 +198,7 @@ fn converted(
     })
 }
 
-/// `%e`: two digits of exponent at least.
+/// `%e`, with at least two exponent digits.
 fn exponential(value: f64, digits: usize) -> String {
     let text = format!("{value:.digits$e}");
     let Some((mantissa, exponent)) = text.split_once('e') else { return text };

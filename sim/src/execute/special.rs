@@ -6,7 +6,7 @@ use crate::op::{Kind, MicroOp, Special};
 use crate::registers::LANES;
 use crate::warp::Warp;
 
-/// Writes what does not come from registers: a special register, or a variable's address.
+/// Writes a special register's value or a variable's address.
 pub(super) fn write(
     warp: &mut Warp,
     block: &BlockState,
@@ -31,7 +31,7 @@ pub(super) fn write(
     }
 }
 
-/// A special register of every lane.
+/// Value of a 32-bit special register for every lane.
 fn word(warp: &Warp, block: &BlockState, cx: &Context<'_>, register: Special) -> [u32; LANES] {
     let all = |value: u32| [value; LANES];
     let lanes = |f: fn(u32) -> u32| std::array::from_fn(|lane| f(lane as u32));
@@ -70,7 +70,7 @@ fn word(warp: &Warp, block: &BlockState, cx: &Context<'_>, register: Special) ->
     }
 }
 
-/// A special register of 64 bits.
+/// Value of a 64-bit special register.
 fn wide(warp: &Warp, block: &BlockState, cx: &Context<'_>, register: Special) -> [u64; LANES] {
     match register {
         Special::Clock => [clock(block); LANES],
@@ -78,8 +78,8 @@ fn wide(warp: &Warp, block: &BlockState, cx: &Context<'_>, register: Special) ->
     }
 }
 
-/// Clocks are the block's own instructions, to be the same in every run; where nothing moves any
-/// more, time passes all the same.
+/// Clocks count the block's own instructions, so that runs are reproducible; they leap when nothing
+/// makes progress.
 fn clock(block: &BlockState) -> u64 {
     block.warp_instructions + block.leapt
 }

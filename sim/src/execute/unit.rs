@@ -1,4 +1,4 @@
-//! Ops of the units: their operands, and which file runs which.
+//! Dispatch of unit ops, and their operands.
 
 use super::{Next, bulk, cluster, copy, matrix, mbarrier, multiply, print, warpgroup};
 use crate::block_state::BlockState;
@@ -8,7 +8,7 @@ use crate::op::MicroOp;
 use crate::unit::Unit;
 use crate::warp::Warp;
 
-/// Whether a `.sync.aligned` op of the whole warp can run: none of its lanes may have exited.
+/// Whether a `.sync.aligned` op can execute: no lane of its warp may have exited.
 fn whole(warp: &Warp, active: u32) -> Result<bool, Failure> {
     if active != u32::MAX && active == warp.live {
         let count = active.count_ones();

@@ -1,5 +1,5 @@
-//! `wgmma`: each warp computes its own 16 rows, when it issues the product; the sum reaches its
-//! registers, which are poisoned until then, when its group is waited for.
+//! `wgmma`: each warp computes its own 16 rows on issue; the result reaches its registers, poisoned
+//! until then, when its group is waited for.
 
 use super::multiply::{self, accumulate, slice};
 use crate::block_state::BlockState;
@@ -15,12 +15,12 @@ use crate::unit::WarpgroupMultiply;
 use crate::warp::Warp;
 use crate::warpgroup::{InFlight, POISON};
 
-/// Elements along k, at most.
+/// Maximum K.
 const K_MAX: usize = 32;
 
 type Slices<T> = multiply::Slices<T, K_MAX>;
 
-/// Eight rows as slices of k.
+/// Eight rows in slices along K.
 #[inline(always)]
 fn slices<T: Copy>(
     descriptor: &Descriptor,
@@ -56,7 +56,7 @@ fn slices<T: Copy>(
     out
 }
 
-/// Takes the sum that a product adds to: one under way in the same registers, or the registers.
+/// Takes the accumulator of a wgmma: pending in the same registers, or their values.
 fn addend(
     warp: &mut Warp,
     cx: &Context<'_>,
@@ -69,7 +69,7 @@ fn addend(
         return Ok(if adds { words } else { vec![[0; LANES]; writes.len()] });
     }
     if flights.iter().any(|flight| flight.slots.iter().any(|slot| writes.contains(slot))) {
-        return misuse(0, "wgmma on part of the accumulators of another that is under way");
+        return misuse(0, "wgmma on part of the accumulators of another that is pending");
     }
     if !adds {
         return Ok(vec![[0; LANES]; writes.len()]);
@@ -85,7 +85,7 @@ fn addend(
     Ok(words)
 }
 
-/// What the product adds, for the rows of one warp: a word of each register.
+/// The rows of A of one warp: a word per register.
 struct Rows<'a> {
     warp: &'a Warp,
     cx: &'a Context<'a>,
@@ -97,7 +97,7 @@ struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// The two halves of the warp's rows of A.
+    /// Both halves of the warp's rows of A.
     #[inline(always)]
     fn halves<T: Copy>(&self, zero: T, value: impl Fn(u32) -> T) -> [Slices<T>; 2] {
         let bits = self.product.a.bits();
@@ -194,7 +194,7 @@ leveled! {
     }
 }
 
-/// Issues a product.
+/// Issues a wgmma.
 pub(super) fn multiply(
     warp: &mut Warp,
     block: &BlockState,
@@ -208,7 +208,7 @@ pub(super) fn multiply(
     let adds = match warp.registers.predicate(scale) {
         0 => false,
         u32::MAX => true,
-        _ => return misuse(0, "the lanes of a warp give different scale-d"),
+        _ => return misuse(0, "the lanes of a warp have different scale-d"),
     };
     let mut words = addend(warp, cx, writes, adds)?;
     let rows = Rows { warp, cx, shared: &block.shared, product, reads, a, b };
@@ -228,7 +228,7 @@ pub(super) fn commit(warp: &mut Warp) {
     warp.products.committed += 1;
 }
 
-/// Gives the registers the sums of all groups but the newest.
+/// Writes the results of all groups but the newest to their registers.
 pub(super) fn wait(warp: &mut Warp, newest: u32) {
     let committed = warp.products.committed;
     let over = |flight: &InFlight| flight.group.is_some_and(|group| committed - group > newest);

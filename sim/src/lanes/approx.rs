@@ -1,17 +1,16 @@
 //! The `.approx` functions.
 //!
 //! PTX bounds their errors (ex2 2^-22 relative, lg2 2^-22 absolute, sin and cos 2^-20.9 absolute on
-//! [-pi, pi], tanh 2^-11 relative, rcp, sqrt and rsqrt 1 ulp or little more) without saying which
-//! value the hardware gives. This machine evaluates them in double precision and rounds once, so
-//! its result is within 0.501 ulp of the true value: better than any hardware's, and the same on
-//! every host, since only exactly rounded operations are used.
-//! For sin and cos that holds up to 2^20; beyond, where PTX promises nothing, the argument's
-//! reduction loses bits.
+//! [-pi, pi], tanh 2^-11 relative, rcp, sqrt and rsqrt about 1 ulp) without specifying the value
+//! that the hardware returns. This machine evaluates them in double precision and rounds once, so
+//! the error is at most 0.501 ulp, better than on hardware. Only correctly rounded operations are
+//! used, so the result is the same on every host. For sin and cos this holds up to 2^20; beyond,
+//! where PTX specifies nothing, argument reduction loses bits.
 
 use super::float::canonical;
 use super::lane::lane_ops;
 
-/// 2^x for |x| < 1100: the fraction's power series to its twelfth term, below 2^-52.
+/// 2^x for |x| < 1100: power series of the fractional part with twelve terms, error below 2^-52.
 #[inline(always)]
 fn exp2(x: f64) -> f64 {
     const ROUND: f64 = 6_755_399_441_055_744.0;
@@ -34,7 +33,7 @@ fn exp2(x: f64) -> f64 {
     ] {
         sum = sum * fraction + coefficient;
     }
-    // `ROUND` is 1.5 * 2^52, so the integer is the sum's low bits.
+    // `ROUND` is 1.5 * 2^52, so the integer is in the low bits of the sum.
     let exponent = shifted.to_bits() as i32 as i64;
     sum * f64::from_bits(((exponent + 1023) as u64) << 52)
 }
@@ -46,7 +45,7 @@ pub(crate) fn ex2(x: f32) -> f32 {
     canonical(if x.is_nan() { x } else { exp2(bounded) as f32 })
 }
 
-/// The binary logarithm of a positive number.
+/// Binary logarithm of a positive number.
 #[inline(always)]
 fn log2(x: f64) -> f64 {
     let bits = x.to_bits();
@@ -63,7 +62,7 @@ fn log2(x: f64) -> f64 {
     (exponent as i32 as f64) + 2.0 * std::f64::consts::LOG2_E * ratio * sum
 }
 
-/// The binary logarithm.
+/// Binary logarithm.
 #[inline(always)]
 fn lg2(x: f32) -> f32 {
     let positive = x > 0.0 && x < f32::INFINITY;
@@ -78,7 +77,7 @@ fn lg2(x: f32) -> f32 {
     canonical(if positive { regular } else { edge })
 }
 
-/// Sine and cosine of the reduced argument, by quadrant.
+/// Sine or cosine of the reduced argument, by quadrant.
 #[inline(always)]
 fn sine(x: f32, quarter_turns: i32) -> f32 {
     const ROUND: f64 = 6_755_399_441_055_744.0;
@@ -122,14 +121,14 @@ fn sine(x: f32, quarter_turns: i32) -> f32 {
     canonical(if finite { signed.clamp(-1.0, 1.0) as f32 } else { f32::NAN })
 }
 
-/// The hyperbolic tangent.
+/// Hyperbolic tangent.
 #[inline(always)]
 pub(crate) fn tanh(x: f32) -> f32 {
     let magnitude = f64::from(x.abs()).min(20.0);
     let square = magnitude * magnitude;
     let power = exp2(2.0 * std::f64::consts::LOG2_E * magnitude);
     let large = (power - 1.0) / (power + 1.0);
-    // Below 1/64 the difference cancels; three terms are good to 2^-40 there.
+    // Below 1/64 the difference cancels; three terms of the series have an error of 2^-40 there.
     let small = magnitude * (1.0 - square * (1.0 / 3.0 - square * (2.0 / 15.0)));
     let value = if magnitude < 1.0 / 64.0 { small } else { large };
     canonical(if x.is_nan() { x } else { (value as f32).copysign(x) })
@@ -142,7 +141,7 @@ lane_ops! {
     Cos(a: f32) -> f32 = sine(a, 1);
     Tanh(a: f32) -> f32 = tanh(a);
     Rsqrt(a: f32) -> f32 = canonical((1.0 / f64::from(a).sqrt()) as f32);
-    /// The result's low word is zero, as `rcp.approx.ftz.f64` says.
+    /// The low word of the result is zero, as `rcp.approx.ftz.f64` specifies.
     RcpHigh(a: f64) -> f64 = high_word(1.0 / flush(a));
     RsqrtHigh(a: f64) -> f64 = high_word(1.0 / flush(a).sqrt());
     RsqrtDouble(a: f64) -> f64 = 1.0 / a.sqrt();

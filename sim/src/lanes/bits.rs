@@ -1,9 +1,9 @@
-//! Logic, shifts, fields and permutations of bits, and moves.
+//! Logic, shifts, bit fields, permutations and moves.
 
 use super::int::Int;
 use super::lane::{Lane, lane_ops};
 
-/// Bits without arithmetic.
+/// Bitwise operations.
 pub(crate) trait Bits: Lane {
     fn and(self, other: Self) -> Self;
     fn or(self, other: Self) -> Self;
@@ -36,16 +36,17 @@ macro_rules! bits {
 
 bits!(bool, u32, u64);
 
-/// A 32- or 64-bit pattern whose bits are counted and cut.
+/// Bit counting and bit fields of a 32- or 64-bit value.
 pub(crate) trait Field: Lane {
     fn population(self) -> u32;
     fn leading_zeros(self) -> u32;
     fn reversed(self) -> Self;
-    /// The highest bit that differs from the sign, or that is set; all ones where there is none.
+    /// Highest bit that differs from the sign, or that is set if unsigned; all ones if there is
+    /// none.
     fn find(self) -> u32;
     fn find_shift(self) -> u32;
     fn extract(self, position: u32, length: u32) -> Self;
-    /// `self`'s low bits put into `base`.
+    /// Inserts the low bits of `self` into `base`.
     fn insert(self, base: Self, position: u32, length: u32) -> Self;
 }
 
@@ -106,7 +107,7 @@ field! {
     i64, u64, true;
 }
 
-/// `lop3`: the truth table `imm` of three inputs.
+/// `lop3` with the truth table `imm` of three inputs.
 #[inline(always)]
 fn logic(a: u32, b: u32, c: u32, table: i64) -> u32 {
     let term = |index: u32, value: u32| if table >> index & 1 != 0 { value } else { 0 };
@@ -121,7 +122,7 @@ fn logic(a: u32, b: u32, c: u32, table: i64) -> u32 {
         | term(7, a & b & c)
 }
 
-/// Byte `selector & 7` of the eight, or its sign in every bit if the selector's bit 3 is set.
+/// Byte `selector & 7` of eight, or its replicated sign if bit 3 of the selector is set.
 #[inline(always)]
 fn permuted_byte(bytes: u64, selector: u32) -> u32 {
     let byte = (bytes >> (8 * (selector & 7))) as u8;
@@ -136,7 +137,7 @@ fn permute(a: u32, b: u32, selectors: u32) -> u32 {
     (0..4).fold(0, |out, i| out | permuted_byte(bytes, selectors >> (4 * i)) << (8 * i))
 }
 
-/// The selectors of `prmt`'s other modes, from the low two bits of `c`.
+/// Selectors of `prmt`'s other modes, from the low two bits of `c`.
 #[inline(always)]
 fn permute_mode(mode: i64, c: u32) -> u32 {
     let at = (c & 3) as usize;
@@ -151,13 +152,13 @@ fn permute_mode(mode: i64, c: u32) -> u32 {
     }
 }
 
-/// The 32 bits above bit `by` of `high:low`.
+/// 32 bits of `high:low` starting at bit `by`.
 #[inline(always)]
 fn funnel_right(low: u32, high: u32, by: u32) -> u32 {
     ((u64::from(high) << 32 | u64::from(low)) >> by) as u32
 }
 
-/// The high word of `high:low` shifted left.
+/// High word of `high:low` shifted left.
 #[inline(always)]
 fn funnel_left(low: u32, high: u32, by: u32) -> u32 {
     ((u64::from(high) << 32 | u64::from(low)) << by >> 32) as u32
@@ -184,19 +185,19 @@ lane_ops! {
     Extract<T: Field>(a: T, b: u32, c: u32) -> T = a.extract(b, c);
     /// `c` holds the position in its low half and the length in its high half.
     Insert<T: Field>(a: T, b: T, c: u32) -> T = a.insert(b, c & 0xff, c >> 16);
-    /// The operand of [`Insert`] made of a position and a length.
+    /// Packs position and length into the operand of [`Insert`].
     InsertRange(a: u32, b: u32) -> u32 = (a & 0xff) | (b & 0xff) << 16;
     Logic(a: u32, b: u32, c: u32; table) -> u32 = logic(a, b, c, table);
     Permute(a: u32, b: u32, c: u32; mode) -> u32 = permute(a, b, permute_mode(mode, c));
     Select<T: Lane>(a: T, b: T, c: bool) -> T = if c { a } else { b };
     SelectSigned<T: Lane>(a: T, b: T, c: i32) -> T = if c >= 0 { a } else { b };
     SelectSignedFloat<T: Lane>(a: T, b: T, c: f32) -> T = if c >= 0.0 { a } else { b };
-    /// A negative subnormal is flushed to a zero, which has no sign.
+    /// Negative subnormals are flushed to zero, which counts as nonnegative.
     SelectSignedFlushed<T: Lane>(a: T, b: T, c: f32) -> T =
         if c > -f32::MIN_POSITIVE { a } else { b };
-    /// All ones where the condition holds.
+    /// All ones if the condition holds.
     SetOnes(a: bool) -> u32 = if a { u32::MAX } else { 0 };
-    /// 1.0 where the condition holds.
+    /// 1.0 if the condition holds.
     SetFloat(a: bool) -> f32 = if a { 1.0 } else { 0.0 };
     PackHalves(a: u16, b: u16) -> u32 = u32::from(a) | u32::from(b) << 16;
     PackBytes(a: u8, b: u8) -> u32 = u32::from(a) | u32::from(b) << 8;

@@ -3,7 +3,7 @@
 use super::lane::{Lane, lane_ops};
 use crate::half::{Bf16, F16};
 
-/// A value that orders; a NaN orders with nothing.
+/// A comparable value; NaN is unordered.
 pub(crate) trait Ordered: Lane {
     fn less(self, other: Self) -> bool;
     fn equal(self, other: Self) -> bool;
@@ -58,8 +58,8 @@ lane_ops! {
     LessEqualUnordered<T: Ordered>(a: T, b: T) -> bool = !b.less(a);
     GreaterUnordered<T: Ordered>(a: T, b: T) -> bool = b.less(a) | a.unordered(b);
     GreaterEqualUnordered<T: Ordered>(a: T, b: T) -> bool = !a.less(b);
-    /// `num`: neither is NaN.
+    /// `num`: neither operand is NaN.
     BothNumbers<T: Ordered>(a: T, b: T) -> bool = !a.unordered(b);
-    /// `nan`: either is NaN.
+    /// `nan`: either operand is NaN.
     EitherNan<T: Ordered>(a: T, b: T) -> bool = a.unordered(b);
 }

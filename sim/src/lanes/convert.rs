@@ -1,26 +1,27 @@
-//! Conversions between types.
+//! Type conversions.
 //!
-//! Integers widen by their own sign; a floating value that becomes an integer is rounded, then
-//! clamped. Hot pairs convert at once; the others go through a double that was rounded to odd,
-//! which loses nothing that the last rounding could see.
+//! Integers are extended by their own signedness; floating-point values are rounded to an integer,
+//! then saturated. Frequent conversions are direct; the others go through a double rounded to odd,
+//! so that the final rounding is correct.
 
 use super::float::canonical;
 use super::lane::{Lane, lane_ops};
 use crate::half::{Bf16, F16, Half};
 use crate::rounding::{self, Direction, Mode};
 
-/// A value that a 32-bit word or a 64-bit wide extends to.
+/// A value that can be extended to 32 or 64 bits.
 pub(crate) trait Extend: Lane {
     fn word(self) -> u32;
     fn wide(self) -> u64;
     fn integer(self) -> i128;
 }
 
-/// An integer that a wide or a double clamps to.
+/// An integer type to which values saturate.
 pub(crate) trait Clamp: Lane {
     fn clamp_integer(value: i128) -> Self;
     fn clamp_float(value: f64) -> Self;
-    /// What a NaN becomes: PTX says zero, but for 64-bit results and double sources the top bit.
+    /// Result for NaN: zero, except for 64-bit results and double sources, where it is the sign
+    /// bit.
     fn nan() -> Self;
 }
 
@@ -59,7 +60,7 @@ macro_rules! integers {
 
 integers!(u8, i8, u16, i16, u32, i32, u64, i64);
 
-/// A floating value, exactly as a double.
+/// A floating-point value with an exact conversion to double.
 pub(crate) trait Real: Lane {
     const DOUBLE: bool = false;
     fn double(self) -> f64;
@@ -91,7 +92,7 @@ real! {
     Bf16, v, v.to_f32();
 }
 
-/// A floating format that a double, or one rounded to odd, is rounded to.
+/// A floating-point format to which doubles, possibly rounded to odd, are rounded.
 pub(crate) trait FromReal: Lane {
     fn from_real<M: Mode>(value: f64) -> Self;
 }
@@ -110,14 +111,14 @@ impl FromReal for f32 {
     }
 }
 
-/// Rounds to a 16-bit format by a mode.
+/// Rounds to a 16-bit format in a rounding mode.
 #[inline(always)]
 fn half<H: Half, M: Mode>(value: f64) -> H {
     let odd = rounding::single_to_odd(value);
     let nearest = H::nearest(odd);
     let back = f64::from(nearest.single());
     let bits = nearest.bits();
-    // One unit away from zero adds one to the bits; from either zero it leaves its own sign.
+    // A step away from zero increments the bits; from zero it takes the sign of the step.
     match M::DIRECTION {
         Direction::Nearest => nearest,
         Direction::Zero => H::toward_zero(odd),
@@ -127,7 +128,7 @@ fn half<H: Half, M: Mode>(value: f64) -> H {
     }
 }
 
-/// The next value below, of a finite or infinite value given by its bits.
+/// Next lower value of a finite or infinite value given by its bits.
 #[inline(always)]
 fn step_down(bits: u16) -> u16 {
     match bits {
@@ -150,7 +151,7 @@ macro_rules! from_real_half {
 
 from_real_half!(F16, Bf16);
 
-/// Rounds to an integer value.
+/// Rounds to an integral value.
 #[inline(always)]
 fn integral<M: Mode>(value: f64) -> f64 {
     match M::DIRECTION {
@@ -164,14 +165,14 @@ fn integral<M: Mode>(value: f64) -> f64 {
 #[inline(always)]
 fn integer_from<S: Real, D: Clamp, M: Mode>(value: S) -> D {
     let value = value.double();
-    // Saturating conversion gives zero for NaN.
+    // Saturating conversion maps NaN to zero.
     if value.is_nan() && (S::DOUBLE || size_of::<D>() == 8) {
         return D::nan();
     }
     D::clamp_float(integral::<M>(value))
 }
 
-/// Rounds a single to tf32: 10 bits of fraction, ties away from zero or to even.
+/// Rounds a single to tf32 (10 fraction bits), with ties away from zero or to even.
 #[inline(always)]
 fn tf32(value: f32, away: bool) -> u32 {
     let bits = value.to_bits();
@@ -193,12 +194,12 @@ lane_ops! {
     DoubleFromU32(a: u32) -> f64 = a.into();
     DoubleFromInteger<S: Extend, M: Mode>(a: S) -> f64 =
         rounding::double_from_integer::<M>(a.integer());
-    /// An integer rounded to a format shorter than double.
+    /// Rounds an integer to a format shorter than double.
     RealFromInteger<S: Extend, D: FromReal, M: Mode>(a: S) -> D =
         D::from_real::<M>(rounding::double_to_odd(a.integer()));
-    /// A floating value rounded to a format.
+    /// Rounds a floating-point value to a format.
     RealFrom<S: Real, D: FromReal, M: Mode>(a: S) -> D = D::from_real::<M>(a.double());
-    /// A floating value rounded to an integer value of a format that holds it.
+    /// Rounds a floating-point value to an integral value.
     Integral<S: Real, D: FromReal, M: Mode>(a: S) -> D =
         D::from_real::<rounding::Nearest>(integral::<M>(a.double()));
     SingleFromF16(a: F16) -> f32 = canonical(a.to_f32());

@@ -1,6 +1,6 @@
-//! Conversions of the 8-bit floating formats, two in a half word.
+//! Conversions of packed pairs of 8-bit floats.
 //!
-//! The flags of the immediate are `RELU` and `FORMAT_E5M2`.
+//! The immediate holds the flags `RELU` and `FORMAT_E5M2`.
 
 use super::float::half_relu;
 use super::lane::lane_ops;
@@ -16,7 +16,7 @@ fn format(flags: i64) -> Fp8 {
     if flags & FORMAT_E5M2 != 0 { E5M2 } else { E4M3 }
 }
 
-/// The code of a value; a negative one becomes zero with `.relu`, and NaN stays.
+/// Code of a value; `.relu` maps negative values to zero and keeps NaN.
 #[inline(always)]
 fn code(value: f32, flags: i64) -> u32 {
     let clamped = if flags & RELU != 0 && value < 0.0 { 0.0 } else { value };

@@ -1,13 +1,13 @@
-//! Floating arithmetic in single and double precision, and scalar 16-bit arithmetic.
+//! Floating-point arithmetic in single and double precision, and scalar 16-bit arithmetic.
 //!
-//! A NaN that single precision makes is 0x7fffffff, as the hardware's is; double precision keeps
-//! the host's NaN.
+//! Single-precision operations return the canonical NaN 0x7fffffff, as on hardware; double
+//! precision returns the host's NaN.
 
 use super::lane::{Lane, lane_ops};
 use crate::half::Half;
 use crate::rounding::{self, Mode};
 
-/// Single or double precision, rounding by a mode.
+/// Single or double precision arithmetic in a rounding mode.
 pub(crate) trait Float: Lane {
     fn add<M: Mode>(self, other: Self) -> Self;
     fn mul<M: Mode>(self, other: Self) -> Self;
@@ -26,7 +26,7 @@ pub(crate) trait Float: Lane {
     fn test(self, property: i64) -> bool;
 }
 
-/// What `testp` asks, as its immediate.
+/// Properties of `testp`, by immediate.
 pub(crate) const TEST_PROPERTIES: [&str; 6] =
     ["finite", "infinite", "number", "notanumber", "normal", "subnormal"];
 
@@ -120,7 +120,7 @@ macro_rules! float {
     )*};
 }
 
-/// The NaN of single precision.
+/// Replaces NaN by the canonical NaN of single precision.
 #[inline(always)]
 pub(crate) fn canonical(value: f32) -> f32 {
     if value.is_nan() { f32::from_bits(0x7fff_ffff) } else { value }
@@ -141,13 +141,13 @@ lane_ops! {
     FloatSqrt<T: Float, M: Mode>(a: T) -> T = a.sqrt::<M>();
     FloatNeg<T: Float>(a: T) -> T = a.neg();
     FloatAbs<T: Float>(a: T) -> T = a.abs();
-    /// `copysign d, a, b`: the sign of `a`, the magnitude of `b`.
+    /// `copysign d, a, b`: magnitude of `b` with the sign of `a`.
     FloatCopySign<T: Float>(a: T, b: T) -> T = b.copysign(a);
     FloatMin<T: Float>(a: T, b: T) -> T = a.min(b);
     FloatMax<T: Float>(a: T, b: T) -> T = a.max(b);
     FloatMinNan<T: Float>(a: T, b: T) -> T = a.min_nan(b);
     FloatMaxNan<T: Float>(a: T, b: T) -> T = a.max_nan(b);
-    /// `min.xorsign.abs`; bit 0 of the immediate asks for NaN.
+    /// `min.xorsign.abs`; bit 0 of the immediate enables NaN propagation.
     FloatMinXor<T: Float>(a: T, b: T; nan) -> T =
         a.sign_xor(b, if nan != 0 { a.abs().min_nan(b.abs()) } else { a.abs().min(b.abs()) });
     FloatMaxXor<T: Float>(a: T, b: T; nan) -> T =
@@ -155,21 +155,21 @@ lane_ops! {
     FloatTest<T: Float>(a: T; property) -> bool = a.test(property);
 }
 
-/// `a * b + c` of a 16-bit format, rounded once: the double product is exact.
+/// `a * b + c` in a 16-bit format, rounded once, since the double product is exact.
 #[inline(always)]
 pub(crate) fn half_fma<H: Half>(a: H, b: H, c: H) -> H {
     let product = f64::from(a.single()) * f64::from(b.single());
     H::from_odd(rounding::add_to_odd(product, c.single().into()))
 }
 
-/// The smaller number; -0 is below +0.
+/// Minimum; -0 is less than +0.
 #[inline(always)]
 pub(crate) fn half_min<H: Half>(a: H, b: H, nan: bool) -> H {
     let (x, y) = (a.single(), b.single());
     half_pick(if nan { Float::min_nan(x, y) } else { Float::min(x, y) })
 }
 
-/// The larger number; +0 is above -0.
+/// Maximum; +0 is greater than -0.
 #[inline(always)]
 pub(crate) fn half_max<H: Half>(a: H, b: H, nan: bool) -> H {
     let (x, y) = (a.single(), b.single());
@@ -194,7 +194,7 @@ pub(crate) fn half_saturate<H: Half>(value: H) -> H {
     }
 }
 
-/// Negative numbers become +0; NaN stays.
+/// Maps negative numbers to +0; NaN is kept.
 #[inline(always)]
 pub(crate) fn half_relu<H: Half>(value: H) -> H {
     if value.single() < 0.0 || value.bits() == 0x8000 { H::from_bits(0) } else { value }

@@ -2,7 +2,7 @@
 
 use super::lane::{Lane, lane_ops};
 
-/// An integer of one width and signedness.
+/// An integer type.
 pub(crate) trait Int: Lane + Ord {
     type Double: Lane;
     fn add(self, other: Self) -> Self;
@@ -11,20 +11,20 @@ pub(crate) trait Int: Lane + Ord {
     fn mul_high(self, other: Self) -> Self;
     fn mul_wide(self, other: Self) -> Self::Double;
     fn add_double(a: Self::Double, b: Self::Double) -> Self::Double;
-    /// Division by zero gives all ones, as the hardware's sequence does.
+    /// Quotient; division by zero returns all ones, as on hardware.
     fn div(self, other: Self) -> Self;
-    /// The remainder by zero is the dividend.
+    /// Remainder; that of a division by zero is the dividend.
     fn rem(self, other: Self) -> Self;
     fn abs(self) -> Self;
     fn neg(self) -> Self;
     fn abs_difference(self, other: Self) -> Self;
-    /// Whether the unsigned sum of both and a carry does not fit.
+    /// Carry of the unsigned sum with a carry in.
     fn carries(self, other: Self, carry: bool) -> bool;
-    /// Whether the unsigned difference, less a borrow, is negative.
+    /// Borrow of the unsigned difference with a borrow in.
     fn borrows(self, other: Self, borrow: bool) -> bool;
     fn from_bool(value: bool) -> Self;
     fn shift_left(self, by: u32) -> Self;
-    /// Shifts in the sign if there is one; clamps `by`.
+    /// Arithmetic shift if signed; `by` is clamped.
     fn shift_right(self, by: u32) -> Self;
 }
 
@@ -118,19 +118,19 @@ int! {
     i64, i64, i128, u64, i64::wrapping_abs;
 }
 
-/// The low 24 bits, sign-extended.
+/// Low 24 bits, sign-extended.
 #[inline(always)]
 fn signed_24(value: i32) -> i64 {
     i64::from(value << 8 >> 8)
 }
 
-/// The low 24 bits.
+/// Low 24 bits, zero-extended.
 #[inline(always)]
 fn unsigned_24(value: u32) -> u64 {
     u64::from(value & 0x00ff_ffff)
 }
 
-/// The sum of products of bytes, each byte extended by its own rule.
+/// Dot product of four bytes, with separate signedness.
 #[inline(always)]
 fn dot_bytes(a: u32, b: u32, signed: (bool, bool)) -> u32 {
     let byte = |value: u32, index: u32, signed: bool| {
@@ -141,7 +141,7 @@ fn dot_bytes(a: u32, b: u32, signed: (bool, bool)) -> u32 {
     (product(0) + product(1) + product(2) + product(3)) as u32
 }
 
-/// The sum of products of the two halves of `a` with the two low bytes of `b`.
+/// Dot product of the two halves of `a` with the two low bytes of `b`.
 #[inline(always)]
 fn dot_halves(a: u32, b: u32, signed: (bool, bool)) -> u32 {
     let half = |index: u32| {
@@ -173,11 +173,11 @@ lane_ops! {
     IntSad<T: Int>(a: T, b: T, c: T) -> T = a.abs_difference(b).add(c);
     AddSat(a: i32, b: i32) -> i32 = a.saturating_add(b);
     SubSat(a: i32, b: i32) -> i32 = a.saturating_sub(b);
-    /// The sum of both and a carry.
+    /// Sum with carry in.
     AddCarry<T: Int>(a: T, b: T, c: bool) -> T = a.add(b).add(T::from_bool(c));
     /// The carry out of [`AddCarry`].
     AddCarryOut<T: Int>(a: T, b: T, c: bool) -> bool = a.carries(b, c);
-    /// The difference, less a borrow.
+    /// Difference with borrow in.
     SubBorrow<T: Int>(a: T, b: T, c: bool) -> T = a.sub(b).sub(T::from_bool(c));
     /// The borrow out of [`SubBorrow`].
     SubBorrowOut<T: Int>(a: T, b: T, c: bool) -> bool = a.borrows(b, c);
@@ -185,10 +185,10 @@ lane_ops! {
     Mul24LowS(a: i32, b: i32) -> i32 = signed_24(a).wrapping_mul(signed_24(b)) as i32;
     Mul24HighU(a: u32, b: u32) -> u32 = (unsigned_24(a).wrapping_mul(unsigned_24(b)) >> 16) as u32;
     Mul24HighS(a: i32, b: i32) -> i32 = (signed_24(a).wrapping_mul(signed_24(b)) >> 16) as i32;
-    /// Bits 0 and 1 of the immediate: whether `a` and `b` hold signed bytes.
+    /// Bits 0 and 1 of the immediate: whether the bytes of `a` and `b` are signed.
     Dp4a(a: u32, b: u32, c: u32; signed) -> u32 =
         c.wrapping_add(dot_bytes(a, b, (signed & 1 != 0, signed & 2 != 0)));
-    /// Halves of `a` by the low bytes of `b`; the immediate as in [`Dp4a`].
+    /// Halves of `a` by the low bytes of `b`; the immediate is as for [`Dp4a`].
     Dp2aLow(a: u32, b: u32, c: u32; signed) -> u32 =
         c.wrapping_add(dot_halves(a, b, (signed & 1 != 0, signed & 2 != 0)));
     /// Halves of `a` by the high bytes of `b`.

@@ -1,9 +1,9 @@
-//! What a lane holds, and what one lane computes.
+//! Values of lanes and lane-wise operations.
 
 use crate::half::{Bf16, F16};
 use crate::registers::{Constants, LANES, Registers, Slot};
 
-/// A value that a lane holds.
+/// A value held by a lane.
 pub(crate) trait Lane: Copy {
     type Source<'a>: Copy;
     type Sink: Copy;
@@ -81,7 +81,7 @@ impl Lane for bool {
     }
 }
 
-/// An operand that an operation lacks.
+/// An absent operand.
 impl Lane for () {
     type Source<'a> = ();
     type Sink = ();
@@ -96,7 +96,7 @@ impl Lane for () {
     fn store(_: &mut Registers, _: Slot, (): &(), _: u32) {}
 }
 
-/// What one lane computes from up to three operands and the micro-op's immediate.
+/// A lane-wise operation on up to three operands and the micro-op's immediate.
 pub(crate) trait LaneOp {
     type A: Lane;
     type B: Lane;
@@ -105,8 +105,8 @@ pub(crate) trait LaneOp {
     fn eval(a: Self::A, b: Self::B, c: Self::C, imm: i64) -> Self::D;
 }
 
-/// Declares operations: `Name<T: Bound>(a: T, b: T) -> T = expression;`, or with `; imm` after the
-/// operands when the immediate is used.
+/// Declares operations: `Name<T: Bound>(a: T, b: T) -> T = expression;`, with `; imm` after the
+/// operands if the immediate is used.
 macro_rules! lane_ops {
     ($($(#[$doc:meta])* $name:ident $(<$($g:ident: $bound:path),+>)?
         ($a:ident: $A:ty $(, $b:ident: $B:ty $(, $c:ident: $C:ty)?)? $(; $imm:ident)?)

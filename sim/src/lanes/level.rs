@@ -1,7 +1,8 @@
-//! Instruction-set levels: code over lanes is compiled for each, and the processor's is called.
-//! `v3` is x86-64-v3, with vectors of eight words; everything else is the baseline.
+//! Multiversioning: code over lanes is compiled for each instruction-set level, and the best
+//! supported one is called. `v3` is x86-64-v3, with vectors of eight words; everything else is the
+//! baseline.
 
-/// Whether the processor has the instructions that `v3` functions use.
+/// Whether the processor supports `v3`.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn has_v3() -> bool {
     use std::arch::is_x86_feature_detected as has;
@@ -14,14 +15,14 @@ pub(crate) fn has_v3() -> bool {
         && has!("popcnt")
 }
 
-/// Whether the processor has the instructions that `v3` functions use.
+/// Whether the processor supports `v3`.
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) fn has_v3() -> bool {
     false
 }
 
-/// Declares a function whose body is compiled for each level, with what it inlines; the expression
-/// before it says whether the processor [`has_v3`].
+/// Declares a function that is compiled for each level, including what it inlines; the first
+/// expression is the result of [`has_v3`].
 macro_rules! leveled {
     ($has_v3:expr => $(#[$doc:meta])* $vis:vis fn $name:ident $(<const $n:ident: $n_ty:ty>)?
         ($($arg:ident: $ty:ty),* $(,)?) $(-> $out:ty)? $body:block) => {
@@ -32,7 +33,7 @@ macro_rules! leveled {
             if $has_v3 {
                 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
                 fn v3 $(<const $n: $n_ty>)? ($($arg: $ty),*) $(-> $out)? $body
-                // SAFETY: the processor has these instructions.
+                // SAFETY: the processor supports these instructions.
                 return unsafe { v3 $(::<$n>)? ($($arg),*) };
             }
             $body

@@ -1,7 +1,6 @@
-//! Operations that treat every lane alike: what they compute is a type with a pure `eval`, and one
-//! driver loops it over a row. The driver is compiled once per instruction-set level and the level
-//! is chosen when a module is decoded, so a fused multiply-add is the hardware's where there is
-//! one.
+//! Lane-wise operations: types with a pure `eval`, which a generic driver loops over a row. The
+//! driver is compiled for each instruction-set level, and the level is chosen when a module is
+//! decoded, so that FMA instructions are used where available.
 
 mod approx;
 mod bits;
@@ -55,7 +54,7 @@ fn v3<O: LaneOp>(r: &mut Registers, k: &Constants, op: &MicroOp, mask: u32) {
     lanes::<O>(r, k, op, mask);
 }
 
-/// The function that runs `O` on this processor.
+/// Handler of `O` for this processor.
 pub(crate) fn handler<O: LaneOp>() -> Handler {
     #[cfg(target_arch = "x86_64")]
     if has_v3() {
@@ -97,7 +96,7 @@ macro_rules! no_flush {
 
 no_flush!((), bool, i8, u8, u16, i16, u32, i32, u64, i64, f64, Bf16);
 
-/// `.ftz`: subnormal operands and results of single and half precision become zero of their sign.
+/// `.ftz`: flushes subnormal operands and results of single and half precision to signed zero.
 pub(crate) struct Ftz<O>(PhantomData<O>);
 
 impl<O: LaneOp<A: Flush, B: Flush, C: Flush, D: Flush>> LaneOp for Ftz<O> {
@@ -121,7 +120,7 @@ macro_rules! saturate {
         impl Saturate for $ty {
             #[inline(always)]
             fn saturate(self) -> $ty {
-                // NaN becomes +0, and so does -0.
+                // NaN and -0 become +0.
                 let positive = if self > 0.0 { self } else { 0.0 };
                 if positive < 1.0 { positive } else { 1.0 }
             }
@@ -131,7 +130,7 @@ macro_rules! saturate {
 
 saturate!(f32, f64);
 
-/// `.sat`: the result is clamped to [0, 1], NaN to +0.
+/// `.sat`: clamps the result to [0, 1]; NaN becomes +0.
 pub(crate) struct Sat<O>(PhantomData<O>);
 
 impl<O: LaneOp<D: Saturate>> LaneOp for Sat<O> {

@@ -1,7 +1,7 @@
-//! 16-bit arithmetic, one value or two in a word.
+//! 16-bit floating-point arithmetic, scalar and packed.
 //!
-//! Every operation is written once for a value; the packed form applies it to both halves. The
-//! flags of the immediate are the constants below.
+//! Operations are defined for a single value; the packed form applies them to both halves. The
+//! immediate holds the flags below.
 
 use super::float::{half_fma, half_max, half_min, half_relu, half_saturate};
 use super::lane::{LaneOp, lane_ops};
@@ -12,15 +12,15 @@ use std::marker::PhantomData;
 pub(crate) const SATURATE: i64 = 1;
 /// Immediate flag: clamp a negative result to 0.
 pub(crate) const RELU: i64 = 2;
-/// Immediate flag: NaN if either operand is.
+/// Immediate flag: propagate NaN.
 pub(crate) const NAN: i64 = 4;
-/// Immediate flag: subnormal operands and results become zero.
+/// Immediate flag: flush subnormal operands and results to zero.
 pub(crate) const FLUSH: i64 = 8;
 
-/// Immediate flag: compare magnitudes, and give the result the exclusive or of the signs.
+/// Immediate flag: compare magnitudes; the sign of the result is the XOR of the signs.
 pub(crate) const XOR_SIGN: i64 = 16;
 
-/// A function of three values of a 16-bit format.
+/// A function of three 16-bit values.
 pub(crate) trait HalfFunction<H: Half> {
     fn apply(a: H, b: H, c: H, flags: i64) -> H;
 }
@@ -62,7 +62,7 @@ fn extremum<H: Half>(a: H, b: H, flags: i64, pick: impl Fn(H, H, bool) -> H) -> 
     H::from_bits(result.bits() | sign)
 }
 
-/// Zero of its sign, for a subnormal of f16 (bf16 has no flush that differs).
+/// Flushes f16 subnormals to signed zero; has no effect for bf16.
 #[inline(always)]
 fn flush<H: Half>(value: H) -> H {
     let bits = value.bits();
@@ -88,7 +88,7 @@ fn finished<H: Half, F: HalfFunction<H>>(a: u16, b: u16, c: u16, flags: i64) -> 
     value.bits()
 }
 
-/// One value of a 16-bit format.
+/// Scalar form.
 pub(crate) struct Scalar<H, F>(PhantomData<(H, F)>);
 
 impl<H: Half, F: HalfFunction<H>> LaneOp for Scalar<H, F> {
@@ -102,7 +102,7 @@ impl<H: Half, F: HalfFunction<H>> LaneOp for Scalar<H, F> {
     }
 }
 
-/// Two values of a 16-bit format.
+/// Packed form.
 pub(crate) struct Packed<H, F>(PhantomData<(H, F)>);
 
 impl<H: Half, F: HalfFunction<H>> LaneOp for Packed<H, F> {
@@ -119,10 +119,10 @@ impl<H: Half, F: HalfFunction<H>> LaneOp for Packed<H, F> {
 }
 
 lane_ops! {
-    /// A value in the halves of a word for which the predicates hold.
+    /// A value in each half of a word whose predicate holds.
     SetHalves(a: bool, b: bool; truth) -> u32 =
         (if a { truth as u32 } else { 0 }) | (if b { (truth as u32) << 16 } else { 0 });
-    /// Packs two singles: `a` in the high half.
+    /// Packs two singles, `a` in the high half.
     PackNearest<H: Half>(a: f32, b: f32) -> u32 = pack(H::nearest(a), H::nearest(b));
     PackZero<H: Half>(a: f32, b: f32) -> u32 = pack(H::toward_zero(a), H::toward_zero(b));
     PackNearestRelu<H: Half>(a: f32, b: f32) -> u32 =

@@ -1,4 +1,4 @@
-//! Accesses to the shared memory of a cluster, and its barrier, as one of its blocks makes them.
+//! Accesses to the shared memory of a cluster, and its barrier, from a block's point of view.
 
 use super::block::BlockShadow;
 use super::clocks::joined;
@@ -17,7 +17,8 @@ pub(crate) struct SharedAccess<'a> {
 }
 
 impl BlockShadow {
-    /// Lanes arrive at the cluster's barrier; without a release, what a fence before it gives.
+    /// Lanes arrive at the cluster's barrier. Without a release, they publish what a prior fence
+    /// did.
     pub fn cluster_arrived(&mut self, warp: usize, lanes: u32, releases: bool) {
         let known = match releases {
             true => self.clocks.released(warp),
@@ -29,15 +30,15 @@ impl BlockShadow {
         self.cluster.arriving = joined(&self.cluster.arriving, &known);
     }
 
-    /// Lanes go on after the cluster's barrier.
+    /// Lanes continue after the cluster's barrier.
     pub fn cluster_waited(&mut self, warp: usize, lanes: u32, live: u32) {
         let opened = self.cluster.opened.clone();
         self.clocks.acquire(warp, &opened);
         self.clocks.sync_lanes(warp, lanes, live);
     }
 
-    /// Notes an access for those of other blocks to be compared with. What happens within a block
-    /// its own shadow sees better.
+    /// Records an access for comparison with those of other blocks. Within a block, its own shadow
+    /// is more precise.
     fn compare(&mut self, access: SharedAccess<'_>, writes: bool, out: &mut Vec<Conflict>) {
         if self.blocks == 1 {
             return;
@@ -52,7 +53,7 @@ impl BlockShadow {
         out.extend(found.filter(|conflict| !own || conflict.earlier.block != block));
     }
 
-    /// Lanes store; what that conflicts with goes to `out`.
+    /// Records a store; conflicts are appended to `out`.
     pub fn store(&mut self, access: SharedAccess<'_>, out: &mut Vec<Conflict>) {
         let SharedAccess { rank, lanes, by, .. } = access;
         if rank == self.rank {
@@ -69,7 +70,7 @@ impl BlockShadow {
         }
     }
 
-    /// Lanes load; what that conflicts with goes to `out`.
+    /// Records a load; conflicts are appended to `out`.
     pub fn load(&mut self, access: SharedAccess<'_>, out: &mut Vec<Conflict>) {
         if access.rank == self.rank {
             self.shared.load(&self.clocks, access.lanes, access.by, out);

@@ -1,9 +1,9 @@
-//! Copies that go on while their thread does, and the barriers in memory that tell of them.
+//! Asynchronous copies to shared memory, and the mbarriers that signal them.
 //!
-//! Where the machine issues, commits, waits for and completes copies it calls these, and reports
-//! what they give. A copy counts as a store of its thread when it is issued, which finds earlier
-//! readers; its bytes count as unwritten until it is waited for, which finds early ones; waiting
-//! stores again, in the epoch of whoever waited.
+//! The machine calls these functions where it issues, commits, waits for and completes copies, and
+//! reports the conflicts they return. A copy counts as a store of its thread when issued, which
+//! detects conflicts with earlier reads. Its bytes then count as uninitialised until it is waited
+//! for, which detects premature reads. Waiting stores again, in the epoch of the waiting thread.
 
 use super::accesses::SharedAccess;
 use super::block::BlockShadow;
@@ -16,13 +16,13 @@ use crate::mbarrier::BarrierAddress;
 use crate::registers::LANES;
 use crate::traits::{Order, Scope};
 
-/// Where a barrier's phases of a parity meet: barriers are 8 bytes apart.
+/// Key of an mbarrier's phases of a parity; mbarriers are 8 bytes apart.
 fn phase_key((rank, at): BarrierAddress, odd: bool) -> u64 {
     key(rank, at) | u64::from(odd)
 }
 
 impl BlockShadow {
-    /// Lanes issue copies to the shared memory of a rank. What they race with goes to `out`.
+    /// Lanes issue copies to the shared memory of a rank; conflicts are appended to `out`.
     pub fn copy_issued(
         &mut self,
         by: Actor,
@@ -52,7 +52,7 @@ impl BlockShadow {
         (0..LANES).filter(|lane| lanes >> lane & 1 != 0).for_each(|at| copies.committed[at] += 1);
     }
 
-    /// `cp.async.wait_group`: all but the last `left` groups of each lane are done.
+    /// `cp.async.wait_group`: all but the last `left` groups of each lane complete.
     pub fn copy_waited(&mut self, warp: usize, lanes: u32, left: u32) {
         let committed = self.warps[warp].copies.committed;
         self.finish(warp, |copy| match copy.group {
@@ -63,7 +63,7 @@ impl BlockShadow {
         });
     }
 
-    /// `cp.async.mbarrier.arrive`: a lane's copies are told of by a barrier in shared memory.
+    /// `cp.async.mbarrier.arrive`: an mbarrier will signal the lane's prior copies.
     pub fn copy_handed(&mut self, warp: usize, lane: usize, barrier: BarrierAddress) {
         let list = &mut self.warps[warp].copies.list;
         for copy in list.iter_mut().filter(|copy| copy.lane == lane) {
@@ -71,8 +71,7 @@ impl BlockShadow {
         }
     }
 
-    /// The copies that a barrier in shared memory counts have arrived in a phase, which releases
-    /// them.
+    /// Completes the copies signalled by an mbarrier's phase.
     pub fn copy_completed(&mut self, barrier: BarrierAddress, odd: bool) {
         for warp in 0..self.warps.len() {
             let done = |copy: &InFlight| copy.group == Group::Barrier(barrier);
@@ -84,7 +83,7 @@ impl BlockShadow {
         }
     }
 
-    /// A lane's copies that a barrier was to be told of have landed: it arrives.
+    /// The copies of a lane that an mbarrier signals have landed, and it arrives.
     pub fn copy_arrived(&mut self, by: (usize, u32, u32), barrier: BarrierAddress, odd: bool) {
         let (warp, lane, _) = by;
         self.finish(warp, |copy| copy.lane == lane as usize && copy.told == Some(barrier));
@@ -96,7 +95,7 @@ impl BlockShadow {
         let (done, left): (Vec<_>, Vec<_>) = list.into_iter().partition(done);
         self.warps[warp].copies.list = left;
         for copy in done {
-            // Whoever read it meanwhile was told so; what matters from here is this store.
+            // Premature reads have been reported; subsequent ones conflict with this store.
             let by = Actor { warp, pc: copy.pc, strong: false };
             let (rank, lanes) = (copy.rank, &copy.lanes());
             let access = SharedAccess { rank, lanes, by, scope: Scope::Weak };
@@ -104,7 +103,7 @@ impl BlockShadow {
         }
     }
 
-    /// A thread, by its warp, lane and op, arrives in a phase of a barrier in shared memory.
+    /// A thread (warp, lane, op) arrives at a phase of an mbarrier.
     pub fn phase_arrived(
         &mut self,
         (warp, lane, pc): (usize, u32, u32),
@@ -117,7 +116,7 @@ impl BlockShadow {
         self.phase(Strong { key, touch: Touch::Modify, order, warp, lane, pc });
     }
 
-    /// A thread sees that a phase of a barrier in shared memory is complete.
+    /// A thread observes the completion of a phase of an mbarrier.
     pub fn phase_waited(
         &mut self,
         (warp, lane, pc): (usize, u32, u32),
@@ -135,8 +134,8 @@ impl BlockShadow {
         self.cluster.sync.strong(&mut self.clocks, fenced, access);
     }
 
-    /// A copy that lanes of a warp leave behind when they exit; those that a barrier tells of may
-    /// be waited for by others.
+    /// A copy left pending by exiting lanes. Copies signalled by an mbarrier may be waited for by
+    /// others.
     pub fn copy_leaked(&self, warp: usize, lanes: u32) -> Option<InFlight> {
         let leaks = |copy: &&InFlight| {
             let told = copy.told.is_some() || matches!(copy.group, Group::Barrier(_));
@@ -223,7 +222,7 @@ mod tests {
         shadow.shared.load(&shadow.clocks, &words(0), by(1, 3), &mut found);
         assert!(found.is_empty());
         assert_eq!(shadow.shared.unwritten(&words(0)), 0);
-        // The reader gives the words back through a second barrier.
+        // The reader releases the words through a second barrier.
         shadow.phase_arrived((1, 0, 4), (0, 248), false, true);
         shadow.phase_waited((0, 0, 5), (0, 248), false, true);
         shadow.copy_issued(by(0, 1), (0, &words(0)), Group::Barrier((0, 240)), &mut found);

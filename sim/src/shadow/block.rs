@@ -1,4 +1,4 @@
-//! The shadow of one block: its clocks, its shared memory, and its warps' registers and locals.
+//! Shadow state of a block: clocks, shared memory, and the registers and local memory of its warps.
 
 use super::clocks::Clocks;
 use super::cluster::ClusterShadow;
@@ -13,43 +13,43 @@ use crate::checks::Checks;
 use crate::context::Context;
 use crate::registers::LANES;
 
-/// The shadow of a warp.
+/// Shadow state of a warp.
 #[derive(Debug, Default)]
 pub(crate) struct WarpShadow {
-    /// Of every tracked register, the lanes whose value nobody wrote.
+    /// Lanes with an uninitialised value, for every tracked register.
     pub poison: Vec<Poison>,
-    /// Four bits for each word of local memory: the bytes written.
+    /// Four bits per word of local memory: the bytes written.
     pub local: Vec<u8>,
     pub fenced: Fenced,
     pub stamps: StampCache,
-    /// Those of the cluster's shadow.
+    /// Stamp cache for the cluster's shadow.
     pub cluster_stamps: StampCache,
-    /// Groups of `wgmma` that it has committed.
+    /// Number of `wgmma` groups committed.
     pub products_committed: u32,
-    /// What it copies meanwhile.
+    /// Pending asynchronous copies.
     pub copies: Copies,
 }
 
-/// The first arrival at a barrier since it opened: threads, warp, lane, op.
+/// First arrival at a barrier since its release: threads, warp, lane, op.
 pub(crate) type Arrival = (u32, usize, usize, u32);
 
-/// See the module.
+/// Shadow state of a block.
 #[derive(Debug)]
 pub(crate) struct BlockShadow {
     pub warps: Vec<WarpShadow>,
     pub clocks: Clocks,
     pub shared: SharedShadow,
-    /// The block's rank in its cluster, and the cluster's blocks.
+    /// Rank of the block in its cluster, and number of blocks of the cluster.
     pub rank: usize,
     pub blocks: u32,
-    /// The cluster's shadow while the block runs; at other times an empty one.
+    /// The cluster's shadow while the block runs, otherwise an empty one.
     pub cluster: Box<ClusterShadow>,
     pub arrivals: Vec<Option<Arrival>>,
     pub proxy: ProxyFences,
 }
 
 impl BlockShadow {
-    /// The shadow of a block, if the launch checks for anything or counts.
+    /// Creates the shadow of a block, if the launch has checks or counters.
     pub fn new(linear: u64, rank: u32, warps: usize, cx: &Context<'_>) -> Option<Box<BlockShadow>> {
         let Checks { uninitialised, .. } = cx.launch.checks;
         if cx.launch.checks == Checks::NONE && !cx.launch.counters {
@@ -72,7 +72,7 @@ impl BlockShadow {
         Some(Box::new(out))
     }
 
-    /// The shadow of so many warps, which are to be added, and words of shared memory.
+    /// Creates a shadow for a number of warps, to be added later, and words of shared memory.
     pub fn empty(warps: usize, words: usize) -> BlockShadow {
         BlockShadow {
             warps: Vec::with_capacity(warps),
@@ -86,13 +86,13 @@ impl BlockShadow {
         }
     }
 
-    /// A barrier opens for the warps that wait at it; `all` if no live warp is elsewhere.
+    /// Releases a barrier for the waiting warps; `all` if no live warp is elsewhere.
     pub fn open(&mut self, id: usize, waiting: impl Iterator<Item = usize>, all: bool) {
         self.arrivals[id] = None;
         self.clocks.open(id, waiting, all);
     }
 
-    /// Bytes of the block's shared memory were written from outside its warps.
+    /// Records a write to the block's shared memory from outside its warps.
     pub fn landed(&mut self, at: u64, bytes: u64) {
         self.shared.set_written(&one(0, at, bytes), true);
     }

@@ -1,20 +1,20 @@
-//! What each warp knows to have happened: vector clocks over the warps of a block, and over other
-//! blocks where the kernel synchronises with them.
+//! Vector clocks over the warps of a block, and over other blocks with which the kernel
+//! synchronises.
 //!
-//! A warp's accesses carry its epoch. An access is ordered before another if the other's warp knows
-//! of the first one's epoch. Barriers join what their warps know; after one that every warp waited
-//! at, one number, the floor, stands for all of it.
+//! An access carries its warp's epoch. It is ordered before another access if the other access's
+//! warp knows that epoch. Barriers join the clocks of their warps; after a barrier at which every
+//! warp waited, a single number, the floor, represents the joint knowledge.
 
 use std::rc::Rc;
 
-/// Lanes of a warp.
+/// Lanes per warp.
 const LANES: usize = 32;
-/// Barriers of a block.
+/// Number of barriers per block.
 const BARRIERS: usize = 16;
-/// Past this epoch nothing is checked: entries of the shadow have 25 bits for it.
+/// Last epoch that is checked: shadow entries have 25 bits for it.
 pub(crate) const EPOCH_MAX: u32 = (1 << 25) - 2;
 
-/// What is known of each block's warps, sorted by block.
+/// Known epochs of each block's warps, sorted by block.
 #[derive(Debug, Default)]
 pub(crate) struct Known(Vec<(u32, Rc<[u32]>)>);
 
@@ -34,7 +34,7 @@ impl Known {
         found.ok().map(|at| &*self.0[at].1)
     }
 
-    /// With a block's row raised to at least `row`.
+    /// A copy with a block's row raised to at least `row`.
     fn with(&self, block: u32, row: &[u32]) -> Known {
         let mut blocks = self.0.clone();
         match blocks.binary_search_by_key(&block, |&(block, _)| block) {
@@ -52,7 +52,7 @@ fn raised(mine: &Rc<[u32]>, theirs: &[u32]) -> Rc<[u32]> {
     mine.iter().zip(theirs).map(|(&mine, &theirs)| mine.max(theirs)).collect()
 }
 
-/// What is known by either.
+/// Union of two states of knowledge.
 pub(crate) fn joined(a: &Rc<Known>, b: &Rc<Known>) -> Rc<Known> {
     if Rc::ptr_eq(a, b) || b.0.is_empty() {
         return a.clone();
@@ -80,18 +80,19 @@ pub(crate) fn joined(a: &Rc<Known>, b: &Rc<Known>) -> Rc<Known> {
     }
 }
 
-/// What one warp knows.
+/// Clock of a warp.
 #[derive(Debug)]
 pub(crate) struct WarpClock {
-    /// The epoch of what it does now.
+    /// Current epoch.
     pub epoch: u32,
-    /// The last epoch known of each warp of the block. Its own is the last that every lane knows.
+    /// Last known epoch of each warp of the block; for the warp itself, the last known to all
+    /// lanes.
     row: Vec<u32>,
-    /// The least of the row: everything up to here is ordered, whoever did it.
+    /// Minimum of the row: everything up to it is ordered, whichever warp did it.
     pub floor: u32,
-    /// What lanes know of each other's epochs beyond that, once some of them synchronised.
+    /// Knowledge of lanes about each other's epochs, once some have synchronised.
     lanes: Option<Box<[[u32; LANES]; LANES]>>,
-    /// What it knows of other blocks.
+    /// Knowledge about other blocks.
     pub known: Rc<Known>,
 }
 
@@ -109,14 +110,14 @@ impl WarpClock {
     }
 }
 
-/// What has been brought to a barrier.
+/// Knowledge brought to a barrier.
 #[derive(Debug, Default, Clone)]
 struct Meeting {
     row: Vec<u32>,
     known: Option<Rc<Known>>,
 }
 
-/// The clocks of a block.
+/// Clocks of a block.
 #[derive(Debug)]
 pub(crate) struct Clocks {
     pub block: u32,
@@ -124,14 +125,14 @@ pub(crate) struct Clocks {
     meetings: Vec<Meeting>,
 }
 
-/// An access as the shadow remembers it.
+/// An access as recorded in the shadow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Event {
     pub block: u32,
     pub warp: u32,
-    /// A lane that did it.
+    /// A lane that made the access.
     pub lane: u32,
-    /// Whether other lanes did so too.
+    /// Whether other lanes made it too.
     pub many: bool,
     pub epoch: u32,
     pub pc: u32,
@@ -143,12 +144,12 @@ impl Clocks {
         Clocks { block, warps: (0..warps).map(|_| WarpClock::new(warps)).collect(), meetings }
     }
 
-    /// Whether the epochs have run out.
+    /// Whether the epochs are exhausted.
     pub fn spent(&self, warp: usize) -> bool {
         self.warps[warp].epoch >= EPOCH_MAX
     }
 
-    /// Whether an event is ordered before what a lane does now.
+    /// Whether an event is ordered before a lane's current access.
     pub fn ordered(&self, event: &Event, warp: usize, lane: u32) -> bool {
         let me = &self.warps[warp];
         if event.block != self.block {
@@ -167,7 +168,7 @@ impl Clocks {
         event.lane == lane && !event.many || me.lanes.as_deref().is_some_and(among)
     }
 
-    /// Lanes of a warp synchronise: all that are left, or some.
+    /// Synchronises lanes of a warp: all live ones, or some.
     pub fn sync_lanes(&mut self, warp: usize, members: u32, live: u32) {
         let me = &mut self.warps[warp];
         let epoch = me.epoch;
@@ -201,7 +202,7 @@ impl Clocks {
         me.step();
     }
 
-    /// A barrier opens for the warps that wait at it; `all` if no other is left.
+    /// Releases a barrier for the waiting warps; `all` if no other warp is live.
     pub fn open(&mut self, id: usize, waiting: impl Iterator<Item = usize>, all: bool) {
         let meeting = std::mem::take(&mut self.meetings[id]);
         let (Some(known), mut row) = (meeting.known, meeting.row) else { return };
@@ -221,7 +222,7 @@ impl Clocks {
         }
     }
 
-    /// All that a warp knows and did until now, to be passed on; its next access is a new epoch.
+    /// Returns the warp's knowledge for a release; its next access starts a new epoch.
     pub fn released(&mut self, warp: usize) -> Rc<Known> {
         let me = &mut self.warps[warp];
         let mut row = me.row.clone();
@@ -230,14 +231,14 @@ impl Clocks {
         Rc::new(me.known.with(self.block, &row))
     }
 
-    /// The epochs that a warp knows of its block's warps, and its own, which ends.
+    /// Returns the warp's known epochs of its block and its own epoch, which ends.
     pub fn fenced(&mut self, warp: usize) -> (Vec<u32>, u32) {
         let me = &mut self.warps[warp];
         me.step();
         (me.row.clone(), me.epoch - 1)
     }
 
-    /// A warp learns what another released.
+    /// Adds released knowledge to a warp's.
     pub fn acquire(&mut self, warp: usize, from: &Rc<Known>) {
         let me = &mut self.warps[warp];
         if Rc::ptr_eq(&me.known, from) {
@@ -271,7 +272,7 @@ mod tests {
         assert!(clocks.ordered(&event(0, 3, 1), 0, 5));
         assert!(!clocks.ordered(&event(0, 20, 1), 0, 5));
         assert!(!clocks.ordered(&event(0, 3, 1), 0, 20));
-        // What lane 3 did reaches lane 20 through lane 15.
+        // Lane 3's event reaches lane 20 through lane 15.
         clocks.sync_lanes(0, 1 << 15 | 1 << 20, u32::MAX);
         assert!(clocks.ordered(&event(0, 3, 1), 0, 20));
         assert!(!clocks.ordered(&event(0, 3, 2), 0, 20));
@@ -282,14 +283,14 @@ mod tests {
     #[test]
     fn a_barrier_joins_those_who_wait() {
         let mut clocks = Clocks::new(0, 3);
-        // Warp 0 arrives and goes on; warp 1 waits; warp 2 is elsewhere.
+        // Warp 0 arrives without waiting; warp 1 waits; warp 2 is elsewhere.
         clocks.arrive(0, 1);
         clocks.arrive(1, 1);
         clocks.open(1, [1].into_iter(), false);
         assert!(clocks.ordered(&event(0, 0, 1), 1, 0));
         assert!(!clocks.ordered(&event(1, 0, 1), 0, 0));
         assert!(!clocks.ordered(&event(0, 0, 1), 2, 0));
-        // What warp 0 did since is not known.
+        // Warp 0's later events are not known.
         assert!(!clocks.ordered(&event(0, 0, 2), 1, 0));
     }
 
@@ -302,7 +303,7 @@ mod tests {
         assert!(second.ordered(&event(1, 0, 1), 0, 0));
         assert!(!second.ordered(&event(1, 0, 2), 0, 0));
         assert!(!second.ordered(&event(0, 0, 1), 0, 0));
-        // A barrier of the block passes it to the other warp.
+        // A barrier of the block propagates it to the other warp.
         second.arrive(0, 0);
         second.arrive(1, 0);
         second.open(0, [0, 1].into_iter(), true);

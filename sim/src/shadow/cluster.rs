@@ -1,5 +1,5 @@
-//! The shadow of a cluster: what its blocks do to each other's shared memory, and what orders them.
-//! It is lent to the block that runs.
+//! Shadow state of a cluster: accesses to other blocks' shared memory, and their order. It is lent
+//! to the block that runs.
 
 use super::clocks::Known;
 use super::global::GlobalShadow;
@@ -8,27 +8,27 @@ use super::sync::Sync;
 use crate::memory::RANK_BYTES;
 use std::rc::Rc;
 
-/// See the module.
+/// Shadow state of a cluster.
 #[derive(Debug, Default)]
 pub(crate) struct ClusterShadow {
-    /// Order through shared memory, by [`key`].
+    /// Synchronisation through shared memory, by [`key`].
     pub sync: Sync,
-    /// Who touched the shared memory of each rank, where there are several.
+    /// Accesses to the shared memory of each rank, if there are several.
     pub touched: GlobalShadow,
-    /// Reads of shared memory that go on.
+    /// Pending asynchronous reads of shared memory.
     pub open: Vec<OpenRead>,
-    /// What was brought to the cluster's barrier, and what it gave when it last opened.
+    /// Knowledge brought to the cluster's barrier, and its value at the last release.
     pub arriving: Rc<Known>,
     pub opened: Rc<Known>,
 }
 
-/// A place in the shared memory of a cluster.
+/// Key of a location in the shared memory of a cluster.
 pub(crate) fn key(rank: usize, at: u64) -> u64 {
     rank as u64 * RANK_BYTES + at
 }
 
 impl ClusterShadow {
-    /// The cluster's barrier opens.
+    /// Releases the cluster's barrier.
     pub fn open_barrier(&mut self) {
         self.opened = std::mem::take(&mut self.arriving);
     }

@@ -1,39 +1,39 @@
-//! The copies of a warp that were issued and not waited for.
+//! Asynchronous copies of a warp that have not been waited for.
 
 use super::lanes::Lanes;
 use crate::mbarrier::BarrierAddress;
 use crate::registers::LANES;
 
-/// What a copy is waited for by.
+/// Completion mechanism of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Group {
-    /// Its thread has not committed it.
+    /// Not yet committed.
     Open,
     /// The thread's group of that number.
     Committed(u32),
-    /// That barrier in shared memory.
+    /// An mbarrier.
     Barrier(BarrierAddress),
 }
 
-/// A copy that was issued and not waited for.
+/// An asynchronous copy that has not been waited for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct InFlight {
     pub lane: usize,
     pub pc: u32,
-    /// The rank whose shared memory it goes to, and where there.
+    /// Destination: rank and offset.
     pub rank: usize,
     pub at: u64,
     pub bytes: u32,
     pub group: Group,
-    /// The barrier that `cp.async.mbarrier.arrive` is to tell of it.
+    /// The mbarrier that signals it, by `cp.async.mbarrier.arrive`.
     pub told: Option<BarrierAddress>,
 }
 
-/// The copies of a warp.
+/// Asynchronous copies of a warp.
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
     pub list: Vec<InFlight>,
-    /// Groups that each lane has committed.
+    /// Number of groups committed by each lane.
     pub committed: [u32; LANES],
 }
 

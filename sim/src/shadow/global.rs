@@ -1,8 +1,8 @@
-//! The shadow of global memory for one launch: who last wrote each word, and two who read it since.
+//! Shadow of global memory for one launch: the last writer of each word, and two readers since.
 //!
-//! An entry is 64 bits: a stamp above, which stands for a warp, its epoch and an op, then the lane
-//! of each byte, the strength and the bytes. Of the readers the first is kept, and of the others
-//! the last, one of another block before one of the same.
+//! An entry has 64 bits: a stamp, which identifies a warp, its epoch and an op, then the lane of
+//! each byte, the scope and the bytes. Of the readers, the first and the last other one are kept,
+//! preferring one of another block.
 
 use super::clocks::{Clocks, Event};
 use super::lanes::Lanes;
@@ -10,24 +10,24 @@ use super::shared::{Actor, Conflict};
 use crate::traits::Scope;
 
 const STAMP: u32 = 32;
-/// Five bits for each byte of the word.
+/// Position of the lanes: five bits per byte of the word.
 const LANES: u32 = 12;
 const SCOPE: u32 = 10;
 const BYTES: u32 = 6;
 const MANY: u64 = 1 << 5;
 
-/// A lane as that of every byte.
+/// A lane, replicated for every byte.
 fn of_every_byte(lane: usize) -> u64 {
     const EVERY: u64 = (1 | (1 << 5) | (1 << 10) | (1 << 15)) << LANES;
     EVERY * lane as u64
 }
 
-/// The lane of a byte of an entry.
+/// Lane of a byte of an entry.
 fn lane_of(entry: u64, byte: u32) -> u32 {
     (entry >> (LANES + 5 * byte) & 0x1f) as u32
 }
 
-/// What an entry's stamp stands for.
+/// Meaning of a stamp.
 #[derive(Debug, Clone, Copy, Default)]
 struct Stamp {
     block: u32,
@@ -36,14 +36,14 @@ struct Stamp {
     pc: u32,
 }
 
-/// The stamps that a warp used last, by op.
+/// The stamps that a warp used most recently, by op.
 pub(crate) type StampCache = [(u32, u32, u32); 8];
 
-/// What every stamp stands for; the first stands for nothing.
+/// Meaning of every stamp; the first is unused.
 #[derive(Debug, Default)]
 struct Stamps(Vec<Stamp>);
 
-/// The words of one allocation.
+/// Entries of an allocation.
 #[derive(Debug)]
 struct Words {
     writes: Vec<u64>,
@@ -51,26 +51,26 @@ struct Words {
     later_reads: Vec<u64>,
 }
 
-/// See the module.
+/// Shadow of global memory.
 #[derive(Debug, Default)]
 pub(crate) struct GlobalShadow {
     allocations: Vec<Option<Words>>,
     stamps: Stamps,
 }
 
-/// One access of a warp.
+/// An access of a warp.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Global<'a> {
     pub lanes: &'a Lanes,
     pub by: Actor,
     pub scope: Scope,
-    /// The allocation's index in the launch's table, and its words.
+    /// Index of the allocation in the launch's table, and its number of words.
     pub allocation: usize,
     pub words: usize,
 }
 
 impl Stamps {
-    /// The stamp of what a warp does now.
+    /// Stamp of a warp's current access.
     fn of(&mut self, clocks: &Clocks, by: Actor, cache: &mut StampCache) -> u32 {
         let epoch = clocks.warps[by.warp].epoch;
         let kept = &mut cache[by.pc as usize % 8];
@@ -89,7 +89,7 @@ impl Stamps {
         self.0[(entry >> STAMP) as usize].block
     }
 
-    /// Who touched a byte of a word.
+    /// The event recorded for a byte of an entry.
     fn event(&self, entry: u64, byte: u32) -> Event {
         let Stamp { block, warp, epoch, pc } = self.0[(entry >> STAMP) as usize];
         Event { block, warp, lane: lane_of(entry, byte), many: entry & MANY != 0, epoch, pc }
@@ -133,7 +133,7 @@ impl Stamps {
 }
 
 impl GlobalShadow {
-    /// Notes an access; conflicts with earlier ones go to `out`.
+    /// Records an access; conflicts are appended to `out`.
     pub fn access(
         &mut self,
         clocks: &Clocks,
@@ -184,7 +184,7 @@ impl Words {
         Words { writes: vec![0; count], reads: vec![0; count], later_reads: vec![0; count] }
     }
 
-    /// Keeps a read by a warp of `block`.
+    /// Records a read by a warp of `block`.
     fn load(&mut self, word: usize, new: u64, (stamps, block): (&Stamps, u32)) {
         let (first, later) = (&mut self.reads[word], &mut self.later_reads[word]);
         let same = |entry: u64| entry >> STAMP == new >> STAMP;
@@ -204,22 +204,22 @@ impl Words {
         }
     }
 
-    /// Keeps a store, which ends what was kept before; gives that.
+    /// Records a store, which replaces earlier entries; returns those.
     fn store(&mut self, word: usize, new: u64) -> [u64; 3] {
-        // Pages of zeros that nobody writes take no memory.
+        // Avoids writing to untouched zero pages.
         let ended = |entries: &mut [u64]| match entries[word] {
             0 => 0,
             _ => std::mem::take(&mut entries[word]),
         };
         let reads = [ended(&mut self.reads), ended(&mut self.later_reads)];
         let old = self.writes[word];
-        // Lanes that write a part of the word each do not hide each other.
+        // Lanes that write different parts of a word are merged.
         let beside = old >> STAMP == new >> STAMP && old & new & 0xf << BYTES == 0;
         self.writes[word] = if beside { merged(old, new) } else { new };
         [old, reads[0], reads[1]]
     }
 
-    /// Whether nobody touched the words in a way that matters to a load or store.
+    /// Whether the words have no entries that a load or store could conflict with.
     fn fresh(&self, range: std::ops::Range<usize>, writes: bool) -> bool {
         let clear = |entries: &[u64]| entries.iter().fold(0, |any, entry| any | entry) == 0;
         clear(&self.writes[range.clone()])
@@ -228,7 +228,7 @@ impl Words {
     }
 }
 
-/// Two accesses of one stamp: the bytes of both, by several lanes if one byte has two.
+/// Merges two accesses of one stamp; a byte accessed twice gets several lanes.
 fn merged(old: u64, new: u64) -> u64 {
     let bytes = |entry: u64| entry >> BYTES & 0xf;
     let mut lanes = new & of_every_byte(0x1f);

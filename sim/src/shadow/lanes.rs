@@ -1,32 +1,32 @@
-//! The lanes of one access in one allocation or window, as the shadows go through them.
+//! The lanes of an access to one allocation or window.
 
 use crate::groups::{GROUP, Pattern};
 use crate::registers::LANES;
 
-/// See the module.
+/// The lanes of an access to one allocation or window.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lanes {
-    /// Each lane's byte offset; only those of active lanes mean anything.
+    /// Byte offset of each lane; undefined for inactive lanes.
     pub offsets: [u64; LANES],
     pub active: u32,
-    /// Bytes of each lane, at a multiple of which its offset is.
+    /// Bytes per lane; offsets are multiples of it.
     pub bytes: u32,
-    /// Whether all lanes take part, one after the other, with whole words.
+    /// Whether all lanes are active and access consecutive whole words.
     pub run: bool,
-    /// Whether the lanes have one address.
+    /// Whether all lanes have the same address.
     pub uniform: bool,
-    /// From each lane to the next within groups of eight that take part as a whole, if they go to
-    /// whole words one after the other, or to one address.
+    /// Distance between neighbouring lanes in groups of eight that are active as a whole and access
+    /// consecutive whole words, or one address.
     pub step: Option<u64>,
 }
 
 impl Lanes {
-    /// Lanes that form nothing together.
+    /// Lanes without a common pattern.
     pub fn apart(offsets: [u64; LANES], active: u32, bytes: u32) -> Lanes {
         Lanes { offsets, active, bytes, run: false, uniform: false, step: None }
     }
 
-    /// The active lanes of a pattern, each of so many bytes.
+    /// The active lanes of a pattern, with a number of bytes each.
     #[inline(always)]
     pub fn new(pattern: &Pattern, active: u32, bytes: u32) -> Lanes {
         let offsets = pattern.offsets();
@@ -45,27 +45,27 @@ impl Lanes {
         Lanes { offsets, active, bytes, run, uniform, step }
     }
 
-    /// The first lanes of the groups that take part, of lanes with a step.
+    /// First lanes of the active groups, for lanes with a step.
     #[inline(always)]
     pub fn groups(&self) -> impl Iterator<Item = usize> + use<> {
         let active = self.active;
         (0..LANES).step_by(GROUP).filter(move |lane| active >> lane & 1 != 0)
     }
 
-    /// The words of a group with a step.
+    /// Words of a group with a step.
     #[inline(always)]
     pub fn group_words(&self, lane: usize) -> std::ops::Range<usize> {
         let first = self.offsets[lane] as usize / 4;
         first..self.offsets[lane + GROUP - 1] as usize / 4 + self.lane_words()
     }
 
-    /// The bytes from where a group with a step begins to where it ends.
+    /// Bytes spanned by a group with a step.
     #[inline(always)]
     pub fn group_bytes(&self, lane: usize) -> u64 {
         self.offsets[lane + GROUP - 1] + u64::from(self.bytes) - self.offsets[lane]
     }
 
-    /// Whole lanes of a mask.
+    /// Active lanes.
     #[inline(always)]
     pub fn each(&self) -> impl Iterator<Item = usize> + use<> {
         let mut left = self.active;
@@ -76,25 +76,25 @@ impl Lanes {
         })
     }
 
-    /// Words that lanes touch one of each, in whole: what most accesses are.
+    /// Lane and word pairs if every lane accesses one whole word, as in most accesses.
     #[inline(always)]
     pub fn single_words(&self) -> Option<impl Iterator<Item = (usize, usize)> + '_> {
         let word = |lane: usize| (lane, self.offsets[lane] as usize / 4);
         (self.bytes == 4).then(|| self.each().map(word))
     }
 
-    /// The words of a run.
+    /// Words of a run.
     pub fn run_words(&self) -> std::ops::Range<usize> {
         let first = self.offsets[0] as usize / 4;
         first..first + LANES * self.lane_words()
     }
 
-    /// Words of a lane, at least one.
+    /// Words per lane, at least one.
     pub fn lane_words(&self) -> usize {
         (self.bytes as usize).div_ceil(4)
     }
 
-    /// A lane's first word, and the bytes it touches in each of its words.
+    /// A lane's words, and the mask of accessed bytes in each.
     pub fn words(&self, lane: usize) -> (std::ops::Range<usize>, u64) {
         let at = self.offsets[lane];
         let first = at as usize / 4;
@@ -102,7 +102,7 @@ impl Lanes {
         (first..first + self.lane_words(), mask)
     }
 
-    /// Lanes that go where an earlier lane goes.
+    /// Lanes whose address equals that of an earlier lane.
     pub fn repeated(&self) -> u32 {
         let mut last = None;
         let rising = self.each().all(|lane| {
@@ -116,25 +116,25 @@ impl Lanes {
         repeats.fold(0, |mask, lane| mask | 1 << lane)
     }
 
-    /// The first lane with the address of `lane`.
+    /// First lane with the address of `lane`.
     pub fn first_alike(&self, lane: usize) -> usize {
         self.each().find(|&other| self.offsets[other] == self.offsets[lane]).unwrap_or(lane)
     }
 
-    /// Only some lanes.
+    /// Restricts to some lanes.
     pub fn only(&self, active: u32) -> Lanes {
         let step = self.step.filter(|_| active == self.active);
         Lanes { active, run: self.run && active == u32::MAX, step, ..*self }
     }
 }
 
-/// One lane's bytes.
+/// The bytes of one lane.
 pub(crate) fn one(lane: usize, at: u64, bytes: u64) -> Lanes {
     let (offsets, active) = ([at; LANES], 1 << lane);
     Lanes::apart(offsets, active, bytes as u32)
 }
 
-/// Pieces of 16 bytes, one for each lane.
+/// 16-byte chunks, one per lane.
 pub(crate) fn pieces(starts: &[u64]) -> Vec<Lanes> {
     let chunks = starts.chunks(LANES).map(|chunk| {
         let mut offsets = [0; LANES];

@@ -1,5 +1,5 @@
-//! What the checks remember of a launch beside what the machine does: who wrote and read each word,
-//! what orders whom, and what goes on while its thread does.
+//! Shadow state of the checks: writers and readers of each word, synchronisation, and pending
+//! asynchronous operations.
 
 mod accesses;
 mod area;

@@ -1,4 +1,4 @@
-//! Reads of shared memory that go on: where they begin, and what ends them.
+//! Start and completion of asynchronous reads of shared memory.
 
 use super::accesses::SharedAccess;
 use super::block::BlockShadow;
@@ -10,7 +10,7 @@ use crate::traits::Scope;
 use std::ops::Range;
 
 impl BlockShadow {
-    /// A read of ranges of the block's own shared memory goes on.
+    /// An asynchronous read of ranges of the block's own shared memory starts.
     pub fn read_begun(&mut self, by: Actor, lane: u32, ranges: Vec<Range<u64>>, ending: Ending) {
         let (block, warp) = (self.clocks.block, by.warp as u32);
         let epoch = self.clocks.warps[by.warp].epoch;
@@ -33,7 +33,7 @@ impl BlockShadow {
         }
     }
 
-    /// `wgmma.wait_group`: all but the last `left` groups of the warp are done.
+    /// `wgmma.wait_group`: all but the last `left` groups of the warp complete.
     pub fn products_waited(&mut self, warp: usize, left: u32) {
         let committed = self.warps[warp].products_committed;
         self.end_reads(warp, |read| match read.ending {
@@ -62,7 +62,7 @@ impl BlockShadow {
             let by = Actor { warp, pc: read.event.pc, strong: false };
             for range in read.ranges {
                 let lanes = one(read.event.lane as usize, range.start, range.end - range.start);
-                // Who wrote meanwhile was told so.
+                // Conflicting writes have been reported already.
                 let access =
                     SharedAccess { rank: self.rank, lanes: &lanes, by, scope: Scope::Weak };
                 self.load(access, &mut Vec::new());

@@ -1,21 +1,21 @@
-//! The values that nobody wrote, by register.
+//! Uninitialised values of registers.
 
 use crate::tracked::Tracked;
 
-/// The op of a register that was never written.
+/// Op number of a register that was never written.
 pub(crate) const NEVER: u32 = u32::MAX;
 
-/// The place of a guard among the operands.
+/// Operand position that stands for the guard.
 pub(crate) const GUARD: u16 = u16::MAX;
 
-/// The lanes of a register whose value nobody wrote.
+/// Lanes of a register with an uninitialised value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Poison {
     pub lanes: u32,
-    /// The vector load that it came from, or [`NEVER`].
+    /// The vector load that loaded the value, or [`NEVER`].
     pub from: u32,
-    /// The window or allocation, and the byte, that it came from. Of a register that was never
-    /// written: 0 or one more than the op that first used it, and which operand it was there.
+    /// Area and byte from which the value was loaded. For a register that was never written: 0, or
+    /// one more than the op that first used it; and the operand position.
     pub area: u64,
     pub at: u64,
 }

@@ -1,13 +1,13 @@
-//! Fences between the proxies through which threads and bulk copies see shared memory.
+//! Fences between the generic and the async proxy for shared memory.
 
 use super::clocks::{Clocks, Event};
 use crate::registers::LANES;
 
-/// The fences between the proxies that a block has met.
+/// Proxy fences executed by a block.
 #[derive(Debug, Default)]
 pub(crate) struct ProxyFences {
-    /// The last epoch of each warp that a fence followed: for each of its own lanes, and for all
-    /// by a fence of whoever knew of it.
+    /// Last epoch of each warp covered by a fence: by fences of each of its own lanes, and by
+    /// fences of any warp that knew the epoch.
     own: Vec<[u32; LANES]>,
     known: Vec<u32>,
 }
@@ -18,13 +18,13 @@ impl ProxyFences {
         ProxyFences { own, known }
     }
 
-    /// Whether a fence between the proxies followed a store.
+    /// Whether a proxy fence covers a store.
     pub fn follow(&self, store: &Event) -> bool {
         let warp = store.warp as usize;
         self.own[warp][store.lane as usize].max(self.known[warp]) >= store.epoch
     }
 
-    /// Lanes of a warp fence what they know of between the proxies.
+    /// Lanes execute a proxy fence, which covers everything they know.
     pub fn fence(&mut self, clocks: &mut Clocks, warp: usize, lanes: u32) {
         let (row, epoch) = clocks.fenced(warp);
         for lane in (0..LANES).filter(|lane| lanes >> lane & 1 != 0) {

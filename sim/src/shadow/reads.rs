@@ -1,34 +1,33 @@
-//! Reads of shared memory that go on while their thread does: the operands of `wgmma`, and the
-//! sources of bulk copies. They begin like other reads; until they are waited for, nobody may write
-//! what they read, whatever orders the write after their beginning; and waiting reads again, in the
-//! epoch of whoever waited.
+//! Asynchronous reads of shared memory: operands of `wgmma` and sources of bulk copies. They start
+//! like other reads. Until they are waited for, any write to their source is a conflict, whatever
+//! its order relative to the start. Waiting reads again, in the epoch of the waiting thread.
 
 use super::clocks::Event;
 use std::ops::Range;
 
-/// What ends a read.
+/// Completion mechanism of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// A `wgmma` of its warp, in the group of that number once committed.
+    /// A `wgmma` of the warp, with its group once committed.
     Product(Option<u32>),
-    /// A bulk copy of its thread, in the group of that number.
+    /// A bulk copy of the thread, with its group.
     Bulk(u32),
 }
 
-/// See the module.
+/// A pending asynchronous read.
 #[derive(Debug)]
 pub(crate) struct OpenRead {
-    /// Whose shared memory it reads.
+    /// Rank whose shared memory is read.
     pub rank: usize,
-    /// Its beginning.
+    /// Start of the read.
     pub event: Event,
     pub ending: Ending,
-    /// Sorted, apart from each other.
+    /// Sorted, disjoint ranges.
     pub ranges: Vec<Range<u64>>,
 }
 
 impl OpenRead {
-    /// The first byte of a range that it reads.
+    /// First byte of a range that is being read.
     pub fn meets(&self, range: Range<u64>) -> Option<u64> {
         let next = self.ranges.partition_point(|mine| mine.end <= range.start);
         let mine = self.ranges.get(next).filter(|mine| mine.start < range.end)?;
@@ -36,7 +35,7 @@ impl OpenRead {
     }
 }
 
-/// Ranges in order, neighbours joined.
+/// Sorts ranges and merges adjacent ones.
 pub(super) fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_unstable_by_key(|range| range.start);
     let mut out: Vec<Range<u64>> = Vec::new();

@@ -1,8 +1,8 @@
-//! The shadow of a block's shared memory: who last wrote each word, who read it since, and which
-//! bytes were written at all.
+//! Shadow of a block's shared memory: the last writer of each word, the readers since, and the
+//! initialised bytes.
 //!
-//! An entry is 64 bits: the epoch above, then the op, the thread, whether the access was strong,
-//! the bytes, and four bits more: the bytes ever written, or whether several lanes read.
+//! An entry has 64 bits: the epoch, the op, the thread, whether the access was strong, the bytes,
+//! and four further bits: the bytes ever written, or whether several lanes read.
 
 use super::clocks::{Clocks, Event};
 use super::lanes::Lanes;
@@ -16,7 +16,7 @@ const BYTES: u32 = 4;
 const MANY: u64 = 1;
 const LANES: u64 = 32;
 
-/// Who touches memory.
+/// Origin of an access.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Actor {
     pub warp: usize,
@@ -24,22 +24,22 @@ pub(crate) struct Actor {
     pub strong: bool,
 }
 
-/// A touch that nothing orders after an earlier one.
+/// An access that is not ordered after an earlier, conflicting one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Conflict {
     pub lane: usize,
-    /// The first byte that both touch.
+    /// First byte common to both.
     pub at: u64,
     pub earlier: Event,
-    /// Whether the earlier one is a read by a copy or product that goes on.
+    /// Whether the earlier access is a pending asynchronous read.
     pub open: bool,
 }
 
-/// See the module.
+/// Shadow of a block's shared memory.
 #[derive(Debug, Default)]
 pub(crate) struct SharedShadow {
     writes: Vec<u64>,
-    /// The last read by each warp, one plane of words for each.
+    /// Last read by each warp, one plane of words per warp.
     reads: Vec<u64>,
 }
 
@@ -60,7 +60,7 @@ impl SharedShadow {
         SharedShadow { writes: vec![0; words], reads: vec![0; words * warps] }
     }
 
-    /// Words of the block's shared memory.
+    /// Number of words of the block's shared memory.
     pub fn words(&self) -> usize {
         self.writes.len()
     }
@@ -76,13 +76,13 @@ impl SharedShadow {
         epoch << EPOCH | u64::from(by.pc) << PC | thread << THREAD | strong | bytes << BYTES
     }
 
-    /// Whether every entry of the words is of an epoch that the warp knows.
+    /// Whether all entries are of epochs below `limit`, which the warp knows.
     fn known(entries: &[u64], limit: u64) -> bool {
         let beyond = entries.iter().fold(0, |beyond, entry| beyond | limit.wrapping_sub(*entry));
         beyond >> 63 == 0
     }
 
-    /// The lanes whose bytes were not all written.
+    /// Lanes with uninitialised bytes.
     pub fn unwritten(&self, lanes: &Lanes) -> u32 {
         if lanes.step.is_some() {
             let words = |all, lane| {
@@ -106,20 +106,20 @@ impl SharedShadow {
         out
     }
 
-    /// The first byte of a lane that was not written.
+    /// First uninitialised byte of a lane.
     pub fn first_unset(&self, lanes: &Lanes, lane: usize) -> u64 {
         let at = lanes.offsets[lane];
         let unset = |&at: &u64| self.writes[at as usize / 4] >> (at % 4) & 1 == 0;
         (at..at + u64::from(lanes.bytes)).find(unset).unwrap_or(at)
     }
 
-    /// The last store to a word.
+    /// Last store to a word.
     pub fn writer(&self, word: usize, block: u32) -> Option<Event> {
         let entry = self.writes[word];
         (entry >> EPOCH != 0).then(|| event(entry, block, false))
     }
 
-    /// Sets which bytes are written, without a word on who did it.
+    /// Marks bytes as initialised or not, without a writer.
     pub fn set_written(&mut self, lanes: &Lanes, written: bool) {
         for lane in lanes.each() {
             let (words, bytes) = lanes.words(lane);
@@ -129,8 +129,8 @@ impl SharedShadow {
         }
     }
 
-    /// Notes that every lane loads a word, in groups at an offset, if each word was written as a
-    /// whole before what the warp knows; whether it did.
+    /// Records a load of a word by every lane, in groups at an offset, if each word was written as
+    /// a whole and is ordered before the warp; returns whether it did.
     #[inline(always)]
     pub fn load_groups(
         &mut self,
@@ -177,7 +177,7 @@ impl SharedShadow {
         true
     }
 
-    /// Whether words from these on, of each as many, were written as a whole up to a limit.
+    /// Whether ranges of `COUNT` words were written as a whole before `limit`.
     #[inline(always)]
     fn settled<const COUNT: usize>(writes: &[u64], firsts: [usize; GROUPS], limit: u64) -> bool {
         let (mut all, mut beyond) = ([0xf; COUNT], [0; COUNT]);
@@ -191,7 +191,7 @@ impl SharedShadow {
         all == [0xf; COUNT] && beyond.into_iter().fold(0, |any, bits| any | bits) >> 63 == 0
     }
 
-    /// Notes a load; conflicts with earlier stores go to `out`.
+    /// Records a load; conflicts with earlier stores are appended to `out`.
     pub fn load(&mut self, clocks: &Clocks, lanes: &Lanes, by: Actor, out: &mut Vec<Conflict>) {
         let limit = (u64::from(clocks.warps[by.warp].floor) + 1) << EPOCH;
         let plane = self.plane(by.warp);
@@ -235,14 +235,14 @@ impl SharedShadow {
         }
     }
 
-    /// Notes a load of a word by each lane if no conflict is possible; whether it did.
+    /// Records a load of one word per lane if no conflict is possible; returns whether it did.
     fn load_single(&mut self, clocks: &Clocks, lanes: &Lanes, by: Actor, limit: u64) -> bool {
         let Some(words) = lanes.single_words().filter(|_| !lanes.uniform) else { return false };
         let first = Self::entry(clocks, by, 0, 0xf);
         let (writes, plane) = (&self.writes[..], self.plane(by.warp));
         let reads = &mut self.reads[plane..][..writes.len()];
         let mut beyond = 0;
-        // Where this turns out wrong, the caller does the same again.
+        // On failure the caller repeats this.
         for (lane, word) in words {
             beyond |= limit.wrapping_sub(writes[word]);
             reads[word] = read(reads[word], first + ((lane as u64) << THREAD));
@@ -250,7 +250,7 @@ impl SharedShadow {
         beyond >> 63 == 0
     }
 
-    /// Notes a store or atomic; conflicts with earlier accesses go to `out`.
+    /// Records a store or atomic; conflicts with earlier accesses are appended to `out`.
     pub fn store(&mut self, clocks: &Clocks, lanes: &Lanes, by: Actor, out: &mut Vec<Conflict>) {
         let limit = (u64::from(clocks.warps[by.warp].floor) + 1) << EPOCH;
         let planes = clocks.warps.len();
@@ -284,7 +284,7 @@ impl SharedShadow {
         }
     }
 
-    /// Compares a lane with the earlier accesses of its words: 0 is the write, from 1 the reads of
+    /// Compares a lane with earlier accesses to its words: 0 is the write, from 1 on the reads of
     /// each warp.
     fn check(
         &self,
@@ -319,7 +319,7 @@ impl SharedShadow {
     }
 }
 
-/// A read after another of the same warp: what both read, if they are of one epoch.
+/// Merges a read with an earlier one of the same warp, if the epochs are equal.
 #[inline(always)]
 fn read(old: u64, new: u64) -> u64 {
     const THREADS: u64 = 0x3ff << THREAD;

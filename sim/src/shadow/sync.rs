@@ -1,18 +1,18 @@
-//! Order through memory: what was released at an address, and who acquires it.
+//! Synchronisation through memory: releases and acquires by address.
 //!
-//! A release stores what its warp knows at the address; an acquire that reads the address takes it.
-//! Fences do the same for the strong accesses after and before them. What was stored without a
-//! release is remembered too, to say what a racy kernel lacks.
+//! A release stores its warp's knowledge at the address; an acquire that reads the address obtains
+//! it. Fences do the same for subsequent and prior strong accesses. Strong writes without a release
+//! are recorded too, in order to suggest a remedy.
 
 use super::clocks::{Clocks, Event, Known, joined};
 use crate::traits::{Order, Scope};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// How many synchronising reads of a warp are remembered, for remedies.
+/// Number of synchronising reads remembered per warp, for remedies.
 const POLLS_MAX: usize = 4;
 
-/// What a strong access does to its address.
+/// Effect of a strong access on its address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Touch {
     Read,
@@ -20,14 +20,14 @@ pub(crate) enum Touch {
     Modify,
 }
 
-/// What was released at an address.
+/// Knowledge released at an address.
 #[derive(Debug, Default)]
 struct Cell {
-    /// To the device.
+    /// At device scope.
     wide: Rc<Known>,
-    /// To one block only.
+    /// At block scope.
     near: Vec<(u32, Rc<Known>)>,
-    /// Strong writes that released nothing: the last of each warp, as epoch and op.
+    /// Strong writes without a release: the last of each warp, as epoch and op.
     loose: HashMap<(u32, u32), (u32, u32)>,
 }
 
@@ -39,24 +39,24 @@ struct Poll {
     acquired: bool,
 }
 
-/// What fences make of a warp's strong accesses.
+/// Fence state of a warp.
 #[derive(Debug, Default)]
 pub(crate) struct Fenced {
-    /// What strong writes of these lanes release, since a fence.
+    /// Knowledge that strong writes of these lanes release, due to a fence.
     before: Option<(Scope, u32, Rc<Known>)>,
-    /// What the next fence acquires.
+    /// Knowledge that the next fence acquires.
     after: Vec<Rc<Known>>,
     polls: Vec<Poll>,
 }
 
 impl Fenced {
-    /// What strong writes of these lanes release, since a fence, and to whom.
+    /// Knowledge that strong writes of these lanes release due to a fence, and its scope.
     pub fn given(&self, lanes: u32) -> Option<(Scope, Rc<Known>)> {
         let before = self.before.as_ref().filter(|(_, fenced, _)| lanes & !fenced == 0);
         before.map(|(scope, _, known)| (*scope, known.clone()))
     }
 
-    /// A fence of some lanes.
+    /// Some lanes execute a fence.
     pub fn fence(&mut self, clocks: &mut Clocks, warp: usize, lanes: u32, scope: Scope) {
         for known in std::mem::take(&mut self.after) {
             clocks.acquire(warp, &known);
@@ -83,27 +83,27 @@ pub(crate) struct Strong {
     pub pc: u32,
 }
 
-/// What would have ordered two accesses.
+/// Missing synchronisation between two accesses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Missing {
-    /// A wait for what this op copies.
+    /// A wait for this op's copy.
     Wait(u32),
     /// A release on this op.
     Release(u32),
     /// An acquire on this op.
     Acquire(u32),
-    /// Both.
+    /// Both a release and an acquire.
     Everything,
 }
 
-/// Every address that strong accesses touch.
+/// All addresses of strong accesses.
 #[derive(Debug, Default)]
 pub(crate) struct Sync {
     cells: HashMap<u64, Cell>,
 }
 
 impl Sync {
-    /// Notes a strong access and takes or gives what it orders.
+    /// Records a strong access with its release or acquire.
     pub fn strong(&mut self, clocks: &mut Clocks, fenced: &mut Fenced, access: Strong) {
         let Strong { key, touch, order, warp, .. } = access;
         let block = clocks.block;
@@ -149,8 +149,8 @@ impl Sync {
         }
     }
 
-    /// What a warp would have needed to be ordered after an event of another block.
-    /// `fenced` are those of its block, its own first.
+    /// What a warp lacks to be ordered after an event of another block. `fenced` are the states of
+    /// its block, the warp's own first.
     pub fn missing<'a>(&self, fenced: impl Iterator<Item = &'a Fenced>, event: &Event) -> Missing {
         for poll in fenced.flat_map(|fenced| fenced.polls.iter().rev()) {
             let Some(cell) = self.cells.get(&poll.key) else { continue };

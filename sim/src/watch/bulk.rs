@@ -1,9 +1,7 @@
-//! Bulk copies: what they write into shared memory, and what they read from it until they are
-//! waited for.
+//! Checks of bulk copies: their writes to shared memory, and their reads until they are waited for.
 //!
-//! They, and products of warpgroups, see memory through a proxy of their own. What a thread stored
-//! reaches it by a `fence.proxy.async`, of the thread itself or of one that the store is ordered
-//! before.
+//! Bulk copies and wgmma access memory through the async proxy. A thread's stores are visible to it
+//! after a `fence.proxy.async`, by the thread itself or by one that the store is ordered before.
 
 use super::Watch;
 use super::memory::Scene;
@@ -19,10 +17,10 @@ use crate::traits::Order;
 use crate::unit::Unit;
 use crate::warp::{At, Warp};
 
-/// Bytes that a tile's swizzle keeps together.
+/// Bytes that a swizzle keeps contiguous.
 const CHUNK: u64 = 16;
 
-/// The parts of shared memory that a copy from there reads: of a tile those that its tensor has.
+/// Ranges of shared memory that a copy reads; for a tile, those inside the tensor.
 fn parts(bulk: &Bulk, at: u64) -> Vec<(u64, u64)> {
     let End::Tile(tile) = &bulk.to else { return vec![(at, bulk.bytes)] };
     let mut out = Vec::new();
@@ -38,7 +36,7 @@ fn parts(bulk: &Bulk, at: u64) -> Vec<(u64, u64)> {
     out
 }
 
-/// The parts of global memory that one end of a copy touches: area, offset and bytes.
+/// Ranges of global memory that one end of a copy accesses: area, offset and bytes.
 fn global_parts(cx: &Context<'_>, end: &End, bytes: u64) -> Vec<(u64, u64, u64)> {
     let place = |(address, bytes): (u64, u64)| {
         let index = cx.table.find(address, bytes)?;
@@ -55,7 +53,7 @@ fn global_parts(cx: &Context<'_>, end: &End, bytes: u64) -> Vec<(u64, u64, u64)>
 }
 
 impl Watch {
-    /// Bulk copies were issued: the last of the block's queue.
+    /// Checks newly issued bulk copies, the last of the block's queue.
     pub(super) fn bulk_issued(
         &mut self,
         shadow: &mut BlockShadow,
@@ -96,7 +94,7 @@ impl Watch {
         }
     }
 
-    /// A copy from shared memory was issued.
+    /// Checks a newly issued copy from shared memory.
     fn bulk_reads(
         &mut self,
         shadow: &mut BlockShadow,
@@ -121,7 +119,7 @@ impl Watch {
         }
     }
 
-    /// Reports words that a copy or a product reads and no fence followed.
+    /// Reports words that a copy or wgmma reads without a proxy fence.
     pub(super) fn proxies(
         &mut self,
         shadow: &BlockShadow,

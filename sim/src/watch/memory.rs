@@ -1,4 +1,4 @@
-//! Accesses to memory: what they read that nobody wrote, and what they race with.
+//! Checks of memory accesses: uninitialised reads and data races.
 
 use super::Watch;
 use super::report::Reporter;
@@ -17,12 +17,12 @@ use crate::tracked::Role;
 use crate::traits::{Order, Scope};
 use crate::warp::{At, Warp};
 
-/// The area that shared memory of a rank is.
+/// Area number of a rank's shared memory.
 pub(super) fn shared_area(shadow: &BlockShadow, rank: usize) -> u64 {
     if rank == shadow.rank { SHARED } else { peer(rank) }
 }
 
-/// Who looks, and at what.
+/// Context of a check.
 pub(super) struct Scene<'a, 'b> {
     pub warp: &'a Warp,
     pub block: &'a BlockState,
@@ -30,7 +30,7 @@ pub(super) struct Scene<'a, 'b> {
     pub at: At,
     pub touch: Touch,
     pub order: Order,
-    /// Bytes of an element, of which a vector access has several.
+    /// Bytes per element; vector accesses have several.
     pub element: u32,
 }
 
@@ -51,7 +51,7 @@ fn shape(op: &MicroOp) -> Option<(Window, bool, u32, u32, Touch)> {
 }
 
 impl Watch {
-    /// Looks at an access before it is made. One that is about to fail is left alone.
+    /// Checks an access before it is executed. One that is about to fail is skipped.
     #[inline(always)]
     pub(super) fn memory(
         &mut self,
@@ -102,8 +102,8 @@ impl Watch {
         }
     }
 
-    /// Looks at a load of shared memory that nothing can be wrong with, as most of inner loops are;
-    /// false if it may be another.
+    /// Fast path for loads of shared memory that are certainly correct, as in most inner loops;
+    /// returns false if the full check is needed.
     #[inline(always)]
     fn settled(
         &self,
@@ -128,7 +128,7 @@ impl Watch {
         shadow.shared.load_groups(&shadow.clocks, &groups, op.imm, by)
     }
 
-    /// Looks at lanes that go to one area.
+    /// Checks the lanes that access one area.
     pub(super) fn look(
         &mut self,
         shadow: &mut BlockShadow,
@@ -149,7 +149,7 @@ impl Watch {
         self.check(shadow, scene, area, lanes);
     }
 
-    /// Checks what lanes do in one area.
+    /// Checks the accesses of lanes to one area.
     pub(super) fn check(
         &mut self,
         shadow: &mut BlockShadow,
@@ -162,13 +162,13 @@ impl Watch {
             self.unwritten(shadow, scene, area, lanes);
         }
         self.order(shadow, scene, area, lanes);
-        // Races take every store for one of values.
+        // For races, every store counts as one of a value.
         if self.checks.uninitialised && !elsewhere && scene.touch != Touch::Read {
             written(shadow, scene, area, lanes);
         }
     }
 
-    /// What orders an access, and what does not.
+    /// Synchronisation and ordering of an access.
     fn order(&mut self, shadow: &mut BlockShadow, scene: &Scene<'_, '_>, area: u64, lanes: &Lanes) {
         let wanted = match area {
             LOCAL => false,
@@ -263,7 +263,7 @@ impl Watch {
         }
     }
 
-    /// Lanes of one store that write different values to one address.
+    /// Reports lanes of one store that write different values to one address.
     fn collisions(
         &mut self,
         shadow: &BlockShadow,
@@ -293,7 +293,7 @@ impl Watch {
                 let me = (scene.at.pc, warp, lane);
                 reporter.race(FindingKind::WarpRace, subject, &earlier, me, None)
             };
-            // An op that races with itself as a whole has another key than one with two passes.
+            // The key differs from that of a race between two executions of the op.
             self.findings.add((FindingKind::WarpRace, NEVER, scene.at.pc), make);
         }
     }
@@ -323,7 +323,7 @@ impl Watch {
         }
     }
 
-    /// Reports loads of bytes that nobody wrote; elements of a vector only when they are used.
+    /// Reports loads of uninitialised bytes; elements of a vector only when used.
     fn unwritten(
         &mut self,
         shadow: &mut BlockShadow,
@@ -399,7 +399,7 @@ fn first_unset_local(local: &[u8], lanes: &Lanes, lane: usize) -> u64 {
     (at..at + u64::from(lanes.bytes)).find(unset).unwrap_or(at)
 }
 
-/// The window or allocation of a place; none for parameters.
+/// Area of a location; `None` for parameters.
 fn area(place: &Place<'_>, warp: &Warp) -> Option<u64> {
     match place {
         Place::Global(..) => Some(warp.last_hit as u64),
@@ -410,8 +410,8 @@ fn area(place: &Place<'_>, warp: &Warp) -> Option<u64> {
     }
 }
 
-/// Whether memory has the value already that a lane of a store gives it: many threads that say the
-/// same are a race by the letter, and a habit that harms nobody.
+/// Whether memory already holds the value that a lane stores: redundant stores of equal values are
+/// a race formally, but common and harmless.
 fn holds(scene: &Scene<'_, '_>, area: u64, lanes: &Lanes, lane: usize) -> bool {
     let (program, registers) = (scene.cx.program, &scene.warp.registers);
     let op = &program.ops[scene.at.pc as usize];
@@ -458,7 +458,7 @@ fn differ(scene: &Scene<'_, '_>, op: &MicroOp, a: usize, b: usize) -> bool {
     })
 }
 
-/// Marks the registers that a vector load fills with bytes that nobody wrote.
+/// Marks registers into which a vector load loads uninitialised bytes.
 fn brought(
     shadow: &mut BlockShadow,
     scene: &Scene<'_, '_>,
@@ -496,13 +496,14 @@ fn brought(
     }
 }
 
-/// What [`brought`] needs of a warp's shadow.
+/// Parts of a warp's shadow that [`brought`] uses.
 struct WarpParts<'a> {
     poison: &'a mut Vec<Poison>,
     local: &'a [u8],
 }
 
-/// Marks what a store or atomic writes; what has no value itself leaves its bytes without one.
+/// Marks the bytes of a store or atomic as initialised; those of an uninitialised value as
+/// uninitialised.
 fn written(shadow: &mut BlockShadow, scene: &Scene<'_, '_>, area: u64, lanes: &Lanes) {
     let warp = scene.warp.index as usize;
     set(shadow, scene, area, lanes, true);

@@ -1,9 +1,8 @@
-//! What a launch looks for while it runs: mistakes, and counts. The machine calls [`Watch::before`]
-//! before each op and [`Watch::after`] after those that may have to wait; nothing here changes what
-//! a kernel computes.
+//! Sanitizer and counters. The machine calls [`Watch::before`] before each op and [`Watch::after`]
+//! after those that may wait; neither affects results.
 //!
-//! A watched launch runs on one worker, so the shadows need no locks and what is found is the same
-//! on every host.
+//! A watched launch runs on one worker, so the shadows need no locks and findings do not depend on
+//! the host.
 
 mod bulk;
 mod memory;
@@ -22,12 +21,12 @@ use crate::traits::Scope;
 use crate::warp::{At, Warp};
 use report::Reporter;
 
-/// The shadows and counts of a launch.
+/// Shadow state and counters of a launch.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     pub on: bool,
     checks: Checks,
-    /// Allocations before this number may have been written while nobody looked.
+    /// Allocations below this number may have been written by unchecked launches.
     assumed: u64,
     global: GlobalShadow,
     sync: Sync,
@@ -36,7 +35,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// What a launch asks for.
+    /// Creates the state for the checks that a launch enables.
     pub fn new(cx: &Context<'_>) -> Watch {
         let checks = cx.launch.checks;
         let counting = cx.launch.counters.then(|| Box::new(Counting::new(cx.program)));
@@ -49,7 +48,8 @@ impl Watch {
         }
     }
 
-    /// Before an op runs. Inlined, to be compiled for the level of the loop that calls it.
+    /// Called before an op. Inlined, to be compiled for the instruction-set level of the calling
+    /// loop.
     #[inline(always)]
     pub fn before(&mut self, warp: &mut Warp, block: &mut BlockState, cx: &Context<'_>, at: At) {
         if let Some(counting) = &mut self.counting {
@@ -73,8 +73,8 @@ impl Watch {
         block.shadow = Some(shadow);
     }
 
-    /// After an op ran that is neither lane-wise nor a jump.
-    /// If it waits it will run again, and did nothing.
+    /// Called after an op that is neither lane-wise nor a branch. An op that waits had no effect
+    /// and runs again.
     pub fn after(
         &mut self,
         warp: &Warp,
@@ -104,7 +104,7 @@ impl Watch {
             }
             Kind::Barrier(barrier) => self.barrier(&mut shadow, warp, block, cx, (at, barrier)),
             Kind::Unit(unit) => self.unit_after(&mut shadow, warp, block, cx, (at, unit)),
-            // Whoever waits for lanes of its warp has met them, whatever else it does.
+            // Lanes that wait for each other have synchronised.
             Kind::Shuffle(_)
             | Kind::Vote(_)
             | Kind::MatchWord { .. }
@@ -116,7 +116,7 @@ impl Watch {
         block.shadow = Some(shadow);
     }
 
-    /// Lanes exit: what they copied must have been waited for.
+    /// Checks exiting lanes for copies that were not waited for.
     fn leaves(
         &mut self,
         shadow: &BlockShadow,
@@ -135,7 +135,7 @@ impl Watch {
         self.findings.add((FindingKind::LeakedCopy, copy.pc, at.pc), make);
     }
 
-    /// Threads of a block that wait for each other: warp, lane and op of each.
+    /// Reports threads of a block that wait for each other: warp, lane and op of each.
     pub fn divergent(
         &mut self,
         block: &BlockState,

@@ -1,9 +1,9 @@
-//! Registers that hold no value: what is computed from them, and where that matters.
+//! Checks of uninitialised registers.
 //!
-//! What a register that was never written gives is followed through arithmetic, as compilers and
-//! tails of arrays compute with it and throw the result away. It is reported where it becomes a
-//! branch, an address, or a value in memory or another lane. What a vector load brought is reported
-//! where it is computed with.
+//! A value computed from a register that was never written is tracked through arithmetic, since
+//! compilers and array tails compute such values and discard them. It is reported where it affects
+//! a branch, an address, memory or another lane. Uninitialised values from vector loads are
+//! reported where they are computed with.
 
 use super::Watch;
 use super::report::Reporter;
@@ -19,14 +19,14 @@ use crate::traits::Moves;
 use crate::unit::Unit;
 use crate::warp::{At, Warp};
 
-/// The lanes that others of a shuffle read.
+/// Lanes whose values other lanes of a shuffle read.
 fn taken(from: [usize; LANES], active: u32) -> u32 {
     let others = from.iter().enumerate().filter(|&(lane, &from)| from != lane);
     others.filter(|&(lane, _)| active >> lane & 1 != 0).fold(0, |all, (_, from)| all | 1 << from)
 }
 
 impl Watch {
-    /// Reports reads of registers that hold nothing, and follows copies.
+    /// Reports uses of uninitialised registers, and propagates their state.
     pub(super) fn registers(
         &mut self,
         shadow: &mut BlockShadow,
@@ -75,7 +75,7 @@ impl Watch {
                 held.lanes &= taken(sources(warp, cx, op, mode).0, at.active);
             }
             let brought = held.from != NEVER && held.area != PRODUCT;
-            // What a vector load brought goes back to memory as it came.
+            // A value from a vector load may be stored back unmodified.
             if held.lanes == 0 || store && position > 0 && brought {
                 continue;
             }
@@ -95,7 +95,7 @@ impl Watch {
         }
     }
 
-    /// Accumulators of the products that a warp has waited for hold their sums.
+    /// Accumulators of completed wgmma become initialised.
     pub(super) fn products_done(shadow: &mut BlockShadow, warp: &Warp, cx: &Context<'_>) {
         let under_way = |from: u32| {
             let op = &cx.program.ops[from as usize];
@@ -110,7 +110,7 @@ impl Watch {
         }
     }
 
-    /// Reports what becomes of an unwritten register.
+    /// Reports an effect of an uninitialised register.
     fn effect(
         &mut self,
         warp: &Warp,

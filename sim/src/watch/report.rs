@@ -1,4 +1,4 @@
-//! The texts of findings.
+//! Texts of findings.
 
 use crate::block_state::BlockState;
 use crate::context::Context;
@@ -13,7 +13,7 @@ use crate::unit::Unit;
 /// A warp and a lane.
 type Who = (usize, usize);
 
-/// Describes what happens in a block.
+/// Describes findings of a block.
 pub(crate) struct Reporter<'a, 'b> {
     cx: &'a Context<'b>,
     block: &'a BlockState,
@@ -34,7 +34,7 @@ impl<'a, 'b> Reporter<'a, 'b> {
         Site { what: self.what(pc), place: self.place(self.block.index, who, pc) }
     }
 
-    /// What an op does, in words.
+    /// Description of an op.
     fn what(&self, pc: u32) -> String {
         match self.cx.program.ops[pc as usize].kind {
             Kind::Load(access) => {
@@ -55,7 +55,7 @@ impl<'a, 'b> Reporter<'a, 'b> {
         }
     }
 
-    /// What waits for an op that reads shared memory after it was issued.
+    /// Instruction that waits for an op with asynchronous reads of shared memory.
     fn wait(&self, pc: u32) -> Option<&'static str> {
         match self.cx.program.ops[pc as usize].kind {
             Kind::Unit(Unit::WarpgroupMultiply(_)) => Some("wgmma.wait_group"),
@@ -68,7 +68,7 @@ impl<'a, 'b> Reporter<'a, 'b> {
         self.cx.program.origins[pc as usize].line
     }
 
-    /// `the red at ptx line 52`
+    /// Name and location of an op: `the red at ptx line 52`.
     fn named(&self, pc: u32) -> String {
         let line = self.line(pc);
         let text = self.cx.kernel.module.line(line);
@@ -77,7 +77,7 @@ impl<'a, 'b> Reporter<'a, 'b> {
         format!("the {opcode} at ptx line {line}")
     }
 
-    /// A place in memory.
+    /// Description of a memory location.
     fn subject(&self, (area, at): (u64, u64)) -> String {
         if let Some(rank) = peer_rank(area) {
             let mine = self.block.peers.place;
@@ -102,7 +102,7 @@ impl<'a, 'b> Reporter<'a, 'b> {
         }
     }
 
-    /// Two accesses that nothing orders.
+    /// Two unordered, conflicting accesses.
     pub fn race(
         &self,
         kind: FindingKind,
@@ -130,17 +130,19 @@ impl<'a, 'b> Reporter<'a, 'b> {
             }
             (_, Some(missing)) => self.lacks(missing),
             (FindingKind::WarpRace, None) if earlier.epoch == 0 => {
-                "the lanes of one store disagree: let one lane store, or use an atomic".to_string()
+                "lanes of one store write different values: let one lane store, or use an \
+                 atomic"
+                    .to_string()
             }
             (FindingKind::WarpRace, None) => self.between(true, earlier.pc, pc),
             (_, None) => self.between(false, earlier.pc, pc),
         };
-        // Neither comes first; the order of the text is the same for every seed.
+        // The order of the accesses is unknown; sorting makes the text independent of the seed.
         let sites = if earlier.pc <= pc { vec![first, second] } else { vec![second, first] };
         Finding { kind, subject: self.subject(subject), sites, remedy, count: 1 }
     }
 
-    /// Where a barrier is lacking between two ops of which neither order is known.
+    /// Suggests where a barrier between two unordered ops could be placed.
     fn between(&self, warp: bool, first: u32, second: u32) -> String {
         let (low, high) = (first.min(second), first.max(second));
         let name = if warp { "bar.warp.sync" } else { "bar.sync" };
@@ -158,7 +160,7 @@ impl<'a, 'b> Reporter<'a, 'b> {
                 _ => false,
             })
         };
-        // The innermost loop that holds both.
+        // Innermost loop that contains both.
         let backward = |&pc: &u32| {
             let op = &ops[pc as usize];
             matches!(op.kind, Kind::Branch) && op.imm as u32 <= low
@@ -199,7 +201,7 @@ impl<'a, 'b> Reporter<'a, 'b> {
         }
     }
 
-    /// A bulk copy of what a thread stored, without a fence between their proxies.
+    /// A bulk copy or wgmma that reads a thread's store without a proxy fence.
     pub fn unfenced(
         &self,
         at: u64,
@@ -211,14 +213,14 @@ impl<'a, 'b> Reporter<'a, 'b> {
         let sites = vec![Site { what: self.what(writer.pc), place }, self.here((warp, lane), pc)];
         let line = self.line(writer.pc);
         let remedy = format!(
-            "bulk copies and products of warpgroups see what threads store only behind a \
-             fence.proxy.async, which lacks after ptx line {line}"
+            "bulk copies and wgmma see stores of threads only after a fence.proxy.async, \
+             which is missing after ptx line {line}"
         );
         let (kind, subject) = (FindingKind::MissingProxyFence, self.subject((SHARED, at)));
         Finding { kind, subject, sites, remedy, count: 1 }
     }
 
-    /// A copy that its thread exits without waiting for.
+    /// A copy whose thread exits without waiting for it.
     pub fn leaked(&self, at: u64, (pc, exit): (u32, u32), who: Who) -> Finding {
         let sites = vec![self.here(who, pc), self.here(who, exit)];
         let remedy = "the thread must wait for its copies: cp.async.wait_all before it exits";
@@ -226,7 +228,7 @@ impl<'a, 'b> Reporter<'a, 'b> {
         Finding { kind, subject, sites, remedy: remedy.to_string(), count: 1 }
     }
 
-    /// A load of bytes that nobody wrote.
+    /// A load of uninitialised bytes.
     pub fn unwritten(
         &self,
         kind: FindingKind,
@@ -238,15 +240,14 @@ impl<'a, 'b> Reporter<'a, 'b> {
         Finding { kind, subject, sites, remedy: never(kind).to_string(), count: 1 }
     }
 
-    /// A use of an element of a vector load that nobody wrote.
+    /// A use of an uninitialised element of a vector load.
     pub fn brought(&self, kind: FindingKind, pc: u32, who: Who, held: Poison) -> Finding {
         let sites = vec![self.here(who, held.from), self.here(who, pc)];
         let subject = self.subject((held.area, held.at));
         Finding { kind, subject, sites, remedy: never(kind).to_string(), count: 1 }
     }
 
-    /// An effect of a register that nobody wrote: at this op, of something first computed at
-    /// another.
+    /// An effect, at this op, of an uninitialised register that was first used at another.
     pub fn register(&self, pc: u32, who: Who, position: u16, held: Poison) -> Finding {
         let (first, position) = match held.area {
             0 => (pc, position),
@@ -259,21 +260,21 @@ impl<'a, 'b> Reporter<'a, 'b> {
             sites.push(self.here(who, pc));
         }
         let kind = FindingKind::UninitialisedRegister;
-        let remedy = "the thread came here by a path that writes no value to it".to_string();
+        let remedy = "the thread took a path on which nothing writes it".to_string();
         Finding { kind, subject, sites, remedy, count: 1 }
     }
 
-    /// A use of an accumulator of a product that goes on.
+    /// A use of an accumulator with a pending wgmma.
     pub fn unfinished(&self, product: u32, pc: u32, who: Who, position: u16) -> Finding {
         let sites = vec![self.here(who, product), self.here(who, pc)];
         let kind = self.cx.program.ops[pc as usize].kind;
         let subject = operand(&sites[1].place.text, kind, position);
-        let remedy = "its group must be committed, and waited for by wgmma.wait_group, before";
+        let remedy = "its group must be committed, and waited for by wgmma.wait_group, first";
         let kind = FindingKind::UnfinishedProduct;
         Finding { kind, subject, sites, remedy: remedy.to_string(), count: 1 }
     }
 
-    /// Two arrivals at one barrier that count differently.
+    /// Two arrivals at one barrier with different thread counts.
     pub fn mismatch(&self, id: usize, first: Arrival, second: Arrival) -> Finding {
         let site = |(threads, warp, lane, pc): Arrival| {
             let what = match threads {
@@ -286,7 +287,7 @@ impl<'a, 'b> Reporter<'a, 'b> {
             kind: FindingKind::BarrierMismatch,
             subject: format!("barrier {id}"),
             sites: vec![site(first), site(second)],
-            remedy: "every arrival at a barrier must count the same threads".to_string(),
+            remedy: "every arrival at a barrier must have the same thread count".to_string(),
             count: 1,
         }
     }
@@ -315,7 +316,7 @@ fn never(kind: FindingKind) -> &'static str {
     }
 }
 
-/// The register that an operand names in the text of its instruction.
+/// Name of an operand's register in the instruction text.
 fn operand(text: &str, kind: Kind, position: u16) -> String {
     let text = text.trim_end_matches(';');
     let guard = text.strip_prefix('@').and_then(|rest| rest.split_whitespace().next());

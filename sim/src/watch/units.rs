@@ -1,4 +1,4 @@
-//! What the units do to shared memory: matrices, copies that land later, barriers in memory.
+//! Checks of units: matrix operations, asynchronous copies, mbarriers.
 
 use super::Watch;
 use super::memory::{Scene, shared_area};
@@ -15,7 +15,7 @@ use crate::traits::{Order, Scope};
 use crate::unit::{BarrierAction, MemoryBarrier, Unit, WarpgroupMultiply};
 use crate::warp::{At, Warp};
 
-/// The barriers in memory that lanes name, by rank and offset.
+/// Mbarriers that lanes refer to, by rank and offset.
 fn barriers<'a>(
     warp: &'a Warp,
     block: &'a BlockState,
@@ -31,7 +31,7 @@ fn barriers<'a>(
     })
 }
 
-/// The parity of the phase that a lane waits for: given, or that of an arrival's state.
+/// Phase parity that a lane waits for: an operand, or that of an arrival's state.
 fn waited_parity<'a>(
     warp: &'a Warp,
     cx: &'a Context<'_>,
@@ -49,7 +49,7 @@ fn waited_parity<'a>(
 }
 
 impl Watch {
-    /// Before an op of a unit runs.
+    /// Called before an op of a unit.
     pub(super) fn unit_before(
         &mut self,
         shadow: &mut BlockShadow,
@@ -71,7 +71,7 @@ impl Watch {
                 (touch, moved.window, addresses, active, 16)
             }
             Unit::Barrier(MemoryBarrier { action: BarrierAction::Arrive { .. }, .. }) => {
-                // Before, as it may be the last of its phase.
+                // Before the op, since it may complete the phase.
                 let order = cx.program.origins[at.pc as usize].traits.order;
                 let releases = order.releases || order.scope == Scope::Weak;
                 for (lane, barrier) in barriers(warp, block, cx, slots[1], at.active) {
@@ -95,7 +95,7 @@ impl Watch {
             let address = addresses[lane];
             match resolve(warp, block, cx, window, lane, address, attempt) {
                 Ok(Place::Shared(offset)) if offset.is_multiple_of(bytes) => offsets[lane] = offset,
-                // It is about to fail.
+                // The op is about to fail.
                 _ => return,
             }
         }
@@ -114,7 +114,7 @@ impl Watch {
         }
     }
 
-    /// Counts a copy as a store to shared memory and as a load of what is not filled with zeros.
+    /// Counts a copy as a store to shared memory and a load of the bytes that are not zero-filled.
     fn count_copy(
         &mut self,
         warp: &mut Warp,
@@ -130,7 +130,7 @@ impl Watch {
         let addresses = *registers.wide(constants, slots[1]);
         let sizes = *registers.word(constants, slots[2]);
         let ignored = registers.predicate(slots[3]);
-        // Of each allocation, the lanes that copy from it and the bytes they ask for.
+        // For each allocation, the lanes that copy from it and the bytes they request.
         let mut parts: Vec<(u64, Lanes, u64)> = Vec::new();
         for lane in to.each().filter(|&lane| ignored >> lane & 1 == 0 && sizes[lane] > 0) {
             let attempt = Attempt { verb: "", bytes: sizes[lane].into() };
@@ -145,7 +145,7 @@ impl Watch {
             let (_, from, asked) = &mut parts[part];
             from.offsets[lane] = offset;
             from.active |= 1 << lane;
-            // More than the copy has is refused when it is issued.
+            // Larger sizes are rejected when the copy is issued.
             *asked += u64::from(sizes[lane]).min(u64::from(to.bytes));
         }
         for (area, from, asked) in &parts {
@@ -153,7 +153,7 @@ impl Watch {
         }
     }
 
-    /// A product begins to read its operands in shared memory.
+    /// A wgmma starts reading its operands in shared memory.
     fn product(
         &mut self,
         shadow: &mut BlockShadow,
@@ -167,7 +167,7 @@ impl Watch {
             u32::MAX => product_pieces(warp, block, cx, op, product),
             _ => None,
         };
-        // Without, it waits for its lanes or is about to fail.
+        // Otherwise it waits for its lanes or is about to fail.
         let Some(starts) = starts else { return };
         let (touch, order) = (Touch::Read, Order::default());
         let scene = Scene { warp, block, cx, at, touch, order, element: 16 };
@@ -184,7 +184,7 @@ impl Watch {
         }
     }
 
-    /// A copy to the shared memory of a rank was issued.
+    /// A copy to the shared memory of a rank is issued.
     pub(super) fn issued(
         &mut self,
         shadow: &mut BlockShadow,
@@ -200,7 +200,7 @@ impl Watch {
         }
     }
 
-    /// After an op of a unit ran.
+    /// Called after an op of a unit.
     pub(super) fn unit_after(
         &mut self,
         shadow: &mut BlockShadow,
@@ -235,8 +235,8 @@ impl Watch {
                         let by = (index, lane as u32, at.pc);
                         shadow.phase_waited(by, barrier, odd(lane), acquires);
                     }
-                    // Clocks are a warp's: lanes that saw a phase end count as having met, which
-                    // hides what they fail to order among themselves.
+                    // Clocks are per warp: lanes that observed the end of a phase count as
+                    // synchronised, which hides missing synchronisation among them.
                     shadow.clocks.sync_lanes(index, active & over, warp.live);
                 }
                 _ => {}
@@ -258,7 +258,7 @@ impl Watch {
             Unit::ClusterArrive { releases, .. } => {
                 shadow.cluster_arrived(index, active, releases);
             }
-            // Lanes that have yet to wait go on when the barrier opens.
+            // Lanes that have yet to wait continue when the barrier is released.
             Unit::ClusterWait { .. } if warp.cluster_arrived & active == 0 => {
                 shadow.cluster_waited(index, active, warp.live);
             }

@@ -52,7 +52,7 @@ fn a_correct_kernel_exits_with_0() {
     assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
     // Word i is (63 - i) + (127 - i).
     assert!(stdout(&output).starts_with("argument 1: 190 188 186 ..\nno findings\n\n"));
-    assert!(stdout(&output).contains("A100: 32 blocks or 64 warps of a multiprocessor (100%"));
+    assert!(stdout(&output).contains("A100: 32 blocks or 64 warps per SM (100%"));
 }
 
 #[test]

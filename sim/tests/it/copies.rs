@@ -261,14 +261,14 @@ fn tensor_maps_are_checked() {
         refuse(Tiled { strides: &[], ..good }),
         "0 strides, 2 box dimensions, 2 steps for rank 2"
     );
-    assert_eq!(refuse(Tiled { address: 8, ..good }), "address 0x8 is no multiple of 16");
+    assert_eq!(refuse(Tiled { address: 8, ..good }), "address 0x8 is not a multiple of 16");
     assert_eq!(
         refuse(Tiled { dims: &[40, 0], ..good }),
         "dimension 1 of 0 elements is not within 1 and 4294967296"
     );
     assert_eq!(
         refuse(Tiled { strides: &[100], ..good }),
-        "stride 0 of 100 bytes is no multiple of 16 below 1099511627776"
+        "stride 0 of 100 bytes is not a multiple of 16 below 1099511627776"
     );
     assert_eq!(
         refuse(Tiled { box_dims: &[32, 257], ..good }),
@@ -280,7 +280,7 @@ fn tensor_maps_are_checked() {
     );
     assert_eq!(
         refuse(Tiled { box_dims: &[5, 8], ..good }),
-        "the box's inner dimension of 20 bytes is no multiple of 16"
+        "the box's inner dimension of 20 bytes is not a multiple of 16"
     );
     assert_eq!(
         refuse(Tiled { box_dims: &[64, 8], ..good }),

@@ -132,7 +132,7 @@ fn hangs_are_found_and_report_where() {
         let error = fail(&device, body, line(8, 256), flag);
         assert_eq!(error.kind(), ErrorKind::Deadlock);
         let text = error.to_string();
-        assert!(text.starts_with("every thread waits or polls and none moves, at ptx lines "));
+        assert!(text.starts_with("every thread waits or polls and none makes progress, at ptx"));
         assert!(text.contains("kernel `k`, block ("), "{text}");
     }
 }

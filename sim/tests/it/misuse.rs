@@ -81,7 +81,7 @@ fn barriers_in_memory() {
         format!("{INIT} L: mbarrier.try_wait.parity.shared.b64 %p1, [%r1], 0; @!%p1 bra L;");
     let (kind, text) = fail(&endless, line(1, 1));
     assert_eq!(kind, ErrorKind::Deadlock);
-    assert_eq!(text, "every thread waits or polls and none moves, at ptx lines 8");
+    assert_eq!(text, "every thread waits or polls and none makes progress, at ptx lines 8");
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn copies() {
              cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%rd1], \
              %r3, [%r1];"
         ),
-        "a bulk copy of 24 bytes, no multiple of 16",
+        "a bulk copy of 24 bytes, not a multiple of 16",
     );
     check(
         "mov.u64 %rd1, 1099511627776; cp.async.bulk.tensor.1d.global.shared::cta.bulk_group \
@@ -190,20 +190,19 @@ fn forms_that_are_refused() {
             "mma.sync.aligned.m16n8k8.row.row.f32.f16.f16.f32 {%r1, %r1, %r1, %r1}, {%r1, %r1}, \
              {%r1}, {%r1, %r1, %r1, %r1};"
         ),
-        "ptx line 7: `mma.sync.aligned.m16n8k8.row.row.f32.f16.f16.f32` is not a form that is \
-         known"
+        "ptx line 7: `mma.sync.aligned.m16n8k8.row.row.f32.f16.f16.f32` is not a supported form"
     );
     assert_eq!(
         refuse("cp.async.cg.shared.global [%r1], [%rd1], 8;"),
-        "ptx line 7: `cp.async.cg.shared.global` is not a form that is known"
+        "ptx line 7: `cp.async.cg.shared.global` is not a supported form"
     );
     assert_eq!(
         refuse("prefetch.global.L3 [%rd1];"),
-        "ptx line 7: `prefetch.global.L3` is not a form that is known"
+        "ptx line 7: `prefetch.global.L3` is not a supported form"
     );
     assert_eq!(
         refuse("setmaxnreg.inc.sync.aligned.u32 100;"),
-        "ptx line 7: `setmaxnreg.inc.sync.aligned.u32` has no count that is a multiple of 8 within \
-         24 and 256"
+        "ptx line 7: `setmaxnreg.inc.sync.aligned.u32` has no count that is a multiple \
+         of 8 from 24 to 256"
     );
 }

@@ -169,7 +169,7 @@ fn operands_stay_until_their_product_is_waited_for() {
     racy(&[PRODUCT, BAR, refill, BAR, PRODUCT_WAIT].concat(), 1, race, words);
     let one = "wgmma.wait_group.sync.aligned 1;\n";
     racy(&[PRODUCT, one, BAR, refill, PRODUCT_WAIT].concat(), 1, race, words);
-    // Without a barrier the other warps may not have issued theirs, which a fence must precede, too.
+    // Without a barrier other warps may not have issued theirs, which a fence must precede, too.
     for found in findings(&[PRODUCT, PRODUCT_WAIT, refill].concat(), 1) {
         assert!(found.iter().any(|finding| finding.kind == race));
     }

@@ -323,7 +323,7 @@ fn rules_are_enforced() {
     check(
         &format!("{FENCE} cvt.u64.u32 %rd1, %laneid;{PRODUCT}"),
         128,
-        "the lanes of a warp give different matrix descriptors",
+        "the lanes of a warp have different matrix descriptors",
     );
     check(
         &format!(

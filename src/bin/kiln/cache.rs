@@ -182,7 +182,7 @@ fn verify(disk: &DiskCache) -> Answer {
 
 fn collect(disk: &DiskCache, budget: u64) -> kiln::Result<Answer> {
     let collected = disk.collect(budget).ok_or_else(|| {
-        Error::with(ErrorKind::Driver, "another process is collecting, or the folder is read-only")
+        Error::with(ErrorKind::Io, "another process is collecting, or the folder is read-only")
     })?;
     let document = json!({
         "removed": collected.removed,

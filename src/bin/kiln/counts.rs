@@ -1,7 +1,6 @@
 //! Counts of launches, and what they mean for the time on a machine.
 
-use kiln::device::Counters;
-use kiln_sim::{Estimate, InstructionClass, Occupancy};
+use kiln::device::{Counters, Estimate, InstructionClass};
 use serde_json::{Value, json};
 
 /// The counts of a launch by name, in the order of a table.
@@ -57,13 +56,13 @@ pub fn json(counters: &Counters) -> Value {
 
 /// The least time of each part of a machine, that which binds first, for programs.
 pub fn estimate_json(estimate: &Estimate) -> Value {
-    let Occupancy { blocks, warps, share, .. } = estimate.occupancy;
+    let occupancy = estimate.occupancy;
     let parts = estimate.bounds.iter().filter(|bound| bound.us > 0.0);
     json!({
         "machine": estimate.machine,
-        "blocks_per_multiprocessor": blocks,
-        "warps_per_multiprocessor": warps,
-        "occupancy": share,
+        "blocks_per_multiprocessor": occupancy.blocks,
+        "warps_per_multiprocessor": occupancy.warps,
+        "occupancy": occupancy.share,
         "parts": parts
             .map(|bound| json!({"part": bound.part.to_string(), "us": bound.us}))
             .collect::<Vec<_>>(),

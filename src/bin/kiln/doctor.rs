@@ -4,8 +4,10 @@ use std::process::ExitCode;
 
 use clap::Args;
 use kiln::cache::RemoteCache;
+use kiln::compile::variable;
 use kiln::device::Device;
 use kiln::expr::{Mode, Pointwise};
+use kiln::plan::{VARIABLES, Variable};
 use kiln::{DType, Kiln, OperationGraph, compile, plan};
 use serde_json::json;
 
@@ -59,7 +61,7 @@ impl State {
 
 pub fn doctor(args: &DoctorArgs) -> kiln::Result<ExitCode> {
     progress::doing("looking for the driver, NVRTC and the cache, and running a kernel");
-    let mut findings = vec![driver()];
+    let mut findings = vec![settings(), driver()];
     match args.device.open() {
         Ok(kiln) => {
             let target = kiln.device().target();
@@ -118,6 +120,19 @@ pub fn doctor(args: &DoctorArgs) -> kiln::Result<ExitCode> {
 
 fn ok(name: &'static str, text: String) -> Finding {
     Finding { name, state: State::Ok, text, fix: None }
+}
+
+/// Which variables are set; not to what, since an address may hold a password.
+fn settings() -> Finding {
+    let is_set = |of: &&Variable| variable(of.name).is_some();
+    let names: Vec<&str> = VARIABLES.iter().filter(is_set).map(|of| of.name).collect();
+    ok(
+        "settings",
+        match names.is_empty() {
+            true => "no variable is set".to_owned(),
+            false => format!("from {}", names.join(", ")),
+        },
+    )
 }
 
 fn driver() -> Finding {

@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use kiln::engine::EngineConfig;
+use kiln::engine::{EngineConfig, Machine};
 use kiln::plan::{ExecutionPlan, Problem, Values};
 use kiln::{Config, Error, ErrorKind, Kiln, reference};
-use kiln_sim::Machine;
 use serde_json::json;
 use tracing::info_span;
 
@@ -213,6 +212,6 @@ fn write_page(
     };
     fs::write(path, page.html()?).map_err(|error| {
         let shown = path.display();
-        Error::with(ErrorKind::Driver, format!("failed to write page `{shown}`: {error}"))
+        Error::with(ErrorKind::Io, format!("failed to write page `{shown}`: {error}"))
     })
 }

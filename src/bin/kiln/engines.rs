@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use kiln::engine::{self, Choice, CostModel, Cut, Engine, LayoutInfo, Mode, Part, Selection};
-use kiln::target::Target;
+use kiln::engine::{self, Choice, Cut, Engine, LayoutInfo, Mode, Part, Selection};
 use kiln::{Config, Kiln, OperationGraph};
 use serde_json::{Value, json};
 
@@ -49,7 +48,7 @@ pub fn engines(args: &EnginesArgs) -> kiln::Result<ExitCode> {
     let mut refused = None;
     progress::doing(format!("asking every engine about {}", args.problem.display()));
     for graph in problem.graphs() {
-        let parts = engine::partition(graph, target, &selection);
+        let parts = kiln.parts(graph);
         let known = parts.as_deref().unwrap_or_default();
         let first = described.len();
         let own = engine::cuts(graph, target, known).into_iter();
@@ -130,23 +129,11 @@ fn part_json(part: &Part, kiln: &Kiln, selection: &Selection, settings: usize) -
     json!({
         "graph": part.graph.to_string(),
         "chosen": part.config.to_string(),
-        "chosen_by": chosen_by(part, target),
+        "chosen_by": kiln.chosen_by(part).unwrap_or_default(),
         "legal": ranked.len(),
         "settings": ranked.iter().take(settings).map(setting).collect::<Vec<_>>(),
         "engines": engine::engines().iter().map(engine).collect::<Vec<_>>(),
     })
-}
-
-/// What made the choice: the rules of the engine, or what the cost model sees to gain upon them.
-fn chosen_by(part: &Part, target: &Target) -> String {
-    let Ok(supported) = part.supported(target) else { return String::new() };
-    let rules = supported.heuristic();
-    if rules == part.config {
-        return "the rules".to_owned();
-    }
-    let (model, work_of) = (CostModel::of(target), supported.work_of());
-    let us = |config| work_of(config).map_or(f64::INFINITY, |work| model.predicted_us(&work));
-    format!("the cost model: {:.2} us, {:.2} us by the rules", us(&part.config), us(&rules))
 }
 
 /// The names of the layouts that an engine prefers, by tensor.

@@ -34,9 +34,10 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use kiln::compile::variable;
+use kiln::plan::VARIABLES;
 use kiln::{Error, ErrorKind};
 use page::Recorder;
-use terminal::{TraceFile, complain};
+use terminal::{TraceFile, compiler_log, complain};
 use tracing::Level;
 use tracing_chrome::{ChromeLayerBuilder, FlushGuard};
 use tracing_subscriber::field::MakeExt;
@@ -53,26 +54,30 @@ Exit codes:
   2  bad arguments, or a file that can not be read or is malformed
   3  not supported: no engine can run the problem
   4  no NVRTC, or a kernel did not compile
-  5  the device or the operating system failed, or Kiln did
+  5  the device or the operating system failed, or Kiln did";
 
-Environment: KILN_DEVICE, KILN_CACHE_DIR, KILN_NVRTC, KILN_TEMPLATES stand in for the options of
-the same names. KILN_CACHE_BYTES is the cache's budget, KILN_PACKS lists packs separated by
-colons, KILN_NO_JIT=1 forbids compiling, KILN_REMOTE is the address of a store that machines share
-(KILN_REMOTE_READ_ONLY=1, KILN_REMOTE_MS), KILN_BACKGROUND=THREADS compiles in the background,
-KILN_RECORD is a manifest that problems are added to. KILN_HEURISTIC (a, b, fallback) and
-KILN_WITHOUT (notes) say how settings are chosen, KILN_ALLOW_SPILLS=0 refuses those that spill,
-KILN_SANITIZE=1 has the simulator look for races and more.
-KILN_DUMP is a folder for dumps of every kernel, KILN_DUMP_FILTER part of a kernel's stem or the
-start of its key, KILN_DUMP_TENSORS=1 dumps the tensors of first launches too, of at most
-KILN_DUMP_TENSOR_BYTES. KILN_OVERRIDES is a folder of edited kernels that stand in for generated
-ones. KILN_LOG or RUST_LOG filters log messages, such as KILN_LOG=kiln=debug, KILN_TRACE stands in
-for --trace. KILN_TRUST_ROOTS lists the public keys that packs must be signed by,
-KILN_TRUST_VERSION the oldest version, KILN_TRUST_EXPIRY=1 asks for an expiry, KILN_TRUST_ALL=1
-runs nothing else that was not compiled here. A setuid program sees none of these.";
+/// The variables that the command line reads beside the library's.
+const OWN_VARIABLES: [(&str, &str); 3] = [
+    ("KILN_LOG", "a filter of log messages, such as kiln=debug"),
+    ("RUST_LOG", "the same, where KILN_LOG is not set"),
+    ("KILN_TRACE", "stands in for --trace"),
+];
+
+/// What stands below the options: exit codes, and every variable.
+fn after_help() -> String {
+    let library = VARIABLES.iter().map(|of| (of.name, of.values));
+    let mut text = format!(
+        "{EXIT_CODES}\n\nEnvironment: an option wins over its variable, a setuid program sees none"
+    );
+    for (name, values) in library.chain(OWN_VARIABLES) {
+        text += &format!("\n  {name:22} {}", values.replace('`', ""));
+    }
+    text
+}
 
 /// CUDA kernels specialised at run time, on a GPU or on a simulated device.
 #[derive(Parser)]
-#[command(version, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(version, after_help = after_help(), max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -165,6 +170,9 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             complain(&format!("kiln: {error}"));
+            if let Some(log) = compiler_log(&error) {
+                complain(&log);
+            }
             let mut cause = std::error::Error::source(&error);
             while let Some(error) = cause {
                 complain(&format!("  caused by: {error}"));

@@ -187,7 +187,7 @@ fn keygen(output: &Path) -> kiln::Result<Answer> {
     let file = File::options().write(true).create_new(true).mode(0o600).open(output);
     file.and_then(|mut file| writeln!(file, "{}", key.to_hex())).map_err(|error| {
         let shown = output.display();
-        Error::with(ErrorKind::Driver, format!("failed to write key `{shown}`: {error}"))
+        Error::with(ErrorKind::Io, format!("failed to write key `{shown}`: {error}"))
     })?;
     let root = key.root().to_hex();
     Ok((json!({"key": output, "public_key": root}), root, true))
@@ -275,7 +275,7 @@ fn diff(old: &Pack, new: &Pack) -> kiln::Result<Answer> {
     let names = |pack: &Pack| -> kiln::Result<BTreeMap<Key, String>> {
         let lines = plan::catalog(pack)?.into_iter().map(|line| {
             let key = Key::from_hex(&line.key).ok_or_else(|| {
-                let text = format!("pack `{}`: its catalog is damaged", pack.name().display());
+                let text = format!("pack `{}`: the catalog is damaged", pack.name().display());
                 Error::with(ErrorKind::BadParam, text)
             })?;
             Ok((key, format!("{} ({})", line.stem, line.problem)))

@@ -84,7 +84,7 @@ fn save(args: &SaveArgs) -> kiln::Result<ExitCode> {
     let path = &args.output;
     fs::write(path, plan.to_json_of(&text)? + "\n").map_err(|error| {
         let shown = path.display();
-        Error::with(ErrorKind::Driver, format!("failed to write plan `{shown}`: {error}"))
+        Error::with(ErrorKind::Io, format!("failed to write plan `{shown}`: {error}"))
     })?;
     let (parts, kernels) = (plan.parts().len(), plan.kernels().len());
     match args.json {

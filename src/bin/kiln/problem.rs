@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::progress;
 
-/// Of what is made up where nobody says.
+/// The seed of inputs that are made up where nobody says one.
 const SEED: u64 = 1;
 
 /// Where a problem's inputs come from.
@@ -157,7 +157,7 @@ pub fn check_text(check: &Check) -> String {
     text
 }
 
-/// The same for programs.
+/// What a check found, as a document for programs.
 pub fn check_json(check: &Check) -> serde_json::Value {
     json!({
         "tensor": check.name,

@@ -5,11 +5,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use kiln::device::Counters;
-use kiln::engine::EngineConfig;
+use kiln::device::{Counters, Estimate};
+use kiln::engine::{EngineConfig, Machine};
 use kiln::plan::{ExecutionPlan, OverrideUse, PlannedKernel, Problem};
 use kiln::{Error, ErrorKind};
-use kiln_sim::{Estimate, Machine};
 use serde_json::json;
 
 use crate::counts;

@@ -70,6 +70,13 @@ fn plain_json(text: &str) -> String {
     out
 }
 
+/// Options and log of the kernel that did not compile, if that is the error.
+pub fn compiler_log(error: &Error) -> Option<String> {
+    let failure = error.compile_failure()?;
+    let (options, log) = (failure.options.join(" "), failure.log.trim_end());
+    Some(format!("compiled with {options}: {}\n{log}", failure.reason))
+}
+
 /// A trace's file. The thread that fills it cannot report: the first failure is kept to the end.
 #[derive(Clone)]
 pub struct TraceFile {
@@ -92,7 +99,7 @@ impl TraceFile {
 
 fn failed(path: &Path, error: &io::Error) -> Error {
     let shown = path.display();
-    Error::with(ErrorKind::Driver, format!("failed to write trace `{shown}`: {error}"))
+    Error::with(ErrorKind::Io, format!("failed to write trace `{shown}`: {error}"))
 }
 
 impl Write for TraceFile {

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::options::DeviceArgs;
 use crate::problem::shown;
 use crate::progress::{progress_bar, tell};
-use crate::terminal::say_json;
+use crate::terminal::{compiler_log, say_json};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -53,7 +53,10 @@ pub fn warm(args: &WarmArgs) -> kiln::Result<ExitCode> {
         let failed: Vec<_> = summary
             .failed
             .iter()
-            .map(|(name, error)| json!({"problem": name, "error": error.to_string()}))
+            .map(|(name, error)| {
+                let log = error.compile_failure().map(|failure| &failure.log);
+                json!({"problem": name, "error": error.to_string(), "log": log})
+            })
             .collect();
         let document = json!({
             "problems": summary.warmed.len() + summary.failed.len(),
@@ -75,6 +78,9 @@ pub fn warm(args: &WarmArgs) -> kiln::Result<ExitCode> {
         );
         for (name, error) in &summary.failed {
             say!("failed   {name}: {error}");
+            if let Some(log) = compiler_log(error) {
+                say!("{log}");
+            }
         }
     }
     Ok(ExitCode::from(u8::from(!summary.failed.is_empty())))

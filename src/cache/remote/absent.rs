@@ -1,4 +1,4 @@
-//! The remote tier of a build without it.
+//! Stub of the remote tier for builds without it.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use super::Remote;
 use crate::cache::{Counts, Entry, Key};
 use crate::error::{Error, Result};
 
-/// A store that several machines share; none can be opened by this build.
+/// A remote store; cannot be opened by this build.
 #[derive(Debug)]
 pub struct RemoteCache(Infallible);
 
 impl RemoteCache {
-    /// Refuses: this build lacks the feature.
+    /// Refuses to open a store: this build lacks the feature.
     ///
     /// # Errors
     /// `NotSupported`, always.
@@ -23,20 +23,20 @@ impl RemoteCache {
         )))
     }
 
-    /// The entry of a key.
+    /// Reads the entry of a key.
     pub fn get(&self, _key: Key) -> Option<(Entry, Vec<u8>)> {
         match self.0 {}
     }
 
-    /// Asks the store for something that it will not have.
+    /// Probes the store.
     ///
     /// # Errors
-    /// When it fails or does not answer in time.
+    /// When the store fails or does not answer in time.
     pub fn check(&self) -> Result<Duration> {
         match self.0 {}
     }
 
-    /// Where the store is.
+    /// Address of the store.
     pub fn name(&self) -> &str {
         match self.0 {}
     }
@@ -46,12 +46,12 @@ impl RemoteCache {
         match self.0 {}
     }
 
-    /// Waits for what is being sent.
+    /// Waits for pending writes.
     pub fn flush(&self, _wait: Duration) -> bool {
         match self.0 {}
     }
 
-    /// What happened in this process.
+    /// Statistics of this process.
     pub fn counts(&self) -> Counts {
         match self.0 {}
     }

@@ -1,8 +1,9 @@
-//! The remote tier: a store that several machines share, through `opendal`.
+//! The remote tier: a store shared by several machines, through `opendal`.
 //!
-//! Read-through: what it has is checked like an entry of the disk, and kept there. Write-behind:
-//! what was compiled is sent by a task that no call waits for. It is asked only before a
-//! compilation, never at a launch, and a store that is slow, down or wrong costs a bounded time.
+//! Reads are read-through: remote entries are verified like disk entries and stored on disk. Writes
+//! are write-behind: compiled entries are sent by a background task. The store is queried only
+//! before a compilation, never at a launch; a slow, unreachable or corrupt store costs bounded
+//! time.
 
 #[cfg(not(feature = "remote"))]
 #[path = "absent.rs"]
@@ -15,23 +16,22 @@ use std::time::Duration;
 
 pub use store::RemoteCache;
 
-/// A store and how it is used.
+/// Address and options of a remote store.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Remote {
-    /// Where it is, as `opendal` writes it: `redis://host:6379/0/kernels`,
-    /// `s3://bucket/kernels?region=eu-central-1`, `webdav:///kernels?endpoint=http://host`,
-    /// `fs:///mnt/share/kernels`.
+    /// `opendal` URI: `redis://host:6379/0/kernels`, `s3://bucket/kernels?region=eu-central-1`,
+    /// `webdav:///kernels?endpoint=http://host`, `fs:///mnt/share/kernels`.
     pub uri: String,
-    /// Only read from it.
+    /// Whether to disable writes.
     pub read_only: bool,
-    /// The longest that a read takes before it is given up. A write, which nobody waits for, may
-    /// take ten times as long.
+    /// Timeout of a read. The timeout of a write, which runs in the background, is ten times as
+    /// long.
     pub timeout: Duration,
 }
 
 impl Remote {
-    /// The address without what may be secret: user, password and options. Where an address does
-    /// not say which part is which, only its scheme is left.
+    /// The address without potential secrets: user, password and options. If the parts cannot be
+    /// distinguished, only the scheme remains.
     pub fn name(&self) -> String {
         let (scheme, rest) = self.uri.split_once("://").unwrap_or(("", &self.uri));
         let (place, options) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
@@ -42,7 +42,7 @@ impl Remote {
         }
     }
 
-    /// A text of others without the secrets of the address.
+    /// Removes the secrets of the address from a foreign message.
     #[cfg(any(feature = "remote", test))]
     pub(super) fn redacted(&self, text: &str) -> String {
         let rest = self.uri.split_once("://").map_or(self.uri.as_str(), |(_, rest)| rest);
@@ -52,21 +52,21 @@ impl Remote {
         let values = options.filter_map(|option| Some(option.split_once('=')?.1));
         let mut secrets: Vec<&str> = [self.uri.as_str(), user, password].into_iter().collect();
         secrets.extend(values);
-        // The longest first: one may be part of another.
+        // Longest first: one may contain another.
         secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         let known = secrets.into_iter().filter(|secret| !secret.is_empty());
         known.fold(text.to_owned(), |text, secret| text.replace(secret, "***"))
     }
 
-    /// A store that is read and written, with a deadline of half a second: several compilations'
-    /// worth of time would be no gain.
+    /// A readable and writable store with a read timeout of half a second, about the time of
+    /// several compilations.
     pub fn new(uri: impl Into<String>) -> Remote {
         Remote { uri: uri.into(), read_only: false, timeout: Duration::from_millis(500) }
     }
 }
 
 impl fmt::Debug for Remote {
-    /// Without secrets: configurations are written to logs.
+    /// Omits secrets, since configurations are logged.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Remote")
             .field("uri", &self.name())

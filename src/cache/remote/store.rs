@@ -1,5 +1,5 @@
-//! The remote tier on `opendal`. Its tasks run on a thread of their own, so that callers may be in
-//! any runtime or none.
+//! The remote tier on `opendal`. Its tasks run on a dedicated thread, so callers may be in any
+//! runtime or none.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,34 +18,34 @@ use crate::cache::entry::ENTRY_BYTES_MAX;
 use crate::cache::{Counts, Entry, Key};
 use crate::error::{Error, Result};
 
-/// Entries on their way to the store; more are dropped, for the next process to send.
+/// Maximum number of pending writes; further ones are dropped and left to other processes.
 const SENDING_MAX: usize = 64;
 
-/// After this many failures in a row the store is left alone for a while.
+/// Number of consecutive failures after which the store is suspended.
 const FAILURES_MAX: u32 = 3;
 
-/// How long that is.
+/// Duration of the suspension.
 const REST: Duration = Duration::from_secs(30);
 
-/// How many times longer than a read a write may take.
+/// Timeout of a write, as a multiple of that of a read.
 const WRITE_PATIENCE: u32 = 10;
 
-/// How long a process that ends waits for what it is sending.
+/// Maximum wait of a terminating process for pending writes.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
-/// A store that several machines share. Every failure is a warning, never an error.
+/// A store shared by several machines. Failures are logged as warnings, never returned as errors.
 pub struct RemoteCache {
     name: String,
     read_only: bool,
     timeout: Duration,
     shared: Arc<Shared>,
-    /// `None` once it is being dropped.
+    /// `None` while being dropped.
     runtime: Option<Runtime>,
 }
 
-/// What calls and tasks share.
+/// State shared by calls and tasks.
 struct Shared {
-    /// The address, for redacting what the store says.
+    /// The address, for redacting the store's messages.
     remote: Remote,
     operator: Operator,
     counters: Counters,
@@ -54,7 +54,7 @@ struct Shared {
     sent: (Mutex<()>, Condvar),
 }
 
-/// Whether the store is worth a call.
+/// Failure state of the store.
 #[derive(Default)]
 struct Health {
     failures: u32,
@@ -62,10 +62,10 @@ struct Health {
 }
 
 impl RemoteCache {
-    /// Opens a store; nothing is asked of it yet.
+    /// Opens a store without contacting it.
     ///
     /// # Errors
-    /// `BadParam` for an address that `opendal` does not understand.
+    /// `BadParam` for an address that `opendal` rejects.
     pub fn open(remote: &Remote) -> Result<RemoteCache> {
         let operator = Operator::from_uri(remote.uri.as_str()).map_err(|error| {
             let text = remote.redacted(&error.to_string());
@@ -94,7 +94,7 @@ impl RemoteCache {
         })
     }
 
-    /// The entry of a key and its bytes, if the store has it in time and every byte is right.
+    /// Reads the entry of a key and its bytes, if the store answers in time with a valid entry.
     pub fn get(&self, key: Key) -> Option<(Entry, Vec<u8>)> {
         if !self.shared.is_well() {
             self.shared.counters.miss("resting");
@@ -131,10 +131,10 @@ impl RemoteCache {
         }
     }
 
-    /// Asks the store for something that it will not have; how long that took.
+    /// Probes the store for a nonexistent object; returns the response time.
     ///
     /// # Errors
-    /// `Driver` when it fails or does not answer in time.
+    /// `Driver` when the store fails or does not answer in time.
     pub fn check(&self) -> Result<Duration> {
         let (start, operator) = (Instant::now(), self.shared.operator.clone());
         let text = match self.ask(async move { operator.stat("kiln-doctor").await }) {
@@ -144,10 +144,10 @@ impl RemoteCache {
             Some(_) => return Ok(start.elapsed()),
             None => format!("no answer within {:?}", self.timeout),
         };
-        Err(Error::driver(format!("remote store `{}`: {text}", self.name)))
+        Err(Error::io(format!("remote store `{}`: {text}", self.name)))
     }
 
-    /// Runs a question on the store's thread; `None` where it is not answered in time.
+    /// Runs a request on the store's thread; `None` on timeout.
     fn ask<T: Send + 'static>(
         &self,
         question: impl Future<Output = T> + Send + 'static,
@@ -155,23 +155,26 @@ impl RemoteCache {
         let (sender, receiver) = channel();
         let (runtime, deadline) = (self.runtime.as_ref()?, self.timeout);
         runtime.spawn(async move {
-            // Who asked may have gone.
+            // The caller may have timed out.
             let _ = sender.send(timeout(deadline, question).await);
         });
-        // The task has the deadline; a thread that gets no turn must not hold the caller either.
+        // The task enforces the deadline; this bounds the wait if its thread is starved.
         receiver.recv_timeout(deadline * 2).ok()?.ok()
     }
 
-    /// Sends an entry, without waiting for it.
+    /// Sends an entry in the background.
     pub fn put(&self, key: Key, bytes: Vec<u8>) {
-        // To one that just failed nothing is sent: a process that ends would wait for it.
+        // Nothing is sent after a failure, since a terminating process would wait for it.
         if self.read_only || self.shared.failures() > 0 {
             return;
         }
         let Some(runtime) = &self.runtime else { return };
         if self.shared.sending.fetch_add(1, Ordering::SeqCst) >= SENDING_MAX {
             self.shared.done();
-            warn!("remote store `{}` is behind: entry {key} is not sent", self.name);
+            warn!(
+                "remote store `{}` has too many pending writes: entry {key} is not sent",
+                self.name
+            );
             return;
         }
         let (shared, deadline) = (self.shared.clone(), self.timeout * WRITE_PATIENCE);
@@ -183,7 +186,7 @@ impl RemoteCache {
             let failure = match timeout(deadline, write).await {
                 Ok(Ok(_)) => None,
                 Ok(Err(error)) => Some(error.to_string()),
-                Err(_) => Some(format!("not taken within {deadline:?}")),
+                Err(_) => Some(format!("not written within {deadline:?}")),
             };
             match failure {
                 None => {
@@ -197,7 +200,7 @@ impl RemoteCache {
         });
     }
 
-    /// Waits until everything is sent or has failed; whether that was in time.
+    /// Waits until all writes have completed or failed; returns whether they did within `wait`.
     pub fn flush(&self, wait: Duration) -> bool {
         let (lock, sent) = &self.shared.sent;
         let guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
@@ -206,13 +209,13 @@ impl RemoteCache {
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// Where the store is, without secrets.
+    /// Address of the store, without secrets.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What happened in this process. Misses are `absent`, `late`, `failed`, `resting` (after
-    /// several failures), or what was wrong with an entry.
+    /// Statistics of this process. Miss reasons are `absent`, `late`, `failed`, `resting` (after
+    /// several failures), or the reason an entry was rejected.
     pub fn counts(&self) -> Counts {
         self.shared.counters.snapshot()
     }
@@ -229,7 +232,7 @@ impl Shared {
         match health.rests_until {
             Some(until) if Instant::now() < until => false,
             Some(_) => {
-                // One call finds out; another failure sends it to rest again.
+                // One call probes the store; another failure suspends it again.
                 *health = Health { failures: FAILURES_MAX - 1, rests_until: None };
                 true
             }
@@ -253,11 +256,11 @@ impl Shared {
             warn!("remote store `{name}`: {text}");
         } else if health.rests_until.is_none() {
             health.rests_until = Some(Instant::now() + REST);
-            warn!("remote store `{name}`: {text}; it is left alone for {REST:?}");
+            warn!("remote store `{name}`: {text}; suspended for {REST:?}");
         }
     }
 
-    /// An entry is no longer on its way.
+    /// Marks a write as completed.
     fn done(&self) {
         self.sending.fetch_sub(1, Ordering::SeqCst);
         drop(self.sent.0.lock().unwrap_or_else(PoisonError::into_inner));
@@ -268,10 +271,10 @@ impl Shared {
 impl Drop for RemoteCache {
     fn drop(&mut self) {
         if !self.flush(LAST_WAIT) {
-            warn!("remote store `{}`: not everything was sent", self.name);
+            warn!("remote store `{}`: some entries were not sent", self.name);
         }
         if let Some(runtime) = self.runtime.take() {
-            // A runtime must not be dropped inside of another one, where the caller may be.
+            // A runtime must not be dropped within another one, where the caller may be.
             runtime.shutdown_background();
         }
     }

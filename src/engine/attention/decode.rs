@@ -36,7 +36,7 @@ const ROWS_MAX: i64 = 64;
 /// The setting that asks for the least.
 const LEAST: Settings = Settings { cluster: 1, cta_k: 16, cta_q: BAND, split: 1 };
 
-/// See the module.
+/// The engine `attention_decode`: Flash-Decoding, split-KV with packed query heads.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct DecodeEngine;
 

@@ -35,7 +35,7 @@ const TILES_TF32: Tiles = &[[128, 16, 32], [64, 16, 32], [32, 16, 16], [16, 16, 
 /// For values of more elements, and tf32 whose scores take registers for what they are modified by.
 const TILES_HEAVY: Tiles = &[[128, 16, 32], [64, 16, 32], [32, 16, 32], [16, 16, 32]];
 
-/// See the module.
+/// The engine `attention_mma`: FlashAttention-2 on `mma.sync` tensor cores.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct MmaEngine;
 

@@ -18,7 +18,7 @@ const EXTENT_MAX: i64 = 1 << 30;
 /// Rows of tiles that [`Problem::tiles`] looks at.
 const SAMPLES: i64 = 256;
 
-/// See the module.
+/// The one attention of a graph: extents, tensors by slot, programs over scores.
 #[derive(Debug)]
 pub(super) struct Problem<'a> {
     pub(super) graph: CanonicalGraph<'a>,

@@ -1,6 +1,6 @@
 //! Attention by `mma.sync` for given tiles: what fits, and the kernels of it.
 
-use kiln_sim::Operands;
+use kiln_machine::Operands;
 use serde_json::{Value as Json, json};
 
 use crate::dtype::DType;

@@ -36,7 +36,7 @@ const SLICE_MAX: i64 = 256;
 /// The setting that asks for the least.
 const LEAST: Settings = Settings { cta_k: 16, cta_q: 8 };
 
-/// See the module.
+/// The engine `attention_simt`: FMA units instead of tensor cores, for every type and architecture.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct SimtEngine;
 
@@ -45,7 +45,7 @@ pub(in crate::engine) struct SimtEngine;
 struct Simt<'a> {
     problem: Problem<'a>,
     target: &'a Target,
-    /// Of heads that are too long to be held whole.
+    /// How heads are sliced that are too long to be held whole; `None` where they are held whole.
     slices: Option<Slices>,
 }
 

@@ -102,7 +102,7 @@ macro_rules! settings {
 }
 pub(super) use settings;
 
-/// See the module.
+/// A [`Tunable`] graph as a [`Supported`] one: what every engine of the family does alike.
 #[derive(Debug)]
 pub(super) struct Tuned<E, const N: usize>(pub(super) E);
 

@@ -2,7 +2,7 @@
 //! (TMA) bring into shared memory, and turn scores into weights while products run on (Shah et al.
 //! 2024, "FlashAttention-3").
 
-use kiln_sim::Operands;
+use kiln_machine::Operands;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
 
@@ -66,7 +66,7 @@ const WIDENING_BF16: f64 = 3.0;
 /// The setting that asks for the least.
 const LEAST: Settings = Settings { cta_k: 16, cta_q: ROWS, stages: 2 };
 
-/// See the module.
+/// The engine `attention_wgmma`: FlashAttention-3 on Hopper's `wgmma`, fed by TMA.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct WgmmaEngine;
 

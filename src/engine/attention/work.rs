@@ -18,7 +18,7 @@ pub(super) struct Block {
     /// Blocks of the launch.
     pub(super) blocks: i64,
     pub(super) threads: i64,
-    /// Of a thread, estimated.
+    /// Registers of a thread, estimated.
     pub(super) registers: i64,
     pub(super) shared_bytes: i64,
     /// Tiles of keys or values that are loaded ahead.

@@ -96,7 +96,7 @@ impl Calculus {
         self.reduce_named(value_name(op), op, x, dims)
     }
 
-    /// The same under a name.
+    /// A reduction to these dimensions whose result has this name.
     pub(super) fn reduce_named(
         &mut self,
         name: &str,

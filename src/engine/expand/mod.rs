@@ -29,7 +29,7 @@ use crate::tensor::TensorDesc;
 pub(super) struct Expanded<'a> {
     tensors: Cow<'a, [TensorDesc]>,
     operations: Cow<'a, [Operation]>,
-    /// Of the graph's own tensors.
+    /// The uids of the graph's own tensors, in the order of the canonical graph.
     uids: &'a [i64],
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn primitives(graph: &OperationGraph) -> Result<OperationGraph> {
     primitives_beside(graph, &BTreeSet::new())
 }
 
-/// The same with intermediates that have none of these uids.
+/// The expanded form as [`primitives`] gives it, with intermediates that have none of these uids.
 ///
 /// # Errors
 /// As [`Expanded::of`].

@@ -10,8 +10,9 @@ use crate::engine::gemm::parameters::Context;
 use crate::engine::gemm::partials::PARTIALS_BYTES_MAX;
 use crate::engine::gemm::partials::Parts;
 use crate::engine::gemm::problem::Problem;
+use crate::engine::gemm::tiling::Refusal;
 use crate::engine::signature::{arguments, merged};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::kernel::{Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
 use crate::target::Arch;
 
@@ -25,27 +26,30 @@ const LANES_MAX: i64 = 32;
 const ROUND: i64 = 4;
 
 /// A kernel that leaves parts of reductions behind, with those that join them.
-///
-/// # Errors
-/// `NotSupported` for parts that take too many bytes.
 pub(super) fn with_joins(
     mut lowering: Lowering,
     context: &Context<'_>,
     finished: [i64; 2],
     arch: Arch,
-) -> Result<Lowering> {
+) -> Lowering {
     for at in 0..context.problem.exits.len() {
         let join = Join::of(context.problem, at, finished);
+        lowering.kernels.push(join.kernel(context, finished, arch));
+        lowering.scratch.push(join.bytes() as u64);
+    }
+    lowering
+}
+
+/// Whether parts of so many rows and columns fit memory, and the kernels that join them a grid.
+pub(super) fn check_joins(problem: &Problem<'_>, finished: [i64; 2]) -> Result<(), Refusal> {
+    for at in 0..problem.exits.len() {
+        let join = Join::of(problem, at, finished);
         let bytes = join.bytes();
         if bytes > PARTIALS_BYTES_MAX || ceil_div(join.results, join.lanes()) > GRID_MAX {
-            return Err(Error::not_supported(format!(
-                "the parts of a reduction behind the product take {bytes} bytes"
-            )));
+            return Err(Refusal::ReducedParts { bytes });
         }
-        lowering.kernels.push(join.kernel(context, finished, arch));
-        lowering.scratch.push(bytes as u64);
     }
-    Ok(lowering)
+    Ok(())
 }
 
 /// What joins the parts of a reduction.
@@ -54,7 +58,7 @@ pub(super) struct Join<'a> {
     /// Its position.
     at: usize,
     results: i64,
-    /// Of each result.
+    /// Partial results of each result.
     parts: i64,
 }
 
@@ -76,7 +80,7 @@ impl<'a> Join<'a> {
         Join { exit, at, results, parts }
     }
 
-    /// Of all parts.
+    /// Bytes of all partial results of all results.
     pub(super) fn bytes(&self) -> i64 {
         let size = self.exit.op.math.dtype().bytes() as i64;
         self.results.saturating_mul(self.parts).saturating_mul(size)

@@ -3,13 +3,14 @@
 
 use serde_json::{Value as Json, json};
 
-use crate::engine::gemm::join::with_joins;
+use crate::engine::gemm::join::{check_joins, with_joins};
 use crate::engine::gemm::parameters::{Context, functions};
 use crate::engine::gemm::partials::PARTIALS_BYTES_MAX;
+use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::sum::Sum;
-use crate::engine::gemm::tiling::{epilogue_vector, partial_bytes};
+use crate::engine::gemm::tiling::{Refusal, epilogue_vector, partial_bytes};
 use crate::engine::signature::{arguments, merged};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::kernel::{KernelPlan, KernelSpec, LaunchPlan, Lowering};
 use crate::target::Arch;
 
@@ -29,35 +30,41 @@ pub(super) struct Variant {
 }
 
 /// The kernels of a problem.
-///
-/// # Errors
-/// `NotSupported` for partial sums that take too many blocks or bytes.
-pub(super) fn lowering(context: &Context<'_>, variant: Variant, arch: Arch) -> Result<Lowering> {
+pub(super) fn lowering(context: &Context<'_>, variant: Variant, arch: Arch) -> Lowering {
     let finished = variant.finished;
     followed(multiply(context, variant, arch), context, finished, arch)
 }
 
+/// Whether what one kernel leaves behind for others fits memory, and these a grid; `finished` is
+/// what a warp of the first finishes at once.
+pub(super) fn check_parts(
+    problem: &Problem<'_>,
+    split_k: i64,
+    finished: [i64; 2],
+) -> Result<(), Refusal> {
+    if split_k == 1 {
+        return check_joins(problem, finished);
+    }
+    let (sum, bytes) = (Sum::of(problem), partial_bytes(problem, split_k));
+    match sum.fits_grid() && bytes <= PARTIALS_BYTES_MAX {
+        true => check_joins(problem, sum.finished),
+        false => Err(Refusal::Parts { bytes }),
+    }
+}
+
 /// The kernel that multiplies, with those that take what it leaves behind.
-///
-/// # Errors
-/// As [`lowering`].
 pub(super) fn followed(
     multiply: KernelPlan,
     context: &Context<'_>,
     finished: [i64; 2],
     arch: Arch,
-) -> Result<Lowering> {
+) -> Lowering {
     let Context { problem, tiling, .. } = context;
     let mut lowering = Lowering::from(multiply);
     if tiling.split_k == 1 {
         return with_joins(lowering, context, finished, arch);
     }
     let (sum, bytes) = (Sum::of(problem), partial_bytes(problem, tiling.split_k));
-    if !sum.fits_grid() || bytes > PARTIALS_BYTES_MAX {
-        return Err(Error::not_supported(format!(
-            "the parts of the product take {bytes} bytes; use split_k=1"
-        )));
-    }
     lowering.kernels.push(sum.kernel(context, arch));
     lowering.scratch.push(bytes as u64);
     with_joins(lowering, context, sum.finished, arch)

@@ -1,12 +1,12 @@
 //! Products on tensor cores by `mma.sync`: 16-bit floats, tf32 and 8-bit integers, from sm_80.
 
-use kiln_sim::Operands;
+use kiln_machine::Operands;
 use serde_json::{Value as Json, json};
 
 use crate::dtype::DType;
 use crate::engine::access::ceil_div;
 use crate::engine::config::combinations;
-use crate::engine::gemm::lowering::{Variant, lowering};
+use crate::engine::gemm::lowering::{Variant, check_parts, lowering};
 use crate::engine::gemm::order::{Order, group_knob, raster_knob, told_apart};
 use crate::engine::gemm::parameters::{Context, Tile, access_of};
 use crate::engine::gemm::problem::{Operand, Problem};
@@ -57,7 +57,8 @@ const CANDIDATES: [Candidate; 8] = [
     ([16, 64, 16, 32], 0.3),
 ];
 
-/// The same for two products of one matrix: columns are those of each.
+/// Tiles for two products of one matrix A (a dual GEMM), rated as [`CANDIDATES`] are; columns are
+/// those of each product.
 const TWIN_CANDIDATES: [Candidate; 6] = [
     ([128, 128, 64, 32], 1.0),
     ([128, 64, 64, 32], 0.95),
@@ -84,7 +85,7 @@ const KNOBS: [&str; 10] = [
     "warp_n",
 ];
 
-/// See the module.
+/// The engine `gemm_mma`: GEMMs on `mma.sync` tensor cores, from sm_80.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct MmaEngine;
 
@@ -194,7 +195,7 @@ impl Supported for Mma<'_> {
         config.validate(&knobs(problem, product))?;
         let schedule = self.schedule(Settings::of(config)?);
         let schedule = schedule.map_err(|refusal| refusal.error(config))?;
-        schedule.lowering(problem, product, target)
+        Ok(schedule.lowering(problem, product, target))
     }
 }
 
@@ -407,6 +408,7 @@ impl Schedule {
         if shared_bytes > available {
             return Err(Refusal::SharedBytes { needed: shared_bytes, available });
         }
+        check_parts(problem, tiling.split_k, [slice_rows, warp_n])?;
         let operands = product.operands();
         Ok(Schedule { settings, operands, products, threads, slice_rows, shared_bytes })
     }
@@ -428,12 +430,7 @@ impl Schedule {
         demand.work(&tiling, block, Units::Tensor(one))
     }
 
-    fn lowering(
-        &self,
-        problem: &Problem<'_>,
-        product: &Product,
-        target: &Target,
-    ) -> Result<Lowering> {
+    fn lowering(&self, problem: &Problem<'_>, product: &Product, target: &Target) -> Lowering {
         let Settings { tiling, stages, warp_m, warp_n } = self.settings;
         let context = Context::new(problem, tiling);
         let operand = |of: &Operand, element: DType, is_a: bool| {

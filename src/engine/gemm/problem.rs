@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::engine::access::PARAMETERS_MAX;
+use crate::engine::access::{PARAMETERS_MAX, volume};
 use crate::engine::gemm::axes::{Axes, stride};
 use crate::engine::gemm::exits::{Exit, reductions};
 use crate::engine::program::{GraphProgram, Source};
@@ -156,7 +156,7 @@ impl<'a> Problem<'a> {
 
     /// All batches.
     pub(super) fn batch_count(&self) -> i64 {
-        self.batches.iter().product()
+        volume(&self.batches)
     }
 
     /// Whether there is nothing to store.

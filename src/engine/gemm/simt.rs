@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::dtype::DType;
 use crate::engine::access::ceil_div;
 use crate::engine::config::combinations;
-use crate::engine::gemm::lowering::{Variant, lowering};
+use crate::engine::gemm::lowering::{Variant, check_parts, lowering};
 use crate::engine::gemm::order::{Order, group_knob, raster_knob, told_apart};
 use crate::engine::gemm::parameters::{Context, Tile};
 use crate::engine::gemm::problem::{Operand, Problem};
@@ -43,7 +43,7 @@ const CANDIDATES: [Candidate; 5] = [
 const KNOBS: [&str; 9] =
     ["cta_k", "cta_m", "cta_n", "dynamic_m", "group", "raster", "split_k", "thread_m", "thread_n"];
 
-/// See the module.
+/// The engine `gemm_simt`: GEMMs on FMA units, for every type and architecture.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct SimtEngine;
 
@@ -140,7 +140,7 @@ impl Supported for Simt<'_> {
         config.validate(&knobs(&self.problem))?;
         let schedule = self.schedule(Settings::of(config)?);
         let schedule = schedule.map_err(|refusal| refusal.error(config))?;
-        schedule.lowering(&self.problem, self.target)
+        Ok(schedule.lowering(&self.problem, self.target))
     }
 }
 
@@ -243,6 +243,7 @@ impl Schedule {
         if shared_bytes > available {
             return Err(Refusal::SharedBytes { needed: shared_bytes, available });
         }
+        check_parts(problem, tiling.split_k, [slice_rows, warp_n])?;
         Ok(Schedule { settings, element, threads, slice_rows, shared_bytes })
     }
 
@@ -261,7 +262,7 @@ impl Schedule {
         demand.work(&tiling, block, units)
     }
 
-    fn lowering(&self, problem: &Problem<'_>, target: &Target) -> Result<Lowering> {
+    fn lowering(&self, problem: &Problem<'_>, target: &Target) -> Lowering {
         let Schedule { settings: Settings { tiling, thread_m, thread_n }, element, .. } = *self;
         let context = Context::new(problem, tiling);
         let tile = Tile { dtype: element, vector: 16 / element.bytes() as i64, staged: true };

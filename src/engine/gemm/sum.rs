@@ -22,7 +22,8 @@ const COLUMNS_MAX: i64 = 64;
 /// Rows of a warp that leaves parts of reductions behind: of fewer there would be many parts.
 const REDUCED_ROWS: i64 = 8;
 
-/// See the module.
+/// The split-K reduction kernel: sums partial accumulators in a fixed order, then runs the
+/// epilogue.
 pub(super) struct Sum<'a> {
     problem: &'a Problem<'a>,
     /// Rows and columns that a warp finishes.

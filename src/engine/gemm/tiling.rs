@@ -59,6 +59,8 @@ pub(super) enum Refusal {
     Columns { count: i64, max: i64 },
     Panels,
     Turns,
+    Parts { bytes: i64 },
+    ReducedParts { bytes: i64 },
 }
 
 impl fmt::Display for Refusal {
@@ -84,6 +86,12 @@ impl fmt::Display for Refusal {
                 write!(f, "multiplies {count} columns at once, an instruction has {max}")
             }
             Refusal::Panels => f.write_str("cuts panels of B, whose columns are packed by 64"),
+            Refusal::Parts { bytes } => {
+                write!(f, "leaves {bytes} bytes of parts of the product; use split_k=1")
+            }
+            Refusal::ReducedParts { bytes } => {
+                write!(f, "leaves {bytes} bytes of parts of a reduction behind the product")
+            }
             Refusal::Turns => f.write_str("takes turns at tiles whose depth is shared"),
         }
     }

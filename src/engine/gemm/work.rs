@@ -12,7 +12,7 @@ use crate::engine::{KernelWork, TensorWork};
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Block {
     pub(super) threads: i64,
-    /// Of a thread, estimated.
+    /// Registers of a thread, estimated.
     pub(super) registers: i64,
     pub(super) shared_bytes: i64,
     /// Steps of the depth that are loaded ahead.

@@ -1,6 +1,7 @@
 //! The iteration space of a pointwise kernel: the broadcast shape of all tensors, permuted and
 //! collapsed to as few dimensions as their strides allow.
 
+use crate::engine::access::volume;
 use crate::engine::dimensions::{Dimensions, axis_order, broadcast_shape};
 use crate::error::Result;
 use crate::graph::CanonicalGraph;
@@ -37,7 +38,7 @@ impl Domain {
 
     /// Product of the outer extents.
     pub(super) fn rows(&self) -> i64 {
-        self.extents[..self.extents.len() - 1].iter().product()
+        volume(&self.extents[..self.extents.len() - 1])
     }
 
     /// A tensor's stride along the columns.

@@ -4,7 +4,7 @@
 
 use serde_json::{Value as Json, json};
 
-use crate::engine::access::PARAMETERS_MAX;
+use crate::engine::access::{PARAMETERS_MAX, volume};
 use crate::engine::pointwise::Elements;
 use crate::engine::pointwise::domain::Domain;
 use crate::engine::pointwise::work::Demand;
@@ -23,7 +23,7 @@ const NAME: &str = "pointwise_general";
 
 const THREADS: u32 = 256;
 
-/// See the module.
+/// The engine `pointwise_general`: one kernel for every shape and all strides.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct GeneralEngine;
 
@@ -63,7 +63,7 @@ struct AnyShape<'a>(Elements<'a>);
 
 impl AnyShape<'_> {
     fn elements(&self) -> i64 {
-        self.0.domain.extents.iter().product()
+        volume(&self.0.domain.extents)
     }
 
     fn work(&self) -> KernelWork {
@@ -213,7 +213,7 @@ impl<'a> General<'a> {
         let mut numbers = padded(extents, 1);
         numbers.extend(self.in_memory().flat_map(|at| padded(&self.domain.strides[*at], 0)));
         numbers.extend(self.axes.iter().flat_map(|dimension| match dimension {
-            Some(at) => [extents[at + 1..].iter().product(), extents[*at]],
+            Some(at) => [volume(&extents[at + 1..]), extents[*at]],
             None => [1, 1],
         }));
         numbers

@@ -32,9 +32,9 @@ pub(super) struct Decision {
     busy: i64,
     /// The items left when the problem is spread over the device first.
     spread: i64,
-    /// Of `vector` elements.
+    /// Chunks of `vector` elements in the whole problem.
     chunks: i64,
-    /// Of the whole device.
+    /// Threads that the whole device holds at once.
     threads_max: i64,
     /// Whether an operand is the same in every row.
     row_operand: bool,
@@ -62,11 +62,11 @@ impl Decision {
             if items > 1 { items /= 2 } else { vector /= 2 }
         }
         let passes = chunks(vector) / items / threads_max.max(1);
-        let blocks = chunks(vector) / (items * threads);
+        let blocks = ceil_div(chunks(vector), items * threads);
         let row_operand = has_row_operand(graph, domain);
         let columns_fit = ceil_div(domain.columns(), vector * threads) <= GRID_MAX / 32;
         let persistent = match row_operand {
-            true => passes >= PASSES_MIN && columns_fit,
+            true => passes >= PASSES_MIN && columns_fit || blocks > GRID_MAX,
             false => blocks > GRID_MAX,
         };
         let chunks = chunks(vector);

@@ -35,7 +35,7 @@ const CAPABILITY_MIN: u16 = 75;
 
 const NAME: &str = "pointwise";
 
-/// See the module.
+/// The engine `pointwise`: one pass over memory for a whole graph of pointwise operations.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PointwiseEngine;
 
@@ -49,7 +49,9 @@ impl Engine for PointwiseEngine {
         graph: CanonicalGraph<'a>,
         target: &'a Target,
     ) -> Result<Box<dyn Supported + 'a>> {
-        Ok(Box::new(Elements::of(graph, target)?))
+        let elements = Elements::of(graph, target)?;
+        Schedule::new(elements.graph(), &elements.domain, &elements.decision().config())?;
+        Ok(Box::new(elements))
     }
 
     fn elementwise(&self) -> bool {

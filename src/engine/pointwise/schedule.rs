@@ -26,7 +26,7 @@ pub(super) enum Access {
     Value,
     /// One element for the whole domain.
     Scalar,
-    /// The same elements in every row.
+    /// One row of elements that is broadcast along all others.
     Row,
     /// Elements of its own in every chunk, or at least in every row.
     Stream,
@@ -42,7 +42,7 @@ pub(super) struct Schedule {
     /// Each thread stays in the columns it starts in, so that row operands stay in registers.
     pub(super) fixed_columns: bool,
     pub(super) chunks: i64,
-    /// Of a block, with fixed columns.
+    /// Chunks along a row that a block covers, with fixed columns.
     pub(super) block_chunks: i64,
     pub(super) column_blocks: i64,
     pub(super) grid: Grid,

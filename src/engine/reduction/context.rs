@@ -50,7 +50,7 @@ pub(super) struct Context<'a> {
     pub(super) phases: &'a Phases,
     pub(super) arch: Arch,
     pub(super) identifiers: Identifiers,
-    /// Of each tensor that has one outside of a program; else empty.
+    /// The identifier of each tensor that has one outside of a program; empty for the others.
     pub(super) names: Vec<String>,
 }
 

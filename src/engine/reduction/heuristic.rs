@@ -94,7 +94,7 @@ impl Decision {
         let passes = rows.saturating_mul(row_threads) / device_threads.max(1);
         let persistent = space.has_sums()
             || (shares && kept && cluster == 1 && passes >= PASSES_MIN)
-            || rows / (threads / row_threads) > GRID_MAX;
+            || ceil_div(rows, threads / row_threads).saturating_mul(split * cluster) > GRID_MAX;
         Decision {
             vector,
             items,

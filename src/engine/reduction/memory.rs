@@ -18,7 +18,7 @@ pub(super) struct Memory {
     row_inputs: Vec<usize>,
     /// A value per row, to be stored.
     last_inputs: Vec<usize>,
-    /// The same elements in every row.
+    /// One row of elements that all rows share.
     shared: Vec<usize>,
     /// Elements of a row of their own.
     streams: Vec<usize>,
@@ -85,7 +85,7 @@ impl Memory {
         arguments(graph, self.passed().iter()).into_iter().chain(scratch).collect()
     }
 
-    /// Of the kernel that joins what the blocks left of sums of columns.
+    /// What the kernel reads and writes that combines the column sums of all blocks.
     pub(super) fn of_columns(context: &Context<'_>) -> Memory {
         let Context { graph, phases, .. } = context;
         let reads = Phases::reads(&phases.columns);

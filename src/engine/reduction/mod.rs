@@ -48,7 +48,7 @@ const CAPABILITY_MIN: u16 = 75;
 
 const NAME: &str = "reduction";
 
-/// See the module.
+/// The engine `reduction`: rows are contiguous, and a group of threads reduces each.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReductionEngine;
 
@@ -69,12 +69,14 @@ impl Engine for ReductionEngine {
                 "rows without elements next to sums of their columns",
             ));
         }
-        if rows.0.space.has_sums() && !rows.decision().is_kept() {
+        let decision = rows.decision();
+        if rows.0.space.has_sums() && !decision.is_kept() {
             let columns = rows.0.space.columns.count();
             return Err(Error::not_supported(format!(
                 "rows of {columns} elements do not fit registers next to sums of their columns"
             )));
         }
+        Schedule::new(&rows.0.space, &rows.footprint(), target, &decision.config())?;
         Ok(Box::new(rows))
     }
 }

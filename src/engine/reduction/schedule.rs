@@ -54,7 +54,7 @@ pub(super) struct Schedule {
     pub(super) row_threads: i64,
     /// Whether a row is kept in registers; else every phase reads it again.
     pub(super) kept: bool,
-    /// Of a row.
+    /// Chunks of `vector` elements in a row.
     pub(super) chunks: i64,
     /// Blocks that share a row, which the next kernel joins.
     pub(super) segments: i64,
@@ -111,7 +111,8 @@ impl Schedule {
             .map_err(|refusal| Error::not_supported(format!("{config} {refusal}")))
     }
 
-    /// The same; a refusal is cheap, because most combinations of knobs are refused.
+    /// The schedule, or why there is none: such a refusal is cheap, because most combinations of
+    /// knobs are refused.
     pub(super) fn checked(
         space: &Space,
         footprint: &Footprint,
@@ -254,8 +255,8 @@ pub(super) struct Footprint {
     broadcast: i64,
     /// Bytes of one element of each other operand.
     pub(super) input_bytes: Vec<i64>,
-    /// The same as held between phases: the compiler keeps what several of them read in the type it
-    /// is computed in.
+    /// Bytes of one element of each other operand as it is held between phases: the compiler keeps
+    /// what several of them read in the type it is computed in.
     held_bytes: Vec<i64>,
     /// Bytes of one element of each intermediate that is kept between phases.
     kept_bytes: Vec<i64>,

@@ -1,6 +1,6 @@
 //! The iteration space of a reduction: rows, of which each becomes values, and what lies along one.
 
-use crate::engine::access::stored;
+use crate::engine::access::{stored, volume};
 use crate::engine::dimensions::{Dimensions, axis_order, broadcast_shape};
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Op, Operation};
@@ -79,7 +79,7 @@ impl Space {
 
     /// Product of a row's outer extents.
     pub(super) fn lines(&self) -> i64 {
-        self.columns.outer().iter().product()
+        volume(self.columns.outer())
     }
 
     /// A tensor's stride along the innermost dimension of a row.

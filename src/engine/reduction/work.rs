@@ -23,9 +23,9 @@ struct Demand {
     written_bytes: f64,
     instructions: f64,
     f64_instructions: f64,
-    /// Of a row that is read again in each.
+    /// Phases of a row that is read again in each.
     phases: usize,
-    /// Of a row that is kept.
+    /// Phases of a row that is kept in registers.
     kept_phases: usize,
 }
 

@@ -20,12 +20,12 @@ pub(super) struct Decision {
     exchange_bytes: i64,
     kept: i64,
     streamed: i64,
-    /// Of a step, all blocks together.
+    /// Clocks of a step, all blocks together.
     pub(super) clocks: f64,
 }
 
 impl Decision {
-    /// Of the settings that are legal, those whose steps take the least time.
+    /// The legal setting whose steps take the least time.
     ///
     /// # Errors
     /// Where no setting is legal: what the last one lacks.
@@ -128,8 +128,8 @@ fn settings(
     Ok(with_quickest_exchange(layer, regime, schedule))
 }
 
-/// The same with so many warps along the units, and the fewest along the depth that take the least
-/// time: more hold more of the weights in registers.
+/// The quickest schedule with so many warps along the units: it has the fewest warps along K that
+/// take the least time, since more hold more of the weights in registers.
 fn of_columns(
     layer: &Layer<'_>,
     target: &Target,
@@ -161,7 +161,7 @@ fn is_quicker(layer: &Layer<'_>, schedule: &Schedule, known: &Schedule) -> bool 
     step_clocks(layer, schedule) < step_clocks(layer, known)
 }
 
-/// The same with the exchange that takes the fewest clocks.
+/// The schedule with the exchange that takes the fewest clocks.
 fn with_quickest_exchange(layer: &Layer<'_>, regime: Regime, mut schedule: Schedule) -> Schedule {
     let clocks = |at: &usize| exchange_clocks(layer, &schedule, regime.exchanges[*at]);
     let quickest = (0..regime.exchanges.len()).min_by(|a, b| clocks(a).total_cmp(&clocks(b)));

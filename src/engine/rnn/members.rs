@@ -21,7 +21,7 @@ pub(super) struct Members {
 /// The programs of all stages as C++ text.
 #[derive(Debug, Clone)]
 pub(super) struct Programs {
-    /// Of each stage.
+    /// The lines of each stage's program.
     pub(super) lines: Vec<Vec<String>>,
     /// The functions of `device/ops` that they call.
     pub(super) functions: BTreeSet<&'static str>,

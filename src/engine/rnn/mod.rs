@@ -53,7 +53,8 @@ const THROUGH_MEMORY: &[Exchange] = &[Exchange::Counter, Exchange::Data];
 pub(super) const GRID: RnnEngine =
     RnnEngine { regime: Regime { engine: "rnn_grid", exchanges: THROUGH_MEMORY, streams: false } };
 
-/// The same, for weights that do not fit on chip: what does not is read at every step.
+/// Blocks all over the device share the units; weights that do not fit on chip are read at every
+/// step.
 pub(super) const STREAM: RnnEngine =
     RnnEngine { regime: Regime { engine: "rnn_stream", exchanges: THROUGH_MEMORY, streams: true } };
 
@@ -119,8 +120,11 @@ impl Supported for Rnn<'_> {
     }
 
     fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
-        let registers = config.knob("registers").ok().filter(|registers| *registers > 0)?;
-        Some(config.clone().with("registers", registers - REGISTERS_STEP))
+        // Weights that leave registers stay on chip: in shared memory, where they must fit.
+        let held = config.knob("registers").ok()?;
+        let fewer = (0..held / REGISTERS_STEP).rev();
+        let mut fewer = fewer.map(|steps| config.clone().with("registers", steps * REGISTERS_STEP));
+        fewer.find(|config| self.schedule(config).is_ok())
     }
 
     fn settings(&self) -> Vec<Setting> {
@@ -156,7 +160,7 @@ impl Supported for Rnn<'_> {
         })
     }
 
-    /// Of a step.
+    /// Clocks of a step by the cost model.
     fn expected_clocks(&self) -> Option<f64> {
         Some(self.decision.clocks)
     }

@@ -100,9 +100,10 @@ pub(super) struct Placed {
     pub(super) groups: i64,
     /// Steps of the depth of each warp.
     pub(super) steps: i64,
-    /// Of them, those whose weights stay in registers.
+    /// Steps of `steps` whose weights stay in registers.
     pub(super) held: i64,
-    /// Of them, those whose weights stay in shared memory; those of the others are read.
+    /// Steps of `steps` whose weights stay in shared memory; those of the rest are read at every
+    /// step of the sequence.
     pub(super) kept: i64,
     /// Bytes of the weights of one step, of each warp.
     pub(super) step_bytes: i64,

@@ -42,7 +42,7 @@ const LAUNCHES_MAX: i64 = 1 << 13;
 /// Whether products use tensor cores: 1 where they take the layer's type and precision.
 const TENSOR_CORES: &str = "tensor_cores";
 
-/// See the module.
+/// The engine `rnn_step`: GEMMs and a cell kernel at every step, for layers of any size.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct StepEngine;
 
@@ -58,12 +58,13 @@ impl Engine for StepEngine {
     ) -> Result<Box<dyn Supported + 'a>> {
         let layer = Layer::of(graph)?;
         let steps = Steps { tensor_cores: false, layer, target };
-        let tensor_cores = match steps.layer.products.first() {
-            Some(product) => {
-                steps.layer.with_product(product, (&MmaEngine, target), |_| Ok(())).is_ok()
-            }
-            None => false,
+        let products = &steps.layer.products;
+        let takes = |engine: &dyn Engine| {
+            let all = |product| steps.layer.with_product(product, (engine, target), |_| Ok(()));
+            products.iter().try_for_each(all)
         };
+        takes(&SimtEngine)?;
+        let tensor_cores = !products.is_empty() && takes(&MmaEngine).is_ok();
         Ok(Box::new(Steps { tensor_cores, ..steps }))
     }
 }
@@ -352,7 +353,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The same kernel at a step: its last number, if it asks for one.
+    /// The kernel with its step set: that is its last number, if it asks for one.
     fn at_step(&self, kernel: &KernelPlan, at: i64) -> KernelPlan {
         let mut kernel = kernel.clone();
         if kernel.spec.entry == "rnn_cell" {

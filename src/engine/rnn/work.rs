@@ -70,7 +70,7 @@ fn instructions(layer: &Layer<'_>) -> f64 {
     lines as f64 * INSTRUCTIONS_OPERATION
 }
 
-/// Of all tensors.
+/// Bytes of all tensors of the layer, each counted once.
 pub(super) fn bytes(layer: &Layer<'_>) -> f64 {
     let tensors = layer.tensors().map(|(_, uid)| &layer.graph.tensors[uid]);
     let bytes = |of: &TensorDesc| of.elements().unwrap_or(0) * of.dtype.bytes() as i64;

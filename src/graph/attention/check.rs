@@ -1,4 +1,4 @@
-//! What must hold of an attention's attributes and tensors.
+//! Validation of attention attributes and tensors.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -10,10 +10,10 @@ use crate::graph::norm::expect_dims;
 use crate::tensor::TensorDesc;
 
 impl Attention {
-    /// The extents that the operands give, the first of them in the order of the slots.
+    /// Derives the extents from `inputs`, which are in the order of the slots.
     ///
     /// # Errors
-    /// `BadParam` where `q`, `k`, `v` and what says where their rows are do not fit together.
+    /// `BadParam` where `q`, `k`, `v` and the page table or sequence offsets are inconsistent.
     pub fn shape(&self, inputs: &[&TensorDesc]) -> Result<AttentionShape> {
         shape(self, inputs)
     }
@@ -41,7 +41,7 @@ fn fail<T>(rule: String) -> Result<T> {
     Err(Error::bad_param(format!("attention: {rule}")))
 }
 
-/// The extents that `q`, `k`, `v` and what says where their rows are give.
+/// Derives the extents from `q`, `k`, `v` and the page table or sequence offsets.
 fn shape(op: &Attention, inputs: &[&TensorDesc]) -> Result<AttentionShape> {
     let [q, k, v] = [inputs[0], inputs[1], inputs[2]];
     for (slot, tensor) in [("q", q), ("k", k), ("v", v)] {
@@ -152,7 +152,7 @@ fn tensors(op: &Attention, inputs: &[&TensorDesc], outputs: &[&TensorDesc]) -> R
     Ok(())
 }
 
-/// Checks an operand behind `q`, `k` and `v`.
+/// Checks an operand other than `q`, `k` and `v`.
 fn operand(op: &Attention, shape: &AttentionShape, slot: &str, tensor: &TensorDesc) -> Result<()> {
     let AttentionShape { batches, heads, .. } = *shape;
     match slot {
@@ -208,7 +208,7 @@ fn operand(op: &Attention, shape: &AttentionShape, slot: &str, tensor: &TensorDe
     }
 }
 
-/// Integers of 32 or 64 bits.
+/// Checks that a tensor holds 32- or 64-bit integers.
 fn integers(slot: &str, tensor: &TensorDesc) -> Result<()> {
     match tensor.dtype {
         DType::I32 | DType::I64 => Ok(()),
@@ -239,7 +239,7 @@ fn broadcast(slot: &str, tensor: &TensorDesc, dims: &[i64]) -> Result<()> {
     match fits {
         true => Ok(()),
         false => fail(format!(
-            "{slot} `{}` is {:?}, which can not be broadcast to {dims:?}",
+            "{slot} `{}` is {:?}, which cannot be broadcast to {dims:?}",
             tensor.name, tensor.dims
         )),
     }
@@ -267,7 +267,7 @@ fn program(op: &Attention, name: &str, program: &Program) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the coordinates that a program reads are those of the scores.
+/// Checks that the coordinates a program reads have the extents of the scores.
 fn coordinates(name: &str, program: &Program, shape: &AttentionShape) -> Result<()> {
     for input in program.inputs() {
         let InputKind::Index { axis, extent } = input.kind else { continue };

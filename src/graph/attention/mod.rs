@@ -1,4 +1,4 @@
-//! Scaled dot product attention.
+//! Scaled dot-product attention.
 
 mod check;
 mod modifier;
@@ -14,42 +14,42 @@ use crate::expr::{Activations, Program, Real};
 use crate::graph::matmul::MatmulMath;
 use crate::graph::slots::Slots;
 
-/// Which key is on the diagonal of the scores: that of query `i` is `i` plus an offset.
+/// Alignment of the diagonal: the diagonal key of query `i` is `i` plus an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Diagonal {
-    /// The first query meets the first key: the offset is 0.
+    /// Aligned to the first query and the first key: the offset is 0.
     #[default]
     TopLeft,
-    /// The last query meets the last key: the offset is the number of keys less that of queries,
-    /// of a sequence's own where lengths are given.
+    /// Aligned to the last query and the last key: the offset is the number of keys minus the
+    /// number of queries, per sequence where lengths are given.
     BottomRight,
 }
 
-/// The keys around the diagonal that a query attends to: `diagonal - left <= key <= diagonal +
-/// right`. Causal attention has a `right` of 0.
+/// Sliding window: a query attends to keys `diagonal - left <= key <= diagonal + right`. Causal
+/// attention has `right = 0`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Band {
-    /// Where the diagonal is.
+    /// Alignment of the diagonal.
     pub diagonal: Diagonal,
-    /// Keys before the diagonal; `None` is all.
+    /// Number of keys before the diagonal; `None` is unbounded.
     pub left: Option<i64>,
-    /// Keys behind the diagonal; `None` is all.
+    /// Number of keys after the diagonal; `None` is unbounded.
     pub right: Option<i64>,
 }
 
 impl Band {
-    /// Keys up to the diagonal.
+    /// Returns the causal mask: keys up to the diagonal.
     pub fn causal(diagonal: Diagonal) -> Band {
         Band { diagonal, left: None, right: Some(0) }
     }
 }
 
-/// Scores within bounds: `cap * tanh(score / cap)`.
+/// Soft cap of the scores: `cap * tanh(score / cap)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Softcap {
-    /// The bound, above 0.
+    /// The cap, above 0.
     pub cap: Real,
-    /// Whether it applies behind bias and slopes; or else before them.
+    /// Whether it is applied after bias and slopes instead of before.
     pub last: bool,
 }
 
@@ -57,154 +57,156 @@ pub struct Softcap {
 /// (Vaswani et al. 2017, "Attention Is All You Need").
 ///
 /// Operands are `q` [B, Hq, Sq, D], `k` [B, Hkv, Skv, D] and `v` [B, Hkv, Skv, Dv], in any memory
-/// order (or as `paged`, `queries_max` and `keys_max` say), then what the fields add; results are
-/// `o` [B, Hq, Sq, Dv] and, with `statistics`, `lse` [B, Hq, Sq, 1]. Query head `h` reads head `h /
-/// (Hq / Hkv)` of keys and values.
+/// order (see also `paged`, `queries_max` and `keys_max`), followed by those that the fields
+/// enable; results are `o` [B, Hq, Sq, Dv] and, with `statistics`, `lse` [B, Hq, Sq, 1]. Query head
+/// `h` reads KV head `h / (Hq / Hkv)`.
 ///
-/// A score passes, in this order, the scale, `descale_q`, `descale_k`, the soft cap, the bias, the
-/// slopes (ALiBi) and the `score` program; what the masks leave out takes no part in the sum. A
-/// query with nothing to attend to gives 0, and an `lse` of minus infinity. Operands are rounded to
-/// the math precision; the weights of 16-bit values, relative to the largest, may be rounded to
-/// their type, those of 8-bit values to the [type of the products](Attention::product_dtype).
+/// A score is modified in this order: scale, `descale_q`, `descale_k`, soft cap, bias, slopes
+/// (ALiBi), `score` program; masked keys are excluded from the softmax. A query without unmasked
+/// keys has a result of 0 and an `lse` of minus infinity. Operands are rounded to the math
+/// precision. Unnormalised probabilities P may be rounded to the operand type where that has 16
+/// bits, to the [type of the MMA](Attention::product_dtype) where it has 8.
 ///
-/// Keys behind the length of a sequence, of no sequence, on no page of one, and in front of or
-/// behind all that queries attend to by band and intervals, in heads that share them, may be
-/// anything, stale memory included, and so may rows of `k` that a query leaves out for another
-/// reason. Such rows of `v` must be finite: a weight of 0 times NaN is NaN, as in FlashAttention.
+/// Rows of `k` and `v` beyond the length of a sequence, outside every sequence or page, or outside
+/// the sliding window and key intervals of all queries that share the head, are never used and may
+/// hold anything, including NaN. Rows of `k` that are masked for another reason may hold anything
+/// too. Such rows of `v` must be finite: 0 times NaN is NaN, as in FlashAttention.
 ///
-/// For inference `q`, `k` and `v` may be [floats of 8 bits](DType::F8E4M3), which are exact in
-/// every precision that is computed in.
+/// For inference `q`, `k` and `v` may be [8-bit floats](DType::F8E4M3), which are exact in every
+/// math precision.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Attention {
-    /// What is computed in: not `i32`.
+    /// Precision of the computation; not `i32`.
     pub math: MatmulMath,
-    /// Factor of the scores; `None` is `1 / sqrt(D)`.
+    /// Scale of the scores; `None` is `1 / sqrt(D)`.
     pub scale: Option<Real>,
-    /// Whether scores are capped.
+    /// Soft cap of the scores.
     pub softcap: Option<Softcap>,
-    /// The keys around the diagonal that take part.
+    /// Sliding window around the diagonal.
     pub band: Band,
-    /// Whether `key_begin` and `key_end`, `i32` broadcast to [B, Hq, Sq, 1], give the keys `begin
-    /// <= key < end` that take part.
+    /// Whether `key_begin` and `key_end`, `i32` broadcast to [B, Hq, Sq, 1], restrict each query to
+    /// keys `begin <= key < end`.
     pub intervals: bool,
-    /// Whether `k` and `v` are [P, Hkv, page, ..], pages of keys. `page_table`, `i32` [B, 1, 1, N],
-    /// gives each sequence N of them; entries are limited to [0, P).
+    /// Whether the KV cache is paged: `k` and `v` are [P, Hkv, page, ..]. `page_table`, `i32` [B,
+    /// 1, 1, N], holds the N pages of each sequence; entries are clamped to [0, P).
     pub paged: bool,
-    /// The most queries of a sequence, where those of all sequences lie one behind the other in
-    /// `q` [1, Hq, T, D], and their results alike. `query_offsets`, `i32` [B + 1, 1, 1, 1], says
-    /// where each begins and the next one ends it. Results of no sequence are left as they are.
+    /// For variable-length sequences concatenated in `q` [1, Hq, T, D] and in the results: the
+    /// maximum number of queries of a sequence. `query_offsets`, `i32` [B + 1, 1, 1, 1], holds the
+    /// first row of each sequence and the end of the last. Result rows outside every sequence are
+    /// not written.
     pub queries_max: Option<i64>,
-    /// The same of keys, and `key_offsets`.
+    /// The same for keys, with `key_offsets`.
     pub keys_max: Option<i64>,
-    /// Whether scores are multiplied with `descale_q`, broadcast to [B, Hq, 1, 1], before anything
-    /// else: what `q` was divided by to fit in 8 bits.
+    /// Whether scores are multiplied by `descale_q`, broadcast to [B, Hq, 1, 1], after the scale:
+    /// the dequantisation factor of an 8-bit `q`.
     pub descale_q: bool,
-    /// Whether scores are multiplied with `descale_k`, broadcast to [B, Hkv, 1, 1], behind
-    /// `descale_q`: what `k` was divided by to fit in 8 bits.
+    /// Whether scores are multiplied by `descale_k`, broadcast to [B, Hkv, 1, 1], after
+    /// `descale_q`: the dequantisation factor of an 8-bit `k`.
     pub descale_k: bool,
-    /// Whether results are multiplied with `descale_v`, as `v` was divided.
+    /// Whether results are multiplied by `descale_v`, the dequantisation factor of an 8-bit `v`.
     pub descale_v: bool,
-    /// Whether a `bias`, broadcast to [B, Hq, Sq, Skv], is added to the scores.
+    /// Whether `bias`, broadcast to [B, Hq, Sq, Skv], is added to the scores.
     pub bias: bool,
-    /// Whether `slopes` [1, Hq, 1, 1] times `key - query` are added to the scores (Press et al.
-    /// 2021, "Train Short, Test Long").
+    /// Whether `slopes` [1, Hq, 1, 1] times `key - query` is added to the scores: ALiBi (Press et
+    /// al. 2021, "Train Short, Test Long").
     pub slopes: bool,
-    /// Whether a `mask` of bool, broadcast to [B, Hq, Sq, Skv], says which keys take part.
+    /// Whether a bool `mask`, broadcast to [B, Hq, Sq, Skv], selects the unmasked keys.
     pub mask: bool,
-    /// Whether `sinks` [1, Hq, 1, 1] are scores that take part in the sum but have no value.
+    /// Whether `sinks` [1, Hq, 1, 1] are added to the softmax denominator as scores without a
+    /// value.
     pub sinks: bool,
-    /// Whether `query_lengths`, `i32` [B, 1, 1, 1], gives the queries of each sequence, limited to
-    /// [0, Sq]; those beyond attend to nothing.
+    /// Whether `query_lengths`, `i32` [B, 1, 1, 1], holds the number of queries of each sequence,
+    /// clamped to [0, Sq]; queries beyond it attend to nothing.
     pub query_lengths: bool,
-    /// Whether `key_lengths`, `i32` [B, 1, 1, 1], gives the keys of each sequence, limited to
-    /// [0, Skv].
+    /// Whether `key_lengths`, `i32` [B, 1, 1, 1], holds the number of keys of each sequence,
+    /// clamped to [0, Skv].
     pub key_lengths: bool,
-    /// The probability that a weight is dropped, behind the softmax; others are scaled to make up
-    /// for it. `seed` and `offset`, `i32` [1, 1, 1, 1], say which (see [`Attention::kept`]).
+    /// Probability of dropping an element of P after the softmax; the others are scaled up to
+    /// compensate. `seed` and `offset`, `i32` [1, 1, 1, 1], seed the generator (see
+    /// [`Attention::kept`]).
     pub dropout: Option<Real>,
-    /// What becomes of a score, as [`score_inputs`] reads it; captured tensors are `score_0` and
-    /// so on.
+    /// Program that modifies a score; its inputs are described at [`score_inputs`]. Captured
+    /// tensors are `score_0` and so on.
     pub score: Option<Arc<Program>>,
-    /// Whether a key takes part: not where the program gives 0. Captured tensors are `keep_0` and
-    /// so on.
+    /// Program that masks keys: 0 masks the key. Captured tensors are `keep_0` and so on.
     pub keep: Option<Arc<Program>>,
-    /// Whether `lse`, the logarithm of the sum of the exponentials of a row's scores, is a result.
+    /// Whether `lse`, the log-sum-exp of each row of scores, is a result.
     pub statistics: bool,
 }
 
-/// The extents of an attention.
+/// Extents of an attention operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AttentionShape {
-    /// Sequences.
+    /// Batch size.
     pub batches: i64,
-    /// Heads of queries.
+    /// Query heads.
     pub heads: i64,
-    /// Heads of keys and values.
+    /// KV heads.
     pub kv_heads: i64,
     /// Queries of a sequence.
     pub queries: i64,
     /// Keys of a sequence.
     pub keys: i64,
-    /// Elements of a query and a key.
+    /// Head dimension of queries and keys.
     pub depth: i64,
-    /// Elements of a value.
+    /// Head dimension of values.
     pub width: i64,
 }
 
 impl AttentionShape {
-    /// The dimensions of the scores.
+    /// Dimensions of the scores.
     pub fn scores(&self) -> [i64; 4] {
         [self.batches, self.heads, self.queries, self.keys]
     }
 
-    /// The dimensions of what there is one of for each query.
+    /// Dimensions of a tensor with one element per query.
     pub fn rows(&self) -> [i64; 4] {
         [self.batches, self.heads, self.queries, 1]
     }
 
-    /// Query heads that read one head of keys and values.
+    /// Query heads per KV head.
     pub fn group(&self) -> i64 {
         if self.kv_heads == 0 { 1 } else { self.heads / self.kv_heads }
     }
 }
 
 impl Attention {
-    /// Plain attention in this precision.
+    /// Returns attention in this precision without modifications.
     pub fn new(math: MatmulMath) -> Attention {
         Attention { math, ..Attention::default() }
     }
 
-    /// The factor of the scores of queries with `depth` elements.
+    /// Scale of the scores for queries of head dimension `depth`.
     pub fn scale_of(&self, depth: i64) -> f64 {
         self.scale.map_or(1.0 / (depth as f64).sqrt(), Real::get)
     }
 
-    /// Whether dropout keeps the weight of a key. The number of a weight is word `key % 4` of
-    /// Philox 4x32-10 (Salmon et al. 2011, "Parallel Random Numbers: As Easy as 1, 2, 3") with the
-    /// key (`seed`, 0) at the counter (`key / 4`, `query`, `batch * Hq + head`, `offset`); the
-    /// weight is kept where it is not below the [threshold](Attention::dropout_threshold).
+    /// Whether dropout keeps the probability of a key. Its random number is word `key % 4` of
+    /// Philox 4x32-10 (Salmon et al. 2011, "Parallel Random Numbers: As Easy as 1, 2, 3") with key
+    /// (`seed`, 0) and counter (`key / 4`, `query`, `batch * Hq + head`, `offset`); the probability
+    /// is kept if the number is at least the [threshold](Attention::dropout_threshold).
     pub fn kept(&self, seed: i32, [key, query, row, offset]: [u32; 4]) -> bool {
         let words = philox([seed as u32, 0], [key / 4, query, row, offset]);
         words[key as usize % 4] >= self.dropout_threshold()
     }
 
-    /// Weights whose number is below are dropped: the probability times 2^32, rounded down.
+    /// Random numbers below this threshold drop: the dropout probability times 2^32, rounded down.
     pub fn dropout_threshold(&self) -> u32 {
         self.dropout.map_or(0, |probability| (probability.get() * 4_294_967_296.0) as u32)
     }
 
-    /// What kept weights are multiplied with.
+    /// Factor of the kept probabilities.
     pub fn dropout_scale(&self) -> f64 {
         1.0 / (1.0 - self.dropout.map_or(0.0, Real::get))
     }
 
-    /// The programs over scores that there are, by their names.
+    /// The score programs present, by name.
     pub fn programs(&self) -> impl Iterator<Item = (&'static str, &Program)> {
         let programs = [("score", &self.score), ("keep", &self.keep)];
         programs.into_iter().filter_map(|(name, of)| of.as_deref().map(|program| (name, program)))
     }
 
-    /// The same with programs that compute in the type of [`Attention::math`].
+    /// Raises the programs to f64 if the operation computes in f64.
     pub(super) fn in_own_math(self) -> Attention {
         let raised = |program: &Option<Arc<Program>>| {
             program.as_deref().map(|program| Arc::new(program.lines_in_f64()))
@@ -218,7 +220,7 @@ impl Attention {
         }
     }
 
-    /// The same with the names of programs made those of slots and coordinates.
+    /// Renames the values of the programs to their slots and coordinates.
     pub(super) fn normalised(&self) -> Attention {
         let plain = |name: &str, program: &Option<Arc<Program>>| {
             program.as_deref().map(|program| Arc::new(normalised(name, program)))
@@ -257,20 +259,20 @@ impl Attention {
         slots
     }
 
-    /// The type that scores are computed in.
+    /// Type in which scores are computed.
     pub fn score_dtype(&self) -> DType {
         self.math.dtype()
     }
 
-    /// The type that operands of 8 bits are widened to beside others of these, `q`, `k` and `v`:
-    /// that of the first wider one, else f16, which has all their values.
+    /// Type to which 8-bit operands are widened for the MMA, given the types of `q`, `k` and `v`:
+    /// the first wider type among them, otherwise f16, which represents all their values.
     pub fn product_dtype(types: [DType; 3]) -> DType {
         types.into_iter().find(|dtype| !dtype.is_f8()).unwrap_or(DType::F16)
     }
 
-    /// How sigmoid and tanh, that of a softcap too, are computed where queries have this type:
-    /// weights of tensor cores are rounded to 2^-12 of themselves or more, to which 2^-21 of a cap
-    /// adds less up to one of 512.
+    /// How sigmoid and tanh, including that of a soft cap, are computed for this type of `q`.
+    /// Tensor core operands are rounded with a relative error of at least 2^-12, beside which the
+    /// approximation's error of 2^-21 of the cap is negligible for caps up to 512.
     pub fn activations(&self, q: DType) -> Activations {
         match self.math != MatmulMath::F64 && (q.bytes() <= 2 || self.math == MatmulMath::Tf32) {
             true => Activations::Approximate,
@@ -279,7 +281,7 @@ impl Attention {
     }
 }
 
-/// Four words of Philox 4x32-10.
+/// One block of Philox 4x32-10: four random words.
 fn philox(mut key: [u32; 2], mut counter: [u32; 4]) -> [u32; 4] {
     const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
     const WEYL: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
@@ -295,7 +297,7 @@ fn philox(mut key: [u32; 2], mut counter: [u32; 4]) -> [u32; 4] {
 }
 
 impl fmt::Display for Attention {
-    /// `attention[causal, softcap 30]`.
+    /// Formats as `attention[causal, softcap 30]`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
         if self.math != MatmulMath::F32 {
@@ -331,7 +333,7 @@ impl fmt::Display for Attention {
 mod tests {
     use super::*;
 
-    /// The vectors of Random123 (`kat_vectors`, philox4x32 10).
+    /// Test vectors of Random123 (`kat_vectors`, philox4x32 10).
     #[test]
     fn philox_gives_the_published_words() {
         assert_eq!(philox([0; 2], [0; 4]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);

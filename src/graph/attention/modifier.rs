@@ -1,12 +1,12 @@
-//! Programs over scores: what their inputs stand for.
+//! Inputs of programs over scores.
 
 use crate::dtype::DType;
 use crate::expr::{Identifiers, Input, InputKind, Instruction, Program, Value};
 
-/// The most tensors that a program over scores may capture.
+/// Maximum number of tensors that a program over scores may capture.
 pub const CAPTURED_MAX: usize = 8;
 
-/// The slots of what programs capture, by the programs' names.
+/// Slots of captured tensors, by program name.
 const CAPTURED: [(&str, [&str; CAPTURED_MAX]); 2] = [
     (
         "score",
@@ -15,26 +15,26 @@ const CAPTURED: [(&str, [&str; CAPTURED_MAX]); 2] = [
     ("keep", ["keep_0", "keep_1", "keep_2", "keep_3", "keep_4", "keep_5", "keep_6", "keep_7"]),
 ];
 
-/// The name of the score in programs.
+/// Name of the score in programs.
 pub(in crate::graph) const SCORE: &str = "score";
 
-/// The names of its coordinates.
+/// Names of the score's coordinates.
 pub(in crate::graph) const COORDINATES: [&str; 4] = ["batch", "head", "query", "key"];
 
-/// What an input of a program over scores is fed from.
+/// Source of an input of a program over scores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ScoreInput {
     /// The score.
     Score,
-    /// A coordinate of the score: 0 its batch, 1 its head, 2 its query, 3 its key.
+    /// A coordinate of the score: 0 batch, 1 head, 2 query, 3 key.
     Coordinate(usize),
-    /// The element of this captured tensor, broadcast to the scores.
+    /// Element of this captured tensor, broadcast to the scores.
     Captured(usize),
 }
 
-/// What the inputs of a program over scores stand for: the first is the score, [indices] are its
-/// coordinates among [batch, head, query, key], and other elements are of the captured tensors, in
-/// their order.
+/// Maps the inputs of a program over scores to their sources: the first is the score, [indices] are
+/// its coordinates in [batch, head, query, key], and the remaining elements are the captured
+/// tensors in order.
 ///
 /// [indices]: crate::expr::InputKind::Index
 pub fn score_inputs(program: &Program) -> Vec<ScoreInput> {
@@ -50,18 +50,18 @@ pub fn score_inputs(program: &Program) -> Vec<ScoreInput> {
     program.inputs().iter().enumerate().map(input).collect()
 }
 
-/// The slots of the tensors that the program of this name may capture.
+/// Slots of the tensors that a program may capture, by program name.
 pub(in crate::graph) fn captured_slots(name: &str) -> impl Iterator<Item = &'static str> {
     CAPTURED.iter().filter(move |(known, _)| *known == name).flat_map(|(_, slots)| *slots)
 }
 
-/// Whether a slot is that of a captured tensor.
+/// Whether a slot holds a captured tensor.
 pub(in crate::graph) fn is_captured(slot: &str) -> bool {
     CAPTURED.iter().any(|(_, slots)| slots.contains(&slot))
 }
 
-/// The same program with inputs named for what they are, in one order (the score, coordinates that
-/// are read, captured tensors), and with results told apart by name.
+/// Renames the inputs of a program to their sources, orders them (score, coordinates read, captured
+/// tensors) and gives results unique names.
 pub(in crate::graph) fn normalised(name: &str, program: &Program) -> Program {
     let slots: Vec<&str> = captured_slots(name).collect();
     let stand_for = score_inputs(program);
@@ -101,7 +101,7 @@ pub(in crate::graph) fn normalised(name: &str, program: &Program) -> Program {
     Program::from_parts(inputs.into_iter().map(|(_, input)| input).collect(), instructions, outputs)
 }
 
-/// The types of the tensors that a program captures.
+/// Types of the tensors that a program captures.
 pub(super) fn captured(program: &Program) -> impl Iterator<Item = DType> {
     program.inputs().iter().skip(1).filter_map(|input| match input.kind {
         InputKind::Element(dtype) => Some(dtype),

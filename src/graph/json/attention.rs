@@ -1,4 +1,5 @@
-//! Attention in JSON: its attributes, and programs over scores as lists of pointwise operations.
+//! JSON form of attention: its attributes, and programs over scores as lists of pointwise
+//! operations.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
@@ -19,7 +20,7 @@ use crate::tensor::TensorDesc;
 const DIAGONALS: [(&str, Diagonal); 2] =
     [("top_left", Diagonal::TopLeft), ("bottom_right", Diagonal::BottomRight)];
 
-/// A program: the tensors it captures, operations in their order, and which result it gives.
+/// A program: captured tensors, operations in order, and the name of its result.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProgramJson {
@@ -29,7 +30,7 @@ struct ProgramJson {
     output: String,
 }
 
-/// Reads the attributes; the names of captured tensors are left under the keys of their slots.
+/// Reads the attributes. Names of captured tensors are stored under the keys of their slots.
 pub(super) fn read(fields: &mut Fields, tensors: &[TensorDesc]) -> Result<Attention> {
     let maths = [MatmulMath::F32, MatmulMath::Tf32, MatmulMath::F64];
     let math = fields.choice("attention", &maths.map(|math| (math.name(), math)))?;
@@ -87,7 +88,7 @@ fn real(fields: &mut Fields, key: &str) -> Result<Option<f64>> {
     fields.optional(key, "a number", Json::as_f64)
 }
 
-/// The extents that the operands named so far give.
+/// Derives the extents from the operands that have been named.
 fn shape(op: &Attention, fields: &Fields, tensors: &[TensorDesc]) -> Result<AttentionShape> {
     let operand = |slot: &str| {
         let uid = fields.peek(slot).and_then(|name| referred(tensors, name));
@@ -146,7 +147,7 @@ fn program(
     Ok(program)
 }
 
-/// The attributes, without operands and results.
+/// Writes the attributes, without operands and results.
 pub(super) fn write(
     op: &Attention,
     operation: &Operation,

@@ -1,4 +1,4 @@
-//! The keys of one operation, taken out one by one: what is left at the end is unknown.
+//! Keys of one operation, removed as they are read: keys that remain are unknown.
 
 use serde_json::{Map, Value};
 
@@ -9,7 +9,7 @@ use crate::expr::Math;
 use crate::graph::{NormMode, Op, Operation};
 use crate::tensor::TensorDesc;
 
-/// What is left to read of an operation.
+/// The unread keys of an operation.
 pub(super) struct Fields {
     pub kind: &'static str,
     pub map: Map<String, Value>,
@@ -28,7 +28,7 @@ impl Fields {
         self.map.remove(key)
     }
 
-    /// A whole number.
+    /// Reads an integer.
     pub(super) fn number(&mut self, key: &str) -> Result<i64> {
         match self.value(key).as_ref().map(|value| (value, value.as_i64())) {
             None => self.fail(format_args!("key `{key}` is missing")),
@@ -39,17 +39,17 @@ impl Fields {
         }
     }
 
-    /// The text under a key, which stays.
+    /// Returns the string under a key without removing it.
     pub(super) fn peek(&self, key: &str) -> Option<&str> {
         self.map.get(key).and_then(Value::as_str)
     }
 
-    /// A text under a key that had none.
+    /// Inserts a string under an absent key.
     pub(super) fn put(&mut self, key: &str, text: String) {
         self.map.insert(key.to_owned(), Value::String(text));
     }
 
-    /// A value that may be missing.
+    /// Reads an optional value.
     pub(super) fn optional<T>(
         &mut self,
         key: &str,
@@ -71,7 +71,7 @@ impl Fields {
         }
     }
 
-    /// A text that is one of these.
+    /// Reads a string that must be one of the choices.
     pub(super) fn choice<T: Copy>(&mut self, key: &str, choices: &[(&str, T)]) -> Result<T> {
         let text = self.text(key)?.unwrap_or_default();
         match choices.iter().find(|(name, _)| *name == text) {
@@ -84,7 +84,7 @@ impl Fields {
         }
     }
 
-    /// A text that is one of these, or is not there.
+    /// Reads an optional string that must be one of the choices.
     pub(super) fn choice_or<T: Copy>(
         &mut self,
         key: &str,
@@ -112,7 +112,7 @@ impl Fields {
         }
     }
 
-    /// The tensors of the slots; nothing may be left.
+    /// Reads the tensors of the slots and checks that no key remains.
     pub(super) fn operation(mut self, op: Op, tensors: &[TensorDesc]) -> Result<Operation> {
         let slots = op.slots();
         let mut read = |slot: &'static str| {

@@ -1,10 +1,10 @@
-//! What keys of documents may hold, whatever the operation.
+//! Deserialization of keys shared by all operations.
 
 use serde::Deserialize;
 
 use crate::tensor::TensorDesc;
 
-/// A key that is there has a value: null does not stand for the default.
+/// Rejects null: a key that is present must have a value.
 pub(super) fn present<'de, D, T>(from: D) -> std::result::Result<Option<T>, D::Error>
 where
     D: serde::Deserializer<'de>,
@@ -13,12 +13,12 @@ where
     T::deserialize(from).map(Some)
 }
 
-/// Whether a flag has its default.
+/// Whether a flag has its default, `false`.
 pub(super) fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// The tensor that an operation calls so.
+/// Finds the tensor that an operation refers to by name or `#uid`.
 pub(super) fn referred(tensors: &[TensorDesc], name: &str) -> Option<i64> {
     let named = |tensor: &&TensorDesc| match name.strip_prefix('#') {
         Some(uid) => uid.parse() == Ok(tensor.uid),

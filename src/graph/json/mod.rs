@@ -1,7 +1,7 @@
-//! The JSON form of a graph, as problem files hold it under the key `graph`.
+//! JSON form of a graph, the value of the key `graph` of a problem file.
 //!
-//! Tensors are referred to by name, unnamed ones by `#uid`. Everything that has a default may be
-//! left out; a key that is not known is an error.
+//! Tensors are referred to by name, unnamed ones by `#uid`. Keys with a default may be omitted;
+//! unknown keys are an error.
 
 mod attention;
 mod fields;
@@ -54,11 +54,11 @@ struct TensorJson {
 }
 
 impl OperationGraph {
-    /// Reads a problem document whose one key is `graph`.
+    /// Reads a problem document whose only key is `graph`.
     ///
     /// # Errors
     /// `BadParam` with line and column for malformed JSON, with the name for an unknown tensor,
-    /// type or mode, and whatever [`OperationGraph::new`] finds.
+    /// type or mode, and as [`OperationGraph::new`].
     pub fn from_json(text: &str) -> Result<Self> {
         let problem: ProblemJson<Map<String, Value>> = serde_json::from_str(text)
             .map_err(|error| Error::bad_param(format!("malformed problem: {error}")))?;
@@ -90,7 +90,7 @@ impl OperationGraph {
 }
 
 impl OperationGraph {
-    /// What documents call a tensor: its name, or `#uid` where it has none.
+    /// Reference to a tensor in documents: its name, or `#uid` if it is unnamed.
     pub(crate) fn reference(&self, uid: i64) -> String {
         match find(&self.tensors, uid) {
             Some(tensor) if !tensor.name.is_empty() => tensor.name.clone(),
@@ -98,7 +98,7 @@ impl OperationGraph {
         }
     }
 
-    /// The uid of the tensor that documents call so.
+    /// Resolves a reference to a uid.
     pub(crate) fn referred(&self, name: &str) -> Option<i64> {
         referred(&self.tensors, name)
     }

@@ -1,4 +1,5 @@
-//! Operations in JSON: a key that says which, attributes, and a key for each operand and result.
+//! JSON form of operations: a key that selects the operation, attributes, and a key per operand and
+//! result.
 
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
@@ -17,7 +18,7 @@ use crate::graph::{
 };
 use crate::tensor::TensorDesc;
 
-/// The keys that say which operation it is.
+/// Keys that select the operation.
 const KINDS: [&str; 10] = [
     "pointwise",
     "matmul",
@@ -38,7 +39,7 @@ pub(super) fn read(map: Map<String, Value>, tensors: &[TensorDesc]) -> Result<Op
         KINDS.into_iter().filter(|kind| map.contains_key(*kind)).collect();
     let &[kind] = &kinds[..] else {
         let known = KINDS.join(", ");
-        let text = format!("an operation has one of the keys {known}, got {}", Value::Object(map));
+        let text = format!("expected one of the keys {known}, got {}", Value::Object(map));
         return Err(Error::bad_param(text));
     };
     if kind == "pointwise" {
@@ -93,7 +94,7 @@ pub(super) fn read(map: Map<String, Value>, tensors: &[TensorDesc]) -> Result<Op
     fields.operation(op, tensors)
 }
 
-/// An operation to be written, its keys in a readable order.
+/// An operation to serialize, with its keys in a readable order.
 pub(super) enum Written {
     Pointwise(Box<PointwiseJson>),
     Named(Vec<(&'static str, Value)>),
@@ -119,14 +120,14 @@ pub(super) fn write(operation: &Operation, graph: &OperationGraph) -> Written {
     };
     let slots = operation.op.slots();
     let inputs = slots.inputs.into_iter().zip(&operation.inputs);
-    // A program names the tensors it captures.
+    // Captured tensors are named by their program.
     let inputs = inputs.filter(|(slot, _)| !is_captured(slot));
     let outputs = slots.outputs.into_iter().zip(&operation.outputs);
     keys.extend(inputs.chain(outputs).map(|(slot, uid)| (slot, json!(graph.reference(*uid)))));
     Written::Named(keys)
 }
 
-/// The attributes of an operation, each under its key, first that which says what it is.
+/// The attributes by key; the key that selects the operation comes first.
 fn attributes(operation: &Operation, graph: &OperationGraph) -> Vec<(&'static str, Value)> {
     let op = &operation.op;
     let (value, math) = match op {

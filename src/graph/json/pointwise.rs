@@ -1,4 +1,4 @@
-//! Pointwise operations in JSON, with their many attributes.
+//! JSON form of pointwise operations and their attributes.
 
 use std::fmt;
 
@@ -42,7 +42,7 @@ pub(super) struct PointwiseJson {
     axis: Option<i64>,
 }
 
-/// A number that may be infinite, which JSON's numbers can not be: `"inf"` and `"-inf"`.
+/// A number that may be infinite, which JSON numbers cannot be: `"inf"` and `"-inf"`.
 #[derive(Clone, Copy)]
 pub(crate) struct JsonReal(pub(crate) f64);
 
@@ -78,7 +78,7 @@ impl<'de> Deserialize<'de> for JsonReal {
 }
 
 impl PointwiseJson {
-    /// The operation without its operands.
+    /// Returns the operation without its operands.
     pub(super) fn op(&self) -> Result<Pointwise> {
         let mode = self.pointwise.parse()?;
         let default = Pointwise::new(mode);
@@ -104,7 +104,7 @@ impl PointwiseJson {
         })
     }
 
-    /// An operation on operands of these names and types.
+    /// Returns the JSON of an operation on operands with these names and types.
     pub(super) fn of(
         op: &Pointwise,
         (inputs, dtypes): (Vec<String>, Vec<DType>),
@@ -144,7 +144,7 @@ pub(super) fn read(json: PointwiseJson, tensors: &[TensorDesc]) -> Result<Operat
     Ok(Operation::pointwise(op, &inputs, find(&json.output)?))
 }
 
-/// A program as a list of operations whose operands and results are values, not tensors.
+/// Reads a program as a list of operations whose operands and results are values, not tensors.
 pub(super) fn read_program(
     lines: &[PointwiseJson],
     outputs: &[String],
@@ -158,7 +158,7 @@ pub(super) fn read_program(
     program.finish(&outputs.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// What [`read_program`] reads; every value of a program has a name of its own.
+/// Writes what [`read_program`] reads; every value of a program has a unique name.
 pub(super) fn write_program(program: &Program) -> Vec<PointwiseJson> {
     let name = |value: &Value| program.name(*value).to_owned();
     let line = |line: &Instruction| {
@@ -169,7 +169,7 @@ pub(super) fn write_program(program: &Program) -> Vec<PointwiseJson> {
     program.instructions().iter().map(line).collect()
 }
 
-/// `f32`, `f64` or `i32`; what the operands give where nothing is said.
+/// Reads `f32`, `f64` or `i32`; the operands determine the default.
 pub(super) fn read_math(what: &dyn fmt::Display, text: Option<&str>) -> Result<Math> {
     match text {
         None => Ok(Math::Default),

@@ -1,4 +1,5 @@
-//! Recurrent layers in JSON: the cell under the key `recurrence`, the layer's attributes beside it.
+//! JSON form of recurrent layers: the cell under the key `recurrence`, the layer's attributes
+//! beside it.
 
 use std::sync::Arc;
 
@@ -113,7 +114,7 @@ pub(super) fn read(fields: &mut Fields) -> Result<Recurrence> {
 }
 
 impl Cell {
-    /// A cell as problem documents write it; its programs compute in `dtype`.
+    /// Reads a cell from the form of problem documents; its programs compute in `dtype`.
     pub(crate) fn from_json(json: Value, dtype: DType) -> Result<Cell> {
         let json = serde_json::from_value(json)
             .map_err(|error| Error::bad_param(format!("malformed cell: {error}")))?;
@@ -141,7 +142,7 @@ fn read_cell(json: CellJson, dtype: DType) -> Result<Cell> {
     Ok(Cell { name, gates, states, parameters, row_inputs, unit_inputs, stages, projected })
 }
 
-/// The attributes of a layer, each under its key.
+/// The attributes of a layer by key.
 pub(super) fn write(op: &Recurrence) -> Vec<(&'static str, Value)> {
     let mut keys = vec![("recurrence", json!(write_cell(&op.cell)))];
     let mut named = |key, name: &'static str, default: &'static str| {

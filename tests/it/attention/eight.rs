@@ -174,7 +174,7 @@ fn other_operations_refuse_floats_of_8_bits() {
     {
         let (kind, text) = graph(EIGHT[0], op, slots).unwrap_err();
         assert_eq!(kind, ErrorKind::NotSupported, "{text}");
-        let rule = "`x0` is f8e4m3, which only queries, keys and values of attention may be";
+        let rule = "`x0` is f8e4m3, which only q, k and v of attention may have";
         assert!(text.starts_with(name) && text.ends_with(rule), "{text}");
     }
     let rnn = r#"{"rnn": {"cell": "gru", "input_size": 4, "hidden_size": 4, "dtype": "f8e5m2",

@@ -105,7 +105,7 @@ fn factors_of_queries_are_those_of_their_heads() {
     graph.operation_into(kiln::graph::Op::Attention(op), &inputs, &[o]);
     let error = graph.build().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BadParam);
-    let want = "attention: descale_q `descale_q` is [2, 2, 1, 1], which can not be broadcast to \
+    let want = "attention: descale_q `descale_q` is [2, 2, 1, 1], which cannot be broadcast to \
                 [2, 4, 1, 1]";
     assert_eq!(error.to_string(), want);
 }

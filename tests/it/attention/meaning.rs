@@ -242,7 +242,7 @@ fn bad_attributes_and_shapes_are_named() {
     assert_eq!(attribute(r#""key_end": "q","#), "attention: key `key_begin` is missing");
     assert_eq!(
         attribute(r#""bias": "q","#),
-        "attention: bias `q` is [2, 4, 5, 8], which can not be broadcast to [2, 4, 5, 7]"
+        "attention: bias `q` is [2, 4, 5, 8], which cannot be broadcast to [2, 4, 5, 7]"
     );
     assert_eq!(
         attribute(

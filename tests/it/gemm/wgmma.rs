@@ -1,10 +1,9 @@
 //! Products of warpgroups: what they take, at every edge of a tile, in every setting.
 
 use kiln::DType::*;
-use kiln::engine::{self, EngineConfig};
+use kiln::engine::{self, EngineConfig, Operands};
 use kiln::graph::MatmulMath;
 use kiln::{Kiln, TensorDesc};
-use kiln_sim::Operands;
 
 use super::cases::{Case, Lay, inputs};
 use super::fusion::{bias_gelu, from_file, two_outputs};

@@ -1,32 +1,32 @@
-//! The job file: a kernel, its shape, and what its parameters are.
+//! Job files: a kernel, its launch configuration and arguments.
 
 use half::{bf16, f16};
 use kiln_sim::{Device, Kernel};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
-/// What goes wrong before a kernel runs, in words.
+/// Result with a message.
 pub type Result<T> = std::result::Result<T, String>;
 
 /// A job.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Job {
-    /// The kernel's (mangled) name; may be left out if the module has one.
+    /// The kernel's (mangled) name; optional if the module has one kernel.
     pub kernel: Option<String>,
     #[serde(default = "one")]
     pub grid: [u32; 3],
     #[serde(default = "one")]
     pub block: [u32; 3],
-    /// Dynamic shared memory of a block.
+    /// Dynamic shared memory per block in bytes.
     #[serde(default)]
     pub shared_bytes: u32,
     #[serde(default)]
     pub cooperative: bool,
-    /// Registers of a thread, for the estimate.
+    /// Registers per thread, for the estimate.
     #[serde(default = "registers")]
     pub registers: u32,
-    /// What must move at least, for the counters.
+    /// Minimum memory traffic in bytes, for the counters.
     pub bytes_min: Option<u64>,
     #[serde(default)]
     pub arguments: Vec<Argument>,
@@ -40,7 +40,7 @@ fn registers() -> u32 {
     32
 }
 
-/// One parameter of the kernel.
+/// A kernel argument.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Argument {
@@ -48,22 +48,22 @@ pub enum Argument {
     Scalar(Scalar),
 }
 
-/// A buffer in global memory, which the kernel gets the address of.
+/// A buffer in global memory, passed by address.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Buffer {
     pub dtype: Dtype,
     pub count: u64,
-    /// Without one, the buffer counts as never written.
+    /// Initial contents; without one, the buffer is uninitialised.
     pub fill: Option<Fill>,
-    /// How many elements to print after the launch.
+    /// Number of elements to print after the launch.
     #[serde(default)]
     pub print: u64,
-    /// The file that its bytes are written to after the launch.
+    /// File to write the contents to after the launch.
     pub save: Option<PathBuf>,
 }
 
-/// A value.
+/// A scalar argument.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scalar {
@@ -71,30 +71,30 @@ pub struct Scalar {
     pub value: f64,
 }
 
-/// What a buffer holds at first.
+/// Initial contents of a buffer.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Fill {
-    /// This, everywhere.
+    /// A constant.
     Value(f64),
     Named(Named),
-    /// The bytes of a file.
+    /// Contents of a file.
     File {
         file: PathBuf,
     },
 }
 
-/// A fill that has a name.
+/// A named pattern.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Named {
     /// 0, 1, 2, and so on.
     Index,
-    /// Between 0 and 1 for floats, below 256 for integers, the same every time.
+    /// Reproducible random numbers: between 0 and 1 for floats, below 256 for integers.
     Random,
 }
 
-/// The type of an element.
+/// Element type.
 #[derive(Debug, Clone, Copy, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Dtype {
@@ -126,7 +126,7 @@ impl Dtype {
         matches!(self, Dtype::F16 | Dtype::Bf16 | Dtype::F32 | Dtype::F64)
     }
 
-    /// A value's bytes. Integers wrap.
+    /// Encodes a value; integers wrap.
     fn encode(self, value: f64) -> Vec<u8> {
         match self {
             Dtype::F16 => f16::from_f64(value).to_le_bytes().to_vec(),
@@ -137,7 +137,7 @@ impl Dtype {
         }
     }
 
-    /// An element as text.
+    /// Formats an element.
     fn decode(self, bytes: &[u8]) -> String {
         let mut all = [0; 8];
         all[..bytes.len()].copy_from_slice(bytes);
@@ -177,7 +177,7 @@ impl Placed<'_> {
         Ok(elements.map(|bytes| self.buffer.dtype.decode(bytes)).collect())
     }
 
-    /// Writes the file that the job asks for.
+    /// Writes the requested file.
     pub fn save(&self, device: &Device) -> Result<()> {
         let Some(path) = &self.buffer.save else { return Ok(()) };
         let bytes = self.read(device, self.buffer.count)?;
@@ -192,7 +192,7 @@ impl Job {
         serde_json::from_str(&text).map_err(|e| format!("failed to read `{}`: {e}", path.display()))
     }
 
-    /// Allocates and fills the buffers; gives them and the kernel's parameter block.
+    /// Allocates and fills the buffers; returns them with the parameter block.
     pub fn place(&self, device: &Device, kernel: &Kernel) -> Result<(Vec<Placed<'_>>, Vec<u8>)> {
         let (have, want) = (self.arguments.len(), kernel.params().len());
         if have != want {
@@ -260,7 +260,7 @@ impl Buffer {
     }
 }
 
-/// The text of a file.
+/// Reads a text file.
 pub fn read_text(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(|e| format!("failed to read `{}`: {e}", path.display()))
 }

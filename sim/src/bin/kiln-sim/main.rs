@@ -1,5 +1,5 @@
-//! Runs one kernel of a PTX file on the simulated device, as a job file says, and prints what it
-//! computed, what the checks found, and what it cost.
+//! Runs a kernel of a PTX file on the simulated device as specified by a job file, and prints
+//! results, sanitizer findings and costs.
 
 mod job;
 
@@ -43,26 +43,26 @@ could not be run."#;
 #[derive(Debug, Parser)]
 #[command(name = "kiln-sim", version, after_long_help = EXAMPLE)]
 struct Arguments {
-    /// The PTX, from `nvcc -ptx -lineinfo` or NVRTC.
+    /// PTX file, from `nvcc -ptx -lineinfo` or NVRTC.
     ptx: PathBuf,
-    /// The job, in JSON.
+    /// Job file in JSON.
     job: PathBuf,
-    /// What to look for: `all`, `none`, or some of `uninitialised,shared,global,barriers`.
+    /// Sanitizer checks: `all`, `none`, or a list of `uninitialised,shared,global,barriers`.
     #[arg(long, default_value = "all", value_parser = checks)]
     checks: Checks,
-    /// Count instructions and traffic.
+    /// Count instructions and memory traffic.
     #[arg(long)]
     counters: bool,
-    /// Estimate the time on a machine: A100, H100, H200, L40S, RTX4090 or B200. Counts too.
+    /// Estimate the time on a GPU: A100, H100, H200, L40S, RTX4090 or B200. Implies --counters.
     #[arg(long, value_parser = machine)]
     machine: Option<Machine>,
-    /// Instructions that the kernel may execute, each counted once for a warp.
+    /// Maximum number of warp instructions.
     #[arg(long, value_name = "COUNT")]
     warp_instructions_max: Option<u64>,
-    /// What the order of warps is drawn from.
+    /// Seed of the warp scheduling order.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Print everything as one JSON value.
+    /// Print the results as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -98,7 +98,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What a run gave.
+/// Outcome of a run.
 struct Outcome {
     buffers: Vec<(usize, Vec<String>)>,
     findings: Vec<Finding>,
@@ -107,7 +107,7 @@ struct Outcome {
     estimate: Option<Estimate>,
 }
 
-/// Runs the job; whether nothing is wrong with the kernel.
+/// Runs the job; returns whether there are no errors or findings.
 fn run(arguments: &Arguments) -> Result<bool> {
     let job = Job::load(&arguments.job)?;
     let module = Module::load(&read_text(&arguments.ptx)?).map_err(|error| error.to_string())?;
@@ -166,7 +166,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         true => format!("{:#}\n", outcome.json()),
         false => outcome.text(&placed),
     };
-    // Who closes the pipe early has read enough.
+    // A closed pipe means that the reader has seen enough.
     if let Err(error) = std::io::stdout().write_all(text.as_bytes())
         && error.kind() != std::io::ErrorKind::BrokenPipe
     {
@@ -175,7 +175,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
     Ok(outcome.findings.is_empty() && outcome.failure.is_none())
 }
 
-/// The buffers to print; saves those to save.
+/// Returns the buffers to print, and saves those to save.
 fn results(device: &Device, placed: &[Placed<'_>]) -> Result<Vec<(usize, Vec<String>)>> {
     let mut out = Vec::new();
     for buffer in placed {

@@ -41,7 +41,7 @@ pub struct Measured<'a> {
     pub origin: Origin,
     /// Until it could run.
     pub build: Duration,
-    /// The same, asked for once more.
+    /// The time of building it once more, from the caches of the process.
     pub again: Duration,
     pub cost: Cost,
 }

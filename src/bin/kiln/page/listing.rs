@@ -17,7 +17,7 @@ pub struct Line {
     pub source: Option<u32>,
     /// Instructions of warps, where they are counted and there are any.
     pub warps: Option<u64>,
-    /// Of the most of any line of the listing, in percent.
+    /// Instructions in percent of those of the line of the listing that has the most.
     pub heat: u32,
 }
 

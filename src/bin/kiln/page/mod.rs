@@ -8,11 +8,10 @@ mod timeline;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use kiln::device::Counters;
-use kiln::engine::{self, EngineConfig};
+use kiln::device::{Bound, Counters, Estimate};
+use kiln::engine::{self, EngineConfig, Machine};
 use kiln::plan::{self, ExecutionPlan, PlannedKernel, Trial, Values};
 use kiln::{Error, ErrorKind, Kiln, OperationGraph};
-use kiln_sim::{Estimate, Machine};
 use serde::Serialize;
 use tera::{Context, Tera};
 
@@ -131,7 +130,7 @@ impl KernelSection {
             "null" => Vec::new(),
             _ => problem::check(plan.graph(), inputs, trial)?.iter().map(check_text).collect(),
         };
-        let bound = |bound: &kiln_sim::Bound| BoundRow {
+        let bound = |bound: &Bound| BoundRow {
             part: bound.part.to_string(),
             time: microseconds(bound.us),
             percent: bound.share * 100.0,

@@ -16,7 +16,7 @@ struct Node {
     title: String,
     detail: String,
     layer: usize,
-    /// Of its left edge.
+    /// Where its left edge is.
     x: f64,
     width: f64,
 }

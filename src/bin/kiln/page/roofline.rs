@@ -1,8 +1,8 @@
 //! The roofline of one launch on one machine, drawn in instructions: Ding and Williams, "An
 //! Instruction Roofline Model for GPUs" (2019).
 
-use kiln::device::Counters;
-use kiln_sim::{Estimate, Machine};
+use kiln::device::{Counters, Estimate};
+use kiln::engine::Machine;
 
 use crate::page::picture::escape;
 

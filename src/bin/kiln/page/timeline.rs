@@ -23,7 +23,7 @@ pub struct Step {
     pub start_ms: f64,
     /// 0 for an event.
     pub ms: f64,
-    /// Of an event: `debug`, `info`, `warn` or `error`.
+    /// The level of an event: `debug`, `info`, `warn` or `error`.
     pub level: Option<String>,
 }
 

@@ -4,7 +4,7 @@ use crate::engine::bulk::{BulkTensor, Dimension};
 use crate::engine::gemm::problem::{Operand, Part, Problem};
 use crate::error::{Error, Result};
 
-/// See the module.
+/// An operand or output of the GEMM as TMA copies it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct BulkOperand {
     pub(super) at: usize,

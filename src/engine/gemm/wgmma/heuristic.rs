@@ -54,7 +54,7 @@ pub(super) struct Decision {
     stages: i64,
     split_k: i64,
     tiles: i64,
-    /// Of the whole depth.
+    /// Pipeline steps along the whole of K.
     steps: i64,
     /// What storing a tile takes of the time that multiplying it does, in percent.
     storing: i64,

@@ -13,7 +13,6 @@ use crate::engine::gemm::wgmma::bulk::BulkOperand;
 use crate::engine::gemm::wgmma::product::Product;
 use crate::engine::gemm::wgmma::schedule::{SLICE_ROWS, Schedule};
 use crate::engine::signature::{arguments, ctype, merged};
-use crate::error::Result;
 use crate::kernel::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
 use crate::target::Arch;
 
@@ -24,15 +23,12 @@ const BULK_OUTPUTS_MAX: usize = 2;
 const BOX_COLUMNS: i64 = 64;
 
 /// The kernels of a schedule.
-///
-/// # Errors
-/// `NotSupported` for parts that take too many blocks or bytes.
 pub(super) fn lowering(
     problem: &Problem<'_>,
     product: &Product,
     schedule: &Schedule,
     arch: Arch,
-) -> Result<Lowering> {
+) -> Lowering {
     let context = Context::new(problem, schedule.tiling);
     let outputs = bulk_outputs(problem, schedule);
     let epilogue = epilogue(&context, outputs.as_deref());

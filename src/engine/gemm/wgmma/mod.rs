@@ -26,7 +26,7 @@ use crate::graph::CanonicalGraph;
 use crate::kernel::Lowering;
 use crate::target::Target;
 
-/// See the module.
+/// The engine `gemm_wgmma`: persistent GEMMs on Hopper's `wgmma`, fed by TMA.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct WgmmaEngine;
 
@@ -126,6 +126,6 @@ impl Supported for Wgmma<'_> {
         let schedule = self.schedule(config.values(KNOBS)?);
         let schedule = schedule.map_err(|refusal| refusal.error(config))?;
         let Wgmma { problem, product, target, .. } = self;
-        kernel::lowering(problem, product, &schedule, target.arch)
+        Ok(kernel::lowering(problem, product, &schedule, target.arch))
     }
 }

@@ -1,6 +1,6 @@
 //! What is multiplied: the types of an instruction and how both operands lie.
 
-use kiln_sim::Operands;
+use kiln_machine::Operands;
 
 use crate::dtype::DType;
 use crate::engine::TensorWork;
@@ -10,7 +10,7 @@ use crate::engine::warpgroup::{ROWS, WarpgroupProduct, cycles};
 use crate::error::{Error, Result};
 use crate::graph::MatmulMath;
 
-/// See the module.
+/// The GEMM as `wgmma` takes it: operands as TMA loads them, and the instruction's types.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Product {
     pub(super) a: BulkOperand,

@@ -1,6 +1,7 @@
 //! Knobs, and what follows from their settings.
 
 use crate::engine::access::REGISTERS_SM;
+use crate::engine::gemm::lowering::check_parts;
 use crate::engine::gemm::order::{Order, group_knob, raster_knob};
 use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::tiling::{Refusal, Tiling, dynamic_knob, split_knob};
@@ -53,7 +54,7 @@ pub(super) fn knobs(problem: &Problem<'_>) -> [Knob; 9] {
     ]
 }
 
-/// See the module.
+/// A setting of every knob, and what follows from it: accumulators, pipeline stages, shared memory.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Schedule {
     /// Tiles of a cluster's blocks together.
@@ -153,6 +154,7 @@ impl Schedule {
         let order = Order::from_knobs(group, raster);
         let tiling = Tiling { cta_m: cluster * cta_m, cta_n, cta_k, order, split_k, dynamic_m };
         tiling.check(problem, cluster)?;
+        check_parts(problem, split_k, [SLICE_ROWS, tile.warp_n(problem)])?;
         Ok(Schedule { tiling, tile, stages, cluster, shared_bytes })
     }
 

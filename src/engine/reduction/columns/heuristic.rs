@@ -31,7 +31,8 @@ const LINE_BYTES: i64 = 128;
 /// Rounds of loads that a thread has at least where a value is split over blocks.
 const ROUNDS_MIN: i64 = 2;
 
-/// Of what all blocks read of a value, at most this part is left in scratch memory and read again.
+/// The least ratio of what all blocks read of a value to what they leave in scratch memory, which
+/// is read again.
 const LEFT_PART: i64 = 32;
 
 /// Shared memory of a block with which two of them fit a multiprocessor of 64 KiB.

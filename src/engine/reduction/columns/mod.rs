@@ -29,7 +29,7 @@ use crate::target::Target;
 
 const NAME: &str = "reduction_columns";
 
-/// See the module.
+/// The engine `reduction_columns`: neighbours in memory become different values.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct ColumnsEngine;
 
@@ -58,7 +58,10 @@ impl Engine for ColumnsEngine {
         if values > GRID_MAX {
             return Err(Error::not_supported(format!("{values} values exceed {GRID_MAX} blocks")));
         }
-        Ok(Box::new(Columns(reductions)))
+        let columns = Columns(reductions);
+        let footprint = Footprint::of(columns.0.graph(), &columns.0.space);
+        Schedule::new(&columns.0.space, &footprint, &columns.decision().config())?;
+        Ok(Box::new(columns))
     }
 }
 

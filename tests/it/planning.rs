@@ -1,0 +1,136 @@
+//! What planning takes has the bounds that the documentation states, whatever the graph.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use kiln::engine::{self, EngineConfig, Mode, Selection};
+use kiln::graph::Matmul;
+use kiln::plan::Problem;
+use kiln::target::Target;
+use kiln::{Config, DType, Kiln, OperationGraph};
+use serde_json::json;
+
+use crate::harness;
+
+const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/engines.md");
+
+/// Of processors and of memory, for a graph, without compiling; as documented.
+const PLANNING_MAX: Duration = Duration::from_secs(20);
+const PLANNING_BYTES_MAX: i64 = 512 << 20;
+
+/// For a part, by the default heuristic; as documented.
+const RULES_MAX: Duration = Duration::from_micros(1000);
+
+const MODES: [Mode; 3] = [Mode::A, Mode::B, Mode::Fallback];
+
+/// What the process has taken of processors, and the most memory it has had.
+fn taken() -> (Duration, i64) {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let behind_name = stat.rsplit(')').next().unwrap();
+    let ticks = behind_name.split_whitespace().skip(11).take(2);
+    let ticks: u64 = ticks.map(|word| word.parse::<u64>().unwrap()).sum();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let kib: i64 = most.split_whitespace().next().unwrap().parse().unwrap();
+    (Duration::from_millis(10 * ticks), kib << 10)
+}
+
+/// Runs a test in a process of its own, of which nothing else takes anything; whether this is it.
+fn alone(test: &str) -> bool {
+    const CHILD: &str = "KILN_TEST_CHILD";
+    if std::env::var_os(CHILD).is_some() {
+        return true;
+    }
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", &format!("planning::{test}"), "--nocapture"])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    println!("{text}");
+    assert!(output.status.success() && text.contains("1 passed"), "{text}{errors}");
+    false
+}
+
+/// Plans a graph under every heuristic.
+fn plan(what: &str, graph: &OperationGraph) {
+    for heuristic in MODES {
+        let open = || {
+            let device = Some("null:h200".parse().unwrap());
+            let config = Config { device, heuristic: Some(heuristic), ..harness::config() };
+            Kiln::open(config).unwrap()
+        };
+        let planned = |kiln: &Kiln| kiln.plan(graph).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let kernels = planned(&open()).kernels().len();
+        // What is compiled is in the cache now.
+        let (before, _) = taken();
+        planned(&open());
+        let (after, bytes) = taken();
+        let took = after - before;
+        println!("{what}, {heuristic}: {kernels} kernels, {took:?}, {} MiB", bytes >> 20);
+        assert!(took < PLANNING_MAX, "{what}, {heuristic}: {took:?}");
+        assert!(bytes < PLANNING_BYTES_MAX, "{what}, {heuristic}: {bytes} bytes");
+    }
+}
+
+#[test]
+fn many_heads_are_planned_in_bounds() {
+    if !alone("many_heads_are_planned_in_bounds") {
+        return;
+    }
+    let mha = json!({ "mha": {
+        "heads": 512, "q_size": 8, "k_size": 8, "v_size": 8, "dtype": "f16", "batch": 2,
+        "beams": 1, "queries": 5, "keys": 20,
+    } });
+    let problem = Problem::from_json(&mha.to_string()).unwrap();
+    problem.graphs().into_iter().for_each(|graph| plan("512 heads", graph));
+}
+
+#[test]
+fn many_steps_are_planned_in_bounds() {
+    if !alone("many_steps_are_planned_in_bounds") {
+        return;
+    }
+    for cell in ["lstm", "gru"] {
+        let rnn = json!({ "rnn": {
+            "cell": cell, "input_size": 64, "hidden_size": 64, "dtype": "f16", "batch": 4,
+            "layout": "sequence_major", "steps": 1_i64 << 31, "tensors": [],
+        } });
+        let problem = Problem::from_json(&rnn.to_string()).unwrap();
+        plan(&format!("an {cell} of 2^31 steps"), problem.only_graph().unwrap());
+    }
+}
+
+/// The least of several takes: what else runs on the machine makes them longer.
+#[test]
+fn rules_take_microseconds() {
+    let mut graph = OperationGraph::builder();
+    let a = graph.input("a", &[1024, 1024], DType::Bf16);
+    let b = graph.input("b", &[1024, 1024], DType::Bf16);
+    let c = graph.matmul(Matmul::default(), a, b).unwrap();
+    graph.output(c, "c", DType::Bf16);
+    let graph = graph.build().unwrap();
+    for name in ["t4", "a100", "h200", "b200"] {
+        let target = Target::named(name).unwrap();
+        let choose = |_| {
+            let start = Instant::now();
+            let choose = || engine::choose(graph.canonical(), &target, &Selection::default());
+            let all: Vec<EngineConfig> = (0..20).map(|_| choose().unwrap()).collect();
+            start.elapsed() / all.len() as u32
+        };
+        let least = (0..10).map(choose).min().unwrap();
+        println!("{name}: {least:?}");
+        assert!(least < RULES_MAX, "{name}: {least:?}");
+    }
+}
+
+#[test]
+fn the_bounds_are_documented() {
+    let text = std::fs::read_to_string(DOCS).unwrap();
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (seconds, bytes) = (PLANNING_MAX.as_secs(), PLANNING_BYTES_MAX >> 20);
+    for bound in [format!("{seconds} s of a processor"), format!("{bytes} MiB of memory")] {
+        assert!(words.contains(&bound), "{bound}");
+    }
+}
