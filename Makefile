@@ -13,7 +13,7 @@ PLANS ?= 20000
 PLANS_FROM ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-vectors rnn-layouts test-remote test-driver settings random-graphs \
+.PHONY: help setup demo test test-vectors cases spills rnn-layouts test-remote test-driver settings random-graphs \
 	random-plans lint ci package readme bench \
 	bench-compile bench-gpu gpu-kit golden expect onnx-data onnx-attention-data rnn-data \
 	attention-data graph-data torture tampered-packs fuzz fuzz-sim attention-campaign clean
@@ -35,6 +35,12 @@ test-vectors: setup ## Hold every engine for recurrent networks to every vector 
 
 rnn-layouts: setup ## Run networks in every layout, direction, stack and length on every engine, sanitized
 	KILN_TEST_ALL=1 $(CARGO) test --test it -- --nocapture rnn_layouts::every_layout
+
+cases: setup ## Run every instance of the cases in tests/cases, of which `make test` takes samples
+	KILN_TEST_ALL=1 $(CARGO) test --test it -- --nocapture case_runs
+
+spills: setup ## Compile the defaults of every engine for every target: none leaves a register to memory
+	KILN_TEST_ALL=1 $(CARGO) test --test it spill
 
 test-remote: setup ## Test the remote tier against Redis and nginx, which must be installed
 	KILN_TEST_SERVERS=1 $(CARGO) test --features remote --test it remote
@@ -66,7 +72,8 @@ readme: setup ## Rewrite the transcripts in README.md, and docs/environment.md, 
 	KILN_README=rewrite $(CARGO) test --release --test it -- readme the_document_of_variables
 
 settings: setup ## Run small graphs with every legal combination of knob values
-	KILN_SETTINGS=all $(CARGO) test --release --test it -- --nocapture settings::every_setting
+	KILN_SETTINGS=all $(CARGO) test --release --test it -- --nocapture settings::every_setting \
+		case_runs
 
 random-graphs: setup ## Check GRAPHS (1000) random graphs against the reference, from seed GRAPHS_FROM on
 	KILN_GRAPHS=$(GRAPHS) KILN_GRAPHS_FROM=$(GRAPHS_FROM) $(CARGO) test --release --test it -- \
@@ -95,7 +102,7 @@ fuzz-sim: ## Fuzz the simulator for FUZZ_SECONDS (1800); needs nightly Rust and 
 	scripts/fuzz-sim.sh
 
 golden: setup ## Rewrite the golden files in tests/golden; review the difference as code
-	INSTA_UPDATE=always INSTA_FORCE_PASS=1 $(CARGO) test --test it golden
+	INSTA_UPDATE=always INSTA_FORCE_PASS=1 $(CARGO) test --test it golden case_runs
 
 expect: ## Compute anew what the simulator's instruction files must hold (needs Python)
 	python3 sim/tests/ptx/expect

@@ -33,6 +33,9 @@ impl Arch {
     /// Threads per warp.
     pub const WARP_THREADS: u32 = 32;
 
+    /// Maximum number of 32-bit registers per thread on every architecture.
+    pub const REGISTERS_THREAD_MAX: u32 = 255;
+
     /// Maximum number of threads per block on every architecture.
     pub const BLOCK_THREADS_MAX: u32 = 1024;
 }

@@ -6,7 +6,7 @@ use blake3::Hasher;
 use serde::{Deserialize, Serialize};
 
 use crate::codegen::KernelSource;
-use crate::compile::{Toolchain, options};
+use crate::compile::{Toolchain, options, ptx_options};
 use crate::target::Arch;
 
 /// Version of keys and of the entry format.
@@ -106,6 +106,11 @@ impl Request {
             arch: source.arch,
             toolchain: toolchain.clone(),
         }
+    }
+
+    /// The request for the PTX alone.
+    pub fn ptx(source: &KernelSource, toolchain: &Toolchain) -> Request {
+        Request { options: ptx_options(source.arch), ..Request::new(source, toolchain) }
     }
 }
 

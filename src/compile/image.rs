@@ -18,13 +18,14 @@ pub struct Resources {
 /// A compiled kernel: cubin for GPUs, PTX for the simulator and for inspection.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Image {
-    /// ELF image for exactly one architecture; empty for user-supplied PTX.
+    /// ELF image for exactly one architecture; empty for user-supplied PTX, and where nothing was
+    /// assembled.
     pub cubin: Vec<u8>,
     /// PTX from which the cubin was assembled.
     pub ptx: String,
     /// Log of compiler and assembler.
     pub log: String,
-    /// Resource usage.
+    /// Resource usage; all 0 without a cubin.
     pub resources: Resources,
 }
 

@@ -29,14 +29,22 @@ use crate::target::Arch;
 /// Contraction is disabled because templates write every FMA explicitly. Line information has no
 /// run-time cost and lets profilers and the simulator refer to source lines.
 pub fn options(arch: Arch) -> Vec<String> {
+    let mut options = ptx_options(arch);
+    options[0] = format!("--gpu-architecture={arch}");
+    options.push("--ptxas-options=--verbose".to_owned());
+    options
+}
+
+/// The options for PTX alone, which only the simulator runs as it is: nothing is assembled, so the
+/// image has no cubin and nothing is known of registers.
+pub fn ptx_options(arch: Arch) -> Vec<String> {
     vec![
-        format!("--gpu-architecture={arch}"),
+        format!("--gpu-architecture={}", arch.to_string().replace("sm_", "compute_")),
         "--std=c++17".to_owned(),
         "--fmad=false".to_owned(),
         "--generate-line-info".to_owned(),
         // A constexpr of the header block that this variant does not use.
         "--diag-suppress=177".to_owned(),
-        "--ptxas-options=--verbose".to_owned(),
     ]
 }
 
@@ -80,6 +88,7 @@ mod tests {
     #[test]
     fn options_of_files_say_how_code_is_generated() {
         assert!(options(Arch::of_device(90)).iter().all(|option| is_allowed(option)));
+        assert_eq!(ptx_options(Arch::of_device(90))[0], "--gpu-architecture=compute_90a");
         assert!(is_allowed("--fmad=true") && is_allowed("--maxrregcount=64"));
         for option in [
             "-I/etc",

@@ -17,7 +17,7 @@ use tracing::field::Empty;
 
 use crate::codegen::KernelSource;
 use crate::compile::directives::reads_file;
-use crate::compile::{Image, elf, is_allowed, options};
+use crate::compile::{Image, Resources, elf, is_allowed, options};
 use crate::error::{CompileFailure, Error, Result};
 use crate::escape::escaped;
 
@@ -114,7 +114,7 @@ impl Compiler {
     /// # Errors
     /// `Compile` with source, options and log ([`Error::compile_failure`]).
     pub fn compile(&self, source: &KernelSource) -> Result<Image> {
-        self.compile_timed(source, options(source.arch))
+        self.compile_with(source, options(source.arch))
     }
 
     /// Compiles a foreign source with its own options.
@@ -136,10 +136,15 @@ impl Compiler {
                  is one text"
             )));
         }
-        self.compile_timed(source, options)
+        self.compile_with(source, options)
     }
 
-    fn compile_timed(&self, source: &KernelSource, options: Vec<String>) -> Result<Image> {
+    /// Compiles a source with options of this crate's.
+    pub(crate) fn compile_with(
+        &self,
+        source: &KernelSource,
+        options: Vec<String>,
+    ) -> Result<Image> {
         let start = Instant::now();
         let (stem, target) = (source.stem.as_str(), &source.arch);
         let span = debug_span!("compile", stem, target = %target, ns = Empty).entered();
@@ -160,7 +165,10 @@ impl Compiler {
         // A relative name would put the working folder into the line information.
         let name = format!("/kiln/{}.cu", source.stem);
         let output = self.run(&source.text, &name, &options)?;
-        let resources = elf::resources(&output.cubin, &source.entry, &output.log)?;
+        let resources = match output.cubin.is_empty() {
+            true => Resources::default(),
+            false => elf::resources(&output.cubin, &source.entry, &output.log)?,
+        };
         Ok(Image { cubin: output.cubin, ptx: output.ptx, log: output.log, resources })
     }
 

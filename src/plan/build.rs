@@ -31,7 +31,7 @@ use crate::plan::span::Timed;
 use crate::plan::store::{KernelStore, Loaded, Reach};
 use crate::plan::tiers::Tiers;
 use crate::plan::upgrade::{Tier, Upgrade};
-use crate::target::Target;
+use crate::target::{Arch, Target};
 
 /// How many kernels back in a part an equal one is looked for: more than a step of a recurrent
 /// layer has.
@@ -72,8 +72,10 @@ impl Kiln {
         let record = resolved.record.as_deref();
         let recorder = record.map(|path| Recorder::open(path, device.target())).transpose()?;
         let disk = resolved.cache_dir.as_deref();
+        let ptx_only = resolved.ptx_only && device.kind() == "sim";
         let store = KernelStore {
             device,
+            ptx_only,
             packs: resolved.packs,
             disk: disk.and_then(|folder| DiskCache::open(folder, resolved.cache_bytes)),
             remote: resolved.remote.as_ref().map(RemoteCache::open).transpose()?,
@@ -455,7 +457,12 @@ impl Tiers {
             Grid::Resident { blocks_max, multiple_of } => (blocks_max, multiple_of),
         };
         let target = self.store.device.target();
-        let registers = resources.registers.max(16).next_multiple_of(8) * launch.threads;
+        // Not known without a cubin: the maximum of a thread.
+        let registers = match resources.registers {
+            0 if self.store.ptx_only => Arch::REGISTERS_THREAD_MAX,
+            registers => registers.max(16),
+        };
+        let registers = registers.next_multiple_of(8) * launch.threads;
         let shared = resources.shared_bytes + launch.shared_bytes;
         let by_threads = target.threads_sm_max / launch.threads;
         let by_registers = target.registers_sm / registers;

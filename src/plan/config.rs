@@ -63,6 +63,11 @@ pub struct Config {
     pub sanitize: Option<bool>,
     /// On the simulator: count what launches execute ([`Device::report`](crate::device::Device)).
     pub count: bool,
+    /// On the simulator: compile to PTX, which is all it runs, and assemble no cubin, which takes
+    /// two fifths of the time. Registers and spills are unknown then: no setting is passed over for
+    /// spilling, and a resident grid is that of a kernel with the most registers there are. What
+    /// is warmed or packed for a GPU is assembled all the same.
+    pub ptx_only: Option<bool>,
     /// Keep compiled kernels in memory only: no disk cache, nor the remote of the environment.
     pub no_disk_cache: bool,
     /// The NVRTC library or the folder it is in.

@@ -36,6 +36,7 @@ impl Dumping {
 pub(super) struct Resolved {
     pub(super) device: DeviceChoice,
     pub(super) sim: SimOptions,
+    pub(super) ptx_only: bool,
     /// `None`: no disk cache wanted, or no place for one.
     pub(super) cache_dir: Option<PathBuf>,
     pub(super) cache_bytes: u64,
@@ -74,6 +75,7 @@ impl Config {
             packs,
             device: filled.device.clone().unwrap_or_default(),
             sim: SimOptions { sanitize, count: self.count },
+            ptx_only: filled.ptx_only.unwrap_or(false),
             cache_dir: self.disk_cache(&filled),
             cache_bytes: filled.cache_bytes.unwrap_or(BUDGET_BYTES),
             remote: filled.remote.clone(),

@@ -20,6 +20,8 @@ use crate::plan::span::Timed;
 /// The kernels of a device, found or compiled.
 pub(super) struct KernelStore {
     pub(super) device: Device,
+    /// Kernels are compiled to PTX, and not assembled.
+    pub(super) ptx_only: bool,
     /// Searched in this order, before the disk cache.
     pub(super) packs: Vec<Pack>,
     pub(super) disk: Option<DiskCache>,
@@ -71,7 +73,7 @@ impl KernelStore {
         }
         // What compiles is asked for itself: the identity above may be that of a library that has
         // been replaced since, or that is not on this machine at all.
-        let request = Request::new(source, &self.compiler()?.1);
+        let request = self.request_of(source, &self.compiler()?.1);
         let key = Key::of(&request);
         loop {
             let (image, origin) = self.compiled(source, &request)?;
@@ -119,7 +121,7 @@ impl KernelStore {
             return Ok((image, Origin::Disk));
         }
         let start = Instant::now();
-        let image = compiler.compile(source).inspect_err(|_| {
+        let image = compiler.compile_with(source, request.options.clone()).inspect_err(|_| {
             self.counters.compile_failures.add(1);
         })?;
         let compiled_in = start.elapsed();
@@ -159,9 +161,17 @@ impl KernelStore {
         Ok(kernel)
     }
 
+    /// What the compiler is asked for, for this device.
+    fn request_of(&self, source: &KernelSource, toolchain: &Toolchain) -> Request {
+        match self.ptx_only {
+            true => Request::ptx(source, toolchain),
+            false => Request::new(source, toolchain),
+        }
+    }
+
     fn request(&self, source: &KernelSource) -> Result<Request> {
         match (self.toolchain(), self.packs.first()) {
-            (Ok(toolchain), _) => Ok(Request::new(source, &toolchain)),
+            (Ok(toolchain), _) => Ok(self.request_of(source, &toolchain)),
             // Without any toolchain, what is missing is missing from the packs.
             (Err(_), Some(pack)) if self.no_jit => Ok(Request::new(source, pack.toolchain())),
             (Err(error), _) => Err(error),
@@ -198,10 +208,14 @@ impl KernelStore {
         shared_bytes: u32,
         start: Instant,
     ) -> Result<Option<Loaded>> {
-        let key = Key::of(request);
-        let Some(image) = self.disk.as_ref().and_then(|disk| disk.get(key)) else {
-            return Ok(None);
+        let Some(disk) = &self.disk else { return Ok(None) };
+        let assembled = Key::of(&Request::new(source, &request.toolchain));
+        // What was warmed with its cubin serves where PTX is enough.
+        let key = match Key::of(request) {
+            key if key != assembled && !disk.path_of(key).exists() => assembled,
+            key => key,
         };
+        let Some(image) = disk.get(key) else { return Ok(None) };
         self.accept(source, key, image, Origin::Disk, shared_bytes, start)
     }
 

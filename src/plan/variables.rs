@@ -169,6 +169,13 @@ pub const VARIABLES: &[Variable] = &[
         read: |reading, value| put(&mut reading.config.sanitize, value, switch),
     },
     Variable {
+        name: "KILN_PTX_ONLY",
+        field: "ptx_only",
+        values: "1: nothing is assembled for the simulator, which runs PTX",
+        default: "0",
+        read: |reading, value| put(&mut reading.config.ptx_only, value, switch),
+    },
+    Variable {
         name: "KILN_DUMP",
         field: "dump",
         values: "a folder that every planned kernel is dumped to",

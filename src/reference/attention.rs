@@ -271,10 +271,10 @@ impl Evaluation<'_> {
             true => Approx { error: f64::INFINITY, ..of },
             false => of,
         };
-        let result = |column: usize| {
-            let terms = scores.iter().zip(&weights);
-            open(self.result(row, column as i64, terms, sum))
-        };
+        let kept = scores.iter().zip(&weights).filter(|(score, _)| self.kept(row, score.key));
+        let placed = |(score, weight): (&Score, _)| (self.key([row[0], row[1], score.key]), weight);
+        let terms: Vec<(i64, &Weight)> = kept.map(placed).collect();
+        let result = |column: usize| open(self.result(row, column as i64, &terms, sum));
         // Scores far below row_max have negligible exponentials, whatever their error.
         let near = |score: &Approx| score.value + score.error >= greatest - NEGLIGIBLE;
         let reach = all().filter(near).map(|score| self.reach(score, greatest)).fold(0.0, f64::max);
@@ -323,25 +323,15 @@ impl Evaluation<'_> {
         Approx { value, error: error + steps * self.epsilon() * value }
     }
 
-    /// Sum of P times V, divided by row_sum.
-    fn result<'a>(
-        &self,
-        row: [i64; 3],
-        column: i64,
-        terms: impl Iterator<Item = (&'a Score, &'a Weight)>,
-        sum: Approx,
-    ) -> Approx {
+    /// Sum of P times V, whose rows stand with their terms, divided by row_sum.
+    fn result(&self, row: [i64; 3], column: i64, terms: &[(i64, &Weight)], sum: Approx) -> Approx {
         let [batch, head, _] = row;
         let width = self.shape.width;
         let (relative, least) = self.weight_rounding();
         let (mut value, mut error, mut magnitude, mut steps) = (0.0, 0.0, 0.0, 0.0);
         let mut open = false;
-        for (score, weight) in terms {
-            if !self.kept(row, score.key) {
-                continue;
-            }
-            let at = (self.key([batch, head, score.key]) * width + column) as usize;
-            let v = self.value(at);
+        for (key_row, weight) in terms {
+            let v = self.value((key_row * width + column) as usize);
             let own = weight.error + (weight.value + weight.error) * relative + least;
             let vanishes = weight.value <= own + f64::from(f32::MIN_POSITIVE);
             value += weight.value * v.value;

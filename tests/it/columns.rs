@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use kiln::device::Counters;
 use kiln::engine::{self, EngineConfig, LayoutType, Supported};
-use kiln::expr::{Math, Mode, Pointwise};
+use kiln::expr::{Mode, Pointwise};
 use kiln::graph::{
     BnBackwardWeights, GenStats, NormBackward, NormForward, NormMode, Op, Phase, Reduction,
     ReductionOp,
@@ -14,7 +14,7 @@ use kiln::target::Target;
 use kiln::{DType, ErrorKind, OperationGraph, TensorDesc};
 
 use crate::harness::{self, Values};
-use crate::reduction::values;
+use crate::reduction::{every_reduction, values};
 
 const ENGINE: &str = "reduction_columns";
 
@@ -22,96 +22,9 @@ fn supported<'a>(graph: &'a OperationGraph, target: &'a Target) -> Box<dyn Suppo
     engine::supported(ENGINE, graph.canonical(), target).unwrap()
 }
 
-/// How the data of a case lies in memory; neighbours are along the kept dimension.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Layout {
-    Contiguous,
-    /// Whole vectors lie between rows.
-    Padded,
-    /// Rows start anywhere.
-    OddPadding,
-    /// Neighbours lie two elements apart.
-    Strided,
-    Misaligned,
-}
-
-const LAYOUTS: [Layout; 5] =
-    [Layout::Contiguous, Layout::Padded, Layout::OddPadding, Layout::Strided, Layout::Misaligned];
-
 /// Every reduction of the rows of `x`, in one kernel.
-fn all(dtype: DType, layout: Layout, [reduced, kept]: [i64; 2]) -> OperationGraph {
-    let mut graph = OperationGraph::builder();
-    let x = TensorDesc::packed(1, "x", &[reduced, kept], dtype);
-    let strides = match layout {
-        Layout::Contiguous | Layout::Misaligned => vec![kept, 1],
-        Layout::Padded => vec![(kept + 31) / 16 * 16, 1],
-        Layout::OddPadding => vec![kept + 3, 1],
-        Layout::Strided => vec![2 * kept + 5, 2],
-    };
-    let least = matches!(layout, Layout::Strided | Layout::Misaligned);
-    let alignment = if least { dtype.bytes() } else { x.alignment };
-    let x = graph.tensor(TensorDesc { strides, alignment, ..x });
-    let math = if dtype == DType::F64 { Math::F64 } else { Math::F32 };
-    let stored = if dtype.is_float() { dtype } else { DType::F32 };
-    for op in ReductionOp::ALL {
-        let y = graph.reduction(Reduction { op, math }, x, &[1, kept]).unwrap();
-        graph.output(y, op.name(), stored);
-    }
-    graph.build().unwrap()
-}
-
-fn check_dtype(dtype: DType) {
-    for kiln in harness::dialects() {
-        let check = |layout: Layout, dims: [i64; 2]| {
-            let graph = all(dtype, layout, dims);
-            let what = format!("{dtype} {layout:?} {dims:?}");
-            harness::check(kiln, &graph, None, &values(&graph), &what);
-        };
-        for kept in [1, 7, 8, 33, 1000] {
-            check(Layout::Contiguous, [33, kept]);
-        }
-        for reduced in [0, 1, 2, 31, 1000] {
-            check(Layout::Contiguous, [reduced, 33]);
-        }
-        for layout in LAYOUTS {
-            check(layout, [40, 77]);
-        }
-    }
-}
-
-#[test]
-fn every_reduction_of_columns_f32() {
-    check_dtype(DType::F32);
-}
-
-#[test]
-fn every_reduction_of_columns_f16() {
-    check_dtype(DType::F16);
-}
-
-#[test]
-fn every_reduction_of_columns_bf16() {
-    check_dtype(DType::Bf16);
-}
-
-#[test]
-fn every_reduction_of_columns_f64() {
-    check_dtype(DType::F64);
-}
-
-#[test]
-fn every_reduction_of_integer_columns() {
-    for dtype in [DType::I32, DType::I8, DType::U8, DType::Bool] {
-        for layout in [Layout::Contiguous, Layout::OddPadding, Layout::Misaligned] {
-            let graph = all(dtype, layout, [40, 77]);
-            let inputs = graph.inputs();
-            let inputs = inputs.map(|tensor| (tensor.uid, harness::fill(tensor, 7, 2.0)));
-            let inputs = inputs.collect();
-            for kiln in harness::dialects() {
-                harness::check(kiln, &graph, None, &inputs, &format!("{dtype} {layout:?}"));
-            }
-        }
-    }
+fn every_column(dtype: DType, dims: [i64; 2]) -> OperationGraph {
+    every_reduction("columns", dtype, dims, "rows")
 }
 
 /// What is chosen for few values of many elements: several blocks share them.
@@ -119,7 +32,7 @@ fn every_reduction_of_integer_columns() {
 fn tall_columns_are_split() {
     for dtype in [DType::F32, DType::Bf16] {
         for dims in [[5000, 3], [20_000, 64], [3000, 24]] {
-            let graph = all(dtype, Layout::Contiguous, dims);
+            let graph = every_column(dtype, dims);
             let target = harness::kiln().device().target();
             let config = supported(&graph, target).heuristic();
             assert!(config.knob("split").unwrap() > 1, "{config}");
@@ -288,7 +201,7 @@ fn the_middle_is_reduced() {
 fn special_values_of_columns_spread_as_documented() {
     let special = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, 1.5, -2.5];
     for dtype in [DType::F64, DType::F32, DType::Bf16] {
-        let graph = all(dtype, Layout::Contiguous, [40, 49]);
+        let graph = every_column(dtype, [40, 49]);
         let x = graph.inputs().next().unwrap();
         let mut data = values(&graph).remove(&x.uid).unwrap();
         for column in 0..49 {
@@ -375,9 +288,9 @@ fn every_target_compiles_without_spills() {
         sum(DType::I8, [1 << 20, 64]),
         sum(DType::F64, [3000, 40]),
         middle(bf16, [16, 512, 768]),
-        all(DType::F32, Layout::Contiguous, [4096, 1024]),
-        all(bf16, Layout::Contiguous, [4096, 1024]),
-        all(DType::F64, Layout::OddPadding, [100, 1000]),
+        every_column(DType::F32, [4096, 1024]),
+        every_column(bf16, [4096, 1024]),
+        every_reduction("columns", DType::F64, [100, 1000], "odd_rows"),
     ];
     for op in [
         Op::GenStats(GenStats::default()),
@@ -410,7 +323,7 @@ fn columns_are_read_once_a_phase() {
         (sum(bf16, [512, 1024]), 1),
         (sum(DType::F32, [2048, 256]), 1),
         (sum(DType::F32, [4096, 16]), 1),
-        (all(DType::F32, Layout::Contiguous, [256, 512]), 1),
+        (every_column(DType::F32, [256, 512]), 1),
         (statistics(gen_stats, bf16, [4, 64, 16, 16]).0, 1),
         (statistics(batch_norm(), bf16, [4, 64, 16, 16]).0, 2),
     ] {

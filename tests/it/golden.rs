@@ -18,8 +18,7 @@ use kiln::target::Target;
 use kiln::{DType, OperationGraph, TensorDesc};
 
 use crate::attention::cases::{Storage, graph as attention, keep_program, score_program};
-use crate::gemm::exits::reduced_everywhere;
-use crate::gemm::fusion::{bias_gelu, prologues};
+use crate::gemm::fusion::{bias_gelu, prologues, reduced_everywhere};
 use crate::recurrence::{everything, graph as recurrent, layer};
 use crate::reduction::{residual_rms, softmax};
 

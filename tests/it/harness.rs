@@ -3,11 +3,13 @@
 //! Every buffer is poisoned before its elements are written, and every byte of an output that is
 //! not an element must still be poison afterwards: a stray store fails the test that made it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
+use kiln::cache::{Entry, Key, Request};
 use kiln::codegen::{KernelSource, Templates};
 use kiln::compile::{Image, compile_all};
 use kiln::device::{Buffer, Counters, DeviceChoice};
@@ -45,9 +47,9 @@ pub fn environment() -> [(&'static str, OsString); 2] {
     [("KILN_CACHE_DIR", cache_dir().into()), ("KILN_CACHE_BYTES", bytes)]
 }
 
-/// Every test on the simulator runs sanitized.
-fn checked(device: Option<DeviceChoice>) -> Config {
-    Config { device, sanitize: Some(true), ..config() }
+/// Every test on the simulator runs sanitized, and PTX is all that it needs.
+pub fn checked(device: Option<DeviceChoice>) -> Config {
+    Config { device, sanitize: Some(true), ptx_only: Some(true), ..config() }
 }
 
 /// The device under test: `KILN_DEVICE`, or what `auto` finds.
@@ -58,26 +60,29 @@ pub fn kiln() -> &'static Kiln {
 
 /// Devices for both PTX dialects (up to sm_90a, from sm_100): on a GPU, just the GPU.
 pub fn dialects() -> Vec<&'static Kiln> {
-    static OTHER: OnceLock<Kiln> = OnceLock::new();
-    with_simulated(&OTHER, "sim120")
+    ["sim", "sim120"].into_iter().filter_map(simulated).collect()
 }
 
 /// The device under test and the oldest architecture, whose kernels convert bf16 by hand.
 pub fn oldest() -> Vec<&'static Kiln> {
-    static OTHER: OnceLock<Kiln> = OnceLock::new();
-    with_simulated(&OTHER, "t4")
+    ["sim", "t4"].into_iter().filter_map(simulated).collect()
 }
 
-fn with_simulated(other: &'static OnceLock<Kiln>, target: &str) -> Vec<&'static Kiln> {
-    let first = kiln();
-    if first.device().kind() != "sim" {
-        return vec![first];
+/// The simulator of a target, opened once; where a GPU is under test, it in the place of `sim`,
+/// and no other.
+pub fn simulated(target: &str) -> Option<&'static Kiln> {
+    static OTHERS: Mutex<BTreeMap<String, &'static Kiln>> = Mutex::new(BTreeMap::new());
+    match target {
+        "sim" => return Some(kiln()),
+        _ if kiln().device().kind() != "sim" => return None,
+        _ => {}
     }
-    let other = other.get_or_init(|| {
+    let mut others = OTHERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let open = || {
         let device = Some(DeviceChoice::Sim(target.to_owned()));
-        Kiln::open(checked(device)).expect("the simulator opens")
-    });
-    vec![first, other]
+        &*Box::leak(Box::new(Kiln::open(checked(device)).expect("the simulator opens")))
+    };
+    Some(*others.entry(target.to_owned()).or_insert_with(open))
 }
 
 /// A simulator that counts, for one test at a time: it keeps the counts of its last launch only.
@@ -85,8 +90,7 @@ pub fn counting() -> MutexGuard<'static, Kiln> {
     static KILN: OnceLock<Mutex<Kiln>> = OnceLock::new();
     let kiln = KILN.get_or_init(|| {
         let device = Some(DeviceChoice::Sim("sim".to_owned()));
-        let cache_dir = Some(cache_dir());
-        let config = Config { device, cache_dir, count: true, ..Config::default() };
+        let config = Config { device, count: true, ptx_only: Some(true), ..config() };
         Mutex::new(Kiln::open(config).expect("the simulator opens"))
     });
     kiln.lock().unwrap_or_else(PoisonError::into_inner)
@@ -145,18 +149,59 @@ pub fn default_sources(
     all
 }
 
+/// Whether tests that run a sample shall run all of it.
+pub fn all_are_wanted() -> bool {
+    std::env::var("KILN_TEST_ALL").is_ok_and(|all| all == "1")
+}
+
+/// Every so many of them, or all where they are wanted (`KILN_TEST_ALL=1`).
+pub fn sampled<T>(all: Vec<T>, step: usize) -> Vec<T> {
+    let step = if all_are_wanted() { 1 } else { step };
+    all.into_iter().step_by(step).collect()
+}
+
+/// The cubins of sources, of any architecture, from the cache or compiled at once.
+#[track_caller]
+pub fn assembled(sources: &[(String, KernelSource)]) -> Vec<Image> {
+    let toolchain = kiln().toolchain().unwrap();
+    let disk = kiln().disk_cache().expect("tests keep their kernels");
+    let requests: Vec<_> =
+        sources.iter().map(|(_, source)| Request::new(source, &toolchain)).collect();
+    let is_whole = |image: &Image| !image.cubin.is_empty();
+    let mut images: Vec<Option<Image>> =
+        requests.iter().map(|request| disk.get(Key::of(request)).filter(is_whole)).collect();
+    let missing: Vec<usize> = (0..sources.len()).filter(|at| images[*at].is_none()).collect();
+    if !missing.is_empty() {
+        let texts: Vec<_> = missing.iter().map(|at| sources[*at].1.clone()).collect();
+        let compiled = compile_all(kiln().compiler().unwrap(), &texts, |_, _| {});
+        for (at, image) in std::iter::zip(missing, compiled) {
+            let (what, source) = &sources[at];
+            let image = image.unwrap_or_else(|error| {
+                panic!("{what} for {}: {error:?}\n{}", source.arch, source.text)
+            });
+            let request = &requests[at];
+            disk.put(Key::of(request), &Entry::encode(request, &image, Duration::ZERO));
+            images[at] = Some(image);
+        }
+    }
+    images.into_iter().map(|image| image.expect("each was found or compiled")).collect()
+}
+
+/// The cubins of a setting's kernels for the device under test.
+#[track_caller]
+pub fn assembled_for(graph: &OperationGraph, config: &EngineConfig) -> Vec<Image> {
+    let sources = kiln().sources(graph, config).unwrap_or_else(|error| panic!("{error:?}"));
+    let named = |source: KernelSource| (format!("{config}"), source);
+    assembled(&sources.into_iter().map(named).collect::<Vec<_>>())
+}
+
 /// Compiles sources: none leaves a register to memory, and the assembler lets products run on.
 #[track_caller]
 pub fn compile_without_spills(sources: &[(String, KernelSource)]) -> Vec<Image> {
     assert!(!sources.is_empty());
-    let texts: Vec<_> = sources.iter().map(|(_, source)| source.clone()).collect();
-    let mut finished = 0;
-    let images = compile_all(kiln().compiler().unwrap(), &texts, |_, _| finished += 1);
-    assert_eq!(finished, sources.len());
     let mut spilled = Vec::new();
-    let compiled = std::iter::zip(sources, images).map(|((what, source), image)| {
+    let compiled = std::iter::zip(sources, assembled(sources)).map(|((what, source), image)| {
         let what = format!("{what} for {}", source.arch);
-        let image = image.unwrap_or_else(|error| panic!("{what}: {error:?}\n{}", source.text));
         assert!(!image.log.contains("are serialized"), "{what}: {}", image.log);
         if image.resources.spill_bytes > 0 {
             spilled.push(format!("{what}: {:?}", image.resources));

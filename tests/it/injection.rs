@@ -19,8 +19,7 @@ use kiln::{DType, OperationGraph};
 use serde_json::Value as Json;
 
 use crate::attention::cases::{Storage, graph as attention, keep_program, score_program};
-use crate::gemm::exits::reduced_everywhere;
-use crate::gemm::fusion::{bias_gelu, prologues};
+use crate::gemm::fusion::{bias_gelu, prologues, reduced_everywhere};
 use crate::golden;
 use crate::harness;
 use crate::norm::rms_gradients;

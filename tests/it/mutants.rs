@@ -139,7 +139,7 @@ fn forms() -> Vec<Form> {
 
 fn open(templates: Option<PathBuf>) -> Kiln {
     let device = Some(DeviceChoice::Sim("sim".to_owned()));
-    Kiln::open(Config { device, sanitize: Some(true), templates, ..harness::config() }).unwrap()
+    Kiln::open(Config { templates, ..harness::checked(device) }).unwrap()
 }
 
 /// A device whose templates are texts, by their names.

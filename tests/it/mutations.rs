@@ -86,7 +86,7 @@ fn rendered(choice: &DeviceChoice, template: &str, text: &str) -> Kiln {
 
 fn open(choice: &DeviceChoice, templates: Option<PathBuf>) -> Kiln {
     let device = Some(choice.clone());
-    Kiln::open(Config { device, sanitize: Some(true), templates, ..harness::config() }).unwrap()
+    Kiln::open(Config { templates, ..harness::checked(device) }).unwrap()
 }
 
 /// Executes a plan with buffers that hold its tensors and nothing else.

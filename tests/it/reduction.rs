@@ -5,58 +5,29 @@ use kiln::engine;
 use kiln::expr::{Math, Mode, Pointwise};
 use kiln::graph::{Reduction, ReductionOp};
 use kiln::{DType, ErrorKind, OperationGraph, TensorDesc};
+use serde_json::json;
 
+use crate::cases::{File, Parameters};
 use crate::harness::{self, Values};
-
-/// How the data of a case lies in memory.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Layout {
-    Contiguous,
-    /// Rows and columns change places.
-    Transposed,
-    /// Neither stride is a power of two or a multiple of a vector.
-    OddStrides,
-    /// Rows further apart than they are long.
-    Padded,
-    Misaligned,
-}
-
-const LAYOUTS: [Layout; 5] = [
-    Layout::Contiguous,
-    Layout::Transposed,
-    Layout::OddStrides,
-    Layout::Padded,
-    Layout::Misaligned,
-];
-
-fn place(tensor: TensorDesc, layout: Layout) -> TensorDesc {
-    let [rows, columns] = [tensor.dims[0], tensor.dims[1].max(1)];
-    let strides = match layout {
-        Layout::Transposed => vec![1, rows.max(1)],
-        Layout::OddStrides => vec![3 * columns + 7, 3],
-        Layout::Padded => vec![columns + 8, 1],
-        Layout::Contiguous | Layout::Misaligned => tensor.strides.clone(),
-    };
-    let least = matches!(layout, Layout::OddStrides | Layout::Misaligned);
-    let alignment = if least { tensor.dtype.bytes() } else { tensor.alignment };
-    TensorDesc { strides, alignment, ..tensor }
-}
 
 fn math(dtype: DType) -> Math {
     if dtype == DType::F64 { Math::F64 } else { Math::F32 }
 }
 
-/// Every reduction of one input, in one kernel.
-fn all(dtype: DType, layout: Layout, dims: [i64; 2]) -> OperationGraph {
-    let mut graph = OperationGraph::builder();
-    let x = graph.tensor(place(TensorDesc::packed(1, "x", &dims, dtype), layout));
+/// A graph of `tests/cases/reductions.toml`: every reduction of rows or of columns, in one kernel.
+pub fn every_reduction(
+    of: &str,
+    dtype: DType,
+    [rows, columns]: [i64; 2],
+    lay: &str,
+) -> OperationGraph {
     let stored = if dtype.is_float() { dtype } else { DType::F32 };
-    for op in ReductionOp::ALL {
-        let reduction = Reduction { op, math: math(dtype) };
-        let y = graph.reduction(reduction, x, &[dims[0], 1]).unwrap();
-        graph.output(y, op.name(), stored);
-    }
-    graph.build().unwrap()
+    let math = if dtype == DType::F64 { "f64" } else { "f32" };
+    let with = json!({
+        "t": dtype, "stored": stored, "math": math, "m": rows, "n": columns, "lay": lay
+    });
+    let with: Parameters = serde_json::from_value(with).unwrap();
+    File::read("reductions").graph(of, &with)
 }
 
 /// Values whose products neither vanish nor overflow, some of them 0.
@@ -72,85 +43,12 @@ pub fn values(graph: &OperationGraph) -> Values {
     graph.inputs().map(|tensor| (tensor.uid, near_one(tensor))).collect()
 }
 
-fn check_dtype(dtype: DType) {
-    let columns = [0, 1, 2, 31, 32, 33, 255, 256, 257, 1000];
-    for kiln in harness::dialects() {
-        let arch = kiln.device().target().arch;
-        let check = |layout: Layout, dims: [i64; 2]| {
-            let graph = all(dtype, layout, dims);
-            let what = format!("{arch} {dtype} {layout:?} {dims:?}");
-            harness::check(kiln, &graph, None, &values(&graph), &what);
-        };
-        for columns in columns {
-            check(Layout::Contiguous, [3, columns]);
-        }
-        for rows in [0, 1] {
-            check(Layout::Contiguous, [rows, 33]);
-        }
-        for layout in LAYOUTS {
-            check(layout, [5, 77]);
-        }
-    }
-}
-
-#[test]
-fn every_reduction_f32() {
-    check_dtype(DType::F32);
-}
-
-#[test]
-fn every_reduction_f16() {
-    check_dtype(DType::F16);
-}
-
-#[test]
-fn every_reduction_bf16() {
-    check_dtype(DType::Bf16);
-}
-
-#[test]
-fn every_reduction_f64() {
-    check_dtype(DType::F64);
-}
-
-#[test]
-fn every_reduction_of_integers() {
-    for dtype in [DType::I32, DType::I8, DType::U8, DType::Bool] {
-        for kiln in harness::dialects() {
-            for layout in [Layout::Contiguous, Layout::Transposed] {
-                let graph = all(dtype, layout, [5, 77]);
-                let inputs = graph.inputs();
-                let inputs = inputs.map(|tensor| (tensor.uid, harness::fill(tensor, 7, 2.0)));
-                harness::check(
-                    kiln,
-                    &graph,
-                    None,
-                    &inputs.collect(),
-                    &format!("{dtype} {layout:?}"),
-                );
-            }
-        }
-    }
-}
-
-#[test]
-fn long_rows_are_read_again_or_split() {
-    for dtype in [DType::F32, DType::Bf16] {
-        for dims in [[3, 5000], [2, 100_000], [1, 300_001]] {
-            let graph = all(dtype, Layout::Contiguous, dims);
-            for kiln in harness::dialects() {
-                harness::check(kiln, &graph, None, &values(&graph), &format!("{dtype} {dims:?}"));
-            }
-        }
-    }
-}
-
 #[test]
 fn special_values_spread_as_documented() {
     let special = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, 1.5, -2.5];
     for dtype in [DType::F64, DType::F32, DType::F16, DType::Bf16] {
         // Row after row another pair of special values among others.
-        let graph = all(dtype, Layout::Contiguous, [49, 40]);
+        let graph = every_reduction("rows", dtype, [49, 40], "rows");
         let x = graph.inputs().next().unwrap();
         let mut data = values(&graph).remove(&x.uid).unwrap();
         for (row, columns) in data.chunks_mut(40).enumerate() {

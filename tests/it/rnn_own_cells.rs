@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use kiln::codegen::Templates;
 use kiln::engine;
 use kiln::expr::{Lines, Math, Mode, Pointwise};
 use kiln::graph::{Cell, MatmulMath, Product, Recurrence, RecurrenceSlots, Stage};
@@ -167,11 +166,7 @@ fn names_of_cells_are_apart_from_the_kernels() {
     for name in ["rnn_cta", "rnn_step"] {
         let own = engine::supported(name, graph.canonical(), kiln.device().target());
         let own = own.expect("it runs any cell");
-        for kernel in own.lower(&own.heuristic()).expect("its own setting").kernels {
-            let source = Templates::embedded().render(&kernel.spec).expect("it renders");
-            let compiled = kiln.compile(&source);
-            compiled.unwrap_or_else(|error| panic!("{name}: {error:?}\n{}", source.text));
-        }
+        harness::assembled(&harness::sources(name, &*own, &own.heuristic()));
     }
 }
 

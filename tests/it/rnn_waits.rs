@@ -37,7 +37,7 @@ fn run(config: &str, blocks: u32) -> Result<(), kiln_sim::Error> {
     let last = lowering.kernels.len() - 1;
     for (at, kernel) in lowering.kernels.iter().enumerate() {
         let source = Templates::embedded().render(&kernel.spec).unwrap();
-        let image = harness::kiln().compile(&source).unwrap();
+        let image = harness::assembled(&[(config.to_string(), source)]).remove(0);
         let entry = Module::load(&image.ptx).unwrap().kernel(kernel.spec.entry).unwrap();
         let mut address = |argument: &Argument| match *argument {
             Argument::Address(uid) => *tensors

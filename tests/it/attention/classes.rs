@@ -7,7 +7,7 @@ use kiln::device::DeviceChoice;
 use kiln::engine::{self, EngineConfig};
 use kiln::expr::{Mode, Pointwise, Program, Real};
 use kiln::graph::{Attention, AttentionShape, MatmulMath, Softcap};
-use kiln::{Config, DType, Kiln};
+use kiln::{DType, Kiln};
 
 use crate::attention::cases::{self, Case, Storage};
 use crate::attention::features::{ENGINES, SHAPE, features};
@@ -44,8 +44,7 @@ fn functions() -> Vec<(&'static str, Attention)> {
 /// A simulator of a target that checks what kernels do.
 pub fn open(target: &str) -> Kiln {
     let device = Some(DeviceChoice::Sim(target.to_owned()));
-    let sanitize = Some(true);
-    Kiln::open(Config { device, sanitize, ..harness::config() }).expect("the simulator opens")
+    Kiln::open(harness::checked(device)).expect("the simulator opens")
 }
 
 /// Runs a case on every engine of a target, with keys split in decoding.

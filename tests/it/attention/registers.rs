@@ -67,9 +67,11 @@ pub fn of_models(math: MatmulMath, wide: DType, eight: Option<DType>) -> Vec<Ope
     graphs
 }
 
+/// A sample: `KILN_TEST_ALL=1` (`make spills`) compiles all.
 #[test]
 fn defaults_spill_nothing() {
     let graphs = of_models(MatmulMath::F32, DType::Bf16, Some(DType::F8E4M3));
     let targets = ["t4", "a100", "rtx4090", "h200", "b200", "rtx5090"];
-    harness::compile_without_spills(&harness::default_sources(&ENGINES, &targets, &graphs));
+    let sources = harness::default_sources(&ENGINES, &targets, &graphs);
+    harness::compile_without_spills(&harness::sampled(sources, 5));
 }

@@ -14,7 +14,6 @@ pub enum Lay {
     Columns,
     /// Rows with a gap behind each that leaves them aligned to one element.
     OddRows,
-    OddColumns,
     /// Packed rows at the least alignment of the type.
     Misaligned,
 }
@@ -75,7 +74,6 @@ fn placed(uid: i64, name: &str, dims: &[i64], dtype: DType, lay: Lay) -> TensorD
         Lay::Rows | Lay::Misaligned => (columns, 1, rows * columns),
         Lay::Columns => (1, rows, rows * columns),
         Lay::OddRows => ((columns + 2) | 1, 1, rows * ((columns + 2) | 1)),
-        Lay::OddColumns => (1, (rows + 2) | 1, columns * ((rows + 2) | 1)),
     };
     let mut outer = matrix;
     for axis in (0..rank - 2).rev() {

@@ -6,7 +6,7 @@ use kiln::engine::{self, NumericalNote, Selection};
 use kiln::graph::MatmulMath;
 use kiln::target::Target;
 
-use super::cases::{Case, Lay, check, heuristic, inputs};
+use super::cases::{Case, check, heuristic, inputs};
 use crate::harness;
 
 const MIXED: [[DType; 3]; 3] = [[F16, Bf16, DType::F32], [Bf16, F16, Bf16], [F16, Bf16, F16]];
@@ -53,27 +53,6 @@ fn tf32_takes_operands_of_16_bits_as_they_are() {
         let is_half = source.contains("m16n8k16");
         assert_eq!(is_half, types[0] == types[1], "{types:?}");
         check(harness::kiln(), &graph, "gemm_mma", &format!("{types:?}"));
-    }
-}
-
-#[test]
-fn mixed_layouts() {
-    let lays = [Lay::Rows, Lay::Columns, Lay::OddRows, Lay::OddColumns, Lay::Misaligned];
-    for kiln in harness::dialects() {
-        for (a, b) in lays.into_iter().flat_map(|a| lays.map(|b| (a, b))) {
-            let case = case(MIXED[0], [35, 42, 50]).lays([a, b, Lay::Rows]);
-            check(kiln, &case.graph(), "gemm_mma", &format!("{case:?}"));
-        }
-    }
-}
-
-#[test]
-fn mixed_edges() {
-    for extents in [[1, 1, 1], [63, 65, 31], [65, 64, 33], [17, 130, 8], [5, 0, 6], [5, 6, 0]] {
-        for types in MIXED {
-            let case = case(types, extents);
-            check(harness::kiln(), &case.graph(), "gemm_mma", &format!("{case:?}"));
-        }
     }
 }
 

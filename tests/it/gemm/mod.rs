@@ -3,10 +3,11 @@
 pub mod cases;
 mod counters;
 mod dynamic;
-pub mod exits;
+mod exits;
 pub mod fusion;
 mod mixed;
+mod refusals;
 mod settings;
 mod shapes;
-pub mod twins;
+mod twins;
 mod wgmma;

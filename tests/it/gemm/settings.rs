@@ -1,76 +1,14 @@
 //! Knobs: settings that do not change the order of sums give the same bits, all are right, and
 //! those of the heuristic compile for every architecture without a spilled register.
 
-use kiln::engine::{self, EngineConfig};
+use kiln::DType;
+use kiln::engine;
 use kiln::graph::MatmulMath;
 use kiln::target::Target;
-use kiln::{DType, OperationGraph};
 
 use super::cases::{Case, heuristic, inputs};
-use super::exits::reduced_everywhere;
-use super::fusion::{bias_gelu, prologues, rich};
+use super::fusion::{bias_gelu, prologues, reduced_everywhere, rich};
 use crate::harness::{self, Values};
-use crate::settings::legal;
-
-/// So many of the legal combinations of knob values, spread evenly over all of them.
-pub fn settings(graph: &OperationGraph, engine: &str, count: usize) -> Vec<EngineConfig> {
-    let all = legal(graph, engine);
-    let step = (all.len() / count).max(1);
-    // An odd step meets every value of every knob.
-    all.into_iter().step_by(step | 1).collect()
-}
-
-/// Runs settings; those that add up in the same order must agree in every bit: split-K partials
-/// are whole steps.
-pub fn same_bits(graph: &OperationGraph, engine: &str, count: usize) {
-    let inputs = inputs(graph);
-    let mut known = std::collections::HashMap::new();
-    let (mut ran, kiln) = (0, harness::kiln());
-    for config in settings(graph, engine, count) {
-        let plan = harness::planned(graph, &config);
-        let actual = harness::run_plan(kiln, &plan, &inputs).unwrap();
-        harness::compare(graph, &inputs, &actual, &config.to_string());
-        let knob = |name: &str| config.knob(name).ok();
-        let split_k = knob("split_k").unwrap_or(1);
-        let order = (split_k, knob("cta_k").filter(|_| split_k > 1));
-        let first = known.entry(order).or_insert_with(|| actual.clone());
-        for (uid, values) in &actual {
-            let same = std::iter::zip(values, &first[uid]).all(|(a, b)| a.to_bits() == b.to_bits());
-            assert!(same, "{config}: tensor {uid} has other bits");
-        }
-        ran += 1;
-    }
-    println!("{ran} settings ran");
-    assert!(ran * 4 >= count * 3, "{ran} settings of {count} ran");
-}
-
-#[test]
-fn simt_settings_agree() {
-    same_bits(&bias_gelu([66, 70, 40], DType::F32), "gemm_simt", 20);
-    same_bits(&prologues([33, 65, 24], DType::F16), "gemm_simt", 10);
-}
-
-#[test]
-fn simt_settings_agree_in_other_precisions() {
-    let doubles = Case::new(MatmulMath::F64, [DType::F64; 3], [35, 66, 20]);
-    same_bits(&doubles.graph(), "gemm_simt", 10);
-    let integers = Case::new(MatmulMath::I32, [DType::I8, DType::U8, DType::I32], [35, 66, 20]);
-    same_bits(&integers.graph(), "gemm_simt", 10);
-}
-
-#[test]
-fn mma_settings_agree() {
-    same_bits(&bias_gelu([66, 70, 136], DType::F16), "gemm_mma", 20);
-    same_bits(&prologues([33, 65, 72], DType::Bf16), "gemm_mma", 20);
-}
-
-#[test]
-fn mma_settings_agree_in_other_precisions() {
-    let tf32 = Case::new(MatmulMath::Tf32, [DType::F32; 3], [70, 66, 40]);
-    same_bits(&tf32.graph(), "gemm_mma", 10);
-    let integers = Case::new(MatmulMath::I32, [DType::I8, DType::U8, DType::I32], [35, 66, 70]);
-    same_bits(&integers.graph(), "gemm_mma", 10);
-}
 
 /// In whatever order tiles are walked, each is computed once and the same: 5 x 3 tiles of both
 /// batches, in groups that divide neither, also where rows are counted at run time.
@@ -135,9 +73,10 @@ fn large_matrices_compile() {
     let graph = rich([1 << 20, 1 << 14, 4096], DType::F16);
     for name in ["gemm_mma", "gemm_simt"] {
         let supported = engine::supported(name, graph.canonical(), &target).unwrap();
-        let (_, source) = harness::sources(name, &*supported, &supported.heuristic()).remove(0);
-        assert!(source.text.contains("using index_t = long long;"), "{}", source.text);
-        harness::kiln().compile(&source).unwrap();
+        let sources = harness::sources(name, &*supported, &supported.heuristic());
+        let text = &sources[0].1.text;
+        assert!(text.contains("using index_t = long long;"), "{text}");
+        harness::assembled(&sources);
     }
 }
 

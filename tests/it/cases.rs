@@ -1,0 +1,306 @@
+//! Cases as data: reads `tests/cases/*.toml`, which the README beside them describes.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use kiln::OperationGraph;
+use kiln::engine::EngineConfig;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::harness::{self, Values};
+
+/// Values of parameters.
+pub type Parameters = BTreeMap<String, Value>;
+
+/// One file: graphs with parameters, and cases that give them values.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct File {
+    /// Every case runs on all of them that take it.
+    pub engines: Vec<String>,
+    graph: BTreeMap<String, Graph>,
+    #[serde(rename = "case")]
+    pub cases: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Graph {
+    /// What is computed, for readers.
+    #[serde(rename = "computes")]
+    _computes: String,
+    #[serde(default)]
+    default: Parameters,
+    tensors: Vec<Value>,
+    operations: Vec<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Case {
+    pub name: String,
+    /// What it is about, for readers.
+    #[serde(default, rename = "about")]
+    _about: String,
+    graph: String,
+    /// Fewer engines than the file has.
+    pub engines: Option<Vec<String>>,
+    /// Simulated devices; both dialects of PTX where nothing is said.
+    #[serde(default = "both_dialects")]
+    pub devices: Vec<String>,
+    #[serde(default)]
+    with: Parameters,
+    /// Lists of values by parameter, or of tuples by several, separated by blanks: every
+    /// combination is an instance.
+    #[serde(default)]
+    every: BTreeMap<String, Vec<Value>>,
+    /// Ordinary runs take every so many of them.
+    #[serde(default = "one")]
+    sample: usize,
+    /// What is asked of an engine beyond its own setting.
+    #[serde(default)]
+    knobs: BTreeMap<String, Value>,
+    /// So many of an engine's legal settings run in place of its own.
+    #[serde(default)]
+    pub settings: BTreeMap<String, usize>,
+    /// `KILN_SETTINGS=all` (`make settings`) runs all of them.
+    #[serde(default)]
+    pub every_setting: bool,
+    /// Which settings give the same bits: `order`, those of one order of sums, or `setting`, none
+    /// but two runs of one.
+    #[serde(default)]
+    pub agreement: Agreement,
+    /// All values of a tensor.
+    #[serde(default)]
+    values: BTreeMap<String, Vec<f64>>,
+    /// Single values of a tensor, by their index; negative ones count from the end.
+    #[serde(default)]
+    elements: BTreeMap<String, Vec<(Vec<i64>, f64)>>,
+}
+
+/// A case with a value for every parameter.
+pub struct Instance {
+    pub what: String,
+    pub graph: OperationGraph,
+    knobs: BTreeMap<String, Value>,
+}
+
+impl Instance {
+    /// An engine's setting with the knobs that the case asks for.
+    pub fn ask(&self, mut config: EngineConfig) -> EngineConfig {
+        let asked = self.knobs.get(&*config.engine).and_then(Value::as_object);
+        for (knob, value) in asked.into_iter().flatten() {
+            config = config.with(knob, value.as_i64().expect("a knob is a number"));
+        }
+        config
+    }
+}
+
+/// What settings have in common that give the same bits.
+#[derive(Clone, Copy, PartialEq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Agreement {
+    /// The order of sums.
+    #[default]
+    Order,
+    /// Nothing: reductions behind a product follow its tiles. Two runs of one give the same.
+    Setting,
+}
+
+fn both_dialects() -> Vec<String> {
+    ["sim", "sim120"].map(str::to_owned).to_vec()
+}
+
+fn one() -> usize {
+    1
+}
+
+impl File {
+    /// `tests/cases/NAME.toml`.
+    pub fn read(name: &str) -> File {
+        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+        let path = folder.join(name).with_extension("toml");
+        let text = fs::read_to_string(&path)
+            .unwrap_or_else(|error| panic!("failed to read `{}`: {error}", path.display()));
+        toml::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    /// A graph of this file with its parameters filled in.
+    pub fn graph(&self, name: &str, with: &Parameters) -> OperationGraph {
+        let graph = self.graph.get(name).unwrap_or_else(|| panic!("no graph `{name}`"));
+        let mut all = graph.default.clone();
+        all.extend(with.clone());
+        let fill_all = |of: &[Value]| -> Vec<Value> {
+            let filled = of.iter().map(|item| fill(item, &all));
+            filled.filter(is_there).collect()
+        };
+        let [mut tensors, mut operations] =
+            [&graph.tensors, &graph.operations].map(|of| fill_all(of));
+        tensors.iter_mut().for_each(place);
+        for entry in tensors.iter_mut().chain(&mut operations) {
+            entry.as_object_mut().expect("an entry is a table").remove("if");
+        }
+        let document = json!({"graph": {"tensors": tensors, "operations": operations}});
+        OperationGraph::from_json(&document.to_string())
+            .unwrap_or_else(|error| panic!("{name} {with:?}: {error:?}"))
+    }
+
+    /// The instances of a case.
+    pub fn instances(&self, case: &Case) -> Vec<Instance> {
+        let mut all = vec![case.with.clone()];
+        for (names, values) in &case.every {
+            let names: Vec<&str> = names.split_whitespace().collect();
+            let given = |before: &Parameters, value: &Value| {
+                let tuple = match (names.len(), value) {
+                    (1, value) => std::slice::from_ref(value),
+                    (count, Value::Array(tuple)) if tuple.len() == count => tuple,
+                    _ => panic!("{}: {names:?} is {value}", case.name),
+                };
+                let own = std::iter::zip(&names, tuple);
+                let own = own.map(|(name, value)| ((*name).to_owned(), value.clone()));
+                before.clone().into_iter().chain(own).collect::<Parameters>()
+            };
+            let with = |before: &Parameters| -> Vec<Parameters> {
+                values.iter().map(|value| given(before, value)).collect()
+            };
+            all = all.iter().flat_map(with).collect();
+        }
+        let sample = harness::sampled(all, case.sample);
+        sample.iter().map(|with| self.instance(case, with)).collect()
+    }
+
+    fn instance(&self, case: &Case, with: &Parameters) -> Instance {
+        let name = fill(&Value::String(case.graph.clone()), with);
+        let name = name.as_str().expect("graphs have names");
+        let shown: Vec<String> =
+            with.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let what = format!("{}: {name} {}", case.name, shown.join(" "));
+        let knob = |(engine, knobs): (&String, &Value)| (engine.clone(), fill(knobs, with));
+        let knobs = case.knobs.iter().map(knob).collect();
+        Instance { what, graph: self.graph(name, with), knobs }
+    }
+}
+
+impl Case {
+    /// Puts the values that the case gives in the place of others.
+    pub fn give(&self, graph: &OperationGraph, inputs: &mut Values) {
+        let named = |name: &str| graph.tensor_named(name).expect("the graph has the tensor");
+        for (name, values) in &self.values {
+            if let Ok(tensor) = graph.tensor_named(name) {
+                inputs.insert(tensor.uid, values.clone());
+            }
+        }
+        for (name, elements) in &self.elements {
+            let tensor = named(name);
+            for (index, value) in elements {
+                let at = std::iter::zip(index, &tensor.dims).fold(0, |at, (index, extent)| {
+                    at * extent + if *index < 0 { extent + index } else { *index }
+                });
+                inputs.get_mut(&tensor.uid).expect("it is an input")[at as usize] = *value;
+            }
+        }
+    }
+}
+
+/// Whether an entry is part of the graph: it says no `if`, or one that is not `"none"`.
+fn is_there(entry: &Value) -> bool {
+    entry.get("if").is_none_or(|condition| condition != "none")
+}
+
+/// A document with values in the place of `{parameters}`; a list in a list is spliced into it, and
+/// a field that is `"none"` is left out, but for a condition.
+fn fill(document: &Value, with: &Parameters) -> Value {
+    match document {
+        Value::String(text) => {
+            let name = text.strip_prefix('{').and_then(|text| text.strip_suffix('}'));
+            let value = name.map(|name| with.get(name));
+            match value {
+                None => document.clone(),
+                Some(value) => value.unwrap_or_else(|| panic!("{text} has no value")).clone(),
+            }
+        }
+        Value::Array(items) => {
+            let filled = items.iter().map(|item| (fill(item, with), item.is_string()));
+            let spliced = filled.flat_map(|item| match item {
+                (Value::Array(inner), true) => inner,
+                (item, _) => vec![item],
+            });
+            Value::Array(spliced.collect())
+        }
+        Value::Object(fields) => {
+            let field = |(key, value): (&String, &Value)| (key.clone(), fill(value, with));
+            Value::Object(
+                fields
+                    .iter()
+                    .map(field)
+                    .filter(|(key, value)| key == "if" || value != "none")
+                    .collect(),
+            )
+        }
+        other => other.clone(),
+    }
+}
+
+/// Reduces a tensor's dimensions to those that are `kept`, of batches, rows and columns; turns the
+/// `lay` of its last two into strides and an alignment.
+fn place(tensor: &mut Value) {
+    let fields = tensor.as_object_mut().expect("a tensor is a table");
+    if let Some(kept) = fields.remove("kept") {
+        let kept = match kept.as_str().expect("a name") {
+            "rows" => [true, true, false],
+            "columns" => [true, false, true],
+            "columns_of_all" => [false, false, true],
+            "rows_of_all" => [false, true, false],
+            "matrices" => [true, false, false],
+            "nothing" => [false; 3],
+            other => panic!("no kept `{other}`"),
+        };
+        let dims = fields["dims"].as_array_mut().expect("a list").iter_mut();
+        for (dim, kept) in std::iter::zip(dims, kept) {
+            *dim = if kept { dim.take() } else { json!(1) };
+        }
+    }
+    let Some(lay) = fields.remove("lay") else { return };
+    let dims: Vec<i64> = fields["dims"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|dim| dim.as_i64().unwrap())
+        .collect();
+    let [.., rows, columns] = dims[..] else { panic!("{fields:?}: two dimensions lie") };
+    let [rows, columns] = [rows.max(1), columns.max(1)];
+    let [odd_row, odd_column] = [(columns + 2) | 1, (rows + 2) | 1];
+    let (row, column, matrix) = match lay.as_str().expect("a name") {
+        "rows" => return,
+        "misaligned" => return align_least(fields),
+        "columns" => (1, rows, rows * columns),
+        "odd_rows" => (odd_row, 1, rows * odd_row),
+        "odd_columns" => (1, odd_column, columns * odd_column),
+        // Rows further apart than they are long.
+        "padded" => (columns + 8, 1, rows * (columns + 8)),
+        // Whole vectors between rows.
+        "vector_rows" => ((columns + 31) / 16 * 16, 1, rows * ((columns + 31) / 16 * 16)),
+        // Neither stride is a power of two or a multiple of a vector.
+        "sparse" => (3 * columns + 7, 3, rows * (3 * columns + 7)),
+        other => panic!("no lay `{other}`"),
+    };
+    if lay == "sparse" {
+        align_least(fields);
+    }
+    let mut strides = vec![column, row];
+    let mut outer = matrix;
+    for extent in dims[..dims.len() - 2].iter().rev() {
+        strides.push(outer);
+        outer *= extent.max(&1);
+    }
+    strides.reverse();
+    fields.insert("strides".to_owned(), json!(strides));
+}
+
+/// Aligns a tensor to one element.
+fn align_least(fields: &mut Map<String, Value>) {
+    let dtype: kiln::DType = serde_json::from_value(fields["dtype"].clone()).expect("a type");
+    fields.insert("alignment".to_owned(), json!(dtype.bytes()));
+}
