@@ -34,8 +34,6 @@ pub fn options(arch: Arch) -> Vec<String> {
         "--std=c++17".to_owned(),
         "--fmad=false".to_owned(),
         "--generate-line-info".to_owned(),
-        // A constexpr of the header block that this variant does not need.
-        "--diag-suppress=177".to_owned(),
         "--ptxas-options=--verbose".to_owned(),
     ]
 }

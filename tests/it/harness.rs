@@ -145,7 +145,8 @@ pub fn default_sources(
     all
 }
 
-/// Compiles sources: none leaves a register to memory, and the assembler lets products run on.
+/// Compiles sources: none leaves a register to memory, the assembler lets products run on, and the
+/// compiler warns of nothing.
 #[track_caller]
 pub fn compile_without_spills(sources: &[(String, KernelSource)]) -> Vec<Image> {
     assert!(!sources.is_empty());
@@ -158,6 +159,8 @@ pub fn compile_without_spills(sources: &[(String, KernelSource)]) -> Vec<Image> 
         let what = format!("{what} for {}", source.arch);
         let image = image.unwrap_or_else(|error| panic!("{what}: {error:?}\n{}", source.text));
         assert!(!image.log.contains("are serialized"), "{what}: {}", image.log);
+        // A variable that nothing reads, above all (#177).
+        assert!(!image.log.contains("warning"), "{what}: {}\n{}", image.log, source.text);
         if image.resources.spill_bytes > 0 {
             spilled.push(format!("{what}: {:?}", image.resources));
         }

@@ -272,6 +272,7 @@ impl<'a> Context<'a> {
                 with(tensor, "load_valid", json!(valid))
             })
             .collect();
+        let loads_valid = loaded.iter().any(|tensor| tensor["load_valid"] == "valid");
         let mut arguments = emitted.arguments;
         arguments.extend(emitted.outputs.iter().map(|name| format!("{name}_value[j]")));
         let types = emitted.text.outputs.iter().map(|output| output.ctype);
@@ -300,6 +301,7 @@ impl<'a> Context<'a> {
             "stores": true,
             "tensors": loaded.iter().chain(&outputs).collect::<Vec<_>>(),
             "loaded": loaded,
+            "loads_valid": loads_valid,
             "outputs": outputs,
             "values": values,
             "exits": exits,

@@ -155,6 +155,7 @@ impl Writer<'_> {
             "math": math.register(),
             "constants": self.constants(),
             "products": products.collect::<Vec<_>>(),
+            "streams": schedule.products.iter().any(|placed| placed.streamed() > 0),
             "exchange": schedule.exchange.name(),
             "reverse": self.elements.reverse(),
         })
@@ -170,8 +171,10 @@ impl Writer<'_> {
         let numbers = numbers.map(|(name, _)| json!({ "type": "index_t", "name": name }));
         let fields: Vec<Json> = tensors.chain(self.scratch_fields()).chain(numbers).collect();
         let given: Vec<&str> = members.given().map(|(_, name)| name).collect();
-        let buffers = schedule.memory.operands.iter().enumerate();
-        let buffers = buffers.map(|(at, byte)| json!({ "name": operand(at), "at": byte }));
+        let buffers = (0..schedule.memory.operands.len()).map(|at| {
+            let offset = format!("SMEM_OPERAND{}_OFFSET", at + 1);
+            json!({ "name": operand(at), "at": offset })
+        });
         let initial = |slot: &str, column: &str| {
             layer.tensor(slot).map(|_| self.elements.element(slot, "index_t(b)", column))
         };
@@ -246,7 +249,7 @@ impl Writer<'_> {
         let memory = &schedule.memory;
         let squares = schedule.batch_squares();
         let mut constants = Vec::new();
-        let mut add = |name, value, about| constants.push(constant(name, value, about));
+        let mut add = |name: &str, value, about: &str| constants.push(constant(name, value, about));
         add("UNITS", op.units, "");
         add("SIZE", layer.size(), "elements of what the cell gives out");
         add("BATCH", op.batch, "");
@@ -272,6 +275,12 @@ impl Writer<'_> {
         add("FRAGMENT_DEPTH", schedule.units.fragment_depth(), "");
         add("ROW_STRIDE", schedule.row_stride, "elements between batch rows in shared memory");
         add("BUFFER_ELEMENTS", schedule.buffer_elements(), "");
+        for (at, byte) in memory.operands.iter().enumerate() {
+            add(&format!("SMEM_OPERAND{}_OFFSET", at + 1), *byte, "byte of shared memory");
+        }
+        for (at, byte) in memory.kept.iter().enumerate() {
+            add(&format!("SMEM_WEIGHTS{at}_OFFSET"), *byte, "byte of shared memory");
+        }
         if settings.parts > 1 {
             add("PARTIAL_AT", memory.partial, "byte of shared memory");
         }
@@ -309,6 +318,9 @@ impl Writer<'_> {
             add("BATCH_ALL", ceil_div(op.batch, 32) * 32, "");
             add("LENGTHS_AT", memory.lengths, "byte of shared memory");
         }
+        for (name, value) in self.elements.constants() {
+            add(&name, value, "");
+        }
         constants
     }
 
@@ -342,11 +354,15 @@ impl Writer<'_> {
 
     /// Biases and parameters in the order they have in shared memory.
     fn vectors(&self) -> Vec<Json> {
-        let (op, units) = (self.layer.op, self.layer.op.units);
+        let op = self.layer.op;
         let mut vectors = Vec::new();
-        let mut add = |slot: &str, count: usize, stride: i64| {
-            for at in 0..count as i64 {
-                let column = format!("{} + unit", at * stride);
+        let mut add = |slot: &str, count: usize| {
+            for at in 0..count {
+                let column = match slot {
+                    "x_bias" => self.elements.gate_column(at, "unit"),
+                    "parameters" => format!("{at} * PARAMETERS_STRIDE_ROW + unit"),
+                    _ => Elements::vector_column(at, "unit"),
+                };
                 vectors.push(json!({
                     "at": vectors.len(),
                     "from": self.elements.element(slot, "", &column),
@@ -354,13 +370,13 @@ impl Writer<'_> {
             }
         };
         if op.with.x_bias {
-            add("x_bias", op.cell.gates.len(), units);
+            add("x_bias", op.cell.gates.len());
         }
         if op.with.r_bias {
-            add("r_bias", op.cell.recurrent_gates(), units);
+            add("r_bias", op.cell.recurrent_gates());
         }
-        if let Some(parameters) = self.layer.tensor("parameters") {
-            add("parameters", op.cell.parameters.len(), parameters.strides[1]);
+        if self.layer.tensor("parameters").is_some() {
+            add("parameters", op.cell.parameters.len());
         }
         vectors
     }
@@ -451,12 +467,21 @@ impl Writer<'_> {
         let Placed { shape, groups, steps, held, kept, .. } = placed;
         let weights = if shape.stage.is_some() { "r" } else { "projection" };
         let tensor = self.layer.tensor(weights).expect("the product has weights");
-        let row = format!("index_t(({} + gate) * {} + own)", shape.row, shape.units);
-        let row = if tensor.dims[1] == 1 { "" } else { &row };
-        let (name, variable, units, slice) = match shape.stage {
-            Some(stage) => (format!("Product{stage}"), format!("product{stage}"), "UNITS", "SLICE"),
-            None => ("Projection".to_owned(), "projection".to_owned(), "SIZE", "OUT_SLICE"),
+        let (name, variable, units, slice, depth) = match shape.stage {
+            Some(stage) => {
+                let depth = if shape.is_of_state() { "SIZE" } else { "UNITS" };
+                (format!("Product{stage}"), format!("product{stage}"), "UNITS", "SLICE", depth)
+            }
+            None => {
+                ("Projection".to_owned(), "projection".to_owned(), "SIZE", "OUT_SLICE", "UNITS")
+            }
         };
+        let gate = match shape.row {
+            0 => "gate".to_owned(),
+            row => format!("({row} + gate)"),
+        };
+        let row = format!("index_t({gate} * {units} + own)");
+        let row = if tensor.dims[1] == 1 { "" } else { &row };
         let factor = match shape.is_of_state() {
             true => "before".to_owned(),
             false => operand(self.schedule.made_operands(at)),
@@ -465,8 +490,8 @@ impl Writer<'_> {
         let streamed = match left {
             0 => "nullptr".to_owned(),
             _ => format!(
-                "t.streamed{at} + ((index_t(direction) * CTAS + place.rank) * (THREADS / 32) + \
-                 warp) * ({left} * {name}::STEP)"
+                "t.streamed{at} + ((index_t(block_direction()) * CTAS + place.rank) * \
+                 (THREADS / 32) + warp) * ({name}::STREAMED * {name}::STEP)"
             ),
         };
         json!({
@@ -474,18 +499,14 @@ impl Writer<'_> {
             "variable": variable,
             "comment": self.comment(placed),
             "gates": shape.gates,
-            "groups": groups,
-            "steps": steps,
-            "held": held,
-            "kept": kept,
             "left": left,
             "units": units,
             "slice": slice,
-            "depth": shape.depth,
+            "depth": depth,
             "from": self.elements.element(weights, row, "k"),
             "weights": format!("{}, {groups}, {steps}, {held}, {kept}", shape.gates),
-            "factor": format!("{factor} + place.part * {} * FRAGMENT_DEPTH", steps * 2),
-            "kept_at": self.schedule.memory.kept[at],
+            "factor": format!("{factor} + place.part * {name}::DEPTH"),
+            "kept_at": format!("SMEM_WEIGHTS{at}_OFFSET"),
             "streamed": streamed,
         })
     }
@@ -515,5 +536,6 @@ fn biased(value: String, bias: Option<usize>) -> String {
 }
 
 fn constant(name: &str, value: i64, about: &str) -> Json {
-    json!({ "type": "int", "name": name, "value": value.to_string(), "about": about })
+    let ctype = if i32::try_from(value).is_ok() { "int" } else { "index_t" };
+    json!({ "type": ctype, "name": name, "value": value.to_string(), "about": about })
 }
