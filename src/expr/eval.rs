@@ -199,8 +199,8 @@ impl DType {
     pub(crate) fn register(self) -> &'static str {
         match self {
             // Integers up to 2^53: what values hold exactly everywhere else, too.
-            DType::F64 | DType::I64 => "double",
-            DType::I32 => "int",
+            DType::F64 | DType::I64 => "f64",
+            DType::I32 => "i32",
             _ => "float",
         }
     }

@@ -1,4 +1,5 @@
-//! Rendered kernels as a reader meets them: nothing stands there that nothing uses.
+//! Rendered kernels as a reader meets them: nothing stands there that nothing uses, and sizes have
+//! names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -148,6 +149,61 @@ fn what_defines_is_found() {
                 template <class T> __device__ __forceinline__ T e(T x) { return x; }\n\
                 __device__ __forceinline__ B f() { return \"D\"; }\n";
     assert_eq!(unused(text), ["D", "e", "f"]);
+}
+
+/// Integers that a reader takes in at a glance.
+const SMALL_MAX: u64 = 8;
+
+/// The ends of the range of 8-bit integers.
+const LIMITS: [u64; 3] = [127, 128, 255];
+
+/// What defines sizes, or asks the assembler for something.
+const DEFINING: [&str; 7] =
+    ["constexpr ", "static_assert", "#define ", "using ", "template <>", "__align__", "alignas"];
+
+/// The larger integers of a line of code, but for those of definitions, inline PTX, array types,
+/// shifts, and a vector's number among those of a named size.
+fn numbers(line: &str) -> Vec<u64> {
+    let inline_ptx = ["asm", "\"n\"(", "\"r\"(", "\"l\"(", "\"h\"("];
+    if DEFINING.iter().chain(&inline_ptx).any(|text| line.contains(text)) {
+        return Vec::new();
+    }
+    let code = code(line);
+    let code = code.split("<<").next().unwrap().split(">>").next().unwrap();
+    let part = |c: char| is_word(c) || c == '.';
+    let (mut numbers, mut rest) = (Vec::new(), code);
+    while let Some(at) = rest.find(part) {
+        let before = rest[..at].chars().next_back();
+        let word = &rest[at..][..rest[at..].find(|c| !part(c)).unwrap_or(rest.len() - at)];
+        rest = &rest[at + word.len()..];
+        let is_index = before == Some('[');
+        let of_named =
+            rest.strip_prefix(" * ").is_some_and(|of| of.starts_with(char::is_uppercase));
+        if is_index && (rest.starts_with(']') || of_named) {
+            continue;
+        }
+        numbers.extend(word.parse::<u64>().ok());
+    }
+    numbers.retain(|number| *number > SMALL_MAX && !LIMITS.contains(number));
+    numbers
+}
+
+#[test]
+fn larger_numbers_are_found() {
+    let found =
+        ["a[16] + 64;  // 32", "constexpr int A = 16;", "x * 12 << 16", "t[9 * N]", "1.25f"]
+            .map(numbers);
+    assert_eq!(found, [vec![64], vec![], vec![12], vec![], vec![]]);
+}
+
+/// Constants carry the numbers of a kernel.
+#[test]
+fn goldens_name_their_numbers() {
+    for (file, source) in goldens() {
+        for line in source.text.lines() {
+            assert_eq!(numbers(line), [0; 0], "{file}: {line}");
+        }
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use crate::engine::config::combinations;
+use crate::engine::header::described;
 use crate::engine::{CostModel, EngineConfig, KernelWork, Knob, Notes, Setting, Supported, WorkOf};
 use crate::error::{Error, Result};
 use crate::kernel::Lowering;
@@ -181,7 +182,9 @@ impl<E: Tunable<N>, const N: usize> Supported for Tuned<E, N> {
     }
 
     fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
-        config.validate(&self.0.all_knobs())?;
-        Ok(self.0.lowering(&self.schedule(Self::values(config)?)?))
+        let knobs = self.0.all_knobs();
+        config.validate(&knobs)?;
+        let lowering = self.0.lowering(&self.schedule(Self::values(config)?)?);
+        Ok(described(lowering, config, &knobs))
     }
 }

@@ -15,6 +15,7 @@ use crate::engine::gemm::tiling::{
     split_knob, split_reason, tiles_of,
 };
 use crate::engine::gemm::work::{Block, Demand, Units};
+use crate::engine::header::described;
 use crate::engine::signature::merged;
 use crate::engine::{
     Engine, EngineConfig, KernelWork, Knob, Notes, NumericalNote, Setting, Supported, TensorWork,
@@ -191,10 +192,11 @@ impl Supported for Mma<'_> {
 
     fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
         let Mma { problem, product, target } = self;
-        config.validate(&knobs(problem, product))?;
+        let knobs = knobs(problem, product);
+        config.validate(&knobs)?;
         let schedule = self.schedule(Settings::of(config)?);
         let schedule = schedule.map_err(|refusal| refusal.error(config))?;
-        schedule.lowering(problem, product, target)
+        Ok(described(schedule.lowering(problem, product, target)?, config, &knobs))
     }
 }
 
@@ -313,16 +315,16 @@ fn tile(problem: &Problem<'_>, of: &Operand, element: DType) -> Tile {
 fn knobs(problem: &Problem<'_>, product: &Product) -> [Knob; 10] {
     let tile = [16, 32, 64, 128, 256];
     [
-        Knob { name: "cta_k", about: "depth of a step", values: product.depths().to_vec() },
-        Knob { name: "cta_m", about: "rows of a block's tile", values: tile.to_vec() },
-        Knob { name: "cta_n", about: "columns of a block's tile", values: tile[1..].to_vec() },
+        Knob { name: "cta_k", about: "K of a pipeline step", values: product.depths().to_vec() },
+        Knob { name: "cta_m", about: "rows of a CTA's tile of C", values: tile.to_vec() },
+        Knob { name: "cta_n", about: "columns of a CTA's tile of C", values: tile[1..].to_vec() },
         dynamic_knob(),
         group_knob(&[1, 8]),
         raster_knob(),
         split_knob(problem),
-        Knob { name: "stages", about: "steps in shared memory", values: vec![2, 3, 4] },
-        Knob { name: "warp_m", about: "rows of a warp", values: vec![16, 32, 64] },
-        Knob { name: "warp_n", about: "columns of a warp", values: vec![32, 64] },
+        Knob { name: "stages", about: "pipeline stages in shared memory", values: vec![2, 3, 4] },
+        Knob { name: "warp_m", about: "rows of a warp's tile", values: vec![16, 32, 64] },
+        Knob { name: "warp_n", about: "columns of a warp's tile", values: vec![32, 64] },
     ]
 }
 
@@ -438,7 +440,7 @@ impl Schedule {
         let context = Context::new(problem, tiling);
         let operand = |of: &Operand, element: DType, is_a: bool| {
             let transposed = transposes(of, element);
-            let packed = if transposed { "true" } else { "DEPTH_PACKED" };
+            let packed = if transposed { "true" } else { "K_MAJOR" };
             let own = json!({
                 "tile": format!("Swizzled<Element, ROWS, CTA_K, {packed}>"),
                 "transposed": transposed,

@@ -85,7 +85,7 @@ impl Order {
 pub(super) fn group_knob(values: &[i64]) -> Knob {
     Knob {
         name: "group",
-        about: "lines of tiles walked together, which share what they read",
+        about: "tile swizzle: rows or columns of tiles walked together, which share L2",
         values: values.to_vec(),
     }
 }
@@ -94,7 +94,7 @@ pub(super) fn group_knob(values: &[i64]) -> Knob {
 pub(super) fn raster_knob() -> Knob {
     Knob {
         name: "raster",
-        about: "0: lines of tiles are rows, walked column by column; 1: columns, row by row",
+        about: "rasterization: 0 along N within rows of tiles, 1 along M within columns",
         values: vec![0, 1],
     }
 }

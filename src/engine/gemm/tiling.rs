@@ -198,7 +198,7 @@ pub(super) fn tiles_of(problem: &Problem<'_>, [cta_m, cta_n]: [i64; 2]) -> i64 {
 pub(super) fn dynamic_knob() -> Knob {
     Knob {
         name: "dynamic_m",
-        about: "1: rows are counted at run time, one kernel serves any number of 2 and more",
+        about: "1: M is a run-time argument, one kernel serves every M from 2 on",
         values: vec![0, 1],
     }
 }
@@ -211,7 +211,7 @@ pub(super) const DYNAMIC_REASON: &str =
 pub(super) fn split_knob(problem: &Problem<'_>) -> Knob {
     Knob {
         name: "split_k",
-        about: "blocks that share the depth of a tile; changes the order of sums",
+        about: "CTAs that split K of a tile; changes the order of sums",
         values: splits(problem).collect(),
     }
 }

@@ -19,6 +19,7 @@ pub(super) use general::GeneralEngine;
 
 use crate::engine::access::{PARAMETERS_MAX, beside_nothing, stored};
 use crate::engine::expand::Expanded;
+use crate::engine::header::described;
 use crate::engine::pointwise::domain::Domain;
 use crate::engine::pointwise::heuristic::Decision;
 use crate::engine::pointwise::schedule::Schedule;
@@ -136,12 +137,13 @@ impl Supported for Elements<'_> {
     }
 
     fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
-        config.validate(&self.knobs())?;
+        let knobs = self.knobs();
+        config.validate(&knobs)?;
         let (graph, domain) = (self.graph(), &self.domain);
         let program = GraphProgram::whole(graph);
         let schedule = Schedule::new(graph, domain, config)?;
         let arch = self.target.arch;
         let kernel = parameters::kernel_plan(graph, domain, &program, &schedule, arch);
-        Ok(Lowering::from(kernel))
+        Ok(described(Lowering::from(kernel), config, &knobs))
     }
 }

@@ -28,6 +28,7 @@ pub(super) use columns::ColumnsEngine;
 
 use crate::engine::access::{PARAMETERS_MAX, beside_nothing, stored};
 use crate::engine::expand::Expanded;
+use crate::engine::header::described;
 use crate::engine::reduction::heuristic::Decision;
 use crate::engine::reduction::parameters::lowering;
 use crate::engine::reduction::schedule::{Footprint, Schedule};
@@ -181,10 +182,12 @@ impl Supported for Rows<'_> {
     }
 
     fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
-        config.validate(&self.knobs())?;
+        let knobs = self.knobs();
+        config.validate(&knobs)?;
         let Reductions { space, target, .. } = &self.0;
         let schedule = Schedule::new(space, &self.footprint(), target, config)?;
-        Ok(lowering(self.0.graph(), space, &schedule, target.arch))
+        let lowering = lowering(self.0.graph(), space, &schedule, target.arch);
+        Ok(described(lowering, config, &knobs))
     }
 }
 

@@ -90,15 +90,15 @@ impl<'a> Elements<'a> {
 
     /// The column of `unit` of the gate in a row that has all of them.
     pub(super) fn gate_column(&self, at: usize, unit: &str) -> String {
-        format!("{} * UNITS + {unit}", self.gates[at])
+        format!("{} * HIDDEN + {unit}", self.gates[at])
     }
 
     /// The column of `unit` of one of several vectors in a row.
     pub(super) fn vector_column(at: usize, unit: &str) -> String {
         match at {
             0 => unit.to_owned(),
-            1 => format!("UNITS + {unit}"),
-            _ => format!("{at} * UNITS + {unit}"),
+            1 => format!("HIDDEN + {unit}"),
+            _ => format!("{at} * HIDDEN + {unit}"),
         }
     }
 
@@ -201,7 +201,7 @@ impl<'a> Elements<'a> {
                 "comment": format!("The moments `{}` of the row.", of.name),
                 "mean_member": self.members.name(CellValue::Mean { stage, at }),
                 "inverse_member": self.members.name(CellValue::InverseDeviation { stage, at }),
-                "count": format!("{} * UNITS", values.len()),
+                "count": format!("{} * HIDDEN", values.len()),
                 "values": values,
                 "epsilon": of.epsilon.literal(math),
             })
@@ -213,7 +213,7 @@ impl<'a> Elements<'a> {
     pub(super) fn y(&self, row: &str) -> String {
         let first = match self.layer.op.apart || self.layer.op.direction.count() == 1 {
             true => String::new(),
-            false => "block_direction() * SIZE + ".to_owned(),
+            false => "block_direction() * OUT_SIZE + ".to_owned(),
         };
         self.element("y", row, &format!("{first}own"))
     }

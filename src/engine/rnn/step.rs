@@ -311,8 +311,8 @@ impl<'a> Writer<'a> {
             json!({ "type": ctype, "name": name, "value": value.to_string(), "about": "" })
         };
         let extents = [
-            constant("UNITS", op.units),
-            constant("SIZE", layer.size()),
+            constant("HIDDEN", op.units),
+            constant("OUT_SIZE", layer.size()),
             constant("BATCH", op.batch),
             constant("THREADS", i64::from(THREADS)),
         ];
@@ -495,9 +495,9 @@ impl<'a> Writer<'a> {
     fn multiplied(&self, product: &ProductShape) -> Json {
         let weights = self.layer.tensor(product.slot()).expect("the product has weights");
         let (units, depth) = match product.stage {
-            Some(0) => ("UNITS", "SIZE"),
-            Some(_) => ("UNITS", "UNITS"),
-            None => ("SIZE", "UNITS"),
+            Some(0) => ("HIDDEN", "OUT_SIZE"),
+            Some(_) => ("HIDDEN", "HIDDEN"),
+            None => ("OUT_SIZE", "HIDDEN"),
         };
         let first = match product.row {
             0 => String::new(),
@@ -576,7 +576,7 @@ impl<'a> Writer<'a> {
 
     /// A vector of a row in a piece that has some for every row of the batch.
     fn in_row(&self, piece: &str, vectors: usize, at: usize, unit: &str) -> String {
-        format!("{piece}[(index_t(blockIdx.x) * {vectors} + {at}) * UNITS + {unit}]")
+        format!("{piece}[(index_t(blockIdx.x) * {vectors} + {at}) * HIDDEN + {unit}]")
     }
 
     /// A state other than the first.

@@ -19,6 +19,7 @@ use crate::engine::gemm::wgmma::heuristic::Decision;
 use crate::engine::gemm::wgmma::product::Product;
 use crate::engine::gemm::wgmma::schedule::{KNOBS, NAME, Schedule, knobs};
 use crate::engine::gemm::work::Demand;
+use crate::engine::header::described;
 use crate::engine::warpgroup;
 use crate::engine::{Engine, EngineConfig, Knob, Notes, NumericalNote, Setting, Supported, WorkOf};
 use crate::error::Result;
@@ -122,10 +123,12 @@ impl Supported for Wgmma<'_> {
     }
 
     fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
-        config.validate(&knobs(&self.problem))?;
+        let knobs = knobs(&self.problem);
+        config.validate(&knobs)?;
         let schedule = self.schedule(config.values(KNOBS)?);
         let schedule = schedule.map_err(|refusal| refusal.error(config))?;
         let Wgmma { problem, product, target, .. } = self;
-        kernel::lowering(problem, product, &schedule, target.arch)
+        let lowering = kernel::lowering(problem, product, &schedule, target.arch)?;
+        Ok(described(lowering, config, &knobs))
     }
 }

@@ -31,23 +31,27 @@ pub(super) fn knobs(problem: &Problem<'_>) -> [Knob; 9] {
     [
         Knob {
             name: "cluster",
-            about: "blocks one below the other that share columns of B",
+            about: "CTAs of a cluster along M, which multicast B",
             values: vec![1, 2],
         },
-        Knob { name: "cta_m", about: "rows of a block's tile", values: vec![64, 128, 256] },
+        Knob { name: "cta_m", about: "rows of a CTA's tile of C", values: vec![64, 128, 256] },
         Knob {
             name: "cta_n",
-            about: "columns of a block's tile",
+            about: "columns of a CTA's tile of C",
             values: (1..=8).map(|n| 32 * n).collect(),
         },
         dynamic_knob(),
         group_knob(&[1, 4, 8]),
         raster_knob(),
         split_knob(problem),
-        Knob { name: "stages", about: "steps in shared memory", values: vec![3, 4, 5, 6, 8] },
+        Knob {
+            name: "stages",
+            about: "pipeline stages in shared memory",
+            values: vec![3, 4, 5, 6, 8],
+        },
         Knob {
             name: "turns",
-            about: "warpgroups take turns at tiles: one multiplies while the other stores",
+            about: "1: ping-pong, one warpgroup multiplies while the other stores; 0: cooperative",
             values: vec![0, 1],
         },
     ]

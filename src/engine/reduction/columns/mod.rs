@@ -14,6 +14,7 @@ mod schedule;
 mod work;
 
 use crate::engine::access::GRID_MAX;
+use crate::engine::header::described;
 use crate::engine::reduction::Reductions;
 use crate::engine::reduction::columns::heuristic::Decision;
 use crate::engine::reduction::columns::parameters::lowering;
@@ -116,6 +117,7 @@ impl Supported for Columns<'_> {
         config.validate(&self.knobs())?;
         let (graph, space) = (self.0.graph(), &self.0.space);
         let schedule = Schedule::new(space, &Footprint::of(graph, space), config)?;
-        Ok(lowering(graph, space, &schedule, self.0.target.arch))
+        let lowering = lowering(graph, space, &schedule, self.0.target.arch);
+        Ok(described(lowering, config, &schedule::for_any_count(self.knobs())))
     }
 }
