@@ -30,12 +30,40 @@ pub(super) struct Item<'a> {
     pub(super) parameters: BTreeSet<&'a str>,
     /// All identifiers in the item.
     pub(super) uses: BTreeSet<&'a str>,
+    /// The members of a struct.
+    body: Option<Body<'a>>,
+}
+
+/// What stands between the brackets of a struct.
+#[derive(Debug)]
+struct Body<'a> {
+    opening: &'a str,
+    members: Vec<Group<'a>>,
+    closing: &'a str,
 }
 
 impl Item<'_> {
     /// Whether the item is a constant, an alias or a check of constants.
     pub(super) fn is_constant(&self) -> bool {
         matches!(self.kind, Kind::Check | Kind::Constant | Kind::Alias)
+    }
+
+    /// The members of a struct.
+    pub(super) fn members(&self) -> impl Iterator<Item = &Item<'_>> {
+        self.body.iter().flat_map(|body| &body.members).flat_map(Group::all)
+    }
+
+    /// Writes it, with the members that are chosen.
+    fn write(&self, out: &mut String, chosen: impl Fn(&Item<'_>) -> bool + Copy) {
+        let Some(Body { opening, members, closing }) = &self.body else {
+            return out.push_str(self.text);
+        };
+        let mut within = String::new();
+        members.iter().for_each(|group| group.write(&mut within, chosen));
+        out.push_str(opening);
+        out.push_str(within.trim_end());
+        out.push('\n');
+        out.push_str(closing);
     }
 }
 
@@ -65,7 +93,9 @@ impl<'a> Group<'a> {
     pub(super) fn write(&self, out: &mut String, chosen: impl Fn(&Item<'_>) -> bool + Copy) {
         let items: Vec<&Item<'_>> = self.items.iter().filter(|item| chosen(item)).collect();
         if !items.is_empty() {
-            self.put(out, &items);
+            out.push_str(self.comment);
+            items.iter().for_each(|item| item.write(out, chosen));
+            out.push('\n');
         }
         let Some(inner) = &self.inner else { return };
         if inner.iter().flat_map(Group::all).any(chosen) {
@@ -77,12 +107,6 @@ impl<'a> Group<'a> {
             let name = self.opening.trim_start_matches("namespace").trim_end_matches(['{', '\n']);
             out.push_str(&format!("\n}}  // namespace {}\n\n", name.trim()));
         }
-    }
-
-    fn put(&self, out: &mut String, items: &[&Item<'_>]) {
-        out.push_str(self.comment);
-        items.iter().for_each(|item| out.push_str(item.text));
-        out.push('\n');
     }
 }
 
@@ -239,6 +263,9 @@ impl<'a> Group<'a> {
             let code = first.text.lines().take_while(|line| line.trim_start().starts_with("//"));
             let bytes: usize = code.map(|line| line.len() + 1).sum();
             (self.comment, first.text) = first.text.split_at(bytes);
+            if let Some(body) = &mut first.body {
+                body.opening = &body.opening[bytes..];
+            }
         }
         self
     }
@@ -262,7 +289,28 @@ impl<'a> Item<'a> {
             Kind::Alias | Kind::Type | Kind::Function => vec![name],
         };
         let parameters = parameters.iter().copied().filter(is_name).collect();
-        Item { start, text, kind, names, parameters, uses }
+        let mut item = Item { start, text, kind, names, parameters, uses, body: None };
+        if kind == Kind::Type {
+            item.open(code);
+        }
+        item
+    }
+
+    /// Takes the members of a struct of several lines apart.
+    fn open(&mut self, code: &'a str) -> Option<()> {
+        let comment = self.text.len() - code.len();
+        let (brace, end) = (code.find('{')?, code.rfind('}')?);
+        let first = brace + line_bytes(&code[brace..]);
+        let last = code[..end].rfind('\n')? + 1;
+        if first >= last || code[..brace].contains("enum") {
+            return None;
+        }
+        let members = groups_from(&code[first..last], self.start + first)?;
+        let head = code[..brace].replace(|c: char| !c.is_alphanumeric() && c != '_', " ");
+        self.uses.retain(|name| head.split(' ').any(|word| word == *name));
+        let (opening, closing) = (&self.text[..comment + first], &code[last..]);
+        self.body = Some(Body { opening, members, closing });
+        Some(())
     }
 }
 
@@ -302,7 +350,9 @@ fn meaning<'t, 'a>(code: &'a str, tokens: &'t [&'a str]) -> Option<(Kind, &'a st
         }
         _ => {}
     }
-    let call = |at: &usize| head[*at] == "(" && *at > 0 && !NO_NAMES.contains(&head[at - 1]);
+    let is_name = |token: &str| token.starts_with(|c: char| c.is_alphabetic() || c == '_');
+    let names = |token: &str| is_name(token) && !NO_NAMES.contains(&token);
+    let call = |at: &usize| head[*at] == "(" && *at > 0 && names(head[at - 1]);
     if let Some(at) = (0..head.len()).find(call) {
         return Some((Kind::Function, head[at - 1], &head[at..]));
     }

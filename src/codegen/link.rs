@@ -69,34 +69,52 @@ fn for_architecture(text: &str, arch: u32) -> String {
 /// Byte offsets of the items that the kernels reach.
 fn reached(source: &[Group<'_>]) -> BTreeSet<usize> {
     let items: Vec<&Item<'_>> = source.iter().flat_map(Group::all).collect();
-    let mut definitions: BTreeMap<&str, usize> = BTreeMap::new();
-    for name in items.iter().flat_map(|item| &item.names) {
-        *definitions.entry(name).or_default() += 1;
-    }
     let types: BTreeSet<&str> = items
         .iter()
         .filter(|item| matches!(item.kind, Kind::Type | Kind::Alias))
         .flat_map(|item| item.names.iter().copied())
         .collect();
-    let mut names: BTreeSet<&str> = BTreeSet::new();
-    let mut kept = BTreeSet::new();
+    let mut reached = Reached { types, names: BTreeSet::new(), kept: BTreeSet::new() };
     loop {
-        let before = kept.len();
-        for item in &items {
-            let wanted = item.names.iter().any(|name| names.contains(name));
-            let one_of_several = item.names.iter().any(|name| definitions[name] > 1);
-            let is_for = |name: &&str| !types.contains(name) || names.contains(name);
-            let fits = !one_of_several || item.parameters.iter().all(is_for);
-            let keep = matches!(item.kind, Kind::Root | Kind::Check) || wanted && fits;
-            if keep && kept.insert(item.start) {
-                names.extend(&item.uses);
-            }
-        }
-        if kept.len() == before {
-            break;
+        let before = reached.kept.len();
+        reached.take(&items);
+        if reached.kept.len() == before {
+            return reached.kept;
         }
     }
-    kept
+}
+
+/// What the kernels reach, as far as it is known.
+struct Reached<'a> {
+    /// The types of the source.
+    types: BTreeSet<&'a str>,
+    names: BTreeSet<&'a str>,
+    kept: BTreeSet<usize>,
+}
+
+impl<'a> Reached<'a> {
+    /// Takes in those of a scope's items that are named by what is known. Of a struct's members
+    /// data stay; functions and constants do where they are named.
+    fn take(&mut self, items: &[&'a Item<'a>]) {
+        let mut definitions: BTreeMap<&str, usize> = BTreeMap::new();
+        for name in items.iter().flat_map(|item| &item.names) {
+            *definitions.entry(name).or_default() += 1;
+        }
+        for item in items {
+            let wanted = item.names.iter().any(|name| self.names.contains(name));
+            let one_of_several = item.names.iter().any(|name| definitions[name] > 1);
+            let is_for = |name: &&str| !self.types.contains(name) || self.names.contains(name);
+            let fits = !one_of_several || item.parameters.iter().all(is_for);
+            let keep = matches!(item.kind, Kind::Root | Kind::Check) || wanted && fits;
+            if keep && self.kept.insert(item.start) {
+                self.names.extend(&item.uses);
+            }
+            if self.kept.contains(&item.start) {
+                let members: Vec<&Item<'_>> = item.members().collect();
+                self.take(&members);
+            }
+        }
+    }
 }
 
 /// The kept constants and aliases that depend only on each other, and the one-line types that they
@@ -177,6 +195,24 @@ mod tests {
         let special = format!("{types}\n{special}template <> struct Narrow<bf16> {{}};\n");
         let left = left(&special, "Narrow<f16> n;");
         assert!(left.contains("Narrow<f16>") && !left.contains("bf16"), "{left}");
+    }
+
+    #[test]
+    fn members_go_as_functions_do() {
+        let open = "struct S {\n    int data;\n    using T = int;\n";
+        let used = "    // Twice.\n    static int a() { return b(); }\n    static int b();\n";
+        let other = "    static int c() {\n        return 3;\n    }\n";
+        let inner = "    struct U {\n        int more;\n    };\n";
+        let text = format!("{open}\n{used}{other}\n{inner}}};\n");
+        let kept = format!("struct S {{\n    int data;\n\n{used}}};");
+        assert_eq!(left(&text, "S::a();"), kept);
+        let kept = format!("struct S {{\n    int data;\n\n{inner}}};");
+        assert_eq!(left(&text, "S::U();"), kept);
+        let narrow = "struct f64 { int bits; };\ntemplate <class T> struct N;\n\n\
+                      template <> struct N<int> {\n    static int from(float v) { return v; }\n    \
+                      static int from(f64 v) { return v.bits; }\n};\n";
+        let left = left(narrow, "N<int>::from(1.f);");
+        assert!(left.contains("float") && !left.contains("f64"), "{left}");
     }
 
     #[test]

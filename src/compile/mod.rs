@@ -43,8 +43,6 @@ pub fn ptx_options(arch: Arch) -> Vec<String> {
         "--std=c++17".to_owned(),
         "--fmad=false".to_owned(),
         "--generate-line-info".to_owned(),
-        // A constexpr of the header block that this variant does not use.
-        "--diag-suppress=177".to_owned(),
     ]
 }
 

@@ -15,6 +15,7 @@ mod cost;
 mod dimensions;
 mod expand;
 mod gemm;
+mod header;
 mod heuristics;
 mod layout;
 mod notes;

@@ -40,13 +40,6 @@ pub(super) fn kernel_parameter(graph: CanonicalGraph<'_>, at: usize, name: &str)
     }
 }
 
-/// Says to a kernel's source whether some tensor has integers of 64 bits.
-pub(super) fn say_i64(graph: CanonicalGraph<'_>, parameters: &mut Json) {
-    if refuse_i64(graph).is_err() {
-        parameters["has_i64"] = Json::Bool(true);
-    }
-}
-
 /// Refuses a graph that has integers of 64 bits.
 ///
 /// # Errors
@@ -85,16 +78,16 @@ pub(super) fn list(entries: &[String], indent: Indent, left: Width) -> String {
 /// The device type of a storage type.
 pub(super) fn ctype(dtype: DType) -> &'static str {
     match dtype {
-        DType::F64 => "double",
+        DType::F64 => "f64",
         DType::F32 => "float",
         DType::F16 => "f16",
         DType::Bf16 => "bf16",
         DType::F8E4M3 => "f8e4m3",
         DType::F8E5M2 => "f8e5m2",
-        DType::I64 => "long long",
-        DType::I32 => "int",
-        DType::I8 => "signed char",
-        DType::U8 => "unsigned char",
+        DType::I64 => "i64",
+        DType::I32 => "i32",
+        DType::I8 => "i8",
+        DType::U8 => "u8",
         DType::Bool => "bool8",
     }
 }

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use crate::engine::config::combinations;
+use crate::engine::header::described;
 use crate::engine::{
     CostModel, EngineConfig, KernelWork, Knob, LayoutInfo, Notes, Setting, Supported, WorkOf,
 };
@@ -33,6 +34,12 @@ pub(super) trait Tunable<const N: usize>: fmt::Debug {
 
     /// The knobs with the values this graph allows, sorted by name.
     fn all_knobs(&self) -> [Knob; N];
+
+    /// The knobs as the header of a kernel lists them: they must not depend on extents that are
+    /// run-time values, else each would have a source of its own.
+    fn listed_knobs(&self) -> [Knob; N] {
+        self.all_knobs()
+    }
 
     /// The schedule of settings.
     ///
@@ -217,6 +224,7 @@ impl<E: Tunable<N>, const N: usize> Supported for Tuned<E, N> {
 
     fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
         config.validate(&self.0.all_knobs())?;
-        Ok(self.0.lowering(&self.schedule(Self::values(config)?)?))
+        let lowering = self.0.lowering(&self.schedule(Self::values(config)?)?);
+        Ok(described(lowering, config, &self.0.listed_knobs()))
     }
 }

@@ -444,7 +444,7 @@ mod tests {
                 "y = y2;",
             ]
         );
-        assert_eq!(emitted.input_types, ["float", "int"]);
+        assert_eq!(emitted.input_types, ["float", "i32"]);
         assert_eq!(emitted.functions.into_iter().collect::<Vec<_>>(), ["gelu", "round_bf16"]);
     }
 

@@ -200,8 +200,8 @@ impl DType {
     pub(crate) fn register(self) -> &'static str {
         match self {
             // i64 is exact up to 2^53, as in the rest of the library.
-            DType::F64 | DType::I64 => "double",
-            DType::I32 => "int",
+            DType::F64 | DType::I64 => "f64",
+            DType::I32 => "i32",
             _ => "float",
         }
     }

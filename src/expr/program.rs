@@ -80,6 +80,12 @@ impl Program {
         Program::default()
     }
 
+    /// The same with another name for an input.
+    pub(crate) fn renamed(mut self, input: usize, name: &str) -> Program {
+        self.inputs[input].name = name.to_owned();
+        self
+    }
+
     /// Adds an input that is an element of a tensor.
     pub fn input(&mut self, name: impl Into<String>, dtype: DType) -> Value {
         self.inputs.push(Input { name: name.into(), kind: InputKind::Element(dtype) });

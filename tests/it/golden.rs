@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use kiln::codegen::Templates;
 use kiln::engine::{self};
@@ -68,8 +68,18 @@ fn kernels(engine: &str, graph: &OperationGraph, knobs: &[(&str, i64)]) -> Vec<S
     let own = supported.heuristic();
     let config = knobs.iter().fold(own, |config, (knob, value)| config.with(knob, *value));
     let kernels = supported.lower(&config).unwrap().kernels;
-    let text = |kernel: &KernelPlan| Templates::embedded().render(&kernel.spec).unwrap().text;
+    let text = |kernel: &KernelPlan| templates().render(&kernel.spec).unwrap().text;
     kernels.iter().map(text).collect()
+}
+
+/// The library's templates, or those of the folder that `KILN_TEMPLATES` names.
+fn templates() -> &'static Templates {
+    static FOLDER: OnceLock<Option<Templates>> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        let folder = std::env::var("KILN_TEMPLATES").ok()?;
+        Some(Templates::from_dir(Path::new(&folder)).unwrap())
+    });
+    folder.as_ref().unwrap_or(Templates::embedded())
 }
 
 /// The same as one text, at the engine's own setting.

@@ -195,7 +195,7 @@ fn tokens(source: &str) -> Tokens {
 }
 
 /// Graphs which between them every engine takes, with the settings that need every template.
-fn graphs() -> Vec<(OperationGraph, Vec<(&'static str, i64)>)> {
+pub fn graphs() -> Vec<(OperationGraph, Vec<(&'static str, i64)>)> {
     let extents = [256, 512, 1024];
     let shape = AttentionShape {
         batches: 2,

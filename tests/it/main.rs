@@ -83,6 +83,7 @@ mod rnn_waits;
 mod rows;
 mod served;
 mod settings;
+mod sources;
 mod special;
 mod tampered;
 mod tidy;

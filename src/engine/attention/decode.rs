@@ -95,9 +95,9 @@ impl Tunable<4> for Decode<'_> {
     type Schedule = Schedule;
 
     fn all_knobs(&self) -> [Knob; 4] {
-        let keys = "keys of a step; changes the order of sums";
-        let split = "blocks that share the keys of a row; changes the order of sums";
-        let cluster = "1, or `split`: its blocks join their parts in one launch";
+        let keys = "keys of a kv step; changes the order of sums";
+        let split = "split-KV: CTAs per row; changes the order of sums";
+        let cluster = "1, or `split`: the CTAs of a cluster combine their partials through DSMEM";
         let up_to = |most: i64| {
             std::iter::successors(Some(1), |n| Some(n * 2))
                 .take_while(move |n| *n <= most)
@@ -106,7 +106,11 @@ impl Tunable<4> for Decode<'_> {
         [
             Knob { name: "cluster", about: cluster, values: up_to(self.cluster_max()) },
             Knob { name: "cta_k", about: keys, values: vec![16, 32, 64] },
-            Knob { name: "cta_q", about: "rows of a block", values: vec![16, 32, 64] },
+            Knob {
+                name: "cta_q",
+                about: "rows of a CTA, queries times the heads of a GQA group",
+                values: vec![16, 32, 64],
+            },
             Knob { name: "split", about: split, values: up_to(SPLIT_MAX) },
         ]
     }

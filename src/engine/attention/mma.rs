@@ -120,11 +120,11 @@ impl Tunable<4> for Mma<'_> {
     type Schedule = Schedule;
 
     fn all_knobs(&self) -> [Knob; 4] {
-        let keys = "keys of a step; changes the order of sums";
+        let keys = "keys of a kv step; changes the order of sums";
         [
             Knob { name: "cta_k", about: keys, values: vec![16, 32, 64, 128] },
-            Knob { name: "cta_q", about: "queries of a block", values: vec![16, 32, 64, 128] },
-            Knob { name: "hold_q", about: "queries stay in registers", values: vec![0, 1] },
+            Knob { name: "cta_q", about: "queries of a CTA", values: vec![16, 32, 64, 128] },
+            Knob { name: "hold_q", about: "1: Q stays in registers", values: vec![0, 1] },
             Knob { name: "warp_q", about: "queries of a warp", values: vec![16, 32] },
         ]
     }

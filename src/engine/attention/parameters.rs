@@ -5,9 +5,9 @@ use serde_json::{Value as Json, json};
 use crate::dtype::DType;
 use crate::engine::attention::problem::Problem;
 use crate::engine::attention::score::Source;
-use crate::engine::signature::{ctype, kernel_parameter, merged, say_i64};
+use crate::engine::signature::{ctype, kernel_parameter, merged};
 use crate::expr::Identifiers;
-use crate::graph::{Band, Diagonal};
+use crate::graph::{AttentionShape, Band, Diagonal};
 use crate::tensor::TensorDesc;
 
 /// The names of a tensor's strides.
@@ -19,9 +19,9 @@ pub(super) fn shared(problem: &Problem<'_>, passed: &[(&'static str, usize)]) ->
     let shape = &problem.shape;
     let is_eight = ["q", "k", "v"].iter().any(|slot| problem.tensor(slot).dtype.is_f8());
     let mut parameters = json!({
-        "listing": [problem.op.to_string()],
+        "listing": listing(problem),
         "index_type": index_type(problem),
-        "sum": if problem.is_double() { "double" } else { "float" },
+        "sum": if problem.is_double() { "f64" } else { "float" },
         "batches": shape.batches.max(1),
         "heads": shape.heads.max(1),
         "group": shape.group(),
@@ -42,7 +42,6 @@ pub(super) fn shared(problem: &Problem<'_>, passed: &[(&'static str, usize)]) ->
         "reductions": ["Add", "Max"],
         "reduces_across": false,
     });
-    say_i64(problem.graph, &mut parameters);
     if problem.op.statistics {
         parameters["lse_type"] = json!(ctype(problem.tensor("lse").dtype));
     }
@@ -53,6 +52,63 @@ pub(super) fn shared(problem: &Problem<'_>, passed: &[(&'static str, usize)]) ->
         parameters["descale_v"] = json!(element(problem, "descale_v"));
     }
     [sequence, keys, score].into_iter().fold(parameters, |all, part| merged(all, part(problem)))
+}
+
+/// What is computed, of what.
+fn listing(problem: &Problem<'_>) -> Vec<String> {
+    let (op, shape) = (problem.op, &problem.shape);
+    let AttentionShape { batches, heads, kv_heads, queries, keys, depth, width } = *shape;
+    let kv = if shape.group() > 1 { format!("h / {}", shape.group()) } else { "h".to_owned() };
+    let scale = op.scale_of(depth);
+    let mut lines = vec![
+        format!("o[b, h, i] = sum over j of softmax_j(s[b, h, i, j]) v[b, {kv}, j]"),
+        format!("s[b, h, i, j] = {scale} q[b, h, i] . k[b, {kv}, j]"),
+    ];
+    let Band { diagonal, left, right } = op.band;
+    let own = match diagonal {
+        Diagonal::BottomRight => "i + seqlen_k - seqlen_q",
+        _ => "i",
+    };
+    match (left, right) {
+        (None, None) => {}
+        (None, Some(0)) => lines.push(format!("causal: j <= {own}")),
+        _ => {
+            let left = left.map(|left| format!("{own} - {left} <= "));
+            let right = right.map(|right| format!(" <= {own} + {right}"));
+            let [left, right] = [left, right].map(Option::unwrap_or_default);
+            lines.push(format!("window: {left}j{right}"));
+        }
+    }
+    let features = [
+        (op.softcap.is_some(), "softcap"),
+        (op.bias, "additive bias"),
+        (op.slopes, "ALiBi slopes"),
+        (op.sinks, "sinks"),
+        (op.dropout.is_some(), "dropout"),
+        (op.query_lengths, "lengths of q"),
+        (op.key_lengths, "lengths of k and v"),
+        (op.intervals, "an interval of keys for each query"),
+        (op.paged, "paged k and v"),
+        (op.statistics, "log-sum-exp of each row"),
+    ];
+    let features: Vec<&str> = features.iter().filter(|(has, _)| *has).map(|(_, of)| *of).collect();
+    if !features.is_empty() {
+        lines.push(format!("with {}", features.join(", ")));
+    }
+    for (name, program) in op.programs() {
+        let program = program.to_string();
+        lines.push(format!("{name}: {}", program.lines().collect::<Vec<_>>().join("; ")));
+    }
+    lines.push(format!(
+        "batch {batches}, {heads} heads of q, {kv_heads} of k and v, seqlen_q {queries}, \
+         seqlen_k {keys}, head_dim {depth}, of v {width}"
+    ));
+    let text = |(slot, at): (&'static str, usize)| {
+        let tensor = &problem.graph.tensors[at];
+        TensorDesc { name: slot.to_owned(), ..tensor.clone() }.to_string()
+    };
+    lines.extend(problem.passed().map(text));
+    lines
 }
 
 /// A number as a constant of the type of sums.
@@ -117,7 +173,7 @@ fn stride((dim, stride): (&i64, &i64)) -> i64 {
 /// The element of an operand at the coordinates of a score, in its register type; of integers that
 /// the attention reads, an `int`, or of a seed what its lower 32 bits are taken from.
 fn element(problem: &Problem<'_>, slot: &str) -> String {
-    let head = if matches!(slot, "descale_k" | "descale_v") { "head / GROUP" } else { "head" };
+    let head = if matches!(slot, "descale_k" | "descale_v") { "head / GQA_GROUP" } else { "head" };
     element_at(problem, slot, ["batch", head, "query", "key"])
 }
 

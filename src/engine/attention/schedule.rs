@@ -37,7 +37,7 @@ const REGISTERS_OTHER: i64 = 60;
 const BOUND_REGISTERS: i64 = 4;
 
 /// How far from 0 scores are whose exponents are multiples of a power of two
-/// (`attention/rows.cuh`).
+/// (`attention/online_softmax.cuh`).
 const FAR: f64 = (1 << 27) as f64;
 
 /// Threads of a block of the kernel that joins parts, a warp for each row.
@@ -338,7 +338,7 @@ impl<'a> Matrices<'a> {
         Grid::Fixed(if self.problem.is_empty() { 0 } else { blocks as u32 })
     }
 
-    /// What rows of scores become (`attention/rows.cuh`).
+    /// What rows of scores become (`attention/online_softmax.cuh`).
     pub(super) fn rows(&self) -> Json {
         let problem = &self.problem;
         let scale = problem.op.scale_of(problem.shape.depth);

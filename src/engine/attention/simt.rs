@@ -106,10 +106,10 @@ impl Tunable<2> for Simt<'_> {
         [
             Knob {
                 name: "cta_k",
-                about: "keys of a step; changes the order of sums",
+                about: "keys of a kv step; changes the order of sums",
                 values: keys,
             },
-            Knob { name: "cta_q", about: "queries of a block", values: queries },
+            Knob { name: "cta_q", about: "queries of a CTA", values: queries },
         ]
     }
 

@@ -246,7 +246,7 @@ impl Wgmma<'_> {
         let AttentionShape { depth, width, .. } = *self.shape();
         let product_width = product_width(width);
         let ranks = [&self.q, &self.k, &self.v].map(|bulk| bulk.tensor.rank());
-        let prefix = |bulk: &Bulk| if bulk.narrow_bytes > 0 { "narrow_" } else { "" };
+        let prefix = |bulk: &Bulk| if bulk.narrow_bytes > 0 { "fp8_" } else { "" };
         json!({
             "eight_q": self.matrices.eight("q"),
             "eight_k": self.matrices.eight("k"),
@@ -283,8 +283,8 @@ impl Wgmma<'_> {
         let paged = self.matrices.problem.op.paged;
         let k_batch = if paged { "page".to_owned() } else { text("k_batch") };
         let operand = |bulk: &Bulk, name: &str, title: &str, tile: &str| {
-            let arguments = bulk.arguments("head / GROUP", &k_batch);
-            let narrow = tile.replace("Tile", "Narrow");
+            let arguments = bulk.arguments("head / GQA_GROUP", &k_batch);
+            let narrow = tile.replace("Tile", "Fp8");
             let narrow = if bulk.narrow_bytes > 0 { json!(narrow) } else { json!(false) };
             let place = json!({"name": name, "title": title, "tile": tile, "narrow": narrow});
             merged(place, json!({"box": arguments}))
@@ -337,8 +337,8 @@ impl Tunable<3> for Wgmma<'_> {
     type Schedule = Schedule;
 
     fn all_knobs(&self) -> [Knob; 3] {
-        let keys = "keys of a step; changes the order of sums";
-        let queries = "queries of a tile, 64 for each warpgroup";
+        let keys = "keys of a kv step; changes the order of sums";
+        let queries = "queries of a tile, 64 per consumer warpgroup";
         [
             Knob {
                 name: "cta_k",

@@ -310,16 +310,16 @@ fn tile(problem: &Problem<'_>, of: &Operand, element: DType) -> Tile {
 fn knobs(problem: &Problem<'_>, product: &Product) -> [Knob; 10] {
     let tile = [16, 32, 64, 128, 256];
     [
-        Knob { name: "cta_k", about: "K elements of a stage", values: product.depths().to_vec() },
-        Knob { name: "cta_m", about: "rows of the block tile", values: tile.to_vec() },
-        Knob { name: "cta_n", about: "columns of the block tile", values: tile[1..].to_vec() },
+        Knob { name: "cta_k", about: "K of a pipeline step", values: product.depths().to_vec() },
+        Knob { name: "cta_m", about: "rows of a CTA's tile of C", values: tile.to_vec() },
+        Knob { name: "cta_n", about: "columns of a CTA's tile of C", values: tile[1..].to_vec() },
         dynamic_knob(),
         group_knob(&[1, 8]),
         raster_knob(),
         split_knob(problem),
         Knob { name: "stages", about: "pipeline stages in shared memory", values: vec![2, 3, 4] },
-        Knob { name: "warp_m", about: "rows of the warp tile", values: vec![16, 32, 64] },
-        Knob { name: "warp_n", about: "columns of the warp tile", values: vec![32, 64] },
+        Knob { name: "warp_m", about: "rows of a warp's tile", values: vec![16, 32, 64] },
+        Knob { name: "warp_n", about: "columns of a warp's tile", values: vec![32, 64] },
     ]
 }
 
@@ -424,7 +424,7 @@ impl Schedule {
         let context = Context::new(problem, tiling);
         let operand = |of: &Operand, element: DType, is_a: bool| {
             let transposed = transposes(of, element);
-            let packed = if transposed { "true" } else { "DEPTH_PACKED" };
+            let packed = if transposed { "true" } else { "K_MAJOR" };
             let own = json!({
                 "tile": format!("Swizzled<Element, ROWS, CTA_K, {packed}>"),
                 "transposed": transposed,

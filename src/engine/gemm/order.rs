@@ -85,7 +85,7 @@ impl Order {
 pub(super) fn group_knob(values: &[i64]) -> Knob {
     Knob {
         name: "group",
-        about: "rows (raster=1: columns) of tiles per group, whose blocks share operands in L2",
+        about: "tile swizzle: rows or columns of tiles walked together, which share L2",
         values: values.to_vec(),
     }
 }
@@ -94,7 +94,7 @@ pub(super) fn group_knob(values: &[i64]) -> Knob {
 pub(super) fn raster_knob() -> Knob {
     Knob {
         name: "raster",
-        about: "0: groups of tile rows, walked by column; 1: groups of tile columns, by row",
+        about: "rasterization: 0 along N within rows of tiles, 1 along M within columns",
         values: vec![0, 1],
     }
 }

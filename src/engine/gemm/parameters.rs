@@ -11,7 +11,7 @@ use crate::engine::gemm::exits::{Exit, Kept};
 use crate::engine::gemm::partials::Parts;
 use crate::engine::gemm::problem::{Operand, Part, Problem};
 use crate::engine::gemm::tiling::{Tiling, partial_columns};
-use crate::engine::program::Source;
+use crate::engine::program::{GraphProgram, Source};
 use crate::engine::reduce::{finished, op_name};
 use crate::engine::signature::{Indent, Width, ctype, kernel_parameter, list, merged, names};
 use crate::expr::{EmittedProgram, Identifiers};
@@ -72,18 +72,18 @@ impl<'a> Context<'a> {
             .collect();
         if parts.sums {
             let declaration = format!("{}* {}", ctype(self.sum()), self.partials);
-            tensors
-                .push(json!({"declaration": declaration, "text": "split-K partial accumulators"}));
+            tensors.push(json!({"declaration": declaration, "text": "split-K partials"}));
         }
         let reductions = &self.problem.exits[parts.exits];
         for Exit { op, result, .. } in reductions {
             let name = &self.names[*result];
             let declaration = format!("{}* {name}_parts", ctype(op.math.dtype()));
-            tensors.push(json!({"declaration": declaration, "text": format!("parts of `{name}`")}));
+            tensors
+                .push(json!({"declaration": declaration, "text": format!("partials of `{name}`")}));
         }
         let reduces_across = reductions.iter().any(|exit| exit.kept == Kept::Columns);
         let reductions: BTreeSet<&str> = reductions.iter().map(|exit| op_name(exit.op)).collect();
-        let masks = ["rows", "columns", "depth"].into_iter().zip(["M", "N", "K"]);
+        let masks = ["rows", "columns", "k"].into_iter().zip(["M", "N", "K"]);
         let given = masks.zip(self.problem.overrides);
         let limits = given.filter_map(|((function, extent), at)| {
             let at = at.filter(|at| passed.contains(at))?;
@@ -140,25 +140,39 @@ impl<'a> Context<'a> {
     pub(super) fn listing(&self) -> Vec<String> {
         let Problem { graph, a, b, c, twin, .. } = self.problem;
         let text = |part: &Part| part.program.program.to_string();
-        let shown = |at: usize| match graph.tensors[at].name.as_str() {
-            "" => "the product".to_owned(),
-            name => name.to_owned(),
-        };
         let operation = graph.operations.iter().find(|operation| operation.outputs == [*c as i64]);
         let op = &operation.expect("the product is of the graph").op;
         let product = |[a, b]: [usize; 2], c: usize| {
             let [x, y] = [a, b].map(|operand| &graph.tensors[operand].name);
-            format!("{}: {} = {op}({x}, {y})\n", shown(c), graph.tensors[c].dtype)
+            format!("{}: {} = {op}({x}, {y})\n", self.shown(c), graph.tensors[c].dtype)
         };
         let first = product([a.tensor, b.tensor], *c);
         let second = twin.map(|twin| product([a.tensor, twin.b], twin.c)).unwrap_or_default();
-        let text = [text(&a.part), text(&b.part), first, second].concat();
+        let operands = [a.tensor, b.tensor].into_iter().chain(twin.map(|twin| twin.b));
+        let shapes: String = operands.map(|at| format!("{}\n", self.text(at))).collect();
+        let text = [shapes, text(&a.part), text(&b.part), first, second].concat();
         text.lines().map(str::to_owned).chain(self.following()).collect()
+    }
+
+    /// A tensor's name, or a name for an unnamed GEMM result.
+    fn shown(&self, at: usize) -> String {
+        match self.problem.graph.tensors[at].name.as_str() {
+            "" if at == self.problem.c => "product".to_owned(),
+            "" => "product2".to_owned(),
+            name => name.to_owned(),
+        }
     }
 
     /// The epilogue, one operation per line.
     pub(super) fn following(&self) -> Vec<String> {
-        let text = self.problem.epilogue.program.program.to_string();
+        let GraphProgram { program, sources, .. } = &self.problem.epilogue.program;
+        let mut program = program.clone();
+        for (input, source) in sources.iter().enumerate() {
+            if let Source::Tensor(at) = source {
+                program = program.renamed(input, &self.shown(*at));
+            }
+        }
+        let text = program.to_string();
         let exits = self.problem.exits.iter().map(|exit| self.reduction(exit));
         text.lines().map(str::to_owned).chain(exits).collect()
     }
@@ -182,7 +196,7 @@ impl<'a> Context<'a> {
             }
             Source::Coordinate(axis) => {
                 let at = axis.and_then(|axis| of.part.axes.coordinate(axis));
-                format!("{register}({})", coordinate(at, ["at_row", "at_depth"]))
+                format!("{register}({})", coordinate(at, ["at_row", "at_k"]))
             }
         });
         let dtype = graph.tensors[of.tensor].dtype;
@@ -214,7 +228,7 @@ impl<'a> Context<'a> {
         let columns = if twin.is_some() { "2 * CTA_N" } else { "CTA_N" };
         json!({
             "title": format!(
-                "{}: rows of {}, how they come into shared memory.",
+                "{}: {}, and its path into shared memory.",
                 if is_a { "A" } else { "B" },
                 self.text(of.tensor),
             ),
@@ -227,7 +241,7 @@ impl<'a> Context<'a> {
             "vector": tile.vector,
             "staged": tile.staged,
             "variable": if is_a { "a" } else { "b" },
-            "first": if is_a { "place.row" } else { "place.column" },
+            "first": if is_a { "coord.row" } else { "coord.column" },
             "tensor": self.names[of.tensor],
             "twinned": twin.is_some(),
             "twin": twin.map(|twin| self.names[twin.b].clone()),
@@ -273,6 +287,7 @@ impl<'a> Context<'a> {
                 with(tensor, "load_valid", json!(valid))
             })
             .collect();
+        let loads_valid = loaded.iter().any(|tensor| tensor["load_valid"] == "valid");
         let mut arguments = emitted.arguments;
         arguments.extend(emitted.outputs.iter().map(|name| format!("{name}_value[j]")));
         let types = emitted.text.outputs.iter().map(|output| output.ctype);
@@ -301,6 +316,7 @@ impl<'a> Context<'a> {
             "stores": true,
             "tensors": loaded.iter().chain(&outputs).collect::<Vec<_>>(),
             "loaded": loaded,
+            "loads_valid": loads_valid,
             "outputs": outputs,
             "values": values,
             "exits": exits,

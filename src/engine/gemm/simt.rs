@@ -153,23 +153,23 @@ fn element(problem: &Problem<'_>) -> DType {
 fn multiply_add(math: MatmulMath) -> &'static str {
     match math {
         // Unsigned: integer accumulators wrap around.
-        MatmulMath::I32 => "int(unsigned(x) * unsigned(y) + unsigned(sums[i][j]))",
-        _ => "fma(x, y, sums[i][j])",
+        MatmulMath::I32 => "int(unsigned(x) * unsigned(y) + unsigned(acc[i][j]))",
+        _ => "fma(x, y, acc[i][j])",
     }
 }
 
 fn knobs(problem: &Problem<'_>) -> [Knob; 9] {
     let tile = vec![32, 64, 128];
     [
-        Knob { name: "cta_k", about: "K elements of a stage", values: vec![8, 16] },
-        Knob { name: "cta_m", about: "rows of the block tile", values: tile.clone() },
-        Knob { name: "cta_n", about: "columns of the block tile", values: tile },
+        Knob { name: "cta_k", about: "K of a pipeline step", values: vec![8, 16] },
+        Knob { name: "cta_m", about: "rows of a CTA's tile of C", values: tile.clone() },
+        Knob { name: "cta_n", about: "columns of a CTA's tile of C", values: tile },
         dynamic_knob(),
         group_knob(&[1, 4, 8]),
         raster_knob(),
         split_knob(problem),
-        Knob { name: "thread_m", about: "rows of the thread tile", values: vec![4, 8] },
-        Knob { name: "thread_n", about: "columns of the thread tile", values: vec![4, 8] },
+        Knob { name: "thread_m", about: "rows of a thread's tile", values: vec![4, 8] },
+        Knob { name: "thread_n", about: "columns of a thread's tile", values: vec![4, 8] },
     ]
 }
 
@@ -261,7 +261,7 @@ impl Schedule {
         let context = Context::new(problem, tiling);
         let tile = Tile { dtype: element, vector: 16 / element.bytes() as i64, staged: true };
         let operand = |of: &Operand, is_a: bool| {
-            let tile_type = "DepthMajor<Element, ROWS, CTA_K, VECTOR, DEPTH_PACKED>";
+            let tile_type = "DepthMajor<Element, ROWS, CTA_K, VECTOR, K_MAJOR>";
             merged(context.operand(of, tile, is_a), json!({"tile": tile_type, "transposed": false}))
         };
         let variant = Variant {

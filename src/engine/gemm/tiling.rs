@@ -198,7 +198,7 @@ pub(super) fn tiles_of(problem: &Problem<'_>, [cta_m, cta_n]: [i64; 2]) -> i64 {
 pub(super) fn dynamic_knob() -> Knob {
     Knob {
         name: "dynamic_m",
-        about: "1: M is a run-time value, one kernel serves every M of 2 and more",
+        about: "1: M is a run-time argument, one kernel serves every M from 2 on",
         values: vec![0, 1],
     }
 }
@@ -210,7 +210,7 @@ pub(super) const DYNAMIC_REASON: &str = "dynamic_m=0: constant bounds where M is
 pub(super) fn split_knob(problem: &Problem<'_>) -> Knob {
     Knob {
         name: "split_k",
-        about: "blocks that split the K of a tile; changes the order of additions",
+        about: "CTAs that split K of a tile; changes the order of sums",
         values: splits(problem).collect(),
     }
 }

@@ -5,13 +5,12 @@
 use serde_json::{Value as Json, json};
 
 use crate::engine::access::{PARAMETERS_MAX, volume};
+use crate::engine::header::described;
 use crate::engine::pointwise::Elements;
 use crate::engine::pointwise::domain::Domain;
 use crate::engine::pointwise::work::Demand;
 use crate::engine::program::{GraphProgram, Source};
-use crate::engine::signature::{
-    Indent, Width, arguments, ctype, kernel_parameter, list, names, say_i64,
-};
+use crate::engine::signature::{Indent, Width, arguments, ctype, kernel_parameter, list, names};
 use crate::engine::{Engine, EngineConfig, KernelWork, Knob, Setting, Supported, WorkOf};
 use crate::error::{Error, Result};
 use crate::expr::Identifiers;
@@ -124,7 +123,8 @@ impl Supported for AnyShape<'_> {
     }
 
     fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
-        config.validate(&self.knobs())?;
+        let knobs = self.knobs();
+        config.validate(&knobs)?;
         let general = General::new(&self.0, config)?;
         let dtype = self.0.graph().tensors[general.program.outputs[0]].dtype;
         let arch = self.0.target.arch;
@@ -135,7 +135,6 @@ impl Supported for AnyShape<'_> {
             arch,
             parameters: general.parameters(),
         };
-        say_i64(self.0.graph(), &mut spec.parameters);
         spec.parameters["stem"] = json!(spec.stem);
         spec.parameters["entry"] = json!(spec.entry);
         spec.parameters["arch"] = json!(arch.to_string());
@@ -148,7 +147,7 @@ impl Supported for AnyShape<'_> {
             maps: Vec::new(),
             numbers: general.numbers(),
         };
-        Ok(Lowering::from(KernelPlan { spec, launch }))
+        Ok(described(Lowering::from(KernelPlan { spec, launch }), config, &knobs))
     }
 }
 

@@ -8,7 +8,7 @@ use crate::engine::pointwise::domain::Domain;
 use crate::engine::pointwise::schedule::{Access, Schedule};
 use crate::engine::program::{GraphProgram, Source};
 use crate::engine::signature::{
-    Indent, Width, arguments, ctype, kernel_parameter, list, names, say_i64, untold,
+    Indent, Width, arguments, ctype, kernel_parameter, list, names, untold,
 };
 use crate::expr::Identifiers;
 use crate::graph::CanonicalGraph;
@@ -53,7 +53,6 @@ pub(super) fn kernel_plan(
         arch,
         parameters,
     };
-    say_i64(graph, &mut spec.parameters);
     spec.parameters["stem"] = json!(spec.stem);
     spec.parameters["entry"] = json!(spec.entry);
     spec.parameters["arch"] = json!(arch.to_string());

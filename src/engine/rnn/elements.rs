@@ -5,7 +5,7 @@ use serde_json::{Value as Json, json};
 use crate::engine::rnn::layer::Layer;
 use crate::engine::rnn::members::Members;
 use crate::engine::signature::ctype;
-use crate::expr::Math;
+use crate::expr::{Identifiers, Math};
 use crate::graph::{CellValue, Direction, Moments, Stage};
 use crate::tensor::TensorDesc;
 
@@ -27,11 +27,21 @@ pub(super) struct Given {
 pub(super) struct Elements<'a> {
     pub(super) layer: &'a Layer<'a>,
     pub(super) members: Members,
+    /// The constants that are the gates' places.
+    gates: Vec<String>,
+}
+
+/// The constant that is a tensor's stride along an axis.
+fn stride(slot: &str, axis: &str) -> String {
+    format!("{}_STRIDE_{axis}", slot.to_uppercase())
 }
 
 impl<'a> Elements<'a> {
     pub(super) fn of(layer: &'a Layer<'a>) -> Elements<'a> {
-        Elements { layer, members: Members::of(layer) }
+        let mut identifiers = Identifiers::new();
+        let name = |gate: &String| identifiers.fresh(&format!("gate_{}", Identifiers::base(gate)));
+        let gates = layer.op.cell.gates.iter().map(name).collect();
+        Elements { layer, members: Members::of(layer), gates }
     }
 
     /// What depends on the number of steps, and so is a number of the launch.
@@ -48,22 +58,48 @@ impl<'a> Elements<'a> {
         numbers
     }
 
-    /// An element of a tensor: `name[direction * .. + row * .. + ..]`.
+    /// An element of a tensor: `name[direction * stride + row * stride + column]`.
     pub(super) fn element(&self, slot: &str, row: &str, column: &str) -> String {
         let tensor = self.layer.tensor(slot).expect("the slot is there");
         let stepped = STEPPED.contains(&slot) || slot == "reset";
         let direction = match (tensor.dims[0] > 1, stepped) {
             (false, _) => String::new(),
-            (true, true) => format!("direction * t.{slot}_direction + "),
-            (true, false) => format!("index_t(direction) * {} + ", tensor.strides[0]),
+            (true, true) => format!("block_direction() * t.{slot}_direction + "),
+            (true, false) => {
+                format!("index_t(block_direction()) * {} + ", stride(slot, "DIRECTION"))
+            }
         };
         // A kernel serves every number of steps, one among them.
         let row = match row {
             "" => String::new(),
             _ if tensor.dims[1] == 1 && !stepped => String::new(),
-            row => format!("{row} * {} + ", tensor.strides[1]),
+            row => format!("{row} * {} + ", stride(slot, "ROW")),
         };
         format!("{slot}[{direction}{row}{column}]")
+    }
+
+    /// The strides of all tensors, and the place of each gate among those of a row.
+    pub(super) fn constants(&self) -> Vec<(String, i64)> {
+        let strides = self.layer.tensors().flat_map(|(slot, uid)| {
+            let strides = &self.layer.graph.tensors[uid].strides;
+            [(stride(slot, "DIRECTION"), strides[0]), (stride(slot, "ROW"), strides[1])]
+        });
+        let gates = self.gates.iter().cloned().zip(0..);
+        strides.chain(gates).collect()
+    }
+
+    /// The column of `unit` of the gate in a row that has all of them.
+    pub(super) fn gate_column(&self, at: usize, unit: &str) -> String {
+        format!("{} * HIDDEN + {unit}", self.gates[at])
+    }
+
+    /// The column of `unit` of one of several vectors in a row.
+    pub(super) fn vector_column(at: usize, unit: &str) -> String {
+        match at {
+            0 => unit.to_owned(),
+            1 => format!("HIDDEN + {unit}"),
+            _ => format!("{at} * HIDDEN + {unit}"),
+        }
     }
 
     /// A tensor as a field of what the launch is given.
@@ -81,13 +117,14 @@ impl<'a> Elements<'a> {
             let (slot, column, gate) = match value {
                 CellValue::Gate(gate) => {
                     let shared = self.layer.tensor("x").map(|x| x.dims[2]) == Some(units);
-                    let first = if shared { 0 } else { gate as i64 * units };
-                    ("x", format!("{first} + unit"), Some(gate))
+                    let column = match shared {
+                        true => "unit".to_owned(),
+                        false => self.gate_column(gate, "unit"),
+                    };
+                    ("x", column, Some(gate))
                 }
                 CellValue::RowInput(at) => ("row_inputs", at.to_string(), None),
-                CellValue::UnitInput(at) => {
-                    ("unit_inputs", format!("{} + unit", at as i64 * units), None)
-                }
+                CellValue::UnitInput(at) => ("unit_inputs", Self::vector_column(at, "unit"), None),
                 other => unreachable!("{other:?} is not given"),
             };
             Given { name: name.to_owned(), from: self.element(slot, "row", &column), gate }
@@ -100,20 +137,19 @@ impl<'a> Elements<'a> {
     pub(super) fn states(&self, row: &str) -> Vec<Json> {
         let (layer, op, cell) = (self.layer, self.layer.op, &self.layer.op.cell);
         let state = |at: usize| {
-            let others = (at as i64 - 1) * op.units;
+            let others = |unit| Self::vector_column(at - 1, unit);
             let initial = match at {
                 0 if cell.projected || !op.with.h_initial => None,
                 0 => Some(self.element("h_initial", "index_t(b)", "unit")),
                 _ if op.with.states_initial => {
-                    let column = format!("{others} + unit");
-                    Some(self.element("states_initial", "index_t(b)", &column))
+                    Some(self.element("states_initial", "index_t(b)", &others("unit")))
                 }
                 _ => None,
             };
             let place = match at {
                 0 if cell.projected || !op.with.h_final => None,
                 0 => Some(("h_final", "own".to_owned())),
-                _ if op.with.states_final => Some(("states_final", format!("{others} + own"))),
+                _ if op.with.states_final => Some(("states_final", others("own"))),
                 _ => None,
             };
             let name = self.members.state(at);
@@ -122,8 +158,8 @@ impl<'a> Elements<'a> {
                 json!({ "to": self.element(slot, row, &column), "type": ctype(tensor.dtype) })
             };
             let end = place.map(|(slot, column)| written(slot, "index_t(b)", column));
-            let history = (at > 0 && op.with.history)
-                .then(|| written("history", row, format!("{others} + own")));
+            let history =
+                (at > 0 && op.with.history).then(|| written("history", row, others("own")));
             let next = match cell.next(at) {
                 Some(CellValue::Result { stage, at }) => self.members.result(stage, at),
                 _ => unreachable!("the cell is valid"),
@@ -165,7 +201,7 @@ impl<'a> Elements<'a> {
                 "comment": format!("The moments `{}` of the row.", of.name),
                 "mean_member": self.members.name(CellValue::Mean { stage, at }),
                 "inverse_member": self.members.name(CellValue::InverseDeviation { stage, at }),
-                "count": format!("{} * UNITS", values.len()),
+                "count": format!("{} * HIDDEN", values.len()),
                 "values": values,
                 "epsilon": of.epsilon.literal(math),
             })
@@ -177,7 +213,7 @@ impl<'a> Elements<'a> {
     pub(super) fn y(&self, row: &str) -> String {
         let first = match self.layer.op.apart || self.layer.op.direction.count() == 1 {
             true => String::new(),
-            false => format!("direction * {} + ", self.layer.size()),
+            false => "block_direction() * OUT_SIZE + ".to_owned(),
         };
         self.element("y", row, &format!("{first}own"))
     }
@@ -187,7 +223,7 @@ impl<'a> Elements<'a> {
         match self.layer.op.direction {
             Direction::Forward => "false",
             Direction::Reverse => "true",
-            Direction::Both => "direction == 1",
+            Direction::Both => "block_direction() == 1",
         }
     }
 

@@ -7,7 +7,7 @@ use crate::expr::Identifiers;
 use crate::graph::{Cell, CellValue};
 
 /// Members that `rnn/unit.cuh` gives the struct of what is read, beside those of the cell.
-const GIVEN_MEMBERS: [&str; 2] = ["runs", "reset"];
+const GIVEN_MEMBERS: [&str; 2] = ["active", "reset"];
 
 /// What `rnn/unit.cuh` calls the struct that the functions of programs read and write.
 const UNIT: &str = "unit";

@@ -19,6 +19,7 @@ mod work;
 pub(super) use step::StepEngine;
 
 use crate::engine::config::combinations;
+use crate::engine::header::described;
 use crate::engine::rnn::heuristic::Decision;
 use crate::engine::rnn::layer::Layer;
 use crate::engine::rnn::refusal::Refusal;
@@ -186,8 +187,10 @@ impl Supported for Rnn<'_> {
     }
 
     fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
-        config.validate(&self.regime.knobs())?;
+        let knobs = self.regime.knobs();
+        config.validate(&knobs)?;
         let schedule = self.schedule(config)?;
-        Ok(parameters::lowering(&self.layer, &schedule, self.target.arch))
+        let lowering = parameters::lowering(&self.layer, &schedule, self.target.arch);
+        Ok(described(lowering, config, &knobs))
     }
 }

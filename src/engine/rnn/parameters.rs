@@ -9,7 +9,7 @@ use crate::engine::rnn::layer::Layer;
 use crate::engine::rnn::schedule::{Exchange, Placed, Schedule, Units};
 use crate::engine::signature::{ctype, merged};
 use crate::expr::Math;
-use crate::graph::CellValue;
+use crate::graph::{CellValue, Direction};
 use crate::kernel::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
 use crate::target::Arch;
 
@@ -67,7 +67,11 @@ impl Writer<'_> {
         let fields = tensors.iter().map(|(slot, uid)| self.elements.field(slot, *uid));
         parameters["fields"] = fields.chain(self.scratch_fields()).collect();
         let constants = parameters["constants"].as_array_mut().expect("constants are a list");
-        constants.push(constant("TEAMS", schedule.teams, "blocks that share batch rows"));
+        constants.push(constant(
+            "CTA_GROUPS",
+            schedule.teams,
+            "groups of CTAs that share batch rows",
+        ));
         // A block for each that has weights of its own.
         for one in constants.iter_mut().filter(|one| one["name"] == "BATCH_TILES") {
             *one = constant("BATCH_TILES", 1, "all have the same weights");
@@ -119,13 +123,13 @@ impl Writer<'_> {
                 add("exchanged".to_owned(), ctype(layer.dtype()), bytes);
                 add("arrivals".to_owned(), "unsigned", schedule.teams * 4);
             }
-            Exchange::Data => add("exchanged".to_owned(), "Tagged", 2 * bytes),
+            Exchange::Data => add("exchanged".to_owned(), "LLWord", 2 * bytes),
         }
         let warps = layer.op.direction.count() * schedule.settings.blocks * schedule.threads / 32;
         for (at, placed) in schedule.products.iter().enumerate() {
             if placed.streamed() > 0 {
                 let bytes = warps * placed.streamed() * placed.step_bytes;
-                add(format!("streamed{at}"), "Fragment", bytes);
+                add(format!("streamed{at}"), "WeightFrag", bytes);
             }
         }
         pieces
@@ -155,6 +159,7 @@ impl Writer<'_> {
             "math": math.register(),
             "constants": self.constants(),
             "products": products.collect::<Vec<_>>(),
+            "streams": schedule.products.iter().any(|placed| placed.streamed() > 0),
             "exchange": schedule.exchange.name(),
             "reverse": self.elements.reverse(),
         })
@@ -170,8 +175,10 @@ impl Writer<'_> {
         let numbers = numbers.map(|(name, _)| json!({ "type": "index_t", "name": name }));
         let fields: Vec<Json> = tensors.chain(self.scratch_fields()).chain(numbers).collect();
         let given: Vec<&str> = members.given().map(|(_, name)| name).collect();
-        let buffers = schedule.memory.operands.iter().enumerate();
-        let buffers = buffers.map(|(at, byte)| json!({ "name": operand(at), "at": byte }));
+        let buffers = (0..schedule.memory.operands.len()).map(|at| {
+            let offset = format!("SMEM_OPERAND{}_OFFSET", at + 1);
+            json!({ "name": operand(at), "at": offset })
+        });
         let initial = |slot: &str, column: &str| {
             layer.tensor(slot).map(|_| self.elements.element(slot, "index_t(b)", column))
         };
@@ -182,6 +189,7 @@ impl Writer<'_> {
         let own = json!({
             "cell": op.cell.name,
             "listing": self.elements.listing(),
+            "shape": self.shape(),
             "functions": programs.functions,
             "fields": fields,
             "members": members.all(),
@@ -202,7 +210,7 @@ impl Writer<'_> {
             "reset": op.with.reset.then(|| self.elements.element("reset", "row", "0")),
             "layout": op.layout.name(),
             "projected": op.cell.projected,
-            "projected_gathered": self.gathered("projected", "square"),
+            "projected_gathered": self.gathered("projected", "subtile"),
             "states": self.elements.states(ROW),
             "h_initial": initial("h_initial", "unit"),
             "h_final": initial("h_final", "own"),
@@ -216,11 +224,33 @@ impl Writer<'_> {
         merged(self.shared_parameters(), own)
     }
 
+    /// The layer's extents and operands.
+    fn shape(&self) -> Vec<String> {
+        let layer = self.layer;
+        let op = layer.op;
+        let direction = match op.direction {
+            Direction::Forward => "forward",
+            Direction::Reverse => "backward",
+            Direction::Both => "in both directions",
+        };
+        let (layout, size) = (op.layout.name(), layer.size());
+        let tensor =
+            |(slot, uid): (&str, usize)| format!("{slot} {}", layer.graph.tensors[uid].dtype);
+        let tensors: Vec<String> = layer.tensors().map(tensor).collect();
+        vec![
+            format!(
+                "batch {}, hidden size {}, output size {size}, {direction}, rows {layout}",
+                op.batch, op.units
+            ),
+            tensors.join(", "),
+        ]
+    }
+
     /// Where a product's sums come from.
     fn gathered(&self, sums: &str, square: &str) -> String {
         match self.schedule.settings.parts {
             1 => format!("{sums}, {square}"),
-            _ => format!("partial, place.column, {square}"),
+            _ => format!("partial, coords.warp_n, {square}"),
         }
     }
 
@@ -246,68 +276,89 @@ impl Writer<'_> {
         let memory = &schedule.memory;
         let squares = schedule.batch_squares();
         let mut constants = Vec::new();
-        let mut add = |name, value, about| constants.push(constant(name, value, about));
-        add("UNITS", op.units, "");
-        add("SIZE", layer.size(), "elements of what the cell gives out");
+        let mut add = |name: &str, value, about: &str| constants.push(constant(name, value, about));
+        add("HIDDEN", op.units, "");
+        add("OUT_SIZE", layer.size(), "of h and y");
         add("BATCH", op.batch, "");
         add("BATCH_TILE", settings.batch_tile, "");
         add("BATCH_TILES", self.batch_tiles(), "");
-        add("BATCH_SQUARES", squares, "of 8 rows");
-        add("CTAS", settings.blocks, "blocks that share the units");
-        add("COLUMNS", settings.columns, "warps along the units");
-        add("PARTS", settings.parts, "warps along the depth");
+        add("BATCH_SUBTILES", squares, "of 8 batch rows");
+        add("CTAS", settings.blocks, "CTAs that share the units of a batch tile");
+        add("WARPS_N", settings.columns, "along the units");
+        add("WARPS_K", settings.parts, "along K");
         add("THREADS", schedule.threads, "");
-        add("SLICE", schedule.slice, "units of a block");
-        add("GROUPS", schedule.groups(), "of 8 units of a warp");
-        add("SQUARES", schedule.groups() * squares, "of 8 units and 8 batch rows");
-        add("CELLS", schedule.cells(schedule.groups()), "squares whose cells a warp computes");
+        add("CTA_HIDDEN", schedule.slice, "units of a CTA");
+        add("UNIT_GROUPS", schedule.groups(), "groups of 8 units of a warp");
+        add(
+            "SUBTILES",
+            schedule.groups() * squares,
+            "8 x 8 subtiles of units and batch rows, of a group of warps",
+        );
+        add(
+            "WARP_SUBTILES",
+            schedule.cells(schedule.groups()),
+            "subtiles whose cells a warp updates",
+        );
         if let Some(projection) = self.projection() {
-            add("PROJECTED_GROUPS", projection.groups, "");
-            add("PROJECTED_SQUARES", projection.groups * squares, "");
-            add("PROJECTED_CELLS", schedule.cells(projection.groups), "");
+            add("PROJ_GROUPS", projection.groups, "");
+            add("PROJ_SUBTILES", projection.groups * squares, "");
+            add("PROJ_WARP_SUBTILES", schedule.cells(projection.groups), "");
         }
-        add("OUT_SLICE", self.out_slice(), "of what the cell gives out, of a block");
-        add("VECTOR", self.vector(), "elements of y that are stored at once");
-        add("STAGED_BYTES", schedule.staged_bytes(), "of a warp, of weights to be held");
-        add("FRAGMENT_DEPTH", schedule.units.fragment_depth(), "");
+        add("CTA_OUT", self.out_slice(), "columns of h of a CTA");
+        add("VECTOR", self.vector(), "elements of y per store");
+        add(
+            "STAGING_BYTES",
+            schedule.staged_bytes(),
+            "of a warp, to load register-resident weights",
+        );
+        add("FRAG_K", schedule.units.fragment_depth(), "");
         add("ROW_STRIDE", schedule.row_stride, "elements between batch rows in shared memory");
         add("BUFFER_ELEMENTS", schedule.buffer_elements(), "");
+        for (at, byte) in memory.operands.iter().enumerate() {
+            add(&format!("SMEM_OPERAND{}_OFFSET", at + 1), *byte, "bytes");
+        }
+        for (at, byte) in memory.kept.iter().enumerate() {
+            add(&format!("SMEM_WEIGHTS{at}_OFFSET"), *byte, "bytes");
+        }
         if settings.parts > 1 {
-            add("PARTIAL_AT", memory.partial, "byte of shared memory");
+            add("SMEM_PARTIAL_OFFSET", memory.partial, "bytes");
         }
         if schedule.vectors > 0 {
-            add("VECTORS_AT", memory.vectors, "byte of shared memory");
+            add("SMEM_VECTORS_OFFSET", memory.vectors, "bytes");
         }
         if schedule.exchange != Exchange::None {
-            add("OPERANDS", schedule.operands(), "that blocks exchange");
+            add("OPERANDS", schedule.operands(), "that CTAs exchange");
         }
         match schedule.exchange {
             Exchange::None => {}
             Exchange::Cluster => {
-                add("BARRIERS", schedule.barriers(layer), "of a block");
-                add("BARRIERS_AT", memory.barriers, "byte of shared memory");
+                add("BARRIERS", schedule.barriers(layer), "of a CTA");
+                add("SMEM_BARRIERS_OFFSET", memory.barriers, "bytes");
             }
             Exchange::Counter => {
-                add("SHARED_WIDTH", schedule.shared_width, "elements of a row in memory");
+                add("EXCHANGE_WIDTH", schedule.shared_width, "elements of a row in memory");
                 let bytes = schedule.element_bytes.max(layer.dtype().bytes() as i64);
-                add("CHUNK", 16 / bytes, "elements that are moved at once");
+                add("CHUNK", 16 / bytes, "elements per access");
             }
             Exchange::Data => {
                 let bytes = layer.dtype().bytes() as i64;
-                add("SHARED_WORDS", schedule.shared_width * bytes / 4, "of a row in memory");
-                add("CHUNK", 8 / bytes, "elements that are moved at once");
+                add("EXCHANGE_WORDS", schedule.shared_width * bytes / 4, "of a row in memory");
+                add("CHUNK", 8 / bytes, "elements per access");
             }
         }
         if layer.moments() > 0 {
             add("MOMENTS", layer.moments(), "of a stage, at most");
-            add("SUMS_AT", memory.sums, "byte of shared memory");
+            add("SMEM_SUMS_OFFSET", memory.sums, "bytes");
         }
         if layer.moments() > 0 && schedule.exchange == Exchange::Cluster {
-            add("JOINED_AT", memory.joined, "byte of shared memory");
+            add("SMEM_JOINED_OFFSET", memory.joined, "bytes");
         }
         if op.with.lengths {
             add("BATCH_ALL", ceil_div(op.batch, 32) * 32, "");
-            add("LENGTHS_AT", memory.lengths, "byte of shared memory");
+            add("SMEM_LENGTHS_OFFSET", memory.lengths, "bytes");
+        }
+        for (name, value) in self.elements.constants() {
+            add(&name, value, "");
         }
         constants
     }
@@ -342,11 +393,15 @@ impl Writer<'_> {
 
     /// Biases and parameters in the order they have in shared memory.
     fn vectors(&self) -> Vec<Json> {
-        let (op, units) = (self.layer.op, self.layer.op.units);
+        let op = self.layer.op;
         let mut vectors = Vec::new();
-        let mut add = |slot: &str, count: usize, stride: i64| {
-            for at in 0..count as i64 {
-                let column = format!("{} + unit", at * stride);
+        let mut add = |slot: &str, count: usize| {
+            for at in 0..count {
+                let column = match slot {
+                    "x_bias" => self.elements.gate_column(at, "unit"),
+                    "parameters" => format!("{at} * PARAMETERS_STRIDE_ROW + unit"),
+                    _ => Elements::vector_column(at, "unit"),
+                };
                 vectors.push(json!({
                     "at": vectors.len(),
                     "from": self.elements.element(slot, "", &column),
@@ -354,13 +409,13 @@ impl Writer<'_> {
             }
         };
         if op.with.x_bias {
-            add("x_bias", op.cell.gates.len(), units);
+            add("x_bias", op.cell.gates.len());
         }
         if op.with.r_bias {
-            add("r_bias", op.cell.recurrent_gates(), units);
+            add("r_bias", op.cell.recurrent_gates());
         }
-        if let Some(parameters) = self.layer.tensor("parameters") {
-            add("parameters", op.cell.parameters.len(), parameters.strides[1]);
+        if self.layer.tensor("parameters").is_some() {
+            add("parameters", op.cell.parameters.len());
         }
         vectors
     }
@@ -404,7 +459,7 @@ impl Writer<'_> {
             let gates = cell.stages[at].product.iter().flat_map(|of| of.gates.iter().enumerate());
             let gates = gates.map(|(gate, _)| {
                 let row = cell.first_row(at) + gate;
-                let sum = format!("sums[{gate}][i]");
+                let sum = format!("acc[{gate}][i]");
                 let bias = op.with.r_bias.then_some(first_bias + row);
                 json!({ "name": self.elements.members.recurrent(row), "sum": biased(sum, bias) })
             });
@@ -426,10 +481,10 @@ impl Writer<'_> {
                 },
                 None => None,
             };
-            let sums = format!("sums{at}");
+            let sums = format!("acc{at}");
             json!({
                 "number": at,
-                "gathered": self.gathered(&sums, "place.square(cell)"),
+                "gathered": self.gathered(&sums, "coords.subtile(sub)"),
                 "biased": op.with.r_bias,
                 "first": at == 0,
                 "last": last,
@@ -451,22 +506,37 @@ impl Writer<'_> {
         let Placed { shape, groups, steps, held, kept, .. } = placed;
         let weights = if shape.stage.is_some() { "r" } else { "projection" };
         let tensor = self.layer.tensor(weights).expect("the product has weights");
-        let row = format!("index_t(({} + gate) * {} + own)", shape.row, shape.units);
-        let row = if tensor.dims[1] == 1 { "" } else { &row };
-        let (name, variable, units, slice) = match shape.stage {
-            Some(stage) => (format!("Product{stage}"), format!("product{stage}"), "UNITS", "SLICE"),
-            None => ("Projection".to_owned(), "projection".to_owned(), "SIZE", "OUT_SLICE"),
+        let (name, variable, units, slice, depth) = match shape.stage {
+            Some(stage) => {
+                let depth = if shape.is_of_state() { "OUT_SIZE" } else { "HIDDEN" };
+                (
+                    format!("Product{stage}"),
+                    format!("product{stage}"),
+                    "HIDDEN",
+                    "CTA_HIDDEN",
+                    depth,
+                )
+            }
+            None => {
+                ("Projection".to_owned(), "projection".to_owned(), "OUT_SIZE", "CTA_OUT", "HIDDEN")
+            }
         };
+        let gate = match shape.row {
+            0 => "gate".to_owned(),
+            row => format!("({row} + gate)"),
+        };
+        let row = format!("index_t({gate} * {units} + own)");
+        let row = if tensor.dims[1] == 1 { "" } else { &row };
         let factor = match shape.is_of_state() {
-            true => "before".to_owned(),
+            true => "h_prev".to_owned(),
             false => operand(self.schedule.made_operands(at)),
         };
         let left = placed.streamed();
         let streamed = match left {
             0 => "nullptr".to_owned(),
             _ => format!(
-                "t.streamed{at} + ((index_t(direction) * CTAS + place.rank) * (THREADS / 32) + \
-                 warp) * ({left} * {name}::STEP)"
+                "t.streamed{at} + ((index_t(block_direction()) * CTAS + coords.rank) * \
+                 (THREADS / WARP_SIZE) + warp) * ({name}::GMEM_STEPS * {name}::STEP)"
             ),
         };
         json!({
@@ -474,18 +544,14 @@ impl Writer<'_> {
             "variable": variable,
             "comment": self.comment(placed),
             "gates": shape.gates,
-            "groups": groups,
-            "steps": steps,
-            "held": held,
-            "kept": kept,
             "left": left,
             "units": units,
             "slice": slice,
-            "depth": shape.depth,
+            "depth": depth,
             "from": self.elements.element(weights, row, "k"),
             "weights": format!("{}, {groups}, {steps}, {held}, {kept}", shape.gates),
-            "factor": format!("{factor} + place.part * {} * FRAGMENT_DEPTH", steps * 2),
-            "kept_at": self.schedule.memory.kept[at],
+            "factor": format!("{factor} + coords.warp_k * {name}::K_PER_WARP"),
+            "kept_at": format!("SMEM_WEIGHTS{at}_OFFSET"),
             "streamed": streamed,
         })
     }
@@ -509,11 +575,12 @@ fn operand(made: usize) -> String {
 /// A value with the vector that is its bias.
 fn biased(value: String, bias: Option<usize>) -> String {
     match bias {
-        Some(bias) => format!("{value} + of_unit[{bias} * SLICE]"),
+        Some(bias) => format!("{value} + of_unit[{bias} * CTA_HIDDEN]"),
         None => value,
     }
 }
 
 fn constant(name: &str, value: i64, about: &str) -> Json {
-    json!({ "type": "int", "name": name, "value": value.to_string(), "about": about })
+    let ctype = if i32::try_from(value).is_ok() { "int" } else { "index_t" };
+    json!({ "type": ctype, "name": name, "value": value.to_string(), "about": about })
 }

@@ -211,13 +211,21 @@ impl Regime {
         let kept: &[i64] = if self.streams { &[0, 50, 100] } else { &[100] };
         let registers = [0, 1, 2, 3, 4, 5].map(|steps| steps * REGISTERS_STEP);
         [
-            knob(KNOBS[0], "rows of the batch of a block", &[8, 16, 32]),
-            knob(KNOBS[1], "blocks that share the units", blocks),
+            knob(KNOBS[0], "batch rows of a CTA", &[8, 16, 32]),
+            knob(KNOBS[1], "CTAs that share the units of a batch tile", blocks),
             knob(KNOBS[2], "warps along the units", &[1, 2, 4, 8, 16]),
-            knob(KNOBS[3], "what blocks wait for: 0 a counter or barrier, 1 tags", &exchanges),
-            knob(KNOBS[4], "percent of other weights kept in shared memory", kept),
-            knob(KNOBS[5], "warps along the depth of products", &[1, 2, 4, 8]),
-            knob(KNOBS[6], "registers of a thread that hold weights", &registers),
+            knob(
+                KNOBS[3],
+                "how CTAs exchange h: 0 counter or mbarrier, 1 LL words (data and flag)",
+                &exchanges,
+            ),
+            knob(
+                KNOBS[4],
+                "percent of the other weights that are smem-resident; the rest is streamed",
+                kept,
+            ),
+            knob(KNOBS[5], "warps along K", &[1, 2, 4, 8]),
+            knob(KNOBS[6], "registers of a thread for register-resident weights", &registers),
         ]
     }
 }

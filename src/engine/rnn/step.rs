@@ -308,9 +308,17 @@ impl<'a> Writer<'a> {
             .chain([number("at")])
             .collect();
         let constant = |name: &str, value: i64| {
-            let value = value.to_string();
-            json!({ "type": "int", "name": name, "value": value, "about": "" })
+            let ctype = if i32::try_from(value).is_ok() { "int" } else { "index_t" };
+            json!({ "type": ctype, "name": name, "value": value.to_string(), "about": "" })
         };
+        let extents = [
+            constant("HIDDEN", op.units),
+            constant("OUT_SIZE", layer.size()),
+            constant("BATCH", op.batch),
+            constant("THREADS", i64::from(THREADS)),
+        ];
+        let strides = elements.constants().into_iter();
+        let strides = strides.map(|(name, value)| constant(&name, value));
         let dtype = layer.dtype();
         let stem = format!("sm75_rnn_cell_{dtype}_{}_{name}", layer.cell_word());
         let shared = json!({
@@ -320,12 +328,7 @@ impl<'a> Writer<'a> {
             "about": about,
             "stored": ctype(dtype),
             "math": op.math.dtype().register(),
-            "constants": [
-                constant("UNITS", op.units),
-                constant("SIZE", layer.size()),
-                constant("BATCH", op.batch),
-                constant("THREADS", i64::from(THREADS)),
-            ],
+            "constants": extents.into_iter().chain(strides).collect::<Vec<_>>(),
             "fields": fields,
             "functions": [],
             "listing": [],
@@ -370,7 +373,7 @@ impl<'a> Writer<'a> {
             None => "Narrow<Stored>::from(0.f)".to_owned(),
         };
         let state = |at: usize| {
-            let column = format!("{} + own", (at as i64 - 1) * op.units);
+            let column = Elements::vector_column(at - 1, "own");
             let from = match op.with.states_initial {
                 true => {
                     let from = self.elements.element("states_initial", "index_t(b)", &column);
@@ -424,8 +427,7 @@ impl<'a> Writer<'a> {
             json!({ "name": value.name, "from": value.from, "bias": bias })
         });
         let parameters = members.parameters().enumerate().map(|(at, name)| {
-            let stride = layer.tensor("parameters").map_or(0, |of| of.strides[1]);
-            let column = format!("{} + unit", at as i64 * stride);
+            let column = format!("{at} * PARAMETERS_STRIDE_ROW + unit");
             json!({ "name": name, "from": elements.element("parameters", "", &column) })
         });
         let states = elements.states("row").into_iter().enumerate().map(|(at, mut state)| {
@@ -493,25 +495,33 @@ impl<'a> Writer<'a> {
     /// A product that a block takes for its row.
     fn multiplied(&self, product: &ProductShape) -> Json {
         let weights = self.layer.tensor(product.slot()).expect("the product has weights");
-        let first = product.row * product.units;
-        let row = format!("index_t({first} + own)");
+        let (units, depth) = match product.stage {
+            Some(0) => ("HIDDEN", "OUT_SIZE"),
+            Some(_) => ("HIDDEN", "HIDDEN"),
+            None => ("OUT_SIZE", "HIDDEN"),
+        };
+        let first = match product.row {
+            0 => String::new(),
+            row => format!("{row} * {units} + "),
+        };
+        let row = format!("index_t({first}own)");
         let row = if weights.dims[1] == 1 { "" } else { &row };
         json!({
             "operand": product.operand(),
-            "depth": product.depth,
-            "columns": product.gates * product.units,
+            "depth": depth,
+            "columns": format!("{} * {units}", product.gates),
             "weights": self.elements.element(product.slot(), row, "k"),
             "sums": format!(
-                "{}[index_t(blockIdx.x) * {} + {first} + own]",
+                "{}[index_t(blockIdx.x) * ({} * {units}) + {first}own]",
                 product.sums(),
-                weights.dims[1]
+                weights.dims[1] / product.units
             ),
         })
     }
 
     /// The bias of a gate.
     fn bias(&self, slot: &str, at: usize) -> String {
-        let column = format!("{} + unit", at as i64 * self.layer.op.units);
+        let column = Elements::vector_column(at, "unit");
         format!(" + Math(widen(t.{}))", self.elements.element(slot, "", &column))
     }
 
@@ -567,7 +577,7 @@ impl<'a> Writer<'a> {
 
     /// A vector of a row in a piece that has some for every row of the batch.
     fn in_row(&self, piece: &str, vectors: usize, at: usize, unit: &str) -> String {
-        format!("{piece}[(index_t(blockIdx.x) * {vectors} + {at}) * UNITS + {unit}]")
+        format!("{piece}[(index_t(blockIdx.x) * {vectors} + {at}) * HIDDEN + {unit}]")
     }
 
     /// A state other than the first.

@@ -143,7 +143,7 @@ fn operands(context: &Context<'_>, product: &Product, cluster: i64) -> [Json; 2]
         let text = context.text(bulk.at);
         json!({
             "title": format!(
-                "{name}: rows of {text}, as TMA copies bring them into shared memory."
+                "{name}: {text}, loaded with TMA."
             ),
             "type": name,
             "element": ctype(tensor.dtype),

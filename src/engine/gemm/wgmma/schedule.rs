@@ -32,13 +32,13 @@ pub(super) fn knobs(problem: &Problem<'_>) -> [Knob; 9] {
     [
         Knob {
             name: "cluster",
-            about: "blocks along M that share tiles of B by multicast",
+            about: "CTAs of a cluster along M, which multicast B",
             values: vec![1, 2],
         },
-        Knob { name: "cta_m", about: "rows of the block tile", values: vec![64, 128, 256] },
+        Knob { name: "cta_m", about: "rows of a CTA's tile of C", values: vec![64, 128, 256] },
         Knob {
             name: "cta_n",
-            about: "columns of the block tile",
+            about: "columns of a CTA's tile of C",
             values: (1..=8).map(|n| 32 * n).collect(),
         },
         dynamic_knob(),
@@ -52,7 +52,7 @@ pub(super) fn knobs(problem: &Problem<'_>) -> [Knob; 9] {
         },
         Knob {
             name: "turns",
-            about: "1: ping-pong, a warpgroup multiplies while another stores; 0: cooperative",
+            about: "1: ping-pong, one warpgroup multiplies while the other stores; 0: cooperative",
             values: vec![0, 1],
         },
     ]

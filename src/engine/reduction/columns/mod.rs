@@ -92,6 +92,10 @@ impl Tunable<5> for Columns<'_> {
         schedule::knobs(self.reductions.graph(), &self.reductions.space)
     }
 
+    fn listed_knobs(&self) -> [Knob; 5] {
+        schedule::for_any_count(self.all_knobs())
+    }
+
     fn schedule(&self, settings: Settings) -> Result<Schedule, String> {
         Schedule::new(&self.reductions.space, &self.footprint, settings)
     }

@@ -17,6 +17,9 @@ use crate::target::Arch;
 const THREADS_X_MAX: i64 = 256;
 const THREADS_Y_MAX: i64 = 64;
 
+/// Blocks that share a value, at most.
+const SPLIT_MAX: i64 = 1024;
+
 /// The most vectors of an operand that a thread has in flight.
 const ITEMS_MAX: i64 = 8;
 
@@ -124,7 +127,7 @@ pub(super) fn knobs(graph: CanonicalGraph<'_>, space: &Space) -> [Knob; 5] {
         Knob {
             name: "split",
             about: "blocks that share a value",
-            values: up_to((columns.count() / SEGMENT_MIN).clamp(1, 1024)),
+            values: up_to((columns.count() / SEGMENT_MIN).clamp(1, SPLIT_MAX)),
         },
         Knob {
             name: "threads_x",
@@ -138,6 +141,21 @@ pub(super) fn knobs(graph: CanonicalGraph<'_>, space: &Space) -> [Knob; 5] {
         },
         Knob { name: "vector", about: "neighbouring values per thread", values: up_to(vector_max) },
     ]
+}
+
+/// The knobs with the values that some count of rows allows: a kernel serves them all.
+pub(super) fn for_any_count(mut knobs: [Knob; 5]) -> [Knob; 5] {
+    for knob in &mut knobs {
+        let most = match knob.name {
+            "items" => ITEMS_MAX,
+            "split" => SPLIT_MAX,
+            "threads_x" => THREADS_X_MAX,
+            "threads_y" => THREADS_Y_MAX,
+            _ => continue,
+        };
+        knob.values = (0..).map(|n| 1 << n).take_while(|n| *n <= most).collect();
+    }
+    knobs
 }
 
 /// What a thread must hold, as far as the graph tells.

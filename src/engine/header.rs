@@ -1,0 +1,48 @@
+//! What the header of a kernel says of its configuration.
+
+use serde_json::json;
+
+use crate::engine::{EngineConfig, Knob};
+use crate::kernel::Lowering;
+
+/// Choices that a header lists one by one.
+const LISTED_MAX: usize = 6;
+
+/// Kernels with a line for each knob: its value, its choices, and what it changes.
+pub(super) fn described(mut lowering: Lowering, config: &EngineConfig, knobs: &[Knob]) -> Lowering {
+    let line = |knob: &Knob| {
+        let value = config.knob(knob.name).ok()?;
+        Some(format!("{} = {value} ({}): {}", knob.name, choices(&knob.values), knob.about))
+    };
+    let lines: Vec<String> = knobs.iter().filter_map(line).collect();
+    for kernel in &mut lowering.kernels {
+        kernel.spec.parameters["knobs"] = json!(lines);
+    }
+    lowering
+}
+
+/// The values of a knob in words.
+fn choices(values: &[i64]) -> String {
+    let text: Vec<String> = values.iter().map(i64::to_string).collect();
+    let doubled = values.windows(2).all(|pair| pair[1] == 2 * pair[0]);
+    match (values, &text[..]) {
+        ([one], _) => format!("only {one}"),
+        (_, [first, .., last]) if text.len() > LISTED_MAX && doubled => {
+            format!("powers of 2 from {first} to {last}")
+        }
+        _ => text.join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn choices_are_said_in_short() {
+        assert_eq!(choices(&[3]), "only 3");
+        assert_eq!(choices(&[1, 2, 4]), "1, 2, 4");
+        assert_eq!(choices(&[1, 2, 4, 8, 16, 32, 64]), "powers of 2 from 1 to 64");
+        assert_eq!(choices(&[1, 2, 3, 4, 5, 6, 7]), "1, 2, 3, 4, 5, 6, 7");
+    }
+}
