@@ -46,8 +46,9 @@
 //! # Invariants
 //!
 //! * The semantics of every operation are those of [`reference`](mod@reference). Engine results are
-//!   within the bound derived there, on both devices, and bit-identical for every knob
-//!   configuration.
+//!   within the bound given there, on both devices, and bit-identical for every knob
+//!   configuration. Bounds are derived, but for how errors of a recurrent layer grow from step to
+//!   step, which is sampled.
 //! * [`ExecutionPlan::execute`] renders, hashes and allocates nothing and reads no environment
 //!   variable.
 //! * The cache never fails a call: problems are logged as warnings and the kernel is rebuilt.
