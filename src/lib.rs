@@ -43,6 +43,14 @@
 //!
 //! The simulated device is the crate `kiln-sim`, a stand-alone PTX machine.
 //!
+//! # Cargo features
+//!
+//! | feature | adds | default |
+//! |---|---|---|
+//! | `cli` | the command `kiln`, and `sim` | yes |
+//! | `sim` | the simulated device, its counters and its sanitizer | yes, through `cli` |
+//! | `remote` | a store of kernels shared by several machines | no |
+//!
 //! # Invariants
 //!
 //! * The semantics of every operation are those of [`reference`](mod@reference). Engine results are
@@ -53,7 +61,8 @@
 //!   variable.
 //! * The cache never fails a call: problems are logged as warnings and the kernel is rebuilt.
 //! * Invalid input returns an [`Error`] whose [kind](ErrorKind) says who must act; nothing panics.
-//! * The environment is read once, at [`Kiln::open`]: all variables are listed at [`Config`].
+//! * The environment is read once, at [`Kiln::open`]: all variables are listed at
+//!   [`plan::VARIABLES`].
 
 pub mod attention;
 pub mod cache;
