@@ -455,6 +455,6 @@ mod tests {
         assert_eq!(Real::new(1e-30).literal(Math::F32), "1e-30f");
         assert_eq!(Real::new(0.1).literal(Math::F64), "0.1");
         assert_eq!(Real::new(1e300).literal(Math::F32), "op::infinity<float>()");
-        assert_eq!(Real::new(f64::NEG_INFINITY).literal(Math::F64), "-op::infinity<double>()");
+        assert_eq!(Real::new(f64::NEG_INFINITY).literal(Math::F64), "-op::infinity<f64>()");
     }
 }

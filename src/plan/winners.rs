@@ -20,8 +20,8 @@ use crate::graph::{GraphDigest, OperationGraph};
 use crate::plan::document::parts_in;
 use crate::target::Target;
 
-/// Changes whenever an older reader would misread a newer file.
-const SCHEMA: u32 = 2;
+/// Version of the format; part of a file's name, so that no other version is read.
+const SCHEMA: u32 = 3;
 
 /// The folder of winners, in the cache folder.
 const FOLDER: &str = "tuned";
@@ -189,6 +189,7 @@ impl Kind {
         let context = format!("kiln 2026-11 tuned {}", self.name());
         let mut hasher = blake3::Hasher::new_derive_key(&context);
         hasher.update(digest);
+        hasher.update(&SCHEMA.to_le_bytes());
         hasher.update(env!("CARGO_PKG_VERSION").as_bytes());
         hasher.update(target.as_bytes());
         [FOLDER.to_owned(), format!("{}.json", &hasher.finalize().to_hex()[..32])]

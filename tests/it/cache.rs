@@ -239,9 +239,10 @@ fn an_explanation_names_what_differs() {
     kiln.plan_with(&graph(), &plan.kernels()[0].config().clone().with("threads", 2 * threads))
         .unwrap();
     let explanation = disk.explain(&entry.request).to_string();
-    let wanted = format!("wanted  constexpr int THREADS = {threads};  // per block");
-    let found = format!("found   constexpr int THREADS = {};  // per block", 2 * threads);
-    assert!(explanation.contains("source differs in 1 lines, first at line "), "{explanation}");
+    // The knob in the header, and the constant.
+    let wanted = format!("wanted  //   threads = {threads} (");
+    let found = format!("found   //   threads = {} (", 2 * threads);
+    assert!(explanation.contains("source differs in 2 lines, first at line "), "{explanation}");
     assert!(explanation.contains(&wanted) && explanation.contains(&found), "{explanation}");
     let mut elsewhere = entry.request.clone();
     elsewhere.toolchain.build += 1;

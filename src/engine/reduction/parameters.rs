@@ -337,7 +337,7 @@ impl Rows<'_> {
         let argument = |source: &Source, register: &str| self.argument(source, register);
         let sum = self.context.space.follows_sums(step.result);
         let part = format!("{name}_part");
-        let count = format!("{register}({})", if sum { "ROWS" } else { "COLUMNS" });
+        let count = format!("{register}({})", if sum { "COUNT" } else { "COLUMNS" });
         json!({
             "name": name,
             "access": 16.min(self.schedule.vector * dtype.bytes() as i64),

@@ -390,6 +390,8 @@ impl<'a> Writer<'a> {
             "y": self.elements.y("row"),
             "histories": self.elements.histories("row"),
             "first_state": first,
+            "reads_initial": self.layer.tensor("h_initial").is_some()
+                || op.with.states_initial && !states.is_empty(),
             "others": states.len(),
             "states": states,
         });
