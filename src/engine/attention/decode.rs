@@ -118,8 +118,8 @@ impl Tunable<4> for Decode<'_> {
         self.0.schedule(settings.tiling())
     }
 
-    /// The fewest rows that hold all packed rows, and as many splits as keep memory busy; other rows
-    /// where the cost model predicts a clear gain.
+    /// The fewest rows that hold all packed rows, and as many splits as keep memory busy; other
+    /// rows where the cost model predicts a clear gain.
     fn best(&self) -> Settings {
         let shape = &self.0.problem.shape;
         let heavy = self.0.problem.is_modified();

@@ -228,8 +228,8 @@ impl<'a> Matrices<'a> {
     pub(super) fn work(&self, schedule: &Schedule) -> Vec<KernelWork> {
         let Schedule { tiling, threads, registers, shared_bytes, blocks } = *schedule;
         let Tiling { cta_k, cta_q, hold_q, warp_q, packs, split, cluster } = tiling;
-        // Cycles of an SM per warp, 16 keys and 16 of K: 1024 multiply-adds of 16 bits, or 128 bytes
-        // of shared memory, take one each.
+        // Cycles of an SM per warp, 16 keys and 16 of K: 1024 multiply-adds of 16 bits, or 128
+        // bytes of shared memory, take one each.
         let bytes = self.element.bytes() as i64;
         let products = (warp_q * BAND * BAND * bytes / 2) as f64 / 1024.0;
         let of_q = if hold_q { 0 } else { warp_q * BAND / cta_k * BAND };

@@ -212,8 +212,8 @@ impl Wgmma<'_> {
         }
     }
 
-    /// Estimated registers of a consumer thread: O; S, P at half the size, and temporaries; the score
-    /// program.
+    /// Estimated registers of a consumer thread: O; S, P at half the size, and temporaries; the
+    /// score program.
     fn registers_needed(&self, settings: Settings) -> i64 {
         let problem = &self.matrices.problem;
         let results = ceil_div(self.shape().width, BAND) * BAND / 2;
@@ -298,9 +298,9 @@ impl Wgmma<'_> {
         })
     }
 
-    /// Fraction of tensor core peak. An m64 MMA reads its operands from shared memory at 128 bytes per
-    /// cycle, and TMA writes them there. A single warpgroup leaves the tensor cores idle where its
-    /// softmax takes longer than P V.
+    /// Fraction of tensor core peak. An m64 MMA reads its operands from shared memory at 128 bytes
+    /// per cycle, and TMA writes them there. A single warpgroup leaves the tensor cores idle where
+    /// its softmax takes longer than P V.
     fn efficiency(&self, settings: Settings) -> f64 {
         let Settings { cta_k, .. } = settings;
         let AttentionShape { depth, width, .. } = *self.shape();
@@ -509,8 +509,8 @@ impl Settings {
     }
 }
 
-/// Columns of O per MMA. Two MMAs of half the width take as long as one, and the assembler allocates
-/// their accumulators faster.
+/// Columns of O per MMA. Two MMAs of half the width take as long as one, and the assembler
+/// allocates their accumulators faster.
 fn product_width(width: i64) -> i64 {
     let all = ceil_div(width, BAND) * BAND;
     if all % PRODUCT_WIDTH == 0 { PRODUCT_WIDTH } else { all }

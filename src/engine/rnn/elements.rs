@@ -132,8 +132,8 @@ impl<'a> Elements<'a> {
         self.members.given().map(value).collect()
     }
 
-    /// States with their initial and final elements: unit `own` of batch row `b`, which is row `row`
-    /// of the history.
+    /// States with their initial and final elements: unit `own` of batch row `b`, which is row
+    /// `row` of the history.
     pub(super) fn states(&self, row: &str) -> Vec<Json> {
         let (layer, op, cell) = (self.layer, self.layer.op, &self.layer.op.cell);
         let state = |at: usize| {

@@ -16,7 +16,8 @@ use crate::target::Arch;
 /// Row of `x` and `y` of a step of batch row `b`.
 const ROW: &str = "rows.row(step, b)";
 
-/// The kernels of a layer: a prepack kernel where the workspace needs initial contents, and the layer.
+/// The kernels of a layer: a prepack kernel where the workspace needs initial contents, and the
+/// layer.
 pub(super) fn lowering(layer: &Layer<'_>, schedule: &Schedule, arch: Arch) -> Lowering {
     let writer = Writer { layer, schedule, elements: Elements::of(layer), arch };
     let scratch = writer.scratch();

@@ -230,9 +230,9 @@ impl Regime {
     }
 }
 
-/// Clocks of an m16n8k16 MMA on one of the four tensor cores of an SM: 4,096 operations at the dense
-/// rate with f32 accumulators of NVIDIA's white papers, of which `mma.sync` reaches five eighths
-/// from Hopper on (Luo et al. 2024).
+/// Clocks of an m16n8k16 MMA on one of the four tensor cores of an SM: 4,096 operations at the
+/// dense rate with f32 accumulators of NVIDIA's white papers, of which `mma.sync` reaches five
+/// eighths from Hopper on (Luo et al. 2024).
 fn mma_clocks(arch: Arch) -> f64 {
     match arch.capability {
         ..86 => 8.0,
@@ -354,7 +354,8 @@ impl Schedule {
         }
     }
 
-    /// Number of exchanged operands: the first state, double-buffered, and those that stages compute.
+    /// Number of exchanged operands: the first state, double-buffered, and those that stages
+    /// compute.
     pub(super) fn operands(&self) -> i64 {
         2 + self.made_operands(self.products.len()) as i64
     }

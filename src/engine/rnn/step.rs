@@ -34,9 +34,9 @@ const NAME: &str = "rnn_step";
 /// Threads per block, which processes one row.
 const THREADS: u32 = 256;
 
-/// Maximum launches of a plan's steps, which bounds the cost of planning: each launch is rendered and
-/// kept, 62 kB and 0.5 ms in an unoptimised build. This covers 4096 steps of an LSTM, whose GEMM and
-/// cell are a launch each.
+/// Maximum launches of a plan's steps, which bounds the cost of planning: each launch is rendered
+/// and kept, 62 kB and 0.5 ms in an unoptimised build. This covers 4096 steps of an LSTM, whose
+/// GEMM and cell are a launch each.
 const LAUNCHES_MAX: i64 = 1 << 13;
 
 /// The knob for tensor cores: 1 where they support the layer's type and precision.
