@@ -1,6 +1,6 @@
-//! Attention of few queries on tensor cores: queries of all heads that read the same keys share a
-//! tile, and blocks share the keys of a sequence (Dao et al. 2023, "Flash-Decoding"). They join
-//! their parts in each other's shared memory where they are a cluster, by another kernel elsewhere.
+//! Decode attention on tensor cores: the query heads that share K and V are packed into the rows of
+//! one tile, and blocks split the keys (split-KV; Dao et al. 2023, "Flash-Decoding"). The blocks of
+//! a cluster combine their splits in distributed shared memory; otherwise a second kernel does.
 
 use crate::engine::access::ceil_div;
 use crate::engine::attention::schedule::{BAND, Matrices, Schedule, Tiling, WIDTH_WARP_MAX};
@@ -13,27 +13,26 @@ use crate::target::Target;
 
 const NAME: &str = "attention_decode";
 
-/// The most parts of the keys.
+/// Maximum number of splits of the keys.
 const SPLIT_MAX: i64 = 32;
 
-/// Keys of a part at least: fewer do not make up for another kernel that joins the parts.
+/// Minimum number of keys per split: fewer do not amortise the combine kernel.
 const PART_KEYS_MIN: i64 = 256;
 
-/// Blocks that share an SM: the tiles of so many ask for enough at a time to keep
-/// memory busy.
+/// Blocks per SM that keep memory busy.
 const BLOCKS_EACH: i64 = 3;
 
-/// Bytes of a step's keys or values as products take them, whichever are more, where 16 are not.
+/// Maximum bytes of a tile of K or V, whichever is larger, for `cta_k` above 16.
 const STEP_BYTES: i64 = 16 << 10;
 
-/// Queries up to which this engine is expected to be the best: tiles of others have that many rows
-/// of one head, mostly empty ones, and do not share keys.
+/// Maximum number of queries for which this engine is preferred: the tiles of other engines hold
+/// rows of one head only, mostly padding.
 const QUERIES_MAX: i64 = 63;
 
-/// Rows of a tile, queries of heads that share keys, of which it is expected to be the best, too.
+/// Maximum number of packed rows for which it is preferred, whatever the number of queries.
 const ROWS_MAX: i64 = 64;
 
-/// The setting that asks for the least.
+/// The settings with the lowest requirements.
 const LEAST: Settings = Settings { cluster: 1, cta_k: 16, cta_q: BAND, split: 1 };
 
 /// The engine `attention_decode`: Flash-Decoding, split-KV with packed query heads.
@@ -59,21 +58,21 @@ impl Engine for DecodeEngine {
 }
 
 impl Decode<'_> {
-    /// Rows that read the same keys.
+    /// Packed rows that share K and V.
     fn rows(&self) -> i64 {
         let shape = &self.0.problem.shape;
         shape.queries.saturating_mul(shape.group())
     }
 
-    /// Blocks of a cluster, at most.
+    /// Maximum cluster size.
     fn cluster_max(&self) -> i64 {
         i64::from(self.0.target.cluster_blocks_max())
     }
 
-    /// A tile with as many parts of the keys as keep memory busy.
+    /// The tile with as many splits as keep memory busy.
     fn split(&self, tile: Settings) -> Settings {
         let blocks = self.0.blocks(&tile.tiling()).max(1);
-        // Parts beyond those of a cluster are not worth another launch.
+        // Splits beyond a cluster are not worth a second launch.
         let clusters = self.cluster_max();
         let most = if clusters > 1 { clusters } else { SPLIT_MAX };
         let wanted = BLOCKS_EACH * i64::from(self.0.target.sm_count) / blocks;
@@ -119,13 +118,13 @@ impl Tunable<4> for Decode<'_> {
         self.0.schedule(settings.tiling())
     }
 
-    /// As few rows as there are, and as many parts as keep memory busy; other rows where the cost
-    /// model is sure of them.
+    /// The fewest rows that hold all packed rows, and as many splits as keep memory busy; other
+    /// rows where the cost model predicts a clear gain.
     fn best(&self) -> Settings {
         let shape = &self.0.problem.shape;
         let heavy = self.0.problem.is_modified();
         let line = self.0.line_bytes(shape.depth.max(shape.width));
-        // Half of it where scores take registers of their own.
+        // Half of it where the score program needs registers.
         let (most, bytes) = if heavy { (32, STEP_BYTES / 2) } else { (64, STEP_BYTES) };
         let fits = |keys: &i64| *keys <= most && keys * line <= bytes;
         let cta_k = [64, 32].into_iter().find(fits).unwrap_or(16);

@@ -11,16 +11,16 @@ use crate::target::Target;
 
 const NAME: &str = "attention_mma";
 
-/// Tiles in the order in which they are tried: queries of a block, of a warp, keys of a step.
-/// Larger ones read keys and values less often; these leave no register to memory.
+/// Tiles in the order in which they are tried: `cta_q`, `warp_q`, `cta_k`. Larger ones read K and V
+/// less often; none of these spills.
 type Tiles = &'static [[i64; 3]];
 
-/// For values of up to 128 elements whose scores are scaled products. A warp of 32 rows reads keys
-/// and values for twice as many; where bounds take registers of their own, half of the keys fit.
+/// For value heads of up to 128 elements without a score program. A warp of 32 rows reads K and V
+/// half as often per row; bounds per row need registers, so half of the keys fit.
 const TILES_PLAIN: Tiles =
     &[[128, 32, 64], [128, 32, 32], [64, 16, 64], [32, 16, 64], [16, 16, 64]];
 
-/// For those whose scores take registers for what they are modified by, or for dropout.
+/// With a score program or dropout, which need registers.
 const TILES_MODIFIED: Tiles =
     &[[128, 32, 32], [128, 16, 32], [64, 16, 32], [32, 16, 32], [16, 16, 32]];
 
@@ -28,11 +28,11 @@ const TILES_MODIFIED: Tiles =
 const TILES_TF32_LEAST: Tiles = &[[128, 32, 64], [64, 16, 64], [32, 16, 64], [16, 16, 64]];
 const TILES_TF32_SMALL: Tiles = &[[128, 16, 64], [64, 16, 64], [32, 16, 64], [16, 16, 64]];
 
-/// For heads of more than 128 elements in tf32, whose lines take twice the shared memory: the last
-/// two fit where a block has 99 KB.
+/// For tf32 heads of more than 128 elements, whose rows take twice the shared memory: the last two
+/// fit in 99 KB.
 const TILES_TF32: Tiles = &[[128, 16, 32], [64, 16, 32], [32, 16, 16], [16, 16, 16]];
 
-/// For values of more elements, and tf32 whose scores take registers for what they are modified by.
+/// For larger value heads, and tf32 with a score program that needs registers.
 const TILES_HEAVY: Tiles = &[[128, 16, 32], [64, 16, 32], [32, 16, 32], [16, 16, 32]];
 
 /// The engine `attention_mma`: FlashAttention-2 on `mma.sync` tensor cores.
@@ -60,20 +60,20 @@ impl Engine for MmaEngine {
 }
 
 impl Mma<'_> {
-    /// Whether every score takes registers of its own.
+    /// Whether the score program needs registers per score.
     fn is_heavy(&self) -> bool {
         self.0.problem.score.reads_tensors()
     }
 
-    /// The settings of a tile. Queries of tf32, which take twice as long to read again, stay in
-    /// registers beside the results of heads of at most 128 elements.
+    /// The settings for a tile. Q of tf32, which takes twice as long to reload, stays in registers
+    /// beside O for heads of at most 128 elements.
     fn of_tile(&self, tile: [i64; 3]) -> Settings {
         let AttentionShape { depth, width, .. } = self.0.problem.shape;
         let holds = self.0.is_tf32() && (65..=128).contains(&depth.max(width)) && !self.is_heavy();
         Settings { hold_q: i64::from(holds), ..Settings::of_tile(tile) }
     }
 
-    /// The tiles to choose from.
+    /// Candidate tiles.
     fn tiles(&self) -> Vec<[i64; 3]> {
         let AttentionShape { depth, width, .. } = self.0.problem.shape;
         let (elements, is_tf32) = (depth.max(width), self.0.is_tf32());
@@ -86,14 +86,14 @@ impl Mma<'_> {
         let has_dropout = self.0.problem.op.dropout.is_some();
         let tiles = match is_tf32 {
             false if width > 128 => TILES_HEAVY,
-            // The assembler spills a few words of 32 rows: on Hopper of a causal band with twice
-            // the keys, of dropout beside a window.
+            // The assembler spills a few words with 32 rows: on Hopper with a causal band and
+            // twice the keys, and with dropout beside a window.
             false if is_modified && width > 64 && has_dropout => &TILES_MODIFIED[1..],
             false if is_modified => TILES_MODIFIED,
             false if width > 96 => &TILES_PLAIN[1..],
             false => TILES_PLAIN,
             true if wide => TILES_TF32,
-            // A line takes the memory of one of 16 bits that is twice as long.
+            // A row takes the memory of a 16-bit row of twice the length.
             true if elements > 64 || self.is_heavy() => TILES_HEAVY,
             true if elements > 32 || is_modified => TILES_TF32_SMALL,
             true => TILES_TF32_LEAST,
@@ -101,8 +101,8 @@ impl Mma<'_> {
         tiles.to_vec()
     }
 
-    /// A tile; where scores are scaled products of small heads, with queries in registers and with
-    /// fewer warps, too.
+    /// A tile; for small heads without a score program also with Q in registers and with fewer
+    /// warps.
     fn variants(&self, tile: Settings) -> impl Iterator<Item = Settings> {
         let AttentionShape { depth, width, .. } = self.0.problem.shape;
         let is_plain = !self.0.problem.is_modified() && !self.0.is_tf32();
@@ -133,8 +133,8 @@ impl Tunable<4> for Mma<'_> {
         self.0.schedule(settings.tiling())
     }
 
-    /// The largest tile that fits, has queries for more than half of it, and leaves no
-    /// SM idle; another where the cost model is sure of it.
+    /// The largest legal tile that is more than half full and leaves no SM idle; another where the
+    /// cost model predicts a clear gain.
     fn best(&self) -> Settings {
         let legal = |settings: &Settings| self.schedule(*settings).is_ok();
         let all: Vec<Settings> =

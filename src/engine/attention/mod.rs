@@ -1,13 +1,12 @@
 //! Scaled dot product attention in one pass: scores are never stored (Dao et al. 2022,
 //! "FlashAttention").
 //!
-//! A block takes some queries of a head and walks over the keys they may attend to, a tile at a
-//! time: products of queries and keys become scores, scores become weights relative to the
-//! greatest so far, and weighted values are added up; what has been added is scaled whenever the
-//! greatest score grows. Tiles that no query of the block attends to are skipped, whatever says so.
+//! A block owns a tile of queries of a head and iterates over the tiles of keys they may attend to:
+//! S = Q K^T, online softmax (P relative to the running row_max), O += P V, where O is rescaled
+//! whenever row_max grows. Tiles without an unmasked key are skipped, whatever masks them.
 //!
-//! `problem` says what is computed, `score` turns everything that modifies or masks a score into
-//! one program, `parameters` writes both as text. Engines differ in what multiplies.
+//! `problem` describes the computation, `score` turns everything that modifies or masks a score
+//! into one program, `parameters` renders both. The engines differ in the main loop.
 
 mod decode;
 mod mma;

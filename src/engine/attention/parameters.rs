@@ -1,4 +1,4 @@
-//! A problem as the text that templates are filled with.
+//! Template parameters of a problem.
 
 use serde_json::{Value as Json, json};
 
@@ -10,11 +10,11 @@ use crate::expr::Identifiers;
 use crate::graph::{AttentionShape, Band, Diagonal};
 use crate::tensor::TensorDesc;
 
-/// The names of a tensor's strides.
+/// Names of a tensor's strides.
 const AXES: [&str; 4] = ["BATCH", "HEAD", "ROW", "COLUMN"];
 
-/// The parameters that all kernels of a problem share; `passed` are the slots of the tensors that
-/// the kernel takes, and their canonical positions.
+/// Parameters common to all kernels of a problem; `passed` are the slots of the tensors passed to
+/// the kernel, with their canonical positions.
 pub(super) fn shared(problem: &Problem<'_>, passed: &[(&'static str, usize)]) -> Json {
     let shape = &problem.shape;
     let is_eight = ["q", "k", "v"].iter().any(|slot| problem.tensor(slot).dtype.is_f8());
@@ -54,7 +54,7 @@ pub(super) fn shared(problem: &Problem<'_>, passed: &[(&'static str, usize)]) ->
     [sequence, keys, score].into_iter().fold(parameters, |all, part| merged(all, part(problem)))
 }
 
-/// What is computed, of what.
+/// The operation and its operands, line by line.
 fn listing(problem: &Problem<'_>) -> Vec<String> {
     let (op, shape) = (problem.op, &problem.shape);
     let AttentionShape { batches, heads, kv_heads, queries, keys, depth, width } = *shape;
@@ -111,7 +111,7 @@ fn listing(problem: &Problem<'_>) -> Vec<String> {
     lines
 }
 
-/// A number as a constant of the type of sums.
+/// A constant of the accumulator type.
 pub(super) fn literal(problem: &Problem<'_>, value: f64) -> String {
     match problem.is_double() {
         true => format!("{value:?}"),
@@ -120,7 +120,7 @@ pub(super) fn literal(problem: &Problem<'_>, value: f64) -> String {
 }
 
 fn index_type(problem: &Problem<'_>) -> &'static str {
-    // Tiles reach beyond a tensor by less than 256 rows.
+    // Tiles extend beyond a tensor by less than 256 rows.
     let reach = |at: usize| {
         let TensorDesc { dims, strides, .. } = &problem.graph.tensors[at];
         let axes = dims.iter().zip(strides).enumerate();
@@ -136,7 +136,7 @@ fn index_type(problem: &Problem<'_>) -> &'static str {
     }
 }
 
-/// A tensor as the kernel takes it, with its strides where it is in memory.
+/// A tensor as a kernel parameter, with its strides if it is in memory.
 fn tensor(problem: &Problem<'_>, slot: &'static str, at: usize) -> Json {
     let tensor = &problem.graph.tensors[at];
     let strides: Vec<i64> = match tensor.by_value {
@@ -165,13 +165,13 @@ fn tensor(problem: &Problem<'_>, slot: &'static str, at: usize) -> Json {
     })
 }
 
-/// A dimension of 1 is broadcast.
+/// Stride of a dimension, 0 where its extent is 1.
 fn stride((dim, stride): (&i64, &i64)) -> i64 {
     if *dim == 1 { 0 } else { *stride }
 }
 
-/// The element of an operand at the coordinates of a score, in its register type; of integers that
-/// the attention reads, an `int`, or of a seed what its lower 32 bits are taken from.
+/// C++ expression of an operand's element at the coordinates of a score, in its register type;
+/// `int` for lengths, offsets and pages.
 fn element(problem: &Problem<'_>, slot: &str) -> String {
     let head = if matches!(slot, "descale_k" | "descale_v") { "head / GQA_GROUP" } else { "head" };
     element_at(problem, slot, ["batch", head, "query", "key"])
@@ -194,7 +194,7 @@ fn element_at(problem: &Problem<'_>, slot: &str, coordinates: [&str; 4]) -> Stri
     }
 }
 
-/// Where the queries and keys of a sequence are, and how many there are.
+/// Location and number of the queries and keys of a sequence.
 fn sequence(problem: &Problem<'_>) -> Json {
     let op = problem.op;
     let ragged = |slot: &str, of: &str| {
@@ -237,7 +237,7 @@ fn sequence(problem: &Problem<'_>) -> Json {
     })
 }
 
-/// What bounds the keys of a query.
+/// Bounds of the keys of a query.
 fn keys(problem: &Problem<'_>) -> Json {
     let op = problem.op;
     let Band { diagonal, left, right } = op.band;
@@ -245,7 +245,7 @@ fn keys(problem: &Problem<'_>) -> Json {
         "bottom_right": diagonal == Diagonal::BottomRight,
         "intervals": op.intervals,
     });
-    // A window beyond all keys is as good as none.
+    // A window larger than all keys has no effect.
     let reach = problem.shape.queries + problem.shape.keys;
     if let Some(left) = left {
         keys["left"] = json!(left.min(reach));
@@ -261,7 +261,7 @@ fn keys(problem: &Problem<'_>) -> Json {
     keys
 }
 
-/// What becomes of a score, and what dropout drops.
+/// The score program and dropout.
 fn score(problem: &Problem<'_>) -> Json {
     let op = problem.op;
     let score = &problem.score;

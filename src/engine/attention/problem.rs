@@ -1,5 +1,4 @@
-//! A graph of one attention as extents, tensors by slot and programs, whatever kernel is made of
-//! it.
+//! A graph of one attention as extents, tensors by slot and programs, common to all engines.
 
 use crate::engine::access::ceil_div;
 use crate::engine::attention::score::{Score, score};
@@ -9,13 +8,13 @@ use crate::graph::{
 };
 use crate::tensor::TensorDesc;
 
-/// The oldest architecture the templates are written for.
+/// Minimum compute capability of the templates.
 const CAPABILITY_MIN: u16 = 75;
 
-/// Positions of queries and keys are 32-bit numbers, with windows added to them.
+/// Maximum extent: positions of queries and keys plus windows are 32-bit numbers.
 const EXTENT_MAX: i64 = 1 << 30;
 
-/// Rows of tiles that [`Problem::tiles`] looks at.
+/// Number of query tiles that [`Problem::tiles`] samples.
 const SAMPLES: i64 = 256;
 
 /// The one attention of a graph: extents, tensors by slot, programs over scores.
@@ -26,14 +25,13 @@ pub(super) struct Problem<'a> {
     pub(super) shape: AttentionShape,
     operation: &'a Operation,
     slots: Slots,
-    /// What becomes of scores, and which take part.
+    /// Modification and masking of scores.
     pub(super) score: Score,
 }
 
 impl<'a> Problem<'a> {
     /// # Errors
-    /// `NotSupported` for more than one operation or another one, and for what exceeds a limit of
-    /// the kernels.
+    /// `NotSupported` if the graph is not exactly one attention, or exceeds a limit of the kernels.
     pub(super) fn of(graph: CanonicalGraph<'a>, capability: u16) -> Result<Problem<'a>> {
         let unsupported = |text: String| Err(Error::not_supported(text));
         if capability < CAPABILITY_MIN {
@@ -71,7 +69,7 @@ impl<'a> Problem<'a> {
         Ok(Problem { graph, op, shape, operation, slots, score })
     }
 
-    /// The canonical position of the tensor in a slot.
+    /// Canonical position of the tensor in a slot.
     pub(super) fn at(&self, slot: &str) -> Option<usize> {
         let input = self.slots.inputs.iter().position(|name| *name == slot);
         let output = || self.slots.outputs.iter().position(|name| *name == slot);
@@ -82,40 +80,40 @@ impl<'a> Problem<'a> {
         Some(uid as usize)
     }
 
-    /// The tensor in a slot that the operation has.
+    /// The tensor in a slot, which must exist.
     pub(super) fn tensor(&self, slot: &str) -> &'a TensorDesc {
         &self.graph.tensors[self.at(slot).expect("the operation has the slot")]
     }
 
-    /// The slots of all tensors, and their canonical positions.
+    /// Slots and canonical positions of all tensors.
     pub(super) fn passed(&self) -> impl Iterator<Item = (&'static str, usize)> {
         let slots = self.slots.inputs.iter().chain(&self.slots.outputs);
         slots.map(|slot| (*slot, self.at(slot).expect("slots have tensors")))
     }
 
-    /// Whether no result has an element.
+    /// Whether all results are empty.
     pub(super) fn is_empty(&self) -> bool {
         let AttentionShape { batches, heads, queries, .. } = self.shape;
         batches == 0 || heads == 0 || queries == 0
     }
 
-    /// Whether weights are of more than scaled products: a program or dropout.
+    /// Whether there is a score program or dropout.
     pub(super) fn is_modified(&self) -> bool {
         self.score.is_modified() || self.op.dropout.is_some()
     }
 
-    /// Whether sums are in double precision.
+    /// Whether accumulators are f64.
     pub(super) fn is_double(&self) -> bool {
         self.op.math == MatmulMath::F64
     }
 
-    /// Blocks of so many queries.
+    /// Number of query tiles in all heads.
     pub(super) fn blocks(&self, cta_q: i64) -> i64 {
         let AttentionShape { batches, heads, queries, .. } = self.shape;
         batches.saturating_mul(heads).saturating_mul(ceil_div(queries, cta_q))
     }
 
-    /// Tiles of scores of one head that are computed, as far as is known without the data.
+    /// Number of score tiles per head that are not skipped, as far as known without the data.
     pub(super) fn tiles(&self, cta_q: i64, cta_k: i64) -> f64 {
         let AttentionShape { queries, keys, .. } = self.shape;
         let Band { diagonal, left, right } = self.op.band;

@@ -1,4 +1,4 @@
-//! Attention by `mma.sync` for given tiles: what fits, and the kernels of it.
+//! Attention by `mma.sync` for a given tiling: limits and kernels.
 
 use kiln_machine::Operands;
 use serde_json::{Value as Json, json};
@@ -15,35 +15,34 @@ use crate::graph::{Attention, AttentionShape, CanonicalGraph, MatmulMath};
 use crate::kernel::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
 use crate::target::{Arch, Target};
 
-/// The first architecture with asynchronous copies and these matrix products.
+/// The first architecture with `cp.async` and these MMAs.
 const CAPABILITY_MIN: u16 = 80;
 
 const THREADS_MAX: i64 = 256;
 
-/// The most elements of a head. Those of 576 and 512 of DeepSeek's MLA are the largest that are
-/// served.
+/// Maximum head dimension; the largest in use are 576 and 512 of DeepSeek's MLA.
 const ELEMENTS_MAX: i64 = 1024;
 
-/// Rows and columns of one matrix product.
+/// M of one MMA, and N of a pair.
 pub(super) const BAND: i64 = 16;
 
-/// Columns of results that a warp has registers for.
+/// Maximum columns of O per warp.
 pub(super) const WIDTH_WARP_MAX: i64 = 256;
 
-/// Registers for addresses, bounds and fragments on their way.
+/// Registers for addresses, bounds and fragments.
 const REGISTERS_OTHER: i64 = 60;
 
-/// Registers of the bounds of a band's rows in a thread, two rows of two.
+/// Registers per thread for the key bounds of an MMA tile's rows: two rows of two.
 const BOUND_REGISTERS: i64 = 4;
 
-/// How far from 0 scores are whose exponents are multiples of a power of two
+/// Magnitude from which scores are rounded to multiples of a power of two
 /// (`attention/online_softmax.cuh`).
 const FAR: f64 = (1 << 27) as f64;
 
-/// Threads of a block of the kernel that joins parts, a warp for each row.
+/// Threads per block of the combine kernel, a warp per row.
 const COMBINE_THREADS: i64 = 128;
 
-/// Bytes of partial results beyond which nothing is split.
+/// Maximum bytes of split-KV partials.
 const PARTIALS_BYTES_MAX: i64 = 1 << 40;
 
 /// A problem that tensor cores can compute.
@@ -54,27 +53,27 @@ pub(super) struct Matrices<'a> {
     pub(super) element: DType,
 }
 
-/// How a block and its warps share rows and keys.
+/// Tile sizes of blocks and warps, and how the keys are split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Tiling {
-    /// Keys of a step.
+    /// Keys per tile.
     pub(super) cta_k: i64,
-    /// Rows of a block.
+    /// Rows per block.
     pub(super) cta_q: i64,
-    /// Whether warps keep their queries in registers.
+    /// Whether warps keep Q in registers.
     pub(super) hold_q: bool,
-    /// Rows of a warp.
+    /// Rows per warp.
     pub(super) warp_q: i64,
-    /// Whether queries of all heads that read the same keys are rows of one tile.
+    /// Whether all query heads that share K and V are packed into one tile.
     pub(super) packs: bool,
-    /// Blocks that share the keys of a tile.
+    /// Splits of the keys.
     pub(super) split: i64,
-    /// Blocks that join their parts in each other's shared memory: as many, or 1 where another
-    /// kernel does.
+    /// Cluster size: all splits of a tile, which combine in distributed shared memory, or 1 if the
+    /// combine kernel does.
     pub(super) cluster: i64,
 }
 
-/// A tiling that fits, and what follows from it.
+/// Everything derived from a legal tiling.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Schedule {
     tiling: Tiling,
@@ -86,7 +85,7 @@ pub(super) struct Schedule {
 
 impl<'a> Matrices<'a> {
     /// # Errors
-    /// `NotSupported` for old devices and for types that tensor cores do not take.
+    /// `NotSupported` for old devices and for types without an MMA.
     pub(super) fn of(graph: CanonicalGraph<'a>, target: &'a Target) -> Result<Matrices<'a>> {
         let capability = target.arch.capability;
         let unsupported = |text: String| Err(Error::not_supported(text));
@@ -122,19 +121,18 @@ impl<'a> Matrices<'a> {
         self.element == DType::F32
     }
 
-    /// The type of an operand of 8 bits.
+    /// Type of an 8-bit operand.
     pub(super) fn eight(&self, slot: &str) -> Option<&'static str> {
         let dtype = self.problem.tensor(slot).dtype;
         dtype.is_f8().then(|| ctype(dtype))
     }
 
-    /// Depth of one matrix product: 32 bytes.
+    /// K of one MMA: 32 bytes.
     fn mma_k(&self) -> i64 {
         32 / self.element.bytes() as i64
     }
 
-    /// Bytes of a line of a tile in shared memory: whole panels of 128, or one of fewer where 16
-    /// bits are read transposed.
+    /// Bytes per row of a tile in shared memory: whole swizzle atoms of 128, or one smaller atom.
     pub(super) fn line_bytes(&self, elements: i64) -> i64 {
         match elements * self.element.bytes() as i64 {
             0..=32 if !self.is_tf32() => 32,
@@ -143,13 +141,13 @@ impl<'a> Matrices<'a> {
         }
     }
 
-    /// What is done to operands beyond the products' own rounding.
+    /// Numerical notes.
     pub(super) fn notes(&self) -> Vec<NumericalNote> {
         let rounded = self.is_tf32().then_some(NumericalNote::DownConvertInputs);
         std::iter::once(NumericalNote::TensorCore).chain(rounded).collect()
     }
 
-    /// Rows that share a head's keys, for each sequence and lead head, in tiles.
+    /// Number of row tiles, for each sequence and key head.
     pub(super) fn blocks(&self, tiling: &Tiling) -> i64 {
         let AttentionShape { batches, kv_heads, heads, queries, .. } = self.problem.shape;
         let (leads, rows) = match tiling.packs {
@@ -162,7 +160,7 @@ impl<'a> Matrices<'a> {
     }
 
     /// # Errors
-    /// The limit of the device that rules the tiling out.
+    /// The limit of the device that the tiling exceeds.
     pub(super) fn schedule(&self, tiling: Tiling) -> Result<Schedule, String> {
         let shape = &self.problem.shape;
         let Tiling { cta_k, cta_q, warp_q, split, cluster, .. } = tiling;
@@ -174,7 +172,7 @@ impl<'a> Matrices<'a> {
             return Err(format!("takes {threads} threads, a block has 32 to {THREADS_MAX}"));
         }
         let tile = |rows: i64, elements: i64| rows * self.line_bytes(elements);
-        // Keys of the next step; floats of 8 bits arrive beside what they are widened into.
+        // K of the next tile; 8-bit floats arrive beside the buffer they are converted into.
         let narrow = |elements: i64| cta_k * ceil_div(elements, BAND) * BAND;
         let next_k = match self.eight("k") {
             Some(_) => narrow(shape.depth),
@@ -186,7 +184,7 @@ impl<'a> Matrices<'a> {
         let tiles = tile(cta_q, shape.depth) + of_k + tile(cta_k, width) + narrow_v;
         let shared_bytes = match cluster {
             1 => tiles,
-            // Results of the rows take the place of tiles (`attention/partial.cuh`).
+            // O of the rows reuses the memory of the tiles (`attention/partial.cuh`).
             _ => tiles.max(cta_q * (ceil_div(width, 32) * 32 + 8 + 2) * 4),
         };
         let available = i64::from(self.target.shared_block_bytes_max);
@@ -212,15 +210,14 @@ impl<'a> Matrices<'a> {
         Ok(Schedule { tiling, threads, registers, shared_bytes, blocks })
     }
 
-    /// Registers of where the keys of each row begin and end, where both are the row's own.
+    /// Registers for the first and last key of each row, where they differ by row.
     fn bound_registers(&self, tiling: &Tiling) -> i64 {
         let op = self.problem.op;
         let own = op.band.left.is_some() || op.intervals || op.query_lengths;
         if own { tiling.warp_q / BAND * BOUND_REGISTERS } else { 0 }
     }
 
-    /// Bytes of the results of parts, of their row maxima and of the sums of their weights; 0 where
-    /// nothing is split.
+    /// Bytes of the partial O, row_max and row_sum; 0 without a split.
     fn partial_bytes(&self, tiling: &Tiling) -> [i64; 3] {
         let AttentionShape { batches, heads, queries, width, .. } = self.problem.shape;
         let parts = if tiling.leaves_parts() { tiling.split } else { 0 };
@@ -231,13 +228,13 @@ impl<'a> Matrices<'a> {
     pub(super) fn work(&self, schedule: &Schedule) -> Vec<KernelWork> {
         let Schedule { tiling, threads, registers, shared_bytes, blocks } = *schedule;
         let Tiling { cta_k, cta_q, hold_q, warp_q, packs, split, cluster } = tiling;
-        // Clocks of an SM for the products of a warp with 16 keys, 16 deep: 1024
-        // multiplications of 16 bits, or 128 bytes of shared memory, take one each.
+        // Cycles of an SM per warp, 16 keys and 16 of K: 1024 multiply-adds of 16 bits, or 128
+        // bytes of shared memory, take one each.
         let bytes = self.element.bytes() as i64;
         let products = (warp_q * BAND * BAND * bytes / 2) as f64 / 1024.0;
         let of_q = if hold_q { 0 } else { warp_q * BAND / cta_k * BAND };
         let reads = ((BAND * BAND + of_q) * bytes) as f64 / 128.0;
-        // Every warp of those that share rows computes all their scores.
+        // All warps that share rows compute all of their scores.
         let AttentionShape { depth, width, .. } = self.problem.shape;
         let repeated = (depth * warps_v(&self.problem.shape) + width) as f64;
         let efficiency =
@@ -248,7 +245,7 @@ impl<'a> Matrices<'a> {
         let block =
             Block { cta_q, cta_k, pack, blocks, threads, registers, shared_bytes, stages: 2 };
         let mut kernels = vec![work(&self.problem, block, Units::Tensor(tensor))];
-        // Blocks of a cluster wait for each other about as long as for memory, twice.
+        // A cluster barrier takes about as long as memory, twice.
         kernels[0].round_trips += if cluster > 1 { 2.0 } else { 0.0 };
         if tiling.leaves_parts() {
             let bytes: f64 = self.partial_bytes(&tiling).iter().map(|bytes| *bytes as f64).sum();
@@ -258,7 +255,7 @@ impl<'a> Matrices<'a> {
                 threads: COMBINE_THREADS as u32,
                 registers: 40,
                 shared_bytes: 0,
-                // Partial results have just been written: L2 has them.
+                // The partials are still in L2.
                 dram_bytes: 0.0,
                 l2_bytes: bytes,
                 in_flight_bytes: (COMBINE_THREADS * 4 * split) as f64,
@@ -277,7 +274,7 @@ impl<'a> Matrices<'a> {
         ceil_div(rows, COMBINE_THREADS / 32)
     }
 
-    /// The kernel, named after its engine, and where keys are split the one that joins the parts.
+    /// The attention kernel, and the combine kernel if the keys are split.
     pub(super) fn lowering(&self, schedule: &Schedule, name: &str) -> Lowering {
         let Schedule { tiling, threads, shared_bytes, blocks, .. } = *schedule;
         let Tiling { cta_k, cta_q, hold_q, warp_q, packs, .. } = tiling;
@@ -321,7 +318,7 @@ impl<'a> Matrices<'a> {
         }
         let template = "attention/sm75_attention_combine.cu";
         let variant = Variant { sm: "sm75", name: "combine", template, entry: "attention_combine" };
-        // Scores are no concern of it, so that it has no functions of their program.
+        // It has no score program.
         let own = json!({"threads": COMBINE_THREADS, "packs": false, "functions": []});
         let mut combine = self.kernel(variant, &passed, merged(own, parts(&tiling)));
         combine.launch.grid = self.grid(self.combine_blocks());
@@ -338,14 +335,14 @@ impl<'a> Matrices<'a> {
         Grid::Fixed(if self.problem.is_empty() { 0 } else { blocks as u32 })
     }
 
-    /// What rows of scores become (`attention/online_softmax.cuh`).
+    /// Parameters of the online softmax (`attention/online_softmax.cuh`).
     pub(super) fn rows(&self) -> Json {
         let problem = &self.problem;
         let scale = problem.op.scale_of(problem.shape.depth);
         let natural = if problem.score.is_modified() { 1.0 } else { scale };
         let binary = natural * std::f64::consts::LOG2_E;
         let binary_far = binary.log2().floor().exp2();
-        // Neither of the two makes the least row maximum infinite.
+        // Neither of the two makes the smallest row_max infinite.
         let least = if natural > 1.0 { 2.0 * binary_far } else { 1.0 };
         let is_half = problem.tensor("o").dtype.bytes() == 2;
         json!({
@@ -361,7 +358,7 @@ impl<'a> Matrices<'a> {
         })
     }
 
-    /// A kernel that takes these tensors, without the shape of its launch.
+    /// A kernel with these tensors as parameters, without grid and threads.
     pub(super) fn kernel(
         &self,
         variant: Variant<'_>,
@@ -394,7 +391,7 @@ impl<'a> Matrices<'a> {
         }
     }
 
-    /// Bytes of one access to the tensor of a slot, so many elements at a time.
+    /// Bytes per access to the tensor of a slot, for vectors of this many elements.
     fn access(&self, slot: &str, vector: i64) -> i64 {
         let tensor = self.problem.tensor(slot);
         match tensor.strides[3] == 1 || tensor.dims[3] == 1 {
@@ -404,21 +401,21 @@ impl<'a> Matrices<'a> {
     }
 }
 
-/// What tells one kernel from another.
+/// Names of a kernel.
 pub(super) struct Variant<'a> {
-    /// The oldest architecture, as in `sm80`.
+    /// Minimum architecture, as in `sm80`.
     pub(super) sm: &'static str,
     pub(super) name: &'a str,
     pub(super) template: &'static str,
     pub(super) entry: &'static str,
 }
 
-/// Warps that share rows: each has so many columns of the results in registers.
+/// Warps that share rows, each with its own columns of O.
 fn warps_v(shape: &AttentionShape) -> i64 {
     ceil_div(shape.width, WIDTH_WARP_MAX).max(1)
 }
 
-/// Columns of values with those that make whole panels for each of such warps.
+/// Columns of V, padded to whole swizzle atoms per warp.
 fn padded_width(shape: &AttentionShape) -> i64 {
     match warps_v(shape) {
         1 => shape.width,
@@ -426,7 +423,7 @@ fn padded_width(shape: &AttentionShape) -> i64 {
     }
 }
 
-/// What kernels know of parts of the keys.
+/// Template parameters of split-KV.
 fn parts(tiling: &Tiling) -> Json {
     let own = json!({"split": tiling.split, "cluster": tiling.cluster});
     match tiling.leaves_parts() {
@@ -441,12 +438,12 @@ fn parts(tiling: &Tiling) -> Json {
 }
 
 impl Tiling {
-    /// Whether another kernel joins parts.
+    /// Whether the combine kernel is needed.
     fn leaves_parts(&self) -> bool {
         self.split > 1 && self.cluster == 1
     }
 
-    /// Registers of a thread, estimated: results, scores, weights of a product, queries.
+    /// Estimated registers per thread: O, S, P of one MMA, Q.
     fn registers(self, shape: &AttentionShape, element: DType) -> i64 {
         let bands = self.warp_q / BAND;
         let held = i64::from(self.hold_q) * ceil_div(shape.depth * element.bytes() as i64, 32) * 4;

@@ -4,28 +4,28 @@ use crate::expr::{Math, Mode, Pointwise, Program, Value};
 use crate::graph::{Attention, AttentionShape, ScoreInput, Slots, Softcap, score_inputs};
 use crate::tensor::TensorDesc;
 
-/// Operands of which all scores of a head read the same element.
+/// Operands with one element per head.
 const UNIFORM: [&str; 3] = ["descale_q", "descale_k", "slopes"];
 
-/// The longest program, by [`length`], of which there is a copy for each score of a step.
+/// Maximum [`length`] of a program that is unrolled over the scores of a thread.
 const LENGTH_UNROLLED_MAX: usize = 16;
 
-/// The first input of every program of a score.
+/// The first input of every score program: an element of Q K^T.
 const PRODUCT: Value = Value::Input(0);
 
-/// What an input of the program is fed from.
+/// Source of a program input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Source {
-    /// The product of query and key.
+    /// The element of Q K^T.
     Score,
-    /// A coordinate among [batch, head, query, key].
+    /// A coordinate: index into [batch, head, query, key].
     Coordinate(usize),
-    /// The element of the tensor in this slot.
+    /// An element of the tensor in this slot.
     Tensor(&'static str),
 }
 
-/// The program of a score: its first output is what becomes of the product, a second one is 0 where
-/// the key takes no part. Where it gives the product itself, the score is the scaled product.
+/// The score program: its first output is the modified score, a second one is 0 where the key is
+/// masked. If the first output is the input itself, the score is the scaled element of Q K^T.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Score {
     pub(super) program: Program,
@@ -33,20 +33,19 @@ pub(super) struct Score {
 }
 
 impl Score {
-    /// Whether the score is more than the scaled product.
+    /// Whether the score is modified beyond scaling.
     pub(super) fn is_modified(&self) -> bool {
         self.program.outputs() != [PRODUCT]
     }
 
-    /// Whether elements of tensors are read for every score.
+    /// Whether tensor elements are read per score.
     pub(super) fn reads_tensors(&self) -> bool {
         self.sources
             .iter()
             .any(|source| matches!(source, Source::Tensor(slot) if !UNIFORM.contains(slot)))
     }
 
-    /// Whether the program is so long that a copy of it for each score of a step takes the compiler
-    /// too much time.
+    /// Whether the program is too long to be unrolled in acceptable compile time.
     pub(super) fn is_long(&self) -> bool {
         let Score { program, .. } = self;
         let lines = program.instructions().iter();
@@ -54,13 +53,13 @@ impl Score {
         lengths.sum::<usize>() > LENGTH_UNROLLED_MAX
     }
 
-    /// Whether the program leaves out keys.
+    /// Whether the program masks keys.
     pub(super) fn is_masked(&self) -> bool {
         self.program.outputs().len() > 1
     }
 }
 
-/// About how many times as much machine code as a sum a mode takes.
+/// Approximate code size of a mode, relative to an addition.
 fn length(mode: Mode, math: Math) -> usize {
     use Mode::*;
     let single = match mode {
@@ -70,11 +69,11 @@ fn length(mode: Mode, math: Math) -> usize {
         SwishFwd | SwishBwd | GeluApproxTanhFwd | GeluApproxTanhBwd => 5,
         _ => 1,
     };
-    // There are no approximations of f64 to begin with.
+    // f64 has no approximate instructions.
     if math == Math::F64 && single > 1 { 4 * single } else { single }
 }
 
-/// The program of an operation that was checked.
+/// The score program of a validated operation.
 pub(super) fn score(
     op: &Attention,
     shape: &AttentionShape,
@@ -106,8 +105,8 @@ pub(super) fn score(
         score = builder.with("sloped", Mode::Add, score, penalty);
     }
     score = builder.capped(score, capped(true));
-    // Engines scale products themselves where nothing else is to be done and the greatest scores
-    // are those of the greatest products.
+    // Engines fold the scale into exp2 where nothing else is to be done and scaling preserves the
+    // order of scores.
     let is_plain = score.value == PRODUCT && !op.mask && op.score.is_none() && op.keep.is_none();
     let mut score =
         if is_plain && score.factor > 0.0 { PRODUCT } else { builder.multiplied(score) };
@@ -128,7 +127,7 @@ pub(super) fn score(
     Score { program: program.simplified(), sources }
 }
 
-/// A value times a factor, which the next operation takes along: most have an instruction for it.
+/// A value with a pending factor, which the next operation can fold into an FMA.
 #[derive(Clone, Copy)]
 struct Factored {
     value: Value,
@@ -145,7 +144,7 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// The input that is fed from here.
+    /// The program input with this source.
     fn input(&mut self, source: Source) -> Value {
         if let Some(at) = self.sources.iter().position(|known| *known == source) {
             return Value::Input(at);
@@ -174,13 +173,13 @@ impl Builder<'_> {
         self.program.push(name, op, operands, dtype).expect("operands and arity are right")
     }
 
-    /// An operation on a value and another one; takes the factor along.
+    /// A binary operation that folds the pending factor.
     fn with(&mut self, name: &str, mode: Mode, of: Factored, other: Value) -> Factored {
         let op = Pointwise::new(mode).alphas(of.factor, 1.0);
         Factored { value: self.line(name, op, &[of.value, other]), factor: 1.0 }
     }
 
-    /// The value times its factor, for what cannot take it along.
+    /// The value times its factor, for operations that cannot fold it.
     fn multiplied(&mut self, Factored { value, factor }: Factored) -> Value {
         match factor == 1.0 {
             true => value,
@@ -197,7 +196,7 @@ impl Builder<'_> {
         Factored { value: self.line("tanh_of_score", tanh, &[score.value]), factor: cap }
     }
 
-    /// Appends a user's program, with the score for its first input, and returns its output.
+    /// Appends a user's program, whose first input is the score, and returns its output.
     fn append(&mut self, program: &Program, name: &str, score: Value) -> Value {
         let captured: Vec<&'static str> = self
             .slots

@@ -18,22 +18,21 @@ const NAME: &str = "attention_simt";
 
 const THREADS: i64 = 128;
 
-/// Threads that share a row of scores, and rows that a block has a thread each for.
+/// Threads per row of scores, and rows of threads per block.
 const LANES: i64 = 16;
 const LINES: i64 = THREADS / LANES;
 
-/// The most words of sums and scores of a thread.
+/// Maximum number of accumulator and score words per thread.
 const WORDS_MAX: i64 = 128;
 
-/// Words of sums of a thread beyond which a smaller tile is expected to be faster: with more, fewer
-/// than four blocks share an SM.
+/// Accumulator words per thread beyond which a smaller tile is preferred: fewer than four blocks
+/// would fit an SM.
 const WORDS_GOOD: i64 = 64;
 
-/// The most elements of a slice of a head: of f64 too, blocks have room for those of the least
-/// setting on every architecture.
+/// Maximum elements per slice of a head: the smallest tile fits on every architecture, in f64 too.
 const SLICE_MAX: i64 = 256;
 
-/// The setting that asks for the least.
+/// The settings with the lowest requirements.
 const LEAST: Settings = Settings { cta_k: 16, cta_q: 8 };
 
 /// The engine `attention_simt`: FMA units instead of tensor cores, for every type and architecture.
@@ -45,11 +44,11 @@ pub(in crate::engine) struct SimtEngine;
 struct Simt<'a> {
     problem: Problem<'a>,
     target: &'a Target,
-    /// How heads are sliced that are too long to be held whole; `None` where they are held whole.
+    /// Slices of heads that are too long; `None` if heads are not sliced.
     slices: Option<Slices>,
 }
 
-/// Elements of queries and keys that are held at a time, and columns of results of a block.
+/// Elements of Q and K that are loaded at a time, and columns of O per block.
 #[derive(Debug, Clone, Copy)]
 struct Slices {
     depth: i64,
@@ -63,13 +62,13 @@ impl Slices {
 }
 
 impl Simt<'_> {
-    /// What a block holds of heads.
+    /// Elements and columns per block.
     fn held(&self) -> Slices {
         let AttentionShape { depth, width, .. } = self.problem.shape;
         self.slices.unwrap_or(Slices { depth, width })
     }
 
-    /// Words of sums and scores of a thread.
+    /// Accumulator and score words per thread.
     fn words(&self, Settings { cta_k, cta_q }: Settings) -> i64 {
         let columns = ceil_div(self.held().width, LANES) + cta_k / LANES;
         cta_q / LINES * columns * if self.problem.is_double() { 2 } else { 1 }
@@ -139,7 +138,7 @@ impl Tunable<2> for Simt<'_> {
         Ok(Schedule { settings, shared_bytes, blocks, words, slices })
     }
 
-    /// The largest tile that fits in few enough registers and leaves no SM idle.
+    /// The largest tile with few enough registers that leaves no SM idle.
     fn best(&self) -> Settings {
         let sm_count = i64::from(self.target.sm_count);
         let queries = [64, 32, 16, 8].into_iter();
@@ -223,13 +222,13 @@ impl Tunable<2> for Simt<'_> {
 
 settings! { struct Settings { cta_k, cta_q } }
 
-/// Settings that fit, and what follows from them.
+/// Everything derived from legal settings.
 struct Schedule {
     settings: Settings,
     shared_bytes: i64,
     blocks: i64,
     words: i64,
-    /// Blocks that share the columns of a tile's results, each with all of its scores.
+    /// Blocks that share the columns of O of a tile; each computes all of its scores.
     slices: i64,
 }
 
@@ -237,7 +236,7 @@ impl Schedule {
     fn work(&self, problem: &Problem<'_>) -> KernelWork {
         let Settings { cta_k, cta_q } = self.settings;
         let (rows, keys) = ((cta_q / LINES) as f64, (cta_k / LANES) as f64);
-        // A multiplication, and its share of the reads of both operands.
+        // A multiply-add, and its share of the reads of both operands.
         let each = 1.0 + (rows + keys) / (rows * keys);
         let block = Block {
             cta_q,

@@ -1,6 +1,6 @@
-//! Attention on the tensor cores of Hopper: warpgroups multiply (`wgmma`) what bulk tensor copies
-//! (TMA) bring into shared memory, and turn scores into weights while products run on (Shah et al.
-//! 2024, "FlashAttention-3").
+//! Attention on Hopper's tensor cores: a producer warp loads Q, K and V by TMA, and consumer
+//! warpgroups overlap the softmax of one tile with the `wgmma` of others (Shah et al. 2024,
+//! "FlashAttention-3").
 
 use kiln_machine::Operands;
 use serde_json::{Value as Json, json};
@@ -25,45 +25,45 @@ use crate::target::Target;
 
 const NAME: &str = "attention_wgmma";
 
-/// Lanes of an SM.
+/// FP32 lanes per SM.
 const LANES: f64 = 128.0;
 
-/// Registers for addresses and bounds: with fewer left, the assembler spills some.
+/// Registers for addresses and bounds: with fewer, the assembler spills.
 const REGISTERS_OTHER: i64 = 32;
 
-/// Registers for a program that modifies scores.
+/// Registers for a score program.
 const REGISTERS_MODIFIED: i64 = 32;
 
-/// The most elements of a head: results of more do not fit in a warpgroup's registers.
+/// Maximum head dimension: O of larger heads exceeds the registers of a warpgroup.
 const ELEMENTS_MAX: i64 = 256;
 
-/// Keys of a step in the order in which they are tried.
+/// Values of `cta_k` in the order in which they are tried.
 const KEYS: [i64; 7] = [128, 112, 96, 80, 64, 32, 16];
 
-/// Keys of a step below which others than the most that fit are not tried.
+/// Minimum `cta_k` for which smaller alternatives are tried.
 const KEYS_MIN: i64 = 64;
 
-/// Keys of a step whose weights dropout may drop: a lane has a quarter of a row, a bit each.
+/// Maximum `cta_k` with dropout: a lane holds a quarter of a row, one bit per key.
 const DRAWN_KEYS_MAX: i64 = 128;
 
-/// Lines that a pattern of the swizzle has.
+/// Rows per swizzle atom.
 const PATTERN_LINES: i64 = 8;
 
-/// Columns of results for which one product is enough: whole panels of values.
+/// Columns of O up to which a single MMA is used.
 const PRODUCT_WIDTH: i64 = 128;
 
-/// Queries from which on tiles of a warpgroup are not mostly padding.
+/// Minimum number of queries: below, warpgroup tiles are mostly padding.
 const QUERIES_MIN: i64 = ROWS;
 
-/// Lanes of the warps that widen.
+/// Lanes of the converter warps.
 const WIDENING_LANES: f64 = 96.0;
 
-/// Instructions for each element that is widened: 16 take 8 conversions, 4 shifts, 3 accesses and
-/// addresses; those to bf16 go through f32, 3 more for a pair.
+/// Instructions per converted element: 16 take 8 conversions, 4 shifts, 3 accesses and addresses;
+/// those to bf16 go through f32, 3 more per pair.
 const WIDENING_F16: f64 = 1.5;
 const WIDENING_BF16: f64 = 3.0;
 
-/// The setting that asks for the least.
+/// The settings with the lowest requirements.
 const LEAST: Settings = Settings { cta_k: 16, cta_q: ROWS, stages: 2 };
 
 /// The engine `attention_wgmma`: FlashAttention-3 on Hopper's `wgmma`, fed by TMA.
@@ -79,20 +79,20 @@ struct Wgmma<'a> {
     v: Bulk,
 }
 
-/// An operand as TMA copies take it.
+/// An operand as a TMA tensor.
 #[derive(Debug)]
 struct Bulk {
     tensor: BulkTensor,
-    /// Whether heads have their own, sequences (or pages).
+    /// Whether it has a dimension for heads, and for sequences or pages.
     has: [bool; 2],
-    /// Bytes of a line of elements of 8 bits, which are widened behind the copy; 0 of others.
+    /// Bytes per row of 8-bit elements, which are converted after the copy; otherwise 0.
     narrow_bytes: i64,
 }
 
-/// Settings that fit, and what follows from them.
+/// Everything derived from legal settings.
 struct Schedule {
     settings: Settings,
-    /// Keys that a TMA copy brings at once.
+    /// Keys per TMA box.
     box_k: i64,
     shared_bytes: i64,
     tiles: i64,
@@ -151,7 +151,7 @@ impl Bulk {
         }
     }
 
-    /// The coordinates behind that of a row, as arguments.
+    /// Coordinates after that of the row, as C++ arguments.
     fn arguments(&self, head: &str, batch: &str) -> String {
         let all = [head, batch].into_iter().zip(self.has);
         all.filter(|(_, has)| *has).map(|(name, _)| format!(", {name}")).collect()
@@ -163,26 +163,26 @@ impl Wgmma<'_> {
         &self.matrices.problem.shape
     }
 
-    /// Whether the steps of a tile depend on more than where the tile is.
+    /// Whether a tile's key range depends on data.
     fn has_bounds(&self) -> bool {
         let op = self.matrices.problem.op;
         let has_lengths = op.query_lengths || op.key_lengths || op.paged;
         has_lengths || op.queries_max.or(op.keys_max).is_some() || op.intervals
     }
 
-    /// Whether warps widen what arrives in 8 bits.
+    /// Whether there are converter warps for 8-bit operands.
     fn widens(&self) -> bool {
         [&self.q, &self.k, &self.v].iter().any(|bulk| bulk.narrow_bytes > 0)
     }
 
-    /// Whether a step may have keys that no query of the tile attends to.
+    /// Whether a tile of keys may contain keys that are masked for all queries.
     fn clears(&self) -> bool {
         let band = self.matrices.problem.op.band;
         self.has_bounds() || band.left.or(band.right).is_some()
     }
 
-    /// Tiles that fit, the best first: more queries read keys and values less often. Three
-    /// warpgroups leave registers for small heads only.
+    /// Legal tiles, best first: more queries read K and V less often. Three warpgroups leave enough
+    /// registers for small heads only.
     fn tiles(&self) -> Vec<Settings> {
         let AttentionShape { depth, width, .. } = *self.shape();
         let groups = if depth.max(width) <= 64 { 3 } else { 2 };
@@ -190,8 +190,8 @@ impl Wgmma<'_> {
             let settings = |cta_k: i64| Settings { cta_k, cta_q: groups * ROWS, stages: 2 };
             KEYS.map(settings).into_iter().find(|settings| self.schedule(*settings).is_ok())
         };
-        // Where a warpgroup less has room for twice the keys of a step, it is the better tile:
-        // every step waits for its products.
+        // One warpgroup fewer with twice `cta_k` is the better tile: every tile of keys waits for
+        // its MMAs.
         let mut tiles: Vec<Settings> = (1..=groups).rev().filter_map(largest).collect();
         while let [first, second, ..] = tiles[..]
             && 2 * first.cta_k <= second.cta_k
@@ -201,8 +201,8 @@ impl Wgmma<'_> {
         tiles
     }
 
-    /// Registers of a thread that brings tiles, and of one that multiplies: all of the block
-    /// together are those it began with, a multiple of 8 for each.
+    /// Registers of a producer and of a consumer thread after `setmaxnreg`; multiples of 8 that add
+    /// up to those of the launch.
     fn registers(&self, settings: Settings) -> [i64; 2] {
         match settings.consumers() {
             1 => [REGISTERS_THREAD_MAX; 2],
@@ -212,8 +212,8 @@ impl Wgmma<'_> {
         }
     }
 
-    /// Registers of a thread that multiplies, estimated: results; scores, weights of half their
-    /// size, and as much on the way to those; what scores are modified by.
+    /// Estimated registers of a consumer thread: O; S, P at half the size, and temporaries; the
+    /// score program.
     fn registers_needed(&self, settings: Settings) -> i64 {
         let problem = &self.matrices.problem;
         let results = ceil_div(self.shape().width, BAND) * BAND / 2;
@@ -225,7 +225,7 @@ impl Wgmma<'_> {
         results + of_scores + REGISTERS_OTHER
     }
 
-    /// What the template knows besides the rows.
+    /// Template parameters besides those of the online softmax.
     fn parameters(&self, schedule: &Schedule) -> Json {
         let Schedule { settings, box_k, shared_bytes, .. } = *schedule;
         let Settings { cta_k, cta_q, stages } = settings;
@@ -277,7 +277,7 @@ impl Wgmma<'_> {
         })
     }
 
-    /// The coordinates of boxes behind the row's, for a kernel with these parameters.
+    /// Coordinates of TMA boxes after that of the row, for a kernel with these parameters.
     fn boxes(&self, parameters: &Json) -> Json {
         let text = |name: &str| parameters[name].as_str().expect("templates need it").to_owned();
         let paged = self.matrices.problem.op.paged;
@@ -298,9 +298,9 @@ impl Wgmma<'_> {
         })
     }
 
-    /// How busy products keep the tensor cores. Those of 64 rows read their operands from shared
-    /// memory, at 128 bytes a cycle, and TMA copies write them there. A warpgroup by itself leaves
-    /// them idle while it weighs scores for longer than its products with values take.
+    /// Fraction of tensor core peak. An m64 MMA reads its operands from shared memory at 128 bytes
+    /// per cycle, and TMA writes them there. A single warpgroup leaves the tensor cores idle where
+    /// its softmax takes longer than P V.
     fn efficiency(&self, settings: Settings) -> f64 {
         let Settings { cta_k, .. } = settings;
         let AttentionShape { depth, width, .. } = *self.shape();
@@ -319,7 +319,7 @@ impl Wgmma<'_> {
 }
 
 impl Wgmma<'_> {
-    /// Cycles in which three warps widen the keys and values of a step.
+    /// Cycles in which three warps convert K and V of a tile.
     fn widening(&self, cta_k: i64) -> f64 {
         let each = match self.matrices.element {
             DType::F16 => WIDENING_F16,
@@ -402,8 +402,8 @@ impl Tunable<3> for Wgmma<'_> {
         Ok(Schedule { settings, box_k, shared_bytes, tiles })
     }
 
-    /// The largest tile that fits, has queries for more than half of it, and leaves no
-    /// SM idle; another where the cost model is sure of it.
+    /// The largest legal tile that is more than half full and leaves no SM idle; another where the
+    /// cost model predicts a clear gain.
     fn best(&self) -> Settings {
         let all = self.tiles();
         let good = |settings: &&Settings| {
@@ -498,19 +498,19 @@ impl Tunable<3> for Wgmma<'_> {
 settings! { struct Settings { cta_k, cta_q, stages } }
 
 impl Settings {
-    /// Warpgroups that multiply.
+    /// Consumer warpgroups.
     fn consumers(self) -> i64 {
         self.cta_q / ROWS
     }
 
-    /// One warpgroup more brings the tiles.
+    /// Threads per block, including the producer warpgroup.
     fn threads(self) -> i64 {
         (self.consumers() + 1) * WARPGROUP
     }
 }
 
-/// Columns of results that a product has. Two products of half as many take as long as one, and the
-/// assembler places their sums in less time.
+/// Columns of O per MMA. Two MMAs of half the width take as long as one, and the assembler
+/// allocates their accumulators faster.
 fn product_width(width: i64) -> i64 {
     let all = ceil_div(width, BAND) * BAND;
     if all % PRODUCT_WIDTH == 0 { PRODUCT_WIDTH } else { all }

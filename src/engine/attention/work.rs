@@ -1,48 +1,48 @@
-//! What attention asks of a GPU, whatever computes it.
+//! Work of attention kernels for the cost model, for any engine.
 
 use crate::engine::attention::problem::Problem;
 use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::{KernelWork, TensorWork};
 use crate::graph::AttentionShape;
 
-/// Instructions of a score and its weight: an exponential, a comparison, two multiplications.
+/// Instructions per score: exp2, max, two multiplications and their moves.
 const INSTRUCTIONS_SCORE: f64 = 6.0;
 
-/// What one block is.
+/// Resources of one block.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Block {
     pub(super) cta_q: i64,
     pub(super) cta_k: i64,
-    /// Heads whose queries are rows of one tile.
+    /// Query heads packed into one tile.
     pub(super) pack: i64,
-    /// Blocks of the launch.
+    /// Number of blocks.
     pub(super) blocks: i64,
     pub(super) threads: i64,
-    /// Registers of a thread, estimated.
+    /// Estimated registers per thread.
     pub(super) registers: i64,
     pub(super) shared_bytes: i64,
-    /// Tiles of keys or values that are loaded ahead.
+    /// Tiles of K or V that are loaded ahead.
     pub(super) stages: i64,
 }
 
-/// How its multiplications are computed.
+/// The hardware that executes the multiply-adds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Units {
-    /// Instructions of single precision for each multiplication.
+    /// FP32 instructions per multiply-add.
     Lanes(f64),
-    /// Instructions of double precision for each.
+    /// FP64 instructions per multiply-add.
     F64(f64),
-    /// Tensor cores, described for one operation.
+    /// Tensor cores; `operations` is that of one multiply-add.
     Tensor(TensorWork),
 }
 
-/// Instructions with which a lane makes a weight of a score.
+/// Instructions per score, including the score program.
 pub(super) fn instructions_score(problem: &Problem<'_>) -> f64 {
     let operations = problem.score.program.instructions().len() as f64;
     INSTRUCTIONS_SCORE + operations * INSTRUCTIONS_OPERATION
 }
 
-/// The one kernel of a problem.
+/// Work of the attention kernel.
 pub(super) fn work(problem: &Problem<'_>, block: Block, units: Units) -> KernelWork {
     let Block { cta_q, cta_k, pack, blocks, threads, registers, shared_bytes, stages } = block;
     let AttentionShape { batches, heads, depth, width, .. } = problem.shape;
@@ -51,7 +51,7 @@ pub(super) fn work(problem: &Problem<'_>, block: Block, units: Units) -> KernelW
         tensor.elements().unwrap_or(0) as f64 * tensor.dtype.bytes() as f64
     };
     let dram_bytes: f64 = problem.passed().map(|(_, at)| bytes(at)).sum();
-    // A tile of so many rows has that many fewer queries of each head.
+    // Packed heads share the rows of a tile.
     let queries = (cta_q / pack).max(1);
     let tiles = (batches * heads) as f64 / pack as f64 * problem.tiles(queries, cta_k);
     let scores = tiles * (cta_q * cta_k) as f64;
@@ -77,7 +77,7 @@ pub(super) fn work(problem: &Problem<'_>, block: Block, units: Units) -> KernelW
         dram_bytes,
         l2_bytes: dram_bytes + tiles * step_bytes,
         in_flight_bytes: step_bytes * stages as f64 / 2.0,
-        // Queries, then keys and values of every step.
+        // Q, then K and V of every tile.
         round_trips: 1.0 + 2.0 * tiles / (blocks as f64).max(1.0) / stages as f64,
         lane_instructions: lanes,
         f64_instructions: f64_lanes,

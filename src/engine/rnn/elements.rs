@@ -1,4 +1,4 @@
-//! A layer's tensors and cell as C++ expressions: what all its kernels say alike.
+//! A layer's tensors and cell as C++ expressions, common to all of its kernels.
 
 use serde_json::{Value as Json, json};
 
@@ -9,29 +9,29 @@ use crate::expr::{Identifiers, Math};
 use crate::graph::{CellValue, Direction, Moments, Stage};
 use crate::tensor::TensorDesc;
 
-/// Slots with a row for every step.
+/// Slots with a row per step.
 const STEPPED: [&str; 5] = ["x", "row_inputs", "unit_inputs", "y", "history"];
 
-/// A value that memory gives at every step.
+/// A value that is read from memory at every step.
 #[derive(Debug, Clone)]
 pub(super) struct Given {
     pub(super) name: String,
-    /// The element of memory.
+    /// C++ expression of the element.
     pub(super) from: String,
-    /// The gate that it is for.
+    /// Gate that it belongs to.
     pub(super) gate: Option<usize>,
 }
 
-/// The expressions of one layer.
+/// C++ expressions of one layer.
 #[derive(Debug, Clone)]
 pub(super) struct Elements<'a> {
     pub(super) layer: &'a Layer<'a>,
     pub(super) members: Members,
-    /// The constants that are the gates' places.
+    /// Names of the gate index constants.
     gates: Vec<String>,
 }
 
-/// The constant that is a tensor's stride along an axis.
+/// Name of the constant of a tensor's stride along an axis.
 fn stride(slot: &str, axis: &str) -> String {
     format!("{}_STRIDE_{axis}", slot.to_uppercase())
 }
@@ -44,7 +44,7 @@ impl<'a> Elements<'a> {
         Elements { layer, members: Members::of(layer), gates }
     }
 
-    /// What depends on the number of steps, and so is a number of the launch.
+    /// Run-time numbers of the launch, which depend on the number of steps.
     pub(super) fn numbers(&self) -> Vec<(String, i64)> {
         let layer = self.layer;
         let mut numbers =
@@ -69,7 +69,7 @@ impl<'a> Elements<'a> {
                 format!("index_t(block_direction()) * {} + ", stride(slot, "DIRECTION"))
             }
         };
-        // A kernel serves every number of steps, one among them.
+        // One kernel serves every number of steps, including 1.
         let row = match row {
             "" => String::new(),
             _ if tensor.dims[1] == 1 && !stepped => String::new(),
@@ -78,7 +78,7 @@ impl<'a> Elements<'a> {
         format!("{slot}[{direction}{row}{column}]")
     }
 
-    /// The strides of all tensors, and the place of each gate among those of a row.
+    /// Constants: the strides of all tensors, and the index of each gate in a row.
     pub(super) fn constants(&self) -> Vec<(String, i64)> {
         let strides = self.layer.tensors().flat_map(|(slot, uid)| {
             let strides = &self.layer.graph.tensors[uid].strides;
@@ -88,12 +88,12 @@ impl<'a> Elements<'a> {
         strides.chain(gates).collect()
     }
 
-    /// The column of `unit` of the gate in a row that has all of them.
+    /// Column of `unit` of a gate in a row of all gates.
     pub(super) fn gate_column(&self, at: usize, unit: &str) -> String {
         format!("{} * HIDDEN + {unit}", self.gates[at])
     }
 
-    /// The column of `unit` of one of several vectors in a row.
+    /// Column of `unit` of one of several vectors in a row.
     pub(super) fn vector_column(at: usize, unit: &str) -> String {
         match at {
             0 => unit.to_owned(),
@@ -102,7 +102,7 @@ impl<'a> Elements<'a> {
         }
     }
 
-    /// A tensor as a field of what the launch is given.
+    /// A tensor as a field of the kernel parameters.
     pub(super) fn field(&self, slot: &str, uid: usize) -> Json {
         let written = matches!(slot, "y" | "h_final" | "states_final" | "history");
         let constant = if written { "" } else { "const " };
@@ -110,7 +110,7 @@ impl<'a> Elements<'a> {
         json!({ "type": format!("{constant}{ctype}*"), "name": slot })
     }
 
-    /// What a step is given at unit `unit` of row `row`.
+    /// Values read at every step, for unit `unit` of row `row`.
     pub(super) fn given(&self) -> Vec<Given> {
         let units = self.layer.op.units;
         let value = |(value, name): (CellValue, &str)| {
@@ -132,7 +132,7 @@ impl<'a> Elements<'a> {
         self.members.given().map(value).collect()
     }
 
-    /// States with where they come from and go to: at unit `own` of batch row `b`, which is row
+    /// States with their initial and final elements: unit `own` of batch row `b`, which is row
     /// `row` of the history.
     pub(super) fn states(&self, row: &str) -> Vec<Json> {
         let (layer, op, cell) = (self.layer, self.layer.op, &self.layer.op.cell);
@@ -180,14 +180,14 @@ impl<'a> Elements<'a> {
         (0..cell.states.len()).map(state).collect()
     }
 
-    /// The elements of `history` of unit `own`, of each state that it has.
+    /// Elements of `history` of unit `own`, one per recorded state.
     pub(super) fn histories(&self, row: &str) -> Vec<Json> {
         let states = self.states(row).into_iter();
         let histories = states.map(|mut state| state["history"].take());
         histories.filter(|history| !history.is_null()).collect()
     }
 
-    /// The moments of a stage, of members of the struct `unit`.
+    /// Layer-norm statistics of a stage over members of the struct `unit`.
     pub(super) fn moments(&self, stage: usize, unit: &str) -> Vec<Json> {
         let (op, cell) = (self.layer.op, &self.layer.op.cell);
         let math = Math::of(op.math.dtype());
@@ -218,7 +218,7 @@ impl<'a> Elements<'a> {
         self.element("y", row, &format!("{first}own"))
     }
 
-    /// Whether the direction `direction` goes from the last step to the first.
+    /// C++ condition for processing the steps in reverse.
     pub(super) fn reverse(&self) -> &'static str {
         match self.layer.op.direction {
             Direction::Forward => "false",
@@ -227,7 +227,7 @@ impl<'a> Elements<'a> {
         }
     }
 
-    /// The lines of all programs, as they are written in texts.
+    /// All programs, line by line, for the header comment.
     pub(super) fn listing(&self) -> Vec<String> {
         let program = |stage: &Stage| stage.program.to_string();
         let text: String = self.layer.op.cell.stages.iter().map(program).collect();

@@ -1,4 +1,4 @@
-//! The settings of a recurrent layer that are expected to run best.
+//! The best settings of a recurrent layer, and why.
 
 use crate::engine::access::{REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div};
 use crate::engine::rnn::layer::Layer;
@@ -7,11 +7,11 @@ use crate::engine::rnn::schedule::{Exchange, Regime, Schedule, Settings};
 use crate::engine::rnn::work::{exchange_bytes, exchange_clocks, step_clocks};
 use crate::target::Target;
 
-/// The most warps along the units, and those that should share the depth at least.
+/// Maximum warps along the hidden units, and minimum warps along K.
 const COLUMNS_MAX: i64 = 16;
 const WARPS_MIN: i64 = 4;
 
-/// Settings, and what decided them.
+/// The best settings, and what decided them.
 #[derive(Debug, Clone)]
 pub(super) struct Decision {
     pub(super) settings: Settings,
@@ -20,15 +20,15 @@ pub(super) struct Decision {
     exchange_bytes: i64,
     kept: i64,
     streamed: i64,
-    /// Clocks of a step, all blocks together.
+    /// Predicted clocks per step.
     pub(super) clocks: f64,
 }
 
 impl Decision {
-    /// The legal setting whose steps take the least time.
+    /// The legal settings with the shortest predicted step.
     ///
     /// # Errors
-    /// Where no setting is legal: what the last one lacks.
+    /// The refusal of the last candidate where none is legal.
     pub(super) fn of(
         layer: &Layer<'_>,
         target: &Target,
@@ -38,7 +38,7 @@ impl Decision {
         let mut best: Option<Decision> = None;
         let [tiles, blocks, ..] = regime.knobs();
         for tile in tiles.values {
-            // Blocks have at least 8 units each.
+            // Each block owns at least 8 hidden units.
             let units = layer.op.units.max(layer.size());
             let shared = |blocks: &&i64| **blocks == 1 || ceil_div(units, **blocks) >= 8;
             for blocks in blocks.values.iter().take_while(shared) {
@@ -67,7 +67,7 @@ impl Decision {
         let products = schedule.products.iter();
         let kept = products.clone().map(|of| of.kept * of.step_bytes * warps).sum();
         let streamed = products.map(|of| of.streamed() * of.step_bytes * warps).sum();
-        // A group of SMs has 18 at most, and holds one cluster of 16.
+        // A GPC has at most 18 SMs and holds one cluster of 16.
         let resident = match schedule.exchange == Exchange::Cluster && blocks == 16 {
             true => sm_count / 18 * 16,
             false => sm_count,
@@ -82,7 +82,7 @@ impl Decision {
         Decision { settings, all_blocks, sm_count, exchange_bytes, kept, streamed, clocks }
     }
 
-    /// A line for each knob.
+    /// Reasons, one line per knob.
     pub(super) fn reasons(&self) -> Vec<String> {
         let Decision { settings, all_blocks, sm_count, exchange_bytes, kept, streamed, clocks } =
             self;
@@ -105,7 +105,7 @@ impl Decision {
     }
 }
 
-/// The settings that go with a tile and a number of blocks.
+/// The best settings for a batch tile and a number of blocks.
 fn settings(
     layer: &Layer<'_>,
     target: &Target,
@@ -117,7 +117,7 @@ fn settings(
     let columns = [1, 2, 4, 8].into_iter().find(|columns| *columns >= groups);
     let columns = columns.unwrap_or(COLUMNS_MAX);
     let of = |columns| of_columns(layer, target, regime, [batch_tile, blocks, columns]);
-    // Fewer warps along the units pad less, and fit where more do not.
+    // Fewer warps along the hidden units pad less, and fit where more do not.
     let fewer = [columns, columns / 2, columns / 4, columns / 8].into_iter().filter(|n| *n > 0);
     let schedule = fewer.map(of).reduce(|best, fewer| match (best, fewer) {
         (Ok(best), Ok(fewer)) if is_quicker(layer, &fewer, &best) => Ok(fewer),
@@ -128,8 +128,8 @@ fn settings(
     Ok(with_quickest_exchange(layer, regime, schedule))
 }
 
-/// The quickest schedule with so many warps along the units: it has the fewest warps along K that
-/// take the least time, since more hold more of the weights in registers.
+/// The fastest schedule with this many warps along the hidden units; of equals the one with the
+/// fewest warps along K.
 fn of_columns(
     layer: &Layer<'_>,
     target: &Target,
@@ -152,7 +152,7 @@ fn of_columns(
     Ok(best)
 }
 
-/// Whether weights are read again at every step.
+/// Whether weights are streamed at every step.
 fn streams(schedule: &Schedule) -> bool {
     schedule.products.iter().any(|product| product.streamed() > 0)
 }
@@ -161,7 +161,7 @@ fn is_quicker(layer: &Layer<'_>, schedule: &Schedule, known: &Schedule) -> bool 
     step_clocks(layer, schedule) < step_clocks(layer, known)
 }
 
-/// The schedule with the exchange that takes the fewest clocks.
+/// The schedule with the fastest exchange.
 fn with_quickest_exchange(layer: &Layer<'_>, regime: Regime, mut schedule: Schedule) -> Schedule {
     let clocks = |at: &usize| exchange_clocks(layer, &schedule, regime.exchanges[*at]);
     let quickest = (0..regime.exchanges.len()).min_by(|a, b| clocks(a).total_cmp(&clocks(b)));
@@ -169,7 +169,7 @@ fn with_quickest_exchange(layer: &Layer<'_>, regime: Regime, mut schedule: Sched
     schedule
 }
 
-/// The settings that go with all of those.
+/// The settings for a tile, blocks and warps.
 fn of_parts(
     layer: &Layer<'_>,
     target: &Target,
@@ -181,7 +181,7 @@ fn of_parts(
             Settings { batch_tile, blocks, columns, exchange: 0, kept: 100, parts, registers };
         Schedule::new(layer, target, regime, settings)
     };
-    // What a thread needs without weights tells how many registers are left for them.
+    // Registers needed without weights; the rest can hold weights.
     let none = with(Regime { streams: true, ..regime }, 0)?;
     let available = (REGISTERS_SM / none.threads).min(REGISTERS_THREAD_MAX);
     with(regime, ((available - none.registers) / 32 * 32).clamp(0, 160))

@@ -1,4 +1,4 @@
-//! A recurrent layer as the engines see it: its tensors by slot, its products, its sizes.
+//! A recurrent layer as engines see it: tensors by slot, GEMMs per step, sizes.
 
 use crate::dtype::DType;
 use crate::engine::access::stored;
@@ -7,35 +7,35 @@ use crate::expr::Identifiers;
 use crate::graph::{CanonicalGraph, Op, Recurrence, RowLayout};
 use crate::tensor::TensorDesc;
 
-/// The one operation of a graph.
+/// The recurrence of a graph, which is its only operation.
 #[derive(Debug, Clone)]
 pub(super) struct Layer<'a> {
     pub(super) graph: CanonicalGraph<'a>,
     pub(super) op: &'a Recurrence,
-    /// The canonical uid of each slot's tensor.
+    /// Canonical uid of each slot's tensor.
     slots: Vec<(&'static str, usize)>,
     dtype: DType,
     size: i64,
     pub(super) products: Vec<ProductShape>,
 }
 
-/// A product that is taken at every step.
+/// A GEMM that runs at every step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProductShape {
-    /// The stage that it is the first part of; `None` for the projection.
+    /// The stage that it begins; `None` for the projection.
     pub(super) stage: Option<usize>,
-    /// Rows of weights of each unit.
+    /// Weight rows per hidden unit.
     pub(super) gates: i64,
-    /// Units that have a result.
+    /// Hidden units that have a result.
     pub(super) units: i64,
-    /// Elements of the operand.
+    /// K: elements of the operand.
     pub(super) depth: i64,
-    /// The first row of weights, in gates.
+    /// First weight row, in gates.
     pub(super) row: i64,
 }
 
 impl ProductShape {
-    /// Whether weights are multiplied with the first state, not with what a stage before made.
+    /// Whether the operand is the first state rather than a result of an earlier stage.
     pub(super) fn is_of_state(&self) -> bool {
         self.stage == Some(0)
     }
@@ -43,7 +43,7 @@ impl ProductShape {
 
 impl<'a> Layer<'a> {
     /// # Errors
-    /// `NotSupported` for any other graph, and for tensors whose rows are not packed.
+    /// `NotSupported` for any other graph, and for tensors with strided rows.
     pub(super) fn of(graph: CanonicalGraph<'a>) -> Result<Layer<'a>> {
         let [operation] = graph.operations else {
             return Err(Error::not_supported("a recurrent layer stands alone"));
@@ -96,17 +96,17 @@ impl<'a> Layer<'a> {
         own.chain(projection).collect()
     }
 
-    /// The cell in the names of kernels, whatever characters its own name has.
+    /// The cell name for kernel names, with unusual characters replaced.
     pub(super) fn cell_word(&self) -> String {
         Identifiers::base(&self.op.cell.name)
     }
 
-    /// The product of a stage, or the projection.
+    /// The GEMM of a stage, or of the projection.
     pub(super) fn product(&self, stage: Option<usize>) -> Option<&ProductShape> {
         self.products.iter().find(|of| of.stage == stage)
     }
 
-    /// The canonical uid of a slot's tensor.
+    /// Canonical uid of a slot's tensor.
     pub(super) fn uid(&self, slot: &str) -> Option<usize> {
         self.slots.iter().find(|(name, _)| *name == slot).map(|(_, uid)| *uid)
     }
@@ -124,18 +124,18 @@ impl<'a> Layer<'a> {
         self.tensor("y").expect("a layer has a result")
     }
 
-    /// The most moments that a stage takes.
+    /// Maximum number of layer-norm statistics per stage.
     pub(super) fn moments(&self) -> i64 {
         let stages = self.op.cell.stages.iter();
         stages.map(|stage| stage.moments.len() as i64).max().unwrap_or(0)
     }
 
-    /// What weights are stored in.
+    /// Storage type of the weights.
     pub(super) fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// Elements of the first state.
+    /// Elements of the first state (h).
     pub(super) fn size(&self) -> i64 {
         self.size
     }
@@ -144,12 +144,12 @@ impl<'a> Layer<'a> {
         self.y().dims[1]
     }
 
-    /// The most steps that a row can have, as far as the tensors tell.
+    /// Maximum number of steps of a sequence, as far as the tensors tell.
     pub(super) fn longest(&self) -> i64 {
         if self.op.layout == RowLayout::Packed { self.rows() } else { self.steps() }
     }
 
-    /// Steps of the longest row; of packed rows, on average.
+    /// Steps of the longest sequence; the average for packed rows.
     pub(super) fn steps(&self) -> i64 {
         self.rows() / self.op.batch
     }

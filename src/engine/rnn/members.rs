@@ -6,24 +6,24 @@ use crate::engine::rnn::layer::Layer;
 use crate::expr::Identifiers;
 use crate::graph::{Cell, CellValue};
 
-/// Members that `rnn/unit.cuh` gives the struct of what is read, beside those of the cell.
+/// Members that `rnn/unit.cuh` adds to the struct.
 const GIVEN_MEMBERS: [&str; 2] = ["active", "reset"];
 
-/// What `rnn/unit.cuh` calls the struct that the functions of programs read and write.
+/// Name of the struct in `rnn/unit.cuh`.
 const UNIT: &str = "unit";
 
-/// The name of every value that outlives a program.
+/// Names of the values that outlive a program.
 #[derive(Debug, Clone)]
 pub(super) struct Members {
     names: Vec<(CellValue, String)>,
 }
 
-/// The programs of all stages as C++ text.
+/// All stage programs as C++ text.
 #[derive(Debug, Clone)]
 pub(super) struct Programs {
-    /// The lines of each stage's program.
+    /// Lines of each stage's program.
     pub(super) lines: Vec<Vec<String>>,
-    /// The functions of `device/ops` that they call.
+    /// Functions of `device/ops` that they call.
     pub(super) functions: BTreeSet<&'static str>,
 }
 
@@ -69,12 +69,12 @@ impl Members {
         named.map(|(_, name)| name.as_str()).expect("every value has a name")
     }
 
-    /// All names, in their order in the struct.
+    /// All names, in struct order.
     pub(super) fn all(&self) -> Vec<&str> {
         self.names.iter().map(|(_, name)| name.as_str()).collect()
     }
 
-    /// What is read from memory at every step.
+    /// Values read from memory at every step.
     pub(super) fn given(&self) -> impl Iterator<Item = (CellValue, &str)> {
         let named = self.names.iter().map(|(value, name)| (*value, name.as_str()));
         named.filter(|(value, _)| {
@@ -100,7 +100,7 @@ impl Members {
         self.name(CellValue::Result { stage, at })
     }
 
-    /// The programs of all stages, which read and write members of `unit`.
+    /// The programs of all stages, which operate on members of `unit`.
     pub(super) fn programs(&self, layer: &Layer<'_>) -> Programs {
         let cell: &Cell = &layer.op.cell;
         let activations = layer.op.activations(layer.dtype());

@@ -1,9 +1,10 @@
-//! Engines for recurrent layers: weights stay on chip for all steps.
+//! Persistent engines for recurrent layers: weights stay on chip for all steps (Diamos et al. 2016,
+//! "Persistent RNNs").
 //!
-//! A block has some units of some rows of the batch. Each warp has the weights of some groups of 8
-//! units, all gates of them, so that what a product gives to a unit's gates is in the lanes that
-//! compute its cell: the layout of a matrix product's sums is that of units and batch rows. Blocks
-//! that share the units of batch rows give each other what they compute once per product.
+//! Each block owns a slice of hidden units for one batch tile. A warp holds all gate rows of its
+//! 8-unit groups as the stationary A operand, so after the MMA every lane's accumulators hold all
+//! gates of the units whose cell it computes. The blocks of a group, which share a batch tile,
+//! exchange h once per GEMM.
 
 mod elements;
 mod heuristic;
@@ -32,30 +33,29 @@ use crate::graph::{CanonicalGraph, MatmulMath};
 use crate::kernel::Lowering;
 use crate::target::Target;
 
-/// An engine for recurrent layers.
+/// A persistent engine for recurrent layers.
 pub(super) struct RnnEngine {
     regime: Regime,
 }
 
-/// One block has all units, and their weights.
+/// `rnn_cta`: one block owns all hidden units of a batch tile.
 pub(super) const CTA: RnnEngine = RnnEngine {
     regime: Regime { engine: "rnn_cta", exchanges: &[Exchange::None], streams: false },
 };
 
-/// The blocks of a cluster share the units (from sm_90 on).
+/// `rnn_cluster`: the blocks of a cluster share the hidden units (from sm_90).
 pub(super) const CLUSTER: RnnEngine = RnnEngine {
     regime: Regime { engine: "rnn_cluster", exchanges: &[Exchange::Cluster], streams: false },
 };
 
-/// What blocks do that are not in one cluster.
+/// Exchanges through global memory.
 const THROUGH_MEMORY: &[Exchange] = &[Exchange::Counter, Exchange::Data];
 
-/// Blocks all over the device share the units.
+/// `rnn_grid`: blocks of the whole device share the hidden units.
 pub(super) const GRID: RnnEngine =
     RnnEngine { regime: Regime { engine: "rnn_grid", exchanges: THROUGH_MEMORY, streams: false } };
 
-/// Blocks all over the device share the units; weights that do not fit on chip are read at every
-/// step.
+/// `rnn_stream`: as `rnn_grid`; weights that do not fit on chip are streamed at every step.
 pub(super) const STREAM: RnnEngine =
     RnnEngine { regime: Regime { engine: "rnn_stream", exchanges: THROUGH_MEMORY, streams: true } };
 
@@ -91,7 +91,7 @@ impl Engine for RnnEngine {
     }
 }
 
-/// A layer for which there are settings.
+/// A layer as this engine runs it.
 #[derive(Debug, Clone)]
 struct Rnn<'a> {
     regime: Regime,
@@ -121,7 +121,7 @@ impl Supported for Rnn<'_> {
     }
 
     fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
-        // Weights that leave registers stay on chip: in shared memory, where they must fit.
+        // Weights that leave registers move to shared memory, where they must fit.
         let held = config.knob("registers").ok()?;
         let fewer = (0..held / REGISTERS_STEP).rev();
         let mut fewer = fewer.map(|steps| config.clone().with("registers", steps * REGISTERS_STEP));
@@ -161,7 +161,7 @@ impl Supported for Rnn<'_> {
         })
     }
 
-    /// Clocks of a step by the cost model.
+    /// Predicted clocks per step.
     fn expected_clocks(&self) -> Option<f64> {
         Some(self.decision.clocks)
     }
@@ -173,7 +173,7 @@ impl Supported for Rnn<'_> {
             tensor.then_some(NumericalNote::TensorCore),
             rounds.then_some(NumericalNote::DownConvertInputs),
         ];
-        // What blocks hand on through memory lies in a workspace, and all of them must run.
+        // The exchange needs a workspace and co-resident blocks.
         let memory = self.regime.exchange().through_memory();
         let behavior = [
             Some(BehaviorNote::RuntimeCompilation),

@@ -1,4 +1,4 @@
-//! The variables of the templates for recurrent layers: a kernel plan from a schedule.
+//! Template parameters and launches of a schedule.
 
 use serde_json::{Value as Json, json};
 
@@ -13,10 +13,11 @@ use crate::graph::{CellValue, Direction};
 use crate::kernel::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
 use crate::target::Arch;
 
-/// The row of `x` and `y` that a step of batch row `b` stands in.
+/// Row of `x` and `y` of a step of batch row `b`.
 const ROW: &str = "rows.row(step, b)";
 
-/// The kernels of a layer: one that prepares memory where some is needed, and the layer's own.
+/// The kernels of a layer: a prepack kernel where the workspace needs initial contents, and the
+/// layer.
 pub(super) fn lowering(layer: &Layer<'_>, schedule: &Schedule, arch: Arch) -> Lowering {
     let writer = Writer { layer, schedule, elements: Elements::of(layer), arch };
     let scratch = writer.scratch();
@@ -25,7 +26,7 @@ pub(super) fn lowering(layer: &Layer<'_>, schedule: &Schedule, arch: Arch) -> Lo
     Lowering { kernels, scratch: scratch.into_iter().map(|piece| piece.bytes as u64).collect() }
 }
 
-/// A piece of memory that the kernels share.
+/// A workspace buffer.
 struct Piece {
     name: String,
     ctype: String,
@@ -40,7 +41,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// The layer itself.
+    /// The layer kernel.
     fn layer(&self) -> KernelPlan {
         let Writer { layer, schedule, .. } = self;
         let tensors = layer.tensors().map(|(_, uid)| Argument::Address(uid as i64));
@@ -58,7 +59,7 @@ impl Writer<'_> {
         KernelPlan { spec: self.spec("rnn", &name, self.parameters()), launch }
     }
 
-    /// What prepares memory for it.
+    /// The prepack kernel.
     fn start(&self) -> KernelPlan {
         let Writer { layer, schedule, .. } = self;
         let weights = |(slot, _): &(&str, usize)| matches!(*slot, "r" | "projection");
@@ -72,7 +73,7 @@ impl Writer<'_> {
             schedule.teams,
             "groups of CTAs that share batch rows",
         ));
-        // A block for each that has weights of its own.
+        // A block for each with its own weights.
         for one in constants.iter_mut().filter(|one| one["name"] == "BATCH_TILES") {
             *one = constant("BATCH_TILES", 1, "all have the same weights");
         }
@@ -107,8 +108,7 @@ impl Writer<'_> {
         KernelSpec { stem, template, entry, arch, parameters }
     }
 
-    /// Memory beside the tensors: what blocks exchange and their counters, and weights that are
-    /// read at every step.
+    /// Workspace: exchange buffers, counters, and prepacked weights that are streamed.
     fn scratch(&self) -> Vec<Piece> {
         let Writer { layer, schedule, .. } = self;
         let mut pieces = Vec::new();
@@ -144,7 +144,7 @@ impl Writer<'_> {
         ceil_div(self.layer.op.batch, self.schedule.settings.batch_tile)
     }
 
-    /// What all kernels of the layer need.
+    /// Parameters common to all kernels of the layer.
     fn shared_parameters(&self) -> Json {
         let Writer { layer, schedule, .. } = self;
         let math = layer.op.math.dtype();
@@ -224,7 +224,7 @@ impl Writer<'_> {
         merged(self.shared_parameters(), own)
     }
 
-    /// The layer's extents and operands.
+    /// The layer's extents and operands, for the header comment.
     fn shape(&self) -> Vec<String> {
         let layer = self.layer;
         let op = layer.op;
@@ -246,7 +246,7 @@ impl Writer<'_> {
         ]
     }
 
-    /// Where a product's sums come from.
+    /// C++ expression that gathers a GEMM's accumulators.
     fn gathered(&self, sums: &str, square: &str) -> String {
         match self.schedule.settings.parts {
             1 => format!("{sums}, {square}"),
@@ -374,12 +374,12 @@ impl Writer<'_> {
         }
     }
 
-    /// Elements of `y` that a thread stores at once.
+    /// Elements of `y` per store.
     fn vector(&self) -> i64 {
         let y = self.layer.y();
         let (stored, element) = (y.dtype.bytes() as i64, self.schedule.element_bytes);
         let fits = |vector: &i64| {
-            // Directions and rows of a step are as far apart as the strides say.
+            // Strides between directions and between rows of a step.
             let strides = [y.strides[0], y.strides[1]];
             let size = self.layer.size();
             vector * element <= 16
@@ -391,7 +391,7 @@ impl Writer<'_> {
         [8, 4, 2].into_iter().find(fits).unwrap_or(1)
     }
 
-    /// Biases and parameters in the order they have in shared memory.
+    /// Biases and parameters in shared memory order.
     fn vectors(&self) -> Vec<Json> {
         let op = self.layer.op;
         let mut vectors = Vec::new();
@@ -420,7 +420,7 @@ impl Writer<'_> {
         vectors
     }
 
-    /// Where the vectors of a kind begin.
+    /// Index of the first vector of a slot.
     fn first_vector(&self, slot: &str) -> usize {
         let op = self.layer.op;
         let x = if op.with.x_bias { op.cell.gates.len() } else { 0 };
@@ -432,7 +432,7 @@ impl Writer<'_> {
         }
     }
 
-    /// What a step is given, with its bias.
+    /// Values read at every step, with their biases.
     fn given_values(&self) -> Vec<Json> {
         let value = |given: Given| {
             let sum = biased(
@@ -567,12 +567,12 @@ impl Writer<'_> {
     }
 }
 
-/// An operand in shared memory that a stage makes, by its position among those.
+/// Shared memory buffer of an operand that a stage computes, by index.
 fn operand(made: usize) -> String {
     format!("operand{}", made + 1)
 }
 
-/// A value with the vector that is its bias.
+/// A value with its bias added.
 fn biased(value: String, bias: Option<usize>) -> String {
     match bias {
         Some(bias) => format!("{value} + of_unit[{bias} * CTA_HIDDEN]"),

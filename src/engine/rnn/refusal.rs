@@ -1,11 +1,11 @@
-//! Why a device rules a setting of a recurrent layer out.
+//! Why settings of a recurrent layer are not legal.
 
 use std::fmt;
 
 use crate::error::Error;
 
-/// A limit with what the setting needs of it. Many settings are asked about: one that is refused
-/// costs no text.
+/// A limit and the requirement that exceeds it. No text is formatted until it is shown: most
+/// settings are refused during a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
     Units,
@@ -16,7 +16,7 @@ pub(super) enum Refusal {
     SharedBytes { needed: i64, available: i64 },
 }
 
-/// The most threads of a block.
+/// Maximum threads per block.
 pub(super) const THREADS_MAX: i64 = 1024;
 
 impl fmt::Display for Refusal {

@@ -1,4 +1,4 @@
-//! Knob settings of a recurrent layer and what follows from them: who has which weights where.
+//! Knobs and schedule of a recurrent layer: which warp holds which weights where.
 
 use crate::dtype::DType;
 use crate::engine::access::{REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div};
@@ -9,44 +9,44 @@ use crate::error::Result;
 use crate::graph::MatmulMath;
 use crate::target::{Arch, Target};
 
-/// In the order of [`Settings`].
+/// Names of the knobs, in the order of [`Settings`].
 pub(super) const KNOBS: [&str; 7] =
     ["batch_tile", "blocks", "columns", "exchange", "kept", "parts", "registers"];
 
-/// How blocks that share the units of a layer hear of each other.
+/// How the blocks of a group exchange h between steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Exchange {
-    /// One block has all units.
+    /// One block owns all hidden units.
     None,
-    /// They push into each other's shared memory.
+    /// Stores to distributed shared memory (`st.async`).
     Cluster,
-    /// They write to memory and count.
+    /// Writes to global memory and a counter.
     Counter,
-    /// They write to memory, each word with the round that it is of.
+    /// Words of data and sequence number in global memory (the LL protocol of NCCL).
     Data,
 }
 
-/// Between values of the knob.
+/// Step between values of the knob `registers`.
 pub(super) const REGISTERS_STEP: i64 = 32;
 
-/// What an engine does with a layer.
+/// What distinguishes the engines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Regime {
     pub(super) engine: &'static str,
-    /// In the order of the knob.
+    /// Exchanges, indexed by the knob.
     pub(super) exchanges: &'static [Exchange],
-    /// Whether weights that do not fit on chip are read at every step.
+    /// Whether weights that do not fit on chip are streamed at every step.
     pub(super) streams: bool,
 }
 
-/// How products are taken.
+/// Hardware that executes the GEMMs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Units {
-    /// Tensor cores multiply 16-bit elements.
+    /// Tensor cores, 16-bit operands.
     Half,
-    /// Tensor cores multiply tf32.
+    /// Tensor cores, tf32 operands.
     Tf32,
-    /// Each lane multiplies.
+    /// FP32 cores.
     Lanes,
 }
 
@@ -56,82 +56,82 @@ pub(super) struct Settings {
     pub(super) batch_tile: i64,
     pub(super) blocks: i64,
     pub(super) columns: i64,
-    /// The position of the exchange among those of the regime.
+    /// Index of the exchange among those of the regime.
     pub(super) exchange: i64,
     pub(super) kept: i64,
     pub(super) parts: i64,
     pub(super) registers: i64,
 }
 
-/// Settings with what follows from them.
+/// Everything derived from legal settings.
 #[derive(Debug, Clone)]
 pub(super) struct Schedule {
     pub(super) settings: Settings,
     pub(super) exchange: Exchange,
     pub(super) units: Units,
     pub(super) threads: i64,
-    /// Units of a block, a multiple of 8.
+    /// Hidden units per block, a multiple of 8.
     pub(super) slice: i64,
-    /// Units of all blocks that share them, or elements of the first state if those are more.
+    /// Hidden units of a group of blocks, or elements of the first state if those are more.
     pub(super) shared_width: i64,
-    /// Groups of blocks that share batch rows.
+    /// Groups of blocks, one per direction and batch tile.
     pub(super) teams: i64,
     pub(super) products: Vec<Placed>,
-    /// Elements between rows of the batch in shared memory.
+    /// Stride between batch rows in shared memory, in elements.
     pub(super) row_stride: i64,
-    /// Bytes of an element that weights are multiplied with.
+    /// Bytes per element of the GEMM operands.
     pub(super) element_bytes: i64,
-    /// Biases and parameters, vectors of as many elements as the block has units.
+    /// Number of bias and parameter vectors, one element per hidden unit of the block.
     pub(super) vectors: i64,
-    /// Registers of a thread, estimated.
+    /// Estimated registers per thread.
     pub(super) registers: i64,
-    /// Clocks of one product of a tensor core ([`mma_clocks`]).
+    /// Clocks per MMA of a tensor core ([`mma_clocks`]).
     pub(super) mma_clocks: f64,
-    /// Lanes of an SM for f32.
+    /// FP32 lanes per SM.
     pub(super) lanes: f64,
     pub(super) memory: Memory,
 }
 
-/// A product's weights among the warps.
+/// A GEMM's weights, distributed over the warps.
 #[derive(Debug, Clone)]
 pub(super) struct Placed {
     pub(super) shape: ProductShape,
-    /// Groups of 8 units of each warp.
+    /// Groups of 8 hidden units per warp.
     pub(super) groups: i64,
-    /// Steps of the depth of each warp.
+    /// K steps per warp.
     pub(super) steps: i64,
-    /// Steps of `steps` whose weights stay in registers.
+    /// K steps with register-resident weights.
     pub(super) held: i64,
-    /// Steps of `steps` whose weights stay in shared memory; those of the rest are read at every
+    /// K steps with shared-memory-resident weights; the weights of the rest are streamed at every
     /// step of the sequence.
     pub(super) kept: i64,
-    /// Bytes of the weights of one step, of each warp.
+    /// Bytes of weights per K step and warp.
     pub(super) step_bytes: i64,
 }
 
 impl Placed {
-    /// Steps whose weights are read at every step of the layer.
+    /// K steps with streamed weights.
     pub(super) fn streamed(&self) -> i64 {
         self.steps - self.held - self.kept
     }
 
-    /// Registers of a thread that hold weights.
+    /// Registers per thread that hold weights.
     fn held_registers(&self) -> i64 {
         self.held * self.step_bytes / (32 * 4)
     }
 }
 
-/// Where things lie in shared memory, in bytes.
+/// Shared memory layout: offsets in bytes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Memory {
-    /// Operands of the products after the first.
+    /// Operands of the GEMMs after the first.
     pub(super) operands: Vec<i64>,
-    /// Weights of each product.
+    /// Resident weights of each GEMM.
     pub(super) kept: Vec<i64>,
     pub(super) partial: i64,
     pub(super) vectors: i64,
     pub(super) lengths: i64,
-    /// Sums along the units of a block, and of all blocks of a cluster.
+    /// Reductions along the hidden units of a block, and of all blocks of a cluster.
     pub(super) sums: i64,
     pub(super) joined: i64,
     pub(super) barriers: i64,
@@ -139,13 +139,13 @@ pub(super) struct Memory {
 }
 
 impl Units {
-    /// Elements of the depth that one fragment has.
+    /// K of one fragment.
     pub(super) fn fragment_depth(self) -> i64 {
         if self == Units::Tf32 { 8 } else { 16 }
     }
 
-    /// The units that take a layer's products: tensor cores where they multiply its type with the
-    /// precision that is asked for.
+    /// The hardware for a layer: tensor cores where they support its type with the requested
+    /// precision.
     pub(super) fn of(layer: &Layer<'_>, target: &Target) -> Units {
         match (layer.dtype(), layer.op.math) {
             _ if target.arch.capability < 80 => Units::Lanes,
@@ -157,7 +157,7 @@ impl Units {
 }
 
 impl From<[i64; 7]> for Settings {
-    /// From values in the order of [`KNOBS`].
+    /// The settings of values in the order of [`KNOBS`].
     fn from(values: [i64; 7]) -> Settings {
         let [batch_tile, blocks, columns, exchange, kept, parts, registers] = values;
         Settings { batch_tile, blocks, columns, exchange, kept, parts, registers }
@@ -177,7 +177,7 @@ impl Settings {
 }
 
 impl Exchange {
-    /// The name in templates.
+    /// Name in templates.
     pub(super) fn name(self) -> &'static str {
         match self {
             Exchange::None => "none",
@@ -187,14 +187,14 @@ impl Exchange {
         }
     }
 
-    /// Whether it goes through global memory, and so needs all blocks to be resident.
+    /// Whether it uses global memory and so requires co-resident blocks.
     pub(super) fn through_memory(self) -> bool {
         matches!(self, Exchange::Counter | Exchange::Data)
     }
 }
 
 impl Regime {
-    /// The first of its exchanges: all are of one kind.
+    /// The first of its exchanges, which are all of one kind.
     pub(super) fn exchange(self) -> Exchange {
         self.exchanges[0]
     }
@@ -230,9 +230,9 @@ impl Regime {
     }
 }
 
-/// Clocks of one product of 16 x 8 x 16 on one of the four tensor cores of an SM: 4,096
-/// operations at the dense rate with sums in f32 of NVIDIA's white papers, of which `mma.sync`
-/// reaches five eighths from Hopper on (Luo et al. 2024).
+/// Clocks of an m16n8k16 MMA on one of the four tensor cores of an SM: 4,096 operations at the
+/// dense rate with f32 accumulators of NVIDIA's white papers, of which `mma.sync` reaches five
+/// eighths from Hopper on (Luo et al. 2024).
 fn mma_clocks(arch: Arch) -> f64 {
     match arch.capability {
         ..86 => 8.0,
@@ -244,7 +244,7 @@ fn mma_clocks(arch: Arch) -> f64 {
 
 impl Schedule {
     /// # Errors
-    /// Where the device's limits rule the settings out.
+    /// The limit of the device that the settings exceed.
     pub(super) fn new(
         layer: &Layer<'_>,
         target: &Target,
@@ -326,14 +326,14 @@ impl Schedule {
         Ok(schedule)
     }
 
-    /// Another exchange of the regime, on which nothing else depends.
+    /// Selects another exchange of the regime; nothing else depends on it.
     pub(super) fn set_exchange(&mut self, regime: Regime, at: i64) {
         self.settings.exchange = at;
         self.exchange = regime.exchanges[at as usize];
     }
 
-    /// Whether a setting that asks for less gives the same: fewer registers that hold as many
-    /// weights, or a smaller share of none.
+    /// Whether settings with smaller values give the same schedule: fewer registers hold as many
+    /// weights, or there is nothing to stream.
     pub(super) fn is_repeated(&self, regime: Regime) -> bool {
         let Settings { registers, kept, .. } = self.settings;
         let held: i64 = self.products.iter().map(Placed::held_registers).sum();
@@ -342,7 +342,7 @@ impl Schedule {
             || shares && self.products.iter().all(|of| of.held == of.steps)
     }
 
-    /// Gives up so many bytes of weights in shared memory, the last ones first.
+    /// Streams this many bytes of the weights in shared memory, the last ones first.
     fn stream(&mut self, bytes: i64) {
         let warps = self.threads / 32;
         let mut left = bytes;
@@ -354,42 +354,43 @@ impl Schedule {
         }
     }
 
-    /// Operands that blocks exchange: the first state twice, and those that stages make.
+    /// Number of exchanged operands: the first state, double-buffered, and those that stages
+    /// compute.
     pub(super) fn operands(&self) -> i64 {
         2 + self.made_operands(self.products.len()) as i64
     }
 
-    /// How many of the first so many products are of what a stage makes.
+    /// How many of the first `products` GEMMs read a result of a stage.
     pub(super) fn made_operands(&self, products: usize) -> usize {
         self.products[..products].iter().filter(|of| !of.shape.is_of_state()).count()
     }
 
-    /// Barriers of a block of a cluster: for each operand, and two for moments.
+    /// Barriers per block of a cluster: one per operand, and two for layer-norm statistics.
     pub(super) fn barriers(&self, layer: &Layer<'_>) -> i64 {
         self.operands() + if layer.moments() > 0 { 2 } else { 0 }
     }
 
-    /// Squares of 8 batch rows.
+    /// Number of 8-row groups of the batch tile.
     pub(super) fn batch_squares(&self) -> i64 {
         self.settings.batch_tile / 8
     }
 
-    /// Groups of 8 units of each warp.
+    /// Groups of 8 hidden units per warp.
     pub(super) fn groups(&self) -> i64 {
         self.slice / 8 / self.settings.columns
     }
 
-    /// Squares of units and batch rows whose cells each warp computes.
+    /// 8x8 subtiles of hidden units and batch rows whose cells each warp computes.
     pub(super) fn cells(&self, groups: i64) -> i64 {
         ceil_div(groups * self.batch_squares(), self.settings.parts)
     }
 
-    /// Elements of all rows of one operand.
+    /// Elements of one operand in shared memory.
     pub(super) fn buffer_elements(&self) -> i64 {
         self.settings.batch_tile * self.row_stride
     }
 
-    /// Bytes of a warp in which weights that it will hold are made.
+    /// Bytes per warp in which register-resident weights are staged.
     pub(super) fn staged_bytes(&self) -> i64 {
         let held = self.products.iter().filter(|of| of.held > 0);
         held.map(|of| of.step_bytes).max().unwrap_or(0)
@@ -400,12 +401,12 @@ impl Schedule {
         let step = |placed: &Placed| ceil_div(placed.shape.gates * placed.groups, 2);
         let fragment = if self.units == Units::Lanes { 8 * words } else { 4 };
         let held: i64 = self.products.iter().map(|of| of.held * 2 * step(of) * fragment).sum();
-        // Of each 16 x 8 sums a lane has 4, and the words of an operand; without tensor cores it
-        // has a quarter of the depth of 16 sums first, and the weights of half a step.
+        // A lane has 4 of 16 x 8 accumulators, and the words of an operand; without tensor cores
+        // a quarter of the K of 16 accumulators first, and the weights of half a K step.
         let squares = self.batch_squares();
         let product = |of: &Placed| match self.units {
             Units::Lanes => (step(of) * squares * 18 + step(of) * 8 + 8) * words,
-            // Weights that are not held come some steps at once.
+            // Weights in shared memory are loaded some K steps at once.
             _ => {
                 step(of) * squares * 4
                     + squares * 4
@@ -417,7 +418,7 @@ impl Schedule {
         let given = cell.gates.len() + cell.row_inputs.len() + cell.unit_inputs.len() + 1;
         let values = 2 * (given + cell.states.len()) as i64 * words;
         let addresses = if self.units == Units::Lanes { 96 } else { 56 };
-        // Moments need all that products gave at once.
+        // Layer-norm statistics need all accumulators at once.
         let moments = match layer.moments() {
             0 => 0,
             count => {
@@ -440,7 +441,7 @@ impl Schedule {
         let made = self.made_operands(self.products.len());
         let operands = (0..made).map(|_| take(buffer)).collect();
         let warps = self.threads / 32;
-        // Weights on their way to registers lie where operands will.
+        // Weights on their way to registers reuse the memory of operands.
         let operands_end = take(0);
         take((warps * self.staged_bytes() - operands_end).max(0));
         let kept = self.products.iter().map(|of| take(warps * of.kept * of.step_bytes)).collect();
@@ -464,7 +465,7 @@ impl Schedule {
     }
 }
 
-/// How many vectors of one value per unit a layer has.
+/// Number of vectors of a layer with one value per hidden unit.
 fn vectors(layer: &Layer<'_>) -> i64 {
     let (op, cell) = (layer.op, &layer.op.cell);
     let x = if op.with.x_bias { cell.gates.len() } else { 0 };

@@ -1,12 +1,12 @@
-//! The engine for recurrent layers of any size: at every step a product of matrices for each
-//! product of the cell, and a kernel for each of its stages.
+//! The engine for recurrent layers of any size: at every step a GEMM kernel per GEMM of the cell,
+//! and a kernel per stage.
 //!
-//! Nothing stays on chip between kernels, so nothing limits the layer: states, sums and what later
-//! stages read lie in memory. Moments need all units of a row, and a block has them here.
+//! Nothing stays on chip between kernels, so nothing limits the layer: states, accumulators and
+//! values carried between stages are in memory. A block processes a whole row, as layer norms need.
 //!
-//! A launch has a fixed number of kernels, and packed rows say on the device only how long the
-//! longest is. So the steps that all rows would have if they were equally long have kernels of
-//! their own; one more kernel takes the rest, a block for each row, which multiplies by itself.
+//! The number of kernels of a launch is fixed, and with packed rows the longest length is known on
+//! the device only. So the steps of sequences of average length have kernels of their own, and one
+//! more kernel processes the rest, a block per sequence, including the GEMMs.
 
 use std::collections::BTreeSet;
 
@@ -31,15 +31,15 @@ use crate::target::{Arch, Target};
 
 const NAME: &str = "rnn_step";
 
-/// Threads of a block, which has one row.
+/// Threads per block, which processes one row.
 const THREADS: u32 = 256;
 
-/// The most launches of a plan's steps, which bounds what planning takes: each launch is rendered
-/// and kept, 62 kB and 0.5 ms in an unoptimised build. They are 4096 steps of an LSTM, whose
-/// product and cell are a launch each; what is behind them is the rest.
+/// Maximum launches of a plan's steps, which bounds the cost of planning: each launch is rendered
+/// and kept, 62 kB and 0.5 ms in an unoptimised build. This covers 4096 steps of an LSTM, whose
+/// GEMM and cell are a launch each.
 const LAUNCHES_MAX: i64 = 1 << 13;
 
-/// Whether products use tensor cores: 1 where they take the layer's type and precision.
+/// The knob for tensor cores: 1 where they support the layer's type and precision.
 const TENSOR_CORES: &str = "tensor_cores";
 
 /// The engine `rnn_step`: GEMMs and a cell kernel at every step, for layers of any size.
@@ -72,7 +72,7 @@ impl Engine for StepEngine {
 #[derive(Debug, Clone)]
 struct Steps<'a> {
     pub(super) layer: Layer<'a>,
-    /// Whether tensor cores can take the products.
+    /// Whether tensor cores support the GEMMs.
     tensor_cores: bool,
     pub(super) target: &'a Target,
 }
@@ -123,7 +123,7 @@ impl Supported for Steps<'_> {
         }
     }
 
-    /// For what no engine keeps on chip.
+    /// Never: it is for layers that no other engine supports.
     fn pays(&self) -> bool {
         false
     }
@@ -169,7 +169,7 @@ impl Supported for Steps<'_> {
     }
 }
 
-/// The engine that takes products.
+/// The GEMM engine.
 fn product_engine(tensor_cores: bool) -> &'static dyn Engine {
     if tensor_cores { &MmaEngine } else { &SimtEngine }
 }
@@ -179,12 +179,12 @@ impl Steps<'_> {
         EngineConfig::new(NAME, &[(TENSOR_CORES, i64::from(tensor_cores))])
     }
 
-    /// Steps that have kernels of their own, so many each.
+    /// Number of steps with kernels of their own, `kernels` each.
     fn launched(&self, kernels: i64) -> i64 {
         ceil_div(self.layer.rows(), self.layer.op.batch).min(LAUNCHES_MAX / kernels.max(1))
     }
 
-    /// What a forward pass asks of a GPU.
+    /// Work of a forward pass, for the cost model.
     fn work(&self, tensor_cores: bool) -> Vec<KernelWork> {
         let (layer, op) = (&self.layer, self.layer.op);
         let rows = op.direction.count() * op.batch;
@@ -220,7 +220,7 @@ impl Steps<'_> {
         let mut work = step.repeat(launched as usize);
         let rest = layer.steps() - launched;
         if rest > 0 {
-            // Each row reads all weights at every step.
+            // Each sequence reads all weights at every step.
             let weights = layer.products.iter().map(|of| of.gates * of.units * of.depth);
             let read = (rest * rows) as f64 * weights.sum::<i64>() as f64;
             work.push(KernelWork {
@@ -235,7 +235,7 @@ impl Steps<'_> {
     }
 }
 
-/// A piece of memory that the kernels share.
+/// A workspace buffer.
 struct Piece {
     name: &'static str,
     ctype: &'static str,
@@ -245,7 +245,7 @@ struct Piece {
 struct Writer<'a> {
     elements: Elements<'a>,
     layer: &'a Layer<'a>,
-    /// What a later stage reads of an earlier one.
+    /// Values that later stages read.
     carried: Vec<CellValue>,
     arch: Arch,
 }
@@ -288,7 +288,7 @@ impl<'a> Writer<'a> {
         ]
     }
 
-    /// The position of a piece of memory that the kernels share.
+    /// Index of a workspace buffer.
     fn piece(&self, name: &str) -> usize {
         let pieces = self.pieces();
         pieces.iter().position(|piece| piece.name == name).expect("the piece is there")
@@ -356,7 +356,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The kernel with its step set: that is its last number, if it asks for one.
+    /// The kernel with its step index, which is its last run-time number, if it has one.
     fn at_step(&self, kernel: &KernelPlan, at: i64) -> KernelPlan {
         let mut kernel = kernel.clone();
         if kernel.spec.entry == "rnn_cell" {
@@ -365,7 +365,7 @@ impl<'a> Writer<'a> {
         kernel
     }
 
-    /// States as they are before the first step.
+    /// The kernel that initialises the states.
     fn start(&self) -> KernelPlan {
         let op = self.layer.op;
         let first = match self.layer.tensor("h_initial") {
@@ -398,7 +398,7 @@ impl<'a> Writer<'a> {
         self.kernel("start", about, own)
     }
 
-    /// States as they are after the last step.
+    /// The kernel that stores the final states.
     fn finish(&self) -> Option<KernelPlan> {
         let with = self.layer.op.with;
         let h_final = with.h_final.then(|| self.elements.element("h_final", "index_t(b)", "own"));
@@ -418,7 +418,7 @@ impl<'a> Writer<'a> {
         Some(self.kernel("finish", "the states of a recurrent layer after its last step.", own))
     }
 
-    /// A kernel that goes through pieces of a step.
+    /// A kernel that runs pieces of a step.
     fn step(&self, name: &str, about: &str, pieces: &[Json]) -> KernelPlan {
         let (op, layer, elements) = (self.layer.op, self.layer, &self.elements);
         let members = &elements.members;
@@ -480,7 +480,7 @@ impl<'a> Writer<'a> {
         self.step(&format!("stage{stage}"), &about, &[self.piece_of_stage(stage, false)])
     }
 
-    /// All steps that have no kernels of their own.
+    /// The kernel of all remaining steps.
     fn rest(&self) -> KernelPlan {
         let stages = 0..self.layer.op.cell.stages.len();
         let mut pieces: Vec<Json> = stages.map(|stage| self.piece_of_stage(stage, true)).collect();
@@ -494,7 +494,7 @@ impl<'a> Writer<'a> {
         kernel
     }
 
-    /// A product that a block takes for its row.
+    /// A GEMM that a block computes for its row.
     fn multiplied(&self, product: &ProductShape) -> Json {
         let weights = self.layer.tensor(product.slot()).expect("the product has weights");
         let (units, depth) = match product.stage {
@@ -521,13 +521,13 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// The bias of a gate.
+    /// C++ expression of the bias of a gate.
     fn bias(&self, slot: &str, at: usize) -> String {
         let column = Elements::vector_column(at, "unit");
         format!(" + Math(widen(t.{}))", self.elements.element(slot, "", &column))
     }
 
-    /// What a stage does, and whether it multiplies by itself.
+    /// A stage, including its GEMM if `multiplies`.
     fn piece_of_stage(&self, stage: usize, multiplies: bool) -> Json {
         let (op, cell) = (self.layer.op, &self.layer.op.cell);
         let (elements, members) = (&self.elements, &self.elements.members);
@@ -577,12 +577,12 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// A vector of a row in a piece that has some for every row of the batch.
+    /// Element of a vector of the row in a workspace buffer with several vectors per batch row.
     fn in_row(&self, piece: &str, vectors: usize, at: usize, unit: &str) -> String {
         format!("{piece}[(index_t(blockIdx.x) * {vectors} + {at}) * HIDDEN + {unit}]")
     }
 
-    /// A state other than the first.
+    /// Element of a state other than the first.
     fn kept(&self, at: usize, unit: &str) -> String {
         self.in_row("kept", self.layer.op.cell.states.len() - 1, at - 1, unit)
     }

@@ -1,5 +1,4 @@
-//! The products of the engine that goes step by step: those of its operands with all rows' weights
-//! at once, on the engines for products.
+//! The GEMMs of `rnn_step`: all batch rows with the weights of one product, on the GEMM engines.
 
 use crate::engine::rnn::layer::{Layer, ProductShape};
 use crate::engine::{Engine, Supported};
@@ -9,20 +8,20 @@ use crate::kernel::{Argument, KernelPlan};
 use crate::target::Target;
 use crate::tensor::TensorDesc;
 
-/// Tensors of a product's graph.
+/// Uids of the tensors of a GEMM's graph.
 const A: i64 = 1;
 const B: i64 = 2;
 const C: i64 = 3;
 
-/// A product's graph on an engine.
+/// A GEMM as an engine supports it.
 pub(super) struct ProductOn<'a> {
     pub(super) own: &'a dyn Supported,
-    /// The graph's uids, by canonical uid.
+    /// Uids of the graph by canonical uid.
     uids: &'a [i64],
 }
 
 impl Layer<'_> {
-    /// The product of all rows with weights, as a graph, on an engine.
+    /// Calls `f` with the GEMM of all rows with the weights, as an engine supports it.
     pub(super) fn with_product<T>(
         &self,
         product: &ProductShape,
@@ -50,8 +49,8 @@ impl Layer<'_> {
         then(ProductOn { own: &*own, uids: canonical.uids })
     }
 
-    /// The kernels of a product of all rows with the weights, by the engines for such.
-    /// `piece` gives the position of a piece of memory that the kernels share.
+    /// The kernels of the GEMM of all rows with the weights.
+    /// `piece` returns the index of a workspace buffer.
     pub(super) fn product_kernels(
         &self,
         product: &ProductShape,
@@ -83,17 +82,17 @@ impl Layer<'_> {
 }
 
 impl ProductShape {
-    /// Where its weights are.
+    /// Slot of its weights.
     pub(super) fn slot(&self) -> &'static str {
         if self.stage.is_some() { "r" } else { "projection" }
     }
 
-    /// The piece of memory that gets the sums.
+    /// Workspace buffer of its result.
     pub(super) fn sums(&self) -> &'static str {
         if self.stage.is_some() { "sums" } else { "projected" }
     }
 
-    /// The piece of memory that the weights are multiplied with.
+    /// Workspace buffer of its operand.
     pub(super) fn operand(&self) -> &'static str {
         if self.is_of_state() { "hidden" } else { "operand" }
     }

@@ -1,4 +1,4 @@
-//! What a recurrent layer asks of a GPU: for the cost model, and for the choice among regimes.
+//! Work of a recurrent layer: for the cost model, and for the choice of engine.
 
 use crate::engine::KernelWork;
 use crate::engine::cost::INSTRUCTIONS_OPERATION;
@@ -6,21 +6,20 @@ use crate::engine::rnn::layer::Layer;
 use crate::engine::rnn::schedule::{Exchange, Placed, Schedule, Settings, Units};
 use crate::tensor::TensorDesc;
 
-/// Clocks of a step that are not products: two barriers, reading sums and operands, the cell
-/// (Luo et al. 2024 for the latencies of an H100).
+/// Clocks of a step besides MMAs: two barriers, loading accumulators and operands, the cell (Luo et
+/// al. 2024 for the latencies of an H100).
 const STEP_CLOCKS: f64 = 280.0;
 
-/// Clocks until all blocks have what one publishes, but for the bytes: a push within a cluster; a
-/// write, a count and a read through L2; a write there and the read that sees it,
-/// which is a hand-off of 160 ns and half a poll.
+/// Latency of an exchange in clocks: a store within a cluster; write, count and read through L2;
+/// write and successful poll there, a hand-off of 160 ns and half a poll.
 const PUSH_CLOCKS: f64 = 250.0;
 const COUNT_CLOCKS: f64 = 1500.0;
 const TAG_CLOCKS: f64 = 600.0;
 
-/// Bytes per clock of an SM from L2.
+/// L2 bandwidth of an SM in bytes per clock.
 const L2_BYTES: f64 = 32.0;
 
-/// Clocks of one step, all blocks at once.
+/// Predicted clocks of one step.
 pub(super) fn step_clocks(layer: &Layer<'_>, schedule: &Schedule) -> f64 {
     let products: f64 = schedule.products.iter().map(|of| multiplications(schedule, of)).sum();
     let math = match schedule.units {
@@ -39,14 +38,14 @@ pub(super) fn step_clocks(layer: &Layer<'_>, schedule: &Schedule) -> f64 {
     math.max(streamed) + own + stops * (STEP_CLOCKS + exchange)
 }
 
-/// Bytes that a block hears of at one exchange, without tags.
+/// Bytes that a block receives per exchange, without flags.
 pub(super) fn exchange_bytes(layer: &Layer<'_>, schedule: &Schedule) -> i64 {
     let Settings { batch_tile, blocks, .. } = schedule.settings;
     let others = schedule.shared_width / blocks * (blocks - 1);
     batch_tile * others * layer.dtype().bytes() as i64
 }
 
-/// Clocks of one exchange of this kind.
+/// Predicted clocks of an exchange of this kind.
 pub(super) fn exchange_clocks(layer: &Layer<'_>, schedule: &Schedule, exchange: Exchange) -> f64 {
     let read = exchange_bytes(layer, schedule) as f64 / L2_BYTES;
     match exchange {
@@ -57,7 +56,7 @@ pub(super) fn exchange_clocks(layer: &Layer<'_>, schedule: &Schedule, exchange: 
     }
 }
 
-/// Multiplications of a block for a product, those on padding too.
+/// Multiply-adds of a block for a GEMM, including padding.
 fn multiplications(schedule: &Schedule, of: &Placed) -> f64 {
     let depth = of.steps * schedule.settings.parts * 2 * schedule.units.fragment_depth();
     let rows = of.shape.gates * of.groups * 8 * schedule.settings.columns;
@@ -70,17 +69,17 @@ fn instructions(layer: &Layer<'_>) -> f64 {
     lines as f64 * INSTRUCTIONS_OPERATION
 }
 
-/// Bytes of all tensors of the layer, each counted once.
+/// Bytes of all tensors of the layer.
 pub(super) fn bytes(layer: &Layer<'_>) -> f64 {
     let tensors = layer.tensors().map(|(_, uid)| &layer.graph.tensors[uid]);
     let bytes = |of: &TensorDesc| of.elements().unwrap_or(0) * of.dtype.bytes() as i64;
     tensors.map(bytes).sum::<i64>() as f64
 }
 
-/// One launch, of a layer whose tensors have so many bytes.
+/// Work of the launch, for a layer whose tensors have `bytes` bytes.
 ///
-/// A step takes as long as it takes: no other block fills the gaps. Its clocks hold its products
-/// and its waiting; what it reads of x is on its way steps ahead.
+/// A step is bound by latency: no other block fills its gaps. Its clocks include MMAs and waiting;
+/// x is prefetched steps ahead.
 pub(super) fn of(layer: &Layer<'_>, schedule: &Schedule, bytes: f64) -> KernelWork {
     let steps = layer.steps() as f64;
     let blocks = (schedule.teams * schedule.settings.blocks) as f64;

@@ -87,7 +87,7 @@ fn reductions_behind_a_product() {
     refused(&graph, &rule);
 }
 
-/// What warpgroups do not take: bulk copies load and store it.
+/// What warpgroups do not take: TMA copies load and store it.
 #[test]
 fn what_bulk_copies_do_not_move() {
     let engine = engine::engine_named("gemm_wgmma").unwrap();
@@ -105,20 +105,20 @@ fn what_bulk_copies_do_not_move() {
         &case([F16, Bf16, F16], [64; 3], rows),
         "a warpgroup has no product of f16 and bf16 in math f32",
     );
-    refused(&case([F16; 3], [64, 64, 0], rows), "a bulk copy takes at least one element");
+    refused(&case([F16; 3], [64, 64, 0], rows), "a TMA copy takes at least one element");
     refused(
         &case([F16; 3], [64, 64, 60], rows),
-        "a stride of `a` is 120 bytes, a bulk copy needs multiples of 16",
+        "a stride of `a` is 120 bytes, a TMA copy needs multiples of 16",
     );
     refused(
         &case([F16; 3], [64, 64, 64], [Lay::Rows, Lay::Misaligned, Lay::Rows]),
-        "`b` is aligned to 2 bytes, a bulk copy needs 16",
+        "`b` is aligned to 2 bytes, a TMA copy needs 16",
     );
     let tf32 = Case::new(MatmulMath::Tf32, [DType::F32; 3], [64; 3]);
     refused(&tf32.graph(), "`b` is not packed along K, as products of f32 need it");
     let batches: [&'static [i64]; 2] = [&[2, 2, 2, 2, 2, 2], &[1, 2, 1, 2, 1, 2]];
     let many = Case { batches, ..Case::new(F32, [F16; 3], [64; 3]) };
-    refused(&many.graph(), "`a` has 6 dimensions of batches, a bulk copy 3");
+    refused(&many.graph(), "`a` has 6 dimensions of batches, a TMA copy 3");
     let mut fusion = Fusion::new((&[64, 64], F16), (&[64, 64], F16));
     let a = fusion.unary(Mode::ReluFwd, fusion.a, F16);
     let c = fusion.product(a, fusion.b, F32, DType::F32);
@@ -126,7 +126,7 @@ fn what_bulk_copies_do_not_move() {
     fusion.output(y, "y", DType::F32);
     let graph = fusion.build();
     let name = &graph.tensor(a).unwrap().name;
-    refused(&graph, &format!("operand `{name}` is computed, a bulk copy loads it as it is"));
+    refused(&graph, &format!("operand `{name}` is computed, a TMA copy loads it as it is"));
 }
 
 /// Two products that are not multiplied at once.
@@ -139,7 +139,7 @@ fn two_products_that_are_not_twins() {
         assert_eq!(error.to_string(), rule);
     };
     let graph = swiglu([64; 3], F16, false);
-    refused("gemm_simt", &graph, "two products are multiplied by tensor cores only");
+    refused("gemm_simt", &graph, "a dual GEMM needs tensor cores");
     let two = |strides: [Vec<i64>; 2], shared: bool| {
         let mut graph = OperationGraph::builder();
         let x = graph.input("x", &[8, 8], F16);

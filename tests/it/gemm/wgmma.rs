@@ -39,13 +39,13 @@ fn config([cta_m, cta_n]: [i64; 2], cluster: i64, stages: i64) -> EngineConfig {
     EngineConfig::new(ENGINE, &knobs)
 }
 
-/// Outputs that lie as bulk copies need it are stored by them.
+/// Outputs that lie as TMA copies need it are stored by them.
 #[test]
 fn outputs_are_stored_by_bulk_copies() {
     let Some(kiln) = hopper() else { return };
     let graph = bias_gelu([72, 72, 72], Bf16);
     let text = kiln.sources(&graph, &config([64, 64], 1, 3)).unwrap().remove(0).text;
-    assert!(text.contains("store_box(maps.outputs.y"), "{text}");
+    assert!(text.contains("tma_store(maps.outputs.y"), "{text}");
 }
 
 #[test]
