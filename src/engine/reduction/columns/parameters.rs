@@ -76,6 +76,15 @@ impl Columns<'_> {
         let calls: BTreeSet<&str> = functions.iter().flat_map(|of| &of.calls).copied().collect();
         parameters["functions"] = json!(calls);
         parameters["programs"] = functions.iter().map(|function| function.text.clone()).collect();
+        // Of a kernel that only combines partials, few count the elements of a value.
+        let merges = |phase: &Json| {
+            phase["from_parts"] == true
+                && phase["spreads"].as_array().is_some_and(|of| !of.is_empty())
+        };
+        let counts_segment = span.first < span.end || described.iter().any(merges);
+        parameters["counts_segment"] = json!(counts_segment);
+        parameters["counts_reduced"] =
+            json!(counts_segment || json!(described).to_string().contains("(REDUCED)"));
         parameters["phases"] = json!(described);
         memory.describe(&self.context, &|at| self.tensor(at), COUNTS, &mut parameters);
         let segments = if span.first < span.end { self.schedule.segments } else { 1 };
