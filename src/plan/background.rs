@@ -17,13 +17,13 @@ use tracing::{debug_span, dispatcher, warn};
 use crate::engine::{self, EngineConfig, Part};
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
-use crate::plan::config::Background;
+use crate::plan::context::config::Background;
+use crate::plan::context::kernel_store::Reach;
+use crate::plan::context::metrics::{BackgroundMetrics, Counter};
+use crate::plan::context::planner::Planner;
+use crate::plan::context::span::Timed;
 use crate::plan::execute::ExecutionPlan;
-use crate::plan::metrics::{BackgroundMetrics, Counter};
 use crate::plan::recipe::{BuiltPart, Recipe};
-use crate::plan::span::Timed;
-use crate::plan::store::Reach;
-use crate::plan::tiers::Tiers;
 use crate::plan::upgrade::{Ask, Upgrade};
 
 /// NVRTC holds a few hundred megabytes per compilation in flight.
@@ -138,7 +138,7 @@ impl Workers {
     /// # Errors
     /// `BadParam` for more threads or places than there may be, `Io` when a thread cannot be
     /// started.
-    pub(super) fn start(tiers: &Arc<Tiers>, background: Background) -> Result<Workers> {
+    pub(super) fn start(planner: &Arc<Planner>, background: Background) -> Result<Workers> {
         let Background { threads, queue } = background;
         if threads > THREADS_MAX || queue > QUEUE_MAX {
             return Err(Error::bad_param(format!(
@@ -149,12 +149,12 @@ impl Workers {
         let queue = Arc::new(Queue::new(background.queue));
         let mut workers = Workers { queue, threads: Vec::new() };
         for _ in 0..background.threads {
-            let (queue, tiers) = (workers.queue.clone(), tiers.clone());
+            let (queue, planner) = (workers.queue.clone(), planner.clone());
             let thread = std::thread::Builder::new().name("kiln-background".to_owned());
             // What listens where Kiln is opened hears its threads too.
             let listener = dispatcher::get_default(Clone::clone);
             let started = thread.spawn(move || {
-                dispatcher::with_default(&listener, || work(&queue, &tiers));
+                dispatcher::with_default(&listener, || work(&queue, &planner));
             });
             workers.threads.push(started.map_err(|error| {
                 Error::io("failed to start a background thread").caused_by(error)
@@ -167,47 +167,47 @@ impl Workers {
     /// else general ones if such have been built, else its own, compiled now.
     pub(super) fn plan(
         &self,
-        tiers: &Tiers,
+        planner: &Planner,
         graph: &OperationGraph,
         parts: Vec<Part>,
     ) -> Result<ExecutionPlan> {
         let (mut built, mut general) = (Vec::new(), false);
         for part in parts {
-            if let Some(best) = tiers.best(part.clone(), Reach::Built)? {
+            if let Some(best) = planner.best(part.clone(), Reach::Built)? {
                 built.push(best);
                 continue;
             }
-            let target = tiers.store.device.target();
+            let target = planner.store.device.target();
             let substitutes = engine::substitutes(part.graph.canonical(), target, &part.config);
-            match self.substitute(tiers, &part, &substitutes)? {
+            match self.substitute(planner, &part, &substitutes)? {
                 Some(substitute) => {
                     general = true;
                     built.push(substitute);
                 }
                 None => {
-                    built.extend(tiers.compiled_best(vec![part.clone()])?);
+                    built.extend(planner.compiled_best(vec![part.clone()])?);
                     self.prepare(part, substitutes);
                 }
             }
         }
         if general {
-            tiers.store.counters.general_hits.add(1);
+            planner.store.counters.general_hits.add(1);
         }
         let ask: Arc<dyn Ask> = self.queue.clone();
         let upgrade = general.then(|| Upgrade::through(graph, Arc::downgrade(&ask)));
-        tiers.plan_of(graph, built, upgrade)
+        planner.plan_of(graph, built, upgrade)
     }
 
     /// The part with the first of these settings that has been built.
     fn substitute(
         &self,
-        tiers: &Tiers,
+        planner: &Planner,
         part: &Part,
         substitutes: &[EngineConfig],
     ) -> Result<Option<BuiltPart>> {
         for config in substitutes {
             let part = Part { graph: part.graph.clone(), config: config.clone() };
-            if let Some(built) = tiers.best(part, Reach::Built)? {
+            if let Some(built) = planner.best(part, Reach::Built)? {
                 return Ok(Some(built));
             }
         }
@@ -267,20 +267,20 @@ impl fmt::Debug for Workers {
     }
 }
 
-fn work(queue: &Queue, tiers: &Tiers) {
-    if let Err(error) = tiers.store.device.enter_background() {
+fn work(queue: &Queue, planner: &Planner) {
+    if let Err(error) = planner.store.device.enter_background() {
         warn!("{error}; kernels that are loaded in the background may disturb CUDA graph captures");
     }
     while let Some(job) = queue.pop() {
-        queue.done(run(job, tiers));
+        queue.done(run(job, planner));
     }
 }
 
 /// Whether the job's kernels compiled.
-fn run(job: Job, tiers: &Tiers) -> bool {
-    let target = tiers.store.device.target();
+fn run(job: Job, planner: &Planner) -> bool {
+    let target = planner.store.device.target();
     let parts = match &job {
-        Job::Special(upgrade) => tiers.parts(upgrade.graph(), target),
+        Job::Special(upgrade) => planner.parts(upgrade.graph(), target),
         Job::General(part) => Ok(vec![(**part).clone()]),
     };
     let family = match &parts {
@@ -289,12 +289,12 @@ fn run(job: Job, tiers: &Tiers) -> bool {
     };
     let span = debug_span!("background", family, target = %target.arch, ns = Empty);
     let _span = Timed::new(span);
-    let best = parts.and_then(|parts| tiers.compiled_best(parts));
+    let best = parts.and_then(|parts| planner.compiled_best(parts));
     let compiled = best.is_ok();
     match job {
         Job::Special(upgrade) => {
             upgrade.finish(best.and_then(|best| Recipe::new(upgrade.graph(), best)));
-            tiers.dump(upgrade.special().map_or(&[], |special| &special.kernels));
+            planner.dump(upgrade.special().map_or(&[], |special| &special.kernels));
         }
         Job::General(_) => {
             if let Err(error) = best {

@@ -6,12 +6,12 @@ use std::thread;
 use crate::compile::at_once;
 use crate::engine::Part;
 use crate::error::{ErrorKind, Result};
+use crate::plan::context::kernel_store::Reach;
+use crate::plan::context::planner::Planner;
+use crate::plan::context::step_down::{Attempt, StepDown};
 use crate::plan::recipe::BuiltPart;
-use crate::plan::step_down::{Attempt, StepDown};
-use crate::plan::store::Reach;
-use crate::plan::tiers::Tiers;
 
-impl Tiers {
+impl Planner {
     /// The kernels of a part, on the device; `None` when one would have to be compiled and `reach`
     /// forbids that.
     ///
@@ -57,7 +57,7 @@ impl Tiers {
         Ok(sources.iter().any(|source| self.store.refusal(source).is_some()))
     }
 
-    /// As [`Tiers::best`] of every part, compiled now if they must be, several at once.
+    /// As [`Planner::best`] of every part, compiled now if they must be, several at once.
     pub(super) fn compiled_best(&self, parts: Vec<Part>) -> Result<Vec<BuiltPart>> {
         let best = |part: &Part| {
             let best = self.best(part.clone(), Reach::Compiled)?;
@@ -89,9 +89,9 @@ mod tests {
     use crate::dtype::DType;
     use crate::graph::{Matmul, OperationGraph};
     use crate::plan::build::Kiln;
-    use crate::plan::config::Config;
+    use crate::plan::context::config::Config;
+    use crate::plan::deploy::manifest::{Manifest, ManifestProblem};
     use crate::plan::execute::ExecutionPlan;
-    use crate::plan::manifest::{Manifest, ManifestProblem};
     use crate::target::Target;
 
     const BROKEN: &str = "#error no such luck\n";
@@ -101,10 +101,10 @@ mod tests {
         let device = Device::null(Target::named("h200").expect("known"));
         let resolved = config.resolve().expect("nothing is wrong with it");
         let mut kiln = Kiln::on(device, resolved).expect("there is nothing to open");
-        let tiers = Arc::get_mut(&mut kiln.inner).expect("nobody else has it");
+        let planner = Arc::get_mut(&mut kiln.inner).expect("nobody else has it");
         let change = |templates: Templates, (name, text): &(&str, &str)| templates.with(name, text);
-        tiers.templates = texts.iter().fold(tiers.templates.clone(), change);
-        tiers.steps_down = steps_down;
+        planner.templates = texts.iter().fold(planner.templates.clone(), change);
+        planner.steps_down = steps_down;
         kiln
     }
 

@@ -18,18 +18,18 @@ use crate::error::{Error, Result};
 use crate::graph::{GraphDigest, OperationGraph};
 use crate::kernel::{Grid, KernelPlan, LaunchPlan, Lowering};
 use crate::plan::background::Workers;
-use crate::plan::config::Config;
+use crate::plan::context::config::Config;
+use crate::plan::context::kernel_store::{KernelStore, Loaded, Reach};
+use crate::plan::context::metrics::{Counters, Metrics};
+use crate::plan::context::nvrtc::Nvrtc;
+use crate::plan::context::planner::Planner;
+use crate::plan::context::report::{BuildReport, Origin};
+use crate::plan::context::resolved::Resolved;
+use crate::plan::context::span::Timed;
+use crate::plan::deploy::recorder::Recorder;
+use crate::plan::dump::overrides::{OverrideUse, Overrides};
 use crate::plan::execute::{ExecutionPlan, PlanInner};
-use crate::plan::metrics::{Counters, Metrics};
-use crate::plan::nvrtc::Nvrtc;
-use crate::plan::overrides::{OverrideUse, Overrides};
 use crate::plan::recipe::{BuiltKernel, BuiltPart, Capture, PlannedKernel, Recipe};
-use crate::plan::record::Recorder;
-use crate::plan::report::{BuildReport, Origin};
-use crate::plan::resolved::Resolved;
-use crate::plan::span::Timed;
-use crate::plan::store::{KernelStore, Loaded, Reach};
-use crate::plan::tiers::Tiers;
 use crate::plan::upgrade::{Tier, Upgrade};
 use crate::target::{Arch, Target};
 
@@ -40,7 +40,7 @@ const REPEATED_MAX: usize = 16;
 /// A device with its compiler and caches. Clones share everything; any thread may use it.
 #[derive(Clone)]
 pub struct Kiln {
-    pub(super) inner: Arc<Tiers>,
+    pub(super) inner: Arc<Planner>,
     /// Plans that were made, by the digest of their graph.
     pub(super) plans: Arc<DashMap<GraphDigest, ExecutionPlan>>,
     /// Those that compile in the background; they end with the last clone.
@@ -84,7 +84,7 @@ impl Kiln {
             kernels: Flight::default(),
             counters: Counters::default(),
         };
-        let inner = Arc::new(Tiers {
+        let inner = Arc::new(Planner {
             store,
             templates,
             selection: resolved.selection,
@@ -301,7 +301,7 @@ fn plan_span(parts: &[Part], target: &Target) -> Timed {
     ))
 }
 
-impl Tiers {
+impl Planner {
     /// The sources that a configuration gives for a graph on any target.
     pub(super) fn sources(
         &self,
@@ -352,7 +352,7 @@ impl Tiers {
         BuiltKernel { plan, source, image, report, kernel, launch }
     }
 
-    /// One kernel, as [`Tiers::built`].
+    /// One kernel, as [`Planner::built`].
     fn kernel(&self, family: &str, plan: KernelPlan, reach: Reach) -> Result<Option<BuiltKernel>> {
         let start = Instant::now();
         let mut source = {

@@ -6,8 +6,8 @@ use crate::engine::{self, CostModel, EngineConfig, Mode, Part, Supported};
 use crate::error::Result;
 use crate::graph::OperationGraph;
 use crate::plan::build::Kiln;
-use crate::plan::tiers::Tiers;
-use crate::plan::winners;
+use crate::plan::context::planner::Planner;
+use crate::plan::tuning::winners;
 
 impl Kiln {
     /// The parts of a graph as [`Kiln::plan`] has them. Nothing is compiled: of a kernel that is in
@@ -28,7 +28,7 @@ impl Kiln {
     }
 }
 
-impl Tiers {
+impl Planner {
     fn chosen_by(&self, part: &Part) -> Result<String> {
         let target = self.store.device.target();
         let supported = part.supported(target)?;

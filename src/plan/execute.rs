@@ -11,7 +11,7 @@ use crate::device::{Device, MAP_WORDS, Stream};
 use crate::engine::Part;
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
-use crate::plan::capture::Captured;
+use crate::plan::dump::capture::Captured;
 use crate::plan::overlap::{Overlap, overlap};
 use crate::plan::recipe::{Binding, Feed, MAP_ALIGNMENT, PlannedKernel, Recipe, TENSORS_MAX};
 use crate::plan::upgrade::{Tier, Upgrade};

@@ -6,80 +6,63 @@
 //! A program need not wait for the compiler: [`Config::record`] writes a [`Manifest`] of what it
 //! asks for, [`Kiln::warm`] and [`Kiln::build_pack`] compile that ahead, and [`Config::background`]
 //! serves what is new with a more general kernel until its own is compiled.
+//!
+//! | folder | holds |
+//! |---|---|
+//! | `context` | configuration, the kernel store, engine selection, counters |
+//! | `problem` | problem documents and host values |
+//! | `dump` | dumps, captures, replay, overrides |
+//! | `deploy` | manifests, recording, warm-up, packs |
+//! | `tuning` | measured settings and splits |
+//! | `layers` | the classic layer interfaces |
+//!
+//! Plans themselves, how they are built, executed and upgraded, are beside them.
 
-mod attention_forward;
 mod background;
 mod best;
 mod build;
-mod capture;
 mod choice;
-mod config;
+mod context;
+mod deploy;
 mod document;
 mod dump;
-mod dump_format;
 mod execute;
-mod manifest;
-mod metrics;
-mod nvrtc;
+mod layers;
 mod overlap;
-mod overrides;
-mod overriding;
-mod persistent;
-mod plausible;
 mod problem;
 mod recipe;
-mod record;
-mod reopen;
-mod replay;
-mod report;
-mod resolved;
-mod rnn_forward;
-mod rnn_pack;
 mod save;
-mod selection;
-mod shipment;
-mod span;
-mod step_down;
-mod store;
-mod tensors;
-mod tiers;
-mod trial;
-mod tune;
-mod tuned_split;
+mod tuning;
 mod upgrade;
-mod values;
-mod variables;
 mod variant_pack;
-mod warm;
-mod winners;
 mod workspace;
 
-pub use attention_forward::{AttentionForward, MultiHeadAttention};
 pub use build::Kiln;
-pub use config::{Background, Config};
+pub use context::config::{Background, Config};
+pub use context::metrics::{BackgroundMetrics, Metrics};
+pub use context::report::{BuildReport, Origin};
+pub use context::variables::{VARIABLES, Variable};
+pub use deploy::kernel_pack::{CatalogLine, CodeDigests, Coverage, Verified, catalog, merge_packs};
+pub use deploy::manifest::{Instance, Manifest, ManifestProblem};
+pub use deploy::warm::{WarmProgress, WarmSummary, Warmed};
+pub use dump::overrides::OverrideUse;
+pub use dump::read::{Dump, Edit};
+pub use dump::replay::Relaunch;
 pub use execute::ExecutionPlan;
-pub use manifest::{Instance, Manifest, ManifestProblem};
-pub use metrics::{BackgroundMetrics, Metrics};
-pub use overrides::OverrideUse;
-pub use persistent::PersistentRnn;
-pub use plausible::random_values;
+pub use layers::attention_forward::{AttentionForward, MultiHeadAttention};
+pub use layers::rnn::PersistentRnn;
+pub use layers::rnn_forward::{ForwardMode, RnnForward, TempSpace};
+pub use layers::rnn_pack::RnnPack;
 pub use problem::Problem;
-pub use recipe::PlannedKernel;
-pub use reopen::{Dump, Edit};
-pub use replay::Relaunch;
-pub use report::{BuildReport, Origin};
-pub use rnn_forward::{ForwardMode, RnnForward, TempSpace};
-pub use rnn_pack::RnnPack;
-pub use shipment::{CatalogLine, CodeDigests, Coverage, Verified, catalog, merge_packs};
-pub use tensors::{read_values, write_values};
-pub use trial::Trial;
+pub use problem::random::random_values;
+pub use problem::tensors::{read_values, write_values};
+pub use problem::trial::Trial;
 #[cfg(feature = "sim")]
-pub use trial::estimate;
-pub use tune::{TuneProgress, Tuned};
-pub use tuned_split::TunedSplit;
+pub use problem::trial::estimate;
+pub use problem::values::Values;
+pub use recipe::PlannedKernel;
+pub use tuning::settings::{TuneProgress, Tuned};
+pub use tuning::split::TunedSplit;
+pub use tuning::winners::{Tried, TriedSplit};
 pub use upgrade::Tier;
-pub use values::Values;
-pub use variables::{VARIABLES, Variable};
 pub use variant_pack::{DeviceMemory, VariantPack};
-pub use warm::{WarmProgress, WarmSummary, Warmed};
-pub use winners::{Tried, TriedSplit};

@@ -13,7 +13,7 @@ use crate::engine::{EngineConfig, Part, engine_named};
 use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
 use crate::kernel::{Argument, KernelPlan, KernelSpec, LaunchPlan, Lowering, TensorMap};
-use crate::plan::report::BuildReport;
+use crate::plan::context::report::BuildReport;
 use crate::plan::workspace::{self, Lifetime};
 use crate::tensor::{ALIGNMENT_MAX, TensorDesc};
 

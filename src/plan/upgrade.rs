@@ -226,7 +226,7 @@ mod tests {
     use crate::graph::OperationGraph;
     use crate::plan::background::Queue;
     use crate::plan::build::Kiln;
-    use crate::plan::config::Config;
+    use crate::plan::context::config::Config;
     use crate::plan::execute::ExecutionPlan;
     use crate::target::Target;
 

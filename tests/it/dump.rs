@@ -55,7 +55,7 @@ fn dumps_hold_everything_about_a_kernel() {
     assert!(fs::read(own.join("kernel.cubin")).unwrap().starts_with(b"\x7fELF"));
     let stack = read("stack.txt");
     // Names of inlined functions lack their path.
-    assert!(stack.contains("plan/dump.rs") && stack.contains("bin/kiln/main.rs"), "{stack}");
+    assert!(stack.contains("plan/dump/write.rs") && stack.contains("bin/kiln/main.rs"), "{stack}");
     assert!(!own.join("inputs.safetensors").exists());
     let problem = own.join("problem.json");
     succeeds(&["run", problem.to_str().unwrap(), "--random", "1", "--check"]);

@@ -11,7 +11,7 @@ use crate::engine::signature::refuse_i64;
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, Matmul, Op, Operation, Reduction};
 
-/// The oldest architecture the templates are written for.
+/// Minimum compute capability of the templates.
 const CAPABILITY_MIN: u16 = 75;
 
 /// What is computed element by element of a matrix, and how its tensors lie.

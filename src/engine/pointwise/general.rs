@@ -151,7 +151,7 @@ impl Supported for AnyShape<'_> {
     }
 }
 
-/// As many blocks as are resident, but none without an element.
+/// As many blocks as are resident, but none without elements.
 fn grid(elements: i64) -> Grid {
     match u64::div_ceil(elements as u64, u64::from(THREADS)) {
         0 => Grid::Fixed(0),

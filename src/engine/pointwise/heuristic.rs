@@ -1,4 +1,4 @@
-//! The knob settings expected to run best, and why.
+//! The best settings, and why.
 
 use crate::engine::access::{ACCESS_BYTES_MAX, GRID_MAX, access_bytes, ceil_div, stored};
 use crate::engine::pointwise::domain::Domain;
@@ -9,13 +9,13 @@ use crate::graph::CanonicalGraph;
 use crate::target::Target;
 use crate::tensor::TensorDesc;
 
-/// The most registers of a thread that is wanted: half of the threads of an SM then fit.
+/// Maximum registers per thread for half occupancy.
 const REGISTERS_WANTED: i64 = 128;
 
-/// Passes over the device from which on a persistent grid pays.
+/// Minimum waves for which a persistent grid is profitable.
 const PASSES_MIN: i64 = 4;
 
-/// The settings, and what decided them.
+/// The best settings, and what decided them.
 ///
 /// 16 bytes per access and about 64 bytes in flight per thread keep an H100-class memory busy at
 /// half occupancy (Little's law: 3.35 TB/s x 600 ns = 2 MB = 132 SMs x 1024 threads x 15 bytes);
@@ -39,7 +39,7 @@ pub(super) struct Decision {
     threads_max: i64,
     /// Whether an operand is the same in every row.
     row_operand: bool,
-    /// Over the whole device.
+    /// Waves over the whole device.
     passes: i64,
 }
 
@@ -91,7 +91,7 @@ impl Decision {
         Settings { grid: i64::from(persistent), items, threads, vector }
     }
 
-    /// A line for each knob.
+    /// Reasons, one line per knob.
     pub(super) fn reasons(&self) -> Vec<String> {
         let Decision { vector, items, threads, chunks, threads_max, passes, .. } = self;
         let (grid, within) =

@@ -32,7 +32,7 @@ use crate::kernel::Lowering;
 use crate::target::Target;
 use crate::tensor::TensorDesc;
 
-/// The oldest architecture the template is written for.
+/// Minimum compute capability of the template.
 const CAPABILITY_MIN: u16 = 75;
 
 const NAME: &str = "pointwise";

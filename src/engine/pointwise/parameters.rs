@@ -1,4 +1,4 @@
-//! The variables of the pointwise template: a kernel plan from a schedule.
+//! Template parameters and launch of `pointwise` kernels.
 
 use serde_json::{Value as Json, json};
 

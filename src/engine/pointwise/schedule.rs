@@ -1,4 +1,4 @@
-//! How the elements of a domain are dealt out to threads: knobs, the launch grid.
+//! How the elements of a domain are distributed over threads: knobs, registers, the launch grid.
 
 use crate::engine::Knob;
 use crate::engine::access::{
@@ -34,7 +34,7 @@ pub(super) enum Access {
     Stream,
 }
 
-/// The knob settings and what follows from them.
+/// Everything derived from legal settings.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Schedule {
     pub(super) vector: i64,

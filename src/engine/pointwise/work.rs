@@ -1,4 +1,4 @@
-//! What pointwise settings ask of a GPU.
+//! Work of pointwise kernels, for the cost model.
 
 use crate::engine::KernelWork;
 use crate::engine::access::{SECTOR_BYTES, ceil_div, stored};
@@ -28,13 +28,13 @@ pub(super) fn of(
     demand.work(&schedule.grid, threads, registers, vector, chunk_bytes)
 }
 
-/// What a graph asks however its elements are dealt out.
+/// Work of a graph that does not depend on the settings.
 #[derive(Debug, Clone)]
 pub(super) struct Demand {
     elements: f64,
-    /// Between memory and the SMs.
+    /// Bytes moved between memory and the SMs.
     bytes: f64,
-    /// Loaded for one element.
+    /// Bytes loaded per element.
     pub(super) streamed_bytes: i64,
     instructions: f64,
     f64_instructions: f64,
@@ -45,7 +45,7 @@ impl Demand {
         let elements = domain.extents.iter().product::<i64>() as f64;
         let bytes = |(at, tensor): (usize, &TensorDesc)| {
             let size = tensor.dtype.bytes() as i64;
-            // Neighbours that lie apart are moved in a sector each.
+            // Strided neighbours move a sector each.
             let moved = size.max(SECTOR_BYTES.min(size * domain.column_stride(at)));
             tensor.elements().unwrap_or(0) as f64 * moved as f64
         };

@@ -1,4 +1,4 @@
-//! What every kernel of a lowering is made from: a graph in phases, its names, its programs.
+//! What all kernels of a lowering share: the graph in phases, identifiers, programs.
 
 use std::collections::BTreeSet;
 
@@ -16,14 +16,15 @@ use crate::kernel::KernelSpec;
 use crate::target::Arch;
 use crate::tensor::TensorDesc;
 
-/// The phases of one kernel: those before `first` are joined from the parts in scratch memory.
+/// The phases of one kernel; results of phases before `first` are combined from partials in
+/// scratch.
 #[derive(Clone, Copy)]
 pub(super) struct Span {
-    /// The phases from here on read elements.
+    /// First phase that reads elements.
     pub(super) first: usize,
-    /// Behind the last phase.
+    /// One past the last phase.
     pub(super) end: usize,
-    /// Whether the last phase leaves parts to the next kernel.
+    /// Whether the last phase writes partials for the next kernel.
     pub(super) to_parts: bool,
 }
 
@@ -43,7 +44,7 @@ impl Span {
     }
 }
 
-/// A graph in phases with an identifier for all that leaves a program.
+/// A graph in phases with identifiers for values that outlive a program.
 pub(super) struct Context<'a> {
     pub(super) graph: CanonicalGraph<'a>,
     pub(super) space: &'a Space,
@@ -80,7 +81,7 @@ pub(super) struct Function {
     pub(super) name: String,
     /// C++ types of the outputs.
     pub(super) types: Vec<&'static str>,
-    /// What is passed for the inputs.
+    /// C++ arguments for the inputs.
     inputs: Vec<String>,
     /// Functions of `device/ops` that it calls.
     pub(super) calls: BTreeSet<&'static str>,
@@ -192,7 +193,7 @@ impl<'a> Context<'a> {
         lines.chain(phase.steps.iter().chain(&phase.sums).map(step)).collect()
     }
 
-    /// What a reduction takes in next, in its precision: a result of the phase's elements, or what
+    /// The next operand of a reduction, in its precision: a result of the phase's elements, or what
     /// `argument` says of its operand.
     pub(super) fn term(
         &self,

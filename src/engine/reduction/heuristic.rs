@@ -1,4 +1,4 @@
-//! The knob settings expected to run best, and why.
+//! The best settings, and why.
 
 use crate::engine::Knob;
 use crate::engine::access::{
@@ -10,7 +10,7 @@ use crate::graph::CanonicalGraph;
 use crate::target::Target;
 use crate::tensor::TensorDesc;
 
-/// The most registers of a thread that is wanted: half of the threads of an SM then fit.
+/// Maximum registers per thread for half occupancy.
 pub(super) const REGISTERS_WANTED: i64 = 128;
 
 /// Threads per row by the most elements it has: short rows share warps, and a row of one warp needs
@@ -22,13 +22,13 @@ const THREADS_LONG: i64 = 256;
 /// Threads of a block: enough warps to fill an SM with few blocks, few enough to balance.
 const THREADS: i64 = 128;
 
-/// Passes over the device from which on a persistent grid pays.
+/// Minimum waves for which a persistent grid is profitable.
 const PASSES_MIN: i64 = 4;
 
-/// Elements of a segment below which a row is not split further: 16 for each of 256 threads.
+/// Minimum elements per split of a row: 16 for each of 256 threads.
 const SEGMENT_MIN: i64 = 4096;
 
-/// The settings, and what decided them.
+/// The best settings, and what decided them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Decision {
     vector: i64,
@@ -38,17 +38,17 @@ pub(super) struct Decision {
     split: i64,
     cluster: i64,
     persistent: bool,
-    /// Whether columns are summed up.
+    /// Whether there are column sums.
     sums: bool,
     /// Whether a row stays in registers.
     kept: bool,
-    /// Whether neighbours in memory are in different rows.
+    /// Whether neighbours in memory belong to different rows.
     across: bool,
     /// Whether all rows share elements of an operand.
     shares: bool,
     rows: i64,
     columns: i64,
-    /// Over the whole device.
+    /// Waves over the whole device.
     passes: i64,
 }
 
@@ -124,7 +124,7 @@ impl Decision {
         Settings { cluster, grid, items, split, threads, threads_row: row_threads, vector }
     }
 
-    /// A line for each knob.
+    /// Reasons, one line per knob.
     pub(super) fn reasons(&self) -> Vec<String> {
         let Decision { vector, items, threads, row_threads, split, cluster, .. } = *self;
         let Decision { rows, columns, passes, .. } = *self;
@@ -168,7 +168,7 @@ impl Decision {
     }
 }
 
-/// Who holds a row.
+/// How a row is held.
 struct Held {
     row_threads: i64,
     items: i64,
@@ -176,7 +176,7 @@ struct Held {
     kept: bool,
 }
 
-/// Threads, items and blocks with which a row stays in registers; else those that read it again.
+/// Threads, items and cluster that keep a row in registers, or else those that reread it.
 fn held(
     space: &Space,
     footprint: &Footprint,

@@ -8,7 +8,7 @@ use crate::engine::reduction::space::Space;
 use crate::engine::signature::{ctype, untold};
 use crate::graph::CanonicalGraph;
 
-/// What a tensor's layout follows from.
+/// Inputs of a tensor's layout.
 #[derive(Clone, Copy)]
 pub(super) struct Layouts<'a> {
     pub(super) graph: CanonicalGraph<'a>,

@@ -1,4 +1,4 @@
-//! What one kernel of a reduction reads and writes.
+//! Tensors and partials that one kernel of a reduction reads and writes.
 
 use serde_json::{Value as Json, json};
 
@@ -112,7 +112,7 @@ impl Memory {
         [self.inputs(), self.outputs.clone()].concat()
     }
 
-    /// Adds the variables about memory, with each tensor as `tensor` describes it, and the
+    /// Adds the parameters about memory, with each tensor as `tensor` describes it, and the
     /// declaration of the number of rows, where it is a parameter.
     pub(super) fn describe(
         &self,

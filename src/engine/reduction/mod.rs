@@ -1,13 +1,13 @@
 //! The reduction engine: a graph of reductions along the same dimensions and of pointwise
 //! operations before, between and after them.
 //!
-//! A row is everything that becomes one value. Where it fits the registers of the threads that
-//! share it, it is read from memory once, whatever the number of reductions; from sm_90 on these
-//! may be the threads of a cluster's blocks. A longer row is read again in each phase. A few long
-//! rows are split over several blocks, whose partial results the next kernel combines. Sums of
-//! columns over all rows, such as the gradients of a norm's parameters, ride along: each block sums
-//! up its own rows', a second kernel the blocks'. The order of every sum depends on the knobs
-//! alone, so results repeat.
+//! A row is the set of elements that is reduced to one value. Where it fits the registers of the
+//! threads that share it, it is read from memory once, whatever the number of reductions; from
+//! sm_90 on these may be the threads of a cluster's blocks. A longer row is read again in each
+//! phase. A few long rows are split over several blocks, whose partial results the next kernel
+//! combines. Sums of columns over all rows, such as the gradients of a norm's parameters, are
+//! fused: each block sums its own rows, a second kernel the blocks' partials. The order of
+//! additions depends on the knobs alone, so results are reproducible.
 //!
 //! A second engine, `reduction_columns`, is for layouts whose contiguous dimension is kept.
 
@@ -45,7 +45,7 @@ use crate::kernel::Lowering;
 use crate::target::Target;
 use crate::tensor::TensorDesc;
 
-/// The oldest architecture the templates are written for.
+/// Minimum compute capability of the templates.
 const CAPABILITY_MIN: u16 = 75;
 
 const NAME: &str = "reduction";

@@ -1,4 +1,4 @@
-//! The variables of the templates for rows: kernel plans from a schedule.
+//! Template parameters and launches of `reduction` kernels.
 
 use std::collections::BTreeSet;
 
@@ -20,10 +20,10 @@ use crate::graph::CanonicalGraph;
 use crate::kernel::{Grid, KernelPlan, LaunchPlan, Lowering};
 use crate::target::Arch;
 
-/// The parameter of all kernels that counts rows at run time.
+/// Declaration of the run-time number of rows.
 const ROWS: Option<&str> = Some("const long long COUNT");
 
-/// Threads of a block that joins sums of columns: 32 columns, a warp for each of 16 parts.
+/// Threads per block of the kernel that combines column sums: 32 columns, 16 warps.
 const COLUMN_THREADS: u32 = 512;
 
 /// The kernels of one lowering.
@@ -59,7 +59,7 @@ pub(super) fn lowering(
 }
 
 impl Rows<'_> {
-    /// Bytes of the parts that all blocks leave of a sum of columns.
+    /// Bytes of the partials of a column sum, of all blocks.
     fn sum_bytes(&self, sum: &Step) -> u64 {
         let Schedule { chunks, vector, .. } = *self.schedule;
         let bytes = sum.op.math.dtype().bytes() as i64;
@@ -119,7 +119,7 @@ impl Rows<'_> {
         self.plan(span, &memory, parameters)
     }
 
-    /// The kernel that joins what the blocks left of sums of columns.
+    /// The kernel that combines the partials of column sums.
     fn sums_kernel(&self) -> KernelPlan {
         let mut taken = self.context.identifiers.clone();
         let program = &self.context.phases.columns;
@@ -182,7 +182,7 @@ impl Rows<'_> {
         KernelPlan { spec: self.context.spec(variant, template, parameters), launch }
     }
 
-    /// The variables that all kernels share.
+    /// Parameters common to all kernels.
     fn problem(&self) -> Json {
         let Space { rows, columns, .. } = self.context.space;
         let Schedule { threads, row_threads, vector, items, chunks, segments, cluster, .. } =
@@ -299,7 +299,7 @@ impl Rows<'_> {
         self.context.function((name, about), program, taken, &argument)
     }
 
-    /// What is passed to a function.
+    /// C++ argument for a source.
     fn argument(&self, source: &Source, register: &str) -> String {
         let last = self.context.space.columns.extents.len() - 1;
         let at = match source {

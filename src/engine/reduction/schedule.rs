@@ -1,4 +1,4 @@
-//! How rows are dealt out to threads: knobs, the launch grid.
+//! How rows are distributed over threads: knobs, registers, the launch grid.
 
 use std::fmt;
 
@@ -41,14 +41,14 @@ const CLUSTER_MAX: i64 = 8;
 /// Elements of a row for each block of a cluster, at least: a block alone keeps more.
 const CLUSTER_COLUMNS: i64 = 4096;
 
-/// The most chunks a thread holds.
+/// Maximum chunks per thread.
 pub(super) const ITEMS_MAX: i64 = 16;
 
 settings! {
     pub(super) struct Settings { cluster, grid, items, split, threads, threads_row, vector }
 }
 
-/// The knob settings and what follows from them.
+/// Everything derived from legal settings.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Schedule {
     pub(super) vector: i64,
@@ -56,20 +56,20 @@ pub(super) struct Schedule {
     pub(super) items: i64,
     pub(super) threads: i64,
     pub(super) row_threads: i64,
-    /// Whether a row is kept in registers; else every phase reads it again.
+    /// Whether a row is kept in registers; otherwise every phase rereads it.
     pub(super) kept: bool,
     /// Chunks of `vector` elements in a row.
     pub(super) chunks: i64,
-    /// Blocks that share a row, which the next kernel joins.
+    /// Splits of a row; the next kernel combines their partials.
     pub(super) segments: i64,
     /// Blocks of a cluster that keep a row together.
     pub(super) cluster: i64,
     pub(super) persistent: bool,
-    /// The most blocks, where each leaves sums of its rows' columns.
+    /// Maximum number of blocks with column sums.
     blocks_max: Option<i64>,
 }
 
-/// Why settings do not go together.
+/// Why settings are not legal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Refusal {
     Threads { threads: i64, row_threads: i64 },
@@ -157,17 +157,17 @@ impl Schedule {
         Ok(schedule)
     }
 
-    /// Rows of a block at a time.
+    /// Rows per block and iteration.
     pub(super) fn block_rows(&self) -> i64 {
         self.threads / self.row_threads
     }
 
-    /// Chunks of the part of a row that one block reduces.
+    /// Chunks per split of a row.
     pub(super) fn segment_chunks(&self) -> i64 {
         ceil_div(self.chunks, self.segments)
     }
 
-    /// Blocks that have work.
+    /// Number of blocks with work.
     pub(super) fn blocks(&self, space: &Space) -> i64 {
         let blocks = ceil_div(space.rows.count(), self.block_rows())
             .saturating_mul(self.segments * self.cluster);
@@ -235,7 +235,7 @@ pub(super) fn knobs(graph: CanonicalGraph<'_>, space: &Space, target: &Target) -
     ]
 }
 
-/// What a thread must hold, as far as the graph tells.
+/// Register and shared memory demand of a graph.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Footprint {
     /// Registers for values of rows.

@@ -62,7 +62,7 @@ impl Space {
         self.follows[tensor]
     }
 
-    /// Whether columns are summed up.
+    /// Whether there are column sums.
     pub(super) fn has_sums(&self) -> bool {
         self.follows.contains(&true)
     }

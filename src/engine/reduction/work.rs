@@ -1,4 +1,4 @@
-//! What settings of a reduction ask of a GPU.
+//! Work of `reduction` kernels, for the cost model.
 
 use crate::dtype::DType;
 use crate::engine::KernelWork;
@@ -13,7 +13,7 @@ use crate::tensor::TensorDesc;
 /// Instructions that find a chunk and join its row's parts: bounds, addresses, shuffles.
 const INSTRUCTIONS_CHUNK: f64 = 24.0;
 
-/// What a graph asks however its rows are dealt out.
+/// Work of a graph that does not depend on the settings.
 #[derive(Debug, Clone)]
 pub(super) struct Demand {
     elements: f64,
@@ -32,7 +32,7 @@ impl Demand {
     pub(super) fn of(graph: CanonicalGraph<'_>, space: &Space) -> Demand {
         let bytes = |(at, tensor): (usize, &TensorDesc)| {
             let size = tensor.dtype.bytes() as i64;
-            // Neighbours that lie apart are moved in a sector each.
+            // Strided neighbours move a sector each.
             let moved = size.max(SECTOR_BYTES.min(size * space.stride(at)));
             tensor.elements().unwrap_or(0) as f64 * moved as f64
         };

@@ -1,4 +1,4 @@
-//! The knob settings expected to run best, and why.
+//! The best settings, and why.
 
 use crate::engine::access::{access_bytes, ceil_div, stored};
 use crate::engine::reduction::columns::layout::outer;
@@ -37,7 +37,7 @@ const LEFT_PART: i64 = 32;
 /// Shared memory of a block with which two of them fit an SM of 64 KiB.
 const SHARED_BYTES: i64 = 32 << 10;
 
-/// The settings, and what decided them.
+/// The best settings, and what decided them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Decision {
     vector: i64,
@@ -115,7 +115,7 @@ impl Decision {
         Settings { items, split, threads_x, threads_y, vector }
     }
 
-    /// A line for each knob.
+    /// Reasons, one line per knob.
     pub(super) fn reasons(&self) -> Vec<String> {
         let Decision { vector, items, threads_x, threads_y, split, chunks, reduced } = *self;
         let split_why = match split {

@@ -1,4 +1,4 @@
-//! The variables of the template for columns: kernel plans from a schedule.
+//! Template parameters and launches of `reduction_columns` kernels.
 
 use std::collections::BTreeSet;
 
@@ -238,7 +238,7 @@ impl Columns<'_> {
         self.context.function(about, program, taken, &argument)
     }
 
-    /// What is passed to a function.
+    /// C++ argument for a source.
     fn argument(&self, source: &Source, register: &str) -> String {
         let Context { graph, space, names, .. } = &self.context;
         let at = match source {

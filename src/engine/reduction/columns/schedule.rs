@@ -1,4 +1,4 @@
-//! How kept and reduced dimensions are dealt out to threads: knobs, registers, the launch grid.
+//! How kept and reduced dimensions are distributed over threads: knobs, registers, the launch grid.
 
 use crate::dtype::DType;
 use crate::engine::Knob;
@@ -13,40 +13,40 @@ use crate::engine::tunable::settings;
 use crate::graph::{CanonicalGraph, Op};
 use crate::target::Arch;
 
-/// The most threads along the kept and along the reduced dimensions.
+/// Maximum number of threads along the kept and along the reduced dimensions.
 const THREADS_X_MAX: i64 = 256;
 const THREADS_Y_MAX: i64 = 64;
 
-/// Blocks that share a value, at most.
+/// Maximum number of blocks per value.
 const SPLIT_MAX: i64 = 1024;
 
-/// The most vectors of an operand that a thread has in flight.
+/// Maximum vectors of an operand in flight per thread.
 const ITEMS_MAX: i64 = 8;
 
-/// Elements of a value below which it is not split further.
+/// Minimum elements per split of a value.
 const SEGMENT_MIN: i64 = 32;
 
-/// Bytes of shared memory that a block has without asking for more.
+/// Bytes of static shared memory per block.
 const SHARED_BYTES_MAX: i64 = 48 << 10;
 
 settings! { pub(super) struct Settings { items, split, threads_x, threads_y, vector } }
 
-/// The knob settings and what follows from them.
+/// Everything derived from legal settings.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Schedule {
-    /// Neighbouring values of a thread.
+    /// Neighbouring values per thread.
     pub(super) vector: i64,
     /// Vectors in flight per thread.
     pub(super) items: i64,
-    /// Along the kept dimensions.
+    /// Threads along the kept dimensions.
     pub(super) threads_x: i64,
-    /// Along the reduced ones.
+    /// Threads along the reduced dimensions.
     pub(super) threads_y: i64,
     /// Vectors that cover the kept dimensions.
     pub(super) chunks: i64,
-    /// Blocks that share a value.
+    /// Blocks per value.
     pub(super) segments: i64,
-    /// Elements of a value that each of them reduces.
+    /// Elements of a value per split.
     pub(super) segment: i64,
 }
 
@@ -158,7 +158,7 @@ pub(super) fn for_any_count(mut knobs: [Knob; 5]) -> [Knob; 5] {
     knobs
 }
 
-/// What a thread must hold, as far as the graph tells.
+/// Register and shared memory demand of a graph.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Footprint {
     /// Registers for the values at one kept position: results of reductions, and what elements need
@@ -170,9 +170,9 @@ pub(super) struct Footprint {
     broadcast: i64,
     /// Bytes of one element of each other operand.
     pub(super) input_bytes: Vec<i64>,
-    /// Bytes of a part of one value, in each precision that is reduced in.
+    /// Bytes of the partials of one value.
     part_bytes: i64,
-    /// Bytes of what a block that shares a value leaves of it, for all reductions.
+    /// Bytes of the partials per value and split, of all reductions.
     pub(super) left_bytes: i64,
     is_double: bool,
 }

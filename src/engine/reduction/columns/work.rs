@@ -1,4 +1,4 @@
-//! What settings of a reduction of columns ask of a GPU.
+//! Work of `reduction_columns` kernels, for the cost model.
 
 use crate::engine::KernelWork;
 use crate::engine::access::{SECTOR_BYTES, ceil_div, stored};
@@ -13,20 +13,20 @@ use crate::tensor::TensorDesc;
 /// Instructions that find a vector's elements: bounds and addresses.
 const INSTRUCTIONS_VECTOR: f64 = 16.0;
 
-/// Parts that a thread asks memory for before it waits.
+/// Partials that a thread loads before it waits.
 const JOINED_ROUND: i64 = 4;
 
-/// What a graph asks however it is dealt out.
+/// Work of a graph that does not depend on the settings.
 #[derive(Debug, Clone)]
 pub(super) struct Demand {
     elements: f64,
-    /// Read in each phase, and written.
+    /// Bytes read per phase; `written_bytes` once.
     read_bytes: f64,
     written_bytes: f64,
     instructions: f64,
     f64_instructions: f64,
     phases: usize,
-    /// Bytes of a part of every value.
+    /// Bytes of one partial of every value.
     part_bytes: f64,
 }
 
@@ -34,7 +34,7 @@ impl Demand {
     pub(super) fn of(graph: CanonicalGraph<'_>, space: &Space) -> Demand {
         let bytes = |(at, tensor): (usize, &TensorDesc)| {
             let size = tensor.dtype.bytes() as i64;
-            // Neighbours that lie apart are moved in a sector each.
+            // Strided neighbours move a sector each.
             let moved = size.max(SECTOR_BYTES.min(size * space.rows.stride(at)));
             tensor.elements().unwrap_or(0) as f64 * moved as f64
         };
@@ -57,7 +57,7 @@ impl Demand {
         }
     }
 
-    /// One launch, or one per phase of values that several blocks share.
+    /// Work of one launch, or of one per phase where values are split.
     pub(super) fn work(&self, footprint: &Footprint, schedule: &Schedule) -> Vec<KernelWork> {
         let Schedule { vector, items, threads_x, threads_y, segments, segment, .. } = *schedule;
         let threads = schedule.threads();
@@ -66,10 +66,10 @@ impl Demand {
         let passes = self.phases as f64;
         let line_bytes = threads_x * vector * footprint.input_bytes.iter().min().unwrap_or(&4);
         let apart = threads_x < schedule.chunks && line_bytes < SECTOR_BYTES;
-        // A block that reads less than a sector side by side moves whole ones.
+        // A block that reads less than a sector of a row moves whole sectors.
         let moved = if apart { SECTOR_BYTES as f64 / line_bytes as f64 } else { 1.0 };
         let bytes = (self.read_bytes * passes + self.written_bytes) * share * moved;
-        // Each block joins the parts of all that share its values.
+        // Each block combines the partials of all splits of its values.
         let parts = match segments {
             1 => 0.0,
             _ => self.part_bytes * (segments * segments) as f64 * share,

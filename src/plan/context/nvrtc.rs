@@ -1,0 +1,94 @@
+//! The compiler of a program: located, asked what it is and loaded once, and only when needed.
+
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Instant;
+
+use tracing::field::Empty;
+use tracing::{debug_span, info, warn};
+
+use crate::cache::DiskCache;
+use crate::compile::{Compiler, Located, Search, Toolchain, locate};
+use crate::error::Result;
+use crate::plan::context::span::Timed;
+
+/// See the module.
+pub(in crate::plan) struct Nvrtc {
+    search: Search,
+    located: OnceLock<Located>,
+    toolchain: OnceLock<Toolchain>,
+    compiler: OnceLock<(Compiler, Toolchain)>,
+    /// Held while NVRTC is located or loaded, so that it happens once.
+    loading: Mutex<()>,
+}
+
+impl Nvrtc {
+    /// What is found where a search looks.
+    pub(in crate::plan) fn by(search: Search) -> Nvrtc {
+        Nvrtc {
+            search,
+            located: OnceLock::new(),
+            toolchain: OnceLock::new(),
+            compiler: OnceLock::new(),
+            loading: Mutex::new(()),
+        }
+    }
+
+    /// Where it is.
+    pub(in crate::plan) fn located(&self) -> Result<&Located> {
+        if let Some(located) = self.located.get() {
+            return Ok(located);
+        }
+        let located = locate(&self.search)?;
+        Ok(self.located.get_or_init(|| located))
+    }
+
+    /// The toolchain, from memory, from the memo in the cache folder, or by loading it.
+    pub(in crate::plan) fn toolchain(&self, disk: Option<&DiskCache>) -> Result<Toolchain> {
+        if let Some(toolchain) = self.toolchain.get() {
+            return Ok(toolchain.clone());
+        }
+        let located = match self.located() {
+            Ok(located) => located,
+            // No NVRTC on this machine: entries of the one that filled the cache can still serve.
+            Err(error) => {
+                let known = disk.and_then(DiskCache::recall_latest).ok_or(error)?;
+                return Ok(self.toolchain.get_or_init(|| known).clone());
+            }
+        };
+        if let Some(known) = disk.and_then(|disk| disk.recall(located)) {
+            return Ok(self.toolchain.get_or_init(|| known).clone());
+        }
+        let (_, toolchain) = self.compiler(disk)?;
+        Ok(self.toolchain.get_or_init(|| toolchain.clone()).clone())
+    }
+
+    /// The compiler and what it is, loaded now if it has not been.
+    pub(in crate::plan) fn compiler(
+        &self,
+        disk: Option<&DiskCache>,
+    ) -> Result<&(Compiler, Toolchain)> {
+        if let Some(compiler) = self.compiler.get() {
+            return Ok(compiler);
+        }
+        let _loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(compiler) = self.compiler.get() {
+            return Ok(compiler);
+        }
+        let _span = Timed::new(debug_span!("toolchain", ns = Empty));
+        let located = self.located()?;
+        let start = Instant::now();
+        let compiler = Compiler::load(&located.path)?;
+        let toolchain = match disk.and_then(|disk| disk.recall(located)) {
+            Some(known) if known.version == compiler.version() => known,
+            _ => {
+                let asked = Toolchain::of(&compiler)?;
+                if let Some(Err(error)) = disk.map(|disk| disk.remember(located, &asked)) {
+                    warn!("failed to remember the toolchain in the cache: {error}");
+                }
+                asked
+            }
+        };
+        info!("loaded {compiler:?}, {}, in {:?}", located.found_by, start.elapsed());
+        Ok(self.compiler.get_or_init(|| (compiler, toolchain)))
+    }
+}

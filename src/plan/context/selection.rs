@@ -1,0 +1,139 @@
+//! The parts of a graph with their engines and settings: what tuning has found, else a heuristic's;
+//! where nothing may be compiled, those whose kernels are there.
+
+use std::sync::Arc;
+
+use tracing::warn;
+
+use crate::engine::{self, BehaviorNote, Choice, Mode, Part, Selection, choices, splits_undone};
+use crate::error::{Error, ErrorKind, Result};
+use crate::graph::{Op, OperationGraph};
+use crate::plan::context::kernel_store::Reach;
+use crate::plan::context::planner::Planner;
+use crate::plan::recipe::BuiltPart;
+use crate::plan::tuning::winners;
+use crate::target::Target;
+
+impl Planner {
+    /// The parts of a graph, split as tuning has found best, each with the setting that it has
+    /// found, else the heuristic's.
+    pub(in crate::plan) fn parts(
+        &self,
+        graph: &OperationGraph,
+        target: &Target,
+    ) -> Result<Vec<Part>> {
+        let split = self.store.disk.as_ref().and_then(|disk| {
+            winners::split(disk, graph, &self.store.device, target, &self.selection)
+        });
+        if let Some(parts) = split {
+            let parts = self.with_winners(graph, parts, target)?;
+            let here = self.store.no_jit && *target == *self.store.device.target();
+            if !here || self.found_best(parts.clone()).is_ok() {
+                return Ok(parts);
+            }
+            warn!("the tuned split of {} parts is not used: no pack has it", parts.len());
+        }
+        self.with_winners(graph, self.untuned_parts(graph, target)?, target)
+    }
+
+    /// Parts of a graph, each with the setting that tuning has found, else its own.
+    pub(in crate::plan) fn with_winners(
+        &self,
+        graph: &OperationGraph,
+        mut parts: Vec<Part>,
+        target: &Target,
+    ) -> Result<Vec<Part>> {
+        let Some(disk) = &self.store.disk else { return Ok(parts) };
+        for part in &mut parts {
+            let Some(config) =
+                winners::setting(disk, part, &self.store.device, target, &self.selection)
+            else {
+                continue;
+            };
+            let tuned = Part { config, ..part.clone() };
+            let tuned = if is_recurrent(graph) { tuned.counting_rows() } else { tuned };
+            // In strict mode a setting is no better than the packs that hold its kernels.
+            let here = self.store.no_jit && *target == *self.store.device.target();
+            match here && self.built(Arc::new(tuned.clone()), Reach::Built)?.is_none() {
+                true => warn!("tuned setting {} is not used: no pack has it", tuned.config),
+                false => *part = tuned,
+            }
+        }
+        Ok(parts)
+    }
+
+    /// The parts of a graph, each with the heuristic's setting.
+    pub(in crate::plan) fn untuned_parts(
+        &self,
+        graph: &OperationGraph,
+        target: &Target,
+    ) -> Result<Vec<Part>> {
+        let mut parts = engine::partition(graph, target, &self.selection)?;
+        if is_recurrent(graph) {
+            // Products beside a recurrent layer serve every number of steps, as the layer does.
+            parts = parts.into_iter().map(Part::counting_rows).collect();
+        }
+        Ok(parts)
+    }
+
+    /// The parts of a graph as its plan has them, as far as kernels that are there tell.
+    pub(in crate::plan) fn foreseen(&self, graph: &OperationGraph) -> Result<Vec<Part>> {
+        let parts = self.parts(graph, self.store.device.target())?;
+        if self.selection.without.behavior.contains(&BehaviorNote::RuntimeCompilation) {
+            let built = self.found(parts)?.into_iter();
+            return Ok(built.map(|built| Arc::unwrap_or_clone(built.part)).collect());
+        }
+        let foreseen = |part: Part| match self.stepped_down(part.clone(), Reach::Built) {
+            Ok((part, _)) => Ok(part),
+            // Without a compiler there is nothing to be known of its kernels.
+            Err(error) if error.kind() == ErrorKind::Compile => Ok(part),
+            Err(error) => Err(error),
+        };
+        parts.into_iter().map(foreseen).collect()
+    }
+
+    /// As [`Planner::found_best`], of another split where one of these parts has no kernels.
+    pub(in crate::plan) fn found(&self, parts: Vec<Part>) -> Result<Vec<BuiltPart>> {
+        match self.found_best(parts.clone()) {
+            Err(error) if error.kind() == ErrorKind::NotSupported => {
+                let others = splits_undone(&parts, self.store.device.target(), &self.selection);
+                others.into_iter().find_map(|parts| self.found_best(parts).ok()).ok_or(error)
+            }
+            result => result,
+        }
+    }
+
+    /// As [`Planner::best`] of every part, without compiling any: where its kernels are not there, of
+    /// the first setting whose are.
+    ///
+    /// # Errors
+    /// `NotSupported` for a part without such a setting.
+    fn found_best(&self, parts: Vec<Part>) -> Result<Vec<BuiltPart>> {
+        let target = self.store.device.target();
+        let found = |part: Part| {
+            if let Some(built) = self.best(part.clone(), Reach::Built)? {
+                return Ok(built);
+            }
+            let graph = part.graph;
+            for mode in [self.selection.mode, Mode::B] {
+                let selection = Selection { mode, ..self.selection.clone() };
+                for Choice { config, .. } in choices(graph.canonical(), target, &selection)? {
+                    let part = Part { graph: graph.clone(), config };
+                    if let Some(built) = self.built(Arc::new(part), Reach::Built)? {
+                        return Ok(built);
+                    }
+                }
+            }
+            let config = part.config;
+            Err(Error::not_supported(format!(
+                "runtime_compilation is excluded, and neither {config} nor another setting of the \
+                 part has its kernels in a cache or pack"
+            )))
+        };
+        parts.into_iter().map(found).collect()
+    }
+}
+
+fn is_recurrent(graph: &OperationGraph) -> bool {
+    graph.operations().iter().any(|of| matches!(of.op, Op::Recurrence(_)))
+}

@@ -1,0 +1,39 @@
+//! Timed spans: what `tracing` subscribers see of a plan's way. docs/observability.md lists them.
+
+use std::time::Instant;
+
+use tracing::Span;
+use tracing::field::display;
+use tracing::span::EnteredSpan;
+
+use crate::cache::Key;
+
+/// An entered span that records its duration as `ns`; costs nothing where nobody listens.
+pub(in crate::plan) struct Timed {
+    span: EnteredSpan,
+    start: Option<Instant>,
+}
+
+impl Timed {
+    pub(in crate::plan) fn new(span: Span) -> Timed {
+        let start = (!span.is_disabled()).then(Instant::now);
+        Timed { span: span.entered(), start }
+    }
+
+    pub(in crate::plan) fn key(&self, key: Key) {
+        self.span.record("key", display(key));
+    }
+
+    /// `memory`, `pack`, `disk`, `compiled`, `general` or `none`.
+    pub(in crate::plan) fn tier(&self, tier: &str) {
+        self.span.record("tier", tier);
+    }
+}
+
+impl Drop for Timed {
+    fn drop(&mut self) {
+        if let Some(start) = self.start {
+            self.span.record("ns", start.elapsed().as_nanos() as u64);
+        }
+    }
+}

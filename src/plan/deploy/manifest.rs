@@ -1,0 +1,351 @@
+//! Manifests: which problems a deployment will ask for.
+//!
+//! ```toml
+//! targets = ["h200", "sm_80"]        # names of the table of GPUs, or architectures
+//!
+//! [[problem]]
+//! file = "chain.json"                # relative to the manifest; or `inline`, the JSON itself
+//! targets = ["h200"]                 # only for these of the targets; default: for all
+//! config = "pointwise{...}"          # this engine and these knobs; default: the heuristic's
+//! [problem.vary]                     # every combination is one problem
+//! rows = [1, 8, 64]
+//! dtype = ["bf16", "f16"]
+//! ```
+//! In the problem, `"${rows}"` stands for the value; inside a longer string it stands for its text.
+//! A manifest speaks of problem documents, whatever their family.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::engine::EngineConfig;
+use crate::error::{Error, Result};
+use crate::graph::OperationGraph;
+use crate::plan::problem::Problem;
+use crate::target::Target;
+
+/// More problems than anyone means.
+const PROBLEMS_MAX: usize = 100_000;
+
+/// Problems and the targets they are wanted for.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// Names of targets ([`Manifest::target`]); empty: the device at hand.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<String>,
+    /// The problems.
+    #[serde(default, rename = "problem")]
+    pub problems: Vec<ManifestProblem>,
+    /// Where relative file names start.
+    #[serde(skip)]
+    folder: PathBuf,
+}
+
+/// One problem document and the parameters that vary.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ManifestProblem {
+    /// The problem document's file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
+    /// The problem document itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inline: Option<String>,
+    /// Names of the targets it is for; empty: all that are asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<String>,
+    /// Engine and knobs; none: the heuristic's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<String>,
+    /// Values per parameter; every combination is one problem.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub vary: BTreeMap<String, Vec<toml::Value>>,
+}
+
+/// One problem of a manifest, its parameters filled in.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Instance {
+    /// The file, and the values: `chain.json [columns=768, rows=8]`.
+    pub name: String,
+    /// What is asked.
+    pub graph: OperationGraph,
+    /// Names of the targets it is for; empty: all that are asked for.
+    pub targets: Vec<String>,
+    /// Engine and knobs; none: the heuristic's.
+    pub config: Option<EngineConfig>,
+}
+
+impl Instance {
+    /// Whether it is meant for a target.
+    ///
+    /// # Errors
+    /// `BadParam` when one of its targets is not known.
+    pub fn is_for(&self, target: &Target) -> Result<bool> {
+        let own = self.own_targets()?;
+        Ok(own.is_empty() || own.contains(target))
+    }
+
+    pub(in crate::plan) fn own_targets(&self) -> Result<Vec<Target>> {
+        let targets = self.targets.iter().map(|name| Manifest::target(name));
+        targets.collect::<Result<_>>().map_err(|error| error.context(&self.name))
+    }
+}
+
+impl Manifest {
+    /// Reads a manifest file.
+    ///
+    /// # Errors
+    /// `BadParam` when it cannot be read or is malformed.
+    pub fn read(path: &Path) -> Result<Manifest> {
+        let shown = path.display();
+        let text = fs::read_to_string(path).map_err(|error| {
+            Error::bad_param(format!("failed to read manifest `{shown}`: {error}"))
+        })?;
+        let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+        Manifest::parse(&text, &folder).map_err(|error| error.context(format_args!("`{shown}`")))
+    }
+
+    /// Reads a manifest's text; relative file names start at `folder`.
+    ///
+    /// # Errors
+    /// `BadParam` for malformed TOML, with line and column.
+    pub fn parse(text: &str, folder: &Path) -> Result<Manifest> {
+        let manifest: Manifest = toml::from_str(text)
+            .map_err(|error| Error::bad_param(format!("malformed manifest: {error}")))?;
+        Ok(Manifest { folder: folder.to_owned(), ..manifest })
+    }
+
+    /// A manifest of these problems, their files relative to the working folder.
+    pub fn of(problems: Vec<ManifestProblem>) -> Manifest {
+        Manifest { problems, ..Manifest::default() }
+    }
+
+    /// The manifest's text.
+    pub fn to_toml(&self) -> String {
+        toml::to_string_pretty(self).expect("plain data is TOML")
+    }
+
+    /// The target of a name: a GPU of the table, or an architecture, which stands for the first GPU
+    /// of the table that has it.
+    ///
+    /// # Errors
+    /// `BadParam` when neither is known.
+    pub fn target(name: &str) -> Result<Target> {
+        let has_arch = |key: &&str| {
+            !key.starts_with("sim")
+                && Target::named(key).is_ok_and(|target| target.arch.to_string() == name)
+        };
+        match Target::names().find(has_arch) {
+            Some(key) => Target::named(key),
+            None => Target::named(name),
+        }
+    }
+
+    /// The name of a target of the table.
+    pub fn name_of(target: &Target) -> Option<&'static str> {
+        Target::names().find(|key| Target::named(key).is_ok_and(|known| known == *target))
+    }
+
+    /// Every problem with every combination of its parameters.
+    ///
+    /// # Errors
+    /// `BadParam` for a problem without document or with two, an unreadable file, a placeholder
+    /// without values, or a problem that is invalid; the text says which.
+    pub fn instances(&self) -> Result<Vec<Instance>> {
+        let mut instances = Vec::new();
+        for (position, problem) in self.problems.iter().enumerate() {
+            let (name, text) = self.document(position, problem)?;
+            let document: Value = serde_json::from_str(&text)
+                .map_err(|error| Error::bad_param(format!("{name}: malformed problem: {error}")))?;
+            for values in combinations(&problem.vary) {
+                let name = match values.is_empty() {
+                    true => name.clone(),
+                    false => format!("{name} [{}]", shown(&values)),
+                };
+                let failed = |error: Error| error.context(&name);
+                let filled = fill(&document, &values).map_err(failed)?;
+                let asked = Problem::from_json(&filled.to_string()).map_err(failed)?;
+                let config = problem.config.as_ref().map(|text| text.parse());
+                let config = config.transpose().map_err(failed)?;
+                if config.is_some() {
+                    asked.only_graph().map_err(failed)?;
+                }
+                let graphs = asked.graphs();
+                for (number, graph) in graphs.iter().enumerate() {
+                    let name = match graphs.len() {
+                        1 => name.clone(),
+                        count => format!("{name}, graph {} of {count}", number + 1),
+                    };
+                    let (graph, config) = ((*graph).clone(), config.clone());
+                    let targets = problem.targets.clone();
+                    instances.push(Instance { name, graph, targets, config });
+                }
+                if instances.len() > PROBLEMS_MAX {
+                    let text = format!("the manifest has more than {PROBLEMS_MAX} problems");
+                    return Err(Error::bad_param(text));
+                }
+            }
+        }
+        Ok(instances)
+    }
+
+    fn document(&self, position: usize, problem: &ManifestProblem) -> Result<(String, String)> {
+        let number = position + 1;
+        match (&problem.file, &problem.inline) {
+            (Some(file), None) => {
+                let path = self.folder.join(file);
+                let shown = file.display().to_string();
+                let text = fs::read_to_string(&path).map_err(|error| {
+                    let path = path.display();
+                    Error::bad_param(format!("failed to read problem `{path}`: {error}"))
+                })?;
+                Ok((shown, text))
+            }
+            (None, Some(text)) => Ok((format!("problem {number}"), text.clone())),
+            _ => Err(Error::bad_param(format!("problem {number}: expected `file` or `inline`"))),
+        }
+    }
+}
+
+type Values = BTreeMap<String, Value>;
+
+fn combinations(vary: &BTreeMap<String, Vec<toml::Value>>) -> Vec<Values> {
+    let mut all = vec![Values::new()];
+    for (name, values) in vary {
+        let extend = |known: &Values| {
+            let with = |value: &toml::Value| {
+                let value = serde_json::to_value(value).expect("TOML scalars are JSON");
+                let mut values = known.clone();
+                values.insert(name.clone(), value);
+                values
+            };
+            values.iter().map(with).collect::<Vec<_>>()
+        };
+        all = all.iter().flat_map(extend).collect();
+    }
+    all
+}
+
+fn shown(values: &Values) -> String {
+    let pairs: Vec<String> =
+        values.iter().map(|(name, value)| format!("{name}={}", plain(value))).collect();
+    pairs.join(", ")
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// Replaces the placeholders of a document.
+fn fill(document: &Value, values: &Values) -> Result<Value> {
+    Ok(match document {
+        Value::String(text) => fill_text(text, values)?,
+        Value::Array(items) => {
+            Value::Array(items.iter().map(|item| fill(item, values)).collect::<Result<_>>()?)
+        }
+        Value::Object(entries) => Value::Object(
+            entries
+                .iter()
+                .map(|(key, item)| Ok((key.clone(), fill(item, values)?)))
+                .collect::<Result<_>>()?,
+        ),
+        other => other.clone(),
+    })
+}
+
+fn fill_text(text: &str, values: &Values) -> Result<Value> {
+    let find = |name: &str| {
+        values.get(name).ok_or_else(|| {
+            Error::bad_param(format!("placeholder `${{{name}}}` has no values under `vary`"))
+        })
+    };
+    // A string that is one placeholder becomes the value, whatever its type.
+    if let Some(name) = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'))
+        && !name.contains("${")
+    {
+        return find(name).cloned();
+    }
+    let mut filled = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("${") {
+        let (name, after) = after
+            .split_once('}')
+            .ok_or_else(|| Error::bad_param(format!("placeholder without end in `{text}`")))?;
+        filled.push_str(before);
+        filled.push_str(&plain(find(name)?));
+        rest = after;
+    }
+    filled.push_str(rest);
+    Ok(Value::String(filled))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INLINE: &str = r#"
+targets = ["h200"]
+
+[[problem]]
+inline = '''{"graph": {
+  "tensors": [{"name": "x", "dtype": "${dtype}", "dims": ["${rows}", 8]},
+              {"name": "y_${rows}", "dtype": "f32", "dims": ["${rows}", 8]}],
+  "operations": [{"pointwise": "neg", "inputs": ["x"], "output": "y_${rows}"}]}}'''
+[problem.vary]
+rows = [1, 2, 3]
+dtype = ["bf16", "f16"]
+"#;
+
+    #[test]
+    fn parameters_multiply_out() {
+        let manifest = Manifest::parse(INLINE, Path::new("")).expect("valid");
+        let instances = manifest.instances().expect("valid");
+        assert_eq!(instances.len(), 6);
+        assert_eq!(instances[0].name, "problem 1 [dtype=bf16, rows=1]");
+        assert_eq!(instances[5].graph.tensors()[0].to_string(), "x: f16[3, 8]");
+        assert_eq!(instances[5].graph.tensors()[1].name, "y_3");
+        let back = Manifest::parse(&manifest.to_toml(), Path::new("")).expect("valid");
+        assert_eq!(back, manifest);
+    }
+
+    #[test]
+    fn bad_manifests_say_where() {
+        let check = |text: &str| {
+            let manifest = Manifest::parse(text, Path::new("/nowhere"));
+            manifest.and_then(|manifest| manifest.instances()).expect_err("bad").to_string()
+        };
+        assert_eq!(check("[[problem]]\n"), "problem 1: expected `file` or `inline`");
+        assert_eq!(
+            check("[[problem]]\nfile = \"a.json\""),
+            "failed to read problem `/nowhere/a.json`: No such file or directory (os error 2)"
+        );
+        assert_eq!(
+            check("[[problem]]\ninline = '{\"graph\": \"${n}\"}'"),
+            "problem 1: placeholder `${n}` has no values under `vary`"
+        );
+        assert_eq!(
+            check(
+                "[[problem]]\nconfig = 'fast'\ninline = '''{\"graph\": {\"tensors\": [
+                {\"name\": \"x\", \"dtype\": \"f32\", \"dims\": [1]},
+                {\"name\": \"y\", \"dtype\": \"f32\", \"dims\": [1]}], \"operations\": [
+                {\"pointwise\": \"neg\", \"inputs\": [\"x\"], \"output\": \"y\"}]}}'''"
+            ),
+            "problem 1: malformed engine configuration `fast`: expected like pointwise{items=2}"
+        );
+        assert!(
+            check("[[problems]]\n").starts_with("malformed manifest: TOML parse error at line 1")
+        );
+    }
+
+    #[test]
+    fn targets_are_named_by_gpu_or_architecture() {
+        let name = |text: &str| Manifest::target(text).map(|target| target.name);
+        assert_eq!(name("sm_90a").expect("known"), "NVIDIA H100 80GB HBM3");
+        assert_eq!(name("l40s").expect("known"), "NVIDIA L40S");
+        assert!(name("sm_42").is_err());
+    }
+}

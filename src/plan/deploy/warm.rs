@@ -1,0 +1,324 @@
+//! Warming up: the kernels of a manifest, compiled in parallel before anyone asks for them.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tracing::field::Empty;
+use tracing::info_span;
+
+use crate::cache::{Key, Request};
+use crate::codegen::KernelSource;
+use crate::compile::{Image, at_once};
+use crate::engine::{EngineConfig, Part};
+use crate::error::{Error, ErrorKind, Result};
+use crate::plan::build::Kiln;
+use crate::plan::context::report::Origin;
+use crate::plan::context::span::Timed;
+use crate::plan::context::step_down::{Attempt, StepDown};
+use crate::plan::deploy::manifest::{Instance, Manifest};
+use crate::target::Target;
+
+/// How far a warm-up is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WarmProgress<'a> {
+    /// Kernels done, found or compiled.
+    pub done: usize,
+    /// Kernels known to be needed so far.
+    pub total: usize,
+    /// The kernel just done.
+    pub stem: &'a str,
+}
+
+/// A problem of a manifest, or a part of one, with a kernel that serves it.
+#[derive(Debug, Clone)]
+pub struct Warmed {
+    /// The problem.
+    pub instance: Instance,
+    /// The target it is for.
+    pub target: Target,
+    /// The engine and knobs.
+    pub config: EngineConfig,
+    /// What was asked of the compiler.
+    pub request: Request,
+    /// What came of it.
+    pub image: Arc<Image>,
+    /// Where it came from; `Memory` for a kernel another problem shares.
+    pub origin: Origin,
+}
+
+/// What a warm-up did.
+#[derive(Debug, Default)]
+pub struct WarmSummary {
+    /// The kernels of every problem and target, and those of smaller settings where one turned out
+    /// to spill.
+    pub warmed: Vec<Warmed>,
+    /// The kernels that do not compile, in whose place those of another engine are, if one runs the
+    /// problem; the log of each image says why.
+    pub refused: Vec<Warmed>,
+    /// Problems that could not be served: name and target, and why.
+    pub failed: Vec<(String, Error)>,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+impl WarmSummary {
+    /// Distinct kernels by where they came from.
+    pub fn kernels(&self) -> BTreeMap<&'static str, usize> {
+        let mut counts = BTreeMap::new();
+        for warmed in self.warmed.iter().filter(|warmed| warmed.origin != Origin::Memory) {
+            let name = match warmed.origin {
+                Origin::Disk => "found",
+                Origin::Remote => "fetched",
+                _ => "compiled",
+            };
+            *counts.entry(name).or_default() += 1;
+        }
+        counts
+    }
+}
+
+/// What came of each key: an image, or an error that several problems may share.
+pub(in crate::plan) type Images = HashMap<Key, Result<Arc<Image>>>;
+
+/// A kernel that is still to be found or compiled.
+pub(in crate::plan) struct Job {
+    source: KernelSource,
+    request: Request,
+    key: Key,
+}
+
+/// A part of a problem on its way to the setting that runs.
+struct Wanted {
+    /// The part as a problem.
+    instance: Instance,
+    target: Target,
+    way: StepDown,
+    /// The kernels of the setting that is tried.
+    jobs: Vec<Job>,
+}
+
+impl Wanted {
+    fn name(&self) -> String {
+        format!("{} for {}", self.instance.name, self.target.arch)
+    }
+}
+
+impl Kiln {
+    /// Finds or compiles every kernel of a manifest and keeps it in the disk cache.
+    ///
+    /// `targets` overrides the manifest's; without either it is this device's. Compilations run in
+    /// parallel; each kernel is stored when it is done, so an interrupted warm-up resumes. Kernels
+    /// for this device are loaded too, so that the first call finds them in memory.
+    ///
+    /// # Errors
+    /// `BadParam` for a bad manifest or target, `Compile` when something must be compiled and there
+    /// is no NVRTC. A problem that fails by itself is listed in the summary.
+    pub fn warm(
+        &self,
+        manifest: &Manifest,
+        targets: &[Target],
+        mut progress: impl FnMut(WarmProgress<'_>),
+    ) -> Result<WarmSummary> {
+        let start = Instant::now();
+        let _span = Timed::new(info_span!("warm", ns = Empty));
+        let mut summary = WarmSummary::default();
+        let (mut wanted, mut own) = (Vec::new(), Vec::new());
+        for instance in manifest.instances()? {
+            for target in &self.targets_of(&instance, manifest, targets)? {
+                match self.wanted(&instance, target) {
+                    Ok(more) => wanted.extend(more),
+                    Err(error) => {
+                        let name = format!("{} for {}", instance.name, target.arch);
+                        summary.failed.push((name, error));
+                        continue;
+                    }
+                }
+                if target == self.device().target() {
+                    own.push(instance.clone());
+                }
+            }
+        }
+        let (mut images, mut done) = (HashMap::new(), 0);
+        while !wanted.is_empty() {
+            let jobs: Vec<&Job> = wanted.iter().flat_map(|of| &of.jobs).collect();
+            let known: HashSet<Key> = jobs.iter().map(|job| job.key).collect();
+            let total = done + known.iter().filter(|key| !images.contains_key(*key)).count();
+            let mut step = |stem: &str| {
+                done += 1;
+                progress(WarmProgress { done, total, stem });
+            };
+            let origins = self.find_or_compile(&jobs, &mut images, &mut step)?;
+            wanted = self.gather(wanted, &images, origins, &mut summary);
+        }
+        for Instance { graph, config, .. } in own {
+            let planned = match config {
+                Some(config) => self.plan_with(&graph, &config),
+                None => self.plan(&graph),
+            };
+            match planned.map_err(|error| (error.kind(), error)) {
+                // What does not compile, or spills where that is not allowed, is in the summary.
+                Ok(_) | Err((ErrorKind::Compile | ErrorKind::NotSupported, _)) => {}
+                Err((_, error)) => return Err(error),
+            }
+        }
+        summary.elapsed = start.elapsed();
+        Ok(summary)
+    }
+
+    /// The targets of a problem: those given, else its own, else the manifest's or the device's.
+    fn targets_of(
+        &self,
+        instance: &Instance,
+        manifest: &Manifest,
+        given: &[Target],
+    ) -> Result<Vec<Target>> {
+        let own = instance.own_targets()?;
+        Ok(match (given, own.as_slice(), manifest.targets.as_slice()) {
+            ([], [], []) => vec![self.device().target().clone()],
+            ([], [], names) => {
+                names.iter().map(|name| Manifest::target(name)).collect::<Result<_>>()?
+            }
+            ([], _, _) => own,
+            (given, [], _) => given.to_vec(),
+            (given, own, _) => given.iter().filter(|it| own.contains(it)).cloned().collect(),
+        })
+    }
+
+    /// The parts of a problem on a target, each as a problem with the setting that a plan begins
+    /// with; the whole where it names its own. Where one has been tuned, those of the heuristic are
+    /// there too: a program whose cache knows of no tuning takes them.
+    pub(in crate::plan) fn parts_of(
+        &self,
+        instance: &Instance,
+        target: &Target,
+    ) -> Result<Vec<(Instance, StepDown)>> {
+        let graph = &instance.graph;
+        if let Some(config) = instance.config.clone() {
+            let part = Part { graph: graph.clone(), config };
+            return Ok(vec![(instance.clone(), StepDown::asked_for(part))]);
+        }
+        let tuned = self.inner.parts(graph, target)?;
+        let mut untuned = self.inner.untuned_parts(graph, target)?;
+        let counts = [tuned.len(), untuned.len()];
+        untuned.retain(|part| !tuned.contains(part));
+        let name = |number: usize, count: usize| match count {
+            1 => instance.name.clone(),
+            _ => format!("{} (part {} of {count})", instance.name, number + 1),
+        };
+        let mut parts = Vec::new();
+        for (own, count) in [tuned, untuned].into_iter().zip(counts) {
+            parts.extend(own.into_iter().enumerate().map(|(number, part)| {
+                let (name, graph) = (name(number, count), part.graph.clone());
+                (Instance { name, graph, ..instance.clone() }, StepDown::from(part))
+            }));
+        }
+        Ok(parts)
+    }
+
+    /// The parts of a problem with the kernels to try first.
+    fn wanted(&self, instance: &Instance, target: &Target) -> Result<Vec<Wanted>> {
+        let wanted = |(instance, way): (Instance, StepDown)| {
+            let (jobs, target) = (self.jobs_of(way.part(), target)?, target.clone());
+            Ok(Wanted { instance, target, way, jobs })
+        };
+        self.parts_of(instance, target)?.into_iter().map(wanted).collect()
+    }
+
+    /// The kernels of one setting.
+    pub(in crate::plan) fn jobs_of(&self, part: &Part, target: &Target) -> Result<Vec<Job>> {
+        let toolchain = self.toolchain()?;
+        let job = |source: KernelSource| {
+            let request = Request::new(&source, &toolchain);
+            Job { key: Key::of(&request), source, request }
+        };
+        let sources = self.inner.sources(&part.graph, target, &part.config)?;
+        Ok(sources.into_iter().map(job).collect())
+    }
+
+    /// Fills `images` with the result of every key; says where each new one came from.
+    pub(in crate::plan) fn find_or_compile(
+        &self,
+        jobs: &[&Job],
+        images: &mut Images,
+        step: &mut dyn FnMut(&str),
+    ) -> Result<HashMap<Key, Origin>> {
+        let mut origins = HashMap::new();
+        let mut missing: Vec<&Job> = Vec::new();
+        for job in jobs {
+            if images.contains_key(&job.key) || missing.iter().any(|other| other.key == job.key) {
+                continue;
+            }
+            let kept = self.disk_cache().and_then(|disk| disk.get(job.key));
+            let kept = kept.map(|image| (image, Origin::Disk));
+            match kept.or_else(|| Some((self.inner.store.fetch(job.key)?, Origin::Remote))) {
+                Some((image, origin)) => {
+                    origins.insert(job.key, origin);
+                    images.insert(job.key, Ok(Arc::new(image)));
+                    step(&job.source.stem);
+                }
+                None => missing.push(job),
+            }
+        }
+        if missing.is_empty() {
+            return Ok(origins);
+        }
+        self.compiler()?;
+        let work = |at: usize| self.inner.store.compiled(&missing[at].source, &missing[at].request);
+        let results = at_once(missing.len(), work, |at, result| {
+            if let Ok((_, Origin::Compiled)) = result {
+                self.counters().kernel(Origin::Compiled);
+            }
+            step(&missing[at].source.stem);
+        });
+        for (job, result) in missing.into_iter().zip(results) {
+            let origin = result.as_ref().map_or(Origin::Compiled, |(_, origin)| *origin);
+            origins.insert(job.key, origin);
+            images.insert(job.key, result.map(|(image, _)| Arc::new(image)));
+        }
+        Ok(origins)
+    }
+
+    /// Moves what was tried to the summary; what steps down is returned.
+    fn gather(
+        &self,
+        wanted: Vec<Wanted>,
+        images: &Images,
+        mut origins: HashMap<Key, Origin>,
+        summary: &mut WarmSummary,
+    ) -> Vec<Wanted> {
+        let mut again = Vec::new();
+        for mut of in wanted {
+            let mut attempt = Attempt::Built { spills: false };
+            for Job { request, key, .. } in std::mem::take(&mut of.jobs) {
+                let (instance, target) = (of.instance.clone(), of.target.clone());
+                let config = of.way.part().config.clone();
+                let origin = origins.remove(&key).unwrap_or(Origin::Memory);
+                let warmed = |image| Warmed { instance, target, config, request, image, origin };
+                match &images[&key] {
+                    Ok(image) => {
+                        if let Attempt::Built { spills } = &mut attempt {
+                            *spills |= image.resources.spill_bytes > 0;
+                        }
+                        summary.warmed.push(warmed(image.clone()));
+                    }
+                    Err(error) => {
+                        attempt = Attempt::Refused(error.clone());
+                        let image = Arc::new(Image::refused(error.to_string()));
+                        summary.refused.push(warmed(image));
+                    }
+                }
+            }
+            let jobs = match of.way.next(attempt, &self.inner, &of.target) {
+                Ok(true) => self.jobs_of(of.way.part(), &of.target),
+                Ok(false) => continue,
+                Err(error) => Err(error),
+            };
+            match jobs {
+                Ok(jobs) => again.push(Wanted { jobs, ..of }),
+                Err(error) => summary.failed.push((of.name(), error)),
+            }
+        }
+        again
+    }
+}

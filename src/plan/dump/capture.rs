@@ -1,0 +1,106 @@
+//! The tensors of a kernel's first launch, written into its dump: inputs before, outputs after.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+
+use tracing::warn;
+
+use crate::cache::Held;
+use crate::device::{Device, Stream};
+use crate::error::{Error, Result};
+use crate::plan::dump::format::{FILE_MODE, INPUTS, OUTPUTS};
+use crate::plan::problem::tensors::packed_bytes;
+use crate::plan::recipe::{Capture, PlannedKernel};
+use crate::tensor::TensorDesc;
+
+/// A launch that is about to run.
+pub(in crate::plan) struct Captured<'a> {
+    pub(in crate::plan) device: &'a Device,
+    pub(in crate::plan) kernel: &'a PlannedKernel,
+    pub(in crate::plan) stream: &'a Stream,
+    /// Those of the recipe's bindings.
+    pub(in crate::plan) words: &'a [u64],
+    pub(in crate::plan) workspace: u64,
+}
+
+impl Captured<'_> {
+    /// Runs `launch`, the kernel's first, between two captures. What cannot be captured is a
+    /// warning: a dump never fails a call. A launch that fails leaves the inputs it failed with.
+    #[cold]
+    pub(in crate::plan) fn around(
+        &self,
+        capture: &Capture,
+        launch: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        if capture.taken.swap(true, Ordering::Relaxed) {
+            return launch();
+        }
+        let graph = &self.kernel.part.graph;
+        let before =
+            self.check_size(capture).and_then(|()| self.write(capture, INPUTS, graph.inputs()));
+        launch()?;
+        let after = before.and_then(|()| self.write(capture, OUTPUTS, graph.outputs()));
+        if let Err(error) = after {
+            warn!("the tensors of {} are not captured: {error}", self.kernel.report.stem);
+        }
+        Ok(())
+    }
+
+    fn check_size(&self, capture: &Capture) -> Result<()> {
+        if self.device.kind() == "null" {
+            return Err(Error::driver("the null device has no memory"));
+        }
+        let graph = &self.kernel.part.graph;
+        let in_memory = graph.inputs().chain(graph.outputs()).filter(|tensor| !tensor.by_value);
+        let bytes = in_memory.map(|tensor| tensor.span_bytes().unwrap_or(u64::MAX));
+        let (bytes, bytes_max) = (bytes.fold(0, u64::saturating_add), capture.bytes_max);
+        match bytes > bytes_max {
+            true => Err(Error::driver(format!(
+                "they span {bytes} bytes, the limit is {bytes_max} (KILN_DUMP_TENSOR_BYTES)"
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    fn write<'a>(
+        &self,
+        capture: &Capture,
+        name: &str,
+        tensors: impl Iterator<Item = &'a TensorDesc>,
+    ) -> Result<()> {
+        self.stream.synchronize()?;
+        let mut addresses = HashMap::new();
+        let mut packed = Vec::new();
+        for tensor in tensors {
+            let feed = self.kernel.tensors.iter().find(|(uid, _)| *uid == tensor.uid);
+            let Some((_, feed)) = feed else { continue };
+            let word = feed.word(self.words, self.workspace);
+            let bytes = if tensor.by_value {
+                let mut bytes = vec![0; tensor.dtype.bytes()];
+                tensor.dtype.write(f64::from_bits(word), &mut bytes);
+                bytes
+            } else {
+                addresses.insert(tensor.name.clone(), format!("{word:#x}"));
+                let mut span = vec![0; tensor.span_bytes()? as usize];
+                // A tensor without elements may lie anywhere.
+                if !span.is_empty() {
+                    self.device.read(word, &mut span)?;
+                }
+                elements(tensor, &span)
+            };
+            packed.push((tensor, bytes));
+        }
+        let bytes = packed_bytes(&packed, Some(addresses))?;
+        let written = Held::open(&capture.folder).and_then(|own| own.put(name, &bytes, FILE_MODE));
+        written.map_err(|error| {
+            let shown = capture.folder.join(name);
+            Error::io(format!("failed to write tensors to `{}`: {error}", shown.display()))
+        })
+    }
+}
+
+/// A tensor's elements out of the bytes it spans, in row-major order.
+fn elements(tensor: &TensorDesc, span: &[u8]) -> Vec<u8> {
+    let size = tensor.dtype.bytes();
+    tensor.offsets().flat_map(|offset| &span[offset * size..][..size]).copied().collect()
+}

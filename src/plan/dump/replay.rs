@@ -1,0 +1,174 @@
+//! Replay: a dumped kernel, or an edited one in its place, on the arguments it was dumped with.
+
+use std::time::Duration;
+
+use crate::compile::{Image, Resources};
+use crate::device::{Buffer, Counters, Finding};
+use crate::error::{Error, Result};
+use crate::plan::build::Kiln;
+use crate::plan::dump::format::Passed;
+use crate::plan::dump::read::{Dump, Edit};
+use crate::plan::problem::trial::{Trial, download, upload};
+use crate::plan::problem::values::Values;
+use crate::plan::recipe::MAP_ALIGNMENT;
+use crate::tensor::TensorDesc;
+
+/// Fills what a launch has not written: NaN in every floating-point type.
+const POISON: u8 = 0xff;
+
+/// Launches that are timed on a GPU, after the one whose result counts.
+const TIMED: usize = 21;
+
+/// What a relaunch gave.
+#[derive(Debug)]
+pub struct Relaunch {
+    /// What the kernel occupies; `None` where the driver assembled it from PTX.
+    pub resources: Option<Resources>,
+    /// Outputs and time, the median of many launches on a GPU; or why the launch failed.
+    pub trial: Result<Trial>,
+    /// What it counted, where the device counts.
+    pub counters: Option<Counters>,
+    /// What the sanitizer found, where it is on.
+    pub findings: Vec<Finding>,
+}
+
+impl Kiln {
+    /// Launches a dumped kernel as it was compiled then.
+    ///
+    /// # Errors
+    /// As [`Kiln::replay`]; the compiler is needed only where the PTX was edited in the folder.
+    pub fn replay_dumped(&self, dump: &Dump, inputs: &Values) -> Result<Relaunch> {
+        match dump.edit().is_some_and(|edit| edit.is_ptx) {
+            true => self.relaunch(dump, &self.recompile(dump, &dump.source.text)?, inputs),
+            false => self.relaunch(dump, &dump.image, inputs),
+        }
+    }
+
+    /// Compiles a dumped kernel again, or an edited one instead, with the dump's options, and
+    /// launches it with the dump's arguments on these inputs.
+    ///
+    /// # Errors
+    /// `BadParam` when the dump's architecture is not the GPU's or an input is missing, `Compile`
+    /// when there is no NVRTC or the kernel does not compile, `Driver` when the device has no
+    /// memory; `BadParam` too for an option or a line that may read a file. A launch that fails is
+    /// a result, not an error.
+    pub fn replay(&self, dump: &Dump, edit: Option<&Edit>, inputs: &Values) -> Result<Relaunch> {
+        let image = match edit {
+            Some(Edit { is_ptx: true, text, .. }) => Image {
+                cubin: Vec::new(),
+                ptx: text.clone(),
+                log: String::new(),
+                resources: Resources::default(),
+            },
+            Some(edit) => self.recompile(dump, &edit.text)?,
+            None => self.recompile(dump, &dump.source.text)?,
+        };
+        self.relaunch(dump, &image, inputs)
+    }
+
+    fn recompile(&self, dump: &Dump, text: &str) -> Result<Image> {
+        let mut source = dump.source.clone();
+        text.clone_into(&mut source.text);
+        self.compiler()?.compile_foreign(&source, dump.options.clone())
+    }
+
+    fn relaunch(&self, dump: &Dump, image: &Image, inputs: &Values) -> Result<Relaunch> {
+        let arguments = &dump.spec.launch.arguments;
+        if arguments.iter().any(|argument| argument.passed == Passed::Scratch) {
+            return Err(Error::not_supported(format!(
+                "kernel {} shares scratch memory with another one: it does not run alone",
+                dump.spec.stem
+            )));
+        }
+        let target = self.device().target();
+        if self.device().kind() == "cuda" && target.arch != dump.arch() {
+            let (arch, own) = (dump.arch(), target.arch);
+            return Err(Error::bad_param(format!(
+                "the dump's kernel is for {arch}, the GPU is {own}; the simulated device runs it"
+            )));
+        }
+        let (entry, launch) = (&dump.spec.entry, dump.launch());
+        let kernel = self.device().load(image, entry, launch.shared_bytes)?;
+        let arguments = self.place(dump, inputs)?;
+        let mut words: Vec<u64> = Vec::new();
+        for (argument, listed) in arguments.iter().zip(&dump.spec.launch.arguments) {
+            match &listed.map {
+                None => words.push(argument.word),
+                Some(map) => {
+                    words.resize(words.len().next_multiple_of(MAP_ALIGNMENT), 0);
+                    words.extend(self.device().encode(map, argument.word)?);
+                }
+            }
+        }
+        words.extend(&dump.spec.launch.numbers);
+        let stream = self.stream();
+        let run = || {
+            let start = stream.record()?;
+            if launch.grid > 0 {
+                kernel.launch(&launch, &words, stream.handle())?;
+            }
+            Ok(Duration::from_secs_f64(stream.record()?.elapsed_ms(&start)? / 1e3))
+        };
+        let trial = run().and_then(|elapsed| {
+            let outputs = arguments.iter().filter_map(Placed::read).collect::<Result<_>>()?;
+            let timed = if self.device().kind() == "cuda" { TIMED } else { 0 };
+            let mut times = (0..timed).map(|_| run()).collect::<Result<Vec<_>>>()?;
+            times.sort();
+            let elapsed = times.get(timed / 2).copied().unwrap_or(elapsed);
+            Ok(Trial { outputs, elapsed, counters: vec![self.device().counters()] })
+        });
+        Ok(Relaunch {
+            resources: (!image.cubin.is_empty()).then_some(image.resources),
+            trial,
+            counters: self.device().counters(),
+            findings: self.device().findings(),
+        })
+    }
+
+    /// The arguments of a launch, tensors in memory of their own, aligned as they were captured.
+    fn place<'a>(&self, dump: &'a Dump, inputs: &Values) -> Result<Vec<Placed<'a>>> {
+        let mut placed = Vec::new();
+        for argument in &dump.spec.launch.arguments {
+            let tensor = dump.graph().tensor_named(&argument.tensor)?;
+            let values = inputs.get(&tensor.uid);
+            if values.is_none() && !argument.written {
+                let name = &tensor.name;
+                return Err(Error::bad_param(format!("input `{name}` has no values")));
+            }
+            let offset = dump.misalignment(&tensor.name);
+            let (word, buffer) = match argument.passed {
+                Passed::Value => {
+                    let value = values.and_then(|values| values.first()).copied().unwrap_or(0.0);
+                    (tensor.dtype.round(value).to_bits(), None)
+                }
+                Passed::Address | Passed::Scratch | Passed::Map => {
+                    let buffer = upload(self.device(), tensor, values, offset, POISON)?;
+                    (buffer.address() + offset as u64, Some(buffer))
+                }
+            };
+            placed.push(Placed { tensor, word, buffer, offset, written: argument.written });
+        }
+        Ok(placed)
+    }
+}
+
+/// One argument of a relaunch.
+struct Placed<'a> {
+    tensor: &'a TensorDesc,
+    /// What the kernel gets.
+    word: u64,
+    /// Kept alive for the launch.
+    buffer: Option<Buffer>,
+    /// Where in the buffer the tensor begins.
+    offset: usize,
+    written: bool,
+}
+
+impl Placed<'_> {
+    /// The values of a tensor that the kernel writes.
+    fn read(&self) -> Option<Result<(i64, Vec<f64>)>> {
+        let buffer = self.buffer.as_ref().filter(|_| self.written)?;
+        let values = download(buffer, self.tensor, self.offset);
+        Some(values.map(|values| (self.tensor.uid, values)))
+    }
+}

@@ -1,0 +1,160 @@
+//! mcDNN's forward pass (`mcdnnRNNForward`, section 6.2.1.36), with descriptors and their checks.
+
+use crate::device::{Buffer, Stream};
+use crate::error::{Error, Result};
+use crate::expr::Real;
+use crate::graph::RowLayout;
+use crate::plan::layers::rnn::PersistentRnn;
+use crate::plan::layers::rnn_pack::RnnPack;
+use crate::rnn::{Optional, RnnDataDescriptor, RnnDescriptor, Role};
+
+/// `mcdnnForwardMode_t` (section 6.1.2.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum ForwardMode {
+    /// Nothing is kept for a backward pass.
+    #[default]
+    Inference,
+    /// The reserve space gets what a backward pass needs.
+    Training,
+}
+
+/// The arguments of `mcdnnRNNForward`. Where the document has a NULL pointer there is `None`.
+#[derive(Debug, Clone, Copy)]
+pub struct RnnForward<'a> {
+    /// The network.
+    pub descriptor: &'a RnnDescriptor,
+    /// Inference or training.
+    pub mode: ForwardMode,
+    /// The lengths that `x_desc` has too, `i32`. They are not compared.
+    pub lengths: &'a Buffer,
+    /// What `x` holds.
+    pub x_desc: &'a RnnDataDescriptor,
+    /// The input.
+    pub x: &'a Buffer,
+    /// What `y` gets.
+    pub y_desc: &'a RnnDataDescriptor,
+    /// The output.
+    pub y: &'a Buffer,
+    /// Dimensions of `hx` and `hy`: layers times directions, batch, elements of `h`.
+    pub h_dims: [i64; 3],
+    /// `h` before the first step; `None`: 0.
+    pub hx: Option<&'a Buffer>,
+    /// `h` after the last step; `None`: not kept.
+    pub hy: Option<&'a Buffer>,
+    /// Dimensions of `cx` and `cy`, LSTM only: of another cell, all three are ignored.
+    pub c_dims: [i64; 3],
+    /// The cell state before the first step, LSTM only; `None`: 0.
+    pub cx: Option<&'a Buffer>,
+    /// The cell state after the last step, LSTM only; `None`: not kept.
+    pub cy: Option<&'a Buffer>,
+    /// The weight space.
+    pub weight_space: &'a Buffer,
+    /// The workspace; `None` where it has 0 bytes.
+    pub workspace: Option<&'a Buffer>,
+    /// The reserve space; training only, and `None` where it has 0 bytes.
+    pub reserve: Option<&'a Buffer>,
+}
+
+/// Bytes of temporary memory (`mcdnnGetRNNTempSpaceSizes`, section 6.2.1.29).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TempSpace {
+    /// Used during a call.
+    pub workspace_bytes: u64,
+    /// Handed from the forward pass to the backward one; 0 for inference.
+    pub reserve_bytes: u64,
+}
+
+impl PersistentRnn {
+    /// Bytes of temporary memory for vectors as `x` describes them.
+    ///
+    /// # Errors
+    /// `BadParam` where `x` is of another layout or batch than the network was built for; as
+    /// [`PersistentRnn::forward`].
+    pub fn temp_space_sizes(&self, mode: ForwardMode, x: &RnnDataDescriptor) -> Result<TempSpace> {
+        let extent = x.extent();
+        if x.get().layout != self.rnn().layout || extent.batch != self.mini_batch() {
+            return Err(Error::bad_param(format!(
+                "rnn temp space: {} sequences of layout {}, the network was built for {} of {}",
+                extent.batch,
+                x.get().layout.name(),
+                self.mini_batch(),
+                self.rnn().layout.name()
+            )));
+        }
+        let with = Optional {
+            lengths: needs_lengths(x),
+            reserve: mode == ForwardMode::Training,
+            ..Optional::default()
+        };
+        let (workspace_bytes, reserve_bytes) = self.temp_space(extent.rows, with)?;
+        Ok(TempSpace { workspace_bytes, reserve_bytes })
+    }
+
+    /// Queues a forward pass on a stream (`mcdnnRNNForward`).
+    ///
+    /// # Errors
+    /// As [`RnnDescriptor::network`]; `BadParam` where the network is not the one that was built,
+    /// the batch is another, states have other dimensions, a buffer is too small; `NotSupported`
+    /// for dropout in training.
+    pub fn rnn_forward(&mut self, stream: &Stream, call: &RnnForward<'_>) -> Result<()> {
+        let bad = |rule: String| Err(Error::bad_param(format!("rnn forward: {rule}")));
+        let rnn = call.descriptor.network(call.x_desc, call.y_desc)?;
+        if rnn != *self.rnn() {
+            return bad("the descriptors are not those that the network was built from".to_owned());
+        }
+        let extent = call.x_desc.extent();
+        if extent.batch != self.mini_batch() {
+            let (is, wanted) = (extent.batch, self.mini_batch());
+            return bad(format!("{is} sequences, the network was built for {wanted}"));
+        }
+        let count = rnn.layers * rnn.directions();
+        let lstm = call.descriptor.get().cell_mode.has_cell_state();
+        let [cx, cy] = [call.cx, call.cy].map(|state| state.filter(|_| lstm));
+        let states = [
+            ("h", call.h_dims, rnn.state_size(), call.hx.or(call.hy)),
+            ("c", call.c_dims, rnn.hidden_size, cx.or(cy)),
+        ];
+        for (name, dims, size, buffer) in states {
+            let wanted = [count, extent.batch, size];
+            if buffer.is_some() && dims != wanted {
+                return bad(format!("{name} has dimensions {dims:?}, expected {wanted:?}"));
+            }
+        }
+        let training = call.mode == ForwardMode::Training;
+        let dropout = call.descriptor.get().dropout;
+        if training && rnn.layers > 1 && dropout != Real::new(0.0) {
+            let text = format!("rnn forward: dropout {dropout} between layers in training");
+            return Err(Error::not_supported(text));
+        }
+        let keeps = training && (rnn.layers > 1 || lstm);
+        if keeps && call.reserve.is_none() {
+            return bad("training needs a reserve space, there is none".to_owned());
+        }
+        let mut pack = RnnPack::new()
+            .with(Role::Input, call.x)
+            .with(Role::Output, call.y)
+            .with(Role::Weights, call.weight_space);
+        let optional = [
+            (Role::Lengths, Some(call.lengths).filter(|_| needs_lengths(call.x_desc))),
+            (Role::HInitial, call.hx),
+            (Role::HFinal, call.hy),
+            (Role::StatesInitial, cx),
+            (Role::StatesFinal, cy),
+            (Role::Reserve, call.reserve.filter(|_| keeps)),
+        ];
+        for (role, buffer) in optional {
+            if let Some(buffer) = buffer {
+                pack = pack.with(role, buffer);
+            }
+        }
+        if let Some(workspace) = call.workspace {
+            pack = pack.with_workspace(workspace);
+        }
+        self.launch(stream, extent.rows, &pack)
+    }
+}
+
+/// Whether the number of vectors does not say how long each sequence is.
+fn needs_lengths(x: &RnnDataDescriptor) -> bool {
+    x.is_ragged() || x.get().layout == RowLayout::Packed
+}

@@ -1,0 +1,152 @@
+//! Running a plan on values from the host: for checks, canaries and the command line.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use kiln_machine::Machine;
+
+use crate::compile::Resources;
+#[cfg(feature = "sim")]
+use crate::device::Estimate;
+use crate::device::{Buffer, Counters, Device, Launch};
+use crate::error::{Error, Result};
+use crate::plan::build::Kiln;
+use crate::plan::execute::ExecutionPlan;
+use crate::plan::problem::values::Values;
+use crate::plan::variant_pack::VariantPack;
+use crate::tensor::TensorDesc;
+
+/// What an execution gave.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trial {
+    /// Values of the outputs.
+    pub outputs: Values,
+    /// Time on the device, or in the simulator.
+    pub elapsed: Duration,
+    /// What the launch of each kernel counted; `None` for one that was not launched or where
+    /// nothing is counted.
+    pub counters: Vec<Option<Counters>>,
+}
+
+/// A buffer with a tensor's elements from `offset` on, where there are values, and `filler` in
+/// every other byte.
+pub(in crate::plan) fn upload(
+    device: &Device,
+    tensor: &TensorDesc,
+    values: Option<&Vec<f64>>,
+    offset: usize,
+    filler: u8,
+) -> Result<Buffer> {
+    let span = tensor.span_bytes()?;
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(offset + span as usize).map_err(|_| {
+        Error::io(format!("failed to allocate {span} bytes on the host for {tensor}"))
+    })?;
+    bytes.resize(offset + span as usize, filler);
+    for (value, element) in values.into_iter().flatten().zip(tensor.offsets()) {
+        tensor.dtype.write(*value, &mut bytes[offset + element * tensor.dtype.bytes()..]);
+    }
+    device.upload(&bytes)
+}
+
+/// The elements of a tensor that lies at an offset of a buffer.
+pub(in crate::plan) fn download(
+    buffer: &Buffer,
+    tensor: &TensorDesc,
+    offset: usize,
+) -> Result<Vec<f64>> {
+    let bytes = buffer.to_vec()?;
+    let size = tensor.dtype.bytes();
+    let element = |at: usize| tensor.dtype.read(&bytes[offset + at * size..]);
+    Ok(tensor.offsets().map(element).collect())
+}
+
+/// The least time of a launch on a machine, from what it counted.
+#[cfg(feature = "sim")]
+pub fn estimate(
+    counters: &Counters,
+    machine: &Machine,
+    launch: Launch,
+    resources: Resources,
+) -> Estimate {
+    let taken = kiln_sim::Resources {
+        registers: resources.registers,
+        shared_bytes: resources.shared_bytes + launch.shared_bytes,
+    };
+    Estimate::of(counters, machine, u64::from(launch.grid), launch.threads, taken)
+}
+
+/// The microseconds of a launch's [`estimate`]; 0 where nothing binds.
+#[cfg(feature = "sim")]
+pub(in crate::plan) fn least_us(
+    counters: &Counters,
+    machine: &Machine,
+    launch: Launch,
+    resources: Resources,
+) -> f64 {
+    let estimate = estimate(counters, machine, launch, resources);
+    estimate.binds().map_or(0.0, |bound| bound.us)
+}
+
+/// Nothing counts where there is no simulated device.
+#[cfg(not(feature = "sim"))]
+pub(in crate::plan) fn least_us(
+    counters: &Counters,
+    _machine: &Machine,
+    _launch: Launch,
+    _resources: Resources,
+) -> f64 {
+    match *counters {}
+}
+
+impl Kiln {
+    /// Uploads inputs, executes a plan once and downloads its outputs. Memory between elements is
+    /// zero.
+    ///
+    /// # Errors
+    /// `Io` when the host has no memory, `Driver` when memory of the device, copies or the launch
+    /// fail.
+    ///
+    /// # Panics
+    /// When `inputs` lacks the value of a by-value tensor.
+    pub fn trial(&self, plan: &ExecutionPlan, inputs: &Values) -> Result<Trial> {
+        let graph = plan.graph();
+        let (pack, buffers) = self.bound(plan, inputs)?;
+        let stream = self.stream();
+        let start = stream.record()?;
+        let mut counters = vec![None; plan.kernels().len()];
+        let device = self.device();
+        plan.execute_each(&stream, &pack, |kernel| counters[kernel] = device.counters())?;
+        let elapsed = Duration::from_secs_f64(stream.record()?.elapsed_ms(&start)? / 1e3);
+        let read = |tensor: &TensorDesc| {
+            Ok((tensor.uid, download(&buffers[&Some(tensor.uid)], tensor, 0)?))
+        };
+        let outputs = graph.outputs().map(read).collect::<Result<_>>()?;
+        Ok(Trial { outputs, elapsed, counters })
+    }
+
+    /// A pack with inputs uploaded and everything else allocated, and its memory by uid; the
+    /// workspace has none.
+    pub(in crate::plan) fn bound(
+        &self,
+        plan: &ExecutionPlan,
+        inputs: &Values,
+    ) -> Result<(VariantPack, HashMap<Option<i64>, Buffer>)> {
+        let graph = plan.graph();
+        let mut pack = VariantPack::new();
+        let mut buffers = HashMap::new();
+        for tensor in graph.inputs().chain(graph.outputs()) {
+            if tensor.by_value {
+                pack.set_value(tensor.uid, inputs[&tensor.uid][0]);
+                continue;
+            }
+            let buffer = upload(self.device(), tensor, inputs.get(&tensor.uid), 0, 0)?;
+            pack = pack.with(tensor.uid, &buffer);
+            buffers.insert(Some(tensor.uid), buffer);
+        }
+        let workspace = self.device().alloc(plan.workspace_bytes())?;
+        pack = pack.with_workspace(&workspace);
+        buffers.insert(None, workspace);
+        Ok((pack, buffers))
+    }
+}

@@ -1,0 +1,219 @@
+//! Tuning: the settings of a graph's parts measured, the best one kept.
+//!
+//! On a GPU settings are timed; on the simulator their counts give the least time they can take.
+//! The winner of each part is a JSON file in the cache folder, under the part's canonical form,
+//! the GPU and the version; every later plan of such a part uses it, but what counts have found on
+//! the simulator alone.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::device::Stream;
+use crate::engine::{Choice, LAUNCH_US, Mode, Part, Selection, choices, machine_of, partition};
+use crate::error::{Error, Result};
+use crate::graph::OperationGraph;
+use crate::plan::build::Kiln;
+use crate::plan::deploy::warm::Job;
+use crate::plan::execute::ExecutionPlan;
+use crate::plan::problem::random::random_values;
+use crate::plan::problem::trial::least_us;
+use crate::plan::problem::values::Values;
+use crate::plan::recipe::PlannedKernel;
+use crate::plan::tuning::winners::{Measurement, SettingRecord, Tried};
+use crate::plan::variant_pack::VariantPack;
+
+/// Launches that are timed, after as many to warm up.
+const TIMED: usize = 21;
+const WARM_UP: usize = 5;
+
+/// The inputs of every measurement are made from this.
+const SEED: u64 = 1;
+
+/// What tuning found for a part of a graph.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tuned {
+    /// The part with the best setting.
+    pub part: Part,
+    /// Its time in microseconds.
+    pub us: f64,
+    /// The time of the heuristic's setting.
+    pub heuristic_us: f64,
+    /// Everything that was tried, the fastest first.
+    pub tried: Vec<Tried>,
+    /// Where the result is kept, if there is a cache folder.
+    pub path: Option<PathBuf>,
+}
+
+/// How far tuning is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TuneProgress<'a> {
+    /// Settings and kernels done.
+    pub done: usize,
+    /// Settings to measure and kernels to compile.
+    pub total: usize,
+    /// What was just done.
+    pub what: &'a str,
+}
+
+impl Kiln {
+    /// Measures up to `settings_max` settings of each part of a graph, the most promising by the
+    /// cost model, and keeps the best.
+    ///
+    /// # Errors
+    /// As [`Kiln::plan`]; `BadParam` on a device that neither times nor counts: the null device,
+    /// or the simulator without [`Config::count`](crate::plan::Config::count).
+    pub fn tune(
+        &self,
+        graph: &OperationGraph,
+        settings_max: usize,
+        mut progress: impl FnMut(TuneProgress<'_>),
+    ) -> Result<Vec<Tuned>> {
+        let target = self.device().target();
+        let rules = Selection { mode: Mode::A, ..self.inner.selection.clone() };
+        let parts = partition(graph, target, &rules)?;
+        let tuned = parts
+            .into_iter()
+            .map(|part| self.tune_part(part, settings_max, &mut progress))
+            .collect::<Result<Vec<_>>>()?;
+        // The next plan is made with what was found.
+        self.plans.remove(&graph.digest());
+        Ok(tuned)
+    }
+
+    fn tune_part(
+        &self,
+        part: Part,
+        settings_max: usize,
+        progress: &mut dyn FnMut(TuneProgress<'_>),
+    ) -> Result<Tuned> {
+        let target = self.device().target();
+        let model = Selection { mode: Mode::B, ..self.inner.selection.clone() };
+        let mut wanted = choices(part.graph.canonical(), target, &model)?;
+        let own = wanted.iter().position(|choice| choice.config == part.config);
+        let own = own.map(|at| wanted.remove(at));
+        wanted.truncate(settings_max.saturating_sub(1));
+        wanted.insert(
+            0,
+            own.unwrap_or_else(|| Choice { config: part.config.clone(), predicted_us: None }),
+        );
+        self.compile_all_of(&part, &wanted, progress)?;
+        let total = wanted.len();
+        let mut tried = Vec::new();
+        let mut heuristic_us = f64::INFINITY;
+        for (done, Choice { config, predicted_us, .. }) in wanted.iter().enumerate() {
+            let own = Part { graph: part.graph.clone(), config: config.clone() };
+            let measured = self.measure(&part.graph, vec![own]);
+            if let (0, Ok(us)) = (done, &measured) {
+                heuristic_us = *us;
+            }
+            let (us, refused) = match measured {
+                Ok(us) => (Some(us), None),
+                Err(error) => (None, Some(error.to_string())),
+            };
+            let (config, predicted_us) = (config.to_string(), *predicted_us);
+            progress(TuneProgress { done: done + 1, total, what: &config });
+            tried.push(Tried { config, predicted_us, us, refused });
+        }
+        let us = |of: &Tried| of.us.unwrap_or(f64::INFINITY);
+        // Stable: of equals, the heuristic's wins.
+        tried.sort_by(|a, b| us(a).total_cmp(&us(b)));
+        let best = &tried[0];
+        let Some(us) = best.us else {
+            let refused = best.refused.clone().unwrap_or_default();
+            return Err(Error::not_supported(format!("no setting could be measured: {refused}")));
+        };
+        let part = Part { config: best.config.parse()?, ..part };
+        let mut tuned = Tuned { part, us, heuristic_us, tried, path: None };
+        tuned.path = self.keep(&tuned);
+        Ok(tuned)
+    }
+
+    /// Compiles the kernels of all settings in parallel, into the disk cache; without one each is
+    /// compiled when it is measured.
+    fn compile_all_of(
+        &self,
+        part: &Part,
+        wanted: &[Choice],
+        progress: &mut dyn FnMut(TuneProgress<'_>),
+    ) -> Result<()> {
+        if self.disk_cache().is_none() {
+            return Ok(());
+        }
+        let mut jobs = Vec::new();
+        for Choice { config, .. } in wanted {
+            let part = Part { graph: part.graph.clone(), config: config.clone() };
+            // What cannot be lowered is refused when it is measured.
+            jobs.extend(self.jobs_of(&part, self.device().target()).unwrap_or_default());
+        }
+        let jobs: Vec<&Job> = jobs.iter().collect();
+        let (mut done, total) = (0, jobs.len());
+        self.find_or_compile(&jobs, &mut HashMap::new(), &mut |stem| {
+            done += 1;
+            progress(TuneProgress { done, total, what: stem });
+        })?;
+        Ok(())
+    }
+
+    /// The microseconds of a graph in these parts.
+    pub(in crate::plan) fn measure(&self, graph: &OperationGraph, parts: Vec<Part>) -> Result<f64> {
+        let plan = self.plan_parts(graph, parts)?;
+        let inputs = random_values(graph, SEED)?;
+        if self.device().kind() == "cuda" {
+            return self.timed(&plan, &inputs);
+        }
+        let spilled = |kernel: &&PlannedKernel| kernel.report().resources.spill_bytes > 0;
+        if let Some(kernel) = plan.kernels().iter().find(spilled) {
+            let (config, bytes) = (kernel.config(), kernel.report().resources.spill_bytes);
+            return Err(Error::not_supported(format!(
+                "{config} spills {bytes} bytes of registers per thread, which counts do not show"
+            )));
+        }
+        let machine = machine_of(self.device().target());
+        let counters = self.trial(&plan, &inputs)?.counters;
+        let launched = plan.kernels().iter().filter(|kernel| kernel.launch().grid > 0).count();
+        // Counts know nothing of what lies between kernels.
+        let mut us = LAUNCH_US * launched.saturating_sub(1) as f64;
+        for (kernel, counters) in plan.kernels().iter().zip(&counters) {
+            if kernel.launch().grid == 0 {
+                continue;
+            }
+            let counters = counters.as_ref().ok_or_else(|| {
+                Error::bad_param("tuning needs a GPU, or a simulated device that counts")
+            })?;
+            us += least_us(counters, &machine, kernel.launch(), kernel.report().resources);
+        }
+        Ok(us)
+    }
+
+    /// The median of many launches, on a GPU.
+    fn timed(&self, plan: &ExecutionPlan, inputs: &Values) -> Result<f64> {
+        let (pack, _buffers) = self.bound(plan, inputs)?;
+        let stream = self.stream();
+        let once = |stream: &Stream, pack: &VariantPack| {
+            let start = stream.record()?;
+            plan.execute(stream, pack)?;
+            Ok(Duration::from_secs_f64(stream.record()?.elapsed_ms(&start)? / 1e3))
+        };
+        for _ in 0..WARM_UP {
+            once(&stream, &pack)?;
+        }
+        let mut times =
+            (0..TIMED).map(|_| once(&stream, &pack)).collect::<Result<Vec<Duration>>>()?;
+        times.sort();
+        Ok(times[TIMED / 2].as_secs_f64() * 1e6)
+    }
+
+    /// Keeps a result in the cache folder; a failure is a warning.
+    fn keep(&self, tuned: &Tuned) -> Option<PathBuf> {
+        let target = self.device().target();
+        let graph = tuned.part.graph.to_json();
+        let record = SettingRecord {
+            measurement: Measurement::of(self.device(), target, tuned.us, tuned.heuristic_us),
+            config: tuned.part.config.to_string(),
+            tried: tuned.tried.clone(),
+            problem: serde_json::from_str(&graph).expect("a graph's JSON is valid"),
+        };
+        record.keep(self.disk_cache()?, &tuned.part.graph)
+    }
+}

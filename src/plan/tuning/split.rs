@@ -1,0 +1,94 @@
+//! Tuning of how a graph is split: the whole graph measured, fused as merging has it and with each
+//! fusion undone.
+//!
+//! The best split is a plan's document in the cache folder, under the graph, the GPU and the
+//! version; later plans of that graph have its parts, each with the setting that is its own winner.
+
+use std::path::PathBuf;
+
+use crate::engine::{Mode, Notes, Part, Selection, splits_undone};
+use crate::error::{Error, Result};
+use crate::graph::OperationGraph;
+use crate::plan::build::Kiln;
+use crate::plan::tuning::settings::TuneProgress;
+use crate::plan::tuning::winners::{Measurement, SplitRecord, TriedSplit};
+
+/// What tuning found for the split of a graph.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TunedSplit {
+    /// The parts of the best split.
+    pub parts: Vec<Part>,
+    /// Its time in microseconds.
+    pub us: f64,
+    /// The time of the heuristic's split.
+    pub heuristic_us: f64,
+    /// Everything that was tried, the fastest first.
+    pub tried: Vec<TriedSplit>,
+    /// Where the result is kept, if there is a cache folder and there was a choice.
+    pub path: Option<PathBuf>,
+}
+
+impl Kiln {
+    /// Measures a graph as the heuristic splits it and with what single parts fuse undone, each
+    /// part with the setting that is known best, and keeps the best split. With notes that are
+    /// excluded the split stays the heuristic's.
+    ///
+    /// # Errors
+    /// As [`Kiln::tune`].
+    pub fn tune_split(
+        &self,
+        graph: &OperationGraph,
+        mut progress: impl FnMut(TuneProgress<'_>),
+    ) -> Result<TunedSplit> {
+        let target = self.device().target();
+        let rules = Selection { mode: Mode::A, ..self.selection().clone() };
+        let own = self.inner.untuned_parts(graph, target)?;
+        let others = match rules.without == Notes::default() {
+            true => splits_undone(&own, target, &rules),
+            false => Vec::new(),
+        };
+        let total = 1 + others.len();
+        let mut measured = Vec::new();
+        for (done, parts) in std::iter::once(own).chain(others).enumerate() {
+            let parts = self.inner.with_winners(graph, parts, target)?;
+            let us = self.measure(graph, parts.clone());
+            progress(TuneProgress {
+                done: done + 1,
+                total,
+                what: &format!("{} parts", parts.len()),
+            });
+            measured.push((parts, us));
+        }
+        let us = |of: &Result<f64>| *of.as_ref().unwrap_or(&f64::INFINITY);
+        let heuristic_us = us(&measured[0].1);
+        // Stable: of equals, the heuristic's wins.
+        measured.sort_by(|(_, a), (_, b)| us(a).total_cmp(&us(b)));
+        let tried = measured.iter().map(|(parts, us)| TriedSplit {
+            parts: parts.iter().map(|part| part.config.to_string()).collect(),
+            us: us.as_ref().ok().copied(),
+            refused: us.as_ref().err().map(Error::to_string),
+        });
+        let tried = tried.collect();
+        let (parts, us) = measured.swap_remove(0);
+        let mut tuned = TunedSplit { parts, us: us?, heuristic_us, tried, path: None };
+        if total > 1 {
+            tuned.path = self.keep_split(graph, &tuned)?;
+            // The next plan is made with what was found.
+            self.plans.remove(&graph.digest());
+        }
+        Ok(tuned)
+    }
+
+    /// Keeps a result in the cache folder; a failure to is a warning.
+    fn keep_split(&self, graph: &OperationGraph, tuned: &TunedSplit) -> Result<Option<PathBuf>> {
+        let target = self.device().target();
+        let Some(disk) = self.disk_cache() else { return Ok(None) };
+        let plan = self.plan_parts(graph, tuned.parts.clone())?.to_json();
+        let record = SplitRecord {
+            measurement: Measurement::of(self.device(), target, tuned.us, tuned.heuristic_us),
+            tried: tuned.tried.clone(),
+            plan: serde_json::from_str(&plan).expect("a plan's document is valid"),
+        };
+        Ok(record.keep(disk, graph))
+    }
+}
