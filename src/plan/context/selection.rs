@@ -103,8 +103,8 @@ impl Planner {
         }
     }
 
-    /// As [`Planner::best`] of every part, without compiling any: where its kernels are not there, of
-    /// the first setting whose are.
+    /// As [`Planner::best`] of every part, without compiling any: where its kernels are not there,
+    /// of the first setting whose are.
     ///
     /// # Errors
     /// `NotSupported` for a part without such a setting.
