@@ -188,6 +188,7 @@ impl Device {
     /// }
     /// ```
     ///
+    /// # Safety
     /// The handle must be a live stream of this device as long as the result is in use; the driver
     /// does not check it.
     pub unsafe fn external_stream(&self, handle: u64) -> Stream {
