@@ -146,10 +146,16 @@ impl<E: Tunable<N>, const N: usize> Tuned<E, N> {
     /// # Errors
     /// `NotSupported` with the refusal of the last candidate where none is legal.
     pub(super) fn of(engine: E, candidates: impl IntoIterator<Item = E::Settings>) -> Result<Self> {
-        let tuned = Tuned(engine);
-        let legal = candidates.into_iter().map(|of| tuned.schedule(of)).reduce(Result::or);
-        legal.expect("there are candidates")?;
-        Ok(tuned)
+        // Graphs are offered to engines often: no refusal becomes text but the one that is shown.
+        let mut refused = None;
+        for settings in candidates {
+            match engine.schedule(settings) {
+                Ok(_) => return Ok(Tuned(engine)),
+                Err(refusal) => refused = Some((settings, refusal)),
+            }
+        }
+        let (settings, refusal) = refused.expect("there are candidates");
+        Err(Self::refused(settings, refusal))
     }
 
     fn config(settings: E::Settings) -> EngineConfig {
@@ -160,13 +166,14 @@ impl<E: Tunable<N>, const N: usize> Tuned<E, N> {
         config.values(E::KNOBS).map(E::Settings::from)
     }
 
+    fn refused(settings: E::Settings, refusal: E::Refusal) -> Error {
+        Error::not_supported(format!("{} {refusal}", Self::config(settings)))
+    }
+
     /// # Errors
     /// `NotSupported` where the settings are not legal.
     fn schedule(&self, settings: E::Settings) -> Result<E::Schedule> {
-        let refused = |refusal: E::Refusal| {
-            Error::not_supported(format!("{} {refusal}", Self::config(settings)))
-        };
-        self.0.schedule(settings).map_err(refused)
+        self.0.schedule(settings).map_err(|refusal| Self::refused(settings, refusal))
     }
 }
 
