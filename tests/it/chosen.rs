@@ -105,15 +105,7 @@ fn product() -> OperationGraph {
 /// Runs in a process of its own: whether an event is heard is remembered for all threads.
 #[test]
 fn a_choice_is_told_with_its_reasons() {
-    const CHILD: &str = "KILN_TEST_CHILD";
-    if std::env::var_os(CHILD).is_none() {
-        let output = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "chosen::a_choice_is_told_with_its_reasons"])
-            .env(CHILD, "1")
-            .output()
-            .unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    if harness::in_own_processes("chosen::a_choice_is_told_with_its_reasons", &["run"]).is_none() {
         return;
     }
     let (device, without) =

@@ -364,3 +364,25 @@ pub fn fill(tensor: &TensorDesc, seed: u64, span: f64) -> Vec<f64> {
     let value = |index: u64| ((index + seed) * 7919 % 251) as f64 / 125.0 - 1.0;
     (0..count).map(|index| tensor.dtype.round(span * value(index))).collect()
 }
+
+/// Runs a test (`module::name`) in processes of its own, one for each task in turn. The task where
+/// this is one of them; `None` in the process that has run them all.
+#[track_caller]
+pub fn in_own_processes(test: &str, tasks: &[&str]) -> Option<String> {
+    const CHILD: &str = "KILN_TEST_CHILD";
+    if let Ok(task) = std::env::var(CHILD) {
+        return Some(task);
+    }
+    for task in tasks {
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", test, "--nocapture"])
+            .env(CHILD, task)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        println!("{text}");
+        assert!(output.status.success() && text.contains("1 passed"), "{text}{errors}");
+    }
+    None
+}

@@ -111,15 +111,9 @@ fn documented() -> BTreeMap<String, (String, BTreeSet<String>)> {
 /// tests have threads where nobody listens.
 #[test]
 fn the_documented_spans_are_those_emitted() {
-    const CHILD: &str = "KILN_TEST_CHILD";
-    if std::env::var_os(CHILD).is_none() {
-        let output = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "observability::the_documented_spans_are_those_emitted"])
-            .env(CHILD, "1")
-            .output()
-            .unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    if harness::in_own_processes("observability::the_documented_spans_are_those_emitted", &["run"])
+        .is_none()
+    {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,5 @@
 //! What planning takes has the bounds that the documentation states, whatever the graph.
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use kiln::engine::{self, EngineConfig, Mode, Selection};
@@ -35,31 +34,11 @@ fn taken() -> (Duration, i64) {
     (Duration::from_millis(10 * ticks), kib << 10)
 }
 
-/// What a process of a test's own does.
-const CHILD: &str = "KILN_TEST_CHILD";
-
-/// Runs a test in two processes of its own, of which nothing else takes anything: one that compiles
-/// what is not in the cache yet, one that measures. Whether this is one of them.
-fn alone(test: &str) -> bool {
-    if std::env::var_os(CHILD).is_some() {
-        return true;
-    }
-    for task in ["compile", "measure"] {
-        let output = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", &format!("planning::{test}"), "--nocapture"])
-            .env(CHILD, task)
-            .output()
-            .unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        println!("{text}");
-        assert!(output.status.success() && text.contains("1 passed"), "{text}{errors}");
-    }
-    false
-}
+/// A process that compiles what is not in the cache yet, and one that measures.
+const TASKS: [&str; 2] = ["compile", "measure"];
 
 /// Plans a graph under every heuristic.
-fn plan(what: &str, graph: &OperationGraph) {
+fn plan(task: &str, what: &str, graph: &OperationGraph) {
     for heuristic in MODES {
         let open = || {
             let device = Some("null:h200".parse().unwrap());
@@ -69,7 +48,7 @@ fn plan(what: &str, graph: &OperationGraph) {
         let planned = |kiln: &Kiln| kiln.plan(graph).unwrap_or_else(|e| panic!("{what}: {e}"));
         let (before, _) = taken();
         let kernels = planned(&open()).kernels().len();
-        if std::env::var(CHILD).is_ok_and(|task| task == "compile") {
+        if task == "compile" {
             continue;
         }
         let (after, bytes) = taken();
@@ -82,29 +61,33 @@ fn plan(what: &str, graph: &OperationGraph) {
 
 #[test]
 fn many_heads_are_planned_in_bounds() {
-    if !alone("many_heads_are_planned_in_bounds") {
+    let Some(task) =
+        harness::in_own_processes("planning::many_heads_are_planned_in_bounds", &TASKS)
+    else {
         return;
-    }
+    };
     let mha = json!({ "mha": {
         "heads": 512, "q_size": 8, "k_size": 8, "v_size": 8, "dtype": "f16", "batch": 2,
         "beams": 1, "queries": 5, "keys": 20,
     } });
     let problem = Problem::from_json(&mha.to_string()).unwrap();
-    problem.graphs().into_iter().for_each(|graph| plan("512 heads", graph));
+    problem.graphs().into_iter().for_each(|graph| plan(&task, "512 heads", graph));
 }
 
 #[test]
 fn many_steps_are_planned_in_bounds() {
-    if !alone("many_steps_are_planned_in_bounds") {
+    let Some(task) =
+        harness::in_own_processes("planning::many_steps_are_planned_in_bounds", &TASKS)
+    else {
         return;
-    }
+    };
     for cell in ["lstm", "gru"] {
         let rnn = json!({ "rnn": {
             "cell": cell, "input_size": 64, "hidden_size": 64, "dtype": "f16", "batch": 4,
             "layout": "sequence_major", "steps": 1_i64 << 31, "tensors": [],
         } });
         let problem = Problem::from_json(&rnn.to_string()).unwrap();
-        plan(&format!("an {cell} of 2^31 steps"), problem.only_graph().unwrap());
+        plan(&task, &format!("an {cell} of 2^31 steps"), problem.only_graph().unwrap());
     }
 }
 
