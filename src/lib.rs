@@ -31,8 +31,10 @@
 //! | [`expr`] | pointwise expressions | tensors, memory, threads |
 //! | [`graph`] | operations, validation, canonical form, JSON | execution |
 //! | [`kernel`] | a kernel to generate and its launch | engines, devices |
+//! | [`frontend`] | what computations lowered to graphs have in common | which there are |
 //! | [`rnn`] | recurrent networks, lowered to graphs | engines |
 //! | [`attention`] | the multi-head attention layer, lowered to graphs | engines |
+//! | `documents` | the list of problem documents and their readers | engines |
 //! | [`reference`](mod@reference) | semantics of operations in `f64`, error bounds | the engines |
 //! | [`engine`] | support, knobs, heuristics, kernel parameters | addresses, compilers |
 //! | [`codegen`] | templates | graphs, devices |
@@ -69,11 +71,13 @@ pub mod cache;
 pub mod codegen;
 pub mod compile;
 pub mod device;
+mod documents;
 pub mod dtype;
 pub mod engine;
 pub mod error;
 pub mod escape;
 pub mod expr;
+pub mod frontend;
 pub mod graph;
 pub mod kernel;
 pub mod plan;

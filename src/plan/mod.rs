@@ -54,15 +54,15 @@ pub use layers::rnn::PersistentRnn;
 pub use layers::rnn_forward::{ForwardMode, RnnForward, TempSpace};
 pub use layers::rnn_pack::RnnPack;
 pub use problem::Problem;
-pub use problem::random::random_values;
 pub use problem::tensors::{read_values, write_values};
 pub use problem::trial::Trial;
 #[cfg(feature = "sim")]
 pub use problem::trial::estimate;
-pub use problem::values::Values;
 pub use recipe::PlannedKernel;
 pub use tuning::settings::{TuneProgress, Tuned};
 pub use tuning::split::TunedSplit;
 pub use tuning::winners::{Tried, TriedSplit};
 pub use upgrade::Tier;
 pub use variant_pack::{DeviceMemory, VariantPack};
+
+pub use crate::frontend::{Values, random_values};

@@ -29,7 +29,7 @@ struct Bound {
 /// Plausible values for a network's inputs, uploaded whole; outputs are poisoned.
 fn bind(kiln: &Kiln, rnn: &Rnn, extent: Extent, with: Optional) -> Bound {
     let network = rnn.network(extent, with).expect("valid");
-    let problem = Problem::Rnn(Box::new(network.clone()));
+    let problem = Problem::new(network.clone());
     let values = problem.random_values(7).expect("there is memory");
     let (mut buffers, mut pack) = (HashMap::new(), RnnPack::new());
     for role in network.roles() {

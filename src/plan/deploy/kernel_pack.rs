@@ -13,6 +13,7 @@ use crate::compile::{Image, compile_all, options};
 use crate::engine::{EngineConfig, Part};
 use crate::error::{Error, Result};
 use crate::escape::escaped;
+use crate::frontend::{Values, random_tensors};
 use crate::graph::{GraphDigest, OperationGraph};
 use crate::plan::build::Kiln;
 use crate::plan::context::config::Config;
@@ -20,7 +21,6 @@ use crate::plan::context::kernel_store::entry_in;
 use crate::plan::context::step_down::{Attempt, StepDown};
 use crate::plan::deploy::manifest::Manifest;
 use crate::plan::deploy::warm::{WarmProgress, Warmed};
-use crate::plan::problem::values::{Values, random_tensors};
 use crate::target::Target;
 
 /// A kernel with more elements than this gets no canary: a simulator would take seconds for it.

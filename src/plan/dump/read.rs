@@ -9,13 +9,13 @@ use crate::compile::Image;
 use crate::device::{Device, DeviceChoice, Launch};
 use crate::error::{Error, Result};
 use crate::escape::{escaped, is_word};
+use crate::frontend::Values;
 use crate::graph::OperationGraph;
 use crate::plan::dump::format::{
     CUBIN, DumpArgument, DumpSpec, INPUTS, OPTIONS, OUTPUTS, PROBLEM, PTX, Passed, SCHEMA, SOURCE,
     SPEC, digest,
 };
 use crate::plan::problem::tensors::{read_metadata, read_values};
-use crate::plan::problem::values::Values;
 use crate::target::{Arch, Target};
 use crate::tensor::TensorDesc;
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 use crate::compile::{Image, Resources};
 use crate::device::{Buffer, Counters, Finding};
 use crate::error::{Error, Result};
+use crate::frontend::Values;
 use crate::plan::build::Kiln;
 use crate::plan::dump::format::Passed;
 use crate::plan::dump::read::{Dump, Edit};
 use crate::plan::problem::trial::{Trial, download, upload};
-use crate::plan::problem::values::Values;
 use crate::plan::recipe::MAP_ALIGNMENT;
 use crate::tensor::TensorDesc;
 

@@ -10,7 +10,7 @@ use tracing::warn;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::plan::problem::values::Values;
+use crate::frontend::Values;
 use crate::tensor::TensorDesc;
 
 /// The largest magnitude of integers that values, in `f64`, tell from all others.

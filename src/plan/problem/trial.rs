@@ -10,9 +10,9 @@ use crate::compile::Resources;
 use crate::device::Estimate;
 use crate::device::{Buffer, Counters, Device, Launch};
 use crate::error::{Error, Result};
+use crate::frontend::Values;
 use crate::plan::build::Kiln;
 use crate::plan::execute::ExecutionPlan;
-use crate::plan::problem::values::Values;
 use crate::plan::variant_pack::VariantPack;
 use crate::tensor::TensorDesc;
 

@@ -1,0 +1,28 @@
+//! Random values of a layer call's inputs.
+
+use crate::attention::call::AttentionCall;
+use crate::attention::extent::AttentionExtent;
+use crate::error::Result;
+use crate::frontend::{FrontEnd, Values, random_values_of};
+use crate::tensor::TensorDesc;
+
+/// Reproducible random values of [`FrontEnd::named_inputs`], with lengths and windows in range.
+pub(super) fn random_values(call: &AttentionCall, seed: u64) -> Result<Values> {
+    let plausible = |tensor: &TensorDesc, _, value| value_of(call, tensor, value);
+    random_values_of(&call.named_inputs(), seed, plausible)
+}
+
+/// Maps a random number in [-2, 2) to an element of a named input.
+fn value_of(call: &AttentionCall, tensor: &TensorDesc, value: f64) -> f64 {
+    let AttentionExtent { queries, keys, .. } = call.layer.extent;
+    let part = (value + 2.0) / 4.0;
+    let within = |begin: i64, end: i64| (begin as f64 + part * (end - begin + 1) as f64).floor();
+    match tensor.name.as_str() {
+        "query_lengths" => within(queries / 2, queries),
+        "key_lengths" => within(keys / 2, keys),
+        "low_window" => within(0, keys / 4),
+        "high_window" => within(keys / 2, keys),
+        name if name.starts_with("w_") => value / 2.0 / (tensor.dims[2] as f64).sqrt(),
+        _ => value / 2.0,
+    }
+}
