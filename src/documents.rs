@@ -26,14 +26,19 @@ const READERS: [(&str, Reader); 4] = [
 /// Reads a problem document.
 ///
 /// # Errors
-/// `BadParam` with line and column for malformed JSON, for a document without a known key, and as
-/// the reader of the key.
+/// `BadParam` with line and column for malformed JSON, for a document without a known key or
+/// with several, and as the reader of the key.
 pub(crate) fn read(text: &str) -> Result<Arc<dyn FrontEnd>> {
     let malformed = |what: String| Error::bad_param(format!("malformed problem: {what}"));
     let document: Map<String, Value> =
         serde_json::from_str(text).map_err(|error| malformed(error.to_string()))?;
-    if let Some((_, read)) = READERS.iter().find(|(key, _)| document.contains_key(*key)) {
-        return read(text);
+    let mut readers = READERS.iter().filter(|(key, _)| document.contains_key(*key));
+    match (readers.next(), readers.next()) {
+        (Some((_, read)), None) => return read(text),
+        (Some((key, _)), Some((other, _))) => {
+            return Err(malformed(format!("the keys `{key}` and `{other}`, expected one")));
+        }
+        _ => {}
     }
     let known = READERS.map(|(key, _)| format!("`{key}`")).join(", ");
     let found = document.keys().next().map(|key| format!("unknown key `{key}`"));

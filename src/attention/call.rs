@@ -134,7 +134,7 @@ impl FrontEnd for AttentionCall {
     }
 
     fn random_values(&self, seed: u64) -> Result<Values> {
-        random::random_values(self, seed)
+        random::random_values(&self.named_inputs(), self.layer.extent, seed)
     }
 
     /// The contents of the layer's tensors in memory order, by role; outputs are 0.

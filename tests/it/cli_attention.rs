@@ -97,7 +97,8 @@ fn bad_attentions_are_refused() {
             "\"pages\": 12, \"page_size\": 16, \"key_rows\": 9, \"layout\"",
             "sdpa: keys are either paged or concatenated, not both",
         ),
-        ("\n}", ", \"graph\": {}}", "sdpa: a document has the one key `sdpa`, there is `graph`"),
+        ("\n}", ", \"scale\": {}}", "sdpa: a document has the one key `sdpa`, there is `scale`"),
+        ("\n}", ", \"graph\": {}}", "the keys `graph` and `sdpa`, expected one"),
     ] {
         refused("sdpa_window_sinks", from, to, error);
     }
