@@ -7,7 +7,8 @@ use kiln::cache::Pack;
 use kiln::device::{Buffer, DeviceChoice};
 use kiln::expr::Real;
 use kiln::graph::{Direction, RowLayout};
-use kiln::plan::{ForwardMode, Manifest, Origin, PersistentRnn, Problem, RnnForward, RnnPack};
+use kiln::layers::{ForwardMode, PersistentRnn, RnnForward, RnnPack};
+use kiln::plan::{Manifest, Origin, Problem};
 use kiln::rnn::{
     CellKind, Extent, Network, Optional, Rnn, RnnDataDescriptor, RnnDataSettings, RnnDescriptor,
     RnnSettings, Role,
