@@ -41,7 +41,7 @@ impl Problem {
         self.front_end.graphs()
     }
 
-    /// The operation graph, if there is one only.
+    /// The operation graph, if there is only one.
     ///
     /// # Errors
     /// `BadParam` if there are several.
