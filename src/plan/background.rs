@@ -301,7 +301,7 @@ fn run(job: Job, planner: &Planner) -> bool {
         }
         Job::General(_) => {
             if let Err(error) = best {
-                warn!("failed to compile a general kernel: {error}");
+                warn!("failed to compile a generic kernel: {error}");
             }
         }
     }

@@ -168,7 +168,9 @@ impl Upgrade {
                 Progress::Ready
             }
             Err(error) => {
-                warn!("failed to compile a plan's own kernel, it keeps a general one: {error}");
+                warn!(
+                    "failed to compile a plan's specialised kernels, it keeps generic ones: {error}"
+                );
                 self.settled.store(true, Ordering::Release);
                 Progress::Failed(error)
             }
