@@ -73,7 +73,7 @@ fn network(rnn: &Rnn, lengths: Lengths) -> Network {
 }
 
 fn values(network: &Network, lengths: Lengths) -> Values {
-    let problem = Problem::Rnn(Box::new(network.clone()));
+    let problem = Problem::new(network.clone());
     let mut values = problem.random_values(5).expect("there is memory");
     if let Ok(tensor) = network.graph.tensor_named("lengths") {
         values.insert(tensor.uid, lengths.of.iter().map(|length| *length as f64).collect());
