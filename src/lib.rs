@@ -27,7 +27,7 @@
 //!
 //! | module | holds | must never know |
 //! |---|---|---|
-//! | [`escape`], [`error`], [`dtype`], [`tensor`], [`target`] | leaf values | anything |
+//! | [`escape`], [`error`], [`dtype`], `lattice`, [`tensor`], [`target`] | leaf values | anything |
 //! | [`expr`] | pointwise expressions | tensors, memory, threads |
 //! | [`graph`] | operations, validation, canonical form, JSON | execution |
 //! | [`kernel`] | a kernel to generate and its launch | engines, devices |
@@ -81,6 +81,7 @@ pub mod expr;
 pub mod frontend;
 pub mod graph;
 pub mod kernel;
+mod lattice;
 pub mod layers;
 pub mod plan;
 pub mod reference;

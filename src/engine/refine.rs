@@ -4,10 +4,6 @@
 use crate::engine::{CostModel, EngineConfig, Knob, Notes, Supported, WorkOf};
 use crate::target::Target;
 
-/// By how much a setting must be faster by the model to take the place of the rules': they know
-/// more of kernels than the model does, which stands for bandwidth, waves and occupancy.
-const GAIN_MIN: f64 = 1.2;
-
 /// By how much one step uphill must be faster by the model: what gains less is noise of the model.
 const STEP_GAIN_MIN: f64 = 1.02;
 
@@ -33,32 +29,42 @@ pub(super) fn refined(
 ) -> Option<(usize, EngineConfig)> {
     let model = CostModel::of(target);
     let work = |of: &Candidate<'_>| of.supported.work_of()(&of.config);
-    let first = candidates.first().filter(|first| first.supported.is_refined())?;
+    let first = candidates.first()?;
+    let gain_min = first.supported.gain_min();
     let (mut place, mut place_us) = (0, f64::INFINITY);
     if let Some(work) = work(first) {
         place_us = model.predicted_us(&work);
         // So near to what nothing does without there is nothing to gain.
-        if place_us <= GAIN_MIN * model.least_us(&work) {
+        if place_us <= gain_min * model.least_us(&work) {
             return None;
         }
     }
+    let mut other: Option<(usize, f64)> = None;
     for (at, candidate) in candidates.iter().enumerate().skip(1) {
         let us = work(candidate).map_or(f64::INFINITY, |work| model.predicted_us(&work));
-        if us * GAIN_MIN < place_us {
-            (place, place_us) = (at, us);
+        if us < other.map_or(place_us, |(_, least_us)| least_us) {
+            other = Some((at, us));
         }
     }
-    let Candidate { supported, config } = &candidates[place];
-    let climb = Climb::new(*supported, &model, without);
-    let mut reached = vec![climb.from(config.clone(), None)];
-    // A kernel more for the parts is a valley between those who split and those who do not.
-    let split =
-        ["split", "split_k"].into_iter().find(|knob| config.knob(knob).is_ok_and(|n| n > 1));
-    reached.extend(split.map(|knob| climb.from(config.clone().with(knob, 1), Some(knob))));
-    let (us, best) = reached.into_iter().min_by(|(a, _), (b, _)| a.total_cmp(b))?;
-    match us * GAIN_MIN < place_us {
-        true => Some((place, best)),
-        false => Some((place, config.clone())),
+    if let Some((at, us)) = other.filter(|(_, us)| us * gain_min < place_us) {
+        (place, place_us, other) = (at, us, None);
+    }
+    // Another engine that is ahead by less may be further ahead with better settings.
+    let from = std::iter::once(place).chain(other.map(|(at, _)| at));
+    let reached = from.flat_map(|at| {
+        let Candidate { supported, config } = &candidates[at];
+        let climb = Climb::new(*supported, &model, without);
+        let own = climb.from(config.clone(), None);
+        // A kernel more for the parts is a valley between those who split and those who do not.
+        let split =
+            ["split", "split_k"].into_iter().find(|knob| config.knob(knob).is_ok_and(|n| n > 1));
+        let whole = split.map(|knob| climb.from(config.clone().with(knob, 1), Some(knob)));
+        std::iter::once(own).chain(whole).map(move |(us, config)| (us, at, config))
+    });
+    let (us, at, best) = reached.min_by(|(a, ..), (b, ..)| a.total_cmp(b))?;
+    match us * gain_min < place_us {
+        true => Some((at, best)),
+        false => Some((place, candidates[place].config.clone())),
     }
 }
 

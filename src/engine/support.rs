@@ -11,6 +11,10 @@ use crate::graph::CanonicalGraph;
 use crate::kernel::Lowering;
 use crate::target::Target;
 
+/// By how much a setting must be faster by the cost model to replace the choice of the rules; they
+/// know more of kernels than the model does, which stands for bandwidth, waves and occupancy.
+pub(super) const GAIN_MIN: f64 = 1.2;
+
 /// A family of kernels behind one name.
 pub trait Engine: Send + Sync {
     /// The engine's name in configurations and texts.
@@ -61,10 +65,9 @@ pub trait Supported: fmt::Debug {
     /// What any setting asks of the GPU, one at a time.
     fn work_of(&self) -> WorkOf<'_>;
 
-    /// Whether the cost model may correct what the rules chose: not where these know of registers
-    /// that it does not see.
-    fn is_refined(&self) -> bool {
-        true
+    /// By how much a setting must be faster by the cost model to replace the choice of the rules.
+    fn gain_min(&self) -> f64 {
+        GAIN_MIN
     }
 
     /// What there is to know of a setting.

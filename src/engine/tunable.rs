@@ -5,6 +5,7 @@ use std::fmt;
 
 use crate::engine::config::combinations;
 use crate::engine::header::described;
+use crate::engine::support::GAIN_MIN;
 use crate::engine::{
     CostModel, EngineConfig, KernelWork, Knob, LayoutInfo, Notes, Setting, Supported, WorkOf,
 };
@@ -65,9 +66,9 @@ pub(super) trait Tunable<const N: usize>: fmt::Debug {
     /// Numerical and behavioural notes of settings.
     fn notes(&self, settings: Self::Settings) -> Notes;
 
-    /// See [`Supported::is_refined`].
-    fn is_refined(&self) -> bool {
-        true
+    /// See [`Supported::gain_min`].
+    fn gain_min(&self) -> f64 {
+        GAIN_MIN
     }
 
     /// See [`Supported::layouts`].
@@ -213,8 +214,8 @@ impl<E: Tunable<N>, const N: usize> Supported for Tuned<E, N> {
         Box::new(|config| Some(self.0.work(&self.0.schedule(Self::values(config).ok()?).ok()?)))
     }
 
-    fn is_refined(&self) -> bool {
-        self.0.is_refined()
+    fn gain_min(&self) -> f64 {
+        self.0.gain_min()
     }
 
     fn layouts(&self) -> Vec<LayoutInfo> {

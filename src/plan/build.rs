@@ -91,6 +91,7 @@ impl Kiln {
             steps_down: resolved.templates.is_none() && resolved.overrides.is_none(),
             allow_spills: resolved.allow_spills,
             trust: resolved.trust,
+            signed_only: resolved.signed_only,
             overrides: resolved.overrides.as_deref().map(Overrides::open).transpose()?,
             recorder,
             dump: resolved.dump,

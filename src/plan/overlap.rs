@@ -2,17 +2,10 @@
 //!
 //! Two tensors share a byte if `sum(s * i) + u = distance + sum(t * j) + v` has a solution, with
 //! strides `s` and `t`, indices `i` and `j` within the dimensions, and bytes `u` and `v` within an
-//! element: a linear equation in bounded integers. It is solved from the largest stride to the
-//! smallest; if dimensions nest, as they do in views of one buffer, few values remain at each step.
+//! element.
 
-use crate::tensor::{DIMS_MAX, TensorDesc};
-
-/// Maximum number of values that are tried. Each stride of nested views leaves two or three; those
-/// of other tensors may leave as many as the extent.
-const TRIED_MAX: u32 = 1 << 14;
-
-/// The strides of two tensors, and the bytes within an element.
-const TERMS_MAX: usize = 2 * DIMS_MAX + 1;
+use crate::lattice::Equation;
+use crate::tensor::TensorDesc;
 
 /// Result of [`overlap`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,26 +14,8 @@ pub(super) enum Overlap {
     Apart,
     /// The tensors share a byte.
     Shared,
-    /// Undecided after [`TRIED_MAX`] values.
+    /// Undecided: finding out takes too long.
     Unknown,
-}
-
-/// A stride in bytes and the maximum of its index.
-#[derive(Debug, Clone, Copy, Default)]
-struct Term {
-    step: i128,
-    least: i128,
-    most: i128,
-}
-
-/// The equation, terms in descending order of stride, and bounds of its partial sums.
-struct Equation {
-    terms: [Term; TERMS_MAX],
-    count: usize,
-    /// Minimum and maximum of the sum of the terms from a position on.
-    least: [i128; TERMS_MAX + 1],
-    most: [i128; TERMS_MAX + 1],
-    tried: u32,
 }
 
 /// Whether two tensors share a byte if the second begins `distance` bytes after the first.
@@ -49,75 +24,18 @@ pub(super) fn overlap(first: &TensorDesc, second: &TensorDesc, distance: i128) -
         return Overlap::Apart;
     }
     let sizes = [first, second].map(|tensor| tensor.dtype.bytes() as i128);
-    let mut equation = Equation {
-        terms: [Term::default(); TERMS_MAX],
-        count: 0,
-        least: [0; TERMS_MAX + 1],
-        most: [0; TERMS_MAX + 1],
-        tried: 0,
-    };
-    equation.add(Term { step: 1, least: 1 - sizes[1], most: sizes[0] - 1 });
+    let mut equation = Equation::default();
+    equation.add(1, [1 - sizes[1], sizes[0] - 1]);
     for (stride, dim) in first.strides.iter().zip(&first.dims) {
-        let step = i128::from(*stride) * sizes[0];
-        equation.add(Term { step, least: 0, most: i128::from(*dim) - 1 });
+        equation.add(i128::from(*stride) * sizes[0], [0, i128::from(*dim) - 1]);
     }
     for (stride, dim) in second.strides.iter().zip(&second.dims) {
-        let step = i128::from(*stride) * sizes[1];
-        equation.add(Term { step, least: 1 - i128::from(*dim), most: 0 });
+        equation.add(i128::from(*stride) * sizes[1], [1 - i128::from(*dim), 0]);
     }
-    equation.solve(distance)
-}
-
-impl Equation {
-    /// Adds a term; terms of equal stride are merged.
-    fn add(&mut self, term: Term) {
-        match self.terms[..self.count].iter_mut().find(|of| of.step == term.step) {
-            Some(known) => {
-                known.least += term.least;
-                known.most += term.most;
-            }
-            None => {
-                self.terms[self.count] = term;
-                self.count += 1;
-            }
-        }
-    }
-
-    fn solve(&mut self, sum: i128) -> Overlap {
-        self.terms[..self.count].sort_unstable_by_key(|term| std::cmp::Reverse(term.step));
-        for at in (0..self.count).rev() {
-            let Term { step, least, most } = self.terms[at];
-            self.least[at] = self.least[at + 1] + step * least;
-            self.most[at] = self.most[at + 1] + step * most;
-        }
-        match self.solvable(0, sum) {
-            Some(true) => Overlap::Shared,
-            Some(false) => Overlap::Apart,
-            None => Overlap::Unknown,
-        }
-    }
-
-    /// Whether the terms from a position on can sum to `sum`; `None` if undecided.
-    fn solvable(&mut self, at: usize, sum: i128) -> Option<bool> {
-        if at == self.count {
-            return Some(sum == 0);
-        }
-        let Term { step, least, most } = self.terms[at];
-        // The rest must be within the bounds of the remaining terms.
-        let first = (sum - self.most[at + 1] + step - 1).div_euclid(step).max(least);
-        let last = (sum - self.least[at + 1]).div_euclid(step).min(most);
-        let mut times = first;
-        while times <= last {
-            self.tried += 1;
-            if self.tried > TRIED_MAX {
-                return None;
-            }
-            if self.solvable(at + 1, sum - step * times)? {
-                return Some(true);
-            }
-            times += 1;
-        }
-        Some(false)
+    match equation.is_solvable(distance) {
+        Some(true) => Overlap::Shared,
+        Some(false) => Overlap::Apart,
+        None => Overlap::Unknown,
     }
 }
 

@@ -218,9 +218,19 @@ impl Arithmetic {
         self.div(Approx::exact(1.0), self.sqrt(a))
     }
 
-    /// Maximum of a value and 0; propagates NaN.
-    pub fn positive(self, a: Approx) -> Approx {
-        Approx { value: if a.value < 0.0 { 0.0 } else { a.value }, ..a }
+    /// A variance computed as a difference: a negative number is clamped to 0; NaN propagates, and
+    /// negative infinity, a square of the mean that overflowed, is NaN.
+    pub fn variance(self, a: Approx) -> Approx {
+        let clamped = |value: f64| match value {
+            f64::NEG_INFINITY => f64::NAN,
+            negative if negative < 0.0 => 0.0,
+            value => value,
+        };
+        let result = Approx { value: clamped(a.value), ..a };
+        match self.may_be_infinite(a) {
+            true => self.beyond([a, Approx::exact(0.0)], |a, _| clamped(a), result),
+            false => result,
+        }
     }
 
     /// Sum in any order: `n - 1` additions, each off by up to one ulp of the sum of magnitudes.
@@ -340,7 +350,7 @@ mod tests {
             arithmetic.sqrt(one.neg()),
             arithmetic.sum([one, nan, Approx::anything(1.0)]),
             arithmetic.sum([infinity, infinity.neg()]),
-            arithmetic.positive(nan),
+            arithmetic.variance(nan),
         ] {
             assert!(certain.is_certainly_nan(), "{certain:?}");
             assert!(certain.stored(DType::F16).is_certainly_nan());

@@ -38,9 +38,7 @@ pub(super) fn finalize(
                 let mean = arithmetic.div(of("sum", at), count);
                 let square = arithmetic.div(of("sq_sum", at), count);
                 let variance = arithmetic.sub(square, arithmetic.mul(mean, mean));
-                // Cancellation may yield a negative variance, which is clamped to 0; NaN
-                // propagates.
-                (mean, arithmetic.positive(variance))
+                (mean, arithmetic.variance(variance))
             }
         };
         let inverse = arithmetic.rsqrt(arithmetic.add(variance, of("epsilon", 0)));

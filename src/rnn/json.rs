@@ -200,6 +200,10 @@ impl RnnJson {
         for name in &self.tensors {
             let flag = with.flags().into_iter().find(|(role, _)| role.name() == name);
             match flag {
+                Some((_, true)) => {
+                    let text = format!("rnn: tensor `{name}` is listed twice");
+                    return Err(Error::bad_param(text));
+                }
                 Some((_, flag)) => *flag = true,
                 None => {
                     let known = Optional::default().flags().map(|(role, _)| role.name());

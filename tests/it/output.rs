@@ -78,6 +78,17 @@ fn dumps_follow_no_link_and_overwrite_no_edit() {
     symlink(&elsewhere, &own).unwrap();
     fails(&dump(), 5, "failed to write dump `");
     assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
+    // The folder of all, and a page.
+    fs::remove_dir_all(&dumps).unwrap();
+    symlink(&elsewhere, &dumps).unwrap();
+    fails(&dump(), 5, "the folder is a symbolic link, which dumps do not follow");
+    assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
+    let page = folder.path().join("page.html");
+    symlink(&victim, &page).unwrap();
+    let page = ["--html", page.to_str().unwrap(), "--random", "1"];
+    let output = cli::kiln(&[&["dump", PROBLEM, "--device", "sim"], &page[..]].concat());
+    fails(&output, 5, "failed to write page `");
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
 }
 
 fn small() -> OperationGraph {
@@ -156,6 +167,8 @@ fn full_disks_are_reported() {
         &["run", PROBLEM, "--random", "1", "--device", "sim"][..],
         &["run", PROBLEM, "--random", "1", "--device", "sim", "--json"],
         &["engines", PROBLEM, "--device", "sim"],
+        &["--help"],
+        &["--version"],
     ] {
         let output = cli::command(arguments).stdout(full()).output().unwrap();
         fails(&output, 5, "kiln: failed to write to standard output: No space left on device");
@@ -260,5 +273,14 @@ fn passwords_of_stores_are_not_shown() {
         let output = command.output().unwrap();
         let all = text(&output.stdout) + &text(&output.stderr);
         assert!(all.contains("remote") && !all.contains("hunter2"), "{all}");
+    }
+    // A library logs the whole address of this one.
+    for level in ["debug", "trace"] {
+        let uri = "webdav:///k?endpoint=http://me:hunter2@127.0.0.1:1";
+        let mut command = cli::command(&["run", PROBLEM, "--random", "1", "--device", "sim"]);
+        command.env("KILN_REMOTE", uri).env("KILN_LOG", level).env("KILN_REMOTE_MS", "50");
+        let output = command.output().unwrap();
+        let all = text(&output.stdout) + &text(&output.stderr);
+        assert!(all.contains("engine chosen") && !all.contains("hunter2"), "{all}");
     }
 }

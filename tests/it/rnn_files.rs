@@ -83,6 +83,32 @@ fn unknown_tensors_of_a_file_are_told_of() {
     assert!(text.contains("the problem has no tensor \"weight_ih_l1\""), "{text}");
 }
 
+/// A file of inputs may hold what the network gave; a tensor is asked for once.
+#[test]
+fn outputs_in_a_file_and_tensors_listed_twice() {
+    let folder = tempfile::tempdir().expect("there is a disk");
+    let inputs = folder.path().join("in.safetensors").to_str().expect("it is text").to_owned();
+    let problem = example(CellKind::Relu);
+    let text = fs::read_to_string(&problem).expect("it is there");
+    let network = network(&text);
+    let mut outputs = network.named_outputs();
+    outputs.iter_mut().for_each(|output| output.uid += 1000);
+    let named = [network.named_inputs(), outputs].concat();
+    let values = |tensor: &TensorDesc| {
+        (tensor.uid, vec![0.125; tensor.elements().expect("it is small") as usize])
+    };
+    let values = named.iter().map(values).collect();
+    write_values(inputs.as_ref(), named.iter(), &values).expect("there is a disk");
+    let output = cli::kiln(&["run", &problem, "--inputs", &inputs]);
+    let errors = String::from_utf8(output.stderr).expect("it is text");
+    assert!(output.status.success() && !errors.contains("has no tensor"), "{errors}");
+    let twice = cli::json(&text);
+    let mut twice = twice.clone();
+    twice["rnn"]["tensors"] = serde_json::json!(["h_0", "h_n", "h_0"]);
+    let error = Network::from_json(&twice.to_string()).expect_err("refused");
+    assert_eq!(error.to_string(), "rnn: tensor `h_0` is listed twice");
+}
+
 /// Lengths that do not fit packed vectors are refused where a file gives them.
 #[test]
 fn lengths_of_a_file_are_checked() {

@@ -12,6 +12,7 @@ use kiln::plan::{Manifest, catalog};
 use kiln::target::Target;
 use kiln::{Config, ErrorKind, Kiln};
 
+use crate::dump::dumped;
 use crate::{cli, harness};
 
 /// A signature's bytes at the end of a pack.
@@ -278,6 +279,19 @@ fn what_asks_for_signatures_is_never_ignored() {
     refused(&[roots, all, ("KILN_OVERRIDES", "/tmp")], "overrides are not signed");
     refused(&[roots, all, ("KILN_TEMPLATES", "templates")], "a folder of templates is not signed");
     refused(&[roots, all, ("KILN_REMOTE", "fs:///tmp")], "a remote store has is not signed");
+}
+
+/// A dump is not signed: neither its kernel nor its source is run.
+#[test]
+fn only_signed_code_means_no_replay() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = dumped(folder.path(), &[]);
+    let root = PackSigner::generate().unwrap().root().to_hex();
+    let mut replay = cli::command(&["replay", own.to_str().unwrap(), "--device", "sim"]);
+    let output = replay.env("KILN_TRUST_ALL", "1").env("KILN_TRUST_ROOTS", root).output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("(KILN_TRUST_ALL): dumps are not signed"), "{errors}");
 }
 
 /// An entry of the disk cache is not signed: with the switch it is neither read nor written.

@@ -9,6 +9,7 @@ const ORDER: &[&str] = &[
     "escape",
     "error",
     "dtype",
+    "lattice",
     "tensor",
     "target",
     "kernel",

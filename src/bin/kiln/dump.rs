@@ -1,6 +1,8 @@
 //! `kiln dump`: writes kernels of problems with all their artifacts to folders, or to an HTML page.
 
-use std::fs;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -8,6 +10,7 @@ use clap::Args;
 use kiln::engine::{EngineConfig, Machine};
 use kiln::plan::{ExecutionPlan, Problem, Values};
 use kiln::{Config, Error, ErrorKind, Kiln, reference};
+use rustix::fs::OFlags;
 use serde_json::json;
 use tracing::info_span;
 
@@ -210,7 +213,11 @@ fn write_page(
         total_ms: steps.iter().map(|step| step.start_ms + step.ms).fold(0.0, f64::max),
         steps,
     };
-    fs::write(path, page.html()?).map_err(|error| {
+    let html = page.html()?;
+    // As files of a dump: a link that someone else may have put there is not followed.
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true).custom_flags(OFlags::NOFOLLOW.bits() as i32);
+    options.open(path).and_then(|mut file| file.write_all(html.as_bytes())).map_err(|error| {
         let shown = path.display();
         Error::with(ErrorKind::Io, format!("failed to write page `{shown}`: {error}"))
     })

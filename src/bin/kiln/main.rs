@@ -41,7 +41,7 @@ use terminal::{TraceFile, compiler_log, complain};
 use tracing::Level;
 use tracing_chrome::{ChromeLayerBuilder, FlushGuard};
 use tracing_subscriber::field::MakeExt;
-use tracing_subscriber::filter::{EnvFilter, Targets};
+use tracing_subscriber::filter::{EnvFilter, LevelFilter, Targets};
 use tracing_subscriber::fmt::format::{FmtSpan, debug_fn};
 use tracing_subscriber::prelude::*;
 
@@ -58,7 +58,7 @@ Exit codes:
 
 /// Variables that the command line reads in addition to the library's.
 const OWN_VARIABLES: [(&str, &str); 3] = [
-    ("KILN_LOG", "a filter of log messages, such as kiln=debug"),
+    ("KILN_LOG", "a filter of log messages, such as debug or kiln=debug,opendal=info"),
     ("RUST_LOG", "the same, where KILN_LOG is not set"),
     ("KILN_TRACE", "stands in for --trace"),
 ];
@@ -132,7 +132,7 @@ Examples:
 fn listen(trace: Option<&TraceFile>, recorder: Option<Recorder>) -> Option<FlushGuard> {
     let filter = variable("KILN_LOG").or_else(|| variable("RUST_LOG"));
     let filter = filter.and_then(|text| text.into_string().ok());
-    let filter = EnvFilter::new(filter.as_deref().unwrap_or("warn"));
+    let filter = EnvFilter::new(filter.as_deref().map_or("warn".to_owned(), of_own_crates));
     let messages = tracing_subscriber::fmt::layer()
         .fmt_fields(debug_fn(terminal::field).delimited(" "))
         .with_writer(std::io::stderr)
@@ -151,6 +151,15 @@ fn listen(trace: Option<&TraceFile>, recorder: Option<Recorder>) -> Option<Flush
     guard
 }
 
+/// A log filter whose level without a target is that of Kiln's crates: what libraries log at debug
+/// may hold credentials of a remote cache.
+fn of_own_crates(filter: &str) -> String {
+    match filter.parse::<LevelFilter>() {
+        Ok(level) => format!("{},kiln={level}", level.min(LevelFilter::WARN)),
+        Err(_) => filter.to_owned(),
+    }
+}
+
 fn main() -> ExitCode {
     let Cli { command, trace } = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -159,7 +168,7 @@ fn main() -> ExitCode {
             complain(error.to_string().trim_end());
             return ExitCode::from(2);
         }
-        Err(help) => help.exit(),
+        Err(help) => return said_help(&help),
     };
     let trace = trace.or_else(|| variable("KILN_TRACE").map(PathBuf::from));
     let trace = trace.filter(|path| !path.as_os_str().is_empty());
@@ -181,6 +190,17 @@ fn main() -> ExitCode {
             }
             exit_code(&error)
         }
+    }
+}
+
+/// Prints help or the version.
+fn said_help(help: &clap::Error) -> ExitCode {
+    match help.print() {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            complain(&format!("kiln: failed to write to standard output: {error}"));
+            ExitCode::from(5)
+        }
+        _ => ExitCode::SUCCESS,
     }
 }
 

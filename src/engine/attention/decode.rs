@@ -4,6 +4,7 @@
 
 use crate::engine::access::ceil_div;
 use crate::engine::attention::schedule::{BAND, Matrices, Schedule, Tiling, WIDTH_WARP_MAX};
+use crate::engine::attention::work::GAIN_MIN;
 use crate::engine::tunable::{Tunable, Tuned, settings};
 use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, Notes, Supported};
 use crate::error::Result;
@@ -167,8 +168,8 @@ impl Tunable<4> for Decode<'_> {
         vec![Settings { cta_k: settings.cta_k / 2, ..settings }]
     }
 
-    fn is_refined(&self) -> bool {
-        false
+    fn gain_min(&self) -> f64 {
+        GAIN_MIN
     }
 
     fn notes(&self, settings: Settings) -> Notes {

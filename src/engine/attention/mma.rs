@@ -2,6 +2,7 @@
 //! "FlashAttention-2").
 
 use crate::engine::attention::schedule::{Matrices, Schedule, Tiling, WIDTH_WARP_MAX};
+use crate::engine::attention::work::GAIN_MIN;
 use crate::engine::tunable::{Tunable, Tuned, settings};
 use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, Notes, Supported};
 use crate::error::Result;
@@ -101,14 +102,15 @@ impl Mma<'_> {
         tiles.to_vec()
     }
 
-    /// A tile; for small heads without a score program also with Q in registers and with fewer
-    /// warps.
+    /// A tile, also with fewer warps; for small heads without a score program also with Q in
+    /// registers.
     fn variants(&self, tile: Settings) -> impl Iterator<Item = Settings> {
         let AttentionShape { depth, width, .. } = self.0.problem.shape;
         let is_plain = !self.0.problem.is_modified() && !self.0.is_tf32();
-        let others = if is_plain && depth.max(width) <= 64 { 3 } else { 0 };
-        let other = move |at: i64| Settings { hold_q: at % 2, warp_q: 16 << (at / 2), ..tile };
-        std::iter::once(tile).chain((1..=others).map(other))
+        let holds = is_plain && depth.max(width) <= 64;
+        let wide = Settings { warp_q: 32, ..tile };
+        let held = [tile, wide].map(|of| Settings { hold_q: 1, ..of });
+        [tile, wide].into_iter().chain(held.into_iter().filter(move |_| holds))
     }
 }
 
@@ -175,8 +177,8 @@ impl Tunable<4> for Mma<'_> {
         ]
     }
 
-    fn is_refined(&self) -> bool {
-        false
+    fn gain_min(&self) -> f64 {
+        GAIN_MIN
     }
 
     fn notes(&self, _settings: Settings) -> Notes {

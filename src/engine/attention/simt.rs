@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::engine::access::{GRID_MAX, ceil_div};
 use crate::engine::attention::parameters;
 use crate::engine::attention::problem::Problem;
-use crate::engine::attention::work::{Block, Units, work};
+use crate::engine::attention::work::{Block, GAIN_MIN, Units, work};
 use crate::engine::signature::arguments;
 use crate::engine::tunable::{Tunable, Tuned, settings};
 use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, Notes, Supported};
@@ -168,8 +168,8 @@ impl Tunable<2> for Simt<'_> {
         vec![Settings { cta_q: settings.cta_q / 2, ..settings }]
     }
 
-    fn is_refined(&self) -> bool {
-        false
+    fn gain_min(&self) -> f64 {
+        GAIN_MIN
     }
 
     fn notes(&self, _settings: Settings) -> Notes {

@@ -10,7 +10,7 @@ use crate::dtype::DType;
 use crate::engine::access::{GRID_MAX, REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div};
 use crate::engine::attention::problem::Problem;
 use crate::engine::attention::schedule::{BAND, Matrices, Variant};
-use crate::engine::attention::work::{Block, Units, instructions_score, work};
+use crate::engine::attention::work::{Block, GAIN_MIN, Units, instructions_score, work};
 use crate::engine::bulk::BulkTensor;
 use crate::engine::signature::merged;
 use crate::engine::tunable::{Tunable, Tuned, settings};
@@ -440,8 +440,8 @@ impl Tunable<3> for Wgmma<'_> {
         keys.map(|cta_k| Settings { cta_k, ..settings }).collect()
     }
 
-    fn is_refined(&self) -> bool {
-        false
+    fn gain_min(&self) -> f64 {
+        GAIN_MIN
     }
 
     fn notes(&self, _settings: Settings) -> Notes {

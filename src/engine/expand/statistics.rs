@@ -25,9 +25,12 @@ pub(super) fn finalize(calculus: &mut Calculus, op: &BnFinalize, named: &Named<'
             let square = calculus.binary("square", Mode::Div, named.operand("sq_sum"), count);
             let product = calculus.binary("product", Mode::Mul, mean, mean);
             let difference = calculus.binary("difference", Mode::Sub, square, product);
-            // Cancellation may leave less than nothing, which is taken for nothing; NaN stays.
+            // Cancellation may yield a negative variance, which is clamped to 0. NaN propagates,
+            // and a square of the mean that overflows gives NaN.
             let positive = Pointwise::new(Mode::ReluFwd).nan(NanPropagation::Propagate);
-            (mean, calculus.apply("variance", positive, &[difference]))
+            let clamped = calculus.apply("clamped", positive, &[difference]);
+            let zero_or_nan = calculus.binary("zero_or_nan", Mode::Sub, product, product);
+            (mean, calculus.binary("variance", Mode::Add, clamped, zero_or_nan))
         }
     };
     let inverse = inverse_deviation(calculus, variance, named.operand("epsilon"));

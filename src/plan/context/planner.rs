@@ -21,6 +21,8 @@ pub(in crate::plan) struct Planner {
     pub(in crate::plan) allow_spills: bool,
     /// The keys that packs must be signed with.
     pub(in crate::plan) trust: Trust,
+    /// Whether only signed code and kernels compiled here may run.
+    pub(in crate::plan) signed_only: bool,
     pub(in crate::plan) overrides: Option<Overrides>,
     /// Records every planned problem.
     pub(in crate::plan) recorder: Option<Recorder>,

@@ -42,6 +42,8 @@ pub(in crate::plan) struct Resolved {
     pub(in crate::plan) cache_bytes: u64,
     pub(in crate::plan) packs: Vec<Pack>,
     pub(in crate::plan) trust: Trust,
+    /// Whether only signed code and kernels compiled here may run.
+    pub(in crate::plan) signed_only: bool,
     pub(in crate::plan) remote: Option<Remote>,
     pub(in crate::plan) no_jit: bool,
     pub(in crate::plan) selection: Selection,
@@ -72,6 +74,7 @@ impl Config {
         let sanitize = filled.sanitize.unwrap_or(false);
         filled.signed_only(Resolved {
             trust,
+            signed_only: filled.trust_all.unwrap_or(false),
             packs,
             device: filled.device.clone().unwrap_or_default(),
             sim: SimOptions { sanitize, count: self.count },
@@ -124,14 +127,9 @@ impl Config {
     /// With [`Config::trust_all`]: removes or refuses every source of kernels that cannot have been
     /// signed.
     fn signed_only(&self, resolved: Resolved) -> Result<Resolved> {
-        if !self.trust_all.unwrap_or(false) {
-            return Ok(resolved);
-        }
-        let refuse = |what: &str| {
-            let text = format!("only signed code is to be run (KILN_TRUST_ALL): {what}");
-            Err(Error::bad_param(text))
-        };
+        let refuse = |what: &str| Err(unsigned(what));
         match &resolved {
+            Resolved { signed_only: false, .. } => Ok(resolved),
             Resolved { trust, .. } if !trust.is_required() => refuse("no trust root is set"),
             Resolved { remote: Some(_), .. } => refuse("what a remote store has is not signed"),
             Resolved { overrides: Some(_), .. } => refuse("overrides are not signed"),
@@ -148,6 +146,11 @@ impl Config {
             tensor_bytes_max: self.dump_tensors.unwrap_or(false).then_some(bytes_max),
         }
     }
+}
+
+/// The error of [`Config::trust_all`] for code that cannot have been signed.
+pub(in crate::plan) fn unsigned(what: &str) -> Error {
+    Error::bad_param(format!("only signed code is to be run (KILN_TRUST_ALL): {what}"))
 }
 
 fn default_cache_dir() -> Option<PathBuf> {

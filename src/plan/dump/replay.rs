@@ -7,6 +7,7 @@ use crate::device::{Buffer, Counters, Finding};
 use crate::error::{Error, Result};
 use crate::frontend::Values;
 use crate::plan::build::Kiln;
+use crate::plan::context::resolved::unsigned;
 use crate::plan::dump::format::Passed;
 use crate::plan::dump::read::{Dump, Edit};
 use crate::plan::problem::trial::{Trial, download, upload};
@@ -48,8 +49,8 @@ impl Kiln {
     /// the dump's launch configuration on these inputs.
     ///
     /// # Errors
-    /// `BadParam` when the dump's architecture is not the GPU's, an input is missing, or an option
-    /// or source line could read a file; `Compile` when there is no NVRTC or the kernel does not
+    /// `BadParam` when the dump's architecture is not the GPU's, an input is missing, an option or
+    /// source line could read a file, or only [signed](crate::Config::trust_all) code may run; `Compile` when there is no NVRTC or the kernel does not
     /// compile; `Driver` when device memory is exhausted. A failed launch is part of the result,
     /// not an error.
     pub fn replay(&self, dump: &Dump, edit: Option<&Edit>, inputs: &Values) -> Result<Relaunch> {
@@ -73,6 +74,9 @@ impl Kiln {
     }
 
     fn relaunch(&self, dump: &Dump, image: &Image, inputs: &Values) -> Result<Relaunch> {
+        if self.inner.signed_only {
+            return Err(unsigned("dumps are not signed"));
+        }
         let arguments = &dump.spec.launch.arguments;
         if arguments.iter().any(|argument| argument.passed == Passed::Scratch) {
             return Err(Error::not_supported(format!(

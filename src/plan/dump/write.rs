@@ -61,6 +61,10 @@ impl PlannedKernel {
         let spec = self.dump_spec(device);
         let spec = serde_json::to_string_pretty(&spec).expect("plain data is JSON") + "\n";
         fs::create_dir_all(folder)?;
+        if fs::symlink_metadata(folder)?.is_symlink() {
+            let text = "the folder is a symbolic link, which dumps do not follow";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
         let own = Held::open(folder)?.made(self.identifier(), 0o755)?.private()?;
         for (name, text) in [(SOURCE, text), (PTX, ptx)] {
             let found = own.file(name).and_then(io::read_to_string);

@@ -10,7 +10,7 @@ use crate::documents;
 use crate::error::{Error, Result};
 use crate::frontend::{FrontEnd, Values};
 use crate::graph::OperationGraph;
-use crate::plan::problem::tensors::{read_values, write_values};
+use crate::plan::problem::tensors::{read_values_beside, write_values};
 
 /// A computation of any front-end, as operation graphs that run in sequence.
 ///
@@ -55,13 +55,14 @@ impl Problem {
         }
     }
 
-    /// Reads the values of the inputs from a safetensors file.
+    /// Reads the values of the inputs from a safetensors file, which may hold outputs as well.
     ///
     /// # Errors
-    /// As [`read_values`], and `BadParam` for values that the front-end refuses.
+    /// As [`read_values`](crate::plan::read_values), and `BadParam` for values that the front-end
+    /// refuses.
     pub fn read_values(&self, path: &Path) -> Result<Values> {
-        let named = self.front_end.named_inputs();
-        self.front_end.initial_values(read_values(path, named.iter())?)
+        let (named, outputs) = (self.front_end.named_inputs(), self.front_end.named_outputs());
+        self.front_end.initial_values(read_values_beside(path, named.iter(), &outputs)?)
     }
 
     /// Reproducible random values of the inputs: lengths, pages and windows are in range, states of

@@ -68,10 +68,22 @@ pub fn read_values<'a>(
     path: &Path,
     tensors: impl Iterator<Item = &'a TensorDesc>,
 ) -> Result<Values> {
+    read_values_beside(path, tensors, &[])
+}
+
+/// As [`read_values`]; tensors with the names of `others` may be in the file as well.
+pub(in crate::plan) fn read_values_beside<'a>(
+    path: &Path,
+    tensors: impl Iterator<Item = &'a TensorDesc>,
+    others: &[TensorDesc],
+) -> Result<Values> {
     let shown = path.display();
     let bytes = read(path)?;
     let file = SafeTensors::deserialize(&bytes).map_err(malformed(path))?;
     let mut unknown: BTreeSet<&str> = file.names().into_iter().collect();
+    others.iter().for_each(|other| {
+        unknown.remove(other.name.as_str());
+    });
     let mut values = Values::new();
     for tensor in tensors {
         let name = &tensor.name;

@@ -29,7 +29,10 @@ fn few_queries() -> Vec<(&'static str, OperationGraph)> {
         ("GQA", of(plain.clone(), [8, 32, 8, 1, 4096, 128, 128])),
         ("speculation of 9", of(causal.clone(), [1, 64, 8, 9, 8192, 128, 128])),
         ("a chunk of 32", of(causal.clone(), [1, 32, 8, 32, 8192, 128, 128])),
-        ("a chunk of 63", of(causal, [1, 32, 32, 63, 8192, 128, 128])),
+        ("a chunk of 63", of(causal.clone(), [1, 32, 32, 63, 8192, 128, 128])),
+        ("a chunk of 64", of(causal.clone(), [1, 32, 8, 64, 8192, 128, 128])),
+        ("a chunk of 100", of(causal, [1, 32, 8, 100, 8192, 128, 128])),
+        ("Whisper, across, one at a time", of(plain.clone(), [1, 20, 20, 4, 1500, 64, 64])),
         ("Whisper, across", of(plain.clone(), [8, 20, 20, 4, 1500, 64, 64])),
         ("Gemma 2", of(capped, [4, 8, 4, 1, 4096, 256, 256])),
         ("MLA", of(plain, [8, 128, 1, 1, 4096, 576, 512])),
@@ -46,6 +49,11 @@ fn many_queries() -> Vec<(&'static str, OperationGraph)> {
     let softcap = Some(Softcap { cap: Real::new(50.0), last: false });
     vec![
         ("D 64 with a bias", of(biased.clone(), [4, 16, 16, 1024, 1024, 64, 64])),
+        ("long D 64 with a bias", of(biased.clone(), [1, 32, 8, 2048, 2048, 64, 64])),
+        (
+            "short D 64 with a mask",
+            of(Attention { mask, ..causal.clone() }, [1, 32, 8, 512, 512, 64, 64]),
+        ),
         (
             "D 64 with a mask",
             of(Attention { mask, ..plain.clone() }, [4, 16, 16, 1024, 1024, 64, 64]),
@@ -56,6 +64,17 @@ fn many_queries() -> Vec<(&'static str, OperationGraph)> {
         ("D 40", of(plain.clone(), [2, 8, 8, 4096, 4096, 40, 40])),
         ("D 40, across", of(plain.clone(), [2, 8, 8, 4096, 77, 40, 40])),
         ("D 80", of(plain.clone(), [2, 8, 8, 1024, 1024, 80, 80])),
+        ("long D 80", of(causal.clone(), [1, 16, 16, 1024, 1024, 80, 80])),
+        (
+            "dropout of GQA",
+            of(Attention { dropout, ..causal.clone() }, [1, 32, 8, 1024, 1024, 64, 64]),
+        ),
+        (
+            "dropout, D 128",
+            of(Attention { dropout, ..causal.clone() }, [1, 32, 8, 2048, 2048, 128, 128]),
+        ),
+        ("CLIP", of(plain.clone(), [8, 8, 8, 77, 77, 64, 64])),
+        ("SigLIP", of(plain.clone(), [1, 16, 16, 729, 729, 72, 72])),
         ("dropout", of(Attention { dropout, ..plain.clone() }, [8, 16, 16, 512, 512, 64, 64])),
         ("Gemma 2", of(Attention { softcap, ..causal.clone() }, [1, 8, 4, 2048, 2048, 256, 256])),
         ("gpt-oss", of(Attention { sinks, band: window, ..plain }, [1, 64, 8, 2048, 2048, 64, 64])),
@@ -74,22 +93,23 @@ fn far(graph: &OperationGraph, target: &Target) -> (f64, String) {
     (us(at) / us(0), format!("{own}, the best is {}", ranked[0].config))
 }
 
-/// 1.3 where kernels are sized by the model; 1.4 where the rules want more blocks than it does,
-/// since the model leaves out that products of one warp wait for each other.
+/// How much longer than the best legal setting the rules' may take by the model.
+const FACTOR_MAX: f64 = 1.3;
+
+const TARGETS: [&str; 6] = ["t4", "a100", "rtx4090", "h200", "b200", "rtx5090"];
+
 #[test]
 fn choices_come_close_to_the_model() {
-    let cases = ["h200", "a100", "rtx4090"].map(|name| (name, few_queries(), 1.4));
-    let many = [("h200", 1.3), ("a100", 1.4), ("rtx4090", 1.4)];
-    let cases = cases.into_iter().chain(many.map(|(name, most)| (name, many_queries(), most)));
-    let mut all = Vec::new();
-    for (name, graphs, most) in cases {
+    let (mut all, mut pairs) = (Vec::new(), 0);
+    for name in TARGETS {
         let target = Target::named(name).unwrap();
-        for (what, graph) in graphs {
+        for (what, graph) in few_queries().into_iter().chain(many_queries()) {
             let (ratio, choice) = far(&graph, &target);
-            if ratio > most {
+            pairs += 1;
+            if ratio > FACTOR_MAX {
                 all.push(format!("{what} on {name}: {ratio:.2} times: {choice}"));
             }
         }
     }
-    assert!(all.is_empty(), "{}", all.join("\n"));
+    assert!(all.is_empty(), "{} of {pairs}:\n{}", all.len(), all.join("\n"));
 }
