@@ -160,7 +160,7 @@ fn parts_of(graph: &OperationGraph, listed: &[PartJson]) -> Result<Vec<Part>> {
         source_of.push(source);
         for name in writes {
             let at = writer(sources.graphs[source], name)?;
-            let missing = || bad(format!("`{name}` is written by what an operation means"));
+            let missing = || bad(format!("`{name}` is internal to an operation in primitives"));
             let place = operations.iter().position(|of| (of.graph, of.at) == (source, at));
             if owner[place.ok_or_else(missing)?].replace(number).is_some() {
                 return Err(bad(format!("the operation that writes `{name}` is listed twice")));

@@ -31,7 +31,7 @@ impl Planner {
             if !here || self.found_best(parts.clone()).is_ok() {
                 return Ok(parts);
             }
-            warn!("the tuned split of {} parts is not used: no pack has it", parts.len());
+            warn!("the tuned partition of {} parts is not used: no pack has it", parts.len());
         }
         self.with_winners(graph, self.untuned_parts(graph, target)?, target)
     }
@@ -55,7 +55,7 @@ impl Planner {
             // In strict mode, a configuration is only useful if a pack has its kernels.
             let here = self.store.no_jit && *target == *self.store.device.target();
             match here && self.built(Arc::new(tuned.clone()), Reach::Built)?.is_none() {
-                true => warn!("tuned setting {} is not used: no pack has it", tuned.config),
+                true => warn!("tuned configuration {} is not used: no pack has it", tuned.config),
                 false => *part = tuned,
             }
         }
@@ -128,8 +128,8 @@ impl Planner {
             }
             let config = part.config;
             Err(Error::not_supported(format!(
-                "runtime_compilation is excluded, and neither {config} nor another setting of the \
-                 part has its kernels in a cache or pack"
+                "runtime_compilation is excluded, and neither {config} nor another configuration \
+                 of the part has its kernels in a cache or pack"
             )))
         };
         parts.into_iter().map(found).collect()

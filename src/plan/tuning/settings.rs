@@ -120,7 +120,9 @@ impl Kiln {
         let best = &tried[0];
         let Some(us) = best.us else {
             let refused = best.refused.clone().unwrap_or_default();
-            return Err(Error::not_supported(format!("no setting could be measured: {refused}")));
+            return Err(Error::not_supported(format!(
+                "no configuration could be measured: {refused}"
+            )));
         };
         let part = Part { config: best.config.parse()?, ..part };
         let mut tuned = Tuned { part, us, heuristic_us, tried, path: None };
