@@ -77,18 +77,18 @@ fn comment_of(line: &str) -> usize {
     line.len()
 }
 
-/// Where to break code: behind the last comma of as few brackets as possible, else at an operator.
+/// Where to break code: of the places within as few brackets as possible behind the last comma, at
+/// the last operator, or at a blank behind a bracket.
 fn break_of(line: &str) -> Option<(usize, usize)> {
+    let margin = line.len() - line.trim_start().len();
+    // A line that closes more than it opens goes on from others.
+    let behind = if closes_more(line) { margin } else { margin + 4 };
     // Columns behind the brackets that are open, innermost last.
     let mut open: Vec<usize> = Vec::new();
     let mut quoted = false;
-    let mut best: Option<(usize, usize, usize)> = None;
-    let mut operator: Option<usize> = None;
+    let mut places = Vec::new();
     let mut chars = line.char_indices();
-    while let Some((at, c)) = chars.next() {
-        if at >= COLUMNS {
-            break;
-        }
+    while let Some((at, c)) = chars.next().filter(|(at, _)| *at < COLUMNS) {
         match c {
             '\\' if quoted => {
                 chars.next();
@@ -99,26 +99,39 @@ fn break_of(line: &str) -> Option<(usize, usize)> {
             ')' | ']' | '}' => {
                 open.pop();
             }
-            ',' if best.is_none_or(|(_, _, depth)| open.len() <= depth) => {
-                if let Some(column) = open.last() {
-                    best = Some((at + 1, *column, open.len()));
-                }
+            ',' => {
+                let column = open.last().copied().unwrap_or(behind);
+                places.push((open.len(), 0, at + 1, column));
             }
-            ' ' => {
+            ' ' if at > margin => {
                 let operators = ["= ", "? ", ": ", "+ ", "* ", "&& ", "|| "];
-                let here = operators.iter().find(|of| line[at + 1..].starts_with(**of));
-                // The line goes on with an operator, but for an assignment.
-                let place = here.map(|of| if *of == "= " { at + 2 } else { at });
-                operator = place.filter(|at| *at < COLUMNS).or(operator);
+                match operators.iter().find(|of| line[at + 1..].starts_with(**of)) {
+                    // The line goes on with an operator, but for an assignment.
+                    Some(&"= ") if at + 2 > COLUMNS => {}
+                    Some(&"= ") => places.push((open.len(), 1, at + 2, behind)),
+                    Some(_) => places.push((open.len(), 1, at, behind)),
+                    None if line[..at].ends_with(')') => {
+                        places.push((open.len(), 2, at, behind));
+                    }
+                    None => {}
+                }
             }
             _ => {}
         }
     }
-    let margin = line.len() - line.trim_start().len();
-    let comma = best.map(|(at, column, _)| (at, column));
-    let place = comma.or(operator.map(|at| (at, margin + 4)));
     // What comes behind would not be shorter.
-    place.filter(|(at, indent)| *at > *indent)
+    places.retain(|(_, _, at, indent)| at > indent && !line[*at..].trim().is_empty());
+    let (depth, kind, ..) = *places.iter().min()?;
+    let best = places.iter().rfind(|(of, own, ..)| (*of, *own) == (depth, kind));
+    best.map(|(_, _, at, indent)| (*at, *indent))
+}
+
+fn closes_more(line: &str) -> bool {
+    let mut depth = 0;
+    line.chars().any(|c| {
+        depth += i32::from("([{".contains(c)) - i32::from(")]}".contains(c));
+        depth < 0
+    })
 }
 
 #[cfg(test)]
@@ -144,15 +157,32 @@ mod tests {
     fn code_is_broken_behind_a_comma_of_few_brackets() {
         let name = "n".repeat(30);
         let text = wrapped(&format!("    f(g({name}, {name}), {name}, {name});\n"));
-        let expected = format!("    f(g({name}, {name}), {name},\n      {name});\n");
+        let expected = format!("    f(g({name}, {name}),\n      {name}, {name});\n");
         assert_eq!(text, expected);
     }
 
     #[test]
-    fn code_without_a_comma_is_broken_at_an_operator() {
+    fn code_is_broken_at_an_operator_of_fewer_brackets() {
+        let name = "n".repeat(50);
+        let text = wrapped(&format!("const int {name} = f({name}, 1);\n"));
+        assert_eq!(text, format!("const int {name} =\n    f({name}, 1);\n"));
+        let text = wrapped(&format!("    value = ({name} + 1) * {name};\n"));
+        assert_eq!(text, format!("    value = ({name} + 1)\n        * {name};\n"));
+    }
+
+    #[test]
+    fn parameters_go_on_where_they_begin() {
+        let name = "n".repeat(40);
+        let text = wrapped(&format!("      int {name}, int {name}, int {name}) {{\n"));
+        assert_eq!(text, format!("      int {name}, int {name},\n      int {name}) {{\n"));
+    }
+
+    #[test]
+    fn a_kernel_goes_below_its_bounds() {
+        let bounds = "void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(THREADS, 1)";
         let name = "n".repeat(60);
-        let text = wrapped(&format!("const int {name} = {name};\n"));
-        assert_eq!(text, format!("const int {name} =\n    {name};\n"));
+        let text = wrapped(&format!("{bounds} {name}(int t) {{\n"));
+        assert_eq!(text, format!("{bounds}\n    {name}(int t) {{\n"));
     }
 
     #[test]
