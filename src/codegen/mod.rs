@@ -5,7 +5,9 @@
 
 mod items;
 mod link;
+mod wrap;
 
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -49,6 +51,33 @@ impl KernelSource {
 #[derive(Debug, Clone)]
 pub struct Templates {
     tera: Arc<Tera>,
+    tags: Arc<HashMap<String, Tags>>,
+}
+
+/// What the tags of a template say that Tera does not tell.
+#[derive(Debug, Default)]
+struct Tags {
+    /// Names that `for` or `set` binds: included templates read them.
+    bound: Vec<String>,
+    includes: Vec<String>,
+}
+
+impl Tags {
+    fn of(text: &str) -> Tags {
+        let mut found = Tags::default();
+        for tag in text.split("{%").skip(1).filter_map(|tag| tag.split_once("%}")) {
+            let words = tag.0.trim_matches(['-', ' ', '\n']).split_once(' ');
+            let (into, names) = match words {
+                Some(("for", rest)) => (&mut found.bound, rest.split_once(" in ")),
+                Some(("set" | "set_global", rest)) => (&mut found.bound, rest.split_once('=')),
+                Some(("include", rest)) => (&mut found.includes, Some((rest, ""))),
+                _ => continue,
+            };
+            let names = names.into_iter().flat_map(|(names, _)| names.split(','));
+            into.extend(names.map(|name| name.trim().trim_matches('"').to_owned()));
+        }
+        found
+    }
 }
 
 impl Templates {
@@ -79,12 +108,15 @@ impl Templates {
     }
 
     fn parse<T: AsRef<str>>(texts: impl Iterator<Item = (String, T)>) -> Result<Templates> {
+        let texts: Vec<(String, T)> = texts.collect();
+        let tags = texts.iter().map(|(name, text)| (name.clone(), Tags::of(text.as_ref())));
+        let tags = Arc::new(tags.collect());
         let mut tera = Tera::new();
         tera.autoescape_on(Vec::<String>::new());
         tera.register_filter("comment", comment);
         tera.add_raw_templates(texts)
             .map_err(|error| Error::compile(format!("failed to parse templates: {error}")))?;
-        Ok(Templates { tera: Arc::new(tera) })
+        Ok(Templates { tera: Arc::new(tera), tags })
     }
 
     /// Replaces the text of one template, by path without `.tera`.
@@ -92,14 +124,14 @@ impl Templates {
     pub(crate) fn with(&self, name: &str, text: &str) -> Templates {
         let mut tera = Tera::clone(&self.tera);
         tera.add_raw_template(name, text).expect("the text parses");
-        Templates { tera: Arc::new(tera) }
+        Templates { tera: Arc::new(tera), tags: self.tags.clone() }
     }
 
     /// Renders a spec.
     ///
     /// # Errors
-    /// `Compile` when the template is missing or refers to an undefined variable, `Internal` when
-    /// the kernel's name or stem is not a word.
+    /// `Compile` when the template is missing or reads a parameter that the spec lacks, `Internal`
+    /// when the kernel's name or stem is not a word.
     pub fn render(&self, spec: &KernelSpec) -> Result<KernelSource> {
         if let Some(name) = [spec.entry, &spec.stem].into_iter().find(|name| !is_word(name)) {
             let name = escaped(name);
@@ -109,13 +141,38 @@ impl Templates {
             Error::compile(format!("failed to render template `{}`: {error}", spec.template))
         };
         let context = Context::from_serialize(&spec.parameters).map_err(failed)?;
+        self.check_parameters(spec.template, &context)?;
         let text = self.tera.render(spec.template, &context).map_err(failed)?;
         Ok(KernelSource {
             stem: spec.stem.clone(),
             entry: spec.entry.to_owned(),
             arch: spec.arch,
-            text: tidy(&link::linked(&text, spec.arch.capability)),
+            text: wrap::wrapped(&tidy(&link::linked(&text, spec.arch.capability))),
         })
+    }
+
+    /// Checks that there are all parameters that a template reads: Tera takes an undefined one in a
+    /// bare `if` for false.
+    fn check_parameters(&self, template: &str, context: &Context) -> Result<()> {
+        let read = self.tera.get_template_variables(template).map_err(|error| {
+            Error::compile(format!("failed to render template `{template}`: {error}"))
+        })?;
+        let mut bound = BTreeSet::new();
+        let (mut seen, mut open) = (BTreeSet::new(), vec![template]);
+        while let Some(name) = open.pop() {
+            let Some(tags) = self.tags.get(name).filter(|_| seen.insert(name)) else { continue };
+            bound.extend(tags.bound.iter().map(String::as_str));
+            open.extend(tags.includes.iter().map(String::as_str));
+        }
+        let lacks = |name: &&str| !bound.contains(name) && !context.contains_key(name);
+        let lacking: BTreeSet<&str> = read.into_iter().filter(lacks).collect();
+        if lacking.is_empty() {
+            return Ok(());
+        }
+        let names = lacking.into_iter().collect::<Vec<_>>().join("`, `");
+        Err(Error::compile(format!(
+            "failed to render template `{template}`: no parameter `{names}`"
+        )))
     }
 }
 

@@ -13,7 +13,7 @@ pub(super) const SECTOR_BYTES: i64 = 32;
 /// Kernel parameters fit in 4 KiB on every architecture; each takes 8 bytes.
 pub(super) const PARAMETERS_MAX: usize = 4096 / 8;
 
-/// Registers of one SM that its threads share, on every architecture so far.
+/// Registers of an SM, on every architecture so far.
 pub(super) const REGISTERS_SM: i64 = 65536;
 
 /// The most registers of one thread.
@@ -47,7 +47,7 @@ pub(super) fn stored(graph: CanonicalGraph<'_>) -> impl Iterator<Item = (usize, 
     graph.tensors.iter().enumerate().filter(memory)
 }
 
-/// Bytes per access for `vector` elements of a tensor that lie side by side.
+/// Bytes per access for `vector` contiguous elements of a tensor.
 pub(super) fn access_bytes(
     tensor: &TensorDesc,
     row_strides: &[i64],

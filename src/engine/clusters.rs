@@ -22,7 +22,7 @@ use crate::graph::{CanonicalGraph, Op, OperationGraph};
 use crate::target::Target;
 
 /// Candidates for a merge among the groups that share a tensor: an attention of 512 heads has as
-/// many readers of its input, which differ in nothing.
+/// many readers of its input, all alike.
 const NEIGHBOURS: usize = 16;
 
 /// Questions to engines while a graph is split: 50 to 500 us each.
@@ -51,8 +51,8 @@ pub(super) struct Clusters<'a> {
 struct Candidate {
     /// Bytes that need not be moved.
     saved: u64,
-    /// Whether the first of the two holds more than pointwise operations: what follows a product
-    /// costs it nothing, what precedes it is computed for every tile.
+    /// Whether the first of the two holds more than pointwise operations: an epilogue
+    /// costs little, a prologue is computed for every tile.
     follows: bool,
     pair: Reverse<[usize; 2]>,
     /// The sizes of both when they became a candidate: a group that has grown since is another.
@@ -93,7 +93,7 @@ impl<'a> Clusters<'a> {
     /// Merges what can be merged; the groups in topological order.
     pub(super) fn merged(mut self) -> Vec<Vec<usize>> {
         if self.selection.without.behavior.contains(&BehaviorNote::Workspace) {
-            self.join_virtual();
+            self.merge_virtual();
         }
         let mut candidates = BinaryHeap::new();
         for at in 0..self.all.len() {
@@ -122,13 +122,13 @@ impl<'a> Clusters<'a> {
         self.in_order()
     }
 
-    /// Puts together the operations that touch a virtual tensor, and what lies between them.
-    fn join_virtual(&mut self) {
+    /// Merges the groups that touch a virtual tensor, and those between them.
+    fn merge_virtual(&mut self) {
         let graph = self.graph;
         for tensor in graph.tensors().iter().filter(|tensor| tensor.is_virtual) {
             let touching = self.touching.get(&tensor.uid).into_iter().flatten();
             let groups: BTreeSet<usize> = touching.map(|at| self.of[*at]).collect();
-            self.join(groups);
+            self.merge(groups);
         }
         let mut writers = vec![Vec::new(); self.readers.len()];
         for (at, readers) in self.readers.iter().enumerate() {
@@ -138,13 +138,13 @@ impl<'a> Clusters<'a> {
             if self.all[at].len() > 1 {
                 let [behind, before] =
                     [&self.readers, &writers].map(|edges| self.reached(at, edges));
-                self.join(behind.intersection(&before).copied().chain([at]).collect());
+                self.merge(behind.intersection(&before).copied().chain([at]).collect());
             }
         }
     }
 
-    /// Makes one group of these.
-    fn join(&mut self, groups: BTreeSet<usize>) {
+    /// Merges groups.
+    fn merge(&mut self, groups: BTreeSet<usize>) {
         let Some(kept) = groups.first().copied() else { return };
         let all = groups.iter().flat_map(|at| std::mem::take(&mut self.all[*at])).collect();
         self.assign(kept, all);

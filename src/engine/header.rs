@@ -1,12 +1,44 @@
-//! What the header of a kernel says of its configuration.
+//! What the header of a kernel says: its names, and its configuration.
 
-use serde_json::json;
+use serde::Serialize;
 
 use crate::engine::{EngineConfig, Knob};
-use crate::kernel::Lowering;
+use crate::kernel::{KernelSpec, Lowering};
+use crate::target::Arch;
 
 /// Choices that a header lists one by one.
 const LISTED_MAX: usize = 6;
+
+/// The names of a kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct KernelNames {
+    /// As [`KernelSpec::stem`].
+    pub(super) stem: String,
+    /// As [`KernelSpec::template`].
+    pub(super) template: &'static str,
+    /// As [`KernelSpec::entry`].
+    pub(super) entry: &'static str,
+}
+
+/// What every template reads, with its own parameters.
+#[derive(Serialize)]
+struct Parameters<'a, P> {
+    stem: &'a str,
+    entry: &'a str,
+    arch: String,
+    #[serde(flatten)]
+    own: &'a P,
+}
+
+impl KernelNames {
+    /// The kernel that the template renders with these parameters, a struct.
+    pub(super) fn spec<P: Serialize>(self, arch: Arch, own: &P) -> KernelSpec {
+        let KernelNames { stem, template, entry } = self;
+        let parameters = Parameters { stem: &stem, entry, arch: arch.to_string(), own };
+        let parameters = serde_json::to_value(&parameters).expect("fields have names");
+        KernelSpec { stem, template, entry, arch, parameters }
+    }
+}
 
 /// Kernels with a line for each knob: its value, its choices, and what it changes.
 pub(super) fn described(mut lowering: Lowering, config: &EngineConfig, knobs: &[Knob]) -> Lowering {
@@ -16,7 +48,7 @@ pub(super) fn described(mut lowering: Lowering, config: &EngineConfig, knobs: &[
     };
     let lines: Vec<String> = knobs.iter().filter_map(line).collect();
     for kernel in &mut lowering.kernels {
-        kernel.spec.parameters["knobs"] = json!(lines);
+        kernel.spec.parameters["knobs"] = lines.clone().into();
     }
     lowering
 }

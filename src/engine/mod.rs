@@ -8,7 +8,6 @@
 
 mod access;
 mod attention;
-mod bulk;
 mod clusters;
 mod config;
 mod cost;
@@ -17,6 +16,7 @@ mod expand;
 mod gemm;
 mod header;
 mod heuristics;
+mod instruction;
 mod layout;
 mod notes;
 mod partition;
@@ -29,8 +29,8 @@ mod rnn;
 mod signature;
 mod splits;
 mod support;
+mod tma;
 mod tunable;
-mod warpgroup;
 
 pub use config::{EngineConfig, Knob};
 pub(crate) use cost::LAUNCH_US;

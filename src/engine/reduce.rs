@@ -1,9 +1,9 @@
-//! Reductions as templates know them: the structures of `device/ops/reduce.cuh`.
+//! Reductions as templates name them: the operators of `device/ops/reduce.cuh`.
 
 use crate::expr::Math;
 use crate::graph::{Reduction, ReductionOp};
 
-/// The structure that a reduction takes its steps with.
+/// The operator of a reduction.
 pub(super) fn op_name(of: Reduction) -> &'static str {
     match of.op {
         ReductionOp::Add if of.math == Math::I32 => "AddI32",
@@ -24,12 +24,12 @@ pub(super) fn op_name(of: Reduction) -> &'static str {
     }
 }
 
-/// The result of a reduction that is not what its parts are joined to: from that, and from how many
-/// values there were.
-pub(super) fn finished(op: ReductionOp, part: &str, count: &str) -> Option<String> {
+/// The result of a reduction that is not its combined partials: from those, and from the number of
+/// values.
+pub(super) fn finished(op: ReductionOp, partial: &str, count: &str) -> Option<String> {
     match op {
-        ReductionOp::Avg => Some(format!("{part} / {count}")),
-        ReductionOp::Norm2 => Some(format!("sqrt({part})")),
+        ReductionOp::Avg => Some(format!("{partial} / {count}")),
+        ReductionOp::Norm2 => Some(format!("sqrt({partial})")),
         _ => None,
     }
 }

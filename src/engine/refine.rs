@@ -55,7 +55,7 @@ pub(super) fn refined(
         let Candidate { supported, config } = &candidates[at];
         let climb = Climb::new(*supported, &model, without);
         let own = climb.from(config.clone(), None);
-        // A kernel more for the parts is a valley between those who split and those who do not.
+        // The combine kernel is a valley between configurations with and without a split.
         let split =
             ["split", "split_k"].into_iter().find(|knob| config.knob(knob).is_ok_and(|n| n > 1));
         let whole = split.map(|knob| climb.from(config.clone().with(knob, 1), Some(knob)));

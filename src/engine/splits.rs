@@ -1,7 +1,7 @@
 //! Other splits of a graph than the one that merging finds: what one part fuses, in two.
 //!
-//! Merging counts kernels and bytes; whether a chain behind a product pays, or a reduction beside
-//! it, a measurement knows, and which kernels are there already, a cache.
+//! Merging counts kernels and bytes; whether an epilogue of a GEMM is profitable, or a reduction in
+//! it, only a measurement tells, and which kernels exist already, a cache.
 
 use crate::engine::partition::Part;
 use crate::engine::{BehaviorNote, Selection, choose};

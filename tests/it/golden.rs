@@ -143,11 +143,11 @@ pub fn centred([batch, time, channels]: [i64; 3]) -> OperationGraph {
 #[test]
 fn golden_reductions() {
     let rms = residual_rms([4096, 2048]);
-    assert_golden("sm75_reduction_bf16_kept.cu", &sources("reduction", &rms));
+    assert_golden("sm75_reduction_bf16_resident.cu", &sources("reduction", &rms));
     let softmax_of = |columns: i64| softmax(DType::F32, &[16, columns], false);
-    assert_golden("sm75_reduction_f32_kept.cu", &sources("reduction", &softmax_of(1000)));
+    assert_golden("sm75_reduction_f32_resident.cu", &sources("reduction", &softmax_of(1000)));
     let long = softmax_of(1 << 20);
-    assert_golden("sm75_reduction_f32_read.cu", &sources("reduction", &long));
+    assert_golden("sm75_reduction_f32_streamed.cu", &sources("reduction", &long));
     let centred = sources("reduction_columns", &centred([512, 512, 768]));
     assert_golden("sm75_reduction_bf16_columns.cu", &centred);
 }
@@ -161,13 +161,13 @@ fn golden_products() {
     assert_golden("sm80_gemm_f32_mma_prologues.cu", &computed[0]);
     let split = kernels("gemm_simt", &bias_gelu(extents, DType::F32), &[("split_k", 2)]);
     assert_golden("sm75_gemm_f32_simt.cu", &split[0]);
-    assert_golden("sm75_gemm_f32_sum.cu", &split[1]);
-    let exits = reduced_everywhere(extents, DType::Bf16);
-    let reduced = kernels("gemm_mma", &exits, &[("split_k", 1)]);
+    assert_golden("sm75_gemm_f32_splitk_reduce.cu", &split[1]);
+    let reductions = reduced_everywhere(extents, DType::Bf16);
+    let reduced = kernels("gemm_mma", &reductions, &[("split_k", 1)]);
     assert_golden("sm80_gemm_bf16_mma_reduced.cu", &reduced[0]);
-    assert_golden("sm75_gemm_f32_join.cu", &reduced[3]);
-    let split = kernels("gemm_mma", &exits, &[("split_k", 4)]);
-    assert_golden("sm75_gemm_bf16_sum_reduced.cu", &split[1]);
+    assert_golden("sm75_gemm_f32_combine.cu", &reduced[3]);
+    let split = kernels("gemm_mma", &reductions, &[("split_k", 4)]);
+    assert_golden("sm75_gemm_bf16_splitk_reduce_reduced.cu", &split[1]);
 }
 
 #[test]

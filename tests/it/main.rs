@@ -87,6 +87,7 @@ mod settings;
 mod sources;
 mod special;
 mod tampered;
+mod template_parameters;
 mod tidy;
 mod torch_graphs;
 mod trust;

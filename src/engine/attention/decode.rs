@@ -3,7 +3,7 @@
 //! a cluster combine their splits in distributed shared memory; otherwise a second kernel does.
 
 use crate::engine::access::ceil_div;
-use crate::engine::attention::schedule::{BAND, Matrices, Schedule, Tiling, WIDTH_WARP_MAX};
+use crate::engine::attention::schedule::{MMA_M, Matrices, Schedule, Tiling, WIDTH_WARP_MAX};
 use crate::engine::attention::work::GAIN_MIN;
 use crate::engine::tunable::{Tunable, Tuned, settings};
 use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, Notes, Supported};
@@ -34,7 +34,7 @@ const QUERIES_MAX: i64 = 63;
 const ROWS_MAX: i64 = 64;
 
 /// The settings with the lowest requirements.
-const LEAST: Settings = Settings { cluster: 1, cta_k: 16, cta_q: BAND, split: 1 };
+const LEAST: Settings = Settings { cluster: 1, cta_k: 16, cta_q: MMA_M, split: 1 };
 
 /// The engine `attention_decode`: Flash-Decoding, split-KV with packed query heads.
 #[derive(Debug, Clone, Copy)]
@@ -196,6 +196,6 @@ settings! { struct Settings { cluster, cta_k, cta_q, split } }
 impl Settings {
     fn tiling(self) -> Tiling {
         let Settings { cluster, cta_k, cta_q, split } = self;
-        Tiling { cta_k, cta_q, hold_q: false, warp_q: BAND, packs: true, split, cluster }
+        Tiling { cta_k, cta_q, hold_q: false, warp_q: MMA_M, packs: true, split, cluster }
     }
 }

@@ -1,11 +1,13 @@
 //! Template parameters of a problem.
 
-use serde_json::{Value as Json, json};
+use std::collections::BTreeSet;
+
+use serde::Serialize;
 
 use crate::dtype::DType;
 use crate::engine::attention::problem::Problem;
 use crate::engine::attention::score::Source;
-use crate::engine::signature::{ctype, kernel_parameter, merged};
+use crate::engine::signature::{ctype, kernel_parameter};
 use crate::expr::Identifiers;
 use crate::graph::{AttentionShape, Band, Diagonal};
 use crate::tensor::TensorDesc;
@@ -13,45 +15,234 @@ use crate::tensor::TensorDesc;
 /// Names of a tensor's strides.
 const AXES: [&str; 4] = ["BATCH", "HEAD", "ROW", "COLUMN"];
 
-/// Parameters common to all kernels of a problem; `passed` are the slots of the tensors passed to
-/// the kernel, with their canonical positions.
-pub(super) fn shared(problem: &Problem<'_>, passed: &[(&'static str, usize)]) -> Json {
-    let shape = &problem.shape;
-    let is_eight = ["q", "k", "v"].iter().any(|slot| problem.tensor(slot).dtype.is_f8());
-    let mut parameters = json!({
-        "listing": listing(problem),
-        "index_type": index_type(problem),
-        "sum": if problem.is_double() { "f64" } else { "float" },
-        "batches": shape.batches.max(1),
-        "heads": shape.heads.max(1),
-        "group": shape.group(),
-        "queries": shape.queries,
-        "keys": shape.keys,
-        "depth": shape.depth,
-        "width": shape.width,
-        "scale": literal(problem, problem.op.scale_of(shape.depth)),
-        "descending": problem.op.band.right.is_some(),
-        "tensors": passed.iter().map(|(slot, at)| tensor(problem, slot, *at)).collect::<Vec<_>>(),
-        "mapped": !passed.iter().any(|(slot, _)| *slot == "q"),
-        "scratch": [],
-        "o_type": ctype(problem.tensor("o").dtype),
-        "statistics": problem.op.statistics,
-        "sinks": false,
-        "eight": is_eight,
-        "descale_v": false,
-        "reductions": ["Add", "Max"],
-        "reduces_across": false,
-    });
-    if problem.op.statistics {
-        parameters["lse_type"] = json!(ctype(problem.tensor("lse").dtype));
+/// What every template reads (`attention/problem.cuh`, `attention/sequence.cuh`).
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct ProblemParameters {
+    index_type: &'static str,
+    /// Type of accumulators.
+    sum: &'static str,
+    batches: i64,
+    heads: i64,
+    /// Query heads per kv head.
+    group: i64,
+    /// Whether the query heads of a group are packed into one tile.
+    packs: bool,
+    queries: i64,
+    keys: i64,
+    /// Head dimension of Q and K, and of V.
+    depth: i64,
+    width: i64,
+    tensors: Vec<TensorParameters>,
+    /// Declarations of workspace parameters.
+    pub(super) scratch: Vec<&'static str>,
+    fp8: bool,
+    o_type: &'static str,
+    /// Type of the log-sum-exp, if it is stored.
+    lse_type: Option<&'static str>,
+    /// Functions of `device/ops/pointwise.cuh` that the kernel calls.
+    functions: BTreeSet<&'static str>,
+    /// Operators of `device/ops/reduce.cuh`.
+    reductions: [&'static str; 2],
+    reduces_across: bool,
+    #[serde(flatten)]
+    pub(super) sequence: SequenceParameters,
+}
+
+/// A tensor as a kernel parameter, with its strides if it is in memory.
+#[derive(Debug, Clone, Serialize)]
+struct TensorParameters {
+    name: &'static str,
+    declaration: String,
+    text: String,
+    strides: Vec<Stride>,
+    offset: String,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct Stride {
+    name: &'static str,
+    value: i64,
+}
+
+/// Location and number of the queries and keys of a sequence.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct SequenceParameters {
+    /// Whether data limits either number.
+    limits: bool,
+    query_length: Option<String>,
+    key_length: Option<String>,
+    ragged_queries: Option<Ragged>,
+    ragged_keys: Option<Ragged>,
+    paged: Option<Paged>,
+    /// Whether Q, K and V are accessed through tensor maps alone.
+    mapped: bool,
+    /// Coordinates of a query's and a key's row.
+    pub(super) q_batch: &'static str,
+    q_row: &'static str,
+    pub(super) k_batch: &'static str,
+    k_row: &'static str,
+}
+
+/// Rows of sequences one behind the other.
+#[derive(Debug, Clone, Serialize)]
+struct Ragged {
+    begin: String,
+    end: String,
+    /// Rows of all sequences.
+    all: i64,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct Paged {
+    /// Keys of a page.
+    size: i64,
+    /// Pages, and pages of a sequence.
+    count: i64,
+    each: i64,
+    /// An element of the page table.
+    entry: String,
+}
+
+/// What the attention kernels read besides (`attention/mask_range.cuh`, `attention/score.cuh`).
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct AttentionParameters {
+    /// The operation and its operands, line by line.
+    listing: Vec<String>,
+    /// Bounds of the unmasked keys, relative to the query's own.
+    left: Option<String>,
+    right: Option<String>,
+    bottom_right: bool,
+    intervals: Option<Interval>,
+    /// Whether tiles with the most keys come last, and so are started first.
+    descending: bool,
+    /// Whether the score program changes scores, masks them, reads tensors, is long.
+    modified: bool,
+    masked: bool,
+    reads: bool,
+    long: bool,
+    inputs: Vec<Input>,
+    lines: Vec<String>,
+    dropout: Option<Dropout>,
+    /// Elements at the coordinates of a score.
+    sinks: Option<String>,
+    descale_v: Option<String>,
+}
+
+/// The unmasked keys of a query.
+#[derive(Debug, Clone, Serialize)]
+struct Interval {
+    begin: String,
+    end: String,
+}
+
+/// An input of the score program.
+#[derive(Debug, Clone, Serialize)]
+struct Input {
+    name: String,
+    ctype: &'static str,
+    value: String,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct Dropout {
+    threshold: u32,
+    /// Of P that is kept.
+    scale: String,
+    seed: String,
+    offset: String,
+}
+
+/// Parameters of a kernel to which the tensors of these slots are passed, with their canonical
+/// positions, and that calls `functions`.
+pub(super) fn problem_parameters(
+    problem: &Problem<'_>,
+    passed: &[(&'static str, usize)],
+    packs: bool,
+    functions: BTreeSet<&'static str>,
+) -> ProblemParameters {
+    let AttentionShape { batches, heads, queries, keys, depth, width, .. } = problem.shape;
+    let statistics = problem.op.statistics;
+    ProblemParameters {
+        index_type: index_type(problem),
+        sum: if problem.is_double() { "f64" } else { "float" },
+        batches: batches.max(1),
+        heads: heads.max(1),
+        group: problem.shape.group(),
+        packs,
+        queries,
+        keys,
+        depth,
+        width,
+        tensors: passed.iter().map(|(slot, at)| tensor(problem, slot, *at)).collect(),
+        scratch: Vec::new(),
+        fp8: ["q", "k", "v"].iter().any(|slot| problem.tensor(slot).dtype.is_f8()),
+        o_type: ctype(problem.tensor("o").dtype),
+        lse_type: statistics.then(|| ctype(problem.tensor("lse").dtype)),
+        functions,
+        reductions: ["Add", "Max"],
+        reduces_across: false,
+        sequence: sequence(problem, !passed.iter().any(|(slot, _)| *slot == "q")),
     }
-    if problem.op.sinks {
-        parameters["sinks"] = json!(element(problem, "sinks"));
+}
+
+/// Parameters of an attention kernel, with the functions that its score program calls.
+pub(super) fn attention_parameters(
+    problem: &Problem<'_>,
+) -> (AttentionParameters, BTreeSet<&'static str>) {
+    let (op, score) = (problem.op, &problem.score);
+    let Band { diagonal, left, right } = op.band;
+    // A window larger than all keys has no effect.
+    let reach = problem.shape.queries + problem.shape.keys;
+    let bound = |keys: i64| keys.min(reach).to_string();
+    let interval = || {
+        let at = ["of.batch", "head", "query", "0"];
+        let [begin, end] = ["key_begin", "key_end"].map(|slot| element_at(problem, slot, at));
+        Interval { begin, end }
+    };
+    let dropout = || Dropout {
+        threshold: op.dropout_threshold(),
+        scale: literal(problem, op.dropout_scale()),
+        seed: element(problem, "seed"),
+        offset: element(problem, "offset"),
+    };
+    let mut names = Identifiers::new();
+    let own = ["score", "batch", "head", "query", "key", "result", "keep", "t"];
+    let own = own.map(|name| names.fresh(name));
+    let (mut identifiers, mut inputs) = (Vec::new(), Vec::new());
+    for (input, source) in score.program.inputs().iter().zip(&score.sources) {
+        let ctype = input.dtype().register();
+        match source {
+            Source::Score => identifiers.push(own[0].clone()),
+            // Coordinates are integers in the kernel.
+            Source::Coordinate(axis) => identifiers.push(format!("{ctype}({})", own[axis + 1])),
+            Source::Tensor(slot) => {
+                let name = names.fresh(slot);
+                inputs.push(Input { name: name.clone(), ctype, value: element(problem, slot) });
+                identifiers.push(name);
+            }
+        }
     }
-    if problem.op.descale_v {
-        parameters["descale_v"] = json!(element(problem, "descale_v"));
-    }
-    [sequence, keys, score].into_iter().fold(parameters, |all, part| merged(all, part(problem)))
+    let outputs = [own[5].clone(), own[6].clone()];
+    let activations = op.activations(problem.tensor("q").dtype);
+    let emitted = score.program.emit_with(&identifiers, &outputs, &mut names, activations);
+    let parameters = AttentionParameters {
+        listing: listing(problem),
+        left: left.map(bound),
+        right: right.map(bound),
+        bottom_right: diagonal == Diagonal::BottomRight,
+        intervals: op.intervals.then(interval),
+        descending: right.is_some(),
+        modified: score.is_modified(),
+        masked: score.is_masked(),
+        reads: score.reads_tensors(),
+        long: score.is_long(),
+        inputs,
+        lines: emitted.lines,
+        dropout: op.dropout.is_some().then(dropout),
+        sinks: op.sinks.then(|| element(problem, "sinks")),
+        descale_v: op.descale_v.then(|| element(problem, "descale_v")),
+    };
+    (parameters, emitted.functions)
 }
 
 /// The operation and its operands, line by line.
@@ -136,17 +327,13 @@ fn index_type(problem: &Problem<'_>) -> &'static str {
     }
 }
 
-/// A tensor as a kernel parameter, with its strides if it is in memory.
-fn tensor(problem: &Problem<'_>, slot: &'static str, at: usize) -> Json {
+fn tensor(problem: &Problem<'_>, slot: &'static str, at: usize) -> TensorParameters {
     let tensor = &problem.graph.tensors[at];
     let strides: Vec<i64> = match tensor.by_value {
         true => Vec::new(),
         false => tensor.dims.iter().zip(&tensor.strides).map(stride).collect(),
     };
-    let named = |(name, value): (&&str, &i64)| json!({"name": name, "value": value});
-    let named: Vec<Json> = AXES.iter().zip(&strides).map(named).collect();
-    let coordinates = ["batch", "head", "row", "column"];
-    let terms: Vec<String> = coordinates
+    let terms: Vec<String> = ["batch", "head", "row", "column"]
         .into_iter()
         .zip(AXES)
         .zip(&strides)
@@ -156,13 +343,14 @@ fn tensor(problem: &Problem<'_>, slot: &'static str, at: usize) -> Json {
             _ => format!("{coordinate} * {axis}"),
         })
         .collect();
-    json!({
-        "name": slot,
-        "declaration": kernel_parameter(problem.graph, at, slot),
-        "text": tensor.to_string(),
-        "strides": named,
-        "offset": if terms.is_empty() { "0".to_owned() } else { terms.join(" + ") },
-    })
+    let named = AXES.iter().zip(&strides).map(|(name, value)| Stride { name, value: *value });
+    TensorParameters {
+        name: slot,
+        declaration: kernel_parameter(problem.graph, at, slot),
+        text: tensor.to_string(),
+        strides: named.collect(),
+        offset: if terms.is_empty() { "0".to_owned() } else { terms.join(" + ") },
+    }
 }
 
 /// Stride of a dimension, 0 where its extent is 1.
@@ -194,114 +382,42 @@ fn element_at(problem: &Problem<'_>, slot: &str, coordinates: [&str; 4]) -> Stri
     }
 }
 
-/// Location and number of the queries and keys of a sequence.
-fn sequence(problem: &Problem<'_>) -> Json {
+fn sequence(problem: &Problem<'_>, mapped: bool) -> SequenceParameters {
     let op = problem.op;
     let ragged = |slot: &str, of: &str| {
         let at = |batch: &str| element_at(problem, slot, [batch, "0", "0", "0"]);
-        let all = problem.tensor(of).dims[2];
-        json!({"begin": at("batch"), "end": at("batch + 1"), "all": all})
+        Ragged { begin: at("batch"), end: at("batch + 1"), all: problem.tensor(of).dims[2] }
     };
-    let length =
-        |given: bool, slot: &str| if given { json!(element(problem, slot)) } else { json!(false) };
-    let (ragged_queries, q_batch, q_row) = match op.queries_max {
-        None => (json!(false), "of.batch", "query"),
-        Some(_) => (ragged("query_offsets", "q"), "0", "of.first_query + query"),
+    let (q_batch, q_row) = match op.queries_max {
+        None => ("of.batch", "query"),
+        Some(_) => ("0", "of.first_query + query"),
     };
-    let (ragged_keys, k_batch, k_row) = match (op.keys_max, op.paged) {
-        (Some(_), _) => (ragged("key_offsets", "k"), "0", "of.first_key + key"),
-        (None, true) => (json!(false), "page_of(t, of, key)", "key % PAGE"),
-        (None, false) => (json!(false), "of.batch", "key"),
+    let (k_batch, k_row) = match (op.keys_max, op.paged) {
+        (Some(_), _) => ("0", "of.first_key + key"),
+        (None, true) => ("page_of(t, of, key)", "key % PAGE"),
+        (None, false) => ("of.batch", "key"),
     };
-    let paged = op.paged.then(|| {
+    let paged = || {
         let k = problem.tensor("k");
-        json!({
-            "size": k.dims[2].max(1),
-            "count": k.dims[0],
-            "each": problem.tensor("page_table").dims[3],
-            "entry": element_at(problem, "page_table", ["of.batch", "0", "0", "page"]),
-        })
-    });
-    let lengths = op.query_lengths || op.key_lengths || op.paged;
-    json!({
-        "limits": lengths || op.queries_max.is_some() || op.keys_max.is_some(),
-        "query_length": length(op.query_lengths, "query_lengths"),
-        "key_length": length(op.key_lengths, "key_lengths"),
-        "ragged_queries": ragged_queries,
-        "ragged_keys": ragged_keys,
-        "paged": paged.unwrap_or(json!(false)),
-        "q_batch": q_batch,
-        "q_row": q_row,
-        "k_batch": k_batch,
-        "k_row": k_row,
-    })
-}
-
-/// Bounds of the keys of a query.
-fn keys(problem: &Problem<'_>) -> Json {
-    let op = problem.op;
-    let Band { diagonal, left, right } = op.band;
-    let mut keys = json!({
-        "bottom_right": diagonal == Diagonal::BottomRight,
-        "intervals": op.intervals,
-    });
-    // A window larger than all keys has no effect.
-    let reach = problem.shape.queries + problem.shape.keys;
-    if let Some(left) = left {
-        keys["left"] = json!(left.min(reach));
-    }
-    if let Some(right) = right {
-        keys["right"] = json!(right.min(reach));
-    }
-    if op.intervals {
-        let at = ["of.batch", "head", "query", "0"];
-        keys["key_begin"] = json!(element_at(problem, "key_begin", at));
-        keys["key_end"] = json!(element_at(problem, "key_end", at));
-    }
-    keys
-}
-
-/// The score program and dropout.
-fn score(problem: &Problem<'_>) -> Json {
-    let op = problem.op;
-    let score = &problem.score;
-    let mut names = Identifiers::new();
-    let own = ["score", "batch", "head", "query", "key", "result", "keep", "t"];
-    let own = own.map(|name| names.fresh(name));
-    let mut identifiers = Vec::new();
-    let mut inputs = Vec::new();
-    for (input, source) in score.program.inputs().iter().zip(&score.sources) {
-        let ctype = input.dtype().register();
-        match source {
-            Source::Score => identifiers.push(own[0].clone()),
-            // Coordinates are integers in the kernel.
-            Source::Coordinate(axis) => identifiers.push(format!("{ctype}({})", own[axis + 1])),
-            Source::Tensor(slot) => {
-                let name = names.fresh(slot);
-                let value = element(problem, slot);
-                inputs.push(json!({"name": name, "ctype": ctype, "value": value}));
-                identifiers.push(name);
-            }
+        Paged {
+            size: k.dims[2].max(1),
+            count: k.dims[0],
+            each: problem.tensor("page_table").dims[3],
+            entry: element_at(problem, "page_table", ["of.batch", "0", "0", "page"]),
         }
+    };
+    let lengths = op.query_lengths || op.key_lengths || op.paged;
+    SequenceParameters {
+        limits: lengths || op.queries_max.is_some() || op.keys_max.is_some(),
+        query_length: op.query_lengths.then(|| element(problem, "query_lengths")),
+        key_length: op.key_lengths.then(|| element(problem, "key_lengths")),
+        ragged_queries: op.queries_max.map(|_| ragged("query_offsets", "q")),
+        ragged_keys: op.keys_max.map(|_| ragged("key_offsets", "k")),
+        paged: op.paged.then(paged),
+        mapped,
+        q_batch,
+        q_row,
+        k_batch,
+        k_row,
     }
-    let outputs = [own[5].clone(), own[6].clone()];
-    let activations = op.activations(problem.tensor("q").dtype);
-    let emitted = score.program.emit_with(&identifiers, &outputs, &mut names, activations);
-    let mut parameters = json!({
-        "modified": score.is_modified(),
-        "masked": score.is_masked(),
-        "reads": score.reads_tensors(),
-        "long": score.is_long(),
-        "inputs": inputs,
-        "lines": emitted.lines,
-        "functions": emitted.functions,
-        "dropout": op.dropout.is_some(),
-    });
-    if op.dropout.is_some() {
-        parameters["dropout_threshold"] = json!(op.dropout_threshold());
-        parameters["dropout_scale"] = json!(literal(problem, op.dropout_scale()));
-        parameters["seed"] = json!(element(problem, "seed"));
-        parameters["offset"] = json!(element(problem, "offset"));
-    }
-    parameters
 }

@@ -1,19 +1,25 @@
 //! Attention by `mma.sync` for a given tiling: limits and kernels.
 
+use std::collections::BTreeSet;
+
 use kiln_machine::Operands;
-use serde_json::{Value as Json, json};
+use serde::Serialize;
 
 use crate::dtype::DType;
 use crate::engine::access::{GRID_MAX, REGISTERS_THREAD_MAX, access_bytes, ceil_div};
-use crate::engine::attention::parameters::{self, literal};
+use crate::engine::attention::parameters::{
+    AttentionParameters, ProblemParameters, attention_parameters, literal, problem_parameters,
+};
 use crate::engine::attention::problem::Problem;
-use crate::engine::attention::work::{Block, Units, work};
-use crate::engine::signature::{arguments, ctype, merged};
+use crate::engine::attention::work::{Block, MathPath, work};
+use crate::engine::header::KernelNames;
+use crate::engine::instruction::MmaInstruction;
+use crate::engine::signature::{arguments, ctype};
 use crate::engine::{KernelWork, NumericalNote, TensorWork};
 use crate::error::{Error, Result};
 use crate::graph::{Attention, AttentionShape, CanonicalGraph, MatmulMath};
-use crate::kernel::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
-use crate::target::{Arch, Target};
+use crate::kernel::{Argument, Grid, KernelPlan, LaunchPlan, Lowering};
+use crate::target::Target;
 
 /// The first architecture with `cp.async` and these MMAs.
 const CAPABILITY_MIN: u16 = 80;
@@ -24,7 +30,7 @@ const THREADS_MAX: i64 = 256;
 const ELEMENTS_MAX: i64 = 1024;
 
 /// M of one MMA, and N of a pair.
-pub(super) const BAND: i64 = 16;
+pub(super) const MMA_M: i64 = 16;
 
 /// Maximum columns of O per warp.
 pub(super) const WIDTH_WARP_MAX: i64 = 256;
@@ -122,7 +128,7 @@ impl<'a> Matrices<'a> {
     }
 
     /// Type of an 8-bit operand.
-    pub(super) fn eight(&self, slot: &str) -> Option<&'static str> {
+    pub(super) fn fp8_type(&self, slot: &str) -> Option<&'static str> {
         let dtype = self.problem.tensor(slot).dtype;
         dtype.is_f8().then(|| ctype(dtype))
     }
@@ -165,21 +171,21 @@ impl<'a> Matrices<'a> {
         let shape = &self.problem.shape;
         let Tiling { cta_k, cta_q, warp_q, split, cluster, .. } = tiling;
         if cluster > 1 && cluster != split {
-            return Err(format!("a cluster of {cluster} blocks for {split} parts"));
+            return Err(format!("a cluster of {cluster} blocks for {split} splits"));
         }
         let threads = cta_q / warp_q * 32 * warps_v(shape);
         if threads == 0 || threads > THREADS_MAX {
-            return Err(format!("takes {threads} threads, a block has 32 to {THREADS_MAX}"));
+            return Err(format!("needs {threads} threads, a block has 32 to {THREADS_MAX}"));
         }
         let tile = |rows: i64, elements: i64| rows * self.line_bytes(elements);
         // K of the next tile; 8-bit floats arrive beside the buffer they are converted into.
-        let narrow = |elements: i64| cta_k * ceil_div(elements, BAND) * BAND;
-        let next_k = match self.eight("k") {
+        let narrow = |elements: i64| cta_k * ceil_div(elements, MMA_M) * MMA_M;
+        let next_k = match self.fp8_type("k") {
             Some(_) => narrow(shape.depth),
             None => tile(cta_k, shape.depth),
         };
         let width = padded_width(shape);
-        let narrow_v = self.eight("v").map_or(0, |_| narrow(width));
+        let narrow_v = self.fp8_type("v").map_or(0, |_| narrow(width));
         let of_k = tile(cta_k, shape.depth) + next_k;
         let tiles = tile(cta_q, shape.depth) + of_k + tile(cta_k, width) + narrow_v;
         let shared_bytes = match cluster {
@@ -205,7 +211,7 @@ impl<'a> Matrices<'a> {
         }
         let bytes = self.partial_bytes(&tiling).into_iter().fold(0, i64::saturating_add);
         if bytes > PARTIALS_BYTES_MAX {
-            return Err(format!("leaves {bytes} bytes of partial results"));
+            return Err(format!("needs {bytes} bytes of split-KV partials"));
         }
         Ok(Schedule { tiling, threads, registers, shared_bytes, blocks })
     }
@@ -214,14 +220,14 @@ impl<'a> Matrices<'a> {
     fn bound_registers(&self, tiling: &Tiling) -> i64 {
         let op = self.problem.op;
         let own = op.band.left.is_some() || op.intervals || op.query_lengths;
-        if own { tiling.warp_q / BAND * BOUND_REGISTERS } else { 0 }
+        if own { tiling.warp_q / MMA_M * BOUND_REGISTERS } else { 0 }
     }
 
     /// Bytes of the partial O, row_max and row_sum; 0 without a split.
     fn partial_bytes(&self, tiling: &Tiling) -> [i64; 3] {
         let AttentionShape { batches, heads, queries, width, .. } = self.problem.shape;
-        let parts = if tiling.leaves_parts() { tiling.split } else { 0 };
-        let rows = [heads, queries, parts, 4].into_iter().fold(batches, i64::saturating_mul);
+        let splits = if tiling.needs_combine() { tiling.split } else { 0 };
+        let rows = [heads, queries, splits, 4].into_iter().fold(batches, i64::saturating_mul);
         [rows.saturating_mul(width), rows, rows]
     }
 
@@ -231,9 +237,9 @@ impl<'a> Matrices<'a> {
         // Cycles of an SM per warp, 16 keys and 16 of K: 1024 multiply-adds of 16 bits, or 128
         // bytes of shared memory, take one each.
         let bytes = self.element.bytes() as i64;
-        let products = (warp_q * BAND * BAND * bytes / 2) as f64 / 1024.0;
-        let of_q = if hold_q { 0 } else { warp_q * BAND / cta_k * BAND };
-        let reads = ((BAND * BAND + of_q) * bytes) as f64 / 128.0;
+        let products = (warp_q * MMA_M * MMA_M * bytes / 2) as f64 / 1024.0;
+        let of_q = if hold_q { 0 } else { warp_q * MMA_M / cta_k * MMA_M };
+        let reads = ((MMA_M * MMA_M + of_q) * bytes) as f64 / 128.0;
         // All warps that share rows compute all of their scores.
         let AttentionShape { depth, width, .. } = self.problem.shape;
         let repeated = (depth * warps_v(&self.problem.shape) + width) as f64;
@@ -244,10 +250,10 @@ impl<'a> Matrices<'a> {
         let pack = if packs { self.problem.shape.group() } else { 1 };
         let block =
             Block { cta_q, cta_k, pack, blocks, threads, registers, shared_bytes, stages: 2 };
-        let mut kernels = vec![work(&self.problem, block, Units::Tensor(tensor))];
+        let mut kernels = vec![work(&self.problem, block, MathPath::Tensor(tensor))];
         // A cluster barrier takes about as long as memory, twice.
         kernels[0].round_trips += if cluster > 1 { 2.0 } else { 0.0 };
-        if tiling.leaves_parts() {
+        if tiling.needs_combine() {
             let bytes: f64 = self.partial_bytes(&tiling).iter().map(|bytes| *bytes as f64).sum();
             kernels[0].l2_bytes += bytes;
             kernels.push(KernelWork {
@@ -277,114 +283,136 @@ impl<'a> Matrices<'a> {
     /// The attention kernel, and the combine kernel if the keys are split.
     pub(super) fn lowering(&self, schedule: &Schedule, name: &str) -> Lowering {
         let Schedule { tiling, threads, shared_bytes, blocks, .. } = *schedule;
-        let Tiling { cta_k, cta_q, hold_q, warp_q, packs, .. } = tiling;
-        let operand = if self.is_tf32() { "tf32" } else { self.element.name() };
-        let mma_k = self.mma_k();
-        let own = json!({
-            "mma": {
-                "shape": format!("m16n8k{mma_k}"),
-                "a": operand,
-                "b": operand,
-                "sum": "f32",
-                "sum_type": "float",
-                "constraint": "f",
-            },
-            "mma_k": mma_k,
-            "transposes": false,
-            "q_access": self.access("q", 8),
-            "k_access": self.access("k", 8),
-            "v_access": self.access("v", 8),
-            "eight_q": self.eight("q"),
-            "eight_k": self.eight("k"),
-            "eight_v": self.eight("v"),
-            "cta_q": cta_q,
-            "cta_k": cta_k,
-            "warp_q": warp_q,
-            "hold_q": hold_q,
-            "warps_v": warps_v(&self.problem.shape),
-            "packs": packs,
-            "shared_bytes": shared_bytes,
-        });
-        let own = merged(merged(self.rows(), own), parts(&tiling));
         let passed: Vec<_> = self.problem.passed().collect();
-        let template = "attention/sm80_attention_mma.cu";
-        let variant = Variant { sm: "sm80", name, template, entry: "attention" };
-        let mut multiply = self.kernel(variant, &passed, own);
-        multiply.launch.grid = self.grid(blocks);
-        multiply.launch.threads = threads as u32;
-        multiply.launch.shared_bytes = shared_bytes as u32;
-        if !tiling.leaves_parts() {
-            return Lowering::from(multiply);
+        let (attention, functions) = attention_parameters(&self.problem);
+        let names = self.names("sm80", name, "attention/sm80_attention_mma.cu");
+        let parameters = self.mma_parameters(
+            schedule,
+            self.problem_parameters(&tiling, &passed, tiling.packs, functions),
+            attention,
+        );
+        let mut attention = self.kernel(names, &parameters, &passed);
+        attention.launch.grid = self.grid(blocks);
+        attention.launch.threads = threads as u32;
+        attention.launch.shared_bytes = shared_bytes as u32;
+        if !tiling.needs_combine() {
+            return Lowering::from(attention);
         }
-        let template = "attention/sm75_attention_combine.cu";
-        let variant = Variant { sm: "sm75", name: "combine", template, entry: "attention_combine" };
-        // It has no score program.
-        let own = json!({"threads": COMBINE_THREADS, "packs": false, "functions": []});
-        let mut combine = self.kernel(variant, &passed, merged(own, parts(&tiling)));
+        let names = KernelNames {
+            entry: "attention_combine",
+            ..self.names("sm75", "combine", "attention/sm75_attention_combine.cu")
+        };
+        let parameters = CombineParameters {
+            problem: self.problem_parameters(&tiling, &passed, false, BTreeSet::new()),
+            split: tiling.split,
+            cluster: tiling.cluster,
+            threads: COMBINE_THREADS,
+        };
+        let mut combine = self.kernel(names, &parameters, &passed);
         combine.launch.grid = self.grid(self.combine_blocks());
         combine.launch.threads = COMBINE_THREADS as u32;
-        let scratch = [0, 1, 2].map(Argument::Scratch);
-        for kernel in [&mut multiply, &mut combine] {
-            kernel.launch.arguments.extend(scratch);
+        for kernel in [&mut attention, &mut combine] {
+            kernel.launch.arguments.extend([0, 1, 2].map(Argument::Scratch));
         }
         let scratch = self.partial_bytes(&tiling).map(|bytes| bytes as u64).to_vec();
-        Lowering { kernels: vec![multiply, combine], scratch }
+        Lowering { kernels: vec![attention, combine], scratch }
+    }
+
+    fn mma_parameters(
+        &self,
+        schedule: &Schedule,
+        problem: ProblemParameters,
+        attention: AttentionParameters,
+    ) -> MmaParameters {
+        let Schedule { tiling, shared_bytes, .. } = *schedule;
+        let Tiling { cta_k, cta_q, hold_q, warp_q, split, cluster, .. } = tiling;
+        let operand = if self.is_tf32() { "tf32" } else { self.element.name() };
+        MmaParameters {
+            problem,
+            attention,
+            softmax: self.softmax_parameters(warps_v(&self.problem.shape), split),
+            mma: MmaInstruction::new(self.mma_k(), [operand; 2]),
+            mma_k: self.mma_k(),
+            transposes: false,
+            q_access: self.access("q", 8),
+            k_access: self.access("k", 8),
+            v_access: self.access("v", 8),
+            fp8_q: self.fp8_type("q"),
+            fp8_k: self.fp8_type("k"),
+            fp8_v: self.fp8_type("v"),
+            cta_q,
+            cta_k,
+            warp_q,
+            hold_q,
+            cluster,
+            shared_bytes,
+        }
+    }
+
+    fn problem_parameters(
+        &self,
+        tiling: &Tiling,
+        passed: &[(&'static str, usize)],
+        packs: bool,
+        functions: BTreeSet<&'static str>,
+    ) -> ProblemParameters {
+        let mut parameters = problem_parameters(&self.problem, passed, packs, functions);
+        if tiling.needs_combine() {
+            parameters.scratch = vec!["float* partial", "float* partial_max", "float* partial_sum"];
+        }
+        parameters
     }
 
     fn grid(&self, blocks: i64) -> Grid {
         Grid::Fixed(if self.problem.is_empty() { 0 } else { blocks as u32 })
     }
 
-    /// Parameters of the online softmax (`attention/online_softmax.cuh`).
-    pub(super) fn rows(&self) -> Json {
+    /// Parameters of the online softmax, where `warps_v` warps share rows and `split` blocks keys.
+    pub(super) fn softmax_parameters(&self, warps_v: i64, split: i64) -> SoftmaxParameters {
         let problem = &self.problem;
         let scale = problem.op.scale_of(problem.shape.depth);
-        let natural = if problem.score.is_modified() { 1.0 } else { scale };
-        let binary = natural * std::f64::consts::LOG2_E;
-        let binary_far = binary.log2().floor().exp2();
+        let scale = if problem.score.is_modified() { 1.0 } else { scale };
+        let scale_log2 = scale * std::f64::consts::LOG2_E;
+        let scale_log2_far = scale_log2.log2().floor().exp2();
         // Neither of the two makes the smallest row_max infinite.
-        let least = if natural > 1.0 { 2.0 * binary_far } else { 1.0 };
+        let least = if scale > 1.0 { 2.0 * scale_log2_far } else { 1.0 };
         let is_half = problem.tensor("o").dtype.bytes() == 2;
-        json!({
-            "element": ctype(self.element),
-            "tf32": self.is_tf32(),
-            "binary": literal(problem, binary),
-            "binary_far": literal(problem, binary_far),
-            "far": literal(problem, (FAR / natural).min(f32::MAX.into())),
-            "least": literal(problem, -f64::from(f32::MAX) / least),
-            "natural": literal(problem, natural),
-            "chunked_o": is_half,
-            "o_access": self.access("o", if is_half { 8 } else { 2 }),
-        })
+        SoftmaxParameters {
+            element: ctype(self.element),
+            tf32: self.is_tf32(),
+            scale: literal(problem, scale),
+            scale_log2: literal(problem, scale_log2),
+            scale_log2_far: literal(problem, scale_log2_far),
+            far_max: literal(problem, (FAR / scale).min(f32::MAX.into())),
+            row_max_init: literal(problem, -f64::from(f32::MAX) / least),
+            chunked_o: is_half,
+            o_access: self.access("o", if is_half { 8 } else { 2 }),
+            warps_v,
+            split,
+        }
+    }
+
+    /// Names of an attention kernel.
+    pub(super) fn names(&self, sm: &str, name: &str, template: &'static str) -> KernelNames {
+        let stem = format!("{sm}_attention_{}_{name}", self.problem.tensor("o").dtype);
+        KernelNames { stem, template, entry: "attention" }
     }
 
     /// A kernel with these tensors as parameters, without grid and threads.
     pub(super) fn kernel(
         &self,
-        variant: Variant<'_>,
+        names: KernelNames,
+        parameters: &impl Serialize,
         passed: &[(&'static str, usize)],
-        parameters: Json,
     ) -> KernelPlan {
-        let Variant { sm, name, template, entry } = variant;
-        let problem = &self.problem;
-        let arch: Arch = self.target.arch;
-        let stem = format!("{sm}_attention_{}_{name}", problem.tensor("o").dtype);
-        let own = json!({"stem": stem, "entry": entry, "arch": arch.to_string()});
-        let shared = merged(parameters::shared(problem, passed), own);
         KernelPlan {
-            spec: KernelSpec {
-                stem,
-                template,
-                entry,
-                arch,
-                parameters: merged(shared, parameters),
-            },
+            spec: names.spec(self.target.arch, parameters),
             launch: LaunchPlan {
                 grid: Grid::Fixed(0),
                 threads: 0,
                 shared_bytes: 0,
                 cooperative: false,
-                arguments: arguments(problem.graph, passed.iter().map(|(_, at)| at)),
+                arguments: arguments(self.problem.graph, passed.iter().map(|(_, at)| at)),
                 maps: Vec::new(),
                 numbers: Vec::new(),
             },
@@ -401,13 +429,60 @@ impl<'a> Matrices<'a> {
     }
 }
 
-/// Names of a kernel.
-pub(super) struct Variant<'a> {
-    /// Minimum architecture, as in `sm80`.
-    pub(super) sm: &'static str,
-    pub(super) name: &'a str,
-    pub(super) template: &'static str,
-    pub(super) entry: &'static str,
+/// Parameters of the online softmax (`attention/online_softmax.cuh`).
+#[derive(Serialize)]
+pub(super) struct SoftmaxParameters {
+    element: &'static str,
+    /// Whether operands are rounded to tf32 in shared memory.
+    tf32: bool,
+    /// Scale of scores: as exponents of e, of 2, and of 2 for scores beyond `far_max`.
+    scale: String,
+    scale_log2: String,
+    scale_log2_far: String,
+    far_max: String,
+    row_max_init: String,
+    /// Whether O is stored in chunks of 8 elements, else of 2; bytes per access.
+    chunked_o: bool,
+    o_access: i64,
+    /// Warps that share rows.
+    warps_v: i64,
+    split: i64,
+}
+
+#[derive(Serialize)]
+struct MmaParameters {
+    #[serde(flatten)]
+    problem: ProblemParameters,
+    #[serde(flatten)]
+    attention: AttentionParameters,
+    #[serde(flatten)]
+    softmax: SoftmaxParameters,
+    mma: MmaInstruction,
+    mma_k: i64,
+    transposes: bool,
+    /// Bytes per access.
+    q_access: i64,
+    k_access: i64,
+    v_access: i64,
+    /// Types of 8-bit operands.
+    fp8_q: Option<&'static str>,
+    fp8_k: Option<&'static str>,
+    fp8_v: Option<&'static str>,
+    cta_q: i64,
+    cta_k: i64,
+    warp_q: i64,
+    hold_q: bool,
+    cluster: i64,
+    shared_bytes: i64,
+}
+
+#[derive(Serialize)]
+struct CombineParameters {
+    #[serde(flatten)]
+    problem: ProblemParameters,
+    split: i64,
+    cluster: i64,
+    threads: i64,
 }
 
 /// Warps that share rows, each with its own columns of O.
@@ -423,32 +498,18 @@ fn padded_width(shape: &AttentionShape) -> i64 {
     }
 }
 
-/// Template parameters of split-KV.
-fn parts(tiling: &Tiling) -> Json {
-    let own = json!({"split": tiling.split, "cluster": tiling.cluster});
-    match tiling.leaves_parts() {
-        false => own,
-        true => merged(
-            own,
-            json!({
-                "scratch": ["float* partial", "float* partial_max", "float* partial_sum"],
-            }),
-        ),
-    }
-}
-
 impl Tiling {
     /// Whether the combine kernel is needed.
-    fn leaves_parts(&self) -> bool {
+    fn needs_combine(&self) -> bool {
         self.split > 1 && self.cluster == 1
     }
 
     /// Estimated registers per thread: O, S, P of one MMA, Q.
     fn registers(self, shape: &AttentionShape, element: DType) -> i64 {
-        let bands = self.warp_q / BAND;
+        let tiles = self.warp_q / MMA_M;
         let held = i64::from(self.hold_q) * ceil_div(shape.depth * element.bytes() as i64, 32) * 4;
-        let width = ceil_div(padded_width(shape) / warps_v(shape), BAND) * BAND;
-        let sums = (width + self.cta_k) / 2;
-        bands * (sums + held) + REGISTERS_OTHER
+        let width = ceil_div(padded_width(shape) / warps_v(shape), MMA_M) * MMA_M;
+        let accumulators = (width + self.cta_k) / 2;
+        tiles * (accumulators + held) + REGISTERS_OTHER
     }
 }

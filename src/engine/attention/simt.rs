@@ -1,17 +1,20 @@
 //! Attention on the FP32 cores, for every type and architecture.
 
-use serde_json::json;
+use serde::Serialize;
 
 use crate::engine::access::{GRID_MAX, ceil_div};
-use crate::engine::attention::parameters;
+use crate::engine::attention::parameters::{
+    AttentionParameters, ProblemParameters, attention_parameters, literal, problem_parameters,
+};
 use crate::engine::attention::problem::Problem;
-use crate::engine::attention::work::{Block, GAIN_MIN, Units, work};
+use crate::engine::attention::work::{Block, GAIN_MIN, MathPath, work};
+use crate::engine::header::KernelNames;
 use crate::engine::signature::arguments;
 use crate::engine::tunable::{Tunable, Tuned, settings};
 use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, Notes, Supported};
 use crate::error::Result;
 use crate::graph::{AttentionShape, CanonicalGraph};
-use crate::kernel::{Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
+use crate::kernel::{Grid, KernelPlan, LaunchPlan, Lowering};
 use crate::target::Target;
 
 const NAME: &str = "attention_simt";
@@ -49,7 +52,7 @@ struct Simt<'a> {
 }
 
 /// Elements of Q and K that are loaded at a time, and columns of O per block.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize)]
 struct Slices {
     depth: i64,
     width: i64,
@@ -128,7 +131,9 @@ impl Tunable<2> for Simt<'_> {
         }
         let words = self.words(settings);
         if words > WORDS_MAX {
-            return Err(format!("leaves {words} words of sums to a thread, which has {WORDS_MAX}"));
+            return Err(format!(
+                "needs {words} words of accumulators per thread, at most {WORDS_MAX}"
+            ));
         }
         let slices = ceil_div(self.problem.shape.width, width.max(1));
         let blocks = self.problem.blocks(cta_q).saturating_mul(slices);
@@ -183,30 +188,23 @@ impl Tunable<2> for Simt<'_> {
     fn lowering(&self, schedule: &Schedule) -> Lowering {
         let problem = &self.problem;
         let Schedule { settings, shared_bytes, blocks, .. } = *schedule;
-        let arch = self.target.arch;
-        let stem = format!("sm75_attention_{}_simt", problem.tensor("o").dtype);
-        let entry = "attention";
         let passed: Vec<_> = problem.passed().collect();
-        let mut parameters = parameters::shared(problem, &passed);
-        parameters["stem"] = json!(stem);
-        parameters["entry"] = json!(entry);
-        parameters["arch"] = json!(arch.to_string());
-        parameters["cta_q"] = json!(settings.cta_q);
-        parameters["cta_k"] = json!(settings.cta_k);
-        parameters["packs"] = json!(false);
-        parameters["sliced"] = json!(self.slices.is_some());
-        if let Some(Slices { depth, width }) = self.slices {
-            parameters["depth_step"] = json!(depth);
-            parameters["width_own"] = json!(width);
-        }
+        let (attention, functions) = attention_parameters(problem);
+        let parameters = Parameters {
+            problem: problem_parameters(problem, &passed, false, functions),
+            attention,
+            cta_q: settings.cta_q,
+            cta_k: settings.cta_k,
+            scale: literal(problem, problem.op.scale_of(problem.shape.depth)),
+            slices: self.slices,
+        };
+        let names = KernelNames {
+            stem: format!("sm75_attention_{}_simt", problem.tensor("o").dtype),
+            template: "attention/sm75_attention_simt.cu",
+            entry: "attention",
+        };
         Lowering::from(KernelPlan {
-            spec: KernelSpec {
-                stem,
-                template: "attention/sm75_attention_simt.cu",
-                entry,
-                arch,
-                parameters,
-            },
+            spec: names.spec(self.target.arch, &parameters),
             launch: LaunchPlan {
                 grid: Grid::Fixed(if problem.is_empty() { 0 } else { blocks as u32 }),
                 threads: THREADS as u32,
@@ -221,6 +219,18 @@ impl Tunable<2> for Simt<'_> {
 }
 
 settings! { struct Settings { cta_k, cta_q } }
+
+#[derive(Serialize)]
+struct Parameters {
+    #[serde(flatten)]
+    problem: ProblemParameters,
+    #[serde(flatten)]
+    attention: AttentionParameters,
+    cta_q: i64,
+    cta_k: i64,
+    scale: String,
+    slices: Option<Slices>,
+}
 
 /// Everything derived from legal settings.
 struct Schedule {
@@ -248,8 +258,8 @@ impl Schedule {
             shared_bytes: self.shared_bytes,
             stages: 1,
         };
-        let units = if problem.is_double() { Units::F64(each) } else { Units::Lanes(each) };
-        let mut work = work(problem, block, units);
+        let path = if problem.is_double() { MathPath::F64(each) } else { MathPath::Fp32(each) };
+        let mut work = work(problem, block, path);
         work.lane_instructions *= self.slices as f64;
         work.f64_instructions *= self.slices as f64;
         work

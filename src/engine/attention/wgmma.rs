@@ -2,19 +2,24 @@
 //! warpgroups overlap the softmax of one tile with the `wgmma` of others (Shah et al. 2024,
 //! "FlashAttention-3").
 
-use kiln_machine::Operands;
-use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
+
+use kiln_machine::Operands;
+use serde::Serialize;
 
 use crate::dtype::DType;
 use crate::engine::access::{GRID_MAX, REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div};
+use crate::engine::attention::parameters::{
+    AttentionParameters, ProblemParameters, attention_parameters, problem_parameters,
+};
 use crate::engine::attention::problem::Problem;
-use crate::engine::attention::schedule::{BAND, Matrices, Variant};
-use crate::engine::attention::work::{Block, GAIN_MIN, Units, instructions_score, work};
-use crate::engine::bulk::BulkTensor;
-use crate::engine::signature::merged;
+use crate::engine::attention::schedule::{MMA_M, Matrices, SoftmaxParameters};
+use crate::engine::attention::work::{Block, GAIN_MIN, MathPath, instructions_score, work};
+use crate::engine::instruction::{
+    WARPGROUP, WGMMA_M, WgmmaInstruction, WgmmaParameters, cycles, expect_wgmma,
+};
+use crate::engine::tma::TmaTensor;
 use crate::engine::tunable::{Tunable, Tuned, settings};
-use crate::engine::warpgroup::{self, ROWS, WARPGROUP, WarpgroupProduct, cycles};
 use crate::engine::{
     BehaviorNote, Engine, KernelWork, Knob, Notes, NumericalNote, Supported, TensorWork,
 };
@@ -53,18 +58,18 @@ const PATTERN_LINES: i64 = 8;
 const PRODUCT_WIDTH: i64 = 128;
 
 /// Minimum number of queries: below, warpgroup tiles are mostly padding.
-const QUERIES_MIN: i64 = ROWS;
+const QUERIES_MIN: i64 = WGMMA_M;
 
 /// Lanes of the converter warps.
-const WIDENING_LANES: f64 = 96.0;
+const CONVERTER_LANES: f64 = 96.0;
 
 /// Instructions per converted element: 16 take 8 conversions, 4 shifts, 3 accesses and addresses;
 /// those to bf16 go through f32, 3 more per pair.
-const WIDENING_F16: f64 = 1.5;
-const WIDENING_BF16: f64 = 3.0;
+const CONVERSION_F16: f64 = 1.5;
+const CONVERSION_BF16: f64 = 3.0;
 
 /// The settings with the lowest requirements.
-const LEAST: Settings = Settings { cta_k: 16, cta_q: ROWS, stages: 2 };
+const LEAST: Settings = Settings { cta_k: 16, cta_q: WGMMA_M, stages: 2 };
 
 /// The engine `attention_wgmma`: FlashAttention-3 on Hopper's `wgmma`, fed by TMA.
 #[derive(Debug, Clone, Copy)]
@@ -74,19 +79,19 @@ pub(in crate::engine) struct WgmmaEngine;
 #[derive(Debug)]
 struct Wgmma<'a> {
     matrices: Matrices<'a>,
-    q: Bulk,
-    k: Bulk,
-    v: Bulk,
+    q: TmaOperand,
+    k: TmaOperand,
+    v: TmaOperand,
 }
 
 /// An operand as a TMA tensor.
 #[derive(Debug)]
-struct Bulk {
-    tensor: BulkTensor,
+struct TmaOperand {
+    tensor: TmaTensor,
     /// Whether it has a dimension for heads, and for sequences or pages.
     has: [bool; 2],
     /// Bytes per row of 8-bit elements, which are converted after the copy; otherwise 0.
-    narrow_bytes: i64,
+    fp8_bytes: i64,
 }
 
 /// Everything derived from legal settings.
@@ -108,7 +113,7 @@ impl Engine for WgmmaEngine {
         graph: CanonicalGraph<'a>,
         target: &'a Target,
     ) -> Result<Box<dyn Supported + 'a>> {
-        warpgroup::expect(target.arch)?;
+        expect_wgmma(target.arch)?;
         let matrices = Matrices::of(graph, target)?;
         if matrices.is_tf32() {
             return Err(Error::not_supported("warpgroups do not read values of tf32 transposed"));
@@ -119,16 +124,16 @@ impl Engine for WgmmaEngine {
                 "heads of {depth} and {width} elements, more than {ELEMENTS_MAX}"
             )));
         }
-        let [q, k, v] = ["q", "k", "v"].map(|slot| Bulk::of(&matrices.problem, slot));
+        let [q, k, v] = ["q", "k", "v"].map(|slot| TmaOperand::of(&matrices.problem, slot));
         let wgmma = Wgmma { q: q?, k: k?, v: v?, matrices };
         Ok(Box::new(Tuned::of(wgmma, [LEAST])?))
     }
 }
 
-impl Bulk {
+impl TmaOperand {
     /// # Errors
     /// `NotSupported` with the rule that refused.
-    fn of(problem: &Problem<'_>, slot: &str) -> Result<Bulk> {
+    fn of(problem: &Problem<'_>, slot: &str) -> Result<TmaOperand> {
         let at = problem.at(slot).expect("attention has queries, keys and values");
         let tensor = &problem.graph.tensors[at];
         if tensor.elements() == Some(0) {
@@ -138,14 +143,14 @@ impl Bulk {
         let has = [1, 0].map(|axis| tensor.dims[axis] > 1 && tensor.strides[axis] != 0);
         let batches = [1, 0].map(dimension).into_iter().zip(has);
         let batches: Vec<_> = batches.filter(|(_, has)| *has).map(|(of, _)| of).collect();
-        let narrow_bytes =
-            if tensor.dtype.is_f8() { ceil_div(tensor.dims[3], BAND) * BAND } else { 0 };
-        let tensor = BulkTensor::of(at, tensor, [dimension(3), dimension(2)], &batches)?;
-        Ok(Bulk { tensor, has, narrow_bytes })
+        let fp8_bytes =
+            if tensor.dtype.is_f8() { ceil_div(tensor.dims[3], MMA_M) * MMA_M } else { 0 };
+        let tensor = TmaTensor::of(at, tensor, [dimension(3), dimension(2)], &batches)?;
+        Ok(TmaOperand { tensor, has, fp8_bytes })
     }
 
     fn map(&self, lines: i64) -> TensorMap {
-        match self.narrow_bytes {
+        match self.fp8_bytes {
             0 => self.tensor.map(lines),
             bytes => self.tensor.plain_map([bytes, lines]),
         }
@@ -171,8 +176,8 @@ impl Wgmma<'_> {
     }
 
     /// Whether there are converter warps for 8-bit operands.
-    fn widens(&self) -> bool {
-        [&self.q, &self.k, &self.v].iter().any(|bulk| bulk.narrow_bytes > 0)
+    fn converts(&self) -> bool {
+        [&self.q, &self.k, &self.v].iter().any(|operand| operand.fp8_bytes > 0)
     }
 
     /// Whether a tile of keys may contain keys that are masked for all queries.
@@ -187,7 +192,7 @@ impl Wgmma<'_> {
         let AttentionShape { depth, width, .. } = *self.shape();
         let groups = if depth.max(width) <= 64 { 3 } else { 2 };
         let largest = |groups: i64| {
-            let settings = |cta_k: i64| Settings { cta_k, cta_q: groups * ROWS, stages: 2 };
+            let settings = |cta_k: i64| Settings { cta_k, cta_q: groups * WGMMA_M, stages: 2 };
             KEYS.map(settings).into_iter().find(|settings| self.schedule(*settings).is_ok())
         };
         // One warpgroup fewer with twice `cta_k` is the better tile: every tile of keys waits for
@@ -206,7 +211,7 @@ impl Wgmma<'_> {
     fn registers(&self, settings: Settings) -> [i64; 2] {
         match settings.consumers() {
             1 => [REGISTERS_THREAD_MAX; 2],
-            2 if self.has_bounds() || self.widens() => [40, 232],
+            2 if self.has_bounds() || self.converts() => [40, 232],
             2 => [24, 240],
             _ => [32, 160],
         }
@@ -216,86 +221,74 @@ impl Wgmma<'_> {
     /// score program.
     fn registers_needed(&self, settings: Settings) -> i64 {
         let problem = &self.matrices.problem;
-        let results = ceil_div(self.shape().width, BAND) * BAND / 2;
+        let accumulators = ceil_div(self.shape().width, MMA_M) * MMA_M / 2;
         let of_scores = match problem.score.reads_tensors() {
             true => 4 * settings.cta_k,
             false if problem.is_modified() => settings.cta_k + REGISTERS_MODIFIED,
             false => settings.cta_k,
         };
-        results + of_scores + REGISTERS_OTHER
+        accumulators + of_scores + REGISTERS_OTHER
     }
 
-    /// Template parameters besides those of the online softmax.
-    fn parameters(&self, schedule: &Schedule) -> Json {
+    fn parameters(&self, schedule: &Schedule, passed: &[(&'static str, usize)]) -> Parameters {
         let Schedule { settings, box_k, shared_bytes, .. } = *schedule;
         let Settings { cta_k, cta_q, stages } = settings;
-        let [kept, taken] = self.registers(settings);
-        let element = self.matrices.element;
-        let product = |[n, depth]: [i64; 2], a_in_registers: bool, b_packed: bool| {
-            let instruction = WarpgroupProduct {
+        let [producer_registers, consumer_registers] = self.registers(settings);
+        let (problem, element) = (&self.matrices.problem, self.matrices.element);
+        let product = |[n, k]: [i64; 2], a_in_registers: bool, b_k_major: bool| {
+            let instruction = WgmmaInstruction {
                 n,
                 bytes: element.bytes() as i64,
                 operands: [element.name(); 2],
-                integers: false,
                 a_in_registers,
-                depth_packed: [true, b_packed],
-                steps: ceil_div(depth, BAND),
+                k_major: [true, b_k_major],
+                steps: ceil_div(k, MMA_M),
             };
             instruction.parameters()
         };
         let AttentionShape { depth, width, .. } = *self.shape();
         let product_width = product_width(width);
-        let ranks = [&self.q, &self.k, &self.v].map(|bulk| bulk.tensor.rank());
-        let prefix = |bulk: &Bulk| if bulk.narrow_bytes > 0 { "fp8_" } else { "" };
-        json!({
-            "eight_q": self.matrices.eight("q"),
-            "eight_k": self.matrices.eight("k"),
-            "eight_v": self.matrices.eight("v"),
-            "narrow_q": prefix(&self.q),
-            "narrow_k": prefix(&self.k),
-            "narrow_v": prefix(&self.v),
-            "products": [
+        let (attention, functions) = attention_parameters(problem);
+        let parameters = problem_parameters(problem, passed, false, functions);
+        let k_batch = if problem.op.paged { "page" } else { parameters.sequence.k_batch };
+        let operand = |of: &TmaOperand, name, title, tile, fp8| SteppedOperand {
+            name,
+            title,
+            tile,
+            fp8: (of.fp8_bytes > 0).then_some(fp8),
+            coordinates: of.arguments("head / GQA_GROUP", k_batch),
+        };
+        Parameters {
+            q_coordinates: self.q.arguments("head", parameters.sequence.q_batch),
+            stepped: [
+                operand(&self.k, "k", "keys", "TileK", "Fp8K"),
+                operand(&self.v, "v", "values", "TileV", "Fp8V"),
+            ],
+            problem: parameters,
+            attention,
+            softmax: self.matrices.softmax_parameters(1, 1),
+            fp8_q: self.matrices.fp8_type("q"),
+            fp8_k: self.matrices.fp8_type("k"),
+            fp8_v: self.matrices.fp8_type("v"),
+            products: [
                 product([cta_k, depth], false, true),
                 product([product_width, cta_k], true, false),
             ],
-            "product_width": product_width,
-            "loaded_ranks": BTreeSet::from(ranks),
-            "stored_ranks": [],
-            "cluster": 1,
-            "turns": false,
-            "packs": false,
-            "warps_v": 1,
-            "cta_q": cta_q,
-            "cta_k": cta_k,
-            "stages": stages,
-            "box_k": box_k,
-            "clears": self.clears(),
-            "consumers": settings.consumers(),
-            "kept_registers": kept,
-            "taken_registers": taken,
-            "shared_bytes": shared_bytes,
-        })
-    }
-
-    /// Coordinates of TMA boxes after that of the row, for a kernel with these parameters.
-    fn boxes(&self, parameters: &Json) -> Json {
-        let text = |name: &str| parameters[name].as_str().expect("templates need it").to_owned();
-        let paged = self.matrices.problem.op.paged;
-        let k_batch = if paged { "page".to_owned() } else { text("k_batch") };
-        let operand = |bulk: &Bulk, name: &str, title: &str, tile: &str| {
-            let arguments = bulk.arguments("head / GQA_GROUP", &k_batch);
-            let narrow = tile.replace("Tile", "Fp8");
-            let narrow = if bulk.narrow_bytes > 0 { json!(narrow) } else { json!(false) };
-            let place = json!({"name": name, "title": title, "tile": tile, "narrow": narrow});
-            merged(place, json!({"box": arguments}))
-        };
-        json!({
-            "q_box": self.q.arguments("head", &text("q_batch")),
-            "stepped": [
-                operand(&self.k, "k", "keys", "TileK"),
-                operand(&self.v, "v", "values", "TileV"),
-            ],
-        })
+            product_width,
+            loaded_ranks: [&self.q, &self.k, &self.v].map(|of| of.tensor.rank()).into(),
+            stored_ranks: [],
+            cluster: 1,
+            turns: false,
+            cta_q,
+            cta_k,
+            stages,
+            box_k,
+            clears: self.clears(),
+            consumers: settings.consumers(),
+            producer_registers,
+            consumer_registers,
+            shared_bytes,
+        }
     }
 
     /// Fraction of tensor core peak. An m64 MMA reads its operands from shared memory at 128 bytes
@@ -305,27 +298,27 @@ impl Wgmma<'_> {
         let Settings { cta_k, .. } = settings;
         let AttentionShape { depth, width, .. } = *self.shape();
         let consumers = settings.consumers() as f64;
-        let steps = |extent: i64| ceil_div(extent, BAND) as f64;
-        let of_scores = steps(depth) * cycles([ROWS, cta_k]);
-        let of_results = steps(cta_k) * cycles([ROWS, width]);
+        let steps = |extent: i64| ceil_div(extent, MMA_M) as f64;
+        let of_scores = steps(depth) * cycles([WGMMA_M, cta_k]);
+        let of_results = steps(cta_k) * cycles([WGMMA_M, width]);
         let products = consumers * (of_scores + of_results);
-        let read = steps(depth) * (ROWS + cta_k) as f64 + steps(cta_k) * width as f64;
+        let read = steps(depth) * (WGMMA_M + cta_k) as f64 + steps(cta_k) * width as f64;
         let written = steps(cta_k) * (depth + width) as f64;
         let shared = (consumers * read + written) * 32.0 / 128.0;
-        let weighing = (ROWS * cta_k) as f64 * instructions_score(&self.matrices.problem) / LANES;
-        let idle = if consumers == 1.0 { (weighing - of_results).max(0.0) } else { 0.0 };
-        products / (products + idle).max(shared).max(self.widening(cta_k))
+        let softmax = (WGMMA_M * cta_k) as f64 * instructions_score(&self.matrices.problem) / LANES;
+        let idle = if consumers == 1.0 { (softmax - of_results).max(0.0) } else { 0.0 };
+        products / (products + idle).max(shared).max(self.conversion_cycles(cta_k))
     }
 }
 
 impl Wgmma<'_> {
     /// Cycles in which three warps convert K and V of a tile.
-    fn widening(&self, cta_k: i64) -> f64 {
+    fn conversion_cycles(&self, cta_k: i64) -> f64 {
         let each = match self.matrices.element {
-            DType::F16 => WIDENING_F16,
-            _ => WIDENING_BF16,
+            DType::F16 => CONVERSION_F16,
+            _ => CONVERSION_BF16,
         };
-        (cta_k * (self.k.narrow_bytes + self.v.narrow_bytes)) as f64 * each / WIDENING_LANES
+        (cta_k * (self.k.fp8_bytes + self.v.fp8_bytes)) as f64 * each / CONVERTER_LANES
     }
 }
 
@@ -357,24 +350,21 @@ impl Tunable<3> for Wgmma<'_> {
     fn schedule(&self, settings: Settings) -> Result<Schedule, String> {
         let Settings { cta_k, stages, .. } = settings;
         if self.matrices.problem.op.dropout.is_some() && cta_k > DRAWN_KEYS_MAX {
-            return Err(format!(
-                "draws weights of {cta_k} keys, a word has bits for {DRAWN_KEYS_MAX}"
-            ));
+            return Err(format!("draws dropout bits of {cta_k} keys, a word has {DRAWN_KEYS_MAX}"));
         }
         let shape = self.shape();
         let consumers = settings.consumers();
         let panels = |elements: i64| ceil_div(elements, 64) * 128;
-        let narrow = [(&self.q, consumers), (&self.k, stages), (&self.v, stages)];
-        let of_narrow =
-            narrow.map(|(bulk, count)| if bulk.narrow_bytes > 0 { 2 * count } else { 0 });
+        let fp8 = [(&self.q, consumers), (&self.k, stages), (&self.v, stages)];
+        let of_fp8 = fp8.map(|(operand, count)| if operand.fp8_bytes > 0 { 2 * count } else { 0 });
         let barriers = consumers * 2
             + stages * 4
             + if consumers > 1 { consumers } else { 0 }
-            + i64::from(self.clears() && self.v.narrow_bytes == 0)
-            + of_narrow.iter().sum::<i64>();
-        let shared_bytes = consumers * ROWS * (panels(shape.depth) + self.q.narrow_bytes)
+            + i64::from(self.clears() && self.v.fp8_bytes == 0)
+            + of_fp8.iter().sum::<i64>();
+        let shared_bytes = consumers * WGMMA_M * (panels(shape.depth) + self.q.fp8_bytes)
             + stages * cta_k * (panels(shape.depth) + panels(shape.width))
-            + stages * cta_k * (self.k.narrow_bytes + self.v.narrow_bytes)
+            + stages * cta_k * (self.k.fp8_bytes + self.v.fp8_bytes)
             + barriers * 8;
         let available = i64::from(self.matrices.target.shared_block_bytes_max);
         if shared_bytes > available {
@@ -427,8 +417,8 @@ impl Tunable<3> for Wgmma<'_> {
         let sm_count = self.matrices.target.sm_count;
         vec![
             format!(
-                "cta_k={cta_k}: scores, weights and results of heads of {depth} and {width} \
-                 elements fit in registers"
+                "cta_k={cta_k}: S, P and O of heads of {depth} and {width} elements fit in \
+                 registers"
             ),
             format!("cta_q={cta_q}: {tiles} tiles for {sm_count} SMs"),
             format!("stages={stages}: keys and values of a step come while others are multiplied"),
@@ -469,22 +459,18 @@ impl Tunable<3> for Wgmma<'_> {
             shared_bytes,
             stages: 2 * (stages - 1),
         };
-        vec![work(&self.matrices.problem, block, Units::Tensor(tensor))]
+        vec![work(&self.matrices.problem, block, MathPath::Tensor(tensor))]
     }
 
     fn lowering(&self, schedule: &Schedule) -> Lowering {
         let Schedule { settings, box_k, shared_bytes, tiles } = *schedule;
         let mut passed: Vec<_> = self.matrices.problem.passed().collect();
         passed.retain(|(slot, _)| !["q", "k", "v"].contains(slot));
-        let template = "attention/sm90_attention_wgmma.cu";
-        let variant = Variant { sm: "sm90", name: "wgmma", template, entry: "attention" };
-        let own =
-            merged(merged(self.matrices.rows(), self.parameters(schedule)), json!({"split": 1}));
-        let mut kernel = self.matrices.kernel(variant, &passed, own);
-        let boxes = self.boxes(&kernel.spec.parameters);
-        kernel.spec.parameters = merged(kernel.spec.parameters, boxes);
+        let names = self.matrices.names("sm90", "wgmma", "attention/sm90_attention_wgmma.cu");
+        let parameters = self.parameters(schedule, &passed);
+        let mut kernel = self.matrices.kernel(names, &parameters, &passed);
         let launch = &mut kernel.launch;
-        launch.maps = [(&self.q, ROWS), (&self.k, box_k), (&self.v, box_k)]
+        launch.maps = [(&self.q, WGMMA_M), (&self.k, box_k), (&self.v, box_k)]
             .map(|(of, rows)| of.map(rows))
             .to_vec();
         launch.arguments.splice(0..0, [0, 1, 2].map(Argument::Map));
@@ -497,10 +483,61 @@ impl Tunable<3> for Wgmma<'_> {
 
 settings! { struct Settings { cta_k, cta_q, stages } }
 
+#[derive(Serialize)]
+struct Parameters {
+    #[serde(flatten)]
+    problem: ProblemParameters,
+    #[serde(flatten)]
+    attention: AttentionParameters,
+    #[serde(flatten)]
+    softmax: SoftmaxParameters,
+    /// Types of 8-bit operands.
+    fp8_q: Option<&'static str>,
+    fp8_k: Option<&'static str>,
+    fp8_v: Option<&'static str>,
+    /// `Q K^T` and `P V`.
+    products: [WgmmaParameters; 2],
+    /// Columns of O per MMA.
+    product_width: i64,
+    /// Ranks of tensors that TMA loads, and stores.
+    loaded_ranks: BTreeSet<usize>,
+    stored_ranks: [usize; 0],
+    cluster: i64,
+    turns: bool,
+    cta_q: i64,
+    cta_k: i64,
+    stages: i64,
+    /// Keys per TMA box.
+    box_k: i64,
+    /// Coordinates of boxes of Q after that of the row.
+    q_coordinates: String,
+    /// K and V, of which each step loads a tile.
+    stepped: [SteppedOperand; 2],
+    /// Whether a tile of keys may contain keys that are masked for all queries.
+    clears: bool,
+    /// Consumer warpgroups.
+    consumers: i64,
+    /// Registers of a thread.
+    producer_registers: i64,
+    consumer_registers: i64,
+    shared_bytes: i64,
+}
+
+#[derive(Serialize)]
+struct SteppedOperand {
+    name: &'static str,
+    title: &'static str,
+    tile: &'static str,
+    /// The staging of 8-bit elements.
+    fp8: Option<&'static str>,
+    /// Coordinates of boxes after that of the row.
+    coordinates: String,
+}
+
 impl Settings {
     /// Consumer warpgroups.
     fn consumers(self) -> i64 {
-        self.cta_q / ROWS
+        self.cta_q / WGMMA_M
     }
 
     /// Threads per block, including the producer warpgroup.
@@ -512,7 +549,7 @@ impl Settings {
 /// Columns of O per MMA. Two MMAs of half the width take as long as one, and the assembler
 /// allocates their accumulators faster.
 fn product_width(width: i64) -> i64 {
-    let all = ceil_div(width, BAND) * BAND;
+    let all = ceil_div(width, MMA_M) * MMA_M;
     if all % PRODUCT_WIDTH == 0 { PRODUCT_WIDTH } else { all }
 }
 

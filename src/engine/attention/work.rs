@@ -31,9 +31,9 @@ pub(super) struct Block {
 
 /// The hardware that executes the multiply-adds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Units {
+pub(super) enum MathPath {
     /// FP32 instructions per multiply-add.
-    Lanes(f64),
+    Fp32(f64),
     /// FP64 instructions per multiply-add.
     F64(f64),
     /// Tensor cores; `operations` is that of one multiply-add.
@@ -47,7 +47,7 @@ pub(super) fn instructions_score(problem: &Problem<'_>) -> f64 {
 }
 
 /// Work of the attention kernel.
-pub(super) fn work(problem: &Problem<'_>, block: Block, units: Units) -> KernelWork {
+pub(super) fn work(problem: &Problem<'_>, block: Block, path: MathPath) -> KernelWork {
     let Block { cta_q, cta_k, pack, blocks, threads, registers, shared_bytes, stages } = block;
     let AttentionShape { batches, heads, depth, width, .. } = problem.shape;
     let bytes = |at: usize| {
@@ -65,10 +65,10 @@ pub(super) fn work(problem: &Problem<'_>, block: Block, units: Units) -> KernelW
             + width as f64 * problem.tensor("v").dtype.bytes() as f64);
     let each = instructions_score(problem);
     let (mut lanes, mut f64_lanes, mut tensor) = (0.0, 0.0, None);
-    match units {
-        Units::Lanes(cost) => lanes = scores * each + multiplications * cost,
-        Units::F64(cost) => f64_lanes = scores * each + multiplications * cost,
-        Units::Tensor(one) => {
+    match path {
+        MathPath::Fp32(cost) => lanes = scores * each + multiplications * cost,
+        MathPath::F64(cost) => f64_lanes = scores * each + multiplications * cost,
+        MathPath::Tensor(one) => {
             lanes = scores * each;
             tensor = Some(TensorWork { operations: 2.0 * multiplications, ..one });
         }

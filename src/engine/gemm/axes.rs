@@ -1,4 +1,4 @@
-//! The axes of tensors as batches, rows and columns of matrices.
+//! The axes of tensors as batches, rows and columns of matrices, and offsets in C++.
 
 use crate::tensor::TensorDesc;
 
@@ -48,4 +48,54 @@ impl Axes {
 
 pub(super) fn stride(tensor: &TensorDesc, axis: usize) -> i64 {
     if tensor.dims[axis] == 1 { 0 } else { tensor.strides[axis] }
+}
+
+/// A coordinate times a stride, in an offset.
+pub(super) struct Term {
+    coordinate: String,
+    pub(super) stride: i64,
+    /// The name of the stride.
+    pub(super) constant: String,
+}
+
+impl View {
+    /// The outermost first. Where `rows` is dynamic and a batch is that many rows, its stride is
+    /// that of a row.
+    pub(super) fn terms(&self, [row, column]: [&str; 2], rows: Option<i64>) -> Vec<Term> {
+        let batch = |(at, stride): (usize, &i64)| {
+            let rows = rows.filter(|rows| *rows > 0 && self.row != 0 && stride % rows == 0);
+            let (coordinate, stride) = match rows {
+                Some(rows) => (format!("batch.i{at} * batch.M"), stride / rows),
+                None => (format!("batch.i{at}"), *stride),
+            };
+            Term { coordinate, stride, constant: format!("BATCH{at}") }
+        };
+        let inner = |coordinate: &str, stride: i64, constant: &str| Term {
+            coordinate: coordinate.to_owned(),
+            stride,
+            constant: constant.to_owned(),
+        };
+        let matrix = [inner(row, self.row, "ROW"), inner(column, self.column, "COLUMN")];
+        self.batches.iter().enumerate().map(batch).chain(matrix).collect()
+    }
+}
+
+/// The C++ expression of a coordinate.
+pub(super) fn coordinate(at: Option<Coordinate>, [row, column]: [&str; 2]) -> String {
+    match at {
+        None => "0".to_owned(),
+        Some(Coordinate::Batch(batch)) => format!("batch.i{batch}"),
+        Some(Coordinate::Row) => row.to_owned(),
+        Some(Coordinate::Column) => column.to_owned(),
+    }
+}
+
+/// The sum of coordinates times strides, which `factor` writes.
+pub(super) fn offset(terms: &[Term], factor: impl Fn(&Term) -> String) -> String {
+    let text = |term: &Term| match term.stride {
+        1 => term.coordinate.clone(),
+        _ => format!("{} * {}", term.coordinate, factor(term)),
+    };
+    let terms: Vec<String> = terms.iter().filter(|term| term.stride != 0).map(text).collect();
+    if terms.is_empty() { "0".to_owned() } else { terms.join(" + ") }
 }

@@ -1,21 +1,26 @@
 //! The kernels of a problem: the GEMM, the split-K reduction if K is split, and a combine kernel
 //! for each epilogue reduction.
 
-use serde_json::{Value as Json, json};
+use std::collections::BTreeSet;
 
-use crate::engine::gemm::join::{check_joins, with_joins};
-use crate::engine::gemm::parameters::{Context, functions};
+use serde::Serialize;
+
+use crate::engine::gemm::combine::{check_combines, with_combines};
+use crate::engine::gemm::context::{AccumulatorParameters, Context, ProblemParameters};
+use crate::engine::gemm::epilogue::EpilogueParameters;
+use crate::engine::gemm::operand::OperandParameters;
 use crate::engine::gemm::partials::PARTIALS_BYTES_MAX;
 use crate::engine::gemm::problem::Problem;
-use crate::engine::gemm::sum::Sum;
+use crate::engine::gemm::split_k::SplitKReduction;
 use crate::engine::gemm::tiling::{Refusal, epilogue_vector, partial_bytes};
-use crate::engine::signature::{arguments, merged};
+use crate::engine::header::KernelNames;
+use crate::engine::signature::arguments;
 use crate::error::Result;
-use crate::kernel::{KernelPlan, KernelSpec, LaunchPlan, Lowering};
+use crate::kernel::{KernelPlan, LaunchPlan, Lowering};
 use crate::target::Arch;
 
 /// What is specific to an engine's kernel.
-pub(super) struct Variant {
+pub(super) struct Variant<P> {
     /// Minimum architecture, as in `sm80`.
     pub(super) sm: &'static str,
     pub(super) name: &'static str,
@@ -23,85 +28,112 @@ pub(super) struct Variant {
     pub(super) threads: i64,
     pub(super) shared_bytes: i64,
     /// Rows and columns that a warp passes through the epilogue at once.
-    pub(super) finished: [i64; 2],
-    pub(super) operands: [Json; 2],
+    pub(super) epilogue_tile: [i64; 2],
+    pub(super) operands: [OperandParameters; 2],
     /// Parameters of its template alone.
-    pub(super) parameters: Json,
+    pub(super) own: P,
+}
+
+/// What the templates of blocks that compute one tile each read (`gemm/tiles.cuh`).
+#[derive(Serialize)]
+struct Parameters<P> {
+    #[serde(flatten)]
+    problem: ProblemParameters,
+    #[serde(flatten)]
+    accumulators: AccumulatorParameters,
+    adds_partials: bool,
+    epilogue: EpilogueParameters,
+    operands: [OperandParameters; 2],
+    /// Whether an operand's bytes are transposed.
+    transposes: bool,
+    /// Whether a tensor limits K.
+    limits_k: bool,
+    cta_m: i64,
+    cta_n: i64,
+    cta_k: i64,
+    group: i64,
+    by_columns: bool,
+    slice_rows: i64,
+    #[serde(flatten)]
+    own: P,
 }
 
 /// The kernels of a problem.
-pub(super) fn lowering(context: &Context<'_>, variant: Variant, arch: Arch) -> Lowering {
-    let finished = variant.finished;
-    followed(multiply(context, variant, arch), context, finished, arch)
+pub(super) fn lowering<P: Serialize>(
+    context: &Context<'_>,
+    variant: Variant<P>,
+    arch: Arch,
+) -> Lowering {
+    let epilogue_tile = variant.epilogue_tile;
+    with_reductions(gemm_kernel(context, variant, arch), context, epilogue_tile, arch)
 }
 
-/// Whether what one kernel leaves behind for others fits memory, and these a grid; `finished` is
-/// what a warp of the first finishes at once.
-pub(super) fn check_parts(
+/// Checks that the partials fit memory and the kernels that read them a grid; `epilogue_tile` is
+/// that of the GEMM kernel.
+pub(super) fn check_workspace(
     problem: &Problem<'_>,
     split_k: i64,
-    finished: [i64; 2],
+    epilogue_tile: [i64; 2],
 ) -> Result<(), Refusal> {
     if split_k == 1 {
-        return check_joins(problem, finished);
+        return check_combines(problem, epilogue_tile);
     }
-    let (sum, bytes) = (Sum::of(problem), partial_bytes(problem, split_k));
-    match sum.fits_grid() && bytes <= PARTIALS_BYTES_MAX {
-        true => check_joins(problem, sum.finished),
-        false => Err(Refusal::Parts { bytes }),
+    let (reduction, bytes) = (SplitKReduction::of(problem), partial_bytes(problem, split_k));
+    match reduction.fits_grid() && bytes <= PARTIALS_BYTES_MAX {
+        true => check_combines(problem, reduction.epilogue_tile),
+        false => Err(Refusal::Partials { bytes }),
     }
 }
 
 /// The GEMM kernel and the kernels that read its partials.
-pub(super) fn followed(
-    multiply: KernelPlan,
+pub(super) fn with_reductions(
+    gemm: KernelPlan,
     context: &Context<'_>,
-    finished: [i64; 2],
+    epilogue_tile: [i64; 2],
     arch: Arch,
 ) -> Lowering {
     let Context { problem, tiling, .. } = context;
-    let mut lowering = Lowering::from(multiply);
+    let mut lowering = Lowering::from(gemm);
     if tiling.split_k == 1 {
-        return with_joins(lowering, context, finished, arch);
+        return with_combines(lowering, context, epilogue_tile, arch);
     }
-    let (sum, bytes) = (Sum::of(problem), partial_bytes(problem, tiling.split_k));
-    lowering.kernels.push(sum.kernel(context, arch));
-    lowering.scratch.push(bytes as u64);
-    with_joins(lowering, context, sum.finished, arch)
+    let reduction = SplitKReduction::of(problem);
+    lowering.kernels.push(reduction.kernel(context, arch));
+    lowering.scratch.push(partial_bytes(problem, tiling.split_k) as u64);
+    with_combines(lowering, context, reduction.epilogue_tile, arch)
 }
 
-fn multiply(context: &Context<'_>, variant: Variant, arch: Arch) -> KernelPlan {
+fn gemm_kernel<P: Serialize>(context: &Context<'_>, variant: Variant<P>, arch: Arch) -> KernelPlan {
     let Context { problem, tiling, .. } = context;
-    let Variant { sm, name, template, threads, shared_bytes, operands, parameters, .. } = variant;
-    let epilogue = context.epilogue(epilogue_vector(problem, context.sum()));
+    let Variant { sm, name, template, threads, shared_bytes, operands, own, .. } = variant;
+    let epilogue = context.epilogue(epilogue_vector(problem, context.accumulator()));
     let stem = format!("{sm}_gemm_{}_{name}", problem.output_name());
-    let entry = "gemm";
-    let called = match tiling.split_k {
-        1 => functions(&[&operands[0], &operands[1], &epilogue]),
-        _ => functions(&[&operands[0], &operands[1]]),
-    };
-    let own = json!({
-        "stem": stem,
-        "entry": entry,
-        "arch": arch.to_string(),
-        "listing": context.listing(),
-        "functions": called,
-        "transposes": operands.iter().any(|operand| operand["transposed"] == true),
-        "operands": operands,
-        "epilogue": epilogue,
-        "adds_parts": false,
-        "cta_m": tiling.cta_m,
-        "cta_n": tiling.cta_n,
-        "cta_k": tiling.cta_k,
-        "group": tiling.order.group,
-        "by_columns": tiling.order.columns,
-    });
-    let (passed, left) = (context.passed(), context.left());
+    let mut functions: BTreeSet<&'static str> =
+        operands.iter().flat_map(OperandParameters::functions).collect();
+    if tiling.split_k == 1 {
+        functions.extend(&epilogue.functions);
+    }
+    let (passed, written) = (context.passed(), context.gemm_workspace());
     let mut arguments = arguments(problem.graph, passed.iter());
-    arguments.extend(context.scratch(&left));
-    let parameters = merged(merged(context.shared(&passed, left), own), parameters);
+    arguments.extend(context.scratch(&written));
+    let parameters = Parameters {
+        problem: context.problem_parameters(&passed, written, context.listing(), functions),
+        accumulators: context.accumulator_parameters(),
+        adds_partials: false,
+        epilogue,
+        transposes: operands.iter().any(|operand| operand.transposed),
+        operands,
+        limits_k: problem.overrides[2].is_some(),
+        cta_m: tiling.cta_m,
+        cta_n: tiling.cta_n,
+        cta_k: tiling.cta_k,
+        group: tiling.rasterization.group,
+        by_columns: tiling.rasterization.columns,
+        slice_rows: variant.epilogue_tile[0],
+        own,
+    };
     KernelPlan {
-        spec: KernelSpec { stem, template, entry, arch, parameters },
+        spec: KernelNames { stem, template, entry: "gemm" }.spec(arch, &parameters),
         launch: LaunchPlan {
             grid: tiling.grid(problem),
             threads: threads as u32,

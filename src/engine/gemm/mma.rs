@@ -1,21 +1,23 @@
 //! GEMM on tensor cores by `mma.sync`: 16-bit floats, tf32 and 8-bit integers, from sm_80.
 
 use kiln_machine::Operands;
-use serde_json::{Value as Json, json};
+use serde::Serialize;
 
 use crate::dtype::DType;
 use crate::engine::access::ceil_div;
 use crate::engine::config::combinations;
-use crate::engine::gemm::lowering::{Variant, check_parts, lowering};
-use crate::engine::gemm::order::{Order, distinguished, group_knob, raster_knob};
-use crate::engine::gemm::parameters::{Context, Tile, access_of};
+use crate::engine::gemm::context::Context;
+use crate::engine::gemm::layout::access_of;
+use crate::engine::gemm::lowering::{Variant, check_workspace, lowering};
+use crate::engine::gemm::operand::OperandTile;
 use crate::engine::gemm::problem::{Operand, Problem};
+use crate::engine::gemm::rasterization::{Rasterization, distinguished, group_knob, raster_knob};
 use crate::engine::gemm::tiling::{
     Candidate, DYNAMIC_REASON, Rates, Refusal, Tiling, behavior, best, dynamic_knob, slice_rows,
     split_knob, split_reason, tiles_of,
 };
-use crate::engine::gemm::work::{Block, Demand, Units};
-use crate::engine::signature::merged;
+use crate::engine::gemm::work::{Block, Demand, MathPath};
+use crate::engine::instruction::MmaInstruction;
 use crate::engine::tunable::{Tunable, Tuned};
 use crate::engine::{Engine, KernelWork, Knob, Notes, NumericalNote, Supported, TensorWork};
 use crate::error::{Error, Result};
@@ -54,9 +56,9 @@ const CANDIDATES: [Candidate; 8] = [
     ([16, 64, 16, 32], 0.3),
 ];
 
-/// Tiles for two products of one matrix A (a dual GEMM), rated as [`CANDIDATES`] are; columns are
-/// those of each product.
-const TWIN_CANDIDATES: [Candidate; 6] = [
+/// Tiles for dual GEMMs, rated as [`CANDIDATES`] are; columns are those of each
+/// GEMM.
+const DUAL_CANDIDATES: [Candidate; 6] = [
     ([128, 128, 64, 32], 1.0),
     ([128, 64, 64, 32], 0.95),
     ([64, 64, 32, 32], 0.8),
@@ -66,7 +68,7 @@ const TWIN_CANDIDATES: [Candidate; 6] = [
 ];
 
 /// Maximum number of accumulators per thread.
-const SUMS_MAX: i64 = 128;
+const ACCUMULATORS_MAX: i64 = 128;
 
 /// The names of the knobs.
 const KNOBS: [&str; 10] = [
@@ -102,9 +104,9 @@ impl Engine for MmaEngine {
             return Err(Error::not_supported(text));
         }
         let problem = Problem::of(graph, capability)?;
-        let product = Product::of(&problem)?;
+        let types = MmaTypes::of(&problem)?;
         let demand = Demand::of(&problem);
-        let mma = Mma { problem, product, demand, target };
+        let mma = Mma { problem, types, demand, target };
         let candidates: Vec<Settings> =
             candidates(&mma.problem).map(|(tile, _)| mma.of_tile(tile, 1)).collect();
         Ok(Box::new(Tuned::of(mma, candidates)?))
@@ -115,14 +117,14 @@ impl Engine for MmaEngine {
 #[derive(Debug, Clone)]
 struct Mma<'a> {
     problem: Problem<'a>,
-    product: Product,
+    types: MmaTypes,
     demand: Demand,
     target: &'a Target,
 }
 
 impl Mma<'_> {
     fn of_tile(&self, tile: [i64; 4], split_k: i64) -> Settings {
-        Settings::of_tile(tile, split_k, &self.problem, &self.product, self.target)
+        Settings::of_tile(tile, split_k, &self.problem, &self.types, self.target)
     }
 
     fn decision(&self) -> Decision {
@@ -138,11 +140,11 @@ impl Tunable<10> for Mma<'_> {
     type Refusal = Refusal;
 
     fn all_knobs(&self) -> [Knob; 10] {
-        knobs(&self.problem, &self.product)
+        knobs(&self.problem, &self.types)
     }
 
     fn schedule(&self, settings: Settings) -> Result<Schedule, Refusal> {
-        Schedule::new(&self.problem, &self.product, self.target, settings)
+        Schedule::new(&self.problem, &self.types, self.target, settings)
     }
 
     fn best(&self) -> Settings {
@@ -173,14 +175,15 @@ impl Tunable<10> for Mma<'_> {
         let ordered = |values: [i64; 10]| {
             let mut settings = Settings::from(values);
             let Tiling { cta_m, cta_n, .. } = settings.tiling;
-            settings.tiling.order = Order::of(&self.problem, [cta_m, cta_n], sm_count);
+            settings.tiling.rasterization =
+                Rasterization::of(&self.problem, [cta_m, cta_n], sm_count);
             settings
         };
         combinations(&self.all_knobs().map(distinguished)).map(ordered).collect()
     }
 
     fn notes(&self, settings: Settings) -> Notes {
-        let rounded = self.product.rounds.then_some(NumericalNote::DownConvertInputs);
+        let rounded = self.types.rounds.then_some(NumericalNote::DownConvertInputs);
         let numerical = std::iter::once(NumericalNote::TensorCore).chain(rounded).collect();
         let behavior = behavior(&self.problem, settings.tiling.split_k);
         Notes { numerical, behavior }
@@ -191,13 +194,13 @@ impl Tunable<10> for Mma<'_> {
     }
 
     fn lowering(&self, schedule: &Schedule) -> Lowering {
-        schedule.lowering(&self.problem, &self.product, self.target)
+        schedule.lowering(&self.problem, &self.types, self.target)
     }
 }
 
 /// Operand types of the MMA.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Product {
+struct MmaTypes {
     /// Element types of A and B in shared memory.
     elements: [DType; 2],
     /// Operand types as named by the instruction.
@@ -208,10 +211,10 @@ struct Product {
     transposes: bool,
 }
 
-impl Product {
+impl MmaTypes {
     /// # Errors
     /// `NotSupported` for types without an MMA of sufficient precision.
-    fn of(problem: &Problem<'_>) -> Result<Product> {
+    fn of(problem: &Problem<'_>) -> Result<MmaTypes> {
         let types = [&problem.a, &problem.b].map(|of| problem.graph.tensors[of.tensor].dtype);
         let all = |fits: &dyn Fn(DType) -> bool| types.iter().all(|dtype| fits(*dtype));
         let (elements, names, rounds) = match problem.matmul.math {
@@ -237,15 +240,15 @@ impl Product {
                 )));
             }
         };
-        if problem.twin.is_some() && tile(problem, &problem.b, elements[1]).staged {
+        if problem.dual.is_some() && tile(problem, &problem.b, elements[1]).staged {
             let (name, element) = (&problem.graph.tensors[problem.b.tensor].name, elements[1]);
             return Err(Error::not_supported(format!(
-                "`{name}` cannot be copied as {element}: operands of two products are"
+                "`{name}` cannot be copied as {element}, as operands of a dual GEMM are"
             )));
         }
         let operands = [&problem.a, &problem.b].into_iter().zip(elements);
         let transposes = operands.into_iter().any(|(of, element)| transposes(of, element));
-        Ok(Product { elements, names, rounds, transposes })
+        Ok(MmaTypes { elements, names, rounds, transposes })
     }
 
     fn element_bytes(&self) -> i64 {
@@ -253,12 +256,12 @@ impl Product {
     }
 
     /// Values of `cta_k`: 64 or 128 bytes.
-    fn depths(&self) -> [i64; 2] {
+    fn k_steps(&self) -> [i64; 2] {
         [64, 128].map(|bytes| bytes / self.element_bytes())
     }
 
     /// K of one MMA: 32 bytes.
-    fn depth(&self) -> i64 {
+    fn mma_k(&self) -> i64 {
         32 / self.element_bytes()
     }
 
@@ -270,47 +273,39 @@ impl Product {
             _ => Operands::Tf32,
         }
     }
-
-    fn parameters(&self) -> Json {
-        let integers = self.element_bytes() == 1;
-        json!({
-            "shape": format!("m16n8k{}", self.depth()),
-            "a": self.names[0],
-            "b": self.names[1],
-            "sum": if integers { "s32" } else { "f32" },
-            "sum_type": if integers { "int" } else { "float" },
-            "constraint": if integers { "r" } else { "f" },
-        })
-    }
 }
 
 /// Whether an operand must be transposed on the way to shared memory: `ldmatrix` cannot transpose
 /// single bytes.
 fn transposes(of: &Operand, element: DType) -> bool {
-    element.bytes() == 1 && !of.depth_packed
+    element.bytes() == 1 && !of.k_major
 }
 
 /// How an operand is loaded into shared memory.
-fn tile(problem: &Problem<'_>, of: &Operand, element: DType) -> Tile {
+fn tile(problem: &Problem<'_>, of: &Operand, element: DType) -> OperandTile {
     let tensor = &problem.graph.tensors[of.tensor];
-    let vector = if transposes(of, element) { 4 } else { 16 / element.bytes() as i64 };
-    let view = of.part.axes.view(tensor);
-    let packed = if of.depth_packed { view.column } else { view.row } == 1;
-    let access =
-        access_of(problem, of.tensor, &view, [of.extent, problem.k], of.depth_packed, vector);
+    let transposed = transposes(of, element);
+    let vector = if transposed { 4 } else { 16 / element.bytes() as i64 };
+    let view = of.prologue.axes.view(tensor);
+    let packed = if of.k_major { view.column } else { view.row } == 1;
+    let access = access_of(problem, of.tensor, &view, [of.extent, problem.k], of.k_major, vector);
     let copied = of.is_plain()
         && !tensor.by_value
         && tensor.dtype == element
         && packed
         && access >= COPY_BYTES_MIN
-        && !transposes(of, element);
-    Tile { dtype: element, vector, staged: !copied }
+        && !transposed;
+    let layout = match transposed {
+        true => "Swizzled<Element, ROWS, CTA_K, true>",
+        false => "Swizzled<Element, ROWS, CTA_K, K_MAJOR>",
+    };
+    OperandTile { dtype: element, layout, vector, staged: !copied, transposed }
 }
 
-fn knobs(problem: &Problem<'_>, product: &Product) -> [Knob; 10] {
+fn knobs(problem: &Problem<'_>, types: &MmaTypes) -> [Knob; 10] {
     let tile = [16, 32, 64, 128, 256];
     [
-        Knob { name: "cta_k", about: "K of a pipeline step", values: product.depths().to_vec() },
+        Knob { name: "cta_k", about: "K of a pipeline step", values: types.k_steps().to_vec() },
         Knob { name: "cta_m", about: "rows of a CTA's tile of C", values: tile.to_vec() },
         Knob { name: "cta_n", about: "columns of a CTA's tile of C", values: tile[1..].to_vec() },
         dynamic_knob(),
@@ -337,8 +332,8 @@ impl From<[i64; 10]> for Settings {
     fn from(values: [i64; 10]) -> Settings {
         let [cta_k, cta_m, cta_n, dynamic_m, group, raster, split_k, stages, warp_m, warp_n] =
             values;
-        let (order, dynamic_m) = (Order::from_knobs(group, raster), dynamic_m == 1);
-        let tiling = Tiling { cta_m, cta_n, cta_k, order, split_k, dynamic_m };
+        let (rasterization, dynamic_m) = (Rasterization::from_knobs(group, raster), dynamic_m == 1);
+        let tiling = Tiling { cta_m, cta_n, cta_k, rasterization, split_k, dynamic_m };
         Settings { tiling, stages, warp_m, warp_n }
     }
 }
@@ -346,8 +341,9 @@ impl From<[i64; 10]> for Settings {
 impl From<Settings> for [i64; 10] {
     fn from(settings: Settings) -> Self {
         let Settings { tiling, stages, warp_m, warp_n } = settings;
-        let Tiling { cta_m, cta_n, cta_k, order, split_k, dynamic_m } = tiling;
-        let (group, raster, dynamic_m) = (order.group, order.raster(), i64::from(dynamic_m));
+        let Tiling { cta_m, cta_n, cta_k, rasterization, split_k, dynamic_m } = tiling;
+        let (group, raster, dynamic_m) =
+            (rasterization.group, rasterization.raster(), i64::from(dynamic_m));
         [cta_k, cta_m, cta_n, dynamic_m, group, raster, split_k, stages, warp_m, warp_n]
     }
 }
@@ -359,7 +355,7 @@ struct Schedule {
     slice_rows: i64,
     shared_bytes: i64,
     operands: Operands,
-    products: i64,
+    gemm_count: i64,
 }
 
 impl Schedule {
@@ -367,7 +363,7 @@ impl Schedule {
     /// Where the settings exceed a limit of the device or do not fit the problem.
     fn new(
         problem: &Problem<'_>,
-        product: &Product,
+        types: &MmaTypes,
         target: &Target,
         settings: Settings,
     ) -> Result<Schedule, Refusal> {
@@ -378,60 +374,54 @@ impl Schedule {
             return Err(Refusal::Threads { count: threads, max: THREADS_MAX });
         }
         tiling.check(problem, 1)?;
-        if problem.twin.is_some() {
+        if problem.dual.is_some() {
             let count = warp_m * warp_n * 2 / 32;
-            if count > SUMS_MAX {
-                return Err(Refusal::Sums { count, max: SUMS_MAX });
+            if count > ACCUMULATORS_MAX {
+                return Err(Refusal::Accumulators { count, max: ACCUMULATORS_MAX });
             }
         }
-        let size = product.element_bytes();
-        if size == 4 && !problem.a.depth_packed && tiling.cta_m < ROWS_MIN {
+        let size = types.element_bytes();
+        if size == 4 && !problem.a.k_major && tiling.cta_m < ROWS_MIN {
             return Err(Refusal::Rows { min: ROWS_MIN });
         }
-        let products = problem.products();
-        let lines = tiling.cta_m + tiling.cta_n * products;
+        let gemm_count = problem.gemm_count();
+        let lines = tiling.cta_m + tiling.cta_n * gemm_count;
         let tiles = stages * lines * tiling.cta_k * size;
-        let row_bytes = warps * warp_n * products * 4;
+        let row_bytes = warps * warp_n * gemm_count * 4;
         let slice_rows = slice_rows(warp_m, 16, row_bytes, tiles);
         let shared_bytes = tiles.max(slice_rows * row_bytes);
         let available = i64::from(target.shared_block_bytes_max);
         if shared_bytes > available {
             return Err(Refusal::SharedBytes { needed: shared_bytes, available });
         }
-        check_parts(problem, tiling.split_k, [slice_rows, warp_n])?;
-        let operands = product.operands();
-        Ok(Schedule { settings, operands, products, threads, slice_rows, shared_bytes })
+        check_workspace(problem, tiling.split_k, [slice_rows, warp_n])?;
+        let operands = types.operands();
+        Ok(Schedule { settings, operands, gemm_count, threads, slice_rows, shared_bytes })
     }
 
     fn work(&self, problem: &Problem<'_>, demand: &Demand) -> Vec<KernelWork> {
         let Schedule { settings, operands, threads, shared_bytes, .. } = *self;
         let Settings { tiling, stages, warp_m, warp_n } = settings;
         // Accumulators, fragments of two K steps, addresses.
-        let columns = warp_n * self.products;
+        let columns = warp_n * self.gemm_count;
         let registers = warp_m * columns / 32 + (warp_m + columns) / 2 + 40;
         // Cycles of an SM per K step of a warp: 1024 multiply-adds of 16 bits, or 128 bytes of
         // shared memory, take one each, without overlap.
-        let (products, reads) = (warp_m * columns / 64, (warp_m + columns) / 4);
-        let efficiency = products as f64 / (products + reads) as f64;
+        let (gemm_count, reads) = (warp_m * columns / 64, (warp_m + columns) / 4);
+        let efficiency = gemm_count as f64 / (gemm_count + reads) as f64;
         let one = TensorWork { operands, operations: 2.0, efficiency };
-        let finished = [self.slice_rows, warp_n];
-        let block = Block { threads, registers, shared_bytes, stages: stages - 1, finished };
-        demand.work(problem, &tiling, block, Units::Tensor(one))
+        let epilogue_tile = [self.slice_rows, warp_n];
+        let block = Block { threads, registers, shared_bytes, stages: stages - 1, epilogue_tile };
+        demand.work(problem, &tiling, block, MathPath::Tensor(one))
     }
 
-    fn lowering(&self, problem: &Problem<'_>, product: &Product, target: &Target) -> Lowering {
+    fn lowering(&self, problem: &Problem<'_>, types: &MmaTypes, target: &Target) -> Lowering {
         let Settings { tiling, stages, warp_m, warp_n } = self.settings;
         let context = Context::new(problem, tiling);
         let operand = |of: &Operand, element: DType, is_a: bool| {
-            let transposed = transposes(of, element);
-            let packed = if transposed { "true" } else { "K_MAJOR" };
-            let own = json!({
-                "tile": format!("Swizzled<Element, ROWS, CTA_K, {packed}>"),
-                "transposed": transposed,
-            });
-            merged(context.operand(of, tile(problem, of, element), is_a), own)
+            context.operand(of, tile(problem, of, element), is_a)
         };
-        let [a, b] = product.elements;
+        let [a, b] = types.elements;
         let operands = [operand(&problem.a, a, true), operand(&problem.b, b, false)];
         let variant = Variant {
             sm: "sm80",
@@ -439,21 +429,34 @@ impl Schedule {
             template: "gemm/sm80_gemm_mma.cu",
             threads: self.threads,
             shared_bytes: self.shared_bytes,
-            finished: [self.slice_rows, warp_n],
-            parameters: json!({
-                "mma": product.parameters(),
-                "rounds": product.rounds,
-                "mma_k": product.depth(),
-                "warp_m": warp_m,
-                "warp_n": warp_n,
-                "stages": stages,
-                "slice_rows": self.slice_rows,
-                "staged": operands.iter().any(|operand| operand["staged"] == true),
-            }),
+            epilogue_tile: [self.slice_rows, warp_n],
+            own: Parameters {
+                mma: MmaInstruction::new(types.mma_k(), types.names),
+                rounds: types.rounds,
+                mma_k: types.mma_k(),
+                warp_m,
+                warp_n,
+                stages,
+                staged: operands.iter().any(|operand| operand.staged),
+            },
             operands,
         };
         lowering(&context, variant, target.arch)
     }
+}
+
+/// What its template alone reads.
+#[derive(Serialize)]
+struct Parameters {
+    mma: MmaInstruction,
+    /// Whether operands are rounded to tf32.
+    rounds: bool,
+    mma_k: i64,
+    warp_m: i64,
+    warp_n: i64,
+    stages: i64,
+    /// Whether an operand passes through registers.
+    staged: bool,
 }
 
 /// The best settings, and what decided them.
@@ -487,17 +490,17 @@ impl Decision {
     fn reasons(&self, target: &Target) -> Vec<String> {
         let Decision { settings, tiles, sm_count, steps } = *self;
         let Settings { tiling, stages, warp_m, warp_n } = settings;
-        let Tiling { cta_m, cta_n, cta_k, order, split_k, .. } = tiling;
-        let [group, raster] = order.reasons();
+        let Tiling { cta_m, cta_n, cta_k, rasterization, split_k, .. } = tiling;
+        let [group, raster] = rasterization.reasons();
         let tile = format!("{tiles} tiles for {sm_count} SMs: the best wave");
-        let depth = match is_small([cta_m, cta_n]) {
+        let k_step = match is_small([cta_m, cta_n]) {
             true => "a small tile needs a large K step for enough work between barriers",
             false => "enough work between barriers with few registers in flight",
         };
         let share = "the warp tile with the fewest shared memory reads";
         let blocks = blocks_wanted([cta_m, cta_n, warp_m, warp_n], target);
         vec![
-            format!("cta_k={cta_k}: {depth}"),
+            format!("cta_k={cta_k}: {k_step}"),
             format!("cta_m={cta_m}: {tile}"),
             format!("cta_n={cta_n}: {tile}"),
             DYNAMIC_REASON.to_owned(),
@@ -517,28 +520,28 @@ impl Settings {
         tile: [i64; 4],
         split_k: i64,
         problem: &Problem<'_>,
-        product: &Product,
+        types: &MmaTypes,
         target: &Target,
     ) -> Settings {
         let [cta_m, cta_n, warp_m, warp_n] = tile;
         // Small tiles take large K steps for enough work between barriers, except where threads
         // hold the next step in registers to transpose it.
-        let deep = is_small([cta_m, cta_n]) && !product.transposes;
-        let cta_k = product.depths()[usize::from(deep)];
-        let lines = cta_m + cta_n * problem.products();
-        let step_bytes = lines * cta_k * product.element_bytes();
+        let deep = is_small([cta_m, cta_n]) && !types.transposes;
+        let cta_k = types.k_steps()[usize::from(deep)];
+        let lines = cta_m + cta_n * problem.gemm_count();
+        let step_bytes = lines * cta_k * types.element_bytes();
         // The driver reserves 1 KiB of shared memory per block.
         let shared = i64::from(target.shared_sm_bytes) / blocks_wanted(tile, target) - 1024;
         let stages = (shared / step_bytes).clamp(2, 4);
-        let order = Order::of(problem, [cta_m, cta_n], i64::from(target.sm_count));
-        let tiling = Tiling { cta_m, cta_n, cta_k, order, split_k, dynamic_m: false };
+        let rasterization = Rasterization::of(problem, [cta_m, cta_n], i64::from(target.sm_count));
+        let tiling = Tiling { cta_m, cta_n, cta_k, rasterization, split_k, dynamic_m: false };
         Settings { tiling, stages, warp_m, warp_n }
     }
 }
 
 /// Candidate tiles.
 fn candidates(problem: &Problem<'_>) -> impl Iterator<Item = Candidate> + use<> {
-    let all: &[Candidate] = if problem.twin.is_some() { &TWIN_CANDIDATES } else { &CANDIDATES };
+    let all: &[Candidate] = if problem.dual.is_some() { &DUAL_CANDIDATES } else { &CANDIDATES };
     all.iter().copied()
 }
 

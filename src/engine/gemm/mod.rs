@@ -6,25 +6,29 @@
 //! tiles than SMs, blocks split K and a second kernel reduces their partial accumulators in a fixed
 //! order.
 //!
-//! `problem` describes the computation for all engines, `parameters` renders it, `lowering`
-//! assembles the kernels. The engines differ in the main loop: `simt` uses FP32 cores, `mma` tensor
-//! cores by `mma.sync`, `wgmma` Hopper's, in a persistent warp-specialised kernel.
+//! `problem` describes the computation for all engines, `context`, `operand` and `epilogue` what
+//! templates read of it, `lowering` assembles the kernels. The engines differ in the main loop:
+//! `simt` uses FP32 cores, `mma` tensor cores by `mma.sync`, `wgmma` Hopper's, in a persistent
+//! warp-specialised kernel.
 
 mod axes;
-mod exits;
-mod join;
+mod combine;
+mod context;
+mod epilogue;
+mod epilogue_reduction;
+mod layout;
 mod lowering;
 mod mma;
-mod order;
-mod parameters;
+mod operand;
 mod partials;
-mod parts;
 mod problem;
+mod rasterization;
 mod simt;
-mod sum;
+mod split_k;
 mod tiling;
 mod wgmma;
 mod work;
+mod workspace;
 
 pub(super) use mma::MmaEngine;
 pub(super) use simt::SimtEngine;

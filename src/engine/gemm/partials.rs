@@ -7,9 +7,9 @@ pub(super) const PARTIALS_BYTES_MAX: i64 = 1 << 40;
 
 /// Workspace passed between kernels.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Parts {
+pub(super) struct Partials {
     /// Whether it includes split-K partial accumulators.
-    pub(super) sums: bool,
+    pub(super) accumulators: bool,
     /// Epilogue reductions whose partials it includes.
-    pub(super) exits: Range<usize>,
+    pub(super) reductions: Range<usize>,
 }

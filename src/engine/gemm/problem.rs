@@ -1,11 +1,11 @@
-//! A graph around one product of matrices, or two of the same A, as extents, strides and programs,
-//! whatever kernel is made of it: `epilogue(prologue_a(A) x prologue_b(B))`.
+//! A graph around one GEMM, or two of one A (a dual GEMM), as extents, strides and programs, for
+//! every engine: `epilogue(prologue_a(A) x prologue_b(B))`.
 
 use std::collections::BTreeSet;
 
 use crate::engine::access::{PARAMETERS_MAX, volume};
 use crate::engine::gemm::axes::{Axes, stride};
-use crate::engine::gemm::exits::{Exit, reductions};
+use crate::engine::gemm::epilogue_reduction::{EpilogueReduction, reductions_of};
 use crate::engine::program::{GraphProgram, Source};
 use crate::engine::signature::refuse_i64;
 use crate::error::{Error, Result};
@@ -14,39 +14,40 @@ use crate::graph::{CanonicalGraph, Matmul, Op, Operation, Reduction};
 /// Minimum compute capability of the templates.
 const CAPABILITY_MIN: u16 = 75;
 
-/// What is computed element by element of a matrix, and how its tensors lie.
+/// Fused pointwise operations on a matrix, a prologue or an epilogue, with the axes of their
+/// tensors.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Part {
+pub(super) struct Fusion {
     pub(super) axes: Axes,
     pub(super) program: GraphProgram,
     /// What its elements are reduced to.
     pub(super) reduced: Vec<usize>,
 }
 
-/// An operand of the product, as a matrix of `extent` rows and K columns: B is transposed.
+/// An operand of the GEMM, as a matrix of `extent` rows and K columns: B is transposed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Operand {
-    /// The tensor that the product reads; virtual where the program computes it.
+    /// The tensor that the GEMM reads; virtual where the prologue computes it.
     pub(super) tensor: usize,
     /// Rows: M of A, N of B.
     pub(super) extent: i64,
-    /// The program that gives the tensor.
-    pub(super) part: Part,
-    /// Whether K is the dimension whose elements lie side by side; else the rows are.
-    pub(super) depth_packed: bool,
+    /// Computes the tensor.
+    pub(super) prologue: Fusion,
+    /// Whether K is contiguous; else the rows are.
+    pub(super) k_major: bool,
 }
 
-/// A second product of A, by a matrix that lies as B does.
+/// A second GEMM of A, by a matrix with the layout of B.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Twin {
-    /// In place of B.
+pub(super) struct DualGemm {
+    /// Its B.
     pub(super) b: usize,
-    /// The product.
+    /// Its C.
     pub(super) c: usize,
 }
 
-/// The graph. Where the outputs' columns lie side by side (not their rows) everything is
-/// transposed, `C' = B' x A'`, so that kernels always write rows.
+/// The graph. Where columns of the outputs are contiguous, not rows, everything is transposed,
+/// `C' = B' x A'`, so that kernels always write rows.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Problem<'a> {
     pub(super) graph: CanonicalGraph<'a>,
@@ -58,19 +59,19 @@ pub(super) struct Problem<'a> {
     pub(super) k: i64,
     pub(super) a: Operand,
     pub(super) b: Operand,
-    /// The product.
+    /// The result of the GEMM.
     pub(super) c: usize,
-    /// The other product.
-    pub(super) twin: Option<Twin>,
+    /// The second GEMM.
+    pub(super) dual: Option<DualGemm>,
     /// The epilogue; its outputs are what is stored, then what is only reduced.
-    pub(super) epilogue: Part,
+    pub(super) epilogue: Fusion,
     /// Reductions of the epilogue.
-    pub(super) exits: Vec<Exit>,
+    pub(super) reductions: Vec<EpilogueReduction>,
     /// The tensors that give each batch's own M, N and K.
     pub(super) overrides: [Option<usize>; 3],
 }
 
-impl Part {
+impl Fusion {
     /// The tensors the program reads from memory or by value.
     pub(super) fn inputs(&self) -> impl Iterator<Item = usize> {
         let read = |(input, source): (usize, &Source)| match source {
@@ -88,14 +89,15 @@ impl Part {
 impl Operand {
     /// Whether the operand is a tensor in memory that nothing is computed from.
     pub(super) fn is_plain(&self) -> bool {
-        self.part.program.program.instructions().is_empty()
+        self.prologue.program.program.instructions().is_empty()
     }
 }
 
 impl<'a> Problem<'a> {
     /// The type of the first output, in names of kernels.
     pub(super) fn output_name(&self) -> &'static str {
-        let output = self.outputs().chain(self.exits.iter().map(|exit| exit.result)).next();
+        let output =
+            self.outputs().chain(self.reductions.iter().map(|reduction| reduction.result)).next();
         let output = output.expect("a graph stores something");
         self.graph.tensors[output].dtype.name()
     }
@@ -110,32 +112,40 @@ impl<'a> Problem<'a> {
             return Err(Error::not_supported(text));
         }
         refuse_i64(graph)?;
-        let (operation, matmul, other) = products(graph)?;
+        let (operation, matmul, other) = gemms(graph)?;
         let [at_a, at_b] = [0, 1].map(|slot| operation.inputs[slot] as usize);
         let c = operation.outputs[0] as usize;
-        let parts = [ancestors(graph, &[at_a]), ancestors(graph, &[at_b])];
-        let twin = other.map(|other| twin_of(graph, operation, other, &parts[1])).transpose()?;
-        let exits = reductions(graph, c)?;
+        let prologues = [ancestors(graph, &[at_a]), ancestors(graph, &[at_b])];
+        let dual =
+            other.map(|other| dual_of(graph, operation, other, &prologues[1])).transpose()?;
+        let reductions = reductions_of(graph, c)?;
         let stored = (0..graph.tensors.len()).filter(|at| {
-            let is_result = exits.iter().any(|(_, [_, result])| result == at);
+            let is_result = reductions.iter().any(|(_, [_, result])| result == at);
             graph.is_written(*at) && !graph.tensors[*at].is_virtual && !is_result
         });
-        let reduced = exits.iter().map(|(_, [operand, _])| *operand);
+        let reduced = reductions.iter().map(|(_, [operand, _])| *operand);
         let results = unique(stored.chain(reduced));
-        check_results(graph, &parts, &results, c)?;
+        check_results(graph, &prologues, &results, c)?;
         let followers = ancestors(graph, &results);
         let program = |operations: &BTreeSet<usize>, outputs: &[usize]| {
             let operations = operations.iter().map(|index| &graph.operations[*index]);
             GraphProgram::of(graph, operations, outputs)
         };
-        let programs = [program(&parts[0], &[at_a]), program(&parts[1], &[at_b])];
+        let programs = [program(&prologues[0], &[at_a]), program(&prologues[1], &[at_b])];
         let epilogue = program(&followers, &results);
         let mut given = operation.inputs[2..].iter().map(|uid| *uid as usize);
         let overrides = matmul.overrides.map(|is_given| is_given.then(|| given.next()).flatten());
-        let layout =
-            Layout { graph, tensors: [at_a, at_b, c], twin, programs, epilogue, exits, overrides };
+        let layout = Layout {
+            graph,
+            tensors: [at_a, at_b, c],
+            dual,
+            programs,
+            epilogue,
+            reductions,
+            overrides,
+        };
         let problem = layout.problem(matmul)?;
-        let needed = problem.passed().len() + problem.exits.len() + 2;
+        let needed = problem.passed().len() + problem.reductions.len() + 2;
         if needed > PARAMETERS_MAX {
             return Err(Error::not_supported(format!(
                 "{needed} parameters exceed the {PARAMETERS_MAX} of a kernel"
@@ -144,14 +154,14 @@ impl<'a> Problem<'a> {
         Ok(problem)
     }
 
-    /// Products of A.
-    pub(super) fn products(&self) -> i64 {
-        if self.twin.is_some() { 2 } else { 1 }
+    /// GEMMs of A.
+    pub(super) fn gemm_count(&self) -> i64 {
+        if self.dual.is_some() { 2 } else { 1 }
     }
 
-    /// Whether a tensor is a product.
-    pub(super) fn is_product(&self, at: usize) -> bool {
-        at == self.c || self.twin.is_some_and(|twin| at == twin.c)
+    /// Whether a tensor is a GEMM's result.
+    pub(super) fn is_gemm(&self, at: usize) -> bool {
+        at == self.c || self.dual.is_some_and(|dual| at == dual.c)
     }
 
     /// All batches.
@@ -164,24 +174,24 @@ impl<'a> Problem<'a> {
         self.m == 0 || self.n == 0 || self.batch_count() == 0
     }
 
-    /// The tensors a kernel takes that computes everything: each once, inputs first.
+    /// The tensors passed to a kernel that computes everything: each once, inputs first.
     pub(super) fn passed(&self) -> Vec<usize> {
-        let inputs = [&self.a.part, &self.b.part].into_iter().flat_map(Part::inputs);
-        let inputs = inputs.chain(self.twin.map(|twin| twin.b));
-        let followers = self.epilogue.inputs().filter(|at| !self.is_product(*at));
+        let inputs = [&self.a.prologue, &self.b.prologue].into_iter().flat_map(Fusion::inputs);
+        let inputs = inputs.chain(self.dual.map(|dual| dual.b));
+        let followers = self.epilogue.inputs().filter(|at| !self.is_gemm(*at));
         let overrides = self.overrides.iter().flatten().copied();
         unique(inputs.chain(followers).chain(overrides).chain(self.outputs()))
     }
 
-    /// The tensors a kernel takes that leaves the product to another.
-    pub(super) fn passed_to_product(&self) -> Vec<usize> {
-        let inputs = [&self.a.part, &self.b.part].into_iter().flat_map(Part::inputs);
+    /// The tensors passed to a GEMM kernel that stores split-K partials.
+    pub(super) fn passed_to_gemm(&self) -> Vec<usize> {
+        let inputs = [&self.a.prologue, &self.b.prologue].into_iter().flat_map(Fusion::inputs);
         unique(inputs.chain(self.overrides[2]))
     }
 
-    /// The tensors a kernel takes that is given the product.
+    /// The tensors passed to a kernel that reads accumulators.
     pub(super) fn passed_to_epilogue(&self) -> Vec<usize> {
-        let followers = self.epilogue.inputs().filter(|at| !self.is_product(*at));
+        let followers = self.epilogue.inputs().filter(|at| !self.is_gemm(*at));
         let overrides = self.overrides[..2].iter().flatten().copied();
         unique(followers.chain(overrides).chain(self.outputs()))
     }
@@ -205,17 +215,17 @@ impl<'a> Problem<'a> {
         };
         let operands = [&self.a, &self.b].into_iter().flat_map(|operand| {
             let extents = [operand.extent, self.k];
-            operand.part.inputs().map(move |at| reach(&operand.part.axes, at, extents))
+            operand.prologue.inputs().map(move |at| reach(&operand.prologue.axes, at, extents))
         });
-        let followers = self.epilogue.inputs().filter(|at| !self.is_product(*at));
+        let followers = self.epilogue.inputs().filter(|at| !self.is_gemm(*at));
         let followers = followers.chain(self.outputs());
         let followers = followers.map(|at| reach(&self.epilogue.axes, at, [self.m, self.n]));
         operands.chain(followers).max().unwrap_or(0)
     }
 }
 
-/// The one product of the graph, all else of which is pointwise or a reduction; or two of one A.
-fn products(graph: CanonicalGraph<'_>) -> Result<(&Operation, Matmul, Option<&Operation>)> {
+/// The one GEMM of the graph, all else of which is pointwise or a reduction; or two of one A.
+fn gemms(graph: CanonicalGraph<'_>) -> Result<(&Operation, Matmul, Option<&Operation>)> {
     let mut found = Vec::new();
     for operation in graph.operations {
         match &operation.op {
@@ -223,48 +233,48 @@ fn products(graph: CanonicalGraph<'_>) -> Result<(&Operation, Matmul, Option<&Op
             Op::Matmul(op) => found.push((operation, *op)),
             op => {
                 return Err(Error::not_supported(format!(
-                    "{op} is neither a product of matrices nor pointwise nor a reduction"
+                    "{op} is neither a GEMM nor pointwise nor a reduction"
                 )));
             }
         }
     }
     match found[..] {
-        [] => Err(Error::not_supported("the graph has no product of matrices")),
+        [] => Err(Error::not_supported("the graph has no GEMM")),
         [(operation, op)] => Ok((operation, op, None)),
         [(first, op), (second, other)] if first.inputs[0] == second.inputs[0] && op == other => {
             Ok((first, op, Some(second)))
         }
-        _ => Err(Error::not_supported("the graph has more than one product")),
+        _ => Err(Error::not_supported("the graph has more than one GEMM")),
     }
 }
 
-/// The second of two products, which share A; `computed` are the operations that B comes of.
-fn twin_of(
+/// The second GEMM of a dual GEMM; `computed` are the operations that B is computed by.
+fn dual_of(
     graph: CanonicalGraph<'_>,
     first: &Operation,
     second: &Operation,
     computed: &BTreeSet<usize>,
-) -> Result<Twin> {
+) -> Result<DualGemm> {
     let [b, other] = [first, second].map(|of| &graph.tensors[of.inputs[1] as usize]);
     let [name, other_name] = [&b.name, &other.name];
     let alike = b.dims == other.dims && b.strides == other.strides && b.dtype == other.dtype;
     if !computed.is_empty() || graph.is_written(second.inputs[1] as usize) {
         return Err(Error::not_supported(format!(
-            "`{name}` or `{other_name}` is computed, of two products both are loaded as they are"
+            "`{name}` or `{other_name}` is computed, a dual GEMM loads both as they are"
         )));
     }
     if !alike || b.by_value || other.by_value || b.alignment != other.alignment {
         let text =
-            format!("`{name}` and `{other_name}` lie differently, which are multiplied at once");
+            format!("`{name}` and `{other_name}` have different layouts, a dual GEMM needs one");
         return Err(Error::not_supported(text));
     }
     if first.inputs.len() > 2 {
-        return Err(Error::not_supported("each of two products has extents of its own"));
+        return Err(Error::not_supported("each GEMM of a dual GEMM has extents of its own"));
     }
-    Ok(Twin { b: second.inputs[1] as usize, c: second.outputs[0] as usize })
+    Ok(DualGemm { b: second.inputs[1] as usize, c: second.outputs[0] as usize })
 }
 
-/// The pointwise operations that these tensors come of, as far back as the product.
+/// The pointwise operations that these tensors are computed by, as far back as the GEMM.
 fn ancestors(graph: CanonicalGraph<'_>, tensors: &[usize]) -> BTreeSet<usize> {
     let mut found = BTreeSet::new();
     let mut pending: Vec<i64> = tensors.iter().map(|at| *at as i64).collect();
@@ -279,7 +289,7 @@ fn ancestors(graph: CanonicalGraph<'_>, tensors: &[usize]) -> BTreeSet<usize> {
     found
 }
 
-/// What is stored or reduced has the product's dimensions and comes after it.
+/// Checks that what is stored or reduced has the GEMM's dimensions and follows it.
 fn check_results(
     graph: CanonicalGraph<'_>,
     operands: &[BTreeSet<usize>; 2],
@@ -292,13 +302,13 @@ fn check_results(
         let writes = |index: &usize| graph.operations[*index].outputs.contains(&tensor.uid);
         if operands.iter().flatten().any(writes) {
             return Err(Error::not_supported(format!(
-                "`{name}` is a result and an operand of the product is computed from it"
+                "`{name}` is a result and an operand of the GEMM is computed from it"
             )));
         }
         if *dims != product.dims {
             let expected = &product.dims;
             return Err(Error::not_supported(format!(
-                "`{name}` is {dims:?}, the product is {expected:?}"
+                "`{name}` is {dims:?}, the GEMM is {expected:?}"
             )));
         }
     }
@@ -310,21 +320,21 @@ fn unique(tensors: impl Iterator<Item = usize>) -> Vec<usize> {
     tensors.filter(|at| seen.insert(*at)).collect()
 }
 
-/// The parts of a graph before their axes are collapsed.
+/// The GEMM and its fusions before their axes are collapsed.
 struct Layout<'a> {
     graph: CanonicalGraph<'a>,
     /// A, B and C.
     tensors: [usize; 3],
-    twin: Option<Twin>,
+    dual: Option<DualGemm>,
     programs: [GraphProgram; 2],
     epilogue: GraphProgram,
-    exits: Vec<(Reduction, [usize; 2])>,
+    reductions: Vec<(Reduction, [usize; 2])>,
     overrides: [Option<usize>; 3],
 }
 
 impl<'a> Layout<'a> {
     fn problem(self, matmul: Matmul) -> Result<Problem<'a>> {
-        let Layout { graph, tensors, twin, programs, epilogue, exits, mut overrides } = self;
+        let Layout { graph, tensors, dual, programs, epilogue, reductions, mut overrides } = self;
         let dims = |at: usize| graph.tensors[at].dims.as_slice();
         let rank = dims(tensors[2]).len();
         let (row, column) = (rank - 2, rank - 1);
@@ -332,23 +342,23 @@ impl<'a> Layout<'a> {
             1 => Vec::new(),
             _ => vec![axis],
         };
-        let depth = [axes(column, tensors[0]), axes(row, tensors[1])];
+        let k_axes = [axes(column, tensors[0]), axes(row, tensors[1])];
         let free = [axes(row, tensors[0]), axes(column, tensors[1])];
         let [program_a, program_b] = programs;
-        let part = |program, rows: &Vec<usize>, columns: &Vec<usize>| {
+        let fusion = |program, rows: &Vec<usize>, columns: &Vec<usize>| {
             let (rows, columns) = (rows.clone(), columns.clone());
             let axes = Axes { batches: Vec::new(), rows, columns };
-            Part { axes, program, reduced: Vec::new() }
+            Fusion { axes, program, reduced: Vec::new() }
         };
-        let mut a = part(program_a, &free[0], &depth[0]);
-        let mut b = part(program_b, &free[1], &depth[1]);
-        let mut epilogue = part(epilogue, &free[0], &free[1]);
-        epilogue.reduced = exits.iter().map(|(_, [_, result])| *result).collect();
+        let mut a = fusion(program_a, &free[0], &k_axes[0]);
+        let mut b = fusion(program_b, &free[1], &k_axes[1]);
+        let mut epilogue = fusion(epilogue, &free[0], &free[1]);
+        epilogue.reduced = reductions.iter().map(|(_, [_, result])| *result).collect();
         let mut at = [tensors[0], tensors[1]];
         let (mut m, mut n) = (dims(tensors[2])[row], dims(tensors[2])[column]);
         if writes_columns(graph, &epilogue) {
-            if twin.is_some() {
-                let text = "columns of results lie side by side, rows are written of two products";
+            if dual.is_some() {
+                let text = "columns of results are contiguous, a dual GEMM writes rows";
                 return Err(Error::not_supported(text));
             }
             std::mem::swap(&mut a, &mut b);
@@ -359,13 +369,15 @@ impl<'a> Layout<'a> {
             std::mem::swap(rows, columns);
         }
         let k = dims(tensors[0])[column];
-        let mut collapse = Collapse { graph, dims: dims(tensors[2]), parts: [a, b, epilogue], m };
+        let mut collapse = Collapse { graph, dims: dims(tensors[2]), fusions: [a, b, epilogue], m };
         collapse.batches(overrides);
         if overrides == [None; 3] {
             collapse.batches_into_rows();
         }
-        let Collapse { parts: [a, b, epilogue], m, .. } = collapse;
-        let exits = exits.iter().map(|exit| Exit::new(graph, *exit, &epilogue.axes));
+        let Collapse { fusions: [a, b, epilogue], m, .. } = collapse;
+        let reductions = reductions
+            .iter()
+            .map(|reduction| EpilogueReduction::new(graph, *reduction, &epilogue.axes));
         let extent = |axes: &Vec<usize>| axes.iter().map(|axis| dims(tensors[2])[*axis]).product();
         let batches: Vec<i64> = epilogue.axes.batches.iter().map(extent).collect();
         let extents = batches.iter().chain([&m, &n, &k]);
@@ -373,11 +385,11 @@ impl<'a> Layout<'a> {
             .map(|extent| i128::from((*extent).max(1)))
             .try_fold(1_i128, |product, extent| product.checked_mul(extent));
         if volume.is_none_or(|volume| volume > 1 << 62) {
-            return Err(Error::not_supported("the product has more than 2^62 multiplications"));
+            return Err(Error::not_supported("the GEMM has more than 2^62 multiplications"));
         }
-        let operand = |tensor: usize, extent: i64, part: Part| {
-            let depth_packed = depth_packed(graph, &part);
-            Operand { tensor, extent, part, depth_packed }
+        let operand = |tensor: usize, extent: i64, prologue: Fusion| {
+            let k_major = k_major(graph, &prologue);
+            Operand { tensor, extent, prologue, k_major }
         };
         Ok(Problem {
             graph,
@@ -389,16 +401,16 @@ impl<'a> Layout<'a> {
             a: operand(at[0], m, a),
             b: operand(at[1], n, b),
             c: tensors[2],
-            twin,
-            exits: exits.collect::<Result<_>>()?,
+            dual,
+            reductions: reductions.collect::<Result<_>>()?,
             epilogue,
             overrides,
         })
     }
 }
 
-/// Whether the largest output has its columns side by side, not its rows.
-fn writes_columns(graph: CanonicalGraph<'_>, epilogue: &Part) -> bool {
+/// Whether columns of the largest output are contiguous, not rows.
+fn writes_columns(graph: CanonicalGraph<'_>, epilogue: &Fusion) -> bool {
     let outputs = epilogue.program.outputs.iter().filter(|at| !graph.tensors[**at].is_virtual);
     let largest = outputs.max_by_key(|at| graph.tensors[**at].dtype.bytes());
     largest.is_some_and(|at| {
@@ -407,15 +419,15 @@ fn writes_columns(graph: CanonicalGraph<'_>, epilogue: &Part) -> bool {
     })
 }
 
-/// Whether the inputs of an operand lie along K: as the one does that moves the most bytes.
-fn depth_packed(graph: CanonicalGraph<'_>, part: &Part) -> bool {
+/// Whether an operand is K-major: as the input is that moves the most bytes.
+fn k_major(graph: CanonicalGraph<'_>, prologue: &Fusion) -> bool {
     let bytes = |at: &usize| {
         let tensor = &graph.tensors[*at];
         tensor.elements().unwrap_or(i64::MAX).saturating_mul(tensor.dtype.bytes() as i64)
     };
-    let in_memory = part.inputs().filter(|at| !graph.tensors[*at].by_value);
+    let in_memory = prologue.inputs().filter(|at| !graph.tensors[*at].by_value);
     in_memory.max_by_key(bytes).is_none_or(|at| {
-        let view = part.axes.view(&graph.tensors[at]);
+        let view = prologue.axes.view(&graph.tensors[at]);
         view.column == 1 || view.row != 1
     })
 }
@@ -424,72 +436,72 @@ fn depth_packed(graph: CanonicalGraph<'_>, part: &Part) -> bool {
 struct Collapse<'a> {
     graph: CanonicalGraph<'a>,
     dims: &'a [i64],
-    parts: [Part; 3],
+    fusions: [Fusion; 3],
     m: i64,
 }
 
 impl Collapse<'_> {
     /// The strides of every tensor in memory along two axes.
-    fn strides(&self, part: &Part, axes: [usize; 2]) -> Vec<[i64; 2]> {
+    fn strides(&self, fusion: &Fusion, axes: [usize; 2]) -> Vec<[i64; 2]> {
         let stored = |at: &usize| {
             let tensor = &self.graph.tensors[*at];
             !tensor.is_virtual && !tensor.by_value
         };
-        let tensors = part.inputs().chain(part.program.outputs.iter().copied());
-        let tensors = tensors.chain(part.reduced.iter().copied()).filter(stored);
+        let tensors = fusion.inputs().chain(fusion.program.outputs.iter().copied());
+        let tensors = tensors.chain(fusion.reduced.iter().copied()).filter(stored);
         tensors.map(|at| axes.map(|axis| stride(&self.graph.tensors[at], axis))).collect()
     }
 
     fn counts(&self, axis: usize) -> bool {
-        self.parts.iter().any(|part| part.counts(axis))
+        self.fusions.iter().any(|fusion| fusion.counts(axis))
     }
 
     /// Joins batch dimensions that every tensor steps through as one.
     fn batches(&mut self, overrides: [Option<usize>; 3]) {
         let mut batches: Vec<Vec<usize>> = Vec::new();
         for axis in (0..self.dims.len() - 2).filter(|axis| self.dims[*axis] != 1) {
-            let joins = batches.last().and_then(|axes| axes.last()).is_some_and(|last| {
+            let combines = batches.last().and_then(|axes| axes.last()).is_some_and(|last| {
                 let axes = [*last, axis];
                 let own = overrides.iter().flatten();
                 let own = own.map(|at| axes.map(|axis| stride(&self.graph.tensors[*at], axis)));
                 let mut all =
-                    self.parts.iter().flat_map(|part| self.strides(part, axes)).chain(own);
+                    self.fusions.iter().flat_map(|fusion| self.strides(fusion, axes)).chain(own);
                 !axes.iter().any(|axis| self.counts(*axis))
                     && all.all(|[outer, inner]| outer == inner * self.dims[axis])
             });
-            match batches.last_mut().filter(|_| joins) {
+            match batches.last_mut().filter(|_| combines) {
                 Some(axes) => axes.push(axis),
                 None => batches.push(vec![axis]),
             }
         }
-        for part in &mut self.parts {
-            part.axes.batches.clone_from(&batches);
+        for fusion in &mut self.fusions {
+            fusion.axes.batches.clone_from(&batches);
         }
     }
 
     /// Makes rows of the innermost batches where B is the same for all of them.
     fn batches_into_rows(&mut self) {
-        while let Some(axes) = self.parts[0].axes.batches.last().cloned() {
+        while let Some(axes) = self.fusions[0].axes.batches.last().cloned() {
             let last = *axes.last().expect("a batch dimension has an axis");
-            let row = self.parts[0].axes.rows.first().copied();
+            let row = self.fusions[0].axes.rows.first().copied();
             let counted = axes.iter().copied().chain(row).any(|axis| self.counts(axis));
-            let [a, b, epilogue] = &self.parts;
+            let [a, b, epilogue] = &self.fusions;
             let shared = self.strides(b, [last; 2]).iter().all(|[stride, _]| *stride == 0);
-            let joins = row.is_none()
-                || [a, epilogue].into_iter().all(|part| {
-                    let innermost = *part.axes.rows.last().expect("A has rows");
-                    let mut pairs = self.strides(part, [last, innermost]).into_iter();
+            let combines = row.is_none()
+                || [a, epilogue].into_iter().all(|fusion| {
+                    let innermost = *fusion.axes.rows.last().expect("A has rows");
+                    let mut pairs = self.strides(fusion, [last, innermost]).into_iter();
                     pairs.all(|[outer, inner]| outer == inner * self.m)
                 });
-            if counted || !shared || !joins {
+            if counted || !shared || !combines {
                 break;
             }
             self.m *= axes.iter().map(|axis| self.dims[*axis]).product::<i64>();
-            for part in &mut self.parts {
-                part.axes.batches.pop();
+            for fusion in &mut self.fusions {
+                fusion.axes.batches.pop();
             }
-            for part in [0, 2] {
-                let rows = &mut self.parts[part].axes.rows;
+            for at in [0, 2] {
+                let rows = &mut self.fusions[at].axes.rows;
                 *rows = axes.iter().copied().chain(rows.iter().copied()).collect();
             }
         }

@@ -1,20 +1,21 @@
 //! GEMM on FP32 cores, for every type and architecture.
 
-use serde_json::json;
+use serde::Serialize;
 
 use crate::dtype::DType;
 use crate::engine::access::ceil_div;
 use crate::engine::config::combinations;
-use crate::engine::gemm::lowering::{Variant, check_parts, lowering};
-use crate::engine::gemm::order::{Order, distinguished, group_knob, raster_knob};
-use crate::engine::gemm::parameters::{Context, Tile};
+use crate::engine::gemm::context::Context;
+use crate::engine::gemm::lowering::{Variant, check_workspace, lowering};
+use crate::engine::gemm::operand::OperandTile;
 use crate::engine::gemm::problem::{Operand, Problem};
+use crate::engine::gemm::rasterization::{Rasterization, distinguished, group_knob, raster_knob};
 use crate::engine::gemm::tiling::{
     Candidate, DYNAMIC_REASON, Rates, Refusal, Tiling, behavior, best, dynamic_knob, slice_rows,
     split_knob, split_reason, tiles_of,
 };
-use crate::engine::gemm::work::{Block, Demand, Units};
-use crate::engine::signature::{ctype, merged};
+use crate::engine::gemm::work::{Block, Demand, MathPath};
+use crate::engine::signature::ctype;
 use crate::engine::tunable::{Tunable, Tuned};
 use crate::engine::{Engine, KernelWork, Knob, Notes, Supported};
 use crate::error::{Error, Result};
@@ -44,7 +45,7 @@ const CANDIDATES: [Candidate; 5] = [
 const KNOBS: [&str; 9] =
     ["cta_k", "cta_m", "cta_n", "dynamic_m", "group", "raster", "split_k", "thread_m", "thread_n"];
 
-/// The engine `gemm_simt`: GEMMs on FMA units, for every type and architecture.
+/// The engine `gemm_simt`: GEMMs on FP32 cores, for every type and architecture.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct SimtEngine;
 
@@ -59,7 +60,7 @@ impl Engine for SimtEngine {
         target: &'a Target,
     ) -> Result<Box<dyn Supported + 'a>> {
         let problem = Problem::of(graph, target.arch.capability)?;
-        if problem.twin.is_some() {
+        if problem.dual.is_some() {
             return Err(Error::not_supported("a dual GEMM needs tensor cores"));
         }
         let demand = Demand::of(&problem);
@@ -123,7 +124,8 @@ impl Tunable<9> for Simt<'_> {
         let ordered = |values: [i64; 9]| {
             let mut settings = Settings::from(values);
             let Tiling { cta_m, cta_n, .. } = settings.tiling;
-            settings.tiling.order = Order::of(&self.problem, [cta_m, cta_n], sm_count);
+            settings.tiling.rasterization =
+                Rasterization::of(&self.problem, [cta_m, cta_n], sm_count);
             settings
         };
         combinations(&self.all_knobs().map(distinguished)).map(ordered).collect()
@@ -153,8 +155,8 @@ fn element(problem: &Problem<'_>) -> DType {
 fn multiply_add(math: MatmulMath) -> &'static str {
     match math {
         // Unsigned: integer accumulators wrap around.
-        MatmulMath::I32 => "int(unsigned(x) * unsigned(y) + unsigned(acc[i][j]))",
-        _ => "fma(x, y, acc[i][j])",
+        MatmulMath::I32 => "int(unsigned(x) * unsigned(y) + unsigned(sum))",
+        _ => "fma(x, y, sum)",
     }
 }
 
@@ -185,8 +187,8 @@ impl From<[i64; 9]> for Settings {
     /// From values in the order of [`KNOBS`].
     fn from(values: [i64; 9]) -> Settings {
         let [cta_k, cta_m, cta_n, dynamic_m, group, raster, split_k, thread_m, thread_n] = values;
-        let (order, dynamic_m) = (Order::from_knobs(group, raster), dynamic_m == 1);
-        let tiling = Tiling { cta_m, cta_n, cta_k, order, split_k, dynamic_m };
+        let (rasterization, dynamic_m) = (Rasterization::from_knobs(group, raster), dynamic_m == 1);
+        let tiling = Tiling { cta_m, cta_n, cta_k, rasterization, split_k, dynamic_m };
         Settings { tiling, thread_m, thread_n }
     }
 }
@@ -194,8 +196,9 @@ impl From<[i64; 9]> for Settings {
 impl From<Settings> for [i64; 9] {
     fn from(settings: Settings) -> Self {
         let Settings { tiling, thread_m, thread_n } = settings;
-        let Tiling { cta_m, cta_n, cta_k, order, split_k, dynamic_m } = tiling;
-        let (group, raster, dynamic_m) = (order.group, order.raster(), i64::from(dynamic_m));
+        let Tiling { cta_m, cta_n, cta_k, rasterization, split_k, dynamic_m } = tiling;
+        let (group, raster, dynamic_m) =
+            (rasterization.group, rasterization.raster(), i64::from(dynamic_m));
         [cta_k, cta_m, cta_n, dynamic_m, group, raster, split_k, thread_m, thread_n]
     }
 }
@@ -237,7 +240,7 @@ impl Schedule {
         if shared_bytes > available {
             return Err(Refusal::SharedBytes { needed: shared_bytes, available });
         }
-        check_parts(problem, tiling.split_k, [slice_rows, warp_n])?;
+        check_workspace(problem, tiling.split_k, [slice_rows, warp_n])?;
         Ok(Schedule { settings, element, threads, slice_rows, shared_bytes })
     }
 
@@ -250,38 +253,51 @@ impl Schedule {
         // A multiply-add, and its share of the reads of both operands, 16 bytes each.
         let reads = (thread_m + thread_n) as f64 / (thread_m * thread_n) as f64;
         let each = 1.0 + reads * words as f64 / 4.0;
-        let units = if words == 2 { Units::F64(each) } else { Units::Lanes(each) };
-        let finished = [self.slice_rows, 8 * thread_n];
-        let block = Block { threads, registers, shared_bytes, stages: 1, finished };
-        demand.work(problem, &tiling, block, units)
+        let math_path = if words == 2 { MathPath::F64(each) } else { MathPath::Fp32(each) };
+        let epilogue_tile = [self.slice_rows, 8 * thread_n];
+        let block = Block { threads, registers, shared_bytes, stages: 1, epilogue_tile };
+        demand.work(problem, &tiling, block, math_path)
     }
 
     fn lowering(&self, problem: &Problem<'_>, target: &Target) -> Lowering {
         let Schedule { settings: Settings { tiling, thread_m, thread_n }, element, .. } = *self;
         let context = Context::new(problem, tiling);
-        let tile = Tile { dtype: element, vector: 16 / element.bytes() as i64, staged: true };
-        let operand = |of: &Operand, is_a: bool| {
-            let tile_type = "DepthMajor<Element, ROWS, CTA_K, VECTOR, K_MAJOR>";
-            merged(context.operand(of, tile, is_a), json!({"tile": tile_type, "transposed": false}))
+        let tile = OperandTile {
+            dtype: element,
+            layout: "MnMajor<Element, ROWS, CTA_K, VECTOR, K_MAJOR>",
+            vector: 16 / element.bytes() as i64,
+            staged: true,
+            transposed: false,
         };
+        let operand = |of: &Operand, is_a: bool| context.operand(of, tile, is_a);
         let variant = Variant {
             sm: "sm75",
             name: "simt",
             template: "gemm/sm75_gemm_simt.cu",
             threads: self.threads,
             shared_bytes: self.shared_bytes,
-            finished: [self.slice_rows, 8 * thread_n],
+            epilogue_tile: [self.slice_rows, 8 * thread_n],
             operands: [operand(&problem.a, true), operand(&problem.b, false)],
-            parameters: json!({
-                "element": ctype(element),
-                "thread_m": thread_m,
-                "thread_n": thread_n,
-                "slice_rows": self.slice_rows,
-                "multiply_add": multiply_add(problem.matmul.math),
-            }),
+            own: Parameters {
+                element: ctype(element),
+                thread_m,
+                thread_n,
+                multiply_add: multiply_add(problem.matmul.math),
+            },
         };
         lowering(&context, variant, target.arch)
     }
+}
+
+/// What its template alone reads.
+#[derive(Serialize)]
+struct Parameters {
+    /// Type of the elements in shared memory.
+    element: &'static str,
+    thread_m: i64,
+    thread_n: i64,
+    /// Expression of a multiply-add.
+    multiply_add: &'static str,
 }
 
 /// The best settings, and what decided them.
@@ -312,8 +328,8 @@ impl Decision {
     fn reasons(&self) -> Vec<String> {
         let Decision { settings, tiles, sm_count, steps, double } = *self;
         let Settings { tiling, thread_m, thread_n } = settings;
-        let Tiling { cta_m, cta_n, order, split_k, .. } = tiling;
-        let [group, raster] = order.reasons();
+        let Tiling { cta_m, cta_n, rasterization, split_k, .. } = tiling;
+        let [group, raster] = rasterization.reasons();
         let tile = format!("{tiles} tiles for {sm_count} SMs: the best wave");
         let share = match double {
             true => "doubles take two registers each",
@@ -343,8 +359,8 @@ impl Settings {
     /// The settings for a block and thread tile.
     fn of_tile(tile: [i64; 4], split_k: i64, problem: &Problem<'_>, target: &Target) -> Settings {
         let [cta_m, cta_n, thread_m, thread_n] = tile;
-        let order = Order::of(problem, [cta_m, cta_n], i64::from(target.sm_count));
-        let tiling = Tiling { cta_m, cta_n, cta_k: 16, order, split_k, dynamic_m: false };
+        let rasterization = Rasterization::of(problem, [cta_m, cta_n], i64::from(target.sm_count));
+        let tiling = Tiling { cta_m, cta_n, cta_k: 16, rasterization, split_k, dynamic_m: false };
         Settings { tiling, thread_m, thread_n }
     }
 }

@@ -4,8 +4,8 @@ use std::fmt;
 
 use crate::dtype::DType;
 use crate::engine::access::{GRID_MAX, ceil_div};
-use crate::engine::gemm::order::Order;
 use crate::engine::gemm::problem::Problem;
+use crate::engine::gemm::rasterization::Rasterization;
 use crate::engine::{BehaviorNote, Knob};
 use crate::kernel::Grid;
 
@@ -24,7 +24,7 @@ pub(super) struct Tiling {
     pub(super) cta_m: i64,
     pub(super) cta_n: i64,
     pub(super) cta_k: i64,
-    pub(super) order: Order,
+    pub(super) rasterization: Rasterization,
     /// Blocks that share the K of a tile.
     pub(super) split_k: i64,
     /// Whether M is a run-time value.
@@ -49,62 +49,64 @@ pub(super) struct Rates {
 /// Why settings are not legal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Refusal {
-    EmptyPart { k: i64, cta_k: i64 },
+    EmptySplit { k: i64, cta_k: i64 },
     Blocks { count: i64 },
     Threads { count: i64, max: i64 },
     SharedBytes { needed: i64, available: i64 },
     Rows { min: i64 },
-    Sums { count: i64, max: i64 },
+    Accumulators { count: i64, max: i64 },
     Columns { count: i64, max: i64 },
-    Panels,
-    Turns,
-    Parts { bytes: i64 },
-    ReducedParts { bytes: i64 },
+    SwizzleAtoms,
+    PingPongSplitK,
+    Partials { bytes: i64 },
+    ReductionPartials { bytes: i64 },
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refusal::EmptyPart { k, cta_k } => {
+            Refusal::EmptySplit { k, cta_k } => {
                 write!(f, "leaves a split of K empty: {k} elements in steps of {cta_k}")
             }
             Refusal::Blocks { count } => write!(f, "needs {count} blocks, more than a grid has"),
             Refusal::Threads { count, max } => {
-                write!(f, "takes {count} threads, a block has 32 to {max}")
+                write!(f, "needs {count} threads, a block has 32 to {max}")
             }
             Refusal::SharedBytes { needed, available } => {
                 write!(f, "needs {needed} bytes of shared memory, a block has {available}")
             }
             Refusal::Rows { min } => {
-                write!(f, "reads rows of A that lie side by side, in tiles of at least {min}")
+                write!(f, "needs tiles of at least {min} rows of A, which is M-major")
             }
-            Refusal::Sums { count, max } => {
-                write!(f, "leaves {count} sums to a thread, which has {max}")
+            Refusal::Accumulators { count, max } => {
+                write!(f, "needs {count} accumulators per thread, at most {max}")
             }
             Refusal::Columns { count, max } => {
-                write!(f, "multiplies {count} columns at once, an instruction has {max}")
+                write!(f, "needs an MMA of {count} columns, at most {max}")
             }
-            Refusal::Panels => f.write_str("cuts panels of B, whose columns are packed by 64"),
-            Refusal::Parts { bytes } => {
-                write!(f, "leaves {bytes} bytes of parts of the product; use split_k=1")
+            Refusal::SwizzleAtoms => {
+                f.write_str("splits swizzle atoms of B, which is N-major: 64 columns each")
             }
-            Refusal::ReducedParts { bytes } => {
-                write!(f, "leaves {bytes} bytes of parts of a reduction behind the product")
+            Refusal::Partials { bytes } => {
+                write!(f, "needs {bytes} bytes of split-K partials; use split_k=1")
             }
-            Refusal::Turns => f.write_str("takes turns at tiles whose depth is shared"),
+            Refusal::ReductionPartials { bytes } => {
+                write!(f, "needs {bytes} bytes of partials of an epilogue reduction")
+            }
+            Refusal::PingPongSplitK => f.write_str("combines ping-pong with split-K"),
         }
     }
 }
 
 impl Tiling {
-    /// Checks that the grid is not too large, with `sharers` blocks per tile, and no split of K
+    /// Checks that the grid is not too large, with `ctas` blocks per tile, and no split of K
     /// empty.
-    pub(super) fn check(&self, problem: &Problem<'_>, sharers: i64) -> Result<(), Refusal> {
+    pub(super) fn check(&self, problem: &Problem<'_>, ctas: i64) -> Result<(), Refusal> {
         let Tiling { split_k, cta_k, .. } = *self;
-        if split_k > 1 && (split_k - 1) * self.split_depth(problem) >= problem.k {
-            return Err(Refusal::EmptyPart { k: problem.k, cta_k });
+        if split_k > 1 && (split_k - 1) * self.k_per_split(problem) >= problem.k {
+            return Err(Refusal::EmptySplit { k: problem.k, cta_k });
         }
-        let count = self.blocks(problem).saturating_mul(sharers);
+        let count = self.blocks(problem).saturating_mul(ctas);
         if count > GRID_MAX {
             return Err(Refusal::Blocks { count });
         }
@@ -126,15 +128,15 @@ impl Tiling {
     }
 
     /// K elements per block.
-    pub(super) fn split_depth(&self, problem: &Problem<'_>) -> i64 {
+    pub(super) fn k_per_split(&self, problem: &Problem<'_>) -> i64 {
         ceil_div(ceil_div(problem.k, self.split_k), self.cta_k) * self.cta_k
     }
 
     /// Time of the busiest SM, in multiply-adds at peak rate: its tiles and the split-K reduction.
     fn load(&self, problem: &Problem<'_>, of: Rates, efficiency: f64) -> f64 {
         let rounds = ceil_div(self.blocks(problem), of.sm_count) as f64;
-        let part = (self.cta_m * self.cta_n) as f64 * self.split_depth(problem).max(1) as f64;
-        rounds * part / efficiency + of.launch * joining(problem, self.split_k)
+        let per_block = (self.cta_m * self.cta_n) as f64 * self.k_per_split(problem).max(1) as f64;
+        rounds * per_block / efficiency + of.launch * reduce_launches(problem, self.split_k)
     }
 
     /// Run-time numbers passed to the kernel.
@@ -147,8 +149,11 @@ impl Tiling {
         let Problem { m, n, k, .. } = problem;
         let extent = m.max(n).max(k).saturating_add(OVERHANG);
         let partials = if self.split_k > 1 { partials(problem, self.split_k) } else { 0 };
-        let parts = if problem.exits.is_empty() { 0 } else { parts_max(problem) };
-        match problem.offset_max(OVERHANG).max(extent).max(partials).max(parts) < 1 << 31 {
+        let reduction_partials =
+            if problem.reductions.is_empty() { 0 } else { reduction_partials_max(problem) };
+        match problem.offset_max(OVERHANG).max(extent).max(partials).max(reduction_partials)
+            < 1 << 31
+        {
             true => "int",
             false => "long long",
         }
@@ -156,7 +161,7 @@ impl Tiling {
 }
 
 /// Time of the split-K reduction, in launches.
-pub(super) fn joining(problem: &Problem<'_>, split_k: i64) -> f64 {
+pub(super) fn reduce_launches(problem: &Problem<'_>, split_k: i64) -> f64 {
     match split_k {
         1 => 0.0,
         _ => 1.0 + 2.0 * partial_bytes(problem, split_k) as f64 / LAUNCH_BYTES,
@@ -182,7 +187,7 @@ pub(super) fn partial_bytes(problem: &Problem<'_>, split_k: i64) -> i64 {
 }
 
 /// Maximum number of partials of an epilogue reduction: one per 8 rows or columns.
-fn parts_max(problem: &Problem<'_>) -> i64 {
+fn reduction_partials_max(problem: &Problem<'_>) -> i64 {
     let matrix = (problem.m + OVERHANG).saturating_mul(problem.n + OVERHANG) / 8;
     matrix.saturating_mul(problem.batch_count())
 }
@@ -217,12 +222,12 @@ pub(super) fn split_knob(problem: &Problem<'_>) -> Knob {
 
 pub(super) fn splits(problem: &Problem<'_>) -> impl Iterator<Item = i64> {
     // Values between powers of two let tiles times split_k come close to the number of SMs, which
-    // balances the load without blocks that compute parts of two tiles (stream-K).
+    // balances the load without blocks that compute splits of two tiles (stream-K).
     let powers = (0..).map(|n| 1 << n).take_while(|split| *split <= SPLIT_MAX);
     let splits = powers.flat_map(|split| [split, split / 2 * 3]);
     let splits = splits.filter(|split| (1..=SPLIT_MAX).contains(split));
     // A dual GEMM needs both accumulators in one epilogue.
-    let whole = problem.twin.is_some();
+    let whole = problem.dual.is_some();
     splits.filter(move |split| *split == 1 || !whole && split * 8 <= problem.k)
 }
 
@@ -251,7 +256,8 @@ pub(super) fn best<S>(
 
 /// Behaviour notes.
 pub(super) fn behavior(problem: &Problem<'_>, split_k: i64) -> Vec<BehaviorNote> {
-    let workspace = (split_k > 1 || !problem.exits.is_empty()).then_some(BehaviorNote::Workspace);
+    let workspace =
+        (split_k > 1 || !problem.reductions.is_empty()).then_some(BehaviorNote::Workspace);
     std::iter::once(BehaviorNote::RuntimeCompilation).chain(workspace).collect()
 }
 
@@ -266,21 +272,21 @@ pub(super) fn split_reason(split_k: i64, tiles: i64, sm_count: i64, steps: i64) 
 
 /// Columns per lane in the epilogue: 16 bytes of the widest type that is read or written there, in
 /// whole chunks of accumulators.
-pub(super) fn epilogue_vector(problem: &Problem<'_>, sum: DType) -> i64 {
+pub(super) fn epilogue_vector(problem: &Problem<'_>, accumulator: DType) -> i64 {
     let loaded = problem.epilogue.inputs().filter(|at| {
         let view = problem.epilogue.axes.view(&problem.graph.tensors[*at]);
-        !problem.is_product(*at) && view.column == 1
+        !problem.is_gemm(*at) && view.column == 1
     });
     let widest = loaded
         .chain(problem.outputs())
         .map(|at| problem.graph.tensors[at].dtype.bytes() as i64)
         .max()
         .unwrap_or(4);
-    let chunk = 16 / sum.bytes() as i64;
+    let chunk = 16 / accumulator.bytes() as i64;
     (16 / widest).clamp(chunk, if chunk == 4 { 8 } else { chunk })
 }
 
-/// Rows of a warp tile that are staged at once: the largest part that fits in the operand tiles.
+/// Rows of a warp tile that are staged at once: as many as fit in the operand tiles.
 pub(super) fn slice_rows(warp_m: i64, band: i64, row_bytes: i64, available: i64) -> i64 {
     let fits = |rows: &i64| rows * row_bytes <= available;
     std::iter::successors(Some(warp_m), |rows| Some(rows / 2))

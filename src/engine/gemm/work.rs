@@ -2,9 +2,9 @@
 
 use crate::engine::access::ceil_div;
 use crate::engine::cost::INSTRUCTIONS_OPERATION;
-use crate::engine::gemm::join::Join;
+use crate::engine::gemm::combine::Combine;
 use crate::engine::gemm::problem::{Operand, Problem};
-use crate::engine::gemm::sum::{Sum, THREADS};
+use crate::engine::gemm::split_k::{SplitKReduction, THREADS};
 use crate::engine::gemm::tiling::{Tiling, partial_bytes};
 use crate::engine::{KernelWork, TensorWork};
 
@@ -18,14 +18,14 @@ pub(super) struct Block {
     /// Pipeline stages that are loaded ahead.
     pub(super) stages: i64,
     /// Rows and columns that a warp passes through the epilogue at once.
-    pub(super) finished: [i64; 2],
+    pub(super) epilogue_tile: [i64; 2],
 }
 
 /// The hardware that executes the multiply-adds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Units {
+pub(super) enum MathPath {
     /// FP32 or integer instructions per multiply-add.
-    Lanes(f64),
+    Fp32(f64),
     /// FP64 instructions per multiply-add.
     F64(f64),
     /// Tensor cores; `operations` is that of one multiply-add.
@@ -54,9 +54,9 @@ impl Demand {
             let tensor = &tensors[*at];
             tensor.elements().unwrap_or(0) as f64 * tensor.dtype.bytes() as f64
         };
-        // Operands of a prologue are read for every tile, as the operands of the product are.
+        // Operands of a prologue are read for every tile, as those of the GEMM are.
         let read = |of: &Operand| {
-            let sizes = of.part.program.sources.len().max(1) as f64;
+            let sizes = of.prologue.program.sources.len().max(1) as f64;
             sizes * tensors[of.tensor].dtype.bytes() as f64
         };
         let elements = (problem.m * problem.n) as f64 * problem.batch_count() as f64;
@@ -76,66 +76,73 @@ impl Demand {
         problem: &Problem<'_>,
         tiling: &Tiling,
         block: Block,
-        units: Units,
+        math_path: MathPath,
     ) -> Vec<KernelWork> {
         let Demand { stored, rest, instructions, .. } = *self;
         let Tiling { cta_m, cta_n, cta_k, split_k, .. } = *tiling;
         let tiles = tiling.tiles(problem) as f64;
-        let depth = (ceil_div(problem.k, cta_k) * cta_k) as f64;
-        let products = problem.products();
-        let multiplications = tiles * (cta_m * cta_n * products) as f64 * depth;
+        let k = (ceil_div(problem.k, cta_k) * cta_k) as f64;
+        let gemm_count = problem.gemm_count();
+        let multiplications = tiles * (cta_m * cta_n * gemm_count) as f64 * k;
         let [read_a, read_b] = self.read;
         let step_bytes =
-            (cta_m as f64 * read_a + (cta_n * products) as f64 * read_b) * cta_k as f64;
-        let sum = (split_k > 1).then(|| Sum::of(problem));
-        let finished = sum.as_ref().map_or(block.finished, |sum| sum.finished);
-        let joins = (0..problem.exits.len()).map(|at| Join::of(problem, at, finished));
-        let joins: Vec<Join<'_>> = joins.collect();
-        let parts = joins.iter().map(|join| join.bytes() as f64).sum::<f64>();
+            (cta_m as f64 * read_a + (cta_n * gemm_count) as f64 * read_b) * cta_k as f64;
+        let reduction = (split_k > 1).then(|| SplitKReduction::of(problem));
+        let epilogue_tile = reduction.as_ref().map_or(block.epilogue_tile, |of| of.epilogue_tile);
+        let combines =
+            (0..problem.reductions.len()).map(|at| Combine::of(problem, at, epilogue_tile));
+        let combines: Vec<Combine<'_>> = combines.collect();
+        let partials = combines.iter().map(|combine| combine.bytes() as f64).sum::<f64>();
         let (own, whole, partial) = match split_k {
-            1 => (stored, instructions, parts),
+            1 => (stored, instructions, partials),
             _ => (stored - rest, 0.0, partial_bytes(problem, split_k) as f64),
         };
         let (mut lanes, mut f64_lanes, mut tensor) = (whole, 0.0, None);
-        match units {
-            Units::Lanes(each) => lanes += each * multiplications,
-            Units::F64(each) => f64_lanes = each * multiplications,
-            Units::Tensor(one) => {
+        match math_path {
+            MathPath::Fp32(each) => lanes += each * multiplications,
+            MathPath::F64(each) => f64_lanes = each * multiplications,
+            MathPath::Tensor(one) => {
                 tensor = Some(TensorWork { operations: 2.0 * multiplications, ..one });
             }
         }
-        let product = KernelWork {
+        let gemm = KernelWork {
             blocks: (tiles * split_k as f64) as u64,
             threads: block.threads as u32,
             registers: block.registers as u32,
             shared_bytes: block.shared_bytes as u32,
             dram_bytes: own + partial,
-            l2_bytes: tiles * step_bytes * depth / cta_k as f64 + rest + partial,
+            l2_bytes: tiles * step_bytes * k / cta_k as f64 + rest + partial,
             in_flight_bytes: step_bytes * block.stages as f64,
-            // The steps of the depth, as many at a time as are loaded ahead, then the epilogue.
-            round_trips: 1.0 + depth / (split_k * cta_k * block.stages) as f64,
+            // K steps, as many at a time as are loaded ahead, then the epilogue.
+            round_trips: 1.0 + k / (split_k * cta_k * block.stages) as f64,
             lane_instructions: lanes,
             f64_instructions: f64_lanes,
             tensor,
         };
-        let sum = sum.map(|sum| self.sum(problem, &sum, tiling, parts));
-        let joins = joins.iter().map(Join::work);
-        std::iter::once(product).chain(sum).chain(joins).collect()
+        let reduction = reduction.map(|of| self.split_k_reduction(problem, &of, tiling, partials));
+        let combines = combines.iter().map(Combine::work);
+        std::iter::once(gemm).chain(reduction).chain(combines).collect()
     }
 
     /// Work of the split-K reduction.
-    fn sum(&self, problem: &Problem<'_>, sum: &Sum<'_>, tiling: &Tiling, parts: f64) -> KernelWork {
-        let ([rows, columns], split_k) = (sum.finished, tiling.split_k as f64);
+    fn split_k_reduction(
+        &self,
+        problem: &Problem<'_>,
+        of: &SplitKReduction<'_>,
+        tiling: &Tiling,
+        partials: f64,
+    ) -> KernelWork {
+        let ([rows, columns], split_k) = (of.epilogue_tile, tiling.split_k as f64);
         KernelWork {
-            blocks: sum.blocks() as u64,
+            blocks: of.blocks() as u64,
             threads: THREADS as u32,
             registers: 40,
             shared_bytes: 0,
-            // Partial sums have just been written: L2 has them.
-            dram_bytes: self.rest + parts,
-            l2_bytes: self.rest + parts + partial_bytes(problem, tiling.split_k) as f64,
+            // The partial accumulators are still in L2.
+            dram_bytes: self.rest + partials,
+            l2_bytes: self.rest + partials + partial_bytes(problem, tiling.split_k) as f64,
             in_flight_bytes: (THREADS * 16) as f64 * split_k,
-            round_trips: (rows * columns / (32 * sum.vector)) as f64,
+            round_trips: (rows * columns / (32 * of.vector)) as f64,
             lane_instructions: self.instructions + self.elements * split_k,
             f64_instructions: 0.0,
             tensor: None,

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Value as Json, json};
+use serde::Serialize;
 
 use crate::dtype::DType;
+use crate::engine::header::KernelNames;
 use crate::engine::program::{GraphProgram, Source};
 use crate::engine::reduction::phases::{Phase, Phases};
 use crate::engine::reduction::space::Space;
 use crate::engine::reduction::step::Step;
+use crate::engine::reduction::template::{FunctionText, RowOutput, RowValue, Store};
 use crate::engine::signature::{Indent, Width, ctype as storage_type, list, names};
 use crate::expr::Identifiers;
 use crate::graph::CanonicalGraph;
@@ -25,21 +27,21 @@ pub(super) struct Span {
     /// One past the last phase.
     pub(super) end: usize,
     /// Whether the last phase writes partials for the next kernel.
-    pub(super) to_parts: bool,
+    pub(super) to_partials: bool,
 }
 
 impl Span {
     /// All phases in one kernel.
     pub(super) fn whole(phases: &Phases) -> Span {
-        Span { first: 0, end: phases.phases.len(), to_parts: false }
+        Span { first: 0, end: phases.phases.len(), to_partials: false }
     }
 
     /// A kernel for each phase, and one for what depends on the last reductions.
     pub(super) fn split(phases: &Phases) -> Vec<Span> {
         let count = phases.phases.len();
         let reduces = |number: usize| !phases.phases[number].steps.is_empty();
-        let span = |number| Span { first: number, end: number + 1, to_parts: reduces(number) };
-        let last = Span { first: count, end: count, to_parts: false };
+        let span = |number| Span { first: number, end: number + 1, to_partials: reduces(number) };
+        let last = Span { first: count, end: count, to_partials: false };
         (0..count).map(span).chain(reduces(count - 1).then_some(last)).collect()
     }
 }
@@ -77,8 +79,7 @@ fn all_names(
 
 /// A function of a kernel and a call of it.
 pub(super) struct Function {
-    pub(super) text: Json,
-    pub(super) name: String,
+    pub(super) text: FunctionText,
     /// C++ types of the outputs.
     pub(super) types: Vec<&'static str>,
     /// C++ arguments for the inputs.
@@ -106,20 +107,20 @@ impl Value {
         Value { name, variable, ctype, dtype, exact }
     }
 
-    pub(super) fn json(&self) -> Json {
+    pub(super) fn text(&self) -> RowValue {
         let Value { name, variable, ctype, dtype, exact } = self;
         let storage = storage_type(*dtype);
         let rounding = match exact {
             true => String::new(),
             false => format!("widen(Narrow<{storage}>::from({variable}))"),
         };
-        json!({
-            "name": name,
-            "variable": variable,
-            "value_type": ctype,
-            "register": dtype.register(),
-            "rounding": rounding,
-        })
+        RowValue {
+            name: name.clone(),
+            variable: variable.clone(),
+            value_type: ctype,
+            register: dtype.register(),
+            rounding,
+        }
     }
 }
 
@@ -153,26 +154,23 @@ impl<'a> Context<'a> {
         self.phases.phases.iter().flat_map(|phase| &phase.sums)
     }
 
-    /// Whether squared distances from a mean are reduced in the phase of the mean.
-    pub(super) fn spreads(&self) -> bool {
+    /// Whether a variance is reduced in the phase of its mean.
+    pub(super) fn has_variances(&self) -> bool {
         self.steps().any(|step| step.around.is_some())
     }
 
-    /// A kernel's source; the parameters lack only what this adds.
+    /// A kernel of a template with these parameters.
     pub(super) fn spec(
         &self,
         variant: &str,
         template: &'static str,
-        mut parameters: Json,
+        parameters: &impl Serialize,
     ) -> KernelSpec {
         let outputs = self.graph.operations.iter().map(|operation| operation.outputs[0] as usize);
         let mut stored = outputs.filter(|at| !self.graph.tensors[*at].is_virtual);
         let dtype = self.graph.tensors[stored.next().expect("a graph has an output")].dtype;
         let stem = format!("sm75_reduction_{dtype}_{variant}");
-        parameters["stem"] = json!(stem);
-        parameters["entry"] = json!("reduction");
-        parameters["arch"] = json!(self.arch.to_string());
-        KernelSpec { stem, template, entry: "reduction", arch: self.arch, parameters }
+        KernelNames { stem, template, entry: "reduction" }.spec(self.arch, parameters)
     }
 
     /// A phase in words.
@@ -231,21 +229,22 @@ impl<'a> Context<'a> {
         inputs
     }
 
-    /// A value that is stored: described as a tensor, computed last or held by a variable before.
+    /// A value that is stored, computed last or held by a variable before.
     pub(super) fn row_output(
         &self,
         at: usize,
-        tensor: Json,
+        store: Store,
         variable: String,
         last: Option<&Function>,
-    ) -> Json {
-        let mut output = tensor;
+    ) -> RowOutput {
         let slot = self.phases.last.outputs.iter().position(|output| *output == at);
-        output["is_last"] = json!(slot.is_some());
-        output["value_type"] = json!(slot.zip(last).map_or("", |(slot, last)| last.types[slot]));
         let name = &self.names[at];
-        output["value"] = json!(if slot.is_some() { format!("{name}_value") } else { variable });
-        output
+        RowOutput {
+            store,
+            is_last: slot.is_some(),
+            value_type: slot.zip(last).map_or("", |(slot, last)| last.types[slot]),
+            value: if slot.is_some() { format!("{name}_value") } else { variable },
+        }
     }
 
     /// A program as a function; `argument` is what a source passes in a register type.
@@ -276,13 +275,13 @@ impl<'a> Context<'a> {
         for (name, output) in outputs.iter().zip(&emitted.outputs) {
             declared.push(format!("{}& {name}", output.ctype));
         }
-        let text = json!({
-            "name": name,
-            "about": about,
-            "parameters": list(&declared, Indent(4), Width(60)),
-            "lines": emitted.lines,
-        });
+        let text = FunctionText {
+            name,
+            about: about.to_owned(),
+            parameters: list(&declared, Indent(4), Width(60)),
+            lines: emitted.lines,
+        };
         let types = emitted.outputs.iter().map(|output| output.ctype).collect();
-        Function { text, name, types, inputs: passed, calls: emitted.functions }
+        Function { text, types, inputs: passed, calls: emitted.functions }
     }
 }

@@ -41,7 +41,7 @@ pub(super) struct Decision {
     /// Whether there are column sums.
     sums: bool,
     /// Whether a row stays in registers.
-    kept: bool,
+    resident: bool,
     /// Whether neighbours in memory belong to different rows.
     across: bool,
     /// Whether all rows share elements of an operand.
@@ -66,21 +66,21 @@ impl Decision {
         }
         let chunks = space.lines().saturating_mul(ceil_div(space.width(), vector));
         let device_threads = i64::from(target.sm_count * target.threads_sm_max);
-        let Held { mut row_threads, items, cluster, kept } = match across && !space.has_sums() {
-            true => Held { row_threads: 1, items: 1, cluster: 1, kept: false },
+        let Held { mut row_threads, items, cluster, resident } = match across && !space.has_sums() {
+            true => Held { row_threads: 1, items: 1, cluster: 1, resident: false },
             false => held(space, &footprint, vector, chunks, [row_threads_max, last(&clusters)]),
         };
         // Too few rows to occupy the device: more threads for each, or several blocks.
         while across
             && row_threads < row_threads_max
-            && footprint.registers(vector, items, kept) <= REGISTERS_SM / (2 * row_threads)
+            && footprint.registers(vector, items, resident) <= REGISTERS_SM / (2 * row_threads)
             && rows.saturating_mul(row_threads) < device_threads / 4
         {
             row_threads *= 2;
         }
         let threads = row_threads.max(THREADS);
         let mut split = 1;
-        while !kept
+        while !resident
             && threads == row_threads
             && split < split_max
             && rows.saturating_mul(split * threads) < device_threads
@@ -93,7 +93,7 @@ impl Decision {
                 .any(|(at, _)| !graph.is_written(at) && !space.is_row(at) && space.is_shared(at));
         let passes = rows.saturating_mul(row_threads) / device_threads.max(1);
         let persistent = space.has_sums()
-            || (shares && kept && cluster == 1 && passes >= PASSES_MIN)
+            || (shares && resident && cluster == 1 && passes >= PASSES_MIN)
             || ceil_div(rows, threads / row_threads).saturating_mul(split * cluster) > GRID_MAX;
         Decision {
             vector,
@@ -104,7 +104,7 @@ impl Decision {
             cluster,
             persistent,
             sums: space.has_sums(),
-            kept,
+            resident,
             across,
             shares,
             rows,
@@ -114,8 +114,8 @@ impl Decision {
     }
 
     /// Whether a row stays in registers.
-    pub(super) fn is_kept(&self) -> bool {
-        self.kept
+    pub(super) fn is_resident(&self) -> bool {
+        self.resident
     }
 
     pub(super) fn settings(&self) -> Settings {
@@ -129,7 +129,7 @@ impl Decision {
         let Decision { vector, items, threads, row_threads, split, cluster, .. } = *self;
         let Decision { rows, columns, passes, .. } = *self;
         let cluster_why = match cluster {
-            1 if self.kept => "a block keeps a row",
+            1 if self.resident => "a block keeps a row",
             1 => "registers of a cluster do not keep a row, or there are none",
             _ => "one block does not keep a row, these do",
         };
@@ -140,7 +140,7 @@ impl Decision {
             (true, false) => "too few passes to load what rows share once".to_owned(),
             _ => "rows share no elements".to_owned(),
         };
-        let items_why = match self.kept {
+        let items_why = match self.resident {
             true => format!("a row of {columns} stays in registers: it is read once"),
             false => format!("a row of {columns} is read in each phase; so much is in flight"),
         };
@@ -173,7 +173,7 @@ struct Held {
     row_threads: i64,
     items: i64,
     cluster: i64,
-    kept: bool,
+    resident: bool,
 }
 
 /// Threads, items and cluster that keep a row in registers, or else those that reread it.
@@ -202,7 +202,7 @@ fn held(
     match clusters.find(|cluster| fits(row_threads * cluster)) {
         Some(cluster) => {
             let items = (items(row_threads * cluster) as u64).next_power_of_two() as i64;
-            Held { row_threads, items, cluster, kept: true }
+            Held { row_threads, items, cluster, resident: true }
         }
         None => {
             let in_flight = (footprint.input_bytes.iter().sum::<i64>() * vector).max(1);
@@ -210,7 +210,12 @@ fn held(
             while items > 1 && footprint.registers(vector, items, false) > REGISTERS_WANTED {
                 items /= 2;
             }
-            Held { row_threads: THREADS_LONG.min(row_threads_max), items, cluster: 1, kept: false }
+            Held {
+                row_threads: THREADS_LONG.min(row_threads_max),
+                items,
+                cluster: 1,
+                resident: false,
+            }
         }
     }
 }

@@ -1,10 +1,9 @@
 //! Tensors as the templates see them: where elements lie, and how a chunk is loaded and stored.
 
-use serde_json::{Value as Json, json};
-
 use crate::engine::access::access_bytes;
 use crate::engine::reduction::schedule::Schedule;
 use crate::engine::reduction::space::Space;
+use crate::engine::reduction::template::{Layout, Load, Store};
 use crate::engine::signature::{ctype, untold};
 use crate::graph::CanonicalGraph;
 
@@ -17,35 +16,50 @@ pub(super) struct Layouts<'a> {
 }
 
 impl Layouts<'_> {
-    /// The variables of a tensor in memory under this name.
-    pub(super) fn tensor(&self, at: usize, name: &str) -> Json {
-        let tensor = &self.graph.tensors[at];
-        let stride = self.space.stride(at);
-        let ctype = ctype(tensor.dtype);
-        let written = self.graph.is_written(at);
-        let access = |verb: &str| match stride {
-            0 | 1 => (format!("{verb}<{name}_layout::ACCESS>"), String::new()),
-            _ => (format!("{verb}_strided"), format!("{name}_layout::STRIDE, ")),
-        };
-        let ((load, load_stride), (store, store_stride)) = (access("load"), access("store"));
+    /// Where the elements of a tensor of this name are stored.
+    pub(super) fn layout(&self, at: usize, name: &str) -> Layout {
         let outer = self.space.columns.extents.len() - 1;
-        json!({
-            "name": name,
-            "text": untold(tensor),
-            "ctype": ctype,
-            "is_row": self.space.is_row(at),
-            "access_bytes": self.access_bytes(at),
-            "stride": stride,
-            "row_strides": self.space.rows.strides[at],
-            "column_strides": self.space.columns.strides[at][..outer],
-            "offset": self.offset(at),
-            "fragment": if stride == 0 && !written { "1" } else { "VECTOR" },
-            "load": load,
-            "load_stride": load_stride,
-            "store": store,
-            "store_stride": store_stride,
-            "guard": self.guard(at),
-        })
+        Layout {
+            name: name.to_owned(),
+            text: untold(&self.graph.tensors[at]),
+            is_row: self.space.is_row(at),
+            access_bytes: self.access_bytes(at),
+            stride: self.space.stride(at),
+            strides: self.space.rows.strides[at].clone(),
+            steps: self.space.columns.strides[at][..outer].to_vec(),
+            offset: self.offset(at),
+        }
+    }
+
+    pub(super) fn load(&self, at: usize, name: &str) -> Load {
+        let [load, load_stride] = self.access("load", at, name);
+        let broadcast = self.space.stride(at) == 0 && !self.graph.is_written(at);
+        Load {
+            name: name.to_owned(),
+            ctype: ctype(self.graph.tensors[at].dtype),
+            fragment: if broadcast { "1" } else { "VECTOR" },
+            load,
+            load_stride,
+        }
+    }
+
+    pub(super) fn store(&self, at: usize, name: &str) -> Store {
+        let [store, store_stride] = self.access("store", at, name);
+        Store {
+            name: name.to_owned(),
+            ctype: ctype(self.graph.tensors[at].dtype),
+            store,
+            store_stride,
+            guard: self.guard(at),
+        }
+    }
+
+    /// The function that moves a vector, and the argument for a stride that is not 1.
+    fn access(&self, verb: &str, at: usize, name: &str) -> [String; 2] {
+        match self.space.stride(at) {
+            0 | 1 => [format!("{verb}<{name}_layout::ACCESS>"), String::new()],
+            _ => [format!("{verb}_strided"), format!("{name}_layout::STRIDE, ")],
+        }
     }
 
     fn access_bytes(&self, at: usize) -> i64 {

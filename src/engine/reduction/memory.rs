@@ -1,7 +1,5 @@
 //! Tensors and partials that one kernel of a reduction reads and writes.
 
-use serde_json::{Value as Json, json};
-
 use crate::engine::reduction::context::{Context, Span};
 use crate::engine::reduction::phases::Phases;
 use crate::engine::reduction::step::Step;
@@ -13,18 +11,18 @@ use crate::kernel::Argument;
 pub(super) struct Memory {
     by_value: Vec<usize>,
     /// One element for all rows.
-    scalars: Vec<usize>,
+    pub(super) scalars: Vec<usize>,
     /// A value per row, for elements.
-    row_inputs: Vec<usize>,
+    pub(super) row_inputs: Vec<usize>,
     /// A value per row, to be stored.
-    last_inputs: Vec<usize>,
+    pub(super) last_inputs: Vec<usize>,
     /// One row of elements that all rows share.
-    shared: Vec<usize>,
+    pub(super) shared: Vec<usize>,
     /// Elements of a row of their own.
-    streams: Vec<usize>,
+    pub(super) streams: Vec<usize>,
     outputs: Vec<usize>,
     /// Positions of partial results.
-    pub(super) parts: Vec<usize>,
+    pub(super) partials: Vec<usize>,
 }
 
 impl Memory {
@@ -37,7 +35,7 @@ impl Memory {
             read.extend(Phases::reads(&phase.elements));
             read.extend(context.element_inputs(phase));
         }
-        let stored_rows = !span.to_parts;
+        let stored_rows = !span.to_partials;
         let last = stored_rows.then(|| Phases::reads(&phases.last)).into_iter().flatten();
         let input = |at: &usize| !graph.tensors[*at].is_virtual && !graph.is_written(*at);
         let unique = |all: &mut dyn Iterator<Item = usize>| -> Vec<usize> {
@@ -60,10 +58,10 @@ impl Memory {
         let elements = with_elements.iter().flat_map(|phase| &phase.elements.outputs).copied();
         let rows = stored_rows.then_some(&phases.row_outputs).into_iter().flatten().copied();
         let outputs = elements.filter(|at| !graph.tensors[*at].is_virtual).chain(rows);
-        let before = |number: usize| number < span.first || span.to_parts;
+        let before = |number: usize| number < span.first || span.to_partials;
         let steps = in_kernel.iter().enumerate();
-        let parts = steps.flat_map(|(number, phase)| vec![before(number); phase.steps.len()]);
-        let parts: Vec<bool> = parts.collect();
+        let partials = steps.flat_map(|(number, phase)| vec![before(number); phase.steps.len()]);
+        let partials: Vec<bool> = partials.collect();
         Memory {
             by_value: pick(&both, &|at| !memory(at)),
             scalars: pick(&both, &scalar),
@@ -72,16 +70,16 @@ impl Memory {
             shared: pick(&read, &|at| !space.is_row(*at) && space.is_shared(*at)),
             streams: pick(&read, &|at| !space.is_row(*at) && !space.is_shared(*at)),
             outputs: outputs.collect(),
-            parts: match space.has_sums() {
+            partials: match space.has_sums() {
                 true => (0..context.sums().count()).collect(),
-                false => (0..parts.len()).filter(|at| parts[*at]).collect(),
+                false => (0..partials.len()).filter(|at| partials[*at]).collect(),
             },
         }
     }
 
     /// The arguments of the kernel.
     pub(super) fn arguments(&self, graph: CanonicalGraph<'_>) -> Vec<Argument> {
-        let scratch = self.parts.iter().map(|part| Argument::Scratch(*part));
+        let scratch = self.partials.iter().map(|at| Argument::Scratch(*at));
         arguments(graph, self.passed().iter()).into_iter().chain(scratch).collect()
     }
 
@@ -99,7 +97,7 @@ impl Memory {
             shared: Vec::new(),
             streams: Vec::new(),
             outputs: phases.columns.outputs.clone(),
-            parts: (0..context.sums().count()).collect(),
+            partials: (0..context.sums().count()).collect(),
         }
     }
 
@@ -112,38 +110,25 @@ impl Memory {
         [self.inputs(), self.outputs.clone()].concat()
     }
 
-    /// Adds the parameters about memory, with each tensor as `tensor` describes it, and the
-    /// declaration of the number of rows, where it is a parameter.
-    pub(super) fn describe(
-        &self,
-        context: &Context<'_>,
-        tensor: &dyn Fn(usize) -> Json,
-        count: Option<&str>,
-        parameters: &mut Json,
-    ) {
-        let described =
-            |chosen: &[usize]| chosen.iter().map(|at| tensor(*at)).collect::<Vec<Json>>();
-        let graph = context.graph;
+    /// Those of the tensors passed that are in memory.
+    pub(super) fn in_memory(&self, graph: CanonicalGraph<'_>) -> Vec<usize> {
+        self.passed().into_iter().filter(|at| !graph.tensors[*at].by_value).collect()
+    }
+
+    /// The declarations of kernel parameters, the last of which are `counts`.
+    pub(super) fn kernel_parameters(&self, context: &Context<'_>, counts: &str) -> String {
         let steps: Vec<&Step> = match context.space.has_sums() {
             true => context.sums().collect(),
             false => context.steps().collect(),
         };
         let tensors = self.passed();
-        let declared = tensors.iter().map(|at| kernel_parameter(graph, *at, &context.names[*at]));
-        let parts = self.parts.iter().map(|part| {
-            let Step { op, result, .. } = steps[*part];
-            format!("{}* {}_parts", op.math.dtype().register(), context.names[*result])
+        let declared =
+            tensors.iter().map(|at| kernel_parameter(context.graph, *at, &context.names[*at]));
+        let partials = self.partials.iter().map(|partial| {
+            let Step { op, result, .. } = steps[*partial];
+            format!("{}* {}_partials", op.math.dtype().register(), context.names[*result])
         });
-        let count = count.map(str::to_owned);
-        let declared: Vec<String> = declared.chain(parts).chain(count).collect();
-        let in_memory = tensors.iter().copied().filter(|at| !graph.tensors[*at].by_value);
-        let in_memory: Vec<usize> = in_memory.collect();
-        parameters["kernel_parameters"] = json!(list(&declared, Indent(4), Width(25)));
-        parameters["tensors"] = json!(described(&in_memory));
-        parameters["scalars"] = json!(described(&self.scalars));
-        parameters["row_inputs"] = json!(described(&self.row_inputs));
-        parameters["last_inputs"] = json!(described(&self.last_inputs));
-        parameters["shared"] = json!(described(&self.shared));
-        parameters["streams"] = json!(described(&self.streams));
+        let declared: Vec<String> = declared.chain(partials).chain([counts.to_owned()]).collect();
+        list(&declared, Indent(4), Width(25))
     }
 }

@@ -20,8 +20,9 @@ mod parameters;
 mod phases;
 mod schedule;
 mod space;
-mod spread;
 mod step;
+mod template;
+mod variance;
 mod work;
 
 pub(super) use columns::ColumnsEngine;
@@ -73,7 +74,7 @@ impl Engine for ReductionEngine {
             ));
         }
         let decision = Decision::of(graph, space, target);
-        if space.has_sums() && !decision.is_kept() {
+        if space.has_sums() && !decision.is_resident() {
             let columns = space.columns.count();
             return Err(Error::not_supported(format!(
                 "rows of {columns} elements do not fit registers next to sums of their columns"

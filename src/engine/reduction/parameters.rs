@@ -1,8 +1,6 @@
 //! Template parameters and launches of `reduction` kernels.
 
-use std::collections::BTreeSet;
-
-use serde_json::{Value as Json, json};
+use serde::Serialize;
 
 use crate::engine::access::ceil_div;
 use crate::engine::dimensions::coordinates;
@@ -15,13 +13,19 @@ use crate::engine::reduction::phases::{Phase, Phases};
 use crate::engine::reduction::schedule::Schedule;
 use crate::engine::reduction::space::Space;
 use crate::engine::reduction::step::Step;
+use crate::engine::reduction::template::{
+    ColumnOutput, ColumnSum, ColumnTerm, CombineKernel, CombinedSum, ElementOutput, Layout, Load,
+    PhaseText, Problem, ResidentKernel, ResidentPhase, RowKernel, RowOutputs, StepText,
+    StreamedPhase, VarianceText,
+};
+use crate::engine::signature::ctype;
 use crate::expr::Identifiers;
 use crate::graph::CanonicalGraph;
 use crate::kernel::{Grid, KernelPlan, LaunchPlan, Lowering};
 use crate::target::Arch;
 
 /// Declaration of the run-time number of rows.
-const ROWS: Option<&str> = Some("const long long COUNT");
+const ROWS: &str = "const long long COUNT";
 
 /// Threads per block of the kernel that combines column sums: 32 columns, 16 warps.
 const COLUMN_THREADS: u32 = 512;
@@ -39,22 +43,22 @@ pub(super) fn lowering(
     schedule: &Schedule,
     arch: Arch,
 ) -> Lowering {
-    let phases = Phases::of(graph, space, schedule.kept);
+    let phases = Phases::of(graph, space, schedule.resident);
     let rows = Rows { context: Context::new(graph, space, &phases, arch), schedule };
     if schedule.segments == 1 {
         let whole = rows.kernel(Span::whole(&phases));
-        let sums = space.has_sums().then(|| rows.sums_kernel());
+        let sums = space.has_sums().then(|| rows.combine_kernel());
         let kernels = std::iter::once(whole).chain(sums).collect();
         let sums = rows.context.sums();
         return Lowering { kernels, scratch: sums.map(|sum| rows.sum_bytes(sum)).collect() };
     }
-    let part_bytes = |step: &Step| {
+    let partial_bytes = |step: &Step| {
         let bytes = step.op.math.dtype().bytes() as i64;
         (space.rows.count() * schedule.segments * bytes) as u64
     };
     Lowering {
         kernels: Span::split(&phases).into_iter().map(|span| rows.kernel(span)).collect(),
-        scratch: rows.context.steps().map(part_bytes).collect(),
+        scratch: rows.context.steps().map(partial_bytes).collect(),
     }
 }
 
@@ -70,84 +74,130 @@ impl Rows<'_> {
         Layouts { graph: self.context.graph, space: self.context.space, schedule: self.schedule }
     }
 
-    fn tensor(&self, at: usize) -> Json {
-        self.layouts().tensor(at, &self.context.names[at])
+    fn layout(&self, at: usize) -> Layout {
+        self.layouts().layout(at, &self.context.names[at])
+    }
+
+    fn loads(&self, tensors: &[usize]) -> Vec<Load> {
+        tensors.iter().map(|at| self.layouts().load(*at, &self.context.names[*at])).collect()
     }
 
     fn kernel(&self, span: Span) -> KernelPlan {
         let memory = Memory::of(&self.context, span);
         let mut taken = self.context.identifiers.clone();
         let mut functions = Vec::new();
-        let phases: Vec<Json> = (0..span.end)
-            .map(|number| self.phase(span, number, &mut taken, &mut functions))
-            .collect();
-        let stores_rows = !span.to_parts;
-        let last = match self.context.phases.last.outputs.is_empty() || !stores_rows {
-            true => None,
-            false => Some(self.function(
-                "values_last",
-                "Values of a row that are stored.",
-                &self.context.phases.last,
-                &mut taken,
-            )),
+        let phases = &self.context.phases.phases[..span.end];
+        if self.schedule.resident {
+            let own = |phase: &Phase, _: usize, elements: Option<&Function>| ResidentPhase {
+                sums: phase.sums.iter().map(|sum| self.column_term(sum, phase, elements)).collect(),
+            };
+            let texts = self.phases(span, &mut taken, &mut functions, &own);
+            let parameters = ResidentKernel {
+                rows: self.row_kernel(span, &memory, texts, taken, functions),
+                shared: self.loads(&memory.shared),
+                streams: self.loads(&memory.streams),
+                sums: phases
+                    .iter()
+                    .flat_map(|phase| &phase.sums)
+                    .map(|of| self.column_sum(of))
+                    .collect(),
+            };
+            return self.plan(span, &memory, &parameters);
+        }
+        let own = |phase: &Phase, number: usize, elements: Option<&Function>| {
+            let from_partials = number < span.first;
+            let inputs = match from_partials {
+                true => Vec::new(),
+                false => self.loads(&self.context.element_inputs(phase)),
+            };
+            let [_, variances] = phase.in_turn();
+            let variance = |step: &Step| {
+                let mean = step.around.expect("a variance has a mean");
+                let mean = self.context.names[mean].clone();
+                VarianceText { step: self.step(step, phase, elements), mean }
+            };
+            StreamedPhase {
+                inputs,
+                variances: variances.into_iter().map(variance).collect(),
+                from_partials,
+                to_partials: span.to_partials && number + 1 == span.end,
+            }
         };
-        let mut parameters = self.problem();
-        let rows: Vec<usize> =
-            if stores_rows { self.context.phases.row_outputs.clone() } else { Vec::new() };
-        let row_outputs = rows.iter().map(|at| self.row_output(*at, last.as_ref()));
-        let last_outputs = self.context.phases.last.outputs.iter();
-        let last_call = last.as_ref().map(|last| {
-            last.call(last_outputs.map(|at| format!("{}_value", self.context.names[*at])), 16)
+        let texts = self.phases(span, &mut taken, &mut functions, &own);
+        let parameters = self.row_kernel(span, &memory, texts, taken, functions);
+        self.plan(span, &memory, &parameters)
+    }
+
+    /// What both templates of rows read.
+    fn row_kernel<P>(
+        &self,
+        span: Span,
+        memory: &Memory,
+        phases: Vec<PhaseText<P>>,
+        mut taken: Identifiers,
+        mut functions: Vec<Function>,
+    ) -> RowKernel<P> {
+        let Context { phases: all, names, .. } = &self.context;
+        let stores_rows = !span.to_partials;
+        let last = (stores_rows && !all.last.outputs.is_empty()).then(|| {
+            self.function("values_last", "Values of a row that are stored.", &all.last, &mut taken)
         });
-        let whole_grid = span.first < span.end;
-        let joined = self.context.phases.phases[..span.end].iter().flat_map(Phase::in_turn);
-        let joined = joined.filter(|steps| !steps.is_empty());
-        let barrier = joined.count() == 1 && self.schedule.row_threads > 32;
-        parameters["row_outputs"] = row_outputs.collect();
-        parameters["last_function"] = json!(last.as_ref().map_or("", |last| &last.name));
-        parameters["last_arguments"] = json!(last_call.unwrap_or_default());
+        let last_outputs = all.last.outputs.iter().map(|at| format!("{}_value", names[*at]));
+        let last_arguments = last.as_ref().map(|last| last.call(last_outputs, 16));
+        let rows = stores_rows.then_some(&all.row_outputs).into_iter().flatten();
+        let row_output = |at: &usize| {
+            let store = self.layouts().store(*at, &names[*at]);
+            self.context.row_output(*at, store, self.variable(*at), last.as_ref())
+        };
+        let row_outputs = rows.map(row_output).collect();
+        let last_function = last.as_ref().map(|last| last.text.name.clone()).unwrap_or_default();
+        let reduced = all.phases[..span.end].iter().flat_map(Phase::in_turn);
+        let barrier = reduced.filter(|steps| !steps.is_empty()).count() == 1
+            && self.schedule.row_threads > 32;
         functions.extend(last);
-        let calls: BTreeSet<&str> = functions.iter().flat_map(|of| &of.calls).copied().collect();
-        parameters["functions"] = json!(calls);
-        parameters["programs"] = functions.iter().map(|function| function.text.clone()).collect();
-        parameters["phases"] = json!(phases);
-        parameters["barrier"] = json!(barrier);
-        parameters["whole_grid"] = json!(whole_grid);
-        let sums = phases.iter().filter_map(|phase| phase["sums"].as_array()).flatten();
-        parameters["sums"] = sums.cloned().collect();
-        memory.describe(&self.context, &|at| self.tensor(at), ROWS, &mut parameters);
-        self.plan(span, &memory, parameters)
+        RowKernel {
+            problem: self.problem(memory, functions),
+            phases,
+            row_inputs: self.loads(&memory.row_inputs),
+            outputs: RowOutputs {
+                row_outputs,
+                last_inputs: self.loads(&memory.last_inputs),
+                last_function,
+                last_arguments: last_arguments.unwrap_or_default(),
+            },
+            barrier,
+            whole_grid: span.first < span.end,
+        }
     }
 
     /// The kernel that combines the partials of column sums.
-    fn sums_kernel(&self) -> KernelPlan {
+    fn combine_kernel(&self) -> KernelPlan {
         let mut taken = self.context.identifiers.clone();
         let program = &self.context.phases.columns;
         let after =
-            self.function("column", "What is made of the sums of a column.", program, &mut taken);
+            self.function("column", "Values of a column from its sums.", program, &mut taken);
         let memory = Memory::of_columns(&self.context);
-        let mut parameters = self.problem();
-        let outputs = program.outputs.iter().zip(&after.types);
-        parameters["outputs"] =
-            outputs.map(|(at, ctype)| self.element_output(*at, ctype)).collect();
-        let values = program.outputs.iter().map(|at| format!("{}_value", self.context.names[*at]));
-        parameters["after_function"] = json!(after.name);
-        parameters["after_arguments"] = json!(after.call(values, 12));
-        parameters["functions"] = json!(after.calls);
-        parameters["programs"] = json!([after.text]);
-        let no_elements = Phase {
-            row: program.clone(),
-            elements: GraphProgram::of(self.context.graph, std::iter::empty(), &[]),
-            steps: Vec::new(),
-            sums: Vec::new(),
+        let Context { graph, names, .. } = &self.context;
+        let output = |(at, value_type): (&usize, &&'static str)| ColumnOutput {
+            name: names[*at].clone(),
+            ctype: ctype(graph.tensors[*at].dtype),
+            value_type,
         };
-        parameters["sums"] =
-            self.context.sums().map(|sum| self.step(sum, &no_elements, None)).collect();
-        parameters["slots"] = json!(self.schedule.slots(self.context.space));
-        (parameters["threads"], parameters["row_threads"]) = (json!(COLUMN_THREADS), json!(32));
-        memory.describe(&self.context, &|at| self.tensor(at), ROWS, &mut parameters);
+        let outputs = program.outputs.iter().zip(&after.types).map(output).collect();
+        let values = program.outputs.iter().map(|at| format!("{}_value", names[*at]));
+        let (after_function, after_arguments) = (after.text.name.clone(), after.call(values, 12));
+        let mut problem = self.problem(&memory, vec![after]);
+        (problem.threads, problem.row_threads) = (COLUMN_THREADS.into(), 32);
+        let parameters = CombineKernel {
+            problem,
+            slots: self.schedule.slots(self.context.space),
+            sums: self.context.sums().map(|sum| self.combined_sum(sum)).collect(),
+            outputs,
+            after_function,
+            after_arguments,
+        };
         let padded = self.schedule.chunks * self.schedule.vector;
-        let template = "reduction/sm75_reduction_sums.cu";
+        let template = "reduction/sm75_reduction_combine.cu";
         let launch = LaunchPlan {
             grid: Grid::Fixed(ceil_div(padded, 32) as u32),
             threads: COLUMN_THREADS,
@@ -157,14 +207,14 @@ impl Rows<'_> {
             maps: Vec::new(),
             numbers: vec![self.context.space.rows.count()],
         };
-        KernelPlan { spec: self.context.spec("sums", template, parameters), launch }
+        KernelPlan { spec: self.context.spec("combine", template, &parameters), launch }
     }
 
-    fn plan(&self, span: Span, memory: &Memory, parameters: Json) -> KernelPlan {
-        let Schedule { threads, kept, .. } = *self.schedule;
-        let (variant, template) = match kept {
-            true => ("kept", "reduction/sm75_reduction_kept.cu"),
-            false => ("read", "reduction/sm75_reduction_read.cu"),
+    fn plan(&self, span: Span, memory: &Memory, parameters: &impl Serialize) -> KernelPlan {
+        let Schedule { threads, resident, .. } = *self.schedule;
+        let (variant, template) = match resident {
+            true => ("resident", "reduction/sm75_reduction_resident.cu"),
+            false => ("streamed", "reduction/sm75_reduction_streamed.cu"),
         };
         let blocks = match span.first < span.end {
             true => self.schedule.blocks(self.context.space),
@@ -182,8 +232,8 @@ impl Rows<'_> {
         KernelPlan { spec: self.context.spec(variant, template, parameters), launch }
     }
 
-    /// Parameters common to all kernels.
-    fn problem(&self) -> Json {
+    /// Parameters common to all kernels, of one with these functions.
+    fn problem(&self, memory: &Memory, functions: Vec<Function>) -> Problem {
         let Space { rows, columns, .. } = self.context.space;
         let Schedule { threads, row_threads, vector, items, chunks, segments, cluster, .. } =
             *self.schedule;
@@ -192,29 +242,34 @@ impl Rows<'_> {
         let after = [&self.context.phases.last, &self.context.phases.columns];
         let last = after.map(|program| program.program.to_string()).concat();
         let steps = self.context.steps().chain(self.context.sums());
-        let reductions: BTreeSet<&str> = steps.map(|step| op_name(step.op)).collect();
-        json!({
-            "listing": lines.chain(last.lines().map(str::to_owned)).collect::<Vec<_>>(),
-            "reductions": reductions,
-            "reduces_across": false,
-            "spreads": self.context.spreads(),
-            "index_type": self.index_type(),
-            "threads": threads,
-            "row_threads": row_threads,
-            "vector": vector,
-            "items": items,
-            "whole_tiles": rows.count() % self.schedule.block_rows() == 0,
-            "columns": columns.count(),
-            "width": self.context.space.width(),
-            "chunks": chunks,
-            "segments": segments,
-            "cluster": cluster,
-            "segment_chunks": self.schedule.segment_chunks(),
-            "row_extents": rows.extents,
-            "row_divisions": coordinates(rows.extents.len(), "at", "EXTENT"),
-            "column_extents": outer,
-            "column_divisions": coordinates(outer.len(), "line", "INNER"),
-        })
+        let in_memory = memory.in_memory(self.context.graph);
+        Problem {
+            listing: lines.chain(last.lines().map(str::to_owned)).collect(),
+            kernel_parameters: memory.kernel_parameters(&self.context, ROWS),
+            tensors: in_memory.into_iter().map(|at| self.layout(at)).collect(),
+            scalars: self.loads(&memory.scalars),
+            functions: functions.iter().flat_map(|of| &of.calls).copied().collect(),
+            programs: functions.into_iter().map(|of| of.text).collect(),
+            reductions: steps.map(|step| op_name(step.op)).collect(),
+            reduces_across: false,
+            has_variances: self.context.has_variances(),
+            index_type: self.index_type(),
+            threads,
+            row_threads,
+            vector,
+            items,
+            whole_tiles: rows.count() % self.schedule.block_rows() == 0,
+            columns: columns.count(),
+            width: self.context.space.width(),
+            chunks,
+            segments,
+            cluster,
+            segment_chunks: self.schedule.segment_chunks(),
+            row_divisions: coordinates(rows.extents.len(), "at", "EXTENT"),
+            row_extents: rows.extents.clone(),
+            column_divisions: coordinates(outer.len(), "line", "INNER"),
+            column_extents: outer.to_vec(),
+        }
     }
 
     /// 32-bit offsets where everything a kernel counts stays below 2^31: the last block may step
@@ -229,63 +284,68 @@ impl Rows<'_> {
         }
     }
 
-    /// A phase of a kernel; the functions it calls are added to the others.
-    fn phase(
+    /// The phases of a kernel, each with what is its `own`; the functions they call are added to
+    /// the others.
+    fn phases<P>(
+        &self,
+        span: Span,
+        taken: &mut Identifiers,
+        functions: &mut Vec<Function>,
+        own: &dyn Fn(&Phase, usize, Option<&Function>) -> P,
+    ) -> Vec<PhaseText<P>> {
+        let numbers = 0..span.end;
+        numbers.map(|number| self.phase(span, number, taken, functions, own)).collect()
+    }
+
+    fn phase<P>(
         &self,
         span: Span,
         number: usize,
         taken: &mut Identifiers,
         functions: &mut Vec<Function>,
-    ) -> Json {
+        own: &dyn Fn(&Phase, usize, Option<&Function>) -> P,
+    ) -> PhaseText<P> {
         let phase = &self.context.phases.phases[number];
-        let from_parts = number < span.first;
-        let mut json = json!({
-            "values": [],
-            "row_function": "",
-            "element_function": "",
-            "outputs": [],
-            "inputs": [],
-            "from_parts": from_parts,
-            "to_parts": span.to_parts && number + 1 == span.end,
-        });
+        let (mut values, mut row_call) = (Vec::new(), [String::new(), String::new()]);
         if !phase.row.outputs.is_empty() {
             let about = format!("Values of a row for phase {number}.");
-            let values = self.function(&format!("values{number}"), &about, &phase.row, taken);
-            let outputs = phase.row.outputs.iter().zip(&values.types);
-            let described: Vec<Value> = outputs.map(|(at, ctype)| self.value(*at, ctype)).collect();
-            let variables = described.iter().map(|value| value.variable.clone());
-            json["row_function"] = json!(values.name);
-            json["row_arguments"] = json!(values.call(variables, 12));
-            json["values"] = described.iter().map(Value::json).collect();
-            functions.push(values);
+            let function = self.function(&format!("values{number}"), &about, &phase.row, taken);
+            let outputs = phase.row.outputs.iter().zip(&function.types);
+            values = outputs.map(|(at, ctype)| self.value(*at, ctype).text()).collect();
+            let variables = values.iter().map(|value| value.variable.clone());
+            row_call = [function.text.name.clone(), function.call(variables, 12)];
+            functions.push(function);
         }
+        let (mut outputs, mut element_call) = (Vec::new(), [String::new(), String::new()]);
         let mut elements = None;
-        if !from_parts {
-            let inputs = self.context.element_inputs(phase).into_iter();
-            json["inputs"] = inputs.map(|at| self.tensor(at)).collect();
-            if !phase.elements.outputs.is_empty() {
-                let about = format!("Phase {number}, for one element.");
-                let name = format!("elements{number}");
-                let function = self.function(&name, &about, &phase.elements, taken);
-                let outputs = phase.elements.outputs.iter().zip(&function.types);
-                let described = outputs.map(|(at, ctype)| self.element_output(*at, ctype));
-                let names = phase.elements.outputs.iter().map(|at| &self.context.names[*at]);
-                let values = names.map(|name| format!("{name}_value[j]"));
-                let indent = if self.schedule.kept { 20 } else { 24 };
-                json["outputs"] = described.collect();
-                json["element_function"] = json!(function.name);
-                json["element_arguments"] = json!(function.call(values, indent));
-                elements = Some(function);
-            }
+        if number >= span.first && !phase.elements.outputs.is_empty() {
+            let about = format!("Phase {number}, for one element.");
+            let name = format!("elements{number}");
+            let function = self.function(&name, &about, &phase.elements, taken);
+            let types = phase.elements.outputs.iter().zip(&function.types);
+            outputs = types.map(|(at, ctype)| self.element_output(*at, ctype)).collect();
+            let names = phase.elements.outputs.iter().map(|at| &self.context.names[*at]);
+            let values = names.map(|name| format!("{name}_value[j]"));
+            let indent = if self.schedule.resident { 20 } else { 24 };
+            element_call = [function.text.name.clone(), function.call(values, indent)];
+            elements = Some(function);
         }
-        for (name, steps) in ["steps", "spreads"].into_iter().zip(phase.in_turn()) {
-            let steps = steps.iter().map(|step| self.step(step, phase, elements.as_ref()));
-            json[name] = steps.collect();
-        }
-        let sums = phase.sums.iter().map(|step| self.step(step, phase, elements.as_ref()));
-        json["sums"] = sums.collect();
+        let [steps, _] = phase.in_turn();
+        let step = |step: &Step| self.step(step, phase, elements.as_ref());
+        let ([row_function, row_arguments], [element_function, element_arguments]) =
+            (row_call, element_call);
+        let text = PhaseText {
+            values,
+            row_function,
+            row_arguments,
+            element_function,
+            element_arguments,
+            outputs,
+            steps: steps.into_iter().map(step).collect(),
+            own: own(phase, number, elements.as_ref()),
+        };
         functions.extend(elements);
-        json
+        text
     }
 
     fn function(
@@ -322,7 +382,7 @@ impl Rows<'_> {
             _ if tensor.by_value => format!("{register}({name})"),
             (true, true) => self.variable(at),
             (true, false) if self.context.space.follows_sums(at) => name.clone(),
-            (true, false) => format!("{name}_kept[item].get(j)"),
+            (true, false) => format!("{name}_row[item].get(j)"),
             (false, true) => format!("{name}_in.get(0)"),
             (false, false) if self.context.space.stride(at) == 0 => {
                 format!("{name}_in[item].get(0)")
@@ -331,22 +391,48 @@ impl Rows<'_> {
         }
     }
 
-    fn step(&self, step: &Step, phase: &Phase, elements: Option<&Function>) -> Json {
-        let (name, dtype) = (&self.context.names[step.result], step.op.math.dtype());
-        let register = dtype.register();
+    fn step(&self, step: &Step, phase: &Phase, elements: Option<&Function>) -> StepText {
+        let name = &self.context.names[step.result];
+        StepText {
+            name: name.clone(),
+            op: op_name(step.op),
+            ctype: step.op.math.dtype().register(),
+            term: self.term(step, phase, elements),
+            finish: finish(step, name, "COLUMNS"),
+        }
+    }
+
+    fn column_sum(&self, step: &Step) -> ColumnSum {
+        let dtype = step.op.math.dtype();
+        ColumnSum {
+            name: self.context.names[step.result].clone(),
+            op: op_name(step.op),
+            ctype: dtype.register(),
+            access: 16.min(self.schedule.vector * dtype.bytes() as i64),
+        }
+    }
+
+    fn column_term(&self, step: &Step, phase: &Phase, elements: Option<&Function>) -> ColumnTerm {
+        ColumnTerm {
+            name: self.context.names[step.result].clone(),
+            op: op_name(step.op),
+            term: self.term(step, phase, elements),
+        }
+    }
+
+    fn combined_sum(&self, step: &Step) -> CombinedSum {
+        let name = &self.context.names[step.result];
+        CombinedSum {
+            name: name.clone(),
+            op: op_name(step.op),
+            ctype: step.op.math.dtype().register(),
+            finish: finish(step, name, "COUNT"),
+        }
+    }
+
+    fn term(&self, step: &Step, phase: &Phase, elements: Option<&Function>) -> String {
         let argument = |source: &Source, register: &str| self.argument(source, register);
-        let sum = self.context.space.follows_sums(step.result);
-        let part = format!("{name}_part");
-        let count = format!("{register}({})", if sum { "COUNT" } else { "COLUMNS" });
-        json!({
-            "name": name,
-            "access": 16.min(self.schedule.vector * dtype.bytes() as i64),
-            "op": op_name(step.op),
-            "mean": step.around.map_or("", |mean| &self.context.names[mean]),
-            "ctype": register,
-            "term": self.context.term(step, phase, elements, &argument),
-            "finish": finished(step.op.op, &part, &count).unwrap_or(part),
-        })
+        self.context.term(step, phase, elements, &argument)
     }
 
     /// The variable that holds a value of a row; a parameter has the name of an output itself.
@@ -361,16 +447,20 @@ impl Rows<'_> {
         Value::of(&graph.tensors[at], &names[at], self.variable(at), ctype)
     }
 
-    fn element_output(&self, at: usize, value_type: &str) -> Json {
-        let mut output = self.tensor(at);
-        let tensor = &self.context.graph.tensors[at];
-        output["value_type"] = json!(value_type);
-        output["is_kept"] = json!(self.context.phases.kept.contains(&at));
-        output["is_stored"] = json!(!tensor.is_virtual);
-        output
+    fn element_output(&self, at: usize, value_type: &'static str) -> ElementOutput {
+        let resident = &self.context.phases.resident;
+        ElementOutput {
+            store: self.layouts().store(at, &self.context.names[at]),
+            value_type,
+            is_stored: !self.context.graph.tensors[at].is_virtual,
+            is_resident: self.schedule.resident.then(|| resident.contains(&at)),
+        }
     }
+}
 
-    fn row_output(&self, at: usize, last: Option<&Function>) -> Json {
-        self.context.row_output(at, self.tensor(at), self.variable(at), last)
-    }
+/// The result of all values of a reduction, of which there are `count`.
+fn finish(step: &Step, name: &str, count: &str) -> String {
+    let partial = format!("{name}_partial");
+    let count = format!("{}({count})", step.op.math.dtype().register());
+    finished(step.op.op, &partial, &count).unwrap_or(partial)
 }

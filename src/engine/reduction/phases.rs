@@ -3,8 +3,8 @@
 
 use crate::engine::program::{GraphProgram, Source};
 use crate::engine::reduction::space::Space;
-use crate::engine::reduction::spread;
 use crate::engine::reduction::step::Step;
+use crate::engine::reduction::variance;
 use crate::graph::{CanonicalGraph, Op, Operation};
 
 /// What happens between two rounds of reductions.
@@ -12,8 +12,8 @@ use crate::graph::{CanonicalGraph, Op, Operation};
 pub(super) struct Phase {
     /// Values of rows that elements need, from those that are known.
     pub(super) row: GraphProgram,
-    /// What is computed of an element, from the elements of inputs, what earlier phases kept and
-    /// values of rows. The outputs are reduced, stored or kept.
+    /// What is computed of an element, from the elements of inputs, what earlier phases held and
+    /// values of rows. The outputs are reduced, stored or held.
     pub(super) elements: GraphProgram,
     pub(super) steps: Vec<Step>,
     /// Reductions of columns, over all rows.
@@ -30,8 +30,8 @@ pub(super) struct Phases {
     pub(super) row_outputs: Vec<usize>,
     /// What is computed from sums of columns, for one column.
     pub(super) columns: GraphProgram,
-    /// Elements that later phases read, if a row is kept; none if it is read again.
-    pub(super) kept: Vec<usize>,
+    /// Elements that later phases read, if a row is resident; none if it is read again.
+    pub(super) resident: Vec<usize>,
 }
 
 /// What is known of every tensor of a graph.
@@ -42,17 +42,17 @@ struct Analysis<'a> {
     phase: Vec<usize>,
     /// Whether the elements of some row need a tensor.
     needed: Vec<bool>,
-    /// Whether a row is kept between phases.
-    kept: bool,
+    /// Whether a row stays in registers between phases.
+    resident: bool,
 }
 
 impl Phases {
-    /// `kept`: elements stay where they are between phases, so that none is computed twice. Else
-    /// a variance is taken in the phase of its mean, so that none is read once more for it.
-    pub(super) fn of(graph: CanonicalGraph<'_>, space: &Space, kept: bool) -> Phases {
-        let analysis = Analysis::of(graph, space, kept);
+    /// `resident`: elements stay in registers between phases, so that none is computed twice. Else
+    /// a variance is reduced in the phase of its mean, so that elements are not read once more.
+    pub(super) fn of(graph: CanonicalGraph<'_>, space: &Space, resident: bool) -> Phases {
+        let analysis = Analysis::of(graph, space, resident);
         let count = 1 + analysis.phase.iter().max().expect("a graph has tensors");
-        let held = match kept {
+        let held = match resident {
             true => (0..graph.tensors.len()).filter(|at| analysis.crosses(*at)).collect(),
             false => Vec::new(),
         };
@@ -76,7 +76,7 @@ impl Phases {
         let operations = analysis.pointwise(|at| space.follows_sums(at));
         let columns = GraphProgram::of(graph, operations, &columns);
         let phases = phases.into_iter().filter(|phase| !is_empty(phase)).collect();
-        Phases { phases, last, row_outputs, columns, kept: held }
+        Phases { phases, last, row_outputs, columns, resident: held }
     }
 
     /// The tensors in memory that a program reads.
@@ -91,8 +91,8 @@ impl Phases {
 impl Phase {
     /// The reductions, and those that need a result of them first: squared distances from a mean.
     pub(super) fn in_turn(&self) -> [Vec<&Step>; 2] {
-        let (spreads, steps) = self.steps.iter().partition(|step| step.around.is_some());
-        [steps, spreads]
+        let (variances, steps) = self.steps.iter().partition(|step| step.around.is_some());
+        [steps, variances]
     }
 
     /// Whether elements of the tensor are read.
@@ -103,11 +103,11 @@ impl Phase {
 }
 
 impl<'a> Analysis<'a> {
-    fn of(graph: CanonicalGraph<'a>, space: &'a Space, kept: bool) -> Analysis<'a> {
+    fn of(graph: CanonicalGraph<'a>, space: &'a Space, resident: bool) -> Analysis<'a> {
         let mut phase = vec![0; graph.tensors.len()];
-        let spread = |operation: &Operation| match kept {
+        let variance = |operation: &Operation| match resident {
             true => None,
-            false => spread::of(graph, space, operation),
+            false => variance::of(graph, space, operation),
         };
         for operation in graph.operations {
             let output = operation.outputs[0] as usize;
@@ -116,7 +116,7 @@ impl<'a> Analysis<'a> {
             }
             let after = usize::from(matches!(operation.op, Op::Reduction(_)));
             let last = operation.inputs.iter().map(|uid| phase[*uid as usize]).max();
-            let last = spread(operation).map(|step| phase[step.operand]).or(last);
+            let last = variance(operation).map(|step| phase[step.operand]).or(last);
             phase[output] = last.unwrap_or(0) + after;
         }
         let mut needed = vec![false; graph.tensors.len()];
@@ -127,7 +127,7 @@ impl<'a> Analysis<'a> {
                 operation.inputs.iter().for_each(|uid| needed[*uid as usize] = true);
             }
         }
-        Analysis { graph, space, phase, needed, kept }
+        Analysis { graph, space, phase, needed, resident }
     }
 
     /// The pointwise operations whose results are so, in their order.
@@ -155,7 +155,7 @@ impl<'a> Analysis<'a> {
     }
 
     fn phase(&self, number: usize) -> Phase {
-        let Analysis { graph, space, kept, .. } = *self;
+        let Analysis { graph, space, resident, .. } = *self;
         let steps = graph.operations.iter().filter_map(|operation| self.step(operation, number));
         let (sums, steps): (Vec<Step>, Vec<Step>) =
             steps.partition(|step| space.follows_sums(step.result));
@@ -163,12 +163,13 @@ impl<'a> Analysis<'a> {
         let is_output = |at: usize| {
             let reduced = steps.iter().chain(&sums).any(|step| step.operand == at);
             let stored = !graph.tensors[at].is_virtual && self.phase[at] == number;
-            reduced || stored || (kept && self.phase[at] == number && self.crosses(at))
+            reduced || stored || (resident && self.phase[at] == number && self.crosses(at))
         };
         let outputs = self.pointwise(|at| element(at) && is_output(at));
         let outputs: Vec<usize> = outputs.map(|operation| operation.outputs[0] as usize).collect();
         let computed = |at: usize| {
-            element(at) && if kept { self.phase[at] == number } else { self.phase[at] <= number }
+            element(at)
+                && if resident { self.phase[at] == number } else { self.phase[at] <= number }
         };
         let elements = GraphProgram::of(graph, self.pointwise(computed), &outputs);
         let here = |at: usize| space.is_row(at) && self.needed[at] && self.phase[at] == number;
@@ -193,8 +194,8 @@ impl<'a> Analysis<'a> {
     fn step(&self, operation: &Operation, number: usize) -> Option<Step> {
         let Op::Reduction(op) = operation.op else { return None };
         let (operand, result) = (operation.inputs[0] as usize, operation.outputs[0] as usize);
-        let spread = || spread::of(self.graph, self.space, operation);
-        let step = (!self.kept).then(spread).flatten();
+        let variance = || variance::of(self.graph, self.space, operation);
+        let step = (!self.resident).then(variance).flatten();
         let step = step.unwrap_or(Step { op, operand, result, around: None });
         (self.phase[step.operand] == number).then_some(step)
     }

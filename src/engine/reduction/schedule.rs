@@ -9,8 +9,8 @@ use crate::engine::access::{
 };
 use crate::engine::reduction::phases::{Phase, Phases};
 use crate::engine::reduction::space::Space;
-use crate::engine::reduction::spread;
 use crate::engine::reduction::step::Step;
+use crate::engine::reduction::variance;
 use crate::engine::tunable::settings;
 use crate::graph::CanonicalGraph;
 use crate::kernel::Grid;
@@ -52,12 +52,12 @@ settings! {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Schedule {
     pub(super) vector: i64,
-    /// Chunks in flight per thread; those of a whole row if that is kept.
+    /// Chunks in flight per thread; those of a whole row if that is resident.
     pub(super) items: i64,
     pub(super) threads: i64,
     pub(super) row_threads: i64,
-    /// Whether a row is kept in registers; otherwise every phase rereads it.
-    pub(super) kept: bool,
+    /// Whether a row stays in registers; otherwise every phase rereads it.
+    pub(super) resident: bool,
     /// Chunks of `vector` elements in a row.
     pub(super) chunks: i64,
     /// Splits of a row; the next kernel combines their partials.
@@ -120,12 +120,12 @@ impl Schedule {
         }
         let chunks = space.lines().saturating_mul(ceil_div(space.width(), vector));
         let thread_chunks = ceil_div(chunks, row_threads * cluster);
-        let kept = (1..=items).contains(&thread_chunks) && segments == 1;
+        let resident = (1..=items).contains(&thread_chunks) && segments == 1;
         let items = items.min(thread_chunks.max(1));
-        if space.has_sums() && !kept {
+        if space.has_sums() && !resident {
             return Err(Refusal::NotKept { chunks });
         }
-        if cluster > 1 && !kept {
+        if cluster > 1 && !resident {
             return Err(Refusal::Cluster { chunks });
         }
         let blocks_max = space.has_sums().then(|| {
@@ -138,14 +138,14 @@ impl Schedule {
             items,
             threads,
             row_threads,
-            kept,
+            resident,
             chunks,
             segments,
             cluster,
             persistent,
             blocks_max,
         };
-        let needed = footprint.registers(vector, items, kept);
+        let needed = footprint.registers(vector, items, resident);
         let available = (REGISTERS_SM / threads).min(REGISTERS_THREAD_MAX);
         // The estimate steers away from spills; the smallest setting is for the assembler to judge.
         if needed > available && (vector > 1 || items > 1) {
@@ -249,12 +249,12 @@ pub(super) struct Footprint {
     /// Bytes of one element of each other operand as it is held between phases: the compiler keeps
     /// what several of them read in the type it is computed in.
     held_bytes: Vec<i64>,
-    /// Bytes of one element of each intermediate that is kept between phases.
-    kept_bytes: Vec<i64>,
+    /// Bytes of one element of each intermediate that stays in registers between phases.
+    resident_bytes: Vec<i64>,
     /// Registers of the sums of one column.
     sum_words: i64,
     /// Registers of one element of each variance that is taken in the phase of its mean.
-    spread_words: i64,
+    variance_words: i64,
     is_double: bool,
 }
 
@@ -283,22 +283,22 @@ impl Footprint {
             broadcast: broadcast.len() as i64,
             input_bytes: inputs.iter().map(|(_, tensor)| bytes(tensor)).collect(),
             sum_words: phases.phases.iter().flat_map(|phase| &phase.sums).map(sum_words).sum(),
-            spread_words: spread::words(graph, space),
+            variance_words: variance::words(graph, space),
             held_bytes: inputs.iter().map(|(at, tensor)| held(*at, tensor)).collect(),
-            kept_bytes: phases.kept.iter().map(|at| bytes(&graph.tensors[*at])).collect(),
+            resident_bytes: phases.resident.iter().map(|at| bytes(&graph.tensors[*at])).collect(),
             is_double: graph.operations.iter().any(|of| of.op.math() == DType::F64),
         }
     }
 
     /// 32-bit registers of a thread: the fragments that it holds and one chunk's results.
-    pub(super) fn registers(&self, vector: i64, items: i64, kept: bool) -> i64 {
+    pub(super) fn registers(&self, vector: i64, items: i64, resident: bool) -> i64 {
         let fragments = |bytes: &[i64]| -> i64 {
             bytes.iter().map(|bytes| items * ((bytes * vector + 3) / 4)).sum()
         };
-        let held = match kept {
-            true => fragments(&self.held_bytes) + fragments(&self.kept_bytes),
+        let held = match resident {
+            true => fragments(&self.held_bytes) + fragments(&self.resident_bytes),
             // A chunk of terms; mean, squares and count of those before.
-            false => fragments(&self.input_bytes) + self.spread_words * (vector + 3),
+            false => fragments(&self.input_bytes) + self.variance_words * (vector + 3),
         };
         let held = held + items * self.broadcast;
         let double = match self.is_double {

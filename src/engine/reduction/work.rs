@@ -10,7 +10,7 @@ use crate::engine::reduction::space::Space;
 use crate::graph::{CanonicalGraph, Operation};
 use crate::tensor::TensorDesc;
 
-/// Instructions that find a chunk and join its row's parts: bounds, addresses, shuffles.
+/// Instructions that find a chunk and combine its row's partials: bounds, addresses, shuffles.
 const INSTRUCTIONS_CHUNK: f64 = 24.0;
 
 /// Work of a graph that does not depend on the settings.
@@ -24,8 +24,8 @@ pub(super) struct Demand {
     f64_instructions: f64,
     /// Phases of a row that is read again in each.
     phases: usize,
-    /// Phases of a row that is kept in registers.
-    kept_phases: usize,
+    /// Phases of a row that stays in registers.
+    resident_phases: usize,
 }
 
 impl Demand {
@@ -48,7 +48,7 @@ impl Demand {
             instructions: elements * single * INSTRUCTIONS_OPERATION,
             f64_instructions: elements * double * INSTRUCTIONS_OPERATION,
             phases: Phases::of(graph, space, false).phases.len(),
-            kept_phases: Phases::of(graph, space, true).phases.len(),
+            resident_phases: Phases::of(graph, space, true).phases.len(),
         }
     }
 
@@ -59,8 +59,8 @@ impl Demand {
         footprint: &Footprint,
         schedule: &Schedule,
     ) -> Vec<KernelWork> {
-        let Schedule { vector, items, threads, kept, segments, .. } = *schedule;
-        let passes = if kept { 1 } else { self.phases };
+        let Schedule { vector, items, threads, resident, segments, .. } = *schedule;
+        let passes = if resident { 1 } else { self.phases };
         let launches = if segments > 1 { passes } else { 1 };
         let share = 1.0 / launches as f64;
         let read = self.read_bytes * passes as f64;
@@ -69,11 +69,11 @@ impl Demand {
         let sharers = schedule.row_threads * schedule.cluster;
         let rounds = ceil_div(schedule.segment_chunks(), sharers * items).max(1);
         // Blocks of a cluster wait for each other about as long as for memory.
-        let meetings = if schedule.cluster > 1 { self.kept_phases } else { 0 };
+        let meetings = if schedule.cluster > 1 { self.resident_phases } else { 0 };
         let work = KernelWork {
             blocks: schedule.blocks(space) as u64,
             threads: threads as u32,
-            registers: footprint.registers(vector, items, kept) as u32,
+            registers: footprint.registers(vector, items, resident) as u32,
             shared_bytes: 0,
             dram_bytes: (read + self.written_bytes) * share,
             l2_bytes: (read + self.written_bytes) * share,

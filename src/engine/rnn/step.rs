@@ -335,6 +335,11 @@ impl<'a> Writer<'a> {
             "stages": [],
             "pieces": [],
             "moments": false,
+            // Some kinds of kernels have none of these.
+            "first_state": null, "h_final": null, "reset": null, "reverse": null, "y": null,
+            "given": [], "given_values": [], "histories": [], "members": [], "parameters": [],
+            "lengths": false, "projected": false, "reads_initial": false, "states": [],
+            "others": 0, "states_final": false, "with_reset": false,
             "layout": op.layout.name(),
             "fill": op.fill.literal(Math::of(op.math.dtype())),
         });

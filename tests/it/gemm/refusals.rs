@@ -27,27 +27,27 @@ fn graphs_without_one_product() {
     let c = fusion.product(fusion.a, fusion.b, F32, DType::F32);
     let d = fusion.graph.matmul(Matmul::new(F32), c, fusion.b).unwrap();
     fusion.output(d, "d", DType::F32);
-    refused(fusion.build(), "the graph has more than one product");
+    refused(fusion.build(), "the graph has more than one GEMM");
 
     let mut fusion = Fusion::new((&[4, 4], DType::F32), (&[4, 4], DType::F32));
     let a = fusion.unary(Mode::Exp, fusion.a, DType::F32);
     fusion.output(a, "exp", DType::F32);
     let c = fusion.product(a, fusion.b, F32, DType::F32);
     fusion.output(c, "c", DType::F32);
-    refused(fusion.build(), "`exp` is a result and an operand of the product is computed from it");
+    refused(fusion.build(), "`exp` is a result and an operand of the GEMM is computed from it");
 
     let mut fusion = Fusion::new((&[1, 4, 4], DType::F32), (&[1, 4, 4], DType::F32));
     let x = fusion.graph.input("x", &[2, 4, 4], DType::F32);
     let c = fusion.product(fusion.a, fusion.b, F32, DType::F32);
     let y = fusion.binary(Mode::Add, [c, x], DType::F32);
     fusion.output(y, "y", DType::F32);
-    refused(fusion.build(), "`y` is [2, 4, 4], the product is [1, 4, 4]");
+    refused(fusion.build(), "`y` is [2, 4, 4], the GEMM is [1, 4, 4]");
 
     let mut graph = OperationGraph::builder();
     let x = graph.input("x", &[4, 4], DType::F32);
     let y = graph.pointwise(Pointwise::new(Mode::Exp), &[x]).unwrap();
     graph.output(y, "y", DType::F32);
-    refused(graph.build().unwrap(), "the graph has no product of matrices");
+    refused(graph.build().unwrap(), "the graph has no GEMM");
 }
 
 /// Reductions that a product does not leave behind.
@@ -73,7 +73,7 @@ fn reductions_behind_a_product() {
     fusion.graph.name(sum, "sum", DType::F32);
     let y = fusion.apply(Pointwise::new(Mode::Div), &[c, sum], DType::F32);
     fusion.output(y, "y", DType::F32);
-    refused(&fusion.build(), "`sum` is read, which is reduced behind the product");
+    refused(&fusion.build(), "`sum` is read, a result of an epilogue reduction");
 
     let mut fusion = Fusion::new((&[8, 8], F16), (&[8, 8], F16));
     let a = fusion.unary(Mode::Exp, fusion.a, F16);
@@ -83,13 +83,13 @@ fn reductions_behind_a_product() {
     fusion.output(c, "c", DType::F32);
     let graph = fusion.build();
     let name = graph.tensor(a).unwrap().name.clone();
-    let rule = format!("`{name}` is a result and an operand of the product is computed from it");
+    let rule = format!("`{name}` is a result and an operand of the GEMM is computed from it");
     refused(&graph, &rule);
 }
 
 /// What warpgroups do not take: TMA copies load and store it.
 #[test]
-fn what_bulk_copies_do_not_move() {
+fn what_tma_does_not_load() {
     let engine = engine::engine_named("gemm_wgmma").unwrap();
     let refused_for = |target: &str, graph: &OperationGraph, rule: &str| {
         let target = Target::named(target).unwrap();
@@ -103,7 +103,7 @@ fn what_bulk_copies_do_not_move() {
     refused_for("b200", &case([F16; 3], [64, 64, 64], rows), "sm_100a is not sm_90a");
     refused(
         &case([F16, Bf16, F16], [64; 3], rows),
-        "a warpgroup has no product of f16 and bf16 in math f32",
+        "wgmma does not multiply f16 by bf16 in math f32",
     );
     refused(&case([F16; 3], [64, 64, 0], rows), "a TMA copy takes at least one element");
     refused(
@@ -115,7 +115,7 @@ fn what_bulk_copies_do_not_move() {
         "`b` is aligned to 2 bytes, a TMA copy needs 16",
     );
     let tf32 = Case::new(MatmulMath::Tf32, [DType::F32; 3], [64; 3]);
-    refused(&tf32.graph(), "`b` is not packed along K, as products of f32 need it");
+    refused(&tf32.graph(), "`b` is not K-major, as wgmma needs f32");
     let batches: [&'static [i64]; 2] = [&[2, 2, 2, 2, 2, 2], &[1, 2, 1, 2, 1, 2]];
     let many = Case { batches, ..Case::new(F32, [F16; 3], [64; 3]) };
     refused(&many.graph(), "`a` has 6 dimensions of batches, a TMA copy 3");
@@ -129,9 +129,9 @@ fn what_bulk_copies_do_not_move() {
     refused(&graph, &format!("operand `{name}` is computed, a TMA copy loads it as it is"));
 }
 
-/// Two products that are not multiplied at once.
+/// Two GEMMs that are not one dual GEMM.
 #[test]
-fn two_products_that_are_not_twins() {
+fn two_gemms_that_are_not_dual() {
     let target = Target::named("h200").unwrap();
     let refused = |engine: &str, graph: &OperationGraph, rule: &str| {
         let error = engine::supported(engine, graph.canonical(), &target).unwrap_err();
@@ -154,8 +154,8 @@ fn two_products_that_are_not_twins() {
         graph.build().unwrap()
     };
     let (rows, columns) = (vec![8, 1], vec![1, 8]);
-    let rule = "the graph has more than one product";
+    let rule = "the graph has more than one GEMM";
     refused("gemm_mma", &two([rows.clone(), rows.clone()], false), rule);
-    let rule = "`up` and `down` lie differently, which are multiplied at once";
+    let rule = "`up` and `down` have different layouts, a dual GEMM needs one";
     refused("gemm_mma", &two([rows, columns], true), rule);
 }

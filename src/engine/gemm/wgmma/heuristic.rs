@@ -2,12 +2,14 @@
 
 use crate::engine::access::ceil_div;
 use crate::engine::cost::INSTRUCTIONS_OPERATION;
-use crate::engine::gemm::order::Order;
 use crate::engine::gemm::problem::Problem;
-use crate::engine::gemm::tiling::{DYNAMIC_REASON, joining, split_reason, splits, tiles_of};
-use crate::engine::gemm::wgmma::product::{Product, efficiency};
+use crate::engine::gemm::rasterization::Rasterization;
+use crate::engine::gemm::tiling::{
+    DYNAMIC_REASON, reduce_launches, split_reason, splits, tiles_of,
+};
+use crate::engine::gemm::wgmma::operands::{WgmmaOperands, efficiency};
 use crate::engine::gemm::wgmma::schedule::Tile;
-use crate::engine::warpgroup::{ROWS, cycles};
+use crate::engine::instruction::{WGMMA_M, cycles};
 use crate::target::Target;
 
 /// Candidate tiles; ties go to the first.
@@ -27,7 +29,7 @@ const CANDIDATES: [Tile; 12] = [
 ];
 
 /// Instructions per accumulator to stage and store it.
-const INSTRUCTIONS_SUM: f64 = 4.0;
+const INSTRUCTIONS_ACCUMULATOR: f64 = 4.0;
 
 /// FP32 lanes per SM.
 const LANES: f64 = 128.0;
@@ -49,7 +51,7 @@ const LAUNCH: f64 = 4500.0;
 pub(super) struct Decision {
     tile: Tile,
     cluster: i64,
-    order: Order,
+    rasterization: Rasterization,
     stages: i64,
     split_k: i64,
     tiles: i64,
@@ -63,12 +65,12 @@ pub(super) struct Decision {
 }
 
 impl Decision {
-    pub(super) fn of(problem: &Problem<'_>, product: &Product, target: &Target) -> Decision {
+    pub(super) fn of(problem: &Problem<'_>, operands: &WgmmaOperands, target: &Target) -> Decision {
         let sm_count = i64::from(target.sm_count);
         let tiles = |tile: Tile| tiles_of(problem, tile.cta);
-        let steps = ceil_div(problem.k, product.cta_k());
+        let steps = ceil_div(problem.k, operands.cta_k());
         let operations = problem.epilogue.program.program.instructions().len() as f64;
-        let instructions = INSTRUCTIONS_SUM + operations * INSTRUCTIONS_OPERATION;
+        let instructions = INSTRUCTIONS_ACCUMULATOR + operations * INSTRUCTIONS_OPERATION;
         let multiplying = |tile: Tile, split_k: i64| {
             let multiplied = tile.multiplied(problem);
             4.0 * ceil_div(steps, split_k) as f64 * cycles(multiplied) / efficiency(multiplied)
@@ -78,17 +80,18 @@ impl Decision {
         let cost = |(tile, split_k): &(Tile, i64)| {
             let (multiplying, storing) = (multiplying(*tile, *split_k), storing(*tile));
             let rounds = ceil_div(tiles(*tile).saturating_mul(*split_k), sm_count) as f64;
-            let (both, joining) = (multiplying + storing, joining(problem, *split_k));
+            let (both, reduce_launches) =
+                (multiplying + storing, reduce_launches(problem, *split_k));
             match tile.turns {
                 true => rounds * multiplying.max(both / 2.0) + storing,
-                false => rounds * both + LAUNCH * joining,
+                false => rounds * both + LAUNCH * reduce_launches,
             }
         };
         let whole = |tile: &Tile| {
-            (product.depth_packed[1] || tile.cta[1] % 64 == 0) && tile.check(problem).is_ok()
+            (operands.k_major[1] || tile.cta[1] % 64 == 0) && tile.check(problem).is_ok()
         };
         // K is only split across SMs that would be idle.
-        let parts = |tile: Tile| {
+        let splits_of = |tile: Tile| {
             let idle = move |split_k: &i64| {
                 let blocks = tiles(tile).saturating_mul(*split_k);
                 let filled = (split_k - 1) * ceil_div(steps, *split_k) < steps;
@@ -96,7 +99,7 @@ impl Decision {
             };
             splits(problem).filter(idle).map(move |split_k| (tile, split_k))
         };
-        let candidates = CANDIDATES.into_iter().filter(whole).flat_map(parts);
+        let candidates = CANDIDATES.into_iter().filter(whole).flat_map(splits_of);
         let (tile, split_k) =
             candidates.min_by(|a, b| cost(a).total_cmp(&cost(b))).expect("there are candidates");
         let rows = ceil_div(problem.m, tile.cta[0]);
@@ -109,22 +112,44 @@ impl Decision {
         let cluster = if pairs { 2 } else { 1 };
         let tiles = tiles(tile);
         let [cta_m, cta_n] = tile.cta;
-        let order = Order::of(problem, [cluster * cta_m, cta_n], sm_count / cluster);
-        Decision { tile, cluster, order, stages, split_k, tiles, steps, storing, sm_count, rows }
+        let rasterization =
+            Rasterization::of(problem, [cluster * cta_m, cta_n], sm_count / cluster);
+        Decision {
+            tile,
+            cluster,
+            rasterization,
+            stages,
+            split_k,
+            tiles,
+            steps,
+            storing,
+            sm_count,
+            rows,
+        }
     }
 
     /// A value for each knob, in the order of [`KNOBS`](super::schedule::KNOBS).
     pub(super) fn values(&self) -> [i64; 9] {
-        let Decision { tile, cluster, order, stages, split_k, .. } = *self;
+        let Decision { tile, cluster, rasterization, stages, split_k, .. } = *self;
         let ([cta_m, cta_n], turns) = (tile.cta, i64::from(tile.turns));
-        [cluster, cta_m, cta_n, 0, order.group, order.raster(), split_k, stages, turns]
+        [
+            cluster,
+            cta_m,
+            cta_n,
+            0,
+            rasterization.group,
+            rasterization.raster(),
+            split_k,
+            stages,
+            turns,
+        ]
     }
 
     /// Reasons, one line per knob.
     pub(super) fn reasons(&self) -> Vec<String> {
         let Decision { tile, cluster, stages, split_k, tiles, steps, .. } = self;
         let Decision { storing, sm_count, rows, .. } = self;
-        let [group, raster] = self.order.reasons();
+        let [group, raster] = self.rasterization.reasons();
         let ([cta_m, cta_n], turns) = (tile.cta, i64::from(tile.turns));
         let tile = format!("{tiles} tiles for {sm_count} SMs: the best wave");
         let shared = match cluster {
@@ -146,6 +171,6 @@ impl Decision {
 
     /// Whether every dimension is large enough.
     pub(super) fn pays(&self, problem: &Problem<'_>) -> bool {
-        problem.m >= ROWS && problem.n >= EXTENT_MIN && problem.k >= EXTENT_MIN
+        problem.m >= WGMMA_M && problem.n >= EXTENT_MIN && problem.k >= EXTENT_MIN
     }
 }

@@ -2,161 +2,227 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Value as Json, json};
+use serde::Serialize;
 
 use crate::engine::gemm::axes::View;
-use crate::engine::gemm::lowering::followed;
-use crate::engine::gemm::parameters::{Context, functions, with};
+use crate::engine::gemm::context::{AccumulatorParameters, Context, ProblemParameters};
+use crate::engine::gemm::epilogue::EpilogueParameters;
+use crate::engine::gemm::lowering::with_reductions;
 use crate::engine::gemm::problem::Problem;
 use crate::engine::gemm::tiling::epilogue_vector;
-use crate::engine::gemm::wgmma::bulk::BulkOperand;
-use crate::engine::gemm::wgmma::product::Product;
+use crate::engine::gemm::wgmma::operands::WgmmaOperands;
 use crate::engine::gemm::wgmma::schedule::{SLICE_ROWS, Schedule};
-use crate::engine::signature::{arguments, ctype, merged};
-use crate::kernel::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
+use crate::engine::gemm::wgmma::tma::TmaOperand;
+use crate::engine::header::KernelNames;
+use crate::engine::instruction::WgmmaParameters;
+use crate::engine::signature::{arguments, ctype};
+use crate::kernel::{Argument, Grid, KernelPlan, LaunchPlan, Lowering, TensorMap};
 use crate::target::Arch;
 
 /// Maximum number of outputs stored by TMA: each warp has two boxes of shared memory.
-const BULK_OUTPUTS_MAX: usize = 2;
+const TMA_OUTPUTS_MAX: usize = 2;
 
 /// Columns of an output's TMA box.
 const BOX_COLUMNS: i64 = 64;
 
+#[derive(Serialize)]
+struct Parameters {
+    #[serde(flatten)]
+    problem: ProblemParameters,
+    #[serde(flatten)]
+    accumulators: AccumulatorParameters,
+    adds_partials: bool,
+    epilogue: EpilogueParameters,
+    operands: [OperandParameters; 2],
+    /// Ranks of tensors that TMA loads, and stores.
+    loaded_ranks: BTreeSet<usize>,
+    stored_ranks: BTreeSet<usize>,
+    products: [WgmmaParameters; 1],
+    cta_m: i64,
+    cta_n: i64,
+    cta_k: i64,
+    stages: i64,
+    cluster: i64,
+    group: i64,
+    by_columns: bool,
+    /// Consumer warpgroups.
+    consumers: i64,
+    /// Ping-pong, else cooperative.
+    turns: bool,
+    /// Columns that a warp stages at once.
+    warp_n: i64,
+    shared_bytes: i64,
+}
+
+/// An operand that TMA loads (`gemm/sm90_operand.cuh`).
+#[derive(Serialize)]
+struct OperandParameters {
+    title: String,
+    /// `A` or `B`.
+    #[serde(rename = "type")]
+    name: &'static str,
+    element: &'static str,
+    cta_rows: &'static str,
+    k_major: bool,
+    /// CTAs that load a share each and multicast it.
+    shares: i64,
+    /// Whether the tiles of two Bs are one behind the other.
+    dual: bool,
+    /// Batch coordinates.
+    batch: String,
+}
+
 /// The kernels of a schedule.
 pub(super) fn lowering(
     problem: &Problem<'_>,
-    product: &Product,
+    operands: &WgmmaOperands,
     schedule: &Schedule,
     arch: Arch,
 ) -> Lowering {
     let context = Context::new(problem, schedule.tiling);
-    let outputs = bulk_outputs(problem, schedule);
-    let epilogue = epilogue(&context, outputs.as_deref());
-    let stem = format!("sm90_gemm_{}_wgmma", problem.output_name());
-    let entry = "gemm";
-    let Schedule { tile, cluster, .. } = *schedule;
-    let [cta_m, cta_n] = tile.cta;
-    let stored = outputs.iter().flatten();
-    let called = if schedule.tiling.split_k == 1 { functions(&[&epilogue]) } else { json!([]) };
-    let own = json!({
-        "stem": stem,
-        "entry": entry,
-        "arch": arch.to_string(),
-        "listing": context.listing(),
-        "functions": called,
-        "epilogue": epilogue,
-        "adds_parts": false,
-        "operands": operands(&context, product, cluster),
-        "loaded_ranks": BTreeSet::from([&product.a, &product.b].map(|of| of.tensor.rank())),
-        "stored_ranks": stored.clone().map(|of| of.tensor.rank()).collect::<BTreeSet<_>>(),
-        "products": [product.instruction(cta_n * problem.products()).parameters()],
-        "cta_m": cta_m,
-        "cta_n": cta_n,
-        "cta_k": schedule.tiling.cta_k,
-        "stages": schedule.stages,
-        "cluster": cluster,
-        "group": schedule.tiling.order.group,
-        "by_columns": schedule.tiling.order.columns,
-        "consumers": tile.consumers(),
-        "turns": tile.turns,
-        "warp_n": tile.warp_n(problem),
-        "shared_bytes": schedule.shared_bytes,
-    });
+    let outputs = tma_outputs(problem, schedule);
     let mut passed = match schedule.tiling.split_k {
         1 => problem.passed_to_epilogue(),
         _ => Vec::new(),
     };
-    passed.retain(|at| !stored.clone().any(|output| output.at == *at));
-    // Each block of a cluster multicasts its part of B: of the rows, or of K for N-major B.
-    let lines = |rows: i64, depth_packed: bool| if depth_packed { rows } else { product.cta_k() };
-    let [packed_a, packed_b] = product.depth_packed;
-    let map_a = product.a.tensor.map(lines(cta_m, packed_a));
-    let lines_b = lines(cta_n, packed_b) / cluster;
-    let map_b = product.b.tensor.map(lines_b);
-    let map_other = product.other.as_ref().map(|other| other.tensor.map(lines_b));
-    let stored = stored.map(|output| output.tensor.map(SLICE_ROWS));
-    let maps: Vec<_> = [map_a, map_b].into_iter().chain(map_other).chain(stored).collect();
-    let mapped = (0..maps.len()).map(Argument::Map);
+    passed.retain(|at| !outputs.iter().flatten().any(|output| output.at == *at));
+    let maps = maps(operands, schedule, outputs.as_deref());
     let tensors = arguments(problem.graph, passed.iter());
-    let left = context.left();
-    let arguments = mapped.chain(tensors).chain(context.scratch(&left)).collect();
-    let parameters = merged(context.shared(&passed, left), own);
+    let mapped = (0..maps.len()).map(Argument::Map);
+    let arguments = mapped.chain(tensors).chain(context.scratch(&context.gemm_workspace()));
     let launch = LaunchPlan {
         grid: Grid::Resident {
             blocks_max: schedule.blocks(problem) as u32,
-            multiple_of: cluster as u32,
+            multiple_of: schedule.cluster as u32,
         },
         threads: schedule.threads() as u32,
         shared_bytes: schedule.shared_bytes as u32,
         cooperative: false,
-        arguments,
+        arguments: arguments.collect(),
         maps,
         numbers: schedule.tiling.numbers(problem),
     };
-    let template = "gemm/sm90_gemm_wgmma.cu";
-    let spec = KernelSpec { stem, template, entry, arch, parameters };
-    let finished = [SLICE_ROWS, tile.warp_n(problem)];
-    followed(KernelPlan { spec, launch }, &context, finished, arch)
+    let names = KernelNames {
+        stem: format!("sm90_gemm_{}_wgmma", problem.output_name()),
+        template: "gemm/sm90_gemm_wgmma.cu",
+        entry: "gemm",
+    };
+    let parameters = parameters(&context, operands, schedule, &passed, outputs.as_deref());
+    let gemm = KernelPlan { spec: names.spec(arch, &parameters), launch };
+    let epilogue_tile = [SLICE_ROWS, schedule.tile.warp_n(problem)];
+    with_reductions(gemm, &context, epilogue_tile, arch)
+}
+
+fn parameters(
+    context: &Context<'_>,
+    operands: &WgmmaOperands,
+    schedule: &Schedule,
+    passed: &[usize],
+    outputs: Option<&[TmaOperand]>,
+) -> Parameters {
+    let (problem, tile) = (context.problem, schedule.tile);
+    let epilogue = epilogue(context, outputs);
+    let functions = match schedule.tiling.split_k {
+        1 => epilogue.functions.clone(),
+        _ => BTreeSet::new(),
+    };
+    let (listing, written) = (context.listing(), context.gemm_workspace());
+    let [cta_m, cta_n] = tile.cta;
+    let stored = outputs.into_iter().flatten();
+    Parameters {
+        problem: context.problem_parameters(passed, written, listing, functions),
+        accumulators: context.accumulator_parameters(),
+        adds_partials: false,
+        epilogue,
+        operands: operand_parameters(context, operands, schedule.cluster),
+        loaded_ranks: [&operands.a, &operands.b].map(|of| of.tensor.rank()).into(),
+        stored_ranks: stored.map(|of| of.tensor.rank()).collect(),
+        products: [operands.instruction(cta_n * problem.gemm_count()).parameters()],
+        cta_m,
+        cta_n,
+        cta_k: schedule.tiling.cta_k,
+        stages: schedule.stages,
+        cluster: schedule.cluster,
+        group: schedule.tiling.rasterization.group,
+        by_columns: schedule.tiling.rasterization.columns,
+        consumers: tile.consumers(),
+        turns: tile.turns,
+        warp_n: tile.warp_n(problem),
+        shared_bytes: schedule.shared_bytes,
+    }
+}
+
+/// The tensor maps: A, B, the other B, outputs.
+fn maps(
+    operands: &WgmmaOperands,
+    schedule: &Schedule,
+    outputs: Option<&[TmaOperand]>,
+) -> Vec<TensorMap> {
+    let [cta_m, cta_n] = schedule.tile.cta;
+    // Each block of a cluster multicasts its share of B: of the rows, or of K for N-major B.
+    let lines = |rows: i64, k_major: bool| if k_major { rows } else { operands.cta_k() };
+    let [k_major_a, k_major_b] = operands.k_major;
+    let map_a = operands.a.tensor.map(lines(cta_m, k_major_a));
+    let lines_b = lines(cta_n, k_major_b) / schedule.cluster;
+    let map_b = operands.b.tensor.map(lines_b);
+    let map_other = operands.other.as_ref().map(|other| other.tensor.map(lines_b));
+    let stored = outputs.into_iter().flatten().map(|output| output.tensor.map(SLICE_ROWS));
+    [map_a, map_b].into_iter().chain(map_other).chain(stored).collect()
 }
 
 /// The outputs, if TMA can store all of them: the epilogue then runs on the pairs of columns of the
 /// accumulator layout and stages 16-bit elements in swizzled boxes. Only profitable if no epilogue
 /// operand must be loaded pair by pair.
-fn bulk_outputs(problem: &Problem<'_>, schedule: &Schedule) -> Option<Vec<BulkOperand>> {
+fn tma_outputs(problem: &Problem<'_>, schedule: &Schedule) -> Option<Vec<TmaOperand>> {
     let view = |at: usize| -> View { problem.epilogue.axes.view(&problem.graph.tensors[at]) };
     let is_matrix = |at: usize| {
         let View { row, column, .. } = view(at);
-        !problem.is_product(at) && !problem.graph.tensors[at].by_value && row != 0 && column != 0
+        !problem.is_gemm(at) && !problem.graph.tensors[at].by_value && row != 0 && column != 0
     };
     let fits = |at: usize| problem.graph.tensors[at].dtype.bytes() == 2 && view(at).column == 1;
     let refused = schedule.tiling.split_k > 1
         || schedule.tile.cta[1] % BOX_COLUMNS != 0
-        || !problem.exits.is_empty()
-        || problem.outputs().count() > BULK_OUTPUTS_MAX
+        || !problem.reductions.is_empty()
+        || problem.outputs().count() > TMA_OUTPUTS_MAX
         || !problem.outputs().all(fits)
         || problem.epilogue.inputs().any(is_matrix);
     if refused {
         return None;
     }
-    problem.outputs().map(|at| BulkOperand::output(problem, at).ok()).collect()
+    problem.outputs().map(|at| TmaOperand::output(problem, at).ok()).collect()
 }
 
 /// Template parameters of the epilogue.
-fn epilogue(context: &Context<'_>, bulk_outputs: Option<&[BulkOperand]>) -> Json {
-    let Some(outputs) = bulk_outputs else {
-        return context.epilogue(epilogue_vector(context.problem, context.sum()));
-    };
-    let mut epilogue = context.epilogue(2);
-    for (at, output) in outputs.iter().enumerate() {
-        epilogue["outputs"][at]["batch"] = json!(output.batch_arguments());
+fn epilogue(context: &Context<'_>, outputs: Option<&[TmaOperand]>) -> EpilogueParameters {
+    match outputs {
+        None => context.epilogue(epilogue_vector(context.problem, context.accumulator())),
+        Some(outputs) => {
+            let batches = outputs.iter().map(TmaOperand::batch_arguments);
+            context.epilogue(2).stored_by_tma(batches)
+        }
     }
-    epilogue["stores"] = json!(false);
-    let loaded = epilogue["loaded"].clone();
-    with(epilogue, "tensors", loaded)
 }
 
 /// Template parameters of both operands.
-fn operands(context: &Context<'_>, product: &Product, cluster: i64) -> [Json; 2] {
+fn operand_parameters(
+    context: &Context<'_>,
+    operands: &WgmmaOperands,
+    cluster: i64,
+) -> [OperandParameters; 2] {
     let problem = context.problem;
-    let operand = |name: &str, rows: &str, bulk: &BulkOperand, depth_packed: bool, parts: i64| {
-        let tensor = &problem.graph.tensors[bulk.at];
-        let text = context.text(bulk.at);
-        json!({
-            "title": format!(
-                "{name}: {text}, loaded with TMA."
-            ),
-            "type": name,
-            "element": ctype(tensor.dtype),
-            "cta_rows": rows,
-            "depth_packed": depth_packed,
-            "parts": parts,
-            "twinned": name == "B" && product.other.is_some(),
-            "batch": bulk.batch_arguments(),
-        })
+    let operand = |name, cta_rows, of: &TmaOperand, k_major: bool, shares: i64| OperandParameters {
+        title: format!("{name}: {}, loaded with TMA.", context.text(of.at)),
+        name,
+        element: ctype(problem.graph.tensors[of.at].dtype),
+        cta_rows,
+        k_major,
+        shares,
+        dual: name == "B" && operands.other.is_some(),
+        batch: of.batch_arguments(),
     };
-    let [packed_a, packed_b] = product.depth_packed;
+    let [k_major_a, k_major_b] = operands.k_major;
     [
-        operand("A", "CTA_M", &product.a, packed_a, 1),
-        operand("B", "CTA_N", &product.b, packed_b, cluster),
+        operand("A", "CTA_M", &operands.a, k_major_a, 1),
+        operand("B", "CTA_N", &operands.b, k_major_b, cluster),
     ]
 }

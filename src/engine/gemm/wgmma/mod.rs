@@ -2,24 +2,24 @@
 //! loads operand tiles by TMA and consumer warpgroups multiply them with `wgmma`.
 //!
 //! Operands do not pass through registers, so they have no prologues, and their layouts must be
-//! legal for TMA (`bulk`). The epilogue runs on the accumulators as in the other engines.
+//! legal for TMA (`tma`). The epilogue runs on the accumulators as in the other engines.
 
-mod bulk;
 mod heuristic;
 mod kernel;
-mod product;
+mod operands;
 mod schedule;
+mod tma;
 
 use crate::engine::config::combinations;
-use crate::engine::gemm::order::{Order, distinguished};
 use crate::engine::gemm::problem::Problem;
+use crate::engine::gemm::rasterization::{Rasterization, distinguished};
 use crate::engine::gemm::tiling::{Refusal, behavior};
 use crate::engine::gemm::wgmma::heuristic::Decision;
-use crate::engine::gemm::wgmma::product::Product;
+use crate::engine::gemm::wgmma::operands::WgmmaOperands;
 use crate::engine::gemm::wgmma::schedule::{KNOBS, NAME, Schedule, knobs};
 use crate::engine::gemm::work::Demand;
+use crate::engine::instruction::expect_wgmma;
 use crate::engine::tunable::{Tunable, Tuned};
-use crate::engine::warpgroup;
 use crate::engine::{Engine, KernelWork, Knob, Notes, NumericalNote, Supported};
 use crate::error::Result;
 use crate::graph::CanonicalGraph;
@@ -40,12 +40,12 @@ impl Engine for WgmmaEngine {
         graph: CanonicalGraph<'a>,
         target: &'a Target,
     ) -> Result<Box<dyn Supported + 'a>> {
-        warpgroup::expect(target.arch)?;
+        expect_wgmma(target.arch)?;
         let problem = Problem::of(graph, target.arch.capability)?;
-        let product = Product::of(&problem)?;
-        let (demand, decision) = (Demand::of(&problem), Decision::of(&problem, &product, target));
+        let operands = WgmmaOperands::of(&problem)?;
+        let (demand, decision) = (Demand::of(&problem), Decision::of(&problem, &operands, target));
         let best = decision.values();
-        Ok(Box::new(Tuned::of(Wgmma { problem, product, demand, decision, target }, [best])?))
+        Ok(Box::new(Tuned::of(Wgmma { problem, operands, demand, decision, target }, [best])?))
     }
 }
 
@@ -53,7 +53,7 @@ impl Engine for WgmmaEngine {
 #[derive(Debug, Clone)]
 struct Wgmma<'a> {
     problem: Problem<'a>,
-    product: Product,
+    operands: WgmmaOperands,
     demand: Demand,
     decision: Decision,
     target: &'a Target,
@@ -71,7 +71,7 @@ impl Tunable<9> for Wgmma<'_> {
     }
 
     fn schedule(&self, settings: [i64; 9]) -> Result<Schedule, Refusal> {
-        Schedule::new(&self.problem, &self.product, self.target, settings)
+        Schedule::new(&self.problem, &self.operands, self.target, settings)
     }
 
     fn best(&self) -> [i64; 9] {
@@ -97,8 +97,9 @@ impl Tunable<9> for Wgmma<'_> {
         let sm_count = i64::from(self.target.sm_count);
         let ordered = |[cluster, cta_m, cta_n, dynamic_m, _, _, split_k, stages, turns]: [i64;
                            9]| {
-            let order = Order::of(&self.problem, [cluster * cta_m, cta_n], sm_count / cluster);
-            let [group, raster] = [order.group, order.raster()];
+            let rasterization =
+                Rasterization::of(&self.problem, [cluster * cta_m, cta_n], sm_count / cluster);
+            let [group, raster] = [rasterization.group, rasterization.raster()];
             [cluster, cta_m, cta_n, dynamic_m, group, raster, split_k, stages, turns]
         };
         combinations(&self.all_knobs().map(distinguished)).map(ordered).collect()
@@ -106,7 +107,7 @@ impl Tunable<9> for Wgmma<'_> {
 
     fn notes(&self, settings: [i64; 9]) -> Notes {
         let [.., split_k, _, _] = settings;
-        let rounded = self.product.rounds().then_some(NumericalNote::DownConvertInputs);
+        let rounded = self.operands.rounds().then_some(NumericalNote::DownConvertInputs);
         let numerical = std::iter::once(NumericalNote::TensorCore).chain(rounded).collect();
         Notes { numerical, behavior: behavior(&self.problem, split_k) }
     }
@@ -116,10 +117,10 @@ impl Tunable<9> for Wgmma<'_> {
     }
 
     fn work(&self, schedule: &Schedule) -> Vec<KernelWork> {
-        schedule.work(&self.problem, &self.demand, &self.product)
+        schedule.work(&self.problem, &self.demand, &self.operands)
     }
 
     fn lowering(&self, schedule: &Schedule) -> Lowering {
-        kernel::lowering(&self.problem, &self.product, schedule, self.target.arch)
+        kernel::lowering(&self.problem, &self.operands, schedule, self.target.arch)
     }
 }

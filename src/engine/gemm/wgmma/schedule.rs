@@ -1,19 +1,19 @@
 //! Knobs and schedule.
 
 use crate::engine::access::REGISTERS_SM;
-use crate::engine::gemm::lowering::check_parts;
-use crate::engine::gemm::order::{Order, group_knob, raster_knob};
+use crate::engine::gemm::lowering::check_workspace;
 use crate::engine::gemm::problem::Problem;
+use crate::engine::gemm::rasterization::{Rasterization, group_knob, raster_knob};
 use crate::engine::gemm::tiling::{Refusal, Tiling, dynamic_knob, split_knob};
-use crate::engine::gemm::wgmma::product::Product;
-use crate::engine::gemm::work::{Block, Demand, Units};
-use crate::engine::warpgroup::{ROWS, WARPGROUP};
+use crate::engine::gemm::wgmma::operands::WgmmaOperands;
+use crate::engine::gemm::work::{Block, Demand, MathPath};
+use crate::engine::instruction::{WARPGROUP, WGMMA_M};
 use crate::engine::{KernelWork, Knob};
 use crate::error::Result;
 use crate::target::Target;
 
 /// Maximum number of accumulators per thread; leaves half of the registers for the epilogue.
-const SUMS_MAX: i64 = 128;
+const ACCUMULATORS_MAX: i64 = 128;
 
 /// Maximum N of a `wgmma`.
 const COLUMNS_MAX: i64 = 256;
@@ -21,10 +21,10 @@ const COLUMNS_MAX: i64 = 256;
 /// Rows that a warp stages at once in the epilogue.
 pub(super) const SLICE_ROWS: i64 = 16;
 
-/// The names of the knobs.
-/// The engine.
+/// The name of the engine.
 pub(super) const NAME: &str = "gemm_wgmma";
 
+/// The names of the knobs.
 pub(super) const KNOBS: [&str; 9] =
     ["cluster", "cta_m", "cta_n", "dynamic_m", "group", "raster", "split_k", "stages", "turns"];
 
@@ -89,40 +89,40 @@ impl Tile {
 
     /// Consumer warpgroups.
     pub(super) fn consumers(self) -> i64 {
-        if self.turns { 2 } else { (self.cta[0] / ROWS).min(2) }
+        if self.turns { 2 } else { (self.cta[0] / WGMMA_M).min(2) }
     }
 
     /// Rows of the tile, and columns of all GEMMs together.
     pub(super) fn multiplied(self, problem: &Problem<'_>) -> [i64; 2] {
-        [self.cta[0], self.cta[1] * problem.products()]
+        [self.cta[0], self.cta[1] * problem.gemm_count()]
     }
 
     /// Accumulators per thread.
-    fn sums(self, problem: &Problem<'_>) -> i64 {
-        let sharers = if self.turns { 1 } else { self.consumers() };
-        self.multiplied(problem).iter().product::<i64>() / (sharers * WARPGROUP)
+    fn accumulators(self, problem: &Problem<'_>) -> i64 {
+        let ctas = if self.turns { 1 } else { self.consumers() };
+        self.multiplied(problem).iter().product::<i64>() / (ctas * WARPGROUP)
     }
 
     /// Checks the number of accumulators and the N of the instruction.
     pub(super) fn check(self, problem: &Problem<'_>) -> Result<(), Refusal> {
-        let (count, columns) = (self.sums(problem), self.multiplied(problem)[1]);
+        let (count, columns) = (self.accumulators(problem), self.multiplied(problem)[1]);
         if columns > COLUMNS_MAX {
             return Err(Refusal::Columns { count: columns, max: COLUMNS_MAX });
         }
-        match count > SUMS_MAX {
-            true => Err(Refusal::Sums { count, max: SUMS_MAX }),
+        match count > ACCUMULATORS_MAX {
+            true => Err(Refusal::Accumulators { count, max: ACCUMULATORS_MAX }),
             false => Ok(()),
         }
     }
 
     /// Columns per GEMM that a warp stages at once.
     pub(super) fn warp_n(self, problem: &Problem<'_>) -> i64 {
-        if self.cta[1] % 64 == 0 && problem.twin.is_none() { 64 } else { 32 }
+        if self.cta[1] % 64 == 0 && problem.dual.is_none() { 64 } else { 32 }
     }
 
     /// Bytes of shared memory: operand stages, barriers and epilogue staging.
     pub(super) fn shared_bytes(self, problem: &Problem<'_>, stages: i64) -> i64 {
-        let columns = self.warp_n(problem) * problem.products();
+        let columns = self.warp_n(problem) * problem.gemm_count();
         let staging = 4 * self.consumers() * SLICE_ROWS * columns * 4;
         let turns = if self.turns { 2 * 8 } else { 0 };
         let lines = self.multiplied(problem).iter().sum::<i64>();
@@ -137,28 +137,29 @@ impl Schedule {
     /// Where the settings exceed a limit of the device or do not fit the problem.
     pub(super) fn new(
         problem: &Problem<'_>,
-        product: &Product,
+        operands: &WgmmaOperands,
         target: &Target,
         [cluster, cta_m, cta_n, dynamic_m, group, raster, split_k, stages, turns]: [i64; 9],
     ) -> Result<Schedule, Refusal> {
         let tile = Tile { cta: [cta_m, cta_n], turns: turns == 1 };
         tile.check(problem)?;
-        if !product.depth_packed[1] && cta_n % 64 != 0 {
-            return Err(Refusal::Panels);
+        if !operands.k_major[1] && cta_n % 64 != 0 {
+            return Err(Refusal::SwizzleAtoms);
         }
         let shared_bytes = tile.shared_bytes(problem, stages);
         let available = i64::from(target.shared_block_bytes_max);
         if shared_bytes > available {
             return Err(Refusal::SharedBytes { needed: shared_bytes, available });
         }
-        let (cta_k, dynamic_m) = (product.cta_k(), dynamic_m == 1);
+        let (cta_k, dynamic_m) = (operands.cta_k(), dynamic_m == 1);
         if split_k > 1 && tile.turns {
-            return Err(Refusal::Turns);
+            return Err(Refusal::PingPongSplitK);
         }
-        let order = Order::from_knobs(group, raster);
-        let tiling = Tiling { cta_m: cluster * cta_m, cta_n, cta_k, order, split_k, dynamic_m };
+        let rasterization = Rasterization::from_knobs(group, raster);
+        let tiling =
+            Tiling { cta_m: cluster * cta_m, cta_n, cta_k, rasterization, split_k, dynamic_m };
         tiling.check(problem, cluster)?;
-        check_parts(problem, split_k, [SLICE_ROWS, tile.warp_n(problem)])?;
+        check_workspace(problem, split_k, [SLICE_ROWS, tile.warp_n(problem)])?;
         Ok(Schedule { tiling, tile, stages, cluster, shared_bytes })
     }
 
@@ -177,14 +178,15 @@ impl Schedule {
         &self,
         problem: &Problem<'_>,
         demand: &Demand,
-        product: &Product,
+        operands: &WgmmaOperands,
     ) -> Vec<KernelWork> {
         let (threads, stages) = (self.threads(), self.stages);
         let registers = REGISTERS_SM / threads / 8 * 8;
-        let finished = [SLICE_ROWS, self.tile.warp_n(problem)];
-        let block = Block { threads, registers, shared_bytes: self.shared_bytes, stages, finished };
-        let units = Units::Tensor(product.work(self.tile.multiplied(problem)));
-        let mut work = demand.work(problem, &self.tiling, block, units);
+        let epilogue_tile = [SLICE_ROWS, self.tile.warp_n(problem)];
+        let block =
+            Block { threads, registers, shared_bytes: self.shared_bytes, stages, epilogue_tile };
+        let math_path = MathPath::Tensor(operands.work(self.tile.multiplied(problem)));
+        let mut work = demand.work(problem, &self.tiling, block, math_path);
         // The tiling is per cluster.
         work[0].blocks *= self.cluster as u64;
         work[0].in_flight_bytes /= self.cluster as f64;

@@ -14,8 +14,8 @@ use crate::tensor::TensorDesc;
 const THREADS: i64 = 256;
 const WARP: i64 = 32;
 
-/// Threads of a block where values are few: joining parts in shared memory costs less than leaving
-/// them to another kernel.
+/// Threads of a block where values are few: combining partials in shared memory costs less than in
+/// another kernel.
 const THREADS_FEW: i64 = 512;
 
 /// Bytes that a thread asks memory for before it waits, and the part of an SM's threads

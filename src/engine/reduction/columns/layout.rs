@@ -1,9 +1,8 @@
 //! Tensors as the template sees them: where elements lie, and how a vector is loaded and stored.
 
-use serde_json::{Value as Json, json};
-
 use crate::engine::access::access_bytes;
 use crate::engine::reduction::space::Space;
+use crate::engine::reduction::template::{Layout, Load, Store};
 use crate::engine::signature::{ctype, untold};
 use crate::graph::CanonicalGraph;
 
@@ -16,43 +15,62 @@ pub(super) fn outer(space: &Space, tensor: usize) -> (Vec<i64>, Vec<i64>) {
     )
 }
 
-/// The variables of a tensor in memory under this name, accessed in vectors.
-pub(super) fn tensor(
+/// Where the elements of a tensor of this name are stored, accessed in vectors.
+pub(super) fn layout(
     graph: CanonicalGraph<'_>,
     space: &Space,
     at: usize,
     name: &str,
     vector: i64,
-) -> Json {
+) -> Layout {
     let tensor = &graph.tensors[at];
     let stride = space.rows.stride(at);
-    let access = |verb: &str| match stride {
-        0 | 1 => (format!("{verb}<{name}_layout::ACCESS>"), String::new()),
-        _ => (format!("{verb}_strided"), format!("{name}_layout::STRIDE, ")),
-    };
-    let ((load, load_stride), (store, store_stride)) = (access("load"), access("store"));
     let (strides, extents) = outer(space, at);
     let access_bytes = match stride {
         1 => access_bytes(tensor, &strides, &extents, vector),
         _ => tensor.dtype.bytes() as i64,
     };
-    json!({
-        "name": name,
-        "text": untold(tensor),
-        "ctype": ctype(tensor.dtype),
-        "is_row": space.is_row(at),
-        "access_bytes": access_bytes,
-        "stride": stride,
-        "kept_strides": space.rows.outer_strides(at),
-        "reduced_strides": space.columns.strides[at],
-        "offset": offset(space, at),
-        "fragment": if stride == 0 && !graph.is_written(at) { "1" } else { "VECTOR" },
-        "load": load,
-        "load_stride": load_stride,
-        "store": store,
-        "store_stride": store_stride,
-        "guard": guard(space, at),
-    })
+    Layout {
+        name: name.to_owned(),
+        text: untold(tensor),
+        is_row: space.is_row(at),
+        access_bytes,
+        stride,
+        strides: space.rows.outer_strides(at).to_vec(),
+        steps: space.columns.strides[at].clone(),
+        offset: offset(space, at),
+    }
+}
+
+pub(super) fn load(graph: CanonicalGraph<'_>, space: &Space, at: usize, name: &str) -> Load {
+    let [load, load_stride] = access("load", space, at, name);
+    let broadcast = space.rows.stride(at) == 0 && !graph.is_written(at);
+    Load {
+        name: name.to_owned(),
+        ctype: ctype(graph.tensors[at].dtype),
+        fragment: if broadcast { "1" } else { "VECTOR" },
+        load,
+        load_stride,
+    }
+}
+
+pub(super) fn store(graph: CanonicalGraph<'_>, space: &Space, at: usize, name: &str) -> Store {
+    let [store, store_stride] = access("store", space, at, name);
+    Store {
+        name: name.to_owned(),
+        ctype: ctype(graph.tensors[at].dtype),
+        store,
+        store_stride,
+        guard: guard(space, at),
+    }
+}
+
+/// The function that moves a vector, and the argument for a stride that is not 1.
+fn access(verb: &str, space: &Space, at: usize, name: &str) -> [String; 2] {
+    match space.rows.stride(at) {
+        0 | 1 => [format!("{verb}<{name}_layout::ACCESS>"), String::new()],
+        _ => [format!("{verb}_strided"), format!("{name}_layout::STRIDE, ")],
+    }
 }
 
 fn offset(space: &Space, at: usize) -> String {

@@ -2,10 +2,10 @@
 //! different values, as in sums of columns or the statistics of channels that lie last.
 //!
 //! A thread owns some neighbouring values, which it reads in wide accesses, and walks along the
-//! reduced dimensions with the others of its block; shared memory joins their parts in a fixed
-//! order. Every phase reads the elements again. Where there are few values, several blocks share
-//! them, and the next kernel joins what those leave in scratch memory. The order of every sum
-//! depends on the knobs alone, so results repeat.
+//! reduced dimensions with the others of its block; their partials are combined in shared
+//! memory in a fixed order. Every phase reads the elements again. Where there are few values,
+//! several blocks share them, and the next kernel combines their partials. The order of additions
+//! depends on the knobs alone, so results are reproducible.
 
 mod heuristic;
 mod layout;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Value as Json, json};
+use serde::Serialize;
 
 use crate::engine::dimensions::coordinates;
 use crate::engine::program::{GraphProgram, Source};
@@ -14,13 +14,74 @@ use crate::engine::reduction::memory::Memory;
 use crate::engine::reduction::phases::{Phase, Phases};
 use crate::engine::reduction::space::Space;
 use crate::engine::reduction::step::Step;
+use crate::engine::reduction::template::{
+    ElementOutput, FunctionText, Layout, Load, PhaseText, RowOutput, RowOutputs, StepText,
+    StreamedPhase, VarianceText,
+};
 use crate::expr::Identifiers;
 use crate::graph::{CanonicalGraph, ReductionOp};
 use crate::kernel::{Grid, KernelPlan, LaunchPlan, Lowering};
 use crate::target::Arch;
 
 /// The parameters that count, of values and of what becomes one of them, at run time.
-const COUNTS: Option<&str> = Some("const long long COUNT, const long long REDUCED_COUNT");
+const COUNTS: &str = "const long long COUNT, const long long REDUCED_COUNT";
+
+#[derive(Serialize)]
+struct Parameters {
+    /// The operations, one per line.
+    listing: Vec<String>,
+    kernel_parameters: String,
+    tensors: Vec<Layout>,
+    /// Tensors with one element for all values, and with one for each.
+    scalars: Vec<Load>,
+    row_inputs: Vec<Load>,
+    /// The functions of the kernel, and those of `device/ops/pointwise.cuh` that they call.
+    programs: Vec<FunctionText>,
+    functions: BTreeSet<&'static str>,
+    /// Operators of `device/ops/reduce.cuh`.
+    reductions: BTreeSet<&'static str>,
+    reduces_across: bool,
+    /// Whether variances are reduced in the phases of their means.
+    has_variances: bool,
+    /// Types of the partials that are combined in shared memory.
+    combined: BTreeSet<&'static str>,
+    index_type: &'static str,
+    /// Threads along the kept and along the reduced dimensions.
+    threads_x: i64,
+    threads_y: i64,
+    vector: i64,
+    items: i64,
+    width: i64,
+    /// Whether no thread is short of a vector.
+    whole_tiles: bool,
+    /// Blocks that share a value.
+    segments: i64,
+    /// Bounds of a thread's elements.
+    begin: &'static str,
+    end: &'static str,
+    /// Whether the grid covers all elements, else values alone.
+    whole_grid: bool,
+    /// Whether elements of a value, and of a segment, are counted.
+    counts_reduced: bool,
+    counts_segment: bool,
+    kept_extents: Vec<i64>,
+    kept_divisions: Vec<String>,
+    reduced_extents: Vec<i64>,
+    reduced_divisions: Vec<String>,
+    phases: Vec<PhaseText<ColumnPhase>>,
+    #[serde(flatten)]
+    outputs: RowOutputs,
+}
+
+#[derive(Serialize)]
+struct ColumnPhase {
+    #[serde(flatten)]
+    streamed: StreamedPhase,
+    /// Whether coordinates along the reduced dimensions are needed behind the loads.
+    uses_reduced: bool,
+    /// Whether a result is not that of its partials alone.
+    finishes: bool,
+}
 
 /// The kernels of one lowering.
 struct Columns<'a> {
@@ -40,53 +101,42 @@ pub(super) fn lowering(
     if schedule.segments == 1 {
         return Lowering::from(columns.kernel(Span::whole(&phases)));
     }
-    let part_bytes = |step: &Step| {
+    let partial_bytes = |step: &Step| {
         let bytes = step.op.math.dtype().bytes() as i64;
         (schedule.chunks * schedule.vector * schedule.segments * bytes) as u64
     };
     Lowering {
         kernels: Span::split(&phases).into_iter().map(|span| columns.kernel(span)).collect(),
-        scratch: columns.context.steps().map(part_bytes).collect(),
+        scratch: columns.context.steps().map(partial_bytes).collect(),
     }
 }
 
 impl Columns<'_> {
     fn kernel(&self, span: Span) -> KernelPlan {
-        let Context { phases, identifiers, names, .. } = &self.context;
+        let Context { phases: all, identifiers, names, .. } = &self.context;
         let memory = Memory::of(&self.context, span);
         let mut taken = identifiers.clone();
         let mut functions = Vec::new();
-        let described: Vec<Json> = (0..span.end)
+        let phases: Vec<PhaseText<ColumnPhase>> = (0..span.end)
             .map(|number| self.phase(span, number, &mut taken, &mut functions))
             .collect();
-        let stores_values = !span.to_parts;
-        let last = (stores_values && !phases.last.outputs.is_empty()).then(|| {
+        let stores_values = !span.to_partials;
+        let last = (stores_values && !all.last.outputs.is_empty()).then(|| {
             let about = ("values_last", "Values that are stored.");
-            self.function(about, &phases.last, &mut taken)
+            self.function(about, &all.last, &mut taken)
         });
-        let last_outputs = phases.last.outputs.iter().map(|at| format!("{}_value[j]", names[*at]));
-        let last_call = last.as_ref().map(|last| last.call(last_outputs, 16));
-        let mut parameters = self.problem(span);
-        let rows = stores_values.then_some(&phases.row_outputs).into_iter().flatten();
-        let row_outputs = rows.map(|at| self.row_output(*at, last.as_ref()));
-        parameters["row_outputs"] = row_outputs.collect();
-        parameters["last_function"] = json!(last.as_ref().map_or("", |last| &last.name));
-        parameters["last_arguments"] = json!(last_call.unwrap_or_default());
+        let last_outputs = all.last.outputs.iter().map(|at| format!("{}_value[j]", names[*at]));
+        let last_arguments = last.as_ref().map(|last| last.call(last_outputs, 16));
+        let rows = stores_values.then_some(&all.row_outputs).into_iter().flatten();
+        let row_outputs = rows.map(|at| self.row_output(*at, last.as_ref())).collect();
+        let last_function = last.as_ref().map(|last| last.text.name.clone()).unwrap_or_default();
         functions.extend(last);
-        let calls: BTreeSet<&str> = functions.iter().flat_map(|of| &of.calls).copied().collect();
-        parameters["functions"] = json!(calls);
-        parameters["programs"] = functions.iter().map(|function| function.text.clone()).collect();
-        // Of a kernel that only combines partials, few count the elements of a value.
-        let merges = |phase: &Json| {
-            phase["from_parts"] == true
-                && phase["spreads"].as_array().is_some_and(|of| !of.is_empty())
+        let outputs = RowOutputs {
+            row_outputs,
+            last_inputs: self.loads(&memory.last_inputs),
+            last_function,
+            last_arguments: last_arguments.unwrap_or_default(),
         };
-        let counts_segment = span.first < span.end || described.iter().any(merges);
-        parameters["counts_segment"] = json!(counts_segment);
-        parameters["counts_reduced"] =
-            json!(counts_segment || json!(described).to_string().contains("(REDUCED)"));
-        parameters["phases"] = json!(described);
-        memory.describe(&self.context, &|at| self.tensor(at), COUNTS, &mut parameters);
         let segments = if span.first < span.end { self.schedule.segments } else { 1 };
         let launch = LaunchPlan {
             grid: Grid::Fixed((self.schedule.tiles() * segments) as u32),
@@ -98,42 +148,68 @@ impl Columns<'_> {
             numbers: vec![self.schedule.chunks, self.context.space.columns.count()],
         };
         let template = "reduction/sm75_reduction_columns.cu";
-        KernelPlan { spec: self.context.spec("columns", template, parameters), launch }
+        let parameters = self.parameters(span, &memory, phases, outputs, functions);
+        KernelPlan { spec: self.context.spec("columns", template, &parameters), launch }
     }
 
-    /// The variables that follow from the schedule and the space.
-    fn problem(&self, span: Span) -> Json {
-        let Context { space, phases, .. } = &self.context;
+    fn parameters(
+        &self,
+        span: Span,
+        memory: &Memory,
+        phases: Vec<PhaseText<ColumnPhase>>,
+        outputs: RowOutputs,
+        functions: Vec<Function>,
+    ) -> Parameters {
+        let Context { graph, space, phases: all, .. } = &self.context;
         let Space { rows, columns, .. } = space;
         let Schedule { vector, items, threads_x, threads_y, chunks, segments, .. } = *self.schedule;
-        let lines = phases.phases.iter().flat_map(|phase| self.context.listing(phase));
-        let last = phases.last.program.to_string();
-        let steps = || phases.phases[..span.end].iter().flat_map(|phase| &phase.steps);
-        let reductions: BTreeSet<&str> = steps().map(|step| op_name(step.op)).collect();
-        let joined: BTreeSet<&str> = steps().map(|step| step.op.math.dtype().register()).collect();
+        let lines = all.phases.iter().flat_map(|phase| self.context.listing(phase));
+        let last = all.last.program.to_string();
+        let steps = || all.phases[..span.end].iter().flat_map(|phase| &phase.steps);
+        let combined = steps().filter(|_| threads_y > 1);
         let is_split = segments > 1;
-        json!({
-            "listing": lines.chain(last.lines().map(str::to_owned)).collect::<Vec<_>>(),
-            "reductions": reductions,
-            "reduces_across": false,
-            "spreads": self.context.spreads(),
-            "joined": if threads_y > 1 { joined } else { BTreeSet::new() },
-            "index_type": self.index_type(),
-            "threads_x": threads_x,
-            "threads_y": threads_y,
-            "vector": vector,
-            "items": items,
-            "width": rows.width(),
-            "whole_tiles": chunks % threads_x == 0,
-            "segments": segments,
-            "begin": if is_split { "begin + thread_y" } else { "thread_y" },
-            "end": if is_split { "end" } else { "REDUCED" },
-            "whole_grid": span.first < span.end,
-            "kept_extents": rows.outer(),
-            "kept_divisions": coordinates(rows.outer().len(), "line", "EXTENT"),
-            "reduced_extents": columns.extents,
-            "reduced_divisions": coordinates(columns.extents.len(), "at", "INNER"),
-        })
+        // Of a kernel that only combines partials, few count the elements of a value.
+        let merges = |phase: &PhaseText<ColumnPhase>| {
+            let StreamedPhase { from_partials, variances, .. } = &phase.own.streamed;
+            *from_partials && !variances.is_empty()
+        };
+        let counts_segment = span.first < span.end || phases.iter().any(merges);
+        let counts = |phase: &PhaseText<ColumnPhase>| {
+            let variances = phase.own.streamed.variances.iter().map(|of| &of.step);
+            phase.steps.iter().chain(variances).any(|step| step.finish.contains("(REDUCED)"))
+        };
+        Parameters {
+            listing: lines.chain(last.lines().map(str::to_owned)).collect(),
+            kernel_parameters: memory.kernel_parameters(&self.context, COUNTS),
+            tensors: memory.in_memory(*graph).into_iter().map(|at| self.layout(at)).collect(),
+            scalars: self.loads(&memory.scalars),
+            row_inputs: self.loads(&memory.row_inputs),
+            functions: functions.iter().flat_map(|of| &of.calls).copied().collect(),
+            programs: functions.into_iter().map(|of| of.text).collect(),
+            reductions: steps().map(|step| op_name(step.op)).collect(),
+            reduces_across: false,
+            has_variances: self.context.has_variances(),
+            combined: combined.map(|step| step.op.math.dtype().register()).collect(),
+            index_type: self.index_type(),
+            threads_x,
+            threads_y,
+            vector,
+            items,
+            width: rows.width(),
+            whole_tiles: chunks % threads_x == 0,
+            segments,
+            begin: if is_split { "begin + thread_y" } else { "thread_y" },
+            end: if is_split { "end" } else { "REDUCED" },
+            whole_grid: span.first < span.end,
+            counts_reduced: counts_segment || phases.iter().any(counts),
+            counts_segment,
+            kept_extents: rows.outer().to_vec(),
+            kept_divisions: coordinates(rows.outer().len(), "line", "EXTENT"),
+            reduced_divisions: coordinates(columns.extents.len(), "at", "INNER"),
+            reduced_extents: columns.extents.clone(),
+            phases,
+            outputs,
+        }
     }
 
     /// 32-bit offsets where everything a kernel counts stays below 2^31: the last block may step
@@ -141,8 +217,8 @@ impl Columns<'_> {
     fn index_type(&self) -> &'static str {
         let Schedule { chunks, vector, segments, .. } = *self.schedule;
         let space = self.context.space;
-        let parts = chunks.saturating_mul(vector).saturating_mul(segments);
-        match parts.max(space.columns.count()).max(space.offset_max()) < 1 << 31 {
+        let partials = chunks.saturating_mul(vector).saturating_mul(segments);
+        match partials.max(space.columns.count()).max(space.offset_max()) < 1 << 31 {
             true => "unsigned",
             false => "long long",
         }
@@ -155,77 +231,72 @@ impl Columns<'_> {
         number: usize,
         taken: &mut Identifiers,
         functions: &mut Vec<Function>,
-    ) -> Json {
-        let phase = &self.context.phases.phases[number];
-        let from_parts = number < span.first;
-        let mut json = json!({
-            "values": [],
-            "row_function": "",
-            "element_function": "",
-            "outputs": [],
-            "inputs": [],
-            "from_parts": from_parts,
-            "to_parts": span.to_parts && number + 1 == span.end,
-        });
+    ) -> PhaseText<ColumnPhase> {
+        let Context { names, phases, .. } = &self.context;
+        let phase = &phases.phases[number];
+        let from_partials = number < span.first;
+        let (mut values, mut row_call) = (Vec::new(), [String::new(), String::new()]);
         if !phase.row.outputs.is_empty() {
             let (name, about) = (format!("values{number}"), format!("Values for phase {number}."));
-            let values = self.function((&name, &about), &phase.row, taken);
-            let outputs = phase.row.outputs.iter().zip(&values.types);
-            let described: Vec<Value> = outputs.map(|(at, ctype)| self.value(*at, ctype)).collect();
-            let variables = described.iter().map(|value| match value.variable == value.name {
+            let function = self.function((&name, &about), &phase.row, taken);
+            let outputs = phase.row.outputs.iter().zip(&function.types);
+            values = outputs.map(|(at, ctype)| self.value(*at, ctype).text()).collect();
+            let variables = values.iter().map(|value| match value.variable == value.name {
                 true => format!("{}[j]", value.name),
                 false => value.variable.clone(),
             });
-            json["row_function"] = json!(values.name);
-            json["row_arguments"] = json!(values.call(variables, 12));
-            json["values"] = described.iter().map(Value::json).collect();
-            functions.push(values);
+            row_call = [function.text.name.clone(), function.call(variables, 12)];
+            functions.push(function);
         }
-        let elements =
-            (!from_parts).then(|| self.elements(phase, number, taken, &mut json)).flatten();
-        for (name, steps) in ["steps", "spreads"].into_iter().zip(phase.in_turn()) {
-            let steps = steps.iter().map(|step| self.step(step, phase, elements.as_ref()));
-            json[name] = steps.collect();
+        let (mut outputs, mut element_call) = (Vec::new(), [String::new(), String::new()]);
+        let mut elements = None;
+        if !from_partials && !phase.elements.outputs.is_empty() {
+            let about = format!("Phase {number}, for one element.");
+            let name = format!("elements{number}");
+            let function = self.function((&name, &about), &phase.elements, taken);
+            let types = phase.elements.outputs.iter().zip(&function.types);
+            outputs = types.map(|(at, ctype)| self.element_output(*at, ctype)).collect();
+            let arguments =
+                phase.elements.outputs.iter().map(|at| format!("{}_value[j]", names[*at]));
+            element_call = [function.text.name.clone(), function.call(arguments, 20)];
+            elements = Some(function);
         }
+        let [steps, variances] = phase.in_turn();
+        let step = |step: &Step| self.step(step, phase, elements.as_ref());
+        let variance = |of: &Step| {
+            let mean = names[of.around.expect("a variance has a mean")].clone();
+            VarianceText { step: step(of), mean }
+        };
+        let inputs = match from_partials {
+            true => Vec::new(),
+            false => self.loads(&self.context.element_inputs(phase)),
+        };
         let finishes = |step: &Step| matches!(step.op.op, ReductionOp::Avg | ReductionOp::Norm2);
-        json["finishes"] = json!(phase.steps.iter().any(finishes));
+        let stores = outputs.iter().any(|output| output.is_stored);
+        let ([row_function, row_arguments], [element_function, element_arguments]) =
+            (row_call, element_call);
+        let own = ColumnPhase {
+            streamed: StreamedPhase {
+                inputs,
+                variances: variances.into_iter().map(variance).collect(),
+                from_partials,
+                to_partials: span.to_partials && number + 1 == span.end,
+            },
+            uses_reduced: stores || element_arguments.contains("(r.k"),
+            finishes: phase.steps.iter().any(finishes),
+        };
+        let text = PhaseText {
+            values,
+            row_function,
+            row_arguments,
+            element_function,
+            element_arguments,
+            outputs,
+            steps: steps.into_iter().map(step).collect(),
+            own,
+        };
         functions.extend(elements);
-        json
-    }
-
-    /// What a phase does with elements; the function, if any of them is computed.
-    fn elements(
-        &self,
-        phase: &Phase,
-        number: usize,
-        taken: &mut Identifiers,
-        json: &mut Json,
-    ) -> Option<Function> {
-        let Context { graph, names, .. } = &self.context;
-        let inputs = self.context.element_inputs(phase).into_iter();
-        json["inputs"] = inputs.map(|at| self.tensor(at)).collect();
-        let outputs = &phase.elements.outputs;
-        let stores = outputs.iter().any(|at| !graph.tensors[*at].is_virtual);
-        json["uses_reduced"] = json!(stores);
-        if outputs.is_empty() {
-            return None;
-        }
-        let about = format!("Phase {number}, for one element.");
-        let function =
-            self.function((&format!("elements{number}"), &about), &phase.elements, taken);
-        let described = outputs.iter().zip(&function.types).map(|(at, ctype)| {
-            let mut output = self.tensor(*at);
-            output["value_type"] = json!(ctype);
-            output["is_stored"] = json!(!graph.tensors[*at].is_virtual);
-            output
-        });
-        let values = outputs.iter().map(|at| format!("{}_value[j]", names[*at]));
-        let arguments = function.call(values, 20);
-        json["outputs"] = described.collect();
-        json["uses_reduced"] = json!(stores || arguments.contains("(r.k"));
-        json["element_function"] = json!(function.name);
-        json["element_arguments"] = json!(arguments);
-        Some(function)
+        text
     }
 
     fn function(
@@ -266,24 +337,27 @@ impl Columns<'_> {
         }
     }
 
-    fn step(&self, step: &Step, phase: &Phase, elements: Option<&Function>) -> Json {
-        let (name, dtype) = (&self.context.names[step.result], step.op.math.dtype());
-        let register = dtype.register();
+    fn step(&self, step: &Step, phase: &Phase, elements: Option<&Function>) -> StepText {
+        let (name, register) = (&self.context.names[step.result], step.op.math.dtype().register());
         let argument = |source: &Source, register: &str| self.argument(source, register);
         let finish = finished(step.op.op, &format!("{name}[j]"), &format!("{register}(REDUCED)"));
-        json!({
-            "name": name,
-            "op": op_name(step.op),
-            "mean": step.around.map_or("", |mean| &self.context.names[mean]),
-            "ctype": register,
-            "term": self.context.term(step, phase, elements, &argument),
-            "finish": finish.unwrap_or_default(),
-        })
+        StepText {
+            name: name.clone(),
+            op: op_name(step.op),
+            ctype: register,
+            term: self.context.term(step, phase, elements, &argument),
+            finish: finish.unwrap_or_default(),
+        }
     }
 
-    fn tensor(&self, at: usize) -> Json {
+    fn layout(&self, at: usize) -> Layout {
         let Context { graph, space, names, .. } = &self.context;
-        layout::tensor(*graph, space, at, &names[at], self.schedule.vector)
+        layout::layout(*graph, space, at, &names[at], self.schedule.vector)
+    }
+
+    fn loads(&self, tensors: &[usize]) -> Vec<Load> {
+        let Context { graph, space, names, .. } = &self.context;
+        tensors.iter().map(|at| layout::load(*graph, space, *at, &names[*at])).collect()
     }
 
     /// The variable that holds values; a parameter has the name of an output itself.
@@ -301,7 +375,19 @@ impl Columns<'_> {
         Value::of(&graph.tensors[at], &names[at], self.variable(at), ctype)
     }
 
-    fn row_output(&self, at: usize, last: Option<&Function>) -> Json {
-        self.context.row_output(at, self.tensor(at), self.variable(at), last)
+    fn element_output(&self, at: usize, value_type: &'static str) -> ElementOutput {
+        let Context { graph, space, names, .. } = &self.context;
+        ElementOutput {
+            store: layout::store(*graph, space, at, &names[at]),
+            value_type,
+            is_stored: !graph.tensors[at].is_virtual,
+            is_resident: None,
+        }
+    }
+
+    fn row_output(&self, at: usize, last: Option<&Function>) -> RowOutput {
+        let Context { graph, space, names, .. } = &self.context;
+        let store = layout::store(*graph, space, at, &names[at]);
+        self.context.row_output(at, store, self.variable(at), last)
     }
 }

@@ -8,7 +8,7 @@ use crate::engine::access::{
 use crate::engine::reduction::phases::Phases;
 use crate::engine::reduction::schedule::{REGISTERS_BASE, REGISTERS_F64, REGISTERS_F64_ELEMENT};
 use crate::engine::reduction::space::Space;
-use crate::engine::reduction::spread;
+use crate::engine::reduction::variance;
 use crate::engine::tunable::settings;
 use crate::graph::{CanonicalGraph, Op};
 use crate::target::Arch;
@@ -198,10 +198,10 @@ impl Footprint {
         let values = values.chain(read).map(|at| words(graph.tensors[at].dtype));
         let maths = graph.operations.iter().filter(|of| matches!(of.op, Op::Reduction(_)));
         let maths: Vec<DType> = maths.map(|operation| operation.op.math()).collect();
-        let parts = maths.iter().map(|math| words(*math));
+        let partials = maths.iter().map(|math| words(*math));
         let used = |math: DType| if maths.contains(&math) { math.bytes() as i64 } else { 0 };
         Footprint {
-            value_words: values.chain(parts).sum::<i64>() + spread::words(graph, space),
+            value_words: values.chain(partials).sum::<i64>() + variance::words(graph, space),
             output_words: outputs.iter().map(|(_, tensor)| words(tensor.dtype)).sum(),
             broadcast: broadcast.len() as i64,
             input_bytes: inputs.iter().map(|(_, tensor)| tensor.dtype.bytes() as i64).collect(),

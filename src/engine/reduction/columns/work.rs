@@ -27,7 +27,7 @@ pub(super) struct Demand {
     f64_instructions: f64,
     phases: usize,
     /// Bytes of one partial of every value.
-    part_bytes: f64,
+    partial_bytes: f64,
 }
 
 impl Demand {
@@ -44,8 +44,8 @@ impl Demand {
         let elements = space.rows.count() as f64 * space.columns.count() as f64;
         let [single, double] = element_operations(graph, space);
         let phases = Phases::of(graph, space, false).phases;
-        let parts = phases.iter().flat_map(|phase| &phase.steps);
-        let part_bytes = parts.map(|step| step.op.math.dtype().bytes() as f64).sum::<f64>();
+        let partials = phases.iter().flat_map(|phase| &phase.steps);
+        let partial_bytes = partials.map(|step| step.op.math.dtype().bytes() as f64).sum::<f64>();
         Demand {
             elements,
             read_bytes: sum(false),
@@ -53,7 +53,7 @@ impl Demand {
             instructions: elements * single * INSTRUCTIONS_OPERATION,
             f64_instructions: elements * double * INSTRUCTIONS_OPERATION,
             phases: phases.len(),
-            part_bytes: part_bytes * space.rows.count() as f64,
+            partial_bytes: partial_bytes * space.rows.count() as f64,
         }
     }
 
@@ -70,9 +70,9 @@ impl Demand {
         let moved = if apart { SECTOR_BYTES as f64 / line_bytes as f64 } else { 1.0 };
         let bytes = (self.read_bytes * passes + self.written_bytes) * share * moved;
         // Each block combines the partials of all splits of its values.
-        let parts = match segments {
+        let partials = match segments {
             1 => 0.0,
-            _ => self.part_bytes * (segments * segments) as f64 * share,
+            _ => self.partial_bytes * (segments * segments) as f64 * share,
         };
         let vector_bytes = footprint.input_bytes.iter().sum::<i64>() * vector;
         let vectors = self.elements / vector as f64 * passes;
@@ -84,7 +84,7 @@ impl Demand {
             registers: footprint.registers(vector, items) as u32,
             shared_bytes: footprint.shared_bytes(vector, threads_x, threads_y) as u32,
             dram_bytes: bytes,
-            l2_bytes: bytes + parts,
+            l2_bytes: bytes + partials,
             in_flight_bytes: (threads * (vector_bytes * items).max(4 * vector)) as f64,
             round_trips: rounds as f64 * passes * share,
             lane_instructions: (self.instructions + vectors * INSTRUCTIONS_VECTOR) * share,

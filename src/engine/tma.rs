@@ -1,5 +1,5 @@
-//! A tensor as TMA copies take it (TMA): which dimensions its map has, and the rules they obey
-//! (CUDA driver API, `cuTensorMapEncodeTiled`).
+//! A tensor as TMA copies it: the dimensions of its tensor map, and the rules they obey (CUDA
+//! driver API, `cuTensorMapEncodeTiled`).
 
 use crate::error::{Error, Result};
 use crate::kernel::{Swizzle, TensorMap};
@@ -8,18 +8,18 @@ use crate::tensor::TensorDesc;
 /// Dimensions of a tensor map, at most.
 const RANK_MAX: usize = 5;
 
-/// What addresses and strides of a tensor map are multiples of, in bytes.
+/// Alignment of addresses and strides of a tensor map, in bytes.
 const ALIGNMENT: i64 = 16;
 
-/// Bytes of a line of a box, as far as the widest swizzle reaches.
+/// Bytes of a line of a box: the widest swizzle.
 const LINE_BYTES: i64 = 128;
 
-/// Strides of a tensor map are less.
+/// Strides of a tensor map are smaller.
 const STRIDE_BYTES_MAX: i64 = 1 << 40;
 
 /// A tensor as TMA sees it: the dimensions of its map.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct BulkTensor {
+pub(super) struct TmaTensor {
     /// The map without its box.
     map: TensorMap,
 }
@@ -27,7 +27,7 @@ pub(super) struct BulkTensor {
 /// A dimension: its extent and stride, in elements.
 pub(super) type Dimension = (i64, i64);
 
-impl BulkTensor {
+impl TmaTensor {
     /// The tensor at a canonical position: the dimensions of its matrices, the packed one first,
     /// and those of its batches, the innermost first.
     ///
@@ -38,7 +38,7 @@ impl BulkTensor {
         tensor: &TensorDesc,
         [inner, outer]: [Dimension; 2],
         batches: &[Dimension],
-    ) -> Result<BulkTensor> {
+    ) -> Result<TmaTensor> {
         let name = &tensor.name;
         let refuse = |rule: String| Err(Error::not_supported(rule));
         if (tensor.alignment as i64) < ALIGNMENT {
@@ -82,7 +82,7 @@ impl BulkTensor {
             box_dims: Vec::new(),
             swizzle: Swizzle::B128,
         };
-        Ok(BulkTensor { map })
+        Ok(TmaTensor { map })
     }
 
     /// Dimensions of the map.
@@ -90,13 +90,13 @@ impl BulkTensor {
         self.map.dims.len()
     }
 
-    /// The map for boxes of so many lines of 128 bytes.
+    /// The map for boxes of this many lines of 128 bytes, swizzled.
     pub(super) fn map(&self, lines: i64) -> TensorMap {
         let elements = LINE_BYTES / self.map.dtype.bytes() as i64;
         self.boxes([elements, lines], Swizzle::B128)
     }
 
-    /// The map for boxes of so many lines of so many bytes, multiples of 16, one behind the other.
+    /// The map for boxes of this many bytes, multiples of 16, and lines, not swizzled.
     pub(super) fn plain_map(&self, [bytes, lines]: [i64; 2]) -> TensorMap {
         self.boxes([bytes / self.map.dtype.bytes() as i64, lines], Swizzle::None)
     }

@@ -1,10 +1,10 @@
 //! Variances in one pass.
 //!
 //! An average of squared distances from a mean would need the elements a second time, when the
-//! mean is known. Where a row is read again in each phase, every thread adds up squared distances
-//! from the mean of what it has read so far (Welford 1962; Chan, Golub and LeVeque 1983) in the
-//! phase of the mean itself; as soon as that is known, `n (mean of these - mean)^2` makes them
-//! distances from it. All terms are positive: nothing cancels.
+//! mean is known. Where every phase reads a row again, every thread accumulates squared distances
+//! from the mean of its elements so far (Welford 1962; Chan, Golub and LeVeque 1983) in the phase
+//! of the mean itself; as soon as that is known, `n (mean of these - mean)^2` makes them distances
+//! from it. All terms are positive: nothing cancels.
 //!
 //! What rounding loses stays within what the reference allows for distances from a rounded mean,
 //! however many threads there are, to first order in the unit roundoff `u` and but for a few `u`

@@ -10,25 +10,25 @@ const GROUP: i64 = 8;
 
 /// The order of tiles: group by group, each walked along its longer side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Order {
+pub(super) struct Rasterization {
     /// Rows or columns of tiles per group.
     pub(super) group: i64,
     /// Whether a group consists of columns of tiles, walked row by row; otherwise of rows.
     pub(super) columns: bool,
 }
 
-impl Order {
+impl Rasterization {
     /// The order in which concurrent tiles, one per SM, read the fewest bytes.
-    pub(super) fn of(problem: &Problem<'_>, tile: [i64; 2], sm_count: i64) -> Order {
-        let rows = Order { group: GROUP, columns: false };
-        let columns = Order { group: GROUP, columns: true };
-        let read = |order: Order| order.wave_bytes(problem, tile, sm_count);
+    pub(super) fn of(problem: &Problem<'_>, tile: [i64; 2], sm_count: i64) -> Rasterization {
+        let rows = Rasterization { group: GROUP, columns: false };
+        let columns = Rasterization { group: GROUP, columns: true };
+        let read = |rasterization: Rasterization| rasterization.wave_bytes(problem, tile, sm_count);
         if read(columns) < read(rows) { columns } else { rows }
     }
 
     /// The order for these knob values.
-    pub(super) fn from_knobs(group: i64, raster: i64) -> Order {
-        Order { group, columns: raster == 1 }
+    pub(super) fn from_knobs(group: i64, raster: i64) -> Rasterization {
+        Rasterization { group, columns: raster == 1 }
     }
 
     /// Value of the knob `raster`.
@@ -64,7 +64,7 @@ impl Order {
         let [rows, columns] = self.touched(of_matrix, tiles);
         let bytes = |at: usize| problem.graph.tensors[at].dtype.bytes() as i64;
         rows * cta_m * bytes(problem.a.tensor)
-            + columns * cta_n * problem.products() * bytes(problem.b.tensor)
+            + columns * cta_n * problem.gemm_count() * bytes(problem.b.tensor)
     }
 
     /// Reasons for the knobs `group` and `raster`.
@@ -100,7 +100,7 @@ pub(super) fn raster_knob() -> Knob {
 }
 
 /// The values of a knob that the cost model distinguishes: rasterization is always the choice of
-/// [`Order::of`], which the model cannot improve.
+/// [`Rasterization::of`], which the model cannot improve.
 pub(super) fn distinguished(knob: Knob) -> Knob {
     match knob.name {
         "group" => Knob { values: vec![GROUP], ..knob },
@@ -115,30 +115,36 @@ mod tests {
     use std::collections::BTreeSet;
 
     /// The tile with this index, as kernels compute it.
-    fn cell(order: Order, [rows, columns]: [i64; 2], tile: i64) -> [i64; 2] {
-        let [lines, places] = if order.columns { [columns, rows] } else { [rows, columns] };
-        let first = tile / (order.group * places) * order.group;
-        let group = order.group.min(lines - first);
-        let inside = tile % (order.group * places);
+    fn cell(rasterization: Rasterization, [rows, columns]: [i64; 2], tile: i64) -> [i64; 2] {
+        let [lines, places] = if rasterization.columns { [columns, rows] } else { [rows, columns] };
+        let first = tile / (rasterization.group * places) * rasterization.group;
+        let group = rasterization.group.min(lines - first);
+        let inside = tile % (rasterization.group * places);
         let (line, place) = (first + inside % group, inside / group);
-        if order.columns { [place, line] } else { [line, place] }
+        if rasterization.columns { [place, line] } else { [line, place] }
     }
 
     #[test]
     fn what_tiles_touch_is_counted() {
         for of in [[1, 1], [1, 9], [9, 1], [3, 5], [8, 8], [17, 4], [4, 17], [20, 30]] {
-            for order in [1, 4, 8].map(|group| [0, 1].map(|at| Order::from_knobs(group, at))) {
-                for order in order {
+            for rasterization in
+                [1, 4, 8].map(|group| [0, 1].map(|at| Rasterization::from_knobs(group, at)))
+            {
+                for rasterization in rasterization {
                     let (mut rows, mut columns) = (BTreeSet::new(), BTreeSet::new());
                     for tile in 0..of[0] * of[1] {
-                        let [row, column] = cell(order, of, tile);
+                        let [row, column] = cell(rasterization, of, tile);
                         assert!(rows.len() * columns.len() <= (of[0] * of[1]) as usize);
                         rows.insert(row);
                         columns.insert(column);
                         let counted = [rows.len() as i64, columns.len() as i64];
-                        assert_eq!(order.touched(of, tile + 1), counted, "{order:?} {of:?} {tile}");
+                        assert_eq!(
+                            rasterization.touched(of, tile + 1),
+                            counted,
+                            "{rasterization:?} {of:?} {tile}"
+                        );
                     }
-                    assert_eq!(order.touched(of, 1 << 40), of);
+                    assert_eq!(rasterization.touched(of, 1 << 40), of);
                 }
             }
         }

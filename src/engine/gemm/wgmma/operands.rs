@@ -5,31 +5,30 @@ use kiln_machine::Operands;
 use crate::dtype::DType;
 use crate::engine::TensorWork;
 use crate::engine::gemm::problem::Problem;
-use crate::engine::gemm::wgmma::bulk::BulkOperand;
-use crate::engine::warpgroup::{ROWS, WarpgroupProduct, cycles};
+use crate::engine::gemm::wgmma::tma::TmaOperand;
+use crate::engine::instruction::{WGMMA_M, WgmmaInstruction, cycles};
 use crate::error::{Error, Result};
 use crate::graph::MatmulMath;
 
 /// The GEMM as `wgmma` takes it: operands as TMA loads them, and the instruction's types.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Product {
-    pub(super) a: BulkOperand,
-    pub(super) b: BulkOperand,
+pub(super) struct WgmmaOperands {
+    pub(super) a: TmaOperand,
+    pub(super) b: TmaOperand,
     /// B of the second GEMM of a dual GEMM.
-    pub(super) other: Option<BulkOperand>,
+    pub(super) other: Option<TmaOperand>,
     /// Whether A and B are K-major.
-    pub(super) depth_packed: [bool; 2],
-    math: MatmulMath,
+    pub(super) k_major: [bool; 2],
     /// Element type in shared memory; integers may differ in signedness.
     pub(super) element: DType,
     /// Operand types as named by the instruction.
     names: [&'static str; 2],
 }
 
-impl Product {
+impl WgmmaOperands {
     /// # Errors
     /// `NotSupported` with the rule that refused.
-    pub(super) fn of(problem: &Problem<'_>) -> Result<Product> {
+    pub(super) fn of(problem: &Problem<'_>) -> Result<WgmmaOperands> {
         if problem.is_empty() || problem.k == 0 {
             return Err(Error::not_supported("a TMA copy takes at least one element"));
         }
@@ -50,28 +49,27 @@ impl Product {
             }
             (MatmulMath::I32, ..) => Ok([integer(type_a), integer(type_b)]),
             (math, a, b) => Err(Error::not_supported(format!(
-                "a warpgroup has no product of {a} and {b} in math {}",
+                "wgmma does not multiply {a} by {b} in math {}",
                 math.name()
             ))),
         }?;
         for operand in [&problem.a, &problem.b] {
             let tensor = &problem.graph.tensors[operand.tensor];
             let (name, dtype) = (&tensor.name, tensor.dtype);
-            if !operand.depth_packed && dtype.bytes() != 2 {
+            if !operand.k_major && dtype.bytes() != 2 {
                 return Err(Error::not_supported(format!(
-                    "`{name}` is not packed along K, as products of {dtype} need it"
+                    "`{name}` is not K-major, as wgmma needs {dtype}"
                 )));
             }
         }
-        let [a, b] = [&problem.a, &problem.b].map(|operand| BulkOperand::operand(problem, operand));
-        let depth_packed = [problem.a.depth_packed, problem.b.depth_packed];
-        let other = problem.twin.map(|twin| BulkOperand::operand_at(problem, &problem.b, twin.b));
-        Ok(Product {
+        let [a, b] = [&problem.a, &problem.b].map(|operand| TmaOperand::operand(problem, operand));
+        let k_major = [problem.a.k_major, problem.b.k_major];
+        let other = problem.dual.map(|dual| TmaOperand::operand_at(problem, &problem.b, dual.b));
+        Ok(WgmmaOperands {
             a: a?,
             b: b?,
             other: other.transpose()?,
-            depth_packed,
-            math,
+            k_major,
             element: type_a,
             names,
         })
@@ -98,14 +96,13 @@ impl Product {
     }
 
     /// The instruction with N = `n`.
-    pub(super) fn instruction(&self, n: i64) -> WarpgroupProduct {
-        WarpgroupProduct {
+    pub(super) fn instruction(&self, n: i64) -> WgmmaInstruction {
+        WgmmaInstruction {
             n,
             bytes: self.element.bytes() as i64,
             operands: self.names,
-            integers: self.math == MatmulMath::I32,
             a_in_registers: false,
-            depth_packed: self.depth_packed,
+            k_major: self.k_major,
             steps: 1,
         }
     }
@@ -114,6 +111,6 @@ impl Product {
 /// Fraction of tensor core peak, limited by shared memory: per 32 bytes of K, TMA writes the tile's
 /// rows and columns, and each m64 MMA reads its own rows and all columns, at 128 bytes per cycle.
 pub(super) fn efficiency([cta_m, cta_n]: [i64; 2]) -> f64 {
-    let lines = cta_m + cta_n + cta_m / ROWS * (ROWS + cta_n);
+    let lines = cta_m + cta_n + cta_m / WGMMA_M * (WGMMA_M + cta_n);
     (cycles([cta_m, cta_n]) * 128.0 / (32 * lines) as f64).min(1.0)
 }

@@ -10,7 +10,7 @@ use crate::graph::{CanonicalGraph, Op, Operation, Reduction};
 
 /// A reduction of a tensor that the epilogue computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Exit {
+pub(super) struct EpilogueReduction {
     pub(super) op: Reduction,
     /// The reduced tensor; `result` is what it is reduced to.
     pub(super) operand: usize,
@@ -28,11 +28,22 @@ pub(super) enum Kept {
     Neither,
 }
 
+impl Kept {
+    /// The name in templates.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Kept::Rows => "rows",
+            Kept::Columns => "columns",
+            Kept::Neither => "neither",
+        }
+    }
+}
+
 /// The reductions of a graph around the GEMM result `c`, each with its operand and its result.
 ///
 /// # Errors
 /// `NotSupported` when an operation reads a result, or the operand is not an epilogue value.
-pub(super) fn reductions(
+pub(super) fn reductions_of(
     graph: CanonicalGraph<'_>,
     c: usize,
 ) -> Result<Vec<(Reduction, [usize; 2])>> {
@@ -48,7 +59,7 @@ pub(super) fn reductions(
         let reads = |operation: &Operation| operation.inputs.contains(&(*result as i64));
         if graph.operations.iter().any(reads) {
             return Err(Error::not_supported(format!(
-                "`{name}` is read, which is reduced behind the product"
+                "`{name}` is read, a result of an epilogue reduction"
             )));
         }
         if graph.tensors[c].is_empty() && !graph.tensors[*result].is_empty() {
@@ -56,14 +67,14 @@ pub(super) fn reductions(
         }
         if graph.tensors[*operand].dims != graph.tensors[c].dims || !graph.is_written(*operand) {
             return Err(Error::not_supported(format!(
-                "`{operand_name}` is reduced, which does not follow the product"
+                "`{operand_name}` is reduced, which is no result of the epilogue"
             )));
         }
     }
     Ok(found)
 }
 
-impl Exit {
+impl EpilogueReduction {
     /// A reduction of a matrix with these axes.
     ///
     /// # Errors
@@ -72,7 +83,7 @@ impl Exit {
         graph: CanonicalGraph<'_>,
         (op, [operand, result]): (Reduction, [usize; 2]),
         axes: &Axes,
-    ) -> Result<Exit> {
+    ) -> Result<EpilogueReduction> {
         let [from, to] = [operand, result].map(|at| &graph.tensors[at].dims);
         let name = &graph.tensors[result].name;
         let is_kept = |axis: &usize| from[*axis] == to[*axis];
@@ -93,6 +104,12 @@ impl Exit {
                 return Err(Error::not_supported(text));
             }
         };
-        Ok(Exit { op, operand, result, kept, keeps_batches: !batches.contains(&false) })
+        Ok(EpilogueReduction {
+            op,
+            operand,
+            result,
+            kept,
+            keeps_batches: !batches.contains(&false),
+        })
     }
 }

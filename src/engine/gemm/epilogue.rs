@@ -1,0 +1,179 @@
+//! The epilogue and its reductions (`gemm/epilogue.cuh`).
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use crate::dtype::DType;
+use crate::engine::gemm::axes::coordinate;
+use crate::engine::gemm::context::Context;
+use crate::engine::gemm::epilogue_reduction::{EpilogueReduction, Kept};
+use crate::engine::gemm::layout::{Layout, Load, Matrix, Store};
+use crate::engine::gemm::problem::Problem;
+use crate::engine::program::Source;
+use crate::engine::reduce::op_name;
+use crate::engine::signature::{Indent, Width, ctype, list};
+use crate::expr::Value as ProgramValue;
+
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct EpilogueParameters {
+    /// Columns that a lane passes through it at once.
+    vector: i64,
+    /// Whether it stores from registers, else by TMA.
+    stores: bool,
+    tensors: Vec<Layout>,
+    loaded: Vec<Load>,
+    loads_valid: bool,
+    outputs: Vec<Store>,
+    values: Vec<Value>,
+    reductions: Vec<ReductionParameters>,
+    chain_parameters: String,
+    chain_arguments: String,
+    lines: Vec<String>,
+    has_tail: bool,
+    masked: bool,
+    /// Rows and columns that are not masked.
+    rows: String,
+    columns: String,
+    #[serde(skip)]
+    pub(super) functions: BTreeSet<&'static str>,
+}
+
+/// A value that the program computes.
+#[derive(Debug, Clone, Serialize)]
+struct Value {
+    name: String,
+    ctype: &'static str,
+}
+
+/// An epilogue reduction.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct ReductionParameters {
+    name: String,
+    op: &'static str,
+    ctype: &'static str,
+    /// `rows`, `columns` or `neither`.
+    kept: &'static str,
+    /// The next value.
+    term: String,
+    /// Subscript of a partial, one per column.
+    place: &'static str,
+}
+
+impl EpilogueParameters {
+    /// The epilogue with outputs stored by TMA, at these batch coordinates.
+    pub(super) fn stored_by_tma(mut self, batches: impl Iterator<Item = String>) -> Self {
+        self.stores = false;
+        self.tensors.truncate(self.loaded.len());
+        for (output, batch) in self.outputs.iter_mut().zip(batches) {
+            output.batch = Some(batch);
+        }
+        self
+    }
+}
+
+impl Context<'_> {
+    /// How tensors of the epilogue are accessed.
+    pub(super) fn epilogue_matrix(&self, vector: i64) -> Matrix<'_> {
+        let Problem { epilogue, m, n, .. } = self.problem;
+        Matrix { fusion: epilogue, extents: [*m, *n], along_columns: true, vector, is_m: true }
+    }
+
+    /// The epilogue, `vector` elements of a row at a time.
+    pub(super) fn epilogue(&self, vector: i64) -> EpilogueParameters {
+        let Problem { graph, epilogue, n, overrides, .. } = self.problem;
+        let matrix = self.epilogue_matrix(vector);
+        let emitted = self.emit(epilogue, &|source, register| match source {
+            Source::Tensor(at) if self.problem.is_gemm(*at) => self.gemm_result(*at),
+            Source::Tensor(at) if graph.tensors[*at].by_value => {
+                format!("{register}(t.{})", self.names[*at])
+            }
+            Source::Tensor(at) => {
+                let element = if self.is_broadcast(*at, &matrix) { "0" } else { "j" };
+                format!("{}_in.get({element})", self.names[*at])
+            }
+            Source::Coordinate(axis) => {
+                let at = axis.and_then(|axis| epilogue.axes.coordinate(axis));
+                format!("{register}({})", coordinate(at, ["row", "column + j"]))
+            }
+        });
+        let is_loaded = |at: &usize| !self.problem.is_gemm(*at) && !graph.tensors[*at].by_value;
+        let inputs: Vec<usize> = epilogue.inputs().filter(is_loaded).collect();
+        let load = |at: &usize| self.load(*at, &matrix, ["valid", "1"]);
+        let loaded: Vec<Load> = inputs.iter().map(load).collect();
+        let mut arguments = emitted.arguments;
+        arguments.extend(emitted.outputs.iter().map(|name| format!("{name}_value[j]")));
+        let types = emitted.text.outputs.iter().map(|output| output.ctype);
+        let values: Vec<(&String, &'static str)> = emitted.outputs.iter().zip(types).collect();
+        let stored = || self.problem.outputs();
+        let tensors = inputs.iter().copied().chain(stored());
+        let reductions = self.problem.reductions.iter().map(|of| {
+            let tensors = &epilogue.program.outputs;
+            let at = tensors.iter().position(|at| *at == of.operand);
+            let (value, value_type) = values[at.expect("what is reduced is an output")];
+            ReductionParameters {
+                name: self.names[of.result].clone(),
+                op: op_name(of.op),
+                ctype: ctype(of.op.math.dtype()),
+                kept: of.kept.name(),
+                term: self.term(of, value, value_type),
+                place: if of.kept == Kept::Columns { "[j]" } else { "" },
+            }
+        });
+        let limit = |slot: usize, function: &str, extent: &str| match overrides[slot] {
+            Some(_) => format!("{function}(t, batch)"),
+            None => extent.to_owned(),
+        };
+        EpilogueParameters {
+            vector,
+            stores: true,
+            tensors: tensors.map(|at| self.layout(at, &matrix)).collect(),
+            loads_valid: loaded.iter().any(|tensor| tensor.load_valid == "valid"),
+            loaded,
+            outputs: stored().map(|at| self.store(at, &matrix)).collect(),
+            reductions: reductions.collect(),
+            values: values
+                .iter()
+                .map(|(name, ctype)| Value { name: (*name).clone(), ctype })
+                .collect(),
+            chain_parameters: emitted.parameters,
+            chain_arguments: list(&arguments, Indent(18), Width(78)),
+            lines: emitted.text.lines,
+            functions: emitted.text.functions,
+            has_tail: n % vector != 0,
+            masked: overrides[0].is_some() || overrides[1].is_some(),
+            rows: limit(0, "rows_of", self.rows()),
+            columns: limit(1, "columns_of", "N"),
+        }
+    }
+
+    /// The next value of a reduction: of its operand's type, in its own precision.
+    fn term(&self, of: &EpilogueReduction, value: &str, value_type: &str) -> String {
+        let dtype = self.problem.graph.tensors[of.operand].dtype;
+        let (own, value) = (of.op.math.dtype().register(), format!("{value}_value[j]"));
+        let exact = matches!(dtype, DType::F32 | DType::F64) && dtype.register() == value_type;
+        let (rounded, register) = match exact {
+            true => (value, value_type),
+            false => (format!("widen(Narrow<{}>::from({value}))", ctype(dtype)), dtype.register()),
+        };
+        if register == own { rounded } else { format!("{own}({rounded})") }
+    }
+
+    /// An element of a GEMM's result as the epilogue reads it: rounded to its type, unless it is
+    /// only stored.
+    fn gemm_result(&self, at: usize) -> String {
+        let Problem { graph, epilogue, c, .. } = self.problem;
+        let (sum, dtype) = (if at == *c { "sum" } else { "other" }, graph.tensors[at].dtype);
+        let program = &epilogue.program;
+        let input = program.sources.iter().position(|source| *source == Source::Tensor(at));
+        let read = input.is_some_and(|input| {
+            let value = ProgramValue::Input(input);
+            program.program.instructions().iter().any(|line| line.operands.contains(&value))
+        });
+        let same_register = dtype.register() == self.accumulator().register();
+        match dtype == self.accumulator() || (!read && same_register) {
+            true => sum.to_owned(),
+            false => format!("widen(Narrow<{}>::from({sum}))", ctype(dtype)),
+        }
+    }
+}

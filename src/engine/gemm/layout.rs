@@ -1,0 +1,156 @@
+//! Tensors as templates see them: where elements are stored, and how vectors are loaded and stored
+//! (`gemm/layout.cuh`).
+
+use serde::Serialize;
+
+use crate::engine::access::access_bytes;
+use crate::engine::gemm::axes::{Term, View, offset};
+use crate::engine::gemm::context::Context;
+use crate::engine::gemm::problem::{Fusion, Problem};
+use crate::engine::signature::ctype;
+
+/// Where a tensor's elements are stored.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Layout {
+    name: String,
+    text: String,
+    access_bytes: i64,
+    strides: Vec<Stride>,
+    offset: String,
+}
+
+/// A named stride.
+#[derive(Debug, Clone, Serialize)]
+struct Stride {
+    name: String,
+    value: i64,
+}
+
+/// How a vector of a tensor is loaded.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Load {
+    name: String,
+    ctype: &'static str,
+    /// Elements of the fragment.
+    fragment: &'static str,
+    load: String,
+    load_stride: String,
+    /// How many elements are inside the matrix.
+    pub(super) load_valid: &'static str,
+}
+
+/// How a vector of a tensor is stored.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Store {
+    name: String,
+    ctype: &'static str,
+    store: String,
+    store_stride: String,
+    /// Batch coordinates of a TMA store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) batch: Option<String>,
+}
+
+/// How vectors of the tensors of a prologue or an epilogue are moved.
+pub(super) struct Matrix<'a> {
+    pub(super) fusion: &'a Fusion,
+    /// Rows and columns.
+    pub(super) extents: [i64; 2],
+    /// Along columns, else along rows.
+    pub(super) along_columns: bool,
+    /// Elements moved at once.
+    pub(super) vector: i64,
+    /// Whether its rows are those of C.
+    pub(super) is_m: bool,
+}
+
+impl Context<'_> {
+    fn view(&self, at: usize, of: &Matrix<'_>) -> View {
+        of.fusion.axes.view(&self.problem.graph.tensors[at])
+    }
+
+    /// Whether a vector has one element for all, as it is broadcast.
+    pub(super) fn is_broadcast(&self, at: usize, of: &Matrix<'_>) -> bool {
+        inner(&self.view(at, of), of.along_columns) == 0
+    }
+
+    pub(super) fn layout(&self, at: usize, of: &Matrix<'_>) -> Layout {
+        let Matrix { extents, along_columns, vector, is_m, .. } = *of;
+        let view = self.view(at, of);
+        let rows = (is_m && self.tiling.dynamic_m).then_some(self.problem.m);
+        let terms = view.terms(["row", "column"], rows);
+        let stride = |term: &Term| Stride { name: term.constant.clone(), value: term.stride };
+        Layout {
+            name: self.names[at].clone(),
+            text: self.text(at),
+            access_bytes: access_of(self.problem, at, &view, extents, along_columns, vector),
+            strides: terms.iter().filter(|term| term.stride > 1).map(stride).collect(),
+            offset: offset(&terms, |term| term.constant.clone()),
+        }
+    }
+
+    pub(super) fn load(&self, at: usize, of: &Matrix<'_>, valid: [&'static str; 2]) -> Load {
+        let [verb, stride] = self.access("load", at, of);
+        let broadcast = self.is_broadcast(at, of);
+        Load {
+            name: self.names[at].clone(),
+            ctype: ctype(self.problem.graph.tensors[at].dtype),
+            fragment: if broadcast { "1" } else { "VECTOR" },
+            load: verb,
+            load_stride: stride,
+            load_valid: valid[usize::from(broadcast)],
+        }
+    }
+
+    pub(super) fn store(&self, at: usize, of: &Matrix<'_>) -> Store {
+        let [verb, stride] = self.access("store", at, of);
+        Store {
+            name: self.names[at].clone(),
+            ctype: ctype(self.problem.graph.tensors[at].dtype),
+            store: verb,
+            store_stride: stride,
+            batch: None,
+        }
+    }
+
+    /// The function that moves a vector, and the argument for a stride that is not 1.
+    fn access(&self, verb: &str, at: usize, of: &Matrix<'_>) -> [String; 2] {
+        let name = &self.names[at];
+        let ctype = ctype(self.problem.graph.tensors[at].dtype);
+        match inner(&self.view(at, of), of.along_columns) {
+            0 => [format!("{verb}<int(sizeof({ctype}))>"), String::new()],
+            1 => [format!("{verb}<{name}_layout::ACCESS>"), String::new()],
+            _ => {
+                let constant = if of.along_columns { "COLUMN" } else { "ROW" };
+                [format!("{verb}_strided"), format!("{name}_layout::{constant}, ")]
+            }
+        }
+    }
+}
+
+/// Bytes of one access to a tensor, for `vector` elements along columns or rows.
+pub(super) fn access_of(
+    problem: &Problem<'_>,
+    at: usize,
+    view: &View,
+    extents: [i64; 2],
+    along_columns: bool,
+    vector: i64,
+) -> i64 {
+    let tensor = &problem.graph.tensors[at];
+    let (outer_stride, outer_extent) = match along_columns {
+        true => (view.row, extents[0]),
+        false => (view.column, extents[1]),
+    };
+    let strides: Vec<i64> = view.batches.iter().copied().chain([outer_stride]).collect();
+    let extents: Vec<i64> = problem.batches.iter().copied().chain([outer_extent]).collect();
+    match inner(view, along_columns) {
+        1 => access_bytes(tensor, &strides, &extents, vector),
+        _ => tensor.dtype.bytes() as i64,
+    }
+}
+
+/// The stride along a vector.
+fn inner(view: &View, along_columns: bool) -> i64 {
+    if along_columns { view.column } else { view.row }
+}

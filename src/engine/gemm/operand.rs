@@ -1,0 +1,172 @@
+//! Operands that pass through registers or `cp.async` into shared memory (`gemm/operand.cuh`).
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use crate::dtype::DType;
+use crate::engine::gemm::axes::coordinate;
+use crate::engine::gemm::context::Context;
+use crate::engine::gemm::layout::{Layout, Load, Matrix};
+use crate::engine::gemm::problem::Operand;
+use crate::engine::program::Source;
+use crate::engine::signature::{Indent, Width, ctype, list};
+
+/// How an operand comes into shared memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct OperandTile {
+    /// The type of the elements in shared memory.
+    pub(super) dtype: DType,
+    /// C++ type of the tile.
+    pub(super) layout: &'static str,
+    /// Elements that a thread moves at once.
+    pub(super) vector: i64,
+    /// Whether they pass through registers, else `cp.async` copies them as they are.
+    pub(super) staged: bool,
+    /// Whether bytes are transposed on the way.
+    pub(super) transposed: bool,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct OperandParameters {
+    title: String,
+    /// `A` or `B`.
+    #[serde(rename = "type")]
+    name: &'static str,
+    element: &'static str,
+    cta_rows: &'static str,
+    extent: &'static str,
+    is_dynamic: bool,
+    k_major: bool,
+    vector: i64,
+    tile: &'static str,
+    pub(super) transposed: bool,
+    pub(super) staged: bool,
+    /// Whether rows of two Bs alternate in the tile.
+    dual: bool,
+    tensors: Vec<Layout>,
+    #[serde(flatten)]
+    copied: Option<Copied>,
+    #[serde(flatten)]
+    prologue: Option<Prologue>,
+}
+
+/// An operand that `cp.async` copies.
+#[derive(Debug, Clone, Serialize)]
+struct Copied {
+    tensor: String,
+    /// B of the second GEMM.
+    other: Option<String>,
+}
+
+/// An operand that is computed in registers.
+#[derive(Debug, Clone, Serialize)]
+struct Prologue {
+    loaded: Vec<Load>,
+    has_coordinates: bool,
+    chain_parameters: String,
+    chain_arguments: String,
+    lines: Vec<String>,
+    result: String,
+    result_type: &'static str,
+    value_type: &'static str,
+    #[serde(skip)]
+    functions: BTreeSet<&'static str>,
+}
+
+impl OperandParameters {
+    /// Functions of `device/ops` that the prologue calls.
+    pub(super) fn functions(&self) -> BTreeSet<&'static str> {
+        self.prologue.as_ref().map(|of| of.functions.clone()).unwrap_or_default()
+    }
+}
+
+impl Context<'_> {
+    pub(super) fn operand(&self, of: &Operand, tile: OperandTile, is_a: bool) -> OperandParameters {
+        let OperandTile { dtype, layout, vector, staged, transposed } = tile;
+        let matrix = Matrix {
+            fusion: &of.prologue,
+            extents: [of.extent, self.problem.k],
+            along_columns: of.k_major,
+            vector,
+            is_m: is_a,
+        };
+        let name = if is_a { "A" } else { "B" };
+        let text = self.text(of.tensor);
+        let dual = self.problem.dual.filter(|_| !is_a);
+        let columns = if dual.is_some() { "2 * CTA_N" } else { "CTA_N" };
+        let copied = || Copied {
+            tensor: self.names[of.tensor].clone(),
+            other: dual.map(|dual| self.names[dual.b].clone()),
+        };
+        let stored = self.stored(of);
+        OperandParameters {
+            title: format!("{name}: {text}, and its path into shared memory."),
+            name,
+            element: ctype(dtype),
+            cta_rows: if is_a { "CTA_M" } else { columns },
+            extent: if is_a { "M" } else { "N" },
+            is_dynamic: is_a && self.tiling.dynamic_m,
+            k_major: of.k_major,
+            vector,
+            tile: layout,
+            transposed,
+            staged,
+            dual: dual.is_some(),
+            tensors: stored.iter().map(|at| self.layout(*at, &matrix)).collect(),
+            copied: (!staged).then(copied),
+            prologue: staged.then(|| self.prologue(of, dtype, &matrix, &stored)),
+        }
+    }
+
+    /// The tensors in memory that an operand is computed from.
+    fn stored(&self, of: &Operand) -> Vec<usize> {
+        let tensors = &self.problem.graph.tensors;
+        of.prologue.inputs().filter(|at| !tensors[*at].by_value).collect()
+    }
+
+    fn prologue(
+        &self,
+        of: &Operand,
+        element: DType,
+        matrix: &Matrix<'_>,
+        stored: &[usize],
+    ) -> Prologue {
+        let graph = self.problem.graph;
+        let emitted = self.emit(&of.prologue, &|source, register| match source {
+            Source::Tensor(at) if graph.tensors[*at].by_value => {
+                format!("{register}(t.{})", self.names[*at])
+            }
+            Source::Tensor(at) => {
+                let element = if self.is_broadcast(*at, matrix) { "0" } else { "j" };
+                format!("{}_in[i].get({element})", self.names[*at])
+            }
+            Source::Coordinate(axis) => {
+                let at = axis.and_then(|axis| of.prologue.axes.coordinate(axis));
+                format!("{register}({})", coordinate(at, ["at_row", "at_k"]))
+            }
+        });
+        let dtype = graph.tensors[of.tensor].dtype;
+        let result_type = emitted.text.outputs[0].ctype;
+        // The store to the tile rounds to its type.
+        let (result, value_type) = match of.is_plain() || dtype == element {
+            true => ("value".to_owned(), result_type),
+            false => (format!("widen(Narrow<{}>::from(value))", ctype(dtype)), dtype.register()),
+        };
+        let mut arguments = emitted.arguments;
+        arguments.push("value".to_owned());
+        let counted = |source: &Source| matches!(source, Source::Coordinate(Some(_)));
+        let valid = ["valid[i]", "valid[i] > 0"];
+        Prologue {
+            loaded: stored.iter().map(|at| self.load(*at, matrix, valid)).collect(),
+            has_coordinates: of.prologue.program.sources.iter().any(counted),
+            chain_parameters: emitted.parameters,
+            chain_arguments: list(&arguments, Indent(25), Width(70)),
+            lines: emitted.text.lines,
+            result,
+            result_type,
+            value_type,
+            functions: emitted.text.functions,
+        }
+    }
+}
