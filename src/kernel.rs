@@ -17,7 +17,7 @@ pub struct KernelSpec {
     pub entry: &'static str,
     /// Architecture it is generated for.
     pub arch: Arch,
-    /// Variables of the template, a JSON object.
+    /// Variables of the template besides `stem`, `entry` and `arch`, a JSON object.
     pub parameters: serde_json::Value,
 }
 

@@ -8,7 +8,8 @@ use crate::kernel::Lowering;
 /// Choices that a header lists one by one.
 const LISTED_MAX: usize = 6;
 
-/// Kernels with a line for each knob: its value, its choices, and what it changes.
+/// Kernels with a line for each knob: its value, its choices, and what it changes. Those that
+/// another engine made for this one list the knobs of that engine.
 pub(super) fn described(mut lowering: Lowering, config: &EngineConfig, knobs: &[Knob]) -> Lowering {
     let line = |knob: &Knob| {
         let value = config.knob(knob.name).ok()?;
@@ -16,7 +17,10 @@ pub(super) fn described(mut lowering: Lowering, config: &EngineConfig, knobs: &[
     };
     let lines: Vec<String> = knobs.iter().filter_map(line).collect();
     for kernel in &mut lowering.kernels {
-        kernel.spec.parameters["knobs"] = json!(lines);
+        let knobs = &mut kernel.spec.parameters["knobs"];
+        if knobs.is_null() {
+            *knobs = json!(lines);
+        }
     }
     lowering
 }

@@ -1,5 +1,6 @@
 //! What a kernel takes: its tensors' identifiers, parameters and arguments.
 
+use serde::Serialize;
 use serde_json::Value as Json;
 
 use crate::dtype::DType;
@@ -90,6 +91,11 @@ pub(super) fn ctype(dtype: DType) -> &'static str {
         DType::U8 => "u8",
         DType::Bool => "bool8",
     }
+}
+
+/// The variables of a template: a struct with a field for each.
+pub(super) fn parameters(variables: impl Serialize) -> Json {
+    serde_json::to_value(variables).expect("plain data is JSON")
 }
 
 /// An object with the members of another, too.

@@ -89,7 +89,7 @@ fn a_grid_that_can_not_be_resident_is_refused() {
         error.to_string()
     };
     for engine in ["rnn_grid", "rnn_stream"] {
-        assert_eq!(refusal(engine), "40 blocks, 4 can be resident together");
+        assert_eq!(refusal(engine), "needs 40 resident blocks, 4 SMs hold one each");
     }
     let chosen = engine::choose(graph.canonical(), &target, &Selection::default()).unwrap();
     assert_eq!(chosen.engine, "rnn_cta");
@@ -100,6 +100,8 @@ fn a_cluster_that_the_device_has_not_is_refused() {
     let target = Target::named("rtx5090").unwrap();
     let graph = graph(&lstm(8, 256), 4, DType::F16);
     let supported = engine::supported("rnn_cluster", graph.canonical(), &target).unwrap();
-    let error = supported.lower(&supported.heuristic().with("blocks", 16)).unwrap_err();
-    assert_eq!(error.to_string(), "a cluster of 16 blocks, at most 8");
+    let config = supported.heuristic().with("blocks", 16);
+    let error = supported.lower(&config).unwrap_err();
+    let text = format!("{config} needs a cluster of 16 blocks, it has at most 8");
+    assert_eq!(error.to_string(), text);
 }

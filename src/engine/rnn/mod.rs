@@ -20,14 +20,12 @@ mod work;
 pub(super) use step::StepEngine;
 
 use crate::engine::config::combinations;
-use crate::engine::header::described;
 use crate::engine::rnn::heuristic::Decision;
 use crate::engine::rnn::layer::Layer;
 use crate::engine::rnn::refusal::Refusal;
 use crate::engine::rnn::schedule::{Exchange, REGISTERS_STEP, Regime, Schedule, Settings, Units};
-use crate::engine::{
-    BehaviorNote, Engine, EngineConfig, Knob, Notes, NumericalNote, Setting, Supported, WorkOf,
-};
+use crate::engine::tunable::{Tunable, Tuned};
+use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, Notes, NumericalNote, Supported};
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, MatmulMath};
 use crate::kernel::Lowering;
@@ -86,8 +84,10 @@ impl Engine for RnnEngine {
         target: &'a Target,
     ) -> Result<Box<dyn Supported + 'a>> {
         let layer = self.layer(graph, target)?;
-        let decision = Decision::of(&layer, target, self.regime).map_err(Refusal::error)?;
-        Ok(Box::new(Rnn { regime: self.regime, layer, decision, target }))
+        let decision = Decision::of(&layer, target, self.regime)
+            .map_err(|refusal| Error::not_supported(refusal.to_string()))?;
+        let bytes = work::bytes(&layer);
+        Ok(Box::new(Tuned(Rnn { regime: self.regime, layer, decision, bytes, target })))
     }
 }
 
@@ -97,40 +97,46 @@ struct Rnn<'a> {
     regime: Regime,
     layer: Layer<'a>,
     decision: Decision,
+    /// Bytes of all tensors.
+    bytes: f64,
     target: &'a Target,
 }
 
-impl Rnn<'_> {
-    fn schedule(&self, config: &EngineConfig) -> Result<Schedule> {
-        let settings = Settings::of(config)?;
-        Schedule::new(&self.layer, self.target, self.regime, settings).map_err(Refusal::error)
-    }
-}
+impl Tunable<7> for Rnn<'_> {
+    const KNOBS: [&'static str; 7] = Settings::KNOBS;
+    type Settings = Settings;
+    type Schedule = Schedule;
+    type Refusal = Refusal;
 
-impl Supported for Rnn<'_> {
-    fn knobs(&self) -> Vec<Knob> {
-        self.regime.knobs().into()
+    fn name(&self) -> &'static str {
+        self.regime.engine
     }
 
-    fn heuristic(&self) -> EngineConfig {
-        self.decision.settings.config(self.regime.engine)
+    fn all_knobs(&self) -> [Knob; 7] {
+        self.regime.knobs()
+    }
+
+    fn schedule(&self, settings: Settings) -> Result<Schedule, Refusal> {
+        Schedule::new(&self.layer, self.target, self.regime, settings)
+    }
+
+    fn best(&self) -> Settings {
+        self.decision.settings
     }
 
     fn reasons(&self) -> Vec<String> {
         self.decision.reasons()
     }
 
-    fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
+    fn smaller(&self, settings: Settings) -> Vec<Settings> {
         // Weights that leave registers move to shared memory, where they must fit.
-        let held = config.knob("registers").ok()?;
-        let fewer = (0..held / REGISTERS_STEP).rev();
-        let mut fewer = fewer.map(|steps| config.clone().with("registers", steps * REGISTERS_STEP));
-        fewer.find(|config| self.schedule(config).is_ok())
+        let fewer = (0..settings.registers / REGISTERS_STEP).rev();
+        fewer.map(|steps| Settings { registers: steps * REGISTERS_STEP, ..settings }).collect()
     }
 
-    fn settings(&self) -> Vec<Setting> {
+    /// Settings that differ in the exchange share a schedule; of those with equal schedules, one.
+    fn ranked_work(&self) -> Vec<(Settings, Vec<KernelWork>)> {
         let Rnn { regime, layer, target, .. } = self;
-        let bytes = work::bytes(layer);
         let [tiles, blocks, columns, exchanges, kept, parts, registers] = regime.knobs();
         let (outer, inner) = ([tiles, blocks, columns], [kept, parts, registers]);
         let mut all = Vec::new();
@@ -145,28 +151,14 @@ impl Supported for Rnn<'_> {
             for exchange in &exchanges.values {
                 all.extend(schedules.iter_mut().map(|schedule| {
                     schedule.set_exchange(*regime, *exchange);
-                    let config = schedule.settings.config(regime.engine);
-                    Setting { config, work: vec![work::of(layer, schedule, bytes)] }
+                    (schedule.settings, self.work(schedule))
                 }));
             }
         }
         all
     }
 
-    fn work_of(&self) -> WorkOf<'_> {
-        let bytes = work::bytes(&self.layer);
-        Box::new(move |config| {
-            let schedule = self.schedule(config).ok()?;
-            Some(vec![work::of(&self.layer, &schedule, bytes)])
-        })
-    }
-
-    /// Predicted clocks per step.
-    fn expected_clocks(&self) -> Option<f64> {
-        Some(self.decision.clocks)
-    }
-
-    fn notes(&self, _config: &EngineConfig) -> Notes {
+    fn notes(&self, _settings: Settings) -> Notes {
         let tensor = Units::of(&self.layer, self.target) != Units::Lanes;
         let rounds = tensor && self.layer.op.math == MatmulMath::Tf32;
         let numerical = [
@@ -186,11 +178,16 @@ impl Supported for Rnn<'_> {
         }
     }
 
-    fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
-        let knobs = self.regime.knobs();
-        config.validate(&knobs)?;
-        let schedule = self.schedule(config)?;
-        let lowering = parameters::lowering(&self.layer, &schedule, self.target.arch);
-        Ok(described(lowering, config, &knobs))
+    /// Predicted clocks per step.
+    fn expected_clocks(&self) -> Option<f64> {
+        Some(self.decision.clocks)
+    }
+
+    fn work(&self, schedule: &Schedule) -> Vec<KernelWork> {
+        vec![work::of(&self.layer, schedule, self.bytes)]
+    }
+
+    fn lowering(&self, schedule: &Schedule) -> Lowering {
+        parameters::lowering(&self.layer, schedule, self.target.arch)
     }
 }

@@ -1,17 +1,13 @@
 //! Knobs and schedule of a recurrent layer: which warp holds which weights where.
 
 use crate::dtype::DType;
+use crate::engine::Knob;
 use crate::engine::access::{REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div};
 use crate::engine::rnn::layer::{Layer, ProductShape};
 use crate::engine::rnn::refusal::{Refusal, THREADS_MAX};
-use crate::engine::{EngineConfig, Knob};
-use crate::error::Result;
+use crate::engine::tunable::settings;
 use crate::graph::MatmulMath;
 use crate::target::{Arch, Target};
-
-/// Names of the knobs, in the order of [`Settings`].
-pub(super) const KNOBS: [&str; 7] =
-    ["batch_tile", "blocks", "columns", "exchange", "kept", "parts", "registers"];
 
 /// How the blocks of a group exchange h between steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,17 +46,8 @@ pub(super) enum Units {
     Lanes,
 }
 
-/// A value for each knob.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Settings {
-    pub(super) batch_tile: i64,
-    pub(super) blocks: i64,
-    pub(super) columns: i64,
-    /// Index of the exchange among those of the regime.
-    pub(super) exchange: i64,
-    pub(super) kept: i64,
-    pub(super) parts: i64,
-    pub(super) registers: i64,
+settings! {
+    pub(super) struct Settings { batch_tile, blocks, columns, exchange, kept, parts, registers }
 }
 
 /// Everything derived from legal settings.
@@ -156,26 +143,6 @@ impl Units {
     }
 }
 
-impl From<[i64; 7]> for Settings {
-    /// The settings of values in the order of [`KNOBS`].
-    fn from(values: [i64; 7]) -> Settings {
-        let [batch_tile, blocks, columns, exchange, kept, parts, registers] = values;
-        Settings { batch_tile, blocks, columns, exchange, kept, parts, registers }
-    }
-}
-
-impl Settings {
-    pub(super) fn of(config: &EngineConfig) -> Result<Settings> {
-        config.values(KNOBS).map(Settings::from)
-    }
-
-    pub(super) fn config(self, engine: &'static str) -> EngineConfig {
-        let Settings { batch_tile, blocks, columns, exchange, kept, parts, registers } = self;
-        let values = [batch_tile, blocks, columns, exchange, kept, parts, registers];
-        EngineConfig::of_values(engine, KNOBS, values)
-    }
-}
-
 impl Exchange {
     /// Name in templates.
     pub(super) fn name(self) -> &'static str {
@@ -199,7 +166,7 @@ impl Regime {
         self.exchanges[0]
     }
 
-    /// The knobs, in the order of [`KNOBS`].
+    /// The knobs, sorted by name.
     pub(super) fn knobs(self) -> [Knob; 7] {
         let knob = |name, about, values: &[i64]| Knob { name, about, values: values.to_vec() };
         let blocks: &[i64] = match self.exchange() {
@@ -211,21 +178,21 @@ impl Regime {
         let kept: &[i64] = if self.streams { &[0, 50, 100] } else { &[100] };
         let registers = [0, 1, 2, 3, 4, 5].map(|steps| steps * REGISTERS_STEP);
         [
-            knob(KNOBS[0], "batch rows of a CTA", &[8, 16, 32]),
-            knob(KNOBS[1], "CTAs that share the units of a batch tile", blocks),
-            knob(KNOBS[2], "warps along the units", &[1, 2, 4, 8, 16]),
+            knob("batch_tile", "batch rows of a CTA", &[8, 16, 32]),
+            knob("blocks", "CTAs that share the units of a batch tile", blocks),
+            knob("columns", "warps along the units", &[1, 2, 4, 8, 16]),
             knob(
-                KNOBS[3],
+                "exchange",
                 "how CTAs exchange h: 0 counter or mbarrier, 1 LL words (data and flag)",
                 &exchanges,
             ),
             knob(
-                KNOBS[4],
+                "kept",
                 "percent of the other weights that are smem-resident; the rest is streamed",
                 kept,
             ),
-            knob(KNOBS[5], "warps along K", &[1, 2, 4, 8]),
-            knob(KNOBS[6], "registers of a thread for register-resident weights", &registers),
+            knob("parts", "warps along K", &[1, 2, 4, 8]),
+            knob("registers", "registers of a thread for register-resident weights", &registers),
         ]
     }
 }

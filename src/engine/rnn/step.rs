@@ -9,6 +9,7 @@
 //! more kernel processes the rest, a block per sequence, including the GEMMs.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 
 use serde_json::{Value as Json, json};
 
@@ -19,10 +20,8 @@ use crate::engine::rnn::elements::Elements;
 use crate::engine::rnn::layer::{Layer, ProductShape};
 use crate::engine::rnn::step_product::ProductOn;
 use crate::engine::signature::{ctype, merged};
-use crate::engine::{
-    BehaviorNote, Engine, EngineConfig, KernelWork, Knob, Notes, NumericalNote, Setting, Supported,
-    WorkOf,
-};
+use crate::engine::tunable::{Tunable, Tuned, settings};
+use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, Notes, NumericalNote, Supported};
 use crate::error::Result;
 use crate::expr::Math;
 use crate::graph::{CanonicalGraph, CellValue, MatmulMath};
@@ -39,8 +38,17 @@ const THREADS: u32 = 256;
 /// GEMM and cell are a launch each.
 const LAUNCHES_MAX: i64 = 1 << 13;
 
-/// The knob for tensor cores: 1 where they support the layer's type and precision.
-const TENSOR_CORES: &str = "tensor_cores";
+/// The knob's values: 1 where tensor cores support the layer's type and precision.
+const TENSOR_CORES: [i64; 2] = [0, 1];
+
+settings! { struct Settings { tensor_cores } }
+
+impl Settings {
+    /// The engine that runs the GEMMs.
+    fn gemm_engine(self) -> &'static dyn Engine {
+        if self.tensor_cores == 1 { &MmaEngine } else { &SimtEngine }
+    }
+}
 
 /// The engine `rnn_step`: GEMMs and a cell kernel at every step, for layers of any size.
 #[derive(Debug, Clone, Copy)]
@@ -65,53 +73,62 @@ impl Engine for StepEngine {
         };
         takes(&SimtEngine)?;
         let tensor_cores = !products.is_empty() && takes(&MmaEngine).is_ok();
-        Ok(Box::new(Steps { tensor_cores, ..steps }))
+        Ok(Box::new(Tuned(Steps { tensor_cores, ..steps })))
     }
 }
 
+/// A layer, step by step. Its kernels are those of a GEMM engine, with the settings which that
+/// engine chooses, and its own; the knob chooses the engine.
 #[derive(Debug, Clone)]
 struct Steps<'a> {
-    pub(super) layer: Layer<'a>,
+    layer: Layer<'a>,
     /// Whether tensor cores support the GEMMs.
     tensor_cores: bool,
-    pub(super) target: &'a Target,
+    target: &'a Target,
 }
 
-impl Supported for Steps<'_> {
-    fn knobs(&self) -> Vec<Knob> {
-        let values = if self.tensor_cores { vec![0, 1] } else { vec![0] };
-        vec![Knob { name: TENSOR_CORES, about: "whether products use tensor cores", values }]
+impl Tunable<1> for Steps<'_> {
+    const KNOBS: [&'static str; 1] = Settings::KNOBS;
+    type Settings = Settings;
+    type Schedule = Settings;
+    type Refusal = Infallible;
+
+    fn name(&self) -> &'static str {
+        NAME
     }
 
-    fn heuristic(&self) -> EngineConfig {
-        self.config(self.tensor_cores)
+    fn all_knobs(&self) -> [Knob; 1] {
+        let values = TENSOR_CORES[..=usize::from(self.tensor_cores)].to_vec();
+        [Knob { name: "tensor_cores", about: "whether GEMMs use tensor cores", values }]
+    }
+
+    /// None: the kernels besides the GEMMs do not depend on the knob.
+    fn listed_knobs(&self) -> Vec<Knob> {
+        Vec::new()
+    }
+
+    fn schedule(&self, settings: Settings) -> Result<Settings, Infallible> {
+        Ok(settings)
+    }
+
+    fn best(&self) -> Settings {
+        Settings { tensor_cores: i64::from(self.tensor_cores) }
     }
 
     fn reasons(&self) -> Vec<String> {
-        let taken = match self.tensor_cores {
-            true => "they take the products",
-            false => "they do not take the products",
+        let supported = match self.tensor_cores {
+            true => "they support the GEMMs",
+            false => "they do not support the GEMMs",
         };
-        vec![format!("{TENSOR_CORES}={}: {taken}", i64::from(self.tensor_cores))]
+        vec![format!("tensor_cores={}: {supported}", i64::from(self.tensor_cores))]
     }
 
-    fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
-        (config.knob(TENSOR_CORES).is_ok_and(|value| value == 1)).then(|| self.config(false))
+    fn smaller(&self, _settings: Settings) -> Vec<Settings> {
+        vec![Settings { tensor_cores: 0 }]
     }
 
-    fn settings(&self) -> Vec<Setting> {
-        let ways: &[bool] = if self.tensor_cores { &[false, true] } else { &[false] };
-        let setting = |way: &bool| Setting { config: self.config(*way), work: self.work(*way) };
-        ways.iter().map(setting).collect()
-    }
-
-    fn work_of(&self) -> WorkOf<'_> {
-        Box::new(|config| Some(self.work(config.knob(TENSOR_CORES).ok()? == 1)))
-    }
-
-    fn notes(&self, config: &EngineConfig) -> Notes {
-        let tensor_cores = config.knob(TENSOR_CORES).is_ok_and(|value| value == 1);
-        let on = (product_engine(tensor_cores), self.target);
+    fn notes(&self, settings: Settings) -> Notes {
+        let on = (settings.gemm_engine(), self.target);
         let own = |product: &ProductShape| {
             let notes = |on: ProductOn<'_>| Ok(on.own.notes(&on.own.heuristic()).numerical);
             self.layer.with_product(product, on, notes).unwrap_or_default()
@@ -128,32 +145,26 @@ impl Supported for Steps<'_> {
         false
     }
 
-    fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
-        config.validate(&self.knobs())?;
-        let on = (product_engine(config.knob(TENSOR_CORES)? == 1), self.target);
+    fn work(&self, settings: &Settings) -> Vec<KernelWork> {
+        self.work_on(settings.tensor_cores == 1)
+    }
+
+    fn lowering(&self, settings: &Settings) -> Lowering {
+        let on = (settings.gemm_engine(), self.target);
         let writer = Writer::of(&self.layer, self.target.arch);
         let mut scratch: Vec<u64> = writer.pieces().iter().map(|piece| piece.bytes).collect();
+        let mut gemm = |product| {
+            let piece = |name: &str| writer.piece(name);
+            let kernels = self.layer.product_kernels(product, on, piece, &mut scratch);
+            kernels.expect("the engine supports it, and its own settings lower")
+        };
         let mut step = Vec::new();
         for (stage, _) in self.layer.op.cell.stages.iter().enumerate() {
-            if let Some(product) = self.layer.product(Some(stage)) {
-                let kernels = self.layer.product_kernels(
-                    product,
-                    on,
-                    |name| writer.piece(name),
-                    &mut scratch,
-                )?;
-                step.extend(kernels);
-            }
+            step.extend(self.layer.product(Some(stage)).into_iter().flat_map(&mut gemm));
             step.push(writer.stage(stage));
         }
         if let Some(projection) = self.layer.product(None) {
-            let kernels = self.layer.product_kernels(
-                projection,
-                on,
-                |name| writer.piece(name),
-                &mut scratch,
-            )?;
-            step.extend(kernels);
+            step.extend(gemm(projection));
             step.push(writer.project());
         }
         let launched = self.launched(step.len() as i64);
@@ -165,27 +176,18 @@ impl Supported for Steps<'_> {
             kernels.push(writer.at_step(&writer.rest(), launched));
         }
         kernels.extend(writer.finish());
-        Ok(Lowering { kernels, scratch })
+        Lowering { kernels, scratch }
     }
-}
-
-/// The GEMM engine.
-fn product_engine(tensor_cores: bool) -> &'static dyn Engine {
-    if tensor_cores { &MmaEngine } else { &SimtEngine }
 }
 
 impl Steps<'_> {
-    fn config(&self, tensor_cores: bool) -> EngineConfig {
-        EngineConfig::new(NAME, &[(TENSOR_CORES, i64::from(tensor_cores))])
-    }
-
     /// Number of steps with kernels of their own, `kernels` each.
     fn launched(&self, kernels: i64) -> i64 {
         ceil_div(self.layer.rows(), self.layer.op.batch).min(LAUNCHES_MAX / kernels.max(1))
     }
 
     /// Work of a forward pass, for the cost model.
-    fn work(&self, tensor_cores: bool) -> Vec<KernelWork> {
+    fn work_on(&self, tensor_cores: bool) -> Vec<KernelWork> {
         let (layer, op) = (&self.layer, self.layer.op);
         let rows = op.direction.count() * op.batch;
         let values = (rows * op.units * (op.cell.gates.len() as i64 + 4)) as f64;
