@@ -108,7 +108,7 @@ impl Templates {
         let failed = |error: tera::Error| {
             Error::compile(format!("failed to render template `{}`: {error}", spec.template))
         };
-        let mut context = Context::from_serialize(&spec.parameters).map_err(failed)?;
+        let mut context = Context::from_serialize(&*spec.parameters).map_err(failed)?;
         context.insert("stem", &spec.stem);
         context.insert("entry", spec.entry);
         context.insert("arch", &spec.arch.to_string());

@@ -1,5 +1,7 @@
 //! What the header of a kernel says of its configuration.
 
+use std::sync::Arc;
+
 use serde_json::json;
 
 use crate::engine::{EngineConfig, Knob};
@@ -15,11 +17,13 @@ pub(super) fn described(mut lowering: Lowering, config: &EngineConfig, knobs: &[
         let value = config.knob(knob.name).ok()?;
         Some(format!("{} = {value} ({}): {}", knob.name, choices(&knob.values), knob.about))
     };
+    if knobs.is_empty() {
+        return lowering;
+    }
     let lines: Vec<String> = knobs.iter().filter_map(line).collect();
     for kernel in &mut lowering.kernels {
-        let knobs = &mut kernel.spec.parameters["knobs"];
-        if knobs.is_null() {
-            *knobs = json!(lines);
+        if kernel.spec.parameters["knobs"].is_null() {
+            Arc::make_mut(&mut kernel.spec.parameters)["knobs"] = json!(lines);
         }
     }
     lowering

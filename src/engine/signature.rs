@@ -1,5 +1,7 @@
 //! What a kernel takes: its tensors' identifiers, parameters and arguments.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 use serde_json::Value as Json;
 
@@ -94,8 +96,8 @@ pub(super) fn ctype(dtype: DType) -> &'static str {
 }
 
 /// The variables of a template: a struct with a field for each.
-pub(super) fn parameters(variables: impl Serialize) -> Json {
-    serde_json::to_value(variables).expect("plain data is JSON")
+pub(super) fn parameters(variables: impl Serialize) -> Arc<Json> {
+    Arc::new(serde_json::to_value(variables).expect("plain data is JSON"))
 }
 
 /// An object with the members of another, too.

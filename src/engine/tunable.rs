@@ -223,8 +223,11 @@ impl<E: Tunable<N>, const N: usize> Supported for Tuned<E, N> {
         // A schedule is of values that the knobs have: others would divide by zero.
         let knobs = self.0.all_knobs();
         Box::new(move |config| {
-            config.validate(&knobs).ok()?;
-            Some(self.0.work(&self.0.schedule(Self::values(config).ok()?).ok()?))
+            let values = config.values(E::KNOBS).ok()?;
+            let mut with_knobs = values.iter().zip(&knobs);
+            let known = with_knobs.all(|(value, knob)| knob.values.contains(value));
+            let settings = known.then(|| E::Settings::from(values))?;
+            Some(self.0.work(&self.0.schedule(settings).ok()?))
         })
     }
 

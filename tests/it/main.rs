@@ -86,6 +86,7 @@ mod settings;
 mod sources;
 mod special;
 mod tampered;
+mod template_variables;
 mod tidy;
 mod torch_graphs;
 mod trust;

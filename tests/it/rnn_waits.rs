@@ -67,8 +67,8 @@ fn a_wait_for_a_block_that_never_comes_ends_the_launch() {
     for engine in ["rnn_grid", "rnn_stream"] {
         for exchange in [0, 1] {
             let config = format!(
-                "{engine}{{batch_tile=8, blocks=2, columns=4, exchange={exchange}, kept=100, \
-                 parts=1, registers=160}}"
+                "{engine}{{batch_tile=8, exchange={exchange}, group_ctas=2, smem_percent=100, \
+                 warps_k=1, warps_n=4, weight_registers=160}}"
             );
             run(&config, 2).unwrap_or_else(|error| panic!("{config}: {error}"));
             let error = run(&config, 1).unwrap_err();
@@ -100,7 +100,7 @@ fn a_cluster_that_the_device_has_not_is_refused() {
     let target = Target::named("rtx5090").unwrap();
     let graph = graph(&lstm(8, 256), 4, DType::F16);
     let supported = engine::supported("rnn_cluster", graph.canonical(), &target).unwrap();
-    let config = supported.heuristic().with("blocks", 16);
+    let config = supported.heuristic().with("group_ctas", 16);
     let error = supported.lower(&config).unwrap_err();
     let text = format!("{config} needs a cluster of 16 blocks, it has at most 8");
     assert_eq!(error.to_string(), text);

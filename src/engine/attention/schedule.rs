@@ -377,7 +377,7 @@ impl<'a> Matrices<'a> {
                 template,
                 entry,
                 arch,
-                parameters: merged(shared, parameters),
+                parameters: merged(shared, parameters).into(),
             },
             launch: LaunchPlan {
                 grid: Grid::Fixed(0),

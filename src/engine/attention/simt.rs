@@ -208,7 +208,7 @@ impl Tunable<2> for Simt<'_> {
                 template: "attention/sm75_attention_simt.cu",
                 entry,
                 arch,
-                parameters,
+                parameters: parameters.into(),
             },
             launch: LaunchPlan {
                 grid: Grid::Fixed(if problem.is_empty() { 0 } else { blocks as u32 }),

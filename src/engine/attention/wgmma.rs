@@ -485,7 +485,8 @@ impl Tunable<3> for Wgmma<'_> {
             merged(merged(self.matrices.rows(), self.parameters(schedule)), json!({"split": 1}));
         let mut kernel = self.matrices.kernel(variant, &passed, own);
         let boxes = self.boxes(&kernel.spec.parameters);
-        kernel.spec.parameters = merged(kernel.spec.parameters, boxes);
+        let spec = &mut kernel.spec;
+        spec.parameters = merged(Json::clone(&spec.parameters), boxes).into();
         let launch = &mut kernel.launch;
         launch.maps = [(&self.q, ROWS), (&self.k, box_k), (&self.v, box_k)]
             .map(|(of, rows)| of.map(rows))

@@ -135,7 +135,7 @@ impl<'a> Join<'a> {
         let parameters = merged(merged(shared, context.joined(self.at)), own);
         let template = "gemm/sm75_gemm_join.cu";
         KernelPlan {
-            spec: KernelSpec { stem, template, entry, arch, parameters },
+            spec: KernelSpec { stem, template, entry, arch, parameters: parameters.into() },
             launch: LaunchPlan {
                 grid: Grid::Fixed(ceil_div(self.results, self.lanes()) as u32),
                 threads: THREADS as u32,

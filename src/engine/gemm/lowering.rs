@@ -101,7 +101,7 @@ fn multiply(context: &Context<'_>, variant: Variant, arch: Arch) -> KernelPlan {
     arguments.extend(context.scratch(&left));
     let parameters = merged(merged(context.shared(&passed, left), own), parameters);
     KernelPlan {
-        spec: KernelSpec { stem, template, entry, arch, parameters },
+        spec: KernelSpec { stem, template, entry, arch, parameters: parameters.into() },
         launch: LaunchPlan {
             grid: tiling.grid(problem),
             threads: threads as u32,

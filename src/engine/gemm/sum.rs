@@ -79,7 +79,7 @@ impl<'a> Sum<'a> {
         let parameters = merged(context.shared(&passed, taken), own);
         let template = "gemm/sm75_gemm_sum.cu";
         KernelPlan {
-            spec: KernelSpec { stem, template, entry, arch, parameters },
+            spec: KernelSpec { stem, template, entry, arch, parameters: parameters.into() },
             launch: LaunchPlan {
                 grid: Grid::Fixed(if problem.is_empty() { 0 } else { self.blocks() as u32 }),
                 threads: THREADS as u32,

@@ -158,7 +158,7 @@ impl Tunable<2> for General<'_> {
             template: "pointwise/sm75_pointwise_general.cu",
             entry: "pointwise",
             arch: self.elements.target.arch,
-            parameters: parameters(self.parameters(schedule.settings)),
+            parameters: parameters(self.variables(schedule.settings)),
         };
         let launch = LaunchPlan {
             grid: grid(self.volume()),
@@ -183,7 +183,7 @@ fn grid(elements: i64) -> Grid {
 
 /// Variables of `pointwise/sm75_pointwise_general.cu`.
 #[derive(Serialize)]
-struct Parameters {
+struct Variables {
     /// The program, for the header comment.
     listing: Vec<String>,
     functions: BTreeSet<&'static str>,
@@ -265,7 +265,7 @@ impl<'a> General<'a> {
         numbers
     }
 
-    fn parameters(&self, settings: Settings) -> Parameters {
+    fn variables(&self, settings: Settings) -> Variables {
         let (graph, program) = (self.elements.graph(), &self.program);
         let mut identifiers = Identifiers::new();
         let names = names(graph, &mut identifiers);
@@ -308,7 +308,7 @@ impl<'a> General<'a> {
             let (name, ctype) = of(*at);
             Output { name, ctype, value_type: output.ctype }
         });
-        Parameters {
+        Variables {
             listing: program.program.to_string().lines().map(str::to_owned).collect(),
             functions: emitted.functions,
             index_type: if settings.index == 32 { "unsigned" } else { "long long" },

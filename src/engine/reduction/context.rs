@@ -172,6 +172,7 @@ impl<'a> Context<'a> {
         parameters["stem"] = json!(stem);
         parameters["entry"] = json!("reduction");
         parameters["arch"] = json!(self.arch.to_string());
+        let parameters = parameters.into();
         KernelSpec { stem, template, entry: "reduction", arch: self.arch, parameters }
     }
 

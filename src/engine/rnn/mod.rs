@@ -1,20 +1,22 @@
 //! Persistent engines for recurrent layers: weights stay on chip for all steps (Diamos et al. 2016,
 //! "Persistent RNNs").
 //!
-//! Each block owns a slice of hidden units for one batch tile. A warp holds all gate rows of its
-//! 8-unit groups as the stationary A operand, so after the MMA every lane's accumulators hold all
-//! gates of the units whose cell it computes. The blocks of a group, which share a batch tile,
-//! exchange h once per GEMM.
+//! Each block owns a slice of the hidden units for one batch tile. A warp holds all gate rows of
+//! its groups of 8 units as the stationary A operand, so after the MMA every lane's accumulators
+//! hold all gates of the units whose cell it computes. The blocks of a group, which share a batch
+//! tile, exchange h once per GEMM.
 
+mod cell_struct;
 mod elements;
 mod heuristic;
 mod layer;
-mod members;
 mod parameters;
 mod refusal;
 mod schedule;
 mod step;
-mod step_product;
+mod step_gemm;
+mod step_kernels;
+mod variables;
 mod work;
 
 pub(super) use step::StepEngine;
@@ -23,7 +25,9 @@ use crate::engine::config::combinations;
 use crate::engine::rnn::heuristic::Decision;
 use crate::engine::rnn::layer::Layer;
 use crate::engine::rnn::refusal::Refusal;
-use crate::engine::rnn::schedule::{Exchange, REGISTERS_STEP, Regime, Schedule, Settings, Units};
+use crate::engine::rnn::schedule::{
+    Exchange, MathPath, REGISTERS_STEP, Schedule, Settings, Variant,
+};
 use crate::engine::tunable::{Tunable, Tuned};
 use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, Notes, NumericalNote, Supported};
 use crate::error::{Error, Result};
@@ -33,40 +37,42 @@ use crate::target::Target;
 
 /// A persistent engine for recurrent layers.
 pub(super) struct RnnEngine {
-    regime: Regime,
+    variant: Variant,
 }
 
 /// `rnn_cta`: one block owns all hidden units of a batch tile.
 pub(super) const CTA: RnnEngine = RnnEngine {
-    regime: Regime { engine: "rnn_cta", exchanges: &[Exchange::None], streams: false },
+    variant: Variant { engine: "rnn_cta", exchanges: &[Exchange::None], streams: false },
 };
 
 /// `rnn_cluster`: the blocks of a cluster share the hidden units (from sm_90).
 pub(super) const CLUSTER: RnnEngine = RnnEngine {
-    regime: Regime { engine: "rnn_cluster", exchanges: &[Exchange::Cluster], streams: false },
+    variant: Variant { engine: "rnn_cluster", exchanges: &[Exchange::Cluster], streams: false },
 };
 
 /// Exchanges through global memory.
-const THROUGH_MEMORY: &[Exchange] = &[Exchange::Counter, Exchange::Data];
+const THROUGH_MEMORY: &[Exchange] = &[Exchange::Counter, Exchange::LowLatency];
 
 /// `rnn_grid`: blocks of the whole device share the hidden units.
-pub(super) const GRID: RnnEngine =
-    RnnEngine { regime: Regime { engine: "rnn_grid", exchanges: THROUGH_MEMORY, streams: false } };
+pub(super) const GRID: RnnEngine = RnnEngine {
+    variant: Variant { engine: "rnn_grid", exchanges: THROUGH_MEMORY, streams: false },
+};
 
 /// `rnn_stream`: as `rnn_grid`; weights that do not fit on chip are streamed at every step.
-pub(super) const STREAM: RnnEngine =
-    RnnEngine { regime: Regime { engine: "rnn_stream", exchanges: THROUGH_MEMORY, streams: true } };
+pub(super) const STREAM: RnnEngine = RnnEngine {
+    variant: Variant { engine: "rnn_stream", exchanges: THROUGH_MEMORY, streams: true },
+};
 
 impl RnnEngine {
     fn layer<'a>(&self, graph: CanonicalGraph<'a>, target: &Target) -> Result<Layer<'a>> {
         let capability = target.arch.capability;
-        if self.regime.exchange() == Exchange::Cluster && capability < 90 {
+        if self.variant.exchange() == Exchange::Cluster && capability < 90 {
             let text = format!("sm_{capability} has no clusters");
             return Err(Error::not_supported(text));
         }
         let layer = Layer::of(graph)?;
-        if layer.moments() > 0 && self.regime.exchange().through_memory() {
-            let text = "moments need all units of a row in one block or cluster";
+        if layer.layer_norms_max() > 0 && self.variant.exchange().through_memory() {
+            let text = "layer norms need all hidden units of a row in one block or cluster";
             return Err(Error::not_supported(text));
         }
         Ok(layer)
@@ -75,7 +81,7 @@ impl RnnEngine {
 
 impl Engine for RnnEngine {
     fn name(&self) -> &'static str {
-        self.regime.engine
+        self.variant.engine
     }
 
     fn support<'a>(
@@ -84,17 +90,17 @@ impl Engine for RnnEngine {
         target: &'a Target,
     ) -> Result<Box<dyn Supported + 'a>> {
         let layer = self.layer(graph, target)?;
-        let decision = Decision::of(&layer, target, self.regime)
+        let decision = Decision::of(&layer, target, self.variant)
             .map_err(|refusal| Error::not_supported(refusal.to_string()))?;
         let bytes = work::bytes(&layer);
-        Ok(Box::new(Tuned(Rnn { regime: self.regime, layer, decision, bytes, target })))
+        Ok(Box::new(Tuned(Rnn { variant: self.variant, layer, decision, bytes, target })))
     }
 }
 
 /// A layer as this engine runs it.
 #[derive(Debug, Clone)]
 struct Rnn<'a> {
-    regime: Regime,
+    variant: Variant,
     layer: Layer<'a>,
     decision: Decision,
     /// Bytes of all tensors.
@@ -109,15 +115,15 @@ impl Tunable<7> for Rnn<'_> {
     type Refusal = Refusal;
 
     fn name(&self) -> &'static str {
-        self.regime.engine
+        self.variant.engine
     }
 
     fn all_knobs(&self) -> [Knob; 7] {
-        self.regime.knobs()
+        self.variant.knobs()
     }
 
     fn schedule(&self, settings: Settings) -> Result<Schedule, Refusal> {
-        Schedule::new(&self.layer, self.target, self.regime, settings)
+        Schedule::new(&self.layer, self.target, self.variant, settings)
     }
 
     fn best(&self) -> Settings {
@@ -130,27 +136,36 @@ impl Tunable<7> for Rnn<'_> {
 
     fn smaller(&self, settings: Settings) -> Vec<Settings> {
         // Weights that leave registers move to shared memory, where they must fit.
-        let fewer = (0..settings.registers / REGISTERS_STEP).rev();
-        fewer.map(|steps| Settings { registers: steps * REGISTERS_STEP, ..settings }).collect()
+        let fewer = (0..settings.weight_registers / REGISTERS_STEP).rev();
+        let with = |steps| Settings { weight_registers: steps * REGISTERS_STEP, ..settings };
+        fewer.map(with).collect()
     }
 
     /// Settings that differ in the exchange share a schedule; of those with equal schedules, one.
     fn ranked_work(&self) -> Vec<(Settings, Vec<KernelWork>)> {
-        let Rnn { regime, layer, target, .. } = self;
-        let [tiles, blocks, columns, exchanges, kept, parts, registers] = regime.knobs();
-        let (outer, inner) = ([tiles, blocks, columns], [kept, parts, registers]);
+        let Rnn { variant, layer, target, .. } = self;
+        let [tiles, exchanges, group_ctas, smem_percent, warps_k, warps_n, registers] =
+            variant.knobs();
+        let (outer, inner) = ([tiles, group_ctas, warps_n], [smem_percent, warps_k, registers]);
         let mut all = Vec::new();
-        for [batch_tile, blocks, columns] in combinations(&outer) {
-            let schedule = |[kept, parts, registers]: [i64; 3]| {
-                let settings =
-                    Settings { batch_tile, blocks, columns, exchange: 0, kept, parts, registers };
-                let schedule = Schedule::new(layer, target, *regime, settings).ok()?;
-                (!schedule.is_repeated(*regime)).then_some(schedule)
+        for [batch_tile, group_ctas, warps_n] in combinations(&outer) {
+            let schedule = |[smem_percent, warps_k, weight_registers]: [i64; 3]| {
+                let settings = Settings {
+                    batch_tile,
+                    exchange: 0,
+                    group_ctas,
+                    smem_percent,
+                    warps_k,
+                    warps_n,
+                    weight_registers,
+                };
+                let schedule = Schedule::new(layer, target, *variant, settings).ok()?;
+                (!schedule.is_repeated(*variant)).then_some(schedule)
             };
             let mut schedules: Vec<Schedule> = combinations(&inner).filter_map(schedule).collect();
             for exchange in &exchanges.values {
                 all.extend(schedules.iter_mut().map(|schedule| {
-                    schedule.set_exchange(*regime, *exchange);
+                    schedule.set_exchange(*variant, *exchange);
                     (schedule.settings, self.work(schedule))
                 }));
             }
@@ -159,14 +174,14 @@ impl Tunable<7> for Rnn<'_> {
     }
 
     fn notes(&self, _settings: Settings) -> Notes {
-        let tensor = Units::of(&self.layer, self.target) != Units::Lanes;
+        let tensor = MathPath::of(&self.layer, self.target) != MathPath::Simt;
         let rounds = tensor && self.layer.op.math == MatmulMath::Tf32;
         let numerical = [
             tensor.then_some(NumericalNote::TensorCore),
             rounds.then_some(NumericalNote::DownConvertInputs),
         ];
         // The exchange needs a workspace and co-resident blocks.
-        let memory = self.regime.exchange().through_memory();
+        let memory = self.variant.exchange().through_memory();
         let behavior = [
             Some(BehaviorNote::RuntimeCompilation),
             memory.then_some(BehaviorNote::Workspace),

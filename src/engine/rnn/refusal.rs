@@ -6,7 +6,7 @@ use std::fmt;
 /// settings are refused during a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
-    Units,
+    HiddenUnits,
     Threads { count: i64 },
     Resident { count: i64, sm_count: i64 },
     Cluster { blocks: i64, max: i64 },
@@ -21,7 +21,7 @@ impl fmt::Display for Refusal {
     /// Reads on after the name of an engine or a configuration.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refusal::Units => f.write_str("needs at least 8 hidden units in each block"),
+            Refusal::HiddenUnits => f.write_str("needs at least 8 hidden units in each block"),
             Refusal::Threads { count } => {
                 write!(f, "needs {count} threads, a block has at most {THREADS_MAX}")
             }

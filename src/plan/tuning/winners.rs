@@ -21,7 +21,7 @@ use crate::plan::document::parts_in;
 use crate::target::Target;
 
 /// Version of the format; part of a file's name, so that no other version is read.
-const SCHEMA: u32 = 3;
+const SCHEMA: u32 = 4;
 
 /// The folder of winners, in the cache folder.
 const FOLDER: &str = "tuned";

@@ -94,7 +94,7 @@ pub(super) fn lowering(
         numbers: schedule.tiling.numbers(problem),
     };
     let template = "gemm/sm90_gemm_wgmma.cu";
-    let spec = KernelSpec { stem, template, entry, arch, parameters };
+    let spec = KernelSpec { stem, template, entry, arch, parameters: parameters.into() };
     let finished = [SLICE_ROWS, tile.warp_n(problem)];
     followed(KernelPlan { spec, launch }, &context, finished, arch)
 }
