@@ -1,5 +1,7 @@
 //! Output of an engine: the kernels to generate and their launches.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::dtype::DType;
@@ -17,8 +19,9 @@ pub struct KernelSpec {
     pub entry: &'static str,
     /// Architecture it is generated for.
     pub arch: Arch,
-    /// Variables of the template, a JSON object.
-    pub parameters: serde_json::Value,
+    /// Variables of the template besides `stem`, `entry` and `arch`, a JSON object; launches of one
+    /// kernel share it.
+    pub parameters: Arc<serde_json::Value>,
 }
 
 /// A kernel and its launch.

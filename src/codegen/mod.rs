@@ -140,7 +140,10 @@ impl Templates {
         let failed = |error: tera::Error| {
             Error::compile(format!("failed to render template `{}`: {error}", spec.template))
         };
-        let context = Context::from_serialize(&spec.parameters).map_err(failed)?;
+        let mut context = Context::from_serialize(&*spec.parameters).map_err(failed)?;
+        context.insert("stem", &spec.stem);
+        context.insert("entry", spec.entry);
+        context.insert("arch", &spec.arch.to_string());
         self.check_parameters(spec.template, &context)?;
         let text = self.tera.render(spec.template, &context).map_err(failed)?;
         Ok(KernelSource {

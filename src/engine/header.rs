@@ -1,6 +1,9 @@
 //! What the header of a kernel says: its names, and its configuration.
 
+use std::sync::Arc;
+
 use serde::Serialize;
+use serde_json::json;
 
 use crate::engine::{EngineConfig, Knob};
 use crate::kernel::{KernelSpec, Lowering};
@@ -20,27 +23,17 @@ pub(super) struct KernelNames {
     pub(super) entry: &'static str,
 }
 
-/// What every template reads, with its own parameters.
-#[derive(Serialize)]
-struct Parameters<'a, P> {
-    stem: &'a str,
-    entry: &'a str,
-    arch: String,
-    #[serde(flatten)]
-    own: &'a P,
-}
-
 impl KernelNames {
     /// The kernel that the template renders with these parameters, a struct.
-    pub(super) fn spec<P: Serialize>(self, arch: Arch, own: &P) -> KernelSpec {
+    pub(super) fn spec(self, arch: Arch, parameters: &impl Serialize) -> KernelSpec {
         let KernelNames { stem, template, entry } = self;
-        let parameters = Parameters { stem: &stem, entry, arch: arch.to_string(), own };
-        let parameters = serde_json::to_value(&parameters).expect("fields have names");
+        let parameters = serde_json::to_value(parameters).expect("fields have names").into();
         KernelSpec { stem, template, entry, arch, parameters }
     }
 }
 
-/// Kernels with a line for each knob: its value, its choices, and what it changes.
+/// Kernels with a line for each knob: its value, its choices, and what it changes. Those that
+/// another engine made for this one list the knobs of that engine.
 pub(super) fn described(mut lowering: Lowering, config: &EngineConfig, knobs: &[Knob]) -> Lowering {
     let line = |knob: &Knob| {
         let value = config.knob(knob.name).ok()?;
@@ -48,7 +41,9 @@ pub(super) fn described(mut lowering: Lowering, config: &EngineConfig, knobs: &[
     };
     let lines: Vec<String> = knobs.iter().filter_map(line).collect();
     for kernel in &mut lowering.kernels {
-        kernel.spec.parameters["knobs"] = lines.clone().into();
+        if kernel.spec.parameters["knobs"].is_null() {
+            Arc::make_mut(&mut kernel.spec.parameters)["knobs"] = json!(lines);
+        }
     }
     lowering
 }

@@ -1,7 +1,5 @@
 //! What a kernel takes: its tensors' identifiers, parameters and arguments.
 
-use serde_json::Value as Json;
-
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::{Identifiers, MOVED};
@@ -90,12 +88,4 @@ pub(super) fn ctype(dtype: DType) -> &'static str {
         DType::U8 => "u8",
         DType::Bool => "bool8",
     }
-}
-
-/// An object with the members of another, too.
-pub(super) fn merged(mut object: Json, other: Json) -> Json {
-    if let (Json::Object(into), Json::Object(from)) = (&mut object, other) {
-        into.extend(from);
-    }
-    object
 }

@@ -22,8 +22,6 @@ const CHEAPER: f64 = 0.9;
 /// Settings are a value per knob; a schedule is everything derived from settings that are legal for
 /// the graph and fit the device.
 pub(super) trait Tunable<const N: usize>: fmt::Debug {
-    /// The engine's name.
-    const NAME: &'static str;
     /// The names of the knobs, sorted.
     const KNOBS: [&'static str; N];
     /// A value per knob; converts from and to values in the order of [`KNOBS`](Self::KNOBS).
@@ -33,13 +31,16 @@ pub(super) trait Tunable<const N: usize>: fmt::Debug {
     /// Why settings are not legal; reads on after the configuration: "needs 70 registers".
     type Refusal: fmt::Display;
 
+    /// The engine's name.
+    fn name(&self) -> &'static str;
+
     /// The knobs with the values this graph allows, sorted by name.
     fn all_knobs(&self) -> [Knob; N];
 
     /// The knobs as the header of a kernel lists them: they must not depend on extents that are
     /// run-time values, else each would have a source of its own.
-    fn listed_knobs(&self) -> [Knob; N] {
-        self.all_knobs()
+    fn listed_knobs(&self) -> Vec<Knob> {
+        self.all_knobs().to_vec()
     }
 
     /// The schedule of settings.
@@ -63,6 +64,13 @@ pub(super) trait Tunable<const N: usize>: fmt::Debug {
         combinations(&self.all_knobs()).map(Self::Settings::from).collect()
     }
 
+    /// The legal ones among [`ranked`](Self::ranked) with their work; for an engine to override
+    /// where settings share most of a schedule.
+    fn ranked_work(&self) -> Vec<(Self::Settings, Vec<KernelWork>)> {
+        let with_work = |settings| Some((settings, self.work(&self.schedule(settings).ok()?)));
+        self.ranked().into_iter().filter_map(with_work).collect()
+    }
+
     /// Numerical and behavioural notes of settings.
     fn notes(&self, settings: Self::Settings) -> Notes;
 
@@ -79,6 +87,11 @@ pub(super) trait Tunable<const N: usize>: fmt::Debug {
     /// See [`Supported::pays`].
     fn pays(&self) -> bool {
         true
+    }
+
+    /// See [`Supported::expected_clocks`].
+    fn expected_clocks(&self) -> Option<f64> {
+        None
     }
 
     /// Work of each kernel, for the cost model.
@@ -156,25 +169,25 @@ impl<E: Tunable<N>, const N: usize> Tuned<E, N> {
             }
         }
         let (settings, refusal) = refused.expect("there are candidates");
-        Err(Self::refused(settings, refusal))
+        Err(Tuned(engine).refused(settings, refusal))
     }
 
-    fn config(settings: E::Settings) -> EngineConfig {
-        EngineConfig::of_values(E::NAME, E::KNOBS, settings.into())
+    fn config(&self, settings: E::Settings) -> EngineConfig {
+        EngineConfig::of_values(self.0.name(), E::KNOBS, settings.into())
     }
 
     fn values(config: &EngineConfig) -> Result<E::Settings> {
         config.values(E::KNOBS).map(E::Settings::from)
     }
 
-    fn refused(settings: E::Settings, refusal: E::Refusal) -> Error {
-        Error::not_supported(format!("{} {refusal}", Self::config(settings)))
+    fn refused(&self, settings: E::Settings, refusal: E::Refusal) -> Error {
+        Error::not_supported(format!("{} {refusal}", self.config(settings)))
     }
 
     /// # Errors
     /// `NotSupported` where the settings are not legal.
     fn schedule(&self, settings: E::Settings) -> Result<E::Schedule> {
-        self.0.schedule(settings).map_err(|refusal| Self::refused(settings, refusal))
+        self.0.schedule(settings).map_err(|refusal| self.refused(settings, refusal))
     }
 }
 
@@ -184,7 +197,7 @@ impl<E: Tunable<N>, const N: usize> Supported for Tuned<E, N> {
     }
 
     fn heuristic(&self) -> EngineConfig {
-        Self::config(self.0.best())
+        self.config(self.0.best())
     }
 
     fn reasons(&self) -> Vec<String> {
@@ -194,24 +207,29 @@ impl<E: Tunable<N>, const N: usize> Supported for Tuned<E, N> {
     fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
         let knobs = self.0.all_knobs();
         let legal = |settings: &E::Settings| {
-            let smaller = Self::config(*settings);
+            let smaller = self.config(*settings);
             let known = smaller != *config && smaller.validate(&knobs).is_ok();
             known && self.0.schedule(*settings).is_ok()
         };
         let candidates = self.0.smaller(Self::values(config).ok()?);
-        candidates.into_iter().find(legal).map(Self::config)
+        candidates.into_iter().find(legal).map(|settings| self.config(settings))
     }
 
     fn settings(&self) -> Vec<Setting> {
-        let setting = |settings: E::Settings| {
-            let work = self.0.work(&self.0.schedule(settings).ok()?);
-            Some(Setting { config: Self::config(settings), work })
-        };
-        self.0.ranked().into_iter().filter_map(setting).collect()
+        let setting = |(settings, work)| Setting { config: self.config(settings), work };
+        self.0.ranked_work().into_iter().map(setting).collect()
     }
 
     fn work_of(&self) -> WorkOf<'_> {
-        Box::new(|config| Some(self.0.work(&self.0.schedule(Self::values(config).ok()?).ok()?)))
+        // A schedule is of values that the knobs have: others would divide by zero.
+        let knobs = self.0.all_knobs();
+        Box::new(move |config| {
+            let values = config.values(E::KNOBS).ok()?;
+            let mut with_knobs = values.iter().zip(&knobs);
+            let known = with_knobs.all(|(value, knob)| knob.values.contains(value));
+            let settings = known.then(|| E::Settings::from(values))?;
+            Some(self.0.work(&self.0.schedule(settings).ok()?))
+        })
     }
 
     fn gain_min(&self) -> f64 {
@@ -228,6 +246,10 @@ impl<E: Tunable<N>, const N: usize> Supported for Tuned<E, N> {
 
     fn pays(&self) -> bool {
         self.0.pays()
+    }
+
+    fn expected_clocks(&self) -> Option<f64> {
+        self.0.expected_clocks()
     }
 
     fn lower(&self, config: &EngineConfig) -> Result<Lowering> {

@@ -1,12 +1,13 @@
 //! Knobs: every legal setting gives the same bits, on both dialects; and every architecture the
 //! engine claims compiles without a spilled register.
 
-use kiln::engine::{self, EngineConfig};
+use kiln::engine::{self, EngineConfig, engines};
 use kiln::expr::{Math, Mode, Pointwise};
 use kiln::target::Target;
 use kiln::{DType, ErrorKind, OperationGraph, TensorDesc};
 
 use crate::harness::{self, Values};
+use crate::injection::graphs;
 
 /// Row operand, scalar, streams of three widths, a tail, 24 chunks per row.
 pub fn mixed() -> OperationGraph {
@@ -149,4 +150,46 @@ fn every_target_compiles_without_spills() {
         assert!((8..=128).contains(&image.resources.registers), "{what} for {arch}: {image:?}");
         assert!(image.ptx.contains(&format!(".target {arch}")), "{what} for {arch}");
     }
+}
+
+/// A value that a knob does not have is refused, whatever is asked of the engine.
+#[test]
+fn values_that_knobs_do_not_have_are_refused() {
+    let target = Target::named("h200").unwrap();
+    for (graph, _) in graphs() {
+        for engine in engines().iter().map(|engine| engine.name()) {
+            let Ok(supported) = engine::supported(engine, graph.canonical(), &target) else {
+                continue;
+            };
+            let best = supported.heuristic();
+            assert!(supported.work_of()(&best).is_some(), "{best}");
+            for knob in supported.knobs() {
+                for value in [-1, 0, 3, i64::MAX].into_iter().filter(|of| !knob.values.contains(of))
+                {
+                    let config = best.clone().with(knob.name, value);
+                    assert_eq!(supported.work_of()(&config), None, "{config}");
+                    supported.notes(&config);
+                    let error = supported.lower(&config).unwrap_err();
+                    let (name, values) = (knob.name, &knob.values);
+                    let text = format!(
+                        "engine {engine}: knob `{name}` is {value}, expected one of {values:?}"
+                    );
+                    assert_eq!((error.kind(), error.to_string()), (ErrorKind::BadParam, text));
+                }
+            }
+        }
+    }
+}
+
+/// Plans of versions whose knobs had other names say so.
+#[test]
+fn a_plan_with_a_knob_that_is_gone_is_refused() {
+    let kiln = harness::kiln();
+    let plan = kiln.plan(&packed()).unwrap();
+    let config = plan.parts()[0].config.to_string();
+    let old = config.replace("items=", "chunks=");
+    assert_ne!(config, old);
+    let error = kiln.plan_from_json(&plan.to_json().replace(&config, &old)).unwrap_err();
+    let text = "engine pointwise: unknown knob `chunks`";
+    assert_eq!((error.kind(), error.to_string()), (ErrorKind::BadParam, text.to_owned()));
 }

@@ -131,9 +131,9 @@ fn forms() -> Vec<Form> {
             &[("cta_k", 32), ("cta_q", 128), ("stages", 2)],
         ),
         form("rnn_cta", "rnn_cta", lstm([5, 40]), &[]),
-        form("rnn_cluster", "rnn_cluster", lstm([5, 64]), &[("blocks", 2)]),
-        form("rnn_counter", "rnn_grid", lstm([20, 128]), &[("blocks", 2), ("exchange", 0)]),
-        form("rnn_tagged", "rnn_grid", lstm([5, 64]), &[("blocks", 2), ("exchange", 1)]),
+        form("rnn_cluster", "rnn_cluster", lstm([5, 64]), &[("group_ctas", 2)]),
+        form("rnn_counter", "rnn_grid", lstm([20, 128]), &[("group_ctas", 2), ("exchange", 0)]),
+        form("rnn_ll", "rnn_grid", lstm([5, 64]), &[("group_ctas", 2), ("exchange", 1)]),
     ]
 }
 

@@ -226,7 +226,7 @@ fn cells_take_moments_of_a_row() {
         }
         let (graph, kiln) = (graph(&op, 3, dtype), harness::kiln());
         let grid = engine::supported("rnn_grid", graph.canonical(), kiln.device().target());
-        let text = "moments need all units of a row in one block or cluster";
+        let text = "layer norms need all hidden units of a row in one block or cluster";
         assert_eq!(grid.unwrap_err().to_string(), text);
     }
 }
@@ -239,36 +239,36 @@ fn moments_take_any_knobs() {
     let graph = graph(&op, 3, DType::F16);
     let (values, kiln) = (values(&graph, &op, 3), harness::kiln());
     for (engine, knobs) in [
-        ("rnn_cta", &[("batch_tile", 16), ("columns", 2), ("parts", 2)][..]),
-        ("rnn_cta", &[("batch_tile", 16), ("columns", 2), ("parts", 4), ("registers", 0)]),
-        ("rnn_cta", &[("batch_tile", 8), ("columns", 1), ("parts", 8), ("registers", 0)]),
-        ("rnn_cluster", &[("blocks", 8), ("columns", 1), ("parts", 1)]),
-        ("rnn_cluster", &[("blocks", 2), ("batch_tile", 16), ("columns", 2), ("parts", 4)]),
+        ("rnn_cta", &[("batch_tile", 16), ("warps_n", 2), ("warps_k", 2)][..]),
+        ("rnn_cta", &[("batch_tile", 16), ("warps_n", 2), ("warps_k", 4), ("weight_registers", 0)]),
+        ("rnn_cta", &[("batch_tile", 8), ("warps_n", 1), ("warps_k", 8), ("weight_registers", 0)]),
+        ("rnn_cluster", &[("group_ctas", 8), ("warps_n", 1), ("warps_k", 1)]),
+        ("rnn_cluster", &[("group_ctas", 2), ("batch_tile", 16), ("warps_n", 2), ("warps_k", 4)]),
     ] {
         let config = setting(kiln, &graph, engine, knobs);
         harness::check(kiln, &graph, Some(&config), &values, &config.to_string());
     }
 }
 
-/// Whatever the knobs: the same bits where sums have the same parts.
+/// Whatever the knobs: the same bits where K is split over as many warps.
 #[test]
 fn knobs_change_no_bits() {
     let knobs: [(&str, &[(&str, i64)]); 15] = [
         ("rnn_cta", &[]),
         ("rnn_cta", &[("batch_tile", 16)]),
-        ("rnn_cta", &[("columns", 2), ("registers", 0)]),
-        ("rnn_cta", &[("columns", 16), ("registers", 32)]),
-        ("rnn_cluster", &[("blocks", 4)]),
-        ("rnn_cluster", &[("blocks", 16), ("columns", 1)]),
-        ("rnn_cluster", &[("batch_tile", 32), ("columns", 1), ("registers", 0)]),
-        ("rnn_grid", &[("blocks", 2), ("columns", 8), ("exchange", 0)]),
-        ("rnn_grid", &[("blocks", 2), ("columns", 8), ("exchange", 1)]),
-        ("rnn_grid", &[("blocks", 4), ("batch_tile", 16), ("exchange", 1)]),
-        ("rnn_stream", &[("kept", 0), ("registers", 0)]),
-        ("rnn_stream", &[("kept", 50), ("registers", 0)]),
-        ("rnn_stream", &[("kept", 50), ("registers", 32), ("columns", 2)]),
-        ("rnn_cta", &[("parts", 4)]),
-        ("rnn_stream", &[("kept", 50), ("parts", 4), ("registers", 0)]),
+        ("rnn_cta", &[("warps_n", 2), ("weight_registers", 0)]),
+        ("rnn_cta", &[("warps_n", 16), ("weight_registers", 32)]),
+        ("rnn_cluster", &[("group_ctas", 4)]),
+        ("rnn_cluster", &[("group_ctas", 16), ("warps_n", 1)]),
+        ("rnn_cluster", &[("batch_tile", 32), ("warps_n", 1), ("weight_registers", 0)]),
+        ("rnn_grid", &[("group_ctas", 2), ("warps_n", 8), ("exchange", 0)]),
+        ("rnn_grid", &[("group_ctas", 2), ("warps_n", 8), ("exchange", 1)]),
+        ("rnn_grid", &[("group_ctas", 4), ("batch_tile", 16), ("exchange", 1)]),
+        ("rnn_stream", &[("smem_percent", 0), ("weight_registers", 0)]),
+        ("rnn_stream", &[("smem_percent", 50), ("weight_registers", 0)]),
+        ("rnn_stream", &[("smem_percent", 50), ("weight_registers", 32), ("warps_n", 2)]),
+        ("rnn_cta", &[("warps_k", 4)]),
+        ("rnn_stream", &[("smem_percent", 50), ("warps_k", 4), ("weight_registers", 0)]),
     ];
     let kiln = harness::kiln();
     for (op, dtype) in samples([9, 72]) {
@@ -276,13 +276,15 @@ fn knobs_change_no_bits() {
         let values = values(&graph, &op, 3);
         let mut bits: HashMap<i64, Vec<Vec<u64>>> = HashMap::new();
         for (engine, knobs) in &knobs {
-            let parts = knobs.iter().find(|(knob, _)| *knob == "parts").map_or(1, |(_, at)| *at);
+            let warps_k =
+                knobs.iter().find(|(knob, _)| *knob == "warps_k").map_or(1, |(_, at)| *at);
             let target = kiln.device().target();
             if engine::supported(engine, graph.canonical(), target).is_err() {
                 assert_eq!(op.math, MatmulMath::F64, "{engine}");
                 continue;
             }
-            let config = setting(kiln, &graph, engine, &[&[("parts", parts)], *knobs].concat());
+            let knobs = [&[("warps_k", warps_k)], *knobs].concat();
+            let config = setting(kiln, &graph, engine, &knobs);
             let actual = match harness::run(kiln, &graph, Some(&config), &values) {
                 Ok(actual) => actual,
                 // Without tensor cores registers do not hold the sums of the widest tiles.
@@ -296,7 +298,7 @@ fn knobs_change_no_bits() {
                 actual[&tensor.uid].iter().map(|value| value.to_bits()).collect()
             };
             let actual: Vec<Vec<u64>> = graph.outputs().map(of).collect();
-            let first = bits.entry(parts).or_insert_with(|| actual.clone());
+            let first = bits.entry(warps_k).or_insert_with(|| actual.clone());
             assert_eq!(*first, actual, "{config}: {op}");
         }
     }

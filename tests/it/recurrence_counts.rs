@@ -26,24 +26,24 @@ fn lstm(batch: i64, units: i64) -> Recurrence {
     layer(CellKind::Lstm, CellOptions::default(), MatmulMath::F32, [batch, units])
 }
 
-const CTA: &str =
-    "rnn_cta{batch_tile=8, blocks=1, columns=8, exchange=0, kept=100, parts=1, registers=160}";
-const SHARED: &str =
-    "rnn_cta{batch_tile=8, blocks=1, columns=8, exchange=0, kept=100, parts=1, registers=0}";
-const PARTS: &str =
-    "rnn_cta{batch_tile=8, blocks=1, columns=8, exchange=0, kept=100, parts=2, registers=32}";
-const CLUSTER: &str =
-    "rnn_cluster{batch_tile=8, blocks=2, columns=4, exchange=0, kept=100, parts=1, registers=160}";
-const GRID: &str =
-    "rnn_grid{batch_tile=8, blocks=2, columns=4, exchange=0, kept=100, parts=1, registers=160}";
-const TAGGED: &str =
-    "rnn_grid{batch_tile=8, blocks=2, columns=4, exchange=1, kept=100, parts=1, registers=160}";
+const CTA: &str = "rnn_cta{batch_tile=8, exchange=0, group_ctas=1, smem_percent=100, \
+    warps_k=1, warps_n=8, weight_registers=160}";
+const SHARED: &str = "rnn_cta{batch_tile=8, exchange=0, group_ctas=1, smem_percent=100, \
+    warps_k=1, warps_n=8, weight_registers=0}";
+const PARTS: &str = "rnn_cta{batch_tile=8, exchange=0, group_ctas=1, smem_percent=100, \
+    warps_k=2, warps_n=8, weight_registers=32}";
+const CLUSTER: &str = "rnn_cluster{batch_tile=8, exchange=0, group_ctas=2, smem_percent=100, \
+    warps_k=1, warps_n=4, weight_registers=160}";
+const GRID: &str = "rnn_grid{batch_tile=8, exchange=0, group_ctas=2, smem_percent=100, \
+    warps_k=1, warps_n=4, weight_registers=160}";
+const LL: &str = "rnn_grid{batch_tile=8, exchange=1, group_ctas=2, smem_percent=100, \
+    warps_k=1, warps_n=4, weight_registers=160}";
 
 /// A step multiplies what it must, moves what it must, and no lanes wait for a bank.
 #[test]
 fn steps_do_the_least() {
     let (batch, units) = (8, 64);
-    for config in [CTA, SHARED, PARTS, CLUSTER, GRID, TAGGED] {
+    for config in [CTA, SHARED, PARTS, CLUSTER, GRID, LL] {
         let [short, long] =
             [8, 16].map(|steps| count(&lstm(batch, units), steps, DType::F16, config));
         for counters in [&short, &long] {
@@ -69,8 +69,8 @@ fn blocks_hear_of_each_other_once_for_every_product() {
         let counters = count(op, steps, DType::F16, GRID);
         counters.class(InstructionClass::Atomic).warp_instructions
     };
-    let tagged = |op: &Recurrence, steps: i64| {
-        let counters = count(op, steps, DType::F16, TAGGED);
+    let ll = |op: &Recurrence, steps: i64| {
+        let counters = count(op, steps, DType::F16, LL);
         assert_eq!(counters.class(InstructionClass::Atomic).warp_instructions, 0);
         executed(&counters, "st.relaxed.gpu") / 2
     };
@@ -83,7 +83,7 @@ fn blocks_hear_of_each_other_once_for_every_product() {
         let each = steps as u64 * blocks;
         for (op, exchanges) in [(&lstm(8, 64), each), (&before, 2 * each), (&projected, 2 * each)] {
             assert_eq!(atomics(op, steps), exchanges - blocks, "{op}");
-            assert_eq!(tagged(op, steps), exchanges - blocks, "{op}");
+            assert_eq!(ll(op, steps), exchanges - blocks, "{op}");
         }
     }
 }

@@ -67,8 +67,8 @@ fn a_wait_for_a_block_that_never_comes_ends_the_launch() {
     for engine in ["rnn_grid", "rnn_stream"] {
         for exchange in [0, 1] {
             let config = format!(
-                "{engine}{{batch_tile=8, blocks=2, columns=4, exchange={exchange}, kept=100, \
-                 parts=1, registers=160}}"
+                "{engine}{{batch_tile=8, exchange={exchange}, group_ctas=2, smem_percent=100, \
+                 warps_k=1, warps_n=4, weight_registers=160}}"
             );
             run(&config, 2).unwrap_or_else(|error| panic!("{config}: {error}"));
             let error = run(&config, 1).unwrap_err();
@@ -89,7 +89,7 @@ fn a_grid_that_can_not_be_resident_is_refused() {
         error.to_string()
     };
     for engine in ["rnn_grid", "rnn_stream"] {
-        assert_eq!(refusal(engine), "40 blocks, 4 can be resident together");
+        assert_eq!(refusal(engine), "needs 40 resident blocks, 4 SMs hold one each");
     }
     let chosen = engine::choose(graph.canonical(), &target, &Selection::default()).unwrap();
     assert_eq!(chosen.engine, "rnn_cta");
@@ -100,6 +100,8 @@ fn a_cluster_that_the_device_has_not_is_refused() {
     let target = Target::named("rtx5090").unwrap();
     let graph = graph(&lstm(8, 256), 4, DType::F16);
     let supported = engine::supported("rnn_cluster", graph.canonical(), &target).unwrap();
-    let error = supported.lower(&supported.heuristic().with("blocks", 16)).unwrap_err();
-    assert_eq!(error.to_string(), "a cluster of 16 blocks, at most 8");
+    let config = supported.heuristic().with("group_ctas", 16);
+    let error = supported.lower(&config).unwrap_err();
+    let text = format!("{config} needs a cluster of 16 blocks, it has at most 8");
+    assert_eq!(error.to_string(), text);
 }

@@ -11,9 +11,11 @@ use kiln::codegen::Templates;
 use kiln::engine::{self, EngineConfig, engines};
 use kiln::expr::{Mode, Pointwise, Real};
 use kiln::graph::{
-    Attention, AttentionShape, Band, Diagonal, Matmul, MatmulMath, Op, Reduction, ReductionOp,
+    Attention, AttentionShape, Band, Diagonal, Matmul, MatmulMath, Op, Recurrence, Reduction,
+    ReductionOp,
 };
 use kiln::kernel::KernelSpec;
+use kiln::rnn::{CellKind, CellOptions};
 use kiln::target::Target;
 use kiln::{DType, ErrorKind, OperationGraph, TensorDesc};
 use serde_json::Value;
@@ -24,6 +26,7 @@ use crate::gemm::fusion::{bias_gelu, rich, swiglu, two_outputs};
 use crate::golden;
 use crate::injection::graphs;
 use crate::norm::rms_gradients;
+use crate::recurrence::{everything, graph as recurrent, layer};
 use crate::reduction::{residual_rms, softmax};
 
 /// Settings of a graph on a target whose kernels are looked at.
@@ -32,9 +35,6 @@ const SAMPLE: usize = 4;
 /// Parameters that no engine passes: `knobs` says what a kernel's configuration is, and not every
 /// template says that.
 const OF_NO_ENGINE: [&str; 1] = ["knobs"];
-
-/// Folders of templates whose engines do not pass structs yet.
-const WITHOUT_STRUCTS: [&str; 2] = ["pointwise/", "rnn/"];
 
 /// Graphs whose kernels read what those of the others do not.
 fn more_graphs() -> Vec<OperationGraph> {
@@ -98,10 +98,18 @@ fn more_graphs() -> Vec<OperationGraph> {
         residual_rms([8, 16384]),
         rms_gradients([64, 768]),
         golden::centred([16, 512, 768]),
+        lstm(),
         rounded_mean(&[64, 1000], &[64, 1]),
         rounded_mean(&[16, 1 << 20], &[16, 1]),
         rounded_mean(&[16, 512, 768], &[16, 1, 768]),
     ]
+}
+
+/// A recurrent layer with everything that there is.
+fn lstm() -> OperationGraph {
+    let options = CellOptions { projected: true, peephole: true, ..CellOptions::default() };
+    let op = layer(CellKind::Lstm, options, MatmulMath::F32, [8, 64]);
+    recurrent(&Recurrence { with: everything(CellKind::Lstm), ..op }, 5, DType::F16)
 }
 
 /// A batched GEMM in which each batch has its own M and N, and K if that is `limited`.
@@ -147,9 +155,7 @@ fn specs() -> BTreeMap<&'static str, Vec<KernelSpec>> {
                 let own = supported.lower(&supported.heuristic()).ok();
                 for spec in spread.take(SAMPLE).chain(own).flat_map(|of| of.kernels) {
                     let spec = spec.spec;
-                    let has_struct =
-                        !WITHOUT_STRUCTS.iter().any(|of| spec.template.starts_with(of));
-                    if has_struct && seen.insert((spec.template, spec.parameters.to_string())) {
+                    if seen.insert((spec.template, spec.parameters.to_string())) {
                         specs.entry(spec.template).or_default().push(spec);
                     }
                 }
@@ -164,7 +170,7 @@ fn paths(value: &Value, path: &[String], found: &mut BTreeSet<Vec<String>>) {
     match value {
         Value::Object(members) => {
             for (name, member) in members {
-                let path = [path, &[name.clone()]].concat();
+                let path = [path, std::slice::from_ref(name)].concat();
                 paths(member, &path, found);
                 found.insert(path);
             }
@@ -178,11 +184,7 @@ fn paths(value: &Value, path: &[String], found: &mut BTreeSet<Vec<String>>) {
 fn change(value: &mut Value, path: &[String], with: &dyn Fn(&mut Value, &str)) {
     match (value, path) {
         (Value::Array(elements), _) => elements.iter_mut().for_each(|of| change(of, path, with)),
-        (value @ Value::Object(_), [name]) => {
-            if value.get(name).is_some() {
-                with(value, name);
-            }
-        }
+        (value @ Value::Object(_), [name]) if value.get(name).is_some() => with(value, name),
         (value, [name, rest @ ..]) => {
             if let Some(member) = value.get_mut(name) {
                 change(member, rest, with);
@@ -197,7 +199,7 @@ fn change(value: &mut Value, path: &[String], with: &dyn Fn(&mut Value, &str)) {
 fn depends(spec: &KernelSpec, text: &str, path: &[String]) -> bool {
     let other = |with: &dyn Fn(&mut Value, &str)| {
         let mut spec = spec.clone();
-        change(&mut spec.parameters, path, with);
+        change(Arc::make_mut(&mut spec.parameters), path, with);
         match Templates::embedded().render(&spec) {
             Ok(source) => source.text != text,
             Err(_) => true,
@@ -218,7 +220,8 @@ fn depends(spec: &KernelSpec, text: &str, path: &[String]) -> bool {
 fn templates_read_all_parameters() {
     let specs = specs();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("templates");
-    for path in ["gemm", "attention", "reduction"].map(|of| folder.join(of)) {
+    let rooms = ["attention", "gemm", "pointwise", "reduction", "rnn"];
+    for path in rooms.map(|of| folder.join(of)) {
         for file in fs::read_dir(path).unwrap().map(|file| file.unwrap().path()) {
             let name = file.strip_prefix(&folder).unwrap().to_str().unwrap();
             if let Some(name) = name.strip_suffix(".cu.tera") {
@@ -269,7 +272,8 @@ fn templates_need_all_parameters() {
         let needed = names.into_iter().filter(|name| !OF_NO_ENGINE.contains(&&***name));
         for name in needed {
             let mut spec = specs[0].clone();
-            spec.parameters.as_object_mut().unwrap().remove(name);
+            let parameters = Arc::make_mut(&mut spec.parameters);
+            parameters.as_object_mut().unwrap().remove(name);
             let error = Templates::embedded().render(&spec).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Compile);
             // One of a name that a tag binds elsewhere is missed where it is read.

@@ -115,11 +115,14 @@ impl Mma<'_> {
 }
 
 impl Tunable<4> for Mma<'_> {
-    const NAME: &'static str = NAME;
     const KNOBS: [&'static str; 4] = Settings::KNOBS;
     type Settings = Settings;
     type Refusal = String;
     type Schedule = Schedule;
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
 
     fn all_knobs(&self) -> [Knob; 4] {
         let keys = "keys of a kv step; changes the order of sums";

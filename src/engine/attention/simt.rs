@@ -97,11 +97,14 @@ impl Engine for SimtEngine {
 }
 
 impl Tunable<2> for Simt<'_> {
-    const NAME: &'static str = NAME;
     const KNOBS: [&'static str; 2] = Settings::KNOBS;
     type Settings = Settings;
     type Refusal = String;
     type Schedule = Schedule;
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
 
     fn all_knobs(&self) -> [Knob; 2] {
         let (keys, queries) = (vec![16, 32, 64], vec![8, 16, 32, 64]);

@@ -323,11 +323,14 @@ impl Wgmma<'_> {
 }
 
 impl Tunable<3> for Wgmma<'_> {
-    const NAME: &'static str = NAME;
     const KNOBS: [&'static str; 3] = Settings::KNOBS;
     type Settings = Settings;
     type Refusal = String;
     type Schedule = Schedule;
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
 
     fn all_knobs(&self) -> [Knob; 3] {
         let keys = "keys of a kv step; changes the order of sums";

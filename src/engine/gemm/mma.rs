@@ -133,11 +133,14 @@ impl Mma<'_> {
 }
 
 impl Tunable<10> for Mma<'_> {
-    const NAME: &'static str = NAME;
     const KNOBS: [&'static str; 10] = KNOBS;
     type Settings = Settings;
     type Schedule = Schedule;
     type Refusal = Refusal;
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
 
     fn all_knobs(&self) -> [Knob; 10] {
         knobs(&self.problem, &self.types)

@@ -86,11 +86,14 @@ impl Simt<'_> {
 }
 
 impl Tunable<9> for Simt<'_> {
-    const NAME: &'static str = NAME;
     const KNOBS: [&'static str; 9] = KNOBS;
     type Settings = Settings;
     type Schedule = Schedule;
     type Refusal = Refusal;
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
 
     fn all_knobs(&self) -> [Knob; 9] {
         knobs(&self.problem)

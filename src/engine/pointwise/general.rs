@@ -1,21 +1,23 @@
-//! The general pointwise engine: one kernel for every shape and all strides of a graph's
+//! The generic pointwise engine: one kernel for every shape and all strides of a graph's
 //! operations. Extents and strides are parameters of the launch, so the kernel reads and writes
 //! one element at a time and divides to find it.
 
-use serde_json::{Value as Json, json};
+use std::collections::BTreeSet;
+
+use serde::Serialize;
 
 use crate::engine::access::{PARAMETERS_MAX, volume};
-use crate::engine::header::described;
+use crate::engine::header::KernelNames;
 use crate::engine::pointwise::Elements;
-use crate::engine::pointwise::domain::Domain;
 use crate::engine::pointwise::work::Demand;
 use crate::engine::program::{GraphProgram, Source};
 use crate::engine::signature::{Indent, Width, arguments, ctype, kernel_parameter, list, names};
-use crate::engine::{Engine, EngineConfig, KernelWork, Knob, Setting, Supported, WorkOf};
-use crate::error::{Error, Result};
+use crate::engine::tunable::{Tunable, Tuned, settings};
+use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, Notes, Supported};
+use crate::error::Result;
 use crate::expr::Identifiers;
 use crate::graph::CanonicalGraph;
-use crate::kernel::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
+use crate::kernel::{Grid, KernelPlan, LaunchPlan, Lowering};
 use crate::target::Target;
 
 const NAME: &str = "pointwise_general";
@@ -36,15 +38,9 @@ impl Engine for GeneralEngine {
         graph: CanonicalGraph<'a>,
         target: &'a Target,
     ) -> Result<Box<dyn Supported + 'a>> {
-        let any_shape = AnyShape(Elements::of(graph, target)?);
-        let general = General::new(&any_shape.0, &any_shape.heuristic())?;
-        let needed = general.arguments().len() + general.numbers().len();
-        match needed <= PARAMETERS_MAX {
-            true => Ok(Box::new(any_shape)),
-            false => Err(Error::not_supported(format!(
-                "extents and strides take {needed} of the {PARAMETERS_MAX} parameters of a kernel"
-            ))),
-        }
+        let general = General::of(Elements::of(graph, target)?);
+        let best = general.best();
+        Ok(Box::new(Tuned::of(general, [best])?))
     }
 
     fn serves_any_shape(&self) -> bool {
@@ -56,98 +52,122 @@ impl Engine for GeneralEngine {
     }
 }
 
-/// Elements whose extents and strides fit the parameters of a kernel.
-#[derive(Debug, Clone)]
-struct AnyShape<'a>(Elements<'a>);
+settings! { struct Settings { index, rank } }
 
-impl AnyShape<'_> {
-    fn elements(&self) -> i64 {
-        volume(&self.0.domain.extents)
-    }
-
-    fn work(&self) -> KernelWork {
-        let demand = Demand::of(self.0.graph(), &self.0.domain);
-        // A thread divides once for each dimension to find one element.
-        let grid = grid(self.elements());
-        demand.work(&grid, THREADS.into(), 40, 1, demand.streamed_bytes)
-    }
+/// The knobs with these values of `index` and `rank`.
+fn knobs(index: &[i64], rank: &[i64]) -> [Knob; 2] {
+    let knob = |name, about, values: &[i64]| Knob { name, about, values: values.to_vec() };
+    [
+        knob("index", "bits of an element's offset", index),
+        knob("rank", "dimensions that are distinguished", rank),
+    ]
 }
 
-impl Supported for AnyShape<'_> {
-    fn knobs(&self) -> Vec<Knob> {
-        let domain = &self.0.domain;
-        // Past the last element by a whole grid, 32 bits still do not wrap.
-        let narrow = self.elements().max(domain.offset_max()) < 1 << 31;
-        let from = |values: [i64; 2], both: bool| values[usize::from(!both)..].to_vec();
-        vec![
-            Knob {
-                name: "index",
-                about: "bits of an element's offset",
-                values: from([32, 64], narrow),
-            },
-            Knob {
-                name: "rank",
-                about: "dimensions that are distinguished",
-                values: from([4, 8], domain.extents.len() <= 4),
-            },
-        ]
+/// Values of the knobs, where a shape needs no more than the least.
+const INDEX: [i64; 2] = [32, 64];
+const RANK: [i64; 2] = [4, 8];
+
+/// Settings with the numbers of the launch, which fit the parameters of a kernel.
+struct Schedule {
+    settings: Settings,
+    /// Extents, the strides of each tensor in memory, two numbers per index: as the kernel's
+    /// parameters have them.
+    numbers: Vec<i64>,
+}
+
+/// A graph with everything that its kernel and its launch are made from.
+#[derive(Debug, Clone)]
+struct General<'a> {
+    elements: Elements<'a>,
+    program: GraphProgram,
+    /// Tensors that are read.
+    inputs: Vec<usize>,
+    /// The dimension of each index that is read; `None` is always 0.
+    axes: Vec<Option<usize>>,
+}
+
+impl Tunable<2> for General<'_> {
+    const KNOBS: [&'static str; 2] = Settings::KNOBS;
+    type Settings = Settings;
+    type Schedule = Schedule;
+    type Refusal = String;
+
+    fn name(&self) -> &'static str {
+        NAME
     }
 
-    fn heuristic(&self) -> EngineConfig {
-        let knobs = self.knobs();
-        let settings: Vec<_> = knobs.iter().map(|knob| (knob.name, knob.values[0])).collect();
-        EngineConfig::new(NAME, &settings)
+    fn all_knobs(&self) -> [Knob; 2] {
+        let domain = &self.elements.domain;
+        // Past the last element by a whole grid, 32 bits still do not wrap.
+        let narrow = self.volume().max(domain.offset_max()) < 1 << 31;
+        let from = |values: &'static [i64], least: bool| &values[usize::from(!least)..];
+        knobs(from(&INDEX, narrow), from(&RANK, domain.extents.len() <= RANK[0] as usize))
+    }
+
+    /// All values: the source does not depend on the shape.
+    fn listed_knobs(&self) -> Vec<Knob> {
+        knobs(&INDEX, &RANK).into()
+    }
+
+    fn schedule(&self, settings: Settings) -> Result<Schedule, String> {
+        let numbers = self.numbers(settings.rank as usize);
+        let needed = self.passed().count() + numbers.len();
+        match needed <= PARAMETERS_MAX {
+            true => Ok(Schedule { settings, numbers }),
+            false => Err(format!(
+                "needs {needed} parameters for tensors, extents and strides, a kernel has \
+                 {PARAMETERS_MAX}"
+            )),
+        }
+    }
+
+    fn best(&self) -> Settings {
+        let [index, rank] = self.all_knobs().map(|knob| knob.values[0]);
+        Settings { index, rank }
     }
 
     fn reasons(&self) -> Vec<String> {
-        let reason = |knob: &Knob| {
+        let reason = |knob: Knob| {
             let least = if knob.values.len() > 1 { "the least" } else { "all" };
             format!("{}={}: {least} that the shape needs", knob.name, knob.values[0])
         };
-        self.knobs().iter().map(reason).collect()
+        self.all_knobs().map(reason).into()
     }
 
-    fn smaller(&self, _config: &EngineConfig) -> Option<EngineConfig> {
-        None
+    fn smaller(&self, _settings: Settings) -> Vec<Settings> {
+        Vec::new()
     }
 
-    fn settings(&self) -> Vec<Setting> {
-        let work = self.work();
-        let setting = |config: EngineConfig| Setting { config, work: vec![work] };
-        EngineConfig::all(NAME, &self.knobs()).into_iter().map(setting).collect()
+    fn notes(&self, _settings: Settings) -> Notes {
+        Notes { behavior: vec![BehaviorNote::RuntimeCompilation], ..Notes::default() }
     }
 
-    fn work_of(&self) -> WorkOf<'_> {
-        let work = self.work();
-        Box::new(move |_| Some(vec![work]))
+    fn work(&self, _schedule: &Schedule) -> Vec<KernelWork> {
+        let demand = Demand::of(self.elements.graph(), &self.elements.domain);
+        // A thread divides once for each dimension to find one element.
+        let grid = grid(self.volume());
+        vec![demand.work(&grid, THREADS.into(), 40, 1, demand.streamed_bytes)]
     }
 
-    fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
-        let knobs = self.knobs();
-        config.validate(&knobs)?;
-        let general = General::new(&self.0, config)?;
-        let dtype = self.0.graph().tensors[general.program.outputs[0]].dtype;
-        let arch = self.0.target.arch;
-        let mut spec = KernelSpec {
+    fn lowering(&self, schedule: &Schedule) -> Lowering {
+        let graph = self.elements.graph();
+        let dtype = graph.tensors[self.program.outputs[0]].dtype;
+        let names = KernelNames {
             stem: format!("sm75_pointwise_{dtype}_general"),
             template: "pointwise/sm75_pointwise_general.cu",
             entry: "pointwise",
-            arch,
-            parameters: general.parameters(),
         };
-        spec.parameters["stem"] = json!(spec.stem);
-        spec.parameters["entry"] = json!(spec.entry);
-        spec.parameters["arch"] = json!(arch.to_string());
+        let spec = names.spec(self.elements.target.arch, &self.variables(schedule.settings));
         let launch = LaunchPlan {
-            grid: grid(self.elements()),
+            grid: grid(self.volume()),
             threads: THREADS,
             shared_bytes: 0,
             cooperative: false,
-            arguments: general.arguments(),
+            arguments: arguments(graph, self.passed()),
             maps: Vec::new(),
-            numbers: general.numbers(),
+            numbers: schedule.numbers.clone(),
         };
-        Ok(described(Lowering::from(KernelPlan { spec, launch }), config, &knobs))
+        Lowering::from(KernelPlan { spec, launch })
     }
 }
 
@@ -159,70 +179,95 @@ fn grid(elements: i64) -> Grid {
     }
 }
 
-/// A graph with everything that its kernel and its launch are made from.
-struct General<'a> {
-    graph: CanonicalGraph<'a>,
-    domain: &'a Domain,
-    program: GraphProgram,
-    /// Tensors that are read.
-    inputs: Vec<usize>,
-    /// The dimension of each index that is read; `None` is always 0.
-    axes: Vec<Option<usize>>,
-    rank: usize,
-    index_bits: i64,
+/// Variables of `pointwise/sm75_pointwise_general.cu`.
+#[derive(Serialize)]
+struct Variables {
+    /// The program, for the header comment.
+    listing: Vec<String>,
+    functions: BTreeSet<&'static str>,
+    index_type: &'static str,
+    threads: u32,
+    rank: i64,
+    has_axis: bool,
+    inputs: Vec<Input>,
+    outputs: Vec<Output>,
+    /// Statements of the program.
+    lines: Vec<String>,
+    chain_parameters: String,
+    chain_arguments: String,
+    kernel_parameters: String,
+}
+
+/// A tensor that is read from memory.
+#[derive(Serialize)]
+struct Input {
+    name: String,
+    ctype: &'static str,
+}
+
+/// A tensor that is written.
+#[derive(Serialize)]
+struct Output {
+    name: String,
+    ctype: &'static str,
+    /// Type of the value before it is rounded.
+    value_type: &'static str,
 }
 
 impl<'a> General<'a> {
-    fn new(elements: &'a Elements<'_>, config: &EngineConfig) -> Result<General<'a>> {
-        let (graph, domain) = (elements.graph(), &elements.domain);
-        let program = GraphProgram::whole(graph);
+    fn of(elements: Elements<'a>) -> General<'a> {
+        let program = GraphProgram::whole(elements.graph());
         let (mut inputs, mut axes) = (Vec::new(), Vec::new());
         for (input, source) in program.sources.iter().enumerate() {
             match source {
                 _ if !program.reads(input) => {}
                 Source::Tensor(at) => inputs.push(*at),
-                Source::Coordinate(axis) => axes.push(axis.and_then(|axis| domain.axes[axis])),
+                Source::Coordinate(axis) => {
+                    axes.push(axis.and_then(|axis| elements.domain.axes[axis]));
+                }
             }
         }
-        let (rank, index_bits) = (config.knob("rank")? as usize, config.knob("index")?);
-        Ok(General { graph, domain, program, inputs, axes, rank, index_bits })
+        General { elements, program, inputs, axes }
+    }
+
+    /// Number of elements of the domain.
+    fn volume(&self) -> i64 {
+        volume(&self.elements.domain.extents)
     }
 
     fn passed(&self) -> impl Iterator<Item = &usize> {
         self.inputs.iter().chain(&self.program.outputs)
     }
 
+    fn is_by_value(&self, tensor: usize) -> bool {
+        self.elements.graph().tensors[tensor].by_value
+    }
+
     fn in_memory(&self) -> impl Iterator<Item = &usize> {
-        self.passed().filter(|at| !self.graph.tensors[**at].by_value)
+        self.passed().filter(|at| !self.is_by_value(**at))
     }
 
-    fn arguments(&self) -> Vec<Argument> {
-        arguments(self.graph, self.passed())
-    }
-
-    /// Extents, the strides of each tensor in memory, two numbers per index: as the kernel's
-    /// parameters have them.
-    fn numbers(&self) -> Vec<i64> {
-        let extents = &self.domain.extents;
+    fn numbers(&self, rank: usize) -> Vec<i64> {
+        let domain = &self.elements.domain;
         let padded = |values: &[i64], padding: i64| {
-            let mut all = vec![padding; self.rank.saturating_sub(values.len())];
+            let mut all = vec![padding; rank.saturating_sub(values.len())];
             all.extend(values);
             all
         };
-        let mut numbers = padded(extents, 1);
-        numbers.extend(self.in_memory().flat_map(|at| padded(&self.domain.strides[*at], 0)));
+        let mut numbers = padded(&domain.extents, 1);
+        numbers.extend(self.in_memory().flat_map(|at| padded(&domain.strides[*at], 0)));
         numbers.extend(self.axes.iter().flat_map(|dimension| match dimension {
-            Some(at) => [volume(&extents[at + 1..]), extents[*at]],
+            Some(at) => [volume(&domain.extents[at + 1..]), domain.extents[*at]],
             None => [1, 1],
         }));
         numbers
     }
 
-    fn parameters(&self) -> Json {
+    fn variables(&self, settings: Settings) -> Variables {
+        let (graph, program) = (self.elements.graph(), &self.program);
         let mut identifiers = Identifiers::new();
-        let names = names(self.graph, &mut identifiers);
-        let input_names: Vec<String> = self
-            .program
+        let names = names(graph, &mut identifiers);
+        let input_names: Vec<String> = program
             .sources
             .iter()
             .map(|source| match source {
@@ -230,18 +275,16 @@ impl<'a> General<'a> {
                 Source::Coordinate(_) => identifiers.fresh("index"),
             })
             .collect();
-        let outputs = &self.program.outputs;
-        let output_names: Vec<String> = outputs.iter().map(|at| names[*at].clone()).collect();
-        let emitted = self.program.program.emit(&input_names, &output_names, &mut identifiers);
+        let output_names: Vec<String> =
+            program.outputs.iter().map(|at| names[*at].clone()).collect();
+        let emitted = program.program.emit(&input_names, &output_names, &mut identifiers);
         let (mut chain_parameters, mut chain_arguments) = (Vec::new(), Vec::new());
         let mut axes = Vec::new();
-        for input in (0..input_names.len()).filter(|input| self.program.reads(*input)) {
+        for input in (0..input_names.len()).filter(|input| program.reads(*input)) {
             let (name, register) = (&input_names[input], emitted.input_types[input]);
             chain_parameters.push(format!("const {register} {name}"));
-            chain_arguments.push(match self.program.sources[input] {
-                Source::Tensor(at) if self.graph.tensors[at].by_value => {
-                    format!("{register}({name})")
-                }
+            chain_arguments.push(match program.sources[input] {
+                Source::Tensor(at) if self.is_by_value(at) => format!("{register}({name})"),
                 Source::Tensor(_) => format!("{name}_in.get(0)"),
                 Source::Coordinate(_) => {
                     axes.push(format!("const Axis {name}"));
@@ -253,30 +296,35 @@ impl<'a> General<'a> {
             chain_parameters.push(format!("{}& {name}", output.ctype));
             chain_arguments.push(format!("{name}_value"));
         }
-        let tensor = |at: usize, value_type: &str| {
-            let ctype = ctype(self.graph.tensors[at].dtype);
-            json!({"name": names[at], "ctype": ctype, "value_type": value_type})
+        let of = |at: usize| (names[at].clone(), ctype(graph.tensors[at].dtype));
+        let loaded = self.inputs.iter().filter(|at| !self.is_by_value(**at));
+        let input = |at: &usize| {
+            let (name, ctype) = of(*at);
+            Input { name, ctype }
         };
-        let loaded = self.inputs.iter().filter(|at| !self.graph.tensors[**at].by_value);
-        let stored = std::iter::zip(outputs, &emitted.outputs);
-        json!({
-            "listing": self.program.program.to_string().lines().collect::<Vec<_>>(),
-            "functions": emitted.functions,
-            "index_type": if self.index_bits == 32 { "unsigned" } else { "long long" },
-            "threads": THREADS,
-            "rank": self.rank,
-            "has_axis": !axes.is_empty(),
-            "inputs": loaded.map(|at| tensor(*at, "")).collect::<Vec<_>>(),
-            "outputs": stored.map(|(at, out)| tensor(*at, out.ctype)).collect::<Vec<_>>(),
-            "lines": emitted.lines,
-            "chain_parameters": list(&chain_parameters, Indent(4), Width(60)),
-            "chain_arguments": list(&chain_arguments, Indent(12), Width(85)),
-            "kernel_parameters": list(&self.kernel_parameters(&names, axes), Indent(4), Width(0)),
-        })
+        let stored = std::iter::zip(&program.outputs, &emitted.outputs).map(|(at, output)| {
+            let (name, ctype) = of(*at);
+            Output { name, ctype, value_type: output.ctype }
+        });
+        Variables {
+            listing: program.program.to_string().lines().map(str::to_owned).collect(),
+            functions: emitted.functions,
+            index_type: if settings.index == 32 { "unsigned" } else { "long long" },
+            threads: THREADS,
+            rank: settings.rank,
+            has_axis: !axes.is_empty(),
+            inputs: loaded.map(input).collect(),
+            outputs: stored.collect(),
+            lines: emitted.lines,
+            chain_parameters: list(&chain_parameters, Indent(4), Width(60)),
+            chain_arguments: list(&chain_arguments, Indent(12), Width(85)),
+            kernel_parameters: list(&self.kernel_parameters(&names, axes), Indent(4), Width(0)),
+        }
     }
 
     fn kernel_parameters(&self, names: &[String], axes: Vec<String>) -> Vec<String> {
-        let passed = self.passed().map(|at| kernel_parameter(self.graph, *at, &names[*at]));
+        let graph = self.elements.graph();
+        let passed = self.passed().map(|at| kernel_parameter(graph, *at, &names[*at]));
         let strides = self.in_memory().map(|at| format!("const Numbers {}_strides", names[*at]));
         let extents = std::iter::once("const Numbers extents".to_owned());
         passed.chain(extents).chain(strides).chain(axes).collect()

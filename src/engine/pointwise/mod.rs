@@ -120,11 +120,14 @@ struct Pointwise<'a> {
 }
 
 impl Tunable<4> for Pointwise<'_> {
-    const NAME: &'static str = NAME;
     const KNOBS: [&'static str; 4] = Settings::KNOBS;
     type Settings = Settings;
     type Schedule = Schedule;
     type Refusal = String;
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
 
     fn all_knobs(&self) -> [Knob; 4] {
         schedule::knobs(self.elements.graph(), &self.elements.domain)

@@ -1,9 +1,12 @@
 //! Template parameters and launch of `pointwise` kernels.
 
-use serde_json::{Value as Json, json};
+use std::collections::BTreeSet;
+
+use serde::Serialize;
 
 use crate::engine::access::access_bytes;
 use crate::engine::dimensions::coordinates;
+use crate::engine::header::KernelNames;
 use crate::engine::pointwise::domain::Domain;
 use crate::engine::pointwise::schedule::{Access, Schedule};
 use crate::engine::program::{GraphProgram, Source};
@@ -12,8 +15,74 @@ use crate::engine::signature::{
 };
 use crate::expr::Identifiers;
 use crate::graph::CanonicalGraph;
-use crate::kernel::{KernelPlan, KernelSpec, LaunchPlan};
+use crate::kernel::{KernelPlan, LaunchPlan};
 use crate::target::Arch;
+
+/// Variables of `pointwise/sm75_pointwise.cu`.
+#[derive(Serialize)]
+struct Variables {
+    /// The program, for the header comment.
+    listing: Vec<String>,
+    functions: BTreeSet<&'static str>,
+    index_type: &'static str,
+    threads: i64,
+    vector: i64,
+    items: i64,
+    /// Extent of the innermost dimension, and chunks that cover it.
+    columns: i64,
+    chunks: i64,
+    /// The other extents, and the coordinate of a row along each.
+    extents: Vec<i64>,
+    divisions: Vec<String>,
+    has_tail: bool,
+    fixed_columns: bool,
+    persistent: bool,
+    block_chunks: i64,
+    column_blocks: i64,
+    tensors: Vec<Tensor>,
+    outputs: Vec<Output>,
+    /// Statements of the program.
+    lines: Vec<String>,
+    chain_parameters: String,
+    chain_arguments: String,
+    kernel_parameters: String,
+}
+
+/// A tensor that is passed.
+#[derive(Serialize)]
+struct Tensor {
+    name: String,
+    /// Its comment.
+    text: String,
+    kind: &'static str,
+    ctype: &'static str,
+    access_bytes: i64,
+    /// Along the columns, and along the other dimensions.
+    stride: i64,
+    strides: Vec<i64>,
+    /// C++ expression of an element's offset.
+    offset: String,
+    /// Elements of a fragment.
+    fragment: &'static str,
+    /// The function that loads one, and two of its arguments.
+    load: String,
+    load_stride: String,
+    load_valid: &'static str,
+}
+
+/// A tensor that is written.
+#[derive(Serialize)]
+struct Output {
+    name: String,
+    ctype: &'static str,
+    /// Type of the values before they are rounded.
+    value_type: &'static str,
+    /// C++ condition, if there is one.
+    guard: String,
+    /// The function that stores a fragment, and one of its arguments.
+    store: String,
+    store_stride: String,
+}
 
 struct Context<'a> {
     graph: CanonicalGraph<'a>,
@@ -43,19 +112,15 @@ pub(super) fn kernel_plan(
             _ => None,
         })
         .collect();
-    let parameters = context.parameters(program, &inputs, identifiers);
+    let variables = context.variables(program, &inputs, identifiers);
     let variant = if schedule.fixed_columns { "rows" } else { "flat" };
     let dtype = graph.tensors[program.outputs[0]].dtype;
-    let mut spec = KernelSpec {
+    let names = KernelNames {
         stem: format!("sm75_pointwise_{dtype}_{variant}"),
         template: "pointwise/sm75_pointwise.cu",
         entry: "pointwise",
-        arch,
-        parameters,
     };
-    spec.parameters["stem"] = json!(spec.stem);
-    spec.parameters["entry"] = json!(spec.entry);
-    spec.parameters["arch"] = json!(arch.to_string());
+    let spec = names.spec(arch, &variables);
     let launch = LaunchPlan {
         grid: schedule.grid,
         threads: schedule.threads as u32,
@@ -69,12 +134,12 @@ pub(super) fn kernel_plan(
 }
 
 impl Context<'_> {
-    fn parameters(
+    fn variables(
         &self,
         program: &GraphProgram,
         inputs: &[usize],
         mut identifiers: Identifiers,
-    ) -> Json {
+    ) -> Variables {
         let input_names: Vec<String> = program
             .sources
             .iter()
@@ -99,11 +164,9 @@ impl Context<'_> {
             chain_parameters.push(format!("{}& {name}", output.ctype));
             chain_arguments.push(format!("{name}_value[j]"));
         }
-        let tensors: Vec<Json> =
-            inputs.iter().chain(&program.outputs).map(|at| self.tensor(*at)).collect();
-        let outputs: Vec<Json> = std::iter::zip(&program.outputs, &emitted.outputs)
-            .map(|(at, output)| self.output(*at, output.ctype))
-            .collect();
+        let tensors = inputs.iter().chain(&program.outputs).map(|at| self.tensor(*at));
+        let outputs = std::iter::zip(&program.outputs, &emitted.outputs)
+            .map(|(at, output)| self.output(*at, output.ctype));
         let kernel_parameters: Vec<String> = inputs
             .iter()
             .chain(&program.outputs)
@@ -112,29 +175,29 @@ impl Context<'_> {
             .collect();
         let Schedule { vector, items, threads, chunks, .. } = *self.schedule;
         let outer = &self.domain.extents[..self.domain.extents.len() - 1];
-        json!({
-            "listing": program.program.to_string().lines().collect::<Vec<_>>(),
-            "functions": emitted.functions,
-            "index_type": self.index_type(),
-            "threads": threads,
-            "vector": vector,
-            "items": items,
-            "columns": self.domain.columns(),
-            "chunks": chunks,
-            "extents": outer,
-            "divisions": coordinates(outer.len(), "row", "EXTENT"),
-            "has_tail": self.domain.columns() % vector != 0,
-            "fixed_columns": self.schedule.fixed_columns,
-            "persistent": self.schedule.persistent,
-            "block_chunks": self.schedule.block_chunks,
-            "column_blocks": self.schedule.column_blocks,
-            "tensors": tensors,
-            "outputs": outputs,
-            "lines": emitted.lines,
-            "chain_parameters": list(&chain_parameters, Indent(4), Width(60)),
-            "chain_arguments": list(&chain_arguments, Indent(24), Width(70)),
-            "kernel_parameters": list(&kernel_parameters, Indent(4), Width(25)),
-        })
+        Variables {
+            listing: program.program.to_string().lines().map(str::to_owned).collect(),
+            functions: emitted.functions,
+            index_type: self.index_type(),
+            threads,
+            vector,
+            items,
+            columns: self.domain.columns(),
+            chunks,
+            extents: outer.to_vec(),
+            divisions: coordinates(outer.len(), "row", "EXTENT"),
+            has_tail: self.domain.columns() % vector != 0,
+            fixed_columns: self.schedule.fixed_columns,
+            persistent: self.schedule.persistent,
+            block_chunks: self.schedule.block_chunks,
+            column_blocks: self.schedule.column_blocks,
+            tensors: tensors.collect(),
+            outputs: outputs.collect(),
+            lines: emitted.lines,
+            chain_parameters: list(&chain_parameters, Indent(4), Width(60)),
+            chain_arguments: list(&chain_arguments, Indent(24), Width(70)),
+            kernel_parameters: list(&kernel_parameters, Indent(4), Width(25)),
+        }
     }
 
     /// What the kernel counts at run time: rows, or columns where there is but one row.
@@ -180,10 +243,10 @@ impl Context<'_> {
         }
     }
 
-    fn tensor(&self, at: usize) -> Json {
+    fn tensor(&self, at: usize) -> Tensor {
         let tensor = &self.graph.tensors[at];
-        let (name, stride) = (&self.names[at], self.domain.column_stride(at));
-        let strides = self.domain.row_strides(at);
+        let (name, stride) = (self.names[at].clone(), self.domain.column_stride(at));
+        let strides = self.domain.row_strides(at).to_vec();
         let written = self.graph.is_written(at);
         let kind = match (written, self.access(at)) {
             (true, _) => "output",
@@ -198,37 +261,37 @@ impl Context<'_> {
             1 => (format!("load<{name}_layout::ACCESS>"), String::new()),
             _ => ("load_strided".to_owned(), format!("{name}_layout::STRIDE, ")),
         };
-        json!({
-            "name": name,
-            "text": untold(tensor),
-            "kind": kind,
-            "ctype": ctype,
-            "access_bytes": self.access_bytes(at),
-            "stride": stride,
-            "strides": strides,
-            "offset": offset(strides, stride),
-            "fragment": if stride == 0 { "1" } else { "VECTOR" },
-            "load": load,
-            "load_stride": load_stride,
-            "load_valid": if stride == 0 { "1" } else { "valid" },
-        })
+        Tensor {
+            name,
+            text: untold(tensor),
+            kind,
+            ctype,
+            access_bytes: self.access_bytes(at),
+            stride,
+            offset: offset(&strides, stride),
+            strides,
+            fragment: if stride == 0 { "1" } else { "VECTOR" },
+            load,
+            load_stride,
+            load_valid: if stride == 0 { "1" } else { "valid" },
+        }
     }
 
-    fn output(&self, at: usize, value_type: &str) -> Json {
-        let name = &self.names[at];
+    fn output(&self, at: usize, value_type: &'static str) -> Output {
+        let name = self.names[at].clone();
         let stride = self.domain.column_stride(at);
         let (store, store_stride) = match stride {
             0 | 1 => (format!("store<{name}_layout::ACCESS>"), String::new()),
             _ => ("store_strided".to_owned(), format!("{name}_layout::STRIDE, ")),
         };
-        json!({
-            "name": name,
-            "ctype": ctype(self.graph.tensors[at].dtype),
-            "value_type": value_type,
-            "guard": self.guard(at),
-            "store": store,
-            "store_stride": store_stride,
-        })
+        Output {
+            name,
+            ctype: ctype(self.graph.tensors[at].dtype),
+            value_type,
+            guard: self.guard(at),
+            store,
+            store_stride,
+        }
     }
 
     fn access_bytes(&self, at: usize) -> i64 {

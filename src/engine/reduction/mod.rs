@@ -136,11 +136,14 @@ struct Rows<'a> {
 }
 
 impl Tunable<7> for Rows<'_> {
-    const NAME: &'static str = NAME;
     const KNOBS: [&'static str; 7] = Settings::KNOBS;
     type Settings = Settings;
     type Schedule = Schedule;
     type Refusal = Refusal;
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
 
     fn all_knobs(&self) -> [Knob; 7] {
         let Reductions { space, target, .. } = &self.reductions;

@@ -1,10 +1,10 @@
 //! A layer's tensors and cell as C++ expressions, common to all of its kernels.
 
-use serde_json::{Value as Json, json};
+use serde::Serialize;
 
+use crate::engine::rnn::cell_struct::CellStruct;
 use crate::engine::rnn::layer::Layer;
-use crate::engine::rnn::members::Members;
-use crate::engine::signature::ctype;
+use crate::engine::signature::{Indent, ctype};
 use crate::expr::{Identifiers, Math};
 use crate::graph::{CellValue, Direction, Moments, Stage};
 use crate::tensor::TensorDesc;
@@ -12,21 +12,101 @@ use crate::tensor::TensorDesc;
 /// Slots with a row per step.
 const STEPPED: [&str; 5] = ["x", "row_inputs", "unit_inputs", "y", "history"];
 
-/// A value that is read from memory at every step.
-#[derive(Debug, Clone)]
-pub(super) struct Given {
+/// A field of a struct.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Field {
+    pub(super) ctype: String,
     pub(super) name: String,
-    /// C++ expression of the element.
+}
+
+/// A constant of a kernel.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Constant {
+    ctype: &'static str,
+    pub(super) name: String,
+    value: String,
+    /// Comment.
+    about: &'static str,
+}
+
+impl Constant {
+    pub(super) fn new(name: impl Into<String>, value: i64, about: &'static str) -> Constant {
+        let ctype = if i32::try_from(value).is_ok() { "int" } else { "index_t" };
+        Constant { ctype, name: name.into(), value: value.to_string(), about }
+    }
+}
+
+/// The function `{name}_row` of the kernel parameters: a row of a tensor.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct RowFunction {
+    /// Type of the pointer that it returns.
+    pub(super) ctype: String,
+    pub(super) name: &'static str,
+    /// Declaration of its parameter, if it has one.
+    pub(super) parameter: &'static str,
+    /// The pointer.
+    pub(super) from: String,
+}
+
+/// A pointer to the row of a tensor from which a cell reads at every step.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct InputRow {
+    ctype: String,
+    name: &'static str,
+    /// C++ expression of the pointer.
+    from: String,
+}
+
+/// A value that a cell reads from memory at every step.
+#[derive(Debug, Clone)]
+pub(super) struct StepInput {
+    pub(super) name: String,
+    /// C++ expression of the element, by the name of an [`InputRow`].
     pub(super) from: String,
     /// Gate that it belongs to.
     pub(super) gate: Option<usize>,
+}
+
+/// An element in memory that is written.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Written {
+    /// C++ expression of the element.
+    to: String,
+    ctype: &'static str,
+}
+
+/// A state of a cell.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct State {
+    pub(super) name: String,
+    /// C++ expression of its first value in memory.
+    pub(super) initial: Option<String>,
+    /// Where its last value is written.
+    #[serde(rename = "final")]
+    pub(super) last: Option<Written>,
+    /// Where its value is written at every step.
+    history: Option<Written>,
+}
+
+/// A layer norm of a stage.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct LayerNorm {
+    pub(super) name: String,
+    /// Members of the cell for the mean and the inverse standard deviation.
+    mean: String,
+    inverse: String,
+    /// Values of a `cell` that are normalised.
+    values: Vec<String>,
+    /// Their number in a row.
+    count: String,
+    epsilon: String,
 }
 
 /// C++ expressions of one layer.
 #[derive(Debug, Clone)]
 pub(super) struct Elements<'a> {
     pub(super) layer: &'a Layer<'a>,
-    pub(super) members: Members,
+    pub(super) cell: CellStruct,
     /// Names of the gate index constants.
     gates: Vec<String>,
 }
@@ -36,12 +116,45 @@ fn stride(slot: &str, axis: &str) -> String {
     format!("{}_STRIDE_{axis}", slot.to_uppercase())
 }
 
+/// Whether rows are numbered by steps. One kernel serves every number of steps, including 1.
+fn has_steps(slot: &str) -> bool {
+    STEPPED.contains(&slot) || slot == "reset"
+}
+
+/// The type of a pointer to a tensor.
+fn pointer(slot: &str, tensor: &TensorDesc) -> String {
+    let written = matches!(slot, "y" | "h_final" | "states_final" | "history");
+    let constant = if written { "" } else { "const " };
+    format!("{constant}{}*", ctype(tensor.dtype))
+}
+
+/// Characters of a line.
+const COLUMNS_MAX: usize = 100;
+
+/// Entries with separators, on as many lines as they need, all but the first with an indent.
+pub(super) fn wrapped(entries: &[String], separator: &str, indent: Indent) -> String {
+    let (mut text, mut column) = (String::new(), indent.0);
+    for (at, entry) in entries.iter().enumerate() {
+        let separator = if at + 1 < entries.len() { separator } else { "" };
+        // One more for what ends the statement.
+        if at > 0 && column + entry.len() + separator.trim_end().len() >= COLUMNS_MAX {
+            text.truncate(text.trim_end().len());
+            text += &format!("\n{}", " ".repeat(indent.0));
+            column = indent.0;
+        }
+        text += entry;
+        text += separator;
+        column += entry.len() + separator.len();
+    }
+    text
+}
+
 impl<'a> Elements<'a> {
     pub(super) fn of(layer: &'a Layer<'a>) -> Elements<'a> {
         let mut identifiers = Identifiers::new();
         let name = |gate: &String| identifiers.fresh(&format!("gate_{}", Identifiers::base(gate)));
         let gates = layer.op.cell.gates.iter().map(name).collect();
-        Elements { layer, members: Members::of(layer), gates }
+        Elements { layer, cell: CellStruct::of(layer), gates }
     }
 
     /// Run-time numbers of the launch, which depend on the number of steps.
@@ -58,164 +171,188 @@ impl<'a> Elements<'a> {
         numbers
     }
 
-    /// An element of a tensor: `name[direction * stride + row * stride + column]`.
-    pub(super) fn element(&self, slot: &str, row: &str, column: &str) -> String {
+    fn has_rows(&self, slot: &str) -> bool {
         let tensor = self.layer.tensor(slot).expect("the slot is there");
-        let stepped = STEPPED.contains(&slot) || slot == "reset";
-        let direction = match (tensor.dims[0] > 1, stepped) {
+        tensor.dims[1] > 1 || has_steps(slot)
+    }
+
+    /// The function that returns a row of a tensor in the direction of the block.
+    pub(super) fn row_function(&self, slot: &'static str) -> RowFunction {
+        let tensor = self.layer.tensor(slot).expect("the slot is there");
+        let direction = match (tensor.dims[0] > 1, has_steps(slot)) {
             (false, _) => String::new(),
-            (true, true) => format!("block_direction() * t.{slot}_direction + "),
+            (true, true) => format!("block_direction() * {slot}_direction"),
             (true, false) => {
-                format!("index_t(block_direction()) * {} + ", stride(slot, "DIRECTION"))
+                format!("index_t(block_direction()) * {}", stride(slot, "DIRECTION"))
             }
         };
-        // One kernel serves every number of steps, including 1.
-        let row = match row {
-            "" => String::new(),
-            _ if tensor.dims[1] == 1 && !stepped => String::new(),
-            row => format!("{row} * {} + ", stride(slot, "ROW")),
+        let (parameter, row) = match self.has_rows(slot) {
+            true => ("index_t row", format!("row * {}", stride(slot, "ROW"))),
+            false => ("", String::new()),
         };
-        format!("{slot}[{direction}{row}{column}]")
+        let terms = [slot.to_owned(), direction, row].into_iter().filter(|term| !term.is_empty());
+        let from = wrapped(&terms.collect::<Vec<_>>(), " + ", Indent(15));
+        RowFunction { ctype: pointer(slot, tensor), name: slot, parameter, from }
+    }
+
+    /// A row of a tensor.
+    pub(super) fn row(&self, slot: &str, row: &str) -> String {
+        let row = if self.has_rows(slot) { row } else { "" };
+        format!("t.{slot}_row({row})")
+    }
+
+    /// An element of a tensor.
+    pub(super) fn element(&self, slot: &str, row: &str, column: &str) -> String {
+        format!("{}[{column}]", self.row(slot, row))
     }
 
     /// Constants: the strides of all tensors, and the index of each gate in a row.
-    pub(super) fn constants(&self) -> Vec<(String, i64)> {
+    pub(super) fn constants(&self) -> Vec<Constant> {
         let strides = self.layer.tensors().flat_map(|(slot, uid)| {
             let strides = &self.layer.graph.tensors[uid].strides;
             [(stride(slot, "DIRECTION"), strides[0]), (stride(slot, "ROW"), strides[1])]
         });
         let gates = self.gates.iter().cloned().zip(0..);
-        strides.chain(gates).collect()
+        strides.chain(gates).map(|(name, value)| Constant::new(name, value, "")).collect()
     }
 
     /// Column of `unit` of a gate in a row of all gates.
     pub(super) fn gate_column(&self, at: usize, unit: &str) -> String {
-        format!("{} * HIDDEN + {unit}", self.gates[at])
+        format!("{} * HIDDEN_SIZE + {unit}", self.gates[at])
     }
 
     /// Column of `unit` of one of several vectors in a row.
     pub(super) fn vector_column(at: usize, unit: &str) -> String {
         match at {
             0 => unit.to_owned(),
-            1 => format!("HIDDEN + {unit}"),
-            _ => format!("{at} * HIDDEN + {unit}"),
+            1 => format!("HIDDEN_SIZE + {unit}"),
+            _ => format!("{at} * HIDDEN_SIZE + {unit}"),
         }
     }
 
-    /// A tensor as a field of the kernel parameters.
-    pub(super) fn field(&self, slot: &str, uid: usize) -> Json {
-        let written = matches!(slot, "y" | "h_final" | "states_final" | "history");
-        let constant = if written { "" } else { "const " };
-        let ctype = ctype(self.layer.graph.tensors[uid].dtype);
-        json!({ "type": format!("{constant}{ctype}*"), "name": slot })
+    /// The address of a tensor as a field of the kernel parameters.
+    pub(super) fn field(&self, slot: &str, uid: usize) -> Field {
+        Field { ctype: pointer(slot, &self.layer.graph.tensors[uid]), name: slot.to_owned() }
     }
 
-    /// Values read at every step, for unit `unit` of row `row`.
-    pub(super) fn given(&self) -> Vec<Given> {
-        let units = self.layer.op.units;
-        let value = |(value, name): (CellValue, &str)| {
-            let (slot, column, gate) = match value {
-                CellValue::Gate(gate) => {
-                    let shared = self.layer.tensor("x").map(|x| x.dims[2]) == Some(units);
-                    let column = match shared {
-                        true => "unit".to_owned(),
-                        false => self.gate_column(gate, "unit"),
-                    };
-                    ("x", column, Some(gate))
-                }
-                CellValue::RowInput(at) => ("row_inputs", at.to_string(), None),
-                CellValue::UnitInput(at) => ("unit_inputs", Self::vector_column(at, "unit"), None),
-                other => unreachable!("{other:?} is not given"),
-            };
-            Given { name: name.to_owned(), from: self.element(slot, "row", &column), gate }
+    /// The declarators of a cell's members, and of those that are read at every step.
+    pub(super) fn members(&self) -> String {
+        let names: Vec<String> = self.cell.all().into_iter().map(str::to_owned).collect();
+        wrapped(&names, ", ", Indent(9))
+    }
+
+    pub(super) fn step_input_members(&self) -> String {
+        let names: Vec<String> = self.cell.step_inputs().map(|(_, name)| name.to_owned()).collect();
+        wrapped(&names, ", ", Indent(9))
+    }
+
+    /// The rows that unit `unit` of row `row` reads at every step.
+    pub(super) fn input_rows(&self) -> Vec<InputRow> {
+        let slots = ["x", "row_inputs", "unit_inputs"].into_iter();
+        let tensors = slots.filter_map(|slot| Some((slot, self.layer.tensor(slot)?)));
+        let row = |(slot, tensor): (&'static str, &TensorDesc)| {
+            let unit = if slot == "row_inputs" { "" } else { " + unit" };
+            let from = format!("{}{unit}", self.row(slot, "row"));
+            InputRow { ctype: pointer(slot, tensor), name: slot, from }
         };
-        self.members.given().map(value).collect()
+        tensors.map(row).collect()
     }
 
-    /// States with their initial and final elements: unit `own` of batch row `b`, which is row
-    /// `row` of the history.
-    pub(super) fn states(&self, row: &str) -> Vec<Json> {
+    /// Values read at every step from [`input_rows`](Self::input_rows).
+    pub(super) fn step_inputs(&self) -> Vec<StepInput> {
+        let x_width = self.layer.tensor("x").map(|x| x.dims[2]);
+        let vector = |at: usize| match at {
+            0 => "0".to_owned(),
+            1 => "HIDDEN_SIZE".to_owned(),
+            _ => format!("{at} * HIDDEN_SIZE"),
+        };
+        let value = |(value, name): (CellValue, &str)| {
+            let (from, gate) = match value {
+                // One contribution for all gates.
+                CellValue::Gate(gate) if x_width == Some(self.layer.hidden_size()) => {
+                    ("x[0]".to_owned(), Some(gate))
+                }
+                CellValue::Gate(gate) => {
+                    (format!("x[{} * HIDDEN_SIZE]", self.gates[gate]), Some(gate))
+                }
+                CellValue::RowInput(at) => (format!("row_inputs[{at}]"), None),
+                CellValue::UnitInput(at) => (format!("unit_inputs[{}]", vector(at)), None),
+                other => unreachable!("{other:?} is not read from memory"),
+            };
+            StepInput { name: name.to_owned(), from, gate }
+        };
+        self.cell.step_inputs().map(value).collect()
+    }
+
+    /// The reset flag of row `row`.
+    pub(super) fn reset(&self) -> Option<String> {
+        self.layer.op.with.reset.then(|| self.element("reset", "row", "0"))
+    }
+
+    /// States, of unit `unit` of batch row `b`, which is row `row` of the history.
+    pub(super) fn states(&self) -> Vec<State> {
         let (layer, op, cell) = (self.layer, self.layer.op, &self.layer.op.cell);
         let state = |at: usize| {
-            let others = |unit| Self::vector_column(at - 1, unit);
+            let others = || Self::vector_column(at - 1, "unit");
             let initial = match at {
                 0 if cell.projected || !op.with.h_initial => None,
-                0 => Some(self.element("h_initial", "index_t(b)", "unit")),
-                _ if op.with.states_initial => {
-                    Some(self.element("states_initial", "index_t(b)", &others("unit")))
-                }
+                0 => Some(self.element("h_initial", "b", "unit")),
+                _ if op.with.states_initial => Some(self.element("states_initial", "b", &others())),
                 _ => None,
             };
-            let place = match at {
+            let last = match at {
                 0 if cell.projected || !op.with.h_final => None,
-                0 => Some(("h_final", "own".to_owned())),
-                _ if op.with.states_final => Some(("states_final", others("own"))),
+                0 => Some(("h_final", "unit".to_owned())),
+                _ if op.with.states_final => Some(("states_final", others())),
                 _ => None,
             };
-            let name = self.members.state(at);
-            let written = |slot: &str, row: &str, column: String| {
+            let written = |slot: &str, row: &str, column: &str| {
                 let tensor = layer.tensor(slot).expect("the slot is there");
-                json!({ "to": self.element(slot, row, &column), "type": ctype(tensor.dtype) })
+                Written { to: self.element(slot, row, column), ctype: ctype(tensor.dtype) }
             };
-            let end = place.map(|(slot, column)| written(slot, "index_t(b)", column));
-            let history =
-                (at > 0 && op.with.history).then(|| written("history", row, others("own")));
-            let next = match cell.next(at) {
-                Some(CellValue::Result { stage, at }) => self.members.result(stage, at),
-                _ => unreachable!("the cell is valid"),
-            };
-            let new = match at {
-                0 if !cell.projected => format!("stored(unit.{next})"),
-                _ => format!("unit.{next}"),
-            };
-            json!({
-                "name": name,
-                "new": new,
-                "next": next,
-                "initial": initial,
-                "final": end,
-                "history": history,
-            })
+            let last = last.map(|(slot, column)| written(slot, "b", &column));
+            let history = (at > 0 && op.with.history).then(|| written("history", "row", &others()));
+            State { name: self.cell.state(at).to_owned(), initial, last, history }
         };
         (0..cell.states.len()).map(state).collect()
     }
 
-    /// Elements of `history` of unit `own`, one per recorded state.
-    pub(super) fn histories(&self, row: &str) -> Vec<Json> {
-        let states = self.states(row).into_iter();
-        let histories = states.map(|mut state| state["history"].take());
-        histories.filter(|history| !history.is_null()).collect()
+    /// Member of the cell that becomes a state.
+    pub(super) fn next_state(&self, at: usize) -> &str {
+        match self.layer.op.cell.next(at) {
+            Some(CellValue::Result { stage, at }) => self.cell.result(stage, at),
+            _ => unreachable!("the cell is valid"),
+        }
     }
 
-    /// Layer-norm statistics of a stage over members of the struct `unit`.
-    pub(super) fn moments(&self, stage: usize, unit: &str) -> Vec<Json> {
+    /// Layer norms of a stage over members of a `cell`.
+    pub(super) fn layer_norms(&self, stage: usize) -> Vec<LayerNorm> {
         let (op, cell) = (self.layer.op, &self.layer.op.cell);
         let math = Math::of(op.math.dtype());
-        let moment = |(at, of): (usize, &Moments)| {
+        let norm = |(at, of): (usize, &Moments)| {
             let value = |name: &String| {
                 let value = cell.value(stage, name, false).expect("the cell is valid");
-                format!("{unit}.{}", self.members.name(value))
+                format!("cell.{}", self.cell.name(value))
             };
             let values: Vec<String> = of.of.iter().map(value).collect();
-            json!({
-                "comment": format!("The moments `{}` of the row.", of.name),
-                "mean_member": self.members.name(CellValue::Mean { stage, at }),
-                "inverse_member": self.members.name(CellValue::InverseDeviation { stage, at }),
-                "count": format!("{} * HIDDEN", values.len()),
-                "values": values,
-                "epsilon": of.epsilon.literal(math),
-            })
+            LayerNorm {
+                name: of.name.clone(),
+                mean: self.cell.name(CellValue::Mean { stage, at }).to_owned(),
+                inverse: self.cell.name(CellValue::InverseDeviation { stage, at }).to_owned(),
+                count: format!("{} * HIDDEN_SIZE", values.len()),
+                values,
+                epsilon: of.epsilon.literal(math),
+            }
         };
-        cell.stages[stage].moments.iter().enumerate().map(moment).collect()
+        cell.stages[stage].moments.iter().enumerate().map(norm).collect()
     }
 
-    /// The element of `y` that holds unit `own` of row `row`.
-    pub(super) fn y(&self, row: &str) -> String {
-        let first = match self.layer.op.apart || self.layer.op.direction.count() == 1 {
-            true => String::new(),
-            false => "block_direction() * OUT_SIZE + ".to_owned(),
-        };
-        self.element("y", row, &format!("{first}own"))
+    /// The element of `y` in a column of a row.
+    pub(super) fn y(&self, row: &str, column: &str) -> String {
+        match self.layer.op.apart || self.layer.op.direction.count() == 1 {
+            true => self.element("y", row, column),
+            false => self.element("y", row, &format!("block_direction() * OUTPUT_SIZE + {column}")),
+        }
     }
 
     /// C++ condition for processing the steps in reverse.

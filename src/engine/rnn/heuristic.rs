@@ -3,23 +3,24 @@
 use crate::engine::access::{REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div};
 use crate::engine::rnn::layer::Layer;
 use crate::engine::rnn::refusal::Refusal;
-use crate::engine::rnn::schedule::{Exchange, Regime, Schedule, Settings};
+use crate::engine::rnn::schedule::{Exchange, Schedule, Settings, Variant};
 use crate::engine::rnn::work::{exchange_bytes, exchange_clocks, step_clocks};
 use crate::target::Target;
 
-/// Maximum warps along the hidden units, and minimum warps along K.
-const COLUMNS_MAX: i64 = 16;
+/// Maximum warps along the hidden units, and minimum warps of a block.
+const WARPS_N_MAX: i64 = 16;
 const WARPS_MIN: i64 = 4;
 
 /// The best settings, and what decided them.
 #[derive(Debug, Clone)]
 pub(super) struct Decision {
     pub(super) settings: Settings,
-    all_blocks: i64,
+    blocks: i64,
     sm_count: i64,
     exchange_bytes: i64,
-    kept: i64,
-    streamed: i64,
+    /// Bytes of a block's weights in shared memory, and of those that are streamed.
+    smem_bytes: i64,
+    streamed_bytes: i64,
     /// Predicted clocks per step.
     pub(super) clocks: f64,
 }
@@ -32,17 +33,17 @@ impl Decision {
     pub(super) fn of(
         layer: &Layer<'_>,
         target: &Target,
-        regime: Regime,
+        variant: Variant,
     ) -> Result<Decision, Refusal> {
-        let mut refusal = Refusal::Units;
+        let mut refusal = Refusal::HiddenUnits;
         let mut best: Option<Decision> = None;
-        let [tiles, blocks, ..] = regime.knobs();
+        let [tiles, _, group_ctas, ..] = variant.knobs();
         for tile in tiles.values {
             // Each block owns at least 8 hidden units.
-            let units = layer.op.units.max(layer.size());
-            let shared = |blocks: &&i64| **blocks == 1 || ceil_div(units, **blocks) >= 8;
-            for blocks in blocks.values.iter().take_while(shared) {
-                match settings(layer, target, regime, [tile, *blocks]) {
+            let rows = layer.hidden_size().max(layer.output_size());
+            let shared = |ctas: &&i64| **ctas == 1 || ceil_div(rows, **ctas) >= 8;
+            for ctas in group_ctas.values.iter().take_while(shared) {
+                match settings(layer, target, variant, [tile, *ctas]) {
                     Ok(schedule) => {
                         let decision = Decision::with(layer, &schedule, target);
                         if best.as_ref().is_none_or(|best| decision.clocks < best.clocks) {
@@ -61,90 +62,98 @@ impl Decision {
 
     fn with(layer: &Layer<'_>, schedule: &Schedule, target: &Target) -> Decision {
         let sm_count = i64::from(target.sm_count);
-        let blocks = schedule.settings.blocks;
-        let all_blocks = schedule.teams * blocks;
+        let group_ctas = schedule.settings.group_ctas;
+        let blocks = schedule.cta_groups * group_ctas;
         let warps = schedule.threads / 32;
-        let products = schedule.products.iter();
-        let kept = products.clone().map(|of| of.kept * of.step_bytes * warps).sum();
-        let streamed = products.map(|of| of.streamed() * of.step_bytes * warps).sum();
+        let gemms = schedule.gemms.iter();
+        let smem_bytes = gemms.clone().map(|of| of.smem_steps * of.step_bytes * warps).sum();
+        let streamed_bytes = gemms.map(|of| of.streamed_steps() * of.step_bytes * warps).sum();
         // A GPC has at most 18 SMs and holds one cluster of 16.
-        let resident = match schedule.exchange == Exchange::Cluster && blocks == 16 {
+        let resident = match schedule.exchange == Exchange::Cluster && group_ctas == 16 {
             true => sm_count / 18 * 16,
             false => sm_count,
         };
         let waves = match resident {
             0 => f64::INFINITY,
-            _ => ceil_div(all_blocks, resident) as f64,
+            _ => ceil_div(blocks, resident) as f64,
         };
         let clocks = waves * step_clocks(layer, schedule);
         let exchange_bytes = exchange_bytes(layer, schedule);
         let settings = schedule.settings;
-        Decision { settings, all_blocks, sm_count, exchange_bytes, kept, streamed, clocks }
+        Decision { settings, blocks, sm_count, exchange_bytes, smem_bytes, streamed_bytes, clocks }
     }
 
     /// Reasons, one line per knob.
     pub(super) fn reasons(&self) -> Vec<String> {
-        let Decision { settings, all_blocks, sm_count, exchange_bytes, kept, streamed, clocks } =
-            self;
-        let Settings { batch_tile, blocks, columns, exchange, kept: percent, parts, registers } =
-            settings;
+        let Decision { blocks, sm_count, exchange_bytes, smem_bytes, .. } = self;
+        let Decision { streamed_bytes, clocks, .. } = self;
+        let Settings {
+            batch_tile,
+            exchange,
+            group_ctas,
+            smem_percent,
+            warps_k,
+            warps_n,
+            weight_registers,
+        } = self.settings;
         vec![
-            format!("batch_tile={batch_tile}: {all_blocks} blocks for {sm_count} SMs"),
-            format!("blocks={blocks}: a step of about {clocks:.0} clocks, the fewest"),
-            format!("columns={columns}: a warp for each group of 8 units, up to {COLUMNS_MAX}"),
-            format!("exchange={exchange}: of {exchange_bytes} bytes at a step, the quickest"),
-            format!("kept={percent}: of the weights that are not in registers, what fits"),
+            format!("batch_tile={batch_tile}: {blocks} blocks for {sm_count} SMs"),
+            format!("exchange={exchange}: the fastest for {exchange_bytes} bytes per exchange"),
+            format!("group_ctas={group_ctas}: the fastest step, about {clocks:.0} clocks"),
+            format!("smem_percent={smem_percent}: as many weights on chip as fit"),
             format!(
-                "parts={parts}: {WARPS_MIN} warps at least hide what each waits for, more hold more"
+                "warps_k={warps_k}: at least {WARPS_MIN} warps to hide latency, more for more \
+                 registers"
             ),
+            format!("warps_n={warps_n}: a warp per 8 hidden units, up to {WARPS_N_MAX}"),
             format!(
-                "registers={registers}: {kept} bytes of a block's weights stay in shared memory, \
-                 {streamed} are read at every step"
+                "weight_registers={weight_registers}: of a block's other weights {smem_bytes} \
+                 bytes stay in shared memory, {streamed_bytes} are streamed at every step"
             ),
         ]
     }
 }
 
-/// The best settings for a batch tile and a number of blocks.
+/// The best settings for a batch tile and a number of blocks of a group.
 fn settings(
     layer: &Layer<'_>,
     target: &Target,
-    regime: Regime,
-    [batch_tile, blocks]: [i64; 2],
+    variant: Variant,
+    [batch_tile, group_ctas]: [i64; 2],
 ) -> Result<Schedule, Refusal> {
-    let slice = ceil_div(layer.op.units.max(layer.size()), blocks);
-    let groups = ceil_div(slice, 8);
-    let columns = [1, 2, 4, 8].into_iter().find(|columns| *columns >= groups);
-    let columns = columns.unwrap_or(COLUMNS_MAX);
-    let of = |columns| of_columns(layer, target, regime, [batch_tile, blocks, columns]);
+    let cta_hidden = ceil_div(layer.hidden_size().max(layer.output_size()), group_ctas);
+    let unit_groups = ceil_div(cta_hidden, 8);
+    let warps_n = [1, 2, 4, 8].into_iter().find(|warps_n| *warps_n >= unit_groups);
+    let warps_n = warps_n.unwrap_or(WARPS_N_MAX);
+    let of = |warps_n| of_warps_n(layer, target, variant, [batch_tile, group_ctas, warps_n]);
     // Fewer warps along the hidden units pad less, and fit where more do not.
-    let fewer = [columns, columns / 2, columns / 4, columns / 8].into_iter().filter(|n| *n > 0);
+    let fewer = [warps_n, warps_n / 2, warps_n / 4, warps_n / 8].into_iter().filter(|n| *n > 0);
     let schedule = fewer.map(of).reduce(|best, fewer| match (best, fewer) {
-        (Ok(best), Ok(fewer)) if is_quicker(layer, &fewer, &best) => Ok(fewer),
+        (Ok(best), Ok(fewer)) if is_faster(layer, &fewer, &best) => Ok(fewer),
         (Err(_), Ok(fewer)) => Ok(fewer),
         (best, _) => best,
     });
     let schedule = schedule.expect("there is one")?;
-    Ok(with_quickest_exchange(layer, regime, schedule))
+    Ok(with_fastest_exchange(layer, variant, schedule))
 }
 
 /// The fastest schedule with this many warps along the hidden units; of equals the one with the
 /// fewest warps along K.
-fn of_columns(
+fn of_warps_n(
     layer: &Layer<'_>,
     target: &Target,
-    regime: Regime,
-    [batch_tile, blocks, columns]: [i64; 3],
+    variant: Variant,
+    [batch_tile, group_ctas, warps_n]: [i64; 3],
 ) -> Result<Schedule, Refusal> {
-    let fewest = (WARPS_MIN / columns).max(1);
-    let of = |parts| of_parts(layer, target, regime, [batch_tile, blocks, columns, parts]);
+    let fewest = (WARPS_MIN / warps_n).max(1);
+    let of = |warps_k| of_warps(layer, target, variant, [batch_tile, group_ctas, warps_k, warps_n]);
     let mut best = of(fewest)?;
-    for parts in [2 * fewest, 4 * fewest] {
+    for warps_k in [2 * fewest, 4 * fewest] {
         if !streams(&best) {
             break;
         }
-        if let Ok(more) = of(parts)
-            && is_quicker(layer, &more, &best)
+        if let Ok(more) = of(warps_k)
+            && is_faster(layer, &more, &best)
         {
             best = more;
         }
@@ -154,35 +163,43 @@ fn of_columns(
 
 /// Whether weights are streamed at every step.
 fn streams(schedule: &Schedule) -> bool {
-    schedule.products.iter().any(|product| product.streamed() > 0)
+    schedule.gemms.iter().any(|gemm| gemm.streamed_steps() > 0)
 }
 
-fn is_quicker(layer: &Layer<'_>, schedule: &Schedule, known: &Schedule) -> bool {
+fn is_faster(layer: &Layer<'_>, schedule: &Schedule, known: &Schedule) -> bool {
     step_clocks(layer, schedule) < step_clocks(layer, known)
 }
 
 /// The schedule with the fastest exchange.
-fn with_quickest_exchange(layer: &Layer<'_>, regime: Regime, mut schedule: Schedule) -> Schedule {
-    let clocks = |at: &usize| exchange_clocks(layer, &schedule, regime.exchanges[*at]);
-    let quickest = (0..regime.exchanges.len()).min_by(|a, b| clocks(a).total_cmp(&clocks(b)));
-    schedule.set_exchange(regime, quickest.expect("a regime has an exchange") as i64);
+fn with_fastest_exchange(layer: &Layer<'_>, variant: Variant, mut schedule: Schedule) -> Schedule {
+    let clocks = |at: &usize| exchange_clocks(layer, &schedule, variant.exchanges[*at]);
+    let fastest = (0..variant.exchanges.len()).min_by(|a, b| clocks(a).total_cmp(&clocks(b)));
+    schedule.set_exchange(variant, fastest.expect("a variant has an exchange") as i64);
     schedule
 }
 
-/// The settings for a tile, blocks and warps.
-fn of_parts(
+/// The schedule for a tile, blocks and warps, with as many weights in registers as fit.
+fn of_warps(
     layer: &Layer<'_>,
     target: &Target,
-    regime: Regime,
-    [batch_tile, blocks, columns, parts]: [i64; 4],
+    variant: Variant,
+    [batch_tile, group_ctas, warps_k, warps_n]: [i64; 4],
 ) -> Result<Schedule, Refusal> {
-    let with = |regime: Regime, registers: i64| {
-        let settings =
-            Settings { batch_tile, blocks, columns, exchange: 0, kept: 100, parts, registers };
-        Schedule::new(layer, target, regime, settings)
+    let with = |variant: Variant, weight_registers: i64| {
+        let (exchange, smem_percent) = (0, 100);
+        let settings = Settings {
+            batch_tile,
+            exchange,
+            group_ctas,
+            smem_percent,
+            warps_k,
+            warps_n,
+            weight_registers,
+        };
+        Schedule::new(layer, target, variant, settings)
     };
     // Registers needed without weights; the rest can hold weights.
-    let none = with(Regime { streams: true, ..regime }, 0)?;
+    let none = with(Variant { streams: true, ..variant }, 0)?;
     let available = (REGISTERS_SM / none.threads).min(REGISTERS_THREAD_MAX);
-    with(regime, ((available - none.registers) / 32 * 32).clamp(0, 160))
+    with(variant, ((available - none.registers) / 32 * 32).clamp(0, 160))
 }

@@ -15,27 +15,27 @@ pub(super) struct Layer<'a> {
     /// Canonical uid of each slot's tensor.
     slots: Vec<(&'static str, usize)>,
     dtype: DType,
-    size: i64,
-    pub(super) products: Vec<ProductShape>,
+    output_size: i64,
+    pub(super) gemms: Vec<GemmShape>,
 }
 
 /// A GEMM that runs at every step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ProductShape {
+pub(super) struct GemmShape {
     /// The stage that it begins; `None` for the projection.
     pub(super) stage: Option<usize>,
-    /// Weight rows per hidden unit.
+    /// Gates that it computes, each a block of `rows` rows of the weights.
     pub(super) gates: i64,
-    /// Hidden units that have a result.
-    pub(super) units: i64,
+    /// Weight rows of a gate: the hidden size, or the output size for the projection.
+    pub(super) rows: i64,
     /// K: elements of the operand.
-    pub(super) depth: i64,
-    /// First weight row, in gates.
-    pub(super) row: i64,
+    pub(super) k: i64,
+    /// The first gate's index among those of the weights.
+    pub(super) first_gate: i64,
 }
 
-impl ProductShape {
-    /// Whether the operand is the first state rather than a result of an earlier stage.
+impl GemmShape {
+    /// Whether the operand is h rather than a result of an earlier stage.
     pub(super) fn is_of_state(&self) -> bool {
         self.stage == Some(0)
     }
@@ -57,7 +57,7 @@ impl<'a> Layer<'a> {
         let slots = inputs.chain(outputs).map(|(slot, uid)| (slot, *uid as usize)).collect();
         let y = &graph.tensors[operation.outputs[0] as usize];
         let apart = if op.apart { 1 } else { op.direction.count() };
-        let (dtype, size) = (y.dtype, y.dims[2] / apart);
+        let (dtype, output_size) = (y.dtype, y.dims[2] / apart);
         for (_, tensor) in stored(graph) {
             let (width, stride) = (tensor.dims[2], tensor.strides[2]);
             if width > 1 && stride != 1 {
@@ -71,27 +71,27 @@ impl<'a> Layer<'a> {
             let text = format!("`{}` is passed by value", tensor.name);
             return Err(Error::not_supported(text));
         }
-        let mut layer = Layer { graph, op, slots, dtype, size, products: Vec::new() };
-        layer.products = layer.find_products();
+        let mut layer = Layer { graph, op, slots, dtype, output_size, gemms: Vec::new() };
+        layer.gemms = layer.find_gemms();
         Ok(layer)
     }
 
-    fn find_products(&self) -> Vec<ProductShape> {
-        let (units, size) = (self.op.units, self.size());
+    fn find_gemms(&self) -> Vec<GemmShape> {
+        let (hidden_size, output_size) = (self.hidden_size(), self.output_size());
         let cell = &self.op.cell;
-        let own = cell.products().map(|(stage, product)| ProductShape {
+        let own = cell.products().map(|(stage, product)| GemmShape {
             stage: Some(stage),
             gates: product.gates.len() as i64,
-            units,
-            depth: size,
-            row: cell.first_row(stage) as i64,
+            rows: hidden_size,
+            k: output_size,
+            first_gate: cell.first_row(stage) as i64,
         });
-        let projection = cell.projected.then_some(ProductShape {
+        let projection = cell.projected.then_some(GemmShape {
             stage: None,
             gates: 1,
-            units: size,
-            depth: units,
-            row: 0,
+            rows: output_size,
+            k: hidden_size,
+            first_gate: 0,
         });
         own.chain(projection).collect()
     }
@@ -102,8 +102,8 @@ impl<'a> Layer<'a> {
     }
 
     /// The GEMM of a stage, or of the projection.
-    pub(super) fn product(&self, stage: Option<usize>) -> Option<&ProductShape> {
-        self.products.iter().find(|of| of.stage == stage)
+    pub(super) fn gemm(&self, stage: Option<usize>) -> Option<&GemmShape> {
+        self.gemms.iter().find(|of| of.stage == stage)
     }
 
     /// Canonical uid of a slot's tensor.
@@ -124,8 +124,8 @@ impl<'a> Layer<'a> {
         self.tensor("y").expect("a layer has a result")
     }
 
-    /// Maximum number of layer-norm statistics per stage.
-    pub(super) fn moments(&self) -> i64 {
+    /// Maximum number of layer norms of a stage.
+    pub(super) fn layer_norms_max(&self) -> i64 {
         let stages = self.op.cell.stages.iter();
         stages.map(|stage| stage.moments.len() as i64).max().unwrap_or(0)
     }
@@ -135,9 +135,13 @@ impl<'a> Layer<'a> {
         self.dtype
     }
 
-    /// Elements of the first state (h).
-    pub(super) fn size(&self) -> i64 {
-        self.size
+    pub(super) fn hidden_size(&self) -> i64 {
+        self.op.units
+    }
+
+    /// Elements of h: the hidden size, or that of the projection.
+    pub(super) fn output_size(&self) -> i64 {
+        self.output_size
     }
 
     pub(super) fn rows(&self) -> i64 {
@@ -145,7 +149,7 @@ impl<'a> Layer<'a> {
     }
 
     /// Maximum number of steps of a sequence, as far as the tensors tell.
-    pub(super) fn longest(&self) -> i64 {
+    pub(super) fn steps_max(&self) -> i64 {
         if self.op.layout == RowLayout::Packed { self.rows() } else { self.steps() }
     }
 

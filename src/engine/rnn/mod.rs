@@ -1,33 +1,35 @@
 //! Persistent engines for recurrent layers: weights stay on chip for all steps (Diamos et al. 2016,
 //! "Persistent RNNs").
 //!
-//! Each block owns a slice of hidden units for one batch tile. A warp holds all gate rows of its
-//! 8-unit groups as the stationary A operand, so after the MMA every lane's accumulators hold all
-//! gates of the units whose cell it computes. The blocks of a group, which share a batch tile,
-//! exchange h once per GEMM.
+//! Each block owns a slice of the hidden units for one batch tile. A warp holds all gate rows of
+//! its groups of 8 units as the stationary A operand, so after the MMA every lane's accumulators
+//! hold all gates of the units whose cell it computes. The blocks of a group, which share a batch
+//! tile, exchange h once per GEMM.
 
+mod cell_struct;
 mod elements;
 mod heuristic;
 mod layer;
-mod members;
 mod parameters;
 mod refusal;
 mod schedule;
 mod step;
-mod step_product;
+mod step_gemm;
+mod step_kernels;
+mod variables;
 mod work;
 
 pub(super) use step::StepEngine;
 
 use crate::engine::config::combinations;
-use crate::engine::header::described;
 use crate::engine::rnn::heuristic::Decision;
 use crate::engine::rnn::layer::Layer;
 use crate::engine::rnn::refusal::Refusal;
-use crate::engine::rnn::schedule::{Exchange, REGISTERS_STEP, Regime, Schedule, Settings, Units};
-use crate::engine::{
-    BehaviorNote, Engine, EngineConfig, Knob, Notes, NumericalNote, Setting, Supported, WorkOf,
+use crate::engine::rnn::schedule::{
+    Exchange, MathPath, REGISTERS_STEP, Schedule, Settings, Variant,
 };
+use crate::engine::tunable::{Tunable, Tuned};
+use crate::engine::{BehaviorNote, Engine, KernelWork, Knob, Notes, NumericalNote, Supported};
 use crate::error::{Error, Result};
 use crate::graph::{CanonicalGraph, MatmulMath};
 use crate::kernel::Lowering;
@@ -35,40 +37,42 @@ use crate::target::Target;
 
 /// A persistent engine for recurrent layers.
 pub(super) struct RnnEngine {
-    regime: Regime,
+    variant: Variant,
 }
 
 /// `rnn_cta`: one block owns all hidden units of a batch tile.
 pub(super) const CTA: RnnEngine = RnnEngine {
-    regime: Regime { engine: "rnn_cta", exchanges: &[Exchange::None], streams: false },
+    variant: Variant { engine: "rnn_cta", exchanges: &[Exchange::None], streams: false },
 };
 
 /// `rnn_cluster`: the blocks of a cluster share the hidden units (from sm_90).
 pub(super) const CLUSTER: RnnEngine = RnnEngine {
-    regime: Regime { engine: "rnn_cluster", exchanges: &[Exchange::Cluster], streams: false },
+    variant: Variant { engine: "rnn_cluster", exchanges: &[Exchange::Cluster], streams: false },
 };
 
 /// Exchanges through global memory.
-const THROUGH_MEMORY: &[Exchange] = &[Exchange::Counter, Exchange::Data];
+const THROUGH_MEMORY: &[Exchange] = &[Exchange::Counter, Exchange::LowLatency];
 
 /// `rnn_grid`: blocks of the whole device share the hidden units.
-pub(super) const GRID: RnnEngine =
-    RnnEngine { regime: Regime { engine: "rnn_grid", exchanges: THROUGH_MEMORY, streams: false } };
+pub(super) const GRID: RnnEngine = RnnEngine {
+    variant: Variant { engine: "rnn_grid", exchanges: THROUGH_MEMORY, streams: false },
+};
 
 /// `rnn_stream`: as `rnn_grid`; weights that do not fit on chip are streamed at every step.
-pub(super) const STREAM: RnnEngine =
-    RnnEngine { regime: Regime { engine: "rnn_stream", exchanges: THROUGH_MEMORY, streams: true } };
+pub(super) const STREAM: RnnEngine = RnnEngine {
+    variant: Variant { engine: "rnn_stream", exchanges: THROUGH_MEMORY, streams: true },
+};
 
 impl RnnEngine {
     fn layer<'a>(&self, graph: CanonicalGraph<'a>, target: &Target) -> Result<Layer<'a>> {
         let capability = target.arch.capability;
-        if self.regime.exchange() == Exchange::Cluster && capability < 90 {
+        if self.variant.exchange() == Exchange::Cluster && capability < 90 {
             let text = format!("sm_{capability} has no clusters");
             return Err(Error::not_supported(text));
         }
         let layer = Layer::of(graph)?;
-        if layer.moments() > 0 && self.regime.exchange().through_memory() {
-            let text = "moments need all units of a row in one block or cluster";
+        if layer.layer_norms_max() > 0 && self.variant.exchange().through_memory() {
+            let text = "layer norms need all hidden units of a row in one block or cluster";
             return Err(Error::not_supported(text));
         }
         Ok(layer)
@@ -77,7 +81,7 @@ impl RnnEngine {
 
 impl Engine for RnnEngine {
     fn name(&self) -> &'static str {
-        self.regime.engine
+        self.variant.engine
     }
 
     fn support<'a>(
@@ -86,95 +90,98 @@ impl Engine for RnnEngine {
         target: &'a Target,
     ) -> Result<Box<dyn Supported + 'a>> {
         let layer = self.layer(graph, target)?;
-        let decision = Decision::of(&layer, target, self.regime).map_err(Refusal::error)?;
-        Ok(Box::new(Rnn { regime: self.regime, layer, decision, target }))
+        let decision = Decision::of(&layer, target, self.variant)
+            .map_err(|refusal| Error::not_supported(refusal.to_string()))?;
+        let bytes = work::bytes(&layer);
+        Ok(Box::new(Tuned(Rnn { variant: self.variant, layer, decision, bytes, target })))
     }
 }
 
 /// A layer as this engine runs it.
 #[derive(Debug, Clone)]
 struct Rnn<'a> {
-    regime: Regime,
+    variant: Variant,
     layer: Layer<'a>,
     decision: Decision,
+    /// Bytes of all tensors.
+    bytes: f64,
     target: &'a Target,
 }
 
-impl Rnn<'_> {
-    fn schedule(&self, config: &EngineConfig) -> Result<Schedule> {
-        let settings = Settings::of(config)?;
-        Schedule::new(&self.layer, self.target, self.regime, settings).map_err(Refusal::error)
-    }
-}
+impl Tunable<7> for Rnn<'_> {
+    const KNOBS: [&'static str; 7] = Settings::KNOBS;
+    type Settings = Settings;
+    type Schedule = Schedule;
+    type Refusal = Refusal;
 
-impl Supported for Rnn<'_> {
-    fn knobs(&self) -> Vec<Knob> {
-        self.regime.knobs().into()
+    fn name(&self) -> &'static str {
+        self.variant.engine
     }
 
-    fn heuristic(&self) -> EngineConfig {
-        self.decision.settings.config(self.regime.engine)
+    fn all_knobs(&self) -> [Knob; 7] {
+        self.variant.knobs()
+    }
+
+    fn schedule(&self, settings: Settings) -> Result<Schedule, Refusal> {
+        Schedule::new(&self.layer, self.target, self.variant, settings)
+    }
+
+    fn best(&self) -> Settings {
+        self.decision.settings
     }
 
     fn reasons(&self) -> Vec<String> {
         self.decision.reasons()
     }
 
-    fn smaller(&self, config: &EngineConfig) -> Option<EngineConfig> {
+    fn smaller(&self, settings: Settings) -> Vec<Settings> {
         // Weights that leave registers move to shared memory, where they must fit.
-        let held = config.knob("registers").ok()?;
-        let fewer = (0..held / REGISTERS_STEP).rev();
-        let mut fewer = fewer.map(|steps| config.clone().with("registers", steps * REGISTERS_STEP));
-        fewer.find(|config| self.schedule(config).is_ok())
+        let fewer = (0..settings.weight_registers / REGISTERS_STEP).rev();
+        let with = |steps| Settings { weight_registers: steps * REGISTERS_STEP, ..settings };
+        fewer.map(with).collect()
     }
 
-    fn settings(&self) -> Vec<Setting> {
-        let Rnn { regime, layer, target, .. } = self;
-        let bytes = work::bytes(layer);
-        let [tiles, blocks, columns, exchanges, kept, parts, registers] = regime.knobs();
-        let (outer, inner) = ([tiles, blocks, columns], [kept, parts, registers]);
+    /// Settings that differ in the exchange share a schedule; of those with equal schedules, one.
+    fn ranked_work(&self) -> Vec<(Settings, Vec<KernelWork>)> {
+        let Rnn { variant, layer, target, .. } = self;
+        let [tiles, exchanges, group_ctas, smem_percent, warps_k, warps_n, registers] =
+            variant.knobs();
+        let (outer, inner) = ([tiles, group_ctas, warps_n], [smem_percent, warps_k, registers]);
         let mut all = Vec::new();
-        for [batch_tile, blocks, columns] in combinations(&outer) {
-            let schedule = |[kept, parts, registers]: [i64; 3]| {
-                let settings =
-                    Settings { batch_tile, blocks, columns, exchange: 0, kept, parts, registers };
-                let schedule = Schedule::new(layer, target, *regime, settings).ok()?;
-                (!schedule.is_repeated(*regime)).then_some(schedule)
+        for [batch_tile, group_ctas, warps_n] in combinations(&outer) {
+            let schedule = |[smem_percent, warps_k, weight_registers]: [i64; 3]| {
+                let settings = Settings {
+                    batch_tile,
+                    exchange: 0,
+                    group_ctas,
+                    smem_percent,
+                    warps_k,
+                    warps_n,
+                    weight_registers,
+                };
+                let schedule = Schedule::new(layer, target, *variant, settings).ok()?;
+                (!schedule.is_repeated(*variant)).then_some(schedule)
             };
             let mut schedules: Vec<Schedule> = combinations(&inner).filter_map(schedule).collect();
             for exchange in &exchanges.values {
                 all.extend(schedules.iter_mut().map(|schedule| {
-                    schedule.set_exchange(*regime, *exchange);
-                    let config = schedule.settings.config(regime.engine);
-                    Setting { config, work: vec![work::of(layer, schedule, bytes)] }
+                    schedule.set_exchange(*variant, *exchange);
+                    (schedule.settings, self.work(schedule))
                 }));
             }
         }
         all
     }
 
-    fn work_of(&self) -> WorkOf<'_> {
-        let bytes = work::bytes(&self.layer);
-        Box::new(move |config| {
-            let schedule = self.schedule(config).ok()?;
-            Some(vec![work::of(&self.layer, &schedule, bytes)])
-        })
-    }
-
-    /// Predicted clocks per step.
-    fn expected_clocks(&self) -> Option<f64> {
-        Some(self.decision.clocks)
-    }
-
-    fn notes(&self, _config: &EngineConfig) -> Notes {
-        let tensor = Units::of(&self.layer, self.target) != Units::Lanes;
+    fn notes(&self, _settings: Settings) -> Notes {
+        let tensor = MathPath::of(&self.layer, self.target) != MathPath::Simt;
         let rounds = tensor && self.layer.op.math == MatmulMath::Tf32;
         let numerical = [
             tensor.then_some(NumericalNote::TensorCore),
             rounds.then_some(NumericalNote::DownConvertInputs),
         ];
         // The exchange needs a workspace and co-resident blocks.
-        let memory = self.regime.exchange().through_memory();
+        let memory = self.variant.exchange().through_memory();
         let behavior = [
             Some(BehaviorNote::RuntimeCompilation),
             memory.then_some(BehaviorNote::Workspace),
@@ -186,11 +193,16 @@ impl Supported for Rnn<'_> {
         }
     }
 
-    fn lower(&self, config: &EngineConfig) -> Result<Lowering> {
-        let knobs = self.regime.knobs();
-        config.validate(&knobs)?;
-        let schedule = self.schedule(config)?;
-        let lowering = parameters::lowering(&self.layer, &schedule, self.target.arch);
-        Ok(described(lowering, config, &knobs))
+    /// Predicted clocks per step.
+    fn expected_clocks(&self) -> Option<f64> {
+        Some(self.decision.clocks)
+    }
+
+    fn work(&self, schedule: &Schedule) -> Vec<KernelWork> {
+        vec![work::of(&self.layer, schedule, self.bytes)]
+    }
+
+    fn lowering(&self, schedule: &Schedule) -> Lowering {
+        parameters::lowering(&self.layer, schedule, self.target.arch)
     }
 }

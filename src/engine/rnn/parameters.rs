@@ -1,35 +1,36 @@
-//! Template parameters and launches of a schedule.
+//! Template variables and launches of a schedule.
 
-use serde_json::{Value as Json, json};
+use serde::Serialize;
 
 use crate::dtype::DType;
 use crate::engine::access::{access_bytes, ceil_div};
-use crate::engine::rnn::elements::{Elements, Given};
+use crate::engine::header::KernelNames;
+use crate::engine::rnn::elements::{Constant, Elements, Field, State, StepInput, wrapped};
 use crate::engine::rnn::layer::Layer;
-use crate::engine::rnn::schedule::{Exchange, Placed, Schedule, Units};
-use crate::engine::signature::{ctype, merged};
+use crate::engine::rnn::schedule::{Exchange, MathPath, PlacedGemm, Schedule};
+use crate::engine::rnn::variables::{
+    Gate, Gemm, LayerState, LayerVariables, Mma, OperandBuffer, Parameter, PrepackVariables,
+    SharedVariables, StageOperand, StageVariables, StepLoad, Weights,
+};
+use crate::engine::signature::{Indent, ctype};
 use crate::expr::Math;
-use crate::graph::{CellValue, Direction};
+use crate::graph::Direction;
 use crate::kernel::{Argument, Grid, KernelPlan, KernelSpec, LaunchPlan, Lowering};
 use crate::target::Arch;
-
-/// Row of `x` and `y` of a step of batch row `b`.
-const ROW: &str = "rows.row(step, b)";
 
 /// The kernels of a layer: a prepack kernel where the workspace needs initial contents, and the
 /// layer.
 pub(super) fn lowering(layer: &Layer<'_>, schedule: &Schedule, arch: Arch) -> Lowering {
     let writer = Writer { layer, schedule, elements: Elements::of(layer), arch };
     let scratch = writer.scratch();
-    let start = (!scratch.is_empty()).then(|| writer.start());
-    let kernels = start.into_iter().chain([writer.layer()]).collect();
-    Lowering { kernels, scratch: scratch.into_iter().map(|piece| piece.bytes as u64).collect() }
+    let prepack = (!scratch.is_empty()).then(|| writer.prepack());
+    let kernels = prepack.into_iter().chain([writer.layer()]).collect();
+    Lowering { kernels, scratch: scratch.into_iter().map(|buffer| buffer.bytes as u64).collect() }
 }
 
 /// A workspace buffer.
-struct Piece {
-    name: String,
-    ctype: String,
+struct Buffer {
+    field: Field,
     bytes: i64,
 }
 
@@ -47,7 +48,7 @@ impl Writer<'_> {
         let tensors = layer.tensors().map(|(_, uid)| Argument::Address(uid as i64));
         let scratch = (0..self.scratch().len()).map(Argument::Scratch);
         let launch = LaunchPlan {
-            grid: Grid::Fixed((schedule.teams * schedule.settings.blocks) as u32),
+            grid: Grid::Fixed((schedule.cta_groups * schedule.settings.group_ctas) as u32),
             threads: schedule.threads as u32,
             shared_bytes: schedule.memory.total as u32,
             cooperative: schedule.exchange.through_memory(),
@@ -55,32 +56,33 @@ impl Writer<'_> {
             maps: Vec::new(),
             numbers: self.elements.numbers().into_iter().map(|(_, number)| number).collect(),
         };
-        let name = format!("rnn_{}_{}", layer.dtype(), layer.cell_word());
-        KernelPlan { spec: self.spec("rnn", &name, self.parameters()), launch }
+        KernelPlan { spec: self.spec("rnn", &self.layer_variables()), launch }
     }
 
     /// The prepack kernel.
-    fn start(&self) -> KernelPlan {
+    fn prepack(&self) -> KernelPlan {
         let Writer { layer, schedule, .. } = self;
         let weights = |(slot, _): &(&str, usize)| matches!(*slot, "r" | "projection");
         let tensors: Vec<(&'static str, usize)> = layer.tensors().filter(weights).collect();
-        let mut parameters = self.shared_parameters();
-        let fields = tensors.iter().map(|(slot, uid)| self.elements.field(slot, *uid));
-        parameters["fields"] = fields.chain(self.scratch_fields()).collect();
-        let constants = parameters["constants"].as_array_mut().expect("constants are a list");
-        constants.push(constant(
+        let mut constants = self.constants();
+        constants.push(Constant::new(
             "CTA_GROUPS",
-            schedule.teams,
+            schedule.cta_groups,
             "groups of CTAs that share batch rows",
         ));
         // A block for each with its own weights.
-        for one in constants.iter_mut().filter(|one| one["name"] == "BATCH_TILES") {
-            *one = constant("BATCH_TILES", 1, "all have the same weights");
+        for one in constants.iter_mut().filter(|one| one.name == "BATCH_TILES") {
+            *one = Constant::new("BATCH_TILES", 1, "all have the same weights");
         }
+        let gemms = schedule.gemms.iter().enumerate();
+        let variables = PrepackVariables {
+            shared: self.shared_variables(&tensors, constants, Vec::new()),
+            gemms: gemms.map(|(at, placed)| self.weights(at, placed)).collect(),
+        };
         let tensors = tensors.iter().map(|(_, uid)| Argument::Address(*uid as i64));
         let scratch = (0..self.scratch().len()).map(Argument::Scratch);
         let launch = LaunchPlan {
-            grid: Grid::Fixed((layer.op.direction.count() * schedule.settings.blocks) as u32),
+            grid: Grid::Fixed((layer.op.direction.count() * schedule.settings.group_ctas) as u32),
             threads: schedule.threads as u32,
             shared_bytes: 0,
             cooperative: false,
@@ -88,143 +90,138 @@ impl Writer<'_> {
             maps: Vec::new(),
             numbers: Vec::new(),
         };
-        let name = format!("rnn_start_{}_{}", layer.dtype(), layer.cell_word());
-        KernelPlan { spec: self.spec("rnn_start", &name, parameters), launch }
+        KernelPlan { spec: self.spec("rnn_prepack", &variables), launch }
     }
 
-    fn spec(&self, entry: &'static str, name: &str, mut parameters: Json) -> KernelSpec {
-        let lanes = self.schedule.units == Units::Lanes;
-        let template = match (entry, lanes) {
+    fn spec(&self, entry: &'static str, variables: &impl Serialize) -> KernelSpec {
+        let simt = self.schedule.path == MathPath::Simt;
+        let template = match (entry, simt) {
             ("rnn", true) => "rnn/sm75_rnn_simt.cu",
             ("rnn", false) => "rnn/sm80_rnn_mma.cu",
-            (_, true) => "rnn/sm75_rnn_start_simt.cu",
-            (_, false) => "rnn/sm80_rnn_start_mma.cu",
+            (_, true) => "rnn/sm75_rnn_prepack_simt.cu",
+            (_, false) => "rnn/sm80_rnn_prepack_mma.cu",
         };
-        let (sm, variant) = if lanes { ("sm75", "simt") } else { ("sm80", "mma") };
-        let (stem, arch) = (format!("{sm}_{name}_{variant}"), self.arch);
-        parameters["stem"] = json!(stem);
-        parameters["entry"] = json!(entry);
-        parameters["arch"] = json!(arch.to_string());
-        KernelSpec { stem, template, entry, arch, parameters }
+        let (sm, variant) = if simt { ("sm75", "simt") } else { ("sm80", "mma") };
+        let (dtype, cell) = (self.layer.dtype(), self.layer.cell_word());
+        let stem = format!("{sm}_{entry}_{dtype}_{cell}_{variant}");
+        KernelNames { stem, template, entry }.spec(self.arch, variables)
     }
 
     /// Workspace: exchange buffers, counters, and prepacked weights that are streamed.
-    fn scratch(&self) -> Vec<Piece> {
+    fn scratch(&self) -> Vec<Buffer> {
         let Writer { layer, schedule, .. } = self;
-        let mut pieces = Vec::new();
+        let mut buffers = Vec::new();
         let mut add = |name: String, ctype: &str, bytes: i64| {
-            pieces.push(Piece { name, ctype: format!("{ctype}*"), bytes });
+            buffers.push(Buffer { field: Field { ctype: format!("{ctype}*"), name }, bytes });
         };
-        let rows = schedule.teams * schedule.operands() * schedule.settings.batch_tile;
-        let bytes = rows * schedule.shared_width * layer.dtype().bytes() as i64;
+        let rows = schedule.cta_groups * schedule.operands() * schedule.settings.batch_tile;
+        let bytes = rows * schedule.exchange_width * layer.dtype().bytes() as i64;
         match schedule.exchange {
             Exchange::None | Exchange::Cluster => {}
             Exchange::Counter => {
                 add("exchanged".to_owned(), ctype(layer.dtype()), bytes);
-                add("arrivals".to_owned(), "unsigned", schedule.teams * 4);
+                add("arrivals".to_owned(), "unsigned", schedule.cta_groups * 4);
             }
-            Exchange::Data => add("exchanged".to_owned(), "LLWord", 2 * bytes),
+            Exchange::LowLatency => add("exchanged".to_owned(), "LLWord", 2 * bytes),
         }
-        let warps = layer.op.direction.count() * schedule.settings.blocks * schedule.threads / 32;
-        for (at, placed) in schedule.products.iter().enumerate() {
-            if placed.streamed() > 0 {
-                let bytes = warps * placed.streamed() * placed.step_bytes;
+        let blocks = layer.op.direction.count() * schedule.settings.group_ctas;
+        let warps = blocks * schedule.threads / 32;
+        for (at, placed) in schedule.gemms.iter().enumerate() {
+            if placed.streamed_steps() > 0 {
+                let bytes = warps * placed.streamed_steps() * placed.step_bytes;
                 add(format!("streamed{at}"), "WeightFrag", bytes);
             }
         }
-        pieces
-    }
-
-    fn scratch_fields(&self) -> impl Iterator<Item = Json> {
-        let field = |piece: Piece| json!({ "type": piece.ctype, "name": piece.name });
-        self.scratch().into_iter().map(field)
+        buffers
     }
 
     fn batch_tiles(&self) -> i64 {
         ceil_div(self.layer.op.batch, self.schedule.settings.batch_tile)
     }
 
-    /// Parameters common to all kernels of the layer.
-    fn shared_parameters(&self) -> Json {
-        let Writer { layer, schedule, .. } = self;
-        let math = layer.op.math.dtype();
-        let simt = schedule.units == Units::Lanes;
-        let products = schedule.products.iter().enumerate();
-        let products = products.map(|(at, placed)| self.product(at, placed));
-        json!({
-            "mma": self.mma(),
-            "simt": simt,
-            "stored": ctype(layer.dtype()),
-            "element": if simt { math.register() } else { ctype(layer.dtype()) },
-            "math": math.register(),
-            "constants": self.constants(),
-            "products": products.collect::<Vec<_>>(),
-            "streams": schedule.products.iter().any(|placed| placed.streamed() > 0),
-            "exchange": schedule.exchange.name(),
-            "reverse": self.elements.reverse(),
-        })
-    }
-
-    fn parameters(&self) -> Json {
+    /// Variables of a kernel that takes these tensors and run-time numbers.
+    fn shared_variables(
+        &self,
+        tensors: &[(&'static str, usize)],
+        constants: Vec<Constant>,
+        numbers: Vec<(String, i64)>,
+    ) -> SharedVariables {
         let Writer { layer, schedule, elements, .. } = self;
-        let (op, members) = (layer.op, &elements.members);
-        let programs = members.programs(layer);
-        let math = Math::of(op.math.dtype());
-        let tensors = layer.tensors().map(|(slot, uid)| self.elements.field(slot, uid));
-        let numbers = self.elements.numbers().into_iter();
-        let numbers = numbers.map(|(name, _)| json!({ "type": "index_t", "name": name }));
-        let fields: Vec<Json> = tensors.chain(self.scratch_fields()).chain(numbers).collect();
-        let given: Vec<&str> = members.given().map(|(_, name)| name).collect();
-        let buffers = (0..schedule.memory.operands.len()).map(|at| {
-            let offset = format!("SMEM_OPERAND{}_OFFSET", at + 1);
-            json!({ "name": operand(at), "at": offset })
-        });
-        let initial = |slot: &str, column: &str| {
-            layer.tensor(slot).map(|_| self.elements.element(slot, "index_t(b)", column))
-        };
-        let cluster = match schedule.exchange {
-            Exchange::Cluster => schedule.settings.blocks,
-            _ => 1,
-        };
-        let own = json!({
-            "cell": op.cell.name,
-            "listing": self.elements.listing(),
-            "shape": self.shape(),
-            "functions": programs.functions,
-            "fields": fields,
-            "members": members.all(),
-            "given": given,
-            "given_values": self.given_values(),
-            "given_biased": op.with.x_bias,
-            "parameters": self.cell_parameters(),
-            "stages": self.stages(programs.lines),
-            "moments": layer.moments(),
-            "buffers": buffers.collect::<Vec<_>>(),
-            "parts": schedule.settings.parts,
-            "cluster": cluster,
-            "turns": false,
-            "vectors": self.vectors(),
-            "vector": self.vector(),
-            "lengths": op.with.lengths,
-            "with_reset": op.with.reset,
-            "reset": op.with.reset.then(|| self.elements.element("reset", "row", "0")),
-            "layout": op.layout.name(),
-            "projected": op.cell.projected,
-            "projected_gathered": self.gathered("projected", "subtile"),
-            "states": self.elements.states(ROW),
-            "h_initial": initial("h_initial", "unit"),
-            "h_final": initial("h_final", "own"),
-            "states_final": op.with.states_final,
-            "history": op.with.history,
-            "y": self.elements.y(ROW),
-            "y_behind": self.elements.y("row"),
-            "histories_behind": self.elements.histories("row"),
-            "fill": op.fill.literal(math),
-        });
-        merged(self.shared_parameters(), own)
+        let math = layer.op.math.dtype();
+        let simt = schedule.path == MathPath::Simt;
+        let addresses = tensors.iter().map(|(slot, uid)| elements.field(slot, *uid));
+        let scratch = self.scratch().into_iter().map(|buffer| buffer.field);
+        let number = |(name, _)| Field { ctype: "index_t".to_owned(), name };
+        SharedVariables {
+            mma: (!simt).then(|| self.mma()),
+            stored: ctype(layer.dtype()),
+            element: if simt { math.register() } else { ctype(layer.dtype()) },
+            math: math.register(),
+            constants,
+            fields: addresses.chain(scratch).chain(numbers.into_iter().map(number)).collect(),
+            rows: tensors.iter().map(|(slot, _)| elements.row_function(slot)).collect(),
+            exchange: schedule.exchange.name(),
+            reverse: elements.reverse(),
+        }
     }
 
-    /// The layer's extents and operands, for the header comment.
+    fn layer_variables(&self) -> LayerVariables {
+        let Writer { layer, schedule, elements, .. } = self;
+        let (op, cell) = (layer.op, &elements.cell);
+        let programs = cell.programs(layer);
+        let math = Math::of(op.math.dtype());
+        let tensors: Vec<(&'static str, usize)> = layer.tensors().collect();
+        let state = |slot: &str| layer.tensor(slot).map(|_| elements.element(slot, "b", "column"));
+        let operands = (0..schedule.memory.operands.len()).map(|at| OperandBuffer {
+            name: operand(at),
+            offset: format!("SMEM_OPERAND{}_OFFSET", at + 1),
+        });
+        let gemms = schedule.gemms.iter().enumerate();
+        let states = elements.states();
+        LayerVariables {
+            shared: self.shared_variables(&tensors, self.constants(), elements.numbers()),
+            gemms: gemms.map(|(at, placed)| self.gemm(at, placed)).collect(),
+            simt: schedule.path == MathPath::Simt,
+            cluster: match schedule.exchange {
+                Exchange::Cluster => schedule.settings.group_ctas,
+                _ => 1,
+            },
+            turns: false,
+            shape: self.shape(),
+            listing: elements.listing(),
+            members: elements.members(),
+            step_inputs: elements.step_input_members(),
+            input_rows: elements.input_rows(),
+            step_loads: self.step_loads(),
+            with_reset: op.with.reset,
+            reset: elements.reset(),
+            x_biased: op.with.x_bias,
+            r_biased: op.with.r_bias,
+            parameters: self.cell_parameters(),
+            stages: self.stages(),
+            functions: programs.functions,
+            stage_programs: programs.lines,
+            projection: self.projection().map(|(at, placed)| self.gemm(at, placed)),
+            layer_norms: layer.layer_norms_max(),
+            operands: operands.collect(),
+            warps_k: schedule.settings.warps_k,
+            vectors: self.vectors(),
+            vector: self.vector(),
+            lengths: op.with.lengths,
+            layout: op.layout.name(),
+            reads_initial_states: states.iter().any(|state| state.initial.is_some()),
+            writes_final_states: states.iter().any(|state| state.last.is_some()),
+            states: states.into_iter().enumerate().map(|(at, of)| self.state(at, of)).collect(),
+            history: op.with.history,
+            h_initial: state("h_initial"),
+            h_final: state("h_final"),
+            y: elements.y("rows.row(step, b)", "column"),
+            y_beyond: elements.y("row", "column"),
+            fill: op.fill.literal(math),
+        }
+    }
+
+    /// The layer's cell, extents and operands, for the header comment.
     fn shape(&self) -> Vec<String> {
         let layer = self.layer;
         let op = layer.op;
@@ -233,95 +230,82 @@ impl Writer<'_> {
             Direction::Reverse => "backward",
             Direction::Both => "in both directions",
         };
-        let (layout, size) = (op.layout.name(), layer.size());
+        let (cell, layout) = (&op.cell.name, op.layout.name());
+        let (hidden_size, output_size) = (layer.hidden_size(), layer.output_size());
         let tensor =
             |(slot, uid): (&str, usize)| format!("{slot} {}", layer.graph.tensors[uid].dtype);
         let tensors: Vec<String> = layer.tensors().map(tensor).collect();
-        vec![
-            format!(
-                "batch {}, hidden size {}, output size {size}, {direction}, rows {layout}",
-                op.batch, op.units
-            ),
-            tensors.join(", "),
-        ]
+        let lines = [
+            format!("cell {cell}, {direction}, rows {layout}"),
+            format!("batch {}, hidden size {hidden_size}, output size {output_size}", op.batch),
+        ];
+        let tensors = wrapped(&tensors, ", ", Indent(5));
+        lines.into_iter().chain(tensors.lines().map(|line| line.trim().to_owned())).collect()
     }
 
-    /// C++ expression that gathers a GEMM's accumulators.
-    fn gathered(&self, sums: &str, square: &str) -> String {
-        match self.schedule.settings.parts {
-            1 => format!("{sums}, {square}"),
-            _ => format!("partial, coords.warp_n, {square}"),
-        }
-    }
-
-    fn mma(&self) -> Json {
-        let name = match self.schedule.units {
-            Units::Tf32 => "tf32",
+    fn mma(&self) -> Mma {
+        let name = match self.schedule.path {
+            MathPath::MmaTf32 => "tf32",
             _ if self.layer.dtype() == DType::Bf16 => "bf16",
             _ => "f16",
         };
-        json!({
-            "shape": format!("m16n8k{}", self.schedule.units.fragment_depth()),
-            "a": name,
-            "b": name,
-            "sum": "f32",
-            "sum_type": "float",
-            "constraint": "f",
-        })
+        Mma {
+            shape: format!("m16n8k{}", self.schedule.path.fragment_k()),
+            a: name,
+            b: name,
+            sum: "f32",
+            sum_type: "float",
+            constraint: "f",
+        }
     }
 
-    fn constants(&self) -> Vec<Json> {
+    fn constants(&self) -> Vec<Constant> {
         let Writer { layer, schedule, .. } = self;
         let (op, settings) = (layer.op, schedule.settings);
         let memory = &schedule.memory;
-        let squares = schedule.batch_squares();
+        let subtiles = schedule.batch_subtiles();
         let mut constants = Vec::new();
-        let mut add = |name: &str, value, about: &str| constants.push(constant(name, value, about));
-        add("HIDDEN", op.units, "");
-        add("OUT_SIZE", layer.size(), "of h and y");
+        let mut add = |name: &str, value, about| constants.push(Constant::new(name, value, about));
+        add("HIDDEN_SIZE", layer.hidden_size(), "");
+        add("OUTPUT_SIZE", layer.output_size(), "of h and y");
         add("BATCH", op.batch, "");
-        add("BATCH_TILE", settings.batch_tile, "");
+        add("BATCH_TILE", settings.batch_tile, "batch rows of a CTA");
         add("BATCH_TILES", self.batch_tiles(), "");
-        add("BATCH_SUBTILES", squares, "of 8 batch rows");
-        add("CTAS", settings.blocks, "CTAs that share the units of a batch tile");
-        add("WARPS_N", settings.columns, "along the units");
-        add("WARPS_K", settings.parts, "along K");
+        add("BATCH_SUBTILES", subtiles, "of 8 batch rows");
+        add("GROUP_CTAS", settings.group_ctas, "CTAs that share the units of a batch tile");
+        add("WARPS_N", settings.warps_n, "along the units");
+        add("WARPS_K", settings.warps_k, "along K");
         add("THREADS", schedule.threads, "");
-        add("CTA_HIDDEN", schedule.slice, "units of a CTA");
-        add("UNIT_GROUPS", schedule.groups(), "groups of 8 units of a warp");
+        add("CTA_HIDDEN", schedule.cta_hidden, "units of a CTA");
+        add("UNIT_GROUPS", schedule.unit_groups(), "groups of 8 units of a warp");
         add(
             "SUBTILES",
-            schedule.groups() * squares,
-            "8 x 8 subtiles of units and batch rows, of a group of warps",
+            schedule.unit_groups() * subtiles,
+            "8 x 8 subtiles of units and batch rows, of the warps along K",
         );
         add(
-            "WARP_SUBTILES",
-            schedule.cells(schedule.groups()),
-            "subtiles whose cells a warp updates",
+            "LANE_CELLS",
+            2 * schedule.warp_subtiles(schedule.unit_groups()),
+            "two of each subtile of a warp",
         );
-        if let Some(projection) = self.projection() {
-            add("PROJ_GROUPS", projection.groups, "");
-            add("PROJ_SUBTILES", projection.groups * squares, "");
-            add("PROJ_WARP_SUBTILES", schedule.cells(projection.groups), "");
-        }
-        add("CTA_OUT", self.out_slice(), "columns of h of a CTA");
+        add("CTA_OUTPUT", self.cta_output(), "columns of h of a CTA");
         add("VECTOR", self.vector(), "elements of y per store");
         add(
             "STAGING_BYTES",
-            schedule.staged_bytes(),
+            schedule.staging_bytes(),
             "of a warp, to load register-resident weights",
         );
-        add("FRAG_K", schedule.units.fragment_depth(), "");
+        add("FRAG_K", schedule.path.fragment_k(), "K of an MMA");
         add("ROW_STRIDE", schedule.row_stride, "elements between batch rows in shared memory");
-        add("BUFFER_ELEMENTS", schedule.buffer_elements(), "");
+        add("BUFFER_ELEMENTS", schedule.buffer_elements(), "of an operand in shared memory");
         for (at, byte) in memory.operands.iter().enumerate() {
             add(&format!("SMEM_OPERAND{}_OFFSET", at + 1), *byte, "bytes");
         }
-        for (at, byte) in memory.kept.iter().enumerate() {
-            add(&format!("SMEM_WEIGHTS{at}_OFFSET"), *byte, "bytes");
+        for (at, byte) in memory.weights.iter().enumerate() {
+            add(&smem_weights_offset(at), *byte, "bytes");
         }
-        if settings.parts > 1 {
-            add("SMEM_PARTIAL_OFFSET", memory.partial, "bytes");
+        if settings.warps_k > 1 {
+            add("SMEM_PARTIALS_OFFSET", memory.partials, "bytes");
         }
         if schedule.vectors > 0 {
             add("SMEM_VECTORS_OFFSET", memory.vectors, "bytes");
@@ -336,41 +320,42 @@ impl Writer<'_> {
                 add("SMEM_BARRIERS_OFFSET", memory.barriers, "bytes");
             }
             Exchange::Counter => {
-                add("EXCHANGE_WIDTH", schedule.shared_width, "elements of a row in memory");
+                add("EXCHANGE_WIDTH", schedule.exchange_width, "elements of a row in memory");
                 let bytes = schedule.element_bytes.max(layer.dtype().bytes() as i64);
                 add("CHUNK", 16 / bytes, "elements per access");
             }
-            Exchange::Data => {
+            Exchange::LowLatency => {
                 let bytes = layer.dtype().bytes() as i64;
-                add("EXCHANGE_WORDS", schedule.shared_width * bytes / 4, "of a row in memory");
+                add("EXCHANGE_WORDS", schedule.exchange_width * bytes / 4, "of a row in memory");
                 add("CHUNK", 8 / bytes, "elements per access");
             }
         }
-        if layer.moments() > 0 {
-            add("MOMENTS", layer.moments(), "of a stage, at most");
-            add("SMEM_SUMS_OFFSET", memory.sums, "bytes");
+        if layer.layer_norms_max() > 0 {
+            add("LAYER_NORMS", layer.layer_norms_max(), "of a stage, at most");
+            add("SMEM_ROW_SUMS_OFFSET", memory.row_sums, "bytes");
         }
-        if layer.moments() > 0 && schedule.exchange == Exchange::Cluster {
-            add("SMEM_JOINED_OFFSET", memory.joined, "bytes");
+        if layer.layer_norms_max() > 0 && schedule.exchange == Exchange::Cluster {
+            add("SMEM_CTA_STATS_OFFSET", memory.cta_stats, "bytes");
         }
         if op.with.lengths {
             add("BATCH_ALL", ceil_div(op.batch, 32) * 32, "");
             add("SMEM_LENGTHS_OFFSET", memory.lengths, "bytes");
         }
-        for (name, value) in self.elements.constants() {
-            add(&name, value, "");
-        }
+        constants.extend(self.elements.constants());
         constants
     }
 
-    fn projection(&self) -> Option<&Placed> {
-        self.schedule.products.iter().find(|of| of.shape.stage.is_none())
+    /// The GEMM of the projection and its index.
+    fn projection(&self) -> Option<(usize, &PlacedGemm)> {
+        let mut gemms = self.schedule.gemms.iter().enumerate();
+        gemms.find(|(_, of)| of.shape.stage.is_none())
     }
 
-    fn out_slice(&self) -> i64 {
+    /// Columns of h of a CTA.
+    fn cta_output(&self) -> i64 {
         match self.projection() {
-            Some(projection) => projection.groups * 8 * self.schedule.settings.columns,
-            None => self.schedule.slice,
+            Some((_, projection)) => projection.unit_groups * 8 * self.schedule.settings.warps_n,
+            None => self.schedule.cta_hidden,
         }
     }
 
@@ -381,43 +366,30 @@ impl Writer<'_> {
         let fits = |vector: &i64| {
             // Strides between directions and between rows of a step.
             let strides = [y.strides[0], y.strides[1]];
-            let size = self.layer.size();
             vector * element <= 16
                 && [8, 16].contains(&(vector * stored))
                 && [8, 16].contains(&(vector * element))
-                && size % vector == 0
+                && self.layer.output_size() % vector == 0
                 && access_bytes(y, &strides, &y.dims[..2], *vector) == vector * stored
         };
         [8, 4, 2].into_iter().find(fits).unwrap_or(1)
     }
 
     /// Biases and parameters in shared memory order.
-    fn vectors(&self) -> Vec<Json> {
-        let op = self.layer.op;
-        let mut vectors = Vec::new();
-        let mut add = |slot: &str, count: usize| {
-            for at in 0..count {
-                let column = match slot {
-                    "x_bias" => self.elements.gate_column(at, "unit"),
-                    "parameters" => format!("{at} * PARAMETERS_STRIDE_ROW + unit"),
-                    _ => Elements::vector_column(at, "unit"),
-                };
-                vectors.push(json!({
-                    "at": vectors.len(),
-                    "from": self.elements.element(slot, "", &column),
-                }));
-            }
+    fn vectors(&self) -> Vec<String> {
+        let (op, elements) = (self.layer.op, &self.elements);
+        let counts = [
+            ("x_bias", if op.with.x_bias { op.cell.gates.len() } else { 0 }),
+            ("r_bias", if op.with.r_bias { op.cell.recurrent_gates() } else { 0 }),
+            ("parameters", op.cell.parameters.len()),
+        ];
+        let element = |slot: &str, at: usize| match slot {
+            "x_bias" => elements.element(slot, "0", &elements.gate_column(at, "unit")),
+            "r_bias" => elements.element(slot, "0", &Elements::vector_column(at, "unit")),
+            _ => elements.element(slot, &at.to_string(), "unit"),
         };
-        if op.with.x_bias {
-            add("x_bias", op.cell.gates.len());
-        }
-        if op.with.r_bias {
-            add("r_bias", op.cell.recurrent_gates());
-        }
-        if self.layer.tensor("parameters").is_some() {
-            add("parameters", op.cell.parameters.len());
-        }
-        vectors
+        let of_slot = |(slot, count)| (0..count).map(move |at| element(slot, at));
+        counts.into_iter().flat_map(of_slot).collect()
     }
 
     /// Index of the first vector of a slot.
@@ -433,154 +405,138 @@ impl Writer<'_> {
     }
 
     /// Values read at every step, with their biases.
-    fn given_values(&self) -> Vec<Json> {
-        let value = |given: Given| {
-            let sum = biased(
-                format!("from.{}", given.name),
-                given.gate.filter(|_| self.layer.op.with.x_bias),
-            );
-            json!({ "name": given.name, "from": given.from, "sum": sum })
+    fn step_loads(&self) -> Vec<StepLoad> {
+        let with_bias = self.layer.op.with.x_bias;
+        let load = |StepInput { name, from, gate }| StepLoad {
+            name,
+            from,
+            bias: gate.filter(|_| with_bias),
         };
-        self.elements.given().into_iter().map(value).collect()
+        self.elements.step_inputs().into_iter().map(load).collect()
     }
 
-    fn cell_parameters(&self) -> Vec<Json> {
+    fn state(&self, at: usize, state: State) -> LayerState {
+        let next = self.elements.next_state(at);
+        let new = match at {
+            0 if !self.layer.op.cell.projected => format!("round_to_stored(cell.{next})"),
+            _ => format!("cell.{next}"),
+        };
+        LayerState { state, new }
+    }
+
+    fn cell_parameters(&self) -> Vec<Parameter> {
         let first = self.first_vector("parameters");
-        let names = self.elements.members.parameters().enumerate();
-        names.map(|(at, name)| json!({ "name": name, "at": first + at })).collect()
+        let names = self.elements.cell.parameters().enumerate();
+        names.map(|(at, name)| Parameter { name: name.to_owned(), vector: first + at }).collect()
     }
 
-    fn stages(&self, programs: Vec<Vec<String>>) -> Vec<Json> {
-        let (op, cell) = (self.layer.op, &self.layer.op.cell);
+    fn stages(&self) -> Vec<StageVariables> {
+        (0..self.layer.op.cell.stages.len()).map(|at| self.stage(at)).collect()
+    }
+
+    fn stage(&self, at: usize) -> StageVariables {
+        let Writer { layer, schedule, elements, .. } = self;
+        let (op, cell) = (layer.op, &layer.op.cell);
+        let stage = &cell.stages[at];
+        let mut gemms = schedule.gemms.iter().enumerate();
+        let gemm = gemms.find(|(_, of)| of.shape.stage == Some(at));
         let first_bias = self.first_vector("r_bias");
-        let count = programs.len();
-        let stage = |(at, lines): (usize, Vec<String>)| {
-            let product = self.schedule.products.iter().position(|of| of.shape.stage == Some(at));
-            let gates = cell.stages[at].product.iter().flat_map(|of| of.gates.iter().enumerate());
-            let gates = gates.map(|(gate, _)| {
-                let row = cell.first_row(at) + gate;
-                let sum = format!("acc[{gate}][i]");
-                let bias = op.with.r_bias.then_some(first_bias + row);
-                json!({ "name": self.elements.members.recurrent(row), "sum": biased(sum, bias) })
-            });
-            let last = at + 1 == count;
-            let publishes = match cell.stages.get(at + 1).and_then(|next| next.product.as_ref()) {
-                Some(product) => {
-                    let output = cell.output(at, &product.operand).expect("the cell is valid");
-                    let position = self.schedule.products.iter();
-                    let mut position = position.map(|of| of.shape.stage);
-                    let position = position.position(|stage| stage == Some(at + 1));
-                    Some((position.unwrap_or(0), self.elements.members.result(at, output)))
-                }
-                None if last && cell.projected => match cell.next(0) {
-                    Some(CellValue::Result { stage, at }) => Some((
-                        self.schedule.products.len() - 1,
-                        self.elements.members.result(stage, at),
-                    )),
-                    _ => None,
-                },
-                None => None,
-            };
-            let sums = format!("acc{at}");
-            json!({
-                "number": at,
-                "gathered": self.gathered(&sums, "coords.subtile(sub)"),
-                "biased": op.with.r_bias,
-                "first": at == 0,
-                "last": last,
-                "moments": self.elements.moments(at, "unit"),
-                "sizes": cell.stages[at].moments.iter().map(|of| of.of.len()).collect::<Vec<_>>(),
-                "lines": lines,
-                "product": product.map_or(-1, |at| at as i64),
-                "gates": gates.collect::<Vec<_>>(),
-                "publishes": publishes.map(|(product, value)| {
-                    let made = self.schedule.made_operands(product);
-                    json!({ "buffer": operand(made), "which": made + 2, "value": value })
-                }),
-            })
-        };
-        programs.into_iter().enumerate().map(stage).collect()
+        let gates = stage.product.iter().flat_map(|of| 0..of.gates.len()).map(|gate| {
+            let row = cell.first_row(at) + gate;
+            let name = elements.cell.recurrent(row).to_owned();
+            Gate { name, bias: op.with.r_bias.then_some(first_bias + row) }
+        });
+        StageVariables {
+            gemm: gemm.map(|(at, placed)| self.gemm(at, placed)),
+            gates: gates.collect(),
+            layer_norms: elements.layer_norms(at),
+            layer_norm_sizes: stage.moments.iter().map(|of| of.of.len()).collect(),
+            operand: self.stage_operand(at),
+            last: at + 1 == cell.stages.len(),
+        }
     }
 
-    fn product(&self, at: usize, placed: &Placed) -> Json {
-        let Placed { shape, groups, steps, held, kept, .. } = placed;
-        let weights = if shape.stage.is_some() { "r" } else { "projection" };
-        let tensor = self.layer.tensor(weights).expect("the product has weights");
-        let (name, variable, units, slice, depth) = match shape.stage {
-            Some(stage) => {
-                let depth = if shape.is_of_state() { "OUT_SIZE" } else { "HIDDEN" };
-                (
-                    format!("Product{stage}"),
-                    format!("product{stage}"),
-                    "HIDDEN",
-                    "CTA_HIDDEN",
-                    depth,
-                )
+    /// What a stage computes for the GEMM of the next one, or of the projection.
+    fn stage_operand(&self, at: usize) -> Option<StageOperand> {
+        let (cell, gemms) = (&self.layer.op.cell, &self.schedule.gemms);
+        let (gemm, value) = match cell.stages.get(at + 1) {
+            Some(next) => {
+                let product = next.product.as_ref()?;
+                let output = cell.output(at, &product.operand).expect("the cell is valid");
+                let of_next = |of: &PlacedGemm| of.shape.stage == Some(at + 1);
+                let gemm = gemms.iter().position(of_next).expect("a product has a GEMM");
+                (gemm, self.elements.cell.result(at, output))
             }
-            None => {
-                ("Projection".to_owned(), "projection".to_owned(), "OUT_SIZE", "CTA_OUT", "HIDDEN")
-            }
+            None if cell.projected => (gemms.len() - 1, self.elements.next_state(0)),
+            None => return None,
         };
-        let gate = match shape.row {
-            0 => "gate".to_owned(),
-            row => format!("({row} + gate)"),
-        };
-        let row = format!("index_t({gate} * {units} + own)");
-        let row = if tensor.dims[1] == 1 { "" } else { &row };
-        let factor = match shape.is_of_state() {
-            true => "h_prev".to_owned(),
-            false => operand(self.schedule.made_operands(at)),
-        };
-        let left = placed.streamed();
-        let streamed = match left {
-            0 => "nullptr".to_owned(),
-            _ => format!(
-                "t.streamed{at} + ((index_t(block_direction()) * CTAS + coords.rank) * \
-                 (THREADS / WARP_SIZE) + warp) * ({name}::GMEM_STEPS * {name}::STEP)"
-            ),
-        };
-        json!({
-            "name": name,
-            "variable": variable,
-            "comment": self.comment(placed),
-            "gates": shape.gates,
-            "left": left,
-            "units": units,
-            "slice": slice,
-            "depth": depth,
-            "from": self.elements.element(weights, row, "k"),
-            "weights": format!("{}, {groups}, {steps}, {held}, {kept}", shape.gates),
-            "factor": format!("{factor} + coords.warp_k * {name}::K_PER_WARP"),
-            "kept_at": format!("SMEM_WEIGHTS{at}_OFFSET"),
-            "streamed": streamed,
+        let computed = self.schedule.computed_operands(gemm);
+        Some(StageOperand {
+            buffer: operand(computed),
+            which: computed + 2,
+            value: value.to_owned(),
         })
     }
 
-    fn comment(&self, placed: &Placed) -> String {
+    fn gemm(&self, at: usize, placed: &PlacedGemm) -> Gemm {
+        let weights = self.weights(at, placed);
+        let operand = match placed.shape.is_of_state() {
+            true => "h_prev".to_owned(),
+            false => operand(self.schedule.computed_operands(at)),
+        };
+        Gemm {
+            variable: weights.name.to_lowercase(),
+            weights,
+            comment: self.comment(placed),
+            operand,
+            smem_offset: smem_weights_offset(at),
+        }
+    }
+
+    fn weights(&self, at: usize, placed: &PlacedGemm) -> Weights {
+        let PlacedGemm { shape, unit_groups, k_steps, register_steps, smem_steps, .. } = placed;
+        let (slot, name, rows, cta_rows) = match shape.stage {
+            Some(stage) => ("r", format!("Recurrent{stage}"), "HIDDEN_SIZE", "CTA_HIDDEN"),
+            None => ("projection", "Projection".to_owned(), "OUTPUT_SIZE", "CTA_OUTPUT"),
+        };
+        let k = if shape.is_of_state() { "OUTPUT_SIZE" } else { "HIDDEN_SIZE" };
+        let gate = match shape.first_gate {
+            0 => "gate".to_owned(),
+            first => format!("({first} + gate)"),
+        };
+        let streamed = (placed.streamed_steps() > 0)
+            .then(|| format!("t.streamed{at} + coords.weights_warp() * {name}::GMEM_FRAGS"));
+        Weights {
+            weights: format!(
+                "{}, {unit_groups}, {k_steps}, {register_steps}, {smem_steps}",
+                shape.gates
+            ),
+            rows,
+            cta_rows,
+            k,
+            weight: self.elements.element(slot, &format!("{gate} * {rows} + unit"), "k"),
+            streamed,
+            name,
+        }
+    }
+
+    fn comment(&self, placed: &PlacedGemm) -> String {
         let cell = &self.layer.op.cell;
         match placed.shape.stage.and_then(|stage| cell.stages[stage].product.as_ref()) {
             Some(product) => {
-                format!("{} <- recurrent weights * {}", product.gates.join(", "), product.operand)
+                format!("{} = recurrent weights * {}", product.gates.join(", "), product.operand)
             }
-            None => format!("{} <- projection * next_{0}", cell.states[0]),
+            None => format!("{} = projection * next_{0}", cell.states[0]),
         }
     }
 }
 
 /// Shared memory buffer of an operand that a stage computes, by index.
-fn operand(made: usize) -> String {
-    format!("operand{}", made + 1)
+fn operand(computed: usize) -> String {
+    format!("operand{}", computed + 1)
 }
 
-/// A value with its bias added.
-fn biased(value: String, bias: Option<usize>) -> String {
-    match bias {
-        Some(bias) => format!("{value} + of_unit[{bias} * CTA_HIDDEN]"),
-        None => value,
-    }
-}
-
-fn constant(name: &str, value: i64, about: &str) -> Json {
-    let ctype = if i32::try_from(value).is_ok() { "int" } else { "index_t" };
-    json!({ "type": ctype, "name": name, "value": value.to_string(), "about": about })
+/// Name of the offset of the resident weights of a GEMM.
+fn smem_weights_offset(at: usize) -> String {
+    format!("SMEM_WEIGHTS{at}_OFFSET")
 }

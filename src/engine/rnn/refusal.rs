@@ -2,13 +2,11 @@
 
 use std::fmt;
 
-use crate::error::Error;
-
 /// A limit and the requirement that exceeds it. No text is formatted until it is shown: most
 /// settings are refused during a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
-    Units,
+    HiddenUnits,
     Threads { count: i64 },
     Resident { count: i64, sm_count: i64 },
     Cluster { blocks: i64, max: i64 },
@@ -20,28 +18,25 @@ pub(super) enum Refusal {
 pub(super) const THREADS_MAX: i64 = 1024;
 
 impl fmt::Display for Refusal {
+    /// Reads on after the name of an engine or a configuration.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refusal::Units => f.write_str("blocks would have less than 8 units each"),
-            Refusal::Threads { count } => write!(f, "{count} threads, at most {THREADS_MAX}"),
+            Refusal::HiddenUnits => f.write_str("needs at least 8 hidden units in each block"),
+            Refusal::Threads { count } => {
+                write!(f, "needs {count} threads, a block has at most {THREADS_MAX}")
+            }
             Refusal::Resident { count, sm_count } => {
-                write!(f, "{count} blocks, {sm_count} can be resident together")
+                write!(f, "needs {count} resident blocks, {sm_count} SMs hold one each")
             }
             Refusal::Cluster { blocks, max } => {
-                write!(f, "a cluster of {blocks} blocks, at most {max}")
+                write!(f, "needs a cluster of {blocks} blocks, it has at most {max}")
             }
             Refusal::Registers { needed, available } => {
-                write!(f, "about {needed} registers of each thread, {available} are there")
+                write!(f, "needs about {needed} registers per thread, {available} are available")
             }
             Refusal::SharedBytes { needed, available } => {
-                write!(f, "{needed} bytes of shared memory, {available} are there")
+                write!(f, "needs {needed} bytes of shared memory, {available} are available")
             }
         }
-    }
-}
-
-impl Refusal {
-    pub(super) fn error(self) -> Error {
-        Error::not_supported(self.to_string())
     }
 }

@@ -1,17 +1,13 @@
 //! Knobs and schedule of a recurrent layer: which warp holds which weights where.
 
 use crate::dtype::DType;
+use crate::engine::Knob;
 use crate::engine::access::{REGISTERS_SM, REGISTERS_THREAD_MAX, ceil_div};
-use crate::engine::rnn::layer::{Layer, ProductShape};
+use crate::engine::rnn::layer::{GemmShape, Layer};
 use crate::engine::rnn::refusal::{Refusal, THREADS_MAX};
-use crate::engine::{EngineConfig, Knob};
-use crate::error::Result;
+use crate::engine::tunable::settings;
 use crate::graph::MatmulMath;
 use crate::target::{Arch, Target};
-
-/// Names of the knobs, in the order of [`Settings`].
-pub(super) const KNOBS: [&str; 7] =
-    ["batch_tile", "blocks", "columns", "exchange", "kept", "parts", "registers"];
 
 /// How the blocks of a group exchange h between steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,15 +19,15 @@ pub(super) enum Exchange {
     /// Writes to global memory and a counter.
     Counter,
     /// Words of data and sequence number in global memory (the LL protocol of NCCL).
-    Data,
+    LowLatency,
 }
 
-/// Step between values of the knob `registers`.
+/// Step between values of the knob `weight_registers`.
 pub(super) const REGISTERS_STEP: i64 = 32;
 
-/// What distinguishes the engines.
+/// What distinguishes the persistent engines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Regime {
+pub(super) struct Variant {
     pub(super) engine: &'static str,
     /// Exchanges, indexed by the knob.
     pub(super) exchanges: &'static [Exchange],
@@ -39,28 +35,27 @@ pub(super) struct Regime {
     pub(super) streams: bool,
 }
 
-/// Hardware that executes the GEMMs.
+/// The arithmetic that runs the GEMMs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Units {
+pub(super) enum MathPath {
     /// Tensor cores, 16-bit operands.
-    Half,
+    Mma16,
     /// Tensor cores, tf32 operands.
-    Tf32,
-    /// FP32 cores.
-    Lanes,
+    MmaTf32,
+    /// FMA in the math type.
+    Simt,
 }
 
-/// A value for each knob.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Settings {
-    pub(super) batch_tile: i64,
-    pub(super) blocks: i64,
-    pub(super) columns: i64,
-    /// Index of the exchange among those of the regime.
-    pub(super) exchange: i64,
-    pub(super) kept: i64,
-    pub(super) parts: i64,
-    pub(super) registers: i64,
+settings! {
+    pub(super) struct Settings {
+        batch_tile,
+        exchange,
+        group_ctas,
+        smem_percent,
+        warps_k,
+        warps_n,
+        weight_registers,
+    }
 }
 
 /// Everything derived from legal settings.
@@ -68,56 +63,56 @@ pub(super) struct Settings {
 pub(super) struct Schedule {
     pub(super) settings: Settings,
     pub(super) exchange: Exchange,
-    pub(super) units: Units,
+    pub(super) path: MathPath,
     pub(super) threads: i64,
-    /// Hidden units per block, a multiple of 8.
-    pub(super) slice: i64,
-    /// Hidden units of a group of blocks, or elements of the first state if those are more.
-    pub(super) shared_width: i64,
-    /// Groups of blocks, one per direction and batch tile.
-    pub(super) teams: i64,
-    pub(super) products: Vec<Placed>,
+    /// Hidden units of a CTA, a multiple of 8.
+    pub(super) cta_hidden: i64,
+    /// Hidden units of a group of CTAs, or elements of h where a projection makes those more.
+    pub(super) exchange_width: i64,
+    /// Groups of CTAs, one per direction and batch tile.
+    pub(super) cta_groups: i64,
+    pub(super) gemms: Vec<PlacedGemm>,
     /// Stride between batch rows in shared memory, in elements.
     pub(super) row_stride: i64,
     /// Bytes per element of the GEMM operands.
     pub(super) element_bytes: i64,
-    /// Number of bias and parameter vectors, one element per hidden unit of the block.
+    /// Number of bias and parameter vectors, one element per hidden unit of the CTA.
     pub(super) vectors: i64,
     /// Estimated registers per thread.
     pub(super) registers: i64,
     /// Clocks per MMA of a tensor core ([`mma_clocks`]).
     pub(super) mma_clocks: f64,
-    /// FP32 lanes per SM.
-    pub(super) lanes: f64,
+    /// FP32 lanes of an SM.
+    pub(super) f32_lanes: f64,
     pub(super) memory: Memory,
 }
 
 /// A GEMM's weights, distributed over the warps.
 #[derive(Debug, Clone)]
-pub(super) struct Placed {
-    pub(super) shape: ProductShape,
-    /// Groups of 8 hidden units per warp.
-    pub(super) groups: i64,
-    /// K steps per warp.
-    pub(super) steps: i64,
+pub(super) struct PlacedGemm {
+    pub(super) shape: GemmShape,
+    /// Groups of 8 hidden units of a warp.
+    pub(super) unit_groups: i64,
+    /// K steps of a warp.
+    pub(super) k_steps: i64,
     /// K steps with register-resident weights.
-    pub(super) held: i64,
+    pub(super) register_steps: i64,
     /// K steps with shared-memory-resident weights; the weights of the rest are streamed at every
-    /// step of the sequence.
-    pub(super) kept: i64,
-    /// Bytes of weights per K step and warp.
+    /// time step.
+    pub(super) smem_steps: i64,
+    /// Bytes of a warp's weights in one K step.
     pub(super) step_bytes: i64,
 }
 
-impl Placed {
+impl PlacedGemm {
     /// K steps with streamed weights.
-    pub(super) fn streamed(&self) -> i64 {
-        self.steps - self.held - self.kept
+    pub(super) fn streamed_steps(&self) -> i64 {
+        self.k_steps - self.register_steps - self.smem_steps
     }
 
-    /// Registers per thread that hold weights.
-    fn held_registers(&self) -> i64 {
-        self.held * self.step_bytes / (32 * 4)
+    /// Registers of a thread that hold weights.
+    fn weight_registers(&self) -> i64 {
+        self.register_steps * self.step_bytes / (32 * 4)
     }
 }
 
@@ -127,52 +122,32 @@ pub(super) struct Memory {
     /// Operands of the GEMMs after the first.
     pub(super) operands: Vec<i64>,
     /// Resident weights of each GEMM.
-    pub(super) kept: Vec<i64>,
-    pub(super) partial: i64,
+    pub(super) weights: Vec<i64>,
+    /// Partial accumulators of warps along K.
+    pub(super) partials: i64,
     pub(super) vectors: i64,
     pub(super) lengths: i64,
-    /// Reductions along the hidden units of a block, and of all blocks of a cluster.
-    pub(super) sums: i64,
-    pub(super) joined: i64,
+    /// Row sums of each warp, and layer-norm statistics of each CTA of a cluster.
+    pub(super) row_sums: i64,
+    pub(super) cta_stats: i64,
     pub(super) barriers: i64,
     pub(super) total: i64,
 }
 
-impl Units {
-    /// K of one fragment.
-    pub(super) fn fragment_depth(self) -> i64 {
-        if self == Units::Tf32 { 8 } else { 16 }
+impl MathPath {
+    /// K of an MMA.
+    pub(super) fn fragment_k(self) -> i64 {
+        if self == MathPath::MmaTf32 { 8 } else { 16 }
     }
 
-    /// The hardware for a layer: tensor cores where they support its type with the requested
-    /// precision.
-    pub(super) fn of(layer: &Layer<'_>, target: &Target) -> Units {
+    /// Tensor cores where they support the layer's type with the requested precision.
+    pub(super) fn of(layer: &Layer<'_>, target: &Target) -> MathPath {
         match (layer.dtype(), layer.op.math) {
-            _ if target.arch.capability < 80 => Units::Lanes,
-            (DType::F16 | DType::Bf16, _) => Units::Half,
-            (_, MatmulMath::Tf32) => Units::Tf32,
-            _ => Units::Lanes,
+            _ if target.arch.capability < 80 => MathPath::Simt,
+            (DType::F16 | DType::Bf16, _) => MathPath::Mma16,
+            (_, MatmulMath::Tf32) => MathPath::MmaTf32,
+            _ => MathPath::Simt,
         }
-    }
-}
-
-impl From<[i64; 7]> for Settings {
-    /// The settings of values in the order of [`KNOBS`].
-    fn from(values: [i64; 7]) -> Settings {
-        let [batch_tile, blocks, columns, exchange, kept, parts, registers] = values;
-        Settings { batch_tile, blocks, columns, exchange, kept, parts, registers }
-    }
-}
-
-impl Settings {
-    pub(super) fn of(config: &EngineConfig) -> Result<Settings> {
-        config.values(KNOBS).map(Settings::from)
-    }
-
-    pub(super) fn config(self, engine: &'static str) -> EngineConfig {
-        let Settings { batch_tile, blocks, columns, exchange, kept, parts, registers } = self;
-        let values = [batch_tile, blocks, columns, exchange, kept, parts, registers];
-        EngineConfig::of_values(engine, KNOBS, values)
     }
 }
 
@@ -183,49 +158,49 @@ impl Exchange {
             Exchange::None => "none",
             Exchange::Cluster => "cluster",
             Exchange::Counter => "counter",
-            Exchange::Data => "data",
+            Exchange::LowLatency => "ll",
         }
     }
 
     /// Whether it uses global memory and so requires co-resident blocks.
     pub(super) fn through_memory(self) -> bool {
-        matches!(self, Exchange::Counter | Exchange::Data)
+        matches!(self, Exchange::Counter | Exchange::LowLatency)
     }
 }
 
-impl Regime {
+impl Variant {
     /// The first of its exchanges, which are all of one kind.
     pub(super) fn exchange(self) -> Exchange {
         self.exchanges[0]
     }
 
-    /// The knobs, in the order of [`KNOBS`].
+    /// The knobs, sorted by name.
     pub(super) fn knobs(self) -> [Knob; 7] {
         let knob = |name, about, values: &[i64]| Knob { name, about, values: values.to_vec() };
-        let blocks: &[i64] = match self.exchange() {
+        let group_ctas: &[i64] = match self.exchange() {
             Exchange::None => &[1],
             Exchange::Cluster => &[2, 4, 8, 16],
-            Exchange::Counter | Exchange::Data => &[2, 4, 8, 16, 32, 64, 96, 128],
+            Exchange::Counter | Exchange::LowLatency => &[2, 4, 8, 16, 32, 64, 96, 128],
         };
         let exchanges: Vec<i64> = (0..self.exchanges.len() as i64).collect();
-        let kept: &[i64] = if self.streams { &[0, 50, 100] } else { &[100] };
-        let registers = [0, 1, 2, 3, 4, 5].map(|steps| steps * REGISTERS_STEP);
+        let smem_percent: &[i64] = if self.streams { &[0, 50, 100] } else { &[100] };
+        let weight_registers = [0, 1, 2, 3, 4, 5].map(|steps| steps * REGISTERS_STEP);
         [
-            knob(KNOBS[0], "batch rows of a CTA", &[8, 16, 32]),
-            knob(KNOBS[1], "CTAs that share the units of a batch tile", blocks),
-            knob(KNOBS[2], "warps along the units", &[1, 2, 4, 8, 16]),
+            knob("batch_tile", "batch rows of a CTA", &[8, 16, 32]),
             knob(
-                KNOBS[3],
+                "exchange",
                 "how CTAs exchange h: 0 counter or mbarrier, 1 LL words (data and flag)",
                 &exchanges,
             ),
+            knob("group_ctas", "CTAs that share a batch tile", group_ctas),
             knob(
-                KNOBS[4],
-                "percent of the other weights that are smem-resident; the rest is streamed",
-                kept,
+                "smem_percent",
+                "of the other weights, smem-resident; the rest is streamed",
+                smem_percent,
             ),
-            knob(KNOBS[5], "warps along K", &[1, 2, 4, 8]),
-            knob(KNOBS[6], "registers of a thread for register-resident weights", &registers),
+            knob("warps_k", "warps along K; changes the order of sums", &[1, 2, 4, 8]),
+            knob("warps_n", "warps along the hidden units", &[1, 2, 4, 8, 16]),
+            knob("weight_registers", "registers of a thread that hold weights", &weight_registers),
         ]
     }
 }
@@ -248,61 +223,72 @@ impl Schedule {
     pub(super) fn new(
         layer: &Layer<'_>,
         target: &Target,
-        regime: Regime,
+        variant: Variant,
         settings: Settings,
     ) -> Result<Schedule, Refusal> {
-        let Settings { batch_tile, blocks, columns, exchange, kept, parts, registers } = settings;
-        let exchange = regime.exchanges[exchange as usize];
-        let threads = 32 * columns * parts;
+        let Settings {
+            batch_tile,
+            exchange,
+            group_ctas,
+            smem_percent,
+            warps_k,
+            warps_n,
+            weight_registers,
+        } = settings;
+        let exchange = variant.exchanges[exchange as usize];
+        let threads = 32 * warps_n * warps_k;
         if threads > THREADS_MAX {
             return Err(Refusal::Threads { count: threads });
         }
-        let teams = layer.op.direction.count() * ceil_div(layer.op.batch, batch_tile);
+        let cta_groups = layer.op.direction.count() * ceil_div(layer.op.batch, batch_tile);
         let sm_count = i64::from(target.sm_count);
-        if exchange.through_memory() && teams * blocks > sm_count {
-            return Err(Refusal::Resident { count: teams * blocks, sm_count });
+        if exchange.through_memory() && cta_groups * group_ctas > sm_count {
+            return Err(Refusal::Resident { count: cta_groups * group_ctas, sm_count });
         }
         let cluster_max = i64::from(target.cluster_blocks_max());
-        if exchange == Exchange::Cluster && blocks > cluster_max {
-            return Err(Refusal::Cluster { blocks, max: cluster_max });
+        if exchange == Exchange::Cluster && group_ctas > cluster_max {
+            return Err(Refusal::Cluster { blocks: group_ctas, max: cluster_max });
         }
-        let units = Units::of(layer, target);
+        let path = MathPath::of(layer, target);
         let math_bytes = layer.op.math.dtype().bytes() as i64;
         let element_bytes =
-            if units == Units::Lanes { math_bytes } else { layer.dtype().bytes() as i64 };
-        let step_depth = 2 * units.fragment_depth();
-        let fragment_registers = match units {
-            Units::Lanes => 2 * math_bytes,
+            if path == MathPath::Simt { math_bytes } else { layer.dtype().bytes() as i64 };
+        let k_step = 2 * path.fragment_k();
+        let fragment_registers = match path {
+            MathPath::Simt => 2 * math_bytes,
             _ => 4,
         };
-        let slice_of = |units: i64| ceil_div(units, 8 * columns * blocks) * 8 * columns;
-        let mut left = registers;
-        let place = |shape: &ProductShape| {
-            let groups = slice_of(shape.units) / (8 * columns);
-            let steps = ceil_div(shape.depth, step_depth * parts);
-            let step_registers = 2 * ceil_div(shape.gates * groups, 2) * fragment_registers;
-            let held = (left / step_registers).min(steps);
-            left -= held * step_registers;
+        // What a CTA has of so many rows of weights per gate, whole groups of 8 for each warp.
+        let cta_rows = |rows: i64| ceil_div(rows, 8 * warps_n * group_ctas) * 8 * warps_n;
+        let mut left = weight_registers;
+        let place = |shape: &GemmShape| {
+            let unit_groups = cta_rows(shape.rows) / (8 * warps_n);
+            let k_steps = ceil_div(shape.k, k_step * warps_k);
+            let step_registers = 2 * ceil_div(shape.gates * unit_groups, 2) * fragment_registers;
+            let register_steps = (left / step_registers).min(k_steps);
+            left -= register_steps * step_registers;
             let step_bytes = step_registers * 32 * 4;
-            let kept = (steps - held) * kept / 100;
-            Placed { shape: shape.clone(), groups, steps, held, kept, step_bytes }
+            let smem_steps = (k_steps - register_steps) * smem_percent / 100;
+            let shape = shape.clone();
+            PlacedGemm { shape, unit_groups, k_steps, register_steps, smem_steps, step_bytes }
         };
-        let products: Vec<Placed> = layer.products.iter().map(place).collect();
-        let shared_width = blocks * slice_of(layer.op.units).max(slice_of(layer.size()));
-        let padded = |placed: &Placed| placed.steps * step_depth * parts;
-        let depth = products.iter().map(padded).max().unwrap_or(0).max(shared_width);
-        let row_stride = ceil_div(depth, step_depth) * step_depth + 16 / element_bytes;
+        let gemms: Vec<PlacedGemm> = layer.gemms.iter().map(place).collect();
+        let exchange_width =
+            group_ctas * cta_rows(layer.hidden_size()).max(cta_rows(layer.output_size()));
+        let padded_k = |placed: &PlacedGemm| placed.k_steps * k_step * warps_k;
+        let row_elements = gemms.iter().map(padded_k).max().unwrap_or(0).max(exchange_width);
+        let row_stride = ceil_div(row_elements, k_step) * k_step + 16 / element_bytes;
         let mut schedule = Schedule {
             mma_clocks: mma_clocks(target.arch),
-            lanes: if target.arch.capability < 86 { 64.0 } else { 128.0 },
+            f32_lanes: if target.arch.capability < 86 { 64.0 } else { 128.0 },
             settings,
             exchange,
-            units,
+            path,
             threads,
-            slice: slice_of(layer.op.units),
-            shared_width,
-            teams,
-            products,
+            cta_hidden: cta_rows(layer.hidden_size()),
+            exchange_width,
+            cta_groups,
+            gemms,
             row_stride,
             element_bytes,
             vectors: vectors(layer),
@@ -316,7 +302,7 @@ impl Schedule {
         }
         let available = i64::from(target.shared_block_bytes_max);
         schedule.memory = schedule.lay_out(layer, math_bytes);
-        if regime.streams && schedule.memory.total > available {
+        if variant.streams && schedule.memory.total > available {
             schedule.stream(schedule.memory.total - available);
             schedule.memory = schedule.lay_out(layer, math_bytes);
         }
@@ -326,63 +312,62 @@ impl Schedule {
         Ok(schedule)
     }
 
-    /// Selects another exchange of the regime; nothing else depends on it.
-    pub(super) fn set_exchange(&mut self, regime: Regime, at: i64) {
+    /// Selects another exchange of the variant; nothing else depends on it.
+    pub(super) fn set_exchange(&mut self, variant: Variant, at: i64) {
         self.settings.exchange = at;
-        self.exchange = regime.exchanges[at as usize];
+        self.exchange = variant.exchanges[at as usize];
     }
 
     /// Whether settings with smaller values give the same schedule: fewer registers hold as many
     /// weights, or there is nothing to stream.
-    pub(super) fn is_repeated(&self, regime: Regime) -> bool {
-        let Settings { registers, kept, .. } = self.settings;
-        let held: i64 = self.products.iter().map(Placed::held_registers).sum();
-        let shares = regime.streams && kept > 0;
-        registers > 0 && held <= registers - REGISTERS_STEP
-            || shares && self.products.iter().all(|of| of.held == of.steps)
+    pub(super) fn is_repeated(&self, variant: Variant) -> bool {
+        let Settings { weight_registers, smem_percent, .. } = self.settings;
+        let used: i64 = self.gemms.iter().map(PlacedGemm::weight_registers).sum();
+        let shares = variant.streams && smem_percent > 0;
+        weight_registers > 0 && used <= weight_registers - REGISTERS_STEP
+            || shares && self.gemms.iter().all(|of| of.register_steps == of.k_steps)
     }
 
-    /// Streams this many bytes of the weights in shared memory, the last ones first.
+    /// Streams this many bytes of the shared-memory-resident weights, the last ones first.
     fn stream(&mut self, bytes: i64) {
         let warps = self.threads / 32;
         let mut left = bytes;
-        for placed in self.products.iter_mut().rev() {
+        for placed in self.gemms.iter_mut().rev() {
             let step = warps * placed.step_bytes;
-            let given = ceil_div(left.max(0), step).min(placed.kept);
-            placed.kept -= given;
-            left -= given * step;
+            let streamed = ceil_div(left.max(0), step).min(placed.smem_steps);
+            placed.smem_steps -= streamed;
+            left -= streamed * step;
         }
     }
 
-    /// Number of exchanged operands: the first state, double-buffered, and those that stages
-    /// compute.
+    /// Number of exchanged operands: h, double-buffered, and those that stages compute.
     pub(super) fn operands(&self) -> i64 {
-        2 + self.made_operands(self.products.len()) as i64
+        2 + self.computed_operands(self.gemms.len()) as i64
     }
 
-    /// How many of the first `products` GEMMs read a result of a stage.
-    pub(super) fn made_operands(&self, products: usize) -> usize {
-        self.products[..products].iter().filter(|of| !of.shape.is_of_state()).count()
+    /// How many of the first GEMMs read a result of a stage.
+    pub(super) fn computed_operands(&self, gemms: usize) -> usize {
+        self.gemms[..gemms].iter().filter(|of| !of.shape.is_of_state()).count()
     }
 
-    /// Barriers per block of a cluster: one per operand, and two for layer-norm statistics.
+    /// Barriers of a CTA of a cluster: one per operand, and two for layer-norm statistics.
     pub(super) fn barriers(&self, layer: &Layer<'_>) -> i64 {
-        self.operands() + if layer.moments() > 0 { 2 } else { 0 }
+        self.operands() + if layer.layer_norms_max() > 0 { 2 } else { 0 }
     }
 
-    /// Number of 8-row groups of the batch tile.
-    pub(super) fn batch_squares(&self) -> i64 {
+    /// Groups of 8 rows of the batch tile.
+    pub(super) fn batch_subtiles(&self) -> i64 {
         self.settings.batch_tile / 8
     }
 
-    /// Groups of 8 hidden units per warp.
-    pub(super) fn groups(&self) -> i64 {
-        self.slice / 8 / self.settings.columns
+    /// Groups of 8 hidden units of a warp.
+    pub(super) fn unit_groups(&self) -> i64 {
+        self.cta_hidden / 8 / self.settings.warps_n
     }
 
     /// 8x8 subtiles of hidden units and batch rows whose cells each warp computes.
-    pub(super) fn cells(&self, groups: i64) -> i64 {
-        ceil_div(groups * self.batch_squares(), self.settings.parts)
+    pub(super) fn warp_subtiles(&self, unit_groups: i64) -> i64 {
+        ceil_div(unit_groups * self.batch_subtiles(), self.settings.warps_k)
     }
 
     /// Elements of one operand in shared memory.
@@ -390,43 +375,42 @@ impl Schedule {
         self.settings.batch_tile * self.row_stride
     }
 
-    /// Bytes per warp in which register-resident weights are staged.
-    pub(super) fn staged_bytes(&self) -> i64 {
-        let held = self.products.iter().filter(|of| of.held > 0);
-        held.map(|of| of.step_bytes).max().unwrap_or(0)
+    /// Bytes of a warp in which register-resident weights are staged.
+    pub(super) fn staging_bytes(&self) -> i64 {
+        let resident = self.gemms.iter().filter(|of| of.register_steps > 0);
+        resident.map(|of| of.step_bytes).max().unwrap_or(0)
     }
 
     fn estimated_registers(&self, layer: &Layer<'_>) -> i64 {
         let words = layer.op.math.dtype().bytes() as i64 / 4;
-        let step = |placed: &Placed| ceil_div(placed.shape.gates * placed.groups, 2);
-        let fragment = if self.units == Units::Lanes { 8 * words } else { 4 };
-        let held: i64 = self.products.iter().map(|of| of.held * 2 * step(of) * fragment).sum();
+        let tiles = |placed: &PlacedGemm| ceil_div(placed.shape.gates * placed.unit_groups, 2);
+        let fragment = if self.path == MathPath::Simt { 8 * words } else { 4 };
+        let weights = self.gemms.iter().map(|of| of.register_steps * 2 * tiles(of) * fragment);
+        let weights: i64 = weights.sum();
         // A lane has 4 of 16 x 8 accumulators, and the words of an operand; without tensor cores
         // a quarter of the K of 16 accumulators first, and the weights of half a K step.
-        let squares = self.batch_squares();
-        let product = |of: &Placed| match self.units {
-            Units::Lanes => (step(of) * squares * 18 + step(of) * 8 + 8) * words,
+        let subtiles = self.batch_subtiles();
+        let gemm = |of: &PlacedGemm| match self.path {
+            MathPath::Simt => (tiles(of) * subtiles * 18 + tiles(of) * 8 + 8) * words,
             // Weights in shared memory are loaded some K steps at once.
             _ => {
-                step(of) * squares * 4
-                    + squares * 4
-                    + i64::from(of.held < of.steps) * (8 * step(of)).max(32)
+                tiles(of) * subtiles * 4
+                    + subtiles * 4
+                    + i64::from(of.register_steps < of.k_steps) * (8 * tiles(of)).max(32)
             }
         };
-        let product = self.products.iter().map(product).max().unwrap_or(0);
+        let gemm = self.gemms.iter().map(gemm).max().unwrap_or(0);
         let cell = &layer.op.cell;
-        let given = cell.gates.len() + cell.row_inputs.len() + cell.unit_inputs.len() + 1;
-        let values = 2 * (given + cell.states.len()) as i64 * words;
-        let addresses = if self.units == Units::Lanes { 96 } else { 56 };
+        let inputs = cell.gates.len() + cell.row_inputs.len() + cell.unit_inputs.len() + 1;
+        let values = 2 * (inputs + cell.states.len()) as i64 * words;
+        let addresses = if self.path == MathPath::Simt { 96 } else { 56 };
+        let cells = self.warp_subtiles(self.unit_groups());
         // Layer-norm statistics need all accumulators at once.
-        let moments = match layer.moments() {
+        let layer_norms = match layer.layer_norms_max() {
             0 => 0,
-            count => {
-                let sums = self.cells(self.groups()) * 2 * cell.recurrent_gates() as i64;
-                (4 * count * squares + sums) * words
-            }
+            count => (4 * count * subtiles + cells * 2 * cell.recurrent_gates() as i64) * words,
         };
-        held + product + self.cells(self.groups()) * values + moments + addresses
+        weights + gemm + cells * values + layer_norms + addresses
     }
 
     fn lay_out(&self, layer: &Layer<'_>, math_bytes: i64) -> Memory {
@@ -438,30 +422,41 @@ impl Schedule {
         };
         let buffer = self.buffer_elements() * self.element_bytes;
         take(2 * buffer);
-        let made = self.made_operands(self.products.len());
-        let operands = (0..made).map(|_| take(buffer)).collect();
+        let computed = self.computed_operands(self.gemms.len());
+        let operands = (0..computed).map(|_| take(buffer)).collect();
         let warps = self.threads / 32;
         // Weights on their way to registers reuse the memory of operands.
         let operands_end = take(0);
-        take((warps * self.staged_bytes() - operands_end).max(0));
-        let kept = self.products.iter().map(|of| take(warps * of.kept * of.step_bytes)).collect();
-        let tiles = |of: &Placed| ceil_div(of.shape.gates * of.groups, 2);
-        let tiles = self.products.iter().map(tiles).max().unwrap_or(0);
-        let partial = match self.settings.parts {
+        take((warps * self.staging_bytes() - operands_end).max(0));
+        let resident = self.gemms.iter().map(|of| warps * of.smem_steps * of.step_bytes);
+        let weights = resident.map(&mut take).collect();
+        let tiles = |of: &PlacedGemm| ceil_div(of.shape.gates * of.unit_groups, 2);
+        let tiles = self.gemms.iter().map(tiles).max().unwrap_or(0);
+        let partials = match self.settings.warps_k {
             1 => 0,
-            _ => take(warps * tiles * self.batch_squares() * 128 * math_bytes),
+            _ => take(warps * tiles * self.batch_subtiles() * 128 * math_bytes),
         };
-        let vectors = take(self.vectors * self.slice * math_bytes);
+        let vectors = take(self.vectors * self.cta_hidden * math_bytes);
         let lengths = match layer.op.with.lengths {
             true => take(ceil_div(layer.op.batch, 32) * 32 * 4),
             false => 0,
         };
         let cluster = self.exchange == Exchange::Cluster;
-        let moments = layer.moments() * self.settings.batch_tile * math_bytes;
-        let sums = take(2 * warps * moments);
-        let joined = take(if cluster { 4 * self.settings.blocks * moments } else { 0 });
+        let row_bytes = layer.layer_norms_max() * self.settings.batch_tile * math_bytes;
+        let row_sums = take(2 * warps * row_bytes);
+        let cta_stats = take(if cluster { 4 * self.settings.group_ctas * row_bytes } else { 0 });
         let barriers = take(if cluster { 8 * self.barriers(layer) } else { 0 });
-        Memory { operands, kept, partial, vectors, lengths, sums, joined, barriers, total: at }
+        Memory {
+            operands,
+            weights,
+            partials,
+            vectors,
+            lengths,
+            row_sums,
+            cta_stats,
+            barriers,
+            total: at,
+        }
     }
 }
 

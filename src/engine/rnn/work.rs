@@ -3,7 +3,7 @@
 use crate::engine::KernelWork;
 use crate::engine::cost::INSTRUCTIONS_OPERATION;
 use crate::engine::rnn::layer::Layer;
-use crate::engine::rnn::schedule::{Exchange, Placed, Schedule, Settings, Units};
+use crate::engine::rnn::schedule::{Exchange, MathPath, PlacedGemm, Schedule, Settings};
 use crate::tensor::TensorDesc;
 
 /// Clocks of a step besides MMAs: two barriers, loading accumulators and operands, the cell (Luo et
@@ -12,36 +12,37 @@ const STEP_CLOCKS: f64 = 280.0;
 
 /// Latency of an exchange in clocks: a store within a cluster; write, count and read through L2;
 /// write and successful poll there, a hand-off of 160 ns and half a poll.
-const PUSH_CLOCKS: f64 = 250.0;
-const COUNT_CLOCKS: f64 = 1500.0;
-const TAG_CLOCKS: f64 = 600.0;
+const CLUSTER_CLOCKS: f64 = 250.0;
+const COUNTER_CLOCKS: f64 = 1500.0;
+const LL_CLOCKS: f64 = 600.0;
 
 /// L2 bandwidth of an SM in bytes per clock.
 const L2_BYTES: f64 = 32.0;
 
 /// Predicted clocks of one step.
 pub(super) fn step_clocks(layer: &Layer<'_>, schedule: &Schedule) -> f64 {
-    let products: f64 = schedule.products.iter().map(|of| multiplications(schedule, of)).sum();
-    let math = match schedule.units {
-        Units::Half => products / 2048.0 * schedule.mma_clocks / 4.0,
-        Units::Tf32 => products / 1024.0 * schedule.mma_clocks / 4.0,
-        Units::Lanes => products / schedule.lanes,
+    let multiply_adds: f64 = schedule.gemms.iter().map(|of| multiply_adds(schedule, of)).sum();
+    let math = match schedule.path {
+        MathPath::Mma16 => multiply_adds / 2048.0 * schedule.mma_clocks / 4.0,
+        MathPath::MmaTf32 => multiply_adds / 1024.0 * schedule.mma_clocks / 4.0,
+        MathPath::Simt => multiply_adds / schedule.f32_lanes,
     };
     let warps = schedule.threads / 32;
-    let streamed = |of: &Placed| (of.streamed() * of.step_bytes * warps) as f64 / L2_BYTES;
-    let streamed: f64 = schedule.products.iter().map(streamed).sum();
-    let moments = layer.op.cell.stages.iter().filter(|stage| !stage.moments.is_empty()).count();
-    let stops = (schedule.products.len() + moments).max(1) as f64;
+    let streamed =
+        |of: &PlacedGemm| (of.streamed_steps() * of.step_bytes * warps) as f64 / L2_BYTES;
+    let streamed: f64 = schedule.gemms.iter().map(streamed).sum();
+    let norms = layer.op.cell.stages.iter().filter(|stage| !stage.moments.is_empty()).count();
+    let exchanges = (schedule.gemms.len() + norms).max(1) as f64;
     let exchange = exchange_clocks(layer, schedule, schedule.exchange);
-    let cells = (schedule.slice * schedule.settings.batch_tile) as f64;
-    let own = cells * instructions(layer) / schedule.lanes;
-    math.max(streamed) + own + stops * (STEP_CLOCKS + exchange)
+    let cells = (schedule.cta_hidden * schedule.settings.batch_tile) as f64;
+    let cells = cells * instructions(layer) / schedule.f32_lanes;
+    math.max(streamed) + cells + exchanges * (STEP_CLOCKS + exchange)
 }
 
 /// Bytes that a block receives per exchange, without flags.
 pub(super) fn exchange_bytes(layer: &Layer<'_>, schedule: &Schedule) -> i64 {
-    let Settings { batch_tile, blocks, .. } = schedule.settings;
-    let others = schedule.shared_width / blocks * (blocks - 1);
+    let Settings { batch_tile, group_ctas, .. } = schedule.settings;
+    let others = schedule.exchange_width / group_ctas * (group_ctas - 1);
     batch_tile * others * layer.dtype().bytes() as i64
 }
 
@@ -50,17 +51,17 @@ pub(super) fn exchange_clocks(layer: &Layer<'_>, schedule: &Schedule, exchange: 
     let read = exchange_bytes(layer, schedule) as f64 / L2_BYTES;
     match exchange {
         Exchange::None => 0.0,
-        Exchange::Cluster => PUSH_CLOCKS,
-        Exchange::Counter => COUNT_CLOCKS + read,
-        Exchange::Data => TAG_CLOCKS + 2.0 * read,
+        Exchange::Cluster => CLUSTER_CLOCKS,
+        Exchange::Counter => COUNTER_CLOCKS + read,
+        Exchange::LowLatency => LL_CLOCKS + 2.0 * read,
     }
 }
 
 /// Multiply-adds of a block for a GEMM, including padding.
-fn multiplications(schedule: &Schedule, of: &Placed) -> f64 {
-    let depth = of.steps * schedule.settings.parts * 2 * schedule.units.fragment_depth();
-    let rows = of.shape.gates * of.groups * 8 * schedule.settings.columns;
-    (rows * depth * schedule.settings.batch_tile) as f64
+fn multiply_adds(schedule: &Schedule, of: &PlacedGemm) -> f64 {
+    let k = of.k_steps * schedule.settings.warps_k * 2 * schedule.path.fragment_k();
+    let rows = of.shape.gates * of.unit_groups * 8 * schedule.settings.warps_n;
+    (rows * k * schedule.settings.batch_tile) as f64
 }
 
 fn instructions(layer: &Layer<'_>) -> f64 {
@@ -82,7 +83,7 @@ pub(super) fn bytes(layer: &Layer<'_>) -> f64 {
 /// x is prefetched steps ahead.
 pub(super) fn of(layer: &Layer<'_>, schedule: &Schedule, bytes: f64) -> KernelWork {
     let steps = layer.steps() as f64;
-    let blocks = (schedule.teams * schedule.settings.blocks) as f64;
+    let blocks = (schedule.cta_groups * schedule.settings.group_ctas) as f64;
     KernelWork {
         blocks: blocks as u64,
         threads: schedule.threads as u32,
@@ -92,7 +93,7 @@ pub(super) fn of(layer: &Layer<'_>, schedule: &Schedule, bytes: f64) -> KernelWo
         l2_bytes: bytes,
         in_flight_bytes: bytes,
         round_trips: 2.0,
-        lane_instructions: blocks * steps * step_clocks(layer, schedule) * schedule.lanes,
+        lane_instructions: blocks * steps * step_clocks(layer, schedule) * schedule.f32_lanes,
         f64_instructions: 0.0,
         tensor: None,
     }

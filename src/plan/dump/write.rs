@@ -151,7 +151,7 @@ impl PlannedKernel {
             },
             resources: report.resources,
             digests: editable.map(|(name, text)| (name.to_owned(), digest(text))).into(),
-            parameters: parameters.clone(),
+            parameters: serde_json::Value::clone(parameters),
         }
     }
 }

@@ -60,11 +60,14 @@ struct Wgmma<'a> {
 }
 
 impl Tunable<9> for Wgmma<'_> {
-    const NAME: &'static str = NAME;
     const KNOBS: [&'static str; 9] = KNOBS;
     type Settings = [i64; 9];
     type Schedule = Schedule;
     type Refusal = Refusal;
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
 
     fn all_knobs(&self) -> [Knob; 9] {
         knobs(&self.problem)

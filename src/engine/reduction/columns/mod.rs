@@ -82,18 +82,21 @@ impl Columns<'_> {
 }
 
 impl Tunable<5> for Columns<'_> {
-    const NAME: &'static str = NAME;
     const KNOBS: [&'static str; 5] = Settings::KNOBS;
     type Settings = Settings;
     type Schedule = Schedule;
     type Refusal = String;
 
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
     fn all_knobs(&self) -> [Knob; 5] {
         schedule::knobs(self.reductions.graph(), &self.reductions.space)
     }
 
-    fn listed_knobs(&self) -> [Knob; 5] {
-        schedule::for_any_count(self.all_knobs())
+    fn listed_knobs(&self) -> Vec<Knob> {
+        schedule::for_any_count(self.all_knobs()).into()
     }
 
     fn schedule(&self, settings: Settings) -> Result<Schedule, String> {

@@ -1,4 +1,4 @@
-//! The values of a cell as members of one C++ struct, and its programs as functions on it.
+//! The values of a cell as members of one C++ struct, and its programs as functions of that.
 
 use std::collections::BTreeSet;
 
@@ -6,15 +6,15 @@ use crate::engine::rnn::layer::Layer;
 use crate::expr::Identifiers;
 use crate::graph::{Cell, CellValue};
 
-/// Members that `rnn/unit.cuh` adds to the struct.
-const GIVEN_MEMBERS: [&str; 2] = ["active", "reset"];
+/// Members that `rnn/cell.cuh` adds to the struct.
+const FLAGS: [&str; 2] = ["active", "reset"];
 
-/// Name of the struct in `rnn/unit.cuh`.
-const UNIT: &str = "unit";
+/// Name of a struct of which programs are functions.
+const CELL: &str = "cell";
 
-/// Names of the values that outlive a program.
+/// Names of the members: the values that outlive a program.
 #[derive(Debug, Clone)]
-pub(super) struct Members {
+pub(super) struct CellStruct {
     names: Vec<(CellValue, String)>,
 }
 
@@ -27,10 +27,10 @@ pub(super) struct Programs {
     pub(super) functions: BTreeSet<&'static str>,
 }
 
-impl Members {
-    pub(super) fn of(layer: &Layer<'_>) -> Members {
+impl CellStruct {
+    pub(super) fn of(layer: &Layer<'_>) -> CellStruct {
         let cell = &*layer.op.cell;
-        let mut identifiers = Identifiers::reserving(&GIVEN_MEMBERS);
+        let mut identifiers = Identifiers::reserving(&FLAGS);
         let mut names = Vec::new();
         let mut add = |value: CellValue, name: &str| names.push((value, identifiers.fresh(name)));
         for (at, gate) in cell.gates.iter().enumerate() {
@@ -61,7 +61,7 @@ impl Members {
                 add(CellValue::Result { stage, at }, of.program.name(*value));
             }
         }
-        Members { names }
+        CellStruct { names }
     }
 
     pub(super) fn name(&self, value: CellValue) -> &str {
@@ -75,7 +75,7 @@ impl Members {
     }
 
     /// Values read from memory at every step.
-    pub(super) fn given(&self) -> impl Iterator<Item = (CellValue, &str)> {
+    pub(super) fn step_inputs(&self) -> impl Iterator<Item = (CellValue, &str)> {
         let named = self.names.iter().map(|(value, name)| (*value, name.as_str()));
         named.filter(|(value, _)| {
             matches!(value, CellValue::Gate(_) | CellValue::RowInput(_) | CellValue::UnitInput(_))
@@ -100,13 +100,13 @@ impl Members {
         self.name(CellValue::Result { stage, at })
     }
 
-    /// The programs of all stages, which operate on members of `unit`.
+    /// The programs of all stages, which operate on members of a `cell`.
     pub(super) fn programs(&self, layer: &Layer<'_>) -> Programs {
         let cell: &Cell = &layer.op.cell;
         let activations = layer.op.activations(layer.dtype());
         let mut programs = Programs { lines: Vec::new(), functions: BTreeSet::new() };
         for (stage, of) in cell.stages.iter().enumerate() {
-            let member = |value| format!("{UNIT}.{}", self.name(value));
+            let member = |value| format!("{CELL}.{}", self.name(value));
             let simple = of.program.simplified();
             let inputs: Vec<String> = simple
                 .inputs()
@@ -117,7 +117,7 @@ impl Members {
             let outputs: Vec<String> = (0..simple.outputs().len())
                 .map(|at| member(CellValue::Result { stage, at }))
                 .collect();
-            let names = &mut Identifiers::reserving(&[UNIT]);
+            let names = &mut Identifiers::reserving(&[CELL]);
             let emitted = simple.emit_with(&inputs, &outputs, names, activations);
             programs.lines.push(emitted.lines);
             programs.functions.extend(emitted.functions);

@@ -1,0 +1,518 @@
+//! The kernels of `rnn_step` besides its GEMMs, and the workspace between them.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use crate::dtype::DType;
+use crate::engine::header::KernelNames;
+use crate::engine::rnn::elements::{
+    Constant, Elements, Field, InputRow, LayerNorm, RowFunction, State,
+};
+use crate::engine::rnn::layer::{GemmShape, Layer};
+use crate::engine::signature::ctype;
+use crate::expr::Math;
+use crate::graph::CellValue;
+use crate::kernel::{Argument, Grid, KernelPlan, LaunchPlan};
+use crate::target::Arch;
+
+/// Threads per block, which processes one row.
+pub(super) const THREADS: u32 = 256;
+
+const TEMPLATE: &str = "rnn/sm75_rnn_cell.cu";
+const ENTRY: &str = "rnn_cell";
+
+/// Buffers of the workspace, in order: vectors of every batch row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Buffer {
+    /// h.
+    Hidden,
+    /// The states other than h.
+    States,
+    /// Results of the GEMMs with recurrent weights.
+    Gates,
+    /// Results of the projection.
+    Projected,
+    /// Results of a stage that are the operand of a GEMM.
+    Operand,
+    /// Results of stages that later stages read.
+    Carried,
+}
+
+impl Buffer {
+    const ALL: [Buffer; 6] = [
+        Buffer::Hidden,
+        Buffer::States,
+        Buffer::Gates,
+        Buffer::Projected,
+        Buffer::Operand,
+        Buffer::Carried,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Buffer::Hidden => "hidden",
+            Buffer::States => "states",
+            Buffer::Gates => "gates",
+            Buffer::Projected => "projected",
+            Buffer::Operand => "operand",
+            Buffer::Carried => "carried",
+        }
+    }
+}
+
+/// Variables of the template.
+#[derive(Serialize)]
+struct Variables {
+    /// Lines of the header comment.
+    about: String,
+    listing: Vec<String>,
+    stored: &'static str,
+    math: &'static str,
+    constants: Vec<Constant>,
+    /// Kernel parameters, and functions that return their rows.
+    fields: Vec<Field>,
+    rows: Vec<RowFunction>,
+    functions: BTreeSet<&'static str>,
+    layout: &'static str,
+    lengths: bool,
+    /// C++ condition.
+    reverse: &'static str,
+    fill: String,
+    projected: bool,
+    with_reset: bool,
+    /// The flag of a row.
+    reset: Option<String>,
+    /// Names of all members of a cell, and of those that are read at every step.
+    members: String,
+    step_inputs: String,
+    input_rows: Vec<InputRow>,
+    step_loads: Vec<StepLoad>,
+    parameters: Vec<Parameter>,
+    states: Vec<StepState>,
+    history: bool,
+    /// Elements of y: of a unit, and of a column.
+    y_unit: String,
+    y_column: String,
+    /// Lines of the program of each stage, where the kernel runs stages.
+    stage_programs: Vec<Vec<String>>,
+    has_layer_norms: bool,
+    #[serde(flatten)]
+    kernel: Kernel,
+}
+
+/// What a kernel does.
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum Kernel {
+    /// Initialises the states.
+    Initial {
+        /// The first value of h in a column.
+        h_first: String,
+        reads_initial: bool,
+    },
+    /// One phase of a step.
+    Phase { phases: Vec<Phase> },
+    /// All phases of all steps from one on.
+    Rest { phases: Vec<Phase> },
+    /// Writes the final states.
+    Final { h_final: Option<String>, states_final: bool },
+}
+
+/// A part of a step that needs no other block: a stage, or the projection.
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum Phase {
+    Stage {
+        stage: usize,
+        first: bool,
+        last: bool,
+        gemm: Option<RowGemm>,
+        gates: Vec<Gate>,
+        layer_norms: Vec<LayerNorm>,
+        /// Values of the cell from earlier stages, and for later ones.
+        carried_in: Vec<Carried>,
+        carried_out: Vec<Carried>,
+        /// Member of the cell that is the operand of the next GEMM.
+        operand: Option<String>,
+    },
+    Projection {
+        gemm: Option<RowGemm>,
+    },
+}
+
+/// A GEMM that a block computes for its batch row.
+#[derive(Serialize)]
+struct RowGemm {
+    /// Names of constants.
+    k: &'static str,
+    rows: String,
+    /// C++ expressions: the operand, a row of the weights, and the results.
+    operand: String,
+    weights: String,
+    results: String,
+}
+
+/// A value that is read at every step.
+#[derive(Serialize)]
+struct StepLoad {
+    name: String,
+    /// The element.
+    from: String,
+    /// Element that is added to it.
+    bias: Option<String>,
+}
+
+/// A parameter of the cell.
+#[derive(Serialize)]
+struct Parameter {
+    name: String,
+    /// The element.
+    from: String,
+}
+
+/// A result of a GEMM.
+#[derive(Serialize)]
+struct Gate {
+    name: String,
+    from: String,
+    /// Element that is added to it.
+    bias: Option<String>,
+}
+
+/// A value that is stored between stages.
+#[derive(Serialize)]
+struct Carried {
+    name: String,
+    element: String,
+}
+
+/// A state of the cell.
+#[derive(Serialize)]
+struct StepState {
+    #[serde(flatten)]
+    state: State,
+    /// Its value before the step.
+    from: String,
+    /// Member of the cell that it becomes.
+    next: String,
+    /// The element that holds it between steps; `None` for h.
+    element: Option<String>,
+}
+
+/// The kernels of a layer.
+pub(super) struct StepKernels<'a> {
+    elements: Elements<'a>,
+    layer: &'a Layer<'a>,
+    /// Values that later stages read.
+    carried: Vec<CellValue>,
+    arch: Arch,
+}
+
+impl<'a> StepKernels<'a> {
+    pub(super) fn of(layer: &'a Layer<'a>, arch: Arch) -> StepKernels<'a> {
+        let cell = &layer.op.cell;
+        let mut carried = Vec::new();
+        for stage in 0..cell.stages.len() {
+            let last = stage + 1 == cell.stages.len();
+            let states = (0..cell.states.len()).filter(|_| last).filter_map(|at| cell.next(at));
+            for value in cell.reads(stage).into_iter().chain(states) {
+                let earlier = cell.made_in(value).is_some_and(|made| made < stage);
+                if earlier && !carried.contains(&value) {
+                    carried.push(value);
+                }
+            }
+        }
+        StepKernels { elements: Elements::of(layer), layer, carried, arch }
+    }
+
+    /// Type of a buffer, vectors of each batch row, and their length as value and constant.
+    fn shape(&self, buffer: Buffer) -> (DType, usize, i64, &'static str) {
+        let (layer, cell) = (self.layer, &self.layer.op.cell);
+        let (stored, math) = (layer.dtype(), layer.op.math.dtype());
+        let hidden = (layer.hidden_size(), "HIDDEN_SIZE");
+        let output = (layer.output_size(), "OUTPUT_SIZE");
+        let (dtype, vectors, (length, constant)) = match buffer {
+            Buffer::Hidden => (stored, 1, output),
+            Buffer::States => (math, cell.states.len() - 1, hidden),
+            Buffer::Gates => (math, cell.recurrent_gates(), hidden),
+            Buffer::Projected => (math, usize::from(cell.projected), output),
+            Buffer::Operand => (stored, 1, hidden),
+            Buffer::Carried => (math, self.carried.len(), hidden),
+        };
+        (dtype, vectors, length, constant)
+    }
+
+    /// Sizes of the buffers in bytes.
+    pub(super) fn scratch(&self) -> Vec<u64> {
+        let rows = self.layer.op.direction.count() * self.layer.op.batch;
+        let bytes = |buffer: &Buffer| {
+            let (dtype, vectors, length, _) = self.shape(*buffer);
+            (rows * vectors as i64 * length * dtype.bytes() as i64).max(1) as u64
+        };
+        Buffer::ALL.iter().map(bytes).collect()
+    }
+
+    /// The function that returns a vector of the block's batch row.
+    fn row_function(&self, buffer: Buffer) -> RowFunction {
+        let (dtype, vectors, _, length) = self.shape(buffer);
+        let row = match vectors {
+            0 | 1 => "index_t(blockIdx.x)".to_owned(),
+            _ => format!("(index_t(blockIdx.x) * {vectors} + n)"),
+        };
+        RowFunction {
+            ctype: format!("{}*", ctype(dtype)),
+            name: buffer.name(),
+            parameter: if vectors > 1 { "int n" } else { "" },
+            from: format!("{} + {row} * {length}", buffer.name()),
+        }
+    }
+
+    /// A vector of the block's batch row.
+    fn vector(&self, buffer: Buffer, at: usize) -> String {
+        match self.shape(buffer) {
+            (_, 0 | 1, ..) => format!("t.{}_row()", buffer.name()),
+            _ => format!("t.{}_row({at})", buffer.name()),
+        }
+    }
+
+    /// A kernel with everything that does not depend on what it does.
+    fn kernel(&self, name: &str, about: impl Into<String>, kernel: Kernel) -> KernelPlan {
+        let StepKernels { elements, layer, .. } = self;
+        let (op, cell) = (layer.op, &elements.cell);
+        let tensors = layer.tensors().map(|(slot, uid)| elements.field(slot, uid));
+        let buffers = Buffer::ALL.into_iter().map(|buffer| Field {
+            ctype: format!("{}*", ctype(self.shape(buffer).0)),
+            name: buffer.name().to_owned(),
+        });
+        let numbers = elements.numbers();
+        let number = |name: &str| Field { ctype: "index_t".to_owned(), name: name.to_owned() };
+        let rows = layer.tensors().map(|(slot, _)| elements.row_function(slot));
+        let extents = [
+            Constant::new("HIDDEN_SIZE", layer.hidden_size(), ""),
+            Constant::new("OUTPUT_SIZE", layer.output_size(), "of h and y"),
+            Constant::new("BATCH", op.batch, ""),
+            Constant::new("THREADS", i64::from(THREADS), ""),
+        ];
+        let phases = match &kernel {
+            Kernel::Phase { phases } | Kernel::Rest { phases } => &phases[..],
+            Kernel::Initial { .. } | Kernel::Final { .. } => &[],
+        };
+        let stages = phases.iter().any(|phase| matches!(phase, Phase::Stage { .. }));
+        let normalises = |phase: &Phase| match phase {
+            Phase::Stage { layer_norms, .. } => !layer_norms.is_empty(),
+            Phase::Projection { .. } => false,
+        };
+        let has_layer_norms = phases.iter().any(normalises);
+        let programs = stages.then(|| cell.programs(layer));
+        let (stage_programs, functions) =
+            programs.map(|programs| (programs.lines, programs.functions)).unwrap_or_default();
+        let dtype = layer.dtype();
+        let variables = Variables {
+            about: about.into(),
+            listing: if stages { elements.listing() } else { Vec::new() },
+            stored: ctype(dtype),
+            math: op.math.dtype().register(),
+            constants: extents.into_iter().chain(elements.constants()).collect(),
+            fields: tensors
+                .chain(buffers)
+                .chain(numbers.iter().map(|(name, _)| number(name)))
+                .chain([number("at")])
+                .collect(),
+            rows: rows.chain(Buffer::ALL.map(|buffer| self.row_function(buffer))).collect(),
+            functions,
+            layout: op.layout.name(),
+            lengths: op.with.lengths,
+            reverse: elements.reverse(),
+            fill: op.fill.literal(Math::of(op.math.dtype())),
+            projected: op.cell.projected,
+            with_reset: op.with.reset,
+            reset: elements.reset(),
+            members: elements.members(),
+            step_inputs: elements.step_input_members(),
+            input_rows: elements.input_rows(),
+            step_loads: self.step_loads(),
+            parameters: self.parameters(),
+            states: self.states(),
+            history: op.with.history,
+            y_unit: elements.y("row", "unit"),
+            y_column: elements.y("row", "column"),
+            stage_programs,
+            has_layer_norms,
+            kernel,
+        };
+        let stem = format!("sm75_rnn_cell_{dtype}_{}_{name}", layer.cell_word());
+        let names = KernelNames { stem, template: TEMPLATE, entry: ENTRY };
+        let arguments = layer.tensors().map(|(_, uid)| Argument::Address(uid as i64));
+        let scratch = (0..Buffer::ALL.len()).map(Argument::Scratch);
+        KernelPlan {
+            spec: names.spec(self.arch, &variables),
+            launch: LaunchPlan {
+                grid: Grid::Fixed((op.direction.count() * op.batch) as u32),
+                threads: THREADS,
+                shared_bytes: 0,
+                cooperative: false,
+                arguments: arguments.chain(scratch).collect(),
+                maps: Vec::new(),
+                numbers: numbers.into_iter().map(|(_, number)| number).chain([0]).collect(),
+            },
+        }
+    }
+
+    /// A kernel of a step with its number, the last run-time number; a GEMM has none.
+    pub(super) fn at_step(&self, kernel: &KernelPlan, at: i64) -> KernelPlan {
+        let mut kernel = kernel.clone();
+        if kernel.spec.entry == ENTRY {
+            *kernel.launch.numbers.last_mut().expect("the step is a number") = at;
+        }
+        kernel
+    }
+
+    /// The kernel that initialises the states.
+    pub(super) fn initial(&self) -> KernelPlan {
+        let h_initial = self.layer.tensor("h_initial").is_some();
+        let h_first = match h_initial {
+            true => self.elements.element("h_initial", "b", "column"),
+            false => "Narrow<Stored>::from(0.f)".to_owned(),
+        };
+        let others = self.elements.states().into_iter().skip(1);
+        let reads_initial = h_initial || others.into_iter().any(|state| state.initial.is_some());
+        let about = "the initial states of a recurrent layer.";
+        self.kernel("initial", about, Kernel::Initial { h_first, reads_initial })
+    }
+
+    /// The kernel that writes the final states.
+    pub(super) fn last(&self) -> Option<KernelPlan> {
+        let with = self.layer.op.with;
+        let h_final = with.h_final.then(|| self.elements.element("h_final", "b", "column"));
+        let states_final = with.states_final;
+        let about = "the final states of a recurrent layer.";
+        (h_final.is_some() || states_final)
+            .then(|| self.kernel("final", about, Kernel::Final { h_final, states_final }))
+    }
+
+    /// The kernel of a stage of one step.
+    pub(super) fn stage(&self, stage: usize) -> KernelPlan {
+        let about = format!("stage {stage} of a recurrent layer at one step.");
+        let phases = vec![self.stage_phase(stage, false)];
+        self.kernel(&format!("stage{stage}"), about, Kernel::Phase { phases })
+    }
+
+    /// The kernel that rounds the results of the projection of one step.
+    pub(super) fn projection(&self) -> KernelPlan {
+        let about = "the projection of a recurrent layer at one step.";
+        let phases = vec![Phase::Projection { gemm: None }];
+        self.kernel("projection", about, Kernel::Phase { phases })
+    }
+
+    /// The kernel of all remaining steps.
+    pub(super) fn rest(&self) -> KernelPlan {
+        let stages = 0..self.layer.op.cell.stages.len();
+        let stages = stages.map(|stage| self.stage_phase(stage, true));
+        let projection = self.layer.gemm(None);
+        let projection =
+            projection.map(|gemm| Phase::Projection { gemm: Some(self.row_gemm(gemm)) });
+        let about = "the remaining steps of a recurrent layer.";
+        self.kernel("rest", about, Kernel::Rest { phases: stages.chain(projection).collect() })
+    }
+
+    fn step_loads(&self) -> Vec<StepLoad> {
+        let inputs = self.elements.step_inputs().into_iter().map(|input| {
+            let gate = input.gate.filter(|_| self.layer.op.with.x_bias);
+            let column = |gate| self.elements.gate_column(gate, "unit");
+            let bias = gate.map(|gate| self.elements.element("x_bias", "", &column(gate)));
+            StepLoad { name: input.name, from: input.from, bias }
+        });
+        inputs.collect()
+    }
+
+    fn parameters(&self) -> Vec<Parameter> {
+        let names = self.elements.cell.parameters().enumerate();
+        let parameter = |(at, name): (usize, &str)| Parameter {
+            name: name.to_owned(),
+            from: self.elements.element("parameters", &at.to_string(), "unit"),
+        };
+        names.map(parameter).collect()
+    }
+
+    fn states(&self) -> Vec<StepState> {
+        let projected = self.layer.op.cell.projected;
+        let states = self.elements.states().into_iter().enumerate().map(|(at, state)| {
+            let element =
+                (at > 0).then(|| format!("{}[unit]", self.vector(Buffer::States, at - 1)));
+            let from = match &element {
+                Some(element) => element.clone(),
+                None if projected => "Math(0)".to_owned(),
+                None => "Math(widen(hidden[unit]))".to_owned(),
+            };
+            StepState { state, from, next: self.elements.next_state(at).to_owned(), element }
+        });
+        states.collect()
+    }
+
+    /// A GEMM that a block computes for its row.
+    fn row_gemm(&self, gemm: &GemmShape) -> RowGemm {
+        let rows = if gemm.stage.is_some() { "HIDDEN_SIZE" } else { "OUTPUT_SIZE" };
+        let row = match gemm.first_gate {
+            0 => "row".to_owned(),
+            first => format!("{first} * {rows} + row"),
+        };
+        RowGemm {
+            k: if gemm.is_of_state() { "OUTPUT_SIZE" } else { "HIDDEN_SIZE" },
+            rows: format!("{} * {rows}", gemm.gates),
+            operand: self.vector(gemm.operand(), 0),
+            weights: self.elements.row(gemm.slot(), &row),
+            results: self.vector(gemm.results(), gemm.first_gate as usize),
+        }
+    }
+
+    /// The element of the bias of a recurrent gate.
+    fn recurrent_bias(&self, at: usize) -> String {
+        self.elements.element("r_bias", "", &Elements::vector_column(at, "unit"))
+    }
+
+    /// A stage, with its GEMM if `multiplies`.
+    fn stage_phase(&self, stage: usize, multiplies: bool) -> Phase {
+        let (op, cell) = (self.layer.op, &self.layer.op.cell);
+        let (elements, members) = (&self.elements, &self.elements.cell);
+        let gates = cell.stages[stage].product.iter().flat_map(|of| 0..of.gates.len());
+        let gates = gates.map(|gate| {
+            let row = cell.first_row(stage) + gate;
+            Gate {
+                name: members.recurrent(row).to_owned(),
+                from: format!("{}[unit]", self.vector(Buffer::Gates, row)),
+                bias: op.with.r_bias.then(|| self.recurrent_bias(row)),
+            }
+        });
+        let carried = |made: &dyn Fn(usize) -> bool| {
+            let all = self.carried.iter().enumerate();
+            let these = all.filter(|(_, value)| cell.made_in(**value).is_some_and(made));
+            let carried = |(at, value): (usize, &CellValue)| Carried {
+                name: members.name(*value).to_owned(),
+                element: format!("{}[unit]", self.vector(Buffer::Carried, at)),
+            };
+            these.map(carried).collect()
+        };
+        let last = stage + 1 == cell.stages.len();
+        let next = cell.stages.get(stage + 1).and_then(|next| next.product.as_ref());
+        let operand = match next {
+            Some(product) => {
+                let output = cell.output(stage, &product.operand).expect("the cell is valid");
+                Some(members.result(stage, output).to_owned())
+            }
+            None => (last && cell.projected).then(|| elements.next_state(0).to_owned()),
+        };
+        let gemm = self.layer.gemm(Some(stage)).filter(|_| multiplies);
+        Phase::Stage {
+            stage,
+            first: stage == 0,
+            last,
+            gemm: gemm.map(|gemm| self.row_gemm(gemm)),
+            gates: gates.collect(),
+            layer_norms: elements.layer_norms(stage),
+            carried_in: carried(&|made| made < stage),
+            carried_out: carried(&|made| made == stage),
+            operand,
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Variables of the templates of persistent layers (`rnn/sm80_rnn_mma.cu` and its relatives).
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use crate::engine::rnn::elements::{Constant, Field, InputRow, LayerNorm, RowFunction, State};
+
+/// Variables that the layer and its prepack kernel have in common.
+#[derive(Serialize)]
+pub(super) struct SharedVariables {
+    /// The instruction, with tensor cores.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) mma: Option<Mma>,
+    /// C++ types of weights and y, of operands of the GEMMs, and of all else.
+    pub(super) stored: &'static str,
+    pub(super) element: &'static str,
+    pub(super) math: &'static str,
+    pub(super) constants: Vec<Constant>,
+    /// Kernel parameters, and functions that return their rows.
+    pub(super) fields: Vec<Field>,
+    pub(super) rows: Vec<RowFunction>,
+    pub(super) exchange: &'static str,
+    /// C++ condition.
+    pub(super) reverse: &'static str,
+}
+
+/// Variables of `device/ptx/mma.cuh`.
+#[derive(Serialize)]
+pub(super) struct Mma {
+    pub(super) shape: String,
+    pub(super) a: &'static str,
+    pub(super) b: &'static str,
+    pub(super) sum: &'static str,
+    pub(super) sum_type: &'static str,
+    pub(super) constraint: &'static str,
+}
+
+/// The weights of a GEMM.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Weights {
+    /// C++ type.
+    pub(super) name: String,
+    /// Template arguments of the type.
+    pub(super) weights: String,
+    /// Weight rows per gate, of the layer and of a CTA, and K: names of constants.
+    pub(super) rows: &'static str,
+    pub(super) cta_rows: &'static str,
+    pub(super) k: &'static str,
+    /// C++ expression of the weight of a `gate` of a `unit` at `k`.
+    pub(super) weight: String,
+    /// C++ expression of the streamed weights of the warp.
+    pub(super) streamed: Option<String>,
+}
+
+/// A GEMM.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Gemm {
+    #[serde(flatten)]
+    pub(super) weights: Weights,
+    /// C++ variable of the weights.
+    pub(super) variable: String,
+    pub(super) comment: String,
+    /// The operand of a step.
+    pub(super) operand: String,
+    /// Name of the constant.
+    pub(super) smem_offset: String,
+}
+
+/// Variables of the prepack kernel.
+#[derive(Serialize)]
+pub(super) struct PrepackVariables {
+    #[serde(flatten)]
+    pub(super) shared: SharedVariables,
+    pub(super) gemms: Vec<Weights>,
+}
+
+/// Variables of the layer's kernel.
+#[derive(Serialize)]
+pub(super) struct LayerVariables {
+    #[serde(flatten)]
+    pub(super) shared: SharedVariables,
+    pub(super) gemms: Vec<Gemm>,
+    /// Whether there are no tensor cores.
+    pub(super) simt: bool,
+    /// What `device/ptx/mbarrier.cuh` asks: blocks of a cluster, and whether warps take turns.
+    pub(super) cluster: i64,
+    pub(super) turns: bool,
+    /// Lines of the header comment: the problem, and the programs of the cell.
+    pub(super) shape: Vec<String>,
+    pub(super) listing: Vec<String>,
+    pub(super) functions: BTreeSet<&'static str>,
+    /// Names of all members of a cell, and of those that are read at every step.
+    pub(super) members: String,
+    pub(super) step_inputs: String,
+    pub(super) input_rows: Vec<InputRow>,
+    pub(super) step_loads: Vec<StepLoad>,
+    pub(super) with_reset: bool,
+    /// The flag of a row.
+    pub(super) reset: Option<String>,
+    pub(super) x_biased: bool,
+    pub(super) r_biased: bool,
+    pub(super) parameters: Vec<Parameter>,
+    /// Lines of the program of each stage.
+    pub(super) stage_programs: Vec<Vec<String>>,
+    pub(super) stages: Vec<StageVariables>,
+    pub(super) projection: Option<Gemm>,
+    /// Maximum number of layer norms of a stage.
+    pub(super) layer_norms: i64,
+    /// Operands of GEMMs that stages compute.
+    pub(super) operands: Vec<OperandBuffer>,
+    pub(super) warps_k: i64,
+    /// Biases and parameters of a `unit` in memory, in the order of shared memory.
+    pub(super) vectors: Vec<String>,
+    /// Elements of y per store.
+    pub(super) vector: i64,
+    pub(super) lengths: bool,
+    pub(super) layout: &'static str,
+    pub(super) states: Vec<LayerState>,
+    pub(super) reads_initial_states: bool,
+    pub(super) writes_final_states: bool,
+    pub(super) history: bool,
+    pub(super) h_initial: Option<String>,
+    pub(super) h_final: Option<String>,
+    /// The element of y in a row of a step, and in a row beyond all sequences.
+    pub(super) y: String,
+    pub(super) y_beyond: String,
+    pub(super) fill: String,
+}
+
+/// A value that is read at every step.
+#[derive(Serialize)]
+pub(super) struct StepLoad {
+    pub(super) name: String,
+    /// The element.
+    pub(super) from: String,
+    /// The vector that is added to it.
+    pub(super) bias: Option<usize>,
+}
+
+/// A parameter of the cell.
+#[derive(Serialize)]
+pub(super) struct Parameter {
+    pub(super) name: String,
+    pub(super) vector: usize,
+}
+
+/// A state of the cell.
+#[derive(Serialize)]
+pub(super) struct LayerState {
+    #[serde(flatten)]
+    pub(super) state: State,
+    /// C++ expression of its next value, of a `cell` after its last stage.
+    pub(super) new: String,
+}
+
+/// The operand of a GEMM in shared memory.
+#[derive(Serialize)]
+pub(super) struct OperandBuffer {
+    pub(super) name: String,
+    /// Name of the constant.
+    pub(super) offset: String,
+}
+
+/// A stage of the cell.
+#[derive(Serialize)]
+pub(super) struct StageVariables {
+    pub(super) gemm: Option<Gemm>,
+    /// The results of the GEMM, in order.
+    pub(super) gates: Vec<Gate>,
+    pub(super) layer_norms: Vec<LayerNorm>,
+    /// How many values of a cell each of them normalises.
+    pub(super) layer_norm_sizes: Vec<usize>,
+    /// What the stage computes for the next GEMM.
+    pub(super) operand: Option<StageOperand>,
+    pub(super) last: bool,
+}
+
+/// A result of a GEMM.
+#[derive(Serialize)]
+pub(super) struct Gate {
+    pub(super) name: String,
+    /// The vector that is added to it.
+    pub(super) bias: Option<usize>,
+}
+
+/// A result of a stage that is the operand of a GEMM.
+#[derive(Serialize)]
+pub(super) struct StageOperand {
+    pub(super) buffer: String,
+    /// Its index among the exchanged operands.
+    pub(super) which: usize,
+    pub(super) value: String,
+}
