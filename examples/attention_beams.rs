@@ -16,7 +16,7 @@ use kiln::attention::{
     SequenceDataSettings, SequenceExtents,
 };
 use kiln::device::{Buffer, Stream};
-use kiln::plan::{AttentionForward, MultiHeadAttention};
+use kiln::layers::{AttentionForward, MultiHeadAttention};
 use kiln::{Config, DType, Kiln};
 
 const SENTENCES: i32 = 2;

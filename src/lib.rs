@@ -31,15 +31,18 @@
 //! | [`expr`] | pointwise expressions | tensors, memory, threads |
 //! | [`graph`] | operations, validation, canonical form, JSON | execution |
 //! | [`kernel`] | a kernel to generate and its launch | engines, devices |
+//! | [`frontend`] | what computations lowered to graphs have in common | which there are |
 //! | [`rnn`] | recurrent networks, lowered to graphs | engines |
 //! | [`attention`] | the multi-head attention layer, lowered to graphs | engines |
+//! | `documents` | the list of problem documents and their readers | engines |
 //! | [`reference`](mod@reference) | semantics of operations in `f64`, error bounds | the engines |
 //! | [`engine`] | support, knobs, heuristics, kernel parameters | addresses, compilers |
 //! | [`codegen`] | templates | graphs, devices |
 //! | [`compile`] | NVRTC | graphs, caches, devices |
 //! | [`cache`] | keys, entries, tiers | graphs, engines |
 //! | [`device`] | memory, streams, launches | graphs, plans, caches |
-//! | [`plan`] | [`Kiln`], [`ExecutionPlan`], [`VariantPack`] | |
+//! | [`plan`] | [`Kiln`], [`ExecutionPlan`], [`VariantPack`] | front-ends |
+//! | [`layers`] | recurrent networks and attention layers on a device | engines |
 //!
 //! The simulated device is the crate `kiln-sim`, a stand-alone PTX machine.
 //!
@@ -55,8 +58,8 @@
 //!
 //! * The semantics of every operation are those of [`reference`](mod@reference). Engine results are
 //!   within the bound given there, on both devices, and bit-identical for every knob
-//!   configuration. Bounds are derived, but for how errors of a recurrent layer grow from step to
-//!   step, which is sampled.
+//!   configuration. Bounds are derived, except for the growth of a recurrent layer's errors from
+//!   step to step, which is sampled.
 //! * [`ExecutionPlan::execute`] renders, hashes and allocates nothing and reads no environment
 //!   variable.
 //! * The cache never fails a call: problems are logged as warnings and the kernel is rebuilt.
@@ -69,13 +72,16 @@ pub mod cache;
 pub mod codegen;
 pub mod compile;
 pub mod device;
+mod documents;
 pub mod dtype;
 pub mod engine;
 pub mod error;
 pub mod escape;
 pub mod expr;
+pub mod frontend;
 pub mod graph;
 pub mod kernel;
+pub mod layers;
 pub mod plan;
 pub mod reference;
 pub mod rnn;

@@ -8,7 +8,7 @@
 
 use std::error::Error;
 
-use kiln::plan::RnnPack;
+use kiln::layers::RnnPack;
 use kiln::rnn::{HostTensor, Rnn, Role};
 use kiln::{Config, DType, Kiln};
 use safetensors::SafeTensors;

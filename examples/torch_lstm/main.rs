@@ -6,7 +6,7 @@
 //! `make.py` writes the file. `examples/torch_lstm/problem.json` is the same network as a problem
 //! file: `kiln run` takes it with `--inputs examples/torch_lstm/lstm.safetensors`.
 
-use kiln::plan::RnnPack;
+use kiln::layers::RnnPack;
 use kiln::rnn::{HostTensor, Rnn, Role, WeightSpace};
 use kiln::{Config, DType, Kiln};
 use safetensors::SafeTensors;

@@ -19,7 +19,7 @@ fn main() -> kiln::Result<()> {
         let bias = if recurrent { BiasMode::Double } else { BiasMode::SingleInput };
         let rnn = Rnn::of_cell(cell, 16, 32).bias(bias);
         let network = rnn.network(Extent { batch: 4, rows: 4 * 10 }, Optional::default())?;
-        let problem = Problem::Rnn(Box::new(network));
+        let problem = Problem::new(network);
         let (graph, inputs) = (problem.graphs()[0], problem.random_values(1)?);
         let plan = kiln.plan(graph)?;
         let ran = kiln.trial(&plan, &inputs)?;

@@ -11,12 +11,13 @@ mod descriptor;
 mod extent;
 mod json;
 mod layer;
+mod random;
 mod role;
 mod sdpa;
 mod stages;
 mod weights;
 
-pub use call::{AttentionCall, Memory};
+pub use call::AttentionCall;
 pub use data::{
     SequenceAxis, SequenceDataDescriptor, SequenceDataSettings, SequenceDataView, SequenceExtents,
 };

@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::graph::semantics::{Semantics, check_operand_types};
 use crate::graph::slots::Slots;
 use crate::tensor::TensorDesc;
 
@@ -78,15 +79,8 @@ impl Matmul {
         Matmul { math, overrides: [false; 3], irregular_batches: 1 }
     }
 
-    pub(super) fn slots(&self) -> Slots {
-        let mut slots = Slots::new(&["a", "b"], &["c"]);
-        let given = OVERRIDES.iter().zip(self.overrides).filter(|(_, given)| *given);
-        slots.inputs.extend(given.map(|(name, _)| *name));
-        slots
-    }
-
     /// Infers the dimensions of `C`.
-    pub(super) fn infer(&self, a: &TensorDesc, b: &TensorDesc) -> Result<Vec<i64>> {
+    fn dims_of_c(&self, a: &TensorDesc, b: &TensorDesc) -> Result<Vec<i64>> {
         let fail = |rule: &str| {
             Err(Error::bad_param(format!(
                 "matmul: {rule}: `{}` is {:?}, `{}` is {:?}",
@@ -118,9 +112,60 @@ impl Matmul {
         Ok(dims)
     }
 
-    pub(super) fn check(&self, inputs: &[&TensorDesc], c: &TensorDesc) -> Result<()> {
-        let (a, b) = (inputs[0], inputs[1]);
-        let dims = self.infer(a, b)?;
+    fn check_irregular(&self, tensors: [&TensorDesc; 3]) -> Result<()> {
+        let count = self.irregular_batches;
+        let batched = |of: &&TensorDesc| of.dims.iter().rev().skip(2).any(|extent| *extent != 1);
+        match (count, tensors.into_iter().find(batched)) {
+            (1, _) => Ok(()),
+            (..=-1, _) => Err(Error::bad_param(format!(
+                "matmul: the count of irregularly strided batches is {count}, less than 0"
+            ))),
+            (_, Some(TensorDesc { name, dims, .. })) => Err(Error::bad_param(format!(
+                "matmul: {count} irregularly strided batches next to those of `{name}`: {dims:?}"
+            ))),
+            _ => Err(Error::not_supported(format!(
+                "matmul: {count} irregularly strided batches: nothing says where each lies"
+            ))),
+        }
+    }
+
+    fn check_overrides(&self, tensors: &[&TensorDesc], batches: &[i64]) -> Result<()> {
+        for tensor in tensors {
+            let (own, rest) = tensor.dims.split_at(tensor.dims.len().saturating_sub(2));
+            if tensor.dtype != DType::I32 || own != batches || rest != [1, 1] {
+                return Err(Error::bad_param(format!(
+                    "matmul: override `{}` is {}{:?}, expected i32 with a 1 for rows and columns",
+                    tensor.name, tensor.dtype, tensor.dims
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Semantics for Matmul {
+    fn name(&self) -> &'static str {
+        "matmul"
+    }
+
+    fn slots(&self) -> Slots {
+        let mut slots = Slots::new(&["a", "b"], &["c"]);
+        let given = OVERRIDES.iter().zip(self.overrides).filter(|(_, given)| *given);
+        slots.inputs.extend(given.map(|(name, _)| *name));
+        slots
+    }
+
+    fn math(&self) -> DType {
+        self.math.dtype()
+    }
+
+    fn infer(&self, inputs: &[&TensorDesc]) -> Result<Option<Vec<Vec<i64>>>> {
+        Ok(Some(vec![self.dims_of_c(inputs[0], inputs[1])?]))
+    }
+
+    fn check(&self, inputs: &[&TensorDesc], outputs: &[&TensorDesc]) -> Result<()> {
+        let [a, b, c] = [inputs[0], inputs[1], outputs[0]];
+        let dims = self.dims_of_c(a, b)?;
         self.check_irregular([a, b, c])?;
         if dims != c.dims {
             return Err(Error::bad_param(format!(
@@ -152,35 +197,11 @@ impl Matmul {
         self.check_overrides(&inputs[2..], &dims[..dims.len() - 2])
     }
 
-    fn check_irregular(&self, tensors: [&TensorDesc; 3]) -> Result<()> {
-        let count = self.irregular_batches;
-        let batched = |of: &&TensorDesc| of.dims.iter().rev().skip(2).any(|extent| *extent != 1);
-        match (count, tensors.into_iter().find(batched)) {
-            (1, _) => Ok(()),
-            (..=-1, _) => Err(Error::bad_param(format!(
-                "matmul: the count of irregularly strided batches is {count}, less than 0"
-            ))),
-            (_, Some(TensorDesc { name, dims, .. })) => Err(Error::bad_param(format!(
-                "matmul: {count} irregularly strided batches next to those of `{name}`: {dims:?}"
-            ))),
-            _ => Err(Error::not_supported(format!(
-                "matmul: {count} irregularly strided batches: nothing says where each lies"
-            ))),
-        }
+    fn check_types(&self, inputs: &[&TensorDesc]) -> Result<()> {
+        check_operand_types(self.name(), inputs)
     }
 
-    fn check_overrides(&self, tensors: &[&TensorDesc], batches: &[i64]) -> Result<()> {
-        for tensor in tensors {
-            let (own, rest) = tensor.dims.split_at(tensor.dims.len().saturating_sub(2));
-            if tensor.dtype != DType::I32 || own != batches || rest != [1, 1] {
-                return Err(Error::bad_param(format!(
-                    "matmul: override `{}` is {}{:?}, expected i32 with a 1 for rows and columns",
-                    tensor.name, tensor.dtype, tensor.dims
-                )));
-            }
-        }
-        Ok(())
-    }
+    fn resolve(&mut self, _operands: &[DType]) {}
 }
 
 impl fmt::Display for Matmul {

@@ -2,8 +2,10 @@
 
 use std::fmt;
 
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::Math;
+use crate::graph::semantics::{Semantics, resolve_to_f32};
 use crate::graph::slots::Slots;
 use crate::tensor::TensorDesc;
 
@@ -215,8 +217,14 @@ impl NormForward {
         let math = Math::F32;
         NormForward { mode, phase, math, bias: true, statistics: false, running: false }
     }
+}
 
-    pub(super) fn slots(&self) -> Slots {
+impl Semantics for NormForward {
+    fn name(&self) -> &'static str {
+        "norm_forward"
+    }
+
+    fn slots(&self) -> Slots {
         let mut slots = Slots::new(&["x", "scale"], &["y"]);
         slots.inputs.extend(self.bias.then_some("bias"));
         slots.inputs.push("epsilon");
@@ -235,7 +243,11 @@ impl NormForward {
         slots
     }
 
-    pub(super) fn check(&self, inputs: &[&TensorDesc], outputs: &[&TensorDesc]) -> Result<()> {
+    fn math(&self) -> DType {
+        self.math.dtype()
+    }
+
+    fn check(&self, inputs: &[&TensorDesc], outputs: &[&TensorDesc]) -> Result<()> {
         let batch = self.mode == NormMode::Batch;
         if self.running && (!batch || self.phase == Phase::Inference) {
             let text = format!("{self}: running statistics require batch norm training");
@@ -249,9 +261,12 @@ impl NormForward {
         shapes.check(self, &self.slots(), inputs, outputs)
     }
 
-    /// Infers the dimensions of the results.
-    pub(super) fn infer(&self, inputs: &[&TensorDesc]) -> Result<Vec<Vec<i64>>> {
-        Ok(self.mode.shapes(inputs[0], inputs[1])?.results(&self.slots()))
+    fn infer(&self, inputs: &[&TensorDesc]) -> Result<Option<Vec<Vec<i64>>>> {
+        Ok(Some(self.mode.shapes(inputs[0], inputs[1])?.results(&self.slots())))
+    }
+
+    fn resolve(&mut self, _operands: &[DType]) {
+        resolve_to_f32(&mut self.math);
     }
 }
 
@@ -260,8 +275,14 @@ impl NormBackward {
     pub fn new(mode: NormMode) -> NormBackward {
         NormBackward { mode, math: Math::F32, bias: true, statistics: true }
     }
+}
 
-    pub(super) fn slots(&self) -> Slots {
+impl Semantics for NormBackward {
+    fn name(&self) -> &'static str {
+        "norm_backward"
+    }
+
+    fn slots(&self) -> Slots {
         let mut slots = Slots::new(&["x", "dy", "scale"], &["dx", "dscale"]);
         match self.statistics {
             true => slots.inputs.extend(self.mode.statistics()),
@@ -271,14 +292,21 @@ impl NormBackward {
         slots
     }
 
-    pub(super) fn check(&self, inputs: &[&TensorDesc], outputs: &[&TensorDesc]) -> Result<()> {
+    fn math(&self) -> DType {
+        self.math.dtype()
+    }
+
+    fn check(&self, inputs: &[&TensorDesc], outputs: &[&TensorDesc]) -> Result<()> {
         let shapes = self.mode.shapes(inputs[0], inputs[2])?;
         shapes.check(self, &self.slots(), inputs, outputs)
     }
 
-    /// Infers the dimensions of the results.
-    pub(super) fn infer(&self, inputs: &[&TensorDesc]) -> Result<Vec<Vec<i64>>> {
-        Ok(self.mode.shapes(inputs[0], inputs[2])?.results(&self.slots()))
+    fn infer(&self, inputs: &[&TensorDesc]) -> Result<Option<Vec<Vec<i64>>>> {
+        Ok(Some(self.mode.shapes(inputs[0], inputs[2])?.results(&self.slots())))
+    }
+
+    fn resolve(&mut self, _operands: &[DType]) {
+        resolve_to_f32(&mut self.math);
     }
 }
 

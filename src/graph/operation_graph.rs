@@ -26,7 +26,7 @@ impl OperationGraph {
     /// `BadParam` or `NotSupported`, naming the tensor or operation and the rule it violates.
     pub fn new(mut tensors: Vec<TensorDesc>, operations: Vec<Operation>) -> Result<Self> {
         tensors.sort_by_key(|tensor| tensor.uid);
-        let operations = operations.into_iter().map(|of| of.in_own_math(&tensors)).collect();
+        let operations = operations.into_iter().map(|of| of.resolved(&tensors)).collect();
         let operations = validate(&tensors, operations)?;
         let canonical = canonical(&tensors, &operations);
         Ok(OperationGraph { tensors, operations, canonical })

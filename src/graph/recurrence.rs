@@ -10,6 +10,7 @@ use crate::expr::{Activations, Real};
 use crate::graph::cell::Cell;
 use crate::graph::matmul::MatmulMath;
 use crate::graph::norm::expect_dims;
+use crate::graph::semantics::{Semantics, check_float_math};
 use crate::graph::slots::Slots;
 use crate::tensor::TensorDesc;
 
@@ -152,15 +153,60 @@ impl Recurrence {
         }
     }
 
-    /// Raises the programs to f64 if the layer computes in f64.
-    pub(crate) fn in_own_math(self) -> Recurrence {
-        match self.math {
-            MatmulMath::F64 => Recurrence { cell: Arc::new(self.cell.in_f64()), ..self },
-            _ => self,
+    /// Checks that weights and the operand they are multiplied with have the type of `y`.
+    fn check_operands(&self, slots: &Slots, inputs: &[&TensorDesc], y: &TensorDesc) -> Result<()> {
+        for (slot, tensor) in slots.inputs.iter().zip(inputs) {
+            if matches!(*slot, "r" | "projection" | "h_initial") && tensor.dtype != y.dtype {
+                return Err(Error::bad_param(format!(
+                    "{self}: {slot} `{}` is {}, y `{}` is {}",
+                    tensor.name, tensor.dtype, y.name, y.dtype
+                )));
+            }
+        }
+        match (y.dtype == DType::F64, self.math) {
+            (true, MatmulMath::F64) | (false, MatmulMath::F32) => Ok(()),
+            (false, MatmulMath::Tf32) if y.dtype == DType::F32 => Ok(()),
+            (_, math) => Err(Error::not_supported(format!(
+                "{self}: math {} with y `{}` of {}",
+                math.name(),
+                y.name,
+                y.dtype
+            ))),
         }
     }
 
-    pub(crate) fn slots(&self) -> Slots {
+    /// Derives the sizes of the layer from its operands.
+    fn shape(&self, inputs: &[&TensorDesc]) -> Result<Shape> {
+        let slots = self.slots();
+        let find = |slot: &str| slots.inputs.iter().position(|at| *at == slot);
+        let dims = |slot: &str| {
+            let tensor = inputs[find(slot).unwrap_or(0)];
+            match tensor.dims[..] {
+                [a, b, c] => Ok([a, b, c]),
+                _ => Err(Error::bad_param(format!(
+                    "{self}: {slot} `{}` is {:?}, expected 3 dimensions",
+                    tensor.name, tensor.dims
+                ))),
+            }
+        };
+        let rows = dims("x")?[1];
+        let size = if self.cell.projected { dims("projection")?[1] } else { self.units };
+        if size < 1 || size > self.units {
+            return Err(Error::bad_param(format!(
+                "{self}: the projection has {size} rows, expected 1 to {} (units)",
+                self.units
+            )));
+        }
+        Ok(Shape { rows, size })
+    }
+}
+
+impl Semantics for Recurrence {
+    fn name(&self) -> &'static str {
+        "recurrence"
+    }
+
+    fn slots(&self) -> Slots {
         let (cell, with) = (&*self.cell, self.with);
         let inputs = [
             ("x", true),
@@ -188,13 +234,16 @@ impl Recurrence {
         Slots { inputs: given(&inputs), outputs: given(&outputs) }
     }
 
-    /// Infers the dimensions of the results.
-    pub(super) fn infer(&self, inputs: &[&TensorDesc]) -> Result<Vec<Vec<i64>>> {
-        let shape = self.shape(inputs)?;
-        Ok(self.slots().outputs.into_iter().map(|slot| shape.of(self, slot)).collect())
+    fn math(&self) -> DType {
+        self.math.dtype()
     }
 
-    pub(super) fn check(&self, inputs: &[&TensorDesc], outputs: &[&TensorDesc]) -> Result<()> {
+    fn infer(&self, inputs: &[&TensorDesc]) -> Result<Option<Vec<Vec<i64>>>> {
+        let shape = self.shape(inputs)?;
+        Ok(Some(self.slots().outputs.into_iter().map(|slot| shape.of(self, slot)).collect()))
+    }
+
+    fn check(&self, inputs: &[&TensorDesc], outputs: &[&TensorDesc]) -> Result<()> {
         let fail = |rule: String| Err(Error::bad_param(format!("{self}: {rule}")));
         self.cell.validate()?;
         let shape = self.shape(inputs)?;
@@ -244,51 +293,14 @@ impl Recurrence {
         self.check_operands(&slots, inputs, outputs[0])
     }
 
-    /// Checks that weights and the operand they are multiplied with have the type of `y`.
-    fn check_operands(&self, slots: &Slots, inputs: &[&TensorDesc], y: &TensorDesc) -> Result<()> {
-        for (slot, tensor) in slots.inputs.iter().zip(inputs) {
-            if matches!(*slot, "r" | "projection" | "h_initial") && tensor.dtype != y.dtype {
-                return Err(Error::bad_param(format!(
-                    "{self}: {slot} `{}` is {}, y `{}` is {}",
-                    tensor.name, tensor.dtype, y.name, y.dtype
-                )));
-            }
-        }
-        match (y.dtype == DType::F64, self.math) {
-            (true, MatmulMath::F64) | (false, MatmulMath::F32) => Ok(()),
-            (false, MatmulMath::Tf32) if y.dtype == DType::F32 => Ok(()),
-            (_, math) => Err(Error::not_supported(format!(
-                "{self}: math {} with y `{}` of {}",
-                math.name(),
-                y.name,
-                y.dtype
-            ))),
-        }
+    fn check_types(&self, _inputs: &[&TensorDesc]) -> Result<()> {
+        check_float_math(self.name(), self.math())
     }
 
-    /// Derives the sizes of the layer from its operands.
-    fn shape(&self, inputs: &[&TensorDesc]) -> Result<Shape> {
-        let slots = self.slots();
-        let find = |slot: &str| slots.inputs.iter().position(|at| *at == slot);
-        let dims = |slot: &str| {
-            let tensor = inputs[find(slot).unwrap_or(0)];
-            match tensor.dims[..] {
-                [a, b, c] => Ok([a, b, c]),
-                _ => Err(Error::bad_param(format!(
-                    "{self}: {slot} `{}` is {:?}, expected 3 dimensions",
-                    tensor.name, tensor.dims
-                ))),
-            }
-        };
-        let rows = dims("x")?[1];
-        let size = if self.cell.projected { dims("projection")?[1] } else { self.units };
-        if size < 1 || size > self.units {
-            return Err(Error::bad_param(format!(
-                "{self}: the projection has {size} rows, expected 1 to {} (units)",
-                self.units
-            )));
+    fn resolve(&mut self, _operands: &[DType]) {
+        if self.math == MatmulMath::F64 {
+            self.cell = Arc::new(self.cell.in_f64());
         }
-        Ok(Shape { rows, size })
     }
 }
 

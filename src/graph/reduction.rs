@@ -6,6 +6,8 @@ use std::str::FromStr;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::Math;
+use crate::graph::semantics::{Semantics, check_operand_types};
+use crate::graph::slots::Slots;
 use crate::tensor::TensorDesc;
 
 /// Reduction operator (`mcdnnReduceTensorOp_t`).
@@ -104,8 +106,27 @@ impl Reduction {
     fn is_integral(&self) -> bool {
         !matches!(self.op, ReductionOp::Avg | ReductionOp::Norm2)
     }
+}
 
-    pub(super) fn check(&self, x: &TensorDesc, y: &TensorDesc) -> Result<()> {
+impl Semantics for Reduction {
+    fn name(&self) -> &'static str {
+        "reduction"
+    }
+
+    fn slots(&self) -> Slots {
+        Slots::new(&["x"], &["y"])
+    }
+
+    fn math(&self) -> DType {
+        self.math.dtype()
+    }
+
+    fn infer(&self, _inputs: &[&TensorDesc]) -> Result<Option<Vec<Vec<i64>>>> {
+        Ok(None)
+    }
+
+    fn check(&self, inputs: &[&TensorDesc], outputs: &[&TensorDesc]) -> Result<()> {
+        let (x, y) = (inputs[0], outputs[0]);
         if self.math == Math::I32 && !(x.dtype.is_integer() && self.is_integral()) {
             let (name, dtype) = (&x.name, x.dtype);
             return Err(Error::bad_param(match self.is_integral() {
@@ -121,6 +142,14 @@ impl Reduction {
             "{self}: output `{}` is {:?}, expected the dimensions of `{}`, {:?}, some of them 1",
             y.name, y.dims, x.name, x.dims
         )))
+    }
+
+    fn check_types(&self, inputs: &[&TensorDesc]) -> Result<()> {
+        check_operand_types(self.name(), inputs)
+    }
+
+    fn resolve(&mut self, operands: &[DType]) {
+        *self = self.resolved(operands.first().copied().unwrap_or(DType::F32));
     }
 }
 

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::Math;
 use crate::graph::norm::{Phase, expect_dims, one_element};
+use crate::graph::semantics::{Semantics, resolve_to_f32};
 use crate::graph::slots::Slots;
 use crate::tensor::TensorDesc;
 
@@ -41,7 +43,7 @@ pub struct BnBackwardWeights {
 }
 
 /// Dimensions of a per-channel tensor of `x`.
-pub(super) fn channels(what: &dyn fmt::Display, x: &TensorDesc) -> Result<Vec<i64>> {
+fn channels(what: &dyn fmt::Display, x: &TensorDesc) -> Result<Vec<i64>> {
     if x.dims.len() < 2 {
         return Err(Error::bad_param(format!(
             "{what}: `{}` is {:?}, which has no channel dimension",
@@ -53,11 +55,36 @@ pub(super) fn channels(what: &dyn fmt::Display, x: &TensorDesc) -> Result<Vec<i6
     Ok(dims)
 }
 
-impl GenStats {
-    pub(super) fn check(&self, x: &TensorDesc, outputs: &[&TensorDesc]) -> Result<()> {
-        let dims = channels(self, x)?;
+/// The dimensions of results that are all per channel of the first operand.
+fn per_channel(of: &dyn Semantics, inputs: &[&TensorDesc]) -> Result<Option<Vec<Vec<i64>>>> {
+    Ok(Some(vec![channels(of, inputs[0])?; of.slots().outputs.len()]))
+}
+
+impl Semantics for GenStats {
+    fn name(&self) -> &'static str {
+        "gen_stats"
+    }
+
+    fn slots(&self) -> Slots {
+        Slots::new(&["x"], &["sum", "sq_sum"])
+    }
+
+    fn math(&self) -> DType {
+        self.math.dtype()
+    }
+
+    fn infer(&self, inputs: &[&TensorDesc]) -> Result<Option<Vec<Vec<i64>>>> {
+        per_channel(self, inputs)
+    }
+
+    fn check(&self, inputs: &[&TensorDesc], outputs: &[&TensorDesc]) -> Result<()> {
+        let dims = channels(self, inputs[0])?;
         expect_dims(self, "sum", outputs[0], &dims)?;
         expect_dims(self, "sq_sum", outputs[1], &dims)
+    }
+
+    fn resolve(&mut self, _operands: &[DType]) {
+        resolve_to_f32(&mut self.math);
     }
 }
 
@@ -66,8 +93,14 @@ impl BnFinalize {
     pub fn new(phase: Phase) -> BnFinalize {
         BnFinalize { phase, math: Math::F32, running: false }
     }
+}
 
-    pub(super) fn slots(&self) -> Slots {
+impl Semantics for BnFinalize {
+    fn name(&self) -> &'static str {
+        "bn_finalize"
+    }
+
+    fn slots(&self) -> Slots {
         let mut slots = Slots::new(&["scale", "bias", "epsilon"], &["eq_scale", "eq_bias"]);
         if self.phase == Phase::Training {
             slots.inputs.extend(["sum", "sq_sum", "accum_count"]);
@@ -83,7 +116,15 @@ impl BnFinalize {
         slots
     }
 
-    pub(super) fn check(&self, inputs: &[&TensorDesc], outputs: &[&TensorDesc]) -> Result<()> {
+    fn math(&self) -> DType {
+        self.math.dtype()
+    }
+
+    fn infer(&self, inputs: &[&TensorDesc]) -> Result<Option<Vec<Vec<i64>>>> {
+        per_channel(self, inputs)
+    }
+
+    fn check(&self, inputs: &[&TensorDesc], outputs: &[&TensorDesc]) -> Result<()> {
         if self.running && self.phase == Phase::Inference {
             return Err(Error::bad_param(format!("{self}: inference updates no statistics")));
         }
@@ -98,25 +139,45 @@ impl BnFinalize {
         }
         Ok(())
     }
+
+    fn resolve(&mut self, _operands: &[DType]) {
+        resolve_to_f32(&mut self.math);
+    }
 }
 
-impl BnBackwardWeights {
-    pub(super) fn slots() -> Slots {
+impl Semantics for BnBackwardWeights {
+    fn name(&self) -> &'static str {
+        "bn_backward_weights"
+    }
+
+    fn slots(&self) -> Slots {
         Slots::new(
             &["x", "dy", "mean", "inv_std", "scale"],
             &["dscale", "dbias", "eq_dy_scale", "eq_x_scale", "eq_bias"],
         )
     }
 
-    pub(super) fn check(&self, inputs: &[&TensorDesc], outputs: &[&TensorDesc]) -> Result<()> {
+    fn math(&self) -> DType {
+        self.math.dtype()
+    }
+
+    fn infer(&self, inputs: &[&TensorDesc]) -> Result<Option<Vec<Vec<i64>>>> {
+        per_channel(self, inputs)
+    }
+
+    fn check(&self, inputs: &[&TensorDesc], outputs: &[&TensorDesc]) -> Result<()> {
         let dims = channels(self, inputs[0])?;
         expect_dims(self, "dy", inputs[1], &inputs[0].dims)?;
-        let slots = BnBackwardWeights::slots();
+        let slots = self.slots();
         let parameters = slots.inputs.iter().zip(inputs).skip(2);
         for (slot, tensor) in parameters.chain(slots.outputs.iter().zip(outputs)) {
             expect_dims(self, slot, tensor, &dims)?;
         }
         Ok(())
+    }
+
+    fn resolve(&mut self, _operands: &[DType]) {
+        resolve_to_f32(&mut self.math);
     }
 }
 

@@ -1,9 +1,9 @@
-//! Compiling in the background: a bounded queue and the threads that empty it.
+//! Background compilation: a bounded queue of jobs and the threads that run them.
 //!
-//! A graph whose kernel has not been built is served by another engine's kernel, if one has been
-//! built that runs it, and its own is compiled here. Where there is none the caller waits for its
-//! own kernel, and the kernel that serves every shape of the graph is compiled here: the next
-//! shape need not wait.
+//! If the specialised kernels of a part have not been built, its plan starts with another engine's
+//! kernel that has been built, and the specialised ones are compiled here. If there is no such
+//! kernel, the caller waits for the specialised ones, and the kernel that serves every shape of the
+//! part is compiled here, so that the next shape need not wait.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -26,21 +26,22 @@ use crate::plan::execute::ExecutionPlan;
 use crate::plan::recipe::{BuiltPart, Recipe};
 use crate::plan::upgrade::{Ask, Upgrade};
 
-/// NVRTC holds a few hundred megabytes per compilation in flight.
+/// Maximum number of threads: NVRTC needs a few hundred megabytes per compilation.
 const THREADS_MAX: usize = 8;
 
-/// The queue is allocated whole, so that an execution may enter it without allocating.
+/// Maximum queue length. The queue is allocated up front, so that an execution can add to it
+/// without allocating.
 const QUEUE_MAX: usize = 4096;
 
-/// What is compiled in the background.
+/// A background compilation.
 pub(super) enum Job {
-    /// The own kernel of a plan that runs a general one.
+    /// The specialised kernels of a plan that runs generic ones.
     Special(Arc<Upgrade>),
-    /// A kernel that other shapes of the graph can use.
+    /// A generic kernel, for later shapes of the same part.
     General(Box<Part>),
 }
 
-/// Jobs that wait.
+/// The queue of jobs.
 pub(super) struct Queue {
     jobs: Mutex<Jobs>,
     changed: Condvar,
@@ -74,7 +75,7 @@ impl Queue {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a job; `false` when the queue is full or has stopped.
+    /// Adds a job. Returns `false` if the queue is full or has stopped.
     pub(super) fn push(&self, job: Job) -> bool {
         let mut jobs = self.jobs();
         let accepted = !jobs.stopped && jobs.waiting.len() < self.capacity;
@@ -87,7 +88,7 @@ impl Queue {
         accepted
     }
 
-    /// The next job; `None` when the queue has stopped.
+    /// Waits for the next job. Returns `None` once the queue has stopped.
     fn pop(&self) -> Option<Job> {
         let mut jobs = self.jobs();
         while !jobs.stopped && jobs.waiting.is_empty() {
@@ -98,14 +99,14 @@ impl Queue {
         Some(job)
     }
 
-    /// A job that was popped is done; whether its kernel compiled.
+    /// Marks a job from [`Queue::pop`] as done; `compiled` tells whether its kernels compiled.
     fn done(&self, compiled: bool) {
         if compiled { &self.finished } else { &self.failed }.add(1);
         self.jobs().running -= 1;
         self.changed.notify_all();
     }
 
-    /// Waits until nothing waits or runs; `false` when the time is over before.
+    /// Waits until no job is queued or running. Returns `false` on timeout.
     fn settle(&self, timeout: Duration) -> bool {
         let busy = |jobs: &mut Jobs| !jobs.waiting.is_empty() || jobs.running > 0;
         let waited = self.changed.wait_timeout_while(self.jobs(), timeout, busy);
@@ -126,7 +127,8 @@ impl Queue {
     }
 }
 
-/// The threads of one Kiln. Dropping them throws waiting jobs away and waits for running ones.
+/// The background threads of one Kiln. Dropping them discards queued jobs and waits for running
+/// ones.
 pub(super) struct Workers {
     queue: Arc<Queue>,
     threads: Vec<JoinHandle<()>>,
@@ -136,8 +138,8 @@ impl Workers {
     /// Starts the threads.
     ///
     /// # Errors
-    /// `BadParam` for more threads or places than there may be, `Io` when a thread cannot be
-    /// started.
+    /// `BadParam` for more than [`THREADS_MAX`] threads or a queue longer than [`QUEUE_MAX`], `Io`
+    /// when a thread cannot be started.
     pub(super) fn start(planner: &Arc<Planner>, background: Background) -> Result<Workers> {
         let Background { threads, queue } = background;
         if threads > THREADS_MAX || queue > QUEUE_MAX {
@@ -151,7 +153,7 @@ impl Workers {
         for _ in 0..background.threads {
             let (queue, planner) = (workers.queue.clone(), planner.clone());
             let thread = std::thread::Builder::new().name("kiln-background".to_owned());
-            // What listens where Kiln is opened hears its threads too.
+            // The threads log to the `tracing` subscriber that is set where Kiln is opened.
             let listener = dispatcher::get_default(Clone::clone);
             let started = thread.spawn(move || {
                 dispatcher::with_default(&listener, || work(&queue, &planner));
@@ -163,8 +165,8 @@ impl Workers {
         Ok(workers)
     }
 
-    /// A plan for a graph that has none. Each part runs its own kernels if they have been built,
-    /// else general ones if such have been built, else its own, compiled now.
+    /// Plans a graph. Each part gets its specialised kernels if they have been built, otherwise
+    /// generic kernels if those have been built, otherwise its specialised kernels, compiled now.
     pub(super) fn plan(
         &self,
         planner: &Planner,
@@ -198,7 +200,7 @@ impl Workers {
         planner.plan_of(graph, built, upgrade)
     }
 
-    /// The part with the first of these settings that has been built.
+    /// The part with the first of these configurations whose kernels have been built.
     fn substitute(
         &self,
         planner: &Planner,
@@ -214,13 +216,14 @@ impl Workers {
         Ok(None)
     }
 
-    /// Has the kernel compiled that serves every shape of a part, where there is one.
+    /// Queues the compilation of the engine that serves every shape of a part, if it is among
+    /// `substitutes`.
     fn prepare(&self, part: Part, substitutes: Vec<EngineConfig>) {
         let any_shape = |config: &EngineConfig| {
             engine::engine_named(&config.engine).is_ok_and(|engine| engine.serves_any_shape())
         };
         if let Some(config) = substitutes.into_iter().find(any_shape) {
-            // Refused, it is asked for with the next shape that is compiled.
+            // If the queue is full, the next shape that is compiled queues it again.
             self.queue.push(Job::General(Box::new(Part { config, ..part })));
         }
     }
@@ -233,7 +236,7 @@ impl Ask for Queue {
 }
 
 impl Workers {
-    /// Waits until nothing waits or runs; `false` when the time is over before.
+    /// As [`Queue::settle`].
     pub(super) fn settle(&self, timeout: Duration) -> bool {
         self.queue.settle(timeout)
     }
@@ -255,7 +258,7 @@ impl Drop for Workers {
     fn drop(&mut self) {
         self.queue.stop();
         for thread in self.threads.drain(..) {
-            // A thread that panicked has said so; there is nothing left to do for it.
+            // A panic has been reported by the thread's panic hook.
             let _ = thread.join();
         }
     }
@@ -276,7 +279,7 @@ fn work(queue: &Queue, planner: &Planner) {
     }
 }
 
-/// Whether the job's kernels compiled.
+/// Runs a job. Returns whether its kernels compiled.
 fn run(job: Job, planner: &Planner) -> bool {
     let target = planner.store.device.target();
     let parts = match &job {
@@ -298,7 +301,7 @@ fn run(job: Job, planner: &Planner) -> bool {
         }
         Job::General(_) => {
             if let Err(error) = best {
-                warn!("failed to compile a general kernel: {error}");
+                warn!("failed to compile a generic kernel: {error}");
             }
         }
     }

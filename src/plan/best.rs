@@ -1,4 +1,5 @@
-//! The kernels expected to run best that the compiler makes well.
+//! Kernels of a part: of the configuration expected to be fastest, or of the next one if that does
+//! not compile or spills registers.
 
 use std::sync::Arc;
 use std::thread;
@@ -12,17 +13,18 @@ use crate::plan::context::step_down::{Attempt, StepDown};
 use crate::plan::recipe::BuiltPart;
 
 impl Planner {
-    /// The kernels of a part, on the device; `None` when one would have to be compiled and `reach`
-    /// forbids that.
+    /// The kernels of a part, loaded on the device. `None` if one of them would have to be compiled
+    /// and `reach` excludes that.
     ///
     /// # Errors
-    /// The error of the part's own engine, where no other compiles either.
+    /// The compilation error of the part's own engine if no other engine's kernels compile either.
     pub(super) fn best(&self, part: Part, reach: Reach) -> Result<Option<BuiltPart>> {
         Ok(self.stepped_down(part, reach)?.1)
     }
 
-    /// A part with the setting that runs and its kernels; with the first setting of which one would
-    /// have to be compiled, and `None`, where `reach` forbids that.
+    /// The part with the configuration that is run, and its kernels. If `reach` excludes a
+    /// compilation that is needed, the part has the configuration that needs it, and there are no
+    /// kernels.
     pub(super) fn stepped_down(
         &self,
         part: Part,
@@ -36,7 +38,7 @@ impl Planner {
                     let spills = built.spill_bytes() > 0;
                     (Some(built), Attempt::Built { spills })
                 }
-                // Without a compiler no engine is better off.
+                // Without a compiler, kernels of other engines cannot be compiled either.
                 Err(error)
                     if error.kind() == ErrorKind::Compile
                         && (self.store.compiler().is_ok() || self.is_refused(way.part())?) =>
@@ -51,13 +53,13 @@ impl Planner {
         }
     }
 
-    /// Whether a pack says that a kernel of a part does not compile.
+    /// Whether a pack records that a kernel of the part does not compile.
     fn is_refused(&self, part: &Part) -> Result<bool> {
         let sources = self.sources(&part.graph, self.store.device.target(), &part.config)?;
         Ok(sources.iter().any(|source| self.store.refusal(source).is_some()))
     }
 
-    /// As [`Planner::best`] of every part, compiled now if they must be, several at once.
+    /// As [`Planner::best`] for every part, compiling what is missing in parallel.
     pub(super) fn compiled_best(&self, parts: Vec<Part>) -> Result<Vec<BuiltPart>> {
         let best = |part: &Part| {
             let best = self.best(part.clone(), Reach::Compiled)?;
@@ -96,7 +98,7 @@ mod tests {
 
     const BROKEN: &str = "#error no such luck\n";
 
-    /// On an H200 that runs nothing, with other texts for some templates.
+    /// A Kiln on a null device with the limits of an H200, with replaced template texts.
     fn kiln(config: Config, texts: &[(&str, &str)], steps_down: bool) -> Kiln {
         let device = Device::null(Target::named("h200").expect("known"));
         let resolved = config.resolve().expect("nothing is wrong with it");
@@ -108,7 +110,7 @@ mod tests {
         kiln
     }
 
-    /// Without the kernels of these engines for products.
+    /// A Kiln whose named GEMM templates do not compile.
     fn without(broken: &[&str], steps_down: bool) -> Kiln {
         let texts: Vec<_> = broken.iter().map(|name| (*name, BROKEN)).collect();
         kiln(Config { no_disk_cache: true, ..Config::default() }, &texts, steps_down)
@@ -166,7 +168,7 @@ mod tests {
         }
     }
 
-    /// The text of a template whose kernels have so few registers that large tiles spill.
+    /// A template text that limits registers so far that large tiles spill.
     fn short_of_registers(name: &str) -> String {
         let path = format!("{}/templates/{name}.tera", env!("CARGO_MANIFEST_DIR"));
         let text = std::fs::read_to_string(path).expect("readable");
@@ -175,13 +177,13 @@ mod tests {
         short
     }
 
-    /// Plan, warm-up, pack and the proof of coverage want the same kernels where the first choice
-    /// does not run: because it does not compile, or because it spills.
+    /// Planning, warm-up, pack building and the coverage check need the same kernels if those of
+    /// the first configuration do not compile or spill.
     #[test]
     fn all_step_down_to_the_same_kernels() {
         let h200 = Target::named("h200").expect("known");
         let [(_, wgmma), (_, mma), _] = ENGINES;
-        // Large tiles; too large for canaries.
+        // Large enough for large tiles, too large for canaries.
         let graph = square(2048);
         let manifest = manifest(&graph);
         let short = short_of_registers(mma);
@@ -211,7 +213,8 @@ mod tests {
                 summary.refused.iter().map(|of| Key::of(&of.request)).collect();
             let all = warmed(true).into_iter().chain(warmed(false)).chain(refused.clone());
             assert_eq!(pack.keys().collect::<BTreeSet<_>>(), all.collect());
-            // Each kernel on the way is part of the proof: what is tried, and what runs.
+            // Coverage needs every kernel of the sequence: those that were tried and those that
+            // run.
             let packs = [pack];
             let covered = |packs: &[Pack]| {
                 builder.covers(packs, &manifest, &h200).expect("a manifest").missing
@@ -232,7 +235,7 @@ mod tests {
             let plan = builder.plan(&graph).expect("one compiles");
             assert_eq!(launched(&plan), warmed(false));
             assert_eq!(plan.kernels()[0].config().engine, "gemm_mma");
-            // Where no compiler is, and none may be asked.
+            // Without a compiler, in strict mode.
             let strict = Config {
                 packs: Some(packs.to_vec()),
                 no_jit: Some(true),

@@ -1,4 +1,4 @@
-//! Building plans: through every stage once, then from memory.
+//! [`Kiln`], and how it builds plans: every stage once per graph, then from memory.
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,28 +33,28 @@ use crate::plan::recipe::{BuiltKernel, BuiltPart, Capture, PlannedKernel, Recipe
 use crate::plan::upgrade::{Tier, Upgrade};
 use crate::target::{Arch, Target};
 
-/// How many kernels back in a part an equal one is looked for: more than a step of a recurrent
-/// layer has.
+/// How many of a part's most recent kernels are compared with the next one. A recurrent layer
+/// repeats the same few kernels at every step.
 const REPEATED_MAX: usize = 16;
 
 /// A device with its compiler and caches. Clones share everything; any thread may use it.
 #[derive(Clone)]
 pub struct Kiln {
     pub(super) inner: Arc<Planner>,
-    /// Plans that were made, by the digest of their graph.
+    /// Plans by the digest of their graph.
     pub(super) plans: Arc<DashMap<GraphDigest, ExecutionPlan>>,
-    /// Those that compile in the background; they end with the last clone.
+    /// The background threads; the last clone that is dropped stops them.
     pub(super) workers: Option<Arc<Workers>>,
 }
 
 impl Kiln {
     /// Opens a device and the caches.
     ///
-    /// NVRTC is not looked for until something must be compiled. A cache folder that cannot be
+    /// NVRTC is located when something must be compiled, not now. A cache folder that cannot be
     /// used is a warning.
     ///
     /// # Errors
-    /// `BadParam` for a setting that makes no sense, `Driver` when the device cannot be opened,
+    /// `BadParam` for an invalid field or variable, `Driver` when the device cannot be opened,
     /// `Compile` when a template folder does not parse.
     pub fn open(config: Config) -> Result<Kiln> {
         let resolved = config.resolve()?;
@@ -62,7 +62,7 @@ impl Kiln {
         Kiln::on(device, resolved)
     }
 
-    /// Opens the caches for a device.
+    /// As [`Kiln::open`], for an open device.
     pub(super) fn on(device: Device, resolved: Resolved) -> Result<Kiln> {
         let templates = match &resolved.templates {
             Some(folder) => Templates::from_dir(folder)?,
@@ -95,7 +95,7 @@ impl Kiln {
             recorder,
             dump: resolved.dump,
         });
-        // What may not be compiled at all is not compiled in the background either.
+        // Strict mode excludes background compilation too.
         let background = resolved.background.filter(|_| !resolved.no_jit);
         let workers = background.map(|background| Workers::start(&inner, background));
         let workers = workers.transpose()?.map(Arc::new);
@@ -106,8 +106,8 @@ impl Kiln {
         &self.inner.store.counters
     }
 
-    /// What this Kiln and its clones have done so far. Executions are not counted: they do nothing
-    /// but launch.
+    /// A snapshot of the counters of this Kiln and its clones. Executions are not counted: they
+    /// only launch.
     pub fn metrics(&self) -> Metrics {
         Metrics {
             background: self.workers.as_ref().map(|it| it.metrics()).unwrap_or_default(),
@@ -117,8 +117,8 @@ impl Kiln {
         }
     }
 
-    /// Waits until everything queued in the background has been compiled, or the time is over;
-    /// whether it has been. Deferred plans are not waited for: see [`ExecutionPlan::settle`].
+    /// Waits until all queued background compilations are done. Returns `false` on timeout.
+    /// Deferred plans are not waited for: see [`ExecutionPlan::settle`].
     pub fn settle(&self, timeout: Duration) -> bool {
         self.workers.as_ref().is_none_or(|workers| workers.settle(timeout))
     }
@@ -133,7 +133,7 @@ impl Kiln {
         self.inner.store.device.default_stream()
     }
 
-    /// How settings are chosen where none has been tuned.
+    /// How configurations are chosen if none has been tuned.
     pub fn selection(&self) -> &Selection {
         &self.inner.selection
     }
@@ -148,11 +148,12 @@ impl Kiln {
         self.inner.store.remote.as_ref()
     }
 
-    /// A plan with the engine and knobs expected to run best; built once per graph.
+    /// Plans a graph with the configuration expected to be fastest. A graph is planned once; later
+    /// calls return the same plan.
     ///
     /// # Errors
-    /// `NotSupported` with every engine's reason, `Compile` when there is no NVRTC or a kernel
-    /// does not compile, `Driver` when the device refuses it.
+    /// `NotSupported` with every engine's reason, `Compile` when there is no NVRTC or a kernel does
+    /// not compile, `Driver` when the device rejects it.
     pub fn plan(&self, graph: &OperationGraph) -> Result<ExecutionPlan> {
         if let Some(plan) = self.plans.get(&graph.digest()) {
             self.inner.store.counters.plan_hits.add(1);
@@ -169,20 +170,20 @@ impl Kiln {
             Some(workers) => workers.plan(&self.inner, graph, parts)?,
             None => self.inner.plan_of(graph, self.inner.compiled_best(parts)?, None)?,
         };
-        // Of two threads that planned the same graph, one keeps its plan.
+        // If two threads planned the same graph, both get the plan of the first.
         let plan = self.plans.entry(graph.digest()).or_insert(plan).clone();
         plan.start_upgrade();
         self.inner.dump(plan.kernels());
-        self.inner.tell_choices(&plan.parts(), false);
+        self.inner.tell_choices(plan.kernels(), false);
         plan.describe(&span);
         Ok(plan)
     }
 
-    /// A plan that runs the whole graph with this engine and these knobs.
+    /// Plans a graph as a single part with this configuration.
     ///
     /// # Errors
     /// As [`Kiln::plan`]; `BadParam` for an unknown engine or knob or a value out of range,
-    /// `NotSupported` when the setting spills registers and [`Config::allow_spills`] is off.
+    /// `NotSupported` when the configuration spills registers and [`Config::allow_spills`] is off.
     pub fn plan_with(
         &self,
         graph: &OperationGraph,
@@ -192,7 +193,7 @@ impl Kiln {
         self.plan_parts(graph, vec![Part { graph: graph.clone(), config: config.clone() }])
     }
 
-    /// A plan of these parts of a graph, in this order.
+    /// Plans a graph with these parts, in execution order.
     pub(super) fn plan_parts(
         &self,
         graph: &OperationGraph,
@@ -218,26 +219,26 @@ impl Kiln {
         }
         let plan = self.inner.plan_of(graph, built, None)?;
         self.inner.dump(plan.kernels());
-        self.inner.tell_choices(&plan.parts(), true);
+        self.inner.tell_choices(plan.kernels(), true);
         plan.describe(&span);
         Ok(plan)
     }
 
-    /// What each override has replaced so far; those without a kernel replaced nothing.
+    /// The overrides and the kernels that each has replaced so far.
     pub fn overrides(&self) -> Vec<OverrideUse> {
         self.inner.overrides.as_ref().map_or_else(Vec::new, Overrides::uses)
     }
 
-    /// What there is to know of a setting for a graph: `runtime_compilation` only where its kernels
-    /// are in no cache or pack.
+    /// The notes on a configuration for a graph; `runtime_compilation` only if its kernels are in
+    /// no cache or pack.
     ///
     /// # Errors
-    /// As [`Kiln::plan_with`]; nothing is compiled.
+    /// As [`Kiln::plan_with`]. Nothing is compiled.
     pub fn notes(&self, graph: &OperationGraph, config: &EngineConfig) -> Result<Notes> {
         self.inner.notes(Part { graph: graph.clone(), config: config.clone() })
     }
 
-    /// The sources a configuration gives for a graph, without compiling them.
+    /// Renders the kernel sources of a configuration for a graph, without compiling them.
     ///
     /// # Errors
     /// As [`Kiln::plan_with`].
@@ -249,15 +250,15 @@ impl Kiln {
         self.inner.sources(graph, self.inner.store.device.target(), config)
     }
 
-    /// What compiles, or compiled, the kernels of this Kiln.
+    /// The identity of the compiler, from NVRTC or from the cache.
     ///
     /// # Errors
-    /// `Compile` when there is no NVRTC and the cache remembers none.
+    /// `Compile` when there is no NVRTC and the cache has no record of one.
     pub fn toolchain(&self) -> Result<Toolchain> {
         self.inner.store.toolchain()
     }
 
-    /// Compiles a source with the NVRTC this Kiln uses, past all caches.
+    /// Compiles a source with this Kiln's NVRTC, bypassing all caches.
     ///
     /// # Errors
     /// `Compile` when there is no NVRTC or the source does not compile.
@@ -265,7 +266,7 @@ impl Kiln {
         self.compiler()?.compile(source)
     }
 
-    /// The compiler, loaded now if it has not been.
+    /// The compiler, which is loaded now if necessary.
     ///
     /// # Errors
     /// `Compile` when there is no NVRTC.
@@ -277,16 +278,16 @@ impl Kiln {
         self.inner.store.compiler()
     }
 
-    /// Where NVRTC was found; it is not loaded for that.
+    /// The location of NVRTC, which is not loaded.
     ///
     /// # Errors
-    /// `Compile` that lists every place looked at.
+    /// `Compile` that lists every location searched.
     pub fn nvrtc(&self) -> Result<Located> {
         self.inner.store.nvrtc.located().cloned()
     }
 }
 
-/// The span of a plan that is made; several families are joined by `+`.
+/// The span of planning. Its family is the parts' engines, joined by `+`.
 fn plan_span(parts: &[Part], target: &Target) -> Timed {
     let arch = &target.arch;
     let family: Vec<&str> = parts.iter().map(|part| &*part.config.engine).collect();
@@ -302,7 +303,7 @@ fn plan_span(parts: &[Part], target: &Target) -> Timed {
 }
 
 impl Planner {
-    /// The sources that a configuration gives for a graph on any target.
+    /// Renders the kernel sources of a configuration for a graph on any target.
     pub(super) fn sources(
         &self,
         graph: &OperationGraph,
@@ -314,8 +315,8 @@ impl Planner {
         kernels.iter().map(|kernel| self.templates.render(&kernel.spec)).collect()
     }
 
-    /// The kernels of a part, on the device; `None` when one would have to be compiled and `reach`
-    /// forbids that.
+    /// The kernels of a part, loaded on the device. `None` if one of them would have to be compiled
+    /// and `reach` excludes that.
     pub(super) fn built(&self, part: Arc<Part>, reach: Reach) -> Result<Option<BuiltPart>> {
         let config = &part.config;
         let Lowering { kernels, scratch } =
@@ -337,7 +338,7 @@ impl Planner {
         Ok(Some(BuiltPart { part, kernels: built, scratch }))
     }
 
-    /// A kernel that the part has already launched: a recurrent layer has some for each step.
+    /// A kernel of the part that is launched again, as a recurrent layer does at every step.
     fn again(&self, known: &BuiltKernel, plan: KernelPlan) -> BuiltKernel {
         self.store.counters.kernel(Origin::Memory);
         let report = BuildReport {
@@ -352,7 +353,7 @@ impl Planner {
         BuiltKernel { plan, source, image, report, kernel, launch }
     }
 
-    /// One kernel, as [`Planner::built`].
+    /// As [`Planner::built`], for one kernel.
     fn kernel(&self, family: &str, plan: KernelPlan, reach: Reach) -> Result<Option<BuiltKernel>> {
         let start = Instant::now();
         let mut source = {
@@ -402,7 +403,7 @@ impl Planner {
         Ok(Some(BuiltKernel { plan, source, image, report, kernel, launch }))
     }
 
-    /// What there is to know of a setting, where its kernels come from included.
+    /// The notes on a part's configuration, including where its kernels come from.
     fn notes(&self, part: Part) -> Result<Notes> {
         let notes = part.supported(self.store.device.target())?.notes(&part.config);
         Ok(match self.built(Arc::new(part), Reach::Built)? {
@@ -411,7 +412,7 @@ impl Planner {
         })
     }
 
-    /// A plan that runs these kernels.
+    /// The plan of these parts, with an upgrade if some of them run generic kernels.
     pub(super) fn plan_of(
         &self,
         graph: &OperationGraph,
@@ -430,11 +431,11 @@ impl Planner {
         }
     }
 
-    /// Dumps a plan's kernels where dumps are wanted.
+    /// Dumps a plan's kernels if dumps are configured.
     pub(super) fn dump(&self, kernels: &[PlannedKernel]) {
         let Some(dumping) = &self.dump else { return };
         for kernel in kernels.iter().filter(|kernel| dumping.wants(&kernel.report)) {
-            // A dump is for people: it never fails a call.
+            // A failed dump is a warning and never fails the call.
             let folder = match kernel.dump(&self.store.device, &dumping.folder) {
                 Ok(folder) => folder,
                 Err(error) => return warn!("{error}"),
@@ -450,14 +451,14 @@ impl Planner {
         Launch { grid: self.grid(plan, resources), threads, shared_bytes, cooperative }
     }
 
-    /// The number of blocks, from what the kernel occupies.
+    /// The grid size: given, or as many blocks as fit the SMs with the kernel's resources.
     fn grid(&self, launch: &LaunchPlan, resources: Resources) -> u32 {
         let (blocks_max, multiple_of) = match launch.grid {
             Grid::Fixed(blocks) => return blocks,
             Grid::Resident { blocks_max, multiple_of } => (blocks_max, multiple_of),
         };
         let target = self.store.device.target();
-        // Not known without a cubin: the maximum of a thread.
+        // Unknown without a cubin: assume the maximum per thread.
         let registers = match resources.registers {
             0 if self.store.ptx_only => Arch::REGISTERS_THREAD_MAX,
             registers => registers.max(16),
@@ -474,7 +475,7 @@ impl Planner {
 }
 
 impl ExecutionPlan {
-    /// Says in the plan's span what it is: the key of its first kernel and where that came from.
+    /// Records the key and the origin of the plan's first kernel in its span.
     fn describe(&self, span: &Timed) {
         let report = self.kernels()[0].report();
         span.key(report.key);

@@ -1,4 +1,6 @@
-//! Which engine and setting a part has, and why: for people, who read it in the log.
+//! The configuration of each part and what chose it, for users and the log.
+
+use std::sync::Arc;
 
 use tracing::{Level, debug, enabled};
 
@@ -7,11 +9,13 @@ use crate::error::Result;
 use crate::graph::OperationGraph;
 use crate::plan::build::Kiln;
 use crate::plan::context::planner::Planner;
+use crate::plan::recipe::PlannedKernel;
 use crate::plan::tuning::winners;
 
 impl Kiln {
-    /// The parts of a graph as [`Kiln::plan`] has them. Nothing is compiled: of a kernel that is in
-    /// no cache or pack, it is not known whether another takes its place because it spills.
+    /// The parts of a graph, as [`Kiln::plan`] would choose them. Nothing is compiled: whether a
+    /// kernel that is in no cache or pack spills, so that another configuration is chosen, is not
+    /// known.
     ///
     /// # Errors
     /// `NotSupported` with every engine's reason.
@@ -19,7 +23,7 @@ impl Kiln {
         self.inner.foreseen(graph)
     }
 
-    /// What has chosen the setting of a part: rules, the cost model, tuning.
+    /// What chose the configuration of a part: rules, the cost model, or tuning.
     ///
     /// # Errors
     /// As [`Kiln::parts`].
@@ -32,7 +36,7 @@ impl Planner {
     fn chosen_by(&self, part: &Part) -> Result<String> {
         let target = self.store.device.target();
         let supported = part.supported(target)?;
-        // What the part would be with another setting.
+        // The part with another configuration, adapted as the part's own is.
         let with = |config: EngineConfig| {
             let other = Part { config, ..part.clone() };
             match part.config.knob("dynamic_m") {
@@ -48,7 +52,7 @@ impl Planner {
         Ok(match &part.config {
             config if tuned.map(with).as_ref() == Some(config) => "tuning".to_owned(),
             config if *config != chosen => {
-                format!("necessity: {chosen} spills registers, does not compile or is not there")
+                format!("fallback: {chosen} spills registers, does not compile or is not built")
             }
             config if *config == rules => "the rules".to_owned(),
             _ if self.selection.mode == Mode::Fallback => "the fallback heuristic".to_owned(),
@@ -60,14 +64,16 @@ impl Planner {
         })
     }
 
-    /// Says for each of a plan's parts what it has, what chose that, and what the others lack.
-    pub(super) fn tell_choices(&self, parts: &[&Part], asked_for: bool) {
+    /// Logs for each part of a plan its configuration, what chose that, and the other engines'
+    /// configurations or reasons.
+    pub(super) fn tell_choices(&self, kernels: &[PlannedKernel], asked_for: bool) {
         if !enabled!(Level::DEBUG) {
             return;
         }
         let target = self.store.device.target();
         let model = CostModel::of(target);
-        for part in parts {
+        for kernels in kernels.chunk_by(|a, b| Arc::ptr_eq(&a.part, &b.part)) {
+            let part = kernels[0].part();
             let chosen_by = match asked_for {
                 true => "the caller".to_owned(),
                 false => self.chosen_by(part).unwrap_or_default(),
@@ -75,12 +81,13 @@ impl Planner {
             let own = part.supported(target);
             let us = own.map_or(f64::INFINITY, |own| predicted_us(&*own, &model, &part.config));
             let (config, predicted_us) = (&part.config, us);
-            let others = self.others(part, &model).join("; ");
-            debug!(%config, chosen_by, predicted_us, others, "engine chosen");
+            let (kernels, others) = (stems(kernels), self.others(part, &model).join("; "));
+            debug!(%config, kernels, chosen_by, predicted_us, others, "engine chosen");
         }
     }
 
-    /// What the other engines would take, or why they do not run a part.
+    /// The configurations of the other engines with their predicted times, or why they do not
+    /// support the part.
     fn others(&self, part: &Part, model: &CostModel) -> Vec<String> {
         let target = self.store.device.target();
         let excluded = self.selection.without.of_settings();
@@ -100,7 +107,19 @@ impl Planner {
     }
 }
 
-/// The cost model's microseconds of a setting.
+/// Names of a part's kernels in launch order, each once.
+fn stems(kernels: &[PlannedKernel]) -> String {
+    let mut stems: Vec<&str> = Vec::new();
+    for kernel in kernels {
+        let stem = &*kernel.report().stem;
+        if !stems.contains(&stem) {
+            stems.push(stem);
+        }
+    }
+    stems.join(", ")
+}
+
+/// The cost model's prediction for a configuration, in microseconds.
 fn predicted_us(supported: &dyn Supported, model: &CostModel, config: &EngineConfig) -> f64 {
     supported.work_of()(config).map_or(f64::INFINITY, |work| model.predicted_us(&work))
 }

@@ -1,7 +1,7 @@
-//! The JSON form of a plan: the problem, how it is split, every engine and knob.
+//! JSON form of a plan: the problem, its parts, and the configuration of each.
 //!
-//! Loading one asks no heuristic: the same kernels come of it, from the caches where they are
-//! there. It is for one version of Kiln and one GPU, whose limits and knobs it was made for.
+//! Loading a plan uses no heuristic: it yields the same kernels, from the caches if possible. A
+//! document is valid for one version of Kiln and one GPU.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -12,7 +12,7 @@ use crate::graph::{Operation, OperationGraph};
 use crate::plan::problem::Problem;
 use crate::target::Target;
 
-/// Changes whenever an older reader would misread a newer document.
+/// Increases whenever an older reader would misread a newer document.
 const SCHEMA: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
@@ -22,7 +22,7 @@ struct PlanJson {
     version: String,
     target: Target,
     parts: Vec<PartJson>,
-    /// Whether the parts are of what the problem's operations mean.
+    /// Whether the parts are subgraphs of the problem written in primitives.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     primitives: bool,
     problem: Value,
@@ -32,14 +32,15 @@ struct PlanJson {
 #[serde(deny_unknown_fields)]
 struct PartJson {
     config: String,
-    /// One tensor that each of its operations writes: a name, or `#uid`.
+    /// For each operation of the part one tensor that it writes: a name, or `#uid`.
     writes: Vec<String>,
-    /// A tensor that an operation of the problem writes: the part is of what that means.
+    /// A tensor written by an operation of the problem: the part is a subgraph of that operation
+    /// written in primitives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     meaning_of: Option<String>,
 }
 
-/// The document of parts of a graph, whose problem is given as its document.
+/// Writes a plan's document; `problem` is the document of `graph`.
 pub(super) fn document(
     graph: &OperationGraph,
     parts: &[Part],
@@ -66,14 +67,14 @@ pub(super) fn document(
     serde_json::to_string_pretty(&document).expect("plain data is JSON")
 }
 
-/// The graph and the parts of a plan's document that is of this version and for this target.
+/// Reads a plan's document: its graph and parts.
 ///
 /// # Errors
 /// As [`Kiln::plan_from_json`](crate::Kiln::plan_from_json).
 pub(super) fn parts_in(text: &str, device: &Target) -> Result<(OperationGraph, Vec<Part>)> {
     let malformed = |error: serde_json::Error| Error::bad_param(format!("malformed plan: {error}"));
     let document: Value = serde_json::from_str(text).map_err(malformed)?;
-    // Asked first: another schema has other fields.
+    // Checked first: another schema has other fields.
     match document["kiln_plan"].as_u64() {
         Some(schema) if schema == u64::from(SCHEMA) => {}
         Some(schema) => {
@@ -102,15 +103,15 @@ pub(super) fn parts_in(text: &str, device: &Target) -> Result<(OperationGraph, V
     Ok((graph.clone(), parts))
 }
 
-/// The operations that parts may be of.
+/// The graphs that parts are subgraphs of.
 struct Sources<'a> {
-    /// The graph, then what some of its operations mean.
+    /// The problem's graph, then the primitives of each operation in `expanded`.
     graphs: Vec<&'a OperationGraph>,
-    /// Positions of those operations in the graph.
+    /// Positions of operations in the problem's graph.
     expanded: &'a [usize],
 }
 
-/// An operation of one of the graphs.
+/// An operation of one of the graphs of [`Sources`].
 struct Source<'a> {
     graph: usize,
     at: usize,
@@ -132,14 +133,15 @@ fn bad(text: String) -> Error {
     Error::bad_param(format!("malformed plan: {text}"))
 }
 
-/// The operation that writes a tensor, which is given by name.
+/// The position of the operation that writes a tensor, which is given by name.
 fn writer(graph: &OperationGraph, name: &str) -> Result<usize> {
     let writes = |uid| graph.operations().iter().position(|of| of.outputs.contains(&uid));
     let missing = || bad(format!("no operation of the problem writes `{name}`"));
     graph.referred(name).and_then(writes).ok_or_else(missing)
 }
 
-/// The parts of a graph as a document lists them.
+/// Reads the parts of a graph and checks that they cover each operation once, in an executable
+/// order.
 fn parts_of(graph: &OperationGraph, listed: &[PartJson]) -> Result<Vec<Part>> {
     let expanded = listed.iter().filter_map(|part| part.meaning_of.as_deref());
     let expanded: Vec<usize> = expanded.map(|name| writer(graph, name)).collect::<Result<_>>()?;
@@ -148,7 +150,7 @@ fn parts_of(graph: &OperationGraph, listed: &[PartJson]) -> Result<Vec<Part>> {
     let graphs = std::iter::once(graph).chain(meanings).collect();
     let sources = Sources { graphs, expanded };
     let operations = sources.operations();
-    // The graph of each part, and the part of each operation.
+    // The graph of each part by its position in `sources`, and the part of each operation.
     let mut source_of = Vec::new();
     let mut owner: Vec<Option<usize>> = vec![None; operations.len()];
     for (number, PartJson { writes, meaning_of, .. }) in listed.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! The hot path: check the pack, fill in the arguments, launch. Nothing here renders, hashes,
-//! allocates or reads the environment.
+//! Executing a plan: check the variant pack, fill in the kernel arguments, launch. Nothing here
+//! renders, hashes, allocates or reads the environment.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,8 @@ use crate::plan::upgrade::{Tier, Upgrade};
 use crate::plan::variant_pack::{Slot, VariantPack};
 use crate::plan::workspace::ALIGNMENT;
 
-/// A graph ready to run on one device; clones share it, any thread may execute it.
+/// A graph's kernels loaded on one device and ready to launch. Clones share them; any thread may
+/// execute a plan.
 #[derive(Clone)]
 pub struct ExecutionPlan {
     pub(super) inner: Arc<PlanInner>,
@@ -27,30 +28,32 @@ pub struct ExecutionPlan {
 pub(super) struct PlanInner {
     pub(super) graph: OperationGraph,
     pub(super) device: Device,
-    /// The device's identity, as buffers know it.
+    /// The device's identity ([`Buffer::owner`](crate::device::Buffer::owner)).
     pub(super) owner: usize,
-    /// What the plan was made with.
+    /// The kernels that the plan was built with.
     pub(super) first: Recipe,
-    /// What it is to be replaced by, where that was not built yet.
+    /// Specialised kernels that replace `first` once they have been compiled in the background.
     pub(super) upgrade: Option<Arc<Upgrade>>,
 }
 
 impl ExecutionPlan {
-    /// Queues the graph on a stream.
+    /// Launches the graph's kernels on a stream.
     ///
-    /// An input and an output may be the same memory where both have the graph's whole (broadcast)
-    /// shape and equal strides and types; otherwise what is written must overlap nothing.
+    /// An input and an output may be the same memory if both have the graph's full (broadcast)
+    /// shape and equal strides and types; otherwise, no tensor that is written may overlap another
+    /// tensor.
     ///
     /// # Errors
-    /// `BadParam` when the pack lacks a tensor, holds one that is virtual or unknown, a buffer is
-    /// too small, misaligned or on another device, what is written overlaps another tensor, or the
-    /// stream belongs to another device; `Driver` when the launch fails. Nothing was launched then.
+    /// `BadParam` when the pack lacks a tensor or has one that is virtual or unknown, when a buffer
+    /// is too small, misaligned or on another device, when a tensor that is written overlaps
+    /// another one, or when the stream belongs to another device; `Driver` when a launch fails.
+    /// With `BadParam`, nothing was launched.
     pub fn execute(&self, stream: &Stream, pack: &VariantPack) -> Result<()> {
         self.execute_each(stream, pack, |_| ())
     }
 
-    /// As [`ExecutionPlan::execute`]; `launched` is called after each launch with the position of
-    /// its kernel.
+    /// As [`ExecutionPlan::execute`]. `launched` is called after each launch with the kernel's
+    /// position.
     #[inline]
     pub(super) fn execute_each(
         &self,
@@ -76,7 +79,7 @@ impl ExecutionPlan {
         if pack.entries.len() != recipe.bindings.len() {
             return Err(plan.surplus_or_missing(recipe, pack));
         }
-        // Stack space in steps, so that the common plan does not pay for clearing 4 KiB.
+        // Stack arrays of three sizes: clearing 4096 words would dominate a small launch.
         match recipe.bindings.len() {
             0..=16 => plan.launch::<16>(recipe, stream, pack, launched),
             17..=64 => plan.launch::<64>(recipe, stream, pack, launched),
@@ -85,33 +88,33 @@ impl ExecutionPlan {
         }
     }
 
-    /// What runs now, outside of captures.
+    /// The kernels that an execution outside of captures launches.
     pub(super) fn recipe(&self) -> &Recipe {
         let special = self.inner.upgrade.as_ref().and_then(|upgrade| upgrade.special());
         special.unwrap_or(&self.inner.first)
     }
 
-    /// Bytes of workspace [`ExecutionPlan::execute`] needs in the pack.
+    /// Size in bytes of the workspace that [`ExecutionPlan::execute`] needs in the pack.
     pub fn workspace_bytes(&self) -> u64 {
         self.recipe().workspace_bytes
     }
 
-    /// Uids of the tensors a pack must hold, in the order that is looked up fastest.
+    /// Uids of the tensors that a pack must have, in the order for which lookups are fastest.
     pub fn tensors(&self) -> impl Iterator<Item = i64> + '_ {
         self.recipe().bindings.iter().map(|binding| binding.uid)
     }
 
-    /// The graph it computes.
+    /// The graph that the plan computes.
     pub fn graph(&self) -> &OperationGraph {
         &self.inner.graph
     }
 
-    /// Its kernels, in the order of their launches.
+    /// The kernels, in launch order.
     pub fn kernels(&self) -> &[PlannedKernel] {
         &self.recipe().kernels
     }
 
-    /// The parts of the graph, in the order they run: each is run by the kernels of one engine.
+    /// The parts of the graph in execution order, each executed by the kernels of one engine.
     pub fn parts(&self) -> Vec<&Part> {
         let mut parts: Vec<&Part> = self.kernels().iter().map(PlannedKernel::part).collect();
         parts.dedup_by(|next, last| std::ptr::eq(*next, *last));
@@ -120,19 +123,21 @@ impl ExecutionPlan {
 }
 
 impl ExecutionPlan {
-    /// Which kernel the plan runs. It changes at most once, from a general kernel to the plan's
-    /// own, and never for executions that are captured into a CUDA graph with an earlier one.
+    /// Whether the plan runs specialised or generic kernels. It changes from generic to specialised
+    /// at most once, and never for executions captured into a CUDA graph that already has generic
+    /// ones.
     pub fn tier(&self) -> Tier {
         self.inner.upgrade.as_ref().map_or(Tier::Special, |upgrade| upgrade.tier())
     }
 
-    /// Waits until the plan runs its own kernel, or the time is over; returns what it runs then.
+    /// Waits until the plan runs its specialised kernels, or until the timeout; returns the tier
+    /// after that.
     ///
-    /// To be called before a capture that shall have the own kernel, and not during one: captures
-    /// under way are forgotten.
+    /// Call it before a capture that is to contain the specialised kernels, never during one: a
+    /// capture in progress may get kernels of both tiers.
     ///
     /// # Errors
-    /// `Compile` when the own kernel failed to compile; the plan keeps running the general one.
+    /// `Compile` when the specialised kernels failed to compile; the plan keeps its generic ones.
     pub fn settle(&self, timeout: Duration) -> Result<Tier> {
         match &self.inner.upgrade {
             Some(upgrade) => upgrade.settle(timeout),
@@ -140,7 +145,7 @@ impl ExecutionPlan {
         }
     }
 
-    /// Asks for the plan's own kernel if it runs a general one.
+    /// Queues the compilation of the specialised kernels if the plan runs generic ones.
     pub(super) fn start_upgrade(&self) {
         if let Some(upgrade) = &self.inner.upgrade {
             upgrade.enqueue();
@@ -206,7 +211,7 @@ impl PlanInner {
         Ok(())
     }
 
-    /// The address of the workspace: large enough, aligned, apart from every tensor.
+    /// The address of the workspace, which must be large enough, aligned, and overlap no tensor.
     fn workspace(&self, recipe: &Recipe, pack: &VariantPack) -> Result<u64> {
         let needed = recipe.workspace_bytes;
         let Some(Slot::Memory { address, bytes, owner }) = pack.workspace else {
@@ -243,7 +248,7 @@ impl PlanInner {
         Ok(address)
     }
 
-    /// Checks a written tensor against every other one.
+    /// Checks that a tensor that is written overlaps no other one.
     fn check_overlap(
         &self,
         recipe: &Recipe,
@@ -259,7 +264,7 @@ impl PlanInner {
             let apart = start.saturating_add(other.bytes) <= address
                 || address.saturating_add(binding.bytes) <= *start;
             let same = *start == address && other.class == binding.class && binding.class != 0;
-            // Of two outputs each is checked against the other, and neither may be the other.
+            // Two outputs are checked against each other twice; neither may alias the other.
             let allowed = same && !other.written;
             if index != at && !apart && !allowed && binding.bytes != 0 {
                 let distance = i128::from(*start) - i128::from(address);
@@ -269,8 +274,8 @@ impl PlanInner {
         Ok(())
     }
 
-    /// Checks a written tensor against another whose memory lies between its elements, if not on
-    /// them.
+    /// As [`ExecutionPlan::check_overlap`], for two tensors whose address ranges overlap: they may
+    /// be interleaved without sharing a byte.
     #[cold]
     fn check_interleaved(&self, written: &Binding, other: &Binding, distance: i128) -> Result<()> {
         let (name, uid) = (self.name(written.uid), written.uid);
@@ -312,7 +317,7 @@ impl PlanInner {
         ))
     }
 
-    /// Says what is wrong with the set of uids in a pack.
+    /// The error for a pack with missing or surplus uids.
     #[cold]
     fn surplus_or_missing(&self, recipe: &Recipe, pack: &VariantPack) -> Error {
         for (uid, slot) in &pack.entries {
@@ -378,7 +383,7 @@ impl PlannedKernel {
 }
 
 impl Feed {
-    /// What the kernel gets, in one word; `words` are those of the recipe's bindings.
+    /// The value of a kernel parameter; `words` are the values of the recipe's bindings.
     #[inline]
     pub(super) fn word(self, words: &[u64], workspace: u64) -> u64 {
         match self {

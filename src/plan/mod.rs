@@ -1,22 +1,23 @@
-//! From a graph to something that runs: the only module that sees every stage.
+//! Planning and executing graphs: the only module that uses every stage.
 //!
-//! [`Kiln::open`] fixes device, caches and templates. [`Kiln::plan`] takes a graph through engine,
-//! codegen, cache and compiler to an [`ExecutionPlan`]; [`ExecutionPlan::execute`] only launches.
+//! [`Kiln::open`] opens device, caches and templates. [`Kiln::plan`] turns a graph into an
+//! [`ExecutionPlan`]: it partitions the graph, chooses engines and configurations, renders and
+//! compiles kernels or finds them in a cache, and loads them. [`ExecutionPlan::execute`] only
+//! launches.
 //!
-//! A program need not wait for the compiler: [`Config::record`] writes a [`Manifest`] of what it
-//! asks for, [`Kiln::warm`] and [`Kiln::build_pack`] compile that ahead, and [`Config::background`]
-//! serves what is new with a more general kernel until its own is compiled.
+//! Kernels can be compiled before they are needed: [`Config::record`] writes a [`Manifest`] of the
+//! problems that a program plans, which [`Kiln::warm`] and [`Kiln::build_pack`] compile. With
+//! [`Config::background`], generic kernels run until specialised ones have been compiled.
 //!
-//! | folder | holds |
+//! | folder | contents |
 //! |---|---|
 //! | `context` | configuration, the kernel store, engine selection, counters |
-//! | `problem` | problem documents and host values |
-//! | `dump` | dumps, captures, replay, overrides |
+//! | `problem` | problems of every front-end, host values |
+//! | `dump` | dumps, captured tensors, replay, overrides |
 //! | `deploy` | manifests, recording, warm-up, packs |
-//! | `tuning` | measured settings and splits |
-//! | `layers` | the classic layer interfaces |
+//! | `tuning` | measuring configurations and partitions, records |
 //!
-//! Plans themselves, how they are built, executed and upgraded, are beside them.
+//! The files beside them build, save, execute and upgrade plans.
 
 mod background;
 mod best;
@@ -27,10 +28,10 @@ mod deploy;
 mod document;
 mod dump;
 mod execute;
-mod layers;
 mod overlap;
 mod problem;
 mod recipe;
+mod reuse;
 mod save;
 mod tuning;
 mod upgrade;
@@ -49,20 +50,17 @@ pub use dump::overrides::OverrideUse;
 pub use dump::read::{Dump, Edit};
 pub use dump::replay::Relaunch;
 pub use execute::ExecutionPlan;
-pub use layers::attention_forward::{AttentionForward, MultiHeadAttention};
-pub use layers::rnn::PersistentRnn;
-pub use layers::rnn_forward::{ForwardMode, RnnForward, TempSpace};
-pub use layers::rnn_pack::RnnPack;
 pub use problem::Problem;
-pub use problem::random::random_values;
 pub use problem::tensors::{read_values, write_values};
 pub use problem::trial::Trial;
 #[cfg(feature = "sim")]
 pub use problem::trial::estimate;
-pub use problem::values::Values;
 pub use recipe::PlannedKernel;
 pub use tuning::settings::{TuneProgress, Tuned};
 pub use tuning::split::TunedSplit;
 pub use tuning::winners::{Tried, TriedSplit};
 pub use upgrade::Tier;
 pub use variant_pack::{DeviceMemory, VariantPack};
+pub(crate) use variant_pack::{Kept, Slot};
+
+pub use crate::frontend::{Values, random_values};

@@ -1,31 +1,31 @@
-//! Whether tensors in one buffer share a byte, judged by their strides.
+//! Whether two strided tensors in one buffer share a byte.
 //!
-//! Bytes of two tensors are the same where `sum(s * i) + u = distance + sum(t * j) + v`, with
-//! strides `s` and `t`, indices within the dimensions, and `u` and `v` within an element. That is
-//! one equation of bounded integers: it is solved from the largest step to the smallest, of which
-//! few values are left each time where dimensions nest, as they do in views of one buffer.
+//! Two tensors share a byte if `sum(s * i) + u = distance + sum(t * j) + v` has a solution, with
+//! strides `s` and `t`, indices `i` and `j` within the dimensions, and bytes `u` and `v` within an
+//! element: a linear equation in bounded integers. It is solved from the largest stride to the
+//! smallest; if dimensions nest, as they do in views of one buffer, few values remain at each step.
 
 use crate::tensor::{DIMS_MAX, TensorDesc};
 
-/// Values that are tried before the question is left open: of views whose steps nest each step has
-/// two or three, of others as many as an extent.
+/// Maximum number of values that are tried. Each stride of nested views leaves two or three; those
+/// of other tensors may leave as many as the extent.
 const TRIED_MAX: u32 = 1 << 14;
 
-/// The steps of two tensors, and the bytes of an element.
+/// The strides of two tensors, and the bytes within an element.
 const TERMS_MAX: usize = 2 * DIMS_MAX + 1;
 
-/// What is known of two tensors.
+/// Result of [`overlap`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Overlap {
-    /// They share no byte.
+    /// The tensors share no byte.
     Apart,
-    /// They share one.
+    /// The tensors share a byte.
     Shared,
-    /// It would take too long to find out.
+    /// Undecided after [`TRIED_MAX`] values.
     Unknown,
 }
 
-/// A step in bytes and how often it may be taken.
+/// A stride in bytes and the maximum of its index.
 #[derive(Debug, Clone, Copy, Default)]
 struct Term {
     step: i128,
@@ -33,17 +33,17 @@ struct Term {
     most: i128,
 }
 
-/// The equation that is left behind some terms.
+/// The equation, terms in descending order of stride, and bounds of its partial sums.
 struct Equation {
     terms: [Term; TERMS_MAX],
     count: usize,
-    /// The least and the most that the terms from a position on add up to.
+    /// Minimum and maximum of the sum of the terms from a position on.
     least: [i128; TERMS_MAX + 1],
     most: [i128; TERMS_MAX + 1],
     tried: u32,
 }
 
-/// Whether two tensors share a byte of which the second begins `distance` bytes behind the first.
+/// Whether two tensors share a byte if the second begins `distance` bytes after the first.
 pub(super) fn overlap(first: &TensorDesc, second: &TensorDesc, distance: i128) -> Overlap {
     if first.is_empty() || second.is_empty() {
         return Overlap::Apart;
@@ -69,7 +69,7 @@ pub(super) fn overlap(first: &TensorDesc, second: &TensorDesc, distance: i128) -
 }
 
 impl Equation {
-    /// Adds a term; those of one step are one.
+    /// Adds a term; terms of equal stride are merged.
     fn add(&mut self, term: Term) {
         match self.terms[..self.count].iter_mut().find(|of| of.step == term.step) {
             Some(known) => {
@@ -97,13 +97,13 @@ impl Equation {
         }
     }
 
-    /// Whether the terms from a position on can add up to this; nothing when that is left open.
+    /// Whether the terms from a position on can sum to `sum`; `None` if undecided.
     fn solvable(&mut self, at: usize, sum: i128) -> Option<bool> {
         if at == self.count {
             return Some(sum == 0);
         }
         let Term { step, least, most } = self.terms[at];
-        // What is left must be within the reach of the terms behind.
+        // The rest must be within the bounds of the remaining terms.
         let first = (sum - self.most[at + 1] + step - 1).div_euclid(step).max(least);
         let last = (sum - self.least[at + 1]).div_euclid(step).min(most);
         let mut times = first;

@@ -1,4 +1,5 @@
-//! What a plan launches: kernels in order, where their parameters come from, what a pack holds.
+//! The launches of a plan: kernels in order, the sources of their parameters, the tensors of the
+//! pack.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -17,54 +18,55 @@ use crate::plan::context::report::BuildReport;
 use crate::plan::workspace::{self, Lifetime};
 use crate::tensor::{ALIGNMENT_MAX, TensorDesc};
 
-/// Tensor maps begin at a multiple of 64 bytes.
+/// Alignment of tensor maps in 8-byte words: 64 bytes (`CUtensorMap`).
 pub(super) const MAP_ALIGNMENT: usize = 8;
 
-/// The most tensors of a pack: an execution holds their addresses on the stack.
+/// Maximum number of tensors in a pack: an execution keeps their addresses on the stack.
 pub(super) const TENSORS_MAX: usize = 4096;
 
-/// All that an execution launches, in order, and the memory it needs.
+/// The launches of an execution, in order, and the memory that they need.
 pub(super) struct Recipe {
     pub(super) kernels: Vec<PlannedKernel>,
-    /// The tensors of the pack, in the order that is looked up fastest.
+    /// The tensors of the pack, in the order for which lookups are fastest.
     pub(super) bindings: Vec<Binding>,
     pub(super) workspace_bytes: u64,
 }
 
-/// A kernel on the device with the way to launch it for one graph.
+/// A kernel loaded on the device, with its launch configuration for one graph.
 pub struct PlannedKernel {
-    /// The part of the graph it runs, alone or with the kernels beside it.
+    /// The part of the graph that it computes, alone or together with other kernels.
     pub(super) part: Arc<Part>,
     pub(super) spec: KernelSpec,
     pub(super) source: Arc<KernelSource>,
     pub(super) image: Arc<Image>,
     pub(super) report: BuildReport,
     pub(super) kernel: Arc<dyn Launchable>,
-    /// `grid` 0: the graph has no element, nothing is launched.
+    /// Grid, block and shared memory; a grid of 0 (a graph without elements) is not launched.
     pub(super) launch: Launch,
-    /// The kernel's parameters, in order; tensors by their canonical uid in the part.
+    /// The kernel's parameters, in order. Tensors have their canonical uid in the part.
     pub(super) arguments: Vec<Argument>,
-    /// Where they come from, and the numbers behind them.
+    /// The sources of `arguments`, followed by constants.
     pub(super) feeds: Vec<Feed>,
-    /// Where the part's inputs and outputs are, by uid.
+    /// The sources of the part's inputs and outputs, by uid.
     pub(super) tensors: Vec<(i64, Feed)>,
-    /// What [`Feed::Map`] refers to: each map with where its tensor is.
+    /// The tensor maps that [`Feed::Map`] refers to, each with the source of its tensor's address.
     pub(super) maps: Vec<(TensorMap, Feed)>,
-    /// All parameters in words of 8 bytes, with gaps.
+    /// Size of all parameters in 8-byte words, padding included.
     pub(super) words: usize,
-    /// Bytes of the part's scratch memory.
+    /// Sizes of the part's scratch buffers in bytes.
     pub(super) scratch: Vec<u64>,
-    /// Set where the dump of the kernel is to hold tensors.
+    /// Set if the kernel's dump is to contain the tensors of its first launch.
     pub(super) capture: OnceLock<Capture>,
 }
 
-/// Where the first launch's tensors go.
+/// The destination of the tensors of a kernel's first launch.
 #[derive(Debug)]
 pub(super) struct Capture {
     pub(super) folder: PathBuf,
-    /// Dumping more than this is a mistake more often than not.
+    /// Launches with more bytes of tensors are not captured
+    /// ([`Config::dump_tensor_bytes`](crate::plan::Config::dump_tensor_bytes)).
     pub(super) bytes_max: u64,
-    /// Set by the launch that is captured.
+    /// Set by the first launch.
     pub(super) taken: AtomicBool,
 }
 
@@ -74,46 +76,46 @@ impl Capture {
     }
 }
 
-/// Where a parameter of a kernel comes from.
+/// The source of a kernel parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Feed {
-    /// The address or the value of the tensor at this position of the bindings.
+    /// The address, or the value, of the tensor at this position of the bindings.
     Pack(usize),
-    /// An address of the workspace: so many bytes behind its start.
+    /// The address of the workspace plus this offset in bytes.
     Workspace(u64),
-    /// A number that is known now.
+    /// A constant.
     Number(u64),
     /// The tensor map at this position of [`PlannedKernel::maps`].
     Map(usize),
 }
 
-/// What a tensor of the variant pack must be like.
+/// Requirements on a tensor of the variant pack.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Binding {
     pub(super) uid: i64,
-    /// The element type of a by-value tensor.
+    /// The element type if the tensor is passed by value.
     pub(super) by_value: Option<DType>,
-    /// Bytes the tensor spans.
+    /// Size in bytes from the tensor's first to its last element.
     pub(super) bytes: u64,
     /// Whether the plan writes the tensor.
     pub(super) written: bool,
-    /// Tensors of one class lie alike and are as large as the graph's whole shape: an input and an
-    /// output of a class may be the same memory, because each element is read by the thread that
-    /// writes it. 0 for every other tensor.
+    /// Class of tensors with the graph's full shape and equal strides and types, from 1. An input
+    /// and an output of one class may be the same memory, because each element is read by the
+    /// thread that writes it. 0 for every other tensor.
     pub(super) class: u32,
-    /// Guaranteed alignment minus 1.
+    /// The tensor's guaranteed alignment in bytes, minus 1.
     pub(super) misalignment_mask: u64,
 }
 
-/// A part of the graph with its kernels on the device, before their parameters are placed.
+/// A part of the graph with its kernels loaded on the device, before their parameters are assigned.
 pub(super) struct BuiltPart {
     pub(super) part: Arc<Part>,
     pub(super) kernels: Vec<BuiltKernel>,
-    /// As in [`Lowering::scratch`].
+    /// [`Lowering::scratch`].
     pub(super) scratch: Vec<u64>,
 }
 
-/// One of its kernels.
+/// A kernel of a [`BuiltPart`].
 pub(super) struct BuiltKernel {
     pub(super) plan: KernelPlan,
     pub(super) source: Arc<KernelSource>,
@@ -124,7 +126,8 @@ pub(super) struct BuiltKernel {
 }
 
 impl BuiltPart {
-    /// Bytes that generated kernels spill; what a user's own kernel spills is the user's wish.
+    /// Bytes per thread that the generated kernels spill. Overrides do not count: the user chose
+    /// them.
     pub(super) fn spill_bytes(&self) -> u32 {
         let spilled = |kernel: &BuiltKernel| match kernel.report.overridden {
             Some(_) => 0,
@@ -135,8 +138,8 @@ impl BuiltPart {
 }
 
 impl Recipe {
-    /// Places the parameters of all kernels: tensors of the graph come from the pack, what only
-    /// passes between kernels lies in the workspace.
+    /// Assigns the sources of all kernel parameters: tensors of the graph are in the pack, tensors
+    /// between kernels in the workspace.
     pub(super) fn new(graph: &OperationGraph, parts: Vec<BuiltPart>) -> Result<Recipe> {
         let bindings = bindings(graph, &parts)?;
         if bindings.len() > TENSORS_MAX {
@@ -198,7 +201,7 @@ impl Recipe {
     }
 }
 
-/// The size of a kernel's parameters.
+/// The size of a kernel's parameters in 8-byte words.
 fn words(feeds: &[Feed]) -> usize {
     feeds.iter().fold(0, |words, feed| match feed {
         Feed::Map(_) => usize::next_multiple_of(words, MAP_ALIGNMENT) + MAP_WORDS,
@@ -206,7 +209,7 @@ fn words(feeds: &[Feed]) -> usize {
     })
 }
 
-/// What the graph's own tensors must be like: those that kernels take first, in their order.
+/// The bindings of the graph's inputs and outputs, in the order in which kernels use them.
 fn bindings(graph: &OperationGraph, parts: &[BuiltPart]) -> Result<Vec<Binding>> {
     let mut uids: Vec<i64> = Vec::new();
     for BuiltPart { part, kernels, .. } in parts {
@@ -238,7 +241,7 @@ fn bindings(graph: &OperationGraph, parts: &[BuiltPart]) -> Result<Vec<Binding>>
     Ok(bindings)
 }
 
-/// The class of a tensor that may be read and written in place ([`Binding::class`]).
+/// The class of a tensor ([`Binding::class`]).
 fn class(graph: &OperationGraph, parts: &[BuiltPart], tensor: &TensorDesc) -> u32 {
     let in_place = |of: &BuiltPart| {
         engine_named(&of.part.config.engine).is_ok_and(|engine| engine.elementwise())
@@ -258,12 +261,13 @@ fn class(graph: &OperationGraph, parts: &[BuiltPart], tensor: &TensorDesc) -> u3
     tensors.iter().position(alike).map_or(0, |at| at as u32 + 1)
 }
 
-/// Whether a tensor only passes between parts: it is virtual, or what an operation means has it.
+/// Whether a tensor only passes between parts: it is virtual, or internal to an operation that is
+/// written in primitives.
 fn is_between(graph: &OperationGraph, uid: i64) -> bool {
     graph.tensor(uid).map_or(true, |tensor| tensor.is_virtual)
 }
 
-/// The canonical uid of the tensor that an argument is or describes.
+/// The canonical uid of the tensor that an argument or its tensor map refers to.
 fn tensor_of(argument: &Argument, maps: &[TensorMap]) -> Option<i64> {
     match *argument {
         Argument::Address(at) | Argument::Value(at, _) => Some(at),
@@ -272,16 +276,16 @@ fn tensor_of(argument: &Argument, maps: &[TensorMap]) -> Option<i64> {
     }
 }
 
-/// What lies in the workspace.
+/// A buffer in the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Piece {
-    /// A tensor that is virtual in the graph and passes between its parts.
+    /// A tensor that passes between parts of the graph.
     Tensor(i64),
-    /// What passes between the kernels of a part.
+    /// A scratch buffer of a part.
     Scratch { part: usize, at: usize },
 }
 
-/// A part as its memory is seen: what it launches, and what its kernels share.
+/// What determines the memory of a part: its launches and its scratch buffers.
 struct Lowered<'a> {
     part: &'a Part,
     launches: Vec<&'a LaunchPlan>,
@@ -295,7 +299,7 @@ impl Lowered<'_> {
     }
 }
 
-/// Bytes of the workspace of a plan of these parts, of which no kernel need be there.
+/// Workspace size in bytes of a plan of these parts, none of whose kernels need be built.
 pub(super) fn workspace_bytes(graph: &OperationGraph, parts: &[(Part, Lowering)]) -> Result<u64> {
     let lowered: Vec<Lowered<'_>> = parts
         .iter()
@@ -308,7 +312,7 @@ pub(super) fn workspace_bytes(graph: &OperationGraph, parts: &[(Part, Lowering)]
     Ok(places(graph, &lowered)?.1)
 }
 
-/// Where each piece of the workspace begins, and how large it is as a whole.
+/// The offset of each buffer in the workspace, and the workspace size in bytes.
 fn places(graph: &OperationGraph, parts: &[Lowered<'_>]) -> Result<(Vec<(Piece, u64)>, u64)> {
     let mut pieces: Vec<(Piece, Lifetime)> = Vec::new();
     let mut touch = |piece: Piece, bytes: u64, step: usize| match pieces
@@ -340,37 +344,37 @@ fn places(graph: &OperationGraph, parts: &[Lowered<'_>]) -> Result<(Vec<(Piece, 
 }
 
 impl PlannedKernel {
-    /// The engine and knobs it runs with.
+    /// The configuration that the kernel belongs to.
     pub fn config(&self) -> &EngineConfig {
         &self.part.config
     }
 
-    /// The part of the graph it runs, alone or with the kernels beside it.
+    /// The part of the graph that it computes, alone or together with other kernels.
     pub fn part(&self) -> &Part {
         &self.part
     }
 
-    /// What it was generated from.
+    /// Template, parameters and architecture that the kernel was generated from.
     pub fn spec(&self) -> &KernelSpec {
         &self.spec
     }
 
-    /// Its source.
+    /// The rendered source.
     pub fn source(&self) -> &KernelSource {
         &self.source
     }
 
-    /// What it was compiled to.
+    /// The compiled image.
     pub fn image(&self) -> &Image {
         &self.image
     }
 
-    /// How it came to be.
+    /// Origin, build times and resources.
     pub fn report(&self) -> &BuildReport {
         &self.report
     }
 
-    /// The shape of its launch.
+    /// Grid, block and dynamic shared memory of its launch.
     pub fn launch(&self) -> Launch {
         self.launch
     }

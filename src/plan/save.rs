@@ -1,4 +1,4 @@
-//! Plans written to documents and read from them.
+//! Saving plans as documents and loading them.
 
 use serde_json::Value;
 
@@ -10,16 +10,17 @@ use crate::plan::execute::ExecutionPlan;
 use crate::plan::problem::Problem;
 
 impl ExecutionPlan {
-    /// The document that [`Kiln::plan_from_json`] reads.
+    /// Writes the document that [`Kiln::plan_from_json`] reads.
     pub fn to_json(&self) -> String {
         let problem = serde_json::from_str(&self.graph().to_json());
         self.document(problem.expect("a graph's JSON is valid"))
     }
 
-    /// The document of a plan together with its problem, whose tensors keep their names and shapes.
+    /// As [`ExecutionPlan::to_json`], with this problem document, whose tensors keep their names
+    /// and shapes.
     ///
     /// # Errors
-    /// `BadParam` where the text is no problem, or one of another graph than the plan's.
+    /// `BadParam` if the text is not a problem document, or is one of another graph.
     pub fn to_json_of(&self, problem: &str) -> Result<String> {
         let read = Problem::from_json(problem)?;
         if read.only_graph()?.digest() != self.graph().digest() {
@@ -37,12 +38,12 @@ impl ExecutionPlan {
 }
 
 impl Kiln {
-    /// The plan that [`ExecutionPlan::to_json`] wrote, without asking any heuristic.
+    /// Builds the plan that [`ExecutionPlan::to_json`] wrote, without any heuristic.
     ///
     /// # Errors
-    /// `BadParam` for a malformed document, parts that do not cover the graph, each operation once
-    /// and in an order that can run, or a knob that is not allowed; `NotSupported` for a document
-    /// of another version or another GPU; whatever [`Kiln::plan_with`] finds.
+    /// `BadParam` for a malformed document, for parts that do not cover each operation once in an
+    /// executable order, and for a knob value that is not allowed; `NotSupported` for a document of
+    /// another version or GPU; as [`Kiln::plan_with`].
     pub fn plan_from_json(&self, text: &str) -> Result<ExecutionPlan> {
         let (graph, parts) = parts_in(text, self.device().target())?;
         self.plan_parts(&graph, parts)
@@ -50,7 +51,7 @@ impl Kiln {
 }
 
 impl Problem {
-    /// The problem that a plan is of, from the plan's document.
+    /// Reads the problem of a plan's document.
     ///
     /// # Errors
     /// `BadParam` for a malformed document.

@@ -1,8 +1,8 @@
-//! A plan that runs a more general kernel until its own has been compiled.
+//! Upgrade of a plan from generic kernels to specialised ones, once these have been compiled.
 //!
-//! The own kernel comes once and stays, and the general one is kept: work that is queued or
-//! captured into a CUDA graph may still refer to it. So a plan that has settled costs its
-//! executions one load of a flag.
+//! The specialised kernels are set once. The generic ones are kept as well: queued work and
+//! captured CUDA graphs may still refer to them. Once an upgrade has settled, it costs an execution
+//! the load of one flag.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -14,36 +14,39 @@ use crate::error::{Error, Result};
 use crate::graph::OperationGraph;
 use crate::plan::recipe::Recipe;
 
-/// Captures that are remembered; with more at a time a kernel may change within the oldest.
+/// Number of captures in progress that are tracked. With more at a time, the oldest may get kernels
+/// of both tiers.
 const CAPTURES_MAX: usize = 8;
 
-/// Between two attempts to enter a full queue, while waiting for that.
+/// Interval between attempts to enter a full queue, in
+/// [`ExecutionPlan::settle`](crate::ExecutionPlan::settle).
 const RETRY: Duration = Duration::from_millis(5);
 
-/// Which kernel a plan runs ([`ExecutionPlan::tier`](crate::ExecutionPlan::tier)).
+/// The kernels that a plan runs ([`ExecutionPlan::tier`](crate::ExecutionPlan::tier)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Tier {
-    /// Its own: made for exactly this graph.
+    /// Those specialised for the graph.
     Special,
-    /// A more general one; the own waits to be compiled or is being compiled.
+    /// Generic ones; the compilation of the specialised ones is queued or in progress.
     Queued,
-    /// A more general one; the queue was full, and the next execution asks again.
+    /// Generic ones; the queue was full, and the next execution tries again.
     Deferred,
-    /// A more general one, for good: the own failed to compile.
+    /// Generic ones, permanently: the specialised ones failed to compile.
     Failed,
 }
 
-/// Where own kernels are asked for.
+/// The queue of background compilations, as an upgrade sees it.
 pub(super) trait Ask: Send + Sync {
-    /// Asks for the own kernel of a plan; a full queue refuses.
+    /// Queues the compilation of a plan's specialised kernels. Returns `false` if the queue is
+    /// full.
     fn ask(&self, upgrade: &Arc<Upgrade>) -> bool;
 }
 
-/// The way from a general kernel to the plan's own.
+/// The upgrade of one plan.
 pub(super) struct Upgrade {
     graph: OperationGraph,
-    /// Nothing changes any more: `special` runs, or the general kernel where there is none.
+    /// No more changes: `special` runs, or the generic kernels if it is not set.
     settled: AtomicBool,
     special: OnceLock<Recipe>,
     state: Mutex<State>,
@@ -53,7 +56,7 @@ pub(super) struct Upgrade {
 
 struct State {
     progress: Progress,
-    /// CUDA graphs that have been given the general kernel: they are given no other.
+    /// Captures that have got generic kernels; all their launches get generic ones.
     captures: [u64; CAPTURES_MAX],
     captured: usize,
 }
@@ -85,8 +88,7 @@ impl State {
 }
 
 impl Upgrade {
-    /// The upgrade of a graph's plan that is compiled through this queue; it has not been asked for
-    /// yet.
+    /// An upgrade that is compiled through this queue, not queued yet.
     pub(super) fn through(graph: &OperationGraph, queue: Weak<dyn Ask>) -> Arc<Upgrade> {
         Arc::new(Upgrade {
             graph: graph.clone(),
@@ -98,18 +100,18 @@ impl Upgrade {
         })
     }
 
-    /// What the plan computes.
+    /// The plan's graph.
     pub(super) fn graph(&self) -> &OperationGraph {
         &self.graph
     }
 
-    /// The plan's own kernel, once it is there.
+    /// The specialised kernels, once they have been compiled.
     pub(super) fn special(&self) -> Option<&Recipe> {
         self.special.get()
     }
 
-    /// The plan's own kernel for an execution, given the capture that it is in; `None` for the
-    /// general one.
+    /// The specialised kernels for an execution, given the id of the capture that its stream is in;
+    /// `None` for the generic ones.
     #[inline]
     pub(super) fn pick(self: &Arc<Self>, capture: impl Fn() -> Option<u64>) -> Option<&Recipe> {
         match self.settled.load(Ordering::Acquire) {
@@ -133,7 +135,7 @@ impl Upgrade {
             (Some(_), Some(id)) if state.has_capture(id) => None,
             (Some(special), Some(_)) => Some(special),
             (Some(special), None) => {
-                // Where no capture is known that may still be under way, nobody need ask again.
+                // Without captures in progress the choice is final.
                 self.settled.store(state.captured == 0, Ordering::Release);
                 Some(special)
             }
@@ -144,7 +146,8 @@ impl Upgrade {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for the own kernel unless that has been done; a full queue refuses.
+    /// Queues the compilation unless that has been done; if the queue is full, the plan is
+    /// deferred.
     pub(super) fn enqueue(self: &Arc<Self>) {
         let mut state = self.state();
         if matches!(state.progress, Progress::Deferred)
@@ -155,17 +158,19 @@ impl Upgrade {
         }
     }
 
-    /// Takes what came of the job; executions use it from now on.
+    /// Sets the result of the compilation, which executions use from now on.
     pub(super) fn finish(&self, compiled: Result<Recipe>) {
         let mut state = self.state();
         state.progress = match compiled {
             Ok(recipe) => {
-                // A job is done once: there is no other recipe yet.
+                // A job runs once, so that no other recipe has been set.
                 let _ = self.special.set(recipe);
                 Progress::Ready
             }
             Err(error) => {
-                warn!("failed to compile a plan's own kernel, it keeps a general one: {error}");
+                warn!(
+                    "failed to compile a plan's specialised kernels, it keeps generic ones: {error}"
+                );
                 self.settled.store(true, Ordering::Release);
                 Progress::Failed(error)
             }
@@ -173,7 +178,7 @@ impl Upgrade {
         self.changed.notify_all();
     }
 
-    /// The job was thrown away.
+    /// The queue discarded the job.
     pub(super) fn abandon(&self) {
         self.state().progress = Progress::Deferred;
         self.changed.notify_all();
@@ -230,7 +235,7 @@ mod tests {
     use crate::plan::execute::ExecutionPlan;
     use crate::target::Target;
 
-    /// A Kiln on a device whose streams are in the capture of this number.
+    /// A Kiln on a device whose streams are in the capture with this id.
     fn capturing() -> (Kiln, Arc<AtomicU64>) {
         let capture = Arc::new(AtomicU64::new(0));
         let device = Device::null_capturing(Target::sim(), capture.clone());
@@ -258,7 +263,7 @@ mod tests {
             let part = Part { graph: graph.clone(), config: config.clone() };
             kiln.inner.compiled_best(vec![part]).expect("compiles")
         };
-        // A queue that nobody empties, with place for one.
+        // A queue of length one that no thread serves.
         let queue = Arc::new(Queue::new(1));
         let plan = |queue: &Arc<Queue>| {
             let ask: Arc<dyn Ask> = queue.clone();
@@ -276,7 +281,7 @@ mod tests {
         };
         let (own, other) = ("pointwise", "pointwise_general");
         assert_eq!(plan.tier(), Tier::Deferred);
-        // A capture asks for nothing; any other execution does.
+        // An execution in a capture queues nothing; any other does.
         capture.store(7, Ordering::SeqCst);
         assert_eq!((engine(&plan), plan.tier()), (other.to_owned(), Tier::Deferred));
         capture.store(0, Ordering::SeqCst);

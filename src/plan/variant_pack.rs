@@ -1,40 +1,40 @@
-//! The addresses a plan runs on.
+//! Variant packs: the tensors' memory for an execution.
 
 use crate::device::Buffer;
 
-/// Memory of a device that Kiln did not allocate.
+/// Device memory that was not allocated by Kiln.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DeviceMemory {
-    /// The address of the first byte.
+    /// Address of the first byte.
     pub address: u64,
-    /// How many bytes there are.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
-/// What one uid stands for in an execution.
+/// The value of a uid.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Slot {
-    /// Device memory; `owner` is its device, 0 where only an address was given.
+pub(crate) enum Slot {
+    /// Device memory. `owner` is its device's identity, 0 if only an address was given.
     Memory { address: u64, bytes: u64, owner: usize },
-    /// A host value for a by-value tensor.
+    /// The element of a by-value tensor.
     Value(f64),
 }
 
 impl Slot {
-    /// Memory that somebody else keeps.
-    pub(super) fn foreign(memory: DeviceMemory) -> Slot {
+    /// Memory that the caller owns.
+    pub(crate) fn foreign(memory: DeviceMemory) -> Slot {
         Slot::Memory { address: memory.address, bytes: memory.bytes, owner: 0 }
     }
 
-    /// The whole of a buffer.
-    pub(super) fn of(buffer: &Buffer) -> Slot {
+    /// All of a buffer.
+    pub(crate) fn of(buffer: &Buffer) -> Slot {
         Slot::Memory { address: buffer.address(), bytes: buffer.bytes(), owner: buffer.owner() }
     }
 }
 
-/// The buffers that a pack keeps, by what they are in it.
+/// The buffers that a pack keeps alive, by their key in the pack.
 #[derive(Debug, Clone)]
-pub(super) struct Kept<K> {
+pub(crate) struct Kept<K> {
     buffers: Vec<(K, Buffer)>,
 }
 
@@ -44,7 +44,7 @@ impl<K> Default for Kept<K> {
     }
 }
 
-/// Packs are equal when they say the same.
+/// Ignored in comparisons: packs are equal if their addresses and values are.
 impl<K> PartialEq for Kept<K> {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -52,62 +52,62 @@ impl<K> PartialEq for Kept<K> {
 }
 
 impl<K: PartialEq> Kept<K> {
-    /// Keeps a buffer in the place of another, or none.
-    pub(super) fn keep(&mut self, at: K, buffer: Option<&Buffer>) {
+    /// Replaces the buffer of a key, or removes it.
+    pub(crate) fn keep(&mut self, at: K, buffer: Option<&Buffer>) {
         self.buffers.retain(|(known, _)| *known != at);
         self.buffers.extend(buffer.map(|buffer| (at, buffer.clone())));
     }
 }
 
-/// Uids with device memory or host values (`MCDNN_BACKEND_VARIANT_PACK_DESCRIPTOR`, 8.2.2.31).
+/// Device memory or host values by uid (`MCDNN_BACKEND_VARIANT_PACK_DESCRIPTOR`, section 8.2.2.31).
 ///
-/// A pack keeps the buffers it was given; what it was given by address its caller keeps. Reusing
-/// one pack for many executions costs nothing per call. Lookups are fastest when tensors are added
-/// in the order of [`ExecutionPlan::tensors`](crate::plan::ExecutionPlan::tensors).
+/// A pack keeps buffers alive; memory given by address is the caller's to keep. Reusing a pack for
+/// many executions costs nothing per call. Lookups are fastest if tensors are added in the order of
+/// [`ExecutionPlan::tensors`](crate::plan::ExecutionPlan::tensors).
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct VariantPack {
-    pub(super) entries: Vec<(i64, Slot)>,
-    pub(super) workspace: Option<Slot>,
+    pub(crate) entries: Vec<(i64, Slot)>,
+    pub(crate) workspace: Option<Slot>,
     kept: Kept<Option<i64>>,
 }
 
 impl VariantPack {
-    /// A pack without entries.
+    /// An empty pack.
     pub fn new() -> Self {
         VariantPack::default()
     }
 
-    /// Adds a tensor that lies at the start of a buffer, which the pack keeps.
+    /// Adds or replaces a tensor at the start of a buffer, which the pack keeps alive.
     pub fn with(mut self, uid: i64, buffer: &Buffer) -> Self {
         self.set(uid, Slot::of(buffer));
         self.kept.keep(Some(uid), Some(buffer));
         self
     }
 
-    /// Adds the element of a by-value tensor.
+    /// Adds or replaces the element of a by-value tensor.
     pub fn with_value(mut self, uid: i64, value: f64) -> Self {
         self.set(uid, Slot::Value(value));
         self
     }
 
-    /// Adds the workspace, which the pack keeps.
+    /// Adds or replaces the workspace, a buffer that the pack keeps alive.
     pub fn with_workspace(mut self, buffer: &Buffer) -> Self {
         self.workspace = Some(Slot::of(buffer));
         self.kept.keep(None, Some(buffer));
         self
     }
 
-    /// Adds or replaces a tensor at the start of memory of the plan's device.
+    /// Adds or replaces a tensor at the start of memory on the plan's device.
     ///
     /// # Safety
-    /// The bytes must be memory of the plan's device, and stay so until every execution with this
-    /// pack or a clone of it has run: nothing checks that.
+    /// The memory must be on the plan's device and stay allocated until every execution with this
+    /// pack or a clone of it is complete. Nothing checks that.
     #[expect(unsafe_code, reason = "nothing checks the address")]
     pub unsafe fn set_address(&mut self, uid: i64, memory: DeviceMemory) {
         self.place(uid, memory);
     }
 
-    /// Sets the workspace: memory of the plan's device.
+    /// Adds or replaces the workspace, memory on the plan's device.
     ///
     /// # Safety
     /// As [`VariantPack::set_address`].
@@ -117,13 +117,13 @@ impl VariantPack {
         self.kept.keep(None, None);
     }
 
-    /// Adds or replaces a tensor at an address; for packs that no one executes, any.
-    pub(super) fn place(&mut self, uid: i64, memory: DeviceMemory) {
+    /// As [`VariantPack::set_address`], for packs whose addresses are set before they are executed.
+    pub(crate) fn place(&mut self, uid: i64, memory: DeviceMemory) {
         self.set(uid, Slot::foreign(memory));
         self.kept.keep(Some(uid), None);
     }
 
-    /// Adds or replaces a by-value tensor's element.
+    /// Adds or replaces the element of a by-value tensor.
     pub fn set_value(&mut self, uid: i64, value: f64) {
         self.set(uid, Slot::Value(value));
     }
@@ -135,7 +135,7 @@ impl VariantPack {
         }
     }
 
-    /// The slot of a uid; `hint` is where it is expected.
+    /// The value of a uid; `hint` is its expected position.
     #[inline]
     pub(super) fn find(&self, uid: i64, hint: usize) -> Option<&Slot> {
         match self.entries.get(hint) {

@@ -1,15 +1,15 @@
-//! Where the pieces of a workspace lie: pieces that are never needed together share memory.
+//! Layout of a workspace: buffers with disjoint lifetimes share memory.
 
-/// The alignment of every piece, and of the workspace.
+/// Alignment in bytes of the workspace and of every buffer in it.
 pub(super) const ALIGNMENT: u64 = 256;
 
-/// A piece, and the launches that it must outlive.
+/// A buffer and its lifetime in launches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Lifetime {
     pub(super) bytes: u64,
-    /// The first launch that touches it.
+    /// The first launch that accesses it.
     pub(super) first: usize,
-    /// The last one.
+    /// The last launch that accesses it.
     pub(super) last: usize,
 }
 
@@ -19,8 +19,8 @@ impl Lifetime {
     }
 }
 
-/// The offset of each piece and the bytes of all: greedy by size, each piece at the lowest place
-/// that is free for as long as it lives (Pisarchyk and Lee 2020).
+/// The offset of each buffer and the total size in bytes. Greedy by size: each buffer gets the
+/// lowest offset that is free throughout its lifetime (Pisarchyk and Lee 2020).
 pub(super) fn layout(pieces: &[Lifetime]) -> (Vec<u64>, u64) {
     let size = |piece: &Lifetime| piece.bytes.next_multiple_of(ALIGNMENT);
     let mut order: Vec<usize> = (0..pieces.len()).collect();

@@ -249,8 +249,8 @@ impl Evaluation<'_> {
         let width = self.shape.width as usize;
         let sink = self.element("sinks", &[0, row[1], 0, 0]);
         let all = || scores.iter().map(|score| score.score).chain(sink);
-        let greatest = all().map(|score| score.value).fold(f64::NEG_INFINITY, f64::max);
-        if greatest == f64::NEG_INFINITY && !all().any(|score| score.value.is_nan()) {
+        let row_max = all().map(|score| score.value).fold(f64::NEG_INFINITY, f64::max);
+        if row_max == f64::NEG_INFINITY && !all().any(|score| score.value.is_nan()) {
             return (vec![Approx::exact(0.0); width], Approx::exact(f64::NEG_INFINITY));
         }
         // An infinite score yields inf - inf.
@@ -262,7 +262,7 @@ impl Evaluation<'_> {
         if all().any(|score| score.error.is_nan() || infinite(score)) {
             return (vec![Approx::anything(0.0); width], Approx::anything(0.0));
         }
-        let weight = |score: Approx| self.weight(score, greatest, scores.len() as f64);
+        let weight = |score: Approx| self.weight(score, row_max, scores.len() as f64);
         let weights: Vec<Weight> = scores.iter().map(|score| weight(score.score)).collect();
         let sum = self.sum(&weights, sink.map(weight));
         // If a mask is undecided within the error, the row may hold any numbers.
@@ -276,13 +276,13 @@ impl Evaluation<'_> {
         let terms: Vec<(i64, &Weight)> = kept.map(placed).collect();
         let result = |column: usize| open(self.result(row, column as i64, &terms, sum));
         // Scores far below row_max have negligible exponentials, whatever their error.
-        let near = |score: &Approx| score.value + score.error >= greatest - NEGLIGIBLE;
-        let reach = all().filter(near).map(|score| self.reach(score, greatest)).fold(0.0, f64::max);
+        let near = |score: &Approx| score.value + score.error >= row_max - NEGLIGIBLE;
+        let reach = all().filter(near).map(|score| self.reach(score, row_max)).fold(0.0, f64::max);
         let epsilon = self.epsilon();
         let log = sum.value.ln();
         let error = sum.error / (sum.value - sum.error).max(0.0)
             + 4.0 * epsilon * (reach + log.abs() + 1.0);
-        ((0..width).map(result).collect(), open(Approx { value: greatest + log, error }))
+        ((0..width).map(result).collect(), open(Approx { value: row_max + log, error }))
     }
 
     fn epsilon(&self) -> f64 {
@@ -290,19 +290,19 @@ impl Evaluation<'_> {
     }
 
     /// Largest magnitude in the subtraction of a score and any intermediate row_max.
-    fn reach(&self, score: Approx, greatest: f64) -> f64 {
+    fn reach(&self, score: Approx, row_max: f64) -> f64 {
         let own = if score.value == f64::NEG_INFINITY { 0.0 } else { score.value.abs() };
-        (own + score.error).max(greatest.abs())
+        (own + score.error).max(row_max.abs())
     }
 
     /// Exponential of a score. The exponent is a difference of scores, converted to base 2; each
     /// update of row_max rescales by another such exponential.
-    fn weight(&self, score: Approx, greatest: f64, keys: f64) -> Weight {
+    fn weight(&self, score: Approx, row_max: f64, keys: f64) -> Weight {
         let epsilon = self.epsilon();
         let scalings = 1.0 + keys / KEYS_MIN;
-        let reach = self.reach(score, greatest);
+        let reach = self.reach(score, row_max);
         let moved = score.error + 8.0 * epsilon * reach * (1.0 + scalings);
-        let exponent = score.value - greatest;
+        let exponent = score.value - row_max;
         let value = exponent.exp();
         let error = match moved.exp_m1() {
             relative if relative.is_finite() => {

@@ -7,7 +7,7 @@
 //! [`SAFETY`] is the bound of the result.
 
 use crate::expr::Program;
-use crate::graph::{Cell, CellValue, Direction, MatmulMath, Recurrence, RowLayout};
+use crate::graph::{Cell, CellValue, Direction, MatmulMath, Recurrence, RowLayout, Semantics};
 use crate::reference::approx::{ANYTHING, Approx, Arithmetic};
 use crate::reference::{Expected, Operand, bound, matmul};
 use crate::tensor::TensorDesc;

@@ -1,19 +1,23 @@
 //! Mapping between a network's named tensors and the inputs and outputs of its graph.
 
-use std::collections::HashMap;
-
 use crate::error::{Error, Result};
-use crate::graph::RowLayout;
+use crate::frontend::{FrontEnd, Values};
+use crate::graph::{OperationGraph, RowLayout};
 use crate::rnn::lower::{Extent, Network};
 use crate::rnn::parameters::HostTensor;
+use crate::rnn::random;
 use crate::rnn::role::Role;
 use crate::rnn::weights::WeightKind;
 use crate::tensor::TensorDesc;
 
-impl Network {
-    /// Descriptors of the caller's inputs, with torch's names and dimensions: one tensor per
-    /// parameter, and the states of all layers in one tensor. Uids are indices.
-    pub fn named_inputs(&self) -> Vec<TensorDesc> {
+impl FrontEnd for Network {
+    fn graphs(&self) -> Vec<&OperationGraph> {
+        vec![&self.graph]
+    }
+
+    /// Torch's names and dimensions: one tensor per parameter, and the states of all layers in one
+    /// tensor. Uids are indices.
+    fn named_inputs(&self) -> Vec<TensorDesc> {
         let mut named = Vec::new();
         let mut add = |name: &str, dtype, dims: &[i64]| {
             named.push(TensorDesc::packed(named.len() as i64, name, dims, dtype));
@@ -38,8 +42,7 @@ impl Network {
         named
     }
 
-    /// Descriptors of the caller's outputs, as for [`Network::named_inputs`].
-    pub fn named_outputs(&self) -> Vec<TensorDesc> {
+    fn named_outputs(&self) -> Vec<TensorDesc> {
         let outputs = (0..).zip(self.roles().filter(|role| role.is_output()));
         let named = outputs.map(|(uid, role)| {
             let (dtype, dims) = self.tensor(role);
@@ -48,18 +51,12 @@ impl Network {
         named.collect()
     }
 
-    /// All blocks of the weight space.
-    fn weights(&self) -> impl Iterator<Item = (usize, WeightKind)> + '_ {
-        let all = (0..self.space.pseudo_layers())
-            .flat_map(|pseudo_layer| WeightKind::ALL.map(|kind| (pseudo_layer, kind)));
-        all.filter(|(pseudo_layer, kind)| self.space.block(*pseudo_layer, *kind).is_some())
+    fn random_values(&self, seed: u64) -> Result<Values> {
+        random::random_values(self, seed)
     }
 
-    /// Converts values of [`Network::named_inputs`] to values of the graph's inputs, by uid.
-    ///
-    /// # Errors
-    /// `BadParam` when values are missing or their number is wrong.
-    pub fn graph_values(&self, named: &HashMap<i64, Vec<f64>>) -> Result<HashMap<i64, Vec<f64>>> {
+    /// Values of the graph's inputs, by uid.
+    fn initial_values(&self, named: Values) -> Result<Values> {
         let inputs = self.named_inputs();
         let given = |name: &str| {
             let tensor = inputs.iter().find(|tensor| tensor.name == name)?;
@@ -68,7 +65,29 @@ impl Network {
         self.values_with(&self.rnn.from_torch(given)?, |role| given(role.name()))
     }
 
-    /// As [`Network::graph_values`], from the weight space and the other tensors.
+    fn named_values(&self, state: &Values) -> Values {
+        let whole = |tensor: &TensorDesc| {
+            let mut values = vec![0.0; tensor.elements().unwrap_or(0) as usize];
+            for place in self.places.iter().filter(|place| place.role.name() == tensor.name) {
+                let part = &state[&place.uid];
+                let first = place.offset as usize;
+                values[first..first + part.len()].copy_from_slice(part);
+            }
+            (tensor.uid, values)
+        };
+        self.named_outputs().iter().map(whole).collect()
+    }
+}
+
+impl Network {
+    /// All blocks of the weight space.
+    fn weights(&self) -> impl Iterator<Item = (usize, WeightKind)> + '_ {
+        let all = (0..self.space.pseudo_layers())
+            .flat_map(|pseudo_layer| WeightKind::ALL.map(|kind| (pseudo_layer, kind)));
+        all.filter(|(pseudo_layer, kind)| self.space.block(*pseudo_layer, *kind).is_some())
+    }
+
+    /// Values of the graph's inputs, by uid, from the weight space and the other tensors.
     ///
     /// # Errors
     /// `BadParam` when a tensor is missing or its dimensions are not those of [`Network::tensor`],
@@ -77,8 +96,8 @@ impl Network {
         &self,
         weights: &[f64],
         mut given: impl FnMut(Role) -> Option<HostTensor>,
-    ) -> Result<HashMap<i64, Vec<f64>>> {
-        let mut values = HashMap::new();
+    ) -> Result<Values> {
+        let mut values = Values::new();
         for role in self.roles().filter(|role| !role.is_output()) {
             let (_, dims) = self.tensor(role);
             let whole = match role {
@@ -129,22 +148,5 @@ impl Network {
             true => Ok(()),
             false => bad(format!("packed: {rows} vectors of sequences with {sum}")),
         }
-    }
-
-    /// Converts values of the graph's outputs, by uid, to values of [`Network::named_outputs`].
-    ///
-    /// # Panics
-    /// When an output has no values.
-    pub fn named_values(&self, graph: &HashMap<i64, Vec<f64>>) -> HashMap<i64, Vec<f64>> {
-        let whole = |tensor: &TensorDesc| {
-            let mut values = vec![0.0; tensor.elements().unwrap_or(0) as usize];
-            for place in self.places.iter().filter(|place| place.role.name() == tensor.name) {
-                let part = &graph[&place.uid];
-                let first = place.offset as usize;
-                values[first..first + part.len()].copy_from_slice(part);
-            }
-            (tensor.uid, values)
-        };
-        self.named_outputs().iter().map(whole).collect()
     }
 }

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::expr::Math;
 use crate::graph::{
     Cell, GraphBuilder, Matmul, Op, OperationGraph, Recurrence, RecurrenceSlots, Reduction,
-    ReductionOp, RowLayout,
+    ReductionOp, RowLayout, Semantics,
 };
 use crate::rnn::mode::{InputMode, Join, Stacking};
 use crate::rnn::network::Rnn;

@@ -16,6 +16,7 @@ mod lower;
 mod mode;
 mod network;
 mod parameters;
+mod random;
 mod role;
 mod weights;
 

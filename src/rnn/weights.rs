@@ -188,9 +188,9 @@ impl WeightSpace {
         }
         let [input, recurrent] = self.gates;
         let projection = input + recurrent;
-        let greatest = projection.max(LIN_LAYER_MAX);
-        if !(0..=greatest).contains(&lin_layer_id) {
-            return bad(format!("linLayerID {lin_layer_id}, expected 0 to {greatest}"));
+        let largest = projection.max(LIN_LAYER_MAX);
+        if !(0..=largest).contains(&lin_layer_id) {
+            return bad(format!("linLayerID {lin_layer_id}, expected 0 to {largest}"));
         }
         let (gate, matrix, bias) = match lin_layer_id {
             id if id < input => (id, WeightKind::Input, Some(WeightKind::InputBias)),

@@ -113,18 +113,20 @@ fn a_choice_is_told_with_its_reasons() {
     let kiln = Kiln::open(Config { device, without, ..harness::config() }).unwrap();
     let choices = Choices::default();
     let subscriber = tracing_subscriber::registry().with(choices.clone());
-    let asked_for: EngineConfig = tracing::subscriber::with_default(subscriber, || {
-        let plan = kiln.plan(&product()).unwrap();
-        // A plan that was made before chooses nothing.
-        kiln.plan(&product()).unwrap();
-        let config = plan.parts()[0].config.clone();
-        kiln.plan_with(&product(), &config).unwrap();
-        config
-    });
+    let (asked_for, stem): (EngineConfig, String) =
+        tracing::subscriber::with_default(subscriber, || {
+            let plan = kiln.plan(&product()).unwrap();
+            // A plan that was made before chooses nothing.
+            kiln.plan(&product()).unwrap();
+            let config = plan.parts()[0].config.clone();
+            kiln.plan_with(&product(), &config).unwrap();
+            (config, plan.kernels()[0].report().stem.clone())
+        });
     let told = choices.0.lock().unwrap().clone();
     let [planned, asked] = &told[..] else { panic!("one for each part: {told:?}") };
     let (planned, asked) = (&planned.0, &asked.0);
     assert_eq!(planned["config"], asked_for.to_string());
+    assert_eq!([&planned["kernels"], &asked["kernels"]], [&stem, &stem]);
     assert!(planned["predicted_us"].parse::<f64>().unwrap() > 0.0, "{planned:?}");
     let by = &planned["chosen_by"];
     assert!(by == "the rules" || by.starts_with("the cost model: "), "{by}");

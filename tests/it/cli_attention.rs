@@ -3,7 +3,8 @@
 
 use std::collections::HashMap;
 
-use kiln::attention::AttentionRole;
+use kiln::attention::{AttentionCall, AttentionRole};
+use kiln::frontend::FrontEnd;
 use kiln::plan::{Problem, Values};
 use kiln::{DType, TensorDesc, reference};
 
@@ -96,7 +97,8 @@ fn bad_attentions_are_refused() {
             "\"pages\": 12, \"page_size\": 16, \"key_rows\": 9, \"layout\"",
             "sdpa: keys are either paged or concatenated, not both",
         ),
-        ("\n}", ", \"graph\": {}}", "sdpa: a document has the one key `sdpa`, there is `graph`"),
+        ("\n}", ", \"scale\": {}}", "sdpa: a document has the one key `sdpa`, there is `scale`"),
+        ("\n}", ", \"graph\": {}}", "the keys `graph` and `sdpa`, expected one"),
     ] {
         refused("sdpa_window_sinks", from, to, error);
     }
@@ -166,7 +168,7 @@ fn document(case: &Case) -> String {
 fn layers_in_files_are_the_oracles() {
     for case in cases() {
         let problem = Problem::from_json(&document(&case)).unwrap();
-        let Problem::Mha(call) = &problem else { panic!("{problem:?}") };
+        let call = AttentionCall::from_json(&document(&case)).unwrap();
         let memory = case.memory(&call.layer);
         let named = |tensor: &TensorDesc| {
             let of = |role: &AttentionRole| role.name() == tensor.name;
@@ -185,7 +187,7 @@ fn layers_in_files_are_the_oracles() {
             (tensor.uid, values)
         };
         let named: HashMap<i64, Vec<f64>> = call.named_inputs().iter().map(named).collect();
-        let mut values = call.memory(&named).unwrap();
+        let mut values = call.initial_values(named).unwrap();
         values.insert(AttentionRole::Output as i64, memory[&AttentionRole::Output].clone());
         for (number, graph) in problem.graphs().into_iter().enumerate() {
             let inputs = problem.inputs(number, &values);
@@ -193,7 +195,7 @@ fn layers_in_files_are_the_oracles() {
             let given: Values = given.map(|(uid, expected)| (uid, expected.values)).collect();
             problem.store(number, &given, &mut values);
         }
-        let error = call.memory(&HashMap::new()).unwrap_err().to_string();
+        let error = call.initial_values(HashMap::new()).unwrap_err().to_string();
         assert!(error.starts_with("attention layer: 0 values of `queries`, expected "), "{error}");
         let outputs = call.named_outputs();
         assert_eq!(outputs[0].dtype, DType::F64);

@@ -138,8 +138,8 @@ pub fn middle(dtype: DType, [batch, time, channels]: [i64; 3]) -> OperationGraph
     let index = graph.pointwise(of(Mode::Add), &[row, channel]).unwrap();
     let y = graph.pointwise(of(Mode::Add), &[less, index]).unwrap();
     graph.output(y, "y", DType::F32);
-    let greatest = graph.reduction(Reduction::new(ReductionOp::Max), y, &kept).unwrap();
-    graph.output(greatest, "greatest", DType::F32);
+    let maximum = graph.reduction(Reduction::new(ReductionOp::Max), y, &kept).unwrap();
+    graph.output(maximum, "maximum", DType::F32);
     let doubled = graph.pointwise(of(Mode::Add), &[weight, weight]).unwrap();
     graph.output(doubled, "doubled", DType::F32);
     graph.output(mean, "mean", DType::F32);

@@ -27,8 +27,8 @@ fn softmax(rows: i64) -> OperationGraph {
     let sum = graph.pointwise(Pointwise::new(Mode::Add), &[x, bias]).unwrap();
     let sum = graph.pointwise(Pointwise::new(Mode::Add), &[sum, at]).unwrap();
     let dims = [rows, 3, 1];
-    let greatest = graph.reduction(Reduction::new(ReductionOp::Max), sum, &dims).unwrap();
-    let less = graph.pointwise(Pointwise::new(Mode::Sub), &[sum, greatest]).unwrap();
+    let maximum = graph.reduction(Reduction::new(ReductionOp::Max), sum, &dims).unwrap();
+    let less = graph.pointwise(Pointwise::new(Mode::Sub), &[sum, maximum]).unwrap();
     let power = graph.pointwise(Pointwise::new(Mode::Exp), &[less]).unwrap();
     let total = graph.reduction(Reduction::new(ReductionOp::Add), power, &dims).unwrap();
     let y = graph.pointwise(Pointwise::new(Mode::Div), &[power, total]).unwrap();

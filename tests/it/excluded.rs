@@ -11,15 +11,15 @@ use serde_json::json;
 
 use crate::harness;
 
-/// The greatest element of each row is taken from rows, of which the greatest of each column are
+/// The maximum of each row is subtracted from rows, of which the maxima of each column are
 /// wanted. Merging joins the last two operations, which saves the most bytes, and no engine the
 /// first to both.
 fn centred(stored: bool) -> OperationGraph {
     let mut graph = OperationGraph::builder();
     let x = graph.input("x", &[64, 256], DType::F16);
     let z = graph.input("z", &[64, 256], DType::F16);
-    let greatest = graph.reduction(Reduction::new(ReductionOp::Max), x, &[64, 1]).unwrap();
-    let less = graph.pointwise(Pointwise::new(Mode::Sub), &[z, greatest]).unwrap();
+    let maximum = graph.reduction(Reduction::new(ReductionOp::Max), x, &[64, 1]).unwrap();
+    let less = graph.pointwise(Pointwise::new(Mode::Sub), &[z, maximum]).unwrap();
     if stored {
         graph.output(less, "less", DType::F16);
     }

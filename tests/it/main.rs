@@ -23,6 +23,7 @@ mod dynamic_rows;
 mod empty;
 mod errors;
 mod excluded;
+mod front_ends;
 mod gemm;
 mod general;
 mod golden;

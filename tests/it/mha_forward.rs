@@ -9,7 +9,7 @@ use kiln::attention::{
 };
 use kiln::device::Buffer;
 use kiln::expr::Real;
-use kiln::plan::{AttentionForward, MultiHeadAttention};
+use kiln::layers::{AttentionForward, MultiHeadAttention};
 use kiln::{Config, DType, Error, ErrorKind, Kiln};
 
 use crate::mha_vectors::{Case, Described, TOLERANCE, cases, positions};

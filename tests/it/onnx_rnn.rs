@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use kiln::plan::Problem;
+use kiln::frontend::FrontEnd;
 use kiln::reference::{self, Expected};
 use kiln::rnn::{HostTensor, Network};
 use kiln::{DType, TensorDesc};
@@ -42,9 +42,8 @@ fn load() -> Vec<Loaded> {
     let index: Index =
         serde_json::from_slice(&file("recurrent.json")).expect("the index is well-formed");
     let load = |case: Case| {
-        let problem = Problem::from_json(&case.problem.to_string())
+        let network = Network::from_json(&case.problem.to_string())
             .unwrap_or_else(|error| panic!("{}: {error:?}", case.name));
-        let Problem::Rnn(network) = problem else { panic!("{}: no network", case.name) };
         let read = |slot: &str| {
             let view = tensors.tensor(&format!("{}/{slot}", case.name)).ok()?;
             let dtype = if slot == "lengths" { DType::I32 } else { DType::F32 };
@@ -63,7 +62,7 @@ fn load() -> Vec<Loaded> {
             let values = read(&tensor.name)?.values;
             Some((tensor, values))
         });
-        let (expected, network) = (expected.collect(), *network);
+        let expected = expected.collect();
         Loaded { name: case.name, expected, network, inputs }
     };
     index.cases.into_iter().map(load).collect()

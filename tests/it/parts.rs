@@ -17,8 +17,8 @@ fn heads(count: usize) -> OperationGraph {
     for head in 0..count {
         let w = graph.input(&format!("w{head}"), &[16, 16], DType::F16);
         let scores = graph.matmul(Matmul::default(), x, w).unwrap();
-        let greatest = graph.reduction(Reduction::new(ReductionOp::Max), scores, &[4, 1]).unwrap();
-        let less = graph.pointwise(Pointwise::new(Mode::Sub), &[scores, greatest]).unwrap();
+        let maximum = graph.reduction(Reduction::new(ReductionOp::Max), scores, &[4, 1]).unwrap();
+        let less = graph.pointwise(Pointwise::new(Mode::Sub), &[scores, maximum]).unwrap();
         let weights = graph.pointwise(Pointwise::new(Mode::Exp), &[less]).unwrap();
         graph.name(weights, "", DType::F16);
         let v = graph.input(&format!("v{head}"), &[16, 8], DType::F16);

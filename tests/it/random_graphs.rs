@@ -227,8 +227,8 @@ fn wild_graphs_give_the_reference_1() {
 fn a_reduction_of_a_reduction() {
     let mut graph = OperationGraph::builder();
     let x = graph.input("x", &[2, 8, 1], DType::F16);
-    let greatest = graph.reduction(Reduction::new(ReductionOp::Max), x, &[1, 8, 1]).unwrap();
-    let sum = graph.reduction(Reduction::new(ReductionOp::Add), greatest, &[1, 1, 1]).unwrap();
+    let maximum = graph.reduction(Reduction::new(ReductionOp::Max), x, &[1, 8, 1]).unwrap();
+    let sum = graph.reduction(Reduction::new(ReductionOp::Add), maximum, &[1, 1, 1]).unwrap();
     graph.output(sum, "y", DType::F32);
     let graph = graph.build().unwrap();
     let inputs: Values =

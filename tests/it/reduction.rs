@@ -104,8 +104,8 @@ pub fn softmax(dtype: DType, dims: &[i64], logarithm: bool) -> OperationGraph {
     let reduce = |op: ReductionOp| Reduction { op, math: math(dtype) };
     let mut row = dims.to_vec();
     *row.last_mut().unwrap() = 1;
-    let greatest = graph.reduction(reduce(ReductionOp::Max), x, &row).unwrap();
-    let shifted = graph.pointwise(of(Mode::Sub), &[x, greatest]).unwrap();
+    let maximum = graph.reduction(reduce(ReductionOp::Max), x, &row).unwrap();
+    let shifted = graph.pointwise(of(Mode::Sub), &[x, maximum]).unwrap();
     let e = graph.pointwise(of(Mode::Exp), &[shifted]).unwrap();
     let total = graph.reduction(reduce(ReductionOp::Add), e, &row).unwrap();
     let y = match logarithm {

@@ -3,7 +3,7 @@
 
 use kiln::device::DeviceChoice;
 use kiln::graph::RowLayout;
-use kiln::plan::ForwardMode;
+use kiln::layers::ForwardMode;
 use kiln::rnn::{CellKind, Optional, Rnn, RnnDataDescriptor, RnnDataSettings};
 use kiln::{Config, DType, Kiln};
 

@@ -4,8 +4,9 @@
 
 use std::collections::HashMap;
 
-use kiln::plan::Problem;
+use kiln::frontend::FrontEnd;
 use kiln::reference;
+use kiln::rnn::Network;
 
 use crate::harness::Values;
 
@@ -168,9 +169,7 @@ fn check(cell: &str, more: &str, step: impl Fn(&Step<'_>) -> [Vector; 2]) {
             "dtype": "f64", "batch": {BATCH}, "steps": {STEPS},
             "tensors": ["h_0", "h_n"{state}]{more}}}}}"#
     );
-    let Ok(Problem::Rnn(network_of)) = Problem::from_json(&problem) else {
-        panic!("{cell}: not a network")
-    };
+    let network_of = Network::from_json(&problem).unwrap_or_else(|error| panic!("{cell}: {error}"));
     let mut random = fastrand::Rng::with_seed(7);
     let mut named: Values = HashMap::new();
     let mut tensors = HashMap::new();
@@ -182,7 +181,7 @@ fn check(cell: &str, more: &str, step: impl Fn(&Step<'_>) -> [Vector; 2]) {
     }
     let values = reference::evaluate(
         &network_of.graph,
-        &network_of.graph_values(&named).expect("inputs fit the network"),
+        &network_of.initial_values(named.clone()).expect("inputs fit the network"),
     );
     let values = values.unwrap().into_iter().map(|(uid, expected)| (uid, expected.values));
     let actual = network_of.named_values(&values.collect());

@@ -4,6 +4,7 @@
 use std::fs;
 
 use kiln::expr::Real;
+use kiln::frontend::FrontEnd;
 use kiln::plan::{Problem, write_values};
 use kiln::rnn::{CellKind, Network, RnnCell};
 use kiln::{DType, ErrorKind, TensorDesc};
@@ -15,10 +16,7 @@ fn example(kind: CellKind) -> String {
 }
 
 fn network(text: &str) -> Network {
-    match Problem::from_json(text) {
-        Ok(Problem::Rnn(network)) => *network,
-        other => panic!("{other:?}\n{text}"),
-    }
+    Network::from_json(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
 /// Every cell of the documents has a problem file, and the command line runs it as the reference
@@ -97,7 +95,7 @@ fn lengths_of_a_file_are_checked() {
             _ => vec![0.0; tensor.elements().expect("it is small") as usize],
         };
         let values = named.iter().map(|tensor| (tensor.uid, values(tensor))).collect();
-        let error = network.graph_values(&values).expect_err("refused");
+        let error = network.initial_values(values).expect_err("refused");
         assert_eq!(error.kind(), ErrorKind::BadParam);
         error.to_string()
     };

@@ -7,7 +7,8 @@ use kiln::cache::Pack;
 use kiln::device::{Buffer, DeviceChoice};
 use kiln::expr::Real;
 use kiln::graph::{Direction, RowLayout};
-use kiln::plan::{ForwardMode, Manifest, Origin, PersistentRnn, Problem, RnnForward, RnnPack};
+use kiln::layers::{ForwardMode, PersistentRnn, RnnForward, RnnPack};
+use kiln::plan::{Manifest, Origin, Problem};
 use kiln::rnn::{
     CellKind, Extent, Network, Optional, Rnn, RnnDataDescriptor, RnnDataSettings, RnnDescriptor,
     RnnSettings, Role,
@@ -29,7 +30,7 @@ struct Bound {
 /// Plausible values for a network's inputs, uploaded whole; outputs are poisoned.
 fn bind(kiln: &Kiln, rnn: &Rnn, extent: Extent, with: Optional) -> Bound {
     let network = rnn.network(extent, with).expect("valid");
-    let problem = Problem::Rnn(Box::new(network.clone()));
+    let problem = Problem::new(network.clone());
     let values = problem.random_values(7).expect("there is memory");
     let (mut buffers, mut pack) = (HashMap::new(), RnnPack::new());
     for role in network.roles() {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use kiln::frontend::FrontEnd;
 use kiln::plan::Problem;
 use kiln::reference::{self, Expected};
 use kiln::rnn::Network;
@@ -20,9 +21,9 @@ struct Case {
 fn cases() -> Vec<(String, Network)> {
     let cases: Vec<Case> =
         serde_json::from_str(include_str!("../data/rnn/torch.json")).expect("well-formed");
-    let load = |case: Case| match Problem::from_json(&case.problem.to_string()) {
-        Ok(Problem::Rnn(network)) => (case.name, *network),
-        other => panic!("{}: {other:?}", case.name),
+    let load = |case: Case| match Network::from_json(&case.problem.to_string()) {
+        Ok(network) => (case.name, network),
+        Err(error) => panic!("{}: {error}", case.name),
     };
     cases.into_iter().map(load).collect()
 }
@@ -59,7 +60,7 @@ fn reference_and_devices_agree_with_torch() {
     let cases = cases();
     assert_eq!(cases.len(), 17);
     for (at, (name, network)) in cases.iter().enumerate() {
-        let inputs = network.graph_values(&values(name, &network.named_inputs()));
+        let inputs = network.initial_values(values(name, &network.named_inputs()));
         let inputs = inputs.unwrap_or_else(|error| panic!("{name}: {error:?}"));
         let expected = reference::evaluate(&network.graph, &inputs).expect("inputs fit");
         let reference = expected.into_iter().map(|(uid, expected)| (uid, expected.values));
@@ -81,12 +82,12 @@ fn parameters_that_do_not_fit_are_named() {
     let inputs = network.named_inputs();
     let of = |name: &str| inputs.iter().find(|tensor| tensor.name == name).expect("there").uid;
     named.get_mut(&of("bias_hh_l0")).expect("there").pop();
-    let error = network.graph_values(&named).expect_err("a bias is too short");
+    let error = network.initial_values(named.clone()).expect_err("a bias is too short");
     assert_eq!(error.to_string(), "`bias_hh_l0` is [32] with 31 values, expected [32]");
     named.remove(&of("weight_ih_l0"));
-    let error = network.graph_values(&named).expect_err("weights are missing");
+    let error = network.initial_values(named.clone()).expect_err("weights are missing");
     assert_eq!(error.to_string(), "weights `weight_ih_l0` are missing");
     let missing = Path::new("examples/torch_lstm/lstm.safetensors");
-    let error = Problem::Rnn(Box::new(network)).read_values(missing).expect_err("other shapes");
+    let error = Problem::new(network).read_values(missing).expect_err("other shapes");
     assert!(error.to_string().contains("tensor `input` is F32[10, 4, 8]"), "{error}");
 }

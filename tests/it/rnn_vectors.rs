@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use kiln::engine::{self, Selection};
+use kiln::frontend::FrontEnd;
 use kiln::graph::{Op, Operation};
-use kiln::plan::Problem;
 use kiln::reference::{self, Expected};
 use kiln::rnn::Network;
 use kiln::{Kiln, Result, TensorDesc};
@@ -55,10 +55,8 @@ fn cases() -> Vec<Case> {
 
 impl Case {
     fn network(&self) -> Network {
-        match Problem::from_json(&self.problem.to_string()) {
-            Ok(Problem::Rnn(network)) => *network,
-            other => panic!("{}: {other:?}", self.name),
-        }
+        let network = Network::from_json(&self.problem.to_string());
+        network.unwrap_or_else(|error| panic!("{}: {error}", self.name))
     }
 
     /// The values of the graph's inputs.
@@ -68,7 +66,7 @@ impl Case {
             None => (tensor.uid, self.lengths.clone()),
         };
         let named = network.named_inputs().into_iter().map(values).collect();
-        network.graph_values(&named).expect("inputs fit the network")
+        network.initial_values(named).expect("inputs fit the network")
     }
 
     /// What is further from the oracle's results than the tolerance and these bounds.

@@ -32,8 +32,8 @@ pub fn long() -> OperationGraph {
     let x = graph.input("x", &[2, 5003], DType::F32);
     let sum = graph.reduction(Reduction::new(ReductionOp::Add), x, &[2, 1]).unwrap();
     let less = graph.pointwise(Pointwise::new(Mode::Sub), &[x, sum]).unwrap();
-    let greatest = graph.reduction(Reduction::new(ReductionOp::Max), less, &[2, 1]).unwrap();
-    let share = graph.pointwise(Pointwise::new(Mode::Div), &[less, greatest]).unwrap();
+    let maximum = graph.reduction(Reduction::new(ReductionOp::Max), less, &[2, 1]).unwrap();
+    let share = graph.pointwise(Pointwise::new(Mode::Div), &[less, maximum]).unwrap();
     graph.output(share, "share", DType::F32);
     graph.output(sum, "sum", DType::F32);
     graph.build().unwrap()

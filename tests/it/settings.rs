@@ -135,9 +135,9 @@ fn settings_that_spill_run() {
     let desc = TensorDesc::packed(2, "dy", &dims, DType::F32);
     let dy = graph.tensor(TensorDesc { strides: vec![521, 130, 130, 1], ..desc });
     let dx = graph.pointwise(Pointwise::new(Mode::EluBwd), &[dy, x]).unwrap();
-    let greatest = graph.reduction(Reduction::new(ReductionOp::Max), x, &[1; 4]).unwrap();
+    let maximum = graph.reduction(Reduction::new(ReductionOp::Max), x, &[1; 4]).unwrap();
     graph.output(dx, "dx", DType::F32);
-    graph.output(greatest, "greatest", DType::F32);
+    graph.output(maximum, "maximum", DType::F32);
     let graph = graph.build().unwrap();
     let open = |allow_spills| {
         let device = Some("sim".parse().unwrap());

@@ -75,7 +75,7 @@ struct Grown<'a> {
     graph: GraphBuilder,
     values: Vec<Value>,
     rank: usize,
-    /// The greatest uid so far.
+    /// The largest uid so far.
     uid: i64,
 }
 

@@ -173,11 +173,8 @@ fn continued(random: &mut Random, graph: &OperationGraph) -> Option<OperationGra
 pub fn wild_layers(seed: u64) -> Option<OperationGraph> {
     let random = &mut Random(seed);
     let problem = if chance(random, 2) { attention(random) } else { network(random) };
-    let graph = match Problem::from_json(&problem.to_string()).ok()? {
-        Problem::Graph(graph) => graph,
-        Problem::Rnn(network) => network.graph.clone(),
-        Problem::Mha(_) => return None,
-    };
+    let problem = Problem::from_json(&problem.to_string()).ok()?;
+    let graph = problem.only_graph().ok()?.clone();
     match chance(random, 2) {
         true => continued(random, &graph),
         false => Some(graph),

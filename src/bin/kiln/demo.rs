@@ -108,7 +108,7 @@ fn graphs(
     }
     for (name, graph) in problems {
         progress::doing(format!("running {name}"));
-        let inputs = Problem::Graph(graph.clone()).random_values(1)?;
+        let inputs = Problem::new(graph.clone()).random_values(1)?;
         let plan = kiln.plan(&graph)?;
         let ran = kiln.trial(&plan, &inputs)?;
         let checks = problem::check(&graph, &inputs, &ran)?;

@@ -68,7 +68,7 @@ pub fn demo(kiln: &Kiln, as_json: bool) -> kiln::Result<(bool, Vec<Value>)> {
         let extent = Extent { batch: BATCH, rows: rows_given };
         let network = rnn.network(extent, with)?;
         let graph = network.graph.clone();
-        let inputs = Problem::Rnn(Box::new(network)).random_values(1)?;
+        let inputs = Problem::new(network).random_values(1)?;
         let start = std::time::Instant::now();
         let plan = kiln.plan(&graph)?;
         let built = start.elapsed();

@@ -73,7 +73,7 @@ fn replay_one(args: &ReplayArgs, folder: &Path) -> kiln::Result<bool> {
     let edit = args.edited.as_deref().map(Edit::read).transpose()?;
     let edit = edit.as_ref().or(dump.edit());
     let kiln = open(args, &dump)?;
-    let given = args.inputs.values(&Problem::Graph(dump.graph().clone()))?;
+    let given = args.inputs.values(&Problem::new(dump.graph().clone()))?;
     let (inputs, origin) = match (given, dump.inputs()) {
         (Some(values), _) => (values, "given"),
         (None, Some(values)) => (values.clone(), "captured"),

@@ -1,5 +1,5 @@
-//! What the tool writes: text without anything that steers a terminal, documents that stay the same
-//! to their readers, and a message where it cannot be written.
+//! Output of the tool: text without terminal control characters, JSON documents that parse to the
+//! same values, and an error if it cannot be written.
 
 use std::fmt::{self, Arguments, Debug};
 use std::fs::File;

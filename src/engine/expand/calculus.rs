@@ -145,8 +145,8 @@ fn value_name(op: ReductionOp) -> &'static str {
         ReductionOp::Add => "sum",
         ReductionOp::Avg => "mean",
         ReductionOp::Mul | ReductionOp::MulNoZeros => "product",
-        ReductionOp::Min => "least",
-        ReductionOp::Max => "greatest",
+        ReductionOp::Min => "minimum",
+        ReductionOp::Max => "maximum",
         _ => op.name(),
     }
 }

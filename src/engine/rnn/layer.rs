@@ -4,7 +4,7 @@ use crate::dtype::DType;
 use crate::engine::access::stored;
 use crate::error::{Error, Result};
 use crate::expr::Identifiers;
-use crate::graph::{CanonicalGraph, Op, Recurrence, RowLayout};
+use crate::graph::{CanonicalGraph, Op, Recurrence, RowLayout, Semantics};
 use crate::tensor::TensorDesc;
 
 /// The recurrence of a graph, which is its only operation.

@@ -1,7 +1,7 @@
 //! Scaled dot-product attention.
 
-mod check;
 mod modifier;
+mod semantics;
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,6 @@ pub(super) use modifier::{COORDINATES, SCORE, captured_slots, is_captured, norma
 use crate::dtype::DType;
 use crate::expr::{Activations, Program, Real};
 use crate::graph::matmul::MatmulMath;
-use crate::graph::slots::Slots;
 
 /// Alignment of the diagonal: the diagonal key of query `i` is `i` plus an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -206,59 +205,6 @@ impl Attention {
     pub fn programs(&self) -> impl Iterator<Item = (&'static str, &Program)> {
         let programs = [("score", &self.score), ("keep", &self.keep)];
         programs.into_iter().filter_map(|(name, of)| of.as_deref().map(|program| (name, program)))
-    }
-
-    /// Raises the programs to f64 if the operation computes in f64.
-    pub(super) fn in_own_math(self) -> Attention {
-        let raised = |program: &Option<Arc<Program>>| {
-            program.as_deref().map(|program| Arc::new(program.lines_in_f64()))
-        };
-        match self.math {
-            MatmulMath::F64 => {
-                let (score, keep) = (raised(&self.score), raised(&self.keep));
-                Attention { score, keep, ..self }
-            }
-            _ => self,
-        }
-    }
-
-    /// Renames the values of the programs to their slots and coordinates.
-    pub(super) fn normalised(&self) -> Attention {
-        let plain = |name: &str, program: &Option<Arc<Program>>| {
-            program.as_deref().map(|program| Arc::new(normalised(name, program)))
-        };
-        let (score, keep) = (plain("score", &self.score), plain("keep", &self.keep));
-        Attention { score, keep, ..self.clone() }
-    }
-
-    pub(super) fn slots(&self) -> Slots {
-        let mut slots = Slots::new(&["q", "k", "v"], &["o"]);
-        let inputs = &mut slots.inputs;
-        let mut given = |given: bool, names: &[&'static str]| {
-            inputs.extend(names.iter().filter(|_| given));
-        };
-        given(self.paged, &["page_table"]);
-        given(self.queries_max.is_some(), &["query_offsets"]);
-        given(self.keys_max.is_some(), &["key_offsets"]);
-        given(self.intervals, &["key_begin", "key_end"]);
-        given(self.descale_q, &["descale_q"]);
-        given(self.descale_k, &["descale_k"]);
-        given(self.descale_v, &["descale_v"]);
-        given(self.bias, &["bias"]);
-        given(self.slopes, &["slopes"]);
-        given(self.mask, &["mask"]);
-        given(self.sinks, &["sinks"]);
-        given(self.query_lengths, &["query_lengths"]);
-        given(self.key_lengths, &["key_lengths"]);
-        given(self.dropout.is_some(), &["seed", "offset"]);
-        for (name, program) in self.programs() {
-            let count = modifier::captured(program).count();
-            inputs.extend(captured_slots(name).take(count));
-        }
-        if self.statistics {
-            slots.outputs.push("lse");
-        }
-        slots
     }
 
     /// Type in which scores are computed.

@@ -18,80 +18,85 @@ use crate::graph::{
 };
 use crate::tensor::TensorDesc;
 
-/// Keys that select the operation.
-const KINDS: [&str; 10] = [
-    "pointwise",
-    "matmul",
-    "reduction",
-    "norm_forward",
-    "norm_backward",
-    "gen_stats",
-    "bn_finalize",
-    "bn_backward_weights",
-    "recurrence",
-    "attention",
-];
+/// Reads the attributes of a kind of operation.
+type Read = fn(&mut Fields, &[TensorDesc]) -> Result<Op>;
 
-const PHASES: [(&str, Phase); 2] = [("inference", Phase::Inference), ("training", Phase::Training)];
-
-pub(super) fn read(map: Map<String, Value>, tensors: &[TensorDesc]) -> Result<Operation> {
-    let kinds: Vec<&'static str> =
-        KINDS.into_iter().filter(|kind| map.contains_key(*kind)).collect();
-    let &[kind] = &kinds[..] else {
-        let known = KINDS.join(", ");
-        let text = format!("expected one of the keys {known}, got {}", Value::Object(map));
-        return Err(Error::bad_param(text));
-    };
-    if kind == "pointwise" {
-        let json = serde_json::from_value(Value::Object(map))
-            .map_err(|error| Error::bad_param(format!("malformed problem: {error}")))?;
-        return pointwise::read(json, tensors);
-    }
-    let mut fields = Fields { kind, map };
-    let op = match kind {
-        "matmul" => {
-            let maths = MatmulMath::ALL.map(|math| (math.name(), math));
-            let overrides = ["m_override", "n_override", "k_override"].map(|key| fields.has(key));
-            let count = "irregularly_strided_batch_count";
-            let count = fields.optional(count, "a number", Value::as_i64)?;
-            let irregular_batches = count.unwrap_or(1);
-            Op::Matmul(Matmul { math: fields.choice(kind, &maths)?, overrides, irregular_batches })
-        }
-        "reduction" => {
-            let text = fields.text(kind)?.unwrap_or_default();
-            Op::Reduction(Reduction { op: text.parse()?, math: fields.math()? })
-        }
-        "norm_forward" => Op::NormForward(NormForward {
-            mode: fields.mode(kind)?,
+/// The keys that select the operation besides `pointwise`, which has a form of its own.
+const KINDS: [(&str, Read); 9] = [
+    ("matmul", |fields, _| {
+        let maths = MatmulMath::ALL.map(|math| (math.name(), math));
+        let overrides = ["m_override", "n_override", "k_override"].map(|key| fields.has(key));
+        let count = "irregularly_strided_batch_count";
+        let irregular_batches = fields.optional(count, "a number", Value::as_i64)?.unwrap_or(1);
+        let math = fields.choice(fields.kind, &maths)?;
+        Ok(Op::Matmul(Matmul { math, overrides, irregular_batches }))
+    }),
+    ("reduction", |fields, _| {
+        let text = fields.text(fields.kind)?.unwrap_or_default();
+        Ok(Op::Reduction(Reduction { op: text.parse()?, math: fields.math()? }))
+    }),
+    ("norm_forward", |fields, _| {
+        Ok(Op::NormForward(NormForward {
+            mode: fields.mode(fields.kind)?,
             phase: fields.choice("phase", &PHASES)?,
             math: fields.math()?,
             bias: fields.has("bias"),
             statistics: fields.has("inv_variance"),
             running: fields.has("exp_avg_factor"),
-        }),
-        "norm_backward" => Op::NormBackward(NormBackward {
-            mode: fields.mode(kind)?,
+        }))
+    }),
+    ("norm_backward", |fields, _| {
+        Ok(Op::NormBackward(NormBackward {
+            mode: fields.mode(fields.kind)?,
             math: fields.math()?,
             bias: fields.has("dbias"),
             statistics: fields.has("inv_variance"),
-        }),
-        "gen_stats" => {
-            fields.choice(kind, &[("sum_sq_sum", ())])?;
-            Op::GenStats(GenStats { math: fields.math()? })
-        }
-        "bn_finalize" => Op::BnFinalize(BnFinalize {
-            phase: fields.choice(kind, &PHASES)?,
+        }))
+    }),
+    ("gen_stats", |fields, _| {
+        fields.choice(fields.kind, &[("sum_sq_sum", ())])?;
+        Ok(Op::GenStats(GenStats { math: fields.math()? }))
+    }),
+    ("bn_finalize", |fields, _| {
+        Ok(Op::BnFinalize(BnFinalize {
+            phase: fields.choice(fields.kind, &PHASES)?,
             math: fields.math()?,
             running: fields.has("exp_avg_factor"),
-        }),
-        "recurrence" => Op::Recurrence(recurrence::read(&mut fields)?),
-        "attention" => Op::Attention(attention::read(&mut fields, tensors)?),
-        _ => {
-            let math = fields.choice(kind, &[("f32", Math::F32), ("f64", Math::F64)])?;
-            Op::BnBackwardWeights(BnBackwardWeights { math })
-        }
+        }))
+    }),
+    ("bn_backward_weights", |fields, _| {
+        let math = fields.choice(fields.kind, &[("f32", Math::F32), ("f64", Math::F64)])?;
+        Ok(Op::BnBackwardWeights(BnBackwardWeights { math }))
+    }),
+    ("recurrence", |fields, _| Ok(Op::Recurrence(recurrence::read(fields)?))),
+    ("attention", |fields, tensors| Ok(Op::Attention(attention::read(fields, tensors)?))),
+];
+
+const POINTWISE: &str = "pointwise";
+
+const PHASES: [(&str, Phase); 2] = [("inference", Phase::Inference), ("training", Phase::Training)];
+
+pub(super) fn read(map: Map<String, Value>, tensors: &[TensorDesc]) -> Result<Operation> {
+    let known = || std::iter::once(POINTWISE).chain(KINDS.iter().map(|(kind, _)| *kind));
+    let given: Vec<&str> = known().filter(|kind| map.contains_key(*kind)).collect();
+    let &[kind] = &given[..] else {
+        let known: Vec<&str> = known().collect();
+        let (known, got) = (known.join(", "), Value::Object(map));
+        let text = format!("expected one of the keys {known}, got {got}");
+        return Err(Error::bad_param(text));
     };
-    fields.operation(op, tensors)
+    match KINDS.iter().find(|(other, _)| *other == kind) {
+        Some((kind, read)) => {
+            let mut fields = Fields { kind, map };
+            let op = read(&mut fields, tensors)?;
+            fields.operation(op, tensors)
+        }
+        None => {
+            let json = serde_json::from_value(Value::Object(map))
+                .map_err(|error| Error::bad_param(format!("malformed problem: {error}")))?;
+            pointwise::read(json, tensors)
+        }
+    }
 }
 
 /// An operation to serialize, with its keys in a readable order.

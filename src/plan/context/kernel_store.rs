@@ -1,4 +1,4 @@
-//! Where kernels come from: memory, packs, the disk cache, a remote store, at last the compiler.
+//! The sources of kernels, in order: memory, packs, the disk cache, a remote store, the compiler.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,33 +17,33 @@ use crate::plan::context::nvrtc::Nvrtc;
 use crate::plan::context::report::Origin;
 use crate::plan::context::span::Timed;
 
-/// The kernels of a device, found or compiled.
+/// Finds or compiles the kernels of a device.
 pub(in crate::plan) struct KernelStore {
     pub(in crate::plan) device: Device,
-    /// Kernels are compiled to PTX, and not assembled.
+    /// Compile to PTX without assembling cubins.
     pub(in crate::plan) ptx_only: bool,
-    /// Searched in this order, before the disk cache.
+    /// Searched in this order before the disk cache.
     pub(in crate::plan) packs: Vec<Pack>,
     pub(in crate::plan) disk: Option<DiskCache>,
     pub(in crate::plan) remote: Option<RemoteCache>,
     /// Never compile.
     pub(in crate::plan) no_jit: bool,
     pub(in crate::plan) nvrtc: Nvrtc,
-    /// By the digest of their source.
+    /// Loaded kernels by the digest of their source.
     pub(in crate::plan) kernels: Flight<[u8; 32], Arc<Loaded>>,
     pub(in crate::plan) counters: Counters,
 }
 
-/// How far a kernel may be fetched from.
+/// Which sources of kernels may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::plan) enum Reach {
-    /// Memory, packs, the disk cache.
+    /// Memory, packs and the disk cache.
     Built,
-    /// The compiler too.
+    /// All, including the compiler.
     Compiled,
 }
 
-/// A kernel on the device.
+/// A kernel loaded on the device.
 #[derive(Debug)]
 pub(in crate::plan) struct Loaded {
     pub(in crate::plan) key: Key,
@@ -54,7 +54,11 @@ pub(in crate::plan) struct Loaded {
 }
 
 impl KernelStore {
-    /// A kernel from the first tier that has it: packs, disk, compiler.
+    /// Loads a kernel from the first tier that has it: packs, disk cache, remote store, compiler.
+    ///
+    /// # Errors
+    /// `Compile` when it does not compile or there is no NVRTC, `NotSupported` in strict mode when
+    /// it would have to be compiled, `Driver` when the device rejects it.
     pub(in crate::plan) fn obtain(
         &self,
         source: &KernelSource,
@@ -75,8 +79,8 @@ impl KernelStore {
         if self.no_jit {
             return Err(self.missing(&self.request(source)?));
         }
-        // What compiles is asked for itself: the identity above may be that of a library that has
-        // been replaced since, or that is not on this machine at all.
+        // The key is computed anew from the loaded compiler: the toolchain in the request above may
+        // be a recorded one that has been replaced since or is not installed.
         let request = self.request_of(source, &self.compiler()?.1);
         let key = Key::of(&request);
         loop {
@@ -97,8 +101,8 @@ impl KernelStore {
         }
     }
 
-    /// The error of a source of which a pack says that it does not compile: whoever built the pack
-    /// has tried.
+    /// The error of a source that a pack records as not compiling: whoever built the pack has tried
+    /// it.
     pub(in crate::plan) fn refusal(&self, source: &KernelSource) -> Option<Error> {
         let entry = entry_in(&self.packs, source)?;
         let reason = escaped(entry.image.refusal()?);
@@ -106,8 +110,8 @@ impl KernelStore {
         Some(Error::compile(format!("a pack says that {stem} does not compile: {reason}")))
     }
 
-    /// The image of a kernel that no tier had: compiled and stored by one process at a time, or
-    /// from the disk cache where another has done that meanwhile.
+    /// Compiles a kernel that no tier has and stores it. Only one process compiles a kernel at a
+    /// time; the others then read it from the disk cache.
     pub(in crate::plan) fn compiled(
         &self,
         source: &KernelSource,
@@ -134,7 +138,7 @@ impl KernelStore {
         Ok((image, Origin::Compiled))
     }
 
-    /// A kernel from packs or disk; `None` when it would have to be compiled.
+    /// Loads a kernel from packs or the disk cache. Returns `None` if it would have to be compiled.
     pub(in crate::plan) fn find(
         &self,
         source: &KernelSource,
@@ -169,7 +173,7 @@ impl KernelStore {
         Ok(kernel)
     }
 
-    /// What the compiler is asked for, for this device.
+    /// The compilation request for a source on this device.
     fn request_of(&self, source: &KernelSource, toolchain: &Toolchain) -> Request {
         match self.ptx_only {
             true => Request::ptx(source, toolchain),
@@ -180,7 +184,7 @@ impl KernelStore {
     fn request(&self, source: &KernelSource) -> Result<Request> {
         match (self.toolchain(), self.packs.first()) {
             (Ok(toolchain), _) => Ok(self.request_of(source, &toolchain)),
-            // Without any toolchain, what is missing is missing from the packs.
+            // Without a toolchain only the packs' entries can be looked up.
             (Err(_), Some(pack)) if self.no_jit => Ok(Request::new(source, pack.toolchain())),
             (Err(error), _) => Err(error),
         }
@@ -218,7 +222,7 @@ impl KernelStore {
     ) -> Result<Option<Loaded>> {
         let Some(disk) = &self.disk else { return Ok(None) };
         let assembled = Key::of(&Request::new(source, &request.toolchain));
-        // What was warmed with its cubin serves where PTX is enough.
+        // An entry with a cubin also has the PTX.
         let key = match Key::of(request) {
             key if key != assembled && !disk.path_of(key).exists() => assembled,
             key => key,
@@ -227,7 +231,7 @@ impl KernelStore {
         self.accept(source, key, image, Origin::Disk, shared_bytes, start)
     }
 
-    /// A kernel from the remote store.
+    /// Loads a kernel from the remote store.
     fn fetched(&self, source: &KernelSource, shared_bytes: u32) -> Result<Option<Loaded>> {
         let start = Instant::now();
         let span = search_span(source);
@@ -241,7 +245,7 @@ impl KernelStore {
         self.accept(source, key, image, Origin::Remote, shared_bytes, start)
     }
 
-    /// Loads an image that was kept; one that the device rejects is thrown away.
+    /// Loads an image from a cache; an entry that the device rejects is removed.
     fn accept(
         &self,
         source: &KernelSource,
@@ -259,7 +263,7 @@ impl KernelStore {
                 let image = Arc::new(image);
                 Ok(Some(Loaded { key, kernel, image, origin, obtained_in: start.elapsed() }))
             }
-            // The image is at fault: it is rebuilt. Any other failure is the device's.
+            // The entry is bad and the kernel is compiled again. Any other error is the device's.
             Err(error) if error.kind() == ErrorKind::Compile => {
                 match &self.disk {
                     Some(disk) => disk.reject(key, "device", &error.to_string()),
@@ -271,7 +275,7 @@ impl KernelStore {
         }
     }
 
-    /// The image of a key from the remote store; the disk cache keeps it.
+    /// The image of a key from the remote store, which is then added to the disk cache.
     pub(in crate::plan) fn fetch(&self, key: Key) -> Option<Image> {
         let (entry, bytes) = self.remote.as_ref()?.get(key)?;
         if let Some(disk) = &self.disk {
@@ -280,7 +284,7 @@ impl KernelStore {
         Some(entry.image)
     }
 
-    /// Keeps what was compiled, on disk and in the remote store.
+    /// Stores a compiled image in the disk cache and the remote store.
     fn store(&self, request: &Request, image: &Image, compile: Duration) {
         let key = Key::of(request);
         let _span =
@@ -294,7 +298,7 @@ impl KernelStore {
         }
     }
 
-    /// The error of a kernel that would have to be compiled and may not be.
+    /// The error of a kernel that strict mode does not allow to be compiled.
     fn missing(&self, request: &Request) -> Error {
         let packed = self.packs.iter().flat_map(Pack::requests);
         let explanation =
@@ -307,26 +311,25 @@ impl KernelStore {
         ))
     }
 
-    /// What compiles, or compiled, the kernels.
+    /// The identity of the compiler, from NVRTC or from the cache.
     pub(in crate::plan) fn toolchain(&self) -> Result<Toolchain> {
         self.nvrtc.toolchain(self.disk.as_ref())
     }
 
-    /// The compiler and what it is, loaded now if it has not been.
+    /// The compiler and its identity; it is loaded now if necessary.
     pub(in crate::plan) fn compiler(&self) -> Result<&(Compiler, Toolchain)> {
         self.nvrtc.compiler(self.disk.as_ref())
     }
 }
 
-/// What the first of some packs that holds a source's kernel says of it; damaged entries are passed
-/// over.
+/// The entry of a source in the first pack that has one; damaged entries are skipped.
 pub(in crate::plan) fn entry_in(packs: &[Pack], source: &KernelSource) -> Option<Entry> {
     let own = packs.iter().filter(|pack| pack.arch() == source.arch);
     let mut entries = own.map(|pack| pack.get(Key::of(&Request::new(source, pack.toolchain()))));
     entries.find_map(|entry| entry.ok().flatten())
 }
 
-/// The span of a search for a kernel that has been built.
+/// The span of a search in packs and caches.
 fn search_span(source: &KernelSource) -> Timed {
     let target = &source.arch;
     Timed::new(debug_span!("find", key = Empty, target = %target, tier = Empty, ns = Empty))

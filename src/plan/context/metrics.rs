@@ -1,4 +1,4 @@
-//! What a Kiln has done, in numbers.
+//! Counters of a Kiln.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,48 +10,47 @@ use serde::{Deserialize, Serialize};
 use crate::cache::Counts;
 use crate::plan::context::report::Origin;
 
-/// A snapshot of the counters of one Kiln and its clones
-/// ([`Kiln::metrics`](crate::Kiln::metrics)). All only grow, except for the gauges of
-/// [`Metrics::background`].
+/// A snapshot of the counters of one Kiln and its clones ([`Kiln::metrics`](crate::Kiln::metrics)).
+/// All are monotonic, except for the gauges in [`Metrics::background`].
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// Calls of `plan` answered by a plan made before.
+    /// Calls of `plan` that returned an existing plan.
     pub plan_hits: u64,
-    /// Plans that began with a general kernel.
+    /// Plans that started with generic kernels.
     pub general_hits: u64,
-    /// Kernels that plans asked for, by where they were: `memory`, `pack`, `disk`, `remote`,
-    /// `compiled`.
+    /// Kernels requested by plans, by origin: `memory`, `pack`, `disk`, `remote`, `compiled`.
     pub kernels: BTreeMap<String, u64>,
     /// Compilations that failed.
     pub compile_failures: u64,
-    /// Nanoseconds spent, by stage: `render`, `compile`, `load`.
+    /// Time in nanoseconds by stage: `render`, `compile`, `load`.
     pub ns: BTreeMap<String, u64>,
     /// The background queue.
     pub background: BackgroundMetrics,
-    /// The disk cache: hits, misses by reason, writes, bytes, evictions. None without one.
+    /// The disk cache: hits, misses by reason, writes, bytes, evictions. `None` without a disk
+    /// cache.
     pub cache: Option<Counts>,
-    /// The remote store, likewise. None without one.
+    /// The same counts for the remote store. `None` without a remote store.
     pub remote: Option<Counts>,
 }
 
-/// Numbers of the background queue.
+/// Counters of the background queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct BackgroundMetrics {
-    /// Jobs that wait now: a gauge.
+    /// Queued jobs (a gauge).
     pub waiting: u64,
-    /// Jobs that run now: a gauge.
+    /// Running jobs (a gauge).
     pub running: u64,
-    /// Jobs that ended well.
+    /// Jobs whose kernels compiled.
     pub finished: u64,
-    /// Jobs whose compilation failed.
+    /// Jobs whose kernels failed to compile.
     pub failed: u64,
-    /// Times a job found the queue full.
+    /// Jobs refused because the queue was full.
     pub refused: u64,
 }
 
-/// A counter.
+/// A monotonic counter.
 #[derive(Debug, Default)]
 pub(in crate::plan) struct Counter(AtomicU64);
 
@@ -98,7 +97,7 @@ impl Counters {
 }
 
 impl Counters {
-    /// What has been counted, without the queue and the caches, which count themselves.
+    /// A snapshot without the queue and the caches, which have counters of their own.
     pub(in crate::plan) fn snapshot(&self) -> Metrics {
         let named = |values: &[(&str, &Counter)]| {
             values.iter().map(|(name, counter)| ((*name).to_owned(), counter.get())).collect()
@@ -125,7 +124,7 @@ impl Counters {
 }
 
 impl Metrics {
-    /// The Prometheus text format.
+    /// Formats the counters in the Prometheus text exposition format.
     pub fn to_prometheus(&self) -> String {
         let mut out = String::new();
         let mut write = |name: &str, kind: &str, values: &[(String, u64)]| {

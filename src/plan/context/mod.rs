@@ -1,4 +1,4 @@
-//! What plans are made with: configuration, kernels, engine selection, counters.
+//! The environment of planning: configuration, kernel store, engine selection, counters.
 
 pub(in crate::plan) mod config;
 pub(in crate::plan) mod kernel_store;

@@ -1,4 +1,4 @@
-//! The compiler of a program: located, asked what it is and loaded once, and only when needed.
+//! A process's NVRTC: located, identified and loaded once, when it is first needed.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
@@ -11,7 +11,7 @@ use crate::compile::{Compiler, Located, Search, Toolchain, locate};
 use crate::error::Result;
 use crate::plan::context::span::Timed;
 
-/// See the module.
+/// NVRTC, with the results of locating, identifying and loading it.
 pub(in crate::plan) struct Nvrtc {
     search: Search,
     located: OnceLock<Located>,
@@ -22,7 +22,7 @@ pub(in crate::plan) struct Nvrtc {
 }
 
 impl Nvrtc {
-    /// What is found where a search looks.
+    /// The NVRTC that a search finds.
     pub(in crate::plan) fn by(search: Search) -> Nvrtc {
         Nvrtc {
             search,
@@ -33,7 +33,7 @@ impl Nvrtc {
         }
     }
 
-    /// Where it is.
+    /// The location of the library.
     pub(in crate::plan) fn located(&self) -> Result<&Located> {
         if let Some(located) = self.located.get() {
             return Ok(located);
@@ -42,14 +42,16 @@ impl Nvrtc {
         Ok(self.located.get_or_init(|| located))
     }
 
-    /// The toolchain, from memory, from the memo in the cache folder, or by loading it.
+    /// The identity of the compiler: from memory, from the record in the cache folder, or by
+    /// loading the library.
     pub(in crate::plan) fn toolchain(&self, disk: Option<&DiskCache>) -> Result<Toolchain> {
         if let Some(toolchain) = self.toolchain.get() {
             return Ok(toolchain.clone());
         }
         let located = match self.located() {
             Ok(located) => located,
-            // No NVRTC on this machine: entries of the one that filled the cache can still serve.
+            // Without NVRTC on this machine, entries of the toolchain that filled the cache are
+            // still valid.
             Err(error) => {
                 let known = disk.and_then(DiskCache::recall_latest).ok_or(error)?;
                 return Ok(self.toolchain.get_or_init(|| known).clone());
@@ -62,7 +64,7 @@ impl Nvrtc {
         Ok(self.toolchain.get_or_init(|| toolchain.clone()).clone())
     }
 
-    /// The compiler and what it is, loaded now if it has not been.
+    /// The compiler and its identity; it is loaded now if necessary.
     pub(in crate::plan) fn compiler(
         &self,
         disk: Option<&DiskCache>,

@@ -1,4 +1,4 @@
-//! What makes plans: a store of kernels, and how engines and settings are selected for it.
+//! The state that planning needs: a kernel store, and how engines and configurations are selected.
 
 use crate::cache::Trust;
 use crate::codegen::Templates;
@@ -8,22 +8,22 @@ use crate::plan::context::resolved::Dumping;
 use crate::plan::deploy::recorder::Recorder;
 use crate::plan::dump::overrides::Overrides;
 
-/// A kernel store with the templates, the selection and the recorders that plans need.
+/// A kernel store with templates, selection, recorder and dumps.
 pub(in crate::plan) struct Planner {
     pub(in crate::plan) store: KernelStore,
     pub(in crate::plan) templates: Templates,
-    /// How settings are chosen.
+    /// How configurations are chosen.
     pub(in crate::plan) selection: Selection,
-    /// Whether another engine takes the place of one whose kernel does not compile. Who writes
-    /// templates or overrides is told instead.
+    /// Whether another engine replaces one whose kernel does not compile. With a user's templates
+    /// or overrides it is an error instead.
     pub(in crate::plan) steps_down: bool,
-    /// Whether settings that were asked for may spill registers.
+    /// Whether requested configurations may spill registers.
     pub(in crate::plan) allow_spills: bool,
-    /// Whom packs must be signed by.
+    /// The keys that packs must be signed with.
     pub(in crate::plan) trust: Trust,
     pub(in crate::plan) overrides: Option<Overrides>,
-    /// Where problems are recorded as they are planned.
+    /// Records every planned problem.
     pub(in crate::plan) recorder: Option<Recorder>,
-    /// Which kernels are dumped as they are planned.
+    /// Which planned kernels are dumped.
     pub(in crate::plan) dump: Option<Dumping>,
 }

@@ -1,4 +1,4 @@
-//! How a plan came to be: what a user sees of the build.
+//! Build reports: the origin of a kernel and the time to obtain it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::cache::Key;
 use crate::compile::Resources;
 
-/// Where a kernel came from.
+/// The origin of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Origin {
-    /// Another plan of this process had it.
+    /// Loaded before by this process.
     Memory,
     /// A pack.
     Pack,
@@ -18,12 +18,12 @@ pub enum Origin {
     Disk,
     /// The remote store.
     Remote,
-    /// NVRTC compiled it.
+    /// Compiled by NVRTC.
     Compiled,
 }
 
 impl Origin {
-    /// Its name in spans and metrics: `memory`, `pack`, `disk` or `compiled`.
+    /// Name in spans and metrics: `memory`, `pack`, `disk`, `remote` or `compiled`.
     pub fn name(self) -> &'static str {
         match self {
             Origin::Memory => "memory",
@@ -47,21 +47,21 @@ impl fmt::Display for Origin {
     }
 }
 
-/// How a plan came to be.
+/// The build report of a kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct BuildReport {
     /// The kernel's cache key.
     pub key: Key,
     /// The kernel's stem.
     pub stem: String,
-    /// Where the kernel came from.
+    /// The kernel's origin.
     pub origin: Origin,
     /// Time to render the source.
     pub render: Duration,
-    /// Time from the source to a kernel on the device.
+    /// Time from the rendered source to the loaded kernel.
     pub obtain: Duration,
-    /// What the kernel occupies.
+    /// Registers, shared memory and spills.
     pub resources: Resources,
-    /// The file that stands in for the generated kernel.
+    /// The file that replaced the generated kernel, if any.
     pub overridden: Option<PathBuf>,
 }

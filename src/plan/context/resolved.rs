@@ -1,4 +1,4 @@
-//! Settings with every choice made: what a program gave, what the environment says, defaults.
+//! A [`Config`] completed with the environment and defaults.
 
 use std::path::PathBuf;
 
@@ -14,13 +14,13 @@ use crate::plan::context::variables::with_environment;
 /// The default of [`Config::dump_tensor_bytes`].
 const DUMP_TENSOR_BYTES: u64 = 256 << 20;
 
-/// Which kernels are dumped as they are planned, and where to.
+/// Which planned kernels are dumped, and where.
 #[derive(Debug, Clone)]
 pub(in crate::plan) struct Dumping {
     pub(in crate::plan) folder: PathBuf,
-    /// Part of a stem or the start of a key.
+    /// Substring of a stem, or prefix of a key.
     pub(in crate::plan) filter: String,
-    /// The most bytes of tensors to capture; `None`: none.
+    /// Maximum size in bytes of captured tensors; `None` captures none.
     pub(in crate::plan) tensor_bytes_max: Option<u64>,
 }
 
@@ -31,13 +31,13 @@ impl Dumping {
     }
 }
 
-/// A [`Config`] with every choice made.
+/// A [`Config`] without open choices.
 #[derive(Debug, Clone)]
 pub(in crate::plan) struct Resolved {
     pub(in crate::plan) device: DeviceChoice,
     pub(in crate::plan) sim: SimOptions,
     pub(in crate::plan) ptx_only: bool,
-    /// `None`: no disk cache wanted, or no place for one.
+    /// `None`: no disk cache is wanted, or there is no folder for one.
     pub(in crate::plan) cache_dir: Option<PathBuf>,
     pub(in crate::plan) cache_bytes: u64,
     pub(in crate::plan) packs: Vec<Pack>,
@@ -56,7 +56,7 @@ pub(in crate::plan) struct Resolved {
 
 impl Config {
     /// The folder of the disk cache that [`open`](crate::plan::Kiln::open) would use and create;
-    /// `None` where there is none.
+    /// `None` without a disk cache.
     ///
     /// # Errors
     /// `BadParam` as for `open`.
@@ -97,19 +97,19 @@ impl Config {
         })
     }
 
-    /// The folder of the disk cache, given these settings with those of the environment filled in;
-    /// `None` where none is wanted or there is no place for one.
+    /// The folder of the disk cache; `filled` are these fields completed with the environment.
+    /// `None` if no disk cache is wanted or there is no folder for one.
     fn disk_cache(&self, filled: &Config) -> Option<PathBuf> {
         match (&self.cache_dir, &filled.cache_dir) {
             _ if self.no_disk_cache => None,
-            // A folder of this name has to be given as `./off`.
+            // A folder with this name is given as `./off`.
             (None, Some(folder)) if folder.as_os_str() == "off" => None,
             (_, Some(folder)) => Some(folder.clone()),
             (_, None) => default_cache_dir(),
         }
     }
 
-    /// Whom to trust. What is meant to turn signatures on never turns them off.
+    /// The keys to trust. A field or variable that tightens trust never loosens it.
     fn trust(&self) -> Result<Trust> {
         let roots = self.trust_roots.clone().unwrap_or_default();
         let version_min = self.trust_version.unwrap_or(0);
@@ -121,7 +121,8 @@ impl Config {
         Ok(Trust { roots, version_min, expiry })
     }
 
-    /// Leaves out, or refuses, everything that no trust root can have signed, where that is asked.
+    /// With [`Config::trust_all`]: removes or refuses every source of kernels that cannot have been
+    /// signed.
     fn signed_only(&self, resolved: Resolved) -> Result<Resolved> {
         if !self.trust_all.unwrap_or(false) {
             return Ok(resolved);

@@ -1,5 +1,5 @@
-//! The parts of a graph with their engines and settings: what tuning has found, else a heuristic's;
-//! where nothing may be compiled, those whose kernels are there.
+//! Partition of a graph with a configuration for each part: tuned if there is a record, else from
+//! the heuristic. If compilation is excluded, configurations whose kernels are built.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use crate::plan::tuning::winners;
 use crate::target::Target;
 
 impl Planner {
-    /// The parts of a graph, split as tuning has found best, each with the setting that it has
-    /// found, else the heuristic's.
+    /// Partitions a graph as tuning found best, each part with its tuned configuration; without
+    /// records, as the heuristic does.
     pub(in crate::plan) fn parts(
         &self,
         graph: &OperationGraph,
@@ -36,7 +36,7 @@ impl Planner {
         self.with_winners(graph, self.untuned_parts(graph, target)?, target)
     }
 
-    /// Parts of a graph, each with the setting that tuning has found, else its own.
+    /// Replaces the configuration of each part by the tuned one, if there is a record.
     pub(in crate::plan) fn with_winners(
         &self,
         graph: &OperationGraph,
@@ -52,7 +52,7 @@ impl Planner {
             };
             let tuned = Part { config, ..part.clone() };
             let tuned = if is_recurrent(graph) { tuned.counting_rows() } else { tuned };
-            // In strict mode a setting is no better than the packs that hold its kernels.
+            // In strict mode, a configuration is only useful if a pack has its kernels.
             let here = self.store.no_jit && *target == *self.store.device.target();
             match here && self.built(Arc::new(tuned.clone()), Reach::Built)?.is_none() {
                 true => warn!("tuned setting {} is not used: no pack has it", tuned.config),
@@ -62,7 +62,7 @@ impl Planner {
         Ok(parts)
     }
 
-    /// The parts of a graph, each with the heuristic's setting.
+    /// Partitions a graph as the heuristic does.
     pub(in crate::plan) fn untuned_parts(
         &self,
         graph: &OperationGraph,
@@ -70,13 +70,14 @@ impl Planner {
     ) -> Result<Vec<Part>> {
         let mut parts = engine::partition(graph, target, &self.selection)?;
         if is_recurrent(graph) {
-            // Products beside a recurrent layer serve every number of steps, as the layer does.
+            // GEMMs beside a recurrent layer serve every number of steps, as the layer does.
             parts = parts.into_iter().map(Part::counting_rows).collect();
         }
         Ok(parts)
     }
 
-    /// The parts of a graph as its plan has them, as far as kernels that are there tell.
+    /// The parts of a graph, as its plan would have them. Kernels that are not built are assumed to
+    /// compile without spills.
     pub(in crate::plan) fn foreseen(&self, graph: &OperationGraph) -> Result<Vec<Part>> {
         let parts = self.parts(graph, self.store.device.target())?;
         if self.selection.without.behavior.contains(&BehaviorNote::RuntimeCompilation) {
@@ -85,14 +86,15 @@ impl Planner {
         }
         let foreseen = |part: Part| match self.stepped_down(part.clone(), Reach::Built) {
             Ok((part, _)) => Ok(part),
-            // Without a compiler there is nothing to be known of its kernels.
+            // Without a compiler nothing is known about its kernels.
             Err(error) if error.kind() == ErrorKind::Compile => Ok(part),
             Err(error) => Err(error),
         };
         parts.into_iter().map(foreseen).collect()
     }
 
-    /// As [`Planner::found_best`], of another split where one of these parts has no kernels.
+    /// As [`Planner::found_best`]; if a part has no built kernels, tries partitions with fusions
+    /// undone.
     pub(in crate::plan) fn found(&self, parts: Vec<Part>) -> Result<Vec<BuiltPart>> {
         match self.found_best(parts.clone()) {
             Err(error) if error.kind() == ErrorKind::NotSupported => {
@@ -103,11 +105,11 @@ impl Planner {
         }
     }
 
-    /// As [`Planner::best`] of every part, without compiling any: where its kernels are not there,
-    /// of the first setting whose are.
+    /// As [`Planner::best`] for every part, without compiling: a part whose kernels are not built
+    /// gets the first configuration whose kernels are.
     ///
     /// # Errors
-    /// `NotSupported` for a part without such a setting.
+    /// `NotSupported` for a part without such a configuration.
     fn found_best(&self, parts: Vec<Part>) -> Result<Vec<BuiltPart>> {
         let target = self.store.device.target();
         let found = |part: Part| {

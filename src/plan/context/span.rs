@@ -1,4 +1,4 @@
-//! Timed spans: what `tracing` subscribers see of a plan's way. docs/observability.md lists them.
+//! Timed `tracing` spans, listed in `docs/observability.md`.
 
 use std::time::Instant;
 
@@ -8,7 +8,8 @@ use tracing::span::EnteredSpan;
 
 use crate::cache::Key;
 
-/// An entered span that records its duration as `ns`; costs nothing where nobody listens.
+/// An entered span that records its duration in nanoseconds as `ns`. Without a subscriber it costs
+/// nothing.
 pub(in crate::plan) struct Timed {
     span: EnteredSpan,
     start: Option<Instant>,
@@ -24,7 +25,8 @@ impl Timed {
         self.span.record("key", display(key));
     }
 
-    /// `memory`, `pack`, `disk`, `compiled`, `general` or `none`.
+    /// Records where the kernel came from: `memory`, `pack`, `disk`, `remote`, `compiled`,
+    /// `general` or `none`.
     pub(in crate::plan) fn tier(&self, tier: &str) {
         self.span.record("tier", tier);
     }

@@ -1,8 +1,9 @@
-//! Which setting of a part runs: its own, a smaller one where the assembler had to spill registers,
-//! that of the next engine where a kernel does not compile.
+//! Fallback configurations: a lower-register one if a kernel spills registers, that of the next
+//! engine if a kernel does not compile.
 //!
-//! A heuristic estimates registers, the assembler knows them. Plans, warm-ups and the proof that
-//! packs cover a manifest all step down here, so that they want the same kernels.
+//! Heuristics estimate registers; only the assembler knows them. Plans, warm-ups and the coverage
+//! check of packs all follow the fallback sequence implemented here, so that they need the same
+//! kernels.
 
 use tracing::warn;
 
@@ -11,39 +12,39 @@ use crate::error::{Error, Result};
 use crate::plan::context::planner::Planner;
 use crate::target::Target;
 
-/// What came of the kernels of a setting.
+/// The result of building the kernels of a configuration.
 pub(in crate::plan) enum Attempt {
-    /// All of them are there.
+    /// All compiled.
     Built {
-        /// Whether one keeps registers in memory.
+        /// Whether one of them spills registers.
         spills: bool,
     },
-    /// One of them does not compile.
+    /// One does not compile.
     Refused(Error),
 }
 
-/// A part on its way to the setting that runs.
+/// A part and its position in the sequence of fallback configurations.
 #[derive(Debug)]
 pub(in crate::plan) struct StepDown {
     part: Part,
-    /// The first setting whose kernels do not compile: why.
+    /// The error of the first configuration whose kernels do not compile.
     refused: Option<Error>,
-    /// No other setting takes its place.
+    /// Whether the configuration was requested, so that there is no fallback.
     asked_for: bool,
 }
 
 impl StepDown {
-    /// From the setting that was chosen for a part.
+    /// Starts with the configuration that was chosen for the part.
     pub(in crate::plan) fn from(part: Part) -> StepDown {
         StepDown { part, refused: None, asked_for: false }
     }
 
-    /// Starts from a setting that was asked for by name: no other is tried.
+    /// Starts with a requested configuration, which has no fallback.
     pub(in crate::plan) fn asked_for(part: Part) -> StepDown {
         StepDown { asked_for: true, ..StepDown::from(part) }
     }
 
-    /// The part with the setting to try.
+    /// The part with the configuration to try.
     pub(in crate::plan) fn part(&self) -> &Part {
         &self.part
     }
@@ -52,10 +53,11 @@ impl StepDown {
         self.part
     }
 
-    /// Takes what came of it; whether another setting is to be tried, else this one runs.
+    /// Moves on after an attempt. Returns whether there is another configuration to try; if not,
+    /// the last one is run.
     ///
     /// # Errors
-    /// Those of the first engine, where no other takes the place of the last.
+    /// The error of the first configuration that does not compile, if there is no fallback.
     pub(in crate::plan) fn next(
         &mut self,
         attempt: Attempt,

@@ -1,4 +1,5 @@
-//! The environment variables of the library: the one table that is read, documented and listed.
+//! The table of the library's environment variables, from which they are read, listed and
+//! documented.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -10,57 +11,57 @@ use crate::cache::{Pack, Remote, TrustRoot};
 use crate::error::{Error, Result};
 use crate::plan::context::config::Config;
 
-/// An environment variable that stands in for a field of [`Config`] that is `None`.
+/// An environment variable that provides the value of a field of [`Config`] that is `None`.
 #[derive(Debug)]
 pub struct Variable {
-    /// Its name, such as `KILN_DEVICE`.
+    /// Name, such as `KILN_DEVICE`.
     pub name: &'static str,
-    /// The field of [`Config`] that it stands in for, or a part of that field's value.
+    /// The field of [`Config`], or the part of its value, that the variable provides.
     pub field: &'static str,
-    /// What it may be set to, and what that asks for.
+    /// Allowed values and their effect.
     pub values: &'static str,
-    /// What holds where neither the field nor the variable is set.
+    /// The default if neither the field nor the variable is set.
     pub default: &'static str,
     read: fn(&mut Reading<'_>, &OsStr) -> Result<()>,
 }
 
-/// Every variable that the library reads for itself, at [`Kiln::open`](crate::Kiln::open) alone. A
-/// variable that is set to nothing counts as not set, and so does every variable in a program that
-/// has more rights than who started it (setuid). Where NVRTC is looked for is said at
+/// The library's environment variables, which are read by [`Kiln::open`](crate::Kiln::open) only.
+/// An empty variable counts as not set, as does every variable of a process with more privileges
+/// than the user who started it (setuid). The search for NVRTC is documented at
 /// [`locate`](crate::compile::locate).
 pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "KILN_DEVICE",
         field: "device",
-        values: "what to run on: `auto`, `sim[:TARGET]`, `cuda[:N]` or `null[:TARGET]`",
+        values: "device: `auto`, `sim[:TARGET]`, `cuda[:N]` or `null[:TARGET]`",
         default: "`auto`",
         read: |reading, value| put(&mut reading.config.device, value, parsed),
     },
     Variable {
         name: "KILN_CACHE_DIR",
         field: "cache_dir",
-        values: "the folder of the disk cache, or `off`",
+        values: "folder of the disk cache, or `off`",
         default: "`$XDG_CACHE_HOME/kiln`, `~/.cache/kiln`",
         read: |reading, value| put(&mut reading.config.cache_dir, value, path),
     },
     Variable {
         name: "KILN_CACHE_BYTES",
         field: "cache_bytes",
-        values: "the budget of the disk cache in bytes",
+        values: "maximum size of the disk cache in bytes",
         default: "1 GiB",
         read: |reading, value| put(&mut reading.config.cache_bytes, value, bytes),
     },
     Variable {
         name: "KILN_PACKS",
         field: "packs",
-        values: "packs of kernels separated by colons, the first wins",
+        values: "kernel packs separated by colons, in search order",
         default: "none",
         read: |reading, value| put(&mut reading.config.packs, value, packs),
     },
     Variable {
         name: "KILN_REMOTE",
         field: "remote",
-        values: "the address of a store that machines share",
+        values: "URL of a kernel store shared by several machines",
         default: "none",
         read: |reading, value| match reading.given.no_disk_cache {
             true => Ok(()),
@@ -70,7 +71,7 @@ pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "KILN_REMOTE_READ_ONLY",
         field: "remote",
-        values: "1: the store of `KILN_REMOTE` is not written to",
+        values: "1: never write to `KILN_REMOTE`",
         default: "0",
         read: |reading, value| {
             let Some(remote) = reading.remote() else { return Ok(()) };
@@ -81,7 +82,7 @@ pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "KILN_REMOTE_MS",
         field: "remote",
-        values: "the most milliseconds that a read of the store of `KILN_REMOTE` takes",
+        values: "timeout of a read from `KILN_REMOTE` in milliseconds",
         default: "500",
         read: |reading, value| {
             let Some(remote) = reading.remote() else { return Ok(()) };
@@ -92,14 +93,14 @@ pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "KILN_TRUST_ROOTS",
         field: "trust_roots",
-        values: "public keys that packs must be signed by, separated by colons",
-        default: "no signature needed",
+        values: "public keys, one of which must have signed a pack, separated by colons",
+        default: "no signature required",
         read: |reading, value| put(&mut reading.config.trust_roots, value, trust_roots),
     },
     Variable {
         name: "KILN_TRUST_VERSION",
         field: "trust_version",
-        values: "the oldest version of a signed pack",
+        values: "minimum version of a signed pack",
         default: "any",
         read: |reading, value| {
             put(&mut reading.config.trust_version, value, |value| number(value, "a version"))
@@ -108,43 +109,43 @@ pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "KILN_TRUST_EXPIRY",
         field: "trust_expiry",
-        values: "1: packs that never expire are refused",
+        values: "1: refuse packs without an expiry date",
         default: "0",
         read: |reading, value| put(&mut reading.config.trust_expiry, value, switch),
     },
     Variable {
         name: "KILN_TRUST_ALL",
         field: "trust_all",
-        values: "1: nothing runs but signed packs and what is compiled here",
+        values: "1: run only signed packs and kernels compiled here",
         default: "0",
         read: |reading, value| put(&mut reading.config.trust_all, value, switch),
     },
     Variable {
         name: "KILN_NO_JIT",
         field: "no_jit",
-        values: "1: fail rather than compile",
+        values: "1: fail instead of compiling",
         default: "0",
         read: |reading, value| put(&mut reading.config.no_jit, value, switch),
     },
     Variable {
         name: "KILN_HEURISTIC",
         field: "heuristic",
-        values: "how settings are chosen: `a`, `b` or `fallback`",
+        values: "how configurations are chosen: `a`, `b` or `fallback`",
         default: "`a`",
         read: |reading, value| put(&mut reading.config.heuristic, value, parsed),
     },
     Variable {
         name: "KILN_WITHOUT",
         field: "without",
-        values: "notes that exclude a setting, separated by commas",
+        values: "notes, separated by commas: exclude configurations with any of them",
         default: "none",
         read: |reading, value| put(&mut reading.config.without, value, parsed),
     },
     Variable {
         name: "KILN_ALLOW_SPILLS",
         field: "allow_spills",
-        values: "0: settings that spill registers are refused",
-        default: "1: they run, with a warning",
+        values: "0: refuse requested configurations that spill registers",
+        default: "1: run them with a warning",
         read: |reading, value| put(&mut reading.config.allow_spills, value, switch),
     },
     Variable {
@@ -157,35 +158,35 @@ pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "KILN_RECORD",
         field: "record",
-        values: "a manifest that what is planned is added to",
-        default: "nothing is recorded",
+        values: "manifest that every planned problem is added to",
+        default: "none",
         read: |reading, value| put(&mut reading.config.record, value, path),
     },
     Variable {
         name: "KILN_SANITIZE",
         field: "sanitize",
-        values: "1: the simulator looks for races and more",
+        values: "1: the simulator detects races, uninitialised reads and divergent barriers",
         default: "0",
         read: |reading, value| put(&mut reading.config.sanitize, value, switch),
     },
     Variable {
         name: "KILN_PTX_ONLY",
         field: "ptx_only",
-        values: "1: nothing is assembled for the simulator, which runs PTX",
+        values: "1: compile to PTX only for the simulator",
         default: "0",
         read: |reading, value| put(&mut reading.config.ptx_only, value, switch),
     },
     Variable {
         name: "KILN_DUMP",
         field: "dump",
-        values: "a folder that every planned kernel is dumped to",
+        values: "folder that every planned kernel is dumped to",
         default: "no dumps",
         read: |reading, value| put(&mut reading.config.dump, value, path),
     },
     Variable {
         name: "KILN_DUMP_FILTER",
         field: "dump_filter",
-        values: "dump only kernels with this in their stem or at the start of their key",
+        values: "dump only kernels whose stem contains, or whose key starts with, this text",
         default: "every kernel",
         read: |reading, value| {
             let parse = |value: &OsStr| text(value).map(str::to_owned);
@@ -195,7 +196,7 @@ pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "KILN_DUMP_TENSORS",
         field: "dump_tensors",
-        values: "1: dump the tensors of first launches too",
+        values: "1: also dump the tensors of first launches",
         default: "0",
         read: |reading, value| {
             reading.of_dump(|config| put(&mut config.dump_tensors, value, switch))
@@ -204,7 +205,7 @@ pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "KILN_DUMP_TENSOR_BYTES",
         field: "dump_tensor_bytes",
-        values: "the most bytes of tensors to dump of a launch",
+        values: "maximum bytes of tensors to dump per launch",
         default: "256 MiB",
         read: |reading, value| {
             reading.of_dump(|config| put(&mut config.dump_tensor_bytes, value, bytes))
@@ -213,49 +214,49 @@ pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "KILN_OVERRIDES",
         field: "overrides",
-        values: "a folder of edited kernels that stand in for generated ones",
+        values: "folder of edited kernels that replace generated ones",
         default: "none",
         read: |reading, value| put(&mut reading.config.overrides, value, path),
     },
     Variable {
         name: "KILN_NVRTC",
         field: "nvrtc",
-        values: "the NVRTC library or its folder",
+        values: "NVRTC library or its folder",
         default: "searched for",
         read: |reading, value| put(&mut reading.config.nvrtc, value, path),
     },
     Variable {
         name: "KILN_TEMPLATES",
         field: "templates",
-        values: "a folder laid out as `templates/`",
+        values: "folder with the layout of `templates/`",
         default: "embedded",
         read: |reading, value| put(&mut reading.config.templates, value, path),
     },
 ];
 
-/// Settings while the variables are read into them, in the order of the table.
+/// The configuration while variables are read into it, in the order of the table.
 struct Reading<'a> {
-    /// As the program gave them.
+    /// The configuration given by the program.
     given: &'a Config,
     config: Config,
 }
 
 impl Reading<'_> {
-    /// The store that `KILN_REMOTE` names; one that the program gave is complete.
+    /// The store of `KILN_REMOTE`, unless the program gave one, which is complete.
     fn remote(&mut self) -> Option<&mut Remote> {
         self.config.remote.as_mut().filter(|_| self.given.remote.is_none())
     }
 
-    /// Reads what only matters where kernels are dumped.
+    /// Reads a variable that only has an effect if kernels are dumped.
     fn of_dump(&mut self, read: impl FnOnce(&mut Config) -> Result<()>) -> Result<()> {
         if self.config.dump.is_some() { read(&mut self.config) } else { Ok(()) }
     }
 }
 
-/// These settings with every field that is `None` as its variable says, if that is set.
+/// Completes this configuration with the values of variables.
 ///
 /// # Errors
-/// `BadParam` for a value that its variable cannot have.
+/// `BadParam` for an invalid value.
 pub(in crate::plan) fn with_environment(
     given: &Config,
     environment: impl Fn(&str) -> Option<OsString>,
@@ -270,7 +271,7 @@ pub(in crate::plan) fn with_environment(
     Ok(reading.config)
 }
 
-/// Sets a field that the program has left open.
+/// Sets a field that is `None`.
 fn put<T>(
     field: &mut Option<T>,
     value: &OsStr,
@@ -282,8 +283,8 @@ fn put<T>(
     Ok(())
 }
 
-/// A value that is no text is an error: to take it for unset would turn off what it asks for,
-/// signatures among others.
+/// Checks that a value is UTF-8. Treating another one as not set could turn off what it enables,
+/// such as signature checks.
 fn text(value: &OsStr) -> Result<&str> {
     value.to_str().ok_or_else(|| Error::bad_param("the value is not UTF-8"))
 }
@@ -326,7 +327,7 @@ fn trust_roots(value: &OsStr) -> Result<Vec<TrustRoot>> {
 mod tests {
     use super::*;
 
-    /// A value that the variable may have; none for packs, which are files.
+    /// A valid value of a variable; `None` for packs, which are files.
     fn example(name: &str) -> Option<&'static str> {
         Some(match name {
             "KILN_DEVICE" => "sim:t4",
@@ -346,7 +347,7 @@ mod tests {
         with_environment(config, |name| value(name).map(|(_, value)| OsString::from(value)))
     }
 
-    /// What a variable needs beside it to count.
+    /// The variable and value without which a variable has no effect.
     fn beside(name: &str) -> Option<(&'static str, &'static str)> {
         match name {
             "KILN_DUMP_FILTER" | "KILN_DUMP_TENSORS" | "KILN_DUMP_TENSOR_BYTES" => {

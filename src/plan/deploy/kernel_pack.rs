@@ -1,4 +1,5 @@
-//! Packs for a deployment: built from a manifest, proven to cover it, checked by running them.
+//! Kernel packs for a deployment: building them from a manifest, checking coverage, verifying them
+//! by running them.
 
 use std::collections::hash_map;
 use std::collections::{HashMap, HashSet};
@@ -13,6 +14,7 @@ use crate::compile::{Image, compile_all, options};
 use crate::engine::{EngineConfig, Part};
 use crate::error::{Error, Result};
 use crate::escape::escaped;
+use crate::frontend::{Values, random_tensors};
 use crate::graph::{GraphDigest, OperationGraph};
 use crate::plan::build::Kiln;
 use crate::plan::context::config::Config;
@@ -20,38 +22,39 @@ use crate::plan::context::kernel_store::entry_in;
 use crate::plan::context::step_down::{Attempt, StepDown};
 use crate::plan::deploy::manifest::Manifest;
 use crate::plan::deploy::warm::{WarmProgress, Warmed};
-use crate::plan::problem::values::{Values, random_tensors};
 use crate::target::Target;
 
-/// A kernel with more elements than this gets no canary: a simulator would take seconds for it.
+/// Maximum number of elements of a problem with a canary: the simulator would need seconds for
+/// more.
 const CANARY_ELEMENTS_MAX: i64 = 1 << 20;
 
-/// Every canary's inputs are made from this.
+/// Seed of every canary's random inputs.
 const CANARY_SEED: u64 = 2026;
 
-/// One line of a pack's catalog: what a kernel is for, and what it must give.
+/// An entry of a pack's catalog: the problem that a kernel is for, and the digests of its outputs
+/// and code.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CatalogLine {
-    /// The kernel's key, in hexadecimal.
+    /// The kernel's key in hexadecimal.
     pub key: String,
-    /// Its stem.
+    /// The kernel's stem.
     pub stem: String,
-    /// The manifest's problem.
+    /// Name of the problem in the manifest.
     pub problem: String,
     /// The problem document.
     pub document: String,
-    /// The GPU it was planned for.
+    /// The GPU that it was planned for.
     pub target: Target,
-    /// Engine and knobs.
+    /// The configuration: engine and knob values.
     pub config: String,
-    /// The digest of its outputs on the simulator for the canary inputs; none for large problems.
+    /// Digest of its outputs on the simulator for the canary inputs; `None` for large problems.
     pub canary: Option<String>,
-    /// What the kernel was made from and of.
+    /// Digests of source and code.
     pub code: CodeDigests,
 }
 
-/// The blake3 digests, in hexadecimal, of a kernel's way from source to machine code. The canary
-/// runs the PTX, a GPU runs the cubin: a signature over these says that they belong together.
+/// The blake3 digests, in hexadecimal, of a kernel's source, PTX and cubin. A canary runs the PTX,
+/// a GPU the cubin; a signature over all three certifies that they belong together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeDigests {
     /// Digest of the rendered CUDA C++ source.
@@ -70,41 +73,44 @@ impl CodeDigests {
     }
 }
 
-/// What a pack's verification found.
+/// Result of verifying a pack.
 #[derive(Debug, Default)]
 pub struct Verified {
-    /// Entries whose bytes are right.
+    /// Number of undamaged entries.
     pub sound: usize,
-    /// Canaries that ran and gave what they should.
+    /// Number of canaries with the expected outputs.
     pub canaries: usize,
-    /// Kernels without a canary.
+    /// Number of kernels without a canary.
     pub without_canary: usize,
-    /// Kernels whose source was compiled again and gave the same PTX and cubin, or failed again.
+    /// Number of kernels whose recompiled source gave the same PTX and cubin, or failed to compile
+    /// again.
     pub rebuilt: usize,
-    /// Why none was; `None` where all were tried.
+    /// Why no kernel was recompiled; `None` if all were.
     pub not_rebuilt: Option<String>,
-    /// Everything that is wrong.
+    /// All problems found.
     pub problems: Vec<String>,
 }
 
-/// What a manifest needs of packs.
+/// Result of checking packs against a manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Coverage {
-    /// Problems whose kernels are there.
+    /// Number of problems whose kernels are all in the packs.
     pub covered: usize,
-    /// Problems with a kernel that would be compiled: name, and the key that is missing.
+    /// Problems with a kernel that would have to be compiled: name, and missing key.
     pub missing: Vec<(String, Key)>,
 }
 
 impl Kiln {
-    /// Builds the pack of a manifest for one target; no GPU is needed. Returns the kernels packed.
+    /// Builds the pack of a manifest for one target and returns the number of kernels in it. No GPU
+    /// is needed.
     ///
-    /// Kernels of the cache are used, the others compiled in parallel. `shard` of `(i, n)` takes
-    /// every n-th kernel, to spread a build over machines; merge the shards afterwards.
+    /// Kernels in the cache are reused, the others are compiled in parallel. `shard` of `(i, n)`
+    /// selects every n-th kernel from the i-th, to distribute a build over machines;
+    /// [`merge_packs`] merges the shards.
     ///
     /// # Errors
-    /// As [`Kiln::warm`]; the first problem that cannot be served; `Io` when the file cannot
-    /// be written.
+    /// As [`Kiln::warm`]; the first problem that cannot be served; `Io` when the file cannot be
+    /// written.
     pub fn build_pack(
         &self,
         manifest: &Manifest,
@@ -119,7 +125,8 @@ impl Kiln {
         }
         let mut seen = HashSet::new();
         let (shard_at, shards) = shard;
-        // What does not compile is packed as such: who has the pack need not try.
+        // A kernel that does not compile is packed as a refusal, so that the pack's users need not
+        // try.
         let mine: Vec<&Warmed> = summary
             .warmed
             .iter()
@@ -137,7 +144,7 @@ impl Kiln {
             .iter()
             .map(|warmed| PackItem {
                 key: Key::of(&warmed.request),
-                // No times: the same kernels give the same pack.
+                // Without times, so that equal kernels give an equal pack.
                 entry: Entry::encode(&warmed.request, &warmed.image, Duration::ZERO),
             })
             .collect();
@@ -146,7 +153,7 @@ impl Kiln {
         Ok(mine.len())
     }
 
-    /// A simulated device of a target: with a pack alone, or with this Kiln's cache.
+    /// A Kiln on a simulated device of a target, with a pack alone or with this Kiln's cache.
     fn canary_device(&self, target: &Target, pack: Option<&Pack>) -> Result<Kiln> {
         let key = Manifest::name_of(target).ok_or_else(|| {
             Error::bad_param(format!("target `{}` is not in the table of GPUs", target.name))
@@ -157,21 +164,21 @@ impl Kiln {
             no_disk_cache: pack.is_some() || self.disk_cache().is_none(),
             packs: Some(pack.into_iter().cloned().collect()),
             no_jit: Some(pack.is_some()),
-            // Verification is asked for this pack; whom to trust is asked elsewhere.
+            // The pack is verified whoever signed it.
             trust_roots: Some(Vec::new()),
             trust_version: Some(0),
             trust_expiry: Some(false),
             trust_all: Some(false),
             nvrtc: self.nvrtc().ok().map(|located| located.path),
-            // Canaries are no part of what a program asks for.
+            // Canaries are not part of what the program plans.
             record: Some(PathBuf::new()),
             ..Config::default()
         })
     }
 
-    /// Checks every byte of a pack and its signature, then runs its canaries from the pack alone on
-    /// the simulator, and compiles its sources again where this NVRTC is the one that built it: the
-    /// canary runs the PTX, and only so is it known that the cubin does the same.
+    /// Verifies a pack: checks every byte and the signature, runs the canaries on the simulator
+    /// from the pack alone, and recompiles the sources if this NVRTC is the one that built it.
+    /// Canaries run the PTX; only recompilation shows that the cubin belongs to it.
     ///
     /// # Errors
     /// `BadParam` when the catalog cannot be read.
@@ -212,7 +219,7 @@ impl Kiln {
         Ok(verified)
     }
 
-    /// Compiles every source of a pack again and compares what comes of it.
+    /// Recompiles every source of a pack and compares the results.
     fn rebuild(&self, pack: &Pack, verified: &mut Verified) {
         let (compiler, toolchain) = match self.compiler_and_toolchain() {
             Ok(found) => found,
@@ -222,7 +229,7 @@ impl Kiln {
             let by = pack.toolchain();
             return verified.not_rebuilt = Some(format!("built by {by}, here is {toolchain}"));
         }
-        // Damaged entries are named elsewhere.
+        // Damaged entries have been reported.
         let entries = pack.keys().filter_map(|key| pack.get(key).ok().flatten());
         let (mut sources, mut images) = (Vec::new(), Vec::new());
         for Entry { request, image, .. } in entries {
@@ -257,10 +264,11 @@ impl Kiln {
         }
     }
 
-    /// Whether a program that follows the manifest on this target ever compiles, given these packs.
+    /// Checks whether a program that plans the problems of a manifest on this target needs kernels
+    /// that are not in these packs.
     ///
-    /// The proof walks the way of [`Kiln::plan`] for every problem, with each pack's toolchain,
-    /// spilling settings included; with what this Kiln's cache has tuned, and without.
+    /// The check follows the steps of [`Kiln::plan`] for every problem with each pack's toolchain,
+    /// including configurations that spill, both with this Kiln's tuning records and without.
     ///
     /// # Errors
     /// `BadParam` for a bad manifest and for a pack that no trust root of this Kiln has signed,
@@ -284,7 +292,7 @@ impl Kiln {
         Ok(coverage)
     }
 
-    /// A kernel that would be compiled for a part on its way to the setting that runs.
+    /// The first kernel of a part's fallback sequence that is not in the packs.
     fn missing(&self, packs: &[Pack], mut way: StepDown, target: &Target) -> Result<Option<Key>> {
         loop {
             let Part { graph, config } = way.part();
@@ -308,7 +316,7 @@ impl Kiln {
     }
 }
 
-/// The catalog of a pack.
+/// Reads the catalog of a pack.
 ///
 /// # Errors
 /// `BadParam` when it is damaged.
@@ -319,7 +327,7 @@ pub fn catalog(pack: &Pack) -> Result<Vec<CatalogLine>> {
     })
 }
 
-/// What of a pack is not what its catalog says that it was made from and of.
+/// The differences between a pack's entries and the digests in its catalog.
 fn belongs_together(pack: &Pack, lines: &[CatalogLine]) -> Vec<String> {
     let entry = |key: Key| pack.get(key).ok().flatten();
     let wrong = |line: &CatalogLine| {
@@ -333,11 +341,12 @@ fn belongs_together(pack: &Pack, lines: &[CatalogLine]) -> Vec<String> {
     lines.iter().filter_map(wrong).chain(unlisted).collect()
 }
 
-/// Writes one pack from several of the same architecture and toolchain; the first of two equal keys
-/// wins. Returns the kernels written.
+/// Merges packs of the same architecture and toolchain into one and returns the number of kernels
+/// in it. Of two entries with the same key the first is kept.
 ///
 /// # Errors
-/// `BadParam` when packs differ or are damaged, `Io` when the file cannot be written.
+/// `BadParam` when architectures or toolchains differ or a pack is damaged, `Io` when the file
+/// cannot be written.
 pub fn merge_packs(packs: &[Pack], path: &Path) -> Result<usize> {
     let first = packs.first().ok_or_else(|| Error::bad_param("no pack to merge"))?;
     let (mut items, mut lines) = (Vec::new(), Vec::<CatalogLine>::new());
@@ -366,7 +375,7 @@ pub fn merge_packs(packs: &[Pack], path: &Path) -> Result<usize> {
     Ok(lines.len())
 }
 
-/// Digests of outputs, by graph and setting: kernels of one setting share them.
+/// Digests of outputs by graph and configuration, which the kernels of a configuration share.
 type Canaries = HashMap<(GraphDigest, EngineConfig), String>;
 
 fn catalog_line(simulator: &Kiln, canaries: &mut Canaries, warmed: &Warmed) -> Result<CatalogLine> {
@@ -375,7 +384,7 @@ fn catalog_line(simulator: &Kiln, canaries: &mut Canaries, warmed: &Warmed) -> R
         graph.tensors().iter().filter_map(|tensor| tensor.elements()).max().unwrap_or(0)
     };
     let small = elements(&instance.graph) <= CANARY_ELEMENTS_MAX;
-    // A setting that spills is packed for the record; no plan runs it.
+    // A configuration that spills is packed as part of the fallback sequence; no plan runs it.
     let runs = small && image.resources.spill_bytes == 0 && image.refusal().is_none();
     let canary = match canaries.entry((instance.graph.digest(), config.clone())) {
         _ if !runs => None,
@@ -396,7 +405,7 @@ fn catalog_line(simulator: &Kiln, canaries: &mut Canaries, warmed: &Warmed) -> R
     })
 }
 
-/// Runs a kernel on the canary inputs; the digest of its outputs.
+/// Runs a configuration on the canary inputs and returns the digest of its outputs.
 fn canary(simulator: &Kiln, graph: &OperationGraph, config: &EngineConfig) -> Result<String> {
     let plan = simulator.plan_with(graph, config)?;
     let outputs = simulator.trial(&plan, &random_tensors(graph.inputs(), CANARY_SEED)?)?.outputs;

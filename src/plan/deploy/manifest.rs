@@ -1,18 +1,18 @@
-//! Manifests: which problems a deployment will ask for.
+//! Manifests: the problems that a deployment will plan.
 //!
 //! ```toml
-//! targets = ["h200", "sm_80"]        # names of the table of GPUs, or architectures
+//! targets = ["h200", "sm_80"]        # names in the table of GPUs, or architectures
 //!
 //! [[problem]]
 //! file = "chain.json"                # relative to the manifest; or `inline`, the JSON itself
-//! targets = ["h200"]                 # only for these of the targets; default: for all
-//! config = "pointwise{...}"          # this engine and these knobs; default: the heuristic's
-//! [problem.vary]                     # every combination is one problem
+//! targets = ["h200"]                 # restricts the targets; default: all
+//! config = "pointwise{...}"          # this configuration; default: the heuristic's
+//! [problem.vary]                     # one problem per combination
 //! rows = [1, 8, 64]
 //! dtype = ["bf16", "f16"]
 //! ```
-//! In the problem, `"${rows}"` stands for the value; inside a longer string it stands for its text.
-//! A manifest speaks of problem documents, whatever their family.
+//! In the problem document, the string `"${rows}"` is replaced by the value; within a longer string
+//! it is replaced by the value's text. Problem documents of every front-end are allowed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,63 +27,63 @@ use crate::graph::OperationGraph;
 use crate::plan::problem::Problem;
 use crate::target::Target;
 
-/// More problems than anyone means.
+/// Maximum number of problems; more indicate a mistake in `vary`.
 const PROBLEMS_MAX: usize = 100_000;
 
-/// Problems and the targets they are wanted for.
+/// A list of problems and targets.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// Names of targets ([`Manifest::target`]); empty: the device at hand.
+    /// Names of targets ([`Manifest::target`]); empty: the current device.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<String>,
     /// The problems.
     #[serde(default, rename = "problem")]
     pub problems: Vec<ManifestProblem>,
-    /// Where relative file names start.
+    /// The folder that file names are relative to.
     #[serde(skip)]
     folder: PathBuf,
 }
 
-/// One problem document and the parameters that vary.
+/// A problem document and its varying parameters.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ManifestProblem {
-    /// The problem document's file.
+    /// File of the problem document.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
-    /// The problem document itself.
+    /// The problem document.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inline: Option<String>,
-    /// Names of the targets it is for; empty: all that are asked for.
+    /// Restricts the targets to these names; empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<String>,
-    /// Engine and knobs; none: the heuristic's.
+    /// Engine and knob values; `None`: the heuristic's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
-    /// Values per parameter; every combination is one problem.
+    /// Values per parameter; there is one problem per combination.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub vary: BTreeMap<String, Vec<toml::Value>>,
 }
 
-/// One problem of a manifest, its parameters filled in.
+/// A graph of a manifest's problem, with parameter values filled in.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Instance {
-    /// The file, and the values: `chain.json [columns=768, rows=8]`.
+    /// File and parameter values: `chain.json [columns=768, rows=8]`.
     pub name: String,
-    /// What is asked.
+    /// The graph to plan.
     pub graph: OperationGraph,
-    /// Names of the targets it is for; empty: all that are asked for.
+    /// Restricts the targets to these names; empty: all.
     pub targets: Vec<String>,
-    /// Engine and knobs; none: the heuristic's.
+    /// Engine and knob values; `None`: the heuristic's.
     pub config: Option<EngineConfig>,
 }
 
 impl Instance {
-    /// Whether it is meant for a target.
+    /// Whether the target is one of its targets.
     ///
     /// # Errors
-    /// `BadParam` when one of its targets is not known.
+    /// `BadParam` for an unknown target name.
     pub fn is_for(&self, target: &Target) -> Result<bool> {
         let own = self.own_targets()?;
         Ok(own.is_empty() || own.contains(target))
@@ -119,21 +119,21 @@ impl Manifest {
         Ok(Manifest { folder: folder.to_owned(), ..manifest })
     }
 
-    /// A manifest of these problems, their files relative to the working folder.
+    /// Creates a manifest of problems; file names are relative to the working folder.
     pub fn of(problems: Vec<ManifestProblem>) -> Manifest {
         Manifest { problems, ..Manifest::default() }
     }
 
-    /// The manifest's text.
+    /// Writes the manifest as TOML.
     pub fn to_toml(&self) -> String {
         toml::to_string_pretty(self).expect("plain data is TOML")
     }
 
-    /// The target of a name: a GPU of the table, or an architecture, which stands for the first GPU
-    /// of the table that has it.
+    /// The target with a name: a GPU in the table, or an architecture, which means the first GPU in
+    /// the table with that architecture.
     ///
     /// # Errors
-    /// `BadParam` when neither is known.
+    /// `BadParam` for an unknown name.
     pub fn target(name: &str) -> Result<Target> {
         let has_arch = |key: &&str| {
             !key.starts_with("sim")
@@ -145,16 +145,17 @@ impl Manifest {
         }
     }
 
-    /// The name of a target of the table.
+    /// The name of a target, if it is in the table.
     pub fn name_of(target: &Target) -> Option<&'static str> {
         Target::names().find(|key| Target::named(key).is_ok_and(|known| known == *target))
     }
 
-    /// Every problem with every combination of its parameters.
+    /// Expands the manifest: every graph of every problem, for each combination of parameter
+    /// values.
     ///
     /// # Errors
-    /// `BadParam` for a problem without document or with two, an unreadable file, a placeholder
-    /// without values, or a problem that is invalid; the text says which.
+    /// `BadParam` for a problem with no document or with two, an unreadable file, a placeholder
+    /// without values, or an invalid problem; the text says which problem.
     pub fn instances(&self) -> Result<Vec<Instance>> {
         let mut instances = Vec::new();
         for (position, problem) in self.problems.iter().enumerate() {
@@ -240,7 +241,7 @@ fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Replaces the placeholders of a document.
+/// Fills in the placeholders of a document.
 fn fill(document: &Value, values: &Values) -> Result<Value> {
     Ok(match document {
         Value::String(text) => fill_text(text, values)?,
@@ -263,7 +264,7 @@ fn fill_text(text: &str, values: &Values) -> Result<Value> {
             Error::bad_param(format!("placeholder `${{{name}}}` has no values under `vary`"))
         })
     };
-    // A string that is one placeholder becomes the value, whatever its type.
+    // A string that consists of a placeholder becomes the value, of any type.
     if let Some(name) = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'))
         && !name.contains("${")
     {

@@ -1,4 +1,4 @@
-//! Kernels ahead of the first call: manifests, recording, warm-up, packs.
+//! Building kernels before the first call: manifests, recording, warm-up, packs.
 
 pub(in crate::plan) mod kernel_pack;
 pub(in crate::plan) mod manifest;

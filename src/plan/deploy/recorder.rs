@@ -1,8 +1,8 @@
-//! Recording: a manifest of what a running program asks for.
+//! Recording: a manifest of the problems that a running program plans.
 //!
-//! Every problem that is planned is added once, for the target and, where the program chose it,
-//! with the engine and knobs. Programs that record into one file at a time take turns and replace
-//! it as a whole, so nothing is lost; what is in the file already, by hand even, stays as it is.
+//! Every planned problem is added once, for the device's target and, if the program chose it, with
+//! its configuration. Processes that record to the same file lock it and replace it as a whole, so
+//! that no entry is lost; existing entries, including hand-written ones, are kept.
 
 use std::collections::HashSet;
 use std::fs::{self, Permissions};
@@ -20,19 +20,19 @@ use crate::graph::{GraphDigest, OperationGraph};
 use crate::plan::deploy::manifest::{Manifest, ManifestProblem};
 use crate::target::Target;
 
-/// A problem as recordings tell them apart: equal forms share their kernels.
+/// Identity of a recorded problem: digest of the graph's canonical form, target, configuration.
 type Entry = (GraphDigest, String, Option<String>);
 
-/// A manifest that grows.
+/// A manifest file that problems are added to.
 #[derive(Debug)]
 pub(in crate::plan) struct Recorder {
     path: PathBuf,
-    /// How the manifest names the device.
+    /// The device's name in the manifest.
     target: String,
     seen: Mutex<Seen>,
 }
 
-/// The file as this process has seen it last.
+/// The file's contents when this process last read it.
 #[derive(Debug, Default)]
 struct Seen {
     text: String,
@@ -43,7 +43,7 @@ impl Recorder {
     /// Opens a recording for one device.
     ///
     /// # Errors
-    /// `BadParam` when the file is there and is no manifest, or its folder takes no files.
+    /// `BadParam` when the file exists and is not a manifest, or its folder is not writable.
     pub(in crate::plan) fn open(path: &Path, device: &Target) -> Result<Recorder> {
         let target = Manifest::name_of(device).map(str::to_owned).unwrap_or_else(|| {
             let arch = device.arch.to_string();
@@ -59,7 +59,7 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Adds a problem; `config` where it is not the heuristic's. A failure is a warning.
+    /// Adds a problem; `config` if it was requested. A failure is a warning.
     pub(in crate::plan) fn note(&self, graph: &OperationGraph, config: Option<&EngineConfig>) {
         if let Err(error) = self.add(Some((graph, config))) {
             warn!("failed to record a problem: {error}");
@@ -114,7 +114,7 @@ impl Recorder {
     }
 }
 
-/// Replaces a file as a whole; its permissions stay.
+/// Replaces a file atomically, keeping its permissions.
 fn replace(path: &Path, folder: &Path, text: &str) -> io::Result<()> {
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
     file.write_all(text.as_bytes())?;
@@ -124,7 +124,7 @@ fn replace(path: &Path, folder: &Path, text: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// What a manifest holds already.
+/// The problems that a manifest has.
 fn entries(text: &str, folder: &Path, path: &Path) -> Result<HashSet<Entry>> {
     let in_file = |error: Error| error.context(format_args!("`{}`", path.display()));
     let manifest = Manifest::parse(text, folder).map_err(in_file)?;

@@ -1,4 +1,4 @@
-//! Warming up: the kernels of a manifest, compiled in parallel before anyone asks for them.
+//! Warm-up: compiling the kernels of a manifest in parallel, before they are needed.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -19,51 +19,51 @@ use crate::plan::context::step_down::{Attempt, StepDown};
 use crate::plan::deploy::manifest::{Instance, Manifest};
 use crate::target::Target;
 
-/// How far a warm-up is.
+/// Progress of a warm-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WarmProgress<'a> {
-    /// Kernels done, found or compiled.
+    /// Number of kernels found or compiled.
     pub done: usize,
-    /// Kernels known to be needed so far.
+    /// Number of kernels known to be needed.
     pub total: usize,
-    /// The kernel just done.
+    /// Stem of the last kernel.
     pub stem: &'a str,
 }
 
-/// A problem of a manifest, or a part of one, with a kernel that serves it.
+/// A kernel for a problem of a manifest, or for a part of one.
 #[derive(Debug, Clone)]
 pub struct Warmed {
     /// The problem.
     pub instance: Instance,
-    /// The target it is for.
+    /// The target.
     pub target: Target,
-    /// The engine and knobs.
+    /// The configuration.
     pub config: EngineConfig,
-    /// What was asked of the compiler.
+    /// The compilation request.
     pub request: Request,
-    /// What came of it.
+    /// The compiled image.
     pub image: Arc<Image>,
-    /// Where it came from; `Memory` for a kernel another problem shares.
+    /// Its origin; `Memory` if another problem has the same kernel.
     pub origin: Origin,
 }
 
-/// What a warm-up did.
+/// Result of a warm-up.
 #[derive(Debug, Default)]
 pub struct WarmSummary {
-    /// The kernels of every problem and target, and those of smaller settings where one turned out
-    /// to spill.
+    /// The kernels of every problem and target, including those of fallback configurations after
+    /// one that spills.
     pub warmed: Vec<Warmed>,
-    /// The kernels that do not compile, in whose place those of another engine are, if one runs the
-    /// problem; the log of each image says why.
+    /// Kernels that do not compile. If another engine supports the problem, its kernels are in
+    /// `warmed`. The log of each image has the compiler's message.
     pub refused: Vec<Warmed>,
-    /// Problems that could not be served: name and target, and why.
+    /// Problems that could not be served: name and target, and the error.
     pub failed: Vec<(String, Error)>,
-    /// How long it took.
+    /// Duration of the warm-up.
     pub elapsed: Duration,
 }
 
 impl WarmSummary {
-    /// Distinct kernels by where they came from.
+    /// Numbers of distinct kernels by origin.
     pub fn kernels(&self) -> BTreeMap<&'static str, usize> {
         let mut counts = BTreeMap::new();
         for warmed in self.warmed.iter().filter(|warmed| warmed.origin != Origin::Memory) {
@@ -78,23 +78,23 @@ impl WarmSummary {
     }
 }
 
-/// What came of each key: an image, or an error that several problems may share.
+/// Images or errors by key; several problems may share one.
 pub(in crate::plan) type Images = HashMap<Key, Result<Arc<Image>>>;
 
-/// A kernel that is still to be found or compiled.
+/// A kernel to find or compile.
 pub(in crate::plan) struct Job {
     source: KernelSource,
     request: Request,
     key: Key,
 }
 
-/// A part of a problem on its way to the setting that runs.
+/// A part of a problem and its fallback sequence.
 struct Wanted {
-    /// The part as a problem.
+    /// The part as a problem of its own.
     instance: Instance,
     target: Target,
     way: StepDown,
-    /// The kernels of the setting that is tried.
+    /// The kernels of the current configuration.
     jobs: Vec<Job>,
 }
 
@@ -105,15 +105,16 @@ impl Wanted {
 }
 
 impl Kiln {
-    /// Finds or compiles every kernel of a manifest and keeps it in the disk cache.
+    /// Finds or compiles every kernel of a manifest and stores it in the disk cache.
     ///
-    /// `targets` overrides the manifest's; without either it is this device's. Compilations run in
-    /// parallel; each kernel is stored when it is done, so an interrupted warm-up resumes. Kernels
-    /// for this device are loaded too, so that the first call finds them in memory.
+    /// `targets` overrides the manifest's targets; without either, the target is this device.
+    /// Compilations run in parallel, and each kernel is stored as soon as it is compiled, so that
+    /// an interrupted warm-up can resume. Kernels for this device are loaded as well, so that the
+    /// first call finds them in memory.
     ///
     /// # Errors
-    /// `BadParam` for a bad manifest or target, `Compile` when something must be compiled and there
-    /// is no NVRTC. A problem that fails by itself is listed in the summary.
+    /// `BadParam` for an invalid manifest or target, `Compile` when a kernel must be compiled and
+    /// there is no NVRTC. A problem that cannot be served is listed in the summary instead.
     pub fn warm(
         &self,
         manifest: &Manifest,
@@ -157,7 +158,7 @@ impl Kiln {
                 None => self.plan(&graph),
             };
             match planned.map_err(|error| (error.kind(), error)) {
-                // What does not compile, or spills where that is not allowed, is in the summary.
+                // Kernels that do not compile or that spill are in the summary.
                 Ok(_) | Err((ErrorKind::Compile | ErrorKind::NotSupported, _)) => {}
                 Err((_, error)) => return Err(error),
             }
@@ -166,7 +167,8 @@ impl Kiln {
         Ok(summary)
     }
 
-    /// The targets of a problem: those given, else its own, else the manifest's or the device's.
+    /// The targets of a problem: those given, restricted to its own; without any given, its own,
+    /// else the manifest's, else the device.
     fn targets_of(
         &self,
         instance: &Instance,
@@ -185,9 +187,9 @@ impl Kiln {
         })
     }
 
-    /// The parts of a problem on a target, each as a problem with the setting that a plan begins
-    /// with; the whole where it names its own. Where one has been tuned, those of the heuristic are
-    /// there too: a program whose cache knows of no tuning takes them.
+    /// The parts of a problem on a target, each as a problem of its own with the configuration that
+    /// a plan tries first; a problem with a given configuration is a single part. If there are
+    /// tuning records, the heuristic's parts are included too, for programs without these records.
     pub(in crate::plan) fn parts_of(
         &self,
         instance: &Instance,
@@ -216,7 +218,7 @@ impl Kiln {
         Ok(parts)
     }
 
-    /// The parts of a problem with the kernels to try first.
+    /// The parts of a problem with the kernels of their first configurations.
     fn wanted(&self, instance: &Instance, target: &Target) -> Result<Vec<Wanted>> {
         let wanted = |(instance, way): (Instance, StepDown)| {
             let (jobs, target) = (self.jobs_of(way.part(), target)?, target.clone());
@@ -225,7 +227,7 @@ impl Kiln {
         self.parts_of(instance, target)?.into_iter().map(wanted).collect()
     }
 
-    /// The kernels of one setting.
+    /// The kernels of a part's configuration.
     pub(in crate::plan) fn jobs_of(&self, part: &Part, target: &Target) -> Result<Vec<Job>> {
         let toolchain = self.toolchain()?;
         let job = |source: KernelSource| {
@@ -236,7 +238,7 @@ impl Kiln {
         Ok(sources.into_iter().map(job).collect())
     }
 
-    /// Fills `images` with the result of every key; says where each new one came from.
+    /// Adds the images of all jobs to `images` and returns the origins of the new ones.
     pub(in crate::plan) fn find_or_compile(
         &self,
         jobs: &[&Job],
@@ -279,7 +281,8 @@ impl Kiln {
         Ok(origins)
     }
 
-    /// Moves what was tried to the summary; what steps down is returned.
+    /// Moves the kernels that were tried to the summary and returns the parts that have a fallback
+    /// configuration to try.
     fn gather(
         &self,
         wanted: Vec<Wanted>,

@@ -1,4 +1,5 @@
-//! The tensors of a kernel's first launch, written into its dump: inputs before, outputs after.
+//! Capturing the tensors of a kernel's first launch in its dump: inputs before it, outputs after
+//! it.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -13,19 +14,19 @@ use crate::plan::problem::tensors::packed_bytes;
 use crate::plan::recipe::{Capture, PlannedKernel};
 use crate::tensor::TensorDesc;
 
-/// A launch that is about to run.
+/// A launch to capture.
 pub(in crate::plan) struct Captured<'a> {
     pub(in crate::plan) device: &'a Device,
     pub(in crate::plan) kernel: &'a PlannedKernel,
     pub(in crate::plan) stream: &'a Stream,
-    /// Those of the recipe's bindings.
+    /// The values of the recipe's bindings.
     pub(in crate::plan) words: &'a [u64],
     pub(in crate::plan) workspace: u64,
 }
 
 impl Captured<'_> {
-    /// Runs `launch`, the kernel's first, between two captures. What cannot be captured is a
-    /// warning: a dump never fails a call. A launch that fails leaves the inputs it failed with.
+    /// Runs `launch`, the kernel's first one, and captures its tensors. A failure to capture is a
+    /// warning and never fails the call. If the launch fails, the dump has its inputs.
     #[cold]
     pub(in crate::plan) fn around(
         &self,
@@ -82,7 +83,7 @@ impl Captured<'_> {
             } else {
                 addresses.insert(tensor.name.clone(), format!("{word:#x}"));
                 let mut span = vec![0; tensor.span_bytes()? as usize];
-                // A tensor without elements may lie anywhere.
+                // A tensor without elements may have any address.
                 if !span.is_empty() {
                     self.device.read(word, &mut span)?;
                 }
@@ -99,7 +100,7 @@ impl Captured<'_> {
     }
 }
 
-/// A tensor's elements out of the bytes it spans, in row-major order.
+/// A tensor's elements in row-major order, from its strided memory.
 fn elements(tensor: &TensorDesc, span: &[u8]) -> Vec<u8> {
     let size = tensor.dtype.bytes();
     tensor.offsets().flat_map(|offset| &span[offset * size..][..size]).copied().collect()

@@ -1,18 +1,18 @@
-//! Dumps: everything about a kernel in one folder, to read, to edit and to replay.
+//! Format of a dump: a folder with everything about a kernel, to read, edit and replay.
 //!
 //! ```text
 //! <stem>-<first digits of the key>/
-//!   spec.json            template, parameters, architecture, engine and knobs, launch, resources
-//!   problem.json         the problem, as `kiln run` reads it: the part of the graph it runs
+//!   spec.json            template, parameters, architecture, configuration, launch, resources
+//!   problem.json         the part of the graph that it computes, as `kiln run` reads it
 //!   kernel.cu            the rendered source
-//!   options.txt          what it is compiled with
-//!   kernel.ptx           and what came of it
-//!   kernel.cubin
-//!   kernel.sass          where `nvdisasm` is installed
-//!   log.txt              what compiler and assembler said
-//!   stack.txt            who asked for the kernel
-//!   inputs.safetensors   where tensors are captured: before the first launch
-//!   outputs.safetensors  and after it
+//!   options.txt          compiler options
+//!   kernel.ptx           compiled PTX
+//!   kernel.cubin         assembled machine code
+//!   kernel.sass          disassembly, if `nvdisasm` is installed
+//!   log.txt              output of compiler and assembler
+//!   stack.txt            call stack of the plan
+//!   inputs.safetensors   with captured tensors: before the first launch
+//!   outputs.safetensors  with captured tensors: after the first launch
 //! ```
 
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ use crate::device::Launch;
 use crate::kernel::TensorMap;
 use crate::target::Arch;
 
-/// Changes whenever a reader of older folders would misread a new one.
+/// Increases whenever an older reader would misread a newer folder.
 pub(in crate::plan) const SCHEMA: u32 = 1;
 
 pub(in crate::plan) const SPEC: &str = "spec.json";
@@ -39,10 +39,10 @@ pub(in crate::plan) const INPUTS: &str = "inputs.safetensors";
 pub(in crate::plan) const OUTPUTS: &str = "outputs.safetensors";
 pub(in crate::plan) const SASS: &str = "kernel.sass";
 
-/// Dumps are for others to read, too.
+/// Dumps are readable by all users.
 pub(in crate::plan) const FILE_MODE: u32 = 0o644;
 
-/// `spec.json`.
+/// Contents of `spec.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(in crate::plan) struct DumpSpec {
     pub(in crate::plan) schema: u32,
@@ -52,60 +52,60 @@ pub(in crate::plan) struct DumpSpec {
     pub(in crate::plan) arch: Arch,
     /// `sim`, `cuda` or `null`.
     pub(in crate::plan) device: String,
-    /// The name of the device's target.
+    /// Name of the device's target.
     pub(in crate::plan) target: String,
     pub(in crate::plan) config: String,
     pub(in crate::plan) key: String,
     pub(in crate::plan) origin: String,
-    /// The file that stood in for the generated kernel.
+    /// The file that replaced the generated kernel.
     pub(in crate::plan) overridden: Option<PathBuf>,
     pub(in crate::plan) launch: DumpLaunch,
     pub(in crate::plan) resources: Resources,
-    /// The blake3 digests of the files a user may edit, as they were written.
+    /// Blake3 digests of the editable files as they were written.
     pub(in crate::plan) digests: BTreeMap<String, String>,
     pub(in crate::plan) parameters: serde_json::Value,
 }
 
-/// How the kernel is launched.
+/// The launch configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::plan) struct DumpLaunch {
     pub(in crate::plan) grid: u32,
     pub(in crate::plan) threads: u32,
     pub(in crate::plan) shared_bytes: u32,
     pub(in crate::plan) cooperative: bool,
-    /// The kernel's parameters, in order.
+    /// The kernel's tensor parameters, in order.
     pub(in crate::plan) arguments: Vec<DumpArgument>,
-    /// Parameters behind those: numbers of 8 bytes, the same at every launch.
+    /// The parameters after `arguments`: 8-byte constants.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::plan) numbers: Vec<u64>,
 }
 
-/// One parameter of the kernel.
+/// A tensor parameter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::plan) struct DumpArgument {
-    /// The tensor's name in the problem; `#0`, `#1` for scratch memory.
+    /// The tensor's name in the problem; `#0`, `#1`, ... for scratch buffers.
     pub(in crate::plan) tensor: String,
     pub(in crate::plan) passed: Passed,
-    /// Bytes it spans.
+    /// Size in bytes from the first to the last element.
     pub(in crate::plan) bytes: u64,
-    /// Whether the kernel writes it.
+    /// Whether the kernel writes the tensor.
     pub(in crate::plan) written: bool,
-    /// What the tensor map says.
+    /// The tensor map.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::plan) map: Option<TensorMap>,
 }
 
-/// How a tensor reaches the kernel.
+/// How a tensor is passed to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(in crate::plan) enum Passed {
-    /// Its device address.
+    /// By device address.
     Address,
-    /// Its only element, as a `double`.
+    /// By value, as a `double`.
     Value,
-    /// The address of what an engine's kernels leave to each other.
+    /// By the address of a scratch buffer of the part.
     Scratch,
-    /// A tensor map of it.
+    /// By tensor map.
     Map,
 }
 
@@ -116,7 +116,7 @@ impl DumpLaunch {
     }
 }
 
-/// The name of a kernel's folder in a dump, and its name for overrides.
+/// The name of a kernel's dump folder, which is also its name for overrides.
 pub(in crate::plan) fn identifier(stem: &str, key: Key) -> String {
     format!("{stem}-{}", &key.to_hex()[..16])
 }

@@ -1,11 +1,11 @@
-//! Overrides: edited sources and PTX that stand in for generated kernels, for a whole run.
+//! Overrides: edited sources and PTX that replace generated kernels.
 //!
 //! ```text
 //! <folder>/
-//!   <stem>-<first digits of the key>/   a dump's folder whose kernel.cu or kernel.ptx was edited
-//!   <name>.cu, <name>.ptx               the name: a dump's folder, a key, or a stem
+//!   <stem>-<first digits of the key>/   a dump folder with an edited kernel.cu or kernel.ptx
+//!   <name>.cu, <name>.ptx               name: that of a dump folder, a key, or a stem
 //! ```
-//! An overriding source has a key of its own, as any source; an overriding PTX is never cached.
+//! An overriding source has its own cache key, as every source has; overriding PTX is never cached.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,19 +21,19 @@ use crate::plan::dump::format::{PTX, SOURCE, digest, identifier};
 use crate::plan::dump::read::{Edit, edit_in_place, read_spec, read_text};
 use crate::target::Arch;
 
-/// What an override has replaced so far.
+/// An override and the kernels that it has replaced.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct OverrideUse {
     /// The overriding file.
     pub path: PathBuf,
-    /// The names of the kernels it stands in for, as dumps call them.
+    /// Names of the replaced kernels, as dumps have them.
     pub kernels: Vec<String>,
 }
 
-/// The overrides of a folder; those that replaced nothing are named when they are dropped.
+/// The overrides of a folder. When dropped, it logs those that have replaced nothing.
 #[derive(Debug)]
 pub(in crate::plan) struct Overrides {
-    /// Those that name one kernel before those that name a stem.
+    /// Overrides of a single kernel come before those of a stem.
     overrides: Vec<Override>,
 }
 
@@ -41,24 +41,24 @@ pub(in crate::plan) struct Overrides {
 pub(in crate::plan) struct Override {
     wanted: Wanted,
     pub(in crate::plan) edit: Edit,
-    /// The kernels it was used for.
+    /// The kernels that it has replaced.
     kernels: Mutex<BTreeSet<String>>,
 }
 
-/// The kernels an override is for.
+/// The kernels that an override applies to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Wanted {
-    /// The one with this source, by its digest.
+    /// The kernel with this digest of the source.
     Source { digest: String, arch: Arch },
-    /// The one of this key or identifier, or all of this stem.
+    /// The kernel with this key or identifier, or all with this stem.
     Named(String),
 }
 
 impl Overrides {
-    /// Reads a folder.
+    /// Reads a folder of overrides.
     ///
     /// # Errors
-    /// `BadParam` when it cannot be read or holds what is no override.
+    /// `BadParam` when it cannot be read or has an entry that is not an override.
     pub(in crate::plan) fn open(folder: &Path) -> Result<Overrides> {
         let shown = folder.display();
         let unreadable = |error: std::io::Error| {
@@ -80,7 +80,7 @@ impl Overrides {
         Ok(Overrides { overrides })
     }
 
-    /// The override for a kernel; `keys` are those it may be cached under.
+    /// The override of a kernel; `keys` are its possible cache keys.
     pub(in crate::plan) fn find(&self, source: &KernelSource, keys: &[Key]) -> Option<&Override> {
         let name = |name: &String| {
             let is_one =
@@ -101,7 +101,7 @@ impl Overrides {
 }
 
 impl Override {
-    /// The override that a dump's folder is; `None` where nothing in it was edited.
+    /// The override in a dump folder; `None` if nothing has been edited.
     fn of_dump(folder: &Path) -> Result<Option<Override>> {
         let spec = read_spec(folder)?;
         let (source, ptx) = (read_text(&folder.join(SOURCE))?, read_text(&folder.join(PTX))?);
@@ -117,7 +117,7 @@ impl Override {
         Ok(Override { wanted: Wanted::Named(stem), edit, kernels: Mutex::default() })
     }
 
-    /// Notes a kernel that it stands in for.
+    /// Records a kernel that it replaces.
     pub(in crate::plan) fn note(&self, kernel: String) {
         self.kernels.lock().unwrap_or_else(PoisonError::into_inner).insert(kernel);
     }

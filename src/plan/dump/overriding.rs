@@ -1,4 +1,4 @@
-//! Kernels in whose place overrides stand.
+//! Replacing generated kernels by overrides.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::plan::dump::format::identifier;
 use crate::plan::dump::read::Edit;
 
 impl Planner {
-    /// The edit that stands in for a kernel.
+    /// The edit that replaces a kernel.
     pub(in crate::plan) fn overriding(&self, source: &KernelSource) -> Option<&Edit> {
         let overrides = self.overrides.as_ref()?;
         let packed = self.store.packs.iter().map(Pack::toolchain).cloned();
@@ -28,7 +28,8 @@ impl Planner {
         Some(&found.edit)
     }
 
-    /// A kernel with other PTX, which the device assembles; it is taken to occupy the same.
+    /// A kernel with the given PTX, which the device assembles; its resources are assumed to be
+    /// unchanged.
     pub(in crate::plan) fn with_ptx(
         &self,
         loaded: &Loaded,

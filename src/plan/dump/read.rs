@@ -1,4 +1,4 @@
-//! Dumps read back: from their folder, checked against themselves.
+//! Reading dumps, with consistency checks.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,17 +9,17 @@ use crate::compile::Image;
 use crate::device::{Device, DeviceChoice, Launch};
 use crate::error::{Error, Result};
 use crate::escape::{escaped, is_word};
+use crate::frontend::Values;
 use crate::graph::OperationGraph;
 use crate::plan::dump::format::{
     CUBIN, DumpArgument, DumpSpec, INPUTS, OPTIONS, OUTPUTS, PROBLEM, PTX, Passed, SCHEMA, SOURCE,
     SPEC, digest,
 };
 use crate::plan::problem::tensors::{read_metadata, read_values};
-use crate::plan::problem::values::Values;
 use crate::target::{Arch, Target};
 use crate::tensor::TensorDesc;
 
-/// A dumped kernel, read back from its folder.
+/// A dumped kernel.
 #[derive(Debug, Clone)]
 pub struct Dump {
     folder: PathBuf,
@@ -27,24 +27,24 @@ pub struct Dump {
     graph: OperationGraph,
     pub(in crate::plan) source: KernelSource,
     pub(in crate::plan) options: Vec<String>,
-    /// As it was compiled; its PTX may have been edited since.
+    /// The image as it was compiled; the PTX in the folder may have been edited since.
     pub(in crate::plan) image: Image,
-    /// What the user changed in the folder.
+    /// The edit in the folder.
     edit: Option<Edit>,
     inputs: Option<Values>,
     outputs: Option<Values>,
-    /// Device addresses of the captured launch, by tensor name.
+    /// Device addresses in the captured launch, by tensor name.
     addresses: HashMap<String, u64>,
 }
 
-/// A source or PTX text that stands in for a kernel's own.
+/// A source or PTX text that replaces a kernel's.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Edit {
     /// The file.
     pub path: PathBuf,
-    /// Whether the text is PTX; otherwise it is CUDA C++.
+    /// Whether the text is PTX rather than CUDA C++.
     pub is_ptx: bool,
-    /// Its content.
+    /// The text.
     pub text: String,
 }
 
@@ -52,7 +52,7 @@ impl Edit {
     /// Reads a `.cu` or `.ptx` file.
     ///
     /// # Errors
-    /// `BadParam` for another extension or when the file cannot be read.
+    /// `BadParam` for another extension, or when the file cannot be read.
     pub fn read(path: &Path) -> Result<Edit> {
         let is_ptx = match path.extension().and_then(|extension| extension.to_str()) {
             Some("cu") => false,
@@ -68,10 +68,10 @@ impl Edit {
 }
 
 impl Dump {
-    /// Reads the folder of one kernel.
+    /// Reads a dump folder.
     ///
     /// # Errors
-    /// `BadParam` with the file when one is missing, malformed, or does not belong to the others.
+    /// `BadParam` that names the file that is missing, malformed, or inconsistent with the others.
     pub fn open(folder: &Path) -> Result<Dump> {
         let text = |name: &str| read_text(&folder.join(name));
         let spec = read_spec(folder)?;
@@ -128,22 +128,22 @@ impl Dump {
         &self.spec.stem
     }
 
-    /// What the kernel was compiled for.
+    /// The architecture that the kernel was compiled for.
     pub fn arch(&self) -> Arch {
         self.spec.arch
     }
 
-    /// The name of the GPU, real or simulated, that the dump was made on.
+    /// The name of the GPU, real or simulated, that the kernel was dumped on.
     pub fn target(&self) -> &str {
         &self.spec.target
     }
 
-    /// The problem.
+    /// The part of the graph that the kernel computes.
     pub fn graph(&self) -> &OperationGraph {
         &self.graph
     }
 
-    /// How the kernel is launched.
+    /// The launch configuration.
     pub fn launch(&self) -> Launch {
         self.spec.launch.shape()
     }
@@ -153,22 +153,23 @@ impl Dump {
         self.inputs.as_ref()
     }
 
-    /// The captured outputs: `None` too when the captured launch failed.
+    /// The captured outputs; `None` also if the captured launch failed.
     pub fn outputs(&self) -> Option<&Values> {
         self.outputs.as_ref()
     }
 
-    /// What was changed in the folder since it was written: its source or its PTX.
+    /// The edit of the source or PTX in the folder, if any.
     pub fn edit(&self) -> Option<&Edit> {
         self.edit.as_ref()
     }
 
-    /// Whether the kernel ran on this kind of device: there, it must give the same bits again.
+    /// Whether the kernel was dumped on this kind of device, on which its outputs must be
+    /// bit-identical.
     pub fn was_made_on(&self, device: &Device) -> bool {
         self.spec.device == device.kind()
     }
 
-    /// Where to replay it by default: on a GPU if it was made on one and there is one, else on the
+    /// The default device for a replay: a GPU if it was dumped on one and there is one, else the
     /// simulated device with the same limits.
     pub fn device(&self) -> DeviceChoice {
         if self.spec.device == "cuda" && Device::cuda_count().is_ok_and(|count| count > 0) {
@@ -179,7 +180,8 @@ impl Dump {
         DeviceChoice::Sim(Target::names().find(is_target).unwrap_or("sim").to_owned())
     }
 
-    /// Where a tensor began in the captured launch, modulo the alignment of allocations.
+    /// Misalignment in bytes of a tensor's address in the captured launch, relative to the
+    /// alignment of allocations.
     pub(in crate::plan) fn misalignment(&self, name: &str) -> usize {
         let address = self.addresses.get(name).copied().unwrap_or(0);
         (address % crate::tensor::ALIGNMENT_MAX as u64) as usize
@@ -195,7 +197,7 @@ pub(in crate::plan) fn read_spec(folder: &Path) -> Result<DumpSpec> {
     let malformed =
         |error: serde_json::Error| Error::bad_param(format!("malformed `{shown}`: {error}"));
     let document: serde_json::Value = serde_json::from_str(&text).map_err(malformed)?;
-    // Asked first: another schema has other fields.
+    // Checked first: another schema has other fields.
     match document["schema"].as_u64() {
         Some(schema) if schema == u64::from(SCHEMA) => {}
         Some(schema) => {
@@ -213,7 +215,7 @@ pub(in crate::plan) fn read_spec(folder: &Path) -> Result<DumpSpec> {
     Ok(spec)
 }
 
-/// Which of the two texts differs from what was dumped.
+/// The text that differs from the dumped one.
 pub(in crate::plan) fn edit_in_place(
     folder: &Path,
     spec: &DumpSpec,

@@ -1,42 +1,42 @@
-//! Replay: a dumped kernel, or an edited one in its place, on the arguments it was dumped with.
+//! Replay: launching a dumped kernel, or an edited one, with the dumped launch configuration.
 
 use std::time::Duration;
 
 use crate::compile::{Image, Resources};
 use crate::device::{Buffer, Counters, Finding};
 use crate::error::{Error, Result};
+use crate::frontend::Values;
 use crate::plan::build::Kiln;
 use crate::plan::dump::format::Passed;
 use crate::plan::dump::read::{Dump, Edit};
 use crate::plan::problem::trial::{Trial, download, upload};
-use crate::plan::problem::values::Values;
 use crate::plan::recipe::MAP_ALIGNMENT;
 use crate::tensor::TensorDesc;
 
-/// Fills what a launch has not written: NaN in every floating-point type.
+/// Byte that output buffers are filled with: NaN in every floating-point type.
 const POISON: u8 = 0xff;
 
-/// Launches that are timed on a GPU, after the one whose result counts.
+/// Number of timed launches on a GPU, after the one whose results are returned.
 const TIMED: usize = 21;
 
-/// What a relaunch gave.
+/// Result of a relaunch.
 #[derive(Debug)]
 pub struct Relaunch {
-    /// What the kernel occupies; `None` where the driver assembled it from PTX.
+    /// The kernel's resources; `None` if the driver assembled it from PTX.
     pub resources: Option<Resources>,
-    /// Outputs and time, the median of many launches on a GPU; or why the launch failed.
+    /// Outputs and time (the median of 21 launches on a GPU), or the error of the launch.
     pub trial: Result<Trial>,
-    /// What it counted, where the device counts.
+    /// Counters, if the device counts.
     pub counters: Option<Counters>,
-    /// What the sanitizer found, where it is on.
+    /// Findings of the sanitizer, if it is on.
     pub findings: Vec<Finding>,
 }
 
 impl Kiln {
-    /// Launches a dumped kernel as it was compiled then.
+    /// Launches a dumped kernel without compiling it.
     ///
     /// # Errors
-    /// As [`Kiln::replay`]; the compiler is needed only where the PTX was edited in the folder.
+    /// As [`Kiln::replay`]. The compiler is needed only if the PTX in the folder was edited.
     pub fn replay_dumped(&self, dump: &Dump, inputs: &Values) -> Result<Relaunch> {
         match dump.edit().is_some_and(|edit| edit.is_ptx) {
             true => self.relaunch(dump, &self.recompile(dump, &dump.source.text)?, inputs),
@@ -44,14 +44,14 @@ impl Kiln {
         }
     }
 
-    /// Compiles a dumped kernel again, or an edited one instead, with the dump's options, and
-    /// launches it with the dump's arguments on these inputs.
+    /// Compiles a dumped kernel, or an edit of it, with the dump's options, and launches it with
+    /// the dump's launch configuration on these inputs.
     ///
     /// # Errors
-    /// `BadParam` when the dump's architecture is not the GPU's or an input is missing, `Compile`
-    /// when there is no NVRTC or the kernel does not compile, `Driver` when the device has no
-    /// memory; `BadParam` too for an option or a line that may read a file. A launch that fails is
-    /// a result, not an error.
+    /// `BadParam` when the dump's architecture is not the GPU's, an input is missing, or an option
+    /// or source line could read a file; `Compile` when there is no NVRTC or the kernel does not
+    /// compile; `Driver` when device memory is exhausted. A failed launch is part of the result,
+    /// not an error.
     pub fn replay(&self, dump: &Dump, edit: Option<&Edit>, inputs: &Values) -> Result<Relaunch> {
         let image = match edit {
             Some(Edit { is_ptx: true, text, .. }) => Image {
@@ -125,7 +125,8 @@ impl Kiln {
         })
     }
 
-    /// The arguments of a launch, tensors in memory of their own, aligned as they were captured.
+    /// Allocates the arguments of a launch, with the alignment that tensors had when they were
+    /// captured.
     fn place<'a>(&self, dump: &'a Dump, inputs: &Values) -> Result<Vec<Placed<'a>>> {
         let mut placed = Vec::new();
         for argument in &dump.spec.launch.arguments {
@@ -152,20 +153,20 @@ impl Kiln {
     }
 }
 
-/// One argument of a relaunch.
+/// An argument of a relaunch.
 struct Placed<'a> {
     tensor: &'a TensorDesc,
-    /// What the kernel gets.
+    /// The value of the parameter.
     word: u64,
-    /// Kept alive for the launch.
+    /// The buffer, kept alive during the launch.
     buffer: Option<Buffer>,
-    /// Where in the buffer the tensor begins.
+    /// Offset of the tensor in the buffer, in bytes.
     offset: usize,
     written: bool,
 }
 
 impl Placed<'_> {
-    /// The values of a tensor that the kernel writes.
+    /// The values of a tensor that the kernel has written.
     fn read(&self) -> Option<Result<(i64, Vec<f64>)>> {
         let buffer = self.buffer.as_ref().filter(|_| self.written)?;
         let values = download(buffer, self.tensor, self.offset);

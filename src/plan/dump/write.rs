@@ -21,12 +21,12 @@ use crate::plan::execute::ExecutionPlan;
 use crate::plan::recipe::{Feed, PlannedKernel};
 
 impl ExecutionPlan {
-    /// Writes each of the plan's kernels to a folder of its own below `folder`, with the stack of
-    /// this call; returns those folders. What an earlier dump wrote is replaced, and its tensors
-    /// are removed; what was edited since is not overwritten, and no link is followed.
+    /// Writes each kernel of the plan to its own folder in `folder`, with the current call stack,
+    /// and returns those folders. An earlier dump is replaced and its captured tensors are removed;
+    /// edited files are not overwritten, and links are not followed.
     ///
     /// # Errors
-    /// `Io` when a file cannot be written, or was edited.
+    /// `Io` when a file cannot be written or was edited.
     pub fn dump(&self, folder: &Path) -> Result<Vec<PathBuf>> {
         let device = &self.inner.device;
         self.kernels().iter().map(|kernel| kernel.dump(device, folder)).collect()
@@ -34,7 +34,7 @@ impl ExecutionPlan {
 }
 
 impl PlannedKernel {
-    /// The kernel's name: its folder in a dump is called so, and an override for it.
+    /// The kernel's name, which is that of its dump folder and of overrides.
     pub fn identifier(&self) -> String {
         identifier(&self.report.stem, self.report.key)
     }
@@ -54,7 +54,7 @@ impl PlannedKernel {
         Ok(own)
     }
 
-    /// Writes all but the SASS into the kernel's folder in `folder`; that folder, still held.
+    /// Writes all files but the SASS and returns the kernel's folder, still open.
     fn write_files(&self, device: &Device, folder: &Path) -> io::Result<Held> {
         let KernelSource { text, arch, .. } = &*self.source;
         let Image { cubin, ptx, log, .. } = &*self.image;

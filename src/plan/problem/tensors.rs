@@ -1,4 +1,5 @@
-//! Tensors in safetensors files: by name, packed in row-major order, whatever their strides.
+//! Values of tensors in safetensors files: by name, packed in row-major order regardless of
+//! strides.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -10,13 +11,13 @@ use tracing::warn;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::plan::problem::values::Values;
+use crate::frontend::Values;
 use crate::tensor::TensorDesc;
 
-/// The largest magnitude of integers that values, in `f64`, tell from all others.
+/// Magnitude up to which `f64` represents all integers exactly.
 const INTEGERS_MAX: u64 = 1 << 53;
 
-/// The first integer of 64 bits that values do not tell from all others, and where it is.
+/// The first i64 that `f64` may not represent exactly, and its index.
 fn first_beyond(bytes: &[u8]) -> Option<(usize, i64)> {
     let integers = bytes.chunks_exact(8).map(|of| of.try_into().map_or(0, i64::from_le_bytes));
     integers.enumerate().find(|(_, value)| value.unsigned_abs() > INTEGERS_MAX)
@@ -56,12 +57,13 @@ fn malformed(path: &Path) -> impl FnOnce(SafeTensorError) -> Error {
     }
 }
 
-/// Reads the values of tensors from a safetensors file; tensors are matched by name, others in the
-/// file get a warning.
+/// Reads the values of tensors, matched by name, from a safetensors file. Other tensors in the file
+/// are a warning.
 ///
 /// # Errors
-/// `BadParam` when the file cannot be read or is malformed, or a tensor is missing, has another
-/// type or shape, an integer beyond 2^53, or different values for elements that share memory.
+/// `BadParam` when the file cannot be read or is malformed, or when a tensor is missing, has
+/// another type or shape, an integer beyond 2^53, or different values for elements that share
+/// memory.
 pub fn read_values<'a>(
     path: &Path,
     tensors: impl Iterator<Item = &'a TensorDesc>,
@@ -114,7 +116,7 @@ pub fn read_values<'a>(
     Ok(values)
 }
 
-/// What stands in a safetensors file besides tensors.
+/// Reads the metadata of a safetensors file.
 ///
 /// # Errors
 /// `BadParam` when the file cannot be read or is malformed.
@@ -150,7 +152,7 @@ pub fn write_values<'a>(
     })
 }
 
-/// A safetensors file of tensors whose elements are packed already, and of metadata.
+/// Serialises packed tensors and metadata as a safetensors file.
 pub(in crate::plan) fn packed_bytes(
     tensors: &[(&TensorDesc, Vec<u8>)],
     metadata: Option<HashMap<String, String>>,

@@ -1,4 +1,4 @@
-//! Running a plan on values from the host: for checks, canaries and the command line.
+//! Executing a plan once on host values, for checks, canaries and the command line.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,26 +10,26 @@ use crate::compile::Resources;
 use crate::device::Estimate;
 use crate::device::{Buffer, Counters, Device, Launch};
 use crate::error::{Error, Result};
+use crate::frontend::Values;
 use crate::plan::build::Kiln;
 use crate::plan::execute::ExecutionPlan;
-use crate::plan::problem::values::Values;
 use crate::plan::variant_pack::VariantPack;
 use crate::tensor::TensorDesc;
 
-/// What an execution gave.
+/// Result of an execution.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trial {
     /// Values of the outputs.
     pub outputs: Values,
-    /// Time on the device, or in the simulator.
+    /// Time on the device; on the simulator, time that it took to simulate.
     pub elapsed: Duration,
-    /// What the launch of each kernel counted; `None` for one that was not launched or where
-    /// nothing is counted.
+    /// Counters of each kernel's launch; `None` if it was not launched or the device does not
+    /// count.
     pub counters: Vec<Option<Counters>>,
 }
 
-/// A buffer with a tensor's elements from `offset` on, where there are values, and `filler` in
-/// every other byte.
+/// Uploads a tensor's elements, from `offset` bytes on; all other bytes, or all without values, are
+/// `filler`.
 pub(in crate::plan) fn upload(
     device: &Device,
     tensor: &TensorDesc,
@@ -49,7 +49,7 @@ pub(in crate::plan) fn upload(
     device.upload(&bytes)
 }
 
-/// The elements of a tensor that lies at an offset of a buffer.
+/// Downloads the elements of a tensor at an offset of a buffer, in bytes.
 pub(in crate::plan) fn download(
     buffer: &Buffer,
     tensor: &TensorDesc,
@@ -61,7 +61,7 @@ pub(in crate::plan) fn download(
     Ok(tensor.offsets().map(element).collect())
 }
 
-/// The least time of a launch on a machine, from what it counted.
+/// A lower bound of a launch's time on a machine, computed from its counters.
 #[cfg(feature = "sim")]
 pub fn estimate(
     counters: &Counters,
@@ -76,7 +76,7 @@ pub fn estimate(
     Estimate::of(counters, machine, u64::from(launch.grid), launch.threads, taken)
 }
 
-/// The microseconds of a launch's [`estimate`]; 0 where nothing binds.
+/// [`estimate`] in microseconds; 0 if nothing was counted.
 #[cfg(feature = "sim")]
 pub(in crate::plan) fn least_us(
     counters: &Counters,
@@ -88,7 +88,7 @@ pub(in crate::plan) fn least_us(
     estimate.binds().map_or(0.0, |bound| bound.us)
 }
 
-/// Nothing counts where there is no simulated device.
+/// Without the simulated device there are no counters.
 #[cfg(not(feature = "sim"))]
 pub(in crate::plan) fn least_us(
     counters: &Counters,
@@ -100,15 +100,15 @@ pub(in crate::plan) fn least_us(
 }
 
 impl Kiln {
-    /// Uploads inputs, executes a plan once and downloads its outputs. Memory between elements is
-    /// zero.
+    /// Uploads inputs, executes a plan once and downloads its outputs. Memory between strided
+    /// elements is zero.
     ///
     /// # Errors
-    /// `Io` when the host has no memory, `Driver` when memory of the device, copies or the launch
-    /// fail.
+    /// `Io` when host memory is exhausted; `Driver` when device memory is exhausted, or a copy or a
+    /// launch fails.
     ///
     /// # Panics
-    /// When `inputs` lacks the value of a by-value tensor.
+    /// When `inputs` lacks a by-value tensor.
     pub fn trial(&self, plan: &ExecutionPlan, inputs: &Values) -> Result<Trial> {
         let graph = plan.graph();
         let (pack, buffers) = self.bound(plan, inputs)?;
@@ -125,8 +125,8 @@ impl Kiln {
         Ok(Trial { outputs, elapsed, counters })
     }
 
-    /// A pack with inputs uploaded and everything else allocated, and its memory by uid; the
-    /// workspace has none.
+    /// A variant pack with uploaded inputs and allocated outputs and workspace, and its buffers by
+    /// uid; the workspace has the uid `None`.
     pub(in crate::plan) fn bound(
         &self,
         plan: &ExecutionPlan,

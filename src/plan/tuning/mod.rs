@@ -1,4 +1,5 @@
-//! Tuning: settings of parts and splits of graphs, measured, and what was found.
+//! Tuning: measuring configurations of parts and partitions of graphs, and the records of the best
+//! ones.
 
 pub(in crate::plan) mod settings;
 pub(in crate::plan) mod split;

@@ -1,9 +1,9 @@
-//! Tuning: the settings of a graph's parts measured, the best one kept.
+//! Tuning of the configurations of a graph's parts.
 //!
-//! On a GPU settings are timed; on the simulator their counts give the least time they can take.
-//! The winner of each part is a JSON file in the cache folder, under the part's canonical form,
-//! the GPU and the version; every later plan of such a part uses it, but what counts have found on
-//! the simulator alone.
+//! On a GPU configurations are timed; on the simulator a lower bound of their time is computed from
+//! counters. The best configuration of each part is recorded in a JSON file in the cache folder, by
+//! the part's canonical form, the GPU and Kiln's version. Later plans use it, except that records
+//! of counters are used on the simulator only.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -12,53 +12,52 @@ use std::time::Duration;
 use crate::device::Stream;
 use crate::engine::{Choice, LAUNCH_US, Mode, Part, Selection, choices, machine_of, partition};
 use crate::error::{Error, Result};
+use crate::frontend::{Values, random_values};
 use crate::graph::OperationGraph;
 use crate::plan::build::Kiln;
 use crate::plan::deploy::warm::Job;
 use crate::plan::execute::ExecutionPlan;
-use crate::plan::problem::random::random_values;
 use crate::plan::problem::trial::least_us;
-use crate::plan::problem::values::Values;
 use crate::plan::recipe::PlannedKernel;
 use crate::plan::tuning::winners::{Measurement, SettingRecord, Tried};
 use crate::plan::variant_pack::VariantPack;
 
-/// Launches that are timed, after as many to warm up.
+/// Number of timed launches.
 const TIMED: usize = 21;
 const WARM_UP: usize = 5;
 
-/// The inputs of every measurement are made from this.
+/// Seed of the random inputs.
 const SEED: u64 = 1;
 
-/// What tuning found for a part of a graph.
+/// Result of tuning a part of a graph.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tuned {
-    /// The part with the best setting.
+    /// The part with the best configuration.
     pub part: Part,
     /// Its time in microseconds.
     pub us: f64,
-    /// The time of the heuristic's setting.
+    /// Time of the heuristic's configuration, in microseconds.
     pub heuristic_us: f64,
-    /// Everything that was tried, the fastest first.
+    /// All configurations tried, fastest first.
     pub tried: Vec<Tried>,
-    /// Where the result is kept, if there is a cache folder.
+    /// The record's file, if there is a cache folder.
     pub path: Option<PathBuf>,
 }
 
-/// How far tuning is.
+/// Progress of tuning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TuneProgress<'a> {
-    /// Settings and kernels done.
+    /// Number of configurations measured and kernels compiled.
     pub done: usize,
-    /// Settings to measure and kernels to compile.
+    /// Number of configurations to measure and kernels to compile.
     pub total: usize,
-    /// What was just done.
+    /// The last configuration or kernel.
     pub what: &'a str,
 }
 
 impl Kiln {
-    /// Measures up to `settings_max` settings of each part of a graph, the most promising by the
-    /// cost model, and keeps the best.
+    /// Measures up to `settings_max` configurations of each part of a graph, those with the
+    /// shortest predicted times, and records the best.
     ///
     /// # Errors
     /// As [`Kiln::plan`]; `BadParam` on a device that neither times nor counts: the null device,
@@ -76,7 +75,7 @@ impl Kiln {
             .into_iter()
             .map(|part| self.tune_part(part, settings_max, &mut progress))
             .collect::<Result<Vec<_>>>()?;
-        // The next plan is made with what was found.
+        // The next plan of this graph uses the record.
         self.plans.remove(&graph.digest());
         Ok(tuned)
     }
@@ -116,7 +115,7 @@ impl Kiln {
             tried.push(Tried { config, predicted_us, us, refused });
         }
         let us = |of: &Tried| of.us.unwrap_or(f64::INFINITY);
-        // Stable: of equals, the heuristic's wins.
+        // A stable sort: among equals the heuristic's comes first.
         tried.sort_by(|a, b| us(a).total_cmp(&us(b)));
         let best = &tried[0];
         let Some(us) = best.us else {
@@ -129,8 +128,8 @@ impl Kiln {
         Ok(tuned)
     }
 
-    /// Compiles the kernels of all settings in parallel, into the disk cache; without one each is
-    /// compiled when it is measured.
+    /// Compiles the kernels of all configurations in parallel into the disk cache. Without one,
+    /// each is compiled when it is measured.
     fn compile_all_of(
         &self,
         part: &Part,
@@ -143,7 +142,7 @@ impl Kiln {
         let mut jobs = Vec::new();
         for Choice { config, .. } in wanted {
             let part = Part { graph: part.graph.clone(), config: config.clone() };
-            // What cannot be lowered is refused when it is measured.
+            // A configuration that cannot be lowered is refused when it is measured.
             jobs.extend(self.jobs_of(&part, self.device().target()).unwrap_or_default());
         }
         let jobs: Vec<&Job> = jobs.iter().collect();
@@ -155,7 +154,7 @@ impl Kiln {
         Ok(())
     }
 
-    /// The microseconds of a graph in these parts.
+    /// The time of a graph with these parts, in microseconds.
     pub(in crate::plan) fn measure(&self, graph: &OperationGraph, parts: Vec<Part>) -> Result<f64> {
         let plan = self.plan_parts(graph, parts)?;
         let inputs = random_values(graph, SEED)?;
@@ -172,7 +171,7 @@ impl Kiln {
         let machine = machine_of(self.device().target());
         let counters = self.trial(&plan, &inputs)?.counters;
         let launched = plan.kernels().iter().filter(|kernel| kernel.launch().grid > 0).count();
-        // Counts know nothing of what lies between kernels.
+        // Counters do not include the gaps between kernels.
         let mut us = LAUNCH_US * launched.saturating_sub(1) as f64;
         for (kernel, counters) in plan.kernels().iter().zip(&counters) {
             if kernel.launch().grid == 0 {
@@ -186,7 +185,7 @@ impl Kiln {
         Ok(us)
     }
 
-    /// The median of many launches, on a GPU.
+    /// The median time of [`TIMED`] launches on a GPU, in microseconds.
     fn timed(&self, plan: &ExecutionPlan, inputs: &Values) -> Result<f64> {
         let (pack, _buffers) = self.bound(plan, inputs)?;
         let stream = self.stream();
@@ -204,7 +203,7 @@ impl Kiln {
         Ok(times[TIMED / 2].as_secs_f64() * 1e6)
     }
 
-    /// Keeps a result in the cache folder; a failure is a warning.
+    /// Records a result in the cache folder; a failure is a warning.
     fn keep(&self, tuned: &Tuned) -> Option<PathBuf> {
         let target = self.device().target();
         let graph = tuned.part.graph.to_json();

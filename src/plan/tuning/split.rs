@@ -1,8 +1,8 @@
-//! Tuning of how a graph is split: the whole graph measured, fused as merging has it and with each
-//! fusion undone.
+//! Tuning of how a graph is partitioned: the heuristic's partition is measured, and the same with
+//! single fusions undone.
 //!
-//! The best split is a plan's document in the cache folder, under the graph, the GPU and the
-//! version; later plans of that graph have its parts, each with the setting that is its own winner.
+//! The best partition is recorded as a plan document in the cache folder, by graph, GPU and
+//! version. Later plans of the graph use it, with each part's own tuned configuration.
 
 use std::path::PathBuf;
 
@@ -13,25 +13,25 @@ use crate::plan::build::Kiln;
 use crate::plan::tuning::settings::TuneProgress;
 use crate::plan::tuning::winners::{Measurement, SplitRecord, TriedSplit};
 
-/// What tuning found for the split of a graph.
+/// Result of tuning the partition of a graph.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TunedSplit {
-    /// The parts of the best split.
+    /// The parts of the best partition.
     pub parts: Vec<Part>,
     /// Its time in microseconds.
     pub us: f64,
-    /// The time of the heuristic's split.
+    /// Time of the heuristic's partition, in microseconds.
     pub heuristic_us: f64,
-    /// Everything that was tried, the fastest first.
+    /// All partitions tried, fastest first.
     pub tried: Vec<TriedSplit>,
-    /// Where the result is kept, if there is a cache folder and there was a choice.
+    /// The record's file, if there is a cache folder and more than one partition.
     pub path: Option<PathBuf>,
 }
 
 impl Kiln {
-    /// Measures a graph as the heuristic splits it and with what single parts fuse undone, each
-    /// part with the setting that is known best, and keeps the best split. With notes that are
-    /// excluded the split stays the heuristic's.
+    /// Measures a graph as the heuristic partitions it, and with the fusions of single parts
+    /// undone, each part with its best known configuration, and records the best partition. If
+    /// notes are excluded, only the heuristic's partition is considered.
     ///
     /// # Errors
     /// As [`Kiln::tune`].
@@ -61,7 +61,7 @@ impl Kiln {
         }
         let us = |of: &Result<f64>| *of.as_ref().unwrap_or(&f64::INFINITY);
         let heuristic_us = us(&measured[0].1);
-        // Stable: of equals, the heuristic's wins.
+        // A stable sort: among equals the heuristic's comes first.
         measured.sort_by(|(_, a), (_, b)| us(a).total_cmp(&us(b)));
         let tried = measured.iter().map(|(parts, us)| TriedSplit {
             parts: parts.iter().map(|part| part.config.to_string()).collect(),
@@ -73,13 +73,13 @@ impl Kiln {
         let mut tuned = TunedSplit { parts, us: us?, heuristic_us, tried, path: None };
         if total > 1 {
             tuned.path = self.keep_split(graph, &tuned)?;
-            // The next plan is made with what was found.
+            // The next plan of this graph uses the record.
             self.plans.remove(&graph.digest());
         }
         Ok(tuned)
     }
 
-    /// Keeps a result in the cache folder; a failure to is a warning.
+    /// Records a result in the cache folder; a failure is a warning.
     fn keep_split(&self, graph: &OperationGraph, tuned: &TunedSplit) -> Result<Option<PathBuf>> {
         let target = self.device().target();
         let Some(disk) = self.disk_cache() else { return Ok(None) };

@@ -1,7 +1,7 @@
-//! What tuning has found, in the cache folder: a JSON file for each part, and for each graph.
+//! Tuning records in the cache folder: a JSON file for each part and for each partition.
 //!
-//! A file is for one form of a graph, one GPU and one version. One that cannot be used is a
-//! warning; what counts have found on the simulator is used there alone.
+//! A file is valid for one canonical form of a graph, one GPU and one version. An invalid one is a
+//! warning. Records of counters are used on the simulator only.
 
 use std::fmt;
 use std::io;
@@ -20,41 +20,41 @@ use crate::graph::{GraphDigest, OperationGraph};
 use crate::plan::document::parts_in;
 use crate::target::Target;
 
-/// Version of the format; part of a file's name, so that no other version is read.
+/// Version of the format, part of a file's name: other versions are not read.
 const SCHEMA: u32 = 3;
 
-/// The folder of winners, in the cache folder.
+/// Folder of the records in the cache folder.
 const FOLDER: &str = "tuned";
 
-/// What was measured.
+/// Kinds of measurement.
 const TIME: &str = "time";
 const COUNTS: &str = "counts";
 
-/// A setting that was measured.
+/// A configuration that was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tried {
-    /// Engine and knobs.
+    /// Engine and knob values.
     pub config: String,
-    /// The cost model's time in microseconds.
+    /// Time predicted by the cost model, in microseconds.
     pub predicted_us: Option<f64>,
-    /// The measured time in microseconds, of all its kernels.
+    /// Measured time of all its kernels, in microseconds.
     pub us: Option<f64>,
     /// Why it cannot be used.
     pub refused: Option<String>,
 }
 
-/// A split that was measured.
+/// A partition that was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TriedSplit {
-    /// Engine and knobs of each part.
+    /// Configuration of each part.
     pub parts: Vec<String>,
-    /// The measured time in microseconds, of all kernels of the graph.
+    /// Measured time of all kernels of the graph, in microseconds.
     pub us: Option<f64>,
     /// Why it cannot be used.
     pub refused: Option<String>,
 }
 
-/// What a winner was found with.
+/// The conditions of a measurement.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::plan) struct Measurement {
@@ -84,13 +84,14 @@ impl Measurement {
         }
     }
 
-    /// Whether it ranks anything on a device: on a GPU counts on the simulator do not.
+    /// Whether the measurement is meaningful on a device: counters on the simulator say nothing
+    /// about a GPU.
     fn is_for(&self, device: &Device) -> bool {
         self.measured == TIME || device.kind() == "sim"
     }
 }
 
-/// The best setting of a part.
+/// Record of the best configuration of a part.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::plan) struct SettingRecord {
@@ -100,7 +101,7 @@ pub(in crate::plan) struct SettingRecord {
     pub(in crate::plan) problem: Value,
 }
 
-/// The best split of a graph.
+/// Record of the best partition of a graph.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::plan) struct SplitRecord {
@@ -110,7 +111,7 @@ pub(in crate::plan) struct SplitRecord {
 }
 
 impl SettingRecord {
-    /// Where it is kept; `None` where it could not be.
+    /// Writes the record and returns its file; a failure is a warning and returns `None`.
     pub(in crate::plan) fn keep(
         &self,
         cache: &DiskCache,
@@ -122,7 +123,7 @@ impl SettingRecord {
 }
 
 impl SplitRecord {
-    /// Where it is kept; `None` where it could not be.
+    /// Writes the record and returns its file; a failure is a warning and returns `None`.
     pub(in crate::plan) fn keep(
         &self,
         cache: &DiskCache,
@@ -133,7 +134,7 @@ impl SplitRecord {
     }
 }
 
-/// The setting that tuning has found for a part, where it has and the selection allows it.
+/// The tuned configuration of a part, if there is a record and the selection allows it.
 pub(in crate::plan) fn setting(
     cache: &DiskCache,
     part: &Part,
@@ -154,7 +155,7 @@ pub(in crate::plan) fn setting(
     })
 }
 
-/// The parts that tuning has found for a graph, where it has and nothing is excluded.
+/// The tuned partition of a graph, if there is a record and no notes are excluded.
 pub(in crate::plan) fn split(
     cache: &DiskCache,
     graph: &OperationGraph,
@@ -181,7 +182,7 @@ pub(in crate::plan) fn split(
     })
 }
 
-/// What a record is of.
+/// The kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Setting,
@@ -196,7 +197,7 @@ impl Kind {
         }
     }
 
-    /// The folder in the cache's and the file.
+    /// The record's folder in the cache folder, and its file.
     fn names(self, digest: &GraphDigest, target: &Target) -> [String; 2] {
         let target = serde_json::to_string(target).expect("plain data is JSON");
         let context = format!("kiln 2026-11 tuned {}", self.name());
@@ -208,7 +209,7 @@ impl Kind {
         [FOLDER.to_owned(), format!("{}.json", &hasher.finalize().to_hex()[..32])]
     }
 
-    /// What is of use in a file, if it is there and anything is.
+    /// Reads a record, if its file exists and `usable` accepts it.
     fn read<R: DeserializeOwned, T>(
         self,
         cache: &DiskCache,

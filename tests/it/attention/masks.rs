@@ -3,7 +3,6 @@
 //! here, so that nothing but the softmax can be off.
 
 use kiln::engine::{self, EngineConfig};
-use kiln::plan::Problem;
 use kiln::target::Target;
 use kiln::{DType, Kiln, OperationGraph, reference};
 use serde_json::json;
@@ -85,10 +84,7 @@ fn graph(way: Way, sinks: bool, (q, kv, math): (&str, &str, &str)) -> OperationG
         operation["sinks"] = json!("sinks");
     }
     let text = json!({"graph": {"tensors": tensors, "operations": [operation]}}).to_string();
-    match Problem::from_json(&text) {
-        Ok(Problem::Graph(graph)) => graph,
-        other => panic!("{text}: {other:?}"),
-    }
+    OperationGraph::from_json(&text).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
 /// Whether a query attends to a key: to none in the first row, behind left padding in the first

@@ -21,10 +21,9 @@ struct Case {
 
 impl Case {
     fn graph(&self) -> OperationGraph {
-        match Problem::from_json(&self.problem.to_string()) {
-            Ok(Problem::Graph(graph)) => graph,
-            other => panic!("{}: {other:?}", self.name),
-        }
+        let problem = Problem::from_json(&self.problem.to_string());
+        let problem = problem.unwrap_or_else(|error| panic!("{}: {error}", self.name));
+        problem.only_graph().expect("it is one graph").clone()
     }
 
     /// Tensors of the case in the container, by uid.

@@ -51,7 +51,7 @@ pub fn swiglu(extents: [i64; 3], dtype: DType, by_columns: bool) -> OperationGra
     from_file_with("swiglu", extents, dtype, &[("lay", lay.into())])
 }
 
-/// `y = gelu(a b + bias)` and its sums along rows, along columns, and its greatest magnitude.
+/// `y = gelu(a b + bias)` and its sums along rows, along columns, and its largest magnitude.
 pub fn reduced_everywhere(extents: [i64; 3], dtype: DType) -> OperationGraph {
     let exits = [("op0", "add"), ("op1", "amax"), ("op2", "add")];
     let kept = [("kept0", "rows"), ("kept1", "nothing"), ("kept2", "columns")];

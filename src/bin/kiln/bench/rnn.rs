@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use clap::Args;
 use kiln::device::Buffer;
-use kiln::plan::RnnPack;
+use kiln::layers::RnnPack;
 use kiln::rnn::{CellKind, Extent, Network, Optional, Rnn, Role};
 use kiln::{DType, Kiln};
 use serde_json::json;

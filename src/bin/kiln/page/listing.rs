@@ -17,7 +17,7 @@ pub struct Line {
     pub source: Option<u32>,
     /// Warp instructions, if counted and nonzero.
     pub warps: Option<u64>,
-    /// Instructions in percent of those of the line of the listing that has the most.
+    /// Instructions as a percentage of the maximum over all lines.
     pub heat: u32,
 }
 

@@ -16,7 +16,7 @@ struct Node {
     title: String,
     detail: String,
     layer: usize,
-    /// Where its left edge is.
+    /// Position of the left edge.
     x: f64,
     width: f64,
 }

@@ -1,37 +1,38 @@
-//! mcDNN's forward pass (`mcdnnRNNForward`, section 6.2.1.36), with descriptors and their checks.
+//! The forward pass of a recurrent network by descriptors (`mcdnnRNNForward`, section 6.2.1.36),
+//! with its checks.
 
 use crate::device::{Buffer, Stream};
 use crate::error::{Error, Result};
 use crate::expr::Real;
 use crate::graph::RowLayout;
-use crate::plan::layers::rnn::PersistentRnn;
-use crate::plan::layers::rnn_pack::RnnPack;
+use crate::layers::rnn::PersistentRnn;
+use crate::layers::rnn_pack::RnnPack;
 use crate::rnn::{Optional, RnnDataDescriptor, RnnDescriptor, Role};
 
 /// `mcdnnForwardMode_t` (section 6.1.2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ForwardMode {
-    /// Nothing is kept for a backward pass.
+    /// No data for a backward pass.
     #[default]
     Inference,
-    /// The reserve space gets what a backward pass needs.
+    /// Data for a backward pass is written to the reserve space.
     Training,
 }
 
-/// The arguments of `mcdnnRNNForward`. Where the document has a NULL pointer there is `None`.
+/// Arguments of `mcdnnRNNForward`; `None` is the document's NULL.
 #[derive(Debug, Clone, Copy)]
 pub struct RnnForward<'a> {
     /// The network.
     pub descriptor: &'a RnnDescriptor,
     /// Inference or training.
     pub mode: ForwardMode,
-    /// The lengths that `x_desc` has too, `i32`. They are not compared.
+    /// The lengths of `x_desc` in device memory, `i32`. They are not compared with `x_desc`.
     pub lengths: &'a Buffer,
-    /// What `x` holds.
+    /// Descriptor of `x`.
     pub x_desc: &'a RnnDataDescriptor,
     /// The input.
     pub x: &'a Buffer,
-    /// What `y` gets.
+    /// Descriptor of `y`.
     pub y_desc: &'a RnnDataDescriptor,
     /// The output.
     pub y: &'a Buffer,
@@ -39,36 +40,36 @@ pub struct RnnForward<'a> {
     pub h_dims: [i64; 3],
     /// `h` before the first step; `None`: 0.
     pub hx: Option<&'a Buffer>,
-    /// `h` after the last step; `None`: not kept.
+    /// `h` after the last step; `None`: not written.
     pub hy: Option<&'a Buffer>,
-    /// Dimensions of `cx` and `cy`, LSTM only: of another cell, all three are ignored.
+    /// Dimensions of `cx` and `cy`; for cells other than LSTM, all three fields are ignored.
     pub c_dims: [i64; 3],
-    /// The cell state before the first step, LSTM only; `None`: 0.
+    /// Cell state before the first step, LSTM only; `None`: 0.
     pub cx: Option<&'a Buffer>,
-    /// The cell state after the last step, LSTM only; `None`: not kept.
+    /// Cell state after the last step, LSTM only; `None`: not written.
     pub cy: Option<&'a Buffer>,
     /// The weight space.
     pub weight_space: &'a Buffer,
-    /// The workspace; `None` where it has 0 bytes.
+    /// The workspace; `None` if its size is 0.
     pub workspace: Option<&'a Buffer>,
-    /// The reserve space; training only, and `None` where it has 0 bytes.
+    /// The reserve space, in training only; `None` if its size is 0.
     pub reserve: Option<&'a Buffer>,
 }
 
-/// Bytes of temporary memory (`mcdnnGetRNNTempSpaceSizes`, section 6.2.1.29).
+/// Sizes of temporary memory in bytes (`mcdnnGetRNNTempSpaceSizes`, section 6.2.1.29).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TempSpace {
-    /// Used during a call.
+    /// Workspace, used during a call.
     pub workspace_bytes: u64,
-    /// Handed from the forward pass to the backward one; 0 for inference.
+    /// Reserve space, passed from the forward pass to the backward pass; 0 in inference.
     pub reserve_bytes: u64,
 }
 
 impl PersistentRnn {
-    /// Bytes of temporary memory for vectors as `x` describes them.
+    /// Sizes of temporary memory in bytes for the vectors of `x`.
     ///
     /// # Errors
-    /// `BadParam` where `x` is of another layout or batch than the network was built for; as
+    /// `BadParam` if the layout or batch size of `x` is not the network's; as
     /// [`PersistentRnn::forward`].
     pub fn temp_space_sizes(&self, mode: ForwardMode, x: &RnnDataDescriptor) -> Result<TempSpace> {
         let extent = x.extent();
@@ -90,12 +91,12 @@ impl PersistentRnn {
         Ok(TempSpace { workspace_bytes, reserve_bytes })
     }
 
-    /// Queues a forward pass on a stream (`mcdnnRNNForward`).
+    /// Launches a forward pass on a stream (`mcdnnRNNForward`).
     ///
     /// # Errors
-    /// As [`RnnDescriptor::network`]; `BadParam` where the network is not the one that was built,
-    /// the batch is another, states have other dimensions, a buffer is too small; `NotSupported`
-    /// for dropout in training.
+    /// As [`RnnDescriptor::network`]; `BadParam` if the descriptors are of another network or batch
+    /// size than the one that was built, if states have other dimensions, or if a buffer is too
+    /// small; `NotSupported` for dropout in training.
     pub fn rnn_forward(&mut self, stream: &Stream, call: &RnnForward<'_>) -> Result<()> {
         let bad = |rule: String| Err(Error::bad_param(format!("rnn forward: {rule}")));
         let rnn = call.descriptor.network(call.x_desc, call.y_desc)?;
@@ -154,7 +155,7 @@ impl PersistentRnn {
     }
 }
 
-/// Whether the number of vectors does not say how long each sequence is.
+/// Whether the lengths of sequences do not follow from the number of vectors.
 fn needs_lengths(x: &RnnDataDescriptor) -> bool {
     x.is_ragged() || x.get().layout == RowLayout::Packed
 }

@@ -1,29 +1,29 @@
-//! The addresses a network runs on.
+//! Packs of a recurrent network's tensors.
 
 use crate::device::Buffer;
-use crate::plan::variant_pack::{DeviceMemory, Kept, Slot};
+use crate::plan::{DeviceMemory, Kept, Slot};
 use crate::rnn::{Optional, Role};
 
-/// The addresses of a network's tensors.
+/// The addresses of a network's tensors, which the caller keeps alive.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(in crate::plan) struct RnnSlots {
+pub(super) struct RnnSlots {
     slots: [Option<Slot>; Role::ALL.len()],
-    pub(in crate::plan) workspace: Option<Slot>,
+    pub(super) workspace: Option<Slot>,
 }
 
 impl RnnSlots {
-    pub(in crate::plan) fn slot(&self, role: Role) -> Option<Slot> {
+    pub(super) fn slot(&self, role: Role) -> Option<Slot> {
         self.slots[role as usize]
     }
 
-    /// Adds a tensor that lies at the start of a buffer, which the caller keeps.
-    pub(in crate::plan) fn with(mut self, role: Role, buffer: &Buffer) -> RnnSlots {
+    /// Adds or replaces a tensor at the start of a buffer, which the caller keeps alive.
+    pub(super) fn with(mut self, role: Role, buffer: &Buffer) -> RnnSlots {
         self.slots[role as usize] = Some(Slot::of(buffer));
         self
     }
 
-    /// Which optional tensors are there.
-    pub(in crate::plan) fn optional(&self) -> Optional {
+    /// The optional tensors in the pack.
+    pub(super) fn optional(&self) -> Optional {
         let has = |role| self.slot(role).is_some();
         Optional {
             h_initial: has(Role::HInitial),
@@ -38,37 +38,37 @@ impl RnnSlots {
     }
 }
 
-/// Device memory by [`Role`]: what a [`VariantPack`](crate::VariantPack) is for a graph. Which
-/// optional tensors it holds says what a forward pass does.
+/// Device memory by [`Role`]: for a network what a [`VariantPack`](crate::VariantPack) is for a
+/// graph. Its optional tensors decide what a forward pass computes.
 ///
-/// A pack keeps the buffers it was given; what it was given by address its caller keeps.
+/// A pack keeps buffers alive; memory given by address is the caller's to keep.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RnnPack {
-    pub(in crate::plan) slots: RnnSlots,
+    pub(super) slots: RnnSlots,
     kept: Kept<Option<Role>>,
 }
 
 impl RnnPack {
-    /// A pack without tensors.
+    /// An empty pack.
     pub fn new() -> RnnPack {
         RnnPack::default()
     }
 
-    /// Adds a tensor that lies at the start of a buffer, which the pack keeps.
+    /// Adds or replaces a tensor at the start of a buffer, which the pack keeps alive.
     pub fn with(mut self, role: Role, buffer: &Buffer) -> RnnPack {
         self.slots = self.slots.with(role, buffer);
         self.kept.keep(Some(role), Some(buffer));
         self
     }
 
-    /// Adds the workspace, which the pack keeps.
+    /// Adds or replaces the workspace, a buffer that the pack keeps alive.
     pub fn with_workspace(mut self, buffer: &Buffer) -> RnnPack {
         self.slots.workspace = Some(Slot::of(buffer));
         self.kept.keep(None, Some(buffer));
         self
     }
 
-    /// Adds or replaces a tensor at the start of memory of the network's device.
+    /// Adds or replaces a tensor at the start of memory on the network's device.
     ///
     /// # Safety
     /// As [`VariantPack::set_address`](crate::VariantPack::set_address).
@@ -78,7 +78,7 @@ impl RnnPack {
         self.kept.keep(Some(role), None);
     }
 
-    /// Sets the workspace: memory of the network's device.
+    /// Adds or replaces the workspace, memory on the network's device.
     ///
     /// # Safety
     /// As [`VariantPack::set_address`](crate::VariantPack::set_address).
@@ -88,7 +88,7 @@ impl RnnPack {
         self.kept.keep(None, None);
     }
 
-    /// Which optional tensors are there.
+    /// The optional tensors in the pack.
     pub fn optional(&self) -> Optional {
         self.slots.optional()
     }

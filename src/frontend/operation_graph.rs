@@ -1,20 +1,46 @@
-//! Random values that tensors with a meaning may have: lengths in range, pages that are there.
+//! Operation graphs as a front-end: lowered to themselves, with random values that each operand may
+//! have.
 
-use crate::attention::{AttentionCall, AttentionExtent};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::expr::Mode;
-use crate::graph::{AttentionShape, Op, Operation, OperationGraph, RowLayout};
-use crate::plan::problem::values::{Values, random_tensors};
-use crate::rnn::{Extent, Network, Role};
+use crate::frontend::FrontEnd;
+use crate::frontend::values::{Values, random_tensors};
+use crate::graph::{AttentionShape, Op, Operation, OperationGraph};
 use crate::tensor::TensorDesc;
 
-/// Reproducible values for every input of a graph: in [-2, 2), or what an operand means where that
-/// is something else. Variances are positive, lengths and pages are there, nobody takes the root of
-/// a negative number; elements that share memory are equal.
+impl FrontEnd for OperationGraph {
+    fn graphs(&self) -> Vec<&OperationGraph> {
+        vec![self]
+    }
+
+    fn named_inputs(&self) -> Vec<TensorDesc> {
+        self.inputs().cloned().collect()
+    }
+
+    fn named_outputs(&self) -> Vec<TensorDesc> {
+        self.outputs().cloned().collect()
+    }
+
+    fn random_values(&self, seed: u64) -> Result<Values> {
+        random_values(self, seed)
+    }
+
+    fn initial_values(&self, named: Values) -> Result<Values> {
+        Ok(named)
+    }
+
+    fn named_values(&self, state: &Values) -> Values {
+        self.outputs().map(|tensor| (tensor.uid, state[&tensor.uid].clone())).collect()
+    }
+}
+
+/// Reproducible random values of a graph's inputs: in [-2, 2), or in the range that the operand
+/// allows. Variances and operands of roots and logarithms are positive; lengths, offsets and pages
+/// are in range; elements that share memory are equal.
 ///
 /// # Errors
-/// `Io` when there is not enough host memory.
+/// `Io` when host memory is exhausted.
 pub fn random_values(graph: &OperationGraph, seed: u64) -> Result<Values> {
     let mut values = unrounded(graph.inputs(), seed)?;
     for operation in graph.operations() {
@@ -52,7 +78,7 @@ pub fn random_values(graph: &OperationGraph, seed: u64) -> Result<Values> {
     Ok(values)
 }
 
-/// Random numbers in [-2, 2), as integers where a tensor holds such.
+/// Random numbers in [-2, 2), rounded only for integer tensors.
 fn unrounded<'a>(tensors: impl Iterator<Item = &'a TensorDesc>, seed: u64) -> Result<Values> {
     let widened = |tensor: &TensorDesc| match tensor.dtype.is_float() {
         true => TensorDesc { dtype: DType::F64, ..tensor.clone() },
@@ -62,30 +88,31 @@ fn unrounded<'a>(tensors: impl Iterator<Item = &'a TensorDesc>, seed: u64) -> Re
     random_tensors(tensors.iter(), seed)
 }
 
-/// A value in [0.5, 1.5] that keeps what is random about one in [-2, 2).
+/// Maps a random number in [-2, 2) to [0.5, 1.5].
 fn positive(value: f64) -> f64 {
     (value.abs() + 1.0) / 2.0
 }
 
-/// What an operand of a mode means that has no result for negative numbers.
+/// Maps a random number in [-2, 2) to an operand of a pointwise mode: positive where the mode is
+/// undefined for negative numbers.
 fn pointwise(mode: Mode, slot: usize, value: f64) -> f64 {
     match (mode, slot) {
         (Mode::Log | Mode::Sqrt | Mode::Rsqrt | Mode::Pow, 0) => positive(value),
-        // Away from 0: quotients and remainders are not all noise.
+        // Away from 0, where the error of a quotient or remainder is unbounded.
         (Mode::Div | Mode::Mod, 1) => positive(value).copysign(value),
         _ => value,
     }
 }
 
-/// What an operand of a norm or of its parts means.
+/// Maps a random number in [-2, 2) to an operand of a norm or of batch norm statistics.
 fn statistic(slot: &str, value: f64) -> f64 {
-    /// Elements of every channel.
+    /// Number of elements per channel.
     const COUNT: f64 = 64.0;
     match slot {
         "epsilon" => positive(value) / 1024.0,
         "exp_avg_factor" => positive(value) / 4.0,
         "accum_count" => COUNT,
-        // A mean in [-1, 1) and a square of it that leaves a variance.
+        // A mean in [-1, 1) and a mean square of at least 1.5, so that the variance is positive.
         "sum" => COUNT * value / 2.0,
         "sq_sum" => COUNT * (1.0 + positive(value)),
         "inv_variance" | "inv_std" | "saved_inv_std" | "prev_running_var" | "input_running_var" => {
@@ -95,7 +122,7 @@ fn statistic(slot: &str, value: f64) -> f64 {
     }
 }
 
-/// What an operand of a recurrence means.
+/// Maps a random number in [-2, 2) to an operand of a recurrence.
 fn carried(slot: &str, steps: i64, value: f64) -> f64 {
     match slot {
         "lengths" => ((value + 2.0) / 4.0 * (steps + 1) as f64).floor().min(steps as f64),
@@ -104,7 +131,7 @@ fn carried(slot: &str, steps: i64, value: f64) -> f64 {
     }
 }
 
-/// What an operand of a product means.
+/// Maps a random number in [-2, 2) to an operand of a `matmul`.
 fn extent(slot: &str, [m, n, k]: [i64; 3], value: f64) -> f64 {
     let within = |extent: i64| (extent as f64 * (value.abs() + 2.0) / 4.0).round();
     match slot {
@@ -115,7 +142,7 @@ fn extent(slot: &str, [m, n, k]: [i64; 3], value: f64) -> f64 {
     }
 }
 
-/// Makes random numbers in [-2, 2) values of an attention's operand.
+/// Maps random numbers in [-2, 2), in place, to values of an operand of attention.
 fn attended(
     slot: &str,
     operation: &Operation,
@@ -129,7 +156,7 @@ fn attended(
     };
     let count = values.len().max(2) as i64 - 1;
     for (at, value) in values.iter_mut().enumerate() {
-        // What integers were rounded from is gone: their position is as good.
+        // Integers are rounded already: spread them by position instead.
         let part = ((at * 37 + 11) % 64) as f64 / 64.0;
         let within =
             |begin: i64, end: i64| (begin as f64 + part * (end - begin + 1) as f64).floor();
@@ -145,66 +172,5 @@ fn attended(
             "descale_q" | "descale_k" | "descale_v" => positive(*value),
             _ => *value,
         };
-    }
-}
-
-/// Plausible random values of a network's named inputs, by uid.
-pub(in crate::plan) fn of_network(network: &Network, seed: u64) -> Result<Values> {
-    rounded(&network.named_inputs(), seed, |tensor, at, value| {
-        network_value(network, tensor, at, value)
-    })
-}
-
-/// Plausible random values of an attention layer's named inputs, by uid.
-pub(in crate::plan) fn of_layer(call: &AttentionCall, seed: u64) -> Result<Values> {
-    rounded(&call.named_inputs(), seed, |tensor, _, value| layer_value(call, tensor, value))
-}
-
-/// What random numbers in [-2, 2) become, element by element.
-fn rounded(
-    tensors: &[TensorDesc],
-    seed: u64,
-    plausible: impl Fn(&TensorDesc, usize, f64) -> f64,
-) -> Result<Values> {
-    // Unrounded: what they become depends on the tensor.
-    let raw = |tensor: &TensorDesc| TensorDesc { dtype: DType::F64, ..tensor.clone() };
-    let raws: Vec<TensorDesc> = tensors.iter().map(raw).collect();
-    let mut values = random_tensors(raws.iter(), seed)?;
-    for tensor in tensors {
-        let own = values.get_mut(&tensor.uid).expect("every tensor has values");
-        for (at, value) in own.iter_mut().enumerate() {
-            *value = tensor.dtype.round(plausible(tensor, at, *value));
-        }
-    }
-    Ok(values)
-}
-
-/// What a random number in [-2, 2) stands for in a tensor of a network.
-fn network_value(network: &Network, tensor: &TensorDesc, at: usize, value: f64) -> f64 {
-    let Extent { batch, rows } = network.extent;
-    match Role::ALL.into_iter().find(|role| role.name() == tensor.name) {
-        Some(Role::Lengths) if network.rnn.layout == RowLayout::Packed => {
-            (rows / batch + i64::from((at as i64) < rows % batch)) as f64
-        }
-        Some(Role::Lengths) => ((value + 2.0) / 4.0 * (rows / batch + 1) as f64).floor(),
-        Some(Role::Reset) => f64::from(u8::from(value > 1.75)),
-        Some(_) => value / 2.0,
-        // What torch draws weights from.
-        None => value / 2.0 / (network.rnn.hidden_size as f64).sqrt(),
-    }
-}
-
-/// What a random number in [-2, 2) stands for in a tensor of an attention layer.
-fn layer_value(call: &AttentionCall, tensor: &TensorDesc, value: f64) -> f64 {
-    let AttentionExtent { queries, keys, .. } = call.layer.extent;
-    let part = (value + 2.0) / 4.0;
-    let within = |begin: i64, end: i64| (begin as f64 + part * (end - begin + 1) as f64).floor();
-    match tensor.name.as_str() {
-        "query_lengths" => within(queries / 2, queries),
-        "key_lengths" => within(keys / 2, keys),
-        "low_window" => within(0, keys / 4),
-        "high_window" => within(keys / 2, keys),
-        name if name.starts_with("w_") => value / 2.0 / (tensor.dims[2] as f64).sqrt(),
-        _ => value / 2.0,
     }
 }

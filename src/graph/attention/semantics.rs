@@ -1,12 +1,16 @@
-//! Validation of attention attributes and tensors.
+//! The rules of attention: its operands, its extents, which attributes and tensors are valid.
+
+use std::sync::Arc;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::{InputKind, Program, Real};
-use crate::graph::attention::modifier::{CAPTURED_MAX, captured, captured_slots};
+use crate::graph::attention::modifier::{CAPTURED_MAX, captured, captured_slots, normalised};
 use crate::graph::attention::{Attention, AttentionShape};
 use crate::graph::matmul::MatmulMath;
 use crate::graph::norm::expect_dims;
+use crate::graph::semantics::Semantics;
+use crate::graph::slots::Slots;
 use crate::tensor::TensorDesc;
 
 impl Attention {
@@ -18,23 +22,87 @@ impl Attention {
         shape(self, inputs)
     }
 
-    pub(in crate::graph) fn infer(&self, inputs: &[&TensorDesc]) -> Result<Vec<Vec<i64>>> {
-        let width = self.shape(inputs)?.width;
-        let mut rows = inputs[0].dims.clone();
-        rows.truncate(3);
-        let result = |elements: i64| rows.iter().copied().chain([elements]).collect();
-        let statistics = self.statistics.then(|| result(1));
-        Ok(std::iter::once(result(width)).chain(statistics).collect())
+    fn change_programs(&mut self, change: impl Fn(&str, &Program) -> Program) {
+        for (name, program) in [("score", &mut self.score), ("keep", &mut self.keep)] {
+            if let Some(program) = program {
+                *program = Arc::new(change(name, program));
+            }
+        }
+    }
+}
+
+impl Semantics for Attention {
+    fn name(&self) -> &'static str {
+        "attention"
     }
 
-    pub(in crate::graph) fn check(
-        &self,
-        inputs: &[&TensorDesc],
-        outputs: &[&TensorDesc],
-    ) -> Result<()> {
+    fn slots(&self) -> Slots {
+        let mut slots = Slots::new(&["q", "k", "v"], &["o"]);
+        let inputs = &mut slots.inputs;
+        let mut given = |given: bool, names: &[&'static str]| {
+            inputs.extend(names.iter().filter(|_| given));
+        };
+        given(self.paged, &["page_table"]);
+        given(self.queries_max.is_some(), &["query_offsets"]);
+        given(self.keys_max.is_some(), &["key_offsets"]);
+        given(self.intervals, &["key_begin", "key_end"]);
+        given(self.descale_q, &["descale_q"]);
+        given(self.descale_k, &["descale_k"]);
+        given(self.descale_v, &["descale_v"]);
+        given(self.bias, &["bias"]);
+        given(self.slopes, &["slopes"]);
+        given(self.mask, &["mask"]);
+        given(self.sinks, &["sinks"]);
+        given(self.query_lengths, &["query_lengths"]);
+        given(self.key_lengths, &["key_lengths"]);
+        given(self.dropout.is_some(), &["seed", "offset"]);
+        for (name, program) in self.programs() {
+            let count = captured(program).count();
+            inputs.extend(captured_slots(name).take(count));
+        }
+        if self.statistics {
+            slots.outputs.push("lse");
+        }
+        slots
+    }
+
+    fn math(&self) -> DType {
+        self.math.dtype()
+    }
+
+    fn infer(&self, inputs: &[&TensorDesc]) -> Result<Option<Vec<Vec<i64>>>> {
+        Ok(Some(results(self, inputs)?))
+    }
+
+    fn check(&self, inputs: &[&TensorDesc], outputs: &[&TensorDesc]) -> Result<()> {
         attributes(self)?;
         tensors(self, inputs, outputs)
     }
+
+    fn check_types(&self, _inputs: &[&TensorDesc]) -> Result<()> {
+        Ok(())
+    }
+
+    fn resolve(&mut self, _operands: &[DType]) {
+        if self.math == MatmulMath::F64 {
+            self.change_programs(|_, program| program.lines_in_f64());
+        }
+    }
+
+    /// Renames the values of the programs to their slots and coordinates.
+    fn normalise(&mut self) {
+        self.change_programs(normalised);
+    }
+}
+
+/// The dimensions of the results.
+fn results(op: &Attention, inputs: &[&TensorDesc]) -> Result<Vec<Vec<i64>>> {
+    let width = op.shape(inputs)?.width;
+    let mut rows = inputs[0].dims.clone();
+    rows.truncate(3);
+    let result = |elements: i64| rows.iter().copied().chain([elements]).collect();
+    let statistics = op.statistics.then(|| result(1));
+    Ok(std::iter::once(result(width)).chain(statistics).collect())
 }
 
 fn fail<T>(rule: String) -> Result<T> {
@@ -145,7 +213,7 @@ fn tensors(op: &Attention, inputs: &[&TensorDesc], outputs: &[&TensorDesc]) -> R
     for (name, program) in op.programs() {
         coordinates(name, program, &shape)?;
     }
-    for ((slot, tensor), dims) in slots.outputs.iter().zip(outputs).zip(op.infer(inputs)?) {
+    for ((slot, tensor), dims) in slots.outputs.iter().zip(outputs).zip(results(op, inputs)?) {
         expect_dims(&"attention", slot, tensor, &dims)?;
         float(slot, tensor)?;
     }

@@ -1,4 +1,4 @@
-//! Networks built for a batch: plans by number of vectors, found again without any work.
+//! Recurrent networks built for a batch size: plans by number of vectors, reused without any work.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -6,26 +6,22 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::device::{Buffer, Stream};
-use crate::engine::{EngineConfig, Part};
+use crate::engine::EngineConfig;
 use crate::error::{Error, Result};
-use crate::graph::{OperationGraph, RowLayout};
-use crate::plan::build::Kiln;
-use crate::plan::execute::ExecutionPlan;
-use crate::plan::layers::rnn_pack::{RnnPack, RnnSlots};
-use crate::plan::recipe;
-use crate::plan::variant_pack::{DeviceMemory, Slot, VariantPack};
+use crate::graph::RowLayout;
+use crate::layers::rnn_pack::{RnnPack, RnnSlots};
+use crate::plan::{DeviceMemory, ExecutionPlan, Kiln, Slot, VariantPack};
 use crate::rnn::{Extent, Network, Optional, Rnn, Role};
-use crate::target::Target;
 
 /// A recurrent network on one device, for one batch size (`mcdnnBuildRNNDynamic`, section 6.2.1.2).
 ///
-/// Kernels depend neither on the number of steps nor on which states a call gives or asks for;
-/// plans depend on the number of steps, and are kept for every number that was asked for. A clone
-/// keeps its own plans, kernels are shared.
+/// Kernels depend neither on the number of steps nor on the states that a call provides or
+/// requests. Plans depend on the number of steps and are kept for every number that has been used.
+/// A clone has its own plans and shares the kernels.
 ///
 /// ```
 /// use kiln::device::DeviceChoice;
-/// use kiln::plan::RnnPack;
+/// use kiln::layers::RnnPack;
 /// use kiln::rnn::{Rnn, Role, WeightSpace};
 /// use kiln::{Config, Kiln};
 ///
@@ -50,35 +46,34 @@ pub struct PersistentRnn {
     batch: i64,
     /// Whether the cell has states besides `h`.
     has_others: bool,
-    /// By vectors, and by optional tensors with all states among them.
+    /// Plans by number of vectors and by optional tensors, all states included.
     plans: HashMap<(i64, Optional), Built>,
-    /// The setting of each part of the first plan with these optional tensors: later plans take
-    /// them.
+    /// The configurations of the first plan with these optional tensors, which later plans reuse.
     settings: HashMap<Optional, Vec<EngineConfig>>,
     stand_ins: Arc<StandIns>,
 }
 
-/// Memory in the place of states, as large as those of all layers.
+/// Memory that replaces states that a call lacks, as large as the states of all layers.
 struct StandIns {
-    /// For states that a call does not give.
+    /// Initial states that a call does not provide.
     zeros: Buffer,
-    /// For those that it does not ask for: `h`, and the others.
+    /// Final states that a call does not request: `h`, and the others.
     unread: [Buffer; 2],
 }
 
-/// A plan, and where its tensors stand in those of a caller.
+/// A plan and the locations of its tensors.
 #[derive(Clone)]
 struct Built {
     plan: ExecutionPlan,
-    /// Overwritten at every call: its entries stand in the order of `views`.
+    /// Its addresses are set at every call; entries are in the order of `views`.
     pack: VariantPack,
     views: Vec<View>,
-    /// The tensors a caller gives, and their bytes.
+    /// The caller's tensors and their sizes in bytes.
     roles: Vec<(Role, u64)>,
     reserve_bytes: u64,
 }
 
-/// Part of a caller's tensor.
+/// The location of a graph tensor.
 #[derive(Clone, Copy)]
 struct View {
     role: Role,
@@ -87,10 +82,10 @@ struct View {
 }
 
 impl Kiln {
-    /// A network for batches of exactly so many sequences. Its kernels are specialised for the
-    /// network and the batch, and are compiled, or found in the cache, now; those of calls with
-    /// lengths of a layout that does not need them, resets, a history or a reserve when
-    /// [`PersistentRnn::prepare`] or the first such call asks for them.
+    /// Builds a network for one batch size. Its kernels are specialised for the network and the
+    /// batch size, and are compiled or found in a cache now. Kernels for resets, a history, a
+    /// reserve space, or lengths in a layout that does not require them are built by
+    /// [`PersistentRnn::prepare`] or by the first call that needs them.
     ///
     /// # Errors
     /// As [`Rnn::network`] and [`Kiln::plan`].
@@ -126,25 +121,25 @@ impl PersistentRnn {
         &self.rnn
     }
 
-    /// Sequences of a batch.
+    /// The batch size.
     pub fn mini_batch(&self) -> i64 {
         self.batch
     }
 
-    /// Queues a forward pass over so many steps on a stream. A number of steps, or a set of
-    /// optional tensors, that was not seen before is planned first; after that, a call looks up
-    /// its plan, fills in addresses and launches: it allocates nothing.
+    /// Launches a forward pass over `steps` time steps on a stream. The first call for a number of
+    /// steps or a set of optional tensors plans it; later calls look up the plan, fill in addresses
+    /// and launch, and allocate nothing.
     ///
     /// # Errors
-    /// `BadParam` for a packed network, a tensor of the pack that is missing, too small or not the
-    /// network's; as [`ExecutionPlan::execute`]; for a new plan, as [`Rnn::network`] and
-    /// [`Kiln::plan`].
+    /// `BadParam` for a packed network, and for a tensor of the pack that is missing, too small or
+    /// not one of the network's; as [`ExecutionPlan::execute`]; for a new plan, as [`Rnn::network`]
+    /// and [`Kiln::plan`].
     pub fn forward(&mut self, stream: &Stream, steps: i64, pack: &RnnPack) -> Result<()> {
         let rows = self.rows(steps)?;
         self.launch(stream, rows, pack)
     }
 
-    /// As [`PersistentRnn::forward`], of a packed network: `rows` vectors in all.
+    /// As [`PersistentRnn::forward`], for a packed network with `rows` vectors.
     ///
     /// # Errors
     /// As [`PersistentRnn::forward`]; `BadParam` for a network that is not packed.
@@ -153,8 +148,8 @@ impl PersistentRnn {
         self.launch(stream, rows, pack)
     }
 
-    /// The plan of a forward pass over so many steps with these optional tensors, made now if there
-    /// is none.
+    /// The plan of a forward pass over `steps` time steps with these optional tensors, which is
+    /// built if necessary.
     ///
     /// # Errors
     /// As [`PersistentRnn::forward`].
@@ -163,7 +158,7 @@ impl PersistentRnn {
         Ok(&self.find(rows, with)?.plan)
     }
 
-    /// As [`PersistentRnn::prepare`], of a packed network: `rows` vectors in all.
+    /// As [`PersistentRnn::prepare`], for a packed network with `rows` vectors.
     ///
     /// # Errors
     /// As [`PersistentRnn::forward_packed`].
@@ -172,35 +167,17 @@ impl PersistentRnn {
         Ok(&self.find(rows, with)?.plan)
     }
 
-    /// Bytes of workspace and of reserve space that so many vectors need
-    /// (`mcdnnGetRNNTempSpaceSizes`, section 6.2.1.29). It compiles nothing: of a plan that is not
-    /// there yet, the most that any setting takes which planning may fall back to.
-    pub(in crate::plan) fn temp_space(&self, rows: i64, with: Optional) -> Result<(u64, u64)> {
+    /// Sizes in bytes of the workspace and the reserve space for this number of vectors
+    /// (`mcdnnGetRNNTempSpaceSizes`, section 6.2.1.29). Nothing is compiled: without a plan, the
+    /// workspace is an upper bound over the configurations that planning may fall back to.
+    pub(super) fn temp_space(&self, rows: i64, with: Optional) -> Result<(u64, u64)> {
         let with = with_all_states(self.has_others, with);
         if let Some(built) = self.plans.get(&(rows, with)) {
             return Ok((built.plan.workspace_bytes(), built.reserve_bytes));
         }
         let network = self.rnn.network(Extent { batch: self.batch, rows }, with)?;
-        let target = self.kiln.device().target();
-        let mut parts = self.kiln.inner.parts(&network.graph, target)?;
-        if let Some(settings) = self.settings.get(&with) {
-            take_settings(&mut parts, settings, target)?;
-        }
-        let lowered = |part: Part| {
-            let lowering = part.supported(target)?.lower(&part.config)?;
-            Ok((part, lowering))
-        };
-        let mut lowered: Vec<_> = parts.into_iter().map(lowered).collect::<Result<_>>()?;
-        let mut bytes = recipe::workspace_bytes(&network.graph, &lowered)?;
-        for at in 0..lowered.len() {
-            let first = lowered[at].clone();
-            while let Some(smaller) = lowered[at].0.smaller(target)? {
-                let lowering = smaller.supported(target)?.lower(&smaller.config)?;
-                lowered[at] = (smaller, lowering);
-                bytes = bytes.max(recipe::workspace_bytes(&network.graph, &lowered)?);
-            }
-            lowered[at] = first;
-        }
+        let settings = self.settings.get(&with).map(Vec::as_slice);
+        let bytes = self.kiln.workspace_bytes_max(&network.graph, settings)?;
         Ok((bytes, network.bytes(Role::Reserve)))
     }
 
@@ -229,7 +206,7 @@ impl PersistentRnn {
         }
     }
 
-    /// The plan for so many vectors, made if there is none.
+    /// The plan for a number of vectors, which is built if necessary.
     fn find(&mut self, rows: i64, with: Optional) -> Result<&mut Built> {
         let PersistentRnn { kiln, rnn, batch, has_others, plans, settings, .. } = self;
         let with = with_all_states(*has_others, with);
@@ -239,7 +216,7 @@ impl PersistentRnn {
         };
         let network = rnn.network(Extent { batch: *batch, rows }, with)?;
         let plan = match settings.get(&with) {
-            Some(settings) => plan_with(kiln, &network.graph, settings)?,
+            Some(settings) => kiln.plan_reusing(&network.graph, settings)?,
             None => kiln.plan(&network.graph)?,
         };
         settings
@@ -248,7 +225,7 @@ impl PersistentRnn {
         Ok(place.insert(Built::new(&network, plan)?))
     }
 
-    /// The pack with something in the place of every state that it lacks.
+    /// Completes a pack with memory for all states that it lacks.
     fn with_states(&self, pack: &RnnSlots) -> RnnSlots {
         let all = with_all_states(self.has_others, pack.optional());
         let StandIns { zeros, unread: [h_unread, others_unread] } = &*self.stand_ins;
@@ -262,12 +239,7 @@ impl PersistentRnn {
         states.into_iter().filter(missing).fold(*pack, |pack, (role, own)| pack.with(role, own))
     }
 
-    pub(in crate::plan) fn launch(
-        &mut self,
-        stream: &Stream,
-        rows: i64,
-        pack: &RnnPack,
-    ) -> Result<()> {
+    pub(super) fn launch(&mut self, stream: &Stream, rows: i64, pack: &RnnPack) -> Result<()> {
         let pack = &self.with_states(&pack.slots);
         let built = self.find(rows, pack.optional())?;
         built.check(pack)?;
@@ -282,32 +254,8 @@ impl PersistentRnn {
     }
 }
 
-/// A plan with the settings of another, of a graph that differs in the number of rows alone:
-/// kernels that count rows at run time are those that are there already.
-fn plan_with(
-    kiln: &Kiln,
-    graph: &OperationGraph,
-    settings: &[EngineConfig],
-) -> Result<ExecutionPlan> {
-    let target = kiln.device().target();
-    let mut parts = kiln.inner.parts(graph, target)?;
-    take_settings(&mut parts, settings, target)?;
-    kiln.plan_parts(graph, parts)
-}
-
-/// Gives parts these settings where their engines allow them.
-fn take_settings(parts: &mut [Part], settings: &[EngineConfig], target: &Target) -> Result<()> {
-    for (part, config) in parts.iter_mut().zip(settings) {
-        let same = part.config.engine == config.engine;
-        if same && part.supported(target)?.lower(config).is_ok() {
-            part.config = config.clone();
-        }
-    }
-    Ok(())
-}
-
-/// These optional tensors and every state that the network has: kernels for them serve calls
-/// without.
+/// Adds all states of the network to the optional tensors: kernels with all states also serve calls
+/// without them.
 fn with_all_states(has_others: bool, with: Optional) -> Optional {
     Optional {
         h_initial: true,
@@ -335,7 +283,7 @@ impl Built {
         Ok(Built { plan, pack, views, roles, reserve_bytes })
     }
 
-    /// Checks that a pack holds the whole of every tensor of the network, and no other.
+    /// Checks that a pack has the network's tensors, all of sufficient size, and no others.
     fn check(&self, pack: &RnnSlots) -> Result<()> {
         let bad = |rule: String| Err(Error::bad_param(format!("rnn forward: {rule}")));
         for role in Role::ALL {

@@ -1,5 +1,5 @@
-//! mcDNN's attention layer on a device (`mcdnnMultiHeadAttnForward`, section 6.2.1.35): descriptors
-//! and their checks, plans by the number of vectors.
+//! Multi-head attention on a device (`mcdnnMultiHeadAttnForward`, section 6.2.1.35): checks of the
+//! arguments, and plans by extent.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -12,66 +12,64 @@ use crate::attention::{
 use crate::device::{Buffer, Stream};
 use crate::error::{Error, Result};
 use crate::expr::Real;
-use crate::plan::build::Kiln;
-use crate::plan::execute::ExecutionPlan;
-use crate::plan::variant_pack::{DeviceMemory, Slot, VariantPack};
+use crate::plan::{DeviceMemory, ExecutionPlan, Kiln, Slot, VariantPack};
 use crate::tensor::TensorDesc;
 
-/// The arguments of `mcdnnMultiHeadAttnForward`. Where the document has a NULL pointer there is
-/// `None`.
+/// Arguments of `mcdnnMultiHeadAttnForward`; `None` is the document's NULL.
 #[derive(Debug, Clone, Copy)]
 pub struct AttentionForward<'a> {
-    /// The step that is computed, all where it is below 0.
+    /// The time step to compute; negative: all.
     pub curr_idx: i32,
-    /// The first key of each step's window. With one step, no other element is read.
+    /// First key of each step's window. With one step, only its element is read.
     pub lo_win_idx: &'a [i32],
-    /// The key behind each step's window; beyond a sequence is as good as its end.
+    /// End of each step's window, exclusive; an end beyond the sequence means the end of the
+    /// sequence.
     pub hi_win_idx: &'a [i32],
-    /// The lengths that `q_desc` has too, `i32`. They are not compared.
+    /// The lengths of `q_desc` in device memory, `i32`. They are not compared with `q_desc`.
     pub seq_lengths_qo: &'a Buffer,
-    /// The lengths that `k_desc` has too, `i32`. They are not compared.
+    /// The lengths of `k_desc` in device memory, `i32`. They are not compared with `k_desc`.
     pub seq_lengths_kv: &'a Buffer,
-    /// What `queries` and `residuals` hold.
+    /// Descriptor of `queries` and `residuals`.
     pub q_desc: &'a SequenceDataDescriptor,
     /// The queries.
     pub queries: &'a Buffer,
-    /// What is added to the outputs.
+    /// Residuals, which are added to the outputs.
     pub residuals: Option<&'a Buffer>,
-    /// What `keys` holds.
+    /// Descriptor of `keys`.
     pub k_desc: &'a SequenceDataDescriptor,
     /// The keys.
     pub keys: &'a Buffer,
-    /// What `values` holds.
+    /// Descriptor of `values`.
     pub v_desc: &'a SequenceDataDescriptor,
     /// The values.
     pub values: &'a Buffer,
-    /// What `out` gets.
+    /// Descriptor of `out`.
     pub o_desc: &'a SequenceDataDescriptor,
-    /// The outputs. Those of steps past the end of a sequence, which the document leaves open, are
-    /// bias and residual; with one step, all others stay as they are.
+    /// The outputs. Those of steps beyond the end of a sequence, which the document leaves
+    /// undefined, are bias plus residual; with one step, all other steps are left unchanged.
     pub out: &'a Buffer,
     /// The weight buffer.
     pub weights: &'a Buffer,
-    /// The workspace; `None` where it has 0 bytes.
+    /// The workspace; `None` if its size is 0.
     pub workspace: Option<&'a Buffer>,
-    /// The reserve space: with one, this is a call of training.
+    /// The reserve space; a call with one is a training call.
     pub reserve: Option<&'a Buffer>,
 }
 
 /// An attention layer on one device.
 ///
-/// Plans are kept for every number and layout of vectors that was seen; windows, lengths and the
-/// step of an incremental call are data, that no plan depends on. Calls share memory of the layer's
-/// own: they must run one after the other, as on one stream.
+/// Plans are kept for every extent that has been used. They do not depend on windows, lengths, or
+/// the step of an incremental call, which are data. Calls share the layer's own memory and must run
+/// one after the other, as on one stream.
 pub struct MultiHeadAttention {
     kiln: Kiln,
     descriptor: AttentionDescriptor,
     built: HashMap<AttentionExtent, Built>,
-    /// The workspace of the plans.
+    /// Workspace of the plans.
     scratch: Buffer,
 }
 
-/// The plans of a layer for vectors of some number.
+/// The plans of a layer for one extent.
 struct Built {
     layer: AttentionLayer,
     stages: Vec<BuiltStage>,
@@ -80,26 +78,26 @@ struct Built {
 
 struct BuiltStage {
     plan: ExecutionPlan,
-    /// Overwritten at every call: its entries stand in the order of `views`.
+    /// Its addresses are set at every call; entries are in the order of `views`.
     pack: VariantPack,
     views: Vec<View>,
 }
 
-/// Part of a tensor of the layer's.
+/// The location of a graph tensor.
 #[derive(Clone, Copy)]
 struct View {
     role: AttentionRole,
     offset_bytes: u64,
     bytes: u64,
-    /// Bytes from one step to the next, where the step that is computed decides where it begins.
+    /// Distance of time steps in bytes for tensors of the computed step; otherwise 0.
     step_bytes: u64,
 }
 
-/// What the device knows of the steps of a call and their windows.
+/// The steps of a call and their windows in device memory.
 struct Windows {
-    /// Steps, low windows, high windows, one array behind the other.
+    /// Step indices, window starts and window ends, one array after the other.
     buffer: Buffer,
-    /// What it holds.
+    /// Contents of the buffer.
     values: Vec<i32>,
 }
 
@@ -111,11 +109,11 @@ fn bad<T>(rule: String) -> Result<T> {
 }
 
 impl Kiln {
-    /// An attention layer on this device. Kernels are compiled, or found in the cache, by the first
-    /// call of each kind.
+    /// Creates an attention layer on this device. Kernels are compiled, or found in a cache, by the
+    /// first call for an extent.
     ///
     /// # Errors
-    /// `Driver` where the device has no memory.
+    /// `Driver` when the device rejects an allocation.
     pub fn multi_head_attention(
         &self,
         descriptor: &AttentionDescriptor,
@@ -130,18 +128,19 @@ impl Kiln {
 }
 
 impl MultiHeadAttention {
-    /// What the layer is.
+    /// The layer's descriptor.
     pub fn descriptor(&self) -> &AttentionDescriptor {
         &self.descriptor
     }
 
-    /// Queues a forward pass on a stream. Windows that differ from those of the last call for all
-    /// steps are copied to the device first, after what the stream holds, and waited for.
+    /// Launches a forward pass on a stream. If the windows of a call for all steps differ from
+    /// those of the last such call, they are copied to the device on this stream first, and the
+    /// call waits for the copy.
     ///
     /// # Errors
     /// As [`AttentionDescriptor::extent`] and [`AttentionDescriptor::layer`]; `BadParam` for a step
-    /// that is not there, windows that are missing or end before they begin, one step with a
-    /// reserve space, a buffer that is too small, inference without a workspace; `NotSupported` for
+    /// out of range, windows that are missing or end before they start, one step with a reserve
+    /// space, a buffer that is too small, and inference without a workspace; `NotSupported` for
     /// dropout in training; as [`Kiln::plan`] and [`ExecutionPlan::execute`].
     pub fn forward(&mut self, stream: &Stream, call: &AttentionForward<'_>) -> Result<()> {
         let extent = self.extent(call)?;
@@ -158,7 +157,7 @@ impl MultiHeadAttention {
         built.launch(stream, call, scratch)
     }
 
-    /// The plans of calls of this extent, in the order they run.
+    /// The plans for an extent, in execution order.
     ///
     /// # Errors
     /// As [`MultiHeadAttention::forward`].
@@ -167,7 +166,7 @@ impl MultiHeadAttention {
         Ok(built.stages.iter().map(|stage| &stage.plan).collect())
     }
 
-    /// What a call works on.
+    /// Checks a call and returns its extent.
     fn extent(&self, call: &AttentionForward<'_>) -> Result<AttentionExtent> {
         let AttentionForward { curr_idx, reserve, .. } = *call;
         let extent = self.descriptor.extent(call.q_desc, call.k_desc, call.v_desc, call.o_desc)?;
@@ -211,7 +210,7 @@ impl fmt::Debug for MultiHeadAttention {
     }
 }
 
-/// The plans for an extent, made if there are none.
+/// Finds the plans for an extent, or builds them.
 fn find<'a>(
     built: &'a mut HashMap<AttentionExtent, Built>,
     kiln: &Kiln,
@@ -224,7 +223,7 @@ fn find<'a>(
     }
 }
 
-/// The steps that a call computes.
+/// The time steps that a call computes.
 fn steps(curr_idx: i32, extent: AttentionExtent) -> std::ops::Range<usize> {
     match usize::try_from(curr_idx) {
         Ok(step) => step..step + 1,
@@ -233,7 +232,7 @@ fn steps(curr_idx: i32, extent: AttentionExtent) -> std::ops::Range<usize> {
 }
 
 impl AttentionForward<'_> {
-    /// The buffer of a tensor of the caller's.
+    /// The buffer of a caller's tensor.
     fn buffer(&self, role: AttentionRole) -> Option<&Buffer> {
         match role {
             AttentionRole::Queries => Some(self.queries),
@@ -248,7 +247,7 @@ impl AttentionForward<'_> {
         }
     }
 
-    /// The buffer of intermediate tensors, and its name.
+    /// The name and the buffer of the intermediate tensors.
     fn intermediates(&self) -> (&'static str, Option<&Buffer>) {
         match self.reserve {
             Some(reserve) => ("reserve space", Some(reserve)),
@@ -258,7 +257,7 @@ impl AttentionForward<'_> {
 }
 
 impl Windows {
-    /// Room for the windows of all steps; where only one is computed, its window goes by value.
+    /// Allocates the windows of all steps; the window of a single step is passed by value.
     fn new(kiln: &Kiln, extent: AttentionExtent) -> Result<Windows> {
         let count = if extent.one_step { 0 } else { 3 * extent.queries as u64 };
         let buffer = kiln.device().alloc(count * size_of::<i32>() as u64)?;
@@ -289,7 +288,7 @@ impl Windows {
 }
 
 impl View {
-    /// Where a tensor of a graph stands.
+    /// The location of a graph tensor.
     fn new(layer: &AttentionLayer, place: &AttentionPlace, tensor: &TensorDesc) -> Result<View> {
         let role = place.role;
         let size = tensor.dtype.bytes() as u64;
@@ -333,7 +332,7 @@ impl Built {
         Ok(Built { layer, stages, windows })
     }
 
-    /// Checks that every buffer holds the whole of its tensor.
+    /// Checks the sizes of all buffers.
     fn check(&self, call: &AttentionForward<'_>) -> Result<()> {
         for role in AttentionRole::ALL {
             let Some(buffer) = call.buffer(role) else { continue };

@@ -1,0 +1,18 @@
+//! Recurrent networks and multi-head attention on a device, with the calls of mcDNN's chapter 6.
+//!
+//! A layer plans the graphs that it is lowered to, once per extent, and executes the plans on the
+//! caller's buffers. [`PersistentRnn`] is built by [`Kiln::build_rnn_dynamic`],
+//! [`MultiHeadAttention`] by [`Kiln::multi_head_attention`].
+//!
+//! [`Kiln::build_rnn_dynamic`]: crate::Kiln::build_rnn_dynamic
+//! [`Kiln::multi_head_attention`]: crate::Kiln::multi_head_attention
+
+mod attention_forward;
+mod rnn;
+mod rnn_forward;
+mod rnn_pack;
+
+pub use attention_forward::{AttentionForward, MultiHeadAttention};
+pub use rnn::PersistentRnn;
+pub use rnn_forward::{ForwardMode, RnnForward, TempSpace};
+pub use rnn_pack::RnnPack;
