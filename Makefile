@@ -13,7 +13,7 @@ PLANS ?= 20000
 PLANS_FROM ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-vectors cases spills rnn-layouts test-remote test-driver settings random-graphs \
+.PHONY: help setup demo test test-vectors cases spills test-remote test-driver settings random-graphs \
 	random-plans lint ci package readme bench \
 	bench-compile bench-gpu gpu-kit golden expect onnx-data onnx-attention-data rnn-data \
 	attention-data graph-data torture tampered-packs fuzz fuzz-sim attention-campaign clean
@@ -33,11 +33,9 @@ test: setup ## Run all tests: unit, integration, simulator, documentation
 test-vectors: setup ## Hold every engine for recurrent networks to every vector of the oracle
 	KILN_TEST_ALL=1 $(CARGO) test --test it rnn_vectors
 
-rnn-layouts: setup ## Run networks in every layout, direction, stack and length on every engine, sanitized
-	KILN_TEST_ALL=1 $(CARGO) test --test it -- --nocapture rnn_layouts::every_layout
-
 cases: setup ## Run every instance of the cases in tests/cases, of which `make test` takes samples
-	KILN_TEST_ALL=1 $(CARGO) test --test it -- --nocapture case_runs
+	KILN_TEST_ALL=1 $(CARGO) test --test it -- --nocapture case_runs pointwise::every_mode \
+		general::one_kernel notes
 
 spills: setup ## Compile the defaults of every engine for every target: none leaves a register to memory
 	KILN_TEST_ALL=1 $(CARGO) test --test it spill
@@ -102,7 +100,7 @@ fuzz-sim: ## Fuzz the simulator for FUZZ_SECONDS (1800); needs nightly Rust and 
 	scripts/fuzz-sim.sh
 
 golden: setup ## Rewrite the golden files in tests/golden; review the difference as code
-	INSTA_UPDATE=always INSTA_FORCE_PASS=1 $(CARGO) test --test it golden case_runs
+	INSTA_UPDATE=always INSTA_FORCE_PASS=1 $(CARGO) test --test it -- golden case_runs
 
 expect: ## Compute anew what the simulator's instruction files must hold (needs Python)
 	python3 sim/tests/ptx/expect

@@ -4,20 +4,21 @@
 //! `KILN_CASE=TEXT` runs the instances whose description has the text, and prints their outcome.
 
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::env;
 use std::fmt::Write;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::thread;
 
 use kiln::engine;
-use kiln::{ErrorKind, Kiln};
+use kiln::reference::{self, Expected};
+use kiln::{ErrorKind, Kiln, OperationGraph};
 
 use crate::cases::{Case, File, Instance};
 use crate::golden::assert_golden;
 use crate::harness::{self, Values};
+use crate::rnn_data;
 use crate::settings;
 
 /// What became of the instances of a case on an engine of a device.
@@ -28,58 +29,114 @@ struct Outcome {
     refused: BTreeMap<String, usize>,
 }
 
-/// One instance on one engine of one device.
-struct Run<'a> {
+/// Stands for those engines that are chosen for the parts of a graph.
+const CHOSEN: &str = "chosen";
+
+/// By case, device and engine.
+type Outcomes<'a> = BTreeMap<(&'a str, &'a str, &'a str), Outcome>;
+
+/// What is run as one: engines and devices share an instance's values and what they are to give.
+struct Work<'a> {
     case: &'a Case,
     instance: &'a Instance,
-    device: &'a str,
-    kiln: &'static Kiln,
-    engine: &'a str,
+    engines: &'a [String],
+    inputs: OnceLock<Values>,
+    expected: OnceLock<HashMap<i64, Expected>>,
+    values: fn(&OperationGraph) -> Values,
 }
 
-impl Run<'_> {
-    /// Runs it; a reason where the engine refuses it.
-    fn outcome(&self, values: fn(&kiln::OperationGraph) -> Values) -> Result<(), String> {
-        let Run { case, instance, kiln, engine, .. } = *self;
+impl<'a> Work<'a> {
+    /// Runs the instance on one engine of one device; a reason where the engine refuses it.
+    fn outcome(&self, kiln: &Kiln, device: &str, engine: &str) -> Result<(), String> {
+        let Work { case, instance, .. } = *self;
         let graph = &instance.graph;
-        let mut inputs = values(graph);
-        case.give(graph, &mut inputs);
+        let inputs = self.inputs.get_or_init(|| instance.inputs(case, self.values));
         let refused = |error: kiln::Error| {
             assert_eq!(error.kind(), ErrorKind::NotSupported, "{}: {error}", instance.what);
             error.to_string()
         };
-        let target = kiln.device().target();
-        let supported = engine::supported(engine, graph.canonical(), target).map_err(refused)?;
-        if let Some(count) = case.settings.get(engine) {
-            let count = if case.every_setting { settings::sample(*count) } else { *count };
-            settings::agree(graph, &inputs, engine, count, case.agreement);
-            return Ok(());
-        }
-        let config = instance.ask(supported.heuristic());
-        supported.lower(&config).map_err(refused)?;
-        let what = format!("{} {} {config}", instance.what, self.device);
-        harness::check(kiln, graph, Some(&config), &inputs, &what);
+        let (plan, how) = if engine == CHOSEN {
+            let plan = kiln.plan(graph).unwrap_or_else(|error| panic!("{error:?}\n{graph}"));
+            (plan, engine.to_owned())
+        } else if instance.is_network() {
+            (rnn_data::plan_on(kiln, graph, engine).map_err(refused)?, engine.to_owned())
+        } else {
+            let target = kiln.device().target();
+            let supported =
+                engine::supported(engine, graph.canonical(), target).map_err(refused)?;
+            if let Some(count) = case.settings.get(engine) {
+                let count = if case.every_setting { settings::sample(*count) } else { *count };
+                settings::agree(graph, inputs, engine, count, case.agreement);
+                return Ok(());
+            }
+            let config = instance.ask(supported.heuristic());
+            // A value that is asked for may be none of the target's.
+            supported.lower(&config).map_err(|error| {
+                let kinds = [ErrorKind::NotSupported, ErrorKind::BadParam];
+                assert!(kinds.contains(&error.kind()), "{}: {error}", instance.what);
+                error.to_string()
+            })?;
+            let plan = kiln.plan_with(graph, &config);
+            (plan.unwrap_or_else(|error| panic!("{error:?}\n{graph}")), config.to_string())
+        };
+        let actual = harness::run_plan(kiln, &plan, inputs)
+            .unwrap_or_else(|error| panic!("{error:?}\n{graph}"));
+        let expected = self.expected.get_or_init(|| self.evaluate(inputs));
+        let what = format!("{} {device} {how}", instance.what);
+        harness::compare_with(expected, graph, inputs, &actual, &what);
         Ok(())
+    }
+
+    fn evaluate(&self, inputs: &Values) -> HashMap<i64, Expected> {
+        let graph = &self.instance.graph;
+        let expected = reference::evaluate(graph, inputs).expect("inputs fit the graph");
+        let mut values = graph.outputs().flat_map(|tensor| &expected[&tensor.uid].values);
+        let finite = !self.case.finite || values.all(|value| value.is_finite());
+        assert!(finite, "the reference reads what nobody is to read");
+        expected
+    }
+
+    /// Runs it on all engines and devices, and goes on after a failure.
+    fn run(&self, state: &Mutex<(Outcomes<'a>, Vec<String>)>) {
+        for device in self.instance.devices(self.case) {
+            let Some(kiln) = harness::simulated(device) else { continue };
+            for engine in self.engines {
+                let run = || self.outcome(kiln, device, engine);
+                let outcome = panic::catch_unwind(AssertUnwindSafe(run));
+                let (outcomes, failures) = &mut *state.lock().unwrap();
+                let own = outcomes.entry((&self.case.name, device, engine)).or_default();
+                match outcome {
+                    Ok(Ok(())) => own.ran += 1,
+                    Ok(Err(reason)) => {
+                        *own.refused.entry(without_numbers(&reason)).or_default() += 1;
+                    }
+                    Err(panic) => failures.push(format!(
+                        "{} on {device}, {engine}: {}",
+                        self.instance.what,
+                        said(&*panic)
+                    )),
+                }
+            }
+        }
     }
 }
 
 /// Runs the cases of a file and compares what became of them with `tests/golden/cases_NAME.snap`.
-fn run(name: &str, values: fn(&kiln::OperationGraph) -> Values) {
+fn run(name: &str, values: fn(&OperationGraph) -> Values) {
     let file = File::read(name);
     let filter = env::var("KILN_CASE").unwrap_or_default();
     let instances: Vec<_> = file.cases.iter().map(|case| (case, file.instances(case))).collect();
-    let mut runs = Vec::new();
+    let mut work = Vec::new();
     for (case, instances) in &instances {
+        let engines = case.engines.as_ref().unwrap_or(&file.engines);
         let wanted = instances.iter().filter(|of| of.what.contains(&filter));
-        for (instance, device) in wanted.flat_map(|of| case.devices.iter().map(move |on| (of, on)))
-        {
-            let Some(kiln) = harness::simulated(device) else { continue };
-            for engine in case.engines.as_ref().unwrap_or(&file.engines) {
-                runs.push(Run { case, instance, device, kiln, engine });
-            }
-        }
+        let (inputs, expected) = (OnceLock::new(), OnceLock::new());
+        work.extend(wanted.map(|instance| {
+            let (inputs, expected) = (inputs.clone(), expected.clone());
+            Work { case, instance, engines, inputs, expected, values }
+        }));
     }
-    let (outcomes, failures) = all(&runs, values);
+    let (outcomes, failures) = all(work);
     let mut text = String::new();
     for ((case, device, engine), Outcome { ran, refused }) in outcomes {
         writeln!(text, "{case} on {device}, {engine}: {ran} ran").unwrap();
@@ -95,38 +152,21 @@ fn run(name: &str, values: fn(&kiln::OperationGraph) -> Values) {
     }
 }
 
-type Outcomes<'a> = BTreeMap<(&'a str, &'a str, &'a str), Outcome>;
-
-/// Runs everything on as many threads as there are cores, and goes on after a failure.
-fn all<'a>(
-    runs: &[Run<'a>],
-    values: fn(&kiln::OperationGraph) -> Values,
-) -> (Outcomes<'a>, Vec<String>) {
-    let (next, state) = (AtomicUsize::new(0), Mutex::new((Outcomes::new(), Vec::new())));
-    let work = || {
-        while let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let outcome = panic::catch_unwind(AssertUnwindSafe(|| run.outcome(values)));
-            let (outcomes, failures) = &mut *state.lock().unwrap();
-            let own = outcomes.entry((&run.case.name, run.device, run.engine)).or_default();
-            match outcome {
-                Ok(Ok(())) => own.ran += 1,
-                Ok(Err(reason)) => *own.refused.entry(without_numbers(&reason)).or_default() += 1,
-                Err(panic) => failures.push(format!(
-                    "{} on {}, {}: {}",
-                    run.instance.what,
-                    run.device,
-                    run.engine,
-                    said(&*panic)
-                )),
-            }
+/// Runs everything on as many threads as there are cores.
+fn all(work: Vec<Work<'_>>) -> (Outcomes<'_>, Vec<String>) {
+    let (work, state) = (Mutex::new(work.into_iter()), Mutex::default());
+    let take = || work.lock().unwrap().next();
+    let run = || {
+        while let Some(one) = take() {
+            one.run(&state);
         }
     };
     thread::scope(|scope| {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         (1..cores).for_each(|_| {
-            scope.spawn(work);
+            scope.spawn(run);
         });
-        work();
+        run();
     });
     state.into_inner().unwrap()
 }
@@ -156,7 +196,7 @@ fn without_numbers(reason: &str) -> String {
 }
 
 /// Values whose products neither vanish nor overflow, some of them 0.
-fn near_one(graph: &kiln::OperationGraph) -> Values {
+fn near_one(graph: &OperationGraph) -> Values {
     let mut values = crate::reduction::values(graph);
     for tensor in graph.inputs().filter(|tensor| !tensor.dtype.is_float()) {
         values.insert(tensor.uid, harness::fill(tensor, 7, 2.0));
@@ -172,4 +212,24 @@ fn reductions() {
 #[test]
 fn products() {
     run("gemm", crate::gemm::cases::inputs);
+}
+
+/// Of graphs that are built, the builder knows the values.
+fn none(graph: &OperationGraph) -> Values {
+    panic!("a graph that a file spells out: {graph}");
+}
+
+#[test]
+fn attentions() {
+    run("attention", none);
+}
+
+#[test]
+fn norms() {
+    run("norms", none);
+}
+
+#[test]
+fn recurrent_networks() {
+    run("rnn", none);
 }

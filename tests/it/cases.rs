@@ -7,9 +7,13 @@ use std::path::PathBuf;
 use kiln::OperationGraph;
 use kiln::engine::EngineConfig;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
+use crate::attention::data::AttentionData;
 use crate::harness::{self, Values};
+use crate::norm_data::NormData;
+use crate::rnn_data::{Layer, NetworkData};
 
 /// Values of parameters.
 pub type Parameters = BTreeMap<String, Value>;
@@ -20,6 +24,9 @@ pub type Parameters = BTreeMap<String, Value>;
 pub struct File {
     /// Every case runs on all of them that take it.
     pub engines: Vec<String>,
+    /// Values of parameters that several cases go through.
+    #[serde(default)]
+    lists: BTreeMap<String, Vec<Value>>,
     graph: BTreeMap<String, Graph>,
     #[serde(rename = "case")]
     pub cases: Vec<Case>,
@@ -33,8 +40,21 @@ struct Graph {
     _computes: String,
     #[serde(default)]
     default: Parameters,
+    #[serde(default)]
     tensors: Vec<Value>,
+    #[serde(default)]
     operations: Vec<Value>,
+    /// What builds the graph of its parameters, in the place of tensors and operations.
+    builder: Option<Builder>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Builder {
+    Attention,
+    Norm,
+    RnnLayer,
+    RnnNetwork,
 }
 
 #[derive(Deserialize)]
@@ -49,13 +69,17 @@ pub struct Case {
     pub engines: Option<Vec<String>>,
     /// Simulated devices; both dialects of PTX where nothing is said.
     #[serde(default = "both_dialects")]
-    pub devices: Vec<String>,
+    devices: Vec<String>,
+    /// Ordinary runs take one of the devices for each instance, by turns.
+    #[serde(default)]
+    turns: bool,
     #[serde(default)]
     with: Parameters,
-    /// Lists of values by parameter, or of tuples by several, separated by blanks: every
+    /// Lists of values by parameter, or of tuples by several, separated by blanks; a value that is
+    /// a table gives the parameters that it names. A text is the name of a list of the file. Every
     /// combination is an instance.
     #[serde(default)]
-    every: BTreeMap<String, Vec<Value>>,
+    every: BTreeMap<String, Every>,
     /// Ordinary runs take every so many of them.
     #[serde(default = "one")]
     sample: usize,
@@ -72,7 +96,10 @@ pub struct Case {
     /// but two runs of one.
     #[serde(default)]
     pub agreement: Agreement,
-    /// All values of a tensor.
+    /// Whether the reference must give finite numbers alone: what it leaves out is none.
+    #[serde(default)]
+    pub finite: bool,
+    /// The values of a tensor, again and again.
     #[serde(default)]
     values: BTreeMap<String, Vec<f64>>,
     /// Single values of a tensor, by their index; negative ones count from the end.
@@ -80,14 +107,63 @@ pub struct Case {
     elements: BTreeMap<String, Vec<(Vec<i64>, f64)>>,
 }
 
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Every {
+    List(String),
+    Values(Vec<Value>),
+}
+
+/// What an instance is of, beside its graph: who knows the values of the inputs.
+enum Subject {
+    Graph,
+    Attention(Box<AttentionData>),
+    Norm(Box<NormData>),
+    Layer(Box<Layer>),
+    Network(Box<NetworkData>),
+}
+
 /// A case with a value for every parameter.
 pub struct Instance {
     pub what: String,
     pub graph: OperationGraph,
+    subject: Subject,
     knobs: BTreeMap<String, Value>,
+    /// Its number among those of the case.
+    at: usize,
 }
 
 impl Instance {
+    /// Values of the inputs; of a graph that the file spells out, those of `others`.
+    pub fn inputs(&self, case: &Case, others: fn(&OperationGraph) -> Values) -> Values {
+        let mut inputs = match &self.subject {
+            Subject::Graph => others(&self.graph),
+            Subject::Attention(data) => data.inputs(),
+            Subject::Norm(data) => data.inputs(),
+            Subject::Layer(layer) => layer.inputs(&self.graph),
+            Subject::Network(data) => data.inputs(),
+        };
+        case.give(&self.graph, &mut inputs);
+        inputs
+    }
+
+    /// Whether it is a network, of which an engine runs the recurrent layers.
+    pub fn is_network(&self) -> bool {
+        matches!(self.subject, Subject::Network(_))
+    }
+
+    /// The devices that it runs on.
+    pub fn devices<'a>(&self, case: &'a Case) -> &'a [String] {
+        if !case.turns || harness::all_are_wanted() {
+            return &case.devices;
+        }
+        // Multiples of the golden ratio, the fraction of them in 2^-32: whatever the period of a
+        // parameter is, its values meet every device.
+        let fraction = (self.at as u32).wrapping_mul(0x9e37_79b9);
+        let turn = (u64::from(fraction) * case.devices.len() as u64) >> 32;
+        std::slice::from_ref(&case.devices[turn as usize])
+    }
+
     /// An engine's setting with the knobs that the case asks for.
     pub fn ask(&self, mut config: EngineConfig) -> EngineConfig {
         let asked = self.knobs.get(&*config.engine).and_then(Value::as_object);
@@ -105,7 +181,7 @@ pub enum Agreement {
     /// The order of sums.
     #[default]
     Order,
-    /// Nothing: reductions behind a product follow its tiles. Two runs of one give the same.
+    /// Nothing: sums follow tiles. Two runs of one give the same.
     Setting,
 }
 
@@ -129,22 +205,32 @@ impl File {
 
     /// A graph of this file with its parameters filled in.
     pub fn graph(&self, name: &str, with: &Parameters) -> OperationGraph {
+        self.subject(name, with).0
+    }
+
+    fn subject(&self, name: &str, with: &Parameters) -> (OperationGraph, Subject) {
         let graph = self.graph.get(name).unwrap_or_else(|| panic!("no graph `{name}`"));
         let mut all = graph.default.clone();
         all.extend(with.clone());
-        let fill_all = |of: &[Value]| -> Vec<Value> {
-            let filled = of.iter().map(|item| fill(item, &all));
-            filled.filter(is_there).collect()
-        };
-        let [mut tensors, mut operations] =
-            [&graph.tensors, &graph.operations].map(|of| fill_all(of));
-        tensors.iter_mut().for_each(place);
-        for entry in tensors.iter_mut().chain(&mut operations) {
-            entry.as_object_mut().expect("an entry is a table").remove("if");
+        match graph.builder {
+            None => (graph.spelled_out(name, &all), Subject::Graph),
+            Some(Builder::Attention) => {
+                let data: AttentionData = fields(&all);
+                (data.graph(), Subject::Attention(Box::new(data)))
+            }
+            Some(Builder::Norm) => {
+                let data: NormData = fields(&all);
+                (data.graph(), Subject::Norm(Box::new(data)))
+            }
+            Some(Builder::RnnLayer) => {
+                let layer: Layer = fields(&all);
+                (layer.graph(), Subject::Layer(Box::new(layer)))
+            }
+            Some(Builder::RnnNetwork) => {
+                let data = NetworkData::new(all);
+                (data.graph(), Subject::Network(Box::new(data)))
+            }
         }
-        let document = json!({"graph": {"tensors": tensors, "operations": operations}});
-        OperationGraph::from_json(&document.to_string())
-            .unwrap_or_else(|error| panic!("{name} {with:?}: {error:?}"))
     }
 
     /// The instances of a case.
@@ -152,15 +238,24 @@ impl File {
         let mut all = vec![case.with.clone()];
         for (names, values) in &case.every {
             let names: Vec<&str> = names.split_whitespace().collect();
+            let values = match values {
+                Every::Values(values) => values,
+                Every::List(name) => {
+                    self.lists.get(name).unwrap_or_else(|| panic!("no list `{name}`"))
+                }
+            };
             let given = |before: &Parameters, value: &Value| {
-                let tuple = match (names.len(), value) {
-                    (1, value) => std::slice::from_ref(value),
-                    (count, Value::Array(tuple)) if tuple.len() == count => tuple,
+                let mut after = before.clone();
+                match (names.len(), value) {
+                    (1, Value::Object(table)) => after.extend(table.clone()),
+                    (1, value) => _ = after.insert(names[0].to_owned(), value.clone()),
+                    (count, Value::Array(tuple)) if tuple.len() == count => {
+                        let own = std::iter::zip(&names, tuple);
+                        after.extend(own.map(|(name, value)| ((*name).to_owned(), value.clone())));
+                    }
                     _ => panic!("{}: {names:?} is {value}", case.name),
-                };
-                let own = std::iter::zip(&names, tuple);
-                let own = own.map(|(name, value)| ((*name).to_owned(), value.clone()));
-                before.clone().into_iter().chain(own).collect::<Parameters>()
+                }
+                after
             };
             let with = |before: &Parameters| -> Vec<Parameters> {
                 values.iter().map(|value| given(before, value)).collect()
@@ -168,10 +263,10 @@ impl File {
             all = all.iter().flat_map(with).collect();
         }
         let sample = harness::sampled(all, case.sample);
-        sample.iter().map(|with| self.instance(case, with)).collect()
+        sample.iter().enumerate().map(|(at, with)| self.instance(case, with, at)).collect()
     }
 
-    fn instance(&self, case: &Case, with: &Parameters) -> Instance {
+    fn instance(&self, case: &Case, with: &Parameters, at: usize) -> Instance {
         let name = fill(&Value::String(case.graph.clone()), with);
         let name = name.as_str().expect("graphs have names");
         let shown: Vec<String> =
@@ -179,17 +274,52 @@ impl File {
         let what = format!("{}: {name} {}", case.name, shown.join(" "));
         let knob = |(engine, knobs): (&String, &Value)| (engine.clone(), fill(knobs, with));
         let knobs = case.knobs.iter().map(knob).collect();
-        Instance { what, graph: self.graph(name, with), knobs }
+        let mut own = with.clone();
+        own.retain(|name, _| !case.is_of_knobs(name));
+        let (graph, subject) = self.subject(name, &own);
+        Instance { what, graph, subject, knobs, at }
+    }
+}
+
+/// Parameters as the fields of a type.
+fn fields<T: DeserializeOwned>(all: &Parameters) -> T {
+    serde_json::from_value(json!(all)).unwrap_or_else(|error| panic!("{all:?}: {error}"))
+}
+
+impl Graph {
+    fn spelled_out(&self, name: &str, all: &Parameters) -> OperationGraph {
+        let fill_all = |of: &[Value]| -> Vec<Value> {
+            let filled = of.iter().map(|item| fill(item, all));
+            filled.filter(is_there).collect()
+        };
+        let [mut tensors, mut operations] =
+            [&self.tensors, &self.operations].map(|of| fill_all(of));
+        tensors.iter_mut().for_each(place);
+        for entry in tensors.iter_mut().chain(&mut operations) {
+            entry.as_object_mut().expect("an entry is a table").remove("if");
+        }
+        let document = json!({"graph": {"tensors": tensors, "operations": operations}});
+        OperationGraph::from_json(&document.to_string())
+            .unwrap_or_else(|error| panic!("{name} {all:?}: {error:?}"))
     }
 }
 
 impl Case {
+    /// Whether a knob is given the value of this parameter, which a builder does not know.
+    fn is_of_knobs(&self, parameter: &str) -> bool {
+        let values = self.knobs.values().filter_map(Value::as_object).flat_map(Map::values);
+        let mut texts = values.filter_map(Value::as_str);
+        texts.any(|text| text == format!("{{{parameter}}}"))
+    }
+
     /// Puts the values that the case gives in the place of others.
-    pub fn give(&self, graph: &OperationGraph, inputs: &mut Values) {
+    fn give(&self, graph: &OperationGraph, inputs: &mut Values) {
         let named = |name: &str| graph.tensor_named(name).expect("the graph has the tensor");
         for (name, values) in &self.values {
             if let Ok(tensor) = graph.tensor_named(name) {
-                inputs.insert(tensor.uid, values.clone());
+                let count = tensor.elements().expect("tensors under test are small") as usize;
+                let values = values.iter().copied().cycle().take(count).collect();
+                inputs.insert(tensor.uid, values);
             }
         }
         for (name, elements) in &self.elements {

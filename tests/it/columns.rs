@@ -1,10 +1,8 @@
-//! Reductions whose contiguous dimension is kept: every operation, type, layout and edge shape
-//! against the reference, what settings do to bits, registers and the memory that is moved.
-
-use std::collections::HashMap;
+//! Reductions whose contiguous dimension is kept: norms and statistics against the reference, and
+//! what settings do to registers and the memory that is moved.
 
 use kiln::device::Counters;
-use kiln::engine::{self, EngineConfig, LayoutType, Supported};
+use kiln::engine::{self, LayoutType, Supported};
 use kiln::expr::{Mode, Pointwise};
 use kiln::graph::{
     BnBackwardWeights, GenStats, NormBackward, NormForward, NormMode, Op, Phase, Reduction,
@@ -113,50 +111,14 @@ pub fn statistics(op: Op, dtype: DType, data: [i64; 4]) -> (OperationGraph, Valu
     (channels_last(&graph.build().unwrap()), values)
 }
 
-fn batch_norm() -> Op {
+pub fn batch_norm() -> Op {
     let training = NormForward::new(NormMode::Batch, Phase::Training);
     Op::NormForward(NormForward { statistics: true, running: true, ..training })
 }
 
-#[test]
-fn channels_last_statistics_and_norms() {
-    let instance = NormForward::new(NormMode::Instance, Phase::Inference);
-    for op in [
-        Op::GenStats(GenStats::default()),
-        Op::BnBackwardWeights(BnBackwardWeights::default()),
-        batch_norm(),
-        Op::NormForward(instance),
-        Op::NormBackward(NormBackward::new(NormMode::Batch)),
-        Op::NormBackward(NormBackward { statistics: true, ..NormBackward::new(NormMode::Batch) }),
-    ] {
-        for dtype in [DType::F32, DType::F16, DType::Bf16] {
-            for data in [[3, 6, 5, 7], [2, 64, 9, 4], [8, 33, 20, 20]] {
-                let (graph, values) = statistics(op.clone(), dtype, data);
-                let target = harness::kiln().device().target();
-                supported(&graph, target);
-                for kiln in harness::dialects() {
-                    let what = format!("{op} {dtype} {data:?}");
-                    harness::check(kiln, &graph, None, &values, &what);
-                }
-            }
-        }
-    }
-}
-
-/// With given statistics nothing is reduced.
-#[test]
-fn channels_last_inference_is_pointwise() {
-    let op =
-        NormForward { statistics: true, ..NormForward::new(NormMode::Batch, Phase::Inference) };
-    let (graph, values) = statistics(Op::NormForward(op), DType::Bf16, [2, 24, 5, 7]);
-    for kiln in harness::dialects() {
-        harness::check(kiln, &graph, None, &values, "inference");
-    }
-}
-
 /// Reduces the middle of `[batch, time, channels]`: weighted by time, less the mean; what is stored
 /// is as large as the input, one value each, or an index.
-fn middle(dtype: DType, [batch, time, channels]: [i64; 3]) -> OperationGraph {
+pub fn middle(dtype: DType, [batch, time, channels]: [i64; 3]) -> OperationGraph {
     let mut graph = OperationGraph::builder();
     let x = graph.input("x", &[batch, time, channels], dtype);
     let weight = graph.input("weight", &[1, time, 1], DType::F32);
@@ -215,69 +177,13 @@ fn special_values_of_columns_spread_as_documented() {
     }
 }
 
-/// Every legal setting is within the bound, and those that sum in one order give the same bits: the
-/// width of vectors, how many are in flight and the threads along the kept dimension do not change
-/// it.
-fn every_setting(graph: &OperationGraph, chosen: impl Fn(&EngineConfig) -> bool, least: usize) {
-    let inputs = values(graph);
-    let target = harness::kiln().device().target();
-    let knobs = supported(graph, target).knobs();
-    let settings = EngineConfig::all(ENGINE, &knobs);
-    for kiln in harness::dialects() {
-        let mut ran = 0;
-        let mut known: HashMap<[i64; 2], Values> = HashMap::new();
-        for config in settings.iter().filter(|config| chosen(config)) {
-            let plan = match kiln.plan_with(graph, config) {
-                Ok(plan) => plan,
-                Err(error) if error.kind() == ErrorKind::NotSupported => {
-                    let text = error.to_string();
-                    let rules = [" needs about ", " has blocks of ", " bytes of shared"];
-                    assert!(rules.iter().any(|rule| text.contains(rule)), "{text}");
-                    continue;
-                }
-                Err(error) => panic!("{config}: {error:?}"),
-            };
-            let actual = harness::run_plan(kiln, &plan, &inputs).unwrap();
-            harness::compare(graph, &inputs, &actual, &config.to_string());
-            let order = ["threads_y", "split"].map(|knob| config.knob(knob).unwrap());
-            let first = known.entry(order).or_insert_with(|| actual.clone());
-            for (uid, values) in &actual {
-                let bits = |values: &[f64]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
-                assert_eq!(bits(values), bits(&first[uid]), "{config}");
-            }
-            ran += 1;
-        }
-        assert!(ran >= least, "only {ran} settings ran");
-    }
-}
-
 /// A sum of columns, which some settings split.
-fn sum(dtype: DType, dims: [i64; 2]) -> OperationGraph {
+pub fn sum(dtype: DType, dims: [i64; 2]) -> OperationGraph {
     let mut graph = OperationGraph::builder();
     let x = graph.input("x", &dims, dtype);
     let y = graph.reduction(Reduction::new(ReductionOp::Add), x, &[1, dims[1]]).unwrap();
     graph.output(y, "y", DType::F32);
     graph.build().unwrap()
-}
-
-#[test]
-fn every_setting_of_a_sum() {
-    let narrow = |config: &EngineConfig| {
-        let knob = |name: &str| config.knob(name).unwrap();
-        knob("threads_x") == 8 && [1, 4].contains(&knob("items"))
-    };
-    every_setting(&sum(DType::F16, [70, 19]), narrow, 60);
-}
-
-#[test]
-fn every_setting_of_the_middle() {
-    every_setting(&middle(DType::F32, [2, 5, 3]), |_| true, 40);
-}
-
-#[test]
-fn every_setting_of_a_batch_norm() {
-    let (graph, _) = statistics(batch_norm(), DType::F16, [1, 3, 1, 3]);
-    every_setting(&graph, |_| true, 50);
 }
 
 #[test]

@@ -18,9 +18,11 @@ use kiln::target::Target;
 use kiln::{DType, OperationGraph, TensorDesc};
 
 use crate::attention::cases::{Storage, graph as attention, keep_program, score_program};
+use crate::columns::{batch_norm, statistics};
 use crate::gemm::fusion::{bias_gelu, prologues, reduced_everywhere};
 use crate::recurrence::{everything, graph as recurrent, layer};
 use crate::reduction::{residual_rms, softmax};
+use crate::rows::layer as layer_norm;
 
 pub fn assert_golden(name: &str, text: &str) {
     let mut settings = insta::Settings::clone_current();
@@ -150,6 +152,16 @@ fn golden_reductions() {
     assert_golden("sm75_reduction_f32_streamed.cu", &sources("reduction", &long));
     let centred = sources("reduction_columns", &centred([512, 512, 768]));
     assert_golden("sm75_reduction_bf16_columns.cu", &centred);
+}
+
+/// Running means and sums of squared deviations, over blocks that share a row or a channel.
+#[test]
+fn golden_variances() {
+    let long = sources("reduction", &layer_norm(DType::Bf16, [16, 1 << 20]));
+    assert_golden("sm75_reduction_bf16_read_variance.cu", &long);
+    let (batch_norm, _) = statistics(batch_norm(), DType::F16, [64, 256, 28, 28]);
+    let channels = sources("reduction_columns", &batch_norm);
+    assert_golden("sm75_reduction_f16_columns_variance.cu", &channels);
 }
 
 #[test]

@@ -15,8 +15,9 @@ use kiln::compile::{Image, compile_all};
 use kiln::device::{Buffer, Counters, DeviceChoice};
 use kiln::engine::{self, EngineConfig, Supported};
 use kiln::plan::{DeviceMemory, ExecutionPlan};
+use kiln::reference::{self, Expected};
 use kiln::target::Target;
-use kiln::{Config, Kiln, OperationGraph, Result, TensorDesc, VariantPack, reference};
+use kiln::{Config, Kiln, OperationGraph, Result, TensorDesc, VariantPack};
 
 /// Byte that fills everything no element covers: a NaN in every floating-point type.
 const POISON: u8 = 0xff;
@@ -61,6 +62,15 @@ pub fn kiln() -> &'static Kiln {
 /// Devices for both PTX dialects (up to sm_90a, from sm_100): on a GPU, just the GPU.
 pub fn dialects() -> Vec<&'static Kiln> {
     ["sim", "sim120"].into_iter().filter_map(simulated).collect()
+}
+
+/// The dialect whose turn it is, or both where all tests are wanted (`KILN_TEST_ALL=1`).
+pub fn dialects_by_turns(at: usize) -> Vec<&'static Kiln> {
+    let mut dialects = dialects();
+    if !all_are_wanted() {
+        dialects = vec![dialects[at % dialects.len()]];
+    }
+    dialects
 }
 
 /// The device under test and the oldest architecture, whose kernels convert bf16 by hand.
@@ -332,6 +342,17 @@ pub fn run(
 /// Panics unless every output is within the bound the reference derives.
 pub fn compare(graph: &OperationGraph, inputs: &Values, actual: &Values, what: &str) {
     let expected = reference::evaluate(graph, inputs).expect("inputs fit the graph");
+    compare_with(&expected, graph, inputs, actual, what);
+}
+
+/// The same with what the reference gave before.
+pub fn compare_with(
+    expected: &HashMap<i64, Expected>,
+    graph: &OperationGraph,
+    inputs: &Values,
+    actual: &Values,
+    what: &str,
+) {
     for tensor in graph.outputs() {
         let worst = expected[&tensor.uid].worst(&actual[&tensor.uid]);
         if let Some(worst) = worst.filter(|worst| worst.ratio > 1.0) {

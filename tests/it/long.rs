@@ -6,8 +6,7 @@ use kiln::graph::{Attention, AttentionShape, MatmulMath, Reduction, ReductionOp}
 use kiln::plan::{read_values, write_values};
 use kiln::{DType, ErrorKind, OperationGraph, TensorDesc, engine};
 
-use crate::attention::cases::{self, Case, Storage};
-use crate::attention::features::{self, ENGINES, SHAPE};
+use crate::attention::cases::{self, Case, ENGINES, SHAPE, Storage};
 use crate::harness::{self, Values};
 
 /// Beyond 32 bits, and up to what values hold.
@@ -46,7 +45,7 @@ fn attention_takes_integers_of_64_bits() {
         let shape = AttentionShape { keys: if op.paged { 56 } else { 55 }, ..SHAPE };
         let storage = Storage { page: 8, ..Storage::packed(DType::F16) };
         let mut case = widened(&cases::case(op, shape, storage, [true; 4]));
-        let ran = features::check(&case, name);
+        let ran = cases::check(&case, name);
         assert!(ENGINES.iter().all(|engine| ran.contains(engine)), "{name}: {ran:?}");
         for tensor in case.graph.inputs().filter(|tensor| tensor.dtype == DType::I64) {
             let values = case.inputs.get_mut(&tensor.uid).unwrap();
@@ -60,7 +59,7 @@ fn attention_takes_integers_of_64_bits() {
                 value[0] += 12_884_901_888.0;
             }
         }
-        features::check(&case, &format!("{name} out of range"));
+        cases::check(&case, &format!("{name} out of range"));
     }
 }
 

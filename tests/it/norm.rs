@@ -18,7 +18,7 @@ const MODES: [NormMode; 6] = [
 ];
 
 /// The dimensions of the tensor in a slot, for data of these dimensions.
-fn dims(mode: NormMode, data: &[i64], slot: &str) -> Vec<i64> {
+pub fn dims(mode: NormMode, data: &[i64], slot: &str) -> Vec<i64> {
     let layer = matches!(mode, NormMode::Layer | NormMode::Rms);
     let channels = |axis: usize| if axis == 1 { data[1] } else { 1 };
     let along = |keep: &dyn Fn(usize) -> bool| -> Vec<i64> {
@@ -43,7 +43,7 @@ fn dims(mode: NormMode, data: &[i64], slot: &str) -> Vec<i64> {
 }
 
 /// A graph of one operation: data in `dtype`, all else in single precision or that of `f64` data.
-fn graph(op: Op, dtype: DType, dims: impl Fn(&str) -> Vec<i64>) -> (OperationGraph, Values) {
+pub fn graph(op: Op, dtype: DType, dims: impl Fn(&str) -> Vec<i64>) -> (OperationGraph, Values) {
     let mut graph = OperationGraph::builder();
     let slots = op.slots();
     let parameter = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
@@ -88,81 +88,6 @@ fn norms_with_given_statistics_run() {
     }
 }
 
-#[test]
-fn finalized_statistics_run() {
-    let inference = BnFinalize::new(Phase::Inference);
-    let training = BnFinalize { running: true, ..BnFinalize::new(Phase::Training) };
-    for op in [inference, training] {
-        let (graph, values) =
-            graph(Op::BnFinalize(op), DType::F32, |slot| dims(NormMode::Batch, &[3, 6, 5], slot));
-        for kiln in harness::dialects() {
-            harness::check(kiln, &graph, None, &values, &op.to_string());
-        }
-    }
-}
-
-/// Every norm that computes its statistics, in training and in inference.
-#[test]
-fn norms_compute_their_statistics() {
-    for mode in MODES {
-        let batch = mode == NormMode::Batch;
-        let training = NormForward {
-            statistics: true,
-            running: batch,
-            ..NormForward::new(mode, Phase::Training)
-        };
-        let inference = NormForward { bias: false, ..NormForward::new(mode, Phase::Inference) };
-        let ops = if batch { vec![training] } else { vec![training, inference] };
-        for op in ops {
-            for dtype in [DType::F64, DType::F32, DType::F16, DType::Bf16] {
-                let math = if dtype == DType::F64 { Math::F64 } else { Math::F32 };
-                let op = NormForward { math, ..op };
-                for data in [vec![3, 6, 5, 7], vec![2, 6, 40, 33], vec![1, 6, 1]] {
-                    let (graph, values) =
-                        graph(Op::NormForward(op), dtype, |slot| dims(mode, &data, slot));
-                    for kiln in harness::dialects() {
-                        let what = format!("{op} {dtype} {data:?}");
-                        harness::check(kiln, &graph, None, &values, &what);
-                    }
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn statistics_of_channels() {
-    for data in [[3, 6, 40], [64, 6, 31], [2, 3, 9000]] {
-        for dtype in [DType::F32, DType::Bf16] {
-            let of = |slot: &str| dims(NormMode::Batch, &data, slot);
-            for op in [
-                Op::GenStats(GenStats::default()),
-                Op::BnBackwardWeights(BnBackwardWeights::default()),
-            ] {
-                let (graph, values) = graph(op.clone(), dtype, of);
-                for kiln in harness::dialects() {
-                    harness::check(kiln, &graph, None, &values, &format!("{op} {dtype} {data:?}"));
-                }
-            }
-        }
-    }
-}
-
-/// The gradients of a batch norm reduce along one set of dimensions.
-#[test]
-fn gradients_of_batch_norms() {
-    for statistics in [true, false] {
-        for data in [[3, 6, 40], [64, 6, 31], [2, 3, 9000]] {
-            let op = NormBackward { statistics, ..NormBackward::new(NormMode::Batch) };
-            let of = |slot: &str| dims(NormMode::Batch, &data, slot);
-            let (graph, values) = graph(Op::NormBackward(op), DType::Bf16, of);
-            for kiln in harness::dialects() {
-                harness::check(kiln, &graph, None, &values, &format!("{op} {data:?}"));
-            }
-        }
-    }
-}
-
 /// Parts do not hand elements on: those of an instance norm move every tensor once, those of a
 /// group norm read `x` and `dy` again, no intermediate is as large.
 #[test]
@@ -191,33 +116,6 @@ fn gradients_of_instance_and_group_norms() {
 pub fn rms_gradients(data: [i64; 2]) -> OperationGraph {
     let op = NormBackward { statistics: true, ..NormBackward::new(NormMode::Rms) };
     graph(Op::NormBackward(op), DType::Bf16, |slot| dims(NormMode::Rms, &data, slot)).0
-}
-
-/// Gradients of data and of parameters in one pass: their columns are summed up on the way.
-#[test]
-fn gradients_of_layer_and_rms_norms() {
-    for mode in [NormMode::Layer, NormMode::Rms] {
-        for statistics in [true, false] {
-            for (dtype, data) in [
-                (DType::F32, vec![5, 33]),
-                (DType::Bf16, vec![300, 96]),
-                (DType::F16, vec![37, 5, 50]),
-                (DType::Bf16, vec![9, 2056]),
-                (DType::F64, vec![70, 40]),
-                (DType::F32, vec![1, 40]),
-                (DType::F32, vec![0, 40]),
-            ] {
-                let math = if dtype == DType::F64 { Math::F64 } else { Math::F32 };
-                let op = NormBackward { statistics, math, ..NormBackward::new(mode) };
-                let of = |slot: &str| dims(mode, &data, slot);
-                let (graph, values) = graph(Op::NormBackward(op), dtype, of);
-                for kiln in harness::dialects() {
-                    let what = format!("{op} {dtype} {data:?}");
-                    harness::check(kiln, &graph, None, &values, &what);
-                }
-            }
-        }
-    }
 }
 
 /// Diverged sums give diverged statistics: a variance is clamped to 0 only where it is a number.

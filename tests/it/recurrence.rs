@@ -1,7 +1,7 @@
-//! Recurrent layers: what an operation is, in documents and on every engine.
+//! Recurrent layers under test: what an operation is, in documents and in the reference; and that
+//! no engine or knob changes bits.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use kiln::engine::{self, EngineConfig};
 use kiln::expr::{Math, NanPropagation, Real};
@@ -9,7 +9,7 @@ use kiln::graph::{Direction, MatmulMath, Op, Recurrence, RecurrenceSlots, RowLay
 
 use kiln::rnn::{CellClip, CellKind, CellOptions, ClipPoint};
 use kiln::tensor::TensorDesc;
-use kiln::{DType, ErrorKind, Kiln, OperationGraph};
+use kiln::{DType, ErrorKind, Kiln, OperationGraph, reference};
 
 use crate::harness::{self, Values};
 use crate::rnn_cells::user_cells;
@@ -118,21 +118,6 @@ fn setting(kiln: &Kiln, graph: &OperationGraph, name: &str, knobs: &[(&str, i64)
     knobs.iter().fold(own, |config, (knob, value)| config.with(knob, *value))
 }
 
-/// An engine computes what the reference does.
-fn check_on(kilns: &[&Kiln], name: &str, op: &Recurrence, steps: i64, dtype: DType) {
-    let graph = graph(op, steps, dtype);
-    let values = values(&graph, op, steps);
-    for kiln in kilns {
-        let config = setting(kiln, &graph, name, &[]);
-        let what = format!("{config}: {op} {dtype} {steps} x {} x {}", op.batch, op.units);
-        harness::check(kiln, &graph, Some(&config), &values, &what);
-    }
-}
-
-fn check(op: &Recurrence, steps: i64, dtype: DType) {
-    check_on(&[harness::kiln()], "rnn_cta", op, steps, dtype);
-}
-
 /// A cell in the precision that its layer computes in.
 pub fn layer(
     kind: CellKind,
@@ -143,26 +128,6 @@ pub fn layer(
     let precision = if math == MatmulMath::F64 { Math::F64 } else { Math::F32 };
     let cell = kind.cell(&CellOptions { math: precision, ..options });
     Recurrence { math, ..Recurrence::new(cell, sizes[0], sizes[1]) }
-}
-
-const MATHS: [(DType, MatmulMath); 5] = [
-    (DType::F32, MatmulMath::F32),
-    (DType::F32, MatmulMath::Tf32),
-    (DType::F16, MatmulMath::F32),
-    (DType::Bf16, MatmulMath::F32),
-    (DType::F64, MatmulMath::F64),
-];
-
-#[test]
-fn layers_compute_their_cells() {
-    for kind in CellKind::ALL {
-        for (dtype, math) in MATHS {
-            let op = layer(kind, CellOptions::default(), math, [3, 20]);
-            let both = dtype == DType::F16 || dtype == DType::F32;
-            let kilns = if both { harness::dialects() } else { vec![harness::kiln()] };
-            check_on(&kilns, "rnn_cta", &op, 4, dtype);
-        }
-    }
 }
 
 /// Layers with one product, with two, with a projection; on tensor cores and without.
@@ -182,53 +147,6 @@ fn samples(sizes: [i64; 2]) -> Vec<(Recurrence, DType)> {
         (of(CellKind::Lstm, projected, MatmulMath::F64), DType::F64),
         (of(CellKind::GruResetBefore, plain, MatmulMath::Tf32), DType::F32),
     ]
-}
-
-#[test]
-fn blocks_share_the_units_of_a_layer() {
-    for (op, dtype) in samples([5, 44]) {
-        check_on(&harness::dialects(), "rnn_cluster", &op, 3, dtype);
-        check_on(&harness::dialects(), "rnn_grid", &op, 3, dtype);
-        check_on(&harness::dialects(), "rnn_step", &op, 3, dtype);
-    }
-}
-
-#[test]
-fn steps_have_kernels_of_their_own() {
-    let peephole = CellOptions { peephole: true, ..CellOptions::default() };
-    for (kind, options) in [
-        (CellKind::Lstm, peephole),
-        (CellKind::Lstm, CellOptions { projected: true, ..peephole }),
-        (CellKind::Augru, CellOptions::default()),
-    ] {
-        for layout in [RowLayout::SequenceMajor, RowLayout::BatchMajor, RowLayout::Packed] {
-            let plain = layer(kind, options, MatmulMath::F32, [4, 12]);
-            let (with, fill) = (everything(kind), Real::new(-7.0));
-            let op = Recurrence { direction: Direction::Both, layout, with, fill, ..plain };
-            check_on(&[harness::kiln()], "rnn_step", &op, 3, DType::F16);
-        }
-    }
-}
-
-#[test]
-fn cells_take_moments_of_a_row() {
-    let cell = Arc::new(user_cells::layer_norm_lstm().unwrap());
-    for (dtype, batch, units) in
-        [(DType::F32, 3, 12), (DType::F16, 3, 44), (DType::F16, 20, 72), (DType::F32, 9, 33)]
-    {
-        let with = RecurrenceSlots { lengths: true, x_bias: true, ..Default::default() };
-        let direction = Direction::Both;
-        let op = Recurrence { with, direction, ..Recurrence::new(cell.clone(), batch, units) };
-        for engine in ["rnn_cta", "rnn_cluster", "rnn_step"] {
-            if engine != "rnn_cluster" || units >= 16 {
-                check_on(&harness::dialects(), engine, &op, 3, dtype);
-            }
-        }
-        let (graph, kiln) = (graph(&op, 3, dtype), harness::kiln());
-        let grid = engine::supported("rnn_grid", graph.canonical(), kiln.device().target());
-        let text = "layer norms need all hidden units of a row in one block or cluster";
-        assert_eq!(grid.unwrap_err().to_string(), text);
-    }
 }
 
 /// Warps that share squares of rows, and blocks without units, have moments too.
@@ -304,61 +222,34 @@ fn knobs_change_no_bits() {
     }
 }
 
-#[test]
-fn lstms_have_options() {
-    let clip = |point, nan| {
-        let (min, max) = (Real::new(-0.3), Real::new(0.2));
-        Some(CellClip { min, max, nan, point })
-    };
-    let plain = CellOptions::default();
-    let propagate = NanPropagation::Propagate;
-    for options in [
-        CellOptions { peephole: true, ..plain },
-        CellOptions { projected: true, ..plain },
-        CellOptions { peephole: true, projected: true, ..plain },
-        CellOptions { cell_clip: clip(ClipPoint::Read, propagate), ..plain },
-        CellOptions { cell_clip: clip(ClipPoint::Stored, NanPropagation::NotPropagate), ..plain },
-        CellOptions { gate_clip: Some(Real::new(0.5)), peephole: true, ..plain },
-    ] {
-        for (dtype, math) in MATHS {
-            check(&layer(CellKind::Lstm, options, math, [9, 19]), 5, dtype);
-        }
-    }
+/// How many results of a row are NaN in the reference, whose `slot` is NaN in the first unit of the
+/// second row of three.
+fn nan_by_row(op: &Recurrence, slot: &str) -> Vec<usize> {
+    let graph = graph(op, 2, DType::F32);
+    let mut values = values(&graph, op, 2);
+    let uid = graph.tensor_named(slot).unwrap().uid;
+    values.get_mut(&uid).unwrap()[op.units as usize] = f64::NAN;
+    let y = graph.outputs().next().unwrap().uid;
+    let results = &reference::evaluate(&graph, &values).unwrap()[&y].values;
+    let rows = results.chunks(op.units as usize);
+    rows.map(|row| row.iter().filter(|y| y.is_nan()).count()).collect()
 }
 
 /// A cell state that is NaN stays so or becomes the lower limit, as the clip says; other rows of
-/// the batch do not notice.
+/// the batch do not notice. Rows are of the first step, then of the second.
 #[test]
 fn clips_have_a_rule_for_nan() {
-    let (kiln, units) = (harness::kiln(), 19);
     for point in [ClipPoint::Read, ClipPoint::Stored] {
-        for nan in [NanPropagation::Propagate, NanPropagation::NotPropagate] {
+        for (nan, expected) in [
+            (NanPropagation::Propagate, [0, 1, 0, 0, 19, 0]),
+            (NanPropagation::NotPropagate, [0; 6]),
+        ] {
             let clip = CellClip { min: Real::new(-0.3), max: Real::new(0.2), nan, point };
             let options = CellOptions { cell_clip: Some(clip), ..CellOptions::default() };
             let with = RecurrenceSlots { states_initial: true, ..RecurrenceSlots::default() };
-            let op = layer(CellKind::Lstm, options, MatmulMath::F32, [3, units]);
-            let op = Recurrence { with, ..op };
-            let graph = graph(&op, 2, DType::F32);
-            let mut values = values(&graph, &op, 2);
-            let states = graph.tensor_named("states_initial").unwrap().uid;
-            values.get_mut(&states).unwrap()[units as usize] = f64::NAN;
-            let y = graph.outputs().next().unwrap().uid;
-            for name in ["rnn_cta", "rnn_step"] {
-                let config = setting(kiln, &graph, name, &[]);
-                let actual = harness::run(kiln, &graph, Some(&config), &values).unwrap();
-                let what = format!("{config}: {point:?}, {nan:?}");
-                harness::compare(&graph, &values, &actual, &what);
-                let is_nan = |row: i64| {
-                    let first = (row * units) as usize;
-                    actual[&y][first..first + units as usize].iter().filter(|y| y.is_nan()).count()
-                };
-                // Rows are of the first step, then of the second.
-                let expected = match nan {
-                    NanPropagation::Propagate => [0, 1, 0, 0, units as usize, 0],
-                    NanPropagation::NotPropagate => [0; 6],
-                };
-                assert_eq!([0, 1, 2, 3, 4, 5].map(is_nan), expected, "{what}");
-            }
+            let op = layer(CellKind::Lstm, options, MatmulMath::F32, [3, 19]);
+            let found = nan_by_row(&Recurrence { with, ..op }, "states_initial");
+            assert_eq!(found, expected, "{point:?}, {nan:?}");
         }
     }
 }
@@ -366,29 +257,10 @@ fn clips_have_a_rule_for_nan() {
 /// ReLU hands a NaN on, as torch does, unless the network drops it: then it becomes 0.
 #[test]
 fn relu_has_a_rule_for_nan() {
-    let (kiln, units) = (harness::kiln(), 19);
-    for drop_nan in [false, true] {
+    for (drop_nan, expected) in [(false, [0, 1, 0, 0, 19, 0]), (true, [0; 6])] {
         let options = CellOptions { drop_nan, ..CellOptions::default() };
-        let op = layer(CellKind::Relu, options, MatmulMath::F32, [3, units]);
-        for dtype in [DType::F32, DType::F16] {
-            let graph = graph(&op, 2, dtype);
-            let mut values = values(&graph, &op, 2);
-            let x = graph.tensor_named("x").unwrap().uid;
-            values.get_mut(&x).unwrap()[units as usize] = f64::NAN;
-            let y = graph.outputs().next().unwrap().uid;
-            for name in ["rnn_cta", "rnn_step"] {
-                let config = setting(kiln, &graph, name, &[]);
-                let actual = harness::run(kiln, &graph, Some(&config), &values).unwrap();
-                let what = format!("{config}: drop_nan {drop_nan}, {dtype}");
-                harness::compare(&graph, &values, &actual, &what);
-                // The second row's first unit; every unit of that row at the step behind.
-                let row = |row: usize| &actual[&y][row * units as usize..][..units as usize];
-                let count = |values: &[f64]| values.iter().filter(|value| value.is_nan()).count();
-                let all = if drop_nan { 0 } else { units as usize };
-                assert_eq!([count(row(1)), count(row(4))], [all.min(1), all], "{what}");
-                assert!(!drop_nan || row(1)[0] == 0.0, "{what}");
-            }
-        }
+        let op = layer(CellKind::Relu, options, MatmulMath::F32, [3, 19]);
+        assert_eq!(nan_by_row(&op, "x"), expected, "drop_nan {drop_nan}");
     }
 }
 
@@ -405,46 +277,5 @@ pub fn everything(kind: CellKind) -> RecurrenceSlots {
         h_final: true,
         states_final: others,
         history: others,
-    }
-}
-
-#[test]
-fn layers_have_directions_layouts_and_optional_tensors() {
-    let layouts = [RowLayout::SequenceMajor, RowLayout::BatchMajor, RowLayout::Packed];
-    for direction in [Direction::Forward, Direction::Reverse, Direction::Both] {
-        for layout in layouts {
-            for (kind, projected, apart) in [
-                (CellKind::Lstm, false, false),
-                (CellKind::Lstm, true, true),
-                (CellKind::Gru, false, true),
-                (CellKind::Augru, false, false),
-            ] {
-                let options = CellOptions { projected, ..CellOptions::default() };
-                let plain = layer(kind, options, MatmulMath::F32, [10, 12]);
-                let fill = Real::new(-7.0);
-                let with = everything(kind);
-                let op = Recurrence { direction, layout, apart, fill, with, ..plain };
-                for dtype in [DType::F16, DType::F32] {
-                    check(&op, 6, dtype);
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn layers_have_edges() {
-    for units in [1, 7, 8, 9, 31, 33, 64] {
-        for batch in [1, 8, 9, 33] {
-            for dtype in [DType::F16, DType::F32] {
-                let op =
-                    layer(CellKind::Gru, CellOptions::default(), MatmulMath::F32, [batch, units]);
-                check(&op, 2, dtype);
-            }
-        }
-    }
-    for steps in [1, 2, 17] {
-        let op = layer(CellKind::Lstm, CellOptions::default(), MatmulMath::F32, [2, 16]);
-        check(&Recurrence { with: everything(CellKind::Lstm), ..op }, steps, DType::Bf16);
     }
 }

@@ -14,8 +14,6 @@ use kiln::{DType, ErrorKind};
 use crate::harness;
 use crate::recurrence;
 
-const ENGINES: [&str; 5] = ["rnn_cta", "rnn_cluster", "rnn_grid", "rnn_stream", "rnn_step"];
-
 fn stage(product: Option<(&str, &str)>, lines: &[(&str, Mode, &[&str])], out: &[&str]) -> Stage {
     let mut program = Lines::new(DType::F32);
     for (name, mode, operands) in lines {
@@ -42,24 +40,8 @@ fn cell(name: &str, gates: &[&str], stages: Vec<Stage>) -> Cell {
     }
 }
 
-/// Runs a layer on every engine that takes it.
-fn check_everywhere(op: &Recurrence, dtype: DType) {
-    let (graph, kiln) = (recurrence::graph(op, 3, dtype), harness::kiln());
-    let values = recurrence::values(&graph, op, 3);
-    let mut ran = 0;
-    for name in ENGINES {
-        let target = kiln.device().target();
-        if let Ok(own) = engine::supported(name, graph.canonical(), target) {
-            let config = own.heuristic();
-            harness::check(kiln, &graph, Some(&config), &values, &format!("{config}: {op}"));
-            ran += 1;
-        }
-    }
-    assert!(ran >= 2, "{op}: {ran} engines");
-}
-
-#[test]
-fn products_may_begin_in_a_later_stage() {
+/// Cells whose products begin in a later stage, one of them with that of its projection alone.
+pub fn later_products() -> [Cell; 3] {
     let reset: &[(&str, Mode, &[&str])] =
         &[("r", Mode::SigmoidFwd, &["x_r"]), ("kept", Mode::Mul, &["r", "h"])];
     let new: &[(&str, Mode, &[&str])] =
@@ -85,15 +67,7 @@ fn products_may_begin_in_a_later_stage() {
         vec![stage(None, &[("next_h", Mode::TanhFwd, &["x_n"])], &["next_h"])],
     );
     projected.projected = true;
-    for cell in [two, three, projected] {
-        for (dtype, units) in [(DType::F16, 40), (DType::F32, 12)] {
-            let with = RecurrenceSlots { h_initial: true, h_final: true, ..Default::default() };
-            check_everywhere(
-                &Recurrence { with, ..Recurrence::new(cell.clone(), 3, units) },
-                dtype,
-            );
-        }
-    }
+    [two, three, projected]
 }
 
 /// Every lower-case word of the templates that render recurrent layers.

@@ -1,19 +1,16 @@
-//! What the settings of reductions along rows do: their bits, their registers, the memory they
-//! move.
+//! What reductions along rows do: their registers, the memory they move.
 
-use std::collections::HashMap;
-
-use kiln::engine::{self, EngineConfig};
+use kiln::engine;
 use kiln::expr::{Math, Mode, Pointwise};
 use kiln::graph::{NormBackward, NormForward, NormMode, Op, Phase, Reduction, ReductionOp};
 use kiln::target::Target;
-use kiln::{DType, ErrorKind, OperationGraph, TensorDesc};
+use kiln::{DType, OperationGraph, TensorDesc};
 
 use crate::harness::{self, Values};
 use crate::reduction::{residual_rms, softmax};
 
 /// The variance of every channel, along two dimensions that do not merge, and what it normalises.
-fn channels() -> OperationGraph {
+pub fn channels() -> OperationGraph {
     let mut graph = OperationGraph::builder();
     let desc = TensorDesc::packed(1, "x", &[3, 4, 11], DType::F16);
     let x = graph.tensor(TensorDesc { strides: vec![60, 12, 1], ..desc });
@@ -30,7 +27,7 @@ fn channels() -> OperationGraph {
 }
 
 /// A sum and a maximum of rows that may be split, and the rows less them.
-fn long() -> OperationGraph {
+pub fn long() -> OperationGraph {
     let mut graph = OperationGraph::builder();
     let x = graph.input("x", &[2, 5003], DType::F32);
     let sum = graph.reduction(Reduction::new(ReductionOp::Add), x, &[2, 1]).unwrap();
@@ -46,76 +43,7 @@ fn inputs(graph: &OperationGraph) -> Values {
     graph.inputs().map(|tensor| (tensor.uid, harness::fill(tensor, 5, 3.0))).collect()
 }
 
-fn settings(graph: &OperationGraph) -> Vec<EngineConfig> {
-    let target = harness::kiln().device().target();
-    let supported = engine::supported("reduction", graph.canonical(), target).unwrap();
-    EngineConfig::all("reduction", &supported.knobs())
-}
-
-/// Every legal setting that is chosen is within the bound, and those that sum in one order give
-/// the same bits: the grid, the threads of a block and what a thread keeps do not change it.
-fn every_setting(graph: &OperationGraph, chosen: impl Fn(&EngineConfig) -> bool, least: usize) {
-    let inputs = inputs(graph);
-    for kiln in harness::dialects() {
-        let mut ran = 0;
-        let mut known: HashMap<[i64; 4], Values> = HashMap::new();
-        for config in settings(graph).into_iter().filter(&chosen) {
-            let plan = match kiln.plan_with(graph, &config) {
-                Ok(plan) => plan,
-                Err(error) if error.kind() == ErrorKind::NotSupported => {
-                    let text = error.to_string();
-                    let rules = [" needs about ", " of a block's ", " does not keep a row "];
-                    assert!(rules.iter().any(|rule| text.contains(rule)), "{text}");
-                    continue;
-                }
-                Err(error) => panic!("{config}: {error:?}"),
-            };
-            let actual = harness::run_plan(kiln, &plan, &inputs).unwrap();
-            harness::compare(graph, &inputs, &actual, &config.to_string());
-            let order = ["threads_row", "vector", "split", "cluster"];
-            let order = order.map(|knob| config.knob(knob).unwrap());
-            let first = known.entry(order).or_insert_with(|| actual.clone());
-            for (uid, values) in &actual {
-                let bits = |values: &[f64]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
-                assert_eq!(bits(values), bits(&first[uid]), "{config}");
-            }
-            ran += 1;
-        }
-        assert!(ran >= least, "only {ran} settings ran");
-    }
-}
-
-#[test]
-fn every_setting_residual_rms() {
-    let small = |config: &EngineConfig| config.knob("threads").unwrap() <= 256;
-    every_setting(&residual_rms([5, 21]), small, 200);
-}
-
-#[test]
-fn every_setting_channels() {
-    let small = |config: &EngineConfig| config.knob("threads").unwrap() <= 128;
-    every_setting(&channels(), small, 100);
-}
-
-#[test]
-fn every_setting_of_long_rows() {
-    // Whole blocks for a row: the other settings are those of short rows.
-    let wide = |config: &EngineConfig| {
-        let knob = |name: &str| config.knob(name).unwrap();
-        knob("threads") == knob("threads_row") && knob("vector") == 4 && knob("grid") == 0
-    };
-    every_setting(&long(), wide, 20);
-}
-
-#[test]
-fn every_setting_of_gradients() {
-    // The threads of a block say which rows it sums up.
-    let small = |config: &EngineConfig| config.knob("threads").unwrap() == 128;
-    let op = Op::NormBackward(NormBackward::new(NormMode::Layer));
-    every_setting(&norm(op, DType::Bf16, [70, 21]), small, 20);
-}
-
-fn norm(op: Op, dtype: DType, dims: [i64; 2]) -> OperationGraph {
+pub fn norm(op: Op, dtype: DType, dims: [i64; 2]) -> OperationGraph {
     let mut graph = OperationGraph::builder();
     let input = |graph: &mut kiln::graph::GraphBuilder, slot: &str| match slot {
         "x" | "dy" => graph.input(slot, &dims, dtype),

@@ -11,14 +11,14 @@ use kiln::engine::{self, EngineConfig};
 use kiln::expr::{Mode, Pointwise};
 use kiln::graph::{NormBackward, NormForward, NormMode, Op, Phase, Reduction, ReductionOp};
 use kiln::plan::ExecutionPlan;
-use kiln::{Config, DType, ErrorKind, Kiln, OperationGraph, TensorDesc};
+use kiln::{Config, DType, ErrorKind, Kiln, OperationGraph, TensorDesc, reference};
 
 use crate::cases::Agreement;
-use crate::columns::statistics;
+use crate::columns::{self, statistics};
 use crate::harness::{self, Values};
-use crate::knobs::mixed;
-use crate::reduction::{softmax, values};
-use crate::rows::layer;
+use crate::knobs;
+use crate::reduction::{residual_rms, softmax, values};
+use crate::rows::{self, layer};
 
 /// Settings of a graph in an ordinary run.
 const SAMPLE: usize = 12;
@@ -63,7 +63,7 @@ fn order(config: &EngineConfig, plan: &ExecutionPlan) -> (Vec<i64>, bool) {
             (knobs(&["threads_row", "vector", "split", "cluster"]), read)
         }
         "reduction_columns" => (knobs(&["threads_y", "split"]), false),
-        // Parts of the depth are whole steps.
+        // Splits of K are whole steps.
         _ if config.knob("split_k").unwrap() == 1 => (Vec::new(), false),
         "gemm_wgmma" => (knobs(&["split_k"]), false),
         _ => (knobs(&["split_k", "cta_k"]), false),
@@ -96,7 +96,8 @@ pub fn agree(
         count => sample_of(graph, engine, count),
     };
     assert!(!all.is_empty(), "{engine} has no legal setting: {graph}");
-    let mut known: HashMap<(Vec<i64>, bool, usize), Values> = HashMap::new();
+    let expected = reference::evaluate(graph, inputs).expect("inputs fit the graph");
+    let mut known: HashMap<(Vec<i64>, bool), Values> = HashMap::new();
     for (number, config) in all.iter().enumerate() {
         if number > 0 && number % PROGRESS == 0 {
             let seconds = started.elapsed().as_secs();
@@ -104,10 +105,12 @@ pub fn agree(
         }
         let plan = harness::planned(graph, config);
         let actual = harness::run_plan(kiln, &plan, inputs).unwrap();
-        let (knobs, read) = order(config, &plan);
-        let own = if agreement == Agreement::Setting { number } else { 0 };
-        let first = known.entry((knobs, read, own)).or_insert_with(|| {
-            harness::compare(graph, inputs, &actual, &config.to_string());
+        let key = match agreement {
+            Agreement::Order => order(config, &plan),
+            Agreement::Setting => (vec![number as i64], false),
+        };
+        let first = known.entry(key).or_insert_with(|| {
+            harness::compare_with(&expected, graph, inputs, &actual, &config.to_string());
             harness::run_plan(kiln, &plan, inputs).unwrap()
         });
         for (uid, values) in &actual {
@@ -180,7 +183,32 @@ fn every_setting_of_a_norm_of_columns() {
     }
 }
 
+/// Sums of rows, of dimensions that do not merge, of rows that are split, of gradients.
 #[test]
-fn every_setting_of_a_chain() {
-    check_filled(&mixed(), "pointwise");
+fn every_setting_of_reductions_of_rows() {
+    for graph in [residual_rms([5, 21]), rows::channels(), rows::long()] {
+        check_filled(&graph, "reduction");
+    }
+    // The threads of a block say which rows it sums up.
+    let gradients = Op::NormBackward(NormBackward::new(NormMode::Layer));
+    let gradients = rows::norm(gradients, DType::Bf16, [70, 21]);
+    let inputs = values(&gradients);
+    agree(&gradients, &inputs, "reduction", sample(SAMPLE), Agreement::Setting);
+}
+
+#[test]
+fn every_setting_of_reductions_of_columns() {
+    let (batch_norm, _) = statistics(columns::batch_norm(), DType::F16, [1, 3, 1, 3]);
+    let [sum, middle] =
+        [columns::sum(DType::F16, [70, 19]), columns::middle(DType::F32, [2, 5, 3])];
+    for graph in [batch_norm, sum, middle] {
+        check_filled(&graph, "reduction_columns");
+    }
+}
+
+#[test]
+fn every_setting_of_pointwise_operations() {
+    for graph in [knobs::mixed(), knobs::packed(), knobs::permuted()] {
+        check_filled(&graph, "pointwise");
+    }
 }

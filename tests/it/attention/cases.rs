@@ -2,9 +2,23 @@
 
 use kiln::expr::{Mode, Pointwise, Program};
 use kiln::graph::{Attention, AttentionShape, Op};
-use kiln::{DType, OperationGraph, TensorDesc};
+use kiln::{DType, OperationGraph, TensorDesc, engine};
 
 use crate::harness::{self, Values};
+
+/// The engines of the family.
+pub const ENGINES: [&str; 4] =
+    ["attention_decode", "attention_mma", "attention_simt", "attention_wgmma"];
+
+pub const SHAPE: AttentionShape = AttentionShape {
+    batches: 2,
+    heads: 4,
+    kv_heads: 2,
+    queries: 37,
+    keys: 55,
+    depth: 32,
+    width: 32,
+};
 
 /// A graph of one attention and values for its inputs.
 pub struct Case {
@@ -249,4 +263,24 @@ pub fn keep_program(dtype: DType) -> Program {
     let same = program.push("same", same, &[own, other], dtype).unwrap();
     program.output(same);
     program
+}
+
+/// Runs a case on every engine that takes it, at its heuristic setting, and gives their names.
+#[track_caller]
+pub fn check(case: &Case, what: &str) -> Vec<&'static str> {
+    let mut ran = Vec::new();
+    for kiln in harness::dialects() {
+        let target = kiln.device().target();
+        for name in ENGINES {
+            let Ok(supported) = engine::supported(name, case.graph.canonical(), target) else {
+                continue;
+            };
+            let config = supported.heuristic();
+            let what = format!("{what}: {config} on {}", target.name);
+            harness::check(kiln, &case.graph, Some(&config), &case.inputs, &what);
+            ran.push(name);
+        }
+    }
+    assert!(!ran.is_empty(), "{what}: no engine takes {}", case.graph);
+    ran
 }

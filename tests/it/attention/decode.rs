@@ -1,77 +1,14 @@
-//! Few queries: heads that share keys in one tile, blocks that share keys.
-
-use std::sync::Arc;
+//! Few queries: blocks that share keys, and when they are chosen.
 
 use kiln::DType;
 use kiln::engine::EngineConfig;
-use kiln::expr::Real;
-use kiln::graph::{Attention, AttentionShape, Band, Diagonal, MatmulMath};
+use kiln::graph::{Attention, AttentionShape, MatmulMath};
 
 use crate::attention::cases::{self, Case, Storage};
 use crate::harness;
 
 fn case(op: Attention, shape: AttentionShape) -> Case {
     cases::case(op, shape, Storage::packed(DType::F16), [true; 4])
-}
-
-/// Whatever the number of parts, some of them without a key.
-#[test]
-fn parts_of_keys_are_joined() {
-    let plain = Attention { statistics: true, ..Attention::new(MatmulMath::F32) };
-    let bottom = Diagonal::BottomRight;
-    let ops = [
-        ("plain", plain.clone()),
-        ("sinks", Attention { sinks: true, band: Band::causal(bottom), ..plain.clone() }),
-        ("pages", Attention { paged: true, key_lengths: true, ..plain.clone() }),
-        (
-            "window of sequences",
-            Attention {
-                queries_max: Some(3),
-                band: Band { diagonal: bottom, left: Some(60), right: Some(0) },
-                ..plain.clone()
-            },
-        ),
-        (
-            "all",
-            Attention {
-                bias: true,
-                slopes: true,
-                mask: true,
-                intervals: true,
-                dropout: Some(Real::new(0.2)),
-                keep: Some(Arc::new(cases::keep_program(DType::F32))),
-                ..plain.clone()
-            },
-        ),
-    ];
-    for (queries, group) in [(1, 1), (1, 8), (3, 7)] {
-        for (what, op) in &ops {
-            if op.queries_max.is_some() != (queries == 3) && *what != "plain" {
-                continue;
-            }
-            let shape = AttentionShape {
-                batches: 2,
-                heads: 2 * group,
-                kv_heads: 2,
-                queries,
-                keys: 330,
-                depth: 40,
-                width: 32,
-            };
-            let case = case(op.clone(), shape);
-            for kiln in harness::dialects() {
-                for (cta_q, split, cluster) in
-                    [(16, 1, 1), (16, 4, 1), (16, 4, 4), (32, 8, 8), (32, 16, 1)]
-                {
-                    let knobs = format!("cta_k=32, cta_q={cta_q}, split={split}");
-                    let text = format!("attention_decode{{cluster={cluster}, {knobs}}}");
-                    let config: EngineConfig = text.parse().unwrap();
-                    let what = format!("{what} of {queries} queries, {group} heads: {text}");
-                    harness::check(kiln, &case.graph, Some(&config), &case.inputs, &what);
-                }
-            }
-        }
-    }
 }
 
 /// A cluster joins its parts as another kernel does, in the same order.

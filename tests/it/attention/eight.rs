@@ -1,15 +1,11 @@
-//! Keys and values of 8 bits: on every engine, and where they are refused.
-
-use std::collections::BTreeSet;
+//! Operands of 8 bits: what they cost, that they are exact, and where they are refused.
 
 use kiln::engine::EngineConfig;
-use kiln::expr::Real;
-use kiln::graph::{Attention, AttentionShape, Band, Diagonal, MatmulMath, Op, Softcap};
+use kiln::graph::{Attention, AttentionShape, MatmulMath, Op};
 use kiln::plan::Problem;
 use kiln::{DType, ErrorKind, ExecutionPlan, OperationGraph, TensorDesc};
 
-use crate::attention::cases::{self, Case, Storage};
-use crate::attention::features::{SHAPE, check};
+use crate::attention::cases::{self, Case, SHAPE, Storage};
 use crate::harness::{self, conflicts};
 
 const EIGHT: [DType; 2] = [DType::F8E4M3, DType::F8E5M2];
@@ -18,66 +14,6 @@ const EIGHT: [DType; 2] = [DType::F8E4M3, DType::F8E5M2];
 fn case(op: &Attention, shape: AttentionShape, [q, k, v]: [DType; 3]) -> Case {
     let storage = [q, k, v, q].map(Storage::packed);
     cases::case_of(op.clone(), shape, storage, [true; 4], 3)
-}
-
-#[test]
-fn every_engine_takes_keys_and_values_of_8_bits() {
-    let plain = Attention::new(MatmulMath::F32);
-    let band = Band::causal(Diagonal::BottomRight);
-    let scaled = Attention {
-        descale_k: true,
-        descale_v: true,
-        softcap: Some(Softcap { cap: Real::new(0.75), last: false }),
-        statistics: true,
-        band,
-        ..plain.clone()
-    };
-    let paged = Attention { paged: true, key_lengths: true, sinks: true, ..plain.clone() };
-    let [four, five] = EIGHT;
-    for (name, op) in [("plain", plain), ("scaled", scaled), ("paged", paged)] {
-        for q in [DType::F16, DType::Bf16, DType::F32] {
-            let mixed = if q == DType::F16 { [[five, four], [q, five]] } else { [EIGHT; 2] };
-            for [k, v] in if name == "plain" { mixed } else { [EIGHT; 2] } {
-                let ran = check(&case(&op, SHAPE, [q, k, v]), &format!("{name}: {q}, {k}, {v}"));
-                // Whole patterns of lines are what TMA copies bring of a page.
-                let wanted = match (q, name) {
-                    (DType::F32, _) => 1,
-                    (_, "paged") => 3,
-                    _ => 4,
-                };
-                let engines: BTreeSet<&str> = ran.iter().copied().collect();
-                assert_eq!(engines.len(), wanted, "{name}: {q}, {k}, {v}: {engines:?}");
-            }
-        }
-    }
-}
-
-/// Rows that begin anywhere, elements apart, heads of odd sizes; and the oldest architecture, which
-/// converts by arithmetic.
-#[test]
-fn keys_of_8_bits_may_lie_anywhere() {
-    let op = Attention { descale_v: true, ..Attention::new(MatmulMath::F32) };
-    for (depth, width) in [(17, 33), (64, 64), (8, 1)] {
-        let shape = AttentionShape { depth, width, ..SHAPE };
-        for (spacing, gap, alignment) in [(1, 0, 16), (1, 3, 1), (2, 1, 1), (1, 4, 4)] {
-            let of = |dtype: DType| {
-                let size = dtype.bytes();
-                let alignment = alignment.max(size);
-                let packed = Storage::packed(dtype);
-                Storage { positions_first: true, spacing, gap, alignment, ..packed }
-            };
-            let storage = [DType::F16, EIGHT[0], EIGHT[1], DType::F16].map(of);
-            let case = cases::case_of(op.clone(), shape, storage, [true; 4], 5);
-            check(&case, &format!("{depth} and {width}, {spacing} apart, gaps of {gap}"));
-        }
-    }
-    for dtypes in [[DType::Bf16, EIGHT[0], EIGHT[1]], [DType::F16, EIGHT[1], EIGHT[0]]] {
-        let case = case(&op, SHAPE, dtypes);
-        for kiln in harness::oldest() {
-            let arch = kiln.device().target().arch;
-            harness::check(kiln, &case.graph, None, &case.inputs, &format!("{dtypes:?}, {arch}"));
-        }
-    }
 }
 
 /// Every key and value is read once for each tile of queries, a byte each, without a bank conflict,
@@ -180,4 +116,22 @@ fn other_operations_refuse_floats_of_8_bits() {
     let rnn = r#"{"rnn": {"cell": "gru", "input_size": 4, "hidden_size": 4, "dtype": "f8e5m2",
         "batch": 1, "steps": 1}}"#;
     assert!(Problem::from_json(rnn).unwrap_err().to_string().contains("f8e5m2"));
+}
+
+/// Factors of queries are of their own heads, those of keys of the heads that share them.
+#[test]
+fn factors_of_queries_are_those_of_their_heads() {
+    let mut graph = kiln::OperationGraph::builder();
+    let dims = [2, 4, 3, 16];
+    let mut inputs: Vec<i64> =
+        ["q", "k", "v"].map(|name| graph.input(name, &dims, EIGHT[0])).to_vec();
+    inputs.push(graph.input("descale_q", &[2, 2, 1, 1], DType::F32));
+    let o = graph.tensor(kiln::TensorDesc::packed(9, "o", &dims, DType::F16));
+    let op = Attention { descale_q: true, ..Attention::new(MatmulMath::F32) };
+    graph.operation_into(kiln::graph::Op::Attention(op), &inputs, &[o]);
+    let error = graph.build().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BadParam);
+    let want = "attention: descale_q `descale_q` is [2, 2, 1, 1], which cannot be broadcast to \
+                [2, 4, 1, 1]";
+    assert_eq!(error.to_string(), want);
 }

@@ -7,7 +7,7 @@ use kiln::target::Target;
 use kiln::{DType, Kiln, OperationGraph, reference};
 use serde_json::json;
 
-use crate::attention::features::ENGINES;
+use crate::attention::cases::ENGINES;
 use crate::harness::{self, Values};
 
 /// A head each: finfo(f32).min, finfo(bf16).min and finfo(f16).min of HF transformers and vLLM,

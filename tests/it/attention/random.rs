@@ -10,8 +10,8 @@ use kiln::DType;
 use kiln::expr::Real;
 use kiln::graph::{Attention, AttentionShape, Band, Diagonal, MatmulMath, Softcap};
 
+use crate::attention::cases::check;
 use crate::attention::cases::{self, Broadcast, Case, Storage};
-use crate::attention::features::check;
 use crate::random_graphs::{Random, number};
 
 /// Combinations in the ordinary run of the tests.

@@ -6,8 +6,8 @@ use kiln::expr::Real;
 use kiln::graph::{Attention, AttentionShape, Band, Diagonal, MatmulMath, Softcap};
 use kiln::{DType, OperationGraph};
 
+use crate::attention::cases::ENGINES;
 use crate::attention::cases::{self, Storage};
-use crate::attention::features::ENGINES;
 use crate::harness;
 
 /// Nothing but causal, what models of language ask for, all there is, floats of 8 bits with either,

@@ -1,89 +1,16 @@
-//! Products of f32 in tf32 on tensor cores: every feature, shape and setting, what they cost, and
-//! who refuses them.
+//! Products of f32 in tf32 on tensor cores: what they cost, and who refuses them.
 
 use kiln::engine::{self, EngineConfig, NumericalNote};
-use kiln::graph::{Attention, AttentionShape, Band, Diagonal, MatmulMath};
+use kiln::graph::{Attention, AttentionShape, MatmulMath};
 use kiln::target::Target;
 use kiln::{DType, OperationGraph};
 
-use crate::attention::cases::{self, Case, Storage};
-use crate::attention::features::{SHAPE, check, check_settings, features};
+use crate::attention::cases::{self, SHAPE, Storage};
 use crate::attention::registers::of_models;
 use crate::harness::{self, conflicts};
 
 /// The engines that take tf32.
 const TENSOR: [&str; 2] = ["attention_decode", "attention_mma"];
-
-fn tf32(op: Attention) -> Attention {
-    Attention { math: MatmulMath::Tf32, ..op }
-}
-
-fn case(op: Attention, shape: AttentionShape) -> Case {
-    cases::case(tf32(op), shape, Storage::packed(DType::F32), [true; 4])
-}
-
-/// Checks a case on every engine, those of tensor cores among them.
-#[track_caller]
-fn check_tensor(case: &Case, what: &str) {
-    let ran = check(case, what);
-    for name in TENSOR.into_iter().chain(["attention_simt"]) {
-        assert!(ran.contains(&name), "{what}: {name} did not run");
-    }
-}
-
-fn causal() -> Attention {
-    let band = Band::causal(Diagonal::BottomRight);
-    Attention { band, statistics: true, ..Attention::new(MatmulMath::Tf32) }
-}
-
-#[test]
-fn tf32_each_feature_by_itself() {
-    for (name, op) in features() {
-        check_tensor(&case(op, SHAPE), name);
-    }
-}
-
-#[test]
-fn tf32_heads_of_any_size() {
-    for (depth, width) in
-        [(1, 1), (3, 40), (40, 3), (8, 16), (33, 64), (80, 96), (100, 128), (192, 128), (256, 256)]
-    {
-        let shape = AttentionShape { queries: 20, keys: 35, depth, width, ..SHAPE };
-        check_tensor(&case(causal(), shape), &format!("{depth} and {width} elements"));
-    }
-}
-
-#[test]
-fn tf32_edges_of_tiles() {
-    for (queries, keys) in [(0, 1), (1, 0), (1, 15), (15, 17), (16, 64), (17, 63), (64, 65)] {
-        let shape = AttentionShape { queries, keys, depth: 64, width: 64, ..SHAPE };
-        check_tensor(&case(causal(), shape), &format!("{queries} queries, {keys} keys"));
-    }
-}
-
-#[test]
-fn tf32_in_any_order_in_memory() {
-    let shape = AttentionShape { queries: 18, keys: 21, depth: 24, width: 40, ..SHAPE };
-    let packed = Storage::packed(DType::F32);
-    for storage in [
-        Storage { positions_first: true, ..packed },
-        Storage { gap: 2, alignment: 8, ..packed },
-        Storage { gap: 1, alignment: 4, ..packed },
-        Storage { spacing: 3, positions_first: true, ..packed },
-    ] {
-        let half = Storage { dtype: DType::F16, ..packed };
-        let mixed = [storage, packed, storage, half];
-        for (all, what) in [([storage; 4], "order"), (mixed, "mixed order")] {
-            check_tensor(&cases::case_of(causal(), shape, all, [true; 4], 2), what);
-        }
-    }
-}
-
-#[test]
-fn tf32_with_every_setting_of_the_knobs() {
-    let (_, op) = features().swap_remove(17);
-    check_settings(&TENSOR, &case(op, SHAPE));
-}
 
 /// As many multiplications as the tiles have, every operand once, and no conflict: values are read
 /// untransposed, by words.

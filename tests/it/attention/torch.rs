@@ -6,7 +6,7 @@ use kiln::plan::Problem;
 use kiln::{DType, OperationGraph, TensorDesc, engine, plan, reference};
 use serde::Deserialize;
 
-use crate::attention::features::ENGINES;
+use crate::attention::cases::ENGINES;
 use crate::harness::{self, Values};
 
 #[derive(Deserialize)]
@@ -54,7 +54,7 @@ fn every_engine_is_as_near_as_flash_attention_must_be() {
     let cases = cases();
     assert_eq!(cases.len(), 36);
     let mut ran = [0; ENGINES.len()];
-    for case in &cases {
+    for (at, case) in cases.iter().enumerate() {
         let graph = case.graph();
         let inputs = case.values(graph.inputs());
         let o = graph.outputs().next().expect("attention has a result");
@@ -62,7 +62,7 @@ fn every_engine_is_as_near_as_flash_attention_must_be() {
         let exact = &case.values([&exact].into_iter())[&o.uid];
         let reference = reference::evaluate(&graph, &inputs).expect("inputs fit the graph");
         case.check(&reference[&o.uid].values, exact, "reference");
-        for kiln in harness::dialects() {
+        for kiln in harness::dialects_by_turns(at) {
             let target = kiln.device().target();
             for (name, count) in ENGINES.iter().zip(&mut ran) {
                 let supported = engine::supported(name, graph.canonical(), target);
@@ -77,8 +77,8 @@ fn every_engine_is_as_near_as_flash_attention_must_be() {
     }
     // Tensor cores take all of f16 and bf16, the ordinary units everything; TMA copies ask for
     // more.
-    let [all, half] =
-        [cases.len(), cases.len() / 3 * 2].map(|count| count * harness::dialects().len());
+    let dialects = harness::dialects_by_turns(0).len();
+    let [all, half] = [cases.len(), cases.len() / 3 * 2].map(|count| count * dialects);
     for (name, count) in ENGINES.iter().zip(ran).filter(|(name, _)| **name != "attention_wgmma") {
         assert_eq!(count, if name.ends_with("simt") { all } else { half }, "{name}");
     }

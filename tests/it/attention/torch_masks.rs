@@ -8,7 +8,7 @@ use kiln::reference::{self, Expected};
 use kiln::{DType, OperationGraph, TensorDesc, engine, plan};
 use serde::Deserialize;
 
-use crate::attention::features::ENGINES;
+use crate::attention::cases::ENGINES;
 use crate::harness::{self, Values};
 
 #[derive(Deserialize)]
@@ -62,7 +62,7 @@ fn masked_keys_weigh_what_they_do_in_torch() {
     let cases: Vec<Case> = serde_json::from_str(text).expect("well-formed");
     assert_eq!(cases.len(), 14);
     let mut ran = [0; ENGINES.len()];
-    for case in &cases {
+    for (at, case) in cases.iter().enumerate() {
         let graph = case.graph();
         let inputs = case.values(graph.inputs());
         let o = graph.outputs().next().expect("attention has a result");
@@ -72,7 +72,7 @@ fn masked_keys_weigh_what_they_do_in_torch() {
         // In f64 masked keys of a row that has no others differ, which a bound admits.
         let Expected { values, bounds } = &reference[&o.uid];
         case.check(values, Some(bounds), torch, "reference");
-        for kiln in harness::dialects() {
+        for kiln in harness::dialects_by_turns(at) {
             let target = kiln.device().target();
             for (name, count) in ENGINES.iter().zip(&mut ran) {
                 let supported = engine::supported(name, graph.canonical(), target);
@@ -88,7 +88,7 @@ fn masked_keys_weigh_what_they_do_in_torch() {
         }
     }
     // The ordinary units take everything, tensor cores what is in bf16.
-    let all = cases.len() * harness::dialects().len();
+    let all = cases.len() * harness::dialects_by_turns(0).len();
     for (name, count) in ENGINES.iter().zip(ran) {
         let least = if name.ends_with("simt") { all } else { 1 };
         assert!(count >= least, "{name} ran {count} times");

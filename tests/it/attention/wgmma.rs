@@ -1,4 +1,4 @@
-//! What is particular to warpgroups and TMA copies: the rules they obey, pages, blocks that stay.
+//! What is particular to warpgroups and TMA copies: the rules they obey, products that run on.
 
 use kiln::DType;
 use kiln::engine::{self, EngineConfig};
@@ -34,36 +34,6 @@ fn refused(op: Attention, shape: AttentionShape, storage: Storage, target: &str,
     let target = Target::named(target).unwrap();
     let refusal = engine::supported("attention_wgmma", graph.canonical(), &target).unwrap_err();
     assert!(refusal.to_string().ends_with(want), "{refusal}");
-}
-
-/// Warpgroups walk over more tiles than there are blocks, each with its own number of steps.
-#[test]
-fn blocks_stay_for_many_tiles() {
-    let shape = AttentionShape { heads: 6, ..SHAPE };
-    for (cta_k, cta_q, stages) in [(64, 64, 2), (32, 128, 3), (80, 192, 2), (112, 128, 2)] {
-        let lengths = Attention { key_lengths: true, ..bottom(Some(3)) };
-        for op in [bottom(None), bottom(Some(0)), lengths] {
-            let case = cases::case(op, shape, Storage::packed(DType::Bf16), [true; 4]);
-            let config = config(cta_k, cta_q, stages);
-            let what = config.to_string();
-            harness::check(harness::kiln(), &case.graph, Some(&config), &case.inputs, &what);
-        }
-    }
-}
-
-/// A TMA copy brings what a page and a step have in common.
-#[test]
-fn pages_of_whole_patterns() {
-    for page in [8, 16, 104] {
-        for cta_k in [32, 64, 80] {
-            let storage = Storage { page, ..Storage::packed(DType::F16) };
-            let op = Attention { paged: true, key_lengths: true, ..bottom(Some(0)) };
-            let case = cases::case(op, SHAPE, storage, [true; 4]);
-            let config = config(cta_k, 128, 2);
-            let what = format!("pages of {page}: {config}");
-            harness::check(harness::kiln(), &case.graph, Some(&config), &case.inputs, &what);
-        }
-    }
 }
 
 /// The rule that refuses is named.

@@ -1,0 +1,91 @@
+//! How layers of networks are planned: how many kernels they have, and which.
+
+use kiln::engine::{self, Mode, Selection};
+use kiln::graph::RowLayout;
+use kiln::rnn::{Extent, Optional, Rnn};
+use kiln::target::Target;
+use kiln::{DType, ErrorKind};
+
+/// A layer without a place on chip has as many kernels packed as it has unpacked, and one more for
+/// sequences that are longer than the mean.
+#[test]
+fn packed_rows_multiply_no_kernels() {
+    let target = Target::named("t4").expect("it is known");
+    let (batch, steps) = (64, 100);
+    let kernels = |layout: RowLayout| {
+        let rnn = Rnn::lstm(1024, 1024).dtype(DType::F16).layout(layout);
+        let with = Optional { lengths: true, h_final: true, ..Optional::default() };
+        let extent = Extent { batch, rows: batch * steps };
+        let network = rnn.network(extent, with).expect("it is valid");
+        let parts = engine::partition(&network.graph, &target, &Selection::default());
+        let parts = parts.expect("engines run it");
+        let part = parts.iter().find(|part| part.config.engine == "rnn_step");
+        let part = part.expect("no other engine runs the layer");
+        let own = engine::supported("rnn_step", part.graph.canonical(), &target);
+        let own = own.expect("it was chosen");
+        own.lower(&part.config).expect("it was chosen").kernels.len()
+    };
+    let unpacked = kernels(RowLayout::SequenceMajor);
+    assert_eq!(unpacked, 2 * steps as usize + 2);
+    assert_eq!(kernels(RowLayout::Packed), unpacked + 1);
+}
+
+/// However many steps a layer has, its plan has a bounded number of kernels, and is found quickly
+/// by every heuristic.
+#[test]
+fn planning_is_bounded_in_the_number_of_steps() {
+    for target in ["sim", "t4"].map(|name| Target::named(name).expect("it is known")) {
+        for (hidden, steps) in [(32, 1 << 31), (2048, 1 << 20), (2048, 20_000)] {
+            let rnn = Rnn::lstm(16, hidden).dtype(DType::F16);
+            let extent = Extent { batch: 4, rows: 4 * steps };
+            let network = rnn.network(extent, Optional::default()).expect("it is valid");
+            for mode in [Mode::A, Mode::B, Mode::Fallback] {
+                let selection = Selection { mode, ..Selection::default() };
+                let parts = match engine::partition(&network.graph, &target, &selection) {
+                    Ok(parts) => parts,
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::NotSupported, "{error}");
+                        continue;
+                    }
+                };
+                for part in parts {
+                    let own =
+                        engine::supported(&part.config.engine, part.graph.canonical(), &target);
+                    let lowered = own.expect("it was chosen").lower(&part.config);
+                    let count = lowered.expect("it was chosen").kernels.len();
+                    assert!(count <= (1 << 13) + 8, "{}: {count} kernels", part.config);
+                }
+            }
+        }
+    }
+}
+
+/// A filter finds what is left: a layer without tensor cores on any, and none whose blocks must be
+/// resident together.
+#[test]
+fn notes_are_what_the_kernels_do() {
+    for name in ["sim", "t4", "a100", "h100"] {
+        let target = Target::named(name).expect("it is known");
+        for hidden in [64, 1024, 4096] {
+            let rnn = Rnn::lstm(64, hidden).dtype(DType::F16);
+            let extent = Extent { batch: 8, rows: 80 };
+            let network = rnn.network(extent, Optional::default()).expect("it is valid");
+            for note in ["tensor_core", "cooperative", "tensor_core, cooperative"] {
+                let without = note.parse().expect("it is known");
+                let selection = Selection { without, ..Selection::default() };
+                let parts = engine::partition(&network.graph, &target, &selection);
+                for part in parts.unwrap_or_else(|error| panic!("{name} {hidden}: {error}")) {
+                    let own =
+                        engine::supported(&part.config.engine, part.graph.canonical(), &target);
+                    let lowered = own.expect("it was chosen").lower(&part.config);
+                    for kernel in lowered.expect("it was chosen").kernels {
+                        let uses = kernel.spec.template.contains("mma");
+                        let refused = note.contains("tensor_core") && uses
+                            || note.contains("cooperative") && kernel.launch.cooperative;
+                        assert!(!refused, "{name} {hidden}, without {note}: {}", part.config);
+                    }
+                }
+            }
+        }
+    }
+}
