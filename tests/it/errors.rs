@@ -326,7 +326,7 @@ fn graphs_no_engine_runs() {
         ErrorKind::NotSupported,
         "no engine runs the graph: pointwise: matmul is not pointwise; \
          reduction_columns: matmul is neither pointwise nor a reduction; \
-         gemm_wgmma: the product has more than 2^62 multiplications; \
+         gemm_wgmma: the GEMM has more than 2^62 multiplications; \
          attention_decode: matmul is no attention; rnn_cta: the operation is not a recurrent layer",
         harness::kiln().plan(&graph.build().unwrap()),
     );

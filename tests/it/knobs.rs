@@ -1,5 +1,5 @@
-//! Knobs: values that they do not have are refused, and every architecture that the pointwise engine
-//! claims compiles its settings without a spilled register.
+//! Knobs: values that they do not have are refused, and every architecture that the pointwise
+//! engine claims compiles its settings without a spilled register.
 
 use kiln::engine::{self, engines};
 use kiln::expr::{Math, Mode, Pointwise};

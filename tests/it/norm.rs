@@ -146,7 +146,9 @@ fn finalized_statistics_of_what_is_not_finite_are_nan() {
                 let infinite = poisoned == "sum" && !mean;
                 assert!(!infinite || nan(3), "{poisoned}: {tensor}: {own:?} {expected:?}");
                 assert!(!infinite || own[4].is_nan(), "{poisoned}: {tensor}: {own:?}");
-                assert!(!expected.bounds.iter().any(|bound| bound.is_nan()), "{expected:?}");
+                // Whether a finite mean's square overflows depends on the order of operations.
+                let open = |(at, bound): (usize, &f64)| bound.is_nan() && !(infinite && at == 4);
+                assert!(!expected.bounds.iter().enumerate().any(open), "{expected:?}");
                 assert!(own[0].is_finite() && own[2].is_finite(), "{tensor}: {own:?}");
             }
         }

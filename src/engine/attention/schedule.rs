@@ -35,11 +35,16 @@ pub(super) const MMA_M: i64 = 16;
 /// Maximum columns of O per warp.
 pub(super) const WIDTH_WARP_MAX: i64 = 256;
 
-/// Registers for addresses, bounds and fragments.
-const REGISTERS_OTHER: i64 = 60;
+/// Registers for addresses, bounds and fragments, and for the rows of each MMA tile.
+const REGISTERS_OTHER: i64 = 40;
+const REGISTERS_TILE: i64 = 20;
 
 /// Registers per thread for the key bounds of an MMA tile's rows: two rows of two.
 const BOUND_REGISTERS: i64 = 4;
+
+/// Registers per thread for what a score program reads: 30 in attention with slopes, sinks and
+/// dropout, by NVRTC's report.
+const SCORE_REGISTERS: i64 = 32;
 
 /// Magnitude from which scores are rounded to multiples of a power of two
 /// (`attention/online_softmax.cuh`).
@@ -199,7 +204,8 @@ impl<'a> Matrices<'a> {
                 "needs {shared_bytes} bytes of shared memory, a block has {available}"
             ));
         }
-        let registers = tiling.registers(shape, self.element) + self.bound_registers(&tiling);
+        let program = self.bound_registers(&tiling) + self.score_registers();
+        let registers = tiling.registers(shape, self.element) + program;
         if registers > REGISTERS_THREAD_MAX {
             return Err(format!(
                 "needs about {registers} registers, a thread has {REGISTERS_THREAD_MAX}"
@@ -221,6 +227,12 @@ impl<'a> Matrices<'a> {
         let op = self.problem.op;
         let own = op.band.left.is_some() || op.intervals || op.query_lengths;
         if own { tiling.warp_q / MMA_M * BOUND_REGISTERS } else { 0 }
+    }
+
+    /// Registers for operands and coordinates of the score program, and for random numbers.
+    fn score_registers(&self) -> i64 {
+        let own = self.problem.score.reads_tensors() || self.problem.op.dropout.is_some();
+        if own { SCORE_REGISTERS } else { 0 }
     }
 
     /// Bytes of the partial O, row_max and row_sum; 0 without a split.
@@ -510,6 +522,6 @@ impl Tiling {
         let held = i64::from(self.hold_q) * ceil_div(shape.depth * element.bytes() as i64, 32) * 4;
         let width = ceil_div(padded_width(shape) / warps_v(shape), MMA_M) * MMA_M;
         let accumulators = (width + self.cta_k) / 2;
-        tiles * (accumulators + held) + REGISTERS_OTHER
+        tiles * (accumulators + held + REGISTERS_TILE) + REGISTERS_OTHER
     }
 }

@@ -102,21 +102,18 @@ struct Variables {
 }
 
 /// What a kernel does.
-#[derive(Serialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-enum Kernel {
-    /// Initialises the states.
-    Initial {
-        /// The first value of h in a column.
-        h_first: String,
-        reads_initial: bool,
-    },
-    /// One phase of a step.
-    Phase { phases: Vec<Phase> },
-    /// All phases of all steps from one on.
-    Rest { phases: Vec<Phase> },
-    /// Writes the final states.
-    Final { h_final: Option<String>, states_final: bool },
+#[derive(Serialize, Default)]
+struct Kernel {
+    /// `initial`: initialises the states. `phase`: one phase of a step. `rest`: all phases of all
+    /// steps from one on. `final`: writes the final states.
+    kind: &'static str,
+    phases: Vec<Phase>,
+    /// The first value of h in a column, and whether states are read.
+    h_first: Option<String>,
+    reads_initial: bool,
+    /// Where the last value of h in a column is written, and whether the other states are written.
+    h_final: Option<String>,
+    states_final: bool,
 }
 
 /// A part of a step that needs no other block: a stage, or the projection.
@@ -294,10 +291,7 @@ impl<'a> StepKernels<'a> {
             Constant::new("BATCH", op.batch, ""),
             Constant::new("THREADS", i64::from(THREADS), ""),
         ];
-        let phases = match &kernel {
-            Kernel::Phase { phases } | Kernel::Rest { phases } => &phases[..],
-            Kernel::Initial { .. } | Kernel::Final { .. } => &[],
-        };
+        let phases = &kernel.phases;
         let stages = phases.iter().any(|phase| matches!(phase, Phase::Stage { .. }));
         let normalises = |phase: &Phase| match phase {
             Phase::Stage { layer_norms, .. } => !layer_norms.is_empty(),
@@ -342,11 +336,11 @@ impl<'a> StepKernels<'a> {
             kernel,
         };
         let stem = format!("sm75_rnn_cell_{dtype}_{}_{name}", layer.cell_word());
-        let names = KernelNames { stem, template: TEMPLATE, entry: ENTRY };
         let arguments = layer.tensors().map(|(_, uid)| Argument::Address(uid as i64));
         let scratch = (0..Buffer::ALL.len()).map(Argument::Scratch);
         KernelPlan {
-            spec: names.spec(self.arch, &variables),
+            spec: KernelNames { stem, template: TEMPLATE, entry: ENTRY }
+                .spec(self.arch, &variables),
             launch: LaunchPlan {
                 grid: Grid::Fixed((op.direction.count() * op.batch) as u32),
                 threads: THREADS,
@@ -378,7 +372,8 @@ impl<'a> StepKernels<'a> {
         let others = self.elements.states().into_iter().skip(1);
         let reads_initial = h_initial || others.into_iter().any(|state| state.initial.is_some());
         let about = "the initial states of a recurrent layer.";
-        self.kernel("initial", about, Kernel::Initial { h_first, reads_initial })
+        let (kind, h_first) = ("initial", Some(h_first));
+        self.kernel(kind, about, Kernel { kind, h_first, reads_initial, ..Kernel::default() })
     }
 
     /// The kernel that writes the final states.
@@ -386,23 +381,28 @@ impl<'a> StepKernels<'a> {
         let with = self.layer.op.with;
         let h_final = with.h_final.then(|| self.elements.element("h_final", "b", "column"));
         let states_final = with.states_final;
-        let about = "the final states of a recurrent layer.";
-        (h_final.is_some() || states_final)
-            .then(|| self.kernel("final", about, Kernel::Final { h_final, states_final }))
+        let (kind, about) = ("final", "the final states of a recurrent layer.");
+        (h_final.is_some() || states_final).then(|| {
+            self.kernel(kind, about, Kernel { kind, h_final, states_final, ..Kernel::default() })
+        })
     }
 
     /// The kernel of a stage of one step.
     pub(super) fn stage(&self, stage: usize) -> KernelPlan {
         let about = format!("stage {stage} of a recurrent layer at one step.");
         let phases = vec![self.stage_phase(stage, false)];
-        self.kernel(&format!("stage{stage}"), about, Kernel::Phase { phases })
+        self.kernel(
+            &format!("stage{stage}"),
+            about,
+            Kernel { kind: "phase", phases, ..Kernel::default() },
+        )
     }
 
     /// The kernel that rounds the results of the projection of one step.
     pub(super) fn projection(&self) -> KernelPlan {
         let about = "the projection of a recurrent layer at one step.";
         let phases = vec![Phase::Projection { gemm: None }];
-        self.kernel("projection", about, Kernel::Phase { phases })
+        self.kernel("projection", about, Kernel { kind: "phase", phases, ..Kernel::default() })
     }
 
     /// The kernel of all remaining steps.
@@ -413,7 +413,8 @@ impl<'a> StepKernels<'a> {
         let projection =
             projection.map(|gemm| Phase::Projection { gemm: Some(self.row_gemm(gemm)) });
         let about = "the remaining steps of a recurrent layer.";
-        self.kernel("rest", about, Kernel::Rest { phases: stages.chain(projection).collect() })
+        let (kind, phases) = ("rest", stages.chain(projection).collect());
+        self.kernel(kind, about, Kernel { kind, phases, ..Kernel::default() })
     }
 
     fn step_loads(&self) -> Vec<StepLoad> {

@@ -50,9 +50,9 @@ impl Kiln {
     ///
     /// # Errors
     /// `BadParam` when the dump's architecture is not the GPU's, an input is missing, an option or
-    /// source line could read a file, or only [signed](crate::Config::trust_all) code may run; `Compile` when there is no NVRTC or the kernel does not
-    /// compile; `Driver` when device memory is exhausted. A failed launch is part of the result,
-    /// not an error.
+    /// source line could read a file, or only [signed](crate::Config::trust_all) code may run;
+    /// `Compile` when there is no NVRTC or the kernel does not compile; `Driver` when device memory
+    /// is exhausted. A failed launch is part of the result, not an error.
     pub fn replay(&self, dump: &Dump, edit: Option<&Edit>, inputs: &Values) -> Result<Relaunch> {
         let image = match edit {
             Some(Edit { is_ptx: true, text, .. }) => Image {
