@@ -21,7 +21,6 @@ pub(super) struct ProblemParameters {
     index_type: &'static str,
     /// Type of accumulators.
     sum: &'static str,
-    batches: i64,
     heads: i64,
     /// Query heads per kv head.
     group: i64,
@@ -88,8 +87,6 @@ pub(super) struct SequenceParameters {
 struct Ragged {
     begin: String,
     end: String,
-    /// Rows of all sequences.
-    all: i64,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -160,12 +157,11 @@ pub(super) fn problem_parameters(
     packs: bool,
     functions: BTreeSet<&'static str>,
 ) -> ProblemParameters {
-    let AttentionShape { batches, heads, queries, keys, depth, width, .. } = problem.shape;
+    let AttentionShape { heads, queries, keys, depth, width, .. } = problem.shape;
     let statistics = problem.op.statistics;
     ProblemParameters {
         index_type: index_type(problem),
         sum: if problem.is_double() { "f64" } else { "float" },
-        batches: batches.max(1),
         heads: heads.max(1),
         group: problem.shape.group(),
         packs,
@@ -248,7 +244,7 @@ pub(super) fn attention_parameters(
 /// The operation and its operands, line by line.
 fn listing(problem: &Problem<'_>) -> Vec<String> {
     let (op, shape) = (problem.op, &problem.shape);
-    let AttentionShape { batches, heads, kv_heads, queries, keys, depth, width } = *shape;
+    let AttentionShape { heads, kv_heads, queries, keys, depth, width, .. } = *shape;
     let kv = if shape.group() > 1 { format!("h / {}", shape.group()) } else { "h".to_owned() };
     let scale = op.scale_of(depth);
     let mut lines = vec![
@@ -291,15 +287,35 @@ fn listing(problem: &Problem<'_>) -> Vec<String> {
         lines.push(format!("{name}: {}", program.lines().collect::<Vec<_>>().join("; ")));
     }
     lines.push(format!(
-        "batch {batches}, {heads} heads of q, {kv_heads} of k and v, seqlen_q {queries}, \
-         seqlen_k {keys}, head_dim {depth}, of v {width}"
+        "{heads} heads of q, {kv_heads} of k and v, seqlen_q {queries}, seqlen_k {keys}, head_dim \
+         {depth}, of v {width}; batch size B and rows T of all sequences at run time"
     ));
-    let text = |(slot, at): (&'static str, usize)| {
-        let tensor = &problem.graph.tensors[at];
-        TensorDesc { name: slot.to_owned(), ..tensor.clone() }.to_string()
-    };
-    lines.extend(problem.passed().map(text));
+    lines.extend(problem.passed().map(|(slot, at)| described(problem, slot, at)));
     lines
+}
+
+/// A tensor by its slot, with the extents that a kernel is made for.
+fn described(problem: &Problem<'_>, slot: &str, at: usize) -> String {
+    let (op, tensor) = (problem.op, &problem.graph.tensors[at]);
+    let is_key = matches!(slot, "k" | "v");
+    let ragged = if is_key { op.keys_max } else { op.queries_max }.is_some();
+    let extent = |(axis, dim): (usize, &i64)| match axis {
+        0 if slot.ends_with("_offsets") => "B + 1".to_owned(),
+        0 if *dim > 1 && !(is_key && op.paged) => "B".to_owned(),
+        2 if ragged && matches!(slot, "q" | "k" | "v" | "o" | "lse") => "T".to_owned(),
+        _ => dim.to_string(),
+    };
+    let dims: Vec<String> = tensor.dims.iter().enumerate().map(extent).collect();
+    let by_value = if tensor.by_value { " by value" } else { "" };
+    format!("{slot}: {}[{}]{by_value}", tensor.dtype, dims.join(", "))
+}
+
+/// The run-time numbers of a kernel, behind its tensors and workspace.
+pub(super) fn numbers(problem: &Problem<'_>) -> Vec<i64> {
+    let op = problem.op;
+    let total = |slot: &str, ragged: bool| ragged.then(|| problem.tensor(slot).dims[2]);
+    let totals = [total("q", op.queries_max.is_some()), total("k", op.keys_max.is_some())];
+    std::iter::once(problem.shape.batches.max(1)).chain(totals.into_iter().flatten()).collect()
 }
 
 /// A constant of the accumulator type.
@@ -347,7 +363,7 @@ fn tensor(problem: &Problem<'_>, slot: &'static str, at: usize) -> TensorParamet
     TensorParameters {
         name: slot,
         declaration: kernel_parameter(problem.graph, at, slot),
-        text: tensor.to_string(),
+        text: described(problem, slot, at),
         strides: named.collect(),
         offset: if terms.is_empty() { "0".to_owned() } else { terms.join(" + ") },
     }
@@ -384,9 +400,9 @@ fn element_at(problem: &Problem<'_>, slot: &str, coordinates: [&str; 4]) -> Stri
 
 fn sequence(problem: &Problem<'_>, mapped: bool) -> SequenceParameters {
     let op = problem.op;
-    let ragged = |slot: &str, of: &str| {
+    let ragged = |slot: &str| {
         let at = |batch: &str| element_at(problem, slot, [batch, "0", "0", "0"]);
-        Ragged { begin: at("batch"), end: at("batch + 1"), all: problem.tensor(of).dims[2] }
+        Ragged { begin: at("batch"), end: at("batch + 1") }
     };
     let (q_batch, q_row) = match op.queries_max {
         None => ("of.batch", "query"),
@@ -411,8 +427,8 @@ fn sequence(problem: &Problem<'_>, mapped: bool) -> SequenceParameters {
         limits: lengths || op.queries_max.is_some() || op.keys_max.is_some(),
         query_length: op.query_lengths.then(|| element(problem, "query_lengths")),
         key_length: op.key_lengths.then(|| element(problem, "key_lengths")),
-        ragged_queries: op.queries_max.map(|_| ragged("query_offsets", "q")),
-        ragged_keys: op.keys_max.map(|_| ragged("key_offsets", "k")),
+        ragged_queries: op.queries_max.map(|_| ragged("query_offsets")),
+        ragged_keys: op.keys_max.map(|_| ragged("key_offsets")),
         paged: op.paged.then(paged),
         mapped,
         q_batch,

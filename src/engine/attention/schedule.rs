@@ -8,7 +8,8 @@ use serde::Serialize;
 use crate::dtype::DType;
 use crate::engine::access::{GRID_MAX, REGISTERS_THREAD_MAX, access_bytes, ceil_div};
 use crate::engine::attention::parameters::{
-    AttentionParameters, ProblemParameters, attention_parameters, literal, problem_parameters,
+    AttentionParameters, ProblemParameters, attention_parameters, literal, numbers,
+    problem_parameters,
 };
 use crate::engine::attention::problem::Problem;
 use crate::engine::attention::work::{Block, MathPath, work};
@@ -426,7 +427,7 @@ impl<'a> Matrices<'a> {
                 cooperative: false,
                 arguments: arguments(self.problem.graph, passed.iter().map(|(_, at)| at)),
                 maps: Vec::new(),
-                numbers: Vec::new(),
+                numbers: numbers(&self.problem),
             },
         }
     }

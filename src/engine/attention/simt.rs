@@ -4,7 +4,8 @@ use serde::Serialize;
 
 use crate::engine::access::{GRID_MAX, ceil_div};
 use crate::engine::attention::parameters::{
-    AttentionParameters, ProblemParameters, attention_parameters, literal, problem_parameters,
+    AttentionParameters, ProblemParameters, attention_parameters, literal, numbers,
+    problem_parameters,
 };
 use crate::engine::attention::problem::Problem;
 use crate::engine::attention::work::{Block, GAIN_MIN, MathPath, work};
@@ -215,7 +216,7 @@ impl Tunable<2> for Simt<'_> {
                 cooperative: false,
                 arguments: arguments(problem.graph, passed.iter().map(|(_, at)| at)),
                 maps: Vec::new(),
-                numbers: Vec::new(),
+                numbers: numbers(problem),
             },
         })
     }
