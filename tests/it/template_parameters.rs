@@ -262,6 +262,9 @@ fn unread(template: &str, specs: &[KernelSpec]) -> Vec<String> {
             }
         }
     }
+    // A struct that stands at several places need not be read whole at each of them.
+    let elsewhere = |path: &Vec<String>| read.iter().any(|of| of.last() == path.last());
+    unread.retain(|path| !elsewhere(path));
     unread.into_iter().map(|path| format!("{template}: {}", path.join("."))).collect()
 }
 

@@ -206,6 +206,18 @@ impl<'a> Elements<'a> {
         format!("{}[{column}]", self.row(slot, row))
     }
 
+    /// An element by its offset from the first row. Pointers to rows, in the rolled loop that loads
+    /// weights, are read before they are set in the PTX of NVRTC 13.0.
+    pub(super) fn element_of_first_row(&self, slot: &str, row: &str, column: &str) -> String {
+        match self.has_rows(slot) {
+            true => {
+                let offset = format!("index_t({row}) * {} + {column}", stride(slot, "ROW"));
+                self.element(slot, "0", &offset)
+            }
+            false => self.element(slot, row, column),
+        }
+    }
+
     /// Constants: the strides of all tensors, and the index of each gate in a row.
     pub(super) fn constants(&self) -> Vec<Constant> {
         let strides = self.layer.tensors().flat_map(|(slot, uid)| {

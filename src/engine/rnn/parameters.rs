@@ -514,7 +514,10 @@ impl Writer<'_> {
             rows,
             cta_rows,
             k,
-            weight: self.elements.element(slot, &format!("{gate} * {rows} + unit"), "k"),
+            weight: {
+                let row = format!("{gate} * {rows} + unit");
+                self.elements.element_of_first_row(slot, &row, "k")
+            },
             streamed,
             name,
         }
