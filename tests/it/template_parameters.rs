@@ -99,10 +99,23 @@ fn more_graphs() -> Vec<OperationGraph> {
         rms_gradients([64, 768]),
         golden::centred([16, 512, 768]),
         lstm(),
+        row_beside_matrix(),
         rounded_mean(&[64, 1000], &[64, 1]),
         rounded_mean(&[16, 1 << 20], &[16, 1]),
         rounded_mean(&[16, 512, 768], &[16, 1, 768]),
     ]
+}
+
+/// An output that is a row, of which one row of threads stores the elements.
+fn row_beside_matrix() -> OperationGraph {
+    let mut graph = OperationGraph::builder();
+    let x = graph.input("x", &[16, 256], DType::F32);
+    let row = graph.input("row", &[1, 256], DType::F32);
+    let positive = graph.pointwise(Pointwise::new(Mode::ReluFwd), &[row]).unwrap();
+    graph.output(positive, "positive", DType::F32);
+    let y = graph.pointwise(Pointwise::new(Mode::Add), &[x, positive]).unwrap();
+    graph.output(y, "y", DType::F32);
+    graph.build().unwrap()
 }
 
 /// A recurrent layer with everything that there is.
