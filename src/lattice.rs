@@ -49,7 +49,7 @@ impl Equation {
 
     /// Whether the terms can sum to `total`; `None` if that is undecided after [`TRIED_MAX`]
     /// values.
-    pub(crate) fn is_solvable(mut self, total: i128) -> Option<bool> {
+    pub(crate) fn is_solvable(&mut self, total: i128) -> Option<bool> {
         let terms = &mut self.terms[..self.count];
         terms.sort_unstable_by_key(|term| std::cmp::Reverse(term.step));
         // Minimum and maximum of the sum of the terms from a position on.
