@@ -23,8 +23,8 @@ use crate::rows::{self, layer};
 /// Settings of a graph in an ordinary run.
 const SAMPLE: usize = 12;
 
-/// Settings between two lines about the progress.
-const PROGRESS: usize = 200;
+/// Settings whose kernels one context holds; their number is the progress.
+const CHUNK: usize = 200;
 
 /// Whether every setting is asked for.
 pub fn all_are_wanted() -> bool {
@@ -90,7 +90,7 @@ pub fn agree(
     sample: usize,
     agreement: Agreement,
 ) {
-    let (kiln, started) = (harness::kiln(), Instant::now());
+    let started = Instant::now();
     let all = match sample {
         usize::MAX => legal(graph, engine),
         count => sample_of(graph, engine, count),
@@ -98,25 +98,27 @@ pub fn agree(
     assert!(!all.is_empty(), "{engine} has no legal setting: {graph}");
     let expected = reference::evaluate(graph, inputs).expect("inputs fit the graph");
     let mut known: HashMap<(Vec<i64>, bool), Values> = HashMap::new();
-    for (number, config) in all.iter().enumerate() {
-        if number > 0 && number % PROGRESS == 0 {
-            let seconds = started.elapsed().as_secs();
-            println!("{engine}: {number} of {} settings, {seconds} s", all.len());
+    for (chunk, configs) in all.chunks(CHUNK).enumerate() {
+        let kiln = Kiln::open(harness::checked(None)).unwrap();
+        for (at, config) in configs.iter().enumerate() {
+            let plan = kiln.plan_with(graph, config).unwrap_or_else(|e| panic!("{config}: {e:?}"));
+            let actual = harness::run_plan(&kiln, &plan, inputs).unwrap();
+            let key = match agreement {
+                Agreement::Order => order(config, &plan),
+                Agreement::Setting => (vec![(chunk * CHUNK + at) as i64], false),
+            };
+            let first = known.entry(key).or_insert_with(|| {
+                harness::compare_with(&expected, graph, inputs, &actual, &config.to_string());
+                harness::run_plan(&kiln, &plan, inputs).unwrap()
+            });
+            for (uid, values) in &actual {
+                let mut pairs = std::iter::zip(values, &first[uid]);
+                let same = pairs.all(|(a, b)| a.to_bits() == b.to_bits());
+                assert!(same, "{config}: tensor {uid} has other bits");
+            }
         }
-        let plan = harness::planned(graph, config);
-        let actual = harness::run_plan(kiln, &plan, inputs).unwrap();
-        let key = match agreement {
-            Agreement::Order => order(config, &plan),
-            Agreement::Setting => (vec![number as i64], false),
-        };
-        let first = known.entry(key).or_insert_with(|| {
-            harness::compare_with(&expected, graph, inputs, &actual, &config.to_string());
-            harness::run_plan(kiln, &plan, inputs).unwrap()
-        });
-        for (uid, values) in &actual {
-            let same = std::iter::zip(values, &first[uid]).all(|(a, b)| a.to_bits() == b.to_bits());
-            assert!(same, "{config}: tensor {uid} has other bits");
-        }
+        let (done, seconds) = (chunk * CHUNK + configs.len(), started.elapsed().as_secs());
+        println!("{engine}: {done} of {} settings, {seconds} s", all.len());
     }
     let (orders, seconds) = (known.len(), started.elapsed().as_secs());
     println!("{engine}: {} settings ran in {orders} orders of sums, {seconds} s", all.len());

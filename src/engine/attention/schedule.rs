@@ -110,14 +110,19 @@ impl<'a> Matrices<'a> {
         }
         let types = ["q", "k", "v"].map(|slot| problem.tensor(slot).dtype);
         let element = Attention::product_dtype(types);
-        let halves = |dtype: &DType| *dtype == element || dtype.is_f8();
-        let is_half = element.bytes() == 2 && types.iter().all(halves);
-        let is_tf32 = problem.op.math == MatmulMath::Tf32 && types == [DType::F32; 3];
-        if !is_half && !is_tf32 {
+        // Operands arrive in the type of the MMA or one half as wide.
+        let widens = |dtype: DType| dtype == element || 2 * dtype.bytes() == element.bytes();
+        let rounds = types.contains(&DType::F32);
+        let has_mma = match element {
+            DType::F16 | DType::Bf16 => true,
+            DType::F32 => !rounds || problem.op.math == MatmulMath::Tf32,
+            _ => false,
+        };
+        if !has_mma || !types.into_iter().all(widens) {
             let [q, k, v] = types;
             return unsupported(format!(
-                "q is {q}, k is {k} and v is {v}: tensor cores take f16 or bf16 for all of them, \
-                 any of them of 8 bits too, or f32 where math is tf32"
+                "q is {q}, k is {k} and v is {v}: tensor cores take f16, bf16 or f8, or f32 next \
+                 to f16 and bf16 where math is tf32"
             ));
         }
         let AttentionShape { depth, width, .. } = problem.shape;
@@ -128,15 +133,15 @@ impl<'a> Matrices<'a> {
         Ok(Matrices { problem, target, element })
     }
 
-    /// Whether operands are rounded to tf32 in shared memory.
+    /// Whether the MMA's operands are tf32.
     pub(super) fn is_tf32(&self) -> bool {
         self.element == DType::F32
     }
 
-    /// Type of an 8-bit operand.
-    pub(super) fn fp8_type(&self, slot: &str) -> Option<&'static str> {
+    /// Type of an operand that is widened for the MMA.
+    pub(super) fn narrow_type(&self, slot: &str) -> Option<&'static str> {
         let dtype = self.problem.tensor(slot).dtype;
-        dtype.is_f8().then(|| ctype(dtype))
+        (dtype != self.element).then(|| ctype(dtype))
     }
 
     /// K of one MMA: 32 bytes.
@@ -155,7 +160,9 @@ impl<'a> Matrices<'a> {
 
     /// Numerical notes.
     pub(super) fn notes(&self) -> Vec<NumericalNote> {
-        let rounded = self.is_tf32().then_some(NumericalNote::DownConvertInputs);
+        let slots = ["q", "k", "v"];
+        let rounds = slots.iter().any(|slot| self.problem.tensor(slot).dtype == DType::F32);
+        let rounded = rounds.then_some(NumericalNote::DownConvertInputs);
         std::iter::once(NumericalNote::TensorCore).chain(rounded).collect()
     }
 
@@ -184,14 +191,17 @@ impl<'a> Matrices<'a> {
             return Err(format!("needs {threads} threads, a block has 32 to {THREADS_MAX}"));
         }
         let tile = |rows: i64, elements: i64| rows * self.line_bytes(elements);
-        // K of the next tile; 8-bit floats arrive beside the buffer they are converted into.
-        let narrow = |elements: i64| cta_k * ceil_div(elements, MMA_M) * MMA_M;
-        let next_k = match self.fp8_type("k") {
+        // K of the next tile; narrow elements arrive beside the buffer that they are widened into.
+        let narrow = |elements: i64| match self.is_tf32() {
+            true => tile(cta_k, elements) / 2,
+            false => cta_k * ceil_div(elements, MMA_M) * MMA_M,
+        };
+        let next_k = match self.narrow_type("k") {
             Some(_) => narrow(shape.depth),
             None => tile(cta_k, shape.depth),
         };
         let width = padded_width(shape);
-        let narrow_v = self.fp8_type("v").map_or(0, |_| narrow(width));
+        let narrow_v = self.narrow_type("v").map_or(0, |_| narrow(width));
         let of_k = tile(cta_k, shape.depth) + next_k;
         let tiles = tile(cta_q, shape.depth) + of_k + tile(cta_k, width) + narrow_v;
         let shared_bytes = match cluster {
@@ -340,6 +350,8 @@ impl<'a> Matrices<'a> {
         let Schedule { tiling, shared_bytes, .. } = *schedule;
         let Tiling { cta_k, cta_q, hold_q, warp_q, split, cluster, .. } = tiling;
         let operand = if self.is_tf32() { "tf32" } else { self.element.name() };
+        // Elements that a thread copies at once (`attention/tile.cuh`).
+        let chunk = 16 / self.element.bytes() as i64;
         MmaParameters {
             problem,
             attention,
@@ -347,12 +359,13 @@ impl<'a> Matrices<'a> {
             mma: MmaInstruction::new(self.mma_k(), [operand; 2]),
             mma_k: self.mma_k(),
             transposes: false,
-            q_access: self.access("q", 8),
-            k_access: self.access("k", 8),
-            v_access: self.access("v", 8),
-            fp8_q: self.fp8_type("q"),
-            fp8_k: self.fp8_type("k"),
-            fp8_v: self.fp8_type("v"),
+            q_access: self.access("q", chunk),
+            k_access: self.access("k", chunk),
+            v_access: self.access("v", chunk),
+            narrow_kv: ["k", "v"].iter().any(|slot| self.narrow_type(slot).is_some()),
+            narrow_q: self.narrow_type("q"),
+            narrow_k: self.narrow_type("k"),
+            narrow_v: self.narrow_type("v"),
             cta_q,
             cta_k,
             warp_q,
@@ -446,7 +459,7 @@ impl<'a> Matrices<'a> {
 #[derive(Serialize)]
 pub(super) struct SoftmaxParameters {
     element: &'static str,
-    /// Whether operands are rounded to tf32 in shared memory.
+    /// Whether the MMA's operands are tf32.
     tf32: bool,
     /// Scale of scores: as exponents of e, of 2, and of 2 for scores beyond `far_max`.
     scale: String,
@@ -477,10 +490,11 @@ struct MmaParameters {
     q_access: i64,
     k_access: i64,
     v_access: i64,
-    /// Types of 8-bit operands.
-    fp8_q: Option<&'static str>,
-    fp8_k: Option<&'static str>,
-    fp8_v: Option<&'static str>,
+    /// Whether K or V is narrower than the MMA's operands, and the types of those that are.
+    narrow_kv: bool,
+    narrow_q: Option<&'static str>,
+    narrow_k: Option<&'static str>,
+    narrow_v: Option<&'static str>,
     cta_q: i64,
     cta_k: i64,
     warp_q: i64,

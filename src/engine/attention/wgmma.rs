@@ -267,9 +267,9 @@ impl Wgmma<'_> {
             problem: parameters,
             attention,
             softmax: self.matrices.softmax_parameters(1, 1),
-            fp8_q: self.matrices.fp8_type("q"),
-            fp8_k: self.matrices.fp8_type("k"),
-            fp8_v: self.matrices.fp8_type("v"),
+            fp8_q: self.matrices.narrow_type("q"),
+            fp8_k: self.matrices.narrow_type("k"),
+            fp8_v: self.matrices.narrow_type("v"),
             products: [
                 product([cta_k, depth], false, true),
                 product([product_width, cta_k], true, false),

@@ -3,6 +3,7 @@
 mod modifier;
 mod semantics;
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
@@ -212,10 +213,17 @@ impl Attention {
         self.math.dtype()
     }
 
-    /// Type to which 8-bit operands are widened for the MMA, given the types of `q`, `k` and `v`:
-    /// the first wider type among them, otherwise f16, which represents all their values.
+    /// Type to which narrower operands are widened for the MMA, given the types of `q`, `k` and
+    /// `v`: the widest among them, f32 for f16 next to bf16, and f16 where all have 8 bits. It
+    /// represents all their values.
     pub fn product_dtype(types: [DType; 3]) -> DType {
-        types.into_iter().find(|dtype| !dtype.is_f8()).unwrap_or(DType::F16)
+        let wide = types.into_iter().filter(|dtype| !dtype.is_f8());
+        wide.reduce(|a, b| match a.bytes().cmp(&b.bytes()) {
+            Ordering::Equal if a != b => DType::F32,
+            Ordering::Less => b,
+            _ => a,
+        })
+        .unwrap_or(DType::F16)
     }
 
     /// How sigmoid and tanh, including that of a soft cap, are computed for this type of `q`.

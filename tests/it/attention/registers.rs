@@ -44,8 +44,12 @@ fn operations(shape: &AttentionShape) -> [Attention; 7] {
     [causal, model, all, eight, all_eight, dropped, dropped_model]
 }
 
-/// Heads of models, of whose tensors q and o, and k and v, are of these types.
-pub fn of_models(math: MatmulMath, wide: DType, eight: Option<DType>) -> Vec<OperationGraph> {
+/// Heads of models, with q and o, and k and v, of these types; also with k and v of 8 bits.
+pub fn of_models(
+    math: MatmulMath,
+    [own, kv]: [DType; 2],
+    eight: Option<DType>,
+) -> Vec<OperationGraph> {
     let mut graphs = Vec::new();
     for elements in [64, 128, 256] {
         let shape = AttentionShape {
@@ -58,9 +62,9 @@ pub fn of_models(math: MatmulMath, wide: DType, eight: Option<DType>) -> Vec<Ope
             width: elements,
         };
         for op in operations(&shape) {
-            let kv = if op.descale_k { eight } else { Some(wide) };
+            let kv = if op.descale_k { eight } else { Some(kv) };
             let Some(kv) = kv else { continue };
-            let storage = [wide, kv, kv, wide].map(Storage::packed);
+            let storage = [own, kv, kv, own].map(Storage::packed);
             graphs.push(cases::graph(Attention { math, ..op }, shape, storage, [true; 4]));
         }
     }
@@ -70,7 +74,7 @@ pub fn of_models(math: MatmulMath, wide: DType, eight: Option<DType>) -> Vec<Ope
 /// A sample: `KILN_TEST_ALL=1` (`make spills`) compiles all.
 #[test]
 fn defaults_spill_nothing() {
-    let graphs = of_models(MatmulMath::F32, DType::Bf16, Some(DType::F8E4M3));
+    let graphs = of_models(MatmulMath::F32, [DType::Bf16; 2], Some(DType::F8E4M3));
     let targets = ["t4", "a100", "rtx4090", "h200", "b200", "rtx5090"];
     let sources = harness::default_sources(&ENGINES, &targets, &graphs);
     harness::compile_without_spills(&harness::sampled(sources, 5));

@@ -51,7 +51,8 @@ fn tf32_products_bytes_and_conflicts() {
 /// `KILN_TEST_ALL=1` (`make spills`) compiles all.
 #[test]
 fn tf32_defaults_spill_nothing() {
-    let graphs = of_models(MatmulMath::Tf32, DType::F32, None);
+    let mut graphs = of_models(MatmulMath::Tf32, [DType::F32; 2], None);
+    graphs.extend(of_models(MatmulMath::F32, [DType::F16, DType::Bf16], None));
     let sources = harness::default_sources(&TENSOR, &["a100", "rtx4090", "h200"], &graphs);
     harness::compile_without_spills(&harness::sampled(sources, 5));
 }
@@ -76,19 +77,24 @@ fn tf32_is_asked_for() {
         for name in ["attention_decode", "attention_mma", "attention_wgmma"] {
             let error = refusal(name, &graph);
             let rule = format!(
-                "{types}: tensor cores take f16 or bf16 for all of them, any of them of 8 bits \
-                 too, or f32 where math is tf32"
+                "{types}: tensor cores take f16, bf16 or f8, or f32 next to f16 and bf16 where \
+                 math is tf32"
             );
             assert!(error.contains(&rule), "{name}: {error}");
         }
     }
-    let graph = graph(MatmulMath::Tf32, [DType::F32; 3]);
-    let error = refusal("attention_wgmma", &graph);
+    let rounded = graph(MatmulMath::Tf32, [DType::F32; 3]);
+    let error = refusal("attention_wgmma", &rounded);
     assert!(error.contains("warpgroups do not read values of tf32 transposed"), "{error}");
+    let widened = graph(MatmulMath::F32, [DType::F16, DType::Bf16, DType::Bf16]);
     let target = Target::named("h200").unwrap();
     for name in TENSOR {
-        let supported = engine::supported(name, graph.canonical(), &target).unwrap();
-        let notes = supported.notes(&supported.heuristic()).numerical;
-        assert_eq!(notes, [NumericalNote::TensorCore, NumericalNote::DownConvertInputs]);
+        let notes = |graph: &OperationGraph| {
+            let supported = engine::supported(name, graph.canonical(), &target).unwrap();
+            supported.notes(&supported.heuristic()).numerical
+        };
+        let own = [NumericalNote::TensorCore, NumericalNote::DownConvertInputs];
+        assert_eq!(notes(&rounded), own);
+        assert_eq!(notes(&widened), own[..1], "tf32 represents f16 and bf16");
     }
 }
