@@ -118,12 +118,6 @@ pub fn conflicts(counters: &Counters) -> u64 {
     counters.total.shared_loads.conflicts + counters.total.shared_stores.conflicts
 }
 
-/// The plan of a legal setting, which may spill.
-#[track_caller]
-pub fn planned(graph: &OperationGraph, config: &EngineConfig) -> ExecutionPlan {
-    kiln().plan_with(graph, config).unwrap_or_else(|error| panic!("{config}: {error:?}"))
-}
-
 /// The sources of a setting's kernels, by what they are.
 pub fn sources(
     what: &str,
