@@ -155,8 +155,12 @@ fn notes_are_what_kernels_do() {
     for (place, name) in TARGETS.into_iter().enumerate() {
         let (kiln, target) = (kiln(name, ""), Target::named(name).unwrap());
         for (at, (problem, graph)) in problems().into_iter().enumerate() {
-            // Every problem has its other settings on one of the targets, or on all.
-            let more = harness::all_are_wanted() || at % TARGETS.len() == place;
+            // Every problem is on every other target, its other settings on one: or all on all.
+            let all = harness::all_are_wanted();
+            let more = all || at % TARGETS.len() == place;
+            if !all && (at + place) % 2 != 0 && !more {
+                continue;
+            }
             for engine in engine::engines() {
                 let Ok(supported) = engine.support(graph.canonical(), &target) else { continue };
                 for config in settings(&*supported, more) {

@@ -104,15 +104,17 @@ fn many_products_are_planned_in_bounds() {
     else {
         return;
     };
+    // All layers share their kernels.
+    let layers = if task == "compile" { 2 } else { 600 };
     let mut graph = OperationGraph::builder();
     let mut x = graph.input("x", &[256, 256], DType::Bf16);
-    for layer in 0..600 {
+    for layer in 0..layers {
         let weights = graph.input(&format!("layers.{layer}.w"), &[256, 256], DType::Bf16);
         x = graph.matmul(Matmul::default(), x, weights).unwrap();
         graph.name(x, &format!("layers.{layer}.y"), DType::Bf16);
     }
     graph.output(x, "y", DType::Bf16);
-    plan(&task, "600 products", &graph.build().unwrap());
+    plan(&task, &format!("{layers} products"), &graph.build().unwrap());
 }
 
 /// The least of several takes, of the thread's processor time: the machine may be busy.

@@ -245,6 +245,33 @@ fn a_store_that_is_down_costs_three_attempts() {
     assert!(missed(&counts, "failed") <= 3 && missed(&counts, "resting") >= 18, "{counts:?}");
 }
 
+/// What a caller greets a server with.
+fn greeting(uri: &str) -> Vec<u8> {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let uri = uri.replace("PORT", &listener.local_addr().unwrap().port().to_string());
+    let heard = std::thread::spawn(move || {
+        let mut bytes = vec![0; 3];
+        listener.accept().unwrap().0.read_exact(&mut bytes).unwrap();
+        bytes
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let remote = Remote { timeout: Duration::from_secs(1), ..Remote::new(&uri) };
+    machine(folder.path(), remote).plan(&graph(100)).unwrap();
+    heard.join().unwrap()
+}
+
+#[test]
+fn stores_behind_tls_are_called_by_tls() {
+    const HANDSHAKE: [u8; 3] = [0x16, 3, 1];
+    for uri in [
+        "webdav:///kernels?endpoint=https://localhost:PORT",
+        "redis:///0?endpoint=rediss://localhost:PORT",
+    ] {
+        assert_eq!(greeting(uri), HANDSHAKE, "{uri}");
+    }
+    assert_eq!(greeting("webdav:///kernels?endpoint=http://localhost:PORT"), *b"PRO");
+}
+
 #[test]
 fn a_store_that_is_slow_is_not_waited_for() {
     // It takes calls and never answers.

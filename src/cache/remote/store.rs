@@ -67,6 +67,8 @@ impl RemoteCache {
     /// # Errors
     /// `BadParam` for an address that `opendal` rejects.
     pub fn open(remote: &Remote) -> Result<RemoteCache> {
+        // Fails where the process has a provider already, which then serves.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let operator = Operator::from_uri(remote.uri.as_str()).map_err(|error| {
             let text = remote.redacted(&error.to_string());
             Error::bad_param(format!("remote store `{}`: {text}", remote.name()))
