@@ -34,8 +34,7 @@ test-vectors: setup ## Hold every engine for recurrent networks to every vector 
 	KILN_TEST_ALL=1 $(CARGO) test --test it rnn_vectors
 
 cases: setup ## Run every instance of the cases in tests/cases, of which `make test` takes samples
-	KILN_TEST_ALL=1 $(CARGO) test --test it -- --nocapture case_runs pointwise::every_mode \
-		general::one_kernel notes
+	KILN_TEST_ALL=1 $(CARGO) test --test it -- --nocapture case_runs notes
 
 spills: setup ## Compile the defaults of every engine for every target: none leaves a register to memory
 	KILN_TEST_ALL=1 $(CARGO) test --test it spill

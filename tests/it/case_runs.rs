@@ -46,8 +46,15 @@ struct Work<'a> {
 }
 
 impl<'a> Work<'a> {
-    /// Runs the instance on one engine of one device; a reason where the engine refuses it.
-    fn outcome(&self, kiln: &Kiln, device: &str, engine: &str) -> Result<(), String> {
+    /// Runs the instance on one engine of one device, of which the first to run leaves its values;
+    /// a reason where the engine refuses it.
+    fn outcome(
+        &self,
+        kiln: &Kiln,
+        device: &str,
+        engine: &str,
+        first: &OnceLock<Values>,
+    ) -> Result<(), String> {
         let Work { case, instance, .. } = *self;
         let graph = &instance.graph;
         let inputs = self.inputs.get_or_init(|| instance.inputs(case, self.values));
@@ -84,6 +91,13 @@ impl<'a> Work<'a> {
         let expected = self.expected.get_or_init(|| self.evaluate(inputs));
         let what = format!("{} {device} {how}", instance.what);
         harness::compare_with(expected, graph, inputs, &actual, &what);
+        if case.same_bits {
+            let bits = |values: &Vec<f64>| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+            for (uid, values) in first.get_or_init(|| actual.clone()) {
+                let same = bits(values) == bits(&actual[uid]);
+                assert!(same, "{what}: tensor {uid} has other bits");
+            }
+        }
         Ok(())
     }
 
@@ -100,8 +114,9 @@ impl<'a> Work<'a> {
     fn run(&self, state: &Mutex<(Outcomes<'a>, Vec<String>)>) {
         for device in self.instance.devices(self.case) {
             let Some(kiln) = harness::simulated(device) else { continue };
+            let first = OnceLock::new();
             for engine in self.engines {
-                let run = || self.outcome(kiln, device, engine);
+                let run = || self.outcome(kiln, device, engine, &first);
                 let outcome = panic::catch_unwind(AssertUnwindSafe(run));
                 let (outcomes, failures) = &mut *state.lock().unwrap();
                 let own = outcomes.entry((&self.case.name, device, engine)).or_default();
@@ -210,6 +225,11 @@ fn reductions() {
 }
 
 #[test]
+fn pointwise() {
+    run("pointwise", near_one);
+}
+
+#[test]
 fn products() {
     run("gemm", crate::gemm::cases::inputs);
 }
@@ -226,7 +246,7 @@ fn attentions() {
 
 #[test]
 fn norms() {
-    run("norms", none);
+    run("norms", near_one);
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use kiln::OperationGraph;
 use kiln::engine::EngineConfig;
+use kiln::{DType, OperationGraph, TensorDesc};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
@@ -99,6 +99,9 @@ pub struct Case {
     /// Whether the reference must give finite numbers alone: what it leaves out is none.
     #[serde(default)]
     pub finite: bool,
+    /// Whether all engines of a device give the same bits.
+    #[serde(default)]
+    pub same_bits: bool,
     /// The values of a tensor, again and again.
     #[serde(default)]
     values: BTreeMap<String, Vec<f64>>,
@@ -114,9 +117,13 @@ enum Every {
     Values(Vec<Value>),
 }
 
+/// The least and the greatest value of tensors by name.
+type Ranges = Vec<(String, [f64; 2])>;
+
 /// What an instance is of, beside its graph: who knows the values of the inputs.
 enum Subject {
-    Graph,
+    /// That the file spells out, with the ranges of inputs by name.
+    Graph(Ranges),
     Attention(Box<AttentionData>),
     Norm(Box<NormData>),
     Layer(Box<Layer>),
@@ -137,7 +144,14 @@ impl Instance {
     /// Values of the inputs; of a graph that the file spells out, those of `others`.
     pub fn inputs(&self, case: &Case, others: fn(&OperationGraph) -> Values) -> Values {
         let mut inputs = match &self.subject {
-            Subject::Graph => others(&self.graph),
+            Subject::Graph(ranges) => {
+                let mut inputs = others(&self.graph);
+                for (name, range) in ranges {
+                    let tensor = self.graph.tensor_named(name).expect("the graph has the tensor");
+                    inputs.insert(tensor.uid, within(tensor, *range));
+                }
+                inputs
+            }
             Subject::Attention(data) => data.inputs(),
             Subject::Norm(data) => data.inputs(),
             Subject::Layer(layer) => layer.inputs(&self.graph),
@@ -213,7 +227,10 @@ impl File {
         let mut all = graph.default.clone();
         all.extend(with.clone());
         match graph.builder {
-            None => (graph.spelled_out(name, &all), Subject::Graph),
+            None => {
+                let (graph, ranges) = graph.spelled_out(name, &all);
+                (graph, Subject::Graph(ranges))
+            }
             Some(Builder::Attention) => {
                 let data: AttentionData = fields(&all);
                 (data.graph(), Subject::Attention(Box::new(data)))
@@ -233,8 +250,23 @@ impl File {
         }
     }
 
-    /// The instances of a case.
+    /// The instances of a case that an ordinary run takes, or all.
     pub fn instances(&self, case: &Case) -> Vec<Instance> {
+        let all = self.every(case);
+        self.built(case, harness::sampled(all, case.sample))
+    }
+
+    /// Every so many instances of a case, whatever runs take.
+    pub fn instances_of(&self, case: &Case, step: usize) -> Vec<Instance> {
+        self.built(case, self.every(case).into_iter().step_by(step).collect())
+    }
+
+    fn built(&self, case: &Case, all: Vec<Parameters>) -> Vec<Instance> {
+        all.iter().enumerate().map(|(at, with)| self.instance(case, with, at)).collect()
+    }
+
+    /// Every combination of a case's parameters.
+    fn every(&self, case: &Case) -> Vec<Parameters> {
         let mut all = vec![case.with.clone()];
         for (names, values) in &case.every {
             let names: Vec<&str> = names.split_whitespace().collect();
@@ -262,8 +294,7 @@ impl File {
             };
             all = all.iter().flat_map(with).collect();
         }
-        let sample = harness::sampled(all, case.sample);
-        sample.iter().enumerate().map(|(at, with)| self.instance(case, with, at)).collect()
+        all
     }
 
     fn instance(&self, case: &Case, with: &Parameters, at: usize) -> Instance {
@@ -287,20 +318,26 @@ fn fields<T: DeserializeOwned>(all: &Parameters) -> T {
 }
 
 impl Graph {
-    fn spelled_out(&self, name: &str, all: &Parameters) -> OperationGraph {
+    fn spelled_out(&self, name: &str, all: &Parameters) -> (OperationGraph, Ranges) {
         let fill_all = |of: &[Value]| -> Vec<Value> {
-            let filled = of.iter().map(|item| fill(item, all));
-            filled.filter(is_there).collect()
+            of.iter().flat_map(|item| repeated(item, all)).filter(is_there).collect()
         };
         let [mut tensors, mut operations] =
             [&self.tensors, &self.operations].map(|of| fill_all(of));
         tensors.iter_mut().for_each(place);
+        let range = |tensor: &mut Value| {
+            let range = tensor.as_object_mut()?.remove("range")?;
+            let name = tensor["name"].as_str().expect("a tensor has a name").to_owned();
+            Some((name, serde_json::from_value(range).expect("a range is two numbers")))
+        };
+        let ranges = tensors.iter_mut().filter_map(range).collect();
         for entry in tensors.iter_mut().chain(&mut operations) {
             entry.as_object_mut().expect("an entry is a table").remove("if");
         }
         let document = json!({"graph": {"tensors": tensors, "operations": operations}});
-        OperationGraph::from_json(&document.to_string())
-            .unwrap_or_else(|error| panic!("{name} {all:?}: {error:?}"))
+        let graph = OperationGraph::from_json(&document.to_string())
+            .unwrap_or_else(|error| panic!("{name} {all:?}: {error:?}"));
+        (graph, ranges)
     }
 }
 
@@ -318,8 +355,8 @@ impl Case {
         for (name, values) in &self.values {
             if let Ok(tensor) = graph.tensor_named(name) {
                 let count = tensor.elements().expect("tensors under test are small") as usize;
-                let values = values.iter().copied().cycle().take(count).collect();
-                inputs.insert(tensor.uid, values);
+                let values = values.iter().map(|value| tensor.dtype.round(*value));
+                inputs.insert(tensor.uid, values.cycle().take(count).collect());
             }
         }
         for (name, elements) in &self.elements {
@@ -339,6 +376,21 @@ fn is_there(entry: &Value) -> bool {
     entry.get("if").is_none_or(|condition| condition != "none")
 }
 
+/// An entry with its parameters filled in, once for each value of the list that is its `each`.
+fn repeated(entry: &Value, with: &Parameters) -> Vec<Value> {
+    let mut entry = entry.clone();
+    let Some(each) = entry.as_object_mut().and_then(|fields| fields.remove("each")) else {
+        return vec![fill(&entry, with)];
+    };
+    let each = fill(&each, with);
+    let one = |value: &Value| {
+        let mut with = with.clone();
+        with.insert("each".to_owned(), value.clone());
+        fill(&entry, &with)
+    };
+    each.as_array().expect("each is of a list").iter().map(one).collect()
+}
+
 /// A document with values in the place of `{parameters}`; a list in a list is spliced into it, and
 /// a field that is `"none"` is left out, but for a condition.
 fn fill(document: &Value, with: &Parameters) -> Value {
@@ -347,7 +399,10 @@ fn fill(document: &Value, with: &Parameters) -> Value {
             let name = text.strip_prefix('{').and_then(|text| text.strip_suffix('}'));
             let value = name.map(|name| with.get(name));
             match value {
-                None => document.clone(),
+                None => match with.get("each").and_then(Value::as_str) {
+                    Some(each) => Value::String(text.replace("{each}", each)),
+                    None => document.clone(),
+                },
                 Some(value) => value.unwrap_or_else(|| panic!("{text} has no value")).clone(),
             }
         }
@@ -371,6 +426,17 @@ fn fill(document: &Value, with: &Parameters) -> Value {
         }
         other => other.clone(),
     }
+}
+
+/// Values of a tensor from the least to the greatest, with a prime period.
+fn within(tensor: &TensorDesc, [least, greatest]: [f64; 2]) -> Vec<f64> {
+    let around_0 = harness::fill(
+        &TensorDesc { dtype: DType::F64, ..tensor.clone() },
+        tensor.uid as u64,
+        (greatest - least) / 2.0,
+    );
+    let middle = (least + greatest) / 2.0;
+    around_0.into_iter().map(|value| tensor.dtype.round(value + middle)).collect()
 }
 
 /// Reduces a tensor's dimensions to those that are `kept`, of batches, rows and columns; turns the
@@ -431,6 +497,6 @@ fn place(tensor: &mut Value) {
 
 /// Aligns a tensor to one element.
 fn align_least(fields: &mut Map<String, Value>) {
-    let dtype: kiln::DType = serde_json::from_value(fields["dtype"].clone()).expect("a type");
+    let dtype: DType = serde_json::from_value(fields["dtype"].clone()).expect("a type");
     fields.insert("alignment".to_owned(), json!(dtype.bytes()));
 }

@@ -249,9 +249,9 @@ fn golden_attention() {
     assert_golden("sm80_attention_bf16_mma.cu", &plain);
     let hopper = sources("attention_wgmma", &of(&causal, shape));
     assert_golden("sm90_attention_bf16_wgmma.cu", &hopper);
-    let eight = [DType::Bf16, DType::F8E4M3, DType::F8E4M3, DType::Bf16].map(Storage::packed);
-    let eight = attention(causal.clone(), shape, eight, [true; 4]);
-    assert_golden("sm90_attention_bf16_wgmma_eight.cu", &sources("attention_wgmma", &eight));
+    let fp8 = [DType::Bf16, DType::F8E4M3, DType::F8E4M3, DType::Bf16].map(Storage::packed);
+    let fp8 = attention(causal.clone(), shape, fp8, [true; 4]);
+    assert_golden("sm90_attention_bf16_wgmma_fp8.cu", &sources("attention_wgmma", &fp8));
     let full = Attention {
         softcap: Some(Softcap { cap: Real::new(30.0), last: false }),
         bias: true,
@@ -265,13 +265,13 @@ fn golden_attention() {
     };
     let simt = sources("attention_simt", &of(&full, shape));
     assert_golden("sm75_attention_bf16_simt.cu", &simt);
-    let eight = [DType::Bf16, DType::F8E4M3, DType::F8E4M3, DType::Bf16].map(Storage::packed);
+    let fp8 = [DType::Bf16, DType::F8E4M3, DType::F8E4M3, DType::Bf16].map(Storage::packed);
     let long = Attention {
         score: Some(Arc::new(score_program(&shape, DType::F32))),
         descale_v: true,
         ..full
     };
-    let long = sources("attention_mma", &attention(long, shape, eight, [true; 4]));
+    let long = sources("attention_mma", &attention(long, shape, fp8, [true; 4]));
     assert_golden("sm80_attention_bf16_mma_full.cu", &long);
     let pages = Attention { paged: true, key_lengths: true, ..Attention::new(MatmulMath::F32) };
     let one = AttentionShape { queries: 1, keys: 8000, ..shape };

@@ -132,20 +132,3 @@ fn a_concatenation_by_strides() {
         assert!(worst.is_none_or(|worst| worst.ratio <= 1.0), "{tensor}: {values:?}");
     }
 }
-
-/// Elements that interleave within one tensor, at offsets 0, 3, 2, 5, 4, 7; and one without any.
-#[test]
-fn distinct_elements_of_one_result() {
-    for (dims, strides) in [([3, 2], [2, 3]), ([0, 2], [1, 1])] {
-        let mut graph = OperationGraph::builder();
-        let x = graph.input("x", &dims, DType::F32);
-        let desc = TensorDesc::packed(7, "y", &dims, DType::F32);
-        graph.tensor(TensorDesc { strides: strides.to_vec(), alignment: 4, ..desc });
-        graph.pointwise_into(Pointwise::new(Mode::ReluFwd), &[x], 7);
-        let graph = graph.build().unwrap();
-        for kiln in harness::dialects() {
-            let inputs = graph.inputs().map(|of| (of.uid, harness::fill(of, 9, 1.0))).collect();
-            harness::check(kiln, &graph, None, &inputs, "interleaved");
-        }
-    }
-}

@@ -2,71 +2,16 @@
 //! engine claims compiles its settings without a spilled register.
 
 use kiln::engine::{self, engines};
-use kiln::expr::{Math, Mode, Pointwise};
 use kiln::target::Target;
-use kiln::{DType, ErrorKind, OperationGraph, TensorDesc};
+use kiln::{ErrorKind, OperationGraph};
 
+use crate::cases::{File, Parameters};
 use crate::harness;
 use crate::injection::graphs;
 
-/// Row operand, scalar, streams of three widths, a tail, 24 chunks per row.
-pub fn mixed() -> OperationGraph {
-    let mut graph = OperationGraph::builder();
-    let x = graph.input("x", &[37, 187], DType::Bf16);
-    let bias = graph.input("bias", &[1, 187], DType::F32);
-    let column = graph.input("column", &[37, 1], DType::F16);
-    let scale = graph.scalar("scale", 2, DType::F32);
-    let sum = graph.pointwise(Pointwise::new(Mode::Add).alphas(0.7, 1.0), &[x, bias]).unwrap();
-    let hidden = graph.pointwise(Pointwise::new(Mode::GeluFwd), &[sum]).unwrap();
-    let scaled = graph.pointwise(Pointwise::new(Mode::Mul), &[hidden, scale]).unwrap();
-    let shifted = graph.pointwise(Pointwise::new(Mode::Sub), &[scaled, column]).unwrap();
-    graph.output(hidden, "hidden", DType::F32);
-    graph.output(shifted, "y", DType::I8);
-    graph.build().unwrap()
-}
-
-/// Packed, one dimension, double precision.
-pub fn packed() -> OperationGraph {
-    let mut graph = OperationGraph::builder();
-    let x = graph.input("x", &[5, 205], DType::F64);
-    let exp = Pointwise::new(Mode::Exp).math(Math::F64);
-    let y = graph.pointwise(exp, &[x]).unwrap();
-    graph.output(y, "y", DType::F64);
-    graph.build().unwrap()
-}
-
-/// Three outer dimensions that do not collapse, an index, an output smaller than the domain.
-pub fn permuted() -> OperationGraph {
-    let mut graph = OperationGraph::builder();
-    let x = TensorDesc { strides: vec![180, 1, 30, 5], ..desc(1, "x", &[3, 5, 6, 5], DType::F16) };
-    let x = graph.tensor(x);
-    let row = graph.input("row", &[1, 1, 6, 5], DType::F32);
-    let doubled = graph.pointwise(Pointwise::new(Mode::Add), &[row, row]).unwrap();
-    let index = graph.pointwise(Pointwise::new(Mode::GenIndex).axis(2), &[x]).unwrap();
-    let sum = graph.pointwise(Pointwise::new(Mode::Add), &[x, doubled]).unwrap();
-    let y = graph.pointwise(Pointwise::new(Mode::Mul), &[sum, index]).unwrap();
-    graph.output(doubled, "doubled", DType::F32);
-    graph.output(y, "y", DType::Bf16);
-    graph.build().unwrap()
-}
-
-/// Every storage type read and written, in vectors.
-fn all_types() -> OperationGraph {
-    let mut graph = OperationGraph::builder();
-    let mut sum = graph.input("x", &[4, 64], DType::F32);
-    for dtype in DType::ALL.into_iter().filter(|dtype| !dtype.is_f8() && *dtype != DType::I64) {
-        let input = graph.input(&format!("in_{dtype}"), &[4, 64], dtype);
-        sum = graph.pointwise(Pointwise::new(Mode::Add), &[sum, input]).unwrap();
-    }
-    for dtype in DType::ALL.into_iter().filter(|dtype| !dtype.is_f8() && *dtype != DType::I64) {
-        let copy = graph.pointwise(Pointwise::new(Mode::Identity), &[sum]).unwrap();
-        graph.output(copy, &format!("out_{dtype}"), dtype);
-    }
-    graph.build().unwrap()
-}
-
-fn desc(uid: i64, name: &str, dims: &[i64], dtype: DType) -> TensorDesc {
-    TensorDesc::packed(uid, name, dims, dtype)
+/// A graph of `tests/cases/pointwise.toml`.
+fn graph(name: &str) -> OperationGraph {
+    File::read("pointwise").graph(name, &Parameters::new())
 }
 
 #[test]
@@ -74,7 +19,7 @@ fn every_target_compiles_without_spills() {
     let mut sources = Vec::new();
     for name in ["t4", "a100", "rtx3090", "rtx4090", "h200", "b200", "rtx5090"] {
         let target = Target::named(name).unwrap();
-        for graph in [mixed(), packed(), permuted(), all_types()] {
+        for graph in ["streams", "packed", "permuted", "every_type"].map(graph) {
             let heuristic =
                 engine::choose(graph.canonical(), &target, &Default::default()).unwrap();
             let supported = engine::supported("pointwise", graph.canonical(), &target).unwrap();
@@ -128,7 +73,7 @@ fn values_that_knobs_do_not_have_are_refused() {
 #[test]
 fn a_plan_with_a_knob_that_is_gone_is_refused() {
     let kiln = harness::kiln();
-    let plan = kiln.plan(&packed()).unwrap();
+    let plan = kiln.plan(&graph("packed")).unwrap();
     let config = plan.parts()[0].config.to_string();
     let old = config.replace("items=", "chunks=");
     assert_ne!(config, old);

@@ -125,7 +125,7 @@ fn forms() -> Vec<Form> {
             &[("cta_k", 32), ("cta_q", 128), ("stages", 3)],
         ),
         form(
-            "attention_eight",
+            "attention_fp8",
             "attention_wgmma",
             causal(F8E4M3, [150, 208]),
             &[("cta_k", 32), ("cta_q", 128), ("stages", 2)],

@@ -1,178 +1,206 @@
-//! Every pointwise mode, storage type, layout and edge shape against the reference.
+//! Pointwise graphs beyond `tests/cases/pointwise.toml`: every mode has a case; the generic engine
+//! has one kernel for all shapes; plans in place, far apart, empty, and of several threads.
 
-use kiln::expr::{Math, Mode, Pointwise};
-use kiln::{DType, OperationGraph, TensorDesc};
+use std::collections::{BTreeMap, BTreeSet};
 
+use kiln::engine::{self, EngineConfig};
+use kiln::expr::{Mode, Pointwise};
+use kiln::{DType, OperationGraph, TensorDesc, VariantPack};
+
+use crate::cases::{File, Instance};
 use crate::harness::{self, Values};
 
-/// How the operands of a case lie in memory.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Layout {
-    Contiguous,
-    BroadcastRow,
-    BroadcastColumn,
-    Scalar,
-    OddStrides,
-    Misaligned,
-}
-
-pub const LAYOUTS: [Layout; 6] = [
-    Layout::Contiguous,
-    Layout::BroadcastRow,
-    Layout::BroadcastColumn,
-    Layout::Scalar,
-    Layout::OddStrides,
-    Layout::Misaligned,
-];
-
-const ROWS: i64 = 3;
-
-/// Column counts around the widest vector of a type (16 bytes), and one that takes several blocks.
-fn columns(dtype: DType) -> [i64; 6] {
-    let vector = 16 / dtype.bytes() as i64;
-    [0, 1, vector - 1, vector, vector + 1, 1031]
-}
-
-/// A group of modes that share operands, so that one kernel tests them all.
-pub struct Group {
-    pub name: &'static str,
-    /// The range of `x`; the other operand is in [-2, 2].
-    x: (f64, f64),
-    ops: Vec<Pointwise>,
-}
-
-pub fn groups() -> Vec<Group> {
-    use Mode::*;
-    let new = Pointwise::new;
-    let all = |modes: &[Mode]| modes.iter().map(|mode| new(*mode)).collect::<Vec<_>>();
-    let mut arithmetic = all(&[Add, AddSquare, Div, Max, Min, Mod, Mul, Sub]);
-    arithmetic.extend([new(Add).alphas(0.3, -1.7), new(Sub).alphas(1.0, 2.5)]);
-    let activations =
-        [ReluFwd, TanhFwd, SigmoidFwd, EluFwd, GeluFwd, SoftplusFwd, SwishFwd, GeluApproxTanhFwd];
-    let mut forward = all(&activations);
-    forward.push(new(ReluFwd).relu(-0.5, 1.5, 0.1));
-    forward.push(new(SwishFwd).shape(1.7));
-    let gradients =
-        [ReluBwd, TanhBwd, SigmoidBwd, EluBwd, GeluBwd, SoftplusBwd, SwishBwd, GeluApproxTanhBwd];
-    let mut backward = all(&gradients);
-    backward.push(new(ReluBwd).relu(-0.5, 1.5, 0.1));
-    let compare = [CmpEq, CmpNeq, CmpGt, CmpGe, CmpLt, CmpLe, LogicalAnd, LogicalOr, LogicalNot];
-    vec![
-        Group { name: "arithmetic", x: (-4.0, 4.0), ops: arithmetic },
-        Group { name: "rounding", x: (-4.0, 4.0), ops: all(&[Abs, Ceil, Floor, Neg, Identity]) },
-        Group { name: "functions", x: (-4.0, 4.0), ops: all(&[Exp, Erf, Sin, Cos, Tan]) },
-        Group { name: "positive", x: (0.1, 6.0), ops: all(&[Log, Sqrt, Rsqrt, Pow]) },
-        Group { name: "forward", x: (-4.0, 4.0), ops: forward },
-        Group { name: "backward", x: (-4.0, 4.0), ops: backward },
-        Group { name: "compare", x: (-2.0, 2.0), ops: all(&compare) },
-        Group {
-            name: "select",
-            x: (-2.0, 2.0),
-            ops: vec![new(GenIndex).axis(1), new(BinarySelect)],
-        },
-    ]
+/// Every so many instances of a case of `tests/cases/pointwise.toml`.
+fn instances(name: &str, step: usize) -> Vec<Instance> {
+    let file = File::read("pointwise");
+    let case = file.cases.iter().find(|case| case.name == name).unwrap();
+    file.instances_of(case, step)
 }
 
 #[test]
-fn the_groups_hold_every_mode() {
-    let groups = groups();
-    let tested =
-        |mode: &Mode| groups.iter().flat_map(|group| &group.ops).any(|op| op.mode == *mode);
-    let missing: Vec<_> = Mode::ALL.into_iter().filter(|mode| !tested(mode)).collect();
+fn every_mode_is_in_a_case() {
+    let mut tested = BTreeSet::new();
+    for instance in instances("modes", 1) {
+        let operations = instance.graph.operations().iter();
+        tested.extend(operations.map(|of| of.as_pointwise().unwrap().mode.name()));
+    }
+    let missing: Vec<_> =
+        Mode::ALL.into_iter().filter(|mode| !tested.contains(mode.name())).collect();
     assert_eq!(missing, []);
 }
 
-fn place(tensor: TensorDesc, layout: Layout) -> TensorDesc {
-    let columns = tensor.dims[1];
-    match layout {
-        // Neither stride is a power of two or a multiple of a vector.
-        Layout::OddStrides => {
-            TensorDesc { strides: vec![3 * columns.max(1) + 7, 3], alignment: 8, ..tensor }
-        }
-        Layout::Misaligned => TensorDesc { alignment: tensor.dtype.bytes(), ..tensor },
-        _ => tensor,
+/// The generic engine's setting for a graph, and the source of its kernel.
+fn generic(graph: &OperationGraph) -> (EngineConfig, String) {
+    let target = harness::kiln().device().target();
+    let supported = engine::supported("pointwise_general", graph.canonical(), target).unwrap();
+    let config = supported.heuristic();
+    let source = harness::kiln().sources(graph, &config).unwrap().remove(0).text;
+    (config, source)
+}
+
+/// Whatever the shape, the layout, and what is broadcast: one kernel for the operations and types.
+#[test]
+fn one_generic_kernel_for_every_shape() {
+    let mut kernels: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for Instance { graph, .. } in instances("modes", 5) {
+        let of = format!("{:?} of {}", graph.operations(), graph.tensors()[0].dtype);
+        kernels.entry(of).or_default().insert(generic(&graph).1);
+    }
+    // Eight groups of modes in four types.
+    assert_eq!(kernels.len(), 32);
+    for (of, sources) in kernels {
+        assert_eq!(sources.len(), 1, "{of}");
     }
 }
 
-pub fn case(group: &Group, dtype: DType, layout: Layout, columns: i64) -> (OperationGraph, Values) {
-    let mut graph = OperationGraph::builder();
-    let b_dims = match layout {
-        Layout::BroadcastRow => [1, columns],
-        Layout::BroadcastColumn => [ROWS, 1],
-        Layout::Scalar => [1, 1],
-        _ => [ROWS, columns],
+#[test]
+fn one_generic_kernel_for_one_to_four_dimensions() {
+    let mut kernels: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for instance in instances("ranks", 1) {
+        let (config, source) = generic(&instance.graph);
+        kernels.entry(config.to_string()).or_default().insert(source);
+    }
+    let kernels: Vec<_> =
+        kernels.iter().map(|(config, sources)| (config.as_str(), sources.len())).collect();
+    let [four, five] =
+        ["pointwise_general{index=32, rank=4}", "pointwise_general{index=32, rank=8}"];
+    assert_eq!(kernels, [(four, 1), (five, 1)]);
+}
+
+/// Operations that are ready together are ordered by what they are, not by their shape.
+#[test]
+fn the_order_of_operations_is_not_the_shapes() {
+    let chain = |columns: [i64; 2]| {
+        let mut graph = OperationGraph::builder();
+        let inputs: Vec<i64> = (0..6)
+            .map(|at| graph.input(&format!("x{at}"), &[4, columns[at % 2]], DType::F32))
+            .collect();
+        let modes = [Mode::Exp, Mode::Neg, Mode::TanhFwd, Mode::Abs, Mode::Floor, Mode::Sqrt];
+        let mut sum = graph.input("x", &[4, columns[0].max(columns[1])], DType::F32);
+        for (mode, input) in modes.into_iter().zip(inputs) {
+            let term = graph.pointwise(Pointwise::new(mode), &[input]).unwrap();
+            sum = graph.pointwise(Pointwise::new(Mode::Add), &[sum, term]).unwrap();
+        }
+        graph.output(sum, "y", DType::F32);
+        graph.build().unwrap()
     };
-    let x = place(TensorDesc::packed(1, "x", &[ROWS, columns], dtype), layout);
-    let b = place(TensorDesc::packed(2, "b", &b_dims, dtype), layout);
-    let (low, high) = group.x;
-    let middle = (low + high) / 2.0;
-    let x_values = harness::fill(&x, 3, (high - low) / 2.0);
-    let x_values = x_values.into_iter().map(|value| dtype.round(value + middle)).collect();
-    let values = Values::from([(1, x_values), (2, harness::fill(&b, 11, 2.0))]);
-    let (x, b) = (graph.tensor(x), graph.tensor(b));
-    for (index, op) in group.ops.iter().enumerate() {
-        let op = if dtype == DType::F64 { op.math(Math::F64) } else { *op };
-        let uid = 100 + index as i64;
-        let name = format!("y{index}");
-        let output = TensorDesc::packed(uid, name, &[ROWS, columns], dtype);
-        let output = graph.tensor(place(output, layout));
-        let operands = match op.mode {
-            Mode::BinarySelect => {
-                let mask = graph.pointwise(Pointwise::new(Mode::CmpGt), &[x, b]);
-                let other = graph.pointwise(Pointwise::new(Mode::Mul), &[x, b]);
-                vec![x, other.expect("valid"), mask.expect("valid")]
-            }
-            mode if mode.arity() == 1 => vec![x],
-            _ => vec![x, b],
-        };
-        graph.pointwise_into(op, &operands, output);
+    let first = generic(&chain([5, 1])).1;
+    for columns in [[1, 5], [33, 33], [1, 1000], [77, 1]] {
+        assert_eq!(generic(&chain(columns)).1, first, "{columns:?}");
     }
-    // An operand no operation reads would be an error: every group reads both.
-    if group.ops.iter().all(|op| op.mode.arity() == 1) {
-        let sum = graph.tensor(place(TensorDesc::packed(99, "z", &[ROWS, columns], dtype), layout));
-        let math = if dtype == DType::F64 { Math::F64 } else { Math::F32 };
-        graph.pointwise_into(Pointwise::new(Mode::Sub).math(math), &[x, b], sum);
-    }
-    (graph.build().expect("the case is valid"), values)
 }
 
-/// Every group in every layout and at every edge. A sample: each group meets each layout and each
-/// edge, each layout each edge, and dialects take turns; `KILN_TEST_ALL=1` (`make cases`) runs all.
-fn check_dtype(dtype: DType) {
-    let all = harness::all_are_wanted();
-    for (dialect, kiln) in harness::dialects().into_iter().enumerate() {
-        for (row, group) in groups().into_iter().enumerate() {
-            for (place, layout) in LAYOUTS.into_iter().enumerate() {
-                for (edge, columns) in columns(dtype).into_iter().enumerate() {
-                    if !all && (row + place + edge + 2 * dialect) % 4 != 0 {
-                        continue;
-                    }
-                    let (graph, values) = case(&group, dtype, layout, columns);
-                    let arch = kiln.device().target().arch;
-                    let what = format!("{arch} {} {dtype} {layout:?} {columns}", group.name);
-                    harness::check(kiln, &graph, None, &values, &what);
+#[test]
+fn a_buffer_may_be_input_and_output() {
+    let kiln = harness::kiln();
+    let mut graph = OperationGraph::builder();
+    let x = graph.input("x", &[1000], DType::F32);
+    let y = graph.pointwise(Pointwise::new(Mode::Neg), &[x]).unwrap();
+    graph.output(y, "y", DType::F32);
+    let plan = kiln.plan(&graph.build().unwrap()).unwrap();
+    let bytes: Vec<u8> = (0..1000).flat_map(|at| (at as f32).to_le_bytes()).collect();
+    let buffer = kiln.device().upload(&bytes).unwrap();
+    let pack = VariantPack::new().with(x, &buffer).with(y, &buffer);
+    plan.execute(&kiln.stream(), &pack).unwrap();
+    let after = buffer.to_vec().unwrap();
+    for (at, element) in after.chunks_exact(4).enumerate() {
+        assert_eq!(DType::F32.read(element), -(at as f64));
+    }
+}
+
+#[test]
+fn offsets_beyond_32_bits_are_reached() {
+    // Two rows 2^32 elements apart: 4 GiB of addresses, of which two pages are touched.
+    let kiln = harness::kiln();
+    let row = 1i64 << 32;
+    let mut graph = OperationGraph::builder();
+    let x = graph.input("x", &[2, 16], DType::I8);
+    let far = TensorDesc::packed(9, "y", &[2, 16], DType::I8);
+    let y = graph.tensor(TensorDesc { strides: vec![row, 1], ..far });
+    graph.pointwise_into(Pointwise::new(Mode::Neg), &[x], y);
+    let graph = graph.build().unwrap();
+    let plan = kiln.plan(&graph).unwrap();
+    assert!(
+        kiln.sources(&graph, plan.kernels()[0].config()).unwrap()[0]
+            .text
+            .contains("index_t = long long")
+    );
+    let from = kiln.device().upload(&(0..32).collect::<Vec<u8>>()).unwrap();
+    let to = kiln.device().alloc(row as u64 + 16).unwrap();
+    plan.execute(&kiln.stream(), &VariantPack::new().with(x, &from).with(y, &to)).unwrap();
+    for (start, first) in [(0, 0i8), (row as u64, 16)] {
+        let mut bytes = [0; 16];
+        to.read(start, &mut bytes).unwrap();
+        let expected: Vec<u8> = (0..16).map(|at| -(first + at) as u8).collect();
+        assert_eq!(bytes[..], expected);
+    }
+}
+
+#[test]
+fn more_than_2_to_the_31_elements_are_planned() {
+    let kiln = harness::kiln();
+    let mut graph = OperationGraph::builder();
+    let x = graph.input("x", &[3, 1 << 31], DType::I8);
+    let y = graph.pointwise(Pointwise::new(Mode::Abs), &[x]).unwrap();
+    graph.output(y, "y", DType::I8);
+    let graph = graph.build().unwrap();
+    let plan = kiln.plan(&graph).unwrap();
+    let source = kiln.sources(&graph, plan.kernels()[0].config()).unwrap().remove(0).text;
+    assert!(source.contains("index_t = long long"), "{source}");
+    let items = plan.kernels()[0].config().knob("items").unwrap() as u64;
+    let covered = u64::from(plan.kernels()[0].launch().grid)
+        * u64::from(plan.kernels()[0].launch().threads)
+        * items
+        * 16;
+    assert!(covered >= 3 << 31, "{:?}", plan.kernels()[0].launch());
+}
+
+#[test]
+fn empty_tensors_launch_nothing() {
+    let kiln = harness::kiln();
+    let mut graph = OperationGraph::builder();
+    let x = graph.input("x", &[0, 5], DType::F32);
+    let y = graph.pointwise(Pointwise::new(Mode::Abs), &[x]).unwrap();
+    graph.output(y, "y", DType::F32);
+    let graph = graph.build().unwrap();
+    let plan = kiln.plan(&graph).unwrap();
+    assert_eq!((plan.kernels()[0].launch().grid, plan.workspace_bytes()), (0, 0));
+    let empty = kiln.device().alloc(0).unwrap();
+    let pack = VariantPack::new().with(x, &empty).with(y, &empty);
+    plan.execute(&kiln.stream(), &pack).unwrap();
+}
+
+#[test]
+fn threads_and_streams_share_one_kiln() {
+    fn shared<T: Send + Sync>() {}
+    shared::<kiln::Kiln>();
+    shared::<kiln::ExecutionPlan>();
+    shared::<VariantPack>();
+    shared::<kiln::device::Stream>();
+    shared::<kiln::device::Buffer>();
+    let kiln = harness::kiln();
+    std::thread::scope(|scope| {
+        for thread in 0..8u64 {
+            scope.spawn(move || {
+                for round in 0..4u64 {
+                    let mut graph = OperationGraph::builder();
+                    let x = graph.input("x", &[333], DType::F32);
+                    let tanh =
+                        Pointwise::new(Mode::TanhFwd).alphas(1.0 + (round as f64) / 4.0, 1.0);
+                    let y = graph.pointwise(tanh, &[x]).unwrap();
+                    graph.output(y, "y", DType::F16);
+                    let graph = graph.build().unwrap();
+                    let x = graph.tensor(x).unwrap();
+                    let inputs = Values::from([(x.uid, harness::fill(x, thread, 3.0))]);
+                    let plan = kiln.plan(&graph).unwrap();
+                    let bound = harness::bind(kiln, &graph, &inputs).unwrap();
+                    let stream = kiln.device().stream().unwrap();
+                    plan.execute(&stream, &bound.pack).unwrap();
+                    stream.synchronize().unwrap();
+                    let actual = harness::run_plan(kiln, &plan, &inputs).unwrap();
+                    harness::compare(&graph, &inputs, &actual, "shared");
                 }
-            }
+            });
         }
-    }
-}
-
-#[test]
-fn every_mode_f32() {
-    check_dtype(DType::F32);
-}
-
-#[test]
-fn every_mode_f16() {
-    check_dtype(DType::F16);
-}
-
-#[test]
-fn every_mode_bf16() {
-    check_dtype(DType::Bf16);
-}
-
-#[test]
-fn every_mode_f64() {
-    check_dtype(DType::F64);
+    });
 }

@@ -16,7 +16,6 @@ use kiln::{Config, DType, ErrorKind, Kiln, OperationGraph, TensorDesc, reference
 use crate::cases::Agreement;
 use crate::columns::{self, statistics};
 use crate::harness::{self, Values};
-use crate::knobs;
 use crate::reduction::{residual_rms, softmax, values};
 use crate::rows::{self, layer};
 
@@ -205,12 +204,5 @@ fn every_setting_of_reductions_of_columns() {
         [columns::sum(DType::F16, [70, 19]), columns::middle(DType::F32, [2, 5, 3])];
     for graph in [batch_norm, sum, middle] {
         check_filled(&graph, "reduction_columns");
-    }
-}
-
-#[test]
-fn every_setting_of_pointwise_operations() {
-    for graph in [knobs::mixed(), knobs::packed(), knobs::permuted()] {
-        check_filled(&graph, "pointwise");
     }
 }

@@ -107,8 +107,8 @@ fn sdpa(with: Attention, extents: [i64; 3]) -> OperationGraph {
     sdpa_of(with, extents, DType::Bf16)
 }
 
-/// Keys and values of 8 bits.
-fn sdpa_eight(with: Attention, extents: [i64; 3]) -> OperationGraph {
+/// FP8 keys and values.
+fn sdpa_fp8(with: Attention, extents: [i64; 3]) -> OperationGraph {
     sdpa_stored(with, extents, [DType::Bf16, DType::F8E4M3, DType::F8E4M3, DType::Bf16])
 }
 
@@ -247,7 +247,7 @@ fn problems() -> Vec<(&'static str, OperationGraph)> {
         ("sdpa_256", sdpa(plain.clone(), [2048, 2048, 256])),
         ("sdpa_bias", sdpa(Attention { bias: true, ..plain.clone() }, [2048, 2048, 128])),
         ("sdpa_tf32", sdpa_of(Attention::new(tf32), [2048, 2048, 128], DType::F32)),
-        ("sdpa_eight", sdpa_eight(plain.clone(), [2048, 2048, 128])),
+        ("sdpa_fp8", sdpa_fp8(plain.clone(), [2048, 2048, 128])),
         ("sdpa_decode", sdpa(plain, [1, 8192, 128])),
         ("bmm_small", { built(|graph| product(graph, f32, &[512, 64, 64], &[512, 64, 64])) }),
     ]

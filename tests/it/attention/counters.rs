@@ -109,9 +109,9 @@ fn keys_are_read_once_for_a_tile_of_queries() {
 #[test]
 fn keys_of_8_bits_are_half_the_bytes() {
     let op = Attention::new(MatmulMath::F32);
-    let [f16, eight] = [DType::F16, DType::F8E4M3]
+    let [f16, fp8] = [DType::F16, DType::F8E4M3]
         .map(|dtype| Storage { alignment: 256, ..Storage::packed(dtype) });
-    let case = cases::case_of(op, SHAPE, [f16, eight, eight, f16], [true; 4], 1);
+    let case = cases::case_of(op, SHAPE, [f16, fp8, fp8, f16], [true; 4], 1);
     for (config, tiles) in [
         (mma(128, 64), 4),
         ("attention_decode{cluster=1, cta_k=64, cta_q=64, split=1}".to_owned(), 8),

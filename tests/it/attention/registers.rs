@@ -37,18 +37,18 @@ fn operations(shape: &AttentionShape) -> [Attention; 7] {
         ..model.clone()
     };
     let (descale_k, descale_v) = (true, true);
-    let eight = Attention { descale_k, descale_v, ..causal.clone() };
-    let all_eight = Attention { descale_k, descale_v, ..all.clone() };
+    let fp8 = Attention { descale_k, descale_v, ..causal.clone() };
+    let all_fp8 = Attention { descale_k, descale_v, ..all.clone() };
     let [dropped, dropped_model] =
         [&causal, &model].map(|op: &Attention| Attention { dropout: all.dropout, ..op.clone() });
-    [causal, model, all, eight, all_eight, dropped, dropped_model]
+    [causal, model, all, fp8, all_fp8, dropped, dropped_model]
 }
 
 /// Heads of models, with q and o, and k and v, of these types; also with k and v of 8 bits.
 pub fn of_models(
     math: MatmulMath,
     [own, kv]: [DType; 2],
-    eight: Option<DType>,
+    fp8: Option<DType>,
 ) -> Vec<OperationGraph> {
     let mut graphs = Vec::new();
     for elements in [64, 128, 256] {
@@ -62,7 +62,7 @@ pub fn of_models(
             width: elements,
         };
         for op in operations(&shape) {
-            let kv = if op.descale_k { eight } else { Some(kv) };
+            let kv = if op.descale_k { fp8 } else { Some(kv) };
             let Some(kv) = kv else { continue };
             let storage = [own, kv, kv, own].map(Storage::packed);
             graphs.push(cases::graph(Attention { math, ..op }, shape, storage, [true; 4]));

@@ -53,9 +53,9 @@ pub fn swiglu(extents: [i64; 3], dtype: DType, by_columns: bool) -> OperationGra
 
 /// `y = gelu(a b + bias)` and its sums along rows, along columns, and its largest magnitude.
 pub fn reduced_everywhere(extents: [i64; 3], dtype: DType) -> OperationGraph {
-    let exits = [("op0", "add"), ("op1", "amax"), ("op2", "add")];
+    let reductions = [("op0", "add"), ("op1", "amax"), ("op2", "add")];
     let kept = [("kept0", "rows"), ("kept1", "nothing"), ("kept2", "columns")];
-    let with = exits.into_iter().chain(kept).map(|(name, value)| (name, value.into()));
+    let with = reductions.into_iter().chain(kept).map(|(name, value)| (name, value.into()));
     let of = [("of", json!(dtype)), ("hidden", false.into())];
     from_file_with("reduced", extents, dtype, &with.chain(of).collect::<Vec<_>>())
 }

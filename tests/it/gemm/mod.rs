@@ -1,13 +1,13 @@
-//! Products of matrices with what surrounds them, against the reference.
+//! GEMMs with prologues and epilogues, against the reference.
 
 pub mod cases;
 mod counters;
+mod dual_gemm;
 mod dynamic;
-mod exits;
+mod epilogue_reductions;
 pub mod fusion;
 mod mixed;
 mod refusals;
 mod settings;
 mod shapes;
-mod twins;
 mod wgmma;

@@ -47,8 +47,8 @@ fn every_order_of_tiles_gives_the_same_bits() {
 pub fn no_spills(engine: &str, targets: &[&str]) {
     let graphs = [[4096, 4096, 4096], [256, 512, 1024]].map(|extents| {
         let half = bias_gelu(extents, DType::Bf16);
-        let exits = reduced_everywhere(extents, DType::Bf16);
-        [half, prologues(extents, DType::F16), rich(extents, DType::F16), exits]
+        let reduced = reduced_everywhere(extents, DType::Bf16);
+        [half, prologues(extents, DType::F16), rich(extents, DType::F16), reduced]
     });
     let (mut graphs, target) = (graphs.concat(), Target::named(targets[0]).unwrap());
     graphs.retain(|graph| engine::supported(engine, graph.canonical(), &target).is_ok());

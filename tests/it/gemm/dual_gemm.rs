@@ -1,4 +1,4 @@
-//! Two products of one matrix in one kernel: a gate and what it opens.
+//! Dual GEMMs: two that share A, in one kernel, as in SwiGLU.
 
 use kiln::DType::*;
 use kiln::TensorDesc;
@@ -11,7 +11,7 @@ use crate::harness;
 
 /// The whole graph is one kernel on every GPU with tensor cores, on Hopper one of warpgroups.
 #[test]
-fn gates_are_fused() {
+fn dual_gemms_are_fused() {
     for (name, engine) in [("a100", "gemm_mma"), ("h200", "gemm_wgmma"), ("b200", "gemm_mma")] {
         let target = Target::named(name).unwrap();
         let graph = swiglu([4096, 11008, 4096], Bf16, true);
@@ -23,10 +23,10 @@ fn gates_are_fused() {
     }
 }
 
-/// As many products as whole tiles of both take, no conflict, every operand read from memory once;
-/// every tile of A is loaded once for both products.
+/// As many multiply-adds as whole tiles of both take, no bank conflict, every operand read from
+/// memory once; every tile of A is loaded once for both GEMMs.
 #[test]
-fn counts() {
+fn multiply_adds_bytes_and_conflicts_of_dual_gemms() {
     let kiln = harness::counting();
     let [m, n, k] = [128, 128, 192];
     for (engine, by_columns) in
@@ -40,10 +40,6 @@ fn counts() {
         };
         let plan = kiln.plan_with(&graph, &config).unwrap();
         harness::check(&kiln, &graph, Some(&config), &inputs(&graph), "counted");
-        println!(
-            "{:?}",
-            kiln.device().counters().map(|c| (c.dram_read_bytes, c.total.global.bytes))
-        );
         let trial = kiln.trial(&plan, &inputs(&graph)).unwrap();
         let counters = trial.counters[0].as_ref().unwrap();
         let [products] = &counters.products[..] else { panic!("{:?}", counters.products) };
@@ -63,7 +59,7 @@ fn counts() {
 }
 
 #[test]
-fn heuristics_do_not_spill() {
+fn heuristics_of_dual_gemms_do_not_spill() {
     let graphs = |extents| vec![swiglu(extents, Bf16, true), swiglu(extents, F16, false)];
     let extents = [[4096, 11008, 4096], [64, 256, 128]];
     let graphs: Vec<_> = extents.into_iter().flat_map(graphs).collect();

@@ -1,4 +1,4 @@
-//! Reductions of what follows a product, next to what is stored of it or alone.
+//! Epilogue reductions: next to a result that is stored, or alone.
 
 use kiln::DType::{self, *};
 use kiln::device::Counters;
@@ -24,7 +24,7 @@ const MATRICES: Kept = Kept([true, false, false]);
 fn reduced(
     [batches, m, n, k]: [i64; 4],
     [operands, of]: [DType; 2],
-    exits: &[(ReductionOp, Kept)],
+    reductions: &[(ReductionOp, Kept)],
 ) -> OperationGraph {
     let mut fusion = Fusion::new((&[batches, m, k], operands), (&[batches, k, n], operands));
     let bias = fusion.graph.input("bias", &[1, 1, n], operands);
@@ -32,7 +32,7 @@ fn reduced(
     let biased = fusion.binary(Mode::Add, [c, bias], DType::F32);
     let y = fusion.unary(Mode::GeluFwd, biased, of);
     fusion.output(y, "y", of);
-    for (at, (op, Kept(kept))) in exits.iter().enumerate() {
+    for (at, (op, Kept(kept))) in reductions.iter().enumerate() {
         let dims = std::iter::zip([batches, m, n], kept);
         let dims: Vec<i64> = dims.map(|(extent, kept)| if *kept { extent } else { 1 }).collect();
         let value = fusion.graph.reduction(Reduction::new(*op), y, &dims).unwrap();
@@ -41,12 +41,12 @@ fn reduced(
     fusion.build()
 }
 
-/// One kernel for every number of rows leaves as many parts as there are.
+/// One kernel for every M leaves as many partials as there are row tiles.
 #[test]
-fn rows_are_counted() {
+fn one_kernel_reduces_any_m() {
     use ReductionOp::*;
-    let exits = [(Max, ROWS), (Avg, COLUMNS_OF_ALL), (Add, MATRICES)];
-    let graph = |rows: i64| reduced([2, rows, 72, 40], [Bf16, DType::F32], &exits);
+    let reductions = [(Max, ROWS), (Avg, COLUMNS_OF_ALL), (Add, MATRICES)];
+    let graph = |rows: i64| reduced([2, rows, 72, 40], [Bf16, DType::F32], &reductions);
     for kiln in harness::dialects() {
         let config = heuristic(kiln, &graph(64), "gemm_mma").with("dynamic_m", 1);
         let first = kiln.sources(&graph(64), &config).unwrap();
@@ -59,9 +59,9 @@ fn rows_are_counted() {
     }
 }
 
-/// Sums of double precision behind a product of single precision.
+/// Reductions in double precision of a GEMM in single precision.
 #[test]
-fn precise_sums() {
+fn f64_reductions_of_an_f32_gemm() {
     let mut fusion = Fusion::new((&[40, 24], DType::F32), (&[24, 48], DType::F32));
     let c = fusion.product(fusion.a, fusion.b, MatmulMath::F32, DType::F32);
     let op = Reduction { op: ReductionOp::Add, math: Math::F64 };
@@ -71,11 +71,11 @@ fn precise_sums() {
     check(harness::kiln(), &fusion.build(), "gemm_simt", "double precision");
 }
 
-/// The whole graph is one part: the product, and a kernel for each reduction. What is stored is not
-/// read again: the first kernel moves every tensor once, and the parts, of which there is one for
-/// so many rows or columns as a warp finishes at once.
+/// The whole graph is one part: the GEMM, and a kernel for each reduction. What is stored is not
+/// read again: the first kernel moves every tensor once, and the partials, one for as many rows or
+/// columns as a warp finishes at once.
 #[test]
-fn reductions_are_fused() {
+fn epilogue_reductions_are_fused() {
     let graph = reduced_everywhere([128, 128, 64], Bf16);
     let kiln = harness::counting();
     let plan = kiln.plan(&graph).unwrap();
@@ -89,15 +89,15 @@ fn reductions_are_fused() {
     assert_eq!(conflicts(counters[0]), 0);
     // At most one for 32 columns of a row, for 16 rows of a column, for both.
     let y = 128 * 128 * 2;
-    let parts = 4 * (128 * 128 / 32 + 128 * 128 / 16 + 128 * 128 / 512);
+    let partials = 4 * (128 * 128 / 32 + 128 * 128 / 16 + 128 * 128 / 512);
     let written = counters[0].dram_written_bytes;
-    assert!((y..=y + parts).contains(&written), "{written}");
+    assert!((y..=y + partials).contains(&written), "{written}");
 }
 
-/// Where the depth of few tiles is shared, reductions stay part of the graph: the kernel that adds
-/// up the split-K partials leaves theirs behind.
+/// With split-K, reductions stay part of the graph: the split-K reduction leaves their partials
+/// behind.
 #[test]
-fn deep_products_are_fused() {
+fn split_k_keeps_epilogue_reductions_fused() {
     let target = Target::named("h200").unwrap();
     for (extent, splits) in [(4096, false), (64, true)] {
         let graph = reduced_everywhere([extent, extent, 16384], Bf16);

@@ -1,4 +1,4 @@
-//! Operands of 8 bits: what they cost, that they are exact, and where they are refused.
+//! FP8 operands: what they cost, that they are exact, and where they are refused.
 
 use kiln::engine::EngineConfig;
 use kiln::graph::{Attention, AttentionShape, MatmulMath, Op};
@@ -8,7 +8,7 @@ use kiln::{DType, ErrorKind, ExecutionPlan, OperationGraph, TensorDesc};
 use crate::attention::cases::{self, Case, SHAPE, Storage};
 use crate::harness::{self, conflicts};
 
-const EIGHT: [DType; 2] = [DType::F8E4M3, DType::F8E5M2];
+const FP8: [DType; 2] = [DType::F8E4M3, DType::F8E5M2];
 
 /// A case with queries and results of one type, keys and values of two others.
 fn case(op: &Attention, shape: AttentionShape, [q, k, v]: [DType; 3]) -> Case {
@@ -19,7 +19,7 @@ fn case(op: &Attention, shape: AttentionShape, [q, k, v]: [DType; 3]) -> Case {
 /// Every key and value is read once for each tile of queries, a byte each, without a bank conflict,
 /// and all that arrives in 8 bits takes no more shared memory than in 16.
 #[test]
-fn products_bytes_and_conflicts_of_8_bits() {
+fn multiply_adds_bytes_and_conflicts_of_fp8() {
     for (depth, width) in [(16, 16), (32, 32), (64, 64), (128, 128), (192, 128), (256, 256)] {
         let shape = AttentionShape { batches: 1, heads: 2, kv_heads: 1, ..SHAPE };
         let shape = AttentionShape { queries: 256, keys: 256, depth, width, ..shape };
@@ -58,7 +58,7 @@ fn products_bytes_and_conflicts_of_8_bits() {
 
 /// All 256 values of both types, each as the one value that a query attends to.
 #[test]
-fn every_value_of_8_bits_is_exact() {
+fn every_fp8_value_is_exact() {
     let shape = AttentionShape {
         batches: 1,
         heads: 1,
@@ -68,24 +68,24 @@ fn every_value_of_8_bits_is_exact() {
         depth: 1,
         width: 256,
     };
-    for eight in EIGHT {
+    for fp8 in FP8 {
         for q in [DType::F16, DType::Bf16, DType::F32] {
-            let mut case = case(&Attention::new(MatmulMath::F32), shape, [q, q, eight]);
+            let mut case = case(&Attention::new(MatmulMath::F32), shape, [q, q, fp8]);
             let uid = case.graph.inputs().find(|tensor| tensor.name == "v").unwrap().uid;
-            let all: Vec<f64> = (0..=255).map(|bits| eight.read(&[bits])).collect();
+            let all: Vec<f64> = (0..=255).map(|bits| fp8.read(&[bits])).collect();
             let finite = |value: &f64| if value.is_finite() { *value } else { 0.0 };
             case.inputs.insert(uid, all.iter().map(finite).collect());
             for kiln in harness::dialects().into_iter().chain(harness::oldest()) {
                 let outputs = harness::run(kiln, &case.graph, None, &case.inputs).unwrap();
                 let o = &outputs[&case.graph.outputs().next().unwrap().uid];
-                assert_eq!(*o, case.inputs[&uid], "{eight} for {q}");
+                assert_eq!(*o, case.inputs[&uid], "{fp8} for {q}");
             }
             case.inputs.insert(uid, all.clone());
             for kiln in harness::dialects().into_iter().chain(harness::oldest()) {
                 let outputs = harness::run(kiln, &case.graph, None, &case.inputs).unwrap();
                 let o = &outputs[&case.graph.outputs().next().unwrap().uid];
                 for (own, wanted) in o.iter().zip(&all) {
-                    assert!(own == wanted || (own.is_nan() && wanted.is_nan()), "{eight}: {own}");
+                    assert!(own == wanted || (own.is_nan() && wanted.is_nan()), "{fp8}: {own}");
                 }
             }
         }
@@ -93,7 +93,7 @@ fn every_value_of_8_bits_is_exact() {
 }
 
 #[test]
-fn other_operations_refuse_floats_of_8_bits() {
+fn other_operations_refuse_fp8() {
     let graph = |dtype: DType, op: Op, slots: usize| {
         let mut graph = OperationGraph::builder();
         let dims = [2, 2, 4, 4];
@@ -108,7 +108,7 @@ fn other_operations_refuse_floats_of_8_bits() {
     for (op, slots, name) in
         [(Op::Pointwise(cast), 1, "identity: x"), (Op::Matmul(product), 2, "matmul: a")]
     {
-        let (kind, text) = graph(EIGHT[0], op, slots).unwrap_err();
+        let (kind, text) = graph(FP8[0], op, slots).unwrap_err();
         assert_eq!(kind, ErrorKind::NotSupported, "{text}");
         let rule = "`x0` is f8e4m3, which only q, k and v of attention may have";
         assert!(text.starts_with(name) && text.ends_with(rule), "{text}");
@@ -124,7 +124,7 @@ fn factors_of_queries_are_those_of_their_heads() {
     let mut graph = kiln::OperationGraph::builder();
     let dims = [2, 4, 3, 16];
     let mut inputs: Vec<i64> =
-        ["q", "k", "v"].map(|name| graph.input(name, &dims, EIGHT[0])).to_vec();
+        ["q", "k", "v"].map(|name| graph.input(name, &dims, FP8[0])).to_vec();
     inputs.push(graph.input("descale_q", &[2, 2, 1, 1], DType::F32));
     let o = graph.tensor(kiln::TensorDesc::packed(9, "o", &dims, DType::F16));
     let op = Attention { descale_q: true, ..Attention::new(MatmulMath::F32) };
