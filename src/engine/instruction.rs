@@ -26,8 +26,9 @@ pub(super) const WARPGROUP: i64 = 128;
 /// M of a `wgmma`.
 pub(super) const WGMMA_M: i64 = 64;
 
-/// Registers in one line of the source.
-const REGISTERS_LINE: i64 = 16;
+/// Registers in one line of the source, and groups of 4.
+const REGISTERS_LINE: i64 = 12;
+const GROUPS_LINE: i64 = 4;
 
 /// Bytes of K of one instruction.
 const K_BYTES: i64 = 32;
@@ -172,7 +173,7 @@ impl WgmmaInstruction {
             a_in_registers,
             fragments: n / 8,
             lines: lines(accumulators, REGISTERS_LINE),
-            columns: lines(n / 8, REGISTERS_LINE / 4),
+            columns: lines(n / 8, GROUPS_LINE),
             steps: (0..steps).map(step).collect(),
             constants,
             adds,

@@ -104,7 +104,7 @@ fn forms() -> Vec<Form> {
             "columns",
             "reduction_columns",
             rows(centred([2, 90, 72])),
-            &[("split", 1), ("threads_y", 8)],
+            &[("split", 1), ("threads_y", 16)],
         ),
         form(
             "attention_mma",

@@ -116,9 +116,11 @@ impl Rows<'_> {
                 let mean = self.context.names[mean].clone();
                 VarianceText { step: self.step(step, phase, elements), mean }
             };
+            let variances: Vec<VarianceText> = variances.into_iter().map(variance).collect();
             StreamedPhase {
                 inputs,
-                variances: variances.into_iter().map(variance).collect(),
+                means: VarianceText::means(&variances, from_partials),
+                variances,
                 from_partials,
                 to_partials: span.to_partials && number + 1 == span.end,
             }

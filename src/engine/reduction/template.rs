@@ -107,6 +107,14 @@ pub(super) struct VarianceText {
     pub(super) mean: String,
 }
 
+impl VarianceText {
+    /// The means whose sums come with these variances: none where partials of both are stored.
+    pub(super) fn means(variances: &[VarianceText], from_partials: bool) -> Vec<String> {
+        let means = variances.iter().filter(|_| !from_partials).map(|of| of.mean.clone());
+        means.collect()
+    }
+}
+
 /// What every kernel's phases have.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct PhaseText<P> {
@@ -126,6 +134,8 @@ pub(super) struct PhaseText<P> {
 pub(super) struct StreamedPhase {
     pub(super) inputs: Vec<Load>,
     pub(super) variances: Vec<VarianceText>,
+    /// The means whose sums come with variances of elements.
+    pub(super) means: Vec<String>,
     /// Whether its results are those of partials that an earlier kernel has stored.
     pub(super) from_partials: bool,
     /// Whether it stores partials for the next kernel.

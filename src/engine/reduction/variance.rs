@@ -2,17 +2,19 @@
 //!
 //! An average of squared distances from a mean would need the elements a second time, when the
 //! mean is known. Where every phase reads a row again, every thread accumulates squared distances
-//! from the mean of its elements so far (Welford 1962; Chan, Golub and LeVeque 1983) in the phase
-//! of the mean itself; as soon as that is known, `n (mean of these - mean)^2` makes them distances
-//! from it. All terms are positive: nothing cancels.
+//! from the mean of its elements so far, which it keeps as the sum `T` that the mean needs (Welford
+//! 1962; Youngs and Cramer 1971; Chan, Golub and LeVeque 1983), in the phase of the mean itself: an
+//! `x` after `i - 1` others adds `(T - i x)^2 / (i (i - 1))`. As soon as the mean is known,
+//! `(T - n mean)^2 / n` makes them distances from it. All terms are positive: nothing cancels, and
+//! the quotients may be those of an approximate reciprocal, which costs a few `u` times a term.
 //!
 //! What rounding loses stays within what the reference allows for distances from a rounded mean,
 //! however many threads there are, to first order in the unit roundoff `u` and but for a few `u`
 //! times the squares. Of all `N` values `x` with the mean `m` and distances `d` from it let `S`,
 //! `D` and `Q` be the sums of `|x|`, `|d|` and `d^2`. A thread takes `k` of them, of the first `j`
-//! of which the sums are `S_j`, `D_j` and `Q_j`, and the average distance is `a_j`. Its mean after
-//! `i` is off by `e_i <= u (S_2 + .. + S_i) / i`: the first is exact, a step rounds a mean of
-//! `S_j / j` at most, and later ones weigh that `j / i`. This moves the squares by
+//! of which the sums are `S_j`, `D_j` and `Q_j`, and the average distance is `a_j`. `T` after `i`
+//! is off by `i e_i <= u (S_2 + .. + S_i)`: the first is exact, and a step rounds a sum of `S_j` at
+//! most. As `T - i x` is `(i - 1) (a_(i-1) - d_i)`, this moves the squares by
 //! `2 e_i |d_i - a_(i-1)|` each, where
 //! - `d_i` makes no more than `2 u (1 - 1 / N) S D` of all;
 //! - `a_(i-1)`, since `S_j <= j |m| + D_j`, no more than `2 u |m| D (k / 2 + ln k)` of all, and

@@ -275,10 +275,12 @@ impl Columns<'_> {
         let stores = outputs.iter().any(|output| output.is_stored);
         let ([row_function, row_arguments], [element_function, element_arguments]) =
             (row_call, element_call);
+        let variances: Vec<VarianceText> = variances.into_iter().map(variance).collect();
         let own = ColumnPhase {
             streamed: StreamedPhase {
                 inputs,
-                variances: variances.into_iter().map(variance).collect(),
+                means: VarianceText::means(&variances, from_partials),
+                variances,
                 from_partials,
                 to_partials: span.to_partials && number + 1 == span.end,
             },
