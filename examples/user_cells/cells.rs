@@ -1,7 +1,7 @@
 //! Cells that no library ships, written as lines of programs.
 
 use kiln::expr::{Lines, Mode, Pointwise, Real};
-use kiln::graph::{Cell, Moments, Product, Stage};
+use kiln::graph::{Cell, LayerNormStatistics, RecurrentGemm, Stage};
 use kiln::{DType, Result};
 
 /// All of them, by the name of their problem file.
@@ -17,12 +17,12 @@ fn op(mode: Mode) -> Pointwise {
     Pointwise::new(mode)
 }
 
-fn product(operand: &str, gates: &[&str]) -> Option<Product> {
-    Some(Product { operand: operand.to_owned(), gates: owned(gates) })
+fn gemm(operand: &str, gates: &[&str]) -> Option<RecurrentGemm> {
+    Some(RecurrentGemm { operand: operand.to_owned(), gates: owned(gates) })
 }
 
-fn moments(name: &str, of: &[&str]) -> Moments {
-    Moments { name: name.to_owned(), of: owned(of), epsilon: Real::new(1e-5) }
+fn statistics(name: &str, of: &[&str]) -> LayerNormStatistics {
+    LayerNormStatistics { name: name.to_owned(), of: owned(of), epsilon: Real::new(1e-5) }
 }
 
 /// `name = (value - mean) inverse_deviation gain`.
@@ -65,16 +65,16 @@ pub fn layer_norm_lstm() -> Result<Cell> {
         unit_inputs: Vec::new(),
         stages: vec![
             Stage {
-                product: product("h", &gates),
-                moments: vec![
-                    Moments { of: names(&input), ..moments("mx", &[]) },
-                    Moments { of: names(&recurrent), ..moments("mr", &[]) },
+                gemm: gemm("h", &gates),
+                statistics: vec![
+                    LayerNormStatistics { of: names(&input), ..statistics("mx", &[]) },
+                    LayerNormStatistics { of: names(&recurrent), ..statistics("mr", &[]) },
                 ],
                 program: sums.finish(&["o", "next_c"])?,
             },
             Stage {
-                product: None,
-                moments: vec![moments("mc", &["next_c"])],
+                gemm: None,
+                statistics: vec![statistics("mc", &["next_c"])],
                 program: shown.finish(&["next_h"])?,
             },
         ],
@@ -113,8 +113,8 @@ pub fn zoneout_lstm() -> Result<Cell> {
         row_inputs: Vec::new(),
         unit_inputs: owned(&["zone_h", "zone_c"]),
         stages: vec![Stage {
-            product: product("h", &gates),
-            moments: Vec::new(),
+            gemm: gemm("h", &gates),
+            statistics: Vec::new(),
             program: lines.finish(&["next_h", "next_c"])?,
         }],
         projected: false,
@@ -134,8 +134,8 @@ pub fn minimal_gated_unit() -> Result<Cell> {
     second.line("added", op(Mode::Mul), &["f", "apart"])?;
     second.line("next_h", op(Mode::Add), &["h", "added"])?;
     let stage = |operand, gate, program| Stage {
-        product: product(operand, &[gate]),
-        moments: Vec::new(),
+        gemm: gemm(operand, &[gate]),
+        statistics: Vec::new(),
         program,
     };
     Ok(Cell {
@@ -167,8 +167,8 @@ pub fn independent() -> Result<Cell> {
         row_inputs: Vec::new(),
         unit_inputs: Vec::new(),
         stages: vec![Stage {
-            product: None,
-            moments: Vec::new(),
+            gemm: None,
+            statistics: Vec::new(),
             program: lines.finish(&["next_h"])?,
         }],
         projected: false,

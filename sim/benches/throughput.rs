@@ -3,8 +3,6 @@
 //!
 //! `cargo bench -p kiln-sim`. The kernels are those of `tests/cuda`.
 
-#![expect(missing_docs, reason = "criterion_group! makes a public function")]
-
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use kiln_sim::{Checks, Device, DeviceConfig, Kernel, Launch, Module};
 use std::hint::black_box;

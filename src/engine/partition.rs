@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::engine::clusters::Clusters;
-use crate::engine::expand::{primitives, primitives_beside};
+use crate::engine::decompose::{primitives, primitives_beside};
 use crate::engine::heuristics::choose_behind;
 use crate::engine::{BehaviorNote, EngineConfig, Selection, Supported, choose, supported};
 use crate::error::{Error, Result};
@@ -184,7 +184,7 @@ fn parts_apart(
 /// neither the graph nor another of these has.
 ///
 /// # Errors
-/// `NotSupported` where one cannot be expanded.
+/// `NotSupported` where one cannot be decomposed.
 fn meanings(graph: &OperationGraph, operations: &[usize]) -> Result<Vec<OperationGraph>> {
     let mut taken: BTreeSet<i64> = graph.tensors().iter().map(|tensor| tensor.uid).collect();
     let meaning = |at: &usize| {
@@ -207,15 +207,15 @@ pub(crate) enum Division {
 }
 
 impl Division {
-    /// Into the operations of a graph but those at these positions, each of which is expanded.
+    /// Into the operations of a graph but those at these positions, each of which is decomposed.
     ///
     /// # Errors
-    /// `NotSupported` where one cannot be expanded.
-    pub(crate) fn apart(graph: &OperationGraph, mut expanded: Vec<usize>) -> Result<Division> {
-        expanded.sort_unstable();
-        expanded.dedup();
-        let meanings = meanings(graph, &expanded)?;
-        Ok(Division::Apart(expanded, meanings))
+    /// `NotSupported` where one cannot be decomposed.
+    pub(crate) fn apart(graph: &OperationGraph, mut decomposed: Vec<usize>) -> Result<Division> {
+        decomposed.sort_unstable();
+        decomposed.dedup();
+        let meanings = meanings(graph, &decomposed)?;
+        Ok(Division::Apart(decomposed, meanings))
     }
 
     /// The division that parts come of.
@@ -253,12 +253,12 @@ impl Division {
         match self {
             Division::Whole => (graph, None),
             Division::Primitives(primitives) => (primitives, None),
-            Division::Apart(expanded, meanings) => {
+            Division::Apart(decomposed, meanings) => {
                 let writes = |meaning: &OperationGraph| {
                     part.graph.operations().iter().all(|own| meaning.operations().contains(own))
                 };
                 match meanings.iter().position(writes) {
-                    Some(at) => (&meanings[at], Some(expanded[at])),
+                    Some(at) => (&meanings[at], Some(decomposed[at])),
                     None => (graph, None),
                 }
             }
@@ -270,11 +270,11 @@ impl Division {
 pub fn cuts(graph: &OperationGraph, target: &Target, parts: &[Part]) -> Vec<Cut> {
     let Ok(division) = Division::of(graph, parts) else { return Vec::new() };
     let sources: Vec<_> = parts.iter().map(|part| division.source(graph, part)).collect();
-    let expanded: Vec<Option<usize>> = sources.iter().map(|(_, operation)| *operation).collect();
+    let decomposed: Vec<Option<usize>> = sources.iter().map(|(_, operation)| *operation).collect();
     let mut cuts = Vec::new();
     for (at, (source, operation)) in sources.iter().enumerate() {
-        if !expanded[..at].contains(operation) {
-            let own = parts.iter().enumerate().filter(|(at, _)| expanded[*at] == *operation);
+        if !decomposed[..at].contains(operation) {
+            let own = parts.iter().enumerate().filter(|(at, _)| decomposed[*at] == *operation);
             cuts.extend(cuts_within(source, target, &own.collect::<Vec<_>>()));
         }
     }
@@ -282,9 +282,9 @@ pub fn cuts(graph: &OperationGraph, target: &Target, parts: &[Part]) -> Vec<Cut>
         part.graph.tensors().iter().map(|tensor| tensor.uid).collect()
     };
     for second in 0..parts.len() {
-        for first in (0..second).filter(|first| expanded[*first] != expanded[second]) {
+        for first in (0..second).filter(|first| decomposed[*first] != decomposed[second]) {
             if !touched(&parts[first]).is_disjoint(&touched(&parts[second])) {
-                let alone = [first, second].into_iter().filter_map(|part| expanded[part]);
+                let alone = [first, second].into_iter().filter_map(|part| decomposed[part]);
                 let name = |at: usize| graph.operations()[at].op.name();
                 let reason = |at| format!("{} is run by itself as what it means", name(at));
                 cuts.push(Cut { parts: [first, second], reasons: alone.map(reason).collect() });

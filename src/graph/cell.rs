@@ -18,7 +18,7 @@ use crate::expr::{Program, Real};
 /// - the name of a state: its value after the previous step;
 /// - the names of parameters (a value per hidden unit), row inputs (a value per row and step) and
 ///   unit inputs (a value per hidden unit, row and step);
-/// - `<moments>_mean` and `<moments>_inv`: mean and inverse standard deviation, of this or an
+/// - `<statistics>_mean` and `<statistics>_inv`: mean and inverse standard deviation, of this or an
 ///   earlier stage;
 /// - the names of results of earlier stages.
 ///
@@ -49,16 +49,16 @@ pub struct Cell {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Stage {
     /// GEMM with recurrent weights, computed first.
-    pub product: Option<Product>,
+    pub gemm: Option<RecurrentGemm>,
     /// Layer-norm statistics, computed after the GEMM.
-    pub moments: Vec<Moments>,
+    pub statistics: Vec<LayerNormStatistics>,
     /// The program evaluated for every hidden unit.
     pub program: Program,
 }
 
 /// A GEMM of recurrent weights with one value per hidden unit.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Product {
+pub struct RecurrentGemm {
     /// The operand: the first state in the first stage, a result of the previous stage in later
     /// ones. It is rounded to the type of `y`.
     pub operand: String,
@@ -68,7 +68,7 @@ pub struct Product {
 
 /// Layer-norm statistics: mean and inverse standard deviation over the hidden units of a row.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Moments {
+pub struct LayerNormStatistics {
     /// Name of the statistics, read as `<name>_mean` and `<name>_inv`.
     pub name: String,
     /// The values over which the statistics are computed jointly.
@@ -96,14 +96,14 @@ pub enum CellValue {
     Mean {
         /// Index of the stage.
         stage: usize,
-        /// Index into [`Stage::moments`].
+        /// Index into [`Stage::statistics`].
         at: usize,
     },
     /// Inverse standard deviation of layer-norm statistics.
     InverseDeviation {
         /// Index of the stage.
         stage: usize,
-        /// Index into [`Stage::moments`].
+        /// Index into [`Stage::statistics`].
         at: usize,
     },
     /// Result of an earlier stage.
@@ -118,23 +118,23 @@ pub enum CellValue {
 impl Cell {
     /// Number of recurrent gates of all stages, that is weight rows per hidden unit.
     pub fn recurrent_gates(&self) -> usize {
-        self.products().map(|(_, product)| product.gates.len()).sum()
+        self.gemms().map(|(_, gemm)| gemm.gates.len()).sum()
     }
 
     /// Returns the GEMMs with the index of their stage.
-    pub fn products(&self) -> impl Iterator<Item = (usize, &Product)> {
+    pub fn gemms(&self) -> impl Iterator<Item = (usize, &RecurrentGemm)> {
         let stages = self.stages.iter().enumerate();
-        stages.filter_map(|(at, stage)| stage.product.as_ref().map(|product| (at, product)))
+        stages.filter_map(|(at, stage)| stage.gemm.as_ref().map(|gemm| (at, gemm)))
     }
 
     /// Index of a stage's first gate among the recurrent gates of all stages.
     pub fn first_row(&self, stage: usize) -> usize {
-        self.products().take_while(|(at, _)| *at < stage).map(|(_, of)| of.gates.len()).sum()
+        self.gemms().take_while(|(at, _)| *at < stage).map(|(_, of)| of.gates.len()).sum()
     }
 
-    /// Resolves a name that a stage reads. `with_moments` tells whether the stage's own layer-norm
-    /// statistics are available already.
-    pub fn value(&self, stage: usize, name: &str, with_moments: bool) -> Option<CellValue> {
+    /// Resolves a name that a stage reads. `with_statistics` tells whether the stage's own
+    /// layer-norm statistics are available already.
+    pub fn value(&self, stage: usize, name: &str, with_statistics: bool) -> Option<CellValue> {
         let at = |names: &[String]| names.iter().position(|known| known == name);
         let gate = name.strip_prefix("x_").and_then(|gate| {
             self.gates.iter().position(|known| known == gate).map(CellValue::Gate)
@@ -144,20 +144,27 @@ impl Cell {
             .or_else(|| at(&self.parameters).map(CellValue::Parameter))
             .or_else(|| at(&self.row_inputs).map(CellValue::RowInput))
             .or_else(|| at(&self.unit_inputs).map(CellValue::UnitInput));
-        plain.or_else(|| (0..=stage).find_map(|of| self.made(of, name, of < stage, with_moments)))
+        plain
+            .or_else(|| (0..=stage).find_map(|of| self.made(of, name, of < stage, with_statistics)))
     }
 
     /// Resolves a name that stage `of` computes.
-    fn made(&self, of: usize, name: &str, earlier: bool, with_moments: bool) -> Option<CellValue> {
+    fn made(
+        &self,
+        of: usize,
+        name: &str,
+        earlier: bool,
+        with_statistics: bool,
+    ) -> Option<CellValue> {
         let stage = &self.stages[of];
-        if let (Some(gate), Some(product)) = (name.strip_prefix("r_"), &stage.product)
-            && let Some(at) = product.gates.iter().position(|known| known == gate)
+        if let (Some(gate), Some(gemm)) = (name.strip_prefix("r_"), &stage.gemm)
+            && let Some(at) = gemm.gates.iter().position(|known| known == gate)
         {
             return Some(CellValue::Recurrent(self.first_row(of) + at));
         }
-        if earlier || with_moments {
-            for (at, moments) in stage.moments.iter().enumerate() {
-                match name.strip_prefix(moments.name.as_str()) {
+        if earlier || with_statistics {
+            for (at, statistics) in stage.statistics.iter().enumerate() {
+                match name.strip_prefix(statistics.name.as_str()) {
                     Some("_mean") => return Some(CellValue::Mean { stage: of, at }),
                     Some("_inv") => return Some(CellValue::InverseDeviation { stage: of, at }),
                     _ => {}
@@ -173,10 +180,11 @@ impl Cell {
     pub fn reads(&self, stage: usize) -> Vec<CellValue> {
         let of = &self.stages[stage];
         let inputs = of.program.inputs().iter().map(|input| (&input.name, true));
-        let taken = of.moments.iter().flat_map(|moments| &moments.of).map(|name| (name, false));
+        let taken =
+            of.statistics.iter().flat_map(|statistics| &statistics.of).map(|name| (name, false));
         let mut values = Vec::new();
-        for (name, with_moments) in taken.chain(inputs) {
-            let value = self.value(stage, name, with_moments);
+        for (name, with_statistics) in taken.chain(inputs) {
+            let value = self.value(stage, name, with_statistics);
             values.extend(value.filter(|value| !values.contains(value)));
         }
         values
@@ -189,7 +197,7 @@ impl Cell {
             | CellValue::InverseDeviation { stage, .. }
             | CellValue::Result { stage, .. } => Some(stage),
             CellValue::Recurrent(row) => {
-                let before = self.products().take_while(|(at, _)| self.first_row(*at) <= row);
+                let before = self.gemms().take_while(|(at, _)| self.first_row(*at) <= row);
                 before.map(|(at, _)| at).last()
             }
             _ => None,
@@ -235,7 +243,7 @@ impl Cell {
         }
         let mut names = BTreeSet::new();
         let gates = self.gates.iter().map(|gate| format!("x_{gate}"));
-        let recurrent = self.products().flat_map(|(_, product)| &product.gates);
+        let recurrent = self.gemms().flat_map(|(_, gemm)| &gemm.gates);
         let recurrent = recurrent.map(|gate| format!("r_{gate}"));
         let vectors = [&self.states, &self.parameters, &self.row_inputs, &self.unit_inputs];
         let plain = vectors.into_iter().flatten().cloned();
@@ -256,9 +264,9 @@ impl Cell {
     fn check_stage(&self, at: usize, stage: &Stage) -> Result<()> {
         let fail =
             |rule: String| Err(Error::bad_param(format!("cell {}: stage {at}: {rule}", self.name)));
-        if let Some(Product { operand, gates }) = &stage.product {
+        if let Some(RecurrentGemm { operand, gates }) = &stage.gemm {
             if gates.is_empty() {
-                return fail("the product has no gate".to_owned());
+                return fail("the GEMM has no gate".to_owned());
             }
             let first = at == 0 && *operand == self.states[0];
             let earlier = at > 0 && self.output(at - 1, operand).is_some();
@@ -267,25 +275,26 @@ impl Cell {
                     0 => format!("the first state, `{}`", self.states[0]),
                     _ => "a result of the stage before".to_owned(),
                 };
-                return fail(format!("the product is of `{operand}`, expected {of}"));
+                return fail(format!("the GEMM is of `{operand}`, expected {of}"));
             }
             if self.projected && at > 0 {
-                return fail("a projected cell has a product in the first stage only".to_owned());
+                return fail("a projected cell has a GEMM in the first stage only".to_owned());
             }
         }
-        for moments in &stage.moments {
-            if moments.of.is_empty()
-                || moments.epsilon.get().is_nan()
-                || moments.epsilon.get() < 0.0
+        for statistics in &stage.statistics {
+            if statistics.of.is_empty()
+                || statistics.epsilon.get().is_nan()
+                || statistics.epsilon.get() < 0.0
             {
-                let name = &moments.name;
-                return fail(format!("moments `{name}` have no values or a negative epsilon"));
+                let name = &statistics.name;
+                return fail(format!("statistics `{name}` have no values or a negative epsilon"));
             }
         }
         let read = stage.program.inputs().iter().map(|input| (&input.name, true));
-        let taken = stage.moments.iter().flat_map(|moments| &moments.of).map(|of| (of, false));
-        for (name, with_moments) in read.chain(taken) {
-            match self.value(at, name, with_moments) {
+        let taken =
+            stage.statistics.iter().flat_map(|statistics| &statistics.of).map(|of| (of, false));
+        for (name, with_statistics) in read.chain(taken) {
+            match self.value(at, name, with_statistics) {
                 None => return fail(format!("reads `{name}`, which is not defined")),
                 Some(CellValue::State(0)) if self.projected => {
                     return fail(format!("reads `{name}`, which is projected"));

@@ -45,7 +45,7 @@ pub use attention::{
 };
 pub use builder::GraphBuilder;
 pub use canonical::{CanonicalGraph, GraphDigest};
-pub use cell::{Cell, CellValue, Moments, Product, Stage};
+pub use cell::{Cell, CellValue, LayerNormStatistics, RecurrentGemm, Stage};
 pub(crate) use json::JsonReal;
 pub use matmul::{Matmul, MatmulMath};
 pub use norm::{NormBackward, NormForward, NormMode, Phase};

@@ -42,24 +42,24 @@ pub enum RowLayout {
 /// Optional operands and results of a [`Recurrence`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct RecurrenceSlots {
-    /// `x_bias` `[D, 1, gates * units]`, added to `x`.
+    /// `x_bias` `[D, 1, gates * hidden_size]`, added to `x`.
     pub x_bias: bool,
-    /// `r_bias` `[D, 1, recurrent gates * units]`, added to the recurrent GEMMs.
+    /// `r_bias` `[D, 1, recurrent gates * hidden_size]`, added to the recurrent GEMMs.
     pub r_bias: bool,
-    /// `h_initial` `[D, batch, size]`: initial value of the first state; 0 if absent.
+    /// `h_initial` `[D, batch, output_size]`: initial value of the first state; 0 if absent.
     pub h_initial: bool,
-    /// `states_initial` `[D, batch, others * units]`: initial values of the other states,
+    /// `states_initial` `[D, batch, others * hidden_size]`: initial values of the other states,
     /// concatenated; 0 if absent.
     pub states_initial: bool,
     /// `lengths` `[1, 1, batch]`, `i32`: steps of each sequence; all steps if absent.
     pub lengths: bool,
     /// `reset` `[1, rows, 1]`: a nonzero value resets the states to 0 before the step.
     pub reset: bool,
-    /// `h_final` `[D, batch, size]`: the first state after the last step of each sequence.
+    /// `h_final` `[D, batch, output_size]`: the first state after the last step of each sequence.
     pub h_final: bool,
-    /// `states_final` `[D, batch, others * units]`: the other states after the last step.
+    /// `states_final` `[D, batch, others * hidden_size]`: the other states after the last step.
     pub states_final: bool,
-    /// `history` `[D, rows, others * units]`: the other states after every step.
+    /// `history` `[D, rows, others * hidden_size]`: the other states after every step.
     pub history: bool,
 }
 
@@ -67,13 +67,15 @@ pub struct RecurrenceSlots {
 /// 6.2.1.36).
 ///
 /// Tensors, for `D` directions and `rows = steps * batch` (fewer if packed):
-/// - `x` `[D or 1, rows, gates * units]`: input contributions, gate after gate; or `[.., units]`,
-///   the same for every gate (`MCDNN_SKIP_INPUT`);
-/// - `r` `[D, recurrent gates * units, size]`: recurrent weights, if the cell has GEMMs;
-/// - `projection` `[D, size, units]`, if the cell is projected; otherwise `size = units`;
-/// - `parameters` `[D, parameters, units]`, `row_inputs` `[D or 1, rows, row inputs]` and
-///   `unit_inputs` `[D or 1, rows, unit inputs * units]`, if the cell has any;
-/// - `y` `[1, rows, D * size]`, or `[D, rows, size]` if `apart`.
+/// - `x` `[D or 1, rows, gates * hidden_size]`: input contributions, gate after gate; or with
+///   `hidden_size` columns, the same for every gate (`MCDNN_SKIP_INPUT`);
+/// - `r` `[D, recurrent gates * hidden_size, output_size]`: recurrent weights, if the cell has
+///   GEMMs;
+/// - `projection` `[D, output_size, hidden_size]`, if the cell is projected; otherwise
+///   `output_size` is `hidden_size`;
+/// - `parameters` `[D, parameters, hidden_size]`, `row_inputs` `[D or 1, rows, row inputs]` and
+///   `unit_inputs` `[D or 1, rows, unit inputs * hidden_size]`, if the cell has any;
+/// - `y` `[1, rows, D * output_size]`, or `[D, rows, output_size]` if `apart`.
 ///
 /// The first state is rounded to the type of `y` at every step; if that has 16 bits, sigmoid and
 /// tanh are [approximate](Recurrence::activations). Steps beyond a sequence's length leave the
@@ -92,7 +94,7 @@ pub struct Recurrence {
     /// Batch size, at least 1.
     pub batch: i64,
     /// Hidden size, at least 1.
-    pub units: i64,
+    pub hidden_size: i64,
     /// Whether the outputs of the directions are separate matrices instead of concatenated.
     pub apart: bool,
     /// Value of `y` beyond a sequence's length.
@@ -130,14 +132,14 @@ impl RowLayout {
 
 impl Recurrence {
     /// Returns a layer in f32 without optional tensors.
-    pub fn new(cell: impl Into<Arc<Cell>>, batch: i64, units: i64) -> Recurrence {
+    pub fn new(cell: impl Into<Arc<Cell>>, batch: i64, hidden_size: i64) -> Recurrence {
         Recurrence {
             cell: cell.into(),
             math: MatmulMath::F32,
             direction: Direction::Forward,
             layout: RowLayout::SequenceMajor,
             batch,
-            units,
+            hidden_size,
             apart: false,
             fill: Real::new(0.0),
             with: RecurrenceSlots::default(),
@@ -190,14 +192,15 @@ impl Recurrence {
             }
         };
         let rows = dims("x")?[1];
-        let size = if self.cell.projected { dims("projection")?[1] } else { self.units };
-        if size < 1 || size > self.units {
+        let output_size =
+            if self.cell.projected { dims("projection")?[1] } else { self.hidden_size };
+        if output_size < 1 || output_size > self.hidden_size {
             return Err(Error::bad_param(format!(
-                "{self}: the projection has {size} rows, expected 1 to {} (units)",
-                self.units
+                "{self}: the projection has {output_size} rows, expected 1 to {} (hidden_size)",
+                self.hidden_size
             )));
         }
-        Ok(Shape { rows, size })
+        Ok(Shape { rows, output_size })
     }
 }
 
@@ -247,8 +250,11 @@ impl Semantics for Recurrence {
         let fail = |rule: String| Err(Error::bad_param(format!("{self}: {rule}")));
         self.cell.validate()?;
         let shape = self.shape(inputs)?;
-        if self.batch < 1 || self.units < 1 {
-            return fail(format!("batch {} or units {} below 1", self.batch, self.units));
+        if self.batch < 1 || self.hidden_size < 1 {
+            return fail(format!(
+                "batch {} or hidden_size {} below 1",
+                self.batch, self.hidden_size
+            ));
         }
         if self.fill.get().is_nan() {
             return fail("the fill is NaN".to_owned());
@@ -266,7 +272,7 @@ impl Semantics for Recurrence {
             return fail("the cell has a single state".to_owned());
         }
         if self.with.r_bias && self.cell.recurrent_gates() == 0 {
-            return fail("a recurrent bias requires a recurrent product".to_owned());
+            return fail("a recurrent bias requires a recurrent GEMM".to_owned());
         }
         let slots = self.slots();
         let named = slots.inputs.iter().zip(inputs).chain(slots.outputs.iter().zip(outputs));
@@ -276,8 +282,8 @@ impl Semantics for Recurrence {
             if shared && tensor.dims.first() == Some(&1) {
                 dims[0] = 1;
             }
-            if *slot == "x" && tensor.dims.last() == Some(&self.units) {
-                dims[2] = self.units;
+            if *slot == "x" && tensor.dims.last() == Some(&self.hidden_size) {
+                dims[2] = self.hidden_size;
             }
             expect_dims(self, slot, tensor, &dims)?;
             let fits = match *slot {
@@ -308,32 +314,33 @@ impl Semantics for Recurrence {
 struct Shape {
     rows: i64,
     /// Size of the first state.
-    size: i64,
+    output_size: i64,
 }
 
 impl Shape {
     fn of(&self, op: &Recurrence, slot: &str) -> Vec<i64> {
-        let Shape { rows, size } = *self;
-        let (cell, units, batch, directions) = (&op.cell, op.units, op.batch, op.direction.count());
+        let Shape { rows, output_size } = *self;
+        let (cell, hidden_size, batch, directions) =
+            (&op.cell, op.hidden_size, op.batch, op.direction.count());
         let count = |names: &[String]| names.len() as i64;
-        let others = (count(&cell.states) - 1) * units;
-        let recurrent = cell.recurrent_gates() as i64 * units;
+        let others = (count(&cell.states) - 1) * hidden_size;
+        let recurrent = cell.recurrent_gates() as i64 * hidden_size;
         match slot {
-            "x" => vec![directions, rows, count(&cell.gates) * units],
-            "x_bias" => vec![directions, 1, count(&cell.gates) * units],
-            "r" => vec![directions, recurrent, size],
+            "x" => vec![directions, rows, count(&cell.gates) * hidden_size],
+            "x_bias" => vec![directions, 1, count(&cell.gates) * hidden_size],
+            "r" => vec![directions, recurrent, output_size],
             "r_bias" => vec![directions, 1, recurrent],
-            "projection" => vec![directions, size, units],
-            "parameters" => vec![directions, count(&cell.parameters), units],
+            "projection" => vec![directions, output_size, hidden_size],
+            "parameters" => vec![directions, count(&cell.parameters), hidden_size],
             "row_inputs" => vec![directions, rows, count(&cell.row_inputs)],
-            "unit_inputs" => vec![directions, rows, count(&cell.unit_inputs) * units],
-            "h_initial" | "h_final" => vec![directions, batch, size],
+            "unit_inputs" => vec![directions, rows, count(&cell.unit_inputs) * hidden_size],
+            "h_initial" | "h_final" => vec![directions, batch, output_size],
             "states_initial" | "states_final" => vec![directions, batch, others],
             "history" => vec![directions, rows, others],
             "lengths" => vec![1, 1, batch],
             "reset" => vec![1, rows, 1],
-            _ if op.apart => vec![directions, rows, size],
-            _ => vec![1, rows, directions * size],
+            _ if op.apart => vec![directions, rows, output_size],
+            _ => vec![1, rows, directions * output_size],
         }
     }
 }

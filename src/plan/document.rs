@@ -105,10 +105,10 @@ pub(super) fn parts_in(text: &str, device: &Target) -> Result<(OperationGraph, V
 
 /// The graphs that parts are subgraphs of.
 struct Sources<'a> {
-    /// The problem's graph, then the primitives of each operation in `expanded`.
+    /// The problem's graph, then the primitives of each operation in `decomposed`.
     graphs: Vec<&'a OperationGraph>,
     /// Positions of operations in the problem's graph.
-    expanded: &'a [usize],
+    decomposed: &'a [usize],
 }
 
 /// An operation of one of the graphs of [`Sources`].
@@ -120,7 +120,7 @@ struct Source<'a> {
 
 impl<'a> Sources<'a> {
     fn operations(&self) -> Vec<Source<'a>> {
-        let is_own = |graph: usize, at: &usize| graph > 0 || !self.expanded.contains(at);
+        let is_own = |graph: usize, at: &usize| graph > 0 || !self.decomposed.contains(at);
         let all = self.graphs.iter().enumerate().flat_map(|(number, graph)| {
             let operations = graph.operations().iter().enumerate();
             operations.map(move |(at, operation)| Source { graph: number, at, operation })
@@ -143,19 +143,20 @@ fn writer(graph: &OperationGraph, name: &str) -> Result<usize> {
 /// Reads the parts of a graph and checks that they cover each operation once, in an executable
 /// order.
 fn parts_of(graph: &OperationGraph, listed: &[PartJson]) -> Result<Vec<Part>> {
-    let expanded = listed.iter().filter_map(|part| part.meaning_of.as_deref());
-    let expanded: Vec<usize> = expanded.map(|name| writer(graph, name)).collect::<Result<_>>()?;
-    let division = Division::apart(graph, expanded)?;
-    let Division::Apart(expanded, meanings) = &division else { unreachable!("it was made so") };
+    let decomposed = listed.iter().filter_map(|part| part.meaning_of.as_deref());
+    let decomposed: Vec<usize> =
+        decomposed.map(|name| writer(graph, name)).collect::<Result<_>>()?;
+    let division = Division::apart(graph, decomposed)?;
+    let Division::Apart(decomposed, meanings) = &division else { unreachable!("it was made so") };
     let graphs = std::iter::once(graph).chain(meanings).collect();
-    let sources = Sources { graphs, expanded };
+    let sources = Sources { graphs, decomposed };
     let operations = sources.operations();
     // The graph of each part by its position in `sources`, and the part of each operation.
     let mut source_of = Vec::new();
     let mut owner: Vec<Option<usize>> = vec![None; operations.len()];
     for (number, PartJson { writes, meaning_of, .. }) in listed.iter().enumerate() {
         let meaning = meaning_of.as_deref().map(|name| writer(graph, name)).transpose()?;
-        let place = |at: usize| expanded.iter().position(|known| *known == at);
+        let place = |at: usize| decomposed.iter().position(|known| *known == at);
         let source = meaning.and_then(place).map_or(0, |at| at + 1);
         source_of.push(source);
         for name in writes {

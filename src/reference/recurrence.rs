@@ -43,7 +43,7 @@ struct Layer<'a> {
     operands: &'a [Operand<'a>],
     y: &'a TensorDesc,
     arithmetic: Arithmetic,
-    units: usize,
+    hidden_size: usize,
     /// Elements of the first state.
     size: usize,
     rows: usize,
@@ -58,7 +58,7 @@ struct StageSources {
     /// The GEMM operand among the previous stage's results; `None` is the first state.
     operand: Option<usize>,
     /// Sources of each layer-norm statistic.
-    moments: Vec<Vec<CellValue>>,
+    statistics: Vec<Vec<CellValue>>,
     /// Sources of the program's inputs.
     inputs: Vec<CellValue>,
 }
@@ -69,14 +69,15 @@ impl StageSources {
         let source = |name: &String, with_moments: bool| {
             cell.value(at, name, with_moments).expect("the cell is valid")
         };
-        let moments = stage.moments.iter();
-        let moments = moments.map(|of| of.of.iter().map(|name| source(name, false)).collect());
+        let statistics = stage.statistics.iter();
+        let statistics =
+            statistics.map(|of| of.of.iter().map(|name| source(name, false)).collect());
         let inputs = stage.program.inputs().iter().map(|input| source(&input.name, true));
         StageSources {
-            operand: stage.product.as_ref().and_then(|product| {
-                at.checked_sub(1).and_then(|before| cell.output(before, &product.operand))
+            operand: stage.gemm.as_ref().and_then(|gemm| {
+                at.checked_sub(1).and_then(|before| cell.output(before, &gemm.operand))
             }),
-            moments: moments.collect(),
+            statistics: statistics.collect(),
             inputs: inputs.collect(),
         }
     }
@@ -99,7 +100,7 @@ impl<'a> Layer<'a> {
             operands,
             y,
             arithmetic: Arithmetic::new(op.math.dtype()),
-            units: op.units as usize,
+            hidden_size: op.hidden_size as usize,
             size: (y.dims[2] / directions) as usize,
             rows,
             lengths: Vec::new(),
@@ -194,8 +195,8 @@ impl<'a> Layer<'a> {
         };
         let first = (0..self.size).map(|unit| value("h_initial", unit)).collect();
         let other = |state: usize| {
-            let column = |unit: usize| (state - 1) * self.units + unit;
-            (0..self.units).map(|unit| value("states_initial", column(unit))).collect()
+            let column = |unit: usize| (state - 1) * self.hidden_size + unit;
+            (0..self.hidden_size).map(|unit| value("states_initial", column(unit))).collect()
         };
         std::iter::once(first).chain((1..self.op.cell.states.len()).map(other)).collect()
     }
@@ -217,7 +218,7 @@ impl<'a> Layer<'a> {
             states: &states,
             bounded,
             rows: Vec::new(),
-            moments: Vec::new(),
+            statistics: Vec::new(),
             results: Vec::new(),
         };
         for stage in 0..self.op.cell.stages.len() {
@@ -225,7 +226,7 @@ impl<'a> Layer<'a> {
         }
         let next = |state: usize| {
             let value = |unit: usize| step.value(self.next[state], unit);
-            let own: Vec<Approx> = (0..self.units).map(value).collect();
+            let own: Vec<Approx> = (0..self.hidden_size).map(value).collect();
             if state == 0 { step.first(&own) } else { own }
         };
         (0..states.len()).map(next).collect()
@@ -242,7 +243,7 @@ struct Step<'a> {
     /// Recurrent contributions: for each gate, a value per hidden unit.
     rows: Vec<Vec<Approx>>,
     /// Mean and inverse standard deviation of each statistic of each stage.
-    moments: Vec<Vec<[Approx; 2]>>,
+    statistics: Vec<Vec<[Approx; 2]>>,
     /// Results of each stage: a value per hidden unit.
     results: Vec<Vec<Vec<Approx>>>,
 }
@@ -253,10 +254,10 @@ impl Step<'_> {
         let read = |slot, index| layer.element(slot, index).expect("the operation is valid");
         match source {
             CellValue::Gate(gate) => {
-                let gates = layer.operands[0].desc.dims[2] as usize / layer.units;
+                let gates = layer.operands[0].desc.dims[2] as usize / layer.hidden_size;
                 let shared = if gates == 1 { 0 } else { gate };
-                let x = read("x", [direction, row, shared * layer.units + unit]);
-                match layer.element("x_bias", [direction, 0, gate * layer.units + unit]) {
+                let x = read("x", [direction, row, shared * layer.hidden_size + unit]);
+                match layer.element("x_bias", [direction, 0, gate * layer.hidden_size + unit]) {
                     None => x,
                     Some(bias) => layer.arithmetic.add(x, bias),
                 }
@@ -266,10 +267,10 @@ impl Step<'_> {
             CellValue::Parameter(at) => read("parameters", [direction, at, unit]),
             CellValue::RowInput(at) => read("row_inputs", [direction, row, at]),
             CellValue::UnitInput(at) => {
-                read("unit_inputs", [direction, row, at * layer.units + unit])
+                read("unit_inputs", [direction, row, at * layer.hidden_size + unit])
             }
-            CellValue::Mean { stage, at } => self.moments[stage][at][0],
-            CellValue::InverseDeviation { stage, at } => self.moments[stage][at][1],
+            CellValue::Mean { stage, at } => self.statistics[stage][at][0],
+            CellValue::InverseDeviation { stage, at } => self.statistics[stage][at][1],
             CellValue::Result { stage, at } => self.results[stage][at][unit],
         }
     }
@@ -277,22 +278,22 @@ impl Step<'_> {
     fn stage(&mut self, at: usize) {
         let (cell, sources) = (&self.layer.op.cell, &self.layer.stages[at]);
         let stage = &cell.stages[at];
-        if let Some(product) = &stage.product {
+        if let Some(gemm) = &stage.gemm {
             let operand: Vec<Approx> = match sources.operand {
                 Some(output) => self.stored(&self.results[at - 1][output]),
                 None => self.states[0].iter().map(|value| Approx::exact(*value)).collect(),
             };
-            for gate in 0..product.gates.len() {
-                self.rows.push(self.product(cell.first_row(at) + gate, &operand));
+            for gate in 0..gemm.gates.len() {
+                self.rows.push(self.gemm(cell.first_row(at) + gate, &operand));
             }
         }
-        self.moments.push(Vec::new());
-        let units = 0..self.layer.units;
-        for (moments, of) in stage.moments.iter().zip(&sources.moments) {
+        self.statistics.push(Vec::new());
+        let units = 0..self.layer.hidden_size;
+        for (statistics, of) in stage.statistics.iter().zip(&sources.statistics) {
             let values = of.iter().flat_map(|of| units.clone().map(move |unit| (*of, unit)));
             let values: Vec<Approx> = values.map(|(of, unit)| self.value(of, unit)).collect();
-            let found = self.moments_of(&values, moments.epsilon.get());
-            self.moments[at].push(found);
+            let found = self.statistics_of(&values, statistics.epsilon.get());
+            self.statistics[at].push(found);
         }
         let mut results = vec![Vec::new(); stage.program.outputs().len()];
         for unit in units {
@@ -306,17 +307,17 @@ impl Step<'_> {
     }
 
     /// Multiplies the operand by one recurrent gate of every hidden unit.
-    fn product(&self, gate: usize, operand: &[Approx]) -> Vec<Approx> {
+    fn gemm(&self, gate: usize, operand: &[Approx]) -> Vec<Approx> {
         let (layer, direction) = (self.layer, self.at[0]);
         let unit = |unit: usize| {
-            let row = gate * layer.units + unit;
+            let row = gate * layer.hidden_size + unit;
             let product = self.dot("r", row, operand);
             match layer.element("r_bias", [direction, 0, row]) {
                 None => product,
                 Some(bias) => layer.arithmetic.add(product, bias),
             }
         };
-        (0..layer.units).map(unit).collect()
+        (0..layer.hidden_size).map(unit).collect()
     }
 
     fn dot(&self, weights: &str, row: usize, operand: &[Approx]) -> Approx {
@@ -354,7 +355,7 @@ impl Step<'_> {
         }
     }
 
-    fn moments_of(&self, values: &[Approx], epsilon: f64) -> [Approx; 2] {
+    fn statistics_of(&self, values: &[Approx], epsilon: f64) -> [Approx; 2] {
         let arithmetic = self.layer.arithmetic;
         let count = Approx::exact(values.len() as f64);
         let mean = arithmetic.div(arithmetic.sum(values.iter().copied()), count);
@@ -431,9 +432,9 @@ impl<'a> Results<'a> {
     }
 
     fn others(&mut self, slot: &str, row: usize, states: &States, errors: &States) {
-        let units = self.op.units as usize;
+        let hidden_size = self.op.hidden_size as usize;
         for state in 1..states.len() {
-            self.write(slot, [row, (state - 1) * units], &states[state], &errors[state]);
+            self.write(slot, [row, (state - 1) * hidden_size], &states[state], &errors[state]);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::expr::{Lines, Math, Mode, NanPropagation, Pointwise, Real};
-use crate::graph::{Cell, Product, Stage};
+use crate::graph::{Cell, RecurrentGemm, Stage};
 
 /// A predefined cell (`mcdnnRNNMode_t`, section 6.1.2.8; oneDNN's RNN primitive).
 ///
@@ -303,12 +303,12 @@ impl Writer {
     }
 }
 
-fn stage(product: Option<(&str, &[&str])>, program: crate::expr::Program) -> Stage {
-    let product = product.map(|(operand, gates)| Product {
+fn stage(gemm: Option<(&str, &[&str])>, program: crate::expr::Program) -> Stage {
+    let gemm = gemm.map(|(operand, gates)| RecurrentGemm {
         operand: operand.to_owned(),
         gates: gates.iter().map(|gate| (*gate).to_owned()).collect(),
     });
-    Stage { product, moments: Vec::new(), program }
+    Stage { gemm, statistics: Vec::new(), program }
 }
 
 fn cell(name: &str, gates: &[&str], states: &[&str], stages: Vec<Stage>) -> Cell {

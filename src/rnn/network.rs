@@ -323,7 +323,7 @@ impl Rnn {
                 }
                 if self.bias.has_recurrent() && cell.recurrent_gates() == 0 {
                     let name = &cell.name;
-                    return bad(format!("a recurrent bias of cell {name}, which has no product"));
+                    return bad(format!("a recurrent bias of cell {name}, which has no GEMM"));
                 }
             }
         }

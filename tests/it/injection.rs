@@ -86,7 +86,7 @@ fn collect(json: &Json, names: &mut BTreeSet<String>) {
             for (key, value) in object {
                 let lists = ["gates", "states", "parameters", "row_inputs", "unit_inputs"];
                 match key.as_str() {
-                    "cell" | "moments" => collect_name(value, names),
+                    "cell" | "statistics" => collect_name(value, names),
                     "program" | "keep" | "score" => collect_lines(value, names),
                     key if lists.contains(&key) => {
                         let texts = value.as_array().into_iter().flatten();

@@ -29,7 +29,7 @@ pub fn graph(op: &Recurrence, steps: i64, dtype: DType) -> OperationGraph {
     };
     let directions = op.direction.count();
     let count = |names: &[String]| names.len() as i64;
-    let (cell, units) = (&op.cell, op.units);
+    let (cell, units) = (&op.cell, op.hidden_size);
     let size = if cell.projected { (units + 1) / 2 } else { units };
     let others = (count(&cell.states) - 1) * units;
     let recurrent = cell.recurrent_gates() as i64 * units;
@@ -98,7 +98,7 @@ fn layers_of_every_cell_are_written_and_read_back() {
 
 /// Values for every operand: weights whose sums stay near 1, lengths from 0 to all steps.
 pub fn values(graph: &OperationGraph, op: &Recurrence, steps: i64) -> Values {
-    let scale = 1.0 / (op.units as f64).sqrt();
+    let scale = 1.0 / (op.hidden_size as f64).sqrt();
     let of = |tensor: &TensorDesc| match tensor.name.as_str() {
         "lengths" => lengths(op, steps).into_iter().map(|length| length as f64).collect(),
         "reset" => {
@@ -149,9 +149,9 @@ fn samples(sizes: [i64; 2]) -> Vec<(Recurrence, DType)> {
     ]
 }
 
-/// Warps that share squares of rows, and blocks without units, have moments too.
+/// Warps that share squares of rows, and blocks without units, have statistics too.
 #[test]
-fn moments_take_any_knobs() {
+fn statistics_take_any_knobs() {
     let cell = user_cells::layer_norm_lstm().unwrap();
     let op = Recurrence::new(cell, 20, 36);
     let graph = graph(&op, 3, DType::F16);
@@ -228,10 +228,10 @@ fn nan_by_row(op: &Recurrence, slot: &str) -> Vec<usize> {
     let graph = graph(op, 2, DType::F32);
     let mut values = values(&graph, op, 2);
     let uid = graph.tensor_named(slot).unwrap().uid;
-    values.get_mut(&uid).unwrap()[op.units as usize] = f64::NAN;
+    values.get_mut(&uid).unwrap()[op.hidden_size as usize] = f64::NAN;
     let y = graph.outputs().next().unwrap().uid;
     let results = &reference::evaluate(&graph, &values).unwrap()[&y].values;
-    let rows = results.chunks(op.units as usize);
+    let rows = results.chunks(op.hidden_size as usize);
     rows.map(|row| row.iter().filter(|y| y.is_nan()).count()).collect()
 }
 

@@ -97,7 +97,7 @@ fn executed(counters: &Counters, text: &str) -> u64 {
 /// Moments of a stage take two sums of the block, each with a barrier, and one exchange of the
 /// cluster, with another; the step ends with a barrier.
 #[test]
-fn moments_take_one_exchange_for_each_stage() {
+fn statistics_take_one_exchange_for_each_stage() {
     let op = Recurrence::new(user_cells::layer_norm_lstm().unwrap(), 8, 64);
     let stages = 2;
     for (config, blocks, warps) in [(CTA, 1, 8), (CLUSTER, 2, 4)] {
@@ -174,7 +174,7 @@ fn engines_take_the_layers_they_are_for() {
         for (op, dtype) in layers() {
             let graph = graph(&op, 64, dtype);
             let chosen = engine::choose(graph.canonical(), &target, &Default::default()).unwrap();
-            writeln!(table, "  {op} {dtype} {} x {}: {chosen}", op.batch, op.units).unwrap();
+            writeln!(table, "  {op} {dtype} {} x {}: {chosen}", op.batch, op.hidden_size).unwrap();
         }
     }
     assert_golden("rnn_engines", &table);
@@ -211,7 +211,7 @@ fn layers_compile_without_spills() {
             let graph = graph(&op, 64, dtype);
             let chosen = engine::choose(graph.canonical(), &target, &Default::default()).unwrap();
             let own = engine::supported(&chosen.engine, graph.canonical(), &target).unwrap();
-            let what = format!("{op} {dtype} {} x {} on {name}", op.batch, op.units);
+            let what = format!("{op} {dtype} {} x {} on {name}", op.batch, op.hidden_size);
             sources.extend(harness::sources(&what, &*own, &chosen).pop());
         }
     }

@@ -89,7 +89,7 @@ impl Layer {
     fn cell(&self) -> Cell {
         let Layer { peephole, projected, drop_nan, .. } = *self;
         let own = user_cells::all().expect("their lines fit together").into_iter();
-        let mut own = own.chain(rnn_own_cells::later_products());
+        let mut own = own.chain(rnn_own_cells::later_gemms());
         if let Some(cell) = own.find(|cell| cell.name == self.cell) {
             return cell;
         }

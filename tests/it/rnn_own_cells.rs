@@ -1,4 +1,4 @@
-//! Cells of users that are unlike those of the documents: products in later stages only, names
+//! Cells of users that are unlike those of the documents: GEMMs in later stages only, names
 //! that the kernels have too, programs of another precision than their network's.
 
 use std::collections::BTreeSet;
@@ -7,24 +7,24 @@ use std::path::Path;
 
 use kiln::engine;
 use kiln::expr::{Lines, Math, Mode, Pointwise};
-use kiln::graph::{Cell, MatmulMath, Product, Recurrence, RecurrenceSlots, Stage};
+use kiln::graph::{Cell, MatmulMath, Recurrence, RecurrenceSlots, RecurrentGemm, Stage};
 use kiln::plan::Problem;
 use kiln::{DType, ErrorKind};
 
 use crate::harness;
 use crate::recurrence;
 
-fn stage(product: Option<(&str, &str)>, lines: &[(&str, Mode, &[&str])], out: &[&str]) -> Stage {
+fn stage(gemm: Option<(&str, &str)>, lines: &[(&str, Mode, &[&str])], out: &[&str]) -> Stage {
     let mut program = Lines::new(DType::F32);
     for (name, mode, operands) in lines {
         program.line(name, Pointwise::new(*mode), operands).expect("the line fits");
     }
-    let product = product.map(|(operand, gate)| Product {
+    let gemm = gemm.map(|(operand, gate)| RecurrentGemm {
         operand: operand.to_owned(),
         gates: vec![gate.to_owned()],
     });
     let program = program.finish(out).expect("lines define the outputs");
-    Stage { product, moments: Vec::new(), program }
+    Stage { gemm, statistics: Vec::new(), program }
 }
 
 fn cell(name: &str, gates: &[&str], stages: Vec<Stage>) -> Cell {
@@ -40,8 +40,8 @@ fn cell(name: &str, gates: &[&str], stages: Vec<Stage>) -> Cell {
     }
 }
 
-/// Cells whose products begin in a later stage, one of them with that of its projection alone.
-pub fn later_products() -> [Cell; 3] {
+/// Cells whose GEMMs begin in a later stage, one of them with that of its projection alone.
+pub fn later_gemms() -> [Cell; 3] {
     let reset: &[(&str, Mode, &[&str])] =
         &[("r", Mode::SigmoidFwd, &["x_r"]), ("kept", Mode::Mul, &["r", "h"])];
     let new: &[(&str, Mode, &[&str])] =

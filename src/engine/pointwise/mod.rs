@@ -18,7 +18,7 @@ mod work;
 pub(super) use general::GeneralEngine;
 
 use crate::engine::access::{PARAMETERS_MAX, beside_nothing, stored};
-use crate::engine::expand::Expanded;
+use crate::engine::decompose::Decomposed;
 use crate::engine::pointwise::domain::Domain;
 use crate::engine::pointwise::heuristic::Decision;
 use crate::engine::pointwise::schedule::{Schedule, Settings};
@@ -65,7 +65,7 @@ impl Engine for PointwiseEngine {
 /// A graph of pointwise operations with the space that its elements span.
 #[derive(Debug, Clone)]
 struct Elements<'a> {
-    expanded: Expanded<'a>,
+    decomposed: Decomposed<'a>,
     domain: Domain,
     target: &'a Target,
 }
@@ -74,8 +74,8 @@ impl<'a> Elements<'a> {
     /// # Errors
     /// `NotSupported` with the rule that refused.
     fn of(graph: CanonicalGraph<'a>, target: &'a Target) -> Result<Elements<'a>> {
-        let expanded = Expanded::of(graph)?;
-        let graph = expanded.graph();
+        let decomposed = Decomposed::of(graph)?;
+        let graph = decomposed.graph();
         let other = |operation: &&Operation| operation.as_pointwise().is_none();
         if let Some(Operation { op, .. }) = graph.operations.iter().find(other) {
             return Err(Error::not_supported(format!("{op} is not pointwise")));
@@ -100,11 +100,11 @@ impl<'a> Elements<'a> {
         {
             return Err(beside_nothing(tensor));
         }
-        Ok(Elements { expanded, domain, target })
+        Ok(Elements { decomposed, domain, target })
     }
 
     fn graph(&self) -> CanonicalGraph<'_> {
-        self.expanded.graph()
+        self.decomposed.graph()
     }
 
     fn decision(&self) -> Decision {

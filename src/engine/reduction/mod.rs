@@ -29,7 +29,7 @@ pub(super) use columns::ColumnsEngine;
 
 use crate::engine::access::{PARAMETERS_MAX, beside_nothing, stored};
 use crate::engine::config::combinations;
-use crate::engine::expand::Expanded;
+use crate::engine::decompose::Decomposed;
 use crate::engine::reduction::heuristic::Decision;
 use crate::engine::reduction::parameters::lowering;
 use crate::engine::reduction::schedule::{Footprint, Refusal, Schedule, Settings};
@@ -89,7 +89,7 @@ impl Engine for ReductionEngine {
 /// A graph of reductions and pointwise operations with the space that its elements span.
 #[derive(Debug, Clone)]
 struct Reductions<'a> {
-    expanded: Expanded<'a>,
+    decomposed: Decomposed<'a>,
     space: Space,
     target: &'a Target,
 }
@@ -98,13 +98,13 @@ impl<'a> Reductions<'a> {
     /// # Errors
     /// `NotSupported` with the rule that refused.
     fn of(graph: CanonicalGraph<'a>, target: &'a Target) -> Result<Reductions<'a>> {
-        let expanded = Expanded::of(graph)?;
-        let space = checked_space(expanded.graph(), target)?;
-        Ok(Reductions { expanded, space, target })
+        let decomposed = Decomposed::of(graph)?;
+        let space = checked_space(decomposed.graph(), target)?;
+        Ok(Reductions { decomposed, space, target })
     }
 
     fn graph(&self) -> CanonicalGraph<'_> {
-        self.expanded.graph()
+        self.decomposed.graph()
     }
 
     /// The layouts of the elements in which a reduced dimension is packed, or one that is kept.
@@ -207,7 +207,7 @@ impl Tunable<7> for Rows<'_> {
 /// Parameters that are numbers: of rows, or of values and of what becomes one of them.
 const NUMBERS_MAX: usize = 2;
 
-/// The space of an expanded graph, where kernels for its reductions can take all they need.
+/// The space of an decomposed graph, where kernels for its reductions can take all they need.
 ///
 /// # Errors
 /// `NotSupported` with the rule that refused.

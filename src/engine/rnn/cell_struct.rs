@@ -42,7 +42,7 @@ impl CellStruct {
         for (at, name) in cell.unit_inputs.iter().enumerate() {
             add(CellValue::UnitInput(at), name);
         }
-        let gates = cell.products().flat_map(|(_, product)| &product.gates);
+        let gates = cell.gemms().flat_map(|(_, gemm)| &gemm.gates);
         for (row, gate) in gates.enumerate() {
             add(CellValue::Recurrent(row), &format!("r_{gate}"));
         }
@@ -53,9 +53,9 @@ impl CellStruct {
             add(CellValue::State(at), &format!("state_{name}"));
         }
         for (stage, of) in cell.stages.iter().enumerate() {
-            for (at, moments) in of.moments.iter().enumerate() {
-                add(CellValue::Mean { stage, at }, &format!("{}_mean", moments.name));
-                add(CellValue::InverseDeviation { stage, at }, &format!("{}_inv", moments.name));
+            for (at, statistics) in of.statistics.iter().enumerate() {
+                add(CellValue::Mean { stage, at }, &format!("{}_mean", statistics.name));
+                add(CellValue::InverseDeviation { stage, at }, &format!("{}_inv", statistics.name));
             }
             for (at, value) in of.program.outputs().iter().enumerate() {
                 add(CellValue::Result { stage, at }, of.program.name(*value));

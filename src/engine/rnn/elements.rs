@@ -6,7 +6,7 @@ use crate::engine::rnn::cell_struct::CellStruct;
 use crate::engine::rnn::layer::Layer;
 use crate::engine::signature::{Indent, ctype};
 use crate::expr::{Identifiers, Math};
-use crate::graph::{CellValue, Direction, Moments, Stage};
+use crate::graph::{CellValue, Direction, LayerNormStatistics, Stage};
 use crate::tensor::TensorDesc;
 
 /// Slots with a row per step.
@@ -341,7 +341,7 @@ impl<'a> Elements<'a> {
     pub(super) fn layer_norms(&self, stage: usize) -> Vec<LayerNorm> {
         let (op, cell) = (self.layer.op, &self.layer.op.cell);
         let math = Math::of(op.math.dtype());
-        let norm = |(at, of): (usize, &Moments)| {
+        let norm = |(at, of): (usize, &LayerNormStatistics)| {
             let value = |name: &String| {
                 let value = cell.value(stage, name, false).expect("the cell is valid");
                 format!("cell.{}", self.cell.name(value))
@@ -356,7 +356,7 @@ impl<'a> Elements<'a> {
                 epsilon: of.epsilon.literal(math),
             }
         };
-        cell.stages[stage].moments.iter().enumerate().map(norm).collect()
+        cell.stages[stage].statistics.iter().enumerate().map(norm).collect()
     }
 
     /// The element of `y` in a column of a row.

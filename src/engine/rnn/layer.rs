@@ -79,9 +79,9 @@ impl<'a> Layer<'a> {
     fn find_gemms(&self) -> Vec<GemmShape> {
         let (hidden_size, output_size) = (self.hidden_size(), self.output_size());
         let cell = &self.op.cell;
-        let own = cell.products().map(|(stage, product)| GemmShape {
+        let own = cell.gemms().map(|(stage, gemm)| GemmShape {
             stage: Some(stage),
-            gates: product.gates.len() as i64,
+            gates: gemm.gates.len() as i64,
             rows: hidden_size,
             k: output_size,
             first_gate: cell.first_row(stage) as i64,
@@ -127,7 +127,7 @@ impl<'a> Layer<'a> {
     /// Maximum number of layer norms of a stage.
     pub(super) fn layer_norms_max(&self) -> i64 {
         let stages = self.op.cell.stages.iter();
-        stages.map(|stage| stage.moments.len() as i64).max().unwrap_or(0)
+        stages.map(|stage| stage.statistics.len() as i64).max().unwrap_or(0)
     }
 
     /// Storage type of the weights.
@@ -136,7 +136,7 @@ impl<'a> Layer<'a> {
     }
 
     pub(super) fn hidden_size(&self) -> i64 {
-        self.op.units
+        self.op.hidden_size
     }
 
     /// Elements of h: the hidden size, or that of the projection.

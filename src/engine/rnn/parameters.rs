@@ -186,7 +186,7 @@ impl Writer<'_> {
                 Exchange::Cluster => schedule.settings.group_ctas,
                 _ => 1,
             },
-            turns: false,
+            ping_pong: false,
             shape: self.shape(),
             listing: elements.listing(),
             members: elements.members(),
@@ -441,7 +441,7 @@ impl Writer<'_> {
         let mut gemms = schedule.gemms.iter().enumerate();
         let gemm = gemms.find(|(_, of)| of.shape.stage == Some(at));
         let first_bias = self.first_vector("r_bias");
-        let gates = stage.product.iter().flat_map(|of| 0..of.gates.len()).map(|gate| {
+        let gates = stage.gemm.iter().flat_map(|of| 0..of.gates.len()).map(|gate| {
             let row = cell.first_row(at) + gate;
             let name = elements.cell.recurrent(row).to_owned();
             Gate { name, bias: op.with.r_bias.then_some(first_bias + row) }
@@ -450,7 +450,7 @@ impl Writer<'_> {
             gemm: gemm.map(|(at, placed)| self.gemm(at, placed)),
             gates: gates.collect(),
             layer_norms: elements.layer_norms(at),
-            layer_norm_sizes: stage.moments.iter().map(|of| of.of.len()).collect(),
+            layer_norm_sizes: stage.statistics.iter().map(|of| of.of.len()).collect(),
             operand: self.stage_operand(at),
             last: at + 1 == cell.stages.len(),
         }
@@ -461,10 +461,10 @@ impl Writer<'_> {
         let (cell, gemms) = (&self.layer.op.cell, &self.schedule.gemms);
         let (gemm, value) = match cell.stages.get(at + 1) {
             Some(next) => {
-                let product = next.product.as_ref()?;
-                let output = cell.output(at, &product.operand).expect("the cell is valid");
+                let gemm = next.gemm.as_ref()?;
+                let output = cell.output(at, &gemm.operand).expect("the cell is valid");
                 let of_next = |of: &PlacedGemm| of.shape.stage == Some(at + 1);
-                let gemm = gemms.iter().position(of_next).expect("a product has a GEMM");
+                let gemm = gemms.iter().position(of_next).expect("the GEMM is of the cell");
                 (gemm, self.elements.cell.result(at, output))
             }
             None if cell.projected => (gemms.len() - 1, self.elements.next_state(0)),
@@ -525,9 +525,9 @@ impl Writer<'_> {
 
     fn comment(&self, placed: &PlacedGemm) -> String {
         let cell = &self.layer.op.cell;
-        match placed.shape.stage.and_then(|stage| cell.stages[stage].product.as_ref()) {
-            Some(product) => {
-                format!("{} = recurrent weights * {}", product.gates.join(", "), product.operand)
+        match placed.shape.stage.and_then(|stage| cell.stages[stage].gemm.as_ref()) {
+            Some(gemm) => {
+                format!("{} = recurrent weights * {}", gemm.gates.join(", "), gemm.operand)
             }
             None => format!("{} = projection * next_{0}", cell.states[0]),
         }

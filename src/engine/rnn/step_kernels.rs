@@ -476,7 +476,7 @@ impl<'a> StepKernels<'a> {
     fn stage_phase(&self, stage: usize, multiplies: bool) -> Phase {
         let (op, cell) = (self.layer.op, &self.layer.op.cell);
         let (elements, members) = (&self.elements, &self.elements.cell);
-        let gates = cell.stages[stage].product.iter().flat_map(|of| 0..of.gates.len());
+        let gates = cell.stages[stage].gemm.iter().flat_map(|of| 0..of.gates.len());
         let gates = gates.map(|gate| {
             let row = cell.first_row(stage) + gate;
             Gate {
@@ -495,10 +495,10 @@ impl<'a> StepKernels<'a> {
             these.map(carried).collect()
         };
         let last = stage + 1 == cell.stages.len();
-        let next = cell.stages.get(stage + 1).and_then(|next| next.product.as_ref());
+        let next = cell.stages.get(stage + 1).and_then(|next| next.gemm.as_ref());
         let operand = match next {
-            Some(product) => {
-                let output = cell.output(stage, &product.operand).expect("the cell is valid");
+            Some(gemm) => {
+                let output = cell.output(stage, &gemm.operand).expect("the cell is valid");
                 Some(members.result(stage, output).to_owned())
             }
             None => (last && cell.projected).then(|| elements.next_state(0).to_owned()),

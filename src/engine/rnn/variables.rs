@@ -83,9 +83,10 @@ pub(super) struct LayerVariables {
     pub(super) gemms: Vec<Gemm>,
     /// Whether there are no tensor cores.
     pub(super) simt: bool,
-    /// What `device/ptx/mbarrier.cuh` asks: blocks of a cluster, and whether warps take turns.
+    /// What `device/ptx/mbarrier.cuh` asks: blocks of a cluster, and whether consumer warpgroups
+    /// alternate.
     pub(super) cluster: i64,
-    pub(super) turns: bool,
+    pub(super) ping_pong: bool,
     /// Lines of the header comment: the problem, and the programs of the cell.
     pub(super) shape: Vec<String>,
     pub(super) listing: Vec<String>,

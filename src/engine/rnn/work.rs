@@ -31,7 +31,7 @@ pub(super) fn step_clocks(layer: &Layer<'_>, schedule: &Schedule) -> f64 {
     let streamed =
         |of: &PlacedGemm| (of.streamed_steps() * of.step_bytes * warps) as f64 / L2_BYTES;
     let streamed: f64 = schedule.gemms.iter().map(streamed).sum();
-    let norms = layer.op.cell.stages.iter().filter(|stage| !stage.moments.is_empty()).count();
+    let norms = layer.op.cell.stages.iter().filter(|stage| !stage.statistics.is_empty()).count();
     let exchanges = (schedule.gemms.len() + norms).max(1) as f64;
     let exchange = exchange_clocks(layer, schedule, schedule.exchange);
     let cells = (schedule.cta_hidden * schedule.settings.batch_tile) as f64;

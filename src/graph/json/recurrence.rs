@@ -13,7 +13,8 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::Real;
 use crate::graph::{
-    Cell, Direction, MatmulMath, Moments, Product, Recurrence, RecurrenceSlots, RowLayout, Stage,
+    Cell, Direction, LayerNormStatistics, MatmulMath, Recurrence, RecurrenceSlots, RecurrentGemm,
+    RowLayout, Stage,
 };
 
 #[derive(Serialize, Deserialize)]
@@ -37,9 +38,9 @@ struct CellJson {
 #[serde(deny_unknown_fields)]
 struct StageJson {
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    product: Option<ProductJson>,
+    gemm: Option<GemmJson>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    moments: Vec<MomentsJson>,
+    statistics: Vec<StatisticsJson>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     program: Vec<PointwiseJson>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -48,14 +49,14 @@ struct StageJson {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ProductJson {
+struct GemmJson {
     operand: String,
     gates: Vec<String>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct MomentsJson {
+struct StatisticsJson {
     name: String,
     of: Vec<String>,
     epsilon: JsonReal,
@@ -100,7 +101,7 @@ pub(super) fn read(fields: &mut Fields) -> Result<Recurrence> {
         )?,
         layout: fields.choice_or("layout", &layouts, RowLayout::SequenceMajor)?,
         batch: fields.number("batch")?,
-        units: fields.number("units")?,
+        hidden_size: fields.number("hidden_size")?,
         apart: match fields.value("apart") {
             None | Some(Value::Bool(false)) => false,
             Some(Value::Bool(true)) => true,
@@ -125,17 +126,18 @@ impl Cell {
 fn read_cell(json: CellJson, dtype: DType) -> Result<Cell> {
     let context = |error: Error| error.context(format_args!("cell {}", json.name));
     let stage = |stage: &StageJson| {
-        let product = stage.product.as_ref().map(|ProductJson { operand, gates }| Product {
+        let gemm = stage.gemm.as_ref().map(|GemmJson { operand, gates }| RecurrentGemm {
             operand: operand.clone(),
             gates: gates.clone(),
         });
-        let moments = |MomentsJson { name, of, epsilon }: &MomentsJson| Moments {
-            name: name.clone(),
-            of: of.clone(),
-            epsilon: Real::new(epsilon.0),
-        };
+        let statistics =
+            |StatisticsJson { name, of, epsilon }: &StatisticsJson| LayerNormStatistics {
+                name: name.clone(),
+                of: of.clone(),
+                epsilon: Real::new(epsilon.0),
+            };
         let program = read_program(&stage.program, &stage.outputs, dtype)?;
-        Ok(Stage { product, moments: stage.moments.iter().map(moments).collect(), program })
+        Ok(Stage { gemm, statistics: stage.statistics.iter().map(statistics).collect(), program })
     };
     let stages = json.stages.iter().map(stage).collect::<Result<Vec<_>>>().map_err(context)?;
     let CellJson { name, gates, states, parameters, row_inputs, unit_inputs, projected, .. } = json;
@@ -153,7 +155,7 @@ pub(super) fn write(op: &Recurrence) -> Vec<(&'static str, Value)> {
     named("math", op.math.name(), MatmulMath::F32.name());
     named("direction", op.direction.name(), Direction::Forward.name());
     named("layout", op.layout.name(), RowLayout::SequenceMajor.name());
-    keys.extend([("batch", json!(op.batch)), ("units", json!(op.units))]);
+    keys.extend([("batch", json!(op.batch)), ("hidden_size", json!(op.hidden_size))]);
     if op.apart {
         keys.push(("apart", json!(true)));
     }
@@ -164,14 +166,14 @@ pub(super) fn write(op: &Recurrence) -> Vec<(&'static str, Value)> {
 }
 
 fn write_cell(cell: &Cell) -> CellJson {
-    let stage = |Stage { product, moments, program }: &Stage| StageJson {
-        product: product.as_ref().map(|Product { operand, gates }| ProductJson {
+    let stage = |Stage { gemm, statistics, program }: &Stage| StageJson {
+        gemm: gemm.as_ref().map(|RecurrentGemm { operand, gates }| GemmJson {
             operand: operand.clone(),
             gates: gates.clone(),
         }),
-        moments: moments
+        statistics: statistics
             .iter()
-            .map(|Moments { name, of, epsilon }| MomentsJson {
+            .map(|LayerNormStatistics { name, of, epsilon }| StatisticsJson {
                 name: name.clone(),
                 of: of.clone(),
                 epsilon: JsonReal(epsilon.get()),

@@ -21,7 +21,7 @@ use crate::plan::document::parts_in;
 use crate::target::Target;
 
 /// Version of the format, part of a file's name: other versions are not read.
-const SCHEMA: u32 = 4;
+const SCHEMA: u32 = 5;
 
 /// Folder of the records in the cache folder.
 const FOLDER: &str = "tuned";

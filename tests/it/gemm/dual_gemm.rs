@@ -36,7 +36,7 @@ fn multiply_adds_bytes_and_conflicts_of_dual_gemms() {
         let config = heuristic(&kiln, &graph, engine).with("cta_m", 64).with("cta_n", 64);
         let config = match engine {
             "gemm_mma" => config.with("warp_m", 32).with("warp_n", 32),
-            _ => config.with("turns", 0).with("cluster", 1),
+            _ => config.with("ping_pong", 0).with("cluster", 1),
         };
         let plan = kiln.plan_with(&graph, &config).unwrap();
         harness::check(&kiln, &graph, Some(&config), &inputs(&graph), "counted");

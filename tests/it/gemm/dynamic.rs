@@ -75,6 +75,6 @@ fn mma_rows_are_counted() {
 fn wgmma_rows_are_counted() {
     one_kernel_for_all("gemm_wgmma", &[], |rows| bias_gelu([rows, 136, 72], Bf16));
     one_kernel_for_all("gemm_wgmma", &[("cluster", 2)], |rows| rich([rows, 72, 136], F16));
-    one_kernel_for_all("gemm_wgmma", &[("turns", 1)], |rows| directions(rows, Bf16));
+    one_kernel_for_all("gemm_wgmma", &[("ping_pong", 1)], |rows| directions(rows, Bf16));
     one_kernel_for_all("gemm_wgmma", &[], sequences);
 }

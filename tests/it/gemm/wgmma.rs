@@ -26,7 +26,7 @@ fn hopper() -> Option<&'static Kiln> {
 /// Settings for tiles of this size.
 fn config([cta_m, cta_n]: [i64; 2], cluster: i64, stages: i64) -> EngineConfig {
     let knobs = [
-        ("turns", 0),
+        ("ping_pong", 0),
         ("cta_m", cta_m),
         ("cta_n", cta_n),
         ("cluster", cluster),
@@ -68,8 +68,10 @@ fn products_are_not_serialised() {
         ([128, 128], 1),
     ];
     let graphs = [bias_gelu([512, 512, 512], Bf16), two_outputs([512, 512, 512], F16)];
-    for (graph, (tile, turns)) in graphs.iter().flat_map(|graph| tiles.map(|tile| (graph, tile))) {
-        let config = config(tile, 2, 3).with("turns", turns);
+    for (graph, (tile, ping_pong)) in
+        graphs.iter().flat_map(|graph| tiles.map(|tile| (graph, tile)))
+    {
+        let config = config(tile, 2, 3).with("ping_pong", ping_pong);
         let image = harness::assembled_for(graph, &config).remove(0);
         assert!(!image.log.contains("wgmma"), "{}", image.log);
         assert_eq!(image.resources.spill_bytes, 0);
@@ -84,13 +86,13 @@ fn counts() {
     let kiln = harness::counting();
     let [m, n, k] = [200, 264, 200];
     let packed = [Lay::Rows, Lay::Columns, Lay::Rows];
-    for (graph, tile, cluster, turns) in [
+    for (graph, tile, cluster, ping_pong) in [
         (bias_gelu([m, n, k], Bf16), [128, 64], 2, 0),
         (Case::new(F32, [F16; 3], [m, n, k]).lays(packed).graph(), [128, 96], 1, 1),
         (two_outputs([m, n, k], F16), [64, 128], 1, 1),
         (from_file("gated", [m, n, k], Bf16), [256, 64], 1, 0),
     ] {
-        let config = config(tile, cluster, 3).with("turns", turns);
+        let config = config(tile, cluster, 3).with("ping_pong", ping_pong);
         harness::check(&kiln, &graph, Some(&config), &inputs(&graph), "counted");
         let counters = kiln.device().counters().unwrap();
         let [products] = &counters.products[..] else { panic!("{:?}", counters.products) };

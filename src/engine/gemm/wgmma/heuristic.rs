@@ -23,9 +23,9 @@ const CANDIDATES: [Tile; 12] = [
     Tile::shared(64, 128),
     Tile::shared(64, 64),
     Tile::shared(64, 32),
-    Tile::turns(128, 128),
-    Tile::turns(64, 256),
-    Tile::turns(64, 128),
+    Tile::ping_pong(128, 128),
+    Tile::ping_pong(64, 256),
+    Tile::ping_pong(64, 128),
 ];
 
 /// Instructions per accumulator to stage and store it.
@@ -82,7 +82,7 @@ impl Decision {
             let rounds = ceil_div(tiles(*tile).saturating_mul(*split_k), sm_count) as f64;
             let (both, reduce_launches) =
                 (multiplying + storing, reduce_launches(problem, *split_k));
-            match tile.turns {
+            match tile.ping_pong {
                 true => rounds * multiplying.max(both / 2.0) + storing,
                 false => rounds * both + LAUNCH * reduce_launches,
             }
@@ -95,7 +95,7 @@ impl Decision {
             let idle = move |split_k: &i64| {
                 let blocks = tiles(tile).saturating_mul(*split_k);
                 let filled = (split_k - 1) * ceil_div(steps, *split_k) < steps;
-                *split_k == 1 || !tile.turns && blocks <= sm_count && filled
+                *split_k == 1 || !tile.ping_pong && blocks <= sm_count && filled
             };
             splits(problem).filter(idle).map(move |split_k| (tile, split_k))
         };
@@ -131,17 +131,17 @@ impl Decision {
     /// A value for each knob, in the order of [`KNOBS`](super::schedule::KNOBS).
     pub(super) fn values(&self) -> [i64; 9] {
         let Decision { tile, cluster, rasterization, stages, split_k, .. } = *self;
-        let ([cta_m, cta_n], turns) = (tile.cta, i64::from(tile.turns));
+        let ([cta_m, cta_n], ping_pong) = (tile.cta, i64::from(tile.ping_pong));
         [
             cluster,
             cta_m,
             cta_n,
             0,
             rasterization.group,
+            ping_pong,
             rasterization.raster(),
             split_k,
             stages,
-            turns,
         ]
     }
 
@@ -150,7 +150,7 @@ impl Decision {
         let Decision { tile, cluster, stages, split_k, tiles, steps, .. } = self;
         let Decision { storing, sm_count, rows, .. } = self;
         let [group, raster] = self.rasterization.reasons();
-        let ([cta_m, cta_n], turns) = (tile.cta, i64::from(tile.turns));
+        let ([cta_m, cta_n], ping_pong) = (tile.cta, i64::from(tile.ping_pong));
         let tile = format!("{tiles} tiles for {sm_count} SMs: the best wave");
         let shared = match cluster {
             2 => format!("{rows} M tiles: pairs load each tile of B once"),
@@ -162,10 +162,10 @@ impl Decision {
             format!("cta_n={cta_n}: {tile}"),
             DYNAMIC_REASON.to_owned(),
             group,
+            format!("ping_pong={ping_pong}: the epilogue takes {storing}% of the mainloop"),
             raster,
             format!("split_k={split_k}: {}", split_reason(*split_k, *tiles, *sm_count, *steps)),
             format!("stages={stages}: as many as fit in shared memory, up to {}", STAGES[0]),
-            format!("turns={turns}: the epilogue takes {storing}% of the mainloop"),
         ]
     }
 

@@ -48,7 +48,7 @@ struct Parameters {
     /// Consumer warpgroups.
     consumers: i64,
     /// Ping-pong, else cooperative.
-    turns: bool,
+    ping_pong: bool,
     /// Columns that a warp stages at once.
     warp_n: i64,
     shared_bytes: i64,
@@ -146,7 +146,7 @@ fn parameters(
         group: schedule.tiling.rasterization.group,
         by_columns: schedule.tiling.rasterization.columns,
         consumers: tile.consumers(),
-        turns: tile.turns,
+        ping_pong: tile.ping_pong,
         warp_n: tile.warp_n(problem),
         shared_bytes: schedule.shared_bytes,
     }

@@ -98,18 +98,18 @@ impl Tunable<9> for Wgmma<'_> {
 
     fn ranked(&self) -> Vec<[i64; 9]> {
         let sm_count = i64::from(self.target.sm_count);
-        let ordered = |[cluster, cta_m, cta_n, dynamic_m, _, _, split_k, stages, turns]: [i64;
-                           9]| {
-            let rasterization =
-                Rasterization::of(&self.problem, [cluster * cta_m, cta_n], sm_count / cluster);
-            let [group, raster] = [rasterization.group, rasterization.raster()];
-            [cluster, cta_m, cta_n, dynamic_m, group, raster, split_k, stages, turns]
-        };
+        let ordered =
+            |[cluster, cta_m, cta_n, dynamic_m, _, ping_pong, _, split_k, stages]: [i64; 9]| {
+                let rasterization =
+                    Rasterization::of(&self.problem, [cluster * cta_m, cta_n], sm_count / cluster);
+                let [group, raster] = [rasterization.group, rasterization.raster()];
+                [cluster, cta_m, cta_n, dynamic_m, group, ping_pong, raster, split_k, stages]
+            };
         combinations(&self.all_knobs().map(distinguished)).map(ordered).collect()
     }
 
     fn notes(&self, settings: [i64; 9]) -> Notes {
-        let [.., split_k, _, _] = settings;
+        let [.., split_k, _] = settings;
         let rounded = self.operands.rounds().then_some(NumericalNote::DownConvertInputs);
         let numerical = std::iter::once(NumericalNote::TensorCore).chain(rounded).collect();
         Notes { numerical, behavior: behavior(&self.problem, split_k) }

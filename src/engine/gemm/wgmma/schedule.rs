@@ -26,7 +26,7 @@ pub(super) const NAME: &str = "gemm_wgmma";
 
 /// The names of the knobs.
 pub(super) const KNOBS: [&str; 9] =
-    ["cluster", "cta_m", "cta_n", "dynamic_m", "group", "raster", "split_k", "stages", "turns"];
+    ["cluster", "cta_m", "cta_n", "dynamic_m", "group", "ping_pong", "raster", "split_k", "stages"];
 
 pub(super) fn knobs(problem: &Problem<'_>) -> [Knob; 9] {
     [
@@ -43,17 +43,17 @@ pub(super) fn knobs(problem: &Problem<'_>) -> [Knob; 9] {
         },
         dynamic_knob(),
         group_knob(&[1, 4, 8]),
+        Knob {
+            name: "ping_pong",
+            about: "1: one warpgroup multiplies while the other stores; 0: cooperative",
+            values: vec![0, 1],
+        },
         raster_knob(),
         split_knob(problem),
         Knob {
             name: "stages",
             about: "pipeline stages in shared memory",
             values: vec![3, 4, 5, 6, 8],
-        },
-        Knob {
-            name: "turns",
-            about: "1: ping-pong, one warpgroup multiplies while the other stores; 0: cooperative",
-            values: vec![0, 1],
         },
     ]
 }
@@ -75,21 +75,21 @@ pub(super) struct Tile {
     /// Rows and columns.
     pub(super) cta: [i64; 2],
     /// Ping-pong: each warpgroup computes whole tiles; otherwise all share a tile.
-    pub(super) turns: bool,
+    pub(super) ping_pong: bool,
 }
 
 impl Tile {
     pub(super) const fn shared(cta_m: i64, cta_n: i64) -> Tile {
-        Tile { cta: [cta_m, cta_n], turns: false }
+        Tile { cta: [cta_m, cta_n], ping_pong: false }
     }
 
-    pub(super) const fn turns(cta_m: i64, cta_n: i64) -> Tile {
-        Tile { cta: [cta_m, cta_n], turns: true }
+    pub(super) const fn ping_pong(cta_m: i64, cta_n: i64) -> Tile {
+        Tile { cta: [cta_m, cta_n], ping_pong: true }
     }
 
     /// Consumer warpgroups.
     pub(super) fn consumers(self) -> i64 {
-        if self.turns { 2 } else { (self.cta[0] / WGMMA_M).min(2) }
+        if self.ping_pong { 2 } else { (self.cta[0] / WGMMA_M).min(2) }
     }
 
     /// Rows of the tile, and columns of all GEMMs together.
@@ -99,7 +99,7 @@ impl Tile {
 
     /// Accumulators per thread.
     fn accumulators(self, problem: &Problem<'_>) -> i64 {
-        let ctas = if self.turns { 1 } else { self.consumers() };
+        let ctas = if self.ping_pong { 1 } else { self.consumers() };
         self.multiplied(problem).iter().product::<i64>() / (ctas * WARPGROUP)
     }
 
@@ -124,9 +124,9 @@ impl Tile {
     pub(super) fn shared_bytes(self, problem: &Problem<'_>, stages: i64) -> i64 {
         let columns = self.warp_n(problem) * problem.gemm_count();
         let staging = 4 * self.consumers() * SLICE_ROWS * columns * 4;
-        let turns = if self.turns { 2 * 8 } else { 0 };
+        let barriers = if self.ping_pong { 2 * 8 } else { 0 };
         let lines = self.multiplied(problem).iter().sum::<i64>();
-        stages * (lines * 128 + 2 * 8) + turns + staging
+        stages * (lines * 128 + 2 * 8) + barriers + staging
     }
 }
 
@@ -139,9 +139,9 @@ impl Schedule {
         problem: &Problem<'_>,
         operands: &WgmmaOperands,
         target: &Target,
-        [cluster, cta_m, cta_n, dynamic_m, group, raster, split_k, stages, turns]: [i64; 9],
+        [cluster, cta_m, cta_n, dynamic_m, group, ping_pong, raster, split_k, stages]: [i64; 9],
     ) -> Result<Schedule, Refusal> {
-        let tile = Tile { cta: [cta_m, cta_n], turns: turns == 1 };
+        let tile = Tile { cta: [cta_m, cta_n], ping_pong: ping_pong == 1 };
         tile.check(problem)?;
         if !operands.k_major[1] && cta_n % 64 != 0 {
             return Err(Refusal::SwizzleAtoms);
@@ -152,7 +152,7 @@ impl Schedule {
             return Err(Refusal::SharedBytes { needed: shared_bytes, available });
         }
         let (cta_k, dynamic_m) = (operands.cta_k(), dynamic_m == 1);
-        if split_k > 1 && tile.turns {
+        if split_k > 1 && tile.ping_pong {
             return Err(Refusal::PingPongSplitK);
         }
         let rasterization = Rasterization::from_knobs(group, raster);

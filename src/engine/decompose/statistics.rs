@@ -1,8 +1,8 @@
 //! The parts of a batch normalisation that is split around other operations.
 
-use crate::engine::expand::calculus::Calculus;
-use crate::engine::expand::named::Named;
-use crate::engine::expand::norm::{inverse_deviation, running_average};
+use crate::engine::decompose::calculus::Calculus;
+use crate::engine::decompose::named::Named;
+use crate::engine::decompose::norm::{inverse_deviation, running_average};
 use crate::expr::{Mode, NanPropagation, Pointwise};
 use crate::graph::{BnFinalize, Phase, ReductionOp};
 

@@ -16,35 +16,35 @@ mod statistics;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use crate::engine::expand::calculus::Calculus;
-use crate::engine::expand::named::Named;
-use crate::engine::expand::shapes::Shapes;
+use crate::engine::decompose::calculus::Calculus;
+use crate::engine::decompose::named::Named;
+use crate::engine::decompose::shapes::Shapes;
 use crate::error::Result;
 use crate::expr::Math;
 use crate::graph::{CanonicalGraph, Op, Operation, OperationGraph};
 use crate::tensor::TensorDesc;
 
-/// An expanded graph; borrowed where there is nothing to expand.
+/// An decomposed graph; borrowed where there is nothing to decompose.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Expanded<'a> {
+pub(super) struct Decomposed<'a> {
     tensors: Cow<'a, [TensorDesc]>,
     operations: Cow<'a, [Operation]>,
     /// The uids of the graph's own tensors, in the order of the canonical graph.
     uids: &'a [i64],
 }
 
-impl<'a> Expanded<'a> {
-    /// The expanded form of a graph.
+impl<'a> Decomposed<'a> {
+    /// The decomposed form of a graph.
     ///
     /// # Errors
     /// `NotSupported` when the channels of some tensor cannot be distinguished by group, or tensors
     /// differ in the number of dimensions.
-    pub(super) fn of(graph: CanonicalGraph<'a>) -> Result<Expanded<'a>> {
+    pub(super) fn of(graph: CanonicalGraph<'a>) -> Result<Decomposed<'a>> {
         let plain =
             |of: &Operation| matches!(of.op, Op::Pointwise(_) | Op::Matmul(_) | Op::Attention(_));
         if graph.operations.iter().all(plain) {
             let (tensors, operations) = (graph.tensors.into(), graph.operations.into());
-            return Ok(Expanded { tensors, operations, uids: graph.uids });
+            return Ok(Decomposed { tensors, operations, uids: graph.uids });
         }
         let Shapes { tensors, channel_axes } = shapes::unified(graph)?;
         let mut calculus = Calculus::new(tensors);
@@ -69,42 +69,42 @@ impl<'a> Expanded<'a> {
             }
         }
         let (tensors, operations) = (calculus.tensors.into(), calculus.operations.into());
-        Ok(Expanded { tensors, operations, uids: graph.uids })
+        Ok(Decomposed { tensors, operations, uids: graph.uids })
     }
 
-    /// The expanded graph.
+    /// The decomposed graph.
     pub(super) fn graph(&self) -> CanonicalGraph<'_> {
-        let Expanded { tensors, operations, uids } = self;
+        let Decomposed { tensors, operations, uids } = self;
         CanonicalGraph { tensors, operations, uids }
     }
 }
 
-/// The expanded form of a graph as a graph of its own: its tensors keep uids and names, but may be
-/// seen with other dimensions; intermediates have new uids.
+/// The decomposed form of a graph as a graph of its own: its tensors keep uids and names, but may
+/// be seen with other dimensions; intermediates have new uids.
 ///
 /// # Errors
-/// As [`Expanded::of`].
+/// As [`Decomposed::of`].
 pub(crate) fn primitives(graph: &OperationGraph) -> Result<OperationGraph> {
     primitives_beside(graph, &BTreeSet::new())
 }
 
-/// The expanded form as [`primitives`] gives it, with intermediates that have none of these uids.
+/// The decomposed form as [`primitives`] gives it, with intermediates that have none of these uids.
 ///
 /// # Errors
-/// As [`Expanded::of`].
+/// As [`Decomposed::of`].
 pub(crate) fn primitives_beside(
     graph: &OperationGraph,
     taken: &BTreeSet<i64>,
 ) -> Result<OperationGraph> {
     let canonical = graph.canonical();
-    let expanded = Expanded::of(canonical)?;
+    let decomposed = Decomposed::of(canonical)?;
     let is_free = |uid: &i64| !taken.contains(uid) && graph.tensor(*uid).is_err();
     let last = graph.tensors().iter().map(|tensor| tensor.uid).chain(taken.last().copied()).max();
     // Behind the last one, as long as there are such numbers.
     let behind = last.and_then(|last| last.checked_add(1)).map(|first| first..=i64::MAX);
     let free = behind.into_iter().flatten().chain(1..).filter(is_free);
     let own = canonical.uids.iter().copied();
-    let uids: Vec<i64> = own.chain(free).take(expanded.tensors.len()).collect();
+    let uids: Vec<i64> = own.chain(free).take(decomposed.tensors.len()).collect();
     let uid_of = |at: i64| uids[at as usize];
     let renamed = |uids: &[i64]| uids.iter().map(|at| uid_of(*at)).collect();
     let operation = |Operation { op, inputs, outputs }: &Operation| Operation {
@@ -112,7 +112,7 @@ pub(crate) fn primitives_beside(
         inputs: renamed(inputs),
         outputs: renamed(outputs),
     };
-    let operations: Vec<Operation> = expanded.operations.iter().map(operation).collect();
+    let operations: Vec<Operation> = decomposed.operations.iter().map(operation).collect();
     let tensor = |tensor: &TensorDesc| {
         let uid = uid_of(tensor.uid);
         let name = graph.tensor(uid).map_or(String::new(), |own| own.name.clone());
@@ -124,7 +124,7 @@ pub(crate) fn primitives_beside(
             .iter()
             .any(|of| of.inputs.iter().chain(&of.outputs).any(|uid| *uid == tensor.uid))
     };
-    let tensors = expanded.tensors.iter().map(tensor).filter(used).collect();
+    let tensors = decomposed.tensors.iter().map(tensor).filter(used).collect();
     OperationGraph::new(tensors, operations)
 }
 
@@ -160,13 +160,13 @@ mod tests {
         graph.build().expect("valid")
     }
 
-    /// The expanded graph means the same to the reference.
+    /// The decomposed graph means the same to the reference.
     fn check(graph: &OperationGraph) {
         let canonical = graph.canonical();
-        let expanded = Expanded::of(canonical).expect("supported");
+        let decomposed = Decomposed::of(canonical).expect("supported");
         let plain =
             |operation: &Operation| matches!(operation.op, Op::Pointwise(_) | Op::Reduction(_));
-        assert!(expanded.operations.iter().all(plain));
+        assert!(decomposed.operations.iter().all(plain));
         let value = |seed: i64, at: i64| 0.1 + ((seed * 31 + at * 7919) % 251) as f64 / 100.0;
         let values = |tensor: &TensorDesc, seed: i64| -> Vec<f64> {
             (0..tensor.elements().expect("small")).map(|at| value(seed, at)).collect()
@@ -252,8 +252,10 @@ mod tests {
             let op = Op::Reduction(Reduction { op, math: Math::F64 });
             let graph = graph(op, |_| vec![3, 1]);
             check(&graph);
-            let expanded = Expanded::of(graph.canonical()).expect("supported");
-            assert!(expanded.operations.iter().all(|operation| operation.as_pointwise().is_some()));
+            let decomposed = Decomposed::of(graph.canonical()).expect("supported");
+            assert!(
+                decomposed.operations.iter().all(|operation| operation.as_pointwise().is_some())
+            );
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Normalisations and their gradients.
 
-use crate::engine::expand::calculus::Calculus;
-use crate::engine::expand::named::Named;
+use crate::engine::decompose::calculus::Calculus;
+use crate::engine::decompose::named::Named;
 use crate::expr::{Mode, Pointwise};
 use crate::graph::{NormBackward, NormForward, NormMode, ReductionOp};
 
