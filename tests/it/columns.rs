@@ -29,12 +29,12 @@ fn every_column(dtype: DType, dims: [i64; 2]) -> OperationGraph {
 #[test]
 fn tall_columns_are_split() {
     for dtype in [DType::F32, DType::Bf16] {
-        for dims in [[5000, 3], [20_000, 64], [3000, 24]] {
+        for (at, dims) in [[5000, 3], [20_000, 64], [3000, 24]].into_iter().enumerate() {
             let graph = every_column(dtype, dims);
             let target = harness::kiln().device().target();
             let config = supported(&graph, target).heuristic();
             assert!(config.knob("split").unwrap() > 1, "{config}");
-            for kiln in harness::dialects() {
+            for kiln in harness::dialects_by_turns(at) {
                 harness::check(kiln, &graph, None, &values(&graph), &format!("{dtype} {dims:?}"));
             }
         }
@@ -149,10 +149,11 @@ pub fn middle(dtype: DType, [batch, time, channels]: [i64; 3]) -> OperationGraph
 #[test]
 fn the_middle_is_reduced() {
     for dtype in [DType::F32, DType::Bf16] {
-        for dims in [[2, 5, 8], [3, 40, 33], [4, 300, 64], [1, 4000, 17]] {
+        let all = [[2, 5, 8], [3, 40, 33], [4, 300, 64], [1, 4000, 17]];
+        for (at, dims) in all.into_iter().enumerate() {
             let graph = middle(dtype, dims);
             supported(&graph, harness::kiln().device().target());
-            for kiln in harness::dialects() {
+            for kiln in harness::dialects_by_turns(at) {
                 harness::check(kiln, &graph, None, &values(&graph), &format!("{dtype} {dims:?}"));
             }
         }
@@ -186,6 +187,7 @@ pub fn sum(dtype: DType, dims: [i64; 2]) -> OperationGraph {
     graph.build().unwrap()
 }
 
+/// A sample: `KILN_TEST_ALL=1` (`make spills`) compiles all.
 #[test]
 fn every_target_compiles_without_spills() {
     let bf16 = DType::Bf16;
@@ -207,7 +209,8 @@ fn every_target_compiles_without_spills() {
         graphs.push(statistics(op, bf16, [32, 256, 56, 56]).0);
     }
     let targets = ["t4", "a100", "rtx4090", "h200", "b200", "rtx5090"];
-    harness::compile_without_spills(&harness::default_sources(&[ENGINE], &targets, &graphs));
+    let sources = harness::default_sources(&[ENGINE], &targets, &graphs);
+    harness::compile_without_spills(&harness::sampled(sources, 5));
 }
 
 /// The counts of a graph's kernels at the heuristic setting.

@@ -77,5 +77,5 @@ fn defaults_spill_nothing() {
     let graphs = of_models(MatmulMath::F32, [DType::Bf16; 2], Some(DType::F8E4M3));
     let targets = ["t4", "a100", "rtx4090", "h200", "b200", "rtx5090"];
     let sources = harness::default_sources(&ENGINES, &targets, &graphs);
-    harness::compile_without_spills(&harness::sampled(sources, 5));
+    harness::compile_without_spills(&harness::sampled(sources, 8));
 }

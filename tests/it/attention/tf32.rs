@@ -54,7 +54,7 @@ fn tf32_defaults_spill_nothing() {
     let mut graphs = of_models(MatmulMath::Tf32, [DType::F32; 2], None);
     graphs.extend(of_models(MatmulMath::F32, [DType::F16, DType::Bf16], None));
     let sources = harness::default_sources(&TENSOR, &["a100", "rtx4090", "h200"], &graphs);
-    harness::compile_without_spills(&harness::sampled(sources, 5));
+    harness::compile_without_spills(&harness::sampled(sources, 8));
 }
 
 fn refusal(name: &str, graph: &OperationGraph) -> String {
