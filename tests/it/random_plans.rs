@@ -11,9 +11,10 @@ use std::time::Duration;
 use kiln::engine::{
     self, BehaviorNote, EngineConfig, Knob, Mode, Notes, Part, Selection, Supported, cuts,
 };
+use kiln::graph::Matmul;
 use kiln::kernel::Lowering;
 use kiln::target::Target;
-use kiln::{ErrorKind, OperationGraph, TensorDesc};
+use kiln::{DType, ErrorKind, OperationGraph, TensorDesc};
 
 use crate::random_graphs::{Random, number};
 use crate::wild::{ANYTHING, wild_graph};
@@ -178,4 +179,27 @@ fn random_plans_never_panic_0() {
 #[test]
 fn random_plans_never_panic_1() {
     check(1, 2);
+}
+
+/// An empty GEMM may state strides that are more than 2^63 times an extent, though any number of
+/// its elements that exist, none, stands inside of 2^63.
+#[test]
+fn products_of_strides_may_overflow() {
+    let stride = 1 << 40;
+    let extent = 1 << 31;
+    let mut graph = OperationGraph::builder();
+    let mut operand = |uid, name: &str, rows, columns| {
+        let desc = TensorDesc::packed(uid, name, &[0, extent, extent, rows, columns], DType::F32);
+        graph.tensor(TensorDesc { strides: vec![stride, stride, 64, 8, 1], ..desc })
+    };
+    let [a, b] = [operand(1, "a", 3, 8), operand(2, "b", 8, 8)];
+    let c = graph.matmul(Matmul::default(), a, b).unwrap();
+    graph.output(c, "c", DType::F32);
+    let graph = graph.build().unwrap();
+    for name in TARGETS {
+        let target = Target::named(name).unwrap();
+        for mode in [Mode::A, Mode::B, Mode::Fallback] {
+            plan(&graph, &target, &Selection { mode, ..Selection::default() });
+        }
+    }
 }

@@ -467,7 +467,7 @@ impl Collapse<'_> {
                 let mut all =
                     self.fusions.iter().flat_map(|fusion| self.strides(fusion, axes)).chain(own);
                 !axes.iter().any(|axis| self.counts(*axis))
-                    && all.all(|[outer, inner]| outer == inner * self.dims[axis])
+                    && all.all(|[outer, inner]| inner.checked_mul(self.dims[axis]) == Some(outer))
             });
             match batches.last_mut().filter(|_| combines) {
                 Some(axes) => axes.push(axis),
@@ -491,12 +491,12 @@ impl Collapse<'_> {
                 || [a, epilogue].into_iter().all(|fusion| {
                     let innermost = *fusion.axes.rows.last().expect("A has rows");
                     let mut pairs = self.strides(fusion, [last, innermost]).into_iter();
-                    pairs.all(|[outer, inner]| outer == inner * self.m)
+                    pairs.all(|[outer, inner]| inner.checked_mul(self.m) == Some(outer))
                 });
             if counted || !shared || !combines {
                 break;
             }
-            self.m *= axes.iter().map(|axis| self.dims[*axis]).product::<i64>();
+            self.m = axes.iter().map(|axis| self.dims[*axis]).fold(self.m, i64::saturating_mul);
             for fusion in &mut self.fusions {
                 fusion.axes.batches.pop();
             }
