@@ -190,6 +190,9 @@ impl Decoder<'_> {
 
     /// Decodes `add.cc`, `addc`, `sub.cc`, `subc`, `mad.cc` and `madc`. The flag is computed first,
     /// into a new register, since the result may overwrite an operand.
+    ///
+    /// A subtraction is the sum `a + !b + carry`, as hardware has it: after one the flag is 1 where
+    /// nothing was borrowed. Compilers let an addition follow.
     fn with_carry(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
         let sets = m.take("cc");
         let uses = i.opcode.len() == 4;
@@ -209,14 +212,15 @@ impl Decoder<'_> {
             let product = self.emit_new(ty.class(), kind, reads[..2].to_vec(), 0);
             reads = vec![product, reads[2]];
         }
-        let (value, flag) = if i.opcode.starts_with("sub") {
-            (by_integer!(SubBorrow, ty), by_integer!(SubBorrowOut, ty))
+        let subtracts = i.opcode.starts_with("sub");
+        let (value, flag) = if subtracts {
+            (by_integer!(SubCarry, ty), by_integer!(SubCarryOut, ty))
         } else {
             (by_integer!(AddCarry, ty), by_integer!(AddCarryOut, ty))
         };
         let (value, flag) = (value.ok_or_else(missing)?, flag.ok_or_else(missing)?);
         let carry = self.carry();
-        reads.push(if uses { carry } else { Source::Bool(false) });
+        reads.push(if uses { carry } else { Source::Bool(subtracts) });
         let write = self.target(&i.operands[0], ty.class())?;
         let next = self.emit_new(Class::Pred, Kind::Lane(flag), reads.clone(), 0);
         self.lane(value, write, reads, 0);

@@ -21,7 +21,7 @@ pub(crate) trait Int: Lane + Ord {
     /// Carry of the unsigned sum with a carry in.
     fn carries(self, other: Self, carry: bool) -> bool;
     /// Borrow of the unsigned difference with a borrow in.
-    fn borrows(self, other: Self, borrow: bool) -> bool;
+    fn complement(self) -> Self;
     fn from_bool(value: bool) -> Self;
     fn shift_left(self, by: u32) -> Self;
     /// Arithmetic shift if signed; `by` is clamped.
@@ -83,9 +83,8 @@ macro_rules! int {
                 first | sum.overflowing_add(carry as $unsigned).1
             }
             #[inline(always)]
-            fn borrows(self, other: $ty, borrow: bool) -> bool {
-                let (rest, first) = (self as $unsigned).overflowing_sub(other as $unsigned);
-                first | rest.overflowing_sub(borrow as $unsigned).1
+            fn complement(self) -> $ty {
+                !self
             }
             #[inline(always)]
             fn from_bool(value: bool) -> $ty {
@@ -177,10 +176,10 @@ lane_ops! {
     AddCarry<T: Int>(a: T, b: T, c: bool) -> T = a.add(b).add(T::from_bool(c));
     /// The carry out of [`AddCarry`].
     AddCarryOut<T: Int>(a: T, b: T, c: bool) -> bool = a.carries(b, c);
-    /// Difference with borrow in.
-    SubBorrow<T: Int>(a: T, b: T, c: bool) -> T = a.sub(b).sub(T::from_bool(c));
-    /// The borrow out of [`SubBorrow`].
-    SubBorrowOut<T: Int>(a: T, b: T, c: bool) -> bool = a.borrows(b, c);
+    /// Difference with carry in, which is 1 where nothing is borrowed.
+    SubCarry<T: Int>(a: T, b: T, c: bool) -> T = a.add(b.complement()).add(T::from_bool(c));
+    /// The carry out of [`SubCarry`].
+    SubCarryOut<T: Int>(a: T, b: T, c: bool) -> bool = a.carries(b.complement(), c);
     Mul24LowU(a: u32, b: u32) -> u32 = unsigned_24(a).wrapping_mul(unsigned_24(b)) as u32;
     Mul24LowS(a: i32, b: i32) -> i32 = signed_24(a).wrapping_mul(signed_24(b)) as i32;
     Mul24HighU(a: u32, b: u32) -> u32 = (unsigned_24(a).wrapping_mul(unsigned_24(b)) >> 16) as u32;

@@ -38,7 +38,7 @@ def output(library, program, what):
 
 
 def translate(library, source, target):
-    options = [f"-arch={target.replace('sm', 'compute')}", "-lineinfo", "-std=c++17"]
+    options = [f"-arch={target.replace('sm', 'compute')}", "-lineinfo", "-std=c++17", "--device-int128"]
     if "CUDA_INCLUDE" in os.environ:
         root = os.environ["CUDA_INCLUDE"]
         options += [f"-I{root}", f"-I{root}/cccl"]

@@ -30,3 +30,4 @@ mod run;
 mod sharing;
 mod tiles;
 mod warpgroup;
+mod wide;

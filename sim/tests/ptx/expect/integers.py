@@ -73,12 +73,14 @@ def arithmetic(form, operands, flags):
 
 
 def with_carry(form, a, b, flags, bits):
-    """Adds or subtracts with the carry, which is a borrow where it subtracts."""
-    carry = flags["carry"] if form.opcode in ("addc", "subc", "madc") else 0
-    a, b = a & mask(bits), b & mask(bits)
-    total = a - b - carry if form.opcode.startswith("sub") else a + b + carry
+    """Adds with the carry. A difference is the sum of a, the complement of b and a carry of 1 where
+    nothing is borrowed."""
+    subtracts = form.opcode.startswith("sub")
+    carry = flags["carry"] if form.opcode in ("addc", "subc", "madc") else int(subtracts)
+    a, b = a & mask(bits), (~b if subtracts else b) & mask(bits)
+    total = a + b + carry
     if form.has("cc"):
-        flags["carry"] = int(not 0 <= total <= mask(bits))
+        flags["carry"] = int(total > mask(bits))
     return total
 
 
