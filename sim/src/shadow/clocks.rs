@@ -168,6 +168,11 @@ impl Clocks {
         event.lane == lane && !event.many || me.lanes.as_deref().is_some_and(among)
     }
 
+    /// Whether every warp of the block is ordered after an event of the block.
+    pub fn settled(&self, event: &Event) -> bool {
+        self.warps.iter().all(|warp| warp.row[event.warp as usize] >= event.epoch)
+    }
+
     /// Synchronises lanes of a warp: all live ones, or some.
     pub fn sync_lanes(&mut self, warp: usize, members: u32, live: u32) {
         let me = &mut self.warps[warp];

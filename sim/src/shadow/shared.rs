@@ -2,11 +2,14 @@
 //! initialised bytes.
 //!
 //! An entry has 64 bits: the epoch, the op, the thread, whether the access was strong, the bytes,
-//! and four further bits: the bytes ever written, or whether several lanes read.
+//! and four further bits: the bytes ever written, or whether several lanes read. A word whose bytes
+//! were last accessed by different threads, or in different epochs, has an entry without bytes, of
+//! the last of these epochs; its four entries are apart.
 
 use super::clocks::{Clocks, Event};
 use super::lanes::Lanes;
 use crate::groups::{GROUP, GROUPS, Groups};
+use std::collections::HashMap;
 
 const EPOCH: u32 = 38;
 const PC: u32 = 19;
@@ -15,6 +18,8 @@ const STRONG: u64 = 1 << 8;
 const BYTES: u32 = 4;
 const MANY: u64 = 1;
 const LANES: u64 = 32;
+const THREADS: u64 = 0x3ff << THREAD;
+const ALL_BYTES: u64 = 0xf << BYTES;
 
 /// Origin of an access.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +46,9 @@ pub(crate) struct SharedShadow {
     writes: Vec<u64>,
     /// Last read by each warp, one plane of words per warp.
     reads: Vec<u64>,
+    /// Up to four entries of each divided word, by source and word. A source is the writes, 0, or
+    /// the reads of a warp, from 1 on.
+    divided: HashMap<(usize, usize), [u64; 4]>,
 }
 
 fn event(entry: u64, block: u32, many: bool) -> Event {
@@ -57,7 +65,8 @@ fn event(entry: u64, block: u32, many: bool) -> Event {
 
 impl SharedShadow {
     pub fn new(words: usize, warps: usize) -> SharedShadow {
-        SharedShadow { writes: vec![0; words], reads: vec![0; words * warps] }
+        let (writes, reads) = (vec![0; words], vec![0; words * warps]);
+        SharedShadow { writes, reads, divided: HashMap::new() }
     }
 
     /// Number of words of the block's shared memory.
@@ -113,10 +122,70 @@ impl SharedShadow {
         (at..at + u64::from(lanes.bytes)).find(unset).unwrap_or(at)
     }
 
-    /// Last store to a word.
-    pub fn writer(&self, word: usize, block: u32) -> Option<Event> {
-        let entry = self.writes[word];
-        (entry >> EPOCH != 0).then(|| event(entry, block, false))
+    /// Last stores to the bytes of a word.
+    pub fn writers(&self, word: usize, block: u32) -> impl Iterator<Item = Event> + use<> {
+        let entries = self.entries(0, word).into_iter().filter(|entry| entry >> EPOCH != 0);
+        entries.map(move |entry| event(entry, block, false))
+    }
+
+    fn entry_of(&mut self, source: usize, word: usize) -> &mut u64 {
+        match source {
+            0 => &mut self.writes[word],
+            _ => {
+                let at = self.plane(source - 1) + word;
+                &mut self.reads[at]
+            }
+        }
+    }
+
+    /// Entries that hold the last accesses of a source to the bytes of a word.
+    fn entries(&self, source: usize, word: usize) -> [u64; 4] {
+        let entry = match source {
+            0 => self.writes[word],
+            _ => self.reads[self.plane(source - 1) + word],
+        };
+        match entry >> EPOCH != 0 && entry & ALL_BYTES == 0 {
+            true => self.divided.get(&(source, word)).copied().unwrap_or_default(),
+            false => [entry, 0, 0, 0],
+        }
+    }
+
+    /// Records an access to some bytes of a word; accesses to its other bytes are kept, but for
+    /// reads that every warp is ordered after.
+    fn part(&mut self, clocks: &Clocks, source: usize, word: usize, new: u64) {
+        let (old, before) = (*self.entry_of(source, word), self.entries(source, word));
+        let reads = source != 0;
+        let kept = |entry: &u64| {
+            let settled = || reads && clocks.settled(&event(*entry, clocks.block, false));
+            entry & ALL_BYTES & !new != 0 && !settled()
+        };
+        if !before.iter().any(kept) {
+            let covered = before.into_iter().filter(|entry| reads && entry & new & ALL_BYTES != 0);
+            let entry = covered.fold(new, |new, entry| read(entry, new));
+            *self.entry_of(source, word) = if reads { entry } else { entry | old & 0xf };
+            return;
+        }
+        let mut parts = [0; 4];
+        for (byte, part) in parts.iter_mut().enumerate() {
+            let bit = 1 << (BYTES + byte as u32);
+            let of = |entry: u64| entry & !ALL_BYTES | bit;
+            let earlier = before.into_iter().find(|entry| entry & bit != 0).map(of);
+            *part = match (earlier, new & bit != 0) {
+                (Some(earlier), true) if reads => read(earlier, of(new)),
+                (_, true) => of(new),
+                (earlier, false) => earlier.unwrap_or_default(),
+            };
+        }
+        for byte in 1..parts.len() {
+            // Bytes of one access stand in one entry.
+            if (parts[byte - 1] ^ parts[byte]) & !ALL_BYTES == 0 {
+                parts[byte] |= std::mem::take(&mut parts[byte - 1]);
+            }
+        }
+        self.divided.insert((source, word), parts);
+        let last = parts.into_iter().map(|part| part >> EPOCH).max().unwrap_or_default();
+        let own = if reads { MANY } else { (old | new) & 0xf };
+        *self.entry_of(source, word) = last << EPOCH | THREADS | own;
     }
 
     /// Marks bytes as initialised or not, without a writer.
@@ -224,10 +293,14 @@ impl SharedShadow {
             if !Self::known(&self.writes[words.clone()], limit - 1) {
                 self.check(clocks, lanes, by, lane, 0..1, out);
             }
-            let new = Self::entry(clocks, by, lane, bytes);
             let many = if lanes.uniform && lanes.active.count_ones() > 1 { MANY } else { 0 };
-            for entry in &mut self.reads[plane + words.start..plane + words.end] {
-                *entry = read(*entry, new) | many;
+            let new = Self::entry(clocks, by, lane, bytes) | many;
+            if bytes != 0xf {
+                self.part(clocks, by.warp + 1, words.start, new);
+            } else {
+                for entry in &mut self.reads[plane + words.start..plane + words.end] {
+                    *entry = read(*entry, new) | many;
+                }
             }
             if lanes.uniform {
                 break;
@@ -278,8 +351,12 @@ impl SharedShadow {
                 self.check(clocks, lanes, by, lane, 0..planes + 1, out);
             }
             let new = Self::entry(clocks, by, lane, bytes) | bytes;
+            if bytes != 0xf {
+                self.part(clocks, 0, words.start, new);
+                continue;
+            }
             for entry in &mut self.writes[words] {
-                *entry = new | *entry & 0xf;
+                *entry = new;
             }
         }
     }
@@ -298,21 +375,17 @@ impl SharedShadow {
         let (words, bytes) = lanes.words(lane);
         for word in words {
             for source in against.clone() {
-                let (entry, many) = match source {
-                    0 => (self.writes[word], false),
-                    plane => {
-                        let entry = self.reads[self.plane(plane - 1) + word];
-                        (entry, entry & MANY != 0)
+                for entry in self.entries(source, word) {
+                    let common = entry >> BYTES & bytes;
+                    if common == 0 || by.strong && entry & STRONG != 0 {
+                        continue;
                     }
-                };
-                let common = entry >> BYTES & bytes;
-                if common == 0 || by.strong && entry & STRONG != 0 {
-                    continue;
-                }
-                let earlier = event(entry, clocks.block, many);
-                if !clocks.ordered(&earlier, by.warp, lane as u32) {
-                    let at = word as u64 * 4 + u64::from(common.trailing_zeros());
-                    out.push(Conflict { lane, at, earlier, open: false });
+                    let many = source != 0 && entry & MANY != 0;
+                    let earlier = event(entry, clocks.block, many);
+                    if !clocks.ordered(&earlier, by.warp, lane as u32) {
+                        let at = word as u64 * 4 + u64::from(common.trailing_zeros());
+                        out.push(Conflict { lane, at, earlier, open: false });
+                    }
                 }
             }
         }
@@ -322,11 +395,10 @@ impl SharedShadow {
 /// Merges a read with an earlier one of the same warp, if the epochs are equal.
 #[inline(always)]
 fn read(old: u64, new: u64) -> u64 {
-    const THREADS: u64 = 0x3ff << THREAD;
     if old >> EPOCH != new >> EPOCH {
         return new;
     }
     let many = if old & THREADS == new & THREADS { old & MANY } else { MANY };
     let strong = old & new & STRONG;
-    (new & !STRONG) | strong | old & (0xf << BYTES) | many
+    (new & !STRONG) | strong | old & ALL_BYTES | many
 }

@@ -129,16 +129,17 @@ impl Watch {
     ) {
         let (words, _) = lanes.words(lane);
         for word in words {
-            let Some(writer) = shadow.shared.writer(word, shadow.clocks.block) else { continue };
-            let op = &scene.cx.program.ops[writer.pc as usize];
-            let copied = matches!(op.kind, Kind::Unit(Unit::Bulk(_) | Unit::StoreAsync(_)));
-            if copied || shadow.proxy.follow(&writer) {
-                continue;
+            for writer in shadow.shared.writers(word, shadow.clocks.block) {
+                let op = &scene.cx.program.ops[writer.pc as usize];
+                let copied = matches!(op.kind, Kind::Unit(Unit::Bulk(_) | Unit::StoreAsync(_)));
+                if copied || shadow.proxy.follow(&writer) {
+                    continue;
+                }
+                let (reporter, pc) = (Reporter::new(scene.cx, scene.block), scene.at.pc);
+                let me = (pc, scene.warp.index as usize, lane);
+                let make = || reporter.unfenced(word as u64 * 4, &writer, me);
+                self.findings.add((FindingKind::MissingProxyFence, writer.pc, pc), make);
             }
-            let (reporter, pc) = (Reporter::new(scene.cx, scene.block), scene.at.pc);
-            let me = (pc, scene.warp.index as usize, lane);
-            let make = || reporter.unfenced(word as u64 * 4, &writer, me);
-            self.findings.add((FindingKind::MissingProxyFence, writer.pc, pc), make);
         }
     }
 }

@@ -22,6 +22,7 @@ mod lstm;
 mod matrix;
 mod misuse;
 mod mutations;
+mod narrow;
 mod pointwise;
 mod products;
 mod properties;
