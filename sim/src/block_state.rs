@@ -54,17 +54,17 @@ impl BlockState {
         }
     }
 
-    /// Reports an asynchronous write to shared memory to the shadow, with the mbarrier that signals
-    /// it, if any.
-    pub fn landed(&mut self, rank: usize, at: u64, bytes: u64, barrier: Option<u64>) {
-        let odd = barrier.is_some_and(|barrier| self.parity((rank, barrier)));
+    /// Reports a write to shared memory from outside its block, or by a copy, to the shadow: with
+    /// the mbarrier that signals it and the number of the copy, if any.
+    pub fn landed(&mut self, rank: usize, at: u64, bytes: u64, signal: Option<(u64, u64)>) {
+        let odd = signal.is_some_and(|(barrier, _)| self.parity((rank, barrier)));
         let Some(shadow) = &mut self.shadow else { return };
         match rank == self.peers.rank as usize {
             true => shadow.landed(at, bytes),
             false => self.peers.wrote.push((rank, at, bytes)),
         }
-        if let Some(barrier) = barrier {
-            shadow.copy_completed((rank, barrier), odd);
+        if let Some((barrier, number)) = signal {
+            shadow.bulk_completed(number, (rank, barrier), odd);
         }
     }
 

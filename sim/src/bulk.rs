@@ -39,6 +39,8 @@ pub(crate) struct Bulk {
     pub completion: Completion,
     /// The data, once read.
     pub data: Option<Vec<u8>>,
+    /// Number in its block, from 1.
+    pub number: u64,
     /// The issuing thread within its block, and the instruction.
     pub thread: u32,
     pub pc: u32,
@@ -48,5 +50,15 @@ pub(crate) struct Bulk {
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     pub pending: Vec<Bulk>,
+    /// Number of copies issued.
+    pub issued: u64,
     pub groups: HashMap<u32, u32>,
+}
+
+impl Queue {
+    /// Appends a copy, and numbers it.
+    pub fn push(&mut self, bulk: Bulk) {
+        self.issued += 1;
+        self.pending.push(Bulk { number: self.issued, ..bulk });
+    }
 }

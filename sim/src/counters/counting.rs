@@ -9,7 +9,7 @@ use crate::groups::GROUP;
 use crate::op::Kind;
 use crate::program::Program;
 use crate::registers::LANES;
-use crate::shadow::Lanes;
+use crate::shadow::{GlobalRange, Lanes};
 use crate::warp::At;
 use kiln_machine::Operands;
 use std::collections::{BTreeMap, HashMap};
@@ -133,10 +133,10 @@ impl Counting {
         self.ops[pc as usize].global.bytes -= whole - asked;
     }
 
-    /// Counts a bulk access to allocations: area, offset and bytes of each part.
-    pub fn bulk(&mut self, pc: u32, parts: &[(u64, u64, u64)], writes: bool) {
+    /// Counts a bulk access to allocations: of the ranges given.
+    pub fn bulk(&mut self, pc: u32, ranges: &[GlobalRange], writes: bool) {
         let mut sectors = Vec::new();
-        for &(area, at, bytes) in parts.iter().filter(|part| part.2 != 0) {
+        for &GlobalRange { area, at, bytes } in ranges.iter().filter(|range| range.bytes != 0) {
             let touched = at / SECTOR_BYTES..=(at + bytes - 1) / SECTOR_BYTES;
             sectors.extend(touched.map(|sector| (area, sector)));
         }
@@ -149,7 +149,7 @@ impl Counting {
         lines.dedup();
         let target = &mut self.ops[pc as usize].global;
         target.requests += 1;
-        target.bytes += parts.iter().map(|part| part.2).sum::<u64>();
+        target.bytes += ranges.iter().map(|range| range.bytes).sum::<u64>();
         target.sectors += sectors.len() as u64;
         target.lines += lines.len() as u64;
         for (area, sector) in sectors {

@@ -141,7 +141,7 @@ pub(super) fn issue(
             }
         }
         let reduce = reduction(copy, &to, lane)?;
-        block.queue.pending.push(Bulk {
+        block.queue.push(Bulk {
             from,
             to,
             bytes,
@@ -149,6 +149,7 @@ pub(super) fn issue(
             reduce,
             completion,
             data: None,
+            number: 0,
             thread,
             pc,
         });
@@ -250,7 +251,7 @@ pub(super) fn issue_store(
                 _ => data.extend(warp.registers.word(constants, *slot)[lane].to_le_bytes()),
             }
         }
-        block.queue.pending.push(Bulk {
+        block.queue.push(Bulk {
             from: End::Bytes(data),
             to: End::Shared(to.0, to.1),
             bytes,
@@ -258,6 +259,7 @@ pub(super) fn issue_store(
             reduce: store.reduce.map(|modify| (modify, store.ty)),
             completion: Completion::Barrier(barrier.0, barrier.1),
             data: None,
+            number: 0,
             thread: warp.index * LANES as u32 + lane as u32,
             pc,
         });
@@ -420,13 +422,13 @@ fn land(block: &mut BlockState, cx: &Context<'_>, bulk: &mut Bulk) -> Result<(),
                 End::Tile(tile) => tile.swizzle,
                 _ => Swizzle::None,
             };
-            let barrier = match bulk.completion {
-                Completion::Barrier(_, at) => Some(at),
+            let signal = match bulk.completion {
+                Completion::Barrier(_, at) => Some((at, bulk.number)),
                 Completion::Group(_) => None,
             };
             for rank in lanes_of(all(*rank)) {
                 write_shared(block, (rank, *at), swizzle, bulk.reduce, &data);
-                block.landed(rank, *at, bulk.bytes, barrier);
+                block.landed(rank, *at, bulk.bytes, signal);
             }
         }
         End::Global(address) => {

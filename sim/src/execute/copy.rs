@@ -183,11 +183,14 @@ pub(super) fn advance(
             copy.mask &= !lanes;
         }
         let rank = block.peers.rank as usize;
+        if let Some(shadow) = &mut block.shadow {
+            shadow.copies_arrive();
+        }
         for lane in lanes_of(arrival.mask) {
             let at = (rank, arrival.at[lane].into());
             let odd = block.parity(at);
             if let Some(shadow) = &mut block.shadow {
-                shadow.copy_arrived((warp.index as usize, lane as u32, arrival.pc), at, odd);
+                shadow.copy_arrived(warp.index as usize, lane, at, odd);
             }
             let changed = change(block, lane, at, |state| state.arrive(1, false));
             changed.map_err(|f| f.at(arrival.pc))?;

@@ -1,10 +1,10 @@
 //! Accesses to the shared memory of a cluster, and its barrier, from a block's point of view.
 
+use super::actor::{Actor, Conflict};
 use super::block::BlockShadow;
 use super::clocks::joined;
 use super::global::Global;
 use super::lanes::Lanes;
-use super::shared::{Actor, Conflict};
 use crate::traits::Scope;
 
 /// An access of a warp to the shared memory of a rank.
@@ -39,7 +39,12 @@ impl BlockShadow {
 
     /// Records an access for comparison with those of other blocks. Within a block, its own shadow
     /// is more precise.
-    fn compare(&mut self, access: SharedAccess<'_>, writes: bool, out: &mut Vec<Conflict>) {
+    pub(super) fn compare(
+        &mut self,
+        access: SharedAccess<'_>,
+        writes: bool,
+        out: &mut Vec<Conflict>,
+    ) {
         if self.blocks == 1 {
             return;
         }

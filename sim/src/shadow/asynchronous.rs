@@ -2,19 +2,23 @@
 //!
 //! The machine calls these functions where it issues, commits, waits for and completes copies, and
 //! reports the conflicts they return. A copy counts as a store of its thread when issued, which
-//! detects conflicts with earlier reads. Its bytes then count as uninitialised until it is waited
-//! for, which detects premature reads. Waiting stores again, in the epoch of the waiting thread.
+//! detects conflicts with earlier reads. Its bytes then count as uninitialised until it is
+//! complete, which detects premature reads. Completion stores again: in the epoch of the thread
+//! that waits, or in one of the mbarrier that signals it. Who waits for the mbarrier's phase is
+//! ordered after the copy and what its thread did before it, but not after what that did since.
 
 use super::accesses::SharedAccess;
+use super::actor::{Actor, Clock, Conflict};
 use super::block::BlockShadow;
+use super::clocks::{Event, joined};
 use super::cluster::key;
-use super::copies::{Group, InFlight};
-use super::lanes::Lanes;
-use super::shared::{Actor, Conflict};
+use super::copies::{Group, InFlight, Issue, OpenStore};
+use super::lanes::one;
 use super::sync::{Strong, Touch};
 use crate::mbarrier::BarrierAddress;
 use crate::registers::LANES;
 use crate::traits::{Order, Scope};
+use std::rc::Rc;
 
 /// Key of an mbarrier's phases of a parity; mbarriers are 8 bytes apart.
 fn phase_key((rank, at): BarrierAddress, odd: bool) -> u64 {
@@ -22,22 +26,24 @@ fn phase_key((rank, at): BarrierAddress, odd: bool) -> u64 {
 }
 
 impl BlockShadow {
-    /// Lanes issue copies to the shared memory of a rank; conflicts are appended to `out`.
-    pub fn copy_issued(
-        &mut self,
-        by: Actor,
-        (rank, target): (usize, &Lanes),
-        group: Group,
-        out: &mut Vec<Conflict>,
-    ) {
+    /// Lanes issue copies; conflicts are appended to `out`.
+    pub fn copy_issued(&mut self, by: Actor, issue: &Issue<'_>, out: &mut Vec<Conflict>) {
+        let Issue { rank, target, group, number, ref unset, ref sources } = *issue;
         self.store(SharedAccess { rank, lanes: target, by, scope: Scope::Weak }, out);
         if rank == self.rank {
             self.shared.set_written(target, false);
         }
+        let before = match group {
+            Group::Barrier(_) => self.clocks.released(by.warp),
+            _ => Rc::default(),
+        };
         let list = &mut self.warps[by.warp].copies.list;
         list.extend(target.each().map(|lane| {
             let (at, bytes) = (target.offsets[lane], target.bytes);
-            InFlight { lane, pc: by.pc, rank, at, bytes, group, told: None }
+            let (unset, before) = (unset.clone(), before.clone());
+            let source = sources.iter().find(|(of, _)| *of == lane).map(|(_, range)| *range);
+            let (pc, told) = (by.pc, None);
+            InFlight { lane, pc, rank, at, bytes, group, number, unset, source, told, before }
         }));
     }
 
@@ -52,54 +58,116 @@ impl BlockShadow {
         (0..LANES).filter(|lane| lanes >> lane & 1 != 0).for_each(|at| copies.committed[at] += 1);
     }
 
-    /// `cp.async.wait_group`: all but the last `left` groups of each lane complete.
-    pub fn copy_waited(&mut self, warp: usize, lanes: u32, left: u32) {
+    /// `cp.async.wait_group`: all but the last `left` groups of each lane complete, which are
+    /// returned.
+    pub fn copy_waited(&mut self, warp: usize, lanes: u32, left: u32) -> Vec<InFlight> {
         let committed = self.warps[warp].copies.committed;
         self.finish(warp, |copy| match copy.group {
             Group::Committed(number) => {
                 lanes >> copy.lane & 1 != 0 && number + left < committed[copy.lane]
             }
             Group::Open | Group::Barrier(_) => false,
-        });
+        })
     }
 
-    /// `cp.async.mbarrier.arrive`: an mbarrier will signal the lane's prior copies.
-    pub fn copy_handed(&mut self, warp: usize, lane: usize, barrier: BarrierAddress) {
+    /// `cp.async.mbarrier.arrive`: mbarriers will signal prior copies of lanes.
+    pub fn copies_handed(
+        &mut self,
+        warp: usize,
+        barriers: impl Iterator<Item = (usize, BarrierAddress)>,
+    ) {
+        let before = self.clocks.released(warp);
         let list = &mut self.warps[warp].copies.list;
-        for copy in list.iter_mut().filter(|copy| copy.lane == lane) {
-            copy.told.get_or_insert(barrier);
-        }
-    }
-
-    /// Completes the copies signalled by an mbarrier's phase.
-    pub fn copy_completed(&mut self, barrier: BarrierAddress, odd: bool) {
-        for warp in 0..self.warps.len() {
-            let done = |copy: &InFlight| copy.group == Group::Barrier(barrier);
-            if let Some(first) = self.warps[warp].copies.list.iter().find(|copy| done(copy)) {
-                let (lane, pc) = (first.lane as u32, first.pc);
-                self.finish(warp, done);
-                self.phase_arrived((warp, lane, pc), barrier, odd, true);
+        for (lane, barrier) in barriers {
+            for copy in list.iter_mut().filter(|copy| copy.lane == lane && copy.told.is_none()) {
+                (copy.told, copy.before) = (Some(barrier), before.clone());
             }
         }
     }
 
-    /// The copies of a lane that an mbarrier signals have landed, and it arrives.
-    pub fn copy_arrived(&mut self, by: (usize, u32, u32), barrier: BarrierAddress, odd: bool) {
-        let (warp, lane, _) = by;
-        self.finish(warp, |copy| copy.lane == lane as usize && copy.told == Some(barrier));
-        self.phase_arrived(by, barrier, odd, true);
+    /// A bulk copy to the shared memory of a rank is complete, which an mbarrier there signals.
+    pub fn bulk_completed(&mut self, number: u64, (rank, at): BarrierAddress, odd: bool) {
+        let mine = |copy: &InFlight| copy.number == number && copy.rank == rank;
+        let warps = self.warps.iter();
+        let found = warps.map(|warp| warp.copies.list.iter().position(mine)).enumerate();
+        let first = found.filter_map(|(warp, at)| Some((warp, at?))).next();
+        let Some((warp, index)) = first else { return };
+        let copy = self.warps[warp].copies.list.remove(index);
+        self.completions += 1;
+        self.complete(warp, &copy, (rank, at), odd);
     }
 
-    fn finish(&mut self, warp: usize, done: impl Fn(&InFlight) -> bool) {
-        let list = std::mem::take(&mut self.warps[warp].copies.list);
-        let (done, left): (Vec<_>, Vec<_>) = list.into_iter().partition(done);
-        self.warps[warp].copies.list = left;
+    /// The next arrivals that follow copies belong together.
+    pub fn copies_arrive(&mut self) {
+        self.completions += 1;
+    }
+
+    /// The copies of a lane that an mbarrier signals are complete, and it arrives.
+    pub fn copy_arrived(&mut self, warp: usize, lane: usize, barrier: BarrierAddress, odd: bool) {
+        let list = &mut self.warps[warp].copies.list;
+        let told = |copy: &mut InFlight| copy.lane == lane && copy.told == Some(barrier);
+        let done: Vec<InFlight> = list.extract_if(.., told).collect();
         for copy in done {
+            self.complete(warp, &copy, barrier, odd);
+        }
+    }
+
+    /// Records what a copy wrote, for those who wait for a phase of the mbarrier that signals it.
+    fn complete(&mut self, warp: usize, copy: &InFlight, barrier: BarrierAddress, odd: bool) {
+        let (clock, epoch, known) = self.clocks.completed(barrier, self.completions);
+        let (pc, rank, lanes) = (copy.pc, copy.rank, &copy.lanes());
+        if rank == self.rank {
+            let (block, lane) = (self.clocks.block, copy.lane as u32);
+            let warp = warp as u32;
+            self.shared.copied(lanes, Event { block, clock, warp, lane, many: false, epoch, pc });
+        }
+        let by = Actor { apart: Some(Clock { clock, epoch }), ..Actor::weak(warp, pc) };
+        let access = SharedAccess { rank, lanes, by, scope: Scope::Weak };
+        self.compare(access, true, &mut Vec::new());
+        self.unset(copy);
+        let known = joined(&known, &copy.before);
+        self.cluster.sync.publish(phase_key(barrier, odd), self.clocks.block, &known);
+    }
+
+    /// Completes copies that a warp waits for.
+    fn finish(&mut self, warp: usize, done: impl Fn(&InFlight) -> bool) -> Vec<InFlight> {
+        let list = &mut self.warps[warp].copies.list;
+        let done: Vec<InFlight> = list.extract_if(.., |copy| done(copy)).collect();
+        for copy in &done {
             // Premature reads have been reported; subsequent ones conflict with this store.
-            let by = Actor { warp, pc: copy.pc, strong: false };
+            let by = Actor::weak(warp, copy.pc);
             let (rank, lanes) = (copy.rank, &copy.lanes());
             let access = SharedAccess { rank, lanes, by, scope: Scope::Weak };
             self.store(access, &mut Vec::new());
+            self.unset(copy);
+        }
+        done
+    }
+
+    /// `cp.async.bulk.wait_group`: the stores of a lane's groups, of which `committed` are
+    /// committed, but for the last `left` are complete; they are returned.
+    pub fn stores_waited(
+        &mut self,
+        warp: usize,
+        lane: usize,
+        committed: u32,
+        left: u32,
+    ) -> Vec<OpenStore> {
+        let over = |store: &mut OpenStore| store.lane == lane && committed - store.group > left;
+        self.warps[warp].copies.stores.extract_if(.., over).collect()
+    }
+
+    /// What a copy brought that nobody wrote stays unwritten.
+    fn unset(&mut self, copy: &InFlight) {
+        if copy.rank != self.rank {
+            return;
+        }
+        let own = copy.at..copy.at + u64::from(copy.bytes);
+        for range in copy.unset.iter().filter(|range| own.contains(&range.start)) {
+            for at in range.clone() {
+                self.shared.set_written(&one(copy.lane, at, 1), false);
+                self.unset_by.insert(at, copy.pc);
+            }
         }
     }
 
@@ -141,7 +209,7 @@ impl BlockShadow {
             let told = copy.told.is_some() || matches!(copy.group, Group::Barrier(_));
             lanes >> copy.lane & 1 != 0 && !told
         };
-        self.warps[warp].copies.list.iter().find(leaks).copied()
+        self.warps[warp].copies.list.iter().find(leaks).cloned()
     }
 }
 
@@ -149,6 +217,7 @@ impl BlockShadow {
 mod tests {
     use super::*;
     use crate::shadow::block::WarpShadow;
+    use crate::shadow::lanes::Lanes;
 
     fn shadow() -> BlockShadow {
         let mut shadow = BlockShadow::empty(2, 64);
@@ -162,16 +231,22 @@ mod tests {
     }
 
     fn by(warp: usize, pc: u32) -> Actor {
-        Actor { warp, pc, strong: false }
+        Actor::weak(warp, pc)
+    }
+
+    fn issued(shadow: &mut BlockShadow, by: Actor, target: &Lanes, group: Group) -> Vec<Conflict> {
+        let (number, unset, mut found) = (7, Rc::default(), Vec::new());
+        let issue = Issue { rank: 0, target, group, number, unset, sources: Vec::new() };
+        shadow.copy_issued(by, &issue, &mut found);
+        found
     }
 
     #[test]
     fn a_group_is_unwritten_until_it_is_waited_for() {
         let mut shadow = shadow();
-        let mut found = Vec::new();
-        shadow.copy_issued(by(0, 1), (0, &words(0)), Group::Open, &mut found);
+        let mut found = issued(&mut shadow, by(0, 1), &words(0), Group::Open);
         shadow.copy_committed(0, u32::MAX);
-        shadow.copy_issued(by(0, 2), (0, &words(32)), Group::Open, &mut found);
+        found.extend(issued(&mut shadow, by(0, 2), &words(32), Group::Open));
         shadow.copy_committed(0, u32::MAX);
         assert_eq!(shadow.shared.unwritten(&words(0)), u32::MAX);
         shadow.copy_waited(0, u32::MAX, 1);
@@ -193,7 +268,7 @@ mod tests {
         let mut shadow = shadow();
         let mut found = Vec::new();
         shadow.shared.load(&shadow.clocks, &words(0), by(1, 1), &mut found);
-        shadow.copy_issued(by(0, 2), (0, &words(0)), Group::Open, &mut found);
+        found.extend(issued(&mut shadow, by(0, 2), &words(0), Group::Open));
         assert_eq!(found.len(), 32);
         assert_eq!((found[0].earlier.warp, found[0].earlier.pc), (1, 1));
     }
@@ -201,11 +276,12 @@ mod tests {
     #[test]
     fn copies_that_a_barrier_will_tell_of_may_be_waited_for_before() {
         let mut shadow = shadow();
-        shadow.copy_issued(by(0, 1), (0, &words(0)), Group::Open, &mut Vec::new());
-        (0..LANES).for_each(|lane| shadow.copy_handed(0, lane, (0, 240)));
+        issued(&mut shadow, by(0, 1), &words(0), Group::Open);
+        shadow.copies_handed(0, (0..LANES).map(|lane| (lane, (0, 240))));
         assert!(shadow.copy_leaked(0, u32::MAX).is_none());
         assert_eq!(shadow.shared.unwritten(&words(0)), u32::MAX);
-        shadow.copy_arrived((0, 3, 2), (0, 240), false);
+        shadow.copies_arrive();
+        shadow.copy_arrived(0, 3, (0, 240), false);
         assert_eq!(shadow.shared.unwritten(&words(0)), !(1 << 3));
         shadow.copy_committed(0, u32::MAX);
         shadow.copy_waited(0, u32::MAX, 0);
@@ -215,20 +291,27 @@ mod tests {
     #[test]
     fn a_barrier_in_memory_orders_copies_and_readers() {
         let mut shadow = shadow();
-        let mut found = Vec::new();
-        shadow.copy_issued(by(0, 1), (0, &words(0)), Group::Barrier((0, 240)), &mut found);
-        shadow.copy_completed((0, 240), false);
+        let group = Group::Barrier((0, 240));
+        let mut found: Vec<Conflict> = (0..32)
+            .flat_map(|lane| issued(&mut shadow, by(0, 1), &one(lane, 4 * lane as u64, 4), group))
+            .collect();
+        (0..32).for_each(|_| shadow.bulk_completed(7, (0, 240), false));
+        // What the issuing warp stores beside the copy is not released by it.
+        shadow.shared.store(&shadow.clocks, &words(32), by(0, 9), &mut found);
         shadow.phase_waited((1, 0, 2), (0, 240), false, true);
         shadow.shared.load(&shadow.clocks, &words(0), by(1, 3), &mut found);
         assert!(found.is_empty());
         assert_eq!(shadow.shared.unwritten(&words(0)), 0);
+        shadow.shared.load(&shadow.clocks, &words(32), by(1, 3), &mut found);
+        assert_eq!(std::mem::take(&mut found).len(), 32);
         // The reader releases the words through a second barrier.
         shadow.phase_arrived((1, 0, 4), (0, 248), false, true);
         shadow.phase_waited((0, 0, 5), (0, 248), false, true);
-        shadow.copy_issued(by(0, 1), (0, &words(0)), Group::Barrier((0, 240)), &mut found);
+        found.extend(issued(&mut shadow, by(0, 1), &one(0, 0, 16), group));
         assert!(found.is_empty());
-        shadow.copy_completed((0, 240), true);
-        shadow.copy_issued(by(0, 1), (0, &words(0)), Group::Barrier((0, 240)), &mut found);
-        assert!(found.is_empty());
+        // Whoever does not wait for the second copy is not ordered after it.
+        shadow.bulk_completed(7, (0, 240), true);
+        shadow.shared.load(&shadow.clocks, &one(0, 0, 16), by(1, 3), &mut found);
+        assert_eq!(found.len(), 4);
     }
 }

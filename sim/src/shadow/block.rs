@@ -12,6 +12,7 @@ use super::sync::Fenced;
 use crate::checks::Checks;
 use crate::context::Context;
 use crate::registers::LANES;
+use std::collections::HashMap;
 
 /// Shadow state of a warp.
 #[derive(Debug, Default)]
@@ -46,6 +47,10 @@ pub(crate) struct BlockShadow {
     pub cluster: Box<ClusterShadow>,
     pub arrivals: Vec<Option<Arrival>>,
     pub proxy: ProxyFences,
+    /// Number of completions of copies that mbarriers signal.
+    pub completions: u64,
+    /// Bytes of shared memory to which an op copied what nobody wrote.
+    pub unset_by: HashMap<u64, u32>,
 }
 
 impl BlockShadow {
@@ -83,6 +88,8 @@ impl BlockShadow {
             cluster: Box::default(),
             arrivals: vec![None; 16],
             proxy: ProxyFences::new(warps),
+            completions: 0,
+            unset_by: HashMap::new(),
         }
     }
 

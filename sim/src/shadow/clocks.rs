@@ -4,7 +4,13 @@
 //! An access carries its warp's epoch. It is ordered before another access if the other access's
 //! warp knows that epoch. Barriers join the clocks of their warps; after a barrier at which every
 //! warp waited, a single number, the floor, represents the joint knowledge.
+//!
+//! The writes of an asynchronous copy that an mbarrier signals are ordered before whoever waits for
+//! it, whatever else the issuing warp did: each mbarrier has a clock of its own, whose epochs are
+//! the completions that it was told of.
 
+use crate::mbarrier::BarrierAddress;
+use std::collections::HashMap;
 use std::rc::Rc;
 
 /// Lanes per warp.
@@ -14,15 +20,35 @@ const BARRIERS: usize = 16;
 /// Last epoch that is checked: shadow entries have 25 bits for it.
 pub(crate) const EPOCH_MAX: u32 = (1 << 25) - 2;
 
-/// Known epochs of each block's warps, sorted by block.
+/// Clock of what nobody is ordered after: an asynchronous write until its thread waits for it.
+pub(crate) const PENDING: u32 = u32::MAX;
+
+/// Known epochs of each block's clocks, sorted by block.
 #[derive(Debug, Default)]
 pub(crate) struct Known(Vec<(u32, Rc<[u32]>)>);
 
+/// Known epoch of a clock: rows end with the last that is known of.
+fn epoch_of(row: &[u32], clock: u32) -> u32 {
+    row.get(clock as usize).copied().unwrap_or(0)
+}
+
+/// Raises a row's epochs to at least those of another.
+fn raise(mine: &mut Vec<u32>, theirs: &[u32]) {
+    mine.resize(mine.len().max(theirs.len()), 0);
+    mine.iter_mut().zip(theirs).for_each(|(mine, &theirs)| *mine = (*mine).max(theirs));
+}
+
 impl Known {
-    /// Whether an epoch of a warp is known.
-    pub fn has(&self, block: u32, warp: usize, epoch: u32) -> bool {
-        let found = self.0.binary_search_by_key(&block, |&(block, _)| block);
-        found.is_ok_and(|at| self.0[at].1[warp] >= epoch)
+    /// One epoch of one clock.
+    fn one(block: u32, clock: u32, epoch: u32) -> Known {
+        let mut row = vec![0; clock as usize + 1];
+        row[clock as usize] = epoch;
+        Known(vec![(block, row.into())])
+    }
+
+    /// Whether an event of another block is known.
+    pub fn has(&self, event: &Event) -> bool {
+        self.row(event.block).is_some_and(|row| epoch_of(row, event.clock) >= event.epoch)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -46,10 +72,13 @@ impl Known {
 }
 
 fn raised(mine: &Rc<[u32]>, theirs: &[u32]) -> Rc<[u32]> {
-    if mine.iter().zip(theirs).all(|(mine, theirs)| mine >= theirs) {
+    let below = |(clock, theirs): (usize, &u32)| epoch_of(mine, clock as u32) >= *theirs;
+    if theirs.iter().enumerate().all(below) {
         return mine.clone();
     }
-    mine.iter().zip(theirs).map(|(&mine, &theirs)| mine.max(theirs)).collect()
+    let mut row = mine.to_vec();
+    raise(&mut row, theirs);
+    row.into()
 }
 
 /// Union of two states of knowledge.
@@ -85,11 +114,12 @@ pub(crate) fn joined(a: &Rc<Known>, b: &Rc<Known>) -> Rc<Known> {
 pub(crate) struct WarpClock {
     /// Current epoch.
     pub epoch: u32,
-    /// Last known epoch of each warp of the block; for the warp itself, the last known to all
-    /// lanes.
+    /// Last known epoch of each warp of the block, for the warp itself the last known to all lanes;
+    /// then of each mbarrier.
     row: Vec<u32>,
-    /// Minimum of the row: everything up to it is ordered, whichever warp did it.
+    /// Minimum over the warps: everything up to it is ordered, whichever warp did it.
     pub floor: u32,
+    warps: usize,
     /// Knowledge of lanes about each other's epochs, once some have synchronised.
     lanes: Option<Box<[[u32; LANES]; LANES]>>,
     /// Knowledge about other blocks.
@@ -98,7 +128,8 @@ pub(crate) struct WarpClock {
 
 impl WarpClock {
     fn new(warps: usize) -> WarpClock {
-        WarpClock { epoch: 1, row: vec![0; warps], floor: 0, lanes: None, known: Rc::default() }
+        let (row, known) = (vec![0; warps], Rc::default());
+        WarpClock { epoch: 1, row, floor: 0, warps, lanes: None, known }
     }
 
     fn step(&mut self) {
@@ -106,7 +137,7 @@ impl WarpClock {
     }
 
     fn lower(&mut self) {
-        self.floor = self.row.iter().copied().min().unwrap_or(0);
+        self.floor = self.row[..self.warps].iter().copied().min().unwrap_or(0);
     }
 }
 
@@ -117,18 +148,30 @@ struct Meeting {
     known: Option<Rc<Known>>,
 }
 
+/// Clock of an mbarrier.
+#[derive(Debug)]
+struct BarrierClock {
+    clock: u32,
+    epoch: u32,
+    /// The completion that its epoch stands for.
+    completion: u64,
+}
+
 /// Clocks of a block.
 #[derive(Debug)]
 pub(crate) struct Clocks {
     pub block: u32,
     pub warps: Vec<WarpClock>,
     meetings: Vec<Meeting>,
+    barriers: HashMap<BarrierAddress, BarrierClock>,
 }
 
 /// An access as recorded in the shadow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Event {
     pub block: u32,
+    /// The clock of its epoch: its warp, or an mbarrier's.
+    pub clock: u32,
     pub warp: u32,
     /// A lane that made the access.
     pub lane: u32,
@@ -141,7 +184,8 @@ pub(crate) struct Event {
 impl Clocks {
     pub fn new(block: u32, warps: usize) -> Clocks {
         let meetings = vec![Meeting::default(); BARRIERS];
-        Clocks { block, warps: (0..warps).map(|_| WarpClock::new(warps)).collect(), meetings }
+        let warps = (0..warps).map(|_| WarpClock::new(warps)).collect();
+        Clocks { block, warps, meetings, barriers: HashMap::new() }
     }
 
     /// Whether the epochs are exhausted.
@@ -153,12 +197,12 @@ impl Clocks {
     pub fn ordered(&self, event: &Event, warp: usize, lane: u32) -> bool {
         let me = &self.warps[warp];
         if event.block != self.block {
-            return me.known.has(event.block, event.warp as usize, event.epoch);
+            return me.known.has(event);
         }
-        if me.row[event.warp as usize] >= event.epoch {
+        if epoch_of(&me.row, event.clock) >= event.epoch {
             return true;
         }
-        if event.warp as usize != warp {
+        if event.clock as usize != warp {
             return false;
         }
         let among = |lanes: &[[u32; LANES]; LANES]| {
@@ -170,7 +214,20 @@ impl Clocks {
 
     /// Whether every warp of the block is ordered after an event of the block.
     pub fn settled(&self, event: &Event) -> bool {
-        self.warps.iter().all(|warp| warp.row[event.warp as usize] >= event.epoch)
+        self.warps.iter().all(|warp| epoch_of(&warp.row, event.clock) >= event.epoch)
+    }
+
+    /// Clock and epoch of the writes of a completion that an mbarrier signals, and the knowledge of
+    /// who waits for it. Completions are numbered.
+    pub fn completed(&mut self, barrier: BarrierAddress, completion: u64) -> (u32, u32, Rc<Known>) {
+        let clock = (self.warps.len() + self.barriers.len()) as u32;
+        let new = BarrierClock { clock, epoch: 0, completion: 0 };
+        let held = self.barriers.entry(barrier).or_insert(new);
+        if held.completion != completion || held.epoch == 0 {
+            (held.epoch, held.completion) = (held.epoch + 1, completion);
+        }
+        let known = Known::one(self.block, held.clock, held.epoch);
+        (held.clock, held.epoch, Rc::new(known))
     }
 
     /// Synchronises lanes of a warp: all live ones, or some.
@@ -198,10 +255,8 @@ impl Clocks {
     pub fn arrive(&mut self, warp: usize, id: usize) {
         let me = &mut self.warps[warp];
         let meeting = &mut self.meetings[id];
-        meeting.row.resize(me.row.len(), 0);
-        for (at, brought) in meeting.row.iter_mut().enumerate() {
-            *brought = (*brought).max(if at == warp { me.epoch } else { me.row[at] });
-        }
+        raise(&mut meeting.row, &me.row);
+        meeting.row[warp] = me.epoch;
         let known = meeting.known.get_or_insert_default();
         *known = joined(known, &me.known);
         me.step();
@@ -213,13 +268,11 @@ impl Clocks {
         let (Some(known), mut row) = (meeting.known, meeting.row) else { return };
         let next = self.warps.iter().map(|warp| warp.epoch).max().unwrap_or(1) + 1;
         if all {
-            row.fill(next - 1);
+            row[..self.warps.len()].fill(next - 1);
         }
         for warp in waiting {
             let me = &mut self.warps[warp];
-            for (mine, &brought) in me.row.iter_mut().zip(&row) {
-                *mine = (*mine).max(brought);
-            }
+            raise(&mut me.row, &row);
             me.known = joined(&me.known, &known);
             me.lanes = None;
             me.epoch = if all { next } else { me.epoch + 1 };
@@ -250,11 +303,9 @@ impl Clocks {
             return;
         }
         if let Some(row) = from.row(self.block) {
-            for (at, (mine, &theirs)) in me.row.iter_mut().zip(row).enumerate() {
-                if at != warp {
-                    *mine = (*mine).max(theirs);
-                }
-            }
+            let own = me.row[warp];
+            raise(&mut me.row, row);
+            me.row[warp] = own;
             me.lower();
         }
         me.known = joined(&me.known, from);
@@ -266,7 +317,7 @@ mod tests {
     use super::*;
 
     fn event(warp: u32, lane: u32, epoch: u32) -> Event {
-        Event { block: 0, warp, lane, many: false, epoch, pc: 0 }
+        Event { block: 0, clock: warp, warp, lane, many: false, epoch, pc: 0 }
     }
 
     #[test]

@@ -4,9 +4,9 @@
 //! each byte, the scope and the bytes. Of the readers, the first and the last other one are kept,
 //! preferring one of another block.
 
+use super::actor::{Actor, Clock, Conflict};
 use super::clocks::{Clocks, Event};
 use super::lanes::Lanes;
-use super::shared::{Actor, Conflict};
 use crate::traits::Scope;
 
 const STAMP: u32 = 32;
@@ -31,6 +31,7 @@ fn lane_of(entry: u64, byte: u32) -> u32 {
 #[derive(Debug, Clone, Copy, Default)]
 struct Stamp {
     block: u32,
+    clock: u32,
     warp: u32,
     epoch: u32,
     pc: u32,
@@ -72,17 +73,24 @@ pub(crate) struct Global<'a> {
 impl Stamps {
     /// Stamp of a warp's current access.
     fn of(&mut self, clocks: &Clocks, by: Actor, cache: &mut StampCache) -> u32 {
-        let epoch = clocks.warps[by.warp].epoch;
-        let kept = &mut cache[by.pc as usize % 8];
-        if (kept.0, kept.1) != (by.pc, epoch) {
-            if self.0.is_empty() {
-                self.0.push(Stamp::default());
-            }
-            *kept = (by.pc, epoch, self.0.len() as u32);
-            let (block, warp) = (clocks.block, by.warp as u32);
-            self.0.push(Stamp { block, warp, epoch, pc: by.pc });
+        let (block, warp, pc) = (clocks.block, by.warp as u32, by.pc);
+        let Clock { clock, epoch } = by.clock(clocks);
+        if clock != warp {
+            return self.push(Stamp { block, clock, warp, epoch, pc });
+        }
+        let kept = &mut cache[pc as usize % 8];
+        if (kept.0, kept.1) != (pc, epoch) {
+            *kept = (pc, epoch, self.push(Stamp { block, clock, warp, epoch, pc }));
         }
         kept.2
+    }
+
+    fn push(&mut self, stamp: Stamp) -> u32 {
+        if self.0.is_empty() {
+            self.0.push(Stamp::default());
+        }
+        self.0.push(stamp);
+        self.0.len() as u32 - 1
     }
 
     fn block(&self, entry: u64) -> u32 {
@@ -91,8 +99,9 @@ impl Stamps {
 
     /// The event recorded for a byte of an entry.
     fn event(&self, entry: u64, byte: u32) -> Event {
-        let Stamp { block, warp, epoch, pc } = self.0[(entry >> STAMP) as usize];
-        Event { block, warp, lane: lane_of(entry, byte), many: entry & MANY != 0, epoch, pc }
+        let Stamp { block, clock, warp, epoch, pc } = self.0[(entry >> STAMP) as usize];
+        let many = entry & MANY != 0;
+        Event { block, clock, warp, lane: lane_of(entry, byte), many, epoch, pc }
     }
 
     /// Compares an access with an earlier one of its word, byte by byte where lanes differ.

@@ -134,6 +134,19 @@ pub(crate) fn one(lane: usize, at: u64, bytes: u64) -> Lanes {
     Lanes::apart(offsets, active, bytes as u32)
 }
 
+/// Any bytes of one lane, in parts that begin and end at words or are single bytes.
+pub(crate) fn whole(lane: usize, at: u64, bytes: u64) -> Vec<Lanes> {
+    let end = at + bytes;
+    let (first, last) = (at.next_multiple_of(4).min(end), end - end % 4);
+    let single = |at: u64| one(lane, at, 1);
+    let mut out: Vec<Lanes> = (at..first).map(single).collect();
+    if first < last {
+        out.push(one(lane, first, last - first));
+    }
+    out.extend((last.max(first)..end).map(single));
+    out
+}
+
 /// 16-byte chunks, one per lane.
 pub(crate) fn pieces(starts: &[u64]) -> Vec<Lanes> {
     let chunks = starts.chunks(LANES).map(|chunk| {

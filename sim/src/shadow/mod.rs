@@ -2,6 +2,7 @@
 //! asynchronous operations.
 
 mod accesses;
+mod actor;
 mod area;
 mod asynchronous;
 mod block;
@@ -18,14 +19,14 @@ mod shared;
 mod sync;
 
 pub(crate) use accesses::SharedAccess;
+pub(crate) use actor::{Actor, Clock, Conflict};
 pub(crate) use area::{LOCAL, PRODUCT, SHARED, peer, peer_rank};
 pub(crate) use block::{Arrival, BlockShadow};
-pub(crate) use clocks::Event;
+pub(crate) use clocks::{Event, PENDING};
 pub(crate) use cluster::{ClusterShadow, key};
-pub(crate) use copies::Group;
+pub(crate) use copies::{GlobalRange, Group, Issue, OpenStore};
 pub(crate) use global::{Global, GlobalShadow};
-pub(crate) use lanes::{Lanes, one, pieces};
+pub(crate) use lanes::{Lanes, one, pieces, whole};
 pub(crate) use poison::{GUARD, NEVER, Poison};
 pub(crate) use reads::Ending;
-pub(crate) use shared::{Actor, Conflict};
 pub(crate) use sync::{Missing, Strong, Sync, Touch};

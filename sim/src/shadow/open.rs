@@ -1,11 +1,11 @@
 //! Start and completion of asynchronous reads of shared memory.
 
 use super::accesses::SharedAccess;
+use super::actor::Actor;
 use super::block::BlockShadow;
 use super::clocks::Event;
 use super::lanes::one;
 use super::reads::{Ending, OpenRead, joined};
-use super::shared::Actor;
 use crate::traits::Scope;
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ impl BlockShadow {
     pub fn read_begun(&mut self, by: Actor, lane: u32, ranges: Vec<Range<u64>>, ending: Ending) {
         let (block, warp) = (self.clocks.block, by.warp as u32);
         let epoch = self.clocks.warps[by.warp].epoch;
-        let event = Event { block, warp, lane, many: false, epoch, pc: by.pc };
+        let event = Event { block, clock: warp, warp, lane, many: false, epoch, pc: by.pc };
         let read = OpenRead { rank: self.rank, event, ending, ranges: joined(ranges) };
         self.cluster.open.push(read);
     }
@@ -59,7 +59,7 @@ impl BlockShadow {
             all.into_iter().partition(|read| mine(read) && over(read));
         self.cluster.open = left;
         for read in ended {
-            let by = Actor { warp, pc: read.event.pc, strong: false };
+            let by = Actor::weak(warp, read.event.pc);
             for range in read.ranges {
                 let lanes = one(read.event.lane as usize, range.start, range.end - range.start);
                 // Conflicting writes have been reported already.

@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn pieces_join_and_meet() {
-        let event = Event { block: 0, warp: 0, lane: 0, many: false, epoch: 1, pc: 0 };
+        let event = Event { block: 0, clock: 0, warp: 0, lane: 0, many: false, epoch: 1, pc: 0 };
         let ranges = joined(vec![64..80, 0..16, 16..32, 64..80, 128..144]);
         assert_eq!(ranges, [0..32, 64..80, 128..144]);
         let read = OpenRead { rank: 0, event, ending: Ending::Bulk(0), ranges };

@@ -4,9 +4,11 @@
 //! An entry has 64 bits: the epoch, the op, the thread, whether the access was strong, the bytes,
 //! and four further bits: the bytes ever written, or whether several lanes read. A word whose bytes
 //! were last accessed by different threads, or in different epochs, has an entry without bytes, of
-//! the last of these epochs; its four entries are apart.
+//! the last of these epochs; its four entries are apart. A word that an asynchronous copy wrote has
+//! an entry of no epoch, with the number of the copy in place of op and thread.
 
-use super::clocks::{Clocks, Event};
+use super::actor::{Actor, Conflict};
+use super::clocks::{Clocks, EPOCH_MAX, Event};
 use super::lanes::Lanes;
 use crate::groups::{GROUP, GROUPS, Groups};
 use std::collections::HashMap;
@@ -20,25 +22,8 @@ const MANY: u64 = 1;
 const LANES: u64 = 32;
 const THREADS: u64 = 0x3ff << THREAD;
 const ALL_BYTES: u64 = 0xf << BYTES;
-
-/// Origin of an access.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Actor {
-    pub warp: usize,
-    pub pc: u32,
-    pub strong: bool,
-}
-
-/// An access that is not ordered after an earlier, conflicting one.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Conflict {
-    pub lane: usize,
-    /// First byte common to both.
-    pub at: u64,
-    pub earlier: Event,
-    /// Whether the earlier access is a pending asynchronous read.
-    pub open: bool,
-}
+/// Epoch of an entry of an asynchronous copy: later than any.
+const COPIED: u64 = EPOCH_MAX as u64 + 1;
 
 /// Shadow of a block's shared memory.
 #[derive(Debug, Default)]
@@ -49,13 +34,34 @@ pub(crate) struct SharedShadow {
     /// Up to four entries of each divided word, by source and word. A source is the writes, 0, or
     /// the reads of a warp, from 1 on.
     divided: HashMap<(usize, usize), [u64; 4]>,
+    /// Writes of asynchronous copies.
+    copies: Vec<Event>,
+    /// The last copy's entry that each warp was found to be ordered after.
+    seen: Vec<u64>,
+}
+
+/// Entries that a warp is ordered after for certain: up to an epoch, and those of one copy.
+#[derive(Debug, Clone, Copy)]
+struct Limit {
+    last: u64,
+    seen: u64,
+}
+
+impl Limit {
+    /// The highest bit tells whether an entry is beyond.
+    #[inline(always)]
+    fn beyond(self, entry: u64) -> u64 {
+        self.last.wrapping_sub(entry) & u64::from(entry != self.seen) << 63
+    }
 }
 
 fn event(entry: u64, block: u32, many: bool) -> Event {
     let thread = entry >> THREAD & 0x3ff;
+    let warp = (thread / LANES) as u32;
     Event {
         block,
-        warp: (thread / LANES) as u32,
+        clock: warp,
+        warp,
         lane: (thread % LANES) as u32,
         many,
         epoch: (entry >> EPOCH) as u32,
@@ -66,7 +72,7 @@ fn event(entry: u64, block: u32, many: bool) -> Event {
 impl SharedShadow {
     pub fn new(words: usize, warps: usize) -> SharedShadow {
         let (writes, reads) = (vec![0; words], vec![0; words * warps]);
-        SharedShadow { writes, reads, divided: HashMap::new() }
+        SharedShadow { writes, reads, seen: vec![0; warps], ..SharedShadow::default() }
     }
 
     /// Number of words of the block's shared memory.
@@ -85,10 +91,34 @@ impl SharedShadow {
         epoch << EPOCH | u64::from(by.pc) << PC | thread << THREAD | strong | bytes << BYTES
     }
 
-    /// Whether all entries are of epochs below `limit`, which the warp knows.
-    fn known(entries: &[u64], limit: u64) -> bool {
-        let beyond = entries.iter().fold(0, |beyond, entry| beyond | limit.wrapping_sub(*entry));
-        beyond >> 63 == 0
+    fn limit(&self, clocks: &Clocks, warp: usize) -> Limit {
+        let last = ((u64::from(clocks.warps[warp].floor) + 1) << EPOCH) - 1;
+        Limit { last, seen: self.seen[warp] }
+    }
+
+    /// Whether no entry is beyond a limit.
+    fn known(entries: &[u64], limit: Limit) -> bool {
+        entries.iter().fold(0, |beyond, entry| beyond | limit.beyond(*entry)) >> 63 == 0
+    }
+
+    fn event(&self, entry: u64, block: u32, many: bool) -> Event {
+        match entry >> EPOCH {
+            COPIED => self.copies[(entry >> THREAD) as usize & ((1 << (EPOCH - THREAD)) - 1)],
+            _ => event(entry, block, many),
+        }
+    }
+
+    /// Records what an asynchronous copy wrote: whole words.
+    pub fn copied(&mut self, lanes: &Lanes, copy: Event) {
+        let of = |copy: &Event| (copy.clock, copy.epoch, copy.pc);
+        if self.copies.last().map(of) != Some(of(&copy)) {
+            self.copies.push(copy);
+        }
+        let number = self.copies.len() as u64 - 1;
+        let entry = COPIED << EPOCH | number << THREAD | ALL_BYTES | 0xf;
+        for lane in lanes.each() {
+            self.writes[lanes.words(lane).0].fill(entry);
+        }
     }
 
     /// Lanes with uninitialised bytes.
@@ -123,9 +153,9 @@ impl SharedShadow {
     }
 
     /// Last stores to the bytes of a word.
-    pub fn writers(&self, word: usize, block: u32) -> impl Iterator<Item = Event> + use<> {
+    pub fn writers(&self, word: usize, block: u32) -> impl Iterator<Item = Event> + '_ {
         let entries = self.entries(0, word).into_iter().filter(|entry| entry >> EPOCH != 0);
-        entries.map(move |entry| event(entry, block, false))
+        entries.map(move |entry| self.event(entry, block, false))
     }
 
     fn entry_of(&mut self, source: usize, word: usize) -> &mut u64 {
@@ -216,7 +246,7 @@ impl SharedShadow {
             }
             *first = at as usize / 4;
         }
-        let limit = ((u64::from(clocks.warps[by.warp].floor) + 1) << EPOCH) - 1;
+        let limit = self.limit(clocks, by.warp);
         let plane = self.plane(by.warp);
         let (writes, new) = (&self.writes[..], Self::entry(clocks, by, 0, 0xf));
         let reads = &mut self.reads[plane..][..writes.len()];
@@ -248,13 +278,13 @@ impl SharedShadow {
 
     /// Whether ranges of `COUNT` words were written as a whole before `limit`.
     #[inline(always)]
-    fn settled<const COUNT: usize>(writes: &[u64], firsts: [usize; GROUPS], limit: u64) -> bool {
+    fn settled<const COUNT: usize>(writes: &[u64], firsts: [usize; GROUPS], limit: Limit) -> bool {
         let (mut all, mut beyond) = ([0xf; COUNT], [0; COUNT]);
         for first in firsts {
             let Some(entries) = writes.get(first..first + COUNT) else { return false };
             for at in 0..COUNT {
                 all[at] &= entries[at];
-                beyond[at] |= limit.wrapping_sub(entries[at]);
+                beyond[at] |= limit.beyond(entries[at]);
             }
         }
         all == [0xf; COUNT] && beyond.into_iter().fold(0, |any, bits| any | bits) >> 63 == 0
@@ -262,12 +292,12 @@ impl SharedShadow {
 
     /// Records a load; conflicts with earlier stores are appended to `out`.
     pub fn load(&mut self, clocks: &Clocks, lanes: &Lanes, by: Actor, out: &mut Vec<Conflict>) {
-        let limit = (u64::from(clocks.warps[by.warp].floor) + 1) << EPOCH;
+        let limit = self.limit(clocks, by.warp);
         let plane = self.plane(by.warp);
         if let Some(step) = lanes.step.filter(|_| !lanes.uniform) {
             for first in lanes.groups() {
                 let words = lanes.group_words(first);
-                if !Self::known(&self.writes[words.clone()], limit - 1) {
+                if !Self::known(&self.writes[words.clone()], limit) {
                     let group = first..first + GROUP;
                     group.for_each(|lane| self.check(clocks, lanes, by, lane, 0..1, out));
                 }
@@ -285,12 +315,12 @@ impl SharedShadow {
             }
             return;
         }
-        if self.load_single(clocks, lanes, by, limit - 1) {
+        if self.load_single(clocks, lanes, by, limit) {
             return;
         }
         for lane in lanes.each() {
             let (words, bytes) = lanes.words(lane);
-            if !Self::known(&self.writes[words.clone()], limit - 1) {
+            if !Self::known(&self.writes[words.clone()], limit) {
                 self.check(clocks, lanes, by, lane, 0..1, out);
             }
             let many = if lanes.uniform && lanes.active.count_ones() > 1 { MANY } else { 0 };
@@ -309,7 +339,7 @@ impl SharedShadow {
     }
 
     /// Records a load of one word per lane if no conflict is possible; returns whether it did.
-    fn load_single(&mut self, clocks: &Clocks, lanes: &Lanes, by: Actor, limit: u64) -> bool {
+    fn load_single(&mut self, clocks: &Clocks, lanes: &Lanes, by: Actor, limit: Limit) -> bool {
         let Some(words) = lanes.single_words().filter(|_| !lanes.uniform) else { return false };
         let first = Self::entry(clocks, by, 0, 0xf);
         let (writes, plane) = (&self.writes[..], self.plane(by.warp));
@@ -317,7 +347,7 @@ impl SharedShadow {
         let mut beyond = 0;
         // On failure the caller repeats this.
         for (lane, word) in words {
-            beyond |= limit.wrapping_sub(writes[word]);
+            beyond |= limit.beyond(writes[word]);
             reads[word] = read(reads[word], first + ((lane as u64) << THREAD));
         }
         beyond >> 63 == 0
@@ -325,13 +355,13 @@ impl SharedShadow {
 
     /// Records a store or atomic; conflicts with earlier accesses are appended to `out`.
     pub fn store(&mut self, clocks: &Clocks, lanes: &Lanes, by: Actor, out: &mut Vec<Conflict>) {
-        let limit = (u64::from(clocks.warps[by.warp].floor) + 1) << EPOCH;
+        let limit = self.limit(clocks, by.warp);
         let planes = clocks.warps.len();
         let clean = |shadow: &SharedShadow, words: std::ops::Range<usize>| {
-            Self::known(&shadow.writes[words.clone()], limit - 1)
+            Self::known(&shadow.writes[words.clone()], limit)
                 && (0..planes).all(|warp| {
                     let at = shadow.plane(warp);
-                    Self::known(&shadow.reads[at + words.start..at + words.end], limit - 1)
+                    Self::known(&shadow.reads[at + words.start..at + words.end], limit)
                 })
         };
         let apart = lanes.step.is_some_and(|step| step != 0);
@@ -364,7 +394,7 @@ impl SharedShadow {
     /// Compares a lane with earlier accesses to its words: 0 is the write, from 1 on the reads of
     /// each warp.
     fn check(
-        &self,
+        &mut self,
         clocks: &Clocks,
         lanes: &Lanes,
         by: Actor,
@@ -381,10 +411,12 @@ impl SharedShadow {
                         continue;
                     }
                     let many = source != 0 && entry & MANY != 0;
-                    let earlier = event(entry, clocks.block, many);
+                    let earlier = self.event(entry, clocks.block, many);
                     if !clocks.ordered(&earlier, by.warp, lane as u32) {
                         let at = word as u64 * 4 + u64::from(common.trailing_zeros());
                         out.push(Conflict { lane, at, earlier, open: false });
+                    } else if entry >> EPOCH == COPIED {
+                        self.seen[by.warp] = entry;
                     }
                 }
             }

@@ -31,6 +31,18 @@ struct Cell {
     loose: HashMap<(u32, u32), (u32, u32)>,
 }
 
+impl Cell {
+    fn receive(&mut self, block: u32, scope: Scope, given: &Rc<Known>) {
+        match self.near.iter_mut().find(|(of, _)| *of == block) {
+            Some((_, known)) => *known = joined(known, given),
+            None => self.near.push((block, given.clone())),
+        }
+        if scope == Scope::Device {
+            self.wide = joined(&self.wide, given);
+        }
+    }
+}
+
 /// A strong read.
 #[derive(Debug, Clone, Copy)]
 struct Poll {
@@ -140,13 +152,12 @@ impl Sync {
                 return;
             }
         };
-        match cell.near.iter_mut().find(|(of, _)| *of == block) {
-            Some((_, known)) => *known = joined(known, &given),
-            None => cell.near.push((block, given.clone())),
-        }
-        if scope == Scope::Device {
-            cell.wide = joined(&cell.wide, &given);
-        }
+        cell.receive(block, scope, &given);
+    }
+
+    /// Adds to what is released at an address, for the whole device.
+    pub fn publish(&mut self, key: u64, block: u32, given: &Rc<Known>) {
+        self.cells.entry(key).or_default().receive(block, Scope::Device, given);
     }
 
     /// What a warp lacks to be ordered after an event of another block. `fenced` are the states of
@@ -154,7 +165,7 @@ impl Sync {
     pub fn missing<'a>(&self, fenced: impl Iterator<Item = &'a Fenced>, event: &Event) -> Missing {
         for poll in fenced.flat_map(|fenced| fenced.polls.iter().rev()) {
             let Some(cell) = self.cells.get(&poll.key) else { continue };
-            if !poll.acquired && cell.wide.has(event.block, event.warp as usize, event.epoch) {
+            if !poll.acquired && cell.wide.has(event) {
                 return Missing::Acquire(poll.pc);
             }
             let after = |at: &((u32, u32), (u32, u32))| {

@@ -4,6 +4,7 @@
 //! after a `fence.proxy.async`, by the thread itself or by one that the store is ordered before.
 
 use super::Watch;
+use super::copies::{Moved, global_parts};
 use super::memory::Scene;
 use super::report::Reporter;
 use crate::block_state::BlockState;
@@ -12,7 +13,10 @@ use crate::context::Context;
 use crate::finding::FindingKind;
 use crate::op::Kind;
 use crate::registers::LANES;
-use crate::shadow::{Actor, BlockShadow, Ending, Group, Lanes, SHARED, Touch, one};
+use crate::shadow::{
+    Actor, BlockShadow, Ending, GlobalRange, Group, Issue, Lanes, SHARED, Touch, one,
+};
+use crate::tensor_map::Swizzle;
 use crate::traits::Order;
 use crate::unit::Unit;
 use crate::warp::{At, Warp};
@@ -36,22 +40,6 @@ fn parts(bulk: &Bulk, at: u64) -> Vec<(u64, u64)> {
     out
 }
 
-/// Ranges of global memory that one end of a copy accesses: area, offset and bytes.
-fn global_parts(cx: &Context<'_>, end: &End, bytes: u64) -> Vec<(u64, u64, u64)> {
-    let place = |(address, bytes): (u64, u64)| {
-        let index = cx.table.find(address, bytes)?;
-        Some((index as u64, address - cx.table.get(index)?.base, bytes))
-    };
-    match end {
-        End::Global(address) => place((*address, bytes)).into_iter().collect(),
-        End::Tile(tile) => {
-            let rows = tile.rows().filter(|row| row.inside != 0);
-            rows.filter_map(|row| place((row.address, row.inside))).collect()
-        }
-        End::Shared(..) | End::Bytes(_) => Vec::new(),
-    }
-}
-
 impl Watch {
     /// Checks newly issued TMA copies, the last of the block's queue.
     pub(super) fn bulk_issued(
@@ -68,22 +56,41 @@ impl Watch {
         let count = at.active.count_ones() as usize;
         for bulk in block.queue.pending.iter().rev().take(count) {
             let lane = bulk.thread as usize % LANES;
+            let [reads, writes] =
+                [&bulk.from, &bulk.to].map(|end| global_parts(cx, end, bulk.bytes));
+            let ranges = |parts: &[(GlobalRange, u64)]| -> Vec<GlobalRange> {
+                parts.iter().map(|(range, _)| *range).collect()
+            };
             if let Some(counting) = &mut self.counting {
-                for (end, writes) in [(&bulk.from, false), (&bulk.to, true)] {
-                    let parts = global_parts(cx, end, bulk.bytes);
+                for (parts, writes) in [(&reads, false), (&writes, true)] {
                     if !parts.is_empty() {
-                        counting.bulk(at.pc, &parts, writes);
+                        counting.bulk(at.pc, &ranges(parts), writes);
                     }
                 }
+            }
+            let read = ranges(&reads).into_iter().map(|range| (lane, range));
+            self.copy_reads(shadow, &Scene { touch: Touch::Read, ..scene }, read);
+            if !writes.is_empty() {
+                self.bulk_stores(shadow, &scene, bulk, ranges(&writes));
             }
             if let (&End::Shared(rank, to), Completion::Barrier(_, barrier)) =
                 (&bulk.to, bulk.completion)
                 && bulk.reduce.is_none()
             {
                 let lanes = one(lane, to, bulk.bytes);
+                let moved: Vec<Moved> =
+                    reads.iter().map(|&(from, to)| Moved { lane, from, to }).collect();
+                let swizzle = match &bulk.from {
+                    End::Tile(tile) => tile.swizzle,
+                    _ => Swizzle::None,
+                };
+                let unset = self.unset(cx, &moved, |at| swizzle.apply(to + at));
                 let ranks = if bulk.ranks == 0 { 1 << rank } else { bulk.ranks };
                 for rank in (0..LANES).filter(|rank| ranks >> rank & 1 != 0) {
-                    self.issued(shadow, &scene, (rank, &lanes), Group::Barrier((rank, barrier)));
+                    let (group, number) = (Group::Barrier((rank, barrier)), bulk.number);
+                    let (unset, sources) = (unset.clone(), Vec::new());
+                    let issue = Issue { rank, target: &lanes, group, number, unset, sources };
+                    self.issued(shadow, &scene, &issue);
                 }
             }
             if let End::Shared(rank, from) = bulk.from
@@ -114,7 +121,7 @@ impl Watch {
             && self.checks.shared_races
         {
             let ranges = parts(bulk, from).into_iter().map(|(at, bytes)| at..at + bytes);
-            let by = Actor { warp, pc: bulk.pc, strong: false };
+            let by = Actor::weak(warp, bulk.pc);
             shadow.read_begun(by, lane as u32, ranges.collect(), Ending::Bulk(number));
         }
     }

@@ -10,7 +10,7 @@ use crate::finding::FindingKind;
 use crate::op::{Kind, MicroOp};
 use crate::registers::LANES;
 use crate::shadow::{
-    Actor, BlockShadow, Conflict, Global, LOCAL, Lanes, Missing, NEVER, Poison, SHARED,
+    Actor, BlockShadow, Conflict, Global, LOCAL, Lanes, Missing, NEVER, PENDING, Poison, SHARED,
     SharedAccess, Strong, Touch, key, peer, peer_rank,
 };
 use crate::tracked::Role;
@@ -123,7 +123,7 @@ impl Watch {
         {
             return false;
         }
-        let by = Actor { warp: warp_index, pc, strong: false };
+        let by = Actor::weak(warp_index, pc);
         let Some(groups) = word_groups(warp, cx, op, access) else { return false };
         shadow.shared.load_groups(&shadow.clocks, &groups, op.imm, by)
     }
@@ -196,8 +196,8 @@ impl Watch {
     ) {
         let warp = scene.warp.index as usize;
         let scope = scene.order.scope;
-        let by = Actor { warp, pc: scene.at.pc, strong: scope != Scope::Weak };
-        let mut conflicts = Vec::new();
+        let strong = scope != Scope::Weak;
+        let by = Actor { strong, ..Actor::weak(warp, scene.at.pc) };
         let first;
         let mut lanes = lanes;
         if scene.touch == Touch::Write && !lanes.run && lanes.active.count_ones() > 1 {
@@ -210,17 +210,37 @@ impl Watch {
         let rank = if area == SHARED { Some(shadow.rank) } else { peer_rank(area) };
         if let Some(rank) = rank {
             let access = SharedAccess { rank, lanes, by, scope };
+            let mut conflicts = Vec::new();
             match writes {
                 true => shadow.store(access, &mut conflicts),
                 false => shadow.load(access, &mut conflicts),
             }
+            self.conflicts(shadow, scene, area, lanes, conflicts);
         } else {
-            let allocation = area as usize;
-            let words = scene.cx.table.get(allocation).map_or(0, |found| found.words.len());
-            let access = Global { lanes, by, scope, allocation, words };
-            let stamps = &mut shadow.warps[warp].stamps;
-            self.global.access(&shadow.clocks, &access, writes, stamps, &mut conflicts);
+            self.global_races(shadow, scene, (by, scope), (area, lanes));
         }
+    }
+
+    /// Records an access to global memory and reports its conflicts.
+    pub(super) fn global_races(
+        &mut self,
+        shadow: &mut BlockShadow,
+        scene: &Scene<'_, '_>,
+        (by, scope): (Actor, Scope),
+        (area, lanes): (u64, &Lanes),
+    ) {
+        let allocation = area as usize;
+        let words = scene.cx.table.get(allocation).map_or(0, |found| found.words.len());
+        let access = Global { lanes, by, scope, allocation, words };
+        let (mut conflicts, writes) = (Vec::new(), scene.touch != Touch::Read);
+        let stamps = &mut shadow.warps[by.warp].stamps;
+        self.global.access(&shadow.clocks, &access, writes, stamps, &mut conflicts);
+        // The wait for a bulk store records it again.
+        let (block, clock) = (shadow.clocks.block, by.clock(&shadow.clocks).clock);
+        conflicts.retain(|Conflict { earlier, .. }| {
+            let own = (earlier.block, earlier.warp, earlier.pc) == (block, clock, by.pc);
+            earlier.clock != PENDING || !own
+        });
         self.conflicts(shadow, scene, area, lanes, conflicts);
     }
 
@@ -239,7 +259,7 @@ impl Watch {
             if stored && scene.touch == Touch::Write && holds(scene, area, lanes, lane) {
                 continue;
             }
-            let same_warp = earlier.block == clocks.block && earlier.warp as usize == warp;
+            let same_warp = earlier.block == clocks.block && earlier.clock as usize == warp;
             let kind = match (same_warp, area) {
                 (true, _) if !open => FindingKind::WarpRace,
                 _ if area == SHARED || peer_rank(area).is_some() => FindingKind::SharedRace,
@@ -281,6 +301,7 @@ impl Watch {
             let warp = scene.warp.index as usize;
             let earlier = crate::shadow::Event {
                 block: shadow.clocks.block,
+                clock: warp as u32,
                 warp: warp as u32,
                 lane: first as u32,
                 many: false,
@@ -364,7 +385,10 @@ impl Watch {
         }
         let reporter = Reporter::new(scene.cx, scene.block);
         for lane in lanes.only(bad).each() {
-            let make = || reporter.unwritten(kind, (area, unset(lane)), (scene.at.pc, warp, lane));
+            let at = unset(lane);
+            let copied_by = shadow.unset_by.get(&at).copied().filter(|_| area == SHARED);
+            let me = (scene.at.pc, warp, lane);
+            let make = || reporter.unwritten(kind, (area, at), me, copied_by);
             self.findings.add((kind, NEVER, scene.at.pc), make);
         }
     }

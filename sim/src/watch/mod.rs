@@ -5,6 +5,7 @@
 //! the host.
 
 mod bulk;
+mod copies;
 mod memory;
 mod registers;
 mod report;

@@ -7,7 +7,7 @@ use crate::op::Kind;
 use crate::peers::place_of;
 use crate::place::Place;
 use crate::registers::LANES;
-use crate::shadow::{Arrival, Event, GUARD, LOCAL, Missing, Poison, SHARED, peer_rank};
+use crate::shadow::{Arrival, Event, GUARD, LOCAL, Missing, PENDING, Poison, SHARED, peer_rank};
 use crate::unit::Unit;
 
 /// A warp and a lane.
@@ -120,6 +120,14 @@ impl<'a, 'b> Reporter<'a, 'b> {
             Site { what: self.what(earlier.pc), place: self.place(index, before, earlier.pc) };
         let second = self.here((warp, lane), pc);
         let remedy = match (kind, missing) {
+            _ if earlier.clock == PENDING => {
+                let op = self.named(earlier.pc);
+                format!("{op} stores until a cp.async.bulk.wait_group: one would order them")
+            }
+            _ if earlier.clock != earlier.warp => {
+                let op = self.named(earlier.pc);
+                format!("a wait for the phase of the mbarrier that tells of {op} would order them")
+            }
             (FindingKind::SharedRace, None) if self.wait(earlier.pc).is_some() => {
                 self.lacks(Missing::Wait(earlier.pc))
             }
@@ -228,16 +236,26 @@ impl<'a, 'b> Reporter<'a, 'b> {
         Finding { kind, subject, sites, remedy: remedy.to_string(), count: 1 }
     }
 
-    /// A load of uninitialised bytes.
+    /// A load of uninitialised bytes, or of such that an op copied.
     pub fn unwritten(
         &self,
         kind: FindingKind,
         subject: (u64, u64),
         (pc, warp, lane): (u32, usize, usize),
+        copied_by: Option<u32>,
     ) -> Finding {
         let sites = vec![self.here((warp, lane), pc)];
         let subject = self.subject(subject);
-        Finding { kind, subject, sites, remedy: never(kind).to_string(), count: 1 }
+        let remedy = match copied_by {
+            Some(copy) => {
+                let op = self.named(copy);
+                format!(
+                    "copied there by {op}, from memory that neither the host nor a kernel wrote"
+                )
+            }
+            None => never(kind).to_string(),
+        };
+        Finding { kind, subject, sites, remedy, count: 1 }
     }
 
     /// A use of an uninitialised element of a vector load.

@@ -1,6 +1,7 @@
 //! Checks of units: matrix operations, asynchronous copies, mbarriers.
 
 use super::Watch;
+use super::copies::{Moved, copied};
 use super::memory::{Scene, shared_area};
 use crate::access::Window;
 use crate::aim::{Attempt, Place, addresses, resolve};
@@ -10,7 +11,7 @@ use crate::descriptor::product_pieces;
 use crate::mbarrier::{BarrierAddress, Mbarrier};
 use crate::memory::WINDOW_BYTES;
 use crate::registers::{LANES, Slot};
-use crate::shadow::{Actor, BlockShadow, Ending, Group, Lanes, SHARED, Touch, pieces};
+use crate::shadow::{Actor, BlockShadow, Ending, Group, Issue, Lanes, SHARED, Touch, pieces};
 use crate::traits::{Order, Scope};
 use crate::unit::{BarrierAction, MemoryBarrier, Unit, WarpgroupMultiply};
 use crate::warp::{At, Warp};
@@ -104,52 +105,44 @@ impl Watch {
         }
         let lanes = Lanes::apart(offsets, active, bytes as u32);
         let order = Order::default();
-        let scene = Scene { warp, block, cx, at, touch, order, element: bytes as u32 };
         match unit {
             Unit::Copy(_) => {
-                self.issued(shadow, &scene, (shadow.rank, &lanes), Group::Open);
-                self.count_copy(warp, block, cx, at, &lanes);
+                let moved = copied(warp, block, cx, at, &lanes);
+                let scene = Scene { warp, block, cx, at, touch, order, element: bytes as u32 };
+                let sources: Vec<_> = moved.iter().map(|part| (part.lane, part.from)).collect();
+                let reading = Scene { touch: Touch::Read, ..scene };
+                self.copy_reads(shadow, &reading, sources.iter().copied());
+                let (rank, group, number) = (shadow.rank, Group::Open, 0);
+                let unset = self.unset(cx, &moved, |at| at);
+                let issue = Issue { rank, target: &lanes, group, number, unset, sources };
+                self.issued(shadow, &scene, &issue);
+                self.count_copy(at.pc, &lanes, &moved);
             }
-            _ => self.look(shadow, &scene, Some(SHARED), &lanes),
+            _ => {
+                let scene = Scene { warp, block, cx, at, touch, order, element: bytes as u32 };
+                self.look(shadow, &scene, Some(SHARED), &lanes);
+            }
         }
     }
 
     /// Counts a copy as a store to shared memory and a load of the bytes that are not zero-filled.
-    fn count_copy(
-        &mut self,
-        warp: &mut Warp,
-        block: &BlockState,
-        cx: &Context<'_>,
-        at: At,
-        to: &Lanes,
-    ) {
+    fn count_copy(&mut self, pc: u32, to: &Lanes, moved: &[Moved]) {
         let Some(counting) = &mut self.counting else { return };
-        counting.shared((at.pc, SHARED, to), true);
-        let slots = &cx.program.lists[cx.program.ops[at.pc as usize].list as usize..];
-        let (constants, registers) = (&cx.program.constants, &warp.registers);
-        let addresses = *registers.wide(constants, slots[1]);
-        let sizes = *registers.word(constants, slots[2]);
-        let ignored = registers.predicate(slots[3]);
+        counting.shared((pc, SHARED, to), true);
         // For each allocation, the lanes that copy from it and the bytes they request.
         let mut parts: Vec<(u64, Lanes, u64)> = Vec::new();
-        for lane in to.each().filter(|&lane| ignored >> lane & 1 == 0 && sizes[lane] > 0) {
-            let attempt = Attempt { verb: "", bytes: sizes[lane].into() };
-            let window = Window::Global;
-            let place = resolve(warp, block, cx, window, lane, addresses[lane], attempt);
-            let Ok(Place::Global(_, offset)) = place else { return };
-            let area = warp.last_hit as u64;
-            let part = parts.iter().position(|part| part.0 == area).unwrap_or_else(|| {
-                parts.push((area, Lanes { offsets: [0; LANES], active: 0, ..*to }, 0));
+        for Moved { lane, from, .. } in moved {
+            let part = parts.iter().position(|part| part.0 == from.area).unwrap_or_else(|| {
+                parts.push((from.area, Lanes { offsets: [0; LANES], active: 0, ..*to }, 0));
                 parts.len() - 1
             });
-            let (_, from, asked) = &mut parts[part];
-            from.offsets[lane] = offset;
-            from.active |= 1 << lane;
-            // Larger sizes are rejected when the copy is issued.
-            *asked += u64::from(sizes[lane]).min(u64::from(to.bytes));
+            let (_, lanes, asked) = &mut parts[part];
+            lanes.offsets[*lane] = from.at;
+            lanes.active |= 1 << lane;
+            *asked += from.bytes;
         }
         for (area, from, asked) in &parts {
-            counting.copied((at.pc, *area, from), *asked);
+            counting.copied((pc, *area, from), *asked);
         }
     }
 
@@ -178,25 +171,25 @@ impl Watch {
             }
         }
         if self.checks.shared_races {
-            let by = Actor { warp: warp.index as usize, pc: at.pc, strong: false };
+            let by = Actor::weak(warp.index as usize, at.pc);
             let ranges = starts.into_iter().map(|start| start..start + 16);
             shadow.read_begun(by, 0, ranges.collect(), Ending::Product(None));
         }
     }
 
-    /// A copy to the shared memory of a rank is issued.
+    /// Copies to shared memory are issued.
     pub(super) fn issued(
         &mut self,
         shadow: &mut BlockShadow,
         scene: &Scene<'_, '_>,
-        (rank, lanes): (usize, &Lanes),
-        group: Group,
+        issue: &Issue<'_>,
     ) {
-        let by = Actor { warp: scene.warp.index as usize, pc: scene.at.pc, strong: false };
+        let by = Actor::weak(scene.warp.index as usize, scene.at.pc);
         let mut conflicts = Vec::new();
-        shadow.copy_issued(by, (rank, lanes), group, &mut conflicts);
+        shadow.copy_issued(by, issue, &mut conflicts);
         if self.checks.shared_races {
-            self.conflicts(shadow, scene, shared_area(shadow, rank), lanes, conflicts);
+            let area = shared_area(shadow, issue.rank);
+            self.conflicts(shadow, scene, area, issue.target, conflicts);
         }
     }
 
@@ -215,15 +208,21 @@ impl Watch {
         let lanes = (0..LANES).filter(|lane| active >> lane & 1 != 0);
         match unit {
             Unit::CopyCommit => shadow.copy_committed(index, active),
-            Unit::CopyWait => shadow.copy_waited(index, active, op.imm as u32),
-            Unit::CopyWaitAll => {
-                shadow.copy_committed(index, active);
-                shadow.copy_waited(index, active, 0);
+            Unit::CopyWait | Unit::CopyWaitAll => {
+                let left = if unit == Unit::CopyWait { op.imm as u32 } else { 0 };
+                if unit == Unit::CopyWaitAll {
+                    shadow.copy_committed(index, active);
+                }
+                for copy in shadow.copy_waited(index, active, left) {
+                    let (at, touch) = (At { pc: copy.pc, ..at }, Touch::Read);
+                    let order = Order::default();
+                    let scene = Scene { warp, block, cx, at, touch, order, element: copy.bytes };
+                    let source = copy.source.map(|range| (copy.lane, range));
+                    self.copy_reads(shadow, &scene, source.into_iter());
+                }
             }
             Unit::CopyArrive { .. } => {
-                for (lane, barrier) in barriers(warp, block, cx, slots[0], active) {
-                    shadow.copy_handed(index, lane, barrier);
-                }
+                shadow.copies_handed(index, barriers(warp, block, cx, slots[0], active));
             }
             Unit::Barrier(barrier) => match barrier.action {
                 BarrierAction::TestState | BarrierAction::TestParity => {
@@ -248,11 +247,16 @@ impl Watch {
                 shadow.clocks.sync_lanes(index, active, warp.live);
                 Watch::products_done(shadow, warp, cx);
             }
-            Unit::BulkWait { .. } => {
+            Unit::BulkWait { reads } => {
                 for lane in lanes {
                     let thread = (index * LANES + lane) as u32;
                     let committed = block.queue.groups.get(&thread).copied().unwrap_or_default();
-                    shadow.bulk_waited(index, lane as u32, committed, op.imm as u32);
+                    let left = op.imm as u32;
+                    shadow.bulk_waited(index, lane as u32, committed, left);
+                    if !reads {
+                        let stores = shadow.stores_waited(index, lane, committed, left);
+                        self.stores_waited(shadow, (warp, block, cx, at), &stores);
+                    }
                 }
             }
             Unit::ClusterArrive { releases, .. } => {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod accesses;
+mod asynchronous;
 mod attention;
 mod blocks;
 mod cases;
