@@ -29,6 +29,8 @@ pub struct SimOptions {
     pub sanitize: bool,
     /// Count executed instructions and memory traffic.
     pub count: bool,
+    /// The order of warps and of completions of asynchronous copies.
+    pub seed: u64,
 }
 
 /// A device. Addresses and stream handles are defined by the implementation; stream 0 always

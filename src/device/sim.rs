@@ -51,6 +51,7 @@ impl SimDriver {
         let config = DeviceConfig {
             shared_bytes_max: target.shared_block_bytes_max,
             sm_count: target.sm_count,
+            seed: options.seed,
             ..DeviceConfig::default()
         };
         SimDriver {
@@ -191,7 +192,7 @@ impl std::fmt::Debug for SimKernel {
 impl Launchable for SimKernel {
     fn launch(&self, launch: &Launch, arguments: &[u64], _stream: u64) -> Result<()> {
         let parameters: Vec<u8> = arguments.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let SimOptions { sanitize, count } = self.machine.options;
+        let SimOptions { sanitize, count, seed } = self.machine.options;
         let launch = kiln_sim::Launch {
             grid: [launch.grid, 1, 1],
             block: [launch.threads, 1, 1],
@@ -211,7 +212,7 @@ impl Launchable for SimKernel {
         let found = report.findings.first().map(|first| {
             let (count, name) = (report.findings.len(), self.kernel.name());
             Error::driver(format!(
-                "the sanitizer found {count} in kernel `{name}`, first:\n{first}"
+                "the sanitizer found {count} in kernel `{name}` with seed {seed}, first:\n{first}"
             ))
         });
         *self.machine.last_report() = report;

@@ -40,6 +40,8 @@ struct Work<'a> {
     case: &'a Case,
     instance: &'a Instance,
     engines: &'a [String],
+    /// Number of the instance in its case.
+    number: u64,
     inputs: OnceLock<Values>,
     expected: OnceLock<HashMap<i64, Expected>>,
     values: fn(&OperationGraph) -> Values,
@@ -113,7 +115,8 @@ impl<'a> Work<'a> {
     /// Runs it on all engines and devices, and goes on after a failure.
     fn run(&self, state: &Mutex<(Outcomes<'a>, Vec<String>)>) {
         for device in self.instance.devices(self.case) {
-            let Some(kiln) = harness::simulated(device) else { continue };
+            let simulated = harness::simulated_by_turns(device, self.number);
+            let Some(kiln) = simulated else { continue };
             let first = OnceLock::new();
             for engine in self.engines {
                 let run = || self.outcome(kiln, device, engine, &first);
@@ -146,9 +149,9 @@ fn run(name: &str, values: fn(&OperationGraph) -> Values) {
         let engines = case.engines.as_ref().unwrap_or(&file.engines);
         let wanted = instances.iter().filter(|of| of.what.contains(&filter));
         let (inputs, expected) = (OnceLock::new(), OnceLock::new());
-        work.extend(wanted.map(|instance| {
+        work.extend(wanted.zip(0..).map(|(instance, number)| {
             let (inputs, expected) = (inputs.clone(), expected.clone());
-            Work { case, instance, engines, inputs, expected, values }
+            Work { case, instance, engines, number, inputs, expected, values }
         }));
     }
     let (outcomes, failures) = all(work);

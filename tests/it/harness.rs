@@ -78,21 +78,32 @@ pub fn oldest() -> Vec<&'static Kiln> {
     ["sim", "t4"].into_iter().filter_map(simulated).collect()
 }
 
+/// Orders of warps that tests run in by turns.
+const SEEDS: u64 = 4;
+
 /// The simulator of a target, opened once; where a GPU is under test, it in the place of `sim`,
 /// and no other.
 pub fn simulated(target: &str) -> Option<&'static Kiln> {
-    static OTHERS: Mutex<BTreeMap<String, &'static Kiln>> = Mutex::new(BTreeMap::new());
-    match target {
-        "sim" => return Some(kiln()),
-        _ if kiln().device().kind() != "sim" => return None,
-        _ => {}
+    simulated_by_turns(target, 0)
+}
+
+/// The same, whose warps run in the order whose turn it is.
+pub fn simulated_by_turns(target: &str, at: u64) -> Option<&'static Kiln> {
+    type Others = BTreeMap<(String, u64), &'static Kiln>;
+    static OTHERS: Mutex<Others> = Mutex::new(BTreeMap::new());
+    let seed = at % SEEDS;
+    if kiln().device().kind() != "sim" {
+        return (target == "sim").then(kiln);
+    } else if (target, seed) == ("sim", 0) {
+        return Some(kiln());
     }
     let mut others = OTHERS.lock().unwrap_or_else(PoisonError::into_inner);
     let open = || {
         let device = Some(DeviceChoice::Sim(target.to_owned()));
-        &*Box::leak(Box::new(Kiln::open(checked(device)).expect("the simulator opens")))
+        let config = Config { sim_seed: (seed != 0).then_some(seed), ..checked(device) };
+        &*Box::leak(Box::new(Kiln::open(config).expect("the simulator opens")))
     };
-    Some(*others.entry(target.to_owned()).or_insert_with(open))
+    Some(*others.entry((target.to_owned(), seed)).or_insert_with(open))
 }
 
 /// A simulator that counts, for one test at a time: it keeps the counts of its last launch only.

@@ -30,6 +30,9 @@ pub struct WatchArgs {
     /// Simulator: fail on data races, uninitialised reads and divergent barriers
     #[arg(long)]
     pub sanitize: bool,
+    /// Simulator: order of warps and of asynchronous copies
+    #[arg(long, value_name = "SEED")]
+    pub sim_seed: Option<u64>,
     /// Simulator: count instructions and memory traffic
     #[arg(long)]
     pub counters: bool,
@@ -57,6 +60,7 @@ impl WatchArgs {
     pub fn config(&self) -> Config {
         Config {
             sanitize: self.sanitize.then_some(true),
+            sim_seed: self.sim_seed,
             count: self.counters,
             ..Config::default()
         }

@@ -64,6 +64,9 @@ pub struct Config {
     /// On the simulator: a launch fails that has a data race, reads uninitialised memory, or
     /// reaches a barrier divergently.
     pub sanitize: Option<bool>,
+    /// On the simulator: the seed of the order in which warps run and asynchronous copies complete.
+    /// Results of a correct kernel depend on no seed; 0 unless given.
+    pub sim_seed: Option<u64>,
     /// On the simulator: count the instructions and memory accesses of launches
     /// ([`Device::report`](crate::device::Device)).
     pub count: bool,

@@ -77,7 +77,7 @@ impl Config {
             signed_only: filled.trust_all.unwrap_or(false),
             packs,
             device: filled.device.clone().unwrap_or_default(),
-            sim: SimOptions { sanitize, count: self.count },
+            sim: SimOptions { sanitize, count: self.count, seed: filled.sim_seed.unwrap_or(0) },
             ptx_only: filled.ptx_only.unwrap_or(false),
             cache_dir: self.disk_cache(&filled),
             cache_bytes: filled.cache_bytes.unwrap_or(BUDGET_BYTES),

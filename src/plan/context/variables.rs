@@ -170,6 +170,13 @@ pub const VARIABLES: &[Variable] = &[
         read: |reading, value| put(&mut reading.config.sanitize, value, switch),
     },
     Variable {
+        name: "KILN_SIM_SEED",
+        field: "sim_seed",
+        values: "seed of the simulator's order of warps and of asynchronous copies",
+        default: "0",
+        read: |reading, value| put(&mut reading.config.sim_seed, value, seed),
+    },
+    Variable {
         name: "KILN_PTX_ONLY",
         field: "ptx_only",
         values: "1: compile to PTX only for the simulator",
@@ -308,6 +315,10 @@ fn switch(value: &OsStr) -> Result<bool> {
 fn number(value: &OsStr, units: &str) -> Result<u64> {
     let text = text(value)?;
     text.parse().map_err(|_| Error::bad_param(format!("`{text}` is not {units}")))
+}
+
+fn seed(value: &OsStr) -> Result<u64> {
+    number(value, "a seed")
 }
 
 fn bytes(value: &OsStr) -> Result<u64> {
