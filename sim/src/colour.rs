@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::op::{Kind, MicroOp};
 use crate::program::Program;
 use crate::registers::{LANES, Row, Slot};
-use crate::tracked::Tracked;
+use crate::tracked::{Tracked, Uses};
 use crate::types::Class;
 use std::collections::HashMap;
 
@@ -19,6 +19,7 @@ pub(crate) fn encode(drafts: &Drafts, program: &mut Program) -> Result<()> {
     if let Some(first) = runs.first() {
         program.tracked = Tracked::new(drafts, first.live_in.iter());
     }
+    (program.product_uses, program.product_registers) = Uses::of_products(drafts);
     let mut encoder = Encoder { slots, program, words: HashMap::new(), wides: HashMap::new() };
     for draft in &drafts.ops {
         encoder.op(draft, &drafts.labels)?;

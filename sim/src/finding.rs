@@ -12,6 +12,12 @@ pub enum FindingKind {
     UninitialisedRegister,
     /// Use of an accumulator with a pending wgmma that was not waited for.
     UnfinishedProduct,
+    /// A wgmma uses registers that its threads wrote after the last `wgmma.fence`.
+    UnfencedRegister,
+    /// A write to a register that a pending wgmma reads.
+    OverwrittenOperand,
+    /// Warps of a warpgroup execute different wgmma, or some none.
+    DivergentWarpgroup,
     /// Use of uninitialised shared memory.
     UninitialisedShared,
     /// Use of global memory that neither the host nor a kernel wrote.
@@ -41,6 +47,9 @@ impl FindingKind {
         match self {
             FindingKind::UninitialisedRegister => "uninitialised register",
             FindingKind::UnfinishedProduct => "unfinished product",
+            FindingKind::UnfencedRegister => "unfenced register",
+            FindingKind::OverwrittenOperand => "overwritten operand",
+            FindingKind::DivergentWarpgroup => "divergent warpgroup",
             FindingKind::UninitialisedShared => "uninitialised shared memory",
             FindingKind::UninitialisedGlobal => "uninitialised global memory",
             FindingKind::UninitialisedLocal => "uninitialised local memory",

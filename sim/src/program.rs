@@ -2,7 +2,7 @@
 
 use crate::op::{MicroOp, Origin};
 use crate::registers::{Constants, RegisterCount, Slot};
-use crate::tracked::Tracked;
+use crate::tracked::{Tracked, Uses};
 
 /// A kernel ready to run.
 #[derive(Debug, Default)]
@@ -14,6 +14,9 @@ pub(crate) struct Program {
     pub targets: Vec<u32>,
     /// Registers tracked by the checks.
     pub tracked: Tracked,
+    /// Uses of the registers that are operands or accumulators of wgmma, and their number.
+    pub product_uses: Uses,
+    pub product_registers: usize,
     pub constants: Constants,
     pub registers: RegisterCount,
     /// Local memory per thread in bytes.

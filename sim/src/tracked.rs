@@ -22,12 +22,18 @@ pub(crate) enum Role {
     Write(u16),
 }
 
+/// Uses of some registers, which are numbered, by each op.
+#[derive(Debug, Default)]
+pub(crate) struct Uses {
+    /// End of each op's range in `list`.
+    ends: Vec<u32>,
+    list: Vec<(u32, Role)>,
+}
+
 /// The tracked registers of a kernel, and the ops that use them.
 #[derive(Debug, Default)]
 pub(crate) struct Tracked {
-    /// End of each op's range in `uses`.
-    ends: Vec<u32>,
-    uses: Vec<(u32, Role)>,
+    uses: Uses,
     /// How each op propagates uninitialised values.
     pub moves: Vec<Moves>,
     /// Whether each tracked register may be read before it is written.
@@ -55,8 +61,7 @@ impl Tracked {
     /// Tracked registers that an op uses, reads first.
     #[inline(always)]
     pub fn uses(&self, pc: u32) -> &[(u32, Role)] {
-        let start = if pc == 0 { 0 } else { self.ends[pc as usize - 1] };
-        &self.uses[start as usize..self.ends[pc as usize] as usize]
+        self.uses.of(pc)
     }
 
     /// Tracks `unwritten`, the registers live at the start, and the results of vector loads and
@@ -116,30 +121,61 @@ impl Tracked {
                 }
             }
         }
-        out.note_uses(drafts, &index);
+        out.uses = Uses::new(drafts, &index);
         out
     }
+}
 
-    /// Records the uses of indexed registers by each op.
-    fn note_uses(&mut self, drafts: &Drafts, index: &[u32]) {
+impl Uses {
+    /// Uses of the operands and accumulators of wgmma in registers; how many there are.
+    pub fn of_products(drafts: &Drafts) -> (Uses, usize) {
+        let mut index = vec![NONE; drafts.classes.len()];
+        let mut count = 0;
+        for draft in &drafts.ops {
+            let Kind::Unit(Unit::WarpgroupMultiply(product)) = draft.kind else { continue };
+            let factors = if product.a_registers { 4 } else { 0 };
+            let values = draft.reads[..factors].iter().filter_map(|source| match source {
+                Source::Value(value) => Some(*value),
+                _ => None,
+            });
+            for value in values.chain(draft.writes.iter().copied()) {
+                let slot = &mut index[value.0 as usize];
+                if *slot == NONE {
+                    (*slot, count) = (count, count + 1);
+                }
+            }
+        }
+        (Uses::new(drafts, &index), count as usize)
+    }
+
+    /// Uses by an op, reads first.
+    #[inline(always)]
+    pub fn of(&self, pc: u32) -> &[(u32, Role)] {
+        let start = if pc == 0 { 0 } else { self.ends[pc as usize - 1] };
+        &self.list[start as usize..self.ends[pc as usize] as usize]
+    }
+
+    fn new(drafts: &Drafts, index: &[u32]) -> Uses {
+        let mut out = Uses::default();
         for draft in &drafts.ops {
             let tracked = |value: Value| Some(index[value.0 as usize]).filter(|&at| at != NONE);
             if let Some(at) = draft.guard.and_then(|(value, _)| tracked(value)) {
-                self.uses.push((at, Role::Guard));
+                out.list.push((at, Role::Guard));
             }
             for (position, source) in draft.reads[..draft.used()].iter().enumerate() {
                 if let Source::Value(value) | Source::Negated(value) = *source
                     && let Some(at) = tracked(value)
                 {
-                    self.uses.push((at, Role::Read(position as u16)));
+                    out.list.push((at, Role::Read(position as u16)));
                 }
             }
             for (position, &value) in draft.writes.iter().enumerate() {
                 if let Some(at) = tracked(value) {
-                    self.uses.push((at, Role::Write(position as u16)));
+                    out.list.push((at, Role::Write(position as u16)));
                 }
             }
-            self.ends.push(self.uses.len() as u32);
+            out.ends.push(out.list.len() as u32);
         }
+        out
     }
 }

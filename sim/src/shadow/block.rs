@@ -9,6 +9,7 @@ use super::poison::Poison;
 use super::proxy::ProxyFences;
 use super::shared::SharedShadow;
 use super::sync::Fenced;
+use super::warpgroups::{ProductRegister, ProductRegisters, WARPS, Warpgroup};
 use crate::checks::Checks;
 use crate::context::Context;
 use crate::registers::LANES;
@@ -25,6 +26,7 @@ pub(crate) struct WarpShadow {
     pub stamps: StampCache,
     /// Stamp cache for the cluster's shadow.
     pub cluster_stamps: StampCache,
+    pub product_registers: ProductRegisters,
     /// Number of `wgmma` groups committed.
     pub products_committed: u32,
     /// Pending asynchronous copies.
@@ -47,6 +49,7 @@ pub(crate) struct BlockShadow {
     pub cluster: Box<ClusterShadow>,
     pub arrivals: Vec<Option<Arrival>>,
     pub proxy: ProxyFences,
+    pub warpgroups: Vec<Warpgroup>,
     /// Number of completions of copies that mbarriers signal.
     pub completions: u64,
     /// Bytes of shared memory to which an op copied what nobody wrote.
@@ -68,6 +71,10 @@ impl BlockShadow {
                 true => vec![0; program.local_bytes as usize / 4 * LANES],
                 false => Vec::new(),
             },
+            product_registers: ProductRegisters {
+                list: vec![ProductRegister::default(); program.product_registers],
+                fences: 0,
+            },
             ..WarpShadow::default()
         };
         let mut out = BlockShadow::empty(warps, shared);
@@ -88,6 +95,7 @@ impl BlockShadow {
             cluster: Box::default(),
             arrivals: vec![None; 16],
             proxy: ProxyFences::new(warps),
+            warpgroups: (0..warps.div_ceil(WARPS)).map(|_| Warpgroup::default()).collect(),
             completions: 0,
             unset_by: HashMap::new(),
         }

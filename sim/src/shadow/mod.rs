@@ -17,6 +17,7 @@ mod proxy;
 mod reads;
 mod shared;
 mod sync;
+mod warpgroups;
 
 pub(crate) use accesses::SharedAccess;
 pub(crate) use actor::{Actor, Clock, Conflict};
@@ -30,3 +31,4 @@ pub(crate) use lanes::{Lanes, one, pieces, whole};
 pub(crate) use poison::{GUARD, NEVER, Poison};
 pub(crate) use reads::Ending;
 pub(crate) use sync::{Missing, Strong, Sync, Touch};
+pub(crate) use warpgroups::{Issued, ProductRegister, WARPS};

@@ -10,6 +10,7 @@ mod memory;
 mod registers;
 mod report;
 mod units;
+mod warpgroups;
 
 use crate::block_state::BlockState;
 use crate::checks::Checks;
@@ -63,12 +64,18 @@ impl Watch {
         if self.checks.uninitialised && !cx.program.tracked.uses(at.pc).is_empty() {
             self.registers(&mut shadow, warp, block, cx, at);
         }
+        if self.checks.uninitialised && !cx.program.product_uses.of(at.pc).is_empty() {
+            self.product_registers(&mut shadow, warp, block, cx, at);
+        }
         match cx.program.ops[at.pc as usize].kind {
             Kind::Load(_) | Kind::Store(_) | Kind::Atomic(_) => {
                 self.memory(&mut shadow, warp, block, cx, at);
             }
             Kind::Unit(unit) => self.unit_before(&mut shadow, warp, block, cx, (at, unit)),
-            Kind::Exit => self.leaves(&shadow, warp, block, cx, at),
+            Kind::Exit => {
+                self.leaves(&shadow, warp, block, cx, at);
+                self.products_left(&mut shadow, warp, block, cx, at);
+            }
             _ => {}
         }
         block.shadow = Some(shadow);

@@ -292,6 +292,52 @@ impl<'a, 'b> Reporter<'a, 'b> {
         Finding { kind, subject, sites, remedy: remedy.to_string(), count: 1 }
     }
 
+    /// A wgmma that uses a register which was written after the last fence.
+    pub fn unfenced_register(&self, written: u32, pc: u32, who: Who) -> Finding {
+        let line = self.line(pc);
+        Finding {
+            kind: FindingKind::UnfencedRegister,
+            subject: format!("an operand or accumulator of the wgmma at ptx line {line}"),
+            sites: vec![self.here(who, written), self.here(who, pc)],
+            remedy: "a wgmma.fence between the two would order them".to_string(),
+            count: 1,
+        }
+    }
+
+    /// A write to a register that a pending wgmma reads.
+    pub fn overwritten(&self, reader: u32, pc: u32, who: Who) -> Finding {
+        let line = self.line(reader);
+        let remedy = "its group must be committed, and waited for by wgmma.wait_group, first";
+        Finding {
+            kind: FindingKind::OverwrittenOperand,
+            subject: format!("an operand of the wgmma at ptx line {line}"),
+            sites: vec![self.here(who, reader), self.here(who, pc)],
+            remedy: remedy.to_string(),
+            count: 1,
+        }
+    }
+
+    /// Two warps of a warpgroup, with their ops, that do not execute the same wgmma; or the same
+    /// with other descriptors.
+    pub fn divergent_warpgroup(
+        &self,
+        first: (usize, u32),
+        second: (usize, u32),
+        descriptors: bool,
+    ) -> Finding {
+        let remedy = match descriptors {
+            true => "all warps of a warpgroup must give a wgmma the same matrix descriptors",
+            false => "all warps of a warpgroup must execute the same wgmma in the same order",
+        };
+        Finding {
+            kind: FindingKind::DivergentWarpgroup,
+            subject: format!("warps {} and {}", first.0, second.0),
+            sites: [first, second].map(|(warp, pc)| self.here((warp, 0), pc)).into(),
+            remedy: remedy.to_string(),
+            count: 1,
+        }
+    }
+
     /// Two arrivals at one barrier with different thread counts.
     pub fn mismatch(&self, id: usize, first: Arrival, second: Arrival) -> Finding {
         let site = |(threads, warp, lane, pc): Arrival| {

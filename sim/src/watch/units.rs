@@ -162,6 +162,7 @@ impl Watch {
         };
         // Otherwise it waits for its lanes or is about to fail.
         let Some(starts) = starts else { return };
+        self.product_issued(shadow, warp, block, cx, (at, product));
         let (touch, order) = (Touch::Read, Order::default());
         let scene = Scene { warp, block, cx, at, touch, order, element: 16 };
         for lanes in pieces(&starts) {
@@ -241,8 +242,13 @@ impl Watch {
                 _ => {}
             },
             Unit::Bulk(_) | Unit::StoreAsync(_) => self.bulk_issued(shadow, warp, block, cx, at),
-            Unit::WarpgroupCommit => shadow.products_committed(index),
+            Unit::WarpgroupFence => Watch::product_ordered(shadow, warp, unit, 0),
+            Unit::WarpgroupCommit => {
+                Watch::product_ordered(shadow, warp, unit, 0);
+                shadow.products_committed(index);
+            }
             Unit::WarpgroupWait => {
+                Watch::product_ordered(shadow, warp, unit, op.imm as u32);
                 shadow.products_waited(index, op.imm as u32);
                 shadow.clocks.sync_lanes(index, active, warp.live);
                 Watch::products_done(shadow, warp, cx);

@@ -32,4 +32,5 @@ mod run;
 mod sharing;
 mod tiles;
 mod warpgroup;
+mod warpgroups;
 mod wide;
