@@ -2,7 +2,7 @@
 
 use crate::config::DeviceConfig;
 use crate::error::{Error, ErrorKind, Result};
-use crate::launch::Launch;
+use crate::launch::{Launch, SM_REGISTERS};
 use crate::memory::RANK_BYTES;
 use crate::module::Kernel;
 use crate::registers::LANES;
@@ -13,8 +13,18 @@ const BLOCK_THREADS_MAX: u64 = 1024;
 const SM_THREADS: u64 = 2048;
 /// Maximum number of blocks per SM.
 const SM_BLOCKS: u64 = 32;
-/// Maximum number of blocks per cluster; only 8 are portable between devices.
+/// Maximum number of blocks per cluster, and on every device.
 const CLUSTER_BLOCKS_MAX: u32 = 16;
+const CLUSTER_BLOCKS_PORTABLE: u64 = 8;
+/// Registers of a warp are allocated in multiples of this.
+const WARP_REGISTERS: u64 = 256;
+
+/// Registers of a block, as many as its warps are given.
+fn block_registers(launch: &Launch) -> u64 {
+    let warps = product(launch.block).div_ceil(LANES as u64);
+    warps * (u64::from(launch.registers) * LANES as u64).next_multiple_of(WARP_REGISTERS)
+}
+
 /// Product of three extents, saturating.
 pub(crate) fn product(size: [u32; 3]) -> u64 {
     size.iter().fold(1, |all, &n| u64::saturating_mul(all, n.into()))
@@ -32,7 +42,11 @@ pub(crate) fn resident_max(kernel: &Kernel, launch: &Launch, config: &DeviceConf
     let by_threads = SM_THREADS / threads.next_multiple_of(LANES as u64);
     // The maximum per block is 1 KiB less than the SM has; each block reserves 1 KiB.
     let by_shared = (u64::from(config.shared_bytes_max) + 1024) / (shared + 1024);
-    by_threads.min(by_shared).clamp(1, SM_BLOCKS) * u64::from(config.sm_count)
+    let by_registers = match block_registers(launch) {
+        0 => u64::MAX,
+        registers => u64::from(SM_REGISTERS) / registers,
+    };
+    by_threads.min(by_shared).min(by_registers).clamp(1, SM_BLOCKS) * u64::from(config.sm_count)
 }
 
 /// Rejects launches that a driver would reject.
@@ -67,6 +81,14 @@ pub(crate) fn check(
     if shared > max {
         return bad(kernel, format!("{shared} bytes of shared memory of {max}"));
     }
+    let registers = block_registers(launch);
+    if registers > u64::from(SM_REGISTERS) {
+        let each = launch.registers;
+        return bad(
+            kernel,
+            format!("{threads} threads of {each} registers take {registers} of {SM_REGISTERS}"),
+        );
+    }
     if params.len() != kernel.param_bytes() {
         let (found, want) = (params.len(), kernel.param_bytes());
         return bad(kernel, format!("{found} bytes of parameters instead of {want}"));
@@ -97,6 +119,14 @@ fn check_cluster(kernel: &Kernel, launch: &Launch) -> Result<()> {
     let max = kernel.cluster_blocks_max().unwrap_or(CLUSTER_BLOCKS_MAX).min(CLUSTER_BLOCKS_MAX);
     if blocks == 0 || blocks > u64::from(max) {
         return bad(kernel, format!("cluster ({x}, {y}, {z}) is not within {max} blocks"));
+    }
+    if blocks > CLUSTER_BLOCKS_PORTABLE && !launch.non_portable_cluster {
+        return bad(
+            kernel,
+            format!(
+                "{blocks} blocks in a cluster, more than 8, where non-portable is not asked for"
+            ),
+        );
     }
     if gx % x != 0 || gy % y != 0 || gz % z != 0 {
         return bad(

@@ -138,6 +138,9 @@ pub(crate) struct Function {
     /// Whether the function has a body.
     pub defined: bool,
     pub threads_max: Option<u32>,
+    /// From `.minnctapersm` and `.maxnreg`.
+    pub blocks_min: Option<u32>,
+    pub registers_max: Option<u32>,
     /// Required block shape, `.reqntid`.
     pub threads_required: Option<[u32; 3]>,
     pub cluster: Option<[u32; 3]>,

@@ -15,6 +15,7 @@ use crate::place::Place;
 use crate::registers::LANES;
 use crate::shadow::BlockShadow;
 use crate::types::Class;
+use crate::unit::Unit;
 use crate::warp::{Wait, Warp};
 use crate::watch::Watch;
 
@@ -54,9 +55,11 @@ impl Block {
         let peers = Peers { size: size.iter().product(), rank, place, ..Peers::default() };
         let threads: u32 = cx.launch.block.iter().product();
         let shared_bytes = cx.program.shared_bytes + cx.launch.shared_bytes;
+        let budget = cx.launch.registers_of(cx.kernel);
         let warps = (0..threads.div_ceil(LANES as u32)).map(|warp| {
             let mine = threads - warp * LANES as u32;
-            Warp::new(warp, mine, cx.program.registers, cx.program.local_bytes)
+            let (count, local) = (cx.program.registers, cx.program.local_bytes);
+            Warp { budget, ..Warp::new(warp, mine, count, local) }
         });
         let warps: Vec<Warp> = warps.collect();
         let state = BlockState {
@@ -74,6 +77,7 @@ impl Block {
             warp_instructions: 0,
             leapt: 0,
             lane_instructions: 0,
+            free_registers: 0,
             shadow: BlockShadow::new(linear, rank, warps.len(), cx),
         };
         let order = (0..warps.len()).collect();
@@ -246,8 +250,17 @@ impl Block {
 
     /// Error for a launch in which all ready warps are polling.
     pub fn hung(&self, cx: &Context<'_>) -> Error {
-        let what = "every thread waits or polls and none makes progress";
-        self.report(cx, ErrorKind::Deadlock, what, &self.lines(cx))
+        let at = |pc: u32| cx.program.ops[pc as usize].kind;
+        let starved = self
+            .waiting(cx)
+            .into_iter()
+            .find(|&(_, _, pc, _)| matches!(at(pc), Kind::Unit(Unit::Registers { .. })));
+        let mut what = "every thread waits or polls and none makes progress".to_string();
+        if let Some((warp, ..)) = starved {
+            let (held, free) = (self.warps[warp].budget, self.state.free_registers);
+            what += &format!("; setmaxnreg.inc of a warp of {held} registers, {free} are free");
+        }
+        self.report(cx, ErrorKind::Deadlock, &what, &self.lines(cx))
     }
 
     /// PTX lines of the block's threads, in order.

@@ -41,6 +41,8 @@ pub(crate) struct BlockState {
     pub lane_instructions: u64,
     /// Offset of clocks from the number of instructions.
     pub leapt: u64,
+    /// Registers that its warps have given back, per thread of a warp.
+    pub free_registers: u32,
     /// State of checks and counters.
     pub shadow: Option<Box<BlockShadow>>,
 }

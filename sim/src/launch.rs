@@ -5,6 +5,10 @@ use crate::counters::Counters;
 use crate::finding::Finding;
 use crate::module::Kernel;
 
+/// Registers of an SM, and the most of a thread.
+pub(crate) const SM_REGISTERS: u32 = 65536;
+const REGISTERS_MAX: u32 = 255;
+
 /// Configuration of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Launch {
@@ -18,6 +22,11 @@ pub struct Launch {
     pub cooperative: bool,
     /// Cluster size in blocks along x, y and z; zeros use the kernel's own.
     pub cluster: [u32; 3],
+    /// Whether the cluster may have more than 8 blocks, which not every device runs.
+    pub non_portable_cluster: bool,
+    /// Registers per thread, as the assembler says. If 0, they do not limit how many blocks fit,
+    /// and `setmaxnreg` starts from what the kernel's directives allow.
+    pub registers: u32,
     /// Sanitizer checks.
     pub checks: Checks,
     /// Whether to count executed instructions and memory traffic.
@@ -38,6 +47,8 @@ impl Default for Launch {
             shared_bytes: 0,
             cooperative: false,
             cluster: [0; 3],
+            non_portable_cluster: false,
+            registers: 0,
             checks: Checks::NONE,
             counters: false,
             bytes_min: None,
@@ -51,6 +62,18 @@ impl Launch {
     pub(crate) fn cluster_of(&self, kernel: &Kernel) -> [u32; 3] {
         let own = if self.cluster == [0; 3] { [1; 3] } else { self.cluster };
         kernel.cluster().unwrap_or(own)
+    }
+
+    /// Registers of each thread at the kernel's start.
+    pub(crate) fn registers_of(&self, kernel: &Kernel) -> u32 {
+        if self.registers != 0 {
+            return self.registers;
+        }
+        let own = self.block.iter().product();
+        let threads = kernel.block_threads_max().unwrap_or(own).max(own).max(1);
+        let blocks = kernel.entry().blocks_min.unwrap_or(1).max(1);
+        let share = SM_REGISTERS / threads.saturating_mul(blocks) / 8 * 8;
+        kernel.entry().registers_max.unwrap_or(share).min(REGISTERS_MAX)
     }
 }
 

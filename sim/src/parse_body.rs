@@ -167,7 +167,9 @@ impl Parser<'_> {
             "pragma" => self.skip_past(';')?,
             "reqnctapercluster" => function.cluster = Some(axes()?),
             "maxclusterrank" => function.cluster_blocks_max = Some(axes()?[0]),
-            "minnctapersm" | "maxnctapersm" | "maxnreg" | "noreturn" | "explicitcluster" => {}
+            "minnctapersm" => function.blocks_min = Some(axes()?[0]),
+            "maxnreg" => function.registers_max = Some(axes()?[0]),
+            "maxnctapersm" | "noreturn" | "explicitcluster" => {}
             other => return self.error(format!("unknown directive `.{other}`")),
         }
         Ok(())

@@ -61,6 +61,10 @@ pub(crate) enum Unit {
     },
     /// Writes the elected lane and whether it is this one; reads the member mask.
     Elect,
+    /// `setmaxnreg`: the warp's registers per thread become the immediate.
+    Registers {
+        raises: bool,
+    },
     /// `vprintf`: writes a count; reads the addresses of format and arguments.
     Print,
 }

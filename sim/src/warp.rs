@@ -69,6 +69,8 @@ pub(crate) struct Warp {
     pub cluster_owed: u32,
     pub copies: Copies,
     pub products: Products,
+    /// Registers per thread that `setmaxnreg` has left it.
+    pub budget: u32,
     /// Index of the most recently accessed allocation in the launch's table.
     pub last_hit: usize,
 }
@@ -88,6 +90,7 @@ impl Warp {
             cluster_owed: 0,
             copies: Copies::default(),
             products: Products::default(),
+            budget: 0,
             last_hit: 0,
         }
     }

@@ -20,6 +20,8 @@ pub struct Launch {
     pub shared_bytes: u32,
     /// Whether all blocks must be co-resident.
     pub cooperative: bool,
+    /// Registers per thread, for the simulated device; 0 where they are not known.
+    pub registers: u32,
 }
 
 /// Checks and counters of the simulated device; neither has a cost when off.

@@ -198,6 +198,9 @@ impl Launchable for SimKernel {
             block: [launch.threads, 1, 1],
             shared_bytes: launch.shared_bytes,
             cooperative: launch.cooperative,
+            registers: launch.registers,
+            // Kernels say how many blocks their clusters have, and the driver is asked for them.
+            non_portable_cluster: true,
             checks: if sanitize { Checks::ALL } else { Checks::NONE },
             counters: count,
             ..kiln_sim::Launch::default()

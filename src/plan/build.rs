@@ -449,7 +449,8 @@ impl Planner {
 
     fn launch(&self, plan: &LaunchPlan, resources: Resources) -> Launch {
         let LaunchPlan { threads, shared_bytes, cooperative, .. } = *plan;
-        Launch { grid: self.grid(plan, resources), threads, shared_bytes, cooperative }
+        let (grid, registers) = (self.grid(plan, resources), resources.registers);
+        Launch { grid, threads, shared_bytes, cooperative, registers }
     }
 
     /// The grid size: given, or as many blocks as fit the SMs with the kernel's resources.

@@ -20,6 +20,8 @@ pub struct Function {
     pub kernel: Kernel,
     /// Dynamic shared memory, in bytes, that a launch may have.
     pub shared_bytes_max: u32,
+    /// Whether clusters of more than 8 blocks were asked for.
+    pub non_portable_cluster: bool,
 }
 
 /// Says what a code can not.
@@ -54,6 +56,7 @@ impl Work {
             grid: [config.gridDimX, config.gridDimY, config.gridDimZ],
             block: [config.blockDimX, config.blockDimY, config.blockDimZ],
             shared_bytes: config.sharedMemBytes,
+            non_portable_cluster: function.non_portable_cluster,
             checks: Checks::ALL,
             ..Launch::default()
         };

@@ -60,7 +60,8 @@ pub unsafe extern "C" fn cuModuleGetFunction(
         let kernel = found.kernel(name).ok_or(CUDA_ERROR_NOT_FOUND)?;
         let shared_bytes_max = SHARED_BYTES_DEFAULT.saturating_sub(kernel.shared_bytes());
         let handle = state.handle();
-        state.functions.insert(handle, Function { module, kernel, shared_bytes_max });
+        let function = Function { module, kernel, shared_bytes_max, non_portable_cluster: false };
+        state.functions.insert(handle, function);
         Ok(handle)
     };
     // SAFETY: the caller gives a place for the result, as the API asks.
@@ -72,8 +73,8 @@ pub extern "C" fn cuFuncSetAttribute(function: u64, attribute: c_uint, value: c_
     let set = || {
         let mut state = MACHINE.current()?;
         let found = state.functions.get_mut(&function).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-        // The simulator takes clusters of 16 as they are.
         if attribute == CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED as c_uint {
+            found.non_portable_cluster = value != 0;
             return Ok(());
         }
         if attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as c_uint {

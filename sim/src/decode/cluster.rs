@@ -73,14 +73,18 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// Decodes `setmaxnreg`, which has no effect: warps always have enough registers.
+    /// Decodes `setmaxnreg`.
     pub(super) fn register_budget(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
-        let direction = m.take("inc") ^ m.take("dec");
-        if !direction || !m.take("sync") || !m.take("aligned") || !m.take("u32") {
+        let (more, fewer) = (m.take("inc"), m.take("dec"));
+        if more == fewer || !m.take("sync") || !m.take("aligned") || !m.take("u32") {
             return Err(m.error("is not a supported form"));
         }
         match i.operands[..] {
-            [Operand::Int(count)] if (24..=256).contains(&count) && count % 8 == 0 => Ok(()),
+            [Operand::Int(count)] if (24..=256).contains(&count) && count % 8 == 0 => {
+                let unit = Unit::Registers { raises: more };
+                self.emit(Kind::Unit(unit), Vec::new(), Vec::new(), count);
+                Ok(())
+            }
             _ => Err(m.error("has no count that is a multiple of 8 from 24 to 256")),
         }
     }

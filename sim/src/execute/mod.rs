@@ -16,6 +16,7 @@ mod mbarrier;
 mod multiply;
 mod next;
 mod print;
+mod registers;
 mod special;
 mod unit;
 mod warpgroup;
@@ -180,11 +181,15 @@ fn other<const WATCHED: bool>(
     }
     let next = step(warp, block, cx, op, active, pc)?;
     if WATCHED {
-        watch.after(warp, block, cx, at, matches!(next, Next::WaitLanes(_)));
+        watch.after(warp, block, cx, at, matches!(next, Next::WaitLanes(_) | Next::Retry(_)));
     }
     Ok(match next {
         Next::Go => (0, 0),
         Next::Poll(weight) => (0, weight),
+        Next::Retry(lanes) => {
+            warp.suspend(pc, lanes, Wait::Ready);
+            (lanes, POLL_MAX)
+        }
         Next::WaitLanes(lanes) => {
             warp.suspend(pc, lanes, Wait::Lanes);
             (lanes, 0)

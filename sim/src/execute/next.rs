@@ -12,6 +12,8 @@ pub(super) enum Next {
     Go,
     /// The lanes continue after the op, with this poll weight.
     Poll(u32),
+    /// These lanes stay at the op, to try again on a later turn.
+    Retry(u32),
     /// These lanes stay at the op, waiting for others of the warp.
     WaitLanes(u32),
     /// These lanes wait at a barrier.

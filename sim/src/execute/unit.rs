@@ -1,6 +1,6 @@
 //! Dispatch of unit ops, and their operands.
 
-use super::{Next, bulk, cluster, copy, matrix, mbarrier, multiply, print, warpgroup};
+use super::{Next, bulk, cluster, copy, matrix, mbarrier, multiply, print, registers, warpgroup};
 use crate::block_state::BlockState;
 use crate::context::Context;
 use crate::failure::{Failure, misuse};
@@ -73,6 +73,13 @@ pub(super) fn step(
         Unit::ClusterArrive { aligned, .. } => return cluster::arrive(warp, aligned, active),
         Unit::ClusterWait { aligned } => return cluster::wait(warp, aligned, active),
         Unit::Elect => return cluster::elect(warp, cx, op, active),
+        Unit::Registers { raises } => {
+            if !whole(warp, active)? {
+                return Ok(Next::WaitLanes(active));
+            }
+            let assembled = cx.launch.registers != 0;
+            return registers::set(warp, block, op.imm as u32, (raises, assembled));
+        }
         Unit::Print => print::print(warp, block, cx, op, active)?,
     }
     Ok(Next::Go)

@@ -71,9 +71,7 @@ fn unwritten_bytes_stay_so_when_they_are_copied() {
                 // Words 40, half of which was written, and 41.
                 assert_eq!(found[0].count, 2);
                 let text = found[0].to_string();
-                let opcode = if name == "unwritten_copy" { "cp at" } else { "cp at" };
-                assert!(text.contains("copied there by"), "{text}");
-                assert!(text.contains(opcode), "{text}");
+                assert!(text.contains("copied there by the cp at ptx line"), "{text}");
             }
         }
     }

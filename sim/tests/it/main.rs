@@ -28,6 +28,7 @@ mod pointwise;
 mod products;
 mod properties;
 mod refusals;
+mod registers;
 mod run;
 mod sharing;
 mod tiles;
