@@ -24,7 +24,9 @@ impl Cluster {
     pub fn new(linear: u64, cx: &Context<'_>) -> Cluster {
         let size: u32 = cx.cluster.iter().product();
         let blocks: Vec<Block> = (0..size).map(|rank| Block::new(linear, rank, cx)).collect();
-        Cluster { linear, done: vec![false; blocks.len()], blocks, shadow: Box::default() }
+        let ranks = blocks.iter().map(|block| block.state.linear as u32).collect();
+        let shadow = Box::new(ClusterShadow::new(ranks));
+        Cluster { linear, done: vec![false; blocks.len()], blocks, shadow }
     }
 
     /// Runs a turn of every ready block.

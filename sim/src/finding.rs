@@ -33,6 +33,10 @@ pub enum FindingKind {
     WarpRace,
     /// A TMA copy or wgmma reads generic-proxy writes without an intervening `fence.proxy.async`.
     MissingProxyFence,
+    /// A copy completes on an mbarrier without a fence after its initialisation.
+    MissingBarrierFence,
+    /// An access to the shared memory of another block, which may not have started.
+    UnstartedPeer,
     /// Threads wait for each other at different places.
     DivergentBarrier,
     /// Threads arrive at one barrier with different thread counts.
@@ -57,6 +61,8 @@ impl FindingKind {
             FindingKind::GlobalRace => "race in global memory",
             FindingKind::WarpRace => "race within a warp",
             FindingKind::MissingProxyFence => "missing proxy fence",
+            FindingKind::MissingBarrierFence => "missing mbarrier fence",
+            FindingKind::UnstartedPeer => "peer not started",
             FindingKind::DivergentBarrier => "divergent barrier",
             FindingKind::BarrierMismatch => "mismatched barrier",
             FindingKind::LeakedCopy => "leaked asynchronous copy",

@@ -50,6 +50,8 @@ pub(crate) struct Traits {
     pub moves: Moves,
     /// Whether it is a fence between the generic and the async proxy.
     pub proxy_fence: bool,
+    /// Whether it makes initialised mbarriers visible to the async proxy.
+    pub mbarrier_fence: bool,
 }
 
 impl Traits {
@@ -61,6 +63,7 @@ impl Traits {
             class: InstructionClass::of(opcode, modifiers),
             product: product(opcode, modifiers),
             order: order(opcode, modifiers),
+            mbarrier_fence: opcode == "fence" && (has("mbarrier_init") || has("async")),
             proxy_fence: opcode == "fence" && ["proxy", "async"].iter().all(|name| has(name)),
             moves: match opcode {
                 "mov" | "cvta" | "ld" => Moves::Copy,

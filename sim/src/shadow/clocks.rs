@@ -39,6 +39,16 @@ fn raise(mine: &mut Vec<u32>, theirs: &[u32]) {
 }
 
 impl Known {
+    /// That blocks, in order, have started.
+    pub fn starts(blocks: impl Iterator<Item = u32>) -> Known {
+        Known(blocks.map(|block| (block, Rc::from([]))).collect())
+    }
+
+    /// Whether a block is known to have started.
+    pub fn has_started(&self, block: u32) -> bool {
+        self.row(block).is_some()
+    }
+
     /// One epoch of one clock.
     fn one(block: u32, clock: u32, epoch: u32) -> Known {
         let mut row = vec![0; clock as usize + 1];

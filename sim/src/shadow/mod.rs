@@ -24,7 +24,7 @@ pub(crate) use actor::{Actor, Clock, Conflict};
 pub(crate) use area::{LOCAL, PRODUCT, SHARED, peer, peer_rank};
 pub(crate) use block::{Arrival, BlockShadow};
 pub(crate) use clocks::{Event, PENDING};
-pub(crate) use cluster::{ClusterShadow, key};
+pub(crate) use cluster::{ClusterShadow, Init, key};
 pub(crate) use copies::{GlobalRange, Group, Issue, OpenStore};
 pub(crate) use global::{Global, GlobalShadow};
 pub(crate) use lanes::{Lanes, one, pieces, whole};

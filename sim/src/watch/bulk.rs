@@ -5,6 +5,7 @@
 
 use super::Watch;
 use super::copies::{Moved, global_parts};
+use super::mbarriers::Lane;
 use super::memory::Scene;
 use super::report::Reporter;
 use crate::block_state::BlockState;
@@ -56,6 +57,15 @@ impl Watch {
         let count = at.active.count_ones() as usize;
         for bulk in block.queue.pending.iter().rev().take(count) {
             let lane = bulk.thread as usize % LANES;
+            let by = Lane { warp, block, cx, at, lane };
+            if let Completion::Barrier(rank, barrier) = bulk.completion {
+                let ranks = if bulk.ranks == 0 { 1 << rank } else { bulk.ranks };
+                // Asynchronous stores of registers are not of the async proxy.
+                let proxy = !matches!(bulk.from, End::Bytes(_));
+                for rank in (0..LANES).filter(|rank| ranks >> rank & 1 != 0) {
+                    self.barrier_used(shadow, by, (rank, barrier), proxy);
+                }
+            }
             let [reads, writes] =
                 [&bulk.from, &bulk.to].map(|end| global_parts(cx, end, bulk.bytes));
             let ranges = |parts: &[(GlobalRange, u64)]| -> Vec<GlobalRange> {

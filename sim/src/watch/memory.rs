@@ -1,6 +1,7 @@
 //! Checks of memory accesses: uninitialised reads and data races.
 
 use super::Watch;
+use super::mbarriers::Lane;
 use super::report::Reporter;
 use crate::access::Window;
 use crate::aim::{Aim, Attempt, Place, addresses, lanes_of, resolve, word_groups};
@@ -137,7 +138,13 @@ impl Watch {
         lanes: &Lanes,
     ) {
         let Some(area) = area else { return };
-        let elsewhere = peer_rank(area).is_some();
+        let rank = peer_rank(area);
+        let elsewhere = rank.is_some();
+        if let Some(rank) = rank {
+            let &Scene { warp, block, cx, at, .. } = scene;
+            let lane = lanes.active.trailing_zeros() as usize;
+            self.started(shadow, Lane { warp, block, cx, at, lane }, rank);
+        }
         if let Some(counting) = self.counting.as_mut().filter(|_| !elsewhere) {
             let part = (scene.at.pc, area, lanes);
             match area {

@@ -6,6 +6,7 @@
 
 mod bulk;
 mod copies;
+mod mbarriers;
 mod memory;
 mod registers;
 mod report;
@@ -102,6 +103,9 @@ impl Watch {
         match cx.program.ops[at.pc as usize].kind {
             Kind::Fence if self.checks.races() => {
                 let scope = cx.program.origins[at.pc as usize].traits.order.scope;
+                if cx.program.origins[at.pc as usize].traits.mbarrier_fence {
+                    Watch::barriers_fenced(&mut shadow, warp, at.active);
+                }
                 if cx.program.origins[at.pc as usize].traits.proxy_fence {
                     shadow.proxy.fence(&mut shadow.clocks, index, at.active);
                 }

@@ -228,6 +228,37 @@ impl<'a, 'b> Reporter<'a, 'b> {
         Finding { kind, subject, sites, remedy, count: 1 }
     }
 
+    /// A copy that completes on an mbarrier whose initialisation it may not see.
+    pub fn unfenced_barrier(
+        &self,
+        subject: (u64, u64),
+        init: &Event,
+        (pc, warp, lane): (u32, usize, usize),
+    ) -> Finding {
+        let mut index = self.block.index;
+        if u64::from(init.block) != self.block.linear {
+            index = self.cx.block_index(init.block.into());
+        }
+        let place = self.place(index, (init.warp as usize, init.lane as usize), init.pc);
+        let sites =
+            vec![Site { what: "initialisation".to_string(), place }, self.here((warp, lane), pc)];
+        let line = self.line(init.pc);
+        let remedy = format!(
+            "copies see an initialised mbarrier only after a fence.mbarrier_init or \
+             fence.proxy.async of its thread, which is missing after ptx line {line}"
+        );
+        let (kind, subject) = (FindingKind::MissingBarrierFence, self.subject(subject));
+        Finding { kind, subject, sites, remedy, count: 1 }
+    }
+
+    /// An access to the shared memory of a block that may not have started.
+    pub fn unstarted(&self, rank: usize, (pc, warp, lane): (u32, usize, usize)) -> Finding {
+        let remedy = "nothing tells that the block has started: a barrier.cluster before would";
+        let (kind, subject) = (FindingKind::UnstartedPeer, format!("block of rank {rank}"));
+        let sites = vec![self.here((warp, lane), pc)];
+        Finding { kind, subject, sites, remedy: remedy.to_string(), count: 1 }
+    }
+
     /// A copy whose thread exits without waiting for it.
     pub fn leaked(&self, at: u64, (pc, exit): (u32, u32), who: Who) -> Finding {
         let sites = vec![self.here(who, pc), self.here(who, exit)];

@@ -2,6 +2,7 @@
 
 use super::Watch;
 use super::copies::{Moved, copied};
+use super::mbarriers::Lane;
 use super::memory::{Scene, shared_area};
 use crate::access::Window;
 use crate::aim::{Attempt, Place, addresses, resolve};
@@ -76,6 +77,7 @@ impl Watch {
                 let order = cx.program.origins[at.pc as usize].traits.order;
                 let releases = order.releases || order.scope == Scope::Weak;
                 for (lane, barrier) in barriers(warp, block, cx, slots[1], at.active) {
+                    self.barrier_used(shadow, Lane { warp, block, cx, at, lane }, barrier, false);
                     let by = (warp.index as usize, lane as u32, at.pc);
                     shadow.phase_arrived(by, barrier, block.parity(barrier), releases);
                 }
@@ -231,6 +233,10 @@ impl Watch {
                     let odd = waited_parity(warp, cx, barrier.action, slots[2]);
                     let order = cx.program.origins[at.pc as usize].traits.order;
                     let acquires = order.acquires || order.scope == Scope::Weak;
+                    for (lane, barrier) in barriers(warp, block, cx, slots[1], active) {
+                        let by = Lane { warp, block, cx, at, lane };
+                        self.barrier_used(shadow, by, barrier, false);
+                    }
                     for (lane, barrier) in barriers(warp, block, cx, slots[1], active & over) {
                         let by = (index, lane as u32, at.pc);
                         shadow.phase_waited(by, barrier, odd(lane), acquires);
@@ -238,6 +244,11 @@ impl Watch {
                     // Clocks are per warp: lanes that observed the end of a phase count as
                     // synchronised, which hides missing synchronisation among them.
                     shadow.clocks.sync_lanes(index, active & over, warp.live);
+                }
+                BarrierAction::Initialise => {
+                    for (lane, barrier) in barriers(warp, block, cx, slots[0], active) {
+                        Watch::initialised(shadow, Lane { warp, block, cx, at, lane }, barrier);
+                    }
                 }
                 _ => {}
             },

@@ -31,6 +31,7 @@ mod refusals;
 mod registers;
 mod run;
 mod sharing;
+mod starts;
 mod tiles;
 mod warpgroup;
 mod warpgroups;
