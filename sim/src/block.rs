@@ -119,7 +119,8 @@ impl Block {
         }
         if self.warps.iter().all(|warp| warp.live == 0) {
             let finished = execute::finish(&mut self.state, cx);
-            finished.map_err(|(warp, fault)| self.failed(warp, *fault, cx))?;
+            let leaked = finished.map_err(|(warp, fault)| self.failed(warp, *fault, cx))?;
+            watch.bulk_leaked(&self.state, cx, &leaked);
             return Ok(Turn::Done);
         }
         let for_cluster = |warp: &Warp| {

@@ -46,6 +46,15 @@ pub(crate) struct Bulk {
     pub pc: u32,
 }
 
+/// A copy that was under way in the shared memory of a block when the block exited.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Leak {
+    pub thread: u32,
+    pub pc: u32,
+    /// Offset in shared memory.
+    pub at: u64,
+}
+
 /// Pending copies of a block, oldest first, and the groups committed by its threads.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {

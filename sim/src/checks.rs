@@ -1,5 +1,7 @@
 //! Selection of sanitizer checks.
 
+use crate::finding::{FindingKind, FindingSet};
+
 /// Classes of errors that a launch checks for. Bounds and alignment are always checked.
 ///
 /// A launch with any check runs on one worker, so that findings do not depend on the host; one
@@ -15,15 +17,33 @@ pub struct Checks {
     pub global_races: bool,
     /// Barriers with mismatched arrivals or divergent threads.
     pub barriers: bool,
+    /// Kinds of findings that are not reported.
+    pub left_out: FindingSet,
 }
 
 impl Checks {
-    /// All checks.
-    pub const ALL: Checks =
-        Checks { uninitialised: true, shared_races: true, global_races: true, barriers: true };
     /// No checks.
-    pub const NONE: Checks =
-        Checks { uninitialised: false, shared_races: false, global_races: false, barriers: false };
+    pub const NONE: Checks = Checks {
+        uninitialised: false,
+        shared_races: false,
+        global_races: false,
+        barriers: false,
+        left_out: FindingSet::EMPTY,
+    };
+    /// All checks.
+    pub const ALL: Checks = Checks {
+        uninitialised: true,
+        shared_races: true,
+        global_races: true,
+        barriers: true,
+        ..Checks::NONE
+    };
+
+    /// The same checks without the findings of a kind, such as one that is stricter than what
+    /// hardware in practice does.
+    pub const fn without(self, kind: FindingKind) -> Checks {
+        Checks { left_out: self.left_out.with(kind), ..self }
+    }
 
     /// Whether races are checked for, which requires tracking the order of accesses.
     pub(crate) fn races(self) -> bool {

@@ -33,6 +33,8 @@ pub enum FindingKind {
     WarpRace,
     /// A TMA copy or wgmma reads generic-proxy writes without an intervening `fence.proxy.async`.
     MissingProxyFence,
+    /// `ld.global.nc` of bytes that the launch writes.
+    NonCoherentLoad,
     /// A copy completes on an mbarrier without a fence after its initialisation.
     MissingBarrierFence,
     /// An access to the shared memory of another block, which may not have started.
@@ -41,11 +43,40 @@ pub enum FindingKind {
     DivergentBarrier,
     /// Threads arrive at one barrier with different thread counts.
     BarrierMismatch,
-    /// A thread exits before waiting for an asynchronous copy that it issued.
+    /// A thread exits before waiting for an asynchronous copy that it issued, or a block while one
+    /// reads its shared memory.
     LeakedCopy,
 }
 
 impl FindingKind {
+    /// All kinds.
+    pub const ALL: [FindingKind; 18] = [
+        FindingKind::UninitialisedRegister,
+        FindingKind::UnfinishedProduct,
+        FindingKind::UnfencedRegister,
+        FindingKind::OverwrittenOperand,
+        FindingKind::DivergentWarpgroup,
+        FindingKind::UninitialisedShared,
+        FindingKind::UninitialisedGlobal,
+        FindingKind::UninitialisedLocal,
+        FindingKind::SharedRace,
+        FindingKind::GlobalRace,
+        FindingKind::WarpRace,
+        FindingKind::MissingProxyFence,
+        FindingKind::NonCoherentLoad,
+        FindingKind::MissingBarrierFence,
+        FindingKind::UnstartedPeer,
+        FindingKind::DivergentBarrier,
+        FindingKind::BarrierMismatch,
+        FindingKind::LeakedCopy,
+    ];
+
+    /// The kind of a name, with hyphens for spaces: `leaked-asynchronous-copy`.
+    pub fn named(name: &str) -> Option<FindingKind> {
+        let alike = |kind: &FindingKind| kind.name().replace(' ', "-") == name;
+        FindingKind::ALL.into_iter().find(alike)
+    }
+
     /// Heading of the report.
     pub fn name(self) -> &'static str {
         match self {
@@ -61,6 +92,7 @@ impl FindingKind {
             FindingKind::GlobalRace => "race in global memory",
             FindingKind::WarpRace => "race within a warp",
             FindingKind::MissingProxyFence => "missing proxy fence",
+            FindingKind::NonCoherentLoad => "non-coherent load",
             FindingKind::MissingBarrierFence => "missing mbarrier fence",
             FindingKind::UnstartedPeer => "peer not started",
             FindingKind::DivergentBarrier => "divergent barrier",
@@ -73,6 +105,25 @@ impl FindingKind {
 impl fmt::Display for FindingKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
+    }
+}
+
+/// A set of kinds of findings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct FindingSet(u32);
+
+impl FindingSet {
+    /// No kind.
+    pub const EMPTY: FindingSet = FindingSet(0);
+
+    /// The set with another kind.
+    pub const fn with(self, kind: FindingKind) -> FindingSet {
+        FindingSet(self.0 | 1 << kind as u32)
+    }
+
+    /// Whether a kind is in the set.
+    pub const fn has(self, kind: FindingKind) -> bool {
+        self.0 >> kind as u32 & 1 != 0
     }
 }
 
@@ -128,13 +179,21 @@ pub(crate) type Key = (FindingKind, u32, u32);
 /// Findings in order of occurrence, without duplicates.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
+    left_out: FindingSet,
     by_key: HashMap<Key, usize>,
     list: Vec<Finding>,
 }
 
 impl Findings {
-    /// Counts a finding; `make` creates the first of its key.
+    pub fn new(left_out: FindingSet) -> Findings {
+        Findings { left_out, ..Findings::default() }
+    }
+
+    /// Counts a finding, unless its kind is left out; `make` creates the first of its key.
     pub fn add(&mut self, key: Key, make: impl FnOnce() -> Finding) {
+        if self.left_out.has(key.0) {
+            return;
+        }
         match self.by_key.get(&key) {
             Some(&at) => self.list[at].count += 1,
             None => {

@@ -109,7 +109,7 @@ pub use counters::{
 };
 pub use device::Device;
 pub use error::{Error, ErrorKind};
-pub use finding::{Finding, FindingKind, Site};
+pub use finding::{Finding, FindingKind, FindingSet, Site};
 pub use kiln_machine::{Limit, Machine, Occupancy, Operands, Resources, TensorRates};
 pub use launch::{Launch, Report};
 pub use module::{Kernel, Module, Param};

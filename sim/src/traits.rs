@@ -50,6 +50,8 @@ pub(crate) struct Traits {
     pub moves: Moves,
     /// Whether it is a fence between the generic and the async proxy.
     pub proxy_fence: bool,
+    /// Whether it loads through the read-only path, `.nc`.
+    pub non_coherent: bool,
     /// Whether it makes initialised mbarriers visible to the async proxy.
     pub mbarrier_fence: bool,
 }
@@ -63,6 +65,7 @@ impl Traits {
             class: InstructionClass::of(opcode, modifiers),
             product: product(opcode, modifiers),
             order: order(opcode, modifiers),
+            non_coherent: opcode == "ld" && has("nc"),
             mbarrier_fence: opcode == "fence" && (has("mbarrier_init") || has("async")),
             proxy_fence: opcode == "fence" && ["proxy", "async"].iter().all(|name| has(name)),
             moves: match opcode {

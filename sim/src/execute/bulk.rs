@@ -6,7 +6,7 @@ use super::mbarrier::{change, locate};
 use crate::access::{Atomic, Modify, Window};
 use crate::aim::{Attempt, Miss, Place, lanes_of, resolve};
 use crate::block_state::BlockState;
-use crate::bulk::{Bulk, Completion, End};
+use crate::bulk::{Bulk, Completion, End, Leak};
 use crate::context::Context;
 use crate::decode::known;
 use crate::failure::{Failure, Fault, misuse};
@@ -331,22 +331,26 @@ pub(super) fn advance(
     Ok(())
 }
 
-/// Completes the pending copies of a block that has exited. Copies from its shared memory, which
-/// ceases to exist, must have been read; copies from registers do not need the block.
-pub(super) fn finish(block: &mut BlockState, cx: &Context<'_>) -> Result<(), (u32, Box<Fault>)> {
+/// Completes the pending copies of a block that has exited; returns those that had yet to access
+/// its shared memory, which ceases to exist.
+pub(super) fn finish(
+    block: &mut BlockState,
+    cx: &Context<'_>,
+) -> Result<Vec<Leak>, (u32, Box<Fault>)> {
+    let mut leaked = Vec::new();
     for mut bulk in std::mem::take(&mut block.queue.pending) {
-        let (warp, pc) = (bulk.thread / LANES as u32, bulk.pc);
+        let (thread, pc) = (bulk.thread, bulk.pc);
+        let ends = [&bulk.from, &bulk.to].into_iter();
+        let shared = ends.filter_map(|end| match end {
+            End::Shared(_, at) => Some(*at),
+            _ => None,
+        });
         let leaves = bulk.data.is_some() || matches!(bulk.from, End::Bytes(_));
-        let landed = match leaves {
-            true => land(block, cx, &mut bulk),
-            false => misuse(
-                bulk.thread as usize % LANES,
-                format!("the block exits with a TMA copy of {} bytes pending", bulk.bytes),
-            ),
-        };
-        landed.map_err(|failure| (warp, failure.at(pc)))?;
+        leaked.extend(shared.take(1).filter(|_| !leaves).map(|at| Leak { thread, pc, at }));
+        let warp = thread / LANES as u32;
+        land(block, cx, &mut bulk).map_err(|failure| (warp, failure.at(pc)))?;
     }
-    Ok(())
+    Ok(leaked)
 }
 
 fn allocation<'a>(

@@ -22,6 +22,7 @@ mod unit;
 mod warpgroup;
 
 use crate::block_state::BlockState;
+use crate::bulk::Leak;
 use crate::context::Context;
 use crate::error::ErrorKind;
 use crate::failure::{Failure, Fault, first_lane};
@@ -215,7 +216,10 @@ pub(crate) fn advance(
 }
 
 /// Completes the pending copies of a block that has exited.
-pub(crate) fn finish(block: &mut BlockState, cx: &Context<'_>) -> Result<(), (usize, Box<Fault>)> {
+pub(crate) fn finish(
+    block: &mut BlockState,
+    cx: &Context<'_>,
+) -> Result<Vec<Leak>, (usize, Box<Fault>)> {
     bulk::finish(block, cx).map_err(|(warp, fault)| (warp as usize, fault))
 }
 

@@ -142,6 +142,26 @@ impl Stamps {
 }
 
 impl GlobalShadow {
+    /// Bytes of lanes that the launch has written: the lane, the byte and the write, for each word.
+    pub fn written<'a>(
+        &'a self,
+        allocation: usize,
+        lanes: &'a Lanes,
+    ) -> impl Iterator<Item = (usize, u64, Event)> + 'a {
+        let words = self.allocations.get(allocation).and_then(Option::as_ref);
+        let each = words.into_iter().flat_map(move |words| {
+            lanes.each().flat_map(move |lane| {
+                let (range, bytes) = lanes.words(lane);
+                range.map(move |word| (lane, word, words.writes[word] >> BYTES & 0xf & bytes))
+            })
+        });
+        each.filter(|(_, _, common)| *common != 0).map(move |(lane, word, common)| {
+            let (entry, byte) =
+                (words.map_or(0, |words| words.writes[word]), common.trailing_zeros());
+            (lane, word as u64 * 4 + u64::from(byte), self.stamps.event(entry, byte))
+        })
+    }
+
     /// Records an access; conflicts are appended to `out`.
     pub fn access(
         &mut self,

@@ -238,6 +238,15 @@ impl Watch {
     ) {
         let allocation = area as usize;
         let words = scene.cx.table.get(allocation).map_or(0, |found| found.words.len());
+        if scene.cx.program.origins[by.pc as usize].traits.non_coherent {
+            let reporter = Reporter::new(scene.cx, scene.block);
+            for (lane, at, writer) in self.global.written(allocation, lanes) {
+                let me = (by.pc, by.warp, lane);
+                let make = || reporter.non_coherent((area, at), &writer, me);
+                let kind = FindingKind::NonCoherentLoad;
+                self.findings.add((kind, writer.pc, by.pc), make);
+            }
+        }
         let access = Global { lanes, by, scope, allocation, words };
         let (mut conflicts, writes) = (Vec::new(), scene.touch != Touch::Read);
         let stamps = &mut shadow.warps[by.warp].stamps;

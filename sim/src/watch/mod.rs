@@ -14,11 +14,13 @@ mod units;
 mod warpgroups;
 
 use crate::block_state::BlockState;
+use crate::bulk::Leak;
 use crate::checks::Checks;
 use crate::context::Context;
 use crate::counters::Counting;
 use crate::finding::{FindingKind, Findings};
 use crate::op::{Barrier, Kind};
+use crate::registers::LANES;
 use crate::shadow::{BlockShadow, GlobalShadow, Sync};
 use crate::traits::Scope;
 use crate::warp::{At, Warp};
@@ -47,6 +49,7 @@ impl Watch {
             checks,
             assumed: cx.memory.assumed(),
             counting,
+            findings: Findings::new(checks.left_out),
             ..Watch::default()
         }
     }
@@ -145,6 +148,16 @@ impl Watch {
         let reporter = Reporter::new(cx, block);
         let make = || reporter.leaked(copy.at, (copy.pc, at.pc), (index, copy.lane));
         self.findings.add((FindingKind::LeakedCopy, copy.pc, at.pc), make);
+    }
+
+    /// Reports bulk copies that were under way when their block exited.
+    pub fn bulk_leaked(&mut self, block: &BlockState, cx: &Context<'_>, leaks: &[Leak]) {
+        for &Leak { thread, pc, at } in leaks.iter().filter(|_| self.checks.shared_races) {
+            let reporter = Reporter::new(cx, block);
+            let who = (thread as usize / LANES, thread as usize % LANES);
+            let make = || reporter.bulk_leaked(at, pc, who);
+            self.findings.add((FindingKind::LeakedCopy, pc, pc), make);
+        }
     }
 
     /// Reports threads of a block that wait for each other: warp, lane and op of each.

@@ -8,7 +8,7 @@ use crate::peers::place_of;
 use crate::place::Place;
 use crate::registers::LANES;
 use crate::shadow::{Arrival, Event, GUARD, LOCAL, Missing, PENDING, Poison, SHARED, peer_rank};
-use crate::unit::Unit;
+use crate::unit::{BarrierAction, MemoryBarrier, Unit};
 
 /// A warp and a lane.
 type Who = (usize, usize);
@@ -34,6 +34,16 @@ impl<'a, 'b> Reporter<'a, 'b> {
         Site { what: self.what(pc), place: self.place(self.block.index, who, pc) }
     }
 
+    /// An earlier access, of any block.
+    fn site(&self, event: &Event) -> Site {
+        let mut index = self.block.index;
+        if u64::from(event.block) != self.block.linear {
+            index = self.cx.block_index(event.block.into());
+        }
+        let by = (event.warp as usize, event.lane as usize);
+        Site { what: self.what(event.pc), place: self.place(index, by, event.pc) }
+    }
+
     /// Description of an op.
     fn what(&self, pc: u32) -> String {
         match self.cx.program.ops[pc as usize].kind {
@@ -50,6 +60,9 @@ impl<'a, 'b> Reporter<'a, 'b> {
             Kind::Unit(Unit::StoreAsync(_)) => "asynchronous store".to_string(),
             Kind::Unit(Unit::Copy(bytes)) => format!("copy of {bytes} bytes"),
             Kind::Unit(Unit::WarpgroupMultiply(_)) => "product".to_string(),
+            Kind::Unit(Unit::Barrier(MemoryBarrier {
+                action: BarrierAction::Initialise, ..
+            })) => "initialisation".to_string(),
             Kind::Exit => "exit".to_string(),
             _ => "use".to_string(),
         }
@@ -111,13 +124,7 @@ impl<'a, 'b> Reporter<'a, 'b> {
         (pc, warp, lane): (u32, usize, usize),
         missing: Option<Missing>,
     ) -> Finding {
-        let mut index = self.block.index;
-        if u64::from(earlier.block) != self.block.linear {
-            index = self.cx.block_index(earlier.block.into());
-        }
-        let before = (earlier.warp as usize, earlier.lane as usize);
-        let first =
-            Site { what: self.what(earlier.pc), place: self.place(index, before, earlier.pc) };
+        let first = self.site(earlier);
         let second = self.here((warp, lane), pc);
         let remedy = match (kind, missing) {
             _ if earlier.clock == PENDING => {
@@ -228,6 +235,20 @@ impl<'a, 'b> Reporter<'a, 'b> {
         Finding { kind, subject, sites, remedy, count: 1 }
     }
 
+    /// A load through the read-only path of what the launch wrote.
+    pub fn non_coherent(
+        &self,
+        subject: (u64, u64),
+        writer: &Event,
+        (pc, warp, lane): (u32, usize, usize),
+    ) -> Finding {
+        let sites = vec![self.site(writer), self.here((warp, lane), pc)];
+        let remedy = "ld.global.nc may return what was there before the launch, whatever orders \
+                      the two: only what no thread of the launch writes can be loaded by it";
+        let (kind, subject) = (FindingKind::NonCoherentLoad, self.subject(subject));
+        Finding { kind, subject, sites, remedy: remedy.to_string(), count: 1 }
+    }
+
     /// A copy that completes on an mbarrier whose initialisation it may not see.
     pub fn unfenced_barrier(
         &self,
@@ -235,13 +256,7 @@ impl<'a, 'b> Reporter<'a, 'b> {
         init: &Event,
         (pc, warp, lane): (u32, usize, usize),
     ) -> Finding {
-        let mut index = self.block.index;
-        if u64::from(init.block) != self.block.linear {
-            index = self.cx.block_index(init.block.into());
-        }
-        let place = self.place(index, (init.warp as usize, init.lane as usize), init.pc);
-        let sites =
-            vec![Site { what: "initialisation".to_string(), place }, self.here((warp, lane), pc)];
+        let sites = vec![self.site(init), self.here((warp, lane), pc)];
         let line = self.line(init.pc);
         let remedy = format!(
             "copies see an initialised mbarrier only after a fence.mbarrier_init or \
@@ -265,6 +280,20 @@ impl<'a, 'b> Reporter<'a, 'b> {
         let remedy = "the thread must wait for its copies: cp.async.wait_all before it exits";
         let (kind, subject) = (FindingKind::LeakedCopy, self.subject((SHARED, at)));
         Finding { kind, subject, sites, remedy: remedy.to_string(), count: 1 }
+    }
+
+    /// A bulk copy that may read shared memory of a block that has exited.
+    pub fn bulk_leaked(&self, at: u64, pc: u32, who: Who) -> Finding {
+        let remedy = "the block exits, and its shared memory may go to another, while the copy is \
+                      under way: it must be waited for";
+        let (kind, subject) = (FindingKind::LeakedCopy, self.subject((SHARED, at)));
+        Finding {
+            kind,
+            subject,
+            sites: vec![self.here(who, pc)],
+            remedy: remedy.to_string(),
+            count: 1,
+        }
     }
 
     /// A load of uninitialised bytes, or of such that an op copied.

@@ -24,6 +24,7 @@ mod matrix;
 mod misuse;
 mod mutations;
 mod narrow;
+mod noncoherent;
 mod pointwise;
 mod products;
 mod properties;

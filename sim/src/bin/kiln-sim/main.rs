@@ -6,8 +6,8 @@ mod job;
 use clap::Parser;
 use job::{Job, Placed, Result, read_text};
 use kiln_sim::{
-    Checks, Counters, Device, DeviceConfig, Estimate, Finding, Launch, Machine, Module, Resources,
-    Site,
+    Checks, Counters, Device, DeviceConfig, Estimate, Finding, FindingKind, Launch, Machine,
+    Module, Resources, Site,
 };
 use serde_json::{Value, json};
 use std::io::Write;
@@ -47,7 +47,8 @@ struct Arguments {
     ptx: PathBuf,
     /// Job file in JSON.
     job: PathBuf,
-    /// Sanitizer checks: `all`, `none`, or a list of `uninitialised,shared,global,barriers`.
+    /// Sanitizer checks: `all`, `none`, or a list of `uninitialised,shared,global,barriers`; and
+    /// kinds of findings to leave out, such as `all,-leaked-asynchronous-copy`.
     #[arg(long, default_value = "all", value_parser = checks)]
     checks: Checks,
     /// Count instructions and memory traffic.
@@ -68,7 +69,7 @@ struct Arguments {
 }
 
 fn checks(text: &str) -> Result<Checks> {
-    let mut checks = Checks::NONE;
+    let (mut checks, mut left_out) = (Checks::NONE, Vec::new());
     for name in text.split(',') {
         match name {
             "all" => checks = Checks::ALL,
@@ -77,10 +78,14 @@ fn checks(text: &str) -> Result<Checks> {
             "shared" => checks.shared_races = true,
             "global" => checks.global_races = true,
             "barriers" => checks.barriers = true,
-            other => return Err(format!("unknown check `{other}`")),
+            other => {
+                let kind = other.strip_prefix('-').and_then(FindingKind::named);
+                let unknown = || format!("unknown check `{other}`");
+                left_out.push(kind.ok_or_else(unknown)?);
+            }
         }
     }
-    Ok(checks)
+    Ok(left_out.into_iter().fold(checks, Checks::without))
 }
 
 fn machine(text: &str) -> Result<Machine> {

@@ -5,7 +5,9 @@ use super::campaign::{Mutation, nth, on, plant};
 use super::edit::Change::{Drop, Instead, Only, Operand, Swap};
 use kiln_sim::ErrorKind::{Deadlock, DivergentBarrier, Misuse};
 use kiln_sim::FindingKind;
-use kiln_sim::FindingKind::{BarrierMismatch, LeakedCopy, UnfinishedProduct, UninitialisedShared};
+use kiln_sim::FindingKind::{
+    BarrierMismatch, LeakedCopy, SharedRace, UnfinishedProduct, UninitialisedShared,
+};
 
 pub const MUTATIONS: &[Mutation] = &[
     // Barriers that some threads do not reach, or count differently.
@@ -99,13 +101,13 @@ pub const MUTATIONS: &[Mutation] = &[
     plant(
         "copies/store_and_reduce",
         nth("cp.async.bulk.wait_group", 1, Drop),
-        Error(Misuse),
+        Finding(LeakedCopy),
         "cp.async.bulk.global",
     ),
     plant(
         "copies/store_and_reduce",
         nth("cp.async.bulk.commit_group", 1, Drop),
-        Error(Misuse),
+        Finding(LeakedCopy),
         "cp.async.bulk.global",
     ),
     plant(
@@ -124,14 +126,14 @@ pub const MUTATIONS: &[Mutation] = &[
     plant(
         "products/matmul",
         nth("cp.async.bulk.wait_group", 1, Drop),
-        Error(Misuse),
+        Finding(LeakedCopy),
         "cp.async.bulk.tensor.2d.global",
     ),
     plant(
         "products/matmul",
         nth("mbarrier.arrive.expect_tx", 1, Operand(2, "sub.u32", 8192)),
-        Error(Misuse),
-        "mbarrier",
+        Finding(SharedRace),
+        "wgmma.mma_async",
     ),
     // Products of warpgroups.
     plant("products/matmul", nth("wgmma.fence", 1, Drop), Error(Misuse), "wgmma.mma_async"),
