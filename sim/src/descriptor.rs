@@ -43,6 +43,32 @@ impl Descriptor {
         }
     }
 
+    /// Decodes a descriptor of `tcgen05`.
+    pub fn decode_tensor(bits: u64, transposed: bool) -> Result<Descriptor, String> {
+        let refused = |what: &str| Err(format!("the matrix descriptor {bits:#x} has {what}"));
+        let swizzle = match bits >> 61 {
+            0 => Swizzle::None,
+            2 => Swizzle::B128,
+            4 => Swizzle::B64,
+            6 => Swizzle::B32,
+            _ => return refused("a swizzle that is not supported"),
+        };
+        if bits >> 46 & 7 != 1 || bits >> 53 & 0xff != 0 {
+            return refused("other bits where constants belong");
+        }
+        if bits >> 52 & 1 != 0 {
+            return refused("an absolute stride, which is not supported");
+        }
+        let field = |low: u32| (bits >> low & 0x3fff) << 4;
+        let (start, leading, stride) = (field(0), field(16), field(32));
+        Ok(Descriptor { start, leading, stride, base: bits >> 49 & 7, swizzle, transposed })
+    }
+
+    /// Start addresses of the 16-byte chunks of a matrix of this many rows and chunks of K.
+    pub fn chunks(self, groups: u64, chunks: u64) -> impl Iterator<Item = u64> {
+        self.pieces(0..groups, chunks)
+    }
+
     /// Address of 16 bytes of the eight rows of group `group`: chunk `chunk` along K of row `index`
     /// or, if MN-major, the eight rows of K index `8 chunk + index`.
     #[inline(always)]

@@ -4,6 +4,7 @@
 //! each rounded to nearest. Hardware adds several products at once, in another order and with its
 //! own rounding, so compare with a tolerance.
 
+use super::scaled;
 use crate::context::Context;
 use crate::format::Format;
 use crate::half::F16;
@@ -59,7 +60,7 @@ pub(super) fn accumulate<T: Copy, const K: usize>(
 
 /// Both operands of an MMA in slices: the halves of A, and B.
 #[inline(always)]
-fn operands<T: Copy, const K: usize>(
+pub(super) fn operands<T: Copy, const K: usize>(
     warp: &Warp,
     cx: &Context<'_>,
     product: Multiply,
@@ -199,6 +200,9 @@ products! {
 
 pub(super) fn multiply(warp: &mut Warp, cx: &Context<'_>, op: &MicroOp, product: Multiply) {
     use Format::{Bf16, E4m3, F16, F32, F64, S8, Tf32};
+    if let Some(scale) = product.scale {
+        return scaled::multiply(warp, cx, op, product, scale);
+    }
     let run = match (product.a, product.b, product.k, product.sum) {
         (F64, ..) => double,
         (F16, _, 16, F32) => f16_f32,

@@ -1,6 +1,8 @@
 //! Dispatch of unit ops, and their operands.
 
-use super::{Next, bulk, cluster, copy, matrix, mbarrier, multiply, print, warpgroup};
+use super::{
+    Next, bulk, cluster, copy, matrix, mbarrier, multiply, print, tensor, tensor_map, warpgroup,
+};
 use crate::block_state::BlockState;
 use crate::context::Context;
 use crate::failure::{Failure, misuse};
@@ -67,6 +69,21 @@ pub(super) fn step(
         Unit::BulkCommit => bulk::commit(warp, block, active),
         Unit::BulkWait { reads } => {
             bulk::wait(warp, block, cx, (op.imm as u32, reads), active)?;
+        }
+        Unit::ReplaceMap { field, window } => {
+            tensor_map::change(warp, block, cx, op, (field, window), active)?;
+        }
+        Unit::Tensor(which) => {
+            if tensor::of_warp(which) && !whole(warp, active)? {
+                return Ok(Next::WaitLanes(active));
+            }
+            tensor::step(warp, block, cx, op, which, (active, pc))?;
+        }
+        Unit::CopyMap => {
+            if !whole(warp, active)? {
+                return Ok(Next::WaitLanes(active));
+            }
+            tensor_map::copy(warp, block, cx, op, active)?;
         }
         Unit::MapAddress => cluster::map_address(warp, block, cx, op, active)?,
         Unit::AddressRank => cluster::address_rank(warp, block, cx, op, active),

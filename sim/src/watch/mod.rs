@@ -8,6 +8,7 @@ mod bulk;
 mod memory;
 mod registers;
 mod report;
+mod tensor;
 mod units;
 
 use crate::block_state::BlockState;
@@ -110,6 +111,7 @@ impl Watch {
             | Kind::MatchWord { .. }
             | Kind::MatchWide { .. }
             | Kind::Reduce { .. }
+            | Kind::ReduceFloat { .. }
             | Kind::WarpSync => shadow.clocks.sync_lanes(index, at.active, warp.live),
             _ => {}
         }
