@@ -87,6 +87,7 @@ mod parse_prototype;
 mod peers;
 mod place;
 mod program;
+mod refused;
 mod registers;
 mod rounding;
 mod shadow;

@@ -56,6 +56,8 @@ pub(crate) enum Unit {
     },
     /// `tensormap.cp_fenceproxy`: reads the addresses in global and shared memory.
     CopyMap,
+    /// `wmma.mma`: writes D; reads A, B, C.
+    Fragments(FragmentMultiply),
     /// An operation on tensor memory.
     Tensor(TensorOp),
     /// `mapa`: maps the address in the first word to the block whose rank is the second.
@@ -151,6 +153,38 @@ pub(crate) enum BulkKind {
     SharedToTile {
         rank: u8,
     },
+}
+
+/// A matrix of `wmma` in registers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fragment {
+    pub rows: u8,
+    pub columns: u8,
+    pub format: Format,
+    pub registers: u8,
+}
+
+impl Fragment {
+    /// Elements per register.
+    pub fn per_register(self) -> usize {
+        (32 / self.format.bits()).max(1)
+    }
+
+    /// Elements per lane.
+    pub fn lane_elements(self) -> u32 {
+        u32::from(self.registers) * self.per_register() as u32
+    }
+}
+
+/// The four matrices of a `wmma.mma`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FragmentMultiply {
+    pub a: Fragment,
+    pub b: Fragment,
+    pub c: Fragment,
+    pub d: Fragment,
+    /// Whether integer accumulation saturates.
+    pub saturate: bool,
 }
 
 /// A `tcgen05` instruction.

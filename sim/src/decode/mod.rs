@@ -14,8 +14,10 @@ mod compare_pair;
 mod control;
 mod convert;
 mod convert_eight;
+mod convert_narrow;
 mod copy;
 mod float;
+mod fragments;
 mod indirect;
 mod matrix;
 mod memory;
@@ -38,6 +40,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::lanes::{LaneOp, handler};
 use crate::op::{Handler, Kind, Origin};
 use crate::program::Program;
+use crate::refused;
 use crate::traits::Traits;
 use crate::types::{Class, Type};
 pub(crate) use atomic::known;
@@ -447,7 +450,11 @@ impl<'a> Decoder<'a> {
             "membar" | "fence" | "nanosleep" | "griddepcontrol" | "pmevent" => self.order(i, m),
             "ldmatrix" | "stmatrix" | "movmatrix" => self.matrix(i, m),
             "mma" => self.multiply_matrices(i, m),
-            other => self.unsupported(format!("unknown opcode `{other}`")),
+            "wmma" => self.fragments(i, m),
+            other => match refused::reason(other) {
+                Some(why) => Err(m.error(&format!("is not supported: {why}"))),
+                None => self.unsupported(format!("unknown opcode `{other}`")),
+            },
         }
     }
 }

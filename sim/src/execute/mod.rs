@@ -12,6 +12,7 @@ mod bulk;
 mod cluster;
 mod copy;
 mod exchange;
+mod fragments;
 mod matrix;
 mod mbarrier;
 mod multiply;

@@ -1,7 +1,8 @@
 //! Dispatch of unit ops, and their operands.
 
 use super::{
-    Next, bulk, cluster, copy, matrix, mbarrier, multiply, print, tensor, tensor_map, warpgroup,
+    Next, bulk, cluster, copy, fragments, matrix, mbarrier, multiply, print, tensor, tensor_map,
+    warpgroup,
 };
 use crate::block_state::BlockState;
 use crate::context::Context;
@@ -35,6 +36,7 @@ pub(super) fn step(
         | Unit::StoreMatrix(_)
         | Unit::TransposeMatrix
         | Unit::Multiply(_)
+        | Unit::Fragments(_)
         | Unit::WarpgroupMultiply(_)
         | Unit::WarpgroupFence
         | Unit::WarpgroupCommit
@@ -46,6 +48,7 @@ pub(super) fn step(
                 Unit::LoadMatrix(moved) => matrix::load(warp, block, cx, op, moved)?,
                 Unit::StoreMatrix(moved) => matrix::store(warp, block, cx, op, moved)?,
                 Unit::Multiply(product) => multiply::multiply(warp, cx, op, product),
+                Unit::Fragments(product) => fragments::multiply(warp, cx, op, product),
                 Unit::WarpgroupMultiply(product) => {
                     warpgroup::multiply(warp, block, cx, op, product)?;
                 }

@@ -12,6 +12,7 @@ mod float;
 mod int;
 mod lane;
 mod level;
+mod narrow;
 mod packed;
 mod video;
 
@@ -25,6 +26,7 @@ pub(crate) use float::*;
 pub(crate) use int::*;
 pub(crate) use lane::{Lane, LaneOp};
 pub(crate) use level::{has_v3, leveled};
+pub(crate) use narrow::*;
 pub(crate) use packed::*;
 pub(crate) use video::*;
 
