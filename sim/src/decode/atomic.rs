@@ -16,7 +16,6 @@ impl Decoder<'_> {
         let Some(modify) = modify else {
             return Err(m.error("has no known operation"));
         };
-        m.take_while(|text| text == "L2::cache_hint");
         m.take("noftz");
         if m.take("b128") {
             return self.atomic_pair(i, m, (window, modify));

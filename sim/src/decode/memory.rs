@@ -22,7 +22,7 @@ pub(super) struct Address {
 fn is_cache_hint(text: &str) -> bool {
     ["ca", "cg", "cs", "cv", "wb", "wt", "nc", "lu"].contains(&text)
         || text.starts_with("L1::")
-        || text.starts_with("L2::") && text != "L2::cache_hint"
+        || text.starts_with("L2::")
 }
 
 impl Decoder<'_> {

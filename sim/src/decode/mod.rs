@@ -25,6 +25,7 @@ mod modifiers;
 mod multiply;
 mod operand;
 mod pair;
+mod policy;
 mod relation;
 mod tensor_core;
 mod tensor_map;
@@ -396,6 +397,8 @@ impl<'a> Decoder<'a> {
                 Some((value, guard.negated))
             }
         };
+        let plain = self.without_policy(instruction)?;
+        let instruction = plain.as_ref().unwrap_or(instruction);
         let mut modifiers = Modifiers::new(instruction);
         self.dispatch(instruction, &mut modifiers)?;
         if self.drafts.ops.len() > OPS_MAX {
@@ -440,6 +443,7 @@ impl<'a> Decoder<'a> {
             "ld" | "ldu" => self.load(i, m),
             "st" => self.store(i, m),
             "prefetch" | "prefetchu" | "applypriority" | "discard" => self.cache_hint(i, m),
+            "createpolicy" => self.create_policy(i, m),
             "atom" | "red" => self.atomic(i, m),
             "bra" => self.branch(i, m),
             "brx" => self.branch_indexed(i, m),
