@@ -201,7 +201,9 @@ impl Decoder<'_> {
             "kind::mxf4nvf4" => Some(TensorKind::Mxf4nvf4),
             _ => None,
         });
-        let Some(kind) = kind else {
+        // Between the two may be `.sp` and `.ws`.
+        let plain = i.modifiers.get(1).is_some_and(|text| text == "cta_group::1");
+        let Some(kind) = kind.filter(|_| plain) else {
             return Err(m.error("is not a supported form"));
         };
         let scaled = m.take("block_scale");

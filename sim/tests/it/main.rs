@@ -19,6 +19,7 @@ mod exchange;
 mod expectation;
 mod headers;
 mod instructions;
+mod list;
 mod lstm;
 mod matrix;
 mod misuse;
