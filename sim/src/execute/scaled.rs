@@ -38,23 +38,19 @@ pub(super) fn multiply(
     };
     let parts = usize::from(scale.vector);
     let span = usize::from(product.k) / parts;
-    let mut out = [[0; LANES]; 4];
-    for half in 0..2 {
-        for lane in 0..LANES {
-            for pair in 0..2 {
-                let (row, column) = (lane / 4, lane % 4 * 2 + pair);
-                let c = word(in_a + in_b + 2 * half + pair)[lane];
-                let mut sum = f32::from_bits(c);
-                for part in 0..parts {
-                    let ks = part * span..(part + 1) * span;
-                    let dot = dot(&slices[half], &slices[2], ks, (row, column));
-                    let scale = row_scale(half, row, part) * column_scale(column, part);
-                    sum = (f64::from(dot) * scale + f64::from(sum)) as f32;
-                }
-                out[2 * half + pair][lane] = canonical(sum).to_bits();
-            }
+    let sum = |index: usize, lane: usize| {
+        let (half, row, column) = (index / 2, lane / 4, lane % 4 * 2 + index % 2);
+        let mut sum = f32::from_bits(word(in_a + in_b + index)[lane]);
+        for part in 0..parts {
+            let ks = part * span..(part + 1) * span;
+            let dot = dot(&slices[half], &slices[2], ks, (row, column));
+            let scale = row_scale(half, row, part) * column_scale(column, part);
+            sum = (f64::from(dot) * scale + f64::from(sum)) as f32;
         }
-    }
+        canonical(sum).to_bits()
+    };
+    let out: [[u32; LANES]; 4] =
+        std::array::from_fn(|index| std::array::from_fn(|lane| sum(index, lane)));
     for (slot, row) in writes.iter().zip(&out) {
         warp.registers.set_word(*slot, row, u32::MAX);
     }

@@ -142,7 +142,6 @@ fn run(arguments: &Arguments) -> Result<bool> {
         counters: arguments.counters || arguments.machine.is_some(),
         bytes_min: job.bytes_min,
         warp_instructions_max: arguments.warp_instructions_max,
-        ..Launch::default()
     };
     let mut outcome = match device.launch(&kernel, &launch, &block) {
         Ok(report) => Outcome {
