@@ -77,6 +77,7 @@ mod half;
 mod lanes;
 mod launch;
 mod lex;
+mod matrix_descriptor;
 mod mbarrier;
 mod memory;
 mod module;

@@ -1,11 +1,12 @@
-//! Tensor memory of a block: 128 lanes of 512 columns of words, its allocations, and what the tensor
-//! core has yet to do.
+//! Tensor memory of a block: 128 lanes of 512 columns of words, its allocations, and what the
+//! tensor core has yet to do.
 //!
 //! MMAs and copies are executed in order, some time after they are issued. What they write must not
 //! be accessed until the mbarrier of a later commit is observed.
 
-use crate::descriptor::Descriptor;
+use crate::matrix_descriptor::Descriptor;
 use crate::mbarrier::BarrierAddress;
+use crate::tensor_descriptor::Shape;
 use crate::unit::{TensorCopy, TensorMultiply};
 use std::collections::VecDeque;
 
@@ -46,7 +47,7 @@ pub(crate) enum Work {
 #[derive(Debug)]
 pub(crate) struct Product {
     pub op: TensorMultiply,
-    pub shape: crate::tensor_descriptor::Shape,
+    pub shape: Shape,
     pub d: u32,
     pub a: Result<Descriptor, u32>,
     pub b: Descriptor,

@@ -48,8 +48,8 @@ pub(crate) enum Unit {
     BulkWait {
         reads: bool,
     },
-    /// `tensormap.replace`: reads the address of a tensor map in shared or global memory and the new
-    /// value; the immediate is the ordinal of the dimension.
+    /// `tensormap.replace`: reads the address of a tensor map in shared or global memory and the
+    /// new value; the immediate is the ordinal of the dimension.
     ReplaceMap {
         field: MapField,
         window: Window,

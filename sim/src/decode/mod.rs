@@ -287,7 +287,7 @@ impl<'a> Decoder<'a> {
     }
 
     fn reach_function(&self, name: &str, out: &mut Vec<u32>, seen: &mut Vec<String>) {
-        if seen.iter().any(|known| known == name) {
+        if seen.iter().any(|other| other == name) {
             return;
         }
         if let Some(callee) = self.ast.functions.iter().find(|f| f.name == name) {

@@ -4,7 +4,6 @@
 //! each rounded to nearest. Hardware adds several products at once, in another order and with its
 //! own rounding, so compare with a tolerance.
 
-use super::scaled;
 use crate::context::Context;
 use crate::format::Format;
 use crate::half::F16;
@@ -200,9 +199,6 @@ products! {
 
 pub(super) fn multiply(warp: &mut Warp, cx: &Context<'_>, op: &MicroOp, product: Multiply) {
     use Format::{Bf16, E4m3, F16, F32, F64, S8, Tf32};
-    if let Some(scale) = product.scale {
-        return scaled::multiply(warp, cx, op, product, scale);
-    }
     let run = match (product.a, product.b, product.k, product.sum) {
         (F64, ..) => double,
         (F16, _, 16, F32) => f16_f32,

@@ -6,9 +6,9 @@
 
 use crate::block_state::BlockState;
 use crate::context::Context;
-use crate::descriptor::Descriptor;
 use crate::format::{Format, scale};
 use crate::lanes::{canonical, leveled};
+use crate::matrix_descriptor::Descriptor;
 use crate::tensor_memory::Product;
 
 /// Tensor memory lane of a row of D, and of A.

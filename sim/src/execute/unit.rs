@@ -1,8 +1,8 @@
 //! Dispatch of unit ops, and their operands.
 
 use super::{
-    Next, bulk, cluster, copy, fragments, matrix, mbarrier, multiply, print, tensor, tensor_map,
-    warpgroup,
+    Next, bulk, cluster, copy, fragments, matrix, mbarrier, multiply, print, scaled, tensor,
+    tensor_map, warpgroup,
 };
 use crate::block_state::BlockState;
 use crate::context::Context;
@@ -47,7 +47,10 @@ pub(super) fn step(
             match unit {
                 Unit::LoadMatrix(moved) => matrix::load(warp, block, cx, op, moved)?,
                 Unit::StoreMatrix(moved) => matrix::store(warp, block, cx, op, moved)?,
-                Unit::Multiply(product) => multiply::multiply(warp, cx, op, product),
+                Unit::Multiply(product) => match product.scale {
+                    Some(scale) => scaled::multiply(warp, cx, op, product, scale),
+                    None => multiply::multiply(warp, cx, op, product),
+                },
                 Unit::Fragments(product) => fragments::multiply(warp, cx, op, product),
                 Unit::WarpgroupMultiply(product) => {
                     warpgroup::multiply(warp, block, cx, op, product)?;

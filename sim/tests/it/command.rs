@@ -133,7 +133,8 @@ mov.u32 %r1, %tid.x; setp.eq.u32 %p1, %r1, 0;
 bar.sync 0;
 @!%p1 bra WAIT;
 mbarrier.arrive.expect_tx.shared.b64 _, [done], 128;
-cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [box], [%d4, {2, 1}], [done];
+cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes
+    [box], [%d4, {2, 1}], [done];
 WAIT:
 mbarrier.try_wait.parity.shared.b64 %p0, [done], 0;
 @!%p0 bra WAIT;

@@ -1,3 +1,5 @@
+"""Kernels in Triton's language, after those that its tutorials teach."""
+
 import triton, triton.language as tl
 
 @triton.jit
@@ -20,7 +22,8 @@ def softmax(x, out, rows, cols, stride, BLOCK: tl.constexpr, STAGES: tl.constexp
 
 @triton.jit
 def matmul(a, b, c, M, N, K, sam, sak, sbk, sbn, scm, scn,
-           BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, ACT: tl.constexpr):
+           BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
+           ACT: tl.constexpr):
     pid = tl.program_id(0)
     nm = tl.cdiv(M, BM)
     nn = tl.cdiv(N, BN)
@@ -47,7 +50,8 @@ def matmul(a, b, c, M, N, K, sam, sak, sbk, sbn, scm, scn,
     out = acc.to(c.dtype.element_ty)
     cm = pm * BM + tl.arange(0, BM)
     cn = pn * BN + tl.arange(0, BN)
-    tl.store(c + scm * cm[:, None] + scn * cn[None, :], out, mask=(cm[:, None] < M) & (cn[None, :] < N))
+    inside = (cm[:, None] < M) & (cn[None, :] < N)
+    tl.store(c + scm * cm[:, None] + scn * cn[None, :], out, mask=inside)
 
 @triton.jit
 def dropout(x, out, n, p, seed, BLOCK: tl.constexpr):
@@ -223,8 +227,8 @@ def matmul_tma(da, db, dc, M, N, K,
 
 @triton.jit
 def matmul_persistent(da, db, dc, M, N, K,
-               BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SMS: tl.constexpr, WS: tl.constexpr,
-               FLAT: tl.constexpr):
+               BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SMS: tl.constexpr,
+               WS: tl.constexpr, FLAT: tl.constexpr):
     nm = tl.cdiv(M, BM)
     nn = tl.cdiv(N, BN)
     for tile in tl.range(tl.program_id(0), nm * nn, SMS, flatten=FLAT, warp_specialize=WS):
@@ -254,7 +258,8 @@ def matmul_device_tma(a, b, c, M, N, K,
 
 @triton.jit
 def matmul_scaled(a, asc, b, bsc, c, M, N, K,
-               BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, FA: tl.constexpr, FB: tl.constexpr,
+               BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, FA: tl.constexpr,
+               FB: tl.constexpr,
                DA: tl.constexpr, DB: tl.constexpr, VEC: tl.constexpr):
     pm = tl.program_id(0)
     pn = tl.program_id(1)

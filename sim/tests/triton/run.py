@@ -25,6 +25,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 import kernels as K
+from formats import E2M1, E4M3, E5M2, bf16, from_bf16, nearest, philox_uniform
 
 SIM = os.environ.get("KILN_SIM", "target/debug/kiln-sim")
 TARGETS = [80, 90, 100, 120]
@@ -35,36 +36,6 @@ BFLOAT = 2.0**-8
 
 def rng():
     return np.random.default_rng(7)
-
-
-def bf16(values):
-    """Rounds to bfloat16; gives the rounded singles and their bits."""
-    bits = np.asarray(values, np.float32).view(np.uint32).astype(np.uint64)
-    bits = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
-    return (bits << 16).astype(np.uint32).view(np.float32), bits.astype(np.uint16)
-
-
-def from_bf16(bits):
-    return (bits.astype(np.uint32) << 16).view(np.float32)
-
-
-def small(codes, exponent, fraction, infinite=False):
-    """Values of a format of a few bits."""
-    codes = np.asarray(codes, np.int64)
-    f, e = codes & (1 << fraction) - 1, codes >> fraction & (1 << exponent) - 1
-    bias = (1 << exponent - 1) - 1
-    value = np.where(e == 0, f * 2.0 ** (1 - bias - fraction),
-                     (1 + f * 2.0**-fraction) * 2.0 ** (e - bias))
-    if infinite:
-        value = np.where(e == (1 << exponent) - 1, np.where(f == 0, np.inf, np.nan), value)
-    elif (exponent, fraction) == (4, 3):
-        value = np.where((codes & 0x7F) == 0x7F, np.nan, value)
-    return np.where(codes >> exponent + fraction & 1, -value, value)
-
-
-E4M3 = small(np.arange(256), 4, 3)
-E5M2 = small(np.arange(256), 5, 2, True)
-E2M1 = small(np.arange(16), 2, 1)
 
 
 def buffer(dtype, count, fill=None, save=False):
@@ -191,22 +162,6 @@ def dropout():
         return close("out", out[1], want, np.abs(want) * 4 * SINGLE)
 
     return arguments, [], [2, 1, 1], check
-
-
-def philox_uniform(seed, offsets):
-    """Philox 4x32 of ten rounds (Salmon et al., 2011), and its first word as a uniform number."""
-    c0 = offsets.astype(np.uint64)
-    c1 = c2 = c3 = np.zeros_like(c0)
-    k0, k1 = np.uint64(seed), np.uint64(0)
-    mask = np.uint64(0xFFFFFFFF)
-    for _ in range(10):
-        a, b = c0 * np.uint64(0xD2511F53), c2 * np.uint64(0xCD9E8D57)
-        c0, c1, c2, c3 = (
-            (b >> np.uint64(32)) ^ c1 ^ k0, b & mask, (a >> np.uint64(32)) ^ c3 ^ k1, a & mask)
-        k0, k1 = (k0 + np.uint64(0x9E3779B9)) & mask, (k1 + np.uint64(0xBB67AE85)) & mask
-    word = c0.astype(np.uint32).view(np.int32)
-    word = np.where(word < 0, -word - 1, word)
-    return word.astype(np.float32) * np.float32(4.6566127342e-10)
 
 
 def layer_norm():
@@ -361,7 +316,8 @@ def device_tensor_matmul():
     m, n, k = 128, 64, 192
     a = rng().standard_normal((m, k)).astype(np.float16)
     b = rng().standard_normal((n, k)).astype(np.float16)
-    arguments = [buffer("f16", a.size, a), buffer("f16", b.size, b), buffer("f16", m * n, save=True)]
+    arguments = [buffer("f16", a.size, a), buffer("f16", b.size, b),
+                 buffer("f16", m * n, save=True)]
     arguments += [scalar("i32", value) for value in (m, n, k)]
     want = a.astype(np.float64) @ b.T.astype(np.float64)
     return arguments, [], [2, 1, 1], lambda out: close(
@@ -373,10 +329,10 @@ def scaled(kind, vector):
         m, n, k = 128, 128, 256
         if kind == "e4m3":
             a, b = (rng().integers(0x20, 0x40, (rows, k), np.uint8) for rows in (m, n))
-            x, y, per = E4M3[a], E4M3[b], 1
+            x, y = E4M3[a], E4M3[b]
         else:
             codes = [rng().integers(0, 16, (rows, k), np.uint8) for rows in (m, n)]
-            x, y, per = E2M1[codes[0]], E2M1[codes[1]], 2
+            x, y = E2M1[codes[0]], E2M1[codes[1]]
             a, b = (value[:, ::2] | value[:, 1::2] << 4 for value in codes)
         low, high, table = (0x30, 0x48, E4M3) if vector == 16 else (
             122, 133, 2.0 ** (np.arange(256) - 127.0))
@@ -386,7 +342,6 @@ def scaled(kind, vector):
         arguments += [scalar("i32", value) for value in (m, n, k)]
         x = x * np.repeat(table[sa], vector, 1)
         y = y * np.repeat(table[sb], vector, 1)
-        del per
         return arguments, [], [1, 1, 1], lambda out: close(
             "c", out[4].reshape(m, n), x @ y.T, product_bound(x, y.T, SINGLE))
 
@@ -418,21 +373,10 @@ def scan():
         or close("argmax", out[2], x.argmax(1), 0))
 
 
-def nearest(table, values):
-    """Codes nearest to the values, the even one of two, for finite tables of magnitudes."""
-    table = table[:128][np.isfinite(table[:128])]
-    values = np.asarray(values, np.float64)
-    magnitude = np.minimum(np.abs(values), table[-1])
-    above = np.clip(np.searchsorted(table, magnitude), 1, len(table) - 1)
-    low, high = magnitude - table[above - 1], table[above] - magnitude
-    even = np.where((above - 1) % 2 == 0, above - 1, above)
-    code = np.where(low < high, above - 1, np.where(low > high, above, even))
-    return (code | np.where(np.signbit(values), 0x80, 0)).astype(np.uint8)
-
-
 def casts():
     n = 1024
-    x = (rng().standard_normal(n, np.float32) * 2.0 ** rng().integers(-20, 12, n)).astype(np.float32)
+    scale = 2.0 ** rng().integers(-20, 12, n)
+    x = (rng().standard_normal(n, np.float32) * scale).astype(np.float32)
     arguments = [buffer("f32", n, x), buffer("u8", n, save=True), buffer("u8", n, save=True),
                  buffer("f16", n, save=True), buffer("u16", n, save=True),
                  buffer("f32", n, save=True)]
@@ -474,8 +418,8 @@ RECENT = [90, 100, 120]
 
 CASES = [
     Case("vector_add", K.vector_add, ADD, {"BLOCK": 1024}, vector_add),
-    Case("softmax", K.softmax, pointers("*fp32", "x", "out") | pointers("i32", "rows", "cols", "stride"),
-         {"BLOCK": 1024, "STAGES": 4}, softmax, warps=8),
+    Case("softmax", K.softmax,
+         pointers("*fp32", "x", "out") | pointers("i32", "rows", "cols", "stride"), {"BLOCK": 1024, "STAGES": 4}, softmax, warps=8),
     Case("matmul f16", K.matmul, product("fp16"), tile(128, 128, 64, 1),
          matmul("f16", (128, 128), True), warps=8, aligned=STRIDES),
     Case("matmul f16 64x64", K.matmul, product("fp16"), tile(64, 64, 32), matmul("f16", (64, 64)),

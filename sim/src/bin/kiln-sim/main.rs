@@ -42,9 +42,9 @@ elements to show afterwards, `save` where to write all of them. A job may also h
 
     { "tensor": 0, "dims": [256, 128], "box": [64, 32], "swizzle": 128 }
 
-is a tensor map of buffer 0, the contiguous dimension first, which may also have `strides` (bytes of
-all dimensions but the first; else packed), `steps` (element strides) and `nan` (outside the tensor);
-{ "addresses": [0, 1] } is a buffer of addresses.
+is a tensor map of buffer 0, the contiguous dimension first, which may also have `strides` (bytes
+of all dimensions but the first; else packed), `steps` (element strides) and `nan` (outside the
+tensor); { "addresses": [0, 1] } is a buffer of addresses.
 
 Exit status: 0 if all is well, 1 if the kernel failed or the checks found anything, 2 if the job
 could not be run."#;
