@@ -60,8 +60,9 @@ pub(crate) fn decode(bits: u32, op: TensorMultiply) -> Result<Shape, String> {
         _ if scaled => Format::F32,
         (TensorKind::I8, 2) => Format::S32,
         (TensorKind::I8, _) => return refused("a type of D that its kind lacks"),
+        (TensorKind::F16 | TensorKind::F8f6f4, 0) => Format::F16,
         (_, 1) => Format::F32,
-        _ => return refused("a type of D that is not supported"),
+        _ => return refused("a type of D that its kind lacks"),
     };
     if flag(2) {
         return refused("sparse operands, which are not supported");
@@ -79,6 +80,10 @@ pub(crate) fn decode(bits: u32, op: TensorMultiply) -> Result<Shape, String> {
     }
     if scaled && flag(31) {
         return refused("a K that is not supported");
+    }
+    let narrow = matches!(op.kind, TensorKind::Mxf4 | TensorKind::Mxf4nvf4);
+    if narrow && (flag(15) || flag(16)) {
+        return refused("transposed operands of 4 bits");
     }
     let scale_bytes = if scaled { [field(29, 2) as usize, field(4, 2) as usize] } else { [0; 2] };
     let fraction = scaled && !flag(23);

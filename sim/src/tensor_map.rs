@@ -425,6 +425,10 @@ impl Tile {
             tile.steps[axis] = bytes[at + 18].into();
             tile.counts[axis] = boxed.div_ceil(u64::from(bytes[at + 18]));
         }
+        let (inner, row) = (tile.row_bytes(), tile.swizzle.row_bytes().unwrap_or(u64::MAX));
+        if !inner.is_multiple_of(16) || inner > row || tile.rank == 0 {
+            return None;
+        }
         if nan != 0 {
             tile.fill = match ty {
                 TensorType::F16 | TensorType::Bf16 => {

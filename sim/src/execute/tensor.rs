@@ -88,16 +88,19 @@ pub(super) fn step(
     Ok(())
 }
 
-/// Lane, within the warp's, and column of each thread's word.
-fn place(shape: TensorShape, thread: usize, word: usize) -> (usize, usize) {
+/// Lane, within the warp's, and column of each thread's word; a packed word takes two columns.
+fn place(moved: TensorMove, thread: usize, word: usize) -> (usize, usize) {
     let row = thread / 4;
-    match shape {
-        TensorShape::L32x32 => (thread, word),
-        TensorShape::L16x32x2(split) => (thread % 16, word + thread / 16 * usize::from(split)),
-        TensorShape::L16x64 => (row + thread % 2 * 8, thread / 2 % 2 + 2 * word),
-        TensorShape::L16x128 => (row + word % 2 * 8, thread % 4 + word / 2 * 4),
-        TensorShape::L16x256 => (row + word / 2 % 2 * 8, thread % 4 * 2 + word % 2 + word / 4 * 8),
-    }
+    let (lane, column, further) = match moved.shape {
+        TensorShape::L32x32 => (thread, word, 0),
+        TensorShape::L16x32x2(split) => (thread % 16, word, thread / 16 * usize::from(split)),
+        TensorShape::L16x64 => (row + thread % 2 * 8, thread / 2 % 2 + 2 * word, 0),
+        TensorShape::L16x128 => (row + word % 2 * 8, thread % 4 + word / 2 * 4, 0),
+        TensorShape::L16x256 => {
+            (row + word / 2 % 2 * 8, thread % 4 * 2 + word % 2 + word / 4 * 8, 0)
+        }
+    };
+    (lane, column * if moved.packed { 2 } else { 1 } + further)
 }
 
 /// First lane and column of a transfer, whose columns may be accessed.
@@ -118,9 +121,8 @@ fn start(
             format!("{what} of tensor memory lane {lane} by a warp whose lanes start at {own}"),
         );
     }
-    let wide = if moved.packed { 2 } else { 1 };
-    let columns = (0..LANES).map(|thread| place(moved.shape, thread, moved.words as usize - 1).1);
-    let count = (columns.max().unwrap_or_default() as u32 + 1) * wide;
+    let columns = (0..LANES).map(|thread| place(moved, thread, usize::from(moved.words) - 1).1);
+    let count = columns.max().unwrap_or_default() as u32 + if moved.packed { 2 } else { 1 };
     let halves = match half {
         false => [true; 2],
         true => [lane == own, lane != own],
@@ -142,12 +144,12 @@ fn load(
     let (lane, first) = start(warp, block, cx, (op, words), moved, ("tcgen05.ld", false))?;
     for word in 0..words {
         let row = std::array::from_fn(|thread| {
-            let (row, column) = place(moved.shape, thread, word);
+            let (row, column) = place(moved, thread, word);
             match moved.packed {
                 false => *block.tensor.cell(lane + row, first + column),
                 true => {
-                    let low = *block.tensor.cell(lane + row, first + 2 * column) & 0xffff;
-                    low | *block.tensor.cell(lane + row, first + 2 * column + 1) << 16
+                    let low = *block.tensor.cell(lane + row, first + column) & 0xffff;
+                    low | *block.tensor.cell(lane + row, first + column + 1) << 16
                 }
             }
         });
@@ -167,12 +169,12 @@ fn store(
     for word in 0..usize::from(moved.words) {
         let row = *warp.registers.word(&cx.program.constants, cx.list(op)[1 + word]);
         for (thread, &value) in row.iter().enumerate() {
-            let (row, column) = place(moved.shape, thread, word);
+            let (row, column) = place(moved, thread, word);
             match moved.packed {
                 false => *block.tensor.cell(lane + row, first + column) = value,
                 true => {
-                    *block.tensor.cell(lane + row, first + 2 * column) = value & 0xffff;
-                    *block.tensor.cell(lane + row, first + 2 * column + 1) = value >> 16;
+                    *block.tensor.cell(lane + row, first + column) = value & 0xffff;
+                    *block.tensor.cell(lane + row, first + column + 1) = value >> 16;
                 }
             }
         }
@@ -222,7 +224,7 @@ fn decoded_copy(
 fn extent(rows: usize, k: usize, bits: usize, transposed: bool) -> (u64, u64) {
     match transposed {
         // Chunks of 16 bytes along the rows, and groups of eight along K.
-        true => ((rows * bits / 128) as u64, (k / 8) as u64),
+        true => ((rows * bits).div_ceil(128) as u64, (k / 8) as u64),
         false => ((rows / 8) as u64, (k * bits / 128) as u64),
     }
 }

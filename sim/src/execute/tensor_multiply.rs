@@ -7,6 +7,7 @@
 use crate::block_state::BlockState;
 use crate::context::Context;
 use crate::format::{Format, scale};
+use crate::half::F16;
 use crate::lanes::{canonical, leveled};
 use crate::matrix_descriptor::Descriptor;
 use crate::tensor_memory::Product;
@@ -88,8 +89,8 @@ fn floating(block: &mut BlockState, product: &Product) {
     for row in 0..shape.m {
         let lane = lane_of(shape.m, first_lane, row);
         for (column, sum) in sums.iter_mut().enumerate() {
-            let old = f32::from_bits(*block.tensor.cell(lane, first + column)) * shrink;
-            *sum = if product.adds { old } else { 0.0 };
+            let old = shape.sum.single(*block.tensor.cell(lane, first + column));
+            *sum = if product.adds { old * shrink } else { 0.0 };
         }
         let own = &a[row * shape.k..][..shape.k];
         if product.op.scales == 0 {
@@ -108,7 +109,11 @@ fn floating(block: &mut BlockState, product: &Product) {
             }
         }
         for (column, sum) in sums.iter().enumerate() {
-            *block.tensor.cell(lane, first + column) = canonical(*sum).to_bits();
+            // A column holds one element, also of f16.
+            *block.tensor.cell(lane, first + column) = match shape.sum {
+                Format::F16 => F16::from_f32(canonical(*sum)).0.into(),
+                _ => canonical(*sum).to_bits(),
+            };
         }
     }
 }

@@ -23,7 +23,7 @@ def softmax(x, out, rows, cols, stride, BLOCK: tl.constexpr, STAGES: tl.constexp
 @triton.jit
 def matmul(a, b, c, M, N, K, sam, sak, sbk, sbn, scm, scn,
            BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
-           ACT: tl.constexpr):
+           ACT: tl.constexpr, ACC: tl.constexpr):
     pid = tl.program_id(0)
     nm = tl.cdiv(M, BM)
     nn = tl.cdiv(N, BN)
@@ -38,11 +38,11 @@ def matmul(a, b, c, M, N, K, sam, sak, sbk, sbn, scm, scn,
     ok = tl.arange(0, BK)
     pa = a + om[:, None] * sam + ok[None, :] * sak
     pb = b + ok[:, None] * sbk + on[None, :] * sbn
-    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    acc = tl.zeros((BM, BN), dtype=ACC)
     for k in range(0, tl.cdiv(K, BK)):
         ta = tl.load(pa, mask=ok[None, :] < K - k * BK, other=0.0)
         tb = tl.load(pb, mask=ok[:, None] < K - k * BK, other=0.0)
-        acc = tl.dot(ta, tb, acc)
+        acc = tl.dot(ta, tb, acc, out_dtype=ACC)
         pa += BK * sak
         pb += BK * sbk
     if ACT:
@@ -318,3 +318,71 @@ def casts(x, e4, e5, h, b, back, BLOCK: tl.constexpr):
     tl.store(h + at, v.to(tl.float16))
     tl.store(b + at, v.to(tl.bfloat16))
     tl.store(back + at, f4.to(tl.float32) + f5.to(tl.float32))
+
+
+@triton.jit
+def matmul_chain(a, b, c, B: tl.constexpr):
+    at = tl.arange(0, B)[:, None] * B + tl.arange(0, B)[None, :]
+    x = tl.load(a + at)
+    y = tl.load(b + at)
+    first = tl.dot(x, y)
+    second = tl.dot(first.to(tl.float16), y)
+    tl.store(c + at, tl.trans(second).to(tl.float16))
+
+
+@triton.jit
+def policies(x, y, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    m = at < n
+    v = tl.load(x + at, mask=m, eviction_policy="evict_first")
+    w = tl.load(y + at, mask=m, eviction_policy="evict_last")
+    tl.store(out + at, v + w, mask=m, cache_modifier=".cs")
+
+
+@triton.jit
+def atomics(half, low, high, bits, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    m = at < n
+    tl.atomic_add(half + at % 16, 1.0, mask=m)
+    tl.atomic_min(low + at % 16, at.to(tl.float32), mask=m)
+    tl.atomic_max(high + at % 16, at.to(tl.int64), mask=m)
+    tl.atomic_xor(bits + at % 16, at * 77, mask=m, sem="relaxed")
+
+
+@triton.jit
+def add_to_tile(x, out, R: tl.constexpr, C: tl.constexpr):
+    tile = tl.make_tensor_descriptor(out, shape=[100, 128], strides=[128, 1], block_shape=[R, C])
+    at = tl.arange(0, R)[:, None] * C + tl.arange(0, C)[None, :]
+    tile.atomic_add([tl.program_id(0) * R, C], tl.load(x + at))
+
+
+@triton.jit
+def cube(x, out, B: tl.constexpr):
+    source = tl.make_tensor_descriptor(x, shape=[8, 64, 64], strides=[4096, 64, 1],
+                                       block_shape=[2, B, B])
+    target = tl.make_tensor_descriptor(out, shape=[8, 64, 64], strides=[4096, 64, 1],
+                                       block_shape=[2, B, B])
+    target.store([0, 8, 16], source.load([3, 48, 40]))
+
+
+@triton.jit
+def batch(a, b, c, B: tl.constexpr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    at = tl.arange(0, B)[:, None, None] * N * N + i[None, :, None] * N + i[None, None, :]
+    tl.store(c + at, tl.dot(tl.load(a + at), tl.load(b + at)))
+
+
+@triton.jit
+def gather_rows(x, rows, out, R: tl.constexpr, C: tl.constexpr):
+    at = tl.arange(0, R)[:, None] * C + tl.arange(0, C)[None, :]
+    tl.store(out + at, tl.gather(tl.load(x + at), tl.load(rows + at), 0))
+
+
+@triton.jit
+def integers(x, y, out, wide, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    m = at < n
+    v = tl.load(x + at, mask=m)
+    w = tl.load(y + at, mask=m, other=1)
+    tl.store(out + at, (v // w) * 3 + v % w + ((v << 3) ^ (w >> 1)), mask=m)
+    tl.store(wide + at, v.to(tl.int64) * w // 7 + tl.umulhi(v.to(tl.uint32), 12345), mask=m)
