@@ -644,7 +644,7 @@ def written(item, folder, name):
     return out, (save, STORAGE[item["dtype"]]) if item["save"] else None
 
 
-def run(case, target, folder, ptx_folder):
+def run(case, target, folder, ptx_folder, seed):
     """What is wrong, or None."""
     compiled = case.compile(target)
     ptx, meta = compiled.asm["ptx"], compiled.metadata
@@ -669,7 +669,7 @@ def run(case, target, folder, ptx_folder):
            "arguments": entries[:len(arguments)], "buffers": entries[len(arguments):]}
     job_path = folder / "job.json"
     job_path.write_text(json.dumps(job))
-    command = [SIM, path, job_path, "--warp-instructions-max", "100000000"]
+    command = [SIM, path, job_path, "--seed", str(seed), "--warp-instructions-max", "100000000"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     if done.returncode:
         text = (done.stdout + done.stderr).strip()
@@ -682,6 +682,7 @@ def main():
     parser.add_argument("--ptx", type=Path, help="folder to keep the PTX in")
     parser.add_argument("--only", default="", help="names of kernels")
     parser.add_argument("--target", default=",".join(map(str, TARGETS)))
+    parser.add_argument("--seed", type=int, default=0, help="order of warps")
     parser.add_argument("-v", action="store_true", help="print findings in full")
     options = parser.parse_args()
     if options.ptx:
@@ -701,7 +702,7 @@ def main():
                 continue
             with tempfile.TemporaryDirectory() as folder:
                 try:
-                    result = run(case, target, Path(folder), options.ptx)
+                    result = run(case, target, Path(folder), options.ptx, options.seed)
                 except subprocess.TimeoutExpired:
                     result = "does not end"
             found = case.found.get(target)
