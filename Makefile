@@ -16,7 +16,8 @@ PLANS_FROM ?= 1
 .PHONY: help setup demo test test-vectors cases spills test-remote test-driver settings random-graphs \
 	random-plans lint ci package readme bench \
 	bench-compile bench-gpu gpu-kit golden expect onnx-data onnx-attention-data rnn-data \
-	attention-data graph-data torture tampered-packs fuzz fuzz-sim attention-campaign clean
+	attention-data graph-data torture tampered-packs fuzz fuzz-sim attention-campaign \
+	triton-kernels clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-20s %s\n", $$1, $$2}'
@@ -97,6 +98,9 @@ gpu-kit: setup ## Build what a machine with a GPU and without Rust needs, into o
 
 fuzz-sim: ## Fuzz the simulator for FUZZ_SECONDS (1800); needs nightly Rust and cargo-fuzz
 	scripts/fuzz-sim.sh
+
+triton-kernels: ## Run kernels that Triton compiles on the simulator, against numpy (installs Triton)
+	scripts/triton-kernels.sh
 
 golden: setup ## Rewrite the golden files in tests/golden; review the difference as code
 	INSTA_UPDATE=always INSTA_FORCE_PASS=1 $(CARGO) test --test it -- golden case_runs

@@ -317,6 +317,8 @@ fn locate<'a>(
 ) -> Result<Place<'a>, Miss> {
     let (window, at) = match window {
         Window::Generic => classify(address),
+        // Its addresses may be generic too.
+        Window::Param => (Window::Param, address % WINDOW_BYTES),
         window => (window, address),
     };
     let (name, size) = match window {

@@ -104,6 +104,15 @@ pub(crate) struct Instruction {
     pub scope: u32,
 }
 
+/// What an indirect call may call.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Prototype {
+    /// `.callprototype`: bytes of the return parameters and of the parameters.
+    Shape([Vec<u32>; 2]),
+    /// `.calltargets`.
+    Targets(Vec<String>),
+}
+
 /// A statement of a body.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Statement {
@@ -117,6 +126,12 @@ pub(crate) enum Statement {
         name: String,
         scope: u32,
         targets: Vec<String>,
+    },
+    /// `name: .callprototype ..;` or `name: .calltargets f, g;`
+    Prototype {
+        name: String,
+        scope: u32,
+        prototype: Prototype,
     },
 }
 
@@ -155,4 +170,12 @@ pub(crate) struct Ast {
     pub files: HashMap<u32, String>,
     pub variables: Vec<Variable>,
     pub functions: Vec<Function>,
+}
+
+impl Ast {
+    /// Address of a device function: a multiple of 16 by its index, which is not 0.
+    pub fn function_address(&self, name: &str) -> Option<u64> {
+        let index = self.functions.iter().position(|f| f.name == name && !f.entry)?;
+        Some((index as u64 + 1) * 16)
+    }
 }

@@ -14,6 +14,7 @@ use crate::peers::{Peers, place_of};
 use crate::place::Place;
 use crate::registers::LANES;
 use crate::shadow::BlockShadow;
+use crate::tensor_memory::TensorMemory;
 use crate::types::Class;
 use crate::unit::Unit;
 use crate::warp::{Wait, Warp};
@@ -69,6 +70,7 @@ impl Block {
             shared_bytes,
             peers,
             queue: Queue::default(),
+            tensor: TensorMemory::default(),
             printed: String::new(),
             barriers: vec![Barrier::default(); BARRIERS],
             warp_count: warps.len(),

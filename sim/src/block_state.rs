@@ -4,6 +4,7 @@ use crate::bulk::Queue;
 use crate::mbarrier::Mbarrier;
 use crate::peers::Peers;
 use crate::shadow::BlockShadow;
+use crate::tensor_memory::TensorMemory;
 
 /// Number of barriers per block.
 pub(crate) const BARRIERS: usize = 16;
@@ -29,6 +30,7 @@ pub(crate) struct BlockState {
     pub shared_bytes: u32,
     pub peers: Peers,
     pub queue: Queue,
+    pub tensor: TensorMemory,
     /// Output of `printf`.
     pub printed: String,
     pub barriers: Vec<Barrier>,

@@ -20,6 +20,8 @@ pub(crate) struct Context<'a> {
     pub param_bytes: u64,
     /// Addresses of the module's variables.
     pub variables: &'a [u64],
+    /// Address of the workspace of a cooperative grid, which its barriers use; 0 for other grids.
+    pub workspace: u64,
     /// Thread indices by warp and axis.
     pub threads: Vec<[Row<u32>; 3]>,
     /// Cluster shape, and whether the kernel or the launch specified it.

@@ -14,6 +14,9 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+/// Workspace of a grid: its size and the word of its barrier, as `cooperative_groups.h` uses them.
+const WORKSPACE_BYTES: u64 = 8;
+
 /// A simulated device with global memory; may be shared between threads.
 #[derive(Debug)]
 pub struct Device {
@@ -128,6 +131,13 @@ impl Device {
         if !launch.checks.uninitialised {
             self.memory.assume_written();
         }
+        let workspace = match launch.cooperative && kernel.entry().program.has_grid_barriers() {
+            true => self.alloc(WORKSPACE_BYTES)?,
+            false => 0,
+        };
+        if workspace != 0 {
+            self.write(workspace, &[0; WORKSPACE_BYTES as usize])?;
+        }
         let table = self.memory.snapshot();
         let context = Context {
             kernel,
@@ -138,6 +148,7 @@ impl Device {
             params: &words,
             param_bytes: params.len() as u64,
             variables: &variables,
+            workspace,
             threads: thread_rows(launch.block),
             cluster: launch.cluster_of(kernel),
             explicit_cluster: kernel.cluster().is_some() || launch.cluster != [0; 3],
@@ -146,7 +157,11 @@ impl Device {
             has_v3: has_v3(),
             executed: AtomicU64::new(0),
         };
-        workers::run(&context, &self.config)
+        let report = workers::run(&context, &self.config);
+        if workspace != 0 {
+            self.free(workspace)?;
+        }
+        report
     }
 
     /// Addresses of a module's variables, which are allocated at its first launch.
@@ -184,8 +199,12 @@ impl Device {
             for relocation in &variable.relocations {
                 let mut all = module.ast.variables.iter();
                 let index = all.position(|other| other.name == relocation.symbol);
-                let index = index.expect("the parser knew every symbol");
-                let value = addresses[index].wrapping_add(relocation.add as u64);
+                let symbol = match index {
+                    Some(index) => Some(addresses[index]),
+                    None => module.ast.function_address(&relocation.symbol),
+                };
+                let symbol = symbol.expect("the parser knew every symbol");
+                let value = symbol.wrapping_add(relocation.add as u64);
                 let at = relocation.offset as usize;
                 bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
             }

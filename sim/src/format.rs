@@ -12,6 +12,11 @@ pub(crate) enum Format {
     F64,
     E4m3,
     E5m2,
+    E3m2,
+    E2m3,
+    E2m1,
+    /// E2m1 in bits 2 to 5 of a byte.
+    E2m1Byte,
     S8,
     U8,
     S4,
@@ -19,7 +24,7 @@ pub(crate) enum Format {
     S32,
 }
 
-const NAMES: [(&str, Format); 12] = [
+const NAMES: [(&str, Format); 15] = [
     ("f16", Format::F16),
     ("bf16", Format::Bf16),
     ("tf32", Format::Tf32),
@@ -27,6 +32,9 @@ const NAMES: [(&str, Format); 12] = [
     ("f64", Format::F64),
     ("e4m3", Format::E4m3),
     ("e5m2", Format::E5m2),
+    ("e3m2", Format::E3m2),
+    ("e2m3", Format::E2m3),
+    ("e2m1", Format::E2m1),
     ("s8", Format::S8),
     ("u8", Format::U8),
     ("s4", Format::S4),
@@ -50,8 +58,10 @@ impl Format {
     /// Size of an element in bits.
     pub fn bits(self) -> usize {
         match self {
-            Format::S4 | Format::U4 => 4,
+            Format::S4 | Format::U4 | Format::E2m1 => 4,
             Format::E4m3 | Format::E5m2 | Format::S8 | Format::U8 => 8,
+            // Formats of 6 bits lie in the low bits of a byte.
+            Format::E3m2 | Format::E2m3 | Format::E2m1Byte => 8,
             Format::F16 | Format::Bf16 => 16,
             Format::Tf32 | Format::F32 | Format::S32 => 32,
             Format::F64 => 64,
@@ -72,8 +82,17 @@ impl Format {
             Format::Tf32 => f32::from_bits(bits & !0x1fff),
             Format::E4m3 => E4M3.value(bits as u8),
             Format::E5m2 => E5M2.value(bits as u8),
+            Format::E3m2 => small(bits, 3, 2),
+            Format::E2m3 => small(bits, 2, 3),
+            Format::E2m1 => small(bits, 2, 1),
+            Format::E2m1Byte => small(bits >> 2, 2, 1),
             _ => f32::from_bits(bits),
         }
+    }
+
+    /// The format of an element that takes a byte.
+    pub fn in_byte(self) -> Format {
+        if self == Format::E2m1 { Format::E2m1Byte } else { self }
     }
 
     /// Value of an integer element.
@@ -86,6 +105,28 @@ impl Format {
             Format::U4 => (bits & 15) as i32,
             _ => bits as i32,
         }
+    }
+}
+
+/// Value of a code without infinities or NaN: a sign, exponent bits, fraction bits.
+#[inline(always)]
+pub(crate) fn small(code: u32, exponent_bits: u32, fraction_bits: u32) -> f32 {
+    let fraction = code & ((1 << fraction_bits) - 1);
+    let exponent = code >> fraction_bits & ((1 << exponent_bits) - 1);
+    let bias = (1 << (exponent_bits - 1)) - 1;
+    let significand = if exponent == 0 { fraction } else { fraction | 1 << fraction_bits };
+    let power = exponent.max(1) as i32 - bias - fraction_bits as i32;
+    let magnitude = significand as f32 * f32::from_bits(((power + 127) as u32) << 23);
+    let negative = code >> (exponent_bits + fraction_bits) & 1 != 0;
+    if negative { -magnitude } else { magnitude }
+}
+
+/// Value of a scale: ue8m0, a power of 2, or ue4m3, an e4m3 without sign.
+pub(crate) fn scale(code: u8, fraction: bool) -> f64 {
+    match (fraction, code) {
+        (true, _) => E4M3.value(code & 0x7f).into(),
+        (false, 0xff) => f64::NAN,
+        (false, _) => f64::from_bits((u64::from(code) + 1023 - 127) << 52),
     }
 }
 

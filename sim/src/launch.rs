@@ -5,9 +5,9 @@ use crate::counters::Counters;
 use crate::finding::Finding;
 use crate::module::Kernel;
 
-/// Registers of an SM, and the most of a thread.
+/// Registers of an SM, and the most that a thread is given, of which it can name 255.
 pub(crate) const SM_REGISTERS: u32 = 65536;
-const REGISTERS_MAX: u32 = 255;
+const REGISTERS_MAX: u32 = 256;
 
 /// Configuration of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -74,6 +74,9 @@ pub(crate) enum Special {
     ClusterBlocks,
     /// 1 if clusters were specified explicitly.
     ExplicitCluster,
+    /// Halves of the address of the grid's workspace; 0 unless the launch is cooperative.
+    WorkspaceHigh,
+    WorkspaceLow,
 }
 
 /// Operation of a micro-op.
@@ -86,6 +89,7 @@ pub(crate) enum Kind {
     /// Jumps to the target list's entry `a`; the immediate is the number of targets.
     BranchIndexed,
     Exit,
+    /// Fails; an immediate of 1 says that an indirect call found no function.
     Trap,
     /// Loads the list from address `a` plus the immediate.
     Load(Access),
@@ -113,6 +117,12 @@ pub(crate) enum Kind {
     Reduce {
         modify: Modify,
         signed: bool,
+    },
+    /// The same of single-precision values.
+    ReduceFloat {
+        max: bool,
+        magnitude: bool,
+        nan: bool,
     },
     ActiveMask,
     /// Waits for the lanes of member mask `a`.

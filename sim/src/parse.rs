@@ -238,7 +238,8 @@ impl<'a> Parser<'a> {
         }
         for Relocation { symbol, .. } in &variable.relocations {
             let known = self.names.get(symbol).map(|&index| &self.ast.variables[index as usize]);
-            if known.is_none_or(|known| known.space == Space::Shared) {
+            let function = self.ast.function_address(symbol).is_some();
+            if known.is_none_or(|known| known.space == Space::Shared) && !function {
                 let name = &variable.name;
                 return fail(format!(
                     "`{symbol}`, in `{name}`, is not a variable in global memory"

@@ -266,7 +266,8 @@ impl Parser<'_> {
             }
             body.function.body.push(Statement::BranchTargets { name, scope, targets });
         } else if matches!(self.peek(), Token::Dot("callprototype" | "calltargets")) {
-            return self.error("indirect calls are not supported");
+            let prototype = self.prototype()?;
+            body.function.body.push(Statement::Prototype { name, scope, prototype });
         } else {
             body.function.body.push(Statement::Label { name, scope });
         }
@@ -466,7 +467,7 @@ impl Parser<'_> {
 }
 
 fn is_special(name: &str) -> bool {
-    const NAMES: [&str; 30] = [
+    const NAMES: [&str; 32] = [
         "tid",
         "ntid",
         "laneid",
@@ -497,6 +498,8 @@ fn is_special(name: &str) -> bool {
         "cluster_ctaid",
         "cluster_nctaid",
         "cluster_nctarank",
+        "envreg1",
+        "envreg2",
     ];
     NAMES.contains(&name)
 }

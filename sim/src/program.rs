@@ -1,6 +1,6 @@
 //! Executable form of a kernel.
 
-use crate::op::{MicroOp, Origin};
+use crate::op::{Kind, MicroOp, Origin, Special};
 use crate::registers::{Constants, RegisterCount, Slot};
 use crate::tracked::{Tracked, Uses};
 
@@ -23,4 +23,12 @@ pub(crate) struct Program {
     pub local_bytes: u32,
     /// Static shared memory per block in bytes.
     pub shared_bytes: u32,
+}
+
+impl Program {
+    /// Whether the kernel reads the address of the grid's workspace.
+    pub fn has_grid_barriers(&self) -> bool {
+        let reads = |op: &MicroOp| matches!(op.kind, Kind::Special(Special::WorkspaceLow));
+        self.ops.iter().any(reads)
+    }
 }

@@ -3,6 +3,7 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::types::Type;
+use crate::unit::MapField;
 
 /// Maximum rank of a tensor.
 const RANK_MAX: usize = 5;
@@ -233,6 +234,91 @@ impl TensorMap {
     }
 }
 
+/// Replaces a field of an encoded tensor map. One of zeros becomes a map whose other fields have
+/// their defaults.
+pub(crate) fn replace(
+    bytes: &mut [u8; 128],
+    field: MapField,
+    axis: usize,
+    value: u64,
+) -> std::result::Result<(), String> {
+    if bytes.iter().all(|&byte| byte == 0) {
+        bytes[..MARK.len()].copy_from_slice(&MARK);
+        bytes[5] = 1;
+        for axis in 0..RANK_MAX {
+            let at = 16 + 19 * axis;
+            bytes[at] = 1;
+            (bytes[at + 16], bytes[at + 18]) = (1, 1);
+        }
+    }
+    let within = |holds: bool| match holds {
+        true => Ok(()),
+        false => Err(format!("{value} is not a valid {field:?} of dimension {axis}")),
+    };
+    within(bytes.starts_with(&MARK))?;
+    let at = 16 + 19 * axis;
+    match field {
+        MapField::Address => {
+            within(value.is_multiple_of(16))?;
+            bytes[8..16].copy_from_slice(&value.to_le_bytes());
+        }
+        MapField::Rank => {
+            within(value < RANK_MAX as u64)?;
+            bytes[5] = value as u8 + 1;
+        }
+        MapField::Dim => {
+            within((1..=1 << 32).contains(&value))?;
+            bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+        }
+        MapField::Stride => {
+            within(axis + 1 < RANK_MAX && value.is_multiple_of(16) && value < 1 << 40)?;
+            bytes[at + 19 + 8..at + 19 + 16].copy_from_slice(&value.to_le_bytes());
+        }
+        MapField::BoxDim => {
+            within((1..=BOX_MAX.into()).contains(&value))?;
+            bytes[at + 16..at + 18].copy_from_slice(&(value as u16).to_le_bytes());
+        }
+        MapField::ElementStride => {
+            within((1..=STEP_MAX.into()).contains(&value))?;
+            bytes[at + 18] = if axis == 0 { 1 } else { value as u8 };
+        }
+        MapField::ElementType => {
+            let ty = ELEMENT_TYPES.get(value as usize).copied().flatten();
+            let code = TYPES.iter().position(|(known, _)| Some(*known) == ty);
+            within(code.is_some())?;
+            bytes[4] = code.unwrap_or_default() as u8;
+        }
+        MapField::Interleave => within(value == 0)?,
+        MapField::Swizzle => {
+            within(value < 4)?;
+            bytes[6] = value as u8;
+        }
+        MapField::Fill => {
+            within(value < 2)?;
+            bytes[7] = value as u8;
+        }
+    }
+    Ok(())
+}
+
+/// Types by the numbers of `tensormap.replace`; those that flush, round or are packed are not
+/// supported.
+const ELEMENT_TYPES: [Option<TensorType>; 13] = [
+    Some(TensorType::U8),
+    Some(TensorType::U16),
+    Some(TensorType::U32),
+    Some(TensorType::S32),
+    Some(TensorType::U64),
+    Some(TensorType::S64),
+    Some(TensorType::F16),
+    Some(TensorType::F32),
+    None,
+    Some(TensorType::F64),
+    Some(TensorType::Bf16),
+    None,
+    None,
+];
+
 fn check_tiled(tiled: &Tiled<'_>) -> Result<()> {
     let Tiled { data_type, address, dims, strides, box_dims, element_strides, .. } = *tiled;
     if tiled.interleave != Interleave::None {
@@ -338,6 +424,10 @@ impl Tile {
             let boxed = u64::from(u16::from_le_bytes([bytes[at + 16], bytes[at + 17]]));
             tile.steps[axis] = bytes[at + 18].into();
             tile.counts[axis] = boxed.div_ceil(u64::from(bytes[at + 18]));
+        }
+        let (inner, row) = (tile.row_bytes(), tile.swizzle.row_bytes().unwrap_or(u64::MAX));
+        if !inner.is_multiple_of(16) || inner > row || tile.rank == 0 {
+            return None;
         }
         if nan != 0 {
             tile.fill = match ty {

@@ -48,6 +48,18 @@ pub(crate) enum Unit {
     BulkWait {
         reads: bool,
     },
+    /// `tensormap.replace`: reads the address of a tensor map in shared or global memory and the
+    /// new value; the immediate is the ordinal of the dimension.
+    ReplaceMap {
+        field: MapField,
+        window: Window,
+    },
+    /// `tensormap.cp_fenceproxy`: reads the addresses in global and shared memory.
+    CopyMap,
+    /// `wmma.mma`: writes D; reads A, B, C.
+    Fragments(FragmentMultiply),
+    /// An operation on tensor memory.
+    Tensor(TensorOp),
     /// `mapa`: maps the address in the first word to the block whose rank is the second.
     MapAddress,
     /// Writes the rank of the block to which an address belongs.
@@ -147,6 +159,130 @@ pub(crate) enum BulkKind {
     },
 }
 
+/// A matrix of `wmma` in registers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fragment {
+    pub rows: u8,
+    pub columns: u8,
+    pub format: Format,
+    pub registers: u8,
+}
+
+impl Fragment {
+    /// Elements per register.
+    pub fn per_register(self) -> usize {
+        (32 / self.format.bits()).max(1)
+    }
+
+    /// Elements per lane.
+    pub fn lane_elements(self) -> u32 {
+        u32::from(self.registers) * self.per_register() as u32
+    }
+}
+
+/// The four matrices of a `wmma.mma`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FragmentMultiply {
+    pub a: Fragment,
+    pub b: Fragment,
+    pub c: Fragment,
+    pub d: Fragment,
+    /// Whether integer accumulation saturates.
+    pub saturate: bool,
+}
+
+/// A `tcgen05` instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TensorOp {
+    /// Reads the address in shared memory to write the allocation's address to, and a number of
+    /// columns.
+    Allocate { window: Window },
+    /// Reads the allocation's address and number of columns.
+    Free,
+    /// Gives up the right to allocate.
+    Relinquish,
+    /// Writes words; reads the address in tensor memory.
+    Load(TensorMove),
+    /// Reads the address and words.
+    Store(TensorMove),
+    /// Reads the address and a descriptor.
+    Copy(TensorCopy),
+    /// Reads the address of D, A (an address or a descriptor), B's descriptor, the instruction
+    /// descriptor, whether to accumulate; with scales, the addresses of those of A and B.
+    Multiply(TensorMultiply),
+    /// Reads the address of an mbarrier, and for multicast the mask of blocks.
+    Commit { window: Window, multicast: bool },
+}
+
+/// Shape of an access of a warp to its lanes of tensor memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TensorShape {
+    L32x32,
+    L16x64,
+    L16x128,
+    L16x256,
+    /// Threads from 16 on access the same lanes as the others, this many columns on.
+    L16x32x2(u16),
+}
+
+/// A transfer between tensor memory and registers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TensorMove {
+    pub shape: TensorShape,
+    pub words: u8,
+    /// Whether a register holds the low halves of two columns.
+    pub packed: bool,
+}
+
+/// A copy from shared to tensor memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TensorCopy {
+    pub rows: u8,
+    /// Chunks of 16 bytes per row.
+    pub chunks: u8,
+    /// First lanes of the copies of each 32 rows, as multiples of 32.
+    pub places: [u8; 4],
+}
+
+/// Kind of operands of an MMA on tensor memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TensorKind {
+    F16,
+    Tf32,
+    F8f6f4,
+    I8,
+    Mxf8f6f4,
+    Mxf4,
+    Mxf4nvf4,
+}
+
+/// An MMA on tensor memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TensorMultiply {
+    pub kind: TensorKind,
+    /// Whether A is in tensor memory.
+    pub a_tensor: bool,
+    /// Number of scales along K, if there are any.
+    pub scales: u8,
+    /// D is multiplied by 2 to the minus this power first.
+    pub shift: u8,
+}
+
+/// A field of a tensor map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MapField {
+    Address,
+    Rank,
+    BoxDim,
+    Dim,
+    Stride,
+    ElementStride,
+    ElementType,
+    Interleave,
+    Swizzle,
+    Fill,
+}
+
 /// An asynchronous store of `count` elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StoreAsync {
@@ -175,6 +311,20 @@ pub(crate) struct Multiply {
     pub sum: Format,
     /// Whether integer accumulation saturates.
     pub saturate: bool,
+    /// With scales, their words follow C.
+    pub scale: Option<Scale>,
+}
+
+/// Scales of an MMA: a byte per row or column and part of K, in registers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Scale {
+    /// Number of scales along K.
+    pub vector: u8,
+    /// Whether they are ue4m3 instead of ue8m0.
+    pub fraction: bool,
+    /// First byte of the word, and which threads of four hold it.
+    pub a: [u8; 2],
+    pub b: [u8; 2],
 }
 
 impl Multiply {

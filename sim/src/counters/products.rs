@@ -21,7 +21,9 @@ fn operands(format: Format) -> Option<Operands> {
         Format::F16 | Format::Bf16 => Operands::Half,
         Format::Tf32 => Operands::Tf32,
         Format::F64 => Operands::F64,
-        Format::E4m3 | Format::E5m2 => Operands::F8,
+        // Narrower elements count like those of 8 bits.
+        Format::E4m3 | Format::E5m2 | Format::E3m2 | Format::E2m3 => Operands::F8,
+        Format::E2m1 | Format::E2m1Byte => Operands::F8,
         Format::S8 | Format::U8 => Operands::Int8,
         Format::S4 | Format::U4 => Operands::Int4,
         Format::F32 | Format::S32 => return None,

@@ -57,8 +57,18 @@ impl Decoder<'_> {
         if matches!(opcode, "dp4a" | "dp2a") {
             return self.dot(i, m);
         }
+        if m.take("f32x2") {
+            return self.pair_arithmetic(i, m);
+        }
+        if m.has("u16x2") || m.has("s16x2") {
+            return self.integer_pair(i, m);
+        }
         let ty = m.ty()?;
         match ty {
+            Type::F32 if m.has("f16") || m.has("bf16") => {
+                let narrow = m.ty()?;
+                return self.mixed_arithmetic(i, m, narrow);
+            }
             Type::F32 | Type::F64 => return self.float_arithmetic(i, m, ty),
             Type::F16 | Type::F16x2 | Type::Bf16 | Type::Bf16x2 => {
                 return self.half_arithmetic(i, m, ty);
@@ -70,7 +80,10 @@ impl Decoder<'_> {
             "mul24" | "mad24" => self.multiply_24(i, m, ty),
             _ => {
                 let saturate = ty == Type::S32 && m.take("sat");
+                let relu = ty == Type::S32 && matches!(opcode, "min" | "max") && m.take("relu");
                 let (chosen, operands) = match opcode {
+                    "min" if relu => (Some(handler::<lanes::MinRelu>()), 2),
+                    "max" if relu => (Some(handler::<lanes::MaxRelu>()), 2),
                     "add" if saturate => (Some(handler::<lanes::AddSat>()), 2),
                     "sub" if saturate => (Some(handler::<lanes::SubSat>()), 2),
                     _ if saturate => (None, 2),

@@ -3,6 +3,7 @@
 use super::{Decoder, Modifiers};
 use crate::access::{Atomic, Modify, Window};
 use crate::ast::Instruction;
+use crate::draft::Source;
 use crate::error::Result;
 use crate::op::Kind;
 use crate::types::{Class, Type};
@@ -16,6 +17,9 @@ impl Decoder<'_> {
             return Err(m.error("has no known operation"));
         };
         m.take("noftz");
+        if m.take("b128") {
+            return self.atomic_pair(i, m, (window, modify));
+        }
         let vector = self.take_vector(m);
         let ty = m.ty()?;
         if !known(modify, ty) {
@@ -40,6 +44,30 @@ impl Decoder<'_> {
         let (window, wide_address) = (address.window, address.wide);
         let kind = Kind::Atomic(Atomic { window, modify, ty, wide_address });
         self.emit(kind, vec![write], reads, address.offset);
+        Ok(())
+    }
+
+    /// Decodes an exchange or compare-and-swap of 128 bits.
+    fn atomic_pair(
+        &mut self,
+        i: &Instruction,
+        m: &Modifiers<'_>,
+        (window, modify): (Window, Modify),
+    ) -> Result<()> {
+        let compare = modify == Modify::Compare;
+        if i.opcode != "atom" || !compare && modify != Modify::Exchange {
+            return Err(m.error("is not a supported form"));
+        }
+        self.count(i, m, 3 + usize::from(compare))?;
+        let address = self.address(&i.operands[1], window)?;
+        let mut reads = vec![address.base];
+        for operand in &i.operands[2..] {
+            reads.extend(self.halves(operand)?.map(Source::Value));
+        }
+        let writes = self.halves(&i.operands[0])?.to_vec();
+        let (window, wide_address) = (address.window, address.wide);
+        let kind = Kind::Atomic(Atomic { window, modify, ty: Type::B128, wide_address });
+        self.emit(kind, writes, reads, address.offset);
         Ok(())
     }
 

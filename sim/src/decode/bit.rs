@@ -144,6 +144,9 @@ impl Decoder<'_> {
         if ty != Type::B32 {
             return Err(m.error("is not a supported form"));
         }
+        if let Some(Operand::Pair(word, truth)) = i.operands.first() {
+            return self.logic_and_test(i, m, word, truth);
+        }
         let write = self.target(&i.operands[0], Class::Word)?;
         if i.opcode == "lop3" {
             self.count(i, m, 5)?;
@@ -160,6 +163,40 @@ impl Decoder<'_> {
         let reads = self.sources(i, &[ty, ty, ty])?;
         let mode = mode.map_or(0, |mode| mode as i64 + 1);
         self.lane(handler::<lanes::Permute>(), write, reads, mode);
+        Ok(())
+    }
+
+    /// Decodes `lop3` with a second result: whether the first is not 0, combined with a predicate.
+    fn logic_and_test(
+        &mut self,
+        i: &Instruction,
+        m: &mut Modifiers<'_>,
+        word: &Operand,
+        truth: &Operand,
+    ) -> Result<()> {
+        let combine = m.take_map(|text| match text {
+            "or" => Some(handler::<lanes::Or<bool>>()),
+            "and" => Some(handler::<lanes::And<bool>>()),
+            _ => None,
+        });
+        let Some(combine) = combine.filter(|_| i.opcode == "lop3") else {
+            return Err(m.error("is not a supported form"));
+        };
+        self.count(i, m, 6)?;
+        let Operand::Int(table) = i.operands[4] else {
+            return Err(m.error("lacks a truth table"));
+        };
+        let ty = Type::B32;
+        let reads = self.sources(i, &[ty, ty, ty])?;
+        let other = self.source(&i.operands[5], Type::Pred)?;
+        let kind = Kind::Lane(handler::<lanes::Logic>());
+        let value = self.emit_new(Class::Word, kind, reads, table);
+        let nonzero = vec![value, Source::Word(0)];
+        let nonzero = self.lane_new::<lanes::NotEqual<u32>>(Class::Pred, nonzero);
+        let truth = self.target(truth, Class::Pred)?;
+        self.lane(combine, truth, vec![nonzero, other], 0);
+        let word = self.target(word, Class::Word)?;
+        self.copy(word, value);
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use super::{Decoder, Modifiers, Placed};
 use crate::access::{Access, Window};
-use crate::ast::{Instruction, Operand};
+use crate::ast::{Function, Instruction, Operand};
 use crate::draft::Source;
 use crate::error::Result;
 use crate::op::Kind;
@@ -16,7 +16,7 @@ impl Decoder<'_> {
         self.scoped(scope, name, |frame, key| frame.labels.get(key).copied())
     }
 
-    fn scoped<T>(
+    pub(super) fn scoped<T>(
         &self,
         scope: u32,
         name: &str,
@@ -78,20 +78,26 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// Inlines a device function. Its parameters are the caller's variables or its own registers.
+    /// Decodes a call, which is inlined. Parameters are the caller's variables.
     pub(super) fn call(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
         m.take("uni");
         let (mut returns, mut name, mut arguments) = (&[][..], None, &[][..]);
+        let (mut target, mut admitted) = (None, None);
         for operand in &i.operands {
             match operand {
-                Operand::Vector(items) if name.is_none() => returns = items,
+                Operand::Vector(items) if name.is_none() && target.is_none() => returns = items,
                 Operand::Vector(items) => arguments = items,
+                Operand::Register(_) if target.is_none() => target = Some(operand),
+                Operand::Name(text) if target.is_some() => admitted = Some(text.as_str()),
                 Operand::Name(text) if name.is_none() => name = Some(text.as_str()),
-                _ => return self.unsupported("an indirect call"),
+                _ => return self.unsupported("a call of an unknown form"),
             }
         }
+        if let (Some(target), Some(admitted)) = (target, admitted) {
+            return self.call_indirect((target, admitted), i.scope, returns, arguments);
+        }
         let Some(name) = name else {
-            return self.unsupported("an indirect call");
+            return self.unsupported("an indirect call without a prototype");
         };
         let ast = self.ast;
         let Some(callee) = ast.functions.iter().find(|f| f.name == name) else {
@@ -107,6 +113,23 @@ impl Decoder<'_> {
         if !callee.defined {
             return self.unsupported(format!("call of the undefined function `{name}`"));
         }
+        let end = self.new_label();
+        if let Some((value, negated)) = self.guard.take() {
+            self.skip(end, value, !negated);
+        }
+        self.inline(callee, returns, arguments)?;
+        self.bind_label(end);
+        Ok(())
+    }
+
+    /// Inlines a device function.
+    pub(super) fn inline(
+        &mut self,
+        callee: &Function,
+        returns: &[Operand],
+        arguments: &[Operand],
+    ) -> Result<()> {
+        let name = &callee.name;
         let actuals: Vec<&Operand> = returns.iter().chain(arguments).collect();
         let formals = callee.returns + callee.params;
         if actuals.len() != formals {
@@ -122,13 +145,7 @@ impl Decoder<'_> {
             };
             bound.insert(index, self.place(*id));
         }
-        let guard = self.guard.take();
         let end = self.new_label();
-        if let Some((value, negated)) = guard {
-            let skip = self.push(Kind::Branch, Vec::new(), Vec::new(), 0);
-            skip.guard = Some((value, !negated));
-            skip.targets = vec![end];
-        }
         let frame = self.frame(callee, end, &bound)?;
         self.body(callee, frame)?;
         self.bind_label(end);

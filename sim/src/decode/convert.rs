@@ -92,6 +92,12 @@ impl Decoder<'_> {
         if i.modifiers.iter().any(|text| matches!(text.as_str(), "e4m3x2" | "e5m2x2")) {
             return self.convert_eight(i, m);
         }
+        if m.has("ue8m0x2") {
+            return self.convert_exponent(i, m);
+        }
+        if m.has("e2m1x2") || m.has("e2m3x2") || m.has("e3m2x2") {
+            return self.convert_narrow(i, m);
+        }
         let mut integral = false;
         let mut rounding = m.rounding();
         if rounding.is_none() {

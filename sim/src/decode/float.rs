@@ -81,6 +81,22 @@ macro_rules! by_half {
     };
 }
 
+/// Arithmetic in single precision by opcode, with its number of operands.
+pub(super) fn single_arithmetic(
+    opcode: &str,
+    direction: Direction,
+    flush: bool,
+    saturate: bool,
+) -> Option<(Handler, usize)> {
+    Some(match opcode {
+        "add" => (rounded!(FloatAdd, f32, direction, flush, saturate), 2),
+        "sub" => (rounded!(FloatSub, f32, direction, flush, saturate), 2),
+        "mul" => (rounded!(FloatMul, f32, direction, flush, saturate), 2),
+        "fma" => (rounded!(FloatFma, f32, direction, flush, saturate), 3),
+        _ => return None,
+    })
+}
+
 impl Decoder<'_> {
     pub(super) fn float_arithmetic(
         &mut self,

@@ -6,7 +6,7 @@ use crate::ast::{Instruction, Operand};
 use crate::draft::Source;
 use crate::error::Result;
 use crate::lanes::{self, handler};
-use crate::memory::{LOCAL_BASE, SHARED_BASE};
+use crate::memory::{LOCAL_BASE, PARAM_BASE, SHARED_BASE};
 use crate::op::Kind;
 use crate::types::{Class, Type};
 
@@ -22,7 +22,7 @@ pub(super) struct Address {
 fn is_cache_hint(text: &str) -> bool {
     ["ca", "cg", "cs", "cv", "wb", "wt", "nc", "lu"].contains(&text)
         || text.starts_with("L1::")
-        || text.starts_with("L2::") && text != "L2::cache_hint"
+        || text.starts_with("L2::")
 }
 
 impl Decoder<'_> {
@@ -98,11 +98,9 @@ impl Decoder<'_> {
             }),
             Operand::Register(id) => {
                 let value = self.register(id)?;
-                // A kernel's parameters have generic addresses; those of a function are in local
-                // memory.
+                // The parameters of a function are in local memory.
                 let window = match window {
-                    Window::Param if self.top().entry => Window::Generic,
-                    Window::Param => Window::Local,
+                    Window::Param if !self.top().entry => Window::Local,
                     other => other,
                 };
                 let wide = match self.class(value) {
@@ -213,6 +211,16 @@ impl Decoder<'_> {
     /// Decodes `cvta`: to generic addresses, or with `.to` from them.
     pub(super) fn convert_address(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
         let to = m.take("to");
+        if !to && (m.take("param") || m.take("param::entry")) {
+            let ty = m.ty()?;
+            self.count(i, m, 2)?;
+            let read = self.source(&i.operands[1], Type::U64)?;
+            let write = self.target(&i.operands[0], ty.class())?;
+            // `mov` to 64 bits gives a generic address already.
+            let reads = vec![read, Source::Wide(PARAM_BASE)];
+            self.lane(handler::<lanes::Or<u64>>(), write, reads, 0);
+            return Ok(());
+        }
         let Some(base) = m.take_map(Self::generic_base) else {
             return Err(m.error("lacks a state space"));
         };
@@ -232,7 +240,7 @@ impl Decoder<'_> {
 
     /// Decodes `isspacep`: windows are aligned to their size, so the high word suffices.
     pub(super) fn is_space(&mut self, i: &Instruction, m: &mut Modifiers<'_>) -> Result<()> {
-        use crate::memory::{GLOBAL_BASE, PARAM_BASE};
+        use crate::memory::GLOBAL_BASE;
         let base = m.take_map(|text| match text {
             "global" | "const" => Some(GLOBAL_BASE),
             "param" | "param::entry" => Some(PARAM_BASE),

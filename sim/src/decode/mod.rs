@@ -6,6 +6,7 @@
 mod arithmetic;
 mod atomic;
 mod bit;
+mod bit_range;
 mod bulk;
 mod cluster;
 mod compare;
@@ -13,24 +14,34 @@ mod compare_pair;
 mod control;
 mod convert;
 mod convert_eight;
+mod convert_narrow;
 mod copy;
 mod float;
+mod fragments;
+mod indirect;
 mod matrix;
 mod memory;
 mod modifiers;
+mod multiply;
 mod operand;
+mod pair;
+mod policy;
 mod relation;
+mod tensor_core;
+mod tensor_map;
+mod video;
 mod walk;
 mod warp;
 mod warpgroup;
 
-use crate::ast::{Ast, Function, Instruction, Space, Statement, Variable, VariableId};
+use crate::ast::{Ast, Function, Instruction, Prototype, Space, Statement, Variable, VariableId};
 use crate::colour;
 use crate::draft::{Draft, Drafts, Source, Value};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lanes::{LaneOp, handler};
 use crate::op::{Handler, Kind, Origin};
 use crate::program::Program;
+use crate::refused;
 use crate::traits::Traits;
 use crate::types::{Class, Type};
 pub(crate) use atomic::known;
@@ -94,6 +105,7 @@ struct Frame {
     places: Vec<Placed>,
     labels: HashMap<(u32, String), u32>,
     targets: HashMap<(u32, String), Vec<String>>,
+    prototypes: HashMap<(u32, String), Prototype>,
     scopes: Vec<u32>,
     end: u32,
     entry: bool,
@@ -262,16 +274,25 @@ impl<'a> Decoder<'a> {
                         && !out.contains(&id)
                     {
                         out.push(id);
+                        for stored in &self.ast.variables[id as usize].relocations {
+                            self.reach_function(&stored.symbol, out, seen);
+                        }
                     }
-                    let Some(name) = name.filter(|name| !seen.iter().any(|s| s == name)) else {
-                        return;
-                    };
-                    if let Some(callee) = self.ast.functions.iter().find(|f| f.name == name) {
-                        seen.push(name.to_string());
-                        self.reach(callee, out, seen);
+                    if let Some(name) = name {
+                        self.reach_function(name, out, seen);
                     }
                 });
             }
+        }
+    }
+
+    fn reach_function(&self, name: &str, out: &mut Vec<u32>, seen: &mut Vec<String>) {
+        if seen.iter().any(|other| other == name) {
+            return;
+        }
+        if let Some(callee) = self.ast.functions.iter().find(|f| f.name == name) {
+            seen.push(name.to_string());
+            self.reach(callee, out, seen);
         }
     }
 
@@ -313,6 +334,7 @@ impl<'a> Decoder<'a> {
             places,
             labels: HashMap::new(),
             targets: HashMap::new(),
+            prototypes: HashMap::new(),
             scopes: function.scopes.clone(),
             end,
             entry: function.entry,
@@ -325,6 +347,9 @@ impl<'a> Decoder<'a> {
                 }
                 Statement::BranchTargets { name, scope, targets } => {
                     frame.targets.insert((*scope, name.clone()), targets.clone());
+                }
+                Statement::Prototype { name, scope, prototype } => {
+                    frame.prototypes.insert((*scope, name.clone()), prototype.clone());
                 }
                 Statement::Instruction(_) => {}
             }
@@ -350,7 +375,7 @@ impl<'a> Decoder<'a> {
                     let label = self.top().labels[&(*scope, name.clone())];
                     self.bind_label(label);
                 }
-                Statement::BranchTargets { .. } => {}
+                Statement::BranchTargets { .. } | Statement::Prototype { .. } => {}
                 Statement::Instruction(instruction) => self.instruction(instruction)?,
             }
         }
@@ -372,6 +397,8 @@ impl<'a> Decoder<'a> {
                 Some((value, guard.negated))
             }
         };
+        let plain = self.without_policy(instruction)?;
+        let instruction = plain.as_ref().unwrap_or(instruction);
         let mut modifiers = Modifiers::new(instruction);
         self.dispatch(instruction, &mut modifiers)?;
         if self.drafts.ops.len() > OPS_MAX {
@@ -392,6 +419,11 @@ impl<'a> Decoder<'a> {
             | "brev" | "bfe" | "bfi" | "bfind" | "lop3" | "prmt" | "selp" | "slct" => {
                 self.bits(i, m)
             }
+            "fns" | "szext" | "bmsk" => self.bit_range(i, m),
+            "vadd2" | "vadd4" | "vsub2" | "vsub4" | "vavrg2" | "vavrg4" | "vabsdiff2"
+            | "vabsdiff4" | "vmin2" | "vmin4" | "vmax2" | "vmax4" | "vset2" | "vset4" => {
+                self.video(i, m)
+            }
             "setp" | "set" => self.compare(i, m),
             "mov" => self.mov(i, m),
             "cvt" => self.convert(i, m),
@@ -400,6 +432,8 @@ impl<'a> Decoder<'a> {
             "st" | "red" if i.modifiers.first().is_some_and(|first| first == "async") => {
                 self.store_async(i, m)
             }
+            "tcgen05" => self.tensor_core(i, m),
+            "tensormap" => self.tensor_map(i, m),
             "wgmma" => self.warpgroup(i, m),
             "cp" => self.asynchronous(i, m),
             "mbarrier" => self.memory_barrier(i, m),
@@ -409,6 +443,7 @@ impl<'a> Decoder<'a> {
             "ld" | "ldu" => self.load(i, m),
             "st" => self.store(i, m),
             "prefetch" | "prefetchu" | "applypriority" | "discard" => self.cache_hint(i, m),
+            "createpolicy" => self.create_policy(i, m),
             "atom" | "red" => self.atomic(i, m),
             "bra" => self.branch(i, m),
             "brx" => self.branch_indexed(i, m),
@@ -417,8 +452,13 @@ impl<'a> Decoder<'a> {
             "bar" | "barrier" => self.barrier(i, m),
             "shfl" | "vote" | "match" | "redux" | "activemask" => self.exchange(i, m),
             "membar" | "fence" | "nanosleep" | "griddepcontrol" | "pmevent" => self.order(i, m),
-            "ldmatrix" | "stmatrix" | "movmatrix" | "mma" => self.matrix(i, m),
-            other => self.unsupported(format!("unknown opcode `{other}`")),
+            "ldmatrix" | "stmatrix" | "movmatrix" => self.matrix(i, m),
+            "mma" => self.multiply_matrices(i, m),
+            "wmma" => self.fragments(i, m),
+            other => match refused::reason(other) {
+                Some(why) => Err(m.error(&format!("is not supported: {why}"))),
+                None => self.unsupported(format!("unknown opcode `{other}`")),
+            },
         }
     }
 }

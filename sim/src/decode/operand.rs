@@ -74,7 +74,10 @@ impl Decoder<'_> {
                 Operand::Variable(id) => self.address_of(id, *offset, ty),
                 _ => self.invalid("an address where a value belongs"),
             },
-            Operand::Name(name) => self.invalid(format!("unknown name `{name}`")),
+            Operand::Name(name) => match self.function_address(name) {
+                Some(address) if ty.class() == Class::Wide => Ok(Source::Wide(address)),
+                _ => self.invalid(format!("unknown name `{name}`")),
+            },
             _ => self.unsupported("an operand of an unknown form"),
         }
     }
@@ -134,7 +137,7 @@ impl Decoder<'_> {
     }
 
     /// Address of a variable in its own space, as `mov` returns it. Kernel parameters have generic
-    /// addresses, since no instruction uses others.
+    /// addresses if those fit.
     fn address_of(&mut self, id: VariableId, offset: i64, ty: Type) -> Result<Source> {
         let bits = match self.place(id) {
             Placed::Shared(at) | Placed::Local(at) => i64::from(at).wrapping_add(offset) as u64,
@@ -225,6 +228,8 @@ fn plain_special(name: &str) -> Option<Special> {
         "dynamic_smem_size" => Special::DynamicShared,
         "total_smem_size" => Special::TotalShared,
         "is_explicit_cluster" => Special::ExplicitCluster,
+        "envreg1" => Special::WorkspaceHigh,
+        "envreg2" => Special::WorkspaceLow,
         _ => return None,
     })
 }

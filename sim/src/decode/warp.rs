@@ -163,8 +163,17 @@ impl Decoder<'_> {
             "xor" => Some(Modify::Xor),
             _ => None,
         });
+        let (magnitude, nan) = (m.take("abs"), m.take("NaN"));
         let ty = m.ty()?;
-        let integer = matches!(ty, Type::B32 | Type::U32 | Type::S32);
+        if let (Type::F32, Some(modify @ (Modify::Min | Modify::Max))) = (ty, modify) {
+            self.count(i, m, 3)?;
+            let reads = self.sources(i, &[ty, Type::B32])?;
+            let write = self.target(&i.operands[0], Class::Word)?;
+            let kind = Kind::ReduceFloat { max: modify == Modify::Max, magnitude, nan };
+            self.emit(kind, vec![write], reads, 0);
+            return Ok(());
+        }
+        let integer = matches!(ty, Type::B32 | Type::U32 | Type::S32) && !magnitude && !nan;
         let Some(modify) = modify.filter(|_| integer) else {
             return Err(m.error("is not a supported form"));
         };

@@ -1,5 +1,6 @@
 //! Atomics, executed lane by lane.
 
+use super::atomic_pair;
 use crate::access::{Atomic, Modify};
 use crate::aim::{Attempt, Place, addresses, resolve};
 use crate::block_state::BlockState;
@@ -104,6 +105,9 @@ pub(super) fn atomic(
     atomic: Atomic,
     active: u32,
 ) -> Result<(), Failure> {
+    if atomic.ty == Type::B128 {
+        return atomic_pair::pair(warp, block, cx, op, atomic, active);
+    }
     let constants = &cx.program.constants;
     let bytes = u64::from(atomic.ty.bytes());
     let attempt = Attempt { verb: "atomic", bytes };

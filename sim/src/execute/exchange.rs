@@ -5,10 +5,12 @@ use crate::access::Modify;
 use crate::context::Context;
 use crate::error::ErrorKind;
 use crate::failure::{Failure, first_lane};
+use crate::lanes::canonical;
 use crate::op::{Kind, MicroOp, Shuffle, Vote};
 use crate::registers::{LANES, Slot};
 use crate::shuffle::sources;
 use crate::warp::Warp;
+use std::cmp::Ordering;
 
 fn lanes_of(mask: u32) -> impl Iterator<Item = usize> {
     (0..LANES).filter(move |lane| mask >> lane & 1 != 0)
@@ -51,6 +53,17 @@ pub(super) fn synchronised(
             let mut out = [0; LANES];
             for lane in lanes_of(active) {
                 out[lane] = reduced(modify, signed, &values, members[lane] & active);
+            }
+            warp.registers.set_word(op.d, &out, active);
+        }
+        Kind::ReduceFloat { max, magnitude, nan } => {
+            let values = *warp.registers.word(&cx.program.constants, op.a);
+            let mut out = [0; LANES];
+            for lane in lanes_of(active) {
+                let of =
+                    lanes_of(members[lane] & active).map(|other| f32::from_bits(values[other]));
+                let of = of.map(|value| if magnitude { value.abs() } else { value });
+                out[lane] = extreme(of, max, nan).to_bits();
             }
             warp.registers.set_word(op.d, &out, active);
         }
@@ -128,4 +141,27 @@ fn reduced(modify: Modify, signed: bool, values: &[u32; LANES], of: u32) -> u32 
             _ => sum ^ value,
         }
     })
+}
+
+/// The least or the greatest value. A NaN counts only if all are, or if `nan`; -0 is below +0.
+fn extreme(values: impl Iterator<Item = f32>, max: bool, nan: bool) -> f32 {
+    let pick = |a: f32, b: f32| match (a.is_nan(), b.is_nan()) {
+        (true, _) => {
+            if nan {
+                a
+            } else {
+                b
+            }
+        }
+        (_, true) => {
+            if nan {
+                b
+            } else {
+                a
+            }
+        }
+        _ if (a.total_cmp(&b) == Ordering::Less) != max => a,
+        _ => b,
+    };
+    canonical(values.reduce(pick).unwrap_or(f32::NAN))
 }

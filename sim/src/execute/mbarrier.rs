@@ -174,7 +174,11 @@ fn test(
             return misuse(lane, "a wait for a barrier of another block");
         }
         match load(block, at) {
-            Ok(state) => over |= u32::from(state.odd != odd[lane]) << lane,
+            Ok(state) if state.odd != odd[lane] => {
+                block.tensor.observed(at, odd[lane]);
+                over |= 1 << lane;
+            }
+            Ok(_) => {}
             Err(refusal) => return refused(lane, at, refusal),
         }
     }

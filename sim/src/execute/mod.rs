@@ -7,17 +7,23 @@
 
 mod access;
 mod atomic;
+mod atomic_pair;
 mod bulk;
 mod cluster;
 mod copy;
 mod exchange;
+mod fragments;
 mod matrix;
 mod mbarrier;
 mod multiply;
 mod next;
 mod print;
 mod registers;
+mod scaled;
 mod special;
+mod tensor;
+mod tensor_map;
+mod tensor_multiply;
 mod unit;
 mod warpgroup;
 
@@ -31,6 +37,7 @@ use crate::op::{Barrier, Kind, MicroOp};
 use crate::warp::{At, Running, Wait, Warp};
 use crate::watch::Watch;
 use next::{Next, POLL_ATOMIC, POLL_STRONG};
+pub(crate) use tensor::reads as tensor_reads;
 
 /// Instructions per slice.
 const SLICE: u32 = 4096;
@@ -212,6 +219,9 @@ pub(crate) fn advance(
     for (index, warp) in warps.iter_mut().enumerate() {
         copy::advance(warp, block, cx).map_err(|fault| (index, fault))?;
     }
+    // The tensor core lags behind by up to three operations.
+    let work = block.tensor.queue.len().saturating_sub(random as usize % 4);
+    tensor::advance(block, cx, work.max(1)).map_err(|(warp, fault)| (warp as usize, fault))?;
     bulk::advance(block, cx, random).map_err(|(warp, fault)| (warp as usize, fault))
 }
 
@@ -220,6 +230,12 @@ pub(crate) fn finish(
     block: &mut BlockState,
     cx: &Context<'_>,
 ) -> Result<Vec<Leak>, (usize, Box<Fault>)> {
+    tensor::advance(block, cx, usize::MAX).map_err(|(warp, fault)| (warp as usize, fault))?;
+    if let Some(left) = block.tensor.allocations.first() {
+        let text = format!("{} columns of tensor memory are not deallocated", left.count);
+        let fault = Failure::new(ErrorKind::Misuse, 0, text).at(left.pc);
+        return Err((left.warp as usize, fault));
+    }
     bulk::finish(block, cx).map_err(|(warp, fault)| (warp as usize, fault))
 }
 
@@ -307,12 +323,19 @@ fn step(
         | Kind::MatchWord { .. }
         | Kind::MatchWide { .. }
         | Kind::Reduce { .. }
+        | Kind::ReduceFloat { .. }
         | Kind::WarpSync => exchange::synchronised(warp, cx, op, active),
         Kind::Barrier(barrier) => arrive(warp, block, cx, op, barrier, active),
         Kind::Sleep => Ok(Next::Poll(POLL_STRONG)),
         Kind::Fence => Ok(Next::Go),
         Kind::Unit(which) => unit::step(warp, block, cx, op, which, (active, pc)),
-        Kind::Trap => Err(Failure::new(ErrorKind::Trap, first_lane(active), "trap")),
+        Kind::Trap => {
+            let text = match op.imm {
+                0 => "trap",
+                _ => "an indirect call of no function of its prototype, or of one under way",
+            };
+            Err(Failure::new(ErrorKind::Trap, first_lane(active), text))
+        }
         Kind::Lane(_) | Kind::Branch | Kind::BranchIndexed | Kind::Exit => Ok(Next::Go),
     }
 }

@@ -59,7 +59,7 @@ pub(super) fn accumulate<T: Copy, const K: usize>(
 
 /// Both operands of an MMA in slices: the halves of A, and B.
 #[inline(always)]
-fn operands<T: Copy, const K: usize>(
+pub(super) fn operands<T: Copy, const K: usize>(
     warp: &Warp,
     cx: &Context<'_>,
     product: Multiply,

@@ -66,6 +66,8 @@ fn word(warp: &Warp, block: &BlockState, cx: &Context<'_>, register: Special) ->
         Special::ClusterRank => all(block.peers.rank),
         Special::ClusterBlocks => all(block.peers.size),
         Special::ExplicitCluster => all(cx.explicit_cluster.into()),
+        Special::WorkspaceHigh => all((cx.workspace >> 32) as u32),
+        Special::WorkspaceLow => all(cx.workspace as u32),
         Special::TotalShared => all(launch.shared_bytes + cx.program.shared_bytes),
     }
 }

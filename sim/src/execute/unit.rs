@@ -1,6 +1,9 @@
 //! Dispatch of unit ops, and their operands.
 
-use super::{Next, bulk, cluster, copy, matrix, mbarrier, multiply, print, registers, warpgroup};
+use super::{
+    Next, bulk, cluster, copy, fragments, matrix, mbarrier, multiply, print, registers, scaled,
+    tensor, tensor_map, warpgroup,
+};
 use crate::block_state::BlockState;
 use crate::context::Context;
 use crate::failure::{Failure, misuse};
@@ -33,6 +36,7 @@ pub(super) fn step(
         | Unit::StoreMatrix(_)
         | Unit::TransposeMatrix
         | Unit::Multiply(_)
+        | Unit::Fragments(_)
         | Unit::WarpgroupMultiply(_)
         | Unit::WarpgroupFence
         | Unit::WarpgroupCommit
@@ -43,7 +47,11 @@ pub(super) fn step(
             match unit {
                 Unit::LoadMatrix(moved) => matrix::load(warp, block, cx, op, moved)?,
                 Unit::StoreMatrix(moved) => matrix::store(warp, block, cx, op, moved)?,
-                Unit::Multiply(product) => multiply::multiply(warp, cx, op, product),
+                Unit::Multiply(product) => match product.scale {
+                    Some(scale) => scaled::multiply(warp, cx, op, product, scale),
+                    None => multiply::multiply(warp, cx, op, product),
+                },
+                Unit::Fragments(product) => fragments::multiply(warp, cx, op, product),
                 Unit::WarpgroupMultiply(product) => {
                     warpgroup::multiply(warp, block, cx, op, product)?;
                 }
@@ -67,6 +75,21 @@ pub(super) fn step(
         Unit::BulkCommit => bulk::commit(warp, block, active),
         Unit::BulkWait { reads } => {
             bulk::wait(warp, block, cx, (op.imm as u32, reads), active)?;
+        }
+        Unit::ReplaceMap { field, window } => {
+            tensor_map::change(warp, block, cx, op, (field, window), active)?;
+        }
+        Unit::Tensor(which) => {
+            if tensor::of_warp(which) && !whole(warp, active)? {
+                return Ok(Next::WaitLanes(active));
+            }
+            tensor::step(warp, block, cx, op, which, (active, pc))?;
+        }
+        Unit::CopyMap => {
+            if !whole(warp, active)? {
+                return Ok(Next::WaitLanes(active));
+            }
+            tensor_map::copy(warp, block, cx, op, active)?;
         }
         Unit::MapAddress => cluster::map_address(warp, block, cx, op, active)?,
         Unit::AddressRank => cluster::address_rank(warp, block, cx, op, active),

@@ -4,11 +4,12 @@
 use super::multiply::{self, accumulate, slice};
 use crate::block_state::BlockState;
 use crate::context::Context;
-use crate::descriptor::{Descriptor, descriptors};
+use crate::descriptor::descriptors;
 use crate::failure::{Failure, misuse};
 use crate::format::Format;
 use crate::half::F16;
 use crate::lanes::{canonical, leveled};
+use crate::matrix_descriptor::Descriptor;
 use crate::op::MicroOp;
 use crate::registers::{LANES, Slot};
 use crate::unit::WarpgroupMultiply;

@@ -3,6 +3,7 @@
 //! decoded, so that FMA instructions are used where available.
 
 mod approx;
+mod bit_range;
 mod bits;
 mod compare;
 mod convert;
@@ -11,9 +12,12 @@ mod float;
 mod int;
 mod lane;
 mod level;
+mod narrow;
 mod packed;
+mod video;
 
 pub(crate) use approx::*;
+pub(crate) use bit_range::*;
 pub(crate) use bits::*;
 pub(crate) use compare::*;
 pub(crate) use convert::*;
@@ -22,7 +26,9 @@ pub(crate) use float::*;
 pub(crate) use int::*;
 pub(crate) use lane::{Lane, LaneOp};
 pub(crate) use level::{has_v3, leveled};
+pub(crate) use narrow::*;
 pub(crate) use packed::*;
+pub(crate) use video::*;
 
 use crate::half::{Bf16, F16};
 use crate::op::{Handler, MicroOp};

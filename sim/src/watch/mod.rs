@@ -10,6 +10,7 @@ mod mbarriers;
 mod memory;
 mod registers;
 mod report;
+mod tensor;
 mod units;
 mod warpgroups;
 
@@ -125,6 +126,7 @@ impl Watch {
             | Kind::MatchWord { .. }
             | Kind::MatchWide { .. }
             | Kind::Reduce { .. }
+            | Kind::ReduceFloat { .. }
             | Kind::WarpSync => shadow.clocks.sync_lanes(index, at.active, warp.live),
             _ => {}
         }

@@ -14,11 +14,11 @@ use crate::memory::WINDOW_BYTES;
 use crate::registers::{LANES, Slot};
 use crate::shadow::{Actor, BlockShadow, Ending, Group, Issue, Lanes, SHARED, Touch, pieces};
 use crate::traits::{Order, Scope};
-use crate::unit::{BarrierAction, MemoryBarrier, Unit, WarpgroupMultiply};
+use crate::unit::{BarrierAction, MemoryBarrier, TensorOp, Unit, WarpgroupMultiply};
 use crate::warp::{At, Warp};
 
 /// Mbarriers that lanes refer to, by rank and offset.
-fn barriers<'a>(
+pub(super) fn barriers<'a>(
     warp: &'a Warp,
     block: &'a BlockState,
     cx: &'a Context<'_>,
@@ -90,6 +90,12 @@ impl Watch {
             Unit::WarpgroupMultiply(product) => {
                 return self.product(shadow, warp, block, cx, (at, product));
             }
+            Unit::Tensor(TensorOp::Allocate { window }) => {
+                let addresses = *warp.registers.wide(&cx.program.constants, slots[0]);
+                let active = u32::from(at.active == u32::MAX);
+                (Touch::Write, window, addresses, active, 4)
+            }
+            Unit::Tensor(op) => return self.tensor_before(shadow, warp, block, cx, (at, op)),
             _ => return,
         };
         let mut offsets = [0; LANES];

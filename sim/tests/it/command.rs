@@ -16,14 +16,14 @@ fn stdout(output: &Output) -> &str {
     std::str::from_utf8(&output.stdout).unwrap()
 }
 
-/// Runs a job, given as text, of a PTX file of the tests.
+/// Runs a job, given as text, of a PTX file of the tests or one with an absolute path.
 fn job(ptx: &str, job: &str, more: &[&str]) -> Output {
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!("kiln-sim-{}-{}.json", std::process::id(), NEXT.fetch_add(1, Relaxed));
     let path = std::env::temp_dir().join(name);
     std::fs::write(&path, job).unwrap();
-    let ptx = below(&format!("tests/cuda/{ptx}"));
+    let ptx = below("tests/cuda").join(ptx);
     let both = [ptx.to_str().unwrap(), path.to_str().unwrap()];
     let output = command(&[&both[..], more].concat());
     std::fs::remove_file(&path).unwrap();
@@ -115,4 +115,81 @@ fn help_has_an_example() {
     let output = command(&["--help"]);
     assert_eq!(output.status.code(), Some(0));
     assert!(stdout(&output).contains("\"kernel\": \"rotate\""));
+}
+
+/// A kernel that copies a box of a tensor by its map, and adds a value found by its address.
+const BOXES: &str = r#".version 8.6
+.target sm_90a
+.address_size 64
+.visible .entry boxes(.param .align 64 .b8 map[128], .param .u64 addresses, .param .u64 out)
+{
+.reg .pred %p<2>; .reg .b32 %r<6>; .reg .b64 %d<6>;
+.shared .align 128 .b32 box[32]; .shared .align 8 .b64 done;
+ld.param.u64 %d1, [addresses]; ld.param.u64 %d2, [out];
+mov.b64 %d3, map; cvta.param.u64 %d4, %d3;
+mov.u32 %r1, %tid.x; setp.eq.u32 %p1, %r1, 0;
+@%p1 mbarrier.init.shared.b64 [done], 1;
+@%p1 fence.proxy.async;
+bar.sync 0;
+@!%p1 bra WAIT;
+mbarrier.arrive.expect_tx.shared.b64 _, [done], 128;
+cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes
+    [box], [%d4, {2, 1}], [done];
+WAIT:
+mbarrier.try_wait.parity.shared.b64 %p0, [done], 0;
+@!%p0 bra WAIT;
+mov.u32 %r2, box; mad.lo.u32 %r2, %r1, 4, %r2; ld.shared.u32 %r3, [%r2];
+ld.global.u64 %d5, [%d1+8]; ld.global.u32 %r4, [%d5]; add.u32 %r3, %r3, %r4;
+mov.u32 %r5, %cluster_nctaid.x; add.u32 %r3, %r3, %r5;
+mad.wide.u32 %d2, %r1, 4, %d2;
+st.global.u32 [%d2], %r3;
+ret;
+}
+"#;
+
+fn boxes(arguments: &str) -> Output {
+    let ptx = std::env::temp_dir().join(format!("kiln-sim-boxes-{}.ptx", std::process::id()));
+    std::fs::write(&ptx, BOXES).unwrap();
+    let text = format!(
+        r#"{{ "block": [32, 1, 1], "grid": [2, 1, 1], "cluster": [2, 1, 1],
+            "buffers": [ {{ "dtype": "u32", "count": 80, "fill": "index" }},
+                         {{ "dtype": "u32", "count": 1, "fill": 1000, "print": 1 }} ],
+            "arguments": [ {arguments}, {{ "dtype": "u32", "count": 32, "print": 10 }} ] }}"#
+    );
+    job(ptx.to_str().unwrap(), &text, &[])
+}
+
+#[test]
+fn jobs_have_clusters_tensor_maps_and_addresses() {
+    let map = r#"{ "tensor": 0, "dims": [10, 8], "strides": [40], "box": [8, 4] }"#;
+    let strided = map.replace("[40]", "[32]").replace("[10, 8]", "[8, 10]");
+    let output = boxes(&format!(r#"{strided}, {{ "addresses": [0, 1] }}"#));
+    let error = String::from_utf8_lossy(&output.stderr).to_string();
+    assert_eq!(output.status.code(), Some(0), "{} {error}", stdout(&output));
+    // Rows of 8 from row 1, columns from 2 on; the last two are outside. 1002 is added.
+    assert_eq!(
+        stdout(&output),
+        "argument 2: 1012 1013 1014 1015 1016 1017 1002 1002 1020 1021 ..\nbuffer 1: 1000\n\
+         no findings\n"
+    );
+    let refused = |arguments: &str, want: &str| {
+        let output = boxes(arguments);
+        assert_eq!(output.status.code(), Some(2));
+        assert_eq!(String::from_utf8_lossy(&output.stderr).trim(), format!("kiln-sim: {want}"));
+    };
+    let rest = r#"{ "addresses": [0, 1] }"#;
+    refused(
+        &format!("{map}, {rest}"),
+        "argument 0: failed to encode a tensor map: stride 0 of 40 bytes is not a multiple of 16 \
+         below 1099511627776",
+    );
+    refused(
+        &format!("{}, {rest}", map.replace("\"tensor\": 0", "\"tensor\": 2")),
+        "argument 0: buffer 2 of 2",
+    );
+    refused(
+        &format!("{}, {rest}", strided.replace("] }", "], \"swizzle\": 48 }")),
+        "argument 0: a swizzle of 48 bytes, not 0, 32, 64 or 128",
+    );
+    refused(&format!(r#"{strided}, {{ "addresses": [7] }}"#), "argument 1: buffer 7 of 2");
 }

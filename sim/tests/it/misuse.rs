@@ -183,7 +183,8 @@ fn forms_that_are_refused() {
     };
     assert_eq!(
         refuse("multimem.red.global.add.f32 [%rd1], %r1;"),
-        "ptx line 7: unknown opcode `multimem`"
+        "ptx line 7: `multimem.red.global.add.f32` is not supported: memory of several devices is \
+         not simulated"
     );
     assert_eq!(
         refuse(

@@ -1,5 +1,6 @@
 //! Job files: a kernel, its launch configuration and arguments.
 
+use crate::tensor::{Addresses, TensorMapOf};
 use half::{bf16, f16};
 use kiln_sim::{Device, Kernel};
 use serde::Deserialize;
@@ -23,6 +24,9 @@ pub struct Job {
     pub shared_bytes: u32,
     #[serde(default)]
     pub cooperative: bool,
+    /// Cluster size in blocks; zeros use the kernel's own.
+    #[serde(default)]
+    pub cluster: [u32; 3],
     /// Registers per thread, for the estimate.
     #[serde(default = "registers")]
     pub registers: u32,
@@ -30,6 +34,9 @@ pub struct Job {
     pub bytes_min: Option<u64>,
     #[serde(default)]
     pub arguments: Vec<Argument>,
+    /// Buffers that are not arguments themselves.
+    #[serde(default)]
+    pub buffers: Vec<Buffer>,
 }
 
 fn one() -> [u32; 3] {
@@ -46,6 +53,8 @@ fn registers() -> u32 {
 pub enum Argument {
     Buffer(Buffer),
     Scalar(Scalar),
+    TensorMap(TensorMapOf),
+    Addresses(Addresses),
 }
 
 /// A buffer in global memory, passed by address.
@@ -158,7 +167,10 @@ impl Dtype {
 
 /// A buffer on the device.
 pub struct Placed<'a> {
+    /// Position among the arguments, then the other buffers.
     pub index: usize,
+    /// What the output calls it.
+    pub name: String,
     pub buffer: &'a Buffer,
     address: u64,
 }
@@ -199,15 +211,28 @@ impl Job {
             return Err(format!("`{}` takes {want} arguments, the job has {have}", kernel.name()));
         }
         let mut placed = Vec::new();
+        let mut others = Vec::new();
+        for (index, buffer) in self.buffers.iter().enumerate() {
+            let address = buffer.place(device)?;
+            others.push((address, buffer));
+            let name = format!("buffer {index}");
+            placed.push(Placed { index: have + index, name, buffer, address });
+        }
         let mut block = vec![0; kernel.param_bytes()];
         let both = self.arguments.iter().zip(kernel.params());
         for (index, (argument, param)) in both.enumerate() {
+            let of = |error: String| format!("argument {index}: {error}");
             let bytes = match argument {
                 Argument::Scalar(scalar) => scalar.dtype.encode(scalar.value),
                 Argument::Buffer(buffer) => {
                     let address = buffer.place(device)?;
-                    placed.push(Placed { index, buffer, address });
+                    let name = format!("argument {index}");
+                    placed.push(Placed { index, name, buffer, address });
                     address.to_le_bytes().to_vec()
+                }
+                Argument::TensorMap(map) => map.encode(&others).map_err(of)?,
+                Argument::Addresses(list) => {
+                    list.place(device, &others).map_err(of)?.to_le_bytes().to_vec()
                 }
             };
             if bytes.len() != param.bytes {
@@ -216,6 +241,7 @@ impl Job {
             }
             block[param.offset..param.offset + param.bytes].copy_from_slice(&bytes);
         }
+        placed.sort_by_key(|placed| placed.index);
         Ok((placed, block))
     }
 }

@@ -2,6 +2,7 @@
 //! results, sanitizer findings and costs.
 
 mod job;
+mod tensor;
 
 use clap::Parser;
 use job::{Job, Placed, Result, read_text};
@@ -34,7 +35,16 @@ where rotate.json is
 An argument with a `count` is a buffer, one with a `value` a scalar. `fill` is a number, "index",
 "random" or { "file": PATH }; a buffer without it counts as never written. `print` says how many
 elements to show afterwards, `save` where to write all of them. A job may also have `shared_bytes`,
-`cooperative`, `registers` (of a thread, for the estimate) and `bytes_min`.
+`cooperative`, `cluster` (blocks, like `grid`), `registers` (of a thread, for the estimate) and
+`bytes_min`.
+
+`buffers` lists further buffers, which arguments refer to by index:
+
+    { "tensor": 0, "dims": [256, 128], "box": [64, 32], "swizzle": 128 }
+
+is a tensor map of buffer 0, the contiguous dimension first, which may also have `strides` (bytes
+of all dimensions but the first; else packed), `steps` (element strides) and `nan` (outside the
+tensor); { "addresses": [0, 1] } is a buffer of addresses.
 
 Exit status: 0 if all is well, 1 if the kernel failed or the checks found anything, 2 if the job
 could not be run."#;
@@ -132,6 +142,8 @@ fn run(arguments: &Arguments) -> Result<bool> {
         block: job.block,
         shared_bytes: job.shared_bytes,
         cooperative: job.cooperative,
+        cluster: job.cluster,
+        non_portable_cluster: true,
         checks: arguments.checks,
         counters: arguments.counters || arguments.machine.is_some(),
         bytes_min: job.bytes_min,
@@ -196,9 +208,9 @@ impl Outcome {
     fn text(&self, placed: &[Placed<'_>]) -> String {
         let mut out = String::new();
         for (index, values) in &self.buffers {
-            let count = placed.iter().find(|b| b.index == *index).map_or(0, |b| b.buffer.count);
-            let rest = if (values.len() as u64) < count { " .." } else { "" };
-            out += &format!("argument {index}: {}{rest}\n", values.join(" "));
+            let Some(of) = placed.iter().find(|b| b.index == *index) else { continue };
+            let rest = if (values.len() as u64) < of.buffer.count { " .." } else { "" };
+            out += &format!("{}: {}{rest}\n", of.name, values.join(" "));
         }
         if let Some(failure) = &self.failure {
             out += &format!("failed: {failure}\n");

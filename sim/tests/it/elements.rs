@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 #[test]
 fn races_of_narrow_elements_are_found() {
-    for module in dialects("narrow") {
+    for module in dialects("elements") {
         for name in module.kernels() {
             for seed in 0..8 {
                 let device = seeded(seed);
