@@ -1,5 +1,7 @@
 //! Selection of sanitizer checks.
 
+use std::str::FromStr;
+
 /// Classes of errors that a launch checks for. Bounds and alignment are always checked.
 ///
 /// A launch with any check runs on one worker, so that findings do not depend on the host; one
@@ -28,5 +30,26 @@ impl Checks {
     /// Whether races are checked for, which requires tracking the order of accesses.
     pub(crate) fn races(self) -> bool {
         self.shared_races || self.global_races
+    }
+}
+
+impl FromStr for Checks {
+    type Err = String;
+
+    /// Parses `all`, `none`, or a list of `uninitialised,shared,global,barriers`.
+    fn from_str(text: &str) -> Result<Checks, String> {
+        let mut checks = Checks::NONE;
+        for name in text.split(',') {
+            match name {
+                "all" => checks = Checks::ALL,
+                "none" => {}
+                "uninitialised" => checks.uninitialised = true,
+                "shared" => checks.shared_races = true,
+                "global" => checks.global_races = true,
+                "barriers" => checks.barriers = true,
+                other => return Err(format!("unknown check `{other}`")),
+            }
+        }
+        Ok(checks)
     }
 }

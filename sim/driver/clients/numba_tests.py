@@ -1,0 +1,138 @@
+"""Runs the tests of numba-cuda, each module in a process of its own with a time limit, and compares
+what fails with a list of what is known to.
+
+    numba_tests.py EXPECTED TABLE [MODULE ...]     run modules (all) and compare
+    numba_tests.py --one MODULE                    run one module, results as JSON lines
+"""
+
+import collections
+import importlib
+import json
+import os
+import pkgutil
+import subprocess
+import sys
+import time
+import unittest
+from concurrent.futures import ThreadPoolExecutor
+
+# Seconds that a module may take, and processes at once.
+LIMIT = int(os.environ.get("NUMBA_TESTS_LIMIT", "600"))
+JOBS = int(os.environ.get("NUMBA_TESTS_JOBS", "2"))
+
+
+class Recorder(unittest.TestResult):
+    """Tells each test's outcome as it ends."""
+
+    def tell(self, test, outcome, reason=""):
+        line = {"test": test.id(), "outcome": outcome, "reason": reason}
+        print("RESULT " + json.dumps(line), file=sys.__stderr__, flush=True)
+
+    def startTest(self, test):
+        super().startTest(test)
+        self.failed = None
+
+    def addError(self, test, err):
+        self.failed = last_line(err)
+        if not isinstance(test, unittest.TestCase):
+            self.tell(test, "failed", self.failed)
+
+    def addFailure(self, test, err):
+        self.failed = last_line(err)
+
+    def addSubTest(self, test, subtest, err):
+        if err is not None:
+            self.failed = last_line(err)
+
+    def addSkip(self, test, reason):
+        self.tell(test, "skipped", reason)
+        self.failed = ""
+
+    def addExpectedFailure(self, test, err):
+        self.tell(test, "passed", "fails as it says")
+        self.failed = ""
+
+    def addUnexpectedSuccess(self, test):
+        self.failed = "succeeds where its authors expect a failure"
+
+    def stopTest(self, test):
+        super().stopTest(test)
+        if self.failed is None:
+            self.tell(test, "passed")
+        elif self.failed:
+            self.tell(test, "failed", self.failed)
+
+
+def last_line(err):
+    """The exception, by its type and the first line of its text that says something."""
+    text = [line.strip() for line in str(err[1]).splitlines() if line.strip()]
+    return f"{err[0].__name__}: {' / '.join(text)[:300]}"
+
+
+def one(module):
+    suite = unittest.defaultTestLoader.loadTestsFromModule(importlib.import_module(module))
+    suite.run(Recorder())
+
+
+def run(module):
+    """Results of a module; what a process leaves unsaid failed with it."""
+    start = time.monotonic()
+    command = [sys.executable, "-W", "ignore", __file__, "--one", module]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
+        ended, text = f"exit status {done.returncode}", done.stderr
+        good = done.returncode == 0
+    except subprocess.TimeoutExpired as error:
+        ended, good = f"not done after {LIMIT} s", False
+        text = (error.stderr or b"").decode(errors="replace")
+    lines = text.splitlines()
+    results = [json.loads(line[7:]) for line in lines if line.startswith("RESULT ")]
+    if not good:
+        said = [line for line in lines if not line.startswith("RESULT ") and line.strip()]
+        reason = f"{ended}: {said[-1][:300] if said else ''}"
+        results.append({"test": f"{module}.(process)", "outcome": "failed", "reason": reason})
+    print(f"{module}: {len(results)} in {time.monotonic() - start:.1f} s", flush=True)
+    return results
+
+
+def modules():
+    import numba.cuda.tests as tests
+
+    found = pkgutil.walk_packages(tests.__path__, tests.__name__ + ".")
+    return [it.name for it in found if it.name.rsplit(".", 1)[1].startswith("test_")]
+
+
+def main(expected_path, table_path, chosen):
+    wanted = [name for name in modules() if not chosen or any(part in name for part in chosen)]
+    with ThreadPoolExecutor(JOBS) as pool:
+        results = [result for all in pool.map(run, wanted) for result in all]
+    results.sort(key=lambda result: result["test"])
+    with open(table_path, "w") as table:
+        for result in results:
+            table.write(f"{result['outcome']}\t{result['test']}\t{result['reason']}\n")
+    counts = collections.Counter(result["outcome"] for result in results)
+    print(f"{len(results)} tests: {counts['passed']} passed, {counts['failed']} failed, "
+          f"{counts['skipped']} skipped; table in {table_path}")
+    for reason, count in collections.Counter(
+        result["reason"][:90] for result in results if result["outcome"] == "skipped"
+    ).most_common():
+        print(f"  skipped {count}: {reason}")
+    with open(expected_path) as file:
+        entries = [line.split("#")[0].strip() for line in file]
+    expected = {entry for entry in entries if entry}
+    failed = {result["test"]: result["reason"] for result in results
+              if result["outcome"] == "failed"}
+    new = {test: reason for test, reason in failed.items() if test not in expected}
+    passed = {result["test"] for result in results if result["outcome"] == "passed"}
+    for test in sorted(expected & passed):
+        print(f"passes and is listed as failing: {test}")
+    for test, reason in new.items():
+        print(f"fails and is not listed: {test}: {reason}")
+    return 1 if new else 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--one":
+        one(sys.argv[2])
+    else:
+        sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3:]))
