@@ -173,7 +173,8 @@ impl Device {
             self.memory.with_range("read", from + at, count, |allocation, offset| {
                 allocation.read(offset, &mut data);
                 if !allocation.written.all(offset, count) {
-                    unwritten.extend((0..count).filter(|at| !allocation.written.all(offset + at, 1)));
+                    unwritten
+                        .extend((0..count).filter(|at| !allocation.written.all(offset + at, 1)));
                 }
             })?;
             self.memory.with_range("write", to + at, count, |allocation, offset| {

@@ -1,6 +1,6 @@
 //! Loaded PTX modules and their kernels.
 
-use crate::ast::{Ast, Variable};
+use crate::ast::{Ast, Space, Variable};
 use crate::decode::decode;
 use crate::error::Result;
 use crate::parse::parse;
@@ -166,6 +166,12 @@ impl Kernel {
     /// Local memory per thread in bytes.
     pub fn local_bytes(&self) -> u32 {
         self.entry().program.local_bytes
+    }
+
+    /// Constant memory of its module in bytes.
+    pub fn const_bytes(&self) -> u32 {
+        let all = self.module.ast.variables.iter();
+        all.filter(|variable| variable.space == Space::Const).map(|variable| variable.bytes).sum()
     }
 
     /// Maximum number of threads per block, from `.maxntid`.

@@ -2,7 +2,11 @@
 what fails with a list of what is known to.
 
     numba_tests.py EXPECTED TABLE [MODULE ...]     run modules (all) and compare
-    numba_tests.py --one MODULE                    run one module, results as JSON lines
+    numba_tests.py --one MODULE [COUNT]            run one module but for the first tests, results
+                                                   as JSON lines
+
+A test after which the device works no more (a kernel failed on it) is the last of its process, as
+the driver's document asks; the next one begins in another.
 """
 
 import collections
@@ -16,7 +20,11 @@ import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 
-# Seconds that a module may take, and processes at once.
+# What a device that has failed says of itself, and the status of a process that ends for it.
+STICKY = ["ILLEGAL_ADDRESS", "ILLEGAL_INSTRUCTION", "LAUNCH_FAILED", "LAUNCH_TIMEOUT",
+          "MISALIGNED_ADDRESS", "CUDA_ERROR_ASSERT"]
+AGAIN = 75
+# Seconds that a process may take, and processes at once.
 LIMIT = int(os.environ.get("NUMBA_TESTS_LIMIT", "600"))
 JOBS = int(os.environ.get("NUMBA_TESTS_JOBS", "2"))
 
@@ -61,6 +69,17 @@ class Recorder(unittest.TestResult):
             self.tell(test, "passed")
         elif self.failed:
             self.tell(test, "failed", self.failed)
+        if device_failed():
+            sys.__stderr__.flush()
+            os._exit(AGAIN)
+
+
+def device_failed():
+    """Whether the device of this process, if it has one, has failed."""
+    from cuda.bindings import driver
+
+    code = driver.cuCtxSynchronize()[0].name
+    return any(name in code for name in STICKY)
 
 
 def last_line(err):
@@ -69,28 +88,36 @@ def last_line(err):
     return f"{err[0].__name__}: {' / '.join(text)[:300]}"
 
 
-def one(module):
+def flat(suite):
+    for test in suite:
+        yield from flat(test) if isinstance(test, unittest.TestSuite) else [test]
+
+
+def one(module, skip):
     suite = unittest.defaultTestLoader.loadTestsFromModule(importlib.import_module(module))
-    suite.run(Recorder())
+    unittest.TestSuite(list(flat(suite))[skip:]).run(Recorder())
 
 
 def run(module):
     """Results of a module; what a process leaves unsaid failed with it."""
-    start = time.monotonic()
-    command = [sys.executable, "-W", "ignore", __file__, "--one", module]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
-        ended, text = f"exit status {done.returncode}", done.stderr
-        good = done.returncode == 0
-    except subprocess.TimeoutExpired as error:
-        ended, good = f"not done after {LIMIT} s", False
-        text = (error.stderr or b"").decode(errors="replace")
-    lines = text.splitlines()
-    results = [json.loads(line[7:]) for line in lines if line.startswith("RESULT ")]
-    if not good:
-        said = [line for line in lines if not line.startswith("RESULT ") and line.strip()]
-        reason = f"{ended}: {said[-1][:300] if said else ''}"
-        results.append({"test": f"{module}.(process)", "outcome": "failed", "reason": reason})
+    start, results, again = time.monotonic(), [], True
+    while again:
+        command = [sys.executable, "-W", "ignore", __file__, "--one", module, str(len(results))]
+        status, said = None, f"not done after {LIMIT} s"
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
+            status, text = done.returncode, done.stderr
+        except subprocess.TimeoutExpired as error:
+            text = (error.stderr or b"").decode(errors="replace")
+        lines = text.splitlines()
+        mine = [json.loads(line[7:]) for line in lines if line.startswith("RESULT ")]
+        results += mine
+        again = status == AGAIN and mine
+        if status != 0 and not again:
+            rest = [line for line in lines if not line.startswith("RESULT ") and line.strip()]
+            if status is not None:
+                said = f"exit status {status}: {rest[-1][:300] if rest else ''}"
+            results.append({"test": f"{module}.(process)", "outcome": "failed", "reason": said})
     print(f"{module}: {len(results)} in {time.monotonic() - start:.1f} s", flush=True)
     return results
 
@@ -133,6 +160,6 @@ def main(expected_path, table_path, chosen):
 
 if __name__ == "__main__":
     if sys.argv[1] == "--one":
-        one(sys.argv[2])
+        one(sys.argv[2], int(sys.argv[3]))
     else:
         sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3:]))

@@ -68,11 +68,14 @@ pub fn attribute(which: c_uint) -> Outcome<c_int> {
         (CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, hopper.into()),
         (CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED, hopper.into()),
         // Of data sheets: 1 to 2 where double precision is for computing, else 1 to 64 or 32.
-        (CU_DEVICE_ATTRIBUTE_SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO, match gpu.capability {
-            (8 | 9 | 10, 0) => 2,
-            (7, 5) => 32,
-            _ => 64,
-        }),
+        (
+            CU_DEVICE_ATTRIBUTE_SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO,
+            match gpu.capability {
+                (8 | 9 | 10, 0) => 2,
+                (7, 5) => 32,
+                _ => 64,
+            },
+        ),
     ];
     let own = own.iter().find(|(known, _)| *known as c_uint == which);
     let alike = ALIKE.iter().find(|(known, _)| *known == which);

@@ -127,8 +127,8 @@ impl Streams {
         }
     }
 
-    /// Ends a capture at the stream that it began with.
-    pub fn end(&mut self, origin: u64) -> Outcome<Vec<Task>> {
+    /// Ends a capture at the stream that it began with; returns its id and its nodes.
+    pub fn end(&mut self, origin: u64) -> Outcome<(u64, Vec<Task>)> {
         let id = self.get(origin)?.capture.ok_or(CUDA_ERROR_ILLEGAL_STATE)?;
         let capture = self.captures.get(&id).ok_or(CUDA_ERROR_ILLEGAL_STATE)?;
         if capture.origin != origin {
@@ -145,7 +145,7 @@ impl Streams {
         if capture.invalid {
             return Err(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
         }
-        Ok(capture.nodes)
+        Ok((id, capture.nodes))
     }
 
     /// A call that might wait for the device: forbidden while a stream is captured, unless this

@@ -42,7 +42,11 @@ driver! {
             eprintln!("kiln-sim-driver: {why}");
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        MACHINE.state().initialised = true;
+        let (mut state, own) = (MACHINE.state(), std::process::id());
+        if state.initialised.is_some_and(|process| process != own) {
+            return Err(CUDA_ERROR_NOT_INITIALIZED);
+        }
+        state.initialised = Some(own);
         Ok(())
     }
 

@@ -7,7 +7,8 @@ use cudarc::driver::sys::cudaError_enum::*;
 
 use crate::launch::Outcome;
 use crate::machine::driver;
-use crate::pointer::{Host, In, Out, Text};
+use crate::pointer::{In, Out, Text};
+use crate::settings::tell;
 
 /// Names whose functions changed, with the versions of CUDA from which on there is which.
 const CHANGED: [(&str, &[(c_int, &str)]); 24] = [
@@ -96,13 +97,13 @@ fn look_up(name: &str, version: c_int, flags: u64) -> Result<u64, c_uint> {
     if !name.starts_with("cu") {
         return Err(NOT_FOUND);
     }
-    // Of a name that has a later version the last is meant, unless it is known from when on.
+    // A suffix is part of the only function of a name, or came after the version that is spoken.
     let chosen = match CHANGED.iter().find(|(known, _)| *known == name) {
         Some((_, all)) => {
             let fits = all.iter().rev().find(|(from, _)| *from <= version);
             vec![format!("{name}{}", fits.ok_or(VERSION_TOO_LOW)?.1)]
         }
-        None => ["_v3", "_v2", ""].map(|suffix| format!("{name}{suffix}")).to_vec(),
+        None => ["", "_v2", "_v3"].map(|suffix| format!("{name}{suffix}")).to_vec(),
     };
     let own = if flags & PER_THREAD != 0 { &["_ptsz", "_ptds", ""][..] } else { &[""] };
     let mut names = chosen.iter().flat_map(|name| own.iter().map(move |of| format!("{name}{of}")));
@@ -141,11 +142,12 @@ driver! {
         give(name, to, version, flags, status)
     }
 
-    // What drivers and NVIDIA's libraries agree on among themselves is in no document.
-    fn cuGetExportTable(table: Out<u64>, id: In<Host>) {
-        if id.is_null() {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
+    // What drivers and NVIDIA's runtime library agree on between themselves is in no document, and
+    // the library checks by it that a driver is NVIDIA's: a program that is linked with it does not
+    // begin here, one that calls the driver does.
+    fn cuGetExportTable(table: Out<u64>, id: In<[u8; 16]>) {
+        let id = id.get()?;
+        tell(|| format!("cuGetExportTable has no table {:032x}", u128::from_be_bytes(id)));
         table.put(0)?;
         Err(CUDA_ERROR_NOT_FOUND)
     }

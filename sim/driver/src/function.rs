@@ -39,7 +39,7 @@ impl Function {
         Ok(match () {
             () if is(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK) => self.threads_max() as c_int,
             () if is(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES) => self.kernel.shared_bytes() as c_int,
-            () if is(CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES) => 0,
+            () if is(CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES) => self.kernel.const_bytes() as c_int,
             () if is(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES) => self.kernel.local_bytes() as c_int,
             () if is(CU_FUNC_ATTRIBUTE_NUM_REGS) => self.registers() as c_int,
             () if is(CU_FUNC_ATTRIBUTE_PTX_VERSION) || is(CU_FUNC_ATTRIBUTE_BINARY_VERSION) => {

@@ -50,7 +50,9 @@ fn ptx<'a>(start: &[u8], whole: impl FnOnce() -> Outcome<&'a [u8]>) -> Outcome<S
     if start.starts_with(&ARCHIVE) || start.starts_with(&LTO_IR) {
         return refuse(CUDA_ERROR_NO_BINARY_FOR_GPU, &format!("the image is not PTX: {hint}"));
     }
-    let readable = start.iter().all(|byte| *byte == 0 || byte.is_ascii_graphic() || byte.is_ascii_whitespace());
+    let readable = start
+        .iter()
+        .all(|byte| *byte == 0 || byte.is_ascii_graphic() || byte.is_ascii_whitespace());
     if !readable || start.first().is_none_or(|byte| *byte == 0) {
         return refuse(CUDA_ERROR_INVALID_IMAGE, "the image is not PTX");
     }

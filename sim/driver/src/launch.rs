@@ -230,4 +230,3 @@ fn parameters(kernel: &Kernel, values: In<Host>, extra: In<Host>) -> Outcome<Vec
     }
     buffer.read(takes)
 }
-

@@ -34,7 +34,7 @@ fn add(state: u64, kind: c_uint, data: &[u8]) -> Outcome {
     if kind >= KINDS || link.linked.is_some() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let runtime = b"cudaCGSynchronize";
+    let runtime = b"cuda_device_runtime";
     if kind == LIBRARY && data.windows(runtime.len()).any(|window| window == runtime) {
         link.texts.push(DEVICE_RUNTIME.to_owned());
         return Ok(());

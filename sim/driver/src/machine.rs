@@ -53,7 +53,8 @@ pub struct Loaded {
 
 pub struct State {
     last: u64,
-    pub initialised: bool,
+    /// The process that has initialised the driver; one that it forks has not.
+    pub initialised: Option<u32>,
     /// How often the primary context is retained.
     pub retained: u32,
     /// What the primary context will have, or has.
@@ -101,7 +102,10 @@ impl Machine {
     /// The state, for a call that a device which failed answers as well.
     pub fn initialised(&self) -> Outcome<MutexGuard<'_, State>> {
         let state = self.state();
-        if state.initialised { Ok(state) } else { Err(CUDA_ERROR_NOT_INITIALIZED) }
+        match state.initialised {
+            Some(process) if process == std::process::id() => Ok(state),
+            _ => Err(CUDA_ERROR_NOT_INITIALIZED),
+        }
     }
 
     /// The state, for a call that needs no context.
@@ -155,7 +159,7 @@ pub static MACHINE: LazyLock<Machine> = LazyLock::new(|| {
         device: Device::new(config),
         state: Mutex::new(State {
             last: 0x1000,
-            initialised: false,
+            initialised: None,
             retained: 0,
             primary: Context::default(),
             contexts: HashMap::new(),

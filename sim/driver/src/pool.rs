@@ -181,6 +181,9 @@ driver! {
         let mut state = MACHINE.current()?;
         state.streams.uncaptured(stream)?;
         drop(state);
+        if address == 0 {
+            return Ok(());
+        }
         free(address, |kind| matches!(kind, Kind::Device | Kind::Pool(_)))
     }
 }

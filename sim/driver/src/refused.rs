@@ -4,13 +4,11 @@
 use cudarc::driver::sys::CUresult;
 use cudarc::driver::sys::cudaError_enum::CUDA_ERROR_NOT_SUPPORTED;
 
-use crate::settings::{Log, SETTINGS};
+use crate::settings::tell;
 
 /// Refuses a call, and says so if it is asked to.
 fn refuse(name: &str) -> CUresult {
-    if SETTINGS.as_ref().is_ok_and(|all| all.log >= Log::Refused) {
-        eprintln!("kiln-sim-driver: {name} is not supported");
-    }
+    tell(|| format!("{name} is not supported"));
     CUDA_ERROR_NOT_SUPPORTED
 }
 

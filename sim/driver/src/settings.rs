@@ -93,3 +93,10 @@ impl Settings {
         }
     }
 }
+
+/// Tells what is refused, if that is to be told.
+pub fn tell(text: impl FnOnce() -> String) {
+    if SETTINGS.as_ref().is_ok_and(|all| all.log >= Log::Refused) {
+        eprintln!("kiln-sim-driver: {}", text());
+    }
+}

@@ -51,6 +51,24 @@ fn captured(stream: u64) -> Outcome<(c_uint, u64)> {
     })
 }
 
+/// What is known of a capture: its graph has the capture's id for a handle, and no nodes that have
+/// handles.
+fn graph_so_far(
+    stream: u64,
+    status: Out<c_uint>,
+    id: Out<u64>,
+    graph: Out<u64>,
+    dependencies: Out<In<u64>>,
+    count: Out<usize>,
+) -> Outcome {
+    let (now, of) = captured(stream)?;
+    id.offer(of);
+    graph.offer(of);
+    dependencies.offer(In::null());
+    count.offer(0);
+    status.put(now)
+}
+
 /// A function that is told of a stream and a code.
 pub type Callback = Option<unsafe extern "C" fn(u64, c_uint, *mut c_void)>;
 /// A function of the host with the value that it is called with.
@@ -174,10 +192,9 @@ driver! {
 
     fn cuStreamEndCapture(stream: u64, graph: Out<u64>) {
         let mut state = MACHINE.current()?;
-        let nodes = state.streams.end(stream)?;
-        let handle = state.handle();
-        state.graphs.insert(handle, nodes.into());
-        graph.put(handle)
+        let (id, nodes) = state.streams.end(stream)?;
+        state.graphs.insert(id, nodes.into());
+        graph.put(id)
     }
 
     fn cuStreamIsCapturing(stream: u64, status: Out<c_uint>) {
@@ -198,12 +215,7 @@ driver! {
         dependencies: Out<In<u64>>,
         count: Out<usize>,
     ) {
-        let (now, of) = captured(stream)?;
-        if now != 0 && !(graph.is_null() && dependencies.is_null() && count.is_null()) {
-            return Err(CUDA_ERROR_NOT_SUPPORTED);
-        }
-        id.offer(of);
-        status.put(now)
+        graph_so_far(stream, status, id, graph, dependencies, count)
     }
 
     fn cuStreamGetCaptureInfo_v3(
@@ -215,12 +227,7 @@ driver! {
         edges: Out<In<u64>>,
         count: Out<usize>,
     ) {
-        let (now, of) = captured(stream)?;
-        let asked = !(graph.is_null() && dependencies.is_null() && count.is_null());
-        if now != 0 && (asked || !edges.is_null()) {
-            return Err(CUDA_ERROR_NOT_SUPPORTED);
-        }
-        id.offer(of);
-        status.put(now)
+        edges.offer(In::null());
+        graph_so_far(stream, status, id, graph, dependencies, count)
     }
 }

@@ -122,7 +122,9 @@ impl Driver {
         let all = pointers.as_ptr();
         call!(
             self,
-            cuLaunchKernel(function, 1_u32, 1_u32, 1_u32, threads, 1_u32, 1_u32, 0_u32, stream, all, none)
+            cuLaunchKernel(
+                function, 1_u32, 1_u32, 1_u32, threads, 1_u32, 1_u32, 0_u32, stream, all, none
+            )
         )
     }
 

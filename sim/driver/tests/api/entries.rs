@@ -9,10 +9,8 @@ use crate::driver::{Call, Driver, call};
 fn entry(driver: &Driver, name: &str, version: i32, flags: u64) -> (i32, *const c_void, u32) {
     let name = CString::new(name).unwrap();
     let (mut found, mut status) = (ptr::null::<c_void>(), 77_u32);
-    let code = call!(
-        driver,
-        cuGetProcAddress_v2(name.as_ptr(), &mut found, version, flags, &mut status)
-    );
+    let code =
+        call!(driver, cuGetProcAddress_v2(name.as_ptr(), &mut found, version, flags, &mut status));
     (code, found, status)
 }
 
@@ -25,6 +23,8 @@ fn functions_are_found_by_name_and_version() {
     };
     is("cuInit", 2000, "cuInit");
     is("cuMemAlloc", 12000, "cuMemAlloc_v2");
+    is("cuCtxSynchronize", 13000, "cuCtxSynchronize");
+    is("cuCtxGetDevice", 13000, "cuCtxGetDevice");
     is("cuCtxCreate", 3020, "cuCtxCreate_v2");
     is("cuCtxCreate", 12000, "cuCtxCreate_v3");
     is("cuCtxCreate", 13000, "cuCtxCreate_v4");

@@ -127,10 +127,7 @@ fn occupancy_is_that_of_an_sm() {
     assert_eq!((grid, block), (8, 1024));
     let mut bytes = 0_usize;
     assert_eq!(
-        call!(
-            driver,
-            cuOccupancyAvailableDynamicSMemPerBlock(&mut bytes, add_one, 2_i32, 128_i32)
-        ),
+        call!(driver, cuOccupancyAvailableDynamicSMemPerBlock(&mut bytes, add_one, 2_i32, 128_i32)),
         SUCCESS
     );
     assert_eq!(bytes, 113 << 10);

@@ -128,8 +128,15 @@ fn planes_are_copied_row_by_row() {
     let data: Vec<u8> = (0..18).collect();
     let host = data.as_ptr().cast();
     let from = Side2d { x: 1, y: 0, memory: HOST, host, device: 0, array: 0, pitch: 6 };
-    let to =
-        Side2d { x: 2, y: 1, memory: DEVICE, host: ptr::null(), device: address, array: 0, pitch: 16 };
+    let to = Side2d {
+        x: 2,
+        y: 1,
+        memory: DEVICE,
+        host: ptr::null(),
+        device: address,
+        array: 0,
+        pitch: 16,
+    };
     let plane = Plane { from, to, width: 4, height: 3 };
     assert_eq!(call!(driver, cuMemcpy2D_v2(&plane)), SUCCESS);
     let mut expected = vec![0_u8; 64];
@@ -234,10 +241,7 @@ fn kernels_use_memory_of_the_host() {
     let mut own = vec![5_u32; 1000];
     let at = own.as_mut_ptr();
     assert_eq!(call!(driver, cuMemHostRegister_v2(at, 4000_usize, 0_u32)), SUCCESS);
-    assert_eq!(
-        call!(driver, cuMemHostRegister_v2(at, 4000_usize, 0_u32)),
-        ALREADY_REGISTERED
-    );
+    assert_eq!(call!(driver, cuMemHostRegister_v2(at, 4000_usize, 0_u32)), ALREADY_REGISTERED);
     assert_eq!(call!(driver, cuMemHostGetDevicePointer_v2(&mut address, at, 0_u32)), SUCCESS);
     assert_eq!(driver.launch(add_one, 1000, 0, &[address]), SUCCESS);
     assert_eq!(call!(driver, cuMemHostUnregister(at)), SUCCESS);

@@ -86,15 +86,9 @@ fn libraries_have_kernels() {
     // More shared memory, to what a block may have.
     let most = (227 << 10) - 512_i32;
     assert_eq!(call!(driver, cuKernelSetAttribute(8_u32, most, kernel, 0_i32)), SUCCESS);
-    assert_eq!(
-        call!(driver, cuKernelSetAttribute(8_u32, most + 1, kernel, 0_i32)),
-        INVALID_VALUE
-    );
+    assert_eq!(call!(driver, cuKernelSetAttribute(8_u32, most + 1, kernel, 0_i32)), INVALID_VALUE);
     assert_eq!(call!(driver, cuKernelSetAttribute(8_u32, 1_i32, kernel, 1_i32)), INVALID_DEVICE);
-    assert_eq!(
-        call!(driver, cuKernelGetAttribute(&mut value, 8_u32, kernel, 0_i32)),
-        SUCCESS
-    );
+    assert_eq!(call!(driver, cuKernelGetAttribute(&mut value, 8_u32, kernel, 0_i32)), SUCCESS);
     assert_eq!(value, most);
     assert_eq!(call!(driver, cuFuncSetAttribute(function, 0_u32, 1_i32)), INVALID_VALUE);
     assert_eq!(call!(driver, cuFuncSetCacheConfig(function, 9_u32)), INVALID_VALUE);

@@ -10,10 +10,7 @@ use crate::driver::{ADD_ONE, Driver, call};
 fn streams_are_made_and_asked() {
     let driver = Driver::open();
     let (mut stream, mut priority, mut flags) = (0_u64, 7, 7_u32);
-    assert_eq!(
-        call!(driver, cuStreamCreateWithPriority(&mut stream, 1_u32, -99_i32)),
-        SUCCESS
-    );
+    assert_eq!(call!(driver, cuStreamCreateWithPriority(&mut stream, 1_u32, -99_i32)), SUCCESS);
     assert_eq!(call!(driver, cuStreamGetPriority(stream, &mut priority)), SUCCESS);
     assert_eq!(call!(driver, cuStreamGetFlags(stream, &mut flags)), SUCCESS);
     assert_eq!((priority, flags), (-5, 1));
@@ -52,10 +49,7 @@ fn events_hold_times() {
     }
     assert_eq!(call!(driver, cuEventElapsedTime(&mut passed, start, end)), SUCCESS);
     assert!((0.0..1e4).contains(&passed), "{passed} ms");
-    assert_eq!(
-        call!(driver, cuEventElapsedTime_v2(&mut passed, start, timeless)),
-        INVALID_HANDLE
-    );
+    assert_eq!(call!(driver, cuEventElapsedTime_v2(&mut passed, start, timeless)), INVALID_HANDLE);
     for of in [start, timeless, end] {
         assert_eq!(call!(driver, cuEventDestroy_v2(of)), SUCCESS);
         assert_eq!(call!(driver, cuEventDestroy_v2(of)), INVALID_HANDLE);
@@ -81,10 +75,7 @@ fn functions_of_the_host_are_called() {
     assert_eq!(call!(driver, cuLaunchHostFunc(stream, function, &mut calls)), SUCCESS);
     assert_eq!(calls, 1);
     let callback: extern "C" fn(u64, u32, *mut c_void) = told;
-    assert_eq!(
-        call!(driver, cuStreamAddCallback(stream, callback, &mut heard, 0_u32)),
-        SUCCESS
-    );
+    assert_eq!(call!(driver, cuStreamAddCallback(stream, callback, &mut heard, 0_u32)), SUCCESS);
     assert_eq!(heard, (stream, 0));
     let null: *const c_void = ptr::null();
     assert_eq!(call!(driver, cuLaunchHostFunc(stream, null, null)), INVALID_VALUE);
@@ -119,10 +110,7 @@ fn what_is_captured_runs_when_the_graph_does() {
     assert_eq!(call!(driver, cuStreamEndCapture(other, &mut graph)), CAPTURE_UNMATCHED);
     assert_eq!(call!(driver, cuStreamEndCapture(stream, &mut graph)), SUCCESS);
     assert_eq!((calls, back), (0, [0; 8]));
-    assert_eq!(
-        call!(driver, cuGraphInstantiateWithFlags(&mut exec, graph, 0_u64)),
-        SUCCESS
-    );
+    assert_eq!(call!(driver, cuGraphInstantiateWithFlags(&mut exec, graph, 0_u64)), SUCCESS);
     for round in 1..3 {
         assert_eq!(call!(driver, cuGraphLaunch(exec, stream)), SUCCESS);
         assert_eq!(unsafe { (&raw const calls).read_volatile() }, round);
