@@ -14,6 +14,7 @@ import importlib
 import json
 import os
 import pkgutil
+import re
 import subprocess
 import sys
 import time
@@ -24,6 +25,8 @@ from concurrent.futures import ThreadPoolExecutor
 STICKY = ["ILLEGAL_ADDRESS", "ILLEGAL_INSTRUCTION", "LAUNCH_FAILED", "LAUNCH_TIMEOUT",
           "MISALIGNED_ADDRESS", "CUDA_ERROR_ASSERT"]
 AGAIN = 75
+# How the driver tells what the checks found: the kernel, then the kind and where.
+FINDING = re.compile("kiln-sim-driver: `[^`]*`: ")
 # Seconds that a process may take, and processes at once.
 LIMIT = int(os.environ.get("NUMBA_TESTS_LIMIT", "600"))
 JOBS = int(os.environ.get("NUMBA_TESTS_JOBS", "2"))
@@ -100,7 +103,7 @@ def one(module, skip):
 
 def run(module):
     """Results of a module; what a process leaves unsaid failed with it."""
-    start, results, again = time.monotonic(), [], True
+    start, results, findings, again = time.monotonic(), [], [], True
     while again:
         command = [sys.executable, "-W", "ignore", __file__, "--one", module, str(len(results))]
         status, said = None, f"not done after {LIMIT} s"
@@ -112,14 +115,16 @@ def run(module):
         lines = text.splitlines()
         mine = [json.loads(line[7:]) for line in lines if line.startswith("RESULT ")]
         results += mine
+        findings += [f"{module}: {line}" for line in lines if FINDING.match(line)]
         again = status == AGAIN and mine
         if status != 0 and not again:
             rest = [line for line in lines if not line.startswith("RESULT ") and line.strip()]
             if status is not None:
                 said = f"exit status {status}: {rest[-1][:300] if rest else ''}"
             results.append({"test": f"{module}.(process)", "outcome": "failed", "reason": said})
-    print(f"{module}: {len(results)} in {time.monotonic() - start:.1f} s", flush=True)
-    return results
+    told = f", {len(findings)} findings" if findings else ""
+    print(f"{module}: {len(results)} in {time.monotonic() - start:.1f} s{told}", flush=True)
+    return results, findings
 
 
 def modules():
@@ -132,7 +137,10 @@ def modules():
 def main(expected_path, table_path, chosen):
     wanted = [name for name in modules() if not chosen or any(part in name for part in chosen)]
     with ThreadPoolExecutor(JOBS) as pool:
-        results = [result for all in pool.map(run, wanted) for result in all]
+        ran = list(pool.map(run, wanted))
+    results = [result for all, _ in ran for result in all]
+    with open(table_path + ".findings", "w") as file:
+        file.writelines(f"{finding}\n" for _, all in ran for finding in all)
     results.sort(key=lambda result: result["test"])
     with open(table_path, "w") as table:
         for result in results:

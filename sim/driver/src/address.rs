@@ -109,7 +109,7 @@ driver! {
         let _ = size;
         let state = MACHINE.current()?;
         let found = state.allocations.find(address).filter(|(_, of)| of.kind == Kind::Managed);
-        if found.is_none() || !matches!(which, 1..=4) || bytes % 4 != 0 {
+        if found.is_none() || !matches!(which, 1..=4) || !bytes.is_multiple_of(4) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         // Nothing was advised: mostly read 0, no device otherwise.

@@ -71,7 +71,7 @@ pub fn attribute(which: c_uint) -> Outcome<c_int> {
         (
             CU_DEVICE_ATTRIBUTE_SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO,
             match gpu.capability {
-                (8 | 9 | 10, 0) => 2,
+                (8..=10, 0) => 2,
                 (7, 5) => 32,
                 _ => 64,
             },

@@ -97,6 +97,11 @@ impl Streams {
         Ok(capture.and_then(|id| self.captures.get(&id)))
     }
 
+    /// Whether a handle is a capture's, whose graph has it too.
+    pub fn is_capture(&self, id: u64) -> bool {
+        self.captures.contains_key(&id)
+    }
+
     /// Begins a capture at a stream.
     pub fn begin(&mut self, id: u64, origin: u64, mode: CUstreamCaptureMode) -> Outcome {
         if self.capture(origin)?.is_some() {

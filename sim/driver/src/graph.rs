@@ -6,19 +6,25 @@ use cudarc::driver::sys::cudaError_enum::*;
 
 use crate::launch::Outcome;
 use crate::machine::{MACHINE, driver};
-use crate::pointer::Out;
+use crate::pointer::{Call, Out};
+use crate::user_object::{drop_all, share};
 
 fn instantiate(exec: Out<u64>, graph: u64) -> Outcome {
     let mut state = MACHINE.current()?;
     let nodes = state.graphs.get(&graph).ok_or(CUDA_ERROR_INVALID_HANDLE)?.clone();
     let handle = state.handle();
     state.graphs.insert(handle, nodes);
+    share(&mut state, graph, handle);
     exec.put(handle)
 }
 
 fn destroy(graph: u64) -> Outcome {
-    let removed = MACHINE.current()?.graphs.remove(&graph);
-    removed.map(drop).ok_or(CUDA_ERROR_INVALID_HANDLE)
+    let mut state = MACHINE.current()?;
+    state.graphs.remove(&graph).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+    let ended = drop_all(&mut state, graph);
+    drop(state);
+    ended.into_iter().for_each(Call::run);
+    Ok(())
 }
 
 driver! {

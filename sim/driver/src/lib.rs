@@ -52,3 +52,4 @@ mod stream;
 mod task;
 mod tensor_map;
 mod transfer;
+mod user_object;

@@ -17,6 +17,7 @@ use crate::link::Link;
 use crate::pool::Pool;
 use crate::settings::{Log, SETTINGS};
 use crate::task::Task;
+use crate::user_object::UserObject;
 
 /// The primary context.
 pub const PRIMARY: u64 = 0xc0;
@@ -67,6 +68,9 @@ pub struct State {
     pub streams: Streams,
     pub events: HashMap<u64, Event>,
     pub graphs: HashMap<u64, Arc<Vec<Task>>>,
+    pub user_objects: HashMap<u64, UserObject>,
+    /// Objects that graphs refer to, and how often.
+    pub held: HashMap<u64, Vec<(u64, u64)>>,
     pub allocations: Allocations,
     pub pools: HashMap<u64, Pool>,
     pub links: HashMap<u64, Link>,
@@ -169,6 +173,8 @@ pub static MACHINE: LazyLock<Machine> = LazyLock::new(|| {
             streams: Streams::default(),
             events: HashMap::new(),
             graphs: HashMap::new(),
+            user_objects: HashMap::new(),
+            held: HashMap::new(),
             allocations: Allocations::default(),
             pools: HashMap::new(),
             links: HashMap::new(),

@@ -127,6 +127,14 @@ fn function_name(text: &str) -> Option<&str> {
     Some(&rest[..end])
 }
 
+/// The results of a function, in their parentheses. Callers may have been told of one that the
+/// definition does not give, which a linker of machine code does not see: it is a register that
+/// nobody wrote, and here a parameter.
+fn results(text: &str) -> Option<&str> {
+    let rest = text[text.find(".func")? + ".func".len()..].trim_start();
+    rest.starts_with('(').then(|| rest.split_inclusive(')').next())?
+}
+
 /// Replaces whole words, and numbers of source files.
 fn renamed(text: &str, names: &HashMap<&str, String>, files: usize) -> String {
     let mut out = String::with_capacity(text.len());
@@ -173,6 +181,10 @@ pub fn merge(texts: &[String]) -> String {
         .filter(|item| item.defines && item.scope == Scope::Visible)
         .filter_map(|item| item.name)
         .collect();
+    let declared: HashMap<&str, &str> = all()
+        .filter(|item| item.scope == Scope::Extern)
+        .filter_map(|item| Some((item.name?, results(item.text)?)))
+        .collect();
     let (mut defined, mut out) = (HashSet::new(), header(&modules));
     for (number, module) in modules.iter().enumerate() {
         let mine = module.iter().filter(|item| item.scope == Scope::Local);
@@ -191,7 +203,12 @@ pub fn merge(texts: &[String]) -> String {
                     continue;
                 }
             }
-            out += &renamed(item.text, &names, number * FILES);
+            let text = renamed(item.text, &names, number * FILES);
+            let given = item.name.filter(|_| item.defines && results(item.text).is_none());
+            out += &match given.and_then(|name| declared.get(name)) {
+                Some(results) => text.replacen(".func", &format!(".func {results}"), 1),
+                None => text,
+            };
             out += "\n\n";
         }
     }

@@ -16,7 +16,9 @@ fn own(stream: u64) -> u64 {
 }
 
 macro_rules! per_thread {
-    ($(fn $name:ident($($arg:ident: $type:ty),* $(,)?) = $($call:ident)::+($($given:expr),*);)*) => {$(
+    ($(
+        fn $name:ident($($arg:ident: $type:ty),* $(,)?) = $($call:ident)::+($($given:expr),*);
+    )*) => {$(
         #[unsafe(no_mangle)]
         pub extern "C" fn $name($($arg: $type),*) -> CUresult {
             $($call)::+($($given),*)

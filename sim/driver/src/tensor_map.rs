@@ -39,8 +39,13 @@ driver! {
             promotions.get(l2_promotion as usize),
             fills.get(fill as usize),
         );
-        let (Some(&data_type), Some(&interleave), Some(&swizzle), Some(&l2_promotion), Some(&fill)) =
-            known
+        let (
+            Some(&data_type),
+            Some(&interleave),
+            Some(&swizzle),
+            Some(&l2_promotion),
+            Some(&fill),
+        ) = known
         else {
             return Err(CUDA_ERROR_INVALID_VALUE);
         };

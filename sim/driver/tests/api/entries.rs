@@ -128,7 +128,8 @@ fn every_attribute_has_a_value() {
         let mut value = -7;
         (call!(driver, cuDeviceGetAttribute(&mut value, which, 0_i32)), value)
     };
-    // Threads of a block, a warp, SMs, threads of an SM, capability, cooperative launches, clusters.
+    // Threads of a block, a warp, SMs, threads of an SM, capability, cooperative launches,
+    // clusters.
     for (which, value) in
         [(1, 1024), (10, 32), (16, 4), (39, 2048), (75, 9), (76, 0), (95, 1), (120, 1), (20, 0)]
     {

@@ -118,7 +118,7 @@ fn images_that_are_not_ptx_are_refused() {
     let mut log = [1_u8; 64];
     let names = [5_u32, 6];
     let mut values = [log.as_mut_ptr().expose_provenance(), 64];
-    let image = b".version 7.0\n.target sm_75\n.address_size 64\n.nonsense\n\0".as_ptr();
+    let image = c".version 7.0\n.target sm_75\n.address_size 64\n.nonsense\n".as_ptr();
     assert_eq!(
         call!(
             driver,

@@ -148,3 +148,25 @@ fn what_a_capture_forbids_ends_it() {
     assert_eq!(call!(driver, cuStreamEndCapture(stream, &mut graph)), CAPTURE_INVALIDATED);
     assert_eq!(call!(driver, cuStreamDestroy_v2(stream)), SUCCESS);
 }
+
+#[test]
+fn graphs_keep_objects_alive() {
+    let driver = Driver::open();
+    let (mut graph, mut exec, mut object, mut ends) = (0_u64, 0_u64, 0_u64, 0_u32);
+    let end: extern "C" fn(*mut c_void) = count;
+    assert_eq!(call!(driver, cuGraphCreate(&mut graph, 0_u32)), SUCCESS);
+    let ended = &raw mut ends;
+    let make = |flags: u32, object: *mut u64| {
+        call!(driver, cuUserObjectCreate(object, ended, end, 1_u32, flags))
+    };
+    assert_eq!(make(0, &mut object), INVALID_VALUE);
+    assert_eq!(make(1, &mut object), SUCCESS);
+    // The graph takes the only reference over, and what is made of it has its own.
+    assert_eq!(call!(driver, cuGraphRetainUserObject(graph, object, 1_u32, 1_u32)), SUCCESS);
+    assert_eq!(call!(driver, cuGraphInstantiateWithFlags(&mut exec, graph, 0_u64)), SUCCESS);
+    assert_eq!(call!(driver, cuGraphDestroy(graph)), SUCCESS);
+    assert_eq!(unsafe { ended.read_volatile() }, 0);
+    assert_eq!(call!(driver, cuGraphExecDestroy(exec)), SUCCESS);
+    assert_eq!(unsafe { ended.read_volatile() }, 1);
+    assert_eq!(call!(driver, cuUserObjectRelease(object, 1_u32)), INVALID_VALUE);
+}
