@@ -31,7 +31,7 @@ if [ "${1:-}" = tests ]; then
         "$folder/bin/python" -W ignore $clients/numba_tests.py $clients/numba_expected.txt \
         "$folder/numba_tests.tsv" "$@"
 fi
-for gpu in sim a100 h100; do
+for gpu in sm_75 sm_80 sm_89 sm_90 sm_100 sm_120; do
     for program in $clients/numba_kernels.py $clients/core_program.py $clients/driver_api.py; do
         "${exec_on_gpu[@]}" --strict --gpu $gpu -- "$folder/bin/python" -W ignore $program
     done

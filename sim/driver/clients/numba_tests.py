@@ -70,6 +70,9 @@ class Recorder(unittest.TestResult):
         super().stopTest(test)
         if self.failed is None:
             self.tell(test, "passed")
+        elif self.failed.startswith("Skipped: "):
+            # As pytest says it from within a test.
+            self.tell(test, "skipped", self.failed)
         elif self.failed:
             self.tell(test, "failed", self.failed)
         if device_failed():
@@ -97,7 +100,15 @@ def flat(suite):
 
 
 def one(module, skip):
-    suite = unittest.defaultTestLoader.loadTestsFromModule(importlib.import_module(module))
+    try:
+        imported = importlib.import_module(module)
+    except BaseException as error:
+        if type(error).__name__ != "Skipped":
+            raise
+        line = {"test": f"{module}.(all)", "outcome": "skipped", "reason": f"Skipped: {error}"}
+        print("RESULT " + json.dumps(line), file=sys.__stderr__, flush=True)
+        return
+    suite = unittest.defaultTestLoader.loadTestsFromModule(imported)
     unittest.TestSuite(list(flat(suite))[skip:]).run(Recorder())
 
 
