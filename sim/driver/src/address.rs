@@ -6,8 +6,8 @@ use cudarc::driver::sys::CUpointer_attribute_enum::*;
 use cudarc::driver::sys::cudaError_enum::*;
 
 use crate::allocation::{Allocation, Kind};
-use crate::launch::Outcome;
 use crate::machine::{MACHINE, State, driver};
+use crate::outcome::Outcome;
 use crate::pointer::{Host, In, Out};
 
 const MEMORY_TYPE_HOST: u32 = 1;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::machine::MACHINE;
+use kiln_sim::Device;
 
 /// Kind of an allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,20 +64,20 @@ impl Allocations {
     }
 
     /// Frees what a context has.
-    pub fn free_of_context(&mut self, context: u64) {
-        self.free(|of| of.context == context);
+    pub fn free_of_context(&mut self, device: &Device, context: u64) {
+        self.free(device, |of| of.context == context);
     }
 
     /// Frees what a pool has.
-    pub fn free_of_pool(&mut self, pool: u64) {
-        self.free(|of| of.kind == Kind::Pool(pool));
+    pub fn free_of_pool(&mut self, device: &Device, pool: u64) {
+        self.free(device, |of| of.kind == Kind::Pool(pool));
     }
 
-    fn free(&mut self, concerned: impl Fn(&Allocation) -> bool) {
+    fn free(&mut self, device: &Device, concerned: impl Fn(&Allocation) -> bool) {
         self.all.retain(|&address, of| {
             if concerned(of) {
                 // It is known to the device for as long as it is known here.
-                let _freed = MACHINE.device.free(address);
+                let _freed = device.free(address);
             }
             !concerned(of)
         });

@@ -5,8 +5,9 @@ use std::ffi::{c_int, c_uint};
 use cudarc::driver::sys::CUdevice_attribute_enum::*;
 use cudarc::driver::sys::cudaError_enum::*;
 
-use crate::launch::{Outcome, SHARED_BYTES_DEFAULT};
+use crate::launch::SHARED_BYTES_DEFAULT;
 use crate::occupancy::{gpu, shared_bytes_reserved};
+use crate::outcome::Outcome;
 
 /// Attributes that are 1: what the device can do.
 const ABLE: [u32; 18] = [

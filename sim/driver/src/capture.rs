@@ -1,5 +1,6 @@
 //! Streams, and what they are captured into.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::thread::ThreadId;
 
@@ -8,9 +9,14 @@ use cudarc::driver::sys::CUstreamCaptureMode::{
 };
 use cudarc::driver::sys::cudaError_enum::*;
 
-use crate::launch::Outcome;
-use crate::machine::CAPTURE_MODE;
+use crate::outcome::Outcome;
 use crate::task::Task;
+
+thread_local! {
+    /// What this thread may do while streams are captured.
+    pub static CAPTURE_MODE: Cell<CUstreamCaptureMode> =
+        const { Cell::new(CU_STREAM_CAPTURE_MODE_GLOBAL) };
+}
 
 /// The legacy default stream, by its other name.
 pub const LEGACY: u64 = 1;

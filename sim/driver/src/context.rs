@@ -5,8 +5,9 @@ use std::ffi::{c_int, c_uint};
 use cudarc::driver::sys::cudaError_enum::*;
 
 use crate::device::known;
-use crate::launch::Outcome;
-use crate::machine::{CURRENT, Context, MACHINE, PRIMARY, State, current_context, driver};
+use crate::machine::{CURRENT, MACHINE, PRIMARY, State, current_context, driver};
+use crate::objects::Context;
+use crate::outcome::Outcome;
 use crate::pointer::{Host, In, Out};
 use crate::stream::PRIORITIES;
 
@@ -21,7 +22,7 @@ const LIMITS: [u64; 7] = [1024, 1 << 20, 8 << 20, 2, 2048, 64, 0];
 
 /// Frees what belongs to a context.
 fn clear(state: &mut State, context: u64) {
-    state.allocations.free_of_context(context);
+    state.allocations.free_of_context(&MACHINE.device, context);
     state.streams.remove_of_context(context);
 }
 

@@ -3,7 +3,7 @@
 use cudarc::driver::sys::cudaError_enum::*;
 use kiln_sim::Device;
 
-use crate::launch::{Outcome, explain};
+use crate::outcome::{Outcome, explain};
 use crate::pointer::Host;
 
 /// Addresses that only the device has: those of its own allocations. Memory of the process lies

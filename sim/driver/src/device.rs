@@ -5,9 +5,9 @@ use std::ffi::{c_char, c_int, c_uint};
 use cudarc::driver::sys::cudaError_enum::*;
 
 use crate::attribute::attribute;
-use crate::launch::Outcome;
 use crate::machine::{MACHINE, driver};
 use crate::occupancy::gpu;
+use crate::outcome::Outcome;
 use crate::pointer::{Host, In, Out, Text};
 use crate::settings::SETTINGS;
 

@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 
 use cudarc::driver::sys::cudaError_enum::*;
 
-use crate::launch::Outcome;
 use crate::machine::driver;
+use crate::outcome::Outcome;
 use crate::pointer::{In, Out, Text};
 use crate::settings::tell;
 

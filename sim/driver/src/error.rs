@@ -5,8 +5,8 @@ use std::ffi::{CStr, c_uint};
 use cudarc::driver::sys::CUresult;
 use cudarc::driver::sys::cudaError_enum::*;
 
-use crate::launch::Outcome;
 use crate::machine::driver;
+use crate::outcome::Outcome;
 use crate::pointer::Out;
 
 type Code = (CUresult, &'static str, &'static str);

@@ -1,12 +1,12 @@
 //! Events.
 
 use std::ffi::c_uint;
-use std::time::Instant;
 
 use cudarc::driver::sys::cudaError_enum::*;
 
-use crate::launch::Outcome;
 use crate::machine::{MACHINE, driver};
+use crate::objects::Event;
+use crate::outcome::Outcome;
 use crate::pointer::Out;
 use crate::task::Task;
 
@@ -14,14 +14,6 @@ use crate::task::Task;
 const DISABLE_TIMING: u32 = 2;
 /// Between processes, which must not hold a time either.
 const INTERPROCESS: u32 = 4;
-
-#[derive(Debug, Clone, Default)]
-pub struct Event {
-    pub flags: u32,
-    pub recorded: Option<Instant>,
-    /// The capture that it was last recorded in.
-    pub captured: Option<u64>,
-}
 
 fn record(event: u64, stream: u64, flags: c_uint) -> Outcome {
     if flags > 1 {

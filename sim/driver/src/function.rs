@@ -9,8 +9,9 @@ use cudarc::driver::sys::cudaError_enum::*;
 
 use crate::capability::capability;
 use crate::capture::PER_THREAD;
-use crate::launch::{Config, Function, Outcome, Work};
+use crate::launch::{Config, Function, Work};
 use crate::machine::{MACHINE, State, driver};
+use crate::outcome::Outcome;
 use crate::pointer::{Host, In, Out};
 use crate::task::Task;
 

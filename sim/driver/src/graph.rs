@@ -4,8 +4,8 @@ use std::ffi::{c_uint, c_ulonglong};
 
 use cudarc::driver::sys::cudaError_enum::*;
 
-use crate::launch::Outcome;
 use crate::machine::{MACHINE, driver};
+use crate::outcome::Outcome;
 use crate::pointer::{Call, Out};
 use crate::user_object::{drop_all, share};
 

@@ -4,8 +4,8 @@ use cudarc::driver::sys::CUresult;
 use cudarc::driver::sys::cudaError_enum::*;
 use kiln_sim::Module;
 
-use crate::launch::Outcome;
-use crate::machine::Loaded;
+use crate::objects::Loaded;
+use crate::outcome::Outcome;
 use crate::pointer::{Host, Text};
 
 /// How each format begins.

@@ -5,7 +5,7 @@ use std::ffi::c_uint;
 use cudarc::driver::sys::CUjit_option_enum::*;
 use cudarc::driver::sys::cudaError_enum::*;
 
-use crate::launch::Outcome;
+use crate::outcome::Outcome;
 use crate::pointer::{Host, In, Out};
 
 /// A buffer of the caller for a log; what was written to it is told in place of its size.

@@ -6,11 +6,9 @@ use cudarc::driver::sys::CUresult;
 use cudarc::driver::sys::cudaError_enum::*;
 use kiln_sim::{Checks, Device, ErrorKind, Finding, Kernel, Launch};
 
+use crate::outcome::{Outcome, explain};
 use crate::pointer::{Host, In};
 use crate::settings::{OnFinding, SETTINGS};
-
-/// What a call returns; the error is the driver's code.
-pub type Outcome<T = ()> = Result<T, CUresult>;
 
 /// Dynamic shared memory, in bytes, that a kernel has without asking.
 pub const SHARED_BYTES_DEFAULT: u32 = 48 << 10;
@@ -25,12 +23,6 @@ pub struct Function {
     /// Attributes that were set and change nothing, by number.
     pub hints: Vec<(u32, i32)>,
     pub max_registers: Option<u32>,
-}
-
-/// Says what a code cannot.
-pub fn explain(code: CUresult, error: &kiln_sim::Error) -> CUresult {
-    eprintln!("kiln-sim-driver: {code:?}: {error}");
-    code
 }
 
 /// A kernel with its shape and parameters.

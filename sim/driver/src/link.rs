@@ -6,18 +6,11 @@ use cudarc::driver::sys::cudaError_enum::*;
 
 use crate::image;
 use crate::jit::Options;
-use crate::launch::Outcome;
 use crate::machine::{MACHINE, driver};
 use crate::merge::merge;
+use crate::objects::Link;
+use crate::outcome::Outcome;
 use crate::pointer::{Host, In, Out, Text};
-
-/// What is linked so far.
-pub struct Link {
-    options: Options,
-    texts: Vec<String>,
-    /// The result, which belongs to the linker.
-    linked: Option<Box<[u8]>>,
-}
 
 /// Kinds of input (`CUjitInputType`).
 const PTX: c_uint = 1;

@@ -1,23 +1,21 @@
 //! The driver's state: one device, its contexts, and what handles stand for.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use cudarc::driver::sys::CUresult;
-use cudarc::driver::sys::CUstreamCaptureMode::{self, CU_STREAM_CAPTURE_MODE_GLOBAL};
 use cudarc::driver::sys::cudaError_enum::*;
-use kiln_sim::{Device, DeviceConfig, Module};
+use kiln_sim::{Device, DeviceConfig};
 
 use crate::allocation::Allocations;
 use crate::capture::Streams;
-use crate::event::Event;
-use crate::launch::{Function, Outcome};
-use crate::link::Link;
-use crate::pool::Pool;
+use crate::launch::Function;
+use crate::objects::{Context, Event, Link, Loaded, Pool, UserObject};
+use crate::outcome::Outcome;
 use crate::settings::{Log, SETTINGS};
 use crate::task::Task;
-use crate::user_object::UserObject;
 
 /// The primary context.
 pub const PRIMARY: u64 = 0xc0;
@@ -25,31 +23,11 @@ pub const PRIMARY: u64 = 0xc0;
 thread_local! {
     /// The contexts that are current on this thread, the last one on top; 0 is none.
     pub static CURRENT: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
-    /// What this thread may do while streams are captured.
-    pub static CAPTURE_MODE: Cell<CUstreamCaptureMode> =
-        const { Cell::new(CU_STREAM_CAPTURE_MODE_GLOBAL) };
 }
 
 /// The context that is current on this thread, or 0.
 pub fn current_context() -> u64 {
     CURRENT.with_borrow(|stack| stack.last().copied().unwrap_or(0))
-}
-
-/// What a context was made with, and what was set since.
-#[derive(Debug, Clone, Default)]
-pub struct Context {
-    pub flags: u32,
-    /// Limits that were set, by number.
-    pub limits: HashMap<u32, u64>,
-    pub cache_config: u32,
-    pub shared_config: u32,
-}
-
-/// A module or library, which are the same here.
-#[derive(Clone)]
-pub struct Loaded {
-    pub module: Module,
-    pub max_registers: Option<u32>,
 }
 
 pub struct State {
@@ -140,11 +118,23 @@ impl Machine {
         self.run(&[task])
     }
 
+    /// Records an event now; one that was destroyed meanwhile is not missed.
+    fn record(&self, event: u64) -> Outcome {
+        if let Some(event) = self.state().events.get_mut(&event) {
+            event.recorded = Some(Instant::now());
+        }
+        Ok(())
+    }
+
     /// Runs tasks one after another. Who submits them learns of a shape that does not fit; what a
     /// kernel does is learnt by who waits.
     pub fn run(&self, tasks: &[Task]) -> Outcome {
         for task in tasks {
-            match task.run(self) {
+            let ran = match task {
+                Task::Record(event) => self.record(*event),
+                task => task.run(&self.device),
+            };
+            match ran {
                 Ok(()) => {}
                 Err(code) if task.at_once(code) => return Err(code),
                 Err(code) => {
@@ -157,6 +147,7 @@ impl Machine {
     }
 }
 
+/// The one machine.
 pub static MACHINE: LazyLock<Machine> = LazyLock::new(|| {
     let config = SETTINGS.as_ref().map_or_else(|_| DeviceConfig::default(), |all| all.device());
     Machine {
@@ -197,7 +188,7 @@ macro_rules! driver {
         $(#[$meta])*
         #[unsafe(no_mangle)]
         pub extern "C" fn $name($($arg: $type),*) -> cudarc::driver::sys::CUresult {
-            let body = || -> crate::launch::Outcome { $body };
+            let body = || -> crate::outcome::Outcome { $body };
             crate::machine::finish(stringify!($name), body())
         }
     )*};

@@ -6,8 +6,8 @@ use std::ptr::NonNull;
 use cudarc::driver::sys::cudaError_enum::*;
 
 use crate::allocation::Kind;
-use crate::launch::{Outcome, explain};
 use crate::machine::{MACHINE, current_context, driver};
+use crate::outcome::{Outcome, explain};
 use crate::pointer::{Host, Out};
 
 /// Registers an allocation that the device has made.

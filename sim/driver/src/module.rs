@@ -6,8 +6,9 @@ use cudarc::driver::sys::cudaError_enum::*;
 
 use crate::image;
 use crate::jit::Options;
-use crate::launch::{Function, Outcome, SHARED_BYTES_DEFAULT};
+use crate::launch::{Function, SHARED_BYTES_DEFAULT};
 use crate::machine::{MACHINE, State, driver};
+use crate::outcome::Outcome;
 use crate::pointer::{Host, In, Out, Text};
 
 /// Loads PTX and returns its handle.

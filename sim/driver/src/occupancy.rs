@@ -5,8 +5,9 @@ use std::ffi::{c_int, c_uint};
 use cudarc::driver::sys::cudaError_enum::*;
 
 use crate::gpu::Gpu;
-use crate::launch::{Config, Function, Outcome};
+use crate::launch::{Config, Function};
 use crate::machine::{MACHINE, driver};
+use crate::outcome::Outcome;
 use crate::pointer::{In, Out};
 use crate::settings::SETTINGS;
 

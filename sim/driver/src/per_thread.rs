@@ -8,7 +8,7 @@ use cudarc::driver::sys::CUresult;
 use crate::capture::PER_THREAD;
 use crate::pointer::{Host, In, Out};
 use crate::transfer::{Copy2d, Copy3d};
-use crate::{event, fill, function, graph, memory, pool, stream, transfer};
+use crate::{event, function, graph, memory, memset, pool, stream, transfer};
 
 /// The stream that is meant by a handle.
 fn own(stream: u64) -> u64 {
@@ -60,32 +60,32 @@ per_thread! {
     fn cuMemcpy3DPeerAsync_ptsz(copy: In<Copy3d>, at: u64)
         = transfer::cuMemcpy3DPeerAsync(copy, own(at));
     fn cuMemsetD8_v2_ptds(at: u64, value: c_uchar, count: usize)
-        = fill::cuMemsetD8Async(at, value, count, PER_THREAD);
+        = memset::cuMemsetD8Async(at, value, count, PER_THREAD);
     fn cuMemsetD8Async_ptsz(at: u64, value: c_uchar, count: usize, on: u64)
-        = fill::cuMemsetD8Async(at, value, count, own(on));
+        = memset::cuMemsetD8Async(at, value, count, own(on));
     fn cuMemsetD16_v2_ptds(at: u64, value: c_ushort, count: usize)
-        = fill::cuMemsetD16Async(at, value, count, PER_THREAD);
+        = memset::cuMemsetD16Async(at, value, count, PER_THREAD);
     fn cuMemsetD16Async_ptsz(at: u64, value: c_ushort, count: usize, on: u64)
-        = fill::cuMemsetD16Async(at, value, count, own(on));
+        = memset::cuMemsetD16Async(at, value, count, own(on));
     fn cuMemsetD32_v2_ptds(at: u64, value: c_uint, count: usize)
-        = fill::cuMemsetD32Async(at, value, count, PER_THREAD);
+        = memset::cuMemsetD32Async(at, value, count, PER_THREAD);
     fn cuMemsetD32Async_ptsz(at: u64, value: c_uint, count: usize, on: u64)
-        = fill::cuMemsetD32Async(at, value, count, own(on));
+        = memset::cuMemsetD32Async(at, value, count, own(on));
     fn cuMemsetD2D8_v2_ptds(at: u64, pitch: usize, value: c_uchar, width: usize, height: usize)
-        = fill::cuMemsetD2D8Async(at, pitch, value, width, height, PER_THREAD);
+        = memset::cuMemsetD2D8Async(at, pitch, value, width, height, PER_THREAD);
     fn cuMemsetD2D8Async_ptsz(
         at: u64, pitch: usize, value: c_uchar, width: usize, height: usize, on: u64,
-    ) = fill::cuMemsetD2D8Async(at, pitch, value, width, height, own(on));
+    ) = memset::cuMemsetD2D8Async(at, pitch, value, width, height, own(on));
     fn cuMemsetD2D16_v2_ptds(at: u64, pitch: usize, value: c_ushort, width: usize, height: usize)
-        = fill::cuMemsetD2D16Async(at, pitch, value, width, height, PER_THREAD);
+        = memset::cuMemsetD2D16Async(at, pitch, value, width, height, PER_THREAD);
     fn cuMemsetD2D16Async_ptsz(
         at: u64, pitch: usize, value: c_ushort, width: usize, height: usize, on: u64,
-    ) = fill::cuMemsetD2D16Async(at, pitch, value, width, height, own(on));
+    ) = memset::cuMemsetD2D16Async(at, pitch, value, width, height, own(on));
     fn cuMemsetD2D32_v2_ptds(at: u64, pitch: usize, value: c_uint, width: usize, height: usize)
-        = fill::cuMemsetD2D32Async(at, pitch, value, width, height, PER_THREAD);
+        = memset::cuMemsetD2D32Async(at, pitch, value, width, height, PER_THREAD);
     fn cuMemsetD2D32Async_ptsz(
         at: u64, pitch: usize, value: c_uint, width: usize, height: usize, on: u64,
-    ) = fill::cuMemsetD2D32Async(at, pitch, value, width, height, own(on));
+    ) = memset::cuMemsetD2D32Async(at, pitch, value, width, height, own(on));
     fn cuMemAllocAsync_ptsz(address: Out<u64>, bytes: usize, at: u64)
         = pool::cuMemAllocAsync(address, bytes, own(at));
     fn cuMemAllocFromPoolAsync_ptsz(address: Out<u64>, bytes: usize, from: u64, at: u64)

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_void};
 
 use cudarc::driver::sys::cudaError_enum::*;
 
-use crate::launch::Outcome;
+use crate::outcome::Outcome;
 
 /// A place for a result, or null.
 #[repr(transparent)]

@@ -6,20 +6,14 @@ use std::ffi::{c_int, c_uint};
 use cudarc::driver::sys::cudaError_enum::*;
 
 use crate::allocation::Kind;
-use crate::launch::Outcome;
 use crate::machine::{MACHINE, driver};
 use crate::memory::{allocate, free};
+use crate::objects::Pool;
+use crate::outcome::Outcome;
 use crate::pointer::{Host, In, Out};
 
 /// The pool that a device has from the start.
 const DEFAULT: u64 = 0xd0;
-
-#[derive(Debug, Clone, Default)]
-pub struct Pool {
-    /// Attributes that were set, by number.
-    attributes: std::collections::HashMap<u32, u64>,
-    used_high: u64,
-}
 
 /// `CUmemPoolProps`, up to what is read.
 #[repr(C)]
@@ -111,7 +105,7 @@ driver! {
         }
         let mut state = MACHINE.ready()?;
         state.pools.remove(&pool).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        state.allocations.free_of_pool(pool);
+        state.allocations.free_of_pool(&MACHINE.device, pool);
         if let Some(default) = state.pools.get_mut(&DEFAULT) {
             default.attributes.retain(|&which, &mut set| which != 0 || set != pool);
         }

@@ -6,9 +6,9 @@ use cudarc::driver::sys::CUstreamCaptureMode::{self, *};
 use cudarc::driver::sys::CUstreamCaptureStatus::*;
 use cudarc::driver::sys::cudaError_enum::*;
 
-use crate::capture::{LEGACY, NON_BLOCKING, PER_THREAD, Stream};
-use crate::launch::Outcome;
-use crate::machine::{CAPTURE_MODE, MACHINE, current_context, driver};
+use crate::capture::{CAPTURE_MODE, LEGACY, NON_BLOCKING, PER_THREAD, Stream};
+use crate::machine::{MACHINE, current_context, driver};
+use crate::outcome::Outcome;
 use crate::pointer::{Call, Host, In, Out};
 use crate::task::Task;
 

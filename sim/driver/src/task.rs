@@ -1,14 +1,13 @@
 //! What a stream is given: it runs when it is submitted, or is kept in a graph.
 
-use std::time::Instant;
-
 use cudarc::driver::sys::CUresult;
 use cudarc::driver::sys::cudaError_enum::*;
+use kiln_sim::Device;
 
 use crate::copy::Copy;
 use crate::fill::Fill;
-use crate::launch::{Outcome, Work};
-use crate::machine::Machine;
+use crate::launch::Work;
+use crate::outcome::Outcome;
 use crate::pointer::Call;
 
 #[derive(Clone)]
@@ -17,26 +16,22 @@ pub enum Task {
     Copy(Copy),
     Fill(Fill),
     Call(Call),
-    /// Records an event.
+    /// Records an event, which the machine has.
     Record(u64),
 }
 
 impl Task {
-    pub fn run(&self, machine: &Machine) -> Outcome {
+    /// Runs all but what is the machine's own.
+    pub fn run(&self, device: &Device) -> Outcome {
         match self {
-            Task::Kernel(work) => work.run(&machine.device),
-            Task::Copy(copy) => copy.run(&machine.device),
-            Task::Fill(fill) => fill.run(&machine.device),
+            Task::Kernel(work) => work.run(device),
+            Task::Copy(copy) => copy.run(device),
+            Task::Fill(fill) => fill.run(device),
             Task::Call(call) => {
                 call.run();
                 Ok(())
             }
-            Task::Record(event) => {
-                if let Some(event) = machine.state().events.get_mut(event) {
-                    event.recorded = Some(Instant::now());
-                }
-                Ok(())
-            }
+            Task::Record(_) => Ok(()),
         }
     }
 

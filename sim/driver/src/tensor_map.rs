@@ -5,8 +5,8 @@ use std::ffi::c_uint;
 use cudarc::driver::sys::cudaError_enum::*;
 use kiln_sim::{Interleave, L2Promotion, OutOfBoundsFill, Swizzle, TensorMap, TensorType, Tiled};
 
-use crate::launch::explain;
 use crate::machine::driver;
+use crate::outcome::explain;
 use crate::pointer::{Host, In};
 
 driver! {

@@ -5,8 +5,8 @@ use std::ffi::c_uint;
 use cudarc::driver::sys::cudaError_enum::*;
 
 use crate::copy::{Copy, Side, Volume};
-use crate::launch::Outcome;
 use crate::machine::{MACHINE, driver};
+use crate::outcome::Outcome;
 use crate::pointer::{Host, In};
 use crate::task::Task;
 

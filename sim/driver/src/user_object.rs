@@ -4,16 +4,11 @@ use std::ffi::c_uint;
 
 use cudarc::driver::sys::cudaError_enum::*;
 
-use crate::launch::Outcome;
 use crate::machine::{MACHINE, State, driver};
+use crate::objects::UserObject;
+use crate::outcome::Outcome;
 use crate::pointer::{Call, Host, Out};
 use crate::stream::HostFunction;
-
-/// An object, with the function that ends it.
-pub struct UserObject {
-    end: Call,
-    references: u64,
-}
 
 /// The only flag of an object: that nobody waits for its end.
 const NO_DESTRUCTOR_SYNC: u32 = 1;
