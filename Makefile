@@ -11,13 +11,14 @@ TAMPERS ?= 20000
 GRAPHS_FROM ?= 1
 PLANS ?= 20000
 PLANS_FROM ?= 1
+TESTS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-vectors cases spills test-remote test-driver settings random-graphs \
 	random-plans lint ci package readme bench \
 	bench-compile bench-gpu gpu-kit golden expect onnx-data onnx-attention-data rnn-data \
-	attention-data graph-data torture tampered-packs fuzz fuzz-sim attention-campaign \
-	triton-kernels clean
+	sim-clients numba-tests attention-data graph-data torture tampered-packs fuzz fuzz-sim \
+	attention-campaign triton-kernels clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-20s %s\n", $$1, $$2}'
@@ -101,6 +102,12 @@ fuzz-sim: ## Fuzz the simulator for FUZZ_SECONDS (1800); needs nightly Rust and 
 
 triton-kernels: ## Run kernels that Triton compiles on the simulator, against numpy (installs Triton)
 	scripts/triton-kernels.sh
+
+sim-clients: ## Run programs of others on the simulated GPU: numba-cuda, cuda-python (needs the network)
+	scripts/sim-clients.sh
+
+numba-tests: ## Run the tests of numba-cuda on the simulated GPU (TESTS=module, all; needs the network)
+	scripts/sim-clients.sh tests $(TESTS)
 
 golden: setup ## Rewrite the golden files in tests/golden; review the difference as code
 	INSTA_UPDATE=always INSTA_FORCE_PASS=1 $(CARGO) test --test it -- golden case_runs

@@ -1,6 +1,7 @@
 //! Selection of sanitizer checks.
 
 use crate::finding::{FindingKind, FindingSet};
+use std::str::FromStr;
 
 /// Classes of errors that a launch checks for. Bounds and alignment are always checked.
 ///
@@ -48,5 +49,30 @@ impl Checks {
     /// Whether races are checked for, which requires tracking the order of accesses.
     pub(crate) fn races(self) -> bool {
         self.shared_races || self.global_races
+    }
+}
+
+impl FromStr for Checks {
+    type Err = String;
+
+    /// Parses `all`, `none`, or a list of `uninitialised,shared,global,barriers`; and kinds of
+    /// findings to leave out, such as `all,-leaked-asynchronous-copy`.
+    fn from_str(text: &str) -> Result<Checks, String> {
+        let (mut checks, mut left_out) = (Checks::NONE, Vec::new());
+        for name in text.split(',') {
+            match name {
+                "all" => checks = Checks::ALL,
+                "none" => {}
+                "uninitialised" => checks.uninitialised = true,
+                "shared" => checks.shared_races = true,
+                "global" => checks.global_races = true,
+                "barriers" => checks.barriers = true,
+                other => {
+                    let kind = other.strip_prefix('-').and_then(FindingKind::named);
+                    left_out.push(kind.ok_or_else(|| format!("unknown check `{other}`"))?);
+                }
+            }
+        }
+        Ok(left_out.into_iter().fold(checks, Checks::without))
     }
 }

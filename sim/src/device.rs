@@ -1,17 +1,21 @@
 //! The simulated device: memory and launches.
 
+#![expect(unsafe_code, reason = "kernels may use memory of the process")]
+
 use crate::admission;
 use crate::ast::Space;
 use crate::config::DeviceConfig;
 use crate::context::{Context, thread_rows};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::lanes::has_v3;
 use crate::launch::{Launch, Report};
 use crate::memory::Memory;
-use crate::module::{Kernel, Loaded};
+use crate::module::{Kernel, Loaded, Module};
+use crate::words::Words;
 use crate::workers;
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU64;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Workspace of a grid: its size and the word of its barrier, as `cooperative_groups.h` uses them.
@@ -57,6 +61,69 @@ impl Device {
         self.memory.alloc(bytes)
     }
 
+    /// Allocates memory of the host that kernels may use: its address is a pointer in the process
+    /// as well. The bytes are zero and count as written; the memory budget does not cover them.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) if the host has no memory.
+    pub fn alloc_host(&self, bytes: u64) -> Result<u64> {
+        self.memory.alloc_host(bytes)
+    }
+
+    /// Lets kernels use memory of the process, until [`Device::free`] of the address it returns:
+    /// the pointer itself unless it is too low for an address of global memory.
+    ///
+    /// # Errors
+    ///
+    /// [`UnknownAddress`](crate::ErrorKind::UnknownAddress) if an allocation is there already, or
+    /// `start` is not a multiple of 4.
+    ///
+    /// # Safety
+    ///
+    /// So many bytes at `start`, rounded up to a multiple of 4, stay valid for reads and writes
+    /// until they are freed here, and the host uses none of them while a kernel does that neither
+    /// orders its accesses with the host's nor is of another thread.
+    pub unsafe fn map_host(&self, start: NonNull<u8>, bytes: u64) -> Result<u64> {
+        let words = start.cast::<AtomicU32>();
+        if !words.is_aligned() {
+            let text = format!("failed to map memory at {start:p}: it is not aligned to 4 bytes");
+            return Err(Error::new(ErrorKind::UnknownAddress, text));
+        }
+        // SAFETY: the caller's promise covers as many whole words.
+        let words = unsafe { Words::mapped(words, bytes.div_ceil(4) as usize) };
+        self.memory.map(words, bytes)
+    }
+
+    /// The allocation that contains an address: its start and its size.
+    pub fn allocation(&self, address: u64) -> Option<(u64, u64)> {
+        let table = self.memory.snapshot();
+        let found = table.find(address, 1).and_then(|index| table.get(index))?;
+        Some((found.base, found.bytes))
+    }
+
+    /// Bytes of the memory budget that are allocated.
+    pub fn used_bytes(&self) -> u64 {
+        self.memory.used()
+    }
+
+    /// Address and size of a module's variable in global or constant memory, by its (mangled)
+    /// name.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) if the module's variables do not fit.
+    pub fn variable(&self, module: &Module, name: &str) -> Result<Option<(u64, u64)>> {
+        let mut all = module.inner.ast.variables.iter();
+        let found = all.position(|variable| {
+            let in_memory = matches!(variable.space, Space::Global | Space::Const);
+            in_memory && variable.name == name
+        });
+        let Some(index) = found else { return Ok(None) };
+        let addresses = self.module_variables(&module.inner)?;
+        Ok(Some((addresses[index], module.inner.ast.variables[index].bytes.into())))
+    }
+
     /// Frees an allocation.
     ///
     /// # Errors
@@ -91,6 +158,34 @@ impl Device {
         self.memory.with_range("read", address, count, |allocation, offset| {
             allocation.read(offset, out);
         })
+    }
+
+    /// Copies on the device. What was not written at the source counts as not written at the
+    /// target.
+    ///
+    /// # Errors
+    ///
+    /// [`UnknownAddress`](crate::ErrorKind::UnknownAddress) unless one allocation contains each
+    /// range.
+    pub fn copy(&self, from: u64, to: u64, bytes: u64) -> Result<()> {
+        const CHUNK: u64 = 1 << 16;
+        for at in (0..bytes.max(1)).step_by(CHUNK as usize) {
+            let count = (bytes - at).min(CHUNK);
+            let mut data = vec![0; count as usize];
+            let mut unwritten = Vec::new();
+            self.memory.with_range("read", from + at, count, |allocation, offset| {
+                allocation.read(offset, &mut data);
+                if !allocation.written.all(offset, count) {
+                    unwritten
+                        .extend((0..count).filter(|at| !allocation.written.all(offset + at, 1)));
+                }
+            })?;
+            self.memory.with_range("write", to + at, count, |allocation, offset| {
+                allocation.write(offset, &data);
+                unwritten.iter().for_each(|at| allocation.written.set(offset + at, 1, false));
+            })?;
+        }
+        Ok(())
     }
 
     /// Fills a range with a byte.

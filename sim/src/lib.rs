@@ -103,6 +103,7 @@ mod unit;
 mod warp;
 mod warpgroup;
 mod watch;
+mod words;
 mod workers;
 mod written;
 

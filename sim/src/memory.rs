@@ -5,9 +5,8 @@
 //! which preserves neighbouring bytes. 64-bit accesses are two words; those that must be atomic
 //! take a lock.
 
-#![expect(unsafe_code, reason = "memory is zeroed by the system when it is touched")]
-
 use crate::error::{Error, ErrorKind, Result};
+use crate::words::Words;
 use crate::written::Written;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -38,8 +37,10 @@ const FREED_MAX: usize = 4096;
 pub(crate) struct Allocation {
     pub base: u64,
     pub bytes: u64,
-    pub words: Box<[AtomicU32]>,
+    pub words: Words,
     pub written: Written,
+    /// Bytes that count against the budget; memory of the host does not.
+    charged: u64,
 }
 
 /// Live allocations by address, and the most recently freed ones.
@@ -169,7 +170,7 @@ impl Memory {
 
     /// Records that an unchecked launch may write anything.
     pub fn assume_written(&self) {
-        let space = self.space.lock().unwrap_or_else(PoisonError::into_inner);
+        let space = self.space();
         self.assumed.fetch_max(space.allocations + 1, Relaxed);
     }
 
@@ -189,25 +190,77 @@ impl Memory {
     }
 
     pub fn alloc(&self, bytes: u64) -> Result<u64> {
-        let mut space = self.space.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut space = self.space();
         let free = space.budget - space.used;
         if bytes > free {
             let text = format!("failed to allocate {bytes} bytes: {free} of {} left", space.budget);
             return Err(Error::new(ErrorKind::OutOfMemory, text));
         }
+        let words = Words::zeroed(bytes.div_ceil(4) as usize).ok_or_else(|| no_memory(bytes))?;
         let base = space.next;
         space.next = (base + bytes + GUARD_BYTES).next_multiple_of(ALIGN);
-        space.used += bytes;
-        space.allocations += 1;
-        let words = zeroed(bytes.div_ceil(4) as usize);
-        let written = Written::new(space.allocations, zeroed(bytes.div_ceil(32) as usize));
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
-        Arc::make_mut(&mut table).live.push(Arc::new(Allocation { base, bytes, words, written }));
+        self.insert(&mut space, base, bytes, words, bytes)
+    }
+
+    /// Allocates memory that the host uses at the same address.
+    pub fn alloc_host(&self, bytes: u64) -> Result<u64> {
+        let words = usize::try_from(bytes.div_ceil(4)).ok().and_then(Words::zeroed_pages);
+        let words = words.ok_or_else(|| no_memory(bytes))?;
+        self.map(words, bytes)
+    }
+
+    /// Adds memory of the process, at its own address if that is one of global memory.
+    pub fn map(&self, words: Words, bytes: u64) -> Result<u64> {
+        let mut space = self.space();
+        let mut base = words.address();
+        if base < GLOBAL_BASE {
+            base = space.next;
+            space.next = (base + bytes + GUARD_BYTES).next_multiple_of(ALIGN);
+        }
+        let base = self.insert(&mut space, base, bytes, words, 0)?;
+        self.with_range("map", base, bytes, |allocation, _| {
+            allocation.written.set(0, bytes, true);
+        })?;
         Ok(base)
     }
 
+    fn insert(
+        &self,
+        space: &mut AddressSpace,
+        base: u64,
+        bytes: u64,
+        words: Words,
+        charged: u64,
+    ) -> Result<u64> {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let live = &mut Arc::make_mut(&mut table).live;
+        let at = live.partition_point(|allocation| allocation.base < base);
+        let before = at.checked_sub(1).map(|at| &live[at]);
+        let overlaps = before.is_some_and(|before| before.base + before.bytes > base)
+            || live.get(at).is_some_and(|after| base + bytes.max(1) > after.base);
+        if overlaps {
+            let text = format!("failed to map {bytes} bytes at {base:#x}: it has an allocation");
+            return Err(Error::new(ErrorKind::UnknownAddress, text));
+        }
+        let bits = Words::zeroed(bytes.div_ceil(32) as usize).ok_or_else(|| no_memory(bytes))?;
+        space.used += charged;
+        space.allocations += 1;
+        let written = Written::new(space.allocations, bits);
+        live.insert(at, Arc::new(Allocation { base, bytes, words, written, charged }));
+        Ok(base)
+    }
+
+    fn space(&self) -> MutexGuard<'_, AddressSpace> {
+        self.space.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes that are allocated.
+    pub fn used(&self) -> u64 {
+        self.space().used
+    }
+
     pub fn free(&self, address: u64) -> Result<()> {
-        let mut space = self.space.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut space = self.space();
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let table = Arc::make_mut(&mut table);
         let Ok(index) = table.live.binary_search_by_key(&address, |allocation| allocation.base)
@@ -216,7 +269,7 @@ impl Memory {
             return Err(Error::new(ErrorKind::UnknownAddress, text));
         };
         let allocation = table.live.remove(index);
-        space.used -= allocation.bytes;
+        space.used -= allocation.charged;
         if table.freed.len() == FREED_MAX {
             table.freed.remove(0);
         }
@@ -244,11 +297,7 @@ impl Memory {
     }
 }
 
-/// Words that the host zeroes on first touch.
-fn zeroed(count: usize) -> Box<[AtomicU32]> {
-    let words = vec![0_u32; count].into_boxed_slice();
-    let raw = Box::into_raw(words) as *mut [AtomicU32];
-    // SAFETY: `raw` came from a box of as many u32, and AtomicU32 has the size, alignment and
-    // bit validity of u32, so the box owns the same allocation with the same layout.
-    unsafe { Box::from_raw(raw) }
+fn no_memory(bytes: u64) -> Error {
+    let text = format!("failed to allocate {bytes} bytes: the host has no memory for them");
+    Error::new(ErrorKind::OutOfMemory, text)
 }

@@ -1,6 +1,6 @@
 //! Loaded PTX modules and their kernels.
 
-use crate::ast::{Ast, Variable};
+use crate::ast::{Ast, Space, Variable};
 use crate::decode::decode;
 use crate::error::Result;
 use crate::parse::parse;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// A parsed, verified and decoded PTX module; clones share it.
 #[derive(Debug, Clone)]
 pub struct Module {
-    inner: Arc<Loaded>,
+    pub(crate) inner: Arc<Loaded>,
 }
 
 /// An entry of a module; clones share it.
@@ -142,6 +142,11 @@ impl Kernel {
         &self.entry().name
     }
 
+    /// The `.target` of its module: `sm_90a`.
+    pub fn target(&self) -> &str {
+        &self.module.ast.target
+    }
+
     /// Size of the parameter block in bytes.
     pub fn param_bytes(&self) -> usize {
         self.entry().param_bytes
@@ -160,6 +165,17 @@ impl Kernel {
     /// Host memory for the registers of a resident warp, in bytes.
     pub fn warp_bytes(&self) -> usize {
         self.entry().program.registers.bytes()
+    }
+
+    /// Local memory per thread in bytes.
+    pub fn local_bytes(&self) -> u32 {
+        self.entry().program.local_bytes
+    }
+
+    /// Constant memory of its module in bytes.
+    pub fn const_bytes(&self) -> u32 {
+        let all = self.module.ast.variables.iter();
+        all.filter(|variable| variable.space == Space::Const).map(|variable| variable.bytes).sum()
     }
 
     /// Maximum number of threads per block, from `.maxntid`.

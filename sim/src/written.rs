@@ -1,11 +1,12 @@
 //! Initialisation of an allocation, as one bit per byte.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use crate::words::Words;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Initialisation bits of an allocation.
 #[derive(Debug)]
 pub(crate) struct Written {
-    bits: Box<[AtomicU32]>,
+    bits: Words,
     /// Number of the allocation on its device, from 1.
     pub number: u64,
 }
@@ -27,7 +28,7 @@ fn words_of(offset: u64, bytes: u64, mut f: impl FnMut(usize, u32) -> bool) -> b
 
 impl Written {
     /// Creates the state of an uninitialised allocation; `bits` holds a zeroed bit per byte.
-    pub fn new(number: u64, bits: Box<[AtomicU32]>) -> Written {
+    pub fn new(number: u64, bits: Words) -> Written {
         Written { bits, number }
     }
 

@@ -1,192 +1,148 @@
-//! The device, its context and its memory.
+//! The device: that there is one, and what it is.
 
-use std::ffi::{CString, c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint};
 
-use cudarc::driver::sys::CUdevice_attribute_enum::*;
-use cudarc::driver::sys::CUresult;
 use cudarc::driver::sys::cudaError_enum::*;
 
-use crate::launch::{Outcome, explain};
-use crate::machine::{CONTEXT, CURRENT, MACHINE, give, result};
+use crate::attribute::attribute;
+use crate::machine::{MACHINE, driver};
+use crate::occupancy::gpu;
+use crate::outcome::Outcome;
+use crate::pointer::{Host, In, Out, Text};
+use crate::settings::SETTINGS;
 
 /// The driver interface that is spoken: CUDA 13.0.
 const VERSION: c_int = 13_000;
+/// A name for the device that no other has: version 8 of RFC 9562, for what vendors choose.
+const UUID: [u8; 16] = *b"kiln-sim\x80GPU-000";
+/// Where the device would be on the bus.
+const PCI_BUS_ID: &[u8] = b"0000:00:00.0";
 
-#[unsafe(no_mangle)]
-pub extern "C" fn cuInit(flags: c_uint) -> CUresult {
-    MACHINE.state().initialised |= flags == 0;
-    if flags == 0 { CUDA_SUCCESS } else { CUDA_ERROR_INVALID_VALUE }
+/// The one device that there is.
+pub fn known(device: c_int) -> Outcome {
+    drop(MACHINE.initialised()?);
+    if device == 0 { Ok(()) } else { Err(CUDA_ERROR_INVALID_DEVICE) }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> CUresult {
-    // SAFETY: the caller gives a place for the result, as the API asks.
-    unsafe { give(version, Ok(VERSION)) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuGetErrorName(code: CUresult, name: *mut *const c_char) -> CUresult {
-    // One text for a code, for as long as the process lives.
-    let text = CString::new(format!("{code:?}")).expect("names hold no NUL");
-    // SAFETY: the caller gives a place for the result, as the API asks.
-    unsafe { give(name, Ok(text.into_raw().cast_const())) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuGetErrorString(code: CUresult, text: *mut *const c_char) -> CUresult {
-    // SAFETY: the caller keeps the rules of both functions, which are the same.
-    unsafe { cuGetErrorName(code, text) }
-}
-
-fn device(device: c_int) -> Outcome {
-    match (MACHINE.state().initialised, device) {
-        (false, _) => Err(CUDA_ERROR_NOT_INITIALIZED),
-        (true, 0) => Ok(()),
-        (true, _) => Err(CUDA_ERROR_INVALID_DEVICE),
+/// Writes a text that ends with NUL, cut to the room for it.
+fn text(to: Host, room: c_int, text: &[u8]) -> Outcome {
+    let room = usize::try_from(room).unwrap_or(0);
+    if to.is_null() || room == 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
     }
+    to.write(&[&text[..text.len().min(room - 1)], b"\0"].concat())
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> CUresult {
-    // SAFETY: the caller gives a place for the result, as the API asks.
-    unsafe { give(count, device(0).map(|()| 1)) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceGet(handle: *mut c_int, ordinal: c_int) -> CUresult {
-    // SAFETY: the caller gives a place for the result, as the API asks.
-    unsafe { give(handle, device(ordinal).map(|()| ordinal)) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, bytes: c_int, of: c_int) -> CUresult {
-    let text = c"Kiln simulated GPU".to_bytes_with_nul();
-    if let Err(code) = device(of) {
-        return code;
-    }
-    let count = text.len().min(bytes.max(0) as usize);
-    // SAFETY: the caller gives a place for so many bytes, as the API asks.
-    unsafe { name.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), count) };
-    CUDA_SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDeviceGetAttribute(
-    value: *mut c_int,
-    attribute: c_uint,
-    of: c_int,
-) -> CUresult {
-    let config = MACHINE.device.config();
-    let known = [
-        (CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9),
-        (CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0),
-        (CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, config.sm_count),
-        (CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, config.shared_bytes_max),
-        (CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, 228 << 10),
-        (CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR, 65536),
-        (CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, 2048),
-        (CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 50 << 20),
-    ];
-    let found = known.iter().find(|(known, _)| *known as c_uint == attribute);
-    let found = found.map(|(_, value)| *value as c_int).ok_or(CUDA_ERROR_INVALID_VALUE);
-    // SAFETY: the caller gives a place for the result, as the API asks.
-    unsafe { give(value, device(of).and(found)) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut u64, of: c_int) -> CUresult {
-    let retained = device(of).map(|()| {
-        MACHINE.state().retained += 1;
-        CONTEXT
-    });
-    // SAFETY: the caller gives a place for the result, as the API asks.
-    unsafe { give(context, retained) }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuDevicePrimaryCtxRelease_v2(of: c_int) -> CUresult {
-    let release = || {
-        let mut state = MACHINE.state();
-        state.retained = state.retained.checked_sub(1).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
-        Ok(())
-    };
-    result(device(of).and_then(|()| release()))
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuCtxGetCurrent(context: *mut u64) -> CUresult {
-    // SAFETY: the caller gives a place for the result, as the API asks.
-    unsafe { give(context, device(0).map(|()| CURRENT.get())) }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuCtxSetCurrent(context: u64) -> CUresult {
-    if context != 0 && context != CONTEXT {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
-    CURRENT.set(context);
-    CUDA_SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> CUresult {
-    let allocate = || {
-        MACHINE.current()?.unsafe_call()?;
-        match bytes {
-            0 => Err(CUDA_ERROR_INVALID_VALUE),
-            _ => MACHINE.device.alloc(bytes as u64).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY),
+driver! {
+    fn cuInit(flags: c_uint) {
+        if flags != 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
         }
-    };
-    // SAFETY: the caller gives a place for the result, as the API asks.
-    unsafe { give(address, allocate()) }
-}
+        if let Err(why) = &*SETTINGS {
+            eprintln!("kiln-sim-driver: {why}");
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let (mut state, own) = (MACHINE.state(), std::process::id());
+        if state.initialised.is_some_and(|process| process != own) {
+            return Err(CUDA_ERROR_NOT_INITIALIZED);
+        }
+        state.initialised = Some(own);
+        Ok(())
+    }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn cuMemFree_v2(address: u64) -> CUresult {
-    let free = || {
-        MACHINE.current()?.unsafe_call()?;
-        let invalid = |error| explain(CUDA_ERROR_INVALID_VALUE, &error);
-        MACHINE.device.free(address).map_err(invalid)
-    };
-    result(free())
-}
+    fn cuDriverGetVersion(version: Out<c_int>) {
+        version.put(VERSION)
+    }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
-    to: u64,
-    from: *const c_void,
-    bytes: usize,
-    stream: u64,
-) -> CUresult {
-    let copy = || {
-        MACHINE.current()?.uncaptured(stream)?;
-        let bytes = match bytes {
-            0 => &[],
-            // SAFETY: the caller gives so many bytes of the host, as the API asks.
-            _ => unsafe { std::slice::from_raw_parts(from.cast(), bytes) },
-        };
-        let invalid = |error| explain(CUDA_ERROR_INVALID_VALUE, &error);
-        MACHINE.device.write(to, bytes).map_err(invalid)
-    };
-    result(copy())
-}
+    fn cuDeviceGetCount(count: Out<c_int>) {
+        drop(MACHINE.initialised()?);
+        count.put(1)
+    }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
-    to: *mut c_void,
-    from: u64,
-    bytes: usize,
-    stream: u64,
-) -> CUresult {
-    let copy = || {
-        MACHINE.current()?.uncaptured(stream)?;
-        let bytes = match bytes {
-            0 => &mut [],
-            // SAFETY: the caller gives so many bytes of the host, as the API asks.
-            _ => unsafe { std::slice::from_raw_parts_mut(to.cast(), bytes) },
-        };
-        let invalid = |error| explain(CUDA_ERROR_INVALID_VALUE, &error);
-        MACHINE.device.read(from, bytes).map_err(invalid)
-    };
-    result(copy())
+    fn cuDeviceGet(handle: Out<c_int>, ordinal: c_int) {
+        known(ordinal)?;
+        handle.put(ordinal)
+    }
+
+    fn cuDeviceGetName(name: Host, room: c_int, of: c_int) {
+        known(of)?;
+        text(name, room, gpu().name.as_bytes())
+    }
+
+    fn cuDeviceGetUuid(uuid: Out<[u8; 16]>, of: c_int) {
+        known(of)?;
+        uuid.put(UUID)
+    }
+
+    fn cuDeviceGetUuid_v2(uuid: Out<[u8; 16]>, of: c_int) {
+        known(of)?;
+        uuid.put(UUID)
+    }
+
+    fn cuDeviceTotalMem_v2(bytes: Out<usize>, of: c_int) {
+        known(of)?;
+        bytes.put(MACHINE.device.config().memory_bytes as usize)
+    }
+
+    fn cuDeviceComputeCapability(major: Out<c_int>, minor: Out<c_int>, of: c_int) {
+        known(of)?;
+        major.put(gpu().capability.0 as c_int)?;
+        minor.put(gpu().capability.1 as c_int)
+    }
+
+    fn cuDeviceGetAttribute(value: Out<c_int>, which: c_uint, of: c_int) {
+        known(of)?;
+        value.put(attribute(which)?)
+    }
+
+    fn cuDeviceGetPCIBusId(id: Host, room: c_int, of: c_int) {
+        known(of)?;
+        text(id, room, PCI_BUS_ID)
+    }
+
+    fn cuDeviceGetByPCIBusId(handle: Out<c_int>, id: Text) {
+        known(0)?;
+        let id = id.str()?;
+        let own = std::str::from_utf8(PCI_BUS_ID).unwrap_or_default();
+        // Without its domain, its function, or both.
+        let ways = [own, &own[5..], &own[..10], &own[5..10]];
+        if ways.contains(&id) { handle.put(0) } else { Err(CUDA_ERROR_INVALID_DEVICE) }
+    }
+
+    fn cuDeviceCanAccessPeer(can: Out<c_int>, of: c_int, peer: c_int) {
+        known(of)?;
+        known(peer)?;
+        can.put(0)
+    }
+
+    fn cuDeviceGetP2PAttribute(value: Out<c_int>, which: c_uint, of: c_int, peer: c_int) {
+        known(of)?;
+        known(peer)?;
+        let _ = (value, which);
+        // A device is not its own peer.
+        Err(CUDA_ERROR_INVALID_DEVICE)
+    }
+
+    fn cuDeviceGetExecAffinitySupport(value: Out<c_int>, _which: c_uint, of: c_int) {
+        known(of)?;
+        value.put(0)
+    }
+
+    fn cuFlushGPUDirectRDMAWrites(_target: c_uint, _scope: c_uint) {
+        drop(MACHINE.current()?);
+        Err(CUDA_ERROR_NOT_SUPPORTED)
+    }
+
+    // A profiler sees nothing of this, and hinders nothing.
+    fn cuProfilerStart() {
+        MACHINE.current().map(drop)
+    }
+
+    fn cuProfilerStop() {
+        MACHINE.current().map(drop)
+    }
+
+    fn cuProfilerInitialize(_config: In<c_char>, _output: In<c_char>, _mode: c_uint) {
+        Err(CUDA_ERROR_NOT_SUPPORTED)
+    }
 }

@@ -1,51 +1,57 @@
-//! The driver's state: one device, its context, and what handles stand for.
+//! The driver's state: one device, its contexts, and what handles stand for.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use cudarc::driver::sys::CUresult;
-use cudarc::driver::sys::CUstreamCaptureMode::{
-    self, CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_RELAXED,
-};
 use cudarc::driver::sys::cudaError_enum::*;
-use kiln_sim::{Device, DeviceConfig, Module};
+use kiln_sim::{Device, DeviceConfig};
 
-use crate::launch::{Function, Outcome, Work};
+use crate::allocation::Allocations;
+use crate::capture::Streams;
+use crate::launch::Function;
+use crate::objects::{Context, Event, Link, Loaded, Pool, UserObject};
+use crate::outcome::Outcome;
+use crate::settings::{Log, SETTINGS};
+use crate::task::Task;
 
-/// The one context there is.
-pub const CONTEXT: u64 = 0xc0;
+/// The primary context.
+pub const PRIMARY: u64 = 0xc0;
+
 thread_local! {
-    /// The context that is current on this thread, or 0.
-    pub static CURRENT: Cell<u64> = const { Cell::new(0) };
-    /// What this thread may do while streams are captured.
-    pub static CAPTURE_MODE: Cell<CUstreamCaptureMode> =
-        const { Cell::new(CU_STREAM_CAPTURE_MODE_GLOBAL) };
+    /// The contexts that are current on this thread, the last one on top; 0 is none.
+    pub static CURRENT: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What a stream has been captured into so far.
-pub struct Capture {
-    pub id: u64,
-    pub mode: CUstreamCaptureMode,
-    pub thread: std::thread::ThreadId,
-    pub nodes: Vec<Work>,
-    /// A call that captures forbid was made meanwhile.
-    pub invalid: bool,
+/// The context that is current on this thread, or 0.
+pub fn current_context() -> u64 {
+    CURRENT.with_borrow(|stack| stack.last().copied().unwrap_or(0))
 }
 
 pub struct State {
     last: u64,
-    pub initialised: bool,
+    /// The process that has initialised the driver; one that it forks has not.
+    pub initialised: Option<u32>,
+    /// How often the primary context is retained.
     pub retained: u32,
+    /// What the primary context will have, or has.
+    pub primary: Context,
+    pub contexts: HashMap<u64, Context>,
     /// What a kernel failed with: every call fails with it from then on.
     pub failed: Option<CUresult>,
-    pub modules: HashMap<u64, Module>,
+    pub modules: HashMap<u64, Loaded>,
     pub functions: HashMap<u64, Function>,
-    /// Streams but the default one, which is 0 and never captured.
-    pub streams: HashMap<u64, Option<Capture>>,
-    pub events: HashMap<u64, Option<Instant>>,
-    pub graphs: HashMap<u64, Arc<Vec<Work>>>,
+    pub streams: Streams,
+    pub events: HashMap<u64, Event>,
+    pub graphs: HashMap<u64, Arc<Vec<Task>>>,
+    pub user_objects: HashMap<u64, UserObject>,
+    /// Objects that graphs refer to, and how often.
+    pub held: HashMap<u64, Vec<(u64, u64)>>,
+    pub allocations: Allocations,
+    pub pools: HashMap<u64, Pool>,
+    pub links: HashMap<u64, Link>,
 }
 
 impl State {
@@ -55,42 +61,11 @@ impl State {
         self.last
     }
 
-    fn captures(&mut self) -> impl Iterator<Item = &mut Capture> {
-        self.streams.values_mut().flatten()
-    }
-
-    /// A call that might wait for the device: forbidden while a stream is captured, unless this
-    /// thread or the capture is relaxed about it (`cuThreadExchangeStreamCaptureMode`).
-    pub fn unsafe_call(&mut self) -> Outcome {
-        let (own, mode) = (std::thread::current().id(), CAPTURE_MODE.get());
-        let mut forbidden = false;
-        for capture in self.captures() {
-            let concerns = match (mode, capture.mode) {
-                (CU_STREAM_CAPTURE_MODE_RELAXED, _) | (_, CU_STREAM_CAPTURE_MODE_RELAXED) => false,
-                (CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_GLOBAL) => true,
-                _ => capture.thread == own,
-            };
-            capture.invalid |= concerns;
-            forbidden |= concerns;
-        }
-        if forbidden { Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
-    }
-
-    /// A stream that is not captured; the default one waits for all others, so none may be.
-    pub fn uncaptured(&mut self, stream: u64) -> Outcome {
-        if stream == 0 {
-            let mut implied = false;
-            for capture in self.captures() {
-                (capture.invalid, implied) = (true, true);
-            }
-            return if implied { Err(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) } else { Ok(()) };
-        }
-        match self.streams.get_mut(&stream).ok_or(CUDA_ERROR_INVALID_HANDLE)? {
-            None => Ok(()),
-            Some(capture) => {
-                capture.invalid = true;
-                Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
-            }
+    /// The context of a handle, if it is alive.
+    pub fn context(&mut self, handle: u64) -> Option<&mut Context> {
+        match handle {
+            PRIMARY if self.retained > 0 => Some(&mut self.primary),
+            _ => self.contexts.get_mut(&handle),
         }
     }
 }
@@ -106,26 +81,62 @@ impl Machine {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state, for a call that needs a current context on a device that works.
-    pub fn current(&self) -> Outcome<MutexGuard<'_, State>> {
+    /// The state, for a call that a device which failed answers as well.
+    pub fn initialised(&self) -> Outcome<MutexGuard<'_, State>> {
         let state = self.state();
+        match state.initialised {
+            Some(process) if process == std::process::id() => Ok(state),
+            _ => Err(CUDA_ERROR_NOT_INITIALIZED),
+        }
+    }
+
+    /// The state, for a call that needs no context.
+    pub fn ready(&self) -> Outcome<MutexGuard<'_, State>> {
+        let state = self.initialised()?;
         match state.failed {
             Some(code) => Err(code),
-            None if !state.initialised => Err(CUDA_ERROR_NOT_INITIALIZED),
-            None if CURRENT.get() != CONTEXT || state.retained == 0 => {
-                Err(CUDA_ERROR_INVALID_CONTEXT)
-            }
             None => Ok(state),
         }
     }
 
-    /// Runs kernels one after another. Who launches learns of a shape that does not fit; what a
+    /// The state, for a call that needs a current context on a device that works.
+    pub fn current(&self) -> Outcome<MutexGuard<'_, State>> {
+        let mut state = self.ready()?;
+        state.context(current_context()).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
+        Ok(state)
+    }
+
+    /// Runs what a stream is given, now, or keeps it while the stream is captured.
+    pub fn submit(&self, stream: u64, task: Task) -> Outcome {
+        let mut state = self.current()?;
+        if let Some(capture) = state.streams.captured(stream)? {
+            capture.nodes.push(task);
+            return Ok(());
+        }
+        state.streams.uncaptured(stream)?;
+        drop(state);
+        self.run(&[task])
+    }
+
+    /// Records an event now; one that was destroyed meanwhile is not missed.
+    fn record(&self, event: u64) -> Outcome {
+        if let Some(event) = self.state().events.get_mut(&event) {
+            event.recorded = Some(Instant::now());
+        }
+        Ok(())
+    }
+
+    /// Runs tasks one after another. Who submits them learns of a shape that does not fit; what a
     /// kernel does is learnt by who waits.
-    pub fn run(&self, nodes: &[Work]) -> Outcome {
-        for work in nodes {
-            match work.run(&self.device) {
+    pub fn run(&self, tasks: &[Task]) -> Outcome {
+        for task in tasks {
+            let ran = match task {
+                Task::Record(event) => self.record(*event),
+                task => task.run(&self.device),
+            };
+            match ran {
                 Ok(()) => {}
-                Err(CUDA_ERROR_INVALID_VALUE) => return Err(CUDA_ERROR_INVALID_VALUE),
+                Err(code) if task.at_once(code) => return Err(code),
                 Err(code) => {
                     self.state().failed = Some(code);
                     return Ok(());
@@ -136,36 +147,50 @@ impl Machine {
     }
 }
 
-pub static MACHINE: LazyLock<Machine> = LazyLock::new(|| Machine {
-    device: Device::new(DeviceConfig::default()),
-    state: Mutex::new(State {
-        last: 0x1000,
-        initialised: false,
-        retained: 0,
-        failed: None,
-        modules: HashMap::new(),
-        functions: HashMap::new(),
-        streams: HashMap::new(),
-        events: HashMap::new(),
-        graphs: HashMap::new(),
-    }),
+/// The one machine.
+pub static MACHINE: LazyLock<Machine> = LazyLock::new(|| {
+    let config = SETTINGS.as_ref().map_or_else(|_| DeviceConfig::default(), |all| all.device());
+    Machine {
+        device: Device::new(config),
+        state: Mutex::new(State {
+            last: 0x1000,
+            initialised: None,
+            retained: 0,
+            primary: Context::default(),
+            contexts: HashMap::new(),
+            failed: None,
+            modules: HashMap::new(),
+            functions: HashMap::new(),
+            streams: Streams::default(),
+            events: HashMap::new(),
+            graphs: HashMap::new(),
+            user_objects: HashMap::new(),
+            held: HashMap::new(),
+            allocations: Allocations::default(),
+            pools: HashMap::new(),
+            links: HashMap::new(),
+        }),
+    }
 });
 
-/// The code of a call that gives nothing.
-pub fn result(outcome: Outcome) -> CUresult {
-    outcome.err().unwrap_or(CUDA_SUCCESS)
+/// The code of a call, told if every call is to be.
+pub fn finish(name: &str, outcome: Outcome) -> CUresult {
+    let code = outcome.err().unwrap_or(CUDA_SUCCESS);
+    if SETTINGS.as_ref().is_ok_and(|all| all.log == Log::Calls) {
+        eprintln!("kiln-sim-driver: {name}: {code:?}");
+    }
+    code
 }
 
-/// Writes what a call gives, if it does.
-///
-/// # Safety
-/// `to` is null or valid for a write.
-pub unsafe fn give<T>(to: *mut T, outcome: Outcome<T>) -> CUresult {
-    match outcome {
-        Err(code) => return code,
-        Ok(_) if to.is_null() => return CUDA_ERROR_INVALID_VALUE,
-        // SAFETY: the caller's pointer, for a write.
-        Ok(value) => unsafe { to.write(value) },
-    }
-    CUDA_SUCCESS
+/// Functions of the driver, whose bodies give nothing or a code.
+macro_rules! driver {
+    ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $body:block)*) => {$(
+        $(#[$meta])*
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name($($arg: $type),*) -> cudarc::driver::sys::CUresult {
+            let body = || -> crate::outcome::Outcome { $body };
+            crate::machine::finish(stringify!($name), body())
+        }
+    )*};
 }
+pub(crate) use driver;

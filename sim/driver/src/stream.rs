@@ -1,99 +1,30 @@
-//! Streams, events, and capture of a stream into a graph.
+//! Streams: made, waited for, captured, and told to call functions of the host.
 
-use std::ffi::{c_uint, c_ulonglong, c_void};
-use std::sync::Arc;
-use std::time::Instant;
+use std::ffi::{c_int, c_uint, c_void};
 
-use cudarc::driver::sys::CUresult;
 use cudarc::driver::sys::CUstreamCaptureMode::{self, *};
-use cudarc::driver::sys::CUstreamCaptureStatus::{self, *};
+use cudarc::driver::sys::CUstreamCaptureStatus::*;
 use cudarc::driver::sys::cudaError_enum::*;
 
-use crate::launch::Outcome;
-use crate::machine::{CAPTURE_MODE, Capture, MACHINE, give, result};
+use crate::capture::{CAPTURE_MODE, LEGACY, NON_BLOCKING, PER_THREAD, Stream};
+use crate::machine::{MACHINE, current_context, driver};
+use crate::outcome::Outcome;
+use crate::pointer::{Call, Host, In, Out};
+use crate::task::Task;
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamCreate(stream: *mut u64, _flags: c_uint) -> CUresult {
-    let create = || {
-        let mut state = MACHINE.current()?;
-        let handle = state.handle();
-        state.streams.insert(handle, None);
-        Ok(handle)
-    };
-    // SAFETY: the caller gives a place for the result, as the API asks.
-    unsafe { give(stream, create()) }
-}
+/// The priorities that streams may have, from the lowest on.
+pub const PRIORITIES: (i32, i32) = (0, -5);
 
-#[unsafe(no_mangle)]
-pub extern "C" fn cuStreamDestroy_v2(stream: u64) -> CUresult {
-    let destroy = || {
-        let removed = MACHINE.current()?.streams.remove(&stream);
-        removed.map(drop).ok_or(CUDA_ERROR_INVALID_HANDLE)
-    };
-    result(destroy())
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuStreamSynchronize(stream: u64) -> CUresult {
-    result(MACHINE.current().and_then(|mut state| state.uncaptured(stream)))
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuEventCreate(event: *mut u64, _flags: c_uint) -> CUresult {
-    let create = || {
-        let mut state = MACHINE.current()?;
-        let handle = state.handle();
-        state.events.insert(handle, None);
-        Ok(handle)
-    };
-    // SAFETY: the caller gives a place for the result, as the API asks.
-    unsafe { give(event, create()) }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuEventRecord(event: u64, stream: u64) -> CUresult {
-    let record = || {
-        let mut state = MACHINE.current()?;
-        state.uncaptured(stream)?;
-        let recorded = state.events.get_mut(&event).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-        *recorded = Some(Instant::now());
-        Ok(())
-    };
-    result(record())
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuEventSynchronize(event: u64) -> CUresult {
-    let known = |known| if known { Ok(()) } else { Err(CUDA_ERROR_INVALID_HANDLE) };
-    result(MACHINE.current().and_then(|state| known(state.events.contains_key(&event))))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuEventDestroy_v2(event: u64) -> CUresult {
-    let destroy = || {
-        let removed = MACHINE.current()?.events.remove(&event);
-        removed.map(drop).ok_or(CUDA_ERROR_INVALID_HANDLE)
-    };
-    result(destroy())
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuEventElapsedTime_v2(
-    milliseconds: *mut f32,
-    start: u64,
-    end: u64,
-) -> CUresult {
-    let elapsed = || {
-        let state = MACHINE.current()?;
-        match (state.events.get(&start), state.events.get(&end)) {
-            (Some(Some(start)), Some(Some(end))) => {
-                Ok(end.saturating_duration_since(*start).as_secs_f32() * 1e3)
-            }
-            _ => Err(CUDA_ERROR_INVALID_HANDLE),
-        }
-    };
-    // SAFETY: the caller gives a place for the result, as the API asks.
-    unsafe { give(milliseconds, elapsed()) }
+fn create(stream: Out<u64>, flags: c_uint, priority: c_int) -> Outcome {
+    if flags & !NON_BLOCKING != 0 || stream.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let mut state = MACHINE.current()?;
+    let handle = state.handle();
+    let priority = priority.clamp(PRIORITIES.1, PRIORITIES.0);
+    let context = current_context();
+    state.streams.insert(handle, Stream { capture: None, flags, priority, context });
+    stream.put(handle)
 }
 
 fn capture_mode(mode: c_uint) -> Outcome<CUstreamCaptureMode> {
@@ -107,120 +38,196 @@ fn capture_mode(mode: c_uint) -> Outcome<CUstreamCaptureMode> {
     .ok_or(CUDA_ERROR_INVALID_VALUE)
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut c_uint) -> CUresult {
-    // SAFETY: the caller gives a mode to exchange, as the API asks.
-    let wanted = capture_mode(unsafe { *mode });
-    // SAFETY: the caller gives a place for the result, as the API asks.
-    unsafe { give(mode, wanted.map(|wanted| CAPTURE_MODE.replace(wanted) as c_uint)) }
+/// Whether a stream is captured, and the capture's id.
+fn captured(stream: u64) -> Outcome<(c_uint, u64)> {
+    let mut state = MACHINE.current()?;
+    if matches!(stream, 0 | LEGACY) {
+        state.streams.uncaptured(stream)?;
+    }
+    Ok(match state.streams.capture(stream)? {
+        None => (CU_STREAM_CAPTURE_STATUS_NONE as c_uint, 0),
+        Some(of) if of.invalid => (CU_STREAM_CAPTURE_STATUS_INVALIDATED as c_uint, of.id),
+        Some(of) => (CU_STREAM_CAPTURE_STATUS_ACTIVE as c_uint, of.id),
+    })
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn cuStreamBeginCapture_v2(stream: u64, mode: c_uint) -> CUresult {
-    let begin = || {
-        let (mut state, mode) = (MACHINE.current()?, capture_mode(mode)?);
-        state.uncaptured(stream)?;
-        let id = state.handle();
-        let thread = std::thread::current().id();
-        let capture = Capture { id, mode, thread, nodes: Vec::new(), invalid: false };
-        match state.streams.get_mut(&stream) {
-            Some(captured) => *captured = Some(capture),
-            None => return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED),
+/// What is known of a capture: its graph has the capture's id for a handle, and no nodes that have
+/// handles.
+fn graph_so_far(
+    stream: u64,
+    status: Out<c_uint>,
+    id: Out<u64>,
+    graph: Out<u64>,
+    dependencies: Out<In<u64>>,
+    count: Out<usize>,
+) -> Outcome {
+    let (now, of) = captured(stream)?;
+    id.offer(of);
+    graph.offer(of);
+    dependencies.offer(In::null());
+    count.offer(0);
+    status.put(now)
+}
+
+/// A function that is told of a stream and a code.
+pub type Callback = Option<unsafe extern "C" fn(u64, c_uint, *mut c_void)>;
+/// A function of the host with the value that it is called with.
+pub type HostFunction = Option<unsafe extern "C" fn(*mut c_void)>;
+
+/// The context of a stream.
+fn context(stream: u64) -> Outcome<u64> {
+    let state = MACHINE.current()?;
+    let known = state.streams.get(stream)?;
+    Ok(if matches!(stream, 0 | LEGACY | PER_THREAD) { current_context() } else { known.context })
+}
+
+driver! {
+    fn cuStreamCreate(stream: Out<u64>, flags: c_uint) {
+        create(stream, flags, 0)
+    }
+
+    fn cuStreamCreateWithPriority(stream: Out<u64>, flags: c_uint, priority: c_int) {
+        create(stream, flags, priority)
+    }
+
+    fn cuStreamDestroy_v2(stream: u64) {
+        MACHINE.current()?.streams.remove(stream)
+    }
+
+    fn cuStreamGetPriority(stream: u64, priority: Out<c_int>) {
+        let known = MACHINE.current()?.streams.get(stream)?;
+        priority.put(known.priority)
+    }
+
+    fn cuStreamGetFlags(stream: u64, flags: Out<c_uint>) {
+        let known = MACHINE.current()?.streams.get(stream)?;
+        flags.put(known.flags)
+    }
+
+    fn cuStreamGetId(stream: u64, id: Out<u64>) {
+        MACHINE.current()?.streams.get(stream)?;
+        id.put(if stream == 0 { LEGACY } else { stream })
+    }
+
+    fn cuStreamGetDevice(stream: u64, device: Out<c_int>) {
+        MACHINE.current()?.streams.get(stream)?;
+        device.put(0)
+    }
+
+    fn cuStreamGetCtx(stream: u64, of: Out<u64>) {
+        of.put(context(stream)?)
+    }
+
+    fn cuStreamGetCtx_v2(stream: u64, of: Out<u64>, green: Out<u64>) {
+        green.offer(0);
+        of.put(context(stream)?)
+    }
+
+    fn cuStreamSynchronize(stream: u64) {
+        let mut state = MACHINE.current()?;
+        state.streams.uncaptured(stream)
+    }
+
+    fn cuStreamQuery(stream: u64) {
+        let mut state = MACHINE.current()?;
+        state.streams.uncaptured(stream)
+    }
+
+    fn cuStreamWaitEvent(stream: u64, event: u64, flags: c_uint) {
+        if flags > 1 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let mut state = MACHINE.current()?;
+        state.streams.get(stream)?;
+        let event = state.events.get(&event).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        // What a stream was given has run, so that there is nothing to wait for.
+        match event.captured {
+            Some(id) => state.streams.join(stream, id),
+            None => Ok(()),
+        }
+    }
+
+    fn cuStreamAddCallback(stream: u64, callback: Callback, value: Host, flags: c_uint) {
+        if flags != 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let callback = callback.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        MACHINE.current()?.streams.uncaptured(stream)?;
+        // SAFETY: the caller asked for this call with this value.
+        unsafe { callback(stream, CUDA_SUCCESS as c_uint, value.pointer()) };
+        Ok(())
+    }
+
+    fn cuLaunchHostFunc(stream: u64, function: HostFunction, value: Host) {
+        if function.is_none() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        MACHINE.submit(stream, Task::Call(Call { function, value }))
+    }
+
+    fn cuStreamAttachMemAsync(stream: u64, address: u64, bytes: usize, flags: c_uint) {
+        let _ = bytes;
+        let state = MACHINE.current()?;
+        state.streams.get(stream)?;
+        if !matches!(flags, 1 | 2 | 4) || MACHINE.device.allocation(address).is_none() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
         }
         Ok(())
-    };
-    result(begin())
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamEndCapture(stream: u64, graph: *mut u64) -> CUresult {
-    let end = || {
-        let mut state = MACHINE.current()?;
-        let captured = state.streams.get_mut(&stream).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-        let capture = captured.take().ok_or(CUDA_ERROR_ILLEGAL_STATE)?;
-        if capture.invalid {
-            return Err(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-        }
-        let handle = state.handle();
-        state.graphs.insert(handle, Arc::new(capture.nodes));
-        Ok(handle)
-    };
-    // SAFETY: the caller gives a place for the result, as the API asks.
-    unsafe { give(graph, end()) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamGetCaptureInfo_v3(
-    stream: u64,
-    status: *mut CUstreamCaptureStatus,
-    id: *mut u64,
-    _graph: *mut u64,
-    _dependencies: *mut *const c_void,
-    _edges: *mut *const c_void,
-    _count: *mut usize,
-) -> CUresult {
-    let ask = || {
-        let mut state = MACHINE.current()?;
-        match state.streams.get(&stream) {
-            Some(None) => Ok((CU_STREAM_CAPTURE_STATUS_NONE, 0)),
-            Some(Some(capture)) if capture.invalid => {
-                Ok((CU_STREAM_CAPTURE_STATUS_INVALIDATED, capture.id))
-            }
-            Some(Some(capture)) => Ok((CU_STREAM_CAPTURE_STATUS_ACTIVE, capture.id)),
-            None => state.uncaptured(stream).map(|()| (CU_STREAM_CAPTURE_STATUS_NONE, 0)),
-        }
-    };
-    let (now, of) = match ask() {
-        Ok(answer) => answer,
-        Err(code) => return code,
-    };
-    if !id.is_null() {
-        // SAFETY: it is not null, so it is a place for a number, as the API asks.
-        unsafe { id.write(of) };
     }
-    // SAFETY: the caller gives a place for the result, as the API asks.
-    unsafe { give(status, Ok(now)) }
-}
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuGraphInstantiateWithFlags(
-    exec: *mut u64,
-    graph: u64,
-    _flags: c_ulonglong,
-) -> CUresult {
-    let instantiate = || {
+    fn cuThreadExchangeStreamCaptureMode(mode: Out<c_uint>) {
+        let wanted = capture_mode(mode.get()?)?;
+        mode.put(CAPTURE_MODE.replace(wanted) as c_uint)
+    }
+
+    fn cuStreamBeginCapture_v2(stream: u64, mode: c_uint) {
         let mut state = MACHINE.current()?;
-        let nodes = state.graphs.get(&graph).ok_or(CUDA_ERROR_INVALID_HANDLE)?.clone();
-        let handle = state.handle();
-        state.graphs.insert(handle, nodes);
-        Ok(handle)
-    };
-    // SAFETY: the caller gives a place for the result, as the API asks.
-    unsafe { give(exec, instantiate()) }
-}
+        let mode = capture_mode(mode)?;
+        if matches!(stream, 0 | LEGACY) {
+            return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        }
+        let id = state.handle();
+        state.streams.begin(id, stream, mode)
+    }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn cuGraphLaunch(exec: u64, stream: u64) -> CUresult {
-    let launch = || {
+    fn cuStreamEndCapture(stream: u64, graph: Out<u64>) {
         let mut state = MACHINE.current()?;
-        state.uncaptured(stream)?;
-        let nodes = state.graphs.get(&exec).ok_or(CUDA_ERROR_INVALID_HANDLE)?.clone();
-        drop(state);
-        MACHINE.run(&nodes)
-    };
-    result(launch())
-}
+        let (id, nodes) = state.streams.end(stream)?;
+        state.graphs.insert(id, nodes.into());
+        graph.put(id)
+    }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn cuGraphDestroy(graph: u64) -> CUresult {
-    let destroy = || {
-        let removed = MACHINE.current()?.graphs.remove(&graph);
-        removed.map(drop).ok_or(CUDA_ERROR_INVALID_HANDLE)
-    };
-    result(destroy())
-}
+    fn cuStreamIsCapturing(stream: u64, status: Out<c_uint>) {
+        status.put(captured(stream)?.0)
+    }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn cuGraphExecDestroy(exec: u64) -> CUresult {
-    cuGraphDestroy(exec)
+    fn cuStreamGetCaptureInfo(stream: u64, status: Out<c_uint>, id: Out<u64>) {
+        let (now, of) = captured(stream)?;
+        id.offer(of);
+        status.put(now)
+    }
+
+    fn cuStreamGetCaptureInfo_v2(
+        stream: u64,
+        status: Out<c_uint>,
+        id: Out<u64>,
+        graph: Out<u64>,
+        dependencies: Out<In<u64>>,
+        count: Out<usize>,
+    ) {
+        graph_so_far(stream, status, id, graph, dependencies, count)
+    }
+
+    fn cuStreamGetCaptureInfo_v3(
+        stream: u64,
+        status: Out<c_uint>,
+        id: Out<u64>,
+        graph: Out<u64>,
+        dependencies: Out<In<u64>>,
+        edges: Out<In<u64>>,
+        count: Out<usize>,
+    ) {
+        edges.offer(In::null());
+        graph_so_far(stream, status, id, graph, dependencies, count)
+    }
 }

@@ -193,3 +193,57 @@ fn jobs_have_clusters_tensor_maps_and_addresses() {
     );
     refused(&format!(r#"{strided}, {{ "addresses": [7] }}"#), "argument 1: buffer 7 of 2");
 }
+
+/// A file that stands for the driver, in a folder of its own.
+#[cfg(unix)]
+fn driver(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("kiln-sim-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("libkiln_sim_driver.so");
+    std::fs::write(&file, "not a library").unwrap();
+    file.canonicalize().unwrap()
+}
+
+#[cfg(unix)]
+#[test]
+fn exec_puts_the_driver_in_front() {
+    let library = driver("front");
+    let folder = library.with_file_name("kiln-sim-driver");
+    let say = "echo $KILN_SIM_GPU $KILN_SIM_SEED $KILN_SIM_CHECKS $KILN_SIM_ON_FINDING \
+               $KILN_SIM_LOG; echo $LD_LIBRARY_PATH; exit 7";
+    let path = library.to_str().unwrap();
+    let options = ["--gpu", "h100", "--seed", "3", "--checks", "shared,barriers", "--strict"];
+    let run = ["--", "sh", "-c", say];
+    for _ in 0..2 {
+        let output = command(&[&["exec", "--driver", path][..], &options, &run].concat());
+        assert_eq!(output.status.code(), Some(7));
+        let mut lines = stdout(&output).lines();
+        assert_eq!(lines.next(), Some("h100 3 shared,barriers fail nothing"));
+        assert!(lines.next().unwrap().starts_with(folder.to_str().unwrap()));
+        for name in ["libcuda.so.1", "libcuda.so"] {
+            assert_eq!(folder.join(name).canonicalize().unwrap(), library);
+        }
+    }
+    std::fs::remove_dir_all(library.parent().unwrap()).unwrap();
+}
+
+#[cfg(unix)]
+#[test]
+fn exec_says_what_it_lacks() {
+    let library = driver("lacks");
+    let path = library.to_str().unwrap();
+    let said = |arguments: &[&str]| {
+        let output = command(&[&["exec"][..], arguments].concat());
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let text = said(&["--driver", "/nowhere/lib.so", "--", "true"]);
+    assert!(text.contains("failed to find the driver `/nowhere/lib.so`: "), "{text}");
+    assert!(text.contains("cargo build -p kiln-sim-driver"), "{text}");
+    let text = said(&["--driver", path, "--", "/nowhere/program"]);
+    assert!(text.contains("failed to run `/nowhere/program`: "), "{text}");
+    let text = said(&["--checks", "shared,everything", "--", "true"]);
+    assert!(text.contains("unknown check `everything`"), "{text}");
+    assert!(said(&["--driver", path]).contains("<PROGRAM>"), "{text}");
+    std::fs::remove_dir_all(library.parent().unwrap()).unwrap();
+}

@@ -1,7 +1,10 @@
 //! The device's memory, from the host's side.
 
+#![allow(unsafe_code, reason = "kernels use memory of the test")]
+
 use crate::run::{device, download, upload};
-use kiln_sim::{Device, DeviceConfig, ErrorKind};
+use kiln_sim::{Checks, Device, DeviceConfig, ErrorKind, Launch, Module};
+use std::ptr::NonNull;
 
 #[test]
 fn allocations_are_aligned_and_apart() {
@@ -71,4 +74,86 @@ fn large_allocations_cost_nothing_until_touched() {
     let buffer = device.alloc(4 << 30).unwrap();
     device.write(buffer + (3 << 30), &[1, 2, 3]).unwrap();
     assert_eq!(download::<u8>(&device, buffer + (3 << 30), 4), [1, 2, 3, 0]);
+}
+
+/// Doubles a word, and adds a constant.
+const DOUBLE: &str = "
+    .version 8.0 .target sm_80 .address_size 64
+    .const .align 4 .u32 more = 3;
+    .visible .global .align 8 .u64 table[3] = {1, more, 5};
+    .visible .entry double(.param .u64 at) {
+        .reg .b32 %r<4>; .reg .b64 %rd<2>;
+        ld.param.u64 %rd1, [at];
+        ld.global.u32 %r1, [%rd1];
+        ld.const.u32 %r2, [more];
+        mad.lo.u32 %r3, %r1, 2, %r2;
+        st.global.u32 [%rd1], %r3;
+        ret;
+    }";
+
+/// Runs the kernel with every check; returns how much they found.
+fn double(device: &Device, address: u64) -> usize {
+    let module = Module::load(DOUBLE).unwrap();
+    let launch = Launch { checks: Checks::ALL, ..Launch::default() };
+    let kernel = module.kernel("double").unwrap();
+    device.launch(&kernel, &launch, &address.to_le_bytes()).unwrap().findings.len()
+}
+
+#[test]
+fn kernels_use_memory_of_the_host_in_place() {
+    let device = device();
+    let own = device.alloc_host(6).unwrap();
+    assert_eq!((own % 4096, device.allocation(own + 5)), (0, Some((own, 6))));
+    assert_eq!(device.used_bytes(), 0);
+    let word: *mut u32 = std::ptr::with_exposed_provenance_mut(own as usize);
+    // SAFETY: the device allocated it for both, and no kernel runs.
+    unsafe { word.write(10) };
+    assert_eq!(double(&device, own), 0);
+    // SAFETY: as above.
+    assert_eq!(unsafe { word.read() }, 23);
+    device.free(own).unwrap();
+
+    let mut words = [7_u32, 8];
+    let start = NonNull::from(&mut words[1]).cast::<u8>();
+    // SAFETY: the array outlives the mapping, and the test waits for the kernel.
+    let mapped = unsafe { device.map_host(start, 4) }.unwrap();
+    // SAFETY: refused.
+    let again = unsafe { device.map_host(start, 4) }.unwrap_err();
+    assert_eq!(again.kind(), ErrorKind::UnknownAddress);
+    // SAFETY: refused.
+    let odd = unsafe { device.map_host(start.add(1), 1) }.unwrap_err();
+    assert!(odd.to_string().ends_with(": it is not aligned to 4 bytes"), "{odd}");
+    assert_eq!(double(&device, mapped), 0);
+    device.free(mapped).unwrap();
+    assert_eq!(words, [7, 19]);
+}
+
+#[test]
+fn copies_on_the_device_carry_what_was_not_written() {
+    let device = device();
+    let (from, to) = (device.alloc(200_000).unwrap(), device.alloc(200_000).unwrap());
+    device.write(from + 65_534, &[1, 2, 3, 4]).unwrap();
+    device.fill(to, 9, 200_000).unwrap();
+    device.copy(from, to, 200_000).unwrap();
+    assert_eq!(download::<u8>(&device, to + 65_533, 6), [0, 1, 2, 3, 4, 0]);
+    assert_eq!(double(&device, to + 65_536), 1);
+    device.write(from + 65_538, &[0; 2]).unwrap();
+    device.copy(from + 65_536, to + 65_536, 4).unwrap();
+    assert_eq!(double(&device, to + 65_536), 0);
+    let error = device.copy(from, to + 199_999, 2).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnknownAddress);
+}
+
+#[test]
+fn variables_of_a_module_are_found_by_name() {
+    let device = device();
+    let module = Module::load(DOUBLE).unwrap();
+    let (more, bytes) = device.variable(&module, "more").unwrap().unwrap();
+    assert_eq!((bytes, download::<u8>(&device, more, 4)), (4, vec![3, 0, 0, 0]));
+    let (table, bytes) = device.variable(&module, "table").unwrap().unwrap();
+    let words = [1, more, 5].map(u64::to_le_bytes).concat();
+    assert_eq!((bytes, download::<u8>(&device, table, 24)), (24, words));
+    assert_eq!(device.variable(&module, "double").unwrap(), None);
+    let kernel = module.kernel("double").unwrap();
+    assert_eq!((kernel.target(), kernel.const_bytes(), kernel.local_bytes()), ("sm_80", 4, 0));
 }

@@ -1,14 +1,16 @@
 //! Runs a kernel of a PTX file on the simulated device as specified by a job file, and prints
 //! results, sanitizer findings and costs.
 
+mod exec;
 mod job;
 mod tensor;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
+use exec::Exec;
 use job::{Job, Placed, Result, read_text};
 use kiln_sim::{
-    Checks, Counters, Device, DeviceConfig, Estimate, Finding, FindingKind, Launch, Machine,
-    Module, Resources, Site,
+    Checks, Counters, Device, DeviceConfig, Estimate, Finding, Launch, Machine, Module, Resources,
+    Site,
 };
 use serde_json::{Value, json};
 use std::io::Write;
@@ -52,14 +54,32 @@ could not be run."#;
 /// Runs a CUDA kernel without a GPU, and checks it.
 #[derive(Debug, Parser)]
 #[command(name = "kiln-sim", version, after_long_help = EXAMPLE)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 struct Arguments {
+    #[command(subcommand)]
+    command: Option<Task>,
+    #[command(flatten)]
+    job: Option<JobArguments>,
+}
+
+/// What else the command does.
+#[derive(Debug, Subcommand)]
+enum Task {
+    Exec(Exec),
+}
+
+/// A kernel and how to run it.
+#[derive(Debug, clap::Args)]
+struct JobArguments {
     /// PTX file, from `nvcc -ptx -lineinfo` or NVRTC.
+    #[arg(required = true)]
     ptx: PathBuf,
     /// Job file in JSON.
+    #[arg(required = true)]
     job: PathBuf,
     /// Sanitizer checks: `all`, `none`, or a list of `uninitialised,shared,global,barriers`; and
     /// kinds of findings to leave out, such as `all,-leaked-asynchronous-copy`.
-    #[arg(long, default_value = "all", value_parser = checks)]
+    #[arg(long, default_value = "all")]
     checks: Checks,
     /// Count instructions and memory traffic.
     #[arg(long)]
@@ -78,33 +98,18 @@ struct Arguments {
     json: bool,
 }
 
-fn checks(text: &str) -> Result<Checks> {
-    let (mut checks, mut left_out) = (Checks::NONE, Vec::new());
-    for name in text.split(',') {
-        match name {
-            "all" => checks = Checks::ALL,
-            "none" => {}
-            "uninitialised" => checks.uninitialised = true,
-            "shared" => checks.shared_races = true,
-            "global" => checks.global_races = true,
-            "barriers" => checks.barriers = true,
-            other => {
-                let kind = other.strip_prefix('-').and_then(FindingKind::named);
-                let unknown = || format!("unknown check `{other}`");
-                left_out.push(kind.ok_or_else(unknown)?);
-            }
-        }
-    }
-    Ok(left_out.into_iter().fold(checks, Checks::without))
-}
-
 fn machine(text: &str) -> Result<Machine> {
     Machine::named(text).ok_or_else(|| format!("unknown machine `{text}`"))
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    match run(&arguments) {
+    let ran = match (&arguments.command, &arguments.job) {
+        (Some(Task::Exec(exec)), _) => Err(exec::run(exec)),
+        (None, Some(job)) => run(job),
+        (None, None) => Err("no job to run".to_owned()),
+    };
+    match ran {
         Ok(clean) => ExitCode::from(u8::from(!clean)),
         Err(error) => {
             eprintln!("kiln-sim: {error}");
@@ -123,7 +128,7 @@ struct Outcome {
 }
 
 /// Runs the job; returns whether there are no errors or findings.
-fn run(arguments: &Arguments) -> Result<bool> {
+fn run(arguments: &JobArguments) -> Result<bool> {
     let job = Job::load(&arguments.job)?;
     let module = Module::load(&read_text(&arguments.ptx)?).map_err(|error| error.to_string())?;
     let names: Vec<&str> = module.kernels().collect();

@@ -1,0 +1,102 @@
+//! What the environment says of the simulated GPU, read once.
+
+use std::sync::LazyLock;
+
+use kiln_sim::{Checks, DeviceConfig};
+
+use crate::gpu::Gpu;
+
+/// What becomes of what the checks find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnFinding {
+    /// The launch fails.
+    Fail,
+    /// It is printed, and the program goes on.
+    Report,
+}
+
+/// What is told of calls on standard error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
+pub enum Log {
+    Nothing,
+    /// Those of functions that are refused.
+    Refused,
+    Calls,
+}
+
+#[derive(Debug)]
+pub struct Settings {
+    pub gpu: &'static Gpu,
+    pub checks: Checks,
+    pub on_finding: OnFinding,
+    pub seed: u64,
+    pub warp_instructions_max: Option<u64>,
+    pub log: Log,
+}
+
+/// The settings, or what is wrong with them.
+pub static SETTINGS: LazyLock<Result<Settings, String>> =
+    LazyLock::new(|| Settings::read(|name| std::env::var(name).ok()));
+
+impl Settings {
+    pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Settings, String> {
+        let given = |name| variable(name).filter(|text| !text.is_empty());
+        let number = |name| match given(name) {
+            None => Ok(None),
+            Some(text) => text
+                .parse::<u64>()
+                .map(Some)
+                .map_err(|_| format!("`{name}` is `{text}`, not a number")),
+        };
+        let gpu = match given("KILN_SIM_GPU") {
+            None => Gpu::SIM,
+            Some(name) => Gpu::named(&name).ok_or_else(|| {
+                format!("`KILN_SIM_GPU` is `{name}`, not one of {}", Gpu::names().join(", "))
+            })?,
+        };
+        let checks = given("KILN_SIM_CHECKS").map_or(Ok(Checks::ALL), |text| text.parse());
+        let checks = checks.map_err(|why| format!("`KILN_SIM_CHECKS` has an {why}"))?;
+        let on_finding = match given("KILN_SIM_ON_FINDING").as_deref() {
+            None | Some("fail") => OnFinding::Fail,
+            Some("report") => OnFinding::Report,
+            Some(other) => {
+                return Err(format!("`KILN_SIM_ON_FINDING` is `{other}`, not `fail` or `report`"));
+            }
+        };
+        let log = match given("KILN_SIM_LOG").as_deref() {
+            None | Some("nothing") => Log::Nothing,
+            Some("refused") => Log::Refused,
+            Some("calls") => Log::Calls,
+            Some(other) => {
+                return Err(format!(
+                    "`KILN_SIM_LOG` is `{other}`, not `nothing`, `refused` or `calls`"
+                ));
+            }
+        };
+        Ok(Settings {
+            gpu,
+            checks,
+            on_finding,
+            seed: number("KILN_SIM_SEED")?.unwrap_or_default(),
+            warp_instructions_max: number("KILN_SIM_WARP_INSTRUCTIONS_MAX")?,
+            log,
+        })
+    }
+
+    /// The device of these settings.
+    pub fn device(&self) -> DeviceConfig {
+        DeviceConfig {
+            shared_bytes_max: self.gpu.shared_bytes_max,
+            sm_count: self.gpu.sm_count,
+            seed: self.seed,
+            ..DeviceConfig::default()
+        }
+    }
+}
+
+/// Tells what is refused, if that is to be told.
+pub fn tell(text: impl FnOnce() -> String) {
+    if SETTINGS.as_ref().is_ok_and(|all| all.log >= Log::Refused) {
+        eprintln!("kiln-sim-driver: {}", text());
+    }
+}

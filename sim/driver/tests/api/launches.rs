@@ -1,0 +1,135 @@
+//! Launches of every form, and occupancy.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use crate::code::*;
+use crate::driver::{ADD_ONE, Driver, call};
+
+#[repr(C)]
+struct Attribute {
+    id: u32,
+    padding: u32,
+    value: [u32; 16],
+}
+
+#[repr(C)]
+struct Config {
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared_bytes: u32,
+    stream: u64,
+    attributes: *const Attribute,
+    count: u32,
+}
+
+#[test]
+fn kernels_are_launched_in_every_form() {
+    let driver = Driver::open();
+    let module = driver.load(ADD_ONE);
+    let add_one = driver.kernel(module, "add_one");
+    let address = driver.alloc(128);
+    driver.write(address, &[0; 128]);
+    let none: *const c_void = ptr::null();
+    let values = [ptr::from_ref(&address)];
+    assert_eq!(driver.launch(add_one, 32, 0, &[address]), SUCCESS);
+    // Parameters in a buffer: pointer, size, end.
+    let mut bytes = 8_usize;
+    let buffer: [*const c_void; 5] = [
+        ptr::without_provenance(1),
+        ptr::from_ref(&address).cast(),
+        ptr::without_provenance(2),
+        ptr::from_ref(&bytes).cast(),
+        none,
+    ];
+    let extra = buffer.as_ptr();
+    let shape = |threads: u32, values: *const c_void, extra: *const c_void| {
+        call!(
+            driver,
+            cuLaunchKernel(
+                add_one, 1_u32, 1_u32, 1_u32, threads, 1_u32, 1_u32, 0_u32, 0_u64, values, extra
+            )
+        )
+    };
+    assert_eq!(shape(32, none, extra.cast()), SUCCESS);
+    bytes = 4;
+    assert_eq!(shape(32, none, extra.cast()), INVALID_VALUE);
+    assert_eq!(bytes, 4);
+    // All blocks at once.
+    let cooperative = |blocks: u32| {
+        let all = values.as_ptr();
+        call!(
+            driver,
+            cuLaunchCooperativeKernel(
+                add_one, blocks, 1_u32, 1_u32, 32_u32, 1_u32, 1_u32, 0_u32, 0_u64, all
+            )
+        )
+    };
+    assert_eq!(cooperative(1), SUCCESS);
+    assert_eq!(cooperative(100_000), COOPERATIVE_LAUNCH_TOO_LARGE);
+    let mut attribute = Attribute { id: 2, padding: 0, value: [1; 16] };
+    let mut config = Config {
+        grid: [1; 3],
+        block: [32, 1, 1],
+        shared_bytes: 0,
+        stream: 2,
+        attributes: &raw const attribute,
+        count: 1,
+    };
+    let all = values.as_ptr();
+    assert_eq!(call!(driver, cuLaunchKernelEx(&config, add_one, all, none)), SUCCESS);
+    assert_eq!(driver.words(address, 32), [4; 32]);
+    attribute.id = 999;
+    config.attributes = &raw const attribute;
+    assert_eq!(call!(driver, cuLaunchKernelEx(&config, add_one, all, none)), NOT_SUPPORTED);
+    // Shapes that do not fit, and what is no kernel.
+    assert_eq!(shape(1025, all.cast(), none), INVALID_VALUE);
+    assert_eq!(shape(0, all.cast(), none), INVALID_VALUE);
+    assert_eq!(driver.launch(7, 1, 0, &[address]), INVALID_HANDLE);
+    assert_eq!(driver.launch(add_one, 1, 0x77, &[address]), INVALID_HANDLE);
+    config.shared_bytes = 49 << 10;
+    config.count = 0;
+    assert_eq!(call!(driver, cuLaunchKernelEx(&config, add_one, all, none)), INVALID_VALUE);
+    assert_eq!(driver.words(address, 32), [4; 32]);
+    assert_eq!(call!(driver, cuMemFree_v2(address)), SUCCESS);
+    assert_eq!(call!(driver, cuModuleUnload(module)), SUCCESS);
+}
+
+#[test]
+fn occupancy_is_that_of_an_sm() {
+    let driver = Driver::open();
+    let module = driver.load(ADD_ONE);
+    let (add_one, scale) = (driver.kernel(module, "add_one"), driver.kernel(module, "scale"));
+    let mut blocks = 0_i32;
+    let mut fit = |function: u64, threads: i32, shared: usize| {
+        let code = call!(
+            driver,
+            cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, function, threads, shared)
+        );
+        (code, blocks)
+    };
+    // 2048 threads, 32 blocks, or 228 KiB with 1 KiB beside each block.
+    assert_eq!(fit(add_one, 1024, 0), (SUCCESS, 2));
+    assert_eq!(fit(add_one, 32, 0), (SUCCESS, 32));
+    assert_eq!(fit(add_one, 128, 56 << 10), (SUCCESS, 4));
+    assert_eq!(fit(add_one, 128, 228 << 10), (SUCCESS, 0));
+    assert_eq!(fit(scale, 65, 0), (SUCCESS, 0));
+    assert_eq!(fit(add_one, 0, 0).0, INVALID_VALUE);
+    assert_eq!(fit(3, 32, 0).0, INVALID_HANDLE);
+    let (mut grid, mut block, none) = (0_i32, 0_i32, ptr::null::<u8>());
+    assert_eq!(
+        call!(
+            driver,
+            cuOccupancyMaxPotentialBlockSize(&mut grid, &mut block, add_one, none, 0_usize, 0_i32)
+        ),
+        SUCCESS
+    );
+    assert_eq!((grid, block), (8, 1024));
+    let mut bytes = 0_usize;
+    assert_eq!(
+        call!(driver, cuOccupancyAvailableDynamicSMemPerBlock(&mut bytes, add_one, 2_i32, 128_i32)),
+        SUCCESS
+    );
+    assert_eq!(bytes, 113 << 10);
+    assert_eq!(call!(driver, cuModuleUnload(module)), SUCCESS);
+}
