@@ -169,6 +169,9 @@ impl Device {
     /// range.
     pub fn copy(&self, from: u64, to: u64, bytes: u64) -> Result<()> {
         const CHUNK: u64 = 1 << 16;
+        // Nothing is copied unless all is.
+        self.memory.with_range("read", from, bytes, |_, _| ())?;
+        self.memory.with_range("write", to, bytes, |_, _| ())?;
         for at in (0..bytes.max(1)).step_by(CHUNK as usize) {
             let count = (bytes - at).min(CHUNK);
             let mut data = vec![0; count as usize];

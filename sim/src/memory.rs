@@ -213,6 +213,10 @@ impl Memory {
     pub fn map(&self, words: Words, bytes: u64) -> Result<u64> {
         let mut space = self.space();
         let mut base = words.address();
+        if base.checked_add(bytes).is_none() {
+            let text = format!("failed to map {bytes} bytes at {base:#x}: addresses end before");
+            return Err(Error::new(ErrorKind::UnknownAddress, text));
+        }
         if base < GLOBAL_BASE {
             base = space.next;
             space.next = (base + bytes + GUARD_BYTES).next_multiple_of(ALIGN);

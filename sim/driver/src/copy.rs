@@ -77,27 +77,34 @@ impl Copy {
     }
 }
 
+/// Whether an allocation has so many bytes from an address on.
+pub fn reaches(device: &Device, address: u64, bytes: u64) -> bool {
+    let known = device.allocation(address);
+    known.is_some_and(|(base, size)| bytes <= size - (address - base))
+}
+
+/// Refuses a range of the device that no allocation has.
+fn ranged(device: &Device, verb: &str, address: u64, bytes: u64) -> Outcome {
+    if reaches(device, address, bytes) {
+        return Ok(());
+    }
+    eprintln!(
+        "kiln-sim-driver: failed to {verb} {bytes} bytes at {address:#x}: no allocation has them"
+    );
+    Err(CUDA_ERROR_INVALID_VALUE)
+}
+
 fn row(device: &Device, from: Side, to: Side, bytes: u64) -> Outcome {
     let invalid = |error| explain(CUDA_ERROR_INVALID_VALUE, &error);
     match (from, to) {
         (Side::Device(from), Side::Device(to)) => device.copy(from, to, bytes).map_err(invalid),
         (Side::Host(from), Side::Device(to)) => {
+            ranged(device, "write", to, bytes)?;
             device.write(to, &from.read(bytes)?).map_err(invalid)
         }
         (Side::Device(from), Side::Host(to)) => {
-            // Whether the source is there, before memory for it is asked for.
-            let known = device.allocation(from);
-            let reaches = known.is_some_and(|(base, size)| bytes <= size - (from - base));
-            let mut data = if reaches { vec![0; bytes as usize] } else { Vec::new() };
-            if !reaches {
-                let mut byte = [0];
-                device.read(from, &mut byte).map_err(invalid)?;
-                eprintln!(
-                    "kiln-sim-driver: failed to read {bytes} bytes at {from:#x}: its allocation \
-                     ends before"
-                );
-                return Err(CUDA_ERROR_INVALID_VALUE);
-            }
+            ranged(device, "read", from, bytes)?;
+            let mut data = vec![0; bytes as usize];
             device.read(from, &mut data).map_err(invalid)?;
             to.write(&data)
         }

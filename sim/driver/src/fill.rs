@@ -3,6 +3,7 @@
 use cudarc::driver::sys::cudaError_enum::*;
 use kiln_sim::Device;
 
+use crate::copy::reaches;
 use crate::outcome::{Outcome, explain};
 
 /// Rows of a repeated value.
@@ -21,15 +22,19 @@ impl Fill {
     pub fn run(&self, device: &Device) -> Outcome {
         let invalid = |error| explain(CUDA_ERROR_INVALID_VALUE, &error);
         let value = &self.value.to_le_bytes()[..self.bytes];
-        let row = self.width * self.bytes as u64;
+        let row = self.width.saturating_mul(self.bytes as u64);
         if row == 0 {
             return Ok(());
         }
         for y in 0..self.height {
-            let start = self.address + y * self.pitch;
+            let start = self.address.wrapping_add(y.wrapping_mul(self.pitch));
             if value.iter().all(|byte| *byte == value[0]) {
                 device.fill(start, value[0], row).map_err(invalid)?;
                 continue;
+            }
+            if !reaches(device, start, row) {
+                eprintln!("kiln-sim-driver: failed to fill {row} bytes at {start:#x}");
+                return Err(CUDA_ERROR_INVALID_VALUE);
             }
             let chunk = value.repeat(4096 / value.len());
             let mut at = 0;

@@ -29,7 +29,7 @@ impl Function {
 
     pub fn threads_max(&self) -> u32 {
         let own = self.kernel.block_threads_max().unwrap_or(1024);
-        self.kernel.block().map_or(own, |[x, y, z]| x * y * z)
+        self.kernel.block().map_or(own, |[x, y, z]| x.saturating_mul(y).saturating_mul(z))
     }
 
     fn attribute(&self, which: c_uint) -> Outcome<c_int> {

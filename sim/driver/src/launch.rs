@@ -174,7 +174,8 @@ impl Work {
     /// Whether the launch would be one if its blocks need not be there at once.
     fn fits_alone(&self) -> bool {
         let launch = Launch { cooperative: false, ..self.launch };
-        launch.grid.iter().all(|&n| n > 0) && launch.block.iter().product::<u32>() <= 1024
+        launch.grid.iter().all(|&n| n > 0)
+            && launch.block.iter().fold(1, |all, &n| u32::saturating_mul(all, n)) <= 1024
     }
 }
 

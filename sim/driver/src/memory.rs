@@ -9,6 +9,7 @@ use crate::allocation::Kind;
 use crate::machine::{MACHINE, current_context, driver};
 use crate::outcome::{Outcome, explain};
 use crate::pointer::{Host, Out};
+use crate::settings::tell;
 
 /// Registers an allocation that the device has made.
 pub fn allocate(kind: Kind, bytes: u64) -> Outcome<u64> {
@@ -113,8 +114,13 @@ driver! {
         let mut state = MACHINE.current()?;
         state.streams.unsafe_call()?;
         let start = NonNull::new(place.pointer().cast::<u8>()).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        if bytes == 0 || flags & !HOST_REGISTER_FLAGS != 0 {
+        let ends = place.address().checked_add(bytes as u64).is_some();
+        if bytes == 0 || flags & !HOST_REGISTER_FLAGS != 0 || !ends {
             return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        if !place.address().is_multiple_of(4) {
+            tell(|| format!("memory at {:#x} is registered: not aligned to 4", place.address()));
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         if state.allocations.registered(place.address()).is_some() {
             return Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);

@@ -13,7 +13,7 @@ use crate::task::Task;
 fn fill(address: u64, pitch: usize, value: (u32, usize), size: [usize; 2], stream: u64) -> Outcome {
     let ((value, bytes), [width, height]) = (value, size);
     let aligned = address.is_multiple_of(bytes as u64) && pitch.is_multiple_of(bytes);
-    if !aligned || (height > 1 && pitch < width * bytes) {
+    if !aligned || (height > 1 && pitch < width.saturating_mul(bytes)) {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let (pitch, width, height) = (pitch as u64, width as u64, height as u64);

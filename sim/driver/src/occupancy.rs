@@ -31,7 +31,7 @@ fn blocks(function: &Function, threads: u32, shared_bytes: u64) -> u32 {
     if threads == 0 || threads > function.threads_max() {
         return 0;
     }
-    let shared = u64::from(function.kernel.shared_bytes()) + shared_bytes;
+    let shared = u64::from(function.kernel.shared_bytes()).saturating_add(shared_bytes);
     if shared > u64::from(gpu.shared_bytes_max) {
         return 0;
     }
@@ -165,14 +165,15 @@ driver! {
     fn cuOccupancyMaxActiveClusters(to: Out<c_int>, function: u64, config: In<Config>) {
         let (function, config) = (of(function)?, config.get()?);
         let cluster = config.cluster()?.or(function.kernel.cluster()).unwrap_or([1; 3]);
-        let threads = config.block.iter().product();
+        let threads = config.block.iter().fold(1, |all, &n| u32::saturating_mul(all, n));
         let fit = blocks(&function, threads, u64::from(config.shared_bytes)) * gpu().sm_count;
-        to.put((fit / cluster.iter().product::<u32>().max(1)) as c_int)
+        let size = cluster.iter().fold(1, |all, &n| u32::saturating_mul(all, n));
+        to.put((fit / size.max(1)) as c_int)
     }
 
     fn cuOccupancyMaxPotentialClusterSize(to: Out<c_int>, function: u64, config: In<Config>) {
         let (function, config) = (of(function)?, config.get()?);
-        let threads = config.block.iter().product();
+        let threads = config.block.iter().fold(1, |all, &n| u32::saturating_mul(all, n));
         let fit = blocks(&function, threads, u64::from(config.shared_bytes)) * gpu().sm_count;
         // Of the sizes that every device takes, the largest that is there at once.
         let size = [8, 4, 2, 1].into_iter().find(|&size| size <= fit);

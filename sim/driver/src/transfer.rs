@@ -80,11 +80,12 @@ fn shifted(start: Side, bytes: u64) -> Side {
 
 impl Side2d {
     fn volume(&self, width: usize, height: usize) -> Outcome<Volume> {
-        let pitch = if self.pitch == 0 { self.x_bytes + width } else { self.pitch };
-        if height > 1 && pitch < self.x_bytes.saturating_add(width) {
+        let row = self.x_bytes.saturating_add(width);
+        let pitch = if self.pitch == 0 { row } else { self.pitch };
+        if height > 1 && pitch < row {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let offset = self.y * pitch + self.x_bytes;
+        let offset = self.y.wrapping_mul(pitch).wrapping_add(self.x_bytes);
         let start = shifted(start(self.memory, self.host, self.device)?, offset as u64);
         Ok(Volume { start, pitch: pitch as u64, plane: 0 })
     }
@@ -92,16 +93,18 @@ impl Side2d {
 
 impl Side3d {
     fn volume(&self, width: usize, height: usize, depth: usize) -> Outcome<Volume> {
-        let pitch = if self.pitch == 0 { self.x_bytes + width } else { self.pitch };
-        let rows = if self.height == 0 { self.y + height } else { self.height };
-        let narrow = height > 1 && pitch < self.x_bytes.saturating_add(width);
-        let low = depth > 1 && rows < self.y.saturating_add(height);
+        let (row, column) = (self.x_bytes.saturating_add(width), self.y.saturating_add(height));
+        let pitch = if self.pitch == 0 { row } else { self.pitch };
+        let rows = if self.height == 0 { column } else { self.height };
+        let narrow = height > 1 && pitch < row;
+        let low = depth > 1 && rows < column;
         if narrow || low || self.level != 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let offset = (self.z * rows + self.y) * pitch + self.x_bytes;
+        let lines = self.z.wrapping_mul(rows).wrapping_add(self.y);
+        let offset = lines.wrapping_mul(pitch).wrapping_add(self.x_bytes);
         let start = shifted(start(self.memory, self.host, self.device)?, offset as u64);
-        Ok(Volume { start, pitch: pitch as u64, plane: (pitch * rows) as u64 })
+        Ok(Volume { start, pitch: pitch as u64, plane: pitch.wrapping_mul(rows) as u64 })
     }
 }
 

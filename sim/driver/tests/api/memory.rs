@@ -60,6 +60,13 @@ fn copies_go_every_way() {
     assert_eq!(call!(driver, cuMemcpyDtoD_v2(other + 1, one, 64_usize)), INVALID_VALUE);
     assert_eq!(call!(driver, cuMemcpyHtoD_v2(one, ptr::null::<u8>(), 4_usize)), INVALID_VALUE);
     let (to, big) = (host.as_mut_ptr(), 1_usize << 40);
+    assert_eq!(call!(driver, cuMemcpyHtoD_v2(one, to, big)), INVALID_VALUE);
+    assert_eq!(call!(driver, cuMemcpyDtoD_v2(one, other, usize::MAX)), INVALID_VALUE);
+    assert_eq!(call!(driver, cuMemsetD32_v2(one, 1_u32, usize::MAX)), INVALID_VALUE);
+    assert_eq!(call!(driver, cuMemsetD32_v2(one, 0x0102_0304_u32, 17_usize)), INVALID_VALUE);
+    assert_ne!(driver.read(one, 4), [4, 3, 2, 1]);
+    let at = host.as_mut_ptr();
+    assert_eq!(call!(driver, cuMemHostRegister_v2(at, usize::MAX, 0_u32)), INVALID_VALUE);
     assert_eq!(call!(driver, cuMemcpyDtoH_v2(to, one, big)), INVALID_VALUE);
     assert_eq!(call!(driver, cuMemcpyDtoH_v2(to, 0x1234_u64, 4_usize)), INVALID_VALUE);
     let stream = 0x77_u64;
@@ -183,6 +190,8 @@ fn volumes_are_copied_plane_by_plane() {
         }
     }
     assert_eq!(driver.read(address, 24), expected);
+    let far = Volume { from: Side3d { z: usize::MAX, ..to }, to, width: 4, height: 3, depth: 2 };
+    assert_eq!(call!(driver, cuMemcpy3D_v2(&far)), INVALID_VALUE);
     let level = Volume { from: Side3d { level: 1, ..from }, to, width: 4, height: 3, depth: 2 };
     assert_eq!(call!(driver, cuMemcpy3D_v2(&level)), INVALID_VALUE);
     assert_eq!(call!(driver, cuMemFree_v2(address)), SUCCESS);
