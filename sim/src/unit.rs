@@ -145,13 +145,16 @@ pub(crate) enum BulkKind {
     GlobalToShared,
     SharedToShared,
     SharedToGlobal,
-    /// Reads destination, tensor map, `rank` coordinates; then mbarrier and multicast mask.
+    /// Reads destination, tensor map, as many coordinates; then mbarrier and multicast mask.
     TileToShared {
-        rank: u8,
+        coordinates: u8,
+        /// Whether they are a column and four rows of a matrix.
+        rows: bool,
     },
     /// Reads source, tensor map, coordinates.
     SharedToTile {
-        rank: u8,
+        coordinates: u8,
+        rows: bool,
     },
 }
 
